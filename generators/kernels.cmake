@@ -1,0 +1,41 @@
+# THE list: every kernel that Halyard ships. The library's dispatch table, the tests and the bench are derived from it.
+#
+#   halyard_kernel(<pairing> <dtype> <place> <target> <steps> [<target> <steps> ...])
+#     pairing  half | interleaved | half_to_interleaved | interleaved_to_half | strided (any layout; the last resort)
+#     dtype    f32 | f16 | bf16 (half and interleaved: packed, two neighbours to a word)
+#     place    out_of_place | in_place
+#     steps    the schedule's numbers, FIXED/ANY: see Steps in schedule_x86.h
+# The kernel's name is halyard_rotate_<pairing>_<dtype>[_in_place]_<target>.
+
+# From the worst to the best: dispatch takes the best that a machine has.
+halyard_target(x86_sse41  x86-64-linux-sse41)
+halyard_target(x86_avx2   x86-64-linux-sse41-avx-f16c-fma-avx2)
+halyard_target(x86_avx512 x86-64-linux-sse41-avx-f16c-fma-avx2-avx512-avx512_skylake)
+
+halyard_kernel(half                f32  out_of_place  x86_sse41 8/8    x86_avx2 16/16  x86_avx512 64/16)
+halyard_kernel(half                f32  in_place      x86_sse41 8/8    x86_avx2 16/16  x86_avx512 64/16)
+halyard_kernel(half                f16  out_of_place  x86_sse41 8/8    x86_avx2 16/8   x86_avx512 16/16)
+halyard_kernel(half                f16  in_place      x86_sse41 8/8    x86_avx2 16/8   x86_avx512 16/16)
+halyard_kernel(half                bf16 out_of_place  x86_sse41 8/8    x86_avx2 16/8   x86_avx512 16/16)
+halyard_kernel(half                bf16 in_place      x86_sse41 8/8    x86_avx2 16/8   x86_avx512 16/16)
+
+halyard_kernel(interleaved         f32  out_of_place  x86_sse41 4/4    x86_avx2 16/8   x86_avx512 64/8)
+halyard_kernel(interleaved         f32  in_place      x86_sse41 4/4    x86_avx2 16/8   x86_avx512 64/8)
+halyard_kernel(interleaved         f16  out_of_place  x86_sse41 4/4    x86_avx2 16/8   x86_avx512 16/8)
+halyard_kernel(interleaved         f16  in_place      x86_sse41 4/4    x86_avx2 16/8   x86_avx512 16/8)
+halyard_kernel(interleaved         bf16 out_of_place  x86_sse41 8/8    x86_avx2 16/8   x86_avx512 16/16)
+halyard_kernel(interleaved         bf16 in_place      x86_sse41 8/8    x86_avx2 16/8   x86_avx512 16/16)
+
+halyard_kernel(half_to_interleaved f32  out_of_place  x86_sse41 8/8    x86_avx2 8/8    x86_avx512 16/16)
+halyard_kernel(half_to_interleaved f16  out_of_place  x86_sse41 8/8    x86_avx2 16/8   x86_avx512 16/16)
+halyard_kernel(half_to_interleaved bf16 out_of_place  x86_sse41 8/8    x86_avx2 16/8   x86_avx512 16/16)
+halyard_kernel(interleaved_to_half f32  out_of_place  x86_sse41 8/8    x86_avx2 8/8    x86_avx512 16/16)
+halyard_kernel(interleaved_to_half f16  out_of_place  x86_sse41 8/8    x86_avx2 16/8   x86_avx512 16/16)
+halyard_kernel(interleaved_to_half bf16 out_of_place  x86_sse41 8/8    x86_avx2 16/8   x86_avx512 16/16)
+
+halyard_kernel(strided             f32  out_of_place  x86_sse41 4/4    x86_avx2 4/4    x86_avx512 4/4)
+halyard_kernel(strided             f32  in_place      x86_sse41 4/4    x86_avx2 4/4    x86_avx512 4/4)
+halyard_kernel(strided             f16  out_of_place  x86_sse41 4/4    x86_avx2 4/4    x86_avx512 4/4)
+halyard_kernel(strided             f16  in_place      x86_sse41 4/4    x86_avx2 4/4    x86_avx512 4/4)
+halyard_kernel(strided             bf16 out_of_place  x86_sse41 4/4    x86_avx2 4/4    x86_avx512 4/4)
+halyard_kernel(strided             bf16 in_place      x86_sse41 4/4    x86_avx2 4/4    x86_avx512 4/4)
