@@ -1,0 +1,133 @@
+// Frequencies, positions and angle sources as the rest of the runtime sees them.
+#pragma once
+
+#include "double_double.h"
+#include "halyard/halyard.h"
+#include "tensor.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <new>
+
+namespace halyard {
+
+/// An inverse frequency in quarter turns per position, modulo 4: whole turns change nothing at integer positions.
+struct QuarterTurns {
+    DoubleDouble value;
+    // value in three: a position times high or middle (21 bits each) is exact in double.
+    double high = 0.0;
+    double middle = 0.0;
+    double low = 0.0;
+};
+
+}  // namespace halyard
+
+struct halyard_frequencies {
+    std::int64_t n_pairs = 0;
+    double attention_factor = 1.0;
+    std::unique_ptr<halyard::DoubleDouble[]> inv_freq;
+    std::unique_ptr<double[]> rounded_inv_freq;  // what halyard_get_frequencies_info hands out
+    std::unique_ptr<halyard::QuarterTurns[]> quarter_turns;
+};
+
+namespace halyard {
+
+/// The caller's positions, checked and with the defaults filled in.
+struct Positions {
+    const void *data = nullptr;
+    std::int32_t type = HALYARD_INT32;
+    bool consecutive = true;
+    std::int64_t stride_batch = 0;  // in elements; 0 where one row serves every batch row
+    std::int64_t stride_token = 0;
+    MemoryRange memory;
+
+    /// The position of a token. Saturates where start + token leaves int64.
+    std::int64_t at(std::int64_t batch, std::int64_t token) const noexcept {
+        std::int64_t position = 0;
+        if (data != nullptr) {
+            const std::int64_t index = batch * stride_batch + token * stride_token;
+            if (type == HALYARD_INT64) {
+                std::memcpy(&position, static_cast<const char *>(data) + index * 8, 8);
+            } else {
+                std::int32_t narrow = 0;
+                std::memcpy(&narrow, static_cast<const char *>(data) + index * 4, 4);
+                position = narrow;
+            }
+        }
+        if (consecutive && __builtin_add_overflow(position, token, &position)) {
+            position = std::numeric_limits<std::int64_t>::max();
+        }
+        return position;
+    }
+};
+
+/// Checks positions (may be NULL) against the shape that a call works on. name is for the message.
+halyard_status read_positions(const halyard_positions *positions, std::int64_t n_batch, std::int64_t n_tokens,
+                              Positions *out, halyard_error *error, const char *name = "positions") noexcept;
+
+/// One entry of a row: float32(f cos theta) and float32(f sin theta).
+struct CosSin {
+    float cos = 0.0f;
+    float sin = 0.0f;
+};
+
+/// Works in plain double, and says whether its error bound settles both roundings. Where not, *out is meaningless.
+bool try_cos_sin(const halyard_frequencies &frequencies, std::int64_t pair, std::int32_t position,
+                 CosSin *out) noexcept;
+
+/// Works in twice double precision: settles every case, some thirty times slower.
+CosSin precise_cos_sin(const halyard_frequencies &frequencies, std::int64_t pair, std::int32_t position) noexcept;
+
+/// Writes float32(f cos theta) and float32(f sin theta), correctly rounded, for every pair at one position.
+void make_row(const halyard_frequencies &frequencies, std::int32_t position, float *cos_row, float *sin_row) noexcept;
+
+/// Rows start on a cache line, so that no vector load of a row whose rotary_dim is a multiple of 16 straddles two.
+inline constexpr std::align_val_t row_alignment{64};
+
+struct DeleteRows {
+    void operator()(float *rows) const noexcept { ::operator delete(rows, row_alignment); }
+};
+
+}  // namespace halyard
+
+/// Rows of cos and sin in memory, and which positions they belong to.
+struct halyard_angle_source {
+    std::int32_t kind = HALYARD_ANGLES_TABLE;
+    std::int64_t rotary_dim = 0;
+    std::int64_t first = 0;  // the positions that are covered,
+    std::int64_t last = 0;   // both included
+    std::int64_t n_rows = 0;
+    std::int64_t identity_row = 0;  // the row of position 0; a table always has one, after its other rows if need be
+    std::int64_t stride_row = 0;    // in floats
+    const float *cos_rows = nullptr;
+    const float *sin_rows = nullptr;
+    halyard::MemoryRange cos_memory;  // what the rows span
+    halyard::MemoryRange sin_memory;
+    std::unique_ptr<float[], halyard::DeleteRows> owned_rows;
+    std::unique_ptr<std::int32_t[]> listed;  // ascending positions of the rows of a listed table, else NULL
+    std::int64_t n_listed = 0;
+    std::uint64_t bytes = 0;  // that the source owns
+
+    bool covers(std::int64_t position) const noexcept { return find_row(position, HALYARD_BAD_POSITION_ERROR) >= 0; }
+
+    /// The row of a position under a policy; -1 where the policy is HALYARD_BAD_POSITION_ERROR and it is not covered.
+    std::int64_t find_row(std::int64_t position, std::int32_t bad_position) const noexcept {
+        return listed == nullptr && position >= first && position <= last ? position - first
+                                                                          : find_other_row(position, bad_position);
+    }
+
+private:
+    std::int64_t find_other_row(std::int64_t position, std::int32_t bad_position) const noexcept;
+};
+
+namespace halyard {
+
+/// Fails, naming the first bad position, unless every token has a row under the policy.
+halyard_status check_positions(const halyard_angle_source &source, const Positions &positions,
+                               std::int32_t bad_position, std::int64_t n_batch, std::int64_t n_tokens,
+                               halyard_error *error) noexcept;
+
+}  // namespace halyard

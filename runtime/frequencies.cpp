@@ -1,0 +1,155 @@
+// Inverse frequencies: from a base by double-double exponentials, or as the caller lists them.
+#include "angles.h"
+#include "error.h"
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <new>
+
+namespace halyard {
+namespace {
+
+constexpr std::int64_t max_pairs = std::int64_t{1} << 19;
+constexpr double max_inv_freq = 0x1p20;
+constexpr double max_attention_factor = 0x1p60;
+
+/// The first 21 bits of value.
+double truncate(double value) noexcept {
+    return std::bit_cast<double>(std::bit_cast<std::uint64_t>(value) & 0xffff'ffff'0000'0000u);
+}
+
+QuarterTurns to_quarter_turns(DoubleDouble inv_freq) noexcept {
+    // 2/pi in three parts: an inverse frequency of 2^20 loses 20 bits to whole turns.
+    constexpr double high = 0x1.45f306dc9c883p-1, middle = -0x1.6b01ec5417056p-55, low = -0x1.6447e493ad4cep-109;
+    const DoubleDouble turns = two_product(inv_freq.hi, high);
+    const double whole = 4.0 * std::nearbyint(turns.hi / 4.0);
+    QuarterTurns result;
+    result.value = two_sum(turns.hi - whole, turns.lo) + two_product(inv_freq.hi, middle) +
+                   two_product(inv_freq.lo, high) + (inv_freq.hi * low + inv_freq.lo * middle);
+    result.high = truncate(result.value.hi);
+    const double rest = result.value.hi - result.high;
+    result.middle = truncate(rest);
+    result.low = (rest - result.middle) + result.value.lo;
+    return result;
+}
+
+/// Frequencies with nothing in them yet; NULL when memory runs out.
+std::unique_ptr<halyard_frequencies> allocate_frequencies(std::int64_t n_pairs) noexcept {
+    std::unique_ptr<halyard_frequencies> result(new (std::nothrow) halyard_frequencies);
+    if (result != nullptr) {
+        const auto count = static_cast<std::size_t>(n_pairs);
+        result->n_pairs = n_pairs;
+        result->inv_freq.reset(new (std::nothrow) DoubleDouble[count]);
+        result->rounded_inv_freq.reset(new (std::nothrow) double[count]);
+        result->quarter_turns.reset(new (std::nothrow) QuarterTurns[count]);
+        if (result->inv_freq == nullptr || result->rounded_inv_freq == nullptr || result->quarter_turns == nullptr) {
+            result.reset();
+        }
+    }
+    return result;
+}
+
+void set_inv_freq(halyard_frequencies &frequencies, std::int64_t pair, DoubleDouble inv_freq) noexcept {
+    // Below this, cos is just under 1 and sin rounds to zero with the sign of the angle, whatever the frequency (f is
+    // at most 2^60), and products could underflow. So use this instead: the results are the same.
+    constexpr double smallest = 0x1p-300;
+    frequencies.rounded_inv_freq.get()[pair] = inv_freq.hi;
+    if (inv_freq.hi != 0.0 && std::fabs(inv_freq.hi) < smallest) {
+        inv_freq = {std::copysign(smallest, inv_freq.hi), 0.0};
+    }
+    frequencies.inv_freq.get()[pair] = inv_freq;
+    frequencies.quarter_turns.get()[pair] = to_quarter_turns(inv_freq);
+}
+
+}  // namespace
+}  // namespace halyard
+
+using namespace halyard;
+
+extern "C" halyard_status halyard_create_frequencies_from_base(double base, int64_t rotary_dim,
+                                                               halyard_frequencies **out, halyard_error *error) {
+    if (out == nullptr) {
+        return fail_null(error, "out");
+    }
+    if (!std::isfinite(base) || base <= 0.0) {
+        return fail(error, HALYARD_ERROR_FREQUENCY, "base is %g, but it must be finite and greater than 0", base);
+    }
+    if (rotary_dim < 2 || rotary_dim > 2 * max_pairs || rotary_dim % 2 != 0) {
+        return fail(error, HALYARD_ERROR_ROTARY_DIM, "rotary_dim is %lld, but it must be even and in 2 to %lld",
+                    static_cast<long long>(rotary_dim), static_cast<long long>(2 * max_pairs));
+    }
+    const std::int64_t n_pairs = rotary_dim / 2;
+    const DoubleDouble log2_base = precise_log2(base);
+    const auto find_inv_freq = [&](std::int64_t pair) noexcept {
+        return precise_exp2(log2_base * (-2.0 * static_cast<double>(pair)) / static_cast<double>(rotary_dim));
+    };
+    // A base below 1 makes frequencies grow with k, so the last one tells. Its logarithm is checked first, to stay
+    // within the range of precise_exp2.
+    if (-log2_base.hi * static_cast<double>(n_pairs - 1) / static_cast<double>(n_pairs) > 20.5 ||
+        find_inv_freq(n_pairs - 1).hi > max_inv_freq) {
+        return fail(error, HALYARD_ERROR_FREQUENCY,
+                    "base is %g: with a rotary_dim of %lld, inv_freq[%lld] exceeds 2^20", base,
+                    static_cast<long long>(rotary_dim), static_cast<long long>(n_pairs - 1));
+    }
+    auto result = allocate_frequencies(n_pairs);
+    if (result == nullptr) {
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for %lld inverse frequencies",
+                    static_cast<long long>(n_pairs));
+    }
+    for (std::int64_t pair = 0; pair < n_pairs; ++pair) {
+        set_inv_freq(*result, pair, find_inv_freq(pair));
+    }
+    *out = result.release();
+    return HALYARD_OK;
+}
+
+extern "C" halyard_status halyard_create_frequencies_from_list(const double *inv_freq, int64_t n_pairs,
+                                                               double attention_factor, halyard_frequencies **out,
+                                                               halyard_error *error) {
+    if (inv_freq == nullptr) {
+        return fail_null(error, "inv_freq");
+    }
+    if (out == nullptr) {
+        return fail_null(error, "out");
+    }
+    if (n_pairs < 1 || n_pairs > max_pairs) {
+        return fail(error, HALYARD_ERROR_ROTARY_DIM, "n_pairs is %lld, but it must be in 1 to %lld",
+                    static_cast<long long>(n_pairs), static_cast<long long>(max_pairs));
+    }
+    if (!(attention_factor > 0.0 && attention_factor <= max_attention_factor)) {
+        return fail(error, HALYARD_ERROR_FREQUENCY,
+                    "attention_factor is %g, but it must be greater than 0 and at most 2^60", attention_factor);
+    }
+    auto result = allocate_frequencies(n_pairs);
+    if (result == nullptr) {
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for %lld inverse frequencies",
+                    static_cast<long long>(n_pairs));
+    }
+    result->attention_factor = attention_factor;
+    for (std::int64_t pair = 0; pair < n_pairs; ++pair) {
+        const double value = inv_freq[pair];
+        if (!(std::fabs(value) <= max_inv_freq)) {
+            return fail(error, HALYARD_ERROR_FREQUENCY, "inv_freq[%lld] is %g, but it must be finite and within 2^20",
+                        static_cast<long long>(pair), value);
+        }
+        set_inv_freq(*result, pair, {value, 0.0});
+    }
+    *out = result.release();
+    return HALYARD_OK;
+}
+
+extern "C" halyard_status halyard_get_frequencies_info(const halyard_frequencies *frequencies,
+                                                       halyard_frequencies_info *info, halyard_error *error) {
+    if (frequencies == nullptr) {
+        return fail_null(error, "frequencies");
+    }
+    halyard_frequencies_info value = {};
+    value.rotary_dim = 2 * frequencies->n_pairs;
+    value.attention_factor = frequencies->attention_factor;
+    value.inv_freq = frequencies->rounded_inv_freq.get();
+    return write_struct(value, sizeof(value), "info", info, error);
+}
+
+extern "C" void halyard_destroy_frequencies(halyard_frequencies *frequencies) { delete frequencies; }

@@ -1,0 +1,62 @@
+// Tensors as memory: which bytes they describe, and whether two of them share any.
+#pragma once
+
+#include "halyard/halyard.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace halyard {
+
+/// Bytes in an element of a dtype; 0 when there is no such dtype.
+constexpr std::int64_t element_bytes(std::int32_t dtype) noexcept {
+    return dtype == HALYARD_F32 ? 4 : dtype == HALYARD_F16 || dtype == HALYARD_BF16 ? 2 : 0;
+}
+
+/// The addresses begin … end - 1; empty where both are equal.
+struct MemoryRange {
+    std::uintptr_t begin = 0, end = 0;
+
+    bool overlaps(const MemoryRange &other) const noexcept { return begin < other.end && other.begin < end; }
+};
+
+/// The smallest range that holds every element of a strided array, by checked arithmetic; false where it leaves the
+/// address space. Shapes must not be negative, strides are in elements. (Inline for the cost of a run.)
+template <int n_dims>
+inline bool find_memory_range(const void *data, const std::int64_t (&shape)[n_dims],
+                              const std::int64_t (&strides)[n_dims], std::int64_t element_bytes,
+                              MemoryRange *out) noexcept {
+    // Beyond any machine's address space, and small enough that sums of a few reaches stay exact.
+    constexpr std::int64_t limit = std::int64_t(1) << 58;
+    std::int64_t below = 0, above = element_bytes;
+    bool in_range = true, is_empty = false;
+    for (int i = 0; i < n_dims; i++) {
+        is_empty |= shape[i] == 0;
+        std::int64_t reach = 0;
+        if (shape[i] > 1) {
+            in_range &= !__builtin_mul_overflow(shape[i] - 1, strides[i], &reach) &&
+                        !__builtin_mul_overflow(reach, element_bytes, &reach) && reach <= limit && reach >= -limit;
+            reach = in_range ? reach : 0;
+        }
+        below -= reach < 0 ? reach : 0;
+        above += reach > 0 ? reach : 0;
+    }
+    const auto address = reinterpret_cast<std::uintptr_t>(data);
+    *out = {address - static_cast<std::uintptr_t>(below), address + static_cast<std::uintptr_t>(above)};
+    if (is_empty) {
+        *out = {};
+        return true;
+    }
+    return in_range && address >= static_cast<std::uintptr_t>(below) &&
+           static_cast<std::uintptr_t>(above) <= UINTPTR_MAX - address;
+}
+
+/// Whether all elements of a tensor lie apart from each other. Conservative: it asks that, ordered by size, each
+/// stride steps over all that the smaller ones reach.
+bool elements_are_apart(const halyard_tensor &tensor) noexcept;
+
+/// Whether two tensors may share a byte. Conservative, but exact for the layouts of the field (slices of one packed
+/// buffer, and transposes of such).
+bool may_share_bytes(const halyard_tensor &a, const halyard_tensor &b) noexcept;
+
+}  // namespace halyard
