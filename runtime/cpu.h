@@ -1,0 +1,19 @@
+// The targets that Halyard knows, and which of them this machine can run.
+#pragma once
+
+#include <cstdint>
+
+namespace halyard {
+
+/// Best first; the reference runs everywhere.
+enum class Target : std::int32_t { x86_avx512, x86_avx2, x86_sse41, arm_neon, cuda_sm80, opencl, reference };
+inline constexpr std::int32_t n_targets = static_cast<std::int32_t>(Target::reference) + 1;
+
+/// A set of targets, one bit each.
+using TargetSet = std::uint32_t;
+constexpr TargetSet bit(Target target) { return TargetSet(1) << static_cast<std::int32_t>(target); }
+
+/// What this processor and its operating system support. Found once, then the same for the life of the process.
+TargetSet supported_targets() noexcept;
+
+}  // namespace halyard

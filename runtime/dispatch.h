@@ -1,0 +1,61 @@
+// The table of kernels, and the choice of one.
+#pragma once
+
+#include "cpu.h"
+#include "halyard/halyard.h"
+#include "kernel_abi.h"
+
+#include <cstdint>
+
+namespace halyard {
+
+/// HALYARD_PAIRING_… and one more that only kernels have.
+enum class Pairing : std::int32_t { half = HALYARD_PAIRING_HALF, interleaved = HALYARD_PAIRING_INTERLEAVED, strided };
+
+/// A row of generators/kernels.cmake.
+struct Kernel {
+    const char *name;
+    Target target;
+    Pairing pairing, out_pairing;
+    std::int32_t dtype;
+    bool in_place;
+    bool packed;  // its elements are words of two
+    KernelFunction function;  // NULL in the last row, the reference
+};
+
+struct KernelList {
+    const Kernel *first;
+    std::int32_t count;
+    const Kernel *begin() const { return first; }
+    const Kernel *end() const { return first + count; }
+};
+
+/// Every kernel that was built, best first; the last row is the reference.
+KernelList kernels() noexcept;
+
+/// What a kernel has to serve.
+struct Task {
+    std::int32_t dtype;
+    std::int32_t pairing, out_pairing;
+    bool in_place;
+    bool dense;  // the elements of each head are neighbours in memory
+    bool even;   // and offsets, strides and half the pairs are even, so that words of two can be read
+};
+
+/// Why a kernel cannot serve a task; NULL when it can.
+const char *refusal(const Kernel &kernel, const Task &task) noexcept;
+
+/// The first kernel of an allowed target that can serve the task. The reference serves every task.
+const Kernel &select(const Task &task, TargetSet allowed) noexcept;
+
+/// A target's name.
+const char *name_of(Target target) noexcept;
+
+/// The targets that a plan may use: target and max_target as in halyard_plan_desc, then the environment.
+halyard_status allowed_targets(const char *target, const char *max_target, TargetSet *allowed,
+                               halyard_error *error) noexcept;
+
+/// Why a target may not be used, in a few words; an empty string when it may.
+const char *why_not(Target target, TargetSet allowed) noexcept;
+
+}  // namespace halyard

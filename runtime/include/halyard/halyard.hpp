@@ -1,0 +1,383 @@
+/// Halyard's C++ face: the C ABI of halyard.h with owners, exceptions and a few helpers that fill in its structs.
+/// Header-only, C++17, and without logic of its own: halyard.h says what everything means.
+///
+///     const auto frequencies = halyard::frequencies::from_base(10000.0, 128);
+///     const auto angles = halyard::angle_source::table(frequencies, 0, 4095);
+///     const halyard::plan plan(halyard::describe_plan(128, {halyard::describe_tensor(halyard::dtype::f32, 128)}));
+///     const auto x = halyard::tensor(data, halyard::dtype::f32, {batch, tokens, heads, 128});
+///     halyard::run(plan, angles, x, x);  // in place
+///
+/// Errors. Whatever can fail throws halyard::error; on an error no output tensor has been written.
+/// Ownership. frequencies, angle_source, plan and pool each own one object of the C ABI: they move, they don't copy,
+/// and they destroy it. A moved-from one is empty (get() is NULL), and using it throws HALYARD_ERROR_NULL_POINTER.
+/// Threads. The objects are immutable: any number of threads may use one at once. Destroy or move it when none does.
+#pragma once
+
+#include "halyard/halyard.h"
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace halyard {
+
+/// A status of the C ABI other than HALYARD_OK, with the library's sentence.
+class error : public std::runtime_error {
+public:
+    error(halyard_status status, const std::string &message) : std::runtime_error(message), status_(status) {}
+
+    halyard_status status() const noexcept { return status_; }
+
+private:
+    halyard_status status_;
+};
+
+enum class dtype : std::int32_t { f32 = HALYARD_F32, f16 = HALYARD_F16, bf16 = HALYARD_BF16 };
+enum class pairing : std::int32_t { half = HALYARD_PAIRING_HALF, interleaved = HALYARD_PAIRING_INTERLEAVED };
+enum class direction : std::int32_t { forward = HALYARD_FORWARD, inverse = HALYARD_INVERSE };
+enum class bad_position : std::int32_t {
+    error = HALYARD_BAD_POSITION_ERROR,
+    clamp = HALYARD_BAD_POSITION_CLAMP,
+    identity = HALYARD_BAD_POSITION_IDENTITY
+};
+
+/// "major.minor.patch" of the library that is linked.
+inline const char *version() noexcept { return halyard_version(); }
+
+namespace detail {
+
+/// A struct of the C ABI with every default, and `size` set.
+template <typename Struct>
+Struct make_struct() noexcept {
+    Struct value{};
+    value.size = static_cast<std::uint32_t>(sizeof(Struct));
+    return value;
+}
+
+inline void check(halyard_status status, const halyard_error &details) {
+    if (status != HALYARD_OK) {
+        const char *name = halyard_status_name(status);
+        throw error(status, details.message[0] != '\0' ? details.message : name != nullptr ? name : "unknown status");
+    }
+}
+
+/// The one owner of an object of the C ABI.
+template <typename Object, void (*destroy)(Object *)>
+class handle {
+public:
+    /// Takes ownership; NULL makes an empty handle.
+    explicit handle(Object *object = nullptr) noexcept : object_(object) {}
+
+    /// The object, still owned by the handle.
+    Object *get() const noexcept { return object_.get(); }
+    /// The object, owned by the caller from now on.
+    Object *release() noexcept { return object_.release(); }
+    explicit operator bool() const noexcept { return object_ != nullptr; }
+
+private:
+    struct destroyer {
+        void operator()(Object *object) const noexcept { destroy(object); }
+    };
+    std::unique_ptr<Object, destroyer> object_;
+};
+
+/// a * b, held at the greatest int64, which the library refuses as HALYARD_ERROR_OVERFLOW. 0 for a negative size.
+inline std::int64_t multiply(std::int64_t a, std::int64_t b) noexcept {
+    constexpr auto greatest = std::numeric_limits<std::int64_t>::max();
+    if (a <= 0 || b <= 0) {
+        return 0;
+    }
+    return a > greatest / b ? greatest : a * b;
+}
+
+inline halyard_positions make_positions(const void *data, std::int32_t type, std::array<std::int64_t, 2> shape,
+                                        bool consecutive) noexcept {
+    auto positions = make_struct<halyard_positions>();
+    positions.type = type;
+    positions.consecutive = consecutive ? 1 : 0;
+    positions.data = data;
+    positions.shape[0] = shape[0];
+    positions.shape[1] = shape[1];
+    positions.strides[0] = shape[1];
+    positions.strides[1] = 1;
+    return positions;
+}
+
+}  // namespace detail
+
+/// Dense positions [1 or batch, tokens]. The memory stays the caller's.
+inline halyard_positions positions(const std::int32_t *data, std::array<std::int64_t, 2> shape) noexcept {
+    return detail::make_positions(data, HALYARD_INT32, shape, false);
+}
+inline halyard_positions positions(const std::int64_t *data, std::array<std::int64_t, 2> shape) noexcept {
+    return detail::make_positions(data, HALYARD_INT64, shape, false);
+}
+
+/// A start for each batch row (n_rows is 1 or batch): token t has position start + t. The memory stays the caller's.
+inline halyard_positions consecutive_positions(const std::int32_t *starts, std::int64_t n_rows) noexcept {
+    return detail::make_positions(starts, HALYARD_INT32, {n_rows, 1}, true);
+}
+inline halyard_positions consecutive_positions(const std::int64_t *starts, std::int64_t n_rows) noexcept {
+    return detail::make_positions(starts, HALYARD_INT64, {n_rows, 1}, true);
+}
+
+/// A tensor [batch, tokens, heads, head_dim] with a stride, in elements, for each dimension. The memory stays the
+/// caller's.
+inline halyard_tensor tensor(void *data, dtype type, std::array<std::int64_t, 4> shape,
+                             std::array<std::int64_t, 4> strides) noexcept {
+    halyard_tensor result{};
+    result.data = data;
+    result.dtype = static_cast<std::int32_t>(type);
+    result.device = HALYARD_CPU;
+    for (std::size_t i = 0; i < 4; ++i) {
+        result.shape[i] = shape[i];
+        result.strides[i] = strides[i];
+    }
+    return result;
+}
+
+/// A dense tensor, in the order of its shape.
+inline halyard_tensor tensor(void *data, dtype type, std::array<std::int64_t, 4> shape) noexcept {
+    const auto stride_heads = shape[3];
+    const auto stride_tokens = detail::multiply(shape[2], stride_heads);
+    const auto stride_batch = detail::multiply(shape[1], stride_tokens);
+    return tensor(data, type, shape, {stride_batch, stride_tokens, stride_heads, 1});
+}
+
+/// The same for memory that is only read: pass the result as an input, never as an output.
+inline halyard_tensor input_tensor(const void *data, dtype type, std::array<std::int64_t, 4> shape,
+                                   std::array<std::int64_t, 4> strides) noexcept {
+    return tensor(const_cast<void *>(data), type, shape, strides);
+}
+inline halyard_tensor input_tensor(const void *data, dtype type, std::array<std::int64_t, 4> shape) noexcept {
+    return tensor(const_cast<void *>(data), type, shape);
+}
+
+/// Inverse frequencies and attention_factor.
+class frequencies : public detail::handle<halyard_frequencies, halyard_destroy_frequencies> {
+public:
+    using handle::handle;
+
+    /// inv_freq[k] = base^(-2k / rotary_dim).
+    static frequencies from_base(double base, std::int64_t rotary_dim) {
+        auto details = detail::make_struct<halyard_error>();
+        halyard_frequencies *made = nullptr;
+        detail::check(halyard_create_frequencies_from_base(base, rotary_dim, &made, &details), details);
+        return frequencies(made);
+    }
+
+    /// The n_pairs inverse frequencies as given, in radians per position; they are copied.
+    static frequencies from_list(const double *inv_freq, std::int64_t n_pairs, double attention_factor = 1.0) {
+        auto details = detail::make_struct<halyard_error>();
+        halyard_frequencies *made = nullptr;
+        detail::check(halyard_create_frequencies_from_list(inv_freq, n_pairs, attention_factor, &made, &details),
+                      details);
+        return frequencies(made);
+    }
+
+    /// rotary_dim, attention_factor and inv_freq, which points into this object.
+    halyard_frequencies_info info() const {
+        auto details = detail::make_struct<halyard_error>();
+        auto result = detail::make_struct<halyard_frequencies_info>();
+        detail::check(halyard_get_frequencies_info(get(), &result, &details), details);
+        return result;
+    }
+};
+
+/// Where cos and sin come from. Made once, shared by all layers and threads; doesn't need its frequencies any more.
+class angle_source : public detail::handle<halyard_angle_source, halyard_destroy_angle_source> {
+public:
+    using handle::handle;
+
+    explicit angle_source(const frequencies &frequencies, const halyard_angle_source_desc &desc)
+        : angle_source(frequencies.get(), desc) {}
+
+    /// A row of cos and sin for every position in first … last, both included.
+    static angle_source table(const frequencies &frequencies, std::int32_t first, std::int32_t last) {
+        auto desc = detail::make_struct<halyard_angle_source_desc>();
+        desc.kind = HALYARD_ANGLES_TABLE;
+        desc.first = first;
+        desc.last = last;
+        return angle_source(frequencies, desc);
+    }
+
+    /// Rows for just the listed positions; what lies outside first … last counts as the nearest end.
+    static angle_source table(const frequencies &frequencies, std::int32_t first, std::int32_t last,
+                              const halyard_positions &listed) {
+        auto desc = detail::make_struct<halyard_angle_source_desc>();
+        desc.kind = HALYARD_ANGLES_TABLE;
+        desc.first = first;
+        desc.last = last;
+        desc.listed = &listed;
+        return angle_source(frequencies, desc);
+    }
+
+    /// The caller's own rows: position p reads rotary_dim / 2 floats at cos_rows and sin_rows + p * stride_row. The
+    /// memory stays the caller's, must outlive the source, and may be rewritten between runs.
+    static angle_source given(const float *cos_rows, const float *sin_rows, std::int64_t n_rows,
+                              std::int64_t stride_row, std::int64_t rotary_dim) {
+        auto desc = detail::make_struct<halyard_angle_source_desc>();
+        desc.kind = HALYARD_ANGLES_GIVEN;
+        desc.cos_rows = cos_rows;
+        desc.sin_rows = sin_rows;
+        desc.n_rows = n_rows;
+        desc.stride_row = stride_row;
+        desc.rotary_dim = rotary_dim;
+        return angle_source(static_cast<const halyard_frequencies *>(nullptr), desc);
+    }
+
+    /// Rows as halyard_make_rows writes them, [n_rows, 2, rotary_dim / 2]: row t serves token t when a run names no
+    /// positions. The memory stays the caller's, must outlive the source, and may be rewritten between runs.
+    static angle_source given(const float *rows, std::int64_t n_rows, std::int64_t rotary_dim) {
+        return given(rows, rows == nullptr ? nullptr : rows + rotary_dim / 2, n_rows, rotary_dim, rotary_dim);
+    }
+
+    halyard_angle_source_info info() const {
+        auto details = detail::make_struct<halyard_error>();
+        auto result = detail::make_struct<halyard_angle_source_info>();
+        detail::check(halyard_get_angle_source_info(get(), &result, &details), details);
+        return result;
+    }
+
+    /// Writes [n_batch, n_tokens, 2, rotary_dim / 2] to rows, which has room for n_floats. positions may be NULL.
+    void make_rows(const halyard_positions *positions, std::int64_t n_batch, std::int64_t n_tokens, float *rows,
+                   std::int64_t n_floats, bad_position policy = bad_position::error) const {
+        auto details = detail::make_struct<halyard_error>();
+        detail::check(halyard_make_rows(get(), positions, static_cast<std::int32_t>(policy), n_batch, n_tokens, rows,
+                                        n_floats, &details),
+                      details);
+    }
+
+private:
+    angle_source(const halyard_frequencies *frequencies, const halyard_angle_source_desc &desc)
+        : handle(make(frequencies, desc)) {}
+
+    static halyard_angle_source *make(const halyard_frequencies *frequencies, const halyard_angle_source_desc &desc) {
+        auto details = detail::make_struct<halyard_error>();
+        halyard_angle_source *made = nullptr;
+        detail::check(halyard_create_angle_source(frequencies, &desc, &made, &details), details);
+        return made;
+    }
+};
+
+/// The fixed part of one tensor that a plan rotates, input and output of one pairing.
+inline halyard_tensor_desc describe_tensor(dtype type, std::int64_t head_dim, pairing in_and_out = pairing::half,
+                                           std::int64_t rotary_offset = 0) noexcept {
+    halyard_tensor_desc desc{};
+    desc.dtype = static_cast<std::int32_t>(type);
+    desc.pairing = static_cast<std::int32_t>(in_and_out);
+    desc.out_pairing = desc.pairing;
+    desc.head_dim = head_dim;
+    desc.rotary_offset = rotary_offset;
+    return desc;
+}
+
+/// A plan's description, for 1 … HALYARD_MAX_TENSORS tensors (q and k, say). Set target or max_target to narrow the
+/// choice of kernels.
+inline halyard_plan_desc describe_plan(std::int64_t rotary_dim, std::initializer_list<halyard_tensor_desc> tensors,
+                                       direction towards = direction::forward) noexcept {
+    auto desc = detail::make_struct<halyard_plan_desc>();
+    desc.direction = static_cast<std::int32_t>(towards);
+    desc.rotary_dim = rotary_dim;
+    for (const auto &tensor : tensors) {
+        if (desc.n_tensors < HALYARD_MAX_TENSORS) {
+            desc.tensors[desc.n_tensors] = tensor;
+        }
+        ++desc.n_tensors;
+    }
+    return desc;
+}
+
+/// A description that has been checked and resolved to kernels.
+class plan : public detail::handle<halyard_plan, halyard_destroy_plan> {
+public:
+    using handle::handle;
+
+    explicit plan(const halyard_plan_desc &desc) : handle(make(desc)) {}
+
+    /// The name of the kernels' target; a static string.
+    const char *target() const noexcept { return halyard_get_plan_target(get()); }
+
+private:
+    static halyard_plan *make(const halyard_plan_desc &desc) {
+        auto details = detail::make_struct<halyard_error>();
+        halyard_plan *made = nullptr;
+        detail::check(halyard_create_plan(&desc, &made, &details), details);
+        return made;
+    }
+};
+
+/// Threads that wait for work. executor() stays valid until the pool is destroyed, also when the pool moves.
+class pool : public detail::handle<halyard_pool, halyard_destroy_pool> {
+public:
+    using handle::handle;
+
+    /// n_threads counts the calling thread: 1 … 1024.
+    explicit pool(std::int32_t n_threads) : handle(make(n_threads)) {}
+
+    const halyard_executor *executor() const noexcept { return halyard_get_pool_executor(get()); }
+
+private:
+    static halyard_pool *make(std::int32_t n_threads) {
+        auto details = detail::make_struct<halyard_error>();
+        halyard_pool *made = nullptr;
+        detail::check(halyard_create_pool(n_threads, &made, &details), details);
+        return made;
+    }
+};
+
+struct run_options {
+    const halyard_positions *positions = nullptr;  ///< NULL: 0, 1, 2, … in every batch row
+    const halyard_executor *executor = nullptr;    ///< NULL: the calling thread does everything
+    bad_position policy = bad_position::error;
+};
+
+/// Rotates the plan's n_tensors tensors x into y, or in place where both describe the same memory.
+inline void run(const plan &made, const angle_source &angles, const halyard_tensor *x, const halyard_tensor *y,
+                const run_options &options = {}) {
+    auto details = detail::make_struct<halyard_error>();
+    auto args = detail::make_struct<halyard_run_args>();
+    args.bad_position = static_cast<std::int32_t>(options.policy);
+    args.angles = angles.get();
+    args.positions = options.positions;
+    args.x = x;
+    args.y = y;
+    args.executor = options.executor;
+    detail::check(halyard_run(made.get(), &args, &details), details);
+}
+
+/// The same for a plan of one tensor.
+inline void run(const plan &made, const angle_source &angles, const halyard_tensor &x, const halyard_tensor &y,
+                const run_options &options = {}) {
+    run(made, angles, &x, &y, options);
+}
+
+/// Every target, best first; the last is the portable reference.
+inline std::vector<halyard_target_info> targets() {
+    std::vector<halyard_target_info> result;
+    for (std::int32_t i = 0; i < halyard_get_target_count(); ++i) {
+        auto details = detail::make_struct<halyard_error>();
+        auto info = detail::make_struct<halyard_target_info>();
+        detail::check(halyard_get_target_info(i, &info, &details), details);
+        result.push_back(info);
+    }
+    return result;
+}
+
+/// Each kernel that could serve a description, and why it was taken or refused, in lines of text.
+inline std::string explain(const halyard_plan_desc &desc) {
+    auto details = detail::make_struct<halyard_error>();
+    std::int64_t n_needed = 0;
+    detail::check(halyard_explain_plan(&desc, nullptr, 0, &n_needed, &details), details);
+    std::string text(static_cast<std::size_t>(n_needed) + 1, '\0');
+    detail::check(halyard_explain_plan(&desc, &text[0], n_needed + 1, nullptr, &details), details);
+    text.resize(static_cast<std::size_t>(n_needed));
+    return text;
+}
+
+}  // namespace halyard

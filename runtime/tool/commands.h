@@ -1,0 +1,21 @@
+// What each sub-command does. Each throws Refusal or halyard::error where the request can't be carried out, before it
+// has written anything.
+#pragma once
+
+#include "options.h"
+
+#include <string>
+
+namespace halyard::tool {
+
+void list(const ListOptions &options);
+void explain(const ExplainOptions &options);
+void rotate(const RotateOptions &options);
+void write_angles(const AnglesOptions &options);
+void print_frequencies(const FrequencyOptions &options);
+void plot(const PlotOptions &options);
+
+/// Writes to the standard output; throws Refusal where it can't, a full disk for instance.
+void print(const std::string &text);
+
+}  // namespace halyard::tool

@@ -1,0 +1,331 @@
+#include "options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace halyard::tool {
+namespace {
+
+constexpr std::int64_t min_int64 = std::numeric_limits<std::int64_t>::min();
+constexpr std::int64_t max_int64 = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t min_position = std::numeric_limits<std::int32_t>::min();
+constexpr std::int64_t max_position = std::numeric_limits<std::int32_t>::max();
+
+/// Numbers are read here, not by CLI11, whose idea of one changes from release to release.
+template <typename Number>
+std::optional<Number> parse_number(std::string_view text) {
+    Number number{};
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (code != std::errc() || end != text.data() + text.size()) {
+        return std::nullopt;
+    }
+    return number;
+}
+
+/// Adds an option for a whole number in least … greatest.
+template <typename Value>
+CLI::Option *add_integer(CLI::App &app, const std::string &name, Value &value, const std::string &help,
+                         std::int64_t least = min_int64, std::int64_t greatest = max_int64) {
+    const auto read = [&value, name, least, greatest](const std::string &text) {
+        const auto number = parse_number<std::int64_t>(text);
+        if (!number) {
+            throw CLI::ValidationError(name, "'" + text + "' is not a whole number of 64 bits");
+        }
+        if (*number < least || *number > greatest) {
+            throw CLI::ValidationError(name, text + " is not in " + std::to_string(least) + " ... " +
+                                                 std::to_string(greatest));
+        }
+        value = *number;
+    };
+    return app.add_option_function<std::string>(name, read, help)->type_name("N");
+}
+
+CLI::Option *add_real(CLI::App &app, const std::string &name, std::optional<double> &value, const std::string &help) {
+    const auto read = [&value, name](const std::string &text) {
+        const auto number = parse_number<double>(text);
+        if (!number || !std::isfinite(*number)) {
+            throw CLI::ValidationError(name, "'" + text + "' is not a finite number that a double holds");
+        }
+        value = *number;
+    };
+    return app.add_option_function<std::string>(name, read, help)->type_name("X");
+}
+
+CLI::Option *add_word(CLI::App &app, const std::string &name, std::string &value, const std::string &help,
+                      const std::vector<std::string> &words) {
+    const auto read = [&value, name, words](const std::string &text) {
+        if (std::find(words.begin(), words.end(), text) == words.end()) {
+            std::string known;
+            for (const auto &word : words) {
+                known += known.empty() ? word : &word == &words.back() ? " or " + word : ", " + word;
+            }
+            throw CLI::ValidationError(name, "'" + text + "' is not one of " + known);
+        }
+        value = text;
+    };
+    std::string type;
+    for (const auto &word : words) {
+        type += (type.empty() ? "" : "|") + word;
+    }
+    return app.add_option_function<std::string>(name, read, help)->type_name(type);
+}
+
+/// Adds an option for a name or a path. An empty one, as an unset shell variable makes it, is not "not given".
+CLI::Option *add_text(CLI::App &app, const std::string &name, std::string &value, const std::string &help,
+                      const std::string &type) {
+    const auto read = [&value, name](const std::string &text) {
+        if (text.empty()) {
+            throw CLI::ValidationError(name, "it is empty");
+        }
+        value = text;
+    };
+    return app.add_option_function<std::string>(name, read, help)->type_name(type);
+}
+
+CLI::Option *add_file(CLI::App &app, const std::string &name, std::string &value, const std::string &help) {
+    return add_text(app, name, value, help, "FILE");
+}
+
+/// Options without CLI11's list of what excludes what: the descriptions say it in words.
+class HelpFormatter : public CLI::Formatter {
+public:
+    std::string make_option_opts(const CLI::Option *option) const override {
+        const auto type = option->get_type_name();
+        return (type.empty() ? "" : " " + type) + (option->get_required() ? " (required)" : "");
+    }
+};
+
+/// What the frequencies come from: options that a caller's own cos and sin exclude.
+struct FrequencyFlags {
+    std::vector<CLI::Option *> sources;
+    CLI::Option *rotary_dim;
+};
+
+FrequencyFlags add_frequencies(CLI::App &app, FrequencyOptions &options) {
+    auto *base = add_real(app, "--base", options.base, "inv_freq[k] = BASE^(-2k / rotary_dim) [10000]");
+    auto *inv_freq = add_file(app, "--inv-freq", options.inv_freq,
+                              "or: inverse frequencies, radians per position; .npy, <f8 or <f4, [rotary_dim / 2]");
+    auto *factor = add_real(app, "--attention-factor", options.attention_factor,
+                            "what cos and sin are multiplied by, with --inv-freq [1]");
+    auto *config = add_file(app, "--config", options.config, "or: a Hugging Face config.json (not in this version)");
+    auto *seq_len = add_integer(app, "--seq-len", options.seq_len, "context length in tokens, with --config", 1);
+    auto *layer_type = add_text(app, "--layer-type", options.layer_type, "whose frequencies, with --config", "NAME");
+    auto *rotary_dim = add_integer(app, "--rotary-dim", options.rotary_dim, "how many columns of a head are rotated");
+    auto *reference =
+        add_word(app, "--reference", options.reference,
+                 "whose rounding of angles: exact, or hf_f32 (not in this version) [exact]", {"exact", "hf_f32"});
+    base->excludes(inv_freq)->excludes(config);
+    inv_freq->excludes(config);
+    factor->needs(inv_freq);
+    const std::vector<CLI::Option *> sources = {base, inv_freq, factor, config, seq_len, layer_type, reference};
+    for (auto *option : sources) {
+        option->group("Frequencies");
+    }
+    rotary_dim->group("Frequencies");
+    return {sources, rotary_dim};
+}
+
+/// START:STOP, or the path of a file; what looks like a range must be one.
+PositionOptions parse_positions(const std::string &name, const std::string &text) {
+    PositionOptions options;
+    const auto colon = text.find(':');
+    if (text.empty()) {
+        throw CLI::ValidationError(name, "it is empty");
+    }
+    if (colon == text.npos || text.find('/') != text.npos || text.ends_with(".npy")) {
+        options.path = text;
+        return options;
+    }
+    const auto start = parse_number<std::int64_t>(std::string_view(text).substr(0, colon));
+    const auto stop = parse_number<std::int64_t>(std::string_view(text).substr(colon + 1));
+    if (!start || !stop) {
+        throw CLI::ValidationError(name, "'" + text + "' is not START:STOP, two whole numbers");
+    }
+    if (*start > *stop) {
+        throw CLI::ValidationError(name, "'" + text + "' stops before it starts");
+    }
+    if (*start < min_position || *stop > max_position + 1) {
+        throw CLI::ValidationError(name, "'" + text + "' leaves the positions of 32 bits");
+    }
+    options.is_range = true;
+    options.start = *start;
+    options.stop = *stop;
+    return options;
+}
+
+CLI::Option *add_positions(CLI::App &app, PositionOptions &options, const std::string &help) {
+    const std::string name = "--positions";
+    const auto read = [&options, name](const std::string &text) { options = parse_positions(name, text); };
+    return app.add_option_function<std::string>(name, read, help)->type_name("FILE|START:STOP");
+}
+
+/// METHOD:N,N,… — what is wrong with the numbers themselves is for the library to say.
+void check_axis_map(const std::string &name, const std::string &text) {
+    std::string_view rest = text;
+    const auto colon = rest.find(':');
+    bool good = colon != rest.npos && (rest.substr(0, colon) == "sections" || rest.substr(0, colon) == "interleaved");
+    while (good && !rest.empty()) {
+        rest.remove_prefix(rest.find_first_of(":,") + 1);
+        const auto end = std::min(rest.find(','), rest.size());
+        good = parse_number<std::int64_t>(rest.substr(0, end)).has_value();
+        rest.remove_prefix(end);
+    }
+    if (!good) {
+        throw CLI::ValidationError(name, "'" + text + "' is not like sections:16,24,24 or interleaved:24,20,20");
+    }
+}
+
+CLI::Option *add_angles(CLI::App &app, std::string &angles) {
+    return add_word(app, "--angles", angles,
+                    "how cos and sin are made; factored and phase are not in this version [auto: table]",
+                    {"auto", "table", "factored", "phase"});
+}
+
+/// What `rotate` and `explain` share.
+void add_rotation(CLI::App &app, RotationOptions &options) {
+    add_word(app, "--pairing", options.pairing,
+             "which columns form a pair: k and k + rotary_dim/2, or 2k and 2k + 1 [half]", {"half", "interleaved"});
+    add_word(app, "--out-pairing", options.out_pairing, "the pairing that is written [as --pairing]",
+             {"half", "interleaved"});
+    add_integer(app, "--rotary-offset", options.rotary_offset, "the first column that is rotated [0]");
+    app.add_flag("--inverse", options.inverse, "turn back: negate the angles");
+    app.add_flag("--in-place", options.in_place, "read and write the same memory");
+    add_text(app, "--target", options.target, "run exactly this target of 'halyard list' [the best]", "NAME");
+}
+
+void check_rotation(const RotationOptions &options) {
+    if (options.in_place && !options.out_pairing.empty() && options.out_pairing != options.pairing) {
+        throw CLI::ValidationError("--in-place", "--out-pairing " + options.out_pairing + " contradicts it");
+    }
+}
+
+void add_list(CLI::App &app, ListOptions &options) {
+    auto *command = app.add_subcommand("list", "Every kernel target: built? supported here? chosen? If not, why");
+    command->add_flag("--json", options.json, "an array of objects instead of a table");
+}
+
+void add_explain(CLI::App &app, ExplainOptions &options) {
+    auto *command = app.add_subcommand("explain", "Each candidate kernel for a rotation: taken or refused, and why");
+    add_word(*command, "--dtype", options.type, "the elements' type [f32]", {"f32", "f16", "bf16"});
+    add_integer(*command, "--head-dim", options.head_dim, "columns of a head [128]");
+    add_integer(*command, "--rotary-dim", options.rotary_dim, "how many of them are rotated [--head-dim]");
+    add_rotation(*command, options.rotation);
+    command->callback([&options] { check_rotation(options.rotation); });
+}
+
+void add_rotate(CLI::App &app, RotateOptions &options) {
+    auto *command = app.add_subcommand("rotate", "Apply RoPE to an array");
+    add_file(*command, "X", options.input,
+             ".npy in C order, <f4, <f2 or <u2 (bf16 bits), [tokens, heads, head_dim] or 4-D (see --layout)")
+        ->required();
+    add_file(*command, "-o,--output", options.output, "Y, of X's shape and type")->required();
+    auto frequencies = add_frequencies(*command, options.frequencies);
+    frequencies.rotary_dim->description("how many columns of a head are rotated [X's head_dim]");
+    auto excluded = frequencies.sources;
+    excluded.push_back(add_positions(*command, options.positions,
+                                     "<i4 or <i8, [tokens] or [batch, tokens]; or START ... STOP - 1 [0, 1, 2, ...]"));
+    add_rotation(*command, options.rotation);
+    excluded.push_back(command
+                           ->add_option_function<std::string>(
+                               "--axis-map",
+                               [&options](const std::string &text) {
+                                   check_axis_map("--axis-map", text);
+                                   options.axis_map = text;
+                               },
+                               "which pairs read which axis of the positions (not in this version)")
+                           ->type_name("sections:N,...|interleaved:N,..."));
+    excluded.push_back(add_angles(*command, options.angles));
+    auto *cos_sin = add_file(*command, "--cos-sin", options.cos_sin,
+                             "instead of frequencies and positions: cos and sin rows as 'angles' writes them, <f4, "
+                             "[tokens, 2, pairs]");
+    add_word(*command, "--dtype", options.type, "X's type, needed for bf16; nothing is converted",
+             {"f32", "f16", "bf16"});
+    add_word(*command, "--layout", options.layout,
+             "a 4-D X is [batch, tokens, heads, head_dim] or [batch, heads, tokens, head_dim] [bshd]",
+             {"bshd", "bhsd"});
+    add_integer(*command, "--threads", options.n_threads, "1 ... 1024 [1]", 1, 1024);
+    excluded.push_back(add_word(*command, "--bad-position", options.bad_position,
+                                "a position that is not valid: refuse, take the nearest, or don't rotate [error]",
+                                {"error", "clamp", "identity"}));
+    excluded.push_back(add_integer(*command, "--max-position", options.max_position,
+                                   "the valid positions are 0 ... N - 1 [those of 32 bits]", 1, max_position + 1));
+    for (auto *option : excluded) {
+        cos_sin->excludes(option);
+    }
+    command->callback([&options] { check_rotation(options.rotation); });
+}
+
+/// Without a tensor, only these say how many frequencies there are.
+void require_rotary_dim(const FrequencyOptions &options) {
+    if (!options.rotary_dim && options.inv_freq.empty() && options.config.empty()) {
+        throw CLI::RequiredError("--rotary-dim or --inv-freq");
+    }
+}
+
+void add_angles_command(CLI::App &app, AnglesOptions &options) {
+    auto *command = app.add_subcommand("angles", "Write cos and sin, float32 [tokens, 2, pairs], attention_factor "
+                                                 "applied");
+    add_positions(*command, options.positions, "<i4 or <i8, [tokens]; or START ... STOP - 1")->required();
+    add_file(*command, "-o,--output", options.output, "the cos row and the sin row of each token")->required();
+    add_frequencies(*command, options.frequencies)
+        .rotary_dim->description("twice the number of pairs [2 * the length of --inv-freq]");
+    add_angles(*command, options.angles);
+    command->callback([&options] { require_rotary_dim(options.frequencies); });
+}
+
+void add_frequencies_command(CLI::App &app, FrequencyOptions &options) {
+    auto *command = app.add_subcommand("frequencies", "Print inv_freq, attention_factor, rotary_dim, pairing and "
+                                                      "method as JSON");
+    add_frequencies(*command, options)
+        .rotary_dim->description("twice the number of pairs [2 * the length of --inv-freq]");
+    command->callback([&options] { require_rotary_dim(options); });
+}
+
+void add_plot(CLI::App &app, PlotOptions &options) {
+    auto *command = app.add_subcommand("plot", "Draw frequencies and angles (not in this version)");
+    add_file(*command, "-o,--output", options.output, "an .svg")->required();
+    add_frequencies(*command, options.frequencies);
+    command->callback([&options] { require_rotary_dim(options.frequencies); });
+}
+
+}  // namespace
+
+void add_commands(CLI::App &app, Options &options) {
+    app.require_subcommand(1);
+    app.formatter(std::make_shared<HelpFormatter>());
+    app.set_help_flag("-h,--help", "Print this and exit");
+    app.set_version_flag("--version", halyard::version(), "Print the version and exit");
+    add_list(app, options.list);
+    add_explain(app, options.explain);
+    add_rotate(app, options.rotate);
+    add_angles_command(app, options.angles);
+    add_frequencies_command(app, options.frequencies);
+    add_plot(app, options.plot);
+}
+
+dtype parse_dtype(const std::string &word) {
+    return word == "f32" ? dtype::f32 : word == "f16" ? dtype::f16 : dtype::bf16;
+}
+
+pairing parse_pairing(const std::string &word) { return word == "half" ? pairing::half : pairing::interleaved; }
+
+bad_position parse_bad_position(const std::string &word) {
+    return word == "error" ? bad_position::error : word == "clamp" ? bad_position::clamp : bad_position::identity;
+}
+
+halyard_plan_desc RotationOptions::describe(dtype type, std::int64_t head_dim, std::int64_t rotary_dim) const {
+    auto tensor = describe_tensor(type, head_dim, parse_pairing(pairing), rotary_offset);
+    if (!out_pairing.empty()) {
+        tensor.out_pairing = static_cast<std::int32_t>(parse_pairing(out_pairing));
+    }
+    auto desc = describe_plan(rotary_dim, {tensor}, inverse ? direction::inverse : direction::forward);
+    desc.target = target.empty() ? nullptr : target.c_str();
+    return desc;
+}
+
+}  // namespace halyard::tool

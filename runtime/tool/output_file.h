@@ -1,0 +1,39 @@
+// Files that are there complete or not at all.
+#pragma once
+
+#include <cstddef>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+namespace halyard::tool {
+
+/// Writes to a temporary file beside `path` and gives it the name at the end, so that whoever looks sees the old file
+/// or the whole new one, and a failure leaves no trace.
+class OutputFile {
+public:
+    /// Creates the temporary file. Throws Refusal where `path` could not be replaced later: a directory, a device, a
+    /// file without write permission, a missing folder.
+    explicit OutputFile(const std::string &path);
+    OutputFile(const OutputFile &) = delete;
+    OutputFile &operator=(const OutputFile &) = delete;
+    /// Removes the temporary file unless commit() succeeded.
+    ~OutputFile();
+
+    void write(const void *data, std::size_t n_bytes);
+    /// Gives the finished file its name. Call it last.
+    void commit();
+
+private:
+    struct Closer {
+        void operator()(std::FILE *file) const noexcept { std::fclose(file); }
+    };
+
+    std::string name_;              // as the user wrote it, for sentences
+    std::filesystem::path target_;  // where that leads, through symbolic links
+    std::filesystem::path temporary_;
+    std::unique_ptr<std::FILE, Closer> file_;
+};
+
+}  // namespace halyard::tool

@@ -1,0 +1,162 @@
+// halyard rotate: X.npy → Y.npy.
+#include "commands.h"
+#include "inputs.h"
+#include "npy.h"
+#include "refusal.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <optional>
+
+namespace halyard::tool {
+namespace {
+
+/// X's type; --dtype (may be empty) must agree.
+dtype check_type(const NpyArray &x, const std::string &stated) {
+    const std::string held = x.descr == "<f4" ? "f32" : x.descr == "<f2" ? "f16" : "bf16";
+    if (stated.empty() && held == "bf16") {
+        throw Refusal("'" + x.path + "' holds <u2; if those are the bits of bfloat16, say --dtype bf16");
+    }
+    if (!stated.empty() && stated != held) {
+        throw Refusal("'" + x.path + "' holds " + x.descr + " (" + held + "), but --dtype says " + stated);
+    }
+    return parse_dtype(held);
+}
+
+/// [batch, tokens, heads, head_dim] and its strides, wherever the file has them.
+struct Layout {
+    std::array<std::int64_t, 4> shape;
+    std::array<std::int64_t, 4> strides;
+};
+
+Layout lay_out(const NpyArray &x, const std::string &layout) {
+    const auto &shape = x.shape;
+    if (shape.size() != 3 && shape.size() != 4) {
+        throw Refusal("'" + x.path + "' has shape " + format_shape(shape) +
+                      ", but [tokens, heads, head_dim] or four dimensions are needed");
+    }
+    const bool has_batch = shape.size() == 4;
+    if (!has_batch && layout == "bhsd") {
+        throw Refusal("'" + x.path + "' has shape " + format_shape(shape) +
+                      ", but --layout bhsd needs four dimensions");
+    }
+    const auto first = has_batch ? shape[0] : 1;
+    const auto second = shape[shape.size() - 3];
+    const auto third = shape[shape.size() - 2];
+    const auto head_dim = shape.back();
+    if (x.n_elements == 0) {
+        // Nothing will be addressed, and the other sizes may be anything.
+        return {layout == "bhsd" ? std::array{first, third, second, head_dim}
+                                 : std::array{first, second, third, head_dim},
+                {}};
+    }
+    if (layout == "bhsd") {
+        return {{first, third, second, head_dim}, {second * third * head_dim, head_dim, third * head_dim, 1}};
+    }
+    return {{first, second, third, head_dim}, {second * third * head_dim, third * head_dim, head_dim, 1}};
+}
+
+/// Rows of cos and sin from a file, one for each token; `file` must outlive the source.
+angle_source read_given(const NpyArray &file, std::int64_t n_tokens, std::optional<std::int64_t> rotary_dim) {
+    const auto &shape = file.shape;
+    if (shape.size() != 3 || shape[1] != 2) {
+        throw Refusal("'" + file.path + "' has shape " + format_shape(shape) + ", but [tokens, 2, pairs] is needed");
+    }
+    if (shape[0] != n_tokens) {
+        throw Refusal("'" + file.path + "' has rows for " + std::to_string(shape[0]) + " tokens, but X has " +
+                      std::to_string(n_tokens));
+    }
+    if (rotary_dim && (*rotary_dim % 2 != 0 || *rotary_dim / 2 != shape[2])) {
+        throw Refusal("'" + file.path + "' has rows of " + std::to_string(shape[2]) + " pairs, but --rotary-dim is " +
+                      std::to_string(*rotary_dim));
+    }
+    if (file.n_elements == 0) {
+        return angle_source();
+    }
+    return angle_source::given(file.elements<float>().data(), n_tokens, 2 * shape[2]);
+}
+
+void check_count(const Positions &positions, const PositionOptions &options, const Layout &x) {
+    const auto name = options.is_range
+                          ? "--positions " + std::to_string(options.start) + ":" + std::to_string(options.stop)
+                          : "'" + options.path + "'";
+    if (positions.n_tokens() != x.shape[1]) {
+        throw Refusal(name + " has positions for " + std::to_string(positions.n_tokens()) + " tokens, but X has " +
+                      std::to_string(x.shape[1]));
+    }
+    if (positions.shape().size() == 2 && positions.shape()[0] != x.shape[0]) {
+        throw Refusal(name + " has positions for a batch of " + std::to_string(positions.shape()[0]) +
+                      ", but X has a batch of " + std::to_string(x.shape[0]));
+    }
+}
+
+}  // namespace
+
+void rotate(const RotateOptions &options) {
+    refuse_unavailable(options.frequencies);
+    refuse_unavailable_angles(options.angles);
+    if (!options.axis_map.empty()) {
+        throw Refusal(std::string("--axis-map is not available in version ") + halyard::version());
+    }
+
+    const auto x = read_npy(options.input, {"<f4", "<f2", "<u2"});
+    const auto type = check_type(x, options.type);
+    const auto layout = lay_out(x, options.layout);
+    const auto n_tokens = layout.shape[1];
+    const auto head_dim = layout.shape[3];
+
+    // Cos and sin: the caller's, or of just the positions that occur.
+    NpyArray given;
+    frequencies made;
+    auto positions = Positions::count(n_tokens);
+    std::int64_t rotary_dim = 0;
+    angle_source angles;
+    if (!options.cos_sin.empty()) {
+        given = read_npy(options.cos_sin, {"<f4"});
+        angles = read_given(given, n_tokens, options.frequencies.rotary_dim);
+        rotary_dim = 2 * given.shape[2];
+    } else {
+        made = make_frequencies(options.frequencies, head_dim);
+        rotary_dim = made.info().rotary_dim;
+        if (options.positions.is_range || !options.positions.path.empty()) {
+            positions = Positions::read(options.positions);
+            check_count(positions, options.positions, layout);
+        }
+    }
+    const plan plan(options.rotation.describe(type, head_dim, rotary_dim));
+
+    const auto y = std::make_unique_for_overwrite<std::byte[]>(x.n_bytes);
+    if (x.n_elements != 0) {
+        run_options how;
+        halyard_positions view{};
+        if (options.cos_sin.empty()) {
+            positions.materialize();
+            view = positions.view();
+            const auto first = options.max_position ? 0 : std::numeric_limits<std::int32_t>::min();
+            const auto last = options.max_position ? static_cast<std::int32_t>(*options.max_position - 1)
+                                                   : std::numeric_limits<std::int32_t>::max();
+            angles = angle_source::table(made, first, last, view);
+            how.positions = &view;
+            how.policy = parse_bad_position(options.bad_position);
+        }
+        pool threads;
+        if (options.n_threads > 1) {
+            threads = pool(static_cast<std::int32_t>(options.n_threads));
+            how.executor = threads.executor();
+        }
+        const auto output = tensor(y.get(), type, layout.shape, layout.strides);
+        if (options.rotation.in_place) {
+            std::memcpy(y.get(), x.data.get(), x.n_bytes);
+            run(plan, angles, output, output, how);
+        } else {
+            run(plan, angles, input_tensor(x.data.get(), type, layout.shape, layout.strides), output, how);
+        }
+    }
+    write_npy(options.output, x.descr, x.shape, y.get(), x.n_bytes);
+}
+
+}  // namespace halyard::tool

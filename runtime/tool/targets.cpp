@@ -1,0 +1,63 @@
+// halyard list and halyard explain: which kernels there are, and why one is taken.
+#include "commands.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <vector>
+
+namespace halyard::tool {
+namespace {
+
+std::string format_json(const std::vector<halyard_target_info> &targets) {
+    auto rows = nlohmann::ordered_json::array();
+    for (const auto &target : targets) {
+        rows.push_back({{"name", target.name},
+                        {"isa", target.isa},
+                        {"built", target.built != 0},
+                        {"supported", target.supported != 0},
+                        {"active", target.active != 0},
+                        {"reason", target.reason}});
+    }
+    return rows.dump(2) + "\n";
+}
+
+std::string format_table(const std::vector<halyard_target_info> &targets) {
+    using Row = std::array<std::string, 6>;
+    std::vector<Row> rows = {{"target", "isa", "built", "supported", "active", "reason"}};
+    const auto yes_no = [](std::int32_t value) { return value != 0 ? "yes" : "no"; };
+    for (const auto &target : targets) {
+        rows.push_back({target.name, target.isa, yes_no(target.built), yes_no(target.supported), yes_no(target.active),
+                        target.reason});
+    }
+    std::array<std::size_t, 6> widths{};
+    for (const auto &row : rows) {
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            widths[i] = std::max(widths[i], row[i].size());
+        }
+    }
+    std::string text;
+    for (const auto &row : rows) {
+        std::string line;
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            line += row[i] + std::string(widths[i] - row[i].size() + 2, ' ');
+        }
+        line.erase(line.find_last_not_of(' ') + 1);
+        text += line + "\n";
+    }
+    return text;
+}
+
+}  // namespace
+
+void list(const ListOptions &options) { print(options.json ? format_json(targets()) : format_table(targets())); }
+
+void explain(const ExplainOptions &options) {
+    const auto desc = options.rotation.describe(parse_dtype(options.type), options.head_dim,
+                                                options.rotary_dim.value_or(options.head_dim));
+    print(halyard::explain(desc));
+}
+
+}  // namespace halyard::tool
