@@ -1,0 +1,18 @@
+// Finds what is wrong with a kernel.
+#pragma once
+
+#include "dispatch.h"
+
+#include <cstdint>
+#include <string>
+
+struct KernelReport {
+    std::string fault;  // the first one, in words; empty when there is none
+    std::int64_t n_runs = 0;
+    std::int64_t n_outputs = 0;  // elements of rotated pairs that were compared
+};
+
+/// Runs a kernel through halyard_run on random bits in random layouts, and compares all memory around and between the
+/// outputs with what it ought to hold: bit for bit, but for the payload of a NaN. A kernel of the runtime's list is
+/// tested where a plan would choose it, any other everywhere. `effort` is how often each count of pairs comes up.
+KernelReport check_kernel(const halyard::Kernel &kernel, std::uint64_t seed, int effort = 30);

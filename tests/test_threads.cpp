@@ -1,0 +1,444 @@
+// Threads: pools, the executor hook and its mistakes, sharing, fork. Any number of threads gives the same bits.
+#include "halyard/halyard.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#if defined(__unix__)
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
+
+namespace {
+
+/// q and k of a model, large enough to be worth 16 threads.
+struct Work {
+    std::int64_t n_batch, n_tokens, n_heads, head_dim = 128;
+    halyard::frequencies frequencies = halyard::frequencies::from_base(10000.0, 64);
+    halyard::angle_source angles;
+    halyard::plan plan;
+    std::vector<float> q, k;
+
+    explicit Work(std::int64_t batch = 2, std::int64_t tokens = 150, std::int64_t heads = 16)
+        : n_batch(batch), n_tokens(tokens), n_heads(heads),
+          angles(halyard::angle_source::table(frequencies, 0, static_cast<std::int32_t>(tokens))),
+          plan(halyard::describe_plan(
+              64, {halyard::describe_tensor(halyard::dtype::f32, head_dim),
+                   halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::interleaved, 3)})) {
+        std::mt19937 engine(7);
+        std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
+        for (std::vector<float> *tensor : {&q, &k}) {
+            tensor->resize(static_cast<std::size_t>(n_batch * n_tokens * n_heads * head_dim));
+            std::generate(tensor->begin(), tensor->end(), [&] { return uniform(engine); });
+        }
+    }
+
+    struct Result {
+        std::vector<float> q, k;
+        bool operator==(const Result &) const = default;
+    };
+
+    std::array<halyard_tensor, 2> tensors(const std::vector<float> &a, const std::vector<float> &b) const {
+        return {halyard::input_tensor(a.data(), halyard::dtype::f32, {n_batch, n_tokens, n_heads, head_dim}),
+                halyard::input_tensor(b.data(), halyard::dtype::f32, {n_batch, n_tokens, n_heads, head_dim})};
+    }
+
+    /// Throws halyard::error.
+    Result rotate(const halyard_executor *executor, bool in_place = false) const {
+        Result result = {q, k};
+        if (!in_place) {
+            result = {std::vector<float>(q.size(), -7.0f), std::vector<float>(k.size(), -7.0f)};
+        }
+        halyard::run_options options;
+        options.executor = executor;
+        const auto y = tensors(result.q, result.k);
+        const auto x = in_place ? y : tensors(q, k);
+        halyard::run(plan, angles, x.data(), y.data(), options);
+        return result;
+    }
+};
+
+/// Work is slow to make and read only: one for all tests.
+const Work &work() {
+    static const Work shared;
+    return shared;
+}
+
+const Work::Result &expected() {
+    static const Work::Result result = work().rotate(nullptr);
+    return result;
+}
+
+using Task = std::function<void(std::int64_t)>;
+
+/// An executor from a function (n_tasks, task) → status.
+struct Hook {
+    std::function<std::int32_t(std::int64_t, const Task &)> function;
+    halyard_executor executor = {sizeof(halyard_executor), 16, this, &Hook::parallel_for};
+    std::int64_t n_tasks_seen = 0;
+
+    explicit Hook(std::function<std::int32_t(std::int64_t, const Task &)> f, std::int32_t n_threads = 16)
+        : function(std::move(f)) {
+        executor.n_threads = n_threads;
+    }
+    Hook(const Hook &) = delete;
+    Hook &operator=(const Hook &) = delete;
+
+    static std::int32_t parallel_for(void *context, std::int64_t n_tasks, void (*task)(void *, std::int64_t),
+                                     void *data) {
+        auto &hook = *static_cast<Hook *>(context);
+        hook.n_tasks_seen = n_tasks;
+        return hook.function(n_tasks, [=](std::int64_t i) { task(data, i); });
+    }
+};
+
+/// The sentence of the error that a run fails with; empty where it does not.
+std::string failure(const Work &what, const halyard_executor *executor, bool in_place = false) {
+    try {
+        what.rotate(executor, in_place);
+    } catch (const halyard::error &error) {
+        CHECK(error.status() == HALYARD_ERROR_EXECUTOR);
+        return error.what();
+    }
+    return "";
+}
+
+bool contains(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+// ---- Pools ---------------------------------------------------------------------------------------------------------
+
+TEST_CASE("pools: 1 to 16 threads give the same bits", "[threads]") {
+    for (std::int32_t n_threads = 1; n_threads <= 16; n_threads++) {
+        CAPTURE(n_threads);
+        const halyard::pool pool(n_threads);
+        const halyard_executor *executor = pool.executor();
+        REQUIRE(executor != nullptr);
+        CHECK(executor->size == sizeof(halyard_executor));
+        CHECK(executor->n_threads == n_threads);
+        CHECK(work().rotate(executor) == expected());
+        CHECK(work().rotate(executor, true) == expected());
+    }
+}
+
+TEST_CASE("pools: few tokens are shared by heads, with the same bits", "[threads]") {
+    for (const std::int64_t n_tokens : {1, 2, 5}) {
+        for (const std::int64_t n_heads : {3, 257, 1024}) {
+            const Work few(1, n_tokens, n_heads);
+            const auto alone = few.rotate(nullptr);
+            for (const std::int32_t n_threads : {2, 3, 16}) {
+                CAPTURE(n_tokens, n_heads, n_threads);
+                const halyard::pool pool(n_threads);
+                CHECK(few.rotate(pool.executor()) == alone);
+                CHECK(few.rotate(pool.executor(), true) == alone);
+            }
+        }
+    }
+}
+
+TEST_CASE("pools: created, used and destroyed many times", "[threads]") {
+    const Work small(1, 40, 16);
+    const auto alone = small.rotate(nullptr);
+    for (int i = 0; i < 60; i++) {
+        const halyard::pool unused(1 + i % 16);
+        const halyard::pool pool(1 + i % 16);
+        for (int j = 0; j < i % 4; j++) {
+            REQUIRE(small.rotate(pool.executor()) == alone);
+        }
+    }
+}
+
+TEST_CASE("pools: many runs, with threads awake and asleep", "[threads]") {
+    const Work small(1, 40, 16);
+    const auto alone = small.rotate(nullptr);
+    const halyard::pool pool(4);
+    for (int i = 0; i < 400; i++) {
+        if (i % 50 == 0) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(2));  // long enough for every thread to sleep
+        }
+        REQUIRE(small.rotate(pool.executor(), i % 2 == 0) == alone);
+    }
+}
+
+TEST_CASE("pools: callers that meet in one pool don't disturb each other", "[threads]") {
+    const Work small(1, 64, 16);
+    const auto alone = small.rotate(nullptr);
+    const halyard::pool pool(3);
+    std::atomic<int> n_wrong{0};
+    std::vector<std::thread> callers;
+    for (int c = 0; c < 4; c++) {
+        callers.emplace_back([&] {
+            for (int i = 0; i < 60; i++) {
+                n_wrong += small.rotate(pool.executor()) == alone ? 0 : 1;
+            }
+        });
+    }
+    for (std::thread &caller : callers) {
+        caller.join();
+    }
+    CHECK(n_wrong == 0);
+}
+
+TEST_CASE("pools: their executor runs each task once, also for other users", "[threads]") {
+    const halyard::pool pool(4);
+    const halyard_executor *executor = pool.executor();
+    for (const std::int64_t n_tasks : {0, 1, 3, 4, 5, 1000}) {
+        std::vector<std::atomic<int>> counts(static_cast<std::size_t>(n_tasks));
+        const auto task = [](void *data, std::int64_t i) {
+            (*static_cast<std::vector<std::atomic<int>> *>(data))[static_cast<std::size_t>(i)]++;
+        };
+        CHECK(executor->parallel_for(executor->context, n_tasks, task, &counts) == 0);
+        CHECK(std::all_of(counts.begin(), counts.end(), [](const auto &n) { return n == 1; }));
+    }
+}
+
+TEST_CASE("pools: small runs stay on the calling thread", "[threads]") {
+    const Work tiny(1, 1, 1);
+    Hook hook([](std::int64_t, const Task &) { return std::int32_t{1}; });
+    CHECK(tiny.rotate(&hook.executor) == tiny.rotate(nullptr));
+    CHECK(hook.n_tasks_seen == 0);
+}
+
+#if defined(__unix__)
+
+namespace {
+
+/// Calls f in a child process, which has to end by itself within ten seconds.
+template <typename Function>
+bool succeeds_in_child(Function f) {
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        alarm(10);  // a child that hangs is killed
+        _exit(f() ? 0 : 1);
+    }
+    int status = -1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("pools: after fork(), the child works on its own thread", "[threads]") {
+    const Work &large = work();
+    const auto &alone = expected();
+    auto pool = std::make_unique<halyard::pool>(4);
+    REQUIRE(large.rotate(pool->executor()) == alone);
+    SECTION("while the threads spin") {
+        CHECK(succeeds_in_child([&] { return large.rotate(pool->executor()) == alone; }));
+    }
+    SECTION("while the threads sleep") {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        CHECK(succeeds_in_child([&] { return large.rotate(pool->executor()) == alone; }));
+    }
+    SECTION("the child destroys the pool while the parent's threads sleep") {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        CHECK(succeeds_in_child([&] {
+            pool.reset();
+            return true;
+        }));
+    }
+    SECTION("the child destroys the pool while the parent's threads spin") {
+        large.rotate(pool->executor());
+        CHECK(succeeds_in_child([&] {
+            pool.reset();
+            return true;
+        }));
+    }
+    SECTION("the child makes a pool of its own") {
+        CHECK(succeeds_in_child([&] {
+            const halyard::pool own(3);
+            return large.rotate(own.executor()) == alone && large.rotate(pool->executor()) == alone;
+        }));
+    }
+    // The parent goes on as before.
+    CHECK(large.rotate(pool->executor()) == alone);
+}
+
+#endif
+
+// ---- Executors -----------------------------------------------------------------------------------------------------
+
+TEST_CASE("executors: any order and any threads give the same bits", "[threads]") {
+    SECTION("in order") {
+        Hook hook([](std::int64_t n, const Task &task) {
+            for (std::int64_t i = 0; i < n; i++) {
+                task(i);
+            }
+            return 0;
+        });
+        CHECK(work().rotate(&hook.executor) == expected());
+        CHECK(hook.n_tasks_seen > 1);
+        CHECK(hook.n_tasks_seen <= 16);
+    }
+    SECTION("backwards") {
+        Hook hook([](std::int64_t n, const Task &task) {
+            for (std::int64_t i = n; i-- > 0;) {
+                task(i);
+            }
+            return 0;
+        });
+        CHECK(work().rotate(&hook.executor, true) == expected());
+    }
+    SECTION("a thread for each task") {
+        Hook hook([](std::int64_t n, const Task &task) {
+            std::vector<std::thread> threads;
+            for (std::int64_t i = 0; i < n; i++) {
+                threads.emplace_back(task, i);
+            }
+            for (std::thread &thread : threads) {
+                thread.join();
+            }
+            return 0;
+        });
+        CHECK(work().rotate(&hook.executor) == expected());
+        CHECK(work().rotate(&hook.executor, true) == expected());
+    }
+    SECTION("as many threads as there may be") {
+        Hook hook(
+            [](std::int64_t n, const Task &task) {
+                for (std::int64_t i = 0; i < n; i++) {
+                    task(i);
+                }
+                return 0;
+            },
+            1024);
+        const Work large(1, 2048, 4);
+        CHECK(large.rotate(&hook.executor) == large.rotate(nullptr));
+        CHECK(hook.n_tasks_seen > 16);
+        CHECK(hook.n_tasks_seen <= 1024);
+    }
+}
+
+TEST_CASE("executors: mistakes are errors", "[threads]") {
+    const auto run_all = [](std::int64_t n, const Task &task) {
+        for (std::int64_t i = 0; i < n; i++) {
+            task(i);
+        }
+    };
+    SECTION("it returns something else than 0") {
+        Hook hook([&](std::int64_t n, const Task &task) {
+            run_all(n, task);
+            return -42;
+        });
+        CHECK(contains(failure(work(), &hook.executor), "executor.parallel_for returned -42"));
+    }
+    SECTION("it throws") {
+        Hook hook([](std::int64_t, const Task &) -> std::int32_t { throw std::runtime_error("out of threads"); });
+        CHECK(contains(failure(work(), &hook.executor), "executor.parallel_for threw"));
+    }
+    SECTION("it throws after some tasks, and something odd") {
+        Hook hook([](std::int64_t, const Task &task) -> std::int32_t {
+            task(0);
+            throw 7;
+        });
+        CHECK(contains(failure(work(), &hook.executor), "executor.parallel_for threw"));
+    }
+    SECTION("it runs nothing") {
+        Hook hook([](std::int64_t, const Task &) { return 0; });
+        CHECK(contains(failure(work(), &hook.executor), "ran 0 of 16 tasks"));
+    }
+    SECTION("it leaves out a task") {
+        Hook hook([&](std::int64_t n, const Task &task) {
+            run_all(n - 1, task);
+            return 0;
+        });
+        CHECK(contains(failure(work(), &hook.executor), "ran 15 of 16 tasks"));
+    }
+    SECTION("it runs one task twice in place of another") {
+        Hook hook([&](std::int64_t n, const Task &task) {
+            run_all(n - 1, task);
+            task(0);
+            return 0;
+        });
+        CHECK(contains(failure(work(), &hook.executor), "ran 15 of 16 tasks"));
+    }
+    SECTION("it runs a task twice") {
+        Hook hook([&](std::int64_t n, const Task &task) {
+            run_all(n, task);
+            task(n / 2);
+            return 0;
+        });
+        CHECK(contains(failure(work(), &hook.executor, true), "executor.parallel_for"));
+    }
+    SECTION("it runs tasks that don't exist") {
+        for (const std::int64_t beyond :
+             {std::int64_t{-1}, std::int64_t{16}, std::int64_t{INT64_MAX}, std::int64_t{INT64_MIN}}) {
+            Hook hook([&](std::int64_t n, const Task &task) {
+                run_all(n, task);
+                task(beyond);
+                return 0;
+            });
+            CHECK(contains(failure(work(), &hook.executor), "executor.parallel_for"));
+            Hook instead([&](std::int64_t n, const Task &task) {
+                run_all(n - 1, task);
+                task(beyond);
+                return 0;
+            });
+            CHECK(contains(failure(work(), &instead.executor), "ran 15 of 16 tasks"));
+        }
+    }
+}
+
+TEST_CASE("executors: a failed run says so in the error, and the next one is fine", "[threads]") {
+    bool fail = true;
+    Hook hook([&](std::int64_t n, const Task &task) {
+        for (std::int64_t i = 0; i < n; i++) {
+            task(i);
+        }
+        return fail ? 5 : 0;
+    });
+    CHECK(contains(failure(work(), &hook.executor), "returned 5"));
+    fail = false;
+    CHECK(work().rotate(&hook.executor) == expected());
+}
+
+// ---- Sharing -------------------------------------------------------------------------------------------------------
+
+TEST_CASE("sharing: one plan and one table serve 16 threads at once", "[threads]") {
+    const Work small(1, 24, 4);
+    const auto alone = small.rotate(nullptr);
+    std::atomic<int> n_wrong{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 16; t++) {
+        threads.emplace_back([&, t] {
+            for (int i = 0; i < 40; i++) {
+                n_wrong += small.rotate(nullptr, (i + t) % 2 == 0) == alone ? 0 : 1;
+            }
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    CHECK(n_wrong == 0);
+}
+
+TEST_CASE("sharing: plans and sources are made from many threads at once", "[threads]") {
+    std::atomic<int> n_wrong{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 8; t++) {
+        threads.emplace_back([&] {
+            const Work own(1, 8, 2), other(1, 8, 2);
+            n_wrong += own.rotate(nullptr) == other.rotate(nullptr) ? 0 : 1;
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    CHECK(n_wrong == 0);
+}

@@ -1,0 +1,767 @@
+// The command-line tool as its users meet it: exit status, what it prints, and the files that it leaves.
+// HALYARD_TOOL_PATH is the binary; HALYARD_TOOL_LAUNCHER what runs it on another machine's behalf (an emulator).
+#include "golden.h"
+#include "npy.h"
+#include "scratch_dir.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <initializer_list>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#if !defined(HALYARD_TOOL_LAUNCHER)
+#    define HALYARD_TOOL_LAUNCHER ""
+#endif
+
+extern char **environ;
+
+namespace {
+
+using halyard::tool::NpyArray;
+using halyard::tool::read_npy;
+using halyard::tool::write_npy;
+using Arguments = std::vector<std::string>;
+using Shape = std::vector<std::int64_t>;
+
+struct Result {
+    int status = -1;  // 128 + the signal where the tool was killed
+    std::string output;
+    std::string errors;
+};
+
+/// Runs `halyard arguments…`; its standard output goes to `output_path`, or to Result::output when that is empty.
+Result run_tool(const Arguments &arguments, const std::string &output_path = "") {
+    const ScratchDir dir;
+    Arguments words;
+    std::istringstream launcher(HALYARD_TOOL_LAUNCHER);
+    for (std::string word; launcher >> word;) {
+        words.push_back(word);
+    }
+    words.push_back(HALYARD_TOOL_PATH);
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    std::vector<char *> argv;
+    for (auto &word : words) {
+        argv.push_back(word.data());
+    }
+    argv.push_back(nullptr);
+
+    const auto output = output_path.empty() ? dir / "output" : output_path;
+    const auto errors = dir / "errors";
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, 1, output.c_str(), O_WRONLY | O_CREAT, 0600);
+    posix_spawn_file_actions_addopen(&actions, 2, errors.c_str(), O_WRONLY | O_CREAT, 0600);
+    pid_t child = 0;
+    const int failed = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (failed != 0) {
+        throw std::runtime_error("can't start " + words[0] + ": " + std::strerror(failed));
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    Result result;
+    result.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    result.output = output_path.empty() ? dir.read("output") : "";
+    result.errors = dir.read("errors");
+    return result;
+}
+
+std::string join(const Arguments &arguments) {
+    std::string text = "halyard";
+    for (const auto &argument : arguments) {
+        text += " " + argument;
+    }
+    return text;
+}
+
+/// Runs the tool, which must succeed in silence on the standard error. Returns the standard output.
+std::string succeed(const Arguments &arguments) {
+    const auto result = run_tool(arguments);
+    INFO(join(arguments));
+    REQUIRE(result.errors == "");
+    REQUIRE(result.status == 0);
+    return result.output;
+}
+
+/// Checks the promises for every error: the status, a few lines that begin with `halyard:`, and no other trace.
+void check_fails(int status, const Arguments &arguments, const ScratchDir &dir) {
+    const auto n_entries = dir.count_entries();
+    const auto result = run_tool(arguments);
+    INFO(join(arguments));
+    CAPTURE(result.errors);
+    CHECK(result.status == status);
+    CHECK(result.output == "");
+    CHECK(result.errors.starts_with("halyard: "));
+    CHECK(result.errors.ends_with('\n'));
+    const auto n_lines = std::count(result.errors.begin(), result.errors.end(), '\n');
+    CHECK(n_lines <= (status == 1 ? 1 : 6));
+    CHECK(dir.count_entries() == n_entries);
+}
+
+template <typename Element>
+std::string descr_of() {
+    if constexpr (std::is_same_v<Element, float>) {
+        return "<f4";
+    } else if constexpr (std::is_same_v<Element, double>) {
+        return "<f8";
+    } else if constexpr (std::is_same_v<Element, std::int32_t>) {
+        return "<i4";
+    } else {
+        static_assert(std::is_same_v<Element, std::int64_t>);
+        return "<i8";
+    }
+}
+
+template <typename Element>
+std::string write(const ScratchDir &dir, const std::string &name, const Shape &shape,
+                  const std::vector<Element> &values, const std::string &descr = descr_of<Element>()) {
+    write_npy(dir / name, descr, shape, values.data(), values.size() * sizeof(Element));
+    return dir / name;
+}
+
+/// Numbers without a pattern, the same in every run.
+std::vector<float> make_values(std::size_t n) {
+    std::vector<float> values(n);
+    std::uint32_t state = 12345;
+    for (auto &value : values) {
+        state = state * 1664525 + 1013904223;
+        value = static_cast<float>(static_cast<std::int32_t>(state)) * 0x1p-30f;
+    }
+    return values;
+}
+
+std::string bytes_of(const NpyArray &array) {
+    return {reinterpret_cast<const char *>(array.data.get()), array.n_bytes};
+}
+
+std::string bytes_of(const std::string &path) { return bytes_of(read_npy(path, {"<f4", "<f2", "<u2"})); }
+
+std::vector<float> floats_of(const std::string &path) {
+    const auto array = read_npy(path, {"<f4"});
+    const auto elements = array.elements<float>();
+    return {elements.begin(), elements.end()};
+}
+
+Arguments operator+(Arguments left, const Arguments &right) {
+    left.insert(left.end(), right.begin(), right.end());
+    return left;
+}
+
+std::vector<std::string> supported_targets() {
+    std::vector<std::string> names;
+    for (const auto &target : nlohmann::json::parse(succeed({"list", "--json"}))) {
+        if (target.at("built").get<bool>() && target.at("supported").get<bool>()) {
+            names.push_back(target.at("name"));
+        }
+    }
+    return names;
+}
+
+// ---- Storage types, in double -----------------------------------------------------------------------------
+
+struct Storage {
+    const char *name;
+    const char *descr;
+    std::size_t n_bytes;
+};
+constexpr Storage storages[] = {{"f32", "<f4", 4}, {"f16", "<f2", 2}, {"bf16", "<u2", 2}};
+
+double decode(const Storage &storage, const std::byte *data, std::size_t i) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, data + i * storage.n_bytes, storage.n_bytes);
+    if (storage.n_bytes == 4 || storage.name[0] == 'b') {
+        return std::bit_cast<float>(storage.n_bytes == 4 ? bits : bits << 16);
+    }
+    const auto exponent = static_cast<int>(bits >> 10 & 31);
+    const auto mantissa = static_cast<double>(bits & 1023);
+    const double size = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+    return (bits >> 15) != 0 ? -size : size;
+}
+
+/// The distance between neighbours of the type around a value; 0 for f32, whose rounding the bound includes.
+double spacing(const Storage &storage, double value) {
+    if (storage.n_bytes == 4) {
+        return 0;
+    }
+    const int n_bits = storage.name[0] == 'b' ? 8 : 11;
+    const int least = storage.name[0] == 'b' ? -133 : -24;
+    return std::ldexp(1.0, std::max(value == 0 ? least : std::ilogb(value) + 1 - n_bits, least));
+}
+
+}  // namespace
+
+TEST_CASE("tool: golden cases on every target, in place and out of place", "[tool]") {
+    const golden::Section section("apply");
+    const ScratchDir dir;
+    const auto targets = supported_targets();
+    REQUIRE(!targets.empty());
+    // An emulated process takes a hundred times as long to start.
+    const std::size_t step = std::string_view(HALYARD_TOOL_LAUNCHER).empty() ? 1 : 9;
+    for (std::size_t i = 0; i < section.cases().size(); i += step) {
+        const auto &test = section.cases()[i];
+        const std::string name = test.at("name");
+        CAPTURE(name);
+        const std::int64_t n_tokens = test.at("tokens"), n_heads = test.at("heads"), head_dim = test.at("head_dim");
+        const std::int64_t rotary_dim = test.at("rotary_dim"), offset = test.at("offset");
+        const double base = test.at("base"), factor = test.at("attention_factor");
+        const auto positions = section.array<std::int64_t>(test.at("positions"));
+        Arguments options = {"--positions",     write(dir, "p.npy", positions.shape, positions.values),
+                             "--rotary-dim",    std::to_string(rotary_dim),
+                             "--rotary-offset", std::to_string(offset),
+                             "--pairing",       test.at("pairing")};
+        if (factor == 1.0) {
+            options = options + Arguments{"--base", nlohmann::json(base).dump()};
+        } else {
+            std::vector<double> inv_freq;
+            for (std::int64_t k = 0; k < rotary_dim / 2; ++k) {
+                inv_freq.push_back(std::pow(base, -2.0 * static_cast<double>(k) / static_cast<double>(rotary_dim)));
+            }
+            options = options + Arguments{"--inv-freq", write(dir, "f.npy", {rotary_dim / 2}, inv_freq),
+                                          "--attention-factor", nlohmann::json(factor).dump()};
+        }
+        if (test.at("inverse").get<bool>()) {
+            options.push_back("--inverse");
+        }
+        const bool half = test.at("pairing") == "half";
+        for (const auto &storage : storages) {
+            CAPTURE(storage.name);
+            const std::string key = storage.name;
+            const Shape shape = {n_tokens, n_heads, head_dim};
+            std::vector<std::byte> want;
+            std::string x_path;
+            const auto load = [&](const auto &x, const auto &y) {
+                want.resize(y.values.size() * storage.n_bytes);
+                std::memcpy(want.data(), y.values.data(), want.size());
+                x_path = write(dir, "x.npy", shape, x.values, storage.descr);
+            };
+            if (storage.n_bytes == 4) {
+                load(section.array<float>(test.at("x_" + key)), section.array<float>(test.at("y_" + key)));
+            } else {
+                load(section.array<std::uint16_t>(test.at("x_" + key)),
+                     section.array<std::uint16_t>(test.at("y_" + key)));
+            }
+            const auto x = read_npy(x_path, {storage.descr});
+            for (const auto &target : targets) {
+                CAPTURE(target);
+                const auto rotate = Arguments{"rotate", x_path, "--dtype", key, "--target", target} + options;
+                CHECK(succeed(rotate + Arguments{"-o", dir / "y.npy"}) == "");
+                succeed(rotate + Arguments{"-o", dir / "in_place.npy", "--in-place"});
+                const auto y = read_npy(dir / "y.npy", {storage.descr});
+                REQUIRE(y.shape == shape);
+                CHECK(bytes_of(y) == bytes_of(dir / "in_place.npy"));
+                double worst = 0;  // in units of the bound
+                for (std::size_t row = 0; row < static_cast<std::size_t>(n_tokens * n_heads); ++row) {
+                    for (std::size_t column = 0; column < static_cast<std::size_t>(head_dim); ++column) {
+                        const auto at = row * static_cast<std::size_t>(head_dim) + column;
+                        const auto in_window = static_cast<std::int64_t>(column) - offset;
+                        if (in_window < 0 || in_window >= rotary_dim) {
+                            REQUIRE(std::memcmp(y.data.get() + at * storage.n_bytes,
+                                                x.data.get() + at * storage.n_bytes, storage.n_bytes) == 0);
+                            continue;
+                        }
+                        const auto n_pairs = static_cast<std::size_t>(rotary_dim / 2);
+                        const auto start = at - static_cast<std::size_t>(in_window);
+                        const auto within = static_cast<std::size_t>(in_window);
+                        const auto first = start + (half ? within % n_pairs : within / 2 * 2);
+                        const double size = std::hypot(decode(storage, x.data.get(), first),
+                                                       decode(storage, x.data.get(), first + (half ? n_pairs : 1)));
+                        const double exact = decode(storage, want.data(), at);
+                        // Both answers were rounded to the type: half a spacing each.
+                        const double bound = 0x1p-22 * size * factor + 0x1p-149 + spacing(storage, exact);
+                        worst = std::max(worst, std::fabs(decode(storage, y.data.get(), at) - exact) / bound);
+                    }
+                }
+                CHECK(worst <= 1.0);
+            }
+        }
+    }
+}
+
+TEST_CASE("tool: layouts are the same numbers in another order", "[tool]") {
+    const ScratchDir dir;
+    const std::size_t n_batch = 2, n_tokens = 5, n_heads = 3, head_dim = 8;
+    const auto values = make_values(n_batch * n_tokens * n_heads * head_dim);
+    std::vector<float> swapped(values.size());
+    const auto swap = [&](const std::vector<float> &from, std::vector<float> &to) {
+        for (std::size_t b = 0; b < n_batch; ++b) {
+            for (std::size_t t = 0; t < n_tokens; ++t) {
+                for (std::size_t h = 0; h < n_heads; ++h) {
+                    std::copy_n(
+                        from.begin() + static_cast<std::ptrdiff_t>(((b * n_tokens + t) * n_heads + h) * head_dim),
+                        head_dim,
+                        to.begin() + static_cast<std::ptrdiff_t>(((b * n_heads + h) * n_tokens + t) * head_dim));
+                }
+            }
+        }
+    };
+    swap(values, swapped);
+    const auto bshd = write(dir, "bshd.npy", {2, 5, 3, 8}, values);
+    const auto bhsd = write(dir, "bhsd.npy", {2, 3, 5, 8}, swapped);
+    const auto positions = write<std::int32_t>(dir, "p.npy", {2, 5}, {3, 1, 4, 1, 5, 9, 2, 6, 5, -3});
+    const auto in_place = GENERATE(Arguments{}, Arguments{"--in-place"}, Arguments{"--threads", "3"});
+    const auto options = Arguments{"--positions", positions} + in_place;
+    succeed(Arguments{"rotate", bshd, "-o", dir / "y.npy"} + options);
+    succeed(Arguments{"rotate", bhsd, "-o", dir / "z.npy", "--layout", "bhsd"} + options);
+    std::vector<float> want(values.size());
+    swap(floats_of(dir / "y.npy"), want);
+    CHECK(floats_of(dir / "z.npy") == want);
+    CHECK(read_npy(dir / "z.npy", {"<f4"}).shape == Shape{2, 3, 5, 8});
+
+    // Each batch row has its own positions: alone, it gives the same.
+    const auto row = write(dir, "row.npy", {5, 3, 8}, std::vector<float>(values.begin() + 120, values.end()));
+    const auto row_positions = write<std::int64_t>(dir, "q.npy", {5}, {9, 2, 6, 5, -3});
+    succeed({"rotate", row, "-o", dir / "w.npy", "--positions", row_positions});
+    const auto whole = floats_of(dir / "y.npy");
+    CHECK(floats_of(dir / "w.npy") == std::vector<float>(whole.begin() + 120, whole.end()));
+}
+
+TEST_CASE("tool: every way to say the same positions", "[tool]") {
+    const ScratchDir dir;
+    const auto x = write(dir, "x.npy", {4, 2, 16}, make_values(128));
+    const auto rotate = [&](const Arguments &options) {
+        succeed(Arguments{"rotate", x, "-o", dir / "y.npy"} + options);
+        return bytes_of(dir / "y.npy");
+    };
+    const auto from_zero = rotate({});
+    CHECK(rotate({"--positions", "0:4"}) == from_zero);
+    CHECK(rotate({"--positions", write<std::int32_t>(dir, "p4.npy", {4}, {0, 1, 2, 3})}) == from_zero);
+    CHECK(rotate({"--positions", write<std::int64_t>(dir, "p8.npy", {1, 4}, {0, 1, 2, 3})}) == from_zero);
+    CHECK(rotate({"--max-position", "4"}) == from_zero);
+    CHECK(rotate({"--threads", "4"}) == from_zero);
+    CHECK(rotate({"--angles", "table", "--reference", "exact", "--base", "1e4", "--rotary-dim", "16"}) == from_zero);
+    CHECK(rotate({"--positions", "0:4", "--dtype", "f32", "--out-pairing", "half", "--in-place"}) == from_zero);
+
+    const auto negative = rotate({"--positions", "-2:2"});
+    CHECK(negative != from_zero);
+    CHECK(rotate({"--positions", write<std::int32_t>(dir, "n.npy", {4}, {-2, -1, 0, 1})}) == negative);
+    rotate({"--positions", "2147483644:2147483648"});
+    rotate({"--positions", "-2147483648:-2147483644"});
+}
+
+TEST_CASE("tool: bad positions are refused, held or not rotated", "[tool]") {
+    const ScratchDir dir;
+    const auto x = write(dir, "x.npy", {4, 1, 8}, make_values(32));
+    const auto rotate = [&](const Arguments &options) {
+        succeed(Arguments{"rotate", x, "-o", dir / "y.npy"} + options);
+        return bytes_of(dir / "y.npy");
+    };
+    const auto bad = write<std::int64_t>(dir, "bad.npy", {4}, {-7, 5, 10, std::int64_t(1) << 40});
+    const auto held = write<std::int64_t>(dir, "held.npy", {4}, {0, 5, 9, 9});
+    const auto zeroed = write<std::int64_t>(dir, "zeroed.npy", {4}, {0, 5, 0, 0});
+    const Arguments limit = {"--max-position", "10"};
+    CHECK(rotate(Arguments{"--positions", bad, "--bad-position", "clamp"} + limit) == rotate({"--positions", held}));
+    CHECK(rotate(Arguments{"--positions", bad, "--bad-position", "identity"} + limit) ==
+          rotate({"--positions", zeroed}));
+    const auto clamp_to_int32 = write<std::int64_t>(dir, "int32.npy", {4}, {-7, 5, 10, 2147483647});
+    CHECK(rotate({"--positions", bad, "--bad-position", "clamp"}) == rotate({"--positions", clamp_to_int32}));
+    CHECK(rotate({"--positions", "-2:2", "--bad-position", "clamp", "--max-position", "1"}) ==
+          rotate({"--positions", write<std::int64_t>(dir, "zero.npy", {4}, {0, 0, 0, 0})}));
+    rotate({"--max-position", "2147483648"});
+
+    std::filesystem::remove(dir / "y.npy");
+    check_fails(1, Arguments{"rotate", x, "-o", dir / "y.npy", "--positions", bad}, dir);
+    check_fails(1, Arguments{"rotate", x, "-o", dir / "y.npy", "--positions", "7:11"} + limit, dir);
+    check_fails(1, Arguments{"rotate", x, "-o", dir / "y.npy", "--positions", "-1:3"} + limit, dir);
+    check_fails(1, {"rotate", x, "-o", dir / "y.npy", "--max-position", "3"}, dir);
+}
+
+TEST_CASE("tool: pairings and the inverse", "[tool]") {
+    const ScratchDir dir;
+    const auto values = make_values(3 * 2 * 12);
+    const auto x = write(dir, "x.npy", {3, 2, 12}, values);
+    // A window of 8 columns from column 3.
+    const Arguments window = {"--positions", "5:8", "--rotary-dim", "8", "--rotary-offset", "3"};
+    const auto rotate = [&](const std::string &from, const std::string &to, const Arguments &options) {
+        succeed(Arguments{"rotate", from, "-o", dir / to} + window + options);
+        return floats_of(dir / to);
+    };
+    const auto same = rotate(x, "same.npy", {});
+    const auto crossed = rotate(x, "crossed.npy", {"--out-pairing", "interleaved"});
+    for (std::size_t i = 0; i < same.size(); i += 12) {
+        for (std::size_t k = 0; k < 4; ++k) {
+            CHECK(crossed[i + 3 + 2 * k] == same[i + 3 + k]);
+            CHECK(crossed[i + 3 + 2 * k + 1] == same[i + 3 + k + 4]);
+        }
+        for (const std::size_t k : {0, 1, 2, 11}) {
+            CHECK(crossed[i + k] == values[i + k]);
+        }
+    }
+    const auto back =
+        rotate(dir / "crossed.npy", "back.npy", {"--inverse", "--pairing", "interleaved", "--out-pairing", "half"});
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        CHECK(std::fabs(back[i] - values[i]) <= 4e-6f);
+    }
+}
+
+TEST_CASE("tool: given cos and sin rows rotate as their positions do", "[tool]") {
+    const ScratchDir dir;
+    const std::size_t n_pairs = 5;
+    std::vector<double> inv_freq = {1.0, 0.5, 1e-3, 0.0, 0.25};
+    const auto f = write(dir, "f.npy", {5}, inv_freq);
+    const auto p = write<std::int32_t>(dir, "p.npy", {3}, {7, -100, 131071});
+    const Arguments frequencies = {"--inv-freq", f, "--attention-factor", "1.25"};
+    CHECK(succeed(Arguments{"angles", "--positions", p, "-o", dir / "cs.npy"} + frequencies) == "");
+    const auto rows = read_npy(dir / "cs.npy", {"<f4"});
+    REQUIRE(rows.shape == Shape{3, 2, 5});
+    const double positions[] = {7, -100, 131071};
+    for (std::size_t t = 0; t < 3; ++t) {
+        for (std::size_t k = 0; k < n_pairs; ++k) {
+            const double angle = positions[t] * inv_freq[k];
+            const auto at = rows.elements<float>().subspan(t * 2 * n_pairs);
+            CHECK(std::fabs(at[k] - 1.25 * std::cos(angle)) <= 1.2e-7 * 1.25);
+            CHECK(std::fabs(at[n_pairs + k] - 1.25 * std::sin(angle)) <= 1.2e-7 * 1.25);
+        }
+    }
+
+    // With more columns than the rows rotate, and for every batch row.
+    const auto x = write(dir, "x.npy", {2, 3, 4, 14}, make_values(2 * 3 * 4 * 14));
+    const auto options = GENERATE(Arguments{}, Arguments{"--inverse"}, Arguments{"--in-place", "--rotary-offset", "4"});
+    succeed(Arguments{"rotate", x, "-o", dir / "y.npy", "--positions", p, "--rotary-dim", "10"} + frequencies +
+            options);
+    succeed(Arguments{"rotate", x, "-o", dir / "z.npy", "--cos-sin", dir / "cs.npy"} + options);
+    CHECK(bytes_of(dir / "y.npy") == bytes_of(dir / "z.npy"));
+    succeed(Arguments{"rotate", x, "-o", dir / "z.npy", "--cos-sin", dir / "cs.npy", "--rotary-dim", "10"} + options);
+}
+
+TEST_CASE("tool: angles from a base and a range", "[tool]") {
+    const ScratchDir dir;
+    succeed({"angles", "--positions", "-1:3", "--rotary-dim", "4", "--base", "100", "--angles", "table", "-o",
+             dir / "cs.npy"});
+    const auto rows = read_npy(dir / "cs.npy", {"<f4"});
+    REQUIRE(rows.shape == Shape{4, 2, 2});
+    const auto at = rows.elements<float>();
+    CHECK(at[0] == static_cast<float>(std::cos(-1.0)));
+    CHECK(at[2] == static_cast<float>(std::sin(-1.0)));
+    CHECK(at[12] == static_cast<float>(std::cos(2.0)));
+    CHECK(at[15] == static_cast<float>(std::sin(0.2)));
+
+    succeed({"angles", "--positions", "5:5", "--rotary-dim", "4", "-o", dir / "empty.npy"});
+    CHECK(read_npy(dir / "empty.npy", {"<f4"}).shape == Shape{0, 2, 2});
+}
+
+TEST_CASE("tool: frequencies", "[tool]") {
+    const ScratchDir dir;
+    auto json = nlohmann::json::parse(succeed({"frequencies", "--rotary-dim", "8", "--base", "100"}));
+    CHECK(json.size() == 5);
+    CHECK(json.at("method") == "default");
+    CHECK(json.at("rotary_dim") == 8);
+    CHECK(json.at("attention_factor") == 1.0);
+    CHECK(json.at("pairing").is_null());
+    const auto inv_freq = json.at("inv_freq").get<std::vector<double>>();
+    REQUIRE(inv_freq.size() == 4);
+    CHECK(inv_freq[0] == 1.0);
+    CHECK(inv_freq[2] == 0.1);
+
+    // A list comes back as it was, to the last bit.
+    const std::vector<double> list = {1.0 / 3.0, 0.1 + 0.2, 5e-324, -1.0};
+    const auto f = write(dir, "f.npy", {4}, list);
+    json = nlohmann::json::parse(succeed({"frequencies", "--inv-freq", f, "--attention-factor", "1.1"}));
+    CHECK(json.at("method") == "list");
+    CHECK(json.at("rotary_dim") == 8);
+    CHECK(json.at("attention_factor") == 1.1);
+    CHECK(json.at("inv_freq").get<std::vector<double>>() == list);
+    json = nlohmann::json::parse(succeed({"frequencies", "--inv-freq", write<float>(dir, "f4.npy", {1}, {0.1f})}));
+    CHECK(json.at("inv_freq").at(0) == static_cast<double>(0.1f));
+}
+
+TEST_CASE("tool: empty arrays", "[tool]") {
+    const ScratchDir dir;
+    const auto shape = GENERATE(Shape{0, 4, 8}, Shape{4, 0, 8}, Shape{2, 0, 3, 8}, Shape{0, 2, 3, 8}, Shape{2, 3, 0, 8},
+                                Shape{0, std::int64_t(1) << 62, std::int64_t(1) << 62, 8});
+    const auto x = write<float>(dir, "x.npy", shape, {});
+    const auto options =
+        GENERATE(Arguments{}, Arguments{"--in-place", "--threads", "2"}, Arguments{"--layout", "bshd"});
+    succeed(Arguments{"rotate", x, "-o", dir / "y.npy"} + options);
+    CHECK(read_npy(dir / "y.npy", {"<f4"}).shape == shape);
+    CHECK(dir.read("y.npy") == dir.read("x.npy"));
+    // The rest is still checked.
+    check_fails(1, {"rotate", x, "-o", dir / "z.npy", "--rotary-dim", "10"}, dir);
+    check_fails(1, {"rotate", x, "-o", dir / "z.npy", "--positions", "0:99"}, dir);
+}
+
+TEST_CASE("tool: list and explain", "[tool]") {
+    const auto targets = nlohmann::json::parse(succeed({"list", "--json"}));
+    REQUIRE(targets.is_array());
+    int n_active = 0;
+    std::vector<std::string> names;
+    const auto table = succeed({"list"});
+    for (const auto &target : targets) {
+        const std::string name = target.at("name"), reason = target.at("reason");
+        CAPTURE(name);
+        names.push_back(name);
+        CHECK(!target.at("isa").get<std::string>().empty());
+        const bool active = target.at("active").get<bool>();
+        n_active += active ? 1 : 0;
+        CHECK(reason.empty() == active);
+        CHECK((!active || (target.at("built").get<bool>() && target.at("supported").get<bool>())));
+        CHECK(table.find(name) != table.npos);
+        CHECK(table.find(reason) != table.npos);
+    }
+    CHECK(n_active == 1);
+    REQUIRE(!names.empty());
+    CHECK(names.back() == "reference");
+    for (const auto *name : {"cuda", "opencl"}) {
+        CHECK(std::any_of(names.begin(), names.end(), [&](const auto &each) { return each.starts_with(name); }));
+    }
+
+    CHECK(!succeed({"explain"}).empty());
+    const auto text =
+        succeed({"explain", "--dtype", "f16", "--pairing", "interleaved", "--out-pairing", "half", "--head-dim", "96",
+                 "--rotary-dim", "32", "--rotary-offset", "64", "--inverse", "--target", "reference"});
+    CHECK(text.find("reference") != text.npos);
+    succeed({"explain", "--in-place"});
+}
+
+TEST_CASE("tool: help and version", "[tool]") {
+    CHECK(succeed({"--help"}).find("rotate") != std::string::npos);
+    CHECK(succeed({"--version"}).starts_with("halyard "));
+    for (const auto *command : {"list", "explain", "rotate", "angles", "frequencies", "plot"}) {
+        CHECK(succeed({command, "--help"}).find(command) != std::string::npos);
+    }
+}
+
+TEST_CASE("tool: wrong usage has exit status 2", "[tool]") {
+    const ScratchDir dir;
+    const auto x = write(dir, "x.npy", {3, 2, 8}, make_values(48));
+    const auto f = write<double>(dir, "f.npy", {4}, {1, 2, 3, 4});
+    const auto cs = write(dir, "cs.npy", {3, 2, 4}, make_values(24));
+    const auto p = write<std::int32_t>(dir, "p.npy", {3}, {1, 2, 3});
+
+    check_fails(2, {}, dir);
+    check_fails(2, {"spin"}, dir);
+    check_fails(2, {"--spin"}, dir);
+    check_fails(2, {"list", "--yaml"}, dir);
+    check_fails(2, {"list", "more"}, dir);
+    check_fails(2, {"list", "explain"}, dir);
+    check_fails(2, {"rotate"}, dir);
+    check_fails(2, {"rotate", x}, dir);
+    check_fails(2, {"rotate", "-o", dir / "y.npy"}, dir);
+    check_fails(2, {"angles", "--rotary-dim", "8", "-o", dir / "y.npy"}, dir);
+    check_fails(2, {"angles", "--rotary-dim", "8", "--positions", "0:3"}, dir);
+    check_fails(2, {"angles", "--positions", "0:3", "-o", dir / "y.npy"}, dir);
+    check_fails(2, {"frequencies"}, dir);
+    check_fails(2, {"frequencies", "--base", "100"}, dir);
+    check_fails(2, {"explain", "--head-dim", "big"}, dir);
+    check_fails(2, {"explain", "--dtype", "f64"}, dir);
+
+    const std::vector<Arguments> all_options = {Arguments{"--spin"},
+                                                Arguments{"extra.npy"},
+                                                Arguments{"--base"},
+                                                Arguments{"--base", "ten"},
+                                                Arguments{"--base", "1e4x"},
+                                                Arguments{"--base", "nan"},
+                                                Arguments{"--base", "inf"},
+                                                Arguments{"--base", "1e999"},
+                                                Arguments{"--base", ""},
+                                                Arguments{"--base", "100", "--base", "100"},
+                                                Arguments{"--base", "100", "--inv-freq", f},
+                                                Arguments{"--base", "100", "--config", "config.json"},
+                                                Arguments{"--inv-freq", f, "--config", "config.json"},
+                                                Arguments{"--inv-freq", ""},
+                                                Arguments{"--attention-factor", "1.5"},
+                                                Arguments{"--inv-freq", f, "--attention-factor", "much"},
+                                                Arguments{"--rotary-dim", "8.0"},
+                                                Arguments{"--rotary-dim", "99999999999999999999"},
+                                                Arguments{"--rotary-dim", "0x8"},
+                                                Arguments{"--rotary-offset", "one"},
+                                                Arguments{"--pairing", "Half"},
+                                                Arguments{"--pairing", "neox"},
+                                                Arguments{"--out-pairing", ""},
+                                                Arguments{"--in-place", "--out-pairing", "interleaved"},
+                                                Arguments{"--dtype", "f64"},
+                                                Arguments{"--layout", "sbhd"},
+                                                Arguments{"--threads", "0"},
+                                                Arguments{"--threads", "1025"},
+                                                Arguments{"--threads", "-1"},
+                                                Arguments{"--threads", "two"},
+                                                Arguments{"--bad-position", "wrap"},
+                                                Arguments{"--max-position", "0"},
+                                                Arguments{"--max-position", "2147483649"},
+                                                Arguments{"--max-position", "x"},
+                                                Arguments{"--angles", "exact"},
+                                                Arguments{"--reference", "torch"},
+                                                Arguments{"--axis-map", "16,24,24"},
+                                                Arguments{"--axis-map", "sections:"},
+                                                Arguments{"--axis-map", "sections:1,,2"},
+                                                Arguments{"--seq-len", "long"},
+                                                Arguments{"--target", ""},
+                                                Arguments{"--positions", ":"},
+                                                Arguments{"--positions", "0:"},
+                                                Arguments{"--positions", ":3"},
+                                                Arguments{"--positions", "0:3:1"},
+                                                Arguments{"--positions", "0:x"},
+                                                Arguments{"--positions", "0.0:3.0"},
+                                                Arguments{"--positions", "3:0"},
+                                                Arguments{"--positions", ""},
+                                                Arguments{"--positions", "0: 3"},
+                                                Arguments{"--positions", "2147483646:2147483649"},
+                                                Arguments{"--positions", "-2147483649:-2147483646"},
+                                                Arguments{"--positions", "99999999999999999999:3"},
+                                                Arguments{"--cos-sin", cs, "--positions", p},
+                                                Arguments{"--cos-sin", cs, "--base", "100"},
+                                                Arguments{"--cos-sin", cs, "--inv-freq", f},
+                                                Arguments{"--cos-sin", cs, "--max-position", "5"},
+                                                Arguments{"--cos-sin", cs, "--angles", "table"}};
+    for (const auto &options : all_options) {
+        check_fails(2, Arguments{"rotate", x, "-o", dir / "y.npy"} + options, dir);
+    }
+}
+
+TEST_CASE("tool: what can't be carried out has exit status 1", "[tool]") {
+    const ScratchDir dir;
+    const auto x = write(dir, "x.npy", {3, 2, 8}, make_values(48));
+    const auto p = write<std::int32_t>(dir, "p.npy", {3}, {1, 2, 3});
+    const auto f = write<double>(dir, "f.npy", {4}, {1, 2, 3, 4});
+    const Arguments frequencies = {"--rotary-dim", "8"};
+
+    SECTION("the file") {
+        const auto bytes = dir.read("x.npy");
+        const std::vector<std::string> inputs = {
+            dir / "missing.npy",
+            dir / "",
+            "/dev/null",
+            dir.write("empty.npy", ""),
+            dir.write("text.npy", "hello"),
+            dir.write("short.npy", bytes.substr(0, bytes.size() - 1)),
+            dir.write("long.npy", bytes + "x"),
+            write<double>(dir, "f8.npy", {3, 2, 8}, std::vector<double>(48)),
+            write<float>(dir, "big_endian.npy", {3, 2, 8}, make_values(48), ">f4"),
+            write<float>(dir, "two.npy", {6, 8}, make_values(48)),
+            write<float>(dir, "five.npy", {1, 1, 3, 2, 8}, make_values(48)),
+            write<float>(dir, "odd.npy", {3, 2, 7}, make_values(42)),
+            write<float>(dir, "no_columns.npy", {3, 2, 0}, {}),
+            write<float>(dir, "untyped.npy", {3, 4, 8}, make_values(48), "<u2"),
+            dir / "line\nbreak\x1b.npy",
+            dir.write("fortran.npy", std::string(bytes).replace(bytes.find("False"), 5, "True "))};
+        for (const auto &input : inputs) {
+            check_fails(1, {"rotate", input, "-o", dir / "y.npy"}, dir);
+        }
+    }
+
+    SECTION("the options with it") {
+        const auto f2 = write<float>(dir, "f2.npy", {3, 4, 8}, make_values(48), "<f2");
+        check_fails(1, {"rotate", f2, "-o", dir / "y.npy", "--dtype", "f32"}, dir);
+        check_fails(1, {"rotate", f2, "-o", dir / "y.npy", "--dtype", "bf16"}, dir);
+        const auto long_list = write<double>(dir, "long.npy", {5}, {1, 2, 3, 4, 5});
+        const std::vector<Arguments> all_options = {
+            Arguments{"--dtype", "f16"},
+            Arguments{"--layout", "bhsd"},
+            Arguments{"--rotary-dim", "7"},
+            Arguments{"--rotary-dim", "0"},
+            Arguments{"--rotary-dim", "-2"},
+            Arguments{"--rotary-dim", "10"},
+            Arguments{"--rotary-offset", "2"},
+            Arguments{"--rotary-offset", "-2", "--rotary-dim", "4"},
+            Arguments{"--rotary-offset", "9223372036854775807", "--rotary-dim", "4"},
+            Arguments{"--base", "0"},
+            Arguments{"--base", "-1"},
+            Arguments{"--inv-freq", "missing.npy"},
+            Arguments{"--inv-freq", long_list},
+            Arguments{"--inv-freq", long_list, "--rotary-dim", "8"},
+            Arguments{"--inv-freq", write<double>(dir, "nan.npy", {4}, {1, 2, std::nan(""), 3})},
+            Arguments{"--inv-freq", write<double>(dir, "square.npy", {2, 2}, {1, 2, 3, 4})},
+            Arguments{"--inv-freq", p},
+            Arguments{"--inv-freq", f, "--attention-factor", "0"},
+            Arguments{"--positions", "missing.npy"},
+            Arguments{"--positions", "0:4"},
+            Arguments{"--positions", "0:2"},
+            Arguments{"--positions", x},
+            Arguments{"--positions", write<std::int32_t>(dir, "p2.npy", {2}, {1, 2})},
+            Arguments{"--positions", write<std::int32_t>(dir, "p0.npy", {}, {1})},
+            Arguments{"--positions", write<std::int32_t>(dir, "rows.npy", {2, 3}, {1, 2, 3, 4, 5, 6})},
+            Arguments{"--positions", write<std::int32_t>(dir, "axes.npy", {1, 1, 3}, {1, 2, 3})},
+            Arguments{"--cos-sin", "missing.npy"},
+            Arguments{"--cos-sin", p},
+            Arguments{"--cos-sin", write(dir, "cs2.npy", {2, 2, 4}, make_values(16))},
+            Arguments{"--cos-sin", write(dir, "cs3.npy", {3, 3, 4}, make_values(36))},
+            Arguments{"--cos-sin", write(dir, "cs5.npy", {3, 2, 5}, make_values(30))},
+            Arguments{"--cos-sin", write<float>(dir, "cs0.npy", {3, 2, 0}, {})},
+            Arguments{"--cos-sin", write(dir, "cs4.npy", {3, 2, 4}, make_values(24)), "--rotary-dim", "6"},
+            Arguments{"--target", "x86_nothing"},
+            Arguments{"--target", "cuda_sm80"}};
+        for (const auto &options : all_options) {
+            check_fails(1, Arguments{"rotate", x, "-o", dir / "y.npy"} + options, dir);
+        }
+    }
+
+    SECTION("the output") {
+        std::filesystem::create_directory(dir / "folder");
+        const std::vector<std::string> outputs = {
+            dir / "folder",      dir / "folder/",     dir / "missing/y.npy",      "/dev/null",
+            dir / "x.npy/y.npy", "/proc/halyard.npy", dir / std::string(300, 'y')};
+        for (const auto &output : outputs) {
+            check_fails(1, {"rotate", x, "-o", output}, dir);
+            CHECK(std::filesystem::is_empty(dir / "folder"));
+            check_fails(1, Arguments{"angles", "--positions", p, "-o", output} + frequencies, dir);
+        }
+    }
+
+    SECTION("angles and frequencies") {
+        const auto rows = write<std::int32_t>(dir, "rows.npy", {1, 3}, {1, 2, 3});
+        const auto beyond = write<std::int64_t>(dir, "beyond.npy", {1}, {std::int64_t(1) << 31});
+        check_fails(1, Arguments{"angles", "--positions", rows, "-o", dir / "y.npy"} + frequencies, dir);
+        check_fails(1, Arguments{"angles", "--positions", beyond, "-o", dir / "y.npy"} + frequencies, dir);
+        check_fails(1, {"angles", "--positions", p, "-o", dir / "y.npy", "--rotary-dim", "7"}, dir);
+        check_fails(1, {"frequencies", "--rotary-dim", "7"}, dir);
+        check_fails(1, {"frequencies", "--rotary-dim", "6", "--inv-freq", f}, dir);
+        check_fails(1, {"frequencies", "--inv-freq", dir / "missing.npy"}, dir);
+        check_fails(1, {"explain", "--rotary-dim", "256"}, dir);
+    }
+
+    SECTION("what a later version brings") {
+        const auto options = GENERATE(
+            Arguments{"--config", "config.json"}, Arguments{"--seq-len", "4096"},
+            Arguments{"--layer-type", "full_attention"}, Arguments{"--config", "config.json", "--seq-len", "4096"},
+            Arguments{"--axis-map", "sections:2,1,1"}, Arguments{"--axis-map", "interleaved:2,1,1"},
+            Arguments{"--angles", "factored"}, Arguments{"--angles", "phase"}, Arguments{"--reference", "hf_f32"});
+        check_fails(1, Arguments{"rotate", x, "-o", dir / "y.npy"} + options, dir);
+        check_fails(1, {"plot", "--rotary-dim", "8", "-o", dir / "y.svg"}, dir);
+        check_fails(1, {"frequencies", "--config", "config.json"}, dir);
+        check_fails(1, {"angles", "--config", "config.json", "--positions", "0:3", "-o", dir / "y.npy"}, dir);
+    }
+}
+
+TEST_CASE("tool: a failure leaves an existing output alone", "[tool]") {
+    const ScratchDir dir;
+    const auto x = write(dir, "x.npy", {3, 2, 8}, make_values(48));
+    dir.write("y.npy", "precious");
+    check_fails(1, {"rotate", x, "-o", dir / "y.npy", "--rotary-dim", "10"}, dir);
+    check_fails(1, {"rotate", x, "-o", dir / "y.npy", "--max-position", "1"}, dir);
+    CHECK(dir.read("y.npy") == "precious");
+    succeed({"rotate", x, "-o", dir / "y.npy"});
+    const auto y = bytes_of(dir / "y.npy");
+    // The output may be the input.
+    succeed({"rotate", x, "-o", x});
+    CHECK(bytes_of(x) == y);
+    CHECK(dir.count_entries() == 2);
+}
+
+TEST_CASE("tool: a broken standard output is an error", "[tool]") {
+    if (!std::filesystem::exists("/dev/full")) {
+        SKIP("there is no /dev/full here");
+    }
+    const auto arguments = GENERATE(Arguments{"list"}, Arguments{"list", "--json"}, Arguments{"explain"},
+                                    Arguments{"frequencies", "--rotary-dim", "8"}, Arguments{"--help"});
+    const auto result = run_tool(arguments, "/dev/full");
+    CHECK(result.status == 1);
+    CHECK(result.errors.starts_with("halyard: "));
+}
