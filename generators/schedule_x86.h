@@ -46,23 +46,29 @@ inline void schedule_x86(Halide::Func y, Halide::Func angle, const Loops &loops,
         }
     };
 
+    const auto rows_in_steps = [&](Stage stage, int step) {
+        if (loops.by_member) {
+            stage.reorder(loops.lane, loops.element);
+        }
+        stage.unroll(loops.lane).vectorize(loops.element, step, TailStrategy::GuardWithIf);
+    };
+
     Stage update = y.update();
-    // Elements in a head of 128, 64, 256, 80 and 96. A known size saves the loop over steps and the tail's masks.
+    // Elements in a head of 128, 64, 256, 80 and 96. A known size saves the loop over steps and the tail's masks, and
+    // keeps cos and sin in registers.
     const std::vector<int> extents = {64, 32, 128, 40, 48};
     for (const int extent : loops.gathered ? std::vector<int>() : extents) {
-        const int step = std::min(steps.fixed, extent);
-        in_steps(update.specialize(y.output_buffer().dim(0).extent() == extent), extent % step == 0 ? step : 8);
+        const Expr is_known = y.output_buffer().dim(0).extent() == extent;
+        const int largest = std::min(steps.fixed, extent), step = extent % largest == 0 ? largest : 8;
+        in_steps(update.specialize(is_known), step);
+        rows_in_steps(angle.specialize(is_known), step);
     }
     in_steps(update, steps.any);
+    rows_in_steps(angle, steps.any);
 
-    const int widest = std::max(steps.fixed, steps.any);
-    angle.compute_at(y, outer)
-        .store_in(MemoryType::Stack)
-        .bound_storage(loops.element, widest)
-        .unroll(loops.lane)
-        .vectorize(loops.element, std::min(widest, 16), TailStrategy::GuardWithIf);
+    angle.compute_at(y, outer).store_in(MemoryType::Stack).bound_storage(loops.element, std::max(steps.fixed, steps.any));
     if (loops.by_member) {
-        angle.reorder(loops.lane, loops.element).reorder_storage(loops.lane, loops.element, loops.token);
+        angle.reorder_storage(loops.lane, loops.element, loops.token);
     } else {
         angle.reorder_storage(loops.element, loops.lane, loops.token);
     }

@@ -16,6 +16,13 @@ namespace {
 
 constexpr std::int64_t max_rotary_dim = std::int64_t{1} << 20;
 
+constexpr std::int64_t max_rows = std::numeric_limits<std::int32_t>::max();  // kernels count them in 32 bits
+
+halyard_status fail_rows(std::int64_t n_rows, halyard_error *error) noexcept {
+    return fail(error, HALYARD_ERROR_OVERFLOW, "the angle source would have %lld rows, but at most %lld are possible",
+                static_cast<long long>(n_rows), static_cast<long long>(max_rows));
+}
+
 /// How far apart two positions are, a <= b; never overflows.
 std::uint64_t distance(std::int64_t a, std::int64_t b) noexcept {
     return static_cast<std::uint64_t>(b) - static_cast<std::uint64_t>(a);
@@ -103,9 +110,12 @@ halyard_status make_table(const halyard_frequencies *frequencies, const halyard_
         }
     }
     const std::int64_t n_covered = source.listed != nullptr ? source.n_listed : source.last - source.first + 1;
-    const std::int64_t row_of_zero = source.find_row(0, HALYARD_BAD_POSITION_ERROR);
+    const std::int32_t row_of_zero = source.find_row(0, HALYARD_BAD_POSITION_ERROR);
     source.n_rows = row_of_zero >= 0 ? n_covered : n_covered + 1;
-    source.identity_row = row_of_zero >= 0 ? row_of_zero : n_covered;
+    if (source.n_rows > max_rows) {
+        return fail_rows(source.n_rows, error);
+    }
+    source.identity_row = row_of_zero >= 0 ? row_of_zero : static_cast<std::int32_t>(n_covered);
     source.stride_row = source.rotary_dim;
     std::int64_t n_bytes = 0;
     if (__builtin_mul_overflow(source.n_rows, source.rotary_dim * std::int64_t{sizeof(float)}, &n_bytes) ||
@@ -146,6 +156,9 @@ halyard_status use_given(const halyard_angle_source_desc &desc, halyard_angle_so
         return fail(error, HALYARD_ERROR_ROTARY_DIM, "desc.rotary_dim is %lld, but it must be even and in 2 to %lld",
                     static_cast<long long>(desc.rotary_dim), static_cast<long long>(max_rotary_dim));
     }
+    if (desc.n_rows > max_rows) {
+        return fail_rows(desc.n_rows, error);
+    }
     if (desc.n_rows < 1) {
         return fail(error, HALYARD_ERROR_SHAPE, "desc.n_rows is %lld, but it must be at least 1",
                     static_cast<long long>(desc.n_rows));
@@ -173,23 +186,23 @@ halyard_status use_given(const halyard_angle_source_desc &desc, halyard_angle_so
 
 }  // namespace
 
-std::int64_t halyard_angle_source::find_other_row(std::int64_t position, std::int32_t bad_position) const noexcept {
+std::int32_t halyard_angle_source::find_other_row(std::int64_t position, std::int32_t bad_position) const noexcept {
     if (listed != nullptr) {
         const std::int32_t *const begin = listed.get();
         const std::int32_t *const end = begin + n_listed;
         const std::int32_t *const above = std::lower_bound(begin, end, position);
         if (above != end && *above == position) {
-            return above - begin;
+            return static_cast<std::int32_t>(above - begin);
         }
         if (bad_position == HALYARD_BAD_POSITION_CLAMP && n_listed > 0) {
             if (above == end) {
-                return n_listed - 1;
+                return static_cast<std::int32_t>(n_listed - 1);
             }
             const bool lower_is_nearer = above != begin && distance(above[-1], position) <= distance(position, *above);
-            return (lower_is_nearer ? above - 1 : above) - begin;
+            return static_cast<std::int32_t>((lower_is_nearer ? above - 1 : above) - begin);
         }
     } else if (bad_position == HALYARD_BAD_POSITION_CLAMP) {
-        return position < first ? 0 : last - first;
+        return position < first ? 0 : static_cast<std::int32_t>(last - first);
     }
     return bad_position == HALYARD_BAD_POSITION_ERROR ? -1 : identity_row;
 }
@@ -294,18 +307,13 @@ extern "C" halyard_status halyard_make_rows(const halyard_angle_source *source, 
     if (status != HALYARD_OK) {
         return status;
     }
-    const std::int64_t shape[] = {n_batch, n_tokens, source->rotary_dim};
     std::int64_t n_needed = 0;
-    std::int64_t stride_batch = 0;
-    MemoryRange written;
-    if (n_batch != 0 && n_tokens != 0 &&
-        (__builtin_mul_overflow(n_tokens, source->rotary_dim, &stride_batch) ||
-         __builtin_mul_overflow(n_batch, stride_batch, &n_needed))) {
-        n_needed = std::numeric_limits<std::int64_t>::max();
-    }
-    const std::int64_t strides[] = {stride_batch, source->rotary_dim, 1};
-    if (n_needed == std::numeric_limits<std::int64_t>::max() ||
-        !find_memory_range(rows, shape, strides, sizeof(float), &written)) {
+    MemoryRange written = {0, 0};
+    const bool is_empty = n_batch == 0 || n_tokens == 0;
+    const std::int64_t dense[] = {1};
+    if (!is_empty && (__builtin_mul_overflow(n_tokens, source->rotary_dim, &n_needed) ||
+                      __builtin_mul_overflow(n_batch, n_needed, &n_needed) ||
+                      !find_memory_range<1>(rows, {n_needed}, dense, sizeof(float), &written))) {
         return fail(error, HALYARD_ERROR_OVERFLOW,
                     "the rows of %lld x %lld tokens of rotary_dim %lld leave the address space",
                     static_cast<long long>(n_batch), static_cast<long long>(n_tokens),
@@ -335,7 +343,7 @@ extern "C" halyard_status halyard_make_rows(const halyard_angle_source *source, 
             // Positions are read again, and another thread may have changed them: never below row 0.
             const std::int64_t found = source->find_row(checked.at(batch, token), bad_position);
             const std::int64_t offset = (found < 0 ? source->identity_row : found) * source->stride_row;
-            float *const row = rows + batch * stride_batch + token * source->rotary_dim;
+            float *const row = rows + (batch * n_tokens + token) * source->rotary_dim;
             std::memcpy(row, source->cos_rows + offset, row_bytes);
             std::memcpy(row + n_pairs, source->sin_rows + offset, row_bytes);
         }

@@ -42,7 +42,7 @@ struct Positions {
     bool consecutive = true;
     std::int64_t stride_batch = 0;  // in elements; 0 where one row serves every batch row
     std::int64_t stride_token = 0;
-    MemoryRange memory;
+    MemoryRange memory = {0, 0};
 
     /// The position of a token. Saturates where start + token leaves int64.
     std::int64_t at(std::int64_t batch, std::int64_t token) const noexcept {
@@ -99,13 +99,13 @@ struct halyard_angle_source {
     std::int64_t rotary_dim = 0;
     std::int64_t first = 0;  // the positions that are covered,
     std::int64_t last = 0;   // both included
-    std::int64_t n_rows = 0;
-    std::int64_t identity_row = 0;  // the row of position 0; a table always has one, after its other rows if need be
+    std::int64_t n_rows = 0;  // below 2^31
+    std::int32_t identity_row = 0;  // the row of position 0; a table always has one, after its other rows if need be
     std::int64_t stride_row = 0;    // in floats
     const float *cos_rows = nullptr;
     const float *sin_rows = nullptr;
-    halyard::MemoryRange cos_memory;  // what the rows span
-    halyard::MemoryRange sin_memory;
+    halyard::MemoryRange cos_memory = {0, 0};  // what the rows span
+    halyard::MemoryRange sin_memory = {0, 0};
     std::unique_ptr<float[], halyard::DeleteRows> owned_rows;
     std::unique_ptr<std::int32_t[]> listed;  // ascending positions of the rows of a listed table, else NULL
     std::int64_t n_listed = 0;
@@ -114,13 +114,14 @@ struct halyard_angle_source {
     bool covers(std::int64_t position) const noexcept { return find_row(position, HALYARD_BAD_POSITION_ERROR) >= 0; }
 
     /// The row of a position under a policy; -1 where the policy is HALYARD_BAD_POSITION_ERROR and it is not covered.
-    std::int64_t find_row(std::int64_t position, std::int32_t bad_position) const noexcept {
-        return listed == nullptr && position >= first && position <= last ? position - first
-                                                                          : find_other_row(position, bad_position);
+    std::int32_t find_row(std::int64_t position, std::int32_t bad_position) const noexcept {
+        return listed == nullptr && position >= first && position <= last
+                   ? static_cast<std::int32_t>(position - first)
+                   : find_other_row(position, bad_position);
     }
 
 private:
-    std::int64_t find_other_row(std::int64_t position, std::int32_t bad_position) const noexcept;
+    std::int32_t find_other_row(std::int64_t position, std::int32_t bad_position) const noexcept;
 };
 
 namespace halyard {

@@ -30,12 +30,20 @@ halyard_status read_struct(const Struct *in, std::size_t required, const char *n
         return fail(error, HALYARD_ERROR_STRUCT_SIZE, "%s.size is %u, but this library knows %zu to %zu", name,
                     static_cast<unsigned>(in->size), required, sizeof(Struct));
     }
-    if (in->size == sizeof(Struct)) {
-        *out = *in;  // the usual case, without a call
-    } else {
-        std::memcpy(out, in, in->size);
-    }
+    std::memcpy(out, in, in->size);
     return HALYARD_OK;
+}
+
+/// The same without a copy where the caller's struct is of this library's size: *out is then `in`, else copy.
+template <typename Struct>
+halyard_status view_struct(const Struct *in, std::size_t required, const char *name, Struct *copy, const Struct **out,
+                           halyard_error *error) noexcept {
+    if (in != nullptr && in->size == sizeof(Struct)) {
+        *out = in;
+        return HALYARD_OK;
+    }
+    *out = copy;
+    return read_struct(in, required, name, copy, error);
 }
 
 /// The reverse, for structs that a caller wants filled in: copies as much of value as info->size holds, and keeps size.

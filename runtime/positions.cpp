@@ -12,11 +12,12 @@ halyard_status read_positions(const halyard_positions *positions, std::int64_t n
     if (positions == nullptr) {
         return HALYARD_OK;
     }
-    halyard_positions read = {};
-    const halyard_status status = read_struct(positions, sizeof(read), name, &read, error);
-    if (status != HALYARD_OK) {
+    halyard_positions copy;
+    const halyard_positions *view = nullptr;
+    if (const halyard_status status = view_struct(positions, sizeof(copy), name, &copy, &view, error)) {
         return status;
     }
+    const halyard_positions &read = *view;
     if (read.data == nullptr && read.shape[0] != 0 && read.shape[1] != 0) {
         return fail(error, HALYARD_ERROR_NULL_POINTER, "%s.data is NULL", name);
     }
@@ -36,8 +37,8 @@ halyard_status read_positions(const halyard_positions *positions, std::int64_t n
                     static_cast<long long>(n_batch), static_cast<long long>(n_columns));
     }
     const std::int64_t element_size = read.type == HALYARD_INT64 ? 8 : 4;
-    MemoryRange memory;
-    if (!find_memory_range(read.data, read.shape, read.strides, element_size, &memory)) {
+    const bool is_empty = read.shape[0] == 0 || read.shape[1] == 0;
+    if (!is_empty && !find_memory_range(read.data, read.shape, read.strides, element_size, &out->memory)) {
         return fail(error, HALYARD_ERROR_OVERFLOW,
                     "%s of shape {%lld, %lld} and strides {%lld, %lld} leave the address space", name,
                     static_cast<long long>(read.shape[0]), static_cast<long long>(read.shape[1]),
@@ -49,7 +50,6 @@ halyard_status read_positions(const halyard_positions *positions, std::int64_t n
     // The stride of a dimension that has one element is never walked, and may be anything.
     out->stride_batch = read.shape[0] > 1 ? read.strides[0] : 0;
     out->stride_token = read.shape[1] > 1 ? read.strides[1] : 0;
-    out->memory = memory;
     return HALYARD_OK;
 }
 

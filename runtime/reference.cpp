@@ -71,7 +71,7 @@ void rotate(const Piece &piece) {
     using Word = typename Storage::Word;
     constexpr std::int64_t bytes = sizeof(Word);
     for (std::int64_t token = 0; token < piece.n_tokens; token++) {
-        const std::int64_t row = piece.row_of_token[token] * piece.stride_row;
+        const std::int64_t row = std::int64_t{piece.row_of_token[token]} * piece.stride_row;
         for (std::int64_t head = 0; head < piece.n_heads; head++) {
             const char *x = piece.x + (token * piece.in.token + head * piece.in.head) * bytes;
             char *y = piece.y + (token * piece.out.token + head * piece.out.head) * bytes;

@@ -18,36 +18,35 @@ constexpr std::int64_t bytes_worth_a_thread = 64 * 1024;
 
 // ---- Work ----------------------------------------------------------------------------------------------------------
 
-/// Copies elements first … last - 1 of each head of a piece of work, where x and y are the first token's first head.
-void copy_columns(const char *x, const halyard_tensor &in, std::int64_t in_token, char *y, const halyard_tensor &out,
+/// Copies elements first … last - 1 of each head, where x and y are the first token's first head.
+void copy_columns(const RunTensor &tensor, std::int64_t bytes, const char *x, std::int64_t in_token, char *y,
                   std::int64_t out_token, std::int64_t n_tokens, std::int64_t n_heads, std::int64_t first,
                   std::int64_t last) {
-    if (first >= last) {
-        return;
-    }
-    const std::int64_t bytes = element_bytes(in.dtype);
-    for (std::int64_t token = 0; token < n_tokens; token++) {
+    const std::int64_t in = tensor.in.element, out = tensor.out.element;
+    for (std::int64_t token = 0; token < n_tokens && first < last; token++) {
         for (std::int64_t head = 0; head < n_heads; head++) {
-            const char *from = x + (token * in_token + head * in.strides[2] + first * in.strides[3]) * bytes;
-            char *to = y + (token * out_token + head * out.strides[2] + first * out.strides[3]) * bytes;
-            if (in.strides[3] == 1 && out.strides[3] == 1) {
+            const char *from = x + (token * in_token + head * tensor.in.head + first * in) * bytes;
+            char *to = y + (token * out_token + head * tensor.out.head + first * out) * bytes;
+            if (in == 1 && out == 1) {
                 std::memcpy(to, from, static_cast<std::size_t>((last - first) * bytes));
                 continue;
             }
             for (std::int64_t i = first; i < last; i++) {
                 std::memcpy(to, from, static_cast<std::size_t>(bytes));
-                from += in.strides[3] * bytes;
-                to += out.strides[3] * bytes;
+                from += in * bytes;
+                to += out * bytes;
             }
         }
     }
 }
 
-PairStrides pair_strides(const halyard_tensor &tensor, std::int32_t pairing, std::int64_t rotary_dim,
-                         std::int64_t stride_token) {
-    const std::int64_t element = tensor.strides[3];
+void set_pair_strides(const RunTensor::Strides &strides, std::int32_t pairing, std::int64_t n_pairs,
+                      std::int64_t stride_token, PairStrides &out) {
     const bool half = pairing == HALYARD_PAIRING_HALF;
-    return {half ? element : 2 * element, half ? rotary_dim / 2 * element : element, tensor.strides[2], stride_token};
+    out.pair = half ? strides.element : 2 * strides.element;
+    out.member = half ? n_pairs * strides.element : strides.element;
+    out.head = strides.head;
+    out.token = stride_token;
 }
 
 /// Where a share of n things begins, the first shares being larger by one where they cannot be equal.
@@ -55,45 +54,48 @@ std::int64_t first_of_share(std::int64_t n, std::int64_t share, std::int64_t n_s
     return n / n_shares * share + std::min(share, n % n_shares);
 }
 
-/// Rotates heads [share of n_shares] of one tensor for tokens that follow each other in one batch row.
+/// Rotates heads [share of n_shares] of one tensor for tokens that follow each other with the given strides.
 void rotate_tokens(const Run &run, int index, std::int64_t batch, std::int64_t token, std::int64_t n_tokens,
-                   const std::int64_t *rows, std::int64_t stride_in, std::int64_t stride_out, std::int64_t share,
+                   const std::int32_t *rows, std::int64_t in_token, std::int64_t out_token, std::int64_t share,
                    std::int64_t n_shares) {
-    const halyard_plan::Tensor &planned = run.plan->tensors[index];
-    const halyard_tensor &x = run.x[index], &y = run.y[index];
-    const std::int64_t bytes = element_bytes(x.dtype), heads = x.shape[2];
-    const std::int64_t first_head = n_shares == 1 ? 0 : first_of_share(heads, share, n_shares);
-    const std::int64_t n_heads = n_shares == 1 ? heads : first_of_share(heads, share + 1, n_shares) - first_head;
-    const auto start = [&](const halyard_tensor &t) {
-        return static_cast<char *>(t.data) +
-               (batch * t.strides[0] + token * t.strides[1] + first_head * t.strides[2]) * bytes;
+    const halyard_tensor_desc &desc = run.plan->tensors[index].desc;
+    const RunTensor &tensor = run.tensors[index];
+    const std::int64_t bytes = element_bytes(desc.dtype);
+    const std::int64_t first_head = n_shares == 1 ? 0 : first_of_share(tensor.n_heads, share, n_shares);
+    const std::int64_t n_heads =
+        n_shares == 1 ? tensor.n_heads : first_of_share(tensor.n_heads, share + 1, n_shares) - first_head;
+    const auto offset = [&](const RunTensor::Strides &strides) {
+        return (batch * strides.batch + token * strides.token + first_head * strides.head) * bytes;
     };
-    const char *from = start(x);
-    char *to = start(y);
-    const std::int64_t window = planned.desc.rotary_offset, rotary_dim = run.plan->rotary_dim;
-    const Piece piece = {x.dtype,
-                         from + window * x.strides[3] * bytes,
-                         to + window * y.strides[3] * bytes,
-                         pair_strides(x, planned.desc.pairing, rotary_dim, stride_in),
-                         pair_strides(y, planned.desc.out_pairing, rotary_dim, stride_out),
-                         rotary_dim / 2,
-                         n_heads,
-                         n_tokens,
-                         run.angles->cos_rows,
-                         run.angles->sin_rows,
-                         run.angles->n_rows,
-                         run.angles->stride_row,
-                         rows,
-                         run.plan->sin_sign};
-    rotate_piece(*run.kernels[index], piece);
-    if (!run.in_place[index]) {
-        copy_columns(from, x, stride_in, to, y, stride_out, n_tokens, n_heads, 0, window);
-        copy_columns(from, x, stride_in, to, y, stride_out, n_tokens, n_heads, window + rotary_dim, x.shape[3]);
+    const char *x = tensor.x + offset(tensor.in);
+    char *y = tensor.y + offset(tensor.out);
+    const std::int64_t window = desc.rotary_offset, rotary_dim = run.plan->rotary_dim;
+
+    Piece piece;
+    piece.dtype = desc.dtype;
+    piece.x = x + window * tensor.in.element * bytes;
+    piece.y = y + window * tensor.out.element * bytes;
+    set_pair_strides(tensor.in, desc.pairing, rotary_dim / 2, in_token, piece.in);
+    set_pair_strides(tensor.out, desc.out_pairing, rotary_dim / 2, out_token, piece.out);
+    piece.n_pairs = rotary_dim / 2;
+    piece.n_heads = n_heads;
+    piece.n_tokens = n_tokens;
+    piece.cos_rows = run.angles->cos_rows;
+    piece.sin_rows = run.angles->sin_rows;
+    piece.n_rows = run.angles->n_rows;
+    piece.stride_row = run.angles->stride_row;
+    piece.row_of_token = rows;
+    piece.sin_sign = run.plan->sin_sign;
+    piece.within_int32 = tensor.within_int32;
+    rotate_piece(*tensor.kernel, piece);
+    if (!tensor.in_place) {
+        copy_columns(tensor, bytes, x, in_token, y, out_token, n_tokens, n_heads, 0, window);
+        copy_columns(tensor, bytes, x, in_token, y, out_token, n_tokens, n_heads, window + rotary_dim, desc.head_dim);
     }
 }
 
 /// Looks up the rows of n tokens, counted through all batch rows; false when one has none under the policy.
-bool find_rows(const Run &run, std::int64_t first, std::int64_t n, std::int64_t *rows) {
+bool find_rows(const Run &run, std::int64_t first, std::int64_t n, std::int32_t *rows) {
     std::int64_t batch = first == 0 ? 0 : first / run.n_tokens;
     std::int64_t token = first - batch * run.n_tokens;
     bool found = true;
@@ -109,26 +111,26 @@ bool find_rows(const Run &run, std::int64_t first, std::int64_t n, std::int64_t 
 }
 
 /// Rotates a share of the heads of n tokens, counted through all batch rows.
-void rotate_rows(const Run &run, std::int64_t first, std::int64_t n, const std::int64_t *rows, std::int64_t share,
+void rotate_rows(const Run &run, std::int64_t first, std::int64_t n, const std::int32_t *rows, std::int64_t share,
                  std::int64_t n_shares) {
-    for (int t = 0; t < run.plan->n_tensors; t++) {
-        const halyard_tensor &x = run.x[t], &y = run.y[t];
-        if (x.shape[2] == 0) {
+    for (int index = 0; index < run.plan->n_tensors; index++) {
+        const RunTensor &tensor = run.tensors[index];
+        if (tensor.n_heads == 0) {
             continue;
         }
-        // Batch rows that follow each other like tokens are tokens.
-        const bool one_each = run.n_tokens == 1;
-        const auto joins = [&](const halyard_tensor &tensor) {
-            return tensor.strides[0] == run.n_tokens * tensor.strides[1];
-        };
-        const bool joined = one_each || run.n_batch == 1 || (joins(x) && joins(y));
-        const int token_dim = one_each ? 0 : 1;
+        if (run.n_tokens == 1) {  // batch rows of one token follow each other like tokens
+            rotate_tokens(run, index, first, 0, n, rows, tensor.in.batch, tensor.out.batch, share, n_shares);
+            continue;
+        }
+        const bool dense = tensor.in.batch == run.n_tokens * tensor.in.token &&
+                           tensor.out.batch == run.n_tokens * tensor.out.token;
+        const bool joined = run.n_batch == 1 || dense;  // and so do longer ones that are this close
         for (std::int64_t i = 0; i < n;) {
             const std::int64_t at = first + i;
-            const std::int64_t batch = one_each ? at : at < run.n_tokens ? 0 : at / run.n_tokens;
+            const std::int64_t batch = at < run.n_tokens ? 0 : at / run.n_tokens;
             const std::int64_t token = at - batch * run.n_tokens;
             const std::int64_t n_here = joined ? n - i : std::min(n - i, run.n_tokens - token);
-            rotate_tokens(run, t, batch, token, n_here, rows + i, x.strides[token_dim], y.strides[token_dim], share,
+            rotate_tokens(run, index, batch, token, n_here, rows + i, tensor.in.token, tensor.out.token, share,
                           n_shares);
             i += n_here;
         }
@@ -137,12 +139,12 @@ void rotate_rows(const Run &run, std::int64_t first, std::int64_t n, const std::
 
 /// The same for any number of tokens whose positions were checked before.
 void rotate_range(const Run &run, std::int64_t first, std::int64_t last, std::int64_t share, std::int64_t n_shares) {
-    std::int64_t rows[max_piece_tokens];
+    std::int32_t rows[max_piece_tokens];
     for (std::int64_t at = first; at < last; at += max_piece_tokens) {
         const std::int64_t n = std::min(last - at, max_piece_tokens);
         if (!find_rows(run, at, n, rows)) {
             // Another thread must be writing the positions: then any row will do that is not out of bounds.
-            std::replace_if(rows, rows + n, [](std::int64_t row) { return row < 0; }, run.angles->identity_row);
+            std::replace_if(rows, rows + n, [](std::int32_t row) { return row < 0; }, run.angles->identity_row);
         }
         rotate_rows(run, at, n, rows, share, n_shares);
     }
@@ -212,7 +214,7 @@ halyard_status run_on_executor(const Run &run, std::int64_t n_tasks, halyard_err
 std::int64_t count_bytes(const Run &run) {
     std::int64_t heads = 0;
     for (int i = 0; i < run.plan->n_tensors; i++) {
-        heads += run.x[i].shape[2] * element_bytes(run.x[i].dtype);
+        heads += run.tensors[i].n_heads * element_bytes(run.plan->tensors[i].desc.dtype);
     }
     return heads * run.n_batch * run.n_tokens * run.plan->rotary_dim;
 }
@@ -237,7 +239,7 @@ extern "C" halyard_status halyard_run(const halyard_plan *plan, const halyard_ru
         run.executor.n_threads <= 1
             ? 1
             : std::min<std::int64_t>(run.executor.n_threads, count_bytes(run) / bytes_worth_a_thread);
-    std::int64_t rows[max_piece_tokens];
+    std::int32_t rows[max_piece_tokens];
     if (n <= max_piece_tokens && n_tasks <= 1 && find_rows(run, 0, n, rows)) {
         rotate_rows(run, 0, n, rows, 0, 1);  // few tokens: one look at each position checks it and finds its row
         return HALYARD_OK;

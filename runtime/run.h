@@ -6,15 +6,27 @@
 
 namespace halyard {
 
+/// One tensor of a run, input and output.
+struct RunTensor {
+    struct Strides {
+        std::int64_t batch, token, head, element;  // 0 where the dimension has size 1
+    };
+    const char *x;
+    char *y;
+    Strides in, out;
+    std::int64_t n_heads;  // 0 where the tensor has no elements
+    const Kernel *kernel;
+    bool in_place;
+    bool within_int32;  // a kernel's 32-bit offsets reach all of it
+};
+
 struct Run {
     const halyard_plan *plan;
     const halyard_angle_source *angles;
     Positions positions;
     std::int32_t bad_position;
     std::int64_t n_batch, n_tokens;
-    halyard_tensor x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];  // the stride of a dimension of size 1 is 0
-    const Kernel *kernels[HALYARD_MAX_TENSORS];
-    bool in_place[HALYARD_MAX_TENSORS];
+    RunTensor tensors[HALYARD_MAX_TENSORS];
     bool is_empty;  // no tensor has an element
     halyard_executor executor;  // n_threads is 0 when there is none
 };

@@ -8,48 +8,58 @@ namespace halyard {
 
 namespace {
 
-/// Copies a tensor, and checks it against its description and the shape that it has to have.
-halyard_status read_tensor(const halyard_tensor &given, const char *name, int index, const halyard_tensor_desc &desc,
-                           const std::int64_t *shape, halyard_tensor *out, halyard_error *error) {
-    *out = given;
-    if (element_bytes(out->dtype) == 0) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "%s[%d].dtype is %d, which is no dtype", name, index,
-                    out->dtype);
-    }
-    if (out->dtype != desc.dtype) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "%s[%d].dtype is %d, but the plan's is %d", name, index, out->dtype,
-                    desc.dtype);
-    }
-    if (out->device != HALYARD_CPU) {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED, "%s[%d].device is %d, but this library runs on the CPU (%d) only",
-                    name, index, out->device, HALYARD_CPU);
-    }
-    for (int i = 0; i < 4; i++) {
-        if (out->shape[i] < 0) {
-            return fail(error, HALYARD_ERROR_SHAPE, "%s[%d].shape[%d] is %lld, but must not be negative", name, index,
-                        i, static_cast<long long>(out->shape[i]));
-        }
-        if (out->shape[i] == 1) {
-            out->strides[i] = 0;  // never walked, and may be anything
-        }
-    }
-    if (out->shape[3] != desc.head_dim) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "%s[%d].shape[3] is %lld, but the plan's head_dim is %lld", name,
-                    index, static_cast<long long>(out->shape[3]), static_cast<long long>(desc.head_dim));
-    }
-    for (int i = 0; i < 3; i++) {
-        if (out->shape[i] != shape[i]) {
-            return fail(error, HALYARD_ERROR_SHAPE, "%s[%d].shape[%d] is %lld, but must be %lld as in %s", name, index,
-                        i, static_cast<long long>(out->shape[i]), static_cast<long long>(shape[i]),
-                        i < 2 ? "x[0]" : "its input");
-        }
-    }
-    return HALYARD_OK;
+/// Whether a tensor is what its description and its partners ask for. `batch` and `tokens` are not negative.
+bool fits(const halyard_tensor &tensor, const halyard_tensor_desc &desc, std::int64_t batch, std::int64_t tokens,
+          std::int64_t heads) {
+    return tensor.dtype == desc.dtype && tensor.device == HALYARD_CPU && tensor.shape[0] == batch &&
+           tensor.shape[1] == tokens && tensor.shape[2] == heads && heads >= 0 && tensor.shape[3] == desc.head_dim;
 }
 
-bool same_strides(const halyard_tensor &a, const halyard_tensor &b) {
-    return a.strides[0] == b.strides[0] && a.strides[1] == b.strides[1] && a.strides[2] == b.strides[2] &&
-           a.strides[3] == b.strides[3];
+/// Says why a tensor does not fit.
+halyard_status fail_fit(const halyard_tensor &tensor, const char *name, int index, const halyard_tensor_desc &desc,
+                        const std::int64_t (&shape)[3], halyard_error *error) {
+    if (element_bytes(tensor.dtype) == 0) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "%s[%d].dtype is %d, which is no dtype", name, index,
+                    tensor.dtype);
+    }
+    if (tensor.dtype != desc.dtype) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "%s[%d].dtype is %d, but the plan's is %d", name, index,
+                    tensor.dtype, desc.dtype);
+    }
+    if (tensor.device != HALYARD_CPU) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, "%s[%d].device is %d, but this library runs on the CPU (%d) only",
+                    name, index, tensor.device, HALYARD_CPU);
+    }
+    for (int i = 0; i < 4; i++) {
+        if (tensor.shape[i] < 0) {
+            return fail(error, HALYARD_ERROR_SHAPE, "%s[%d].shape[%d] is %lld, but must not be negative", name, index,
+                        i, static_cast<long long>(tensor.shape[i]));
+        }
+    }
+    if (tensor.shape[3] != desc.head_dim) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "%s[%d].shape[3] is %lld, but the plan's head_dim is %lld", name,
+                    index, static_cast<long long>(tensor.shape[3]), static_cast<long long>(desc.head_dim));
+    }
+    int i = 0;
+    while (i < 2 && tensor.shape[i] == shape[i]) {
+        i++;
+    }
+    return fail(error, HALYARD_ERROR_SHAPE, "%s[%d].shape[%d] is %lld, but must be %lld as in %s", name, index, i,
+                static_cast<long long>(tensor.shape[i]), static_cast<long long>(shape[i]),
+                i < 2 ? "x[0]" : "its input");
+}
+
+/// A tensor's strides, but 0 for those that are never walked and may be anything.
+void read_strides(const halyard_tensor &tensor, RunTensor::Strides &strides) {
+    strides.batch = tensor.shape[0] > 1 ? tensor.strides[0] : 0;
+    strides.token = tensor.shape[1] > 1 ? tensor.strides[1] : 0;
+    strides.head = tensor.shape[2] > 1 ? tensor.strides[2] : 0;
+    strides.element = tensor.strides[3];  // head_dim is at least 2
+}
+
+bool same_strides(const RunTensor &tensor) {
+    return tensor.in.batch == tensor.out.batch && tensor.in.token == tensor.out.token &&
+           tensor.in.head == tensor.out.head && tensor.in.element == tensor.out.element;
 }
 
 halyard_status fail_range(const halyard_tensor &tensor, const char *name, int index, halyard_error *error) {
@@ -65,25 +75,46 @@ halyard_status fail_overlap(const char *name, int index, int output, halyard_err
     return fail(error, HALYARD_ERROR_OVERLAP, "y[%d] shares elements with %s[%d]", output, name, index);
 }
 
-/// Reads each tensor, checks it by itself and against its partner, and finds which pairs are in place.
-halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor *given_y, Run &run,
-                            MemoryRange *x_memory, MemoryRange *y_memory, halyard_error *error) {
+/// The kernel of a tensor, by how it lies in memory.
+const Kernel *find_kernel(const halyard_plan::Tensor &planned, const RunTensor &tensor) {
+    const RunTensor::Strides &in = tensor.in, &out = tensor.out;
+    Layout layout = Layout::strided;
+    if (in.element == 1 && out.element == 1) {
+        // Words of two are read at any address, so only what steps from head to head has to be even.
+        const std::int64_t steps = in.batch | in.token | in.head | out.batch | out.token | out.head;
+        layout = (steps & 1) == 0 ? Layout::even : Layout::dense;
+    }
+    return planned.kernels[tensor.in_place ? 1 : 0][static_cast<int>(layout)];
+}
+
+/// What the tensors span in memory; empty tensors nothing.
+struct Spans {
+    MemoryRange x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];
+};
+
+/// Reads tensors, checks each by itself and against its partner, and finds its kernel.
+halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor *given_y, Run &run, Spans &spans,
+                            halyard_error *error) {
+    run.n_batch = given_x[0].shape[0];
+    run.n_tokens = given_x[0].shape[1];
     run.is_empty = true;
     for (int i = 0; i < run.plan->n_tensors; i++) {
-        const halyard_tensor_desc &desc = run.plan->tensors[i].desc;
-        halyard_tensor &x = run.x[i], &y = run.y[i];
-        // All tensors have one batch and one tokens; x[i] brings its own heads.
-        const std::int64_t shape[] = {given_x[0].shape[0], given_x[0].shape[1], given_x[i].shape[2]};
-        if (const halyard_status status = read_tensor(given_x[i], "x", i, desc, shape, &x, error)) {
-            return status;
+        const halyard_plan::Tensor &planned = run.plan->tensors[i];
+        const halyard_tensor_desc &desc = planned.desc;
+        const halyard_tensor &x = given_x[i], &y = given_y[i];
+        const std::int64_t heads = x.shape[2];
+        const std::int64_t shape[] = {run.n_batch, run.n_tokens, heads};
+        if (run.n_batch < 0 || run.n_tokens < 0 || !fits(x, desc, run.n_batch, run.n_tokens, heads)) {
+            return fail_fit(x, "x", i, desc, shape, error);
         }
-        if (std::memcmp(&given_y[i], &given_x[i], sizeof(halyard_tensor)) == 0) {
-            y = x;  // in place, as it mostly is: nothing new to check
-        } else if (const halyard_status status = read_tensor(given_y[i], "y", i, desc, shape, &y, error)) {
-            return status;
+        // In place the output mostly is its input in every field, and there is nothing new to check.
+        const bool is_same = &y == &x || std::memcmp(&y, &x, sizeof(halyard_tensor)) == 0;
+        if (!is_same && !fits(y, desc, run.n_batch, run.n_tokens, heads)) {
+            return fail_fit(y, "y", i, desc, shape, error);
         }
-        run.in_place[i] = x.data == y.data && same_strides(x, y) && desc.pairing == desc.out_pairing;
-        if (x.shape[0] == 0 || x.shape[1] == 0 || x.shape[2] == 0) {
+        RunTensor &tensor = run.tensors[i];
+        tensor.n_heads = run.n_batch == 0 || run.n_tokens == 0 ? 0 : heads;
+        if (tensor.n_heads == 0) {
             continue;
         }
         run.is_empty = false;
@@ -91,11 +122,12 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
             return fail(error, HALYARD_ERROR_NULL_POINTER, "%s[%d].data is NULL", x.data == nullptr ? "x" : "y", i);
         }
         const std::int64_t bytes = element_bytes(desc.dtype);
-        if (!find_memory_range(x.data, x.shape, x.strides, bytes, &x_memory[i])) {
+        if (!find_memory_range(x.data, x.shape, x.strides, bytes, &spans.x[i])) {
             return fail_range(x, "x", i, error);
         }
-        y_memory[i] = x_memory[i];
-        if (!run.in_place[i] && !find_memory_range(y.data, y.shape, y.strides, bytes, &y_memory[i])) {
+        spans.y[i].begin = spans.x[i].begin;
+        spans.y[i].end = spans.x[i].end;
+        if (!is_same && !find_memory_range(y.data, y.shape, y.strides, bytes, &spans.y[i])) {
             return fail_range(y, "y", i, error);
         }
         if (!elements_are_apart(y)) {
@@ -104,45 +136,47 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
                         static_cast<long long>(y.strides[0]), static_cast<long long>(y.strides[1]),
                         static_cast<long long>(y.strides[2]), static_cast<long long>(y.strides[3]));
         }
+        tensor.x = static_cast<const char *>(x.data);
+        tensor.y = static_cast<char *>(y.data);
+        read_strides(x, tensor.in);
+        read_strides(y, tensor.out);
+        tensor.in_place =
+            desc.pairing == desc.out_pairing && (is_same || (x.data == y.data && same_strides(tensor)));
+        tensor.within_int32 = spans.x[i].n_bytes() <= INT32_MAX && spans.y[i].n_bytes() <= INT32_MAX;
+        tensor.kernel = find_kernel(planned, tensor);
     }
-    run.n_batch = run.x[0].shape[0];
-    run.n_tokens = run.x[0].shape[1];
     return HALYARD_OK;
 }
 
-/// Checks that no output shares elements with any other argument, other than in place. Empty tensors have empty ranges.
-/// Between outputs and positions or rows, spans are compared.
-halyard_status check_overlaps(const Run &run, const MemoryRange *x_memory, const MemoryRange *y_memory,
+/// Checks that no output shares elements with any other argument, other than in place. Between outputs and positions
+/// or rows, spans are compared.
+halyard_status check_overlaps(const Run &run, const halyard_tensor *x, const halyard_tensor *y, const Spans &spans,
                               halyard_error *error) {
     for (int i = 0; i < run.plan->n_tensors; i++) {
-        if (y_memory[i].overlaps(run.positions.memory)) {
+        if (run.tensors[i].n_heads == 0) {
+            continue;
+        }
+        const MemoryRange &written = spans.y[i];
+        if (written.overlaps(run.positions.memory)) {
             return fail(error, HALYARD_ERROR_OVERLAP, "y[%d] shares memory with positions.data", i);
         }
-        if (y_memory[i].overlaps(run.angles->cos_memory) || y_memory[i].overlaps(run.angles->sin_memory)) {
+        if (written.overlaps(run.angles->cos_memory) || written.overlaps(run.angles->sin_memory)) {
             return fail(error, HALYARD_ERROR_OVERLAP, "y[%d] shares memory with the rows of the angle source", i);
         }
         for (int j = 0; j < run.plan->n_tensors; j++) {
-            if (!(i == j && run.in_place[i]) && y_memory[i].overlaps(x_memory[j]) && may_share_bytes(run.y[i], run.x[j])) {
+            if (run.tensors[j].n_heads == 0) {
+                continue;
+            }
+            const bool in_place = i == j && run.tensors[i].in_place;
+            if (!in_place && written.overlaps(spans.x[j]) && may_share_bytes(y[i], x[j])) {
                 return fail_overlap("x", j, i, error);
             }
-            if (j < i && y_memory[i].overlaps(y_memory[j]) && may_share_bytes(run.y[i], run.y[j])) {
+            if (j < i && written.overlaps(spans.y[j]) && may_share_bytes(y[i], y[j])) {
                 return fail_overlap("y", j, i, error);
             }
         }
     }
     return HALYARD_OK;
-}
-
-/// The kernel of a pair of tensors, by how they lie in memory.
-const Kernel *find_kernel(const halyard_plan::Tensor &planned, const halyard_tensor &x, const halyard_tensor &y,
-                          bool in_place) {
-    const auto dense = [](const halyard_tensor &t) { return t.strides[3] == 1; };
-    // Words of two are read at any address, so only what steps from head to head has to be even.
-    const auto even = [](const halyard_tensor &t) { return ((t.strides[0] | t.strides[1] | t.strides[2]) & 1) == 0; };
-    const Layout layout = !dense(x) || !dense(y) ? Layout::strided
-                          : even(x) && even(y)   ? Layout::even
-                                                 : Layout::dense;
-    return planned.kernels[in_place ? 1 : 0][static_cast<int>(layout)];
 }
 
 halyard_status read_executor(const halyard_executor *executor, halyard_executor *out, halyard_error *error) {
@@ -166,10 +200,12 @@ halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, 
     if (plan == nullptr) {
         return fail_null(error, "plan");
     }
-    halyard_run_args given = {};
-    if (const halyard_status status = read_struct(args, sizeof(halyard_run_args), "args", &given, error)) {
+    halyard_run_args copy;
+    const halyard_run_args *view = nullptr;
+    if (const halyard_status status = view_struct(args, sizeof(copy), "args", &copy, &view, error)) {
         return status;
     }
+    const halyard_run_args &given = *view;
     if (given.angles == nullptr) {
         return fail_null(error, "args.angles");
     }
@@ -190,24 +226,18 @@ halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, 
     run->angles = given.angles;
     run->bad_position = given.bad_position;
     run->executor.n_threads = 0;
-    MemoryRange x_memory[HALYARD_MAX_TENSORS], y_memory[HALYARD_MAX_TENSORS];
-    halyard_status status = read_tensors(given.x, given.y, *run, x_memory, y_memory, error);
+    Spans spans;
+    halyard_status status = read_tensors(given.x, given.y, *run, spans, error);
     if (status == HALYARD_OK) {
         status = read_positions(given.positions, run->n_batch, run->n_tokens, &run->positions, error);
     }
     if (status == HALYARD_OK) {
-        status = check_overlaps(*run, x_memory, y_memory, error);
+        status = check_overlaps(*run, given.x, given.y, spans, error);
     }
     if (status == HALYARD_OK && given.executor != nullptr) {
         status = read_executor(given.executor, &run->executor, error);
     }
-    if (status != HALYARD_OK) {
-        return status;
-    }
-    for (int i = 0; i < plan->n_tensors; i++) {
-        run->kernels[i] = find_kernel(plan->tensors[i], run->x[i], run->y[i], run->in_place[i]);
-    }
-    return HALYARD_OK;
+    return status;
 }
 
 }  // namespace halyard

@@ -45,7 +45,7 @@ bool can_reach(const Axis *axes, int n_axes, std::int64_t rest, std::int64_t tar
 
 }  // namespace
 
-bool elements_are_apart(const halyard_tensor &tensor) noexcept {
+bool elements_are_apart_in_some_order(const halyard_tensor &tensor) noexcept {
     std::uint64_t strides[4], steps[4];
     int n = 0;
     for (int i = 0; i < 4; i++) {

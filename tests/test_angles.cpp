@@ -3,6 +3,7 @@
 #include "golden.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -672,11 +673,14 @@ TEST_CASE("angle sources: arguments are checked", "[angles]") {
 TEST_CASE("angle sources: a table that no memory holds is an error", "[angles]") {
     const auto frequencies = from_base(10000, 1 << 16);
     auto desc = sized<halyard_angle_source_desc>();
-    desc.first = INT32_MIN;
-    desc.last = INT32_MAX;
+    desc.first = 0;
+    desc.last = INT32_MAX - 1;
     halyard_angle_source *out = nullptr;
     auto error = sized<halyard_error>();
     CHECK(halyard_create_angle_source(frequencies.get(), &desc, &out, &error) == HALYARD_ERROR_OUT_OF_MEMORY);
+    desc.last = INT32_MAX;  // 2^31 rows
+    CHECK(halyard_create_angle_source(frequencies.get(), &desc, &out, &error) == HALYARD_ERROR_OVERFLOW);
+    CHECK_THAT(error.message, Catch::Matchers::ContainsSubstring("2147483648"));
     CHECK(out == nullptr);
 }
 #endif

@@ -29,7 +29,7 @@ using halyard::Piece;
 /// A kernel's arguments as a piece of work, and back to them where a bug meddles.
 struct Call {
     Piece piece;
-    std::vector<std::int64_t> rows;
+    std::vector<std::int32_t> rows;
 
     Call(std::int32_t dtype, const halide_buffer_t *row_of_token, const halide_buffer_t *cos,
          const halide_buffer_t *sin, std::uint32_t sin_sign, const halide_buffer_t *x, const halide_buffer_t *y) {

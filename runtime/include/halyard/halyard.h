@@ -176,7 +176,7 @@ typedef struct halyard_angle_source_desc {
      * rewritten between runs (that is how halyard_make_rows serves all layers of a decoding step). */
     const float *cos_rows; /* [n_rows, rotary_dim / 2], the last dimension dense */
     const float *sin_rows; /* likewise */
-    int64_t n_rows;        /* >= 1 */
+    int64_t n_rows;        /* 1 … 2^31 - 1, as for a table; else HALYARD_ERROR_SHAPE or HALYARD_ERROR_OVERFLOW */
     int64_t stride_row;    /* elements from one row to the next, >= rotary_dim / 2 */
     int64_t rotary_dim;    /* GIVEN only: even, 2 … 2^20 */
 } halyard_angle_source_desc;
