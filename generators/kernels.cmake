@@ -39,3 +39,7 @@ halyard_kernel(strided             f16  out_of_place  x86_sse41 4/4    x86_avx2 
 halyard_kernel(strided             f16  in_place      x86_sse41 4/4    x86_avx2 4/4    x86_avx512 4/4)
 halyard_kernel(strided             bf16 out_of_place  x86_sse41 4/4    x86_avx2 4/4    x86_avx512 4/4)
 halyard_kernel(strided             bf16 in_place      x86_sse41 4/4    x86_avx2 4/4    x86_avx512 4/4)
+
+# What makes rows of cos and sin without a dense table: halyard_rows_phase_<target> and halyard_rows_factored_<target>.
+#   halyard_row_kernels(<target> <pairs per step> [<target> <pairs per step> ...])
+halyard_row_kernels(x86_sse41 4  x86_avx2 8  x86_avx512 16)

@@ -25,6 +25,14 @@ inline Expr fma(const Target &target, const Expr &a, const Expr &b, const Expr &
                                         Halide::Internal::Call::PureExtern);
 }
 
+/// The same where its accuracy is counted on. Without FMA it works in double, where the product is exact.
+inline Expr precise_fma(const Target &target, const Expr &a, const Expr &b, const Expr &c) {
+    if (target.arch == Target::X86 && !target.has_feature(Target::FMA)) {
+        return cast<float>(Halide::strict_float(cast<double>(a) * cast<double>(b) + cast<double>(c)));
+    }
+    return fma(target, a, b, c);
+}
+
 /// x with its sign turned where sign is 0x80000000. Unary minus would not do: x86 emits 0 - x, which loses -0.
 inline Expr flip_sign(const Expr &x, const Expr &sign) {
     return reinterpret<float>(reinterpret<uint32_t>(x) ^ sign);

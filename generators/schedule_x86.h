@@ -74,4 +74,18 @@ inline void schedule_x86(Halide::Func y, Halide::Func angle, const Loops &loops,
     }
 }
 
+/// Rows of cos and sin: each vector of pairs is worked out once and stored twice.
+inline void schedule_rows_x86(Halide::Func rows, const Halide::Var &pair, const Halide::Var &token, int step) {
+    using namespace Halide;
+    const Var outer("step"), inner("inner");
+    rows.update()
+        .split(pair, outer, inner, step, TailStrategy::GuardWithIf)
+        .reorder(inner, outer, token)
+        .vectorize(inner);
+    OutputImageParam buffer = rows.output_buffer();
+    for (int i = 0; i < 3; i++) {
+        buffer.dim(i).set_min(0);
+    }
+}
+
 }  // namespace halyard
