@@ -45,7 +45,8 @@ extern "C" const char *halyard_status_name(halyard_status status) {
         "HALYARD_ERROR_OUT_OF_MEMORY",
         "HALYARD_ERROR_MISMATCH",
         "HALYARD_ERROR_UNSUPPORTED",
+        "HALYARD_ERROR_CONFIG",
     };
-    static_assert(sizeof(names) / sizeof(names[0]) == HALYARD_ERROR_UNSUPPORTED + 1, "a name for every status");
-    return status >= 0 && status <= HALYARD_ERROR_UNSUPPORTED ? names[status] : nullptr;
+    static_assert(sizeof(names) / sizeof(names[0]) == HALYARD_ERROR_CONFIG + 1, "a name for every status");
+    return status >= 0 && status <= HALYARD_ERROR_CONFIG ? names[status] : nullptr;
 }

@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -11,36 +12,18 @@
 namespace halyard {
 namespace {
 
-constexpr std::int64_t max_pairs = std::int64_t{1} << 19;
-constexpr double max_inv_freq = 0x1p20;
-constexpr double max_attention_factor = 0x1p60;
+constexpr std::int64_t max_pairs = max_rotary_dim / 2;
 
-/// The first 21 bits of value.
-double truncate(double value) noexcept {
-    return std::bit_cast<double>(std::bit_cast<std::uint64_t>(value) & 0xffff'ffff'0000'0000u);
-}
+}  // namespace
 
-QuarterTurns to_quarter_turns(DoubleDouble inv_freq) noexcept {
-    // 2/pi in three parts: an inverse frequency of 2^20 loses 20 bits to whole turns.
-    constexpr double high = 0x1.45f306dc9c883p-1, middle = -0x1.6b01ec5417056p-55, low = -0x1.6447e493ad4cep-109;
-    const DoubleDouble turns = two_product(inv_freq.hi, high);
-    const double whole = 4.0 * std::nearbyint(turns.hi / 4.0);
-    QuarterTurns result;
-    result.value = two_sum(turns.hi - whole, turns.lo) + two_product(inv_freq.hi, middle) +
-                   two_product(inv_freq.lo, high) + (inv_freq.hi * low + inv_freq.lo * middle);
-    result.high = truncate(result.value.hi);
-    const double rest = result.value.hi - result.high;
-    result.middle = truncate(rest);
-    result.low = (rest - result.middle) + result.value.lo;
-    return result;
-}
-
-/// Frequencies with nothing in them yet; NULL when memory runs out.
-std::unique_ptr<halyard_frequencies> allocate_frequencies(std::int64_t n_pairs) noexcept {
+std::unique_ptr<halyard_frequencies> allocate_frequencies(std::int64_t n_pairs, const char *method) noexcept {
     std::unique_ptr<halyard_frequencies> result(new (std::nothrow) halyard_frequencies);
     if (result != nullptr) {
         const auto count = static_cast<std::size_t>(n_pairs);
         result->n_pairs = n_pairs;
+        result->about.pairing = -1;
+        result->about.out_pairing = -1;
+        result->about.method = method;
         result->inv_freq.reset(new (std::nothrow) DoubleDouble[count]);
         result->rounded_inv_freq.reset(new (std::nothrow) double[count]);
         result->quarter_turns.reset(new (std::nothrow) QuarterTurns[count]);
@@ -63,7 +46,6 @@ void set_inv_freq(halyard_frequencies &frequencies, std::int64_t pair, DoubleDou
     frequencies.quarter_turns.get()[pair] = to_quarter_turns(inv_freq);
 }
 
-}  // namespace
 }  // namespace halyard
 
 using namespace halyard;
@@ -93,11 +75,12 @@ extern "C" halyard_status halyard_create_frequencies_from_base(double base, int6
                     "base is %g: with a rotary_dim of %lld, inv_freq[%lld] exceeds 2^20", base,
                     static_cast<long long>(rotary_dim), static_cast<long long>(n_pairs - 1));
     }
-    auto result = allocate_frequencies(n_pairs);
+    auto result = allocate_frequencies(n_pairs, "default");
     if (result == nullptr) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for %lld inverse frequencies",
                     static_cast<long long>(n_pairs));
     }
+    result->about.base = base;
     for (std::int64_t pair = 0; pair < n_pairs; ++pair) {
         set_inv_freq(*result, pair, find_inv_freq(pair));
     }
@@ -122,7 +105,7 @@ extern "C" halyard_status halyard_create_frequencies_from_list(const double *inv
         return fail(error, HALYARD_ERROR_FREQUENCY,
                     "attention_factor is %g, but it must be greater than 0 and at most 2^60", attention_factor);
     }
-    auto result = allocate_frequencies(n_pairs);
+    auto result = allocate_frequencies(n_pairs, "list");
     if (result == nullptr) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for %lld inverse frequencies",
                     static_cast<long long>(n_pairs));
@@ -145,11 +128,11 @@ extern "C" halyard_status halyard_get_frequencies_info(const halyard_frequencies
     if (frequencies == nullptr) {
         return fail_null(error, "frequencies");
     }
-    halyard_frequencies_info value = {};
+    halyard_frequencies_info value = frequencies->about;
     value.rotary_dim = 2 * frequencies->n_pairs;
     value.attention_factor = frequencies->attention_factor;
     value.inv_freq = frequencies->rounded_inv_freq.get();
-    return write_struct(value, sizeof(value), "info", info, error);
+    return write_struct(value, offsetof(halyard_frequencies_info, pairing), "info", info, error);
 }
 
 extern "C" void halyard_destroy_frequencies(halyard_frequencies *frequencies) { delete frequencies; }

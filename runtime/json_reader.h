@@ -1,0 +1,71 @@
+// JSON objects as the config reader sees them: every access checks the type, and every complaint names the field.
+#pragma once
+
+#include "halyard/halyard.h"
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace halyard {
+
+/// How the reader refuses; it does not leave the library.
+class ConfigError : public std::runtime_error {
+public:
+    ConfigError(halyard_status status, const std::string &message) : std::runtime_error(message), status_(status) {}
+    halyard_status status() const noexcept { return status_; }
+
+private:
+    halyard_status status_;
+};
+
+[[noreturn]] void refuse(const std::string &message, halyard_status status = HALYARD_ERROR_CONFIG);
+
+[[noreturn]] void refuse_missing(const std::string &names);
+[[noreturn]] void refuse_contradiction(const std::string &name, const std::string &value, const std::string &other_name,
+                                       const std::string &other_value);
+
+/// A string out of a config as a message shows it: in quotes, not long, and nothing but printable ASCII.
+std::string quote(std::string_view text);
+
+/// A number as a message shows it.
+std::string format_number(double value);
+
+/// Throws ConfigError, naming line and column, unless the text is JSON, not nested deeply, without an object that has
+/// the same key twice.
+nlohmann::json parse_json(std::string_view text);
+
+/// A JSON object and where it stands. null is the same as not there. The document must outlive it.
+class JsonObject {
+public:
+    JsonObject(const nlohmann::json &value, std::string path);
+
+    const nlohmann::json &value() const { return *value_; }
+    /// The field as messages call it: "text_config.rope_theta".
+    std::string name_of(const char *key) const { return path_ + key; }
+    bool has(const char *key) const { return find(key) != nullptr; }
+
+    std::optional<double> number(const char *key) const;
+    /// A whole number, at least 1 and at most 2^53.
+    std::optional<std::int64_t> count(const char *key) const;
+    std::optional<bool> flag(const char *key) const;
+    std::optional<std::string> word(const char *key) const;
+    std::optional<JsonObject> object(const char *key) const;
+    std::optional<std::vector<double>> numbers(const char *key) const;
+    std::optional<std::vector<std::int64_t>> counts(const char *key) const;
+    std::optional<std::vector<std::string>> words(const char *key) const;
+
+private:
+    const nlohmann::json *find(const char *key) const;
+    const nlohmann::json *find_array(const char *key) const;
+
+    const nlohmann::json *value_;
+    std::string path_;  // "" or ends in a dot
+};
+
+}  // namespace halyard

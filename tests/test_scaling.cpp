@@ -1,0 +1,429 @@
+// The scaling methods against their formulas, written down once more in long double; and every argument that can be
+// wrong.
+#include "halyard/halyard.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr std::int32_t methods[] = {HALYARD_SCALING_DEFAULT,     HALYARD_SCALING_LINEAR,      HALYARD_SCALING_NTK,
+                                    HALYARD_SCALING_DYNAMIC_NTK, HALYARD_SCALING_YARN,        HALYARD_SCALING_LLAMA3,
+                                    HALYARD_SCALING_LONGROPE,    HALYARD_SCALING_PROPORTIONAL};
+
+template <typename Struct>
+Struct sized() {
+    Struct value = {};
+    value.size = sizeof(value);
+    return value;
+}
+
+struct Destroy {
+    void operator()(halyard_frequencies *frequencies) const { halyard_destroy_frequencies(frequencies); }
+};
+using Frequencies = std::unique_ptr<halyard_frequencies, Destroy>;
+
+Frequencies make(const halyard_scaling &scaling) {
+    halyard_frequencies *out = nullptr;
+    auto error = sized<halyard_error>();
+    const auto status = halyard_create_frequencies_from_scaling(&scaling, &out, &error);
+    INFO(error.message);
+    REQUIRE(status == HALYARD_OK);
+    return Frequencies(out);
+}
+
+halyard_frequencies_info info_of(const Frequencies &frequencies) {
+    auto info = sized<halyard_frequencies_info>();
+    REQUIRE(halyard_get_frequencies_info(frequencies.get(), &info, nullptr) == HALYARD_OK);
+    return info;
+}
+
+/// Lists for LongRoPE that outlive every scaling of these tests.
+const std::vector<double> &short_list() {
+    static const std::vector<double> list(512, 1.25);
+    return list;
+}
+const std::vector<double> &long_list() {
+    static const std::vector<double> list = [] {
+        std::vector<double> values;
+        for (int k = 0; k < 512; ++k) {
+            values.push_back(1.0 + 0.7 * k);
+        }
+        return values;
+    }();
+    return list;
+}
+
+/// A good scaling of any method.
+halyard_scaling describe(std::int32_t method) {
+    auto scaling = sized<halyard_scaling>();
+    scaling.method = method;
+    scaling.base = 500000.0;
+    scaling.rotary_dim = 128;
+    scaling.factor = 8.0;
+    scaling.original_max_position = 8192;
+    scaling.max_position = 131072;
+    scaling.low_freq_factor = 1.0;
+    scaling.high_freq_factor = 4.0;
+    scaling.short_factor = short_list().data();
+    scaling.long_factor = long_list().data();
+    scaling.n_factors = scaling.rotary_dim / 2;
+    return scaling;
+}
+
+// ---- The formulas in long double ------------------------------------------------------------------------------
+
+long double clamp(long double value) { return std::min(std::max(value, 0.0L), 1.0L); }
+
+long double exact_inv_freq(const halyard_scaling &s, std::int64_t k) {
+    const long double pi = 3.14159265358979323846264338327950288L;
+    const long double d = s.rotary_dim;
+    const long double e = s.exponent_dim == 0 ? d : static_cast<long double>(s.exponent_dim);
+    const long double trained = s.original_max_position;
+    const auto power = [&](long double base) { return std::pow(base, -2.0L * k / e); };
+    const long double t = power(s.base);
+    const auto pair_of = [&](long double turns) {
+        return e * std::log(trained / (turns * 2 * pi)) / (2 * std::log(static_cast<long double>(s.base)));
+    };
+    switch (s.method) {
+    case HALYARD_SCALING_LINEAR: return t / s.factor;
+    case HALYARD_SCALING_NTK: return power(s.base * std::pow(static_cast<long double>(s.factor), e / (d - 2)));
+    case HALYARD_SCALING_DYNAMIC_NTK: {
+        const long double length = std::max(s.seq_len, s.original_max_position);
+        return power(s.base * std::pow(s.factor * length / trained - (s.factor - 1.0L), e / (d - 2)));
+    }
+    case HALYARD_SCALING_YARN: {
+        const long double factor = s.factor != 0 ? static_cast<long double>(s.factor) : s.max_position / trained;
+        long double low = pair_of(s.beta_fast == 0 ? 32.0L : static_cast<long double>(s.beta_fast));
+        long double high = pair_of(s.beta_slow == 0 ? 1.0L : static_cast<long double>(s.beta_slow));
+        low = std::max(s.no_truncate != 0 ? low : std::floor(low), 0.0L);
+        high = std::min(s.no_truncate != 0 ? high : std::ceil(high), d - 1);
+        high += low == high ? 0.001L : 0.0L;
+        const long double r = clamp((k - low) / (high - low));
+        return t / factor * r + t * (1 - r);
+    }
+    case HALYARD_SCALING_LLAMA3: {
+        const long double wavelength = 2 * pi / t;
+        if (wavelength > trained / s.low_freq_factor) {
+            return t / s.factor;
+        }
+        if (wavelength < trained / s.high_freq_factor) {
+            return t;
+        }
+        const long double smooth =
+            (trained / wavelength - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
+        return (1 - smooth) * t / s.factor + smooth * t;
+    }
+    case HALYARD_SCALING_LONGROPE: return t / (s.seq_len > s.original_max_position ? s.long_factor : s.short_factor)[k];
+    case HALYARD_SCALING_PROPORTIONAL: {
+        const std::int64_t rotated = s.rotated_dim == 0 ? s.rotary_dim : s.rotated_dim;
+        return k < rotated / 2 ? t / (s.factor == 0 ? 1 : s.factor) : 0;
+    }
+    default: return t;
+    }
+}
+
+double exact_attention_factor(const halyard_scaling &s) {
+    const double factor =
+        s.factor != 0 ? s.factor : static_cast<double>(s.max_position) / static_cast<double>(s.original_max_position);
+    const auto magnitude = [&](double mscale) { return 0.1 * mscale * std::log(factor) + 1.0; };
+    if (s.attention_factor != 0) {
+        return s.attention_factor;
+    }
+    if (s.method == HALYARD_SCALING_YARN) {
+        return s.mscale != 0 && s.mscale_all_dim != 0 ? magnitude(s.mscale) / magnitude(s.mscale_all_dim)
+                                                      : magnitude(1);
+    }
+    if (s.method == HALYARD_SCALING_LONGROPE && factor > 1) {
+        return std::sqrt(1 + std::log(factor) / std::log(static_cast<double>(s.original_max_position)));
+    }
+    return 1.0;
+}
+
+void check_against_formula(const halyard_scaling &scaling) {
+    CAPTURE(scaling.method, scaling.base, scaling.rotary_dim, scaling.exponent_dim, scaling.rotated_dim, scaling.factor,
+            scaling.original_max_position, scaling.seq_len, scaling.no_truncate);
+    const auto frequencies = make(scaling);
+    const auto info = info_of(frequencies);
+    CHECK(info.rotary_dim == scaling.rotary_dim);
+    CHECK(std::fabs(info.attention_factor / exact_attention_factor(scaling) - 1.0) < 1e-14);
+    long double worst = 0;
+    for (std::int64_t k = 0; k < scaling.rotary_dim / 2; ++k) {
+        const long double exact = exact_inv_freq(scaling, k);
+        if (exact == 0) {
+            CHECK(info.inv_freq[k] == 0.0);
+            continue;
+        }
+        worst = std::max(worst, std::fabs(info.inv_freq[k] / exact - 1));
+    }
+    // Half an ulp of double; more where long double has no more bits than double or its pow is loose.
+    CHECK(worst < (std::numeric_limits<long double>::digits > 53 ? 1.2e-16L : 1e-14L));
+}
+
+}  // namespace
+
+TEST_CASE("scaling: every method follows its formula", "[scaling]") {
+    for (const auto method : methods) {
+        for (const double base : {10000.0, 500000.0, 1e6, 1.5}) {
+            for (const std::int64_t rotary_dim : {4, 20, 64, 96, 128, 1024}) {
+                for (const double factor : {1.0, 4.0, 32.5}) {
+                    auto scaling = describe(method);
+                    scaling.base = base;
+                    scaling.rotary_dim = rotary_dim;
+                    scaling.n_factors = rotary_dim / 2;
+                    scaling.factor = factor;
+                    scaling.original_max_position = rotary_dim == 20 ? 100 : 4096;
+                    scaling.seq_len = rotary_dim == 96 ? 4096 : rotary_dim == 128 ? 4097 : 100000;
+                    check_against_formula(scaling);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("scaling: options of the methods", "[scaling]") {
+    for (const auto method : methods) {
+        auto scaling = describe(method);
+        scaling.exponent_dim = 160;  // the exponents run over a wider head
+        check_against_formula(scaling);
+        scaling.attention_factor = 1.75;
+        check_against_formula(scaling);
+    }
+    auto yarn = describe(HALYARD_SCALING_YARN);
+    yarn.no_truncate = 1;
+    check_against_formula(yarn);
+    yarn.beta_fast = 4.0;
+    yarn.beta_slow = 4.0;
+    check_against_formula(yarn);
+    yarn.no_truncate = 0;
+    check_against_formula(yarn);
+    yarn.factor = 0.0;  // max_position over original_max_position
+    check_against_formula(yarn);
+    yarn.mscale = 0.707;
+    check_against_formula(yarn);
+    yarn.mscale_all_dim = 0.5;
+    check_against_formula(yarn);
+    yarn.mscale = yarn.mscale_all_dim = 1.0;
+    check_against_formula(yarn);
+    CHECK(info_of(make(yarn)).attention_factor == 1.0);
+
+    auto llama4 = describe(HALYARD_SCALING_LLAMA3);
+    llama4.high_freq_factor = llama4.low_freq_factor;
+    check_against_formula(llama4);
+
+    auto longrope = describe(HALYARD_SCALING_LONGROPE);
+    longrope.factor = 0.0;
+    check_against_formula(longrope);
+    longrope.max_position = 4096;  // shorter than trained: nothing to make up for
+    check_against_formula(longrope);
+    CHECK(info_of(make(longrope)).attention_factor == 1.0);
+
+    auto proportional = describe(HALYARD_SCALING_PROPORTIONAL);
+    proportional.rotated_dim = 32;
+    check_against_formula(proportional);
+    proportional.factor = 0.0;
+    check_against_formula(proportional);
+}
+
+TEST_CASE("scaling: the default is what a base gives, bit for bit", "[scaling]") {
+    const auto scaling = describe(HALYARD_SCALING_DEFAULT);
+    halyard_frequencies *out = nullptr;
+    REQUIRE(halyard_create_frequencies_from_base(scaling.base, scaling.rotary_dim, &out, nullptr) == HALYARD_OK);
+    const Frequencies from_base(out);
+    const auto made = make(scaling);
+    auto same = describe(HALYARD_SCALING_LINEAR);
+    same.factor = 1.0;
+    const auto unscaled = make(same);
+    CHECK(std::memcmp(info_of(made).inv_freq, info_of(from_base).inv_freq, 64 * sizeof(double)) == 0);
+    CHECK(std::memcmp(info_of(unscaled).inv_freq, info_of(from_base).inv_freq, 64 * sizeof(double)) == 0);
+}
+
+TEST_CASE("scaling: what frequencies tell about themselves", "[scaling]") {
+    const char *const names[] = {"default", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope", "proportional"};
+    for (const auto method : methods) {
+        const auto frequencies = make(describe(method));
+        const auto info = info_of(frequencies);
+        CHECK(std::string(info.method) == names[method]);
+        CHECK(info.pairing == -1);
+        CHECK(info.out_pairing == -1);
+        CHECK(info.head_dim == 0);
+        CHECK(info.axis_map == HALYARD_AXIS_MAP_NONE);
+        CHECK(info.n_axes == 0);
+    }
+    const double list[] = {1.0, 0.5};
+    halyard_frequencies *out = nullptr;
+    REQUIRE(halyard_create_frequencies_from_list(list, 2, 1.0, &out, nullptr) == HALYARD_OK);
+    const Frequencies from_list(out);
+    CHECK(std::string(info_of(from_list).method) == "list");
+
+    // A caller that was built when the struct was shorter gets what fits.
+    struct {
+        halyard_frequencies_info info;
+    } before;
+    std::memset(&before, 0x5a, sizeof(before));
+    auto filled = before;
+    filled.info.size = offsetof(halyard_frequencies_info, pairing);
+    REQUIRE(halyard_get_frequencies_info(from_list.get(), &filled.info, nullptr) == HALYARD_OK);
+    CHECK(filled.info.rotary_dim == 4);
+    CHECK(std::memcmp(&filled.info.pairing, &before.info.pairing,
+                      sizeof(filled.info) - offsetof(halyard_frequencies_info, pairing)) == 0);
+}
+
+TEST_CASE("scaling: bad arguments", "[scaling]") {
+    const double nan = std::numeric_limits<double>::quiet_NaN(), infinity = HUGE_VAL;
+    struct Bad {
+        std::vector<std::int32_t> methods;
+        std::function<void(halyard_scaling &)> change;
+        halyard_status status;
+        const char *word;
+    };
+    const std::vector<std::int32_t> all(std::begin(methods), std::end(methods));
+    const std::vector<std::int32_t> ntk = {HALYARD_SCALING_NTK, HALYARD_SCALING_DYNAMIC_NTK};
+    const std::vector<std::int32_t> yarn = {HALYARD_SCALING_YARN}, llama3 = {HALYARD_SCALING_LLAMA3},
+                                    longrope = {HALYARD_SCALING_LONGROPE}, dynamic = {HALYARD_SCALING_DYNAMIC_NTK};
+    const std::vector<std::int32_t> scaled(all.begin() + 1, all.end());
+    std::vector<Bad> cases;
+    const auto add = [&](std::vector<std::int32_t> of, halyard_status status, const char *word,
+                         std::function<void(halyard_scaling &)> change) {
+        cases.push_back({std::move(of), std::move(change), status, word});
+    };
+    const auto add_reals = [&](const std::vector<std::int32_t> &of, const char *word, double halyard_scaling::*field,
+                               const std::vector<double> &values) {
+        for (const double value : values) {
+            add(of, HALYARD_ERROR_FREQUENCY, word, [=](halyard_scaling &s) { s.*field = value; });
+        }
+    };
+    const auto add_counts = [&](const std::vector<std::int32_t> &of, halyard_status status, const char *word,
+                                std::int64_t halyard_scaling::*field, const std::vector<std::int64_t> &values) {
+        for (const std::int64_t value : values) {
+            add(of, status, word, [=](halyard_scaling &s) { s.*field = value; });
+        }
+    };
+    for (const std::uint32_t size : {0u, 8u, static_cast<std::uint32_t>(sizeof(halyard_scaling)) - 1,
+                                     static_cast<std::uint32_t>(sizeof(halyard_scaling)) + 1}) {
+        add(all, HALYARD_ERROR_STRUCT_SIZE, "size", [=](halyard_scaling &s) { s.size = size; });
+    }
+    for (const std::int32_t method : {-1, 8, INT32_MAX, INT32_MIN}) {
+        add({0}, HALYARD_ERROR_UNKNOWN_VALUE, "method", [=](halyard_scaling &s) { s.method = method; });
+    }
+    add(all, HALYARD_ERROR_UNKNOWN_VALUE, "no_truncate", [](halyard_scaling &s) { s.no_truncate = 2; });
+    add(all, HALYARD_ERROR_UNKNOWN_VALUE, "reserved", [](halyard_scaling &s) { s.reserved = 1; });
+    add_reals(all, "base", &halyard_scaling::base, {0.0, -1.0, nan, infinity, -infinity, 1e-300});
+    add_reals(all, "attention_factor", &halyard_scaling::attention_factor, {-1.0, nan, infinity, 1e30});
+    add_counts(all, HALYARD_ERROR_ROTARY_DIM, "rotary_dim", &halyard_scaling::rotary_dim,
+               {0, -2, 1, 127, (std::int64_t{1} << 20) + 2, INT64_MAX, INT64_MIN});
+    add_counts(all, HALYARD_ERROR_ROTARY_DIM, "exponent_dim", &halyard_scaling::exponent_dim,
+               {-1, 1, (std::int64_t{1} << 20) + 1, INT64_MIN});
+    add_counts({HALYARD_SCALING_PROPORTIONAL}, HALYARD_ERROR_ROTARY_DIM, "rotated_dim", &halyard_scaling::rotated_dim,
+               {-2, 1, 3, 130, INT64_MAX});
+    add_counts(ntk, HALYARD_ERROR_ROTARY_DIM, "rotary_dim", &halyard_scaling::rotary_dim, {2});
+    add_reals(scaled, "factor", &halyard_scaling::factor, {0.5, -1.0, nan, infinity, 1e30});
+    add_reals({HALYARD_SCALING_LINEAR, HALYARD_SCALING_NTK, HALYARD_SCALING_DYNAMIC_NTK, HALYARD_SCALING_LLAMA3},
+              "factor", &halyard_scaling::factor, {0.0});
+    add_counts({HALYARD_SCALING_DYNAMIC_NTK, HALYARD_SCALING_YARN, HALYARD_SCALING_LLAMA3, HALYARD_SCALING_LONGROPE},
+               HALYARD_ERROR_SHAPE, "original_max_position", &halyard_scaling::original_max_position,
+               {0, -1, INT64_MAX, INT64_MIN});
+    add_counts({HALYARD_SCALING_DYNAMIC_NTK, HALYARD_SCALING_LONGROPE}, HALYARD_ERROR_SHAPE, "seq_len",
+               &halyard_scaling::seq_len, {-1, INT64_MAX, INT64_MIN});
+    add({HALYARD_SCALING_YARN, HALYARD_SCALING_LONGROPE}, HALYARD_ERROR_SHAPE, "max_position", [](halyard_scaling &s) {
+        s.factor = 0;
+        s.max_position = 0;
+    });
+    add(yarn, HALYARD_ERROR_SHAPE, "max_position", [](halyard_scaling &s) {
+        s.factor = 0;
+        s.max_position = s.original_max_position - 1;
+    });
+    add_reals(yarn, "base", &halyard_scaling::base, {1.0, 0.999});
+    add_reals(yarn, "beta_fast", &halyard_scaling::beta_fast, {-1.0, nan, infinity, 1e300, 1e-300, 0.5});
+    add_reals(yarn, "beta_slow", &halyard_scaling::beta_slow, {-1.0, nan, infinity, 1e300, 1e-300, 33.0});
+    add_reals(yarn, "mscale", &halyard_scaling::mscale, {nan, infinity, -infinity});
+    add_reals(yarn, "mscale_all_dim", &halyard_scaling::mscale_all_dim, {nan, infinity, -infinity});
+    add(yarn, HALYARD_ERROR_FREQUENCY, "mscale", [](halyard_scaling &s) {
+        s.mscale = -20;
+        s.mscale_all_dim = 1;
+    });
+    add_reals(llama3, "low_freq_factor", &halyard_scaling::low_freq_factor, {0.0, -1.0, nan, infinity});
+    add_reals(llama3, "high_freq_factor", &halyard_scaling::high_freq_factor, {0.0, 0.5, -1.0, nan, infinity});
+    add_counts(longrope, HALYARD_ERROR_SHAPE, "n_factors", &halyard_scaling::n_factors, {0, 63, 65, -1, INT64_MAX});
+    add(longrope, HALYARD_ERROR_NULL_POINTER, "short_factor", [](halyard_scaling &s) { s.short_factor = nullptr; });
+    add(longrope, HALYARD_ERROR_NULL_POINTER, "long_factor", [](halyard_scaling &s) { s.long_factor = nullptr; });
+    add(longrope, HALYARD_ERROR_SHAPE, "original_max_position",
+        [](halyard_scaling &s) { s.original_max_position = 1; });
+    static std::vector<double> list;
+    for (const double value : {0.0, -1.0, nan, infinity, 1e30, 1e-30}) {
+        add(longrope, HALYARD_ERROR_FREQUENCY, "long_factor[63]", [=](halyard_scaling &s) {
+            list.assign(64, 1.0);
+            list.back() = value;
+            s.long_factor = list.data();
+        });
+    }
+
+    const auto untouched = reinterpret_cast<halyard_frequencies *>(0x1234);
+    for (const Bad &bad : cases) {
+        for (const auto method : bad.methods) {
+            auto scaling = describe(method);
+            bad.change(scaling);
+            CAPTURE(method, bad.word);
+            halyard_frequencies *out = untouched;
+            auto error = sized<halyard_error>();
+            CHECK(halyard_create_frequencies_from_scaling(&scaling, &out, &error) == bad.status);
+            CAPTURE(error.message);
+            CHECK(error.code == bad.status);
+            CHECK(std::string(error.message).find(bad.word) != std::string::npos);
+            CHECK(out == untouched);
+            CHECK(halyard_create_frequencies_from_scaling(&scaling, &out, nullptr) == bad.status);
+        }
+    }
+    const auto good = describe(HALYARD_SCALING_YARN);
+    halyard_frequencies *out = untouched;
+    CHECK(halyard_create_frequencies_from_scaling(nullptr, &out, nullptr) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(halyard_create_frequencies_from_scaling(&good, nullptr, nullptr) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(out == untouched);
+}
+
+TEST_CASE("scaling: fields that a method does not read may hold anything", "[scaling]") {
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    auto scaling = describe(HALYARD_SCALING_DEFAULT);
+    scaling.factor = scaling.beta_fast = scaling.beta_slow = scaling.mscale = scaling.mscale_all_dim = nan;
+    scaling.low_freq_factor = scaling.high_freq_factor = nan;
+    scaling.original_max_position = scaling.max_position = scaling.seq_len = scaling.n_factors = -1;
+    scaling.rotated_dim = -7;
+    scaling.short_factor = scaling.long_factor = nullptr;
+    const auto frequencies = make(scaling);
+    CHECK(info_of(frequencies).inv_freq[0] == 1.0);
+}
+
+TEST_CASE("scaling: extremes stay in range", "[scaling]") {
+    for (const auto method : methods) {
+        for (const double base : {1.7e308, 1.0000000001, 2.0}) {
+            for (const double factor : {1.0, 0x1p60}) {
+                for (const std::int64_t tokens : {std::int64_t{2}, std::int64_t{1} << 53}) {
+                    auto scaling = describe(method);
+                    scaling.base = base;
+                    scaling.factor = factor;
+                    scaling.rotary_dim = 8;
+                    scaling.n_factors = 4;
+                    scaling.exponent_dim = method == HALYARD_SCALING_LONGROPE ? 2 : 0;
+                    scaling.original_max_position = tokens;
+                    scaling.seq_len = std::int64_t{1} << 53;
+                    const auto frequencies = make(scaling);
+                    const auto info = info_of(frequencies);
+                    CHECK((info.attention_factor >= 1.0 && info.attention_factor < 100.0));
+                    for (int k = 0; k < 4; ++k) {
+                        CHECK((info.inv_freq[k] >= 0.0 && info.inv_freq[k] <= 1.0));
+                    }
+                }
+            }
+        }
+    }
+}
