@@ -1,11 +1,12 @@
-// Angle sources: tables of rows, rows given by the caller, and which row serves a position.
-#include "angles.h"
+// Angle sources: what they are made of, and which positions they cover.
 #include "error.h"
+#include "rows.h"
+#include "sources.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <cstdio>
 #include <limits>
 #include <memory>
 #include <new>
@@ -16,82 +17,65 @@ namespace {
 
 constexpr std::int64_t max_rotary_dim = std::int64_t{1} << 20;
 
-constexpr std::int64_t max_rows = std::numeric_limits<std::int32_t>::max();  // kernels count them in 32 bits
-
-halyard_status fail_rows(std::int64_t n_rows, halyard_error *error) noexcept {
-    return fail(error, HALYARD_ERROR_OVERFLOW, "the angle source would have %lld rows, but at most %lld are possible",
-                static_cast<long long>(n_rows), static_cast<long long>(max_rows));
-}
-
 /// How far apart two positions are, a <= b; never overflows.
 std::uint64_t distance(std::int64_t a, std::int64_t b) noexcept {
     return static_cast<std::uint64_t>(b) - static_cast<std::uint64_t>(a);
 }
 
-/// Lists what the caller lists: moved into first … last, ascending, each once.
-halyard_status read_listed(const halyard_angle_source_desc &desc, halyard_angle_source &source,
-                           halyard_error *error) noexcept {
-    halyard_positions shape = {};
-    halyard_status status = read_struct(desc.listed, sizeof(shape), "desc.listed", &shape, error);
-    if (status != HALYARD_OK) {
-        return status;
+halyard_status read_axes(const halyard_angle_source_desc &desc, halyard_angle_source &source,
+                         halyard_error *error) noexcept {
+    if (desc.axis_map < HALYARD_AXIS_MAP_NONE || desc.axis_map > HALYARD_AXIS_MAP_INTERLEAVED) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.axis_map is %d, which is no axis map", desc.axis_map);
     }
-    if (shape.consecutive == 1) {
-        return fail(error, HALYARD_ERROR_MISMATCH,
-                    "desc.listed.consecutive is 1, but a list names each position: desc.first and desc.last say a range");
+    const bool has_map = desc.axis_map != HALYARD_AXIS_MAP_NONE;
+    if (desc.n_axes < (has_map ? 1 : 0) || desc.n_axes > (has_map ? HALYARD_MAX_AXES : 1)) {
+        return fail(error, HALYARD_ERROR_SHAPE, "desc.n_axes is %d, but it must be %s", desc.n_axes,
+                    has_map ? "1 to 4" : "0 or 1 without an axis map");
     }
-    Positions positions;
-    status = read_positions(&shape, shape.shape[0], shape.shape[1], &positions, error, "desc.listed");
-    if (status != HALYARD_OK) {
-        return status;
+    const std::int64_t n_pairs = source.rotary_dim / 2;
+    std::int64_t sum = 0;
+    for (std::int32_t axis = 0; has_map && axis < desc.n_axes; ++axis) {
+        const std::int64_t count = desc.axis_counts[axis];
+        if (count < 0 || count > n_pairs) {
+            return fail(error, HALYARD_ERROR_SHAPE, "desc.axis_counts[%d] is %lld, but it must be 0 to %lld", axis,
+                        static_cast<long long>(count), static_cast<long long>(n_pairs));
+        }
+        sum += count;
+        source.axes.counts[axis] = count;
     }
-    std::int64_t count = 0;
-    if (__builtin_mul_overflow(shape.shape[0], shape.shape[1], &count) ||
-        count > std::numeric_limits<std::ptrdiff_t>::max() / std::int64_t{sizeof(std::int32_t)}) {
-        return fail(error, HALYARD_ERROR_OVERFLOW, "desc.listed.shape is {%lld, %lld}, more than memory can hold",
-                    static_cast<long long>(shape.shape[0]), static_cast<long long>(shape.shape[1]));
+    if (has_map && sum != n_pairs) {
+        return fail(error, HALYARD_ERROR_SHAPE, "desc.axis_counts add up to %lld, but rotary_dim / 2 is %lld",
+                    static_cast<long long>(sum), static_cast<long long>(n_pairs));
     }
-    std::unique_ptr<std::int32_t[]> sorted(new (std::nothrow) std::int32_t[static_cast<std::size_t>(count)]);
-    if (sorted == nullptr) {
-        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for %lld listed positions",
-                    static_cast<long long>(count));
-    }
-    std::int32_t *next = sorted.get();
-    for (std::int64_t batch = 0; count > 0 && batch < shape.shape[0]; ++batch) {
-        for (std::int64_t token = 0; token < shape.shape[1]; ++token) {
-            const std::int64_t position = positions.at(batch, token);
-            *next++ = static_cast<std::int32_t>(std::clamp<std::int64_t>(position, desc.first, desc.last));
+    if (desc.axis_map == HALYARD_AXIS_MAP_INTERLEAVED) {
+        for (std::int32_t axis = 1; axis < desc.n_axes; ++axis) {
+            if (desc.n_axes * (desc.axis_counts[axis] - 1) + axis >= n_pairs) {
+                return fail(error, HALYARD_ERROR_SHAPE,
+                            "desc.axis_counts[%d] is %lld, but every %dth of %lld pairs is fewer", axis,
+                            static_cast<long long>(desc.axis_counts[axis]), desc.n_axes,
+                            static_cast<long long>(n_pairs));
+            }
         }
     }
-    std::sort(sorted.get(), next);
-    source.n_listed = std::unique(sorted.get(), next) - sorted.get();
-    if (source.n_listed > 0) {
-        source.first = sorted[0];
-        source.last = sorted.get()[source.n_listed - 1];
-        if (source.last - source.first + 1 == source.n_listed) {
-            source.n_listed = 0;
-            return HALYARD_OK;  // no gaps: subtraction finds the row
-        }
-    }
-    source.listed.reset(new (std::nothrow) std::int32_t[static_cast<std::size_t>(source.n_listed)]);
-    if (source.listed == nullptr) {
-        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for %lld listed positions",
-                    static_cast<long long>(source.n_listed));
-    }
-    std::copy_n(sorted.get(), source.n_listed, source.listed.get());
+    source.axes.kind = desc.n_axes > 1 ? desc.axis_map : HALYARD_AXIS_MAP_NONE;
+    source.axes.n_axes = has_map ? desc.n_axes : 1;
     return HALYARD_OK;
 }
 
-/// Finds what the rows span; false where they leave the address space.
-bool find_rows_memory(halyard_angle_source &source) noexcept {
-    const std::int64_t shape[] = {source.n_rows, source.rotary_dim / 2};
-    const std::int64_t strides[] = {source.stride_row, 1};
-    return find_memory_range(source.cos_rows, shape, strides, sizeof(float), &source.cos_memory) &&
-           find_memory_range(source.sin_rows, shape, strides, sizeof(float), &source.sin_memory);
+/// What AUTO stands for. The rows of a list are as many as the caller asks for.
+std::int32_t resolve_kind(const halyard_frequencies &frequencies, const halyard_angle_source_desc &desc) noexcept {
+    if (desc.kind != HALYARD_ANGLES_AUTO) {
+        return desc.kind;
+    }
+    constexpr std::int64_t most_floats = (64 << 20) / sizeof(float);
+    const std::int64_t n_rows = static_cast<std::int64_t>(desc.last) - desc.first + 1;
+    const bool needs_table = desc.listed != nullptr || desc.reference != HALYARD_REFERENCE_EXACT;
+    return needs_table || n_rows * 2 * frequencies.n_pairs <= most_floats ? HALYARD_ANGLES_TABLE
+                                                                          : HALYARD_ANGLES_PHASE;
 }
 
-halyard_status make_table(const halyard_frequencies *frequencies, const halyard_angle_source_desc &desc,
-                          halyard_angle_source &source, halyard_error *error) noexcept {
+halyard_status make_from_frequencies(const halyard_frequencies *frequencies, const halyard_angle_source_desc &desc,
+                                     halyard_angle_source &source, halyard_error *error) noexcept {
     if (frequencies == nullptr) {
         return fail_null(error, "frequencies");
     }
@@ -99,49 +83,26 @@ halyard_status make_table(const halyard_frequencies *frequencies, const halyard_
         return fail(error, HALYARD_ERROR_POSITION, "desc.last is %d, before desc.first, which is %d", desc.last,
                     desc.first);
     }
-    source.kind = HALYARD_ANGLES_TABLE;
+    source.kind = resolve_kind(*frequencies, desc);
     source.rotary_dim = 2 * frequencies->n_pairs;
     source.first = desc.first;
     source.last = desc.last;
+    if (const halyard_status status = read_axes(desc, source, error)) {
+        return status;
+    }
+    if (source.kind == HALYARD_ANGLES_TABLE) {
+        return make_table(*frequencies, desc, source, error);
+    }
+    const char *const name = source.kind == HALYARD_ANGLES_PHASE ? "PHASE" : "FACTORED";
     if (desc.listed != nullptr) {
-        const halyard_status status = read_listed(desc, source, error);
-        if (status != HALYARD_OK) {
-            return status;
-        }
+        return fail(error, HALYARD_ERROR_MISMATCH, "desc.listed is given, but HALYARD_ANGLES_%s lists nothing", name);
     }
-    const std::int64_t n_covered = source.listed != nullptr ? source.n_listed : source.last - source.first + 1;
-    const std::int32_t row_of_zero = source.find_row(0, HALYARD_BAD_POSITION_ERROR);
-    source.n_rows = row_of_zero >= 0 ? n_covered : n_covered + 1;
-    if (source.n_rows > max_rows) {
-        return fail_rows(source.n_rows, error);
+    if (desc.reference != HALYARD_REFERENCE_EXACT) {
+        return fail(error, HALYARD_ERROR_MISMATCH,
+                    "desc.reference is HALYARD_REFERENCE_HF_F32, which HALYARD_ANGLES_%s cannot reproduce", name);
     }
-    source.identity_row = row_of_zero >= 0 ? row_of_zero : static_cast<std::int32_t>(n_covered);
-    source.stride_row = source.rotary_dim;
-    std::int64_t n_bytes = 0;
-    if (__builtin_mul_overflow(source.n_rows, source.rotary_dim * std::int64_t{sizeof(float)}, &n_bytes) ||
-        n_bytes > std::numeric_limits<std::ptrdiff_t>::max()) {
-        return fail(error, HALYARD_ERROR_OVERFLOW, "a table of %lld rows and rotary_dim %lld leaves the address space",
-                    static_cast<long long>(source.n_rows), static_cast<long long>(source.rotary_dim));
-    }
-    source.owned_rows.reset(
-        static_cast<float *>(::operator new(static_cast<std::size_t>(n_bytes), row_alignment, std::nothrow)));
-    if (source.owned_rows == nullptr) {
-        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a table of %lld rows (%lld bytes)",
-                    static_cast<long long>(source.n_rows), static_cast<long long>(n_bytes));
-    }
-    source.bytes =
-        static_cast<std::uint64_t>(n_bytes) + static_cast<std::uint64_t>(source.n_listed) * sizeof(std::int32_t);
-    source.cos_rows = source.owned_rows.get();
-    source.sin_rows = source.owned_rows.get() + frequencies->n_pairs;
-    find_rows_memory(source);  // it was just allocated, so it is in the address space
-    for (std::int64_t row = 0; row < source.n_rows; ++row) {
-        const std::int64_t position = row >= n_covered            ? 0
-                                      : source.listed != nullptr ? source.listed.get()[row]
-                                                                 : source.first + row;
-        float *const cos_row = source.owned_rows.get() + row * source.stride_row;
-        make_row(*frequencies, static_cast<std::int32_t>(position), cos_row, cos_row + frequencies->n_pairs);
-    }
-    return HALYARD_OK;
+    return source.kind == HALYARD_ANGLES_PHASE ? make_phase(*frequencies, source, error)
+                                               : make_factored(*frequencies, source, error);
 }
 
 halyard_status use_given(const halyard_angle_source_desc &desc, halyard_angle_source &source,
@@ -169,7 +130,11 @@ halyard_status use_given(const halyard_angle_source_desc &desc, halyard_angle_so
                     static_cast<long long>(desc.stride_row), static_cast<long long>(desc.rotary_dim),
                     static_cast<long long>(desc.rotary_dim / 2));
     }
+    if (element_bytes(desc.rows_dtype) == 0) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.rows_dtype is %d, which is no dtype", desc.rows_dtype);
+    }
     source.kind = HALYARD_ANGLES_GIVEN;
+    source.rows_dtype = desc.rows_dtype;
     source.rotary_dim = desc.rotary_dim;
     source.last = desc.n_rows - 1;
     source.n_rows = desc.n_rows;
@@ -181,7 +146,7 @@ halyard_status use_given(const halyard_angle_source_desc &desc, halyard_angle_so
                     "desc.n_rows is %lld with a desc.stride_row of %lld: the rows leave the address space",
                     static_cast<long long>(desc.n_rows), static_cast<long long>(desc.stride_row));
     }
-    return HALYARD_OK;
+    return read_axes(desc, source, error);
 }
 
 }  // namespace
@@ -207,6 +172,32 @@ std::int32_t halyard_angle_source::find_other_row(std::int64_t position, std::in
     return bad_position == HALYARD_BAD_POSITION_ERROR ? -1 : identity_row;
 }
 
+namespace {
+
+halyard_status fail_position(const halyard_angle_source &source, std::int64_t position, std::int32_t axis,
+                             std::int64_t batch, std::int64_t token, halyard_error *error) noexcept {
+    char where[96];
+    const int length = std::snprintf(where, sizeof(where), "positions[");
+    char *const rest = where + length;
+    const std::size_t room = sizeof(where) - static_cast<std::size_t>(length);
+    const auto b = static_cast<long long>(batch), t = static_cast<long long>(token);
+    if (source.axes.n_axes > 1) {
+        std::snprintf(rest, room, "axis %d, batch %lld, token %lld]", axis, b, t);
+    } else {
+        std::snprintf(rest, room, "batch %lld, token %lld]", b, t);
+    }
+    if (source.listed != nullptr) {
+        return fail(error, HALYARD_ERROR_POSITION,
+                    "%s is %lld, which is none of the %lld positions that the angle source lists", where,
+                    static_cast<long long>(position), static_cast<long long>(source.n_listed));
+    }
+    return fail(error, HALYARD_ERROR_POSITION, "%s is %lld, but the angle source covers %lld to %lld", where,
+                static_cast<long long>(position), static_cast<long long>(source.first),
+                static_cast<long long>(source.last));
+}
+
+}  // namespace
+
 halyard_status halyard::check_positions(const halyard_angle_source &source, const Positions &positions,
                                         std::int32_t bad_position, std::int64_t n_batch, std::int64_t n_tokens,
                                         halyard_error *error) noexcept {
@@ -214,27 +205,19 @@ halyard_status halyard::check_positions(const halyard_angle_source &source, cons
         return HALYARD_OK;
     }
     const std::int64_t n_distinct = positions.stride_batch == 0 ? 1 : n_batch;
-    for (std::int64_t batch = 0; batch < n_distinct; ++batch) {
+    for (std::int64_t i = 0; i < source.axes.n_axes * n_distinct; ++i) {
+        const auto axis = static_cast<std::int32_t>(i / n_distinct);
+        const std::int64_t batch = i % n_distinct;
         // A range that holds both ends of consecutive positions holds them all.
-        if (positions.consecutive && source.listed == nullptr && source.covers(positions.at(batch, 0)) &&
-            source.covers(positions.at(batch, n_tokens - 1))) {
+        if (positions.consecutive && source.listed == nullptr && source.covers(positions.at(batch, 0, axis)) &&
+            source.covers(positions.at(batch, n_tokens - 1, axis))) {
             continue;
         }
         for (std::int64_t token = 0; token < n_tokens; ++token) {
-            const std::int64_t position = positions.at(batch, token);
-            if (source.covers(position)) {
-                continue;
+            const std::int64_t position = positions.at(batch, token, axis);
+            if (!source.covers(position)) {
+                return fail_position(source, position, axis, batch, token, error);
             }
-            const auto where = static_cast<long long>(position);
-            const auto b = static_cast<long long>(batch), t = static_cast<long long>(token);
-            if (source.listed == nullptr) {
-                return fail(error, HALYARD_ERROR_POSITION,
-                            "positions[batch %lld, token %lld] is %lld, but the angle source covers %lld to %lld", b, t,
-                            where, static_cast<long long>(source.first), static_cast<long long>(source.last));
-            }
-            return fail(error, HALYARD_ERROR_POSITION,
-                        "positions[batch %lld, token %lld] is %lld, which is none of the %lld positions that the angle "
-                        "source lists", b, t, where, static_cast<long long>(source.n_listed));
         }
     }
     return HALYARD_OK;
@@ -251,17 +234,22 @@ extern "C" halyard_status halyard_create_angle_source(const halyard_frequencies 
     if (status != HALYARD_OK) {
         return status;
     }
-    if (read.kind != HALYARD_ANGLES_AUTO && read.kind != HALYARD_ANGLES_TABLE && read.kind != HALYARD_ANGLES_GIVEN) {
+    if (read.kind < HALYARD_ANGLES_AUTO || read.kind > HALYARD_ANGLES_PHASE) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE,
-                    "desc.kind is %d, but it must be HALYARD_ANGLES_AUTO (0), _TABLE (1) or _GIVEN (2)", read.kind);
+                    "desc.kind is %d, but it must be HALYARD_ANGLES_AUTO (0) to HALYARD_ANGLES_PHASE (4)", read.kind);
+    }
+    if (read.reference != HALYARD_REFERENCE_EXACT && read.reference != HALYARD_REFERENCE_HF_F32) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.reference is %d, which is no reference", read.reference);
     }
     std::unique_ptr<halyard_angle_source> result(new (std::nothrow) halyard_angle_source);
     if (result == nullptr) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for an angle source");
     }
     status = read.kind == HALYARD_ANGLES_GIVEN ? use_given(read, *result, error)
-                                               : make_table(frequencies, read, *result, error);
+                                               : make_from_frequencies(frequencies, read, *result, error);
     if (status == HALYARD_OK) {
+        const bool has_rows = result->kind == HALYARD_ANGLES_TABLE || result->kind == HALYARD_ANGLES_GIVEN;
+        result->is_direct = has_rows && result->rows_dtype == HALYARD_F32 && result->axes.n_axes == 1;
         *out = result.release();
     }
     return status;
@@ -303,7 +291,7 @@ extern "C" halyard_status halyard_make_rows(const halyard_angle_source *source, 
                     static_cast<long long>(n_batch), static_cast<long long>(n_tokens));
     }
     Positions checked;
-    halyard_status status = read_positions(positions, n_batch, n_tokens, &checked, error);
+    halyard_status status = read_positions(positions, n_batch, n_tokens, source->axes.n_axes, &checked, error);
     if (status != HALYARD_OK) {
         return status;
     }
@@ -336,16 +324,20 @@ extern "C" halyard_status halyard_make_rows(const halyard_angle_source *source, 
     if (n_needed == 0) {
         return HALYARD_OK;  // without tokens, n_batch may be anything
     }
-    const std::int64_t n_pairs = source->rotary_dim / 2;
-    const std::size_t row_bytes = static_cast<std::size_t>(n_pairs) * sizeof(float);
-    for (std::int64_t batch = 0; batch < n_batch; ++batch) {
-        for (std::int64_t token = 0; token < n_tokens; ++token) {
-            // Positions are read again, and another thread may have changed them: never below row 0.
-            const std::int64_t found = source->find_row(checked.at(batch, token), bad_position);
-            const std::int64_t offset = (found < 0 ? source->identity_row : found) * source->stride_row;
-            float *const row = rows + (batch * n_tokens + token) * source->rotary_dim;
-            std::memcpy(row, source->cos_rows + offset, row_bytes);
-            std::memcpy(row + n_pairs, source->sin_rows + offset, row_bytes);
+    TargetSet allowed = 0;
+    status = allowed_targets(nullptr, nullptr, &allowed, error);
+    if (status != HALYARD_OK || is_empty) {
+        return status;
+    }
+    const RowKernels kernels = select_row_kernels(allowed);
+    const std::int64_t n_pairs = source->rotary_dim / 2, n = n_batch * n_tokens;
+    const RowBlock block = row_block(source->rotary_dim);
+    for (std::int64_t at = 0; at < n; at += block.n_tokens) {
+        // Positions are read again, and another thread may have changed them: a bad one counts as 0.
+        const RowTokens tokens = {&checked, bad_position, n_tokens, at, std::min(block.n_tokens, n - at)};
+        for (std::int64_t pair = 0; pair < n_pairs; pair += block.n_pairs) {
+            make_rows(*source, kernels, tokens, pair, std::min(block.n_pairs, n_pairs - pair),
+                      {rows + at * source->rotary_dim + pair, source->rotary_dim, n_pairs});
         }
     }
     return HALYARD_OK;

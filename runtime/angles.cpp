@@ -13,6 +13,30 @@
 namespace halyard {
 namespace {
 
+/// The first 21 bits of value.
+double truncate(double value) noexcept {
+    return std::bit_cast<double>(std::bit_cast<std::uint64_t>(value) & 0xffff'ffff'0000'0000u);
+}
+
+}  // namespace
+
+QuarterTurns to_quarter_turns(DoubleDouble inv_freq) noexcept {
+    // 2/pi in three parts: an inverse frequency of 2^20 loses 20 bits to whole turns.
+    constexpr double high = 0x1.45f306dc9c883p-1, middle = -0x1.6b01ec5417056p-55, low = -0x1.6447e493ad4cep-109;
+    const DoubleDouble turns = two_product(inv_freq.hi, high);
+    const double whole = 4.0 * std::nearbyint(turns.hi / 4.0);
+    QuarterTurns result;
+    result.value = two_sum(turns.hi - whole, turns.lo) + two_product(inv_freq.hi, middle) +
+                   two_product(inv_freq.lo, high) + (inv_freq.hi * low + inv_freq.lo * middle);
+    result.high = truncate(result.value.hi);
+    const double rest = result.value.hi - result.high;
+    result.middle = truncate(rest);
+    result.low = (rest - result.middle) + result.value.lo;
+    return result;
+}
+
+namespace {
+
 /// attention_factor, kept away from underflow: what is smaller still rounds to zero all the same.
 double find_scale(const halyard_frequencies &frequencies) noexcept {
     return std::max(frequencies.attention_factor, 0x1p-300);
@@ -99,10 +123,10 @@ bool try_cos_sin(const halyard_frequencies &frequencies, std::int64_t pair, std:
     return try_cos_sin(frequencies.quarter_turns.get()[pair], find_scale(frequencies), position, out);
 }
 
-CosSin precise_cos_sin(const halyard_frequencies &frequencies, std::int64_t pair, std::int32_t position) noexcept {
-    const DoubleDouble inv_freq = frequencies.inv_freq.get()[pair];
-    const DoubleDouble turns_per_position = frequencies.quarter_turns.get()[pair].value;
-    const double scale = find_scale(frequencies);
+namespace {
+
+/// The slow path; turns_per_position is inv_freq in quarter turns, less whole turns where positions are integers.
+CosSin precise_cos_sin(DoubleDouble inv_freq, DoubleDouble turns_per_position, double scale, double position) noexcept {
     if (std::fabs(position * inv_freq.hi) < 0x1p-40) {
         return small_cos_sin(inv_freq, scale, position);
     }
@@ -118,17 +142,67 @@ CosSin precise_cos_sin(const halyard_frequencies &frequencies, std::int64_t pair
     return {round_to_float(cos * scale), round_to_float(sin * scale)};
 }
 
-void make_row(const halyard_frequencies &frequencies, std::int32_t position, float *cos_row, float *sin_row) noexcept {
-    const double scale = find_scale(frequencies);
+}  // namespace
+
+CosSin precise_cos_sin(const halyard_frequencies &frequencies, std::int64_t pair, std::int32_t position) noexcept {
+    return precise_cos_sin(frequencies.inv_freq.get()[pair], frequencies.quarter_turns.get()[pair].value,
+                           find_scale(frequencies), position);
+}
+
+namespace {
+
+void make_scaled_row(const halyard_frequencies &frequencies, double scale, std::int32_t position, float *cos_row,
+                     float *sin_row) noexcept {
     const double position_as_double = position;
     for (std::int64_t pair = 0; pair < frequencies.n_pairs; ++pair) {
+        const QuarterTurns &turns = frequencies.quarter_turns.get()[pair];
         CosSin value;
-        if (!try_cos_sin(frequencies.quarter_turns.get()[pair], scale, position_as_double, &value)) {
-            value = precise_cos_sin(frequencies, pair, position);
+        if (!try_cos_sin(turns, scale, position_as_double, &value)) {
+            value = precise_cos_sin(frequencies.inv_freq.get()[pair], turns.value, scale, position_as_double);
         }
         cos_row[pair] = value.cos;
         sin_row[pair] = value.sin;
     }
+}
+
+}  // namespace
+
+void make_row(const halyard_frequencies &frequencies, std::int32_t position, float *cos_row, float *sin_row) noexcept {
+    make_scaled_row(frequencies, find_scale(frequencies), position, cos_row, sin_row);
+}
+
+void make_unscaled_row(const halyard_frequencies &frequencies, std::int32_t position, float *cos_row,
+                       float *sin_row) noexcept {
+    make_scaled_row(frequencies, 1.0, position, cos_row, sin_row);
+}
+
+void make_hf_row(const halyard_frequencies &frequencies, std::int32_t position, float *cos_row,
+                 float *sin_row) noexcept {
+    // transformers' LlamaRotaryEmbedding.forward: freqs = inv_freq @ position, cos = freqs.cos() * attention_scaling,
+    // all in float32. Its angle is taken as exact here, one radian times itself.
+    const QuarterTurns radian = to_quarter_turns({1.0, 0.0});
+    // attention_factor goes in before the one rounding: theirs rounds cos, which is itself not quite the nearest float,
+    // and then the product, so that doing the same would now and then be 2 ulp from it.
+    const double factor = static_cast<float>(frequencies.attention_factor);
+    for (std::int64_t pair = 0; pair < frequencies.n_pairs; ++pair) {
+        const auto inv_freq = static_cast<float>(frequencies.rounded_inv_freq.get()[pair]);
+        const float angle = static_cast<float>(position) * inv_freq;
+        CosSin value;
+        if (std::fabs(angle) > 0x1p31f || !try_cos_sin(radian, factor, angle, &value)) {
+            value = precise_cos_sin({1.0, 0.0}, radian.value, factor, angle);
+        }
+        cos_row[pair] = value.cos;
+        sin_row[pair] = value.sin;
+    }
+}
+
+std::uint64_t turns_of(const halyard_frequencies &frequencies, std::int64_t pair) noexcept {
+    // In quarter turns, at most 2 in size: the upper 34 bits and sign exactly, then the rest with the low part.
+    const DoubleDouble turns = frequencies.quarter_turns.get()[pair].value;
+    const double upper = std::floor(turns.hi * 0x1p32);
+    const double rest = (turns.hi * 0x1p32 - upper) * 0x1p30 + turns.lo * 0x1p62;
+    return (static_cast<std::uint64_t>(static_cast<std::int64_t>(upper)) << 30) +
+           static_cast<std::uint64_t>(static_cast<std::int64_t>(std::nearbyint(rest)));
 }
 
 }  // namespace halyard

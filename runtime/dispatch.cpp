@@ -14,6 +14,13 @@
 #include "kernel_list.inc"
 #undef HALYARD_KERNEL
 
+#define HALYARD_ROW_KERNELS(target, phase, factored)                                                                   \
+    extern "C" int phase(halide_buffer_t *, halide_buffer_t *, halide_buffer_t *, float, float, halide_buffer_t *);    \
+    extern "C" int factored(halide_buffer_t *, halide_buffer_t *, halide_buffer_t *, halide_buffer_t *,                \
+                            halide_buffer_t *);
+#include "row_kernel_list.inc"
+#undef HALYARD_ROW_KERNELS
+
 namespace halyard {
 
 namespace {
@@ -30,6 +37,13 @@ constexpr Kernel table[] = {
 static_assert(std::is_sorted(std::begin(table), std::end(table),
                              [](const Kernel &a, const Kernel &b) { return a.target < b.target; }),
               "the first kernel that fits is of the best target");
+
+constexpr RowKernels row_table[] = {
+#define HALYARD_ROW_KERNELS(target, phase, factored) {Target::target, phase, factored},
+#include "row_kernel_list.inc"
+#undef HALYARD_ROW_KERNELS
+    {Target::reference, nullptr, nullptr},
+};
 
 struct TargetWords {
     const char *name;
@@ -127,6 +141,15 @@ const Kernel &select(const Task &task, TargetSet allowed) noexcept {
         }
     }
     return table[std::size(table) - 1];
+}
+
+RowKernels select_row_kernels(TargetSet allowed) noexcept {
+    for (const RowKernels &kernels : row_table) {
+        if ((allowed & bit(kernels.target)) != 0) {
+            return kernels;
+        }
+    }
+    return row_table[std::size(row_table) - 1];
 }
 
 const char *name_of(Target target) noexcept { return words[static_cast<std::int32_t>(target)].name; }

@@ -48,6 +48,16 @@ const char *refusal(const Kernel &kernel, const Task &task) noexcept;
 /// The first kernel of an allowed target that can serve the task. The reference serves every task.
 const Kernel &select(const Task &task, TargetSet allowed) noexcept;
 
+/// The makers of rows of one target; NULL in the reference's.
+struct RowKernels {
+    Target target;
+    PhaseRowsFunction phase;
+    FactoredRowsFunction factored;
+};
+
+/// Those of the best allowed target.
+RowKernels select_row_kernels(TargetSet allowed) noexcept;
+
 /// A target's name.
 const char *name_of(Target target) noexcept;
 

@@ -26,4 +26,10 @@ namespace halyard {
 using KernelFunction = int (*)(halide_buffer_t *row_of_token, halide_buffer_t *cos_rows, halide_buffer_t *sin_rows,
                                std::uint32_t sin_sign, halide_buffer_t *x, halide_buffer_t *y);
 
+/// The same for rows_generator.cpp.
+using PhaseRowsFunction = int (*)(halide_buffer_t *position, halide_buffer_t *turns_high, halide_buffer_t *turns_low,
+                                  float scale_high, float scale_low, halide_buffer_t *rows);
+using FactoredRowsFunction = int (*)(halide_buffer_t *coarse_row, halide_buffer_t *fine_row, halide_buffer_t *coarse,
+                                     halide_buffer_t *fine, halide_buffer_t *rows);
+
 }  // namespace halyard

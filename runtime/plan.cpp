@@ -156,6 +156,7 @@ halyard_status halyard_create_plan(const halyard_plan_desc *desc, halyard_plan *
     plan->sin_sign = checked.direction == HALYARD_INVERSE ? 0x80000000u : 0u;
     plan->n_tensors = checked.n_tensors;
     plan->target = best_of(allowed);
+    plan->row_kernels = select_row_kernels(allowed);
     for (int i = 0; i < plan->n_tensors; i++) {
         plan->tensors[i].desc = checked.tensors[i];
         for (const int in_place : {0, 1}) {

@@ -20,5 +20,6 @@ struct halyard_plan {
     std::uint32_t sin_sign;  // 0x80000000 for the inverse
     std::int32_t n_tensors;
     halyard::Target target;  // the best one that is allowed
+    halyard::RowKernels row_kernels;
     Tensor tensors[HALYARD_MAX_TENSORS];
 };

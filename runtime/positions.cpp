@@ -7,7 +7,8 @@
 namespace halyard {
 
 halyard_status read_positions(const halyard_positions *positions, std::int64_t n_batch, std::int64_t n_tokens,
-                              Positions *out, halyard_error *error, const char *name) noexcept {
+                              std::int32_t n_axes, Positions *out, halyard_error *error,
+                              const char *name) noexcept {
     *out = {};
     if (positions == nullptr) {
         return HALYARD_OK;
@@ -36,9 +37,19 @@ halyard_status read_positions(const halyard_positions *positions, std::int64_t n
                     static_cast<long long>(read.shape[0]), static_cast<long long>(read.shape[1]),
                     static_cast<long long>(n_batch), static_cast<long long>(n_columns));
     }
+    if (read.n_axes != n_axes && !(read.n_axes == 0 && n_axes == 1)) {
+        return fail(error, HALYARD_ERROR_SHAPE, "%s.n_axes is %lld, but it must be %d", name,
+                    static_cast<long long>(read.n_axes), n_axes);
+    }
+    const std::int64_t shape[] = {read.shape[0], read.shape[1], n_axes};
+    const std::int64_t strides[] = {read.strides[0], read.strides[1], read.stride_axis};
     const std::int64_t element_size = read.type == HALYARD_INT64 ? 8 : 4;
     const bool is_empty = read.shape[0] == 0 || read.shape[1] == 0;
-    if (!is_empty && !find_memory_range(read.data, read.shape, read.strides, element_size, &out->memory)) {
+    const bool is_single = read.shape[0] == 1 && read.shape[1] == 1 && n_axes == 1;  // a decoding step's
+    if (is_single) {
+        out->memory.begin = reinterpret_cast<std::uintptr_t>(read.data);
+        out->memory.end = out->memory.begin + static_cast<std::uintptr_t>(element_size);
+    } else if (!is_empty && !find_memory_range(read.data, shape, strides, element_size, &out->memory)) {
         return fail(error, HALYARD_ERROR_OVERFLOW,
                     "%s of shape {%lld, %lld} and strides {%lld, %lld} leave the address space", name,
                     static_cast<long long>(read.shape[0]), static_cast<long long>(read.shape[1]),
@@ -48,6 +59,7 @@ halyard_status read_positions(const halyard_positions *positions, std::int64_t n
     out->type = read.type;
     out->consecutive = read.consecutive != 0;
     // The stride of a dimension that has one element is never walked, and may be anything.
+    out->stride_axis = n_axes > 1 ? read.stride_axis : 0;
     out->stride_batch = read.shape[0] > 1 ? read.strides[0] : 0;
     out->stride_token = read.shape[1] > 1 ? read.strides[1] : 0;
     return HALYARD_OK;

@@ -2,11 +2,14 @@
 
 #include "error.h"
 #include "piece.h"
+#include "rows.h"
 #include "tensor.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
+#include <numeric>
 
 namespace halyard {
 
@@ -49,21 +52,34 @@ void set_pair_strides(const RunTensor::Strides &strides, std::int32_t pairing, s
     out.token = stride_token;
 }
 
+/// Rows of cos and sin as kernels read them, and for which pairs.
+struct Rows {
+    const float *cos, *sin;
+    std::int64_t n_rows, stride_row;
+    std::int64_t first_pair, n_pairs;
+    const std::int32_t *row_of_token;
+};
+
+/// Which part of the heads a task does.
+struct Share {
+    std::int64_t index, count;
+};
+constexpr Share all_heads = {0, 1};
+
 /// Where a share of n things begins, the first shares being larger by one where they cannot be equal.
-std::int64_t first_of_share(std::int64_t n, std::int64_t share, std::int64_t n_shares) {
-    return n / n_shares * share + std::min(share, n % n_shares);
+std::int64_t first_of_share(std::int64_t n, const Share &share) {
+    return share.count == 1 ? n * share.index : n / share.count * share.index + std::min(share.index, n % share.count);
 }
 
-/// Rotates heads [share of n_shares] of one tensor for tokens that follow each other with the given strides.
+/// Rotates one tensor for tokens that follow each other with the given strides.
 void rotate_tokens(const Run &run, int index, std::int64_t batch, std::int64_t token, std::int64_t n_tokens,
-                   const std::int32_t *rows, std::int64_t in_token, std::int64_t out_token, std::int64_t share,
-                   std::int64_t n_shares) {
+                   const Rows &rows, const std::int32_t *row_of_token, std::int64_t in_token, std::int64_t out_token,
+                   const Share &share) {
     const halyard_tensor_desc &desc = run.plan->tensors[index].desc;
     const RunTensor &tensor = run.tensors[index];
     const std::int64_t bytes = element_bytes(desc.dtype);
-    const std::int64_t first_head = n_shares == 1 ? 0 : first_of_share(tensor.n_heads, share, n_shares);
-    const std::int64_t n_heads =
-        n_shares == 1 ? tensor.n_heads : first_of_share(tensor.n_heads, share + 1, n_shares) - first_head;
+    const std::int64_t first_head = first_of_share(tensor.n_heads, share);
+    const std::int64_t n_heads = first_of_share(tensor.n_heads, {share.index + 1, share.count}) - first_head;
     const auto offset = [&](const RunTensor::Strides &strides) {
         return (batch * strides.batch + token * strides.token + first_head * strides.head) * bytes;
     };
@@ -73,22 +89,22 @@ void rotate_tokens(const Run &run, int index, std::int64_t batch, std::int64_t t
 
     Piece piece;
     piece.dtype = desc.dtype;
-    piece.x = x + window * tensor.in.element * bytes;
-    piece.y = y + window * tensor.out.element * bytes;
     set_pair_strides(tensor.in, desc.pairing, rotary_dim / 2, in_token, piece.in);
     set_pair_strides(tensor.out, desc.out_pairing, rotary_dim / 2, out_token, piece.out);
-    piece.n_pairs = rotary_dim / 2;
+    piece.x = x + (window * tensor.in.element + rows.first_pair * piece.in.pair) * bytes;
+    piece.y = y + (window * tensor.out.element + rows.first_pair * piece.out.pair) * bytes;
+    piece.n_pairs = rows.n_pairs;
     piece.n_heads = n_heads;
     piece.n_tokens = n_tokens;
-    piece.cos_rows = run.angles->cos_rows;
-    piece.sin_rows = run.angles->sin_rows;
-    piece.n_rows = run.angles->n_rows;
-    piece.stride_row = run.angles->stride_row;
-    piece.row_of_token = rows;
+    piece.cos_rows = rows.cos;
+    piece.sin_rows = rows.sin;
+    piece.n_rows = rows.n_rows;
+    piece.stride_row = rows.stride_row;
+    piece.row_of_token = row_of_token;
     piece.sin_sign = run.plan->sin_sign;
     piece.within_int32 = tensor.within_int32;
     rotate_piece(*tensor.kernel, piece);
-    if (!tensor.in_place) {
+    if (!tensor.in_place && rows.first_pair == 0) {
         copy_columns(tensor, bytes, x, in_token, y, out_token, n_tokens, n_heads, 0, window);
         copy_columns(tensor, bytes, x, in_token, y, out_token, n_tokens, n_heads, window + rotary_dim, desc.head_dim);
     }
@@ -110,16 +126,15 @@ bool find_rows(const Run &run, std::int64_t first, std::int64_t n, std::int32_t 
     return found;
 }
 
-/// Rotates a share of the heads of n tokens, counted through all batch rows.
-void rotate_rows(const Run &run, std::int64_t first, std::int64_t n, const std::int32_t *rows, std::int64_t share,
-                 std::int64_t n_shares) {
+/// Rotates n tokens, counted through all batch rows.
+void rotate_with(const Run &run, std::int64_t first, std::int64_t n, const Rows &rows, const Share &share) {
     for (int index = 0; index < run.plan->n_tensors; index++) {
         const RunTensor &tensor = run.tensors[index];
         if (tensor.n_heads == 0) {
             continue;
         }
         if (run.n_tokens == 1) {  // batch rows of one token follow each other like tokens
-            rotate_tokens(run, index, first, 0, n, rows, tensor.in.batch, tensor.out.batch, share, n_shares);
+            rotate_tokens(run, index, first, 0, n, rows, rows.row_of_token, tensor.in.batch, tensor.out.batch, share);
             continue;
         }
         const bool dense = tensor.in.batch == run.n_tokens * tensor.in.token &&
@@ -130,15 +145,56 @@ void rotate_rows(const Run &run, std::int64_t first, std::int64_t n, const std::
             const std::int64_t batch = at < run.n_tokens ? 0 : at / run.n_tokens;
             const std::int64_t token = at - batch * run.n_tokens;
             const std::int64_t n_here = joined ? n - i : std::min(n - i, run.n_tokens - token);
-            rotate_tokens(run, index, batch, token, n_here, rows + i, tensor.in.token, tensor.out.token, share,
-                          n_shares);
+            rotate_tokens(run, index, batch, token, n_here, rows, rows.row_of_token + i, tensor.in.token,
+                          tensor.out.token, share);
             i += n_here;
         }
     }
 }
 
-/// The same for any number of tokens whose positions were checked before.
-void rotate_range(const Run &run, std::int64_t first, std::int64_t last, std::int64_t share, std::int64_t n_shares) {
+/// Rotates at most max_piece_tokens with rows where they lie in memory.
+void rotate_directly(const Run &run, std::int64_t first, std::int64_t n, const std::int32_t *row_of_token,
+                     const Share &share) {
+    const halyard_angle_source &angles = *run.angles;
+    const Rows rows = {static_cast<const float *>(angles.cos_rows),
+                       static_cast<const float *>(angles.sin_rows),
+                       angles.n_rows,
+                       angles.stride_row,
+                       0,
+                       angles.rotary_dim / 2,
+                       row_of_token};
+    rotate_with(run, first, n, rows, share);
+}
+
+constexpr auto row_after_row = [] {
+    std::array<std::int32_t, max_piece_tokens> rows{};
+    std::iota(rows.begin(), rows.end(), 0);
+    return rows;
+}();
+
+/// Rotates tokens first … last - 1 with rows that are made a block at a time.
+void rotate_with_made_rows(const Run &run, std::int64_t first, std::int64_t last, const Share &share) {
+    float made[made_floats];
+    const std::int64_t n_pairs = run.angles->rotary_dim / 2;
+    const RowBlock block = row_block(run.angles->rotary_dim);
+    for (std::int64_t at = first; at < last; at += block.n_tokens) {
+        const RowTokens tokens = {&run.positions, run.bad_position, run.n_tokens, at,
+                                  std::min(last - at, block.n_tokens)};
+        for (std::int64_t pair = 0; pair < n_pairs; pair += block.n_pairs) {
+            const std::int64_t n = std::min(n_pairs - pair, block.n_pairs);
+            make_rows(*run.angles, run.plan->row_kernels, tokens, pair, n, {made, 2 * n, n});
+            const Rows rows = {made, made + n, tokens.n_tokens, 2 * n, pair, n, row_after_row.data()};
+            rotate_with(run, at, tokens.n_tokens, rows, share);
+        }
+    }
+}
+
+/// Rotates tokens first … last - 1, whose positions were checked before.
+void rotate_range(const Run &run, std::int64_t first, std::int64_t last, const Share &share) {
+    if (!run.angles->is_direct) {
+        rotate_with_made_rows(run, first, last, share);
+        return;
+    }
     std::int32_t rows[max_piece_tokens];
     for (std::int64_t at = first; at < last; at += max_piece_tokens) {
         const std::int64_t n = std::min(last - at, max_piece_tokens);
@@ -146,7 +202,7 @@ void rotate_range(const Run &run, std::int64_t first, std::int64_t last, std::in
             // Another thread must be writing the positions: then any row will do that is not out of bounds.
             std::replace_if(rows, rows + n, [](std::int32_t row) { return row < 0; }, run.angles->identity_row);
         }
-        rotate_rows(run, at, n, rows, share, n_shares);
+        rotate_directly(run, at, n, rows, share);
     }
 }
 
@@ -174,10 +230,10 @@ struct SharedRun {
         }
         const std::int64_t n = shared.run->n_batch * shared.run->n_tokens;
         if (shared.by_heads) {
-            rotate_range(*shared.run, 0, n, index, shared.n_tasks);
+            rotate_range(*shared.run, 0, n, {index, shared.n_tasks});
         } else {
-            rotate_range(*shared.run, first_of_share(n, index, shared.n_tasks),
-                         first_of_share(n, index + 1, shared.n_tasks), 0, 1);
+            rotate_range(*shared.run, first_of_share(n, {index, shared.n_tasks}),
+                         first_of_share(n, {index + 1, shared.n_tasks}), all_heads);
         }
         shared.n_done.fetch_add(1, std::memory_order_acq_rel);
     }
@@ -240,8 +296,8 @@ extern "C" halyard_status halyard_run(const halyard_plan *plan, const halyard_ru
             ? 1
             : std::min<std::int64_t>(run.executor.n_threads, count_bytes(run) / bytes_worth_a_thread);
     std::int32_t rows[max_piece_tokens];
-    if (n <= max_piece_tokens && n_tasks <= 1 && find_rows(run, 0, n, rows)) {
-        rotate_rows(run, 0, n, rows, 0, 1);  // few tokens: one look at each position checks it and finds its row
+    if (n <= max_piece_tokens && n_tasks <= 1 && run.angles->is_direct && find_rows(run, 0, n, rows)) {
+        rotate_directly(run, 0, n, rows, all_heads);  // few tokens: one look at each position checks it and finds its row
         return HALYARD_OK;
     }
     status = check_positions(*run.angles, run.positions, run.bad_position, run.n_batch, run.n_tokens, error);
@@ -251,6 +307,6 @@ extern "C" halyard_status halyard_run(const halyard_plan *plan, const halyard_ru
     if (n_tasks > 1) {
         return run_on_executor(run, n_tasks, error);
     }
-    rotate_range(run, 0, n, 0, 1);
+    rotate_range(run, 0, n, all_heads);
     return HALYARD_OK;
 }

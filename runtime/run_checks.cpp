@@ -229,7 +229,8 @@ halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, 
     Spans spans;
     halyard_status status = read_tensors(given.x, given.y, *run, spans, error);
     if (status == HALYARD_OK) {
-        status = read_positions(given.positions, run->n_batch, run->n_tokens, &run->positions, error);
+        status = read_positions(given.positions, run->n_batch, run->n_tokens, given.angles->axes.n_axes,
+                                &run->positions, error);
     }
     if (status == HALYARD_OK) {
         status = check_overlaps(*run, given.x, given.y, spans, error);

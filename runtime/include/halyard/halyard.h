@@ -12,9 +12,9 @@
  *     half         (k, k + rotary_dim/2)    a0 a1 a2 a3 b0 b1 b2 b3    NeoX, Llama in Hugging Face layout
  *     interleaved  (2k, 2k + 1)             a0 b0 a1 b1 a2 b2 a3 b3    GPT-J, Llama in Meta layout
  *
- * How it is used. Make halyard_frequencies (from a base or a list), then a halyard_angle_source (cos and sin for
- * those frequencies; shared by all layers), then a halyard_plan (checked once, resolved to kernels), and call
- * halyard_run with tensors as often as needed.
+ * How it is used. Make halyard_frequencies (from a base, a list or a model's config), then a halyard_angle_source (cos
+ * and sin for those frequencies; shared by all layers), then a halyard_plan (checked once, resolved to kernels), and
+ * call halyard_run with tensors as often as needed.
  *
  * Shapes. A tensor is [batch, tokens, heads, head_dim] with a free element stride for each dimension, so BSHD,
  * BHSD, slices of a packed QKV buffer and single-head tensors need no copy.
@@ -70,7 +70,7 @@ enum {
     HALYARD_ERROR_STRIDE = 8,            /* two elements of an output could meet */
     HALYARD_ERROR_OVERLAP = 9,           /* an output shares elements with another argument, other than in place */
     HALYARD_ERROR_POSITION = 10,         /* a position that the angle source does not cover */
-    HALYARD_ERROR_FREQUENCY = 11,        /* a base, inverse frequency or attention factor that is out of range */
+    HALYARD_ERROR_FREQUENCY = 11,        /* a base, factor, inverse frequency or the like that is out of range */
     HALYARD_ERROR_UNKNOWN_TARGET = 12,   /* no kernel target has this name */
     HALYARD_ERROR_TARGET_NOT_BUILT = 13, /* this library was built without the target */
     HALYARD_ERROR_TARGET_UNSUPPORTED = 14, /* this machine cannot run the target */
@@ -78,7 +78,8 @@ enum {
     HALYARD_ERROR_EXECUTOR = 16,         /* the executor failed, threw, or did not run every task */
     HALYARD_ERROR_OUT_OF_MEMORY = 17,
     HALYARD_ERROR_MISMATCH = 18,         /* arguments that are valid alone contradict each other */
-    HALYARD_ERROR_UNSUPPORTED = 19       /* a valid request that this version cannot carry out */
+    HALYARD_ERROR_UNSUPPORTED = 19,      /* a valid request that this version cannot carry out */
+    HALYARD_ERROR_CONFIG = 20            /* a config that isn't JSON, lacks a field, contradicts itself, has no RoPE */
 };
 
 /* Caller-owned. Set size; a call that fails fills in the code and one sentence ended by a zero byte, naming the
@@ -99,8 +100,23 @@ enum { HALYARD_PAIRING_HALF = 0, HALYARD_PAIRING_INTERLEAVED = 1 };
 enum { HALYARD_FORWARD = 0, HALYARD_INVERSE = 1 };
 enum { HALYARD_INT32 = 0, HALYARD_INT64 = 1 };                              /* storage of positions */
 enum { HALYARD_CPU = 0 };                                                   /* where a tensor's memory lies */
-/* Where cos and sin come from. AUTO is resolved from the description alone: TABLE. */
-enum { HALYARD_ANGLES_AUTO = 0, HALYARD_ANGLES_TABLE = 1, HALYARD_ANGLES_GIVEN = 2 };
+/* Where cos and sin come from. AUTO is resolved from the description alone: TABLE where the table's rows take at most
+ * 64 MiB, or are listed, or HF_F32 is asked for; else PHASE (never FACTORED). */
+enum {
+    HALYARD_ANGLES_AUTO = 0,
+    HALYARD_ANGLES_TABLE = 1,
+    HALYARD_ANGLES_GIVEN = 2,
+    HALYARD_ANGLES_FACTORED = 3,
+    HALYARD_ANGLES_PHASE = 4
+};
+/* Whose rounding a table reproduces. EXACT: correctly rounded. HF_F32: Hugging Face transformers' float32 arithmetic,
+ * angle = float32(position) * float32(inv_freq), for models that were trained with its errors. */
+enum { HALYARD_REFERENCE_EXACT = 0, HALYARD_REFERENCE_HF_F32 = 1 };
+/* Which axis (time, height, width, say) a pair reads its position from. SECTIONS: consecutive bands of pairs, axis 0
+ * first (Qwen2-VL). INTERLEAVED: axis a >= 1 owns the pairs k with k mod n_axes = a and k < n_axes * counts[a], axis 0
+ * the others (Qwen3-VL). */
+enum { HALYARD_AXIS_MAP_NONE = 0, HALYARD_AXIS_MAP_SECTIONS = 1, HALYARD_AXIS_MAP_INTERLEAVED = 2 };
+enum { HALYARD_MAX_AXES = 4 };
 /* What a position that the source does not cover means: an error; the nearest position that it covers (of two
  * equally near, the lower); or no rotation (position 0; attention_factor still applies). */
 enum { HALYARD_BAD_POSITION_ERROR = 0, HALYARD_BAD_POSITION_CLAMP = 1, HALYARD_BAD_POSITION_IDENTITY = 2 };
@@ -127,11 +143,125 @@ HALYARD_API halyard_status halyard_create_frequencies_from_list(const double *in
                                                                 double attention_factor, halyard_frequencies **out,
                                                                 halyard_error *error);
 
+/* How a trained model's frequencies are changed for contexts longer than it was trained on. Below, t[k] =
+ * base^(-2k / exponent_dim), d = rotary_dim, s = factor, and L = original_max_position. */
+enum {
+    /* inv_freq = t. RoFormer, arXiv:2104.09864, section 3.2.2. */
+    HALYARD_SCALING_DEFAULT = 0,
+    /* Position interpolation, inv_freq = t / s. arXiv:2306.15595, equation 4. Reads factor. */
+    HALYARD_SCALING_LINEAR = 1,
+    /* NTK-aware: t with base * s^(exponent_dim / (d - 2)) as its base, so that the last pair turns s times slower and
+     * the first as before. bloc97, reddit.com/r/LocalLLaMA/comments/14lz7j5; arXiv:2309.00071, section 3.1. Reads
+     * factor (that is what Hunyuan calls alpha). Needs d >= 4. */
+    HALYARD_SCALING_NTK = 2,
+    /* NTK-aware with s * max(seq_len, L) / L - (s - 1) in the place of s: nothing changes up to L tokens. emozilla,
+     * reddit.com/r/LocalLLaMA/comments/14mrgpr; arXiv:2309.00071, section 3.3. Reads factor, original_max_position
+     * (Hugging Face puts max_position_embeddings there) and seq_len. Needs d >= 4. */
+    HALYARD_SCALING_DYNAMIC_NTK = 3,
+    /* YaRN, arXiv:2309.00071, section 3.2: inv_freq[k] = t[k] * (r / s + 1 - r), where r rises from 0 at pair `low` to
+     * 1 at pair `high`. A pair p makes L * base^(-2p / exponent_dim) / (2 pi) turns in L tokens; low is the real p
+     * where those are beta_fast, rounded down, and at least 0; high where they are beta_slow, rounded up, and at most
+     * d - 1 (as in the authors' code; rounding is left out with no_truncate). Equal ones are set 0.001 apart.
+     * attention_factor = m(mscale) / m(mscale_all_dim) where both are stated (DeepSeek-V2, arXiv:2405.04434: equal ones
+     * give 1), else m(1), with m(x) = 0.1 x ln(s) + 1 (section 3.4). Reads factor (0: max_position / L),
+     * original_max_position, beta_fast, beta_slow, no_truncate, mscale and mscale_all_dim. Needs base > 1. */
+    HALYARD_SCALING_YARN = 4,
+    /* Llama 3.1 (github.com/meta-llama/llama-models, apply_scaling): with c = (L * t / (2 pi) - low_freq_factor) /
+     * (high_freq_factor - low_freq_factor), clamped to 0 … 1, inv_freq = t * ((1 - c) / s + c). Equal ones (Llama 4)
+     * make a step: c is 0 below and 1 from there on. Reads factor, original_max_position, low_freq_factor and
+     * high_freq_factor. */
+    HALYARD_SCALING_LLAMA3 = 5,
+    /* LongRoPE, arXiv:2402.13753: inv_freq[k] = t[k] / short_factor[k] up to L tokens, t[k] / long_factor[k] when
+     * seq_len > L. attention_factor = sqrt(1 + ln(s) / ln(L)), whatever seq_len is, or 1 when s <= 1. Reads factor (0:
+     * max_position / L), original_max_position, seq_len, short_factor, long_factor and n_factors. */
+    HALYARD_SCALING_LONGROPE = 6,
+    /* p-RoPE, arXiv:2410.06205: inv_freq[k] = t[k] / s for the first rotated_dim / 2 pairs, and 0 (no rotation) for the
+     * rest. With rotary_dim = head_dim the exponents run over the whole head, and half pairing spans it. Reads
+     * rotated_dim and factor (0: 1). */
+    HALYARD_SCALING_PROPORTIONAL = 7
+};
+
+/* Zero means "not stated" in every field: then the default in brackets holds, or, where there is none, the methods that
+ * read the field refuse. Fields that a method does not read are ignored. */
+typedef struct halyard_scaling {
+    uint32_t size;
+    int32_t method;                /* HALYARD_SCALING_… */
+    double base;                   /* finite, > 0; no default */
+    int64_t rotary_dim;            /* even, 2 … 2^20; no default */
+    int64_t exponent_dim;          /* >= 2, <= 2^20 [rotary_dim]; head_dim for those that divide by it */
+    int64_t rotated_dim;           /* even, <= rotary_dim [rotary_dim]; PROPORTIONAL only */
+    double factor;                 /* s: 1 … 2^60 */
+    int64_t original_max_position; /* L, in tokens: 1 … 2^53, the context that the model was trained with */
+    int64_t max_position;          /* in tokens: 1 … 2^53, the context that it is meant for */
+    int64_t seq_len;               /* in tokens: 0 … 2^53, the context that these frequencies are for [up to L] */
+    double attention_factor;       /* finite, > 0, <= 2^60 [the method's; 1 where it says nothing]; any method */
+    double beta_fast;              /* turns: 2^-60 … 2^60, >= beta_slow [32] */
+    double beta_slow;              /* turns: 2^-60 … 2^60 [1] */
+    int32_t no_truncate;           /* 0 or 1; 1 is Hugging Face's truncate = false */
+    int32_t reserved;              /* 0 */
+    double mscale;                 /* within 2^60; read where mscale_all_dim is stated too */
+    double mscale_all_dim;
+    double low_freq_factor;        /* turns in L tokens: 2^-60 … 2^60; no default */
+    double high_freq_factor;       /* >= low_freq_factor, <= 2^60; no default */
+    const double *short_factor;    /* n_factors values, 2^-60 … 2^60; read during the call only */
+    const double *long_factor;     /* likewise */
+    int64_t n_factors;             /* rotary_dim / 2 */
+} halyard_scaling;
+
+/* The frequencies of a scaling, kept to twice double precision, with its attention_factor. Nothing is kept of seq_len:
+ * for DYNAMIC_NTK and LONGROPE make frequencies for each context length (and rotate cached keys again).
+ * Errors: NULL_POINTER (scaling, out, a factor list), STRUCT_SIZE, UNKNOWN_VALUE (method, no_truncate, reserved),
+ * ROTARY_DIM (rotary_dim, exponent_dim, rotated_dim), SHAPE (n_factors, a number of tokens), FREQUENCY (any other
+ * number, or an inverse frequency above 2^20), OUT_OF_MEMORY. */
+HALYARD_API halyard_status halyard_create_frequencies_from_scaling(const halyard_scaling *scaling,
+                                                                   halyard_frequencies **out, halyard_error *error);
+
+/* Zero is the default of every field. */
+typedef struct halyard_config_options {
+    uint32_t size;
+    int64_t seq_len;        /* in tokens, 0 … 2^53: what DYNAMIC_NTK and LONGROPE are made for; 0: a short context */
+    const char *layer_type; /* whose frequencies: one of the config's layer types, such as "sliding_attention", or
+                               "vision" for the image encoder. NULL is enough where all layers with RoPE share one. */
+} halyard_config_options;
+
+/* The frequencies of the model whose Hugging Face config.json this is: text in JSON (UTF-8), n_bytes long, no
+ * terminating zero needed. What is understood (and the models that are known by name: runtime/models.md):
+ *   - rope_theta and rope_scaling with `type` or `rope_type`, or rope_parameters, alike or one for each layer type;
+ *     the methods default, linear, dynamic, yarn, llama3, longrope (also "su"), proportional and mrope, with
+ *     seq_len from the options;
+ *   - the width from head_dim (or hidden_size / num_attention_heads) times partial_rotary_factor or rotary_pct, or from
+ *     rotary_dim, or qk_rope_head_dim;
+ *   - mrope_section and mrope_interleaved; a text_config inside; rope_local_base_freq, global_head_dim, layer_types.
+ * Fields that model_type documents a default for may be absent; those of an unknown model_type must be there, and its
+ * pairing stays unknown. Otherwise nothing is guessed: what is missing, contradictory, of the wrong type or absurd is
+ * an error that names the field. Fields that have nothing to do with RoPE are not looked at.
+ * Errors: NULL_POINTER (text, out), STRUCT_SIZE, SHAPE (n_bytes or seq_len is negative or too large; a factor list's
+ * length; a number of tokens), ROTARY_DIM, FREQUENCY (numbers out of range, as for from_scaling), CONFIG (the rest,
+ * with line and column where it is not JSON), MISMATCH (layer_type is needed, not known, or has no RoPE), UNSUPPORTED
+ * (RoPE of a kind that this version does not know), OUT_OF_MEMORY. */
+HALYARD_API halyard_status halyard_create_frequencies_from_config(const char *text, int64_t n_bytes,
+                                                                  const halyard_config_options *options,
+                                                                  halyard_frequencies **out, halyard_error *error);
+
 typedef struct halyard_frequencies_info {
     uint32_t size;
     int64_t rotary_dim;
     double attention_factor;
     const double *inv_freq; /* rotary_dim / 2 values, correctly rounded; owned by the frequencies */
+    /* What a config tells, hints for the plan; otherwise the values in brackets. */
+    int32_t pairing;        /* HALYARD_PAIRING_… that the model reads [-1: unknown] */
+    int32_t out_pairing;    /* that it writes; differs from pairing in DeepSeek-V3 and its kin [-1: unknown] */
+    const char *method;     /* "default", "list", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope" or
+                               "proportional"; a static string */
+    int64_t head_dim;       /* columns of the head that holds the window; of MLA, just its rotated slice [0: unknown] */
+    int32_t axis_map;       /* HALYARD_AXIS_MAP_… [NONE: one axis] */
+    int32_t n_axes;         /* [0] */
+    int64_t axis_counts[4]; /* pairs that read axis 0 … n_axes - 1; they sum to rotary_dim / 2 [0] */
+    /* What they were made from. */
+    double base;                   /* before scaling [0: unknown, of a list] */
+    int64_t original_max_position; /* in tokens, the context that the model was trained with [0: unknown] */
+    int64_t max_position;          /* in tokens, the context that it is meant for: what max_position_embeddings or its
+                                      like states, or for YaRN original_max_position * factor, if more [0: unknown] */
 } halyard_frequencies_info;
 
 /* Fills in *info (its size must be set). HALYARD_ERROR_NULL_POINTER, HALYARD_ERROR_STRUCT_SIZE. */
@@ -153,6 +283,8 @@ typedef struct halyard_positions {
     const void *data;    /* any alignment */
     int64_t shape[2];    /* {1 or batch, tokens}; 1 shares the row between all batch rows */
     int64_t strides[2];  /* in elements, any sign, zero allowed */
+    int64_t n_axes;      /* how many such arrays follow each other, one for each axis of the source's axis map; 0 is 1 */
+    int64_t stride_axis; /* in elements, from one of them to the next */
 } halyard_positions;
 
 /* ---- Angle sources --------------------------------------------------------------------------------------- */
@@ -163,27 +295,44 @@ typedef struct halyard_angle_source_desc {
     uint32_t size;
     int32_t kind; /* HALYARD_ANGLES_… */
 
-    /* TABLE: a row of cos and a row of sin, float32(f cos theta) and float32(f sin theta), correctly rounded at every
-     * int32 position. It covers first … last (both included). With `listed`, rows are made for just the listed
-     * positions (those outside first … last count as the nearest end), and the others are not covered. An empty list
-     * covers nothing. A list is not consecutive (HALYARD_ERROR_MISMATCH): first … last says that. */
+    /* TABLE, FACTORED and PHASE cover the positions first … last (both included).
+     *
+     * TABLE: a row of cos and a row of sin, float32(f cos theta) and float32(f sin theta), correctly rounded at every
+     * int32 position; 4 * rotary_dim bytes a row. The fastest, while the rows that a run reads stay in the cache.
+     * FACTORED: two tables of about sqrt(last - first) rows each, whose products are the rows; cos and sin are within
+     * 2.4e-7 f, and results within 4 * 2^-23 of the pair's length. For long ranges where memory counts.
+     * PHASE: no table. A position times a 64-bit fraction of a turn wraps exactly; cos and sin come from polynomials in
+     * float32, within 1.2e-7 f at every int32 position. The fastest at scattered positions of a long range, which would
+     * miss the cache. */
     int32_t first;
     int32_t last; /* >= first, else HALYARD_ERROR_POSITION */
-    const halyard_positions *listed; /* NULL: every position in first … last; read during creation only */
+    /* TABLE only: rows for just the listed positions (those outside first … last count as the nearest end); the others
+     * are not covered. An empty list covers nothing. A list is not consecutive, and has one axis (else
+     * HALYARD_ERROR_MISMATCH). NULL: every position in first … last. Read during creation only. */
+    const halyard_positions *listed;
 
-    /* GIVEN: the caller's own float32 rows; position p reads row p, covering 0 … n_rows - 1. attention_factor is not
-     * applied. The memory stays the caller's: it must outlive the source and hold still during a run, and may be
-     * rewritten between runs (that is how halyard_make_rows serves all layers of a decoding step). */
-    const float *cos_rows; /* [n_rows, rotary_dim / 2], the last dimension dense */
-    const float *sin_rows; /* likewise */
+    /* GIVEN: the caller's own rows; position p reads row p, covering 0 … n_rows - 1. attention_factor is not applied. The
+     * memory stays the caller's: it must outlive the source and hold still during a run, and may be rewritten between
+     * runs (that is how halyard_make_rows serves all layers of a decoding step). A fused cache [cos | sin] is sin_rows =
+     * cos_rows + rotary_dim / 2 with its own stride_row; rows that repeat themselves to rotary_dim are read halfway. */
+    const void *cos_rows;  /* [n_rows, rotary_dim / 2], the last dimension dense; any alignment */
+    const void *sin_rows;  /* likewise */
     int64_t n_rows;        /* 1 … 2^31 - 1, as for a table; else HALYARD_ERROR_SHAPE or HALYARD_ERROR_OVERFLOW */
     int64_t stride_row;    /* elements from one row to the next, >= rotary_dim / 2 */
     int64_t rotary_dim;    /* GIVEN only: even, 2 … 2^20 */
+    int32_t rows_dtype;    /* HALYARD_F32, HALYARD_F16 or HALYARD_BF16 */
+
+    int32_t reference;     /* HALYARD_REFERENCE_…; HF_F32 is for TABLE (HALYARD_ERROR_MISMATCH for FACTORED and PHASE) */
+
+    /* Positions with several axes: a run's positions then have n_axes arrays. (A list names the positions of all.) */
+    int32_t axis_map;      /* HALYARD_AXIS_MAP_… */
+    int32_t n_axes;        /* 1 … HALYARD_MAX_AXES; 0 or 1 with HALYARD_AXIS_MAP_NONE */
+    int64_t axis_counts[HALYARD_MAX_AXES]; /* pairs of each axis, >= 0; their sum is rotary_dim / 2 (else SHAPE) */
 } halyard_angle_source_desc;
 
-/* Makes an angle source. `frequencies` is required for TABLE, and is not read for GIVEN (may be NULL). A table costs
- * 4 * rotary_dim bytes a row. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, POSITION (last < first), SHAPE (bad
- * n_rows, stride_row or listed shape), ROTARY_DIM, MISMATCH, OVERFLOW, OUT_OF_MEMORY. */
+/* Makes an angle source. `frequencies` is required but for GIVEN, which does not read it (may be NULL). Errors:
+ * NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, POSITION (last < first), SHAPE (n_rows, stride_row, the list's shape, the
+ * axis map), ROTARY_DIM, MISMATCH, OVERFLOW, OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_create_angle_source(const halyard_frequencies *frequencies,
                                                        const halyard_angle_source_desc *desc,
                                                        halyard_angle_source **out, halyard_error *error);
@@ -210,7 +359,8 @@ HALYARD_API void halyard_destroy_angle_source(halyard_angle_source *source);
  * rotary_dim reads them back.
  *   bad_position  HALYARD_BAD_POSITION_…
  *   n_floats      the capacity of rows; at least n_batch * n_tokens * rotary_dim, else HALYARD_ERROR_SHAPE.
- * Allocates nothing. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, SHAPE, OVERFLOW, POSITION, OVERLAP. */
+ * Allocates nothing. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, SHAPE, OVERFLOW, POSITION, OVERLAP, and those of
+ * the environment's targets, as halyard_create_plan. */
 HALYARD_API halyard_status halyard_make_rows(const halyard_angle_source *source, const halyard_positions *positions,
                                              int32_t bad_position, int64_t n_batch, int64_t n_tokens, float *rows,
                                              int64_t n_floats, halyard_error *error);

@@ -180,7 +180,28 @@ public:
         return frequencies(made);
     }
 
-    /// rotary_dim, attention_factor and inv_freq, which points into this object.
+    /// Those of a model that was made fit for longer contexts; scaling.size must be set.
+    static frequencies from_scaling(const halyard_scaling &scaling) {
+        auto details = detail::make_struct<halyard_error>();
+        halyard_frequencies *made = nullptr;
+        detail::check(halyard_create_frequencies_from_scaling(&scaling, &made, &details), details);
+        return frequencies(made);
+    }
+
+    /// Those of the model whose Hugging Face config.json this is. seq_len 0: a short context; layer_type may be NULL
+    /// where all layers with RoPE share one.
+    static frequencies from_config(const char *text, std::int64_t n_bytes, std::int64_t seq_len = 0,
+                                   const char *layer_type = nullptr) {
+        auto options = detail::make_struct<halyard_config_options>();
+        options.seq_len = seq_len;
+        options.layer_type = layer_type;
+        auto details = detail::make_struct<halyard_error>();
+        halyard_frequencies *made = nullptr;
+        detail::check(halyard_create_frequencies_from_config(text, n_bytes, &options, &made, &details), details);
+        return frequencies(made);
+    }
+
+    /// rotary_dim, attention_factor, inv_freq (which points into this object), and what a config told.
     halyard_frequencies_info info() const {
         auto details = detail::make_struct<halyard_error>();
         auto result = detail::make_struct<halyard_frequencies_info>();

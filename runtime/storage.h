@@ -1,0 +1,77 @@
+// Elements of each dtype, converted in portable integer arithmetic, to nearest even and without losing a NaN.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+namespace halyard {
+
+// Elements may lie at any address, so they are copied in and out.
+template <typename Word>
+Word read_word(const char *at) {
+    Word word;
+    std::memcpy(&word, at, sizeof(word));
+    return word;
+}
+
+struct F32 {
+    using Word = float;
+    static float widen(Word word) { return word; }
+    static Word narrow(float value) { return value; }
+};
+
+struct BF16 {
+    using Word = std::uint16_t;
+    static float widen(Word word) { return std::bit_cast<float>(std::uint32_t(word) << 16); }
+    static Word narrow(float value) {
+        const auto bits = std::bit_cast<std::uint32_t>(value);
+        if ((bits & 0x7fffffffu) > 0x7f800000u) {
+            return Word(bits >> 16 | 0x40u);  // quiet, and not an infinity when the upper bits of the payload are zero
+        }
+        return Word((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+    }
+};
+
+struct F16 {
+    using Word = std::uint16_t;
+    static float widen(Word word) {
+        const std::uint32_t sign = std::uint32_t(word & 0x8000u) << 16;
+        const std::uint32_t exponent = word >> 10 & 0x1fu, fraction = word & 0x3ffu;
+        if (exponent == 0x1f) {
+            return std::bit_cast<float>(sign | 0x7f800000u | fraction << 13);
+        }
+        if (exponent == 0) {
+            const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
+            return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(magnitude));
+        }
+        return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
+    }
+    static Word narrow(float value) {
+        const auto bits = std::bit_cast<std::uint32_t>(value);
+        const auto sign = Word(bits >> 16 & 0x8000u);
+        const std::uint32_t magnitude = bits & 0x7fffffffu;
+        if (magnitude > 0x7f800000u) {
+            return Word(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
+        }
+        if (magnitude >= 0x47800000u) {  // 2^16 and up
+            return Word(sign | 0x7c00u);
+        }
+        if (magnitude < 0x38800000u) {  // below 2^-14: adding 0.5 leaves multiples of 2^-24 in the lower bits, rounded
+            const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+            return Word(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
+        }
+        return Word(sign | ((magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13));
+    }
+};
+
+/// Widens n words from element `first` of memory on.
+template <typename Storage>
+void widen_words(const void *words, std::int64_t first, std::int64_t n, float *out) noexcept {
+    const char *at = static_cast<const char *>(words) + first * std::int64_t{sizeof(typename Storage::Word)};
+    for (std::int64_t i = 0; i < n; i++, at += sizeof(typename Storage::Word)) {
+        out[i] = Storage::widen(read_word<typename Storage::Word>(at));
+    }
+}
+
+}  // namespace halyard
