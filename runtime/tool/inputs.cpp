@@ -1,28 +1,44 @@
 #include "inputs.h"
 
+#include "input_file.h"
 #include "refusal.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <numeric>
 
 namespace halyard::tool {
 
-void refuse_unavailable(const FrequencyOptions &options) {
-    const std::string version = halyard::version();
-    if (!options.config.empty() || options.seq_len || !options.layer_type.empty()) {
-        throw Refusal("--config, --seq-len and --layer-type are not available in version " + version);
+namespace {
+
+// Published ones have a few kilobytes; the largest, with a label for each of many classes, about a megabyte.
+constexpr std::size_t max_config_bytes = std::size_t{1} << 26;
+
+frequencies read_config(const FrequencyOptions &options) {
+    const auto text = read_text(options.config, max_config_bytes);
+    frequencies made;
+    try {
+        made =
+            frequencies::from_config(text.data(), static_cast<std::int64_t>(text.size()), options.seq_len.value_or(0),
+                                     options.layer_type.empty() ? nullptr : options.layer_type.c_str());
+    } catch (const error &refused) {
+        const bool is_layer = refused.status() == HALYARD_ERROR_MISMATCH;
+        throw Refusal("'" + options.config + "': " + refused.what() + (is_layer ? " (see --layer-type)" : ""));
     }
-    if (options.reference != "exact") {
-        throw Refusal("--reference " + options.reference + " is not available in version " + version);
+    const auto rotary_dim = made.info().rotary_dim;
+    if (options.rotary_dim && *options.rotary_dim != rotary_dim) {
+        throw Refusal("'" + options.config + "' makes a rotary_dim of " + std::to_string(rotary_dim) +
+                      ", but --rotary-dim is " + std::to_string(*options.rotary_dim));
     }
+    return made;
 }
 
-void refuse_unavailable_angles(const std::string &angles) {
-    if (angles != "auto" && angles != "table") {
-        throw Refusal("--angles " + angles + " is not available in version " + halyard::version());
-    }
-}
+}  // namespace
 
 frequencies make_frequencies(const FrequencyOptions &options, std::optional<std::int64_t> default_rotary_dim) {
+    if (!options.config.empty()) {
+        return read_config(options);
+    }
     const auto rotary_dim = options.rotary_dim ? options.rotary_dim : default_rotary_dim;
     if (options.inv_freq.empty()) {
         return frequencies::from_base(options.base.value_or(10000.0), rotary_dim.value());
@@ -62,9 +78,9 @@ Positions Positions::read(const PositionOptions &options) {
     }
     positions.file_ = read_npy(options.path, {"<i4", "<i8"});
     positions.shape_ = positions.file_.shape;
-    if (positions.shape_.empty() || positions.shape_.size() > 2) {
+    if (positions.shape_.empty() || positions.shape_.size() > 3) {
         throw Refusal("'" + options.path + "' has shape " + format_shape(positions.shape_) +
-                      ", but positions are [tokens] or [batch, tokens]");
+                      ", but positions are [tokens] or [batch, tokens], or such for each axis of an axis map");
     }
     return positions;
 }
@@ -76,8 +92,7 @@ void Positions::materialize() {
     }
 }
 
-halyard_positions Positions::view() const {
-    const std::array<std::int64_t, 2> shape = {shape_.size() == 2 ? shape_[0] : 1, n_tokens()};
+halyard_positions Positions::view_as(std::array<std::int64_t, 2> shape) const {
     if (file_.path.empty()) {
         return positions(values_.data(), shape);
     }
@@ -85,6 +100,53 @@ halyard_positions Positions::view() const {
         return positions(file_.elements<std::int32_t>().data(), shape);
     }
     return positions(file_.elements<std::int64_t>().data(), shape);
+}
+
+halyard_positions Positions::view(std::int32_t n_axes) const {
+    const std::size_t n_leading = shape_.size() - 1 - (n_axes > 1 ? 1 : 0);
+    auto view = view_as({n_leading == 1 ? shape_[shape_.size() - 2] : 1, n_tokens()});
+    view.n_axes = n_axes;
+    view.stride_axis = view.shape[0] * view.shape[1];
+    return view;
+}
+
+halyard_positions Positions::list() const {
+    std::int64_t n_rows = 1;
+    for (std::size_t i = 0; i + 1 < shape_.size(); ++i) {
+        n_rows *= shape_[i];
+    }
+    return view_as({n_rows, n_tokens()});
+}
+
+AxisMap parse_axis_map(const std::string &text) {
+    AxisMap map;
+    const auto colon = text.find(':');
+    map.kind = text.substr(0, colon) == "sections" ? HALYARD_AXIS_MAP_SECTIONS : HALYARD_AXIS_MAP_INTERLEAVED;
+    map.n_axes = 0;
+    for (auto at = colon; at != std::string::npos; at = text.find(',', at + 1)) {
+        if (map.n_axes == HALYARD_MAX_AXES) {
+            throw Refusal("--axis-map " + text + " has more than " + std::to_string(HALYARD_MAX_AXES) + " axes");
+        }
+        map.counts[static_cast<std::size_t>(map.n_axes++)] = std::stoll(text.substr(at + 1));
+    }
+    return map;
+}
+
+angle_source make_source(const frequencies &frequencies, const std::string &angles, const std::string &reference,
+                         const AxisMap &axes, std::int32_t first, std::int32_t last, const Positions &positions) {
+    auto desc = detail::make_struct<halyard_angle_source_desc>();
+    desc.kind = angles == "phase"      ? HALYARD_ANGLES_PHASE
+                : angles == "factored" ? HALYARD_ANGLES_FACTORED
+                                       : HALYARD_ANGLES_TABLE;
+    desc.reference = reference == "hf_f32" ? HALYARD_REFERENCE_HF_F32 : HALYARD_REFERENCE_EXACT;
+    desc.first = first;
+    desc.last = last;
+    const auto list = positions.list();
+    desc.listed = desc.kind == HALYARD_ANGLES_TABLE ? &list : nullptr;
+    desc.axis_map = axes.kind;
+    desc.n_axes = axes.n_axes;
+    std::copy(axes.counts.begin(), axes.counts.end(), desc.axis_counts);
+    return angle_source(frequencies, desc);
 }
 
 }  // namespace halyard::tool

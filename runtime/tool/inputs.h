@@ -6,6 +6,7 @@
 
 #include "halyard/halyard.hpp"
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,12 +14,8 @@
 
 namespace halyard::tool {
 
-/// Refuses the frequency options and sources of angles that a later version brings.
-void refuse_unavailable(const FrequencyOptions &options);
-void refuse_unavailable_angles(const std::string &angles);
-
-/// The frequencies that the options describe. Without --rotary-dim they have `default_rotary_dim`, or what --inv-freq
-/// holds when that is none.
+/// The frequencies that the options describe. Without --config and --rotary-dim they have `default_rotary_dim`, or what
+/// --inv-freq holds when that is none.
 frequencies make_frequencies(const FrequencyOptions &options, std::optional<std::int64_t> default_rotary_dim);
 
 /// A position for each token, as the library takes them.
@@ -28,13 +25,15 @@ public:
     static Positions count(std::int64_t n_tokens);
     static Positions read(const PositionOptions &options);
 
-    /// [tokens] or [batch, tokens], as given.
+    /// [tokens], [batch, tokens], [axes, tokens] or [axes, batch, tokens], as given.
     const std::vector<std::int64_t> &shape() const { return shape_; }
     std::int64_t n_tokens() const { return shape_.back(); }
 
-    /// Points into this object; one row serves every batch row unless the shape has two dimensions. Needs a call of
-    /// materialize() where the positions are consecutive.
-    halyard_positions view() const;
+    /// Points into this object, the first dimension being axes where n_axes is not 1. Without a batch, one row serves
+    /// every batch row. Needs a call of materialize() where the positions are consecutive.
+    halyard_positions view(std::int32_t n_axes) const;
+    /// All positions, of all axes, as one list.
+    halyard_positions list() const;
 
     /// Writes consecutive positions out. Apart from read(), so that a wrong count is found before memory is taken.
     void materialize();
@@ -44,6 +43,22 @@ private:
     std::int64_t start_ = 0;
     std::vector<std::int64_t> values_;
     NpyArray file_;
+
+    halyard_positions view_as(std::array<std::int64_t, 2> shape) const;
 };
+
+/// An axis map, as in halyard_angle_source_desc.
+struct AxisMap {
+    std::int32_t kind = HALYARD_AXIS_MAP_NONE;
+    std::int32_t n_axes = 1;
+    std::array<std::int64_t, HALYARD_MAX_AXES> counts{};
+};
+
+/// Reads what --axis-map takes, as in "sections:16,24,24"; its form was checked before.
+AxisMap parse_axis_map(const std::string &text);
+
+/// The source that --angles and --reference ask for, covering first … last. A table has rows for just the positions.
+angle_source make_source(const frequencies &frequencies, const std::string &angles, const std::string &reference,
+                         const AxisMap &axes, std::int32_t first, std::int32_t last, const Positions &positions);
 
 }  // namespace halyard::tool

@@ -1,19 +1,15 @@
 #include "npy.h"
 
+#include "input_file.h"
 #include "output_file.h"
-#include "refusal.h"
 
 #include <algorithm>
 #include <bit>
 #include <cctype>
-#include <cerrno>
 #include <charconv>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 #include <optional>
-#include <system_error>
 
 namespace halyard::tool {
 namespace {
@@ -24,10 +20,6 @@ constexpr std::string_view magic = "\x93NUMPY";
 // NumPy's own reader stops at 10,000 bytes; no array of plain numbers comes near.
 constexpr std::size_t max_header_bytes = 65536;
 constexpr std::size_t max_dimensions = 64;  // NumPy's limit too
-
-[[noreturn]] void refuse(const std::string &path, const std::string &why) {
-    throw Refusal("can't read '" + path + "': " + why);
-}
 
 /// The header's dictionary, a Python literal: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
 class HeaderParser {
@@ -41,7 +33,7 @@ public:
             expect(':');
             if (key == "descr" && !descr) {
                 if (peek() == '[') {
-                    refuse(path_, "it is a structured array, not an array of numbers");
+                    refuse_input(path_, "it is a structured array, not an array of numbers");
                 }
                 descr = parse_string();
             } else if (key == "fortran_order" && !fortran_order) {
@@ -66,7 +58,7 @@ public:
     std::optional<std::vector<std::int64_t>> shape;
 
 private:
-    [[noreturn]] void malformed() const { refuse(path_, "its .npy header is malformed"); }
+    [[noreturn]] void malformed() const { refuse_input(path_, "its .npy header is malformed"); }
 
     /// The next character that is not white space; '\0' at the end.
     char peek() {
@@ -130,13 +122,13 @@ private:
             const char *begin = text_.data() + offset_;
             const auto [end, code] = std::from_chars(begin, text_.data() + text_.size(), size);
             if (code != std::errc()) {
-                refuse(path_, "its shape has a size beyond 64 bits");
+                refuse_input(path_, "its shape has a size beyond 64 bits");
             }
             offset_ += static_cast<std::size_t>(end - begin);
             accept('L');  // as Python 2 wrote it
             sizes.push_back(size);
             if (sizes.size() > max_dimensions) {
-                refuse(path_, "its shape has more than 64 dimensions");
+                refuse_input(path_, "its shape has more than 64 dimensions");
             }
             if (!accept(',')) {
                 expect(')');
@@ -154,78 +146,34 @@ private:
     std::size_t offset_ = 0;
 };
 
-struct Closer {
-    void operator()(std::FILE *file) const noexcept { std::fclose(file); }
-};
-
-/// A regular file of known size.
-class InputFile {
-public:
-    explicit InputFile(const std::string &path) : path_(path) {
-        std::error_code code;
-        const auto status = std::filesystem::status(path, code);
-        if (!std::filesystem::exists(status)) {
-            refuse(path, code && status.type() == std::filesystem::file_type::none ? code.message()
-                                                                                   : "there is no such file");
-        }
-        // Looked at before opening, which would wait at a pipe without a writer.
-        if (!std::filesystem::is_regular_file(status)) {
-            refuse(path, std::filesystem::is_directory(status) ? "it is a directory" : "it is not a regular file");
-        }
-        file_.reset(std::fopen(path.c_str(), "rb"));
-        if (file_ == nullptr) {
-            refuse(path, std::strerror(errno));
-        }
-        remaining_ = std::filesystem::file_size(path, code);
-        if (code) {
-            refuse(path, code.message());
-        }
-    }
-
-    std::uintmax_t remaining() const { return remaining_; }
-
-    /// Reads n_bytes, at most remaining().
-    void read(void *data, std::size_t n_bytes) {
-        if (n_bytes != 0 && std::fread(data, 1, n_bytes, file_.get()) != n_bytes) {
-            refuse(path_, std::ferror(file_.get()) != 0 ? std::strerror(errno) : "it became shorter while being read");
-        }
-        remaining_ -= n_bytes;
-    }
-
-private:
-    const std::string &path_;
-    std::unique_ptr<std::FILE, Closer> file_;
-    std::uintmax_t remaining_ = 0;
-};
-
 std::string read_header(InputFile &file, const std::string &path) {
     unsigned char start[8] = {};
     if (file.remaining() == 0) {
-        refuse(path, "it is empty");
+        refuse_input(path, "it is empty");
     }
     const auto n_start = static_cast<std::size_t>(std::min<std::uintmax_t>(file.remaining(), sizeof(start)));
     file.read(start, n_start);
     if (std::memcmp(start, magic.data(), std::min(n_start, magic.size())) != 0) {
-        refuse(path, "it is not a .npy file");
+        refuse_input(path, "it is not a .npy file");
     }
     const bool known = start[6] >= 1 && start[6] <= 3 && start[7] == 0;
     if (n_start == sizeof(start) && !known) {
-        refuse(path, "it has .npy version " + std::to_string(start[6]) + "." + std::to_string(start[7]) +
-                         "; 1.0, 2.0 and 3.0 are known");
+        refuse_input(path, "it has .npy version " + std::to_string(start[6]) + "." + std::to_string(start[7]) +
+                               "; 1.0, 2.0 and 3.0 are known");
     }
     unsigned char length[4] = {};
     const std::size_t n_length = start[6] == 1 ? 2 : 4;
     if (file.remaining() < n_length) {
-        refuse(path, "it is truncated within its .npy header");
+        refuse_input(path, "it is truncated within its .npy header");
     }
     file.read(length, n_length);
     const std::size_t n_header = static_cast<std::size_t>(length[0]) | static_cast<std::size_t>(length[1]) << 8 |
                                  static_cast<std::size_t>(length[2]) << 16 | static_cast<std::size_t>(length[3]) << 24;
     if (file.remaining() < n_header) {
-        refuse(path, "it is truncated within its .npy header");
+        refuse_input(path, "it is truncated within its .npy header");
     }
     if (n_header > max_header_bytes) {
-        refuse(path, "its .npy header of " + std::to_string(n_header) + " bytes is too long");
+        refuse_input(path, "its .npy header of " + std::to_string(n_header) + " bytes is too long");
     }
     std::string header(n_header, '\0');
     file.read(header.data(), n_header);
@@ -278,23 +226,23 @@ NpyArray read_npy(const std::string &path, std::initializer_list<std::string_vie
     array.shape = std::move(*header.shape);
     if (std::find(accepted.begin(), accepted.end(), array.descr) == accepted.end()) {
         const bool big_endian = array.descr.starts_with('>');
-        refuse(path, "its type is '" + array.descr.substr(0, 40) + "'" + (big_endian ? " (big-endian)" : "") +
-                         ", but " + list_types(accepted) + " is needed");
+        refuse_input(path, "its type is '" + array.descr.substr(0, 40) + "'" + (big_endian ? " (big-endian)" : "") +
+                               ", but " + list_types(accepted) + " is needed");
     }
     if (*header.fortran_order) {
-        refuse(path, "it is in Fortran order; numpy.ascontiguousarray makes it C order");
+        refuse_input(path, "it is in Fortran order; numpy.ascontiguousarray makes it C order");
     }
 
     const auto element_size = static_cast<std::uint64_t>(array.descr.back() - '0');
     const auto n_elements = count_elements(array.shape);
     if (!n_elements || static_cast<std::uint64_t>(*n_elements) > file.remaining() / element_size) {
-        refuse(path, "it is truncated: shape " + format_shape(array.shape) + " of " + array.descr +
-                         " needs more than its " + std::to_string(file.remaining()) + " bytes of data");
+        refuse_input(path, "it is truncated: shape " + format_shape(array.shape) + " of " + array.descr +
+                               " needs more than its " + std::to_string(file.remaining()) + " bytes of data");
     }
     array.n_elements = *n_elements;
     array.n_bytes = static_cast<std::size_t>(*n_elements) * element_size;
     if (file.remaining() != array.n_bytes) {
-        refuse(path, "it has " + std::to_string(file.remaining() - array.n_bytes) + " bytes after the array");
+        refuse_input(path, "it has " + std::to_string(file.remaining() - array.n_bytes) + " bytes after the array");
     }
     array.data = std::make_unique_for_overwrite<std::byte[]>(array.n_bytes);
     file.read(array.data.get(), array.n_bytes);

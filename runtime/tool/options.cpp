@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::int64_t min_int64 = std::numeric_limits<std::int64_t>::min();
 constexpr std::int64_t max_int64 = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t max_seq_len = std::int64_t{1} << 53;
 constexpr std::int64_t min_position = std::numeric_limits<std::int32_t>::min();
 constexpr std::int64_t max_position = std::numeric_limits<std::int32_t>::max();
 
@@ -112,16 +113,21 @@ FrequencyFlags add_frequencies(CLI::App &app, FrequencyOptions &options) {
                               "or: inverse frequencies, radians per position; .npy, <f8 or <f4, [rotary_dim / 2]");
     auto *factor = add_real(app, "--attention-factor", options.attention_factor,
                             "what cos and sin are multiplied by, with --inv-freq [1]");
-    auto *config = add_file(app, "--config", options.config, "or: a Hugging Face config.json (not in this version)");
-    auto *seq_len = add_integer(app, "--seq-len", options.seq_len, "context length in tokens, with --config", 1);
-    auto *layer_type = add_text(app, "--layer-type", options.layer_type, "whose frequencies, with --config", "NAME");
+    auto *config = add_file(app, "--config", options.config, "or: a model's Hugging Face config.json");
+    auto *seq_len =
+        add_integer(app, "--seq-len", options.seq_len,
+                    "context length in tokens, for the methods that depend on it, with --config", 1, max_seq_len);
+    auto *layer_type = add_text(app, "--layer-type", options.layer_type,
+                                "whose frequencies, with --config: one of its layer types, or vision", "NAME");
     auto *rotary_dim = add_integer(app, "--rotary-dim", options.rotary_dim, "how many columns of a head are rotated");
     auto *reference =
         add_word(app, "--reference", options.reference,
-                 "whose rounding of angles: exact, or hf_f32 (not in this version) [exact]", {"exact", "hf_f32"});
+                 "whose rounding of angles: exact, or hf_f32 as Hugging Face's float32 (tables only) [exact]", {"exact", "hf_f32"});
     base->excludes(inv_freq)->excludes(config);
     inv_freq->excludes(config);
     factor->needs(inv_freq);
+    seq_len->needs(config);
+    layer_type->needs(config);
     const std::vector<CLI::Option *> sources = {base, inv_freq, factor, config, seq_len, layer_type, reference};
     for (auto *option : sources) {
         option->group("Frequencies");
@@ -182,15 +188,17 @@ void check_axis_map(const std::string &name, const std::string &text) {
 
 CLI::Option *add_angles(CLI::App &app, std::string &angles) {
     return add_word(app, "--angles", angles,
-                    "how cos and sin are made; factored and phase are not in this version [auto: table]",
+                    "how cos and sin are made [auto: table, of just the positions that occur]",
                     {"auto", "table", "factored", "phase"});
 }
 
 /// What `rotate` and `explain` share.
 void add_rotation(CLI::App &app, RotationOptions &options) {
     add_word(app, "--pairing", options.pairing,
-             "which columns form a pair: k and k + rotary_dim/2, or 2k and 2k + 1 [half]", {"half", "interleaved"});
-    add_word(app, "--out-pairing", options.out_pairing, "the pairing that is written [as --pairing]",
+             "which columns form a pair: k and k + rotary_dim/2, or 2k and 2k + 1 [the config's, else half]",
+             {"half", "interleaved"});
+    add_word(app, "--out-pairing", options.out_pairing,
+             "the pairing that is written [as --pairing; without that, the config's, else half]",
              {"half", "interleaved"});
     add_integer(app, "--rotary-offset", options.rotary_offset, "the first column that is rotated [0]");
     app.add_flag("--inverse", options.inverse, "turn back: negate the angles");
@@ -198,8 +206,10 @@ void add_rotation(CLI::App &app, RotationOptions &options) {
     add_text(app, "--target", options.target, "run exactly this target of 'halyard list' [the best]", "NAME");
 }
 
-void check_rotation(const RotationOptions &options) {
-    if (options.in_place && !options.out_pairing.empty() && options.out_pairing != options.pairing) {
+/// Where a config may decide about the pairing, the rest is for later.
+void check_rotation(const RotationOptions &options, bool has_config = false) {
+    const std::string pairing = !options.pairing.empty() || has_config ? options.pairing : "half";
+    if (options.in_place && !options.out_pairing.empty() && !pairing.empty() && options.out_pairing != pairing) {
         throw CLI::ValidationError("--in-place", "--out-pairing " + options.out_pairing + " contradicts it");
     }
 }
@@ -225,10 +235,11 @@ void add_rotate(CLI::App &app, RotateOptions &options) {
         ->required();
     add_file(*command, "-o,--output", options.output, "Y, of X's shape and type")->required();
     auto frequencies = add_frequencies(*command, options.frequencies);
-    frequencies.rotary_dim->description("how many columns of a head are rotated [X's head_dim]");
+    frequencies.rotary_dim->description("how many columns of a head are rotated [the config's, else X's head_dim]");
     auto excluded = frequencies.sources;
     excluded.push_back(add_positions(*command, options.positions,
-                                     "<i4 or <i8, [tokens] or [batch, tokens]; or START ... STOP - 1 [0, 1, 2, ...]"));
+                                     "<i4 or <i8, [tokens] or [batch, tokens], with an axis map [axes, ...]; or START ... STOP - 1 "
+                                     "[0, 1, 2, ...]"));
     add_rotation(*command, options.rotation);
     excluded.push_back(command
                            ->add_option_function<std::string>(
@@ -237,7 +248,7 @@ void add_rotate(CLI::App &app, RotateOptions &options) {
                                    check_axis_map("--axis-map", text);
                                    options.axis_map = text;
                                },
-                               "which pairs read which axis of the positions (not in this version)")
+                               "which pairs read which axis of positions [axes, tokens]: sections:16,24,24 or interleaved:24,20,20")
                            ->type_name("sections:N,...|interleaved:N,..."));
     excluded.push_back(add_angles(*command, options.angles));
     auto *cos_sin = add_file(*command, "--cos-sin", options.cos_sin,
@@ -257,13 +268,13 @@ void add_rotate(CLI::App &app, RotateOptions &options) {
     for (auto *option : excluded) {
         cos_sin->excludes(option);
     }
-    command->callback([&options] { check_rotation(options.rotation); });
+    command->callback([&options] { check_rotation(options.rotation, !options.frequencies.config.empty()); });
 }
 
 /// Without a tensor, only these say how many frequencies there are.
 void require_rotary_dim(const FrequencyOptions &options) {
     if (!options.rotary_dim && options.inv_freq.empty() && options.config.empty()) {
-        throw CLI::RequiredError("--rotary-dim or --inv-freq");
+        throw CLI::RequiredError("--rotary-dim, --inv-freq or --config");
     }
 }
 
@@ -273,7 +284,7 @@ void add_angles_command(CLI::App &app, AnglesOptions &options) {
     add_positions(*command, options.positions, "<i4 or <i8, [tokens]; or START ... STOP - 1")->required();
     add_file(*command, "-o,--output", options.output, "the cos row and the sin row of each token")->required();
     add_frequencies(*command, options.frequencies)
-        .rotary_dim->description("twice the number of pairs [2 * the length of --inv-freq]");
+        .rotary_dim->description("twice the number of pairs [the config's, or 2 * the length of --inv-freq]");
     add_angles(*command, options.angles);
     command->callback([&options] { require_rotary_dim(options.frequencies); });
 }
@@ -282,14 +293,16 @@ void add_frequencies_command(CLI::App &app, FrequencyOptions &options) {
     auto *command = app.add_subcommand("frequencies", "Print inv_freq, attention_factor, rotary_dim, pairing and "
                                                       "method as JSON");
     add_frequencies(*command, options)
-        .rotary_dim->description("twice the number of pairs [2 * the length of --inv-freq]");
+        .rotary_dim->description("twice the number of pairs [the config's, or 2 * the length of --inv-freq]");
     command->callback([&options] { require_rotary_dim(options); });
 }
 
 void add_plot(CLI::App &app, PlotOptions &options) {
-    auto *command = app.add_subcommand("plot", "Draw frequencies and angles (not in this version)");
+    auto *command = app.add_subcommand("plot", "Draw frequencies and angles: how q.k decays with distance, the wavelengths, "
+                                                "and the angles by position");
     add_file(*command, "-o,--output", options.output, "an .svg")->required();
-    add_frequencies(*command, options.frequencies);
+    add_frequencies(*command, options.frequencies)
+        .rotary_dim->description("twice the number of pairs [the config's, or 2 * the length of --inv-freq]");
     command->callback([&options] { require_rotary_dim(options.frequencies); });
 }
 
@@ -318,8 +331,13 @@ bad_position parse_bad_position(const std::string &word) {
     return word == "error" ? bad_position::error : word == "clamp" ? bad_position::clamp : bad_position::identity;
 }
 
-halyard_plan_desc RotationOptions::describe(dtype type, std::int64_t head_dim, std::int64_t rotary_dim) const {
-    auto tensor = describe_tensor(type, head_dim, parse_pairing(pairing), rotary_offset);
+halyard_plan_desc RotationOptions::describe(dtype type, std::int64_t head_dim, std::int64_t rotary_dim,
+                                            const halyard_frequencies_info *model) const {
+    auto tensor = describe_tensor(type, head_dim, parse_pairing(pairing.empty() ? "half" : pairing), rotary_offset);
+    if (pairing.empty() && model != nullptr && model->pairing >= 0) {
+        tensor.pairing = model->pairing;
+        tensor.out_pairing = model->out_pairing;
+    }
     if (!out_pairing.empty()) {
         tensor.out_pairing = static_cast<std::int32_t>(parse_pairing(out_pairing));
     }

@@ -31,15 +31,16 @@ struct PositionOptions {
 };
 
 struct RotationOptions {
-    std::string pairing = "half";
-    std::string out_pairing;  // "": as pairing
+    std::string pairing;      // "": the model's, else half
+    std::string out_pairing;  // "": as pairing; where that isn't given either, the model's
     std::int64_t rotary_offset = 0;
     bool inverse = false;
     bool in_place = false;
     std::string target;  // "": the best
 
-    /// The one tensor of `head_dim` columns that is rotated.
-    halyard_plan_desc describe(dtype type, std::int64_t head_dim, std::int64_t rotary_dim) const;
+    /// The one tensor of `head_dim` columns that is rotated. `model` is what its frequencies tell, if there are any.
+    halyard_plan_desc describe(dtype type, std::int64_t head_dim, std::int64_t rotary_dim,
+                               const halyard_frequencies_info *model = nullptr) const;
 };
 
 struct ListOptions {

@@ -4,6 +4,7 @@
 #include "npy.h"
 #include "refusal.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -80,29 +81,54 @@ angle_source read_given(const NpyArray &file, std::int64_t n_tokens, std::option
     return angle_source::given(file.elements<float>().data(), n_tokens, 2 * shape[2]);
 }
 
-void check_count(const Positions &positions, const PositionOptions &options, const Layout &x) {
-    const auto name = options.is_range
-                          ? "--positions " + std::to_string(options.start) + ":" + std::to_string(options.stop)
-                          : "'" + options.path + "'";
-    if (positions.n_tokens() != x.shape[1]) {
-        throw Refusal(name + " has positions for " + std::to_string(positions.n_tokens()) + " tokens, but X has " +
-                      std::to_string(x.shape[1]));
+std::string name_of(const PositionOptions &options) {
+    return options.is_range ? "--positions " + std::to_string(options.start) + ":" + std::to_string(options.stop)
+                            : "'" + options.path + "'";
+}
+
+/// Checks the positions' shape against X's, the first dimension being axes where there are several.
+void check_count(const Positions &positions, const PositionOptions &options, const Layout &x, std::int32_t n_axes) {
+    const auto &shape = positions.shape();
+    const std::size_t axes_dims = n_axes > 1 ? 1 : 0;
+    if (axes_dims == 1 && (shape.size() < 2 || shape[0] != n_axes)) {
+        throw Refusal(name_of(options) + " has shape " + format_shape(shape) + ", but " + std::to_string(n_axes) +
+                      " axes need positions [axes, tokens] or [axes, batch, tokens]");
     }
-    if (positions.shape().size() == 2 && positions.shape()[0] != x.shape[0]) {
-        throw Refusal(name + " has positions for a batch of " + std::to_string(positions.shape()[0]) +
+    if (shape.size() > 2 + axes_dims) {
+        throw Refusal(name_of(options) + " has shape " + format_shape(shape) +
+                      ", but without an axis map positions are [tokens] or [batch, tokens]");
+    }
+    if (positions.n_tokens() != x.shape[1]) {
+        throw Refusal(name_of(options) + " has positions for " + std::to_string(positions.n_tokens()) +
+                      " tokens, but X has " + std::to_string(x.shape[1]));
+    }
+    if (shape.size() == 2 + axes_dims && shape[axes_dims] != x.shape[0]) {
+        throw Refusal(name_of(options) + " has positions for a batch of " + std::to_string(shape[axes_dims]) +
                       ", but X has a batch of " + std::to_string(x.shape[0]));
     }
+}
+
+/// The axis map that is asked for; else the model's, where the positions have a dimension for its axes. (Text has one
+/// position on all axes, and then the map changes nothing.)
+AxisMap find_axis_map(const std::string &text, const halyard_frequencies_info &model, const Positions &positions,
+                      bool has_batch) {
+    if (!text.empty()) {
+        return parse_axis_map(text);
+    }
+    AxisMap map;
+    const auto &shape = positions.shape();
+    const bool has_axes = shape.size() == 3 || (shape.size() == 2 && !has_batch && shape[0] != 1);
+    if (model.axis_map != HALYARD_AXIS_MAP_NONE && has_axes) {
+        map.kind = model.axis_map;
+        map.n_axes = model.n_axes;
+        std::copy_n(model.axis_counts, map.counts.size(), map.counts.begin());
+    }
+    return map;
 }
 
 }  // namespace
 
 void rotate(const RotateOptions &options) {
-    refuse_unavailable(options.frequencies);
-    refuse_unavailable_angles(options.angles);
-    if (!options.axis_map.empty()) {
-        throw Refusal(std::string("--axis-map is not available in version ") + halyard::version());
-    }
-
     const auto x = read_npy(options.input, {"<f4", "<f2", "<u2"});
     const auto type = check_type(x, options.type);
     const auto layout = lay_out(x, options.layout);
@@ -114,6 +140,7 @@ void rotate(const RotateOptions &options) {
     frequencies made;
     auto positions = Positions::count(n_tokens);
     std::int64_t rotary_dim = 0;
+    AxisMap axes;
     angle_source angles;
     if (!options.cos_sin.empty()) {
         given = read_npy(options.cos_sin, {"<f4"});
@@ -122,12 +149,17 @@ void rotate(const RotateOptions &options) {
     } else {
         made = make_frequencies(options.frequencies, head_dim);
         rotary_dim = made.info().rotary_dim;
-        if (options.positions.is_range || !options.positions.path.empty()) {
+        const bool has_positions = options.positions.is_range || !options.positions.path.empty();
+        if (has_positions) {
             positions = Positions::read(options.positions);
-            check_count(positions, options.positions, layout);
+        }
+        axes = find_axis_map(options.axis_map, made.info(), positions, x.shape.size() == 4);
+        if (has_positions) {
+            check_count(positions, options.positions, layout, axes.n_axes);
         }
     }
-    const plan plan(options.rotation.describe(type, head_dim, rotary_dim));
+    const auto model = made ? made.info() : halyard_frequencies_info{};
+    const plan plan(options.rotation.describe(type, head_dim, rotary_dim, made ? &model : nullptr));
 
     const auto y = std::make_unique_for_overwrite<std::byte[]>(x.n_bytes);
     if (x.n_elements != 0) {
@@ -135,12 +167,14 @@ void rotate(const RotateOptions &options) {
         halyard_positions view{};
         if (options.cos_sin.empty()) {
             positions.materialize();
-            view = positions.view();
             const auto first = options.max_position ? 0 : std::numeric_limits<std::int32_t>::min();
             const auto last = options.max_position ? static_cast<std::int32_t>(*options.max_position - 1)
                                                    : std::numeric_limits<std::int32_t>::max();
-            angles = angle_source::table(made, first, last, view);
-            how.positions = &view;
+            angles = make_source(made, options.angles, options.frequencies.reference, axes, first, last, positions);
+            // Without a file, tokens are counted alike on all axes, which is what no positions mean.
+            const bool is_counted = axes.n_axes > 1 && positions.shape().size() == 1;
+            view = is_counted ? halyard_positions{} : positions.view(axes.n_axes);
+            how.positions = is_counted ? nullptr : &view;
             how.policy = parse_bad_position(options.bad_position);
         }
         pool threads;
