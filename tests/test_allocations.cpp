@@ -3,6 +3,7 @@
 #include "halyard/halyard.hpp"
 
 #include <atomic>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
@@ -62,6 +63,17 @@ int main() {
     const auto angles = halyard::angle_source::table(frequencies, 0, n_tokens);
     const halyard::pool pool(4);
     std::vector<float> x(n_tokens * n_heads * head_dim), y(x.size()), rows(n_tokens * head_dim);
+    const std::vector<std::uint16_t> words(n_tokens * 64);
+    struct Kind {
+        const char *name;
+        std::int32_t kind, axis_map;
+    };
+    constexpr Kind kinds[] = {{"factored", HALYARD_ANGLES_FACTORED, HALYARD_AXIS_MAP_NONE},
+                              {"phase", HALYARD_ANGLES_PHASE, HALYARD_AXIS_MAP_NONE},
+                              {"given bf16", HALYARD_ANGLES_GIVEN, HALYARD_AXIS_MAP_NONE},
+                              {"table, sections", HALYARD_ANGLES_TABLE, HALYARD_AXIS_MAP_SECTIONS},
+                              {"factored, interleaved", HALYARD_ANGLES_FACTORED, HALYARD_AXIS_MAP_INTERLEAVED},
+                              {"phase, interleaved", HALYARD_ANGLES_PHASE, HALYARD_AXIS_MAP_INTERLEAVED}};
     bool failed = !allocates("(a vector, to see that the count works)",
                              [] { std::vector<int>(100).swap(*new std::vector<int>); });
     for (const halyard_target_info &target : halyard::targets()) {
@@ -82,6 +94,27 @@ int main() {
         failed |= allocates("out of place", [&] { halyard::run(plan, half, in, out); });
         failed |= allocates("in place", [&] { halyard::run(plan, half, in, in); });
         failed |= allocates("in a pool", [&] { halyard::run(plan, half, in, out, threads); });
+        for (const Kind &kind : kinds) {
+            auto made = halyard_angle_source_desc();
+            made.size = sizeof(made);
+            made.kind = kind.kind;
+            made.last = n_tokens;
+            made.cos_rows = words.data();
+            made.sin_rows = words.data() + 32;
+            made.n_rows = n_tokens;
+            made.stride_row = made.rotary_dim = 64;
+            made.rows_dtype = HALYARD_BF16;
+            made.axis_map = kind.axis_map;
+            made.n_axes = kind.axis_map == HALYARD_AXIS_MAP_NONE ? 0 : 3;
+            made.axis_counts[0] = made.n_axes == 0 ? 0 : 12;
+            made.axis_counts[1] = made.axis_counts[2] = made.n_axes == 0 ? 0 : 10;
+            const halyard::angle_source source(narrow, made);
+            failed |= allocates(kind.name, [&] { halyard::run(plan, source, in, out); });
+            failed |= allocates("in a pool", [&] { halyard::run(plan, source, in, in, threads); });
+            failed |= allocates("make_rows", [&] {
+                source.make_rows(nullptr, 1, n_tokens, rows.data(), static_cast<std::int64_t>(rows.size()));
+            });
+        }
     }
     failed |= allocates("make_rows", [&] {
         angles.make_rows(nullptr, 1, n_tokens, rows.data(), static_cast<std::int64_t>(rows.size()));

@@ -9,6 +9,7 @@
 #include <bit>
 #include <climits>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -416,7 +417,8 @@ TEST_CASE("frequencies: arguments are checked", "[angles]") {
     CHECK(halyard_get_frequencies_info(nullptr, &info, &error) == HALYARD_ERROR_NULL_POINTER);
     const auto frequencies = from_base(10000, 4);
     CHECK(halyard_get_frequencies_info(frequencies.get(), nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
-    for (const std::uint32_t size : {0u, 4u, unsigned(sizeof(info)) - 1, unsigned(sizeof(info)) + 1}) {
+    const unsigned least = offsetof(halyard_frequencies_info, pairing);  // what its first version held
+    for (const std::uint32_t size : {0u, 4u, least - 1, unsigned(sizeof(info)) + 1}) {
         info.size = size;
         CHECK(halyard_get_frequencies_info(frequencies.get(), &info, &error) == HALYARD_ERROR_STRUCT_SIZE);
         CHECK(info.inv_freq == nullptr);
@@ -595,7 +597,7 @@ TEST_CASE("angle sources: arguments are checked", "[angles]") {
     for (const std::uint32_t size : {0u, 4u, unsigned(sizeof(Desc)) - 8, unsigned(sizeof(Desc)) + 8}) {
         CHECK(create(with(table, [&](Desc &desc) { desc.size = size; })) == HALYARD_ERROR_STRUCT_SIZE);
     }
-    for (const std::int32_t kind : {-1, 3, INT32_MAX}) {
+    for (const std::int32_t kind : {-1, 5, INT32_MAX}) {
         CHECK(create(with(table, [&](Desc &desc) { desc.kind = kind; })) == HALYARD_ERROR_UNKNOWN_VALUE);
     }
     CHECK(create(with(table, [](Desc &desc) { desc.last = -1; })) == HALYARD_ERROR_POSITION);
@@ -673,6 +675,7 @@ TEST_CASE("angle sources: arguments are checked", "[angles]") {
 TEST_CASE("angle sources: a table that no memory holds is an error", "[angles]") {
     const auto frequencies = from_base(10000, 1 << 16);
     auto desc = sized<halyard_angle_source_desc>();
+    desc.kind = HALYARD_ANGLES_TABLE;
     desc.first = 0;
     desc.last = INT32_MAX - 1;
     halyard_angle_source *out = nullptr;

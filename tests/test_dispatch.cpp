@@ -456,7 +456,7 @@ TEST_CASE("dispatch: an explanation is cut to the caller's buffer", "[dispatch]"
 
 // ---- On other machines ---------------------------------------------------------------------------------------------
 
-TEST_CASE("dispatch: this machine takes the target that it should", "[dispatch][emulated]") {
+TEST_CASE("dispatch: this machine takes the target that it should", "[.][dispatch][emulated]") {
     // The tests on emulated CPUs know what those have.
     const char *expected = std::getenv("HALYARD_TEST_EXPECTED_TARGET");
     if (expected == nullptr) {

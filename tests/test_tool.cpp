@@ -1,17 +1,13 @@
 // The command-line tool as its users meet it: exit status, what it prints, and the files that it leaves.
-// HALYARD_TOOL_PATH is the binary; HALYARD_TOOL_LAUNCHER what runs it on another machine's behalf (an emulator).
 #include "golden.h"
 #include "npy.h"
+#include "run_tool.h"
 #include "scratch_dir.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
 #include <nlohmann/json.hpp>
-
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <bit>
@@ -27,95 +23,12 @@
 #include <type_traits>
 #include <vector>
 
-#if !defined(HALYARD_TOOL_LAUNCHER)
-#    define HALYARD_TOOL_LAUNCHER ""
-#endif
-
-extern char **environ;
-
 namespace {
 
 using halyard::tool::NpyArray;
 using halyard::tool::read_npy;
 using halyard::tool::write_npy;
-using Arguments = std::vector<std::string>;
 using Shape = std::vector<std::int64_t>;
-
-struct Result {
-    int status = -1;  // 128 + the signal where the tool was killed
-    std::string output;
-    std::string errors;
-};
-
-/// Runs `halyard arguments…`; its standard output goes to `output_path`, or to Result::output when that is empty.
-Result run_tool(const Arguments &arguments, const std::string &output_path = "") {
-    const ScratchDir dir;
-    Arguments words;
-    std::istringstream launcher(HALYARD_TOOL_LAUNCHER);
-    for (std::string word; launcher >> word;) {
-        words.push_back(word);
-    }
-    words.push_back(HALYARD_TOOL_PATH);
-    words.insert(words.end(), arguments.begin(), arguments.end());
-    std::vector<char *> argv;
-    for (auto &word : words) {
-        argv.push_back(word.data());
-    }
-    argv.push_back(nullptr);
-
-    const auto output = output_path.empty() ? dir / "output" : output_path;
-    const auto errors = dir / "errors";
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&actions, 1, output.c_str(), O_WRONLY | O_CREAT, 0600);
-    posix_spawn_file_actions_addopen(&actions, 2, errors.c_str(), O_WRONLY | O_CREAT, 0600);
-    pid_t child = 0;
-    const int failed = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
-    posix_spawn_file_actions_destroy(&actions);
-    if (failed != 0) {
-        throw std::runtime_error("can't start " + words[0] + ": " + std::strerror(failed));
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    Result result;
-    result.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    result.output = output_path.empty() ? dir.read("output") : "";
-    result.errors = dir.read("errors");
-    return result;
-}
-
-std::string join(const Arguments &arguments) {
-    std::string text = "halyard";
-    for (const auto &argument : arguments) {
-        text += " " + argument;
-    }
-    return text;
-}
-
-/// Runs the tool, which must succeed in silence on the standard error. Returns the standard output.
-std::string succeed(const Arguments &arguments) {
-    const auto result = run_tool(arguments);
-    INFO(join(arguments));
-    REQUIRE(result.errors == "");
-    REQUIRE(result.status == 0);
-    return result.output;
-}
-
-/// Checks the promises for every error: the status, a few lines that begin with `halyard:`, and no other trace.
-void check_fails(int status, const Arguments &arguments, const ScratchDir &dir) {
-    const auto n_entries = dir.count_entries();
-    const auto result = run_tool(arguments);
-    INFO(join(arguments));
-    CAPTURE(result.errors);
-    CHECK(result.status == status);
-    CHECK(result.output == "");
-    CHECK(result.errors.starts_with("halyard: "));
-    CHECK(result.errors.ends_with('\n'));
-    const auto n_lines = std::count(result.errors.begin(), result.errors.end(), '\n');
-    CHECK(n_lines <= (status == 1 ? 1 : 6));
-    CHECK(dir.count_entries() == n_entries);
-}
 
 template <typename Element>
 std::string descr_of() {
@@ -483,6 +396,86 @@ TEST_CASE("tool: frequencies", "[tool]") {
     CHECK(json.at("inv_freq").at(0) == static_cast<double>(0.1f));
 }
 
+TEST_CASE("tool: a model's config", "[tool]") {
+    const ScratchDir dir;
+    const std::string folder = HALYARD_CONFIG_DIR;
+    const auto gptj = folder + "/gpt-j-6b.json", deepseek = folder + "/deepseek-v3.json";
+    const auto gemma = folder + "/gemma-3-4b.json", phi3 = folder + "/phi-3-mini-128k.json";
+
+    auto json = nlohmann::json::parse(succeed({"frequencies", "--config", gptj}));
+    CHECK(json.at("rotary_dim") == 64);
+    CHECK(json.at("pairing") == "interleaved");
+    CHECK(json.at("method") == "default");
+    CHECK(json.at("head_dim") == 256);
+    CHECK(!json.contains("axis_map"));
+    json = nlohmann::json::parse(succeed({"frequencies", "--config", deepseek, "--rotary-dim", "64"}));
+    CHECK(json.at("method") == "yarn");
+    CHECK(json.at("attention_factor") == 1.0);
+    CHECK(json.at("out_pairing") == "half");
+    json = nlohmann::json::parse(succeed({"frequencies", "--config", folder + "/qwen3-vl-8b.json"}));
+    CHECK(json.at("axis_map") == "interleaved:24,20,20");
+    json = nlohmann::json::parse(
+        succeed({"frequencies", "--config", folder + "/qwen2-vl-7b.json", "--layer-type", "vision"}));
+    CHECK(json.at("axis_map") == "sections:20,20");
+    json = nlohmann::json::parse(succeed({"frequencies", "--config", gemma, "--layer-type", "sliding_attention"}));
+    CHECK(json.at("method") == "default");
+    const auto short_context = succeed({"frequencies", "--config", phi3, "--seq-len", "4096"});
+    CHECK(short_context == succeed({"frequencies", "--config", phi3}));
+    CHECK(short_context != succeed({"frequencies", "--config", phi3, "--seq-len", "4097"}));
+
+    // Width and pairing are the model's, unless said otherwise.
+    const auto x = write(dir, "x.npy", {3, 2, 80}, make_values(480));
+    const auto rotate = [&](const Arguments &options) {
+        succeed(Arguments{"rotate", x, "-o", dir / "y.npy"} + options);
+        return bytes_of(dir / "y.npy");
+    };
+    const Arguments plain = {"--rotary-dim", "64"};
+    CHECK(rotate({"--config", gptj}) == rotate(plain + Arguments{"--pairing", "interleaved"}));
+    CHECK(rotate({"--config", gptj, "--pairing", "half", "--rotary-dim", "64"}) == rotate(plain));
+    CHECK(rotate({"--config", gptj, "--out-pairing", "half"}) ==
+          rotate(plain + Arguments{"--pairing", "interleaved", "--out-pairing", "half"}));
+    succeed({"frequencies", "--config", deepseek});
+    CHECK(rotate({"--config", deepseek}) ==
+          rotate({"--config", deepseek, "--pairing", "interleaved", "--out-pairing", "half"}));
+    CHECK(rotate({"--config", deepseek, "--pairing", "interleaved"}) ==
+          rotate({"--config", deepseek, "--out-pairing", "interleaved"}));
+    const auto other = dir.write("other.json", R"({"head_dim": 64, "rope_theta": 10000})");
+    CHECK(rotate({"--config", other}) == rotate(plain));
+    succeed({"angles", "--config", gptj, "--positions", "0:3", "-o", dir / "cs.npy"});
+    CHECK(read_npy(dir / "cs.npy", {"<f4"}).shape == Shape{3, 2, 32});
+    CHECK(rotate({"--cos-sin", dir / "cs.npy", "--pairing", "interleaved"}) == rotate({"--config", gptj}));
+
+    std::filesystem::remove(dir / "y.npy");
+    std::filesystem::create_directory(dir / "folder");
+    const auto y = dir / "y.npy";
+    const auto big = dir.write("big.json", "{}");
+    std::filesystem::resize_file(big, (std::uintmax_t{1} << 26) + 1);
+    const std::vector<Arguments> all_options = {
+        Arguments{"--config", gptj, "--rotary-dim", "32"},
+        Arguments{"--config", folder + "/llama-2-7b.json"},
+        Arguments{"--config", gemma},
+        Arguments{"--config", gemma, "--layer-type", "global"},
+        Arguments{"--config", gptj, "--layer-type", "full_attention"},
+        Arguments{"--config", deepseek, "--in-place"},
+        Arguments{"--config", dir / "missing.json"},
+        Arguments{"--config", dir / "folder"},
+        Arguments{"--config", "/dev/zero"},
+        Arguments{"--config", big},
+        Arguments{"--config", x},
+        Arguments{"--config", dir.write("empty.json", "")},
+        Arguments{"--config", dir.write("text.json", "rope_theta: 1")},
+        Arguments{"--config", dir.write("deep.json", std::string(100000, '['))},
+        Arguments{"--config", dir.write("bert.json", R"({"model_type": "bert", "hidden_size": 64})")},
+        Arguments{"--config", dir.write("base.json", R"({"head_dim": 64, "rope_theta": -1})")}};
+    for (const auto &options : all_options) {
+        check_fails(1, Arguments{"rotate", x, "-o", y} + options, dir);
+    }
+    check_fails(1, {"frequencies", "--config", gptj, "--rotary-dim", "32"}, dir);
+    check_fails(1, {"angles", "--config", gemma, "--positions", "0:3", "-o", y}, dir);
+    check_fails(2, {"frequencies", "--rotary-dim", "8", "--seq-len", "8"}, dir);
+    check_fails(2, {"frequencies", "--config", gptj, "--base", "10000"}, dir);
+}
+
 TEST_CASE("tool: empty arrays", "[tool]") {
     const ScratchDir dir;
     const auto shape = GENERATE(Shape{0, 4, 8}, Shape{4, 0, 8}, Shape{2, 0, 3, 8}, Shape{0, 2, 3, 8}, Shape{2, 3, 0, 8},
@@ -603,6 +596,13 @@ TEST_CASE("tool: wrong usage has exit status 2", "[tool]") {
                                                 Arguments{"--axis-map", "sections:"},
                                                 Arguments{"--axis-map", "sections:1,,2"},
                                                 Arguments{"--seq-len", "long"},
+                                                Arguments{"--seq-len", "4096"},
+                                                Arguments{"--layer-type", "full_attention"},
+                                                Arguments{"--config", "config.json", "--seq-len", "0"},
+                                                Arguments{"--config", "config.json", "--layer-type", ""},
+                                                Arguments{"--config", "config.json", "--attention-factor", "1"},
+                                                Arguments{"--config", ""},
+                                                Arguments{"--cos-sin", cs, "--config", "config.json"},
                                                 Arguments{"--target", ""},
                                                 Arguments{"--positions", ":"},
                                                 Arguments{"--positions", "0:"},
@@ -727,16 +727,114 @@ TEST_CASE("tool: what can't be carried out has exit status 1", "[tool]") {
         check_fails(1, {"explain", "--rotary-dim", "256"}, dir);
     }
 
-    SECTION("what a later version brings") {
-        const auto options = GENERATE(
-            Arguments{"--config", "config.json"}, Arguments{"--seq-len", "4096"},
-            Arguments{"--layer-type", "full_attention"}, Arguments{"--config", "config.json", "--seq-len", "4096"},
-            Arguments{"--axis-map", "sections:2,1,1"}, Arguments{"--axis-map", "interleaved:2,1,1"},
-            Arguments{"--angles", "factored"}, Arguments{"--angles", "phase"}, Arguments{"--reference", "hf_f32"});
-        check_fails(1, Arguments{"rotate", x, "-o", dir / "y.npy"} + options, dir);
-        check_fails(1, {"plot", "--rotary-dim", "8", "-o", dir / "y.svg"}, dir);
-        check_fails(1, {"frequencies", "--config", "config.json"}, dir);
-        check_fails(1, {"angles", "--config", "config.json", "--positions", "0:3", "-o", dir / "y.npy"}, dir);
+    SECTION("axes, sources and references") {
+        const auto axes = write<std::int32_t>(dir, "axes.npy", {3, 3}, {0, 1, 2, 3, 4, 5, 6, 7, 8});
+        const std::vector<Arguments> all_options = {
+            Arguments{"--axis-map", "sections:2,1,2", "--positions", axes},
+            Arguments{"--axis-map", "sections:2,1,-1", "--positions", axes},
+            Arguments{"--axis-map", "sections:2,2", "--positions", axes},
+            Arguments{"--axis-map", "sections:0,0,0,2,2", "--positions", axes},
+            Arguments{"--axis-map", "interleaved:0,4,0", "--positions", axes},
+            Arguments{"--axis-map", "sections:2,1,1", "--positions", p},
+            Arguments{"--axis-map", "sections:2,1,1", "--positions", "0:3"},
+            Arguments{"--positions", axes},
+            Arguments{"--angles", "phase", "--reference", "hf_f32"},
+            Arguments{"--angles", "factored", "--reference", "hf_f32"}};
+        for (const auto &options : all_options) {
+            check_fails(1, Arguments{"rotate", x, "-o", dir / "y.npy"} + options, dir);
+        }
+    }
+}
+
+/// The largest error of y over the golden exact result, in 2^-23 of the pair's length, for heads that are rotated whole.
+double worst_error(const std::vector<float> &y, const std::vector<float> &exact, const std::vector<float> &x,
+                   std::size_t head_dim, bool half, bool half_out) {
+    const std::size_t n_pairs = head_dim / 2;
+    const auto member = [&](bool is_half, std::size_t pair, std::size_t which) {
+        return is_half ? pair + which * n_pairs : 2 * pair + which;
+    };
+    double worst = 0.0;
+    for (std::size_t head = 0; head < x.size(); head += head_dim) {
+        for (std::size_t pair = 0; pair < n_pairs; ++pair) {
+            const double length = std::hypot(static_cast<double>(x[head + member(half, pair, 0)]),
+                                             static_cast<double>(x[head + member(half, pair, 1)]));
+            for (std::size_t which = 0; which < 2; ++which) {
+                const auto at = head + member(half_out, pair, which);
+                worst = std::max(worst, std::fabs(static_cast<double>(y[at]) - exact[at]) / (length * 0x1p-23));
+            }
+        }
+    }
+    return worst;
+}
+
+TEST_CASE("tool: golden positions with several axes, from every source of angles", "[tool][golden]") {
+    const golden::Section section("mrope");
+    const ScratchDir dir;
+    for (const auto &test : section.cases()) {
+        CAPTURE(test.at("name").get<std::string>());
+        const auto x = section.array<float>(test.at("x")), exact = section.array<float>(test.at("y_exact"));
+        const auto positions = section.array<std::int64_t>(test.at("positions"));
+        const std::size_t head_dim = test.at("head_dim");
+        std::string map = test.at("kind") == "interleaved_axes" ? "interleaved" : "sections";
+        char separator = ':';
+        for (const auto &count : test.at("section")) {
+            map += separator;
+            map += count.dump();
+            separator = ',';
+        }
+        std::vector<double> inv_freq;
+        const double base = test.at("base"), freq_dim = test.at("freq_dim");
+        for (const double index : test.at("inv_freq_index")) {
+            inv_freq.push_back(std::pow(base, -2.0 * index / freq_dim));
+        }
+        const auto rotate = Arguments{"rotate", write(dir, "x.npy", x.shape, x.values), "-o", dir / "y.npy",
+                                      "--positions", write(dir, "p.npy", positions.shape, positions.values)};
+        const auto listed = Arguments{"--inv-freq", write(dir, "f.npy", {std::ssize(inv_freq)}, inv_freq)};
+        for (const char *angles : {"auto", "table", "phase", "factored"}) {
+            CAPTURE(angles);
+            succeed(rotate + listed + Arguments{"--axis-map", map, "--angles", angles});
+            const double bound = std::string(angles) == "factored" ? 4.0 : 2.0;
+            CHECK(worst_error(floats_of(dir / "y.npy"), exact.values, x.values, head_dim, true, true) <= bound);
+        }
+        for (const char *form : {"config_old", "config_new"}) {
+            if (test.at(form).is_string()) {  // the config brings the axis map too
+                succeed(rotate + Arguments{"--config", std::string(HALYARD_GOLDEN_DIR) + "/mrope/" +
+                                                           test.at(form).get<std::string>()});
+                CHECK(worst_error(floats_of(dir / "y.npy"), exact.values, x.values, head_dim, true, true) <= 2.0);
+            }
+        }
+    }
+}
+
+TEST_CASE("tool: hf_f32 gives Hugging Face's own cos and sin", "[tool][golden]") {
+    const golden::Section section("hf_apply"), frequencies("frequencies");
+    const ScratchDir dir;
+    for (const auto &test : section.cases()) {
+        CAPTURE(test.at("name").get<std::string>());
+        const auto cos = section.array<float>(test.at("cos")), sin = section.array<float>(test.at("sin"));
+        const auto positions = section.array<std::int64_t>(test.at("positions"));
+        const auto model =
+            std::find_if(frequencies.cases().begin(), frequencies.cases().end(),
+                         [&](const auto &c) { return c.at("name") == test.at("frequencies_case"); });
+        REQUIRE(model != frequencies.cases().end());
+        const auto inv_freq = frequencies.array<float>(model->at("evaluations").at(0).at("inv_freq_hf_f32"));
+        const double factor = test.at("attention_factor");
+        succeed({"angles", "-o", dir / "cs.npy", "--reference", "hf_f32", "--attention-factor",
+                 nlohmann::json(factor).dump(), "--inv-freq", write(dir, "f.npy", inv_freq.shape, inv_freq.values),
+                 "--positions", write(dir, "p.npy", positions.shape, positions.values)});
+        const auto rows = floats_of(dir / "cs.npy");
+        const std::size_t n_pairs = inv_freq.values.size(), width = cos.values.size() / positions.values.size();
+        std::int64_t worst = 0;
+        for (std::size_t t = 0; t < positions.values.size(); ++t) {
+            for (std::size_t k = 0; k < n_pairs; ++k) {
+                const auto ulps = [](float a, float b) {
+                    return std::abs(std::int64_t{std::bit_cast<std::int32_t>(a)} - std::bit_cast<std::int32_t>(b));
+                };
+                worst = std::max({worst, ulps(rows[2 * t * n_pairs + k], cos.values[t * width + k]),
+                                  ulps(rows[(2 * t + 1) * n_pairs + k], sin.values[t * width + k])});
+            }
+        }
+        CHECK(worst <= 1);
     }
 }
 
