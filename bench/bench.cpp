@@ -17,11 +17,30 @@ using namespace halyard::bench;
 
 struct Options {
     bool quick = false;
+    bool angles = false;
     std::string filter = "*";
     std::string json;
     std::string target;
     int threads = 1;
 };
+
+/// What the sources of angles cost: the same kernels, at one token and at 64 and 512 scattered ones.
+std::vector<std::unique_ptr<Workload>> make_angle_workloads(const Options &options) {
+    const char *target = options.target.empty() ? nullptr : options.target.c_str();
+    std::vector<std::unique_ptr<Workload>> workloads;
+    for (const std::int64_t tokens : {1, 64, 512}) {
+        for (const dtype type : {dtype::f32, dtype::bf16}) {
+            for (const std::int32_t angles : {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
+                auto work = std::make_unique<Workload>(type, pairing::half, pairing::half, true,
+                                                       Shape{tokens, 40, 128}, target, angles);
+                if (fnmatch(options.filter.c_str(), work->name().c_str(), 0) == 0) {
+                    workloads.push_back(std::move(work));
+                }
+            }
+        }
+    }
+    return workloads;
+}
 
 std::vector<std::unique_ptr<Workload>> make_workloads(const Options &options) {
     // One head shows the cost of a call; then a token, a small batch and two prompts of a model with 32 q and 8 k heads.
@@ -52,7 +71,7 @@ std::vector<std::unique_ptr<Workload>> make_workloads(const Options &options) {
 }
 
 int run(const Options &options) {
-    const auto workloads = make_workloads(options);
+    const auto workloads = options.angles ? make_angle_workloads(options) : make_workloads(options);
     if (workloads.empty()) {
         std::fprintf(stderr, "halyard_bench: no kernel matches \"%s\"\n", options.filter.c_str());
         return 1;
@@ -87,6 +106,7 @@ int main(int argc, char **argv) {
     Options options;
     CLI::App app("Times every kernel against a copy of the same bytes, in one interleaved run.", "halyard_bench");
     app.add_flag("--quick", options.quick, "three shapes, fewer and shorter rounds (a few seconds)");
+    app.add_flag("--angles", options.angles, "compare table, factored and phase angles instead of kernels");
     app.add_option("--filter", options.filter, "only kernels that match this glob, as in half_f32*");
     app.add_option("--json", options.json, "also write the rows to this file");
     app.add_option("--target", options.target, "force a target (halyard list names them)");

@@ -59,19 +59,19 @@ std::vector<Row> time_workloads(const std::vector<std::unique_ptr<Workload>> &wo
     std::vector<Row> rows;
     for (std::size_t i = 0; i < workloads.size(); i++) {
         const Workload &work = *workloads[i];
-        rows.push_back({"halyard_rotate_" + work.name() + "_" + work.target(), work.shape(), work.n_bytes(),
+        rows.push_back({"halyard_rotate_" + work.name() + "_" + work.target(), work.angles(), work.shape(), work.n_bytes(),
                         summarise(runs[i].seconds), ceilings.at(work.tensor_bytes()).seconds(work.in_place())});
     }
     return rows;
 }
 
 void print_rows(const std::vector<Row> &rows) {
-    std::printf("%-56s %15s %21s %8s %8s\n", "kernel", "shape", "time, us", "GB/s", "ceiling");
+    std::printf("%-56s %-8s %15s %21s %8s %8s\n", "kernel", "angles", "shape", "time, us", "GB/s", "ceiling");
     double noise = 0.0;
     for (const Row &row : rows) {
         noise = std::max(noise, row.timing.spread / row.timing.median);
-        std::printf("%-56s %15s %12.3f +- %5.3f %8.1f %8.2f\n", row.kernel.c_str(), text_of(row.shape).c_str(),
-                    row.timing.median * 1e6, row.timing.spread * 1e6,
+        std::printf("%-56s %-8s %15s %12.3f +- %5.3f %8.1f %8.2f\n", row.kernel.c_str(), row.angles.c_str(),
+                    text_of(row.shape).c_str(), row.timing.median * 1e6, row.timing.spread * 1e6,
                     static_cast<double>(row.n_bytes) / row.timing.median * 1e-9, row.ratio());
     }
     if (noise > 0.1) {
@@ -83,6 +83,7 @@ nlohmann::json to_json(const std::vector<Row> &rows) {
     nlohmann::json array = nlohmann::json::array();
     for (const Row &row : rows) {
         array.push_back({{"kernel", row.kernel},
+                         {"angles", row.angles},
                          {"shape", {row.shape.tokens, row.shape.heads, row.shape.head_dim}},
                          {"bytes", row.n_bytes},
                          {"median_seconds", row.timing.median},

@@ -14,7 +14,7 @@ namespace halyard::bench {
 
 /// One line of the table.
 struct Row {
-    std::string kernel;
+    std::string kernel, angles;
     Shape shape;
     std::size_t n_bytes;
     Timing timing;

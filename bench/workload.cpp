@@ -25,13 +25,15 @@ halyard_plan_desc describe(dtype type, pairing in, pairing out, std::int64_t hea
     return desc;
 }
 
-/// One table for all workloads of a head size, as a model's layers would share it.
-std::shared_ptr<const angle_source> angles_for(std::int64_t rotary_dim) {
-    static std::map<std::int64_t, std::shared_ptr<const angle_source>> made;
-    std::shared_ptr<const angle_source> &angles = made[rotary_dim];
+/// One source for all workloads of a head size, as a model's layers would share it.
+std::shared_ptr<const angle_source> angles_for(std::int64_t rotary_dim, std::int32_t kind) {
+    static std::map<std::pair<std::int64_t, std::int32_t>, std::shared_ptr<const angle_source>> made;
+    std::shared_ptr<const angle_source> &angles = made[{rotary_dim, kind}];
     if (!angles) {
-        angles = std::make_shared<angle_source>(
-            angle_source::table(frequencies::from_base(10000.0, rotary_dim), 0, last_position));
+        auto desc = detail::make_struct<halyard_angle_source_desc>();
+        desc.kind = kind;
+        desc.last = last_position;
+        angles = std::make_shared<angle_source>(frequencies::from_base(10000.0, rotary_dim), desc);
     }
     return angles;
 }
@@ -68,9 +70,10 @@ void Buffer::fill_floats() const {
     }
 }
 
-Workload::Workload(dtype type, pairing in, pairing out, bool in_place, Shape shape, const char *target)
-    : type_(type), in_(in), out_(out), in_place_(in_place), shape_(shape),
-      angles_(angles_for(shape.head_dim)),
+Workload::Workload(dtype type, pairing in, pairing out, bool in_place, Shape shape, const char *target,
+                   std::int32_t angles)
+    : type_(type), in_(in), out_(out), in_place_(in_place), shape_(shape), angles_kind_(angles),
+      angles_(angles_for(shape.head_dim, angles)),
       plan_(describe(type, in, out, shape.head_dim, target)), x_(tensor_bytes_of(type, shape)),
       y_(in_place ? 0 : tensor_bytes_of(type, shape)), position_data_(static_cast<std::size_t>(shape.tokens)) {
     fill(x_, type);
@@ -94,6 +97,12 @@ void Workload::run(const halyard_executor *executor) const {
     if (halyard_run(plan_.get(), &args, nullptr) != HALYARD_OK) {
         throw error(HALYARD_ERROR_UNSUPPORTED, "a workload of the bench failed: " + name());
     }
+}
+
+const char *Workload::angles() const {
+    return angles_kind_ == HALYARD_ANGLES_PHASE      ? "phase"
+           : angles_kind_ == HALYARD_ANGLES_FACTORED ? "factored"
+                                                     : "table";
 }
 
 std::string Workload::name() const {

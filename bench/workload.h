@@ -33,13 +33,16 @@ struct Shape {
 /// One kernel at one shape. Tokens are at scattered positions below 65536; data are normal numbers around 1.
 class Workload {
 public:
-    Workload(dtype type, pairing in, pairing out, bool in_place, Shape shape, const char *target);
+    /// angles is a HALYARD_ANGLES_… that covers a range.
+    Workload(dtype type, pairing in, pairing out, bool in_place, Shape shape, const char *target,
+             std::int32_t angles = HALYARD_ANGLES_TABLE);
 
     void run(const halyard_executor *executor = nullptr) const;
 
     /// As in the kernel's name: "half_f32_in_place".
     std::string name() const;
     Shape shape() const { return shape_; }
+    const char *angles() const;
     const char *target() const { return plan_.target(); }
     /// Bytes that have to be read and written: x and y, without angles.
     std::size_t n_bytes() const { return 2 * x_.n_bytes(); }
@@ -51,6 +54,7 @@ private:
     pairing in_, out_;
     bool in_place_;
     Shape shape_;
+    std::int32_t angles_kind_;
     std::shared_ptr<const angle_source> angles_;
     plan plan_;
     Buffer x_, y_;
