@@ -1,4 +1,5 @@
 #include "rotation.h"
+#include "schedule_arm.h"
 #include "schedule_x86.h"
 
 namespace halyard {
@@ -17,7 +18,7 @@ public:
     GeneratorParam<Pairing> pairing{"pairing", Pairing::half, pairings};
     GeneratorParam<Pairing> out_pairing{"out_pairing", Pairing::half, pairings};
     GeneratorParam<bool> in_place{"in_place", false};  // x is y, and the buffer x is not read
-    // The numbers of the schedule: see schedule_x86.h.
+    // The numbers of the schedule: see Steps in schedule.h.
     GeneratorParam<int> elements_per_step{"elements_per_step", 16, 4, 128};
     GeneratorParam<int> elements_per_step_any{"elements_per_step_any", 16, 4, 128};
     GeneratorParam<bool> round_by_test{"round_by_test", false};
@@ -82,7 +83,9 @@ public:
             rows->dim(1).set_min(0);
         }
         angle.bound(lane, 0, by_member ? 2 : lanes);
-        schedule_x86(y, angle, {k, h, t, lane, member, by_member, pairing == Pairing::strided}, {elements_per_step, elements_per_step_any});
+        const auto schedule = get_target().arch == Target::ARM ? schedule_arm : schedule_x86;
+        schedule(y, angle, {k, h, t, lane, member, by_member, pairing == Pairing::strided},
+                 {elements_per_step, elements_per_step_any});
     }
 
 private:

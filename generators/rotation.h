@@ -100,7 +100,7 @@ inline Expr round_to_bf16(const Expr &x, bool by_test) {
 /// f32 to f16, to nearest even. Halide's emulation (no F16C) turns NaN into infinity, so there it is selected around.
 inline Expr to_f16(const Target &target, const Expr &x) {
     const Expr narrow = cast(Halide::Float(16), x);
-    if (target.arch != Target::X86 || target.has_feature(Target::F16C)) {
+    if (target.has_feature(Target::F16C) || target.has_feature(Target::ARMFp16)) {
         return narrow;
     }
     const Expr bits = reinterpret<uint32_t>(x);

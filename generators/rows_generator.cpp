@@ -1,7 +1,19 @@
 #include "rotation.h"
+#include "schedule_arm.h"
 #include "schedule_x86.h"
 
 namespace halyard {
+
+namespace {
+
+void schedule_rows(const Target &target, Halide::Func rows, const Halide::Var &pair, const Halide::Var &token, int step) {
+    for (int i = 0; i < 3; i++) {
+        rows.output_buffer().dim(i).set_min(0);
+    }
+    (target.arch == Target::ARM ? schedule_rows_arm : schedule_rows_x86)(rows, pair, token, step);
+}
+
+}  // namespace
 
 /// Fixed-point turns: a row of cos and sin from a position and frequencies alone, without a table. A frequency is a
 /// fraction of a turn per position in 64 bits, so position times frequency wraps modulo one turn exactly, at any
@@ -55,7 +67,7 @@ public:
         for (Halide::Internal::Dimension dim : {position.dim(0), turns_high.dim(0), turns_low.dim(0)}) {
             dim.set_min(0);
         }
-        schedule_rows_x86(rows, k, t, pairs_per_step);
+        schedule_rows(target, rows, k, t, pairs_per_step);
     }
 
 private:
@@ -91,7 +103,7 @@ public:
               fine.dim(1), fine.dim(2)}) {
             dim.set_min(0);
         }
-        schedule_rows_x86(rows, k, t, pairs_per_step);
+        schedule_rows(target, rows, k, t, pairs_per_step);
     }
 
 private:

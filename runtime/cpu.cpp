@@ -2,6 +2,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 namespace halyard {
@@ -60,6 +62,17 @@ TargetSet detect() {
     }
     return found;
 }
+
+#elif defined(__aarch64__) && defined(__linux__)
+
+TargetSet detect() {
+    constexpr unsigned long fp_asimd = 1ul << 0 | 1ul << 1;  // HWCAP_FP and HWCAP_ASIMD of the kernel's hwcap.h
+    return (getauxval(AT_HWCAP) & fp_asimd) == fp_asimd ? bit(Target::arm_neon) : 0;
+}
+
+#elif defined(__aarch64__)
+
+TargetSet detect() { return bit(Target::arm_neon); }  // macOS, iOS and Windows run on no CPU without it
 
 #else
 

@@ -1,0 +1,86 @@
+// What the schedules of all targets share: the loops, and the one call that picks a target's schedule.
+#pragma once
+
+#include "Halide.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace halyard {
+
+/// The dimensions of the algorithm.
+struct Loops {
+    Halide::Var element, head, token, lane;
+    Halide::RVar member;
+    bool by_member;  // y is written member by member, over the RVar; else both at once
+    bool gathered;   // neighbouring elements are not neighbours in memory
+};
+
+struct Steps {
+    int fixed;  // elements in one step at the head sizes that are known when the kernel is built
+    int any;    // at all other sizes
+};
+
+/// Elements in a head of 128, 64, 256, 80 and 96. A known size saves the loop over steps and the tail's handling, and
+/// keeps cos and sin in registers.
+inline const std::vector<int> known_extents = {64, 32, 128, 40, 48};
+
+/// The step at a known extent: the target's, or where that does not divide it, 8, which divides them all.
+inline int step_of(const Steps &steps, int extent) {
+    const int largest = std::min(steps.fixed, extent);
+    return extent % largest == 0 ? largest : 8;
+}
+
+/// Tokens outside; then steps of elements; then heads; so that a step's cos and sin are read once per token and stay
+/// in registers for all heads.
+inline void rotate_in_steps(Halide::Stage stage, const Loops &loops, int step) {
+    using namespace Halide;
+    const Var outer("step"), inner("inner");
+    // Auto would not guard the tail of an update's pure dimension.
+    stage.split(loops.element, outer, inner, step, TailStrategy::GuardWithIf);
+    if (loops.by_member) {
+        // Each vector holds whole pairs, and its loads come before its stores.
+        stage.allow_race_conditions().reorder(loops.member, inner, loops.head, outer, loops.token);
+        stage.vectorize(loops.member);
+    } else {
+        stage.reorder(inner, loops.head, outer, loops.token);
+    }
+    if (loops.gathered) {
+        stage.unroll(inner);  // assembling vectors element by element costs more than scalars: 99 ns a head against 36
+    } else if (step > 1) {
+        stage.vectorize(inner);
+    }
+}
+
+/// The rows of cos and sin that a step reads.
+inline void read_rows_in_steps(Halide::Stage stage, const Loops &loops, int step) {
+    if (loops.by_member) {
+        stage.reorder(loops.lane, loops.element);
+    }
+    stage.unroll(loops.lane);
+    if (step > 1) {
+        stage.vectorize(loops.element, step, Halide::TailStrategy::GuardWithIf);
+    }
+}
+
+/// Keeps the rows of one step beside the loop over heads.
+inline void place_rows(Halide::Func y, Halide::Func angle, const Loops &loops, int largest_step) {
+    using namespace Halide;
+    angle.compute_at(y, Var("step")).store_in(MemoryType::Stack).bound_storage(loops.element, largest_step);
+    if (loops.by_member) {
+        angle.reorder_storage(loops.lane, loops.element, loops.token);
+    } else {
+        angle.reorder_storage(loops.element, loops.lane, loops.token);
+    }
+}
+
+/// Rows of cos and sin: each vector of pairs is worked out once and stored twice.
+inline void make_rows_in_steps(Halide::Stage stage, const Halide::Var &pair, const Halide::Var &token, int step) {
+    const Halide::Var outer("step"), inner("inner");
+    stage.split(pair, outer, inner, step, Halide::TailStrategy::GuardWithIf).reorder(inner, outer, token);
+    if (step > 1) {
+        stage.vectorize(inner);
+    }
+}
+
+}  // namespace halyard

@@ -1,0 +1,32 @@
+// Not measured: no ARM machine was at hand. Proven right on an emulated Cortex-A53.
+#pragma once
+
+#include "schedule.h"
+
+namespace halyard {
+
+/// NEON has no masks, and a guarded tail would be a branch for each lane. So sizes that whole vectors of four divide go
+/// in such vectors, and the others element by element.
+inline void schedule_arm(Halide::Func y, Halide::Func angle, const Loops &loops, const Steps &steps) {
+    Halide::Stage update = y.update();
+    const Halide::Expr extent = y.output_buffer().dim(0).extent();
+    for (const int known : loops.gathered ? std::vector<int>() : known_extents) {
+        rotate_in_steps(update.specialize(extent == known), loops, step_of(steps, known));
+        read_rows_in_steps(angle.specialize(extent == known), loops, step_of(steps, known));
+    }
+    if (!loops.gathered) {
+        const Halide::Expr is_whole = extent % steps.any == 0;
+        rotate_in_steps(update.specialize(is_whole), loops, steps.any);
+        read_rows_in_steps(angle.specialize(is_whole), loops, steps.any);
+    }
+    rotate_in_steps(update, loops, 1);
+    read_rows_in_steps(angle, loops, 1);
+    place_rows(y, angle, loops, std::max(steps.fixed, steps.any));
+}
+
+inline void schedule_rows_arm(Halide::Func rows, const Halide::Var &pair, const Halide::Var &token, int step) {
+    make_rows_in_steps(rows.update().specialize(rows.output_buffer().dim(0).extent() % step == 0), pair, token, step);
+    make_rows_in_steps(rows.update(), pair, token, 1);
+}
+
+}  // namespace halyard
