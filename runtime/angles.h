@@ -47,15 +47,15 @@ std::unique_ptr<halyard_frequencies> allocate_frequencies(std::int64_t n_pairs, 
 /// Sets an inverse frequency, |inv_freq| <= max_inv_freq.
 void set_inv_freq(halyard_frequencies &frequencies, std::int64_t pair, DoubleDouble inv_freq) noexcept;
 
-/// The caller's positions, checked and with the defaults filled in.
+/// The caller's positions, checked and with the defaults filled in. (No initializers: a run would pay for them.)
 struct Positions {
-    const void *data = nullptr;
-    std::int32_t type = HALYARD_INT32;
-    bool consecutive = true;
-    std::int64_t stride_axis = 0;
-    std::int64_t stride_batch = 0;  // in elements; 0 where one row serves every batch row
-    std::int64_t stride_token = 0;
-    MemoryRange memory = {0, 0};
+    const void *data;
+    std::int32_t type;
+    bool consecutive;
+    std::int64_t stride_axis;  // in elements; 0 where there is one axis,
+    std::int64_t stride_batch;  // or where one row serves every batch row
+    std::int64_t stride_token;
+    MemoryRange memory;
 
     /// The position of a token on an axis. Saturates where start + token leaves int64.
     std::int64_t at(std::int64_t batch, std::int64_t token, std::int32_t axis = 0) const noexcept {

@@ -9,10 +9,12 @@ namespace halyard {
 halyard_status read_positions(const halyard_positions *positions, std::int64_t n_batch, std::int64_t n_tokens,
                               std::int32_t n_axes, Positions *out, halyard_error *error,
                               const char *name) noexcept {
-    *out = {};
     if (positions == nullptr) {
+        *out = {};
+        out->consecutive = true;
         return HALYARD_OK;
     }
+    out->memory.begin = out->memory.end = 0;
     halyard_positions copy;
     const halyard_positions *view = nullptr;
     if (const halyard_status status = view_struct(positions, sizeof(copy), name, &copy, &view, error)) {
