@@ -31,8 +31,8 @@ std::vector<std::unique_ptr<Workload>> make_angle_workloads(const Options &optio
     for (const std::int64_t tokens : {1, 64, 512}) {
         for (const dtype type : {dtype::f32, dtype::bf16}) {
             for (const std::int32_t angles : {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
-                auto work = std::make_unique<Workload>(type, pairing::half, pairing::half, true,
-                                                       Shape{tokens, 40, 128}, target, angles);
+                auto work = std::make_unique<Workload>(type, pairing::half, pairing::half, true, Shape{tokens, 40, 128},
+                                                       target, angles);
                 if (fnmatch(options.filter.c_str(), work->name().c_str(), 0) == 0) {
                     workloads.push_back(std::move(work));
                 }
@@ -43,7 +43,8 @@ std::vector<std::unique_ptr<Workload>> make_angle_workloads(const Options &optio
 }
 
 std::vector<std::unique_ptr<Workload>> make_workloads(const Options &options) {
-    // One head shows the cost of a call; then a token, a small batch and two prompts of a model with 32 q and 8 k heads.
+    // One head shows the cost of a call; then a token, a small batch and two prompts of a model with 32 q and 8 k
+    // heads.
     std::vector<Shape> shapes = {{1, 1, 128}, {1, 32, 128}, {64, 40, 128}};
     if (!options.quick) {
         shapes.insert(shapes.end(), {{512, 40, 128}, {4096, 40, 128}});
@@ -80,8 +81,8 @@ int run(const Options &options) {
     if (options.threads > 1) {
         threads = std::make_unique<pool>(options.threads);
     }
-    const auto rows = time_workloads(workloads, options.quick ? quick : thorough,
-                                     threads ? threads->executor() : nullptr);
+    const auto rows =
+        time_workloads(workloads, options.quick ? quick : thorough, threads ? threads->executor() : nullptr);
     const Machine machine = describe_machine();
     std::printf("%s\n%d thread%s; tokens x heads x head_dim; ceiling: the time of the fastest copy (in place: or\n"
                 "multiply) of the same bytes in this run, divided by ours\n\n",
@@ -89,8 +90,8 @@ int run(const Options &options) {
     print_rows(rows);
     if (!options.json.empty()) {
         std::ofstream file(options.json);
-        file << nlohmann::json{{"machine", machine.json()}, {"threads", options.threads}, {"rows", to_json(rows)}}
-                    .dump(1)
+        file << nlohmann::json{{"machine", machine.json()}, {"threads", options.threads}, {"rows", to_json(rows)}}.dump(
+                    1)
              << "\n";
         if (!file.flush()) {
             std::fprintf(stderr, "halyard_bench: %s could not be written\n", options.json.c_str());

@@ -57,7 +57,7 @@ std::string find_date() {
 
 Machine describe_machine() {
     const std::string governor = read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
-    return {find_cpu(),      find_caches(),  governor.empty() ? "no governor shown" : "governor " + governor,
+    return {find_cpu(),       find_caches(),  governor.empty() ? "no governor shown" : "governor " + governor,
             HALYARD_COMPILER, HALYARD_HALIDE, HALYARD_COMMIT,
             find_date()};
 }

@@ -59,8 +59,9 @@ std::vector<Row> time_workloads(const std::vector<std::unique_ptr<Workload>> &wo
     std::vector<Row> rows;
     for (std::size_t i = 0; i < workloads.size(); i++) {
         const Workload &work = *workloads[i];
-        rows.push_back({"halyard_rotate_" + work.name() + "_" + work.target(), work.angles(), work.shape(), work.n_bytes(),
-                        summarise(runs[i].seconds), ceilings.at(work.tensor_bytes()).seconds(work.in_place())});
+        rows.push_back({"halyard_rotate_" + work.name() + "_" + work.target(), work.angles(), work.shape(),
+                        work.n_bytes(), summarise(runs[i].seconds),
+                        ceilings.at(work.tensor_bytes()).seconds(work.in_place())});
     }
     return rows;
 }

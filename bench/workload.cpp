@@ -73,9 +73,9 @@ void Buffer::fill_floats() const {
 Workload::Workload(dtype type, pairing in, pairing out, bool in_place, Shape shape, const char *target,
                    std::int32_t angles)
     : type_(type), in_(in), out_(out), in_place_(in_place), shape_(shape), angles_kind_(angles),
-      angles_(angles_for(shape.head_dim, angles)),
-      plan_(describe(type, in, out, shape.head_dim, target)), x_(tensor_bytes_of(type, shape)),
-      y_(in_place ? 0 : tensor_bytes_of(type, shape)), position_data_(static_cast<std::size_t>(shape.tokens)) {
+      angles_(angles_for(shape.head_dim, angles)), plan_(describe(type, in, out, shape.head_dim, target)),
+      x_(tensor_bytes_of(type, shape)), y_(in_place ? 0 : tensor_bytes_of(type, shape)),
+      position_data_(static_cast<std::size_t>(shape.tokens)) {
     fill(x_, type);
     std::minstd_rand random(2);
     for (std::int32_t &position : position_data_) {
@@ -108,8 +108,8 @@ const char *Workload::angles() const {
 std::string Workload::name() const {
     const auto word = [](pairing p) { return std::string(p == pairing::half ? "half" : "interleaved"); };
     const std::string types[] = {"f32", "f16", "bf16"};
-    return (in_ == out_ ? word(in_) : word(in_) + "_to_" + word(out_)) + "_" +
-           types[static_cast<std::size_t>(type_)] + (in_place_ ? "_in_place" : "");
+    return (in_ == out_ ? word(in_) : word(in_) + "_to_" + word(out_)) + "_" + types[static_cast<std::size_t>(type_)] +
+           (in_place_ ? "_in_place" : "");
 }
 
 }  // namespace halyard::bench

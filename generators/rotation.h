@@ -34,9 +34,7 @@ inline Expr precise_fma(const Target &target, const Expr &a, const Expr &b, cons
 }
 
 /// x with its sign turned where sign is 0x80000000. Unary minus would not do: x86 emits 0 - x, which loses -0.
-inline Expr flip_sign(const Expr &x, const Expr &sign) {
-    return reinterpret<float>(reinterpret<uint32_t>(x) ^ sign);
-}
+inline Expr flip_sign(const Expr &x, const Expr &sign) { return reinterpret<float>(reinterpret<uint32_t>(x) ^ sign); }
 
 inline const Expr sign_bit = Expr(0x80000000u);
 
@@ -75,9 +73,7 @@ inline Halide::Type element_type(Storage storage, bool packed) {
 }
 
 /// Whether the bits of a float are a NaN's.
-inline Expr is_nan_bits(const Expr &bits) {
-    return (bits & 0x7fffffff) > 0x7f800000;
-}
+inline Expr is_nan_bits(const Expr &bits) { return (bits & 0x7fffffff) > 0x7f800000; }
 
 /// x, or the canonical quiet NaN where x is any NaN.
 inline Expr canonical_nan(const Expr &x) {
@@ -114,7 +110,8 @@ inline std::vector<Expr> unpack(Storage storage, bool packed, const Expr &elemen
         return {cast<float>(element)};
     }
     const Expr lower = reinterpret<float>(cast<uint32_t>(element) << 16);
-    return packed ? std::vector<Expr>{lower, reinterpret<float>(element & Expr(0xffff0000u))} : std::vector<Expr>{lower};
+    return packed ? std::vector<Expr>{lower, reinterpret<float>(element & Expr(0xffff0000u))}
+                  : std::vector<Expr>{lower};
 }
 
 /// The reverse.

@@ -6,7 +6,8 @@ namespace halyard {
 
 namespace {
 
-void schedule_rows(const Target &target, Halide::Func rows, const Halide::Var &pair, const Halide::Var &token, int step) {
+void schedule_rows(const Target &target, Halide::Func rows, const Halide::Var &pair, const Halide::Var &token,
+                   int step) {
     for (int i = 0; i < 3; i++) {
         rows.output_buffer().dim(i).set_min(0);
     }
@@ -22,12 +23,12 @@ class RowsPhase : public Halide::Generator<RowsPhase> {
 public:
     GeneratorParam<int> pairs_per_step{"pairs_per_step", 16, 4, 64};
 
-    Input<Buffer<int32_t, 1>> position{"position"};         // [token]
-    Input<Buffer<uint32_t, 1>> turns_high{"turns_high"};    // [pair]: 2^32 is one turn per position,
-    Input<Buffer<uint32_t, 1>> turns_low{"turns_low"};      // [pair]: and 2^64 with this below it
-    Input<float> scale_high{"scale_high"};                  // attention_factor in two parts
+    Input<Buffer<int32_t, 1>> position{"position"};       // [token]
+    Input<Buffer<uint32_t, 1>> turns_high{"turns_high"};  // [pair]: 2^32 is one turn per position,
+    Input<Buffer<uint32_t, 1>> turns_low{"turns_low"};    // [pair]: and 2^64 with this below it
+    Input<float> scale_high{"scale_high"};                // attention_factor in two parts
     Input<float> scale_low{"scale_low"};
-    Output<Buffer<float, 3>> rows{"rows"};                  // [pair, cos or sin, token]
+    Output<Buffer<float, 3>> rows{"rows"};  // [pair, cos or sin, token]
 
     void generate() {
         const Expr p = position(t), low = turns_low(k);
@@ -55,8 +56,8 @@ public:
         const Expr one_less_cos = sum(tail, z, sum(flip_sign(ww, sign_bit), q_of_w, half_w));
         const Expr scaled_low = Halide::strict_float(scale_low * z);
         const Expr sin = sum(scale_high, z, sum(scale_high, sin_rest, scaled_low));
-        const Expr cos = Halide::strict_float(
-            scale_high + sum(flip_sign(scale_high, sign_bit), one_less_cos, scale_low));
+        const Expr cos =
+            Halide::strict_float(scale_high + sum(flip_sign(scale_high, sign_bit), one_less_cos, scale_low));
 
         // Turn by the quarters: swap in odd ones, and the signs of the quadrant.
         const Expr is_odd = (quarter & 1) != 0;
@@ -98,9 +99,8 @@ public:
         rows(k, c, t) = Halide::undef<float>();
         rows(k, Halide::scatter(0, 1), t) =
             Halide::gather(precise_fma(target, cos_a, cos_b, minus), precise_fma(target, sin_a, cos_b, plus));
-        for (Halide::Internal::Dimension dim :
-             {coarse_row.dim(0), fine_row.dim(0), coarse.dim(0), coarse.dim(1), coarse.dim(2), fine.dim(0),
-              fine.dim(1), fine.dim(2)}) {
+        for (Halide::Internal::Dimension dim : {coarse_row.dim(0), fine_row.dim(0), coarse.dim(0), coarse.dim(1),
+                                                coarse.dim(2), fine.dim(0), fine.dim(1), fine.dim(2)}) {
             dim.set_min(0);
         }
         schedule_rows(target, rows, k, t, pairs_per_step);

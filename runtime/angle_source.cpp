@@ -50,10 +50,9 @@ halyard_status read_axes(const halyard_angle_source_desc &desc, halyard_angle_so
     if (desc.axis_map == HALYARD_AXIS_MAP_INTERLEAVED) {
         for (std::int32_t axis = 1; axis < desc.n_axes; ++axis) {
             if (desc.n_axes * (desc.axis_counts[axis] - 1) + axis >= n_pairs) {
-                return fail(error, HALYARD_ERROR_SHAPE,
-                            "desc.axis_counts[%d] is %lld, but every %dth of %lld pairs is fewer", axis,
-                            static_cast<long long>(desc.axis_counts[axis]), desc.n_axes,
-                            static_cast<long long>(n_pairs));
+                return fail(
+                    error, HALYARD_ERROR_SHAPE, "desc.axis_counts[%d] is %lld, but every %dth of %lld pairs is fewer",
+                    axis, static_cast<long long>(desc.axis_counts[axis]), desc.n_axes, static_cast<long long>(n_pairs));
             }
         }
     }
@@ -70,8 +69,7 @@ std::int32_t resolve_kind(const halyard_frequencies &frequencies, const halyard_
     constexpr std::int64_t most_floats = (64 << 20) / sizeof(float);
     const std::int64_t n_rows = static_cast<std::int64_t>(desc.last) - desc.first + 1;
     const bool needs_table = desc.listed != nullptr || desc.reference != HALYARD_REFERENCE_EXACT;
-    return needs_table || n_rows * 2 * frequencies.n_pairs <= most_floats ? HALYARD_ANGLES_TABLE
-                                                                          : HALYARD_ANGLES_PHASE;
+    return needs_table || n_rows * 2 * frequencies.n_pairs <= most_floats ? HALYARD_ANGLES_TABLE : HALYARD_ANGLES_PHASE;
 }
 
 halyard_status make_from_frequencies(const halyard_frequencies *frequencies, const halyard_angle_source_desc &desc,
@@ -224,8 +222,8 @@ halyard_status halyard::check_positions(const halyard_angle_source &source, cons
 }
 
 extern "C" halyard_status halyard_create_angle_source(const halyard_frequencies *frequencies,
-                                                      const halyard_angle_source_desc *desc,
-                                                      halyard_angle_source **out, halyard_error *error) {
+                                                      const halyard_angle_source_desc *desc, halyard_angle_source **out,
+                                                      halyard_error *error) {
     if (out == nullptr) {
         return fail_null(error, "out");
     }

@@ -52,7 +52,7 @@ struct Positions {
     const void *data;
     std::int32_t type;
     bool consecutive;
-    std::int64_t stride_axis;  // in elements; 0 where there is one axis,
+    std::int64_t stride_axis;   // in elements; 0 where there is one axis,
     std::int64_t stride_batch;  // or where one row serves every batch row
     std::int64_t stride_token;
     MemoryRange memory;
@@ -104,8 +104,8 @@ void make_row(const halyard_frequencies &frequencies, std::int32_t position, flo
 void make_unscaled_row(const halyard_frequencies &frequencies, std::int32_t position, float *cos_row,
                        float *sin_row) noexcept;
 
-/// The row as Hugging Face transformers work it out, within an ulp: float32 frequency times float32 position, rounded to
-/// float32, is the angle; float32(attention_factor) times its cos and sin is rounded once.
+/// The row as Hugging Face transformers work it out, within an ulp: float32 frequency times float32 position, rounded
+/// to float32, is the angle; float32(attention_factor) times its cos and sin is rounded once.
 void make_hf_row(const halyard_frequencies &frequencies, std::int32_t position, float *cos_row,
                  float *sin_row) noexcept;
 
@@ -132,8 +132,8 @@ struct DeleteRows {
 struct halyard_angle_source {
     std::int32_t kind = HALYARD_ANGLES_TABLE;
     std::int64_t rotary_dim = 0;
-    std::int64_t first = 0;  // the positions that are covered,
-    std::int64_t last = 0;   // both included
+    std::int64_t first = 0;   // the positions that are covered,
+    std::int64_t last = 0;    // both included
     std::uint64_t bytes = 0;  // that the source owns
     halyard::AxisMap axes;
 
@@ -167,9 +167,8 @@ struct halyard_angle_source {
     /// The row of a position under a policy; -1 where the policy is HALYARD_BAD_POSITION_ERROR and it is not covered.
     /// For TABLE and GIVEN.
     std::int32_t find_row(std::int64_t position, std::int32_t bad_position) const noexcept {
-        return listed == nullptr && position >= first && position <= last
-                   ? static_cast<std::int32_t>(position - first)
-                   : find_other_row(position, bad_position);
+        return listed == nullptr && position >= first && position <= last ? static_cast<std::int32_t>(position - first)
+                                                                          : find_other_row(position, bad_position);
     }
 
     /// The position that a position stands for under a policy: itself where it is covered, else the nearest or 0.

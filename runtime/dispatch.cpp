@@ -73,7 +73,8 @@ TargetSet built_targets() {
 void list_names(char *text, std::size_t n_bytes) {
     std::size_t used = 0;
     for (const TargetWords &target : words) {
-        used += static_cast<std::size_t>(std::snprintf(text + used, n_bytes - used, "%s%s", used == 0 ? "" : ", ", target.name));
+        used += static_cast<std::size_t>(
+            std::snprintf(text + used, n_bytes - used, "%s%s", used == 0 ? "" : ", ", target.name));
     }
 }
 
@@ -85,8 +86,8 @@ halyard_status find_target(const char *name, const char *source, Target *found, 
         }
         *found = Target(i);
         if ((built_targets() & bit(*found)) == 0) {
-            return fail(error, HALYARD_ERROR_TARGET_NOT_BUILT, "%s is %s, but this library was built without it", source,
-                        name);
+            return fail(error, HALYARD_ERROR_TARGET_NOT_BUILT, "%s is %s, but this library was built without it",
+                        source, name);
         }
         if ((supported_targets() & bit(*found)) == 0) {
             return fail(error, HALYARD_ERROR_TARGET_UNSUPPORTED, "%s is %s, but this machine is not %s", source, name,

@@ -19,7 +19,7 @@ struct Kernel {
     Pairing pairing, out_pairing;
     std::int32_t dtype;
     bool in_place;
-    bool packed;  // its elements are words of two
+    bool packed;              // its elements are words of two
     KernelFunction function;  // NULL in the last row, the reference
 };
 

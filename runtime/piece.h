@@ -87,7 +87,8 @@ inline void call_kernel(const Kernel &kernel, const Piece &piece) noexcept {
 }
 
 inline void rotate_piece(const Kernel &kernel, const Piece &piece) noexcept {
-    const bool rows_fit = piece.n_rows * piece.stride_row <= max_offset;  // they lie in memory: 64 bits hold the product
+    const bool rows_fit =
+        piece.n_rows * piece.stride_row <= max_offset;  // they lie in memory: 64 bits hold the product
     if (piece.within_int32 && rows_fit && kernel.function != nullptr) {
         call_kernel(kernel, piece);
     } else {

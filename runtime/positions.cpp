@@ -7,8 +7,7 @@
 namespace halyard {
 
 halyard_status read_positions(const halyard_positions *positions, std::int64_t n_batch, std::int64_t n_tokens,
-                              std::int32_t n_axes, Positions *out, halyard_error *error,
-                              const char *name) noexcept {
+                              std::int32_t n_axes, Positions *out, halyard_error *error, const char *name) noexcept {
     if (positions == nullptr) {
         *out = {};
         out->consecutive = true;

@@ -137,8 +137,8 @@ void rotate_with(const Run &run, std::int64_t first, std::int64_t n, const Rows 
             rotate_tokens(run, index, first, 0, n, rows, rows.row_of_token, tensor.in.batch, tensor.out.batch, share);
             continue;
         }
-        const bool dense = tensor.in.batch == run.n_tokens * tensor.in.token &&
-                           tensor.out.batch == run.n_tokens * tensor.out.token;
+        const bool dense =
+            tensor.in.batch == run.n_tokens * tensor.in.token && tensor.out.batch == run.n_tokens * tensor.out.token;
         const bool joined = run.n_batch == 1 || dense;  // and so do longer ones that are this close
         for (std::int64_t i = 0; i < n;) {
             const std::int64_t at = first + i;
@@ -200,7 +200,8 @@ void rotate_range(const Run &run, std::int64_t first, std::int64_t last, const S
         const std::int64_t n = std::min(last - at, max_piece_tokens);
         if (!find_rows(run, at, n, rows)) {
             // Another thread must be writing the positions: then any row will do that is not out of bounds.
-            std::replace_if(rows, rows + n, [](std::int32_t row) { return row < 0; }, run.angles->identity_row);
+            std::replace_if(
+                rows, rows + n, [](std::int32_t row) { return row < 0; }, run.angles->identity_row);
         }
         rotate_directly(run, at, n, rows, share);
     }
@@ -297,7 +298,8 @@ extern "C" halyard_status halyard_run(const halyard_plan *plan, const halyard_ru
             : std::min<std::int64_t>(run.executor.n_threads, count_bytes(run) / bytes_worth_a_thread);
     std::int32_t rows[max_piece_tokens];
     if (n <= max_piece_tokens && n_tasks <= 1 && run.angles->is_direct && find_rows(run, 0, n, rows)) {
-        rotate_directly(run, 0, n, rows, all_heads);  // few tokens: one look at each position checks it and finds its row
+        rotate_directly(run, 0, n, rows,
+                        all_heads);  // few tokens: one look at each position checks it and finds its row
         return HALYARD_OK;
     }
     status = check_positions(*run.angles, run.positions, run.bad_position, run.n_batch, run.n_tokens, error);

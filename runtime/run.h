@@ -27,7 +27,7 @@ struct Run {
     std::int32_t bad_position;
     std::int64_t n_batch, n_tokens;
     RunTensor tensors[HALYARD_MAX_TENSORS];
-    bool is_empty;  // no tensor has an element
+    bool is_empty;              // no tensor has an element
     halyard_executor executor;  // n_threads is 0 when there is none
 };
 

@@ -140,8 +140,7 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
         tensor.y = static_cast<char *>(y.data);
         read_strides(x, tensor.in);
         read_strides(y, tensor.out);
-        tensor.in_place =
-            desc.pairing == desc.out_pairing && (is_same || (x.data == y.data && same_strides(tensor)));
+        tensor.in_place = desc.pairing == desc.out_pairing && (is_same || (x.data == y.data && same_strides(tensor)));
         tensor.within_int32 = spans.x[i].n_bytes() <= INT32_MAX && spans.y[i].n_bytes() <= INT32_MAX;
         tensor.kernel = find_kernel(planned, tensor);
     }

@@ -27,8 +27,9 @@ halyard_status read_listed(const halyard_angle_source_desc &desc, halyard_angle_
                     static_cast<long long>(shape.n_axes));
     }
     if (shape.consecutive == 1) {
-        return fail(error, HALYARD_ERROR_MISMATCH,
-                    "desc.listed.consecutive is 1, but a list names each position: desc.first and desc.last say a range");
+        return fail(
+            error, HALYARD_ERROR_MISMATCH,
+            "desc.listed.consecutive is 1, but a list names each position: desc.first and desc.last say a range");
     }
     Positions positions;
     status = read_positions(&shape, shape.shape[0], shape.shape[1], 1, &positions, error, "desc.listed");
@@ -73,8 +74,8 @@ halyard_status read_listed(const halyard_angle_source_desc &desc, halyard_angle_
 }
 
 /// Memory for rows of rotary_dim floats each; NULL with the error told when there is none.
-std::unique_ptr<float[], DeleteRows> allocate_rows(std::int64_t n_rows, std::int64_t rotary_dim,
-                                                   halyard_status *status, halyard_error *error) noexcept {
+std::unique_ptr<float[], DeleteRows> allocate_rows(std::int64_t n_rows, std::int64_t rotary_dim, halyard_status *status,
+                                                   halyard_error *error) noexcept {
     std::int64_t n_bytes = 0;
     if (__builtin_mul_overflow(n_rows, rotary_dim * std::int64_t{sizeof(float)}, &n_bytes) ||
         n_bytes > std::numeric_limits<std::ptrdiff_t>::max()) {
@@ -85,9 +86,10 @@ std::unique_ptr<float[], DeleteRows> allocate_rows(std::int64_t n_rows, std::int
     }
     std::unique_ptr<float[], DeleteRows> rows(
         static_cast<float *>(::operator new(static_cast<std::size_t>(n_bytes), row_alignment, std::nothrow)));
-    *status = rows != nullptr ? HALYARD_OK
-                              : fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a table of %lld rows (%lld bytes)",
-                                     static_cast<long long>(n_rows), static_cast<long long>(n_bytes));
+    *status = rows != nullptr
+                  ? HALYARD_OK
+                  : fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a table of %lld rows (%lld bytes)",
+                         static_cast<long long>(n_rows), static_cast<long long>(n_bytes));
     return rows;
 }
 
@@ -137,7 +139,7 @@ halyard_status make_table(const halyard_frequencies &frequencies, const halyard_
     point_at_owned_rows(source);
     const auto fill = desc.reference == HALYARD_REFERENCE_HF_F32 ? make_hf_row : make_row;
     for (std::int64_t row = 0; row < source.n_rows; ++row) {
-        const std::int64_t position = row >= n_covered            ? 0
+        const std::int64_t position = row >= n_covered           ? 0
                                       : source.listed != nullptr ? source.listed.get()[row]
                                                                  : source.first + row;
         float *const cos_row = source.owned_rows.get() + row * source.stride_row;

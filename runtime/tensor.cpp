@@ -77,8 +77,8 @@ bool may_share_bytes(const halyard_tensor &a, const halyard_tensor &b) noexcept 
     const std::int64_t bytes_a = element_bytes(a.dtype), bytes_b = element_bytes(b.dtype);
     Axis axes[8];
     int n = 0;
-    std::int64_t target = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(b.data) -
-                                                    reinterpret_cast<std::uintptr_t>(a.data));
+    std::int64_t target =
+        static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(b.data) - reinterpret_cast<std::uintptr_t>(a.data));
     std::int64_t rest = 0;
     for (int i = 0; i < 8; i++) {
         const halyard_tensor &tensor = i < 4 ? a : b;

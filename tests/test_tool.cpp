@@ -729,24 +729,24 @@ TEST_CASE("tool: what can't be carried out has exit status 1", "[tool]") {
 
     SECTION("axes, sources and references") {
         const auto axes = write<std::int32_t>(dir, "axes.npy", {3, 3}, {0, 1, 2, 3, 4, 5, 6, 7, 8});
-        const std::vector<Arguments> all_options = {
-            Arguments{"--axis-map", "sections:2,1,2", "--positions", axes},
-            Arguments{"--axis-map", "sections:2,1,-1", "--positions", axes},
-            Arguments{"--axis-map", "sections:2,2", "--positions", axes},
-            Arguments{"--axis-map", "sections:0,0,0,2,2", "--positions", axes},
-            Arguments{"--axis-map", "interleaved:0,4,0", "--positions", axes},
-            Arguments{"--axis-map", "sections:2,1,1", "--positions", p},
-            Arguments{"--axis-map", "sections:2,1,1", "--positions", "0:3"},
-            Arguments{"--positions", axes},
-            Arguments{"--angles", "phase", "--reference", "hf_f32"},
-            Arguments{"--angles", "factored", "--reference", "hf_f32"}};
+        const std::vector<Arguments> all_options = {Arguments{"--axis-map", "sections:2,1,2", "--positions", axes},
+                                                    Arguments{"--axis-map", "sections:2,1,-1", "--positions", axes},
+                                                    Arguments{"--axis-map", "sections:2,2", "--positions", axes},
+                                                    Arguments{"--axis-map", "sections:0,0,0,2,2", "--positions", axes},
+                                                    Arguments{"--axis-map", "interleaved:0,4,0", "--positions", axes},
+                                                    Arguments{"--axis-map", "sections:2,1,1", "--positions", p},
+                                                    Arguments{"--axis-map", "sections:2,1,1", "--positions", "0:3"},
+                                                    Arguments{"--positions", axes},
+                                                    Arguments{"--angles", "phase", "--reference", "hf_f32"},
+                                                    Arguments{"--angles", "factored", "--reference", "hf_f32"}};
         for (const auto &options : all_options) {
             check_fails(1, Arguments{"rotate", x, "-o", dir / "y.npy"} + options, dir);
         }
     }
 }
 
-/// The largest error of y over the golden exact result, in 2^-23 of the pair's length, for heads that are rotated whole.
+/// The largest error of y over the golden exact result, in 2^-23 of the pair's length, for heads that are rotated
+/// whole.
 double worst_error(const std::vector<float> &y, const std::vector<float> &exact, const std::vector<float> &x,
                    std::size_t head_dim, bool half, bool half_out) {
     const std::size_t n_pairs = head_dim / 2;
@@ -787,7 +787,8 @@ TEST_CASE("tool: golden positions with several axes, from every source of angles
         for (const double index : test.at("inv_freq_index")) {
             inv_freq.push_back(std::pow(base, -2.0 * index / freq_dim));
         }
-        const auto rotate = Arguments{"rotate", write(dir, "x.npy", x.shape, x.values), "-o", dir / "y.npy",
+        const auto rotate = Arguments{"rotate",      write(dir, "x.npy", x.shape, x.values),
+                                      "-o",          dir / "y.npy",
                                       "--positions", write(dir, "p.npy", positions.shape, positions.values)};
         const auto listed = Arguments{"--inv-freq", write(dir, "f.npy", {std::ssize(inv_freq)}, inv_freq)};
         for (const char *angles : {"auto", "table", "phase", "factored"}) {
@@ -813,9 +814,8 @@ TEST_CASE("tool: hf_f32 gives Hugging Face's own cos and sin", "[tool][golden]")
         CAPTURE(test.at("name").get<std::string>());
         const auto cos = section.array<float>(test.at("cos")), sin = section.array<float>(test.at("sin"));
         const auto positions = section.array<std::int64_t>(test.at("positions"));
-        const auto model =
-            std::find_if(frequencies.cases().begin(), frequencies.cases().end(),
-                         [&](const auto &c) { return c.at("name") == test.at("frequencies_case"); });
+        const auto model = std::find_if(frequencies.cases().begin(), frequencies.cases().end(),
+                                        [&](const auto &c) { return c.at("name") == test.at("frequencies_case"); });
         REQUIRE(model != frequencies.cases().end());
         const auto inv_freq = frequencies.array<float>(model->at("evaluations").at(0).at("inv_freq_hf_f32"));
         const double factor = test.at("attention_factor");

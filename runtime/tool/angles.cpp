@@ -45,9 +45,9 @@ void write_angles(const AnglesOptions &options) {
     if (n_tokens != 0) {
         positions.materialize();
         const auto view = positions.view(1);
-        const auto source = make_source(frequencies, options.angles, options.frequencies.reference, AxisMap(),
-                                        std::numeric_limits<std::int32_t>::min(),
-                                        std::numeric_limits<std::int32_t>::max(), positions);
+        const auto source =
+            make_source(frequencies, options.angles, options.frequencies.reference, AxisMap(),
+                        std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max(), positions);
         source.make_rows(&view, 1, n_tokens, rows.data(), static_cast<std::int64_t>(rows.size()));
     }
     const std::int64_t shape[] = {n_tokens, 2, rotary_dim / 2};

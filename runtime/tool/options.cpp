@@ -122,7 +122,8 @@ FrequencyFlags add_frequencies(CLI::App &app, FrequencyOptions &options) {
     auto *rotary_dim = add_integer(app, "--rotary-dim", options.rotary_dim, "how many columns of a head are rotated");
     auto *reference =
         add_word(app, "--reference", options.reference,
-                 "whose rounding of angles: exact, or hf_f32 as Hugging Face's float32 (tables only) [exact]", {"exact", "hf_f32"});
+                 "whose rounding of angles: exact, or hf_f32 as Hugging Face's float32 (tables only) [exact]",
+                 {"exact", "hf_f32"});
     base->excludes(inv_freq)->excludes(config);
     inv_freq->excludes(config);
     factor->needs(inv_freq);
@@ -187,8 +188,7 @@ void check_axis_map(const std::string &name, const std::string &text) {
 }
 
 CLI::Option *add_angles(CLI::App &app, std::string &angles) {
-    return add_word(app, "--angles", angles,
-                    "how cos and sin are made [auto: table, of just the positions that occur]",
+    return add_word(app, "--angles", angles, "how cos and sin are made [auto: table, of just the positions that occur]",
                     {"auto", "table", "factored", "phase"});
 }
 
@@ -237,19 +237,21 @@ void add_rotate(CLI::App &app, RotateOptions &options) {
     auto frequencies = add_frequencies(*command, options.frequencies);
     frequencies.rotary_dim->description("how many columns of a head are rotated [the config's, else X's head_dim]");
     auto excluded = frequencies.sources;
-    excluded.push_back(add_positions(*command, options.positions,
-                                     "<i4 or <i8, [tokens] or [batch, tokens], with an axis map [axes, ...]; or START ... STOP - 1 "
-                                     "[0, 1, 2, ...]"));
+    excluded.push_back(
+        add_positions(*command, options.positions,
+                      "<i4 or <i8, [tokens] or [batch, tokens], with an axis map [axes, ...]; or START ... STOP - 1 "
+                      "[0, 1, 2, ...]"));
     add_rotation(*command, options.rotation);
-    excluded.push_back(command
-                           ->add_option_function<std::string>(
-                               "--axis-map",
-                               [&options](const std::string &text) {
-                                   check_axis_map("--axis-map", text);
-                                   options.axis_map = text;
-                               },
-                               "which pairs read which axis of positions [axes, tokens]: sections:16,24,24 or interleaved:24,20,20")
-                           ->type_name("sections:N,...|interleaved:N,..."));
+    excluded.push_back(
+        command
+            ->add_option_function<std::string>(
+                "--axis-map",
+                [&options](const std::string &text) {
+                    check_axis_map("--axis-map", text);
+                    options.axis_map = text;
+                },
+                "which pairs read which axis of positions [axes, tokens]: sections:16,24,24 or interleaved:24,20,20")
+            ->type_name("sections:N,...|interleaved:N,..."));
     excluded.push_back(add_angles(*command, options.angles));
     auto *cos_sin = add_file(*command, "--cos-sin", options.cos_sin,
                              "instead of frequencies and positions: cos and sin rows as 'angles' writes them, <f4, "
@@ -298,8 +300,9 @@ void add_frequencies_command(CLI::App &app, FrequencyOptions &options) {
 }
 
 void add_plot(CLI::App &app, PlotOptions &options) {
-    auto *command = app.add_subcommand("plot", "Draw frequencies and angles: how q.k decays with distance, the wavelengths, "
-                                                "and the angles by position");
+    auto *command =
+        app.add_subcommand("plot", "Draw frequencies and angles: how q.k decays with distance, the wavelengths, "
+                                   "and the angles by position");
     add_file(*command, "-o,--output", options.output, "an .svg")->required();
     add_frequencies(*command, options.frequencies)
         .rotary_dim->description("twice the number of pairs [the config's, or 2 * the length of --inv-freq]");

@@ -283,7 +283,7 @@ typedef struct halyard_positions {
     const void *data;    /* any alignment */
     int64_t shape[2];    /* {1 or batch, tokens}; 1 shares the row between all batch rows */
     int64_t strides[2];  /* in elements, any sign, zero allowed */
-    int64_t n_axes;      /* how many such arrays follow each other, one for each axis of the source's axis map; 0 is 1 */
+    int64_t n_axes;      /* how many such arrays there are, one for each axis of the source's axis map; 0 is 1 */
     int64_t stride_axis; /* in elements, from one of them to the next */
 } halyard_positions;
 
@@ -311,10 +311,11 @@ typedef struct halyard_angle_source_desc {
      * HALYARD_ERROR_MISMATCH). NULL: every position in first … last. Read during creation only. */
     const halyard_positions *listed;
 
-    /* GIVEN: the caller's own rows; position p reads row p, covering 0 … n_rows - 1. attention_factor is not applied. The
-     * memory stays the caller's: it must outlive the source and hold still during a run, and may be rewritten between
-     * runs (that is how halyard_make_rows serves all layers of a decoding step). A fused cache [cos | sin] is sin_rows =
-     * cos_rows + rotary_dim / 2 with its own stride_row; rows that repeat themselves to rotary_dim are read halfway. */
+    /* GIVEN: the caller's own rows; position p reads row p, covering 0 … n_rows - 1. attention_factor is not applied.
+     * The memory stays the caller's: it must outlive the source and hold still during a run, and may be rewritten
+     * between runs (that is how halyard_make_rows serves all layers of a decoding step). A fused cache [cos | sin] is
+     * sin_rows = cos_rows + rotary_dim / 2 with its own stride_row; rows that repeat themselves to rotary_dim are read
+     * halfway. */
     const void *cos_rows;  /* [n_rows, rotary_dim / 2], the last dimension dense; any alignment */
     const void *sin_rows;  /* likewise */
     int64_t n_rows;        /* 1 … 2^31 - 1, as for a table; else HALYARD_ERROR_SHAPE or HALYARD_ERROR_OVERFLOW */
@@ -322,7 +323,7 @@ typedef struct halyard_angle_source_desc {
     int64_t rotary_dim;    /* GIVEN only: even, 2 … 2^20 */
     int32_t rows_dtype;    /* HALYARD_F32, HALYARD_F16 or HALYARD_BF16 */
 
-    int32_t reference;     /* HALYARD_REFERENCE_…; HF_F32 is for TABLE (HALYARD_ERROR_MISMATCH for FACTORED and PHASE) */
+    int32_t reference;     /* HALYARD_REFERENCE_…; HF_F32 is for TABLE (FACTORED, PHASE: HALYARD_ERROR_MISMATCH) */
 
     /* Positions with several axes: a run's positions then have n_axes arrays. (A list names the positions of all.) */
     int32_t axis_map;      /* HALYARD_AXIS_MAP_… */
