@@ -1,5 +1,6 @@
 #include "rows.h"
 
+#include "piece.h"
 #include "storage.h"
 
 #include <algorithm>
@@ -10,8 +11,6 @@
 namespace halyard {
 
 namespace {
-
-constexpr std::int64_t max_tokens = 256;
 
 /// Copies or widens n_pairs elements of a caller's row.
 void widen(std::int32_t dtype, const void *row, std::int64_t first, std::int64_t n_pairs, float *out) noexcept {
@@ -60,7 +59,7 @@ void make_phase_rows(const halyard_angle_source &source, const RowKernels &kerne
 void make_factored_rows(const halyard_angle_source &source, const RowKernels &kernels, const std::int32_t *positions,
                         std::int64_t n_tokens, std::int64_t first_pair, std::int64_t n_pairs,
                         const RowOutput &out) noexcept {
-    std::int32_t coarse_row[max_tokens], fine_row[max_tokens];
+    std::int32_t coarse_row[max_piece_tokens], fine_row[max_piece_tokens];
     for (std::int64_t t = 0; t < n_tokens; t++) {
         // Position 0 is covered or what stands for a bad one, and turns nothing, not even by a rounding error.
         const bool is_zero = positions[t] == 0;
@@ -95,7 +94,7 @@ void make_band(const halyard_angle_source &source, const RowKernels &kernels, co
         return;
     }
     const bool reads_rows = source.kind == HALYARD_ANGLES_TABLE || source.kind == HALYARD_ANGLES_GIVEN;
-    std::int32_t found[max_tokens];  // rows, or the positions that count
+    std::int32_t found[max_piece_tokens];  // rows, or the positions that count
     std::int64_t batch = tokens.first / tokens.tokens_in_batch, token = tokens.first % tokens.tokens_in_batch;
     for (std::int64_t i = 0; i < tokens.n_tokens; i++) {
         const std::int64_t position = tokens.positions->at(batch, token, axis);
@@ -131,7 +130,7 @@ RowOutput shifted(const RowOutput &out, std::int64_t pairs) noexcept {
 
 RowBlock row_block(std::int64_t rotary_dim) noexcept {
     const std::int64_t n_pairs = std::min(rotary_dim, made_floats) / 2;
-    return {std::clamp<std::int64_t>(made_floats / rotary_dim, 1, max_tokens), n_pairs};
+    return {std::clamp<std::int64_t>(made_floats / rotary_dim, 1, max_piece_tokens), n_pairs};
 }
 
 void make_rows(const halyard_angle_source &source, const RowKernels &kernels, const RowTokens &tokens,
