@@ -9,15 +9,13 @@
 #include <iterator>
 
 #define HALYARD_KERNEL(name, target, pairing, out_pairing, dtype, in_place, packed)                                    \
-    extern "C" int name(halide_buffer_t *, halide_buffer_t *, halide_buffer_t *, std::uint32_t, halide_buffer_t *,     \
-                        halide_buffer_t *);
+    extern "C" halyard_rotate_kernel name;
 #include "kernel_list.inc"
 #undef HALYARD_KERNEL
 
 #define HALYARD_ROW_KERNELS(target, phase, factored)                                                                   \
-    extern "C" int phase(halide_buffer_t *, halide_buffer_t *, halide_buffer_t *, float, float, halide_buffer_t *);    \
-    extern "C" int factored(halide_buffer_t *, halide_buffer_t *, halide_buffer_t *, halide_buffer_t *,                \
-                            halide_buffer_t *);
+    extern "C" halyard_rows_phase_kernel phase;                                                                        \
+    extern "C" halyard_rows_factored_kernel factored;
 #include "row_kernel_list.inc"
 #undef HALYARD_ROW_KERNELS
 

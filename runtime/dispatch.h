@@ -19,8 +19,8 @@ struct Kernel {
     Pairing pairing, out_pairing;
     std::int32_t dtype;
     bool in_place;
-    bool packed;              // its elements are words of two
-    KernelFunction function;  // NULL in the last row, the reference
+    bool packed;                      // its elements are words of two
+    halyard_rotate_kernel *function;  // NULL in the last row, the reference
 };
 
 struct KernelList {
@@ -51,8 +51,8 @@ const Kernel &select(const Task &task, TargetSet allowed) noexcept;
 /// The makers of rows of one target; NULL in the reference's.
 struct RowKernels {
     Target target;
-    PhaseRowsFunction phase;
-    FactoredRowsFunction factored;
+    halyard_rows_phase_kernel *phase;
+    halyard_rows_factored_kernel *factored;
 };
 
 /// Those of the best allowed target.

@@ -1,35 +1,97 @@
-// How a generated kernel is called. The structs are Halide's halide_buffer_t and halide_dimension_t (HalideRuntime.h,
-// stable since 2016; a test compares them), spelled out so that the runtime builds without Halide.
-#pragma once
+/* How a generated kernel is called, from C11 or C++17. This text is a part of every emitted halyard_kernels.h.
+ *
+ * Arrays are passed as halyard_buffer, laid out as Halide's halide_buffer_t (HalideRuntime.h, stable since 2016) under
+ * a name of its own: Halide's headers are not needed, and may be included too. Here an array is written with its
+ * dimensions in the order of `dim`: float [pairs, rows] has its pairs in dim[0].
+ *
+ * Kernels check nothing. They read `host` and `dim` of a buffer, `extent` and `stride` of a dimension, and no other
+ * field. Extents are at least 1, element offsets from `host` at most 2^31 - 1, and dim[0] has stride 1 where nothing
+ * else is said. Data are aligned as their elements are in C. A kernel needs a CPU with what its target names, keeps no
+ * state and calls nothing, so that calls which write different elements may run at once. It returns 0.
+ */
+#ifndef HALYARD_KERNEL_ABI_H
+#define HALYARD_KERNEL_ABI_H
 
-#include <cstdint>
+#include <stdint.h>
 
-struct halide_dimension_t {
-    std::int32_t min, extent, stride;
-    std::uint32_t flags;
-};
+#ifdef __cplusplus
+extern "C" {
+#endif
 
-struct halide_buffer_t {
-    std::uint64_t device;
-    const void *device_interface;
-    std::uint8_t *host;
-    std::uint64_t flags;
-    std::uint32_t type;  // a halide_type_t
-    std::int32_t dimensions;
-    halide_dimension_t *dim;
-    void *padding;
-};
+typedef struct halyard_dimension {
+    int32_t min; /* not read */
+    int32_t extent;
+    int32_t stride; /* from one element to the next, in elements */
+    uint32_t flags; /* not read */
+} halyard_dimension;
 
-namespace halyard {
+typedef struct halyard_buffer {
+    uint64_t device;              /* not read */
+    const void *device_interface; /* not read */
+    uint8_t *host;                /* the first element: all indices 0 */
+    uint64_t flags;               /* not read */
+    uint32_t type;                /* not read */
+    int32_t dimensions;           /* not read */
+    halyard_dimension *dim;
+    void *padding; /* not read */
+} halyard_buffer;
 
-/// The inputs and the output of rope_generator.cpp, in its order. Returns 0.
-using KernelFunction = int (*)(halide_buffer_t *row_of_token, halide_buffer_t *cos_rows, halide_buffer_t *sin_rows,
-                               std::uint32_t sin_sign, halide_buffer_t *x, halide_buffer_t *y);
+/* halyard_rotate_<pairing>_<dtype>[_in_place]_<target> turns pair k of each head by the angle in its token's row:
+ *
+ *     y0 = x0 cos - x1 sin        y1 = x0 sin + x1 cos
+ *
+ *   row_of_token  int32 [tokens]        the row of each token, 0 to rows - 1
+ *   cos_rows      float [pairs, rows]   cos of the angles, times attention_factor if there is one
+ *   sin_rows      float [pairs, rows]   sin likewise
+ *   sin_sign      0, or 0x80000000 to turn by minus the angle (the inverse)
+ *   x, y          dtype [pairs, 2, heads, tokens]   dim[1] are the two members of a pair
+ *
+ * Strides of x and y between heads and between tokens are free, so columns beside the pairs can be stepped over;
+ * nothing but the pairs is read or written. The pairing sets the strides between pairs and between members:
+ *
+ *     half                  1 and any number (rotary_dim / 2 as a rule)     NeoX, Llama in Hugging Face layout
+ *     interleaved           2 and 1                                         GPT-J, Llama in Meta layout
+ *     half_to_interleaved   x is half, y interleaved
+ *     interleaved_to_half   x is interleaved, y half
+ *     strided               any and any
+ *
+ * With _in_place the result replaces x: pass one buffer as both. Else x and y share no element.
+ * f16 is IEEE 754 binary16; bf16 is the upper half of an f32. Both are two bytes.
+ *
+ * The bf16 kernels of half and of interleaved are packed: to them an element of x and y is a word of two neighbouring
+ * bf16, at any address that is even. All strides are counted in words, so those in bf16 have to be even.
+ *     half          x and y are [pairs / 2, 2, heads, tokens], with strides 1 and half that in bf16; pairs are even
+ *     interleaved   x and y are [pairs, 1, heads, tokens], with stride 1: a word is a pair
+ * The rows of cos and sin are no different for them: [pairs, rows].
+ */
+typedef int halyard_rotate_kernel(halyard_buffer *row_of_token, halyard_buffer *cos_rows, halyard_buffer *sin_rows,
+                                  uint32_t sin_sign, halyard_buffer *x, halyard_buffer *y);
 
-/// The same for rows_generator.cpp.
-using PhaseRowsFunction = int (*)(halide_buffer_t *position, halide_buffer_t *turns_high, halide_buffer_t *turns_low,
-                                  float scale_high, float scale_low, halide_buffer_t *rows);
-using FactoredRowsFunction = int (*)(halide_buffer_t *coarse_row, halide_buffer_t *fine_row, halide_buffer_t *coarse,
-                                     halide_buffer_t *fine, halide_buffer_t *rows);
+/* halyard_rows_phase_<target> makes rows of cos and sin from positions and frequencies, at any position:
+ *
+ *   position      int32 [tokens]
+ *   turns_high    uint32 [pairs]   the upper half of a 64-bit number: inv_freq / (2 pi) turns per position, less whole
+ *   turns_low     uint32 [pairs]   turns, times 2^64; and its lower half
+ *   scale_high    attention_factor as a float, else 1
+ *   scale_low     what that float lacks of attention_factor, else 0
+ *   rows          float [pairs, 2, tokens]   the results: cos at 0 and sin at 1 of dim[1]
+ */
+typedef int halyard_rows_phase_kernel(halyard_buffer *position, halyard_buffer *turns_high, halyard_buffer *turns_low,
+                                      float scale_high, float scale_low, halyard_buffer *rows);
 
-}  // namespace halyard
+/* halyard_rows_factored_<target> makes rows of cos and sin of a sum of two angles, from a row of each:
+ *
+ *   coarse_row    int32 [tokens]   the row of each token's first angle in coarse
+ *   fine_row      int32 [tokens]   and of its second angle in fine
+ *   coarse        float [pairs, 2, rows]   cos at 0 and sin at 1 of dim[1]
+ *   fine          float [pairs, 2, rows]   likewise, with rows and strides of its own
+ *   rows          float [pairs, 2, tokens]   the results, likewise
+ */
+typedef int halyard_rows_factored_kernel(halyard_buffer *coarse_row, halyard_buffer *fine_row, halyard_buffer *coarse,
+                                         halyard_buffer *fine, halyard_buffer *rows);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -46,15 +46,15 @@ inline constexpr std::int64_t max_offset = INT32_MAX;
 
 /// A dimension as a kernel reads it; min is always 0 and never read. One store of both numbers counts: a call for a
 /// single head is bound by its stores.
-inline void set_dimension(halide_dimension_t &dim, std::int64_t extent, std::int64_t stride) noexcept {
+inline void set_dimension(halyard_dimension &dim, std::int64_t extent, std::int64_t stride) noexcept {
     const std::int32_t numbers[2] = {static_cast<std::int32_t>(extent), static_cast<std::int32_t>(stride)};
     const auto both = std::bit_cast<std::uint64_t>(numbers);
-    static_assert(offsetof(halide_dimension_t, stride) == offsetof(halide_dimension_t, extent) + sizeof(std::int32_t));
+    static_assert(offsetof(halyard_dimension, stride) == offsetof(halyard_dimension, extent) + sizeof(std::int32_t));
     std::memcpy(&dim.extent, &both, sizeof(both));
 }
 
 /// A kernel's view of x or y.
-inline void set_tensor(halide_buffer_t &buffer, halide_dimension_t (&dims)[4], const Kernel &kernel, const Piece &piece,
+inline void set_tensor(halyard_buffer &buffer, halyard_dimension (&dims)[4], const Kernel &kernel, const Piece &piece,
                        const char *data, const PairStrides &strides) noexcept {
     // An element of a packed kernel is two of the tensor's: strides are even.
     const int halve = kernel.packed ? 1 : 0;
@@ -69,8 +69,8 @@ inline void set_tensor(halide_buffer_t &buffer, halide_dimension_t (&dims)[4], c
 
 /// Calls a generated kernel on a piece that 32-bit offsets can hold. (Inline for the cost of a run.)
 inline void call_kernel(const Kernel &kernel, const Piece &piece) noexcept {
-    halide_buffer_t rows, cos, sin, x, y;  // kernels read host and dim, and of a dimension its extent and stride
-    halide_dimension_t rows_dim[1], row_dims[2], x_dims[4], y_dims[4];
+    halyard_buffer rows, cos, sin, x, y;  // kernels read host and dim, and of a dimension its extent and stride
+    halyard_dimension rows_dim[1], row_dims[2], x_dims[4], y_dims[4];
     rows.host = reinterpret_cast<std::uint8_t *>(const_cast<std::int32_t *>(piece.row_of_token));
     rows.dim = rows_dim;
     set_dimension(rows_dim[0], piece.n_tokens, 1);

@@ -23,8 +23,8 @@ void widen(std::int32_t dtype, const void *row, std::int64_t first, std::int64_t
 
 /// A buffer as a kernel reads it. Strides of dimension 0 are always 1.
 struct Buffer {
-    halide_buffer_t header;
-    halide_dimension_t dims[3];
+    halyard_buffer header;
+    halyard_dimension dims[3];
 
     Buffer(const void *data, std::int64_t extent0, std::int64_t stride1 = 0, std::int64_t extent2 = 0,
            std::int64_t stride2 = 0) {

@@ -25,14 +25,14 @@ constexpr std::int64_t island = 2 * GuardedMemory::page;  // the distance of acc
 // ---- The kernel, watched -------------------------------------------------------------------------------------------
 
 /// Stands between the runtime and the kernel: sees that it is called, and hands it rows of tokens that end at a guard
-/// page. KernelFunction has no context, so this is static.
+/// page. A kernel has no context, so this is static.
 struct Spy {
-    static inline halyard::KernelFunction kernel = nullptr;
+    static inline halyard_rotate_kernel *kernel = nullptr;
     static inline std::int64_t n_calls = 0;
     static inline std::int64_t n_other_calls = 0;
 
-    static int call(halide_buffer_t *row_of_token, halide_buffer_t *cos_rows, halide_buffer_t *sin_rows,
-                    std::uint32_t sin_sign, halide_buffer_t *x, halide_buffer_t *y) {
+    static int call(halyard_buffer *row_of_token, halyard_buffer *cos_rows, halyard_buffer *sin_rows,
+                    std::uint32_t sin_sign, halyard_buffer *x, halyard_buffer *y) {
         static const GuardedMemory memory(1);
         const auto n_bytes = static_cast<std::size_t>(row_of_token->dim[0].extent) * sizeof(std::int32_t);
         char *rows = memory.end() - n_bytes;
@@ -42,8 +42,8 @@ struct Spy {
         return kernel(row_of_token, cos_rows, sin_rows, sin_sign, x, y);
     }
 
-    static int call_other(halide_buffer_t *, halide_buffer_t *, halide_buffer_t *, std::uint32_t, halide_buffer_t *,
-                          halide_buffer_t *) {
+    static int call_other(halyard_buffer *, halyard_buffer *, halyard_buffer *, std::uint32_t, halyard_buffer *,
+                          halyard_buffer *) {
         n_other_calls++;
         return 0;
     }

@@ -31,8 +31,8 @@ struct Call {
     Piece piece;
     std::vector<std::int32_t> rows;
 
-    Call(std::int32_t dtype, const halide_buffer_t *row_of_token, const halide_buffer_t *cos,
-         const halide_buffer_t *sin, std::uint32_t sin_sign, const halide_buffer_t *x, const halide_buffer_t *y) {
+    Call(std::int32_t dtype, const halyard_buffer *row_of_token, const halyard_buffer *cos, const halyard_buffer *sin,
+         std::uint32_t sin_sign, const halyard_buffer *x, const halyard_buffer *y) {
         const auto *first = reinterpret_cast<const std::int32_t *>(row_of_token->host);
         rows.assign(first, first + row_of_token->dim[0].extent);
         piece.dtype = dtype;
@@ -146,8 +146,8 @@ struct ReadsOnePast : NoBug {
 };
 
 template <std::int32_t dtype, typename Bug>
-int broken(halide_buffer_t *row_of_token, halide_buffer_t *cos, halide_buffer_t *sin, std::uint32_t sin_sign,
-           halide_buffer_t *x, halide_buffer_t *y) {
+int broken(halyard_buffer *row_of_token, halyard_buffer *cos, halyard_buffer *sin, std::uint32_t sin_sign,
+           halyard_buffer *x, halyard_buffer *y) {
     Call call(dtype, row_of_token, cos, sin, sin_sign, x, y);
     if (call.piece.n_tokens == 0 || call.piece.n_heads == 0) {
         return 0;
@@ -160,8 +160,8 @@ int broken(halide_buffer_t *row_of_token, halide_buffer_t *cos, halide_buffer_t 
 
 /// One that a storage type's rounding could have: f16 and bf16 cut off rather than rounded.
 template <std::int32_t dtype>
-int truncating(halide_buffer_t *row_of_token, halide_buffer_t *cos, halide_buffer_t *sin, std::uint32_t sin_sign,
-               halide_buffer_t *x, halide_buffer_t *y) {
+int truncating(halyard_buffer *row_of_token, halyard_buffer *cos, halyard_buffer *sin, std::uint32_t sin_sign,
+               halyard_buffer *x, halyard_buffer *y) {
     const Call call(dtype, row_of_token, cos, sin, sin_sign, x, y);
     const Piece &p = call.piece;
     for (std::int64_t token = 0; token < p.n_tokens; token++) {
@@ -191,7 +191,7 @@ int truncating(halide_buffer_t *row_of_token, halide_buffer_t *cos, halide_buffe
 
 constexpr std::int32_t f32 = HALYARD_F32, f16 = HALYARD_F16, bf16 = HALYARD_BF16;
 
-Kernel kernel(const char *name, std::int32_t dtype, bool in_place, halyard::KernelFunction function,
+Kernel kernel(const char *name, std::int32_t dtype, bool in_place, halyard_rotate_kernel *function,
               Pairing pairing = Pairing::strided) {
     return {name, halyard::Target::reference, pairing, pairing, dtype, in_place, false, function};
 }
@@ -250,8 +250,8 @@ TEST_CASE("the kernel checker catches broken kernels", "[checker]") {
         kernel("is an ulp off in one output", f32, true, broken<f32, OffByOneUlp>),
         kernel("cuts f16 off", f16, false, truncating<f16>), kernel("cuts bf16 off", bf16, false, truncating<bf16>),
         kernel("does nothing", f32, false,
-               [](halide_buffer_t *, halide_buffer_t *, halide_buffer_t *, std::uint32_t, halide_buffer_t *,
-                  halide_buffer_t *) { return 0; }),
+               [](halyard_buffer *, halyard_buffer *, halyard_buffer *, std::uint32_t, halyard_buffer *,
+                  halyard_buffer *) { return 0; }),
         kernel("takes f16 for bf16", f16, false, broken<bf16, NoBug>));
     INFO(bad.name);
     INFO(bad.name);

@@ -41,8 +41,8 @@ private:
 
 /// A buffer as a kernel reads it.
 struct Buffer {
-    halide_buffer_t header = {};
-    halide_dimension_t dims[3] = {};
+    halyard_buffer header = {};
+    halyard_dimension dims[3] = {};
 
     Buffer(const void *data, std::int64_t n, std::int64_t stride_member = 0, std::int64_t n_rows = 0,
            std::int64_t stride_row = 0) {
