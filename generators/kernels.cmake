@@ -7,12 +7,12 @@
 #     steps    the schedule's numbers, FIXED/ANY: see Steps in schedule_x86.h
 # The kernel's name is halyard_rotate_<pairing>_<dtype>[_in_place]_<target>.
 
-# Name, processor and Halide features, from the worst to the best: dispatch takes the best that a machine has.
-halyard_target(x86_sse41  x86_64  sse41)
-halyard_target(x86_avx2   x86_64  sse41-avx-f16c-fma-avx2)
-halyard_target(x86_avx512 x86_64  sse41-avx-f16c-fma-avx2-avx512-avx512_skylake)
+# Name, Halide's architecture and features, from the worst to the best: dispatch takes the best that a machine has.
+halyard_target(x86_sse41  x86-64 sse41)
+halyard_target(x86_avx2   x86-64 sse41-avx-f16c-fma-avx2)
+halyard_target(x86_avx512 x86-64 sse41-avx-f16c-fma-avx2-avx512-avx512_skylake)
 # arm_fp16 is for the conversions FCVTL and FCVTN, which ARMv8.0 has; all arithmetic is f32.
-halyard_target(arm_neon   aarch64 arm_fp16)
+halyard_target(arm_neon   arm-64 arm_fp16)
 
 halyard_kernel(half                f32  out_of_place  x86_sse41 8/8    x86_avx2 16/16  x86_avx512 64/16  arm_neon 16/4)
 halyard_kernel(half                f32  in_place      x86_sse41 8/8    x86_avx2 16/16  x86_avx512 64/16  arm_neon 16/4)
@@ -45,3 +45,14 @@ halyard_kernel(strided             bf16 in_place      x86_sse41 4/4    x86_avx2 
 # What makes rows of cos and sin without a dense table: halyard_rows_phase_<target> and halyard_rows_factored_<target>.
 #   halyard_row_kernels(<target> <pairs per step> [<target> <pairs per step> ...])
 halyard_row_kernels(x86_sse41 4  x86_avx2 8  x86_avx512 16  arm_neon 4)
+
+# What ./run emit can emit for: Halide's architecture and system; then what comes of it, and is checked to: the objects'
+# format (and for Apple's systems which one), their suffix, and the library's name.
+halyard_triple(x86-64-linux   elf64-x86-64                 .o   libhalyard_kernels.a)
+halyard_triple(x86-64-osx     "Mach-O 64-bit x86-64 macos" .o   libhalyard_kernels.a)
+halyard_triple(x86-64-windows COFF-x86-64                  .obj halyard_kernels.lib)
+halyard_triple(arm-64-linux   elf64-littleaarch64          .o   libhalyard_kernels.a)
+halyard_triple(arm-64-android elf64-littleaarch64          .o   libhalyard_kernels.a)
+halyard_triple(arm-64-osx     "Mach-O arm64 macos"         .o   libhalyard_kernels.a)
+halyard_triple(arm-64-ios     "Mach-O arm64 ios"           .o   libhalyard_kernels.a)
+halyard_triple(arm-64-windows COFF-ARM64                   .obj halyard_kernels.lib)
