@@ -36,18 +36,22 @@ public:
     }
 
     void generate() {
+        const bool arm = get_target().arch == Target::ARM;
         const bool interleaved = pairing == Pairing::interleaved && out_pairing == Pairing::interleaved;
-        const bool by_member = interleaved && !packed;
+        // Swapping members within a vector would convert each f16 twice, which costs NEON more than taking them apart.
+        const bool by_member = interleaved && !packed && !(arm && dtype == Storage::f16);
         const bool pair_in_word = packed && interleaved;
         const int lanes = packed && !interleaved ? 2 : 1;  // pairs in an element
         const auto read = [&](const Expr &member) {
             return unpack(dtype, packed, in_place ? Expr(y(k, member, h, t)) : Expr(x(k, member, h, t)));
         };
-        const auto write = [&](const std::vector<Expr> &floats) { return pack(target, dtype, round_by_test, floats); };
+        const Expr zero = sin_sign & 0x7fffffff;  // which LLVM does not know
+        const Rounding rounding = rounding_of(target, round_by_test, zero);
+        const auto write = [&](const std::vector<Expr> &floats) { return pack(target, dtype, rounding, floats); };
         const Expr row = unsafe_promise_clamped(row_of_token(t), 0, cos_rows.dim(1).extent() - 1);
         const Expr pair = lanes == 1 ? Expr(k) : k * lanes + lane;
         // Turning no sign of cos keeps LLVM from making a call to memcpy of its copy.
-        const Expr cos = flip_sign(row_value(cos_rows(pair, row)), sin_sign & 0x7fffffff);
+        const Expr cos = flip_sign(row_value(cos_rows(pair, row)), zero);
         const Expr sin = row_value(sin_rows(pair, row));
 
         y(k, r, h, t) = Halide::undef(y.type());
@@ -83,7 +87,7 @@ public:
             rows->dim(1).set_min(0);
         }
         angle.bound(lane, 0, by_member ? 2 : lanes);
-        const auto schedule = get_target().arch == Target::ARM ? schedule_arm : schedule_x86;
+        const auto schedule = arm ? schedule_arm : schedule_x86;
         schedule(y, angle, {k, h, t, lane, member, by_member, pairing == Pairing::strided},
                  {elements_per_step, elements_per_step_any});
     }

@@ -49,9 +49,12 @@ struct Pair {
     Expr x0, x1;
 };
 
-/// Both members. x1 is negated rather than sin, which gives the same bits: LLVM would hoist -sin and spill it.
+/// Both members. Negating x1 or sin gives the same bits. LLVM hoists -sin out of the loop over heads: ARM has registers
+/// for it, x86 would spill it.
 inline Pair rotate(const Target &target, const Pair &x, const Expr &cos, const Expr &sin) {
-    return {rotate_member(target, x.x0, flip_sign(x.x1, sign_bit), cos, sin),
+    const bool negate_sin = target.arch == Target::ARM;
+    return {rotate_member(target, x.x0, negate_sin ? x.x1 : flip_sign(x.x1, sign_bit), cos,
+                          negate_sin ? flip_sign(sin, sign_bit) : sin),
             rotate_member(target, x.x1, x.x0, cos, sin)};
 }
 
@@ -80,17 +83,31 @@ inline Expr canonical_nan(const Expr &x) {
     return select(is_nan_bits(reinterpret<uint32_t>(x)), reinterpret<float>(Expr(0x7fc00000u)), x);
 }
 
+/// How to round to bf16.
+struct Rounding {
+    bool by_test;
+    Expr last_bit;  // 0x10000: of those that stay
+};
+
+/// Zero has to be 0 whenever a kernel runs, but not a constant. Were LLVM sure of the bit, it would shift before it
+/// masks, and NEON need USHR, AND and ADD where AND and USRA do (.88 to .90 of the cycles, as llvm-mca models Neoverse
+/// N1).
+inline Rounding rounding_of(const Target &target, bool by_test, const Expr &zero) {
+    const Expr last_bit(0x10000u);
+    return {by_test, target.arch == Target::ARM ? last_bit ^ zero : last_bit};
+}
+
 /// Bits whose upper half is x rounded to bf16, to nearest even; the lower half is noise. The carry would turn a NaN
 /// with a full lower half into zero. None occurs: x comes from bf16 data, whose lower halves are zero, and from rows
 /// whose NaN were made canonical. Both forms round alike; by_test is one operation shorter where the ISA has masks
 /// (AVX-512 .26 against .24 of the ceiling, AVX2 .17 against .21; Zen 4, 40 x 64 heads of 128, 2026-11).
-inline Expr round_to_bf16(const Expr &x, bool by_test) {
+inline Expr round_to_bf16(const Expr &x, const Rounding &rounding) {
     const Expr bits = reinterpret<uint32_t>(x);
-    if (by_test) {
+    if (rounding.by_test) {
         const Expr up = bits + 0x8000;
         return select((up & 0xffff) == 0, up & Expr(0xfffeffffu), up);
     }
-    return bits + 0x7fff + ((bits >> 16) & 1);
+    return bits + ((bits & rounding.last_bit) >> 16) + 0x7fff;
 }
 
 /// f32 to f16, to nearest even. Halide's emulation (no F16C) turns NaN into infinity, so there it is selected around.
@@ -115,16 +132,16 @@ inline std::vector<Expr> unpack(Storage storage, bool packed, const Expr &elemen
 }
 
 /// The reverse.
-inline Expr pack(const Target &target, Storage storage, bool round_by_test, const std::vector<Expr> &floats) {
+inline Expr pack(const Target &target, Storage storage, const Rounding &rounding, const std::vector<Expr> &floats) {
     if (storage == Storage::f32) {
         return floats[0];
     }
     if (storage == Storage::f16) {
         return to_f16(target, floats[0]);
     }
-    const Expr lower = round_to_bf16(floats[0], round_by_test) >> 16;
+    const Expr lower = round_to_bf16(floats[0], rounding) >> 16;
     return floats.size() == 1 ? cast<uint16_t>(lower)
-                              : lower | (round_to_bf16(floats[1], round_by_test) & Expr(0xffff0000u));
+                              : lower | (round_to_bf16(floats[1], rounding) & Expr(0xffff0000u));
 }
 
 }  // namespace halyard

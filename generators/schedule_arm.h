@@ -1,4 +1,7 @@
-// Not measured: no ARM machine was at hand. Proven right on an emulated Cortex-A53.
+// Modelled, not measured: no ARM machine was at hand. Cycles per pair over those of a compiled C loop, mean and worst
+// of 18 kernels: Cortex-A53 .46 .63, A55 .53 .73, Neoverse N1 .87 1.00, V2 .90 1.09; over those of loops that clang
+// makes with SVE: N2 .96 1.13, V1 .94 1.20 (llvm-mca 19.1.7, 2026-11-21, ./run bench modelled). Proven right on an
+// emulated Cortex-A53.
 #pragma once
 
 #include "schedule.h"
