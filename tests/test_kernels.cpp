@@ -16,12 +16,12 @@ void test_kernel(const char *name) {
         if ((halyard::supported_targets() & halyard::bit(kernel.target)) == 0) {
             SKIP("this machine cannot run " << halyard::name_of(kernel.target));
         }
-        const KernelReport report = check_kernel(kernel, Catch::getSeed());
+        const KernelReport report = check_kernel(kernel, Catch::getSeed(), HALYARD_TEST_ROUNDS);
         INFO("seed " << Catch::getSeed());
         if (!report.fault.empty()) {
             FAIL(report.fault);
         }
-        REQUIRE(report.n_outputs > 1'000'000);
+        REQUIRE(report.n_outputs > HALYARD_TEST_ROUNDS * 30000);
         SUCCEED(report.n_outputs << " outputs of " << report.n_runs << " runs");
         return;
     }

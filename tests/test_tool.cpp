@@ -125,12 +125,12 @@ double spacing(const Storage &storage, double value) {
 TEST_CASE("tool: golden cases on every target, in place and out of place", "[tool]") {
     const golden::Section section("apply");
     const ScratchDir dir;
-    const auto targets = supported_targets();
+    auto targets = supported_targets();
+    if (!std::string_view(HALYARD_TOOL_LAUNCHER).empty()) {
+        std::erase(targets, "reference");  // an emulated process takes a hundred times as long to start
+    }
     REQUIRE(!targets.empty());
-    // An emulated process takes a hundred times as long to start.
-    const std::size_t step = std::string_view(HALYARD_TOOL_LAUNCHER).empty() ? 1 : 9;
-    for (std::size_t i = 0; i < section.cases().size(); i += step) {
-        const auto &test = section.cases()[i];
+    for (const auto &test : section.cases()) {
         const std::string name = test.at("name");
         CAPTURE(name);
         const std::int64_t n_tokens = test.at("tokens"), n_heads = test.at("heads"), head_dim = test.at("head_dim");

@@ -1,0 +1,102 @@
+"""check_assembly.py ASSEMBLER KERNEL.s ...: what the assembly of every kernel must hold, and what it must not.
+
+1. The assembler takes it for a machine that has what the target's name says, and nothing newer.
+2. It calls nothing, gathers nothing and scatters nothing.
+3. It has fused multiply-adds of its target's vectors, and the instructions that convert f16.
+4. No innermost loop spills: it touches no fixed place on the stack. (Rows of cos and sin that the schedule keeps on
+   the stack are read through an index or before the loop.)
+"""
+
+import collections
+import pathlib
+import re
+import subprocess
+import sys
+
+Target = collections.namedtuple("Target", "march fused_vectors fused f16")
+avx2 = "generic64+avx2+f16c+fma+bmi+bmi2+lzcnt+movbe+popcnt"  # what runtime/cpu.cpp asks a CPU for
+avx512 = avx2 + "+avx512f+avx512cd+avx512dq+avx512bw+avx512vl"
+targets = {
+    "x86_sse41": Target("generic64+sse4.1", "mulps", "", []),
+    "x86_avx2": Target(avx2, "vfn?m(add|sub).*%ymm", "vfn?m(add|sub)", ["vcvtph2ps", "vcvtps2ph"]),
+    "x86_avx512": Target(avx512, "vfn?m(add|sub).*%zmm", "vfn?m(add|sub)", ["vcvtph2ps", "vcvtps2ph"]),
+    "arm_neon": Target("armv8-a", r"fml[as]\tv\d+\.4s", r"fml[as]|fn?m(add|sub)", ["fcvtl", "fcvtn"]),
+}
+
+# Kernels whose innermost loops spill, and how often at most: in a loop without branches, and in one with branches, where
+# a vector of the tail is put together element by element. The first line that matches a kernel counts.
+known_spills = [
+    # Sixteen registers, two operands to an instruction, and no instructions that convert f16.
+    (r"rotate_.*_x86_sse41", 45, 40),
+    (r"rows_phase_x86_sse41", 13, 0),
+    # More constants of polynomials than registers.
+    (r"rows_phase_x86_avx2", 3, 0),
+    # Twice the words that the registers hold, which is faster all the same: with half of them, 4096 tokens x 40 heads x
+    # 128 take 1.14 times the time (Zen 4, 2026-11-21).
+    (r"rotate_half_bf16(_in_place)?_x86_avx2", 12, 2),
+    # Four elements at once have more addresses than there are registers.
+    (r"rotate_strided_.*_x86_avx(2|512)", 10, 8),
+    # Tails, and the fetching of their rows.
+    (r"rotate_interleaved_to_half_.*_x86_avx(2|512)", 1, 119),
+    (r"rotate_.*_x86_avx(2|512)", 0, 2),
+]
+
+
+def innermost_loops(assembly):
+    """The instructions of each innermost loop by its label. LLVM says which block belongs to which loop."""
+    headers = re.findall(r"^\.L(BB\w+):(?:\s*[#/].*\n)*?.*This Inner Loop Header", assembly, re.MULTILINE)
+    loops = {header: [] for header in headers}
+    loop = None
+    for line in assembly.splitlines():
+        label = re.match(r"\.L(BB\w+):|(?:#|//) %bb", line)
+        if label:
+            loop = label.group(1)
+        inside = re.search(r"in Loop: Header=(BB\w+) ", line)
+        if inside:
+            loop = inside.group(1)
+        if loop in loops and re.match(r"\t[a-z]", line):
+            loops[loop].append(line.strip())
+    return loops
+
+
+def faults(assembler, path):
+    kernel, assembly = path.stem, path.read_text()
+    name = next(name for name in targets if kernel.endswith("_" + name))
+    target = targets[name]
+    run = subprocess.run([assembler, f"-march={target.march}", "-o", "/dev/null", path], capture_output=True, text=True)
+    if run.returncode != 0:
+        yield f"has instructions that {name} lacks:\n{run.stderr}"
+
+    # ..._argv, which Halide adds, calls the kernel itself.
+    for line in re.findall(r"^\t(?:callq?|blr?|jmp|b)\t.*", assembly, re.MULTILINE):
+        if not re.search(rf"\t(\.L\w+|{kernel}(@PLT)?)\s*([#/].*)?$", line):
+            yield f"calls something: {line.strip()}"
+    for line in re.findall(r"^\tv?p?(?:gather|scatter).*", assembly, re.MULTILINE):
+        yield f"gathers or scatters: {line.strip()}"
+
+    needed = [target.fused]
+    if "_strided_" not in kernel:  # which go element by element
+        needed = [target.fused_vectors] + (target.f16 if "_f16_" in kernel else [])
+    for pattern in needed:
+        if not re.search(pattern, assembly):
+            yield f"has no {pattern}"
+
+    loops = innermost_loops(assembly)
+    if not any(loops.values()):
+        yield "has no loop that LLVM marks as innermost"
+    known = next((known for known in known_spills if re.fullmatch("halyard_" + known[0], kernel)), ("", 0, 0))
+    for label, instructions in loops.items():
+        branches = [line for line in instructions if re.match(r"j|b\.|cbn?z|tbn?z", line)]
+        spills = [line for line in instructions if re.search(r"\(%rsp\)|\[sp(, #-?\d+)?\]", line)]
+        most = known[2] if len(branches) > 1 else known[1]
+        if len(spills) > most:
+            yield f"spills {len(spills)} times, not {most}, in the loop .L{label}, first in: {spills[0]}"
+
+
+def main(assembler, *paths):
+    found = [f"{path.stem} {fault}" for path in map(pathlib.Path, sorted(paths)) for fault in faults(assembler, path)]
+    print("\n".join(found) or f"{len(paths)} kernels are as they should be")
+    return 1 if found or not paths else 0
+
+
+sys.exit(main(*sys.argv[1:]))
