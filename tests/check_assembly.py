@@ -23,8 +23,8 @@ targets = {
     "arm_neon": Target("armv8-a", r"fml[as]\tv\d+\.4s", r"fml[as]|fn?m(add|sub)", ["fcvtl", "fcvtn"]),
 }
 
-# Kernels whose innermost loops spill, and how often at most: in a loop without branches, and in one with branches, where
-# a vector of the tail is put together element by element. The first line that matches a kernel counts.
+# Kernels whose innermost loops spill, and how often at most: in a loop without branches, and in one with branches,
+# where a tail's vectors are put together element by element. The first line that matches a kernel counts.
 known_spills = [
     # Sixteen registers, two operands to an instruction, and no instructions that convert f16.
     (r"rotate_.*_x86_sse41", 45, 40),
