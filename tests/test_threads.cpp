@@ -260,12 +260,14 @@ TEST_CASE("pools: after fork(), the child works on its own thread", "[threads]")
             return true;
         }));
     }
+#if !defined(HALYARD_EMULATED)  // QEMU 7.2 itself fails an assertion where a forked child starts threads
     SECTION("the child makes a pool of its own") {
         CHECK(succeeds_in_child([&] {
             const halyard::pool own(3);
             return large.rotate(own.executor()) == alone && large.rotate(pool->executor()) == alone;
         }));
     }
+#endif
     // The parent goes on as before.
     CHECK(large.rotate(pool->executor()) == alone);
 }
