@@ -33,7 +33,7 @@ struct Work {
     halyard::plan plan;
     std::vector<float> q, k;
 
-    explicit Work(std::int64_t batch = 2, std::int64_t tokens = 150, std::int64_t heads = 16)
+    explicit Work(std::int64_t batch = 2, std::int64_t tokens = 150, std::int64_t heads = 32)
         : n_batch(batch), n_tokens(tokens), n_heads(heads),
           angles(halyard::angle_source::table(frequencies, 0, static_cast<std::int32_t>(tokens))),
           plan(halyard::describe_plan(
@@ -152,7 +152,7 @@ TEST_CASE("pools: few tokens are shared by heads, with the same bits", "[threads
 }
 
 TEST_CASE("pools: created, used and destroyed many times", "[threads]") {
-    const Work small(1, 40, 16);
+    const Work small(1, 40, 64);
     const auto alone = small.rotate(nullptr);
     for (int i = 0; i < 60; i++) {
         const halyard::pool unused(1 + i % 16);
@@ -164,7 +164,7 @@ TEST_CASE("pools: created, used and destroyed many times", "[threads]") {
 }
 
 TEST_CASE("pools: many runs, with threads awake and asleep", "[threads]") {
-    const Work small(1, 40, 16);
+    const Work small(1, 40, 64);
     const auto alone = small.rotate(nullptr);
     const halyard::pool pool(4);
     for (int i = 0; i < 400; i++) {
@@ -176,7 +176,7 @@ TEST_CASE("pools: many runs, with threads awake and asleep", "[threads]") {
 }
 
 TEST_CASE("pools: callers that meet in one pool don't disturb each other", "[threads]") {
-    const Work small(1, 64, 16);
+    const Work small(1, 64, 64);
     const auto alone = small.rotate(nullptr);
     const halyard::pool pool(3);
     std::atomic<int> n_wrong{0};
@@ -320,7 +320,7 @@ TEST_CASE("executors: any order and any threads give the same bits", "[threads]"
                 return 0;
             },
             1024);
-        const Work large(1, 2048, 4);
+        const Work large(1, 2048, 16);
         CHECK(large.rotate(&hook.executor) == large.rotate(nullptr));
         CHECK(hook.n_tasks_seen > 16);
         CHECK(hook.n_tasks_seen <= 1024);
