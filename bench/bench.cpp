@@ -1,120 +1,206 @@
-// halyard_bench: the kernels of a target over a few shapes, against what the memory allows, in one interleaved run.
+// halyard_bench: kernels over the shapes of real models, against what the memory allows and against rivals, in one
+// interleaved run. Exit status: 0 done; 1 something failed, is wrong or got slower; 2 wrong usage.
 #include "machine.h"
-#include "report.h"
+#include "output_file.h"
+#include "table.h"
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstdio>
-#include <fnmatch.h>
 #include <fstream>
-#include <memory>
+#include <sstream>
+#include <unistd.h>
 
 namespace {
 
 using namespace halyard;
 using namespace halyard::bench;
+using nlohmann::json;
 
 struct Options {
-    bool quick = false;
-    bool angles = false;
-    std::string filter = "*";
-    std::string json;
-    std::string target;
-    int threads = 1;
+    Selection selection;
+    std::string shapes = HALYARD_SOURCE_DIR "/bench/shapes.txt";
+    std::string json, target, peers;
+    double peer_seconds = 60.0;
 };
 
-/// What the sources of angles cost: the same kernels, at one token and at 64 and 512 scattered ones.
-std::vector<std::unique_ptr<Workload>> make_angle_workloads(const Options &options) {
-    const char *target = options.target.empty() ? nullptr : options.target.c_str();
-    std::vector<std::unique_ptr<Workload>> workloads;
-    for (const std::int64_t tokens : {1, 64, 512}) {
-        for (const dtype type : {dtype::f32, dtype::bf16}) {
-            for (const std::int32_t angles : {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
-                auto work = std::make_unique<Workload>(type, pairing::half, pairing::half, true, Shape{tokens, 40, 128},
-                                                       target, angles);
-                if (fnmatch(options.filter.c_str(), work->name().c_str(), 0) == 0) {
-                    workloads.push_back(std::move(work));
-                }
-            }
-        }
+std::vector<std::string> split_words(const std::string &text) {
+    std::istringstream stream(text);
+    std::vector<std::string> words;
+    for (std::string word; stream >> word;) {
+        words.push_back(word);
     }
-    return workloads;
+    return words;
 }
 
-std::vector<std::unique_ptr<Workload>> make_workloads(const Options &options) {
-    // One head shows the cost of a call; then a token, a small batch and two prompts of a model with 32 q and 8 k
-    // heads.
-    std::vector<Shape> shapes = {{1, 1, 128}, {1, 32, 128}, {64, 40, 128}};
-    if (!options.quick) {
-        shapes.insert(shapes.end(), {{512, 40, 128}, {4096, 40, 128}});
-    }
-    const char *target = options.target.empty() ? nullptr : options.target.c_str();
-    std::vector<std::unique_ptr<Workload>> workloads;
-    for (const Shape &shape : shapes) {
-        for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16}) {
-            for (const pairing in : {pairing::half, pairing::interleaved}) {
-                for (const pairing out : {pairing::half, pairing::interleaved}) {
-                    for (const bool in_place : {true, false}) {
-                        if (in_place && in != out) {
-                            continue;
-                        }
-                        auto work = std::make_unique<Workload>(type, in, out, in_place, shape, target);
-                        if (fnmatch(options.filter.c_str(), work->name().c_str(), 0) == 0) {
-                            workloads.push_back(std::move(work));
-                        }
-                    }
-                }
-            }
+std::vector<Row> measure_rows(const std::vector<Work> &works, const Arena &arena, const Setting &setting) {
+    std::vector<Row> rows;
+    const bool is_watched = isatty(STDERR_FILENO) != 0;
+    for (std::size_t i = 0; i < works.size(); i++) {
+        if (is_watched) {
+            std::fprintf(stderr, "\r\033[K%zu of %zu: %s", i + 1, works.size(), works[i].name().c_str());
         }
+        // One thread shares a core with its peers; more need all.
+        if (pin_to_one_cpu(works[i].n_threads == 1) && setting.peers != nullptr) {
+            setting.peers->restart();
+        }
+        rows.push_back(measure_row(works[i], arena, setting));
     }
-    return workloads;
+    if (is_watched) {
+        std::fprintf(stderr, "\r\033[K");
+    }
+    return rows;
 }
 
-int run(const Options &options) {
-    const auto workloads = options.angles ? make_angle_workloads(options) : make_workloads(options);
-    if (workloads.empty()) {
-        std::fprintf(stderr, "halyard_bench: no kernel matches \"%s\"\n", options.filter.c_str());
-        return 1;
+/// What would measure the same rows again.
+std::string command_of(const Options &options) {
+    const Selection &selection = options.selection;
+    std::string command = "./run bench";
+    command += selection.quick ? " --quick" : "";
+    command += selection.filter == "*" ? "" : " --filter '" + selection.filter + "'";
+    command += options.target.empty() ? "" : " --target " + options.target;
+    command += options.shapes == Options().shapes ? "" : " --shapes " + options.shapes;
+    if (selection.n_threads != std::vector<int>{1}) {
+        for (std::size_t i = 0; i < selection.n_threads.size(); i++) {
+            command += (i == 0 ? " --threads " : ",") + std::to_string(selection.n_threads[i]);
+        }
     }
-    std::unique_ptr<pool> threads;
-    if (options.threads > 1) {
-        threads = std::make_unique<pool>(options.threads);
+    return command + (options.peers.empty() ? "" : " --peers");
+}
+
+json make_record(const Options &options, const Machine &machine, const std::vector<Row> &rows) {
+    json record = {{"machine", machine.json()}, {"command", command_of(options)}, {"rows", json::array()}};
+    for (const Row &row : rows) {
+        record["rows"].push_back(to_json(row));
     }
-    const auto rows =
-        time_workloads(workloads, options.quick ? quick : thorough, threads ? threads->executor() : nullptr);
-    const Machine machine = describe_machine();
-    std::printf("%s\n%d thread%s; tokens x heads x head_dim; ceiling: the time of the fastest copy (in place: or\n"
-                "multiply) of the same bytes in this run, divided by ours\n\n",
-                machine.text().c_str(), options.threads, options.threads == 1 ? "" : "s");
-    print_rows(rows);
+    return record;
+}
+
+void print_budget(const std::vector<Budget> &budgets) {
+    for (const Budget &budget : budgets) {
+        std::printf("%s: %d kernels, %.2f MB of objects", budget.target.c_str(), budget.n_kernels,
+                    static_cast<double>(budget.n_bytes) * 1e-6);
+        std::printf(budget.seconds > 0.0 ? ", %.0f s of one core to emit\n" : "\n", budget.seconds);
+    }
+}
+
+void print_peers(const Peers &peers) {
+    std::printf("\nPeers");
+    const char *separator = ": ";
+    for (const json &peer : peers.list()["peers"]) {
+        std::printf("%s%s %s", separator, peer["name"].get<std::string>().c_str(),
+                    peer["version"].get<std::string>().c_str());
+        separator = ", ";
+    }
+    std::printf("\n");
+    for (const auto &[key, words] : {std::pair("absent", "Not there"), std::pair("refused", "Not in every row")}) {
+        for (const json &peer : peers.list()[key]) {
+            std::printf("%s: %s: %s\n", words, peer["name"].get<std::string>().c_str(),
+                        peer["why"].get<std::string>().c_str());
+        }
+    }
+}
+
+int run_table(const Options &options) {
+    std::ifstream shapes(options.shapes);
+    if (!shapes) {
+        throw std::runtime_error("can't read " + options.shapes);
+    }
+    const std::vector<Work> works = list_works(read_models(shapes), options.selection);
+    if (works.empty()) {
+        throw std::runtime_error("no row matches \"" + options.selection.filter + "\"");
+    }
     if (!options.json.empty()) {
-        std::ofstream file(options.json);
-        file << nlohmann::json{{"machine", machine.json()}, {"threads", options.threads}, {"rows", to_json(rows)}}.dump(
-                    1)
-             << "\n";
-        if (!file.flush()) {
-            std::fprintf(stderr, "halyard_bench: %s could not be written\n", options.json.c_str());
-            return 1;
+        tool::OutputFile probe(options.json);  // says at once what would be said after minutes
+    }
+    std::size_t n_bytes = 0;
+    for (const Work &work : works) {
+        n_bytes = std::max(n_bytes, Cell::bytes_needed(work));
+    }
+    for (const Work &work : accuracy_works()) {
+        n_bytes = std::max(n_bytes, Cell::bytes_needed(work));
+    }
+    const Arena arena(n_bytes);
+    Setting setting;
+    setting.effort = options.selection.quick ? quick : thorough;
+    setting.target = options.target;
+    for (const int n_threads : options.selection.n_threads) {
+        if (n_threads > 1) {
+            setting.pools.emplace(n_threads, std::make_unique<pool>(n_threads));
         }
     }
-    return 0;
+    pin_to_one_cpu(works.front().n_threads == 1);
+    std::unique_ptr<Peers> peers;
+    if (!options.peers.empty()) {
+        peers = std::make_unique<Peers>(split_words(options.peers), arena, options.peer_seconds);
+        setting.peers = peers.get();
+    }
+
+    const double start = now();
+    const std::vector<Row> rows = measure_rows(works, arena, setting);
+    const Machine machine = describe_machine();
+    json record = make_record(options, machine, rows);
+    std::printf("%s\n", machine.text().c_str());
+    const std::vector<Budget> budgets = find_budget(HALYARD_BUILD_DIR);
+    print_budget(budgets);
+    std::printf("One thread: pinned to a CPU, and the peers to the same one. Ceiling: the part of the speed of the\n"
+                "fastest copy (in place: multiply) of the same bytes in the same rounds. x: how many times our time.\n"
+                "%zu rows in %.0f s.\n\n%s",
+                rows.size(), now() - start, format_rows(rows).c_str());
+    if (peers != nullptr) {
+        const auto accuracy = measure_accuracy(arena, setting);
+        std::printf("\nLargest error at positions 131,008 to 131,071 (f32, base 10000, head_dim 128), in lengths of a "
+                    "pair\n\n%s",
+                    format_accuracy(accuracy).c_str());
+        for (const Accuracy &one : accuracy) {
+            record["accuracy"].push_back(to_json(one));
+        }
+        print_peers(*peers);
+        record["peers"] = peers->list();
+    }
+    for (const Budget &budget : budgets) {
+        record["budget"].push_back({{"target", budget.target},
+                                    {"kernels", budget.n_kernels},
+                                    {"bytes", budget.n_bytes},
+                                    {"emit_seconds", budget.seconds}});
+    }
+    if (!options.json.empty()) {
+        save_json(options.json, record);
+    }
+    return std::any_of(rows.begin(), rows.end(), [](const Row &row) { return row.wrong; }) ? 1 : 0;
+}
+
+int run_bench(int argc, char **argv) {
+    Options options;
+    CLI::App app("Times kernels on the shapes of real models, against what the memory allows and against rivals.",
+                 "halyard_bench");
+    app.add_flag("--quick", options.selection.quick, "a short list, fewer and shorter rounds");
+    app.add_option("--filter", options.selection.filter, "only rows whose name matches this glob, as in 'half_f32*'");
+    app.add_option("--json", options.json, "also write the rows to this file");
+    app.add_option("--target", options.target, "force a target (halyard list names them)");
+    app.add_option("--threads", options.selection.n_threads, "numbers of threads, as in 1,2 [1]")
+        ->delimiter(',')
+        ->check(CLI::Range(1, 1024));
+    app.add_option("--shapes", options.shapes, "the models [bench/shapes.txt]");
+    app.add_option("--peers", options.peers, "also time these: the command of bench/peers.py");
+    app.add_option("--peer-seconds", options.peer_seconds, "the longest that a peer may take to answer [60]")
+        ->check(CLI::PositiveNumber);
+
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError &error) {
+        return app.exit(error) == 0 ? 0 : 2;
+    }
+
+    return run_table(options);
 }
 
 }  // namespace
 
 int main(int argc, char **argv) {
-    Options options;
-    CLI::App app("Times every kernel against a copy of the same bytes, in one interleaved run.", "halyard_bench");
-    app.add_flag("--quick", options.quick, "three shapes, fewer and shorter rounds (a few seconds)");
-    app.add_flag("--angles", options.angles, "compare table, factored and phase angles instead of kernels");
-    app.add_option("--filter", options.filter, "only kernels that match this glob, as in half_f32*");
-    app.add_option("--json", options.json, "also write the rows to this file");
-    app.add_option("--target", options.target, "force a target (halyard list names them)");
-    app.add_option("--threads", options.threads, "threads of a pool (default 1)")->check(CLI::Range(1, 1024));
-    CLI11_PARSE(app, argc, argv);
     try {
-        return run(options);
+        return run_bench(argc, argv);
     } catch (const std::exception &error) {
         std::fprintf(stderr, "halyard_bench: %s\n", error.what());
         return 1;

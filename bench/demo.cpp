@@ -1,7 +1,7 @@
 // halyard_demo: rotates real arrays with the best kernels of this machine, and shows how far the result is from exact
 // arithmetic and how fast it came beside a copy.
 #include "machine.h"
-#include "report.h"
+#include "table.h"
 
 #include <algorithm>
 #include <cmath>
@@ -114,18 +114,31 @@ bool show_accuracy() {
 }
 
 void show_speed() {
-    std::vector<std::unique_ptr<Workload>> workloads;
-    for (const Shape &shape : {Shape{1, 1, 128}, Shape{1, 32, 128}, Shape{64, 40, 128}}) {
-        for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16}) {
-            for (const pairing how : {pairing::half, pairing::interleaved}) {
-                workloads.push_back(std::make_unique<Workload>(type, how, how, true, shape, nullptr));
-            }
+    std::vector<Work> works;
+    for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16}) {
+        for (const pairing how : {pairing::half, pairing::interleaved}) {
+            works.push_back({{"one-head", 1, 0, 128, 128, how, how}, 1, type});
+            works.push_back({{"llama-3-8b", 32, 8, 128, 128, how, how}, 1, type});
+            works.push_back({{"llama-3-8b", 32, 8, 128, 128, how, how}, 64, type});
         }
     }
-    std::printf("\nSpeed, one thread, in place (tokens x heads x head_dim; ceiling: the time of the fastest copy or\n"
-                "multiply of the same bytes in this run, divided by ours)\n%s\n\n",
-                describe_machine().text().c_str());
-    print_rows(time_workloads(workloads, quick, nullptr));
+    std::size_t n_bytes = 0;
+    for (const Work &work : works) {
+        n_bytes = std::max(n_bytes, Cell::bytes_needed(work));
+    }
+    const Arena arena(n_bytes);
+    Setting setting;
+    setting.effort = quick;
+    std::vector<Row> rows;
+    pin_to_one_cpu(true);
+    for (const Work &work : works) {
+        rows.push_back(measure_row(work, arena, setting));
+    }
+    pin_to_one_cpu(false);
+    std::printf(
+        "\nSpeed, one thread, in place (ceiling: the part of the speed of a multiply in place of the same bytes;\n"
+        "x: how many times our time)\n%s\n\n%s",
+        describe_machine().text().c_str(), format_rows(rows).c_str());
 }
 
 }  // namespace

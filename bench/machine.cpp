@@ -1,8 +1,13 @@
 #include "machine.h"
 
+#include "halyard/halyard.hpp"
+#include "loops.h"
+
+#include <cstdio>
 #include <ctime>
-#include <filesystem>
 #include <fstream>
+#include <map>
+#include <sstream>
 #include <thread>
 
 namespace halyard::bench {
@@ -17,20 +22,47 @@ std::string read_line(const std::filesystem::path &path) {
     return line;
 }
 
-std::string find_cpu() {
+/// What /proc/cpuinfo says of the first CPU, or else "unknown".
+std::string find_in_cpuinfo(const std::string &key) {
     std::ifstream file("/proc/cpuinfo");
-    std::string name = "unknown CPU", family, model, line;
+    std::string line;
     while (std::getline(file, line) && !line.empty()) {
-        const auto value = [&](const char *key) {
-            return line.rfind(key, 0) == 0 && line.find(": ") != std::string::npos ? line.substr(line.find(": ") + 2)
-                                                                                   : std::string();
-        };
-        name = value("model name").empty() ? name : value("model name");
-        family = value("cpu family").empty() ? family : value("cpu family");
-        model = value("model\t").empty() ? model : value("model\t");
+        const auto colon = line.find(": ");
+        if (colon != line.npos && line.substr(0, line.find_first_of("\t:")) == key) {
+            return line.substr(colon + 2);
+        }
     }
-    return name + (family.empty() ? "" : " (family " + family + ", model " + model + ")") + ", " +
-           std::to_string(std::thread::hardware_concurrency()) + " CPUs";
+    return "unknown";
+}
+
+/// The commit of the sources, with "-dirty" after it where they differ; "unknown" where they are in no repository.
+std::string find_commit() {
+    std::string command = "git -C '" HALYARD_SOURCE_DIR "' describe --always --dirty 2>/dev/null";
+    std::string commit;
+    if (std::FILE *const output = popen(command.c_str(), "r")) {
+        char text[256];
+        while (std::fgets(text, sizeof(text), output) != nullptr) {
+            commit += text;
+        }
+        pclose(output);
+    }
+    commit.erase(commit.find_last_not_of("\n") + 1);
+    return commit.empty() ? "unknown" : commit;
+}
+
+std::string find_loops() {
+    std::string text;
+#if defined(HALYARD_LOOPS_GCC)
+    text += halyard_loops_gcc.compiler;
+#else
+    text += "no gcc";
+#endif
+#if defined(HALYARD_LOOPS_CLANG)
+    text += std::string(", ") + halyard_loops_clang.compiler;
+#else
+    text += ", no clang";
+#endif
+    return text;
 }
 
 std::string find_caches() {
@@ -53,23 +85,70 @@ std::string find_date() {
     return text;
 }
 
+/// Seconds of each output in Ninja's log: lines of start and end in milliseconds, a time stamp, the output, a hash.
+std::map<std::string, double> read_ninja_log(const std::filesystem::path &path) {
+    std::map<std::string, double> seconds;
+    std::ifstream file(path);
+    std::string line, stamp, output;
+    while (std::getline(file, line)) {
+        std::istringstream words(line);
+        double start = 0.0, end = 0.0;
+        if (words >> start >> end >> stamp >> output) {
+            seconds[std::filesystem::path(output).filename().string()] = (end - start) * 1e-3;
+        }
+    }
+    return seconds;
+}
+
 }  // namespace
 
 Machine describe_machine() {
     const std::string governor = read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
-    return {find_cpu(),       find_caches(),  governor.empty() ? "no governor shown" : "governor " + governor,
-            HALYARD_COMPILER, HALYARD_HALIDE, HALYARD_COMMIT,
-            find_date()};
+    Machine machine;
+    machine.family = find_in_cpuinfo("vendor_id") + " family " + find_in_cpuinfo("cpu family") + " model " +
+                     find_in_cpuinfo("model");
+    machine.cpu = find_in_cpuinfo("model name") + " (" + machine.family + "), " +
+                  std::to_string(std::thread::hardware_concurrency()) + " CPUs";
+    machine.caches = find_caches();
+    machine.governor = governor.empty() ? "no governor shown" : "governor " + governor;
+    machine.compiler = HALYARD_COMPILER;
+    machine.loops = find_loops();
+    machine.halide = HALYARD_HALIDE;
+    machine.commit = find_commit();
+    machine.date = find_date();
+    return machine;
 }
 
 std::string Machine::text() const {
     return cpu + ", " + caches + ", " + governor + "\n" + compiler + ", Halide " + halide + ", Halyard " + commit +
-           ", " + date;
+           ", " + date + "; C loops: " + loops;
 }
 
 nlohmann::json Machine::json() const {
-    return {{"cpu", cpu},       {"caches", caches}, {"governor", governor}, {"compiler", compiler},
-            {"halide", halide}, {"commit", commit}, {"date", date}};
+    return {{"cpu", cpu},     {"family", family}, {"caches", caches}, {"governor", governor}, {"compiler", compiler},
+            {"loops", loops}, {"halide", halide}, {"commit", commit}, {"date", date}};
+}
+
+std::vector<Budget> find_budget(const std::filesystem::path &build_dir) {
+    const auto seconds = read_ninja_log(build_dir / ".ninja_log");
+    std::vector<Budget> budgets;
+    std::error_code ignored;
+    for (const halyard_target_info &target : targets()) {
+        Budget budget;
+        budget.target = target.name;
+        for (const auto &file : std::filesystem::directory_iterator(build_dir / "kernels", ignored)) {
+            if (file.path().extension() == ".o" && file.path().stem().string().ends_with("_" + budget.target)) {
+                const auto logged = seconds.find(file.path().filename().string());
+                budget.n_kernels++;
+                budget.n_bytes += file.file_size();
+                budget.seconds += logged == seconds.end() ? 0.0 : logged->second;
+            }
+        }
+        if (budget.n_kernels > 0) {
+            budgets.push_back(budget);
+        }
+    }
+    return budgets;
 }
 
 }  // namespace halyard::bench

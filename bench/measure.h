@@ -1,4 +1,5 @@
-// Timing that holds on a noisy machine: all rows take turns in every round, and medians over the rounds are compared.
+// Timing that holds on a noisy machine: rivals take turns in every round, in an order that changes, and medians over
+// the rounds are compared.
 #pragma once
 
 #include <functional>
@@ -9,19 +10,53 @@ namespace halyard::bench {
 
 /// Something to time.
 struct Subject {
-    std::function<void()> call;
-    std::vector<double> seconds;  // for one call, one value a round
+    std::string name;
+    std::function<double(long n_calls)> seconds_for;  // negative when it can't be run any more
+    std::vector<double> seconds = {};                 // for one call, one value a round; empty when it could not be run
 };
 
-/// Median and half the range between the quartiles, in seconds.
+/// A subject in this process.
+template <typename Call>
+Subject make_subject(std::string name, Call call);
+
+/// Median, half the range between the quartiles, and the fastest round, in seconds.
 struct Timing {
     double median = 0.0;
     double spread = 0.0;
+    double fastest = 0.0;
+
+    double relative_spread() const { return median > 0.0 ? spread / median : 0.0; }
 };
 
 Timing summarise(std::vector<double> seconds);
 
-/// Times every subject for at least seconds_each in each of n_rounds rounds, after one round that is not counted.
-void measure(std::vector<Subject *> subjects, int n_rounds, double seconds_each);
+struct Effort {
+    int n_rounds;
+    double seconds_each;  // for one subject in one round, at least
+};
+inline constexpr Effort quick = {9, 1e-3};
+inline constexpr Effort thorough = {11, 4e-3};
+
+/// Times every subject in each round, after one that is not counted. A subject whose single call takes more than
+/// twenty times its share sits out all rounds but three.
+void measure(std::vector<Subject> &subjects, const Effort &effort);
+
+/// Keeps this thread, and the processes that it starts, on the last CPU that it may use: rivals in two processes then
+/// share one core's caches. Or lets it use every CPU that it might use at the start. Returns whether this changed
+/// anything.
+bool pin_to_one_cpu(bool pinned);
+
+double now();  // seconds of a clock that never goes back
+
+template <typename Call>
+Subject make_subject(std::string name, Call call) {
+    return {std::move(name), [call = std::move(call)](long n_calls) mutable {
+                const double start = now();
+                for (long i = 0; i < n_calls; i++) {
+                    call();
+                }
+                return now() - start;
+            }};
+}
 
 }  // namespace halyard::bench

@@ -1,0 +1,70 @@
+// loop.c as one compiler makes it, behind one signature. Partial rotary calls the loop for each head, inlined, and
+// copies the other columns.
+#include "loops.h"
+
+#include "loop.c"
+
+#define ENTRY(name, type)                                                                                              \
+    __attribute__((flatten)) static void partial_##name(const type *x, type *y, const float *cos, const float *sin,    \
+                                                        int64_t tokens, int64_t heads, int64_t head_dim,               \
+                                                        int64_t rotary_dim) {                                          \
+        for (int64_t t = 0; t < tokens; t++) {                                                                         \
+            for (int64_t h = 0; h < heads; h++) {                                                                      \
+                CALL(name, cos + t * rotary_dim / 2, sin + t * rotary_dim / 2, 1, 1, rotary_dim);                      \
+                COPY_REST                                                                                              \
+                x += head_dim;                                                                                         \
+                y += head_dim;                                                                                         \
+            }                                                                                                          \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void name(const void *from, void *to, const float *cos, const float *sin, int64_t tokens, int64_t heads,    \
+                     int64_t head_dim, int64_t rotary_dim) {                                                           \
+        const type *x = from;                                                                                          \
+        type *y = to;                                                                                                  \
+        if (rotary_dim < head_dim) {                                                                                   \
+            partial_##name(x, y, cos, sin, tokens, heads, head_dim, rotary_dim);                                       \
+        } else {                                                                                                       \
+            CALL(name, cos, sin, tokens, heads, head_dim);                                                             \
+        }                                                                                                              \
+    }
+
+#define CALL(name, cos, sin, tokens, heads, head_dim) halyard_loop_##name(x, y, cos, sin, tokens, heads, head_dim)
+#define COPY_REST                                                                                                      \
+    for (int64_t i = rotary_dim; i < head_dim; i++) {                                                                  \
+        y[i] = x[i];                                                                                                   \
+    }
+#define OUT_OF_PLACE_ENTRIES(type, dtype)                                                                              \
+    ENTRY(half_##dtype, type)                                                                                          \
+    ENTRY(interleaved_##dtype, type)                                                                                   \
+    ENTRY(half_to_interleaved_##dtype, type)                                                                           \
+    ENTRY(interleaved_to_half_##dtype, type)
+OUT_OF_PLACE_ENTRIES(float, f32)
+OUT_OF_PLACE_ENTRIES(half_float, f16)
+OUT_OF_PLACE_ENTRIES(uint16_t, bf16)
+#undef CALL
+#undef COPY_REST
+
+#define CALL(name, cos, sin, tokens, heads, head_dim) (void)x, halyard_loop_##name(y, cos, sin, tokens, heads, head_dim)
+#define COPY_REST
+#define IN_PLACE_ENTRIES(type, dtype)                                                                                  \
+    ENTRY(half_##dtype##_in_place, type)                                                                               \
+    ENTRY(interleaved_##dtype##_in_place, type)
+IN_PLACE_ENTRIES(float, f32)
+IN_PLACE_ENTRIES(half_float, f16)
+IN_PLACE_ENTRIES(uint16_t, bf16)
+
+#define STRING(x) #x
+#define VERSION(major, minor, patch) STRING(major) "." STRING(minor) "." STRING(patch)
+#ifdef __clang__
+#define TABLE halyard_loops_clang
+#define COMPILER "clang " VERSION(__clang_major__, __clang_minor__, __clang_patchlevel__)
+#else
+#define TABLE halyard_loops_gcc
+#define COMPILER "gcc " VERSION(__GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__)
+#endif
+#define ROW(dtype)                                                                                                     \
+    {                                                                                                                  \
+        half_##dtype, interleaved_##dtype, half_to_interleaved_##dtype, interleaved_to_half_##dtype,                   \
+            half_##dtype##_in_place, interleaved_##dtype##_in_place                                                    \
+    }
+const struct halyard_loops TABLE = {COMPILER, {ROW(f32), ROW(f16), ROW(bf16)}};

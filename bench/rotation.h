@@ -1,0 +1,35 @@
+// Halyard on a cell: a plan, its angles and views of every slot.
+#pragma once
+
+#include "cell.h"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace halyard::bench {
+
+class Rotation {
+public:
+    /// target may be NULL: the best one. Keeps the cell's work and memory, and the executor (NULL: one thread).
+    Rotation(const Cell &cell, const char *target, const halyard_executor *executor);
+
+    void run(std::size_t slot) const;
+
+    const char *target() const { return plan_.target(); }
+    std::size_t plan_bytes() const;
+    std::uint64_t angle_bytes() const { return angles_->info().bytes; }
+
+private:
+    std::shared_ptr<const angle_source> angles_;
+    plan plan_;
+    const halyard_executor *executor_;
+    std::vector<std::int32_t> position_data_;
+    halyard_positions positions_;
+    struct Views {
+        halyard_tensor x, y;
+    };
+    std::vector<Views> views_;
+};
+
+}  // namespace halyard::bench
