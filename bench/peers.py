@@ -1,0 +1,761 @@
+#!/usr/bin/env python3
+"""The peers of the bench: other libraries' RoPE, timed on the very buffers that Halyard's kernels work on.
+
+peers.py FD BYTES          serves halyard_bench; FD is an inherited memory file of BYTES bytes that both map
+peers.py --check [NAMES]   runs each peer (or only those named) on small tensors against the formula in float64,
+                           prints versions, errors and times, and exits with 1 if one is wrong
+
+Serving, one JSON object a line comes on stdin, and one answer to each goes to stdout; stderr is the log.
+  {"do":"list"}  ->  {"peers":[{"name","version","note"}...],"absent":[{"name","why"}...]}
+  {"do":"prepare","dtype":"f32|f16|bf16","pairing":"half|interleaved","in_place","tokens","heads","head_dim",
+   "rotary_dim","base","threads","positions":offset,"max_position","slots":[[x offset, y offset]...],"without":[NAMES]}
+                 ->  {"ready":[{"peer","form"}...],"refused":[{"peer","why"}...]}
+      x and y are dense [tokens, heads, head_dim], positions int64 [tokens]. What a peer makes once per model or once
+      for all layers (caches, rows of cos and sin, compiled graphs) is made here, untimed. "form" says what is timed.
+  {"do":"run","peer","times":n}       ->  {"seconds"}   n calls, taking the slots in turn
+  {"do":"result","peer"}              ->  {"at":offset} one call on slot 0; its output is then there, in y
+  {"do":"overhead","peer","times":n}  ->  {"seconds"}   the same calls on one token of one head of two numbers
+  What fails is answered with {"error":"one sentence"}.
+
+A peer makes its own angles by its own recipe. One that only takes caches gets what exporters put there: Hugging Face's
+recipe in float32.
+"""
+
+import ctypes
+import dataclasses
+import functools
+import itertools
+import json
+import math
+import mmap
+import os
+import pathlib
+import sys
+import time
+
+ENVIRONMENT = pathlib.Path(sys.prefix)
+# Compiled graphs stay in the environment, so that the next bench need not compile them again.
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(ENVIRONMENT / "torchinductor"))
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no processes that would go on beside a timed call
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import ml_dtypes
+import numpy as np
+
+DTYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
+
+
+class Refused(Exception):
+    """A peer can't do this work, and says why."""
+
+
+@dataclasses.dataclass
+class Work:
+    dtype: str
+    pairing: str
+    in_place: bool
+    heads: int
+    head_dim: int
+    rotary_dim: int
+    base: float
+    threads: int
+    max_position: int
+    positions: np.ndarray  # int64 [tokens]
+    memory: np.ndarray  # the bytes that hold all slots, from a page's start
+    slots: list  # of (x, y), dense [tokens, heads, head_dim] in memory; the same where in place
+
+    @property
+    def tokens(self):
+        return len(self.positions)
+
+    @property
+    def shape(self):
+        return self.tokens, self.heads, self.head_dim
+
+    def own_outputs(self):
+        """Where a peer writes that can't work in place: y, or one tensor of its own for all slots."""
+        own = aligned_bytes(self.slots[0][0].nbytes).view(DTYPES[self.dtype]).reshape(self.shape)
+        return [own if self.in_place else y for x, y in self.slots]
+
+    def smallest(self):
+        """The same kind of work with next to nothing to do."""
+        small = dataclasses.replace(self, heads=1, head_dim=2, rotary_dim=2, max_position=1,
+                                    positions=np.zeros(1, np.int64), memory=aligned_bytes(2 * mmap.PAGESIZE))
+        x, y = (small.memory[at:].view(DTYPES[self.dtype])[:2].reshape(1, 1, 2) for at in (0, mmap.PAGESIZE))
+        small.slots = [(x, x if self.in_place else y)]
+        return small
+
+
+def aligned_bytes(size):
+    return np.frombuffer(mmap.mmap(-1, max(size, 1)), np.uint8, size)
+
+
+@functools.lru_cache(maxsize=4)
+def float32_rows(positions, rotary_dim, base):
+    """cos and sin, float32 [positions, rotary_dim / 2], by Hugging Face's recipe; positions as bytes of int64."""
+    positions = np.frombuffer(positions, np.int64).astype(np.float32)
+    exponents = np.arange(0, rotary_dim, 2).astype(np.float32) / np.float32(rotary_dim)
+    inv_freq = np.float32(1) / np.float32(base) ** exponents
+    angles = positions[:, None] * inv_freq
+    return np.cos(angles), np.sin(angles)
+
+
+class Peer:
+    """One library. An object of it is ready for one work: calls[i]() rotates slot i."""
+
+    note = ""
+
+    def output(self, result):
+        """What a call on slot 0 returned, as an array like x; None where the call wrote to y itself."""
+        return result
+
+
+class OnnxRuntime(Peer):
+    name = "onnxruntime"
+    note = "com.microsoft.RotaryEmbedding"
+    domain, opset, inputs = "com.microsoft", 1, ("x", "position_ids", "cos_cache", "sin_cache")
+    package = "onnxruntime"
+
+    @staticmethod
+    def load():
+        import onnx
+        import onnxruntime
+        return onnxruntime.__version__
+
+    def __init__(self, work):
+        import onnx
+        import onnxruntime
+        from onnx import helper
+        kind = {"f32": onnx.TensorProto.FLOAT, "f16": onnx.TensorProto.FLOAT16, "bf16": onnx.TensorProto.BFLOAT16}
+        hidden = work.heads * work.head_dim
+        rows = [work.max_position, work.rotary_dim // 2]
+        shapes = {"x": [1, work.tokens, hidden], "position_ids": [1, work.tokens], "cos_cache": rows, "sin_cache": rows}
+        types = {name: kind[work.dtype] for name in shapes} | {"position_ids": onnx.TensorProto.INT64}
+        partial = {} if work.rotary_dim == work.head_dim else {"rotary_embedding_dim": work.rotary_dim}
+        node = helper.make_node("RotaryEmbedding", self.inputs, ["y"], domain=self.domain, num_heads=work.heads,
+                                interleaved=int(work.pairing == "interleaved"), **partial)
+        graph = helper.make_graph([node], "rope",
+                                  [helper.make_tensor_value_info(name, types[name], shapes[name]) for name in shapes],
+                                  [helper.make_tensor_value_info("y", kind[work.dtype], shapes["x"])])
+        opsets = {"": 23, self.domain: self.opset}
+        model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid(*o) for o in opsets.items()])
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = work.threads
+        options.inter_op_num_threads = 1
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+        self.caches = [rows.astype(DTYPES[work.dtype]) for rows in float32_rows(
+            np.arange(work.max_position).tobytes(), work.rotary_dim, work.base)]
+
+        def value(array):
+            return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+
+        constants = {"position_ids": value(work.positions[None]),
+                     "cos_cache": value(self.caches[0]), "sin_cache": value(self.caches[1])}
+        self.outputs = work.own_outputs()
+        self.calls = []
+        for (x, _), y in zip(work.slots, self.outputs):
+            binding = session.io_binding()
+            for name, constant in constants.items():
+                binding.bind_ortvalue_input(name, constant)
+            binding.bind_ortvalue_input("x", value(x.reshape(shapes["x"])))
+            binding.bind_ortvalue_output("y", value(y.reshape(shapes["x"])))
+            self.calls.append(functools.partial(session.run_with_iobinding, binding))
+        self.form = (("into memory of its own" if work.in_place else "out of place") +
+                     f", rows taken from {work.dtype} caches by position in the call")
+
+    def output(self, result):
+        return self.outputs[0]
+
+
+class OnnxRuntimeStandard(OnnxRuntime):
+    name = "onnxruntime-onnx"
+    note = "RotaryEmbedding of ONNX opset 23"
+    domain, opset, inputs = "", 23, ("x", "cos_cache", "sin_cache", "position_ids")
+
+
+class Transformers(Peer):
+    name = "transformers"
+    note = "PyTorch eager; apply_rotary_pos_emb of Llama (half) and GPT-J (interleaved)"
+    package = "transformers"
+
+    @staticmethod
+    def load():
+        import torch
+        import transformers
+        from transformers.models.gptj import modeling_gptj
+        from transformers.models.llama import modeling_llama
+        torch.set_grad_enabled(False)
+        return f"{transformers.__version__}, torch {torch.__version__}"
+
+    def __init__(self, work):
+        import torch
+        torch.set_num_threads(work.threads)
+        dtype = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[work.dtype]
+        tensors = [torch.from_numpy(x.view(np.uint8)).view(dtype)[None] for x, _ in work.slots]
+        rotate = self.ready_to_call((self.half if work.pairing == "half" else self.interleaved)(work, dtype), work)
+        self.calls = [functools.partial(rotate, x) for x in tensors]
+        self.form = "into new memory, rows of cos and sin made beforehand"
+
+    def ready_to_call(self, rotate, work):
+        return rotate
+
+    @staticmethod
+    def rows(work, dtype):
+        """cos and sin, [1, tokens, rotary_dim], as a Llama model makes them once for all layers."""
+        import torch
+        from transformers.models.llama import modeling_llama
+        config = modeling_llama.LlamaConfig(head_dim=work.rotary_dim, max_position_embeddings=work.max_position,
+                                            rope_parameters={"rope_type": "default", "rope_theta": work.base})
+        make = modeling_llama.LlamaRotaryEmbedding(config)
+        return make(torch.empty(0, dtype=dtype), torch.from_numpy(work.positions)[None])
+
+    def half(self, work, dtype):
+        import torch
+        from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+        n, (cos, sin) = work.rotary_dim, self.rows(work, dtype)
+
+        def rotate(x):
+            # The function takes q and k: here all heads are q's, and k has none.
+            x = x.transpose(1, 2)
+            if n == x.shape[-1]:
+                return apply_rotary_pos_emb(x, x[:, :0], cos, sin)[0].transpose(1, 2)
+            y, _ = apply_rotary_pos_emb(x[..., :n], x[:, :0, :, :n], cos, sin)
+            return torch.cat((y, x[..., n:]), -1).transpose(1, 2)
+
+        return rotate
+
+    def interleaved(self, work, dtype):
+        import torch
+        from transformers.models.gptj.modeling_gptj import apply_rotary_pos_emb
+        n = work.rotary_dim
+        cos, sin = (rows[..., : n // 2].contiguous() for rows in self.rows(work, dtype))
+
+        def rotate(x):
+            if n == x.shape[-1]:
+                return apply_rotary_pos_emb(x, sin, cos)
+            return torch.cat((apply_rotary_pos_emb(x[..., :n], sin, cos), x[..., n:]), -1)
+
+        return rotate
+
+    def output(self, result):
+        import torch
+        return result[0].contiguous().view(torch.uint8).numpy()
+
+
+class TransformersCompiled(Transformers):
+    name = "transformers-compiled"
+    note = "the same through torch.compile, which calls the C++ compiler"
+
+    def ready_to_call(self, rotate, work):
+        import torch
+        import torch._dynamo
+        import torch._inductor.config
+        torch._inductor.config.cpp.threads = work.threads
+        # Each work is compiled apart; at these limits PyTorch would silently go back to eager calls.
+        torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 100_000
+        compiled = torch.compile(rotate, dynamic=False)
+        dtype = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[work.dtype]
+        compiled(torch.zeros(1, *work.shape, dtype=dtype))
+        return compiled
+
+
+class OpenVino(Peer):
+    name = "openvino"
+    note = "graphs that its CPU plugin fuses into its RoPE operation, where it does"
+    package = "openvino"
+
+    @staticmethod
+    def load():
+        import openvino
+        return openvino.__version__.split("-")[0]
+
+    def __init__(self, work):
+        import openvino
+        from openvino import opset13 as op
+        types = {"f32": openvino.Type.f32, "f16": openvino.Type.f16, "bf16": openvino.Type.bf16}
+        self.op, self.type = op, types[work.dtype]
+        cos, sin = float32_rows(work.positions.tobytes(), work.rotary_dim, work.base)
+        if work.pairing == "half":
+            model, shape = self.half(work), [work.tokens, work.heads, 1, work.head_dim]
+            rows = [np.concatenate((r, r), -1).reshape(work.tokens, 1, 1, -1) for r in (cos, sin)]
+        else:
+            model, shape = self.interleaved(work), [1, *work.shape]
+            rows = [np.concatenate((sin, cos), -1)[None]]
+        compiled = openvino.Core().compile_model(model, "CPU", {
+            "INFERENCE_NUM_THREADS": work.threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": self.type,
+            "ENABLE_CPU_PINNING": False})
+        kinds = [node.get_rt_info()["layerType"].astype(str) for node in compiled.get_runtime_model().get_ordered_ops()]
+        kinds = [kind for kind in kinds if kind not in ("Input", "Output", "Const")]
+        if "RoPE" not in kinds:
+            raise Refused("does not fuse this into its RoPE operation")
+        self.outputs = work.own_outputs()
+        self.arrays = [np.ascontiguousarray(r) for r in rows]  # OpenVINO's tensors do not keep them
+        rows = [openvino.Tensor(r, shared_memory=True) for r in self.arrays]
+        self.calls = []
+        for (x, _), y in zip(work.slots, self.outputs):
+            request = compiled.create_infer_request()
+            for i, tensor in enumerate([self.tensor(x, shape), *rows]):
+                request.set_input_tensor(i, tensor)
+            request.set_output_tensor(self.tensor(y, shape))
+            self.calls.append(functools.partial(request.infer, share_outputs=True))
+        self.form = (("into memory of its own" if work.in_place else "out of place") +
+                     ", rows of cos and sin in f32 made beforehand; " +
+                     ("fused: " if kinds == ["RoPE"] else "with conversions: ") + ", ".join(kinds))
+
+    def tensor(self, array, shape):
+        import openvino
+        if self.type == openvino.Type.bf16:
+            return openvino.Tensor(array.view(np.uint16).reshape(shape), shape, self.type)
+        return openvino.Tensor(array.reshape(shape), shared_memory=True)
+
+    def integers(self, *values):
+        return self.op.constant(np.array(values, np.int64))
+
+    def minus_one(self):
+        import openvino
+        minus_one = self.op.constant(np.float32(-1))
+        return minus_one if self.type == openvino.Type.f32 else self.op.convert(minus_one, self.type.get_type_name())
+
+    def columns(self, x, begin, end, step=1):
+        return self.op.slice(x, *(self.integers(value) for value in (begin, end, step, 3)))
+
+    def half(self, work):
+        """As exported from Llama models, but with the tokens as the batch: this is then dense as it is."""
+        import openvino
+        op, n = self.op, work.rotary_dim
+        x = op.parameter([work.tokens, work.heads, 1, work.head_dim], self.type)
+        rows = [op.parameter([work.tokens, 1, 1, n], np.float32) for _ in ("cos", "sin")]
+        cos, sin = rows if self.type == openvino.Type.f32 else (op.convert(r, self.type.get_type_name()) for r in rows)
+        rotated = x if n == work.head_dim else self.columns(x, 0, n)
+        first, second = self.columns(rotated, 0, n // 2), self.columns(rotated, n // 2, 2**31 - 1)
+        turned = op.concat([op.multiply(second, self.minus_one()), first], -1)
+        y = op.add(op.multiply(rotated, cos), op.multiply(turned, sin))
+        if n < work.head_dim:
+            y = op.concat([y, self.columns(x, n, 2**31 - 1)], -1)
+        return openvino.Model([y], [x, *rows])
+
+    def interleaved(self, work):
+        """As exported from GPT-J, whose sizes are not known beforehand."""
+        import openvino
+        op, n = self.op, work.rotary_dim
+        x = op.parameter([-1, -1, work.heads, work.head_dim], self.type)
+        rows = op.parameter([-1, -1, n], np.float32)
+        rotated, rest = x, None
+        if n < work.head_dim:
+            rotated, rest = op.variadic_split(x, self.integers(3), self.integers(n, work.head_dim - n)).outputs()
+        twice = op.constant(np.repeat(np.arange(n // 2), 2).astype(np.int32))
+        sin, cos = (op.gather(op.unsqueeze(half, self.integers(2)), twice, op.constant(np.int32(3)))
+                    for half in op.variadic_split(rows, self.integers(-1), self.integers(n // 2, -1)).outputs())
+        if self.type != openvino.Type.f32:
+            sin, cos = (op.convert(half, self.type.get_type_name()) for half in (sin, cos))
+        odd, even = self.columns(rotated, 1, 2**31 - 1, 2), self.columns(rotated, 0, 2**31 - 1, 2)
+        pairs = [op.unsqueeze(half, self.integers(-1)) for half in (op.multiply(odd, self.minus_one()), even)]
+        turned = op.reshape(op.concat(pairs, -1), self.integers(0, 0, 0, n), True)
+        y = op.add(op.multiply(rotated, cos), op.multiply(turned, sin))
+        return openvino.Model([y if rest is None else op.concat([y, rest], -1)], [x, rows])
+
+    def output(self, result):
+        return self.outputs[0]
+
+
+class Ggml(Peer):
+    name = "ggml"
+    note = "ggml_rope_ext in a graph on its CPU backend; cos and sin are made in every call"
+    package = "ggml"
+
+    class InitParams(ctypes.Structure):
+        _fields_ = [("mem_size", ctypes.c_size_t), ("mem_buffer", ctypes.c_void_p), ("no_alloc", ctypes.c_bool)]
+
+    @classmethod
+    def load(cls):
+        names = ("libggml-base.so.0", "libggml-cpu.so.0")
+        cls.base, cls.cpu = (ctypes.CDLL(ENVIRONMENT / "ggml" / name, ctypes.RTLD_GLOBAL) for name in names)
+        pointer, size, number, real = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_float
+        rope = [pointer] * 4 + [number] * 3 + [real] * 6
+        for library, name, result, arguments in (
+                (cls.base, "ggml_version", ctypes.c_char_p, []),
+                (cls.base, "ggml_tensor_overhead", size, []),
+                (cls.base, "ggml_graph_overhead_custom", size, [size, ctypes.c_bool]),
+                (cls.base, "ggml_init", pointer, [cls.InitParams]),
+                (cls.base, "ggml_free", None, [pointer]),
+                (cls.base, "ggml_new_tensor_1d", pointer, [pointer, number, ctypes.c_int64]),
+                (cls.base, "ggml_new_tensor_3d", pointer, [pointer, number] + [ctypes.c_int64] * 3),
+                (cls.base, "ggml_new_graph_custom", pointer, [pointer, size, ctypes.c_bool]),
+                (cls.base, "ggml_build_forward_expand", None, [pointer] * 2),
+                (cls.base, "ggml_rope_ext", pointer, rope),
+                (cls.base, "ggml_rope_ext_inplace", pointer, rope),
+                (cls.base, "ggml_threadpool_params_init", None, [pointer, number]),
+                (cls.base, "ggml_backend_cpu_buffer_from_ptr", pointer, [pointer, size]),
+                (cls.base, "ggml_backend_buffer_free", None, [pointer]),
+                (cls.base, "ggml_backend_tensor_alloc", number, [pointer] * 3),
+                (cls.base, "ggml_backend_graph_compute", number, [pointer] * 2),
+                (cls.base, "ggml_backend_free", None, [pointer]),
+                (cls.cpu, "ggml_threadpool_new", pointer, [pointer]),
+                (cls.cpu, "ggml_threadpool_free", None, [pointer]),
+                (cls.cpu, "ggml_backend_cpu_init", pointer, []),
+                (cls.cpu, "ggml_backend_cpu_set_n_threads", None, [pointer, number]),
+                (cls.cpu, "ggml_backend_cpu_set_threadpool", None, [pointer] * 2)):
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+        return cls.base.ggml_version().decode()
+
+    def __init__(self, work):
+        types = {"f32": 0, "f16": 1}
+        if work.dtype not in types:
+            raise Refused(f"no {work.dtype}")
+        base, cpu, integer = self.base, self.cpu, 26
+        self.backend = cpu.ggml_backend_cpu_init()
+        cpu.ggml_backend_cpu_set_n_threads(self.backend, work.threads)
+        params = ctypes.create_string_buffer(4096)
+        base.ggml_threadpool_params_init(params, work.threads)
+        self.pool = cpu.ggml_threadpool_new(params)
+        cpu.ggml_backend_cpu_set_threadpool(self.backend, self.pool)
+        size = 3 * base.ggml_tensor_overhead() + base.ggml_graph_overhead_custom(8, False)
+        self.context = base.ggml_init(self.InitParams(size * len(work.slots) + 4096, None, True))
+        self.positions = aligned_bytes(4 * work.tokens).view(np.int32)
+        self.positions[:] = work.positions
+        self.buffers = [base.ggml_backend_cpu_buffer_from_ptr(array.ctypes.data, array.nbytes)
+                        for array in (self.positions, work.memory)]
+        positions = base.ggml_new_tensor_1d(self.context, integer, work.tokens)
+        base.ggml_backend_tensor_alloc(self.buffers[0], positions, self.positions.ctypes.data)
+        rope = base.ggml_rope_ext_inplace if work.in_place else base.ggml_rope_ext
+        mode = 2 if work.pairing == "half" else 0
+        self.calls = []
+        for x_at, y_at in work.slots:
+            x = base.ggml_new_tensor_3d(self.context, types[work.dtype], work.head_dim, work.heads, work.tokens)
+            base.ggml_backend_tensor_alloc(self.buffers[1], x, x_at.ctypes.data)
+            y = rope(self.context, x, positions, None, work.rotary_dim, mode, 0, work.base, 1, 0, 1, 0, 0)
+            if not work.in_place:
+                base.ggml_backend_tensor_alloc(self.buffers[1], y, y_at.ctypes.data)
+            graph = base.ggml_new_graph_custom(self.context, 8, False)
+            base.ggml_build_forward_expand(graph, y)
+            self.calls.append(functools.partial(base.ggml_backend_graph_compute, self.backend, graph))
+        self.form = ("in place" if work.in_place else "out of place") + ", cos and sin made in the call"
+
+    def __del__(self):
+        if hasattr(self, "buffers"):
+            for buffer in self.buffers:
+                self.base.ggml_backend_buffer_free(buffer)
+            self.base.ggml_free(self.context)
+            self.base.ggml_backend_free(self.backend)
+            self.cpu.ggml_threadpool_free(self.pool)
+
+    def output(self, result):
+        return None
+
+
+class Jax(Peer):
+    name = "jax"
+    note = "the formula under jit: JAX has no function for it"
+    package = "jax"
+
+    @classmethod
+    def load(cls):
+        import jax
+        jax.devices()
+        cls.threads = len(os.sched_getaffinity(0))  # XLA's own pool now has as many, for good
+        return jax.__version__
+
+    def __init__(self, work):
+        import jax
+        import jax.numpy as jnp
+        if work.threads != self.threads:
+            raise Refused(f"uses all {self.threads} CPUs that it may run on, and {work.threads} were asked for")
+        n, in_place = work.rotary_dim, work.in_place
+        inv_freq = 1.0 / work.base ** (jnp.arange(0, n, 2, dtype=jnp.float32) / n)
+        angles = jnp.asarray(work.positions, jnp.float32)[:, None, None] * inv_freq
+        cos, sin = jnp.cos(angles), jnp.sin(angles)
+
+        def rotate(x, cos, sin):
+            columns = x[..., :n].astype(jnp.float32)
+            if work.pairing == "half":
+                first, second = columns[..., : n // 2], columns[..., n // 2 :]
+            else:
+                first, second = columns[..., 0::2], columns[..., 1::2]
+            pairs = (first * cos - second * sin, second * cos + first * sin)
+            y = jnp.concatenate(pairs, -1) if work.pairing == "half" else jnp.stack(pairs, -1).reshape(columns.shape)
+            return jnp.concatenate((y.astype(x.dtype), x[..., n:]), -1)
+
+        compiled = jax.jit(rotate, donate_argnums=0 if in_place else ())
+        # What is donated must be JAX's own memory; the rest is only looked at.
+        arrays = [jnp.array(x, copy=True) if in_place else jax.device_put(x, may_alias=True) for x, _ in work.slots]
+
+        def call(i):
+            y = compiled(arrays[i], cos, sin)
+            if in_place:
+                arrays[i] = y
+            return y.block_until_ready()
+
+        def anew():
+            arrays[0] = jnp.array(work.slots[0][0], copy=True)
+            return call(0)
+
+        self.calls = [functools.partial(call, i) for i in range(len(arrays))]
+        self.call_anew = anew if in_place else self.calls[0]
+        where = "in place by donation, in memory of its own" if in_place else "into new memory"
+        self.form = where + ", rows of cos and sin made beforehand in float32"
+        self.calls[0]()
+
+    def output(self, result):
+        return np.asarray(result)
+
+
+class Mlx(Peer):
+    name = "mlx"
+    note = "mx.fast.rope on its CPU device"
+    package = "mlx"
+
+    @staticmethod
+    def load():
+        import mlx.core as mx
+        mx.set_default_device(mx.cpu)
+        return mx.__version__
+
+    def __init__(self, work):
+        import mlx.core as mx
+        if work.threads != 1:
+            raise Refused("its CPU operations use one thread")
+        first = int(work.positions[0])
+        consecutive = bool((work.positions == first + np.arange(work.tokens)).all())
+        # Positions are one run from an offset, or one for each member of a batch.
+        offset = first if consecutive else mx.array(work.positions.astype(np.int32))
+        shape = (1, *work.shape) if consecutive else (work.tokens, 1, work.heads, work.head_dim)
+
+        def array(x):
+            x = mx.array(x.view(np.uint16)).view(mx.bfloat16) if work.dtype == "bf16" else mx.array(x)
+            x = x.reshape(shape).transpose(0, 2, 1, 3)
+            mx.eval(x)
+            return x
+
+        def call(x):
+            y = mx.fast.rope(x, work.rotary_dim, traditional=work.pairing == "interleaved", base=work.base, scale=1.0,
+                             offset=offset)
+            mx.eval(y)
+            return y
+
+        arrays = [array(x) for x, _ in work.slots]
+        self.calls = [functools.partial(call, x) for x in arrays]
+        self.call_anew = lambda: call(array(work.slots[0][0]))
+        self.form = "from and into memory of its own, cos and sin made in the call"
+
+    def output(self, result):
+        import mlx.core as mx
+        result = result.transpose(0, 2, 1, 3)
+        return np.array(result.view(mx.uint16) if result.dtype == mx.bfloat16 else result)
+
+
+PEERS = {peer.name: peer for peer in (OnnxRuntime, OnnxRuntimeStandard, Transformers, TransformersCompiled, OpenVino,
+                                      Ggml, Jax, Mlx)}
+NEVER = {"xnnpack": "no package of the Python package index exports its rope operator"}
+
+
+def one_sentence(error):
+    """The first line that says something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:300]
+
+
+class Bench:
+    def __init__(self):
+        self.versions = {}
+        self.absent = dict(NEVER)
+        self.ready = {}
+        self.small = {}
+        self.at = {}
+
+    def load(self, name):
+        if name not in self.versions and name not in self.absent:
+            try:
+                self.versions[name] = PEERS[name].load()
+            except Exception as error:
+                why = ENVIRONMENT / f"{PEERS[name].package}.why"  # left by ./run where it could not be installed
+                self.absent[name] = one_sentence(why.read_text() if why.exists() else error)
+        return name in self.versions
+
+    def list(self):
+        peers = [{"name": name, "version": self.versions[name], "note": PEERS[name].note}
+                 for name in PEERS if self.load(name)]
+        return {"peers": peers, "absent": [{"name": name, "why": why} for name, why in self.absent.items()]}
+
+    @staticmethod
+    def make(name, work):
+        peer = PEERS[name](work)
+        peer.work = work  # keeps the memory that the library was only shown
+        return peer
+
+    def prepare(self, work, names):
+        self.ready = {}
+        self.work = work
+        kind = (work.dtype, work.pairing, work.in_place, work.threads)
+        ready, refused = [], []
+        for name in names:
+            if not self.load(name):
+                continue
+            try:
+                peer = self.make(name, work)
+                if (name, *kind) not in self.small:
+                    self.small[name, *kind] = self.make(name, work.smallest())
+                self.ready[name] = peer, itertools.cycle(peer.calls), self.small[name, *kind]
+                ready.append({"peer": name, "form": peer.form})
+            except Exception as error:
+                refused.append({"peer": name, "why": one_sentence(error)})
+        return {"ready": ready, "refused": refused}
+
+    def peer(self, name):
+        if name not in self.ready:
+            raise Refused(f"{name} is not ready")
+        return self.ready[name]
+
+    def run(self, name, times):
+        calls = self.peer(name)[1]
+        start = time.perf_counter()
+        for call in itertools.islice(calls, times):
+            call()
+        return {"seconds": time.perf_counter() - start}
+
+    def overhead(self, name, times):
+        calls = itertools.repeat(self.peer(name)[2].calls[0], times)
+        start = time.perf_counter()
+        for call in calls:
+            call()
+        return {"seconds": time.perf_counter() - start}
+
+    def result(self, name):
+        """Leaves in y of slot 0 what a call on slot 0 as it is now gives."""
+        peer = self.peer(name)[0]
+        y = self.work.slots[0][1]
+        result = peer.output(getattr(peer, "call_anew", peer.calls[0])())
+        if result is not None and result is not y:
+            y.view(np.uint8)[:] = np.ascontiguousarray(result).view(np.uint8).reshape(*self.work.shape[:2], -1)
+
+
+def work_of(request, memory):
+    dtype = DTYPES[request["dtype"]]
+    shape = request["tokens"], request["heads"], request["head_dim"]
+    size = math.prod(shape) * dtype.itemsize
+
+    def tensor(at):
+        return memory[at : at + size].view(dtype).reshape(shape)
+
+    slots = []
+    for x_at, y_at in request["slots"]:
+        x = tensor(x_at)
+        slots.append((x, x if x_at == y_at else tensor(y_at)))
+    at = request["positions"]
+    fields = ("dtype", "pairing", "in_place", "heads", "head_dim", "rotary_dim", "base", "threads", "max_position")
+    positions = memory[at : at + 8 * request["tokens"]].view(np.int64).copy()
+    return Work(positions=positions, memory=memory, slots=slots, **{field: request[field] for field in fields})
+
+
+def serve(descriptor, size):
+    # Libraries may print; what they print belongs to the log.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    memory = np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
+    bench, y_at = Bench(), 0
+    for line in sys.stdin:
+        try:
+            request = json.loads(line)
+            match request["do"]:
+                case "list":
+                    answer = bench.list()
+                case "prepare":
+                    without = request.get("without", [])
+                    answer = bench.prepare(work_of(request, memory), [name for name in PEERS if name not in without])
+                    y_at = request["slots"][0][1]
+                case "run":
+                    answer = bench.run(request["peer"], request["times"])
+                case "overhead":
+                    answer = bench.overhead(request["peer"], request["times"])
+                case "result":
+                    bench.result(request["peer"])
+                    answer = {"at": y_at}
+                case other:
+                    answer = {"error": f"cannot {other}"}
+        except Exception as error:
+            answer = {"error": one_sentence(error)}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def exact(x, work):
+    """The formula in float64, whose angles at positions below 2^17 are good to 1e-10."""
+    inv_freq = work.base ** (-np.arange(0, work.rotary_dim, 2) / work.rotary_dim)
+    angles = work.positions[:, None, None] * inv_freq
+    cos, sin = np.cos(angles), np.sin(angles)
+    y = x.copy()
+    half = work.rotary_dim // 2
+    first, second = ((slice(half), slice(half, 2 * half)) if work.pairing == "half" else
+                     (slice(0, 2 * half, 2), slice(1, 2 * half, 2)))
+    y[..., first] = x[..., first] * cos - x[..., second] * sin
+    y[..., second] = x[..., second] * cos + x[..., first] * sin
+    return y
+
+
+# A wrong pairing, layout or position is off by about 1. What is worse than these at small positions is not rounding;
+# at the far end of a long context float32 angles alone are off by hundredths.
+BOUNDS = {"f32": 1e-3, "f16": 2e-2, "bf16": 1e-1}
+FAR_BOUND = 3e-1
+
+
+def check(names):
+    bench, wrong, generator = Bench(), [], np.random.default_rng(1)
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    print(f"{'peer':22}{'dtype':6}{'pairing':12}{'place':7}{'shape':15}{'at 0..63':>10}{'131008..':>10}{'us':>9}  form")
+    for dtype, pairing, in_place, (heads, head_dim, rotary_dim) in itertools.product(
+            DTYPES, ("half", "interleaved"), (False, True), ((40, 128, 128), (5, 80, 32))):
+        errors, times, forms, place = {}, {}, {}, "in" if in_place else "out"
+        for first in (0, 131008):
+            positions = np.arange(first, first + 64)
+            if first:
+                generator.shuffle(positions)
+            shape = (64, heads, head_dim)
+            size = -(-math.prod(shape) * DTYPES[dtype].itemsize // mmap.PAGESIZE) * mmap.PAGESIZE
+            memory = aligned_bytes(2 * size)
+            x, y = (memory[at:].view(DTYPES[dtype])[: math.prod(shape)].reshape(shape) for at in (0, size))
+            work = Work(dtype, pairing, in_place, heads, head_dim, rotary_dim, 10000.0, 1, 131072, positions,
+                        memory, [(x, x if in_place else y)])
+            given = generator.uniform(-1, 1, shape).astype(DTYPES[dtype])
+            expected = exact(given.astype(np.float64), work)
+            for refused in bench.prepare(work, names)["refused"]:
+                forms[refused["peer"]] = "refused: " + refused["why"]
+            for name, (peer, _, _) in bench.ready.items():
+                memory[:] = 0xff
+                x[:] = given
+                bench.result(name)
+                got = work.slots[0][1].astype(np.float64)
+                error = np.abs(got - expected).max()
+                errors[name, first], forms[name] = error, peer.form
+                same = np.array_equal(got[..., rotary_dim:], expected[..., rotary_dim:])
+                kept = in_place or np.array_equal(x.view(np.uint8), given.view(np.uint8))
+                if not error <= (FAR_BOUND if first else BOUNDS[dtype]) or not same or not kept:
+                    wrong.append(f"{name} {dtype} {pairing} {place} {shape} {rotary_dim}")
+                x[:] = given
+                times[name] = min(bench.run(name, 10)["seconds"] for _ in range(5)) / 10
+        for name in names:
+            line = f"{name:22}{dtype:6}{pairing:12}{place:7}{f'64x{heads}x{head_dim}/{rotary_dim}':15}"
+            if (name, 131008) in errors:
+                line += f"{errors[name, 0]:10.1e}{errors[name, 131008]:10.1e}{times[name] * 1e6:9.1f}"
+            elif name in bench.absent:
+                continue
+            else:
+                line += " " * 29
+            print(line + "  " + forms.get(name, ""), flush=True)
+    for name in names:
+        print(f"{name}: {bench.versions[name]}" if name in bench.versions else f"{name}: absent: {bench.absent[name]}")
+    for line in wrong:
+        print("WRONG: " + line)
+    return 1 if wrong else 0
+
+
+def main(arguments):
+    if arguments[:1] == ["--check"] and all(name in PEERS for name in arguments[1:]):
+        return check(arguments[1:] or list(PEERS))
+    if len(arguments) == 2 and all(argument.isdigit() for argument in arguments):
+        return serve(*map(int, arguments))
+    print(__doc__, file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
