@@ -1,5 +1,6 @@
 // halyard_bench: kernels over the shapes of real models, against what the memory allows and against rivals, in one
 // interleaved run. Exit status: 0 done; 1 something failed, is wrong or got slower; 2 wrong usage.
+#include "growth.h"
 #include "machine.h"
 #include "output_file.h"
 #include "table.h"
@@ -187,12 +188,21 @@ int run_bench(int argc, char **argv) {
     app.add_option("--peer-seconds", options.peer_seconds, "the longest that a peer may take to answer [60]")
         ->check(CLI::PositiveNumber);
 
+    auto *const growth =
+        app.add_subcommand("growth", "time for a token as tokens, heads and head_dim grow, and memory");
+    int growth_threads = 1;
+    growth->add_option("--threads", growth_threads, "also the speed-up of so many threads")->check(CLI::Range(1, 1024));
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError &error) {
         return app.exit(error) == 0 ? 0 : 2;
     }
 
+    if (*growth) {
+        std::printf("%s\n", describe_machine().text().c_str());
+        print_growth(thorough, growth_threads);
+        return 0;
+    }
     return run_table(options);
 }
 
