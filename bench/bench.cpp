@@ -1,5 +1,6 @@
 // halyard_bench: kernels over the shapes of real models, against what the memory allows and against rivals, in one
 // interleaved run. Exit status: 0 done; 1 something failed, is wrong or got slower; 2 wrong usage.
+#include "chart.h"
 #include "growth.h"
 #include "machine.h"
 #include "output_file.h"
@@ -188,6 +189,11 @@ int run_bench(int argc, char **argv) {
     app.add_option("--peer-seconds", options.peer_seconds, "the longest that a peer may take to answer [60]")
         ->check(CLI::PositiveNumber);
 
+    std::string chart_json, chart_svg, chart_filter = "*/llama-3-8b/*/hot";
+    auto *const chart = app.add_subcommand("chart", "draw a run as an SVG");
+    chart->add_option("run", chart_json, "what --json wrote")->required();
+    chart->add_option("-o", chart_svg, "the picture")->required();
+    chart->add_option("--filter", chart_filter, "which rows [" + chart_filter + "]");
     auto *const growth =
         app.add_subcommand("growth", "time for a token as tokens, heads and head_dim grow, and memory");
     int growth_threads = 1;
@@ -198,6 +204,13 @@ int run_bench(int argc, char **argv) {
         return app.exit(error) == 0 ? 0 : 2;
     }
 
+    if (*chart) {
+        const std::string svg = draw_chart(load_json(chart_json), chart_filter);
+        tool::OutputFile file(chart_svg);
+        file.write(svg.data(), svg.size());
+        file.commit();
+        return 0;
+    }
     if (*growth) {
         std::printf("%s\n", describe_machine().text().c_str());
         print_growth(thorough, growth_threads);

@@ -1,4 +1,5 @@
 // The bench's own logic: what it times, how it reads its files, and that no peer can lead it astray.
+#include "chart.h"
 #include "scratch_dir.h"
 #include "table.h"
 
@@ -218,6 +219,9 @@ TEST_CASE("bench: the program writes its rows, and says in one line what it can'
     }
     CHECK(record["budget"].size() >= 1);
     CHECK(record["command"] == "./run bench " + one_row);
+    CHECK(status_of("chart " + run + " -o " + quoted("run.svg") + " --filter '*'") == 0);
+    CHECK_THAT(dir.read("run.svg"), ContainsSubstring("</svg>"));
+
     const auto n_entries = dir.count_entries();
     for (const std::string &refused :
          {"--filter 'nothing*' --json " + quoted("new.json"), one_row + " --target no_such_target",
@@ -231,6 +235,28 @@ TEST_CASE("bench: the program writes its rows, and says in one line what it can'
     CHECK(status_of("--no-such-flag") == 2);
     CHECK(status_of("--threads 0") == 2);
     CHECK(dir.count_entries() == n_entries);
+}
+
+TEST_CASE("bench: a chart shows the rows that match, with machine and date") {
+    const Work work = small_work();
+    const Arena arena(Cell::bytes_needed(work));
+    Setting setting;
+    setting.effort = hardly_any;
+    Row row = measure_row(work, arena, setting);
+    row.rivals.push_back({Rival::Kind::peer, "slowlib", "", {1.0, 0.1, 1.0}, 0.0, 0.0, false});
+    row.rivals.push_back({Rival::Kind::peer, "fastlib", "", {0.5, 0.1, 0.5}, 0.0, 0.0, false});
+    row.rivals.push_back({Rival::Kind::peer, "wronglib", "", {0.1, 0.1, 0.1}, 0.0, 0.0, true});
+    const json run = {{"machine", {{"cpu", "a <CPU>"}, {"caches", "L1"}, {"commit", "abc"}, {"date", "2026-11-21"}}},
+                      {"command", "halyard_bench --quick"},
+                      {"rows", {to_json(row)}}};
+    const std::string svg = draw_chart(run, "half_f32/*");
+    CHECK(svg.starts_with("<svg"));
+    CHECK_THAT(svg, ContainsSubstring("3 tokens, f32, out of place") && ContainsSubstring("a &lt;CPU&gt;") &&
+                        ContainsSubstring("2026-11-21") && ContainsSubstring("halyard_bench --quick"));
+    CHECK_THAT(svg,
+               ContainsSubstring("fastlib 1 time") && !ContainsSubstring("slowlib") && !ContainsSubstring("wronglib"));
+    CHECK_THROWS_WITH(draw_chart(run, "bf16*"), ContainsSubstring("no row matches"));
+    CHECK_THROWS_WITH(draw_chart({{"rows", {1}}}, "*"), ContainsSubstring("--json"));
 }
 
 TEST_CASE("bench: peers are checked and timed, and those that fail become absent") {
