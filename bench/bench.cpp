@@ -1,6 +1,7 @@
 // halyard_bench: kernels over the shapes of real models, against what the memory allows and against rivals, in one
 // interleaved run. Exit status: 0 done; 1 something failed, is wrong or got slower; 2 wrong usage.
 #include "chart.h"
+#include "compare.h"
 #include "growth.h"
 #include "machine.h"
 #include "output_file.h"
@@ -189,11 +190,14 @@ int run_bench(int argc, char **argv) {
     app.add_option("--peer-seconds", options.peer_seconds, "the longest that a peer may take to answer [60]")
         ->check(CLI::PositiveNumber);
 
-    std::string chart_json, chart_svg, chart_filter = "*/llama-3-8b/*/hot";
+    std::string chart_json, chart_svg, chart_filter = "*/llama-3-8b/*/hot", before, after;
     auto *const chart = app.add_subcommand("chart", "draw a run as an SVG");
     chart->add_option("run", chart_json, "what --json wrote")->required();
     chart->add_option("-o", chart_svg, "the picture")->required();
     chart->add_option("--filter", chart_filter, "which rows [" + chart_filter + "]");
+    auto *const compared = app.add_subcommand("compare", "what got slower from one run to another, beyond noise");
+    compared->add_option("before", before, "what --json wrote")->required();
+    compared->add_option("after", after, "what --json wrote later")->required();
     auto *const growth =
         app.add_subcommand("growth", "time for a token as tokens, heads and head_dim grow, and memory");
     int growth_threads = 1;
@@ -210,6 +214,11 @@ int run_bench(int argc, char **argv) {
         file.write(svg.data(), svg.size());
         file.commit();
         return 0;
+    }
+    if (*compared) {
+        const Comparison result = compare(load_json(before), load_json(after));
+        std::printf("%s", result.text().c_str());
+        return result.slower.empty() ? 0 : 1;
     }
     if (*growth) {
         std::printf("%s\n", describe_machine().text().c_str());

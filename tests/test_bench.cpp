@@ -1,5 +1,6 @@
 // The bench's own logic: what it times, how it reads its files, and that no peer can lead it astray.
 #include "chart.h"
+#include "compare.h"
 #include "scratch_dir.h"
 #include "table.h"
 
@@ -190,6 +191,30 @@ TEST_CASE("bench: threads share the work, the loops' and the ceilings' too") {
     CHECK(row.best(Rival::Kind::one_thread) != nullptr);
 }
 
+TEST_CASE("bench: compare reports what fell beyond noise, by ratio alone") {
+    const json before = make_run({{"a", 0.8}, {"b", 0.8}, {"c", 0.8}, {"gone", 0.5}});
+    json after = make_run({{"a", 0.7}, {"b", 0.77}, {"c", 0.95}, {"new", 0.5}});
+    const Comparison result = compare(before, after);
+    REQUIRE(result.slower.size() == 1);
+    CHECK_THAT(result.slower[0], ContainsSubstring("a x86_avx2"));
+    CHECK(result.n_compared == 3);
+    CHECK(result.n_faster == 1);
+    CHECK(result.n_only_in_one == 2);
+    CHECK(compare(before, before).slower.empty());
+    // The same fall is within the noise of rows of spread 10 %.
+    CHECK(compare(before, make_run({{"a", 0.7}}, 0.1)).slower.empty());
+    // A machine of half the speed has the same ratios.
+    for (json &row : after["rows"]) {
+        row["median_seconds"] = 2 * row["median_seconds"].get<double>();
+        row["spread_seconds"] = 2 * row["spread_seconds"].get<double>();
+    }
+    CHECK(compare(before, after).slower.size() == 1);
+
+    CHECK_THROWS_WITH(compare(before, json::array()), ContainsSubstring("--json"));
+    CHECK_THROWS_WITH(compare(before, json::parse(R"({"rows": [{"name": "a", "target": "t"}]})")),
+                      ContainsSubstring("--json"));
+}
+
 TEST_CASE("bench: files are JSON or refused") {
     const ScratchDir dir;
     save_json(dir / "run.json", make_run({{"a", 0.8}}));
@@ -219,13 +244,14 @@ TEST_CASE("bench: the program writes its rows, and says in one line what it can'
     }
     CHECK(record["budget"].size() >= 1);
     CHECK(record["command"] == "./run bench " + one_row);
+    CHECK(status_of("compare " + run + " " + run) == 0);
     CHECK(status_of("chart " + run + " -o " + quoted("run.svg") + " --filter '*'") == 0);
     CHECK_THAT(dir.read("run.svg"), ContainsSubstring("</svg>"));
 
     const auto n_entries = dir.count_entries();
-    for (const std::string &refused :
-         {"--filter 'nothing*' --json " + quoted("new.json"), one_row + " --target no_such_target",
-          one_row + " --json /no/such/folder/file", std::string("--shapes /no/such/file")}) {
+    for (const std::string &refused : {"--filter 'nothing*' --json " + quoted("new.json"),
+                                       one_row + " --target no_such_target", one_row + " --json /no/such/folder/file",
+                                       std::string("--shapes /no/such/file"), "compare /no/such/file " + run}) {
         CAPTURE(refused);
         CHECK(status_of(refused) == 1);
         CHECK(dir.read("out").empty());
