@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <unistd.h>
 
@@ -24,7 +25,9 @@ using nlohmann::json;
 struct Options {
     Selection selection;
     std::string shapes = HALYARD_SOURCE_DIR "/bench/shapes.txt";
+    std::string floors = HALYARD_SOURCE_DIR "/bench/floors.json";
     std::string json, target, peers;
+    bool check_floors = false, write_floors = false;
     double peer_seconds = 60.0;
 };
 
@@ -78,6 +81,22 @@ json make_record(const Options &options, const Machine &machine, const std::vect
         record["rows"].push_back(to_json(row));
     }
     return record;
+}
+
+/// Measures rows below their floor again, with patience and up to three times: returns what is below it every time.
+FloorCheck check_floors_again(const Options &options, const std::vector<Work> &works, const Arena &arena,
+                              Setting &setting, const json &record) {
+    const json recorded = load_json(options.floors);
+    const FloorCheck first = check_floors(recorded, record);
+    FloorCheck check = first;
+    setting.effort = thorough;
+    for (int again = 0; again < 3 && !check.below.empty(); again++) {
+        std::vector<Work> below;
+        std::copy_if(works.begin(), works.end(), std::back_inserter(below),
+                     [&](const Work &work) { return check.below.contains(work.name()); });
+        check = check_floors(recorded, make_record(options, describe_machine(), measure_rows(below, arena, setting)));
+    }
+    return {first.n_checked, check.below};
 }
 
 void print_budget(const std::vector<Budget> &budgets) {
@@ -171,7 +190,25 @@ int run_table(const Options &options) {
     if (!options.json.empty()) {
         save_json(options.json, record);
     }
-    return std::any_of(rows.begin(), rows.end(), [](const Row &row) { return row.wrong; }) ? 1 : 0;
+    if (options.write_floors) {
+        std::vector<json> runs = {record};
+        while (runs.size() < 5) {
+            runs.push_back(make_record(options, machine, measure_rows(works, arena, setting)));
+        }
+        save_json(options.floors,
+                  record_floors(std::ifstream(options.floors) ? load_json(options.floors) : json::object(), runs));
+    }
+    int status = std::any_of(rows.begin(), rows.end(), [](const Row &row) { return row.wrong; }) ? 1 : 0;
+    if (options.check_floors) {
+        const FloorCheck check = check_floors_again(options, works, arena, setting, record);
+        for (const auto &[name, why] : check.below) {
+            std::printf("below its floor: %s\n", why.c_str());
+        }
+        std::printf("%d of %zu ratios have a floor on %s, and %zu are below it.\n", check.n_checked, rows.size(),
+                    machine.family.c_str(), check.below.size());
+        status = check.below.empty() ? status : 1;
+    }
+    return status;
 }
 
 int run_bench(int argc, char **argv) {
@@ -189,6 +226,11 @@ int run_bench(int argc, char **argv) {
     app.add_option("--peers", options.peers, "also time these: the command of bench/peers.py");
     app.add_option("--peer-seconds", options.peer_seconds, "the longest that a peer may take to answer [60]")
         ->check(CLI::PositiveNumber);
+    app.add_option("--floors", options.floors, "the recorded ratios [bench/floors.json]");
+    auto *const check = app.add_flag("--check-floors", options.check_floors,
+                                     "fail where a ratio is under 0.6 of the one that is recorded for this CPU");
+    app.add_flag("--write-floors", options.write_floors, "record the least ratios of five runs for this CPU")
+        ->excludes(check);
 
     std::string chart_json, chart_svg, chart_filter = "*/llama-3-8b/*/hot", before, after;
     auto *const chart = app.add_subcommand("chart", "draw a run as an SVG");

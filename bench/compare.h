@@ -26,9 +26,10 @@ Comparison compare(const nlohmann::json &before, const nlohmann::json &after);
 inline constexpr double floor_margin = 0.6;
 
 /// Ratios of the fastest rounds, which others on the machine disturb less than the medians.
-/// {"<CPU family>": {"<target>": {"cpu", "commit", "date", "rows": {"<name>": ratio}}}}: `recorded` with what a run
-/// measured in place of what there was for its CPU and target.
-nlohmann::json record_floors(nlohmann::json recorded, const nlohmann::json &run);
+/// {"<CPU family>": {"<target>": {"cpu", "commit", "date", "rows": {"<name>": ratio}}}}: `recorded` with the least that
+/// some runs of a machine measured in place of what there was for its CPU and target. Rows beyond the caches get no
+/// floor: what other programs do to the memory shows in them.
+nlohmann::json record_floors(nlohmann::json recorded, const std::vector<nlohmann::json> &runs);
 
 struct FloorCheck {
     int n_checked = 0;                         // none where no ratios are recorded for this CPU and target

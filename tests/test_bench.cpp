@@ -51,6 +51,8 @@ json make_run(const std::vector<std::pair<std::string, double>> &ratios, double 
              {"spread_seconds", spread / ratio},
              {"fastest_seconds", 1.0 / ratio},
              {"ratio", ratio},
+             {"cold", name == "cold"},
+             {"bytes", name == "large" ? 1e9 : 1e3},
              {"ceiling", {{"median_seconds", 1.0}, {"spread_seconds", spread}, {"fastest_seconds", 1.0}}}});
     }
     return run;
@@ -215,6 +217,30 @@ TEST_CASE("bench: compare reports what fell beyond noise, by ratio alone") {
                       ContainsSubstring("--json"));
 }
 
+TEST_CASE("bench: floors are recorded for a CPU, and checked with a margin") {
+    json recorded = record_floors(json::object(), {make_run({{"a", 0.8}, {"b", 0.5}, {"old", 0.9}})});
+    CHECK(recorded["some CPU"]["x86_avx2"]["rows"].size() == 3);
+    recorded = record_floors(recorded, {make_run({{"a", 0.8}, {"b", 0.7}, {"cold", 0.5}, {"large", 0.5}}),
+                                        make_run({{"a", 0.9}, {"b", 0.5}})});
+    CHECK(recorded["some CPU"]["x86_avx2"]["rows"] == json{{"a", 0.8}, {"b", 0.5}});
+
+    FloorCheck check = check_floors(recorded, make_run({{"a", 0.49}, {"b", 0.29}, {"other", 0.1}}));
+    CHECK(check.n_checked == 2);
+    REQUIRE(check.below.size() == 1);
+    CHECK_THAT(check.below["b"], ContainsSubstring("0.290") && ContainsSubstring("0.500"));
+
+    json wider = make_run({{"a", 0.01}});
+    wider["rows"][0]["target"] = "x86_avx512";
+    CHECK(check_floors(recorded, wider).n_checked == 0);
+    recorded = record_floors(recorded, std::vector<json>{wider});
+    CHECK(recorded["some CPU"]["x86_avx2"]["rows"].size() == 2);
+    CHECK(check_floors(recorded, wider).n_checked == 1);
+
+    json elsewhere = make_run({{"a", 0.01}});
+    elsewhere["machine"]["family"] = "another CPU";
+    CHECK(check_floors(recorded, elsewhere).n_checked == 0);
+}
+
 TEST_CASE("bench: files are JSON or refused") {
     const ScratchDir dir;
     save_json(dir / "run.json", make_run({{"a", 0.8}}));
@@ -247,6 +273,21 @@ TEST_CASE("bench: the program writes its rows, and says in one line what it can'
     CHECK(status_of("compare " + run + " " + run) == 0);
     CHECK(status_of("chart " + run + " -o " + quoted("run.svg") + " --filter '*'") == 0);
     CHECK_THAT(dir.read("run.svg"), ContainsSubstring("</svg>"));
+
+    const std::string with_floors = one_row + " --floors " + quoted("floors.json");
+    REQUIRE(status_of(with_floors + " --write-floors") == 0);
+    json floors = load_json(dir / "floors.json");
+    json &floor = floors[record["machine"]["family"].get<std::string>()][record["rows"][0]["target"].get<std::string>()]
+                        ["rows"][name];
+    REQUIRE(floor.is_number());
+    for (const auto &[ratio, status] : {std::pair(1e-3, 0), std::pair(1e3, 1)}) {
+        floor = ratio;
+        save_json(dir / "floors.json", floors);
+        CHECK(status_of(with_floors + " --check-floors") == status);
+        CHECK_THAT(dir.read("out"), ContainsSubstring("1 of 1 ratios have a floor"));
+        const bool says_so = dir.read("out").find("below its floor: " + name) != std::string::npos;
+        CHECK(says_so == (status == 1));
+    }
 
     const auto n_entries = dir.count_entries();
     for (const std::string &refused : {"--filter 'nothing*' --json " + quoted("new.json"),
