@@ -42,6 +42,11 @@ function(halyard_kernel pairing dtype place)
         string(REPLACE "/" ";" steps ${steps})
         list(GET steps 0 step_fixed)
         list(GET steps 1 step_any)
+        set(vector ${step_fixed})
+        list(LENGTH steps n_steps)
+        if(n_steps GREATER 2)
+            list(GET steps 2 vector)
+        endif()
         set(by_test false)
         if(target STREQUAL "x86_avx512")
             set(by_test true)
@@ -51,7 +56,8 @@ function(halyard_kernel pairing dtype place)
         set(HALYARD_FIELDS_${name} rotate ${pairing_in} ${pairing_out} ${dtype} ${in_place} ${packed} PARENT_SCOPE)
         set(HALYARD_GENERATOR_${name} rope dtype=${dtype} packed=${packed}
             pairing=${pairing_in} out_pairing=${pairing_out} in_place=${in_place}
-            elements_per_step=${step_fixed} elements_per_step_any=${step_any} round_by_test=${by_test} PARENT_SCOPE)
+            elements_per_step=${step_fixed} elements_per_step_any=${step_any} elements_per_vector=${vector}
+            round_by_test=${by_test} PARENT_SCOPE)
     endwhile()
 endfunction()
 

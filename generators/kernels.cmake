@@ -4,7 +4,7 @@
 #     pairing  half | interleaved | half_to_interleaved | interleaved_to_half | strided (any layout; the last resort)
 #     dtype    f32 | f16 | bf16 (half and interleaved: packed, two neighbours to a word)
 #     place    out_of_place | in_place
-#     steps    the schedule's numbers, FIXED/ANY: see Steps in schedule_x86.h
+#     steps    the schedule's numbers, FIXED/ANY[/VECTOR]: see Steps in schedule.h
 # The kernel's name is halyard_rotate_<pairing>_<dtype>[_in_place]_<target>.
 
 # Name, Halide's architecture and features, from the worst to the best: dispatch takes the best that a machine has.
@@ -14,33 +14,33 @@ halyard_target(x86_avx512 x86-64 sse41-avx-f16c-fma-avx2-avx512-avx512_skylake)
 # arm_fp16 is for the conversions FCVTL and FCVTN, which ARMv8.0 has; all arithmetic is f32.
 halyard_target(arm_neon   arm-64 arm_fp16)
 
-halyard_kernel(half                f32  out_of_place  x86_sse41 8/8    x86_avx2 16/16  x86_avx512 64/16  arm_neon 16/4)
-halyard_kernel(half                f32  in_place      x86_sse41 8/8    x86_avx2 16/16  x86_avx512 64/16  arm_neon 16/4)
-halyard_kernel(half                f16  out_of_place  x86_sse41 8/8    x86_avx2 16/8   x86_avx512 16/16  arm_neon 16/8)
-halyard_kernel(half                f16  in_place      x86_sse41 8/8    x86_avx2 16/8   x86_avx512 16/16  arm_neon 16/8)
-halyard_kernel(half                bf16 out_of_place  x86_sse41 8/8    x86_avx2 16/8   x86_avx512 16/16  arm_neon 8/4)
-halyard_kernel(half                bf16 in_place      x86_sse41 8/8    x86_avx2 16/8   x86_avx512 16/16  arm_neon 8/4)
+halyard_kernel(half                f32  out_of_place  x86_sse41 128/8/4  x86_avx2 128/16/8  x86_avx512 64/16  arm_neon 16/4)
+halyard_kernel(half                f32  in_place      x86_sse41 128/8/4  x86_avx2 128/16/8  x86_avx512 64/16  arm_neon 16/4)
+halyard_kernel(half                f16  out_of_place  x86_sse41 8/8      x86_avx2 128/8/16  x86_avx512 16/16  arm_neon 16/8)
+halyard_kernel(half                f16  in_place      x86_sse41 8/8      x86_avx2 128/8/16  x86_avx512 16/16  arm_neon 16/8)
+halyard_kernel(half                bf16 out_of_place  x86_sse41 128/8/8  x86_avx2 128/8/16  x86_avx512 16/16  arm_neon 8/4)
+halyard_kernel(half                bf16 in_place      x86_sse41 128/8/8  x86_avx2 128/8/16  x86_avx512 16/16  arm_neon 8/4)
 
-halyard_kernel(interleaved         f32  out_of_place  x86_sse41 4/4    x86_avx2 16/8   x86_avx512 64/8   arm_neon 16/4)
-halyard_kernel(interleaved         f32  in_place      x86_sse41 4/4    x86_avx2 16/8   x86_avx512 64/8   arm_neon 16/4)
-halyard_kernel(interleaved         f16  out_of_place  x86_sse41 4/4    x86_avx2 16/8   x86_avx512 16/8   arm_neon 16/8)
-halyard_kernel(interleaved         f16  in_place      x86_sse41 4/4    x86_avx2 16/8   x86_avx512 16/8   arm_neon 16/8)
-halyard_kernel(interleaved         bf16 out_of_place  x86_sse41 8/8    x86_avx2 16/8   x86_avx512 16/16  arm_neon 16/4)
-halyard_kernel(interleaved         bf16 in_place      x86_sse41 8/8    x86_avx2 16/8   x86_avx512 16/16  arm_neon 16/4)
+halyard_kernel(interleaved         f32  out_of_place  x86_sse41 4/4      x86_avx2 128/8/8   x86_avx512 64/8   arm_neon 16/4)
+halyard_kernel(interleaved         f32  in_place      x86_sse41 4/4      x86_avx2 128/8/8   x86_avx512 64/8   arm_neon 16/4)
+halyard_kernel(interleaved         f16  out_of_place  x86_sse41 4/4      x86_avx2 128/8/16  x86_avx512 16/8   arm_neon 16/8)
+halyard_kernel(interleaved         f16  in_place      x86_sse41 4/4      x86_avx2 128/8/16  x86_avx512 16/8   arm_neon 16/8)
+halyard_kernel(interleaved         bf16 out_of_place  x86_sse41 128/8/8  x86_avx2 128/8/16  x86_avx512 16/16  arm_neon 16/4)
+halyard_kernel(interleaved         bf16 in_place      x86_sse41 128/8/8  x86_avx2 128/8/16  x86_avx512 16/16  arm_neon 16/4)
 
-halyard_kernel(half_to_interleaved f32  out_of_place  x86_sse41 8/8    x86_avx2 8/8    x86_avx512 16/16  arm_neon 16/4)
-halyard_kernel(half_to_interleaved f16  out_of_place  x86_sse41 8/8    x86_avx2 16/8   x86_avx512 16/16  arm_neon 16/8)
-halyard_kernel(half_to_interleaved bf16 out_of_place  x86_sse41 8/8    x86_avx2 16/8   x86_avx512 16/16  arm_neon 16/8)
-halyard_kernel(interleaved_to_half f32  out_of_place  x86_sse41 8/8    x86_avx2 8/8    x86_avx512 16/16  arm_neon 16/4)
-halyard_kernel(interleaved_to_half f16  out_of_place  x86_sse41 8/8    x86_avx2 16/8   x86_avx512 16/16  arm_neon 16/8)
-halyard_kernel(interleaved_to_half bf16 out_of_place  x86_sse41 8/8    x86_avx2 16/8   x86_avx512 16/16  arm_neon 16/8)
+halyard_kernel(half_to_interleaved f32  out_of_place  x86_sse41 128/8/4  x86_avx2 128/8/8   x86_avx512 16/16  arm_neon 16/4)
+halyard_kernel(half_to_interleaved f16  out_of_place  x86_sse41 8/8      x86_avx2 128/8/8   x86_avx512 16/16  arm_neon 16/8)
+halyard_kernel(half_to_interleaved bf16 out_of_place  x86_sse41 128/8/8  x86_avx2 128/8/16  x86_avx512 16/16  arm_neon 16/8)
+halyard_kernel(interleaved_to_half f32  out_of_place  x86_sse41 128/8/8  x86_avx2 128/8/8   x86_avx512 16/16  arm_neon 16/4)
+halyard_kernel(interleaved_to_half f16  out_of_place  x86_sse41 8/8      x86_avx2 128/8/16  x86_avx512 16/16  arm_neon 16/8)
+halyard_kernel(interleaved_to_half bf16 out_of_place  x86_sse41 128/8/8  x86_avx2 128/8/16  x86_avx512 16/16  arm_neon 16/8)
 
-halyard_kernel(strided             f32  out_of_place  x86_sse41 4/4    x86_avx2 4/4    x86_avx512 4/4    arm_neon 4/4)
-halyard_kernel(strided             f32  in_place      x86_sse41 4/4    x86_avx2 4/4    x86_avx512 4/4    arm_neon 4/4)
-halyard_kernel(strided             f16  out_of_place  x86_sse41 4/4    x86_avx2 4/4    x86_avx512 4/4    arm_neon 4/4)
-halyard_kernel(strided             f16  in_place      x86_sse41 4/4    x86_avx2 4/4    x86_avx512 4/4    arm_neon 4/4)
-halyard_kernel(strided             bf16 out_of_place  x86_sse41 4/4    x86_avx2 4/4    x86_avx512 4/4    arm_neon 4/4)
-halyard_kernel(strided             bf16 in_place      x86_sse41 4/4    x86_avx2 4/4    x86_avx512 4/4    arm_neon 4/4)
+halyard_kernel(strided             f32  out_of_place  x86_sse41 4/4      x86_avx2 4/4       x86_avx512 4/4    arm_neon 4/4)
+halyard_kernel(strided             f32  in_place      x86_sse41 4/4      x86_avx2 4/4       x86_avx512 4/4    arm_neon 4/4)
+halyard_kernel(strided             f16  out_of_place  x86_sse41 4/4      x86_avx2 4/4       x86_avx512 4/4    arm_neon 4/4)
+halyard_kernel(strided             f16  in_place      x86_sse41 4/4      x86_avx2 4/4       x86_avx512 4/4    arm_neon 4/4)
+halyard_kernel(strided             bf16 out_of_place  x86_sse41 4/4      x86_avx2 4/4       x86_avx512 4/4    arm_neon 4/4)
+halyard_kernel(strided             bf16 in_place      x86_sse41 4/4      x86_avx2 4/4       x86_avx512 4/4    arm_neon 4/4)
 
 # What makes rows of cos and sin without a dense table: halyard_rows_phase_<target> and halyard_rows_factored_<target>.
 #   halyard_row_kernels(<target> <pairs per step> [<target> <pairs per step> ...])

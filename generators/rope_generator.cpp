@@ -21,6 +21,7 @@ public:
     // The numbers of the schedule: see Steps in schedule.h.
     GeneratorParam<int> elements_per_step{"elements_per_step", 16, 4, 128};
     GeneratorParam<int> elements_per_step_any{"elements_per_step_any", 16, 4, 128};
+    GeneratorParam<int> elements_per_vector{"elements_per_vector", 16, 4, 128};
     GeneratorParam<bool> round_by_test{"round_by_test", false};
 
     Input<Buffer<int32_t, 1>> row_of_token{"row_of_token"};  // [token]
@@ -89,7 +90,7 @@ public:
         angle.bound(lane, 0, by_member ? 2 : lanes);
         const auto schedule = arm ? schedule_arm : schedule_x86;
         schedule(y, angle, {k, h, t, lane, member, by_member, pairing == Pairing::strided},
-                 {elements_per_step, elements_per_step_any});
+                 {elements_per_step, elements_per_step_any, elements_per_vector});
     }
 
 private:

@@ -17,25 +17,27 @@ struct Loops {
 };
 
 struct Steps {
-    int fixed;  // elements in one step at the head sizes that are known when the kernel is built
-    int any;    // at all other sizes
+    int fixed;   // elements in one step at the head sizes that are known when the kernel is built
+    int any;     // at all other sizes, where a step is one vector
+    int vector;  // elements in one vector of a fixed step
 };
 
 /// Elements in a head of 128, 64, 256, 80 and 96. A known size saves the loop over steps and the tail's handling, and
 /// keeps cos and sin in registers.
 inline const std::vector<int> known_extents = {64, 32, 128, 40, 48};
 
-/// The step at a known extent: the target's, or where that does not divide it, 8, which divides them all.
-inline int step_of(const Steps &steps, int extent) {
-    const int largest = std::min(steps.fixed, extent);
+/// The step or the vector at a known extent: the target's, or where that does not divide it, 8, which divides them all.
+inline int fit(int elements, int extent) {
+    const int largest = std::min(elements, extent);
     return extent % largest == 0 ? largest : 8;
 }
 
 /// Tokens outside; then steps of elements; then heads; so that a step's cos and sin are read once per token and stay
-/// in registers for all heads.
-inline void rotate_in_steps(Halide::Stage stage, const Loops &loops, int step) {
+/// near for all heads: in registers where the step is a vector, else in the first-level cache. A head whose row is one
+/// step is read and written in order, which counts once the data is beyond the second-level cache.
+inline void rotate_in_steps(Halide::Stage stage, const Loops &loops, int step, int vector) {
     using namespace Halide;
-    const Var outer("step"), inner("inner");
+    const Var outer("step"), inner("inner"), vectors("vectors");
     // Auto would not guard the tail of an update's pure dimension.
     stage.split(loops.element, outer, inner, step, TailStrategy::GuardWithIf);
     if (loops.by_member) {
@@ -45,9 +47,12 @@ inline void rotate_in_steps(Halide::Stage stage, const Loops &loops, int step) {
     } else {
         stage.reorder(inner, loops.head, outer, loops.token);
     }
+    if (vector < step) {
+        stage.split(inner, vectors, inner, vector, TailStrategy::GuardWithIf).unroll(vectors);
+    }
     if (loops.gathered) {
         stage.unroll(inner);  // assembling vectors element by element costs more than scalars: 99 ns a head against 36
-    } else if (step > 1) {
+    } else if (vector > 1) {
         stage.vectorize(inner);
     }
 }

@@ -14,15 +14,16 @@ inline void schedule_arm(Halide::Func y, Halide::Func angle, const Loops &loops,
     Halide::Stage update = y.update();
     const Halide::Expr extent = y.output_buffer().dim(0).extent();
     for (const int known : loops.gathered ? std::vector<int>() : known_extents) {
-        rotate_in_steps(update.specialize(extent == known), loops, step_of(steps, known));
-        read_rows_in_steps(angle.specialize(extent == known), loops, step_of(steps, known));
+        const int step = fit(steps.fixed, known);
+        rotate_in_steps(update.specialize(extent == known), loops, step, fit(steps.vector, step));
+        read_rows_in_steps(angle.specialize(extent == known), loops, step);
     }
     if (!loops.gathered) {
         const Halide::Expr is_whole = extent % steps.any == 0;
-        rotate_in_steps(update.specialize(is_whole), loops, steps.any);
+        rotate_in_steps(update.specialize(is_whole), loops, steps.any, steps.any);
         read_rows_in_steps(angle.specialize(is_whole), loops, steps.any);
     }
-    rotate_in_steps(update, loops, 1);
+    rotate_in_steps(update, loops, 1, 1);
     read_rows_in_steps(angle, loops, 1);
     place_rows(y, angle, loops, std::max(steps.fixed, steps.any));
 }
