@@ -170,7 +170,8 @@ def model_kernels(kernels, target, cpu):
     loops = compiled_loops(cpu, architecture)
     bodies, pairs = [], []
     for name, assembly in kernels:
-        work, dtype = re.fullmatch(rf"halyard_rotate_(\w+?_(f32|f16|bf16)\w*?)_{target}", name).groups()
+        work, dtype = re.fullmatch(rf"halyard_rotate_(\w+?_(f32|f16|bf16)\w*?)(?:_non_temporal)?_{target}",
+                                   name).groups()
         for text in (functions(assembly)[name], loops[f"halyard_loop_{work}"]):
             try:
                 body, n_pairs = steady_loop(text, architecture, 2 * DTYPE_BYTES[dtype], SVE_BYTES.get(cpu, 16))

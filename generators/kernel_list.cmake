@@ -1,8 +1,8 @@
 # Reads kernels.cmake, for CMakeLists.txt and for package.cmake alike, into these variables:
 #   HALYARD_TRIPLES               of each: HALYARD_FORMAT_<triple>, HALYARD_SUFFIX_<triple>, HALYARD_LIBRARY_<triple>
 #   HALYARD_TARGETS               best first; of each: HALYARD_ARCH_<target>, HALYARD_FEATURES_<target>
-#   HALYARD_KERNELS_<target>      of each:
-#     HALYARD_FIELDS_<kernel>     op, pairing, out_pairing, dtype, in_place, packed; null where a kernel has none
+#   HALYARD_KERNELS_<target>, HALYARD_NON_TEMPORAL_KERNELS_<target>   of each:
+#     HALYARD_FIELDS_<kernel>     op, pairing, out_pairing, dtype, place, packed; null where a kernel has none
 #     HALYARD_GENERATOR_<kernel>  the generator that makes it, and its parameters
 
 function(halyard_triple triple format suffix library)
@@ -26,10 +26,14 @@ function(halyard_kernel pairing dtype place)
         set(pairing_out ${CMAKE_MATCH_2})
     endif()
     set(in_place false)
-    set(suffix)
+    set(non_temporal)
+    set(suffix _${place})
     if(place STREQUAL "in_place")
         set(in_place true)
-        set(suffix _in_place)
+    elseif(place STREQUAL "non_temporal")
+        set(non_temporal _NON_TEMPORAL)
+    else()
+        set(suffix)
     endif()
     set(packed false)
     if(dtype STREQUAL "bf16" AND pairing MATCHES "^(half|interleaved)$")
@@ -52,8 +56,9 @@ function(halyard_kernel pairing dtype place)
             set(by_test true)
         endif()
         set(name halyard_rotate_${pairing}_${dtype}${suffix}_${target})
-        set(HALYARD_KERNELS_${target} ${HALYARD_KERNELS_${target}} ${name} PARENT_SCOPE)
-        set(HALYARD_FIELDS_${name} rotate ${pairing_in} ${pairing_out} ${dtype} ${in_place} ${packed} PARENT_SCOPE)
+        set(list HALYARD${non_temporal}_KERNELS_${target})
+        set(${list} ${${list}} ${name} PARENT_SCOPE)
+        set(HALYARD_FIELDS_${name} rotate ${pairing_in} ${pairing_out} ${dtype} ${place} ${packed} PARENT_SCOPE)
         set(HALYARD_GENERATOR_${name} rope dtype=${dtype} packed=${packed}
             pairing=${pairing_in} out_pairing=${pairing_out} in_place=${in_place}
             elements_per_step=${step_fixed} elements_per_step_any=${step_any} elements_per_vector=${vector}
@@ -68,7 +73,7 @@ function(halyard_row_kernels)
         foreach(source phase factored)
             set(name halyard_rows_${source}_${target})
             list(APPEND HALYARD_KERNELS_${target} ${name})
-            set(HALYARD_FIELDS_${name} rows_${source} null null f32 false false PARENT_SCOPE)
+            set(HALYARD_FIELDS_${name} rows_${source} null null f32 out_of_place false PARENT_SCOPE)
             set(HALYARD_GENERATOR_${name} rows_${source} pairs_per_step=${step} PARENT_SCOPE)
         endforeach()
         set(HALYARD_KERNELS_${target} ${HALYARD_KERNELS_${target}} PARENT_SCOPE)

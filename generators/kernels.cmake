@@ -3,9 +3,9 @@
 #   halyard_kernel(<pairing> <dtype> <place> <target> <steps> [<target> <steps> ...])
 #     pairing  half | interleaved | half_to_interleaved | interleaved_to_half | strided (any layout; the last resort)
 #     dtype    f32 | f16 | bf16 (half and interleaved: packed, two neighbours to a word)
-#     place    out_of_place | in_place
+#     place    out_of_place | in_place | non_temporal (out of place past the caches, for large outputs)
 #     steps    the schedule's numbers, FIXED/ANY[/VECTOR]: see Steps in schedule.h
-# The kernel's name is halyard_rotate_<pairing>_<dtype>[_in_place]_<target>.
+# The kernel's name is halyard_rotate_<pairing>_<dtype>[_in_place | _non_temporal]_<target>.
 
 # Name, Halide's architecture and features, from the worst to the best: dispatch takes the best that a machine has.
 halyard_target(x86_sse41  x86-64 sse41)
@@ -14,6 +14,7 @@ halyard_target(x86_avx512 x86-64 sse41-avx-f16c-fma-avx2-avx512-avx512_skylake)
 # arm_fp16 is for the conversions FCVTL and FCVTN, which ARMv8.0 has; all arithmetic is f32.
 halyard_target(arm_neon   arm-64 arm_fp16)
 
+halyard_kernel(half                f32  non_temporal                      x86_avx2 128/16/8)
 halyard_kernel(half                f32  out_of_place  x86_sse41 128/8/4  x86_avx2 128/16/8  x86_avx512 64/16  arm_neon 16/4)
 halyard_kernel(half                f32  in_place      x86_sse41 128/8/4  x86_avx2 128/16/8  x86_avx512 64/16  arm_neon 16/4)
 halyard_kernel(half                f16  out_of_place  x86_sse41 8/8      x86_avx2 128/8/16  x86_avx512 16/16  arm_neon 16/8)
@@ -21,6 +22,7 @@ halyard_kernel(half                f16  in_place      x86_sse41 8/8      x86_avx
 halyard_kernel(half                bf16 out_of_place  x86_sse41 128/8/8  x86_avx2 128/8/16  x86_avx512 16/16  arm_neon 8/4)
 halyard_kernel(half                bf16 in_place      x86_sse41 128/8/8  x86_avx2 128/8/16  x86_avx512 16/16  arm_neon 8/4)
 
+halyard_kernel(interleaved         f32  non_temporal                      x86_avx2 128/8/8)
 halyard_kernel(interleaved         f32  out_of_place  x86_sse41 4/4      x86_avx2 128/8/8   x86_avx512 64/8   arm_neon 16/4)
 halyard_kernel(interleaved         f32  in_place      x86_sse41 4/4      x86_avx2 128/8/8   x86_avx512 64/8   arm_neon 16/4)
 halyard_kernel(interleaved         f16  out_of_place  x86_sse41 4/4      x86_avx2 128/8/16  x86_avx512 16/8   arm_neon 16/8)

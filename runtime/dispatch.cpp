@@ -8,7 +8,7 @@
 #include <cstring>
 #include <iterator>
 
-#define HALYARD_KERNEL(name, target, pairing, out_pairing, dtype, in_place, packed)                                    \
+#define HALYARD_KERNEL(name, target, pairing, out_pairing, dtype, place, packed)                                       \
     extern "C" halyard_rotate_kernel name;
 #include "kernel_list.inc"
 #undef HALYARD_KERNEL
@@ -26,11 +26,12 @@ namespace {
 constexpr std::int32_t f32 = HALYARD_F32, f16 = HALYARD_F16, bf16 = HALYARD_BF16;
 
 constexpr Kernel table[] = {
-#define HALYARD_KERNEL(name, target, pairing, out_pairing, dtype, in_place, packed)                                    \
-    {#name, Target::target, Pairing::pairing, Pairing::out_pairing, dtype, in_place, packed, name},
+#define HALYARD_KERNEL(name, target, pairing, out_pairing, dtype, place, packed)                                       \
+    {#name, Target::target, Pairing::pairing, Pairing::out_pairing, dtype, Place::place, packed, name},
 #include "kernel_list.inc"
 #undef HALYARD_KERNEL
-    {"halyard_rotate_reference", Target::reference, Pairing::strided, Pairing::strided, f32, false, false, nullptr},
+    {"halyard_rotate_reference", Target::reference, Pairing::strided, Pairing::strided, f32, Place::out_of_place, false,
+     nullptr},
 };
 static_assert(std::is_sorted(std::begin(table), std::end(table),
                              [](const Kernel &a, const Kernel &b) { return a.target < b.target; }),
@@ -115,8 +116,11 @@ const char *refusal(const Kernel &kernel, const Task &task) noexcept {
     if (kernel.dtype != task.dtype) {
         return "is for another dtype";
     }
-    if (kernel.in_place != task.in_place) {
-        return kernel.in_place ? "works in place only" : "works out of place only";
+    if (kernel.place == Place::non_temporal && task.place == Place::out_of_place) {
+        return "is for large outputs on whole cache lines";
+    }
+    if ((kernel.place == Place::in_place) != (task.place == Place::in_place)) {
+        return kernel.place == Place::in_place ? "works in place only" : "works out of place only";
     }
     if (kernel.pairing == Pairing::strided) {
         return nullptr;

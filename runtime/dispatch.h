@@ -12,13 +12,17 @@ namespace halyard {
 /// HALYARD_PAIRING_… and one more that only kernels have.
 enum class Pairing : std::int32_t { half = HALYARD_PAIRING_HALF, interleaved = HALYARD_PAIRING_INTERLEAVED, strided };
 
+/// Where a kernel writes: to other memory than it reads, to the same, or to other memory past the caches.
+enum class Place : std::int32_t { out_of_place, in_place, non_temporal };
+inline constexpr std::int32_t n_places = 3;
+
 /// A row of generators/kernels.cmake.
 struct Kernel {
     const char *name;
     Target target;
     Pairing pairing, out_pairing;
     std::int32_t dtype;
-    bool in_place;
+    Place place;
     bool packed;                      // its elements are words of two
     halyard_rotate_kernel *function;  // NULL in the last row, the reference
 };
@@ -37,9 +41,9 @@ KernelList kernels() noexcept;
 struct Task {
     std::int32_t dtype;
     std::int32_t pairing, out_pairing;
-    bool in_place;
-    bool dense;  // the elements of each head are neighbours in memory
-    bool even;   // and offsets, strides and half the pairs are even, so that words of two can be read
+    Place place;  // non_temporal: out of place, too large for the caches, and on whole cache lines
+    bool dense;   // the elements of each head are neighbours in memory
+    bool even;    // and offsets, strides and half the pairs are even, so that words of two can be read
 };
 
 /// Why a kernel cannot serve a task; NULL when it can.

@@ -80,10 +80,11 @@ inline void call_kernel(const Kernel &kernel, const Piece &piece) noexcept {
     set_dimension(row_dims[0], piece.n_pairs, 1);
     set_dimension(row_dims[1], piece.n_rows, piece.stride_row);
     set_tensor(y, y_dims, kernel, piece, piece.y, piece.out);
-    if (!kernel.in_place) {
+    const bool in_place = kernel.place == Place::in_place;
+    if (!in_place) {
         set_tensor(x, x_dims, kernel, piece, piece.x, piece.in);
     }
-    kernel.function(&rows, &cos, &sin, piece.sin_sign, kernel.in_place ? &y : &x, &y);
+    kernel.function(&rows, &cos, &sin, piece.sin_sign, in_place ? &y : &x, &y);
 }
 
 inline void rotate_piece(const Kernel &kernel, const Piece &piece) noexcept {

@@ -69,16 +69,22 @@ halyard_status read_desc(const halyard_plan_desc *desc, halyard_plan_desc *out, 
     return HALYARD_OK;
 }
 
-Task task_for(const halyard_tensor_desc &tensor, std::int64_t rotary_dim, bool in_place, Layout layout) {
+Task task_for(const halyard_tensor_desc &tensor, std::int64_t rotary_dim, Place place, Layout layout) {
     // Words of two neighbours: a matter of strides for the run, but of the members' distance already here.
     const bool interleaved = tensor.pairing == HALYARD_PAIRING_INTERLEAVED;
     const bool even_halves = interleaved || rotary_dim % 4 == 0;
     return {tensor.dtype,
             tensor.pairing,
             tensor.out_pairing,
-            in_place,
+            place,
             layout != Layout::strided,
             layout == Layout::even && even_halves};
+}
+
+const char *words_for(Place place) {
+    return place == Place::in_place       ? "in place"
+           : place == Place::non_temporal ? "out of place past the caches"
+                                          : "out of place";
 }
 
 Target best_of(TargetSet allowed) {
@@ -108,7 +114,8 @@ void explain_tensor(Text &text, const Task &task, TargetSet allowed) {
     const Kernel &taken = select(task, allowed);
     for (const Kernel &kernel : kernels()) {
         const bool is_reference = kernel.function == nullptr;
-        if (!is_reference && (kernel.dtype != task.dtype || kernel.in_place != task.in_place)) {
+        if (!is_reference &&
+            (kernel.dtype != task.dtype || (kernel.place == Place::in_place) != (task.place == Place::in_place))) {
             continue;  // not a candidate: it would say nothing
         }
         const char *reason = refusal(kernel, task);
@@ -159,10 +166,10 @@ halyard_status halyard_create_plan(const halyard_plan_desc *desc, halyard_plan *
     plan->row_kernels = select_row_kernels(allowed);
     for (int i = 0; i < plan->n_tensors; i++) {
         plan->tensors[i].desc = checked.tensors[i];
-        for (const int in_place : {0, 1}) {
+        for (std::int32_t place = 0; place < n_places; place++) {
             for (std::int32_t layout = 0; layout < n_layouts; layout++) {
-                plan->tensors[i].kernels[in_place][layout] =
-                    &select(task_for(checked.tensors[i], checked.rotary_dim, in_place != 0, Layout(layout)), allowed);
+                plan->tensors[i].kernels[place][layout] =
+                    &select(task_for(checked.tensors[i], checked.rotary_dim, Place(place), Layout(layout)), allowed);
             }
         }
     }
@@ -203,15 +210,20 @@ halyard_status halyard_explain_plan(const halyard_plan_desc *desc, char *text, i
     } else {
         for (int i = 0; i < checked.n_tensors; i++) {
             const halyard_tensor_desc &tensor = checked.tensors[i];
-            const bool can_be_in_place = tensor.pairing == tensor.out_pairing;
-            for (int in_place = 0; in_place <= (can_be_in_place ? 1 : 0); in_place++) {
+            for (const Place place : {Place::out_of_place, Place::non_temporal, Place::in_place}) {
+                if (place == Place::in_place && tensor.pairing != tensor.out_pairing) {
+                    continue;
+                }
                 for (const Layout layout : {Layout::even, Layout::strided}) {
+                    const Task task = task_for(tensor, checked.rotary_dim, place, layout);
+                    if (place == Place::non_temporal && select(task, allowed).place != place) {
+                        continue;  // as for smaller outputs
+                    }
                     char heading[128];
-                    std::snprintf(heading, sizeof(heading), "tensor %d, %s, %s heads:\n", i,
-                                  in_place != 0 ? "in place" : "out of place",
+                    std::snprintf(heading, sizeof(heading), "tensor %d, %s, %s heads:\n", i, words_for(place),
                                   layout == Layout::strided ? "strided" : "dense");
                     lines.add(heading);
-                    explain_tensor(lines, task_for(tensor, checked.rotary_dim, in_place != 0, layout), allowed);
+                    explain_tensor(lines, task, allowed);
                 }
             }
         }

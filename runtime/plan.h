@@ -14,7 +14,7 @@ inline constexpr std::int32_t n_layouts = 3;
 struct halyard_plan {
     struct Tensor {
         halyard_tensor_desc desc;
-        const halyard::Kernel *kernels[2][halyard::n_layouts];  // [in place][layout]
+        const halyard::Kernel *kernels[halyard::n_places][halyard::n_layouts];
     };
     std::int64_t rotary_dim;
     std::uint32_t sin_sign;  // 0x80000000 for the inverse

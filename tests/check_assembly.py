@@ -77,6 +77,8 @@ def faults(assembler, path):
     needed = [target.fused]
     if "_strided_" not in kernel:  # which go element by element
         needed = [target.fused_vectors] + (target.f16 if "_f16_" in kernel else [])
+    if "_non_temporal_" in kernel:  # whose stores have to be waited for
+        needed += ["vmovntps", r"sfence\n\tretq"]
     for pattern in needed:
         if not re.search(pattern, assembly):
             yield f"has no {pattern}"

@@ -16,6 +16,7 @@ namespace {
 using halyard::Kernel;
 using halyard::Layout;
 using halyard::Pairing;
+using halyard::Place;
 using oracle::Random;
 using oracle::Values;
 
@@ -69,11 +70,17 @@ public:
                 chosen = chosen == &kernel_ || !listed_ ? &watched_ : &other_;
             }
         }
+        if (kernel_.place == Place::non_temporal) {  // trials are small
+            auto &kernels = plan.tensors[0].kernels;
+            std::copy_n(kernels[static_cast<int>(Place::non_temporal)], halyard::n_layouts,
+                        kernels[static_cast<int>(Place::out_of_place)]);
+        }
         return plan;
     }
 
     bool is_chosen(const halyard_plan &plan, bool in_place, Layout layout) const {
-        return plan.tensors[0].kernels[in_place ? 1 : 0][static_cast<int>(layout)] == &watched_;
+        const Place place = in_place ? Place::in_place : Place::out_of_place;
+        return plan.tensors[0].kernels[static_cast<int>(place)][static_cast<int>(layout)] == &watched_;
     }
 
     bool is_reference() const { return kernel_.function == nullptr; }
@@ -143,7 +150,7 @@ std::string describe(const Kernel &kernel, const Trial &trial) {
 }
 
 /// Memory for one tensor, and where it lies in there.
-struct Place {
+struct Memory {
     GuardedMemory anywhere{1024};
     GuardedMemory islands{2 * max_heads * max_tokens, GuardedMemory::Pages::every_other};
     const GuardedMemory *used = nullptr;
@@ -172,7 +179,7 @@ private:
     Random random_;
     KernelReport report_;
     std::int64_t n_trials_ = 0, n_placed_ = 0;
-    Place x_, y_;
+    Memory x_, y_;
     GuardedMemory cos_{64}, sin_{64}, positions_{1};
     GuardedMemory cos_islands_{2 * max_rows, GuardedMemory::Pages::every_other};
     GuardedMemory sin_islands_{2 * max_rows, GuardedMemory::Pages::every_other};
@@ -181,7 +188,7 @@ private:
     void try_once(std::int64_t n_pairs) {
         Trial trial;
         draw_task(trial, n_pairs);
-        const halyard_plan plan = plans_.make(trial.desc, 2 * n_pairs, trial.inverse);
+        const halyard_plan plan = plans_.make(trial.desc, 2 * trial.n_pairs, trial.inverse);
         bool suitable = false;
         const bool on_islands = random_.one_in(6);
         for (int i = 0; i < 100 && !suitable; i++) {
@@ -191,11 +198,11 @@ private:
         if (!suitable) {
             return;  // words of two don't fit odd halves
         }
-        place_tensor(trial.x, x_, on_islands);
+        place_tensor(trial.x, x_, on_islands, 1);
         if (trial.in_place) {
             trial.y = trial.x;
         } else {
-            place_tensor(trial.y, y_, on_islands);
+            place_tensor(trial.y, y_, on_islands, on_lines() ? 64 : 1);
         }
         draw_rows(trial);
         fill(trial);
@@ -206,13 +213,25 @@ private:
 
     // ---- Drawing ----
 
+    /// Whether the kernel serves only outputs whose heads begin on cache lines of 64 bytes.
+    bool on_lines() const { return kernel_.place == Place::non_temporal; }
+    std::int64_t line_elements() const { return 64 / oracle::element_bytes(kernel_.dtype); }
+    static std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
+        return (n + multiple - 1) / multiple * multiple;
+    }
+
     void draw_task(Trial &trial, std::int64_t n_pairs) {
-        trial.n_pairs = n_pairs;
         trial.dtype = plans_.is_reference() ? static_cast<std::int32_t>(random_.in(0, 2)) : kernel_.dtype;
-        trial.in_place = plans_.is_reference() ? random_.one_in(2) : kernel_.in_place;
+        trial.in_place = plans_.is_reference() ? random_.one_in(2) : kernel_.place == Place::in_place;
         trial.inverse = random_.one_in(2);
         trial.against_exact = random_.one_in(4);
         trial.offset = random_.one_in(2) ? 0 : random_.in(1, 9);
+        trial.n_pairs = n_pairs;
+        if (on_lines()) {
+            trial.offset *= line_elements();
+            n_pairs = kernel_.out_pairing == Pairing::half ? round_up(n_pairs, line_elements()) : n_pairs;
+            trial.n_pairs = n_pairs;
+        }
         trial.desc.dtype = trial.dtype;
         trial.desc.head_dim = trial.offset + 2 * n_pairs + (random_.one_in(2) ? 0 : random_.in(1, 9));
         trial.desc.rotary_offset = trial.offset;
@@ -241,7 +260,7 @@ private:
             if (on_islands) {
                 draw_strides_on_islands(*tensor, dense);
             } else {
-                draw_strides(*tensor, even, dense);
+                draw_strides(*tensor, tensor == &trial.y && on_lines() ? line_elements() : even ? 2 : 1, dense);
             }
         }
         if (!trial.in_place && random_.one_in(12)) {
@@ -253,7 +272,7 @@ private:
     }
 
     /// Dimensions in any order, with gaps and either sign.
-    void draw_strides(halyard_tensor &tensor, bool even, bool dense) {
+    void draw_strides(halyard_tensor &tensor, std::int64_t multiple, bool dense) {
         int order[4] = {3, 0, 1, 2};  // innermost first
         for (int i = 3; i > (dense ? 1 : 0); i--) {
             std::swap(order[i], order[random_.in(dense ? 1 : 0, i)]);
@@ -268,7 +287,7 @@ private:
                 continue;
             } else {
                 const std::int64_t least = reach + random_.one_of(gaps);
-                const std::int64_t stride = even ? least + least % 2 : least;
+                const std::int64_t stride = round_up(least, multiple);
                 tensor.strides[d] = random_.one_in(4) ? -stride : stride;
             }
             reach += std::abs(tensor.strides[d]) * (tensor.shape[d] - 1);
@@ -300,7 +319,7 @@ private:
     }
 
     /// Finds a place that touches a guard page at either end, or is misaligned by each number of bytes in turn.
-    void place_tensor(halyard_tensor &tensor, Place &place, bool on_islands) {
+    void place_tensor(halyard_tensor &tensor, Memory &place, bool on_islands, std::uintptr_t alignment) {
         const std::int64_t bytes = oracle::element_bytes(tensor.dtype);
         std::int64_t low = 0, high = bytes;  // in bytes, from element 0
         for (int d = 0; d < 4; d++) {
@@ -321,6 +340,7 @@ private:
             default: start = memory.begin() + band + n_placed_++ % 64; break;
             }
         }
+        start -= reinterpret_cast<std::uintptr_t>(start - low) % alignment;
         tensor.data = start - low;
         place.first = std::max(memory.begin(), start - band);
         place.last = std::min(memory.end(), start + (high - low) + band);
@@ -375,7 +395,7 @@ private:
     }
 
     void fill(const Trial &trial) {
-        for (const Place *place : {&x_, &y_}) {
+        for (const Memory *place : {&x_, &y_}) {
             if (place == &y_ && trial.in_place) {
                 break;
             }
@@ -404,7 +424,7 @@ private:
         return kernel_.target == halyard::Target::x86_sse41 ? oracle::Arithmetic::plain : oracle::Arithmetic::fused;
     }
 
-    Place &output(const Trial &trial) { return trial.in_place ? x_ : y_; }
+    Memory &output(const Trial &trial) { return trial.in_place ? x_ : y_; }
 
     oracle::Pair<float> read_pair(const Trial &trial, std::int64_t batch, std::int64_t token, std::int64_t head,
                                   std::int64_t k) const {

@@ -18,6 +18,7 @@
 
 using halyard::Kernel;
 using halyard::Pairing;
+using halyard::Place;
 using halyard::Target;
 using halyard::TargetSet;
 
@@ -61,16 +62,23 @@ const char *pairing_name(Pairing pairing) {
     return pairing == Pairing::half ? "half" : pairing == Pairing::interleaved ? "interleaved" : "strided";
 }
 
+/// Whether there are kernels for large outputs; the name may be that of a target.
+bool has_non_temporal(const std::string &target = "") {
+    return std::any_of(halyard::kernels().begin(), halyard::kernels().end(), [&](const Kernel &kernel) {
+        return kernel.place == Place::non_temporal && (target.empty() || target == halyard::name_of(kernel.target));
+    });
+}
+
 std::vector<halyard::Task> every_task() {
     std::vector<halyard::Task> tasks;
     for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
         for (const std::int32_t pairing : {0, 1}) {
             for (const std::int32_t out_pairing : {0, 1}) {
-                for (const bool in_place : {false, true}) {
+                for (const Place place : {Place::out_of_place, Place::in_place, Place::non_temporal}) {
                     for (const bool dense : {false, true}) {
                         for (const bool even : {false, true}) {
-                            if (!in_place || pairing == out_pairing) {
-                                tasks.push_back({dtype, pairing, out_pairing, in_place, dense, even && dense});
+                            if (place != Place::in_place || pairing == out_pairing) {
+                                tasks.push_back({dtype, pairing, out_pairing, place, dense, even && dense});
                             }
                         }
                     }
@@ -144,7 +152,26 @@ TEST_CASE("dispatch: the kernels are ordered best first and end in the reference
              after++) {
             CAPTURE(general.name, after->name);
             CHECK_FALSE((after->target == general.target && after->pairing != Pairing::strided &&
-                         after->dtype == general.dtype && after->in_place == general.in_place));
+                         after->dtype == general.dtype && after->place == general.place));
+        }
+    }
+}
+
+TEST_CASE("dispatch: large outputs go past the caches where there is a kernel for that", "[dispatch]") {
+    for (const Kernel &kernel : halyard::kernels()) {
+        if (kernel.place == Place::non_temporal) {
+            CAPTURE(kernel.name);
+            halyard::Task task = {kernel.dtype,
+                                  static_cast<std::int32_t>(kernel.pairing),
+                                  static_cast<std::int32_t>(kernel.out_pairing),
+                                  Place::non_temporal,
+                                  true,
+                                  true};
+            CHECK(&halyard::select(task, halyard::bit(kernel.target)) == &kernel);
+            task.place = Place::out_of_place;
+            CHECK(halyard::select(task, halyard::bit(kernel.target)).place == Place::out_of_place);
+            task.dense = false;
+            CHECK(halyard::select(task, halyard::bit(kernel.target)).pairing == Pairing::strided);
         }
     }
 }
@@ -160,11 +187,14 @@ TEST_CASE("dispatch: a kernel's name says what it is", "[dispatch]") {
         if (kernel.out_pairing != kernel.pairing) {
             expected += std::string("_to_") + pairing_name(kernel.out_pairing);
         }
-        expected += std::string("_") + dtype_name(kernel.dtype) + (kernel.in_place ? "_in_place_" : "_");
+        expected += std::string("_") + dtype_name(kernel.dtype);
+        expected += kernel.place == Place::in_place       ? "_in_place_"
+                    : kernel.place == Place::non_temporal ? "_non_temporal_"
+                                                          : "_";
         expected += halyard::name_of(kernel.target);
         CHECK(kernel.name == expected);
         CHECK(kernel.function != nullptr);
-        CHECK((!kernel.in_place || kernel.pairing == kernel.out_pairing));
+        CHECK((kernel.place != Place::in_place || kernel.pairing == kernel.out_pairing));
     }
 }
 
@@ -209,7 +239,9 @@ TEST_CASE("dispatch: what a kernel refuses", "[dispatch]") {
     for (const Kernel &kernel : halyard::kernels()) {
         for (const halyard::Task &task : every_task()) {
             const bool fits = kernel.function == nullptr ||
-                              (kernel.dtype == task.dtype && kernel.in_place == task.in_place &&
+                              (kernel.dtype == task.dtype &&
+                               (kernel.place == task.place ||
+                                (kernel.place == Place::out_of_place && task.place == Place::non_temporal)) &&
                                (kernel.pairing == Pairing::strided ||
                                 (task.dense && kernel.pairing == Pairing(task.pairing) &&
                                  kernel.out_pairing == Pairing(task.out_pairing) && (!kernel.packed || task.even))));
@@ -401,8 +433,12 @@ TEST_CASE("dispatch: an explanation names what is taken, and why others are not"
         }
         return n;
     };
-    CHECK(count(text, ": taken\n") == 4);
-    CHECK(count(text, "tensor 0, ") == 4);
+    const bool past_caches = has_non_temporal(best);
+    CHECK(count(text, ": taken\n") == (past_caches ? 5 : 4));
+    CHECK(count(text, "tensor 0, ") == (past_caches ? 5 : 4));
+    CHECK(count(text, "tensor 0, out of place past the caches, dense heads:") == (past_caches ? 1 : 0));
+    CHECK(count(text, "  * halyard_rotate_half_f32_non_temporal" + tail) == (past_caches ? 1 : 0));
+    CHECK((count(text, "is for large outputs on whole cache lines") > 0) == has_non_temporal());
 
     // Another pairing on the way out cannot be in place.
     auto desc = describe(halyard::dtype::bf16);

@@ -193,7 +193,10 @@ constexpr std::int32_t f32 = HALYARD_F32, f16 = HALYARD_F16, bf16 = HALYARD_BF16
 
 Kernel kernel(const char *name, std::int32_t dtype, bool in_place, halyard_rotate_kernel *function,
               Pairing pairing = Pairing::strided) {
-    return {name, halyard::Target::reference, pairing, pairing, dtype, in_place, false, function};
+    return {name,    halyard::Target::reference,
+            pairing, pairing,
+            dtype,   in_place ? halyard::Place::in_place : halyard::Place::out_of_place,
+            false,   function};
 }
 
 enum class Verdict { sound, faulty, crashes };
@@ -222,12 +225,12 @@ Verdict judge(const Kernel &bad) {
 }  // namespace
 
 TEST_CASE("the kernel checker passes sound kernels", "[checker]") {
-    const Kernel sound = GENERATE(
-        kernel("sound f32", f32, false, broken<f32, NoBug>), kernel("sound f16", f16, false, broken<f16, NoBug>),
-        kernel("sound bf16", bf16, false, broken<bf16, NoBug>),
-        kernel("sound f32 in place", f32, true, broken<f32, NoBug>),
-        kernel("sound bf16 in place", bf16, true, broken<bf16, NoBug>),
-        kernel("sound f32 half", f32, false, broken<f32, NoBug>, Pairing::half));
+    const Kernel sound = GENERATE(kernel("sound f32", f32, false, broken<f32, NoBug>),
+                                  kernel("sound f16", f16, false, broken<f16, NoBug>),
+                                  kernel("sound bf16", bf16, false, broken<bf16, NoBug>),
+                                  kernel("sound f32 in place", f32, true, broken<f32, NoBug>),
+                                  kernel("sound bf16 in place", bf16, true, broken<bf16, NoBug>),
+                                  kernel("sound f32 half", f32, false, broken<f32, NoBug>, Pairing::half));
     const KernelReport report = check_kernel(sound, Catch::getSeed(), 4);
     CHECK(report.fault == "");
     CHECK(report.n_outputs > 100'000);
