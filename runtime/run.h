@@ -17,6 +17,7 @@ struct RunTensor {
     std::int64_t n_heads;  // 0 where the tensor has no elements
     const Kernel *kernel;
     bool in_place;
+    bool past_caches;   // the output is stored past the caches, where there is a kernel for that and in other columns
     bool within_int32;  // a kernel's 32-bit offsets reach all of it
 };
 

@@ -102,7 +102,7 @@ bool is_on_cache_lines(const halyard_tensor_desc &desc, const RunTensor &tensor,
 /// 2026-11).
 constexpr std::uintptr_t n_bytes_past_caches = std::uintptr_t(32) << 20;
 
-/// Takes kernels that store past the caches, where there are such, if the run's outputs are that large.
+/// Has outputs stored past the caches if all of a run's together are that large.
 void choose_non_temporal(Run &run) {
     std::uintptr_t written = 0;
     for (int i = 0; i < run.plan->n_tensors; i++) {
@@ -116,6 +116,7 @@ void choose_non_temporal(Run &run) {
         const halyard_plan::Tensor &planned = run.plan->tensors[i];
         RunTensor &tensor = run.tensors[i];
         if (tensor.n_heads > 0 && !tensor.in_place && is_on_cache_lines(planned.desc, tensor, run.plan->rotary_dim)) {
+            tensor.past_caches = true;
             tensor.kernel = find_kernel(planned, tensor, Place::non_temporal);
         }
     }
@@ -177,6 +178,7 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
         read_strides(y, tensor.out);
         tensor.in_place = desc.pairing == desc.out_pairing && (is_same || (x.data == y.data && same_strides(tensor)));
         tensor.within_int32 = spans.x[i].n_bytes() <= INT32_MAX && spans.y[i].n_bytes() <= INT32_MAX;
+        tensor.past_caches = false;
         tensor.kernel = find_kernel(planned, tensor, tensor.in_place ? Place::in_place : Place::out_of_place);
         spanned_out_of_place += tensor.in_place ? 0 : spans.y[i].n_bytes();
     }

@@ -409,9 +409,8 @@ HALYARD_API void halyard_destroy_plan(halyard_plan *plan);
 /* ---- Run ------------------------------------------------------------------------------------------------- */
 
 typedef struct halyard_tensor {
-    void *data;         /* the element [0, 0, 0, 0]; any alignment, but outputs of a run that come to 32 MiB are
-                           stored past the caches only where heads and halves begin on multiples of 64 bytes; never
-                           written through as an input */
+    void *data;         /* the element [0, 0, 0, 0]; any alignment; never written through as an input. The outputs of a
+                           run that come to 32 MiB go past the caches where all heads and halves begin on 64 bytes. */
     int32_t dtype;      /* must be the plan's */
     int32_t device;     /* HALYARD_CPU */
     int64_t shape[4];   /* batch, tokens, heads, head_dim; the first three >= 0, head_dim the plan's */
