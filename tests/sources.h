@@ -81,9 +81,9 @@ inline std::vector<float> rows_by(const halyard_angle_source &source, const haly
     const std::int64_t rotary_dim = source.rotary_dim, n_pairs = rotary_dim / 2;
     const auto n_tokens = static_cast<std::int64_t>(positions.size());
     std::vector<float> rows(static_cast<std::size_t>(n_tokens * rotary_dim), NAN);
-    halyard::Positions view;
+    halyard::Positions view{};
     view.data = positions.data();
-    view.consecutive = false;
+    view.type = HALYARD_INT32;
     view.stride_token = 1;
     const halyard::RowBlock block = halyard::row_block(rotary_dim);
     for (std::int64_t at = 0; at < n_tokens; at += block.n_tokens) {
