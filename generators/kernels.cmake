@@ -51,6 +51,23 @@ halyard_kernel(strided             bf16 in_place     x86_sse41 4/4     x86_avx2 
 #   halyard_row_kernels(<target> <pairs per step> [<target> <pairs per step> ...])
 halyard_row_kernels(x86_sse41 4  x86_avx2 8  x86_avx512 16  arm_neon 4)
 
+# Kernels of GPUs, whose numbers are in schedule_gpu.h: half and interleaved go by 128 bits, strided takes any layout.
+# They find positions and angles on the device, angles in a table or by fixed-point phase.
+#   halyard_gpu_kernel(<pairing> <dtype> <place> <angles>): for every target, as
+#       halyard_rotate_<pairing>_<dtype>[_in_place][_phase]_<target>
+#   halyard_gpu_helpers(): what else a GPU does, halyard_check_positions_<target> and halyard_copy_<bits>_<target>
+halyard_gpu_target(cuda_sm80 cuda-cuda_capability_80)
+halyard_gpu_target(opencl    opencl)
+foreach(pairing half interleaved strided)
+    foreach(dtype f32 f16 bf16)
+        foreach(place out_of_place in_place)
+            halyard_gpu_kernel(${pairing} ${dtype} ${place} table)
+            halyard_gpu_kernel(${pairing} ${dtype} ${place} phase)
+        endforeach()
+    endforeach()
+endforeach()
+halyard_gpu_helpers()
+
 # What ./run emit can emit for: Halide's architecture and system; then what comes of it, and is checked to: the objects'
 # format (and for Apple's systems which one), their suffix, and the library's name.
 halyard_triple(x86-64-linux   elf64-x86-64                 .o   libhalyard_kernels.a)

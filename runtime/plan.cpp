@@ -2,6 +2,7 @@
 
 #include "error.h"
 #include "tensor.h"
+#include "text.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -94,21 +95,6 @@ Target best_of(TargetSet allowed) {
     }
     return Target(best);
 }
-
-/// Text that grows in a caller's buffer and goes on counting where that ends.
-struct Text {
-    char *data;
-    std::int64_t capacity;
-    std::int64_t length = 0;
-
-    void add(const char *part) {
-        for (; *part != '\0'; part++, length++) {
-            if (length < capacity - 1) {
-                data[length] = *part;
-            }
-        }
-    }
-};
 
 void explain_tensor(Text &text, const Task &task, TargetSet allowed) {
     const Kernel &taken = select(task, allowed);
@@ -228,12 +214,7 @@ halyard_status halyard_explain_plan(const halyard_plan_desc *desc, char *text, i
             }
         }
     }
-    if (n_bytes > 0) {
-        text[std::min(lines.length, n_bytes - 1)] = '\0';
-    }
-    if (n_needed != nullptr) {
-        *n_needed = lines.length;
-    }
+    lines.end(n_needed);
     return HALYARD_OK;
 }
 

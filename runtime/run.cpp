@@ -324,7 +324,7 @@ using namespace halyard;
 
 extern "C" halyard_status halyard_run(const halyard_plan *plan, const halyard_run_args *args, halyard_error *error) {
     Run run;
-    halyard_status status = read_run(plan, args, &run, error);
+    halyard_status status = read_run(plan, args, HALYARD_CPU, &run, error);
     if (status != HALYARD_OK) {
         return status;
     }

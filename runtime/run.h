@@ -32,8 +32,8 @@ struct Run {
     halyard_executor executor;  // n_threads is 0 when there is none
 };
 
-/// Checks everything but whether the angle source covers the positions.
-halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, Run *run,
+/// Checks everything but whether the angle source covers the positions. device: where the tensors' memory has to be.
+halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, std::int32_t device, Run *run,
                         halyard_error *error) noexcept;
 
 }  // namespace halyard

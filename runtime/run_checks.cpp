@@ -9,15 +9,15 @@ namespace halyard {
 namespace {
 
 /// Whether a tensor is what its description and its partners ask for. `batch` and `tokens` are not negative.
-bool fits(const halyard_tensor &tensor, const halyard_tensor_desc &desc, std::int64_t batch, std::int64_t tokens,
-          std::int64_t heads) {
-    return tensor.dtype == desc.dtype && tensor.device == HALYARD_CPU && tensor.shape[0] == batch &&
+bool fits(const halyard_tensor &tensor, const halyard_tensor_desc &desc, std::int32_t device, std::int64_t batch,
+          std::int64_t tokens, std::int64_t heads) {
+    return tensor.dtype == desc.dtype && tensor.device == device && tensor.shape[0] == batch &&
            tensor.shape[1] == tokens && tensor.shape[2] == heads && heads >= 0 && tensor.shape[3] == desc.head_dim;
 }
 
 /// Says why a tensor does not fit.
 halyard_status fail_fit(const halyard_tensor &tensor, const char *name, int index, const halyard_tensor_desc &desc,
-                        const std::int64_t (&shape)[3], halyard_error *error) {
+                        std::int32_t device, const std::int64_t (&shape)[3], halyard_error *error) {
     if (element_bytes(tensor.dtype) == 0) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "%s[%d].dtype is %d, which is no dtype", name, index,
                     tensor.dtype);
@@ -26,9 +26,9 @@ halyard_status fail_fit(const halyard_tensor &tensor, const char *name, int inde
         return fail(error, HALYARD_ERROR_MISMATCH, "%s[%d].dtype is %d, but the plan's is %d", name, index,
                     tensor.dtype, desc.dtype);
     }
-    if (tensor.device != HALYARD_CPU) {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED, "%s[%d].device is %d, but this library runs on the CPU (%d) only",
-                    name, index, tensor.device, HALYARD_CPU);
+    if (tensor.device != device) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, "%s[%d].device is %d, but this call runs on device %d only", name,
+                    index, tensor.device, device);
     }
     for (int i = 0; i < 4; i++) {
         if (tensor.shape[i] < 0) {
@@ -128,8 +128,8 @@ struct Spans {
 };
 
 /// Reads tensors, checks each by itself and against its partner, and finds its kernel.
-halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor *given_y, Run &run, Spans &spans,
-                            halyard_error *error) {
+halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor *given_y, std::int32_t device, Run &run,
+                            Spans &spans, halyard_error *error) {
     run.n_batch = given_x[0].shape[0];
     run.n_tokens = given_x[0].shape[1];
     run.is_empty = true;
@@ -140,13 +140,13 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
         const halyard_tensor &x = given_x[i], &y = given_y[i];
         const std::int64_t heads = x.shape[2];
         const std::int64_t shape[] = {run.n_batch, run.n_tokens, heads};
-        if (run.n_batch < 0 || run.n_tokens < 0 || !fits(x, desc, run.n_batch, run.n_tokens, heads)) {
-            return fail_fit(x, "x", i, desc, shape, error);
+        if (run.n_batch < 0 || run.n_tokens < 0 || !fits(x, desc, device, run.n_batch, run.n_tokens, heads)) {
+            return fail_fit(x, "x", i, desc, device, shape, error);
         }
         // In place the output mostly is its input in every field, and there is nothing new to check.
         const bool is_same = &y == &x || std::memcmp(&y, &x, sizeof(halyard_tensor)) == 0;
-        if (!is_same && !fits(y, desc, run.n_batch, run.n_tokens, heads)) {
-            return fail_fit(y, "y", i, desc, shape, error);
+        if (!is_same && !fits(y, desc, device, run.n_batch, run.n_tokens, heads)) {
+            return fail_fit(y, "y", i, desc, device, shape, error);
         }
         RunTensor &tensor = run.tensors[i];
         tensor.n_heads = run.n_batch == 0 || run.n_tokens == 0 ? 0 : heads;
@@ -235,7 +235,7 @@ halyard_status read_executor(const halyard_executor *executor, halyard_executor 
 
 }  // namespace
 
-halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, Run *run,
+halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, std::int32_t device, Run *run,
                         halyard_error *error) noexcept {
     if (plan == nullptr) {
         return fail_null(error, "plan");
@@ -267,7 +267,7 @@ halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, 
     run->bad_position = given.bad_position;
     run->executor.n_threads = 0;
     Spans spans;
-    halyard_status status = read_tensors(given.x, given.y, *run, spans, error);
+    halyard_status status = read_tensors(given.x, given.y, device, *run, spans, error);
     if (status == HALYARD_OK) {
         status = read_positions(given.positions, run->n_batch, run->n_tokens, given.angles->axes.n_axes,
                                 &run->positions, error);

@@ -46,6 +46,11 @@ endif()
 # The functions of halyard.h, and only those, leave the shared library.
 if(CHECK STREQUAL "exports")
     file(READ ${INCLUDE_DIR}/halyard/halyard.h header)
+    if(GPU_SHARED)  # which is both libraries in one
+        set(SHARED ${GPU_SHARED})
+        file(READ ${INCLUDE_DIR}/halyard/halyard_gpu.h gpu_header)
+        string(APPEND header "${gpu_header}")
+    endif()
     string(REGEX REPLACE "/\\*[^*]*\\*+([^/*][^*]*\\*+)*/" "" header "${header}")
     find_all("HALYARD_API [^;(]*\\(" "${header}" declarations)
     set(declared)
@@ -56,7 +61,14 @@ if(CHECK STREQUAL "exports")
     endforeach()
     list(SORT declared)
     list_symbols(exported -D --defined-only ${SHARED})
-    expect_equal("${SHARED} exports something else than halyard.h declares" "${exported}" "${declared}")
+    expect_equal("${SHARED} exports something else than its headers declare" "${exported}" "${declared}")
+
+# What Halide's runtime calls its own stays inside, so that a program may have another one.
+elseif(CHECK STREQUAL "gpu_symbols")
+    list_symbols(global -g --defined-only ${GPU_STATIC})
+    list(FILTER global INCLUDE REGEX "halide")
+    list(FILTER global EXCLUDE REGEX "^_ZN7halyard")
+    expect_equal("${GPU_STATIC} has symbols of Halide's runtime" "${global}" "")
 
 # The shared library needs the C and C++ runtimes, and nothing of Halide.
 elseif(CHECK STREQUAL "needs")
@@ -74,6 +86,8 @@ elseif(CHECK STREQUAL "needs")
 
 # Kernels stand alone.
 elseif(CHECK STREQUAL "kernel_objects")
+    # Those of GPUs need Halide's runtime, and are joined with it.
+    list(FILTER kernel_objects EXCLUDE REGEX "_(cuda_sm80|opencl|runtime|gpu_kernels)[.]o$")
     list_symbols(undefined -u ${kernel_objects})
     expect_equal("the kernels in ${KERNEL_DIR} have undefined symbols" "${undefined}" "")
     set(own)
@@ -94,13 +108,15 @@ elseif(CHECK STREQUAL "kernel_objects")
 # The header compiles alone: as C11, and with halyard.hpp as C++17 and C++20, under strict warnings.
 elseif(CHECK STREQUAL "headers")
     set(strict -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -fsyntax-only -I ${INCLUDE_DIR})
-    file(WRITE ${SCRATCH}/alone.c "#include <halyard/halyard.h>\n#include <halyard/halyard.h>\n")
-    file(WRITE ${SCRATCH}/alone.cpp "#include <halyard/halyard.hpp>\n#include <halyard/halyard.hpp>\n")
-    run_command(unused ${C_COMPILER} -std=c11 -Wstrict-prototypes ${strict} ${SCRATCH}/alone.c)
-    run_command(unused ${C_COMPILER} -std=c99 ${strict} ${SCRATCH}/alone.c)
-    foreach(standard 17 20)
-        run_command(unused ${CXX_COMPILER} -std=c++${standard} ${strict} ${SCRATCH}/alone.cpp)
-        run_command(unused ${CXX_COMPILER} -std=c++${standard} ${strict} -x c++ ${SCRATCH}/alone.c)
+    foreach(header halyard halyard_gpu)
+        file(WRITE ${SCRATCH}/alone.c "#include <halyard/${header}.h>\n#include <halyard/${header}.h>\n")
+        file(WRITE ${SCRATCH}/alone.cpp "#include <halyard/${header}.hpp>\n#include <halyard/${header}.hpp>\n")
+        run_command(unused ${C_COMPILER} -std=c11 -Wstrict-prototypes ${strict} ${SCRATCH}/alone.c)
+        run_command(unused ${C_COMPILER} -std=c99 ${strict} ${SCRATCH}/alone.c)
+        foreach(standard 17 20)
+            run_command(unused ${CXX_COMPILER} -std=c++${standard} ${strict} ${SCRATCH}/alone.cpp)
+            run_command(unused ${CXX_COMPILER} -std=c++${standard} ${strict} -x c++ ${SCRATCH}/alone.c)
+        endforeach()
     endforeach()
 
 # A C program that is linked with the static library, or the shared one, needs nothing else but the C++ runtime.

@@ -79,7 +79,9 @@ enum {
     HALYARD_ERROR_OUT_OF_MEMORY = 17,
     HALYARD_ERROR_MISMATCH = 18,         /* arguments that are valid alone contradict each other */
     HALYARD_ERROR_UNSUPPORTED = 19,      /* a valid request that this version cannot carry out */
-    HALYARD_ERROR_CONFIG = 20            /* a config that isn't JSON, lacks a field, contradicts itself, has no RoPE */
+    HALYARD_ERROR_CONFIG = 20,           /* a config that isn't JSON, lacks a field, contradicts itself, has no RoPE */
+    HALYARD_ERROR_NO_DEVICE = 21,        /* no driver, or no device that it can use */
+    HALYARD_ERROR_DEVICE = 22            /* a GPU's driver refused or failed */
 };
 
 /* Caller-owned. Set size; a call that fails fills in the code and one sentence ended by a zero byte, naming the
@@ -99,7 +101,7 @@ enum { HALYARD_F32 = 0, HALYARD_F16 = 1, HALYARD_BF16 = 2 };                /* s
 enum { HALYARD_PAIRING_HALF = 0, HALYARD_PAIRING_INTERLEAVED = 1 };
 enum { HALYARD_FORWARD = 0, HALYARD_INVERSE = 1 };
 enum { HALYARD_INT32 = 0, HALYARD_INT64 = 1 };                              /* storage of positions */
-enum { HALYARD_CPU = 0 };                                                   /* where a tensor's memory lies */
+enum { HALYARD_CPU = 0, HALYARD_CUDA = 1, HALYARD_OPENCL = 2 };             /* where a tensor's memory lies */
 /* Where cos and sin come from. AUTO is resolved from the description alone: TABLE where the table's rows take at most
  * 64 MiB, or are listed, or HF_F32 is asked for; else PHASE (never FACTORED). */
 enum {
@@ -412,7 +414,7 @@ typedef struct halyard_tensor {
     void *data;         /* the element [0, 0, 0, 0]; any alignment; never written through as an input. The outputs of a
                            run that come to 32 MiB go past the caches where all heads and halves begin on 64 bytes. */
     int32_t dtype;      /* must be the plan's */
-    int32_t device;     /* HALYARD_CPU */
+    int32_t device;     /* HALYARD_CPU; the others are for halyard_gpu.h */
     int64_t shape[4];   /* batch, tokens, heads, head_dim; the first three >= 0, head_dim the plan's */
     int64_t strides[4]; /* in elements, any sign; an input's may be 0 */
 } halyard_tensor;

@@ -1,0 +1,115 @@
+// What a GPU does beside rotating.
+#include "angles.h"
+
+namespace halyard {
+
+namespace {
+
+/// A grid of any size: blocks of 128 threads, side by side in the first dimension.
+void schedule_flat(Halide::Stage stage, const Halide::VarOrRVar &across, const Halide::VarOrRVar &block,
+                   const Halide::VarOrRVar &thread) {
+    stage.split(across, block, thread, 128, Halide::TailStrategy::GuardWithIf).gpu_blocks(block).gpu_threads(thread);
+}
+
+}  // namespace
+
+/// Tells of positions that an angle source does not cover: stores a code in a word, which is left alone otherwise.
+class CheckPositions : public Halide::Generator<CheckPositions> {
+public:
+    DevicePositions positions;
+    Input<int32_t> *code;
+    Input<int32_t> *word_offset;
+    Output<Buffer<int32_t, 1>> word{"word"};  // [offset]
+
+    void configure() {
+        positions.add_to(*this);
+        code = add_input<int32_t>("code");
+        word_offset = add_input<int32_t>("word_offset");
+    }
+
+    void generate() {
+        const Halide::RDom over({{0, positions.n_tokens()}, {0, positions.n_axes()}, {*word_offset, 1}}, "over");
+        const Halide::RVar token = over.x;
+        // The last block's spare threads read nothing, but Halide's bounds include them.
+        const Expr position = positions.at(unsafe_promise_clamped(token, 0, positions.n_tokens() - 1), over.y);
+        Halide::RDom bad = over;
+        bad.where(position != positions.nearest(position));
+        word(i) = Halide::undef<int32_t>();
+        word(over.z) = Expr(*code);
+        positions.constrain();
+        word.dim(0).set_min(0);
+
+        const Var block("block"), thread("thread");
+        word.gpu_tile(i, block, thread, 1);
+        // Every thread that stores at all stores the same.
+        const Halide::RVar token_block("token_block"), token_thread("token_thread");
+        schedule_flat(word.update().allow_race_conditions(), token, token_block, token_thread);
+    }
+
+private:
+    Var i{"i"};
+};
+
+/// Copies the columns of heads that are not rotated. An element is any that the sizes divide into; four to a thread at
+/// 128 bits.
+class CopyColumns : public Halide::Generator<CopyColumns> {
+public:
+    GeneratorParam<int> bits{"bits", 32};  // of an element: 16, 32 or 128 (as four words)
+
+    Input<int32_t> x_offset{"x_offset"};
+    Input<int32_t> y_offset{"y_offset"};
+    Input<Buffer<void, 4>> x{"x"};   // [column, head, token, offset]
+    Output<Buffer<void, 4>> y{"y"};  // likewise
+
+    void configure() {
+        const Halide::Type element = Halide::UInt(bits == 16 ? 16 : 32);
+        x.set_type(element);
+        y.set_type(element);
+    }
+
+    void generate() {
+        const int lanes = bits == 128 ? 4 : 1;
+        const auto aligned = [&](const Expr &words) { return words / lanes * lanes; };
+        const Halide::RDom start({{aligned(y_offset), 1}}, "start");
+        y(column, head, token, offset) = Halide::undef(y.type());
+        y(column, head, token, start) = x(column, head, token, aligned(x_offset));
+
+        for (Halide::Internal::Dimension dim : {x.dim(3), y.dim(3)}) {
+            dim.set_stride(1);
+        }
+        const auto constrain = [&](auto &buffer) {
+            for (int i = 0; i < 4; i++) {
+                buffer.dim(i).set_min(0);
+            }
+            buffer.dim(1).set_stride(aligned(buffer.dim(1).stride()));
+            buffer.dim(2).set_stride(aligned(buffer.dim(2).stride()));
+            buffer.dim(0).set_extent(aligned(buffer.dim(0).extent()));
+            if (lanes == 1) {
+                buffer.dim(0).set_stride(Expr());
+            }
+        };
+        constrain(x);
+        constrain(y);
+
+        const auto tail = Halide::TailStrategy::GuardWithIf;
+        const Var chunk("chunk"), chunks("chunks"), inner("inner"), thread("thread"), heads("heads"),
+            head_thread("head_thread");
+        y.gpu_tile(column, head, chunks, heads, thread, head_thread, 1, 1);
+        Halide::Stage update = y.update();
+        update.split(column, chunk, inner, lanes, tail).split(chunk, chunks, thread, 8, tail);
+        update.split(head, heads, head_thread, 16, tail);
+        update.reorder(inner, thread, head_thread, token, heads, chunks);
+        update.gpu_threads(thread, head_thread).gpu_blocks(token, heads, chunks);
+        if (lanes > 1) {
+            update.vectorize(inner);
+        }
+    }
+
+private:
+    Var column{"column"}, head{"head"}, token{"token"}, offset{"offset"};
+};
+
+}  // namespace halyard
+
+HALIDE_REGISTER_GENERATOR(halyard::CheckPositions, check_positions)
+HALIDE_REGISTER_GENERATOR(halyard::CopyColumns, copy_columns)

@@ -1,0 +1,60 @@
+# GPU kernels: host code and device code (PTX, OpenCL C) of each, joined with Halide's runtime for both APIs and with
+# what calls them into one object, gpu_object, whose only global symbols are ours: another Halide runtime in the same
+# program stays another.
+
+list(JOIN HALYARD_GPU_ROWS "\n" gpu_rows)
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/gpu_kernel_list.inc CONTENT "${gpu_rows}\n")
+
+set(gpu_objects)
+set(gpu_ptx)
+set(options no_runtime-no_bounds_query-strict_float-user_context)
+foreach(target IN LISTS HALYARD_GPU_TARGETS)
+    set(device_suffix cl)
+    if(target MATCHES "^cuda")
+        set(device_suffix ptx)
+    endif()
+    foreach(name IN LISTS HALYARD_KERNELS_${target})
+        set(path ${own_folder}/${name})
+        add_custom_command(
+            OUTPUT ${path}.o ${path}.stmt ${path}.${device_suffix}
+            # Asserts stay in: without them Halide returns success when there is no driver.
+            COMMAND ${CMAKE_COMMAND} -P ${CMAKE_CURRENT_SOURCE_DIR}/emit.cmake --
+                $<TARGET_FILE:halyard_generator> -f ${name} -n ${name} -o ${own_folder} -e object,stmt,device_code
+                target=x86-64-linux-sse41-${HALYARD_FEATURES_${target}}-${options}
+                -g ${HALYARD_GENERATOR_${name}}
+            # Halide ends the text with a zero byte.
+            COMMAND tr -d "\\000" < ${path}.device_code > ${path}.${device_suffix}
+            COMMAND ${CMAKE_COMMAND} -E rm ${path}.device_code
+            DEPENDS halyard_generator emit.cmake
+            COMMENT "Emitting ${name}"
+            VERBATIM)
+        list(APPEND gpu_objects ${path}.o)
+        if(device_suffix STREQUAL "ptx")
+            list(APPEND gpu_ptx ${path}.ptx)
+        endif()
+    endforeach()
+endforeach()
+
+add_custom_command(
+    OUTPUT ${own_folder}/halide_runtime.o
+    COMMAND halyard_generator -r halide_runtime -o ${own_folder} -e object target=x86-64-linux-cuda-opencl
+    COMMENT "Emitting Halide's runtime"
+    VERBATIM)
+list(APPEND gpu_objects ${own_folder}/halide_runtime.o)
+
+set(gpu_runtime ${PROJECT_SOURCE_DIR}/runtime/gpu)
+add_library(halyard_gpu_callers OBJECT ${gpu_runtime}/halide_runtime.cpp ${gpu_runtime}/kernels.cpp)
+target_include_directories(halyard_gpu_callers PRIVATE
+    ${PROJECT_SOURCE_DIR}/runtime/include ${CMAKE_BINARY_DIR}/generated)
+target_compile_options(halyard_gpu_callers PRIVATE -Wall -Wextra -Wconversion -Wshadow)
+set_target_properties(halyard_gpu_callers PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+
+set(gpu_object ${own_folder}/halyard_gpu_kernels.o)
+add_custom_command(
+    OUTPUT ${gpu_object}
+    COMMAND ${CMAKE_LINKER} -r -o ${gpu_object} $<TARGET_OBJECTS:halyard_gpu_callers> ${gpu_objects}
+    COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbol=_ZN7halyard* ${gpu_object}
+    DEPENDS $<TARGET_OBJECTS:halyard_gpu_callers> ${gpu_objects}
+    COMMENT "Joining the GPU kernels"
+    COMMAND_EXPAND_LISTS VERBATIM)
+add_custom_target(halyard_gpu_object DEPENDS ${gpu_object})

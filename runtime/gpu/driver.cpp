@@ -1,0 +1,370 @@
+#include "driver.h"
+
+#include "../error.h"
+#include "halide_runtime.h"
+
+#include <cstdio>
+#include <dlfcn.h>
+
+namespace halyard::gpu {
+
+namespace {
+
+// ---- CUDA: of the driver API's reference manual --------------------------------------------------------------------
+
+using CudaResult = int;  // 0 is success
+using CudaAddress = unsigned long long;
+
+struct Cuda {
+    CudaResult (*init)(unsigned);
+    CudaResult (*get_count)(int *);
+    CudaResult (*get_device)(int *, int);
+    CudaResult (*get_attribute)(int *, int, int);
+    CudaResult (*retain_primary)(void **, int);
+    CudaResult (*release_primary)(int);
+    CudaResult (*get_current)(void **);
+    CudaResult (*push)(void *);
+    CudaResult (*pop)(void **);
+    CudaResult (*get_context_device)(int *);
+    CudaResult (*get_pointer_attribute)(void *, int, CudaAddress);
+    CudaResult (*allocate)(CudaAddress *, std::size_t);
+    CudaResult (*release)(CudaAddress);
+    CudaResult (*copy_in)(CudaAddress, const void *, std::size_t);
+    CudaResult (*copy_out)(void *, CudaAddress, std::size_t);
+    CudaResult (*create_stream)(void **, unsigned);
+    CudaResult (*destroy_stream)(void *);
+    CudaResult (*synchronize)(void *);
+    char why_not[96];
+};
+
+constexpr int compute_capability_major = 75;  // CU_DEVICE_ATTRIBUTE_…
+constexpr int pointer_device = 9;             // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+constexpr unsigned stream_non_blocking = 1;
+
+// ---- OpenCL: of the specification, version 1.2 ---------------------------------------------------------------------
+
+struct OpenCl {
+    int (*get_platforms)(unsigned, void **, unsigned *);
+    int (*get_devices)(void *, std::uint64_t, unsigned, void **, unsigned *);
+    int (*get_device_info)(void *, unsigned, std::size_t, void *, std::size_t *);
+    void *(*create_context)(const std::intptr_t *, unsigned, void *const *, void *, void *, int *);
+    int (*release_context)(void *);
+    void *(*create_queue)(void *, void *, std::uint64_t, int *);
+    int (*release_queue)(void *);
+    int (*get_queue_info)(void *, unsigned, std::size_t, void *, std::size_t *);
+    void *(*create_buffer)(void *, std::uint64_t, std::size_t, void *, int *);
+    int (*release_buffer)(void *);
+    int (*get_memory_info)(void *, unsigned, std::size_t, void *, std::size_t *);
+    int (*write)(void *, void *, unsigned, std::size_t, std::size_t, const void *, unsigned, const void *, void *);
+    int (*read)(void *, void *, unsigned, std::size_t, std::size_t, void *, unsigned, const void *, void *);
+    int (*finish)(void *);
+    char why_not[96];
+    void *first_device;
+};
+
+constexpr std::uint64_t any_device_type = 0xffffffff;  // CL_DEVICE_TYPE_ALL
+constexpr std::uint64_t read_write = 1;                // CL_MEM_READ_WRITE
+constexpr unsigned queue_device = 0x1091;              // CL_QUEUE_DEVICE
+constexpr unsigned memory_size = 0x1102;               // CL_MEM_SIZE
+constexpr unsigned memory_context = 0x1106;            // CL_MEM_CONTEXT
+constexpr unsigned base_address_align = 0x1019;        // CL_DEVICE_MEM_BASE_ADDR_ALIGN, in bits
+
+// ---- Finding them --------------------------------------------------------------------------------------------------
+
+/// Looks up one function after the other, and remembers the first that is missing.
+class Library {
+public:
+    Library(bool is_cuda) : handle_(find_driver_library(is_cuda)) {}
+
+    bool is_open() const { return handle_ != nullptr; }
+    const char *missing() const { return missing_; }
+
+    template <typename Function>
+    void find(Function &function, const char *name) {
+        void *const symbol = handle_ == nullptr ? nullptr : dlsym(handle_, name);
+        if (symbol == nullptr && missing_ == nullptr) {
+            missing_ = name;
+        }
+        function = reinterpret_cast<Function>(symbol);
+    }
+
+private:
+    void *handle_;
+    const char *missing_ = nullptr;
+};
+
+template <typename Driver>
+bool is_complete(const Library &library, const char *name, Driver &driver) {
+    if (!library.is_open()) {
+        std::snprintf(driver.why_not, sizeof(driver.why_not), "no driver: %s not found", name);
+    } else if (library.missing() != nullptr) {
+        std::snprintf(driver.why_not, sizeof(driver.why_not), "%s has no %s: its driver is too old", name,
+                      library.missing());
+    }
+    return driver.why_not[0] == '\0';
+}
+
+Cuda load_cuda() {
+    Cuda cuda = {};
+    Library library(true);
+    library.find(cuda.init, "cuInit");
+    library.find(cuda.get_count, "cuDeviceGetCount");
+    library.find(cuda.get_device, "cuDeviceGet");
+    library.find(cuda.get_attribute, "cuDeviceGetAttribute");
+    library.find(cuda.retain_primary, "cuDevicePrimaryCtxRetain");
+    library.find(cuda.release_primary, "cuDevicePrimaryCtxRelease_v2");
+    library.find(cuda.get_current, "cuCtxGetCurrent");
+    library.find(cuda.push, "cuCtxPushCurrent_v2");
+    library.find(cuda.pop, "cuCtxPopCurrent_v2");
+    library.find(cuda.get_context_device, "cuCtxGetDevice");
+    library.find(cuda.get_pointer_attribute, "cuPointerGetAttribute");
+    library.find(cuda.allocate, "cuMemAlloc_v2");
+    library.find(cuda.release, "cuMemFree_v2");
+    library.find(cuda.copy_in, "cuMemcpyHtoD_v2");
+    library.find(cuda.copy_out, "cuMemcpyDtoH_v2");
+    library.find(cuda.create_stream, "cuStreamCreate");
+    library.find(cuda.destroy_stream, "cuStreamDestroy_v2");
+    library.find(cuda.synchronize, "cuStreamSynchronize");
+    if (!is_complete(library, "libcuda.so.1", cuda)) {
+        return cuda;
+    }
+    int count = 0, device = 0, major = 0;
+    const CudaResult started = cuda.init(0);
+    if (started != 0) {
+        std::snprintf(cuda.why_not, sizeof(cuda.why_not), "the driver does not start: cuInit returns %d", started);
+    } else if (cuda.get_count(&count) != 0 || count == 0) {
+        std::snprintf(cuda.why_not, sizeof(cuda.why_not), "no device: the CUDA driver finds none");
+    } else if (cuda.get_device(&device, 0) != 0 || cuda.get_attribute(&major, compute_capability_major, device) != 0 ||
+               major < 8) {
+        std::snprintf(cuda.why_not, sizeof(cuda.why_not), "the first device has compute capability %d.x, below 8.0",
+                      major);
+    }
+    return cuda;
+}
+
+OpenCl load_opencl() {
+    OpenCl cl = {};
+    Library library(false);
+    library.find(cl.get_platforms, "clGetPlatformIDs");
+    library.find(cl.get_devices, "clGetDeviceIDs");
+    library.find(cl.get_device_info, "clGetDeviceInfo");
+    library.find(cl.create_context, "clCreateContext");
+    library.find(cl.release_context, "clReleaseContext");
+    library.find(cl.create_queue, "clCreateCommandQueue");
+    library.find(cl.release_queue, "clReleaseCommandQueue");
+    library.find(cl.get_queue_info, "clGetCommandQueueInfo");
+    library.find(cl.create_buffer, "clCreateBuffer");
+    library.find(cl.release_buffer, "clReleaseMemObject");
+    library.find(cl.get_memory_info, "clGetMemObjectInfo");
+    library.find(cl.write, "clEnqueueWriteBuffer");
+    library.find(cl.read, "clEnqueueReadBuffer");
+    library.find(cl.finish, "clFinish");
+    if (!is_complete(library, "libOpenCL.so.1", cl)) {
+        return cl;
+    }
+    void *platforms[16];
+    unsigned n_platforms = 0;
+    if (cl.get_platforms(16, platforms, &n_platforms) != 0) {
+        n_platforms = 0;
+    }
+    for (unsigned i = 0; i < n_platforms && i < 16 && cl.first_device == nullptr; i++) {
+        unsigned n_devices = 0;
+        if (cl.get_devices(platforms[i], any_device_type, 1, &cl.first_device, &n_devices) != 0 || n_devices == 0) {
+            cl.first_device = nullptr;
+        }
+    }
+    if (cl.first_device == nullptr) {
+        std::snprintf(cl.why_not, sizeof(cl.why_not), "no device: OpenCL finds %s",
+                      n_platforms == 0 ? "no platform" : "none on its platforms");
+    }
+    return cl;
+}
+
+const Cuda &cuda() noexcept {
+    static const Cuda loaded = load_cuda();
+    return loaded;
+}
+
+const OpenCl &opencl() noexcept {
+    static const OpenCl loaded = load_opencl();
+    return loaded;
+}
+
+/// Makes a context current for as long as it lives.
+class CurrentContext {
+public:
+    explicit CurrentContext(void *context) : is_pushed_(context != nullptr && cuda().push(context) == 0) {}
+    CurrentContext(const CurrentContext &) = delete;
+    CurrentContext &operator=(const CurrentContext &) = delete;
+    ~CurrentContext() {
+        void *popped = nullptr;
+        if (is_pushed_) {
+            cuda().pop(&popped);
+        }
+    }
+
+private:
+    bool is_pushed_;
+};
+
+CudaAddress address_of(void *memory) noexcept { return reinterpret_cast<std::uintptr_t>(memory); }
+
+}  // namespace
+
+const char *why_not(std::int32_t device) noexcept { return device == HALYARD_CUDA ? cuda().why_not : opencl().why_not; }
+
+halyard_status require_device(std::int32_t device, halyard_error *error) noexcept {
+    const char *const reason = why_not(device);
+    return reason[0] == '\0' ? HALYARD_OK
+                             : fail(error, HALYARD_ERROR_NO_DEVICE, "%s can't be used: %s",
+                                    device == HALYARD_CUDA ? "CUDA" : "OpenCL", reason);
+}
+
+void *current_cuda_context() noexcept {
+    void *context = nullptr;
+    return cuda().get_current(&context) == 0 ? context : nullptr;
+}
+
+void *allocate(const halyard_gpu_queue &queue, std::size_t n_bytes) noexcept {
+    if (queue.device == HALYARD_OPENCL) {
+        int status = 0;
+        void *const memory = opencl().create_buffer(queue.context, read_write, n_bytes, nullptr, &status);
+        return status == 0 ? memory : nullptr;
+    }
+    const CurrentContext current(queue.context);
+    CudaAddress address = 0;
+    return cuda().allocate(&address, n_bytes) == 0 ? reinterpret_cast<void *>(address) : nullptr;
+}
+
+void release(const halyard_gpu_queue &queue, void *memory) noexcept {
+    if (memory == nullptr) {
+        return;
+    }
+    if (queue.device == HALYARD_OPENCL) {
+        opencl().release_buffer(memory);
+        return;
+    }
+    const CurrentContext current(queue.context);
+    cuda().release(address_of(memory));
+}
+
+bool copy_in(const halyard_gpu_queue &queue, void *memory, const void *data, std::size_t n_bytes) noexcept {
+    if (queue.device == HALYARD_OPENCL) {
+        return opencl().write(queue.stream, memory, 1, 0, n_bytes, data, 0, nullptr, nullptr) == 0;
+    }
+    const CurrentContext current(queue.context);
+    // Of pageable memory the copy may still be on its way, on the default stream, when the first call returns.
+    return cuda().copy_in(address_of(memory), data, n_bytes) == 0 && cuda().synchronize(nullptr) == 0;
+}
+
+bool copy_out(const halyard_gpu_queue &queue, void *data, void *memory, std::size_t n_bytes) noexcept {
+    if (queue.device == HALYARD_OPENCL) {
+        return opencl().read(queue.stream, memory, 1, 0, n_bytes, data, 0, nullptr, nullptr) == 0;
+    }
+    const CurrentContext current(queue.context);
+    return cuda().synchronize(queue.stream) == 0 && cuda().copy_out(data, address_of(memory), n_bytes) == 0;
+}
+
+MemoryInfo describe_memory(const halyard_gpu_queue &queue, void *memory) noexcept {
+    if (queue.device == HALYARD_OPENCL) {
+        std::size_t size = 0;
+        void *context = nullptr;
+        const bool is_known = opencl().get_memory_info(memory, memory_size, sizeof(size), &size, nullptr) == 0 &&
+                              opencl().get_memory_info(memory, memory_context, sizeof(context), &context, nullptr) == 0;
+        return {is_known, context == queue.context, size};
+    }
+    const CurrentContext current(queue.context);
+    int own = -1, device = -1;
+    const bool is_known = cuda().get_pointer_attribute(&device, pointer_device, address_of(memory)) == 0;
+    return {is_known, cuda().get_context_device(&own) == 0 && own == device, UINT64_MAX};
+}
+
+std::uint64_t part_alignment(const halyard_gpu_queue &queue) noexcept {
+    void *device = nullptr;
+    unsigned bits = 0;
+    if (opencl().get_queue_info(queue.stream, queue_device, sizeof(device), &device, nullptr) != 0 ||
+        opencl().get_device_info(device, base_address_align, sizeof(bits), &bits, nullptr) != 0 || bits < 8) {
+        return 4096;
+    }
+    return bits / 8;
+}
+
+halyard_status OwnQueue::open(std::int32_t device, halyard_error *error) noexcept {
+    if (const halyard_status status = require_device(device, error)) {
+        return status;
+    }
+    queue_.size = sizeof(queue_);
+    queue_.device = device;
+    if (device == HALYARD_OPENCL) {
+        int status = 0;
+        void *const first = opencl().first_device;
+        queue_.context = opencl().create_context(nullptr, 1, &first, nullptr, nullptr, &status);
+        if (status == 0) {
+            queue_.stream = opencl().create_queue(queue_.context, first, 0, &status);
+        }
+        return status == 0
+                   ? HALYARD_OK
+                   : fail(error, HALYARD_ERROR_DEVICE, "no OpenCL context or queue could be made: error %d", status);
+    }
+    int first = 0;
+    CudaResult status = cuda().get_device(&first, 0);
+    if (status == 0) {
+        status = cuda().retain_primary(&queue_.context, first);
+    }
+    if (status == 0) {
+        const CurrentContext current(queue_.context);
+        status = cuda().create_stream(&queue_.stream, stream_non_blocking);
+    }
+    return status == 0 ? HALYARD_OK
+                       : fail(error, HALYARD_ERROR_DEVICE, "no CUDA context or stream could be made: error %d", status);
+}
+
+bool OwnQueue::finish() const noexcept {
+    if (queue_.device == HALYARD_OPENCL) {
+        return opencl().finish(queue_.stream) == 0;
+    }
+    const CurrentContext current(queue_.context);
+    return cuda().synchronize(queue_.stream) == 0;
+}
+
+OwnQueue::~OwnQueue() {
+    if (queue_.context == nullptr) {
+        return;
+    }
+    if (queue_.device == HALYARD_OPENCL) {
+        if (queue_.stream != nullptr) {
+            opencl().release_queue(queue_.stream);
+        }
+        opencl().release_context(queue_.context);
+        return;
+    }
+    int first = 0;
+    if (queue_.stream != nullptr) {
+        const CurrentContext current(queue_.context);
+        cuda().destroy_stream(queue_.stream);
+    }
+    if (cuda().get_device(&first, 0) == 0) {
+        cuda().release_primary(first);
+    }
+}
+
+halyard_status OwnMemory::create(const halyard_gpu_queue &queue, const void *data, std::size_t n_bytes,
+                                 halyard_error *error) noexcept {
+    queue_ = queue;
+    memory_ = allocate(queue, n_bytes + 1);  // neither driver has memory of no bytes
+    if (memory_ == nullptr) {
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "the device has no memory for %zu bytes", n_bytes);
+    }
+    if (data != nullptr && n_bytes != 0 && !copy_in(queue, memory_, data, n_bytes)) {
+        return fail(error, HALYARD_ERROR_DEVICE, "%zu bytes could not be copied to the device", n_bytes);
+    }
+    return HALYARD_OK;
+}
+
+halyard_status OwnMemory::read(void *data, std::size_t n_bytes, halyard_error *error) const noexcept {
+    return n_bytes == 0 || copy_out(queue_, data, memory_, n_bytes)
+               ? HALYARD_OK
+               : fail(error, HALYARD_ERROR_DEVICE, "%zu bytes could not be copied from the device", n_bytes);
+}
+
+}  // namespace halyard::gpu

@@ -1,0 +1,101 @@
+#include "halide_runtime.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+// Of HalideRuntime.h, HalideRuntimeCuda.h and HalideRuntimeOpenCL.h, spelled out so that no Halide is needed to build:
+// tests/halide_declarations.cpp compares them.
+extern "C" {
+typedef void (*halide_error_handler_t)(void *, const char *);
+typedef void (*halide_print_t)(void *, const char *);
+typedef void *(*halide_load_library_t)(const char *);
+typedef int (*halide_cuda_acquire_context_t)(void *, void **, bool);
+typedef int (*halide_cuda_release_context_t)(void *);
+typedef int (*halide_cuda_get_stream_t)(void *, void *, void **);
+halide_error_handler_t halide_set_error_handler(halide_error_handler_t);
+halide_print_t halide_set_custom_print(halide_print_t);
+halide_load_library_t halide_set_custom_load_library(halide_load_library_t);
+halide_cuda_acquire_context_t halide_set_cuda_acquire_context(halide_cuda_acquire_context_t);
+halide_cuda_release_context_t halide_set_cuda_release_context(halide_cuda_release_context_t);
+halide_cuda_get_stream_t halide_set_cuda_get_stream(halide_cuda_get_stream_t);
+struct halide_device_interface_t;
+const struct halide_device_interface_t *halide_cuda_device_interface(void);
+const struct halide_device_interface_t *halide_opencl_device_interface(void);
+void halide_device_release(void *, const struct halide_device_interface_t *);
+}
+
+namespace {
+
+using halyard::gpu::Call;
+
+void keep_message(void *context, const char *message) {
+    auto *call = static_cast<Call *>(context);
+    if (call != nullptr && call->message[0] == '\0') {  // the first one tells the cause
+        snprintf(call->message, sizeof(call->message), "%.*s", static_cast<int>(strcspn(message, "\n")), message);
+    }
+}
+
+void print_nothing(void *, const char *) {}
+
+void *load_library(const char *name) {
+    return strstr(name, "cuda") != nullptr     ? halyard::gpu::find_driver_library(true)
+           : strstr(name, "OpenCL") != nullptr ? halyard::gpu::find_driver_library(false)
+                                               : nullptr;
+}
+
+// At exit Halide asks for a context without a call, to release what it holds: there is none then.
+
+int acquire_cuda(void *call, void **context, bool) {
+    *context = call != nullptr ? static_cast<Call *>(call)->context : nullptr;
+    return 0;
+}
+
+int release_cuda(void *) { return 0; }
+
+int get_cuda_stream(void *call, void *, void **stream) {
+    *stream = call != nullptr ? static_cast<Call *>(call)->stream : nullptr;
+    return 0;
+}
+
+void install() {
+    halide_set_error_handler(keep_message);
+    halide_set_custom_print(print_nothing);
+    halide_set_custom_load_library(load_library);
+    halide_set_cuda_acquire_context(acquire_cuda);
+    halide_set_cuda_release_context(release_cuda);
+    halide_set_cuda_get_stream(get_cuda_stream);
+}
+
+}  // namespace
+
+// For OpenCL there are no setters: these two take the places of Halide's weak ones.
+extern "C" int halide_acquire_cl_context(void *call, void **context, void **queue, bool) {
+    *context = call != nullptr ? static_cast<Call *>(call)->context : nullptr;
+    *queue = call != nullptr ? static_cast<Call *>(call)->stream : nullptr;
+    return 0;
+}
+
+extern "C" int halide_release_cl_context(void *) { return 0; }
+
+namespace halyard::gpu {
+
+void install_handlers() noexcept {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, install);
+}
+
+const void *cuda_interface() noexcept { return halide_cuda_device_interface(); }
+const void *opencl_interface() noexcept { return halide_opencl_device_interface(); }
+
+void release_context(bool is_cuda, Call &call) noexcept {
+    halide_device_release(&call, is_cuda ? halide_cuda_device_interface() : halide_opencl_device_interface());
+}
+
+void *find_driver_library(bool is_cuda) noexcept {
+    const char *const name = is_cuda ? "libcuda.so.1" : "libOpenCL.so.1";
+    return dlopen(name, RTLD_NOW | RTLD_LOCAL);
+}
+
+}  // namespace halyard::gpu

@@ -1,0 +1,42 @@
+// The table of GPU kernels, and the choice of one. The device of a tensor decides, never the machine's features.
+#pragma once
+
+#include "../dispatch.h"
+#include "kernel_abi.h"
+
+namespace halyard::gpu {
+
+/// A row of halyard_gpu_kernels in generators/kernels.cmake: one of the functions is NULL.
+struct GpuKernel {
+    const char *name;
+    Target target;
+    Pairing pairing;  // strided: any layout; else accesses are of 128 bits
+    std::int32_t dtype;
+    bool in_place;
+    TableFunction with_table;
+    PhaseFunction with_phase;
+};
+
+struct GpuKernelList {
+    const GpuKernel *first;
+    std::int32_t count;
+    const GpuKernel *begin() const { return first; }
+    const GpuKernel *end() const { return first + count; }
+};
+
+GpuKernelList gpu_kernels() noexcept;
+
+/// What a target does beside rotating.
+struct GpuHelpers {
+    Target target;
+    CheckFunction check_positions;
+    CopyFunction copy_16, copy_32, copy_128;  // by bits of an element
+};
+
+const GpuHelpers &gpu_helpers(Target target) noexcept;
+
+/// The kernel for a tensor. by_128_bits: all of it lies so that such accesses are aligned.
+const GpuKernel &select_gpu_kernel(Target target, std::int32_t dtype, std::int32_t pairing, std::int32_t out_pairing,
+                                   bool in_place, bool by_128_bits, bool with_phase) noexcept;
+
+}  // namespace halyard::gpu

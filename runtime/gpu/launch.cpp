@@ -1,0 +1,312 @@
+#include "run.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+
+namespace halyard::gpu {
+
+namespace {
+
+// halide_type_t: code, bits, and one lane.
+constexpr std::uint32_t type_of(std::uint32_t code, std::uint32_t bits) { return code | bits << 8 | 1u << 16; }
+constexpr std::uint32_t type_int32 = type_of(0, 32), type_uint16 = type_of(1, 16), type_uint32 = type_of(1, 32),
+                        type_float = type_of(2, 32);
+constexpr std::uint64_t is_on_device = 2;  // halide_buffer_device_dirty
+
+constexpr std::int64_t most_elements = INT32_MAX;
+constexpr std::int64_t most_blocks = 65535;       // of a grid's second and third dimension
+constexpr std::int64_t fewest_heads_a_block = 4;  // see head_threads in kernels.cmake
+
+std::int64_t distance(std::int64_t stride) { return std::abs(stride); }
+
+/// A kernel's view of an array: at most five dimensions, whose last one is the offset.
+class View {
+public:
+    View(const Launch &launch, const Location &place, std::uint32_t type, std::int64_t element_bytes)
+        : buffer_{}, dims_{} {
+        std::int64_t offset = place.offset;
+        if (launch.queue->device == HALYARD_OPENCL) {
+            // A part of a buffer can only begin at certain addresses; the rest of the way is an index.
+            const std::int64_t rest = offset % static_cast<std::int64_t>(launch.part_alignment);
+            memory_ = {static_cast<std::uint64_t>(offset - rest), place.memory};
+            buffer_.device = reinterpret_cast<std::uintptr_t>(&memory_);
+            buffer_.device_interface = opencl_interface();
+            offset = rest;
+        } else {
+            buffer_.device = reinterpret_cast<std::uintptr_t>(place.memory) + static_cast<std::uint64_t>(offset);
+            buffer_.device_interface = cuda_interface();
+            offset = 0;
+        }
+        offset_ = static_cast<std::int32_t>(offset / element_bytes);
+        buffer_.flags = is_on_device;
+        buffer_.type = type;
+        buffer_.dim = dims_;
+    }
+    View(const View &) = delete;
+    View &operator=(const View &) = delete;
+
+    void add(std::int64_t extent, std::int64_t stride) {
+        // A stride that is not walked may be anything at all; a stride of 1 is what a kernel counts on.
+        const bool is_walked = extent > 1 || stride == 1;
+        dims_[buffer_.dimensions++] = {0, static_cast<std::int32_t>(extent),
+                                       static_cast<std::int32_t>(is_walked ? stride : 0), 0};
+    }
+    void add_offset() { add(offset_ + 1, 1); }
+
+    std::int32_t offset() const { return offset_; }
+    halyard_buffer *get() { return &buffer_; }
+
+private:
+    halyard_buffer buffer_;
+    halyard_dimension dims_[5];
+    OpenClMemory memory_{};
+    std::int32_t offset_ = 0;
+};
+
+/// The bytes from an array's start that an index has to bridge.
+std::int64_t bridged(const Launch &launch, const Location &place) {
+    return launch.queue->device == HALYARD_OPENCL ? place.offset % static_cast<std::int64_t>(launch.part_alignment) : 0;
+}
+
+Location moved(const Location &place, std::int64_t bytes) { return {place.memory, place.offset + bytes}; }
+
+std::uint64_t address_bits(const Launch &launch, const Location &place) {
+    // OpenCL buffers start at the greatest alignment of any type.
+    const auto base = launch.queue->device == HALYARD_OPENCL ? 0 : reinterpret_cast<std::uintptr_t>(place.memory);
+    return base + static_cast<std::uint64_t>(place.offset);
+}
+
+/// Whether every access of 128 bits is aligned: addresses and strides are multiples of 16 bytes.
+bool goes_by_128_bits(const Launch &launch, const DevicePiece &piece) {
+    const std::int64_t bytes = element_bytes(piece.dtype);
+    const std::int64_t members_together =
+        piece.pairing == HALYARD_PAIRING_HALF ? piece.rotary_dim / 2 : piece.rotary_dim;
+    const std::int64_t strides = piece.in.token | piece.in.head | piece.out.token | piece.out.head | members_together;
+    return piece.pairing == piece.out_pairing && piece.in.element == 1 && piece.out.element == 1 &&
+           ((address_bits(launch, piece.x) | address_bits(launch, piece.y) |
+             static_cast<std::uint64_t>(strides * bytes)) &
+            15) == 0;
+}
+
+/// A tensor as a rotation kernel sees it: [pair, member, head, token, offset].
+void add_pairs(View &view, const DevicePiece &piece, std::int32_t pairing, const RunTensor::Strides &strides,
+               bool is_fast) {
+    const std::int64_t n_pairs = piece.rotary_dim / 2;
+    const int halve = is_fast && piece.dtype != HALYARD_F32 ? 1 : 0;  // words of two
+    if (pairing == HALYARD_PAIRING_HALF) {
+        view.add(n_pairs >> halve, strides.element);
+        view.add(2, (n_pairs * strides.element) >> halve);
+    } else if (halve != 0) {
+        view.add(n_pairs, 1);  // a word is a pair
+        view.add(1, 4);
+    } else {
+        view.add(n_pairs, 2 * strides.element);
+        view.add(2, strides.element);
+    }
+    view.add(piece.n_heads, strides.head >> halve);
+    view.add(piece.n_tokens, strides.token >> halve);
+    view.add_offset();
+}
+
+void add_positions(View &view, const DevicePositions &positions, std::int64_t n_tokens, std::int32_t n_axes) {
+    view.add(view.offset() + positions.n_words, 1);
+    view.add(n_tokens, positions.stride_token * positions.n_words);
+    view.add(n_axes, positions.stride_axis * positions.n_words);
+}
+
+int rotate_part(const Launch &launch, const DevicePiece &piece, Call &call) {
+    const DeviceAngles &angles = *launch.angles;
+    const halyard_angle_source &source = angles.source;
+    const bool is_fast = goes_by_128_bits(launch, piece), with_phase = source.kind == HALYARD_ANGLES_PHASE;
+    const GpuKernel &kernel = select_gpu_kernel(target_of(launch.queue->device), piece.dtype, piece.pairing,
+                                                piece.out_pairing, piece.in_place, is_fast, with_phase);
+    const bool is_f32 = piece.dtype == HALYARD_F32;
+    const std::uint32_t type = is_f32 ? type_float : is_fast ? type_uint32 : type_uint16;
+    const std::int64_t bytes = is_f32 || is_fast ? 4 : 2;
+    View x(launch, piece.x, type, bytes), y(launch, piece.y, type, bytes);
+    add_pairs(x, piece, piece.pairing, piece.in, is_fast);
+    add_pairs(y, piece, piece.out_pairing, piece.out, is_fast);
+    View positions(launch, piece.positions.place, type_int32, 4);
+    add_positions(positions, piece.positions, piece.n_tokens, source.axes.n_axes);
+    const std::int64_t n_pairs = piece.rotary_dim / 2;
+    View axis_of_pair(launch, {angles.axis_of_pair, 0}, type_int32, 4);
+    axis_of_pair.add(n_pairs, 1);
+    const auto first = static_cast<std::int32_t>(source.first), last = static_cast<std::int32_t>(source.last);
+    halyard_buffer *const x_or_y = piece.in_place ? y.get() : x.get();
+    const std::int32_t x_offset = piece.in_place ? y.offset() : x.offset();
+    if (with_phase) {
+        View high(launch, {angles.first_rows, 0}, type_uint32, 4), low(launch, {angles.second_rows, 0}, type_uint32, 4);
+        high.add(n_pairs, 1);
+        low.add(n_pairs, 1);
+        return kernel.with_phase(&call, positions.get(), piece.positions.n_words, positions.offset(),
+                                 piece.positions.start, piece.positions.step, first, last, axis_of_pair.get(),
+                                 launch.clamps, high.get(), low.get(), source.scale_high, source.scale_low,
+                                 launch.sin_sign, x_offset, y.offset(), x_or_y, y.get());
+    }
+    View cos(launch, {angles.first_rows, angles.first_offset * 4}, type_float, 4);
+    View sin(launch, {angles.second_rows, angles.second_offset * 4}, type_float, 4);
+    for (View *rows : {&cos, &sin}) {
+        rows->add(rows->offset() + n_pairs, 1);
+        rows->add(source.n_rows, source.stride_row);
+    }
+    return kernel.with_table(&call, positions.get(), piece.positions.n_words, positions.offset(), piece.positions.start,
+                             piece.positions.step, first, last, axis_of_pair.get(), launch.clamps, cos.get(), sin.get(),
+                             cos.offset(), sin.offset(), source.identity_row, launch.sin_sign, x_offset, y.offset(),
+                             x_or_y, y.get());
+}
+
+int copy_part(const Launch &launch, const DevicePiece &piece, std::int64_t n_columns, Call &call) {
+    const std::int64_t bytes = element_bytes(piece.dtype);
+    const std::int64_t strides = piece.in.token | piece.in.head | piece.out.token | piece.out.head | n_columns;
+    const bool is_fast =
+        piece.in.element == 1 && piece.out.element == 1 &&
+        ((address_bits(launch, piece.x) | address_bits(launch, piece.y) | static_cast<std::uint64_t>(strides * bytes)) &
+         15) == 0;
+    const GpuHelpers &helpers = gpu_helpers(target_of(launch.queue->device));
+    const std::int64_t word = is_fast ? 4 : bytes;
+    const std::int64_t per_word = word / bytes;
+    View x(launch, piece.x, word == 4 ? type_uint32 : type_uint16, word);
+    View y(launch, piece.y, word == 4 ? type_uint32 : type_uint16, word);
+    for (const auto &[view, strides_of] :
+         {std::pair<View *, const RunTensor::Strides *>(&x, &piece.in), {&y, &piece.out}}) {
+        view->add(n_columns / per_word, strides_of->element);
+        view->add(piece.n_heads, strides_of->head / per_word);
+        view->add(piece.n_tokens, strides_of->token / per_word);
+        view->add_offset();
+    }
+    const CopyFunction copy = is_fast ? helpers.copy_128 : bytes == 4 ? helpers.copy_32 : helpers.copy_16;
+    return copy(&call, x.offset(), y.offset(), x.get(), y.get());
+}
+
+/// How many elements of a stride fit into room; at least the first one does. Halide wants them times the stride, one
+/// more than they span, in 32 bits too.
+std::int64_t fitting(std::int64_t count, std::int64_t stride, std::int64_t room) {
+    const std::int64_t step = std::max<std::int64_t>(1, distance(stride));
+    return std::min({count, 1 + room / step, std::max<std::int64_t>(1, most_elements / step)});
+}
+
+/// What one head reaches, in elements.
+std::int64_t head_reach(const DevicePiece &piece, std::int64_t n_columns) {
+    return (n_columns - 1) * std::max(distance(piece.in.element), distance(piece.out.element));
+}
+
+/// Elements that indices have to bridge on top of a piece's own.
+std::int64_t bridge(const Launch &launch, const DevicePiece &piece) {
+    return std::max(bridged(launch, piece.x), bridged(launch, piece.y)) / element_bytes(piece.dtype);
+}
+
+/// How many tokens' positions one launch can reach: of two words, on all axes, and as far apart as they are.
+std::int64_t most_positions(const Launch &launch, const DevicePositions &positions) {
+    const std::int64_t by_stride = most_elements / std::max<std::int64_t>(1, 2 * distance(positions.stride_token));
+    const auto by_number = most_elements / static_cast<std::int64_t>(launch.part_alignment) / (2 * HALYARD_MAX_AXES);
+    return std::max<std::int64_t>(1, std::min(by_stride, by_number));
+}
+
+/// Calls part(piece) for parts whose indices, and whose numbers of elements, hold 32 bits.
+template <typename Part>
+int in_parts(const Launch &launch, const DevicePiece &whole, std::int64_t n_columns, const Part &part) {
+    const std::int64_t bytes = element_bytes(whole.dtype);
+    // Halide multiplies all extents of a view, its offset's with them.
+    const std::int64_t most = most_elements / static_cast<std::int64_t>(launch.part_alignment);
+    const std::int64_t reach = head_reach(whole, n_columns) + bridge(launch, whole);
+    const std::int64_t stride_head = std::max(distance(whole.in.head), distance(whole.out.head));
+    const std::int64_t stride_token = std::max(distance(whole.in.token), distance(whole.out.token));
+    const std::int64_t heads_at_once =
+        std::min({fitting(whole.n_heads, stride_head, most_elements - reach), most_blocks * fewest_heads_a_block,
+                  std::max<std::int64_t>(1, most / n_columns)});
+    const std::int64_t heads_reach = reach + (heads_at_once - 1) * stride_head;
+    const std::int64_t tokens_at_once = std::min({fitting(whole.n_tokens, stride_token, most_elements - heads_reach),
+                                                  most_positions(launch, whole.positions),
+                                                  std::max<std::int64_t>(1, most / (n_columns * heads_at_once))});
+    DevicePiece piece = whole;
+    for (std::int64_t token = 0; token < whole.n_tokens; token += tokens_at_once) {
+        piece.n_tokens = std::min(tokens_at_once, whole.n_tokens - token);
+        piece.positions.place =
+            moved(whole.positions.place, token * whole.positions.stride_token * whole.positions.n_words * 4);
+        piece.positions.start = whole.positions.start + token * whole.positions.step;
+        for (std::int64_t head = 0; head < whole.n_heads; head += heads_at_once) {
+            piece.n_heads = std::min(heads_at_once, whole.n_heads - head);
+            piece.x = moved(whole.x, (token * whole.in.token + head * whole.in.head) * bytes);
+            piece.y = moved(whole.y, (token * whole.out.token + head * whole.out.head) * bytes);
+            if (const int status = part(piece)) {
+                return status;
+            }
+        }
+    }
+    return 0;
+}
+
+}  // namespace
+
+int rotate_on_device(const Launch &launch, const DevicePiece &piece, Call &call) noexcept {
+    return in_parts(launch, piece, piece.rotary_dim,
+                    [&](const DevicePiece &part) { return rotate_part(launch, part, call); });
+}
+
+int copy_on_device(const Launch &launch, const DevicePiece &piece, std::int64_t n_columns, Call &call) noexcept {
+    constexpr std::int64_t columns_at_once = 1 << 18;  // a grid's blocks of eight, at least
+    DevicePiece columns = piece;
+    for (std::int64_t at = 0; at < n_columns; at += columns_at_once) {
+        const std::int64_t n = std::min(columns_at_once, n_columns - at), bytes = element_bytes(piece.dtype);
+        columns.x = moved(piece.x, at * piece.in.element * bytes);
+        columns.y = moved(piece.y, at * piece.out.element * bytes);
+        const int status =
+            in_parts(launch, columns, n, [&](const DevicePiece &part) { return copy_part(launch, part, n, call); });
+        if (status != 0) {
+            return status;
+        }
+    }
+    return 0;
+}
+
+int check_on_device(const Launch &launch, const DevicePositions &positions, std::int64_t n_tokens, const Location &word,
+                    Call &call) noexcept {
+    const halyard_angle_source &source = launch.angles->source;
+    const std::int64_t tokens_at_once = most_positions(launch, positions);
+    for (std::int64_t token = 0; token < n_tokens; token += tokens_at_once) {
+        const std::int64_t n = std::min(tokens_at_once, n_tokens - token);
+        View view(launch, moved(positions.place, token * positions.stride_token * positions.n_words * 4), type_int32,
+                  4);
+        add_positions(view, positions, n, source.axes.n_axes);
+        View out(launch, word, type_int32, 4);
+        out.add_offset();
+        const int status =
+            gpu_helpers(target_of(launch.queue->device))
+                .check_positions(&call, view.get(), positions.n_words, view.offset(),
+                                 positions.start + token * positions.step, positions.step,
+                                 static_cast<std::int32_t>(source.first), static_cast<std::int32_t>(source.last),
+                                 HALYARD_ERROR_POSITION, out.offset(), out.get());
+        if (status != 0) {
+            return status;
+        }
+    }
+    return 0;
+}
+
+const char *obstacle(const Launch &launch, const DevicePiece &piece) noexcept {
+    const auto bytes = static_cast<std::uint64_t>(element_bytes(piece.dtype));
+    const std::int64_t axes_reach = (launch.angles->source.axes.n_axes - 1) * distance(piece.positions.stride_axis);
+    if (address_bits(launch, piece.x) % bytes != 0 || address_bits(launch, piece.y) % bytes != 0) {
+        return "is not aligned to its elements";
+    }
+    if (head_reach(piece, piece.rotary_dim) + bridge(launch, piece) > most_elements) {
+        return "has heads of more than 2^31 elements' reach";
+    }
+    if (address_bits(launch, piece.positions.place) % 4 != 0) {
+        return "cannot be turned: positions are not aligned to 4 bytes";
+    }
+    if (axes_reach * piece.positions.n_words > most_elements ||
+        distance(piece.positions.stride_token) * piece.positions.n_words > most_elements) {
+        return "cannot be turned: positions lie more than 2^31 words apart";
+    }
+    const bool goes_backwards = piece.in.token < 0 || piece.in.head < 0 || piece.in.element < 0 ||
+                                piece.out.token < 0 || piece.out.head < 0 || piece.out.element < 0 ||
+                                piece.positions.stride_token < 0 || piece.positions.stride_axis < 0;
+    if (launch.queue->device == HALYARD_OPENCL && goes_backwards) {
+        return "has a negative stride, or positions have, which OpenCL buffers cannot";
+    }
+    return "";
+}
+
+}  // namespace halyard::gpu

@@ -1,0 +1,103 @@
+/* Halyard on GPUs: the same rotation, on the caller's own device, context and stream. The C ABI of the component
+ * halyard::gpu, beside halyard.h, whose conventions hold here too.
+ *
+ * How it is used. Make frequencies and a halyard_angle_source as for the CPU; halyard_create_gpu_angles puts what it
+ * holds into device memory, once for all layers and streams of a context; halyard_create_gpu_plan checks a description
+ * and loads its kernels; halyard_run_gpu enqueues them.
+ *
+ * Memory. CUDA: pointers are device addresses (CUdeviceptr, what cudaMalloc returns), aligned to their elements. OpenCL:
+ * pointers are cl_mem handles, and offsets say where in them an array begins. All of it is the caller's.
+ *
+ * Streams. halyard_run_gpu enqueues on the given stream and returns: it does not wait, allocate, or copy from or to the
+ * host (OpenCL: the driver may make a handle for a part of a buffer). With CUDA it can be captured in a graph and
+ * replayed with new positions and data in the same memory. Tensors that are adjacent heads of one packed buffer (q and
+ * k of a fused QKV) take one launch together, others one each; out of place, the columns beside the window take one or
+ * two more, and an error word takes one.
+ *
+ * Results are the bits that the CPU's targets with fused multiply-add give, for each kind of angle source.
+ *
+ * Threads. As in halyard.h. Nothing is kept between runs, so any number of threads and streams may share a plan.
+ */
+#ifndef HALYARD_GPU_H
+#define HALYARD_GPU_H
+
+#include "halyard.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where to work. Zero is the default of no field. */
+typedef struct halyard_gpu_queue {
+    uint32_t size;
+    int32_t device; /* HALYARD_CUDA or HALYARD_OPENCL */
+    void *context;  /* CUcontext or cl_context; CUDA: NULL is the one that is current in the calling thread */
+    void *stream;   /* CUstream (NULL is the default stream) or cl_command_queue */
+} halyard_gpu_queue;
+
+/* What there is to say of HALYARD_CUDA or HALYARD_OPENCL on this machine: supported is 1 where the driver and a device
+ * were found, and active where the kernels take tensors that lie in that device's memory, which they then always do.
+ * Errors: UNKNOWN_VALUE (device), NULL_POINTER, STRUCT_SIZE. */
+HALYARD_API halyard_status halyard_get_gpu_target_info(int32_t device, halyard_target_info *info,
+                                                       halyard_error *error);
+
+/* Tells which kernel serves each tensor of the plan description on HALYARD_CUDA or HALYARD_OPENCL, and when: as
+ * halyard_explain_plan. A device that cannot be used is explained, not an error. Errors: as halyard_create_plan, and
+ * UNKNOWN_VALUE (device), SHAPE (n_bytes), NULL_POINTER. */
+HALYARD_API halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc *desc, char *text,
+                                                    int64_t n_bytes, int64_t *n_needed, halyard_error *error);
+
+typedef struct halyard_gpu_angles halyard_gpu_angles;
+
+/* Copies an angle source to the device, and waits for that. The source itself is not needed afterwards.
+ * TABLE: its rows; a listed table with gaps has none in order, and is refused. PHASE: its frequencies. GIVEN: nothing;
+ * cos_rows and sin_rows must be device memory of float32 (offsets in elements are for OpenCL, 0 with CUDA), which has to
+ * outlive the angles. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE (device), UNSUPPORTED (FACTORED, a list with
+ * gaps, GIVEN rows of 16 bits), NO_DEVICE, DEVICE (what the driver says), OVERFLOW, OUT_OF_MEMORY (of the host or the
+ * device). */
+HALYARD_API halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue,
+                                                     const halyard_angle_source *source, int64_t cos_offset,
+                                                     int64_t sin_offset, halyard_gpu_angles **out,
+                                                     halyard_error *error);
+
+/* Frees the device memory; no work that uses it may be under way. NULL is allowed. */
+HALYARD_API void halyard_destroy_gpu_angles(halyard_gpu_angles *angles);
+
+typedef struct halyard_gpu_plan halyard_gpu_plan;
+
+/* Checks a description and loads the kernels that it may need into the queue's context: the driver compiles them, which
+ * can take a while the first time. desc.target and desc.max_target must be NULL: the device decides. The angles must be
+ * of the same context, and outlive the plan. Errors: as halyard_create_plan, and NO_DEVICE, DEVICE, MISMATCH. */
+HALYARD_API halyard_status halyard_create_gpu_plan(const halyard_gpu_queue *queue, const halyard_plan_desc *desc,
+                                                   const halyard_gpu_angles *angles, halyard_gpu_plan **out,
+                                                   halyard_error *error);
+
+/* NULL is allowed. */
+HALYARD_API void halyard_destroy_gpu_plan(halyard_gpu_plan *plan);
+
+typedef struct halyard_gpu_run_args {
+    uint32_t size;
+    int32_t bad_position;               /* HALYARD_BAD_POSITION_…: ERROR rotates as position 0 and tells in error_word */
+    void *stream;                       /* CUstream or cl_command_queue of the plan's context */
+    const halyard_positions *positions; /* data in device memory, aligned to 4 bytes; NULL: 0, 1, 2, … */
+    int64_t positions_offset;           /* OpenCL: in elements */
+    const halyard_tensor *x;            /* as in halyard_run_args, with the plan's device */
+    const halyard_tensor *y;
+    const int64_t *x_offsets;           /* OpenCL: of element [0, 0, 0, 0], in elements, for each tensor; NULL: zeros */
+    const int64_t *y_offsets;
+    int32_t *error_word;                /* NULL, or device memory that a bad position sets to HALYARD_ERROR_POSITION, and
+                                           nothing else does; policy ERROR only */
+    int64_t error_word_offset;          /* OpenCL: in elements of 4 bytes */
+} halyard_gpu_run_args;
+
+/* Enqueues a rotation. Nothing is enqueued on an error, but of DEVICE: then the outputs may be incomplete. Errors: those
+ * of halyard_run but for POSITION, THREADS and EXECUTOR; UNSUPPORTED (misaligned elements; OpenCL: negative strides, or
+ * more than 2^31 elements from the start of a buffer), DEVICE. */
+HALYARD_API halyard_status halyard_run_gpu(const halyard_gpu_plan *plan, const halyard_gpu_run_args *args,
+                                           halyard_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* HALYARD_GPU_H */

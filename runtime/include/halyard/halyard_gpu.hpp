@@ -1,0 +1,118 @@
+/// The C++ face of halyard_gpu.h, as halyard.hpp is of halyard.h: owners and exceptions, without logic of its own.
+///
+///     const halyard::gpu_angles angles(queue, source);
+///     const halyard::gpu_plan plan(queue, halyard::describe_plan(128, {halyard::describe_tensor(type, 128)}), angles);
+///     halyard::gpu_run_options how;
+///     how.stream = stream;
+///     halyard::run(plan, x, y, how);  // enqueued when it returns
+#pragma once
+
+#include "halyard/halyard.hpp"
+#include "halyard/halyard_gpu.h"
+
+namespace halyard {
+
+/// Where to work. context and stream are the driver's: see halyard_gpu_queue.
+inline halyard_gpu_queue describe_queue(std::int32_t device, void *context, void *stream) noexcept {
+    auto queue = detail::make_struct<halyard_gpu_queue>();
+    queue.device = device;
+    queue.context = context;
+    queue.stream = stream;
+    return queue;
+}
+
+/// What an angle source holds, in device memory.
+class gpu_angles : public detail::handle<halyard_gpu_angles, halyard_destroy_gpu_angles> {
+public:
+    using handle::handle;
+
+    /// The offsets are for given rows, OpenCL, in elements.
+    gpu_angles(const halyard_gpu_queue &queue, const angle_source &source, std::int64_t cos_offset = 0,
+               std::int64_t sin_offset = 0)
+        : handle(make(queue, source, cos_offset, sin_offset)) {}
+
+private:
+    static halyard_gpu_angles *make(const halyard_gpu_queue &queue, const angle_source &source, std::int64_t cos_offset,
+                                    std::int64_t sin_offset) {
+        auto details = detail::make_struct<halyard_error>();
+        halyard_gpu_angles *made = nullptr;
+        detail::check(halyard_create_gpu_angles(&queue, source.get(), cos_offset, sin_offset, &made, &details),
+                      details);
+        return made;
+    }
+};
+
+/// A description that has been checked, with its kernels loaded. The angles must outlive it.
+class gpu_plan : public detail::handle<halyard_gpu_plan, halyard_destroy_gpu_plan> {
+public:
+    using handle::handle;
+
+    gpu_plan(const halyard_gpu_queue &queue, const halyard_plan_desc &desc, const gpu_angles &angles)
+        : handle(make(queue, desc, angles)) {}
+
+private:
+    static halyard_gpu_plan *make(const halyard_gpu_queue &queue, const halyard_plan_desc &desc,
+                                  const gpu_angles &angles) {
+        auto details = detail::make_struct<halyard_error>();
+        halyard_gpu_plan *made = nullptr;
+        detail::check(halyard_create_gpu_plan(&queue, &desc, angles.get(), &made, &details), details);
+        return made;
+    }
+};
+
+struct gpu_run_options {
+    void *stream = nullptr;                        ///< CUDA: NULL is the default stream
+    const halyard_positions *positions = nullptr;  ///< NULL: 0, 1, 2, … in every batch row
+    bad_position policy = bad_position::error;     ///< error: rotates as position 0 and tells in error_word
+    std::int32_t *error_word = nullptr;
+    // OpenCL, in elements: where in their buffers things begin. NULL: at the start of each.
+    const std::int64_t *x_offsets = nullptr;
+    const std::int64_t *y_offsets = nullptr;
+    std::int64_t positions_offset = 0;
+    std::int64_t error_word_offset = 0;
+};
+
+/// Enqueues the rotation of the plan's n_tensors tensors.
+inline void run(const gpu_plan &made, const halyard_tensor *x, const halyard_tensor *y,
+                const gpu_run_options &options) {
+    auto details = detail::make_struct<halyard_error>();
+    auto args = detail::make_struct<halyard_gpu_run_args>();
+    args.bad_position = static_cast<std::int32_t>(options.policy);
+    args.stream = options.stream;
+    args.positions = options.positions;
+    args.positions_offset = options.positions_offset;
+    args.x = x;
+    args.y = y;
+    args.x_offsets = options.x_offsets;
+    args.y_offsets = options.y_offsets;
+    args.error_word = options.error_word;
+    args.error_word_offset = options.error_word_offset;
+    detail::check(halyard_run_gpu(made.get(), &args, &details), details);
+}
+
+/// The same for a plan of one tensor.
+inline void run(const gpu_plan &made, const halyard_tensor &x, const halyard_tensor &y,
+                const gpu_run_options &options) {
+    run(made, &x, &y, options);
+}
+
+/// What there is to say of HALYARD_CUDA or HALYARD_OPENCL on this machine.
+inline halyard_target_info gpu_target(std::int32_t device) {
+    auto details = detail::make_struct<halyard_error>();
+    auto info = detail::make_struct<halyard_target_info>();
+    detail::check(halyard_get_gpu_target_info(device, &info, &details), details);
+    return info;
+}
+
+/// Which kernel serves a description's tensors on a device, and when, in lines of text.
+inline std::string explain(std::int32_t device, const halyard_plan_desc &desc) {
+    auto details = detail::make_struct<halyard_error>();
+    std::int64_t n_needed = 0;
+    detail::check(halyard_explain_gpu_plan(device, &desc, nullptr, 0, &n_needed, &details), details);
+    std::string text(static_cast<std::size_t>(n_needed) + 1, '\0');
+    detail::check(halyard_explain_gpu_plan(device, &desc, &text[0], n_needed + 1, nullptr, &details), details);
+    text.resize(static_cast<std::size_t>(n_needed));
+    return text;
+}
+
+}  // namespace halyard

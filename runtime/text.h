@@ -1,0 +1,34 @@
+// Text that explanations are written into.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace halyard {
+
+/// Text that grows in a caller's buffer and goes on counting where that ends.
+struct Text {
+    char *data;
+    std::int64_t capacity;
+    std::int64_t length = 0;
+
+    void add(const char *part) {
+        for (; *part != '\0'; part++, length++) {
+            if (length < capacity - 1) {
+                data[length] = *part;
+            }
+        }
+    }
+
+    /// Ends it with a zero byte where there is room, and tells its length.
+    void end(std::int64_t *n_needed) {
+        if (capacity > 0) {
+            data[std::min(length, capacity - 1)] = '\0';
+        }
+        if (n_needed != nullptr) {
+            *n_needed = length;
+        }
+    }
+};
+
+}  // namespace halyard
