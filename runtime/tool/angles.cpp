@@ -47,7 +47,7 @@ void write_angles(const AnglesOptions &options) {
         const auto view = positions.view(1);
         const auto source =
             make_source(frequencies, options.angles, options.frequencies.reference, AxisMap(),
-                        std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max(), positions);
+                        std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max(), &positions);
         source.make_rows(&view, 1, n_tokens, rows.data(), static_cast<std::int64_t>(rows.size()));
     }
     const std::int64_t shape[] = {n_tokens, 2, rotary_dim / 2};

@@ -118,6 +118,17 @@ halyard_positions Positions::list() const {
     return view_as({n_rows, n_tokens()});
 }
 
+std::pair<std::int64_t, std::int64_t> Positions::range() const {
+    const auto all = list();
+    const auto n = static_cast<std::size_t>(all.shape[0] * all.shape[1]);
+    const auto range_of = [n](const auto *values) -> std::pair<std::int64_t, std::int64_t> {
+        const auto [least, greatest] = std::minmax_element(values, values + n);
+        return {*least, *greatest};
+    };
+    return all.type == HALYARD_INT32 ? range_of(static_cast<const std::int32_t *>(all.data))
+                                     : range_of(static_cast<const std::int64_t *>(all.data));
+}
+
 AxisMap parse_axis_map(const std::string &text) {
     AxisMap map;
     const auto colon = text.find(':');
@@ -133,7 +144,7 @@ AxisMap parse_axis_map(const std::string &text) {
 }
 
 angle_source make_source(const frequencies &frequencies, const std::string &angles, const std::string &reference,
-                         const AxisMap &axes, std::int32_t first, std::int32_t last, const Positions &positions) {
+                         const AxisMap &axes, std::int32_t first, std::int32_t last, const Positions *listed) {
     auto desc = detail::make_struct<halyard_angle_source_desc>();
     desc.kind = angles == "phase"      ? HALYARD_ANGLES_PHASE
                 : angles == "factored" ? HALYARD_ANGLES_FACTORED
@@ -141,8 +152,8 @@ angle_source make_source(const frequencies &frequencies, const std::string &angl
     desc.reference = reference == "hf_f32" ? HALYARD_REFERENCE_HF_F32 : HALYARD_REFERENCE_EXACT;
     desc.first = first;
     desc.last = last;
-    const auto list = positions.list();
-    desc.listed = desc.kind == HALYARD_ANGLES_TABLE ? &list : nullptr;
+    const auto list = listed != nullptr ? listed->list() : halyard_positions{};
+    desc.listed = desc.kind == HALYARD_ANGLES_TABLE && listed != nullptr ? &list : nullptr;
     desc.axis_map = axes.kind;
     desc.n_axes = axes.n_axes;
     std::copy(axes.counts.begin(), axes.counts.end(), desc.axis_counts);

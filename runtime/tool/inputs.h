@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace halyard::tool {
@@ -34,6 +35,8 @@ public:
     halyard_positions view(std::int32_t n_axes) const;
     /// All positions, of all axes, as one list.
     halyard_positions list() const;
+    /// The least and the greatest of them.
+    std::pair<std::int64_t, std::int64_t> range() const;
 
     /// Writes consecutive positions out. Apart from read(), so that a wrong count is found before memory is taken.
     void materialize();
@@ -57,8 +60,9 @@ struct AxisMap {
 /// Reads what --axis-map takes, as in "sections:16,24,24"; its form was checked before.
 AxisMap parse_axis_map(const std::string &text);
 
-/// The source that --angles and --reference ask for, covering first … last. A table has rows for just the positions.
+/// The source that --angles and --reference ask for, covering first … last. A table has rows for just the positions
+/// that are listed (may be NULL: all).
 angle_source make_source(const frequencies &frequencies, const std::string &angles, const std::string &reference,
-                         const AxisMap &axes, std::int32_t first, std::int32_t last, const Positions &positions);
+                         const AxisMap &axes, std::int32_t first, std::int32_t last, const Positions *listed);
 
 }  // namespace halyard::tool

@@ -1,5 +1,8 @@
 // halyard rotate: X.npy → Y.npy.
 #include "commands.h"
+#if HALYARD_TOOL_HAS_GPU
+#include "device.h"
+#endif
 #include "inputs.h"
 #include "npy.h"
 #include "refusal.h"
@@ -159,7 +162,18 @@ void rotate(const RotateOptions &options) {
         }
     }
     const auto model = made ? made.info() : halyard_frequencies_info{};
-    const plan plan(options.rotation.describe(type, head_dim, rotary_dim, made ? &model : nullptr));
+    auto desc = options.rotation.describe(type, head_dim, rotary_dim, made ? &model : nullptr);
+    std::int32_t device = HALYARD_CPU;
+#if HALYARD_TOOL_HAS_GPU
+    device = device_of(options.rotation.target);
+#endif
+    if (device != HALYARD_CPU) {
+        desc.target = "reference";  // checks the description; the device decides on its kernels
+        if (options.n_threads > 1) {
+            throw Refusal("--threads is for the CPU, but --target is " + options.rotation.target);
+        }
+    }
+    const plan plan(desc);
 
     const auto y = std::make_unique_for_overwrite<std::byte[]>(x.n_bytes);
     if (x.n_elements != 0) {
@@ -167,27 +181,43 @@ void rotate(const RotateOptions &options) {
         halyard_positions view{};
         if (options.cos_sin.empty()) {
             positions.materialize();
-            const auto first = options.max_position ? 0 : std::numeric_limits<std::int32_t>::min();
-            const auto last = options.max_position ? static_cast<std::int32_t>(*options.max_position - 1)
-                                                   : std::numeric_limits<std::int32_t>::max();
-            angles = make_source(made, options.angles, options.frequencies.reference, axes, first, last, positions);
             // Without a file, tokens are counted alike on all axes, which is what no positions mean.
             const bool is_counted = axes.n_axes > 1 && positions.shape().size() == 1;
             view = is_counted ? halyard_positions{} : positions.view(axes.n_axes);
             how.positions = is_counted ? nullptr : &view;
             how.policy = parse_bad_position(options.bad_position);
         }
+        const auto input = input_tensor(x.data.get(), type, layout.shape, layout.strides);
+        const auto output = tensor(y.get(), type, layout.shape, layout.strides);
+#if HALYARD_TOOL_HAS_GPU
+        if (device != HALYARD_CPU) {
+            desc.target = nullptr;
+            if (made) {
+                angles = make_device_source(made, options.angles, options.frequencies.reference, axes,
+                                            options.max_position, positions);
+            }
+            rotate_on_device({device, desc, made ? &angles : nullptr, made ? nullptr : &given, how.positions,
+                              how.policy, options.rotation.in_place, input, output, x.n_bytes});
+            write_npy(options.output, x.descr, x.shape, y.get(), x.n_bytes);
+            return;
+        }
+#endif
+        if (made) {
+            const auto first = options.max_position ? 0 : std::numeric_limits<std::int32_t>::min();
+            const auto last = options.max_position ? static_cast<std::int32_t>(*options.max_position - 1)
+                                                   : std::numeric_limits<std::int32_t>::max();
+            angles = make_source(made, options.angles, options.frequencies.reference, axes, first, last, &positions);
+        }
         pool threads;
         if (options.n_threads > 1) {
             threads = pool(static_cast<std::int32_t>(options.n_threads));
             how.executor = threads.executor();
         }
-        const auto output = tensor(y.get(), type, layout.shape, layout.strides);
         if (options.rotation.in_place) {
             std::memcpy(y.get(), x.data.get(), x.n_bytes);
             run(plan, angles, output, output, how);
         } else {
-            run(plan, angles, input_tensor(x.data.get(), type, layout.shape, layout.strides), output, how);
+            run(plan, angles, input, output, how);
         }
     }
     write_npy(options.output, x.descr, x.shape, y.get(), x.n_bytes);

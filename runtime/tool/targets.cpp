@@ -1,5 +1,8 @@
 // halyard list and halyard explain: which kernels there are, and why one is taken.
 #include "commands.h"
+#if HALYARD_TOOL_HAS_GPU
+#include "device.h"
+#endif
 
 #include <nlohmann/json.hpp>
 
@@ -50,13 +53,35 @@ std::string format_table(const std::vector<halyard_target_info> &targets) {
     return text;
 }
 
+/// The library's targets, and what halyard::gpu has to say of its own.
+std::vector<halyard_target_info> all_targets() {
+    auto all = targets();
+#if HALYARD_TOOL_HAS_GPU
+    for (auto &target : all) {
+        if (const auto device = device_of(target.name); device != HALYARD_CPU) {
+            target = gpu_target(device);
+        }
+    }
+#endif
+    return all;
+}
+
 }  // namespace
 
-void list(const ListOptions &options) { print(options.json ? format_json(targets()) : format_table(targets())); }
+void list(const ListOptions &options) {
+    print(options.json ? format_json(all_targets()) : format_table(all_targets()));
+}
 
 void explain(const ExplainOptions &options) {
-    const auto desc = options.rotation.describe(parse_dtype(options.type), options.head_dim,
-                                                options.rotary_dim.value_or(options.head_dim));
+    auto desc = options.rotation.describe(parse_dtype(options.type), options.head_dim,
+                                          options.rotary_dim.value_or(options.head_dim));
+#if HALYARD_TOOL_HAS_GPU
+    if (const auto device = device_of(options.rotation.target); device != HALYARD_CPU) {
+        desc.target = nullptr;
+        print(halyard::explain(device, desc));
+        return;
+    }
+#endif
     print(halyard::explain(desc));
 }
 
