@@ -79,11 +79,15 @@ Arguments operator+(Arguments left, const Arguments &right) {
     return left;
 }
 
-std::vector<std::string> supported_targets() {
+bool is_device(const std::string &target) { return target == "cuda_sm80" || target == "opencl"; }
+
+/// The CPU's targets that this machine can run, or its devices.
+std::vector<std::string> supported_targets(bool devices) {
     std::vector<std::string> names;
     for (const auto &target : nlohmann::json::parse(succeed({"list", "--json"}))) {
-        if (target.at("built").get<bool>() && target.at("supported").get<bool>()) {
-            names.push_back(target.at("name"));
+        const std::string name = target.at("name");
+        if (is_device(name) == devices && target.at("built").get<bool>() && target.at("supported").get<bool>()) {
+            names.push_back(name);
         }
     }
     return names;
@@ -122,14 +126,12 @@ double spacing(const Storage &storage, double value) {
 
 }  // namespace
 
-TEST_CASE("tool: golden cases on every target, in place and out of place", "[tool]") {
+namespace {
+
+/// Every golden case of every dtype, in place and out of place.
+void check_golden_cases(const std::vector<std::string> &targets) {
     const golden::Section section("apply");
     const ScratchDir dir;
-    auto targets = supported_targets();
-    if (!std::string_view(HALYARD_TOOL_LAUNCHER).empty()) {
-        std::erase(targets, "reference");  // an emulated process takes a hundred times as long to start
-    }
-    REQUIRE(!targets.empty());
     for (const auto &test : section.cases()) {
         const std::string name = test.at("name");
         CAPTURE(name);
@@ -207,6 +209,25 @@ TEST_CASE("tool: golden cases on every target, in place and out of place", "[too
             }
         }
     }
+}
+
+}  // namespace
+
+TEST_CASE("tool: golden cases on every target, in place and out of place", "[tool]") {
+    auto targets = supported_targets(false);
+    if (!std::string_view(HALYARD_TOOL_LAUNCHER).empty()) {
+        std::erase(targets, "reference");  // an emulated process takes a hundred times as long to start
+    }
+    REQUIRE(!targets.empty());
+    check_golden_cases(targets);
+}
+
+TEST_CASE("tool: golden cases on devices, in place and out of place", "[tool][gpu]") {
+    const auto targets = supported_targets(true);
+    if (targets.empty()) {
+        SKIP("no CUDA or OpenCL device is to be had");
+    }
+    check_golden_cases(targets);
 }
 
 TEST_CASE("tool: layouts are the same numbers in another order", "[tool]") {
@@ -791,6 +812,13 @@ TEST_CASE("tool: golden positions with several axes, from every source of angles
                                       "-o",          dir / "y.npy",
                                       "--positions", write(dir, "p.npy", positions.shape, positions.values)};
         const auto listed = Arguments{"--inv-freq", write(dir, "f.npy", {std::ssize(inv_freq)}, inv_freq)};
+        for (const auto &target : supported_targets(true)) {
+            for (const char *angles : {"table", "phase"}) {
+                CAPTURE(target, angles);
+                succeed(rotate + listed + Arguments{"--axis-map", map, "--angles", angles, "--target", target});
+                CHECK(worst_error(floats_of(dir / "y.npy"), exact.values, x.values, head_dim, true, true) <= 2.0);
+            }
+        }
         for (const char *angles : {"auto", "table", "phase", "factored"}) {
             CAPTURE(angles);
             succeed(rotate + listed + Arguments{"--axis-map", map, "--angles", angles});
@@ -802,6 +830,59 @@ TEST_CASE("tool: golden positions with several axes, from every source of angles
                 succeed(rotate + Arguments{"--config", std::string(HALYARD_GOLDEN_DIR) + "/mrope/" +
                                                            test.at(form).get<std::string>()});
                 CHECK(worst_error(floats_of(dir / "y.npy"), exact.values, x.values, head_dim, true, true) <= 2.0);
+            }
+        }
+    }
+}
+
+TEST_CASE("tool: golden hf_apply on the best target and on devices", "[tool][golden]") {
+    const golden::Section section("hf_apply"), frequencies("frequencies");
+    const ScratchDir dir;
+    auto targets = supported_targets(true);
+    targets.push_back(supported_targets(false).front());
+    for (const auto &test : section.cases()) {
+        CAPTURE(test.at("name").get<std::string>());
+        const auto model = std::find_if(frequencies.cases().begin(), frequencies.cases().end(),
+                                        [&](const auto &c) { return c.at("name") == test.at("frequencies_case"); });
+        REQUIRE(model != frequencies.cases().end());
+        const auto &evaluation = model->at("evaluations").at(0);
+        const auto inv_freq = frequencies.array<double>(evaluation.at("inv_freq_exact_f64"));
+        const double factor = evaluation.at("attention_factor_exact_f64");
+        const auto positions = section.array<std::int64_t>(test.at("positions"));
+        const std::size_t head_dim = test.at("head_dim"), rotary_dim = test.at("rotary_dim"),
+                          offset = test.at("offset");
+        const Arguments options = {"--positions",        write(dir, "p.npy", positions.shape, positions.values),
+                                   "--inv-freq",         write(dir, "f.npy", inv_freq.shape, inv_freq.values),
+                                   "--attention-factor", nlohmann::json(factor).dump(),
+                                   "--rotary-dim",       std::to_string(rotary_dim),
+                                   "--rotary-offset",    std::to_string(offset),
+                                   "--pairing",          test.at("pairing"),
+                                   "--out-pairing",      test.at("out_layout")};
+        // Of each head, the columns from first on.
+        const auto columns = [&](const std::vector<float> &values, std::size_t first, std::size_t n) {
+            std::vector<float> picked;
+            for (std::size_t head = 0; head < values.size(); head += head_dim) {
+                const auto at = values.begin() + static_cast<std::ptrdiff_t>(head + first);
+                picked.insert(picked.end(), at, at + static_cast<std::ptrdiff_t>(n));
+            }
+            return picked;
+        };
+        for (const std::string name : {"q", "k"}) {
+            const auto x = section.array<float>(test.at(name)), exact = section.array<float>(test.at(name + "_exact"));
+            for (const auto &target : targets) {
+                CAPTURE(name, target);
+                succeed(Arguments{"rotate", write(dir, "x.npy", x.shape, x.values), "-o", dir / "y.npy", "--target",
+                                  target} +
+                        options);
+                const auto y = floats_of(dir / "y.npy");
+                const double worst =
+                    worst_error(columns(y, offset, rotary_dim), columns(exact.values, offset, rotary_dim),
+                                columns(x.values, offset, rotary_dim), rotary_dim, test.at("pairing") == "half",
+                                test.at("out_layout") == "half");
+                CHECK(worst <= 2.0 * factor);
+                const std::size_t after = offset + rotary_dim;
+                CHECK(columns(y, 0, offset) == columns(x.values, 0, offset));
+                CHECK(columns(y, after, head_dim - after) == columns(x.values, after, head_dim - after));
             }
         }
     }

@@ -1,0 +1,37 @@
+// A CUDA driver without a device: it records what it is asked to do. Memory is the host's, and no kernel runs.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fake_cuda {
+
+struct Call {
+    std::string name;
+    int result;
+    void *context;  // that was current in the calling thread
+    // Launches:
+    void *stream;
+    bool by_128_bits;  // whether the kernel's module has such accesses
+    unsigned grid[3], block[3];
+};
+
+struct Driver {
+    // What a test sets.
+    std::string failing;               // the function that fails,
+    int failure = 0;                   // with this,
+    int calls_until = 0;               // after as many calls of it
+    void *device_of_contexts[2] = {};  // contexts of device 1; all others are of device 0
+
+    // What happened.
+    std::vector<Call> calls;
+    std::vector<std::pair<void *, std::size_t>> memory;  // allocated now
+    int n_modules = 0;                                   // loaded now
+};
+
+}  // namespace fake_cuda
+
+/// Calls use(driver, argument) while no other thread's call is under way.
+extern "C" void fake_cuda_access(void (*use)(fake_cuda::Driver &driver, void *argument), void *argument);

@@ -1,0 +1,372 @@
+// What halyard::gpu asks of a CUDA driver, seen by one that only records: launches, streams, contexts, and what becomes
+// of its errors. Whether the kernels are right is for test_gpu_kernels.cpp.
+#include "fake_cuda.h"
+#include "gpu/driver.h"
+#include "halyard/halyard_gpu.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include <algorithm>
+#include <set>
+#include <thread>
+
+namespace {
+
+using fake_cuda::Call;
+using fake_cuda::Driver;
+
+/// Uses the driver's state while no call is under way.
+template <typename Use>
+void with_driver(Use use) {
+    fake_cuda_access([](Driver &driver, void *argument) { (*static_cast<Use *>(argument))(driver); }, &use);
+}
+
+void fail_at(const std::string &function, int failure, int calls_until = 0) {
+    with_driver([&](Driver &driver) {
+        driver.failing = function;
+        driver.failure = failure;
+        driver.calls_until = calls_until;
+    });
+}
+
+/// What a test leaves behind: nothing, else it fails.
+struct State {
+    std::size_t n_blocks = 0;
+    int n_modules = 0;
+    State() {
+        with_driver([&](Driver &driver) {
+            n_blocks = driver.memory.size();
+            n_modules = driver.n_modules;
+        });
+    }
+    bool operator==(const State &) const = default;
+};
+
+/// All calls that an action makes.
+template <typename Action>
+std::vector<Call> calls_of(Action action) {
+    with_driver([](Driver &driver) { driver.calls.clear(); });
+    action();
+    std::vector<Call> calls;
+    with_driver([&](Driver &driver) { calls = driver.calls; });
+    return calls;
+}
+
+std::vector<Call> launches_in(const std::vector<Call> &calls) {
+    std::vector<Call> launches;
+    std::copy_if(calls.begin(), calls.end(), std::back_inserter(launches),
+                 [](const Call &call) { return call.name == "cuLaunchKernel"; });
+    return launches;
+}
+
+char contexts[4], streams[16];  // stand for what a driver would hand out
+
+halyard_gpu_queue queue_of(void *context = &contexts[0]) {
+    return halyard::describe_queue(HALYARD_CUDA, context, &streams[0]);
+}
+
+/// Device memory, not freed before the test's end.
+class Memory : public halyard::gpu::OwnMemory {
+public:
+    explicit Memory(std::size_t n_bytes = 1 << 16, const halyard_gpu_queue &queue = queue_of()) {
+        auto error = halyard::detail::make_struct<halyard_error>();
+        REQUIRE(create(queue, nullptr, n_bytes, &error) == HALYARD_OK);
+    }
+};
+
+halyard_tensor on_device(halyard_tensor tensor) {
+    tensor.device = HALYARD_CUDA;
+    return tensor;
+}
+
+halyard_tensor view(void *data, halyard::dtype type, std::array<std::int64_t, 4> shape,
+                    std::array<std::int64_t, 4> strides) {
+    return on_device(halyard::tensor(data, type, shape, strides));
+}
+
+halyard::gpu_angles make_angles(std::int64_t rotary_dim = 64, const halyard_gpu_queue &queue = queue_of()) {
+    return halyard::gpu_angles(queue,
+                               halyard::angle_source::table(halyard::frequencies::from_base(10000, rotary_dim), 0, 99));
+}
+
+halyard::gpu_run_options on_stream(int i = 5) {
+    halyard::gpu_run_options how;
+    how.stream = &streams[i];
+    return how;
+}
+
+constexpr auto f16 = halyard::dtype::f16;
+constexpr auto f32 = halyard::dtype::f32;
+
+/// One f32 tensor [1, 4, 2, 64].
+struct Simple {
+    halyard::gpu_angles angles = make_angles();
+    halyard::gpu_plan plan =
+        halyard::gpu_plan(queue_of(), halyard::describe_plan(64, {halyard::describe_tensor(f32, 64)}), angles);
+    Memory memory;
+    halyard_tensor x = view(memory.data(), f32, {1, 4, 2, 64}, {512, 128, 64, 1});
+
+    halyard_status run(const halyard_tensor &from, const halyard_tensor &to, halyard_error &error) const {
+        auto args = halyard::detail::make_struct<halyard_gpu_run_args>();
+        args.x = &from;
+        args.y = &to;
+        return halyard_run_gpu(plan.get(), &args, &error);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("cuda calls: q and k of one buffer take one launch, on the caller's stream and in its context", "[cuda]") {
+    const auto angles = make_angles();
+    const halyard::gpu_plan plan(
+        queue_of(), halyard::describe_plan(64, {halyard::describe_tensor(f16, 64), halyard::describe_tensor(f16, 64)}),
+        angles);
+    const Memory packed, places(64), word(4);
+    // [tokens 8, heads 8 + 2 + 2, 64]: q, k and v side by side.
+    const halyard_tensor q = view(packed.data(), f16, {1, 8, 8, 64}, {0, 12 * 64, 64, 1});
+    const halyard_tensor k = view(packed.data(8 * 64 * 2), f16, {1, 8, 2, 64}, {0, 12 * 64, 64, 1});
+    const auto positions = halyard::positions(static_cast<const std::int32_t *>(places.data()), {1, 8});
+    const halyard_tensor tensors[] = {q, k};
+    auto how = on_stream();
+    how.positions = &positions;
+    const auto calls = calls_of([&] { halyard::run(plan, tensors, tensors, how); });
+    const auto launches = launches_in(calls);
+    REQUIRE(launches.size() == 1);
+    CHECK(launches[0].stream == &streams[5]);
+    CHECK(launches[0].context == &contexts[0]);
+    CHECK(launches[0].by_128_bits);
+    CHECK(launches[0].grid[0] == 8);
+    // Nothing that waits, allocates, copies or loads: a graph can capture it.
+    static const std::set<std::string> harmless = {"cuCtxPushCurrent_v2",   "cuCtxPopCurrent_v2",
+                                                   "cuPointerGetAttribute", "cuCtxGetDevice",
+                                                   "cuModuleGetFunction",   "cuLaunchKernel"};
+    for (const Call &call : calls) {
+        CAPTURE(call.name);
+        CHECK(harmless.contains(call.name));
+    }
+
+    SECTION("an error word takes one more") {
+        how.error_word = static_cast<std::int32_t *>(word.data());
+        CHECK(launches_in(calls_of([&] { halyard::run(plan, tensors, tensors, how); })).size() == 2);
+    }
+    SECTION("buffers of their own take one each, on the same stream, without a wait") {
+        const Memory other;
+        const halyard_tensor apart[] = {q, view(other.data(), f16, {1, 8, 2, 64}, {0, 128, 64, 1})};
+        const auto both = launches_in(calls_of([&] { halyard::run(plan, apart, apart, how); }));
+        REQUIRE(both.size() == 2);
+        CHECK((both[0].stream == &streams[5] && both[1].stream == &streams[5]));
+    }
+    SECTION("no heads take none") {
+        const halyard_tensor no_k[] = {q, view(packed.data(8 * 64 * 2), f16, {1, 8, 0, 64}, {0, 12 * 64, 64, 1})};
+        CHECK(launches_in(calls_of([&] { halyard::run(plan, no_k, no_k, how); })).size() == 1);
+    }
+    SECTION("no tokens take no call at all") {
+        const halyard_tensor none[] = {view(packed.data(), f16, {1, 0, 8, 64}, {0, 12 * 64, 64, 1}),
+                                       view(packed.data(), f16, {1, 0, 2, 64}, {0, 12 * 64, 64, 1})};
+        how.positions = nullptr;
+        CHECK(calls_of([&] { halyard::run(plan, none, none, how); }).empty());
+    }
+}
+
+TEST_CASE("cuda calls: misaligned memory goes by a kernel for any layout, columns beside the window by copies",
+          "[cuda]") {
+    const Simple simple;
+    auto x = simple.x;
+    x.data = simple.memory.data(4);
+    auto launches = launches_in(calls_of([&] { halyard::run(simple.plan, x, x, on_stream()); }));
+    REQUIRE(launches.size() == 1);
+    CHECK_FALSE(launches[0].by_128_bits);
+
+    const auto angles = make_angles(32);
+    auto tensor = halyard::describe_tensor(f32, 64);
+    tensor.rotary_offset = 16;
+    const halyard::gpu_plan window(queue_of(), halyard::describe_plan(32, {tensor}), angles);
+    const Memory to;
+    auto y = simple.x;
+    y.data = to.data();
+    CHECK(launches_in(calls_of([&] { halyard::run(window, simple.x, y, on_stream()); })).size() == 3);
+    CHECK(launches_in(calls_of([&] { halyard::run(window, y, y, on_stream()); })).size() == 1);
+}
+
+TEST_CASE("cuda calls: what 32 bits or a grid cannot hold is split", "[cuda]") {
+    const Simple simple;
+    const auto launches_of = [&](std::array<std::int64_t, 4> shape, std::array<std::int64_t, 4> strides) {
+        const halyard_tensor x = view(simple.memory.data(), f32, shape, strides);
+        return launches_in(calls_of([&] { halyard::run(simple.plan, x, x, on_stream()); }));
+    };
+    const std::int64_t billion = (std::int64_t{1} << 30) - 64;
+    CHECK(launches_of({1, 8, 2, 64}, {0, billion, 64, 1}).size() == 4);
+    CHECK(launches_of({1, 2, 4, 64}, {0, 4 * billion, billion, 1}).size() == 4);
+    CHECK(launches_of({3, 4, 2, 64}, {4 * billion, 128, 64, 1}).size() == 3);
+    // 2^19 heads of 64 at a time would be 131,072 blocks along one of a grid's shorter dimensions.
+    for (const Call &launch : launches_of({1, 1, 1 << 21, 64}, {0, 0, 64, 1})) {
+        CHECK(launch.result == 0);
+    }
+    // Batch rows without a gap, at positions without one, are as good as tokens.
+    const Memory places(96);
+    const auto positions = halyard::positions(static_cast<const std::int32_t *>(places.data()), {3, 4});
+    auto how = on_stream();
+    how.positions = &positions;
+    const halyard_tensor rows = view(simple.memory.data(), f32, {3, 4, 2, 64}, {512, 128, 64, 1});
+    CHECK(launches_in(calls_of([&] { halyard::run(simple.plan, rows, rows, how); })).size() == 1);
+}
+
+TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creation stays", "[cuda]") {
+    const auto desc = halyard::describe_plan(64, {halyard::describe_tensor(f32, 64)});
+    const State before;
+    const auto [function, failure, status] = GENERATE(table<const char *, int, halyard_status>({
+        {"cuMemAlloc_v2", 2, HALYARD_ERROR_OUT_OF_MEMORY},
+        {"cuMemcpyHtoD_v2", 700, HALYARD_ERROR_DEVICE},
+        {"cuMemcpyDtoH_v2", 700, HALYARD_ERROR_DEVICE},
+        {"cuModuleLoadData", 218, HALYARD_ERROR_DEVICE},
+        {"cuModuleLoadDataEx", 218, HALYARD_ERROR_DEVICE},
+        {"cuModuleGetFunction", 500, HALYARD_ERROR_DEVICE},
+        {"cuLaunchKernel", 701, HALYARD_ERROR_DEVICE},
+    }));
+    // At the first call, at the second, and so on, until it is not reached any more.
+    int n_failures = 0;
+    for (bool is_done = false; !is_done; n_failures++) {
+        CAPTURE(function, n_failures);
+        REQUIRE(n_failures < 1000);
+        fail_at(function, failure, n_failures);
+        bool failed = false;
+        {
+            try {
+                const auto angles = make_angles();
+                const halyard::gpu_plan plan(queue_of(), desc, angles);
+            } catch (const halyard::error &error) {
+                failed = true;
+                CAPTURE(error.what());
+                CHECK(error.status() == status);
+            }
+        }
+        with_driver([&](Driver &driver) { is_done = driver.calls_until >= 0; });
+        CHECK(failed == !is_done);
+        fail_at("", 0);
+        CHECK(State() == before);
+    }
+    // Halide loads a module by one of two functions.
+    CHECK((n_failures > 1 || std::string(function).starts_with("cuModuleLoadData")));
+    // And the next one succeeds.
+    const auto angles = make_angles();
+    const halyard::gpu_plan plan(queue_of(), desc, angles);
+    CHECK(plan.get() != nullptr);
+}
+
+TEST_CASE("cuda calls: a launch that fails is told with the driver's number", "[cuda]") {
+    const Simple simple;
+    fail_at("cuLaunchKernel", 719);
+    auto error = halyard::detail::make_struct<halyard_error>();
+    CHECK(simple.run(simple.x, simple.x, error) == HALYARD_ERROR_DEVICE);
+    INFO(error.message);
+    CHECK(std::string(error.message).find("cuLaunchKernel") != std::string::npos);
+    fail_at("", 0);
+    CHECK(simple.run(simple.x, simple.x, error) == HALYARD_OK);
+}
+
+TEST_CASE("cuda calls: memory that is not the device's is refused before any launch", "[cuda]") {
+    const Simple simple;
+    const Memory other;
+    std::vector<float> host(1 << 14);
+    auto error = halyard::detail::make_struct<halyard_error>();
+    const auto refused = [&](const halyard_tensor &x, const halyard_tensor &y) {
+        halyard_status status = HALYARD_OK;
+        const auto calls = calls_of([&] { status = simple.run(x, y, error); });
+        CHECK(launches_in(calls).empty());
+        CHECK(error.message[0] != '\0');
+        return status;
+    };
+    auto wrong = simple.x;
+    wrong.data = host.data();
+    CHECK(refused(wrong, wrong) == HALYARD_ERROR_UNSUPPORTED);
+    CHECK(refused(simple.x, wrong) == HALYARD_ERROR_UNSUPPORTED);
+    wrong = simple.x;
+    wrong.data = simple.memory.data(2);  // within an element
+    CHECK(refused(wrong, wrong) == HALYARD_ERROR_UNSUPPORTED);
+    wrong.data = nullptr;
+    CHECK(refused(wrong, wrong) == HALYARD_ERROR_NULL_POINTER);
+    wrong = simple.x;
+    wrong.device = HALYARD_CPU;
+    CHECK(refused(wrong, wrong) == HALYARD_ERROR_UNSUPPORTED);
+    wrong.device = HALYARD_OPENCL;
+    CHECK(refused(wrong, wrong) == HALYARD_ERROR_UNSUPPORTED);
+    wrong = simple.x;
+    wrong.shape[1] = 5;
+    CHECK(refused(simple.x, wrong) == HALYARD_ERROR_SHAPE);
+    wrong = simple.x;
+    wrong.data = simple.memory.data(64);  // neither in place nor apart
+    CHECK(refused(simple.x, wrong) == HALYARD_ERROR_OVERLAP);
+
+    SECTION("another device's") {
+        with_driver([](Driver &driver) { driver.device_of_contexts[0] = &contexts[3]; });
+        const auto queue = queue_of(&contexts[3]);
+        const auto angles = make_angles(64, queue);
+        const halyard::gpu_plan plan(queue, halyard::describe_plan(64, {halyard::describe_tensor(f32, 64)}), angles);
+        CHECK_THROWS_AS(halyard::run(plan, simple.x, simple.x, on_stream()), halyard::error);
+        with_driver([](Driver &driver) { driver.device_of_contexts[0] = nullptr; });
+    }
+    SECTION("on the CPU") {
+        const halyard::plan plan(halyard::describe_plan(64, {halyard::describe_tensor(f32, 64)}));
+        const auto source = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 99);
+        CHECK_THROWS_AS(halyard::run(plan, source, simple.x, simple.x), halyard::error);
+    }
+}
+
+TEST_CASE("cuda calls: plans of a context share its modules, and the last one unloads them", "[cuda]") {
+    const State before;
+    const auto desc = halyard::describe_plan(64, {halyard::describe_tensor(f32, 64)});
+    {
+        const auto angles = make_angles(), others = make_angles(64, queue_of(&contexts[1]));
+        CHECK_THROWS_AS(halyard::gpu_plan(queue_of(), desc, others), halyard::error);
+        const halyard::gpu_plan first(queue_of(), desc, angles);
+        const int n_of_one = State().n_modules;
+        CHECK(n_of_one > before.n_modules);
+        {
+            const halyard::gpu_plan second(queue_of(), desc, angles), elsewhere(queue_of(&contexts[1]), desc, others);
+            CHECK(State().n_modules == 2 * n_of_one - before.n_modules);
+        }
+        CHECK(State().n_modules == n_of_one);
+        const Memory memory;
+        const halyard_tensor x = view(memory.data(), f32, {1, 4, 2, 64}, {512, 128, 64, 1});
+        CHECK(launches_in(calls_of([&] { halyard::run(first, x, x, on_stream()); })).size() == 1);
+    }
+    CHECK(State() == before);
+}
+
+TEST_CASE("cuda calls: threads keep to their streams and contexts", "[cuda][threads]") {
+    const auto desc = halyard::describe_plan(64, {halyard::describe_tensor(f32, 64)});
+    const auto angles = make_angles(), others = make_angles(64, queue_of(&contexts[1]));
+    const halyard::gpu_plan plan(queue_of(), desc, angles), other(queue_of(&contexts[1]), desc, others);
+    const Memory memory;
+    const halyard_tensor x = view(memory.data(), f32, {1, 4, 2, 64}, {512, 128, 64, 1});
+    const auto calls = calls_of([&] {
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < 8; i++) {
+            threads.emplace_back([&, i] {
+                for (int n = 0; n < 200; n++) {
+                    halyard::run(i % 2 == 0 ? plan : other, x, x, on_stream(i));
+                }
+            });
+        }
+    });
+    const auto launches = launches_in(calls);
+    CHECK(launches.size() == 8 * 200);
+    CHECK(std::all_of(launches.begin(), launches.end(), [](const Call &launch) {
+        const auto i = static_cast<char *>(launch.stream) - streams;
+        return launch.context == &contexts[i % 2];
+    }));
+}
+
+TEST_CASE("cuda calls: no context, and an unknown device", "[cuda]") {
+    auto error = halyard::detail::make_struct<halyard_error>();
+    halyard_gpu_angles *made = nullptr;
+    const auto source = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 99);
+    auto queue = queue_of(nullptr);  // the current one, and there is none
+    CHECK(halyard_create_gpu_angles(&queue, source.get(), 0, 0, &made, &error) != HALYARD_OK);
+    queue = queue_of();
+    queue.device = 7;
+    CHECK(halyard_create_gpu_angles(&queue, source.get(), 0, 0, &made, &error) == HALYARD_ERROR_UNKNOWN_VALUE);
+    CHECK(made == nullptr);
+    CHECK(halyard::gpu_target(HALYARD_CUDA).supported == 1);
+}
