@@ -118,7 +118,14 @@ public:
         constrain(y, out_pairing, members);
         angle_inputs.constrain();
         angle.bound(lane, 0, by_member ? 2 : lanes);
-        schedule({k, h, t, lane, member, by_member, pairing == Pairing::strided});
+        std::vector<int> known_extents;
+        for (const int pairs : pairing == Pairing::strided ? std::vector<int>() : known_pairs) {
+            // AVX-512 has masks for all lanes, so that vectors of four would be no gain.
+            if (pairs / lanes % 8 == 0 || !get_target().has_feature(Target::AVX512)) {
+                known_extents.push_back(pairs / lanes);
+            }
+        }
+        schedule({k, h, t, lane, member, by_member, pairing == Pairing::strided, known_extents});
     }
 
 private:

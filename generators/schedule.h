@@ -12,8 +12,9 @@ namespace halyard {
 struct Loops {
     Halide::Var element, head, token, lane;
     Halide::RVar member;
-    bool by_member;  // y is written member by member, over the RVar; else both at once
-    bool gathered;   // neighbouring elements are not neighbours in memory
+    bool by_member;                  // y is written member by member, over the RVar; else both at once
+    bool gathered;                   // neighbouring elements are not neighbours in memory
+    std::vector<int> known_extents;  // elements in a head, where there is a loop for just that many
 };
 
 struct Steps {
@@ -22,14 +23,18 @@ struct Steps {
     int vector;  // elements in one vector of a fixed step
 };
 
-/// Elements in a head of 128, 64, 256, 80 and 96. A known size saves the loop over steps and the tail's handling, and
+/// Pairs in a head of 128, 64, 256, 80 and 96. A known size saves the loop over steps and the tail's handling, and
 /// keeps cos and sin in registers.
-inline const std::vector<int> known_extents = {64, 32, 128, 40, 48};
+inline const std::vector<int> known_pairs = {64, 32, 128, 40, 48};
 
-/// The step or the vector at a known extent: the target's, or where that does not divide it, 8, which divides them all.
+/// The step or the vector at a known extent: the target's, or where that does not divide it, 8 or 4.
 inline int fit(int elements, int extent) {
-    const int largest = std::min(elements, extent);
-    return extent % largest == 0 ? largest : 8;
+    for (const int fitting : {std::min(elements, extent), 8}) {
+        if (extent % fitting == 0) {
+            return fitting;
+        }
+    }
+    return 4;
 }
 
 /// Tokens outside; then steps of elements; then heads; so that a step's cos and sin are read once per token and stay

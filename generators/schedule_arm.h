@@ -13,7 +13,7 @@ namespace halyard {
 inline void schedule_arm(Halide::Func y, Halide::Func angle, const Loops &loops, const Steps &steps) {
     Halide::Stage update = y.update();
     const Halide::Expr extent = y.output_buffer().dim(0).extent();
-    for (const int known : loops.gathered ? std::vector<int>() : known_extents) {
+    for (const int known : loops.known_extents) {
         const int step = fit(steps.fixed, known);
         rotate_in_steps(update.specialize(extent == known), loops, step, fit(steps.vector, step));
         read_rows_in_steps(angle.specialize(extent == known), loops, step);

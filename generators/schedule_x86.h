@@ -10,7 +10,7 @@ namespace halyard {
 /// Other sizes than the known ones have masked tails.
 inline void schedule_x86(Halide::Func y, Halide::Func angle, const Loops &loops, const Steps &steps) {
     Halide::Stage update = y.update();
-    for (const int extent : loops.gathered ? std::vector<int>() : known_extents) {
+    for (const int extent : loops.known_extents) {
         const Halide::Expr is_known = y.output_buffer().dim(0).extent() == extent;
         const int step = fit(steps.fixed, extent);
         rotate_in_steps(update.specialize(is_known), loops, step, fit(steps.vector, step));
