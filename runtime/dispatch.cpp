@@ -8,8 +8,7 @@
 #include <cstring>
 #include <iterator>
 
-#define HALYARD_KERNEL(name, target, pairing, out_pairing, dtype, place, packed)                                       \
-    extern "C" halyard_rotate_kernel name;
+#define HALYARD_KERNEL(name, target, pairing, out_pairing, dtype, place, packed) extern "C" halyard_rotate_kernel name;
 #include "kernel_list.inc"
 #undef HALYARD_KERNEL
 
@@ -84,6 +83,10 @@ halyard_status find_target(const char *name, const char *source, Target *found, 
             continue;
         }
         *found = Target(i);
+        if (*found == Target::cuda_sm80 || *found == Target::opencl) {
+            return fail(error, HALYARD_ERROR_TARGET_NOT_BUILT,
+                        "%s is %s, which is for a device's memory: see halyard_gpu.h", source, name);
+        }
         if ((built_targets() & bit(*found)) == 0) {
             return fail(error, HALYARD_ERROR_TARGET_NOT_BUILT, "%s is %s, but this library was built without it",
                         source, name);
