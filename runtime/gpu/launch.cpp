@@ -69,8 +69,6 @@ std::int64_t bridged(const Launch &launch, const Location &place) {
     return launch.queue->device == HALYARD_OPENCL ? place.offset % static_cast<std::int64_t>(launch.part_alignment) : 0;
 }
 
-Location moved(const Location &place, std::int64_t bytes) { return {place.memory, place.offset + bytes}; }
-
 std::uint64_t address_bits(const Launch &launch, const Location &place) {
     // OpenCL buffers start at the greatest alignment of any type.
     const auto base = launch.queue->device == HALYARD_OPENCL ? 0 : reinterpret_cast<std::uintptr_t>(place.memory);

@@ -192,8 +192,6 @@ halyard_status read_arguments(const halyard_gpu_plan &plan, const halyard_gpu_ru
     return HALYARD_OK;
 }
 
-Location moved(const Location &place, std::int64_t bytes) { return {place.memory, place.offset + bytes}; }
-
 /// Tokens that one launch can take: batch rows follow each other like tokens where all strides allow it.
 struct Block {
     std::int64_t n_batch;  // launches

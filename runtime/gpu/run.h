@@ -13,6 +13,8 @@ struct Location {
     std::int64_t offset;
 };
 
+inline Location moved(const Location &place, std::int64_t bytes) { return {place.memory, place.offset + bytes}; }
+
 /// The zero that is every token's position where positions are only counted.
 inline Location counted_positions(const DeviceAngles &angles) {
     return {angles.axis_of_pair, angles.source.rotary_dim / 2 * std::int64_t{sizeof(std::int32_t)}};
