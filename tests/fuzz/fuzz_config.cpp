@@ -1,0 +1,61 @@
+// Any bytes as a model's config.json: frequencies that the rest of the library can take, or an error.
+#include "require.h"
+
+#include <cmath>
+#include <cstdint>
+
+namespace {
+
+void check_frequencies(halyard_frequencies *frequencies) {
+    halyard_frequencies_info info = {};
+    info.size = sizeof(info);
+    WatchedError error;
+    require(error.check(halyard_get_frequencies_info(frequencies, &info, &error.error)) == HALYARD_OK, "has an info");
+    require(info.rotary_dim >= 2 && info.rotary_dim % 2 == 0, "rotary_dim is even");
+    for (std::int64_t k = 0; k < info.rotary_dim / 2; k++) {
+        require(std::fabs(info.inv_freq[k]) <= 0x1p20, "inv_freq is finite and in range");
+    }
+    require(info.attention_factor > 0 && info.attention_factor <= 0x1p60, "attention_factor is in range");
+    std::int64_t sum = 0;
+    for (std::int32_t axis = 0; axis < info.n_axes; axis++) {
+        sum += info.axis_counts[axis];
+    }
+    require(info.n_axes >= 0 && info.n_axes <= HALYARD_MAX_AXES, "the axes are a map's");
+    require(info.n_axes == 0 || sum == info.rotary_dim / 2, "the axes have all pairs");
+    halyard_angle_source_desc desc = {};
+    desc.size = sizeof(desc);
+    desc.kind = HALYARD_ANGLES_PHASE;
+    desc.last = 1;
+    desc.axis_map = info.axis_map;
+    desc.n_axes = info.n_axes;
+    for (std::int32_t axis = 0; axis < info.n_axes; axis++) {
+        desc.axis_counts[axis] = info.axis_counts[axis];
+    }
+    halyard_angle_source *source = nullptr;
+    require(error.check(halyard_create_angle_source(frequencies, &desc, &source, &error.error)) == HALYARD_OK,
+            "a source can be made of a config's frequencies");
+    halyard_destroy_angle_source(source);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
+    const char *const layer_types[] = {nullptr, "full_attention", "sliding_attention", "vision"};
+    for (const char *layer_type : layer_types) {
+        halyard_config_options options = {sizeof(options), size % 3 == 0 ? 1 << 20 : 0, layer_type};
+        halyard_frequencies *frequencies = nullptr;
+        WatchedError error;
+        const halyard_status status = error.check(halyard_create_frequencies_from_config(
+            reinterpret_cast<const char *>(data), static_cast<std::int64_t>(size), &options, &frequencies,
+            &error.error));
+        require((status == HALYARD_OK) == (frequencies != nullptr), "an object, or an error");
+        if (status == HALYARD_OK) {
+            check_frequencies(frequencies);
+        }
+        halyard_destroy_frequencies(frequencies);
+        if (status != HALYARD_ERROR_MISMATCH) {
+            break;  // another layer type would not help
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,33 @@
+// How a fuzzer says that a promise is broken: libFuzzer keeps the input of a run that aborts.
+#pragma once
+
+#include "halyard/halyard.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+inline void require(bool holds, const char *promise, const char *sentence = "") {
+    if (!holds) {
+        std::fprintf(stderr, "broken: %s; %s\n", promise, sentence);
+        std::abort();
+    }
+}
+
+/// An error struct that can tell whether it was filled in.
+struct WatchedError {
+    halyard_error error = {sizeof(halyard_error), -1, "untouched"};
+
+    /// What every call promises. Returns the status.
+    halyard_status check(halyard_status status) const {
+        if (status == HALYARD_OK) {
+            require(error.code == -1 && std::strcmp(error.message, "untouched") == 0, "success leaves the error alone");
+            return status;
+        }
+        require(halyard_status_name(status) != nullptr, "a failure has a status with a name");
+        require(error.code == status, "the error holds the status");
+        require(std::memchr(error.message, '\0', sizeof(error.message)) != nullptr, "the sentence ends");
+        require(error.message[0] != '\0' && std::strcmp(error.message, "untouched") != 0, "there is a sentence");
+        return status;
+    }
+};
