@@ -5,9 +5,14 @@
 #include "oracle.h"
 #include "plan.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <iterator>
 #include <utility>
 
@@ -109,8 +114,8 @@ struct Trial {
 };
 
 char *element(const halyard_tensor &tensor, std::int64_t batch, std::int64_t token, std::int64_t head, std::int64_t i) {
-    const std::int64_t offset = batch * tensor.strides[0] + token * tensor.strides[1] + head * tensor.strides[2] +
-                                i * tensor.strides[3];
+    const std::int64_t offset =
+        batch * tensor.strides[0] + token * tensor.strides[1] + head * tensor.strides[2] + i * tensor.strides[3];
     return static_cast<char *>(tensor.data) + offset * oracle::element_bytes(tensor.dtype);
 }
 
@@ -133,19 +138,18 @@ void for_each_head(const Trial &trial, Function function) {
 std::string describe(const Kernel &kernel, const Trial &trial) {
     char text[800];
     const auto stride = [](const halyard_tensor &t, int i) { return static_cast<long long>(t.strides[i]); };
-    std::snprintf(text, sizeof(text),
-                  "%s: dtype %d, pairing %d -> %d, %s, %s, n_pairs %lld at %lld, shape %lld x %lld x %lld x %lld, "
-                  "strides %lld, %lld, %lld, %lld -> %lld, %lld, %lld, %lld, address %% 64 = %d -> %d, %lld rows",
-                  kernel.name, trial.dtype, trial.desc.pairing, trial.desc.out_pairing,
-                  trial.in_place ? "in place" : "out of place", trial.inverse ? "inverse" : "forward",
-                  static_cast<long long>(trial.n_pairs), static_cast<long long>(trial.offset),
-                  static_cast<long long>(trial.x.shape[0]), static_cast<long long>(trial.x.shape[1]),
-                  static_cast<long long>(trial.x.shape[2]), static_cast<long long>(trial.x.shape[3]),
-                  stride(trial.x, 0), stride(trial.x, 1), stride(trial.x, 2), stride(trial.x, 3), stride(trial.y, 0),
-                  stride(trial.y, 1), stride(trial.y, 2), stride(trial.y, 3),
-                  static_cast<int>(reinterpret_cast<std::uintptr_t>(trial.x.data) % 64),
-                  static_cast<int>(reinterpret_cast<std::uintptr_t>(trial.y.data) % 64),
-                  static_cast<long long>(trial.n_rows));
+    std::snprintf(
+        text, sizeof(text),
+        "%s: dtype %d, pairing %d -> %d, %s, %s, n_pairs %lld at %lld, shape %lld x %lld x %lld x %lld, "
+        "strides %lld, %lld, %lld, %lld -> %lld, %lld, %lld, %lld, address %% 64 = %d -> %d, %lld rows",
+        kernel.name, trial.dtype, trial.desc.pairing, trial.desc.out_pairing,
+        trial.in_place ? "in place" : "out of place", trial.inverse ? "inverse" : "forward",
+        static_cast<long long>(trial.n_pairs), static_cast<long long>(trial.offset),
+        static_cast<long long>(trial.x.shape[0]), static_cast<long long>(trial.x.shape[1]),
+        static_cast<long long>(trial.x.shape[2]), static_cast<long long>(trial.x.shape[3]), stride(trial.x, 0),
+        stride(trial.x, 1), stride(trial.x, 2), stride(trial.x, 3), stride(trial.y, 0), stride(trial.y, 1),
+        stride(trial.y, 2), stride(trial.y, 3), static_cast<int>(reinterpret_cast<std::uintptr_t>(trial.x.data) % 64),
+        static_cast<int>(reinterpret_cast<std::uintptr_t>(trial.y.data) % 64), static_cast<long long>(trial.n_rows));
     return text;
 }
 
@@ -158,9 +162,17 @@ struct Memory {
     Image image;
 };
 
+/// What the process that checks tells the one that waits for it.
+struct Message {
+    char trial[1000];  // the one that is being made
+    char fault[1400];
+    std::int64_t n_runs, n_outputs;
+};
+
 class Checker {
 public:
-    Checker(const Kernel &kernel, std::uint64_t seed) : kernel_(kernel), plans_(kernel), random_(seed) {}
+    Checker(const Kernel &kernel, std::uint64_t seed, Message &message)
+        : kernel_(kernel), plans_(kernel), random_(seed), message_(message) {}
 
     KernelReport run(int effort) {
         for (std::int64_t n_pairs = 1; n_pairs <= 99 && report_.fault.empty(); n_pairs++) {
@@ -177,6 +189,7 @@ private:
     const Kernel &kernel_;
     const PlanMaker plans_;
     Random random_;
+    Message &message_;
     KernelReport report_;
     std::int64_t n_trials_ = 0, n_placed_ = 0;
     Memory x_, y_;
@@ -207,6 +220,7 @@ private:
         draw_rows(trial);
         fill(trial);
         expect(trial);
+        std::snprintf(message_.trial, sizeof(message_.trial), "%s", describe(kernel_, trial).c_str());
         rotate(trial, plan);
         compare(trial);
     }
@@ -237,8 +251,7 @@ private:
         trial.desc.rotary_offset = trial.offset;
         if (kernel_.pairing == Pairing::strided) {
             trial.desc.pairing = static_cast<std::int32_t>(random_.in(0, 1));
-            trial.desc.out_pairing =
-                trial.in_place ? trial.desc.pairing : static_cast<std::int32_t>(random_.in(0, 1));
+            trial.desc.out_pairing = trial.in_place ? trial.desc.pairing : static_cast<std::int32_t>(random_.in(0, 1));
         } else {
             trial.desc.pairing = static_cast<std::int32_t>(kernel_.pairing);
             trial.desc.out_pairing = static_cast<std::int32_t>(kernel_.out_pairing);
@@ -510,8 +523,8 @@ private:
         described.shape[1] = trial.x.shape[1];
         described.strides[0] = trial.x.shape[1];
         described.strides[1] = 1;
-        const auto source = halyard::angle_source::given(trial.cos_rows, trial.sin_rows, trial.n_rows,
-                                                         trial.stride_row, 2 * trial.n_pairs);
+        const auto source = halyard::angle_source::given(trial.cos_rows, trial.sin_rows, trial.n_rows, trial.stride_row,
+                                                         2 * trial.n_pairs);
         auto args = halyard::detail::make_struct<halyard_run_args>();
         args.angles = source.get();
         args.positions = &described;
@@ -589,5 +602,33 @@ private:
 }  // namespace
 
 KernelReport check_kernel(const Kernel &kernel, std::uint64_t seed, int effort) {
-    return Checker(kernel, seed).run(effort);
+    void *const shared = mmap(nullptr, sizeof(Message), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) {
+        throw std::bad_alloc();
+    }
+    auto &message = *static_cast<Message *>(shared);
+    std::snprintf(message.trial, sizeof(message.trial), "%s, before the first trial", kernel.name);
+    const pid_t child = fork();
+    if (child == 0) {
+        for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) {
+            std::signal(signal, SIG_DFL);  // Catch2 would report
+        }
+        const KernelReport report = Checker(kernel, seed, message).run(effort);
+        std::snprintf(message.fault, sizeof(message.fault), "%s", report.fault.c_str());
+        message.n_runs = report.n_runs;
+        message.n_outputs = report.n_outputs;
+        _exit(0);
+    }
+    int status = 0;
+    const bool ended = child > 0 && waitpid(child, &status, 0) == child;
+    KernelReport report = {message.fault, message.n_runs, message.n_outputs};
+    if (!ended) {
+        report.fault = "no process could be started";
+    } else if (WIFSIGNALED(status)) {
+        report.fault = std::string(message.trial) + ": crashes with signal " + std::to_string(WTERMSIG(status));
+    } else if (WEXITSTATUS(status) != 0) {
+        report.fault = std::string(message.trial) + ": ends the process";
+    }
+    munmap(shared, sizeof(Message));
+    return report;
 }
