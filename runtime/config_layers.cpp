@@ -9,8 +9,6 @@
 namespace halyard {
 namespace {
 
-using nlohmann::json;
-
 /// Refuses configs that say that positions come in by other ways.
 void check_uses_rope(const JsonObject &config, const std::string &type, const ModelType *known) {
     // Some models with RoPE have inherited this field from BERT with its "absolute", and don't read it.
@@ -24,13 +22,15 @@ void check_uses_rope(const JsonObject &config, const std::string &type, const Mo
             refuse(config.name_of(key) + " is true, so the model has no RoPE that is known here");
         }
     }
-    if (const auto rotary = config.value().find("rotary"); rotary != config.value().end() && *rotary == false) {
+    if (const Json *const rotary = config.value().find("rotary");
+        rotary != nullptr && rotary->kind == Json::Kind::boolean && !rotary->flag) {
         refuse(config.name_of("rotary") + " is false, so the model has no RoPE");
     }
     // In spite of its name, 1 means a layer with RoPE.
-    if (const auto found = config.value().find("no_rope_layers");
-        found != config.value().end() && found->is_array() && !found->empty() &&
-        std::all_of(found->begin(), found->end(), [](const json &has_rope) { return has_rope == 0; })) {
+    if (const Json *const found = config.value().find("no_rope_layers");
+        found != nullptr && !found->elements.empty() && std::ranges::all_of(found->elements, [](const Json &has_rope) {
+            return has_rope.kind == Json::Kind::number && has_rope.number == 0.0;
+        })) {
         refuse(config.name_of("no_rope_layers") + " leaves no layer with RoPE");
     }
 }
@@ -92,8 +92,8 @@ public:
     Layer choose() const {
         check_is_listed();
         if (scaling_) {
-            for (const auto &entry : scaling_->value().items()) {
-                if (entry.value().is_object()) {
+            for (const auto &[key, value] : scaling_->value().fields) {
+                if (value.is_object()) {
                     return choose_from_object();
                 }
             }
@@ -112,14 +112,14 @@ private:
     std::optional<JsonObject> find_scaling() const {
         auto old_form = config_.object("rope_scaling");
         auto new_form = config_.object("rope_parameters");
-        old_form = old_form && old_form->value().empty() ? std::nullopt : old_form;
+        old_form = old_form && old_form->value().fields.empty() ? std::nullopt : old_form;
         if (old_form && new_form && old_form->value() != new_form->value()) {
             refuse(config_.name_of("rope_scaling") + " and " + config_.name_of("rope_parameters") +
                    " are both there, but differ");
         }
         if (!old_form && !new_form) {
-            return config_.has("rotary") && config_.value().at("rotary").is_object() ? config_.object("rotary")
-                                                                                     : std::nullopt;  // InternLM
+            return config_.has("rotary") && config_.value().find("rotary")->is_object() ? config_.object("rotary")
+                                                                                        : std::nullopt;  // InternLM
         }
         return new_form ? new_form : old_form;
     }
@@ -141,13 +141,13 @@ private:
     /// One entry for each layer type.
     Layer choose_from_object() const {
         std::vector<std::string> names;
-        const json *first = nullptr;
+        const Json *first = nullptr;
         bool all_alike = kind_ != Layers::gemma4 && !config_.has("per_layer_config");
-        for (const auto &entry : scaling_->value().items()) {
-            if (entry.value().is_object()) {
-                names.push_back(entry.key());
-                first = first == nullptr ? &entry.value() : first;
-                all_alike = all_alike && entry.value() == *first;
+        for (const auto &[key, value] : scaling_->value().fields) {
+            if (value.is_object()) {
+                names.push_back(key);
+                first = first == nullptr ? &value : first;
+                all_alike = all_alike && value == *first;
             }
         }
         if (!request_.layer_type && names.size() > 1 && !all_alike) {
@@ -158,7 +158,7 @@ private:
             return {type, scaling_->object(type.c_str()), true};
         }
         const auto &all = scaling_->value();
-        if (contains(listed_, type) || all.find(type) != all.end()) {
+        if (contains(listed_, type) || all.find(type) != nullptr) {
             refuse_layer_type("layers of type " + quote(type) + " have no RoPE in this model");
         }
         refuse_layer_type("layer_type is " + quote(type) + ", but the config knows " + join(names));

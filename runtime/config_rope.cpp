@@ -13,7 +13,6 @@
 namespace halyard {
 namespace {
 
-using nlohmann::json;
 using std::size_t;
 
 /// A number and the field that states it.
@@ -82,8 +81,8 @@ public:
     }
 
 private:
-    static const json &empty_object() {
-        static const json object = json::object();
+    static const Json &empty_object() {
+        static const Json object = parse_json("{}");
         return object;
     }
 

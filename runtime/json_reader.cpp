@@ -1,16 +1,15 @@
 #include "json_reader.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstddef>
-#include <unordered_set>
 #include <utility>
 
 namespace halyard {
 namespace {
-
-using nlohmann::json;
 
 // Configs nest four deep or so. More than this is an attack or an accident, and a document that is nested a million
 // deep would be a million frames deep for whoever walks it.
@@ -25,75 +24,97 @@ constexpr std::size_t max_depth = 64;
            (before.size() == text.size() ? ", where it ends too early" : what));
 }
 
-/// Reads the text once without keeping it. Throws for what is wrong with it.
-class Checker : public nlohmann::json_sax<json> {
+/// Builds the value while it reads the text. Throws for what is wrong with it.
+class Builder : public nlohmann::json_sax<nlohmann::json> {
 public:
-    explicit Checker(std::string_view text) : text_(text) {}
+    Builder(std::string_view text, Json &root) : text_(text), root_(root) {}
 
-    bool null() override { return true; }
-    bool boolean(bool) override { return true; }
-    bool number_integer(number_integer_t) override { return true; }
-    bool number_unsigned(number_unsigned_t) override { return true; }
-    bool number_float(number_float_t, const string_t &) override { return true; }
-    bool string(string_t &) override { return true; }
-    bool binary(binary_t &) override { return true; }
-
-    bool start_object(std::size_t) override {
-        enter();
-        keys_.emplace_back();
+    bool null() override {
+        add(Json::Kind::null);
         return true;
     }
+    bool boolean(bool value) override {
+        add(Json::Kind::boolean).flag = value;
+        return true;
+    }
+    bool number_integer(number_integer_t value) override { return add_number(static_cast<double>(value)); }
+    bool number_unsigned(number_unsigned_t value) override { return add_number(static_cast<double>(value)); }
+    bool number_float(number_float_t value, const string_t &) override { return add_number(value); }
+    bool string(string_t &value) override {
+        add(Json::Kind::string).text = value;
+        return true;
+    }
+    bool binary(binary_t &) override { return false; }  // no JSON text holds any
+
+    bool start_object(std::size_t) override { return open(Json::Kind::object); }
     bool key(string_t &name) override {
-        if (!keys_.back().insert(name).second) {
-            refuse("the config has the field " + quote(name) + " twice in one object");
-        }
+        open_.back()->fields.emplace_back().key = name;
         return true;
     }
     bool end_object() override {
-        keys_.pop_back();
-        --depth_;
+        auto &fields = open_.back()->fields;
+        const auto key_of = [](const Json::Field &field) -> const std::string & { return field.key; };
+        std::ranges::sort(fields, {}, key_of);
+        if (const auto twice = std::ranges::adjacent_find(fields, {}, key_of); twice != fields.end()) {
+            refuse("the config has the field " + quote(twice->key) + " twice in one object");
+        }
+        open_.pop_back();
         return true;
     }
-    bool start_array(std::size_t) override {
-        enter();
-        return true;
-    }
+    bool start_array(std::size_t) override { return open(Json::Kind::array); }
     bool end_array() override {
-        --depth_;
+        open_.pop_back();
         return true;
     }
 
-    bool parse_error(std::size_t position, const std::string &, const json::exception &error) override {
+    bool parse_error(std::size_t position, const std::string &, const nlohmann::json::exception &error) override {
         constexpr int number_overflow = 406;
         refuse_at(text_, position > 0 ? position - 1 : 0,
                   error.id == number_overflow ? " holds a number that no double holds" : "");
     }
 
 private:
-    void enter() {
-        if (++depth_ > max_depth) {
+    /// Where the next value belongs. What is open stays where it is, since nothing joins it until it is closed.
+    Json &add(Json::Kind kind) {
+        Json *place = &root_;
+        if (!open_.empty()) {
+            Json &parent = *open_.back();
+            place = parent.is_array() ? &parent.elements.emplace_back() : &parent.fields.back().value;
+        }
+        place->kind = kind;
+        return *place;
+    }
+    bool add_number(double value) {
+        add(Json::Kind::number).number = value;
+        return true;
+    }
+    bool open(Json::Kind kind) {
+        if (open_.size() == max_depth) {
             refuse("the config is nested more than " + std::to_string(max_depth) + " deep");
         }
+        open_.push_back(&add(kind));
+        return true;
     }
 
     std::string_view text_;
-    std::size_t depth_ = 0;
-    std::vector<std::unordered_set<std::string>> keys_;  // of the objects that are open
+    Json &root_;
+    std::vector<Json *> open_;
 };
 
-[[noreturn]] void refuse_type(const std::string &name, const json &value, const char *must) {
-    refuse(name + " is of type " + value.type_name() + ", but it must be " + must);
+[[noreturn]] void refuse_type(const std::string &name, const Json &value, const char *must) {
+    static const char *const names[] = {"null", "boolean", "number", "string", "array", "object"};
+    refuse(name + " is of type " + names[static_cast<int>(value.kind)] + ", but it must be " + must);
 }
 
-double read_number(const std::string &name, const json &value) {
-    if (!value.is_number()) {
+double read_number(const std::string &name, const Json &value) {
+    if (value.kind != Json::Kind::number) {
         refuse_type(name, value, "a number");
     }
-    return value.get<double>();
+    return value.number;
 }
 
 /// "max_position_embeddings": 4096.0 is a whole number too.
-std::int64_t read_count(const std::string &name, const json &value) {
+std::int64_t read_count(const std::string &name, const Json &value) {
     const double number = read_number(name, value);
     if (!(number >= 1.0 && number <= 0x1p53) || number != std::floor(number)) {
         refuse(name + " is " + format_number(number) + ", but it must be a whole number in 1 to 2^53",
@@ -102,11 +123,11 @@ std::int64_t read_count(const std::string &name, const json &value) {
     return static_cast<std::int64_t>(number);
 }
 
-std::string read_word(const std::string &name, const json &value) {
-    if (!value.is_string()) {
+std::string read_word(const std::string &name, const Json &value) {
+    if (value.kind != Json::Kind::string) {
         refuse_type(name, value, "a string");
     }
-    return value.get<std::string>();
+    return value.text;
 }
 
 }  // namespace
@@ -137,29 +158,41 @@ std::string format_number(double value) {
                       .ptr};
 }
 
-json parse_json(std::string_view text) {
+Json parse_json(std::string_view text) {
     if (const auto zero = text.find('\0'); zero != text.npos) {
         refuse_at(text, zero, " holds a zero byte");  // which the parser would take for the end
     }
-    Checker checker(text);
-    json::sax_parse(text.begin(), text.end(), &checker);
-    return json::parse(text.begin(), text.end());
+    Json root;
+    Builder builder(text, root);
+    nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
+    return root;
 }
 
-JsonObject::JsonObject(const json &value, std::string path) : value_(&value), path_(std::move(path)) {
+const Json *Json::find(std::string_view key) const {
+    const auto found =
+        std::ranges::lower_bound(fields, key, {}, [](const Field &field) { return std::string_view(field.key); });
+    return found != fields.end() && found->key == key ? &found->value : nullptr;
+}
+
+bool Json::operator==(const Json &other) const {
+    return kind == other.kind && flag == other.flag && number == other.number && text == other.text &&
+           elements == other.elements && fields == other.fields;
+}
+
+JsonObject::JsonObject(const Json &value, std::string path) : value_(&value), path_(std::move(path)) {
     if (!value.is_object()) {
         const auto name = path_.empty() ? std::string("the config") : path_.substr(0, path_.size() - 1);
         refuse_type(name, value, "an object");
     }
 }
 
-const json *JsonObject::find(const char *key) const {
-    const auto found = value_->find(key);
-    return found == value_->end() || found->is_null() ? nullptr : &*found;
+const Json *JsonObject::find(const char *key) const {
+    const Json *const found = value_->find(key);
+    return found == nullptr || found->kind == Json::Kind::null ? nullptr : found;
 }
 
-const json *JsonObject::find_array(const char *key) const {
-    const json *found = find(key);
+const Json *JsonObject::find_array(const char *key) const {
+    const Json *found = find(key);
     if (found != nullptr && !found->is_array()) {
         refuse_type(name_of(key), *found, "an array");
     }
@@ -167,39 +200,39 @@ const json *JsonObject::find_array(const char *key) const {
 }
 
 std::optional<double> JsonObject::number(const char *key) const {
-    const json *found = find(key);
+    const Json *found = find(key);
     return found == nullptr ? std::nullopt : std::optional(read_number(name_of(key), *found));
 }
 
 std::optional<std::int64_t> JsonObject::count(const char *key) const {
-    const json *found = find(key);
+    const Json *found = find(key);
     return found == nullptr ? std::nullopt : std::optional(read_count(name_of(key), *found));
 }
 
 std::optional<bool> JsonObject::flag(const char *key) const {
-    const json *found = find(key);
-    if (found != nullptr && !found->is_boolean()) {
+    const Json *found = find(key);
+    if (found != nullptr && found->kind != Json::Kind::boolean) {
         refuse_type(name_of(key), *found, "true or false");
     }
-    return found == nullptr ? std::nullopt : std::optional(found->get<bool>());
+    return found == nullptr ? std::nullopt : std::optional(found->flag);
 }
 
 std::optional<std::string> JsonObject::word(const char *key) const {
-    const json *found = find(key);
+    const Json *found = find(key);
     return found == nullptr ? std::nullopt : std::optional(read_word(name_of(key), *found));
 }
 
 std::optional<JsonObject> JsonObject::object(const char *key) const {
-    const json *found = find(key);
+    const Json *found = find(key);
     return found == nullptr ? std::nullopt : std::optional(JsonObject(*found, name_of(key) + "."));
 }
 
 namespace {
 
 template <typename Value, typename Read>
-std::vector<Value> read_all(const std::string &name, const json &array, Read read) {
+std::vector<Value> read_all(const std::string &name, const Json &array, Read read) {
     std::vector<Value> values;
-    for (const auto &element : array) {
+    for (const Json &element : array.elements) {
         values.push_back(read(name + "[" + std::to_string(values.size()) + "]", element));
     }
     return values;
@@ -208,17 +241,17 @@ std::vector<Value> read_all(const std::string &name, const json &array, Read rea
 }  // namespace
 
 std::optional<std::vector<double>> JsonObject::numbers(const char *key) const {
-    const json *found = find_array(key);
+    const Json *found = find_array(key);
     return found == nullptr ? std::nullopt : std::optional(read_all<double>(name_of(key), *found, read_number));
 }
 
 std::optional<std::vector<std::int64_t>> JsonObject::counts(const char *key) const {
-    const json *found = find_array(key);
+    const Json *found = find_array(key);
     return found == nullptr ? std::nullopt : std::optional(read_all<std::int64_t>(name_of(key), *found, read_count));
 }
 
 std::optional<std::vector<std::string>> JsonObject::words(const char *key) const {
-    const json *found = find_array(key);
+    const Json *found = find_array(key);
     return found == nullptr ? std::nullopt : std::optional(read_all<std::string>(name_of(key), *found, read_word));
 }
 

@@ -3,8 +3,6 @@
 
 #include "halyard/halyard.h"
 
-#include <nlohmann/json.hpp>
-
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
@@ -36,16 +34,42 @@ std::string quote(std::string_view text);
 /// A number as a message shows it.
 std::string format_number(double value);
 
+/// A JSON value. Unlike nlohmann::json's, its destructor needs no memory, and so cannot fail where memory has run out.
+struct Json {
+    enum class Kind { null, boolean, number, string, array, object };
+    struct Field;
+
+    Kind kind = Kind::null;
+    bool flag = false;
+    double number = 0.0;
+    std::string text;
+    std::vector<Json> elements;  // of an array
+    std::vector<Field> fields;   // of an object, in the order of their keys
+
+    bool is_array() const { return kind == Kind::array; }
+    bool is_object() const { return kind == Kind::object; }
+    /// NULL where there is no such field.
+    const Json *find(std::string_view key) const;
+    bool operator==(const Json &other) const;
+};
+
+struct Json::Field {
+    std::string key;
+    Json value;
+
+    bool operator==(const Field &other) const { return key == other.key && value == other.value; }
+};
+
 /// Throws ConfigError, naming line and column, unless the text is JSON, not nested deeply, without an object that has
 /// the same key twice.
-nlohmann::json parse_json(std::string_view text);
+Json parse_json(std::string_view text);
 
 /// A JSON object and where it stands. null is the same as not there. The document must outlive it.
 class JsonObject {
 public:
-    JsonObject(const nlohmann::json &value, std::string path);
+    JsonObject(const Json &value, std::string path);
 
-    const nlohmann::json &value() const { return *value_; }
+    const Json &value() const { return *value_; }
     /// The field as messages call it: "text_config.rope_theta".
     std::string name_of(const char *key) const { return path_ + key; }
     bool has(const char *key) const { return find(key) != nullptr; }
@@ -61,10 +85,10 @@ public:
     std::optional<std::vector<std::string>> words(const char *key) const;
 
 private:
-    const nlohmann::json *find(const char *key) const;
-    const nlohmann::json *find_array(const char *key) const;
+    const Json *find(const char *key) const;
+    const Json *find_array(const char *key) const;
 
-    const nlohmann::json *value_;
+    const Json *value_;
     std::string path_;  // "" or ends in a dot
 };
 

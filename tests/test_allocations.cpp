@@ -1,44 +1,70 @@
-// A run allocates nothing, on one thread or in a pool, and neither does make_rows. A program of its own, because it
-// replaces malloc.
+// A run allocates nothing, on one thread or in a pool, and neither does make_rows; and wherever memory runs out while
+// an object is made, there is an error, no object and no leak. A program of its own, because it replaces malloc.
 #include "halyard/halyard.hpp"
 
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <functional>
 #include <new>
+#include <string>
 #include <vector>
 
 #if defined(__GLIBC__)
 
 static std::atomic<long> n_allocations{0};
+static std::atomic<long> n_live{0};
+// How many more allocations succeed before one fails, or all from there on; negative: none fails.
+static std::atomic<long> n_until_failure{-1};
+static std::atomic<bool> fails_for_good{false};
 
 extern "C" {
 void *__libc_malloc(size_t);
 void *__libc_calloc(size_t, size_t);
 void *__libc_realloc(void *, size_t);
 void *__libc_memalign(size_t, size_t);
+void __libc_free(void *);
 
-void *malloc(size_t n_bytes) {
+static bool runs_out() {
     n_allocations++;
-    return __libc_malloc(n_bytes);
+    if (n_until_failure < 0) {
+        return false;
+    }
+    if (n_until_failure > 0) {
+        n_until_failure--;
+        return false;
+    }
+    if (!fails_for_good) {
+        n_until_failure = -1;
+    }
+    return true;
 }
-void *calloc(size_t n, size_t n_bytes) {
-    n_allocations++;
-    return __libc_calloc(n, n_bytes);
+static void *count(void *memory) {
+    n_live += memory == nullptr ? 0 : 1;
+    return memory;
 }
+
+void *malloc(size_t n_bytes) { return runs_out() ? nullptr : count(__libc_malloc(n_bytes)); }
+void *calloc(size_t n, size_t n_bytes) { return runs_out() ? nullptr : count(__libc_calloc(n, n_bytes)); }
 void *realloc(void *memory, size_t n_bytes) {
-    n_allocations++;
-    return __libc_realloc(memory, n_bytes);
+    if (runs_out()) {
+        return nullptr;
+    }
+    n_live -= memory == nullptr ? 0 : 1;
+    return count(__libc_realloc(memory, n_bytes));
 }
 void *aligned_alloc(size_t alignment, size_t n_bytes) {
-    n_allocations++;
-    return __libc_memalign(alignment, n_bytes);
+    return runs_out() ? nullptr : count(__libc_memalign(alignment, n_bytes));
 }
 int posix_memalign(void **out, size_t alignment, size_t n_bytes) {
-    n_allocations++;
-    *out = __libc_memalign(alignment, n_bytes);
+    *out = aligned_alloc(alignment, n_bytes);
     return *out == nullptr ? 12 : 0;
+}
+void free(void *memory) {
+    n_live -= memory == nullptr ? 0 : 1;
+    __libc_free(memory);
 }
 }
 
@@ -53,6 +79,109 @@ bool allocates(const char *what, Work work) {
     const long n = n_allocations - before;
     std::printf("%s: %ld allocations in 50 calls\n", what, n);
     return n != 0;
+}
+
+/// Makes an object again and again, with one allocation more each time before memory runs out, until that is enough.
+template <typename Object>
+bool mishandles_failures(const char *what, const std::function<halyard_status(Object **, halyard_error *)> &make,
+                         void (*destroy)(Object *)) {
+    Object *object = nullptr;
+    if (make(&object, nullptr) != HALYARD_OK) {  // which also warms up what the C library keeps
+        std::printf("%s: cannot be made at all\n", what);
+        return true;
+    }
+    destroy(object);
+    for (const bool for_good : {false, true}) {
+        halyard_status status = HALYARD_ERROR_OUT_OF_MEMORY;
+        long n = 0;
+        for (; status != HALYARD_OK; n++) {
+            auto *const untouched = reinterpret_cast<Object *>(&n);
+            object = untouched;
+            halyard_error error = {sizeof(error), HALYARD_OK, ""};
+            const long live = n_live;
+            fails_for_good = for_good;
+            n_until_failure = n;
+            status = make(&object, &error);
+            const bool has_failed = n_until_failure <= 0;
+            n_until_failure = -1;
+            if (status == HALYARD_OK) {
+                destroy(object);
+            } else if ((status != HALYARD_ERROR_OUT_OF_MEMORY && status != HALYARD_ERROR_THREADS) ||
+                       error.code != status || error.message[0] == '\0' || object != untouched || !has_failed) {
+                std::printf("%s: without allocation %ld: status %d, \"%s\"%s\n", what, n, status, error.message,
+                            object != untouched ? ", and out was written" : "");
+                return true;
+            }
+            if (n_live != live) {
+                std::printf("%s: without allocation %ld: %ld are left\n", what, n, n_live - live);
+                return true;
+            }
+        }
+        std::printf("%s: an error, no object and no leak without each of %ld allocations\n", what, n - 1);
+        if (n < 2) {
+            return true;  // nothing was tried
+        }
+    }
+    return false;
+}
+
+bool any_mishandles_failures() {
+    const auto frequencies = halyard::frequencies::from_base(10000.0, 64);
+    const double list[] = {1.0, 0.5};
+    const std::string config = R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 2,
+        "max_position_embeddings": 4096, "rope_theta": 10000.0,
+        "rope_scaling": {"rope_type": "linear", "factor": 2.0}})";
+    using Frequencies = halyard_frequencies;
+    using Source = halyard_angle_source;
+    bool failed = mishandles_failures<Frequencies>(
+        "frequencies from a base",
+        [](Frequencies **out, halyard_error *error) {
+            return halyard_create_frequencies_from_base(10000.0, 64, out, error);
+        },
+        halyard_destroy_frequencies);
+    failed |= mishandles_failures<Frequencies>(
+        "frequencies from a list",
+        [&](Frequencies **out, halyard_error *error) {
+            return halyard_create_frequencies_from_list(list, 2, 1.0, out, error);
+        },
+        halyard_destroy_frequencies);
+    failed |= mishandles_failures<Frequencies>(
+        "frequencies from a config",
+        [&](Frequencies **out, halyard_error *error) {
+            return halyard_create_frequencies_from_config(config.data(), static_cast<std::int64_t>(config.size()),
+                                                          nullptr, out, error);
+        },
+        halyard_destroy_frequencies);
+    const std::int32_t positions[] = {3, 9, 90};
+    const auto listed = halyard::positions(positions, {1, 3});
+    for (const std::int32_t kind : {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
+        for (const halyard_positions *list_of_table : {static_cast<const halyard_positions *>(nullptr), &listed}) {
+            if (kind != HALYARD_ANGLES_TABLE && list_of_table != nullptr) {
+                continue;
+            }
+            const std::string name =
+                "angle source " + std::to_string(kind) + (list_of_table != nullptr ? ", listed" : "");
+            failed |= mishandles_failures<Source>(
+                name.c_str(),
+                [&](Source **out, halyard_error *error) {
+                    auto desc = halyard_angle_source_desc();
+                    desc.size = sizeof(desc);
+                    desc.kind = kind;
+                    desc.last = 100;
+                    desc.listed = list_of_table;
+                    return halyard_create_angle_source(frequencies.get(), &desc, out, error);
+                },
+                halyard_destroy_angle_source);
+        }
+    }
+    const auto desc = halyard::describe_plan(64, {halyard::describe_tensor(halyard::dtype::f32, 64)});
+    failed |= mishandles_failures<halyard_plan>(
+        "plan", [&](halyard_plan **out, halyard_error *error) { return halyard_create_plan(&desc, out, error); },
+        halyard_destroy_plan);
+    failed |= mishandles_failures<halyard_pool>(
+        "pool", [](halyard_pool **out, halyard_error *error) { return halyard_create_pool(4, out, error); },
+        halyard_destroy_pool);
+    return failed;
 }
 
 }  // namespace
@@ -125,6 +254,7 @@ int main() {
         error.size = sizeof(error);
         halyard_run(nullptr, nullptr, &error);
     });
+    failed |= any_mishandles_failures();
     return failed ? 1 : 0;
 }
 
