@@ -35,8 +35,7 @@ halyard_status check_tensor(const halyard_tensor_desc &tensor, int index, std::i
         return fail(error, HALYARD_ERROR_SHAPE, "tensors[%d].head_dim is %lld, but must be at least 1", index,
                     static_cast<long long>(tensor.head_dim));
     }
-    if (tensor.rotary_offset < 0 || tensor.rotary_offset > tensor.head_dim ||
-        rotary_dim > tensor.head_dim - tensor.rotary_offset) {
+    if (tensor.rotary_offset < 0 || rotary_dim > tensor.head_dim - tensor.rotary_offset) {
         return fail(error, HALYARD_ERROR_WINDOW,
                     "tensors[%d].rotary_offset is %lld: %lld elements from there are not inside a head_dim of %lld",
                     index, static_cast<long long>(tensor.rotary_offset), static_cast<long long>(rotary_dim),

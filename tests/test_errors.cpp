@@ -476,6 +476,13 @@ TEST_CASE("errors: runs, shapes that do not agree", "[errors]") {
                 {"negative", [=](Scene &s) { s.y[0].shape[d] = value; }, HALYARD_ERROR_SHAPE, {"y[0]" + where}});
         }
     }
+    // Tensors that agree with each other on it.
+    for (const int d : {0, 1}) {
+        cases.push_back({"negative everywhere",
+                         [=](Scene &s) { s.x[0].shape[d] = s.y[0].shape[d] = s.x[1].shape[d] = s.y[1].shape[d] = -1; },
+                         HALYARD_ERROR_SHAPE,
+                         {"x[0].shape[" + text(d) + "] is -1"}});
+    }
     for (const std::int64_t value : {std::int64_t{0}, head_dim - 1, head_dim + 1, std::int64_t{INT64_MAX}}) {
         cases.push_back({"head_dim",
                          [=](Scene &s) { s.x[1].shape[3] = value; },
@@ -634,6 +641,26 @@ TEST_CASE("errors: runs, outputs over other arguments", "[errors]") {
          [](Scene &s) {
              s.y[0].data = s.x[0].data;
              set_strides(s.y[0], {96, 32, 8, 1});
+         },
+         HALYARD_ERROR_OVERLAP, own},
+        {"in place, but heads further apart",
+         [](Scene &s) {
+             s.y[0].data = s.x[0].data;
+             set_strides(s.x[0], {120, 40, 16, 1});
+             set_strides(s.y[0], {120, 40, 20, 1});
+         },
+         HALYARD_ERROR_OVERLAP, own},
+        {"in place, but batch rows further apart",
+         [](Scene &s) {
+             s.y[0].data = s.x[0].data;
+             s.y[0].strides[0] += 1;
+         },
+         HALYARD_ERROR_OVERLAP, own},
+        {"in place, but elements further apart",
+         [](Scene &s) {
+             s.y[0].data = s.x[0].data;
+             set_strides(s.x[0], {120, 40, 20, 1});
+             set_strides(s.y[0], {120, 40, 20, 2});
          },
          HALYARD_ERROR_OVERLAP, own},
         {"in place, but x is one token for all",
@@ -925,6 +952,28 @@ TEST_CASE("runs: nothing to do is fine, however large", "[errors]") {
             CHECK(s.arena == before);
         }
     }
+}
+
+TEST_CASE("runs: positions of no token may lie nowhere, with any strides", "[errors]") {
+    for (const int d : {0, 1}) {
+        Scene s;
+        s.args.positions = &s.positions;
+        s.positions.data = nullptr;
+        s.positions.strides[0] = s.positions.strides[1] = INT64_MIN;
+        s.positions.shape[d] = 0;
+        for (halyard_tensor *tensor : {&s.x[0], &s.y[0], &s.x[1], &s.y[1]}) {
+            tensor->shape[d] = 0;
+        }
+        check_accepted(s);
+    }
+}
+
+TEST_CASE("runs: where an empty tensor would lie does not matter", "[errors]") {
+    Scene s;
+    s.x[1].data = s.y[1].data = s.y[0].data;
+    check_refused(s, HALYARD_ERROR_OVERLAP, {"y[0]", "x[1]"});  // and leaves its spans on the stack
+    s.x[1].shape[2] = s.y[1].shape[2] = 0;
+    check_accepted(s);
 }
 
 TEST_CASE("runs: an empty tensor does not stop the others", "[errors]") {
