@@ -79,9 +79,16 @@ elseif(CHECK STREQUAL "needs")
             message(FATAL_ERROR "${SHARED} needs ${library}")
         endif()
     endforeach()
-    run_command(text ${READELF} -lW ${SHARED})
-    if(NOT text MATCHES "GNU_STACK[^\n]* RW ")
-        message(FATAL_ERROR "${SHARED} asks for an executable stack:\n${text}")
+
+# Nothing in the shared library is both writable and executable, and what the loader has filled in is read-only.
+elseif(CHECK STREQUAL "hardened")
+    run_command(segments ${READELF} -lW ${SHARED})
+    if(NOT segments MATCHES "GNU_STACK[^\n]* RW " OR NOT segments MATCHES "GNU_RELRO" OR segments MATCHES " RWE ")
+        message(FATAL_ERROR "${SHARED} has memory that is writable and executable, or no RELRO:\n${segments}")
+    endif()
+    run_command(dynamic ${READELF} -dW ${SHARED})
+    if(NOT dynamic MATCHES "BIND_NOW|Flags: [^\n]*NOW" OR dynamic MATCHES "TEXTREL")
+        message(FATAL_ERROR "${SHARED} binds symbols late, or has relocations in its code:\n${dynamic}")
     endif()
 
 # Kernels stand alone.
@@ -131,6 +138,14 @@ elseif(CHECK STREQUAL "c_program")
     cmake_path(GET SHARED PARENT_PATH library_dir)
     run_command(text ${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=${library_dir} ${EMULATOR} ${SCRATCH}/c_api_shared)
     message(STATUS "${text}")
+
+# The library, and a copy of it as another one, can be loaded, used and unloaded.
+elseif(CHECK STREQUAL "load")
+    file(REAL_PATH ${SHARED} library)
+    file(COPY_FILE ${library} ${SCRATCH}/libhalyard_copy.so)
+    run_command(unused ${C_COMPILER} -std=c11 -Wall -Wextra -Werror -Wno-missing-field-initializers -I ${INCLUDE_DIR}
+                ${SOURCE_DIR}/load_library.c -o ${SCRATCH}/load_library -ldl)
+    run_command(unused ${EMULATOR} ${SCRATCH}/load_library ${library} ${SCRATCH}/libhalyard_copy.so)
 
 # A triple's library, header and manifest. The header is compiled, and where a program for the triple can be linked and
 # run, one is.

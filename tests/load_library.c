@@ -1,0 +1,90 @@
+/* The shared library loaded twice and unloaded, again and again: load_library LIBRARY COPY_OF_IT. */
+#include <halyard/halyard.h>
+
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+
+static void *find(void *library, const char *name) {
+    void *symbol = dlsym(library, name);
+    if (symbol == NULL) {
+        fprintf(stderr, "%s\n", dlerror());
+    }
+    return symbol;
+}
+
+/* Makes a pool and rotates one pair by a right angle; 0 when that is right. */
+static int use(void *library) {
+    halyard_status (*create_frequencies)(const double *, int64_t, double, halyard_frequencies **, halyard_error *);
+    halyard_status (*create_source)(const halyard_frequencies *, const halyard_angle_source_desc *,
+                                    halyard_angle_source **, halyard_error *);
+    halyard_status (*create_plan)(const halyard_plan_desc *, halyard_plan **, halyard_error *);
+    halyard_status (*create_pool)(int32_t, halyard_pool **, halyard_error *);
+    halyard_status (*run)(const halyard_plan *, const halyard_run_args *, halyard_error *);
+    void (*destroy_frequencies)(halyard_frequencies *);
+    void (*destroy_source)(halyard_angle_source *);
+    void (*destroy_plan)(halyard_plan *);
+    void (*destroy_pool)(halyard_pool *);
+    /* ISO C has no conversion from an object pointer to a function pointer, but POSIX has this one. */
+    *(void **)&create_frequencies = find(library, "halyard_create_frequencies_from_list");
+    *(void **)&create_source = find(library, "halyard_create_angle_source");
+    *(void **)&create_plan = find(library, "halyard_create_plan");
+    *(void **)&create_pool = find(library, "halyard_create_pool");
+    *(void **)&run = find(library, "halyard_run");
+    *(void **)&destroy_frequencies = find(library, "halyard_destroy_frequencies");
+    *(void **)&destroy_source = find(library, "halyard_destroy_angle_source");
+    *(void **)&destroy_plan = find(library, "halyard_destroy_plan");
+    *(void **)&destroy_pool = find(library, "halyard_destroy_pool");
+
+    const double inv_freq = 1.5707963267948966;
+    float values[] = {9, 9, 3, 4}; /* of positions 0 and 1 */
+    halyard_frequencies *frequencies = NULL;
+    halyard_angle_source *source = NULL;
+    halyard_plan *plan = NULL;
+    halyard_pool *pool = NULL;
+    halyard_angle_source_desc source_desc = {sizeof(source_desc)};
+    source_desc.last = 1;
+    halyard_plan_desc plan_desc = {sizeof(plan_desc)};
+    plan_desc.rotary_dim = 2;
+    plan_desc.n_tensors = 1;
+    plan_desc.tensors[0].head_dim = 2;
+    const halyard_tensor tensor = {values, HALYARD_F32, HALYARD_CPU, {1, 2, 1, 2}, {4, 2, 2, 1}};
+    halyard_run_args args = {sizeof(args)};
+    args.x = args.y = &tensor;
+    int failed = create_frequencies(&inv_freq, 1, 1.0, &frequencies, NULL) != HALYARD_OK ||
+                 create_source(frequencies, &source_desc, &source, NULL) != HALYARD_OK ||
+                 create_plan(&plan_desc, &plan, NULL) != HALYARD_OK || create_pool(3, &pool, NULL) != HALYARD_OK;
+    args.angles = source;
+    failed = failed || run(plan, &args, NULL) != HALYARD_OK;
+    failed = failed || values[0] != 9 || values[2] > -3.99f || values[3] < 2.99f;
+    destroy_pool(pool);
+    destroy_plan(plan);
+    destroy_source(source);
+    destroy_frequencies(frequencies);
+    return failed;
+}
+
+int main(int argc, char **argv) {
+    for (int i = 0; i < 20 && argc == 3; i++) {
+        void *libraries[2];
+        for (int j = 0; j < 2; j++) {
+            libraries[j] = dlopen(argv[1 + j], RTLD_NOW | RTLD_LOCAL);
+            if (libraries[j] == NULL) {
+                fprintf(stderr, "%s\n", dlerror());
+                return 1;
+            }
+        }
+        if (use(libraries[0]) || use(libraries[1]) || dlclose(libraries[0]) != 0 || use(libraries[1]) ||
+            dlclose(libraries[1]) != 0) {
+            fprintf(stderr, "failed in round %d\n", i);
+            return 1;
+        }
+        for (int j = 0; j < 2; j++) {
+            if (dlopen(argv[1 + j], RTLD_NOW | RTLD_NOLOAD) != NULL) {
+                fprintf(stderr, "%s is still there in round %d\n", argv[1 + j], i);
+                return 1;
+            }
+        }
+    }
+    return argc == 3 ? 0 : 2;
+}
