@@ -479,8 +479,7 @@ TEST_CASE("tables: position 0 always has a row, but is covered only where asked 
     const std::vector<std::int32_t> three = {5, 9, 14}, none = {};
     const auto listed = positions_of(three), empty = positions_of(none);
     Source sources[] = {make_table(frequencies, 5, 9), make_table(frequencies, -9, -5),
-                        make_table(frequencies, INT32_MIN, INT32_MAX, &listed),
-                        make_table(frequencies, 3, 90, &empty)};
+                        make_table(frequencies, INT32_MIN, INT32_MAX, &listed), make_table(frequencies, 3, 90, &empty)};
     const std::vector<std::int64_t> n_covered = {5, 5, 3, 0};
     for (std::size_t i = 0; i < 4; ++i) {
         CAPTURE(i);
@@ -524,8 +523,8 @@ TEST_CASE("tables: which row serves a position", "[angles]") {
     const auto range = make_table(frequencies, -3, 5);
     const struct {
         std::int64_t position, error, clamp, identity;
-    } in_range[] = {{-3, 0, 0, 0},         {0, 3, 3, 3},          {5, 8, 8, 8},           {-4, -1, 0, 3},
-                    {6, -1, 8, 3},         {INT32_MIN, -1, 0, 3}, {INT32_MAX, -1, 8, 3},  {INT64_MIN, -1, 0, 3},
+    } in_range[] = {{-3, 0, 0, 0},         {0, 3, 3, 3},          {5, 8, 8, 8},          {-4, -1, 0, 3},
+                    {6, -1, 8, 3},         {INT32_MIN, -1, 0, 3}, {INT32_MAX, -1, 8, 3}, {INT64_MIN, -1, 0, 3},
                     {INT64_MAX, -1, 8, 3}, {4294967296, -1, 8, 3}};
     for (const auto &entry : in_range) {
         CAPTURE(entry.position);
@@ -537,9 +536,12 @@ TEST_CASE("tables: which row serves a position", "[angles]") {
     const auto listed = list_table(frequencies, values);
     const struct {
         std::int64_t position, clamp;
-    } in_list[] = {{INT64_MIN, 0},  {INT32_MIN, 0},    {INT32_MIN + 1, 0}, {-11, 1},       {-10, 1}, {-4, 1},
-                   {-3, 1},         {-2, 2},           {7, 2},             {8, 3},         {11, 3},  {0x40000004, 3},
-                   {0x40000005, 4}, {-0x40000005, 0},  {-0x40000004, 1},   {INT32_MAX, 4}, {INT64_MAX, 4}};
+    } in_list[] = {{INT64_MIN, 0},  {INT32_MIN, 0},   {INT32_MIN + 1, 0},
+                   {-11, 1},        {-10, 1},         {-4, 1},
+                   {-3, 1},         {-2, 2},          {7, 2},
+                   {8, 3},          {11, 3},          {0x40000004, 3},
+                   {0x40000005, 4}, {-0x40000005, 0}, {-0x40000004, 1},
+                   {INT32_MAX, 4},  {INT64_MAX, 4}};
     for (const auto &entry : in_list) {
         CAPTURE(entry.position);
         const bool is_covered = std::find(values.begin(), values.end(), entry.position) != values.end();
@@ -614,6 +616,7 @@ TEST_CASE("angle sources: arguments are checked", "[angles]") {
         CHECK(create(with(given, [&](Desc &desc) { desc.stride_row = stride; })) == HALYARD_ERROR_SHAPE);
     }
     CHECK(create(with(given, [](Desc &desc) { desc.n_rows = INT64_MAX; })) == HALYARD_ERROR_OVERFLOW);
+    CHECK(create(with(given, [](Desc &desc) { desc.n_rows = std::int64_t{1} << 31; })) == HALYARD_ERROR_OVERFLOW);
     CHECK(create(with(given, [](Desc &desc) { desc.stride_row = INT64_MAX; })) == HALYARD_ERROR_OVERFLOW);
     CHECK(create(with(given, [](Desc &desc) { desc.n_rows = INT64_MAX / 8; })) == HALYARD_ERROR_OVERFLOW);
 

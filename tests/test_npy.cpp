@@ -8,7 +8,12 @@
 #include <catch2/matchers/catch_matchers_exception.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -241,4 +246,46 @@ TEST_CASE("npy: an existing file is replaced, through a link too", "[npy]") {
     CHECK(std::filesystem::status(old).permissions() ==
           (std::filesystem::perms::owner_read | std::filesystem::perms::owner_write));
     CHECK(dir.count_entries() == 2);
+}
+
+TEST_CASE("npy: a disk that fills up leaves everything as it was", "[npy]") {
+    const ScratchDir dir;
+    const std::vector<float> values(100'000);
+    const std::int64_t shape[] = {100'000};
+    dir.write("old.npy", "precious");
+    rlimit usual;
+    REQUIRE(getrlimit(RLIMIT_FSIZE, &usual) == 0);
+    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit small = {4096, usual.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
+    for (const char *name : {"old.npy", "new.npy"}) {
+        CHECK_THROWS_AS(write_npy(dir / name, "<f4", shape, values.data(), 400'000), Refusal);
+    }
+    setrlimit(RLIMIT_FSIZE, &usual);
+    std::signal(SIGXFSZ, handler);
+    CHECK(dir.read("old.npy") == "precious");
+    CHECK(dir.count_entries() == 1);
+}
+
+TEST_CASE("npy: a writer that is killed leaves a whole file, the old one or the new one", "[npy]") {
+    const ScratchDir dir;
+    const std::int64_t shape[] = {1 << 18};
+    const std::vector<float> kinds[] = {std::vector<float>(1 << 18, 1.0f), std::vector<float>(1 << 18, 2.0f)};
+    const auto path = dir / "y.npy";
+    write_npy(path, "<f4", shape, kinds[0].data(), 1 << 20);
+    for (int i = 0; i < 20; i++) {
+        const pid_t child = fork();
+        REQUIRE(child >= 0);
+        if (child == 0) {
+            for (int kind = 1;; kind = 1 - kind) {
+                write_npy(path, "<f4", shape, kinds[kind].data(), 1 << 20);
+            }
+        }
+        usleep(static_cast<unsigned>(700 * i));
+        kill(child, SIGKILL);
+        REQUIRE(waitpid(child, nullptr, 0) == child);
+        const auto array = read_npy(path, {"<f4"});
+        const auto found = array.elements<float>();
+        CHECK((std::ranges::equal(found, kinds[0]) || std::ranges::equal(found, kinds[1])));
+    }
 }

@@ -19,6 +19,8 @@
 #include <vector>
 
 #if defined(__unix__)
+#include <csignal>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #endif
@@ -271,6 +273,25 @@ TEST_CASE("pools: after fork(), the child works on its own thread", "[threads]")
 #endif
     // The parent goes on as before.
     CHECK(large.rotate(pool->executor()) == alone);
+}
+
+TEST_CASE("pools: signals in the middle of runs change nothing", "[threads]") {
+    static std::atomic<int> n_signals{0};
+    struct sigaction interrupt = {}, usual = {};
+    interrupt.sa_handler = [](int) { n_signals++; };  // without SA_RESTART: whatever waits is woken
+    REQUIRE(sigaction(SIGALRM, &interrupt, &usual) == 0);
+    const halyard::pool pool(4);
+    const itimerval often = {{0, 200}, {0, 200}}, never = {};
+    const auto &alone = expected();
+    REQUIRE(setitimer(ITIMER_REAL, &often, nullptr) == 0);
+    int n_wrong = 0;
+    for (int i = 0; i < 40; i++) {
+        n_wrong += work().rotate(i % 2 == 0 ? pool.executor() : nullptr, i % 4 < 2) == alone ? 0 : 1;
+    }
+    setitimer(ITIMER_REAL, &never, nullptr);
+    sigaction(SIGALRM, &usual, nullptr);
+    CHECK(n_wrong == 0);
+    CHECK(n_signals > 0);
 }
 
 #endif
