@@ -1,6 +1,8 @@
-/* The shared library loaded twice and unloaded, again and again: load_library LIBRARY COPY_OF_IT. */
+/* The shared library loaded twice and unloaded, again and again: load_library LIBRARY COPY_OF_IT. Threads run only
+ * while there is a pool, and nothing is left open. */
 #include <halyard/halyard.h>
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,6 +13,18 @@ static void *find(void *library, const char *name) {
         fprintf(stderr, "%s\n", dlerror());
     }
     return symbol;
+}
+
+static int count_entries(const char *path) {
+    DIR *folder = opendir(path);
+    int n = 0;
+    while (folder != NULL && readdir(folder) != NULL) {
+        n++;
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
+    return n;
 }
 
 /* Makes a pool and rotates one pair by a right angle; 0 when that is right. */
@@ -51,11 +65,13 @@ static int use(void *library) {
     const halyard_tensor tensor = {values, HALYARD_F32, HALYARD_CPU, {1, 2, 1, 2}, {4, 2, 2, 1}};
     halyard_run_args args = {sizeof(args)};
     args.x = args.y = &tensor;
+    const int n_threads = count_entries("/proc/self/task");
     int failed = create_frequencies(&inv_freq, 1, 1.0, &frequencies, NULL) != HALYARD_OK ||
                  create_source(frequencies, &source_desc, &source, NULL) != HALYARD_OK ||
-                 create_plan(&plan_desc, &plan, NULL) != HALYARD_OK || create_pool(3, &pool, NULL) != HALYARD_OK;
+                 create_plan(&plan_desc, &plan, NULL) != HALYARD_OK;
     args.angles = source;
-    failed = failed || run(plan, &args, NULL) != HALYARD_OK;
+    failed = failed || run(plan, &args, NULL) != HALYARD_OK || count_entries("/proc/self/task") != n_threads;
+    failed = failed || create_pool(3, &pool, NULL) != HALYARD_OK || count_entries("/proc/self/task") == n_threads;
     failed = failed || values[0] != 9 || values[2] > -3.99f || values[3] < 2.99f;
     destroy_pool(pool);
     destroy_plan(plan);
@@ -65,6 +81,7 @@ static int use(void *library) {
 }
 
 int main(int argc, char **argv) {
+    const int n_files = count_entries("/proc/self/fd");
     for (int i = 0; i < 20 && argc == 3; i++) {
         void *libraries[2];
         for (int j = 0; j < 2; j++) {
@@ -86,5 +103,5 @@ int main(int argc, char **argv) {
             }
         }
     }
-    return argc == 3 ? 0 : 2;
+    return argc == 3 && count_entries("/proc/self/fd") == n_files ? 0 : 2;
 }

@@ -841,6 +841,14 @@ TEST_CASE("make_rows: arguments are checked before the first write", "[angles]")
     inside.data = rows.data() + 12;
     CHECK(halyard_make_rows(source, &inside, HALYARD_BAD_POSITION_CLAMP, 2, 3, rows.data(), 64, &error) == HALYARD_OK);
     CHECK(std::vector<float>(rows.begin() + 12, rows.end()) == std::vector<float>(52, 42.0f));
+    const auto before = rows;
+    for (const std::int64_t negative : {std::int64_t{-1}, std::int64_t{INT64_MIN}}) {
+        CHECK(halyard_make_rows(source, nullptr, 0, negative, 1, rows.data(), 64, &error) == HALYARD_ERROR_SHAPE);
+        CHECK(halyard_make_rows(source, nullptr, 0, 1, negative, rows.data(), 64, &error) == HALYARD_ERROR_SHAPE);
+        CHECK(halyard_make_rows(source, nullptr, 0, negative, negative, rows.data(), 64, &error) ==
+              HALYARD_ERROR_SHAPE);
+    }
+    CHECK(rows == before);
 }
 
 TEST_CASE("make_rows: nothing to do is fine", "[angles]") {
@@ -852,6 +860,9 @@ TEST_CASE("make_rows: nothing to do is fine", "[angles]") {
     positions.shape[0] = 0;
     positions.shape[1] = 7;
     CHECK(halyard_make_rows(given.source.get(), &positions, 0, 0, 7, nullptr, 0, nullptr) == HALYARD_OK);
+    positions.shape[0] = INT64_MAX;  // as fast as the others
+    positions.shape[1] = 0;
+    CHECK(halyard_make_rows(given.source.get(), &positions, 0, INT64_MAX, 0, nullptr, 0, nullptr) == HALYARD_OK);
     CHECK(halyard_make_rows(given.source.get(), nullptr, 0, INT64_MAX, 0, nullptr, 0, nullptr) == HALYARD_OK);
     CHECK(halyard_make_rows(given.source.get(), nullptr, 0, 0, INT64_MAX, nullptr, 0, nullptr) == HALYARD_OK);
 }

@@ -79,6 +79,13 @@ elseif(CHECK STREQUAL "needs")
             message(FATAL_ERROR "${SHARED} needs ${library}")
         endif()
     endforeach()
+    # It cannot print or end the process with what it does not call.
+    list_symbols(undefined -D -u ${SHARED})
+    foreach(symbol IN LISTS undefined)
+        if(symbol MATCHES "^(_*(v?f?d?printf(_chk)?|f?put[cs]|putchar|f?write|perror|syslog|abort|exit|quick_exit|assert_fail|_ZSt4(cout|cerr|clog)))(@|$)")
+            message(FATAL_ERROR "${SHARED} calls ${symbol}, which prints or ends the process")
+        endif()
+    endforeach()
 
 # Nothing in the shared library is both writable and executable, and what the loader has filled in is read-only.
 elseif(CHECK STREQUAL "hardened")
