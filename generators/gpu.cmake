@@ -14,6 +14,10 @@ foreach(target IN LISTS HALYARD_GPU_TARGETS)
         set(device_suffix ptx)
     endif()
     foreach(name IN LISTS HALYARD_KERNELS_${target})
+        if(HALYARD_EMITTED)
+            list(APPEND gpu_objects ${emitted_folder}/${own_triple}/${name}.o)
+            continue()
+        endif()
         set(path ${own_folder}/${name})
         add_custom_command(
             OUTPUT ${path}.o ${path}.stmt ${path}.${device_suffix}
@@ -35,12 +39,16 @@ foreach(target IN LISTS HALYARD_GPU_TARGETS)
     endforeach()
 endforeach()
 
-add_custom_command(
-    OUTPUT ${own_folder}/halide_runtime.o
-    COMMAND halyard_generator -r halide_runtime -o ${own_folder} -e object target=x86-64-linux-cuda-opencl
-    COMMENT "Emitting Halide's runtime"
-    VERBATIM)
-list(APPEND gpu_objects ${own_folder}/halide_runtime.o)
+if(HALYARD_EMITTED)
+    list(APPEND gpu_objects ${emitted_folder}/${own_triple}/halide_runtime.o)
+else()
+    add_custom_command(
+        OUTPUT ${own_folder}/halide_runtime.o
+        COMMAND halyard_generator -r halide_runtime -o ${own_folder} -e object target=x86-64-linux-cuda-opencl
+        COMMENT "Emitting Halide's runtime"
+        VERBATIM)
+    list(APPEND gpu_objects ${own_folder}/halide_runtime.o)
+endif()
 
 set(gpu_runtime ${PROJECT_SOURCE_DIR}/runtime/gpu)
 add_library(halyard_gpu_callers OBJECT ${gpu_runtime}/halide_runtime.cpp ${gpu_runtime}/kernels.cpp)
@@ -52,9 +60,11 @@ set_target_properties(halyard_gpu_callers PROPERTIES CXX_VISIBILITY_PRESET hidde
 set(gpu_object ${own_folder}/halyard_gpu_kernels.o)
 add_custom_command(
     OUTPUT ${gpu_object}
-    COMMAND ${CMAKE_LINKER} -r -o ${gpu_object} $<TARGET_OBJECTS:halyard_gpu_callers> ${gpu_objects}
+    # No section stays in a group, of which a program that has a Halide runtime of its own would keep only one.
+    COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${gpu_object} $<TARGET_OBJECTS:halyard_gpu_callers> ${gpu_objects}
     COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbol=_ZN7halyard* ${gpu_object}
     DEPENDS $<TARGET_OBJECTS:halyard_gpu_callers> ${gpu_objects}
     COMMENT "Joining the GPU kernels"
     COMMAND_EXPAND_LISTS VERBATIM)
 add_custom_target(halyard_gpu_object DEPENDS ${gpu_object})
+set(emitted_gpu_objects ${gpu_objects})

@@ -1,6 +1,6 @@
 # Reads kernels.cmake, for CMakeLists.txt and for package.cmake alike, into these variables:
 #   HALYARD_TRIPLES               of each: HALYARD_FORMAT_<triple>, HALYARD_SUFFIX_<triple>, HALYARD_LIBRARY_<triple>
-#   HALYARD_TARGETS               best first; of each: HALYARD_ARCH_<target>, HALYARD_FEATURES_<target>
+#   HALYARD_CPU_TARGETS           best first; of each: HALYARD_ARCH_<target>, HALYARD_FEATURES_<target>
 #   HALYARD_KERNELS_<target>, HALYARD_NON_TEMPORAL_KERNELS_<target>   of each:
 #     HALYARD_FIELDS_<kernel>     op, pairing, out_pairing, dtype, place, packed; null where a kernel has none
 #     HALYARD_GENERATOR_<kernel>  the generator that makes it, and its parameters
@@ -14,7 +14,7 @@ function(halyard_triple triple format suffix library)
 endfunction()
 
 function(halyard_target name arch features)
-    set(HALYARD_TARGETS ${name} ${HALYARD_TARGETS} PARENT_SCOPE)
+    set(HALYARD_CPU_TARGETS ${name} ${HALYARD_CPU_TARGETS} PARENT_SCOPE)
     set(HALYARD_ARCH_${name} ${arch} PARENT_SCOPE)
     set(HALYARD_FEATURES_${name} ${features} PARENT_SCOPE)
 endfunction()
@@ -138,7 +138,7 @@ include(${CMAKE_CURRENT_LIST_DIR}/kernels.cmake)
 # halyard_targets_of(<triple> <variable>): the targets of its architecture, the best first.
 function(halyard_targets_of triple variable)
     set(targets)
-    foreach(target IN LISTS HALYARD_TARGETS)
+    foreach(target IN LISTS HALYARD_CPU_TARGETS)
         if(triple MATCHES "^${HALYARD_ARCH_${target}}-")
             list(APPEND targets ${target})
         endif()

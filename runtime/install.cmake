@@ -1,0 +1,39 @@
+# What cmake --install copies, in components: runtime (the shared library), development (headers, the static library,
+# the files of CMake and pkg-config), gpu (all of halyard::gpu, beside the two) and tools. The folder may be moved.
+
+include(CMakePackageConfigHelpers)
+set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/halyard)
+set(package_config_folder ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX}/${package_config_folder}
+           OUTPUT_VARIABLE prefix_from_package_config)
+
+# What the static library needs of C++ in a program that is otherwise C.
+set(HALYARD_CXX_LIBRARIES ${CMAKE_CXX_IMPLICIT_LINK_LIBRARIES})
+list(FILTER HALYARD_CXX_LIBRARIES INCLUDE REGEX "^(stdc\\+\\+|c\\+\\+|c\\+\\+abi|m)$")
+list(REMOVE_DUPLICATES HALYARD_CXX_LIBRARIES)
+
+# halyard_install(<name> <component of the shared library> <component of the rest> <private libraries> <requires>)
+function(halyard_install name runtime development private requires)
+    install(TARGETS ${name}_static ${name}_shared EXPORT ${name}Targets
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${development}
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${runtime} NAMELINK_COMPONENT ${development})
+    install(EXPORT ${name}Targets NAMESPACE halyard:: DESTINATION ${package_folder} COMPONENT ${development})
+    install(FILES include/halyard/${name}.h include/halyard/${name}.hpp
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/halyard COMPONENT ${development})
+    list(TRANSFORM private PREPEND -l)
+    list(JOIN private " " private)
+    configure_file(halyard.pc.in ${name}.pc @ONLY)
+    install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}.pc
+        DESTINATION ${package_config_folder} COMPONENT ${development})
+endfunction()
+
+halyard_install(halyard runtime development "${HALYARD_CXX_LIBRARIES};pthread" "")
+if(HALYARD_BUILD_GPU)
+    halyard_install(halyard_gpu gpu gpu "${CMAKE_DL_LIBS}" "halyard = ${PROJECT_VERSION}")
+endif()
+
+configure_package_config_file(halyardConfig.cmake.in halyardConfig.cmake INSTALL_DESTINATION ${package_folder})
+# Before 1.0 a minor version may break programs.
+write_basic_package_version_file(halyardConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/halyardConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/halyardConfigVersion.cmake
+    DESTINATION ${package_folder} COMPONENT development)
