@@ -1,0 +1,63 @@
+# cmake -D TRIPLES=<list> -D KERNELS=<build>/kernels -D EMITTED=<build>/emit -D JSON=<include folder> -D VERSION=…
+#       -D HALIDE_LICENSE=<file> -D STAGE=<folder> -D DESTINATION=<folder> [-D PACKAGES=<list of folders>] -P dist.cmake
+# Writes the source archive, halyard-<version>.tar.gz, with the triples' kernels as assembly and objects: to build it
+# takes a C++ compiler and CMake alone. And an archive of each package of ./run emit. The same files give the same bytes.
+cmake_minimum_required(VERSION 3.25)
+include(${CMAKE_CURRENT_LIST_DIR}/kernel_list.cmake)
+cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH root)
+
+# pack(<folder> <archive>): names in order, and nobody's name or time in it (1980, the oldest that zip could tell).
+function(pack folder archive)
+    cmake_path(GET folder PARENT_PATH parent)
+    cmake_path(GET folder FILENAME name)
+    execute_process(
+        COMMAND tar -C ${parent} --format=gnu --sort=name --mtime=@315532800 --owner=0 --group=0 --numeric-owner
+                    --mode=u=rwX,go=rX -cf - ${name}
+        COMMAND gzip -9 -n
+        OUTPUT_FILE ${archive}.part COMMAND_ERROR_IS_FATAL ANY)
+    file(RENAME ${archive}.part ${archive})
+    file(SIZE ${archive} n_bytes)
+    message(STATUS "${archive}: ${n_bytes} bytes")
+endfunction()
+
+file(REMOVE_RECURSE ${STAGE})
+file(MAKE_DIRECTORY ${DESTINATION})
+set(tree ${STAGE}/halyard-${VERSION})
+file(COPY ${root}/CMakeLists.txt ${root}/LICENSE ${root}/README.md ${root}/CHANGELOG.md DESTINATION ${tree})
+file(COPY ${CMAKE_CURRENT_LIST_DIR}/CMakeLists.txt ${CMAKE_CURRENT_LIST_DIR}/kernels.cmake
+    ${CMAKE_CURRENT_LIST_DIR}/kernel_list.cmake ${CMAKE_CURRENT_LIST_DIR}/gpu.cmake DESTINATION ${tree}/generators)
+foreach(folder runtime examples)
+    file(COPY ${root}/${folder} DESTINATION ${tree}
+        FILES_MATCHING REGEX "/(CMakeLists[.]txt|[^.][^/]*[.](c|cpp|h|hpp|md|map|in|cmake))$")
+endforeach()
+file(COPY ${JSON}/nlohmann DESTINATION ${tree}/third_party)
+file(COPY ${JSON}/../share/doc/nlohmann-json3-dev/copyright DESTINATION ${tree}/third_party/nlohmann)
+foreach(triple IN LISTS TRIPLES)
+    set(folder ${EMITTED}/${triple})
+    if(triple STREQUAL "x86-64-linux")
+        set(folder ${KERNELS})
+    endif()
+    halyard_targets_of(${triple} targets)
+    foreach(target IN LISTS targets)
+        foreach(name IN LISTS HALYARD_NON_TEMPORAL_KERNELS_${target} HALYARD_KERNELS_${target})
+            file(COPY ${folder}/${name}.s DESTINATION ${tree}/kernels/${triple})
+        endforeach()
+    endforeach()
+endforeach()
+# Those of GPUs are objects, as Halide's own runtime is, which it emits in no other form.
+foreach(target IN LISTS HALYARD_GPU_TARGETS)
+    foreach(name IN LISTS HALYARD_KERNELS_${target})
+        file(COPY ${KERNELS}/${name}.o DESTINATION ${tree}/kernels/x86-64-linux)
+    endforeach()
+endforeach()
+file(COPY ${KERNELS}/halide_runtime.o DESTINATION ${tree}/kernels/x86-64-linux)
+file(COPY ${HALIDE_LICENSE} DESTINATION ${tree}/third_party/halide)
+pack(${tree} ${DESTINATION}/halyard-${VERSION}.tar.gz)
+
+foreach(package IN LISTS PACKAGES)
+    cmake_path(GET package FILENAME triple)
+    set(tree ${STAGE}/halyard-kernels-${VERSION}-${triple})
+    file(COPY ${package}/ ${root}/LICENSE DESTINATION ${tree})
+    pack(${tree} ${DESTINATION}/halyard-kernels-${VERSION}-${triple}.tar.gz)
+endforeach()
+file(REMOVE_RECURSE ${STAGE})
