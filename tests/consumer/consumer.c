@@ -61,7 +61,8 @@ int main(int n_arguments, char **arguments) {
     if (status != HALYARD_OK) {
         return fail("angles", &error);
     }
-    const halyard_plan_desc desc = {.size = sizeof(desc), .rotary_dim = 4, .n_tensors = 1, .tensors = {{.head_dim = 4}}};
+    const halyard_plan_desc desc = {
+        .size = sizeof(desc), .rotary_dim = 4, .n_tensors = 1, .tensors = {{.head_dim = 4}}};
     CALL(status, halyard_create_plan, &desc, &plan, &error);
     if (status != HALYARD_OK) {
         return fail("plan", &error);

@@ -1,0 +1,98 @@
+// One attention layer that decodes token by token: q, k and v come packed in one buffer, with fewer heads of k and v
+// than of q (grouped-query attention), RoPE turns q and k where they lie, and k and v join a cache that grows.
+//
+// At the end the cached keys are compared with those that one call for all tokens makes: they are the same bits.
+#include <halyard/halyard.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+constexpr std::int64_t n_tokens = 300, n_heads = 8, n_kv_heads = 2, head_dim = 64;
+constexpr std::int64_t n_packed = (n_heads + 2 * n_kv_heads) * head_dim;  // q | k | v of one token
+
+/// What a projection of the hidden state would give: any numbers, but the same at each call.
+static void project(std::int64_t token, float *packed) {
+    for (std::int64_t i = 0; i < n_packed; ++i) {
+        packed[i] = static_cast<float>(std::sin(0.37 * static_cast<double>(token) + 1.3 * static_cast<double>(i)));
+    }
+}
+
+/// q, or k behind it, of so many tokens in a packed buffer.
+static halyard_tensor slice(float *packed, std::int64_t tokens, std::int64_t first_head, std::int64_t heads) {
+    return halyard::tensor(packed + first_head * head_dim, halyard::dtype::f32, {1, tokens, heads, head_dim},
+                           {tokens * n_packed, n_packed, head_dim, 1});
+}
+
+/// Softmax attention of one head of q over the cached keys and values of its group.
+static void attend(const float *q, const std::vector<float> &keys, const std::vector<float> &values, std::int64_t group,
+                   float *out) {
+    const auto n_cached = static_cast<std::int64_t>(keys.size()) / (n_kv_heads * head_dim);
+    std::vector<double> weights(static_cast<std::size_t>(n_cached));
+    double sum = 0.0;
+    for (std::int64_t t = 0; t < n_cached; ++t) {
+        const float *key = &keys[static_cast<std::size_t>((t * n_kv_heads + group) * head_dim)];
+        double dot = 0.0;
+        for (std::int64_t i = 0; i < head_dim; ++i) {
+            dot += static_cast<double>(q[i]) * key[i];
+        }
+        sum += weights[static_cast<std::size_t>(t)] = std::exp(dot / std::sqrt(head_dim));
+    }
+    std::fill_n(out, head_dim, 0.0f);
+    for (std::int64_t t = 0; t < n_cached; ++t) {
+        const float *value = &values[static_cast<std::size_t>((t * n_kv_heads + group) * head_dim)];
+        for (std::int64_t i = 0; i < head_dim; ++i) {
+            out[i] += static_cast<float>(weights[static_cast<std::size_t>(t)] / sum) * value[i];
+        }
+    }
+}
+
+int main() {
+    // Once for the model: the angles serve all layers, and the plan rotates q and k in one call.
+    const auto frequencies = halyard::frequencies::from_base(10000.0, head_dim);
+    const auto table = halyard::angle_source::table(frequencies, 0, n_tokens - 1);
+    const auto head = halyard::describe_tensor(halyard::dtype::f32, head_dim);
+    const halyard::plan plan(halyard::describe_plan(head_dim, {head, head}));
+
+    // A token's cos and sin are made once, into memory of ours, and read by every layer's run as position 0.
+    std::vector<float> row(head_dim);
+    const auto angles = halyard::angle_source::given(row.data(), 1, head_dim);
+
+    std::vector<float> packed(n_packed), keys, values, out(n_heads * head_dim);
+    for (std::int32_t token = 0; token < n_tokens; ++token) {
+        project(token, packed.data());
+        const auto position = halyard::consecutive_positions(&token, 1);
+        table.make_rows(&position, 1, 1, row.data(), head_dim);
+
+        const halyard_tensor q_and_k[] = {slice(packed.data(), 1, 0, n_heads),
+                                          slice(packed.data(), 1, n_heads, n_kv_heads)};
+        halyard::run(plan, angles, q_and_k, q_and_k);  // in place; nothing is allocated
+
+        const float *k = packed.data() + n_heads * head_dim, *v = k + n_kv_heads * head_dim;
+        keys.insert(keys.end(), k, v);
+        values.insert(values.end(), v, v + n_kv_heads * head_dim);
+        for (std::int64_t h = 0; h < n_heads; ++h) {
+            attend(packed.data() + h * head_dim, keys, values, h / (n_heads / n_kv_heads), &out[h * head_dim]);
+        }
+    }
+
+    // The same as a prefill: all tokens in one call, at positions 0, 1, 2, …
+    std::vector<float> all(n_tokens * n_packed);
+    for (std::int64_t token = 0; token < n_tokens; ++token) {
+        project(token, &all[token * n_packed]);
+    }
+    const halyard_tensor q_and_k[] = {slice(all.data(), n_tokens, 0, n_heads),
+                                      slice(all.data(), n_tokens, n_heads, n_kv_heads)};
+    halyard::run(plan, table, q_and_k, q_and_k);
+    std::int64_t n_different = 0;
+    for (std::int64_t token = 0; token < n_tokens; ++token) {
+        n_different += std::memcmp(&keys[token * n_kv_heads * head_dim], &all[token * n_packed + n_heads * head_dim],
+                                   n_kv_heads * head_dim * sizeof(float)) != 0;
+    }
+    std::printf("%zu keys cached; tokens whose keys differ from those of one call for all: %lld\n",
+                keys.size() / head_dim, static_cast<long long>(n_different));
+    std::printf("attention of the last token: %.5f %.5f %.5f\n", out[0], out[1], out[2]);
+    return n_different == 0 ? 0 : 1;
+}

@@ -1,0 +1,91 @@
+/* Halyard from C11: a model's config.json, f16 tensors [batch, tokens, heads, head_dim] laid out as BHSD, a thread
+ * pool, errors as sentences, and the inverse, which gives the input back. */
+#include <halyard/halyard.h>
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { n_batch = 2, n_tokens = 6, n_heads = 4, head_dim = 64, n_elements = n_batch * n_tokens * n_heads * head_dim };
+
+static const char config[] = "{\"model_type\": \"llama\", \"hidden_size\": 256, \"num_attention_heads\": 4,"
+                             " \"rope_theta\": 500000.0, \"max_position_embeddings\": 8192}";
+
+static int report(const halyard_error *error) {
+    fprintf(stderr, "%s: %s\n", halyard_status_name(error->code), error->message);
+    return 1;
+}
+
+int main(void) {
+    static uint16_t x[n_elements], y[n_elements];
+    halyard_error error = {.size = sizeof(error)};
+    halyard_frequencies *frequencies = NULL;
+    halyard_angle_source *angles = NULL;
+    halyard_plan *plans[2] = {NULL, NULL};
+    halyard_pool *pool = NULL;
+    int i, n_wrong = 0;
+
+    if (halyard_create_frequencies_from_config(config, (int64_t)strlen(config), NULL, &frequencies, &error) !=
+        HALYARD_OK) {
+        return report(&error);
+    }
+    const halyard_angle_source_desc source = {.size = sizeof(source), .kind = HALYARD_ANGLES_AUTO, .last = 8191};
+    if (halyard_create_angle_source(frequencies, &source, &angles, &error) != HALYARD_OK ||
+        halyard_create_pool(2, &pool, &error) != HALYARD_OK) {
+        return report(&error);
+    }
+    for (i = 0; i < 2; i++) {
+        const halyard_plan_desc desc = {.size = sizeof(desc),
+                                        .direction = i == 0 ? HALYARD_FORWARD : HALYARD_INVERSE,
+                                        .rotary_dim = head_dim,
+                                        .n_tensors = 1,
+                                        .tensors = {{.dtype = HALYARD_F16, .head_dim = head_dim}}};
+        if (halyard_create_plan(&desc, &plans[i], &error) != HALYARD_OK) {
+            return report(&error);
+        }
+    }
+
+    for (i = 0; i < n_elements; i++) {
+        x[i] = (uint16_t)(i % 2 == 0 ? 0x3c00 : 0xb800); /* 1 and -0.5 as f16 */
+    }
+    /* Each row of the batch goes on where its cache ends. */
+    const int32_t starts[n_batch] = {0, 4000};
+    const halyard_positions positions = {
+        .size = sizeof(positions), .consecutive = 1, .data = starts, .shape = {n_batch, 1}, .strides = {1, 0}};
+    /* BHSD: the tokens of one head follow each other. */
+    const int64_t strides[4] = {n_heads * n_tokens * head_dim, head_dim, n_tokens * head_dim, 1};
+    halyard_tensor from = {.data = x, .dtype = HALYARD_F16, .shape = {n_batch, n_tokens, n_heads, head_dim}};
+    memcpy(from.strides, strides, sizeof(strides));
+    halyard_tensor to = from;
+    to.data = y;
+    halyard_run_args run = {.size = sizeof(run),
+                            .angles = angles,
+                            .positions = &positions,
+                            .x = &from,
+                            .y = &to,
+                            .executor = halyard_get_pool_executor(pool)};
+    if (halyard_run(plans[0], &run, &error) != HALYARD_OK) {
+        return report(&error);
+    }
+    run.x = &to; /* and back, in place */
+    if (halyard_run(plans[1], &run, &error) != HALYARD_OK) {
+        return report(&error);
+    }
+    for (i = 0; i < n_elements; i++) {
+        const int distance = (int)x[i] - (int)y[i]; /* in units of the last place */
+        n_wrong += distance < -2 || distance > 2;
+    }
+    printf("%s on %s: %d of %d elements did not come back\n", halyard_version(), halyard_get_plan_target(plans[0]),
+           n_wrong, n_elements);
+
+    to.shape[3] = 32; /* what a mistake looks like */
+    if (halyard_run(plans[0], &run, &error) != HALYARD_OK) {
+        printf("%s: %s\n", halyard_status_name(error.code), error.message);
+    }
+    halyard_destroy_pool(pool);
+    halyard_destroy_plan(plans[0]);
+    halyard_destroy_plan(plans[1]);
+    halyard_destroy_angle_source(angles);
+    halyard_destroy_frequencies(frequencies);
+    return n_wrong == 0 ? 0 : 1;
+}
