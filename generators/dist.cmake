@@ -23,6 +23,7 @@ endfunction()
 file(REMOVE_RECURSE ${STAGE})
 file(MAKE_DIRECTORY ${DESTINATION})
 set(tree ${STAGE}/halyard-${VERSION})
+file(COPY ${root}/bench/llama-3-8b.svg DESTINATION ${tree}/bench)  # the README shows it
 file(COPY ${root}/CMakeLists.txt ${root}/LICENSE ${root}/README.md ${root}/CHANGELOG.md DESTINATION ${tree})
 file(COPY ${CMAKE_CURRENT_LIST_DIR}/CMakeLists.txt ${CMAKE_CURRENT_LIST_DIR}/kernels.cmake
     ${CMAKE_CURRENT_LIST_DIR}/kernel_list.cmake ${CMAKE_CURRENT_LIST_DIR}/gpu.cmake DESTINATION ${tree}/generators)
