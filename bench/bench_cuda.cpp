@@ -41,14 +41,6 @@ struct Case {
     std::int64_t n_tokens;
 };
 
-class Memory : public gpu::OwnMemory {
-public:
-    Memory(const halyard_gpu_queue &queue, const void *data, std::size_t n_bytes) {
-        auto details = detail::make_struct<halyard_error>();
-        detail::check(create(queue, data, n_bytes, &details), details);
-    }
-};
-
 /// Seconds on the device between two events around an action.
 class Stopwatch {
 public:
@@ -106,8 +98,6 @@ private:
 class Bench {
 public:
     Bench() {
-        auto details = detail::make_struct<halyard_error>();
-        detail::check(own_.open(HALYARD_CUDA, &details), details);
         call("cuCtxPushCurrent_v2", queue().context);
         const auto base = frequencies::from_base(500000, head_dim);
         auto desc = detail::make_struct<halyard_angle_source_desc>();
@@ -130,11 +120,11 @@ public:
         for (auto &position : scattered) {
             position = static_cast<std::int32_t>(random() % n_positions);
         }
-        const Memory from(queue(), nullptr, n_bytes), to(queue(), nullptr, n_bytes),
+        const gpu::OwnMemory from(queue(), nullptr, n_bytes), to(queue(), nullptr, n_bytes),
             places(queue(), scattered.data(), scattered.size() * 4);
         const gpu_plan plan(queue(), describe_plan(head_dim, {describe_tensor(test.type, head_dim, test.order)}),
                             test.by_phase ? phase_ : table_);
-        const auto view = [&](const Memory &memory) {
+        const auto view = [&](const gpu::OwnMemory &memory) {
             auto tensor = halyard::tensor(memory.data(), test.type, {1, test.n_tokens, n_heads, head_dim});
             tensor.device = HALYARD_CUDA;
             return tensor;
@@ -177,7 +167,7 @@ public:
     }
 
 private:
-    gpu::OwnQueue own_;
+    gpu::OwnQueue own_{HALYARD_CUDA};
     gpu_angles table_, phase_;
 };
 

@@ -69,10 +69,8 @@ halyard_gpu_queue queue_of(void *context = &contexts[0]) {
 /// Device memory, not freed before the test's end.
 class Memory : public halyard::gpu::OwnMemory {
 public:
-    explicit Memory(std::size_t n_bytes = 1 << 16, const halyard_gpu_queue &queue = queue_of()) {
-        auto error = halyard::detail::make_struct<halyard_error>();
-        REQUIRE(create(queue, nullptr, n_bytes, &error) == HALYARD_OK);
-    }
+    explicit Memory(std::size_t n_bytes = 1 << 16, const halyard_gpu_queue &queue = queue_of())
+        : OwnMemory(queue, nullptr, n_bytes) {}
 };
 
 halyard_tensor on_device(halyard_tensor tensor) {

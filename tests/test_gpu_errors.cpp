@@ -62,9 +62,7 @@ TEST_CASE("gpu errors: a run's arguments", "[gpu][opencl]") {
         std::function<void(Working &)> make;
     };
     const Memory elsewhere(run.queue, std::vector<char>(64));
-    auto details = halyard::detail::make_struct<halyard_error>();
-    halyard::gpu::OwnQueue foreign;
-    REQUIRE(foreign.open(HALYARD_OPENCL, &details) == HALYARD_OK);
+    const halyard::gpu::OwnQueue foreign(HALYARD_OPENCL);
     const Memory of_foreign(foreign.get(), run.before);
     constexpr auto far = std::int64_t{1} << 41;
     const std::vector<Wrong> wrong = {

@@ -2,9 +2,11 @@
 
 #include "../error.h"
 #include "halide_runtime.h"
+#include "halyard/halyard.hpp"
 
 #include <cstdio>
 #include <dlfcn.h>
+#include <string>
 
 namespace halyard::gpu {
 
@@ -57,7 +59,6 @@ struct OpenCl {
     int (*get_memory_info)(void *, unsigned, std::size_t, void *, std::size_t *);
     int (*write)(void *, void *, unsigned, std::size_t, std::size_t, const void *, unsigned, const void *, void *);
     int (*read)(void *, void *, unsigned, std::size_t, std::size_t, void *, unsigned, const void *, void *);
-    int (*finish)(void *);
     char why_not[96];
     void *first_device;
 };
@@ -158,7 +159,6 @@ OpenCl load_opencl() {
     library.find(cl.get_memory_info, "clGetMemObjectInfo");
     library.find(cl.write, "clEnqueueWriteBuffer");
     library.find(cl.read, "clEnqueueReadBuffer");
-    library.find(cl.finish, "clFinish");
     if (!is_complete(library, "libOpenCL.so.1", cl)) {
         return cl;
     }
@@ -289,6 +289,11 @@ std::uint64_t part_alignment(const halyard_gpu_queue &queue) noexcept {
     return bits / 8;
 }
 
+OwnQueue::OwnQueue(std::int32_t device) : OwnQueue() {  // so that what is open is closed where this throws
+    auto details = detail::make_struct<halyard_error>();
+    detail::check(open(device, &details), details);
+}
+
 halyard_status OwnQueue::open(std::int32_t device, halyard_error *error) noexcept {
     if (const halyard_status status = require_device(device, error)) {
         return status;
@@ -319,14 +324,6 @@ halyard_status OwnQueue::open(std::int32_t device, halyard_error *error) noexcep
                        : fail(error, HALYARD_ERROR_DEVICE, "no CUDA context or stream could be made: error %d", status);
 }
 
-bool OwnQueue::finish() const noexcept {
-    if (queue_.device == HALYARD_OPENCL) {
-        return opencl().finish(queue_.stream) == 0;
-    }
-    const CurrentContext current(queue_.context);
-    return cuda().synchronize(queue_.stream) == 0;
-}
-
 OwnQueue::~OwnQueue() {
     if (queue_.context == nullptr) {
         return;
@@ -348,23 +345,20 @@ OwnQueue::~OwnQueue() {
     }
 }
 
-halyard_status OwnMemory::create(const halyard_gpu_queue &queue, const void *data, std::size_t n_bytes,
-                                 halyard_error *error) noexcept {
-    queue_ = queue;
+OwnMemory::OwnMemory(const halyard_gpu_queue &queue, const void *data, std::size_t n_bytes) : OwnMemory(queue) {
     memory_ = allocate(queue, n_bytes + 1);  // neither driver has memory of no bytes
     if (memory_ == nullptr) {
-        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "the device has no memory for %zu bytes", n_bytes);
+        throw error(HALYARD_ERROR_OUT_OF_MEMORY, "the device has no memory for " + std::to_string(n_bytes) + " bytes");
     }
     if (data != nullptr && n_bytes != 0 && !copy_in(queue, memory_, data, n_bytes)) {
-        return fail(error, HALYARD_ERROR_DEVICE, "%zu bytes could not be copied to the device", n_bytes);
+        throw error(HALYARD_ERROR_DEVICE, std::to_string(n_bytes) + " bytes could not be copied to the device");
     }
-    return HALYARD_OK;
 }
 
-halyard_status OwnMemory::read(void *data, std::size_t n_bytes, halyard_error *error) const noexcept {
-    return n_bytes == 0 || copy_out(queue_, data, memory_, n_bytes)
-               ? HALYARD_OK
-               : fail(error, HALYARD_ERROR_DEVICE, "%zu bytes could not be copied from the device", n_bytes);
+void OwnMemory::read(void *data, std::size_t n_bytes) const {
+    if (n_bytes != 0 && !copy_out(queue_, data, memory_, n_bytes)) {
+        throw error(HALYARD_ERROR_DEVICE, std::to_string(n_bytes) + " bytes could not be copied from the device");
+    }
 }
 
 }  // namespace halyard::gpu

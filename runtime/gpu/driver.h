@@ -38,36 +38,35 @@ MemoryInfo describe_memory(const halyard_gpu_queue &queue, void *memory) noexcep
 /// OpenCL: what the offset of a part of a buffer has to be a multiple of, in bytes, for the driver to make a handle.
 std::uint64_t part_alignment(const halyard_gpu_queue &queue) noexcept;
 
-/// A context and a stream of our own on the first device: for the tool, the tests and the bench.
+/// A context and a stream of our own on the first device: for the tool, the tests and the bench. Throws halyard::error
+/// where there is none.
 class OwnQueue {
 public:
-    OwnQueue() = default;
+    explicit OwnQueue(std::int32_t device);
     OwnQueue(const OwnQueue &) = delete;
     OwnQueue &operator=(const OwnQueue &) = delete;
     ~OwnQueue();
 
-    halyard_status open(std::int32_t device, halyard_error *error) noexcept;
-    /// Waits for all that was enqueued; false where it failed.
-    bool finish() const noexcept;
     const halyard_gpu_queue &get() const noexcept { return queue_; }
 
 private:
+    OwnQueue() = default;
+    halyard_status open(std::int32_t device, halyard_error *error) noexcept;
+
     halyard_gpu_queue queue_ = {};
 };
 
 /// Device memory of our own, for the same.
 class OwnMemory {
 public:
-    OwnMemory() = default;
+    /// With a copy of data, which may be NULL. The queue must live longer. Throws halyard::error.
+    OwnMemory(const halyard_gpu_queue &queue, const void *data, std::size_t n_bytes);
     OwnMemory(const OwnMemory &) = delete;
     OwnMemory &operator=(const OwnMemory &) = delete;
     ~OwnMemory() { release(queue_, memory_); }
 
-    /// Allocates n_bytes, once, and copies data there; data may be NULL. The queue must live longer.
-    halyard_status create(const halyard_gpu_queue &queue, const void *data, std::size_t n_bytes,
-                          halyard_error *error) noexcept;
-    /// Copies the first n_bytes back, after all that was enqueued.
-    halyard_status read(void *data, std::size_t n_bytes, halyard_error *error) const noexcept;
+    /// Copies the first n_bytes back, after all that was enqueued. Throws halyard::error.
+    void read(void *data, std::size_t n_bytes) const;
 
     /// What a view takes as its data, and as its offset, for what begins some way into the memory.
     void *data(std::int64_t bytes = 0) const noexcept {
@@ -76,7 +75,9 @@ public:
     std::int64_t offset(std::int64_t elements) const noexcept { return is_opencl() ? elements : 0; }
 
 private:
-    halyard_gpu_queue queue_ = {};
+    explicit OwnMemory(const halyard_gpu_queue &queue) noexcept : queue_(queue) {}
+
+    halyard_gpu_queue queue_;
     void *memory_ = nullptr;
 
     bool is_opencl() const noexcept { return queue_.device == HALYARD_OPENCL; }

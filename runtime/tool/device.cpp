@@ -14,29 +14,6 @@ namespace {
 // Above this, what a table takes is more than what x and y are likely to, and phase needs none.
 constexpr std::int64_t max_table_bytes = std::int64_t{64} << 20;
 
-void check(halyard_status status, const halyard_error &details) { detail::check(status, details); }
-
-/// A copy of an array on the device.
-class DeviceArray : public gpu::OwnMemory {
-public:
-    DeviceArray(const halyard_gpu_queue &queue, const void *data, std::size_t n_bytes) {
-        auto details = detail::make_struct<halyard_error>();
-        check(create(queue, data, n_bytes, &details), details);
-    }
-    void copy_out(void *data, std::size_t n_bytes) const {
-        auto details = detail::make_struct<halyard_error>();
-        check(read(data, n_bytes, &details), details);
-    }
-};
-
-class Queue : public gpu::OwnQueue {
-public:
-    explicit Queue(std::int32_t device) {
-        auto details = detail::make_struct<halyard_error>();
-        check(open(device, &details), details);
-    }
-};
-
 std::size_t bytes_of(const halyard_positions &positions) {
     return static_cast<std::size_t>(std::max<std::int64_t>(positions.n_axes, 1) * positions.shape[0] *
                                     positions.shape[1] * (positions.type == HALYARD_INT64 ? 8 : 4));
@@ -63,10 +40,10 @@ angle_source make_device_source(const frequencies &frequencies, const std::strin
 }
 
 void rotate_on_device(const DeviceRotation &rotation) {
-    const Queue queue(rotation.device);
+    const gpu::OwnQueue queue(rotation.device);
     const auto &where = queue.get();
 
-    std::optional<DeviceArray> rows;
+    std::optional<gpu::OwnMemory> rows;
     gpu_angles angles;
     if (rotation.rows != nullptr) {
         const auto &file = *rotation.rows;
@@ -81,21 +58,21 @@ void rotate_on_device(const DeviceRotation &rotation) {
     }
     const gpu_plan plan(where, rotation.desc, angles);
 
-    const DeviceArray x(where, rotation.x.data, rotation.n_bytes);
-    std::optional<DeviceArray> separate_y;
+    const gpu::OwnMemory x(where, rotation.x.data, rotation.n_bytes);
+    std::optional<gpu::OwnMemory> separate_y;
     if (!rotation.in_place) {
         separate_y.emplace(where, nullptr, rotation.n_bytes);
     }
-    const DeviceArray &y = rotation.in_place ? x : *separate_y;
-    const auto view = [&](halyard_tensor tensor, const DeviceArray &memory) {
+    const gpu::OwnMemory &y = rotation.in_place ? x : *separate_y;
+    const auto view = [&](halyard_tensor tensor, const gpu::OwnMemory &memory) {
         tensor.data = memory.data();
         tensor.device = rotation.device;
         return tensor;
     };
 
     const std::int32_t nothing = HALYARD_OK;
-    const DeviceArray error_word(where, &nothing, sizeof(nothing));
-    std::optional<DeviceArray> places;
+    const gpu::OwnMemory error_word(where, &nothing, sizeof(nothing));
+    std::optional<gpu::OwnMemory> places;
     halyard_positions positions{};
     gpu_run_options how;
     how.stream = where.stream;
@@ -110,11 +87,11 @@ void rotate_on_device(const DeviceRotation &rotation) {
     run(plan, view(rotation.x, x), view(rotation.y, y), how);
 
     std::int32_t told = HALYARD_OK;
-    error_word.copy_out(&told, sizeof(told));
+    error_word.read(&told, sizeof(told));
     if (told != HALYARD_OK) {
         throw Refusal("a position is not covered by the angles (see --bad-position); the device does not say which");
     }
-    y.copy_out(rotation.y.data, rotation.n_bytes);
+    y.read(rotation.y.data, rotation.n_bytes);
 }
 
 }  // namespace halyard::tool
