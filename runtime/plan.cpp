@@ -170,12 +170,8 @@ void halyard_destroy_plan(halyard_plan *plan) { delete plan; }
 
 halyard_status halyard_explain_plan(const halyard_plan_desc *desc, char *text, int64_t n_bytes, int64_t *n_needed,
                                     halyard_error *error) {
-    if (n_bytes < 0) {
-        return fail(error, HALYARD_ERROR_SHAPE, "n_bytes is %lld, but must not be negative",
-                    static_cast<long long>(n_bytes));
-    }
-    if (text == nullptr && n_bytes > 0) {
-        return fail_null(error, "text");
+    if (const halyard_status status = check_text(text, n_bytes, error)) {
+        return status;
     }
     halyard_plan_desc checked;
     if (const halyard_status status = read_desc(desc, &checked, error)) {

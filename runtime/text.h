@@ -1,10 +1,21 @@
 // Text that explanations are written into.
 #pragma once
 
+#include "error.h"
+
 #include <algorithm>
 #include <cstdint>
 
 namespace halyard {
+
+/// Refuses what is no buffer for a text.
+inline halyard_status check_text(const char *text, std::int64_t n_bytes, halyard_error *error) noexcept {
+    if (n_bytes < 0) {
+        return fail(error, HALYARD_ERROR_SHAPE, "n_bytes is %lld, but must not be negative",
+                    static_cast<long long>(n_bytes));
+    }
+    return text == nullptr && n_bytes > 0 ? fail_null(error, "text") : HALYARD_OK;
+}
 
 /// Text that grows in a caller's buffer and goes on counting where that ends.
 struct Text {

@@ -301,12 +301,8 @@ halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc 
     if (const halyard_status status = check_device("device", device, error)) {
         return status;
     }
-    if (n_bytes < 0) {
-        return fail(error, HALYARD_ERROR_SHAPE, "n_bytes is %lld, but must not be negative",
-                    static_cast<long long>(n_bytes));
-    }
-    if (text == nullptr && n_bytes > 0) {
-        return fail_null(error, "text");
+    if (const halyard_status status = check_text(text, n_bytes, error)) {
+        return status;
     }
     halyard_plan_desc copy = {};
     if (const halyard_status status = read_gpu_desc(desc, &copy, error)) {

@@ -57,13 +57,11 @@ const GpuHelpers &gpu_helpers(Target target) noexcept {
     return *found;
 }
 
-const GpuKernel &select_gpu_kernel(Target target, std::int32_t dtype, std::int32_t pairing, std::int32_t out_pairing,
-                                   bool in_place, bool by_128_bits, bool with_phase) noexcept {
-    const bool is_fast = by_128_bits && pairing == out_pairing;
+const GpuKernel &select_gpu_kernel(Target target, std::int32_t dtype, Pairing pairing, bool in_place,
+                                   bool with_phase) noexcept {
     const GpuKernel *found = table;
-    while (found->target != target || found->dtype != dtype || found->in_place != in_place ||
-           found->pairing != (is_fast ? Pairing(pairing) : Pairing::strided) ||
-           (found->with_phase != nullptr) != with_phase) {
+    while (found->target != target || found->dtype != dtype || found->pairing != pairing ||
+           found->in_place != in_place || (found->with_phase != nullptr) != with_phase) {
         found++;  // the list holds every combination
     }
     return *found;

@@ -35,8 +35,8 @@ struct GpuHelpers {
 
 const GpuHelpers &gpu_helpers(Target target) noexcept;
 
-/// The kernel for a tensor. by_128_bits: all of it lies so that such accesses are aligned.
-const GpuKernel &select_gpu_kernel(Target target, std::int32_t dtype, std::int32_t pairing, std::int32_t out_pairing,
-                                   bool in_place, bool by_128_bits, bool with_phase) noexcept;
+/// The kernel for a tensor; strided takes any pairing.
+const GpuKernel &select_gpu_kernel(Target target, std::int32_t dtype, Pairing pairing, bool in_place,
+                                   bool with_phase) noexcept;
 
 }  // namespace halyard::gpu

@@ -75,16 +75,20 @@ std::uint64_t address_bits(const Launch &launch, const Location &place) {
     return base + static_cast<std::uint64_t>(place.offset);
 }
 
-/// Whether every access of 128 bits is aligned: addresses and strides are multiples of 16 bytes.
-bool goes_by_128_bits(const Launch &launch, const DevicePiece &piece) {
-    const std::int64_t bytes = element_bytes(piece.dtype);
-    const std::int64_t members_together =
-        piece.pairing == HALYARD_PAIRING_HALF ? piece.rotary_dim / 2 : piece.rotary_dim;
-    const std::int64_t strides = piece.in.token | piece.in.head | piece.out.token | piece.out.head | members_together;
-    return piece.pairing == piece.out_pairing && piece.in.element == 1 && piece.out.element == 1 &&
-           ((address_bits(launch, piece.x) | address_bits(launch, piece.y) |
-             static_cast<std::uint64_t>(strides * bytes)) &
-            15) == 0;
+/// Whether every access of 128 bits is aligned: addresses, strides and as many elements as lie together are multiples
+/// of 16 bytes.
+bool goes_by_128_bits(const Launch &launch, const DevicePiece &piece, std::int64_t together) {
+    const std::int64_t strides = piece.in.token | piece.in.head | piece.out.token | piece.out.head | together;
+    const auto bytes = static_cast<std::uint64_t>(strides * element_bytes(piece.dtype));
+    return piece.in.element == 1 && piece.out.element == 1 &&
+           ((address_bits(launch, piece.x) | address_bits(launch, piece.y) | bytes) & 15) == 0;
+}
+
+/// The pairing of the kernel that serves a piece: strided where accesses of 128 bits cannot.
+Pairing pairing_of(const Launch &launch, const DevicePiece &piece) {
+    const std::int64_t together = piece.pairing == HALYARD_PAIRING_HALF ? piece.rotary_dim / 2 : piece.rotary_dim;
+    return piece.pairing == piece.out_pairing && goes_by_128_bits(launch, piece, together) ? Pairing(piece.pairing)
+                                                                                           : Pairing::strided;
 }
 
 /// A tensor as a rotation kernel sees it: [pair, member, head, token, offset].
@@ -116,9 +120,10 @@ void add_positions(View &view, const DevicePositions &positions, std::int64_t n_
 int rotate_part(const Launch &launch, const DevicePiece &piece, Call &call) {
     const DeviceAngles &angles = *launch.angles;
     const halyard_angle_source &source = angles.source;
-    const bool is_fast = goes_by_128_bits(launch, piece), with_phase = source.kind == HALYARD_ANGLES_PHASE;
-    const GpuKernel &kernel = select_gpu_kernel(target_of(launch.queue->device), piece.dtype, piece.pairing,
-                                                piece.out_pairing, piece.in_place, is_fast, with_phase);
+    const Pairing pairing = pairing_of(launch, piece);
+    const bool is_fast = pairing != Pairing::strided, with_phase = source.kind == HALYARD_ANGLES_PHASE;
+    const GpuKernel &kernel =
+        select_gpu_kernel(target_of(launch.queue->device), piece.dtype, pairing, piece.in_place, with_phase);
     const bool is_f32 = piece.dtype == HALYARD_F32;
     const std::uint32_t type = is_f32 ? type_float : is_fast ? type_uint32 : type_uint16;
     const std::int64_t bytes = is_f32 || is_fast ? 4 : 2;
@@ -156,11 +161,7 @@ int rotate_part(const Launch &launch, const DevicePiece &piece, Call &call) {
 
 int copy_part(const Launch &launch, const DevicePiece &piece, std::int64_t n_columns, Call &call) {
     const std::int64_t bytes = element_bytes(piece.dtype);
-    const std::int64_t strides = piece.in.token | piece.in.head | piece.out.token | piece.out.head | n_columns;
-    const bool is_fast =
-        piece.in.element == 1 && piece.out.element == 1 &&
-        ((address_bits(launch, piece.x) | address_bits(launch, piece.y) | static_cast<std::uint64_t>(strides * bytes)) &
-         15) == 0;
+    const bool is_fast = goes_by_128_bits(launch, piece, n_columns);
     const GpuHelpers &helpers = gpu_helpers(target_of(launch.queue->device));
     const std::int64_t word = is_fast ? 4 : bytes;
     const std::int64_t per_word = word / bytes;
