@@ -59,12 +59,13 @@ void copy_columns(const RunTensor &tensor, std::int64_t bytes, const char *x, st
         for (std::int64_t head = 0; head < n_heads; head++) {
             const char *from = x + (token * in_token + head * tensor.in.head + first * in) * bytes;
             char *to = y + (token * out_token + head * tensor.out.head + first * out) * bytes;
-            if (tensor.past_caches && in == 1 && out == 1) {
-                copy_past_caches(to, from, static_cast<std::size_t>((last - first) * bytes));
-                continue;
-            }
             if (in == 1 && out == 1) {
-                std::memcpy(to, from, static_cast<std::size_t>((last - first) * bytes));
+                const auto n_bytes = static_cast<std::size_t>((last - first) * bytes);
+                if (tensor.past_caches) {
+                    copy_past_caches(to, from, n_bytes);
+                } else {
+                    std::memcpy(to, from, n_bytes);
+                }
                 continue;
             }
             for (std::int64_t i = first; i < last; i++) {

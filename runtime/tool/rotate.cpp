@@ -189,6 +189,26 @@ void rotate(const RotateOptions &options) {
         }
         const auto input = input_tensor(x.data.get(), type, layout.shape, layout.strides);
         const auto output = tensor(y.get(), type, layout.shape, layout.strides);
+        if (device == HALYARD_CPU) {
+            if (made) {
+                const auto first = options.max_position ? 0 : std::numeric_limits<std::int32_t>::min();
+                const auto last = options.max_position ? static_cast<std::int32_t>(*options.max_position - 1)
+                                                       : std::numeric_limits<std::int32_t>::max();
+                angles =
+                    make_source(made, options.angles, options.frequencies.reference, axes, first, last, &positions);
+            }
+            pool threads;
+            if (options.n_threads > 1) {
+                threads = pool(static_cast<std::int32_t>(options.n_threads));
+                how.executor = threads.executor();
+            }
+            if (options.rotation.in_place) {
+                std::memcpy(y.get(), x.data.get(), x.n_bytes);
+                run(plan, angles, output, output, how);
+            } else {
+                run(plan, angles, input, output, how);
+            }
+        }
 #if HALYARD_TOOL_HAS_GPU
         if (device != HALYARD_CPU) {
             desc.target = nullptr;
@@ -198,27 +218,8 @@ void rotate(const RotateOptions &options) {
             }
             rotate_on_device({device, desc, made ? &angles : nullptr, made ? nullptr : &given, how.positions,
                               how.policy, options.rotation.in_place, input, output, x.n_bytes});
-            write_npy(options.output, x.descr, x.shape, y.get(), x.n_bytes);
-            return;
         }
 #endif
-        if (made) {
-            const auto first = options.max_position ? 0 : std::numeric_limits<std::int32_t>::min();
-            const auto last = options.max_position ? static_cast<std::int32_t>(*options.max_position - 1)
-                                                   : std::numeric_limits<std::int32_t>::max();
-            angles = make_source(made, options.angles, options.frequencies.reference, axes, first, last, &positions);
-        }
-        pool threads;
-        if (options.n_threads > 1) {
-            threads = pool(static_cast<std::int32_t>(options.n_threads));
-            how.executor = threads.executor();
-        }
-        if (options.rotation.in_place) {
-            std::memcpy(y.get(), x.data.get(), x.n_bytes);
-            run(plan, angles, output, output, how);
-        } else {
-            run(plan, angles, input, output, how);
-        }
     }
     write_npy(options.output, x.descr, x.shape, y.get(), x.n_bytes);
 }
