@@ -52,9 +52,9 @@ def definitions(body):
 
 def trace(sets, register, stop):
     """The instructions for which stop() is true, or that have no sources, that a value comes from."""
-    found, seen, todo = [], set(), [register]
-    while todo:
-        name = todo.pop()
+    found, seen, pending = [], set(), [register]
+    while pending:
+        name = pending.pop()
         if name in seen:
             continue
         seen.add(name)
@@ -62,7 +62,7 @@ def trace(sets, register, stop):
             if stop(instruction) or instruction.address:
                 found.append(instruction)
             elif not instruction.op.startswith("setp"):  # a NaN's selection
-                todo.extend(instruction.sources)
+                pending.extend(instruction.sources)
     return found
 
 

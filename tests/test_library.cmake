@@ -2,14 +2,7 @@
 # A line that begins with SKIP says that a check could not be made, and why; CTest shows it as skipped.
 cmake_minimum_required(VERSION 3.28)
 
-function(run_command output)
-    execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE text ERROR_VARIABLE errors)
-    if(NOT status EQUAL 0)
-        list(JOIN ARGN " " command)
-        message(FATAL_ERROR "${command}\n${text}${errors}")
-    endif()
-    set(${output} "${text}" PARENT_SCOPE)
-endfunction()
+include(${CMAKE_CURRENT_LIST_DIR}/run_command.cmake)
 
 # What the text holds that the pattern matches, each thing once, in order.
 function(find_all pattern text output)

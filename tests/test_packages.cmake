@@ -2,14 +2,7 @@
 # what the README says. A line that begins with SKIP says that a check could not be made, and why.
 cmake_minimum_required(VERSION 3.25)
 
-function(run_command output)
-    execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE text ERROR_VARIABLE errors)
-    if(NOT status EQUAL 0)
-        list(JOIN ARGN " " command)
-        message(FATAL_ERROR "${command}\n${text}${errors}")
-    endif()
-    set(${output} "${text}" PARENT_SCOPE)
-endfunction()
+include(${CMAKE_CURRENT_LIST_DIR}/run_command.cmake)
 
 # expect_output(<command>...): that it prints the rows of the README's example.
 file(READ ${EXPECTED} expected)
