@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <random>
+#include <tuple>
+#include <utility>
 
 namespace halyard::bench {
 
@@ -19,17 +21,36 @@ Timing summarise(std::vector<double> seconds) {
     return {quantile(0.5), (quantile(0.75) - quantile(0.25)) / 2.0, seconds.front()};
 }
 
+namespace {
+
+/// How many calls take at least that long, and how long they do; negative when they can't be made. One interruption
+/// must not make too few of them look enough: a single call after another subject's is no hot one.
+std::pair<long, double> find_n_calls(const Subject &subject, double seconds_each) {
+    long n_calls = 1;
+    for (int n_long_enough = 0;;) {
+        const double seconds = subject.seconds_for(n_calls);
+        if (seconds < 0.0) {
+            return {n_calls, seconds};
+        }
+        if (seconds < seconds_each) {
+            n_calls *= 2;
+            n_long_enough = 0;
+        } else if (++n_long_enough == 3) {
+            return {n_calls, seconds};
+        }
+    }
+}
+
+}  // namespace
+
 void measure(std::vector<Subject> &subjects, const Effort &effort) {
     std::vector<long> n_calls(subjects.size(), 1);
     std::vector<int> n_rounds(subjects.size(), effort.n_rounds);
     std::vector<std::size_t> order;
     for (std::size_t i = 0; i < subjects.size(); i++) {
         subjects[i].seconds.clear();
-        double seconds = subjects[i].seconds_for(1);
-        while (seconds >= 0.0 && seconds < effort.seconds_each) {
-            n_calls[i] *= 2;
-            seconds = subjects[i].seconds_for(n_calls[i]);
-        }
+        double seconds = 0.0;
+        std::tie(n_calls[i], seconds) = find_n_calls(subjects[i], effort.seconds_each);
         if (seconds > 20 * effort.seconds_each) {
             n_rounds[i] = std::min(3, effort.n_rounds);
         }

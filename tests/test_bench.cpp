@@ -4,6 +4,7 @@
 #include "scratch_dir.h"
 #include "table.h"
 
+#include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
@@ -128,6 +129,25 @@ TEST_CASE("bench: the bytes of a work are those that it has to touch") {
     CHECK(work.n_bytes() == 2 * 10 * 4 * 32 * 2);
     work.in_place = false;
     CHECK(work.n_bytes() == 2 * 10 * 4 * 80 * 2);
+}
+
+TEST_CASE("bench: an interruption does not make few calls look enough") {
+    for (const int n_interruptions : {0, 1, 2}) {
+        CAPTURE(n_interruptions);
+        int interruptions = 0;
+        long n_timed = 0;
+        std::vector<Subject> subjects = {{"short", [&](long n_calls) {
+                                              if (interruptions++ < n_interruptions) {
+                                                  return 1.0;
+                                              }
+                                              n_timed = n_calls;
+                                              return 1e-6 * static_cast<double>(n_calls);
+                                          }}};
+        measure(subjects, {5, 1e-3});
+        REQUIRE(subjects[0].seconds.size() == 5);
+        CHECK(summarise(subjects[0].seconds).median == Catch::Approx(1e-6));
+        CHECK(n_timed >= 1000);
+    }
 }
 
 TEST_CASE("bench: results are checked, and a row has all its fields") {
