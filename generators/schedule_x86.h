@@ -13,7 +13,11 @@ inline void schedule_x86(Halide::Func y, Halide::Func angle, const Loops &loops,
     for (const int extent : loops.known_extents) {
         const Halide::Expr is_known = y.output_buffer().dim(0).extent() == extent;
         const int step = fit(steps.fixed, extent);
-        rotate_in_steps(update.specialize(is_known), loops, step, fit(steps.vector, step));
+        // LLVM takes a vector of 20 apart without a mask: .77 of the time that vectors of 4 take with AVX2, but 1.22
+        // with SSE4.1 (bf16 half).
+        const bool as_one_vector = extent % 8 != 0 && steps.vector > 8;
+        const int vector = as_one_vector ? step : fit(steps.vector, step);
+        rotate_in_steps(update.specialize(is_known), loops, step, vector);
         read_rows_in_steps(angle.specialize(is_known), loops, step);
     }
     rotate_in_steps(update, loops, steps.any, steps.any);
