@@ -69,6 +69,10 @@ elseif(CHECK MATCHES "^find_package_(static|shared)$")
         message(FATAL_ERROR "consumer_cpp was not linked with the ${CHECK} library:\n${text}")
     endif()
 
+elseif(CHECK STREQUAL "find_package_readme")
+    build_consumer(${here} ${own_cxx} -D CMAKE_PREFIX_PATH=${prefix} -D README_CMAKE=${README_CMAKE})
+    expect_output(${here}/app)
+
 elseif(CHECK STREQUAL "find_package_c_alone")
     build_consumer(${here} -D CMAKE_PREFIX_PATH=${prefix} -D LANGUAGES=C)
     expect_output(${here}/consumer_c)
