@@ -15,7 +15,10 @@ endfunction()
 
 # build_consumer(<folder> <option>...): configures and builds tests/consumer.
 set(own_tools -G ${GENERATOR} -D CMAKE_MAKE_PROGRAM=${MAKE_PROGRAM} -D CMAKE_C_COMPILER=${C_COMPILER})
-set(own_cxx -D CMAKE_CXX_COMPILER=${CXX_COMPILER} -D README_EXAMPLE=${README_EXAMPLE} ${CROSS})
+set(own_cxx -D CMAKE_CXX_COMPILER=${CXX_COMPILER} -D README_EXAMPLE=${README_EXAMPLE})
+if(CROSSCOMPILING)
+    list(APPEND own_cxx -D CMAKE_SYSTEM_NAME=${SYSTEM_NAME} -D CMAKE_SYSTEM_PROCESSOR=${SYSTEM_PROCESSOR})
+endif()
 set(without_packages -D CMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=ON -D CMAKE_DISABLE_FIND_PACKAGE_Halide=ON)
 function(build_consumer folder)
     file(REMOVE_RECURSE ${folder})
