@@ -15,8 +15,6 @@ using namespace halyard;
 
 namespace {
 
-constexpr std::int64_t max_rotary_dim = std::int64_t{1} << 20;
-
 /// How far apart two positions are, a <= b; never overflows.
 std::uint64_t distance(std::int64_t a, std::int64_t b) noexcept {
     return static_cast<std::uint64_t>(b) - static_cast<std::uint64_t>(a);
@@ -319,12 +317,9 @@ extern "C" halyard_status halyard_make_rows(const halyard_angle_source *source, 
     if (status != HALYARD_OK) {
         return status;
     }
-    if (n_needed == 0) {
-        return HALYARD_OK;  // without tokens, n_batch may be anything
-    }
     TargetSet allowed = 0;
     status = allowed_targets(nullptr, nullptr, &allowed, error);
-    if (status != HALYARD_OK || is_empty) {
+    if (status != HALYARD_OK) {
         return status;
     }
     const RowKernels kernels = select_row_kernels(allowed);

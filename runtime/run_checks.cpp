@@ -151,6 +151,7 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
         RunTensor &tensor = run.tensors[i];
         tensor.n_heads = run.n_batch == 0 || run.n_tokens == 0 ? 0 : heads;
         if (tensor.n_heads == 0) {
+            spans.x[i] = spans.y[i] = {0, 0};
             continue;
         }
         run.is_empty = false;
@@ -193,9 +194,6 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
 halyard_status check_overlaps(const Run &run, const halyard_tensor *x, const halyard_tensor *y, const Spans &spans,
                               halyard_error *error) {
     for (int i = 0; i < run.plan->n_tensors; i++) {
-        if (run.tensors[i].n_heads == 0) {
-            continue;
-        }
         const MemoryRange &written = spans.y[i];
         if (written.overlaps(run.positions.memory)) {
             return fail(error, HALYARD_ERROR_OVERLAP, "y[%d] shares memory with positions.data", i);
@@ -204,9 +202,6 @@ halyard_status check_overlaps(const Run &run, const halyard_tensor *x, const hal
             return fail(error, HALYARD_ERROR_OVERLAP, "y[%d] shares memory with the rows of the angle source", i);
         }
         for (int j = 0; j < run.plan->n_tensors; j++) {
-            if (run.tensors[j].n_heads == 0) {
-                continue;
-            }
             const bool in_place = i == j && run.tensors[i].in_place;
             if (!in_place && written.overlaps(spans.x[j]) && may_share_bytes(y[i], x[j])) {
                 return fail_overlap("x", j, i, error);

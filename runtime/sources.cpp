@@ -73,23 +73,18 @@ halyard_status read_listed(const halyard_angle_source_desc &desc, halyard_angle_
     return HALYARD_OK;
 }
 
-/// Memory for rows of rotary_dim floats each; NULL with the error told when there is none.
-std::unique_ptr<float[], DeleteRows> allocate_rows(std::int64_t n_rows, std::int64_t rotary_dim, halyard_status *status,
+/// Memory for at most max_rows rows of rotary_dim floats each; NULL with the error told when there is none.
+std::unique_ptr<float[], DeleteRows> allocate_rows(std::int64_t n_rows, std::int64_t rotary_dim,
                                                    halyard_error *error) noexcept {
-    std::int64_t n_bytes = 0;
-    if (__builtin_mul_overflow(n_rows, rotary_dim * std::int64_t{sizeof(float)}, &n_bytes) ||
-        n_bytes > std::numeric_limits<std::ptrdiff_t>::max()) {
-        *status =
-            fail(error, HALYARD_ERROR_OVERFLOW, "a table of %lld rows and rotary_dim %lld leaves the address space",
-                 static_cast<long long>(n_rows), static_cast<long long>(rotary_dim));
-        return nullptr;
-    }
+    static_assert(max_rows <=
+                  std::numeric_limits<std::ptrdiff_t>::max() / std::int64_t{sizeof(float)} / max_rotary_dim);
+    const std::int64_t n_bytes = n_rows * rotary_dim * std::int64_t{sizeof(float)};
     std::unique_ptr<float[], DeleteRows> rows(
         static_cast<float *>(::operator new(static_cast<std::size_t>(n_bytes), row_alignment, std::nothrow)));
-    *status = rows != nullptr
-                  ? HALYARD_OK
-                  : fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a table of %lld rows (%lld bytes)",
-                         static_cast<long long>(n_rows), static_cast<long long>(n_bytes));
+    if (rows == nullptr) {
+        fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a table of %lld rows (%lld bytes)",
+             static_cast<long long>(n_rows), static_cast<long long>(n_bytes));
+    }
     return rows;
 }
 
@@ -129,10 +124,9 @@ halyard_status make_table(const halyard_frequencies &frequencies, const halyard_
         return fail_rows(source.n_rows, error);
     }
     source.identity_row = row_of_zero >= 0 ? row_of_zero : static_cast<std::int32_t>(n_covered);
-    halyard_status status = HALYARD_OK;
-    source.owned_rows = allocate_rows(source.n_rows, source.rotary_dim, &status, error);
+    source.owned_rows = allocate_rows(source.n_rows, source.rotary_dim, error);
     if (source.owned_rows == nullptr) {
-        return status;
+        return HALYARD_ERROR_OUT_OF_MEMORY;
     }
     source.bytes = static_cast<std::uint64_t>(source.n_rows * source.rotary_dim) * sizeof(float) +
                    static_cast<std::uint64_t>(source.n_listed) * sizeof(std::int32_t);
@@ -165,14 +159,13 @@ halyard_status make_factored(const halyard_frequencies &frequencies, halyard_ang
                     static_cast<long long>(source.n_rows), static_cast<long long>(n_fine),
                     static_cast<long long>(source.rotary_dim));
     }
-    halyard_status status = HALYARD_OK;
-    source.owned_rows = allocate_rows(source.n_rows, source.rotary_dim, &status, error);
+    source.owned_rows = allocate_rows(source.n_rows, source.rotary_dim, error);
     if (source.owned_rows == nullptr) {
-        return status;
+        return HALYARD_ERROR_OUT_OF_MEMORY;
     }
-    source.fine_rows = allocate_rows(n_fine, source.rotary_dim, &status, error);
+    source.fine_rows = allocate_rows(n_fine, source.rotary_dim, error);
     if (source.fine_rows == nullptr) {
-        return status;
+        return HALYARD_ERROR_OUT_OF_MEMORY;
     }
     source.bytes = static_cast<std::uint64_t>((source.n_rows + n_fine) * source.rotary_dim) * sizeof(float);
     point_at_owned_rows(source);

@@ -36,9 +36,6 @@ bool can_reach(const Axis *axes, int n_axes, std::int64_t rest, std::int64_t tar
         if (can_reach(axes + 1, n_axes - 1, rest, target - axis.step * first, width, budget)) {
             return true;
         }
-        if (budget <= 0) {
-            return true;
-        }
     }
     return false;
 }

@@ -619,12 +619,16 @@ TEST_CASE("angle sources: arguments are checked", "[angles]") {
     CHECK(create(with(given, [](Desc &desc) { desc.n_rows = std::int64_t{1} << 31; })) == HALYARD_ERROR_OVERFLOW);
     CHECK(create(with(given, [](Desc &desc) { desc.stride_row = INT64_MAX; })) == HALYARD_ERROR_OVERFLOW);
     CHECK(create(with(given, [](Desc &desc) { desc.n_rows = INT64_MAX / 8; })) == HALYARD_ERROR_OVERFLOW);
+    const auto *const end_of_memory = reinterpret_cast<const float *>(UINTPTR_MAX - 31);
+    CHECK(create(with(given, [=](Desc &desc) { desc.cos_rows = end_of_memory; })) == HALYARD_ERROR_OVERFLOW);
+    CHECK(create(with(given, [=](Desc &desc) { desc.sin_rows = end_of_memory; })) == HALYARD_ERROR_OVERFLOW);
 
     const std::vector<std::int32_t> values = {1, 2, 3, 4};
     auto listed = positions_of(values);
     const auto create_listed = [&] { return create(with(table, [&](Desc &desc) { desc.listed = &listed; })); };
     listed.size = 3;
     CHECK(create_listed() == HALYARD_ERROR_STRUCT_SIZE);
+    CHECK_THAT(error.message, Catch::Matchers::ContainsSubstring("desc.listed.size is 3"));
     listed = positions_of(values);
     listed.data = nullptr;
     CHECK(create_listed() == HALYARD_ERROR_NULL_POINTER);
@@ -644,6 +648,8 @@ TEST_CASE("angle sources: arguments are checked", "[angles]") {
     listed = positions_of(values);
     listed.shape[0] = listed.shape[1] = std::int64_t{1} << 40;
     listed.strides[0] = listed.strides[1] = 0;
+    CHECK(create_listed() == HALYARD_ERROR_OVERFLOW);
+    listed.shape[0] = listed.shape[1] = std::int64_t{1} << 31;  // 2^64 bytes
     CHECK(create_listed() == HALYARD_ERROR_OVERFLOW);
     listed.strides[0] = INT64_MIN;
     CHECK(create_listed() == HALYARD_ERROR_OVERFLOW);
@@ -672,6 +678,22 @@ TEST_CASE("angle sources: arguments are checked", "[angles]") {
         CHECK(sized_info.n_rows == 0);
     }
     halyard_destroy_angle_source(nullptr);
+}
+
+TEST_CASE("angle sources: factored tables hold at most 2^31 - 1 floats", "[angles]") {
+    auto desc = sized<halyard_angle_source_desc>();
+    desc.kind = HALYARD_ANGLES_FACTORED;
+    halyard_angle_source *out = nullptr;
+    auto error = sized<halyard_error>();
+    const auto refused = [&](const Frequencies &frequencies, std::int32_t n_covered, const char *words) {
+        desc.last = n_covered - 1;
+        CHECK(halyard_create_angle_source(frequencies.get(), &desc, &out, &error) == HALYARD_ERROR_OVERFLOW);
+        CHECK_THAT(error.message, Catch::Matchers::ContainsSubstring(words));
+    };
+    // Only the coarse ones are too large, then only the fine ones.
+    refused(from_base(10000, (1 << 20) - 2), 1 << 22, "2049 and 2048 rows and rotary_dim 1048574");
+    refused(from_base(10000, 1 << 20), (1 << 20) + 1, "514 and 2048 rows and rotary_dim 1048576");
+    CHECK(out == nullptr);
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their allocators stop the program instead
@@ -832,9 +854,33 @@ TEST_CASE("make_rows: arguments are checked before the first write", "[angles]")
                             &error) == HALYARD_ERROR_OVERFLOW);
     CHECK(halyard_make_rows(source, nullptr, HALYARD_BAD_POSITION_CLAMP, 1, INT64_MAX / 4, rows.data(), INT64_MAX,
                             &error) == HALYARD_ERROR_OVERFLOW);
+    // In 64 bits, these are as many floats as one token has.
+    const Source four = make_table(from_base(10000, 4), 0, 9);
+    for (const auto &[n_batch, n_tokens] :
+         {std::pair<std::int64_t, std::int64_t>{1, (1LL << 62) + 1}, {(1LL << 62) + 1, 1}}) {
+        CHECK(halyard_make_rows(four.get(), nullptr, 0, n_batch, n_tokens, rows.data(), 64, &error) ==
+              HALYARD_ERROR_OVERFLOW);
+    }
     CHECK(make(valid, 0, 2, 3, given.memory.data(), 20) == HALYARD_ERROR_OVERLAP);
     CHECK(make(valid, 0, 2, 3, given.memory.data() + 19, 20) == HALYARD_ERROR_OVERLAP);
     CHECK(rows_of(given.source, nullptr, 1, 10) == given.memory);
+    {
+        std::vector<float> cos(4, 42.0f), sin = cos;
+        auto desc = sized<halyard_angle_source_desc>();
+        desc.kind = HALYARD_ANGLES_GIVEN;
+        desc.cos_rows = cos.data();
+        desc.sin_rows = sin.data();
+        desc.n_rows = 4;
+        desc.stride_row = 1;
+        desc.rotary_dim = 2;
+        halyard_angle_source *out = nullptr;
+        REQUIRE(halyard_create_angle_source(nullptr, &desc, &out, nullptr) == HALYARD_OK);
+        const Source apart(out);
+        for (std::vector<float> *const over : {&cos, &sin}) {
+            CHECK(halyard_make_rows(out, nullptr, 0, 1, 2, over->data(), 4, &error) == HALYARD_ERROR_OVERLAP);
+            CHECK(*over == std::vector<float>(4, 42.0f));
+        }
+    }
     auto inside = valid;
     inside.data = rows.data() + 11;  // bits of floats, but no position is read before the check
     CHECK(make(inside, HALYARD_BAD_POSITION_CLAMP, 2, 3, rows.data(), 64) == HALYARD_ERROR_OVERLAP);
@@ -862,6 +908,7 @@ TEST_CASE("make_rows: nothing to do is fine", "[angles]") {
     CHECK(halyard_make_rows(given.source.get(), &positions, 0, 0, 7, nullptr, 0, nullptr) == HALYARD_OK);
     positions.shape[0] = INT64_MAX;  // as fast as the others
     positions.shape[1] = 0;
+    positions.strides[0] = 1;
     CHECK(halyard_make_rows(given.source.get(), &positions, 0, INT64_MAX, 0, nullptr, 0, nullptr) == HALYARD_OK);
     CHECK(halyard_make_rows(given.source.get(), nullptr, 0, INT64_MAX, 0, nullptr, 0, nullptr) == HALYARD_OK);
     CHECK(halyard_make_rows(given.source.get(), nullptr, 0, 0, INT64_MAX, nullptr, 0, nullptr) == HALYARD_OK);

@@ -378,6 +378,9 @@ TEST_CASE("dispatch: a name that cannot be had is an error, never another target
             cases.push_back({info.name, HALYARD_ERROR_TARGET_UNSUPPORTED, {info.name, info.isa, "this machine"}});
         }
     }
+    const auto source = halyard::angle_source::table(halyard::frequencies::from_base(100.0, 4), 0, 9);
+    const std::vector<float> untouched(8, -7.0f);
+    std::vector<float> rows = untouched;
     for (const Bad &bad : cases) {
         CAPTURE(bad.name);
         const auto check = [&](const halyard_plan_desc &desc, const std::string &source) {
@@ -396,6 +399,8 @@ TEST_CASE("dispatch: a name that cannot be had is an error, never another target
         check(desc, "max_target");
         forced.set(bad.name.c_str());
         check(describe(), "the environment variable HALYARD_TARGET");
+        CHECK_THROWS_AS(source.make_rows(nullptr, 1, 2, rows.data(), 8), halyard::error);
+        CHECK(rows == untouched);
         forced.set(nullptr);
         ceiling.set(bad.name.c_str());
         check(describe(), "the environment variable HALYARD_MAX_TARGET");

@@ -556,6 +556,12 @@ TEST_CASE("errors: runs, sizes and strides that leave the address space", "[erro
                      },
                      HALYARD_ERROR_OVERFLOW,
                      {"x[0]", "address space"}});
+    cases.push_back({"below zero by 2^64, which wraps to nothing",
+                     [](Scene &s) {
+                         set_strides(s.x[0], {-(1LL << 61), -(1LL << 60), 8, 1});
+                     },
+                     HALYARD_ERROR_OVERFLOW,
+                     {"x[0]", "address space"}});
     cases.push_back({"the end of memory",
                      [](Scene &s) { s.x[0].data = reinterpret_cast<void *>(UINTPTR_MAX - 63); },
                      HALYARD_ERROR_OVERFLOW,
@@ -913,6 +919,14 @@ TEST_CASE("runs: layouts that share a buffer without sharing elements", "[errors
     SECTION("strides that are never walked") {
         s.x[1].strides[2] = INT64_MIN;
         s.y[1].strides[2] = INT64_MAX;
+    }
+    SECTION("a stride that is never walked, of 2^64 bytes, between slices of one buffer") {
+        slice(s.x[0], 0);
+        slice(s.x[1], 2);
+        slice(s.y[0], 0);
+        s.y[0].data = s.at(512);
+        slice(s.y[1], 3);
+        s.x[1].strides[2] = s.y[1].strides[2] = std::int64_t{1} << 62;
     }
     SECTION("in place, though strides that are never walked differ") {
         s.y[1] = s.x[1];
