@@ -11,10 +11,14 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <cstring>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #if !defined(HALYARD_TOOL_LAUNCHER)
@@ -31,8 +35,10 @@ struct Result {
     std::string errors;
 };
 
-/// Runs `halyard arguments…`; its standard output goes to `output_path`, or to Result::output when that is empty.
-inline Result run_tool(const Arguments &arguments, const std::string &output_path = "") {
+/// Runs `halyard arguments…`; its standard output goes to `output_path`, or to Result::output when that is empty. May
+/// kill it after a while.
+inline Result run_tool(const Arguments &arguments, const std::string &output_path = "",
+                       std::optional<std::chrono::nanoseconds> kill_after = std::nullopt) {
     const ScratchDir dir;
     Arguments words;
     std::istringstream launcher(HALYARD_TOOL_LAUNCHER);
@@ -59,6 +65,10 @@ inline Result run_tool(const Arguments &arguments, const std::string &output_pat
     posix_spawn_file_actions_destroy(&actions);
     if (failed != 0) {
         throw std::runtime_error("can't start " + words[0] + ": " + std::strerror(failed));
+    }
+    if (kill_after) {
+        std::this_thread::sleep_for(*kill_after);
+        kill(child, SIGKILL);
     }
     int status = 0;
     waitpid(child, &status, 0);

@@ -11,7 +11,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -932,6 +934,35 @@ TEST_CASE("tool: a failure leaves an existing output alone", "[tool]") {
     succeed({"rotate", x, "-o", x});
     CHECK(bytes_of(x) == y);
     CHECK(dir.count_entries() == 2);
+}
+
+TEST_CASE("tool: killed at any moment, it leaves a whole output, the old one or the new one", "[tool]") {
+    const ScratchDir dir;
+    const auto x = write(dir, "x.npy", {2048, 8, 128}, make_values(2048 * 8 * 128));
+    const Arguments rotate = {"rotate", x, "-o", dir / "y.npy"};
+    const Arguments kinds[] = {rotate, rotate + Arguments{"--inverse"}};
+    std::string whole[2];
+    std::chrono::nanoseconds usual{0};
+    for (int kind = 0; kind < 2; kind++) {
+        const auto start = std::chrono::steady_clock::now();
+        succeed(kinds[kind]);
+        usual = std::chrono::steady_clock::now() - start;
+        whole[kind] = dir.read("y.npy");
+    }
+    int n_killed = 0;
+    for (int i = 0; i < 24; i++) {
+        const bool was_there = std::filesystem::exists(dir / "y.npy");
+        n_killed += run_tool(kinds[i % 2], "", usual * i / 24).status == 128 + SIGKILL ? 1 : 0;
+        CAPTURE(i, n_killed);
+        if (was_there || std::filesystem::exists(dir / "y.npy")) {
+            const auto y = dir.read("y.npy");
+            CHECK((y == whole[0] || y == whole[1]));
+        }
+        if (i % 3 == 0) {
+            std::filesystem::remove(dir / "y.npy");
+        }
+    }
+    CHECK(n_killed > 0);
 }
 
 TEST_CASE("tool: a broken standard output is an error", "[tool]") {
