@@ -58,9 +58,9 @@ extern "C" halyard_status halyard_create_frequencies_from_base(double base, int6
     if (!std::isfinite(base) || base <= 0.0) {
         return fail(error, HALYARD_ERROR_FREQUENCY, "base is %g, but it must be finite and greater than 0", base);
     }
-    if (rotary_dim < 2 || rotary_dim > 2 * max_pairs || rotary_dim % 2 != 0) {
+    if (rotary_dim < 2 || rotary_dim > max_rotary_dim || rotary_dim % 2 != 0) {
         return fail(error, HALYARD_ERROR_ROTARY_DIM, "rotary_dim is %lld, but it must be even and in 2 to %lld",
-                    static_cast<long long>(rotary_dim), static_cast<long long>(2 * max_pairs));
+                    static_cast<long long>(rotary_dim), static_cast<long long>(max_rotary_dim));
     }
     const std::int64_t n_pairs = rotary_dim / 2;
     const DoubleDouble log2_base = precise_log2(base);

@@ -296,6 +296,46 @@ TEST_CASE("cuda calls: memory that is not the device's is refused before any lau
     wrong.data = simple.memory.data(64);  // neither in place nor apart
     CHECK(refused(simple.x, wrong) == HALYARD_ERROR_OVERLAP);
 
+    SECTION("offsets, positions and error words") {
+        auto args = halyard::detail::make_struct<halyard_gpu_run_args>();
+        args.x = args.y = &simple.x;
+        auto positions = halyard::positions(static_cast<const std::int32_t *>(other.data()), {1, 4});
+        args.positions = &positions;
+        args.error_word = static_cast<std::int32_t *>(other.data(64));
+        const auto status_with = [&](const auto &change) {
+            const auto changed = [&] {
+                auto copy = args;
+                change(copy);
+                return copy;
+            }();
+            halyard_status status = HALYARD_OK;
+            const auto calls = calls_of([&] { status = halyard_run_gpu(simple.plan.get(), &changed, &error); });
+            CHECK(launches_in(calls).empty() == (status != HALYARD_OK));
+            return status;
+        };
+        using Args = halyard_gpu_run_args;
+        CHECK(status_with([](Args &) {}) == HALYARD_OK);
+        const std::int64_t one = 1;
+        CHECK(status_with([&](Args &wrong) { wrong.x_offsets = &one; }) == HALYARD_ERROR_OVERFLOW);
+        CHECK(status_with([&](Args &wrong) { wrong.y_offsets = &one; }) == HALYARD_ERROR_OVERFLOW);
+        CHECK(status_with([](Args &wrong) { wrong.positions_offset = 1; }) == HALYARD_ERROR_OVERFLOW);
+        CHECK(status_with([](Args &wrong) { wrong.error_word_offset = 1; }) == HALYARD_ERROR_OVERFLOW);
+        const auto word = [](void *memory) {
+            return [=](Args &wrong) { wrong.error_word = static_cast<std::int32_t *>(memory); };
+        };
+        CHECK(status_with(word(host.data())) == HALYARD_ERROR_UNSUPPORTED);
+        CHECK(status_with(word(other.data(66))) == HALYARD_ERROR_UNSUPPORTED);
+        positions.data = host.data();
+        CHECK(status_with([](Args &) {}) == HALYARD_ERROR_UNSUPPORTED);
+        for (const std::int64_t offset : {0, 1}) {
+            const auto rows = halyard::angle_source::given(static_cast<const float *>(other.data()), 4, 64);
+            halyard_gpu_angles *made = nullptr;
+            const auto queue = queue_of();
+            CHECK(halyard_create_gpu_angles(&queue, rows.get(), offset, 0, &made, &error) ==
+                  (offset == 0 ? HALYARD_OK : HALYARD_ERROR_OVERFLOW));
+            halyard_destroy_gpu_angles(made);
+        }
+    }
     SECTION("another device's") {
         with_driver([](Driver &driver) { driver.device_of_contexts[0] = &contexts[3]; });
         const auto queue = queue_of(&contexts[3]);

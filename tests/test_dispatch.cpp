@@ -431,6 +431,7 @@ TEST_CASE("dispatch: an explanation names what is taken, and why others are not"
                              "needs heads whose elements are neighbours"}));
     }
     CHECK(text.find("f16") == std::string::npos);
+    CHECK(text.find("works ") == std::string::npos);  // in place only, or out of place only: no candidates
 
     // Each heading has exactly one kernel taken.
     const auto count = [&](const std::string &in, const std::string &word) {
@@ -460,11 +461,13 @@ TEST_CASE("dispatch: an explanation names what is taken, and why others are not"
         CHECK(
             has_all(two, {"  * halyard_rotate_half_to_interleaved_bf16" + tail, "  * halyard_rotate_half_f16" + tail}));
     }
+    CHECK(count(two, "halyard_rotate_reference") == count(two, "tensor "));
 
     desc = describe();
     desc.target = "reference";
     const std::string forced = halyard::explain(desc);
     CHECK(has_all(forced, {"  * halyard_rotate_reference: taken"}));
+    CHECK(count(forced, "tensor 0, in place") == 2);
     CHECK(has_all(forced, {"excluded by the request"}) == (best != "reference"));
 }
 

@@ -98,6 +98,12 @@ TEST_CASE("gpu errors: a run's arguments", "[gpu][opencl]") {
              w.y_offset = 64;
          }},
         {"memory of another context", HALYARD_ERROR_MISMATCH, [&](Working &w) { w.x.data = of_foreign.data(); }},
+        {"y of another context", HALYARD_ERROR_MISMATCH, [&](Working &w) { w.y.data = of_foreign.data(); }},
+        {"positions of another context", HALYARD_ERROR_MISMATCH,
+         [&](Working &w) { w.positions.data = of_foreign.data(); }},
+        {"a word of another context", HALYARD_ERROR_MISMATCH,
+         [&](Working &w) { w.args.error_word = static_cast<std::int32_t *>(of_foreign.data()); }},
+        {"positions' size", HALYARD_ERROR_STRUCT_SIZE, [](Working &w) { w.positions.size = 0; }},
         {"positions' shape", HALYARD_ERROR_SHAPE, [](Working &w) { w.positions.shape[1] = 3; }},
         {"positions' type", HALYARD_ERROR_UNKNOWN_VALUE, [](Working &w) { w.positions.type = 5; }},
         {"positions' axes", HALYARD_ERROR_SHAPE, [](Working &w) { w.positions.n_axes = 3; }},
@@ -191,7 +197,13 @@ TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
     CHECK(status_of([&] { halyard::gpu_angles(queue, given(10, HALYARD_F32), 0, 33 + 64); }) == HALYARD_ERROR_SHAPE);
     CHECK(status_of([&] { halyard::gpu_angles(queue, given(11, HALYARD_F32)); }) == HALYARD_ERROR_SHAPE);
     CHECK(status_of([&] { halyard::gpu_angles(queue, given(10, HALYARD_F16)); }) == HALYARD_ERROR_UNSUPPORTED);
-    CHECK(status_of([&] { halyard::gpu_angles(queue, given(10, HALYARD_F32), -1, 0); }) == HALYARD_ERROR_OVERFLOW);
+    for (const std::int64_t offset : {std::int64_t{-1}, std::int64_t{1} << 31, std::int64_t{INT64_MAX}}) {
+        CHECK(status_of([&] { halyard::gpu_angles(queue, given(10, HALYARD_F32), offset, 0); }) ==
+              HALYARD_ERROR_OVERFLOW);
+        CHECK(status_of([&] { halyard::gpu_angles(queue, given(10, HALYARD_F32), 0, offset); }) ==
+              HALYARD_ERROR_OVERFLOW);
+    }
+    CHECK(status_of([&] { halyard::gpu_angles(queue, given(1 << 25, HALYARD_F32)); }) == HALYARD_ERROR_OVERFLOW);
 
     const halyard::gpu_angles angles(queue, table);
     auto desc = halyard::describe_plan(64, {halyard::describe_tensor(halyard::dtype::bf16, 64)});
@@ -201,14 +213,22 @@ TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
     CHECK(status_of([&] { halyard::gpu_plan(queue, wrong, angles); }) == HALYARD_ERROR_MISMATCH);
     CHECK(status_of([&] { halyard::explain(HALYARD_OPENCL, wrong); }) == HALYARD_ERROR_MISMATCH);
     wrong = desc;
+    wrong.max_target = "opencl";
+    CHECK(status_of([&] { halyard::gpu_plan(queue, wrong, angles); }) == HALYARD_ERROR_MISMATCH);
+    wrong = desc;
     wrong.rotary_dim = 32;
     CHECK(status_of([&] { halyard::gpu_plan(queue, wrong, angles); }) == HALYARD_ERROR_MISMATCH);
     wrong = desc;
     wrong.n_tensors = 99;
     CHECK(status_of([&] { halyard::gpu_plan(queue, wrong, angles); }) != HALYARD_OK);
+    CHECK(status_of([&] { halyard::explain(HALYARD_OPENCL, wrong); }) == HALYARD_ERROR_SHAPE);
     auto no_context = queue;
     no_context.context = nullptr;
     CHECK(status_of([&] { halyard::gpu_angles(no_context, table); }) == HALYARD_ERROR_NULL_POINTER);
+    auto no_stream = queue;
+    no_stream.stream = nullptr;
+    CHECK(status_of([&] { halyard::gpu_angles(no_stream, table); }) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(status_of([&] { halyard::gpu_plan(no_stream, desc, angles); }) == HALYARD_ERROR_NULL_POINTER);
     auto no_device = queue;
     no_device.device = HALYARD_CPU;
     CHECK(status_of([&] { halyard::gpu_angles(no_device, table); }) == HALYARD_ERROR_UNKNOWN_VALUE);
@@ -226,7 +246,19 @@ TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
     CHECK(std::string(few) == text.substr(0, 7));
     CHECK(halyard_explain_gpu_plan(HALYARD_OPENCL, &desc, few, -1, nullptr, &error) == HALYARD_ERROR_SHAPE);
     CHECK(halyard_explain_gpu_plan(HALYARD_OPENCL, &desc, nullptr, 1, nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(halyard_explain_gpu_plan(HALYARD_OPENCL, nullptr, few, 8, nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
     CHECK(halyard_get_gpu_target_info(HALYARD_OPENCL, nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
+    auto info = halyard::detail::make_struct<halyard_target_info>();
+    CHECK(halyard_get_gpu_target_info(HALYARD_CPU, &info, &error) == HALYARD_ERROR_UNKNOWN_VALUE);
+    halyard_gpu_angles *no_angles = nullptr;
+    halyard_gpu_plan *no_plan = nullptr;
+    CHECK(halyard_create_gpu_angles(&queue, nullptr, 0, 0, &no_angles, &error) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(halyard_create_gpu_angles(nullptr, table.get(), 0, 0, &no_angles, &error) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(halyard_create_gpu_angles(&queue, table.get(), 0, 0, nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(halyard_create_gpu_plan(nullptr, &desc, angles.get(), &no_plan, &error) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(halyard_create_gpu_plan(&queue, nullptr, angles.get(), &no_plan, &error) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(halyard_create_gpu_plan(&queue, &desc, angles.get(), nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
+    CHECK((no_angles == nullptr && no_plan == nullptr));
     halyard_destroy_gpu_plan(nullptr);
     halyard_destroy_gpu_angles(nullptr);
 }

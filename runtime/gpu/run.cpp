@@ -18,7 +18,8 @@ public:
 
     void *of(const Location &place) {
         if (is_cuda_ || place.memory == nullptr) {
-            return static_cast<char *>(place.memory) + place.offset;
+            return reinterpret_cast<void *>(reinterpret_cast<std::uintptr_t>(place.memory) +
+                                            static_cast<std::uintptr_t>(place.offset));
         }
         const auto known = std::find(buffers_.begin(), buffers_.begin() + n_buffers_, place.memory);
         if (known == buffers_.begin() + n_buffers_) {
