@@ -192,13 +192,14 @@ std::int64_t head_reach(const DevicePiece &piece, std::int64_t n_columns) {
 
 /// Elements that indices have to bridge on top of a piece's own.
 std::int64_t bridge(const Launch &launch, const DevicePiece &piece) {
-    return std::max(bridged(launch, piece.x), bridged(launch, piece.y)) / element_bytes(piece.dtype);
+    const std::int64_t n_bytes = std::max(bridged(launch, piece.x), bridged(launch, piece.y));
+    return n_bytes / element_bytes(piece.dtype);  // NOLINT(*DivideZero): the plan has checked the dtype
 }
 
 /// How many tokens' positions one launch can reach: of two words, on all axes, and as far apart as they are.
 std::int64_t most_positions(const Launch &launch, const DevicePositions &positions) {
     const std::int64_t by_stride = most_elements / std::max<std::int64_t>(1, 2 * distance(positions.stride_token));
-    const auto by_number = most_elements / static_cast<std::int64_t>(launch.part_alignment) / (2 * HALYARD_MAX_AXES);
+    const auto by_number = most_elements / static_cast<std::int64_t>(launch.part_alignment) / 2 / HALYARD_MAX_AXES;
     return std::max<std::int64_t>(1, std::min(by_stride, by_number));
 }
 
@@ -286,7 +287,8 @@ int check_on_device(const Launch &launch, const DevicePositions &positions, std:
 const char *obstacle(const Launch &launch, const DevicePiece &piece) noexcept {
     const auto bytes = static_cast<std::uint64_t>(element_bytes(piece.dtype));
     const std::int64_t axes_reach = (launch.angles->source.axes.n_axes - 1) * distance(piece.positions.stride_axis);
-    if (address_bits(launch, piece.x) % bytes != 0 || address_bits(launch, piece.y) % bytes != 0) {
+    const std::uintptr_t bits = address_bits(launch, piece.x) | address_bits(launch, piece.y);
+    if (bits % bytes != 0) {  // NOLINT(*DivideZero): the plan has checked the dtype
         return "is not aligned to its elements";
     }
     if (head_reach(piece, piece.rotary_dim) + bridge(launch, piece) > most_elements) {

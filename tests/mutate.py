@@ -1,0 +1,172 @@
+"""Breaks each check of plans, runs and angle sources, one at a time, and sees that a test fails: mutate.py [FILE...]
+
+A check is a condition that is returned, or whose branch fails or leaves early. It is broken by never holding
+("deleted") and by holding just when it should not ("inverted"), and so is each operand of its && and || (one of && is
+deleted by always holding). All are in one build, in build/mutations, where HALYARD_MUTANT says which is broken. FILE is
+one of the runtime's. Fails where no test notices and EQUIVALENT does not say why.
+"""
+
+import collections
+import concurrent.futures
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).parents[1]
+COPY = ROOT / "build/mutations"
+CMAKE = ROOT / ".deps/venv/bin/cmake"
+FILES = ["plan.cpp", "run_checks.cpp", "positions.cpp", "tensor.h", "tensor.cpp", "angle_source.cpp", "sources.cpp",
+         "error.h", "error.cpp", "run.cpp", "frequencies.cpp", "dispatch.cpp", "pool.cpp", "gpu/gpu.cpp", "gpu/run.cpp"]
+# The quick ones, quickest first; the first that fails is the one that counts.
+TESTS = [("halyard_tests", "[errors]"), ("halyard_test_allocations",),
+         ("halyard_tests", "[angles],[axes],[dispatch],[threads],[property],[sources],[large],[non-temporal]"),
+         ("halyard_cuda_tests",), ("halyard_gpu_tests", "[gpu]")]
+LEAVES = re.compile(r"\bfail|return (status|false|true|HALYARD_OK|nullptr|-1)\b|error->code|replace_if|n_refused|"
+                    r"^\s*continue;")
+HEADER = """
+#ifndef HALYARD_MUTATED
+#define HALYARD_MUTATED
+#include <cstdlib>
+inline const int halyard_mutant = std::getenv("HALYARD_MUTANT") ? std::atoi(std::getenv("HALYARD_MUTANT")) : 0;
+template <typename Value> Value halyard_mutated(int id, int deleted, Value value) {
+    return halyard_mutant == id ? Value(deleted) : halyard_mutant == -id ? Value(!value) : value;
+}
+#endif
+"""
+# What changes nothing that can be observed, and why: file, what is broken and how.
+EQUIVALENT = {
+    ("tensor.h", "shape[i] == 1", "deleted"): "0 times any stride is 0, a little later",
+    ("run_checks.cpp", "!is_same", "deleted"): "checks the same tensor once more",
+    ("angle_source.cpp", "positions.consecutive && source.listed == nullptr && "
+     "source.covers(positions.at(batch, 0, axis)) && source.covers(positions.at(batch, n_tokens - 1, axis))",
+     "deleted"): "looks at each position instead of both ends",
+}
+
+checks = []  # (file, line, text), by number
+
+
+def number(file, text, begin, end):
+    checks.append((file, text.count("\n", 0, begin) + 1, " ".join(text[begin:end].split())))
+    return len(checks)
+
+
+def closing(code, at):
+    """Where the bracket at `at` is closed."""
+    depth = 0
+    for i in range(at, len(code)):
+        depth += (code[i] in "({[") - (code[i] in ")}]")
+        if depth == 0:
+            return i
+
+
+def split(code, begin, end, operator):
+    """The operands of an operator that stands in no bracket."""
+    parts, depth = [begin], 0
+    for i in range(begin, end):
+        depth += (code[i] in "({[") - (code[i] in ")}]")
+        if depth == 0 and code.startswith(operator, i):
+            parts += [i, i + 2]
+    return list(zip(parts[::2], parts[1::2] + [end]))
+
+
+def mutate_condition(file, text, code, begin, end, deleted=0, is_whole=True):
+    """A condition that can be broken, as a whole and in each of its operands."""
+    begin += len(code[begin:end]) - len(code[begin:end].lstrip())
+    end = begin + len(code[begin:end].rstrip())
+    inner = text[begin:end]
+    bracket = begin + code.startswith("!(", begin)
+    if code[bracket] == "(" and closing(code, bracket) == end - 1:
+        inner = f"{text[begin:bracket]}({mutate_condition(file, text, code, bracket + 1, end - 1, is_whole=False)})"
+    else:
+        operator = "||" if len(split(code, begin, end, "||")) > 1 else "&&"
+        operands = split(code, begin, end, operator)
+        if len(operands) > 1:
+            inner = f" {operator} ".join(mutate_condition(file, text, code, *operand, int(operator == "&&"))
+                                         for operand in operands)
+    return f"halyard_mutated({number(file, text, begin, end)}, {deleted}, bool({inner}))" if is_whole else inner
+
+
+def mutate(file):
+    """The file with all its checks made breakable."""
+    text = (ROOT / "runtime" / file).read_text()
+    # Without what comments and literals say, so that brackets can be counted.
+    code = re.sub(r'//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\])\'',
+                  lambda found: (" " if found[0][0] == "/" else "_") * len(found[0]), text)
+    edits = []
+    for found in re.finditer(r"\bif \(", code):
+        begin, end = found.end(), closing(code, found.end() - 1)
+        brace = code.index("{", end)
+        if not LEAVES.search(code[brace + 1:closing(code, brace)]):
+            continue
+        declared = re.match(r"const halyard_status status =\s*", code[begin:end])
+        if declared:
+            begin += declared.end()
+            edits.append((begin, end, f"halyard_mutated({number(file, text, begin, end)}, 0, {text[begin:end]})"))
+        else:
+            edits.append((begin, end, mutate_condition(file, text, code, begin, end)))
+    for found in re.finditer(r"\breturn ([^;{}?]*(?:&&|\|\|)[^;{}?]*);", code):
+        edits.append((*found.span(1), mutate_condition(file, text, code, *found.span(1), is_whole=False)))
+    for begin, end, new in sorted(edits, reverse=True):
+        text = text[:begin] + new + text[end:]
+    return HEADER + text
+
+
+def build():
+    """A copy of the sources with everything breakable, built."""
+    names = subprocess.check_output(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, text=True).split("\n")
+    copies = {name: (ROOT / name).read_bytes() for name in names if (ROOT / name).is_file()}
+    copies.update({f"runtime/{file}": mutate(file).encode() for file in FILES})
+    for name, content in copies.items():
+        (COPY / name).parent.mkdir(parents=True, exist_ok=True)
+        if not (COPY / name).exists() or (COPY / name).read_bytes() != content:
+            (COPY / name).write_bytes(content)
+    if not (COPY / "build/host/build.ninja").exists():
+        (COPY / ".deps").unlink(missing_ok=True)
+        (COPY / ".deps").symlink_to(ROOT / ".deps")
+        subprocess.run([CMAKE, "--preset", "host", "-DHALYARD_BUILD_BENCH=OFF"], cwd=COPY, stdout=sys.stderr,
+                       check=True)
+    targets = {test[0] for test in TESTS}
+    command = [CMAKE, "--build", "--preset", "host", "--target", *targets]
+    subprocess.run(command, cwd=COPY, stdout=sys.stderr, check=True)
+
+
+def run(test, mutant):
+    """What fails of a test, in words; None when nothing does. What hangs has a minute of the CPU's time."""
+    program, *names = test
+    catch = [*names, "--abort", "--reporter", "xml", "--rng-seed", "20261121"] if program.endswith("tests") else []
+    done = subprocess.run(["prlimit", "--cpu=60", COPY / "build/host/bin" / program, *catch], stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, env={**os.environ, "HALYARD_MUTANT": str(mutant)})
+    if done.returncode in (0, 77):  # 77: skipped
+        return None
+    cases = re.findall(r'<TestCase name="([^"]*)".*?filename="[^"]*/([^"/]*)"', done.stdout.decode(errors="replace"))
+    return f"{cases[-1][1]}: {cases[-1][0]}" if cases else program
+
+
+def catch(mutant):
+    is_gpu = mutant != 0 and checks[abs(mutant) - 1][0].startswith("gpu/")
+    tests = TESTS[3:] + TESTS[:3] if is_gpu else TESTS
+    return next((caught for caught in (run(test, mutant) for test in tests) if caught), None)
+
+
+def main():
+    files = sys.argv[1:] or FILES
+    build()
+    if caught := catch(0):
+        sys.exit(f"with nothing broken, a test fails: {caught}")
+    mutants = [sign * (i + 1) for i, check in enumerate(checks) if check[0] in files for sign in (1, -1)]
+    counts = collections.Counter()
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for mutant, caught in zip(mutants, pool.map(catch, mutants)):
+            file, line, text = checks[abs(mutant) - 1]
+            how = "deleted" if mutant > 0 else "inverted"
+            reason = EQUIVALENT.get((file, text, how))
+            counts[file, how, "caught" if caught else "equivalent" if reason else "NOT NOTICED"] += 1
+            print(f"{file}:{line}\t{how}\t{text}\t{caught or reason or 'NOT NOTICED'}", flush=True)
+    for (file, how, result), count in sorted(counts.items()):
+        print(f"{file}: {count} {how}, {result}")
+    sys.exit(any(result == "NOT NOTICED" for _, _, result in counts))
+
+
+main()
