@@ -202,8 +202,7 @@ halyard_status check_overlaps(const Run &run, const halyard_tensor *x, const hal
             return fail(error, HALYARD_ERROR_OVERLAP, "y[%d] shares memory with the rows of the angle source", i);
         }
         for (int j = 0; j < run.plan->n_tensors; j++) {
-            const bool in_place = i == j && run.tensors[i].in_place;
-            if (!in_place && written.overlaps(spans.x[j]) && may_share_bytes(y[i], x[j])) {
+            if (written.overlaps(spans.x[j]) && !(i == j && run.tensors[i].in_place) && may_share_bytes(y[i], x[j])) {
                 return fail_overlap("x", j, i, error);
             }
             if (j < i && written.overlaps(spans.y[j]) && may_share_bytes(y[i], y[j])) {
