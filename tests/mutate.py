@@ -21,8 +21,8 @@ FILES = ["plan.cpp", "run_checks.cpp", "positions.cpp", "tensor.h", "tensor.cpp"
          "error.h", "error.cpp", "run.cpp", "frequencies.cpp", "dispatch.cpp", "pool.cpp", "gpu/gpu.cpp", "gpu/run.cpp"]
 # The quick ones, quickest first; the first that fails is the one that counts.
 TESTS = [("halyard_tests", "[errors]"), ("halyard_test_allocations",),
-         ("halyard_tests", "[angles],[axes],[dispatch],[threads],[property],[sources],[large],[non-temporal]"),
-         ("halyard_cuda_tests",), ("halyard_gpu_tests", "[gpu]")]
+         ("halyard_tests", "[angles],[axes],[dispatch],[threads],[property],[sources],[large],[non-temporal]")]
+GPU_TESTS = [("halyard_cuda_tests",), ("halyard_gpu_tests", "gpu errors: *,halyard_rotate_half_f32_*opencl")]
 LEAVES = re.compile(r"\bfail|return (status|false|true|HALYARD_OK|nullptr|-1)\b|error->code|replace_if|n_refused|"
                     r"^\s*continue;")
 HEADER = """
@@ -37,6 +37,10 @@ template <typename Value> Value halyard_mutated(int id, int deleted, Value value
 """
 # What changes nothing that can be observed, and why: file, what is broken and how.
 EQUIVALENT = {
+    ("gpu/run.cpp", 'read_struct(given.positions, sizeof(positions), "positions", &positions, error)', "deleted"):
+        "leaves a copy of zeros, which read_run refuses",
+    ("gpu/run.cpp", "step > 0", "deleted"): "joins heads that lie backwards too, which is as right",
+    ("error.h", "in != nullptr && in->size == sizeof(Struct)", "deleted"): "copies what could be read where it is",
     ("tensor.h", "shape[i] == 1", "deleted"): "0 times any stride is 0, a little later",
     ("run_checks.cpp", "!is_same", "deleted"): "checks the same tensor once more",
     ("angle_source.cpp", "positions.consecutive && source.listed == nullptr && "
@@ -127,16 +131,16 @@ def build():
         (COPY / ".deps").symlink_to(ROOT / ".deps")
         subprocess.run([CMAKE, "--preset", "host", "-DHALYARD_BUILD_BENCH=OFF"], cwd=COPY, stdout=sys.stderr,
                        check=True)
-    targets = {test[0] for test in TESTS}
+    targets = {test[0] for test in TESTS + GPU_TESTS}
     command = [CMAKE, "--build", "--preset", "host", "--target", *targets]
     subprocess.run(command, cwd=COPY, stdout=sys.stderr, check=True)
 
 
 def run(test, mutant):
-    """What fails of a test, in words; None when nothing does. What hangs has a minute of the CPU's time."""
+    """What fails of a test, in words; None when nothing does. What hangs has half a minute of the CPU."""
     program, *names = test
     catch = [*names, "--abort", "--reporter", "xml", "--rng-seed", "20261121"] if program.endswith("tests") else []
-    done = subprocess.run(["prlimit", "--cpu=60", COPY / "build/host/bin" / program, *catch], stdout=subprocess.PIPE,
+    done = subprocess.run(["prlimit", "--cpu=30", COPY / "build/host/bin" / program, *catch], stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL, env={**os.environ, "HALYARD_MUTANT": str(mutant)})
     if done.returncode in (0, 77):  # 77: skipped
         return None
@@ -146,7 +150,7 @@ def run(test, mutant):
 
 def catch(mutant):
     is_gpu = mutant != 0 and checks[abs(mutant) - 1][0].startswith("gpu/")
-    tests = TESTS[3:] + TESTS[:3] if is_gpu else TESTS
+    tests = TESTS + GPU_TESTS if mutant == 0 else GPU_TESTS if is_gpu else TESTS
     return next((caught for caught in (run(test, mutant) for test in tests) if caught), None)
 
 

@@ -8,8 +8,19 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include <algorithm>
+#include <new>
 #include <set>
 #include <thread>
+
+// How many more allocations that may fail succeed before one does; negative: none fails.
+static thread_local int n_until_failure = -1;
+
+void *operator new(std::size_t n_bytes, const std::nothrow_t &) noexcept {
+    return n_until_failure >= 0 && n_until_failure-- == 0 ? nullptr : ::operator new(n_bytes);
+}
+void *operator new[](std::size_t n_bytes, const std::nothrow_t &) noexcept {
+    return n_until_failure >= 0 && n_until_failure-- == 0 ? nullptr : ::operator new[](n_bytes);
+}
 
 namespace {
 
@@ -156,7 +167,7 @@ TEST_CASE("cuda calls: q and k of one buffer take one launch, on the caller's st
         CHECK((both[0].stream == &streams[5] && both[1].stream == &streams[5]));
     }
     SECTION("no heads take none") {
-        const halyard_tensor no_k[] = {q, view(packed.data(8 * 64 * 2), f16, {1, 8, 0, 64}, {0, 12 * 64, 64, 1})};
+        const halyard_tensor no_k[] = {q, view(packed.data(1), f16, {1, 8, 0, 64}, {0, 12 * 64, 64, 1})};
         CHECK(launches_in(calls_of([&] { halyard::run(plan, no_k, no_k, how); })).size() == 1);
     }
     SECTION("no tokens take no call at all") {
@@ -164,6 +175,29 @@ TEST_CASE("cuda calls: q and k of one buffer take one launch, on the caller's st
                                        view(packed.data(), f16, {1, 0, 2, 64}, {0, 12 * 64, 64, 1})};
         how.positions = nullptr;
         CHECK(calls_of([&] { halyard::run(plan, none, none, how); }).empty());
+        how.error_word = static_cast<std::int32_t *>(word.data());
+        CHECK(launches_in(calls_of([&] { halyard::run(plan, none, none, how); })).empty());
+    }
+    SECTION("what is no row of heads takes one each") {
+        const auto count = [&](const halyard_tensor &second) {
+            const halyard_tensor both[] = {q, second};
+            return launches_in(calls_of([&] { halyard::run(plan, both, both, how); })).size();
+        };
+        CHECK(count(view(packed.data(9 * 64 * 2), f16, {1, 8, 2, 64}, {0, 12 * 64, 64, 1})) == 2);
+        CHECK(count(view(packed.data(8 * 64 * 2), f16, {1, 8, 2, 64}, {0, 12 * 64, 128, 1})) == 2);
+        CHECK(count(view(packed.data(8 * 64 * 2), f16, {1, 8, 2, 64}, {0, 24 * 64, 64, 1})) == 2);
+        CHECK(count(view(packed.data(8 * 64 * 2), f16, {1, 8, 1, 64}, {0, 12 * 64, 64, 2})) == 2);
+    }
+    SECTION("nor what steps otherwise from batch row to batch row") {
+        const std::int64_t token = 12 * 64;
+        const auto rows = halyard::positions(static_cast<const std::int32_t *>(places.data()), {2, 4});
+        how.positions = &rows;
+        for (const std::int64_t gap : {0, 1}) {
+            const halyard_tensor both[] = {
+                view(packed.data(), f16, {2, 4, 8, 64}, {4 * token, token, 64, 1}),
+                view(packed.data(8 * 64 * 2), f16, {2, 4, 2, 64}, {(4 + gap) * token, token, 64, 1})};
+            CHECK(launches_in(calls_of([&] { halyard::run(plan, both, both, how); })).size() == (gap == 0 ? 1 : 3));
+        }
     }
 }
 
@@ -246,10 +280,81 @@ TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creat
     }
     // Halide loads a module by one of two functions.
     CHECK((n_failures > 1 || std::string(function).starts_with("cuModuleLoadData")));
+    fail_at(function, failure);
+    if (std::string(function).starts_with("cuMem") && !std::string(function).starts_with("cuMemcpyDtoH")) {
+        CHECK_THROWS_AS(make_angles(), halyard::error);
+    }
+    fail_at("", 0);
     // And the next one succeeds.
     const auto angles = make_angles();
     const halyard::gpu_plan plan(queue_of(), desc, angles);
     CHECK(plan.get() != nullptr);
+}
+
+TEST_CASE("cuda calls: no host memory for angles is an error, and nothing stays", "[cuda]") {
+    const State before;
+    const auto queue = queue_of();
+    const auto source = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 99);
+    auto error = halyard::detail::make_struct<halyard_error>();
+    halyard_gpu_angles *made = nullptr;
+    for (n_until_failure = 0; made == nullptr && n_until_failure < 10;) {
+        const int n = n_until_failure;
+        const halyard_status status = halyard_create_gpu_angles(&queue, source.get(), 0, 0, &made, &error);
+        CHECK(status == (made == nullptr ? HALYARD_ERROR_OUT_OF_MEMORY : HALYARD_OK));
+        CHECK((made != nullptr || State() == before));
+        n_until_failure = n + 1;
+    }
+    CHECK(n_until_failure == 3);  // the first two failed
+    n_until_failure = -1;
+    halyard_destroy_gpu_angles(made);
+    CHECK(State() == before);
+}
+
+TEST_CASE("cuda calls: a plan loads the kernels that it may need, until the driver fails", "[cuda]") {
+    const auto angles = make_angles();
+    const auto count = [&](const halyard_plan_desc &desc) {
+        return launches_in(calls_of([&] {
+                   try {
+                       const halyard::gpu_plan plan(queue_of(), desc, angles);
+                   } catch (const halyard::error &) {
+                   }
+               }))
+            .size();
+    };
+    auto desc = halyard::describe_plan(64, {halyard::describe_tensor(f32, 64)});
+    CHECK(count(desc) == 7);  // by 128 bits or not, in place or not, copies, and the check of positions
+    fail_at("cuLaunchKernel", 701);
+    CHECK(count(desc) == 1);
+    fail_at("", 0);
+    desc.tensors[0].out_pairing = HALYARD_PAIRING_INTERLEAVED;
+    CHECK(count(desc) == 5);  // none in place
+}
+
+TEST_CASE("cuda calls: each batch row's positions are checked, until the driver fails", "[cuda]") {
+    const Simple simple;
+    const Memory places(128), word(4);
+    auto positions = halyard::positions(static_cast<const std::int32_t *>(places.data()), {3, 4});
+    positions.strides[0] = 6;
+    auto how = on_stream();
+    how.positions = &positions;
+    how.error_word = static_cast<std::int32_t *>(word.data());
+    const halyard_tensor x = view(simple.memory.data(), f32, {3, 4, 2, 64}, {512, 128, 64, 1});
+    CHECK(launches_in(calls_of([&] { halyard::run(simple.plan, x, x, how); })).size() == 6);
+    fail_at("cuLaunchKernel", 719);
+    CHECK(launches_in(calls_of([&] {
+              CHECK_THROWS_AS(halyard::run(simple.plan, x, x, how), halyard::error);
+          })).size() == 1);
+    fail_at("", 0);
+}
+
+TEST_CASE("cuda calls: negative strides and the default stream are fine", "[cuda]") {
+    const Simple simple;
+    const halyard_tensor x = view(simple.memory.data(4 * 3 * 128), f32, {1, 4, 2, 64}, {512, -128, 64, 1});
+    CHECK(launches_in(calls_of([&] { halyard::run(simple.plan, x, x, on_stream()); })).size() == 1);
+    auto queue = queue_of();
+    queue.stream = nullptr;
+    const auto angles = make_angles(64, queue);
+    CHECK(angles.get() != nullptr);
 }
 
 TEST_CASE("cuda calls: a launch that fails is told with the driver's number", "[cuda]") {

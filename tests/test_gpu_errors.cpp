@@ -2,6 +2,8 @@
 // and contexts to check against; what CUDA's driver can tell is for test_cuda_calls.cpp.
 #include "gpu_device.h"
 
+#include <catch2/matchers/catch_matchers.hpp>
+
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -203,6 +205,10 @@ TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
         CHECK(status_of([&] { halyard::gpu_angles(queue, given(10, HALYARD_F32), 0, offset); }) ==
               HALYARD_ERROR_OVERFLOW);
     }
+    const halyard::gpu::OwnQueue foreign(HALYARD_OPENCL);
+    const Memory of_foreign(foreign.get(), std::vector<char>(10 * 64 * 4));
+    const auto other_rows = halyard::angle_source::given(static_cast<const float *>(of_foreign.data()), 4, 64);
+    CHECK(status_of([&] { halyard::gpu_angles(queue, other_rows); }) == HALYARD_ERROR_MISMATCH);
     CHECK(status_of([&] { halyard::gpu_angles(queue, given(1 << 25, HALYARD_F32)); }) == HALYARD_ERROR_OVERFLOW);
 
     const halyard::gpu_angles angles(queue, table);
@@ -214,7 +220,7 @@ TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
     CHECK(status_of([&] { halyard::explain(HALYARD_OPENCL, wrong); }) == HALYARD_ERROR_MISMATCH);
     wrong = desc;
     wrong.max_target = "opencl";
-    CHECK(status_of([&] { halyard::gpu_plan(queue, wrong, angles); }) == HALYARD_ERROR_MISMATCH);
+    CHECK_THROWS_WITH(halyard::gpu_plan(queue, wrong, angles), "desc names a target, but the device decides");
     wrong = desc;
     wrong.rotary_dim = 32;
     CHECK(status_of([&] { halyard::gpu_plan(queue, wrong, angles); }) == HALYARD_ERROR_MISMATCH);
@@ -238,6 +244,16 @@ TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
     CHECK(text.find("halyard_rotate_half_bf16_phase_opencl: taken for angles by phase, where") != std::string::npos);
     CHECK(text.find("halyard_rotate_strided_bf16_in_place_opencl: taken for rows") != std::string::npos);
     CHECK(text.find("interleaved") == std::string::npos);
+    CHECK((text.find("_cuda_") == std::string::npos && text.find("_f32_") == std::string::npos));
+    const auto in_place_at = text.find("tensor 0, in place:\n");
+    CHECK(in_place_at != std::string::npos);
+    CHECK(text.find("_in_place_") > in_place_at);
+    CHECK(text.find("halyard_rotate_half_bf16_opencl", in_place_at) == std::string::npos);
+    wrong = desc;
+    wrong.tensors[0].out_pairing = HALYARD_PAIRING_INTERLEAVED;
+    const std::string to_other = halyard::explain(HALYARD_OPENCL, wrong);
+    CHECK(to_other.find("halyard_rotate_strided_bf16_opencl") != std::string::npos);
+    CHECK((to_other.find("_half_") == std::string::npos && to_other.find("in place") == std::string::npos));
     char few[8];
     std::int64_t n_needed = 0;
     auto error = halyard::detail::make_struct<halyard_error>();

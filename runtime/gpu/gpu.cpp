@@ -107,7 +107,7 @@ halyard_status check_rows(const halyard_gpu_angles &angles, const char *name, vo
     }
     const MemoryInfo info = describe_memory(angles.queue, memory);
     const std::int64_t end = offset + (source.n_rows - 1) * source.stride_row + source.rotary_dim / 2;
-    if (!info.is_known || !info.is_of_context) {
+    if (!info.is_of_context) {
         return fail(error, HALYARD_ERROR_MISMATCH, "the source's %s_rows is no memory of the queue's device", name);
     }
     if (info.n_bytes / sizeof(float) < static_cast<std::uint64_t>(end)) {
@@ -284,10 +284,7 @@ halyard_status halyard_get_gpu_target_info(int32_t device, halyard_target_info *
     }
     halyard_target_info value = {};
     value.size = sizeof(value);
-    if (const halyard_status status =
-            halyard_get_target_info(static_cast<std::int32_t>(target_of(device)), &value, error)) {
-        return status;
-    }
+    halyard_get_target_info(static_cast<std::int32_t>(target_of(device)), &value, nullptr);  // there is such a target
     const char *const reason = why_not(device);
     value.built = 1;
     value.supported = reason[0] == '\0' ? 1 : 0;
@@ -422,7 +419,7 @@ halyard_status halyard_create_gpu_plan(const halyard_gpu_queue *queue, const hal
     if (const halyard_status status = read_queue(queue, &where, error)) {
         return status;
     }
-    if (where.device != angles->queue.device || where.context != angles->queue.context) {
+    if (where.context != angles->queue.context) {
         return fail(error, HALYARD_ERROR_MISMATCH, "angles lie in another context than queue's");
     }
     halyard_plan_desc copy = {};

@@ -234,7 +234,7 @@ DevicePositions positions_of(const Arguments &arguments, const Block &block, std
 
 /// A tensor with as many of its followers as lie beside it: one buffer's adjacent heads, as q and k of a packed QKV.
 int count_adjacent(const Arguments &arguments, int index) {
-    const halyard_plan &plan = *arguments.run.plan;
+    const halyard_plan &plan = *arguments.run.plan;  // NOLINT(*NullDereference): read_run has set it
     int n = 1;
     for (; index + n < plan.n_tensors; n++) {
         const RunTensor &last = arguments.run.tensors[index + n - 1], &next = arguments.run.tensors[index + n];
