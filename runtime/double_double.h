@@ -124,7 +124,7 @@ inline DoubleDouble precise_log2(double value) noexcept {
     return s * 2.0 * series / ln_2 + static_cast<double>(exponent);
 }
 
-/// 2 to the power of value, within double's range. Exact for integers.
+/// 2 to the power of value; its hi is infinite beyond double's range. Exact for integers.
 inline DoubleDouble precise_exp2(DoubleDouble value) noexcept {
     const double whole = std::nearbyint(value.hi);
     const DoubleDouble x = (value + -whole) * ln_2;

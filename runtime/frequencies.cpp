@@ -67,10 +67,8 @@ extern "C" halyard_status halyard_create_frequencies_from_base(double base, int6
     const auto find_inv_freq = [&](std::int64_t pair) noexcept {
         return precise_exp2(log2_base * (-2.0 * static_cast<double>(pair)) / static_cast<double>(rotary_dim));
     };
-    // A base below 1 makes frequencies grow with k, so the last one tells. Its logarithm is checked first, to stay
-    // within the range of precise_exp2.
-    if (-log2_base.hi * static_cast<double>(n_pairs - 1) / static_cast<double>(n_pairs) > 20.5 ||
-        find_inv_freq(n_pairs - 1).hi > max_inv_freq) {
+    // A base below 1 makes frequencies grow with k, up to infinity, so the last one tells.
+    if (find_inv_freq(n_pairs - 1).hi > max_inv_freq) {
         return fail(error, HALYARD_ERROR_FREQUENCY,
                     "base is %g: with a rotary_dim of %lld, inv_freq[%lld] exceeds 2^20", base,
                     static_cast<long long>(rotary_dim), static_cast<long long>(n_pairs - 1));

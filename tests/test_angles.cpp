@@ -381,12 +381,14 @@ TEST_CASE("frequencies: arguments are checked", "[angles]") {
     auto error = sized<halyard_error>();
     const double infinity = std::numeric_limits<double>::infinity();
 
-    for (const double base : {0.0, -1.0, infinity, -infinity, static_cast<double>(NAN), 1e-300}) {
+    for (const double base : {0.0, -1.0, infinity, -infinity, static_cast<double>(NAN), 1e-300, 5e-324}) {
         CAPTURE(base);
         CHECK(halyard_create_frequencies_from_base(base, 128, &out, &error) == HALYARD_ERROR_FREQUENCY);
         CHECK(error.code == HALYARD_ERROR_FREQUENCY);
         CHECK(std::string(error.message).find("base is") != std::string::npos);
     }
+    // inv_freq[1] is just above 2^20.
+    CHECK(halyard_create_frequencies_from_base(0x1.fp-41, 4, &out, &error) == HALYARD_ERROR_FREQUENCY);
     for (const std::int64_t rotary_dim : {std::int64_t{0}, std::int64_t{-2}, std::int64_t{1}, std::int64_t{127},
                                           (std::int64_t{1} << 20) + 2, std::int64_t{INT64_MIN}}) {
         CAPTURE(rotary_dim);

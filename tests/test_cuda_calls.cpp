@@ -291,23 +291,32 @@ TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creat
     CHECK(plan.get() != nullptr);
 }
 
-TEST_CASE("cuda calls: no host memory for angles is an error, and nothing stays", "[cuda]") {
-    const State before;
+TEST_CASE("cuda calls: no host memory is an error, and nothing stays", "[cuda]") {
+    const auto fails_until_there_is = [&](int n_allocations, const auto &create, const auto &destroy) {
+        const State empty;
+        for (int n = 0; n <= n_allocations; n++) {
+            n_until_failure = n;
+            const halyard_status status = create();
+            n_until_failure = -1;
+            CHECK(status == (n < n_allocations ? HALYARD_ERROR_OUT_OF_MEMORY : HALYARD_OK));
+            CHECK((status == HALYARD_OK || State() == empty));
+        }
+        destroy();
+        CHECK(State() == empty);
+    };
     const auto queue = queue_of();
     const auto source = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 99);
     auto error = halyard::detail::make_struct<halyard_error>();
     halyard_gpu_angles *made = nullptr;
-    for (n_until_failure = 0; made == nullptr && n_until_failure < 10;) {
-        const int n = n_until_failure;
-        const halyard_status status = halyard_create_gpu_angles(&queue, source.get(), 0, 0, &made, &error);
-        CHECK(status == (made == nullptr ? HALYARD_ERROR_OUT_OF_MEMORY : HALYARD_OK));
-        CHECK((made != nullptr || State() == before));
-        n_until_failure = n + 1;
-    }
-    CHECK(n_until_failure == 3);  // the first two failed
-    n_until_failure = -1;
-    halyard_destroy_gpu_angles(made);
-    CHECK(State() == before);
+    fails_until_there_is(
+        2, [&] { return halyard_create_gpu_angles(&queue, source.get(), 0, 0, &made, &error); },
+        [&] { halyard_destroy_gpu_angles(made); });
+    const auto angles = make_angles();
+    const auto desc = halyard::describe_plan(64, {halyard::describe_tensor(f32, 64)});
+    halyard_gpu_plan *plan = nullptr;
+    fails_until_there_is(
+        2, [&] { return halyard_create_gpu_plan(&queue, &desc, angles.get(), &plan, &error); },
+        [&] { halyard_destroy_gpu_plan(plan); });
 }
 
 TEST_CASE("cuda calls: a plan loads the kernels that it may need, until the driver fails", "[cuda]") {

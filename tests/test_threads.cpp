@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <climits>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -346,7 +347,41 @@ TEST_CASE("executors: any order and any threads give the same bits", "[threads]"
         CHECK(large.rotate(&hook.executor) == large.rotate(nullptr));
         CHECK(hook.n_tasks_seen > 16);
         CHECK(hook.n_tasks_seen <= 1024);
+        const Work few(1, 1, 4096);
+        CHECK(few.rotate(&hook.executor) == few.rotate(nullptr));
+        CHECK(hook.n_tasks_seen > 1);
+        CHECK(hook.n_tasks_seen <= 16);
     }
+}
+
+TEST_CASE("executors: positions that change after the check count as 0 where they are bad", "[threads]") {
+    const Work &what = work();
+    const auto n = static_cast<std::size_t>(what.n_tokens);
+    std::vector<std::int32_t> numbers(n, 0);
+    const auto positions = halyard::positions(numbers.data(), {1, what.n_tokens});
+    Hook hook([&](std::int64_t n_tasks, const Task &task) {
+        for (std::size_t i = 0; i < n; i++) {
+            numbers[i] = i % 2 == 0 ? 7 : (i % 4 == 1 ? INT32_MAX : INT32_MIN);
+        }
+        for (std::int64_t i = 0; i < n_tasks; i++) {
+            task(i);
+        }
+        return 0;
+    });
+    const auto rotate = [&](const halyard_executor *executor) {
+        halyard::run_options options;
+        options.positions = &positions;
+        options.executor = executor;
+        Work::Result result = {what.q, what.k};
+        const auto tensors = what.tensors(result.q, result.k);
+        halyard::run(what.plan, what.angles, tensors.data(), tensors.data(), options);
+        return result;
+    };
+    const auto changed = rotate(&hook.executor);
+    for (std::size_t i = 0; i < n; i++) {
+        numbers[i] = i % 2 == 0 ? 7 : 0;
+    }
+    CHECK(changed == rotate(nullptr));
 }
 
 TEST_CASE("executors: mistakes are errors", "[threads]") {
