@@ -109,6 +109,7 @@ Machine describe_machine() {
                      find_in_cpuinfo("model");
     machine.cpu = find_in_cpuinfo("model name") + " (" + machine.family + "), " +
                   std::to_string(std::thread::hardware_concurrency()) + " CPUs";
+    machine.stepping = find_in_cpuinfo("stepping");
     machine.caches = find_caches();
     machine.governor = governor.empty() ? "no governor shown" : "governor " + governor;
     machine.compiler = HALYARD_COMPILER;

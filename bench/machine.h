@@ -13,7 +13,7 @@ namespace halyard::bench {
 struct Machine {
     std::string cpu;     // with its family and model, and how many there are
     std::string family;  // "AuthenticAMD family 25 model 17": CPUs of which ratios are alike
-    std::string caches, governor, compiler, loops, halide, commit, date;
+    std::string stepping, caches, governor, compiler, loops, halide, commit, date;
     std::string text() const;
     nlohmann::json json() const;
 };

@@ -1,5 +1,7 @@
 #include "rotation.h"
 
+#include "plan.h"
+
 #include <malloc.h>
 
 #include <algorithm>
@@ -57,6 +59,19 @@ void Rotation::run(std::size_t slot) const {
     if (const halyard_status status = halyard_run(plan_.get(), &args, nullptr); status != HALYARD_OK) {
         throw error(status, "a run of the bench failed");
     }
+}
+
+bool Rotation::use(const Kernel &kernel) {
+    bool chosen = false;
+    for (auto &of_place : plan_.get()->tensors[0].kernels) {
+        for (const Kernel *&current : of_place) {
+            if (serve_the_same(*current, kernel)) {
+                current = &kernel;
+                chosen = true;
+            }
+        }
+    }
+    return chosen;
 }
 
 std::size_t Rotation::plan_bytes() const { return malloc_usable_size(plan_.get()); }

@@ -7,6 +7,10 @@
 #include <memory>
 #include <vector>
 
+namespace halyard {
+struct Kernel;
+}
+
 namespace halyard::bench {
 
 class Rotation {
@@ -15,6 +19,9 @@ public:
     Rotation(const Cell &cell, const char *target, const halyard_executor *executor);
 
     void run(std::size_t slot) const;
+    /// From now on calls this kernel, which must outlive it, wherever the plan chose one that serves the same. Returns
+    /// whether it did.
+    bool use(const Kernel &kernel);
 
     const char *target() const { return plan_.target(); }
     std::size_t plan_bytes() const;

@@ -1,6 +1,6 @@
-# cmake [-D TRIPLES=<list> -D KERNELS=<build>/kernels -D EMITTED=<build>/emit -D HALIDE_LICENSE=<file>]
-#       [-D PACKAGES=<list of folders>] -D JSON=<include folder> -D VERSION=… -D STAGE=<folder> -D DESTINATION=<folder>
-#       -P dist.cmake
+# cmake [-D TRIPLES=<list> -D KERNELS=<build>/kernels -D ASSEMBLY=<folder of x86-64-linux's> -D EMITTED=<build>/emit
+#       -D HALIDE_LICENSE=<file>] [-D PACKAGES=<list of folders>] -D JSON=<include folder> -D VERSION=…
+#       -D STAGE=<folder> -D DESTINATION=<folder> -P dist.cmake
 # Writes the source archive, halyard-<version>.tar.gz, with the triples' kernels as assembly and objects: to build it
 # takes a C++ compiler and CMake alone. And for each package of ./run emit an archive of the sources with it in place of
 # those. The same files give the same bytes.
@@ -46,7 +46,7 @@ if(TRIPLES)
     foreach(triple IN LISTS TRIPLES)
         set(folder ${EMITTED}/${triple})
         if(triple STREQUAL "x86-64-linux")
-            set(folder ${KERNELS})
+            set(folder ${ASSEMBLY})
         endif()
         halyard_targets_of(${triple} targets)
         foreach(target IN LISTS targets)

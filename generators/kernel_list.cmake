@@ -1,9 +1,12 @@
 # Reads kernels.cmake, for CMakeLists.txt and for package.cmake alike, into these variables:
 #   HALYARD_TRIPLES               of each: HALYARD_FORMAT_<triple>, HALYARD_SUFFIX_<triple>, HALYARD_LIBRARY_<triple>
+#   HALYARD_PARAMETERS            of each: HALYARD_LOOPS_<parameter>, HALYARD_LIMIT_<parameter>, HALYARD_VALUES_<parameter>
+#   HALYARD_CPU_OPTIONS           of Halide's target, the same for all kernels of CPUs
 #   HALYARD_CPU_TARGETS           best first; of each: HALYARD_ARCH_<target>, HALYARD_FEATURES_<target>
 #   HALYARD_KERNELS_<target>, HALYARD_NON_TEMPORAL_KERNELS_<target>   of each:
 #     HALYARD_FIELDS_<kernel>     op, pairing, out_pairing, dtype, place, packed; null where a kernel has none
 #     HALYARD_GENERATOR_<kernel>  the generator that makes it, and its parameters
+#   HALYARD_TUNABLE_KERNELS_<target>  of all these, those whose generator takes HALYARD_PARAMETERS
 #   HALYARD_GPU_TARGETS, HALYARD_GPU_ROWS  of GPUs, and rows of macros for the runtime; kernels and features as above
 
 function(halyard_triple triple format suffix library)
@@ -11,6 +14,15 @@ function(halyard_triple triple format suffix library)
     set(HALYARD_FORMAT_${triple} ${format} PARENT_SCOPE)
     set(HALYARD_SUFFIX_${triple} ${suffix} PARENT_SCOPE)
     set(HALYARD_LIBRARY_${triple} ${library} PARENT_SCOPE)
+endfunction()
+
+set(HALYARD_CPU_OPTIONS no_runtime-no_asserts-no_bounds_query-strict_float)
+
+function(halyard_parameter name loops limit)
+    set(HALYARD_PARAMETERS ${HALYARD_PARAMETERS} ${name} PARENT_SCOPE)
+    set(HALYARD_LOOPS_${name} ${loops} PARENT_SCOPE)
+    set(HALYARD_LIMIT_${name} ${limit} PARENT_SCOPE)
+    set(HALYARD_VALUES_${name} ${ARGN} PARENT_SCOPE)
 endfunction()
 
 function(halyard_target name arch features)
@@ -59,6 +71,9 @@ function(halyard_kernel pairing dtype place)
         set(name halyard_rotate_${pairing}_${dtype}${suffix}_${target})
         set(list HALYARD${non_temporal}_KERNELS_${target})
         set(${list} ${${list}} ${name} PARENT_SCOPE)
+        if(NOT pairing STREQUAL "strided")  # which goes element by element
+            set(HALYARD_TUNABLE_KERNELS_${target} ${HALYARD_TUNABLE_KERNELS_${target}} ${name} PARENT_SCOPE)
+        endif()
         set(HALYARD_FIELDS_${name} rotate ${pairing_in} ${pairing_out} ${dtype} ${place} ${packed} PARENT_SCOPE)
         set(HALYARD_GENERATOR_${name} rope dtype=${dtype} packed=${packed}
             pairing=${pairing_in} out_pairing=${pairing_out} in_place=${in_place}

@@ -7,6 +7,14 @@
 #     steps    the schedule's numbers, FIXED/ANY[/VECTOR]: see Steps in schedule.h
 # The kernel's name is halyard_rotate_<pairing>_<dtype>[_in_place | _non_temporal]_<target>.
 
+# The legal values of the schedule's numbers: what ./run tune tries, and what a tuned schedule may hold.
+#   halyard_parameter(<name> <loops> <limit> <values>)
+#     loops    a word: numbers of the same loops are tuned together, and after those of others
+#     limit    another number that this one never exceeds; or none
+halyard_parameter(elements_per_step     known_sizes none              4 8 16 32 64 128)
+halyard_parameter(elements_per_vector   known_sizes elements_per_step 4 8 16 32 64)
+halyard_parameter(elements_per_step_any any_size    none              4 8 16 32)
+
 # Name, Halide's architecture and features, from the worst to the best: dispatch takes the best that a machine has.
 halyard_target(x86_sse41  x86-64 sse41)
 halyard_target(x86_avx2   x86-64 sse41-avx-f16c-fma-avx2)

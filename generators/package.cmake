@@ -1,5 +1,5 @@
 # cmake -D TRIPLE=… -D OBJECTS=<folder> -D STAGE=<folder> -D DESTINATION=<folder> -D VERSION=… -D HALIDE_VERSION=…
-#       [-D KERNELS=<pattern>] -P package.cmake
+#       [-D KERNELS=<pattern>] [-D "SCHEDULES=<kernel>=<device>;…"] -P package.cmake
 # Checks a triple's objects, as a linker would look at them, and writes its library, header and manifest: in STAGE, so
 # that DESTINATION is either as before or whole. KERNELS takes only some, for the tests.
 cmake_minimum_required(VERSION 3.28)
@@ -123,8 +123,12 @@ foreach(target IN LISTS targets)
             message(FATAL_ERROR "${TRIPLE}: llvm-size does not tell the size of ${name}:\n${sizes}")
         endif()
         set(text_bytes ${CMAKE_MATCH_1})
+        set(schedule default)
+        if(";${SCHEDULES};" MATCHES ";${name}=([^;]*);")
+            set(schedule ${CMAKE_MATCH_1})
+        endif()
         set(row)
-        foreach(field op pairing out_pairing dtype in_place packed target isa)
+        foreach(field op pairing out_pairing dtype in_place packed target isa schedule)
             list(APPEND row "\"${field}\": \"${${field}}\"")
         endforeach()
         list(JOIN row ", " row)

@@ -1,5 +1,7 @@
 #include "cpu.h"
 
+#include <cstdio>
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #elif defined(__aarch64__) && defined(__linux__)
@@ -9,6 +11,10 @@
 namespace halyard {
 
 namespace {
+
+struct CpuName {
+    char text[32];
+};
 
 #if defined(__x86_64__)
 
@@ -63,6 +69,20 @@ TargetSet detect() {
     return found;
 }
 
+CpuName find_name() {
+    const Registers vendor = cpuid(0), leaf1 = cpuid(1);
+    const bool amd = vendor.b == 0x68747541, intel = vendor.b == 0x756e6547;  // "Auth" and "Genu", as bytes
+    // As Linux counts them in /proc/cpuinfo.
+    unsigned family = leaf1.a >> 8 & 15, model = leaf1.a >> 4 & 15;
+    model += family >= 6 ? (leaf1.a >> 16 & 15) << 4 : 0;
+    family += family == 15 ? leaf1.a >> 20 & 255 : 0;
+    CpuName name = {};
+    if (amd || intel) {
+        std::snprintf(name.text, sizeof(name.text), "%s_%u_%u", amd ? "amd" : "intel", family, model);
+    }
+    return name;
+}
+
 #elif defined(__aarch64__) && defined(__linux__)
 
 TargetSet detect() {
@@ -80,11 +100,22 @@ TargetSet detect() { return 0; }
 
 #endif
 
+#if !defined(__x86_64__)
+
+CpuName find_name() { return {}; }
+
+#endif
+
 }  // namespace
 
 TargetSet supported_targets() noexcept {
     static const TargetSet found = detect() | bit(Target::reference);
     return found;
+}
+
+const char *cpu_name() noexcept {
+    static const CpuName name = find_name();
+    return name.text;
 }
 
 }  // namespace halyard

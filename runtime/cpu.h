@@ -16,4 +16,8 @@ constexpr TargetSet bit(Target target) { return TargetSet(1) << static_cast<std:
 /// What this processor and its operating system support. Found once, then the same for the life of the process.
 TargetSet supported_targets() noexcept;
 
+/// This processor's model, by which tuned schedules are named, such as amd_25_17: vendor, family, model. An empty
+/// string where that is not known.
+const char *cpu_name() noexcept;
+
 }  // namespace halyard

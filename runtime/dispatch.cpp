@@ -8,7 +8,8 @@
 #include <cstring>
 #include <iterator>
 
-#define HALYARD_KERNEL(name, target, pairing, out_pairing, dtype, place, packed) extern "C" halyard_rotate_kernel name;
+#define HALYARD_KERNEL(name, target, pairing, out_pairing, dtype, place, packed, schedule, elsewhere)                  \
+    extern "C" halyard_rotate_kernel name;
 #include "kernel_list.inc"
 #undef HALYARD_KERNEL
 
@@ -25,12 +26,13 @@ namespace {
 constexpr std::int32_t f32 = HALYARD_F32, f16 = HALYARD_F16, bf16 = HALYARD_BF16;
 
 constexpr Kernel table[] = {
-#define HALYARD_KERNEL(name, target, pairing, out_pairing, dtype, place, packed)                                       \
-    {#name, Target::target, Pairing::pairing, Pairing::out_pairing, dtype, Place::place, packed, name},
+#define HALYARD_KERNEL(name, target, pairing, out_pairing, dtype, place, packed, schedule, elsewhere)                  \
+    {#name, Target::target, Pairing::pairing, Pairing::out_pairing, dtype, Place::place, packed,                       \
+     name,  schedule,       elsewhere},
 #include "kernel_list.inc"
 #undef HALYARD_KERNEL
     {"halyard_rotate_reference", Target::reference, Pairing::strided, Pairing::strided, f32, Place::out_of_place, false,
-     nullptr},
+     nullptr, "default", true},
 };
 static_assert(std::is_sorted(std::begin(table), std::end(table),
                              [](const Kernel &a, const Kernel &b) { return a.target < b.target; }),
@@ -118,6 +120,9 @@ const char *refusal(const Kernel &kernel, const Task &task) noexcept {
     }
     if (kernel.dtype != task.dtype) {
         return "is for another dtype";
+    }
+    if (!kernel.elsewhere && std::strcmp(kernel.schedule, task.cpu) != 0) {
+        return "is tuned for another CPU";
     }
     if (kernel.place == Place::non_temporal && task.place == Place::out_of_place) {
         return "is for large outputs on whole cache lines";

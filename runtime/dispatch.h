@@ -23,9 +23,17 @@ struct Kernel {
     Pairing pairing, out_pairing;
     std::int32_t dtype;
     Place place;
-    bool packed;                      // its elements are words of two
-    halyard_rotate_kernel *function;  // NULL in the last row, the reference
+    bool packed;                       // its elements are words of two
+    halyard_rotate_kernel *function;   // NULL in the last row, the reference
+    const char *schedule = "default";  // or the CPU that it is tuned for
+    bool elsewhere = true;             // it also serves other CPUs than that one
 };
+
+/// Whether either could stand for the other: the same kernel, or with another schedule.
+inline bool serve_the_same(const Kernel &a, const Kernel &b) {
+    return a.target == b.target && a.pairing == b.pairing && a.out_pairing == b.out_pairing && a.dtype == b.dtype &&
+           a.place == b.place && a.packed == b.packed && (a.function == nullptr) == (b.function == nullptr);
+}
 
 struct KernelList {
     const Kernel *first;
@@ -41,9 +49,10 @@ KernelList kernels() noexcept;
 struct Task {
     std::int32_t dtype;
     std::int32_t pairing, out_pairing;
-    Place place;  // non_temporal: out of place, too large for the caches, and on whole cache lines
-    bool dense;   // the elements of each head are neighbours in memory
-    bool even;    // and offsets, strides and half the pairs are even, so that words of two can be read
+    Place place;           // non_temporal: out of place, too large for the caches, and on whole cache lines
+    bool dense;            // the elements of each head are neighbours in memory
+    bool even;             // and offsets, strides and half the pairs are even, so that words of two can be read
+    const char *cpu = "";  // this machine's: see cpu_name()
 };
 
 /// Why a kernel cannot serve a task; NULL when it can.

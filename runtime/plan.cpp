@@ -78,7 +78,8 @@ Task task_for(const halyard_tensor_desc &tensor, std::int64_t rotary_dim, Place 
             tensor.out_pairing,
             place,
             layout != Layout::strided,
-            layout == Layout::even && even_halves};
+            layout == Layout::even && even_halves,
+            cpu_name()};
 }
 
 const char *words_for(Place place) {
@@ -106,6 +107,10 @@ void explain_tensor(Text &text, const Task &task, TargetSet allowed) {
         const char *reason = refusal(kernel, task);
         text.add(&kernel == &taken ? "  * " : "    ");
         text.add(kernel.name);
+        if (std::strcmp(kernel.schedule, "default") != 0) {
+            text.add(", tuned for ");
+            text.add(kernel.schedule);
+        }
         text.add(": ");
         if (&kernel == &taken) {
             text.add("taken");

@@ -13,7 +13,9 @@ struct KernelReport {
 };
 
 /// Runs a kernel through halyard_run on random bits in random layouts, and compares all memory around and between the
-/// outputs with what it ought to hold: bit for bit, but for the payload of a NaN. A kernel of the runtime's list is
-/// tested where a plan would choose it, any other everywhere. `effort` is how often each count of pairs comes up.
-/// This happens in a process of its own: a crash is a fault like others, and names what was tried.
-KernelReport check_kernel(const halyard::Kernel &kernel, std::uint64_t seed, int effort = 30);
+/// outputs with what it ought to hold: bit for bit, but for the payload of a NaN. A kernel that
+/// serves what one of the runtime's list serves is tested where a plan would choose that one, any other everywhere.
+/// `effort` is how often each count of pairs comes up. This happens in a process of its own: a crash is a fault like
+/// others, and names what was tried, and so is taking longer than the limit.
+KernelReport check_kernel(const halyard::Kernel &kernel, std::uint64_t seed, int effort = 30,
+                          unsigned limit_seconds = 0);

@@ -297,6 +297,17 @@ TEST_CASE("the kernel checker's guard pages catch reads out of bounds, and it na
     CHECK(contains(fault, ": crashes with signal 11"));
 }
 
+TEST_CASE("the kernel checker ends a kernel that does not end by itself", "[checker]") {
+    const Kernel bad = kernel(
+        "hangs", f32, false,
+        [](halyard_buffer *, halyard_buffer *, halyard_buffer *, std::uint32_t, halyard_buffer *, halyard_buffer *) {
+            for (volatile bool forever = true; forever;) {
+            }
+            return 0;
+        });
+    CHECK(contains(check_kernel(bad, Catch::getSeed(), 4, 1).fault, ": takes more than 1 seconds"));
+}
+
 // ---- The oracle ----------------------------------------------------------------------------------------------------
 
 TEST_CASE("the oracle widens and narrows every 16-bit word back to itself", "[checker]") {

@@ -131,7 +131,7 @@ elseif(CHECK STREQUAL "source_archive")
     file(REMOVE_RECURSE ${here})
     foreach(i 1 2)
         run_command(unused ${CMAKE_COMMAND} -D TRIPLES=x86-64-linux -D KERNELS=${KERNELS} -D EMITTED=${EMITTED}
-                    -D JSON=${JSON} -D VERSION=${VERSION} -D HALIDE_LICENSE=${HALIDE_LICENSE}
+                    -D ASSEMBLY=${KERNELS} -D JSON=${JSON} -D VERSION=${VERSION} -D HALIDE_LICENSE=${HALIDE_LICENSE}
                     -D STAGE=${here}/stage${i} -D DESTINATION=${here}/${i} -P ${DIST})
         file(SHA256 ${here}/${i}/halyard-${VERSION}.tar.gz digest${i})
     endforeach()

@@ -1,0 +1,236 @@
+// halyard_autotune: tries other numbers in the kernels' schedules on this machine, and writes those that are better
+// than the default into generators/schedules. Exit status: 0 done; 1 something failed; 2 wrong usage; 130 interrupted.
+#include "dispatch.h"
+#include "machine.h"
+#include "output_file.h"
+#include "table.h"
+#include "variants.h"
+
+#include <CLI/CLI.hpp>
+
+#include <fnmatch.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+
+namespace {
+
+using namespace halyard;
+using namespace halyard::bench;
+using nlohmann::json;
+
+struct Options {
+    std::string kernels = "*", target;
+    std::vector<std::string> shapes;
+    double minutes = INFINITY;
+    std::string recipes = HALYARD_BUILD_DIR "/generated/tuning.json";
+    std::string state = HALYARD_SOURCE_DIR "/build/tune";
+    std::string output = HALYARD_SOURCE_DIR "/generators/schedules";
+};
+
+std::string command_of(const Options &options) {
+    std::string command = "./run tune";
+    command += options.kernels == "*" ? "" : " --kernels '" + options.kernels + "'";
+    command += options.target.empty() ? "" : " --target " + options.target;
+    for (const std::string &shape : options.shapes) {
+        command += (&shape == &options.shapes.front() ? " --shapes " : " ") + shape;
+    }
+    char minutes[32];
+    std::snprintf(minutes, sizeof(minutes), " --minutes %g", options.minutes);
+    return command + (std::isinf(options.minutes) ? "" : minutes);
+}
+
+/// The target whose kernels are tuned: the one that was asked for, or the best that this machine runs.
+std::string find_target(const std::string &wanted) {
+    for (const halyard_target_info &target : targets()) {
+        if (wanted.empty() ? target.active != 0 : target.name == wanted) {
+            if (target.supported == 0) {
+                throw std::runtime_error("this machine can't run " + wanted + ": " + target.reason);
+            }
+            return target.name;
+        }
+    }
+    throw std::runtime_error("there is no target \"" + wanted + "\"");
+}
+
+std::vector<Model> find_models(const std::vector<std::string> &wanted) {
+    std::ifstream file(HALYARD_SOURCE_DIR "/bench/shapes.txt");
+    std::vector<Model> models = read_models(file);
+    for (const std::string &name : wanted) {
+        if (std::none_of(models.begin(), models.end(), [&](const Model &model) { return model.name == name; })) {
+            throw std::runtime_error("there is no shape \"" + name + "\" in bench/shapes.txt");
+        }
+    }
+    std::erase_if(models, [&](const Model &model) {
+        return !wanted.empty() && std::find(wanted.begin(), wanted.end(), model.name) == wanted.end();
+    });
+    return models;
+}
+
+void need_program(const std::string &what, const std::string &path) {
+    if (access(path.c_str(), X_OK) != 0) {
+        throw std::runtime_error("there is no " + what + " at " + path + ": ./run build finds or makes it");
+    }
+}
+
+/// How far the run is, on one line of a terminal.
+class Progress {
+public:
+    Progress(std::size_t n_kernels, double seconds) : n_kernels_(n_kernels), until_(now() + seconds) {}
+
+    void begin(const std::string &kernel) {
+        kernel_ = kernel;
+        n_begun_++;
+    }
+
+    void say(const std::string &what) const {
+        if (isatty(STDERR_FILENO) == 0) {
+            return;
+        }
+        const double done = static_cast<double>(n_begun_ - 1), left = static_cast<double>(n_kernels_) - done;
+        const double guess = done > 0 ? (now() - start_) / done * left : INFINITY;
+        const double minutes = std::min(guess, until_ - now()) / 60.0;
+        std::string time = std::isinf(minutes) ? "" : ", " + std::to_string(std::lround(minutes)) + " min left";
+        std::fprintf(stderr, "\r\033[K%zu of %zu%s: %s: %s", n_begun_, n_kernels_, time.c_str(), kernel_.c_str(),
+                     what.c_str());
+    }
+
+    static void clear() {
+        if (isatty(STDERR_FILENO) != 0) {
+            std::fprintf(stderr, "\r\033[K");
+        }
+    }
+
+private:
+    std::size_t n_kernels_, n_begun_ = 0;
+    double start_ = now(), until_;
+    std::string kernel_;
+};
+
+/// Writes what a kernel's build is to take, or removes what was found before where the default is best.
+void write_schedule(const std::string &path, const json &provenance, json result) {
+    if (!result["improved"]) {
+        std::filesystem::remove(path);
+        return;
+    }
+    result.erase("improved");
+    result.update(provenance);
+    save_json(path, result);
+}
+
+int run_tuning(const Options &options) {
+    const json recipes = load_json(options.recipes);
+    need_program("generator", recipes.at("generator"));
+    need_program("compiler", recipes.at("link").at(0));
+    const std::string target = find_target(options.target), device = cpu_name();
+    if (device.empty()) {
+        throw std::runtime_error("this CPU tells no model by which its schedules could be named");
+    }
+    const std::vector<Model> models = find_models(options.shapes);
+
+    TuningRun run;
+    std::map<std::string, std::pair<json, std::vector<Work>>> plans;
+    for (const Kernel &kernel : kernels()) {
+        const auto &all = recipes.at("kernels");
+        const auto recipe =
+            std::find_if(all.begin(), all.end(), [&](const json &r) { return r["name"] == kernel.name; });
+        if (recipe == all.end() || name_of(kernel.target) != target ||
+            fnmatch(options.kernels.c_str(), kernel.name, 0) != 0) {
+            continue;
+        }
+        if (std::vector<Work> works = list_tuning_works(kernel, models); !works.empty()) {
+            plans[kernel.name] = {*recipe, std::move(works)};
+            run.kernels.emplace_back(kernel.name, recipe->at("defaults").get<Parameters>());
+        }
+    }
+    if (run.kernels.empty()) {
+        throw std::runtime_error("no kernel of " + target + " matches \"" + options.kernels +
+                                 "\" and has a shape to be tuned on");
+    }
+    for (const json &parameter : recipes.at("parameters")) {
+        run.space.push_back({parameter["name"], parameter["loops"], parameter["limit"], parameter["values"]});
+    }
+    const Machine machine = describe_machine();
+    const json provenance = {
+        {"schema", 1},
+        {"kind", "measured"},
+        {"halide", recipes.at("halide")},
+        {"generators", recipes.at("generators")},
+        {"device",
+         {{"name", device}, {"cpu", machine.cpu}, {"stepping", machine.stepping}, {"caches", machine.caches}}},
+        {"date", machine.date},
+        {"command", command_of(options)}};
+    run.seconds = options.minutes * 60.0;
+    run.key = provenance;
+    run.key.erase("date");
+    std::filesystem::create_directories(options.state);
+    std::filesystem::create_directories(options.output);
+    run.journal = options.state + "/journal.json";
+    run.now = now;
+    Progress progress(run.kernels.size(), run.seconds);
+    run.open = [&](const std::string &kernel) {
+        progress.begin(kernel);
+        const auto &[recipe, works] = plans.at(kernel);
+        return std::make_unique<Variants>(
+            Recipe{kernel, target, recipe["emit"], recipe["finish"], recipes["check"], recipes["link"]}, works,
+            options.state + "/variants", [&](const std::string &what) { progress.say(what); });
+    };
+    run.finish = [&](const std::string &kernel, const json &result) {
+        json all = provenance;
+        all["kernel"] = kernel;
+        all["target"] = plans.at(kernel).first["target"];
+        write_schedule(options.output + "/" + kernel + "." + device + ".json", all, result);
+    };
+    watch_for_interrupts();
+    json results;
+    try {
+        results = tune_kernels(run);
+    } catch (const Interrupted &) {
+        Progress::clear();
+        std::fprintf(stderr, "halyard_autotune: interrupted; what is finished is kept, and the same command goes on\n");
+        return 130;
+    }
+    Progress::clear();
+    const auto n_better =
+        std::count_if(results.begin(), results.end(), [](const json &r) { return bool(r["improved"]); });
+    std::printf(
+        "%s\n\n%s\nBefore and after: medians of 11 rounds in turns, half the distance of the quartiles, and how\n"
+        "many times as fast. %ld of %zu kernels have a better schedule than the default%s.\n",
+        machine.text().c_str(), format_results(results).c_str(), static_cast<long>(n_better), results.size(),
+        n_better == 0 ? "" : (", in " + options.output + "; the next build takes them").c_str());
+    if (results.size() < run.kernels.size()) {
+        std::printf("Time was up before the other %zu.\n", run.kernels.size() - results.size());
+    }
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    Options options;
+    CLI::App app("Finds better schedules for this machine's CPU, and writes them into generators/schedules.",
+                 "halyard_autotune");
+    app.add_option("--kernels", options.kernels, "only kernels whose name matches this glob [*]");
+    app.add_option("--shapes", options.shapes, "only on these models of bench/shapes.txt");
+    app.add_option("--minutes", options.minutes, "end after about so long [when all is tried]")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--target", options.target, "the kernels of this target [the best one]");
+    app.add_option("--recipes", options.recipes, "how variants are made [what CMake wrote]");
+    app.add_option("--state", options.state, "where an interrupted run is kept [build/tune]");
+    app.add_option("--output", options.output, "where schedules are written [generators/schedules]");
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError &error) {
+        return app.exit(error) == 0 ? 0 : 2;
+    }
+    try {
+        return run_tuning(options);
+    } catch (const std::exception &error) {
+        Progress::clear();
+        std::fprintf(stderr, "halyard_autotune: %s\n", error.what());
+        return 1;
+    }
+}

@@ -1,0 +1,376 @@
+#include "variants.h"
+
+#include "dispatch.h"
+#include "kernel_checker.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <fstream>
+#include <set>
+#include <tuple>
+#include <utility>
+
+namespace halyard::bench {
+
+namespace {
+
+constexpr std::size_t n_at_once = 2;
+constexpr double making_limit = 60.0;    // seconds, for one variant
+constexpr unsigned checking_limit = 60;  // likewise, for one kind of check
+constexpr std::uint64_t seed = 1;
+constexpr int quick_check = 2, thorough_check = 20;  // how often each count of pairs comes up
+
+volatile std::sig_atomic_t is_interrupted = 0;
+
+void stop_if_interrupted() {
+    if (is_interrupted != 0) {
+        throw Interrupted();
+    }
+}
+
+std::string quote(const std::string &word) {
+    std::string text = "'";
+    for (const char c : word) {
+        text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    }
+    return text + "'";
+}
+
+std::string join(const std::vector<std::string> &words) {
+    std::string text;
+    for (const std::string &word : words) {
+        text += text.empty() ? "" : " ";
+        text += quote(word);
+    }
+    return text;
+}
+
+/// The last line of a file that says anything.
+std::string last_line(const std::filesystem::path &path) {
+    std::ifstream file(path);
+    std::string last;
+    for (std::string line; std::getline(file, line);) {
+        if (line.find_first_not_of(" \t\r") != line.npos) {
+            last = line.substr(line.find_first_not_of(" \t"));
+        }
+    }
+    return last.substr(0, 300);
+}
+
+/// A shell's command in a group of its own, so that all of it can be ended. What it prints goes to the log. It has an
+/// ordinary priority even where what is timed has not.
+pid_t start(const std::string &command, const std::filesystem::path &log) {
+    const pid_t child = fork();
+    if (child < 0) {
+        throw std::system_error(errno, std::generic_category(), "can't start a process");
+    }
+    if (child == 0) {
+        setpgid(0, 0);
+        const sched_param ordinary = {};
+        sched_setscheduler(0, SCHED_OTHER, &ordinary);
+        const int output = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        const int input = open("/dev/null", O_RDONLY);
+        dup2(input, 0);
+        dup2(output, 1);
+        dup2(output, 2);
+        execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char *>(nullptr));
+        _exit(127);
+    }
+    setpgid(child, child);  // whichever of the two comes first
+    return child;
+}
+
+void end(pid_t child) {
+    kill(-child, SIGKILL);
+    waitpid(child, nullptr, 0);
+}
+
+/// Waits for a process. Why it failed, or nothing.
+std::string wait_for(pid_t child, double until, const std::filesystem::path &log) {
+    int status = 0;
+    for (;;) {
+        const pid_t ended = waitpid(child, &status, WNOHANG);
+        if (ended == child) {
+            break;
+        }
+        if (now() > until) {
+            end(child);
+            return "could not be made within " + std::to_string(static_cast<int>(making_limit)) + " seconds";
+        }
+        stop_if_interrupted();
+        usleep(2000);
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+        return "";
+    }
+    const std::string why = last_line(log);
+    return "could not be made: " + (why.empty() ? "status " + std::to_string(status) : why);
+}
+
+}  // namespace
+
+struct Variants::Site {
+    Arena arena;
+    Cell cell;
+    Rotation rotation;
+
+    Site(const Work &work, const std::string &target)
+        : arena(Cell::bytes_needed(work)), cell(work, arena), rotation(cell, target.c_str(), nullptr) {}
+};
+
+struct Variants::Variant {
+    Kernel kernel;
+    void *object;
+
+    Variant(const Kernel &k, void *o) : kernel(k), object(o) {}
+    Variant(const Variant &) = delete;
+    Variant &operator=(const Variant &) = delete;
+    ~Variant() { dlclose(object); }
+};
+
+Variants::Variants(Recipe recipe, const std::vector<Work> &works, std::filesystem::path folder,
+                   std::function<void(const std::string &)> say)
+    : recipe_(std::move(recipe)), folder_(std::move(folder)), say_(std::move(say)) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    for (const Work &work : works) {
+        sites_.push_back(std::make_unique<Site>(work, recipe_.target));
+    }
+}
+
+Variants::~Variants() {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+}
+
+std::vector<std::string> Variants::shapes() {
+    std::vector<std::string> names;
+    for (const auto &site : sites_) {
+        names.push_back(site->cell.work().name());
+    }
+    return names;
+}
+
+std::string Variants::command_for(const Parameters &variant, const std::filesystem::path &folder) const {
+    std::vector<std::string> emit = recipe_.emit;
+    const std::string assembly = folder / (recipe_.kernel + ".s");
+    emit.insert(emit.begin() + (std::find(emit.begin(), emit.end(), "-o") - emit.begin()) + 1, folder);
+    for (const auto &[name, value] : variant) {
+        emit.push_back(name + "=" + std::to_string(value));
+    }
+    std::string command = join(emit);
+    for (const std::vector<std::string> &step : {recipe_.finish, recipe_.check}) {
+        if (!step.empty()) {
+            command += " && " + join(step) + " " + quote(assembly);
+        }
+    }
+    return command + " && " + join(recipe_.link) + " " + quote(folder / "kernel.so") + " " + quote(assembly);
+}
+
+std::vector<std::string> Variants::make(const std::vector<Parameters> &variants, double until) {
+    struct Running {
+        std::size_t i;
+        pid_t child;
+        double until;
+        std::filesystem::path folder;
+    };
+    std::vector<std::string> faults(variants.size(), not_tried);
+    std::deque<Running> running;
+    std::size_t next = 0;
+    try {
+        for (;;) {
+            while (running.size() < n_at_once && next < variants.size() && now() < until) {
+                const auto folder = folder_ / std::to_string(made_.size() + next);
+                std::filesystem::create_directories(folder);
+                running.push_back(
+                    {next, start(command_for(variants[next], folder), folder / "log"), now() + making_limit, folder});
+                next++;
+            }
+            if (running.empty()) {
+                return faults;
+            }
+            say_("variant " + std::to_string(running.front().i + 1) + " of " + std::to_string(variants.size()));
+            const Running first = running.front();
+            std::string fault = wait_for(first.child, first.until, first.folder / "log");
+            running.pop_front();
+            faults[first.i] = fault.empty() ? take(variants[first.i], first.folder) : fault;
+            std::filesystem::remove_all(first.folder);
+        }
+    } catch (...) {
+        for (const Running &one : running) {
+            end(one.child);
+        }
+        throw;
+    }
+}
+
+/// Loads a variant and checks it. It counts as made where nothing is wrong with it.
+std::string Variants::take(const Parameters &parameters, const std::filesystem::path &folder) {
+    void *const object = dlopen((folder / "kernel.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (object == nullptr) {
+        return std::string("can't be loaded: ") + dlerror();
+    }
+    const auto known = kernels();
+    const auto *const listed =
+        std::find_if(known.begin(), known.end(), [&](const Kernel &kernel) { return kernel.name == recipe_.kernel; });
+    auto variant = std::make_unique<Variant>(*listed, object);
+    variant->kernel.function = reinterpret_cast<halyard_rotate_kernel *>(dlsym(object, recipe_.kernel.c_str()));
+    if (variant->kernel.function == nullptr) {
+        return "has no function " + recipe_.kernel;
+    }
+    stop_if_interrupted();
+    std::string fault = check_kernel(variant->kernel, seed, quick_check, checking_limit).fault;
+    if (fault.empty()) {
+        fault = check_on_sites(variant->kernel);
+    }
+    if (fault.empty()) {
+        made_[parameters] = std::move(variant);
+    }
+    return fault;
+}
+
+/// In a process of its own, that what will be timed is right: each work once, against the exact result.
+std::string Variants::check_on_sites(const Kernel &kernel) {
+    int ends[2];
+    if (pipe(ends) != 0) {
+        throw std::system_error(errno, std::generic_category(), "can't make a pipe");
+    }
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(checking_limit);
+        const auto say = [&](const std::string &text) {
+            if (write(ends[1], text.data(), text.size()) < 0) {
+                _exit(1);
+            }
+        };
+        for (const auto &site : sites_) {
+            const Cell &cell = site->cell;
+            say(cell.work().name());
+            cell.reset();
+            if (!site->rotation.use(kernel)) {
+                say(": no plan takes the kernel");
+                _exit(1);
+            }
+            site->rotation.run(0);
+            if (const double error = cell.max_error(cell.y(0)); !(error <= cell.promised_error())) {
+                say(": off by " + std::to_string(error) + " of a pair's length");
+                _exit(1);
+            }
+            say("\n");
+        }
+        _exit(0);
+    }
+    close(ends[1]);
+    std::string said;
+    char text[256];
+    for (ssize_t n = 0; child > 0 && (n = read(ends[0], text, sizeof(text))) > 0;) {
+        said.append(text, static_cast<std::size_t>(n));
+    }
+    close(ends[0]);
+    int status = 0;
+    if (child < 0 || waitpid(child, &status, 0) != child) {
+        return "no process could be started";
+    }
+    if (status == 0) {
+        return "";
+    }
+    for (auto &site : sites_) {  // whose memory the process shared
+        const Work work = site->cell.work();
+        site.reset();
+        site = std::make_unique<Site>(work, recipe_.target);
+    }
+    said = said.substr(said.find_last_of('\n') + 1);
+    if (WIFSIGNALED(status)) {
+        said += WTERMSIG(status) == SIGALRM ? ": takes more than " + std::to_string(checking_limit) + " seconds"
+                                            : ": crashes with signal " + std::to_string(WTERMSIG(status));
+    }
+    return said;
+}
+
+std::string Variants::prove(const Parameters &variant) {
+    say_("checking " + label(variant));
+    stop_if_interrupted();
+    return check_kernel(made_.at(variant)->kernel, seed + 1, thorough_check, checking_limit).fault;
+}
+
+std::vector<Samples> Variants::measure(const std::vector<Parameters> &variants, const Effort &effort) {
+    std::vector<Samples> samples(variants.size());
+    pin_to_one_cpu(true);
+    for (const auto &site : sites_) {
+        say_("timing " + std::to_string(variants.size()) + " variants on " + site->cell.work().name());
+        Cell &cell = site->cell;
+        Rotation &rotation = site->rotation;
+        cell.reset();
+        std::vector<Subject> subjects;
+        for (const Parameters &variant : variants) {
+            const Kernel &kernel = made_.at(variant)->kernel;
+            subjects.push_back({label(variant), [&](long n_calls) {
+                                    rotation.use(kernel);
+                                    const double start = bench::now();
+                                    for (long i = 0; i < n_calls; i++) {
+                                        rotation.run(cell.next_slot());
+                                    }
+                                    return bench::now() - start;
+                                }});
+        }
+        bench::measure(subjects, effort);
+        for (std::size_t i = 0; i < subjects.size(); i++) {
+            samples[i].push_back(subjects[i].seconds);
+        }
+        if (is_interrupted != 0) {
+            break;
+        }
+    }
+    pin_to_one_cpu(false);
+    stop_if_interrupted();
+    return samples;
+}
+
+std::vector<Work> list_tuning_works(const Kernel &kernel, const std::vector<Model> &models) {
+    const bool non_temporal = kernel.place == Place::non_temporal;
+    std::vector<Work> works;
+    std::set<std::pair<std::int64_t, std::int64_t>> seen;
+    for (const Model &model : models) {
+        if (static_cast<std::int32_t>(model.in) != static_cast<std::int32_t>(kernel.pairing) ||
+            static_cast<std::int32_t>(model.out) != static_cast<std::int32_t>(kernel.out_pairing) ||
+            !seen.emplace(model.head_dim, model.rotary_dim).second || (non_temporal && !works.empty())) {
+            continue;
+        }
+        Work work = {model, 1, static_cast<dtype>(kernel.dtype), kernel.place == Place::in_place};
+        if (non_temporal) {
+            work.n_tokens = 4096;
+            works.push_back(work);
+            continue;
+        }
+        if (works.empty()) {
+            Work cold = work;
+            cold.n_tokens = 512;
+            cold.cold = true;
+            works.push_back(cold);
+        }
+        for (const std::int64_t n_tokens : {1, 64}) {
+            work.n_tokens = n_tokens;
+            works.push_back(work);
+        }
+    }
+    return works;
+}
+
+void watch_for_interrupts() {
+    struct sigaction action = {};
+    action.sa_handler = [](int) { is_interrupted = 1; };
+    sigaction(SIGINT, &action, nullptr);
+    sigaction(SIGTERM, &action, nullptr);
+}
+
+}  // namespace halyard::bench
