@@ -26,6 +26,7 @@ struct Options {
     std::string kernels = "*", target;
     std::vector<std::string> shapes;
     double minutes = INFINITY;
+    unsigned patience = 60;
     std::string recipes = HALYARD_BUILD_DIR "/generated/tuning.json";
     std::string state = HALYARD_SOURCE_DIR "/build/tune";
     std::string output = HALYARD_SOURCE_DIR "/generators/schedules";
@@ -73,6 +74,14 @@ std::vector<Model> find_models(const std::vector<std::string> &wanted) {
 void need_program(const std::string &what, const std::string &path) {
     if (access(path.c_str(), X_OK) != 0) {
         throw std::runtime_error("there is no " + what + " at " + path + ": ./run build finds or makes it");
+    }
+}
+
+void make_folder(const std::string &path) {
+    std::error_code code;
+    std::filesystem::create_directories(path, code);
+    if (code) {
+        throw std::runtime_error("can't make the folder " + path + ": " + code.message());
     }
 }
 
@@ -166,8 +175,8 @@ int run_tuning(const Options &options) {
     run.seconds = options.minutes * 60.0;
     run.key = provenance;
     run.key.erase("date");
-    std::filesystem::create_directories(options.state);
-    std::filesystem::create_directories(options.output);
+    make_folder(options.state);
+    make_folder(options.output);
     run.journal = options.state + "/journal.json";
     run.now = now;
     Progress progress(run.kernels.size(), run.seconds);
@@ -176,7 +185,7 @@ int run_tuning(const Options &options) {
         const auto &[recipe, works] = plans.at(kernel);
         return std::make_unique<Variants>(
             Recipe{kernel, target, recipe["emit"], recipe["finish"], recipes["check"], recipes["link"]}, works,
-            options.state + "/variants", [&](const std::string &what) { progress.say(what); });
+            options.state + "/variants", options.patience, [&](const std::string &what) { progress.say(what); });
     };
     run.finish = [&](const std::string &kernel, const json &result) {
         json all = provenance;
@@ -218,6 +227,8 @@ int main(int argc, char **argv) {
     app.add_option("--minutes", options.minutes, "end after about so long [when all is tried]")
         ->check(CLI::PositiveNumber);
     app.add_option("--target", options.target, "the kernels of this target [the best one]");
+    app.add_option("--patience", options.patience, "seconds that making a variant may take, and each check of it [60]")
+        ->check(CLI::Range(1, 3600));
     app.add_option("--recipes", options.recipes, "how variants are made [what CMake wrote]");
     app.add_option("--state", options.state, "where an interrupted run is kept [build/tune]");
     app.add_option("--output", options.output, "where schedules are written [generators/schedules]");

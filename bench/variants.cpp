@@ -25,8 +25,6 @@ namespace halyard::bench {
 namespace {
 
 constexpr std::size_t n_at_once = 2;
-constexpr double making_limit = 60.0;    // seconds, for one variant
-constexpr unsigned checking_limit = 60;  // likewise, for one kind of check
 constexpr std::uint64_t seed = 1;
 constexpr int quick_check = 2, thorough_check = 20;  // how often each count of pairs comes up
 
@@ -105,7 +103,7 @@ std::string wait_for(pid_t child, double until, const std::filesystem::path &log
         }
         if (now() > until) {
             end(child);
-            return "could not be made within " + std::to_string(static_cast<int>(making_limit)) + " seconds";
+            return "could not be made in time";
         }
         stop_if_interrupted();
         usleep(2000);
@@ -138,9 +136,9 @@ struct Variants::Variant {
     ~Variant() { dlclose(object); }
 };
 
-Variants::Variants(Recipe recipe, const std::vector<Work> &works, std::filesystem::path folder,
+Variants::Variants(Recipe recipe, const std::vector<Work> &works, std::filesystem::path folder, unsigned patience,
                    std::function<void(const std::string &)> say)
-    : recipe_(std::move(recipe)), folder_(std::move(folder)), say_(std::move(say)) {
+    : recipe_(std::move(recipe)), folder_(std::move(folder)), patience_(patience), say_(std::move(say)) {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
     for (const Work &work : works) {
@@ -193,7 +191,7 @@ std::vector<std::string> Variants::make(const std::vector<Parameters> &variants,
                 const auto folder = folder_ / std::to_string(made_.size() + next);
                 std::filesystem::create_directories(folder);
                 running.push_back(
-                    {next, start(command_for(variants[next], folder), folder / "log"), now() + making_limit, folder});
+                    {next, start(command_for(variants[next], folder), folder / "log"), now() + patience_, folder});
                 next++;
             }
             if (running.empty()) {
@@ -229,7 +227,7 @@ std::string Variants::take(const Parameters &parameters, const std::filesystem::
         return "has no function " + recipe_.kernel;
     }
     stop_if_interrupted();
-    std::string fault = check_kernel(variant->kernel, seed, quick_check, checking_limit).fault;
+    std::string fault = check_kernel(variant->kernel, seed, quick_check, patience_).fault;
     if (fault.empty()) {
         fault = check_on_sites(variant->kernel);
     }
@@ -247,7 +245,7 @@ std::string Variants::check_on_sites(const Kernel &kernel) {
     }
     const pid_t child = fork();
     if (child == 0) {
-        alarm(checking_limit);
+        alarm(patience_);
         const auto say = [&](const std::string &text) {
             if (write(ends[1], text.data(), text.size()) < 0) {
                 _exit(1);
@@ -291,7 +289,7 @@ std::string Variants::check_on_sites(const Kernel &kernel) {
     }
     said = said.substr(said.find_last_of('\n') + 1);
     if (WIFSIGNALED(status)) {
-        said += WTERMSIG(status) == SIGALRM ? ": takes more than " + std::to_string(checking_limit) + " seconds"
+        said += WTERMSIG(status) == SIGALRM ? ": takes more than " + std::to_string(patience_) + " seconds"
                                             : ": crashes with signal " + std::to_string(WTERMSIG(status));
     }
     return said;
@@ -300,7 +298,7 @@ std::string Variants::check_on_sites(const Kernel &kernel) {
 std::string Variants::prove(const Parameters &variant) {
     say_("checking " + label(variant));
     stop_if_interrupted();
-    return check_kernel(made_.at(variant)->kernel, seed + 1, thorough_check, checking_limit).fault;
+    return check_kernel(made_.at(variant)->kernel, seed + 1, thorough_check, patience_).fault;
 }
 
 std::vector<Samples> Variants::measure(const std::vector<Parameters> &variants, const Effort &effort) {

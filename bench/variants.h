@@ -25,8 +25,9 @@ struct Recipe {
 
 class Variants : public Workshop {
 public:
-    /// Works in the folder, which it makes and removes. `say` is told what is going on.
-    Variants(Recipe recipe, const std::vector<Work> &works, std::filesystem::path folder,
+    /// Works in the folder, which it makes and removes. `patience` is the seconds that making a variant may take, and
+    /// each check of it. `say` is told what is going on.
+    Variants(Recipe recipe, const std::vector<Work> &works, std::filesystem::path folder, unsigned patience,
              std::function<void(const std::string &)> say);
     ~Variants() override;
 
@@ -42,6 +43,7 @@ private:
 
     Recipe recipe_;
     std::filesystem::path folder_;
+    unsigned patience_;
     std::function<void(const std::string &)> say_;
     std::vector<std::unique_ptr<Site>> sites_;
     std::map<Parameters, std::unique_ptr<Variant>> made_;

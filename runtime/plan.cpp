@@ -107,10 +107,6 @@ void explain_tensor(Text &text, const Task &task, TargetSet allowed) {
         const char *reason = refusal(kernel, task);
         text.add(&kernel == &taken ? "  * " : "    ");
         text.add(kernel.name);
-        if (std::strcmp(kernel.schedule, "default") != 0) {
-            text.add(", tuned for ");
-            text.add(kernel.schedule);
-        }
         text.add(": ");
         if (&kernel == &taken) {
             text.add("taken");
@@ -120,6 +116,11 @@ void explain_tensor(Text &text, const Task &task, TargetSet allowed) {
             text.add(why_not(kernel.target, allowed));
         } else {
             text.add("comes after the one that is taken");
+        }
+        if (std::strcmp(kernel.schedule, "default") != 0) {
+            text.add(" (tuned for ");
+            text.add(kernel.schedule);
+            text.add(")");
         }
         text.add("\n");
     }

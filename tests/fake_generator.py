@@ -1,0 +1,31 @@
+"""fake_generator.py GENERATOR ARGUMENTS…: runs the generator, and makes some of its kernels bad."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+# Instructions in place of the kernel's, by elements_per_step.
+BAD = {
+    "32": "1:\tjmp\t1b",
+    "16": "\tud2",
+    "4": "\txorl\t%eax, %eax\n\tretq",  # wrong, but fast
+}
+SLOW = "\tmovl\t$3000000, %eax\n1:\tdecl\t%eax\n\tjnz\t1b"
+
+
+def main(arguments):
+    values = dict(re.findall(r"^(\w+)=(.*)$", "\n".join(arguments), re.MULTILINE))
+    if values["elements_per_step_any"] == "32":
+        sys.exit("this generator cannot")
+    subprocess.run(arguments, check=True)
+    folder, name = (arguments[arguments.index(option) + 1] for option in ("-o", "-f"))
+    path = pathlib.Path(folder, name + ".s")
+    step, assembly = values["elements_per_step"], path.read_text()
+    if step == "8":
+        assembly = assembly.replace("\tsubps\t", "\taddps\t")
+    first = SLOW if step == "128" else BAD.get(step, "")
+    path.write_text(re.sub(rf"^{name}:.*", rf"\g<0>\n{first}".replace("\\t", "\t"), assembly, flags=re.MULTILINE))
+
+
+main(sys.argv[1:])

@@ -1,0 +1,305 @@
+// The tuner: its search, on made-up costs with noise; that an interrupted run comes to the same end; and that variants
+// which crash, hang or are wrong are named and never win.
+#include "cpu.h"
+#include "scratch_dir.h"
+#include "table.h"
+#include "tuner.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <random>
+#include <set>
+
+using namespace halyard::bench;
+using Catch::Matchers::ContainsSubstring;
+using nlohmann::json;
+
+namespace {
+
+const Space space = {{"step", "known", "none", {4, 8, 16, 32, 64, 128}},
+                     {"vector", "known", "step", {4, 8, 16, 32}},
+                     {"any", "any", "none", {4, 8, 16, 32}}};
+const Parameters defaults = {{"step", 128}, {"vector", 8}, {"any", 16}};
+const Parameters optimum = {{"step", 32}, {"vector", 16}, {"any", 8}};
+
+/// Costs grow with the distance from the best variant; each time is off by some percent, and now and then by far more.
+/// Time passes as it would.
+struct FakeWorkshop : Workshop {
+    double *clock;
+    Parameters best = optimum;
+    double slope = 0.1, noise = 0.02;
+    std::set<Parameters> bad = {};          // as fast as can be
+    std::set<Parameters> treacherous = {};  // which show it late
+    Parameters uneven = {};                 // half as fast on the last shape, faster on the others
+    int *n_makes_left = nullptr;            // until the user has had enough
+    std::minstd_rand random;
+    std::set<Parameters> measured = {};
+
+    explicit FakeWorkshop(double *time, unsigned seed = 1) : clock(time), random(seed) {}
+
+    double cost(const Parameters &variant, std::size_t shape) const {
+        if (bad.contains(variant) || treacherous.contains(variant)) {
+            return 0.1;
+        }
+        if (variant == uneven) {
+            return shape == 2 ? 2.0 : 0.3;
+        }
+        double distance = 0.0;
+        for (const auto &[name, value] : variant) {
+            distance += std::fabs(std::log2(static_cast<double>(value) / best.at(name)));
+        }
+        return 1.0 + slope * distance;
+    }
+
+    std::vector<std::string> shapes() override { return {"a", "b", "c"}; }
+    std::vector<std::string> make(const std::vector<Parameters> &variants, double until) override {
+        if (n_makes_left != nullptr && (*n_makes_left)-- == 0) {
+            *clock += 0.3;
+            throw Interrupted();
+        }
+        std::vector<std::string> faults;
+        for (const Parameters &variant : variants) {
+            const bool has_time = *clock < until;
+            *clock += has_time ? 0.5 : 0.0;
+            faults.push_back(!has_time ? not_tried : bad.contains(variant) ? "is wrong" : "");
+        }
+        return faults;
+    }
+    std::string prove(const Parameters &variant) override { return treacherous.contains(variant) ? "is wrong" : ""; }
+    std::vector<Samples> measure(const std::vector<Parameters> &variants, const Effort &effort) override {
+        std::normal_distribution<double> normal;
+        std::vector<Samples> all;
+        for (const Parameters &variant : variants) {
+            measured.insert(variant);
+            Samples samples(3);
+            for (std::size_t shape = 0; shape < samples.size(); shape++) {
+                for (int round = 0; round < effort.n_rounds; round++) {
+                    const double outlier = random() % 20 == 0 ? 1.5 : 1.0;
+                    samples[shape].push_back(1e-6 * cost(variant, shape) * (1.0 + noise * std::fabs(normal(random))) *
+                                             outlier);
+                    *clock += effort.seconds_each;
+                }
+            }
+            all.push_back(samples);
+        }
+        return all;
+    }
+    double now() override { return *clock; }
+};
+
+json tune(FakeWorkshop &workshop, double seconds = INFINITY) {
+    return tune_kernel(space, defaults, workshop, *workshop.clock + seconds);
+}
+
+}  // namespace
+
+TEST_CASE("tuner: variants keep to the limits, and the nearest come first", "[tuner]") {
+    const auto known = list_variants(space, defaults, "known");
+    CHECK(known.size() == 1 + 2 + 3 + 4 + 4 + 4 - 1);
+    CHECK(list_variants(space, defaults, "any").size() == 3);
+    std::set<Parameters> all(known.begin(), known.end());
+    CHECK(all.size() == known.size());
+    CHECK(!all.contains(defaults));
+    for (const Parameters &variant : known) {
+        CHECK(variant.at("vector") <= variant.at("step"));
+        CHECK(variant.at("any") == 16);
+    }
+    CHECK(label(known.front()) == "16/64/8");
+}
+
+TEST_CASE("tuner: the search finds the best variant in noise", "[tuner]") {
+    double clock = 0.0;
+    const unsigned seed = GENERATE(range(1u, 11u));
+    FakeWorkshop workshop(&clock, seed);
+    const json result = tune(workshop);
+    CHECK(result["improved"] == true);
+    CHECK(result["parameters"].get<Parameters>() == optimum);
+    CHECK(result["gain"].get<double>() > 1.3);
+    CHECK(result["variants"]["tried"] == 17 + 3);
+    CHECK(result["variants"]["complete"] == true);
+}
+
+TEST_CASE("tuner: the default stays where nothing is better beyond noise", "[tuner]") {
+    double clock = 0.0;
+    int n_improved = 0;
+    for (unsigned seed = 1; seed <= 40; seed++) {
+        FakeWorkshop workshop(&clock, seed);
+        workshop.slope = 0.0;
+        workshop.noise = 0.05;
+        n_improved += tune(workshop)["improved"] ? 1 : 0;
+    }
+    CHECK(n_improved <= 2);
+    FakeWorkshop workshop(&clock);
+    workshop.best = defaults;
+    CHECK(tune(workshop)["improved"] == false);
+}
+
+TEST_CASE("tuner: a wrong variant is named, never timed where that shows at once, and never chosen", "[tuner]") {
+    double clock = 0.0;
+    FakeWorkshop workshop(&clock);
+    Parameters bad = defaults, treacherous = defaults;
+    bad["step"] = 64;
+    treacherous["step"] = 16;
+    workshop.bad = {bad};
+    workshop.treacherous = {treacherous};
+    const json result = tune(workshop);
+    CHECK(result["parameters"].get<Parameters>() == optimum);
+    CHECK(!workshop.measured.contains(bad));
+    const json expected = {{{"variant", "16/64/8"}, {"why", "is wrong"}},
+                           {{"variant", "16/16/8"}, {"why", "is wrong"}}};
+    CHECK(result["variants"]["refused"] == expected);
+
+    workshop.bad = {defaults};
+    CHECK_THROWS_WITH(tune(workshop), "the default schedule can't be taken: is wrong");
+}
+
+TEST_CASE("tuner: what is much slower on one shape does not win by the others", "[tuner]") {
+    double clock = 0.0;
+    FakeWorkshop workshop(&clock);
+    workshop.best = defaults;
+    workshop.uneven = defaults;
+    workshop.uneven["step"] = 64;
+    const json result = tune(workshop);
+    CHECK(result["parameters"].get<Parameters>() == workshop.uneven);
+    CHECK(result["gain"].get<double>() > 1.2);
+    CHECK(result["improved"] == false);
+    CHECK_THAT(format_results({{"k", result}}), ContainsSubstring("k: 16/128/8 stays; 16/64/8 is 1."));
+}
+
+TEST_CASE("tuner: an interrupted run goes on to the same end as another", "[tuner]") {
+    const auto run_with = [](const ScratchDir &dir, int n_makes, double seconds) {
+        double clock = 1000.0;
+        json finished;
+        TuningRun run;
+        for (const char *kernel : {"a", "b", "c", "d"}) {
+            run.kernels.emplace_back(kernel, defaults);
+        }
+        run.space = space;
+        run.seconds = seconds;
+        run.journal = dir / "journal.json";
+        run.key = "key";
+        run.open = [&](const std::string &kernel) {
+            auto workshop = std::make_unique<FakeWorkshop>(&clock, static_cast<unsigned>(kernel[0]));
+            workshop->n_makes_left = &n_makes;
+            return workshop;
+        };
+        run.now = [&] { return clock; };
+        run.finish = [&](const std::string &kernel, const json &result) { finished[kernel] = result; };
+        for (;;) {
+            try {
+                const json results = tune_kernels(run);
+                CHECK(results == finished);
+                return results;
+            } catch (const Interrupted &) {
+                n_makes = 1000;
+                clock += 500.0;
+            }
+        }
+    };
+    const double seconds = GENERATE(INFINITY, 30.0);
+    const ScratchDir dir;
+    const json whole = run_with(dir, 1000, seconds);
+    CHECK(whole.size() == 4);
+    CHECK((whole["a"]["variants"]["complete"] == true) == std::isinf(seconds));
+    CHECK(dir.count_entries() == 0);
+    for (int n_makes = 0; n_makes < 12; n_makes++) {
+        CHECK(run_with(dir, n_makes, seconds) == whole);
+    }
+    dir.write("journal.json", R"({"key": "key", "seco)");
+    CHECK(run_with(dir, 1000, seconds) == whole);
+    dir.write("journal.json", R"({"key": "another", "seconds": 1, "kernels": {"a": 1}})");
+    CHECK(run_with(dir, 1000, seconds) == whole);
+}
+
+#if defined(HALYARD_AUTOTUNE_PATH)
+
+namespace {
+
+/// The tuner on one kernel with few numbers, whose generator goes wrong as fake_generator.py says. Status, and what it
+/// printed.
+struct Tuned {
+    int status;
+    std::string text;
+};
+
+Tuned run_tuner(const ScratchDir &dir, const json &recipes, const std::string &output) {
+    dir.write("recipes.json", recipes.dump());
+    const std::string command = std::string(HALYARD_AUTOTUNE_PATH) +
+                                " --kernels halyard_rotate_half_f32_x86_sse41 --target x86_sse41 --shapes llama-3-8b" +
+                                " --patience 5 --recipes " + dir / "recipes.json" + " --state " + dir / "state" +
+                                " --output " + output + " > " + dir / "log" + " 2>&1";
+    const int status = std::system(command.c_str());
+    return {WEXITSTATUS(status), dir.read("log")};
+}
+
+json few_recipes() {
+    json recipes = load_json(HALYARD_TUNING_RECIPES);
+    recipes["parameters"][0]["values"] = {4, 8, 16, 32, 64, 128};
+    recipes["parameters"][1]["values"] = {4};
+    recipes["parameters"][2]["values"] = {8, 32};
+    recipes["check"] = {"true"};  // which would be the first to notice
+    for (json &kernel : recipes["kernels"]) {
+        json emit = json::array();
+        for (const json &word : kernel["emit"]) {
+            if (word == recipes["generator"]) {
+                emit.insert(emit.end(), {"python3", HALYARD_FAKE_GENERATOR});
+            }
+            emit.push_back(word);
+        }
+        kernel["emit"] = emit;
+    }
+    return recipes;
+}
+
+}  // namespace
+
+TEST_CASE("tuner: variants that crash, hang or are wrong are named, and the best right one is chosen", "[tuner]") {
+    const ScratchDir dir;
+    const Tuned tuned = run_tuner(dir, few_recipes(), dir / "schedules");
+    INFO(tuned.text);
+    CHECK(tuned.status == 0);
+    for (const char *said :
+         {"x86_sse41: 128/8/4 -> 64/8/4, ", "refused 32/8/4: halyard_rotate_half_f32_x86_sse41: dtype 0",
+          ": takes more than 5 seconds", "refused 16/8/4: halyard_rotate_half_f32_x86_sse41: dtype 0",
+          ": crashes with signal 4", "refused 8/8/4: halyard_rotate_half_f32_x86_sse41: dtype 0",
+          "refused 4/8/4: halyard_rotate_half_f32_x86_sse41: dtype 0", ", but should be 0x",
+          "refused 64/32/4: could not be made: this generator cannot"}) {
+        CHECK_THAT(tuned.text, ContainsSubstring(said));
+    }
+    const std::string path = dir / "schedules/halyard_rotate_half_f32_x86_sse41." + halyard::cpu_name() + ".json";
+    const json schedule = load_json(path);
+    CHECK(schedule["parameters"]["elements_per_step"] == 64);
+    CHECK(schedule["kind"] == "measured");
+    CHECK(schedule["gain"].get<double>() > 1.1);
+    CHECK(schedule["variants"]["refused"].size() == 5);
+}
+
+TEST_CASE("tuner: CMake and the library name this CPU alike", "[tuner]") {
+    CHECK(std::string(halyard::cpu_name()) == HALYARD_DEVICE);
+}
+
+TEST_CASE("tuner: what is missing is one sentence", "[tuner]") {
+    const ScratchDir dir;
+    const auto fails = [&](const json &recipes, const std::string &sentence) {
+        const Tuned tuned = run_tuner(dir, recipes, "/dev/null/schedules");
+        CHECK(tuned.status == 1);
+        CHECK_THAT(tuned.text, ContainsSubstring(sentence));
+        CHECK(std::count(tuned.text.begin(), tuned.text.end(), '\n') == 1);
+    };
+    json recipes = few_recipes();
+    fails(recipes, "halyard_autotune: can't make the folder /dev/null/schedules");
+    recipes["link"] = {"/no/compiler"};
+    fails(recipes, "halyard_autotune: there is no compiler at /no/compiler");
+    recipes["generator"] = "/no/generator";
+    fails(recipes, "halyard_autotune: there is no generator at /no/generator");
+}
+
+#endif
