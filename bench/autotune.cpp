@@ -119,10 +119,12 @@ private:
     std::string kernel_;
 };
 
-/// Writes what a kernel's build is to take, or removes what was found before where the default is best.
+/// Writes what a kernel's build is to take, or removes what was found before where nothing is better than the default.
 void write_schedule(const std::string &path, const json &provenance, json result) {
     if (!result["improved"]) {
-        std::filesystem::remove(path);
+        if (result["variants"]["complete"]) {
+            std::filesystem::remove(path);
+        }
         return;
     }
     result.erase("improved");

@@ -16,6 +16,7 @@ using nlohmann::json;
 
 constexpr Effort glance = {3, 2e-4}, look = {5, 1e-3}, duel = {11, 2e-3};
 constexpr std::size_t n_finalists = 3;
+constexpr double least_gain = 0.01;  // for less, a schedule is not worth its file
 constexpr double least_gain_of_a_shape = 0.95;
 constexpr double making_share = 0.6;  // of the time; the rest is for timing
 
@@ -119,7 +120,7 @@ std::vector<Parameters> list_variants(const Space &space, const Parameters &from
 }
 
 bool Comparison::is_better() const {
-    return gain > 1.0 + noise &&
+    return gain > 1.0 + std::max(noise, least_gain) &&
            std::all_of(shapes.begin(), shapes.end(), [](double g) { return g > least_gain_of_a_shape; });
 }
 

@@ -117,12 +117,12 @@ void explain_tensor(Text &text, const Task &task, TargetSet allowed) {
         } else {
             text.add("comes after the one that is taken");
         }
-        if (std::strcmp(kernel.schedule, "default") != 0) {
-            text.add(" (tuned for ");
-            text.add(kernel.schedule);
-            text.add(")");
-        }
         text.add("\n");
+        if (std::strcmp(kernel.schedule, "default") != 0) {
+            text.add("        its schedule is tuned for ");
+            text.add(kernel.schedule);
+            text.add("\n");
+        }
     }
 }
 

@@ -411,6 +411,33 @@ TEST_CASE("dispatch: a name that cannot be had is an error, never another target
     CHECK(has_all(resolve(desc, HALYARD_ERROR_UNKNOWN_TARGET), {"target is \"\""}));
 }
 
+TEST_CASE("dispatch: a variant that is tuned for one CPU serves no other, and comes before its default", "[dispatch]") {
+    const Kernel general = halyard::kernels().first[0];
+    Kernel variant = general;
+    variant.schedule = "amd_1_2";
+    halyard::Task task = {general.dtype,
+                          static_cast<std::int32_t>(general.pairing),
+                          static_cast<std::int32_t>(general.out_pairing),
+                          general.place,
+                          true,
+                          true};
+    for (const char *cpu : {"", "amd_1_2", "amd_1_23", "default"}) {
+        task.cpu = cpu;
+        CHECK(halyard::refusal(general, task) == nullptr);
+        variant.elsewhere = true;  // as where the library was built for one device
+        CHECK(halyard::refusal(variant, task) == nullptr);
+        variant.elsewhere = false;
+        const char *const reason = halyard::refusal(variant, task);
+        CHECK(std::string(reason == nullptr ? "" : reason) ==
+              (std::string(cpu) == "amd_1_2" ? "" : "is tuned for another CPU"));
+    }
+    std::map<Target, bool> had_general;
+    for (const Kernel &kernel : halyard::kernels()) {
+        CHECK((kernel.elsewhere || !had_general[kernel.target]));
+        had_general[kernel.target] |= kernel.elsewhere;
+    }
+}
+
 // ---- Explanations --------------------------------------------------------------------------------------------------
 
 TEST_CASE("dispatch: an explanation names what is taken, and why others are not", "[dispatch]") {
