@@ -23,7 +23,7 @@ using namespace halyard::bench;
 using nlohmann::json;
 
 struct Options {
-    std::string kernels = "*", target;
+    std::string kernels = "*", target, cpu;
     std::vector<std::string> shapes;
     double minutes = INFINITY;
     unsigned patience = 60;
@@ -36,6 +36,7 @@ std::string command_of(const Options &options) {
     std::string command = "./run tune";
     command += options.kernels == "*" ? "" : " --kernels '" + options.kernels + "'";
     command += options.target.empty() ? "" : " --target " + options.target;
+    command += options.cpu.empty() ? "" : " --cpu " + options.cpu;
     for (const std::string &shape : options.shapes) {
         command += (&shape == &options.shapes.front() ? " --shapes " : " ") + shape;
     }
@@ -49,7 +50,8 @@ std::string find_target(const std::string &wanted) {
     for (const halyard_target_info &target : targets()) {
         if (wanted.empty() ? target.active != 0 : target.name == wanted) {
             if (target.supported == 0) {
-                throw std::runtime_error("this machine can't run " + wanted + ": " + target.reason);
+                throw std::runtime_error("this machine can't run " + wanted +
+                                         "; for which CPU is it to be modelled (--cpu)?");
             }
             return target.name;
         }
@@ -120,7 +122,11 @@ private:
 };
 
 /// Writes what a kernel's build is to take, or removes what was found before where nothing is better than the default.
+/// What was measured stays where this is modelled.
 void write_schedule(const std::string &path, const json &provenance, json result) {
+    if (provenance["kind"] == "modelled" && std::filesystem::exists(path) && load_json(path)["kind"] == "measured") {
+        return;
+    }
     if (!result["improved"]) {
         if (result["variants"]["complete"]) {
             std::filesystem::remove(path);
@@ -132,67 +138,93 @@ void write_schedule(const std::string &path, const json &provenance, json result
     save_json(path, result);
 }
 
+/// What is known of a kernel that is to be tuned. No works where it is modelled.
+struct Plan {
+    json recipe;
+    std::vector<Work> works;
+};
+
+/// By name, the kernels of a target that match and can be tuned.
+std::map<std::string, Plan> list_plans(const json &recipes, const std::string &target, const Options &options) {
+    const std::vector<Model> models = find_models(options.shapes);
+    std::map<std::string, Plan> plans;
+    for (const json &recipe : recipes.at("kernels")) {
+        const std::string name = recipe.at("name");
+        if (recipe.at("isa") != target || fnmatch(options.kernels.c_str(), name.c_str(), 0) != 0) {
+            continue;
+        }
+        std::vector<Work> works;
+        for (const Kernel &kernel : kernels()) {
+            if (options.cpu.empty() && kernel.name == name) {
+                works = list_tuning_works(kernel, models);
+            }
+        }
+        if (!works.empty() || !options.cpu.empty()) {
+            plans[name] = {recipe, works};
+        }
+    }
+    if (plans.empty()) {
+        throw std::runtime_error("no kernel of " + target + " matches \"" + options.kernels +
+                                 "\" and has a shape to be tuned on");
+    }
+    return plans;
+}
+
 int run_tuning(const Options &options) {
+    const bool modelled = !options.cpu.empty();
     const json recipes = load_json(options.recipes);
     need_program("generator", recipes.at("generator"));
-    need_program("compiler", recipes.at("link").at(0));
-    const std::string target = find_target(options.target), device = cpu_name();
+    need_program("compiler", recipes.at("compiler"));
+    const std::string target = modelled ? options.target : find_target(options.target);
+    const Machine machine = describe_machine();
+    std::string device = modelled ? options.cpu : cpu_name();
+    std::replace(device.begin(), device.end(), '-', '_');
     if (device.empty()) {
         throw std::runtime_error("this CPU tells no model by which its schedules could be named");
     }
-    const std::vector<Model> models = find_models(options.shapes);
+    const std::map<std::string, Plan> plans = list_plans(recipes, target, options);
 
     TuningRun run;
-    std::map<std::string, std::pair<json, std::vector<Work>>> plans;
-    for (const Kernel &kernel : kernels()) {
-        const auto &all = recipes.at("kernels");
-        const auto recipe =
-            std::find_if(all.begin(), all.end(), [&](const json &r) { return r["name"] == kernel.name; });
-        if (recipe == all.end() || name_of(kernel.target) != target ||
-            fnmatch(options.kernels.c_str(), kernel.name, 0) != 0) {
-            continue;
-        }
-        if (std::vector<Work> works = list_tuning_works(kernel, models); !works.empty()) {
-            plans[kernel.name] = {*recipe, std::move(works)};
-            run.kernels.emplace_back(kernel.name, recipe->at("defaults").get<Parameters>());
-        }
-    }
-    if (run.kernels.empty()) {
-        throw std::runtime_error("no kernel of " + target + " matches \"" + options.kernels +
-                                 "\" and has a shape to be tuned on");
+    for (const auto &[kernel, plan] : plans) {
+        run.kernels.emplace_back(kernel, plan.recipe.at("defaults").get<Parameters>());
     }
     for (const json &parameter : recipes.at("parameters")) {
         run.space.push_back({parameter["name"], parameter["loops"], parameter["limit"], parameter["values"]});
     }
-    const Machine machine = describe_machine();
-    const json provenance = {
-        {"schema", 1},
-        {"kind", "measured"},
-        {"halide", recipes.at("halide")},
-        {"generators", recipes.at("generators")},
-        {"device",
-         {{"name", device}, {"cpu", machine.cpu}, {"stepping", machine.stepping}, {"caches", machine.caches}}},
-        {"date", machine.date},
-        {"command", command_of(options)}};
+    json provenance = {{"schema", 1},
+                       {"kind", modelled ? "modelled" : "measured"},
+                       {"halide", recipes.at("halide")},
+                       {"generators", recipes.at("generators")},
+                       {"device", {{"name", device}}},
+                       {"command", command_of(options)}};
+    if (!modelled) {
+        provenance["device"].update({{"cpu", machine.cpu}, {"stepping", machine.stepping}, {"caches", machine.caches}});
+    }
     run.seconds = options.minutes * 60.0;
     run.key = provenance;
-    run.key.erase("date");
+    provenance["date"] = machine.date;
     make_folder(options.state);
     make_folder(options.output);
     run.journal = options.state + "/journal.json";
     run.now = now;
     Progress progress(run.kernels.size(), run.seconds);
-    run.open = [&](const std::string &kernel) {
+    run.open = [&](const std::string &kernel) -> std::unique_ptr<Workshop> {
         progress.begin(kernel);
         const auto &[recipe, works] = plans.at(kernel);
-        return std::make_unique<Variants>(
-            Recipe{kernel, target, recipe["emit"], recipe["finish"], recipes["check"], recipes["link"]}, works,
-            options.state + "/variants", options.patience, [&](const std::string &what) { progress.say(what); });
+        const Recipe how = {kernel, target, recipe["emit"], recipe["finish"], recipe["check"], recipe["link"]};
+        const std::string folder = options.state + "/variants";
+        const auto say = [&](const std::string &what) { progress.say(what); };
+        if (!modelled) {
+            return std::make_unique<Variants>(how, works, folder, options.patience, say);
+        }
+        std::vector<std::string> model = recipes.at("model");
+        model.push_back("--cpu=" + options.cpu);
+        return std::make_unique<ModelledVariants>(how, model, folder, options.patience, say);
     };
     run.finish = [&](const std::string &kernel, const json &result) {
         json all = provenance;
         all["kernel"] = kernel;
-        all["target"] = plans.at(kernel).first["target"];
+        all["target"] = plans.at(kernel).recipe["target"];
         write_schedule(options.output + "/" + kernel + "." + device + ".json", all, result);
     };
     watch_for_interrupts();
@@ -207,11 +239,12 @@ int run_tuning(const Options &options) {
     Progress::clear();
     const auto n_better =
         std::count_if(results.begin(), results.end(), [](const json &r) { return bool(r["improved"]); });
+    const std::string machine_text = modelled ? "Modelled for " + options.cpu + ", not measured." : machine.text();
     std::printf(
-        "%s\n\n%s\nBefore and after: medians of 11 rounds in turns, half the distance of the quartiles, and how\n"
-        "many times as fast. %ld of %zu kernels have a better schedule than the default%s.\n",
-        machine.text().c_str(), format_results(results).c_str(), static_cast<long>(n_better), results.size(),
-        n_better == 0 ? "" : (", in " + options.output + "; the next build takes them").c_str());
+        "%s\n\n%s\nBefore and after: medians over the rounds, half the distance of the quartiles, and how many\n"
+        "times as fast. %ld of %zu kernels have a better schedule than the default%s.\n",
+        machine_text.c_str(), format_results(results).c_str(), static_cast<long>(n_better), results.size(),
+        n_better == 0 ? "" : (", in " + options.output).c_str());
     if (results.size() < run.kernels.size()) {
         std::printf("Time was up before the other %zu.\n", run.kernels.size() - results.size());
     }
@@ -228,7 +261,9 @@ int main(int argc, char **argv) {
     app.add_option("--shapes", options.shapes, "only on these models of bench/shapes.txt");
     app.add_option("--minutes", options.minutes, "end after about so long [when all is tried]")
         ->check(CLI::PositiveNumber);
-    app.add_option("--target", options.target, "the kernels of this target [the best one]");
+    auto *const target = app.add_option("--target", options.target, "the kernels of this target [the best one]");
+    app.add_option("--cpu", options.cpu, "do not run them, but model them for this CPU, as ./run bench modelled does")
+        ->needs(target);
     app.add_option("--patience", options.patience, "seconds that making a variant may take, and each check of it [60]")
         ->check(CLI::Range(1, 3600));
     app.add_option("--recipes", options.recipes, "how variants are made [what CMake wrote]");

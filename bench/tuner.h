@@ -31,7 +31,7 @@ std::string label(const Parameters &parameters);
 /// Every variant that differs from this one in numbers of these loops, the most alike first.
 std::vector<Parameters> list_variants(const Space &space, const Parameters &from, const std::string &loops);
 
-/// Seconds of one variant: of each shape, a value for each round.
+/// What one variant costs: of each shape, a value for each round.
 using Samples = std::vector<std::vector<double>>;
 
 /// Thrown out of a Workshop when the user wants to stop.
@@ -45,6 +45,7 @@ public:
     static constexpr const char *not_tried = "not tried";
 
     virtual ~Workshop() = default;
+    virtual std::string unit() = 0;
     virtual std::vector<std::string> shapes() = 0;
     /// Why each variant can't be taken: it could not be made, or does not compute what it should. Empty: it can. After
     /// the time `until` no more are begun.

@@ -2,6 +2,7 @@
 
 #include "dispatch.h"
 #include "kernel_checker.h"
+#include "table.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -103,7 +104,7 @@ std::string wait_for(pid_t child, double until, const std::filesystem::path &log
         }
         if (now() > until) {
             end(child);
-            return "could not be made in time";
+            return "took too long";
         }
         stop_if_interrupted();
         usleep(2000);
@@ -112,10 +113,77 @@ std::string wait_for(pid_t child, double until, const std::filesystem::path &log
         return "";
     }
     const std::string why = last_line(log);
-    return "could not be made: " + (why.empty() ? "status " + std::to_string(status) : why);
+    return "failed: " + (why.empty() ? "status " + std::to_string(status) : why);
 }
 
 }  // namespace
+
+Emitter::Emitter(Recipe recipe, std::filesystem::path folder, unsigned patience,
+                 std::function<void(const std::string &)> say)
+    : recipe_(std::move(recipe)), folder_(std::move(folder)), patience_(patience), say_(std::move(say)) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+}
+
+Emitter::~Emitter() {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+}
+
+std::string Emitter::command_for(const Parameters &variant, const std::filesystem::path &folder) const {
+    std::vector<std::string> emit = recipe_.emit;
+    const std::string assembly = folder / (recipe_.kernel + ".s");
+    emit.insert(emit.begin() + (std::find(emit.begin(), emit.end(), "-o") - emit.begin()) + 1, folder);
+    for (const auto &[name, value] : variant) {
+        emit.push_back(name + "=" + std::to_string(value));
+    }
+    std::string command = join(emit);
+    for (const std::vector<std::string> &step : {recipe_.finish, recipe_.check}) {
+        if (!step.empty()) {
+            command += " && " + join(step) + " " + quote(assembly);
+        }
+    }
+    if (!recipe_.link.empty()) {
+        command += " && " + join(recipe_.link) + " " + quote(folder / "kernel.so") + " " + quote(assembly);
+    }
+    return command;
+}
+
+std::vector<std::string> Emitter::make(const std::vector<Parameters> &variants, double until) {
+    struct Running {
+        std::size_t i;
+        pid_t child;
+        double until;
+        std::filesystem::path folder;
+    };
+    std::vector<std::string> faults(variants.size(), not_tried);
+    std::deque<Running> running;
+    std::size_t next = 0;
+    try {
+        for (;;) {
+            while (running.size() < n_at_once && next < variants.size() && now() < until) {
+                const auto folder = folder_ / std::to_string(n_folders_++);
+                std::filesystem::create_directories(folder);
+                running.push_back(
+                    {next, start(command_for(variants[next], folder), folder / "log"), now() + patience_, folder});
+                next++;
+            }
+            if (running.empty()) {
+                return faults;
+            }
+            say_("variant " + std::to_string(running.front().i + 1) + " of " + std::to_string(variants.size()));
+            const Running first = running.front();
+            std::string fault = wait_for(first.child, first.until, first.folder / "log");
+            running.pop_front();
+            faults[first.i] = fault.empty() ? take(variants[first.i], first.folder) : "making it " + fault;
+        }
+    } catch (...) {
+        for (const Running &one : running) {
+            end(one.child);
+        }
+        throw;
+    }
+}
 
 struct Variants::Site {
     Arena arena;
@@ -138,18 +206,13 @@ struct Variants::Variant {
 
 Variants::Variants(Recipe recipe, const std::vector<Work> &works, std::filesystem::path folder, unsigned patience,
                    std::function<void(const std::string &)> say)
-    : recipe_(std::move(recipe)), folder_(std::move(folder)), patience_(patience), say_(std::move(say)) {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
+    : Emitter(std::move(recipe), std::move(folder), patience, std::move(say)) {
     for (const Work &work : works) {
         sites_.push_back(std::make_unique<Site>(work, recipe_.target));
     }
 }
 
-Variants::~Variants() {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
-}
+Variants::~Variants() = default;
 
 std::vector<std::string> Variants::shapes() {
     std::vector<std::string> names;
@@ -157,59 +220,6 @@ std::vector<std::string> Variants::shapes() {
         names.push_back(site->cell.work().name());
     }
     return names;
-}
-
-std::string Variants::command_for(const Parameters &variant, const std::filesystem::path &folder) const {
-    std::vector<std::string> emit = recipe_.emit;
-    const std::string assembly = folder / (recipe_.kernel + ".s");
-    emit.insert(emit.begin() + (std::find(emit.begin(), emit.end(), "-o") - emit.begin()) + 1, folder);
-    for (const auto &[name, value] : variant) {
-        emit.push_back(name + "=" + std::to_string(value));
-    }
-    std::string command = join(emit);
-    for (const std::vector<std::string> &step : {recipe_.finish, recipe_.check}) {
-        if (!step.empty()) {
-            command += " && " + join(step) + " " + quote(assembly);
-        }
-    }
-    return command + " && " + join(recipe_.link) + " " + quote(folder / "kernel.so") + " " + quote(assembly);
-}
-
-std::vector<std::string> Variants::make(const std::vector<Parameters> &variants, double until) {
-    struct Running {
-        std::size_t i;
-        pid_t child;
-        double until;
-        std::filesystem::path folder;
-    };
-    std::vector<std::string> faults(variants.size(), not_tried);
-    std::deque<Running> running;
-    std::size_t next = 0;
-    try {
-        for (;;) {
-            while (running.size() < n_at_once && next < variants.size() && now() < until) {
-                const auto folder = folder_ / std::to_string(made_.size() + next);
-                std::filesystem::create_directories(folder);
-                running.push_back(
-                    {next, start(command_for(variants[next], folder), folder / "log"), now() + patience_, folder});
-                next++;
-            }
-            if (running.empty()) {
-                return faults;
-            }
-            say_("variant " + std::to_string(running.front().i + 1) + " of " + std::to_string(variants.size()));
-            const Running first = running.front();
-            std::string fault = wait_for(first.child, first.until, first.folder / "log");
-            running.pop_front();
-            faults[first.i] = fault.empty() ? take(variants[first.i], first.folder) : fault;
-            std::filesystem::remove_all(first.folder);
-        }
-    } catch (...) {
-        for (const Running &one : running) {
-            end(one.child);
-        }
-        throw;
-    }
 }
 
 /// Loads a variant and checks it. It counts as made where nothing is wrong with it.
@@ -331,6 +341,32 @@ std::vector<Samples> Variants::measure(const std::vector<Parameters> &variants, 
     }
     pin_to_one_cpu(false);
     stop_if_interrupted();
+    return samples;
+}
+
+std::string ModelledVariants::take(const Parameters &variant, const std::filesystem::path &folder) {
+    made_[variant] = folder;
+    return "";
+}
+
+std::vector<Samples> ModelledVariants::measure(const std::vector<Parameters> &variants, const Effort &effort) {
+    say_("modelling " + std::to_string(variants.size()) + " variants");
+    std::vector<std::string> command = model_;
+    for (const Parameters &variant : variants) {
+        command.push_back(made_.at(variant));
+    }
+    const std::string rows = folder_ / "rows.json";
+    command.insert(command.end(), {"--json", rows});
+    const std::filesystem::path log = folder_ / "log";
+    if (const std::string why = wait_for(start(join(command), log), now() + 10.0 * patience_, log); !why.empty()) {
+        throw std::runtime_error("the variants can't be modelled: " + why);
+    }
+    const nlohmann::json modelled = load_json(rows).at("rows");
+    std::vector<Samples> samples;
+    for (std::size_t i = 0; i < variants.size(); i++) {  // a model has no noise
+        samples.push_back({std::vector<double>(static_cast<std::size_t>(effort.n_rounds),
+                                               modelled.at(i).at("cycles_per_pair").get<double>())});
+    }
     return samples;
 }
 

@@ -1,4 +1,4 @@
-// Variants of a kernel: emitted by the generator, checked in processes of their own, timed on the shapes of models.
+// Variants of a kernel: emitted by the generator, then checked and timed, or modelled.
 #pragma once
 
 #include "cell.h"
@@ -20,37 +20,76 @@ struct Recipe {
     std::vector<std::string> emit;    // the command, without the folder and the parameters
     std::vector<std::string> finish;  // what is done to the assembly, by its path; nothing for most
     std::vector<std::string> check;   // what looks at the assembly, by its path
-    std::vector<std::string> link;    // from the assembly's path to a shared object's
+    std::vector<std::string> link;    // from the assembly's path to a shared object's; nothing for another machine
 };
 
-class Variants : public Workshop {
+/// Emits variants, some at once, each in a process of its own.
+class Emitter : public Workshop {
 public:
     /// Works in the folder, which it makes and removes. `patience` is the seconds that making a variant may take, and
     /// each check of it. `say` is told what is going on.
+    Emitter(Recipe recipe, std::filesystem::path folder, unsigned patience,
+            std::function<void(const std::string &)> say);
+    ~Emitter() override;
+
+    std::vector<std::string> make(const std::vector<Parameters> &variants, double until) override;
+    double now() override { return bench::now(); }
+
+protected:
+    Recipe recipe_;
+    std::filesystem::path folder_;
+    unsigned patience_;
+    std::function<void(const std::string &)> say_;
+
+private:
+    int n_folders_ = 0;
+
+    std::string command_for(const Parameters &variant, const std::filesystem::path &folder) const;
+    /// What has been emitted into the folder. Why it can't be taken; empty: it can.
+    virtual std::string take(const Parameters &variant, const std::filesystem::path &folder) = 0;
+};
+
+/// Variants for this machine: checked in processes of their own, timed on works.
+class Variants : public Emitter {
+public:
     Variants(Recipe recipe, const std::vector<Work> &works, std::filesystem::path folder, unsigned patience,
              std::function<void(const std::string &)> say);
     ~Variants() override;
 
+    std::string unit() override { return "s"; }
     std::vector<std::string> shapes() override;
-    std::vector<std::string> make(const std::vector<Parameters> &variants, double until) override;
     std::string prove(const Parameters &variant) override;
     std::vector<Samples> measure(const std::vector<Parameters> &variants, const Effort &effort) override;
-    double now() override { return bench::now(); }
 
 private:
     struct Site;     // a work, its memory and a rotation
     struct Variant;  // a kernel and the shared object that it is in
 
-    Recipe recipe_;
-    std::filesystem::path folder_;
-    unsigned patience_;
-    std::function<void(const std::string &)> say_;
     std::vector<std::unique_ptr<Site>> sites_;
     std::map<Parameters, std::unique_ptr<Variant>> made_;
 
-    std::string command_for(const Parameters &variant, const std::filesystem::path &folder) const;
-    std::string take(const Parameters &parameters, const std::filesystem::path &folder);
+    std::string take(const Parameters &variant, const std::filesystem::path &folder) override;
     std::string check_on_sites(const Kernel &kernel);
+};
+
+/// Variants for a CPU that is not at hand: nothing is run, and bench/modelled.py says what a pair costs.
+class ModelledVariants : public Emitter {
+public:
+    /// `model` is the command of bench/modelled.py with the CPU, to which folders of assembly are added.
+    ModelledVariants(Recipe recipe, std::vector<std::string> model, std::filesystem::path folder, unsigned patience,
+                     std::function<void(const std::string &)> say)
+        : Emitter(std::move(recipe), std::move(folder), patience, std::move(say)), model_(std::move(model)) {}
+
+    std::string unit() override { return "cycles per pair"; }
+    std::vector<std::string> shapes() override { return {"steady state"}; }
+    std::string prove(const Parameters &) override { return ""; }
+    std::vector<Samples> measure(const std::vector<Parameters> &variants, const Effort &effort) override;
+
+private:
+    std::vector<std::string> model_;
+    std::map<Parameters, std::filesystem::path> made_;
+
+    std::string take(const Parameters &variant, const std::filesystem::path &folder) override;
 };
 
 /// The works by which a kernel is tuned, of these models: a decoding step and a batch of each that differs in its heads
@@ -58,7 +97,7 @@ private:
 /// caches, outputs of the size that it is taken for.
 std::vector<Work> list_tuning_works(const Kernel &kernel, const std::vector<Model> &models);
 
-/// From now on Ctrl-C throws Interrupted out of a Variants, once what is at hand has been ended.
+/// From now on Ctrl-C throws Interrupted out of an Emitter, once what is at hand has been ended.
 void watch_for_interrupts();
 
 }  // namespace halyard::bench

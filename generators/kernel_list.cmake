@@ -1,6 +1,7 @@
 # Reads kernels.cmake, for CMakeLists.txt and for package.cmake alike, into these variables:
 #   HALYARD_TRIPLES               of each: HALYARD_FORMAT_<triple>, HALYARD_SUFFIX_<triple>, HALYARD_LIBRARY_<triple>
-#   HALYARD_PARAMETERS            of each: HALYARD_LOOPS_<parameter>, HALYARD_LIMIT_<parameter>, HALYARD_VALUES_<parameter>
+#   HALYARD_PARAMETERS            of each: HALYARD_LOOPS_<parameter>, HALYARD_LIMIT_<parameter>,
+#                                 HALYARD_VALUES_<parameter>
 #   HALYARD_CPU_OPTIONS           of Halide's target, the same for all kernels of CPUs
 #   HALYARD_CPU_TARGETS           best first; of each: HALYARD_ARCH_<target>, HALYARD_FEATURES_<target>
 #   HALYARD_KERNELS_<target>, HALYARD_NON_TEMPORAL_KERNELS_<target>   of each:

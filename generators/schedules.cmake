@@ -1,5 +1,6 @@
-# Tuned schedules: the numbers that ./run tune found for a device, in place of those of kernels.cmake. They are read from
-# schedules/<kernel>.<device>.json, each file whole or not at all. Needs kernel_list.cmake and HALYARD_HALIDE_VERSION.
+# Tuned schedules: the numbers that ./run tune found for a device, in place of those of kernels.cmake. They are read
+# from schedules/<kernel>.<device>.json, each file whole or not at all. Needs kernel_list.cmake and
+# HALYARD_HALIDE_VERSION.
 
 set(schedule_sources rope_generator.cpp rotation.h angles.h schedule.h schedule_x86.h schedule_arm.h non_temporal.cmake)
 list(TRANSFORM schedule_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
@@ -96,8 +97,9 @@ function(halyard_check_schedule text kernel target device)
     set(parameters ${parameters} PARENT_SCOPE)
 endfunction()
 
-# halyard_read_schedules(<devices> <files>): sets HALYARD_DEVICES_<kernel>, those of the devices that have a schedule for
-# it, in their order, and HALYARD_GENERATOR_<kernel>.<device>, like HALYARD_GENERATOR_<kernel>. Says why a file is not taken.
+# halyard_read_schedules(<devices> <files>): sets HALYARD_DEVICES_<kernel>, those of the devices that have a schedule
+# for it, in their order, and HALYARD_GENERATOR_<kernel>.<device>, like HALYARD_GENERATOR_<kernel>. Says why a file is
+# not taken.
 function(halyard_read_schedules devices files)
     foreach(device IN LISTS devices)
         set(is_known FALSE)
@@ -134,11 +136,12 @@ function(halyard_read_schedules devices files)
     endforeach()
 endfunction()
 
-# halyard_write_recipes(<path> <targets>): how ./run tune makes variants of the targets' kernels.
-function(halyard_write_recipes path targets)
+# halyard_write_recipes(<path>): how ./run tune makes variants of kernels.
+function(halyard_write_recipes path)
     find_program(HALYARD_PYTHON python3 REQUIRED)
-    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-prog-name=as OUTPUT_VARIABLE assembler
+    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-prog-name=as OUTPUT_VARIABLE assembler_x86-64
                     OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    find_program(assembler_arm-64 aarch64-linux-gnu-as)  # what it would find, ./run test aarch64 finds too
     function(as_json variable)
         list(TRANSFORM ARGN REPLACE "(.+)" "\"\\1\"")
         list(JOIN ARGN ", " text)
@@ -148,10 +151,20 @@ function(halyard_write_recipes path targets)
     foreach(name IN LISTS HALYARD_PARAMETERS)
         list(JOIN HALYARD_VALUES_${name} ", " values)
         list(APPEND parameters "
-    {\"name\": \"${name}\", \"loops\": \"${HALYARD_LOOPS_${name}}\", \"limit\": \"${HALYARD_LIMIT_${name}}\", \"values\": [${values}]}")
+    {\"name\": \"${name}\", \"loops\": \"${HALYARD_LOOPS_${name}}\", \"limit\": \"${HALYARD_LIMIT_${name}}\",
+     \"values\": [${values}]}")
     endforeach()
     set(kernels)
-    foreach(target IN LISTS targets)
+    foreach(target IN LISTS HALYARD_CPU_TARGETS)
+        set(check "[]")
+        set(link "[]")
+        set(assembler ${assembler_${HALYARD_ARCH_${target}}})
+        if(assembler)
+            as_json(check ${HALYARD_PYTHON} ${PROJECT_SOURCE_DIR}/tests/check_assembly.py ${assembler})
+        endif()
+        if(target IN_LIST own_targets)
+            as_json(link ${CMAKE_CXX_COMPILER} -shared -nostdlib -o)
+        endif()
         foreach(kernel IN LISTS HALYARD_TUNABLE_KERNELS_${target})
             set(defaults)
             set(arguments)
@@ -174,17 +187,17 @@ function(halyard_write_recipes path targets)
             list(JOIN defaults ", " defaults)
             list(APPEND kernels "
     {\"name\": \"${kernel}\", \"target\": \"${target_string}\", \"defaults\": {${defaults}},
-     \"emit\": ${emit}, \"finish\": ${finish}}")
+     \"isa\": \"${target}\", \"emit\": ${emit}, \"finish\": ${finish},
+     \"check\": ${check}, \"link\": ${link}}")
         endforeach()
     endforeach()
     list(JOIN parameters "," parameters)
     list(JOIN kernels "," kernels)
-    as_json(check ${HALYARD_PYTHON} ${PROJECT_SOURCE_DIR}/tests/check_assembly.py ${assembler})
-    as_json(link ${CMAKE_CXX_COMPILER} -shared -nostdlib -o)
+    as_json(model ${HALYARD_PYTHON} -I ${PROJECT_SOURCE_DIR}/bench/modelled.py)
     file(GENERATE OUTPUT ${path} CONTENT "{
   \"halide\": \"${HALYARD_HALIDE_VERSION}\", \"generators\": \"${HALYARD_GENERATORS_HASH}\",
-  \"generator\": \"$<TARGET_FILE:halyard_generator>\",
-  \"check\": ${check}, \"link\": ${link},
+  \"generator\": \"$<TARGET_FILE:halyard_generator>\", \"compiler\": \"${CMAKE_CXX_COMPILER}\",
+  \"model\": ${model},
   \"parameters\": [${parameters}],
   \"kernels\": [${kernels}]
 }

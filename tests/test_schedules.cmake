@@ -1,4 +1,4 @@
-# cmake -D GENERATORS=<folder> -D SCRATCH=<folder> -P test_schedules.cmake: what becomes of schedule files, good and bad.
+# cmake -D GENERATORS=<folder> -D SCRATCH=<folder> -P test_schedules.cmake: what becomes of good and bad schedule files.
 cmake_minimum_required(VERSION 3.28)
 set(kernel halyard_rotate_half_f32_x86_avx2)
 set(folder ${SCRATCH}/schedules)
@@ -36,7 +36,7 @@ function(expect text pattern)
     endif()
 endfunction()
 
-set(default "with: \ndefault: rope;[^\n]*;elements_per_step=128;elements_per_step_any=16;elements_per_vector=8;[^\n]*\n")
+set(default "with: \ndefault: rope;[^\n]*;elements_per_step=128;elements_per_step_any=16;elements_per_vector=8;")
 file(REMOVE_RECURSE ${folder})
 file(MAKE_DIRECTORY ${folder})
 read_schedules(auto text)
@@ -120,7 +120,7 @@ foreach(name halyard_rotate_half_f16_x86_avx2 halyard_rotate_strided_f32_x86_avx
 endforeach()
 read_schedules(amd_1_2 text)
 expect("${text}" "halyard_rotate_half_f16_x86_avx2.amd_1_2.json is not used[^.]*: its kernel is not")
-expect("${text}" "halyard_rotate_strided_f32_x86_avx2.amd_1_2.json is not used[^.]*: no kernel of that name can be tuned")
+expect("${text}" "_strided_f32_x86_avx2.amd_1_2.json is not used[^.]*: no kernel of that name can be tuned")
 expect("${text}" "halyard_spin.amd_1_2.json is not used[^.]*: no kernel of that name can be tuned")
 expect("${text}" "devices: \n${default}")
 

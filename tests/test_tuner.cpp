@@ -59,6 +59,7 @@ struct FakeWorkshop : Workshop {
         return 1.0 + slope * distance;
     }
 
+    std::string unit() override { return "s"; }
     std::vector<std::string> shapes() override { return {"a", "b", "c"}; }
     std::vector<std::string> make(const std::vector<Parameters> &variants, double until) override {
         if (n_makes_left != nullptr && (*n_makes_left)-- == 0) {
@@ -245,8 +246,8 @@ json few_recipes() {
     recipes["parameters"][0]["values"] = {4, 8, 16, 32, 64, 128};
     recipes["parameters"][1]["values"] = {4};
     recipes["parameters"][2]["values"] = {8, 32};
-    recipes["check"] = {"true"};  // which would be the first to notice
     for (json &kernel : recipes["kernels"]) {
+        kernel["check"] = {"true"};  // which would be the first to notice
         json emit = json::array();
         for (const json &word : kernel["emit"]) {
             if (word == recipes["generator"]) {
@@ -271,7 +272,7 @@ TEST_CASE("tuner: variants that crash, hang or are wrong are named, and the best
           ": takes more than 5 seconds", "refused 16/8/4: halyard_rotate_half_f32_x86_sse41: dtype 0",
           ": crashes with signal 4", "refused 8/8/4: halyard_rotate_half_f32_x86_sse41: dtype 0",
           "refused 4/8/4: halyard_rotate_half_f32_x86_sse41: dtype 0", ", but should be 0x",
-          "refused 64/32/4: could not be made: this generator cannot"}) {
+          "refused 64/32/4: making it failed: this generator cannot"}) {
         CHECK_THAT(tuned.text, ContainsSubstring(said));
     }
     const std::string path = dir / "schedules/halyard_rotate_half_f32_x86_sse41." + halyard::cpu_name() + ".json";
@@ -296,7 +297,7 @@ TEST_CASE("tuner: what is missing is one sentence", "[tuner]") {
     };
     json recipes = few_recipes();
     fails(recipes, "halyard_autotune: can't make the folder /dev/null/schedules");
-    recipes["link"] = {"/no/compiler"};
+    recipes["compiler"] = "/no/compiler";
     fails(recipes, "halyard_autotune: there is no compiler at /no/compiler");
     recipes["generator"] = "/no/generator";
     fails(recipes, "halyard_autotune: there is no generator at /no/generator");
