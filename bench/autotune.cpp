@@ -8,12 +8,16 @@
 
 #include <CLI/CLI.hpp>
 
+#include <fcntl.h>
 #include <fnmatch.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 
 namespace {
@@ -84,6 +88,15 @@ void make_folder(const std::string &path) {
     std::filesystem::create_directories(path, code);
     if (code) {
         throw std::runtime_error("can't make the folder " + path + ": " + code.message());
+    }
+}
+
+/// Keeps a second run out of the folder until the process ends.
+void lock_folder(const std::string &path) {
+    const int file = open((path + "/lock").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (file < 0 || flock(file, LOCK_EX | LOCK_NB) != 0) {
+        throw std::runtime_error(errno == EWOULDBLOCK ? "another run is at work in " + path
+                                                      : "can't lock " + path + ": " + std::strerror(errno));
     }
 }
 
@@ -204,6 +217,7 @@ int run_tuning(const Options &options) {
     run.key = provenance;
     provenance["date"] = machine.date;
     make_folder(options.state);
+    lock_folder(options.state);
     make_folder(options.output);
     run.journal = options.state + "/journal.json";
     run.now = now;

@@ -112,6 +112,10 @@ std::string wait_for(pid_t child, double until, const std::filesystem::path &log
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
         return "";
     }
+    std::error_code ignored;
+    if (std::filesystem::space(log.parent_path(), ignored).available < 1 << 16) {
+        return "failed: the disk is full";
+    }
     const std::string why = last_line(log);
     return "failed: " + (why.empty() ? "status " + std::to_string(status) : why);
 }
@@ -403,6 +407,7 @@ std::vector<Work> list_tuning_works(const Kernel &kernel, const std::vector<Mode
 void watch_for_interrupts() {
     struct sigaction action = {};
     action.sa_handler = [](int) { is_interrupted = 1; };
+    action.sa_flags = SA_RESETHAND;
     sigaction(SIGINT, &action, nullptr);
     sigaction(SIGTERM, &action, nullptr);
 }

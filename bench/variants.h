@@ -97,7 +97,8 @@ private:
 /// caches, outputs of the size that it is taken for.
 std::vector<Work> list_tuning_works(const Kernel &kernel, const std::vector<Model> &models);
 
-/// From now on Ctrl-C throws Interrupted out of an Emitter, once what is at hand has been ended.
+/// From now on Ctrl-C throws Interrupted out of an Emitter, once what is at hand has been ended. A second one ends the
+/// process.
 void watch_for_interrupts();
 
 }  // namespace halyard::bench
