@@ -14,11 +14,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <deque>
 #include <fstream>
 #include <set>
-#include <tuple>
+#include <system_error>
 #include <utility>
 
 namespace halyard::bench {
