@@ -196,6 +196,8 @@ int run_tuning(const Options &options) {
         throw std::runtime_error("this CPU tells no model by which its schedules could be named");
     }
     const std::map<std::string, Plan> plans = list_plans(recipes, target, options);
+    std::vector<std::string> model = recipes.at("model");
+    model.push_back("--cpu=" + options.cpu);
 
     TuningRun run;
     for (const auto &[kernel, plan] : plans) {
@@ -218,6 +220,9 @@ int run_tuning(const Options &options) {
     provenance["date"] = machine.date;
     make_folder(options.state);
     lock_folder(options.state);
+    if (modelled) {
+        check_model(model, options.state);
+    }
     make_folder(options.output);
     run.journal = options.state + "/journal.json";
     run.now = now;
@@ -231,8 +236,6 @@ int run_tuning(const Options &options) {
         if (!modelled) {
             return std::make_unique<Variants>(how, works, folder, options.patience, say);
         }
-        std::vector<std::string> model = recipes.at("model");
-        model.push_back("--cpu=" + options.cpu);
         return std::make_unique<ModelledVariants>(how, model, folder, options.patience, say);
     };
     run.finish = [&](const std::string &kernel, const json &result) {
@@ -274,7 +277,10 @@ int main(int argc, char **argv) {
     app.add_option("--kernels", options.kernels, "only kernels whose name matches this glob [*]");
     app.add_option("--shapes", options.shapes, "only on these models of bench/shapes.txt");
     app.add_option("--minutes", options.minutes, "end after about so long [when all is tried]")
-        ->check(CLI::PositiveNumber);
+        ->check([](const std::string &text) {
+            double minutes = 0.0;
+            return CLI::detail::lexical_cast(text, minutes) && minutes > 0.0 ? "" : text + " is not more than 0";
+        });
     auto *const target = app.add_option("--target", options.target, "the kernels of this target [the best one]");
     app.add_option("--cpu", options.cpu, "do not run them, but model them for this CPU, as ./run bench modelled does")
         ->needs(target);

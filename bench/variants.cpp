@@ -373,6 +373,14 @@ std::vector<Samples> ModelledVariants::measure(const std::vector<Parameters> &va
     return samples;
 }
 
+void check_model(std::vector<std::string> model, const std::filesystem::path &folder) {
+    model.emplace_back("--help");  // which comes after the CPU's name
+    const std::filesystem::path log = folder / "model.log";
+    if (const std::string why = wait_for(start(join(model), log), now() + 60.0, log); !why.empty()) {
+        throw std::runtime_error("nothing can be modelled: " + why);
+    }
+}
+
 std::vector<Work> list_tuning_works(const Kernel &kernel, const std::vector<Model> &models) {
     const bool non_temporal = kernel.place == Place::non_temporal;
     std::vector<Work> works;

@@ -92,6 +92,9 @@ private:
     std::string take(const Parameters &variant, const std::filesystem::path &folder) override;
 };
 
+/// Throws where bench/modelled.py, called like that, knows no such CPU. A log of it is left in the folder.
+void check_model(std::vector<std::string> model, const std::filesystem::path &folder);
+
 /// The works by which a kernel is tuned, of these models: a decoding step and a batch of each that differs in its heads
 /// and in what is rotated of them, and of the first a prompt that is in no cache. For a kernel that stores past the
 /// caches, outputs of the size that it is taken for.

@@ -232,6 +232,7 @@ namespace {
 template <typename Value, typename Read>
 std::vector<Value> read_all(const std::string &name, const Json &array, Read read) {
     std::vector<Value> values;
+    values.reserve(array.elements.size());
     for (const Json &element : array.elements) {
         values.push_back(read(name + "[" + std::to_string(values.size()) + "]", element));
     }

@@ -20,6 +20,7 @@ halyard_status read_positions(const halyard_positions *positions, std::int64_t n
         return status;
     }
     const halyard_positions &read = *view;
+    // NOLINTNEXTLINE(*UndefinedBinaryOperatorResult): a copy that was not made has returned above
     if (read.data == nullptr && read.shape[0] != 0 && read.shape[1] != 0) {
         return fail(error, HALYARD_ERROR_NULL_POINTER, "%s.data is NULL", name);
     }

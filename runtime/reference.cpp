@@ -40,6 +40,7 @@ void rotate_reference(const Piece &piece) noexcept {
     case HALYARD_F32: rotate<F32>(piece); break;
     case HALYARD_F16: rotate<F16>(piece); break;
     case HALYARD_BF16: rotate<BF16>(piece); break;
+    default: break;  // the plan has checked it
     }
 }
 

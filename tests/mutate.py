@@ -158,6 +158,8 @@ def catch(mutant):
 
 def main():
     files = sys.argv[1:] or FILES
+    if unknown := sorted(set(files) - set(FILES)):
+        sys.exit(f"mutate.py: {unknown[0]} is none of {', '.join(FILES)}")
     build()
     if caught := catch(0):
         sys.exit(f"with nothing broken, a test fails: {caught}")
