@@ -6,15 +6,17 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
 
 namespace {
 
 void check_array(const halyard::tool::NpyArray &array, std::size_t size) {
-    std::int64_t n_elements = 1;
+    // Beside a size of zero, the others may be anything.
+    std::int64_t n_elements = std::count(array.shape.begin(), array.shape.end(), 0) == 0 ? 1 : 0;
     for (const std::int64_t length : array.shape) {
         require(length >= 0, "no size is negative");
-        n_elements *= length;
+        n_elements *= n_elements == 0 ? 0 : length;
     }
     require(array.n_elements == n_elements, "the elements are those of the shape");
     require(array.n_bytes < size, "the data were in the file");
