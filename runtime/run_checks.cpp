@@ -240,6 +240,7 @@ halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, 
         return status;
     }
     const halyard_run_args &given = *view;
+    // NOLINTNEXTLINE(*UndefinedBinaryOperatorResult): a copy that was not made has returned above
     if (given.angles == nullptr) {
         return fail_null(error, "args.angles");
     }
