@@ -102,6 +102,21 @@ std::vector<float> rows_of(const Source &source, const halyard_positions *positi
     return rows;
 }
 
+/// A source of the caller's own f32 rows.
+Source make_given(const float *cos_rows, const float *sin_rows, std::int64_t n_rows, std::int64_t stride_row,
+                  std::int64_t rotary_dim) {
+    auto desc = sized<halyard_angle_source_desc>();
+    desc.kind = HALYARD_ANGLES_GIVEN;
+    desc.cos_rows = cos_rows;
+    desc.sin_rows = sin_rows;
+    desc.n_rows = n_rows;
+    desc.stride_row = stride_row;
+    desc.rotary_dim = rotary_dim;
+    halyard_angle_source *out = nullptr;
+    REQUIRE(halyard_create_angle_source(nullptr, &desc, &out, nullptr) == HALYARD_OK);
+    return Source(out);
+}
+
 /// A source of one frequency whose row for position p is (p, -p): shows which row was read.
 struct Given {
     std::vector<float> memory;
@@ -112,16 +127,7 @@ struct Given {
             memory.push_back(static_cast<float>(row));
             memory.push_back(static_cast<float>(-row));
         }
-        auto desc = sized<halyard_angle_source_desc>();
-        desc.kind = HALYARD_ANGLES_GIVEN;
-        desc.cos_rows = memory.data();
-        desc.sin_rows = memory.data() + 1;
-        desc.n_rows = n_rows;
-        desc.stride_row = 2;
-        desc.rotary_dim = 2;
-        halyard_angle_source *out = nullptr;
-        REQUIRE(halyard_create_angle_source(nullptr, &desc, &out, nullptr) == HALYARD_OK);
-        source.reset(out);
+        source = make_given(memory.data(), memory.data() + 1, n_rows, 2, 2);
     }
 };
 
@@ -868,18 +874,9 @@ TEST_CASE("make_rows: arguments are checked before the first write", "[angles]")
     CHECK(rows_of(given.source, nullptr, 1, 10) == given.memory);
     {
         std::vector<float> cos(4, 42.0f), sin = cos;
-        auto desc = sized<halyard_angle_source_desc>();
-        desc.kind = HALYARD_ANGLES_GIVEN;
-        desc.cos_rows = cos.data();
-        desc.sin_rows = sin.data();
-        desc.n_rows = 4;
-        desc.stride_row = 1;
-        desc.rotary_dim = 2;
-        halyard_angle_source *out = nullptr;
-        REQUIRE(halyard_create_angle_source(nullptr, &desc, &out, nullptr) == HALYARD_OK);
-        const Source apart(out);
+        const Source apart = make_given(cos.data(), sin.data(), 4, 1, 2);
         for (std::vector<float> *const over : {&cos, &sin}) {
-            CHECK(halyard_make_rows(out, nullptr, 0, 1, 2, over->data(), 4, &error) == HALYARD_ERROR_OVERLAP);
+            CHECK(halyard_make_rows(apart.get(), nullptr, 0, 1, 2, over->data(), 4, &error) == HALYARD_ERROR_OVERLAP);
             CHECK(*over == std::vector<float>(4, 42.0f));
         }
     }
@@ -920,16 +917,7 @@ TEST_CASE("make_rows: a given source reads back what a table wrote", "[angles]")
     const auto frequencies = from_base(10000, 8);
     const auto table = make_table(frequencies, 0, 50);
     const auto rows = rows_of(table, nullptr, 1, 51);
-    auto desc = sized<halyard_angle_source_desc>();
-    desc.kind = HALYARD_ANGLES_GIVEN;
-    desc.cos_rows = rows.data();
-    desc.sin_rows = rows.data() + 4;
-    desc.n_rows = 51;
-    desc.stride_row = 8;
-    desc.rotary_dim = 8;
-    halyard_angle_source *out = nullptr;
-    REQUIRE(halyard_create_angle_source(nullptr, &desc, &out, nullptr) == HALYARD_OK);
-    const Source given(out);
+    const Source given = make_given(rows.data(), rows.data() + 4, 51, 8, 8);
     CHECK(rows_of(given, nullptr, 1, 51) == rows);
     CHECK(given->identity_row == 0);
 }
