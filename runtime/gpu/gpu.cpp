@@ -10,7 +10,6 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <vector>
 
 namespace halyard::gpu {
 
@@ -148,36 +147,41 @@ halyard_status upload_source(halyard_gpu_angles &angles, const halyard_angle_sou
     return status;
 }
 
-// ---- Contexts ------------------------------------------------------------------------------------------------------
+// ---- Plans ---------------------------------------------------------------------------------------------------------
 
-/// Contexts that plans hold modules in. The last plan of a context unloads them: another context may get its address.
-class Contexts {
+/// All plans. Contexts hold their modules, and the last plan of a context unloads them: another may get its address.
+class Plans {
 public:
-    bool add(void *context) noexcept {
-        try {
-            const std::lock_guard lock(mutex_);
-            held_.push_back(context);
-            return true;
-        } catch (...) {
-            return false;
-        }
+    void add(halyard_gpu_plan &plan) noexcept {
+        const std::lock_guard lock(mutex_);
+        plan.next = first_;
+        first_ = &plan;
     }
-    void remove(const halyard_gpu_queue &queue) noexcept {
+    void remove(const halyard_gpu_plan &plan) noexcept {
         const std::lock_guard lock(mutex_);  // until all is unloaded: another thread may be about to load it again
-        held_.erase(std::find(held_.begin(), held_.end(), queue.context));
-        if (std::find(held_.begin(), held_.end(), queue.context) == held_.end()) {
-            Call call = {queue.context, queue.stream, ""};
-            release_context(queue.device == HALYARD_CUDA, call);
+        halyard_gpu_plan **link = &first_;
+        while (*link != &plan) {
+            link = &(*link)->next;
+        }
+        *link = plan.next;
+        const halyard_gpu_plan *other = first_;
+        while (other != nullptr && other->queue.context != plan.queue.context) {
+            other = other->next;
+        }
+        if (other == nullptr) {
+            Call call = {plan.queue.context, plan.queue.stream, ""};
+            release_context(plan.queue.device == HALYARD_CUDA, call);
         }
     }
 
 private:
     std::mutex mutex_;
-    std::vector<void *> held_;
+    halyard_gpu_plan *first_ = nullptr;
 };
 
-Contexts &contexts() {
-    static Contexts &all = *new Contexts;  // plans may outlive static objects
+Plans &plans() {
+    alignas(Plans) static unsigned char memory[sizeof(Plans)];
+    static Plans &all = *new (memory) Plans;  // never destroyed, because plans may outlive static objects
     return all;
 }
 
@@ -431,10 +435,11 @@ halyard_status halyard_create_gpu_plan(const halyard_gpu_queue *queue, const hal
                     static_cast<long long>(angles->device.source.rotary_dim), static_cast<long long>(copy.rotary_dim));
     }
     std::unique_ptr<halyard_gpu_plan, ReleasePlan> plan(new (std::nothrow) halyard_gpu_plan{});
-    if (plan == nullptr || !contexts().add(where.context)) {
+    if (plan == nullptr) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a plan");
     }
-    plan->queue = where;  // with its context, which the plan's end lets go of
+    plan->queue = where;
+    plans().add(*plan);  // which its end takes back
     plan->angles = angles;
     plan->part_alignment = where.device == HALYARD_OPENCL ? part_alignment(where) : 1;
     halyard_status status = halyard_create_plan(&copy, &plan->checks, error);
@@ -451,9 +456,7 @@ void halyard_destroy_gpu_plan(halyard_gpu_plan *plan) {
     if (plan == nullptr) {
         return;
     }
-    if (plan->queue.context != nullptr) {
-        contexts().remove(plan->queue);
-    }
+    plans().remove(*plan);
     halyard_destroy_plan(plan->checks);
     delete plan;
 }

@@ -31,6 +31,7 @@ struct halyard_gpu_plan {
     const halyard_gpu_angles *angles;
     halyard_plan *checks;  // what a run checks its tensors against
     std::uint64_t part_alignment;
+    halyard_gpu_plan *next;  // in the list of all plans
 };
 
 namespace halyard::gpu {
