@@ -197,10 +197,7 @@ halyard_status allowed_targets(const char *target, const char *max_target, Targe
     return HALYARD_OK;
 }
 
-const char *why_not(Target target, TargetSet allowed) noexcept {
-    if ((allowed & bit(target)) != 0) {
-        return "";
-    }
+const char *why_not(Target target) noexcept {
     if ((built_targets() & bit(target)) == 0) {
         return "not built into this library";
     }
@@ -237,7 +234,7 @@ halyard_status halyard_get_target_info(int32_t index, halyard_target_info *info,
         std::snprintf(value.reason, sizeof(value.reason), "%.*s", static_cast<int>(sizeof(value.reason)) - 1,
                       environment_error.message);
     } else if ((allowed & bit(target)) == 0) {
-        std::snprintf(value.reason, sizeof(value.reason), "%s", why_not(target, allowed));
+        std::snprintf(value.reason, sizeof(value.reason), "%s", why_not(target));
     } else if ((allowed & (bit(target) - 1)) != 0) {
         std::int32_t better = 0;
         while ((allowed & bit(Target(better))) == 0) {

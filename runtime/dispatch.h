@@ -78,7 +78,7 @@ const char *name_of(Target target) noexcept;
 halyard_status allowed_targets(const char *target, const char *max_target, TargetSet *allowed,
                                halyard_error *error) noexcept;
 
-/// Why a target may not be used, in a few words; an empty string when it may.
-const char *why_not(Target target, TargetSet allowed) noexcept;
+/// Why a target is none of those that are allowed, in a few words.
+const char *why_not(Target target) noexcept;
 
 }  // namespace halyard

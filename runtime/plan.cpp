@@ -113,7 +113,7 @@ void explain_tensor(Text &text, const Task &task, TargetSet allowed) {
         } else if (reason != nullptr) {
             text.add(reason);
         } else if ((allowed & bit(kernel.target)) == 0) {
-            text.add(why_not(kernel.target, allowed));
+            text.add(why_not(kernel.target));
         } else {
             text.add("comes after the one that is taken");
         }
