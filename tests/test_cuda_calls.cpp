@@ -178,6 +178,14 @@ TEST_CASE("cuda calls: q and k of one buffer take one launch, on the caller's st
         how.error_word = static_cast<std::int32_t *>(word.data());
         CHECK(launches_in(calls_of([&] { halyard::run(plan, none, none, how); })).empty());
     }
+    SECTION("without batch rows or heads, not even positions are checked") {
+        how.error_word = static_cast<std::int32_t *>(word.data());
+        for (const auto &shape : {std::array<std::int64_t, 4>{0, 8, 8, 64}, {1, 8, 0, 64}}) {
+            const halyard_tensor empty = view(packed.data(), f16, shape, {0, 12 * 64, 64, 1});
+            const halyard_tensor both[] = {empty, empty};
+            CHECK(launches_in(calls_of([&] { halyard::run(plan, both, both, how); })).empty());
+        }
+    }
     SECTION("what is no row of heads takes one each") {
         const auto count = [&](const halyard_tensor &second) {
             const halyard_tensor both[] = {q, second};

@@ -210,6 +210,30 @@ TEST_CASE("pools: their executor runs each task once, also for other users", "[t
     }
 }
 
+TEST_CASE("pools: as many tasks run at once as there are threads, awake or asleep", "[threads]") {
+    struct Meeting {
+        std::atomic<std::int64_t> n_come{0}, n_met{0};
+    };
+    constexpr std::int64_t n_threads = 4;
+    const halyard::pool pool(n_threads);
+    const halyard_executor *executor = pool.executor();
+    for (int i = 0; i < 3; i++) {
+        Meeting meeting;
+        const auto meet = [](void *data, std::int64_t) {
+            auto &at = *static_cast<Meeting *>(data);
+            at.n_come++;
+            const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+            while (at.n_come < n_threads && std::chrono::steady_clock::now() < give_up) {
+                std::this_thread::yield();
+            }
+            at.n_met += at.n_come == n_threads ? 1 : 0;
+        };
+        CHECK(executor->parallel_for(executor->context, n_threads, meet, &meeting) == 0);
+        REQUIRE(meeting.n_met == n_threads);
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));  // long enough for every thread to sleep
+    }
+}
+
 TEST_CASE("pools: small runs stay on the calling thread", "[threads]") {
     const Work tiny(1, 1, 1);
     Hook hook([](std::int64_t, const Task &) { return std::int32_t{1}; });
