@@ -1,9 +1,9 @@
 """Breaks each check of plans, runs and angle sources, one at a time, and sees that a test fails: mutate.py [FILE...]
 
-A check is a condition that is returned, or whose branch fails or leaves early. It is broken by never holding
-("deleted") and by holding just when it should not ("inverted"), and so is each operand of its && and || (one of && is
-deleted by always holding). All are in one build, in build/mutations, where HALYARD_MUTANT says which is broken. FILE is
-one of the runtime's. Fails where no test notices and EQUIVALENT does not say why.
+A check is a condition that is returned, chooses between an error and none, or whose branch fails or leaves early. It is
+broken by never holding ("deleted") and by holding just when it should not ("inverted"), and so is each operand of its
+&& and || (one of && is deleted by always holding). All are in one build, in build/mutations, where HALYARD_MUTANT says
+which is broken. FILE is one of the runtime's. Fails where no test notices and EQUIVALENT does not say why.
 """
 
 import collections
@@ -18,12 +18,13 @@ ROOT = pathlib.Path(__file__).parents[1]
 COPY = ROOT / "build/mutations"
 CMAKE = ROOT / ".deps/venv/bin/cmake"
 FILES = ["plan.cpp", "run_checks.cpp", "positions.cpp", "tensor.h", "tensor.cpp", "angle_source.cpp", "sources.cpp",
-         "error.h", "error.cpp", "run.cpp", "frequencies.cpp", "dispatch.cpp", "pool.cpp", "gpu/gpu.cpp", "gpu/run.cpp"]
+         "error.h", "error.cpp", "text.h", "run.cpp", "frequencies.cpp", "dispatch.cpp", "pool.cpp", "gpu/gpu.cpp",
+         "gpu/run.cpp", "gpu/launch.cpp"]
 # The quick ones, quickest first; the first that fails is the one that counts.
 TESTS = [("halyard_tests", "[errors]"), ("halyard_test_allocations",),
          ("halyard_tests", "[angles],[axes],[dispatch],[threads],[property],[sources],[large],[non-temporal]")]
 GPU_TESTS = [("halyard_cuda_tests",), ("halyard_gpu_tests", "gpu errors: *,halyard_rotate_half_f32_phase_opencl")]
-LEAVES = re.compile(r"\bfail|return (status|false|true|HALYARD_OK|nullptr|-1)\b|error->code|replace_if|n_refused|"
+LEAVES = re.compile(r"\bfail|return (_+|status|false|true|HALYARD_OK|nullptr|-1)\b|error->code|replace_if|n_refused|"
                     r"^\s*continue;")
 HEADER = """
 #ifndef HALYARD_MUTATED
@@ -106,7 +107,7 @@ def mutate(file):
         brace = code.index("{", end)
         if not LEAVES.search(code[brace + 1:closing(code, brace)]):
             continue
-        declared = re.match(r"const halyard_status status =\s*", code[begin:end])
+        declared = re.match(r"const (?:halyard_status|int) status =\s*", code[begin:end])
         if declared:
             begin += declared.end()
             edits.append((begin, end, f"halyard_mutated({number(file, text, begin, end)}, 0, {text[begin:end]})"))
@@ -114,6 +115,9 @@ def mutate(file):
             edits.append((begin, end, mutate_condition(file, text, code, begin, end)))
     for found in re.finditer(r"\breturn ([^;{}?]*(?:&&|\|\|)[^;{}?]*);", code):
         edits.append((*found.span(1), mutate_condition(file, text, code, *found.span(1), is_whole=False)))
+    for found in re.finditer(r"\breturn ([^;{}?]+)\? (HALYARD_OK|status|fail|fail_null)\b", code):
+        is_good = found[2] == "HALYARD_OK"  # the condition is then what is asked for
+        edits.append((*found.span(1), mutate_condition(file, text, code, *found.span(1), int(is_good))))
     for begin, end, new in sorted(edits, reverse=True):
         text = text[:begin] + new + text[end:]
     return HEADER + text
@@ -139,11 +143,15 @@ def build():
 
 
 def run(test, mutant):
-    """What fails of a test, in words; None when nothing does. What hangs has half a minute of the CPU."""
+    """What fails of a test, in words; None when nothing does. It has half a minute of the CPU, and five in all."""
     program, *names = test
     catch = [*names, "--abort", "--reporter", "xml", "--rng-seed", "20261121"] if program.endswith("tests") else []
-    done = subprocess.run(["prlimit", "--cpu=30", COPY / "build/host/bin" / program, *catch], stdout=subprocess.PIPE,
-                          stderr=subprocess.DEVNULL, env={**os.environ, "HALYARD_MUTANT": str(mutant)})
+    environment = {**os.environ, "HALYARD_MUTANT": str(mutant)}
+    try:
+        done = subprocess.run(["prlimit", "--cpu=30", COPY / "build/host/bin" / program, *catch], timeout=300,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
+    except subprocess.TimeoutExpired:
+        return f"{program}: waits forever"
     if done.returncode in (0, 77):  # 77: skipped
         return None
     cases = re.findall(r'<TestCase name="([^"]*)".*?filename="[^"]*/([^"/]*)"', done.stdout.decode(errors="replace"))
