@@ -473,6 +473,77 @@ TEST_CASE("cuda calls: memory that is not the device's is refused before any lau
     }
 }
 
+TEST_CASE("cuda calls: what no index of 32 bits can reach is refused before any launch", "[cuda]") {
+    const Simple simple;
+    const Memory places;
+    auto error = halyard::detail::make_struct<halyard_error>();
+    const auto status_of = [&](const halyard::gpu_plan &plan, const halyard_tensor &x,
+                               const halyard_positions *positions) {
+        auto args = halyard::detail::make_struct<halyard_gpu_run_args>();
+        args.x = args.y = &x;
+        args.positions = positions;
+        halyard_status status = HALYARD_OK;
+        const auto calls = calls_of([&] { status = halyard_run_gpu(plan.get(), &args, &error); });
+        CAPTURE(error.message);
+        CHECK(launches_in(calls).empty() == (status != HALYARD_OK));
+        return status;
+    };
+    SECTION("heads") {
+        const auto with_stride = [&](std::int64_t stride) {
+            return status_of(simple.plan, view(simple.memory.data(), f32, {1, 4, 2, 64}, {0, 2, 1, stride}), nullptr);
+        };
+        CHECK(with_stride(INT32_MAX / 64) == HALYARD_OK);
+        CHECK(with_stride(INT32_MAX / 64 + 1) == HALYARD_ERROR_UNSUPPORTED);
+    }
+    SECTION("positions") {
+        // Above the tensor, which their spans would else meet.
+        char *const data =
+            std::max(static_cast<char *>(places.data()), static_cast<char *>(simple.memory.data(1 << 15)));
+        auto positions = halyard::positions(reinterpret_cast<const std::int32_t *>(data), {1, 4});
+        positions.strides[1] = INT32_MAX;
+        CHECK(status_of(simple.plan, simple.x, &positions) == HALYARD_OK);
+        positions.strides[1]++;
+        CHECK(status_of(simple.plan, simple.x, &positions) == HALYARD_ERROR_UNSUPPORTED);
+        positions.type = HALYARD_INT64;
+        positions.strides[1] = INT32_MAX / 2;
+        CHECK(status_of(simple.plan, simple.x, &positions) == HALYARD_OK);
+        positions.strides[1]++;
+        CHECK(status_of(simple.plan, simple.x, &positions) == HALYARD_ERROR_UNSUPPORTED);
+        positions.strides[1] = 1;
+        positions.data = data + 2;
+        CHECK(status_of(simple.plan, simple.x, &positions) == HALYARD_ERROR_UNSUPPORTED);
+
+        auto desc = halyard::detail::make_struct<halyard_angle_source_desc>();
+        desc.kind = HALYARD_ANGLES_TABLE;
+        desc.last = 99;
+        desc.axis_map = HALYARD_AXIS_MAP_SECTIONS;
+        desc.n_axes = 3;
+        desc.axis_counts[0] = 16;
+        desc.axis_counts[1] = desc.axis_counts[2] = 8;
+        const halyard::gpu_angles angles(queue_of(),
+                                         halyard::angle_source(halyard::frequencies::from_base(10000, 64), desc));
+        const halyard::gpu_plan plan(queue_of(), halyard::describe_plan(64, {halyard::describe_tensor(f32, 64)}),
+                                     angles);
+        positions = halyard::positions(reinterpret_cast<const std::int32_t *>(data), {1, 4});
+        positions.n_axes = 3;
+        positions.stride_axis = INT32_MAX / 3;
+        CHECK(status_of(plan, simple.x, &positions) == HALYARD_OK);
+        positions.stride_axis++;
+        CHECK(status_of(plan, simple.x, &positions) == HALYARD_ERROR_UNSUPPORTED);
+    }
+}
+
+TEST_CASE("cuda calls: columns beside the window that 32 bits cannot hold are copied in parts", "[cuda]") {
+    const auto angles = make_angles(2);
+    const halyard::gpu_plan plan(queue_of(), halyard::describe_plan(2, {halyard::describe_tensor(f32, 64)}), angles);
+    const Memory from, to;
+    const auto apart = [](const Memory &memory) {
+        return view(memory.data(), f32, {1, 4, 2, 64}, {0, 2, 1, std::int64_t{1} << 26});
+    };
+    const auto calls = calls_of([&] { halyard::run(plan, apart(from), apart(to), on_stream()); });
+    CHECK(launches_in(calls).size() == 3);  // the window, then 31 columns twice
+}
+
 TEST_CASE("cuda calls: plans of a context share its modules, and the last one unloads them", "[cuda]") {
     const State before;
     const auto desc = halyard::describe_plan(64, {halyard::describe_tensor(f32, 64)});

@@ -91,6 +91,16 @@ TEST_CASE("gpu errors: a run's arguments", "[gpu][opencl]") {
         {"a negative offset", HALYARD_ERROR_OVERFLOW, [](Working &w) { w.x_offset = -1; }},
         {"a huge offset", HALYARD_ERROR_OVERFLOW, [](Working &w) { w.y_offset = far; }},
         {"before the start of x", HALYARD_ERROR_SHAPE, [](Working &w) { w.x.strides[1] = -128; }},
+        {"tokens backwards", HALYARD_ERROR_UNSUPPORTED,
+         [](Working &w) {
+             w.x_offset = 3 * 128;
+             w.x.strides[1] = -128;
+         }},
+        {"positions backwards", HALYARD_ERROR_UNSUPPORTED,
+         [](Working &w) {
+             w.args.positions_offset = 3;
+             w.positions.strides[1] = -1;
+         }},
         {"y over itself", HALYARD_ERROR_STRIDE, [](Working &w) { w.y.strides[2] = 1; }},
         {"y over x", HALYARD_ERROR_OVERLAP,
          [](Working &w) {

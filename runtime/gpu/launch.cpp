@@ -185,9 +185,8 @@ std::int64_t fitting(std::int64_t count, std::int64_t stride, std::int64_t room)
     return std::min({count, 1 + room / step, std::max<std::int64_t>(1, most_elements / step)});
 }
 
-/// What one head reaches, in elements.
-std::int64_t head_reach(const DevicePiece &piece, std::int64_t n_columns) {
-    return (n_columns - 1) * std::max(distance(piece.in.element), distance(piece.out.element));
+std::int64_t element_stride(const DevicePiece &piece) {
+    return std::max(distance(piece.in.element), distance(piece.out.element));
 }
 
 /// Elements that indices have to bridge on top of a piece's own.
@@ -209,7 +208,7 @@ int in_parts(const Launch &launch, const DevicePiece &whole, std::int64_t n_colu
     const std::int64_t bytes = element_bytes(whole.dtype);
     // Halide multiplies all extents of a view, its offset's with them.
     const std::int64_t most = most_elements / static_cast<std::int64_t>(launch.part_alignment);
-    const std::int64_t reach = head_reach(whole, n_columns) + bridge(launch, whole);
+    const std::int64_t reach = (n_columns - 1) * element_stride(whole) + bridge(launch, whole);
     const std::int64_t stride_head = std::max(distance(whole.in.head), distance(whole.out.head));
     const std::int64_t stride_token = std::max(distance(whole.in.token), distance(whole.out.token));
     const std::int64_t heads_at_once =
@@ -245,7 +244,10 @@ int rotate_on_device(const Launch &launch, const DevicePiece &piece, Call &call)
 }
 
 int copy_on_device(const Launch &launch, const DevicePiece &piece, std::int64_t n_columns, Call &call) noexcept {
-    constexpr std::int64_t columns_at_once = 1 << 18;  // a grid's blocks of eight, at least
+    const auto most_bridged = static_cast<std::int64_t>(launch.part_alignment);  // by any part, wherever it begins
+    const std::int64_t columns_at_once =
+        std::min(fitting(n_columns, element_stride(piece), most_elements - most_bridged),
+                 std::int64_t{1} << 18);  // a grid's blocks of eight, at least
     DevicePiece columns = piece;
     for (std::int64_t at = 0; at < n_columns; at += columns_at_once) {
         const std::int64_t n = std::min(columns_at_once, n_columns - at), bytes = element_bytes(piece.dtype);
@@ -286,18 +288,19 @@ int check_on_device(const Launch &launch, const DevicePositions &positions, std:
 
 const char *obstacle(const Launch &launch, const DevicePiece &piece) noexcept {
     const auto bytes = static_cast<std::uint64_t>(element_bytes(piece.dtype));
-    const std::int64_t axes_reach = (launch.angles->source.axes.n_axes - 1) * distance(piece.positions.stride_axis);
+    const std::int64_t axes_words = std::int64_t{launch.angles->source.axes.n_axes} * piece.positions.n_words;
     const std::uintptr_t bits = address_bits(launch, piece.x) | address_bits(launch, piece.y);
     if (bits % bytes != 0) {  // NOLINT(*DivideZero): the plan has checked the dtype
         return "is not aligned to its elements";
     }
-    if (head_reach(piece, piece.rotary_dim) + bridge(launch, piece) > most_elements) {
+    // Strides times extents, as in fitting; divided here, because they may not even have 64 bits.
+    if (element_stride(piece) > (most_elements - bridge(launch, piece)) / piece.rotary_dim) {
         return "has heads of more than 2^31 elements' reach";
     }
     if (address_bits(launch, piece.positions.place) % 4 != 0) {
         return "cannot be turned: positions are not aligned to 4 bytes";
     }
-    if (axes_reach * piece.positions.n_words > most_elements ||
+    if (distance(piece.positions.stride_axis) > most_elements / axes_words ||
         distance(piece.positions.stride_token) * piece.positions.n_words > most_elements) {
         return "cannot be turned: positions lie more than 2^31 words apart";
     }
