@@ -237,6 +237,12 @@ TEST_CASE("cuda calls: what 32 bits or a grid cannot hold is split", "[cuda]") {
     };
     const std::int64_t billion = (std::int64_t{1} << 30) - 64;
     CHECK(launches_of({1, 8, 2, 64}, {0, billion, 64, 1}).size() == 4);
+    fail_at("cuLaunchKernel", 719);
+    CHECK(launches_in(calls_of([&] {
+              const halyard_tensor x = view(simple.memory.data(), f32, {1, 8, 2, 64}, {0, billion, 64, 1});
+              CHECK_THROWS_AS(halyard::run(simple.plan, x, x, on_stream()), halyard::error);
+          })).size() == 1);
+    fail_at("", 0);
     CHECK(launches_of({1, 2, 4, 64}, {0, 4 * billion, billion, 1}).size() == 4);
     CHECK(launches_of({3, 4, 2, 64}, {4 * billion, 128, 64, 1}).size() == 3);
     // 2^19 heads of 64 at a time would be 131,072 blocks along one of a grid's shorter dimensions.
@@ -357,11 +363,18 @@ TEST_CASE("cuda calls: each batch row's positions are checked, until the driver 
     how.error_word = static_cast<std::int32_t *>(word.data());
     const halyard_tensor x = view(simple.memory.data(), f32, {3, 4, 2, 64}, {512, 128, 64, 1});
     CHECK(launches_in(calls_of([&] { halyard::run(simple.plan, x, x, how); })).size() == 6);
-    fail_at("cuLaunchKernel", 719);
-    CHECK(launches_in(calls_of([&] {
-              CHECK_THROWS_AS(halyard::run(simple.plan, x, x, how), halyard::error);
-          })).size() == 1);
-    fail_at("", 0);
+    const auto launches_until_failure = [&] {
+        fail_at("cuLaunchKernel", 719);
+        const auto calls = calls_of([&] { CHECK_THROWS_AS(halyard::run(simple.plan, x, x, how), halyard::error); });
+        fail_at("", 0);
+        return launches_in(calls).size();
+    };
+    CHECK(launches_until_failure() == 1);
+    // Positions that are far apart take a check each. They begin behind the tensor, which else lies among them.
+    positions.data = simple.memory.data(1 << 15);
+    positions.strides[0] = 0;
+    positions.strides[1] = INT32_MAX;
+    CHECK(launches_until_failure() == 1);
 }
 
 TEST_CASE("cuda calls: negative strides and the default stream are fine", "[cuda]") {
@@ -475,7 +488,6 @@ TEST_CASE("cuda calls: memory that is not the device's is refused before any lau
 
 TEST_CASE("cuda calls: what no index of 32 bits can reach is refused before any launch", "[cuda]") {
     const Simple simple;
-    const Memory places;
     auto error = halyard::detail::make_struct<halyard_error>();
     const auto status_of = [&](const halyard::gpu_plan &plan, const halyard_tensor &x,
                                const halyard_positions *positions) {
@@ -496,9 +508,7 @@ TEST_CASE("cuda calls: what no index of 32 bits can reach is refused before any 
         CHECK(with_stride(INT32_MAX / 64 + 1) == HALYARD_ERROR_UNSUPPORTED);
     }
     SECTION("positions") {
-        // Above the tensor, which their spans would else meet.
-        char *const data =
-            std::max(static_cast<char *>(places.data()), static_cast<char *>(simple.memory.data(1 << 15)));
+        char *const data = static_cast<char *>(simple.memory.data(1 << 15));  // behind the tensor
         auto positions = halyard::positions(reinterpret_cast<const std::int32_t *>(data), {1, 4});
         positions.strides[1] = INT32_MAX;
         CHECK(status_of(simple.plan, simple.x, &positions) == HALYARD_OK);
@@ -542,6 +552,11 @@ TEST_CASE("cuda calls: columns beside the window that 32 bits cannot hold are co
     };
     const auto calls = calls_of([&] { halyard::run(plan, apart(from), apart(to), on_stream()); });
     CHECK(launches_in(calls).size() == 3);  // the window, then 31 columns twice
+    fail_at("cuLaunchKernel", 719, 1);
+    CHECK(launches_in(calls_of([&] {
+              CHECK_THROWS_AS(halyard::run(plan, apart(from), apart(to), on_stream()), halyard::error);
+          })).size() == 2);
+    fail_at("", 0);
 }
 
 TEST_CASE("cuda calls: plans of a context share its modules, and the last one unloads them", "[cuda]") {
