@@ -20,7 +20,7 @@ struct Call {
 
 struct Driver {
     // What a test sets.
-    std::string failing;               // the function that fails,
+    std::string failing;               // the function that fails once,
     int failure = 0;                   // with this,
     int calls_until = 0;               // after as many calls of it
     void *device_of_contexts[2] = {};  // contexts of device 1; all others are of device 0

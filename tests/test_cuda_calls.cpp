@@ -217,14 +217,22 @@ TEST_CASE("cuda calls: misaligned memory goes by a kernel for any layout, column
     auto launches = launches_in(calls_of([&] { halyard::run(simple.plan, x, x, on_stream()); }));
     REQUIRE(launches.size() == 1);
     CHECK_FALSE(launches[0].by_128_bits);
+    // So does aligned memory whose elements are no neighbours.
+    const Memory to;
+    auto y = simple.x;
+    y.data = to.data();
+    const auto apart = view(simple.memory.data(), f32, {1, 4, 2, 64}, {0, 512, 256, 4});
+    for (const bool from_apart : {true, false}) {
+        launches = launches_in(
+            calls_of([&] { halyard::run(simple.plan, from_apart ? apart : y, from_apart ? y : apart, on_stream()); }));
+        REQUIRE(launches.size() == 1);
+        CHECK_FALSE(launches[0].by_128_bits);
+    }
 
     const auto angles = make_angles(32);
     auto tensor = halyard::describe_tensor(f32, 64);
     tensor.rotary_offset = 16;
     const halyard::gpu_plan window(queue_of(), halyard::describe_plan(32, {tensor}), angles);
-    const Memory to;
-    auto y = simple.x;
-    y.data = to.data();
     CHECK(launches_in(calls_of([&] { halyard::run(window, simple.x, y, on_stream()); })).size() == 3);
     CHECK(launches_in(calls_of([&] { halyard::run(window, y, y, on_stream()); })).size() == 1);
 }
@@ -260,6 +268,9 @@ TEST_CASE("cuda calls: what 32 bits or a grid cannot hold is split", "[cuda]") {
 
 TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creation stays", "[cuda]") {
     const auto desc = halyard::describe_plan(64, {halyard::describe_tensor(f32, 64)});
+    auto phase_desc = halyard::detail::make_struct<halyard_angle_source_desc>();
+    phase_desc.kind = HALYARD_ANGLES_PHASE;
+    const halyard::angle_source phase(halyard::frequencies::from_base(10000, 64), phase_desc);
     const State before;
     const auto [function, failure, status] = GENERATE(table<const char *, int, halyard_status>({
         {"cuMemAlloc_v2", 2, HALYARD_ERROR_OUT_OF_MEMORY},
@@ -280,6 +291,7 @@ TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creat
         {
             try {
                 const auto angles = make_angles();
+                const halyard::gpu_angles by_phase(queue_of(), phase);
                 const halyard::gpu_plan plan(queue_of(), desc, angles);
             } catch (const halyard::error &error) {
                 failed = true;
