@@ -27,12 +27,12 @@ constexpr std::int32_t f32 = HALYARD_F32, f16 = HALYARD_F16, bf16 = HALYARD_BF16
 
 constexpr Kernel table[] = {
 #define HALYARD_KERNEL(name, target, pairing, out_pairing, dtype, place, packed, schedule, elsewhere)                  \
-    {#name, Target::target, Pairing::pairing, Pairing::out_pairing, dtype, Place::place, packed,                       \
-     name,  schedule,       elsewhere},
+    {#name, Target::target, Pairing::pairing, Pairing::out_pairing, dtype, Place::place, packed, elsewhere, schedule,  \
+     name},
 #include "kernel_list.inc"
 #undef HALYARD_KERNEL
     {"halyard_rotate_reference", Target::reference, Pairing::strided, Pairing::strided, f32, Place::out_of_place, false,
-     nullptr, "default", true},
+     true, "default", nullptr},
 };
 static_assert(std::is_sorted(std::begin(table), std::end(table),
                              [](const Kernel &a, const Kernel &b) { return a.target < b.target; }),

@@ -24,9 +24,9 @@ struct Kernel {
     std::int32_t dtype;
     Place place;
     bool packed;                       // its elements are words of two
+    bool elsewhere = true;             // it also serves other CPUs than the one that it is tuned for,
+    const char *schedule = "default";  // which this names, or "default"
     halyard_rotate_kernel *function;   // NULL in the last row, the reference
-    const char *schedule = "default";  // or the CPU that it is tuned for
-    bool elsewhere = true;             // it also serves other CPUs than that one
 };
 
 /// Whether either could stand for the other: the same kernel, or with another schedule.

@@ -235,10 +235,11 @@ constexpr std::int32_t f32 = HALYARD_F32, f16 = HALYARD_F16, bf16 = HALYARD_BF16
 
 Kernel kernel(const char *name, std::int32_t dtype, bool in_place, halyard_rotate_kernel *function,
               Pairing pairing = Pairing::strided) {
-    return {name,    halyard::Target::reference,
-            pairing, pairing,
-            dtype,   in_place ? halyard::Place::in_place : halyard::Place::out_of_place,
-            false,   function};
+    return {name,      halyard::Target::reference,
+            pairing,   pairing,
+            dtype,     in_place ? halyard::Place::in_place : halyard::Place::out_of_place,
+            false,     true,
+            "default", function};
 }
 
 std::string fault_of(const Kernel &bad) { return check_kernel(bad, Catch::getSeed(), 4).fault; }
