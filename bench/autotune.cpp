@@ -1,6 +1,7 @@
 // halyard_autotune: tries other numbers in the kernels' schedules on this machine, and writes those that are better
 // than the default into generators/schedules. Exit status: 0 done; 1 something failed; 2 wrong usage; 130 interrupted.
 #include "dispatch.h"
+#include "gpu_variants.h"
 #include "machine.h"
 #include "output_file.h"
 #include "table.h"
@@ -151,6 +152,16 @@ void write_schedule(const std::string &path, const json &provenance, json result
     save_json(path, result);
 }
 
+/// The works of a GPU's kernel; "gpu" of its recipe is pairing, dtype and whether it is in place.
+std::vector<Work> list_gpu_works(const json &gpu, const std::vector<Model> &models) {
+    const std::string order = gpu.at(0), type = gpu.at(1);
+    return list_gpu_works(order == "interleaved" ? pairing::interleaved : pairing::half,
+                          type == "f32"   ? dtype::f32
+                          : type == "f16" ? dtype::f16
+                                          : dtype::bf16,
+                          gpu.at(2) == "true", models);
+}
+
 /// What is known of a kernel that is to be tuned. No works where it is modelled.
 struct Plan {
     json recipe;
@@ -167,6 +178,9 @@ std::map<std::string, Plan> list_plans(const json &recipes, const std::string &t
             continue;
         }
         std::vector<Work> works;
+        if (!recipe.at("gpu").is_null()) {
+            works = list_gpu_works(recipe.at("gpu"), models);
+        }
         for (const Kernel &kernel : kernels()) {
             if (options.cpu.empty() && kernel.name == name) {
                 works = list_tuning_works(kernel, models);
@@ -188,12 +202,22 @@ int run_tuning(const Options &options) {
     const json recipes = load_json(options.recipes);
     need_program("generator", recipes.at("generator"));
     need_program("compiler", recipes.at("compiler"));
-    const std::string target = modelled ? options.target : find_target(options.target);
+    const bool on_gpu = options.target == "cuda_sm80" || options.target == "opencl";
+    if (on_gpu && modelled) {
+        throw std::runtime_error(options.target + " is no target of a CPU that could be modelled");
+    }
+    if (on_gpu && recipes.at("gpu_program") == "") {
+        throw std::runtime_error("this build has no kernels for GPUs");
+    }
+    make_folder(options.state);
+    lock_folder(options.state);
+    const GpuDevice gpu = on_gpu ? find_gpu(recipes.at("gpu_program"), options.target, options.state) : GpuDevice();
+    const std::string target = modelled || on_gpu ? options.target : find_target(options.target);
     const Machine machine = describe_machine();
-    std::string device = modelled ? options.cpu : cpu_name();
+    std::string device = modelled ? options.cpu : on_gpu ? gpu.short_name : cpu_name();
     std::replace(device.begin(), device.end(), '-', '_');
     if (device.empty()) {
-        throw std::runtime_error("this CPU tells no model by which its schedules could be named");
+        throw std::runtime_error("this device tells no model by which its schedules could be named");
     }
     const std::map<std::string, Plan> plans = list_plans(recipes, target, options);
     std::vector<std::string> model = recipes.at("model");
@@ -212,14 +236,14 @@ int run_tuning(const Options &options) {
                        {"generators", recipes.at("generators")},
                        {"device", {{"name", device}}},
                        {"command", command_of(options)}};
-    if (!modelled) {
+    if (on_gpu) {
+        provenance["device"].update({{"gpu", gpu.name}, {"driver", gpu.driver}});
+    } else if (!modelled) {
         provenance["device"].update({{"cpu", machine.cpu}, {"stepping", machine.stepping}, {"caches", machine.caches}});
     }
     run.seconds = options.minutes * 60.0;
     run.key = provenance;
     provenance["date"] = machine.date;
-    make_folder(options.state);
-    lock_folder(options.state);
     if (modelled) {
         check_model(model, options.state);
     }
@@ -230,9 +254,13 @@ int run_tuning(const Options &options) {
     run.open = [&](const std::string &kernel) -> std::unique_ptr<Workshop> {
         progress.begin(kernel);
         const auto &[recipe, works] = plans.at(kernel);
-        const Recipe how = {kernel, target, recipe["emit"], recipe["finish"], recipe["check"], recipe["link"]};
+        const Recipe how = {kernel,          target,         recipe["emit"],  recipe["finish"],
+                            recipe["check"], recipe["link"], recipe["suffix"]};
         const std::string folder = options.state + "/variants";
         const auto say = [&](const std::string &what) { progress.say(what); };
+        if (on_gpu) {
+            return std::make_unique<GpuVariants>(how, works, folder, options.patience, say);
+        }
         if (!modelled) {
             return std::make_unique<Variants>(how, works, folder, options.patience, say);
         }
@@ -256,7 +284,9 @@ int run_tuning(const Options &options) {
     Progress::clear();
     const auto n_better =
         std::count_if(results.begin(), results.end(), [](const json &r) { return bool(r["improved"]); });
-    const std::string machine_text = modelled ? "Modelled for " + options.cpu + ", not measured." : machine.text();
+    const std::string machine_text = modelled ? "Modelled for " + options.cpu + ", not measured."
+                                     : on_gpu ? gpu.name + " (" + gpu.driver + ")"
+                                              : machine.text();
     std::printf(
         "%s\n\n%s\nBefore and after: medians over the rounds, half the distance of the quartiles, and how many\n"
         "times as fast. %ld of %zu kernels have a better schedule than the default%s.\n",

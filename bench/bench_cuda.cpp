@@ -1,7 +1,7 @@
 // halyard_bench_cuda: what CUDA kernels move in a second, beside a copy of the same bytes on the same device, both
 // timed by the device's events. Exit status: 0 done, 1 there is no device or it failed, 2 wrong usage.
+#include "cuda_timing.h"
 #include "gpu/driver.h"
-#include "gpu/halide_runtime.h"
 #include "halyard/halyard_gpu.hpp"
 #include "machine.h"
 #include "measure.h"
@@ -9,28 +9,12 @@
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
-#include <dlfcn.h>
 #include <random>
 
 namespace {
 
 using namespace halyard;
 using namespace halyard::bench;
-
-/// The driver's own functions beside those of gpu/driver.h. Signatures: CUDA driver API reference manual.
-template <typename... Arguments>
-int try_call(const char *name, Arguments... arguments) {
-    static void *const driver = gpu::find_driver_library(true);
-    const auto function = reinterpret_cast<int (*)(Arguments...)>(dlsym(driver, name));
-    return function != nullptr ? function(arguments...) : -1;
-}
-
-template <typename... Arguments>
-void call(const char *name, Arguments... arguments) {
-    if (const int status = try_call(name, arguments...)) {
-        throw std::runtime_error(std::string(name) + " returns " + std::to_string(status));
-    }
-}
 
 constexpr std::int64_t n_heads = 32 + 8, head_dim = 128, n_positions = 131072;  // Llama 3 8B: q and k in one buffer
 
@@ -41,64 +25,10 @@ struct Case {
     std::int64_t n_tokens;
 };
 
-/// Seconds on the device between two events around an action.
-class Stopwatch {
-public:
-    explicit Stopwatch(void *stream) : stream_(stream) {
-        call("cuEventCreate", &start_, 0u);
-        call("cuEventCreate", &end_, 0u);
-    }
-    Stopwatch(const Stopwatch &) = delete;
-    Stopwatch &operator=(const Stopwatch &) = delete;
-    ~Stopwatch() {
-        try_call("cuEventDestroy_v2", start_);
-        try_call("cuEventDestroy_v2", end_);
-    }
-    template <typename Action>
-    double time(Action action) {
-        call("cuEventRecord", start_, stream_);
-        action();
-        call("cuEventRecord", end_, stream_);
-        call("cuEventSynchronize", end_);
-        float milliseconds = 0;
-        call("cuEventElapsedTime_v2", &milliseconds, start_, end_);
-        return milliseconds * 1e-3;
-    }
-
-private:
-    void *stream_, *start_ = nullptr, *end_ = nullptr;
-};
-
-/// An executable graph of many calls of an action, which leaves the host's part of a launch out.
-class Graph {
-public:
-    template <typename Action>
-    Graph(void *stream, Action action) : stream_(stream) {
-        call("cuStreamBeginCapture_v2", stream, 0);
-        for (long i = 0; i < n_calls; i++) {
-            action();
-        }
-        call("cuStreamEndCapture", stream, &graph_);
-        call("cuGraphInstantiateWithFlags", &executable_, graph_, 0ull);
-    }
-    Graph(const Graph &) = delete;
-    Graph &operator=(const Graph &) = delete;
-    ~Graph() {
-        try_call("cuGraphExecDestroy", executable_);
-        try_call("cuGraphDestroy", graph_);
-    }
-    void launch() const { call("cuGraphLaunch", executable_, stream_); }
-
-    static constexpr long n_calls = 100;
-
-private:
-    void *stream_, *graph_ = nullptr, *executable_ = nullptr;
-};
-
 class Bench {
 public:
     Bench() {
-        call("cuCtxPushCurrent_v2", queue().context);
+        call_cuda("cuCtxPushCurrent_v2", queue().context);
         const auto base = frequencies::from_base(500000, head_dim);
         auto desc = detail::make_struct<halyard_angle_source_desc>();
         desc.last = n_positions - 1;
@@ -137,8 +67,8 @@ public:
         how.policy = bad_position::identity;
         const auto rotate = [&] { run(plan, x, y, how); };
         const auto copy = [&] {
-            call("cuMemcpyDtoDAsync_v2", reinterpret_cast<unsigned long long>(to.data()),
-                 reinterpret_cast<unsigned long long>(from.data()), n_bytes, queue().stream);
+            call_cuda("cuMemcpyDtoDAsync_v2", reinterpret_cast<unsigned long long>(to.data()),
+                      reinterpret_cast<unsigned long long>(from.data()), n_bytes, queue().stream);
         };
         Stopwatch watch(queue().stream);
         const Graph rotations(queue().stream, rotate), copies(queue().stream, copy);
@@ -181,9 +111,9 @@ int main(int argc, char **argv) {
     try {
         Bench bench;
         char name[256] = "";
-        call("cuDeviceGetName", name, 256, 0);
+        call_cuda("cuDeviceGetName", name, 256, 0);
         int version = 0;
-        call("cuDriverGetVersion", &version);
+        call_cuda("cuDriverGetVersion", &version);
         std::printf(
             "%s, CUDA driver %d.%d\n%s\n32 + 8 heads of 128 in one buffer, positions scattered below 131,072; GB/s "
             "of x and y; medians of interleaved rounds\n\n",

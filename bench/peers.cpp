@@ -1,33 +1,14 @@
 #include "peers.h"
 
-#include "measure.h"
-
-#include <fcntl.h>
-#include <poll.h>
-#include <spawn.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <csignal>
-#include <cstring>
 #include <stdexcept>
 #include <utility>
-
-extern char **environ;
 
 namespace halyard::bench {
 
 namespace {
 
 using nlohmann::json;
-
-/// The process can't be talked to any more.
-struct Lost : std::runtime_error {
-    using std::runtime_error::runtime_error;
-};
 
 /// The process says that it could not do this, and goes on.
 struct Declined : std::runtime_error {
@@ -36,28 +17,10 @@ struct Declined : std::runtime_error {
 
 constexpr int n_failures_allowed = 3;
 
-void close_and_forget(int &file) {
-    if (file >= 0) {
-        close(file);
-    }
-    file = -1;
-}
-
-/// Waits until a file can be read or written; Lost after the deadline.
-void wait_for(int file, short event, double deadline) {
-    pollfd entry = {file, event, 0};
-    const double left = deadline - now();
-    const int ready = left <= 0 ? 0 : poll(&entry, 1, static_cast<int>(left * 1000) + 1);
-    if (ready == 0) {
-        throw Lost("did not answer in time");
-    }
-}
-
 }  // namespace
 
 Peers::Peers(std::vector<std::string> command, const Arena &arena, double seconds_limit)
     : command_(std::move(command)), arena_(arena), seconds_limit_(seconds_limit) {
-    std::signal(SIGPIPE, SIG_IGN);  // a process that is gone shows when it is written to
     try {
         start();
         list_ = ask({{"do", "list"}}, 10 * seconds_limit_);
@@ -69,112 +32,30 @@ Peers::Peers(std::vector<std::string> command, const Arena &arena, double second
             }
         }
     } catch (const std::exception &error) {
-        const std::string words = last_words();
-        stop();
+        const std::string words = process_ == nullptr ? "" : process_->last_words();
         throw std::runtime_error("the peers' process " + command_.back() + " is of no use: it " + error.what() +
                                  (words.empty() ? "" : " (" + words + ")"));
     }
 }
 
-Peers::~Peers() { stop(); }
-
 void Peers::start() {
-    int to[2], from[2];
-    if (pipe2(to, O_CLOEXEC) != 0) {
-        throw std::runtime_error("can't be talked to");
-    }
-    if (pipe2(from, O_CLOEXEC) != 0) {
-        close(to[0]);
-        close(to[1]);
-        throw std::runtime_error("can't be talked to");
-    }
-    log_ = memfd_create("halyard_peers_log", MFD_CLOEXEC);
-    to_ = to[1];
-    from_ = from[0];
-    fcntl(to_, F_SETFL, O_NONBLOCK);
-    std::vector<std::string> words = command_;
-    words.push_back(std::to_string(arena_.file()));
-    words.push_back(std::to_string(arena_.n_bytes()));
-    std::vector<char *> argv;
-    for (std::string &word : words) {
-        argv.push_back(word.data());
-    }
-    argv.push_back(nullptr);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, to[0], 0);
-    posix_spawn_file_actions_adddup2(&actions, from[1], 1);
-    posix_spawn_file_actions_adddup2(&actions, log_, 2);
-    posix_spawnattr_t attributes;
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // so that what it starts ends with it
-    const int failed = posix_spawnp(&child_, argv[0], &actions, &attributes, argv.data(), environ);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
-    close(to[0]);
-    close(from[1]);
-    if (failed != 0) {
-        child_ = -1;
-        throw std::runtime_error("can't be started: " + std::string(std::strerror(failed)));
-    }
-}
-
-void Peers::stop() {
-    close_and_forget(to_);
-    close_and_forget(from_);
-    close_and_forget(log_);
-    unread_.clear();
-    if (child_ > 0) {
-        kill(-child_, SIGKILL);
-        while (waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
-        }
-        child_ = -1;
-    }
+    std::vector<std::string> command = command_;
+    command.push_back(std::to_string(arena_.file()));
+    command.push_back(std::to_string(arena_.n_bytes()));
+    process_.reset();
+    process_ = std::make_unique<Conversation>(std::move(command));
 }
 
 void Peers::restart() {
-    stop();
     start();
     prepared_ = nullptr;
 }
 
-std::string Peers::last_words() {
-    char text[4096];
-    const off_t size = log_ < 0 ? 0 : lseek(log_, 0, SEEK_END);
-    const off_t first = std::max<off_t>(0, size - static_cast<off_t>(sizeof(text)));
-    const ssize_t n = size <= 0 ? 0 : pread(log_, text, sizeof(text), first);
-    std::string words(text, n > 0 ? static_cast<std::size_t>(n) : 0);
-    words.erase(std::find_if(words.rbegin(), words.rend(), [](char c) { return c != '\n'; }).base(), words.end());
-    words = words.substr(words.rfind('\n') + 1);
-    return words.substr(0, 200);
-}
-
-/// Sends a line and returns the line that comes back.
 json Peers::ask(const json &request, double seconds_limit) {
-    const double deadline = now() + seconds_limit;
-    const std::string line = request.dump() + "\n";
-    for (std::size_t done = 0; done < line.size();) {
-        wait_for(to_, POLLOUT, deadline);
-        const ssize_t n = write(to_, line.data() + done, line.size() - done);
-        if (n < 0 && errno != EAGAIN && errno != EINTR) {
-            throw Lost("ended");
-        }
-        done += n > 0 ? static_cast<std::size_t>(n) : 0;
-    }
-    while (unread_.find('\n') == unread_.npos) {
-        wait_for(from_, POLLIN, deadline);
-        char text[4096];
-        const ssize_t n = read(from_, text, sizeof(text));
-        if (n == 0 || (n < 0 && errno != EINTR)) {
-            throw Lost("ended");
-        }
-        unread_.append(text, n > 0 ? static_cast<std::size_t>(n) : 0);
-    }
-    const std::string answer = unread_.substr(0, unread_.find('\n'));
-    unread_.erase(0, answer.size() + 1);
+    const std::string answer = process_->ask(request.dump(), seconds_limit);
     const json parsed = json::parse(answer, nullptr, false);
     if (!parsed.is_object()) {
-        throw Lost("answered nonsense: " + answer.substr(0, 60));
+        throw Conversation::Lost("answered nonsense: " + answer.substr(0, 60));
     }
     if (parsed.contains("error")) {
         throw Declined(parsed["error"].is_string() ? parsed["error"].get<std::string>() : "an error without a word");
@@ -183,7 +64,7 @@ json Peers::ask(const json &request, double seconds_limit) {
 }
 
 void Peers::give_up(const std::string &peer, const std::string &why) {
-    const std::string words = last_words();
+    const std::string words = process_->last_words();
     list_["absent"].push_back({{"name", peer}, {"why", why + (words.empty() ? "" : " (" + words + ")")}});
     lost_.push_back(peer);
 }
@@ -193,12 +74,11 @@ json Peers::ask_peer(const json &request) {
     const std::string peer = request["peer"];
     try {
         return ask(request, seconds_limit_);
-    } catch (const Lost &lost) {
+    } catch (const Conversation::Lost &lost) {
         give_up(peer, lost.what());
     }
     for (; n_failures_ < n_failures_allowed; n_failures_++) {
         try {
-            stop();
             start();
             if (prepared_.is_object()) {
                 prepared_["without"] = lost_;
@@ -208,7 +88,7 @@ json Peers::ask_peer(const json &request) {
         } catch (const std::exception &) {
         }
     }
-    throw Lost("was lost");
+    throw Conversation::Lost("was lost");
 }
 
 std::vector<Peers::Ready> Peers::prepare(const Cell &cell) {
@@ -258,7 +138,7 @@ std::vector<Peers::Ready> Peers::prepare(const Cell &cell) {
         if (++n_failures_ == n_failures_allowed) {
             give_up("every peer",
                     std::string("making ready failed three times; the last time the process ") + error.what());
-            stop();
+            process_.reset();
         } else {
             restart();
         }
@@ -268,7 +148,7 @@ std::vector<Peers::Ready> Peers::prepare(const Cell &cell) {
 
 /// One number of the answer about a peer; none where it is lost or declines.
 std::optional<double> Peers::ask_number(const char *what, const std::string &peer, long n_calls, const char *key) {
-    if (child_ < 0 || std::find(lost_.begin(), lost_.end(), peer) != lost_.end()) {
+    if (process_ == nullptr || std::find(lost_.begin(), lost_.end(), peer) != lost_.end()) {
         return std::nullopt;
     }
     try {

@@ -3,11 +3,12 @@
 #pragma once
 
 #include "cell.h"
+#include "conversation.h"
 
 #include <nlohmann/json.hpp>
-#include <sys/types.h>
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,7 +27,6 @@ public:
     Peers(std::vector<std::string> command, const Arena &arena, double seconds_limit);
     Peers(const Peers &) = delete;
     Peers &operator=(const Peers &) = delete;
-    ~Peers();
 
     /// {"peers": [...], "absent": [...], "refused": [...]}: the versions of those that there are, why others are not
     /// there, or not any more, and why some could not do some of the works.
@@ -49,8 +49,6 @@ public:
 
 private:
     void start();
-    void stop();
-    std::string last_words();
     nlohmann::json ask(const nlohmann::json &request, double seconds_limit);
     nlohmann::json ask_peer(const nlohmann::json &request);
     std::optional<double> ask_number(const char *what, const std::string &peer, long n_calls, const char *key);
@@ -62,9 +60,7 @@ private:
     nlohmann::json list_, prepared_;
     std::vector<std::string> lost_;
     int n_failures_ = 0;  // of making ready, which name no culprit
-    pid_t child_ = -1;
-    int to_ = -1, from_ = -1, log_ = -1;
-    std::string unread_;
+    std::unique_ptr<Conversation> process_;
 };
 
 }  // namespace halyard::bench

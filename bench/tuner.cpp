@@ -32,8 +32,9 @@ std::vector<double> ratios_of(const std::vector<double> &base, const std::vector
 }
 
 double distance(const Parameters &a, const Parameters &b) {
-    return std::transform_reduce(a.begin(), a.end(), b.begin(), 0.0, std::plus(), [](const auto &x, const auto &y) {
-        return std::fabs(std::log2(static_cast<double>(x.second) / y.second));
+    const auto log = [](int value) { return std::log2(std::max(static_cast<double>(value), 0.5)); };  // some may be 0
+    return std::transform_reduce(a.begin(), a.end(), b.begin(), 0.0, std::plus(), [&](const auto &x, const auto &y) {
+        return std::fabs(log(x.second) - log(y.second));
     });
 }
 
@@ -94,6 +95,16 @@ std::string label(const Parameters &parameters) {
     return text;
 }
 
+std::string list_changes(const Parameters &from, const Parameters &to) {
+    std::string text;
+    for (const auto &[name, value] : to) {
+        if (value != from.at(name)) {
+            text += (text.empty() ? "" : ", ") + name + " " + std::to_string(value);
+        }
+    }
+    return text;
+}
+
 std::vector<Parameters> list_variants(const Space &space, const Parameters &from, const std::string &loops) {
     std::vector<Parameters> variants = {from};
     for (const Parameter &parameter : space) {
@@ -145,7 +156,8 @@ Comparison compare_samples(const Samples &base, const Samples &other, const Samp
     return comparison;
 }
 
-json tune_kernel(const Space &space, const Parameters &defaults, Workshop &workshop, double until) {
+json tune_kernel(Space space, const Parameters &defaults, Workshop &workshop, double until) {
+    std::erase_if(space, [&](const Parameter &parameter) { return !defaults.contains(parameter.name); });
     if (const std::string why = workshop.make({defaults}, INFINITY)[0]; !why.empty()) {
         throw std::runtime_error("the default schedule can't be taken: " + why);
     }
@@ -153,7 +165,7 @@ json tune_kernel(const Space &space, const Parameters &defaults, Workshop &works
     int n_tried = 0;
     bool is_complete = true;
     const auto refuse = [&](const Parameters &variant, const std::string &why) {
-        refused.push_back({{"variant", label(variant)}, {"why", why}});
+        refused.push_back({{"variant", list_changes(defaults, variant)}, {"why", why}});
     };
 
     Parameters best = defaults, candidate = defaults;
@@ -275,18 +287,14 @@ std::string format_results(const json &results) {
         text += line;
     };
     for (const auto &[kernel, result] : results.items()) {
-        const std::string before = label(result["default"].get<Parameters>());
-        const std::string after = label(result["parameters"].get<Parameters>());
+        const auto before = result["default"].get<Parameters>(), after = result["parameters"].get<Parameters>();
         const json &variants = result["variants"];
-        add("%s: ", kernel.c_str());
+        add("%s: %s", kernel.c_str(), label(before).c_str());
         if (before == after) {
-            add("%s stays", before.c_str());
-        } else if (result["improved"]) {
-            add("%s -> %s, %.3f +- %.3f times as fast", before.c_str(), after.c_str(), result["gain"].get<double>(),
-                result["noise"].get<double>());
+            add(" stays");
         } else {
-            add("%s stays; %s is %.3f +- %.3f times as fast", before.c_str(), after.c_str(),
-                result["gain"].get<double>(), result["noise"].get<double>());
+            add(result["improved"] ? " -> %s, %.3f +- %.3f times as fast" : " stays; %s is %.3f +- %.3f times as fast",
+                list_changes(before, after).c_str(), result["gain"].get<double>(), result["noise"].get<double>());
         }
         add(" (%d variants tried, %zu refused%s)\n", variants["tried"].get<int>(), variants["refused"].size(),
             variants["complete"].get<bool>() ? "" : ", out of time");

@@ -3,13 +3,13 @@
 #pragma once
 
 #include "measure.h"
+#include "process.h"
 
 #include <nlohmann/json.hpp>
 
 #include <functional>
 #include <map>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -28,18 +28,16 @@ using Parameters = std::map<std::string, int>;
 /// "128/16/8".
 std::string label(const Parameters &parameters);
 
+/// What differs between two: "elements_per_vector 8, hoist_rows 0".
+std::string list_changes(const Parameters &from, const Parameters &to);
+
 /// Every variant that differs from this one in numbers of these loops, the most alike first.
 std::vector<Parameters> list_variants(const Space &space, const Parameters &from, const std::string &loops);
 
 /// What one variant costs: of each shape, a value for each round.
 using Samples = std::vector<std::vector<double>>;
 
-/// Thrown out of a Workshop when the user wants to stop.
-struct Interrupted : std::runtime_error {
-    Interrupted() : std::runtime_error("interrupted") {}
-};
-
-/// What makes, checks and times the variants of one kernel.
+/// What makes, checks and times the variants of one kernel. Throws Interrupted where the user wants to stop.
 class Workshop {
 public:
     static constexpr const char *not_tried = "not tried";
@@ -71,10 +69,10 @@ struct Comparison {
 /// noise.
 Comparison compare_samples(const Samples &base, const Samples &other, const Samples &control);
 
-/// Searches for the best variant of a kernel until that time, by successive halving over the numbers of one group of
-/// loops after the other. Returns what a schedule file says of it, and `improved`. Throws std::runtime_error where even
-/// the default can't be made.
-nlohmann::json tune_kernel(const Space &space, const Parameters &defaults, Workshop &workshop, double until);
+/// Searches for the best variant of a kernel until that time, in those numbers of the space that it has, by successive
+/// halving over those of one group of loops after the other. Returns what a schedule file says of it, and `improved`.
+/// Throws std::runtime_error where even the default can't be made.
+nlohmann::json tune_kernel(Space space, const Parameters &defaults, Workshop &workshop, double until);
 
 /// All kernels of a run, one after the other.
 struct TuningRun {

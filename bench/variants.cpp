@@ -28,97 +28,6 @@ constexpr std::size_t n_at_once = 2;
 constexpr std::uint64_t seed = 1;
 constexpr int quick_check = 2, thorough_check = 20;  // how often each count of pairs comes up
 
-volatile std::sig_atomic_t is_interrupted = 0;
-
-void stop_if_interrupted() {
-    if (is_interrupted != 0) {
-        throw Interrupted();
-    }
-}
-
-std::string quote(const std::string &word) {
-    std::string text = "'";
-    for (const char c : word) {
-        text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    }
-    return text + "'";
-}
-
-std::string join(const std::vector<std::string> &words) {
-    std::string text;
-    for (const std::string &word : words) {
-        text += text.empty() ? "" : " ";
-        text += quote(word);
-    }
-    return text;
-}
-
-/// The last line of a file that says anything.
-std::string last_line(const std::filesystem::path &path) {
-    std::ifstream file(path);
-    std::string last;
-    for (std::string line; std::getline(file, line);) {
-        if (line.find_first_not_of(" \t\r") != line.npos) {
-            last = line.substr(line.find_first_not_of(" \t"));
-        }
-    }
-    return last.substr(0, 300);
-}
-
-/// A shell's command in a group of its own, so that all of it can be ended. What it prints goes to the log. It has an
-/// ordinary priority even where what is timed has not.
-pid_t start(const std::string &command, const std::filesystem::path &log) {
-    const pid_t child = fork();
-    if (child < 0) {
-        throw std::system_error(errno, std::generic_category(), "can't start a process");
-    }
-    if (child == 0) {
-        setpgid(0, 0);
-        const sched_param ordinary = {};
-        sched_setscheduler(0, SCHED_OTHER, &ordinary);
-        const int output = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-        const int input = open("/dev/null", O_RDONLY);
-        dup2(input, 0);
-        dup2(output, 1);
-        dup2(output, 2);
-        execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char *>(nullptr));
-        _exit(127);
-    }
-    setpgid(child, child);  // whichever of the two comes first
-    return child;
-}
-
-void end(pid_t child) {
-    kill(-child, SIGKILL);
-    waitpid(child, nullptr, 0);
-}
-
-/// Waits for a process. Why it failed, or nothing.
-std::string wait_for(pid_t child, double until, const std::filesystem::path &log) {
-    int status = 0;
-    for (;;) {
-        const pid_t ended = waitpid(child, &status, WNOHANG);
-        if (ended == child) {
-            break;
-        }
-        if (now() > until) {
-            end(child);
-            return "took too long";
-        }
-        stop_if_interrupted();
-        usleep(2000);
-    }
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
-        return "";
-    }
-    std::error_code ignored;
-    if (std::filesystem::space(log.parent_path(), ignored).available < 1 << 16) {
-        return "failed: the disk is full";
-    }
-    const std::string why = last_line(log);
-    return "failed: " + (why.empty() ? "status " + std::to_string(status) : why);
-}
-
 }  // namespace
 
 Emitter::Emitter(Recipe recipe, std::filesystem::path folder, unsigned patience,
@@ -135,7 +44,7 @@ Emitter::~Emitter() {
 
 std::string Emitter::command_for(const Parameters &variant, const std::filesystem::path &folder) const {
     std::vector<std::string> emit = recipe_.emit;
-    const std::string assembly = folder / (recipe_.kernel + ".s");
+    const std::string emitted = folder / (recipe_.kernel + recipe_.suffix);
     emit.insert(emit.begin() + (std::find(emit.begin(), emit.end(), "-o") - emit.begin()) + 1, folder);
     for (const auto &[name, value] : variant) {
         emit.push_back(name + "=" + std::to_string(value));
@@ -143,11 +52,14 @@ std::string Emitter::command_for(const Parameters &variant, const std::filesyste
     std::string command = join(emit);
     for (const std::vector<std::string> &step : {recipe_.finish, recipe_.check}) {
         if (!step.empty()) {
-            command += " && " + join(step) + " " + quote(assembly);
+            command += " && " + join(step) + " " + quote(emitted);
         }
     }
     if (!recipe_.link.empty()) {
-        command += " && " + join(recipe_.link) + " " + quote(folder / "kernel.so") + " " + quote(assembly);
+        std::vector<std::string> link = recipe_.link;
+        std::replace(link.begin(), link.end(), std::string("{from}"), emitted);
+        std::replace(link.begin(), link.end(), std::string("{to}"), (folder / Recipe::product).string());
+        command += " && " + join(link);
     }
     return command;
 }
@@ -227,7 +139,7 @@ std::vector<std::string> Variants::shapes() {
 
 /// Loads a variant and checks it. It counts as made where nothing is wrong with it.
 std::string Variants::take(const Parameters &parameters, const std::filesystem::path &folder) {
-    void *const object = dlopen((folder / "kernel.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+    void *const object = dlopen((folder / Recipe::product).c_str(), RTLD_NOW | RTLD_LOCAL);
     if (object == nullptr) {
         return std::string("can't be loaded: ") + dlerror();
     }
@@ -338,7 +250,7 @@ std::vector<Samples> Variants::measure(const std::vector<Parameters> &variants, 
         for (std::size_t i = 0; i < subjects.size(); i++) {
             samples[i].push_back(subjects[i].seconds);
         }
-        if (is_interrupted != 0) {
+        if (is_interrupted()) {
             break;
         }
     }
@@ -409,14 +321,6 @@ std::vector<Work> list_tuning_works(const Kernel &kernel, const std::vector<Mode
         }
     }
     return works;
-}
-
-void watch_for_interrupts() {
-    struct sigaction action = {};
-    action.sa_handler = [](int) { is_interrupted = 1; };
-    action.sa_flags = SA_RESETHAND;
-    sigaction(SIGINT, &action, nullptr);
-    sigaction(SIGTERM, &action, nullptr);
 }
 
 }  // namespace halyard::bench

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cell.h"
+#include "process.h"
 #include "rotation.h"
 #include "tuner.h"
 
@@ -20,7 +21,10 @@ struct Recipe {
     std::vector<std::string> emit;    // the command, without the folder and the parameters
     std::vector<std::string> finish;  // what is done to the assembly, by its path; nothing for most
     std::vector<std::string> check;   // what looks at the assembly, by its path
-    std::vector<std::string> link;    // from the assembly's path to a shared object's; nothing for another machine
+    std::vector<std::string> link;    // from {from}, what was emitted, to {to}, what can be run; nothing where none is
+    std::string suffix;               // of what was emitted
+
+    static constexpr const char *product = "variant";  // the name of what is linked
 };
 
 /// Emits variants, some at once, each in a process of its own.
@@ -99,9 +103,5 @@ void check_model(std::vector<std::string> model, const std::filesystem::path &fo
 /// and in what is rotated of them, and of the first a prompt that is in no cache. For a kernel that stores past the
 /// caches, outputs of the size that it is taken for.
 std::vector<Work> list_tuning_works(const Kernel &kernel, const std::vector<Model> &models);
-
-/// From now on Ctrl-C throws Interrupted out of an Emitter, once what is at hand has been ended. A second one ends the
-/// process.
-void watch_for_interrupts();
 
 }  // namespace halyard::bench

@@ -2,18 +2,27 @@
 # what calls them into one object, gpu_object, whose only global symbols are ours: another Halide runtime in the same
 # program stays another.
 
-list(JOIN HALYARD_GPU_ROWS "\n" gpu_rows)
-file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/gpu_kernel_list.inc CONTENT "${gpu_rows}\n")
-
 set(gpu_objects)
 set(gpu_ptx)
-set(options no_runtime-no_bounds_query-strict_float-user_context)
+set(gpu_rows)
 foreach(target IN LISTS HALYARD_GPU_TARGETS)
+    halyard_target_string(${HALYARD_ARCH_${target}}-linux ${target} target_string)
+    string(APPEND gpu_rows "HALYARD_GPU_HELPERS(${target})\n")
     set(device_suffix cl)
     if(target MATCHES "^cuda")
         set(device_suffix ptx)
     endif()
     foreach(name IN LISTS HALYARD_KERNELS_${target})
+        set(schedule default)
+        set(generator ${HALYARD_GENERATOR_${name}})
+        if(HALYARD_OWN_SCHEDULE_${name})
+            set(schedule ${HALYARD_OWN_SCHEDULE_${name}})
+            set(generator ${HALYARD_GENERATOR_${name}.${schedule}})
+        endif()
+        if(HALYARD_FIELDS_${name})
+            list(JOIN HALYARD_FIELDS_${name} ", " fields)
+            string(APPEND gpu_rows "HALYARD_GPU_KERNEL(${name}, ${target}, ${fields}, \"${schedule}\")\n")
+        endif()
         if(HALYARD_EMITTED)
             list(APPEND gpu_objects ${emitted_folder}/${own_triple}/${name}.o)
             continue()
@@ -21,11 +30,10 @@ foreach(target IN LISTS HALYARD_GPU_TARGETS)
         set(path ${own_folder}/${name})
         add_custom_command(
             OUTPUT ${path}.o ${path}.stmt ${path}.${device_suffix}
-            # Asserts stay in: without them Halide returns success when there is no driver.
             COMMAND ${CMAKE_COMMAND} -P ${CMAKE_CURRENT_SOURCE_DIR}/emit.cmake --
                 $<TARGET_FILE:halyard_generator> -f ${name} -n ${name} -o ${own_folder} -e object,stmt,device_code
-                target=x86-64-linux-sse41-${HALYARD_FEATURES_${target}}-${options}
-                -g ${HALYARD_GENERATOR_${name}}
+                target=${target_string}
+                -g ${generator}
             # Halide ends the text with a zero byte.
             COMMAND tr -d "\\000" < ${path}.device_code > ${path}.${device_suffix}
             COMMAND ${CMAKE_COMMAND} -E rm ${path}.device_code
@@ -38,6 +46,8 @@ foreach(target IN LISTS HALYARD_GPU_TARGETS)
         endif()
     endforeach()
 endforeach()
+
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/gpu_kernel_list.inc CONTENT "${gpu_rows}")
 
 if(HALYARD_EMITTED)
     list(APPEND gpu_objects ${emitted_folder}/${own_triple}/halide_runtime.o)
@@ -67,4 +77,3 @@ add_custom_command(
     COMMENT "Joining the GPU kernels"
     COMMAND_EXPAND_LISTS VERBATIM)
 add_custom_target(halyard_gpu_object DEPENDS ${gpu_object})
-set(emitted_gpu_objects ${gpu_objects})

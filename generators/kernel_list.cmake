@@ -7,8 +7,12 @@
 #   HALYARD_KERNELS_<target>, HALYARD_NON_TEMPORAL_KERNELS_<target>   of each:
 #     HALYARD_FIELDS_<kernel>     op, pairing, out_pairing, dtype, place, packed; null where a kernel has none
 #     HALYARD_GENERATOR_<kernel>  the generator that makes it, and its parameters
-#   HALYARD_TUNABLE_KERNELS_<target>  of all these, those whose generator takes HALYARD_PARAMETERS
-#   HALYARD_GPU_TARGETS, HALYARD_GPU_ROWS  of GPUs, and rows of macros for the runtime; kernels and features as above
+#   HALYARD_TUNABLE_KERNELS_<target>  of all these, those that can be tuned: in the HALYARD_PARAMETERS that their
+#                                     generator is told
+#   HALYARD_GPU_TARGETS           of each: HALYARD_ARCH_<target>, HALYARD_FEATURES_<target>, HALYARD_KERNELS_<target>, and
+#                                 HALYARD_TUNABLE_KERNELS_<target>, of each of which:
+#     HALYARD_FIELDS_<kernel>     table or phase, pairing, dtype, whether in place
+#   HALYARD_GPU_OPTIONS           of Halide's target, the same for all kernels of GPUs
 
 function(halyard_triple triple format suffix library)
     set(HALYARD_TRIPLES ${HALYARD_TRIPLES} ${triple} PARENT_SCOPE)
@@ -18,6 +22,8 @@ function(halyard_triple triple format suffix library)
 endfunction()
 
 set(HALYARD_CPU_OPTIONS no_runtime-no_asserts-no_bounds_query-strict_float)
+# Asserts stay in: without them Halide returns success when there is no driver.
+set(HALYARD_GPU_OPTIONS no_runtime-no_bounds_query-strict_float-user_context)
 
 function(halyard_parameter name loops limit)
     set(HALYARD_PARAMETERS ${HALYARD_PARAMETERS} ${name} PARENT_SCOPE)
@@ -69,6 +75,16 @@ function(halyard_kernel pairing dtype place)
         if(target STREQUAL "x86_avx512")
             set(by_test true)
         endif()
+        set(numbers elements_per_step=${step_fixed} elements_per_step_any=${step_any} elements_per_vector=${vector}
+            heads_per_step=1 hoist_rows=1)
+        if(pairing STREQUAL "interleaved" AND NOT packed)
+            # Swapping converts each f16 twice, which costs NEON more than taking pairs apart.
+            set(swap_members 1)
+            if(dtype STREQUAL "f16" AND target STREQUAL "arm_neon")
+                set(swap_members 0)
+            endif()
+            list(APPEND numbers swap_members=${swap_members})
+        endif()
         set(name halyard_rotate_${pairing}_${dtype}${suffix}_${target})
         set(list HALYARD${non_temporal}_KERNELS_${target})
         set(${list} ${${list}} ${name} PARENT_SCOPE)
@@ -77,9 +93,8 @@ function(halyard_kernel pairing dtype place)
         endif()
         set(HALYARD_FIELDS_${name} rotate ${pairing_in} ${pairing_out} ${dtype} ${place} ${packed} PARENT_SCOPE)
         set(HALYARD_GENERATOR_${name} rope dtype=${dtype} packed=${packed}
-            pairing=${pairing_in} out_pairing=${pairing_out} in_place=${in_place}
-            elements_per_step=${step_fixed} elements_per_step_any=${step_any} elements_per_vector=${vector}
-            round_by_test=${by_test} PARENT_SCOPE)
+            pairing=${pairing_in} out_pairing=${pairing_out} in_place=${in_place} round_by_test=${by_test} ${numbers}
+            PARENT_SCOPE)
     endwhile()
 endfunction()
 
@@ -99,6 +114,7 @@ endfunction()
 
 function(halyard_gpu_target name features)
     set(HALYARD_GPU_TARGETS ${HALYARD_GPU_TARGETS} ${name} PARENT_SCOPE)
+    set(HALYARD_ARCH_${name} x86-64 PARENT_SCOPE)  # of the host
     set(HALYARD_FEATURES_${name} ${features} PARENT_SCOPE)
 endfunction()
 
@@ -109,10 +125,8 @@ function(halyard_gpu_kernel pairing dtype place angles)
         set(in_place true)
         set(suffix _in_place)
     endif()
-    set(macro HALYARD_GPU_TABLE_KERNEL)
     if(angles STREQUAL "phase")
         string(APPEND suffix _phase)
-        set(macro HALYARD_GPU_PHASE_KERNEL)
     endif()
     set(packed false)
     set(threads element_threads=8 head_threads=16)
@@ -125,10 +139,10 @@ function(halyard_gpu_kernel pairing dtype place angles)
         set(name halyard_rotate_${pairing}_${dtype}${suffix}_${target})
         set(HALYARD_KERNELS_${target} ${HALYARD_KERNELS_${target}} ${name} PARENT_SCOPE)
         set(HALYARD_GENERATOR_${name} rope dtype=${dtype} packed=${packed} pairing=${pairing} out_pairing=${pairing}
-            in_place=${in_place} angles=${angles} ${threads} PARENT_SCOPE)
-        list(APPEND HALYARD_GPU_ROWS "${macro}(${name}, ${target}, ${pairing}, ${dtype}, ${in_place})")
+            in_place=${in_place} angles=${angles} ${threads} heads_per_thread=4 few_tokens=64 PARENT_SCOPE)
+        set(HALYARD_TUNABLE_KERNELS_${target} ${HALYARD_TUNABLE_KERNELS_${target}} ${name} PARENT_SCOPE)
+        set(HALYARD_FIELDS_${name} ${angles} ${pairing} ${dtype} ${in_place} PARENT_SCOPE)
     endforeach()
-    set(HALYARD_GPU_ROWS ${HALYARD_GPU_ROWS} PARENT_SCOPE)
 endfunction()
 
 function(halyard_gpu_helpers)
@@ -136,20 +150,25 @@ function(halyard_gpu_helpers)
         set(name halyard_check_positions_${target})
         list(APPEND HALYARD_KERNELS_${target} ${name})
         set(HALYARD_GENERATOR_${name} check_positions PARENT_SCOPE)
-        set(row "HALYARD_GPU_HELPERS(${target}, ${name}")
         foreach(bits 16 32 128)
             set(name halyard_copy_${bits}_${target})
             list(APPEND HALYARD_KERNELS_${target} ${name})
             set(HALYARD_GENERATOR_${name} copy_columns bits=${bits} PARENT_SCOPE)
-            string(APPEND row ", ${name}")
         endforeach()
-        list(APPEND HALYARD_GPU_ROWS "${row})")
         set(HALYARD_KERNELS_${target} ${HALYARD_KERNELS_${target}} PARENT_SCOPE)
     endforeach()
-    set(HALYARD_GPU_ROWS ${HALYARD_GPU_ROWS} PARENT_SCOPE)
 endfunction()
 
 include(${CMAKE_CURRENT_LIST_DIR}/kernels.cmake)
+
+# halyard_target_string(<triple> <target> <variable>): what a generator is told that its kernels are for.
+function(halyard_target_string triple target variable)
+    if(target IN_LIST HALYARD_GPU_TARGETS)
+        set(${variable} ${triple}-sse41-${HALYARD_FEATURES_${target}}-${HALYARD_GPU_OPTIONS} PARENT_SCOPE)
+    else()
+        set(${variable} ${triple}-${HALYARD_FEATURES_${target}}-${HALYARD_CPU_OPTIONS} PARENT_SCOPE)
+    endif()
+endfunction()
 
 # halyard_targets_of(<triple> <variable>): the targets of its architecture, the best first.
 function(halyard_targets_of triple variable)

@@ -7,13 +7,21 @@
 #     steps    the schedule's numbers, FIXED/ANY[/VECTOR]: see Steps in schedule.h
 # The kernel's name is halyard_rotate_<pairing>_<dtype>[_in_place | _non_temporal]_<target>.
 
-# The legal values of the schedule's numbers: what ./run tune tries, and what a tuned schedule may hold.
+# The legal values of the schedules' numbers: what ./run tune tries, and what a tuned schedule may hold. A kernel has
+# those that its generator is told.
 #   halyard_parameter(<name> <loops> <limit> <values>)
 #     loops    a word: numbers of the same loops are tuned together, and after those of others
 #     limit    another number that this one never exceeds; or none
 halyard_parameter(elements_per_step     known_sizes none              4 8 16 32 64 128)
 halyard_parameter(elements_per_vector   known_sizes elements_per_step 4 8 16 32 64)
+halyard_parameter(heads_per_step        all_sizes   none              1 2 4)
+halyard_parameter(hoist_rows            all_sizes   none              0 1)
+halyard_parameter(swap_members          all_sizes   none              0 1)
 halyard_parameter(elements_per_step_any any_size    none              4 8 16 32)
+halyard_parameter(element_threads       blocks      none              4 8 16 32)
+halyard_parameter(head_threads          blocks      none              1 2 4 8 16 32)
+halyard_parameter(heads_per_thread      blocks      none              1 2 4 8 16)
+halyard_parameter(few_tokens            few         none              0 16 64 256 1024)
 
 # Name, Halide's architecture and features, from the worst to the best: dispatch takes the best that a machine has.
 halyard_target(x86_sse41  x86-64 sse41)
@@ -59,7 +67,7 @@ halyard_kernel(strided             bf16 in_place     x86_sse41 4/4     x86_avx2 
 #   halyard_row_kernels(<target> <pairs per step> [<target> <pairs per step> ...])
 halyard_row_kernels(x86_sse41 4  x86_avx2 8  x86_avx512 16  arm_neon 4)
 
-# Kernels of GPUs, whose numbers are in schedule_gpu.h: half and interleaved go by 128 bits, strided takes any layout.
+# Kernels of GPUs, whose numbers are in kernel_list.cmake: half and interleaved go by 128 bits, strided takes any layout.
 # They find positions and angles on the device, angles in a table or by fixed-point phase.
 #   halyard_gpu_kernel(<pairing> <dtype> <place> <angles>): for every target, as
 #       halyard_rotate_<pairing>_<dtype>[_in_place][_phase]_<target>

@@ -25,6 +25,9 @@ public:
     GeneratorParam<int> elements_per_step{"elements_per_step", 16, 4, 128};
     GeneratorParam<int> elements_per_step_any{"elements_per_step_any", 16, 4, 128};
     GeneratorParam<int> elements_per_vector{"elements_per_vector", 16, 4, 128};
+    GeneratorParam<int> heads_per_step{"heads_per_step", 1, 1, 4};
+    GeneratorParam<int> hoist_rows{"hoist_rows", 1, 0, 1};
+    GeneratorParam<int> swap_members{"swap_members", 0, 0, 1};  // interleaved, not packed: else they are scattered
     GeneratorParam<bool> round_by_test{"round_by_test", false};
     // And of a GPU's: see GpuSteps in schedule_gpu.h.
     GeneratorParam<int> element_threads{"element_threads", 8, 1, 32};
@@ -54,13 +57,11 @@ public:
     }
 
     void generate() {
-        const bool arm = get_target().arch == Target::ARM;
+        const bool on_gpu = get_target().has_gpu_feature();
         const bool interleaved = pairing == Pairing::interleaved && out_pairing == Pairing::interleaved;
-        // Swapping members within a vector would convert each f16 twice, which costs NEON more than taking them apart.
-        const bool by_member = interleaved && !packed && !(arm && dtype == Storage::f16);
+        const bool by_member = interleaved && !packed && (on_gpu || swap_members != 0);
         const bool pair_in_word = packed && interleaved;
         const int lanes = packed && !interleaved ? 2 : 1;  // pairs in an element
-        const bool on_gpu = get_target().has_gpu_feature();
         // Where y is written is a reduction over one value: on the left, an expression is only free to be that.
         Halide::Region over;
         if (by_member) {
@@ -162,7 +163,9 @@ private:
     void schedule(const Loops &loops) {
         if (!get_target().has_gpu_feature()) {
             const auto schedule_cpu = get_target().arch == Target::ARM ? schedule_arm : schedule_x86;
-            schedule_cpu(y, angle, loops, {elements_per_step, elements_per_step_any, elements_per_vector});
+            schedule_cpu(
+                y, angle, loops,
+                {elements_per_step, elements_per_step_any, elements_per_vector, heads_per_step, hoist_rows != 0});
             return;
         }
         constrain_on_gpu(y);

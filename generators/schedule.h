@@ -21,6 +21,8 @@ struct Steps {
     int fixed;   // elements in one step at the head sizes that are known when the kernel is built
     int any;     // at all other sizes, where a step is one vector
     int vector;  // elements in one vector of a fixed step
+    int heads;   // one after the other without a loop
+    bool hoist;  // a step's cos and sin are read once for all heads, and not for each
 };
 
 /// Pairs in a head of 128, 64, 256, 80 and 96. A known size saves the loop over steps and the tail's handling, and
@@ -40,9 +42,9 @@ inline int fit(int elements, int extent) {
 /// Tokens outside; then steps of elements; then heads; so that a step's cos and sin are read once per token and stay
 /// near for all heads: in registers where the step is a vector, else in the first-level cache. A head whose row is one
 /// step is read and written in order, which counts once the data is beyond the second-level cache.
-inline void rotate_in_steps(Halide::Stage stage, const Loops &loops, int step, int vector) {
+inline void rotate_in_steps(Halide::Stage stage, const Loops &loops, int step, int vector, int heads) {
     using namespace Halide;
-    const Var outer("step"), inner("inner"), vectors("vectors");
+    const Var outer("step"), inner("inner"), vectors("vectors"), next_heads("next_heads");
     // Auto would not guard the tail of an update's pure dimension.
     stage.split(loops.element, outer, inner, step, TailStrategy::GuardWithIf);
     if (loops.by_member) {
@@ -51,6 +53,9 @@ inline void rotate_in_steps(Halide::Stage stage, const Loops &loops, int step, i
         stage.vectorize(loops.member);
     } else {
         stage.reorder(inner, loops.head, outer, loops.token);
+    }
+    if (heads > 1) {
+        stage.split(loops.head, loops.head, next_heads, heads, TailStrategy::GuardWithIf).unroll(next_heads);
     }
     if (vector < step) {
         stage.split(inner, vectors, inner, vector, TailStrategy::GuardWithIf).unroll(vectors);
@@ -73,10 +78,24 @@ inline void read_rows_in_steps(Halide::Stage stage, const Loops &loops, int step
     }
 }
 
-/// Keeps the rows of one step beside the loop over heads.
-inline void place_rows(Halide::Func y, Halide::Func angle, const Loops &loops, int largest_step) {
+/// The loops for heads of one size: where the condition holds, or if it is undefined, for all others.
+inline void schedule_size(Halide::Func y, Halide::Func angle, const Loops &loops, const Steps &steps,
+                          const Halide::Expr &is_size, int step, int vector) {
+    const bool is_one = is_size.defined();
+    rotate_in_steps(is_one ? y.update().specialize(is_size) : y.update(), loops, step, vector, steps.heads);
+    if (steps.hoist) {
+        read_rows_in_steps(is_one ? angle.specialize(is_size) : Halide::Stage(angle), loops, step);
+    }
+}
+
+/// Keeps the rows of one step beside the loop over heads, where they are hoisted.
+inline void place_rows(Halide::Func y, Halide::Func angle, const Loops &loops, const Steps &steps) {
     using namespace Halide;
-    angle.compute_at(y, Var("step")).store_in(MemoryType::Stack).bound_storage(loops.element, largest_step);
+    if (!steps.hoist) {
+        return;
+    }
+    angle.compute_at(y, Var("step")).store_in(MemoryType::Stack);
+    angle.bound_storage(loops.element, std::max(steps.fixed, steps.any));
     if (loops.by_member) {
         angle.reorder_storage(loops.lane, loops.element, loops.token);
     } else {

@@ -11,21 +11,16 @@ namespace halyard {
 /// NEON has no masks, and a guarded tail would be a branch for each lane. So sizes that whole vectors of four divide go
 /// in such vectors, and the others element by element.
 inline void schedule_arm(Halide::Func y, Halide::Func angle, const Loops &loops, const Steps &steps) {
-    Halide::Stage update = y.update();
     const Halide::Expr extent = y.output_buffer().dim(0).extent();
     for (const int known : loops.known_extents) {
         const int step = fit(steps.fixed, known);
-        rotate_in_steps(update.specialize(extent == known), loops, step, fit(steps.vector, step));
-        read_rows_in_steps(angle.specialize(extent == known), loops, step);
+        schedule_size(y, angle, loops, steps, extent == known, step, fit(steps.vector, step));
     }
     if (!loops.gathered) {
-        const Halide::Expr is_whole = extent % steps.any == 0;
-        rotate_in_steps(update.specialize(is_whole), loops, steps.any, steps.any);
-        read_rows_in_steps(angle.specialize(is_whole), loops, steps.any);
+        schedule_size(y, angle, loops, steps, extent % steps.any == 0, steps.any, steps.any);
     }
-    rotate_in_steps(update, loops, 1, 1);
-    read_rows_in_steps(angle, loops, 1);
-    place_rows(y, angle, loops, std::max(steps.fixed, steps.any));
+    schedule_size(y, angle, loops, steps, Halide::Expr(), 1, 1);
+    place_rows(y, angle, loops, steps);
 }
 
 inline void schedule_rows_arm(Halide::Func rows, const Halide::Var &pair, const Halide::Var &token, int step) {

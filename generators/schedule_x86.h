@@ -9,20 +9,16 @@ namespace halyard {
 
 /// Other sizes than the known ones have masked tails.
 inline void schedule_x86(Halide::Func y, Halide::Func angle, const Loops &loops, const Steps &steps) {
-    Halide::Stage update = y.update();
     for (const int extent : loops.known_extents) {
-        const Halide::Expr is_known = y.output_buffer().dim(0).extent() == extent;
         const int step = fit(steps.fixed, extent);
         // LLVM takes a vector of 20 apart without a mask: .77 of the time that vectors of 4 take with AVX2, but 1.22
         // with SSE4.1 (bf16 half).
         const bool as_one_vector = extent % 8 != 0 && steps.vector > 8;
         const int vector = as_one_vector ? step : fit(steps.vector, step);
-        rotate_in_steps(update.specialize(is_known), loops, step, vector);
-        read_rows_in_steps(angle.specialize(is_known), loops, step);
+        schedule_size(y, angle, loops, steps, y.output_buffer().dim(0).extent() == extent, step, vector);
     }
-    rotate_in_steps(update, loops, steps.any, steps.any);
-    read_rows_in_steps(angle, loops, steps.any);
-    place_rows(y, angle, loops, std::max(steps.fixed, steps.any));
+    schedule_size(y, angle, loops, steps, Halide::Expr(), steps.any, steps.any);
+    place_rows(y, angle, loops, steps);
 }
 
 inline void schedule_rows_x86(Halide::Func rows, const Halide::Var &pair, const Halide::Var &token, int step) {

@@ -2,10 +2,11 @@
 # from schedules/<kernel>.<device>.json, each file whole or not at all. Needs kernel_list.cmake and
 # HALYARD_HALIDE_VERSION.
 
-set(schedule_sources rope_generator.cpp rotation.h angles.h schedule.h schedule_x86.h schedule_arm.h non_temporal.cmake)
+set(schedule_sources rope_generator.cpp rows_generator.cpp rotation.h angles.h
+    schedule.h schedule_x86.h schedule_arm.h schedule_gpu.h non_temporal.cmake)
 list(TRANSFORM schedule_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 
-# What a kernel of a CPU is made from: files that were measured with another text say nothing about this one.
+# What kernels are made from: files that were measured with another text say nothing about this one.
 set(HALYARD_GENERATORS_HASH)
 foreach(source IN LISTS schedule_sources)
     file(SHA256 ${source} hash)
@@ -29,9 +30,14 @@ function(halyard_find_device variable)
     endif()
 endfunction()
 
-# halyard_target_string(<target> <variable>): what the generator is told that its kernels are for, on Linux.
-function(halyard_target_string target variable)
-    set(${variable} "${HALYARD_ARCH_${target}}-linux-${HALYARD_FEATURES_${target}}-${HALYARD_CPU_OPTIONS}" PARENT_SCOPE)
+# halyard_numbers_of(<kernel>): sets numbers, those of the HALYARD_PARAMETERS that the kernel's generator is told.
+function(halyard_numbers_of kernel)
+    set(numbers ${HALYARD_GENERATOR_${kernel}})
+    list(TRANSFORM numbers REPLACE "=.*" "")
+    set(others ${numbers})
+    list(REMOVE_ITEM others ${HALYARD_PARAMETERS})
+    list(REMOVE_ITEM numbers ${others})
+    set(numbers ${numbers} PARENT_SCOPE)
 endfunction()
 
 # Sets why to what is wrong with a schedule's text, or parameters to its "name=value" of each.
@@ -50,7 +56,7 @@ function(halyard_check_schedule text kernel target device)
     set(expected_kernel "${kernel}")
     set(expected_device "${device}")
     set(expected_halide "${HALYARD_HALIDE_VERSION}")
-    halyard_target_string(${target} expected_target)
+    halyard_target_string(${HALYARD_ARCH_${target}}-linux ${target} expected_target)
     set(expected_generators "${HALYARD_GENERATORS_HASH}")
     foreach(field kernel device halide target generators)
         set(path ${field})
@@ -69,14 +75,15 @@ function(halyard_check_schedule text kernel target device)
         return()
     endif()
 
-    list(LENGTH HALYARD_PARAMETERS n_parameters)
+    halyard_numbers_of(${kernel})
+    list(LENGTH numbers n_parameters)
     string(JSON n_found ERROR_VARIABLE error LENGTH "${text}" parameters)
     if(NOT n_found STREQUAL n_parameters)
         set(why "its parameters are not ${n_parameters}" PARENT_SCOPE)
         return()
     endif()
     set(parameters)
-    foreach(name IN LISTS HALYARD_PARAMETERS)
+    foreach(name IN LISTS numbers)
         string(JSON value ERROR_VARIABLE error GET "${text}" parameters ${name})
         string(JSON type ERROR_VARIABLE error TYPE "${text}" parameters ${name})
         list(JOIN HALYARD_VALUES_${name} ", " values)
@@ -87,7 +94,7 @@ function(halyard_check_schedule text kernel target device)
         set(value_of_${name} ${value})
         list(APPEND parameters ${name}=${value})
     endforeach()
-    foreach(name IN LISTS HALYARD_PARAMETERS)
+    foreach(name IN LISTS numbers)
         set(limit ${HALYARD_LIMIT_${name}})
         if(NOT limit STREQUAL "none" AND value_of_${name} GREATER value_of_${limit})
             set(why "its ${name} exceeds its ${limit}" PARENT_SCOPE)
@@ -111,7 +118,7 @@ function(halyard_read_schedules devices files)
             set(is_known TRUE)
             set(kernel ${CMAKE_MATCH_1})
             set(why "no kernel of that name can be tuned")
-            foreach(target IN LISTS HALYARD_CPU_TARGETS)
+            foreach(target IN LISTS HALYARD_CPU_TARGETS HALYARD_GPU_TARGETS)
                 if(kernel IN_LIST HALYARD_TUNABLE_KERNELS_${target})
                     file(READ ${file} text)
                     halyard_check_schedule("${text}" ${kernel} ${target} ${device})
@@ -155,15 +162,27 @@ function(halyard_write_recipes path)
      \"values\": [${values}]}")
     endforeach()
     set(kernels)
-    foreach(target IN LISTS HALYARD_CPU_TARGETS)
+    set(targets ${HALYARD_CPU_TARGETS})
+    if(HALYARD_BUILD_GPU)
+        list(APPEND targets ${HALYARD_GPU_TARGETS})
+    endif()
+    foreach(target IN LISTS targets)
+        set(suffix .s)
+        set(outputs assembly)
         set(check "[]")
         set(link "[]")
         set(assembler ${assembler_${HALYARD_ARCH_${target}}})
-        if(assembler)
+        if(assembler AND NOT target IN_LIST HALYARD_GPU_TARGETS)
             as_json(check ${HALYARD_PYTHON} ${PROJECT_SOURCE_DIR}/tests/check_assembly.py ${assembler})
         endif()
-        if(target IN_LIST own_targets)
-            as_json(link ${CMAKE_CXX_COMPILER} -shared -nostdlib -o)
+        if(target IN_LIST HALYARD_GPU_TARGETS)
+            set(suffix .o)
+            set(outputs object)
+            # The variant comes first, so that the library's own stays out.
+            as_json(link ${CMAKE_CXX_COMPILER} {from} $<TARGET_OBJECTS:halyard_gpu_variant>
+                $<TARGET_FILE:halyard_gpu_variant_parts> $<TARGET_FILE:halyard_bench_parts> $<TARGET_FILE:halyard_static> -pthread -ldl -o {to})
+        elseif(target IN_LIST own_targets)
+            as_json(link ${CMAKE_CXX_COMPILER} -shared -nostdlib {from} -o {to})
         endif()
         foreach(kernel IN LISTS HALYARD_TUNABLE_KERNELS_${target})
             set(defaults)
@@ -176,10 +195,16 @@ function(halyard_write_recipes path)
                     list(APPEND arguments ${argument})
                 endif()
             endforeach()
-            halyard_target_string(${target} target_string)
+            halyard_target_string(${HALYARD_ARCH_${target}}-linux ${target} target_string)
             as_json(emit ${CMAKE_COMMAND} -P ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/emit.cmake --
-                $<TARGET_FILE:halyard_generator> -f ${kernel} -n ${kernel} -o -e assembly target=${target_string}
+                $<TARGET_FILE:halyard_generator> -f ${kernel} -n ${kernel} -o -e ${outputs} target=${target_string}
                 -g ${arguments})
+            set(gpu null)
+            if(target IN_LIST HALYARD_GPU_TARGETS)
+                list(GET HALYARD_FIELDS_${kernel} 1 2 3 gpu)
+                list(JOIN gpu "\", \"" gpu)
+                set(gpu "[\"${gpu}\"]")
+            endif()
             set(finish "[]")
             if(kernel MATCHES "_non_temporal_")
                 as_json(finish ${CMAKE_COMMAND} -P ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/non_temporal.cmake)
@@ -187,17 +212,21 @@ function(halyard_write_recipes path)
             list(JOIN defaults ", " defaults)
             list(APPEND kernels "
     {\"name\": \"${kernel}\", \"target\": \"${target_string}\", \"defaults\": {${defaults}},
-     \"isa\": \"${target}\", \"emit\": ${emit}, \"finish\": ${finish},
-     \"check\": ${check}, \"link\": ${link}}")
+     \"isa\": \"${target}\", \"gpu\": ${gpu}, \"emit\": ${emit}, \"suffix\": \"${suffix}\",
+     \"finish\": ${finish}, \"check\": ${check}, \"link\": ${link}}")
         endforeach()
     endforeach()
+    set(gpu_program)
+    if(HALYARD_BUILD_GPU)
+        set(gpu_program $<TARGET_FILE:halyard_gpu_variant>)
+    endif()
     list(JOIN parameters "," parameters)
     list(JOIN kernels "," kernels)
     as_json(model ${HALYARD_PYTHON} -I ${PROJECT_SOURCE_DIR}/bench/modelled.py)
     file(GENERATE OUTPUT ${path} CONTENT "{
   \"halide\": \"${HALYARD_HALIDE_VERSION}\", \"generators\": \"${HALYARD_GENERATORS_HASH}\",
   \"generator\": \"$<TARGET_FILE:halyard_generator>\", \"compiler\": \"${CMAKE_CXX_COMPILER}\",
-  \"model\": ${model},
+  \"model\": ${model}, \"gpu_program\": \"${gpu_program}\",
   \"parameters\": [${parameters}],
   \"kernels\": [${kernels}]
 }

@@ -118,11 +118,7 @@ void explain_tensor(Text &text, const Task &task, TargetSet allowed) {
             text.add("comes after the one that is taken");
         }
         text.add("\n");
-        if (std::strcmp(kernel.schedule, "default") != 0) {
-            text.add("        its schedule is tuned for ");
-            text.add(kernel.schedule);
-            text.add("\n");
-        }
+        text.add_schedule(kernel.schedule);
     }
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 namespace halyard {
 
@@ -28,6 +29,15 @@ struct Text {
             if (length < capacity - 1) {
                 data[length] = *part;
             }
+        }
+    }
+
+    /// A line for a kernel that has not the default schedule.
+    void add_schedule(const char *schedule) {
+        if (std::strcmp(schedule, "default") != 0) {
+            add("        its schedule is tuned for ");
+            add(schedule);
+            add("\n");
         }
     }
 

@@ -1,32 +1,15 @@
-// A GPU, or PoCL's idea of one, for tests: memory, copies and runs.
+// A GPU, or PoCL's idea of one, for tests.
 #pragma once
 
-#include "gpu/driver.h"
+#include "gpu_checker.h"
 #include "halyard/halyard_gpu.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
 #include <memory>
 #include <string>
-#include <vector>
 
 namespace gpu_test {
-
-/// Device memory with a copy of some bytes.
-class Memory : public halyard::gpu::OwnMemory {
-public:
-    Memory(const halyard_gpu_queue &queue, const std::vector<char> &bytes)
-        : OwnMemory(queue, bytes.data(), bytes.size()), n_bytes_(bytes.size()) {}
-
-    std::vector<char> read() const {
-        std::vector<char> bytes(n_bytes_);
-        OwnMemory::read(bytes.data(), n_bytes_);
-        return bytes;
-    }
-
-private:
-    std::size_t n_bytes_;
-};
 
 /// One queue a process: contexts are dear. Skips the test where the device cannot be used.
 inline const halyard_gpu_queue &queue_of(std::int32_t device) {

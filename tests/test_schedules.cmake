@@ -2,7 +2,8 @@
 cmake_minimum_required(VERSION 3.28)
 set(kernel halyard_rotate_half_f32_x86_avx2)
 set(folder ${SCRATCH}/schedules)
-set(numbers "\"elements_per_step\": 64, \"elements_per_step_any\": 8, \"elements_per_vector\": 16")
+set(numbers "\"elements_per_step\": 64, \"elements_per_step_any\": 8, \"elements_per_vector\": 16,
+ \"heads_per_step\": 2, \"hoist_rows\": 0")
 
 # Run by itself, for what it prints: reads the files of a folder, and says what a kernel is made with.
 if(READ)
@@ -14,7 +15,7 @@ if(READ)
     halyard_read_schedules("${READ}" "${files}")
     message(NOTICE "devices: ${HALYARD_DEVICES_${kernel}}\nwith: ${HALYARD_GENERATOR_${kernel}.amd_1_2}\n"
         "default: ${HALYARD_GENERATOR_${kernel}}\nhash: ${HALYARD_GENERATORS_HASH}\n")
-    halyard_target_string(x86_avx2 target)
+    halyard_target_string(x86-64-linux x86_avx2 target)
     message(NOTICE "target: ${target}")
     return()
 endif()
@@ -36,7 +37,8 @@ function(expect text pattern)
     endif()
 endfunction()
 
-set(default "with: \ndefault: rope;[^\n]*;elements_per_step=128;elements_per_step_any=16;elements_per_vector=8;")
+string(CONCAT default "with: \ndefault: rope;[^\n]*;elements_per_step=128;elements_per_step_any=16;elements_per_vector=8;"
+    "heads_per_step=1;hoist_rows=1\n")
 file(REMOVE_RECURSE ${folder})
 file(MAKE_DIRECTORY ${folder})
 read_schedules(auto text)
@@ -53,8 +55,9 @@ set(path ${folder}/${kernel}.amd_1_2.json)
 
 file(WRITE ${path} "${good}")
 read_schedules(amd_1_2 text)
-expect("${text}"
-    "devices: amd_1_2\nwith: rope;[^\n]*;elements_per_step=64;elements_per_step_any=8;elements_per_vector=16;")
+string(CONCAT tuned "devices: amd_1_2\nwith: rope;[^\n]*;elements_per_step=64;elements_per_step_any=8;"
+    "elements_per_vector=16;heads_per_step=2;hoist_rows=0\n")
+expect("${text}" "${tuned}")
 if(text MATCHES "Warning")
     message(FATAL_ERROR "a good file was warned of: ${text}")
 endif()
@@ -102,15 +105,16 @@ expect_refusal_of_edit("its halide is not \"1.2.3\"" 1.2.3 1.2.4)
 expect_refusal_of_edit("its target is not \"[^\"]*\"" -avx2- -avx512-)
 expect_refusal_of_edit("its generators is not \"${hash}\"" ${hash} 0${hash})
 expect_refusal_of_edit("its kind is neither measured nor modelled" measured guessed)
-expect_refusal_of_edit("its parameters are not 3" ", \"elements_per_vector\": 16" "")
-expect_refusal_of_edit("its parameters are not 3" "\"elements_per_vector\"" "\"other\": 4, \"elements_per_vector\"")
-expect_refusal_of_edit("its parameters are not 3" "{\"elements_per_step\"" "[3], \"elsewhere\": {\"elements_per_step\"")
+expect_refusal_of_edit("its parameters are not 5" ", \"hoist_rows\": 0" "")
+expect_refusal_of_edit("its parameters are not 5" "\"elements_per_vector\"" "\"other\": 4, \"elements_per_vector\"")
+expect_refusal_of_edit("its parameters are not 5" "{\"elements_per_step\"" "[3], \"elsewhere\": {\"elements_per_step\"")
 expect_refusal_of_edit("its elements_per_vector is none of 4, 8, 16, 32, 64" "\"elements_per_vector\"" "\"other\"")
 expect_refusal_of_edit("its elements_per_step is none of 4, 8, 16, 32, 64, 128" ": 64" ": 24")
 expect_refusal_of_edit("its elements_per_step is none of 4, 8, 16, 32, 64, 128" ": 64" ": \"64\"")
 expect_refusal_of_edit("its elements_per_step is none of 4, 8, 16, 32, 64, 128" ": 64" ": 6.4e1")
 expect_refusal_of_edit("its elements_per_step is none of 4, 8, 16, 32, 64, 128" ": 64" ": -64")
 expect_refusal_of_edit("its elements_per_step_any is none of 4, 8, 16, 32" ": 8" ": {\"8\": 8}")
+expect_refusal_of_edit("its heads_per_step is none of 1, 2, 4" "\"heads_per_step\"" "\"swap_members\"")
 expect_refusal_of_edit("its elements_per_vector exceeds its elements_per_step" ": 64" ": 8")
 
 # One that is named for another kernel, or for none.

@@ -154,8 +154,8 @@ TEST_CASE("tuner: a wrong variant is named, never timed where that shows at once
     const json result = tune(workshop);
     CHECK(result["parameters"].get<Parameters>() == optimum);
     CHECK(!workshop.measured.contains(bad));
-    const json expected = {{{"variant", "16/64/8"}, {"why", "is wrong"}},
-                           {{"variant", "16/16/8"}, {"why", "is wrong"}}};
+    const json expected = {{{"variant", "step 64"}, {"why", "is wrong"}},
+                           {{"variant", "step 16"}, {"why", "is wrong"}}};
     CHECK(result["variants"]["refused"] == expected);
 
     workshop.bad = {defaults};
@@ -172,7 +172,7 @@ TEST_CASE("tuner: what is much slower on one shape does not win by the others", 
     CHECK(result["parameters"].get<Parameters>() == workshop.uneven);
     CHECK(result["gain"].get<double>() > 1.2);
     CHECK(result["improved"] == false);
-    CHECK_THAT(format_results({{"k", result}}), ContainsSubstring("k: 16/128/8 stays; 16/64/8 is 1."));
+    CHECK_THAT(format_results({{"k", result}}), ContainsSubstring("k: 16/128/8 stays; step 64 is 1."));
 }
 
 TEST_CASE("tuner: an interrupted run goes on to the same end as another", "[tuner]") {
@@ -243,9 +243,13 @@ Tuned run_tuner(const ScratchDir &dir, const json &recipes, const std::string &o
 
 json few_recipes() {
     json recipes = load_json(HALYARD_TUNING_RECIPES);
-    recipes["parameters"][0]["values"] = {4, 8, 16, 32, 64, 128};
-    recipes["parameters"][1]["values"] = {4};
-    recipes["parameters"][2]["values"] = {8, 32};
+    const std::map<std::string, json> values = {{"elements_per_step", {4, 8, 16, 32, 64, 128}},
+                                                {"elements_per_vector", {4}},
+                                                {"elements_per_step_any", {8, 32}}};
+    for (json &parameter : recipes["parameters"]) {
+        const auto found = values.find(parameter["name"]);
+        parameter["values"] = found != values.end() ? found->second : json{1};
+    }
     for (json &kernel : recipes["kernels"]) {
         kernel["check"] = {"true"};  // which would be the first to notice
         json emit = json::array();
@@ -268,11 +272,12 @@ TEST_CASE("tuner: variants that crash, hang or are wrong are named, and the best
     INFO(tuned.text);
     CHECK(tuned.status == 0);
     for (const char *said :
-         {"x86_sse41: 128/8/4 -> 64/8/4, ", "refused 32/8/4: halyard_rotate_half_f32_x86_sse41: dtype 0",
-          ": takes more than 6 seconds", "refused 16/8/4: halyard_rotate_half_f32_x86_sse41: dtype 0",
-          ": crashes with signal 4", "refused 8/8/4: halyard_rotate_half_f32_x86_sse41: dtype 0",
-          "refused 4/8/4: halyard_rotate_half_f32_x86_sse41: dtype 0", ", but should be 0x",
-          "refused 64/32/4: making it failed: this generator cannot"}) {
+         {"x86_sse41: 128/8/4/1/1 -> elements_per_step 64, ",
+          "refused elements_per_step 32: halyard_rotate_half_f32_x86_sse41: dtype 0", ": takes more than 6 seconds",
+          "refused elements_per_step 16: halyard_rotate_half_f32_x86_sse41: dtype 0", ": crashes with signal 4",
+          "refused elements_per_step 8: halyard_rotate_half_f32_x86_sse41: dtype 0",
+          "refused elements_per_step 4: halyard_rotate_half_f32_x86_sse41: dtype 0", ", but should be 0x",
+          "refused elements_per_step 64, elements_per_step_any 32: making it failed: this generator cannot"}) {
         CHECK_THAT(tuned.text, ContainsSubstring(said));
     }
     const std::string path = dir / "schedules/halyard_rotate_half_f32_x86_sse41." + halyard::cpu_name() + ".json";

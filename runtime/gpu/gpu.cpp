@@ -270,6 +270,7 @@ void explain_tensor(Text &text, Target target, const halyard_tensor_desc &tensor
         text.add(is_fast    ? ", where memory, strides and halves are multiples of 16 bytes\n"
                  : converts ? ", for any layout\n"
                             : ", for any other layout\n");
+        text.add_schedule(kernel.schedule);
     }
 }
 

@@ -1,47 +1,50 @@
 #include "kernels.h"
 
-#define HALYARD_GPU_TABLE_KERNEL(name, ...)                                                                            \
-    extern "C" int name(const void *, HALYARD_GPU_POSITIONS, halyard_buffer *, std::int32_t, halyard_buffer *,         \
-                        halyard_buffer *, std::int32_t, std::int32_t, std::int32_t, HALYARD_GPU_TENSORS);
-#define HALYARD_GPU_PHASE_KERNEL(name, ...)                                                                            \
-    extern "C" int name(const void *, HALYARD_GPU_POSITIONS, halyard_buffer *, std::int32_t, halyard_buffer *,         \
-                        halyard_buffer *, float, float, HALYARD_GPU_TENSORS);
-#define HALYARD_GPU_HELPERS(target, check, copy_16, copy_32, copy_128)                                                 \
-    extern "C" int check(const void *, HALYARD_GPU_POSITIONS, std::int32_t, std::int32_t, halyard_buffer *);           \
-    extern "C" int copy_16(const void *, std::int32_t, std::int32_t, halyard_buffer *, halyard_buffer *);              \
-    extern "C" int copy_32(const void *, std::int32_t, std::int32_t, halyard_buffer *, halyard_buffer *);              \
-    extern "C" int copy_128(const void *, std::int32_t, std::int32_t, halyard_buffer *, halyard_buffer *);
-#include "gpu_kernel_list.inc"
-#undef HALYARD_GPU_TABLE_KERNEL
-#undef HALYARD_GPU_PHASE_KERNEL
-#undef HALYARD_GPU_HELPERS
+#include <type_traits>
 
 namespace halyard::gpu {
+
+using table_function = std::remove_pointer_t<TableFunction>;
+using phase_function = std::remove_pointer_t<PhaseFunction>;
+using check_function = std::remove_pointer_t<CheckFunction>;
+using copy_function = std::remove_pointer_t<CopyFunction>;
+
+extern "C" {
+#define HALYARD_GPU_KERNEL(name, target, angles, ...) angles##_function name;
+#define HALYARD_GPU_HELPERS(target)                                                                                    \
+    check_function halyard_check_positions_##target;                                                                   \
+    copy_function halyard_copy_16_##target, halyard_copy_32_##target, halyard_copy_128_##target;
+#include "gpu_kernel_list.inc"
+#undef HALYARD_GPU_KERNEL
+#undef HALYARD_GPU_HELPERS
+}
 
 namespace {
 
 constexpr std::int32_t f32 = HALYARD_F32, f16 = HALYARD_F16, bf16 = HALYARD_BF16;
 
 constexpr GpuKernel table[] = {
-#define HALYARD_GPU_TABLE_KERNEL(name, target, pairing, dtype, in_place)                                               \
-    {#name, Target::target, Pairing::pairing, dtype, in_place, name, nullptr},
-#define HALYARD_GPU_PHASE_KERNEL(name, target, pairing, dtype, in_place)                                               \
-    {#name, Target::target, Pairing::pairing, dtype, in_place, nullptr, name},
-#define HALYARD_GPU_HELPERS(...)
+#define HALYARD_GPU_KERNEL(kernel, of_target, angles, of_pairing, of_dtype, is_in_place, of_schedule)                  \
+    {.name = #kernel,                                                                                                  \
+     .target = Target::of_target,                                                                                      \
+     .pairing = Pairing::of_pairing,                                                                                   \
+     .dtype = of_dtype,                                                                                                \
+     .in_place = is_in_place,                                                                                          \
+     .schedule = of_schedule,                                                                                          \
+     .with_##angles = kernel},
+#define HALYARD_GPU_HELPERS(target)
 #include "gpu_kernel_list.inc"
-#undef HALYARD_GPU_TABLE_KERNEL
-#undef HALYARD_GPU_PHASE_KERNEL
+#undef HALYARD_GPU_KERNEL
 #undef HALYARD_GPU_HELPERS
 };
 
 constexpr GpuHelpers helpers[] = {
-#define HALYARD_GPU_TABLE_KERNEL(...)
-#define HALYARD_GPU_PHASE_KERNEL(...)
-#define HALYARD_GPU_HELPERS(target, check, copy_16, copy_32, copy_128)                                                 \
-    {Target::target, check, copy_16, copy_32, copy_128},
+#define HALYARD_GPU_KERNEL(...)
+#define HALYARD_GPU_HELPERS(target)                                                                                    \
+    {Target::target, halyard_check_positions_##target, halyard_copy_16_##target, halyard_copy_32_##target,             \
+     halyard_copy_128_##target},
 #include "gpu_kernel_list.inc"
-#undef HALYARD_GPU_TABLE_KERNEL
-#undef HALYARD_GPU_PHASE_KERNEL
+#undef HALYARD_GPU_KERNEL
 #undef HALYARD_GPU_HELPERS
 };
 

@@ -6,15 +6,16 @@
 
 namespace halyard::gpu {
 
-/// A row of halyard_gpu_kernels in generators/kernels.cmake: one of the functions is NULL.
+/// A GPU kernel of generators/kernels.cmake: one of the functions is NULL.
 struct GpuKernel {
     const char *name;
     Target target;
     Pairing pairing;  // strided: any layout; else accesses are of 128 bits
     std::int32_t dtype;
     bool in_place;
-    TableFunction with_table;
-    PhaseFunction with_phase;
+    const char *schedule;  // "default", or the device that it was tuned for
+    TableFunction with_table = nullptr;
+    PhaseFunction with_phase = nullptr;
 };
 
 struct GpuKernelList {

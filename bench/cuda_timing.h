@@ -1,0 +1,83 @@
+// What CUDA devices take, by their own events. Signatures: CUDA driver API reference manual.
+#pragma once
+
+#include "gpu/halide_runtime.h"
+
+#include <dlfcn.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace halyard::bench {
+
+/// The driver's own functions beside those of gpu/driver.h: what one returns.
+template <typename... Arguments>
+int try_cuda(const char *name, Arguments... arguments) {
+    static void *const driver = gpu::find_driver_library(true);
+    const auto function = reinterpret_cast<int (*)(Arguments...)>(dlsym(driver, name));
+    return function != nullptr ? function(arguments...) : -1;
+}
+
+/// Throws where one fails.
+template <typename... Arguments>
+void call_cuda(const char *name, Arguments... arguments) {
+    if (const int status = try_cuda(name, arguments...)) {
+        throw std::runtime_error(std::string(name) + " returns " + std::to_string(status));
+    }
+}
+
+/// Seconds on the device between two events around an action.
+class Stopwatch {
+public:
+    explicit Stopwatch(void *stream) : stream_(stream) {
+        call_cuda("cuEventCreate", &start_, 0u);
+        call_cuda("cuEventCreate", &end_, 0u);
+    }
+    Stopwatch(const Stopwatch &) = delete;
+    Stopwatch &operator=(const Stopwatch &) = delete;
+    ~Stopwatch() {
+        try_cuda("cuEventDestroy_v2", start_);
+        try_cuda("cuEventDestroy_v2", end_);
+    }
+    template <typename Action>
+    double time(Action action) {
+        call_cuda("cuEventRecord", start_, stream_);
+        action();
+        call_cuda("cuEventRecord", end_, stream_);
+        call_cuda("cuEventSynchronize", end_);
+        float milliseconds = 0;
+        call_cuda("cuEventElapsedTime_v2", &milliseconds, start_, end_);
+        return milliseconds * 1e-3;
+    }
+
+private:
+    void *stream_, *start_ = nullptr, *end_ = nullptr;
+};
+
+/// An executable graph of many calls of an action, which leaves the host's part of a launch out.
+class Graph {
+public:
+    template <typename Action>
+    Graph(void *stream, Action action) : stream_(stream) {
+        call_cuda("cuStreamBeginCapture_v2", stream, 0);
+        for (long i = 0; i < n_calls; i++) {
+            action();
+        }
+        call_cuda("cuStreamEndCapture", stream, &graph_);
+        call_cuda("cuGraphInstantiateWithFlags", &executable_, graph_, 0ull);
+    }
+    Graph(const Graph &) = delete;
+    Graph &operator=(const Graph &) = delete;
+    ~Graph() {
+        try_cuda("cuGraphExecDestroy", executable_);
+        try_cuda("cuGraphDestroy", graph_);
+    }
+    void launch() const { call_cuda("cuGraphLaunch", executable_, stream_); }
+
+    static constexpr long n_calls = 100;
+
+private:
+    void *stream_, *graph_ = nullptr, *executable_ = nullptr;
+};
+
+}  // namespace halyard::bench
