@@ -302,7 +302,7 @@ int run_tuning(const Options &options) {
 
 int main(int argc, char **argv) {
     Options options;
-    CLI::App app("Finds better schedules for this machine's CPU, and writes them into generators/schedules.",
+    CLI::App app("Finds better schedules for this machine, and writes them into generators/schedules.",
                  "halyard_autotune");
     app.add_option("--kernels", options.kernels, "only kernels whose name matches this glob [*]");
     app.add_option("--shapes", options.shapes, "only on these models of bench/shapes.txt");

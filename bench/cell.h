@@ -72,6 +72,9 @@ public:
     const float *cos_rows() const { return reinterpret_cast<const float *>(at(cos_)); }
     const float *sin_rows() const { return reinterpret_cast<const float *>(at(sin_)); }
 
+    /// Reads all of y.
+    void read_output(std::size_t slot) const;
+
     /// Writes x of slot 0 anew, which a rival in place has overwritten, and poisons y.
     void reset() const;
 

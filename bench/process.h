@@ -31,7 +31,8 @@ pid_t start(const std::string &command, const std::filesystem::path &log);
 /// Ends a process and those that it started.
 void end(pid_t child);
 
-/// Waits for a process, and ends it after the time `until`, and where the user wants to stop. Why it failed, or nothing.
+/// Waits for a process, and ends it after the time `until`, and where the user wants to stop. Why it failed, or
+/// nothing.
 std::string wait_for(pid_t child, double until, const std::filesystem::path &log);
 
 }  // namespace halyard::bench

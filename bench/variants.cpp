@@ -26,7 +26,8 @@ namespace {
 
 constexpr std::size_t n_at_once = 2;
 constexpr std::uint64_t seed = 1;
-constexpr int quick_check = 2, thorough_check = 20;  // how often each count of pairs comes up
+constexpr const char *past_caches_mib = "past_caches_mib";  // the one number that the generator is not told
+constexpr int quick_check = 2, thorough_check = 20;         // how often each count of pairs comes up
 
 }  // namespace
 
@@ -47,6 +48,9 @@ std::string Emitter::command_for(const Parameters &variant, const std::filesyste
     const std::string emitted = folder / (recipe_.kernel + recipe_.suffix);
     emit.insert(emit.begin() + (std::find(emit.begin(), emit.end(), "-o") - emit.begin()) + 1, folder);
     for (const auto &[name, value] : variant) {
+        if (name == past_caches_mib) {
+            continue;
+        }
         emit.push_back(name + "=" + std::to_string(value));
     }
     std::string command = join(emit);
@@ -148,6 +152,9 @@ std::string Variants::take(const Parameters &parameters, const std::filesystem::
         std::find_if(known.begin(), known.end(), [&](const Kernel &kernel) { return kernel.name == recipe_.kernel; });
     auto variant = std::make_unique<Variant>(*listed, object);
     variant->kernel.function = reinterpret_cast<halyard_rotate_kernel *>(dlsym(object, recipe_.kernel.c_str()));
+    if (const auto found = parameters.find(past_caches_mib); found != parameters.end()) {
+        variant->kernel.past_caches_mib = found->second;
+    }
     if (variant->kernel.function == nullptr) {
         return "has no function " + recipe_.kernel;
     }
@@ -241,7 +248,11 @@ std::vector<Samples> Variants::measure(const std::vector<Parameters> &variants, 
                                     rotation.use(kernel);
                                     const double start = bench::now();
                                     for (long i = 0; i < n_calls; i++) {
-                                        rotation.run(cell.next_slot());
+                                        const std::size_t slot = cell.next_slot();
+                                        rotation.run(slot);
+                                        if (cell.work().read_back) {
+                                            cell.read_output(slot);
+                                        }
                                     }
                                     return bench::now() - start;
                                 }});
@@ -305,8 +316,13 @@ std::vector<Work> list_tuning_works(const Kernel &kernel, const std::vector<Mode
         }
         Work work = {model, 1, static_cast<dtype>(kernel.dtype), kernel.place == Place::in_place};
         if (non_temporal) {
-            work.n_tokens = 4096;
-            works.push_back(work);
+            // On either side of each size from which on a run may store past the caches.
+            work.read_back = true;
+            for (const std::size_t n_mib : {6, 12, 24, 48, 96}) {
+                work.n_tokens = 1;
+                work.n_tokens = static_cast<std::int64_t>((n_mib << 20) / work.tensor_bytes());
+                works.push_back(work);
+            }
             continue;
         }
         if (works.empty()) {

@@ -101,7 +101,7 @@ void check_model(std::vector<std::string> model, const std::filesystem::path &fo
 
 /// The works by which a kernel is tuned, of these models: a decoding step and a batch of each that differs in its heads
 /// and in what is rotated of them, and of the first a prompt that is in no cache. For a kernel that stores past the
-/// caches, outputs of the size that it is taken for.
+/// caches, outputs from 6 to 96 MiB, which are read afterwards as by a model's next step.
 std::vector<Work> list_tuning_works(const Kernel &kernel, const std::vector<Model> &models);
 
 }  // namespace halyard::bench

@@ -106,6 +106,7 @@ std::string Work::kernel() const {
 
 std::string Work::name() const {
     std::string name = kernel() + "/" + model.name + "/" + std::to_string(n_tokens) + (cold ? "/cold" : "/hot");
+    name += read_back ? "/read" : "";
     if (angles != HALYARD_ANGLES_TABLE) {
         name += angles == HALYARD_ANGLES_PHASE ? "/phase" : "/factored";
     }

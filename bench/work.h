@@ -31,10 +31,12 @@ struct Work {
     bool cold = false;  // each call on other memory, none of it in a cache; hot: every call on the same
     std::int32_t angles = HALYARD_ANGLES_TABLE;
     int n_threads = 1;
+    bool read_back = false;  // the output is read after each call, as by a model's next step
 
     /// As a kernel's name has it, without its target: "half_f32_in_place".
     std::string kernel() const;
-    /// "half_f32_in_place/llama-3-8b/64/hot", then "/phase" and "/2-threads" where these are not the usual ones.
+    /// "half_f32_in_place/llama-3-8b/64/hot", then "/read", "/phase" and "/2-threads" where these are not the usual
+    /// ones.
     std::string name() const;
     std::int64_t element_bytes() const { return type == dtype::f32 ? 4 : 2; }
     std::size_t tensor_bytes() const {

@@ -12,6 +12,7 @@
 #   HALYARD_GPU_TARGETS           of each: HALYARD_ARCH_<target>, HALYARD_FEATURES_<target>, HALYARD_KERNELS_<target>, and
 #                                 HALYARD_TUNABLE_KERNELS_<target>, of each of which:
 #     HALYARD_FIELDS_<kernel>     table or phase, pairing, dtype, whether in place
+#   HALYARD_PAST_CACHES_MIB       from how much output on runs store past the caches
 #   HALYARD_GPU_OPTIONS           of Halide's target, the same for all kernels of GPUs
 
 function(halyard_triple triple format suffix library)
@@ -24,6 +25,8 @@ endfunction()
 set(HALYARD_CPU_OPTIONS no_runtime-no_asserts-no_bounds_query-strict_float)
 # Asserts stay in: without them Halide returns success when there is no driver.
 set(HALYARD_GPU_OPTIONS no_runtime-no_bounds_query-strict_float-user_context)
+
+set(HALYARD_PAST_CACHES_MIB 32)  # where a device's schedule says nothing else: see halyard_parameter
 
 function(halyard_parameter name loops limit)
     set(HALYARD_PARAMETERS ${HALYARD_PARAMETERS} ${name} PARENT_SCOPE)
@@ -77,6 +80,9 @@ function(halyard_kernel pairing dtype place)
         endif()
         set(numbers elements_per_step=${step_fixed} elements_per_step_any=${step_any} elements_per_vector=${vector}
             heads_per_step=1 hoist_rows=1)
+        if(place STREQUAL "non_temporal")
+            list(APPEND numbers past_caches_mib=${HALYARD_PAST_CACHES_MIB})
+        endif()
         if(pairing STREQUAL "interleaved" AND NOT packed)
             # Swapping converts each f16 twice, which costs NEON more than taking pairs apart.
             set(swap_members 1)

@@ -12,12 +12,14 @@
 #   halyard_parameter(<name> <loops> <limit> <values>)
 #     loops    a word: numbers of the same loops are tuned together, and after those of others
 #     limit    another number that this one never exceeds; or none
+# past_caches_mib is for the runtime and not for the generator: from this much output on, kernels store past the caches.
 halyard_parameter(elements_per_step     known_sizes none              4 8 16 32 64 128)
 halyard_parameter(elements_per_vector   known_sizes elements_per_step 4 8 16 32 64)
 halyard_parameter(heads_per_step        all_sizes   none              1 2 4)
 halyard_parameter(hoist_rows            all_sizes   none              0 1)
 halyard_parameter(swap_members          all_sizes   none              0 1)
 halyard_parameter(elements_per_step_any any_size    none              4 8 16 32)
+halyard_parameter(past_caches_mib       past_caches none              8 16 32 64 128)
 halyard_parameter(element_threads       blocks      none              4 8 16 32)
 halyard_parameter(head_threads          blocks      none              1 2 4 8 16 32)
 halyard_parameter(heads_per_thread      blocks      none              1 2 4 8 16)

@@ -8,8 +8,7 @@
 #include <cstring>
 #include <iterator>
 
-#define HALYARD_KERNEL(name, target, pairing, out_pairing, dtype, place, packed, schedule, elsewhere)                  \
-    extern "C" halyard_rotate_kernel name;
+#define HALYARD_KERNEL(name, ...) extern "C" halyard_rotate_kernel name;
 #include "kernel_list.inc"
 #undef HALYARD_KERNEL
 
@@ -26,17 +25,19 @@ namespace {
 constexpr std::int32_t f32 = HALYARD_F32, f16 = HALYARD_F16, bf16 = HALYARD_BF16;
 
 constexpr Kernel table[] = {
-#define HALYARD_KERNEL(name, target, pairing, out_pairing, dtype, place, packed, schedule, elsewhere)                  \
-    {#name, Target::target, Pairing::pairing, Pairing::out_pairing, dtype, Place::place, packed, elsewhere, schedule,  \
-     name},
+#define HALYARD_KERNEL(name, target, pairing, out_pairing, dtype, place, packed, ...)                                  \
+    {#name, Target::target, Pairing::pairing, Pairing::out_pairing, dtype, Place::place, packed, __VA_ARGS__, name},
 #include "kernel_list.inc"
 #undef HALYARD_KERNEL
     {"halyard_rotate_reference", Target::reference, Pairing::strided, Pairing::strided, f32, Place::out_of_place, false,
-     true, "default", nullptr},
+     true, 32, "default", nullptr},
 };
 static_assert(std::is_sorted(std::begin(table), std::end(table),
                              [](const Kernel &a, const Kernel &b) { return a.target < b.target; }),
               "the first kernel that fits is of the best target");
+
+static_assert(std::all_of(std::begin(table), std::end(table),
+                          [](const Kernel &kernel) { return kernel.past_caches_mib >= least_mib_past_caches; }));
 
 constexpr RowKernels row_table[] = {
 #define HALYARD_ROW_KERNELS(target, phase, factored) {Target::target, phase, factored},

@@ -15,6 +15,8 @@ enum class Pairing : std::int32_t { half = HALYARD_PAIRING_HALF, interleaved = H
 /// Where a kernel writes: to other memory than it reads, to the same, or to other memory past the caches.
 enum class Place : std::int32_t { out_of_place, in_place, non_temporal };
 inline constexpr std::int32_t n_places = 3;
+/// No kernel stores smaller outputs of a run past the caches.
+inline constexpr std::int32_t least_mib_past_caches = 8;
 
 /// A row of generators/kernels.cmake.
 struct Kernel {
@@ -23,10 +25,11 @@ struct Kernel {
     Pairing pairing, out_pairing;
     std::int32_t dtype;
     Place place;
-    bool packed;                       // its elements are words of two
-    bool elsewhere = true;             // it also serves other CPUs than the one that it is tuned for,
-    const char *schedule = "default";  // which this names, or "default"
-    halyard_rotate_kernel *function;   // NULL in the last row, the reference
+    bool packed;                        // its elements are words of two
+    bool elsewhere = true;              // it also serves other CPUs than the one that it is tuned for
+    std::int32_t past_caches_mib = 32;  // outputs of a run from this size on are stored past the caches
+    const char *schedule = "default";   // the CPU that it is tuned for
+    halyard_rotate_kernel *function;    // NULL in the last row, the reference
 };
 
 /// Whether either could stand for the other: the same kernel, or with another schedule.

@@ -96,13 +96,10 @@ bool is_on_cache_lines(const halyard_tensor_desc &desc, const RunTensor &tensor,
     return ((reinterpret_cast<std::uintptr_t>(tensor.y) | bits) & 63) == 0;
 }
 
-/// From this much output on it is stored past the caches: it would drive itself out of them, and a line need not be
-/// read before it is overwritten. f32 4096 x 40 x 128 takes .72 of the time. With a reader of the whole output behind
-/// it, it takes 1.11 at 8 MiB, .89 at 16, .87 at 32 and .76 at 128 (half, AVX2; Zen 4, 32 MiB of third-level cache,
-/// 2026-11).
-constexpr std::uintptr_t n_bytes_past_caches = std::uintptr_t(32) << 20;
-
-/// Has outputs stored past the caches if all of a run's together are that large.
+/// Has outputs stored past the caches if all of a run's together are as large as a kernel says: they would drive
+/// themselves out of the caches, and a line need not be read before it is overwritten. f32 4096 x 40 x 128 takes .72 of
+/// the time. With a reader of the whole output behind it, it takes 1.11 at 8 MiB, .89 at 16, .87 at 32 and .76 at 128
+/// (half, AVX2; Zen 4, 32 MiB of third-level cache, 2026-11).
 void choose_non_temporal(Run &run) {
     std::uintptr_t written = 0;
     for (int i = 0; i < run.plan->n_tensors; i++) {
@@ -112,12 +109,15 @@ void choose_non_temporal(Run &run) {
                                                    element_bytes(desc.dtype));
         }
     }
-    for (int i = 0; i < run.plan->n_tensors && written >= n_bytes_past_caches; i++) {
+    const std::uintptr_t n_mib = written >> 20;
+    for (int i = 0; i < run.plan->n_tensors; i++) {
         const halyard_plan::Tensor &planned = run.plan->tensors[i];
         RunTensor &tensor = run.tensors[i];
-        if (tensor.n_heads > 0 && !tensor.in_place && is_on_cache_lines(planned.desc, tensor, run.plan->rotary_dim)) {
+        const Kernel *const kernel = find_kernel(planned, tensor, Place::non_temporal);
+        if (tensor.n_heads > 0 && !tensor.in_place && n_mib >= static_cast<std::uintptr_t>(kernel->past_caches_mib) &&
+            is_on_cache_lines(planned.desc, tensor, run.plan->rotary_dim)) {
             tensor.past_caches = true;
-            tensor.kernel = find_kernel(planned, tensor, Place::non_temporal);
+            tensor.kernel = kernel;
         }
     }
 }
@@ -183,7 +183,7 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
         tensor.kernel = find_kernel(planned, tensor, tensor.in_place ? Place::in_place : Place::out_of_place);
         spanned_out_of_place += tensor.in_place ? 0 : spans.y[i].n_bytes();
     }
-    if (spanned_out_of_place >= n_bytes_past_caches) {
+    if (spanned_out_of_place >> 20 >= least_mib_past_caches) {
         choose_non_temporal(run);
     }
     return HALYARD_OK;

@@ -16,10 +16,15 @@ SLOW = "\tmovl\t$3000000, %eax\n1:\tdecl\t%eax\n\tjnz\t1b"
 
 def main(arguments):
     values = dict(re.findall(r"^(\w+)=(.*)$", "\n".join(arguments), re.MULTILINE))
-    if values["elements_per_step_any"] == "32":
+    if "32" in (values.get("elements_per_step_any"), values.get("element_threads")):
         sys.exit("this generator cannot")
     subprocess.run(arguments, check=True)
     folder, name = (arguments[arguments.index(option) + 1] for option in ("-o", "-f"))
+    if "element_threads" in values:  # of a GPU: OpenCL's text is in the object
+        path = pathlib.Path(folder, name + ".o")
+        if values["element_threads"] == "4":
+            path.write_bytes(path.read_bytes().replace(b"fma(", b"mix("))
+        return
     path = pathlib.Path(folder, name + ".s")
     step, assembly = values["elements_per_step"], path.read_text()
     if step == "8":

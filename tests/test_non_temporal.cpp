@@ -42,6 +42,7 @@ struct Request {
     std::int64_t misaligned_by = 0;  // bytes
     std::int64_t n_in_place = 0;     // the first tensors
     int n_threads = 1;
+    std::int32_t past_caches_mib = 32;
 
     /// The target whose kernel for large outputs a plan takes here; empty when it takes none.
     std::string target() const {
@@ -78,6 +79,7 @@ struct Request {
         ordinary.function = Calls::call<&Calls::ordinary>;
         in_place.function = Calls::call<&Calls::in_place>;
         non_temporal.function = Calls::call<&Calls::non_temporal>;
+        non_temporal.past_caches_mib = past_caches_mib;
         for (auto &tensor : plan.tensors) {
             for (int layout = 0; layout < halyard::n_layouts; layout++) {
                 tensor.kernels[static_cast<int>(Place::out_of_place)][layout] = &ordinary;
@@ -148,6 +150,17 @@ TEST_CASE("non-temporal: large outputs on whole cache lines, and no others", "[n
     CHECK_FALSE(Request{.rotary_dim = 32, .offset = 8}.goes_past_caches());
     CHECK_FALSE(Request{.rotary_dim = 48}.goes_past_caches());
     CHECK(Request{.pairing = HALYARD_PAIRING_INTERLEAVED, .rotary_dim = 48}.goes_past_caches());
+}
+
+TEST_CASE("non-temporal: a kernel says from how much output on", "[non-temporal]") {
+    if (Request{}.target().empty()) {
+        SKIP("this machine runs no kernel that stores past the caches");
+    }
+    constexpr std::int64_t n_tokens_of_mib = n_tokens_past_caches / 32;
+    for (const std::int32_t mib : {8, 64}) {
+        CHECK(Request{.n_tokens = mib * n_tokens_of_mib, .past_caches_mib = mib}.goes_past_caches());
+        CHECK_FALSE(Request{.n_tokens = mib * n_tokens_of_mib - 1, .past_caches_mib = mib}.goes_past_caches());
+    }
 }
 
 TEST_CASE("non-temporal: the same bits as by way of the caches", "[non-temporal]") {

@@ -231,12 +231,13 @@ struct Tuned {
     std::string text;
 };
 
-Tuned run_tuner(const ScratchDir &dir, const json &recipes, const std::string &output) {
+Tuned run_tuner(const ScratchDir &dir, const json &recipes, const std::string &output,
+                const std::string &target = "x86_sse41", const std::string &patience = "6") {
     dir.write("recipes.json", recipes.dump());
-    const std::string command = std::string(HALYARD_AUTOTUNE_PATH) +
-                                " --kernels halyard_rotate_half_f32_x86_sse41 --target x86_sse41 --shapes llama-3-8b" +
-                                " --patience 6 --recipes " + dir / "recipes.json" + " --state " + dir / "state" +
-                                " --output " + output + " > " + dir / "log" + " 2>&1";
+    const std::string command = std::string(HALYARD_AUTOTUNE_PATH) + " --kernels halyard_rotate_half_f32_" + target +
+                                " --target " + target + " --shapes llama-3-8b --patience " + patience + " --recipes " +
+                                dir / "recipes.json" + " --state " + dir / "state" + " --output " + output + " > " +
+                                dir / "log" + " 2>&1";
     const int status = std::system(command.c_str());
     return {WEXITSTATUS(status), dir.read("log")};
 }
@@ -245,7 +246,11 @@ json few_recipes() {
     json recipes = load_json(HALYARD_TUNING_RECIPES);
     const std::map<std::string, json> values = {{"elements_per_step", {4, 8, 16, 32, 64, 128}},
                                                 {"elements_per_vector", {4}},
-                                                {"elements_per_step_any", {8, 32}}};
+                                                {"elements_per_step_any", {8, 32}},
+                                                {"element_threads", {4, 8, 16, 32}},
+                                                {"head_threads", {16}},
+                                                {"heads_per_thread", {4}},
+                                                {"few_tokens", {64}}};
     for (json &parameter : recipes["parameters"]) {
         const auto found = values.find(parameter["name"]);
         parameter["values"] = found != values.end() ? found->second : json{1};
@@ -288,6 +293,44 @@ TEST_CASE("tuner: variants that crash, hang or are wrong are named, and the best
     CHECK(schedule["variants"]["refused"].size() == 5);
 }
 
+TEST_CASE("tuner: a GPU's variants that are wrong are named, and a right one is chosen", "[tuner]") {
+    const json recipes = few_recipes();
+    const std::string program = recipes["gpu_program"];
+    const ScratchDir dir;
+    if (program.empty() || std::system((program + " device opencl > " + dir / "device 2> /dev/null").c_str()) != 0) {
+        SKIP("OpenCL has no device here");
+    }
+    const Tuned tuned = run_tuner(dir, recipes, dir / "schedules", "opencl", "60");
+    INFO(tuned.text);
+    CHECK(tuned.status == 0);
+    for (const char *said : {"halyard_rotate_half_f32_opencl: 8/64/16/4 ", "element_threads 16 ",
+                             "refused element_threads 4: checking it failed: shape ",
+                             "refused element_threads 32: making it failed: this generator cannot"}) {
+        CHECK_THAT(tuned.text, ContainsSubstring(said));
+    }
+    const std::string device = dir.read("device").substr(0, dir.read("device").find('\n'));
+    const std::string path = dir / "schedules/halyard_rotate_half_f32_opencl." + device + ".json";
+    if (std::filesystem::exists(path)) {  // a matter of this machine
+        const json schedule = load_json(path);
+        CHECK(schedule["parameters"]["element_threads"] == 16);
+        CHECK(schedule["device"]["driver"].get<std::string>().starts_with("OpenCL"));
+    }
+}
+
+TEST_CASE("tuner: a driver that computes nothing is not tuned for", "[tuner]") {
+    const json recipes = few_recipes();
+    if (recipes["gpu_program"] == "") {
+        SKIP("no kernels for GPUs");
+    }
+    const ScratchDir dir;
+    setenv("LD_LIBRARY_PATH", HALYARD_FAKE_CUDA_DIR, 1);
+    const Tuned tuned = run_tuner(dir, recipes, dir / "schedules", "cuda_sm80", "60");
+    unsetenv("LD_LIBRARY_PATH");
+    CHECK(tuned.status == 1);
+    CHECK_THAT(tuned.text,
+               ContainsSubstring("halyard_autotune: the default schedule can't be taken: checking it failed"));
+}
+
 TEST_CASE("tuner: CMake and the library name this CPU alike", "[tuner]") {
     CHECK(std::string(halyard::cpu_name()) == HALYARD_DEVICE);
 }
@@ -306,6 +349,15 @@ TEST_CASE("tuner: what is missing is one sentence", "[tuner]") {
     fails(recipes, "halyard_autotune: there is no compiler at /no/compiler");
     recipes["generator"] = "/no/generator";
     fails(recipes, "halyard_autotune: there is no generator at /no/generator");
+
+    recipes = few_recipes();
+    recipes["gpu_program"] = "/no/program";
+    const Tuned without = run_tuner(dir, recipes, dir / "schedules", "cuda_sm80");
+    CHECK(without.status == 1);
+    CHECK_THAT(without.text, ContainsSubstring("halyard_autotune: no device for cuda_sm80: failed: "));
+    recipes["gpu_program"] = "";
+    CHECK(run_tuner(dir, recipes, dir / "schedules", "opencl").text ==
+          "halyard_autotune: this build has no kernels for GPUs\n");
 }
 
 #endif
