@@ -1,6 +1,7 @@
 #include "gpu_variants.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <set>
 
@@ -82,13 +83,22 @@ std::vector<Samples> GpuVariants::measure(const std::vector<Parameters> &variant
                                     try {
                                         return std::stod(program.ask(shape + " " + std::to_string(n_calls), patience_));
                                     } catch (const std::exception &) {
-                                        return -1.0;  // it is lost, and has no times
+                                        return -1.0;  // it is lost
                                     }
                                 }});
         }
         bench::measure(subjects, effort);
         for (std::size_t i = 0; i < subjects.size(); i++) {
-            samples[i].push_back(subjects[i].seconds);
+            std::vector<double> &seconds = subjects[i].seconds;
+            if (seconds.empty() && i == 0) {
+                throw std::runtime_error(
+                    "the schedule " + subjects[i].name +
+                    ", with which others are compared, ended: " + running_.at(variants[i])->last_words());
+            }
+            if (seconds.empty()) {  // it never wins
+                seconds.assign(static_cast<std::size_t>(effort.n_rounds), INFINITY);
+            }
+            samples[i].push_back(std::move(seconds));
         }
     }
     return samples;
