@@ -136,8 +136,10 @@ private:
 };
 
 /// Writes what a kernel's build is to take, or removes what was found before where nothing is better than the default.
-/// What was measured stays where this is modelled.
-void write_schedule(const std::string &path, const json &provenance, json result) {
+/// What was measured stays where this is modelled. `checksum` is the command that makes one, of a draft: of all that is
+/// written but the checksum.
+void write_schedule(const std::string &path, const json &provenance, json result,
+                    const std::vector<std::string> &checksum, const std::string &draft) {
     if (provenance["kind"] == "modelled" && std::filesystem::exists(path) && load_json(path)["kind"] == "measured") {
         return;
     }
@@ -149,6 +151,9 @@ void write_schedule(const std::string &path, const json &provenance, json result
     }
     result.erase("improved");
     result.update(provenance);
+    result["checksum"] = "";
+    save_json(draft, result);
+    result["checksum"] = find_checksum(checksum, draft);
     save_json(path, result);
 }
 
@@ -230,7 +235,7 @@ int run_tuning(const Options &options) {
     for (const json &parameter : recipes.at("parameters")) {
         run.space.push_back({parameter["name"], parameter["loops"], parameter["limit"], parameter["values"]});
     }
-    json provenance = {{"schema", 1},
+    json provenance = {{"schema", 2},
                        {"kind", modelled ? "modelled" : "measured"},
                        {"halide", recipes.at("halide")},
                        {"generators", recipes.at("generators")},
@@ -270,7 +275,8 @@ int run_tuning(const Options &options) {
         json all = provenance;
         all["kernel"] = kernel;
         all["target"] = plans.at(kernel).recipe["target"];
-        write_schedule(options.output + "/" + kernel + "." + device + ".json", all, result);
+        write_schedule(options.output + "/" + kernel + "." + device + ".json", all, result, recipes["checksum"],
+                       options.state + "/schedule.json");
     };
     watch_for_interrupts();
     json results;

@@ -304,6 +304,17 @@ void check_model(std::vector<std::string> model, const std::filesystem::path &fo
     }
 }
 
+std::string find_checksum(std::vector<std::string> command, const std::filesystem::path &file) {
+    const std::filesystem::path log = file.string() + ".log";
+    command.push_back(file);
+    if (const std::string why = wait_for(start(join(command), log), now() + 60.0, log); !why.empty()) {
+        throw std::runtime_error("no checksum of a schedule can be made: " + why);
+    }
+    std::string checksum;
+    std::ifstream(log) >> checksum;
+    return checksum;
+}
+
 std::vector<Work> list_tuning_works(const Kernel &kernel, const std::vector<Model> &models) {
     const bool non_temporal = kernel.place == Place::non_temporal;
     std::vector<Work> works;

@@ -99,6 +99,9 @@ private:
 /// Throws where bench/modelled.py, called like that, knows no such CPU. A log of it is left in the folder.
 void check_model(std::vector<std::string> model, const std::filesystem::path &folder);
 
+/// The SHA-256 with which `command` answers of a file. A log of it is left beside the file.
+std::string find_checksum(std::vector<std::string> command, const std::filesystem::path &file);
+
 /// The works by which a kernel is tuned, of these models: a decoding step and a batch of each that differs in its heads
 /// and in what is rotated of them, and of the first a prompt that is in no cache. For a kernel that stores past the
 /// caches, outputs from 6 to 96 MiB, which are read afterwards as by a model's next step.

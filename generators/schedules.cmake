@@ -49,8 +49,16 @@ function(halyard_check_schedule text kernel target device)
         return()
     endif()
     string(JSON schema ERROR_VARIABLE error GET "${text}" schema)
-    if(NOT schema STREQUAL "1")
-        set(why "its schema is not 1" PARENT_SCOPE)
+    if(NOT schema STREQUAL "2")
+        set(why "its schema is not 2" PARENT_SCOPE)
+        return()
+    endif()
+    # The text's SHA-256 from when its checksum was empty. CRLF counts as LF, which is how CMake reads a file.
+    string(JSON checksum ERROR_VARIABLE error GET "${text}" checksum)
+    string(REPLACE "\"${checksum}\"" "\"\"" draft "${text}")
+    string(SHA256 expected_checksum "${draft}")
+    if(NOT checksum STREQUAL expected_checksum)
+        set(why "it was changed since ./run tune wrote it" PARENT_SCOPE)
         return()
     endif()
     set(expected_kernel "${kernel}")
@@ -223,10 +231,11 @@ function(halyard_write_recipes path)
     list(JOIN parameters "," parameters)
     list(JOIN kernels "," kernels)
     as_json(model ${HALYARD_PYTHON} -I ${PROJECT_SOURCE_DIR}/bench/modelled.py)
+    as_json(checksum ${CMAKE_COMMAND} -E sha256sum)
     file(GENERATE OUTPUT ${path} CONTENT "{
   \"halide\": \"${HALYARD_HALIDE_VERSION}\", \"generators\": \"${HALYARD_GENERATORS_HASH}\",
   \"generator\": \"$<TARGET_FILE:halyard_generator>\", \"compiler\": \"${CMAKE_CXX_COMPILER}\",
-  \"model\": ${model}, \"gpu_program\": \"${gpu_program}\",
+  \"model\": ${model}, \"checksum\": ${checksum}, \"gpu_program\": \"${gpu_program}\",
   \"parameters\": [${parameters}],
   \"kernels\": [${kernels}]
 }

@@ -273,7 +273,8 @@ json few_recipes() {
 
 TEST_CASE("tuner: variants that crash, hang or are wrong are named, and the best right one is chosen", "[tuner]") {
     const ScratchDir dir;
-    const Tuned tuned = run_tuner(dir, few_recipes(), dir / "schedules");
+    const json recipes = few_recipes();
+    const Tuned tuned = run_tuner(dir, recipes, dir / "schedules");
     INFO(tuned.text);
     CHECK(tuned.status == 0);
     for (const char *said :
@@ -291,6 +292,16 @@ TEST_CASE("tuner: variants that crash, hang or are wrong are named, and the best
     CHECK(schedule["kind"] == "measured");
     CHECK(schedule["gain"].get<double>() > 1.1);
     CHECK(schedule["variants"]["refused"].size() == 5);
+
+    // The next build takes it.
+    const std::string cmake = recipes["checksum"][0], device = halyard::cpu_name(), halide = schedule["halide"];
+    const std::string command = cmake + " -D READ=" + device + " -D SCRATCH=" + dir / "" + " -D HALIDE=" + halide +
+                                " -D KERNEL=halyard_rotate_half_f32_x86_sse41 -D GENERATORS=" HALYARD_SOURCE_DIR
+                                "/generators -P " HALYARD_SOURCE_DIR "/tests/test_schedules.cmake > " +
+                                dir / "log" + " 2>&1";
+    CHECK(std::system(command.c_str()) == 0);
+    CHECK_THAT(dir.read("log"), ContainsSubstring("devices: " + device + "\nwith: rope;"));
+    CHECK_THAT(dir.read("log"), ContainsSubstring(";elements_per_step=64;elements_per_step_any=8;"));
 }
 
 TEST_CASE("tuner: a GPU's variants that are wrong are named, and a right one is chosen", "[tuner]") {
