@@ -85,22 +85,51 @@ CpuName find_name() {
 
 #elif defined(__aarch64__) && defined(__linux__)
 
-TargetSet detect() {
-    constexpr unsigned long fp_asimd = 1ul << 0 | 1ul << 1;  // HWCAP_FP and HWCAP_ASIMD of the kernel's hwcap.h
-    return (getauxval(AT_HWCAP) & fp_asimd) == fp_asimd ? bit(Target::arm_neon) : 0;
+// Of the kernel's hwcap.h: HWCAP_FP and HWCAP_ASIMD; and HWCAP_CPUID, with which Linux lets programs read MIDR_EL1.
+constexpr unsigned long fp_asimd = 1ul << 0 | 1ul << 1, cpuid = 1ul << 11;
+
+TargetSet detect() { return (getauxval(AT_HWCAP) & fp_asimd) == fp_asimd ? bit(Target::arm_neon) : 0; }
+
+// Those that ./run tune models, and some that are common, with LLVM's names. Implementer and part are as in
+// /proc/cpuinfo: generators/schedules.cmake looks them up here. From Arm's and Ampere's reference manuals.
+constexpr struct {
+    unsigned implementer, part;
+    const char *name;
+} arm_cpus[] = {
+    {0x41, 0xd03, "cortex_a53"},  {0x41, 0xd05, "cortex_a55"},  {0x41, 0xd07, "cortex_a57"},
+    {0x41, 0xd08, "cortex_a72"},  {0x41, 0xd0b, "cortex_a76"},  {0x41, 0xd46, "cortex_a510"},
+    {0x41, 0xd0c, "neoverse_n1"}, {0x41, 0xd49, "neoverse_n2"}, {0x41, 0xd40, "neoverse_v1"},
+    {0x41, 0xd4f, "neoverse_v2"}, {0xc0, 0xac3, "ampere1"},
+};
+
+/// Where there are several models (big.LITTLE), that of the CPU on which this is first asked: any variant is right on
+/// all of them.
+CpuName find_name() {
+    CpuName name = {};
+    if ((getauxval(AT_HWCAP) & cpuid) == 0) {
+        return name;
+    }
+    std::uint64_t midr = 0;
+    __asm__("mrs %0, MIDR_EL1" : "=r"(midr));
+    const auto implementer = static_cast<unsigned>(midr >> 24 & 0xff), part = static_cast<unsigned>(midr >> 4 & 0xfff);
+    std::snprintf(name.text, sizeof(name.text), "arm_%02x_%03x", implementer, part);
+    for (const auto &cpu : arm_cpus) {
+        if (cpu.implementer == implementer && cpu.part == part) {
+            std::snprintf(name.text, sizeof(name.text), "%s", cpu.name);
+        }
+    }
+    return name;
 }
 
 #elif defined(__aarch64__)
 
 TargetSet detect() { return bit(Target::arm_neon); }  // macOS, iOS and Windows run on no CPU without it
 
+CpuName find_name() { return {}; }
+
 #else
 
 TargetSet detect() { return 0; }
-
-#endif
-
-#if !defined(__x86_64__)
 
 CpuName find_name() { return {}; }
 

@@ -438,6 +438,17 @@ TEST_CASE("dispatch: a variant that is tuned for one CPU serves no other, and co
     }
 }
 
+#if defined(HALYARD_EMULATED)
+
+TEST_CASE("dispatch: an emulated ARM CPU has LLVM's name, or a name of its numbers", "[dispatch]") {
+    const char *const emulated = std::getenv("QEMU_CPU");
+    std::string expected = emulated == nullptr ? "max" : emulated;
+    std::replace(expected.begin(), expected.end(), '-', '_');
+    CHECK(std::string(halyard::cpu_name()) == (expected == "max" ? "arm_00_051" : expected));
+}
+
+#endif
+
 // ---- Explanations --------------------------------------------------------------------------------------------------
 
 TEST_CASE("dispatch: an explanation names what is taken, and why others are not", "[dispatch]") {

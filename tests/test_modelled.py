@@ -75,6 +75,11 @@ class ReadsAssembly(unittest.TestCase):
                          ["st2 { v0.4s, v1.4s }, [x1]", "add x1, x1, x2", "str q0, [x3]", "add x3, x3, #16",
                           "ldr q0, [x3], #16", "str q0, [x3, #16]"])
 
+    def test_names(self):
+        library = pathlib.Path(__file__).parents[1].joinpath("runtime/cpu.cpp").read_text()
+        for cpu in modelled.CPUS["arm_neon"]:  # for which a schedule could not be chosen otherwise
+            self.assertIn(f'"{cpu.replace("-", "_")}"', library)
+
     def test_no_loop(self):
         with self.assertRaises(modelled.ModelError):
             modelled.steady_loop("\tret\n", "aarch64", 8, 16)
