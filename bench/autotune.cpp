@@ -182,16 +182,22 @@ std::map<std::string, Plan> list_plans(const json &recipes, const std::string &t
         if (recipe.at("isa") != target || fnmatch(options.kernels.c_str(), name.c_str(), 0) != 0) {
             continue;
         }
+        const bool modelled = !options.cpu.empty();
+        if (modelled && (name.starts_with("halyard_rows_") || name.starts_with("halyard_rotate_strided_"))) {
+            continue;  // bench/modelled.py has no loop like theirs
+        }
         std::vector<Work> works;
         if (!recipe.at("gpu").is_null()) {
             works = list_gpu_works(recipe.at("gpu"), models);
+        } else if (!modelled && name.starts_with("halyard_rows_")) {
+            works = list_row_works(name, models);
         }
         for (const Kernel &kernel : kernels()) {
-            if (options.cpu.empty() && kernel.name == name) {
+            if (!modelled && kernel.name == name) {
                 works = list_tuning_works(kernel, models);
             }
         }
-        if (!works.empty() || !options.cpu.empty()) {
+        if (!works.empty() || modelled) {
             plans[name] = {recipe, works};
         }
     }

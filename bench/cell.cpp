@@ -205,10 +205,12 @@ double Cell::max_error(const void *y) const {
     const std::int64_t step = (work_.n_tokens + 63) / 64;
     for (std::int64_t t = work_.n_tokens - 1; t >= 0; t -= step) {
         for (std::int64_t h = 0; h < model.n_heads(); h++) {
-            const std::int64_t head = (t * model.n_heads() + h) * model.head_dim;
+            const auto at = [&](std::int64_t i) {
+                return t * model.n_heads() * model.head_dim + h * work_.stride_head() + i * work_.stride_element();
+            };
             for (std::int64_t k = 0; k < pairs; k++) {
                 const auto of_pair = [&](pairing how, int member) {
-                    return head + (how == pairing::half ? k + member * pairs : 2 * k + member);
+                    return at(how == pairing::half ? k + member * pairs : 2 * k + member);
                 };
                 const double *exact = exact_->data() + 2 * (t * pairs + k);
                 const double x0 = x_at(of_pair(model.in, 0)), x1 = x_at(of_pair(model.in, 1));
@@ -216,8 +218,8 @@ double Cell::max_error(const void *y) const {
                 compare(std::fabs(y_at(of_pair(model.out, 0)) - (x0 * exact[0] - x1 * exact[1])) / length);
                 compare(std::fabs(y_at(of_pair(model.out, 1)) - (x0 * exact[1] + x1 * exact[0])) / length);
             }
-            for (std::int64_t i = head + model.rotary_dim; i < head + model.head_dim; i++) {
-                compare(std::fabs(y_at(i) - x_at(i)));
+            for (std::int64_t i = model.rotary_dim; i < model.head_dim; i++) {
+                compare(std::fabs(y_at(at(i)) - x_at(at(i))));
             }
         }
     }

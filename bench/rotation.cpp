@@ -45,6 +45,10 @@ Rotation::Rotation(const Cell &cell, const char *target, const halyard_executor 
     for (std::size_t i = 0; i < cell.slots().size(); i++) {
         const std::array<std::int64_t, 4> shape = {1, work.n_tokens, work.model.n_heads(), work.model.head_dim};
         views_.push_back({tensor(cell.x(i), work.type, shape), tensor(cell.y(i), work.type, shape)});
+        for (halyard_tensor *const view : {&views_.back().x, &views_.back().y}) {
+            view->strides[2] = work.stride_head();
+            view->strides[3] = work.stride_element();
+        }
     }
 }
 
@@ -72,6 +76,15 @@ bool Rotation::use(const Kernel &kernel) {
         }
     }
     return chosen;
+}
+
+bool Rotation::use(const RowKernels &kernels) {
+    RowKernels &used = plan_.get()->row_kernels;
+    const std::int32_t angles = angles_->info().kind;
+    used.phase = kernels.phase != nullptr ? kernels.phase : used.phase;
+    used.factored = kernels.factored != nullptr ? kernels.factored : used.factored;
+    return (angles == HALYARD_ANGLES_PHASE && kernels.phase != nullptr) ||
+           (angles == HALYARD_ANGLES_FACTORED && kernels.factored != nullptr);
 }
 
 std::size_t Rotation::plan_bytes() const { return malloc_usable_size(plan_.get()); }

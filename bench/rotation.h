@@ -9,7 +9,8 @@
 
 namespace halyard {
 struct Kernel;
-}
+struct RowKernels;
+}  // namespace halyard
 
 namespace halyard::bench {
 
@@ -22,6 +23,8 @@ public:
     /// From now on calls this kernel, which must outlive it, wherever the plan chose one that serves the same. Returns
     /// whether it did.
     bool use(const Kernel &kernel);
+    /// From now on makes rows with those of them that are not NULL. Whether the cell's angles are made by one of them.
+    bool use(const RowKernels &kernels);
 
     const char *target() const { return plan_.target(); }
     std::size_t plan_bytes() const;

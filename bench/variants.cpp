@@ -2,6 +2,7 @@
 
 #include "dispatch.h"
 #include "kernel_checker.h"
+#include "row_checker.h"
 #include "table.h"
 
 #include <dlfcn.h>
@@ -28,6 +29,13 @@ constexpr std::size_t n_at_once = 2;
 constexpr std::uint64_t seed = 1;
 constexpr const char *past_caches_mib = "past_caches_mib";  // the one number that the generator is not told
 constexpr int quick_check = 2, thorough_check = 20;         // how often each count of pairs comes up
+
+/// Of a maker of rows, by its name; of other kernels that of a table.
+std::int32_t angles_made_by(const std::string &kernel) {
+    return kernel.starts_with("halyard_rows_phase_")      ? HALYARD_ANGLES_PHASE
+           : kernel.starts_with("halyard_rows_factored_") ? HALYARD_ANGLES_FACTORED
+                                                          : HALYARD_ANGLES_TABLE;
+}
 
 }  // namespace
 
@@ -113,14 +121,20 @@ struct Variants::Site {
         : arena(Cell::bytes_needed(work)), cell(work, arena), rotation(cell, target.c_str(), nullptr) {}
 };
 
+/// A kernel of a shared object: of a rotation, or one of the makers of rows.
 struct Variants::Variant {
-    Kernel kernel;
     void *object;
+    Kernel rotate = {};
+    RowKernels rows = {};
 
-    Variant(const Kernel &k, void *o) : kernel(k), object(o) {}
+    explicit Variant(void *o) : object(o) {}
     Variant(const Variant &) = delete;
     Variant &operator=(const Variant &) = delete;
     ~Variant() { dlclose(object); }
+
+    bool enter(Rotation &rotation) const {
+        return rotate.function != nullptr ? rotation.use(rotate) : rotation.use(rows);
+    }
 };
 
 Variants::Variants(Recipe recipe, const std::vector<Work> &works, std::filesystem::path folder, unsigned patience,
@@ -147,21 +161,28 @@ std::string Variants::take(const Parameters &parameters, const std::filesystem::
     if (object == nullptr) {
         return std::string("can't be loaded: ") + dlerror();
     }
-    const auto known = kernels();
-    const auto *const listed =
-        std::find_if(known.begin(), known.end(), [&](const Kernel &kernel) { return kernel.name == recipe_.kernel; });
-    auto variant = std::make_unique<Variant>(*listed, object);
-    variant->kernel.function = reinterpret_cast<halyard_rotate_kernel *>(dlsym(object, recipe_.kernel.c_str()));
-    if (const auto found = parameters.find(past_caches_mib); found != parameters.end()) {
-        variant->kernel.past_caches_mib = found->second;
-    }
-    if (variant->kernel.function == nullptr) {
+    auto variant = std::make_unique<Variant>(object);
+    void *const function = dlsym(object, recipe_.kernel.c_str());
+    if (function == nullptr) {
         return "has no function " + recipe_.kernel;
     }
+    if (const std::int32_t angles = angles_made_by(recipe_.kernel); angles == HALYARD_ANGLES_PHASE) {
+        variant->rows.phase = reinterpret_cast<halyard_rows_phase_kernel *>(function);
+    } else if (angles == HALYARD_ANGLES_FACTORED) {
+        variant->rows.factored = reinterpret_cast<halyard_rows_factored_kernel *>(function);
+    } else {
+        const auto known = kernels();
+        variant->rotate = *std::find_if(known.begin(), known.end(),
+                                        [&](const Kernel &kernel) { return kernel.name == recipe_.kernel; });
+        variant->rotate.function = reinterpret_cast<halyard_rotate_kernel *>(function);
+        if (const auto found = parameters.find(past_caches_mib); found != parameters.end()) {
+            variant->rotate.past_caches_mib = found->second;
+        }
+    }
     stop_if_interrupted();
-    std::string fault = check_kernel(variant->kernel, seed, quick_check, patience_).fault;
+    std::string fault = check(*variant, seed, quick_check);
     if (fault.empty()) {
-        fault = check_on_sites(variant->kernel);
+        fault = check_on_sites(*variant);
     }
     if (fault.empty()) {
         made_[parameters] = std::move(variant);
@@ -169,8 +190,20 @@ std::string Variants::take(const Parameters &parameters, const std::filesystem::
     return fault;
 }
 
+std::string Variants::check(const Variant &variant, std::uint64_t seed, int times) const {
+    const bool fused = recipe_.target != "x86_sse41";
+    const int n_trials = times * 20;
+    if (variant.rows.phase != nullptr) {
+        return check_phase_rows(recipe_.kernel, variant.rows.phase, fused, seed, n_trials, patience_).fault;
+    }
+    if (variant.rows.factored != nullptr) {
+        return check_factored_rows(recipe_.kernel, variant.rows.factored, fused, seed, n_trials, patience_).fault;
+    }
+    return check_kernel(variant.rotate, seed, times, patience_).fault;
+}
+
 /// In a process of its own, that what will be timed is right: each work once, against the exact result.
-std::string Variants::check_on_sites(const Kernel &kernel) {
+std::string Variants::check_on_sites(const Variant &variant) {
     int ends[2];
     if (pipe(ends) != 0) {
         throw std::system_error(errno, std::generic_category(), "can't make a pipe");
@@ -187,7 +220,7 @@ std::string Variants::check_on_sites(const Kernel &kernel) {
             const Cell &cell = site->cell;
             say(cell.work().name());
             cell.reset();
-            if (!site->rotation.use(kernel)) {
+            if (!variant.enter(site->rotation)) {
                 say(": no plan takes the kernel");
                 _exit(1);
             }
@@ -230,7 +263,7 @@ std::string Variants::check_on_sites(const Kernel &kernel) {
 std::string Variants::prove(const Parameters &variant) {
     say_("checking " + label(variant));
     stop_if_interrupted();
-    return check_kernel(made_.at(variant)->kernel, seed + 1, thorough_check, patience_).fault;
+    return check(*made_.at(variant), seed + 1, thorough_check);
 }
 
 std::vector<Samples> Variants::measure(const std::vector<Parameters> &variants, const Effort &effort) {
@@ -243,9 +276,9 @@ std::vector<Samples> Variants::measure(const std::vector<Parameters> &variants, 
         cell.reset();
         std::vector<Subject> subjects;
         for (const Parameters &variant : variants) {
-            const Kernel &kernel = made_.at(variant)->kernel;
+            const Variant &made = *made_.at(variant);
             subjects.push_back({label(variant), [&](long n_calls) {
-                                    rotation.use(kernel);
+                                    made.enter(rotation);
                                     const double start = bench::now();
                                     for (long i = 0; i < n_calls; i++) {
                                         const std::size_t slot = cell.next_slot();
@@ -316,16 +349,18 @@ std::string find_checksum(std::vector<std::string> command, const std::filesyste
 }
 
 std::vector<Work> list_tuning_works(const Kernel &kernel, const std::vector<Model> &models) {
-    const bool non_temporal = kernel.place == Place::non_temporal;
+    const bool non_temporal = kernel.place == Place::non_temporal, strided = kernel.pairing == Pairing::strided;
+    const Pairing in = strided ? Pairing::half : kernel.pairing, out = strided ? Pairing::half : kernel.out_pairing;
     std::vector<Work> works;
     std::set<std::pair<std::int64_t, std::int64_t>> seen;
     for (const Model &model : models) {
-        if (static_cast<std::int32_t>(model.in) != static_cast<std::int32_t>(kernel.pairing) ||
-            static_cast<std::int32_t>(model.out) != static_cast<std::int32_t>(kernel.out_pairing) ||
+        if (static_cast<std::int32_t>(model.in) != static_cast<std::int32_t>(in) ||
+            static_cast<std::int32_t>(model.out) != static_cast<std::int32_t>(out) ||
             !seen.emplace(model.head_dim, model.rotary_dim).second || (non_temporal && !works.empty())) {
             continue;
         }
         Work work = {model, 1, static_cast<dtype>(kernel.dtype), kernel.place == Place::in_place};
+        work.strided = strided;
         if (non_temporal) {
             // On either side of each size from which on a run may store past the caches.
             work.read_back = true;
@@ -346,6 +381,20 @@ std::vector<Work> list_tuning_works(const Kernel &kernel, const std::vector<Mode
             work.n_tokens = n_tokens;
             works.push_back(work);
         }
+    }
+    return works;
+}
+
+std::vector<Work> list_row_works(const std::string &kernel, const std::vector<Model> &models) {
+    Work work = {models.front()};
+    work.model.name += "-one-head";
+    work.model.n_q_heads = 1;
+    work.model.n_k_heads = 0;
+    work.angles = angles_made_by(kernel);
+    std::vector<Work> works;
+    for (const std::int64_t n_tokens : {1, 64, 512}) {
+        work.n_tokens = n_tokens;
+        works.push_back(work);
     }
     return works;
 }

@@ -73,7 +73,8 @@ private:
     std::map<Parameters, std::unique_ptr<Variant>> made_;
 
     std::string take(const Parameters &variant, const std::filesystem::path &folder) override;
-    std::string check_on_sites(const Kernel &kernel);
+    std::string check(const Variant &variant, std::uint64_t seed, int times) const;
+    std::string check_on_sites(const Variant &variant);
 };
 
 /// Variants for a CPU that is not at hand: nothing is run, and bench/modelled.py says what a pair costs.
@@ -104,7 +105,11 @@ std::string find_checksum(std::vector<std::string> command, const std::filesyste
 
 /// The works by which a kernel is tuned, of these models: a decoding step and a batch of each that differs in its heads
 /// and in what is rotated of them, and of the first a prompt that is in no cache. For a kernel that stores past the
-/// caches, outputs from 6 to 96 MiB, which are read afterwards as by a model's next step.
+/// caches, outputs from 6 to 96 MiB, which are read afterwards as by a model's next step. For a strided one, heads that
+/// lie across each other.
 std::vector<Work> list_tuning_works(const Kernel &kernel, const std::vector<Model> &models);
+
+/// Those of a maker of rows: of the first model one head, which costs little beside its rows.
+std::vector<Work> list_row_works(const std::string &kernel, const std::vector<Model> &models);
 
 }  // namespace halyard::bench

@@ -110,7 +110,8 @@ std::string Work::name() const {
     if (angles != HALYARD_ANGLES_TABLE) {
         name += angles == HALYARD_ANGLES_PHASE ? "/phase" : "/factored";
     }
-    return n_threads == 1 ? name : name + "/" + std::to_string(n_threads) + "-threads";
+    name = n_threads == 1 ? name : name + "/" + std::to_string(n_threads) + "-threads";
+    return strided ? name + "/strided" : name;
 }
 
 std::size_t Work::n_bytes() const {

@@ -32,12 +32,16 @@ struct Work {
     std::int32_t angles = HALYARD_ANGLES_TABLE;
     int n_threads = 1;
     bool read_back = false;  // the output is read after each call, as by a model's next step
+    bool strided = false;    // a token's heads are neighbours in memory, element by element
 
     /// As a kernel's name has it, without its target: "half_f32_in_place".
     std::string kernel() const;
-    /// "half_f32_in_place/llama-3-8b/64/hot", then "/read", "/phase" and "/2-threads" where these are not the usual
-    /// ones.
+    /// "half_f32_in_place/llama-3-8b/64/hot", then "/read", "/phase", "/2-threads" and "/strided" where these are not
+    /// the usual ones.
     std::string name() const;
+    /// From one head of a token to the next, and from one of its elements to the next.
+    std::int64_t stride_head() const { return strided ? 1 : model.head_dim; }
+    std::int64_t stride_element() const { return strided ? model.n_heads() : 1; }
     std::int64_t element_bytes() const { return type == dtype::f32 ? 4 : 2; }
     std::size_t tensor_bytes() const {
         return static_cast<std::size_t>(n_tokens * model.n_heads() * model.head_dim * element_bytes());

@@ -4,7 +4,7 @@
 #     pairing  half | interleaved | half_to_interleaved | interleaved_to_half | strided (any layout; the last resort)
 #     dtype    f32 | f16 | bf16 (half and interleaved: packed, two neighbours to a word)
 #     place    out_of_place | in_place | non_temporal (out of place past the caches, for large outputs)
-#     steps    the schedule's numbers, FIXED/ANY[/VECTOR]: see Steps in schedule.h
+#     steps    the schedule's numbers, FIXED/ANY[/VECTOR], of strided ANY alone: see Steps in schedule.h
 # The kernel's name is halyard_rotate_<pairing>_<dtype>[_in_place | _non_temporal]_<target>.
 
 # The legal values of the schedules' numbers: what ./run tune tries, and what a tuned schedule may hold. A kernel has
@@ -20,6 +20,7 @@ halyard_parameter(hoist_rows            all_sizes   none              0 1)
 halyard_parameter(swap_members          all_sizes   none              0 1)
 halyard_parameter(elements_per_step_any any_size    none              4 8 16 32)
 halyard_parameter(past_caches_mib       past_caches none              8 16 32 64 128)
+halyard_parameter(pairs_per_step        rows        none              4 8 16 32)
 halyard_parameter(element_threads       blocks      none              4 8 16 32)
 halyard_parameter(head_threads          blocks      none              1 2 4 8 16 32)
 halyard_parameter(heads_per_thread      blocks      none              1 2 4 8 16)
@@ -58,12 +59,12 @@ halyard_kernel(interleaved_to_half f32  out_of_place x86_sse41 128/8/8 x86_avx2 
 halyard_kernel(interleaved_to_half f16  out_of_place x86_sse41 8/8     x86_avx2 128/8/16 x86_avx512 16/16 arm_neon 16/8)
 halyard_kernel(interleaved_to_half bf16 out_of_place x86_sse41 128/8/8 x86_avx2 128/8/16 x86_avx512 16/16 arm_neon 16/8)
 
-halyard_kernel(strided             f32  out_of_place x86_sse41 4/4     x86_avx2 4/4      x86_avx512 4/4   arm_neon 4/4)
-halyard_kernel(strided             f32  in_place     x86_sse41 4/4     x86_avx2 4/4      x86_avx512 4/4   arm_neon 4/4)
-halyard_kernel(strided             f16  out_of_place x86_sse41 4/4     x86_avx2 4/4      x86_avx512 4/4   arm_neon 4/4)
-halyard_kernel(strided             f16  in_place     x86_sse41 4/4     x86_avx2 4/4      x86_avx512 4/4   arm_neon 4/4)
-halyard_kernel(strided             bf16 out_of_place x86_sse41 4/4     x86_avx2 4/4      x86_avx512 4/4   arm_neon 4/4)
-halyard_kernel(strided             bf16 in_place     x86_sse41 4/4     x86_avx2 4/4      x86_avx512 4/4   arm_neon 4/4)
+halyard_kernel(strided             f32  out_of_place x86_sse41 4       x86_avx2 4        x86_avx512 4     arm_neon 4)
+halyard_kernel(strided             f32  in_place     x86_sse41 4       x86_avx2 4        x86_avx512 4     arm_neon 4)
+halyard_kernel(strided             f16  out_of_place x86_sse41 4       x86_avx2 4        x86_avx512 4     arm_neon 4)
+halyard_kernel(strided             f16  in_place     x86_sse41 4       x86_avx2 4        x86_avx512 4     arm_neon 4)
+halyard_kernel(strided             bf16 out_of_place x86_sse41 4       x86_avx2 4        x86_avx512 4     arm_neon 4)
+halyard_kernel(strided             bf16 in_place     x86_sse41 4       x86_avx2 4        x86_avx512 4     arm_neon 4)
 
 # What makes rows of cos and sin without a dense table: halyard_rows_phase_<target> and halyard_rows_factored_<target>.
 #   halyard_row_kernels(<target> <pairs per step> [<target> <pairs per step> ...])

@@ -95,7 +95,7 @@ inline void place_rows(Halide::Func y, Halide::Func angle, const Loops &loops, c
         return;
     }
     angle.compute_at(y, Var("step")).store_in(MemoryType::Stack);
-    angle.bound_storage(loops.element, std::max(steps.fixed, steps.any));
+    angle.bound_storage(loops.element, loops.known_extents.empty() ? steps.any : std::max(steps.fixed, steps.any));
     if (loops.by_member) {
         angle.reorder_storage(loops.lane, loops.element, loops.token);
     } else {

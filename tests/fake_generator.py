@@ -26,9 +26,11 @@ def main(arguments):
             path.write_bytes(path.read_bytes().replace(b"fma(", b"mix("))
         return
     path = pathlib.Path(folder, name + ".s")
-    step, assembly = values["elements_per_step"], path.read_text()
+    step, assembly = values.get("elements_per_step"), path.read_text()
     if step == "8":
         assembly = assembly.replace("\tsubps\t", "\taddps\t")
+    if values.get("pairs_per_step") == "8":
+        assembly = assembly.replace("\tmulps\t", "\taddps\t")
     first = SLOW if step == "128" else BAD.get(step, "")
     path.write_text(re.sub(rf"^{name}:.*", rf"\g<0>\n{first}".replace("\\t", "\t"), assembly, flags=re.MULTILINE))
 

@@ -165,15 +165,15 @@ struct Memory {
 
 /// What the process that checks tells the one that waits for it.
 struct Message {
-    char trial[1000];  // the one that is being made
+    TrialText trial;  // the one that is being made
     char fault[1400];
     std::int64_t n_runs, n_outputs;
 };
 
 class Checker {
 public:
-    Checker(const Kernel &kernel, std::uint64_t seed, Message &message)
-        : kernel_(kernel), plans_(kernel), random_(seed), message_(message) {}
+    Checker(const Kernel &kernel, std::uint64_t seed, TrialText &text)
+        : kernel_(kernel), plans_(kernel), random_(seed), text_(text) {}
 
     KernelReport run(int effort) {
         for (std::int64_t n_pairs = 1; n_pairs <= 99 && report_.fault.empty(); n_pairs++) {
@@ -190,7 +190,7 @@ private:
     const Kernel &kernel_;
     const PlanMaker plans_;
     Random random_;
-    Message &message_;
+    TrialText &text_;
     KernelReport report_;
     std::int64_t n_trials_ = 0, n_placed_ = 0;
     Memory x_, y_;
@@ -221,7 +221,7 @@ private:
         draw_rows(trial);
         fill(trial);
         expect(trial);
-        std::snprintf(message_.trial, sizeof(message_.trial), "%s", describe(kernel_, trial).c_str());
+        std::snprintf(text_, sizeof(text_), "%s", describe(kernel_, trial).c_str());
         rotate(trial, plan);
         compare(trial);
     }
@@ -603,19 +603,25 @@ private:
 }  // namespace
 
 KernelReport check_kernel(const Kernel &kernel, std::uint64_t seed, int effort, unsigned limit_seconds) {
+    return check_apart(kernel.name, limit_seconds,
+                       [&](TrialText &text) { return Checker(kernel, seed, text).run(effort); });
+}
+
+KernelReport check_apart(const std::string &name, unsigned limit_seconds,
+                         const std::function<KernelReport(TrialText &)> &check) {
     void *const shared = mmap(nullptr, sizeof(Message), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) {
         throw std::bad_alloc();
     }
     auto &message = *static_cast<Message *>(shared);
-    std::snprintf(message.trial, sizeof(message.trial), "%s, before the first trial", kernel.name);
+    std::snprintf(message.trial, sizeof(message.trial), "%s, before the first trial", name.c_str());
     const pid_t child = fork();
     if (child == 0) {
         for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) {
             std::signal(signal, SIG_DFL);  // Catch2 would report
         }
         alarm(limit_seconds);
-        const KernelReport report = Checker(kernel, seed, message).run(effort);
+        const KernelReport report = check(message.trial);
         std::snprintf(message.fault, sizeof(message.fault), "%s", report.fault.c_str());
         message.n_runs = report.n_runs;
         message.n_outputs = report.n_outputs;

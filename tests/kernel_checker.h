@@ -4,6 +4,7 @@
 #include "dispatch.h"
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 struct KernelReport {
@@ -19,3 +20,10 @@ struct KernelReport {
 /// others, and names what was tried, and so is taking longer than the limit.
 KernelReport check_kernel(const halyard::Kernel &kernel, std::uint64_t seed, int effort = 30,
                           unsigned limit_seconds = 0);
+
+/// What a check is about to try, in words.
+using TrialText = char[1000];
+
+/// Runs a check in a process of its own, in which it says what it is about to try; `name` is what is checked.
+KernelReport check_apart(const std::string &name, unsigned limit_seconds,
+                         const std::function<KernelReport(TrialText &)> &check);

@@ -1,127 +1,19 @@
 // The makers of rows: every target against the reference bit by bit, and all of them against exact cos and sin.
 #include "golden.h"
-#include "guarded_memory.h"
 #include "oracle.h"
+#include "row_checker.h"
 #include "sources.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 
-#include <bit>
 #include <map>
 #include <sstream>
 #include <string>
 
-namespace {
-
+using Catch::Matchers::ContainsSubstring;
 using oracle::Random;
-
-constexpr double phase_bound = 1.2e-7, factored_bound = 2.4e-7;  // of cos and sin, times attention_factor
-
-/// n values that end where a page begins that nothing may touch, or begin where such a page ends.
-template <typename T>
-class Guarded {
-public:
-    Guarded(std::int64_t n, bool at_end)
-        : memory_(static_cast<std::size_t>(n) * sizeof(T) / GuardedMemory::page + 1),
-          first_(reinterpret_cast<T *>(at_end ? memory_.end() - static_cast<std::size_t>(n) * sizeof(T)
-                                              : memory_.begin())),
-          n_(n) {}
-
-    T *data() { return first_; }
-    T &operator[](std::int64_t i) { return first_[i]; }
-    T *begin() { return first_; }
-    T *end() { return first_ + n_; }
-
-private:
-    GuardedMemory memory_;
-    T *first_;
-    std::int64_t n_;
-};
-
-/// A buffer as a kernel reads it.
-struct Buffer {
-    halyard_buffer header = {};
-    halyard_dimension dims[3] = {};
-
-    Buffer(const void *data, std::int64_t n, std::int64_t stride_member = 0, std::int64_t n_rows = 0,
-           std::int64_t stride_row = 0) {
-        header.host = static_cast<std::uint8_t *>(const_cast<void *>(data));
-        header.dimensions = n_rows == 0 ? 1 : 3;
-        header.dim = dims;
-        dims[0] = {0, static_cast<std::int32_t>(n), 1, 0};
-        dims[1] = {0, 2, static_cast<std::int32_t>(stride_member), 0};
-        dims[2] = {0, static_cast<std::int32_t>(n_rows), static_cast<std::int32_t>(stride_row), 0};
-    }
-};
-
-/// Where rows go: cos of pair k of token t to t * stride_token + k, sin stride_sin further.
-struct Layout {
-    std::int64_t n_tokens, n_pairs, stride_token, stride_sin;
-
-    std::int64_t extent() const { return (n_tokens - 1) * stride_token + stride_sin + n_pairs; }
-};
-
-Layout random_layout(Random &random) {
-    static constexpr std::int64_t long_rows[] = {128, 288, 1000, 2048, 5000};
-    Layout layout = {};
-    layout.n_pairs = random.one_in(8) ? random.one_of(long_rows) : random.in(1, 97);
-    layout.n_tokens = random.in(1, layout.n_pairs > 500 ? 3 : 7);
-    if (random.one_in(4)) {  // all cos, then all sin
-        layout.stride_token = layout.n_pairs + random.in(0, 3);
-        layout.stride_sin = layout.n_tokens * layout.stride_token + random.in(0, 3);
-    } else {
-        layout.stride_sin = layout.n_pairs + random.in(0, 3);
-        layout.stride_token = layout.stride_sin + layout.n_pairs + random.in(0, 3);
-    }
-    return layout;
-}
-
-std::int32_t random_position(Random &random) {
-    static constexpr std::int32_t special[] = {0, 1, -1, 2, least_position, least_position + 1, greatest_position};
-    return random.one_in(3) ? random.one_of(special)
-                            : static_cast<std::int32_t>(static_cast<std::int64_t>(random.bits()) >> random.in(32, 62));
-}
-
-/// A frequency in 2^-64 turns; half of them such that position 1 or -1 comes near a border of octants.
-std::uint64_t random_turns(Random &random) {
-    if (random.one_in(2)) {
-        return random.bits();
-    }
-    const std::uint64_t border = random.bits() << 61;
-    return border + static_cast<std::uint64_t>(static_cast<std::int64_t>(random.bits()) >> random.in(3, 40));
-}
-
-/// What a kernel has to work out, with the angle exact: position * turns wraps in 64 bits.
-ExactCosSin exact_of_turns(std::uint64_t turns, std::int32_t position) {
-    const auto angle = static_cast<std::int64_t>(turns * static_cast<std::uint64_t>(std::int64_t{position}));
-    const long double theta = static_cast<long double>(angle) * 0x1p-63L * std::acos(-1.0L);
-    return {std::cos(theta), std::sin(theta)};
-}
-
-constexpr float poison = -7.25e30f;
-
-/// How many elements of out are not the bits of `want`; any NaN is as good as any other.
-std::int64_t count_different(const float *out, const std::vector<float> &want) {
-    std::int64_t n = 0;
-    for (std::size_t i = 0; i < want.size(); i++) {
-        const bool same = std::bit_cast<std::uint32_t>(out[i]) == std::bit_cast<std::uint32_t>(want[i]) ||
-                          (std::isnan(out[i]) && std::isnan(want[i]));
-        n += same ? 0 : 1;
-    }
-    return n;
-}
-
-/// How many elements of out that are no row's are not poison any more.
-std::int64_t count_spoilt(const float *out, const std::vector<float> &want) {
-    std::int64_t n = 0;
-    for (std::size_t i = 0; i < want.size(); i++) {
-        n += want[i] == poison && out[i] != poison ? 1 : 0;
-    }
-    return n;
-}
-
-}  // namespace
 
 TEST_CASE("row kernels: every target of kernels has them", "[rows]") {
     int index = 0;
@@ -139,129 +31,64 @@ TEST_CASE("row kernels: every target of kernels has them", "[rows]") {
 }
 
 TEST_CASE("row kernels: phase, the reference's bits within the memory that they are given", "[rows]") {
-    Random random(Catch::getSeed());
     for (const RowMaker &maker : row_makers()) {
-        INFO(maker.name);
-        std::int64_t n_different = 0, n_spoilt = 0, n_beyond = 0;
-        for (int trial = 0; trial < 400; trial++) {
-            const Layout layout = random_layout(random);
-            const double factor = random.one_of(attention_factors);
-            const auto scale_high = static_cast<float>(factor), scale_low = static_cast<float>(factor - scale_high);
-            const bool at_end = !random.one_in(4);
-            Guarded<std::int32_t> positions(layout.n_tokens, at_end);
-            Guarded<std::uint32_t> high(layout.n_pairs, at_end), low(layout.n_pairs, at_end);
-            Guarded<float> out(layout.extent(), at_end);
-            for (std::int32_t &position : positions) {
-                position = random_position(random);
-            }
-            for (std::int64_t k = 0; k < layout.n_pairs; k++) {
-                const std::uint64_t turns = random_turns(random);
-                high[k] = static_cast<std::uint32_t>(turns >> 32);
-                low[k] = static_cast<std::uint32_t>(turns);
-            }
-            std::fill(out.begin(), out.end(), poison);
-            std::vector<float> want(out.begin(), out.end());
-            for (std::int64_t t = 0; t < layout.n_tokens; t++) {
-                float *const row = want.data() + t * layout.stride_token;
-                halyard::phase_row_reference(positions[t], high.data(), low.data(), scale_high, scale_low,
-                                             layout.n_pairs, row, row + layout.stride_sin);
-            }
-            if (maker.kernels.phase != nullptr) {
-                Buffer position(positions.data(), layout.n_tokens), turns_high(high.data(), layout.n_pairs),
-                    turns_low(low.data(), layout.n_pairs);
-                Buffer rows(out.data(), layout.n_pairs, layout.stride_sin, layout.n_tokens, layout.stride_token);
-                REQUIRE(maker.kernels.phase(&position.header, &turns_high.header, &turns_low.header, scale_high,
-                                            scale_low, &rows.header) == 0);
-            } else {
-                std::copy(want.begin(), want.end(), out.begin());
-            }
-            n_different += maker.fused ? count_different(out.data(), want) : 0;
-            n_spoilt += count_spoilt(out.data(), want);
-            for (std::int64_t t = 0; t < layout.n_tokens; t++) {
-                for (std::int64_t k = 0; k < layout.n_pairs; k++) {
-                    const std::uint64_t turns = std::uint64_t{high[k]} << 32 | low[k];
-                    const ExactCosSin exact = exact_of_turns(turns, positions[t]);
-                    const float *const cos = out.data() + t * layout.stride_token + k;
-                    n_beyond += std::fabs(cos[0] - factor * exact.cos) <= phase_bound * factor ? 0 : 1;
-                    n_beyond += std::fabs(cos[layout.stride_sin] - factor * exact.sin) <= phase_bound * factor ? 0 : 1;
-                }
-            }
-        }
-        CHECK(n_different == 0);
-        CHECK(n_spoilt == 0);
-        CHECK(n_beyond == 0);
+        const KernelReport report =
+            check_phase_rows(maker.name, maker.kernels.phase, maker.fused, Catch::getSeed(), 400);
+        CHECK(report.fault == "");
+        CHECK(report.n_runs == 400);
     }
 }
 
 TEST_CASE("row kernels: factored, the reference's bits within the memory that they are given", "[rows]") {
-    Random random(Catch::getSeed());
     for (const RowMaker &maker : row_makers()) {
-        INFO(maker.name);
-        std::int64_t n_different = 0, n_spoilt = 0, n_beyond = 0;
-        for (int trial = 0; trial < 400; trial++) {
-            const Layout layout = random_layout(random);
-            const bool at_end = !random.one_in(4);
-            Guarded<std::int32_t> coarse_row(layout.n_tokens, at_end), fine_row(layout.n_tokens, at_end);
-            // Tables of which the pairs are a part, as where pairs are done in blocks.
-            const std::int64_t n_coarse = random.in(1, 5), n_fine = random.in(1, 4);
-            const std::int64_t stride_sin = layout.n_pairs + random.in(0, 3);
-            const std::int64_t stride_row = 2 * stride_sin;
-            const auto extent = [&](std::int64_t n) { return (n - 1) * stride_row + stride_sin + layout.n_pairs; };
-            Guarded<float> coarse(extent(n_coarse), at_end), fine(extent(n_fine), at_end);
-            Guarded<float> out(layout.extent(), at_end);
-            const auto values = random.one_in(4) ? oracle::Values::special : oracle::Values::ordinary;
-            for (Guarded<float> *table : {&coarse, &fine}) {
-                for (float &value : *table) {
-                    value = oracle::widen(HALYARD_F32, oracle::random_word(random, HALYARD_F32, values));
-                }
-            }
-            for (std::int64_t t = 0; t < layout.n_tokens; t++) {
-                coarse_row[t] = static_cast<std::int32_t>(random.in(0, n_coarse - 1));
-                fine_row[t] = static_cast<std::int32_t>(random.in(0, n_fine - 1));
-            }
-            std::fill(out.begin(), out.end(), poison);
-            std::vector<float> want(out.begin(), out.end());
-            for (std::int64_t t = 0; t < layout.n_tokens; t++) {
-                const float *const a = coarse.data() + coarse_row[t] * stride_row;
-                const float *const b = fine.data() + fine_row[t] * stride_row;
-                float *const row = want.data() + t * layout.stride_token;
-                halyard::factored_row_reference(a, a + stride_sin, b, b + stride_sin, layout.n_pairs, row,
-                                                row + layout.stride_sin);
-            }
-            if (maker.kernels.factored != nullptr) {
-                Buffer at_coarse(coarse_row.data(), layout.n_tokens), at_fine(fine_row.data(), layout.n_tokens);
-                Buffer of_coarse(coarse.data(), layout.n_pairs, stride_sin, n_coarse, stride_row);
-                Buffer of_fine(fine.data(), layout.n_pairs, stride_sin, n_fine, stride_row);
-                Buffer rows(out.data(), layout.n_pairs, layout.stride_sin, layout.n_tokens, layout.stride_token);
-                REQUIRE(maker.kernels.factored(&at_coarse.header, &at_fine.header, &of_coarse.header, &of_fine.header,
-                                               &rows.header) == 0);
-            } else {
-                std::copy(want.begin(), want.end(), out.begin());
-            }
-            n_different += maker.fused ? count_different(out.data(), want) : 0;
-            n_spoilt += count_spoilt(out.data(), want);
-            for (std::int64_t t = 0; t < layout.n_tokens; t++) {
-                for (std::int64_t k = 0; k < layout.n_pairs; k++) {
-                    const long double a = coarse[coarse_row[t] * stride_row + k],
-                                      b = fine[fine_row[t] * stride_row + k];
-                    const long double c = coarse[coarse_row[t] * stride_row + stride_sin + k];
-                    const long double d = fine[fine_row[t] * stride_row + stride_sin + k];
-                    const auto is_off = [](float value, long double first, long double second) {
-                        const long double exact = first + second, magnitude = std::fabs(first) + std::fabs(second);
-                        const bool judged = magnitude < 0x1p127L;  // not where something overflows, or is NaN
-                        return judged &&
-                               !(std::fabs(value - exact) <= oracle::kernel_bound(HALYARD_F32, magnitude, exact));
-                    };
-                    const float *const cos = out.data() + t * layout.stride_token + k;
-                    n_beyond += is_off(cos[0], a * b, -c * d) ? 1 : 0;
-                    n_beyond += is_off(cos[layout.stride_sin], c * b, a * d) ? 1 : 0;
-                }
-            }
-        }
-        CHECK(n_different == 0);
-        CHECK(n_spoilt == 0);
-        CHECK(n_beyond == 0);
+        const KernelReport report =
+            check_factored_rows(maker.name, maker.kernels.factored, maker.fused, Catch::getSeed(), 400);
+        CHECK(report.fault == "");
+        CHECK(report.n_runs == 400);
     }
+}
+
+namespace {
+
+/// A kernel made of the reference, which leaves out the last pairs of each row.
+template <int n_left_out>
+int make_rows(halyard_buffer *position, halyard_buffer *high, halyard_buffer *low, float scale_high, float scale_low,
+              halyard_buffer *rows) {
+    for (std::int64_t t = 0; t < rows->dim[2].extent; t++) {
+        float *const row = reinterpret_cast<float *>(rows->host) + t * rows->dim[2].stride;
+        halyard::phase_row_reference(reinterpret_cast<const std::int32_t *>(position->host)[t],
+                                     reinterpret_cast<const std::uint32_t *>(high->host),
+                                     reinterpret_cast<const std::uint32_t *>(low->host), scale_high, scale_low,
+                                     rows->dim[0].extent - n_left_out, row, row + rows->dim[1].stride);
+    }
+    return 0;
+}
+
+int write_elsewhere(halyard_buffer *position, halyard_buffer *high, halyard_buffer *low, float scale_high,
+                    float scale_low, halyard_buffer *rows) {
+    if (rows->dim[1].stride > rows->dim[0].extent) {
+        reinterpret_cast<float *>(rows->host)[rows->dim[0].extent] = 0.0f;
+    }
+    return make_rows<0>(position, high, low, scale_high, scale_low, rows);
+}
+
+int read_beyond(halyard_buffer *position, halyard_buffer *high, halyard_buffer *low, float scale_high, float scale_low,
+                halyard_buffer *rows) {
+    const volatile std::uint32_t *const turns = reinterpret_cast<const std::uint32_t *>(high->host);
+    const std::uint32_t beyond = turns[high->dim[0].extent];
+    return beyond == 0 ? 0 : make_rows<0>(position, high, low, scale_high, scale_low, rows);
+}
+
+}  // namespace
+
+TEST_CASE("row kernels: the checker catches what is wrong, what writes elsewhere and what crashes", "[rows]") {
+    const auto fault_of = [](halyard_rows_phase_kernel *kernel) {
+        return check_phase_rows("rows", kernel, true, Catch::getSeed(), 400).fault;
+    };
+    CHECK(fault_of(make_rows<0>) == "");
+    CHECK_THAT(fault_of(make_rows<1>), ContainsSubstring(", but should be "));
+    CHECK_THAT(fault_of(write_elsewhere), ContainsSubstring(" is no row's, but is "));
+    CHECK_THAT(fault_of(read_beyond), ContainsSubstring(": crashes with signal "));
 }
 
 // ---- How far cos and sin are off -----------------------------------------------------------------------------------
@@ -456,8 +283,8 @@ TEST_CASE("row errors: phase near the borders of octants and quarters", "[rows]"
             const auto scale_high = static_cast<float>(factor), scale_low = static_cast<float>(factor - scale_high);
             for (const RowMaker &maker : row_makers()) {
                 if (maker.kernels.phase != nullptr) {
-                    Buffer at(&position, 1), turns_high(high.data(), n_pairs), turns_low(low.data(), n_pairs);
-                    Buffer out(rows.data(), n_pairs, n_pairs, 1, 2 * n_pairs);
+                    RowBuffer at(&position, 1), turns_high(high.data(), n_pairs), turns_low(low.data(), n_pairs);
+                    RowBuffer out(rows.data(), n_pairs, n_pairs, 1, 2 * n_pairs);
                     maker.kernels.phase(&at.header, &turns_high.header, &turns_low.header, scale_high, scale_low,
                                         &out.header);
                 } else {

@@ -232,9 +232,10 @@ struct Tuned {
 };
 
 Tuned run_tuner(const ScratchDir &dir, const json &recipes, const std::string &output,
-                const std::string &target = "x86_sse41", const std::string &patience = "6") {
+                const std::string &target = "x86_sse41", const std::string &patience = "6",
+                const std::string &kernel = "halyard_rotate_half_f32") {
     dir.write("recipes.json", recipes.dump());
-    const std::string command = std::string(HALYARD_AUTOTUNE_PATH) + " --kernels halyard_rotate_half_f32_" + target +
+    const std::string command = std::string(HALYARD_AUTOTUNE_PATH) + " --kernels " + kernel + "_" + target +
                                 " --target " + target + " --shapes llama-3-8b --patience " + patience + " --recipes " +
                                 dir / "recipes.json" + " --state " + dir / "state" + " --output " + output + " > " +
                                 dir / "log" + " 2>&1";
@@ -250,7 +251,8 @@ json few_recipes() {
                                                 {"element_threads", {4, 8, 16, 32}},
                                                 {"head_threads", {16}},
                                                 {"heads_per_thread", {4}},
-                                                {"few_tokens", {64}}};
+                                                {"few_tokens", {64}},
+                                                {"pairs_per_step", {4, 8, 16}}};
     for (json &parameter : recipes["parameters"]) {
         const auto found = values.find(parameter["name"]);
         parameter["values"] = found != values.end() ? found->second : json{1};
@@ -340,6 +342,20 @@ TEST_CASE("tuner: a driver that computes nothing is not tuned for", "[tuner]") {
     CHECK(tuned.status == 1);
     CHECK_THAT(tuned.text,
                ContainsSubstring("halyard_autotune: the default schedule can't be taken: checking it failed"));
+}
+
+TEST_CASE("tuner: makers of rows and strided kernels are checked and timed too", "[tuner]") {
+    const auto [kernel, refused, work] = GENERATE(table<std::string, std::string, std::string>(
+        {{"halyard_rows_phase", "pairs_per_step 8: halyard_rows_phase_x86_sse41: ", "512/hot/phase"},
+         {"halyard_rows_factored", "pairs_per_step 8: halyard_rows_factored_x86_sse41: ", "1/hot/factored"},
+         {"halyard_rotate_strided_f32", "elements_per_step_any 32: making it", "512/cold/strided"}}));
+    const ScratchDir dir;
+    const Tuned tuned = run_tuner(dir, few_recipes(), dir / "schedules", "x86_sse41", "6", kernel);
+    INFO(tuned.text);
+    CHECK(tuned.status == 0);
+    CHECK_THAT(tuned.text, ContainsSubstring("2 variants tried, 1 refused"));
+    CHECK_THAT(tuned.text, ContainsSubstring("refused " + refused));
+    CHECK_THAT(tuned.text, ContainsSubstring(work));
 }
 
 TEST_CASE("tuner: CMake and the library name this CPU alike", "[tuner]") {
