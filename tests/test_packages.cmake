@@ -195,8 +195,8 @@ elseif(CHECK STREQUAL "triple_archive")
         message(FATAL_ERROR "the program lacks the kernels of the archive: ${symbols}")
     endif()
 
-# Kernels for two devices in one library: each takes its own, and a third CPU the default.
-elseif(CHECK STREQUAL "two_devices")
+# Kernels for several devices in one library: each CPU takes its own, and else the default.
+elseif(CHECK STREQUAL "several_devices")
     file(REMOVE_RECURSE ${here})
     foreach(part CMakeLists.txt generators runtime)
         file(COPY ${PROJECT_DIR}/${part} DESTINATION ${here}/halyard)
@@ -205,22 +205,23 @@ elseif(CHECK STREQUAL "two_devices")
     include(${here}/halyard/generators/kernel_list.cmake)
     include(${here}/halyard/generators/schedules.cmake)
     halyard_target_string(arm-64-linux arm_neon target)
-    set(kernel halyard_rotate_half_f32)
-    foreach(device_and_step cortex_a53=32 neoverse_n1=64)
-        string(REGEX MATCH "^(.*)=(.*)$" unused ${device_and_step})
+    foreach(tuned cortex_a53/half/elements_per_step=32 neoverse_n1/half/elements_per_step=64
+                  cortex_a72/strided/elements_per_step_any=8)
+        string(REGEX MATCH "^(.*)/(.*)/(.*)=(.*)$" unused ${tuned})
         set(device ${CMAKE_MATCH_1})
-        set(parameters ${HALYARD_GENERATOR_${kernel}_arm_neon})
-        list(TRANSFORM parameters REPLACE "^elements_per_step=.*" "elements_per_step=${CMAKE_MATCH_2}")
+        set(kernel halyard_rotate_${CMAKE_MATCH_2}_f32_arm_neon)
+        set(parameters ${HALYARD_GENERATOR_${kernel}})
+        list(TRANSFORM parameters REPLACE "^${CMAKE_MATCH_3}=.*" "${CMAKE_MATCH_3}=${CMAKE_MATCH_4}")
         list(JOIN HALYARD_PARAMETERS "|" names)
         list(FILTER parameters INCLUDE REGEX "^(${names})=")
         list(TRANSFORM parameters REPLACE "(.*)=(.*)" "\"\\1\": \\2")
         list(JOIN parameters ", " parameters)
-        set(schedule "{\"schema\": 2, \"checksum\": \"\", \"kernel\": \"${kernel}_arm_neon\", \"kind\": \"modelled\",
+        set(schedule "{\"schema\": 2, \"checksum\": \"\", \"kernel\": \"${kernel}\", \"kind\": \"modelled\",
             \"device\": {\"name\": \"${device}\"}, \"halide\": \"${HALIDE_VERSION}\", \"target\": \"${target}\",
             \"generators\": \"${HALYARD_GENERATORS_HASH}\", \"parameters\": {${parameters}}}")
         string(SHA256 checksum "${schedule}")
         string(REPLACE "\"checksum\": \"\"" "\"checksum\": \"${checksum}\"" schedule "${schedule}")
-        file(WRITE ${here}/halyard/generators/schedules/${kernel}_arm_neon.${device}.json "${schedule}")
+        file(WRITE ${here}/halyard/generators/schedules/${kernel}.${device}.json "${schedule}")
     endforeach()
     file(WRITE ${here}/explain.cpp "#include <halyard/halyard.hpp>
         #include <cstdio>
@@ -231,16 +232,18 @@ elseif(CHECK STREQUAL "two_devices")
     # A list in a list that two functions take apart.
     build_consumer(${here}/build ${own_cxx} -D README_EXAMPLE=${here}/explain.cpp -D CMAKE_PREFIX_PATH=${PREFIX_PATH}
                    -D HALYARD_SOURCE_DIR=${here}/halyard -D HALYARD_HOST_BUILD=${HOST_BUILD}
-                   -D "HALYARD_SCHEDULES=cortex_a53\\\\;neoverse_n1")
-    foreach(cpu_and_kernel cortex-a53=_cortex_a53 neoverse-n1=_neoverse_n1 cortex-a72=)
-        string(REGEX MATCH "^(.*)=(.*)$" unused ${cpu_and_kernel})
-        set(cpu ${CMAKE_MATCH_1})
-        set(taken "\\* ${kernel}${CMAKE_MATCH_2}_arm_neon: taken")
-        run_command(text ${EMULATOR} -cpu ${cpu} ${here}/build/consumer_cpp)
-        if(NOT text MATCHES "${taken}")
-            message(FATAL_ERROR "on ${cpu} it is not so that ${taken}:\n${text}")
-        endif()
-        expect_output(${EMULATOR} -cpu ${cpu} ${here}/build/consumer_c)
+                   -D "HALYARD_SCHEDULES=cortex_a53\\\\;neoverse_n1\\\\;cortex_a72")
+    foreach(taken cortex-a53/half_f32_cortex_a53/strided_f32 neoverse-n1/half_f32_neoverse_n1/strided_f32
+                  cortex-a72/half_f32/strided_f32_cortex_a72 cortex-a57/half_f32/strided_f32)
+        string(REGEX MATCH "^(.*)/(.*)/(.*)$" unused ${taken})
+        set(emulator ${EMULATOR} -cpu ${CMAKE_MATCH_1})
+        run_command(text ${emulator} ${here}/build/consumer_cpp)
+        foreach(kernel ${CMAKE_MATCH_2} ${CMAKE_MATCH_3})
+            if(NOT text MATCHES "[*] halyard_rotate_${kernel}_arm_neon: taken")
+                message(FATAL_ERROR "on ${taken} another kernel is taken:\n${text}")
+            endif()
+        endforeach()
+        expect_output(${emulator} ${here}/build/consumer_c)
     endforeach()
 
 elseif(CHECK STREQUAL "pkg_config")
