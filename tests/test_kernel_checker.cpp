@@ -235,11 +235,14 @@ constexpr std::int32_t f32 = HALYARD_F32, f16 = HALYARD_F16, bf16 = HALYARD_BF16
 
 Kernel kernel(const char *name, std::int32_t dtype, bool in_place, halyard_rotate_kernel *function,
               Pairing pairing = Pairing::strided) {
-    return {name,      halyard::Target::reference,
-            pairing,   pairing,
-            dtype,     in_place ? halyard::Place::in_place : halyard::Place::out_of_place,
-            false,     true,
-            "default", function};
+    return {.name = name,
+            .target = halyard::Target::reference,
+            .pairing = pairing,
+            .out_pairing = pairing,
+            .dtype = dtype,
+            .place = in_place ? halyard::Place::in_place : halyard::Place::out_of_place,
+            .packed = false,
+            .function = function};
 }
 
 std::string fault_of(const Kernel &bad) { return check_kernel(bad, Catch::getSeed(), 4).fault; }
