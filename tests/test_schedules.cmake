@@ -27,7 +27,7 @@ endif()
 
 function(read_schedules devices variable)
     execute_process(COMMAND ${CMAKE_COMMAND} -D "READ=${devices}" -D GENERATORS=${GENERATORS} -D SCRATCH=${SCRATCH}
-                            -P ${CMAKE_CURRENT_FUNCTION_LIST_FILE}
+                            -D KERNEL=${kernel} -D HALIDE=1.2.3 -P ${CMAKE_CURRENT_FUNCTION_LIST_FILE}
                     RESULT_VARIABLE status OUTPUT_VARIABLE text ERROR_VARIABLE text)
     if(NOT status EQUAL 0)
         message(FATAL_ERROR "a bad file ended the configuration:\n${text}")
@@ -42,8 +42,8 @@ function(expect text pattern)
     endif()
 endfunction()
 
-string(CONCAT default "with: \ndefault: rope;[^\n]*;elements_per_step=128;elements_per_step_any=16;elements_per_vector=8;"
-    "heads_per_step=1;hoist_rows=1\n")
+string(CONCAT default "with: \ndefault: rope;[^\n]*;elements_per_step=128;elements_per_step_any=16;"
+    "elements_per_vector=8;heads_per_step=1;hoist_rows=1\n")
 file(REMOVE_RECURSE ${folder})
 file(MAKE_DIRECTORY ${folder})
 read_schedules(auto text)
@@ -183,6 +183,20 @@ add_checksum(other)
 file(WRITE ${folder}/${kernel}.intel_3_4.json "${other}")
 read_schedules("intel_3_4;amd_1_2" text)
 expect("${text}" "devices: intel_3_4;amd_1_2\n")
+
+# A kernel of a GPU.
+include(${GENERATORS}/kernel_list.cmake)
+set(kernel halyard_rotate_half_f32_cuda_sm80)
+halyard_target_string(x86-64-linux cuda_sm80 target)
+set(written "{\"schema\": 2, \"checksum\": \"\", \"kernel\": \"${kernel}\",
+ \"device\": {\"name\": \"nvidia_h100_pcie\"}, \"halide\": \"1.2.3\", \"target\": \"${target}\", \"generators\": \"${hash}\", \"kind\": \"measured\",
+ \"parameters\": {\"element_threads\": 16, \"few_tokens\": 256, \"head_threads\": 8, \"heads_per_thread\": 1}}")
+add_checksum(written)
+file(WRITE ${folder}/${kernel}.nvidia_h100_pcie.json "${written}")
+read_schedules(nvidia_h100_pcie text)
+string(CONCAT tuned "devices: nvidia_h100_pcie\nwith: rope;[^\n]*;element_threads=16;head_threads=8;"
+    "heads_per_thread=1;few_tokens=256\n")
+expect("${text}" "${tuned}")
 
 # CPUs by what /proc/cpuinfo says of the first of them.
 include(${GENERATORS}/schedules.cmake)
