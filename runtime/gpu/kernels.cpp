@@ -23,15 +23,19 @@ namespace {
 
 constexpr std::int32_t f32 = HALYARD_F32, f16 = HALYARD_F16, bf16 = HALYARD_BF16;
 
+constexpr GpuKernel row_with_table(GpuKernel row, TableFunction function) {
+    row.with_table = function;
+    return row;
+}
+
+constexpr GpuKernel row_with_phase(GpuKernel row, PhaseFunction function) {
+    row.with_phase = function;
+    return row;
+}
+
 constexpr GpuKernel table[] = {
-#define HALYARD_GPU_KERNEL(kernel, of_target, angles, of_pairing, of_dtype, is_in_place, of_schedule)                  \
-    {.name = #kernel,                                                                                                  \
-     .target = Target::of_target,                                                                                      \
-     .pairing = Pairing::of_pairing,                                                                                   \
-     .dtype = of_dtype,                                                                                                \
-     .in_place = is_in_place,                                                                                          \
-     .schedule = of_schedule,                                                                                          \
-     .with_##angles = kernel},
+#define HALYARD_GPU_KERNEL(name, target, angles, pairing, dtype, in_place, schedule)                                   \
+    row_with_##angles({#name, Target::target, Pairing::pairing, dtype, in_place, schedule}, name),
 #define HALYARD_GPU_HELPERS(target)
 #include "gpu_kernel_list.inc"
 #undef HALYARD_GPU_KERNEL

@@ -33,15 +33,16 @@ template <typename Value>
 CLI::Option *add_integer(CLI::App &app, const std::string &name, Value &value, const std::string &help,
                          std::int64_t least = min_int64, std::int64_t greatest = max_int64) {
     const auto read = [&value, name, least, greatest](const std::string &text) {
-        const auto number = parse_number<std::int64_t>(text);
-        if (!number) {
+        const auto parsed = parse_number<std::int64_t>(text);
+        if (!parsed) {
             throw CLI::ValidationError(name, "'" + text + "' is not a whole number of 64 bits");
         }
-        if (*number < least || *number > greatest) {
+        const std::int64_t number = *parsed;
+        if (number < least || number > greatest) {
             throw CLI::ValidationError(name, text + " is not in " + std::to_string(least) + " ... " +
                                                  std::to_string(greatest));
         }
-        value = *number;
+        value = number;
     };
     return app.add_option_function<std::string>(name, read, help)->type_name("N");
 }
@@ -52,7 +53,7 @@ CLI::Option *add_real(CLI::App &app, const std::string &name, std::optional<doub
         if (!number || !std::isfinite(*number)) {
             throw CLI::ValidationError(name, "'" + text + "' is not a finite number that a double holds");
         }
-        value = *number;
+        value = number;
     };
     return app.add_option_function<std::string>(name, read, help)->type_name("X");
 }

@@ -81,7 +81,7 @@ struct Subject {
     double trained = 0.0;  // in tokens; 0 where it is not known, or the context
     std::optional<std::int64_t> seq_len;
 
-    double n_pairs() const { return static_cast<double>(info.rotary_dim / 2); }
+    double n_pairs() const { return static_cast<double>(info.rotary_dim) / 2.0; }
     /// Where the axes of distances and positions end. An axis needs some length.
     double reach() const { return std::max(context, 16.0); }
     bool depends_on_seq_len() const {
@@ -314,7 +314,7 @@ std::vector<Bin> find_decay(const std::vector<double> &inv_freq, double reach) {
         Bin bin{first, is_last ? reach : next - 1.0};
         const double n_distances = bin.last - bin.first + 1.0;
         const double n_samples = std::floor(std::min(n_distances, n_most));
-        for (double i = 0.0; i < n_samples; ++i) {
+        for (int i = 0; i < static_cast<int>(n_samples); ++i) {
             // Multiples of the golden ratio: spread evenly, in step with no frequency.
             const double part = std::fmod((i + 0.5) * std::numbers::phi, 1.0);
             const double offset = n_samples == n_distances ? i : std::floor(part * n_distances);
@@ -345,7 +345,8 @@ void draw_decay(Svg &svg, const Subject &subject) {
                       {std::max(std::floor(least * 4.0) / 4.0, -1.0), 1.0, 340.0, 116.0, false});
     const auto x_ticks = make_log_ticks(panel.x, 16);
     std::vector<Tick> y_ticks;
-    for (double value = panel.y.first; value <= 1.0; value += 0.25) {
+    for (int quarter = static_cast<int>(panel.y.first * 4.0); quarter <= 4; ++quarter) {
+        const double value = quarter / 4.0;
         y_ticks.push_back({value, (value < 0.0 ? "−" : "") + format_fixed(std::fabs(value))});
     }
     panel.open("decay");
@@ -555,7 +556,7 @@ void draw_angles(Svg &svg, const Subject &subject) {
                 column < n_columns ? find_level(each, at(cell + 0.5), at(cell + 1.0) - at(cell)) : n_colours + 1;
             if (column != 0 && level != previous) {
                 const auto length = std::to_string(column - begin);
-                auto &path = paths[static_cast<std::size_t>(previous + 1)];
+                auto &path = paths[static_cast<std::size_t>(previous) + 1];
                 path.append("M").append(std::to_string(begin)).append(" ").append(std::to_string(row));
                 path.append("h").append(length).append("v1h-").append(length).append("z");
                 begin = column;
@@ -571,7 +572,7 @@ void draw_angles(Svg &svg, const Subject &subject) {
                    {"data-columns", std::to_string(n_columns)},
                    {"data-rows", std::to_string(n_rows)}});
     for (int level = too_fast; level < n_colours; ++level) {
-        const auto &path = paths[static_cast<std::size_t>(level + 1)];
+        const auto &path = paths[static_cast<std::size_t>(level) + 1];
         if (path.empty()) {
             continue;
         }
