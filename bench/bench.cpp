@@ -1,11 +1,11 @@
 // halyard_bench: kernels over the shapes of real models, against what the memory allows and against rivals, in one
 // interleaved run. Exit status: 0 done; 1 something failed, is wrong or got slower; 2 wrong usage.
-#include "chart.h"
-#include "compare.h"
-#include "growth.h"
-#include "machine.h"
-#include "output_file.h"
-#include "table.h"
+#include "measure/growth.h"
+#include "measure/machine.h"
+#include "report/chart.h"
+#include "report/compare.h"
+#include "report/table.h"
+#include "tool/files/output_file.h"
 
 #include <CLI/CLI.hpp>
 
@@ -223,7 +223,7 @@ int run_bench(int argc, char **argv) {
         ->delimiter(',')
         ->check(CLI::Range(1, 1024));
     app.add_option("--shapes", options.shapes, "the models [bench/shapes.txt]");
-    app.add_option("--peers", options.peers, "also time these: the command of bench/peers.py");
+    app.add_option("--peers", options.peers, "also time these: the command of bench/rivals/peers.py");
     app.add_option("--peer-seconds", options.peer_seconds, "the longest that a peer may take to answer [60]")
         ->check(CLI::PositiveNumber);
     app.add_option("--floors", options.floors, "the recorded ratios [bench/floors.json]");

@@ -1,7 +1,7 @@
 // halyard_demo: rotates real arrays with the best kernels of this machine, and shows how far the result is from exact
 // arithmetic and how fast it came beside a copy.
-#include "machine.h"
-#include "table.h"
+#include "measure/machine.h"
+#include "report/table.h"
 
 #include <algorithm>
 #include <cmath>

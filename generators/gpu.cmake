@@ -56,9 +56,9 @@ else()
 endif()
 
 set(gpu_runtime ${PROJECT_SOURCE_DIR}/runtime/gpu)
-add_library(halyard_gpu_callers OBJECT ${gpu_runtime}/halide_runtime.cpp ${gpu_runtime}/kernels.cpp)
+add_library(halyard_gpu_callers OBJECT ${gpu_runtime}/halide_runtime.cpp ${gpu_runtime}/gpu_kernels.cpp)
 target_include_directories(halyard_gpu_callers PRIVATE
-    ${PROJECT_SOURCE_DIR}/runtime/include ${CMAKE_BINARY_DIR}/generated)
+    ${PROJECT_SOURCE_DIR}/runtime ${PROJECT_SOURCE_DIR}/runtime/include ${CMAKE_BINARY_DIR}/generated)
 target_compile_options(halyard_gpu_callers PRIVATE -Wall -Wextra -Wconversion -Wshadow)
 set_target_properties(halyard_gpu_callers PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 

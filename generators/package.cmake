@@ -159,7 +159,7 @@ string(JSON n_rows LENGTH "${manifest}" kernels)  # fails unless it is JSON
 expect_equal("the number of kernels in the manifest" "${n_rows}" "${n_kernels}")
 file(WRITE ${STAGE}/manifest.json "${manifest}")
 
-file(READ ${runtime_dir}/kernel_abi.h abi)
+file(READ ${runtime_dir}/rotate/kernel_abi.h abi)
 file(WRITE ${STAGE}/halyard_kernels.h
 "/* The kernels of ${HALYARD_LIBRARY_${TRIPLE}} for ${TRIPLE}, Halyard ${VERSION}. */
 #ifndef HALYARD_KERNELS_H

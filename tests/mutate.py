@@ -17,9 +17,10 @@ import sys
 ROOT = pathlib.Path(__file__).parents[1]
 COPY = ROOT / "build/mutations"
 CMAKE = ROOT / ".deps/venv/bin/cmake"
-FILES = ["plan.cpp", "run_checks.cpp", "positions.cpp", "tensor.h", "tensor.cpp", "angle_source.cpp", "sources.cpp",
-         "error.h", "error.cpp", "text.h", "run.cpp", "frequencies.cpp", "dispatch.cpp", "pool.cpp", "gpu/gpu.cpp",
-         "gpu/run.cpp", "gpu/launch.cpp"]
+FILES = ["rotate/plan.cpp", "rotate/read_run.cpp", "angles/positions.cpp", "base/memory.h", "base/memory.cpp",
+         "angles/angle_source.cpp", "angles/tables.cpp", "base/error.h", "base/error.cpp", "base/text.h",
+         "rotate/run.cpp", "angles/frequencies.cpp", "rotate/dispatch.cpp", "rotate/pool.cpp", "gpu/gpu.cpp",
+         "gpu/gpu_run.cpp", "gpu/launch.cpp"]
 # The quick ones, quickest first; the first that fails is the one that counts.
 TESTS = [("halyard_tests", "[errors]"), ("halyard_test_allocations",),
          ("halyard_tests", "[angles],[axes],[dispatch],[threads],[property],[sources],[large],[non-temporal]")]
@@ -38,15 +39,15 @@ template <typename Value> Value halyard_mutated(int id, int deleted, Value value
 """
 # What changes nothing that can be observed, and why: file, what is broken and how.
 EQUIVALENT = {
-    ("gpu/run.cpp", 'read_struct(given.positions, sizeof(positions), "positions", &positions, error)', "deleted"):
+    ("gpu/gpu_run.cpp", 'read_struct(given.positions, sizeof(positions), "positions", &positions, error)', "deleted"):
         "leaves a copy of zeros, which read_run refuses",
-    ("gpu/run.cpp", "step > 0", "deleted"): "joins heads that lie backwards too, which is as right",
-    ("error.h", "in != nullptr && in->size == sizeof(Struct)", "deleted"): "copies what could be read where it is",
-    ("run.cpp", "n <= max_piece_tokens && n_tasks <= 1 && run.angles->is_direct && find_rows(run, 0, n, rows)",
+    ("gpu/gpu_run.cpp", "step > 0", "deleted"): "joins heads that lie backwards too, which is as right",
+    ("base/error.h", "in != nullptr && in->size == sizeof(Struct)", "deleted"): "copies what could be read where it is",
+    ("rotate/run.cpp", "n <= max_piece_tokens && n_tasks <= 1 && run.angles->is_direct && find_rows(run, 0, n, rows)",
      "deleted"): "takes the way of many tokens, to the same bits",
-    ("tensor.h", "shape[i] == 1", "deleted"): "0 times any stride is 0, a little later",
-    ("run_checks.cpp", "!is_same", "deleted"): "checks the same tensor once more",
-    ("angle_source.cpp", "positions.consecutive && source.listed == nullptr && "
+    ("base/memory.h", "shape[i] == 1", "deleted"): "0 times any stride is 0, a little later",
+    ("rotate/read_run.cpp", "!is_same", "deleted"): "checks the same tensor once more",
+    ("angles/angle_source.cpp", "positions.consecutive && source.listed == nullptr && "
      "source.covers(positions.at(batch, 0, axis)) && source.covers(positions.at(batch, n_tokens - 1, axis))",
      "deleted"): "looks at each position instead of both ends",
 }

@@ -1,7 +1,7 @@
-#include "driver.h"
+#include "gpu/driver.h"
 
-#include "../error.h"
-#include "halide_runtime.h"
+#include "base/error.h"
+#include "gpu/halide_runtime.h"
 #include "halyard/halyard.hpp"
 
 #include <cstdio>

@@ -1,8 +1,8 @@
 // The C ABI of halyard_gpu.h: objects. What a run does is in run.cpp.
-#include "../error.h"
-#include "../text.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "gpu/gpu_run.h"
 #include "halyard/halyard_gpu.h"
-#include "run.h"
 
 #include <algorithm>
 #include <cstdio>

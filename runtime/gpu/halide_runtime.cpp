@@ -1,4 +1,4 @@
-#include "halide_runtime.h"
+#include "gpu/halide_runtime.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

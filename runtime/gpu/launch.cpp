@@ -1,4 +1,4 @@
-#include "run.h"
+#include "gpu/gpu_run.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,10 +1,10 @@
 // The objects of halyard_gpu.h.
 #pragma once
 
-#include "../angles.h"
-#include "../plan.h"
-#include "driver.h"
-#include "kernels.h"
+#include "angles/angles.h"
+#include "gpu/driver.h"
+#include "gpu/gpu_kernels.h"
+#include "rotate/plan.h"
 
 namespace halyard::gpu {
 

@@ -1,7 +1,7 @@
 // halyard angles and halyard frequencies: what a rotation turns by, without a tensor.
-#include "commands.h"
-#include "inputs.h"
-#include "refusal.h"
+#include "tool/commands.h"
+#include "tool/inputs.h"
+#include "tool/refusal.h"
 
 #include <nlohmann/json.hpp>
 

@@ -2,7 +2,7 @@
 // has written anything.
 #pragma once
 
-#include "options.h"
+#include "tool/options.h"
 
 #include <string>
 

@@ -1,8 +1,8 @@
-#include "device.h"
+#include "tool/device.h"
 
-#include "refusal.h"
+#include "tool/refusal.h"
 
-#include "../gpu/driver.h"
+#include "gpu/driver.h"
 
 #include <algorithm>
 #include <limits>

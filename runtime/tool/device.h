@@ -1,7 +1,7 @@
 // Rotating on a GPU, for tools that are built with halyard::gpu.
 #pragma once
 
-#include "inputs.h"
+#include "tool/inputs.h"
 
 #include "halyard/halyard_gpu.hpp"
 

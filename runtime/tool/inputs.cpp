@@ -1,7 +1,7 @@
-#include "inputs.h"
+#include "tool/inputs.h"
 
-#include "input_file.h"
-#include "refusal.h"
+#include "tool/files/input_file.h"
+#include "tool/refusal.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,8 +1,8 @@
 // From options and files to the library's objects.
 #pragma once
 
-#include "npy.h"
-#include "options.h"
+#include "tool/files/npy.h"
+#include "tool/options.h"
 
 #include "halyard/halyard.hpp"
 

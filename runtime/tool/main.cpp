@@ -1,8 +1,8 @@
 // The command-line tool: a thin client of halyard.hpp. Exit status: 0 done, 1 the request can't be carried out, 2 wrong
 // usage.
-#include "commands.h"
-#include "options.h"
-#include "refusal.h"
+#include "tool/commands.h"
+#include "tool/options.h"
+#include "tool/refusal.h"
 
 #include <cerrno>
 #include <csignal>

@@ -1,11 +1,11 @@
 // halyard rotate: X.npy → Y.npy.
-#include "commands.h"
+#include "tool/commands.h"
 #if HALYARD_TOOL_HAS_GPU
-#include "device.h"
+#include "tool/device.h"
 #endif
-#include "inputs.h"
-#include "npy.h"
-#include "refusal.h"
+#include "tool/files/npy.h"
+#include "tool/inputs.h"
+#include "tool/refusal.h"
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,7 @@
 // halyard list and halyard explain: which kernels there are, and why one is taken.
-#include "commands.h"
+#include "tool/commands.h"
 #if HALYARD_TOOL_HAS_GPU
-#include "device.h"
+#include "tool/device.h"
 #endif
 
 #include <nlohmann/json.hpp>

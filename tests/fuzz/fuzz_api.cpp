@@ -1,7 +1,7 @@
 // Random descriptions, sizes, strides, positions and policies, sensible or not: a call gives the result that the
 // formula asks for in the elements that it describes, or an error, and touches nothing else.
-#include "../guarded_memory.h"
-#include "../oracle.h"
+#include "checks/guarded_memory.h"
+#include "checks/oracle.h"
 #include "require.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Any bytes as a .npy file: an array that was all there, or a refusal.
-#include "npy.h"
-#include "refusal.h"
 #include "require.h"
+#include "tool/files/npy.h"
+#include "tool/refusal.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

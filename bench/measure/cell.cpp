@@ -1,0 +1,234 @@
+#include "measure/cell.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <random>
+#include <system_error>
+#include <utility>
+
+namespace halyard::bench {
+
+namespace {
+
+constexpr std::size_t page = 4096;
+
+std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
+
+/// From one x or y to the next. Large blocks of memory begin where a page does; half a page apart, no store hides the
+/// address of a load that follows it.
+std::size_t stride_of(const Work &work) { return round_up(work.tensor_bytes(), page) + page / 2; }
+
+std::size_t slots_of(const Work &work) {
+    if (!work.cold) {
+        return 1;
+    }
+    const long last_level = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    const std::size_t ring =
+        std::max<std::size_t>(256u << 20, last_level > 0 ? 4 * static_cast<std::size_t>(last_level) : 0);
+    return ring / (work.tensor_bytes() * (work.in_place ? 1 : 2)) + 1;
+}
+
+std::size_t row_bytes_of(const Work &work) {
+    return round_up(static_cast<std::size_t>(work.n_tokens * work.model.rotary_dim / 2) * sizeof(float), page);
+}
+
+std::size_t header_bytes_of(const Work &work) {
+    return round_up(static_cast<std::size_t>(work.n_tokens) * sizeof(std::int64_t), page) + 2 * row_bytes_of(work);
+}
+
+/// Works with the same positions share them: long double takes its time.
+std::shared_ptr<const std::vector<double>> exact_rows(const std::vector<std::int64_t> &positions,
+                                                      std::int64_t rotary_dim) {
+    static std::map<std::pair<std::vector<std::int64_t>, std::int64_t>, std::shared_ptr<const std::vector<double>>>
+        made;
+    auto &rows = made[{positions, rotary_dim}];
+    if (rows == nullptr) {
+        std::vector<double> values;
+        for (const std::int64_t position : positions) {
+            for (std::int64_t k = 0; k < rotary_dim / 2; k++) {
+                const long double angle =
+                    static_cast<long double>(position) *
+                    std::pow(static_cast<long double>(rope_base),
+                             -2.0L * static_cast<long double>(k) / static_cast<long double>(rotary_dim));
+                values.push_back(static_cast<double>(std::cos(angle)));
+                values.push_back(static_cast<double>(std::sin(angle)));
+            }
+        }
+        rows = std::make_shared<const std::vector<double>>(std::move(values));
+    }
+    return rows;
+}
+
+constexpr std::size_t tile_elements = 1 << 14;
+
+/// The elements of every x, again and again.
+const std::vector<char> &tile_of(dtype type) {
+    static std::map<dtype, std::vector<char>> made;
+    std::vector<char> &tile = made[type];
+    if (tile.empty()) {
+        std::minstd_rand random(1);
+        for (std::size_t i = 0; i < tile_elements; i++) {
+            // Sign, fraction, and the exponent of [0.5, 1) or [1, 2).
+            const auto bits = static_cast<std::uint32_t>(random());
+            const std::uint32_t sign = bits >> 30 & 1, up = bits >> 29 & 1;
+            const std::uint32_t f32 = sign << 31 | (126 + up) << 23 | (bits & 0x7fffff);
+            const auto f16 = static_cast<std::uint16_t>(sign << 15 | (14 + up) << 10 | (bits >> 4 & 0x3ff));
+            const auto bf16 = static_cast<std::uint16_t>(f32 >> 16);
+            const void *element = type == dtype::f32   ? static_cast<const void *>(&f32)
+                                  : type == dtype::f16 ? &f16
+                                                       : &bf16;
+            const auto *bytes = static_cast<const char *>(element);
+            tile.insert(tile.end(), bytes, bytes + (type == dtype::f32 ? 4 : 2));
+        }
+    }
+    return tile;
+}
+
+double widen(dtype type, const char *at) {
+    if (type == dtype::f32) {
+        float value;
+        std::memcpy(&value, at, sizeof(value));
+        return value;
+    }
+    std::uint16_t word;
+    std::memcpy(&word, at, sizeof(word));
+    if (type == dtype::bf16) {
+        const std::uint32_t bits = static_cast<std::uint32_t>(word) << 16;
+        float value;
+        std::memcpy(&value, &bits, sizeof(value));
+        return value;
+    }
+    const int exponent = word >> 10 & 31, fraction = word & 1023;
+    const double size = exponent == 31  ? (fraction == 0 ? std::numeric_limits<double>::infinity() : std::nan(""))
+                        : exponent == 0 ? std::ldexp(fraction, -24)
+                                        : std::ldexp(1024 + fraction, exponent - 25);
+    return word >> 15 != 0 ? -size : size;
+}
+
+}  // namespace
+
+Arena::Arena(std::size_t n_bytes) : file_(memfd_create("halyard_bench", 0)), data_(nullptr), n_bytes_(n_bytes) {
+    void *data = MAP_FAILED;
+    if (file_ >= 0 && ftruncate(file_, static_cast<off_t>(n_bytes)) == 0) {
+        data = mmap(nullptr, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file_, 0);
+    }
+    if (data == MAP_FAILED) {
+        const std::error_code why(errno, std::generic_category());
+        if (file_ >= 0) {
+            close(file_);
+        }
+        throw std::system_error(why, "can't get " + std::to_string(n_bytes >> 20) + " MiB of memory");
+    }
+    data_ = static_cast<char *>(data);
+}
+
+Arena::~Arena() {
+    munmap(data_, n_bytes_);
+    close(file_);
+}
+
+std::vector<std::int64_t> usual_positions(std::int64_t n_tokens) {
+    std::vector<std::int64_t> positions;
+    std::minstd_rand random(2);
+    for (std::int64_t t = 0; t < n_tokens; t++) {
+        positions.push_back(n_tokens <= 64 ? static_cast<std::int64_t>(random() % n_positions) : t);
+    }
+    return positions;
+}
+
+std::size_t Cell::bytes_needed(const Work &work) {
+    return header_bytes_of(work) + slots_of(work) * (work.in_place ? 1 : 2) * stride_of(work);
+}
+
+Cell::Cell(const Work &work, const Arena &arena, std::vector<std::int64_t> positions)
+    : work_(work), arena_(arena), positions_(std::move(positions)),
+      cos_(header_bytes_of(work) - 2 * row_bytes_of(work)), sin_(cos_ + row_bytes_of(work)),
+      exact_(exact_rows(positions_, work.model.rotary_dim)) {
+    std::memcpy(at(0), positions_.data(), positions_.size() * sizeof(std::int64_t));
+    auto *const cos = reinterpret_cast<float *>(at(cos_)), *const sin = reinterpret_cast<float *>(at(sin_));
+    for (std::size_t i = 0; i < exact_->size() / 2; i++) {
+        cos[i] = static_cast<float>((*exact_)[2 * i]);
+        sin[i] = static_cast<float>((*exact_)[2 * i + 1]);
+    }
+    std::size_t next = header_bytes_of(work);
+    for (std::size_t i = 0; i < slots_of(work); i++) {
+        const std::size_t x = next, y = work.in_place ? x : x + stride_of(work);
+        next = y + stride_of(work);
+        slots_.push_back({x, y});
+        fill(i);
+    }
+}
+
+std::int32_t Cell::last_position() const {
+    const std::int64_t last = *std::max_element(positions_.begin(), positions_.end());
+    return static_cast<std::int32_t>(std::max<std::int64_t>(last, n_positions - 1));
+}
+
+void Cell::fill(std::size_t slot) const {
+    const std::vector<char> &tile = tile_of(work_.type);
+    for (std::size_t done = 0; done < work_.tensor_bytes(); done += tile.size()) {
+        std::memcpy(x(slot) + done, tile.data(), std::min(tile.size(), work_.tensor_bytes() - done));
+    }
+}
+
+void Cell::read_output(std::size_t slot) const {
+    const auto *const words = reinterpret_cast<const std::uint64_t *>(y(slot));  // at a cache line
+    const std::uint64_t sum = std::accumulate(words, words + work_.tensor_bytes() / sizeof(*words), std::uint64_t{0});
+    asm volatile("" : : "r"(sum));  // as if somebody looked at it
+}
+
+void Cell::reset() const {
+    if (!work_.in_place) {
+        std::memset(y(0), 0xff, work_.tensor_bytes());  // NaN in every storage
+    }
+    fill(0);
+}
+
+double Cell::max_error(const void *y) const {
+    const Model &model = work_.model;
+    const std::int64_t bytes = work_.element_bytes(), pairs = model.rotary_dim / 2;
+    const std::vector<char> &tile = tile_of(work_.type);
+    const auto x_at = [&](std::int64_t i) {
+        return widen(work_.type, tile.data() + static_cast<std::size_t>(i * bytes) % tile.size());
+    };
+    const auto y_at = [&](std::int64_t i) { return widen(work_.type, static_cast<const char *>(y) + i * bytes); };
+    double worst = 0.0;
+    const auto compare = [&](double error) { worst = error <= worst ? worst : std::isnan(error) ? INFINITY : error; };
+    const std::int64_t step = (work_.n_tokens + 63) / 64;
+    for (std::int64_t t = work_.n_tokens - 1; t >= 0; t -= step) {
+        for (std::int64_t h = 0; h < model.n_heads(); h++) {
+            const auto at = [&](std::int64_t i) {
+                return t * model.n_heads() * model.head_dim + h * work_.stride_head() + i * work_.stride_element();
+            };
+            for (std::int64_t k = 0; k < pairs; k++) {
+                const auto of_pair = [&](pairing how, int member) {
+                    return at(how == pairing::half ? k + member * pairs : 2 * k + member);
+                };
+                const double *exact = exact_->data() + 2 * (t * pairs + k);
+                const double x0 = x_at(of_pair(model.in, 0)), x1 = x_at(of_pair(model.in, 1));
+                const double length = std::hypot(x0, x1);
+                compare(std::fabs(y_at(of_pair(model.out, 0)) - (x0 * exact[0] - x1 * exact[1])) / length);
+                compare(std::fabs(y_at(of_pair(model.out, 1)) - (x0 * exact[1] + x1 * exact[0])) / length);
+            }
+            for (std::int64_t i = model.rotary_dim; i < model.head_dim; i++) {
+                compare(std::fabs(y_at(at(i)) - x_at(at(i))));
+            }
+        }
+    }
+    return worst;
+}
+
+double Cell::promised_error() const {
+    const double half_ulp = work_.type == dtype::f32 ? 0.0 : work_.type == dtype::f16 ? 0x1p-11 : 0x1p-8;
+    return (work_.angles == HALYARD_ANGLES_FACTORED ? 4 : 2) * 0x1p-23 + half_ulp;
+}
+
+}  // namespace halyard::bench

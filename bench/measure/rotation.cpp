@@ -1,0 +1,92 @@
+#include "measure/rotation.h"
+
+#include "rotate/plan.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace halyard::bench {
+
+namespace {
+
+halyard_plan_desc describe(const Work &work, const char *target) {
+    halyard_tensor_desc tensor = describe_tensor(work.type, work.model.head_dim, work.model.in);
+    tensor.out_pairing = static_cast<std::int32_t>(work.model.out);
+    halyard_plan_desc desc = describe_plan(work.model.rotary_dim, {tensor});
+    desc.target = target;
+    return desc;
+}
+
+/// The last one made, as a model's layers would share it.
+std::shared_ptr<const angle_source> angles_for(std::int64_t rotary_dim, std::int32_t kind, std::int32_t last) {
+    static std::tuple<std::int64_t, std::int32_t, std::int32_t> made_for;
+    static std::shared_ptr<const angle_source> made;
+    if (made == nullptr || made_for != std::tuple(rotary_dim, kind, last)) {
+        auto desc = detail::make_struct<halyard_angle_source_desc>();
+        desc.kind = kind;
+        desc.last = last;
+        made = std::make_shared<angle_source>(frequencies::from_base(rope_base, rotary_dim), desc);
+        made_for = {rotary_dim, kind, last};
+    }
+    return made;
+}
+
+}  // namespace
+
+Rotation::Rotation(const Cell &cell, const char *target, const halyard_executor *executor)
+    : angles_(angles_for(cell.work().model.rotary_dim, cell.work().angles, cell.last_position())),
+      plan_(describe(cell.work(), target)), executor_(executor),
+      position_data_(cell.positions().begin(), cell.positions().end()) {
+    const Work &work = cell.work();
+    positions_ = halyard::positions(position_data_.data(), {1, work.n_tokens});
+    for (std::size_t i = 0; i < cell.slots().size(); i++) {
+        const std::array<std::int64_t, 4> shape = {1, work.n_tokens, work.model.n_heads(), work.model.head_dim};
+        views_.push_back({tensor(cell.x(i), work.type, shape), tensor(cell.y(i), work.type, shape)});
+        for (halyard_tensor *const view : {&views_.back().x, &views_.back().y}) {
+            view->strides[2] = work.stride_head();
+            view->strides[3] = work.stride_element();
+        }
+    }
+}
+
+void Rotation::run(std::size_t slot) const {
+    halyard_run_args args = {};
+    args.size = sizeof(args);
+    args.angles = angles_->get();
+    args.positions = &positions_;
+    args.x = &views_[slot].x;
+    args.y = &views_[slot].y;
+    args.executor = executor_;
+    if (const halyard_status status = halyard_run(plan_.get(), &args, nullptr); status != HALYARD_OK) {
+        throw error(status, "a run of the bench failed");
+    }
+}
+
+bool Rotation::use(const Kernel &kernel) {
+    bool chosen = false;
+    for (auto &of_place : plan_.get()->tensors[0].kernels) {
+        for (const Kernel *&current : of_place) {
+            if (serve_the_same(*current, kernel)) {
+                current = &kernel;
+                chosen = true;
+            }
+        }
+    }
+    return chosen;
+}
+
+bool Rotation::use(const RowKernels &kernels) {
+    RowKernels &used = plan_.get()->row_kernels;
+    const std::int32_t angles = angles_->info().kind;
+    used.phase = kernels.phase != nullptr ? kernels.phase : used.phase;
+    used.factored = kernels.factored != nullptr ? kernels.factored : used.factored;
+    return (angles == HALYARD_ANGLES_PHASE && kernels.phase != nullptr) ||
+           (angles == HALYARD_ANGLES_FACTORED && kernels.factored != nullptr);
+}
+
+std::size_t Rotation::plan_bytes() const { return malloc_usable_size(plan_.get()); }
+
+}  // namespace halyard::bench

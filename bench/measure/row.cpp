@@ -1,0 +1,277 @@
+#include "measure/row.h"
+
+#include "measure/rotation.h"
+#include "rivals/ceiling.h"
+#include "rivals/loops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+namespace halyard::bench {
+
+namespace {
+
+/// A peer's result is another one from here on: the rounding of angles to float32 and of results to bf16 stay below.
+constexpr double wrong_error = 0.05;
+
+/// Calls part(first, last) for shares of n things, on all threads of an executor.
+template <typename Part>
+void share(const halyard_executor *executor, std::int64_t n, const Part &part) {
+    if (executor == nullptr) {
+        return part(0, n);
+    }
+    struct Shared {
+        std::int64_t n, n_tasks;
+        const Part &part;
+    } shared = {n, executor->n_threads, part};
+    executor->parallel_for(
+        executor->context, shared.n_tasks,
+        [](void *data, std::int64_t i) {
+            const auto &all = *static_cast<const Shared *>(data);
+            all.part(all.n * i / all.n_tasks, all.n * (i + 1) / all.n_tasks);
+        },
+        &shared);
+}
+
+/// Something in this process that does a cell's work, or moves as much memory.
+struct Local {
+    std::function<void()> call_once;  // on slot 0
+    Subject subject;
+};
+
+template <typename Call>
+Local make_local(std::string name, Cell &cell, Call call) {
+    return {[call]() mutable { call(std::size_t(0)); },
+            make_subject(std::move(name), [call, &cell]() mutable { call(cell.next_slot()); })};
+}
+
+std::vector<const halyard_loops *> all_loops() {
+    std::vector<const halyard_loops *> all;
+#if defined(HALYARD_LOOPS_GCC)
+    all.push_back(&halyard_loops_gcc);
+#endif
+#if defined(HALYARD_LOOPS_CLANG)
+    all.push_back(&halyard_loops_clang);
+#endif
+    return all;
+}
+
+Local make_loop(const halyard_loops &loops, Cell &cell, const halyard_executor *executor) {
+    const Work &work = cell.work();
+    const int out = work.model.out == pairing::half ? 0 : 1;
+    const int which = work.in_place ? 4 + out : work.model.in == work.model.out ? out : 3 - out;
+    halyard_loop *const rotate = loops.rotate[static_cast<int>(work.type)][which];
+    const auto rotate_tokens = [&cell, rotate](std::size_t slot, std::int64_t first, std::int64_t last) {
+        const Work &work = cell.work();
+        const std::int64_t at = first * work.model.n_heads() * work.model.head_dim * work.element_bytes();
+        const std::int64_t row = first * work.model.rotary_dim / 2;
+        rotate(cell.x(slot) + at, cell.y(slot) + at, cell.cos_rows() + row, cell.sin_rows() + row, last - first,
+               work.model.n_heads(), work.model.head_dim, work.model.rotary_dim);
+    };
+    const std::int64_t n = work.n_tokens;
+    const halyard_executor *used = executor != nullptr && n >= executor->n_threads ? executor : nullptr;
+    return make_local(loops.compiler, cell, [=](std::size_t slot) {
+        share(used, n, [&](std::int64_t first, std::int64_t last) { rotate_tokens(slot, first, last); });
+    });
+}
+
+void add_ceilings(std::vector<Local> &ceilings, Cell &cell, const halyard_executor *executor) {
+    const Work &work = cell.work();
+    const std::size_t n_bytes = work.tensor_bytes();
+    if (work.in_place) {
+        const auto stride = static_cast<std::size_t>(work.model.head_dim * work.element_bytes());
+        const auto row = static_cast<std::size_t>(work.model.rotary_dim * work.element_bytes());
+        const auto multiply = [=, &cell](std::size_t slot) {
+            const auto n_rows = static_cast<std::int64_t>(n_bytes / stride);
+            share(executor, n_rows, [&](std::int64_t first, std::int64_t last) {
+                const auto n = static_cast<std::size_t>(last - first);
+                char *const data = cell.x(slot) + static_cast<std::size_t>(first) * stride;
+                const bool dense = row == stride;
+                multiply_in_place(data, dense ? 1 : n, dense ? n * row : row, stride);
+            });
+        };
+        ceilings.push_back(make_local("multiply in place", cell, multiply));
+        return;
+    }
+    const auto add = [&](const char *name, auto copy) {
+        constexpr std::size_t line = 64;
+        const auto n_lines = static_cast<std::int64_t>((n_bytes + line - 1) / line);
+        ceilings.push_back(make_local(name, cell, [=, &cell](std::size_t slot) {
+            share(executor, n_lines, [&](std::int64_t first, std::int64_t last) {
+                const std::size_t from = static_cast<std::size_t>(first) * line;
+                const std::size_t to = std::min(n_bytes, static_cast<std::size_t>(last) * line);
+                copy(cell.y(slot) + from, cell.x(slot) + from, to - from);
+            });
+        }));
+    };
+    add("copy", copy_with_vectors);
+    add("memcpy", [](void *to, const void *from, std::size_t n) { std::memcpy(to, from, n); });
+    add("non-temporal copy", copy_past_caches);
+}
+
+double error_of(const Cell &cell, const Local &local) {
+    cell.reset();
+    local.call_once();
+    return cell.max_error(cell.y(0));
+}
+
+Local make_rotation(std::string name, Cell &cell, const char *target, const halyard_executor *executor) {
+    return make_local(
+        std::move(name), cell,
+        [rotation = std::make_shared<Rotation>(cell, target, executor)](std::size_t slot) { rotation->run(slot); });
+}
+
+/// Whether a peer is there to be timed, and with what error.
+bool check_peer(const Cell &cell, Peers &peers, Rival &rival) {
+    cell.reset();
+    const auto at = peers.result(rival.name);
+    if (!at || *at + cell.work().tensor_bytes() > cell.arena_bytes()) {
+        return false;
+    }
+    rival.max_error = cell.max_error(cell.at(*at));
+    rival.wrong = !(rival.max_error <= wrong_error);
+    return true;
+}
+
+}  // namespace
+
+const Rival *Row::best(Rival::Kind kind) const {
+    const Rival *best = nullptr;
+    for (const Rival &rival : rivals) {
+        if (rival.kind == kind && !rival.wrong && rival.timing.median > 0.0 &&
+            (best == nullptr || rival.timing.median < best->timing.median)) {
+            best = &rival;
+        }
+    }
+    return best;
+}
+
+bool Row::loses() const {
+    return std::any_of(rivals.begin(), rivals.end(), [&](const Rival &rival) {
+        return (rival.kind == Rival::Kind::loop || rival.kind == Rival::Kind::peer) && !rival.wrong &&
+               rival.timing.median > 0.0 && rival.timing.median + rival.timing.spread < timing.median - timing.spread;
+    });
+}
+
+Row measure_row(const Work &work, const Arena &arena, const Setting &setting) {
+    Cell cell(work, arena);
+    const halyard_executor *executor = work.n_threads > 1 ? setting.pools.at(work.n_threads)->executor() : nullptr;
+    const char *target = setting.target.empty() ? nullptr : setting.target.c_str();
+    const auto rotation = std::make_shared<Rotation>(cell, target, executor);
+    Row row = {work, rotation->target(), {}, 0.0, false, "", {}, {}};
+
+    std::vector<Local> locals = {make_local("halyard", cell, [rotation](std::size_t slot) { rotation->run(slot); })};
+    const auto add_rival = [&](Rival::Kind kind, Local local) {
+        row.rivals.push_back({kind, local.subject.name, "", {}, 0.0, 0.0, false});
+        locals.push_back(std::move(local));
+    };
+    if (row.target != "reference") {
+        add_rival(Rival::Kind::reference, make_rotation("reference", cell, "reference", executor));
+    }
+    if (executor != nullptr) {
+        add_rival(Rival::Kind::one_thread, make_rotation("one thread", cell, target, nullptr));
+    }
+    for (const halyard_loops *loops : all_loops()) {
+        add_rival(Rival::Kind::loop, make_loop(*loops, cell, executor));
+    }
+    row.max_error = error_of(cell, locals[0]);
+    row.wrong = !(row.max_error <= cell.promised_error());
+    const std::size_t n_local_rivals = row.rivals.size();
+    for (std::size_t i = 0; i < n_local_rivals; i++) {
+        row.rivals[i].max_error = error_of(cell, locals[i + 1]);
+        row.rivals[i].wrong = !(row.rivals[i].max_error <= wrong_error);
+    }
+    if (setting.peers != nullptr) {
+        for (const Peers::Ready &peer : setting.peers->prepare(cell)) {
+            Rival rival = {Rival::Kind::peer, peer.name, peer.form, {}, 0.0, 0.0, false};
+            if (check_peer(cell, *setting.peers, rival)) {
+                row.rivals.push_back(rival);
+            }
+        }
+    }
+    cell.reset();
+
+    std::vector<Local> ceilings;
+    add_ceilings(ceilings, cell, executor);
+    if (executor != nullptr) {
+        add_ceilings(ceilings, cell, nullptr);  // of small tensors one thread does more
+    }
+    std::vector<Subject> subjects;
+    for (const std::vector<Local> *some : {&locals, &ceilings}) {
+        for (const Local &local : *some) {
+            subjects.push_back(local.subject);
+        }
+    }
+    for (std::size_t i = n_local_rivals; i < row.rivals.size(); i++) {
+        const std::string name = row.rivals[i].name;
+        subjects.push_back({name, [&setting, name](long n_calls) { return setting.peers->run(name, n_calls); }});
+        subjects.push_back(
+            {name + "'s call", [&setting, name](long n_calls) { return setting.peers->overhead(name, n_calls); }});
+    }
+    measure(subjects, setting.effort);
+
+    // In the order of the subjects.
+    auto next = [&, i = std::size_t(0)]() mutable { return summarise(subjects[i++].seconds); };
+    row.timing = next();
+    for (std::size_t i = 0; i < n_local_rivals; i++) {
+        row.rivals[i].timing = next();
+    }
+    for (const Local &ceiling : ceilings) {
+        const Timing timing = next();
+        if (row.ceiling_name.empty() || timing.median < row.ceiling.median) {
+            row.ceiling = timing;
+            row.ceiling_name = ceiling.subject.name;
+        }
+    }
+    for (std::size_t i = n_local_rivals; i < row.rivals.size(); i++) {
+        row.rivals[i].timing = next();
+        row.rivals[i].overhead_seconds = next().median;
+    }
+    return row;
+}
+
+std::vector<Work> accuracy_works() {
+    std::vector<Work> works;
+    for (const pairing how : {pairing::half, pairing::interleaved}) {
+        works.push_back(
+            {{"accuracy", 2, 0, 128, 128, how, how}, 64, dtype::f32, false, false, HALYARD_ANGLES_TABLE, 1});
+    }
+    return works;
+}
+
+std::vector<Accuracy> measure_accuracy(const Arena &arena, const Setting &setting) {
+    std::vector<Accuracy> all;
+    const auto note = [&](const std::string &name, const Work &work, double error) {
+        auto found = std::find_if(all.begin(), all.end(), [&](const Accuracy &one) { return one.name == name; });
+        if (found == all.end()) {
+            found = all.insert(found, {name, {}});
+        }
+        found->max_error[name_of(work.model.in)] = error;
+    };
+    for (const Work &work : accuracy_works()) {
+        std::vector<std::int64_t> positions;
+        for (std::int64_t t = 0; t < work.n_tokens; t++) {
+            positions.push_back(131072 - work.n_tokens + t);
+        }
+        Cell cell(work, arena, positions);
+        note("halyard", work, error_of(cell, make_rotation("halyard", cell, nullptr, nullptr)));
+        for (const halyard_loops *loops : all_loops()) {
+            note(std::string(loops->compiler) + ", exact cos and sin", work,
+                 error_of(cell, make_loop(*loops, cell, nullptr)));
+        }
+        if (setting.peers != nullptr) {
+            for (const Peers::Ready &peer : setting.peers->prepare(cell)) {
+                Rival rival = {Rival::Kind::peer, peer.name, peer.form, {}, 0.0, 0.0, false};
+                if (check_peer(cell, *setting.peers, rival)) {
+                    note(peer.name, work, rival.max_error);
+                }
+            }
+        }
+    }
+    return all;
+}
+
+}  // namespace halyard::bench

@@ -1,0 +1,62 @@
+// A row of the table: one work, timed together with what the memory allows and with rivals.
+#pragma once
+
+#include "measure/measure.h"
+#include "measure/work.h"
+#include "rivals/peers.h"
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace halyard::bench {
+
+/// Somebody else who does the same work.
+struct Rival {
+    enum class Kind { reference, one_thread, loop, peer };
+    Kind kind;
+    std::string name, form;
+    Timing timing;                  // of nothing when it failed
+    double overhead_seconds = 0.0;  // of a peer: a call that has next to nothing to do
+    double max_error = 0.0;
+    bool wrong = false;  // its result is another one
+};
+
+struct Row {
+    Work work;
+    std::string target;
+    Timing timing;
+    double max_error;
+    bool wrong;  // not within what Halyard promises
+    std::string ceiling_name;
+    Timing ceiling;
+    std::vector<Rival> rivals;
+
+    std::string kernel() const { return "halyard_rotate_" + work.kernel() + "_" + target; }
+    double ratio() const { return ceiling.median / timing.median; }
+    /// The fastest right one of a kind; NULL where there is none.
+    const Rival *best(Rival::Kind kind) const;
+    /// Whether a loop or a peer is faster by more than both spreads.
+    bool loses() const;
+};
+
+/// What works are timed with.
+struct Setting {
+    Effort effort = thorough;
+    std::string target;  // empty: the best one
+    std::map<int, std::unique_ptr<pool>> pools;
+    Peers *peers = nullptr;
+};
+
+Row measure_row(const Work &work, const Arena &arena, const Setting &setting);
+
+/// Errors at the last of 131,072 positions, for each pairing: of Halyard, the loops and the peers, f32.
+struct Accuracy {
+    std::string name;
+    std::map<std::string, double> max_error;  // by pairing
+};
+std::vector<Work> accuracy_works();
+std::vector<Accuracy> measure_accuracy(const Arena &arena, const Setting &setting);
+
+}  // namespace halyard::bench

@@ -1,0 +1,399 @@
+// The bench's own logic: what it times, how it reads its files, and that no peer can lead it astray.
+#include "checks/scratch_dir.h"
+#include "report/chart.h"
+#include "report/compare.h"
+#include "report/table.h"
+
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+using namespace halyard;
+using namespace halyard::bench;
+using Catch::Matchers::ContainsSubstring;
+using nlohmann::json;
+
+namespace {
+
+std::vector<Model> read(const std::string &text) {
+    std::istringstream stream(text);
+    return read_models(stream);
+}
+
+std::vector<Model> shipped_models() {
+    std::ifstream file(HALYARD_SOURCE_DIR "/bench/shapes.txt");
+    return read_models(file);
+}
+
+Work small_work(dtype type = dtype::f32, bool in_place = false) {
+    return {{"small", 2, 1, 16, 16, pairing::half, pairing::half}, 3, type, in_place};
+}
+
+constexpr Effort hardly_any = {3, 1e-6};
+
+/// A run of rows with these names and ratios, each of spread 1 % and with a ceiling of spread 1 %.
+json make_run(const std::vector<std::pair<std::string, double>> &ratios, double spread = 0.01) {
+    json run = {{"machine", {{"family", "some CPU"}, {"cpu", "c"}, {"commit", "k"}, {"date", "d"}}},
+                {"command", "halyard_bench"},
+                {"rows", json::array()}};
+    for (const auto &[name, ratio] : ratios) {
+        run["rows"].push_back(
+            {{"name", name},
+             {"target", "x86_avx2"},
+             {"median_seconds", 1.0 / ratio},
+             {"spread_seconds", spread / ratio},
+             {"fastest_seconds", 1.0 / ratio},
+             {"ratio", ratio},
+             {"cold", name == "cold"},
+             {"bytes", name == "large" ? 1e9 : 1e3},
+             {"ceiling", {{"median_seconds", 1.0}, {"spread_seconds", spread}, {"fastest_seconds", 1.0}}}});
+    }
+    return run;
+}
+
+std::vector<std::string> fake_peers(const char *mode) { return {"python3", HALYARD_FAKE_PEERS, mode}; }
+
+std::string why_absent(const Peers &peers, const std::string &name) {
+    for (const json &peer : peers.list()["absent"]) {
+        if (peer["name"] == name) {
+            return peer["why"];
+        }
+    }
+    return "";
+}
+
+}  // namespace
+
+TEST_CASE("bench: shapes are read, and refused with the line's number") {
+    const auto models = read("# a comment\n\nphi 32 4 80 32 half somewhere/phi, and more words\n"
+                             "back 1 0 8 8 interleaved_to_half x\n");
+    REQUIRE(models.size() == 2);
+    CHECK(models[0].name == "phi");
+    CHECK(models[0].n_heads() == 36);
+    CHECK(models[0].head_dim == 80);
+    CHECK(models[0].rotary_dim == 32);
+    CHECK(models[0].in == pairing::half);
+    CHECK(models[1].in == pairing::interleaved);
+    CHECK(models[1].out == pairing::half);
+    for (const char *bad : {"phi 32 4 80 32 half", "phi 32 4 80 32 quarter x", "phi 32 4 80 82 half x",
+                            "phi 32 4 80 31 half x", "phi 0 4 80 32 half x", "phi 32 -1 80 32 half x",
+                            "phi 32 4 eighty 32 half x", "phi 32 4 99999999 32 half x"}) {
+        CAPTURE(bad);
+        CHECK_THROWS_WITH(read(std::string("# first\n") + bad + "\n"), ContainsSubstring("line 2 "));
+    }
+    CHECK_THROWS_WITH(read("a 1 1 8 8 half x\na 2 1 8 8 half x\n"), ContainsSubstring("second time"));
+}
+
+TEST_CASE("bench: every work has a name of its own, and filters select by it") {
+    const auto models = shipped_models();
+    const auto all = list_works(models, {});
+    std::set<std::string> names;
+    for (const Work &work : all) {
+        names.insert(work.name());
+    }
+    CHECK(names.size() == all.size());
+    CHECK(names.count("half_f32_in_place/llama-3-8b/64/cold") == 1);
+    CHECK(names.count("interleaved_to_half_bf16/llama-3-8b-from-meta/4096/hot") == 1);
+    CHECK(names.count("half_bf16_in_place/llama-3-8b/512/hot/phase") == 1);
+    CHECK(names.count("interleaved_to_half_bf16_in_place/llama-3-8b-from-meta/64/hot") == 0);
+
+    // In place and out of it at four sizes; the names of other sources of angles end otherwise.
+    const auto some = list_works(models, {false, "half_f32*/llama-3-8b/*/hot", {1}});
+    CHECK(some.size() == 8);
+    CHECK(std::all_of(some.begin(), some.end(), [](const Work &work) {
+        return work.type == dtype::f32 && work.model.name == "llama-3-8b" && !work.cold &&
+               work.angles == HALYARD_ANGLES_TABLE;
+    }));
+    CHECK(list_works(models, {false, "no such thing", {1}}).empty());
+
+    const auto quick_works = list_works(models, {true, "*", {1}});
+    CHECK(quick_works.size() < all.size() / 5);
+    CHECK(std::all_of(quick_works.begin(), quick_works.end(),
+                      [&](const Work &work) { return names.count(work.name()) == 1; }));
+    const auto threaded = list_works(models, {true, "*", {1, 2}});
+    CHECK(threaded.size() == 2 * quick_works.size());
+    CHECK(threaded.back().name().ends_with("/2-threads"));
+}
+
+TEST_CASE("bench: the bytes of a work are those that it has to touch") {
+    Work work = {{"phi-2", 2, 2, 80, 32, pairing::half, pairing::half}, 10, dtype::bf16};
+    CHECK(work.tensor_bytes() == 10 * 4 * 80 * 2);
+    CHECK(work.n_bytes() == 2 * 10 * 4 * 32 * 2);
+    work.in_place = false;
+    CHECK(work.n_bytes() == 2 * 10 * 4 * 80 * 2);
+}
+
+TEST_CASE("bench: an interruption does not make few calls look enough") {
+    for (const int n_interruptions : {0, 1, 2}) {
+        CAPTURE(n_interruptions);
+        int interruptions = 0;
+        long n_timed = 0;
+        std::vector<Subject> subjects = {{"short", [&](long n_calls) {
+                                              if (interruptions++ < n_interruptions) {
+                                                  return 1.0;
+                                              }
+                                              n_timed = n_calls;
+                                              return 1e-6 * static_cast<double>(n_calls);
+                                          }}};
+        measure(subjects, {5, 1e-3});
+        REQUIRE(subjects[0].seconds.size() == 5);
+        CHECK(summarise(subjects[0].seconds).median == Catch::Approx(1e-6));
+        CHECK(n_timed >= 1000);
+    }
+}
+
+TEST_CASE("bench: results are checked, and a row has all its fields") {
+    for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16}) {
+        for (const bool in_place : {false, true}) {
+            for (const Model &model : {Model{"m", 2, 1, 16, 16, pairing::half, pairing::half},
+                                       Model{"m", 2, 1, 20, 8, pairing::interleaved, pairing::interleaved},
+                                       Model{"m", 2, 1, 16, 16, pairing::half, pairing::interleaved},
+                                       Model{"m", 2, 1, 16, 16, pairing::interleaved, pairing::half}}) {
+                const Work work = {model, 70, type, in_place};
+                CAPTURE(work.name());
+                if (in_place && model.in != model.out) {
+                    continue;
+                }
+                const Arena arena(Cell::bytes_needed(work));
+                Setting setting;
+                setting.effort = hardly_any;
+                const Row row = measure_row(work, arena, setting);
+                CHECK_FALSE(row.wrong);
+                CHECK(row.max_error > 0.0);
+                for (const Rival &rival : row.rivals) {
+                    CAPTURE(rival.name);
+                    CHECK(rival.max_error < 0.01);
+                    CHECK_FALSE(rival.wrong);
+                }
+                const json value = to_json(row);
+                for (const char *key : {"name", "kernel", "model", "tokens", "dtype", "ratio", "median_seconds",
+                                        "spread_seconds", "ceiling", "rivals", "bytes", "max_error", "threads"}) {
+                    CHECK(value.contains(key));
+                }
+                CHECK(value["kernel"] == "halyard_rotate_" + work.kernel() + "_" + row.target);
+                CHECK(value["rivals"].size() == row.rivals.size());
+                CHECK(value["ratio"].get<double>() > 0.0);
+            }
+        }
+    }
+}
+
+TEST_CASE("bench: a result that is another one is seen") {
+    const Work work = small_work();
+    const Arena arena(Cell::bytes_needed(work));
+    const Cell cell(work, arena);
+    cell.reset();
+    CHECK_FALSE(cell.max_error(cell.y(0)) <= 1.0);  // poison
+    std::vector<float> y(3 * 3 * 16);
+    std::copy_n(reinterpret_cast<const float *>(cell.x(0)), y.size(), y.begin());
+    CHECK(cell.max_error(y.data()) > 0.5);  // not rotated
+}
+
+TEST_CASE("bench: threads share the work, the loops' and the ceilings' too") {
+    Work work = {{"m", 2, 1, 16, 16, pairing::half, pairing::half}, 70, dtype::f32, false};
+    work.n_threads = 3;
+    const Arena arena(Cell::bytes_needed(work));
+    Setting setting;
+    setting.effort = hardly_any;
+    setting.pools.emplace(3, std::make_unique<pool>(3));
+    const Row row = measure_row(work, arena, setting);
+    CHECK_FALSE(row.wrong);
+    for (const Rival &rival : row.rivals) {
+        CAPTURE(rival.name);
+        CHECK_FALSE(rival.wrong);
+    }
+    CHECK(row.best(Rival::Kind::one_thread) != nullptr);
+}
+
+TEST_CASE("bench: compare reports what fell beyond noise, by ratio alone") {
+    const json before = make_run({{"a", 0.8}, {"b", 0.8}, {"c", 0.8}, {"gone", 0.5}});
+    json after = make_run({{"a", 0.7}, {"b", 0.77}, {"c", 0.95}, {"new", 0.5}});
+    const Comparison result = compare(before, after);
+    REQUIRE(result.slower.size() == 1);
+    CHECK_THAT(result.slower[0], ContainsSubstring("a x86_avx2"));
+    CHECK(result.n_compared == 3);
+    CHECK(result.n_faster == 1);
+    CHECK(result.n_only_in_one == 2);
+    CHECK(compare(before, before).slower.empty());
+    // The same fall is within the noise of rows of spread 10 %.
+    CHECK(compare(before, make_run({{"a", 0.7}}, 0.1)).slower.empty());
+    // A machine of half the speed has the same ratios.
+    for (json &row : after["rows"]) {
+        row["median_seconds"] = 2 * row["median_seconds"].get<double>();
+        row["spread_seconds"] = 2 * row["spread_seconds"].get<double>();
+    }
+    CHECK(compare(before, after).slower.size() == 1);
+
+    CHECK_THROWS_WITH(compare(before, json::array()), ContainsSubstring("--json"));
+    CHECK_THROWS_WITH(compare(before, json::parse(R"({"rows": [{"name": "a", "target": "t"}]})")),
+                      ContainsSubstring("--json"));
+}
+
+TEST_CASE("bench: floors are recorded for a CPU, and checked with a margin") {
+    json recorded = record_floors(json::object(), {make_run({{"a", 0.8}, {"b", 0.5}, {"old", 0.9}})});
+    CHECK(recorded["some CPU"]["x86_avx2"]["rows"].size() == 3);
+    recorded = record_floors(recorded, {make_run({{"a", 0.8}, {"b", 0.7}, {"cold", 0.5}, {"large", 0.5}}),
+                                        make_run({{"a", 0.9}, {"b", 0.5}})});
+    CHECK(recorded["some CPU"]["x86_avx2"]["rows"] == json{{"a", 0.8}, {"b", 0.5}});
+
+    FloorCheck check = check_floors(recorded, make_run({{"a", 0.49}, {"b", 0.29}, {"other", 0.1}}));
+    CHECK(check.n_checked == 2);
+    REQUIRE(check.below.size() == 1);
+    CHECK_THAT(check.below["b"], ContainsSubstring("0.290") && ContainsSubstring("0.500"));
+
+    json wider = make_run({{"a", 0.01}});
+    wider["rows"][0]["target"] = "x86_avx512";
+    CHECK(check_floors(recorded, wider).n_checked == 0);
+    recorded = record_floors(recorded, std::vector<json>{wider});
+    CHECK(recorded["some CPU"]["x86_avx2"]["rows"].size() == 2);
+    CHECK(check_floors(recorded, wider).n_checked == 1);
+
+    json elsewhere = make_run({{"a", 0.01}});
+    elsewhere["machine"]["family"] = "another CPU";
+    CHECK(check_floors(recorded, elsewhere).n_checked == 0);
+}
+
+TEST_CASE("bench: files are JSON or refused") {
+    const ScratchDir dir;
+    save_json(dir / "run.json", make_run({{"a", 0.8}}));
+    CHECK(load_json(dir / "run.json") == make_run({{"a", 0.8}}));
+    CHECK(dir.count_entries() == 1);
+    CHECK_THROWS(save_json(dir / "no/such/folder.json", json::object()));
+    CHECK_THROWS_WITH(load_json(dir / "absent"), ContainsSubstring("can't read"));
+    CHECK_THROWS_WITH(load_json(dir.write("bad", "{")), ContainsSubstring("is not JSON"));
+}
+
+TEST_CASE("bench: the program writes its rows, and says in one line what it can't do") {
+    const ScratchDir dir;
+    const auto quoted = [&](const char *file) { return std::string("'").append(dir / file).append("'"); };
+    const auto status_of = [&](const std::string &arguments) {
+        const std::string command =
+            "'" HALYARD_BENCH_PATH "' " + arguments + " >" + quoted("out") + " 2>" + quoted("err");
+        return WEXITSTATUS(std::system(command.c_str()));
+    };
+    const std::string run = quoted("run.json");
+    const std::string name = "half_f32_in_place/llama-3-8b/1/hot", one_row = "--quick --filter '" + name + "'";
+    REQUIRE(status_of(one_row + " --json " + run) == 0);
+    const json record = load_json(dir / "run.json");
+    REQUIRE(record["rows"].size() == 1);
+    CHECK(record["rows"][0]["name"] == name);
+    for (const char *key : {"cpu", "caches", "governor", "compiler", "halide", "commit", "date"}) {
+        CHECK_FALSE(record["machine"][key].get<std::string>().empty());
+    }
+    CHECK(record["budget"].size() >= 1);
+    CHECK(record["command"] == "./run bench " + one_row);
+    CHECK(status_of("compare " + run + " " + run) == 0);
+    CHECK(status_of("chart " + run + " -o " + quoted("run.svg") + " --filter '*'") == 0);
+    CHECK_THAT(dir.read("run.svg"), ContainsSubstring("</svg>"));
+
+    const std::string with_floors = one_row + " --floors " + quoted("floors.json");
+    REQUIRE(status_of(with_floors + " --write-floors") == 0);
+    json floors = load_json(dir / "floors.json");
+    json &floor = floors[record["machine"]["family"].get<std::string>()][record["rows"][0]["target"].get<std::string>()]
+                        ["rows"][name];
+    REQUIRE(floor.is_number());
+    for (const auto &[ratio, status] : {std::pair(1e-3, 0), std::pair(1e3, 1)}) {
+        floor = ratio;
+        save_json(dir / "floors.json", floors);
+        CHECK(status_of(with_floors + " --check-floors") == status);
+        CHECK_THAT(dir.read("out"), ContainsSubstring("1 of 1 ratios have a floor"));
+        const bool says_so = dir.read("out").find("below its floor: " + name) != std::string::npos;
+        CHECK(says_so == (status == 1));
+    }
+
+    const auto n_entries = dir.count_entries();
+    for (const std::string &refused : {"--filter 'nothing*' --json " + quoted("new.json"),
+                                       one_row + " --target no_such_target", one_row + " --json /no/such/folder/file",
+                                       std::string("--shapes /no/such/file"), "compare /no/such/file " + run}) {
+        CAPTURE(refused);
+        CHECK(status_of(refused) == 1);
+        CHECK(dir.read("out").empty());
+        CHECK(dir.read("err").starts_with("halyard_bench: "));
+        CHECK(std::ranges::count(dir.read("err"), '\n') == 1);
+    }
+    CHECK(status_of("--no-such-flag") == 2);
+    CHECK(status_of("--threads 0") == 2);
+    CHECK(dir.count_entries() == n_entries);
+}
+
+TEST_CASE("bench: a chart shows the rows that match, with machine and date") {
+    const Work work = small_work();
+    const Arena arena(Cell::bytes_needed(work));
+    Setting setting;
+    setting.effort = hardly_any;
+    Row row = measure_row(work, arena, setting);
+    row.rivals.push_back({Rival::Kind::peer, "slowlib", "", {1.0, 0.1, 1.0}, 0.0, 0.0, false});
+    row.rivals.push_back({Rival::Kind::peer, "fastlib", "", {0.5, 0.1, 0.5}, 0.0, 0.0, false});
+    row.rivals.push_back({Rival::Kind::peer, "wronglib", "", {0.1, 0.1, 0.1}, 0.0, 0.0, true});
+    const json run = {{"machine", {{"cpu", "a <CPU>"}, {"caches", "L1"}, {"commit", "abc"}, {"date", "2026-11-21"}}},
+                      {"command", "halyard_bench --quick"},
+                      {"rows", {to_json(row)}}};
+    const std::string svg = draw_chart(run, "half_f32/*");
+    CHECK(svg.starts_with("<svg"));
+    CHECK_THAT(svg, ContainsSubstring("3 tokens, f32, out of place") && ContainsSubstring("a &lt;CPU&gt;") &&
+                        ContainsSubstring("2026-11-21") && ContainsSubstring("halyard_bench --quick"));
+    CHECK_THAT(svg,
+               ContainsSubstring("fastlib 1 time") && !ContainsSubstring("slowlib") && !ContainsSubstring("wronglib"));
+    CHECK_THROWS_WITH(draw_chart(run, "bf16*"), ContainsSubstring("no row matches"));
+    CHECK_THROWS_WITH(draw_chart({{"rows", {1}}}, "*"), ContainsSubstring("--json"));
+}
+
+TEST_CASE("bench: peers are checked and timed, and those that fail become absent") {
+    const Work work = small_work();
+    const Arena arena(Cell::bytes_needed(work));
+    Peers peers(fake_peers("good"), arena, 2.0);
+    Setting setting;
+    setting.effort = hardly_any;
+    setting.peers = &peers;
+    for (int again = 0; again < 2; again++) {
+        CAPTURE(again);
+        const Row row = measure_row(work, arena, setting);
+        const Rival *const best = row.best(Rival::Kind::peer);
+        REQUIRE(best != nullptr);
+        CHECK(best->name == "right");
+        CHECK(best->max_error < 1e-6);
+        CHECK(best->timing.median == 1e-5);
+        CHECK(best->overhead_seconds == 1e-5);
+        for (const Rival &rival : row.rivals) {
+            if (rival.kind == Rival::Kind::peer) {
+                CHECK(rival.wrong == (rival.name == "wrong"));
+                CHECK((rival.timing.median > 0.0) == (rival.name == "right" || rival.name == "wrong"));
+            }
+        }
+    }
+    CHECK(why_absent(peers, "missing") == "is not installed");
+    CHECK_THAT(why_absent(peers, "crash"), ContainsSubstring("ended"));
+    CHECK_THAT(why_absent(peers, "hang"), ContainsSubstring("in time"));
+    CHECK_THAT(why_absent(peers, "nonsense"), ContainsSubstring("without seconds"));
+    CHECK(why_absent(peers, "decline") == "");
+    CHECK(why_absent(peers, "right") == "");
+    CHECK(peers.list()["refused"] == json::array({{{"name", "fussy"}, {"why", "not this"}}}));
+}
+
+TEST_CASE("bench: a process of peers that can't make ready is given up") {
+    const Work work = small_work();
+    const Arena arena(Cell::bytes_needed(work));
+    Peers peers(fake_peers("crash"), arena, 1.0);
+    const Cell cell(work, arena);
+    for (int i = 0; i < 5; i++) {
+        CHECK(peers.prepare(cell).empty());
+    }
+    CHECK_THAT(why_absent(peers, "every peer"), ContainsSubstring("no luck today"));
+    CHECK(peers.list()["absent"].size() == 2);
+}
+
+TEST_CASE("bench: a process that is no process of peers is refused") {
+    const Arena arena(4096);
+    CHECK_THROWS_WITH(Peers(fake_peers("nonsense"), arena, 1.0), ContainsSubstring("nonsense: [\"what?\"]"));
+    CHECK_THROWS_WITH(Peers({"/no/such/program"}, arena, 1.0), ContainsSubstring("can't be started"));
+    CHECK_THROWS_WITH(Peers({"python3", "/no/such/script.py"}, arena, 1.0), ContainsSubstring("No such file"));
+    CHECK_THROWS_WITH(Peers({"sleep", "9", "--"}, arena, 0.02), ContainsSubstring("of no use"));
+}

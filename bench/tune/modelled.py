@@ -1,0 +1,239 @@
+"""Models what a pair costs on CPUs that are not at hand: llvm-mca on the innermost loop of each kernel, against that of
+loop.c as clang -O3 makes it for the same CPU. Nothing is run and nothing is measured: data are in the first cache,
+branches are foretold, and a model is as good as LLVM's."""
+
+import argparse
+import fnmatch
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+# Older ones lend most of these CPUs the model of another.
+LLVM = "19"
+CLANG, MCA = f"clang-{LLVM}", f"llvm-mca-{LLVM}"
+
+# CPUs with a model of their own, by the target that dispatch takes there. Without: cortex-a72, -a76, -a78 and -x1 have
+# that of cortex-a57; cortex-a710 and -x2 that of neoverse-n2; apple-m1 to -m4 that of their ancestor Cyclone.
+CPUS = {
+    "arm_neon": ["cortex-a53", "cortex-a55", "cortex-a57", "cortex-a510", "neoverse-n1", "neoverse-n2", "neoverse-v1",
+                 "neoverse-v2", "ampere1"],
+    "x86_avx2": ["haswell", "znver3"],
+    "x86_avx512": ["skylake-avx512", "icelake-server", "sapphirerapids", "znver4"],
+}
+SVE_BYTES = {"neoverse-v1": 32}  # of a scalable vector, which only the C loop uses; 16 on the others that have them
+DTYPE_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
+TURNS = 100
+
+
+class ModelError(Exception):
+    pass
+
+
+def output_of(command, **options):
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, **options)
+    except FileNotFoundError:
+        raise ModelError(f"{command[0]} is missing: install clang-{LLVM} and llvm-{LLVM}") from None
+    if done.returncode:
+        raise ModelError(f"{command[0]} failed: {done.stderr.strip()[:400]}")
+    return done.stdout
+
+
+# ---- Assembly --------------------------------------------------------------------------------------------------------
+
+
+def functions(assembly):
+    """Each function's lines by its name."""
+    return dict(re.findall(r"^(halyard_\w+):(.*?)^\.Lfunc_end", assembly, re.MULTILINE | re.DOTALL))
+
+
+def loops_of_one_block(assembly):
+    """What lies between a label and a branch back to it, with no other label between."""
+    loops, label, body = [], None, []
+    for line in assembly.splitlines():
+        line = re.split(r"//|(?:^|\s)#\s", line)[0].strip()
+        if line.endswith(":"):
+            label, body = line[:-1], []
+        elif line and not line.startswith("."):
+            body.append(line)
+            if re.split(r"[\s,]+", line)[-1] == label:
+                loops.append(body)
+                label, body = None, []
+    return loops
+
+
+def register_bytes(register, sve_bytes=0):
+    return {"zmm": 64, "ymm": 32, "xmm": 16, "q": 16, "d": 8, "s": 4, "h": 2, "x": 8, "w": 4,
+            "z": sve_bytes}[re.match("%?([a-z]+)", register)[1]]
+
+
+def stored_bytes_arm(line, sve_bytes):
+    """How many bytes of data an instruction stores: what goes to the stack is none."""
+    mnemonic, operands = (line.split(None, 1) + [""])[:2]
+    if not mnemonic.startswith("st") or "[sp" in operands:
+        return 0
+    widths = {"b": 1, "h": 2, "s": 4, "w": 4, "d": 8}
+    if not operands.startswith("{"):
+        registers = operands[:operands.index("[")].strip(" ,").split(", ")
+        return widths.get(mnemonic[-1] if mnemonic in ("strb", "sturb", "strh", "sturh") else "") or \
+            sum(register_bytes(register, sve_bytes) for register in registers)
+    # st2 { v0.4s, v1.4s }; st1 { v0.s }[1]; st2w { z0.s, z1.s }; st1h { z0.s }, which narrows
+    registers, lane = re.match(r"{(.*?)}(\[\d+\])?", operands).groups()
+    total = 0
+    for kind, n_lanes, width in re.findall(r"([vz])\d+\.(\d*)([bhsd])", registers):
+        if kind == "z":
+            total += sve_bytes * widths[mnemonic[-1]] // widths[width]
+        else:
+            total += widths[width] * (1 if lane else int(n_lanes))
+    return total
+
+
+def stored_bytes_x86(line, _):
+    mnemonic, rest = (line.split(None, 1) + [""])[:2]
+    operands = re.split(r",\s*(?![^(]*\))", rest)
+    if len(operands) < 2 or not operands[-1].endswith(")") or "%rsp" in operands[-1] or \
+            not re.match(r"v?p?(mov|extract|extr|cvtps2ph|compress|scatter)", mnemonic):
+        return 0
+    fixed = {"movss": 4, "movd": 4, "movsd": 8, "movq": 8, "movlps": 8, "movhps": 8, "movlpd": 8, "movhpd": 8,
+             "movb": 1, "movw": 2, "movl": 4, "pextrb": 1, "pextrw": 2, "pextrd": 4, "pextrq": 8, "extractps": 4}
+    plain = mnemonic.removeprefix("v")
+    if plain in fixed:
+        return fixed[plain]
+    if plain.startswith("extract"):  # vextractf128, vextracti32x4, vextractf64x4
+        return 32 if plain.endswith(("32x8", "64x4")) else 16
+    width = register_bytes(operands[-2])
+    if plain == "cvtps2ph" or re.fullmatch(r"pmovu?s?(wb|dw|qd)", plain):
+        return width // 2
+    return width // 4 if re.fullmatch(r"pmovu?s?(db|qw)", plain) else width
+
+
+def steady_loop(assembly, architecture, pair_bytes, sve_bytes):
+    """The innermost loop that stores most, the first of these: a kernel's at the head sizes that it knows, without the
+    tails. With the pairs that one turn of it handles."""
+    stored_bytes = stored_bytes_arm if architecture == "aarch64" else stored_bytes_x86
+    loops = [(sum(stored_bytes(line, sve_bytes) for line in body), body) for body in loops_of_one_block(assembly)]
+    n_bytes, body = max(loops, key=lambda loop: loop[0], default=(0, []))
+    if not n_bytes:
+        raise ModelError("no loop with stores was found")
+    return body, n_bytes / pair_bytes
+
+
+def without_write_back(body):
+    """The stores of a loop with their additions to addresses apart. llvm-mca lets the new address wait for the data, by
+    which a loop in place becomes one long chain; a CPU that runs out of order doesn't wait."""
+    split = []
+    for line in body:
+        post_index = re.fullmatch(r"(st\w+\s.*\[(x\d+)\]), (x\d+|#\d+)", line)
+        split += [post_index[1], f"add {post_index[2]}, {post_index[2]}, {post_index[3]}"] if post_index else [line]
+    return split
+
+
+# ---- Models ----------------------------------------------------------------------------------------------------------
+
+
+def model_loops(bodies, architecture, cpu):
+    """For each loop the cycles of a turn in the steady state and what holds it up; and the name of the model."""
+    text = "".join(f"# LLVM-MCA-BEGIN\n{chr(10).join(body)}\n# LLVM-MCA-END\n" for body in bodies)
+    # From N turns to 2 N, so that filling and draining the pipeline falls out.
+    first, second = (json.loads(output_of([MCA, f"-mtriple={architecture}-linux-gnu", f"-mcpu={cpu}", "-json",
+                                           f"-iterations={turns}"], input=text)) for turns in (TURNS, 2 * TURNS))
+    resources = [name.split(".")[0] for name in first["TargetInfo"]["Resources"]]
+    costs = []
+    for before, after in zip(first["CodeRegions"], second["CodeRegions"]):
+        summary = after["SummaryView"]
+        cycles = (summary["TotalCycles"] - before["SummaryView"]["TotalCycles"]) / TURNS
+        limits = [(summary["TotaluOps"] / summary["Iterations"] / summary["DispatchWidth"], "dispatch")]
+        # The row after the last instruction's is that of the whole turn.
+        limits += [(row["ResourceUsage"], resources[row["ResourceIndex"]])
+                   for row in after["ResourcePressureView"]["ResourcePressureInfo"]
+                   if row["InstructionIndex"] == len(after["Instructions"])]
+        busiest, name = max(limits)
+        costs.append((cycles, name if busiest >= 0.9 * cycles else "latency"))
+    # LLVM says which model it is in the names of the resources: N1UnitV0, SKXPort5.
+    return costs, re.sub("(Unit|Port).*", "", os.path.commonprefix(resources))
+
+
+def compiled_loops(cpu, architecture):
+    """The functions of loop.c. They need no header but the compiler's own."""
+    which = "mcpu" if architecture == "aarch64" else "march"
+    return functions(output_of([CLANG, f"--target={architecture}-linux-gnu", f"-{which}={cpu}", "-std=c11", "-O3",
+                                "-ffp-contract=fast", "-ffreestanding", "-S", "-o", "-",
+                                str(pathlib.Path(__file__).parents[1] / "rivals/loop.c")]))
+
+
+def model_kernels(kernels, target, cpu):
+    """A row for each of the kernels, given as names and assembly."""
+    architecture = "aarch64" if target.startswith("arm") else "x86_64"
+    loops = compiled_loops(cpu, architecture)
+    bodies, pairs = [], []
+    for name, assembly in kernels:
+        work, dtype = re.fullmatch(rf"halyard_rotate_(\w+?_(f32|f16|bf16)\w*?)(?:_non_temporal)?_{target}",
+                                   name).groups()
+        for text in (functions(assembly)[name], loops[f"halyard_loop_{work}"]):
+            try:
+                body, n_pairs = steady_loop(text, architecture, 2 * DTYPE_BYTES[dtype], SVE_BYTES.get(cpu, 16))
+            except ModelError as error:
+                raise ModelError(f"{name}: {error}") from None
+            bodies.append(body)
+            pairs.append(n_pairs)
+    costs, model = model_loops(bodies, architecture, cpu)
+    costs = [min(both) for both in
+             zip(costs, model_loops([without_write_back(body) for body in bodies], architecture, cpu)[0])]
+    rows = []
+    for i, (name, _) in enumerate(kernels):
+        (cycles, bound), (loop_cycles, loop_bound) = costs[2 * i:2 * i + 2]
+        ours, loop = cycles / pairs[2 * i], loop_cycles / pairs[2 * i + 1]
+        rows.append({"kernel": name, "cpu": cpu, "model": model, "modelled": True, "cycles_per_pair": round(ours, 4),
+                     "bound": bound, "loop_cycles_per_pair": round(loop, 4), "loop_bound": loop_bound,
+                     "ratio": round(ours / loop, 4)})
+    return rows
+
+
+def model_folders(folders, cpus, pattern):
+    rows = []
+    for target, known in CPUS.items():
+        files = [file for folder in folders for file in sorted(folder.glob(f"halyard_rotate_*_{target}.s"))
+                 if "_strided_" not in file.name]  # no one layout, so no loop to compare with
+        kernels = [(file.stem, file.read_text()) for file in files if fnmatch.fnmatch(
+            file.stem.removeprefix("halyard_rotate_").removesuffix(f"_{target}"), pattern)]
+        for cpu in known if kernels else []:
+            if not cpus or cpu in cpus:
+                rows += model_kernels(kernels, target, cpu)
+    if not rows:
+        raise ModelError(f"no kernel for such a CPU matches \"{pattern}\"")
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="bench modelled", description=__doc__)
+    parser.add_argument("folders", nargs="+", type=pathlib.Path, help="with the kernels' .s (./run names them)")
+    parser.add_argument("--cpu", nargs="+", choices=[cpu for known in CPUS.values() for cpu in known], metavar="NAME",
+                        help="only for these CPUs: %(choices)s")
+    parser.add_argument("--filter", default="*", help="only kernels that match this glob, as in half_f32*")
+    parser.add_argument("--json", help="also write the rows to this file")
+    options = parser.parse_args()
+    rows = model_folders(options.folders, options.cpu, options.filter)
+    llvm = re.search(r"version (\S+)", output_of([MCA, "--version"]))[1]
+    print(f"Modelled, not measured: llvm-mca {llvm}; C loop: bench/rivals/loop.c by {CLANG} -O3 -ffp-contract=fast for each "
+          f"CPU.\nCycles per pair in the steady state, and the ratio, below 1 where Halyard is faster.\n")
+    print(f"{'kernel':46} {'CPU':15} {'model':10} {'Halyard':>7} {'C loop':>7} {'ratio':>6}  bound by (C loop by)")
+    for row in rows:
+        print(f"{row['kernel'].removeprefix('halyard_rotate_'):46} {row['cpu']:15} {row['model']:10} "
+              f"{row['cycles_per_pair']:7.3f} {row['loop_cycles_per_pair']:7.3f} {row['ratio']:6.2f}  "
+              f"{row['bound']} ({row['loop_bound']})")
+    if options.json:
+        try:
+            pathlib.Path(options.json).write_text(json.dumps({"modelled": True, "llvm": llvm, "rows": rows}, indent=1) +
+                                                  "\n")
+        except OSError as error:
+            raise ModelError(f"{options.json} could not be written: {error.strerror}") from None
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except ModelError as error:
+        sys.exit(f"bench modelled: {error}")

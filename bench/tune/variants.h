@@ -1,0 +1,115 @@
+// Variants of a kernel: emitted by the generator, then checked and timed, or modelled.
+#pragma once
+
+#include "measure/cell.h"
+#include "measure/rotation.h"
+#include "tune/process.h"
+#include "tune/tuner.h"
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace halyard::bench {
+
+/// How a kernel's variants are made, as CMake knows it.
+struct Recipe {
+    std::string kernel, target;
+    std::vector<std::string> emit;    // the command, without the folder and the parameters
+    std::vector<std::string> finish;  // what is done to the assembly, by its path; nothing for most
+    std::vector<std::string> check;   // what looks at the assembly, by its path
+    std::vector<std::string> link;    // from {from}, what was emitted, to {to}, what can be run; nothing where none is
+    std::string suffix;               // of what was emitted
+
+    static constexpr const char *product = "variant";  // the name of what is linked
+};
+
+/// Emits variants, some at once, each in a process of its own.
+class Emitter : public Workshop {
+public:
+    /// Works in the folder, which it makes and removes. `patience` is the seconds that making a variant may take, and
+    /// each check of it. `say` is told what is going on.
+    Emitter(Recipe recipe, std::filesystem::path folder, unsigned patience,
+            std::function<void(const std::string &)> say);
+    ~Emitter() override;
+
+    std::vector<std::string> make(const std::vector<Parameters> &variants, double until) override;
+    double now() override { return bench::now(); }
+
+protected:
+    Recipe recipe_;
+    std::filesystem::path folder_;
+    unsigned patience_;
+    std::function<void(const std::string &)> say_;
+
+private:
+    int n_folders_ = 0;
+
+    std::string command_for(const Parameters &variant, const std::filesystem::path &folder) const;
+    /// What has been emitted into the folder. Why it can't be taken; empty: it can.
+    virtual std::string take(const Parameters &variant, const std::filesystem::path &folder) = 0;
+};
+
+/// Variants for this machine: checked in processes of their own, timed on works.
+class Variants : public Emitter {
+public:
+    Variants(Recipe recipe, const std::vector<Work> &works, std::filesystem::path folder, unsigned patience,
+             std::function<void(const std::string &)> say);
+    ~Variants() override;
+
+    std::string unit() override { return "s"; }
+    std::vector<std::string> shapes() override;
+    std::string prove(const Parameters &variant) override;
+    std::vector<Samples> measure(const std::vector<Parameters> &variants, const Effort &effort) override;
+
+private:
+    struct Site;     // a work, its memory and a rotation
+    struct Variant;  // a kernel and the shared object that it is in
+
+    std::vector<std::unique_ptr<Site>> sites_;
+    std::map<Parameters, std::unique_ptr<Variant>> made_;
+
+    std::string take(const Parameters &variant, const std::filesystem::path &folder) override;
+    std::string check(const Variant &variant, std::uint64_t seed, int times) const;
+    std::string check_on_sites(const Variant &variant);
+};
+
+/// Variants for a CPU that is not at hand: nothing is run, and bench/modelled.py says what a pair costs.
+class ModelledVariants : public Emitter {
+public:
+    /// `model` is the command of bench/modelled.py with the CPU, to which folders of assembly are added.
+    ModelledVariants(Recipe recipe, std::vector<std::string> model, std::filesystem::path folder, unsigned patience,
+                     std::function<void(const std::string &)> say)
+        : Emitter(std::move(recipe), std::move(folder), patience, std::move(say)), model_(std::move(model)) {}
+
+    std::string unit() override { return "cycles per pair"; }
+    std::vector<std::string> shapes() override { return {"steady state"}; }
+    std::string prove(const Parameters &) override { return ""; }
+    std::vector<Samples> measure(const std::vector<Parameters> &variants, const Effort &effort) override;
+
+private:
+    std::vector<std::string> model_;
+    std::map<Parameters, std::filesystem::path> made_;
+
+    std::string take(const Parameters &variant, const std::filesystem::path &folder) override;
+};
+
+/// Throws where bench/modelled.py, called like that, knows no such CPU. A log of it is left in the folder.
+void check_model(std::vector<std::string> model, const std::filesystem::path &folder);
+
+/// The SHA-256 with which `command` answers of a file. A log of it is left beside the file.
+std::string find_checksum(std::vector<std::string> command, const std::filesystem::path &file);
+
+/// The works by which a kernel is tuned, of these models: a decoding step and a batch of each that differs in its heads
+/// and in what is rotated of them, and of the first a prompt that is in no cache. For a kernel that stores past the
+/// caches, outputs from 6 to 96 MiB, which are read afterwards as by a model's next step. For a strided one, heads that
+/// lie across each other.
+std::vector<Work> list_tuning_works(const Kernel &kernel, const std::vector<Model> &models);
+
+/// Those of a maker of rows: of the first model one head, which costs little beside its rows.
+std::vector<Work> list_row_works(const std::string &kernel, const std::vector<Model> &models);
+
+}  // namespace halyard::bench

@@ -1,0 +1,275 @@
+#include "checks/gpu_checker.h"
+
+#include "halyard/halyard_gpu.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+
+namespace gpu_test {
+
+namespace {
+
+using oracle::Random;
+
+/// One tensor [batch, tokens, heads, head_dim] somewhere in an array.
+struct Layout {
+    std::array<std::int64_t, 4> shape, strides;
+    std::int64_t start;   // elements before its first one
+    std::int64_t length;  // elements of the array
+};
+
+/// Strides of dimensions from the innermost one out, with gaps. aligned: by 128-bit steps, and a unit innermost stride.
+Layout random_layout(Random &random, std::array<std::int64_t, 4> shape, std::int64_t element_bytes, bool aligned) {
+    const std::int64_t step = aligned ? 16 / element_bytes : 1;
+    Layout layout = {shape, {}, random.in(0, 3) * step, 0};
+    std::array<int, 4> order = {3, 2, 1, 0};
+    if (random.one_in(2)) {
+        std::swap(order[1], order[2]);  // BHSD
+    }
+    std::int64_t reach = aligned || random.one_in(2) ? 1 : 2;
+    for (const int dim : order) {
+        const auto i = static_cast<std::size_t>(dim);
+        layout.strides[i] = reach;
+        reach *= shape[i];
+        if (random.one_in(3)) {
+            reach += dim == 3 || aligned ? step * random.in(0, 3) : random.in(0, 3);
+        }
+        reach = (reach + step - 1) / step * step;
+    }
+    layout.length = layout.start + reach + random.in(0, 8);
+    return layout;
+}
+
+std::vector<char> random_bytes(Random &random, std::int32_t dtype, std::int64_t n) {
+    const oracle::Values kinds[] = {oracle::Values::ordinary, oracle::Values::any_bits, oracle::Values::special,
+                                    oracle::Values::short_mantissa};
+    const oracle::Values values = random.one_of(kinds);
+    const std::int64_t bytes = oracle::element_bytes(dtype);
+    std::vector<char> result(static_cast<std::size_t>(n * bytes));
+    for (std::int64_t i = 0; i < n; i++) {
+        oracle::write_word(dtype, result.data() + i * bytes, oracle::random_word(random, dtype, values));
+    }
+    return result;
+}
+
+/// The first element that differs, NaN being NaN; -1 when there is none.
+std::int64_t first_difference(std::int32_t dtype, const std::vector<char> &a, const std::vector<char> &b) {
+    const std::int64_t bytes = oracle::element_bytes(dtype);
+    for (std::int64_t i = 0; i < static_cast<std::int64_t>(a.size()) / bytes; i++) {
+        const std::uint32_t left = oracle::read_word(dtype, a.data() + i * bytes),
+                            right = oracle::read_word(dtype, b.data() + i * bytes);
+        if (left != right && !(oracle::is_nan(dtype, left) && oracle::is_nan(dtype, right))) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/// Positions of every kind: int32 or int64, listed or consecutive or none at all, strided, on one axis or three.
+struct RandomPositions {
+    bool is_absent = false;
+    std::vector<char> bytes;
+    halyard_positions view = {};
+    std::int64_t start = 0;
+    bool has_bad = false;
+
+    RandomPositions(Random &random, std::int64_t n_batch, std::int64_t n_tokens, std::int64_t n_axes,
+                    std::int64_t first, std::int64_t last, bool allow_bad) {
+        is_absent = first <= 0 && last >= n_tokens && random.one_in(6);
+        if (is_absent) {
+            return;
+        }
+        const bool wide = random.one_in(2), consecutive = last - first > n_tokens && random.one_in(4);
+        const std::int64_t rows = random.one_in(2) ? n_batch : 1, columns = consecutive ? 1 : n_tokens;
+        const std::int64_t stride = random.in(1, 2), row = columns * stride + random.in(0, 2);
+        view.size = sizeof(view);
+        view.type = wide ? HALYARD_INT64 : HALYARD_INT32;
+        view.consecutive = consecutive ? 1 : 0;
+        view.shape[0] = rows;
+        view.shape[1] = columns;
+        view.strides[0] = row;
+        view.strides[1] = stride;
+        view.n_axes = n_axes;
+        view.stride_axis = rows * row + random.in(0, 2);
+        start = random.in(0, 3);
+        const std::int64_t n = start + n_axes * view.stride_axis + 1, size = wide ? 8 : 4;
+        bytes.resize(static_cast<std::size_t>(n * size));
+        for (std::int64_t i = 0; i < n; i++) {
+            std::int64_t position = random.in(first, consecutive ? last - n_tokens : last);
+            if (allow_bad && random.one_in(5)) {
+                has_bad = true;
+                const std::int64_t narrow[] = {first - 1, last + 1, INT32_MIN, INT32_MAX};
+                const std::int64_t far[] = {INT64_MIN, INT64_MAX, std::int64_t{1} << 32, -(std::int64_t{1} << 40)};
+                position = wide && random.one_in(2) ? random.one_of(far) : random.one_of(narrow);
+                position = wide ? position : std::clamp<std::int64_t>(position, INT32_MIN, INT32_MAX);
+            }
+            if (wide) {
+                std::memcpy(bytes.data() + i * 8, &position, 8);
+            } else {
+                const auto value = static_cast<std::int32_t>(position);
+                std::memcpy(bytes.data() + i * 4, &value, 4);
+            }
+        }
+    }
+
+    std::int64_t element_size() const { return view.type == HALYARD_INT64 ? 8 : 4; }
+    halyard_positions on_host() const {
+        halyard_positions result = view;
+        result.data = bytes.data() + start * element_size();
+        return result;
+    }
+};
+
+}  // namespace
+
+std::string check_gpu_run(const halyard::gpu::GpuKernel &kernel, const halyard_gpu_queue &queue, Random &random,
+                          std::int64_t n_tokens) {
+    const std::int32_t device = kernel.target == halyard::Target::cuda_sm80 ? HALYARD_CUDA : HALYARD_OPENCL;
+    const bool is_fast = kernel.pairing != halyard::Pairing::strided;
+    const std::int64_t element_bytes = oracle::element_bytes(kernel.dtype);
+
+    const std::int64_t fast_pairs[] = {8, 16, 24, 32, 40, 48, 64, 80, 128};
+    const std::int64_t n_pairs = is_fast ? random.one_of(fast_pairs) : random.in(1, 70);
+    const std::int64_t rotary_dim = 2 * n_pairs, unit = is_fast ? 16 / element_bytes : 1;
+    const std::int64_t offset = random.one_in(2) ? 0 : random.in(1, 3) * unit;
+    const std::int64_t head_dim = offset + rotary_dim + (random.one_in(2) ? 0 : random.in(1, 3) * unit);
+    const bool is_large = n_tokens > 0;
+    if (!is_large) {
+        n_tokens = random.one_in(4) ? random.in(60, 70) : random.in(1, 5);
+    }
+    const std::array<std::int64_t, 4> shape = {random.in(1, 3), n_tokens,
+                                               random.in(1, !is_large && random.one_in(4) ? 70 : 9), head_dim};
+    const auto pairing =
+        is_fast ? static_cast<std::int32_t>(kernel.pairing) : static_cast<std::int32_t>(random.in(0, 1));
+    const auto out_pairing = is_fast || kernel.in_place ? pairing : static_cast<std::int32_t>(random.in(0, 1));
+
+    // Angles: a range that leaves positions out on both sides, on one axis or three.
+    const std::int64_t n_axes = n_pairs >= 3 && random.one_in(3) ? 3 : 1;
+    auto source_desc = halyard::detail::make_struct<halyard_angle_source_desc>();
+    source_desc.kind = kernel.with_phase != nullptr ? HALYARD_ANGLES_PHASE : HALYARD_ANGLES_TABLE;
+    source_desc.first = static_cast<std::int32_t>(random.in(-100, 100));
+    source_desc.last = source_desc.first + static_cast<std::int32_t>(random.in(0, 300));
+    if (kernel.with_phase != nullptr && random.one_in(2)) {
+        source_desc.first = INT32_MIN;
+        source_desc.last = INT32_MAX;
+    }
+    if (n_axes == 3) {
+        source_desc.axis_map = random.one_in(2) ? HALYARD_AXIS_MAP_SECTIONS : HALYARD_AXIS_MAP_INTERLEAVED;
+        source_desc.n_axes = 3;
+        source_desc.axis_counts[1] = source_desc.axis_counts[2] = n_pairs / 3;
+        source_desc.axis_counts[0] = n_pairs - 2 * (n_pairs / 3);
+    }
+    auto scaling = halyard::detail::make_struct<halyard_scaling>();
+    scaling.base = 10000;
+    scaling.rotary_dim = rotary_dim;
+    scaling.attention_factor = random.one_in(2) ? 1 : 1.2707;
+    const halyard::angle_source source(halyard::frequencies::from_scaling(scaling), source_desc);
+    const halyard::gpu_angles angles(queue, source);
+
+    halyard_tensor_desc tensor_desc = {};
+    tensor_desc.dtype = kernel.dtype;
+    tensor_desc.pairing = pairing;
+    tensor_desc.out_pairing = out_pairing;
+    tensor_desc.head_dim = head_dim;
+    tensor_desc.rotary_offset = offset;
+    auto plan_desc = halyard::describe_plan(rotary_dim, {tensor_desc});
+    plan_desc.direction = static_cast<std::int32_t>(random.in(0, 1));
+    const halyard::gpu_plan plan(queue, plan_desc, angles);
+    plan_desc.target = "reference";
+    const halyard::plan expected_plan(plan_desc);
+
+    const Layout in = random_layout(random, shape, element_bytes, is_fast);
+    const Layout out = kernel.in_place ? in : random_layout(random, shape, element_bytes, is_fast);
+    const std::vector<char> x_before = random_bytes(random, kernel.dtype, in.length);
+    const std::vector<char> y_before = kernel.in_place ? x_before : random_bytes(random, kernel.dtype, out.length);
+    const auto bad_position = static_cast<std::int32_t>(random.in(0, 2));
+    const RandomPositions positions(random, shape[0], n_tokens, n_axes, source_desc.first, source_desc.last, true);
+
+    // What the CPU says. Where it refuses a bad position, the GPU takes position 0 and tells.
+    std::vector<char> x_host = x_before, expected = y_before;
+    halyard_positions host_view = positions.on_host();
+    const auto tensor_on_host = [&](std::vector<char> &bytes, const Layout &layout) {
+        return halyard::tensor(bytes.data() + layout.start * element_bytes, static_cast<halyard::dtype>(kernel.dtype),
+                               layout.shape, layout.strides);
+    };
+    halyard::run_options how;
+    how.positions = positions.is_absent ? nullptr : &host_view;
+    bool is_refused = false;
+    const auto run_on_host = [&](std::int32_t policy) {
+        how.policy = static_cast<halyard::bad_position>(policy);
+        const halyard_tensor y = tensor_on_host(expected, out);
+        halyard::run(expected_plan, source, kernel.in_place ? y : tensor_on_host(x_host, in), y, how);
+    };
+    try {
+        run_on_host(bad_position);
+    } catch (const halyard::error &refused) {
+        is_refused = true;
+        run_on_host(HALYARD_BAD_POSITION_IDENTITY);
+    }
+
+    // And the device.
+    const Memory x(queue, x_before), y(queue, y_before), places(queue, positions.bytes),
+        word(queue, std::vector<char>(8));
+    const auto tensor_on_device = [&](const Memory &memory, const Layout &layout) {
+        halyard_tensor tensor =
+            halyard::tensor(memory.data(layout.start * element_bytes), static_cast<halyard::dtype>(kernel.dtype),
+                            layout.shape, layout.strides);
+        tensor.device = device;
+        return tensor;
+    };
+    const halyard_tensor y_view = tensor_on_device(y, out);
+    const halyard_tensor x_view = kernel.in_place ? y_view : tensor_on_device(x, in);
+    const std::int64_t x_offset = (kernel.in_place ? y : x).offset(in.start), y_offset = y.offset(out.start);
+    halyard_positions device_view = positions.view;
+    device_view.data = places.data(positions.start * positions.element_size());
+    auto args = halyard::detail::make_struct<halyard_gpu_run_args>();
+    args.bad_position = bad_position;
+    args.stream = queue.stream;
+    args.positions = positions.is_absent ? nullptr : &device_view;
+    args.positions_offset = places.offset(positions.start);
+    args.x = &x_view;
+    args.y = &y_view;
+    args.x_offsets = &x_offset;
+    args.y_offsets = &y_offset;
+    const bool has_word = bad_position == HALYARD_BAD_POSITION_ERROR;
+    args.error_word = has_word ? static_cast<std::int32_t *>(word.data(4)) : nullptr;
+    args.error_word_offset = has_word ? word.offset(1) : 0;
+    auto error = halyard::detail::make_struct<halyard_error>();
+    const halyard_status status = halyard_run_gpu(plan.get(), &args, &error);
+
+    std::ostringstream text;
+    text << "shape " << shape[0] << ' ' << shape[1] << ' ' << shape[2] << ' ' << shape[3] << ", window at " << offset
+         << " of " << rotary_dim << ", pairing " << pairing << " to " << out_pairing << ", strides out";
+    for (const std::int64_t stride : out.strides) {
+        text << ' ' << stride;
+    }
+    text << " from " << out.start << ", axes " << n_axes << ", policy " << bad_position << ", positions "
+         << (positions.is_absent               ? "absent"
+             : positions.view.consecutive != 0 ? "consecutive"
+                                               : "listed")
+         << " of type " << positions.view.type << ": ";
+    if (status != HALYARD_OK) {
+        return text.str() + error.message;
+    }
+    const std::vector<char> result = y.read();
+    if (const std::int64_t at = first_difference(kernel.dtype, expected, result); at >= 0) {
+        text << "element " << at << " is " << std::hex
+             << oracle::read_word(kernel.dtype, result.data() + at * element_bytes) << ", not "
+             << oracle::read_word(kernel.dtype, expected.data() + at * element_bytes);
+        return text.str();
+    }
+    if (x.read() != x_before) {
+        return text.str() + "x was written";
+    }
+    std::int32_t words[2] = {};
+    const std::vector<char> word_bytes = word.read();
+    std::memcpy(words, word_bytes.data(), sizeof(words));
+    if (words[0] != 0 || words[1] != (has_word && is_refused ? HALYARD_ERROR_POSITION : 0)) {
+        text << "the error word is " << words[1] << " and its neighbour " << words[0];
+        return text.str();
+    }
+    return "";
+}
+
+}  // namespace gpu_test

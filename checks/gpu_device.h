@@ -1,0 +1,32 @@
+// A GPU, or PoCL's idea of one, for tests.
+#pragma once
+
+#include "checks/gpu_checker.h"
+#include "halyard/halyard_gpu.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <memory>
+#include <string>
+
+namespace gpu_test {
+
+/// One queue a process: contexts are dear. Skips the test where the device cannot be used.
+inline const halyard_gpu_queue &queue_of(std::int32_t device) {
+    if (const std::string reason = halyard::gpu::why_not(device); !reason.empty()) {
+        SKIP(reason);
+    }
+    static std::unique_ptr<halyard::gpu::OwnQueue> queues[3];
+    if (queues[device] == nullptr) {
+        queues[device] = std::make_unique<halyard::gpu::OwnQueue>(device);
+        // With the last plan of a context its compiled kernels go, so one stays.
+        const auto frequencies = halyard::frequencies::from_base(10000, 16);
+        const halyard_gpu_queue &queue = queues[device]->get();
+        static const halyard::gpu_angles angles(queue, halyard::angle_source::table(frequencies, 0, 0));
+        static const halyard::gpu_plan plan(
+            queue, halyard::describe_plan(16, {halyard::describe_tensor(halyard::dtype::f32, 16)}), angles);
+    }
+    return queues[device]->get();
+}
+
+}  // namespace gpu_test

@@ -1,0 +1,203 @@
+#include "checks/oracle.h"
+
+#include "halyard/halyard.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace oracle {
+namespace {
+
+/// A binary floating-point format, described by numbers rather than by bit tricks.
+struct Format {
+    int fraction_bits;
+    int min_exponent;  // of normal numbers
+    int max_exponent;
+    std::uint32_t sign_bit() const { return std::uint32_t(1) << (total_bits() - 1); }
+    int total_bits() const { return fraction_bits == 23 ? 32 : 16; }
+    std::uint32_t infinity() const { return std::uint32_t(max_exponent - min_exponent + 2) << fraction_bits; }
+};
+
+const Format &format_of(std::int32_t dtype) {
+    static const Format formats[] = {{23, -126, 127}, {10, -14, 15}, {7, -126, 127}};
+    return formats[dtype];
+}
+
+/// The exponent of the last place at a value: that of denormals below the normal numbers.
+int last_place(const Format &format, long double value) {
+    const int exponent = value == 0 ? format.min_exponent : std::ilogb(value);
+    return std::max(exponent, format.min_exponent) - format.fraction_bits;
+}
+
+}  // namespace
+
+std::int64_t element_bytes(std::int32_t dtype) { return format_of(dtype).total_bits() / 8; }
+
+std::uint32_t read_word(std::int32_t dtype, const void *at) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, at, static_cast<std::size_t>(element_bytes(dtype)));  // the host is little-endian
+    return word;
+}
+
+void write_word(std::int32_t dtype, void *at, std::uint32_t word) {
+    std::memcpy(at, &word, static_cast<std::size_t>(element_bytes(dtype)));
+}
+
+float widen(std::int32_t dtype, std::uint32_t word) {
+    const Format &format = format_of(dtype);
+    if (dtype == HALYARD_F32) {
+        return std::bit_cast<float>(word);
+    }
+    const std::uint32_t magnitude = word & ~format.sign_bit();
+    const auto exponent = static_cast<int>(magnitude >> format.fraction_bits);
+    const auto fraction = static_cast<int>(magnitude - (std::uint32_t(exponent) << format.fraction_bits));
+    float value = 0.0f;
+    if (magnitude > format.infinity()) {
+        value = std::numeric_limits<float>::quiet_NaN();
+    } else if (magnitude == format.infinity()) {
+        value = std::numeric_limits<float>::infinity();
+    } else {
+        const int implicit = exponent == 0 ? 0 : 1 << format.fraction_bits;
+        const int place = std::max(exponent, 1) - 1 + format.min_exponent - format.fraction_bits;
+        // Steps that are normal numbers: the product is exact, denormal or not.
+        const int first = place / 2;
+        value = static_cast<float>(implicit + fraction) * std::bit_cast<float>(std::uint32_t(127 + first) << 23) *
+                std::bit_cast<float>(std::uint32_t(127 + place - first) << 23);
+    }
+    return (word & format.sign_bit()) != 0 ? -value : value;
+}
+
+std::uint32_t narrow(std::int32_t dtype, float value) {
+    const Format &format = format_of(dtype);
+    if (dtype == HALYARD_F32) {
+        return std::bit_cast<std::uint32_t>(value);
+    }
+    const std::uint32_t sign = std::signbit(value) ? format.sign_bit() : 0;
+    if (std::isnan(value)) {
+        return sign | format.infinity() | 1;
+    }
+    if (std::isinf(value)) {
+        return sign | format.infinity();
+    }
+    // A float counts exactly many units of the last place in double, and rounding that to an integer is the rounding.
+    const double magnitude = std::fabs(static_cast<double>(value));
+    const int place = last_place(format, magnitude);
+    const double units = std::nearbyint(std::ldexp(magnitude, -place));
+    const int binade = place + format.fraction_bits - format.min_exponent;  // 0 for denormals and the first normals
+    const std::uint32_t word = (std::uint32_t(binade) << format.fraction_bits) + static_cast<std::uint32_t>(units);
+    return sign | std::min(word, format.infinity());
+}
+
+bool is_nan(std::int32_t dtype, std::uint32_t word) {
+    const Format &format = format_of(dtype);
+    return (word & ~format.sign_bit()) > format.infinity();
+}
+
+long double half_ulp(std::int32_t dtype, long double value) {
+    return std::ldexp(0.5L, last_place(format_of(dtype), value));
+}
+
+long double overflow_threshold(std::int32_t dtype) {
+    const Format &format = format_of(dtype);
+    return std::ldexp(2.0L - std::ldexp(0.5L, -format.fraction_bits), format.max_exponent);
+}
+
+Pair<float> rotate(Arithmetic arithmetic, Pair<float> x, float cos, float sin) {
+    // Compiled without contraction: each operation rounds.
+    const float minus_cross0 = x.x1 * sin, cross1 = x.x0 * sin;
+    if (arithmetic == Arithmetic::fused) {
+        return {std::fma(x.x0, cos, -minus_cross0), std::fma(x.x1, cos, cross1)};
+    }
+    const float self0 = x.x0 * cos, self1 = x.x1 * cos;
+    return {self0 - minus_cross0, self1 + cross1};
+}
+
+Pair<long double> rotate_exactly(Pair<long double> x, long double cos, long double sin) {
+    return {x.x0 * cos - x.x1 * sin, x.x1 * cos + x.x0 * sin};
+}
+
+std::vector<long double> inv_freq_of(long double base, std::int64_t rotary_dim) {
+    std::vector<long double> inv_freq;
+    for (std::int64_t k = 0; k < rotary_dim / 2; k++) {
+        inv_freq.push_back(std::pow(base, -2.0L * static_cast<long double>(k) / static_cast<long double>(rotary_dim)));
+    }
+    return inv_freq;
+}
+
+namespace {
+
+long double rounding_of_storage(std::int32_t dtype, long double exact) {
+    return dtype == HALYARD_F32 ? 0.0L : half_ulp(dtype, exact);
+}
+
+}  // namespace
+
+long double promised_bound(std::int32_t dtype, Pair<long double> x, long double attention_factor, long double exact) {
+    return 2 * 0x1p-23L * std::hypot(x.x0, x.x1) * attention_factor + 0x1p-149L + rounding_of_storage(dtype, exact);
+}
+
+long double kernel_bound(std::int32_t dtype, long double magnitude, long double exact) {
+    const long double in_f32 = 2 * 0x1p-24L * (1 + 0x1p-24L) * magnitude + 0x1p-149L;
+    // What storage rounds is not the exact value but one that far off, perhaps with a larger last place.
+    return in_f32 + rounding_of_storage(dtype, std::fabs(exact) + in_f32);
+}
+
+// ---- Random bits ---------------------------------------------------------------------------------------------------
+
+namespace {
+
+std::uint32_t special_word(Random &random, std::int32_t dtype) {
+    static constexpr std::uint32_t of_f32[] = {
+        0x00000000, 0x00000001, 0x007fffff, 0x00800000, 0x00800001,  // zero, the denormals' ends, the least normal
+        0x3f800000, 0x3f7fffff, 0x3f800001,                          // about one
+        0x7f7fffff, 0x7f7f8000, 0x7f7f7fff,                          // the greatest; where bf16 overflows
+        0x477fe000, 0x477fefff, 0x477ff000,                          // the greatest f16; where f16 overflows
+        0x38800000, 0x387fc000, 0x33800000, 0x33000000, 0x33000001,  // f16: the least normal and denormal, half of it
+        0x3f808000, 0x3f818000, 0x3f801000, 0x3f803000,              // halfway between neighbours in bf16 and in f16
+        0x7f800000, 0x7fc00000, 0x7f800001, 0x7fbfffff, 0x7fffffff, 0x7f80ffff};  // infinity, NaN
+    static constexpr std::uint32_t of_f16[] = {0x0000, 0x0001, 0x03ff, 0x0400, 0x0401, 0x3c00, 0x3bff, 0x3c01,
+                                               0x7bff, 0x7bfe, 0x7c00, 0x7e00, 0x7c01, 0x7dff, 0x7fff};
+    static constexpr std::uint32_t of_bf16[] = {0x0000, 0x0001, 0x007f, 0x0080, 0x0081, 0x3f80, 0x3f7f, 0x3f81,
+                                                0x7f7f, 0x7f7e, 0x7f80, 0x7fc0, 0x7f81, 0x7fbf, 0x7fff};
+    const std::uint32_t word = dtype == HALYARD_F32   ? random.one_of(of_f32)
+                               : dtype == HALYARD_F16 ? random.one_of(of_f16)
+                                                      : random.one_of(of_bf16);
+    return random.one_in(2) ? word : word | format_of(dtype).sign_bit();
+}
+
+}  // namespace
+
+std::uint32_t random_word(Random &random, std::int32_t dtype, Values values) {
+    const std::uint64_t bits = random.bits();
+    const Format &format = format_of(dtype);
+    const std::uint32_t mask = dtype == HALYARD_F32 ? 0xffffffffu : 0xffffu;
+    switch (values) {
+    case Values::any_bits: return static_cast<std::uint32_t>(bits) & mask;
+    case Values::special:
+        if (bits % 4 != 0) {
+            return special_word(random, dtype);
+        }
+        break;
+    case Values::ordinary:
+        if (bits % 64 == 0) {
+            return special_word(random, dtype);
+        }
+        break;
+    case Values::short_mantissa: {
+        const auto n_bits = static_cast<int>(bits >> 8 & 3);
+        const std::uint32_t fraction = static_cast<std::uint32_t>(bits >> 16) % (1u << n_bits)
+                                       << (format.fraction_bits - n_bits);
+        const auto exponent = static_cast<std::uint32_t>(-format.min_exponent + 1 - static_cast<int>(bits % 6) + 3);
+        return (bits >> 60 & 1 ? format.sign_bit() : 0) | exponent << format.fraction_bits | fraction;
+    }
+    }
+    // Exponents of -6 … 2, any fraction.
+    const auto exponent = static_cast<std::uint32_t>(-format.min_exponent + 1 - 6 + static_cast<int>(bits >> 56) % 9);
+    const std::uint32_t fraction = static_cast<std::uint32_t>(bits >> 8) & ((1u << format.fraction_bits) - 1);
+    return (bits >> 40 & 1 ? format.sign_bit() : 0) | exponent << format.fraction_bits | fraction;
+}
+
+}  // namespace oracle

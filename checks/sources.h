@@ -1,0 +1,108 @@
+// Short ways to make angle sources of every kind and rows from them, and the exact values to compare with.
+#pragma once
+
+#include "angles/angles.h"
+#include "halyard/halyard.hpp"
+#include "rotate/dispatch.h"
+#include "rotate/rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+template <typename Struct>
+Struct sized() {
+    Struct value = {};
+    value.size = sizeof(value);
+    return value;
+}
+
+inline constexpr std::int32_t least_position = std::numeric_limits<std::int32_t>::min();
+inline constexpr std::int32_t greatest_position = std::numeric_limits<std::int32_t>::max();
+
+/// The attention factors that rounding is tried with: below, at, just above and far above a power of two.
+inline constexpr double attention_factors[] = {1.0, 0.7071, 1.0001, 1.2079, 1.3, 1.9};
+
+inline halyard_angle_source_desc describe_source(std::int32_t kind, std::int32_t first = 0, std::int32_t last = 0) {
+    auto desc = sized<halyard_angle_source_desc>();
+    desc.kind = kind;
+    desc.first = first;
+    desc.last = last;
+    return desc;
+}
+
+inline halyard::angle_source make_source(const halyard::frequencies &frequencies, std::int32_t kind, std::int32_t first,
+                                         std::int32_t last) {
+    return halyard::angle_source(frequencies, describe_source(kind, first, last));
+}
+
+/// Frequencies from a base have no attention_factor of their own; the rest of the library does not mind.
+inline halyard::frequencies with_factor(halyard::frequencies frequencies, double attention_factor) {
+    frequencies.get()->attention_factor = attention_factor;
+    return frequencies;
+}
+
+/// The rows of tokens, [batch, tokens, 2, n_pairs], by halyard_make_rows.
+inline std::vector<float> rows_of(const halyard::angle_source &source, const halyard_positions *positions,
+                                  std::int64_t n_batch, std::int64_t n_tokens,
+                                  halyard::bad_position policy = halyard::bad_position::error) {
+    std::vector<float> rows(static_cast<std::size_t>(n_batch * n_tokens * source.info().rotary_dim), NAN);
+    source.make_rows(positions, n_batch, n_tokens, rows.data(), static_cast<std::int64_t>(rows.size()), policy);
+    return rows;
+}
+
+/// A target's way to make rows.
+struct RowMaker {
+    const char *name;
+    bool fused;  // has FMA, and so the same bits as the reference
+    halyard::RowKernels kernels;
+};
+
+/// Those of the targets that this machine can run, the reference included.
+inline std::vector<RowMaker> row_makers() {
+    std::vector<RowMaker> makers;
+    std::int32_t index = 0;
+    for (const halyard_target_info &info : halyard::targets()) {
+        const auto target = static_cast<halyard::Target>(index++);
+        if (info.built != 0 && info.supported != 0) {
+            makers.push_back(
+                {info.name, target != halyard::Target::x86_sse41, halyard::select_row_kernels(halyard::bit(target))});
+        }
+    }
+    return makers;
+}
+
+/// The rows of positions by one target, [positions, 2, n_pairs].
+inline std::vector<float> rows_by(const halyard_angle_source &source, const halyard::RowKernels &kernels,
+                                  const std::vector<std::int32_t> &positions) {
+    const std::int64_t rotary_dim = source.rotary_dim, n_pairs = rotary_dim / 2;
+    const auto n_tokens = static_cast<std::int64_t>(positions.size());
+    std::vector<float> rows(static_cast<std::size_t>(n_tokens * rotary_dim), NAN);
+    halyard::Positions view{};
+    view.data = positions.data();
+    view.type = HALYARD_INT32;
+    view.stride_token = 1;
+    const halyard::RowBlock block = halyard::row_block(rotary_dim);
+    for (std::int64_t at = 0; at < n_tokens; at += block.n_tokens) {
+        const std::int64_t n = std::min(block.n_tokens, n_tokens - at);
+        for (std::int64_t pair = 0; pair < n_pairs; pair += block.n_pairs) {
+            halyard::make_rows(source, kernels, {&view, HALYARD_BAD_POSITION_ERROR, n_tokens, at, n}, pair,
+                               std::min(block.n_pairs, n_pairs - pair),
+                               {rows.data() + at * rotary_dim + pair, rotary_dim, n_pairs});
+        }
+    }
+    return rows;
+}
+
+struct ExactCosSin {
+    long double cos, sin;
+};
+
+/// Of position * inv_freq. At 2^31 radians the product is still within 2^-33.
+inline ExactCosSin exact_cos_sin(long double inv_freq, std::int64_t position) {
+    const long double theta = inv_freq * static_cast<long double>(position);
+    return {std::cos(theta), std::sin(theta)};
+}

@@ -1,0 +1,70 @@
+// Token positions as the caller stores them: any stride, any alignment, int32 or int64.
+#include "angles/angles.h"
+#include "base/error.h"
+
+#include <cstdint>
+
+namespace halyard {
+
+halyard_status read_positions(const halyard_positions *positions, std::int64_t n_batch, std::int64_t n_tokens,
+                              std::int32_t n_axes, Positions *out, halyard_error *error, const char *name) noexcept {
+    if (positions == nullptr) {
+        *out = {};
+        out->consecutive = true;
+        return HALYARD_OK;
+    }
+    out->memory.begin = out->memory.end = 0;
+    halyard_positions copy;
+    const halyard_positions *view = nullptr;
+    if (const halyard_status status = view_struct(positions, sizeof(copy), name, &copy, &view, error)) {
+        return status;
+    }
+    const halyard_positions &read = *view;
+    // NOLINTNEXTLINE(*UndefinedBinaryOperatorResult): a copy that was not made has returned above
+    if (read.data == nullptr && read.shape[0] != 0 && read.shape[1] != 0) {
+        return fail(error, HALYARD_ERROR_NULL_POINTER, "%s.data is NULL", name);
+    }
+    if (read.type != HALYARD_INT32 && read.type != HALYARD_INT64) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE,
+                    "%s.type is %d, but it must be HALYARD_INT32 (0) or HALYARD_INT64 (1)", name, read.type);
+    }
+    if (read.consecutive != 0 && read.consecutive != 1) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "%s.consecutive is %d, but it must be 0 or 1", name,
+                    read.consecutive);
+    }
+    const std::int64_t n_columns = read.consecutive != 0 ? 1 : n_tokens;
+    if (read.shape[0] < 0 || (read.shape[0] != 1 && read.shape[0] != n_batch) || read.shape[1] != n_columns ||
+        n_columns < 0) {
+        return fail(error, HALYARD_ERROR_SHAPE, "%s.shape is {%lld, %lld}, but it must be {1 or %lld, %lld}", name,
+                    static_cast<long long>(read.shape[0]), static_cast<long long>(read.shape[1]),
+                    static_cast<long long>(n_batch), static_cast<long long>(n_columns));
+    }
+    if (read.n_axes != n_axes && !(read.n_axes == 0 && n_axes == 1)) {
+        return fail(error, HALYARD_ERROR_SHAPE, "%s.n_axes is %lld, but it must be %d", name,
+                    static_cast<long long>(read.n_axes), n_axes);
+    }
+    const std::int64_t shape[] = {read.shape[0], read.shape[1], n_axes};
+    const std::int64_t strides[] = {read.strides[0], read.strides[1], read.stride_axis};
+    const std::int64_t element_size = read.type == HALYARD_INT64 ? 8 : 4;
+    const bool is_empty = read.shape[0] == 0 || read.shape[1] == 0;
+    const bool is_single = read.shape[0] == 1 && read.shape[1] == 1 && n_axes == 1;  // a decoding step's
+    if (is_single) {
+        out->memory.begin = reinterpret_cast<std::uintptr_t>(read.data);
+        out->memory.end = out->memory.begin + static_cast<std::uintptr_t>(element_size);
+    } else if (!is_empty && !find_memory_range(read.data, shape, strides, element_size, &out->memory)) {
+        return fail(error, HALYARD_ERROR_OVERFLOW,
+                    "%s of shape {%lld, %lld} and strides {%lld, %lld} leave the address space", name,
+                    static_cast<long long>(read.shape[0]), static_cast<long long>(read.shape[1]),
+                    static_cast<long long>(read.strides[0]), static_cast<long long>(read.strides[1]));
+    }
+    out->data = read.data;
+    out->type = read.type;
+    out->consecutive = read.consecutive != 0;
+    // The stride of a dimension that has one element is never walked, and may be anything.
+    out->stride_axis = n_axes > 1 ? read.stride_axis : 0;
+    out->stride_batch = read.shape[0] > 1 ? read.strides[0] : 0;
+    out->stride_token = read.shape[1] > 1 ? read.strides[1] : 0;
+    return HALYARD_OK;
+}
+
+}  // namespace halyard

@@ -1,0 +1,204 @@
+// What angle sources are made of: tables, factored tables, phases.
+#include "angles/tables.h"
+
+#include "base/error.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <new>
+
+namespace halyard {
+
+namespace {
+
+/// Lists what the caller lists: moved into first … last, ascending, each once.
+halyard_status read_listed(const halyard_angle_source_desc &desc, halyard_angle_source &source,
+                           halyard_error *error) noexcept {
+    halyard_positions shape = {};
+    halyard_status status = read_struct(desc.listed, sizeof(shape), "desc.listed", &shape, error);
+    if (status != HALYARD_OK) {
+        return status;
+    }
+    if (shape.n_axes > 1) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "desc.listed.n_axes is %lld, but a list has one axis",
+                    static_cast<long long>(shape.n_axes));
+    }
+    if (shape.consecutive == 1) {
+        return fail(
+            error, HALYARD_ERROR_MISMATCH,
+            "desc.listed.consecutive is 1, but a list names each position: desc.first and desc.last say a range");
+    }
+    Positions positions;
+    status = read_positions(&shape, shape.shape[0], shape.shape[1], 1, &positions, error, "desc.listed");
+    if (status != HALYARD_OK) {
+        return status;
+    }
+    std::int64_t count = 0;
+    if (__builtin_mul_overflow(shape.shape[0], shape.shape[1], &count) ||
+        count > std::numeric_limits<std::ptrdiff_t>::max() / std::int64_t{sizeof(std::int32_t)}) {
+        return fail(error, HALYARD_ERROR_OVERFLOW, "desc.listed.shape is {%lld, %lld}, more than memory can hold",
+                    static_cast<long long>(shape.shape[0]), static_cast<long long>(shape.shape[1]));
+    }
+    std::unique_ptr<std::int32_t[]> sorted(new (std::nothrow) std::int32_t[static_cast<std::size_t>(count)]);
+    if (sorted == nullptr) {
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for %lld listed positions",
+                    static_cast<long long>(count));
+    }
+    std::int32_t *next = sorted.get();
+    for (std::int64_t batch = 0; count > 0 && batch < shape.shape[0]; ++batch) {
+        for (std::int64_t token = 0; token < shape.shape[1]; ++token) {
+            const std::int64_t position = positions.at(batch, token);
+            *next++ = static_cast<std::int32_t>(std::clamp<std::int64_t>(position, desc.first, desc.last));
+        }
+    }
+    std::sort(sorted.get(), next);
+    source.n_listed = std::unique(sorted.get(), next) - sorted.get();
+    if (source.n_listed > 0) {
+        source.first = sorted[0];
+        source.last = sorted.get()[source.n_listed - 1];
+        if (source.last - source.first + 1 == source.n_listed) {
+            source.n_listed = 0;
+            return HALYARD_OK;  // no gaps: subtraction finds the row
+        }
+    }
+    source.listed.reset(new (std::nothrow) std::int32_t[static_cast<std::size_t>(source.n_listed)]);
+    if (source.listed == nullptr) {
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for %lld listed positions",
+                    static_cast<long long>(source.n_listed));
+    }
+    std::copy_n(sorted.get(), source.n_listed, source.listed.get());
+    return HALYARD_OK;
+}
+
+/// Memory for at most max_rows rows of rotary_dim floats each; NULL with the error told when there is none.
+std::unique_ptr<float[], DeleteRows> allocate_rows(std::int64_t n_rows, std::int64_t rotary_dim,
+                                                   halyard_error *error) noexcept {
+    static_assert(max_rows <=
+                  std::numeric_limits<std::ptrdiff_t>::max() / std::int64_t{sizeof(float)} / max_rotary_dim);
+    const std::int64_t n_bytes = n_rows * rotary_dim * std::int64_t{sizeof(float)};
+    std::unique_ptr<float[], DeleteRows> rows(
+        static_cast<float *>(::operator new(static_cast<std::size_t>(n_bytes), row_alignment, std::nothrow)));
+    if (rows == nullptr) {
+        fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a table of %lld rows (%lld bytes)",
+             static_cast<long long>(n_rows), static_cast<long long>(n_bytes));
+    }
+    return rows;
+}
+
+void point_at_owned_rows(halyard_angle_source &source) noexcept {
+    source.stride_row = source.rotary_dim;
+    source.cos_rows = source.owned_rows.get();
+    source.sin_rows = source.owned_rows.get() + source.rotary_dim / 2;
+    find_rows_memory(source);  // it was just allocated, so it is in the address space
+}
+
+}  // namespace
+
+halyard_status fail_rows(std::int64_t n_rows, halyard_error *error) noexcept {
+    return fail(error, HALYARD_ERROR_OVERFLOW, "the angle source would have %lld rows, but at most %lld are possible",
+                static_cast<long long>(n_rows), static_cast<long long>(max_rows));
+}
+
+bool find_rows_memory(halyard_angle_source &source) noexcept {
+    const std::int64_t shape[] = {source.n_rows, source.rotary_dim / 2};
+    const std::int64_t strides[] = {source.stride_row, 1};
+    const std::int64_t bytes = element_bytes(source.rows_dtype);
+    return find_memory_range(source.cos_rows, shape, strides, bytes, &source.cos_memory) &&
+           find_memory_range(source.sin_rows, shape, strides, bytes, &source.sin_memory);
+}
+
+halyard_status make_table(const halyard_frequencies &frequencies, const halyard_angle_source_desc &desc,
+                          halyard_angle_source &source, halyard_error *error) noexcept {
+    if (desc.listed != nullptr) {
+        if (const halyard_status status = read_listed(desc, source, error)) {
+            return status;
+        }
+    }
+    const std::int64_t n_covered = source.listed != nullptr ? source.n_listed : source.last - source.first + 1;
+    const std::int32_t row_of_zero = source.find_row(0, HALYARD_BAD_POSITION_ERROR);
+    source.n_rows = row_of_zero >= 0 ? n_covered : n_covered + 1;
+    if (source.n_rows > max_rows) {
+        return fail_rows(source.n_rows, error);
+    }
+    source.identity_row = row_of_zero >= 0 ? row_of_zero : static_cast<std::int32_t>(n_covered);
+    source.owned_rows = allocate_rows(source.n_rows, source.rotary_dim, error);
+    if (source.owned_rows == nullptr) {
+        return HALYARD_ERROR_OUT_OF_MEMORY;
+    }
+    source.bytes = static_cast<std::uint64_t>(source.n_rows * source.rotary_dim) * sizeof(float) +
+                   static_cast<std::uint64_t>(source.n_listed) * sizeof(std::int32_t);
+    point_at_owned_rows(source);
+    const auto fill = desc.reference == HALYARD_REFERENCE_HF_F32 ? make_hf_row : make_row;
+    for (std::int64_t row = 0; row < source.n_rows; ++row) {
+        const std::int64_t position = row >= n_covered           ? 0
+                                      : source.listed != nullptr ? source.listed.get()[row]
+                                                                 : source.first + row;
+        float *const cos_row = source.owned_rows.get() + row * source.stride_row;
+        fill(frequencies, static_cast<std::int32_t>(position), cos_row, cos_row + frequencies.n_pairs);
+    }
+    return HALYARD_OK;
+}
+
+halyard_status make_factored(const halyard_frequencies &frequencies, halyard_angle_source &source,
+                             halyard_error *error) noexcept {
+    const std::int64_t n_covered = source.last - source.first + 1;
+    while ((std::int64_t{1} << (2 * source.fine_bits)) < n_covered) {
+        source.fine_bits++;
+    }
+    const std::int64_t n_fine = std::int64_t{1} << source.fine_bits;
+    const std::int64_t n_coarse = (n_covered + n_fine - 1) / n_fine;
+    source.n_rows = n_coarse + 1;  // the last one is position 0's
+    source.identity_row = static_cast<std::int32_t>(n_coarse);
+    // Kernels count the floats of a table in 32 bits: 2^16 rows of at most 2^15 - 1 floats.
+    if (source.n_rows * source.rotary_dim > max_rows || n_fine * source.rotary_dim > max_rows) {
+        return fail(error, HALYARD_ERROR_OVERFLOW,
+                    "factored tables of %lld and %lld rows and rotary_dim %lld are too large",
+                    static_cast<long long>(source.n_rows), static_cast<long long>(n_fine),
+                    static_cast<long long>(source.rotary_dim));
+    }
+    source.owned_rows = allocate_rows(source.n_rows, source.rotary_dim, error);
+    if (source.owned_rows == nullptr) {
+        return HALYARD_ERROR_OUT_OF_MEMORY;
+    }
+    source.fine_rows = allocate_rows(n_fine, source.rotary_dim, error);
+    if (source.fine_rows == nullptr) {
+        return HALYARD_ERROR_OUT_OF_MEMORY;
+    }
+    source.bytes = static_cast<std::uint64_t>((source.n_rows + n_fine) * source.rotary_dim) * sizeof(float);
+    point_at_owned_rows(source);
+    const std::int64_t n_pairs = frequencies.n_pairs;
+    for (std::int64_t row = 0; row < source.n_rows; ++row) {
+        const std::int64_t position = row < n_coarse ? source.first + row * n_fine : 0;
+        float *const cos_row = source.owned_rows.get() + row * source.rotary_dim;
+        make_row(frequencies, static_cast<std::int32_t>(position), cos_row, cos_row + n_pairs);
+    }
+    for (std::int64_t row = 0; row < n_fine; ++row) {
+        float *const cos_row = source.fine_rows.get() + row * source.rotary_dim;
+        make_unscaled_row(frequencies, static_cast<std::int32_t>(row), cos_row, cos_row + n_pairs);
+    }
+    return HALYARD_OK;
+}
+
+halyard_status make_phase(const halyard_frequencies &frequencies, halyard_angle_source &source,
+                          halyard_error *error) noexcept {
+    const auto n_pairs = static_cast<std::size_t>(frequencies.n_pairs);
+    source.turns_high.reset(new (std::nothrow) std::uint32_t[n_pairs]);
+    source.turns_low.reset(new (std::nothrow) std::uint32_t[n_pairs]);
+    if (source.turns_high == nullptr || source.turns_low == nullptr) {
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for the phases of %zu pairs", n_pairs);
+    }
+    source.bytes = 2 * n_pairs * sizeof(std::uint32_t);
+    for (std::size_t pair = 0; pair < n_pairs; ++pair) {
+        const std::uint64_t turns = turns_of(frequencies, static_cast<std::int64_t>(pair));
+        source.turns_high.get()[pair] = static_cast<std::uint32_t>(turns >> 32);
+        source.turns_low.get()[pair] = static_cast<std::uint32_t>(turns);
+    }
+    source.scale_high = static_cast<float>(frequencies.attention_factor);
+    source.scale_low = static_cast<float>(frequencies.attention_factor - static_cast<double>(source.scale_high));
+    return HALYARD_OK;
+}
+
+}  // namespace halyard

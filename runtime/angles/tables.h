@@ -1,0 +1,33 @@
+// How the sources of angles are made; angle_source.cpp decides which.
+#pragma once
+
+#include "angles/angles.h"
+
+#include <cstdint>
+#include <limits>
+
+namespace halyard {
+
+inline constexpr std::int64_t max_rows = std::numeric_limits<std::int32_t>::max();  // kernels count them in 32 bits
+
+halyard_status fail_rows(std::int64_t n_rows, halyard_error *error) noexcept;
+
+/// Finds what the rows span; false where they leave the address space.
+bool find_rows_memory(halyard_angle_source &source) noexcept;
+
+// Each fills in a source whose kind, rotary_dim and range are set.
+
+/// Rows for the range, or for the positions of desc.listed.
+halyard_status make_table(const halyard_frequencies &frequencies, const halyard_angle_source_desc &desc,
+                          halyard_angle_source &source, halyard_error *error) noexcept;
+
+/// Splits the range into coarse steps of a power of two near the square root of its length. attention_factor goes into
+/// the coarse rows.
+halyard_status make_factored(const halyard_frequencies &frequencies, halyard_angle_source &source,
+                             halyard_error *error) noexcept;
+
+/// Frequencies as fixed-point turns.
+halyard_status make_phase(const halyard_frequencies &frequencies, halyard_angle_source &source,
+                          halyard_error *error) noexcept;
+
+}  // namespace halyard

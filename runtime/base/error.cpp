@@ -1,0 +1,54 @@
+#include "base/error.h"
+
+#include <cstdarg>
+#include <cstdio>
+
+namespace halyard {
+
+halyard_status fail(halyard_error *error, halyard_status status, const char *format, ...) noexcept {
+    // A smaller size than the first version's cannot hold the message; a larger one is a newer caller's.
+    if (error != nullptr && error->size >= sizeof(halyard_error)) {
+        error->code = status;
+        std::va_list arguments;
+        va_start(arguments, format);
+        std::vsnprintf(error->message, sizeof(error->message), format, arguments);
+        va_end(arguments);
+    }
+    return status;
+}
+
+halyard_status fail_null(halyard_error *error, const char *argument) noexcept {
+    return fail(error, HALYARD_ERROR_NULL_POINTER, "%s is NULL", argument);
+}
+
+}  // namespace halyard
+
+extern "C" const char *halyard_status_name(halyard_status status) {
+    static const char *const names[] = {
+        "HALYARD_OK",
+        "HALYARD_ERROR_NULL_POINTER",
+        "HALYARD_ERROR_STRUCT_SIZE",
+        "HALYARD_ERROR_UNKNOWN_VALUE",
+        "HALYARD_ERROR_SHAPE",
+        "HALYARD_ERROR_ROTARY_DIM",
+        "HALYARD_ERROR_WINDOW",
+        "HALYARD_ERROR_OVERFLOW",
+        "HALYARD_ERROR_STRIDE",
+        "HALYARD_ERROR_OVERLAP",
+        "HALYARD_ERROR_POSITION",
+        "HALYARD_ERROR_FREQUENCY",
+        "HALYARD_ERROR_UNKNOWN_TARGET",
+        "HALYARD_ERROR_TARGET_NOT_BUILT",
+        "HALYARD_ERROR_TARGET_UNSUPPORTED",
+        "HALYARD_ERROR_THREADS",
+        "HALYARD_ERROR_EXECUTOR",
+        "HALYARD_ERROR_OUT_OF_MEMORY",
+        "HALYARD_ERROR_MISMATCH",
+        "HALYARD_ERROR_UNSUPPORTED",
+        "HALYARD_ERROR_CONFIG",
+        "HALYARD_ERROR_NO_DEVICE",
+        "HALYARD_ERROR_DEVICE",
+    };
+    static_assert(sizeof(names) / sizeof(names[0]) == HALYARD_ERROR_DEVICE + 1, "a name for every status");
+    return status >= 0 && status <= HALYARD_ERROR_DEVICE ? names[status] : nullptr;
+}

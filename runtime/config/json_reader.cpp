@@ -1,0 +1,259 @@
+#include "config/json_reader.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <utility>
+
+namespace halyard {
+namespace {
+
+// Configs nest four deep or so. More than this is an attack or an accident, and a document that is nested a million
+// deep would be a million frames deep for whoever walks it.
+constexpr std::size_t max_depth = 64;
+
+[[noreturn]] void refuse_at(std::string_view text, std::size_t offset, const char *what) {
+    const auto before = text.substr(0, std::min(offset, text.size()));
+    const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+    const auto last_newline = before.rfind('\n');
+    const auto column = before.size() - (last_newline == before.npos ? 0 : last_newline + 1) + 1;
+    refuse("the config is not JSON: line " + std::to_string(line) + ", column " + std::to_string(column) +
+           (before.size() == text.size() ? ", where it ends too early" : what));
+}
+
+/// Builds the value while it reads the text. Throws for what is wrong with it.
+class Builder : public nlohmann::json_sax<nlohmann::json> {
+public:
+    Builder(std::string_view text, Json &root) : text_(text), root_(root) {}
+
+    bool null() override {
+        add(Json::Kind::null);
+        return true;
+    }
+    bool boolean(bool value) override {
+        add(Json::Kind::boolean).flag = value;
+        return true;
+    }
+    bool number_integer(number_integer_t value) override { return add_number(static_cast<double>(value)); }
+    bool number_unsigned(number_unsigned_t value) override { return add_number(static_cast<double>(value)); }
+    bool number_float(number_float_t value, const string_t &) override { return add_number(value); }
+    bool string(string_t &value) override {
+        add(Json::Kind::string).text = value;
+        return true;
+    }
+    bool binary(binary_t &) override { return false; }  // no JSON text holds any
+
+    bool start_object(std::size_t) override { return open(Json::Kind::object); }
+    bool key(string_t &name) override {
+        open_.back()->fields.emplace_back().key = name;
+        return true;
+    }
+    bool end_object() override {
+        auto &fields = open_.back()->fields;
+        const auto key_of = [](const Json::Field &field) -> const std::string & { return field.key; };
+        std::ranges::sort(fields, {}, key_of);
+        if (const auto twice = std::ranges::adjacent_find(fields, {}, key_of); twice != fields.end()) {
+            refuse("the config has the field " + quote(twice->key) + " twice in one object");
+        }
+        open_.pop_back();
+        return true;
+    }
+    bool start_array(std::size_t) override { return open(Json::Kind::array); }
+    bool end_array() override {
+        open_.pop_back();
+        return true;
+    }
+
+    bool parse_error(std::size_t position, const std::string &, const nlohmann::json::exception &error) override {
+        constexpr int number_overflow = 406;
+        refuse_at(text_, position > 0 ? position - 1 : 0,
+                  error.id == number_overflow ? " holds a number that no double holds" : "");
+    }
+
+private:
+    /// Where the next value belongs. What is open stays where it is, since nothing joins it until it is closed.
+    Json &add(Json::Kind kind) {
+        Json *place = &root_;
+        if (!open_.empty()) {
+            Json &parent = *open_.back();
+            place = parent.is_array() ? &parent.elements.emplace_back() : &parent.fields.back().value;
+        }
+        place->kind = kind;
+        return *place;
+    }
+    bool add_number(double value) {
+        add(Json::Kind::number).number = value;
+        return true;
+    }
+    bool open(Json::Kind kind) {
+        if (open_.size() == max_depth) {
+            refuse("the config is nested more than " + std::to_string(max_depth) + " deep");
+        }
+        open_.push_back(&add(kind));
+        return true;
+    }
+
+    std::string_view text_;
+    Json &root_;
+    std::vector<Json *> open_;
+};
+
+[[noreturn]] void refuse_type(const std::string &name, const Json &value, const char *must) {
+    static const char *const names[] = {"null", "boolean", "number", "string", "array", "object"};
+    refuse(name + " is of type " + names[static_cast<int>(value.kind)] + ", but it must be " + must);
+}
+
+double read_number(const std::string &name, const Json &value) {
+    if (value.kind != Json::Kind::number) {
+        refuse_type(name, value, "a number");
+    }
+    return value.number;
+}
+
+/// "max_position_embeddings": 4096.0 is a whole number too.
+std::int64_t read_count(const std::string &name, const Json &value) {
+    const double number = read_number(name, value);
+    if (!(number >= 1.0 && number <= 0x1p53) || number != std::floor(number)) {
+        refuse(name + " is " + format_number(number) + ", but it must be a whole number in 1 to 2^53",
+               HALYARD_ERROR_SHAPE);
+    }
+    return static_cast<std::int64_t>(number);
+}
+
+std::string read_word(const std::string &name, const Json &value) {
+    if (value.kind != Json::Kind::string) {
+        refuse_type(name, value, "a string");
+    }
+    return value.text;
+}
+
+}  // namespace
+
+void refuse(const std::string &message, halyard_status status) { throw ConfigError(status, message); }
+
+void refuse_missing(const std::string &names) { refuse(names + " is missing"); }
+
+void refuse_contradiction(const std::string &name, const std::string &value, const std::string &other_name,
+                          const std::string &other_value) {
+    refuse(name + " is " + value + ", but " + other_name + " is " + other_value);
+}
+
+std::string quote(std::string_view text) {
+    constexpr std::size_t longest = 40;
+    std::string result = "'";
+    for (const char c : text.substr(0, longest)) {
+        result += c < ' ' || c > '~' ? '?' : c;
+    }
+    return result + (text.size() > longest ? "...'" : "'");
+}
+
+std::string format_number(double value) {
+    char text[32];
+    const bool is_short = std::fabs(value) < 1e15 && value == std::floor(value);
+    return {text, (is_short ? std::to_chars(text, text + sizeof(text), static_cast<std::int64_t>(value))
+                            : std::to_chars(text, text + sizeof(text), value))
+                      .ptr};
+}
+
+Json parse_json(std::string_view text) {
+    if (const auto zero = text.find('\0'); zero != text.npos) {
+        refuse_at(text, zero, " holds a zero byte");  // which the parser would take for the end
+    }
+    Json root;
+    Builder builder(text, root);
+    nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
+    return root;
+}
+
+const Json *Json::find(std::string_view key) const {
+    const auto found =
+        std::ranges::lower_bound(fields, key, {}, [](const Field &field) { return std::string_view(field.key); });
+    return found != fields.end() && found->key == key ? &found->value : nullptr;
+}
+
+bool Json::operator==(const Json &other) const {
+    return kind == other.kind && flag == other.flag && number == other.number && text == other.text &&
+           elements == other.elements && fields == other.fields;
+}
+
+JsonObject::JsonObject(const Json &value, std::string path) : value_(&value), path_(std::move(path)) {
+    if (!value.is_object()) {
+        const auto name = path_.empty() ? std::string("the config") : path_.substr(0, path_.size() - 1);
+        refuse_type(name, value, "an object");
+    }
+}
+
+const Json *JsonObject::find(const char *key) const {
+    const Json *const found = value_->find(key);
+    return found == nullptr || found->kind == Json::Kind::null ? nullptr : found;
+}
+
+const Json *JsonObject::find_array(const char *key) const {
+    const Json *found = find(key);
+    if (found != nullptr && !found->is_array()) {
+        refuse_type(name_of(key), *found, "an array");
+    }
+    return found;
+}
+
+std::optional<double> JsonObject::number(const char *key) const {
+    const Json *found = find(key);
+    return found == nullptr ? std::nullopt : std::optional(read_number(name_of(key), *found));
+}
+
+std::optional<std::int64_t> JsonObject::count(const char *key) const {
+    const Json *found = find(key);
+    return found == nullptr ? std::nullopt : std::optional(read_count(name_of(key), *found));
+}
+
+std::optional<bool> JsonObject::flag(const char *key) const {
+    const Json *found = find(key);
+    if (found != nullptr && found->kind != Json::Kind::boolean) {
+        refuse_type(name_of(key), *found, "true or false");
+    }
+    return found == nullptr ? std::nullopt : std::optional(found->flag);
+}
+
+std::optional<std::string> JsonObject::word(const char *key) const {
+    const Json *found = find(key);
+    return found == nullptr ? std::nullopt : std::optional(read_word(name_of(key), *found));
+}
+
+std::optional<JsonObject> JsonObject::object(const char *key) const {
+    const Json *found = find(key);
+    return found == nullptr ? std::nullopt : std::optional(JsonObject(*found, name_of(key) + "."));
+}
+
+namespace {
+
+template <typename Value, typename Read>
+std::vector<Value> read_all(const std::string &name, const Json &array, Read read) {
+    std::vector<Value> values;
+    values.reserve(array.elements.size());
+    for (const Json &element : array.elements) {
+        values.push_back(read(name + "[" + std::to_string(values.size()) + "]", element));
+    }
+    return values;
+}
+
+}  // namespace
+
+std::optional<std::vector<double>> JsonObject::numbers(const char *key) const {
+    const Json *found = find_array(key);
+    return found == nullptr ? std::nullopt : std::optional(read_all<double>(name_of(key), *found, read_number));
+}
+
+std::optional<std::vector<std::int64_t>> JsonObject::counts(const char *key) const {
+    const Json *found = find_array(key);
+    return found == nullptr ? std::nullopt : std::optional(read_all<std::int64_t>(name_of(key), *found, read_count));
+}
+
+std::optional<std::vector<std::string>> JsonObject::words(const char *key) const {
+    const Json *found = find_array(key);
+    return found == nullptr ? std::nullopt : std::optional(read_all<std::string>(name_of(key), *found, read_word));
+}
+
+}  // namespace halyard

@@ -1,0 +1,43 @@
+// The table of GPU kernels, and the choice of one. The device of a tensor decides, never the machine's features.
+#pragma once
+
+#include "gpu/gpu_kernel_abi.h"
+#include "rotate/dispatch.h"
+
+namespace halyard::gpu {
+
+/// A GPU kernel of generators/kernels.cmake: one of the functions is NULL.
+struct GpuKernel {
+    const char *name;
+    Target target;
+    Pairing pairing;  // strided: any layout; else accesses are of 128 bits
+    std::int32_t dtype;
+    bool in_place;
+    const char *schedule;  // "default", or the device that it was tuned for
+    TableFunction with_table = nullptr;
+    PhaseFunction with_phase = nullptr;
+};
+
+struct GpuKernelList {
+    const GpuKernel *first;
+    std::int32_t count;
+    const GpuKernel *begin() const { return first; }
+    const GpuKernel *end() const { return first + count; }
+};
+
+GpuKernelList gpu_kernels() noexcept;
+
+/// What a target does beside rotating.
+struct GpuHelpers {
+    Target target;
+    CheckFunction check_positions;
+    CopyFunction copy_16, copy_32, copy_128;  // by bits of an element
+};
+
+const GpuHelpers &gpu_helpers(Target target) noexcept;
+
+/// The kernel for a tensor; strided takes any pairing.
+const GpuKernel &select_gpu_kernel(Target target, std::int32_t dtype, Pairing pairing, bool in_place,
+                                   bool with_phase) noexcept;
+
+}  // namespace halyard::gpu

@@ -1,0 +1,65 @@
+// Launches: pieces of tensors as kernels see them.
+#pragma once
+
+#include "gpu/halide_runtime.h"
+#include "gpu/objects.h"
+#include "rotate/read_run.h"
+
+namespace halyard::gpu {
+
+/// Where an array is: memory, and the bytes from its start to the array's first element.
+struct Location {
+    void *memory;
+    std::int64_t offset;
+};
+
+inline Location moved(const Location &place, std::int64_t bytes) { return {place.memory, place.offset + bytes}; }
+
+/// The zero that is every token's position where positions are only counted.
+inline Location counted_positions(const DeviceAngles &angles) {
+    return {angles.axis_of_pair, angles.source.rotary_dim / 2 * std::int64_t{sizeof(std::int32_t)}};
+}
+
+/// A run's positions on the device.
+struct DevicePositions {
+    Location place;
+    std::int32_t n_words;                    // 2: int64
+    std::int64_t start;                      // is added to every position,
+    std::int32_t step;                       // and this times the token's number
+    std::int64_t stride_token, stride_axis;  // in positions
+};
+
+/// Some heads of some tokens of one tensor, as Piece has them for the CPU. Strides are in elements.
+struct DevicePiece {
+    std::int32_t dtype;
+    std::int32_t pairing, out_pairing;
+    bool in_place;
+    Location x, y;               // element 0 of the window of the first head of the first token
+    RunTensor::Strides in, out;  // batch is not looked at
+    std::int64_t rotary_dim, n_heads, n_tokens;
+    DevicePositions positions;
+};
+
+/// What all launches of a run share.
+struct Launch {
+    const halyard_gpu_queue *queue;
+    const DeviceAngles *angles;
+    std::uint64_t part_alignment;
+    std::uint32_t sin_sign;
+    bool clamps;
+};
+
+/// Each enqueues in as many launches as 32-bit offsets ask for; 0, or what the kernel returned.
+int rotate_on_device(const Launch &launch, const DevicePiece &piece, Call &call) noexcept;
+
+/// Copies n columns of every head from x to y.
+int copy_on_device(const Launch &launch, const DevicePiece &piece, std::int64_t n_columns, Call &call) noexcept;
+
+/// Sets a word to HALYARD_ERROR_POSITION where a position is none that there are angles for.
+int check_on_device(const Launch &launch, const DevicePositions &positions, std::int64_t n_tokens, const Location &word,
+                    Call &call) noexcept;
+
+/// Why a piece cannot be enqueued, in a few words; an empty string when it can.
+const char *obstacle(const Launch &launch, const DevicePiece &piece) noexcept;
+
+}  // namespace halyard::gpu

@@ -1,0 +1,251 @@
+#include "rotate/dispatch.h"
+
+#include "base/error.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+
+#define HALYARD_KERNEL(name, ...) extern "C" halyard_rotate_kernel name;
+#include "kernel_list.inc"
+#undef HALYARD_KERNEL
+
+#define HALYARD_ROW_KERNELS(target, phase, factored)                                                                   \
+    extern "C" halyard_rows_phase_kernel phase;                                                                        \
+    extern "C" halyard_rows_factored_kernel factored;
+#include "row_kernel_list.inc"
+#undef HALYARD_ROW_KERNELS
+
+namespace halyard {
+
+namespace {
+
+constexpr std::int32_t f32 = HALYARD_F32, f16 = HALYARD_F16, bf16 = HALYARD_BF16;
+
+constexpr Kernel table[] = {
+#define HALYARD_KERNEL(name, target, pairing, out_pairing, dtype, place, packed, ...)                                  \
+    {#name, Target::target, Pairing::pairing, Pairing::out_pairing, dtype, Place::place, packed, __VA_ARGS__, name},
+#include "kernel_list.inc"
+#undef HALYARD_KERNEL
+    {"halyard_rotate_reference", Target::reference, Pairing::strided, Pairing::strided, f32, Place::out_of_place, false,
+     true, 32, "default", nullptr},
+};
+static_assert(std::is_sorted(std::begin(table), std::end(table),
+                             [](const Kernel &a, const Kernel &b) { return a.target < b.target; }),
+              "the first kernel that fits is of the best target");
+
+static_assert(std::all_of(std::begin(table), std::end(table),
+                          [](const Kernel &kernel) { return kernel.past_caches_mib >= least_mib_past_caches; }));
+
+constexpr RowKernels row_table[] = {
+#define HALYARD_ROW_KERNELS(target, phase, factored) {Target::target, phase, factored},
+#include "row_kernel_list.inc"
+#undef HALYARD_ROW_KERNELS
+    {Target::reference, nullptr, nullptr},
+};
+
+struct TargetWords {
+    const char *name;
+    const char *isa;
+};
+
+constexpr TargetWords words[] = {
+    {"x86_avx512", "x86-64 with AVX-512 F, CD, BW, DQ and VL, and all of x86_avx2"},
+    {"x86_avx2", "x86-64 with AVX2, FMA, F16C, BMI1, BMI2, LZCNT, MOVBE and POPCNT"},
+    {"x86_sse41", "x86-64 with SSE4.1"},
+    {"arm_neon", "AArch64 (ARMv8.0-A with Advanced SIMD)"},
+    {"cuda_sm80", "NVIDIA GPU of compute capability 8.0 or newer"},
+    {"opencl", "OpenCL 1.2 device"},
+    {"reference", "portable C++"},
+};
+static_assert(std::size(words) == n_targets, "words for every target");
+
+TargetSet built_targets() {
+    TargetSet built = 0;
+    for (const Kernel &kernel : table) {
+        built |= bit(kernel.target);
+    }
+    return built;
+}
+
+/// The names of targets, for error messages.
+void list_names(char *text, std::size_t n_bytes) {
+    std::size_t used = 0;
+    for (const TargetWords &target : words) {
+        used += static_cast<std::size_t>(
+            std::snprintf(text + used, n_bytes - used, "%s%s", used == 0 ? "" : ", ", target.name));
+    }
+}
+
+/// Finds a target by name and checks that it can be used. source says where the name came from.
+halyard_status find_target(const char *name, const char *source, Target *found, halyard_error *error) {
+    for (std::int32_t i = 0; i < n_targets; i++) {
+        if (std::strcmp(name, words[i].name) != 0) {
+            continue;
+        }
+        *found = Target(i);
+        if (*found == Target::cuda_sm80 || *found == Target::opencl) {
+            return fail(error, HALYARD_ERROR_TARGET_NOT_BUILT,
+                        "%s is %s, which is for a device's memory: see halyard_gpu.h", source, name);
+        }
+        if ((built_targets() & bit(*found)) == 0) {
+            return fail(error, HALYARD_ERROR_TARGET_NOT_BUILT, "%s is %s, but this library was built without it",
+                        source, name);
+        }
+        if ((supported_targets() & bit(*found)) == 0) {
+            return fail(error, HALYARD_ERROR_TARGET_UNSUPPORTED, "%s is %s, but this machine is not %s", source, name,
+                        words[i].isa);
+        }
+        return HALYARD_OK;
+    }
+    char names[128];
+    list_names(names, sizeof(names));
+    return fail(error, HALYARD_ERROR_UNKNOWN_TARGET, "%s is \"%.40s\", which is none of %s", source, name, names);
+}
+
+/// The value of an environment variable; NULL when it is unset or empty.
+const char *environment(const char *variable) {
+    const char *value = std::getenv(variable);
+    return value != nullptr && value[0] != '\0' ? value : nullptr;
+}
+
+}  // namespace
+
+KernelList kernels() noexcept { return {table, static_cast<std::int32_t>(std::size(table))}; }
+
+const char *refusal(const Kernel &kernel, const Task &task) noexcept {
+    if (kernel.function == nullptr) {
+        return nullptr;
+    }
+    if (kernel.dtype != task.dtype) {
+        return "is for another dtype";
+    }
+    if (!kernel.elsewhere && std::strcmp(kernel.schedule, task.cpu) != 0) {
+        return "is tuned for another CPU";
+    }
+    if (kernel.place == Place::non_temporal && task.place == Place::out_of_place) {
+        return "is for large outputs on whole cache lines";
+    }
+    if ((kernel.place == Place::in_place) != (task.place == Place::in_place)) {
+        return kernel.place == Place::in_place ? "works in place only" : "works out of place only";
+    }
+    if (kernel.pairing == Pairing::strided) {
+        return nullptr;
+    }
+    if (kernel.pairing != Pairing(task.pairing) || kernel.out_pairing != Pairing(task.out_pairing)) {
+        return "is for another pairing";
+    }
+    if (!task.dense) {
+        return "needs heads whose elements are neighbours in memory";
+    }
+    if (kernel.packed && !task.even) {
+        return "needs even offsets, strides and halves";
+    }
+    return nullptr;
+}
+
+const Kernel &select(const Task &task, TargetSet allowed) noexcept {
+    for (const Kernel &kernel : table) {
+        if ((allowed & bit(kernel.target)) != 0 && refusal(kernel, task) == nullptr) {
+            return kernel;
+        }
+    }
+    return table[std::size(table) - 1];
+}
+
+RowKernels select_row_kernels(TargetSet allowed) noexcept {
+    for (const RowKernels &kernels : row_table) {
+        if ((allowed & bit(kernels.target)) != 0) {
+            return kernels;
+        }
+    }
+    return row_table[std::size(row_table) - 1];
+}
+
+const char *name_of(Target target) noexcept { return words[static_cast<std::int32_t>(target)].name; }
+
+halyard_status allowed_targets(const char *target, const char *max_target, TargetSet *allowed,
+                               halyard_error *error) noexcept {
+    const char *target_source = "target", *max_source = "max_target";
+    if (target != nullptr && max_target != nullptr) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "target and max_target are both given");
+    }
+    if (target == nullptr && max_target == nullptr) {
+        target = environment("HALYARD_TARGET");
+        target_source = "the environment variable HALYARD_TARGET";
+        max_target = target == nullptr ? environment("HALYARD_MAX_TARGET") : nullptr;
+        max_source = "the environment variable HALYARD_MAX_TARGET";
+    }
+    Target found = Target::reference;
+    if (target != nullptr) {
+        const halyard_status status = find_target(target, target_source, &found, error);
+        if (status == HALYARD_OK) {
+            *allowed = bit(found);
+        }
+        return status;
+    }
+    TargetSet usable = built_targets() & supported_targets();
+    if (max_target != nullptr) {
+        const halyard_status status = find_target(max_target, max_source, &found, error);
+        if (status != HALYARD_OK) {
+            return status;
+        }
+        usable &= ~(bit(found) - 1);  // better targets have lower bits
+    }
+    *allowed = usable;
+    return HALYARD_OK;
+}
+
+const char *why_not(Target target) noexcept {
+    if ((built_targets() & bit(target)) == 0) {
+        return "not built into this library";
+    }
+    if ((supported_targets() & bit(target)) == 0) {
+        return "not supported by this machine";
+    }
+    return "excluded by the request or the environment";
+}
+
+}  // namespace halyard
+
+using namespace halyard;
+
+extern "C" {
+
+int32_t halyard_get_target_count(void) { return n_targets; }
+
+halyard_status halyard_get_target_info(int32_t index, halyard_target_info *info, halyard_error *error) {
+    if (index < 0 || index >= n_targets) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "index is %d, but targets are numbered 0 to %d", index,
+                    n_targets - 1);
+    }
+    const Target target = Target(index);
+    halyard_target_info value = {};
+    value.built = (built_targets() & bit(target)) != 0 ? 1 : 0;
+    value.supported = (supported_targets() & bit(target)) != 0 ? 1 : 0;
+    value.name = words[index].name;
+    value.isa = words[index].isa;
+
+    TargetSet allowed = 0;
+    halyard_error environment_error = {sizeof(halyard_error), HALYARD_OK, ""};
+    if (allowed_targets(nullptr, nullptr, &allowed, &environment_error) != HALYARD_OK) {
+        // A plan would fail with this sentence.
+        std::snprintf(value.reason, sizeof(value.reason), "%.*s", static_cast<int>(sizeof(value.reason)) - 1,
+                      environment_error.message);
+    } else if ((allowed & bit(target)) == 0) {
+        std::snprintf(value.reason, sizeof(value.reason), "%s", why_not(target));
+    } else if ((allowed & (bit(target) - 1)) != 0) {
+        std::int32_t better = 0;
+        while ((allowed & bit(Target(better))) == 0) {
+            better++;
+        }
+        std::snprintf(value.reason, sizeof(value.reason), "%s is better", words[better].name);
+    } else {
+        value.active = 1;
+    }
+    return write_struct(value, sizeof(halyard_target_info), "info", info, error);
+}
+
+}  // extern "C"

@@ -1,0 +1,218 @@
+#include "rotate/plan.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace halyard {
+
+namespace {
+
+halyard_status check_tensor(const halyard_tensor_desc &tensor, int index, std::int64_t rotary_dim,
+                            halyard_error *error) {
+    if (element_bytes(tensor.dtype) == 0) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[%d].dtype is %d, which is no dtype", index,
+                    tensor.dtype);
+    }
+    for (const auto &[pairing, name] :
+         {std::pair<std::int32_t, const char *>(tensor.pairing, "pairing"), {tensor.out_pairing, "out_pairing"}}) {
+        if (pairing != HALYARD_PAIRING_HALF && pairing != HALYARD_PAIRING_INTERLEAVED) {
+            return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[%d].%s is %d, which is no pairing", index, name,
+                        pairing);
+        }
+    }
+    if (tensor.reserved != 0) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[%d].reserved is %d, but must be 0", index,
+                    tensor.reserved);
+    }
+    if (tensor.head_dim <= 0) {
+        return fail(error, HALYARD_ERROR_SHAPE, "tensors[%d].head_dim is %lld, but must be at least 1", index,
+                    static_cast<long long>(tensor.head_dim));
+    }
+    if (tensor.rotary_offset < 0 || rotary_dim > tensor.head_dim - tensor.rotary_offset) {
+        return fail(error, HALYARD_ERROR_WINDOW,
+                    "tensors[%d].rotary_offset is %lld: %lld elements from there are not inside a head_dim of %lld",
+                    index, static_cast<long long>(tensor.rotary_offset), static_cast<long long>(rotary_dim),
+                    static_cast<long long>(tensor.head_dim));
+    }
+    return HALYARD_OK;
+}
+
+/// Everything about a description but its targets.
+halyard_status read_desc(const halyard_plan_desc *desc, halyard_plan_desc *out, halyard_error *error) {
+    *out = {};
+    if (const halyard_status status = read_struct(desc, sizeof(halyard_plan_desc), "desc", out, error)) {
+        return status;
+    }
+    if (out->direction != HALYARD_FORWARD && out->direction != HALYARD_INVERSE) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "direction is %d, which is no direction", out->direction);
+    }
+    if (out->rotary_dim < 2 || out->rotary_dim % 2 != 0) {
+        return fail(error, HALYARD_ERROR_ROTARY_DIM, "rotary_dim is %lld, but must be even and at least 2",
+                    static_cast<long long>(out->rotary_dim));
+    }
+    if (out->n_tensors < 1 || out->n_tensors > HALYARD_MAX_TENSORS) {
+        return fail(error, HALYARD_ERROR_SHAPE, "n_tensors is %d, but must be 1 to %d", out->n_tensors,
+                    HALYARD_MAX_TENSORS);
+    }
+    for (int i = 0; i < out->n_tensors; i++) {
+        if (const halyard_status status = check_tensor(out->tensors[i], i, out->rotary_dim, error)) {
+            return status;
+        }
+    }
+    return HALYARD_OK;
+}
+
+Task task_for(const halyard_tensor_desc &tensor, std::int64_t rotary_dim, Place place, Layout layout) {
+    // Words of two neighbours: a matter of strides for the run, but of the members' distance already here.
+    const bool interleaved = tensor.pairing == HALYARD_PAIRING_INTERLEAVED;
+    const bool even_halves = interleaved || rotary_dim % 4 == 0;
+    return {tensor.dtype,
+            tensor.pairing,
+            tensor.out_pairing,
+            place,
+            layout != Layout::strided,
+            layout == Layout::even && even_halves,
+            cpu_name()};
+}
+
+const char *words_for(Place place) {
+    return place == Place::in_place       ? "in place"
+           : place == Place::non_temporal ? "out of place past the caches"
+                                          : "out of place";
+}
+
+Target best_of(TargetSet allowed) {
+    std::int32_t best = 0;
+    while ((allowed & bit(Target(best))) == 0) {
+        best++;
+    }
+    return Target(best);
+}
+
+void explain_tensor(Text &text, const Task &task, TargetSet allowed) {
+    const Kernel &taken = select(task, allowed);
+    for (const Kernel &kernel : kernels()) {
+        const bool is_reference = kernel.function == nullptr;
+        if (!is_reference &&
+            (kernel.dtype != task.dtype || (kernel.place == Place::in_place) != (task.place == Place::in_place))) {
+            continue;  // not a candidate: it would say nothing
+        }
+        const char *reason = refusal(kernel, task);
+        text.add(&kernel == &taken ? "  * " : "    ");
+        text.add(kernel.name);
+        text.add(": ");
+        if (&kernel == &taken) {
+            text.add("taken");
+        } else if (reason != nullptr) {
+            text.add(reason);
+        } else if ((allowed & bit(kernel.target)) == 0) {
+            text.add(why_not(kernel.target));
+        } else {
+            text.add("comes after the one that is taken");
+        }
+        text.add("\n");
+        text.add_schedule(kernel.schedule);
+    }
+}
+
+}  // namespace
+
+}  // namespace halyard
+
+using namespace halyard;
+
+extern "C" {
+
+halyard_status halyard_create_plan(const halyard_plan_desc *desc, halyard_plan **out, halyard_error *error) {
+    if (out == nullptr) {
+        return fail_null(error, "out");
+    }
+    halyard_plan_desc checked;
+    if (const halyard_status status = read_desc(desc, &checked, error)) {
+        return status;
+    }
+    TargetSet allowed = 0;
+    if (const halyard_status status = allowed_targets(checked.target, checked.max_target, &allowed, error)) {
+        return status;
+    }
+    auto *plan = new (std::nothrow) halyard_plan{};
+    if (plan == nullptr) {
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a plan of %zu bytes", sizeof(halyard_plan));
+    }
+    plan->rotary_dim = checked.rotary_dim;
+    plan->sin_sign = checked.direction == HALYARD_INVERSE ? 0x80000000u : 0u;
+    plan->n_tensors = checked.n_tensors;
+    plan->target = best_of(allowed);
+    plan->row_kernels = select_row_kernels(allowed);
+    for (int i = 0; i < plan->n_tensors; i++) {
+        plan->tensors[i].desc = checked.tensors[i];
+        for (std::int32_t place = 0; place < n_places; place++) {
+            for (std::int32_t layout = 0; layout < n_layouts; layout++) {
+                plan->tensors[i].kernels[place][layout] =
+                    &select(task_for(checked.tensors[i], checked.rotary_dim, Place(place), Layout(layout)), allowed);
+            }
+        }
+    }
+    *out = plan;
+    return HALYARD_OK;
+}
+
+const char *halyard_get_plan_target(const halyard_plan *plan) {
+    return plan == nullptr ? nullptr : name_of(plan->target);
+}
+
+void halyard_destroy_plan(halyard_plan *plan) { delete plan; }
+
+halyard_status halyard_explain_plan(const halyard_plan_desc *desc, char *text, int64_t n_bytes, int64_t *n_needed,
+                                    halyard_error *error) {
+    if (const halyard_status status = check_text(text, n_bytes, error)) {
+        return status;
+    }
+    halyard_plan_desc checked;
+    if (const halyard_status status = read_desc(desc, &checked, error)) {
+        return status;
+    }
+    TargetSet allowed = 0;
+    halyard_error reason = {sizeof(halyard_error), HALYARD_OK, ""};
+    Text lines = {text, n_bytes};
+    const halyard_status status = allowed_targets(checked.target, checked.max_target, &allowed, &reason);
+    if (status == HALYARD_ERROR_MISMATCH) {
+        return fail(error, status, "%s", reason.message);
+    }
+    if (status != HALYARD_OK) {
+        lines.add("no kernel can be taken: ");
+        lines.add(reason.message);
+        lines.add("\n");
+    } else {
+        for (int i = 0; i < checked.n_tensors; i++) {
+            const halyard_tensor_desc &tensor = checked.tensors[i];
+            for (const Place place : {Place::out_of_place, Place::non_temporal, Place::in_place}) {
+                if (place == Place::in_place && tensor.pairing != tensor.out_pairing) {
+                    continue;
+                }
+                for (const Layout layout : {Layout::even, Layout::strided}) {
+                    const Task task = task_for(tensor, checked.rotary_dim, place, layout);
+                    if (place == Place::non_temporal && select(task, allowed).place != place) {
+                        continue;  // as for smaller outputs
+                    }
+                    char heading[128];
+                    std::snprintf(heading, sizeof(heading), "tensor %d, %s, %s heads:\n", i, words_for(place),
+                                  layout == Layout::strided ? "strided" : "dense");
+                    lines.add(heading);
+                    explain_tensor(lines, task, allowed);
+                }
+            }
+        }
+    }
+    lines.end(n_needed);
+    return HALYARD_OK;
+}
+
+}  // extern "C"

@@ -1,0 +1,213 @@
+#include "rotate/rows.h"
+
+#include "base/storage.h"
+#include "rotate/piece.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+namespace halyard {
+
+namespace {
+
+/// Copies or widens n_pairs elements of a caller's row.
+void widen(std::int32_t dtype, const void *row, std::int64_t first, std::int64_t n_pairs, float *out) noexcept {
+    switch (dtype) {
+    case HALYARD_F32: std::memcpy(out, static_cast<const char *>(row) + first * 4, std::size_t(n_pairs) * 4); break;
+    case HALYARD_F16: widen_words<F16>(row, first, n_pairs, out); break;
+    case HALYARD_BF16: widen_words<BF16>(row, first, n_pairs, out); break;
+    default: break;  // the source has checked it
+    }
+}
+
+/// A buffer as a kernel reads it. Strides of dimension 0 are always 1.
+struct Buffer {
+    halyard_buffer header;
+    halyard_dimension dims[3];
+
+    Buffer(const void *data, std::int64_t extent0, std::int64_t stride1 = 0, std::int64_t extent2 = 0,
+           std::int64_t stride2 = 0) {
+        header.host = static_cast<std::uint8_t *>(const_cast<void *>(data));
+        header.dim = dims;
+        dims[0] = {0, static_cast<std::int32_t>(extent0), 1, 0};
+        dims[1] = {0, 2, static_cast<std::int32_t>(stride1), 0};
+        // NOLINTNEXTLINE(*UninitializedObject): of header, kernels read host and dim
+        dims[2] = {0, static_cast<std::int32_t>(extent2), static_cast<std::int32_t>(stride2), 0};
+    }
+    Buffer(const Buffer &) = delete;
+    Buffer &operator=(const Buffer &) = delete;
+};
+
+void make_phase_rows(const halyard_angle_source &source, const RowKernels &kernels, const std::int32_t *positions,
+                     std::int64_t n_tokens, std::int64_t first_pair, std::int64_t n_pairs,
+                     const RowOutput &out) noexcept {
+    const std::uint32_t *high = source.turns_high.get() + first_pair, *low = source.turns_low.get() + first_pair;
+    if (kernels.phase == nullptr) {
+        for (std::int64_t t = 0; t < n_tokens; t++) {
+            float *row = out.data + t * out.stride_token;
+            phase_row_reference(positions[t], high, low, source.scale_high, source.scale_low, n_pairs, row,
+                                row + out.stride_sin);
+        }
+        return;
+    }
+    Buffer position(positions, n_tokens), turns_high(high, n_pairs), turns_low(low, n_pairs);
+    Buffer rows(out.data, n_pairs, out.stride_sin, n_tokens, out.stride_token);
+    kernels.phase(&position.header, &turns_high.header, &turns_low.header, source.scale_high, source.scale_low,
+                  &rows.header);
+}
+
+void make_factored_rows(const halyard_angle_source &source, const RowKernels &kernels, const std::int32_t *positions,
+                        std::int64_t n_tokens, std::int64_t first_pair, std::int64_t n_pairs,
+                        const RowOutput &out) noexcept {
+    std::int32_t coarse_row[max_piece_tokens], fine_row[max_piece_tokens];
+    for (std::int64_t t = 0; t < n_tokens; t++) {
+        // Position 0 is covered or what stands for a bad one, and turns nothing, not even by a rounding error.
+        const bool is_zero = positions[t] == 0;
+        const std::int64_t offset = is_zero ? 0 : positions[t] - source.first;
+        coarse_row[t] = is_zero ? source.identity_row : static_cast<std::int32_t>(offset >> source.fine_bits);
+        fine_row[t] = static_cast<std::int32_t>(offset & ((std::int64_t(1) << source.fine_bits) - 1));
+    }
+    const std::int64_t stride_sin = source.rotary_dim / 2, stride_row = source.rotary_dim;
+    const float *coarse_rows = source.owned_rows.get() + first_pair, *fine_rows = source.fine_rows.get() + first_pair;
+    if (kernels.factored == nullptr) {
+        for (std::int64_t t = 0; t < n_tokens; t++) {
+            const float *coarse = coarse_rows + coarse_row[t] * stride_row;
+            const float *fine = fine_rows + fine_row[t] * stride_row;
+            float *row = out.data + t * out.stride_token;
+            factored_row_reference(coarse, coarse + stride_sin, fine, fine + stride_sin, n_pairs, row,
+                                   row + out.stride_sin);
+        }
+        return;
+    }
+    // Both tables are far below 2^31 floats: see make_factored in angle_source.cpp.
+    Buffer coarse_index(coarse_row, n_tokens), fine_index(fine_row, n_tokens);
+    Buffer coarse(coarse_rows, n_pairs, stride_sin, source.n_rows, stride_row);
+    Buffer fine(fine_rows, n_pairs, stride_sin, std::int64_t(1) << source.fine_bits, stride_row);
+    Buffer rows(out.data, n_pairs, out.stride_sin, n_tokens, out.stride_token);
+    kernels.factored(&coarse_index.header, &fine_index.header, &coarse.header, &fine.header, &rows.header);
+}
+
+/// Makes rows of pairs that all read one axis.
+void make_band(const halyard_angle_source &source, const RowKernels &kernels, const RowTokens &tokens,
+               std::int32_t axis, std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept {
+    if (n_pairs <= 0) {
+        return;
+    }
+    const bool reads_rows = source.kind == HALYARD_ANGLES_TABLE || source.kind == HALYARD_ANGLES_GIVEN;
+    std::int32_t found[max_piece_tokens];  // rows, or the positions that count
+    std::int64_t batch = tokens.first / tokens.tokens_in_batch, token = tokens.first % tokens.tokens_in_batch;
+    for (std::int64_t i = 0; i < tokens.n_tokens; i++) {
+        const std::int64_t position = tokens.positions->at(batch, token, axis);
+        found[i] = reads_rows ? source.find_row(position, tokens.bad_position)
+                              : source.find_position(position, tokens.bad_position);
+        if (reads_rows && found[i] < 0) {
+            found[i] = source.identity_row;
+        }
+        if (++token == tokens.tokens_in_batch) {
+            token = 0;
+            batch++;
+        }
+    }
+    if (source.kind == HALYARD_ANGLES_PHASE) {
+        make_phase_rows(source, kernels, found, tokens.n_tokens, first_pair, n_pairs, out);
+    } else if (source.kind == HALYARD_ANGLES_FACTORED) {
+        make_factored_rows(source, kernels, found, tokens.n_tokens, first_pair, n_pairs, out);
+    } else {
+        for (std::int64_t i = 0; i < tokens.n_tokens; i++) {
+            float *row = out.data + i * out.stride_token;
+            const std::int64_t at = found[i] * source.stride_row + first_pair;
+            widen(source.rows_dtype, source.cos_rows, at, n_pairs, row);
+            widen(source.rows_dtype, source.sin_rows, at, n_pairs, row + out.stride_sin);
+        }
+    }
+}
+
+RowOutput shifted(const RowOutput &out, std::int64_t pairs) noexcept {
+    return {out.data + pairs, out.stride_token, out.stride_sin};
+}
+
+}  // namespace
+
+RowBlock row_block(std::int64_t rotary_dim) noexcept {
+    const std::int64_t n_pairs = std::min(rotary_dim, made_floats) / 2;
+    return {std::clamp<std::int64_t>(made_floats / rotary_dim, 1, max_piece_tokens), n_pairs};
+}
+
+void make_rows(const halyard_angle_source &source, const RowKernels &kernels, const RowTokens &tokens,
+               std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept {
+    const AxisMap &axes = source.axes;
+    const std::int64_t last_pair = first_pair + n_pairs;
+    if (axes.kind == HALYARD_AXIS_MAP_SECTIONS) {
+        std::int64_t begin = 0;
+        for (std::int32_t axis = 0; axis < axes.n_axes; axis++) {
+            const std::int64_t end = begin + axes.counts[axis];
+            const std::int64_t from = std::max(begin, first_pair), to = std::min(end, last_pair);
+            make_band(source, kernels, tokens, axis, from, to - from, shifted(out, from - first_pair));
+            begin = end;
+        }
+        return;
+    }
+    make_band(source, kernels, tokens, 0, first_pair, n_pairs, out);
+    if (axes.kind == HALYARD_AXIS_MAP_INTERLEAVED) {
+        // The other axes' rows are made whole, and every n-th pair is taken from them.
+        float made[made_floats];
+        const RowOutput other = {made, 2 * n_pairs, n_pairs};
+        for (std::int32_t axis = 1; axis < axes.n_axes; axis++) {
+            const std::int64_t end = std::min(last_pair, axes.n_axes * axes.counts[axis]);
+            make_band(source, kernels, tokens, axis, first_pair, end - first_pair, other);
+            const std::int64_t skip = (axis - first_pair % axes.n_axes + axes.n_axes) % axes.n_axes;
+            for (std::int64_t t = 0; t < tokens.n_tokens; t++) {
+                float *to = out.data + t * out.stride_token;
+                const float *from = made + t * other.stride_token;
+                for (std::int64_t k = skip; k < end - first_pair; k += axes.n_axes) {
+                    to[k] = from[k];
+                    to[k + out.stride_sin] = from[k + other.stride_sin];
+                }
+            }
+        }
+    }
+}
+
+void phase_row_reference(std::int32_t position, const std::uint32_t *turns_high, const std::uint32_t *turns_low,
+                         float scale_high, float scale_low, std::int64_t n_pairs, float *cos_row,
+                         float *sin_row) noexcept {
+    for (std::int64_t k = 0; k < n_pairs; k++) {
+        const auto p = static_cast<std::uint32_t>(position);
+        const auto carry = static_cast<std::uint32_t>((std::uint64_t{turns_low[k]} * p) >> 32);
+        const std::uint32_t turns = turns_high[k] * p + carry - (position < 0 ? turns_low[k] : 0u);
+        const std::uint32_t quarter = (turns + 0x20000000u) >> 30;
+        const auto rest = static_cast<std::int32_t>(turns - (quarter << 30));
+        const auto coarse = static_cast<float>(rest & ~63), fine = static_cast<float>(rest & 63);
+        const float unit = 0x1.921fb6p-30f, unit_low = -0x1.777a5cp-55f;
+        const float z = coarse * unit;
+        const float tail = std::fma(fine, unit, std::fma(coarse, unit_low, std::fma(coarse, unit, -z)));
+        const float w = z * z, half_w = w * 0.5f;
+        const float p_of_w = std::fma(w, std::fma(w, -1.94956359e-4f, 8.33197869e-3f), -1.66666508e-1f);
+        const float q_of_w = std::fma(w, std::fma(w, 2.44384515e-5f, -1.38873677e-3f), 4.16666456e-2f);
+        const float zw = z * w, ww = w * w;
+        const float sin_rest = std::fma(zw, p_of_w, std::fma(tail, -half_w, tail));
+        const float one_less_cos = std::fma(tail, z, std::fma(-ww, q_of_w, half_w));
+        const float scaled_low = scale_low * z;
+        const float sin = std::fma(scale_high, z, std::fma(scale_high, sin_rest, scaled_low));
+        const float cos = scale_high + std::fma(-scale_high, one_less_cos, scale_low);
+        const bool is_odd = (quarter & 1) != 0;
+        const auto flip = [](float value, std::uint32_t sign) {
+            return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) ^ sign);
+        };
+        cos_row[k] = flip(is_odd ? sin : cos, ((quarter + 1) & 2) << 30);
+        sin_row[k] = flip(is_odd ? cos : sin, (quarter & 2) << 30);
+    }
+}
+
+void factored_row_reference(const float *coarse_cos, const float *coarse_sin, const float *fine_cos,
+                            const float *fine_sin, std::int64_t n_pairs, float *cos_row, float *sin_row) noexcept {
+    for (std::int64_t k = 0; k < n_pairs; k++) {
+        const float minus = -coarse_sin[k] * fine_sin[k], plus = coarse_cos[k] * fine_sin[k];
+        cos_row[k] = std::fma(coarse_cos[k], fine_cos[k], minus);
+        sin_row[k] = std::fma(coarse_sin[k], fine_cos[k], plus);
+    }
+}
+
+}  // namespace halyard

@@ -1,0 +1,274 @@
+#include "tool/files/npy.h"
+
+#include "tool/files/input_file.h"
+#include "tool/files/output_file.h"
+
+#include <algorithm>
+#include <bit>
+#include <cctype>
+#include <charconv>
+#include <cstring>
+#include <limits>
+#include <optional>
+
+namespace halyard::tool {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "arrays are read and written as they lie in memory");
+
+constexpr std::string_view magic = "\x93NUMPY";
+// NumPy's own reader stops at 10,000 bytes; no array of plain numbers comes near.
+constexpr std::size_t max_header_bytes = 65536;
+constexpr std::size_t max_dimensions = 64;  // NumPy's limit too
+
+/// The header's dictionary, a Python literal: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
+class HeaderParser {
+public:
+    HeaderParser(std::string_view text, const std::string &path) : text_(text), path_(path) {}
+
+    void parse() {
+        expect('{');
+        while (!accept('}')) {
+            const auto key = parse_string();
+            expect(':');
+            if (key == "descr" && !descr) {
+                if (peek() == '[') {
+                    refuse_input(path_, "it is a structured array, not an array of numbers");
+                }
+                descr = parse_string();
+            } else if (key == "fortran_order" && !fortran_order) {
+                fortran_order = parse_bool();
+            } else if (key == "shape" && !shape) {
+                shape = parse_shape();
+            } else {
+                malformed();
+            }
+            if (!accept(',')) {
+                expect('}');
+                break;
+            }
+        }
+        if (peek() != '\0' || offset_ != text_.size() || !descr || !fortran_order || !shape) {
+            malformed();
+        }
+    }
+
+    std::optional<std::string> descr;
+    std::optional<bool> fortran_order;
+    std::optional<std::vector<std::int64_t>> shape;
+
+private:
+    [[noreturn]] void malformed() const { refuse_input(path_, "its .npy header is malformed"); }
+
+    /// The next character that is not white space; '\0' at the end.
+    char peek() {
+        while (offset_ < text_.size() && std::string_view(" \t\n\r\f").find(text_[offset_]) != text_.npos) {
+            ++offset_;
+        }
+        return offset_ < text_.size() ? text_[offset_] : '\0';
+    }
+
+    bool accept(char wanted) {
+        if (peek() != wanted) {
+            return false;
+        }
+        ++offset_;
+        return true;
+    }
+
+    void expect(char wanted) {
+        if (!accept(wanted)) {
+            malformed();
+        }
+    }
+
+    std::string parse_string() {
+        const char quote = peek();
+        if (quote != '\'' && quote != '"') {
+            malformed();
+        }
+        const auto end = text_.find(quote, offset_ + 1);
+        if (end == text_.npos) {
+            malformed();
+        }
+        const auto value = text_.substr(offset_ + 1, end - offset_ - 1);
+        // Escapes and control characters have no place in the names that NumPy writes.
+        if (!std::all_of(value.begin(), value.end(), [](char c) { return c >= ' ' && c <= '~' && c != '\\'; })) {
+            malformed();
+        }
+        offset_ = end + 1;
+        return std::string(value);
+    }
+
+    bool parse_bool() {
+        peek();
+        for (const auto &[word, value] : {std::pair("False", false), std::pair("True", true)}) {
+            if (text_.substr(offset_).starts_with(word)) {
+                offset_ += std::strlen(word);
+                return value;
+            }
+        }
+        malformed();
+    }
+
+    std::vector<std::int64_t> parse_shape() {
+        std::vector<std::int64_t> sizes;
+        expect('(');
+        while (!accept(')')) {
+            if (std::isdigit(static_cast<unsigned char>(peek())) == 0) {
+                malformed();
+            }
+            std::int64_t size = 0;
+            const char *begin = text_.data() + offset_;
+            const auto [end, code] = std::from_chars(begin, text_.data() + text_.size(), size);
+            if (code != std::errc()) {
+                refuse_input(path_, "its shape has a size beyond 64 bits");
+            }
+            offset_ += static_cast<std::size_t>(end - begin);
+            accept('L');  // as Python 2 wrote it
+            sizes.push_back(size);
+            if (sizes.size() > max_dimensions) {
+                refuse_input(path_, "its shape has more than 64 dimensions");
+            }
+            if (!accept(',')) {
+                expect(')');
+                if (sizes.size() == 1) {
+                    malformed();  // (3) is a number in Python, not a tuple
+                }
+                break;
+            }
+        }
+        return sizes;
+    }
+
+    std::string_view text_;
+    const std::string &path_;
+    std::size_t offset_ = 0;
+};
+
+std::string read_header(InputFile &file, const std::string &path) {
+    unsigned char start[8] = {};
+    if (file.remaining() == 0) {
+        refuse_input(path, "it is empty");
+    }
+    const auto n_start = static_cast<std::size_t>(std::min<std::uintmax_t>(file.remaining(), sizeof(start)));
+    file.read(start, n_start);
+    if (std::memcmp(start, magic.data(), std::min(n_start, magic.size())) != 0) {
+        refuse_input(path, "it is not a .npy file");
+    }
+    const bool known = start[6] >= 1 && start[6] <= 3 && start[7] == 0;
+    if (n_start == sizeof(start) && !known) {
+        refuse_input(path, "it has .npy version " + std::to_string(start[6]) + "." + std::to_string(start[7]) +
+                               "; 1.0, 2.0 and 3.0 are known");
+    }
+    unsigned char length[4] = {};
+    const std::size_t n_length = start[6] == 1 ? 2 : 4;
+    if (file.remaining() < n_length) {
+        refuse_input(path, "it is truncated within its .npy header");
+    }
+    file.read(length, n_length);
+    const std::size_t n_header = static_cast<std::size_t>(length[0]) | static_cast<std::size_t>(length[1]) << 8 |
+                                 static_cast<std::size_t>(length[2]) << 16 | static_cast<std::size_t>(length[3]) << 24;
+    if (file.remaining() < n_header) {
+        refuse_input(path, "it is truncated within its .npy header");
+    }
+    if (n_header > max_header_bytes) {
+        refuse_input(path, "its .npy header of " + std::to_string(n_header) + " bytes is too long");
+    }
+    std::string header(n_header, '\0');
+    file.read(header.data(), n_header);
+    return header;
+}
+
+std::string list_types(std::initializer_list<std::string_view> accepted) {
+    std::string text;
+    for (const auto &type : accepted) {
+        text += text.empty() ? "" : &type == accepted.end() - 1 ? " or " : ", ";
+        text += type;
+    }
+    return text;
+}
+
+/// The number of elements; none where it is beyond 64 bits.
+std::optional<std::int64_t> count_elements(std::span<const std::int64_t> shape) {
+    if (std::find(shape.begin(), shape.end(), 0) != shape.end()) {
+        return 0;
+    }
+    std::int64_t n = 1;
+    for (const auto size : shape) {
+        if (size > std::numeric_limits<std::int64_t>::max() / n) {
+            return std::nullopt;
+        }
+        n *= size;
+    }
+    return n;
+}
+
+}  // namespace
+
+std::string format_shape(std::span<const std::int64_t> shape) {
+    std::string text = "[";
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+        text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+    }
+    return text + "]";
+}
+
+NpyArray read_npy(const std::string &path, std::initializer_list<std::string_view> accepted) {
+    InputFile file(path);
+    const auto text = read_header(file, path);
+    HeaderParser header(text, path);
+    header.parse();
+
+    NpyArray array;
+    array.path = path;
+    array.descr = *header.descr;
+    array.shape = std::move(*header.shape);
+    if (std::find(accepted.begin(), accepted.end(), array.descr) == accepted.end()) {
+        const bool big_endian = array.descr.starts_with('>');
+        refuse_input(path, "its type is '" + array.descr.substr(0, 40) + "'" + (big_endian ? " (big-endian)" : "") +
+                               ", but " + list_types(accepted) + " is needed");
+    }
+    if (*header.fortran_order) {
+        refuse_input(path, "it is in Fortran order; numpy.ascontiguousarray makes it C order");
+    }
+
+    const auto element_size = static_cast<std::uint64_t>(array.descr.back() - '0');
+    const auto n_elements = count_elements(array.shape);
+    if (!n_elements || static_cast<std::uint64_t>(*n_elements) > file.remaining() / element_size) {
+        refuse_input(path, "it is truncated: shape " + format_shape(array.shape) + " of " + array.descr +
+                               " needs more than its " + std::to_string(file.remaining()) + " bytes of data");
+    }
+    array.n_elements = *n_elements;
+    array.n_bytes = static_cast<std::size_t>(*n_elements) * element_size;
+    if (file.remaining() != array.n_bytes) {
+        refuse_input(path, "it has " + std::to_string(file.remaining() - array.n_bytes) + " bytes after the array");
+    }
+    array.data = std::make_unique_for_overwrite<std::byte[]>(array.n_bytes);
+    file.read(array.data.get(), array.n_bytes);
+    return array;
+}
+
+void write_npy(const std::string &path, std::string_view descr, std::span<const std::int64_t> shape, const void *data,
+               std::size_t n_bytes) {
+    std::string tuple;
+    for (const auto size : shape) {
+        tuple += (tuple.empty() ? "" : ", ") + std::to_string(size);
+    }
+    tuple += shape.size() == 1 ? "," : "";
+    std::string header = "{'descr': '" + std::string(descr) + "', 'fortran_order': False, 'shape': (" + tuple + "), }";
+    // The data starts at a multiple of 64 bytes, as NumPy has it.
+    const std::size_t n_before = magic.size() + 4;
+    header.append(63 - (n_before + header.size()) % 64, ' ');
+    header += '\n';
+
+    std::string start(magic);
+    start += {'\x01', '\x00', static_cast<char>(header.size() & 255), static_cast<char>(header.size() >> 8)};
+    OutputFile file(path);
+    file.write(start.data(), start.size());
+    file.write(header.data(), header.size());
+    file.write(data, n_bytes);
+    file.commit();
+}
+
+}  // namespace halyard::tool

@@ -1,0 +1,501 @@
+// Positions with several axes: each pair reads the axis that the map says, whatever the source.
+#include "checks/oracle.h"
+#include "checks/rotate.h"
+#include "checks/sources.h"
+#include "data/golden.h"
+
+#include <catch2/catch_get_random_seed.hpp>
+#include <catch2/catch_test_macros.hpp>
+
+#include <numeric>
+#include <string>
+
+namespace {
+
+using oracle::Random;
+
+/// Which axis each pair reads, in the words of halyard.h.
+std::vector<std::int64_t> axis_of_pair(std::int32_t axis_map, const std::vector<std::int64_t> &counts) {
+    const std::int64_t n_pairs = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+    const auto n_axes = static_cast<std::int64_t>(counts.size());
+    std::vector<std::int64_t> axes(static_cast<std::size_t>(n_pairs), 0);
+    std::int64_t begin = 0;
+    for (std::int64_t axis = 0; axis < n_axes; axis++) {
+        const std::int64_t count = counts[static_cast<std::size_t>(axis)];
+        for (std::int64_t k = 0; k < n_pairs; k++) {
+            const bool is_its_own = axis_map == HALYARD_AXIS_MAP_SECTIONS
+                                        ? k >= begin && k < begin + count
+                                        : axis >= 1 && k % n_axes == axis && k < n_axes * count;
+            if (is_its_own) {
+                axes[static_cast<std::size_t>(k)] = axis;
+            }
+        }
+        begin += count;
+    }
+    return axes;
+}
+
+void set_axes(halyard_angle_source_desc &desc, std::int32_t axis_map, const std::vector<std::int64_t> &counts) {
+    desc.axis_map = axis_map;
+    desc.n_axes = static_cast<std::int32_t>(counts.size());
+    std::copy(counts.begin(), counts.end(), desc.axis_counts);
+}
+
+/// Dense positions [axes, batch, tokens].
+template <typename Integer>
+halyard_positions axis_positions(const std::vector<Integer> &data, std::int64_t n_axes, std::int64_t n_batch,
+                                 std::int64_t n_tokens) {
+    auto positions = halyard::positions(data.data(), {n_batch, n_tokens});
+    positions.n_axes = n_axes;
+    positions.stride_axis = n_batch * n_tokens;
+    return positions;
+}
+
+/// A map whose counts are random, and valid.
+std::vector<std::int64_t> random_counts(Random &random, std::int32_t axis_map, std::int64_t n_axes,
+                                        std::int64_t n_pairs) {
+    std::vector<std::int64_t> counts(static_cast<std::size_t>(n_axes), 0);
+    std::int64_t rest = n_pairs;
+    for (std::int64_t axis = n_axes - 1; axis >= 1; axis--) {
+        const std::int64_t most =
+            axis_map == HALYARD_AXIS_MAP_INTERLEAVED ? (n_pairs - axis + n_axes - 1) / n_axes : rest;
+        counts[static_cast<std::size_t>(axis)] = random.one_in(4) ? most : random.in(0, most);
+        rest -= counts[static_cast<std::size_t>(axis)];
+    }
+    counts[0] = rest;
+    return counts;
+}
+
+Elements read(const golden::Section &section, const std::string &name) {
+    const auto array = section.array<float>(name);
+    return {HALYARD_F32, {1, array.shape.at(0), array.shape.at(1), array.shape.at(2)}, array.values};
+}
+
+/// A golden case of section mrope.
+struct Case {
+    Rotation rotation;
+    std::int32_t axis_map;
+    std::vector<std::int64_t> counts, positions;
+    std::vector<double> inv_freq;
+    std::int64_t n_axes, n_tokens;
+
+    Case(const golden::Section &section, const nlohmann::json &entry) {
+        rotation.rotary_dim = entry.at("rotary_dim");
+        rotation.head_dim = entry.at("head_dim");
+        rotation.offset = entry.at("offset");
+        axis_map = entry.at("kind") == "interleaved_axes" ? HALYARD_AXIS_MAP_INTERLEAVED : HALYARD_AXIS_MAP_SECTIONS;
+        counts = entry.at("section").get<std::vector<std::int64_t>>();
+        const auto array = section.array<std::int64_t>(entry.at("positions"));
+        positions = array.values;
+        n_axes = array.shape.at(0);
+        n_tokens = array.shape.at(1);
+        const auto base = entry.at("base").get<long double>(), freq_dim = entry.at("freq_dim").get<long double>();
+        for (const auto &index : entry.at("inv_freq_index")) {
+            inv_freq.push_back(static_cast<double>(std::pow(base, -2 * index.get<long double>() / freq_dim)));
+        }
+    }
+
+    halyard_positions at() const { return axis_positions(positions, n_axes, 1, n_tokens); }
+    std::int64_t n_pairs() const { return rotation.rotary_dim / 2; }
+};
+
+}  // namespace
+
+TEST_CASE("axis maps: golden mrope, exact, by every source and target", "[axes][golden]") {
+    const golden::Section section("mrope");
+    REQUIRE(section.cases().size() == 5);
+    std::int64_t n_apart = 0;
+    for (const auto &entry : section.cases()) {
+        INFO(entry.at("name").get<std::string>());
+        Case golden(section, entry);
+        const auto axes = entry.at("axis_of_pair").get<std::vector<std::int64_t>>();
+        CHECK(axis_of_pair(golden.axis_map, golden.counts) == axes);
+        for (std::int64_t t = 0; t < golden.n_tokens; t++) {
+            n_apart += golden.positions[static_cast<std::size_t>(t)] !=
+                               golden.positions[static_cast<std::size_t>(golden.n_tokens + t)]
+                           ? 1
+                           : 0;
+        }
+        const auto frequencies = halyard::frequencies::from_list(golden.inv_freq.data(), golden.n_pairs());
+        const Elements x = read(section, entry.at("x")), want = read(section, entry.at("y_exact"));
+        const auto at = golden.at();
+        const auto greatest = *std::max_element(golden.positions.begin(), golden.positions.end());
+        for (const std::int32_t kind : {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE, HALYARD_ANGLES_FACTORED}) {
+            auto desc = describe_source(kind, 0, static_cast<std::int32_t>(greatest));
+            set_axes(desc, golden.axis_map, golden.counts);
+            const halyard::angle_source source(frequencies, desc);
+            for (const char *target : targets_here()) {
+                golden.rotation.target = target;
+                for (const bool in_place : {false, true}) {
+                    INFO("kind " << kind << ", " << target << (in_place ? ", in place" : ", out of place"));
+                    const Elements y = rotate(golden.rotation, source, &at, x, in_place);
+                    std::int64_t n_wrong = 0;
+                    for (std::int64_t head = 0; head < x.count(); head += x.shape[3]) {
+                        for (std::int64_t k = 0; k < golden.n_pairs(); k++) {
+                            const std::int64_t i0 = head + golden.rotation.index(HALYARD_PAIRING_HALF, k, 0);
+                            const std::int64_t i1 = head + golden.rotation.index(HALYARD_PAIRING_HALF, k, 1);
+                            // Theirs was rounded to float, and the list of frequencies to double.
+                            const long double length = std::hypot(static_cast<long double>(x[i0]), x[i1]);
+                            const long double eps = kind == HALYARD_ANGLES_FACTORED ? 4 : 2;
+                            const long double bound = (eps + 0.51L) * 0x1p-23L * length;
+                            n_wrong +=
+                                std::fabs(y[i0] - want[i0]) <= bound && std::fabs(y[i1] - want[i1]) <= bound ? 0 : 1;
+                        }
+                    }
+                    CHECK(n_wrong == 0);
+                }
+            }
+        }
+    }
+    CHECK(n_apart > 20);  // equal positions would hide every mistake
+}
+
+TEST_CASE("axis maps: golden mrope, with transformers' rounding and with its cos and sin", "[axes][golden]") {
+    const golden::Section section("mrope");
+    for (const auto &entry : section.cases()) {
+        INFO(entry.at("name").get<std::string>());
+        const Case golden(section, entry);
+        const Elements x = read(section, entry.at("x")), theirs = read(section, entry.at("y"));
+        const auto cos = section.array<float>(entry.at("cos")), sin = section.array<float>(entry.at("sin"));
+        const auto count_far = [&](const Elements &y, long double bound) {
+            std::int64_t n = 0;
+            for (std::int64_t i = 0; i < y.count(); i++) {
+                n += std::fabs(static_cast<long double>(y[i]) - theirs[i]) <= bound ? 0 : 1;
+            }
+            return n;
+        };
+        // Given: a row for each token, so that all axes read row t. Both round three times, |x| < 8.
+        auto desc = describe_source(HALYARD_ANGLES_GIVEN);
+        desc.cos_rows = cos.values.data();
+        desc.sin_rows = sin.values.data();
+        desc.n_rows = golden.n_tokens;
+        desc.stride_row = cos.shape[1];
+        desc.rotary_dim = golden.rotation.rotary_dim;
+        set_axes(desc, golden.axis_map, golden.counts);
+        const halyard::angle_source given{halyard::frequencies(), desc};
+        CHECK(count_far(rotate(golden.rotation, given, nullptr, x), 2 * 8 * 0x1p-23L) == 0);
+
+        // Their frequencies as they make them, 1 / base^(float), and their float32 angles.
+        std::vector<double> list;
+        for (const auto &index : entry.at("inv_freq_index")) {
+            list.push_back(1.0f / std::pow(entry.at("base").get<float>(),
+                                           2 * index.get<float>() / entry.at("freq_dim").get<float>()));
+        }
+        const auto frequencies = halyard::frequencies::from_list(list.data(), golden.n_pairs());
+        desc = describe_source(
+            HALYARD_ANGLES_TABLE, 0,
+            static_cast<std::int32_t>(*std::max_element(golden.positions.begin(), golden.positions.end())));
+        desc.reference = HALYARD_REFERENCE_HF_F32;
+        set_axes(desc, golden.axis_map, golden.counts);
+        const auto at = golden.at();
+        const Elements hf = rotate(golden.rotation, halyard::angle_source(frequencies, desc), &at, x);
+        // pow may be an ulp off here or there: then angles are, by position * 2^-24.
+        desc.reference = HALYARD_REFERENCE_EXACT;
+        const auto exact_frequencies = halyard::frequencies::from_list(golden.inv_freq.data(), golden.n_pairs());
+        const Elements exact = rotate(golden.rotation, halyard::angle_source(exact_frequencies, desc), &at, x);
+        const long double tight = 4 * 8 * 0x1p-23L;
+        const std::int64_t n_hf = count_far(hf, tight), n_exact = count_far(exact, tight);
+        INFO(n_hf << " and " << n_exact << " of " << x.count());
+        CHECK(n_hf <= x.count() / 50);
+        CHECK((n_exact > n_hf || n_exact == 0));
+    }
+}
+
+TEST_CASE("axis maps: random maps, each pair from its own axis, bit by bit", "[axes]") {
+    Random random(Catch::getSeed());
+    constexpr std::int32_t kinds[] = {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE,
+                                      HALYARD_ANGLES_GIVEN};
+    constexpr std::int64_t dims[] = {2, 4, 10, 48, 128, 130, 4096, 4102, 10000};
+    for (int trial = 0; trial < 240; trial++) {
+        const std::int32_t kind = kinds[trial % 4];
+        const auto axis_map = random.one_in(2) ? HALYARD_AXIS_MAP_SECTIONS : HALYARD_AXIS_MAP_INTERLEAVED;
+        const std::int64_t rotary_dim = random.one_of(dims), n_pairs = rotary_dim / 2, n_axes = random.in(1, 4);
+        const auto counts = random_counts(random, axis_map, n_axes, n_pairs);
+        const auto axes = axis_of_pair(axis_map, counts);
+        const std::int64_t n_batch = random.in(1, 3), n_tokens = rotary_dim > 1000 ? random.in(1, 3) : random.in(1, 80);
+        const std::int32_t first = kind == HALYARD_ANGLES_GIVEN ? 0 : -30, last = 40;
+        // One source with the map, and the same without.
+        auto desc = describe_source(kind, first, last);
+        std::vector<std::uint16_t> memory;
+        if (kind == HALYARD_ANGLES_GIVEN) {
+            for (std::int64_t i = 0; i < (last + 1) * rotary_dim; i++) {
+                memory.push_back(
+                    static_cast<std::uint16_t>(oracle::narrow(HALYARD_F16, static_cast<float>(random.unit()))));
+            }
+            desc.cos_rows = memory.data();
+            desc.sin_rows = memory.data() + n_pairs;
+            desc.n_rows = last + 1;
+            desc.stride_row = rotary_dim;
+            desc.rotary_dim = rotary_dim;
+            desc.rows_dtype = HALYARD_F16;
+        }
+        const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim);
+        const halyard::angle_source plain(frequencies, desc);
+        set_axes(desc, axis_map, counts);
+        const halyard::angle_source mapped(frequencies, desc);
+        INFO("kind " << kind << ", map " << axis_map << ", rotary_dim " << rotary_dim << ", axes " << n_axes
+                     << ", batch " << n_batch << ", tokens " << n_tokens);
+
+        // Positions [axes, 1 or batch, tokens], or NULL, or a start for each axis and row.
+        const std::int64_t form = random.in(0, 7);
+        const std::int64_t n_rows = random.one_in(2) ? n_batch : 1;
+        const bool starts = form == 1 && n_tokens <= last - first;
+        const std::int64_t n_columns = starts ? 1 : n_tokens;
+        std::vector<std::int64_t> data(static_cast<std::size_t>(n_axes * n_rows * n_columns));
+        for (std::int64_t &position : data) {
+            position = random.in(first, starts ? last - n_tokens + 1 : last);
+        }
+        auto at = axis_positions(data, n_axes, n_rows, n_columns);
+        at.consecutive = starts ? 1 : 0;
+        // Axes last in memory: [batch, tokens, axes].
+        if (form == 2) {
+            at.stride_axis = 1;
+            at.strides[1] = n_axes;
+            at.strides[0] = n_axes * n_columns;
+        }
+        if (n_axes == 1 && random.one_in(2)) {
+            at.n_axes = 0;
+        }
+        const bool none = form == 0 && n_tokens <= last + 1;
+        const auto position_of = [&](std::int64_t axis, std::int64_t batch, std::int64_t token) {
+            if (none) {
+                return token;
+            }
+            const std::int64_t row = n_rows == 1 ? 0 : batch, column = starts ? 0 : token;
+            const std::int64_t i = axis * at.stride_axis + row * at.strides[0] + column * at.strides[1];
+            return data[static_cast<std::size_t>(i)] + (starts ? token : 0);
+        };
+        const auto rows = rows_of(mapped, none ? nullptr : &at, n_batch, n_tokens);
+
+        // Every axis without a map, and from them each pair.
+        std::vector<float> want(rows.size());
+        for (std::int64_t axis = 0; axis < n_axes; axis++) {
+            std::vector<std::int64_t> of_axis;
+            for (std::int64_t t = 0; t < n_batch * n_tokens; t++) {
+                of_axis.push_back(position_of(axis, t / n_tokens, t % n_tokens));
+            }
+            const auto plain_at = halyard::positions(of_axis.data(), {n_batch, n_tokens});
+            const auto plain_rows = rows_of(plain, &plain_at, n_batch, n_tokens);
+            for (std::size_t i = 0; i < want.size(); i++) {
+                if (axes[i % static_cast<std::size_t>(n_pairs)] == axis) {
+                    want[i] = plain_rows[i];
+                }
+            }
+        }
+        CHECK(rows == want);
+
+        // And a run reads the same rows.
+        Rotation rotation;
+        rotation.rotary_dim = rotary_dim;
+        rotation.pairing = random.one_in(2) ? HALYARD_PAIRING_HALF : HALYARD_PAIRING_INTERLEAVED;
+        const Elements x = Elements::random(HALYARD_F32, {n_batch, n_tokens, 2, rotary_dim}, random);
+        std::vector<std::int32_t> row_of_token(static_cast<std::size_t>(n_batch * n_tokens));
+        std::iota(row_of_token.begin(), row_of_token.end(), 0);
+        const auto by_row = halyard::positions(row_of_token.data(), {n_batch, n_tokens});
+        const auto given = halyard::angle_source::given(want.data(), n_batch * n_tokens, rotary_dim);
+        CHECK(rotate(rotation, mapped, none ? nullptr : &at, x) == rotate(rotation, given, &by_row, x));
+    }
+}
+
+TEST_CASE("axis maps: splits over threads and targets change no bit", "[axes][threads]") {
+    Random random(Catch::getSeed());
+    const std::int64_t rotary_dim = 128, n_batch = 2, n_tokens = 75, n_heads = 9;
+    const auto frequencies = halyard::frequencies::from_base(1e6, rotary_dim);
+    std::vector<std::int32_t> data(3 * n_batch * n_tokens);
+    for (std::int32_t &position : data) {
+        position = static_cast<std::int32_t>(random.in(-999, 999));
+    }
+    const auto at = axis_positions(data, 3, n_batch, n_tokens);
+    const Elements x = Elements::random(HALYARD_F16, {n_batch, n_tokens, n_heads, 192}, random);
+    for (const auto axis_map : {HALYARD_AXIS_MAP_SECTIONS, HALYARD_AXIS_MAP_INTERLEAVED}) {
+        for (const std::int32_t kind : {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
+            auto desc = describe_source(kind, -999, 999);
+            set_axes(desc, axis_map, {24, 20, 20});
+            const halyard::angle_source source(frequencies, desc);
+            Rotation rotation;
+            rotation.rotary_dim = rotary_dim;
+            rotation.head_dim = 192;
+            rotation.offset = 64;
+            rotation.dtype = HALYARD_F16;
+            rotation.target = "reference";
+            const Elements reference = rotate(rotation, source, &at, x);
+            for (const char *target : targets_here()) {
+                rotation.target = target;
+                const Elements want = rotate(rotation, source, &at, x);
+                INFO("kind " << kind << ", map " << axis_map << ", " << target);
+                CHECK((want == reference || std::string(target) == "x86_sse41"));
+                for (const int n_threads : {2, 3, 5}) {
+                    const halyard::pool pool(n_threads);
+                    CHECK(rotate(rotation, source, &at, x, n_threads == 2, pool.executor()) == want);
+                }
+            }
+        }
+    }
+}
+
+// ---- What is refused -----------------------------------------------------------------------------------------------
+
+namespace {
+
+void check_refused(const halyard_angle_source_desc &desc, halyard_status status, const std::string &words) {
+    const auto frequencies = halyard::frequencies::from_base(10000, 128);
+    char there = 0;
+    auto *const before = reinterpret_cast<halyard_angle_source *>(&there);
+    halyard_angle_source *out = before;
+    auto error = sized<halyard_error>();
+    CHECK(halyard_create_angle_source(frequencies.get(), &desc, &out, &error) == status);
+    CHECK(out == before);
+    INFO(error.message);
+    CHECK(std::string(error.message).find(words) != std::string::npos);
+}
+
+}  // namespace
+
+TEST_CASE("axis maps: what is no map is refused", "[axes][errors]") {
+    for (const std::int32_t kind : {HALYARD_ANGLES_AUTO, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_FACTORED,
+                                    HALYARD_ANGLES_PHASE, HALYARD_ANGLES_GIVEN}) {
+        INFO("kind " << kind);
+        float rows[256] = {};
+        auto good = describe_source(kind, 0, 9);
+        good.cos_rows = good.sin_rows = rows;
+        good.n_rows = 2;
+        good.stride_row = 64;
+        good.rotary_dim = 128;
+        const auto refuse = [&](std::int32_t axis_map, const std::vector<std::int64_t> &counts, halyard_status status,
+                                const std::string &words) {
+            auto desc = good;
+            set_axes(desc, axis_map, counts);
+            check_refused(desc, status, words);
+        };
+        for (const std::int32_t axis_map : {-1, 3, 100}) {
+            refuse(axis_map, {32, 32}, HALYARD_ERROR_UNKNOWN_VALUE, "desc.axis_map is " + std::to_string(axis_map));
+        }
+        for (const auto axis_map : {HALYARD_AXIS_MAP_SECTIONS, HALYARD_AXIS_MAP_INTERLEAVED}) {
+            refuse(axis_map, {24, 20, 19}, HALYARD_ERROR_SHAPE, "add up to 63, but rotary_dim / 2 is 64");
+            refuse(axis_map, {24, 20, 21}, HALYARD_ERROR_SHAPE, "add up to 65, but rotary_dim / 2 is 64");
+            refuse(axis_map, {45, 20, -1}, HALYARD_ERROR_SHAPE, "desc.axis_counts[2] is -1");
+            refuse(axis_map, {65, 20, 0}, HALYARD_ERROR_SHAPE, "desc.axis_counts[0] is 65");
+            refuse(axis_map, {1, std::numeric_limits<std::int64_t>::max()}, HALYARD_ERROR_SHAPE, "desc.axis_counts[1]");
+            refuse(axis_map, {std::numeric_limits<std::int64_t>::min(), 64}, HALYARD_ERROR_SHAPE,
+                   "desc.axis_counts[0]");
+            auto desc = good;
+            set_axes(desc, axis_map, {16, 16, 16, 16});
+            for (const std::int32_t n_axes : {0, -1, 5, std::numeric_limits<std::int32_t>::max()}) {
+                desc.n_axes = n_axes;
+                check_refused(desc, HALYARD_ERROR_SHAPE, "desc.n_axes is " + std::to_string(n_axes));
+            }
+        }
+        refuse(HALYARD_AXIS_MAP_NONE, {32, 32}, HALYARD_ERROR_SHAPE, "desc.n_axes is 2");
+        // Of 64 pairs, 21 are 1 modulo 3 and 21 are 2 modulo 3.
+        refuse(HALYARD_AXIS_MAP_INTERLEAVED, {21, 22, 21}, HALYARD_ERROR_SHAPE, "desc.axis_counts[1] is 22");
+        refuse(HALYARD_AXIS_MAP_INTERLEAVED, {22, 20, 22}, HALYARD_ERROR_SHAPE, "desc.axis_counts[2] is 22");
+        refuse(HALYARD_AXIS_MAP_INTERLEAVED, {31, 33}, HALYARD_ERROR_SHAPE, "desc.axis_counts[1] is 33");
+        const auto frequencies = halyard::frequencies::from_base(10000, 128);
+        for (const std::vector<std::int64_t> &counts :
+             std::vector<std::vector<std::int64_t>>{{64}, {32, 32}, {22, 21, 21}, {64, 0, 0}, {16, 16, 16, 16}}) {
+            auto desc = good;
+            set_axes(desc, HALYARD_AXIS_MAP_INTERLEAVED, counts);
+            CHECK_NOTHROW(halyard::angle_source(frequencies, desc));
+            set_axes(desc, HALYARD_AXIS_MAP_SECTIONS, {counts.rbegin(), counts.rend()});
+            CHECK_NOTHROW(halyard::angle_source(frequencies, desc));
+        }
+    }
+}
+
+TEST_CASE("axis maps: positions that do not fit are refused, and messages name the axis", "[axes][errors]") {
+    const std::int64_t rotary_dim = 128, n_batch = 2, n_tokens = 3;
+    const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim);
+    Rotation rotation;
+    rotation.rotary_dim = rotary_dim;
+    Elements x(HALYARD_F32, {n_batch, n_tokens, 1, rotary_dim},
+               std::vector<float>(static_cast<std::size_t>(n_batch * n_tokens * rotary_dim), 0.5f));
+    for (const std::int32_t kind : {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
+        INFO("kind " << kind);
+        auto desc = describe_source(kind, 0, 99);
+        const halyard::angle_source plain(frequencies, desc);
+        set_axes(desc, HALYARD_AXIS_MAP_SECTIONS, {16, 24, 24});
+        const halyard::angle_source mapped(frequencies, desc);
+        const auto refuse = [&](const halyard::angle_source &source, const halyard_positions &at, halyard_status status,
+                                const std::string &words) {
+            Elements y(HALYARD_F32, x.shape);
+            const Elements before = y;
+            halyard::run_options options;
+            options.positions = &at;
+            try {
+                halyard::run(rotation.plan(), source, x.tensor(), y.tensor(), options);
+                FAIL_CHECK("accepted");
+            } catch (const halyard::error &error) {
+                CHECK(error.status() == status);
+                CHECK(std::string(error.what()).find(words) != std::string::npos);
+            }
+            CHECK(y == before);
+            std::vector<float> rows(static_cast<std::size_t>(n_batch * n_tokens * rotary_dim), 7.0f);
+            CHECK(halyard_make_rows(source.get(), &at, HALYARD_BAD_POSITION_ERROR, n_batch, n_tokens, rows.data(),
+                                    static_cast<std::int64_t>(rows.size()), nullptr) == status);
+            CHECK(rows == std::vector<float>(rows.size(), 7.0f));
+        };
+        std::vector<std::int64_t> data(4 * n_batch * n_tokens, 5);
+        for (const std::int64_t n_axes : {0, 1, 2, 4, -1}) {
+            refuse(mapped, axis_positions(data, n_axes, n_batch, n_tokens), HALYARD_ERROR_SHAPE,
+                   "positions.n_axes is " + std::to_string(n_axes) + ", but it must be 3");
+        }
+        for (const std::int64_t n_axes : {2, 3, -1}) {
+            refuse(plain, axis_positions(data, n_axes, n_batch, n_tokens), HALYARD_ERROR_SHAPE,
+                   "positions.n_axes is " + std::to_string(n_axes) + ", but it must be 1");
+        }
+        auto at = axis_positions(data, 3, n_batch, n_tokens);
+        at.stride_axis = std::numeric_limits<std::int64_t>::max() / 4;
+        refuse(mapped, at, HALYARD_ERROR_OVERFLOW, "positions");
+        at = axis_positions(data, 3, n_batch, n_tokens);
+        CHECK_NOTHROW(rotate(rotation, mapped, &at, x));
+        for (std::size_t i = 0; i < 3 * n_batch * n_tokens; i++) {
+            for (const std::int64_t bad : {std::int64_t{100}, std::int64_t{-1}, std::int64_t{1} << 32}) {
+                data[i] = bad;
+                refuse(mapped, at, HALYARD_ERROR_POSITION,
+                       "positions[axis " + std::to_string(i / 6) + ", batch " + std::to_string(i / 3 % 2) + ", token " +
+                           std::to_string(i % 3) + "] is " + std::to_string(bad));
+                data[i] = 5;
+            }
+        }
+        // The policies hold for each axis alone.
+        data[1] = 1000;
+        data[6] = -3;
+        const auto clamped = rows_of(mapped, &at, n_batch, n_tokens, halyard::bad_position::clamp);
+        const auto identity = rows_of(mapped, &at, n_batch, n_tokens, halyard::bad_position::identity);
+        data[1] = 99;
+        data[6] = 0;
+        CHECK(rows_of(mapped, &at, n_batch, n_tokens) == clamped);
+        data[1] = 0;
+        CHECK(rows_of(mapped, &at, n_batch, n_tokens) == identity);
+
+        // An output on the last axis' positions.
+        data.assign(data.size(), 5);
+        std::vector<char> arena(64 * 1024);
+        const auto tensor =
+            halyard::tensor(arena.data() + 4096, halyard::dtype::f32, {n_batch, n_tokens, 1, rotary_dim});
+        at.data = arena.data() + 4096 - 8 * 2 * 6 - 8;  // axes 0 and 1 are before it, axis 2 begins 8 bytes before it
+        halyard::run_options options;
+        options.positions = &at;
+        CHECK_THROWS_AS(halyard::run(rotation.plan(), mapped, tensor, tensor, options), halyard::error);
+        at.data = arena.data() + 4096 - 8 * 3 * 6;
+        CHECK_NOTHROW(halyard::run(rotation.plan(), mapped, tensor, tensor, options));
+    }
+}
+
+TEST_CASE("axis maps: a list of a table's rows has no axes, its map has", "[axes][errors]") {
+    const auto frequencies = halyard::frequencies::from_base(10000, 8);
+    const std::vector<std::int32_t> data = {3, 9, 3, 4, 9, 20};
+    auto listed = axis_positions(data, 2, 1, 3);
+    auto desc = describe_source(HALYARD_ANGLES_TABLE, 0, 99);
+    desc.listed = &listed;
+    halyard_angle_source *out = nullptr;
+    CHECK(halyard_create_angle_source(frequencies.get(), &desc, &out, nullptr) == HALYARD_ERROR_MISMATCH);
+    CHECK(out == nullptr);
+    listed = halyard::positions(data.data(), {1, 6});
+    set_axes(desc, HALYARD_AXIS_MAP_SECTIONS, {1, 3});
+    const halyard::angle_source by_list(frequencies, desc);
+    desc.listed = nullptr;
+    const halyard::angle_source by_range(frequencies, desc);
+    const auto at = axis_positions(data, 2, 1, 3);
+    CHECK(rows_of(by_list, &at, 1, 3) == rows_of(by_range, &at, 1, 3));
+}

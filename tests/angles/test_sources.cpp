@@ -1,0 +1,671 @@
+// Angle sources of every kind: runs against exact rotation, rows that are made, positions out of range, bad
+// descriptions, and Hugging Face's float32 angles. (What the makers of rows compute is in test_row_kernels.cpp.)
+#include "checks/oracle.h"
+#include "checks/rotate.h"
+#include "checks/sources.h"
+#include "data/golden.h"
+
+#include <catch2/catch_get_random_seed.hpp>
+#include <catch2/catch_test_macros.hpp>
+
+#include <bit>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+namespace {
+
+using oracle::Random;
+
+/// A source together with the exact cos and sin that it stands for.
+struct Source {
+    const char *name;
+    std::int32_t kind;
+    std::int32_t rows_dtype = HALYARD_F32;  // of GIVEN
+    bool reaches_far = false;               // a range about int32's end rather than about 0
+};
+constexpr Source sources[] = {
+    {"table", HALYARD_ANGLES_TABLE},
+    {"table far out", HALYARD_ANGLES_TABLE, HALYARD_F32, true},
+    {"factored", HALYARD_ANGLES_FACTORED},
+    {"factored far out", HALYARD_ANGLES_FACTORED, HALYARD_F32, true},
+    {"phase", HALYARD_ANGLES_PHASE, HALYARD_F32, true},
+    {"given f32, fused", HALYARD_ANGLES_GIVEN},
+    {"given f16", HALYARD_ANGLES_GIVEN, HALYARD_F16},
+    {"given bf16", HALYARD_ANGLES_GIVEN, HALYARD_BF16},
+};
+
+class Angles {
+public:
+    Angles(const Source &which, std::int64_t rotary_dim, Random &random) : which_(which), n_pairs_(rotary_dim / 2) {
+        if (which.kind == HALYARD_ANGLES_GIVEN) {
+            make_given(random);
+            return;
+        }
+        factor_ = random.one_of(attention_factors);
+        for (const long double exact : oracle::inv_freq_of(500000, rotary_dim)) {
+            inv_freq_.push_back(static_cast<double>(exact));
+        }
+        const auto frequencies = halyard::frequencies::from_list(inv_freq_.data(), n_pairs_, factor_);
+        const bool is_table = which.kind == HALYARD_ANGLES_TABLE;
+        first_ = which.kind == HALYARD_ANGLES_PHASE ? least_position
+                 : which.reaches_far                ? greatest_position - (is_table ? 60 : 5000)
+                                                    : (is_table ? -20 : -2500);
+        last_ = which.reaches_far ? greatest_position : (is_table ? 40 : 2500);
+        source_ = make_source(frequencies, which.kind, first_, last_);
+    }
+
+    const halyard::angle_source &source() const { return source_; }
+    double factor() const { return factor_; }
+    bool is_given() const { return which_.kind == HALYARD_ANGLES_GIVEN; }
+    std::int32_t random_position(Random &random) const {
+        return static_cast<std::int32_t>(random.one_in(8) ? (random.one_in(2) ? first_ : last_)
+                                                          : random.in(first_, last_));
+    }
+
+    /// With attention_factor.
+    ExactCosSin exact(std::int64_t position, std::int64_t k) const {
+        if (is_given()) {
+            const char *const cos = rows_.data() + (position * stride_row() + k) * bytes();
+            return {oracle::widen(which_.rows_dtype, oracle::read_word(which_.rows_dtype, cos)),
+                    oracle::widen(which_.rows_dtype, oracle::read_word(which_.rows_dtype, cos + n_pairs_ * bytes()))};
+        }
+        const ExactCosSin one = exact_cos_sin(inv_freq_[static_cast<std::size_t>(k)], position);
+        return {factor_ * one.cos, factor_ * one.sin};
+    }
+
+    /// How far off an output may be, as halyard.h promises.
+    long double bound(std::int32_t dtype, oracle::Pair<long double> x, const ExactCosSin &at, long double exact) const {
+        if (is_given()) {
+            return oracle::kernel_bound(dtype, std::fabs(x.x0 * at.cos) + std::fabs(x.x1 * at.sin), exact);
+        }
+        const long double two_eps = oracle::promised_bound(dtype, x, factor_, exact);
+        return which_.kind == HALYARD_ANGLES_FACTORED ? two_eps + 2 * 0x1p-23L * std::hypot(x.x0, x.x1) * factor_
+                                                      : two_eps;
+    }
+
+private:
+    std::int64_t stride_row() const { return 2 * n_pairs_ + 3; }
+    std::int64_t bytes() const { return oracle::element_bytes(which_.rows_dtype); }
+
+    /// A fused cache whose rows are apart, at an odd address.
+    void make_given(Random &random) {
+        constexpr std::int64_t n_rows = 40;
+        last_ = n_rows - 1;
+        rows_.resize(static_cast<std::size_t>(n_rows * stride_row() * bytes()));
+        for (std::int64_t i = 0; i < n_rows * stride_row(); i++) {
+            oracle::write_word(which_.rows_dtype, rows_.data() + i * bytes(),
+                               oracle::narrow(which_.rows_dtype, static_cast<float>(random.unit())));
+        }
+        auto desc = describe_source(HALYARD_ANGLES_GIVEN);
+        desc.cos_rows = rows_.data();
+        desc.sin_rows = rows_.data() + n_pairs_ * bytes();
+        desc.n_rows = n_rows;
+        desc.stride_row = stride_row();
+        desc.rotary_dim = 2 * n_pairs_;
+        desc.rows_dtype = which_.rows_dtype;
+        source_ = halyard::angle_source(halyard::frequencies(), desc);
+    }
+
+    const Source &which_;
+    std::int64_t n_pairs_;
+    double factor_ = 1;
+    std::int32_t first_ = 0, last_ = 0;
+    std::vector<double> inv_freq_;
+    std::vector<char> rows_;
+    halyard::angle_source source_;
+};
+
+/// How many elements of y are wrong: rotated ones beyond their bound, others that are no copy.
+std::int64_t count_wrong(const Rotation &rotation, const Angles &angles, const std::vector<std::int64_t> &positions,
+                         const Elements &x, const Elements &y) {
+    std::int64_t n_wrong = 0;
+    const std::int64_t head_dim = rotation.full_head(), n_heads = x.shape[2];
+    for (std::int64_t token = 0; token < x.shape[0] * x.shape[1]; token++) {
+        for (std::int64_t k = 0; k < rotation.rotary_dim / 2; k++) {
+            const ExactCosSin at = angles.exact(positions[static_cast<std::size_t>(token)], k);
+            const long double sin = rotation.inverse ? -at.sin : at.sin;
+            for (std::int64_t head = token * n_heads; head < (token + 1) * n_heads; head++) {
+                const oracle::Pair<long double> pair = {x[head * head_dim + rotation.index(rotation.pairing, k, 0)],
+                                                        x[head * head_dim + rotation.index(rotation.pairing, k, 1)]};
+                const auto exact = oracle::rotate_exactly(pair, at.cos, sin);
+                const float y0 = y[head * head_dim + rotation.index(rotation.pairing_of_output(), k, 0)];
+                const float y1 = y[head * head_dim + rotation.index(rotation.pairing_of_output(), k, 1)];
+                n_wrong += std::fabs(y0 - exact.x0) <= angles.bound(x.dtype, pair, at, exact.x0) ? 0 : 1;
+                n_wrong += std::fabs(y1 - exact.x1) <= angles.bound(x.dtype, {pair.x1, pair.x0}, at, exact.x1) ? 0 : 1;
+            }
+        }
+        for (std::int64_t head = token * n_heads; head < (token + 1) * n_heads; head++) {
+            for (std::int64_t i = 0; i < head_dim; i++) {
+                const bool is_outside = i < rotation.offset || i >= rotation.offset + rotation.rotary_dim;
+                n_wrong += is_outside && y.word(head * head_dim + i) != x.word(head * head_dim + i) ? 1 : 0;
+            }
+        }
+    }
+    return n_wrong;
+}
+
+bool is_fused(const std::string &target) { return target != "x86_sse41"; }
+
+}  // namespace
+
+// ---- Runs ----------------------------------------------------------------------------------------------------------
+
+TEST_CASE("sources: runs are within the promise, and the same bits on every target", "[sources]") {
+    Random random(Catch::getSeed());
+    constexpr std::int32_t both[] = {HALYARD_PAIRING_HALF, HALYARD_PAIRING_INTERLEAVED};
+    constexpr std::int32_t dtypes[] = {HALYARD_F32, HALYARD_F16, HALYARD_BF16};
+    int round = 0;
+    for (const std::int64_t rotary_dim : {2, 6, 128, 576, 4096, 4100, 8192, 10000}) {
+        const std::int64_t block = halyard::row_block(rotary_dim).n_tokens;
+        std::vector<std::int64_t> token_counts = {1, block, block + 1, 2 * block + 1,
+                                                  std::max<std::int64_t>(1, block - 1)};
+        for (const Source &which : sources) {
+            const Angles angles(which, rotary_dim, random);
+            for (const std::int32_t pairing : both) {
+                for (const std::int32_t out_pairing : both) {
+                    for (const std::int32_t dtype : dtypes) {
+                        Rotation rotation;
+                        rotation.rotary_dim = rotary_dim;
+                        rotation.pairing = pairing;
+                        rotation.out_pairing = out_pairing;
+                        rotation.dtype = dtype;
+                        rotation.inverse = random.one_in(3);
+                        // Odd ones too, where words of two cannot be read.
+                        constexpr std::int64_t margins[] = {0, 0, 2, 3, 8};
+                        rotation.offset = random.one_of(margins);
+                        rotation.head_dim = rotary_dim + rotation.offset + random.one_of(margins);
+                        const std::int64_t n_tokens = token_counts[static_cast<std::size_t>(round++) % 5];
+                        const bool in_batches = random.one_in(3) && n_tokens % 3 == 0;
+                        const std::array<std::int64_t, 4> shape = {in_batches ? 3 : 1,
+                                                                   in_batches ? n_tokens / 3 : n_tokens,
+                                                                   random.in(1, 2), rotation.head_dim};
+                        std::vector<std::int64_t> positions;
+                        for (std::int64_t t = 0; t < n_tokens; t++) {
+                            positions.push_back(angles.random_position(random));
+                        }
+                        const auto at = halyard::positions(positions.data(), {shape[0], shape[1]});
+                        const Elements x = Elements::random(dtype, shape, random);
+                        INFO(which.name << ", rotary_dim " << rotary_dim << ", pairings " << pairing << " "
+                                        << out_pairing << ", dtype " << dtype << ", tokens " << n_tokens << ", batch "
+                                        << shape[0] << ", offset " << rotation.offset << ", head_dim "
+                                        << rotation.head_dim);
+                        rotation.target = "reference";
+                        const Elements want = rotate(rotation, angles.source(), &at, x);
+                        CHECK(count_wrong(rotation, angles, positions, x, want) == 0);
+                        for (const char *target : targets_here()) {
+                            INFO(target);
+                            rotation.target = target;
+                            const Elements y = rotate(rotation, angles.source(), &at, x);
+                            if (is_fused(target)) {
+                                CHECK(y == want);
+                            } else {
+                                CHECK(count_wrong(rotation, angles, positions, x, y) == 0);
+                            }
+                            if (pairing == out_pairing) {
+                                CHECK(rotate(rotation, angles.source(), &at, x, true) == y);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("sources: splits over threads change no bit", "[sources][threads]") {
+    Random random(Catch::getSeed());
+    struct Shape {
+        std::int64_t rotary_dim, batch, tokens, heads;
+    };
+    // Shared by tokens, across batch rows and in the middle of blocks; and by heads, where tokens are few.
+    constexpr Shape shapes[] = {{128, 3, 71, 8}, {64, 5, 1, 700}, {576, 2, 9, 16}, {10000, 1, 3, 13}, {4096, 2, 11, 3}};
+    for (const Shape &shape : shapes) {
+        for (const Source &which : sources) {
+            const Angles angles(which, shape.rotary_dim, random);
+            Rotation rotation;
+            rotation.rotary_dim = shape.rotary_dim;
+            rotation.head_dim = shape.rotary_dim + 6;
+            rotation.offset = 4;
+            rotation.pairing = random.one_in(2) ? HALYARD_PAIRING_HALF : HALYARD_PAIRING_INTERLEAVED;
+            std::vector<std::int32_t> positions;
+            for (std::int64_t t = 0; t < shape.batch * shape.tokens; t++) {
+                positions.push_back(angles.random_position(random));
+            }
+            const auto at = halyard::positions(positions.data(), {shape.batch, shape.tokens});
+            const Elements x =
+                Elements::random(HALYARD_F32, {shape.batch, shape.tokens, shape.heads, rotation.head_dim}, random);
+            for (const char *target : targets_here()) {
+                rotation.target = target;
+                const Elements want = rotate(rotation, angles.source(), &at, x);
+                for (const int n_threads : {2, 3, 5}) {
+                    INFO(which.name << ", rotary_dim " << shape.rotary_dim << ", " << target << ", " << n_threads);
+                    const halyard::pool pool(n_threads);
+                    CHECK(rotate(rotation, angles.source(), &at, x, n_threads == 3, pool.executor()) == want);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("sources: rows of halyard_make_rows, given, rotate to the same bits", "[sources]") {
+    Random random(Catch::getSeed());
+    for (const std::int64_t rotary_dim : {2, 90, 128, 4096, 10000}) {
+        for (const Source &which : sources) {
+            INFO(which.name << ", rotary_dim " << rotary_dim);
+            const Angles angles(which, rotary_dim, random);
+            const std::int64_t n_batch = 2, n_tokens = rotary_dim > 1000 ? 3 : 41;
+            std::vector<std::int32_t> positions;
+            for (std::int64_t t = 0; t < n_batch * n_tokens; t++) {
+                positions.push_back(angles.random_position(random));
+            }
+            const auto at = halyard::positions(positions.data(), {n_batch, n_tokens});
+            const auto rows = rows_of(angles.source(), &at, n_batch, n_tokens);
+            std::vector<std::int32_t> row_of_token(positions.size());
+            for (std::size_t i = 0; i < row_of_token.size(); i++) {
+                row_of_token[i] = static_cast<std::int32_t>(i);
+            }
+            const auto by_row = halyard::positions(row_of_token.data(), {n_batch, n_tokens});
+            const auto given = halyard::angle_source::given(rows.data(), n_batch * n_tokens, rotary_dim);
+            Rotation rotation;
+            rotation.rotary_dim = rotary_dim;
+            const Elements x = Elements::random(HALYARD_F32, {n_batch, n_tokens, 2, rotary_dim}, random);
+            CHECK(rotate(rotation, given, &by_row, x) == rotate(rotation, angles.source(), &at, x));
+        }
+    }
+}
+
+TEST_CASE("sources: tokens without stated positions, and from a start on", "[sources]") {
+    Random random(Catch::getSeed());
+    const std::int64_t rotary_dim = 128, n_batch = 2, n_tokens = 70;  // more than two blocks of rows
+    Rotation rotation;
+    rotation.rotary_dim = rotary_dim;
+    const Elements x = Elements::random(HALYARD_BF16, {n_batch, n_tokens, 2, rotary_dim}, random);
+    rotation.dtype = HALYARD_BF16;
+    const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim);
+    for (const std::int32_t kind : {HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
+        INFO(kind);
+        const auto source = make_source(frequencies, kind, -5000, 5000);
+        const std::int64_t starts[] = {-4000, 4930};
+        std::vector<std::int64_t> counted, started;
+        for (std::int64_t t = 0; t < n_batch * n_tokens; t++) {
+            counted.push_back(t % n_tokens);
+            started.push_back(starts[t / n_tokens] + t % n_tokens);
+        }
+        const auto of_count = halyard::positions(counted.data(), {n_batch, n_tokens});
+        CHECK(rotate(rotation, source, nullptr, x) == rotate(rotation, source, &of_count, x));
+        const auto from_start = halyard::consecutive_positions(starts, 2);
+        const auto of_start = halyard::positions(started.data(), {n_batch, n_tokens});
+        CHECK(rotate(rotation, source, &from_start, x) == rotate(rotation, source, &of_start, x));
+    }
+}
+
+// ---- Positions that are not covered --------------------------------------------------------------------------------
+
+TEST_CASE("sources: positions out of range, by policy", "[sources]") {
+    const std::int64_t rotary_dim = 24, n_pairs = 12;
+    const double factor = 1.3;
+    std::vector<double> list;
+    for (std::int64_t k = 0; k < n_pairs; k++) {
+        list.push_back(std::pow(10000.0, -static_cast<double>(k) / n_pairs));
+    }
+    const auto frequencies = halyard::frequencies::from_list(list.data(), n_pairs, factor);
+    struct Range {
+        std::int32_t first, last;
+    };
+    constexpr Range ranges[] = {{0, 99},
+                                {0, 0},
+                                {100, 199},
+                                {-500, -400},
+                                {-5, 5},
+                                {7, 7},
+                                {least_position, least_position + 3},
+                                {greatest_position - 3, greatest_position},
+                                {least_position, greatest_position}};
+    for (const std::int32_t kind : {HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
+        for (const auto [first, last] : ranges) {
+            INFO((kind == HALYARD_ANGLES_PHASE ? "phase " : "factored ") << first << " to " << last);
+            const auto source = make_source(frequencies, kind, first, last);
+            CHECK(source.info().first == first);
+            CHECK(source.info().last == last);
+            for (const std::int64_t position :
+                 {std::int64_t{first}, std::int64_t{last}, std::int64_t{first} - 1, std::int64_t{last} + 1,
+                  std::int64_t{0}, std::int64_t{1} << 31, -(std::int64_t{1} << 31) - 1, std::int64_t{1} << 32,
+                  std::int64_t{1} << 62, std::numeric_limits<std::int64_t>::min(),
+                  std::numeric_limits<std::int64_t>::max()}) {
+                INFO("position " << position);
+                const auto at = halyard::positions(&position, {1, 1});
+                const bool is_covered = position >= first && position <= last;
+                const std::int64_t nearest = position < first ? first : position > last ? last : position;
+                const auto of_nearest = halyard::positions(&nearest, {1, 1});
+                const auto want = rows_of(source, &of_nearest, 1, 1);
+                CHECK(rows_of(source, &at, 1, 1, halyard::bad_position::clamp) == want);
+
+                const auto by_identity = rows_of(source, &at, 1, 1, halyard::bad_position::identity);
+                if (is_covered) {
+                    CHECK(by_identity == want);
+                } else {  // not even an error in the last bit
+                    std::vector<float> no_rotation(static_cast<std::size_t>(rotary_dim), 0.0f);
+                    std::fill_n(no_rotation.begin(), n_pairs, static_cast<float>(factor));
+                    CHECK(by_identity == no_rotation);
+                }
+
+                Rotation rotation;
+                rotation.rotary_dim = rotary_dim;
+                Elements x(HALYARD_F32, {1, 1, 1, rotary_dim},
+                           std::vector<float>(static_cast<std::size_t>(rotary_dim), 0.75f));
+                Elements y(HALYARD_F32, x.shape);
+                const Elements before = y;
+                halyard::run_options options;
+                options.positions = &at;
+                std::string message;
+                try {
+                    halyard::run(rotation.plan(), source, x.tensor(), y.tensor(), options);
+                } catch (const halyard::error &error) {
+                    CHECK(error.status() == HALYARD_ERROR_POSITION);
+                    message = error.what();
+                }
+                CHECK(message == (is_covered ? ""
+                                             : "positions[batch 0, token 0] is " + std::to_string(position) +
+                                                   ", but the angle source covers " + std::to_string(first) + " to " +
+                                                   std::to_string(last)));
+                CHECK((y == before) == !is_covered);
+                options.policy = halyard::bad_position::clamp;
+                halyard::run(rotation.plan(), source, x.tensor(), y.tensor(), options);
+                CHECK(y == rotate(rotation, source, &of_nearest, x));
+            }
+        }
+    }
+}
+
+// ---- Descriptions --------------------------------------------------------------------------------------------------
+
+namespace {
+
+struct Refusal {
+    halyard_status status;
+    std::string message;
+    bool out_is_unchanged;
+};
+
+Refusal try_source(const halyard::frequencies &frequencies, const halyard_angle_source_desc &desc) {
+    char there = 0;
+    auto *const before = reinterpret_cast<halyard_angle_source *>(&there);
+    halyard_angle_source *out = before;
+    auto error = sized<halyard_error>();
+    const halyard_status status = halyard_create_angle_source(frequencies.get(), &desc, &out, &error);
+    if (status == HALYARD_OK) {
+        halyard_destroy_angle_source(out);
+        return {status, "", false};
+    }
+    CHECK(error.code == status);
+    return {status, error.message, out == before};
+}
+
+void check_refused(const halyard::frequencies &frequencies, const halyard_angle_source_desc &desc,
+                   halyard_status status, const std::string &words) {
+    const Refusal refusal = try_source(frequencies, desc);
+    INFO(refusal.message);
+    CHECK(refusal.status == status);
+    CHECK(refusal.out_is_unchanged);
+    CHECK(refusal.message.find(words) != std::string::npos);
+}
+
+}  // namespace
+
+TEST_CASE("sources: what cannot be had is refused", "[sources][errors]") {
+    const auto frequencies = halyard::frequencies::from_base(10000, 128);
+    for (const std::int32_t kind : {HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
+        const std::string name = kind == HALYARD_ANGLES_PHASE ? "PHASE" : "FACTORED";
+        auto desc = describe_source(kind, 0, 99);
+        CHECK(try_source(frequencies, desc).status == HALYARD_OK);
+        desc.reference = HALYARD_REFERENCE_HF_F32;
+        check_refused(frequencies, desc, HALYARD_ERROR_MISMATCH, "HALYARD_ANGLES_" + name);
+        check_refused(frequencies, desc, HALYARD_ERROR_MISMATCH, "HALYARD_REFERENCE_HF_F32");
+        desc = describe_source(kind, 0, 99);
+        const std::int32_t positions[] = {1, 5};
+        const auto listed = halyard::positions(positions, {1, 2});
+        desc.listed = &listed;
+        check_refused(frequencies, desc, HALYARD_ERROR_MISMATCH, "desc.listed");
+        check_refused(frequencies, describe_source(kind, 5, 4), HALYARD_ERROR_POSITION, "desc.last is 4");
+        check_refused(halyard::frequencies(), describe_source(kind), HALYARD_ERROR_NULL_POINTER, "frequencies");
+    }
+    for (const std::int32_t kind : {-1, 5, 1000}) {
+        check_refused(frequencies, describe_source(kind), HALYARD_ERROR_UNKNOWN_VALUE,
+                      "desc.kind is " + std::to_string(kind));
+    }
+    for (const std::int32_t reference : {-1, 2}) {
+        for (const std::int32_t kind : {HALYARD_ANGLES_AUTO, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_GIVEN,
+                                        HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
+            auto desc = describe_source(kind);
+            desc.reference = reference;
+            check_refused(frequencies, desc, HALYARD_ERROR_UNKNOWN_VALUE,
+                          "desc.reference is " + std::to_string(reference));
+        }
+    }
+    float rows[64] = {};
+    for (const std::int32_t dtype : {-1, 3, 77}) {
+        auto desc = describe_source(HALYARD_ANGLES_GIVEN);
+        desc.cos_rows = desc.sin_rows = rows;
+        desc.n_rows = 2;
+        desc.stride_row = 4;
+        desc.rotary_dim = 8;
+        CHECK(try_source(frequencies, desc).status == HALYARD_OK);
+        desc.rows_dtype = dtype;
+        check_refused(frequencies, desc, HALYARD_ERROR_UNKNOWN_VALUE, "desc.rows_dtype is " + std::to_string(dtype));
+    }
+    // 65537 coarse rows of 2^15 floats are one too many for 32 bits.
+    const auto wide = halyard::frequencies::from_base(10000, 1 << 15);
+    check_refused(wide, describe_source(HALYARD_ANGLES_FACTORED, least_position, greatest_position),
+                  HALYARD_ERROR_OVERFLOW, "factored tables of 65537 and 65536 rows and rotary_dim 32768");
+    CHECK(try_source(wide, describe_source(HALYARD_ANGLES_FACTORED, 0, 99)).status == HALYARD_OK);
+    CHECK(try_source(wide, describe_source(HALYARD_ANGLES_PHASE, least_position, greatest_position)).status ==
+          HALYARD_OK);
+}
+
+TEST_CASE("sources: rows of two bytes cannot be written through", "[sources][errors]") {
+    // The span that outputs are kept away from counts bytes, not floats.
+    std::vector<std::uint16_t> memory(64, 0x3c00);
+    auto desc = describe_source(HALYARD_ANGLES_GIVEN);
+    desc.cos_rows = memory.data();
+    desc.sin_rows = memory.data() + 4;
+    desc.n_rows = 2;
+    desc.stride_row = 8;
+    desc.rotary_dim = 8;
+    desc.rows_dtype = HALYARD_F16;
+    const halyard::angle_source source{halyard::frequencies(), desc};
+    Rotation rotation;
+    rotation.rotary_dim = 8;
+    rotation.dtype = HALYARD_F16;
+    const auto try_at = [&](std::size_t at) {
+        const auto tensor = halyard::tensor(memory.data() + at, halyard::dtype::f16, {1, 1, 1, 8});
+        auto args = sized<halyard_run_args>();
+        args.angles = source.get();
+        args.x = args.y = &tensor;
+        const halyard::plan plan = rotation.plan();
+        return halyard_run(plan.get(), &args, nullptr);
+    };
+    CHECK(try_at(15) == HALYARD_ERROR_OVERLAP);  // the last word of the last sin row
+    CHECK(try_at(16) == HALYARD_OK);
+}
+
+TEST_CASE("sources: what AUTO stands for", "[sources]") {
+    const auto kind_of = [](const halyard::frequencies &frequencies, std::int32_t first, std::int32_t last) {
+        const auto info = make_source(frequencies, HALYARD_ANGLES_AUTO, first, last).info();
+        CHECK(info.first == first);
+        CHECK(info.last == last);
+        return info.kind;
+    };
+    // 64 MiB are 2^24 floats: 16 rows of 2^20, or 2^17 rows of 128, and no row more.
+    const auto wide = halyard::frequencies::from_base(10000, 1 << 20);
+    CHECK(kind_of(wide, -8, 7) == HALYARD_ANGLES_TABLE);
+    CHECK(kind_of(wide, -8, 8) == HALYARD_ANGLES_PHASE);
+    CHECK(kind_of(wide, least_position, greatest_position) == HALYARD_ANGLES_PHASE);
+    const auto frequencies = halyard::frequencies::from_base(10000, 128);
+    CHECK(kind_of(frequencies, 0, (1 << 17) - 1) == HALYARD_ANGLES_TABLE);
+    CHECK(kind_of(frequencies, 0, 1 << 17) == HALYARD_ANGLES_PHASE);
+    CHECK(kind_of(halyard::frequencies::from_base(10000, 2), least_position, greatest_position) ==
+          HALYARD_ANGLES_PHASE);
+
+    // Only a table serves these.
+    auto desc = describe_source(HALYARD_ANGLES_AUTO, least_position, greatest_position);
+    const std::int32_t positions[] = {1, 5};
+    const auto listed = halyard::positions(positions, {1, 2});
+    desc.listed = &listed;
+    CHECK(halyard::angle_source(frequencies, desc).info().kind == HALYARD_ANGLES_TABLE);
+    desc.reference = HALYARD_REFERENCE_HF_F32;
+    CHECK(halyard::angle_source(frequencies, desc).info().kind == HALYARD_ANGLES_TABLE);
+}
+
+TEST_CASE("sources: what they own", "[sources]") {
+    const auto frequencies = halyard::frequencies::from_base(10000, 128);
+    const auto phase = make_source(frequencies, HALYARD_ANGLES_PHASE, least_position, greatest_position).info();
+    CHECK(phase.kind == HALYARD_ANGLES_PHASE);
+    CHECK(phase.rotary_dim == 128);
+    CHECK(phase.bytes == 64 * 8);
+    const auto factored = make_source(frequencies, HALYARD_ANGLES_FACTORED, 0, 999'999).info();
+    CHECK(factored.kind == HALYARD_ANGLES_FACTORED);
+    CHECK(factored.bytes <= 4 * 1000 * 128 * sizeof(float));  // of the order of the root of a million rows
+}
+
+// ---- Hugging Face's angles -----------------------------------------------------------------------------------------
+
+namespace {
+
+/// How many floats lie between two, of any sign.
+std::int64_t ulps_between(float a, float b) {
+    const auto order = [](float value) {
+        const auto word = static_cast<std::int64_t>(std::bit_cast<std::uint32_t>(value) & 0x7fffffffu);
+        return std::signbit(value) ? -word : word;
+    };
+    return std::abs(order(a) - order(b));
+}
+
+nlohmann::json find_case(const golden::Section &section, const std::string &name) {
+    for (const auto &entry : section.cases()) {
+        if (entry.at("name") == name) {
+            return entry;
+        }
+    }
+    throw std::runtime_error("no golden case " + name);
+}
+
+halyard::angle_source hf_table(const halyard::frequencies &frequencies, const halyard_positions &listed) {
+    auto desc = describe_source(HALYARD_ANGLES_TABLE, least_position, greatest_position);
+    desc.listed = &listed;
+    desc.reference = HALYARD_REFERENCE_HF_F32;
+    return halyard::angle_source(frequencies, desc);
+}
+
+}  // namespace
+
+TEST_CASE("sources: hf_f32 is within an ulp of transformers' cos and sin, given its frequencies", "[sources][golden]") {
+    const golden::Section section("hf_apply"), of_frequencies("frequencies");
+    std::int64_t greatest = 0, n_off = 0, n_far_from_exact = 0, n_all = 0;
+    for (const auto &entry : section.cases()) {
+        INFO(entry.at("name").get<std::string>());
+        const auto evaluation = find_case(of_frequencies, entry.at("frequencies_case")).at("evaluations").at(0);
+        const auto hf = of_frequencies.array<float>(evaluation.at("inv_freq_hf_f32")).values;
+        const std::vector<double> list(hf.begin(), hf.end());
+        const auto n_pairs = static_cast<std::int64_t>(list.size());
+        const auto frequencies =
+            halyard::frequencies::from_list(list.data(), n_pairs, evaluation.at("attention_factor").get<double>());
+        const auto positions = section.array<std::int64_t>(entry.at("positions")).values;
+        const auto n_tokens = static_cast<std::int64_t>(positions.size());
+        const auto at = halyard::positions(positions.data(), {1, n_tokens});
+        const auto rows = rows_of(hf_table(frequencies, at), &at, 1, n_tokens);
+        const auto exact_rows =
+            rows_of(halyard::angle_source::table(frequencies, least_position, greatest_position, at), &at, 1, n_tokens);
+        const auto cos = section.array<float>(entry.at("cos")), sin = section.array<float>(entry.at("sin"));
+        REQUIRE(cos.shape == std::vector<std::int64_t>{n_tokens, n_pairs});
+        for (std::int64_t i = 0; i < n_tokens * n_pairs; i++) {
+            const auto in_rows = static_cast<std::size_t>(i / n_pairs * 2 * n_pairs + i % n_pairs);
+            for (const bool is_sin : {false, true}) {
+                const float theirs = (is_sin ? sin : cos).values[static_cast<std::size_t>(i)];
+                const std::size_t where = in_rows + static_cast<std::size_t>(is_sin ? n_pairs : 0);
+                const std::int64_t ulps = ulps_between(rows[where], theirs);
+                greatest = std::max(greatest, ulps);
+                n_off += ulps != 0 ? 1 : 0;
+                n_far_from_exact += ulps_between(exact_rows[where], theirs) > 1 ? 1 : 0;
+                n_all++;
+            }
+        }
+    }
+    CHECK(greatest <= 1);
+    CHECK(n_far_from_exact > n_all / 20);  // that is no wonder: theirs are not the exact ones
+    WARN("hf_f32: " << n_off << " of " << n_all << " cos and sin differ from transformers', by at most " << greatest
+                    << " ulp; " << n_far_from_exact << " of the exact ones by more than 1");
+}
+
+TEST_CASE("sources: hf_f32 is of the angle in float32, at every position", "[sources]") {
+    Random random(Catch::getSeed());
+    std::int64_t n_wrong = 0;
+    for (int round = 0; round < 400; round++) {
+        std::vector<double> list;
+        for (int k = 0; k < 16; k++) {
+            list.push_back(static_cast<float>(random.unit() * std::exp2(static_cast<double>(random.in(-40, 20)))));
+        }
+        const double factor = random.one_of(attention_factors);
+        const auto frequencies = halyard::frequencies::from_list(list.data(), 16, factor);
+        std::vector<std::int32_t> positions = {0, 1, -1, 16777217, least_position, greatest_position};
+        while (positions.size() < 20) {
+            positions.push_back(
+                static_cast<std::int32_t>(static_cast<std::int64_t>(random.bits()) >> random.in(32, 60)));
+        }
+        const auto at = halyard::positions(positions.data(), {1, 20});
+        const auto rows = rows_of(hf_table(frequencies, at), &at, 1, 20);
+        for (std::size_t i = 0; i < 20 * 16; i++) {
+            const float angle = static_cast<float>(positions[i / 16]) * static_cast<float>(list[i % 16]);
+            // long double is wide enough: a tie of two floats within its error would be a wonder.
+            const long double scale = static_cast<float>(factor);
+            const auto cos = static_cast<float>(scale * std::cos(static_cast<long double>(angle)));
+            const auto sin = static_cast<float>(scale * std::sin(static_cast<long double>(angle)));
+            const std::size_t where = i / 16 * 32 + i % 16;
+            n_wrong += rows[where] == cos ? 0 : 1;
+            n_wrong += rows[where + 16] == sin ? 0 : 1;
+        }
+    }
+    CHECK(n_wrong == 0);
+}
+
+TEST_CASE("sources: hf_f32 frequencies from a config are some ulp from transformers'", "[sources][golden]") {
+    const golden::Section section("frequencies");
+    std::int64_t greatest = 0;
+    std::string report;
+    for (const auto &entry : section.cases()) {
+        const auto form = entry.at("config_new").is_null() ? "config_old" : "config_new";
+        std::ifstream file(std::string(HALYARD_GOLDEN_DIR "/frequencies/") + entry.at(form).get<std::string>());
+        const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+        std::int64_t of_case = 0;
+        for (const auto &evaluation : entry.at("evaluations")) {
+            const auto layer_type =
+                evaluation.at("layer_type").is_null() ? "" : evaluation.at("layer_type").get<std::string>();
+            const auto frequencies = halyard::frequencies::from_config(
+                text.data(), static_cast<std::int64_t>(text.size()),
+                evaluation.at("seq_len").is_null() ? 0 : evaluation.at("seq_len").get<std::int64_t>(),
+                layer_type.empty() ? nullptr : layer_type.c_str());
+            const auto hf = section.array<float>(evaluation.at("inv_freq_hf_f32")).values;
+            REQUIRE(frequencies.info().rotary_dim == 2 * static_cast<std::int64_t>(hf.size()));
+            for (std::size_t k = 0; k < hf.size(); k++) {
+                of_case = std::max(of_case, ulps_between(static_cast<float>(frequencies.info().inv_freq[k]), hf[k]));
+            }
+        }
+        greatest = std::max(greatest, of_case);
+        report += " " + entry.at("name").get<std::string>() + " " + std::to_string(of_case);
+    }
+    CHECK(greatest <= 4);
+    WARN("ulp between float32(inv_freq) and transformers':" << report);
+}
+
+TEST_CASE("sources: hf_f32 reads given rows as they are", "[sources]") {
+    const float rows[] = {0.25f, 0.5f, 0.75f, 1.0f};
+    auto desc = describe_source(HALYARD_ANGLES_GIVEN);
+    desc.cos_rows = rows;
+    desc.sin_rows = rows + 2;
+    desc.n_rows = 1;
+    desc.stride_row = 4;
+    desc.rotary_dim = 4;
+    desc.reference = HALYARD_REFERENCE_HF_F32;
+    const halyard::angle_source source{halyard::frequencies(), desc};
+    CHECK(rows_of(source, nullptr, 1, 1) == std::vector<float>(rows, rows + 4));
+}

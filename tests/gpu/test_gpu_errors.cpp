@@ -1,0 +1,309 @@
+// What halyard_gpu.h refuses: each wrong input, one at a time, and nothing written. OpenCL, whose buffers have sizes
+// and contexts to check against; what CUDA's driver can tell is for test_cuda_calls.cpp.
+#include "checks/gpu_device.h"
+
+#include <catch2/matchers/catch_matchers.hpp>
+
+#include <cstring>
+#include <functional>
+#include <limits>
+
+namespace {
+
+using gpu_test::Memory;
+
+constexpr std::int64_t n_elements = 4 * 2 * 64;
+
+/// A run that works: f32 [1, 4, 2, 64] from one buffer to another, at positions, with an error word.
+struct Working {
+    const halyard_gpu_queue &queue = gpu_test::queue_of(HALYARD_OPENCL);
+    halyard::angle_source source = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 99);
+    halyard::gpu_angles angles{queue, source};
+    halyard::gpu_plan plan{queue, halyard::describe_plan(64, {halyard::describe_tensor(halyard::dtype::f32, 64)}),
+                           angles};
+    std::vector<char> x_before = std::vector<char>(n_elements * 4, 7), before = std::vector<char>(n_elements * 4, 9);
+    Memory from{queue, x_before}, to{queue, before}, places{queue, std::vector<char>(16)},
+        word{queue, std::vector<char>(4)};
+    halyard_tensor x = on_device(from), y = on_device(to);
+    halyard_positions positions = halyard::positions(static_cast<const std::int32_t *>(places.data()), {1, 4});
+    std::int64_t x_offset = 0, y_offset = 0;
+    halyard_gpu_run_args args = make_args();
+
+    halyard_status run(halyard_error &error) const { return halyard_run_gpu(plan.get(), &args, &error); }
+
+    static halyard_tensor on_device(const Memory &memory) {
+        auto tensor = halyard::tensor(memory.data(), halyard::dtype::f32, {1, 4, 2, 64});
+        tensor.device = HALYARD_OPENCL;
+        return tensor;
+    }
+    halyard_gpu_run_args make_args() {
+        auto made = halyard::detail::make_struct<halyard_gpu_run_args>();
+        made.stream = queue.stream;
+        made.positions = &positions;
+        made.x = &x;
+        made.y = &y;
+        made.x_offsets = &x_offset;
+        made.y_offsets = &y_offset;
+        made.error_word = static_cast<std::int32_t *>(word.data());
+        return made;
+    }
+};
+
+}  // namespace
+
+TEST_CASE("gpu errors: a run's arguments", "[gpu][opencl]") {
+    Working run;
+    auto error = halyard::detail::make_struct<halyard_error>();
+    REQUIRE(run.run(error) == HALYARD_OK);
+    const std::vector<char> turned = run.to.read();
+    CHECK((turned != run.before));
+
+    struct Wrong {
+        const char *what;
+        halyard_status status;
+        std::function<void(Working &)> make;
+    };
+    const Memory elsewhere(run.queue, std::vector<char>(64));
+    const halyard::gpu::OwnQueue foreign(HALYARD_OPENCL);
+    const Memory of_foreign(foreign.get(), run.before);
+    constexpr auto far = std::int64_t{1} << 41;
+    const std::vector<Wrong> wrong = {
+        {"args.size", HALYARD_ERROR_STRUCT_SIZE, [](Working &w) { w.args.size = 0; }},
+        {"no x", HALYARD_ERROR_NULL_POINTER, [](Working &w) { w.args.x = nullptr; }},
+        {"no y", HALYARD_ERROR_NULL_POINTER, [](Working &w) { w.args.y = nullptr; }},
+        {"no queue", HALYARD_ERROR_NULL_POINTER, [](Working &w) { w.args.stream = nullptr; }},
+        {"no data", HALYARD_ERROR_NULL_POINTER, [](Working &w) { w.x.data = nullptr; }},
+        {"policy", HALYARD_ERROR_UNKNOWN_VALUE,
+         [](Working &w) {
+             w.args.bad_position = 9;
+             w.args.error_word = nullptr;
+         }},
+        {"a word with CLAMP", HALYARD_ERROR_MISMATCH,
+         [](Working &w) { w.args.bad_position = HALYARD_BAD_POSITION_CLAMP; }},
+        {"x on the CPU", HALYARD_ERROR_UNSUPPORTED, [](Working &w) { w.x.device = HALYARD_CPU; }},
+        {"y on CUDA", HALYARD_ERROR_UNSUPPORTED, [](Working &w) { w.y.device = HALYARD_CUDA; }},
+        {"dtype", HALYARD_ERROR_MISMATCH, [](Working &w) { w.x.dtype = HALYARD_F16; }},
+        {"head_dim", HALYARD_ERROR_MISMATCH, [](Working &w) { w.x.shape[3] = w.y.shape[3] = 32; }},
+        {"shapes", HALYARD_ERROR_SHAPE, [](Working &w) { w.y.shape[1] = 3; }},
+        {"a negative shape", HALYARD_ERROR_SHAPE, [](Working &w) { w.x.shape[1] = w.y.shape[1] = -1; }},
+        {"beyond x", HALYARD_ERROR_SHAPE, [](Working &w) { w.x_offset = 8; }},
+        {"beyond y", HALYARD_ERROR_SHAPE, [](Working &w) { w.y.strides[1] = 200; }},
+        {"a negative offset", HALYARD_ERROR_OVERFLOW, [](Working &w) { w.x_offset = -1; }},
+        {"a huge offset", HALYARD_ERROR_OVERFLOW, [](Working &w) { w.y_offset = far; }},
+        {"before the start of x", HALYARD_ERROR_SHAPE, [](Working &w) { w.x.strides[1] = -128; }},
+        {"tokens backwards", HALYARD_ERROR_UNSUPPORTED,
+         [](Working &w) {
+             w.x_offset = 3 * 128;
+             w.x.strides[1] = -128;
+         }},
+        {"positions backwards", HALYARD_ERROR_UNSUPPORTED,
+         [](Working &w) {
+             w.args.positions_offset = 3;
+             w.positions.strides[1] = -1;
+         }},
+        {"y over itself", HALYARD_ERROR_STRIDE, [](Working &w) { w.y.strides[2] = 1; }},
+        {"y over x", HALYARD_ERROR_OVERLAP,
+         [](Working &w) {
+             w.x.shape[1] = w.y.shape[1] = 2;
+             w.positions.shape[1] = 2;
+             w.y.data = w.x.data;
+             w.y_offset = 64;
+         }},
+        {"memory of another context", HALYARD_ERROR_MISMATCH, [&](Working &w) { w.x.data = of_foreign.data(); }},
+        {"y of another context", HALYARD_ERROR_MISMATCH, [&](Working &w) { w.y.data = of_foreign.data(); }},
+        {"positions of another context", HALYARD_ERROR_MISMATCH,
+         [&](Working &w) { w.positions.data = of_foreign.data(); }},
+        {"a word of another context", HALYARD_ERROR_MISMATCH,
+         [&](Working &w) { w.args.error_word = static_cast<std::int32_t *>(of_foreign.data()); }},
+        {"positions' size", HALYARD_ERROR_STRUCT_SIZE, [](Working &w) { w.positions.size = 0; }},
+        {"positions' shape", HALYARD_ERROR_SHAPE, [](Working &w) { w.positions.shape[1] = 3; }},
+        {"positions' type", HALYARD_ERROR_UNKNOWN_VALUE, [](Working &w) { w.positions.type = 5; }},
+        {"positions' axes", HALYARD_ERROR_SHAPE, [](Working &w) { w.positions.n_axes = 3; }},
+        {"beyond positions", HALYARD_ERROR_SHAPE, [](Working &w) { w.positions.strides[1] = 2; }},
+        {"positions' offset", HALYARD_ERROR_OVERFLOW, [](Working &w) { w.args.positions_offset = -1; }},
+        {"y over positions", HALYARD_ERROR_OVERLAP, [](Working &w) { w.positions.data = w.y.data; }},
+        {"the word's offset", HALYARD_ERROR_OVERFLOW, [](Working &w) { w.args.error_word_offset = -1; }},
+        {"beyond the word", HALYARD_ERROR_SHAPE, [](Working &w) { w.args.error_word_offset = 1000; }},
+    };
+    for (const Wrong &input : wrong) {
+        CAPTURE(input.what);
+        Working again;
+        input.make(again);
+        error.message[0] = '\0';
+        const halyard_status status = again.run(error);
+        CAPTURE(error.message);
+        CHECK(status == input.status);
+        CHECK(error.message[0] != '\0');
+        CHECK((again.to.read() == again.before));
+        CHECK((again.from.read() == again.x_before));
+    }
+    CHECK(halyard_run_gpu(nullptr, &run.args, &error) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(halyard_run_gpu(run.plan.get(), nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(halyard_run_gpu(run.plan.get(), nullptr, nullptr) == HALYARD_ERROR_NULL_POINTER);
+    // No tokens: nothing to refuse but sizes.
+    run.x.shape[1] = run.y.shape[1] = run.positions.shape[1] = 0;
+    run.x.data = run.y.data = nullptr;
+    CHECK(run.run(error) == HALYARD_OK);
+}
+
+TEST_CASE("gpu errors: bad positions are told in the error word, and rotated as position 0", "[gpu][opencl]") {
+    Working run;
+    auto error = halyard::detail::make_struct<halyard_error>();
+    const auto result_at = [&](std::vector<std::int32_t> at) {
+        std::vector<char> bytes(16);
+        std::memcpy(bytes.data(), at.data(), 16);
+        const Memory places(run.queue, bytes);
+        run.positions.data = places.data();
+        REQUIRE(run.run(error) == HALYARD_OK);
+        return run.to.read();
+    };
+    const auto told = [&] {
+        std::int32_t value = 0;
+        std::memcpy(&value, run.word.read().data(), 4);
+        return value;
+    };
+    const auto good = result_at({0, 99, 0, 5});
+    CHECK(told() == 0);
+    CHECK((result_at({100, 99, -1, 5}) == good));
+    CHECK(told() == HALYARD_ERROR_POSITION);
+    result_at({0, 1, 2, 3});
+    CHECK(told() == HALYARD_ERROR_POSITION);  // the caller's to reset
+}
+
+TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
+    const halyard_gpu_queue &queue = gpu_test::queue_of(HALYARD_OPENCL);
+    const auto frequencies = halyard::frequencies::from_base(10000, 64);
+    const auto status_of = [](const auto &make) -> halyard_status {
+        try {
+            make();
+        } catch (const halyard::error &error) {
+            CHECK(std::string(error.what()) != "");
+            return error.status();
+        }
+        return HALYARD_OK;
+    };
+    const auto source_of = [&](std::int32_t kind) {
+        auto desc = halyard::detail::make_struct<halyard_angle_source_desc>();
+        desc.kind = kind;
+        desc.last = 99;
+        return halyard::angle_source(frequencies, desc);
+    };
+    const auto table = source_of(HALYARD_ANGLES_TABLE);
+    const std::int32_t listed[] = {3, 90};
+    const auto list = halyard::positions(listed, {1, 2});
+    CHECK(status_of([&] { halyard::gpu_angles(queue, source_of(HALYARD_ANGLES_FACTORED)); }) ==
+          HALYARD_ERROR_UNSUPPORTED);
+    CHECK(status_of([&] { halyard::gpu_angles(queue, halyard::angle_source::table(frequencies, 0, 99, list)); }) ==
+          HALYARD_ERROR_UNSUPPORTED);
+    const Memory rows(queue, std::vector<char>(10 * 64 * 4));
+    const auto given = [&](std::int64_t n_rows, std::int32_t dtype) {
+        auto desc = halyard::detail::make_struct<halyard_angle_source_desc>();
+        desc.kind = HALYARD_ANGLES_GIVEN;
+        desc.cos_rows = desc.sin_rows = rows.data();
+        desc.n_rows = n_rows;
+        desc.stride_row = desc.rotary_dim = 64;
+        desc.rows_dtype = dtype;
+        return halyard::angle_source(frequencies, desc);
+    };
+    CHECK(status_of([&] { halyard::gpu_angles(queue, given(10, HALYARD_F32), 0, 32); }) == HALYARD_OK);
+    CHECK(status_of([&] { halyard::gpu_angles(queue, given(10, HALYARD_F32), 0, 33 + 64); }) == HALYARD_ERROR_SHAPE);
+    CHECK(status_of([&] { halyard::gpu_angles(queue, given(11, HALYARD_F32)); }) == HALYARD_ERROR_SHAPE);
+    CHECK(status_of([&] { halyard::gpu_angles(queue, given(10, HALYARD_F16)); }) == HALYARD_ERROR_UNSUPPORTED);
+    for (const std::int64_t offset : {std::int64_t{-1}, std::int64_t{1} << 31, std::int64_t{INT64_MAX}}) {
+        CHECK(status_of([&] { halyard::gpu_angles(queue, given(10, HALYARD_F32), offset, 0); }) ==
+              HALYARD_ERROR_OVERFLOW);
+        CHECK(status_of([&] { halyard::gpu_angles(queue, given(10, HALYARD_F32), 0, offset); }) ==
+              HALYARD_ERROR_OVERFLOW);
+    }
+    const halyard::gpu::OwnQueue foreign(HALYARD_OPENCL);
+    const Memory of_foreign(foreign.get(), std::vector<char>(10 * 64 * 4));
+    const auto other_rows = halyard::angle_source::given(static_cast<const float *>(of_foreign.data()), 4, 64);
+    CHECK(status_of([&] { halyard::gpu_angles(queue, other_rows); }) == HALYARD_ERROR_MISMATCH);
+    CHECK(status_of([&] { halyard::gpu_angles(queue, given(1 << 25, HALYARD_F32)); }) == HALYARD_ERROR_OVERFLOW);
+
+    const halyard::gpu_angles angles(queue, table);
+    auto desc = halyard::describe_plan(64, {halyard::describe_tensor(halyard::dtype::bf16, 64)});
+    CHECK(status_of([&] { halyard::gpu_plan(queue, desc, halyard::gpu_angles()); }) == HALYARD_ERROR_NULL_POINTER);
+    auto wrong = desc;
+    wrong.target = "opencl";
+    CHECK(status_of([&] { halyard::gpu_plan(queue, wrong, angles); }) == HALYARD_ERROR_MISMATCH);
+    CHECK(status_of([&] { halyard::explain(HALYARD_OPENCL, wrong); }) == HALYARD_ERROR_MISMATCH);
+    wrong = desc;
+    wrong.max_target = "opencl";
+    CHECK_THROWS_WITH(halyard::gpu_plan(queue, wrong, angles), "desc names a target, but the device decides");
+    wrong = desc;
+    wrong.rotary_dim = 32;
+    CHECK(status_of([&] { halyard::gpu_plan(queue, wrong, angles); }) == HALYARD_ERROR_MISMATCH);
+    wrong = desc;
+    wrong.n_tensors = 99;
+    CHECK(status_of([&] { halyard::gpu_plan(queue, wrong, angles); }) != HALYARD_OK);
+    CHECK(status_of([&] { halyard::explain(HALYARD_OPENCL, wrong); }) == HALYARD_ERROR_SHAPE);
+    auto no_context = queue;
+    no_context.context = nullptr;
+    CHECK(status_of([&] { halyard::gpu_angles(no_context, table); }) == HALYARD_ERROR_NULL_POINTER);
+    auto no_stream = queue;
+    no_stream.stream = nullptr;
+    CHECK(status_of([&] { halyard::gpu_angles(no_stream, table); }) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(status_of([&] { halyard::gpu_plan(no_stream, desc, angles); }) == HALYARD_ERROR_NULL_POINTER);
+    auto no_device = queue;
+    no_device.device = HALYARD_CPU;
+    CHECK(status_of([&] { halyard::gpu_angles(no_device, table); }) == HALYARD_ERROR_UNKNOWN_VALUE);
+    CHECK(status_of([&] { halyard::explain(HALYARD_CPU, desc); }) == HALYARD_ERROR_UNKNOWN_VALUE);
+
+    const std::string text = halyard::explain(HALYARD_OPENCL, desc);
+    CHECK(text.find("halyard_rotate_half_bf16_phase_opencl: taken for angles by phase, where") != std::string::npos);
+    CHECK(text.find("halyard_rotate_strided_bf16_in_place_opencl: taken for rows") != std::string::npos);
+    CHECK(text.find("interleaved") == std::string::npos);
+    CHECK((text.find("_cuda_") == std::string::npos && text.find("_f32_") == std::string::npos));
+    const auto in_place_at = text.find("tensor 0, in place:\n");
+    CHECK(in_place_at != std::string::npos);
+    CHECK(text.find("_in_place_") > in_place_at);
+    CHECK(text.find("halyard_rotate_half_bf16_opencl", in_place_at) == std::string::npos);
+    wrong = desc;
+    wrong.tensors[0].out_pairing = HALYARD_PAIRING_INTERLEAVED;
+    const std::string to_other = halyard::explain(HALYARD_OPENCL, wrong);
+    CHECK(to_other.find("halyard_rotate_strided_bf16_opencl") != std::string::npos);
+    CHECK((to_other.find("_half_") == std::string::npos && to_other.find("in place") == std::string::npos));
+    char few[8];
+    std::int64_t n_needed = 0;
+    auto error = halyard::detail::make_struct<halyard_error>();
+    CHECK(halyard_explain_gpu_plan(HALYARD_OPENCL, &desc, few, 8, &n_needed, &error) == HALYARD_OK);
+    CHECK(n_needed == static_cast<std::int64_t>(text.size()));
+    CHECK(std::string(few) == text.substr(0, 7));
+    CHECK(halyard_explain_gpu_plan(HALYARD_OPENCL, &desc, few, -1, nullptr, &error) == HALYARD_ERROR_SHAPE);
+    CHECK(halyard_explain_gpu_plan(HALYARD_OPENCL, &desc, nullptr, 1, nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(halyard_explain_gpu_plan(HALYARD_OPENCL, nullptr, few, 8, nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(halyard_get_gpu_target_info(HALYARD_OPENCL, nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
+    auto info = halyard::detail::make_struct<halyard_target_info>();
+    CHECK(halyard_get_gpu_target_info(HALYARD_CPU, &info, &error) == HALYARD_ERROR_UNKNOWN_VALUE);
+    halyard_gpu_angles *no_angles = nullptr;
+    halyard_gpu_plan *no_plan = nullptr;
+    CHECK(halyard_create_gpu_angles(&queue, nullptr, 0, 0, &no_angles, &error) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(halyard_create_gpu_angles(nullptr, table.get(), 0, 0, &no_angles, &error) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(halyard_create_gpu_angles(&queue, table.get(), 0, 0, nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(halyard_create_gpu_plan(nullptr, &desc, angles.get(), &no_plan, &error) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(halyard_create_gpu_plan(&queue, nullptr, angles.get(), &no_plan, &error) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(halyard_create_gpu_plan(&queue, &desc, angles.get(), nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
+    CHECK((no_angles == nullptr && no_plan == nullptr));
+    halyard_destroy_gpu_plan(nullptr);
+    halyard_destroy_gpu_angles(nullptr);
+}
+
+TEST_CASE("gpu errors: a target that cannot be had says why", "[gpu]") {
+    for (const std::int32_t device : {HALYARD_CUDA, HALYARD_OPENCL}) {
+        const auto info = halyard::gpu_target(device);
+        CAPTURE(info.name, info.reason);
+        CHECK(info.built == 1);
+        CHECK(info.active == 0);
+        CHECK(std::string(info.reason) ==
+              (info.supported == 1 ? "serves its own memory alone" : halyard::gpu::why_not(device)));
+        if (info.supported == 0) {
+            auto queue = halyard::describe_queue(device, nullptr, nullptr);
+            const auto table = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 9);
+            auto error = halyard::detail::make_struct<halyard_error>();
+            halyard_gpu_angles *made = nullptr;
+            CHECK(halyard_create_gpu_angles(&queue, table.get(), 0, 0, &made, &error) == HALYARD_ERROR_NO_DEVICE);
+            CHECK(std::string(error.message).find(info.reason) != std::string::npos);
+        }
+    }
+}

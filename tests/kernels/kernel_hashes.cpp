@@ -1,0 +1,198 @@
+// Prints a hash of what each kernel makes of one set of random bits, a line for each name without its target. All
+// targets of this machine that have FMA must agree with the reference; machines are compared by comparing what they
+// print.
+#include "checks/oracle.h"
+#include "checks/sources.h"
+#include "rotate/piece.h"
+
+#include <cinttypes>
+#include <cstdio>
+#include <map>
+#include <string>
+
+namespace {
+
+using halyard::Kernel;
+using halyard::Pairing;
+using oracle::Random;
+using oracle::Values;
+
+/// FNV-1a of 64 bits. Any NaN counts as any other.
+class Hash {
+public:
+    void add(std::int32_t dtype, const void *at) {
+        const std::uint32_t word = oracle::read_word(dtype, at);
+        const std::uint32_t same = oracle::is_nan(dtype, word) ? 0xffffffffu : word;
+        for (int shift = 0; shift < 32; shift += 8) {
+            value_ = (value_ ^ (same >> shift & 0xff)) * 0x100000001b3u;
+        }
+    }
+    std::uint64_t value() const { return value_; }
+
+private:
+    std::uint64_t value_ = 0xcbf29ce484222325u;
+};
+
+/// Up to 97, and two more sizes for which kernels are specialised.
+std::vector<std::int64_t> counts_of_pairs() {
+    std::vector<std::int64_t> counts;
+    for (std::int64_t n = 1; n <= 97; n++) {
+        counts.push_back(n);
+    }
+    counts.insert(counts.end(), {128, 256});
+    return counts;
+}
+
+/// Elements of a head, and gaps behind it that stay as they are.
+halyard::PairStrides strides_of(Pairing pairing, std::int64_t n_pairs, std::int64_t n_heads) {
+    const std::int64_t head = (pairing == Pairing::strided ? 3 : 2) * n_pairs + 2;
+    const std::int64_t token = n_heads * head + 4;
+    switch (pairing) {
+    case Pairing::half: return {1, n_pairs, head, token};
+    case Pairing::interleaved: return {2, 1, head, token};
+    default: return {3, 1, head, token};
+    }
+}
+
+std::vector<char> random_elements(Random &random, std::int32_t dtype, Values values, std::int64_t n) {
+    const std::int64_t bytes = oracle::element_bytes(dtype);
+    std::vector<char> elements(static_cast<std::size_t>(n * bytes));
+    for (std::int64_t i = 0; i < n; i++) {
+        oracle::write_word(dtype, elements.data() + i * bytes, oracle::random_word(random, dtype, values));
+    }
+    return elements;
+}
+
+/// With the reference in the kernel's stead where that has no function.
+std::uint64_t hash_of(const Kernel &kernel) {
+    static constexpr Values of_x[] = {Values::any_bits, Values::ordinary, Values::special, Values::short_mantissa};
+    static constexpr Values of_rows[] = {Values::ordinary, Values::ordinary, Values::any_bits, Values::special};
+    const bool in_place = kernel.place == halyard::Place::in_place;
+    Random random(20261121);
+    Hash hash;
+    for (const std::int64_t n_pairs : counts_of_pairs()) {
+        if (kernel.packed && kernel.pairing == Pairing::half && n_pairs % 2 != 0) {
+            continue;  // words of two don't fit odd halves
+        }
+        for (int i = 0; i < 4; i++) {
+            halyard::Piece piece = {};
+            piece.dtype = kernel.dtype;
+            piece.n_pairs = n_pairs;
+            piece.n_heads = random.in(1, 5);
+            piece.n_tokens = random.in(1, 4);
+            piece.n_rows = random.in(1, 6);
+            piece.stride_row = n_pairs + random.in(0, 3);
+            piece.in = strides_of(kernel.pairing, n_pairs, piece.n_heads);
+            piece.out = strides_of(kernel.out_pairing, n_pairs, piece.n_heads);
+            piece.sin_sign = random.one_in(2) ? 0x80000000u : 0;
+            piece.within_int32 = true;
+            std::vector<std::int32_t> rows;
+            for (std::int64_t token = 0; token < piece.n_tokens; token++) {
+                rows.push_back(static_cast<std::int32_t>(random.in(0, piece.n_rows - 1)));
+            }
+            piece.row_of_token = rows.data();
+            const Values values = of_rows[random.in(0, 3)];
+            const auto cos = random_elements(random, HALYARD_F32, values, piece.n_rows * piece.stride_row);
+            const auto sin = random_elements(random, HALYARD_F32, values, piece.n_rows * piece.stride_row);
+            piece.cos_rows = reinterpret_cast<const float *>(cos.data());
+            piece.sin_rows = reinterpret_cast<const float *>(sin.data());
+            const auto x = random_elements(random, piece.dtype, of_x[i], piece.n_tokens * piece.in.token);
+            std::vector<char> y = x;
+            if (!in_place) {
+                y.assign(static_cast<std::size_t>(piece.n_tokens * piece.out.token) *
+                             static_cast<std::size_t>(oracle::element_bytes(piece.dtype)),
+                         '\x2a');
+            }
+            piece.x = in_place ? y.data() : x.data();
+            piece.y = y.data();
+            halyard::rotate_piece(kernel, piece);
+            for (std::size_t at = 0; at < y.size();
+                 at += static_cast<std::size_t>(oracle::element_bytes(piece.dtype))) {
+                hash.add(piece.dtype, y.data() + at);
+            }
+        }
+    }
+    return hash.value();
+}
+
+/// Of rows at random frequencies and positions; listed, because a libm's pow may have its own last bit.
+std::uint64_t hash_of_rows(const halyard::RowKernels &kernels, std::int32_t kind) {
+    Random random(20261121);
+    Hash hash;
+    for (const std::int64_t n_pairs : counts_of_pairs()) {
+        std::vector<double> list;
+        for (std::int64_t k = 0; k < n_pairs; k++) {
+            const auto exponent = static_cast<int>(random.in(-20, 0));
+            list.push_back(std::ldexp(1.5 + 0.5 * random.unit(), exponent));
+        }
+        const auto frequencies =
+            halyard::frequencies::from_list(list.data(), n_pairs, random.one_of(attention_factors));
+        const bool is_phase = kind == HALYARD_ANGLES_PHASE;
+        const std::int32_t first = is_phase ? least_position : -100, last = is_phase ? greatest_position : 4000;
+        const auto source = make_source(frequencies, kind, first, last);
+        std::vector<std::int32_t> positions = {first, -1, 0, 1, last};
+        for (int i = 0; i < 4; i++) {
+            positions.push_back(static_cast<std::int32_t>(random.in(first, last)));
+        }
+        for (const float value : rows_by(*source.get(), kernels, positions)) {
+            hash.add(HALYARD_F32, &value);
+        }
+    }
+    return hash.value();
+}
+
+class Hashes {
+public:
+    void add(const std::string &name, const std::string &target, std::uint64_t hash) {
+        const auto [at, is_new] = hashes_.try_emplace(name, hash);
+        if (!is_new && at->second != hash) {
+            std::fprintf(stderr, "%s_%s differs from the reference: %016" PRIx64 "\n", name.c_str(), target.c_str(),
+                         hash);
+            agree_ = false;
+        }
+    }
+    bool contains(const std::string &name) const { return hashes_.contains(name); }
+    bool print() const {
+        for (const auto &[name, hash] : hashes_) {
+            std::printf("%016" PRIx64 " %s\n", hash, name.c_str());
+        }
+        return agree_;
+    }
+
+private:
+    std::map<std::string, std::uint64_t> hashes_;
+    bool agree_ = true;
+};
+
+}  // namespace
+
+int main() {
+    Hashes hashes;
+    for (const Kernel &kernel : halyard::kernels()) {
+        if (kernel.function == nullptr || kernel.place == halyard::Place::non_temporal) {
+            continue;  // the latter are not on every machine, and halyard_tests compares their bits too
+        }
+        const std::string target = halyard::name_of(kernel.target), full_name = kernel.name;
+        const std::string name = full_name.substr(0, full_name.size() - target.size() - 1);
+        if (!hashes.contains(name)) {
+            Kernel reference = kernel;
+            reference.function = nullptr;
+            hashes.add(name, "reference", hash_of(reference));
+        }
+        const bool is_here = (halyard::supported_targets() & halyard::bit(kernel.target)) != 0;
+        if (is_here && kernel.target != halyard::Target::x86_sse41) {
+            hashes.add(name, target, hash_of(kernel));
+        }
+    }
+    const halyard::RowKernels reference = halyard::select_row_kernels(0);
+    for (const auto &[name, kind] : {std::pair{"halyard_rows_phase", HALYARD_ANGLES_PHASE},
+                                     std::pair{"halyard_rows_factored", HALYARD_ANGLES_FACTORED}}) {
+        hashes.add(name, "reference", hash_of_rows(reference, kind));
+        for (const RowMaker &maker : row_makers()) {
+            if (maker.fused) {
+                hashes.add(name, maker.name, hash_of_rows(maker.kernels, kind));
+            }
+        }
+    }
+    return hashes.print() ? 0 : 1;
+}

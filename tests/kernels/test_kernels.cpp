@@ -1,0 +1,38 @@
+// Every kernel of the list, each in a test case of its own name. kernel_checker.h says what is tested.
+#include "checks/kernel_checker.h"
+
+#include <catch2/catch_get_random_seed.hpp>
+#include <catch2/catch_test_macros.hpp>
+
+#include <cstring>
+
+namespace {
+
+void test_kernel(const char *name) {
+    for (const halyard::Kernel &kernel : halyard::kernels()) {
+        if (std::strcmp(kernel.name, name) != 0) {
+            continue;
+        }
+        if ((halyard::supported_targets() & halyard::bit(kernel.target)) == 0) {
+            SKIP("this machine cannot run " << halyard::name_of(kernel.target));
+        }
+        const KernelReport report = check_kernel(kernel, Catch::getSeed(), HALYARD_TEST_ROUNDS);
+        INFO("seed " << Catch::getSeed());
+        if (!report.fault.empty()) {
+            FAIL(report.fault);
+        }
+        REQUIRE(report.n_outputs > HALYARD_TEST_ROUNDS * 30000);
+        SUCCEED(report.n_outputs << " outputs of " << report.n_runs << " runs");
+        return;
+    }
+    FAIL("not in the list");
+}
+
+}  // namespace
+
+#define HALYARD_KERNEL(name, ...)                                                                                      \
+    TEST_CASE(#name, "[kernel]") { test_kernel(#name); }
+#include "kernel_list.inc"
+#undef HALYARD_KERNEL
+
+TEST_CASE("halyard_rotate_reference", "[kernel]") { test_kernel("halyard_rotate_reference"); }

@@ -1,0 +1,211 @@
+// Which runs store past the caches, and that it changes no bit.
+#include "halyard/halyard.hpp"
+#include "rotate/plan.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+using halyard::Kernel;
+using halyard::Place;
+
+constexpr std::int64_t head_dim = 64, n_heads = 16, head_bytes = head_dim * 4;
+constexpr std::int64_t n_tokens_past_caches = (std::int64_t(32) << 20) / (n_heads * head_bytes);
+
+/// Counts the calls of each kind of kernel, and writes nothing: outputs need not be memory.
+struct Calls {
+    static inline std::atomic<int> ordinary = 0, in_place = 0, non_temporal = 0;
+
+    template <std::atomic<int> *count>
+    static int call(halyard_buffer *, halyard_buffer *, halyard_buffer *, std::uint32_t, halyard_buffer *,
+                    halyard_buffer *) {
+        ++*count;
+        return 0;
+    }
+};
+
+/// A run whose output is described, but never written. Its input is one head, again and again.
+struct Request {
+    std::int32_t pairing = HALYARD_PAIRING_HALF;
+    std::int64_t n_tokens = n_tokens_past_caches;
+    std::int64_t rotary_dim = head_dim, offset = 0, n_tensors = 1;
+    std::int64_t stride_head = head_dim, stride_token = n_heads * head_dim;
+    std::int64_t misaligned_by = 0;  // bytes
+    std::int64_t n_in_place = 0;     // the first tensors
+    int n_threads = 1;
+    std::int32_t past_caches_mib = 32;
+
+    /// The target whose kernel for large outputs a plan takes here; empty when it takes none.
+    std::string target() const {
+        for (const Kernel &kernel : halyard::kernels()) {
+            if (kernel.place == Place::non_temporal && kernel.dtype == HALYARD_F32 &&
+                kernel.pairing == halyard::Pairing(pairing) && kernel.pairing == kernel.out_pairing &&
+                (halyard::supported_targets() & halyard::bit(kernel.target)) != 0) {
+                return halyard::name_of(kernel.target);
+            }
+        }
+        return "";
+    }
+
+    halyard_plan_desc describe() const {
+        halyard_tensor_desc tensor =
+            halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing(pairing), offset);
+        auto desc = halyard::describe_plan(rotary_dim, {tensor});
+        desc.tensors[1] = tensor;
+        desc.n_tensors = static_cast<std::int32_t>(n_tensors);
+        return desc;
+    }
+
+    /// Whether it goes past the caches. All calls for outputs out of place must be of one kind.
+    bool goes_past_caches() const {
+        const std::string name = target();
+        auto desc = describe();
+        desc.target = name.c_str();
+        halyard_plan plan = *halyard::plan(desc).get();
+        Kernel ordinary = *plan.tensors[0].kernels[static_cast<int>(Place::out_of_place)][0];
+        Kernel non_temporal = *plan.tensors[0].kernels[static_cast<int>(Place::non_temporal)][0];
+        REQUIRE(ordinary.place == Place::out_of_place);
+        REQUIRE(non_temporal.place == Place::non_temporal);
+        Kernel in_place = ordinary;
+        ordinary.function = Calls::call<&Calls::ordinary>;
+        in_place.function = Calls::call<&Calls::in_place>;
+        non_temporal.function = Calls::call<&Calls::non_temporal>;
+        non_temporal.past_caches_mib = past_caches_mib;
+        for (auto &tensor : plan.tensors) {
+            for (int layout = 0; layout < halyard::n_layouts; layout++) {
+                tensor.kernels[static_cast<int>(Place::out_of_place)][layout] = &ordinary;
+                tensor.kernels[static_cast<int>(Place::in_place)][layout] = &in_place;
+                tensor.kernels[static_cast<int>(Place::non_temporal)][layout] = &non_temporal;
+            }
+        }
+        // Addresses that nothing is read from or written to, but for the columns outside the window.
+        std::vector<float> memory(
+            offset == 0 && rotary_dim == head_dim ? 0 : static_cast<std::size_t>(n_tokens * stride_token) + 64);
+        char *const base = memory.empty() ? reinterpret_cast<char *>(std::uintptr_t(1) << 32)
+                                          : reinterpret_cast<char *>(memory.data()) +
+                                                (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64;
+        const std::vector<float> head(head_dim);
+        std::vector<halyard_tensor> x, y;
+        for (std::int64_t i = 0; i < n_tensors; i++) {
+            y.push_back(halyard::tensor(base + misaligned_by + i * (std::int64_t(1) << 32), halyard::dtype::f32,
+                                        {1, n_tokens, n_heads, head_dim}));
+            y.back().strides[1] = stride_token;
+            y.back().strides[2] = stride_head;
+            x.push_back(y.back());
+            if (i >= n_in_place) {
+                x.back().data = const_cast<float *>(head.data());
+                x.back().strides[0] = x.back().strides[1] = x.back().strides[2] = 0;
+            }
+        }
+        const auto angles = halyard::angle_source::table(halyard::frequencies::from_base(10000.0, rotary_dim), 0,
+                                                         static_cast<std::int32_t>(n_tokens));
+        halyard::pool threads(n_threads);
+        auto args = halyard::detail::make_struct<halyard_run_args>();
+        args.angles = angles.get();
+        args.x = x.data();
+        args.y = y.data();
+        args.executor = threads.executor();
+        Calls::ordinary = Calls::in_place = Calls::non_temporal = 0;
+        REQUIRE(halyard_run(&plan, &args, nullptr) == HALYARD_OK);
+        REQUIRE((Calls::in_place > 0) == (n_in_place > 0));
+        REQUIRE((Calls::ordinary > 0) + (Calls::non_temporal > 0) == (n_in_place < n_tensors ? 1 : 0));
+        return Calls::non_temporal > 0;
+    }
+};
+
+}  // namespace
+
+TEST_CASE("non-temporal: large outputs on whole cache lines, and no others", "[non-temporal]") {
+    if (Request{}.target().empty()) {
+        SKIP("this machine runs no kernel that stores past the caches");
+    }
+    CHECK(Request{}.goes_past_caches());
+    CHECK(Request{.n_threads = 2}.goes_past_caches());
+    CHECK(Request{.pairing = HALYARD_PAIRING_INTERLEAVED}.goes_past_caches());
+    CHECK_FALSE(Request{.n_tokens = n_tokens_past_caches - 1}.goes_past_caches());
+    CHECK(Request{.n_tokens = n_tokens_past_caches / 2, .n_tensors = 2}.goes_past_caches());
+    CHECK_FALSE(Request{.n_tokens = n_tokens_past_caches / 2 - 1, .n_tensors = 2}.goes_past_caches());
+    CHECK_FALSE(Request{.n_in_place = 1}.goes_past_caches());
+    CHECK(Request{.n_tensors = 2, .n_in_place = 1}.goes_past_caches());
+    // Gaps are not output, but may be as long as they like.
+    CHECK_FALSE(
+        Request{.n_tokens = n_tokens_past_caches / 2, .stride_token = 4 * n_heads * head_dim}.goes_past_caches());
+    CHECK(Request{.stride_head = head_dim + 16, .stride_token = 2 * n_heads * head_dim}.goes_past_caches());
+
+    CHECK_FALSE(Request{.misaligned_by = 4}.goes_past_caches());
+    CHECK_FALSE(Request{.misaligned_by = 32}.goes_past_caches());
+    CHECK_FALSE(Request{.stride_head = head_dim + 8, .stride_token = 2 * n_heads * head_dim}.goes_past_caches());
+    CHECK_FALSE(Request{.stride_token = n_heads * head_dim + 8}.goes_past_caches());
+    // Windows, and the second half of one.
+    CHECK(Request{.rotary_dim = 32, .offset = 16}.goes_past_caches());
+    CHECK_FALSE(Request{.rotary_dim = 32, .offset = 8}.goes_past_caches());
+    CHECK_FALSE(Request{.rotary_dim = 48}.goes_past_caches());
+    CHECK(Request{.pairing = HALYARD_PAIRING_INTERLEAVED, .rotary_dim = 48}.goes_past_caches());
+}
+
+TEST_CASE("non-temporal: a kernel says from how much output on", "[non-temporal]") {
+    if (Request{}.target().empty()) {
+        SKIP("this machine runs no kernel that stores past the caches");
+    }
+    constexpr std::int64_t n_tokens_of_mib = n_tokens_past_caches / 32;
+    for (const std::int32_t mib : {8, 64}) {
+        CHECK(Request{.n_tokens = mib * n_tokens_of_mib, .past_caches_mib = mib}.goes_past_caches());
+        CHECK_FALSE(Request{.n_tokens = mib * n_tokens_of_mib - 1, .past_caches_mib = mib}.goes_past_caches());
+    }
+}
+
+TEST_CASE("non-temporal: the same bits as by way of the caches", "[non-temporal]") {
+    struct Free {
+        void operator()(float *data) const { ::operator delete(data, std::align_val_t(64)); }
+    };
+    constexpr std::int64_t n_tokens = n_tokens_past_caches + 3;
+    constexpr auto n_floats = static_cast<std::size_t>(n_tokens * n_heads * head_dim);
+    std::unique_ptr<float, Free> x, y[2];
+    for (std::unique_ptr<float, Free> *memory : {&x, &y[0], &y[1]}) {
+        memory->reset(static_cast<float *>(::operator new((n_floats + 1) * sizeof(float), std::align_val_t(64))));
+    }
+    std::minstd_rand random(3);
+    for (std::size_t i = 0; i < n_floats; i++) {
+        x.get()[i] = static_cast<float>(random()) * 0x1p-31f - 0.5f;
+    }
+    const auto angles = [&](std::int64_t rotary_dim) {
+        return halyard::angle_source::table(halyard::frequencies::from_base(10000.0, rotary_dim), 0, n_tokens);
+    };
+    halyard::pool threads(3);
+    struct Window {
+        std::int64_t dim, offset;
+    };
+    // "reference" has no kernel that stores past the caches, but copies the columns outside the window.
+    for (const std::string &target : {Request{}.target(), std::string("reference")}) {
+        for (const auto pairing : {halyard::pairing::half, halyard::pairing::interleaved}) {
+            for (const Window &window : {Window{head_dim, 0}, Window{32, 0}, Window{32, 16}}) {
+                const auto source = angles(window.dim);
+                auto desc = halyard::describe_plan(
+                    window.dim, {halyard::describe_tensor(halyard::dtype::f32, head_dim, pairing, window.offset)});
+                desc.target = target.empty() ? nullptr : target.c_str();
+                const halyard::plan plan(desc);
+                halyard::run_options options;
+                options.executor = threads.executor();
+                for (const int misaligned_by : {0, 1}) {  // the second goes by way of the caches
+                    std::memset(y[misaligned_by].get(), 0x5a, (n_floats + 1) * sizeof(float));
+                    halyard::run(plan, source,
+                                 halyard::input_tensor(x.get(), halyard::dtype::f32, {1, n_tokens, n_heads, head_dim}),
+                                 halyard::tensor(y[misaligned_by].get() + misaligned_by, halyard::dtype::f32,
+                                                 {1, n_tokens, n_heads, head_dim}),
+                                 options);
+                }
+                CAPTURE(target, static_cast<int>(pairing), window.dim, window.offset);
+                CHECK(std::memcmp(y[0].get(), y[1].get() + 1, n_floats * sizeof(float)) == 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,337 @@
+// The makers of rows: every target against the reference bit by bit, and all of them against exact cos and sin.
+#include "checks/oracle.h"
+#include "checks/row_checker.h"
+#include "checks/sources.h"
+#include "data/golden.h"
+
+#include <catch2/catch_get_random_seed.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <map>
+#include <sstream>
+#include <string>
+
+using Catch::Matchers::ContainsSubstring;
+using oracle::Random;
+
+TEST_CASE("row kernels: every target of kernels has them", "[rows]") {
+    int index = 0;
+    for (const halyard_target_info &info : halyard::targets()) {
+        const auto target = static_cast<halyard::Target>(index++);
+        if (info.built != 0) {
+            INFO(info.name);
+            const halyard::RowKernels kernels = halyard::select_row_kernels(halyard::bit(target));
+            CHECK(kernels.target == target);
+            CHECK((kernels.phase == nullptr) == (target == halyard::Target::reference));
+            CHECK((kernels.factored == nullptr) == (target == halyard::Target::reference));
+        }
+    }
+    CHECK(halyard::select_row_kernels(0).target == halyard::Target::reference);
+}
+
+TEST_CASE("row kernels: phase, the reference's bits within the memory that they are given", "[rows]") {
+    for (const RowMaker &maker : row_makers()) {
+        const KernelReport report =
+            check_phase_rows(maker.name, maker.kernels.phase, maker.fused, Catch::getSeed(), 400);
+        CHECK(report.fault == "");
+        CHECK(report.n_runs == 400);
+    }
+}
+
+TEST_CASE("row kernels: factored, the reference's bits within the memory that they are given", "[rows]") {
+    for (const RowMaker &maker : row_makers()) {
+        const KernelReport report =
+            check_factored_rows(maker.name, maker.kernels.factored, maker.fused, Catch::getSeed(), 400);
+        CHECK(report.fault == "");
+        CHECK(report.n_runs == 400);
+    }
+}
+
+namespace {
+
+/// A kernel made of the reference, which leaves out the last pairs of each row.
+template <int n_left_out>
+int make_rows(halyard_buffer *position, halyard_buffer *high, halyard_buffer *low, float scale_high, float scale_low,
+              halyard_buffer *rows) {
+    for (std::int64_t t = 0; t < rows->dim[2].extent; t++) {
+        float *const row = reinterpret_cast<float *>(rows->host) + t * rows->dim[2].stride;
+        halyard::phase_row_reference(reinterpret_cast<const std::int32_t *>(position->host)[t],
+                                     reinterpret_cast<const std::uint32_t *>(high->host),
+                                     reinterpret_cast<const std::uint32_t *>(low->host), scale_high, scale_low,
+                                     rows->dim[0].extent - n_left_out, row, row + rows->dim[1].stride);
+    }
+    return 0;
+}
+
+int write_elsewhere(halyard_buffer *position, halyard_buffer *high, halyard_buffer *low, float scale_high,
+                    float scale_low, halyard_buffer *rows) {
+    if (rows->dim[1].stride > rows->dim[0].extent) {
+        reinterpret_cast<float *>(rows->host)[rows->dim[0].extent] = 0.0f;
+    }
+    return make_rows<0>(position, high, low, scale_high, scale_low, rows);
+}
+
+int read_beyond(halyard_buffer *position, halyard_buffer *high, halyard_buffer *low, float scale_high, float scale_low,
+                halyard_buffer *rows) {
+    const volatile std::uint32_t *const turns = reinterpret_cast<const std::uint32_t *>(high->host);
+    const std::uint32_t beyond = turns[high->dim[0].extent];
+    return beyond == 0 ? 0 : make_rows<0>(position, high, low, scale_high, scale_low, rows);
+}
+
+}  // namespace
+
+TEST_CASE("row kernels: the checker catches what is wrong, what writes elsewhere and what crashes", "[rows]") {
+    const auto fault_of = [](halyard_rows_phase_kernel *kernel) {
+        return check_phase_rows("rows", kernel, true, Catch::getSeed(), 400).fault;
+    };
+    CHECK(fault_of(make_rows<0>) == "");
+    CHECK_THAT(fault_of(make_rows<1>), ContainsSubstring(", but should be "));
+    CHECK_THAT(fault_of(write_elsewhere), ContainsSubstring(" is no row's, but is "));
+    CHECK_THAT(fault_of(read_beyond), ContainsSubstring(": crashes with signal "));
+}
+
+// ---- How far cos and sin are off -----------------------------------------------------------------------------------
+
+namespace {
+
+/// The greatest errors of one target.
+struct Greatest {
+    double of_one = 0;  // cos or sin, as a part of attention_factor
+    double of_y = 0;    // what a rotated pair can be off, in 2^-23 of its length
+
+    void see(float cos, float sin, const ExactCosSin &exact, double factor) {
+        const auto off_cos = std::fabs(static_cast<double>(cos - factor * exact.cos)) / factor;
+        const auto off_sin = std::fabs(static_cast<double>(sin - factor * exact.sin)) / factor;
+        // y0 = x0 cos - x1 sin is off by x0 off_cos - x1 off_sin, at most the length of x times that of both; and by
+        // the roundings of x1 sin and of y0, each 2^-24: |x1 sin| + |y0| is at most sqrt(1 + 3 sin^2). y1 is alike.
+        const double of_both = std::sqrt(off_cos * off_cos + off_sin * off_sin);
+        const double sin_squared = static_cast<double>(exact.sin * exact.sin);
+        const double y = 0x1p23 * of_both + 0.5 * std::sqrt(1 + 3 * sin_squared);
+        // Written so that a NaN is seen.
+        of_one = !(off_cos <= of_one) ? off_cos : of_one;
+        of_one = !(off_sin <= of_one) ? off_sin : of_one;
+        of_y = !(y <= of_y) ? y : of_y;
+    }
+};
+using GreatestByTarget = std::map<std::string, Greatest>;
+
+std::string table_of(const GreatestByTarget &greatest) {
+    std::ostringstream text;
+    for (const auto &[name, value] : greatest) {
+        text << name << " " << value.of_one << " (so y " << value.of_y << " eps); ";
+    }
+    return text.str();
+}
+
+/// Compares rows, [positions, 2, n_pairs], with exact(i, k) of position i and pair k.
+template <typename Exact>
+void see_all(const std::vector<float> &rows, std::size_t n_pairs, double factor, Exact exact, Greatest &greatest) {
+    for (std::size_t i = 0; i < rows.size() / (2 * n_pairs); i++) {
+        for (std::size_t k = 0; k < n_pairs; k++) {
+            const float *const cos = rows.data() + 2 * i * n_pairs + k;
+            greatest.see(cos[0], cos[n_pairs], exact(i, k), factor);
+        }
+    }
+}
+
+/// Exact cos and sin, [positions, n_pairs]: worked out once for all targets and factors.
+std::vector<ExactCosSin> exact_rows(const std::vector<long double> &inv_freq,
+                                    const std::vector<std::int32_t> &positions) {
+    std::vector<ExactCosSin> exact;
+    for (const std::int32_t position : positions) {
+        for (const long double frequency : inv_freq) {
+            exact.push_back(exact_cos_sin(frequency, position));
+        }
+    }
+    return exact;
+}
+
+auto in_order(const std::vector<ExactCosSin> &exact, std::size_t n_pairs) {
+    return [&exact, n_pairs](std::size_t i, std::size_t k) { return exact[i * n_pairs + k]; };
+}
+
+}  // namespace
+
+TEST_CASE("row errors: golden angles, every base, width, target and attention factor", "[rows][golden]") {
+    const golden::Section section("angles");
+    const auto golden_positions = section.array<std::int64_t>("positions").values;
+    std::vector<std::int32_t> positions(golden_positions.begin(), golden_positions.end());
+    const std::size_t n_golden = positions.size();
+    for (const int shift : {15, 17, 20, 24, 30}) {
+        positions.push_back(1 << shift);
+        positions.push_back(-(1 << shift) + 1);
+    }
+    positions.push_back(least_position);
+    GreatestByTarget phase, factored;
+    for (const auto &entry : section.cases()) {
+        INFO(entry.at("name").get<std::string>());
+        const double base = entry.at("base");
+        const std::int64_t rotary_dim = entry.at("d");
+        const auto n_pairs = static_cast<std::size_t>(rotary_dim / 2);
+        const auto exact = exact_rows(oracle::inv_freq_of(base, rotary_dim), positions);
+        const auto cos = section.array<float>(entry.at("cos_f32")), sin = section.array<float>(entry.at("sin_f32"));
+        std::int64_t n_wrong = 0;  // the oracle here agrees with the golden data
+        for (std::size_t i = 0; i < n_golden * n_pairs; i++) {
+            const auto agree = [](float golden, long double value) {
+                return std::fabs(golden - value) <= oracle::half_ulp(HALYARD_F32, value) + 1e-9L;
+            };
+            n_wrong += agree(cos.values[i], exact[i].cos) && agree(sin.values[i], exact[i].sin) ? 0 : 1;
+        }
+        CHECK(n_wrong == 0);
+        for (const double factor : attention_factors) {
+            const auto frequencies = with_factor(halyard::frequencies::from_base(base, rotary_dim), factor);
+            const auto by_phase = make_source(frequencies, HALYARD_ANGLES_PHASE, least_position, greatest_position);
+            for (const RowMaker &maker : row_makers()) {
+                see_all(rows_by(*by_phase.get(), maker.kernels, positions), n_pairs, factor, in_order(exact, n_pairs),
+                        phase[maker.name]);
+            }
+            // Ranges of all sizes about each position, so that it is any part of a coarse and of a fine step.
+            for (std::size_t i = 0; i < positions.size(); i++) {
+                const std::int64_t before = static_cast<std::int64_t>(i * i * 3),
+                                   after = static_cast<std::int64_t>(7 * i);
+                const auto first = std::max<std::int64_t>(positions[i] - before, least_position);
+                const auto last = std::min<std::int64_t>(positions[i] + after, greatest_position);
+                const auto by_factors = make_source(frequencies, HALYARD_ANGLES_FACTORED,
+                                                    static_cast<std::int32_t>(first), static_cast<std::int32_t>(last));
+                for (const RowMaker &maker : row_makers()) {
+                    see_all(
+                        rows_by(*by_factors.get(), maker.kernels, {positions[i]}), n_pairs, factor,
+                        [&](std::size_t, std::size_t k) { return exact[i * n_pairs + k]; }, factored[maker.name]);
+                }
+            }
+            // TABLE: nearest, so half an ulp; test_angles.cpp has its bits.
+            const auto listed = halyard::positions(positions.data(), {1, static_cast<std::int64_t>(positions.size())});
+            const auto rows =
+                rows_of(halyard::angle_source::table(frequencies, least_position, greatest_position, listed), &listed,
+                        1, static_cast<std::int64_t>(positions.size()));
+            std::int64_t n_off = 0;
+            for (std::size_t i = 0; i < positions.size(); i++) {
+                for (std::size_t k = 0; k < n_pairs; k++) {
+                    const auto [exact_cos, exact_sin] = exact[i * n_pairs + k];
+                    for (const auto &[value, one] : {std::pair{rows[2 * i * n_pairs + k], factor * exact_cos},
+                                                     std::pair{rows[(2 * i + 1) * n_pairs + k], factor * exact_sin}}) {
+                        n_off += std::fabs(value - one) <= oracle::half_ulp(HALYARD_F32, one) + 1e-9L ? 0 : 1;
+                    }
+                }
+            }
+            CHECK(n_off == 0);
+        }
+    }
+    for (const auto &[name, value] : phase) {
+        INFO(name);
+        CHECK(value.of_one <= phase_bound);
+    }
+    for (const auto &[name, value] : factored) {
+        INFO(name);
+        CHECK(value.of_one <= factored_bound);
+    }
+    WARN("greatest errors, golden angles: phase: " << table_of(phase) << "factored: " << table_of(factored));
+}
+
+TEST_CASE("row errors: phase at random positions of the whole range", "[rows]") {
+    Random random(Catch::getSeed());
+    constexpr std::size_t n_pairs = 128, n_positions = 1024;
+    GreatestByTarget greatest;
+    for (int round = 0; round < 16; round++) {
+        std::vector<double> list;
+        for (std::size_t k = 0; k < n_pairs; k++) {
+            list.push_back(round % 2 == 0
+                               ? std::pow(10000.0, -static_cast<double>(k) / n_pairs) * (1 + random.unit() / 9)
+                               : random.unit() * std::exp2(static_cast<double>(random.in(-30, 2))));
+        }
+        std::vector<std::int32_t> positions;
+        while (positions.size() < n_positions) {
+            positions.push_back(random_position(random));
+        }
+        const auto exact = exact_rows({list.begin(), list.end()}, positions);
+        for (const double factor : attention_factors) {
+            const auto frequencies = halyard::frequencies::from_list(list.data(), n_pairs, factor);
+            const auto source = make_source(frequencies, HALYARD_ANGLES_PHASE, least_position, greatest_position);
+            for (const RowMaker &maker : row_makers()) {
+                see_all(rows_by(*source.get(), maker.kernels, positions), n_pairs, factor, in_order(exact, n_pairs),
+                        greatest[maker.name]);
+            }
+        }
+    }
+    for (const auto &[name, value] : greatest) {
+        INFO(name);
+        CHECK(value.of_one <= phase_bound);
+        CHECK(value.of_y <= 2);
+    }
+    WARN("greatest errors, 2097152 random angles by 6 factors: phase: " << table_of(greatest));
+}
+
+TEST_CASE("row errors: phase near the borders of octants and quarters", "[rows]") {
+    Random random(Catch::getSeed());
+    constexpr std::size_t n_pairs = 2048, n_rounds = 100;
+    GreatestByTarget greatest;
+    std::vector<std::uint32_t> high(n_pairs), low(n_pairs);
+    std::vector<float> rows(2 * n_pairs);
+    for (std::size_t round = 0; round < n_rounds; round++) {
+        const std::int32_t position = round % 2 == 0 ? 1 : -1;
+        std::vector<ExactCosSin> exact;
+        for (std::size_t k = 0; k < n_pairs; k++) {
+            const std::uint64_t turns =
+                (random.bits() << 61) +
+                static_cast<std::uint64_t>(static_cast<std::int64_t>(random.bits()) >> random.in(4, 34));
+            high[k] = static_cast<std::uint32_t>(turns >> 32);
+            low[k] = static_cast<std::uint32_t>(turns);
+            exact.push_back(exact_of_turns(turns, position));
+        }
+        for (const double factor : attention_factors) {
+            const auto scale_high = static_cast<float>(factor), scale_low = static_cast<float>(factor - scale_high);
+            for (const RowMaker &maker : row_makers()) {
+                if (maker.kernels.phase != nullptr) {
+                    RowBuffer at(&position, 1), turns_high(high.data(), n_pairs), turns_low(low.data(), n_pairs);
+                    RowBuffer out(rows.data(), n_pairs, n_pairs, 1, 2 * n_pairs);
+                    maker.kernels.phase(&at.header, &turns_high.header, &turns_low.header, scale_high, scale_low,
+                                        &out.header);
+                } else {
+                    halyard::phase_row_reference(position, high.data(), low.data(), scale_high, scale_low, n_pairs,
+                                                 rows.data(), rows.data() + n_pairs);
+                }
+                see_all(rows, n_pairs, factor, in_order(exact, n_pairs), greatest[maker.name]);
+            }
+        }
+    }
+    for (const auto &[name, value] : greatest) {
+        INFO(name);
+        CHECK(value.of_one <= phase_bound);
+        CHECK(value.of_y <= 2);
+    }
+    WARN("greatest errors near borders: phase: " << table_of(greatest));
+}
+
+TEST_CASE("row errors: factored at random positions, over the whole range and a million", "[rows]") {
+    Random random(Catch::getSeed());
+    GreatestByTarget greatest;
+    const auto see_range = [&](double base, std::int64_t rotary_dim, double factor, std::int32_t first,
+                               std::int32_t last, std::size_t n_positions) {
+        std::vector<std::int32_t> positions = {first, last};
+        while (positions.size() < n_positions) {
+            positions.push_back(static_cast<std::int32_t>(random.in(first, last)));
+        }
+        const auto n_pairs = static_cast<std::size_t>(rotary_dim / 2);
+        const auto exact = exact_rows(oracle::inv_freq_of(base, rotary_dim), positions);
+        const auto frequencies = with_factor(halyard::frequencies::from_base(base, rotary_dim), factor);
+        const auto source = make_source(frequencies, HALYARD_ANGLES_FACTORED, first, last);
+        for (const RowMaker &maker : row_makers()) {
+            see_all(rows_by(*source.get(), maker.kernels, positions), n_pairs, factor, in_order(exact, n_pairs),
+                    greatest[maker.name]);
+        }
+    };
+    for (const double factor : attention_factors) {
+        see_range(10000, 8, factor, least_position, greatest_position, 3000);
+        for (const double base : {100.0, 10000.0, 500000.0, 1e6, 5e6}) {
+            see_range(base, 128, factor, -(1 << 19), (1 << 19) - 1, 500);
+        }
+    }
+    see_range(10000, 128, 1.0001, least_position, greatest_position, 4000);
+    for (const auto &[name, value] : greatest) {
+        INFO(name);
+        CHECK(value.of_one <= factored_bound);
+        CHECK(value.of_y <= 4);
+    }
+    WARN("greatest errors, random positions: factored: " << table_of(greatest));
+}

@@ -1,0 +1,153 @@
+// Random sources, plans, pools and runs in many threads for as long as it is told to, each result compared with the
+// reference's. Between rounds, when all are destroyed, memory, files and threads must be what they were.
+#include "checks/oracle.h"
+#include "checks/rotate.h"
+#include "checks/sources.h"
+
+#include <malloc.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::atomic<long> n_runs{0}, n_refused{0}, n_wrong{0};
+
+halyard::frequencies make_frequencies(oracle::Random &random, std::int64_t n_pairs) {
+    if (random.one_in(2)) {
+        return halyard::frequencies::from_base(1000.0 * static_cast<double>(random.in(1, 1000)), 2 * n_pairs);
+    }
+    static const std::string config = R"({"model_type": "llama", "head_dim": 64, "max_position_embeddings": 8192,
+        "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}})";
+    return halyard::frequencies::from_config(config.data(), static_cast<std::int64_t>(config.size()));
+}
+
+/// One request, as likely to be refused for its positions as not, on the best target and on the reference.
+void rotate_something(oracle::Random &random, const halyard_executor *executor) {
+    const auto frequencies = make_frequencies(random, random.in(1, 64));
+    const auto first = static_cast<std::int32_t>(random.in(-100, 100)), n_rows = 600;
+    const std::int32_t kinds[] = {HALYARD_ANGLES_AUTO, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_FACTORED,
+                                  HALYARD_ANGLES_PHASE};
+    auto source = make_source(frequencies, random.one_of(kinds), first, first + n_rows - 1);
+    const std::int64_t n_tokens = random.one_in(16) ? 512 : random.in(0, 40);
+    std::vector<std::int64_t> numbers(static_cast<std::size_t>(n_tokens));
+    for (std::int64_t &number : numbers) {
+        number = first + random.in(0, n_rows - 1);
+    }
+    if (n_tokens > 0 && random.one_in(8)) {
+        numbers[static_cast<std::size_t>(random.in(0, n_tokens - 1))] = first + n_rows;
+    }
+    auto positions = sized<halyard_positions>();
+    positions.type = HALYARD_INT64;
+    positions.data = numbers.data();
+    positions.shape[0] = 1;
+    positions.shape[1] = n_tokens;
+    positions.strides[1] = 1;
+
+    Rotation rotation;
+    rotation.rotary_dim = frequencies.info().rotary_dim;
+    rotation.offset = random.one_in(2) ? random.in(0, 9) : 0;
+    rotation.head_dim = rotation.rotary_dim + rotation.offset + random.in(0, 9);
+    rotation.dtype = static_cast<std::int32_t>(random.in(0, 2));
+    rotation.pairing = static_cast<std::int32_t>(random.in(0, 1));
+    rotation.out_pairing = static_cast<std::int32_t>(random.in(0, 1));
+    rotation.inverse = random.one_in(2);
+    const bool in_place = rotation.pairing == rotation.out_pairing && random.one_in(2);
+    const auto x = Elements::random(rotation.dtype, {1, n_tokens, random.in(1, 8), rotation.head_dim}, random);
+    try {
+        const Elements y = rotate(rotation, source, &positions, x, in_place, executor);
+        const bool has_same_bits = std::string(rotation.plan().target()) != "x86_sse41";
+        rotation.target = "reference";
+        const Elements expected = rotate(rotation, source, &positions, x);
+        n_wrong += has_same_bits && y != expected ? 1 : 0;
+        n_runs += 2;
+    } catch (const halyard::error &error) {
+        n_wrong += error.status() == HALYARD_ERROR_POSITION ? 0 : 1;
+        n_refused++;
+    }
+}
+
+/// What a process holds while nothing is going on.
+struct Held {
+    std::size_t heap, resident;  // in bytes
+    std::ptrdiff_t files, threads;
+};
+
+std::ptrdiff_t count_entries(const char *folder) {
+    return std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator());
+}
+
+Held look() {
+    malloc_trim(0);
+    const struct mallinfo2 heap = mallinfo2();
+    std::size_t pages = 0, resident = 0;
+    std::ifstream("/proc/self/statm") >> pages >> resident;
+    return {heap.uordblks + heap.hblkhd, resident * 4096, count_entries("/proc/self/fd"),
+            count_entries("/proc/self/task")};
+}
+
+void run_round(std::uint64_t seed, double seconds) {
+    const int n_threads = 8;
+    const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+    const halyard::pool shared(3);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < n_threads; i++) {
+        threads.emplace_back([&, random = oracle::Random(seed * n_threads + static_cast<std::uint64_t>(i))]() mutable {
+            while (Clock::now() < end) {
+                if (random.one_in(10)) {
+                    const halyard::pool own(static_cast<std::int32_t>(random.in(1, 4)));
+                    rotate_something(random, own.executor());
+                } else {
+                    rotate_something(random, random.one_in(2) ? shared.executor() : nullptr);
+                }
+            }
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+}
+
+}  // namespace
+
+/// soak SECONDS [SEED]
+int main(int argc, char **argv) {
+    const double seconds = argc > 1 ? std::atof(argv[1]) : 0.0;
+    const std::uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
+    if (!(seconds > 0.0)) {
+        std::fprintf(stderr, "soak: for how many seconds?\n");
+        return 2;
+    }
+    mallopt(M_ARENA_MAX, 1);  // mallinfo2 sees just one
+    const int n_rounds = 12;
+    Held first = {}, last = {};
+    std::printf("seed %llu\n%8s %12s %9s %9s %9s %6s %8s\n", static_cast<unsigned long long>(seed), "seconds", "runs",
+                "refused", "heap", "resident", "files", "threads");
+    for (int round = 0; round < n_rounds; round++) {
+        run_round(seed + static_cast<std::uint64_t>(round), seconds / n_rounds);
+        last = look();
+        std::printf("%8.0f %12ld %9ld %7zu K %7zu K %6td %8td\n", seconds / n_rounds * (round + 1), n_runs.load(),
+                    n_refused.load(), last.heap >> 10, last.resident >> 10, last.files, last.threads);
+        std::fflush(stdout);
+        if (round == 2) {  // what is made once has been made
+            first = last;
+        }
+    }
+    // What is allocated is known to the byte, so that what every run left behind would show. What is resident comes and
+    // goes by 7 MiB, with the stacks of threads that have ended.
+    const bool is_flat = last.heap <= first.heap + (32 << 10) && last.resident <= first.resident + (16 << 20) &&
+                         last.files == first.files && last.threads == first.threads;
+    std::printf("%s; %ld results differ from the reference's or were refused for no reason\n",
+                is_flat ? "memory, files and threads are flat" : "NOT FLAT", n_wrong.load());
+    return is_flat && n_wrong == 0 && n_runs > 0 ? 0 : 1;
+}

@@ -1,0 +1,668 @@
+// Which kernel serves what: the table, the choice, the environment, and what the library says about them.
+#include "base/memory.h"
+#include "halyard/halyard.hpp"
+#include "rotate/dispatch.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+#include <string>
+#include <vector>
+
+using halyard::Kernel;
+using halyard::Pairing;
+using halyard::Place;
+using halyard::Target;
+using halyard::TargetSet;
+
+namespace {
+
+constexpr TargetSet every_target = (TargetSet(1) << halyard::n_targets) - 1;
+
+/// Sets an environment variable for as long as it lives; NULL unsets.
+class Variable {
+public:
+    Variable(const char *name, const char *value) : name_(name) {
+        if (const char *before = std::getenv(name)) {
+            before_ = before;
+            was_set_ = true;
+        }
+        set(value);
+    }
+    Variable(const Variable &) = delete;
+    Variable &operator=(const Variable &) = delete;
+    ~Variable() { set(was_set_ ? before_.c_str() : nullptr); }
+
+    void set(const char *value) const {
+        if (value == nullptr) {
+            unsetenv(name_);
+        } else {
+            setenv(name_, value, 1);
+        }
+    }
+
+private:
+    const char *name_;
+    std::string before_;
+    bool was_set_ = false;
+};
+
+const char *dtype_name(std::int32_t dtype) {
+    return dtype == HALYARD_F32 ? "f32" : dtype == HALYARD_F16 ? "f16" : "bf16";
+}
+
+const char *pairing_name(Pairing pairing) {
+    return pairing == Pairing::half ? "half" : pairing == Pairing::interleaved ? "interleaved" : "strided";
+}
+
+/// Whether there are kernels for large outputs; the name may be that of a target.
+bool has_non_temporal(const std::string &target = "") {
+    return std::any_of(halyard::kernels().begin(), halyard::kernels().end(), [&](const Kernel &kernel) {
+        return kernel.place == Place::non_temporal && (target.empty() || target == halyard::name_of(kernel.target));
+    });
+}
+
+std::vector<halyard::Task> every_task() {
+    std::vector<halyard::Task> tasks;
+    for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
+        for (const std::int32_t pairing : {0, 1}) {
+            for (const std::int32_t out_pairing : {0, 1}) {
+                for (const Place place : {Place::out_of_place, Place::in_place, Place::non_temporal}) {
+                    for (const bool dense : {false, true}) {
+                        for (const bool even : {false, true}) {
+                            if (place != Place::in_place || pairing == out_pairing) {
+                                tasks.push_back({dtype, pairing, out_pairing, place, dense, even && dense});
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    return tasks;
+}
+
+std::set<Target> built_targets() {
+    std::set<Target> built;
+    for (const Kernel &kernel : halyard::kernels()) {
+        built.insert(kernel.target);
+    }
+    return built;
+}
+
+/// The targets that a plan can be made for here, best first.
+std::vector<std::string> usable_targets() {
+    std::vector<std::string> usable;
+    for (const auto &info : halyard::targets()) {
+        if (info.built != 0 && info.supported != 0) {
+            usable.push_back(info.name);
+        }
+    }
+    return usable;
+}
+
+halyard_plan_desc describe(halyard::dtype dtype = halyard::dtype::f32) {
+    return halyard::describe_plan(128, {halyard::describe_tensor(dtype, 128)});
+}
+
+/// What making a plan says: the name of its target, or the sentence of the error.
+std::string resolve(const halyard_plan_desc &desc, halyard_status expected = HALYARD_OK) {
+    halyard_error error = {};
+    error.size = sizeof(error);
+    halyard_plan *plan = nullptr;
+    const halyard_status status = halyard_create_plan(&desc, &plan, &error);
+    CAPTURE(error.message);
+    CHECK(status == expected);
+    CHECK((plan != nullptr) == (status == HALYARD_OK));
+    const halyard::plan owner(plan);
+    return plan != nullptr ? owner.target() : error.message;
+}
+
+bool has_all(const std::string &text, const std::vector<std::string> &words) {
+    return std::all_of(words.begin(), words.end(),
+                       [&](const std::string &word) { return text.find(word) != std::string::npos; });
+}
+
+const std::vector<std::string> all_names = {"x86_avx512", "x86_avx2", "x86_sse41", "arm_neon",
+                                            "cuda_sm80",  "opencl",   "reference"};
+
+}  // namespace
+
+// ---- The table -----------------------------------------------------------------------------------------------------
+
+TEST_CASE("dispatch: the kernels are ordered best first and end in the reference", "[dispatch]") {
+    const halyard::KernelList kernels = halyard::kernels();
+    REQUIRE(kernels.count >= 1);
+    CHECK(std::is_sorted(kernels.begin(), kernels.end(),
+                         [](const Kernel &a, const Kernel &b) { return a.target < b.target; }));
+    const Kernel &last = kernels.first[kernels.count - 1];
+    CHECK(last.target == Target::reference);
+    CHECK(last.function == nullptr);
+    CHECK(last.name == std::string("halyard_rotate_reference"));
+    // A kernel for any layout serves what the others of its target do, so it has to come after them.
+    for (const Kernel &general : kernels) {
+        for (const Kernel *after = &general + 1; general.pairing == Pairing::strided && after != kernels.end();
+             after++) {
+            CAPTURE(general.name, after->name);
+            CHECK_FALSE((after->target == general.target && after->pairing != Pairing::strided &&
+                         after->dtype == general.dtype && after->place == general.place));
+        }
+    }
+}
+
+TEST_CASE("dispatch: large outputs go past the caches where there is a kernel for that", "[dispatch]") {
+    for (const Kernel &kernel : halyard::kernels()) {
+        if (kernel.place == Place::non_temporal) {
+            CAPTURE(kernel.name);
+            halyard::Task task = {kernel.dtype,
+                                  static_cast<std::int32_t>(kernel.pairing),
+                                  static_cast<std::int32_t>(kernel.out_pairing),
+                                  Place::non_temporal,
+                                  true,
+                                  true,
+                                  kernel.elsewhere ? "" : kernel.schedule};
+            CHECK(&halyard::select(task, halyard::bit(kernel.target)) == &kernel);
+            task.place = Place::out_of_place;
+            CHECK(halyard::select(task, halyard::bit(kernel.target)).place == Place::out_of_place);
+            task.dense = false;
+            CHECK(halyard::select(task, halyard::bit(kernel.target)).pairing == Pairing::strided);
+        }
+    }
+}
+
+TEST_CASE("dispatch: a kernel's name says what it is", "[dispatch]") {
+    std::set<std::string> names;
+    for (const Kernel &kernel : halyard::kernels()) {
+        CHECK(names.insert(kernel.name).second);
+        if (kernel.target == Target::reference) {
+            continue;
+        }
+        std::string expected = std::string("halyard_rotate_") + pairing_name(kernel.pairing);
+        if (kernel.out_pairing != kernel.pairing) {
+            expected += std::string("_to_") + pairing_name(kernel.out_pairing);
+        }
+        expected += std::string("_") + dtype_name(kernel.dtype);
+        expected += kernel.place == Place::in_place       ? "_in_place_"
+                    : kernel.place == Place::non_temporal ? "_non_temporal_"
+                                                          : "_";
+        expected += kernel.elsewhere ? "" : std::string(kernel.schedule) + "_";
+        expected += halyard::name_of(kernel.target);
+        CHECK(kernel.name == expected);
+        CHECK(kernel.function != nullptr);
+        CHECK((kernel.place != Place::in_place || kernel.pairing == kernel.out_pairing));
+    }
+}
+
+TEST_CASE("dispatch: every target serves every task with a kernel of its own", "[dispatch]") {
+    for (const Target target : built_targets()) {
+        for (const halyard::Task &task : every_task()) {
+            const Kernel &kernel = halyard::select(task, halyard::bit(target));
+            CAPTURE(halyard::name_of(target), kernel.name, task.dense, task.even);
+            CHECK(kernel.target == target);
+            CHECK(halyard::refusal(kernel, task) == nullptr);
+            if (task.dense && task.even && target != Target::reference) {
+                CHECK(kernel.pairing == Pairing(task.pairing));
+            }
+        }
+    }
+}
+
+TEST_CASE("dispatch: the choice depends on its arguments alone", "[dispatch]") {
+    for (const halyard::Task &task : every_task()) {
+        for (TargetSet allowed = 0; allowed <= every_target; allowed++) {
+            const Kernel &kernel = halyard::select(task, allowed);
+            REQUIRE(&kernel == &halyard::select(task, allowed));
+            REQUIRE(halyard::refusal(kernel, task) == nullptr);
+            const bool falls_through = kernel.target == Target::reference;
+            REQUIRE((falls_through || (allowed & halyard::bit(kernel.target)) != 0));
+            for (const Kernel &better : halyard::kernels()) {
+                if (&better == &kernel) {
+                    break;
+                }
+                REQUIRE(((allowed & halyard::bit(better.target)) == 0 || halyard::refusal(better, task) != nullptr));
+            }
+        }
+    }
+    // Whatever the environment says.
+    const auto task = every_task().front();
+    const Kernel &kernel = halyard::select(task, every_target);
+    const Variable forced("HALYARD_TARGET", "reference");
+    CHECK(&kernel == &halyard::select(task, every_target));
+}
+
+TEST_CASE("dispatch: what a kernel refuses", "[dispatch]") {
+    for (const Kernel &kernel : halyard::kernels()) {
+        for (const halyard::Task &task : every_task()) {
+            const bool fits = kernel.function == nullptr ||
+                              (kernel.elsewhere && kernel.dtype == task.dtype &&
+                               (kernel.place == task.place ||
+                                (kernel.place == Place::out_of_place && task.place == Place::non_temporal)) &&
+                               (kernel.pairing == Pairing::strided ||
+                                (task.dense && kernel.pairing == Pairing(task.pairing) &&
+                                 kernel.out_pairing == Pairing(task.out_pairing) && (!kernel.packed || task.even))));
+            CAPTURE(kernel.name);
+            REQUIRE((halyard::refusal(kernel, task) == nullptr) == fits);
+        }
+    }
+}
+
+// ---- The list ------------------------------------------------------------------------------------------------------
+
+TEST_CASE("dispatch: the list of targets", "[dispatch]") {
+    const Variable no_target("HALYARD_TARGET", nullptr), no_ceiling("HALYARD_MAX_TARGET", nullptr);
+    const auto targets = halyard::targets();
+    REQUIRE(targets.size() == all_names.size());
+    const std::set<Target> built = built_targets();
+    int n_active = 0;
+    for (std::size_t i = 0; i < targets.size(); i++) {
+        const halyard_target_info &info = targets[i];
+        CHECK(info.size == sizeof(info));
+        CHECK(info.name == all_names[i]);
+        CHECK(std::strlen(info.isa) > 5);
+        CHECK(info.built == (built.count(Target(static_cast<std::int32_t>(i))) != 0 ? 1 : 0));
+        CHECK((info.supported == 0 || info.supported == 1));
+        CHECK(std::memchr(info.reason, 0, sizeof(info.reason)) != nullptr);
+        CHECK((info.active != 0) == (info.reason[0] == '\0'));
+        if (info.active != 0) {
+            n_active++;
+            CHECK((info.built != 0 && info.supported != 0));
+            CHECK(info.name == usable_targets().front());
+            CHECK(info.name == resolve(describe()));
+        } else if (info.built == 0) {
+            CHECK(has_all(info.reason, {"not built"}));
+        } else if (info.supported == 0) {
+            CHECK(has_all(info.reason, {"not supported"}));
+        } else {
+            CHECK(info.reason == usable_targets().front() + " is better");
+        }
+    }
+    CHECK(n_active == 1);
+    CHECK((targets.back().built == 1 && targets.back().supported == 1));
+}
+
+TEST_CASE("dispatch: the list under the environment", "[dispatch]") {
+    const Variable ceiling("HALYARD_MAX_TARGET", nullptr);
+    const Variable forced("HALYARD_TARGET", "reference");
+    for (const auto &info : halyard::targets()) {
+        CHECK(info.active == (info.name == std::string("reference") ? 1 : 0));
+        CHECK((info.active != 0) == (info.reason[0] == '\0'));
+        if (info.active == 0 && info.built != 0 && info.supported != 0) {
+            CHECK(has_all(info.reason, {"environment"}));
+        }
+    }
+    forced.set("x86_avx1024");
+    for (const auto &info : halyard::targets()) {
+        CHECK(info.active == 0);
+        CHECK(has_all(info.reason, {"HALYARD_TARGET", "x86_avx1024"}));
+    }
+}
+
+// ---- The environment -----------------------------------------------------------------------------------------------
+
+TEST_CASE("dispatch: a target can be forced", "[dispatch]") {
+    const Variable no_ceiling("HALYARD_MAX_TARGET", "reference");  // without effect where a target is forced
+    const Variable forced("HALYARD_TARGET", nullptr);
+    for (const std::string &name : usable_targets()) {
+        auto desc = describe();
+        desc.target = name.c_str();
+        CHECK(resolve(desc) == name);
+        forced.set(name.c_str());
+        CHECK(resolve(describe()) == name);
+        forced.set("nonsense");
+        CHECK(resolve(desc) == name);  // the API beats the environment
+        forced.set(nullptr);
+    }
+}
+
+TEST_CASE("dispatch: a ceiling leaves what is below it", "[dispatch]") {
+    const Variable no_target("HALYARD_TARGET", nullptr), ceiling("HALYARD_MAX_TARGET", nullptr);
+    const std::set<Target> built = built_targets();
+    for (std::int32_t i = 0; i < halyard::n_targets; i++) {
+        if (built.count(Target(i)) == 0) {
+            continue;
+        }
+        const std::vector<std::string> usable = usable_targets();
+        const std::string name = all_names[static_cast<std::size_t>(i)];
+        auto desc = describe();
+        desc.max_target = name.c_str();
+        if (std::find(usable.begin(), usable.end(), name) != usable.end()) {
+            CHECK(resolve(desc) == name);
+            ceiling.set(name.c_str());
+            CHECK(resolve(describe()) == name);
+            ceiling.set(name == "reference" ? usable.front().c_str() : "reference");
+            CHECK(resolve(desc) == name);  // the API beats the environment
+        }
+        ceiling.set(nullptr);
+    }
+    // An empty variable is as good as none.
+    ceiling.set("");
+    no_target.set("");
+    CHECK(resolve(describe()) == usable_targets().front());
+}
+
+TEST_CASE("dispatch: the API beats the environment as a whole", "[dispatch]") {
+    const Variable forced("HALYARD_TARGET", "reference"), ceiling("HALYARD_MAX_TARGET", "nonsense");
+    const std::string best = usable_targets().front();
+    auto desc = describe();
+    desc.max_target = best.c_str();
+    CHECK(resolve(desc) == best);
+    desc.max_target = nullptr;
+    desc.target = best.c_str();
+    CHECK(resolve(desc) == best);
+}
+
+TEST_CASE("dispatch: a name that cannot be had is an error, never another target", "[dispatch]") {
+    const Variable forced("HALYARD_TARGET", nullptr), ceiling("HALYARD_MAX_TARGET", nullptr);
+    struct Bad {
+        std::string name;
+        halyard_status status;
+        std::vector<std::string> words;
+    };
+    std::vector<Bad> cases;
+    for (const char *name : {"nope", "X86_AVX2", "x86_avx2 ", "x86_avx", "avx2", "auto"}) {
+        std::vector<std::string> words = all_names;
+        words.push_back(name);
+        cases.push_back({name, HALYARD_ERROR_UNKNOWN_TARGET, words});
+    }
+    for (const auto &info : halyard::targets()) {
+        if (info.built == 0) {
+            const std::string name = info.name;
+            const bool is_device = name == "cuda_sm80" || name == "opencl";
+            cases.push_back({name, HALYARD_ERROR_TARGET_NOT_BUILT, {name, is_device ? "device's" : "built without"}});
+        } else if (info.supported == 0) {
+            cases.push_back({info.name, HALYARD_ERROR_TARGET_UNSUPPORTED, {info.name, info.isa, "this machine"}});
+        }
+    }
+    const auto source = halyard::angle_source::table(halyard::frequencies::from_base(100.0, 4), 0, 9);
+    const std::vector<float> untouched(8, -7.0f);
+    std::vector<float> rows = untouched;
+    for (const Bad &bad : cases) {
+        CAPTURE(bad.name);
+        const auto check = [&](const halyard_plan_desc &desc, const std::string &source) {
+            const std::string sentence = resolve(desc, bad.status);
+            CAPTURE(sentence, source);
+            CHECK(sentence.rfind(source + " is ", 0) == 0);
+            CHECK(has_all(sentence, bad.words));
+            // The sentence is part of an explanation, which is no error.
+            CHECK(has_all(halyard::explain(desc), {sentence}));
+        };
+        auto desc = describe();
+        desc.target = bad.name.c_str();
+        check(desc, "target");
+        desc.target = nullptr;
+        desc.max_target = bad.name.c_str();
+        check(desc, "max_target");
+        forced.set(bad.name.c_str());
+        check(describe(), "the environment variable HALYARD_TARGET");
+        CHECK_THROWS_AS(source.make_rows(nullptr, 1, 2, rows.data(), 8), halyard::error);
+        CHECK(rows == untouched);
+        forced.set(nullptr);
+        ceiling.set(bad.name.c_str());
+        check(describe(), "the environment variable HALYARD_MAX_TARGET");
+        ceiling.set(nullptr);
+    }
+    auto desc = describe();
+    desc.target = "";
+    CHECK(has_all(resolve(desc, HALYARD_ERROR_UNKNOWN_TARGET), {"target is \"\""}));
+}
+
+TEST_CASE("dispatch: a variant that is tuned for one CPU serves no other, and comes right before its default",
+          "[dispatch]") {
+    const Kernel general = halyard::kernels().first[0];
+    Kernel variant = general;
+    variant.schedule = "amd_1_2";
+    halyard::Task task = {general.dtype,
+                          static_cast<std::int32_t>(general.pairing),
+                          static_cast<std::int32_t>(general.out_pairing),
+                          general.place,
+                          true,
+                          true};
+    for (const char *cpu : {"", "amd_1_2", "amd_1_23", "default"}) {
+        task.cpu = cpu;
+        CHECK(halyard::refusal(general, task) == nullptr);
+        variant.elsewhere = true;  // as where the library was built for one device
+        CHECK(halyard::refusal(variant, task) == nullptr);
+        variant.elsewhere = false;
+        const char *const reason = halyard::refusal(variant, task);
+        CHECK(std::string(reason == nullptr ? "" : reason) ==
+              (std::string(cpu) == "amd_1_2" ? "" : "is tuned for another CPU"));
+    }
+    // Right before: it takes nothing from a better kernel that has no variant.
+    const auto all = halyard::kernels();
+    for (const Kernel *kernel = all.begin(); kernel != all.end(); kernel++) {
+        CHECK((kernel->elsewhere || serve_the_same(kernel[0], kernel[1])));
+    }
+}
+
+#if defined(HALYARD_EMULATED)
+
+TEST_CASE("dispatch: an emulated ARM CPU has LLVM's name, or a name of its numbers", "[dispatch]") {
+    const char *const emulated = std::getenv("QEMU_CPU");
+    std::string expected = emulated == nullptr ? "max" : emulated;
+    std::replace(expected.begin(), expected.end(), '-', '_');
+    CHECK(std::string(halyard::cpu_name()) == (expected == "max" ? "arm_00_051" : expected));
+}
+
+#endif
+
+// ---- Explanations --------------------------------------------------------------------------------------------------
+
+TEST_CASE("dispatch: an explanation names what is taken, and why others are not", "[dispatch]") {
+    const Variable no_target("HALYARD_TARGET", nullptr), no_ceiling("HALYARD_MAX_TARGET", nullptr);
+    const std::string best = usable_targets().front();
+    const auto taken = [&](const std::string &kernel) {
+        const std::string tuned = kernel + "_" + halyard::cpu_name() + "_" + best;
+        const auto all = halyard::kernels();
+        const bool is_there = std::any_of(all.begin(), all.end(), [&](const Kernel &k) { return k.name == tuned; });
+        return "  * " + (is_there ? tuned : kernel + "_" + best) + ": taken\n";
+    };
+    const std::string text = halyard::explain(describe());
+    CAPTURE(text);
+    CHECK(text.back() == '\n');
+    CHECK(has_all(text, {"tensor 0, out of place, dense heads:", "tensor 0, in place, dense heads:",
+                         "tensor 0, out of place, strided heads:", "tensor 0, in place, strided heads:"}));
+    CHECK(text.find("tensor 1") == std::string::npos);
+    if (best != "reference") {
+        CHECK(has_all(text, {taken("halyard_rotate_half_f32"), taken("halyard_rotate_half_f32_in_place"),
+                             taken("halyard_rotate_strided_f32"), taken("halyard_rotate_strided_f32_in_place")}));
+        CHECK(has_all(text, {"comes after the one that is taken", "is for another pairing",
+                             "needs heads whose elements are neighbours"}));
+    }
+    CHECK(text.find("f16") == std::string::npos);
+    CHECK(text.find("works ") == std::string::npos);  // in place only, or out of place only: no candidates
+
+    // Each heading has exactly one kernel taken.
+    const auto count = [&](const std::string &in, const std::string &word) {
+        int n = 0;
+        for (auto at = in.find(word); at != std::string::npos; at = in.find(word, at + 1)) {
+            n++;
+        }
+        return n;
+    };
+    const bool past_caches = has_non_temporal(best);
+    CHECK(count(text, ": taken\n") == (past_caches ? 5 : 4));
+    CHECK(count(text, "tensor 0, ") == (past_caches ? 5 : 4));
+    CHECK(count(text, "tensor 0, out of place past the caches, dense heads:") == (past_caches ? 1 : 0));
+    CHECK(count(text, taken("halyard_rotate_half_f32_non_temporal")) == (past_caches ? 1 : 0));
+    CHECK((count(text, "is for large outputs on whole cache lines") > 0) == has_non_temporal());
+
+    // Another pairing on the way out cannot be in place.
+    auto desc = describe(halyard::dtype::bf16);
+    desc.tensors[0].out_pairing = HALYARD_PAIRING_INTERLEAVED;
+    desc.tensors[1] = describe(halyard::dtype::f16).tensors[0];
+    desc.n_tensors = 2;
+    const std::string two = halyard::explain(desc);
+    CAPTURE(two);
+    CHECK(two.find("tensor 0, in place") == std::string::npos);
+    CHECK(has_all(two, {"tensor 1, in place"}));
+    if (best != "reference") {
+        CHECK(has_all(two, {taken("halyard_rotate_half_to_interleaved_bf16"), taken("halyard_rotate_half_f16")}));
+    }
+    CHECK(count(two, "halyard_rotate_reference") == count(two, "tensor "));
+
+    desc = describe();
+    desc.target = "reference";
+    const std::string forced = halyard::explain(desc);
+    CHECK(has_all(forced, {"  * halyard_rotate_reference: taken"}));
+    CHECK(count(forced, "tensor 0, in place") == 2);
+    CHECK(has_all(forced, {"excluded by the request"}) == (best != "reference"));
+}
+
+TEST_CASE("dispatch: an odd number of pairs keeps words of two away", "[dispatch]") {
+    if (usable_targets().front() == "reference") {
+        SKIP("no kernels are built for this machine");
+    }
+    auto desc = halyard::describe_plan(126, {halyard::describe_tensor(halyard::dtype::bf16, 128)});
+    CHECK(has_all(halyard::explain(desc), {"needs even offsets, strides and halves", "* halyard_rotate_strided_bf16"}));
+    desc = describe(halyard::dtype::bf16);
+    CHECK(has_all(halyard::explain(desc), {"* halyard_rotate_half_bf16"}));
+}
+
+TEST_CASE("dispatch: an explanation is cut to the caller's buffer", "[dispatch]") {
+    const auto desc = describe();
+    const std::string whole = halyard::explain(desc);
+    const auto length = static_cast<std::int64_t>(whole.size());
+    for (const std::int64_t n_bytes : {std::int64_t{0}, std::int64_t{1}, std::int64_t{2}, std::int64_t{100}, length - 1,
+                                       length, length + 1, length + 50}) {
+        CAPTURE(n_bytes);
+        std::string buffer(static_cast<std::size_t>(n_bytes) + 8, 'p');
+        std::int64_t n_needed = -1;
+        REQUIRE(halyard_explain_plan(&desc, buffer.data(), n_bytes, &n_needed, nullptr) == HALYARD_OK);
+        CHECK(n_needed == length);
+        const auto n_text = static_cast<std::size_t>(std::max<std::int64_t>(0, std::min(n_bytes - 1, length)));
+        CHECK(buffer.compare(0, n_text, whole, 0, n_text) == 0);
+        if (n_bytes > 0) {
+            CHECK(buffer[n_text] == '\0');
+        }
+        CHECK(buffer.substr(static_cast<std::size_t>(n_bytes)) == "pppppppp");
+    }
+    CHECK(halyard_explain_plan(&desc, nullptr, 0, nullptr, nullptr) == HALYARD_OK);
+}
+
+// ---- On other machines ---------------------------------------------------------------------------------------------
+
+TEST_CASE("dispatch: this machine takes the target that it should", "[.][dispatch][emulated]") {
+    // The tests on emulated CPUs know what those have.
+    const char *expected = std::getenv("HALYARD_TEST_EXPECTED_TARGET");
+    if (expected == nullptr) {
+        SKIP("HALYARD_TEST_EXPECTED_TARGET is not set");
+    }
+    const Variable no_target("HALYARD_TARGET", nullptr), no_ceiling("HALYARD_MAX_TARGET", nullptr);
+    CHECK(resolve(describe()) == expected);
+    bool below = false;
+    for (const auto &info : halyard::targets()) {
+        below = below || info.name == std::string(expected);
+        CAPTURE(info.name, info.reason);
+        if (info.built != 0) {
+            CHECK(info.supported == (below ? 1 : 0));
+        }
+    }
+}
+
+namespace {
+
+float from_bf16(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t(bits) << 16); }
+
+float from_f16(std::uint16_t bits) {
+    const int exponent = bits >> 10 & 31;
+    const int fraction = bits & 1023;
+    const float size = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
+                                     : std::ldexp(static_cast<float>(fraction + 1024), exponent - 25);
+    return (bits & 0x8000) != 0 ? -size : size;
+}
+
+}  // namespace
+
+TEST_CASE("dispatch: every target that this machine has rotates", "[dispatch][emulated]") {
+    // A quick look at each kernel, for slow emulators; test_kernels.cpp looks closely.
+    constexpr std::int64_t n_tokens = 3, n_heads = 3, head_dim = 72, rotary_dim = 64;
+    constexpr std::int64_t n_elements = n_tokens * n_heads * head_dim;
+    const auto angles = halyard::angle_source::table(halyard::frequencies::from_base(10000.0, rotary_dim), 0, n_tokens);
+    for (const std::string &target : usable_targets()) {
+        for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
+            for (const int pairings : {0, 1, 2, 3}) {
+                for (const bool in_place : {false, true}) {
+                    for (const std::int64_t stride : {1, 2}) {
+                        auto tensor = halyard::describe_tensor(static_cast<halyard::dtype>(dtype), head_dim);
+                        tensor.pairing = pairings & 1;
+                        tensor.out_pairing = pairings >> 1;
+                        tensor.rotary_offset = 4;
+                        if (in_place && tensor.pairing != tensor.out_pairing) {
+                            continue;
+                        }
+                        auto desc = halyard::describe_plan(rotary_dim, {tensor});
+                        desc.target = target.c_str();
+                        const halyard::plan plan(desc);
+                        CAPTURE(target, dtype, pairings, in_place, stride);
+
+                        // Small integers, which every dtype holds.
+                        const std::int64_t bytes = halyard::element_bytes(dtype);
+                        std::vector<char> x(static_cast<std::size_t>(n_elements * stride * bytes)), y = x;
+                        std::vector<double> values(n_elements);
+                        for (std::int64_t i = 0; i < n_elements; i++) {
+                            const auto value = static_cast<float>(i * 7 % 255 - 127);
+                            values[static_cast<std::size_t>(i)] = value;
+                            const auto bits = std::bit_cast<std::uint32_t>(value);
+                            std::uint32_t stored = bits;
+                            if (dtype == HALYARD_BF16) {
+                                stored = bits >> 16;
+                            } else if (dtype == HALYARD_F16) {
+                                stored =
+                                    value == 0 ? 0 : (bits >> 16 & 0x8000) | ((bits & 0x7fffffff) - (112u << 23)) >> 13;
+                            }
+                            std::memcpy(x.data() + i * stride * bytes, &stored, static_cast<std::size_t>(bytes));
+                        }
+                        auto in = halyard::tensor(x.data(), static_cast<halyard::dtype>(dtype),
+                                                  {1, n_tokens, n_heads, head_dim});
+                        for (std::int64_t &s : in.strides) {
+                            s *= stride;
+                        }
+                        auto out = in;
+                        out.data = in_place ? x.data() : y.data();
+                        halyard::run(plan, angles, in, out);
+
+                        int n_wrong = 0;
+                        for (std::int64_t i = 0; i < n_elements; i++) {
+                            const std::int64_t column = i % head_dim - 4, token = i / head_dim / n_heads;
+                            double expected = values[static_cast<std::size_t>(i)], size = 0;
+                            if (column >= 0 && column < rotary_dim) {
+                                const bool half = tensor.out_pairing == HALYARD_PAIRING_HALF;
+                                const std::int64_t pair = half ? column % (rotary_dim / 2) : column / 2;
+                                const std::int64_t member = half ? column / (rotary_dim / 2) : column % 2;
+                                const auto read = [&](std::int64_t m) {
+                                    const bool in_half = tensor.pairing == HALYARD_PAIRING_HALF;
+                                    const std::int64_t at = in_half ? pair + m * (rotary_dim / 2) : 2 * pair + m;
+                                    return values[static_cast<std::size_t>(i - column + at)];
+                                };
+                                const double theta = static_cast<double>(token) *
+                                                     std::pow(10000.0, -2.0 * static_cast<double>(pair) / rotary_dim);
+                                expected = member == 0 ? read(0) * std::cos(theta) - read(1) * std::sin(theta)
+                                                       : read(0) * std::sin(theta) + read(1) * std::cos(theta);
+                                size = std::hypot(read(0), read(1));
+                            }
+                            const char *at = static_cast<char *>(out.data) + i * stride * bytes;
+                            std::uint32_t stored = 0;
+                            std::memcpy(&stored, at, static_cast<std::size_t>(bytes));
+                            const float actual = dtype == HALYARD_F32   ? std::bit_cast<float>(stored)
+                                                 : dtype == HALYARD_F16 ? from_f16(static_cast<std::uint16_t>(stored))
+                                                                        : from_bf16(static_cast<std::uint16_t>(stored));
+                            // Half an ulp of the storage, and the bound of the arithmetic.
+                            const double storage = dtype == HALYARD_F32 ? 0.0
+                                                   : dtype == HALYARD_F16
+                                                       ? std::ldexp(std::fabs(expected), -11) + 0x1p-25
+                                                       : std::ldexp(std::fabs(expected), -8);
+                            n_wrong += std::fabs(actual - expected) <= 0x1p-22 * size + storage * 1.0001 ? 0 : 1;
+                        }
+                        CHECK(n_wrong == 0);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+// Runs the command-line tool as its users do. HALYARD_TOOL_PATH is the binary; HALYARD_TOOL_LAUNCHER what runs it on
+// another machine's behalf (an emulator).
+#pragma once
+
+#include "checks/scratch_dir.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#if !defined(HALYARD_TOOL_LAUNCHER)
+#define HALYARD_TOOL_LAUNCHER ""
+#endif
+
+extern char **environ;
+
+using Arguments = std::vector<std::string>;
+
+struct Result {
+    int status = -1;  // 128 + the signal where the tool was killed
+    std::string output;
+    std::string errors;
+};
+
+/// Runs `halyard arguments…`; its standard output goes to `output_path`, or to Result::output when that is empty. May
+/// kill it after a while.
+inline Result run_tool(const Arguments &arguments, const std::string &output_path = "",
+                       std::optional<std::chrono::nanoseconds> kill_after = std::nullopt) {
+    const ScratchDir dir;
+    Arguments words;
+    std::istringstream launcher(HALYARD_TOOL_LAUNCHER);
+    for (std::string word; launcher >> word;) {
+        words.push_back(word);
+    }
+    words.push_back(HALYARD_TOOL_PATH);
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    std::vector<char *> argv;
+    for (auto &word : words) {
+        argv.push_back(word.data());
+    }
+    argv.push_back(nullptr);
+
+    const auto output = output_path.empty() ? dir / "output" : output_path;
+    const auto errors = dir / "errors";
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, 1, output.c_str(), O_WRONLY | O_CREAT, 0600);
+    posix_spawn_file_actions_addopen(&actions, 2, errors.c_str(), O_WRONLY | O_CREAT, 0600);
+    pid_t child = 0;
+    const int failed = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (failed != 0) {
+        throw std::runtime_error("can't start " + words[0] + ": " + std::strerror(failed));
+    }
+    if (kill_after) {
+        std::this_thread::sleep_for(*kill_after);
+        kill(child, SIGKILL);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    Result result;
+    result.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    result.output = output_path.empty() ? dir.read("output") : "";
+    result.errors = dir.read("errors");
+    return result;
+}
+
+inline std::string join(const Arguments &arguments) {
+    std::string text = "halyard";
+    for (const auto &argument : arguments) {
+        text += " " + argument;
+    }
+    return text;
+}
+
+/// Runs the tool, which must succeed in silence on the standard error. Returns the standard output.
+inline std::string succeed(const Arguments &arguments) {
+    const auto result = run_tool(arguments);
+    INFO(join(arguments));
+    REQUIRE(result.errors == "");
+    REQUIRE(result.status == 0);
+    return result.output;
+}
+
+/// Checks the promises for every error: the status, a few lines that begin with `halyard:`, and no other trace.
+inline void check_fails(int status, const Arguments &arguments, const ScratchDir &dir) {
+    const auto n_entries = dir.count_entries();
+    const auto result = run_tool(arguments);
+    INFO(join(arguments));
+    CAPTURE(result.errors);
+    CHECK(result.status == status);
+    CHECK(result.output == "");
+    CHECK(result.errors.starts_with("halyard: "));
+    CHECK(result.errors.ends_with('\n'));
+    const auto n_lines = std::count(result.errors.begin(), result.errors.end(), '\n');
+    CHECK(n_lines <= (status == 1 ? 1 : 6));
+    CHECK(dir.count_entries() == n_entries);
+}

@@ -1,0 +1,453 @@
+// The picture of `halyard plot`: well-formed, alone in the world, and its curves and cells are the right numbers, read
+// back from where they are drawn.
+#include "checks/scratch_dir.h"
+#include "data/golden.h"
+#include "run_tool.h"
+#include "tool/files/npy.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <numbers>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace {
+
+struct Element {
+    std::string tag;
+    std::map<std::string, std::string> attributes;
+    std::string text;  // of its own
+    std::vector<Element> children;
+
+    const std::string &at(const std::string &name) const { return attributes.at(name); }
+    bool is(const std::string &name, const std::string &value) const {
+        const auto found = attributes.find(name);
+        return found != attributes.end() && found->second == value;
+    }
+
+    template <typename Visit>
+    void walk(const Visit &visit) const {
+        visit(*this);
+        for (const auto &child : children) {
+            child.walk(visit);
+        }
+    }
+
+    std::vector<const Element *> find(const std::string &wanted_tag) const {
+        std::vector<const Element *> found;
+        walk([&](const Element &each) {
+            if (each.tag == wanted_tag) {
+                found.push_back(&each);
+            }
+        });
+        return found;
+    }
+
+    const Element &with_id(const std::string &id) const {
+        const Element *found = nullptr;
+        walk([&](const Element &each) { found = each.is("id", id) ? &each : found; });
+        if (found == nullptr) {
+            throw std::runtime_error("no element has the id " + id);
+        }
+        return *found;
+    }
+};
+
+/// A strict reader of the XML that such a file needs: elements, attributes in double quotes, the five entities. Throws
+/// std::runtime_error for all else.
+class XmlReader {
+public:
+    explicit XmlReader(std::string_view text) : rest_(text) {}
+
+    Element read() {
+        auto root = element();
+        skip_space();
+        require(rest_.empty(), "something after the root");
+        return root;
+    }
+
+private:
+    static void require(bool good, const std::string &what) {
+        if (!good) {
+            throw std::runtime_error("not well-formed: " + what);
+        }
+    }
+    void skip_space() { rest_.remove_prefix(std::min(rest_.find_first_not_of(" \n"), rest_.size())); }
+    bool take(std::string_view word) {
+        const bool is_there = rest_.starts_with(word);
+        rest_.remove_prefix(is_there ? word.size() : 0);
+        return is_there;
+    }
+    std::string name() {
+        const auto length = rest_.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-");
+        require(length != rest_.npos && length > 0, "a name is missing");
+        const std::string result(rest_.substr(0, length));
+        rest_.remove_prefix(length);
+        return result;
+    }
+    std::string characters(char end) {
+        std::string result;
+        while (!rest_.empty() && rest_[0] != end) {
+            require(rest_[0] != '<', "< in an attribute");
+            require(static_cast<unsigned char>(rest_[0]) >= ' ' || rest_[0] == '\n', "a control character");
+            if (rest_[0] != '&') {
+                result += rest_[0];
+                rest_.remove_prefix(1);
+                continue;
+            }
+            result += take("&amp;")    ? '&'
+                      : take("&lt;")   ? '<'
+                      : take("&gt;")   ? '>'
+                      : take("&quot;") ? '"'
+                      : take("&apos;") ? '\''
+                                       : '\0';
+            require(result.back() != '\0', "an unknown entity");
+        }
+        return result;
+    }
+    Element element() {
+        require(take("<"), "an element is missing");
+        Element result;
+        result.tag = name();
+        for (;;) {
+            skip_space();
+            if (take("/>")) {
+                return result;
+            }
+            if (take(">")) {
+                break;
+            }
+            const auto key = name();
+            require(take("=\""), "an attribute without a value");
+            require(result.attributes.emplace(key, characters('"')).second, "an attribute twice");
+            require(take("\""), "a value without an end");
+        }
+        for (;;) {
+            result.text += characters('<');
+            if (take("</")) {
+                require(name() == result.tag && take(">"), result.tag + " is closed by another");
+                return result;
+            }
+            result.children.push_back(element());
+        }
+    }
+
+    std::string_view rest_;
+};
+
+std::vector<double> read_numbers(std::string text) {
+    std::replace(text.begin(), text.end(), ',', ' ');
+    std::istringstream stream(text);
+    std::vector<double> numbers;
+    for (double number; stream >> number;) {
+        numbers.push_back(number);
+    }
+    return numbers;
+}
+
+/// From pixels back to the quantity.
+class Axis {
+public:
+    explicit Axis(const std::string &text) {
+        std::string kind;
+        std::istringstream(text) >> first_ >> last_ >> begin_ >> end_ >> kind;
+        is_log_ = kind == "log";
+        REQUIRE((is_log_ || kind == "linear"));
+    }
+    double value_at(double pixel) const {
+        const double part = (pixel - begin_) / (end_ - begin_);
+        return is_log_ ? first_ * std::pow(last_ / first_, part) : first_ + part * (last_ - first_);
+    }
+    double last() const { return last_; }
+
+private:
+    double first_ = 0.0, last_ = 0.0, begin_ = 0.0, end_ = 0.0;
+    bool is_log_ = false;
+};
+
+struct Picture {
+    std::string bytes;
+    Element root;
+};
+
+Picture plot(const Arguments &options) {
+    const ScratchDir dir;
+    Arguments arguments = {"plot", "-o", dir / "out.svg"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    CHECK(succeed(arguments) == "");
+    Picture picture{dir.read("out.svg"), {}};
+    picture.root = XmlReader(picture.bytes).read();
+    return picture;
+}
+
+using Point = std::pair<double, double>;
+
+/// The points of all lines of a panel that belong to a series, as quantities.
+std::vector<Point> read_curve(const Element &panel, const std::string &series, const char *shape = "polyline") {
+    const Axis x(panel.at("data-x")), y(panel.at("data-y"));
+    std::vector<Point> points;
+    for (const auto *line : panel.find(shape)) {
+        if (line->is("data-series", series)) {
+            const auto numbers = read_numbers(line->at("points"));
+            for (std::size_t i = 0; i + 1 < numbers.size(); i += 2) {
+                points.emplace_back(x.value_at(numbers[i]), y.value_at(numbers[i + 1]));
+            }
+        }
+    }
+    return points;
+}
+
+std::vector<double> read_firsts(const Element &decay, const std::string &series) {
+    for (const auto *line : decay.find("polyline")) {
+        if (line->is("data-series", series)) {
+            return read_numbers(line->at("data-first"));
+        }
+    }
+    return {};
+}
+
+double inv_freq_of(double base, std::size_t k, std::size_t n_pairs) {
+    return std::pow(base, -static_cast<double>(k) / static_cast<double>(n_pairs));
+}
+
+std::string config(const char *name) { return std::string(HALYARD_CONFIG_DIR "/") + name; }
+
+std::string all_text(const Element &root) {
+    std::string text;
+    root.walk([&](const Element &each) { text += each.text + "\n"; });
+    return text;
+}
+
+constexpr double pixel = 0.006;  // coordinates have two decimals
+
+}  // namespace
+
+TEST_CASE("plot: a picture that needs nothing else", "[tool][plot]") {
+    const auto options = GENERATE(
+        Arguments{"--rotary-dim", "128"}, Arguments{"--rotary-dim", "2"}, Arguments{"--rotary-dim", "512"},
+        Arguments{"--rotary-dim", "6", "--base", "0.5"}, Arguments{"--rotary-dim", "2048", "--base", "1e300"},
+        Arguments{"--config", config("llama-3.1-8b.json")}, Arguments{"--config", config("qwen2.5-7b-yarn.json")},
+        Arguments{"--config", config("phi-3.5-mini.json")},
+        Arguments{"--config", config("phi-3.5-mini.json"), "--seq-len", "9007199254740992"},
+        Arguments{"--config", config("internlm2.5-7b.json"), "--seq-len", "1"},
+        Arguments{"--config", config("gemma-4.json"), "--layer-type", "full_attention"},
+        Arguments{"--config", config("qwen2-vl-7b.json"), "--layer-type", "vision"});
+    INFO(join(options));
+    const auto [bytes, root] = plot(options);
+    CHECK(bytes.size() < 400000);
+    CHECK(root.tag == "svg");
+    CHECK(root.is("xmlns", "http://www.w3.org/2000/svg"));
+    CHECK(root.is("role", "img"));
+    REQUIRE(root.children.size() > 2);
+    CHECK(root.children[0].tag == "title");
+    CHECK(root.children[1].tag == "desc");
+    CHECK(root.with_id("title").text.starts_with("RoPE "));
+    CHECK(!root.with_id("desc").text.empty());
+    CHECK(root.find("style").at(0)->text.find("prefers-color-scheme: dark") != std::string::npos);
+    for (const char *id : {"decay", "wavelength", "angles"}) {
+        CHECK(!root.with_id(id).children.empty());
+    }
+    for (const char *outside : {"script", "image", "use", "foreignObject"}) {
+        CHECK(root.find(outside).empty());
+    }
+    for (const char *word : {"href", "url(", "@import", "@font-face", "nan", "inf,", ",inf"}) {
+        CHECK(bytes.find(word) == std::string::npos);
+    }
+    // Nothing is drawn beyond the page; marks of colour in their own group have their own unit.
+    root.walk([](const Element &each) {
+        for (const char *name : {"x", "x1", "x2", "cx"}) {
+            if (each.attributes.contains(name)) {
+                const double x = std::stod(each.at(name));
+                CHECK((x >= 0.0 && x <= 960.0));
+            }
+        }
+        for (const char *name : {"y", "y1", "y2", "cy"}) {
+            if (each.attributes.contains(name)) {
+                const double y = std::stod(each.at(name));
+                CHECK((y >= 0.0 && y <= 770.0));
+            }
+        }
+    });
+}
+
+TEST_CASE("plot: the decay is the golden one", "[tool][plot][golden]") {
+    const golden::Section section("decay");
+    const auto entry = section.cases().at(0);
+    const auto want = section.array<double>(entry.at("dot_f64").get<std::string>());
+    const auto picture = plot({"--rotary-dim", std::to_string(entry.at("d").get<int>()), "--base",
+                               std::to_string(entry.at("base").get<int>())});
+    const auto &panel = picture.root.with_id("decay");
+    const auto firsts = read_firsts(panel, "used");
+    const auto line = read_curve(panel, "used");
+    const auto band = read_curve(panel, "used", "polygon");
+    REQUIRE(line.size() == firsts.size());
+    REQUIRE(band.size() == 2 * line.size());
+    const double tolerance = 2.0 * pixel / 224.0;
+    std::size_t n_compared = 0;
+    for (std::size_t i = 0; i + 1 < firsts.size() && firsts[i + 1] <= static_cast<double>(want.values.size()); ++i) {
+        double sum = 0.0, least = 1.0, greatest = -1.0;
+        for (double distance = firsts[i]; distance < firsts[i + 1]; ++distance) {
+            const double score = want.values[static_cast<std::size_t>(distance)] / want.values[0];
+            sum += score;
+            least = std::min(least, score);
+            greatest = std::max(greatest, score);
+        }
+        INFO("distance " << firsts[i]);
+        CHECK(std::fabs(line[i].second - sum / (firsts[i + 1] - firsts[i])) <= tolerance);
+        CHECK(std::fabs(band[i].second - greatest) <= tolerance);
+        CHECK(std::fabs(band[band.size() - 1 - i].second - least) <= tolerance);
+        CHECK(std::fabs(line[i].first / std::sqrt(firsts[i] * (firsts[i + 1] - 1.0)) - 1.0) <= 1e-3);
+        ++n_compared;
+    }
+    CHECK(n_compared > 60);
+    CHECK(firsts[20] == 21.0);  // near ones are not lumped together
+    CHECK(Axis(panel.at("data-x")).last() == 4096.0);
+    CHECK(all_text(picture.root).find("context 4,096 (assumed)") != std::string::npos);
+}
+
+TEST_CASE("plot: wavelengths before and after scaling", "[tool][plot]") {
+    const auto picture = plot({"--config", config("llama-3.1-8b.json")});
+    const auto &panel = picture.root.with_id("wavelength");
+    const auto used = read_curve(panel, "used");
+    const auto unscaled = read_curve(panel, "unscaled");
+    REQUIRE(used.size() == 64);
+    REQUIRE(unscaled.size() == 64);
+    for (std::size_t k = 0; k < 64; ++k) {
+        // Eight decades in 258 pixels.
+        const double before = 2.0 * std::numbers::pi / inv_freq_of(500000.0, k, 64);
+        const double ratio = 8192.0 / before;
+        const double part = std::clamp((ratio - 1.0) / 3.0, 0.0, 1.0);
+        const double after = before / ((1.0 - part) / 8.0 + part);
+        CHECK(std::fabs(unscaled[k].first - static_cast<double>(k)) < 0.01);
+        CHECK(std::fabs(unscaled[k].second / before - 1.0) < 1e-3);
+        CHECK(std::fabs(used[k].second / after - 1.0) < 1e-3);
+    }
+    CHECK(!read_curve(picture.root.with_id("decay"), "unscaled").empty());
+    const auto text = all_text(picture.root);
+    for (const char *words : {"RoPE llama3, base 500,000, rotary_dim 128, attention_factor 1\n", "trained on 8,192",
+                              "context 131,072", "unscaled, same base", "less than one turn in 8,192 tokens"}) {
+        CHECK(text.find(words) != std::string::npos);
+    }
+
+    // Without scaling there is nothing to compare with.
+    const auto plain = plot({"--config", config("llama-2-7b.json")});
+    CHECK(read_curve(plain.root.with_id("wavelength"), "used").size() == 64);
+    CHECK(read_curve(plain.root.with_id("wavelength"), "unscaled").empty());
+    CHECK(all_text(plain.root).find("unscaled,") == std::string::npos);
+    CHECK(all_text(plain.root).find("context 4,096\n") != std::string::npos);
+}
+
+TEST_CASE("plot: what a context length is", "[tool][plot]") {
+    const auto [options, words] = GENERATE(
+        // max_position_embeddings states what it was trained with; YaRN's factor stretches it.
+        std::pair(Arguments{"--config", config("qwen2.5-7b-yarn.json")}, "meant for 131,072."),
+        std::pair(Arguments{"--config", config("phi-3.5-mini.json")}, "for sequences up to 4,096;"),
+        std::pair(Arguments{"--config", config("phi-3.5-mini.json"), "--seq-len", "5000"}, "for a sequence of 5,000."),
+        std::pair(Arguments{"--config", config("internlm2.5-7b.json"), "--seq-len", "50000"}, "drawn up to 50,000."),
+        std::pair(Arguments{"--config", config("llama-2-7b.json"), "--seq-len", "10000"}, "10,000 tokens, as given."),
+        std::pair(Arguments{"--config", config("gemma-4.json"), "--layer-type", "full_attention"},
+                  "192 of 256 pairs do not turn."));
+    INFO(join(options));
+    CHECK(all_text(plot(options).root).find(words) != std::string::npos);
+}
+
+TEST_CASE("plot: every cell has the colour of its angle", "[tool][plot]") {
+    const auto picture = plot({"--rotary-dim", "64", "--base", "10000"});
+    const Element *cells = nullptr;
+    picture.root.with_id("angles").walk(
+        [&](const Element &each) { cells = each.attributes.contains("data-columns") ? &each : cells; });
+    REQUIRE(cells != nullptr);
+    const auto n_columns = std::stoul(cells->at("data-columns"));
+    REQUIRE(cells->at("data-rows") == "32");
+    constexpr int uncovered = -2, fast = -1;
+    std::vector<int> levels(32 * n_columns, uncovered);
+    for (const auto &path : cells->children) {
+        const int level = path.is("data-level", "fast") ? fast : std::stoi(path.at("data-level"));
+        auto runs = path.at("d");
+        for (char &c : runs) {
+            c = c == '-' || (c >= '0' && c <= '9') ? c : ' ';
+        }
+        const auto numbers = read_numbers(runs);  // column, row, length, 1, -length
+        for (std::size_t i = 0; i + 4 < numbers.size(); i += 5) {
+            REQUIRE(numbers[i + 2] == -numbers[i + 4]);
+            for (double column = numbers[i]; column < numbers[i] + numbers[i + 2]; ++column) {
+                auto &cell =
+                    levels.at(static_cast<std::size_t>(numbers[i + 1]) * n_columns + static_cast<std::size_t>(column));
+                CHECK(cell == uncovered);
+                cell = level;
+            }
+        }
+    }
+    CHECK(std::count(levels.begin(), levels.end(), uncovered) == 0);
+    int n_colours = 0;
+    for (std::size_t row = 0; row < 32; ++row) {
+        for (std::size_t column = 0; column < n_columns; ++column) {
+            const int level = levels[row * n_columns + column];
+            const auto at = [&](double cell) { return std::pow(4096.0, cell / static_cast<double>(n_columns)); };
+            const auto cell = static_cast<double>(column);
+            const double turns = at(cell + 0.5) * inv_freq_of(10000.0, row, 32) / (2.0 * std::numbers::pi);
+            const double turns_of_cell =
+                (at(cell + 1.0) - at(cell)) * inv_freq_of(10000.0, row, 32) / (2.0 * std::numbers::pi);
+            INFO("pair " << row << ", column " << column);
+            if (level == fast) {
+                CHECK(turns_of_cell > 0.333);
+                continue;
+            }
+            CHECK(turns_of_cell < 0.334);
+            const double difference = turns - (level + 0.5) / 32.0;
+            CHECK(std::fabs(difference - std::round(difference)) <= 0.5 / 32.0 + 1e-9);
+            ++n_colours;
+        }
+    }
+    CHECK(n_colours > 1000);
+}
+
+TEST_CASE("plot: a list, with pairs that stand still or turn back", "[tool][plot]") {
+    const ScratchDir dir;
+    const std::vector<double> inv_freq = {1.0, 0.0, -0.5, 5e-324, 1e-3, 0.0};
+    halyard::tool::write_npy(dir / "f.npy", "<f8", std::vector<std::int64_t>{6}, inv_freq.data(), 48);
+    const auto picture = plot({"--inv-freq", dir / "f.npy", "--attention-factor", "1.5"});
+    const auto &wavelengths = picture.root.with_id("wavelength");
+    const auto points = read_curve(wavelengths, "used");
+    REQUIRE(points.size() == 3);
+    CHECK(std::fabs(points[1].first - 2.0) < 0.01);
+    CHECK(std::fabs(points[1].second / (4.0 * std::numbers::pi) - 1.0) < 1e-3);
+    CHECK(picture.root.with_id("title").text == "RoPE from a list, rotary_dim 12, attention_factor 1.5");
+
+    const std::vector<double> zeros(4);
+    halyard::tool::write_npy(dir / "f.npy", "<f8", std::vector<std::int64_t>{4}, zeros.data(), 32);
+    const auto still = plot({"--inv-freq", dir / "f.npy"});
+    CHECK(read_curve(still.root.with_id("wavelength"), "used").empty());
+    for (const auto &point : read_curve(still.root.with_id("decay"), "used")) {
+        CHECK(point.second == 1.0);
+    }
+}
+
+TEST_CASE("plot: what can't be drawn is refused", "[tool][plot]") {
+    const ScratchDir dir;
+    check_fails(2, {"plot", "-o", dir / "out.svg"}, dir);
+    check_fails(2, {"plot", "--rotary-dim", "8"}, dir);
+    check_fails(2, {"plot", "--rotary-dim", "8", "-o", ""}, dir);
+    check_fails(2, {"plot", "--rotary-dim", "8", "--seq-len", "9", "-o", dir / "out.svg"}, dir);
+    check_fails(1, {"plot", "--rotary-dim", "7", "-o", dir / "out.svg"}, dir);
+    check_fails(1, {"plot", "--rotary-dim", "8", "--base", "-1", "-o", dir / "out.svg"}, dir);
+    check_fails(1, {"plot", "--config", dir / "missing.json", "-o", dir / "out.svg"}, dir);
+    check_fails(1, {"plot", "--config", config("gemma-4.json"), "-o", dir / "out.svg"}, dir);
+    check_fails(1, {"plot", "--rotary-dim", "8", "-o", dir / "missing/out.svg"}, dir);
+    check_fails(1, {"plot", "--rotary-dim", "8", "-o", "/dev/full"}, dir);
+    dir.write("out.svg", "precious");
+    check_fails(1, {"plot", "--rotary-dim", "7", "-o", dir / "out.svg"}, dir);
+    CHECK(dir.read("out.svg") == "precious");
+    succeed({"plot", "--rotary-dim", "8", "-o", dir / "out.svg"});
+    CHECK(dir.read("out.svg").starts_with("<svg "));
+    CHECK(dir.count_entries() == 1);
+}
