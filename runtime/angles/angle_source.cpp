@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <limits>
 #include <memory>
 #include <new>
@@ -23,11 +22,11 @@ std::uint64_t distance(std::int64_t a, std::int64_t b) noexcept {
 halyard_status read_axes(const halyard_angle_source_desc &desc, halyard_angle_source &source,
                          halyard_error *error) noexcept {
     if (desc.axis_map < HALYARD_AXIS_MAP_NONE || desc.axis_map > HALYARD_AXIS_MAP_INTERLEAVED) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.axis_map is %d, which is no axis map", desc.axis_map);
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.axis_map is ", desc.axis_map, ", which is no axis map");
     }
     const bool has_map = desc.axis_map != HALYARD_AXIS_MAP_NONE;
     if (desc.n_axes < (has_map ? 1 : 0) || desc.n_axes > (has_map ? HALYARD_MAX_AXES : 1)) {
-        return fail(error, HALYARD_ERROR_SHAPE, "desc.n_axes is %d, but it must be %s", desc.n_axes,
+        return fail(error, HALYARD_ERROR_SHAPE, "desc.n_axes is ", desc.n_axes, ", but it must be ",
                     has_map ? "1 to 4" : "0 or 1 without an axis map");
     }
     const std::int64_t n_pairs = source.rotary_dim / 2;
@@ -35,22 +34,21 @@ halyard_status read_axes(const halyard_angle_source_desc &desc, halyard_angle_so
     for (std::int32_t axis = 0; has_map && axis < desc.n_axes; ++axis) {
         const std::int64_t count = desc.axis_counts[axis];
         if (count < 0 || count > n_pairs) {
-            return fail(error, HALYARD_ERROR_SHAPE, "desc.axis_counts[%d] is %lld, but it must be 0 to %lld", axis,
-                        static_cast<long long>(count), static_cast<long long>(n_pairs));
+            return fail(error, HALYARD_ERROR_SHAPE, "desc.axis_counts[", axis, "] is ", count, ", but it must be 0 to ",
+                        n_pairs);
         }
         sum += count;
         source.axes.counts[axis] = count;
     }
     if (has_map && sum != n_pairs) {
-        return fail(error, HALYARD_ERROR_SHAPE, "desc.axis_counts add up to %lld, but rotary_dim / 2 is %lld",
-                    static_cast<long long>(sum), static_cast<long long>(n_pairs));
+        return fail(error, HALYARD_ERROR_SHAPE, "desc.axis_counts add up to ", sum, ", but rotary_dim / 2 is ",
+                    n_pairs);
     }
     if (desc.axis_map == HALYARD_AXIS_MAP_INTERLEAVED) {
         for (std::int32_t axis = 1; axis < desc.n_axes; ++axis) {
             if (desc.n_axes * (desc.axis_counts[axis] - 1) + axis >= n_pairs) {
-                return fail(
-                    error, HALYARD_ERROR_SHAPE, "desc.axis_counts[%d] is %lld, but every %dth of %lld pairs is fewer",
-                    axis, static_cast<long long>(desc.axis_counts[axis]), desc.n_axes, static_cast<long long>(n_pairs));
+                return fail(error, HALYARD_ERROR_SHAPE, "desc.axis_counts[", axis, "] is ", desc.axis_counts[axis],
+                            ", but every ", desc.n_axes, "th of ", n_pairs, " pairs is fewer");
             }
         }
     }
@@ -76,7 +74,7 @@ halyard_status make_from_frequencies(const halyard_frequencies *frequencies, con
         return fail_null(error, "frequencies");
     }
     if (desc.last < desc.first) {
-        return fail(error, HALYARD_ERROR_POSITION, "desc.last is %d, before desc.first, which is %d", desc.last,
+        return fail(error, HALYARD_ERROR_POSITION, "desc.last is ", desc.last, ", before desc.first, which is ",
                     desc.first);
     }
     source.kind = resolve_kind(*frequencies, desc);
@@ -91,11 +89,11 @@ halyard_status make_from_frequencies(const halyard_frequencies *frequencies, con
     }
     const char *const name = source.kind == HALYARD_ANGLES_PHASE ? "PHASE" : "FACTORED";
     if (desc.listed != nullptr) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "desc.listed is given, but HALYARD_ANGLES_%s lists nothing", name);
+        return fail(error, HALYARD_ERROR_MISMATCH, "desc.listed is given, but HALYARD_ANGLES_", name, " lists nothing");
     }
     if (desc.reference != HALYARD_REFERENCE_EXACT) {
-        return fail(error, HALYARD_ERROR_MISMATCH,
-                    "desc.reference is HALYARD_REFERENCE_HF_F32, which HALYARD_ANGLES_%s cannot reproduce", name);
+        return fail(error, HALYARD_ERROR_MISMATCH, "desc.reference is HALYARD_REFERENCE_HF_F32, which HALYARD_ANGLES_",
+                    name, " cannot reproduce");
     }
     return source.kind == HALYARD_ANGLES_PHASE ? make_phase(*frequencies, source, error)
                                                : make_factored(*frequencies, source, error);
@@ -110,24 +108,21 @@ halyard_status use_given(const halyard_angle_source_desc &desc, halyard_angle_so
         return fail_null(error, "desc.sin_rows");
     }
     if (desc.rotary_dim < 2 || desc.rotary_dim > max_rotary_dim || desc.rotary_dim % 2 != 0) {
-        return fail(error, HALYARD_ERROR_ROTARY_DIM, "desc.rotary_dim is %lld, but it must be even and in 2 to %lld",
-                    static_cast<long long>(desc.rotary_dim), static_cast<long long>(max_rotary_dim));
+        return fail(error, HALYARD_ERROR_ROTARY_DIM, "desc.rotary_dim is ", desc.rotary_dim,
+                    ", but it must be even and in 2 to ", max_rotary_dim);
     }
     if (desc.n_rows > max_rows) {
         return fail_rows(desc.n_rows, error);
     }
     if (desc.n_rows < 1) {
-        return fail(error, HALYARD_ERROR_SHAPE, "desc.n_rows is %lld, but it must be at least 1",
-                    static_cast<long long>(desc.n_rows));
+        return fail(error, HALYARD_ERROR_SHAPE, "desc.n_rows is ", desc.n_rows, ", but it must be at least 1");
     }
     if (desc.stride_row < desc.rotary_dim / 2) {
-        return fail(error, HALYARD_ERROR_SHAPE,
-                    "desc.stride_row is %lld, but rows of rotary_dim %lld need at least %lld",
-                    static_cast<long long>(desc.stride_row), static_cast<long long>(desc.rotary_dim),
-                    static_cast<long long>(desc.rotary_dim / 2));
+        return fail(error, HALYARD_ERROR_SHAPE, "desc.stride_row is ", desc.stride_row, ", but rows of rotary_dim ",
+                    desc.rotary_dim, " need at least ", desc.rotary_dim / 2);
     }
     if (element_bytes(desc.rows_dtype) == 0) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.rows_dtype is %d, which is no dtype", desc.rows_dtype);
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.rows_dtype is ", desc.rows_dtype, ", which is no dtype");
     }
     source.kind = HALYARD_ANGLES_GIVEN;
     source.rows_dtype = desc.rows_dtype;
@@ -138,9 +133,8 @@ halyard_status use_given(const halyard_angle_source_desc &desc, halyard_angle_so
     source.cos_rows = desc.cos_rows;
     source.sin_rows = desc.sin_rows;
     if (!find_rows_memory(source)) {
-        return fail(error, HALYARD_ERROR_OVERFLOW,
-                    "desc.n_rows is %lld with a desc.stride_row of %lld: the rows leave the address space",
-                    static_cast<long long>(desc.n_rows), static_cast<long long>(desc.stride_row));
+        return fail(error, HALYARD_ERROR_OVERFLOW, "desc.n_rows is ", desc.n_rows, " with a desc.stride_row of ",
+                    desc.stride_row, ": the rows leave the address space");
     }
     return read_axes(desc, source, error);
 }
@@ -173,23 +167,24 @@ namespace {
 halyard_status fail_position(const halyard_angle_source &source, std::int64_t position, std::int32_t axis,
                              std::int64_t batch, std::int64_t token, halyard_error *error) noexcept {
     char where[96];
-    const int length = std::snprintf(where, sizeof(where), "positions[");
-    char *const rest = where + length;
-    const std::size_t room = sizeof(where) - static_cast<std::size_t>(length);
-    const auto b = static_cast<long long>(batch), t = static_cast<long long>(token);
+    Sentence sentence(where, sizeof(where));
+    sentence.add("positions[");
     if (source.axes.n_axes > 1) {
-        std::snprintf(rest, room, "axis %d, batch %lld, token %lld]", axis, b, t);
-    } else {
-        std::snprintf(rest, room, "batch %lld, token %lld]", b, t);
+        sentence.add("axis ");
+        sentence.add(axis);
+        sentence.add(", ");
     }
+    sentence.add("batch ");
+    sentence.add(batch);
+    sentence.add(", token ");
+    sentence.add(token);
+    sentence.add("]");
     if (source.listed != nullptr) {
-        return fail(error, HALYARD_ERROR_POSITION,
-                    "%s is %lld, which is none of the %lld positions that the angle source lists", where,
-                    static_cast<long long>(position), static_cast<long long>(source.n_listed));
+        return fail(error, HALYARD_ERROR_POSITION, where, " is ", position, ", which is none of the ", source.n_listed,
+                    " positions that the angle source lists");
     }
-    return fail(error, HALYARD_ERROR_POSITION, "%s is %lld, but the angle source covers %lld to %lld", where,
-                static_cast<long long>(position), static_cast<long long>(source.first),
-                static_cast<long long>(source.last));
+    return fail(error, HALYARD_ERROR_POSITION, where, " is ", position, ", but the angle source covers ", source.first,
+                " to ", source.last);
 }
 
 }  // namespace
@@ -231,11 +226,12 @@ extern "C" halyard_status halyard_create_angle_source(const halyard_frequencies 
         return status;
     }
     if (read.kind < HALYARD_ANGLES_AUTO || read.kind > HALYARD_ANGLES_PHASE) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE,
-                    "desc.kind is %d, but it must be HALYARD_ANGLES_AUTO (0) to HALYARD_ANGLES_PHASE (4)", read.kind);
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.kind is ", read.kind,
+                    ", but it must be HALYARD_ANGLES_AUTO (0) to HALYARD_ANGLES_PHASE (4)");
     }
     if (read.reference != HALYARD_REFERENCE_EXACT && read.reference != HALYARD_REFERENCE_HF_F32) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.reference is %d, which is no reference", read.reference);
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.reference is ", read.reference,
+                    ", which is no reference");
     }
     std::unique_ptr<halyard_angle_source> result(new (std::nothrow) halyard_angle_source);
     if (result == nullptr) {
@@ -278,13 +274,12 @@ extern "C" halyard_status halyard_make_rows(const halyard_angle_source *source, 
         return fail_null(error, "rows");
     }
     if (bad_position < HALYARD_BAD_POSITION_ERROR || bad_position > HALYARD_BAD_POSITION_IDENTITY) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE,
-                    "bad_position is %d, but it must be HALYARD_BAD_POSITION_ERROR (0), _CLAMP (1) or _IDENTITY (2)",
-                    bad_position);
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "bad_position is ", bad_position,
+                    ", but it must be HALYARD_BAD_POSITION_ERROR (0), _CLAMP (1) or _IDENTITY (2)");
     }
     if (n_batch < 0 || n_tokens < 0) {
-        return fail(error, HALYARD_ERROR_SHAPE, "n_batch is %lld and n_tokens is %lld, but neither may be negative",
-                    static_cast<long long>(n_batch), static_cast<long long>(n_tokens));
+        return fail(error, HALYARD_ERROR_SHAPE, "n_batch is ", n_batch, " and n_tokens is ", n_tokens,
+                    ", but neither may be negative");
     }
     Positions checked;
     halyard_status status = read_positions(positions, n_batch, n_tokens, source->axes.n_axes, &checked, error);
@@ -298,14 +293,11 @@ extern "C" halyard_status halyard_make_rows(const halyard_angle_source *source, 
     if (!is_empty && (__builtin_mul_overflow(n_tokens, source->rotary_dim, &n_needed) ||
                       __builtin_mul_overflow(n_batch, n_needed, &n_needed) ||
                       !find_memory_range<1>(rows, {n_needed}, dense, sizeof(float), &written))) {
-        return fail(error, HALYARD_ERROR_OVERFLOW,
-                    "the rows of %lld x %lld tokens of rotary_dim %lld leave the address space",
-                    static_cast<long long>(n_batch), static_cast<long long>(n_tokens),
-                    static_cast<long long>(source->rotary_dim));
+        return fail(error, HALYARD_ERROR_OVERFLOW, "the rows of ", n_batch, " x ", n_tokens, " tokens of rotary_dim ",
+                    source->rotary_dim, " leave the address space");
     }
     if (n_floats < n_needed) {
-        return fail(error, HALYARD_ERROR_SHAPE, "n_floats is %lld, but the rows need %lld",
-                    static_cast<long long>(n_floats), static_cast<long long>(n_needed));
+        return fail(error, HALYARD_ERROR_SHAPE, "n_floats is ", n_floats, ", but the rows need ", n_needed);
     }
     if (written.overlaps(source->cos_memory) || written.overlaps(source->sin_memory)) {
         return fail(error, HALYARD_ERROR_OVERLAP, "rows shares memory with the rows of the angle source");

@@ -56,11 +56,11 @@ extern "C" halyard_status halyard_create_frequencies_from_base(double base, int6
         return fail_null(error, "out");
     }
     if (!std::isfinite(base) || base <= 0.0) {
-        return fail(error, HALYARD_ERROR_FREQUENCY, "base is %g, but it must be finite and greater than 0", base);
+        return fail(error, HALYARD_ERROR_FREQUENCY, "base is ", base, ", but it must be finite and greater than 0");
     }
     if (rotary_dim < 2 || rotary_dim > max_rotary_dim || rotary_dim % 2 != 0) {
-        return fail(error, HALYARD_ERROR_ROTARY_DIM, "rotary_dim is %lld, but it must be even and in 2 to %lld",
-                    static_cast<long long>(rotary_dim), static_cast<long long>(max_rotary_dim));
+        return fail(error, HALYARD_ERROR_ROTARY_DIM, "rotary_dim is ", rotary_dim, ", but it must be even and in 2 to ",
+                    max_rotary_dim);
     }
     const std::int64_t n_pairs = rotary_dim / 2;
     const DoubleDouble log2_base = precise_log2(base);
@@ -69,14 +69,12 @@ extern "C" halyard_status halyard_create_frequencies_from_base(double base, int6
     };
     // A base below 1 makes frequencies grow with k, up to infinity, so the last one tells.
     if (find_inv_freq(n_pairs - 1).hi > max_inv_freq) {
-        return fail(error, HALYARD_ERROR_FREQUENCY,
-                    "base is %g: with a rotary_dim of %lld, inv_freq[%lld] exceeds 2^20", base,
-                    static_cast<long long>(rotary_dim), static_cast<long long>(n_pairs - 1));
+        return fail(error, HALYARD_ERROR_FREQUENCY, "base is ", base, ": with a rotary_dim of ", rotary_dim,
+                    ", inv_freq[", n_pairs - 1, "] exceeds 2^20");
     }
     auto result = allocate_frequencies(n_pairs, "default");
     if (result == nullptr) {
-        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for %lld inverse frequencies",
-                    static_cast<long long>(n_pairs));
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for ", n_pairs, " inverse frequencies");
     }
     result->about.base = base;
     for (std::int64_t pair = 0; pair < n_pairs; ++pair) {
@@ -96,24 +94,22 @@ extern "C" halyard_status halyard_create_frequencies_from_list(const double *inv
         return fail_null(error, "out");
     }
     if (n_pairs < 1 || n_pairs > max_pairs) {
-        return fail(error, HALYARD_ERROR_ROTARY_DIM, "n_pairs is %lld, but it must be in 1 to %lld",
-                    static_cast<long long>(n_pairs), static_cast<long long>(max_pairs));
+        return fail(error, HALYARD_ERROR_ROTARY_DIM, "n_pairs is ", n_pairs, ", but it must be in 1 to ", max_pairs);
     }
     if (!(attention_factor > 0.0 && attention_factor <= max_attention_factor)) {
-        return fail(error, HALYARD_ERROR_FREQUENCY,
-                    "attention_factor is %g, but it must be greater than 0 and at most 2^60", attention_factor);
+        return fail(error, HALYARD_ERROR_FREQUENCY, "attention_factor is ", attention_factor,
+                    ", but it must be greater than 0 and at most 2^60");
     }
     auto result = allocate_frequencies(n_pairs, "list");
     if (result == nullptr) {
-        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for %lld inverse frequencies",
-                    static_cast<long long>(n_pairs));
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for ", n_pairs, " inverse frequencies");
     }
     result->attention_factor = attention_factor;
     for (std::int64_t pair = 0; pair < n_pairs; ++pair) {
         const double value = inv_freq[pair];
         if (!(std::fabs(value) <= max_inv_freq)) {
-            return fail(error, HALYARD_ERROR_FREQUENCY, "inv_freq[%lld] is %g, but it must be finite and within 2^20",
-                        static_cast<long long>(pair), value);
+            return fail(error, HALYARD_ERROR_FREQUENCY, "inv_freq[", pair, "] is ", value,
+                        ", but it must be finite and within 2^20");
         }
         set_inv_freq(*result, pair, {value, 0.0});
     }

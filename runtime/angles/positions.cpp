@@ -22,26 +22,24 @@ halyard_status read_positions(const halyard_positions *positions, std::int64_t n
     const halyard_positions &read = *view;
     // NOLINTNEXTLINE(*UndefinedBinaryOperatorResult): a copy that was not made has returned above
     if (read.data == nullptr && read.shape[0] != 0 && read.shape[1] != 0) {
-        return fail(error, HALYARD_ERROR_NULL_POINTER, "%s.data is NULL", name);
+        return fail(error, HALYARD_ERROR_NULL_POINTER, name, ".data is NULL");
     }
     if (read.type != HALYARD_INT32 && read.type != HALYARD_INT64) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE,
-                    "%s.type is %d, but it must be HALYARD_INT32 (0) or HALYARD_INT64 (1)", name, read.type);
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".type is ", read.type,
+                    ", but it must be HALYARD_INT32 (0) or HALYARD_INT64 (1)");
     }
     if (read.consecutive != 0 && read.consecutive != 1) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "%s.consecutive is %d, but it must be 0 or 1", name,
-                    read.consecutive);
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".consecutive is ", read.consecutive,
+                    ", but it must be 0 or 1");
     }
     const std::int64_t n_columns = read.consecutive != 0 ? 1 : n_tokens;
     if (read.shape[0] < 0 || (read.shape[0] != 1 && read.shape[0] != n_batch) || read.shape[1] != n_columns ||
         n_columns < 0) {
-        return fail(error, HALYARD_ERROR_SHAPE, "%s.shape is {%lld, %lld}, but it must be {1 or %lld, %lld}", name,
-                    static_cast<long long>(read.shape[0]), static_cast<long long>(read.shape[1]),
-                    static_cast<long long>(n_batch), static_cast<long long>(n_columns));
+        return fail(error, HALYARD_ERROR_SHAPE, name, ".shape is {", read.shape[0], ", ", read.shape[1],
+                    "}, but it must be {1 or ", n_batch, ", ", n_columns, "}");
     }
     if (read.n_axes != n_axes && !(read.n_axes == 0 && n_axes == 1)) {
-        return fail(error, HALYARD_ERROR_SHAPE, "%s.n_axes is %lld, but it must be %d", name,
-                    static_cast<long long>(read.n_axes), n_axes);
+        return fail(error, HALYARD_ERROR_SHAPE, name, ".n_axes is ", read.n_axes, ", but it must be ", n_axes);
     }
     const std::int64_t shape[] = {read.shape[0], read.shape[1], n_axes};
     const std::int64_t strides[] = {read.strides[0], read.strides[1], read.stride_axis};
@@ -52,10 +50,8 @@ halyard_status read_positions(const halyard_positions *positions, std::int64_t n
         out->memory.begin = reinterpret_cast<std::uintptr_t>(read.data);
         out->memory.end = out->memory.begin + static_cast<std::uintptr_t>(element_size);
     } else if (!is_empty && !find_memory_range(read.data, shape, strides, element_size, &out->memory)) {
-        return fail(error, HALYARD_ERROR_OVERFLOW,
-                    "%s of shape {%lld, %lld} and strides {%lld, %lld} leave the address space", name,
-                    static_cast<long long>(read.shape[0]), static_cast<long long>(read.shape[1]),
-                    static_cast<long long>(read.strides[0]), static_cast<long long>(read.strides[1]));
+        return fail(error, HALYARD_ERROR_OVERFLOW, name, " of shape {", read.shape[0], ", ", read.shape[1],
+                    "} and strides {", read.strides[0], ", ", read.strides[1], "} leave the address space");
     }
     out->data = read.data;
     out->type = read.type;

@@ -46,12 +46,11 @@ public:
 
 private:
     halyard_status refuse(const char *name, double value, const char *must) const noexcept {
-        return fail(error_, HALYARD_ERROR_FREQUENCY, "%s is %g, but it must be %s", name, value, must);
+        return fail(error_, HALYARD_ERROR_FREQUENCY, name, " is ", value, ", but it must be ", must);
     }
 
     halyard_status refuse_width(const char *name, std::int64_t value, const char *must) const noexcept {
-        return fail(error_, HALYARD_ERROR_ROTARY_DIM, "%s is %lld, but it must be %s", name,
-                    static_cast<long long>(value), must);
+        return fail(error_, HALYARD_ERROR_ROTARY_DIM, name, " is ", value, ", but it must be ", must);
     }
 
     halyard_status widths() noexcept {
@@ -92,14 +91,14 @@ private:
         };
         for (const auto &count : counts) {
             if (count.is_read && (count.value < 1 || count.value > max_tokens)) {
-                return fail(error_, HALYARD_ERROR_SHAPE, "%s is %lld, but it must be in 1 to 2^53", count.name,
-                            static_cast<long long>(count.value));
+                return fail(error_, HALYARD_ERROR_SHAPE, count.name, " is ", count.value,
+                            ", but it must be in 1 to 2^53");
             }
         }
         const bool reads_seq_len = s_.method == HALYARD_SCALING_DYNAMIC_NTK || s_.method == HALYARD_SCALING_LONGROPE;
         if (reads_seq_len && (s_.seq_len < 0 || s_.seq_len > max_tokens)) {
-            return fail(error_, HALYARD_ERROR_SHAPE, "%s is %lld, but it must be in 0 to 2^53", names_.seq_len,
-                        static_cast<long long>(s_.seq_len));
+            return fail(error_, HALYARD_ERROR_SHAPE, names_.seq_len, " is ", s_.seq_len,
+                        ", but it must be in 0 to 2^53");
         }
         return HALYARD_OK;
     }
@@ -132,9 +131,9 @@ private:
             s_.factor = static_cast<double>(s_.max_position) / static_cast<double>(s_.original_max_position);
             // LongRoPE has a meaning for this: there is nothing to make up for.
             if (s_.factor < 1.0 && s_.method == HALYARD_SCALING_YARN) {
-                return fail(error_, HALYARD_ERROR_SHAPE, "%s is %lld, but it must be at least %s, which is %lld",
-                            names_.max_position, static_cast<long long>(s_.max_position), names_.original_max_position,
-                            static_cast<long long>(s_.original_max_position));
+                return fail(error_, HALYARD_ERROR_SHAPE, names_.max_position, " is ", s_.max_position,
+                            ", but it must be at least ", names_.original_max_position, ", which is ",
+                            s_.original_max_position);
             }
             return HALYARD_OK;
         }
@@ -159,8 +158,8 @@ private:
             return refuse(names_.beta_slow, s_.beta_slow, "in 2^-60 to 2^60");
         }
         if (s_.beta_fast < s_.beta_slow) {
-            return fail(error_, HALYARD_ERROR_FREQUENCY, "%s is %g, but it must be at least %s, which is %g",
-                        names_.beta_fast, s_.beta_fast, names_.beta_slow, s_.beta_slow);
+            return fail(error_, HALYARD_ERROR_FREQUENCY, names_.beta_fast, " is ", s_.beta_fast,
+                        ", but it must be at least ", names_.beta_slow, ", which is ", s_.beta_slow);
         }
         if (!(std::fabs(s_.mscale) <= greatest)) {
             return refuse(names_.mscale, s_.mscale, "finite and within 2^60");
@@ -176,18 +175,17 @@ private:
             return refuse(names_.low_freq_factor, s_.low_freq_factor, "in 2^-60 to 2^60");
         }
         if (!(s_.high_freq_factor >= s_.low_freq_factor && s_.high_freq_factor <= greatest)) {
-            return fail(error_, HALYARD_ERROR_FREQUENCY,
-                        "%s is %g, but it must be at least %s, which is %g, and at most 2^60", names_.high_freq_factor,
-                        s_.high_freq_factor, names_.low_freq_factor, s_.low_freq_factor);
+            return fail(error_, HALYARD_ERROR_FREQUENCY, names_.high_freq_factor, " is ", s_.high_freq_factor,
+                        ", but it must be at least ", names_.low_freq_factor, ", which is ", s_.low_freq_factor,
+                        ", and at most 2^60");
         }
         return HALYARD_OK;
     }
 
     halyard_status longrope() noexcept {
         if (s_.n_factors != s_.rotary_dim / 2) {
-            return fail(error_, HALYARD_ERROR_SHAPE, "%s is %lld, but %s is %lld, which makes %lld pairs",
-                        names_.n_factors, static_cast<long long>(s_.n_factors), names_.rotary_dim,
-                        static_cast<long long>(s_.rotary_dim), static_cast<long long>(s_.rotary_dim / 2));
+            return fail(error_, HALYARD_ERROR_SHAPE, names_.n_factors, " is ", s_.n_factors, ", but ",
+                        names_.rotary_dim, " is ", s_.rotary_dim, ", which makes ", s_.rotary_dim / 2, " pairs");
         }
         const struct {
             const char *name;
@@ -199,14 +197,14 @@ private:
             }
             for (std::int64_t k = 0; k < s_.n_factors; ++k) {
                 if (!is_in_range(list.values[k])) {
-                    return fail(error_, HALYARD_ERROR_FREQUENCY, "%s[%lld] is %g, but it must be in 2^-60 to 2^60",
-                                list.name, static_cast<long long>(k), list.values[k]);
+                    return fail(error_, HALYARD_ERROR_FREQUENCY, list.name, "[", k, "] is ", list.values[k],
+                                ", but it must be in 2^-60 to 2^60");
                 }
             }
         }
         if (s_.factor > 1.0 && s_.attention_factor == 0.0 && s_.original_max_position == 1) {
-            return fail(error_, HALYARD_ERROR_SHAPE, "%s is 1, but attention_factor divides by its logarithm",
-                        names_.original_max_position);
+            return fail(error_, HALYARD_ERROR_SHAPE, names_.original_max_position,
+                        " is 1, but attention_factor divides by its logarithm");
         }
         return HALYARD_OK;
     }
@@ -338,14 +336,13 @@ halyard_status make_scaled_frequencies(const halyard_scaling &scaling, const Sca
                                        std::unique_ptr<halyard_frequencies> *out, halyard_error *error) noexcept {
     const char *method = name_of_method(scaling.method);
     if (method == nullptr) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "scaling.method is %d, but there are 0 to 7",
-                    static_cast<int>(scaling.method));
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "scaling.method is ", scaling.method, ", but there are 0 to 7");
     }
     if (scaling.no_truncate < 0 || scaling.no_truncate > 1 || scaling.reserved != 0) {
         const bool is_reserved = scaling.reserved != 0;
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "scaling.%s is %d, but it must be 0%s",
-                    is_reserved ? "reserved" : "no_truncate",
-                    static_cast<int>(is_reserved ? scaling.reserved : scaling.no_truncate), is_reserved ? "" : " or 1");
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "scaling.", is_reserved ? "reserved" : "no_truncate", " is ",
+                    is_reserved ? scaling.reserved : scaling.no_truncate, ", but it must be 0",
+                    is_reserved ? "" : " or 1");
     }
     halyard_scaling complete = scaling;
     if (const auto status = Check(complete, names, error).all(); status != HALYARD_OK) {
@@ -354,15 +351,14 @@ halyard_status make_scaled_frequencies(const halyard_scaling &scaling, const Sca
     const Formula formula(complete);
     const double attention_factor = formula.attention_factor();
     if (!(attention_factor > 0.0 && attention_factor <= max_attention_factor)) {
-        return fail(error, HALYARD_ERROR_FREQUENCY,
-                    "%s, %s and %s make an attention_factor of %g, but it must be greater than 0 and at most 2^60",
-                    names.factor, names.mscale, names.mscale_all_dim, attention_factor);
+        return fail(error, HALYARD_ERROR_FREQUENCY, names.factor, ", ", names.mscale, " and ", names.mscale_all_dim,
+                    " make an attention_factor of ", attention_factor,
+                    ", but it must be greater than 0 and at most 2^60");
     }
     const std::int64_t n_pairs = complete.rotary_dim / 2;
     auto result = allocate_frequencies(n_pairs, method);
     if (result == nullptr) {
-        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for %lld inverse frequencies",
-                    static_cast<long long>(n_pairs));
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for ", n_pairs, " inverse frequencies");
     }
     result->attention_factor = attention_factor;
     result->about.base = complete.base;
@@ -375,9 +371,8 @@ halyard_status make_scaled_frequencies(const halyard_scaling &scaling, const Sca
             inv_freq = formula.inv_freq(k);
         }
         if (!(inv_freq.hi <= max_inv_freq)) {
-            return fail(error, HALYARD_ERROR_FREQUENCY,
-                        "%s is %g: with a rotary_dim of %lld, inv_freq[%lld] exceeds 2^20", names.base, complete.base,
-                        static_cast<long long>(complete.rotary_dim), static_cast<long long>(k));
+            return fail(error, HALYARD_ERROR_FREQUENCY, names.base, " is ", complete.base, ": with a rotary_dim of ",
+                        complete.rotary_dim, ", inv_freq[", k, "] exceeds 2^20");
         }
         set_inv_freq(*result, k, inv_freq);
     }

@@ -23,8 +23,7 @@ halyard_status read_listed(const halyard_angle_source_desc &desc, halyard_angle_
         return status;
     }
     if (shape.n_axes > 1) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "desc.listed.n_axes is %lld, but a list has one axis",
-                    static_cast<long long>(shape.n_axes));
+        return fail(error, HALYARD_ERROR_MISMATCH, "desc.listed.n_axes is ", shape.n_axes, ", but a list has one axis");
     }
     if (shape.consecutive == 1) {
         return fail(
@@ -39,13 +38,12 @@ halyard_status read_listed(const halyard_angle_source_desc &desc, halyard_angle_
     std::int64_t count = 0;
     if (__builtin_mul_overflow(shape.shape[0], shape.shape[1], &count) ||
         count > std::numeric_limits<std::ptrdiff_t>::max() / std::int64_t{sizeof(std::int32_t)}) {
-        return fail(error, HALYARD_ERROR_OVERFLOW, "desc.listed.shape is {%lld, %lld}, more than memory can hold",
-                    static_cast<long long>(shape.shape[0]), static_cast<long long>(shape.shape[1]));
+        return fail(error, HALYARD_ERROR_OVERFLOW, "desc.listed.shape is {", shape.shape[0], ", ", shape.shape[1],
+                    "}, more than memory can hold");
     }
     std::unique_ptr<std::int32_t[]> sorted(new (std::nothrow) std::int32_t[static_cast<std::size_t>(count)]);
     if (sorted == nullptr) {
-        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for %lld listed positions",
-                    static_cast<long long>(count));
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for ", count, " listed positions");
     }
     std::int32_t *next = sorted.get();
     for (std::int64_t batch = 0; count > 0 && batch < shape.shape[0]; ++batch) {
@@ -66,8 +64,7 @@ halyard_status read_listed(const halyard_angle_source_desc &desc, halyard_angle_
     }
     source.listed.reset(new (std::nothrow) std::int32_t[static_cast<std::size_t>(source.n_listed)]);
     if (source.listed == nullptr) {
-        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for %lld listed positions",
-                    static_cast<long long>(source.n_listed));
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for ", source.n_listed, " listed positions");
     }
     std::copy_n(sorted.get(), source.n_listed, source.listed.get());
     return HALYARD_OK;
@@ -82,8 +79,7 @@ std::unique_ptr<float[], DeleteRows> allocate_rows(std::int64_t n_rows, std::int
     std::unique_ptr<float[], DeleteRows> rows(
         static_cast<float *>(::operator new(static_cast<std::size_t>(n_bytes), row_alignment, std::nothrow)));
     if (rows == nullptr) {
-        fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a table of %lld rows (%lld bytes)",
-             static_cast<long long>(n_rows), static_cast<long long>(n_bytes));
+        fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a table of ", n_rows, " rows (", n_bytes, " bytes)");
     }
     return rows;
 }
@@ -98,8 +94,8 @@ void point_at_owned_rows(halyard_angle_source &source) noexcept {
 }  // namespace
 
 halyard_status fail_rows(std::int64_t n_rows, halyard_error *error) noexcept {
-    return fail(error, HALYARD_ERROR_OVERFLOW, "the angle source would have %lld rows, but at most %lld are possible",
-                static_cast<long long>(n_rows), static_cast<long long>(max_rows));
+    return fail(error, HALYARD_ERROR_OVERFLOW, "the angle source would have ", n_rows, " rows, but at most ", max_rows,
+                " are possible");
 }
 
 bool find_rows_memory(halyard_angle_source &source) noexcept {
@@ -154,10 +150,8 @@ halyard_status make_factored(const halyard_frequencies &frequencies, halyard_ang
     source.identity_row = static_cast<std::int32_t>(n_coarse);
     // Kernels count the floats of a table in 32 bits: 2^16 rows of at most 2^15 - 1 floats.
     if (source.n_rows * source.rotary_dim > max_rows || n_fine * source.rotary_dim > max_rows) {
-        return fail(error, HALYARD_ERROR_OVERFLOW,
-                    "factored tables of %lld and %lld rows and rotary_dim %lld are too large",
-                    static_cast<long long>(source.n_rows), static_cast<long long>(n_fine),
-                    static_cast<long long>(source.rotary_dim));
+        return fail(error, HALYARD_ERROR_OVERFLOW, "factored tables of ", source.n_rows, " and ", n_fine,
+                    " rows and rotary_dim ", source.rotary_dim, " are too large");
     }
     source.owned_rows = allocate_rows(source.n_rows, source.rotary_dim, error);
     if (source.owned_rows == nullptr) {
@@ -188,7 +182,7 @@ halyard_status make_phase(const halyard_frequencies &frequencies, halyard_angle_
     source.turns_high.reset(new (std::nothrow) std::uint32_t[n_pairs]);
     source.turns_low.reset(new (std::nothrow) std::uint32_t[n_pairs]);
     if (source.turns_high == nullptr || source.turns_low == nullptr) {
-        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for the phases of %zu pairs", n_pairs);
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for the phases of ", n_pairs, " pairs");
     }
     source.bytes = 2 * n_pairs * sizeof(std::uint32_t);
     for (std::size_t pair = 0; pair < n_pairs; ++pair) {

@@ -1,24 +1,21 @@
 #include "base/error.h"
 
-#include <cstdarg>
-#include <cstdio>
+#include <algorithm>
 
 namespace halyard {
 
-halyard_status fail(halyard_error *error, halyard_status status, const char *format, ...) noexcept {
-    // A smaller size than the first version's cannot hold the message; a larger one is a newer caller's.
-    if (error != nullptr && error->size >= sizeof(halyard_error)) {
-        error->code = status;
-        std::va_list arguments;
-        va_start(arguments, format);
-        std::vsnprintf(error->message, sizeof(error->message), format, arguments);
-        va_end(arguments);
-    }
-    return status;
+void Sentence::add(std::string_view text) noexcept {
+    next_ = std::copy_n(text.data(), std::min<std::ptrdiff_t>(std::ssize(text), end_ - next_), next_);
+    *next_ = '\0';
+}
+
+void Sentence::add(double number) noexcept {
+    char digits[32];
+    add({digits, std::to_chars(digits, digits + sizeof(digits), number, std::chars_format::general, 6).ptr});
 }
 
 halyard_status fail_null(halyard_error *error, const char *argument) noexcept {
-    return fail(error, HALYARD_ERROR_NULL_POINTER, "%s is NULL", argument);
+    return fail(error, HALYARD_ERROR_NULL_POINTER, argument, " is NULL");
 }
 
 }  // namespace halyard

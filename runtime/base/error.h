@@ -3,17 +3,43 @@
 
 #include "halyard/halyard.h"
 
+#include <charconv>
+#include <concepts>
 #include <cstddef>
 #include <cstring>
+#include <string_view>
 
 namespace halyard {
 
-/// Fills in *error (when it is not NULL and its size is set) and returns status. Format as printf.
-#if defined(__GNUC__)
-__attribute__((format(printf, 3, 4)))
-#endif
-halyard_status
-fail(halyard_error *error, halyard_status status, const char *format, ...) noexcept;
+/// One sentence in a buffer of fixed size: what does not fit is cut off. Numbers are written as printf's %d and %g.
+class Sentence {
+public:
+    Sentence(char *data, std::size_t n_bytes) noexcept : next_(data), end_(data + n_bytes - 1) { *data = '\0'; }
+
+    void add(std::string_view text) noexcept;
+    void add(double number) noexcept;
+    template <std::integral Integer>
+    void add(Integer number) noexcept {
+        char digits[24];
+        add({digits, std::to_chars(digits, digits + sizeof(digits), number).ptr});
+    }
+
+private:
+    char *next_;
+    char *const end_;  // where the zero byte is at the latest
+};
+
+/// Fills in *error with the parts' text in one sentence, when error is not NULL and its size is set. Returns status.
+template <typename... Parts>
+halyard_status fail(halyard_error *error, halyard_status status, const Parts &...parts) noexcept {
+    // A smaller size than the first version's cannot hold the message; a larger one is a newer caller's.
+    if (error != nullptr && error->size >= sizeof(halyard_error)) {
+        error->code = status;
+        Sentence sentence(error->message, sizeof(error->message));
+        (sentence.add(parts), ...);
+    }
+    return status;
+}
 
 /// Fails with HALYARD_ERROR_NULL_POINTER naming the argument.
 halyard_status fail_null(halyard_error *error, const char *argument) noexcept;
@@ -27,8 +53,8 @@ halyard_status read_struct(const Struct *in, std::size_t required, const char *n
         return fail_null(error, name);
     }
     if (in->size < required || in->size > sizeof(Struct)) {
-        return fail(error, HALYARD_ERROR_STRUCT_SIZE, "%s.size is %u, but this library knows %zu to %zu", name,
-                    static_cast<unsigned>(in->size), required, sizeof(Struct));
+        return fail(error, HALYARD_ERROR_STRUCT_SIZE, name, ".size is ", in->size, ", but this library knows ",
+                    required, " to ", sizeof(Struct));
     }
     std::memcpy(out, in, in->size);
     return HALYARD_OK;
@@ -54,8 +80,8 @@ halyard_status write_struct(const Struct &value, std::size_t required, const cha
         return fail_null(error, name);
     }
     if (info->size < required || info->size > sizeof(Struct)) {
-        return fail(error, HALYARD_ERROR_STRUCT_SIZE, "%s.size is %u, but this library knows %zu to %zu", name,
-                    static_cast<unsigned>(info->size), required, sizeof(Struct));
+        return fail(error, HALYARD_ERROR_STRUCT_SIZE, name, ".size is ", info->size, ", but this library knows ",
+                    required, " to ", sizeof(Struct));
     }
     const auto size = info->size;
     std::memcpy(info, &value, size);

@@ -12,8 +12,7 @@ namespace halyard {
 /// Refuses what is no buffer for a text.
 inline halyard_status check_text(const char *text, std::int64_t n_bytes, halyard_error *error) noexcept {
     if (n_bytes < 0) {
-        return fail(error, HALYARD_ERROR_SHAPE, "n_bytes is %lld, but must not be negative",
-                    static_cast<long long>(n_bytes));
+        return fail(error, HALYARD_ERROR_SHAPE, "n_bytes is ", n_bytes, ", but must not be negative");
     }
     return text == nullptr && n_bytes > 0 ? fail_null(error, "text") : HALYARD_OK;
 }

@@ -92,8 +92,7 @@ extern "C" halyard_status halyard_create_frequencies_from_config(const char *tex
         return fail_null(error, "out");
     }
     if (n_bytes < 0 || n_bytes > max_text) {
-        return fail(error, HALYARD_ERROR_SHAPE, "n_bytes is %lld, but it must be in 0 to 2^30",
-                    static_cast<long long>(n_bytes));
+        return fail(error, HALYARD_ERROR_SHAPE, "n_bytes is ", n_bytes, ", but it must be in 0 to 2^30");
     }
     halyard_config_options copy = {};
     if (options != nullptr) {
@@ -102,8 +101,7 @@ extern "C" halyard_status halyard_create_frequencies_from_config(const char *tex
         }
     }
     if (copy.seq_len < 0 || copy.seq_len > max_tokens) {
-        return fail(error, HALYARD_ERROR_SHAPE, "options.seq_len is %lld, but it must be in 0 to 2^53",
-                    static_cast<long long>(copy.seq_len));
+        return fail(error, HALYARD_ERROR_SHAPE, "options.seq_len is ", copy.seq_len, ", but it must be in 0 to 2^53");
     }
     try {
         Request request;
@@ -118,11 +116,10 @@ extern "C" halyard_status halyard_create_frequencies_from_config(const char *tex
         }
         return status;
     } catch (const ConfigError &refusal) {
-        return fail(error, refusal.status(), "%s", refusal.what());
+        return fail(error, refusal.status(), refusal.what());
     } catch (const std::bad_alloc &) {
-        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a config of %lld bytes",
-                    static_cast<long long>(n_bytes));
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a config of ", n_bytes, " bytes");
     } catch (const std::exception &unforeseen) {
-        return fail(error, HALYARD_ERROR_CONFIG, "the config can't be read: %s", unforeseen.what());
+        return fail(error, HALYARD_ERROR_CONFIG, "the config can't be read: ", unforeseen.what());
     }
 }

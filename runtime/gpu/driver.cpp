@@ -216,8 +216,8 @@ const char *why_not(std::int32_t device) noexcept { return device == HALYARD_CUD
 halyard_status require_device(std::int32_t device, halyard_error *error) noexcept {
     const char *const reason = why_not(device);
     return reason[0] == '\0' ? HALYARD_OK
-                             : fail(error, HALYARD_ERROR_NO_DEVICE, "%s can't be used: %s",
-                                    device == HALYARD_CUDA ? "CUDA" : "OpenCL", reason);
+                             : fail(error, HALYARD_ERROR_NO_DEVICE, device == HALYARD_CUDA ? "CUDA" : "OpenCL",
+                                    " can't be used: ", reason);
 }
 
 void *current_cuda_context() noexcept {
@@ -309,7 +309,7 @@ halyard_status OwnQueue::open(std::int32_t device, halyard_error *error) noexcep
         }
         return status == 0
                    ? HALYARD_OK
-                   : fail(error, HALYARD_ERROR_DEVICE, "no OpenCL context or queue could be made: error %d", status);
+                   : fail(error, HALYARD_ERROR_DEVICE, "no OpenCL context or queue could be made: error ", status);
     }
     int first = 0;
     CudaResult status = cuda().get_device(&first, 0);
@@ -321,7 +321,7 @@ halyard_status OwnQueue::open(std::int32_t device, halyard_error *error) noexcep
         status = cuda().create_stream(&queue_.stream, stream_non_blocking);
     }
     return status == 0 ? HALYARD_OK
-                       : fail(error, HALYARD_ERROR_DEVICE, "no CUDA context or stream could be made: error %d", status);
+                       : fail(error, HALYARD_ERROR_DEVICE, "no CUDA context or stream could be made: error ", status);
 }
 
 OwnQueue::~OwnQueue() {

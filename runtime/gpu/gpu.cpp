@@ -18,8 +18,8 @@ namespace {
 halyard_status check_device(const char *name, std::int32_t device, halyard_error *error) {
     return device == HALYARD_CUDA || device == HALYARD_OPENCL
                ? HALYARD_OK
-               : fail(error, HALYARD_ERROR_UNKNOWN_VALUE,
-                      "%s is %d, but must be HALYARD_CUDA (1) or HALYARD_OPENCL (2)", name, device);
+               : fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, " is ", device,
+                      ", but must be HALYARD_CUDA (1) or HALYARD_OPENCL (2)");
 }
 
 }  // namespace
@@ -57,7 +57,7 @@ struct ReleaseAngles {
 };
 
 halyard_status fail_memory(std::size_t n_bytes, halyard_error *error) {
-    return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "the device has no memory for %zu bytes of angles", n_bytes);
+    return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "the device has no memory for ", n_bytes, " bytes of angles");
 }
 
 halyard_status upload(const halyard_gpu_queue &queue, const void *data, std::size_t n_bytes, void **memory,
@@ -67,7 +67,7 @@ halyard_status upload(const halyard_gpu_queue &queue, const void *data, std::siz
         return fail_memory(n_bytes, error);
     }
     if (!copy_in(queue, *memory, data, n_bytes)) {
-        return fail(error, HALYARD_ERROR_DEVICE, "%zu bytes of angles could not be copied to the device", n_bytes);
+        return fail(error, HALYARD_ERROR_DEVICE, n_bytes, " bytes of angles could not be copied to the device");
     }
     return HALYARD_OK;
 }
@@ -78,8 +78,7 @@ halyard_status upload_axes(halyard_gpu_angles &angles, halyard_error *error) {
     const std::int64_t n_pairs = angles.device.source.rotary_dim / 2;
     std::unique_ptr<std::int32_t[]> of_pair(new (std::nothrow) std::int32_t[static_cast<std::size_t>(n_pairs) + 1]());
     if (of_pair == nullptr) {
-        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for the axes of %lld pairs",
-                    static_cast<long long>(n_pairs));
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for the axes of ", n_pairs, " pairs");
     }
     std::int64_t pair = 0;
     for (std::int32_t axis = 0; axis < axes.n_axes && axes.kind == HALYARD_AXIS_MAP_SECTIONS; axis++) {
@@ -101,17 +100,17 @@ halyard_status check_rows(const halyard_gpu_angles &angles, const char *name, vo
     const halyard_angle_source &source = angles.device.source;
     const bool is_cuda = angles.queue.device == HALYARD_CUDA;
     if (offset < 0 || (is_cuda && offset != 0) || offset > INT32_MAX) {
-        return fail(error, HALYARD_ERROR_OVERFLOW, "%s_offset is %lld, but must be %s", name,
-                    static_cast<long long>(offset), is_cuda ? "0 with CUDA" : "0 to 2^31 - 1");
+        return fail(error, HALYARD_ERROR_OVERFLOW, name, "_offset is ", offset, ", but must be ",
+                    is_cuda ? "0 with CUDA" : "0 to 2^31 - 1");
     }
     const MemoryInfo info = describe_memory(angles.queue, memory);
     const std::int64_t end = offset + (source.n_rows - 1) * source.stride_row + source.rotary_dim / 2;
     if (!info.is_of_context) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "the source's %s_rows is no memory of the queue's device", name);
+        return fail(error, HALYARD_ERROR_MISMATCH, "the source's ", name, "_rows is no memory of the queue's device");
     }
     if (info.n_bytes / sizeof(float) < static_cast<std::uint64_t>(end)) {
-        return fail(error, HALYARD_ERROR_SHAPE, "the source's %s_rows end at element %lld, but its buffer at %lld",
-                    name, static_cast<long long>(end), static_cast<long long>(info.n_bytes / sizeof(float)));
+        return fail(error, HALYARD_ERROR_SHAPE, "the source's ", name, "_rows end at element ", end,
+                    ", but its buffer at ", info.n_bytes / sizeof(float));
     }
     return HALYARD_OK;
 }
@@ -250,8 +249,9 @@ halyard_status load_kernels(const halyard_gpu_plan &plan, halyard_error *error) 
     const bool is_done = copy_out(plan.queue, last, scratch, sizeof(last));  // waits for the launches
     release(plan.queue, scratch);
     if (status != 0 || !is_done) {
-        return fail(error, HALYARD_ERROR_DEVICE, "the kernels could not be loaded: %s (%d)",
-                    call.message[0] != '\0' ? call.message : "the driver failed", status);
+        return fail(error, HALYARD_ERROR_DEVICE,
+                    "the kernels could not be loaded: ", call.message[0] != '\0' ? call.message : "the driver failed",
+                    " (", status, ")");
     }
     return HALYARD_OK;
 }
@@ -356,15 +356,12 @@ halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const h
     }
     if (source->listed != nullptr) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED,
-                    "the source lists positions with gaps between them, and a GPU "
-                    "finds rows by subtraction only");
+                    "the source lists positions with gaps between them, and a GPU finds rows by subtraction only");
     }
     const bool is_given = source->kind == HALYARD_ANGLES_GIVEN, has_rows = source->kind != HALYARD_ANGLES_PHASE;
     if (has_rows && source->n_rows > INT32_MAX / source->stride_row) {
-        return fail(error, HALYARD_ERROR_OVERFLOW,
-                    "%lld rows of stride %lld are more than the 2^31 elements that a GPU "
-                    "kernel can reach",
-                    static_cast<long long>(source->n_rows), static_cast<long long>(source->stride_row));
+        return fail(error, HALYARD_ERROR_OVERFLOW, source->n_rows, " rows of stride ", source->stride_row,
+                    " are more than the 2^31 elements that a GPU kernel can reach");
     }
     std::unique_ptr<halyard_gpu_angles, ReleaseAngles> angles(new (std::nothrow) halyard_gpu_angles{});
     if (angles == nullptr) {
@@ -432,8 +429,8 @@ halyard_status halyard_create_gpu_plan(const halyard_gpu_queue *queue, const hal
         return status;
     }
     if (copy.rotary_dim != angles->device.source.rotary_dim) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "angles has a rotary_dim of %lld, but the plan's is %lld",
-                    static_cast<long long>(angles->device.source.rotary_dim), static_cast<long long>(copy.rotary_dim));
+        return fail(error, HALYARD_ERROR_MISMATCH, "angles has a rotary_dim of ", angles->device.source.rotary_dim,
+                    ", but the plan's is ", copy.rotary_dim);
     }
     std::unique_ptr<halyard_gpu_plan, ReleasePlan> plan(new (std::nothrow) halyard_gpu_plan{});
     if (plan == nullptr) {

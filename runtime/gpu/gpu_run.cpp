@@ -42,7 +42,7 @@ struct Tensors {
 };
 
 halyard_status fail_offset(const char *name, std::int64_t offset, bool is_cuda, halyard_error *error) {
-    return fail(error, HALYARD_ERROR_OVERFLOW, "%s is %lld, but must be %s", name, static_cast<long long>(offset),
+    return fail(error, HALYARD_ERROR_OVERFLOW, name, " is ", offset, ", but must be ",
                 is_cuda ? "0 with CUDA" : "0 to 2^40");
 }
 
@@ -57,19 +57,19 @@ halyard_status check_memory(const halyard_gpu_queue &queue, const Location &plac
                             const void *first_element, const char *name, int index, halyard_error *error) {
     const MemoryInfo info = describe_memory(queue, place.memory);
     if (!info.is_known) {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED, "%s[%d] is memory that the driver of device %d does not know",
-                    name, index, queue.device);
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, name, "[", index, "] is memory that the driver of device ",
+                    queue.device, " does not know");
     }
     if (!info.is_of_context) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "%s[%d] lies in another device or context than the plan's", name,
-                    index);
+        return fail(error, HALYARD_ERROR_MISMATCH, name, "[", index,
+                    "] lies in another device or context than the plan's");
     }
     const auto first = reinterpret_cast<std::uintptr_t>(first_element);
     const auto offset = static_cast<std::uint64_t>(place.offset);
     if (queue.device == HALYARD_OPENCL && (first - range.begin > offset || range.end - first > info.n_bytes ||
                                            offset > info.n_bytes - (range.end - first))) {
-        return fail(error, HALYARD_ERROR_SHAPE, "%s[%d] reaches beyond its buffer of %llu bytes", name, index,
-                    static_cast<unsigned long long>(info.n_bytes));
+        return fail(error, HALYARD_ERROR_SHAPE, name, "[", index, "] reaches beyond its buffer of ", info.n_bytes,
+                    " bytes");
     }
     return HALYARD_OK;
 }
@@ -108,8 +108,8 @@ halyard_status read_arguments(const halyard_gpu_plan &plan, const halyard_gpu_ru
         return fail_null(error, "args.stream");
     }
     if (given.bad_position != HALYARD_BAD_POSITION_ERROR && given.error_word != nullptr) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "error_word is given, but policy %d tells of nothing",
-                    given.bad_position);
+        return fail(error, HALYARD_ERROR_MISMATCH, "error_word is given, but policy ", given.bad_position,
+                    " tells of nothing");
     }
     out.queue = plan.queue;
     out.queue.stream = given.stream;
@@ -372,7 +372,7 @@ extern "C" halyard_status halyard_run_gpu(const halyard_gpu_plan *plan, const ha
         piece.positions = positions_of(arguments, block, 0);
         const char *const reason = obstacle(arguments.launch, piece);
         if (reason[0] != '\0') {
-            return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensor %d %s", i, reason);
+            return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensor ", i, " ", reason);
         }
     }
     Call call = {plan->queue.context, arguments.queue.stream, ""};
@@ -387,7 +387,9 @@ extern "C" halyard_status halyard_run_gpu(const halyard_gpu_plan *plan, const ha
         }
         i += n;
     }
-    return status == 0 ? HALYARD_OK
-                       : fail(error, HALYARD_ERROR_DEVICE, "the device refused: %s (%d)",
-                              call.message[0] != '\0' ? call.message : "the driver does not say why", status);
+    return status == 0
+               ? HALYARD_OK
+               : fail(error, HALYARD_ERROR_DEVICE,
+                      "the device refused: ", call.message[0] != '\0' ? call.message : "the driver does not say why",
+                      " (", status, ")");
 }

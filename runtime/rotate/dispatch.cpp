@@ -3,10 +3,11 @@
 #include "base/error.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <string_view>
+#include <utility>
 
 #define HALYARD_KERNEL(name, ...) extern "C" halyard_rotate_kernel name;
 #include "kernel_list.inc"
@@ -71,11 +72,11 @@ TargetSet built_targets() {
 }
 
 /// The names of targets, for error messages.
-void list_names(char *text, std::size_t n_bytes) {
-    std::size_t used = 0;
+void list_names(Sentence &&sentence) {
+    const char *separator = "";
     for (const TargetWords &target : words) {
-        used += static_cast<std::size_t>(
-            std::snprintf(text + used, n_bytes - used, "%s%s", used == 0 ? "" : ", ", target.name));
+        sentence.add(std::exchange(separator, ", "));
+        sentence.add(target.name);
     }
 }
 
@@ -87,22 +88,23 @@ halyard_status find_target(const char *name, const char *source, Target *found, 
         }
         *found = Target(i);
         if (*found == Target::cuda_sm80 || *found == Target::opencl) {
-            return fail(error, HALYARD_ERROR_TARGET_NOT_BUILT,
-                        "%s is %s, which is for a device's memory: see halyard_gpu.h", source, name);
+            return fail(error, HALYARD_ERROR_TARGET_NOT_BUILT, source, " is ", name,
+                        ", which is for a device's memory: see halyard_gpu.h");
         }
         if ((built_targets() & bit(*found)) == 0) {
-            return fail(error, HALYARD_ERROR_TARGET_NOT_BUILT, "%s is %s, but this library was built without it",
-                        source, name);
+            return fail(error, HALYARD_ERROR_TARGET_NOT_BUILT, source, " is ", name,
+                        ", but this library was built without it");
         }
         if ((supported_targets() & bit(*found)) == 0) {
-            return fail(error, HALYARD_ERROR_TARGET_UNSUPPORTED, "%s is %s, but this machine is not %s", source, name,
+            return fail(error, HALYARD_ERROR_TARGET_UNSUPPORTED, source, " is ", name, ", but this machine is not ",
                         words[i].isa);
         }
         return HALYARD_OK;
     }
     char names[128];
-    list_names(names, sizeof(names));
-    return fail(error, HALYARD_ERROR_UNKNOWN_TARGET, "%s is \"%.40s\", which is none of %s", source, name, names);
+    list_names({names, sizeof(names)});
+    return fail(error, HALYARD_ERROR_UNKNOWN_TARGET, source, " is \"", std::string_view(name).substr(0, 40),
+                "\", which is none of ", names);
 }
 
 /// The value of an environment variable; NULL when it is unset or empty.
@@ -218,7 +220,7 @@ int32_t halyard_get_target_count(void) { return n_targets; }
 
 halyard_status halyard_get_target_info(int32_t index, halyard_target_info *info, halyard_error *error) {
     if (index < 0 || index >= n_targets) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "index is %d, but targets are numbered 0 to %d", index,
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "index is ", index, ", but targets are numbered 0 to ",
                     n_targets - 1);
     }
     const Target target = Target(index);
@@ -228,20 +230,21 @@ halyard_status halyard_get_target_info(int32_t index, halyard_target_info *info,
     value.name = words[index].name;
     value.isa = words[index].isa;
 
+    Sentence reason(value.reason, sizeof(value.reason));
     TargetSet allowed = 0;
     halyard_error environment_error = {sizeof(halyard_error), HALYARD_OK, ""};
     if (allowed_targets(nullptr, nullptr, &allowed, &environment_error) != HALYARD_OK) {
         // A plan would fail with this sentence.
-        std::snprintf(value.reason, sizeof(value.reason), "%.*s", static_cast<int>(sizeof(value.reason)) - 1,
-                      environment_error.message);
+        reason.add(environment_error.message);
     } else if ((allowed & bit(target)) == 0) {
-        std::snprintf(value.reason, sizeof(value.reason), "%s", why_not(target));
+        reason.add(why_not(target));
     } else if ((allowed & (bit(target) - 1)) != 0) {
         std::int32_t better = 0;
         while ((allowed & bit(Target(better))) == 0) {
             better++;
         }
-        std::snprintf(value.reason, sizeof(value.reason), "%s is better", words[better].name);
+        reason.add(words[better].name);
+        reason.add(" is better");
     } else {
         value.active = 1;
     }

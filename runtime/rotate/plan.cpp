@@ -17,29 +17,27 @@ namespace {
 halyard_status check_tensor(const halyard_tensor_desc &tensor, int index, std::int64_t rotary_dim,
                             halyard_error *error) {
     if (element_bytes(tensor.dtype) == 0) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[%d].dtype is %d, which is no dtype", index,
-                    tensor.dtype);
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].dtype is ", tensor.dtype,
+                    ", which is no dtype");
     }
     for (const auto &[pairing, name] :
          {std::pair<std::int32_t, const char *>(tensor.pairing, "pairing"), {tensor.out_pairing, "out_pairing"}}) {
         if (pairing != HALYARD_PAIRING_HALF && pairing != HALYARD_PAIRING_INTERLEAVED) {
-            return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[%d].%s is %d, which is no pairing", index, name,
-                        pairing);
+            return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].", name, " is ", pairing,
+                        ", which is no pairing");
         }
     }
     if (tensor.reserved != 0) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[%d].reserved is %d, but must be 0", index,
-                    tensor.reserved);
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].reserved is ", tensor.reserved,
+                    ", but must be 0");
     }
     if (tensor.head_dim <= 0) {
-        return fail(error, HALYARD_ERROR_SHAPE, "tensors[%d].head_dim is %lld, but must be at least 1", index,
-                    static_cast<long long>(tensor.head_dim));
+        return fail(error, HALYARD_ERROR_SHAPE, "tensors[", index, "].head_dim is ", tensor.head_dim,
+                    ", but must be at least 1");
     }
     if (tensor.rotary_offset < 0 || rotary_dim > tensor.head_dim - tensor.rotary_offset) {
-        return fail(error, HALYARD_ERROR_WINDOW,
-                    "tensors[%d].rotary_offset is %lld: %lld elements from there are not inside a head_dim of %lld",
-                    index, static_cast<long long>(tensor.rotary_offset), static_cast<long long>(rotary_dim),
-                    static_cast<long long>(tensor.head_dim));
+        return fail(error, HALYARD_ERROR_WINDOW, "tensors[", index, "].rotary_offset is ", tensor.rotary_offset, ": ",
+                    rotary_dim, " elements from there are not inside a head_dim of ", tensor.head_dim);
     }
     return HALYARD_OK;
 }
@@ -51,14 +49,14 @@ halyard_status read_desc(const halyard_plan_desc *desc, halyard_plan_desc *out, 
         return status;
     }
     if (out->direction != HALYARD_FORWARD && out->direction != HALYARD_INVERSE) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "direction is %d, which is no direction", out->direction);
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "direction is ", out->direction, ", which is no direction");
     }
     if (out->rotary_dim < 2 || out->rotary_dim % 2 != 0) {
-        return fail(error, HALYARD_ERROR_ROTARY_DIM, "rotary_dim is %lld, but must be even and at least 2",
-                    static_cast<long long>(out->rotary_dim));
+        return fail(error, HALYARD_ERROR_ROTARY_DIM, "rotary_dim is ", out->rotary_dim,
+                    ", but must be even and at least 2");
     }
     if (out->n_tensors < 1 || out->n_tensors > HALYARD_MAX_TENSORS) {
-        return fail(error, HALYARD_ERROR_SHAPE, "n_tensors is %d, but must be 1 to %d", out->n_tensors,
+        return fail(error, HALYARD_ERROR_SHAPE, "n_tensors is ", out->n_tensors, ", but must be 1 to ",
                     HALYARD_MAX_TENSORS);
     }
     for (int i = 0; i < out->n_tensors; i++) {
@@ -144,7 +142,7 @@ halyard_status halyard_create_plan(const halyard_plan_desc *desc, halyard_plan *
     }
     auto *plan = new (std::nothrow) halyard_plan{};
     if (plan == nullptr) {
-        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a plan of %zu bytes", sizeof(halyard_plan));
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a plan of ", sizeof(halyard_plan), " bytes");
     }
     plan->rotary_dim = checked.rotary_dim;
     plan->sin_sign = checked.direction == HALYARD_INVERSE ? 0x80000000u : 0u;
@@ -184,7 +182,7 @@ halyard_status halyard_explain_plan(const halyard_plan_desc *desc, char *text, i
     Text lines = {text, n_bytes};
     const halyard_status status = allowed_targets(checked.target, checked.max_target, &allowed, &reason);
     if (status == HALYARD_ERROR_MISMATCH) {
-        return fail(error, status, "%s", reason.message);
+        return fail(error, status, reason.message);
     }
     if (status != HALYARD_OK) {
         lines.add("no kernel can be taken: ");

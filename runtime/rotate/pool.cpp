@@ -176,15 +176,15 @@ halyard_status halyard_create_pool(int32_t n_threads, halyard_pool **out, halyar
         return fail_null(error, "out");
     }
     if (n_threads < 1 || n_threads > 1024) {
-        return fail(error, HALYARD_ERROR_THREADS, "n_threads is %d, but must be 1 to 1024", n_threads);
+        return fail(error, HALYARD_ERROR_THREADS, "n_threads is ", n_threads, ", but must be 1 to 1024");
     }
     auto *pool = new (std::nothrow) halyard_pool(n_threads);
     if (pool == nullptr) {
-        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a pool of %zu bytes", sizeof(halyard_pool));
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a pool of ", sizeof(halyard_pool), " bytes");
     }
     if (!pool->start()) {
         delete pool;
-        return fail(error, HALYARD_ERROR_THREADS, "the system did not start %d threads", n_threads - 1);
+        return fail(error, HALYARD_ERROR_THREADS, "the system did not start ", n_threads - 1, " threads");
     }
     *out = pool;
     return HALYARD_OK;

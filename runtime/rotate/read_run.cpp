@@ -19,34 +19,33 @@ bool fits(const halyard_tensor &tensor, const halyard_tensor_desc &desc, std::in
 halyard_status fail_fit(const halyard_tensor &tensor, const char *name, int index, const halyard_tensor_desc &desc,
                         std::int32_t device, const std::int64_t (&shape)[3], halyard_error *error) {
     if (element_bytes(tensor.dtype) == 0) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "%s[%d].dtype is %d, which is no dtype", name, index,
-                    tensor.dtype);
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, "[", index, "].dtype is ", tensor.dtype,
+                    ", which is no dtype");
     }
     if (tensor.dtype != desc.dtype) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "%s[%d].dtype is %d, but the plan's is %d", name, index,
-                    tensor.dtype, desc.dtype);
+        return fail(error, HALYARD_ERROR_MISMATCH, name, "[", index, "].dtype is ", tensor.dtype,
+                    ", but the plan's is ", desc.dtype);
     }
     if (tensor.device != device) {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED, "%s[%d].device is %d, but this call runs on device %d only", name,
-                    index, tensor.device, device);
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, name, "[", index, "].device is ", tensor.device,
+                    ", but this call runs on device ", device, " only");
     }
     for (int i = 0; i < 4; i++) {
         if (tensor.shape[i] < 0) {
-            return fail(error, HALYARD_ERROR_SHAPE, "%s[%d].shape[%d] is %lld, but must not be negative", name, index,
-                        i, static_cast<long long>(tensor.shape[i]));
+            return fail(error, HALYARD_ERROR_SHAPE, name, "[", index, "].shape[", i, "] is ", tensor.shape[i],
+                        ", but must not be negative");
         }
     }
     if (tensor.shape[3] != desc.head_dim) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "%s[%d].shape[3] is %lld, but the plan's head_dim is %lld", name,
-                    index, static_cast<long long>(tensor.shape[3]), static_cast<long long>(desc.head_dim));
+        return fail(error, HALYARD_ERROR_MISMATCH, name, "[", index, "].shape[3] is ", tensor.shape[3],
+                    ", but the plan's head_dim is ", desc.head_dim);
     }
     int i = 0;
     while (i < 2 && tensor.shape[i] == shape[i]) {
         i++;
     }
-    return fail(error, HALYARD_ERROR_SHAPE, "%s[%d].shape[%d] is %lld, but must be %lld as in %s", name, index, i,
-                static_cast<long long>(tensor.shape[i]), static_cast<long long>(shape[i]),
-                i < 2 ? "x[0]" : "its input");
+    return fail(error, HALYARD_ERROR_SHAPE, name, "[", index, "].shape[", i, "] is ", tensor.shape[i], ", but must be ",
+                shape[i], " as in ", i < 2 ? "x[0]" : "its input");
 }
 
 /// A tensor's strides, but 0 for those that are never walked and may be anything.
@@ -63,16 +62,13 @@ bool same_strides(const RunTensor &tensor) {
 }
 
 halyard_status fail_range(const halyard_tensor &tensor, const char *name, int index, halyard_error *error) {
-    return fail(error, HALYARD_ERROR_OVERFLOW,
-                "%s[%d] leaves the address space: shape {%lld, %lld, %lld, %lld}, strides {%lld, %lld, %lld, %lld}",
-                name, index, static_cast<long long>(tensor.shape[0]), static_cast<long long>(tensor.shape[1]),
-                static_cast<long long>(tensor.shape[2]), static_cast<long long>(tensor.shape[3]),
-                static_cast<long long>(tensor.strides[0]), static_cast<long long>(tensor.strides[1]),
-                static_cast<long long>(tensor.strides[2]), static_cast<long long>(tensor.strides[3]));
+    return fail(error, HALYARD_ERROR_OVERFLOW, name, "[", index, "] leaves the address space: shape {", tensor.shape[0],
+                ", ", tensor.shape[1], ", ", tensor.shape[2], ", ", tensor.shape[3], "}, strides {", tensor.strides[0],
+                ", ", tensor.strides[1], ", ", tensor.strides[2], ", ", tensor.strides[3], "}");
 }
 
 halyard_status fail_overlap(const char *name, int index, int output, halyard_error *error) {
-    return fail(error, HALYARD_ERROR_OVERLAP, "y[%d] shares elements with %s[%d]", output, name, index);
+    return fail(error, HALYARD_ERROR_OVERLAP, "y[", output, "] shares elements with ", name, "[", index, "]");
 }
 
 /// The kernel of a tensor, by how it lies in memory.
@@ -156,7 +152,7 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
         }
         run.is_empty = false;
         if (x.data == nullptr || y.data == nullptr) {
-            return fail(error, HALYARD_ERROR_NULL_POINTER, "%s[%d].data is NULL", x.data == nullptr ? "x" : "y", i);
+            return fail(error, HALYARD_ERROR_NULL_POINTER, x.data == nullptr ? "x" : "y", "[", i, "].data is NULL");
         }
         const std::int64_t bytes = element_bytes(desc.dtype);
         if (!find_memory_range(x.data, x.shape, x.strides, bytes, &spans.x[i])) {
@@ -168,10 +164,8 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
             return fail_range(y, "y", i, error);
         }
         if (!elements_are_apart(y)) {
-            return fail(error, HALYARD_ERROR_STRIDE,
-                        "y[%d] has strides %lld, %lld, %lld, %lld, by which two of its elements could meet", i,
-                        static_cast<long long>(y.strides[0]), static_cast<long long>(y.strides[1]),
-                        static_cast<long long>(y.strides[2]), static_cast<long long>(y.strides[3]));
+            return fail(error, HALYARD_ERROR_STRIDE, "y[", i, "] has strides ", y.strides[0], ", ", y.strides[1], ", ",
+                        y.strides[2], ", ", y.strides[3], ", by which two of its elements could meet");
         }
         tensor.x = static_cast<const char *>(x.data);
         tensor.y = static_cast<char *>(y.data);
@@ -196,10 +190,10 @@ halyard_status check_overlaps(const Run &run, const halyard_tensor *x, const hal
     for (int i = 0; i < run.plan->n_tensors; i++) {
         const MemoryRange &written = spans.y[i];
         if (written.overlaps(run.positions.memory)) {
-            return fail(error, HALYARD_ERROR_OVERLAP, "y[%d] shares memory with positions.data", i);
+            return fail(error, HALYARD_ERROR_OVERLAP, "y[", i, "] shares memory with positions.data");
         }
         if (written.overlaps(run.angles->cos_memory) || written.overlaps(run.angles->sin_memory)) {
-            return fail(error, HALYARD_ERROR_OVERLAP, "y[%d] shares memory with the rows of the angle source", i);
+            return fail(error, HALYARD_ERROR_OVERLAP, "y[", i, "] shares memory with the rows of the angle source");
         }
         for (int j = 0; j < run.plan->n_tensors; j++) {
             if (written.overlaps(spans.x[j]) && !(i == j && run.tensors[i].in_place) && may_share_bytes(y[i], x[j])) {
@@ -222,7 +216,7 @@ halyard_status read_executor(const halyard_executor *executor, halyard_executor 
         return fail_null(error, "executor.parallel_for");
     }
     if (out->n_threads < 1 || out->n_threads > 1024) {
-        return fail(error, HALYARD_ERROR_THREADS, "executor.n_threads is %d, but must be 1 to 1024", out->n_threads);
+        return fail(error, HALYARD_ERROR_THREADS, "executor.n_threads is ", out->n_threads, ", but must be 1 to 1024");
     }
     return HALYARD_OK;
 }
@@ -251,11 +245,11 @@ halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, 
         return fail_null(error, "args.y");
     }
     if (given.bad_position < HALYARD_BAD_POSITION_ERROR || given.bad_position > HALYARD_BAD_POSITION_IDENTITY) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "bad_position is %d, which is no policy", given.bad_position);
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "bad_position is ", given.bad_position, ", which is no policy");
     }
     if (given.angles->rotary_dim != plan->rotary_dim) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "angles has a rotary_dim of %lld, but the plan's is %lld",
-                    static_cast<long long>(given.angles->rotary_dim), static_cast<long long>(plan->rotary_dim));
+        return fail(error, HALYARD_ERROR_MISMATCH, "angles has a rotary_dim of ", given.angles->rotary_dim,
+                    ", but the plan's is ", plan->rotary_dim);
     }
     run->plan = plan;
     run->angles = given.angles;

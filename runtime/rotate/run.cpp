@@ -293,12 +293,11 @@ halyard_status run_on_executor(const Run &run, std::int64_t n_tasks, halyard_err
         return fail(error, HALYARD_ERROR_EXECUTOR, "executor.parallel_for threw an exception");
     }
     if (result != 0) {
-        return fail(error, HALYARD_ERROR_EXECUTOR, "executor.parallel_for returned %d", result);
+        return fail(error, HALYARD_ERROR_EXECUTOR, "executor.parallel_for returned ", result);
     }
     const std::int64_t done = shared.n_done.load(std::memory_order_acquire);
     if (done != n_tasks) {
-        return fail(error, HALYARD_ERROR_EXECUTOR, "executor.parallel_for ran %lld of %lld tasks",
-                    static_cast<long long>(done), static_cast<long long>(n_tasks));
+        return fail(error, HALYARD_ERROR_EXECUTOR, "executor.parallel_for ran ", done, " of ", n_tasks, " tasks");
     }
     if (shared.n_refused.load() != 0) {
         return fail(error, HALYARD_ERROR_EXECUTOR,
