@@ -1,4 +1,4 @@
-# Reads kernels.cmake, for CMakeLists.txt and for package.cmake alike, into these variables:
+# Reads kernels.cmake, for CMakeLists.txt, into these variables:
 #   HALYARD_TRIPLES               of each: HALYARD_FORMAT_<triple>, HALYARD_SUFFIX_<triple>, HALYARD_LIBRARY_<triple>
 #   HALYARD_PARAMETERS            of each: HALYARD_LOOPS_<parameter>, HALYARD_LIMIT_<parameter>,
 #                                 HALYARD_VALUES_<parameter>
