@@ -7,11 +7,14 @@ The same files give the same bytes.
 
 import argparse
 import gzip
+import io
+import json
 import os
 import pathlib
 import re
 import tarfile
 
+import emit
 import kernel_list
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -45,30 +48,49 @@ def kernels_as_assembly(triples, gpu, license_file):
     """The kernels of triples, given with the folders that they are in; those of GPUs are objects, as Halide's runtime
     is, which has no other form."""
     listed = kernel_list.read()
-    files = {}
+    files = {"kernels/x86-64-linux/halide_runtime.o": gpu / "halide_runtime.o",
+             f"third_party/halide/{license_file.name}": license_file}
     for triple, folder in triples:
-        names = [kernel.name + ".s" for target in listed.targets_of(triple)
-                 for kernel in listed.kernels_of(target.name, triple)]
-        files |= {f"kernels/{triple}/{name}": folder / name for name in names}
-    names = [kernel.name + ".o" for target in listed.gpu_targets() for kernel in listed.kernels_of(target.name)]
-    files |= {f"kernels/x86-64-linux/{name}": gpu / name for name in [*names, "halide_runtime.o"]}
-    files[f"third_party/halide/{license_file.name}"] = license_file
+        for target in listed.targets_of(triple):
+            files |= in_folder(f"kernels/{triple}", emitted(folder, target, ".s"))
+    for target in listed.gpu_targets():
+        files |= in_folder("kernels/x86-64-linux", emitted(gpu, target, ".o"))
+    return files
+
+
+def emitted(folder, target, suffix):
+    """What emit.py has left for a target, in one form, and the rows that the library's table includes."""
+    kernels = json.loads((folder / f"kernels_{target.name}.json").read_text())["kernels"]
+    names = [kernel["name"] + suffix for kernel in kernels] + [f"kernel_rows_{target.name}.inc"]
+    return {name: folder / name for name in names}
+
+
+def packed(folder):
+    """What pack.py has left, and the rows of what the library holds."""
+    listed = kernel_list.read()
+    manifest = json.loads((folder / "manifest.json").read_text())
+    files = below(folder)
+    for target in listed.targets_of(manifest["triple"]):
+        products = [emit.Product(row["name"], listed.kernels[row["name"]], {}, row["schedule"])
+                    for row in manifest["kernels"] if row["target"] == target.name]
+        files[f"kernel_rows_{target.name}.inc"] = emit.rows_of(products, target).encode()
     return files
 
 
 def write_archive(path, files):
-    """An archive with one folder, in which the files are. It tells nobody's name and no time."""
+    """An archive with one folder of files, each given as a path or as bytes. It tells nobody's name and no time."""
     folder = path.name.removesuffix(".tar.gz")
     part = path.with_name(path.name + ".part")
     with (part.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed,
           tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive):
         for name in sorted(files):
+            made_here = isinstance(files[name], bytes)
+            content = files[name] if made_here else files[name].read_bytes()
             entry = tarfile.TarInfo(f"{folder}/{name}")
-            entry.size = files[name].stat().st_size
+            entry.size = len(content)
             entry.mtime = TIME
-            entry.mode = 0o755 if os.access(files[name], os.X_OK) else 0o644
-            with files[name].open("rb") as content:
-                archive.addfile(entry, content)
+            entry.mode = 0o755 if not made_here and os.access(files[name], os.X_OK) else 0o644
+            archive.addfile(entry, io.BytesIO(content))
     part.replace(path)
     print(f"{path}: {path.stat().st_size} bytes")
 
@@ -97,7 +119,7 @@ def main():
                       common | kernels_as_assembly(given.triple, given.gpu, given.halide_license))
     for package in given.package:
         write_archive(given.destination / f"halyard-{given.version}-{package.name}.tar.gz",
-                      common | in_folder(f"kernels/{package.name}", below(package)))
+                      common | in_folder(f"kernels/{package.name}", packed(package)))
 
 
 main()

@@ -1,4 +1,4 @@
-"""pack.py TRIPLE --objects FOLDER --destination FOLDER --version V --halide V: packs a triple's kernels for ./run emit.
+"""pack.py TRIPLE --objects FOLDER --destination FOLDER --version V: packs what emit.py left in a folder for ./run emit.
 
 Checks the objects as a linker would look at them, and writes their library, header and manifest. The destination is
 either as before or whole.
@@ -120,6 +120,22 @@ def sizes_of(objects):
     return sizes
 
 
+def find_kernels(folder, listed, triple):
+    """The kernels of a package, the schedule of each by its name, and the version of Halide that emitted them.
+
+    Kernels that store past the caches are for Halyard's own library, and so is a device's variant beside the default.
+    """
+    kernels, schedules, halide = [], {}, None
+    for target in listed.targets_of(triple.name):
+        emitted = json.loads((folder / f"kernels_{target.name}.json").read_text())
+        halide = emitted["halide"]
+        for row in emitted["kernels"]:
+            if row["elsewhere"] and row["place"] != "non_temporal":
+                kernels.append(listed.kernels[row["name"]])
+                schedules[row["name"]] = row["schedule"]
+    return kernels, schedules, halide
+
+
 def manifest_row(kernel, prefix, schedule, text_bytes):
     return {"name": kernel.name, "symbol": prefix + kernel.name, "op": kernel.op, "pairing": kernel.pairing,
             "out_pairing": kernel.out_pairing, "dtype": kernel.dtype, "in_place": kernel.place == "in_place",
@@ -127,7 +143,9 @@ def manifest_row(kernel, prefix, schedule, text_bytes):
             "halide_features": kernel.target.features, "text_bytes": text_bytes}
 
 
-def write_package(folder, triple, kernels, objects, schedules, version, halide):
+def write_package(folder, emitted, listed, triple, version):
+    kernels, schedules, halide = find_kernels(emitted, listed, triple)
+    objects = [emitted / (kernel.name + triple.suffix) for kernel in kernels]
     prefix = "_" if triple.format.startswith("Mach-O") else ""
     minimum_os = check_headers(triple, objects)
     check_symbols(triple, objects, prefix, kernels)
@@ -136,7 +154,7 @@ def write_package(folder, triple, kernels, objects, schedules, version, halide):
     sizes = sizes_of(objects)
     rows, declarations, target = [], "", None
     for kernel, path in zip(kernels, objects):
-        rows.append(json.dumps(manifest_row(kernel, prefix, schedules.get(kernel.name, "default"), sizes[path])))
+        rows.append(json.dumps(manifest_row(kernel, prefix, schedules[kernel.name], sizes[path])))
         if kernel.target != target:
             target = kernel.target
             declarations += f"\n/* For {target.isa}. */\n"
@@ -150,41 +168,33 @@ def write_package(folder, triple, kernels, objects, schedules, version, halide):
     (folder / "manifest.json").write_text(f'{{\n{lines}  "kernels": [\n    {rows}\n  ]\n}}\n')
     (folder / "halyard_kernels.h").write_text(HEADER.format(
         library=triple.library, triple=triple.name, version=version, abi=ABI.read_text(), declarations=declarations))
+    return len(kernels)
 
 
 def main():
     listed = kernel_list.read()
     parser = argparse.ArgumentParser()
     parser.add_argument("triple", choices=listed.triples)
-    parser.add_argument("--objects", type=pathlib.Path, required=True, help="the folder of the kernels' objects")
+    parser.add_argument("--objects", type=pathlib.Path, required=True, help="the folder that emit.py wrote to")
     parser.add_argument("--destination", type=pathlib.Path, required=True)
     parser.add_argument("--version", required=True, help="Halyard's")
-    parser.add_argument("--halide", required=True, help="Halide's version")
-    parser.add_argument("--schedule", action="append", default=[], metavar="KERNEL=DEVICE",
-                        help="what a kernel is tuned for, if it has not the default schedule")
-    parser.add_argument("--only", default="", help="take only the kernels that this pattern matches, for tests")
     given = parser.parse_args()
 
     triple = listed.triples[given.triple]
-    kernels = [kernel for target in listed.targets_of(triple.name) for kernel in listed.kernels_of(target.name)
-               if not kernel.is_non_temporal and re.search(given.only, kernel.name)]
-    objects = [given.objects / (kernel.name + triple.suffix) for kernel in kernels]
-    schedules = dict(schedule.split("=") for schedule in given.schedule)
-
     parent = given.destination.parent
     parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=parent, prefix=".pack-") as scratch:
         stage = pathlib.Path(scratch) / "new"
         stage.mkdir()
         try:
-            write_package(stage, triple, kernels, objects, schedules, given.version, given.halide)
-        except Refused as why:
+            n_kernels = write_package(stage, given.objects, listed, triple, given.version)
+        except (Refused, OSError) as why:
             sys.exit(f"{triple.name}: {why}")
         if given.destination.exists():
             given.destination.rename(pathlib.Path(scratch) / "old")
         stage.rename(given.destination)
     n_bytes = (given.destination / triple.library).stat().st_size
-    print(f"{given.destination}: {len(kernels)} kernels, {n_bytes} bytes")
+    print(f"{given.destination}: {n_kernels} kernels, {n_bytes} bytes")
 
 
 main()

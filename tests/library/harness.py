@@ -22,6 +22,7 @@ class Build:
         self.__dict__.update(json.loads(pathlib.Path(path).read_text()))
         self.source = pathlib.Path(self.PROJECT_SOURCE_DIR)
         self.folder = pathlib.Path(self.CMAKE_BINARY_DIR)
+        self.kernels = pathlib.Path(self.HALYARD_KERNEL_FOLDER)
         self.include = self.source / "runtime/include"
         self.here = self.source / "tests/library"
         self.scratch = self.folder / "tests/library/scratch"

@@ -73,10 +73,10 @@ def hardened(build):
 
 def kernel_objects(build):
     """Each kernel's object defines its own symbols, needs none, and leaves the stack of the program alone."""
-    folder = build.folder / "kernels"
+    folder = build.kernels
     # GPU kernels need Halide's runtime, and are joined with it.
-    objects = [path for path in sorted(folder.glob("*.o"))
-               if not re.search(r"_(cuda_sm80|opencl|runtime|gpu_kernels)$", path.stem)]
+    objects = [path for path in sorted(folder.glob("halyard_*.o"))
+               if not re.search(r"_(cuda_sm80|opencl|gpu_kernels)$", path.stem)]
     if not objects:
         fail(f"there are no kernels in {folder}")
     expect_equal(f"the kernels in {folder} have undefined symbols", symbols(build, "-u", *objects), [])
@@ -144,10 +144,15 @@ def emulated(build, cpu, target):
     print(f"on {cpu}, dispatch takes {target}: {text}")
 
 
-def pack(build, triple, objects, destination, *options):
+def samples(build, triple):
+    """Where two kernels of a triple are."""
+    return build.folder / "emit/samples" / triple
+
+
+def pack(build, triple, objects, destination):
     """What ./run emit does once the kernels are there."""
     return attempt(*PYTHON, build.source / "generators/pack.py", triple, "--objects", objects,
-                   "--destination", destination, "--version", "1.2.3", "--halide", "4.5.6", *options)
+                   "--destination", destination, "--version", "1.2.3")
 
 
 def emitted(build, triple):
@@ -156,8 +161,8 @@ def emitted(build, triple):
         skip("llvm-ar-19 is not installed (Debian: llvm-19)")
     own = triple == build.HALYARD_TRIPLE
     dist = build.scratch / "dist" / triple
-    done = pack(build, triple, build.folder / ("kernels" if own else f"emit/{triple}"), dist,
-                *([] if own and not build.HALYARD_TARGETS else ["--only", build.HALYARD_SAMPLE]))
+    whole = own and not build.HALYARD_TARGETS
+    done = pack(build, triple, build.kernels if whole else samples(build, triple), dist)
     if done.returncode != 0:
         fail(f"{triple} was not packed: {done.stderr}")
 
@@ -196,7 +201,7 @@ def emitted_wrong(build):
         skip("llvm-ar-19 is not installed (Debian: llvm-19)")
     wrong = build.scratch / "dist/wrong"
     shutil.rmtree(wrong, ignore_errors=True)
-    done = pack(build, "arm-64-osx", build.folder / "emit/arm-64-ios", wrong, "--only", build.HALYARD_SAMPLE)
+    done = pack(build, "arm-64-osx", samples(build, "arm-64-ios"), wrong)
     if done.returncode == 0 or not re.search(r"found: +Mach-O arm64 ios\n +expected: +Mach-O arm64 macos", done.stderr):
         fail(f"objects for iOS were taken for macOS's: {done.stdout}{done.stderr}")
     if wrong.exists():
@@ -207,24 +212,22 @@ def emitted_unfit(build):
     """Objects that no program should be linked with are refused, and a package that is there stays as it was."""
     if not shutil.which("llvm-ar-19"):
         skip("llvm-ar-19 is not installed (Debian: llvm-19)")
-    kernel = "halyard_rotate_half_f32_x86_sse41"
-    good, folder, dist = (build.scratch / name for name in ("unfit.o", "unfit", "dist/unfit"))
-    folder.mkdir(exist_ok=True)
-    broken = folder / f"{kernel}.o"
-    shutil.copy(build.folder / f"kernels/{kernel}.o", good)
+    folder, dist = build.scratch / "unfit", build.scratch / "dist/unfit"
+    shutil.copytree(samples(build, "x86-64-linux"), folder, dirs_exist_ok=True)
+    broken = folder / "halyard_rotate_half_f32_x86_sse41.o"
+    good = samples(build, "x86-64-linux") / broken.name
     objcopy = [build.CMAKE_OBJCOPY, good, broken]
     ways = {
         None: [*objcopy],
         "has something executable that should not be": [*objcopy, "--set-section-flags=.text=alloc,load,code,data"],
         "does not say that its stack need not be executable": [*objcopy, "--remove-section=.note.GNU-stack"],
         "the symbols that the objects define": [*objcopy, "--add-symbol=stray=.text:0,global,function"],
-        "the symbols that the objects need":
-            [build.CMAKE_C_COMPILER, "-nostdlib", "-r", "-Wl,-u,stray", good, "-o", broken],
+        "the symbols that the objects need": [build.CMAKE_LINKER, "-r", "-u", "stray", good, "-o", broken],
         "not recognized as a valid object file": ["dd", f"if={good}", f"of={broken}", "bs=1", "skip=1"],
     }
     for why, command in ways.items():
         run(*command)
-        done = pack(build, "x86-64-linux", folder, dist, "--only", f"^{kernel}$")
+        done = pack(build, "x86-64-linux", folder, dist)
         if why is None:
             expect_equal("packing a good object ends with", (done.returncode, done.stderr), (0, ""))
             before = {path: path.read_bytes() for path in dist.iterdir()}

@@ -193,8 +193,8 @@ def make_archive(build, name, *options):
 def source_archive(build):
     """The source archive builds where neither Halide nor nlohmann_json can be found, here with one target's kernels."""
     name = f"halyard-{build.PROJECT_VERSION}"
-    sources = make_archive(build, name, "--triple", f"x86-64-linux={build.folder / 'kernels'}",
-                           "--gpu", build.folder / "kernels", "--halide-license", build.HALYARD_HALIDE_LICENSE)
+    sources = make_archive(build, name, "--triple", f"x86-64-linux={build.kernels}",
+                           "--gpu", build.kernels, "--halide-license", build.HALYARD_HALIDE_LICENSE)
     # Make, as users have it: it finds less by itself than Ninja does.
     folder = consume(build, "source_archive", f"-DHALYARD_SOURCE_DIR={sources}", "-DHALYARD_BUILD_GPU=ON",
                      "-DHALYARD_TARGETS=x86_sse41;arm_neon", *WITHOUT_PACKAGES,
@@ -216,8 +216,8 @@ def triple_archive(build):
         skip("llvm-ar-19 is not installed (Debian: llvm-19)")
     triple = build.HALYARD_TRIPLE
     package = build.scratch / "archives" / triple
-    run(*PYTHON, build.source / "generators/pack.py", triple, "--objects", build.folder / "kernels",
-        "--destination", package, "--version", build.PROJECT_VERSION, "--halide", build.HALYARD_HALIDE_VERSION)
+    run(*PYTHON, build.source / "generators/pack.py", triple, "--objects", build.kernels,
+        "--destination", package, "--version", build.PROJECT_VERSION)
     sources = make_archive(build, f"halyard-{build.PROJECT_VERSION}-{triple}", "--package", package)
     folder = consume(build, "triple_archive", f"-DHALYARD_SOURCE_DIR={sources}", *WITHOUT_PACKAGES)
     expect_example(build, *build.emulator, folder / "consumer_c")
