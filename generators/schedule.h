@@ -1,4 +1,4 @@
-// What the schedules of all targets share: the loops, and the one call that picks a target's schedule.
+// What the schedules of all targets share.
 #pragma once
 
 #include "Halide.h"
@@ -12,9 +12,9 @@ namespace halyard {
 struct Loops {
     Halide::Var element, head, token, lane;
     Halide::RVar member;
-    bool by_member;                  // y is written member by member, over the RVar; else both at once
-    bool gathered;                   // neighbouring elements are not neighbours in memory
-    std::vector<int> known_extents;  // elements in a head, where there is a loop for just that many
+    bool by_member;  // y is written member by member, over the RVar; else both at once
+    bool gathered;   // neighbouring elements are not neighbours in memory
+    int n_lanes;     // pairs in an element
 };
 
 struct Steps {
@@ -28,6 +28,15 @@ struct Steps {
 /// Pairs in a head of 128, 64, 256, 80 and 96. A known size saves the loop over steps and the tail's handling, and
 /// keeps cos and sin in registers.
 inline const std::vector<int> known_pairs = {64, 32, 128, 40, 48};
+
+/// The elements in such heads, for each of which there is a loop of its own. Gathered elements have none.
+inline std::vector<int> known_extents(const Loops &loops) {
+    std::vector<int> extents;
+    for (const int pairs : loops.gathered ? std::vector<int>() : known_pairs) {
+        extents.push_back(pairs / loops.n_lanes);
+    }
+    return extents;
+}
 
 /// The step or the vector at a known extent: the target's, or where that does not divide it, 8 or 4.
 inline int fit(int elements, int extent) {
@@ -95,7 +104,7 @@ inline void place_rows(Halide::Func y, Halide::Func angle, const Loops &loops, c
         return;
     }
     angle.compute_at(y, Var("step")).store_in(MemoryType::Stack);
-    angle.bound_storage(loops.element, loops.known_extents.empty() ? steps.any : std::max(steps.fixed, steps.any));
+    angle.bound_storage(loops.element, loops.gathered ? steps.any : std::max(steps.fixed, steps.any));
     if (loops.by_member) {
         angle.reorder_storage(loops.lane, loops.element, loops.token);
     } else {

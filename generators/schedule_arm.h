@@ -12,7 +12,7 @@ namespace halyard {
 /// in such vectors, and the others element by element.
 inline void schedule_arm(Halide::Func y, Halide::Func angle, const Loops &loops, const Steps &steps) {
     const Halide::Expr extent = y.output_buffer().dim(0).extent();
-    for (const int known : loops.known_extents) {
+    for (const int known : known_extents(loops)) {
         const int step = fit(steps.fixed, known);
         schedule_size(y, angle, loops, steps, extent == known, step, fit(steps.vector, step));
     }

@@ -8,8 +8,12 @@
 namespace halyard {
 
 /// Other sizes than the known ones have masked tails.
-inline void schedule_x86(Halide::Func y, Halide::Func angle, const Loops &loops, const Steps &steps) {
-    for (const int extent : loops.known_extents) {
+inline void schedule_x86(Halide::Func y, Halide::Func angle, const Loops &loops, const Steps &steps,
+                         bool has_masks_for_all_lanes) {
+    for (const int extent : known_extents(loops)) {
+        if (has_masks_for_all_lanes && extent % 8 != 0) {
+            continue;  // vectors of four would be no gain
+        }
         const int step = fit(steps.fixed, extent);
         // LLVM takes a vector of 20 apart without a mask: .77 of the time that vectors of 4 take with AVX2, but 1.22
         // with SSE4.1 (bf16 half).
