@@ -7,7 +7,7 @@
 
 namespace halyard {
 
-using Angle = CosSin<Expr>;
+using Angle = CosAndSin<Expr>;
 
 /// The arithmetic of phase.h on expressions.
 struct ExprMath {
@@ -119,8 +119,8 @@ public:
 
     Angle at(const Target &target, const Expr &pair, const Expr &token) const {
         if (source == AngleSource::phase) {
-            return phase_angle(ExprMath{target}, position(pair, token, 0), (*turns_high)(pair), (*turns_low)(pair), *scale_high,
-                               *scale_low);
+            return phase_angle(ExprMath{target}, position(pair, token, 0), (*turns_high)(pair), (*turns_low)(pair),
+                               *scale_high, *scale_low);
         }
         if (source == AngleSource::rows) {
             const Expr row = unsafe_promise_clamped((*row_of_token)(token), 0, cos_rows->dim(1).extent() - 1);

@@ -71,8 +71,8 @@ private:
     }
 };
 
-/// Where x and y begin. A CPU is told their addresses. A GPU's memory may have a handle instead (OpenCL), so its kernels
-/// are told offsets, and buffers have one more dimension there, whose stride is 1.
+/// Where x and y begin. A CPU is told their addresses. A GPU's memory may have a handle instead (OpenCL), so its
+/// kernels are told offsets, and buffers have one more dimension there, whose stride is 1.
 class Origins {
 public:
     void add_to(Halide::Internal::GeneratorBase &generator, const Halide::Target &target) {

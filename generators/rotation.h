@@ -26,7 +26,7 @@ inline Expr fma(const Target &target, const Expr &a, const Expr &b, const Expr &
                                         {a, b, c}, Halide::Internal::Call::PureExtern);
 }
 
-/// The same where its accuracy is counted on. Without FMA it works in double, where the product is exact.
+/// The same, but accurate on every target: without FMA it is computed in double, where the product is exact.
 inline Expr precise_fma(const Target &target, const Expr &a, const Expr &b, const Expr &c) {
     if (!has_fma(target)) {
         return cast<float>(Halide::strict_float(cast<double>(a) * cast<double>(b) + cast<double>(c)));
@@ -34,7 +34,7 @@ inline Expr precise_fma(const Target &target, const Expr &a, const Expr &b, cons
     return fma(target, a, b, c);
 }
 
-/// x with its sign turned where sign is 0x80000000. Unary minus would not do: x86 emits 0 - x, which loses -0.
+/// x with its sign turned where sign is 0x80000000. Unary minus would be wrong: x86 emits 0 - x, which loses -0.
 inline Expr flip_sign(const Expr &x, const Expr &sign) { return reinterpret<float>(reinterpret<uint32_t>(x) ^ sign); }
 
 inline const Expr sign_bit = Expr(0x80000000u);
@@ -50,8 +50,8 @@ struct Pair {
     Expr x0, x1;
 };
 
-/// Both members. Negating x1 or sin gives the same bits. LLVM hoists -sin out of the loop over heads: ARM has registers
-/// for it, x86 would spill it.
+/// Both members. Negating x1 or sin gives the same bits. LLVM hoists -sin out of the loop over heads, for which ARM has
+/// registers, but x86 would spill it.
 inline Pair rotate(const Target &target, const Pair &x, const Expr &cos, const Expr &sin) {
     const bool negate_sin = target.arch == Target::ARM;
     return {rotate_member(target, x.x0, negate_sin ? x.x1 : flip_sign(x.x1, sign_bit), cos,

@@ -41,18 +41,18 @@ struct Rounding {
 };
 
 /// Zero has to be 0 whenever a kernel runs, but must not be a constant. If LLVM knew the bit, it would shift before it
-/// masks, and NEON would need USHR, AND and ADD instead of AND and USRA, which take .88 to .90 of the cycles (llvm-mca's
-/// model of Neoverse N1).
+/// masks, and NEON would need USHR, AND and ADD instead of AND and USRA, which take .88 to .90 of the cycles
+/// (llvm-mca's model of Neoverse N1).
 inline Rounding rounding_of(const Target &target, bool by_test, const Expr &zero) {
     const Expr last_bit(0x10000u);
     return {by_test, target.arch == Target::ARM ? last_bit ^ zero : last_bit};
 }
 
 /// Bits whose upper half is x rounded to bf16, to nearest even; the lower half is noise. The carry would turn a NaN
-/// with a full lower half into zero. A CPU never has such a NaN here, because x comes from bf16 data, whose lower halves
-/// are zero, and from rows whose NaN were made canonical; CUDA produces one. Both forms round alike. by_test is one
-/// operation shorter where the ISA has masks (AVX-512 .26 against .24 of the ceiling, AVX2 .17 against .21; Zen 4, 40 x
-/// 64 heads of 128, 2026-11).
+/// with a full lower half into zero. A CPU never has such a NaN here, because x comes from bf16 data, whose lower
+/// halves are zero, and from rows whose NaN were made canonical; CUDA produces one. Both forms round alike. by_test is
+/// one operation shorter where the ISA has masks (AVX-512 .26 against .24 of the ceiling, AVX2 .17 against .21; Zen 4,
+/// 40 x 64 heads of 128, 2026-11).
 inline Expr round_to_bf16(const Target &target, const Expr &x, const Rounding &rounding) {
     const Expr bits = reinterpret<uint32_t>(target.has_gpu_feature() ? canonical_nan(x) : x);
     if (rounding.by_test) {

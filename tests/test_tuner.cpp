@@ -318,9 +318,10 @@ TEST_CASE("tuner: a GPU's variants that are wrong are named, and a right one is 
     const Tuned tuned = run_tuner(dir, recipes, dir / "schedules", "opencl", "60");
     INFO(tuned.text);
     CHECK(tuned.status == 0);
-    for (const char *said : {"halyard_rotate_half_f32_opencl: 8/64/16/4 ", "element_threads 16",
-                             "refused element_threads 4: checking it failed: shape ",
-                             "refused element_threads 32: making it failed: halyard_rotate_half_f32_opencl: this generator cannot"}) {
+    for (const char *said :
+         {"halyard_rotate_half_f32_opencl: 8/64/16/4 ", "element_threads 16",
+          "refused element_threads 4: checking it failed: shape ",
+          "refused element_threads 32: making it failed: halyard_rotate_half_f32_opencl: this generator cannot"}) {
         CHECK_THAT(tuned.text, ContainsSubstring(said));
     }
     const std::string device = dir.read("device").substr(0, dir.read("device").find('\n'));

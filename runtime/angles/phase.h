@@ -15,7 +15,7 @@
 namespace halyard {
 
 template <typename Float>
-struct CosSin {
+struct CosAndSin {
     Float cos, sin;
 };
 
@@ -31,10 +31,10 @@ typename Math::Float negate(const Math &math, const typename Math::Float &x) {
 ///   turns_low            and 2^64 with this below it
 ///   scale_high, _low     attention_factor in two parts
 template <typename Math>
-CosSin<typename Math::Float> phase_angle(const Math &math, const typename Math::Int &position,
-                                         const typename Math::Word &turns_high, const typename Math::Word &turns_low,
-                                         const typename Math::Float &scale_high,
-                                         const typename Math::Float &scale_low) {
+CosAndSin<typename Math::Float> phase_angle(const Math &math, const typename Math::Int &position,
+                                            const typename Math::Word &turns_high, const typename Math::Word &turns_low,
+                                            const typename Math::Float &scale_high,
+                                            const typename Math::Float &scale_low) {
     using Float = typename Math::Float;
     using Word = typename Math::Word;
     using Int = typename Math::Int;
@@ -74,8 +74,8 @@ CosSin<typename Math::Float> phase_angle(const Math &math, const typename Math::
 
 /// The angle of two angles' sum, by one complex product.
 template <typename Math>
-CosSin<typename Math::Float> sum_angle(const Math &math, const CosSin<typename Math::Float> &a,
-                                       const CosSin<typename Math::Float> &b) {
+CosAndSin<typename Math::Float> sum_angle(const Math &math, const CosAndSin<typename Math::Float> &a,
+                                          const CosAndSin<typename Math::Float> &b) {
     const typename Math::Float minus = math.times(negate(math, a.sin), b.sin), plus = math.times(a.cos, b.sin);
     return {math.fma(a.cos, b.cos, minus), math.fma(a.sin, b.cos, plus)};
 }
