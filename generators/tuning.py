@@ -28,7 +28,7 @@ def recipe(options, own, kernel):
         link = [options.compiler, "{from}", *options.gpu_link, "-o", "{to}"]
     else:
         assembler = dict(pair.split("=", 1) for pair in options.assembler).get(target.processor)
-        check = [sys.executable, "-B", str(ROOT / "tests/check_assembly.py"), assembler] if assembler else []
+        check = [sys.executable, "-B", str(ROOT / "tests/library/check_assembly.py"), assembler] if assembler else []
         link = [options.compiler, "-shared", "-nostdlib", "{from}", "-o", "{to}"] if target in own else []
     return {
         "name": kernel.name, "isa": target.name, "target": schedules.linux_target(kernel),
