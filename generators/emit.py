@@ -224,8 +224,10 @@ def emit_target(options, warn):
     folder = options.o
     folder.mkdir(parents=True, exist_ok=True)
     emitter = Emitter(options.generator, options.compiler)
-    devices = list(dict.fromkeys(options.schedules))
-    if devices == ["auto"]:
+    devices = [device for device in dict.fromkeys(options.schedules) if device not in ("auto", "none")]
+    if options.package:
+        devices = devices[:1]
+    if "auto" in options.schedules and options.cpu_name:
         devices = _run("the name of this CPU", [options.cpu_name]).split()
     elif list_of_kernels.targets_of(options.triple)[0] is target:  # once, and not for each target
         warn_of_strays(options.schedule_folder, devices, list_of_kernels, warn)
@@ -281,8 +283,10 @@ def main():
     parser.add_argument("--triple", required=True)
     parser.add_argument("--target", required=True)
     parser.add_argument("-o", required=True, type=pathlib.Path)
-    parser.add_argument("--schedules", nargs="*", default=[], help="auto: this CPU's; else devices [none]")
-    parser.add_argument("--cpu-name", help="the program that prints this CPU's name")
+    parser.add_argument("--schedules", nargs="*", default=[], help="none, auto (this CPU's), or devices [none]")
+    parser.add_argument("--cpu-name", help="the program that prints this CPU's name; without it auto is none")
+    parser.add_argument("--package", action="store_true", help="with the schedules of no more than one named device, so "
+                        "that a package is the same wherever it is made")
     parser.add_argument("--schedule-folder", type=pathlib.Path, default=SCHEDULES)
     parser.add_argument("--compiler", help="assembles kernels that store past the caches; without it there are none")
     parser.add_argument("--archiver")

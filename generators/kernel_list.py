@@ -210,7 +210,7 @@ class _Reader:
         self._rotation(pairing, dtype, place, place, self._target(target, False), packed,
                        {"round_by_test": round_by_test}, numbers)
 
-    def gpu_rotate(self, pairing, dtype, place, angles, target, packed, element_threads, head_threads,
+    def gpu_rotate(self, pairing, dtype, place, angles, target, packed, swap_members, element_threads, head_threads,
                    heads_per_thread, few_tokens):
         numbers = self._numbers(element_threads=element_threads, head_threads=head_threads,
                                 heads_per_thread=heads_per_thread, few_tokens=few_tokens)
@@ -218,7 +218,7 @@ class _Reader:
         self._one_of("angles", angles, ["table", "phase"])
         differs = [place] + (["phase"] if angles == "phase" else [])
         self._rotation(pairing, dtype, place, "_".join(differs), self._target(target, True), packed,
-                       {"angles": angles}, numbers, angles=angles)
+                       {"angles": angles} | self._numbers(swap_members=swap_members), numbers, angles=angles)
 
     def _rotation(self, pairing, dtype, place, suffix, target, packed, arguments, numbers, angles=None):
         pairing_in, _, pairing_out = pairing.partition("_to_")

@@ -120,7 +120,7 @@ def sizes_of(objects):
     return sizes
 
 
-def find_kernels(folder, listed, triple):
+def find_kernels(folder, listed, triple, some):
     """The kernels of a package, the schedule of each by its name, and the version of Halide that emitted them.
 
     Kernels that store past the caches are for Halyard's own library, and so is a device's variant beside the default.
@@ -133,6 +133,9 @@ def find_kernels(folder, listed, triple):
             if row["elsewhere"] and row["place"] != "non_temporal":
                 kernels.append(listed.kernels[row["name"]])
                 schedules[row["name"]] = row["schedule"]
+        for kernel in listed.kernels_of(target.name):
+            if not (some or kernel.is_non_temporal or kernel.name in schedules):
+                raise Refused(f"{kernel.name} was not emitted")
     return kernels, schedules, halide
 
 
@@ -143,8 +146,8 @@ def manifest_row(kernel, prefix, schedule, text_bytes):
             "halide_features": kernel.target.features, "text_bytes": text_bytes}
 
 
-def write_package(folder, emitted, listed, triple, version):
-    kernels, schedules, halide = find_kernels(emitted, listed, triple)
+def write_package(folder, emitted, listed, triple, version, some):
+    kernels, schedules, halide = find_kernels(emitted, listed, triple, some)
     objects = [emitted / (kernel.name + triple.suffix) for kernel in kernels]
     prefix = "_" if triple.format.startswith("Mach-O") else ""
     minimum_os = check_headers(triple, objects)
@@ -178,6 +181,7 @@ def main():
     parser.add_argument("--objects", type=pathlib.Path, required=True, help="the folder that emit.py wrote to")
     parser.add_argument("--destination", type=pathlib.Path, required=True)
     parser.add_argument("--version", required=True, help="Halyard's")
+    parser.add_argument("--some", action="store_true", help="take what there is of the triple's kernels, for tests")
     given = parser.parse_args()
 
     triple = listed.triples[given.triple]
@@ -187,7 +191,7 @@ def main():
         stage = pathlib.Path(scratch) / "new"
         stage.mkdir()
         try:
-            n_kernels = write_package(stage, given.objects, listed, triple, given.version)
+            n_kernels = write_package(stage, given.objects, listed, triple, given.version, given.some)
         except (Refused, OSError) as why:
             sys.exit(f"{triple.name}: {why}")
         if given.destination.exists():

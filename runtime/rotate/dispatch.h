@@ -26,11 +26,11 @@ struct Kernel {
     Pairing pairing, out_pairing;
     std::int32_t dtype;
     Place place;
-    bool packed;                        // its elements are words of two
-    bool elsewhere = true;              // it also serves other CPUs than the one that it is tuned for
+    bool packed;            // its elements are words of two
+    bool elsewhere = true;  // it also serves other CPUs than the one that it is tuned for
     std::int32_t past_caches_mib = usual_mib_past_caches;  // outputs of a run from so much on go past the caches
-    const char *schedule = "default";   // the CPU that it is tuned for
-    halyard_rotate_kernel *function;    // NULL in the last row, the reference
+    const char *schedule = "default";                      // the CPU that it is tuned for
+    halyard_rotate_kernel *function;                       // NULL in the last row, the reference
 };
 
 /// Whether either could stand for the other: the same kernel, or with another schedule.
