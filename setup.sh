@@ -25,7 +25,7 @@ die() {
     exit 1
 }
 
-# ---- System packages ---------------------------------------------------------------------------------------------------
+# ---- System packages -------------------------------------------------------------------------------------------------
 
 # apt_get ARGUMENTS: apt-get as root. It asks nothing; only sudo may ask for a password.
 apt_get() {
@@ -94,7 +94,7 @@ has_libfuzzer() {
 
 set_up_fuzzers() { has_libfuzzer || install_packages clang libclang-rt-dev; }
 
-# ---- .deps/ -----------------------------------------------------------------------------------------------------------
+# ---- .deps/ ----------------------------------------------------------------------------------------------------------
 
 # The last thing that a step does is to write a stamp, which holds what the step was made from. So a step that was
 # interrupted, or whose pins have changed, is done again.
@@ -135,8 +135,8 @@ make_venv() {
     ln -sf "${programs[0]}"/{cmake,ctest,cpack} "$venv/bin/"
 }
 
-# The wheel's tags name the Python that Halide's Python bindings need. Halyard uses only the C++ SDK inside, so it does not
-# matter which Python this machine has.
+# The wheel's tags name the Python that Halide's Python bindings need. Halyard uses only the C++ SDK inside, so this
+# machine may have any Python.
 fetch_halide() {
     say "fetching Halide (70 MB)"
     rm -rf "$deps/halide"
@@ -144,9 +144,9 @@ fetch_halide() {
         --platform manylinux_2_28_x86_64
 }
 
-# fetch_debian_packages ARCHITECTURE NAMES: unpacks packages of the distribution into .deps/ARCHITECTURE. They come signed
-# from the distribution's own archive. apt keeps its state in a private folder, so that this needs no root, changes
-# nothing in the system, and works for any architecture.
+# fetch_debian_packages ARCHITECTURE NAMES: unpacks packages of the distribution into .deps/ARCHITECTURE. They are signed
+# and come from the distribution's own archive. apt keeps its state in a private folder, so that this needs no root,
+# changes nothing in the system, and works for any architecture.
 fetch_debian_packages() {
     local architecture=$1 state="$root/$deps/apt-$1" tree=$deps/$1
     shift
