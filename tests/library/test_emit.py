@@ -13,7 +13,7 @@ import sys
 import tempfile
 import unittest
 
-GENERATORS = pathlib.Path(__file__).resolve().parents[1] / "generators"
+GENERATORS = pathlib.Path(__file__).resolve().parents[2] / "generators"
 sys.path.insert(0, str(GENERATORS))
 
 import kernel_list  # noqa: E402
