@@ -1,6 +1,6 @@
 // halyard plot: one picture of what a rotation turns by. All numbers come from the library's inverse frequencies and
 // are worked out in double precision.
-#include "tool/commands.h"
+#include "tool/commands/commands.h"
 #include "tool/files/output_file.h"
 #include "tool/inputs.h"
 #include "tool/plot/svg.h"
