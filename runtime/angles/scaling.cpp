@@ -22,7 +22,7 @@ const char *name_of_method(std::int32_t method) noexcept {
 
 // ---- Checks --------------------------------------------------------------------------------------------------
 
-// Far beyond any use, and what keeps every formula clear of overflow.
+// These bounds lie far beyond any use, and keep every formula clear of overflow.
 constexpr double greatest = 0x1p60;
 constexpr double least = 0x1p-60;
 

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::int64_t max_text = std::int64_t{1} << 30;
 
-/// The frequencies of one axis, once for each of the two.
+/// Repeats the frequencies of one axis for the other.
 std::unique_ptr<halyard_frequencies> repeat(const halyard_frequencies &once) noexcept {
     auto twice = allocate_frequencies(2 * once.n_pairs, once.about.method);
     for (std::int64_t k = 0; twice != nullptr && k < twice->n_pairs; ++k) {

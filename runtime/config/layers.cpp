@@ -80,7 +80,7 @@ private:
         }
     }
 
-    /// One entry for each layer type.
+    /// Chooses where the config has an entry for each layer type.
     Layer choose_from_object() const {
         std::vector<std::string> names;
         const Json *first = nullptr;
@@ -106,7 +106,8 @@ private:
         refuse_layer_type("layer_type is " + quote(type) + ", but the config knows " + join(names));
     }
 
-    /// Models whose layers are of two types by themselves, before rope_parameters had an entry for each.
+    /// Chooses where the model's type alone says that its layers are of two types, as in configs from before
+    /// rope_parameters had an entry for each.
     Layer choose_from_two() const {
         const std::vector<std::string> names = {"full_attention", "sliding_attention"};
         if (config_.has("rope_parameters") || (kind_ == Layers::gemma4 && scaling_)) {

@@ -272,7 +272,7 @@ bool copy_in(const halyard_gpu_queue &queue, void *memory, const void *data, std
         return opencl().write(queue.stream, memory, 1, 0, n_bytes, data, 0, nullptr, nullptr) == 0;
     }
     const CurrentContext current(queue.context);
-    // Of pageable memory the copy may still be on its way, on the default stream, when the first call returns.
+    // A copy of pageable memory may still be on its way, on the default stream, when the first call returns.
     return cuda().copy_in(address_of(memory), data, n_bytes) == 0 && cuda().synchronize(nullptr) == 0;
 }
 

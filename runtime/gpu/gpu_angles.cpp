@@ -32,7 +32,7 @@ halyard_status upload(const halyard_gpu_queue &queue, const void *data, std::siz
     return HALYARD_OK;
 }
 
-/// Which axis each pair reads, and a zero after them.
+/// Uploads the axis that each pair reads, and a zero after them.
 halyard_status upload_axes(halyard_gpu_angles &angles, halyard_error *error) {
     const AxisMap &axes = angles.device.source.axes;
     const std::int64_t n_pairs = angles.device.source.rotary_dim / 2;
@@ -54,7 +54,7 @@ halyard_status upload_axes(halyard_gpu_angles &angles, halyard_error *error) {
                   &angles.device.axis_of_pair, error);
 }
 
-/// A given array of rows: of this device and large enough, as far as the driver can tell.
+/// Checks that a given array of rows is on the queue's device and large enough, as far as the driver can tell.
 halyard_status check_rows(const halyard_gpu_angles &angles, const char *name, void *memory, std::int64_t offset,
                           halyard_error *error) {
     const halyard_angle_source &source = angles.device.source;

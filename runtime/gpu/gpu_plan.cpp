@@ -18,7 +18,8 @@ namespace halyard::gpu {
 
 namespace {
 
-/// All plans. Contexts hold their modules, and the last plan of a context unloads them: another may get its address.
+/// The list of all plans. A context holds the modules of its kernels, and its last plan unloads them, because another
+/// context may get the same address.
 class Plans {
 public:
     void add(halyard_gpu_plan &plan) noexcept {
