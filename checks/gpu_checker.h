@@ -2,8 +2,8 @@
 #pragma once
 
 #include "checks/oracle.h"
-#include "gpu/driver.h"
 #include "gpu/gpu_kernels.h"
+#include "tool/device_memory.h"
 
 #include <string>
 #include <vector>
@@ -11,14 +11,14 @@
 namespace gpu_test {
 
 /// Device memory with a copy of some bytes.
-class Memory : public halyard::gpu::OwnMemory {
+class Memory : public halyard::tool::DeviceMemory {
 public:
     Memory(const halyard_gpu_queue &queue, const std::vector<char> &bytes)
-        : OwnMemory(queue, bytes.data(), bytes.size()), n_bytes_(bytes.size()) {}
+        : DeviceMemory(queue, bytes.data(), bytes.size()), n_bytes_(bytes.size()) {}
 
     std::vector<char> read() const {
         std::vector<char> bytes(n_bytes_);
-        OwnMemory::read(bytes.data(), n_bytes_);
+        DeviceMemory::read(bytes.data(), n_bytes_);
         return bytes;
     }
 

@@ -13,12 +13,12 @@ namespace gpu_test {
 
 /// One queue a process: contexts are dear. Skips the test where the device cannot be used.
 inline const halyard_gpu_queue &queue_of(std::int32_t device) {
-    if (const std::string reason = halyard::gpu::why_not(device); !reason.empty()) {
-        SKIP(reason);
+    if (const auto target = halyard::gpu_target(device); target.supported == 0) {
+        SKIP(target.reason);
     }
-    static std::unique_ptr<halyard::gpu::OwnQueue> queues[3];
+    static std::unique_ptr<halyard::tool::DeviceQueue> queues[3];
     if (queues[device] == nullptr) {
-        queues[device] = std::make_unique<halyard::gpu::OwnQueue>(device);
+        queues[device] = std::make_unique<halyard::tool::DeviceQueue>(device);
         // With the last plan of a context its compiled kernels go, so one stays.
         const auto frequencies = halyard::frequencies::from_base(10000, 16);
         const halyard_gpu_queue &queue = queues[device]->get();

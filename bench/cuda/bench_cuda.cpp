@@ -1,10 +1,10 @@
 // halyard_bench_cuda: what CUDA kernels move in a second, beside a copy of the same bytes on the same device, both
 // timed by the device's events. Exit status: 0 done, 1 there is no device or it failed, 2 wrong usage.
 #include "cuda/cuda_timing.h"
-#include "gpu/driver.h"
 #include "halyard/halyard_gpu.hpp"
 #include "measure/machine.h"
 #include "measure/measure.h"
+#include "tool/device_memory.h"
 
 #include <CLI/CLI.hpp>
 
@@ -50,11 +50,11 @@ public:
         for (auto &position : scattered) {
             position = static_cast<std::int32_t>(random() % n_positions);
         }
-        const gpu::OwnMemory from(queue(), nullptr, n_bytes), to(queue(), nullptr, n_bytes),
+        const tool::DeviceMemory from(queue(), nullptr, n_bytes), to(queue(), nullptr, n_bytes),
             places(queue(), scattered.data(), scattered.size() * 4);
         const gpu_plan plan(queue(), describe_plan(head_dim, {describe_tensor(test.type, head_dim, test.order)}),
                             test.by_phase ? phase_ : table_);
-        const auto view = [&](const gpu::OwnMemory &memory) {
+        const auto view = [&](const tool::DeviceMemory &memory) {
             auto tensor = halyard::tensor(memory.data(), test.type, {1, test.n_tokens, n_heads, head_dim});
             tensor.device = HALYARD_CUDA;
             return tensor;
@@ -97,7 +97,7 @@ public:
     }
 
 private:
-    gpu::OwnQueue own_{HALYARD_CUDA};
+    tool::DeviceQueue own_{HALYARD_CUDA};
     gpu_angles table_, phase_;
 };
 

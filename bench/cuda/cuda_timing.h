@@ -1,29 +1,13 @@
 // What CUDA devices take, by their own events. Signatures: CUDA driver API reference manual.
 #pragma once
 
-#include "gpu/halide_runtime.h"
-
-#include <dlfcn.h>
-
-#include <stdexcept>
-#include <string>
+#include "tool/device_memory.h"
 
 namespace halyard::bench {
 
-/// The driver's own functions beside those of gpu/driver.h: what one returns.
-template <typename... Arguments>
-int try_cuda(const char *name, Arguments... arguments) {
-    static void *const driver = gpu::find_driver_library(true);
-    const auto function = reinterpret_cast<int (*)(Arguments...)>(dlsym(driver, name));
-    return function != nullptr ? function(arguments...) : -1;
-}
-
-/// Throws where one fails.
 template <typename... Arguments>
 void call_cuda(const char *name, Arguments... arguments) {
-    if (const int status = try_cuda(name, arguments...)) {
-        throw std::runtime_error(std::string(name) + " returns " + std::to_string(status));
-    }
+    tool::require_call(HALYARD_CUDA, name, arguments...);
 }
 
 /// Seconds on the device between two events around an action.
@@ -36,8 +20,8 @@ public:
     Stopwatch(const Stopwatch &) = delete;
     Stopwatch &operator=(const Stopwatch &) = delete;
     ~Stopwatch() {
-        try_cuda("cuEventDestroy_v2", start_);
-        try_cuda("cuEventDestroy_v2", end_);
+        tool::call_driver(HALYARD_CUDA, "cuEventDestroy_v2", start_);
+        tool::call_driver(HALYARD_CUDA, "cuEventDestroy_v2", end_);
     }
     template <typename Action>
     double time(Action action) {
@@ -69,8 +53,8 @@ public:
     Graph(const Graph &) = delete;
     Graph &operator=(const Graph &) = delete;
     ~Graph() {
-        try_cuda("cuGraphExecDestroy", executable_);
-        try_cuda("cuGraphDestroy", graph_);
+        tool::call_driver(HALYARD_CUDA, "cuGraphExecDestroy", executable_);
+        tool::call_driver(HALYARD_CUDA, "cuGraphDestroy", graph_);
     }
     void launch() const { call_cuda("cuGraphLaunch", executable_, stream_); }
 

@@ -7,9 +7,9 @@
 // Exit status: 0 done; 1 it failed, or is wrong; 2 wrong usage.
 #include "checks/gpu_checker.h"
 #include "cuda/cuda_timing.h"
-#include "gpu/driver.h"
 #include "halyard/halyard_gpu.hpp"
 #include "measure/measure.h"
+#include "tool/device_memory.h"
 
 #include <algorithm>
 #include <array>
@@ -55,25 +55,20 @@ std::string short_name(const std::string &name) {
 
 /// What OpenCL says of a command queue's device. Signatures and numbers: OpenCL 3.0 specification.
 std::string ask_opencl(void *queue, unsigned what) {
-    void *const driver = gpu::find_driver_library(false);
-    const auto of_queue = reinterpret_cast<int (*)(void *, unsigned, std::size_t, void *, std::size_t *)>(
-        dlsym(driver, "clGetCommandQueueInfo"));
-    const auto of_device = reinterpret_cast<int (*)(void *, unsigned, std::size_t, void *, std::size_t *)>(
-        dlsym(driver, "clGetDeviceInfo"));
     constexpr unsigned queue_device = 0x1091;
+    std::size_t *const no_size = nullptr;
     void *device = nullptr;
     char text[256] = "";
-    if (of_queue == nullptr || of_device == nullptr ||
-        of_queue(queue, queue_device, sizeof(device), &device, nullptr) != 0 ||
-        of_device(device, what, sizeof(text), text, nullptr) != 0) {
-        throw std::runtime_error("OpenCL does not name its device");
-    }
+    tool::require_call(HALYARD_OPENCL, "clGetCommandQueueInfo", queue, queue_device, sizeof(device),
+                       static_cast<void *>(&device), no_size);
+    tool::require_call(HALYARD_OPENCL, "clGetDeviceInfo", device, what, sizeof(text), static_cast<void *>(text),
+                       no_size);
     return text;
 }
 
 void print_device(const std::string &target) {
     const std::int32_t device = device_of(target == "cuda_sm80" ? Target::cuda_sm80 : Target::opencl);
-    const gpu::OwnQueue queue(device);
+    const tool::DeviceQueue queue(device);
     std::string name, driver;
     if (device == HALYARD_CUDA) {
         char text[256] = "";
@@ -91,7 +86,7 @@ void print_device(const std::string &target) {
 }
 
 void check(const gpu::GpuKernel &kernel, std::uint64_t seed, int times) {
-    const gpu::OwnQueue queue(device_of(kernel.target));
+    const tool::DeviceQueue queue(device_of(kernel.target));
     oracle::Random random(seed);
     constexpr std::int64_t many_tokens = 1100;  // more than any schedule takes for few
     for (int i = 0; i <= times; i++) {
@@ -123,7 +118,7 @@ public:
         const auto pairs = kernel.pairing == Pairing::interleaved ? pairing::interleaved : pairing::half;
         plan_ = std::make_unique<gpu_plan>(queue, describe_plan(shape[3], {describe_tensor(type, shape[2], pairs)}),
                                            *angles_);
-        const auto view = [&](const gpu::OwnMemory &memory) {
+        const auto view = [&](const tool::DeviceMemory &memory) {
             halyard_tensor tensor =
                 halyard::tensor(memory.data(offset_ * bytes_), type, {1, shape[0], shape[1], shape[2]});
             tensor.device = queue.device;
@@ -168,7 +163,7 @@ private:
     halyard_gpu_queue queue_;
     Shape shape_;
     std::int64_t bytes_, offset_;
-    gpu::OwnMemory x_, y_, places_;
+    tool::DeviceMemory x_, y_, places_;
     std::unique_ptr<gpu_angles> angles_;
     std::unique_ptr<gpu_plan> plan_;
     halyard_tensor x_view_ = {}, y_view_ = {};
@@ -214,7 +209,7 @@ private:
 };
 
 void time_calls(const gpu::GpuKernel &kernel) {
-    const gpu::OwnQueue queue(device_of(kernel.target));
+    const tool::DeviceQueue queue(device_of(kernel.target));
     std::map<Site::Shape, std::unique_ptr<Site>> sites;
     for (std::string line; std::getline(std::cin, line);) {
         std::istringstream words(line);

@@ -8,12 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <string_view>
 #include <utility>
 
 namespace halyard {
 namespace {
-
-constexpr std::int64_t max_tokens = std::int64_t{1} << 53;  // what a double counts
 
 const char *name_of_method(std::int32_t method) noexcept {
     static const char *const names[] = {"default", "linear", "ntk",      "dynamic",
@@ -23,7 +22,7 @@ const char *name_of_method(std::int32_t method) noexcept {
 
 // ---- Checks --------------------------------------------------------------------------------------------------
 
-// Far beyond any use, and what keeps every formula clear of overflow.
+// These bounds lie far beyond any use, and keep every formula clear of overflow.
 constexpr double greatest = 0x1p60;
 constexpr double least = 0x1p-60;
 
@@ -45,11 +44,16 @@ public:
     }
 
 private:
-    halyard_status refuse(const char *name, double value, const char *must) const noexcept {
+    halyard_status refuse(std::string_view name, double value, const char *must) const noexcept {
         return fail(error_, HALYARD_ERROR_FREQUENCY, name, " is ", value, ", but it must be ", must);
     }
 
-    halyard_status refuse_width(const char *name, std::int64_t value, const char *must) const noexcept {
+    /// The same for a field that every caller calls by the name that it has in halyard_scaling.
+    halyard_status refuse_field(const char *field, double value, const char *must) const noexcept {
+        return fail(error_, HALYARD_ERROR_FREQUENCY, names_.object, field, " is ", value, ", but it must be ", must);
+    }
+
+    halyard_status refuse_width(std::string_view name, std::int64_t value, const char *must) const noexcept {
         return fail(error_, HALYARD_ERROR_ROTARY_DIM, name, " is ", value, ", but it must be ", must);
     }
 
@@ -81,7 +85,7 @@ private:
 
     halyard_status tokens() noexcept {
         const struct {
-            const char *name;
+            std::string_view name;
             std::int64_t value;
             bool is_read;
         } counts[] = {
@@ -152,31 +156,31 @@ private:
             return refuse(names_.base, s_.base, "greater than 1 for YaRN");
         }
         if (!is_in_range(s_.beta_fast)) {
-            return refuse(names_.beta_fast, s_.beta_fast, "in 2^-60 to 2^60");
+            return refuse_field("beta_fast", s_.beta_fast, "in 2^-60 to 2^60");
         }
         if (!is_in_range(s_.beta_slow)) {
-            return refuse(names_.beta_slow, s_.beta_slow, "in 2^-60 to 2^60");
+            return refuse_field("beta_slow", s_.beta_slow, "in 2^-60 to 2^60");
         }
         if (s_.beta_fast < s_.beta_slow) {
-            return fail(error_, HALYARD_ERROR_FREQUENCY, names_.beta_fast, " is ", s_.beta_fast,
-                        ", but it must be at least ", names_.beta_slow, ", which is ", s_.beta_slow);
+            return fail(error_, HALYARD_ERROR_FREQUENCY, names_.object, "beta_fast is ", s_.beta_fast,
+                        ", but it must be at least ", names_.object, "beta_slow, which is ", s_.beta_slow);
         }
         if (!(std::fabs(s_.mscale) <= greatest)) {
-            return refuse(names_.mscale, s_.mscale, "finite and within 2^60");
+            return refuse_field("mscale", s_.mscale, "finite and within 2^60");
         }
         if (!(std::fabs(s_.mscale_all_dim) <= greatest)) {
-            return refuse(names_.mscale_all_dim, s_.mscale_all_dim, "finite and within 2^60");
+            return refuse_field("mscale_all_dim", s_.mscale_all_dim, "finite and within 2^60");
         }
         return HALYARD_OK;
     }
 
     halyard_status llama3() noexcept {
         if (!is_in_range(s_.low_freq_factor)) {
-            return refuse(names_.low_freq_factor, s_.low_freq_factor, "in 2^-60 to 2^60");
+            return refuse_field("low_freq_factor", s_.low_freq_factor, "in 2^-60 to 2^60");
         }
         if (!(s_.high_freq_factor >= s_.low_freq_factor && s_.high_freq_factor <= greatest)) {
-            return fail(error_, HALYARD_ERROR_FREQUENCY, names_.high_freq_factor, " is ", s_.high_freq_factor,
-                        ", but it must be at least ", names_.low_freq_factor, ", which is ", s_.low_freq_factor,
+            return fail(error_, HALYARD_ERROR_FREQUENCY, names_.object, "high_freq_factor is ", s_.high_freq_factor,
+                        ", but it must be at least ", names_.object, "low_freq_factor, which is ", s_.low_freq_factor,
                         ", and at most 2^60");
         }
         return HALYARD_OK;
@@ -188,17 +192,17 @@ private:
                         names_.rotary_dim, " is ", s_.rotary_dim, ", which makes ", s_.rotary_dim / 2, " pairs");
         }
         const struct {
-            const char *name;
+            const char *field;
             const double *values;
-        } lists[] = {{names_.short_factor, s_.short_factor}, {names_.long_factor, s_.long_factor}};
+        } lists[] = {{"short_factor", s_.short_factor}, {"long_factor", s_.long_factor}};
         for (const auto &list : lists) {
             if (list.values == nullptr) {
-                return fail_null(error_, list.name);
+                return fail(error_, HALYARD_ERROR_NULL_POINTER, names_.object, list.field, " is NULL");
             }
             for (std::int64_t k = 0; k < s_.n_factors; ++k) {
                 if (!is_in_range(list.values[k])) {
-                    return fail(error_, HALYARD_ERROR_FREQUENCY, list.name, "[", k, "] is ", list.values[k],
-                                ", but it must be in 2^-60 to 2^60");
+                    return fail(error_, HALYARD_ERROR_FREQUENCY, names_.object, list.field, "[", k, "] is ",
+                                list.values[k], ", but it must be in 2^-60 to 2^60");
                 }
             }
         }
@@ -351,8 +355,8 @@ halyard_status make_scaled_frequencies(const halyard_scaling &scaling, const Sca
     const Formula formula(complete);
     const double attention_factor = formula.attention_factor();
     if (!(attention_factor > 0.0 && attention_factor <= max_attention_factor)) {
-        return fail(error, HALYARD_ERROR_FREQUENCY, names.factor, ", ", names.mscale, " and ", names.mscale_all_dim,
-                    " make an attention_factor of ", attention_factor,
+        return fail(error, HALYARD_ERROR_FREQUENCY, names.factor, ", ", names.object, "mscale and ", names.object,
+                    "mscale_all_dim make an attention_factor of ", attention_factor,
                     ", but it must be greater than 0 and at most 2^60");
     }
     const std::int64_t n_pairs = complete.rotary_dim / 2;

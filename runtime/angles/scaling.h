@@ -1,32 +1,30 @@
-// Frequencies by scaling method, for the C ABI and for configs: the same checks under the names that each caller knows.
+// Frequencies by scaling method. The C ABI and configs share it: every number is checked here, and only here, under the
+// name that the caller knows it by.
 #pragma once
 
 #include "angles/frequencies.h"
 #include "halyard/halyard.h"
 
+#include <cstdint>
 #include <memory>
+#include <string_view>
 
 namespace halyard {
 
+constexpr std::int64_t max_tokens = std::int64_t{1} << 53;  // a double counts no further
+
 /// The fields of halyard_scaling as error messages call them.
 struct ScalingNames {
-    const char *base = "scaling.base";
-    const char *rotary_dim = "scaling.rotary_dim";
-    const char *rotated_dim = "scaling.rotated_dim";
-    const char *factor = "scaling.factor";
-    const char *original_max_position = "scaling.original_max_position";
-    const char *max_position = "scaling.max_position";
-    const char *seq_len = "scaling.seq_len";
-    const char *attention_factor = "scaling.attention_factor";
-    const char *beta_fast = "scaling.beta_fast";
-    const char *beta_slow = "scaling.beta_slow";
-    const char *mscale = "scaling.mscale";
-    const char *mscale_all_dim = "scaling.mscale_all_dim";
-    const char *low_freq_factor = "scaling.low_freq_factor";
-    const char *high_freq_factor = "scaling.high_freq_factor";
-    const char *short_factor = "scaling.short_factor";
-    const char *long_factor = "scaling.long_factor";
-    const char *n_factors = "scaling.n_factors";
+    std::string_view base = "scaling.base";
+    std::string_view rotary_dim = "scaling.rotary_dim";
+    std::string_view rotated_dim = "scaling.rotated_dim";
+    std::string_view factor = "scaling.factor";
+    std::string_view attention_factor = "scaling.attention_factor";
+    std::string_view original_max_position = "scaling.original_max_position";
+    std::string_view max_position = "scaling.max_position";
+    std::string_view seq_len = "scaling.seq_len";
+    std::string_view n_factors = "scaling.n_factors";
+    std::string_view object = "scaling.";  // stands before the names of all other fields
 };
 
 /// Checks a whole halyard_scaling and makes its frequencies.

@@ -58,8 +58,7 @@ private:
 };
 
 /// Runs a function that may throw, at the edge of the C ABI, and turns what it throws into a status. `what` is what the
-/// function makes, as in "a config of 5 bytes", for the message. halyard_run needs no guard, since nothing in it
-/// throws.
+/// function makes, as in "a config of 5 bytes", for the message. halyard_run needs no guard, since nothing in it throws.
 template <typename Function>
 halyard_status guard(halyard_error *error, std::string_view what, const Function &function) noexcept {
     try {

@@ -1,12 +1,16 @@
 // From a Hugging Face config.json to frequencies: finds the fields that matter, in each of the places where models keep
-// them, and hands the numbers to the scaling methods. Inside, errors are exceptions; none leaves this file.
-#include "config/config.h"
+// them, and hands the numbers to the scaling methods. What reads a config throws Failure; here it becomes a status.
 #include "angles/scaling.h"
 #include "base/error.h"
+#include "config/language_model.h"
+#include "config/layers.h"
+#include "config/rope.h"
+#include "config/vision.h"
 
 #include <cstddef>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,29 +18,9 @@
 namespace halyard {
 namespace {
 
-constexpr std::int64_t max_tokens = std::int64_t{1} << 53;
 constexpr std::int64_t max_text = std::int64_t{1} << 30;
 
-/// Error messages about numbers then name the config's fields.
-constexpr ScalingNames config_names = {.base = "rope_theta",
-                                       .rotary_dim = "rotary_dim (from head_dim and the partial rotary factor)",
-                                       .rotated_dim = "head_dim times partial_rotary_factor",
-                                       .factor = "factor",
-                                       .original_max_position = "original_max_position_embeddings",
-                                       .max_position = "max_position_embeddings",
-                                       .seq_len = "options.seq_len",
-                                       .attention_factor = "attention_factor",
-                                       .beta_fast = "beta_fast",
-                                       .beta_slow = "beta_slow",
-                                       .mscale = "mscale",
-                                       .mscale_all_dim = "mscale_all_dim",
-                                       .low_freq_factor = "low_freq_factor",
-                                       .high_freq_factor = "high_freq_factor",
-                                       .short_factor = "short_factor",
-                                       .long_factor = "long_factor",
-                                       .n_factors = "the length of short_factor"};
-
-/// The frequencies of one axis, once for each of the two.
+/// Repeats the frequencies of one axis for the other.
 std::unique_ptr<halyard_frequencies> repeat(const halyard_frequencies &once) noexcept {
     auto twice = allocate_frequencies(2 * once.n_pairs, once.about.method);
     for (std::int64_t k = 0; twice != nullptr && k < twice->n_pairs; ++k) {
@@ -45,35 +29,37 @@ std::unique_ptr<halyard_frequencies> repeat(const halyard_frequencies &once) noe
     return twice;
 }
 
-Rope read_text(std::string_view text, const Request &request, bool *is_vision) {
+bool is_vision(const std::optional<std::string> &layer_type) { return layer_type == "vision"; }
+
+Rope read_text(std::string_view text, const std::optional<std::string> &layer_type, std::int64_t seq_len) {
     const auto document = parse_json(text);
     const JsonObject root(document, "");
-    *is_vision = request.layer_type == "vision";
-    if (*is_vision) {
+    if (is_vision(layer_type)) {
         return read_vision(root);
     }
     const auto model = find_model(root);
-    return read_rope(model, choose_layer(model, request), request);
+    return read_rope(model, choose_layer(model, layer_type), seq_len);
 }
 
-halyard_status make_frequencies(std::string_view text, const Request &request,
-                                std::unique_ptr<halyard_frequencies> *out, halyard_error *error) {
-    bool is_vision = false;
-    auto rope = read_text(text, request, &is_vision);
+halyard_status make_frequencies(std::string_view text, const halyard_config_options &options, halyard_frequencies **out,
+                                halyard_error *error) {
+    const auto layer_type =
+        options.layer_type != nullptr ? std::optional<std::string>(options.layer_type) : std::nullopt;
+    auto rope = read_text(text, layer_type, options.seq_len);
     rope.scaling.short_factor = rope.short_factor.data();
     rope.scaling.long_factor = rope.long_factor.data();
     std::unique_ptr<halyard_frequencies> result;
-    const auto status = make_scaled_frequencies(rope.scaling, config_names, &result, error);
+    const auto status = make_scaled_frequencies(rope.scaling, rope.names, &result, error);
     if (status != HALYARD_OK) {
         return status;
     }
-    result = is_vision ? repeat(*result) : std::move(result);
+    result = is_vision(layer_type) ? repeat(*result) : std::move(result);
     if (result == nullptr) {
         throw std::bad_alloc();
     }
     rope.about.method = result->about.method;
     result->about = rope.about;
-    *out = std::move(result);
+    *out = result.release();
     return HALYARD_OK;
 }
 
@@ -103,23 +89,12 @@ extern "C" halyard_status halyard_create_frequencies_from_config(const char *tex
     if (copy.seq_len < 0 || copy.seq_len > max_tokens) {
         return fail(error, HALYARD_ERROR_SHAPE, "options.seq_len is ", copy.seq_len, ", but it must be in 0 to 2^53");
     }
-    try {
-        Request request;
-        request.seq_len = copy.seq_len;
-        if (copy.layer_type != nullptr) {
-            request.layer_type = copy.layer_type;
-        }
-        std::unique_ptr<halyard_frequencies> result;
-        const auto status = make_frequencies({text, static_cast<std::size_t>(n_bytes)}, request, &result, error);
-        if (status == HALYARD_OK) {
-            *out = result.release();
-        }
-        return status;
-    } catch (const ConfigError &refusal) {
-        return fail(error, refusal.status(), refusal.what());
-    } catch (const std::bad_alloc &) {
-        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a config of ", n_bytes, " bytes");
-    } catch (const std::exception &unforeseen) {
-        return fail(error, HALYARD_ERROR_CONFIG, "the config can't be read: ", unforeseen.what());
-    }
+    char what[48];
+    Sentence sentence(what, sizeof(what));
+    sentence.add("a config of ");
+    sentence.add(n_bytes);
+    sentence.add(" bytes");
+    return guard(error, what, [&] {
+        return make_frequencies({text, static_cast<std::size_t>(n_bytes)}, copy, out, error);
+    });
 }

@@ -1,5 +1,7 @@
 #include "config/json_reader.h"
 
+#include "base/error.h"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -132,7 +134,7 @@ std::string read_word(const std::string &name, const Json &value) {
 
 }  // namespace
 
-void refuse(const std::string &message, halyard_status status) { throw ConfigError(status, message); }
+void refuse(const std::string &message, halyard_status status) { throw Failure(status, message); }
 
 void refuse_missing(const std::string &names) { refuse(names + " is missing"); }
 
@@ -186,6 +188,11 @@ JsonObject::JsonObject(const Json &value, std::string path) : value_(&value), pa
     }
 }
 
+JsonObject JsonObject::empty(std::string path) {
+    static const Json nothing = parse_json("{}");
+    return {nothing, std::move(path)};
+}
+
 const Json *JsonObject::find(const char *key) const {
     const Json *const found = value_->find(key);
     return found == nullptr || found->kind == Json::Kind::null ? nullptr : found;
@@ -207,6 +214,15 @@ std::optional<double> JsonObject::number(const char *key) const {
 std::optional<std::int64_t> JsonObject::count(const char *key) const {
     const Json *found = find(key);
     return found == nullptr ? std::nullopt : std::optional(read_count(name_of(key), *found));
+}
+
+std::optional<std::int64_t> JsonObject::first_count(std::initializer_list<const char *> keys) const {
+    std::optional<std::int64_t> first;
+    for (const char *key : keys) {
+        const auto value = count(key);
+        first = first ? first : value;
+    }
+    return first;
 }
 
 std::optional<bool> JsonObject::flag(const char *key) const {
@@ -254,6 +270,18 @@ std::optional<std::vector<std::int64_t>> JsonObject::counts(const char *key) con
 std::optional<std::vector<std::string>> JsonObject::words(const char *key) const {
     const Json *found = find_array(key);
     return found == nullptr ? std::nullopt : std::optional(read_all<std::string>(name_of(key), *found, read_word));
+}
+
+void Agreement::add(const JsonObject &object, const char *key, double times) {
+    const auto number = object.number(key);
+    if (!number) {
+        return;
+    }
+    const Stated stated = {object.name_of(key), *number * times};
+    if (stated_ && stated_->value != stated.value) {
+        refuse_contradiction(stated.name, format_number(stated.value), stated_->name, format_number(stated_->value));
+    }
+    stated_ = stated_ ? stated_ : stated;
 }
 
 }  // namespace halyard

@@ -4,24 +4,15 @@
 #include "halyard/halyard.h"
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace halyard {
 
-/// How the reader refuses; it does not leave the library.
-class ConfigError : public std::runtime_error {
-public:
-    ConfigError(halyard_status status, const std::string &message) : std::runtime_error(message), status_(status) {}
-    halyard_status status() const noexcept { return status_; }
-
-private:
-    halyard_status status_;
-};
-
+/// Throws Failure.
 [[noreturn]] void refuse(const std::string &message, halyard_status status = HALYARD_ERROR_CONFIG);
 
 [[noreturn]] void refuse_missing(const std::string &names);
@@ -60,7 +51,7 @@ struct Json::Field {
     bool operator==(const Field &other) const { return key == other.key && value == other.value; }
 };
 
-/// Throws ConfigError, naming line and column, unless the text is JSON, not nested deeply, without an object that has
+/// Throws Failure, naming line and column, unless the text is JSON, not nested deeply, without an object that has
 /// the same key twice.
 Json parse_json(std::string_view text);
 
@@ -68,6 +59,8 @@ Json parse_json(std::string_view text);
 class JsonObject {
 public:
     JsonObject(const Json &value, std::string path);
+    /// An object without fields, for where there is none.
+    static JsonObject empty(std::string path);
 
     const Json &value() const { return *value_; }
     /// The field as messages call it: "text_config.rope_theta".
@@ -77,6 +70,8 @@ public:
     std::optional<double> number(const char *key) const;
     /// A whole number, at least 1 and at most 2^53.
     std::optional<std::int64_t> count(const char *key) const;
+    /// The first of several that is there; all that are must be whole numbers.
+    std::optional<std::int64_t> first_count(std::initializer_list<const char *> keys) const;
     std::optional<bool> flag(const char *key) const;
     std::optional<std::string> word(const char *key) const;
     std::optional<JsonObject> object(const char *key) const;
@@ -90,6 +85,22 @@ private:
 
     const Json *value_;
     std::string path_;  // "" or ends in a dot
+};
+
+/// A number and the field that states it.
+struct Stated {
+    std::string name;
+    double value;
+};
+
+/// The one number that several fields may state. Throws Failure where they contradict each other.
+class Agreement {
+public:
+    void add(const JsonObject &object, const char *key, double times = 1.0);
+    const std::optional<Stated> &stated() const { return stated_; }
+
+private:
+    std::optional<Stated> stated_;
 };
 
 }  // namespace halyard

@@ -1,72 +1,9 @@
-// Which model a config is of, and which of its layers are meant.
-#include "config/config.h"
+#include "config/layers.h"
 
 #include <algorithm>
-#include <string>
-#include <utility>
 #include <vector>
 
 namespace halyard {
-namespace {
-
-/// Refuses configs that say that positions come in by other ways.
-void check_uses_rope(const JsonObject &config, const std::string &type, const ModelType *known) {
-    // Some models with RoPE have inherited this field from BERT with its "absolute", and don't read it.
-    const bool reads_type = known == nullptr || type == "esm";
-    if (const auto kind = config.word("position_embedding_type");
-        reads_type && kind && *kind != "rope" && *kind != "rotary" && *kind != "default") {
-        refuse(config.name_of("position_embedding_type") + " is " + quote(*kind) + ", so the model has no RoPE");
-    }
-    for (const char *key : {"alibi", "use_alibi", "position_encoding_2d"}) {
-        if (config.flag(key).value_or(false)) {
-            refuse(config.name_of(key) + " is true, so the model has no RoPE that is known here");
-        }
-    }
-    if (const Json *const rotary = config.value().find("rotary");
-        rotary != nullptr && rotary->kind == Json::Kind::boolean && !rotary->flag) {
-        refuse(config.name_of("rotary") + " is false, so the model has no RoPE");
-    }
-    // In spite of its name, 1 means a layer with RoPE.
-    if (const Json *const found = config.value().find("no_rope_layers");
-        found != nullptr && !found->elements.empty() && std::ranges::all_of(found->elements, [](const Json &has_rope) {
-            return has_rope.kind == Json::Kind::number && has_rope.number == 0.0;
-        })) {
-        refuse(config.name_of("no_rope_layers") + " leaves no layer with RoPE");
-    }
-}
-
-void check_type(const std::string &type) {
-    if (const char *const kind = find_other_positions(type)) {
-        refuse("model_type is " + quote(type) + ", which has " + kind + " and no RoPE");
-    }
-    if (type == "ernie4_5_vl_moe" || type == "ernie4_5_vl_moe_text") {
-        refuse("model_type is " + quote(type) + ", whose order of axes is not supported", HALYARD_ERROR_UNSUPPORTED);
-    }
-}
-
-}  // namespace
-
-Model find_model(const JsonObject &root) {
-    Model model = {root, root.word("model_type").value_or(""), nullptr};
-    check_type(model.type);
-    // Models of several parts keep the language model inside, some of them two levels down.
-    for (bool is_found = true; is_found;) {
-        is_found = false;
-        for (const char *key : {"thinker_config", "text_config", "llm_config", "language_config"}) {
-            if (const auto inner = model.config.object(key)) {
-                model.config = *inner;
-                model.type = inner->word("model_type").value_or(model.type);
-                check_type(model.type);
-                is_found = true;
-                break;
-            }
-        }
-    }
-    model.known = find_model_type(model.type);
-    check_uses_rope(model.config, model.type, model.known);
-    return model;
-}
-
 namespace {
 
 std::string join(const std::vector<std::string> &words) {
@@ -85,8 +22,8 @@ bool contains(const std::vector<std::string> &words, const std::string &word) {
 
 class LayerChooser {
 public:
-    LayerChooser(const Model &model, const Request &request)
-        : config_(model.config), request_(request), kind_(model.known ? model.known->layers : Layers::alike),
+    LayerChooser(const Model &model, const std::optional<std::string> &layer_type)
+        : config_(model.config), layer_type_(layer_type), kind_(model.known ? model.known->layers : Layers::alike),
           scaling_(find_scaling()), listed_(config_.words("layer_types").value_or(std::vector<std::string>())) {}
 
     Layer choose() const {
@@ -124,12 +61,17 @@ private:
         return new_form ? new_form : old_form;
     }
 
-    /// Layers of other kinds than attention rotate nothing.
+    Layer make_layer(const std::string &type, bool is_scaled) const {
+        is_scaled = is_scaled && scaling_;
+        return {type, is_scaled ? *scaling_ : JsonObject::empty("rope_scaling."), is_scaled};
+    }
+
+    /// Refuses types of layers that rotate nothing: other kinds than attention, and those that a model exempts.
     void check_is_listed() const {
-        if (!request_.layer_type) {
+        if (!layer_type_) {
             return;
         }
-        const auto &type = *request_.layer_type;
+        const auto &type = *layer_type_;
         const bool is_sliding = config_.has("sliding_window");
         if ((type == "full_attention" &&
              (kind_ == Layers::not_full_attention || (kind_ == Layers::not_full_if_sliding && is_sliding))) ||
@@ -138,7 +80,7 @@ private:
         }
     }
 
-    /// One entry for each layer type.
+    /// Chooses where the config has an entry for each layer type.
     Layer choose_from_object() const {
         std::vector<std::string> names;
         const Json *first = nullptr;
@@ -150,12 +92,12 @@ private:
                 all_alike = all_alike && value == *first;
             }
         }
-        if (!request_.layer_type && names.size() > 1 && !all_alike) {
+        if (!layer_type_ && names.size() > 1 && !all_alike) {
             refuse_layer_type("the layers differ in their RoPE, so layer_type is needed: one of " + join(names));
         }
-        const auto type = request_.layer_type.value_or(names.front());
+        const auto type = layer_type_.value_or(names.front());
         if (contains(names, type)) {
-            return {type, scaling_->object(type.c_str()), true};
+            return {type, *scaling_->object(type.c_str()), true, true};
         }
         const auto &all = scaling_->value();
         if (contains(listed_, type) || all.find(type) != nullptr) {
@@ -164,27 +106,28 @@ private:
         refuse_layer_type("layer_type is " + quote(type) + ", but the config knows " + join(names));
     }
 
-    /// Models whose layers are of two types by themselves, before rope_parameters had an entry for each.
+    /// Chooses where the model's type alone says that its layers are of two types, as in configs from before
+    /// rope_parameters had an entry for each.
     Layer choose_from_two() const {
         const std::vector<std::string> names = {"full_attention", "sliding_attention"};
         if (config_.has("rope_parameters") || (kind_ == Layers::gemma4 && scaling_)) {
             refuse(scaling_->name_of("full_attention") + " and " + scaling_->name_of("sliding_attention") +
                    " are missing");
         }
-        if (!request_.layer_type && !(kind_ == Layers::olmo3 && !scaling_)) {
+        if (!layer_type_ && !(kind_ == Layers::olmo3 && !scaling_)) {
             refuse_layer_type("the layers differ in their RoPE, so layer_type is needed: one of " + join(names));
         }
-        const auto type = request_.layer_type.value_or(names.front());
+        const auto type = layer_type_.value_or(names.front());
         if (!contains(names, type)) {
             refuse_layer_type("layer_type is " + quote(type) + ", but the model knows " + join(names));
         }
         const bool is_scaled = type == "full_attention" || kind_ == Layers::modernbert;
-        return {type, is_scaled ? scaling_ : std::nullopt, false};
+        return make_layer(type, is_scaled);
     }
 
     Layer choose_alike() const {
-        if (request_.layer_type && !contains(listed_, *request_.layer_type)) {
-            const auto &type = *request_.layer_type;
+        if (layer_type_ && !contains(listed_, *layer_type_)) {
+            const auto &type = *layer_type_;
             const bool is_known = (kind_ == Layers::not_full_attention || kind_ == Layers::not_full_if_sliding) &&
                                   (type == "sliding_attention" || type == "chunked_attention");
             if (!is_known) {
@@ -193,14 +136,14 @@ private:
                     (listed_.empty() ? "the config has no layer_types" : "the config's layer_types don't have it"));
             }
         }
-        if (!request_.layer_type && config_.has("per_layer_config")) {
+        if (!layer_type_ && config_.has("per_layer_config")) {
             refuse_layer_type("there is a per_layer_config, so layer_type is needed");
         }
-        return {request_.layer_type.value_or(""), scaling_, false};
+        return make_layer(layer_type_.value_or(""), true);
     }
 
     const JsonObject &config_;
-    const Request &request_;
+    const std::optional<std::string> &layer_type_;
     Layers kind_;
     std::optional<JsonObject> scaling_;
     std::vector<std::string> listed_;
@@ -208,6 +151,8 @@ private:
 
 }  // namespace
 
-Layer choose_layer(const Model &model, const Request &request) { return LayerChooser(model, request).choose(); }
+Layer choose_layer(const Model &model, const std::optional<std::string> &layer_type) {
+    return LayerChooser(model, layer_type).choose();
+}
 
 }  // namespace halyard

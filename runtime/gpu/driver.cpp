@@ -2,17 +2,17 @@
 
 #include "base/error.h"
 #include "gpu/halide_runtime.h"
-#include "halyard/halyard.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <dlfcn.h>
-#include <string>
+#include <iterator>
 
 namespace halyard::gpu {
 
 namespace {
 
-// ---- CUDA: of the driver API's reference manual --------------------------------------------------------------------
+// ---- CUDA: what its driver API calls and numbers them ---------------------------------------------------------------
 
 using CudaResult = int;  // 0 is success
 using CudaAddress = unsigned long long;
@@ -22,8 +22,6 @@ struct Cuda {
     CudaResult (*get_count)(int *);
     CudaResult (*get_device)(int *, int);
     CudaResult (*get_attribute)(int *, int, int);
-    CudaResult (*retain_primary)(void **, int);
-    CudaResult (*release_primary)(int);
     CudaResult (*get_current)(void **);
     CudaResult (*push)(void *);
     CudaResult (*pop)(void **);
@@ -33,26 +31,19 @@ struct Cuda {
     CudaResult (*release)(CudaAddress);
     CudaResult (*copy_in)(CudaAddress, const void *, std::size_t);
     CudaResult (*copy_out)(void *, CudaAddress, std::size_t);
-    CudaResult (*create_stream)(void **, unsigned);
-    CudaResult (*destroy_stream)(void *);
     CudaResult (*synchronize)(void *);
     char why_not[96];
 };
 
 constexpr int compute_capability_major = 75;  // CU_DEVICE_ATTRIBUTE_…
 constexpr int pointer_device = 9;             // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-constexpr unsigned stream_non_blocking = 1;
 
-// ---- OpenCL: of the specification, version 1.2 ---------------------------------------------------------------------
+// ---- OpenCL: the same of version 1.2 --------------------------------------------------------------------------------
 
 struct OpenCl {
     int (*get_platforms)(unsigned, void **, unsigned *);
     int (*get_devices)(void *, std::uint64_t, unsigned, void **, unsigned *);
     int (*get_device_info)(void *, unsigned, std::size_t, void *, std::size_t *);
-    void *(*create_context)(const std::intptr_t *, unsigned, void *const *, void *, void *, int *);
-    int (*release_context)(void *);
-    void *(*create_queue)(void *, void *, std::uint64_t, int *);
-    int (*release_queue)(void *);
     int (*get_queue_info)(void *, unsigned, std::size_t, void *, std::size_t *);
     void *(*create_buffer)(void *, std::uint64_t, std::size_t, void *, int *);
     int (*release_buffer)(void *);
@@ -60,7 +51,6 @@ struct OpenCl {
     int (*write)(void *, void *, unsigned, std::size_t, std::size_t, const void *, unsigned, const void *, void *);
     int (*read)(void *, void *, unsigned, std::size_t, std::size_t, void *, unsigned, const void *, void *);
     char why_not[96];
-    void *first_device;
 };
 
 constexpr std::uint64_t any_device_type = 0xffffffff;  // CL_DEVICE_TYPE_ALL
@@ -112,8 +102,6 @@ Cuda load_cuda() {
     library.find(cuda.get_count, "cuDeviceGetCount");
     library.find(cuda.get_device, "cuDeviceGet");
     library.find(cuda.get_attribute, "cuDeviceGetAttribute");
-    library.find(cuda.retain_primary, "cuDevicePrimaryCtxRetain");
-    library.find(cuda.release_primary, "cuDevicePrimaryCtxRelease_v2");
     library.find(cuda.get_current, "cuCtxGetCurrent");
     library.find(cuda.push, "cuCtxPushCurrent_v2");
     library.find(cuda.pop, "cuCtxPopCurrent_v2");
@@ -123,8 +111,6 @@ Cuda load_cuda() {
     library.find(cuda.release, "cuMemFree_v2");
     library.find(cuda.copy_in, "cuMemcpyHtoD_v2");
     library.find(cuda.copy_out, "cuMemcpyDtoH_v2");
-    library.find(cuda.create_stream, "cuStreamCreate");
-    library.find(cuda.destroy_stream, "cuStreamDestroy_v2");
     library.find(cuda.synchronize, "cuStreamSynchronize");
     if (!is_complete(library, "libcuda.so.1", cuda)) {
         return cuda;
@@ -149,10 +135,6 @@ OpenCl load_opencl() {
     library.find(cl.get_platforms, "clGetPlatformIDs");
     library.find(cl.get_devices, "clGetDeviceIDs");
     library.find(cl.get_device_info, "clGetDeviceInfo");
-    library.find(cl.create_context, "clCreateContext");
-    library.find(cl.release_context, "clReleaseContext");
-    library.find(cl.create_queue, "clCreateCommandQueue");
-    library.find(cl.release_queue, "clReleaseCommandQueue");
     library.find(cl.get_queue_info, "clGetCommandQueueInfo");
     library.find(cl.create_buffer, "clCreateBuffer");
     library.find(cl.release_buffer, "clReleaseMemObject");
@@ -164,16 +146,16 @@ OpenCl load_opencl() {
     }
     void *platforms[16];
     unsigned n_platforms = 0;
-    if (cl.get_platforms(16, platforms, &n_platforms) != 0) {
+    if (cl.get_platforms(std::size(platforms), platforms, &n_platforms) != 0) {
         n_platforms = 0;
     }
-    for (unsigned i = 0; i < n_platforms && i < 16 && cl.first_device == nullptr; i++) {
+    bool is_found = false;
+    for (unsigned i = 0; i < std::min<unsigned>(n_platforms, std::size(platforms)) && !is_found; i++) {
+        void *device = nullptr;
         unsigned n_devices = 0;
-        if (cl.get_devices(platforms[i], any_device_type, 1, &cl.first_device, &n_devices) != 0 || n_devices == 0) {
-            cl.first_device = nullptr;
-        }
+        is_found = cl.get_devices(platforms[i], any_device_type, 1, &device, &n_devices) == 0 && n_devices != 0;
     }
-    if (cl.first_device == nullptr) {
+    if (!is_found) {
         std::snprintf(cl.why_not, sizeof(cl.why_not), "no device: OpenCL finds %s",
                       n_platforms == 0 ? "no platform" : "none on its platforms");
     }
@@ -213,6 +195,8 @@ CudaAddress address_of(void *memory) noexcept { return reinterpret_cast<std::uin
 
 const char *why_not(std::int32_t device) noexcept { return device == HALYARD_CUDA ? cuda().why_not : opencl().why_not; }
 
+namespace {
+
 halyard_status require_device(std::int32_t device, halyard_error *error) noexcept {
     const char *const reason = why_not(device);
     return reason[0] == '\0' ? HALYARD_OK
@@ -223,6 +207,41 @@ halyard_status require_device(std::int32_t device, halyard_error *error) noexcep
 void *current_cuda_context() noexcept {
     void *context = nullptr;
     return cuda().get_current(&context) == 0 ? context : nullptr;
+}
+
+}  // namespace
+
+halyard_status check_device(const char *name, std::int32_t device, halyard_error *error) noexcept {
+    return device == HALYARD_CUDA || device == HALYARD_OPENCL
+               ? HALYARD_OK
+               : fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, " is ", device,
+                      ", but must be HALYARD_CUDA (1) or HALYARD_OPENCL (2)");
+}
+
+halyard_status read_queue(const halyard_gpu_queue *queue, halyard_gpu_queue *out, halyard_error *error) noexcept {
+    *out = {};
+    if (const halyard_status status = read_struct(queue, sizeof(halyard_gpu_queue), "queue", out, error)) {
+        return status;
+    }
+    if (const halyard_status status = check_device("queue.device", out->device, error)) {
+        return status;
+    }
+    if (const halyard_status status = require_device(out->device, error)) {
+        return status;
+    }
+    if (out->device == HALYARD_CUDA && out->context == nullptr) {
+        out->context = current_cuda_context();
+    }
+    if (out->context == nullptr) {
+        return fail_null(error, out->device == HALYARD_CUDA
+                                    ? "queue.context, and no context is current in this thread: it"
+                                    : "queue.context");
+    }
+    if (out->device == HALYARD_OPENCL && out->stream == nullptr) {
+        return fail_null(error, "queue.stream");
+    }
+    install_handlers();
+    return HALYARD_OK;
 }
 
 void *allocate(const halyard_gpu_queue &queue, std::size_t n_bytes) noexcept {
@@ -253,7 +272,7 @@ bool copy_in(const halyard_gpu_queue &queue, void *memory, const void *data, std
         return opencl().write(queue.stream, memory, 1, 0, n_bytes, data, 0, nullptr, nullptr) == 0;
     }
     const CurrentContext current(queue.context);
-    // Of pageable memory the copy may still be on its way, on the default stream, when the first call returns.
+    // A copy of pageable memory may still be on its way, on the default stream, when the first call returns.
     return cuda().copy_in(address_of(memory), data, n_bytes) == 0 && cuda().synchronize(nullptr) == 0;
 }
 
@@ -287,78 +306,6 @@ std::uint64_t part_alignment(const halyard_gpu_queue &queue) noexcept {
         return 4096;
     }
     return bits / 8;
-}
-
-OwnQueue::OwnQueue(std::int32_t device) : OwnQueue() {  // so that what is open is closed where this throws
-    auto details = detail::make_struct<halyard_error>();
-    detail::check(open(device, &details), details);
-}
-
-halyard_status OwnQueue::open(std::int32_t device, halyard_error *error) noexcept {
-    if (const halyard_status status = require_device(device, error)) {
-        return status;
-    }
-    queue_.size = sizeof(queue_);
-    queue_.device = device;
-    if (device == HALYARD_OPENCL) {
-        int status = 0;
-        void *const first = opencl().first_device;
-        queue_.context = opencl().create_context(nullptr, 1, &first, nullptr, nullptr, &status);
-        if (status == 0) {
-            queue_.stream = opencl().create_queue(queue_.context, first, 0, &status);
-        }
-        return status == 0
-                   ? HALYARD_OK
-                   : fail(error, HALYARD_ERROR_DEVICE, "no OpenCL context or queue could be made: error ", status);
-    }
-    int first = 0;
-    CudaResult status = cuda().get_device(&first, 0);
-    if (status == 0) {
-        status = cuda().retain_primary(&queue_.context, first);
-    }
-    if (status == 0) {
-        const CurrentContext current(queue_.context);
-        status = cuda().create_stream(&queue_.stream, stream_non_blocking);
-    }
-    return status == 0 ? HALYARD_OK
-                       : fail(error, HALYARD_ERROR_DEVICE, "no CUDA context or stream could be made: error ", status);
-}
-
-OwnQueue::~OwnQueue() {
-    if (queue_.context == nullptr) {
-        return;
-    }
-    if (queue_.device == HALYARD_OPENCL) {
-        if (queue_.stream != nullptr) {
-            opencl().release_queue(queue_.stream);
-        }
-        opencl().release_context(queue_.context);
-        return;
-    }
-    int first = 0;
-    if (queue_.stream != nullptr) {
-        const CurrentContext current(queue_.context);
-        cuda().destroy_stream(queue_.stream);
-    }
-    if (cuda().get_device(&first, 0) == 0) {
-        cuda().release_primary(first);
-    }
-}
-
-OwnMemory::OwnMemory(const halyard_gpu_queue &queue, const void *data, std::size_t n_bytes) : OwnMemory(queue) {
-    memory_ = allocate(queue, n_bytes + 1);  // neither driver has memory of no bytes
-    if (memory_ == nullptr) {
-        throw error(HALYARD_ERROR_OUT_OF_MEMORY, "the device has no memory for " + std::to_string(n_bytes) + " bytes");
-    }
-    if (data != nullptr && n_bytes != 0 && !copy_in(queue, memory_, data, n_bytes)) {
-        throw error(HALYARD_ERROR_DEVICE, std::to_string(n_bytes) + " bytes could not be copied to the device");
-    }
-}
-
-void OwnMemory::read(void *data, std::size_t n_bytes) const {
-    if (n_bytes != 0 && !copy_out(queue_, data, memory_, n_bytes)) {
-        throw error(HALYARD_ERROR_DEVICE, std::to_string(n_bytes) + " bytes could not be copied from the device");
-    }
 }
 
 }  // namespace halyard::gpu

@@ -1,5 +1,6 @@
-// How a GPU's generated kernels are called: the inputs of rope_generator.cpp and device_generator.cpp, in their order,
-// after a context of ours that comes back in the handlers of runtime_hooks.cpp. They return 0, or a negative code.
+// How a GPU's generated kernels are called: the inputs of rope_generator.cpp and device_generator.cpp, in their order.
+// Before them stands a Call (halide_runtime.h), which Halide's runtime hands to our handlers while it launches. Kernels
+// return 0, or a negative code.
 #pragma once
 
 #include "rotate/kernel_abi.h"

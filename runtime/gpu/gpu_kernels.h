@@ -6,6 +6,8 @@
 
 namespace halyard::gpu {
 
+constexpr Target target_of(std::int32_t device) { return device == HALYARD_CUDA ? Target::cuda_sm80 : Target::opencl; }
+
 /// A GPU kernel of generators/kernels.inc: one of the functions is NULL.
 struct GpuKernel {
     const char *name;
@@ -27,7 +29,7 @@ struct GpuKernelList {
 
 GpuKernelList gpu_kernels() noexcept;
 
-/// What a target does beside rotating.
+/// A target's other kernels.
 struct GpuHelpers {
     Target target;
     CheckFunction check_positions;

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-// Of HalideRuntime.h, HalideRuntimeCuda.h and HalideRuntimeOpenCL.h, spelled out so that no Halide is needed to build:
-// tests/halide_declarations.cpp compares them.
+// These declarations are copied from HalideRuntime.h, HalideRuntimeCuda.h and HalideRuntimeOpenCL.h, so that no Halide
+// is needed to build; tests/gpu/halide_declarations.cpp compares them.
 extern "C" {
 typedef void (*halide_error_handler_t)(void *, const char *);
 typedef void (*halide_print_t)(void *, const char *);
@@ -70,7 +70,7 @@ void install() {
 
 }  // namespace
 
-// For OpenCL there are no setters: these two take the places of Halide's weak ones.
+// Halide has no setters for OpenCL's handlers, but its own two are weak symbols: these two take their place.
 extern "C" int halide_acquire_cl_context(void *call, void **context, void **queue, bool) {
     *context = call != nullptr ? static_cast<Call *>(call)->context : nullptr;
     *queue = call != nullptr ? static_cast<Call *>(call)->stream : nullptr;

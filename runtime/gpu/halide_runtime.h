@@ -18,7 +18,7 @@ struct OpenClMemory {
     void *memory;  // cl_mem
 };
 
-/// Puts our handlers in the place of Halide's, which print and abort. Once does; any thread may.
+/// Replaces Halide's handlers, which print and abort, by ours. Any thread may call it, any number of times.
 void install_handlers() noexcept;
 
 /// What halyard_buffer.device_interface has to be.

@@ -1,4 +1,6 @@
-#include "gpu/gpu_run.h"
+#include "gpu/launch.h"
+
+#include "gpu/gpu_kernels.h"
 
 #include <algorithm>
 #include <bit>
@@ -14,13 +16,18 @@ constexpr std::uint32_t type_int32 = type_of(0, 32), type_uint16 = type_of(1, 16
                         type_float = type_of(2, 32);
 constexpr std::uint64_t is_on_device = 2;  // halide_buffer_device_dirty
 
-constexpr std::int64_t most_elements = INT32_MAX;
-constexpr std::int64_t most_blocks = 65535;       // of a grid's second and third dimension
-constexpr std::int64_t fewest_heads_a_block = 4;  // see GPU kernels in generators/kernels.inc
+// What one launch can hold.
+constexpr std::int64_t most_elements = INT32_MAX;   // Halide's indices, extents and their product have 32 bits
+constexpr std::int64_t most_blocks = 65535;         // CUDA's limit to a grid's second and third dimension
+constexpr std::int64_t fewest_columns_a_block = 8;  // of a copy
+constexpr std::int64_t most_columns = std::int64_t{1} << 18;  // likewise
+static_assert(most_columns / fewest_columns_a_block <= most_blocks);
+constexpr std::uint64_t wide_bytes = 16;  // of an access of 128 bits
 
 std::int64_t distance(std::int64_t stride) { return std::abs(stride); }
 
-/// A kernel's view of an array: at most five dimensions, whose last one is the offset.
+/// A kernel's view of an array. The last of its dimensions, at most five, stands for the offset: it ends just behind
+/// it.
 class View {
 public:
     View(const Launch &launch, const Location &place, std::uint32_t type, std::int64_t element_bytes)
@@ -64,7 +71,7 @@ private:
     std::int32_t offset_ = 0;
 };
 
-/// The bytes from an array's start that an index has to bridge.
+/// The bytes from where a view of an array can begin to the array's first element. An index goes this way.
 std::int64_t bridged(const Launch &launch, const Location &place) {
     return launch.queue->device == HALYARD_OPENCL ? place.offset % static_cast<std::int64_t>(launch.part_alignment) : 0;
 }
@@ -81,7 +88,7 @@ bool goes_by_128_bits(const Launch &launch, const DevicePiece &piece, std::int64
     const std::int64_t strides = piece.in.token | piece.in.head | piece.out.token | piece.out.head | together;
     const auto bytes = static_cast<std::uint64_t>(strides * element_bytes(piece.dtype));
     return piece.in.element == 1 && piece.out.element == 1 &&
-           ((address_bits(launch, piece.x) | address_bits(launch, piece.y) | bytes) & 15) == 0;
+           ((address_bits(launch, piece.x) | address_bits(launch, piece.y) | bytes) % wide_bytes) == 0;
 }
 
 /// The pairing of the kernel that serves a piece: none where accesses of 128 bits cannot.
@@ -110,7 +117,7 @@ void add_pairs(View &view, const DevicePiece &piece, Pairing pairing, const RunT
     view.add_offset();
 }
 
-void add_positions(View &view, const DevicePositions &positions, std::int64_t n_tokens, std::int32_t n_axes) {
+void add_positions(View &view, const LaunchPositions &positions, std::int64_t n_tokens, std::int32_t n_axes) {
     view.add(view.offset() + positions.n_words, 1);
     view.add(n_tokens, positions.stride_token * positions.n_words);
     view.add(n_axes, positions.stride_axis * positions.n_words);
@@ -188,31 +195,31 @@ std::int64_t element_stride(const DevicePiece &piece) {
     return std::max(distance(piece.in.element), distance(piece.out.element));
 }
 
-/// Elements that indices have to bridge on top of a piece's own.
+/// The same for a piece, in elements.
 std::int64_t bridge(const Launch &launch, const DevicePiece &piece) {
     const std::int64_t n_bytes = std::max(bridged(launch, piece.x), bridged(launch, piece.y));
     return n_bytes / element_bytes(piece.dtype);  // NOLINT(*DivideZero): the plan has checked the dtype
 }
 
 /// How many tokens' positions one launch can reach: of two words, on all axes, and as far apart as they are.
-std::int64_t most_positions(const Launch &launch, const DevicePositions &positions) {
+std::int64_t most_positions(const Launch &launch, const LaunchPositions &positions) {
     const std::int64_t by_stride = most_elements / std::max<std::int64_t>(1, 2 * distance(positions.stride_token));
     const auto by_number = most_elements / static_cast<std::int64_t>(launch.part_alignment) / 2 / HALYARD_MAX_AXES;
     return std::max<std::int64_t>(1, std::min(by_stride, by_number));
 }
 
-/// Calls part(piece) for parts whose indices, and whose numbers of elements, hold 32 bits.
+/// Calls part(piece) for parts whose indices and numbers of elements fit in 32 bits.
 template <typename Part>
 int in_parts(const Launch &launch, const DevicePiece &whole, std::int64_t n_columns, const Part &part) {
     const std::int64_t bytes = element_bytes(whole.dtype);
-    // Halide multiplies all extents of a view, its offset's with them.
+    // Halide multiplies all extents of a view, its offset's too. Blocks have a head or more, so heads are limited as
+    // blocks are.
     const std::int64_t most = most_elements / static_cast<std::int64_t>(launch.part_alignment);
     const std::int64_t reach = (n_columns - 1) * element_stride(whole) + bridge(launch, whole);
     const std::int64_t stride_head = std::max(distance(whole.in.head), distance(whole.out.head));
     const std::int64_t stride_token = std::max(distance(whole.in.token), distance(whole.out.token));
-    const std::int64_t heads_at_once =
-        std::min({fitting(whole.n_heads, stride_head, most_elements - reach), most_blocks * fewest_heads_a_block,
-                  std::max<std::int64_t>(1, most / n_columns)});
+    const std::int64_t heads_at_once = std::min({fitting(whole.n_heads, stride_head, most_elements - reach),
+                                                 most_blocks, std::max<std::int64_t>(1, most / n_columns)});
     const std::int64_t heads_reach = reach + (heads_at_once - 1) * stride_head;
     const std::int64_t tokens_at_once = std::min({fitting(whole.n_tokens, stride_token, most_elements - heads_reach),
                                                   most_positions(launch, whole.positions),
@@ -245,8 +252,7 @@ int rotate_on_device(const Launch &launch, const DevicePiece &piece, Call &call)
 int copy_on_device(const Launch &launch, const DevicePiece &piece, std::int64_t n_columns, Call &call) noexcept {
     const auto most_bridged = static_cast<std::int64_t>(launch.part_alignment);  // by any part, wherever it begins
     const std::int64_t columns_at_once =
-        std::min(fitting(n_columns, element_stride(piece), most_elements - most_bridged),
-                 std::int64_t{1} << 18);  // a grid's blocks of eight, at least
+        std::min(fitting(n_columns, element_stride(piece), most_elements - most_bridged), most_columns);
     DevicePiece columns = piece;
     for (std::int64_t at = 0; at < n_columns; at += columns_at_once) {
         const std::int64_t n = std::min(columns_at_once, n_columns - at), bytes = element_bytes(piece.dtype);
@@ -261,7 +267,7 @@ int copy_on_device(const Launch &launch, const DevicePiece &piece, std::int64_t 
     return 0;
 }
 
-int check_on_device(const Launch &launch, const DevicePositions &positions, std::int64_t n_tokens, const Location &word,
+int check_on_device(const Launch &launch, const LaunchPositions &positions, std::int64_t n_tokens, const Location &word,
                     Call &call) noexcept {
     const halyard_angle_source &source = launch.angles->source;
     const std::int64_t tokens_at_once = most_positions(launch, positions);

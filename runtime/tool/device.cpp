@@ -1,8 +1,7 @@
 #include "tool/device.h"
 
+#include "tool/device_memory.h"
 #include "tool/refusal.h"
-
-#include "gpu/driver.h"
 
 #include <algorithm>
 #include <limits>
@@ -26,8 +25,8 @@ std::int32_t device_of(const std::string &target) {
 }
 
 angle_source make_device_source(const frequencies &frequencies, const std::string &angles, const std::string &reference,
-                                const AxisMap &axes, std::optional<std::int64_t> max_position,
-                                const Positions &positions) {
+                                const AxisMapOption &axes, std::optional<std::int64_t> max_position,
+                                const TokenPositions &positions) {
     using Limits = std::numeric_limits<std::int32_t>;
     const auto narrow = [](std::int64_t position) {
         return static_cast<std::int32_t>(std::clamp<std::int64_t>(position, Limits::min(), Limits::max()));
@@ -40,10 +39,15 @@ angle_source make_device_source(const frequencies &frequencies, const std::strin
 }
 
 void rotate_on_device(const DeviceRotation &rotation) {
-    const gpu::OwnQueue queue(rotation.device);
+    if (const auto target = gpu_target(rotation.device); target.supported == 0) {
+        throw error(HALYARD_ERROR_NO_DEVICE,
+                    (rotation.device == HALYARD_CUDA ? "CUDA can't be used: " : "OpenCL can't be used: ") +
+                        std::string(target.reason));
+    }
+    const DeviceQueue queue(rotation.device);
     const auto &where = queue.get();
 
-    std::optional<gpu::OwnMemory> rows;
+    std::optional<DeviceMemory> rows;
     gpu_angles angles;
     if (rotation.rows != nullptr) {
         const auto &file = *rotation.rows;
@@ -58,21 +62,21 @@ void rotate_on_device(const DeviceRotation &rotation) {
     }
     const gpu_plan plan(where, rotation.desc, angles);
 
-    const gpu::OwnMemory x(where, rotation.x.data, rotation.n_bytes);
-    std::optional<gpu::OwnMemory> separate_y;
+    const DeviceMemory x(where, rotation.x.data, rotation.n_bytes);
+    std::optional<DeviceMemory> separate_y;
     if (!rotation.in_place) {
         separate_y.emplace(where, nullptr, rotation.n_bytes);
     }
-    const gpu::OwnMemory &y = rotation.in_place ? x : *separate_y;
-    const auto view = [&](halyard_tensor tensor, const gpu::OwnMemory &memory) {
+    const DeviceMemory &y = rotation.in_place ? x : *separate_y;
+    const auto view = [&](halyard_tensor tensor, const DeviceMemory &memory) {
         tensor.data = memory.data();
         tensor.device = rotation.device;
         return tensor;
     };
 
     const std::int32_t nothing = HALYARD_OK;
-    const gpu::OwnMemory error_word(where, &nothing, sizeof(nothing));
-    std::optional<gpu::OwnMemory> places;
+    const DeviceMemory error_word(where, &nothing, sizeof(nothing));
+    std::optional<DeviceMemory> places;
     halyard_positions positions{};
     gpu_run_options how;
     how.stream = where.stream;

@@ -18,8 +18,8 @@ std::int32_t device_of(const std::string &target);
 /// The source for a device, which finds rows by subtraction: it covers all positions between the least and the
 /// greatest.
 angle_source make_device_source(const frequencies &frequencies, const std::string &angles, const std::string &reference,
-                                const AxisMap &axes, std::optional<std::int64_t> max_position,
-                                const Positions &positions);
+                                const AxisMapOption &axes, std::optional<std::int64_t> max_position,
+                                const TokenPositions &positions);
 
 /// What a rotation on a device needs, all of it in the host's memory.
 struct DeviceRotation {

@@ -63,14 +63,14 @@ frequencies make_frequencies(const FrequencyOptions &options, std::optional<std:
     return frequencies::from_list(inv_freq.data(), file.n_elements, options.attention_factor.value_or(1.0));
 }
 
-Positions Positions::count(std::int64_t n_tokens) {
-    Positions positions;
+TokenPositions TokenPositions::count(std::int64_t n_tokens) {
+    TokenPositions positions;
     positions.shape_ = {n_tokens};
     return positions;
 }
 
-Positions Positions::read(const PositionOptions &options) {
-    Positions positions;
+TokenPositions TokenPositions::read(const PositionOptions &options) {
+    TokenPositions positions;
     if (options.is_range) {
         positions.shape_ = {options.stop - options.start};
         positions.start_ = options.start;
@@ -85,14 +85,14 @@ Positions Positions::read(const PositionOptions &options) {
     return positions;
 }
 
-void Positions::materialize() {
+void TokenPositions::materialize() {
     if (file_.path.empty()) {
         values_.resize(static_cast<std::size_t>(n_tokens()));
         std::iota(values_.begin(), values_.end(), start_);
     }
 }
 
-halyard_positions Positions::view_as(std::array<std::int64_t, 2> shape) const {
+halyard_positions TokenPositions::view_as(std::array<std::int64_t, 2> shape) const {
     if (file_.path.empty()) {
         return positions(values_.data(), shape);
     }
@@ -102,7 +102,7 @@ halyard_positions Positions::view_as(std::array<std::int64_t, 2> shape) const {
     return positions(file_.elements<std::int64_t>().data(), shape);
 }
 
-halyard_positions Positions::view(std::int32_t n_axes) const {
+halyard_positions TokenPositions::view(std::int32_t n_axes) const {
     const std::size_t n_leading = shape_.size() - 1 - (n_axes > 1 ? 1 : 0);
     auto view = view_as({n_leading == 1 ? shape_[shape_.size() - 2] : 1, n_tokens()});
     view.n_axes = n_axes;
@@ -110,7 +110,7 @@ halyard_positions Positions::view(std::int32_t n_axes) const {
     return view;
 }
 
-halyard_positions Positions::list() const {
+halyard_positions TokenPositions::list() const {
     std::int64_t n_rows = 1;
     for (std::size_t i = 0; i + 1 < shape_.size(); ++i) {
         n_rows *= shape_[i];
@@ -118,7 +118,7 @@ halyard_positions Positions::list() const {
     return view_as({n_rows, n_tokens()});
 }
 
-std::pair<std::int64_t, std::int64_t> Positions::range() const {
+std::pair<std::int64_t, std::int64_t> TokenPositions::range() const {
     const auto all = list();
     const auto n = static_cast<std::size_t>(all.shape[0] * all.shape[1]);
     const auto range_of = [n](const auto *values) -> std::pair<std::int64_t, std::int64_t> {
@@ -129,8 +129,8 @@ std::pair<std::int64_t, std::int64_t> Positions::range() const {
                                      : range_of(static_cast<const std::int64_t *>(all.data));
 }
 
-AxisMap parse_axis_map(const std::string &text) {
-    AxisMap map;
+AxisMapOption parse_axis_map(const std::string &text) {
+    AxisMapOption map;
     const auto colon = text.find(':');
     map.kind = text.substr(0, colon) == "sections" ? HALYARD_AXIS_MAP_SECTIONS : HALYARD_AXIS_MAP_INTERLEAVED;
     map.n_axes = 0;
@@ -144,7 +144,8 @@ AxisMap parse_axis_map(const std::string &text) {
 }
 
 angle_source make_source(const frequencies &frequencies, const std::string &angles, const std::string &reference,
-                         const AxisMap &axes, std::int32_t first, std::int32_t last, const Positions *listed) {
+                         const AxisMapOption &axes, std::int32_t first, std::int32_t last,
+                         const TokenPositions *listed) {
     auto desc = detail::make_struct<halyard_angle_source_desc>();
     desc.kind = angles == "phase"      ? HALYARD_ANGLES_PHASE
                 : angles == "factored" ? HALYARD_ANGLES_FACTORED

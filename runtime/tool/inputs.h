@@ -19,12 +19,12 @@ namespace halyard::tool {
 /// --inv-freq holds when that is none.
 frequencies make_frequencies(const FrequencyOptions &options, std::optional<std::int64_t> default_rotary_dim);
 
-/// A position for each token, as the library takes them.
-class Positions {
+/// The positions of a call of the tool: one for each token.
+class TokenPositions {
 public:
     /// 0, 1, 2, … for each of n_tokens.
-    static Positions count(std::int64_t n_tokens);
-    static Positions read(const PositionOptions &options);
+    static TokenPositions count(std::int64_t n_tokens);
+    static TokenPositions read(const PositionOptions &options);
 
     /// [tokens], [batch, tokens], [axes, tokens] or [axes, batch, tokens], as given.
     const std::vector<std::int64_t> &shape() const { return shape_; }
@@ -50,19 +50,20 @@ private:
     halyard_positions view_as(std::array<std::int64_t, 2> shape) const;
 };
 
-/// An axis map, as in halyard_angle_source_desc.
-struct AxisMap {
+/// The axis map that is asked for, in the words of halyard_angle_source_desc.
+struct AxisMapOption {
     std::int32_t kind = HALYARD_AXIS_MAP_NONE;
     std::int32_t n_axes = 1;
     std::array<std::int64_t, HALYARD_MAX_AXES> counts{};
 };
 
 /// Reads what --axis-map takes, as in "sections:16,24,24"; its form was checked before.
-AxisMap parse_axis_map(const std::string &text);
+AxisMapOption parse_axis_map(const std::string &text);
 
 /// The source that --angles and --reference ask for, covering first … last. A table has rows for just the positions
 /// that are listed (may be NULL: all).
 angle_source make_source(const frequencies &frequencies, const std::string &angles, const std::string &reference,
-                         const AxisMap &axes, std::int32_t first, std::int32_t last, const Positions *listed);
+                         const AxisMapOption &axes, std::int32_t first, std::int32_t last,
+                         const TokenPositions *listed);
 
 }  // namespace halyard::tool

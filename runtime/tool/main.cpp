@@ -1,25 +1,17 @@
 // The command-line tool: a thin client of halyard.hpp. Exit status: 0 done, 1 the request can't be carried out, 2 wrong
 // usage.
-#include "tool/commands.h"
+#include "tool/commands/commands.h"
 #include "tool/options.h"
-#include "tool/refusal.h"
+#include "tool/print.h"
 
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <new>
 #include <stdexcept>
 #include <string>
 
 namespace halyard::tool {
-
-void print(const std::string &text) {
-    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-        throw Refusal(std::string("can't write to the standard output: ") + std::strerror(errno));
-    }
-}
 
 namespace {
 

@@ -13,7 +13,6 @@ namespace {
 
 constexpr std::int64_t min_int64 = std::numeric_limits<std::int64_t>::min();
 constexpr std::int64_t max_int64 = std::numeric_limits<std::int64_t>::max();
-constexpr std::int64_t max_seq_len = std::int64_t{1} << 53;
 constexpr std::int64_t min_position = std::numeric_limits<std::int32_t>::min();
 constexpr std::int64_t max_position = std::numeric_limits<std::int32_t>::max();
 
@@ -115,9 +114,8 @@ FrequencyFlags add_frequencies(CLI::App &app, FrequencyOptions &options) {
     auto *factor = add_real(app, "--attention-factor", options.attention_factor,
                             "what cos and sin are multiplied by, with --inv-freq [1]");
     auto *config = add_file(app, "--config", options.config, "or: a model's Hugging Face config.json");
-    auto *seq_len =
-        add_integer(app, "--seq-len", options.seq_len,
-                    "context length in tokens, for the methods that depend on it, with --config", 1, max_seq_len);
+    auto *seq_len = add_integer(app, "--seq-len", options.seq_len,
+                                "context length in tokens, for the methods that depend on it, with --config", 1);
     auto *layer_type = add_text(app, "--layer-type", options.layer_type,
                                 "whose frequencies, with --config: one of its layer types, or vision", "NAME");
     auto *rotary_dim = add_integer(app, "--rotary-dim", options.rotary_dim, "how many columns of a head are rotated");

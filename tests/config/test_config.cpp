@@ -759,7 +759,7 @@ TEST_CASE("config: bad fields are named", "[config]") {
         {llama(R"({"rope_theta": -10000})"), range, {"rope_theta", "-10000"}},
         {llama(R"({"rope_theta": 1e-300})"), range, {"rope_theta"}},
         {llama(R"({"rope_scaling": {"factor": 0}})"), range, {"factor"}},
-        {llama(R"({"rope_scaling": {"factor": 0.5}})"), range, {"factor", "0.5"}},
+        {llama(R"({"rope_scaling": {"factor": 0.5}})"), range, {"rope_scaling.factor is 0.5"}},
         {llama(R"({"rope_scaling": {"factor": -8}})"), range, {"factor", "-8"}},
         {llama(R"({"rope_scaling": {"factor": 1e300}})"), range, {"factor"}},
         {llama(R"({"rope_scaling": {"rope_type": "linear", "factor": 0.99}})"), range, {"factor"}},
@@ -791,7 +791,13 @@ TEST_CASE("config: bad fields are named", "[config]") {
         {llama(R"({"rotary_pct": 2})"), refused, {"rotary_pct"}},
         {llama(R"({"rotary_dim": 256})"), refused, {"rotary_dim"}},
         {llama(R"({"rotary_dim": 0})"), shape, {"rotary_dim"}},
-        {llama(R"({"qk_rope_head_dim": 63})"), width, {"rotary_dim", "63"}},
+        {llama(R"({"qk_rope_head_dim": 63})"), width, {"qk_rope_head_dim is 63"}},
+        {llama(R"({"rotary_dim": 33})"), width, {"rotary_dim is 33"}},
+        {llama(R"({"rope_scaling": {"rope_type": "dynamic", "alpha": 0}})"), range, {"rope_scaling.alpha is 0"}},
+        {llama(R"({"rope_scaling": {"rope_type": "dynamic", "alpha": 0.5}})"), range, {"rope_scaling.alpha is 0.5"}},
+        {json{{"model_type", "other"}, {"text_config", llama(R"({"rope_theta": 0})")}},
+         range,
+         {"text_config.rope_theta is 0"}},
         {llama_yarn(R"(, "beta_fast": -1)"), range, {"beta_fast"}},
         {llama_yarn(R"(, "beta_fast": 1, "beta_slow": 2)"), range, {"beta_fast", "beta_slow"}},
         {llama_yarn(R"(, "attention_factor": 0)"), range, {"attention_factor"}},
@@ -801,6 +807,12 @@ TEST_CASE("config: bad fields are named", "[config]") {
         {llama_yarn(R"(, "extrapolation_factor": 2)"), unsupported, {"extrapolation_factor"}},
         {phi3(R"({"rope_scaling": {"long_factor": []}})"), shape, {"long_factor", "48"}},
         {phi3(R"({"rope_scaling": {"short_factor": [1, 2, 3]}})"), shape, {"short_factor", "3", "48"}},
+        {phi3(R"({"rope_scaling": {"short_factor": [1], "long_factor": [1]}})"),
+         shape,
+         {"the length of rope_scaling.short_factor is 1", "48"}},
+        {phi3(R"({"rope_scaling": {"short_mscale": -1.5, "long_mscale": 1}})"),
+         range,
+         {"rope_scaling.short_mscale is -1.5"}},
         {phi3(R"({"original_max_position_embeddings": 1})"), shape, {"original_max_position_embeddings"}},
         {phi3(R"({"rope_scaling": {"short_mscale": 0, "long_mscale": 1}})"), range, {"short_mscale"}},
         // Missing.
@@ -896,6 +908,11 @@ TEST_CASE("config: bad fields are named", "[config]") {
             CHECK((c >= ' ' && c <= '~'));
         }
     }
+    const auto vision = json::parse(R"({"model_type": "qwen2_vl", "vision_config": {"embed_dim": 1280, "num_heads": 16,
+        "rope_parameters": {"rope_theta": -1}}})");
+    const auto encoder = read(vision.dump(), "vision");
+    CHECK(encoder.status == range);
+    CHECK(encoder.message.find("vision_config.rope_parameters.rope_theta is -1") != std::string::npos);
     const auto qwen = read(read_fixture("qwen-7b"), nullptr, 8193);
     CHECK(qwen.status == unsupported);
     CHECK(qwen.message.find("use_dynamic_ntk") != std::string::npos);

@@ -1,8 +1,8 @@
 // What halyard::gpu asks of a CUDA driver, seen by one that only records: launches, streams, contexts, and what becomes
 // of its errors. Whether the kernels are right is for test_gpu_kernels.cpp.
 #include "fake_cuda.h"
-#include "gpu/driver.h"
 #include "halyard/halyard_gpu.hpp"
+#include "tool/device_memory.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -78,10 +78,10 @@ halyard_gpu_queue queue_of(void *context = &contexts[0]) {
 }
 
 /// Device memory, not freed before the test's end.
-class Memory : public halyard::gpu::OwnMemory {
+class Memory : public halyard::tool::DeviceMemory {
 public:
     explicit Memory(std::size_t n_bytes = 1 << 16, const halyard_gpu_queue &queue = queue_of())
-        : OwnMemory(queue, nullptr, n_bytes) {}
+        : DeviceMemory(queue, nullptr, n_bytes) {}
 };
 
 halyard_tensor on_device(halyard_tensor tensor) {

@@ -1,22 +1,17 @@
 // What only a CUDA device can show: capture in a graph and replay with other positions, streams and threads at once.
 #include "checks/gpu_device.h"
 #include "checks/oracle.h"
-#include "gpu/halide_runtime.h"
 
 #include <cstring>
-#include <dlfcn.h>
 #include <thread>
 
 namespace {
 
 using gpu_test::Memory;
 
-/// The driver's own functions: of the CUDA driver API's reference manual.
 template <typename... Arguments>
 int call(const char *name, Arguments... arguments) {
-    const auto function = reinterpret_cast<int (*)(Arguments...)>(dlsym(halyard::gpu::find_driver_library(true), name));
-    REQUIRE(function != nullptr);
-    return function(arguments...);
+    return halyard::tool::call_driver(HALYARD_CUDA, name, arguments...);
 }
 
 template <typename Value>
@@ -90,8 +85,8 @@ TEST_CASE("cuda device: a captured run replays with other positions and data", "
     CHECK((memory.read() == bytes_of(rotation.x)));  // captured, not run
     for (const std::int32_t start : {0, 300, 17}) {
         const auto at = bytes_of(Rotation::positions_from(start)), x = bytes_of(rotation.x);
-        REQUIRE(halyard::gpu::copy_in(rotation.queue, places.data(), at.data(), at.size()));
-        REQUIRE(halyard::gpu::copy_in(rotation.queue, memory.data(), x.data(), x.size()));
+        places.write(at.data(), at.size());
+        memory.write(x.data(), x.size());
         REQUIRE(call("cuGraphLaunch", executable, stream) == 0);
         CHECK((memory.read() == rotation.expected(start)));
     }

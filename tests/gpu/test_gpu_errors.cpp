@@ -1,6 +1,7 @@
 // What halyard_gpu.h refuses: each wrong input, one at a time, and nothing written. OpenCL, whose buffers have sizes
 // and contexts to check against; what CUDA's driver can tell is for test_cuda_calls.cpp.
 #include "checks/gpu_device.h"
+#include "gpu/driver.h"
 
 #include <catch2/matchers/catch_matchers.hpp>
 
@@ -64,7 +65,7 @@ TEST_CASE("gpu errors: a run's arguments", "[gpu][opencl]") {
         std::function<void(Working &)> make;
     };
     const Memory elsewhere(run.queue, std::vector<char>(64));
-    const halyard::gpu::OwnQueue foreign(HALYARD_OPENCL);
+    const halyard::tool::DeviceQueue foreign(HALYARD_OPENCL);
     const Memory of_foreign(foreign.get(), run.before);
     constexpr auto far = std::int64_t{1} << 41;
     const std::vector<Wrong> wrong = {
@@ -215,7 +216,7 @@ TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
         CHECK(status_of([&] { halyard::gpu_angles(queue, given(10, HALYARD_F32), 0, offset); }) ==
               HALYARD_ERROR_OVERFLOW);
     }
-    const halyard::gpu::OwnQueue foreign(HALYARD_OPENCL);
+    const halyard::tool::DeviceQueue foreign(HALYARD_OPENCL);
     const Memory of_foreign(foreign.get(), std::vector<char>(10 * 64 * 4));
     const auto other_rows = halyard::angle_source::given(static_cast<const float *>(of_foreign.data()), 4, 64);
     CHECK(status_of([&] { halyard::gpu_angles(queue, other_rows); }) == HALYARD_ERROR_MISMATCH);

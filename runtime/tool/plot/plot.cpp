@@ -1,6 +1,6 @@
 // halyard plot: one picture of what a rotation turns by. All numbers come from the library's inverse frequencies and
 // are worked out in double precision.
-#include "tool/commands.h"
+#include "tool/commands/commands.h"
 #include "tool/files/output_file.h"
 #include "tool/inputs.h"
 #include "tool/plot/svg.h"
@@ -393,7 +393,7 @@ void draw_decay(Svg &svg, const Subject &subject) {
 /// In tokens; infinite for a pair that does not turn.
 double find_wavelength(double inv_freq) { return 2.0 * pi / std::fabs(inv_freq); }
 
-/// Of the frequencies that are used, those that make less than one turn.
+/// How many of the frequencies that are used make less than one turn.
 std::int64_t count_slow(const Subject &subject, double tokens) {
     const auto &inv_freq = subject.series[0].inv_freq;
     return std::count_if(inv_freq.begin(), inv_freq.end(),

@@ -1,14 +1,17 @@
-// halyard list and halyard explain: which kernels there are, and why one is taken.
-#include "tool/commands.h"
+// halyard list: the targets that there are, and which of them this machine can run.
+#include "tool/commands/commands.h"
 #if HALYARD_TOOL_HAS_GPU
 #include "tool/device.h"
 #endif
+#include "tool/print.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <string>
 #include <vector>
 
 namespace halyard::tool {
@@ -70,19 +73,6 @@ std::vector<halyard_target_info> all_targets() {
 
 void list(const ListOptions &options) {
     print(options.json ? format_json(all_targets()) : format_table(all_targets()));
-}
-
-void explain(const ExplainOptions &options) {
-    auto desc = options.rotation.describe(parse_dtype(options.type), options.head_dim,
-                                          options.rotary_dim.value_or(options.head_dim));
-#if HALYARD_TOOL_HAS_GPU
-    if (const auto device = device_of(options.rotation.target); device != HALYARD_CPU) {
-        desc.target = nullptr;
-        print(halyard::explain(device, desc));
-        return;
-    }
-#endif
-    print(halyard::explain(desc));
 }
 
 }  // namespace halyard::tool

@@ -1,8 +1,9 @@
-// Launches: pieces of tensors as kernels see them.
+// Launches: pieces of tensors as kernels see them. A kernel reaches 2^31 - 1 elements and a grid has limits of its own,
+// so a piece that is larger takes several launches; what no launch can reach is refused (obstacle).
 #pragma once
 
+#include "gpu/gpu_angles.h"
 #include "gpu/halide_runtime.h"
-#include "gpu/objects.h"
 #include "rotate/read_run.h"
 
 namespace halyard::gpu {
@@ -20,8 +21,8 @@ inline Location counted_positions(const DeviceAngles &angles) {
     return {angles.axis_of_pair, angles.source.rotary_dim / 2 * std::int64_t{sizeof(std::int32_t)}};
 }
 
-/// A run's positions on the device.
-struct DevicePositions {
+/// A launch's positions, on the device.
+struct LaunchPositions {
     Location place;
     std::int32_t n_words;                    // 2: int64
     std::int64_t start;                      // is added to every position,
@@ -29,7 +30,7 @@ struct DevicePositions {
     std::int64_t stride_token, stride_axis;  // in positions
 };
 
-/// Some heads of some tokens of one tensor, as Piece has them for the CPU. Strides are in elements.
+/// Some heads of some tokens of one tensor, which on the CPU is a Piece. Strides are in elements.
 struct DevicePiece {
     Dtype dtype;
     Pairing pairing, out_pairing;
@@ -37,7 +38,7 @@ struct DevicePiece {
     Location x, y;               // element 0 of the window of the first head of the first token
     RunTensor::Strides in, out;  // batch is not looked at
     std::int64_t rotary_dim, n_heads, n_tokens;
-    DevicePositions positions;
+    LaunchPositions positions;
 };
 
 /// What all launches of a run share.
@@ -49,14 +50,14 @@ struct Launch {
     bool clamps;
 };
 
-/// Each enqueues in as many launches as 32-bit offsets ask for; 0, or what the kernel returned.
+/// Enqueues a rotation, in as many launches as it takes. Like the next two, returns 0 or what a kernel returned.
 int rotate_on_device(const Launch &launch, const DevicePiece &piece, Call &call) noexcept;
 
 /// Copies n columns of every head from x to y.
 int copy_on_device(const Launch &launch, const DevicePiece &piece, std::int64_t n_columns, Call &call) noexcept;
 
-/// Sets a word to HALYARD_ERROR_POSITION where a position is none that there are angles for.
-int check_on_device(const Launch &launch, const DevicePositions &positions, std::int64_t n_tokens, const Location &word,
+/// Sets a word to HALYARD_ERROR_POSITION if there are no angles for some position.
+int check_on_device(const Launch &launch, const LaunchPositions &positions, std::int64_t n_tokens, const Location &word,
                     Call &call) noexcept;
 
 /// Why a piece cannot be enqueued, in a few words; an empty string when it can.

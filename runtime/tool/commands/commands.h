@@ -4,8 +4,6 @@
 
 #include "tool/options.h"
 
-#include <string>
-
 namespace halyard::tool {
 
 void list(const ListOptions &options);
@@ -14,8 +12,5 @@ void rotate(const RotateOptions &options);
 void write_angles(const AnglesOptions &options);
 void print_frequencies(const FrequencyOptions &options);
 void plot(const PlotOptions &options);
-
-/// Writes to the standard output; throws Refusal where it can't, a full disk for instance.
-void print(const std::string &text);
 
 }  // namespace halyard::tool

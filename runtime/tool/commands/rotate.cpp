@@ -1,5 +1,5 @@
 // halyard rotate: X.npy → Y.npy.
-#include "tool/commands.h"
+#include "tool/commands/commands.h"
 #if HALYARD_TOOL_HAS_GPU
 #include "tool/device.h"
 #endif
@@ -90,7 +90,8 @@ std::string name_of(const PositionOptions &options) {
 }
 
 /// Checks the positions' shape against X's, the first dimension being axes where there are several.
-void check_count(const Positions &positions, const PositionOptions &options, const Layout &x, std::int32_t n_axes) {
+void check_count(const TokenPositions &positions, const PositionOptions &options, const Layout &x,
+                 std::int32_t n_axes) {
     const auto &shape = positions.shape();
     const std::size_t axes_dims = n_axes > 1 ? 1 : 0;
     if (axes_dims == 1 && (shape.size() < 2 || shape[0] != n_axes)) {
@@ -113,12 +114,12 @@ void check_count(const Positions &positions, const PositionOptions &options, con
 
 /// The axis map that is asked for; else the model's, where the positions have a dimension for its axes. (Text has one
 /// position on all axes, and then the map changes nothing.)
-AxisMap find_axis_map(const std::string &text, const halyard_frequencies_info &model, const Positions &positions,
-                      bool has_batch) {
+AxisMapOption find_axis_map(const std::string &text, const halyard_frequencies_info &model,
+                            const TokenPositions &positions, bool has_batch) {
     if (!text.empty()) {
         return parse_axis_map(text);
     }
-    AxisMap map;
+    AxisMapOption map;
     const auto &shape = positions.shape();
     const bool has_axes = shape.size() == 3 || (shape.size() == 2 && !has_batch && shape[0] != 1);
     if (model.axis_map != HALYARD_AXIS_MAP_NONE && has_axes) {
@@ -141,9 +142,9 @@ void rotate(const RotateOptions &options) {
     // Cos and sin: the caller's, or of just the positions that occur.
     NpyArray given;
     frequencies made;
-    auto positions = Positions::count(n_tokens);
+    auto positions = TokenPositions::count(n_tokens);
     std::int64_t rotary_dim = 0;
-    AxisMap axes;
+    AxisMapOption axes;
     angle_source angles;
     if (!options.cos_sin.empty()) {
         given = read_npy(options.cos_sin, {"<f4"});
@@ -154,7 +155,7 @@ void rotate(const RotateOptions &options) {
         rotary_dim = made.info().rotary_dim;
         const bool has_positions = options.positions.is_range || !options.positions.path.empty();
         if (has_positions) {
-            positions = Positions::read(options.positions);
+            positions = TokenPositions::read(options.positions);
         }
         axes = find_axis_map(options.axis_map, made.info(), positions, x.shape.size() == 4);
         if (has_positions) {

@@ -1,12 +1,12 @@
-// halyard angles and halyard frequencies: what a rotation turns by, without a tensor.
-#include "tool/commands.h"
+// halyard frequencies: what the library makes of a base, a list or a config, as JSON.
+#include "tool/commands/commands.h"
 #include "tool/inputs.h"
-#include "tool/refusal.h"
+#include "tool/print.h"
 
 #include <nlohmann/json.hpp>
 
 #include <cstdint>
-#include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,28 +31,6 @@ std::string describe_axis_map(const halyard_frequencies_info &info) {
 }
 
 }  // namespace
-
-void write_angles(const AnglesOptions &options) {
-    const auto frequencies = make_frequencies(options.frequencies, std::nullopt);
-    const auto rotary_dim = frequencies.info().rotary_dim;
-    auto positions = Positions::read(options.positions);
-    if (positions.shape().size() != 1) {
-        throw Refusal("'" + options.positions.path + "' has shape " + format_shape(positions.shape()) +
-                      ", but 'angles' needs positions [tokens]");
-    }
-    const auto n_tokens = positions.n_tokens();
-    std::vector<float> rows(static_cast<std::size_t>(n_tokens) * static_cast<std::size_t>(rotary_dim));
-    if (n_tokens != 0) {
-        positions.materialize();
-        const auto view = positions.view(1);
-        const auto source =
-            make_source(frequencies, options.angles, options.frequencies.reference, AxisMap(),
-                        std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max(), &positions);
-        source.make_rows(&view, 1, n_tokens, rows.data(), static_cast<std::int64_t>(rows.size()));
-    }
-    const std::int64_t shape[] = {n_tokens, 2, rotary_dim / 2};
-    write_npy(options.output, "<f4", shape, rows.data(), rows.size() * sizeof(float));
-}
 
 void print_frequencies(const FrequencyOptions &options) {
     const auto frequencies = make_frequencies(options, std::nullopt);

@@ -1,0 +1,67 @@
+#include "config/language_model.h"
+
+#include <algorithm>
+#include <string>
+
+namespace halyard {
+namespace {
+
+/// Refuses configs that say that the model learns of positions in another way.
+void check_uses_rope(const JsonObject &config, const std::string &type, const ModelType *known) {
+    // Some models with RoPE have inherited this field from BERT with its "absolute", and don't read it.
+    const bool reads_type = known == nullptr || type == "esm";
+    if (const auto kind = config.word("position_embedding_type");
+        reads_type && kind && *kind != "rope" && *kind != "rotary" && *kind != "default") {
+        refuse(config.name_of("position_embedding_type") + " is " + quote(*kind) + ", so the model has no RoPE");
+    }
+    for (const char *key : {"alibi", "use_alibi", "position_encoding_2d"}) {
+        if (config.flag(key).value_or(false)) {
+            refuse(config.name_of(key) + " is true, so the model has no RoPE that is known here");
+        }
+    }
+    if (const Json *const rotary = config.value().find("rotary");
+        rotary != nullptr && rotary->kind == Json::Kind::boolean && !rotary->flag) {
+        refuse(config.name_of("rotary") + " is false, so the model has no RoPE");
+    }
+    // In spite of its name, 1 means a layer with RoPE.
+    if (const Json *const found = config.value().find("no_rope_layers");
+        found != nullptr && !found->elements.empty() && std::ranges::all_of(found->elements, [](const Json &has_rope) {
+            return has_rope.kind == Json::Kind::number && has_rope.number == 0.0;
+        })) {
+        refuse(config.name_of("no_rope_layers") + " leaves no layer with RoPE");
+    }
+}
+
+void check_type(const std::string &type) {
+    if (const char *const kind = find_other_positions(type)) {
+        refuse("model_type is " + quote(type) + ", which has " + kind + " and no RoPE");
+    }
+    if (type == "ernie4_5_vl_moe" || type == "ernie4_5_vl_moe_text") {
+        refuse("model_type is " + quote(type) + ", whose order of axes is not supported", HALYARD_ERROR_UNSUPPORTED);
+    }
+}
+
+}  // namespace
+
+Model find_model(const JsonObject &root) {
+    Model model = {root, root.word("model_type").value_or("")};
+    check_type(model.type);
+    // Models of several parts keep the language model inside, some of them two levels down.
+    for (bool is_found = true; is_found;) {
+        is_found = false;
+        for (const char *key : {"thinker_config", "text_config", "llm_config", "language_config"}) {
+            if (const auto inner = model.config.object(key)) {
+                model.config = *inner;
+                model.type = inner->word("model_type").value_or(model.type);
+                check_type(model.type);
+                is_found = true;
+                break;
+            }
+        }
+    }
+    model.known = find_model_type(model.type);
+    check_uses_rope(model.config, model.type, model.known);
+    return model;
+}
+
+}  // namespace halyard

@@ -1,0 +1,23 @@
+// Which language model a config is of.
+#pragma once
+
+#include "config/json_reader.h"
+#include "config/models.h"
+
+#include <string>
+
+namespace halyard {
+
+/// The language model's part of a config, and what is known about its type.
+struct Model {
+    JsonObject config;
+    std::string type;                  // "" where it is not stated
+    const ModelType *known = nullptr;  // NULL where the type is not known
+
+    bool is_kind(Layers kind) const { return known != nullptr && known->layers == kind; }
+};
+
+/// Throws Failure where the model has no RoPE, or one that is not supported.
+Model find_model(const JsonObject &root);
+
+}  // namespace halyard

@@ -1,0 +1,149 @@
+#include "config/widths.h"
+
+#include <cmath>
+#include <cstddef>
+#include <initializer_list>
+#include <optional>
+
+namespace halyard {
+namespace {
+
+using std::size_t;
+
+class WidthFinder {
+public:
+    WidthFinder(const Model &model, const Layer &layer, bool is_proportional)
+        : model_(model), config_(model.config), layer_(layer), is_proportional_(is_proportional) {}
+
+    Widths find() const {
+        if (const auto rotary_dim = config_.count("qk_rope_head_dim")) {
+            // MLA keeps the rotated columns apart. What else speaks of widths is about the whole head.
+            return {.head_dim = *rotary_dim,
+                    .rotary_dim = *rotary_dim,
+                    .rotary_dim_name = config_.name_of("qk_rope_head_dim")};
+        }
+        Widths widths = {};
+        const auto head_dim = widths.head_dim = find_head_dim();
+        const auto factor = find_partial_factor();
+        auto stated_dim = config_.count("rotary_dim");
+        if (!stated_dim && !factor && model_.known != nullptr && model_.known->rotary_dim != 0) {
+            stated_dim = model_.known->rotary_dim;
+        }
+        const double part = factor ? factor->value : model_.known != nullptr ? model_.known->partial_factor : 1.0;
+        const auto product = static_cast<std::int64_t>(static_cast<double>(head_dim) * part);
+        if (stated_dim && factor && *stated_dim != product) {
+            refuse_contradiction(config_.name_of("rotary_dim"), std::to_string(*stated_dim),
+                                 "head_dim times " + factor->name, std::to_string(product));
+        }
+        if (is_proportional_) {
+            widths.rotary_dim = head_dim;
+            widths.rotated_dim = find_rotated_dim(head_dim, factor);
+        } else {
+            widths.rotary_dim = stated_dim.value_or(product);
+        }
+        if (widths.rotary_dim > head_dim) {
+            refuse_contradiction(config_.name_of("rotary_dim"), std::to_string(widths.rotary_dim), "head_dim",
+                                 std::to_string(head_dim));
+        }
+        widths.rotary_dim_name = widths.rotary_dim == head_dim ? "head_dim"
+                                 : stated_dim                  ? config_.name_of("rotary_dim")
+                                                               : "head_dim " + std::to_string(head_dim) + " times " +
+                                                    (factor ? factor->name + " " : "") + format_number(part);
+        return widths;
+    }
+
+private:
+    std::int64_t divide_hidden_size() const {
+        const auto hidden = config_.first_count({"hidden_size", "n_embd", "n_embed", "d_model"});
+        const auto heads = config_.first_count({"num_attention_heads", "n_head", "n_heads"});
+        if (!hidden || !heads) {
+            refuse_missing(config_.name_of("head_dim") + ", or " + (hidden ? "num_attention_heads" : "hidden_size") +
+                           " to find it from,");
+        }
+        if (*hidden % *heads != 0) {
+            refuse("hidden_size " + std::to_string(*hidden) + " is no multiple of num_attention_heads " +
+                   std::to_string(*heads) + ", and head_dim is missing");
+        }
+        return *hidden / *heads;
+    }
+
+    std::int64_t find_head_dim() const {
+        const auto common = config_.first_count({"head_dim", "kv_channels"});
+        const auto usual = common                                                   ? *common
+                           : model_.known != nullptr && model_.known->head_dim != 0 ? model_.known->head_dim
+                                                                                    : divide_hidden_size();
+        if (config_.has("per_layer_config")) {
+            return find_own_head_dim(usual);
+        }
+        if (model_.is_kind(Layers::gemma4) && layer_.type == "full_attention") {
+            return config_.count("global_head_dim").value_or(512);
+        }
+        return usual;
+    }
+
+    /// Looks into per_layer_config, which says by each layer's number where it differs from the rest.
+    std::int64_t find_own_head_dim(std::int64_t usual) const {
+        const auto own = *config_.object("per_layer_config");
+        const auto types = config_.words("layer_types");
+        if (!types) {
+            refuse_missing(config_.name_of("layer_types") + ", which per_layer_config needs,");
+        }
+        std::optional<std::int64_t> result;
+        for (size_t i = 0; i < types->size(); ++i) {
+            if ((*types)[i] != layer_.type) {
+                continue;
+            }
+            const auto fields = own.object(std::to_string(i).c_str());
+            const auto head_dim = fields ? fields->count("head_dim").value_or(usual) : usual;
+            if (result && *result != head_dim) {
+                refuse(config_.name_of("per_layer_config") + " gives layers of type " + quote(layer_.type) +
+                           " heads of different widths",
+                       HALYARD_ERROR_UNSUPPORTED);
+            }
+            result = head_dim;
+        }
+        return result.value_or(usual);
+    }
+
+    /// The part of a head that is rotated, where the config states it.
+    std::optional<Stated> find_partial_factor() const {
+        Agreement agreement;
+        agreement.add(layer_.scaling, "partial_rotary_factor");
+        if (!(layer_.has_own_base && agreement.stated())) {
+            for (const char *key : {"partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_emb_fraction"}) {
+                agreement.add(config_, key);
+            }
+        }
+        const auto &stated = agreement.stated();
+        if (stated && !(stated->value > 0.0 && stated->value <= 1.0)) {
+            refuse(stated->name + " is " + format_number(stated->value) +
+                   ", but it must be greater than 0 and at most 1");
+        }
+        return stated;
+    }
+
+    /// A proportional scaling counts the whole head, and stops turning after part of its pairs.
+    std::int64_t find_rotated_dim(std::int64_t head_dim, const std::optional<Stated> &factor) const {
+        const bool is_unstated_gemma4 = model_.is_kind(Layers::gemma4) && !layer_.is_scaled;
+        const double part = factor ? factor->value : is_unstated_gemma4 ? 0.25 : 1.0;
+        const auto n_pairs = static_cast<std::int64_t>(std::floor(part * static_cast<double>(head_dim) / 2.0));
+        if (n_pairs == 0) {  // which halyard_scaling would take for all of them
+            refuse(layer_.scaling.name_of("partial_rotary_factor") + " is " + format_number(part) +
+                   ", which leaves no pair to rotate");
+        }
+        return 2 * n_pairs;
+    }
+
+    const Model &model_;
+    const JsonObject &config_;
+    const Layer &layer_;
+    bool is_proportional_;
+};
+
+}  // namespace
+
+Widths find_widths(const Model &model, const Layer &layer, bool is_proportional) {
+    return WidthFinder(model, layer, is_proportional).find();
+}
+
+}  // namespace halyard

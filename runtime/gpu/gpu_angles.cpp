@@ -1,0 +1,190 @@
+#include "gpu/gpu_angles.h"
+
+#include "base/error.h"
+#include "gpu/driver.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <new>
+
+namespace halyard::gpu {
+
+namespace {
+
+struct ReleaseAngles {
+    void operator()(halyard_gpu_angles *angles) const noexcept { halyard_destroy_gpu_angles(angles); }
+};
+
+halyard_status fail_memory(std::size_t n_bytes, halyard_error *error) {
+    return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "the device has no memory for ", n_bytes, " bytes of angles");
+}
+
+halyard_status upload(const halyard_gpu_queue &queue, const void *data, std::size_t n_bytes, void **memory,
+                      halyard_error *error) {
+    *memory = allocate(queue, n_bytes);
+    if (*memory == nullptr) {
+        return fail_memory(n_bytes, error);
+    }
+    if (!copy_in(queue, *memory, data, n_bytes)) {
+        return fail(error, HALYARD_ERROR_DEVICE, n_bytes, " bytes of angles could not be copied to the device");
+    }
+    return HALYARD_OK;
+}
+
+/// Uploads the axis that each pair reads, and a zero after them.
+halyard_status upload_axes(halyard_gpu_angles &angles, halyard_error *error) {
+    const PairAxes &axes = angles.device.source.axes;
+    const std::int64_t n_pairs = angles.device.source.rotary_dim / 2;
+    std::unique_ptr<std::int32_t[]> of_pair(new (std::nothrow) std::int32_t[static_cast<std::size_t>(n_pairs) + 1]());
+    if (of_pair == nullptr) {
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for the axes of ", n_pairs, " pairs");
+    }
+    std::int64_t pair = 0;
+    for (std::int32_t axis = 0; axis < axes.n_axes && axes.kind == AxisMapKind::sections; axis++) {
+        std::fill_n(of_pair.get() + pair, axes.counts[axis], axis);
+        pair += axes.counts[axis];
+    }
+    for (std::int32_t axis = 1; axis < axes.n_axes && axes.kind == AxisMapKind::interleaved; axis++) {
+        for (std::int64_t i = 0; i < axes.counts[axis]; i++) {
+            of_pair[static_cast<std::size_t>(i * axes.n_axes + axis)] = axis;
+        }
+    }
+    return upload(angles.queue, of_pair.get(), (static_cast<std::size_t>(n_pairs) + 1) * sizeof(std::int32_t),
+                  &angles.device.axis_of_pair, error);
+}
+
+/// Checks that a given array of rows is on the queue's device and large enough, as far as the driver can tell.
+halyard_status check_rows(const halyard_gpu_angles &angles, const char *name, void *memory, std::int64_t offset,
+                          halyard_error *error) {
+    const halyard_angle_source &source = angles.device.source;
+    const bool is_cuda = angles.queue.device == HALYARD_CUDA;
+    if (offset < 0 || (is_cuda && offset != 0) || offset > INT32_MAX) {
+        return fail(error, HALYARD_ERROR_OVERFLOW, name, "_offset is ", offset, ", but must be ",
+                    is_cuda ? "0 with CUDA" : "0 to 2^31 - 1");
+    }
+    const MemoryInfo info = describe_memory(angles.queue, memory);
+    const std::int64_t end = offset + (source.n_rows - 1) * source.stride_row + source.rotary_dim / 2;
+    if (!info.is_of_context) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "the source's ", name, "_rows is no memory of the queue's device");
+    }
+    if (info.n_bytes / sizeof(float) < static_cast<std::uint64_t>(end)) {
+        return fail(error, HALYARD_ERROR_SHAPE, "the source's ", name, "_rows end at element ", end,
+                    ", but its buffer at ", info.n_bytes / sizeof(float));
+    }
+    return HALYARD_OK;
+}
+
+halyard_status use_rows(halyard_gpu_angles &angles, const halyard_angle_source &source, std::int64_t cos_offset,
+                        std::int64_t sin_offset, halyard_error *error) {
+    if (source.rows_dtype != Dtype::f32) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, "the source has rows of 16 bits, but a GPU's must be float32");
+    }
+    angles.device.first_rows = const_cast<void *>(source.cos_rows);
+    angles.device.second_rows = const_cast<void *>(source.sin_rows);
+    angles.device.first_offset = cos_offset;
+    angles.device.second_offset = sin_offset;
+    const halyard_status status = check_rows(angles, "cos", angles.device.first_rows, cos_offset, error);
+    return status != HALYARD_OK ? status : check_rows(angles, "sin", angles.device.second_rows, sin_offset, error);
+}
+
+halyard_status upload_source(halyard_gpu_angles &angles, const halyard_angle_source &source, halyard_error *error) {
+    const auto n_pairs = static_cast<std::size_t>(source.rotary_dim / 2);
+    DeviceAngles &device = angles.device;
+    if (source.kind == AngleKind::phase) {
+        const std::size_t n_bytes = n_pairs * sizeof(std::uint32_t);
+        const halyard_status status = upload(angles.queue, source.turns_high.get(), n_bytes, &device.first_rows, error);
+        return status != HALYARD_OK ? status
+                                    : upload(angles.queue, source.turns_low.get(), n_bytes, &device.second_rows, error);
+    }
+    // One piece of memory: a row of cos and a row of sin for each position.
+    device.second_offset = source.rotary_dim / 2;
+    const halyard_status status =
+        upload(angles.queue, source.owned_rows.get(),
+               static_cast<std::size_t>(source.n_rows * source.stride_row) * sizeof(float), &device.first_rows, error);
+    device.second_rows = device.first_rows;
+    return status;
+}
+
+}  // namespace
+
+}  // namespace halyard::gpu
+
+using namespace halyard;
+using namespace halyard::gpu;
+
+extern "C" {
+
+halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const halyard_angle_source *source,
+                                         int64_t cos_offset, int64_t sin_offset, halyard_gpu_angles **out,
+                                         halyard_error *error) {
+    if (out == nullptr) {
+        return fail_null(error, "out");
+    }
+    if (source == nullptr) {
+        return fail_null(error, "source");
+    }
+    halyard_gpu_queue where;
+    if (const halyard_status status = read_queue(queue, &where, error)) {
+        return status;
+    }
+    if (source->kind == AngleKind::factored) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED,
+                    "HALYARD_ANGLES_FACTORED is for the CPU; PHASE needs less memory");
+    }
+    if (source->listed != nullptr) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED,
+                    "the source lists positions with gaps between them, and a GPU finds rows by subtraction only");
+    }
+    const bool is_given = source->kind == AngleKind::given, has_rows = source->kind != AngleKind::phase;
+    if (has_rows && source->n_rows > INT32_MAX / source->stride_row) {
+        return fail(error, HALYARD_ERROR_OVERFLOW, source->n_rows, " rows of stride ", source->stride_row,
+                    " are more than the 2^31 elements that a GPU kernel can reach");
+    }
+    std::unique_ptr<halyard_gpu_angles, ReleaseAngles> angles(new (std::nothrow) halyard_gpu_angles{});
+    if (angles == nullptr) {
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for angles");
+    }
+    angles->queue = where;
+    halyard_angle_source &shape = angles->device.source;
+    shape.kind = source->kind;
+    shape.rotary_dim = source->rotary_dim;
+    shape.first = source->first;
+    shape.last = source->last;
+    shape.axes = source->axes;
+    shape.n_rows = source->n_rows;
+    shape.identity_row = source->identity_row;
+    shape.stride_row = source->stride_row;
+    shape.scale_high = source->scale_high;
+    shape.scale_low = source->scale_low;
+    if (is_given && where.device == HALYARD_CUDA) {  // addresses that outputs must not meet
+        shape.cos_memory = source->cos_memory;
+        shape.sin_memory = source->sin_memory;
+    }
+    halyard_status status = upload_axes(*angles, error);
+    if (status == HALYARD_OK) {
+        status = is_given ? use_rows(*angles, *source, cos_offset, sin_offset, error)
+                          : upload_source(*angles, *source, error);
+    }
+    if (status == HALYARD_OK) {
+        *out = angles.release();
+    }
+    return status;
+}
+
+void halyard_destroy_gpu_angles(halyard_gpu_angles *angles) {
+    if (angles == nullptr) {
+        return;
+    }
+    const DeviceAngles &device = angles->device;
+    release(angles->queue, device.axis_of_pair);
+    if (device.source.kind != AngleKind::given) {
+        release(angles->queue, device.first_rows);
+        if (device.second_rows != device.first_rows) {
+            release(angles->queue, device.second_rows);
+        }
+    }
+    delete angles;
+}
+
+}  // extern "C"

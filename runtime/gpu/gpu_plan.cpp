@@ -1,0 +1,261 @@
+#include "gpu/gpu_plan.h"
+
+#include "base/error.h"
+#include "base/text.h"
+#include "gpu/driver.h"
+#include "gpu/gpu_kernels.h"
+#include "gpu/halide_runtime.h"
+#include "gpu/launch.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <new>
+
+namespace halyard::gpu {
+
+namespace {
+
+/// The list of all plans. A context holds the modules of its kernels, and its last plan unloads them, because another
+/// context may get the same address.
+class Plans {
+public:
+    void add(halyard_gpu_plan &plan) noexcept {
+        const std::lock_guard lock(mutex_);
+        plan.next = first_;
+        first_ = &plan;
+    }
+    void remove(const halyard_gpu_plan &plan) noexcept {
+        const std::lock_guard lock(mutex_);  // until all is unloaded: another thread may be about to load it again
+        halyard_gpu_plan **link = &first_;
+        while (*link != &plan) {
+            link = &(*link)->next;
+        }
+        *link = plan.next;
+        const halyard_gpu_plan *other = first_;
+        while (other != nullptr && other->queue.context != plan.queue.context) {
+            other = other->next;
+        }
+        if (other == nullptr) {
+            Call call = {plan.queue.context, plan.queue.stream, ""};
+            release_context(plan.queue.device == HALYARD_CUDA, call);
+        }
+    }
+
+private:
+    std::mutex mutex_;
+    halyard_gpu_plan *first_ = nullptr;
+};
+
+Plans &plans() {
+    alignas(Plans) static unsigned char memory[sizeof(Plans)];
+    static Plans &all = *new (memory) Plans;  // never destroyed, because plans may outlive static objects
+    return all;
+}
+
+/// A plan description for the CPU's checks, whose kernels are not called.
+halyard_status read_gpu_desc(const halyard_plan_desc *desc, halyard_plan_desc *out, halyard_error *error) {
+    if (const halyard_status status = read_struct(desc, sizeof(*out), "desc", out, error)) {
+        return status;
+    }
+    if (out->target != nullptr || out->max_target != nullptr) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "desc names a target, but the device decides");
+    }
+    out->size = sizeof(*out);
+    out->target = "reference";
+    return HALYARD_OK;
+}
+
+struct ReleasePlan {
+    void operator()(halyard_gpu_plan *plan) const noexcept { halyard_destroy_gpu_plan(plan); }
+};
+
+/// Runs every kernel that a plan may need once, on memory of its own, so that the driver compiles it now.
+halyard_status load_kernels(const halyard_gpu_plan &plan, halyard_error *error) {
+    constexpr std::size_t n_bytes = 256;
+    void *const scratch = allocate(plan.queue, n_bytes);
+    if (scratch == nullptr) {
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "the device has no memory for ", n_bytes, " bytes of angles");
+    }
+    const DeviceAngles &angles = plan.angles->device;
+    const char zeros[n_bytes] = {};
+    int status = copy_in(plan.queue, scratch, zeros, n_bytes) ? 0 : -1;
+    const LaunchPositions zero = {counted_positions(angles), 1, 0, 0, 0, 0};
+    Call call = {plan.queue.context, plan.queue.stream, ""};
+    const Launch launch = {&plan.queue, &angles, plan.part_alignment, 0, true};
+    for (std::int32_t i = 0; i < plan.checks->n_tensors && status == 0; i++) {
+        const TensorDesc &desc = plan.checks->tensors[i].desc;
+        const bool converts = desc.pairing != desc.out_pairing;
+        for (const bool in_place : {false, true}) {
+            for (const std::int64_t stride_head : {std::int64_t(16), std::int64_t(17)}) {
+                if (status != 0 || (in_place && converts)) {
+                    continue;
+                }
+                // One head at position 0. The stride, never walked, decides between accesses of 128 bits and single
+                // ones.
+                DevicePiece piece = {};
+                piece.dtype = desc.dtype;
+                piece.pairing = desc.pairing;
+                piece.out_pairing = desc.out_pairing;
+                piece.in_place = in_place;
+                piece.x = {scratch, 0};
+                piece.y = {scratch, in_place ? 0 : 128};
+                piece.in = piece.out = {0, 0, stride_head, 1};
+                piece.rotary_dim = std::min<std::int64_t>(plan.checks->rotary_dim, 16);
+                piece.n_heads = piece.n_tokens = 1;
+                piece.positions = zero;
+                status = rotate_on_device(launch, piece, call);
+                if (status == 0 && !in_place) {
+                    status = copy_on_device(launch, piece, 1, call);
+                }
+            }
+        }
+    }
+    if (status == 0) {
+        status = check_on_device(launch, zero, 1, {scratch, 0}, call);
+    }
+    char last[4];
+    const bool is_done = copy_out(plan.queue, last, scratch, sizeof(last));  // waits for the launches
+    release(plan.queue, scratch);
+    if (status != 0 || !is_done) {
+        return fail(error, HALYARD_ERROR_DEVICE,
+                    "the kernels could not be loaded: ", call.message[0] != '\0' ? call.message : "the driver failed",
+                    " (", status, ")");
+    }
+    return HALYARD_OK;
+}
+
+/// The kernels that serve a tensor, in a line each.
+void explain_tensor(Text &text, Target target, const TensorDesc &tensor, bool in_place) {
+    for (const GpuKernel &kernel : gpu_kernels()) {
+        const bool is_fast = kernel.pairing.has_value(), converts = tensor.pairing != tensor.out_pairing;
+        if (kernel.target != target || kernel.dtype != tensor.dtype || kernel.in_place != in_place ||
+            (is_fast && (converts || kernel.pairing != tensor.pairing))) {
+            continue;
+        }
+        text.add("  * ");
+        text.add(kernel.name);
+        text.add(kernel.with_phase != nullptr ? ": taken for angles by phase" : ": taken for rows of cos and sin");
+        text.add(is_fast    ? ", where memory, strides and halves are multiples of 16 bytes\n"
+                 : converts ? ", for any layout\n"
+                            : ", for any other layout\n");
+        text.add_schedule(kernel.schedule);
+    }
+}
+
+}  // namespace
+
+}  // namespace halyard::gpu
+
+using namespace halyard;
+using namespace halyard::gpu;
+
+extern "C" {
+
+halyard_status halyard_get_gpu_target_info(int32_t device, halyard_target_info *info, halyard_error *error) {
+    if (const halyard_status status = check_device("device", device, error)) {
+        return status;
+    }
+    halyard_target_info value = {};
+    value.size = sizeof(value);
+    halyard_get_target_info(static_cast<std::int32_t>(target_of(device)), &value, nullptr);  // there is such a target
+    const char *const reason = why_not(device);
+    value.built = 1;
+    value.supported = reason[0] == '\0' ? 1 : 0;
+    value.active = 0;
+    std::snprintf(value.reason, sizeof(value.reason), "%s", reason[0] != '\0' ? reason : "serves its own memory alone");
+    return write_struct(value, sizeof(halyard_target_info), "info", info, error);
+}
+
+halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc *desc, char *text, int64_t n_bytes,
+                                        int64_t *n_needed, halyard_error *error) {
+    if (const halyard_status status = check_device("device", device, error)) {
+        return status;
+    }
+    if (const halyard_status status = check_text(text, n_bytes, error)) {
+        return status;
+    }
+    halyard_plan_desc copy = {};
+    if (const halyard_status status = read_gpu_desc(desc, &copy, error)) {
+        return status;
+    }
+    halyard_plan *checked = nullptr;
+    if (const halyard_status status = halyard_create_plan(&copy, &checked, error)) {
+        return status;
+    }
+    Text lines = {text, n_bytes};
+    if (const char *const reason = why_not(device); reason[0] != '\0') {
+        lines.add("no kernel can be taken on this machine: ");
+        lines.add(reason);
+        lines.add("\n");
+    }
+    for (std::int32_t i = 0; i < checked->n_tensors; i++) {
+        const TensorDesc &tensor = checked->tensors[i].desc;
+        for (const bool in_place : {false, true}) {
+            if (in_place && tensor.pairing != tensor.out_pairing) {
+                continue;
+            }
+            char heading[64];
+            std::snprintf(heading, sizeof(heading), "tensor %d, %s:\n", i, in_place ? "in place" : "out of place");
+            lines.add(heading);
+            explain_tensor(lines, target_of(device), tensor, in_place);
+        }
+    }
+    lines.end(n_needed);
+    halyard_destroy_plan(checked);
+    return HALYARD_OK;
+}
+
+halyard_status halyard_create_gpu_plan(const halyard_gpu_queue *queue, const halyard_plan_desc *desc,
+                                       const halyard_gpu_angles *angles, halyard_gpu_plan **out, halyard_error *error) {
+    if (out == nullptr) {
+        return fail_null(error, "out");
+    }
+    if (angles == nullptr) {
+        return fail_null(error, "angles");
+    }
+    halyard_gpu_queue where;
+    if (const halyard_status status = read_queue(queue, &where, error)) {
+        return status;
+    }
+    if (where.context != angles->queue.context) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "angles lie in another context than queue's");
+    }
+    halyard_plan_desc copy = {};
+    if (const halyard_status status = read_gpu_desc(desc, &copy, error)) {
+        return status;
+    }
+    if (copy.rotary_dim != angles->device.source.rotary_dim) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "angles has a rotary_dim of ", angles->device.source.rotary_dim,
+                    ", but the plan's is ", copy.rotary_dim);
+    }
+    std::unique_ptr<halyard_gpu_plan, ReleasePlan> plan(new (std::nothrow) halyard_gpu_plan{});
+    if (plan == nullptr) {
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a plan");
+    }
+    plan->queue = where;
+    plans().add(*plan);  // which its end takes back
+    plan->angles = angles;
+    plan->part_alignment = where.device == HALYARD_OPENCL ? part_alignment(where) : 1;
+    halyard_status status = halyard_create_plan(&copy, &plan->checks, error);
+    if (status == HALYARD_OK) {
+        status = load_kernels(*plan, error);
+    }
+    if (status == HALYARD_OK) {
+        *out = plan.release();
+    }
+    return status;
+}
+
+void halyard_destroy_gpu_plan(halyard_gpu_plan *plan) {
+    if (plan == nullptr) {
+        return;
+    }
+    plans().remove(*plan);
+    halyard_destroy_plan(plan->checks);
+    delete plan;
+}
+
+}  // extern "C"
