@@ -1,4 +1,4 @@
-// What CUDA devices take, by their own events. Signatures: CUDA driver API reference manual.
+// Times work on CUDA devices by their own events. Signatures: CUDA driver API reference manual.
 #pragma once
 
 #include "gpu/halide_runtime.h"
@@ -10,7 +10,7 @@
 
 namespace halyard::bench {
 
-/// The driver's own functions beside those of gpu/driver.h: what one returns.
+/// Calls a function of the driver that gpu/driver.h does not have. Returns its status, or -1 where there is none.
 template <typename... Arguments>
 int try_cuda(const char *name, Arguments... arguments) {
     static void *const driver = gpu::find_driver_library(true);
@@ -18,7 +18,7 @@ int try_cuda(const char *name, Arguments... arguments) {
     return function != nullptr ? function(arguments...) : -1;
 }
 
-/// Throws where one fails.
+/// The same, but throws where the function fails.
 template <typename... Arguments>
 void call_cuda(const char *name, Arguments... arguments) {
     if (const int status = try_cuda(name, arguments...)) {
@@ -26,7 +26,7 @@ void call_cuda(const char *name, Arguments... arguments) {
     }
 }
 
-/// Seconds on the device between two events around an action.
+/// Measures the seconds on the device between two events around an action.
 class Stopwatch {
 public:
     explicit Stopwatch(void *stream) : stream_(stream) {
@@ -54,7 +54,7 @@ private:
     void *stream_, *start_ = nullptr, *end_ = nullptr;
 };
 
-/// An executable graph of many calls of an action, which leaves the host's part of a launch out.
+/// A graph of many calls of an action. Launching it leaves out what the host does for each launch.
 class Graph {
 public:
     template <typename Action>

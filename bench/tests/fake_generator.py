@@ -1,4 +1,4 @@
-"""fake_generator.py GENERATOR ARGUMENTS…: runs the generator, and makes some of its kernels bad."""
+"""fake_generator.py GENERATOR ARGUMENTS…: runs the generator, and breaks some of the kernels that it emits."""
 
 import pathlib
 import re
