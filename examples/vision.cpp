@@ -1,7 +1,8 @@
 // A vision encoder: patches of an image have two positions, row and column. Half of a head's pairs reads the row, the
 // other half the column.
 //
-// So the attention between two patches depends on how far apart they are, down and across, and not on where they lie. The program checks this for two patches that move together.
+// So the attention between two patches depends on how far apart they are, down and across, and not on where they lie.
+// The program checks this for two patches that move together.
 #include <halyard/halyard.hpp>
 
 #include <cmath>
