@@ -6,19 +6,12 @@
 #include "rotate/dispatch.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
-#include <sched.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <deque>
 #include <fstream>
 #include <set>
-#include <system_error>
 #include <utility>
 
 namespace halyard::bench {
@@ -27,7 +20,7 @@ namespace {
 
 constexpr std::size_t n_at_once = 2;
 constexpr std::uint64_t seed = 1;
-constexpr const char *past_caches_mib = "past_caches_mib";  // the generator is not told this number
+constexpr const char *past_caches_mib = "past_caches_mib";  // only the runtime reads this number
 constexpr int quick_check = 2, thorough_check = 20;         // how often each count of pairs comes up
 
 /// The angles that a kernel works with, by its name: kernels that make rows say which, all others rotate by a table.
@@ -54,18 +47,13 @@ Emitter::~Emitter() {
 std::string Emitter::command_for(const Parameters &variant, const std::filesystem::path &folder) const {
     std::vector<std::string> emit = recipe_.emit;
     const std::string emitted = folder / (recipe_.kernel + recipe_.suffix);
-    emit.insert(emit.begin() + (std::find(emit.begin(), emit.end(), "-o") - emit.begin()) + 1, folder);
+    emit.push_back(folder);
     for (const auto &[name, value] : variant) {
-        if (name == past_caches_mib) {
-            continue;
-        }
         emit.push_back(name + "=" + std::to_string(value));
     }
     std::string command = join(emit);
-    for (const std::vector<std::string> &step : {recipe_.finish, recipe_.check}) {
-        if (!step.empty()) {
-            command += " && " + join(step) + " " + quote(emitted);
-        }
+    if (!recipe_.check.empty()) {
+        command += " && " + join(recipe_.check) + " " + quote(emitted);
     }
     if (!recipe_.link.empty()) {
         std::vector<std::string> link = recipe_.link;
@@ -309,15 +297,13 @@ void check_model(std::vector<std::string> model, const std::filesystem::path &fo
     }
 }
 
-std::string find_checksum(std::vector<std::string> command, const std::filesystem::path &file) {
-    const std::filesystem::path log = file.string() + ".log";
-    command.push_back(file);
+void seal_schedule(std::vector<std::string> command, const std::filesystem::path &draft,
+                   const std::filesystem::path &schedule) {
+    const std::filesystem::path log = draft.string() + ".log";
+    command.insert(command.end(), {draft, schedule});
     if (const std::string why = wait_for(start(join(command), log), now() + 60.0, log); !why.empty()) {
-        throw std::runtime_error("no checksum of a schedule can be made: " + why);
+        throw std::runtime_error("a schedule can't be written: " + why);
     }
-    std::string checksum;
-    std::ifstream(log) >> checksum;
-    return checksum;
 }
 
 std::vector<Work> list_tuning_works(const Kernel &kernel, const std::vector<Model> &models) {

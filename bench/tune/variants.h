@@ -15,16 +15,13 @@
 
 namespace halyard::bench {
 
-/// How a kernel's variants are made, as CMake knows it.
+/// How a kernel's variants are made, as generators/tuning.py knows it.
 struct Recipe {
     std::string kernel, target;
-    std::vector<std::string> emit;  // the command, without the folder and the parameters
-    std::vector<std::string>
-        finish;  // a command that changes the assembly, which it gets by its path; most kernels have none
-    std::vector<std::string> check;  // a command that checks the assembly, which it gets by its path
-    std::vector<std::string>
-        link;            // a command that links what was emitted, {from}, into what can be run, {to}; may be empty
-    std::string suffix;  // of the file that was emitted
+    std::vector<std::string> emit;   // the command, without the folder and the parameters
+    std::vector<std::string> check;  // the command that checks the assembly, without its path
+    std::vector<std::string> link;   // the command that links {from} into {to}, which can be run; empty where none is
+    std::string suffix;              // of the file that was emitted
 
     static constexpr const char *product = "variant";  // the name of what is linked
 };
@@ -102,8 +99,9 @@ private:
 /// Throws where bench/tune/modelled.py, called like that, does not know the CPU. A log of it is left in the folder.
 void check_model(std::vector<std::string> model, const std::filesystem::path &folder);
 
-/// The SHA-256 of a file, as `command` prints it. A log of it is left beside the file.
-std::string find_checksum(std::vector<std::string> command, const std::filesystem::path &file);
+/// Has `command` write a schedule from a draft. A log of it is left beside the draft.
+void seal_schedule(std::vector<std::string> command, const std::filesystem::path &draft,
+                   const std::filesystem::path &schedule);
 
 /// The works by which a kernel is tuned, of these models: a decoding step and a batch of each that differs in its heads
 /// and in what is rotated of them, and a prompt of the first that is in no cache. A kernel that stores past the caches

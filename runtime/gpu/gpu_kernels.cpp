@@ -14,9 +14,7 @@ extern "C" {
 #define HALYARD_GPU_HELPERS(target)                                                                                    \
     check_function halyard_check_positions_##target;                                                                   \
     copy_function halyard_copy_16_##target, halyard_copy_32_##target, halyard_copy_128_##target;
-#include "gpu_kernel_list.inc"
-#undef HALYARD_GPU_KERNEL
-#undef HALYARD_GPU_HELPERS
+#include "kernel_rows.inc"
 }
 
 namespace {
@@ -36,20 +34,14 @@ constexpr GpuKernel row_with_phase(GpuKernel row, PhaseFunction function) {
 constexpr GpuKernel table[] = {
 #define HALYARD_GPU_KERNEL(name, target, angles, pairing, dtype, in_place, schedule)                                   \
     row_with_##angles({#name, Target::target, Pairing::pairing, dtype, in_place, schedule}, name),
-#define HALYARD_GPU_HELPERS(target)
-#include "gpu_kernel_list.inc"
-#undef HALYARD_GPU_KERNEL
-#undef HALYARD_GPU_HELPERS
+#include "kernel_rows.inc"
 };
 
 constexpr GpuHelpers helpers[] = {
-#define HALYARD_GPU_KERNEL(...)
 #define HALYARD_GPU_HELPERS(target)                                                                                    \
     {Target::target, halyard_check_positions_##target, halyard_copy_16_##target, halyard_copy_32_##target,             \
      halyard_copy_128_##target},
-#include "gpu_kernel_list.inc"
-#undef HALYARD_GPU_KERNEL
-#undef HALYARD_GPU_HELPERS
+#include "kernel_rows.inc"
 };
 
 }  // namespace

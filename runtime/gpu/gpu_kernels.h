@@ -6,7 +6,7 @@
 
 namespace halyard::gpu {
 
-/// A GPU kernel of generators/kernels.cmake: one of the functions is NULL.
+/// A GPU kernel of generators/kernels.inc: one of the functions is NULL.
 struct GpuKernel {
     const char *name;
     Target target;

@@ -16,7 +16,7 @@ constexpr std::uint64_t is_on_device = 2;  // halide_buffer_device_dirty
 
 constexpr std::int64_t most_elements = INT32_MAX;
 constexpr std::int64_t most_blocks = 65535;       // of a grid's second and third dimension
-constexpr std::int64_t fewest_heads_a_block = 4;  // see head_threads in kernels.cmake
+constexpr std::int64_t fewest_heads_a_block = 4;  // see GPU kernels in generators/kernels.inc
 
 std::int64_t distance(std::int64_t stride) { return std::abs(stride); }
 

@@ -17,19 +17,20 @@ enum class Place : std::int32_t { out_of_place, in_place, non_temporal };
 inline constexpr std::int32_t n_places = 3;
 /// No kernel stores smaller outputs of a run past the caches.
 inline constexpr std::int32_t least_mib_past_caches = 8;
+inline constexpr std::int32_t usual_mib_past_caches = 32;
 
-/// A row of generators/kernels.cmake.
+/// A row of kernel_rows.inc: a kernel of generators/kernels.inc, or a variant of one for a CPU.
 struct Kernel {
     const char *name;
     Target target;
     Pairing pairing, out_pairing;
     std::int32_t dtype;
     Place place;
-    bool packed;                        // its elements are words of two
-    bool elsewhere = true;              // it also serves other CPUs than the one that it is tuned for
-    std::int32_t past_caches_mib = 32;  // outputs of a run from this size on are stored past the caches
-    const char *schedule = "default";   // the CPU that it is tuned for
-    halyard_rotate_kernel *function;    // NULL in the last row, the reference
+    bool packed;            // its elements are words of two
+    bool elsewhere = true;  // it also serves other CPUs than the one that it is tuned for
+    std::int32_t past_caches_mib = usual_mib_past_caches;  // outputs of a run from so much on go past the caches
+    const char *schedule = "default";                      // the CPU that it is tuned for
+    halyard_rotate_kernel *function;                       // NULL in the last row, the reference
 };
 
 /// Whether either could stand for the other: the same kernel, or with another schedule.

@@ -1,5 +1,6 @@
 #include "rotate/rows.h"
 
+#include "angles/phase.h"
 #include "base/storage.h"
 #include "rotate/piece.h"
 
@@ -124,6 +125,30 @@ void make_band(const halyard_angle_source &source, const RowKernels &kernels, co
     }
 }
 
+/// The arithmetic of phase.h on numbers. This file is compiled without contraction, so nothing else is fused.
+struct PortableMath {
+    using Float = float;
+    using Word = std::uint32_t;
+    using Int = std::int32_t;
+
+    static float fma(float a, float b, float c) noexcept { return std::fma(a, b, c); }
+    static float times(float a, float b) noexcept { return a * b; }
+    static float plus(float a, float b) noexcept { return a + b; }
+    static float flip_sign(float x, std::uint32_t sign) noexcept {
+        return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) ^ sign);
+    }
+    template <typename T>
+    static T select(bool condition, T a, T b) noexcept {
+        return condition ? a : b;
+    }
+    static std::uint32_t upper_product(std::uint32_t a, std::uint32_t b) noexcept {
+        return static_cast<std::uint32_t>((std::uint64_t{a} * b) >> 32);
+    }
+    static std::uint32_t to_word(std::int32_t i) noexcept { return static_cast<std::uint32_t>(i); }
+    static std::int32_t to_int(std::uint32_t word) noexcept { return static_cast<std::int32_t>(word); }
+    static float to_float(std::int32_t i) noexcept { return static_cast<float>(i); }
+};
+
 RowOutput shifted(const RowOutput &out, std::int64_t pairs) noexcept {
     return {out.data + pairs, out.stride_token, out.stride_sin};
 }
@@ -174,39 +199,20 @@ void phase_row_reference(std::int32_t position, const std::uint32_t *turns_high,
                          float scale_high, float scale_low, std::int64_t n_pairs, float *cos_row,
                          float *sin_row) noexcept {
     for (std::int64_t k = 0; k < n_pairs; k++) {
-        const auto p = static_cast<std::uint32_t>(position);
-        const auto carry = static_cast<std::uint32_t>((std::uint64_t{turns_low[k]} * p) >> 32);
-        const std::uint32_t turns = turns_high[k] * p + carry - (position < 0 ? turns_low[k] : 0u);
-        const std::uint32_t quarter = (turns + 0x20000000u) >> 30;
-        const auto rest = static_cast<std::int32_t>(turns - (quarter << 30));
-        const auto coarse = static_cast<float>(rest & ~63), fine = static_cast<float>(rest & 63);
-        const float unit = 0x1.921fb6p-30f, unit_low = -0x1.777a5cp-55f;
-        const float z = coarse * unit;
-        const float tail = std::fma(fine, unit, std::fma(coarse, unit_low, std::fma(coarse, unit, -z)));
-        const float w = z * z, half_w = w * 0.5f;
-        const float p_of_w = std::fma(w, std::fma(w, -1.94956359e-4f, 8.33197869e-3f), -1.66666508e-1f);
-        const float q_of_w = std::fma(w, std::fma(w, 2.44384515e-5f, -1.38873677e-3f), 4.16666456e-2f);
-        const float zw = z * w, ww = w * w;
-        const float sin_rest = std::fma(zw, p_of_w, std::fma(tail, -half_w, tail));
-        const float one_less_cos = std::fma(tail, z, std::fma(-ww, q_of_w, half_w));
-        const float scaled_low = scale_low * z;
-        const float sin = std::fma(scale_high, z, std::fma(scale_high, sin_rest, scaled_low));
-        const float cos = scale_high + std::fma(-scale_high, one_less_cos, scale_low);
-        const bool is_odd = (quarter & 1) != 0;
-        const auto flip = [](float value, std::uint32_t sign) {
-            return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) ^ sign);
-        };
-        cos_row[k] = flip(is_odd ? sin : cos, ((quarter + 1) & 2) << 30);
-        sin_row[k] = flip(is_odd ? cos : sin, (quarter & 2) << 30);
+        const CosAndSin<float> angle =
+            phase_angle(PortableMath(), position, turns_high[k], turns_low[k], scale_high, scale_low);
+        cos_row[k] = angle.cos;
+        sin_row[k] = angle.sin;
     }
 }
 
 void factored_row_reference(const float *coarse_cos, const float *coarse_sin, const float *fine_cos,
                             const float *fine_sin, std::int64_t n_pairs, float *cos_row, float *sin_row) noexcept {
     for (std::int64_t k = 0; k < n_pairs; k++) {
-        const float minus = -coarse_sin[k] * fine_sin[k], plus = coarse_cos[k] * fine_sin[k];
-        cos_row[k] = std::fma(coarse_cos[k], fine_cos[k], minus);
-        sin_row[k] = std::fma(coarse_sin[k], fine_cos[k], plus);
+        const CosAndSin<float> angle =
+            sum_angle(PortableMath(), {coarse_cos[k], coarse_sin[k]}, {fine_cos[k], fine_sin[k]});
+        cos_row[k] = angle.cos;
+        sin_row[k] = angle.sin;
     }
 }
 
