@@ -692,7 +692,7 @@ def exact(x, work):
     return y
 
 
-# A wrong pairing, layout or position is off by about 1. At small positions, errors above these don't come from rounding.
+# A wrong pairing, layout or position is off by about 1. Errors above these at small positions are more than rounding.
 # At the end of a long context, float32 angles alone are off by hundredths.
 BOUNDS = {"f32": 1e-3, "f16": 2e-2, "bf16": 1e-1}
 FAR_BOUND = 3e-1

@@ -15,9 +15,8 @@ import sys
 LLVM = "19"
 CLANG, MCA = f"clang-{LLVM}", f"llvm-mca-{LLVM}"
 
-# CPUs with a model of their own, by the target that dispatch takes there. LLVM has none for cortex-a72, -a76, -a78 and
-# -x1, which it models as cortex-a57; for cortex-a710 and -x2, modelled as neoverse-n2; and for apple-m1 to -m4, modelled
-# as their ancestor Cyclone.
+# CPUs with a model of their own, by the target that dispatch takes there. LLVM models cortex-a72, -a76, -a78 and -x1 as
+# cortex-a57, cortex-a710 and -x2 as neoverse-n2, and apple-m1 to -m4 as their ancestor Cyclone.
 CPUS = {
     "arm_neon": ["cortex-a53", "cortex-a55", "cortex-a57", "cortex-a510", "neoverse-n1", "neoverse-n2", "neoverse-v1",
                  "neoverse-v2", "ampere1"],
