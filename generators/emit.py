@@ -59,9 +59,9 @@ class Product:
             in_place = str(k.place == "in_place").lower()
             cells = [self.name, k.target.name, k.angles, k.pairing, k.dtype, in_place, f'"{self.schedule}"']
             return f"HALYARD_GPU_KERNEL({', '.join(cells)})"
-        past_caches_mib = self.parameters.get("past_caches_mib", "usual_mib_past_caches")
+        non_temporal_mib = self.parameters.get("non_temporal_mib", "usual_non_temporal_mib")
         cells = [self.name, k.target.name, k.pairing, k.out_pairing, k.dtype, k.place, str(k.packed).lower(),
-                 str(self.elsewhere).lower(), str(past_caches_mib), f'"{self.schedule}"']
+                 str(self.elsewhere).lower(), str(non_temporal_mib), f'"{self.schedule}"']
         return f"HALYARD_KERNEL({', '.join(cells)})"
 
 
@@ -100,7 +100,7 @@ class Emitter:
             files["device_code"].write_bytes(raw.read_bytes().replace(b"\0", b""))  # Halide ends the text with one
             raw.unlink()
         if kernel.is_non_temporal:
-            files["assembly"].write_text(store_past_caches(name, files["assembly"].read_text()))
+            files["assembly"].write_text(store_non_temporally(name, files["assembly"].read_text()))
             if "object" in files:
                 _run(name, [self.compiler, "-c", files["assembly"], "-o", files["object"]])
         return list(files.values())
@@ -120,7 +120,7 @@ def _run(name, command):
     return done.stdout
 
 
-def store_past_caches(name, assembly):
+def store_non_temporally(name, assembly):
     """Makes a kernel's stores of whole vectors go past the caches, which Halide 21 cannot emit.
 
     Stores to the stack stay as they are, and so do masked stores. VCVTPS2PH is split into a conversion, whose operand

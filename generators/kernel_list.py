@@ -77,9 +77,9 @@ class Kernel:
         return self.place == "non_temporal"
 
     def generator_arguments(self, parameters=None):
-        """The arguments of the generator, for these parameters or the default ones. past_caches_mib is the runtime's."""
+        """The arguments of the generator, for these parameters or the default ones. non_temporal_mib is the runtime's."""
         numbers = self.parameters if parameters is None else parameters
-        numbers = {name: value for name, value in numbers.items() if name != "past_caches_mib"}
+        numbers = {name: value for name, value in numbers.items() if name != "non_temporal_mib"}
         return [f"{name}={value}" for name, value in (self.arguments | numbers).items()]
 
 
@@ -198,14 +198,14 @@ class _Reader:
         self._add(self.parameters, Parameter(name, loops, limit, tuple(map(int, values))))
 
     def rotate(self, pairing, dtype, place, target, packed, round_by_test, swap_members, elements_per_step,
-               elements_per_step_any, elements_per_vector, heads_per_step, hoist_rows, past_caches_mib):
+               elements_per_step_any, elements_per_vector, heads_per_step, hoist_rows, non_temporal_mib):
         numbers = self._numbers(
             elements_per_step=elements_per_step, elements_per_step_any=elements_per_step_any,
             elements_per_vector=elements_per_vector, heads_per_step=heads_per_step, hoist_rows=hoist_rows,
-            past_caches_mib=past_caches_mib, swap_members=swap_members)
+            non_temporal_mib=non_temporal_mib, swap_members=swap_members)
         self._one_of("place", place, PLACES)
-        if (place == "non_temporal") != ("past_caches_mib" in numbers):
-            self._refuse("past_caches_mib is what a non_temporal kernel has, and no other")
+        if (place == "non_temporal") != ("non_temporal_mib" in numbers):
+            self._refuse("non_temporal_mib is what a non_temporal kernel has, and no other")
         self._one_of("round_by_test", round_by_test, FLAGS)
         self._rotation(pairing, dtype, place, place, self._target(target, False), packed,
                        {"round_by_test": round_by_test}, numbers)

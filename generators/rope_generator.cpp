@@ -20,9 +20,9 @@ public:
     GeneratorParam<int> elements_per_vector{"elements_per_vector", 16, 4, 128};
     GeneratorParam<int> heads_per_step{"heads_per_step", 1, 1, 4};
     GeneratorParam<int> hoist_rows{"hoist_rows", 1, 0, 1};
-    GeneratorParam<int> swap_members{"swap_members", 0, 0, 1};  // interleaved, not packed: else they are scattered
+    GeneratorParam<int> swap_members{"swap_members", 0, 0, 1};  // interleaved, not packed: write member by member
     GeneratorParam<bool> round_by_test{"round_by_test", false};
-    // And of a GPU's: see GpuSteps in schedule_gpu.h.
+    // The numbers of a GPU's schedule: see GpuSteps in schedule_gpu.h.
     GeneratorParam<int> element_threads{"element_threads", 8, 1, 32};
     GeneratorParam<int> head_threads{"head_threads", 16, 1, 32};
     GeneratorParam<int> heads_per_thread{"heads_per_thread", 4, 1, 16};

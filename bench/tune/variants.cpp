@@ -20,8 +20,8 @@ namespace {
 
 constexpr std::size_t n_at_once = 2;
 constexpr std::uint64_t seed = 1;
-constexpr const char *past_caches_mib = "past_caches_mib";  // only the runtime reads this number
-constexpr int quick_check = 2, thorough_check = 20;         // how often each count of pairs comes up
+constexpr const char *non_temporal_mib = "non_temporal_mib";  // only the runtime reads this number
+constexpr int quick_check = 2, thorough_check = 20;           // how often each count of pairs comes up
 
 /// The angles that a kernel works with, by its name: kernels that make rows say which, all others rotate by a table.
 std::int32_t angles_made_by(const std::string &kernel) {
@@ -163,8 +163,8 @@ std::string Variants::take(const Parameters &parameters, const std::filesystem::
         variant->rotate = *std::find_if(known.begin(), known.end(),
                                         [&](const Kernel &kernel) { return kernel.name == recipe_.kernel; });
         variant->rotate.function = reinterpret_cast<halyard_rotate_kernel *>(function);
-        if (const auto found = parameters.find(past_caches_mib); found != parameters.end()) {
-            variant->rotate.past_caches_mib = found->second;
+        if (const auto found = parameters.find(non_temporal_mib); found != parameters.end()) {
+            variant->rotate.non_temporal_mib = found->second;
         }
     }
     stop_if_interrupted();
@@ -307,8 +307,8 @@ void seal_schedule(std::vector<std::string> command, const std::filesystem::path
 }
 
 std::vector<Work> list_tuning_works(const Kernel &kernel, const std::vector<Model> &models) {
-    const bool non_temporal = kernel.place == Place::non_temporal, strided = kernel.pairing == Pairing::strided;
-    const Pairing in = strided ? Pairing::half : kernel.pairing, out = strided ? Pairing::half : kernel.out_pairing;
+    const bool non_temporal = kernel.place == Place::non_temporal, strided = !kernel.pairing;
+    const Pairing in = kernel.pairing.value_or(Pairing::half), out = kernel.out_pairing.value_or(Pairing::half);
     std::vector<Work> works;
     std::set<std::pair<std::int64_t, std::int64_t>> seen;
     for (const Model &model : models) {
@@ -320,7 +320,7 @@ std::vector<Work> list_tuning_works(const Kernel &kernel, const std::vector<Mode
         Work work = {model, 1, static_cast<dtype>(kernel.dtype), kernel.place == Place::in_place};
         work.strided = strided;
         if (non_temporal) {
-            // On either side of each size from which on a run may store past the caches.
+            // On either side of each size from which on a run may store non-temporally.
             work.read_back = true;
             for (const std::size_t n_mib : {6, 12, 24, 48, 96}) {
                 work.n_tokens = 1;

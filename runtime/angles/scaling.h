@@ -1,7 +1,7 @@
 // Frequencies by scaling method, for the C ABI and for configs: the same checks under the names that each caller knows.
 #pragma once
 
-#include "angles/angles.h"
+#include "angles/frequencies.h"
 #include "halyard/halyard.h"
 
 #include <memory>

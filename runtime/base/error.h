@@ -7,6 +7,9 @@
 #include <concepts>
 #include <cstddef>
 #include <cstring>
+#include <new>
+#include <stdexcept>
+#include <string>
 #include <string_view>
 
 namespace halyard {
@@ -44,6 +47,34 @@ halyard_status fail(halyard_error *error, halyard_status status, const Parts &..
 /// Fails with HALYARD_ERROR_NULL_POINTER naming the argument.
 halyard_status fail_null(halyard_error *error, const char *argument) noexcept;
 
+/// What code behind a guard throws in order to fail with a status and a sentence.
+class Failure : public std::runtime_error {
+public:
+    Failure(halyard_status status, const std::string &sentence) : std::runtime_error(sentence), status_(status) {}
+    halyard_status status() const noexcept { return status_; }
+
+private:
+    halyard_status status_;
+};
+
+/// Runs a function that may throw, at the edge of the C ABI, and turns what it throws into a status. `what` is what the
+/// function makes, as in "a config of 5 bytes", for the message. halyard_run needs no guard, since nothing in it
+/// throws.
+template <typename Function>
+halyard_status guard(halyard_error *error, std::string_view what, const Function &function) noexcept {
+    try {
+        return function();
+    } catch (const Failure &failure) {
+        return fail(error, failure.status(), failure.what());
+    } catch (const std::bad_alloc &) {
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for ", what);
+    } catch (const std::exception &unforeseen) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, what, " failed: ", unforeseen.what());
+    } catch (...) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, what, " failed");
+    }
+}
+
 /// Copies a caller's versioned struct into *out: what a smaller size leaves out keeps out's default. `required` is the
 /// size of its first version; name is for the message.
 template <typename Struct>
@@ -60,7 +91,7 @@ halyard_status read_struct(const Struct *in, std::size_t required, const char *n
     return HALYARD_OK;
 }
 
-/// The same without a copy where the caller's struct is of this library's size: *out is then `in`, else copy.
+/// Reads a caller's versioned struct, but copies it only if its size is not this library's: *out is `in` or `copy`.
 template <typename Struct>
 halyard_status view_struct(const Struct *in, std::size_t required, const char *name, Struct *copy, const Struct **out,
                            halyard_error *error) noexcept {
@@ -72,7 +103,7 @@ halyard_status view_struct(const Struct *in, std::size_t required, const char *n
     return read_struct(in, required, name, copy, error);
 }
 
-/// The reverse, for structs that a caller wants filled in: copies as much of value as info->size holds, and keeps size.
+/// Fills in a caller's versioned struct: copies as much of value as info->size holds, and keeps size.
 template <typename Struct>
 halyard_status write_struct(const Struct &value, std::size_t required, const char *name, Struct *info,
                             halyard_error *error) noexcept {

@@ -1,7 +1,7 @@
 // What a config says about the RoPE of one kind of layers: widths, base, method and its numbers, axes, pairing.
 #include "config/config.h"
 
-#include "angles/angles.h"
+#include "angles/frequencies.h"
 
 #include <algorithm>
 #include <cmath>

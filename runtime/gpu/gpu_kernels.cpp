@@ -19,7 +19,7 @@ extern "C" {
 
 namespace {
 
-constexpr std::int32_t f32 = HALYARD_F32, f16 = HALYARD_F16, bf16 = HALYARD_BF16;
+using enum Dtype;  // as the rows name them
 
 constexpr GpuKernel row_with_table(GpuKernel row, TableFunction function) {
     row.with_table = function;
@@ -33,7 +33,7 @@ constexpr GpuKernel row_with_phase(GpuKernel row, PhaseFunction function) {
 
 constexpr GpuKernel table[] = {
 #define HALYARD_GPU_KERNEL(name, target, angles, pairing, dtype, in_place, schedule)                                   \
-    row_with_##angles({#name, Target::target, Pairing::pairing, dtype, in_place, schedule}, name),
+    row_with_##angles({#name, Target::target, row_pairing::pairing, dtype, in_place, schedule}, name),
 #include "kernel_rows.inc"
 };
 
@@ -56,7 +56,7 @@ const GpuHelpers &gpu_helpers(Target target) noexcept {
     return *found;
 }
 
-const GpuKernel &select_gpu_kernel(Target target, std::int32_t dtype, Pairing pairing, bool in_place,
+const GpuKernel &select_gpu_kernel(Target target, Dtype dtype, std::optional<Pairing> pairing, bool in_place,
                                    bool with_phase) noexcept {
     const GpuKernel *found = table;
     while (found->target != target || found->dtype != dtype || found->pairing != pairing ||

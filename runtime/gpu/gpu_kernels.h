@@ -10,8 +10,8 @@ namespace halyard::gpu {
 struct GpuKernel {
     const char *name;
     Target target;
-    Pairing pairing;  // strided: any layout; else accesses are of 128 bits
-    std::int32_t dtype;
+    std::optional<Pairing> pairing;  // none: any, in any layout; else accesses are of 128 bits
+    Dtype dtype;
     bool in_place;
     const char *schedule;  // "default", or the device that it was tuned for
     TableFunction with_table = nullptr;
@@ -36,8 +36,8 @@ struct GpuHelpers {
 
 const GpuHelpers &gpu_helpers(Target target) noexcept;
 
-/// The kernel for a tensor; strided takes any pairing.
-const GpuKernel &select_gpu_kernel(Target target, std::int32_t dtype, Pairing pairing, bool in_place,
+/// The kernel for a tensor; without a pairing, the one that takes any.
+const GpuKernel &select_gpu_kernel(Target target, Dtype dtype, std::optional<Pairing> pairing, bool in_place,
                                    bool with_phase) noexcept;
 
 }  // namespace halyard::gpu

@@ -77,7 +77,7 @@ halyard_status check_memory(const halyard_gpu_queue &queue, const Location &plac
 halyard_status check_tensor_memory(const halyard_gpu_queue &queue, const Location &place, const halyard_tensor &tensor,
                                    const char *name, int index, halyard_error *error) {
     MemoryRange range = {0, 0};
-    find_memory_range(tensor.data, tensor.shape, tensor.strides, element_bytes(tensor.dtype),
+    find_memory_range(tensor.data, tensor.shape, tensor.strides, element_bytes(Dtype(tensor.dtype)),
                       &range);  // checked before
     return check_memory(queue, place, range, tensor.data, name, index, error);
 }
@@ -125,7 +125,7 @@ halyard_status read_arguments(const halyard_gpu_plan &plan, const halyard_gpu_ru
             const std::int64_t *const offsets = is_x ? given.x_offsets : given.y_offsets;
             const std::int64_t offset = offsets != nullptr ? offsets[i] : 0;
             place.memory = tensor.data;
-            if (!read_offset(offset, element_bytes(tensor.dtype), is_cuda, &place.offset)) {
+            if (!read_offset(offset, element_bytes(Dtype(tensor.dtype)), is_cuda, &place.offset)) {
                 return fail_offset(is_x ? "an offset of x" : "an offset of y", offset, is_cuda, error);
             }
             tensor.data = addresses.of(place);
@@ -201,7 +201,7 @@ struct Block {
 };
 
 Block split(const Run &run, const RunTensor &tensor) {
-    const Positions &positions = run.positions;
+    const CheckedPositions &positions = run.positions;
     if (run.n_batch == 1) {
         return {1, run.n_tokens, false};
     }
@@ -214,9 +214,9 @@ Block split(const Run &run, const RunTensor &tensor) {
 }
 
 DevicePositions positions_of(const Arguments &arguments, const Block &block, std::int64_t batch) {
-    const Positions &positions = arguments.run.positions;
+    const CheckedPositions &positions = arguments.run.positions;
     const bool one_each = arguments.run.n_tokens == 1 && block.is_joined;
-    const std::int32_t n_words = positions.data != nullptr && positions.type == HALYARD_INT64 ? 2 : 1;
+    const std::int32_t n_words = positions.data != nullptr && positions.is_int64 ? 2 : 1;
     const std::int64_t stride_token = one_each                ? positions.stride_batch
                                       : positions.consecutive ? 0
                                                               : positions.stride_token;
@@ -238,7 +238,7 @@ int count_adjacent(const Arguments &arguments, int index) {
     int n = 1;
     for (; index + n < plan.n_tensors; n++) {
         const RunTensor &last = arguments.run.tensors[index + n - 1], &next = arguments.run.tensors[index + n];
-        const halyard_tensor_desc &a = plan.tensors[index + n - 1].desc, &b = plan.tensors[index + n].desc;
+        const TensorDesc &a = plan.tensors[index + n - 1].desc, &b = plan.tensors[index + n].desc;
         const auto same = [](const RunTensor::Strides &s, const RunTensor::Strides &t, std::int64_t heads_s,
                              std::int64_t heads_t) {
             const bool heads_alike = heads_s == 1 || heads_t == 1 || s.head == t.head;
@@ -270,7 +270,7 @@ int count_adjacent(const Arguments &arguments, int index) {
 /// Fills in a piece for tensors index … index + n - 1; its places are still to be set.
 DevicePiece piece_of(const Arguments &arguments, int index, int n, const Block &block) {
     const RunTensor &tensor = arguments.run.tensors[index];
-    const halyard_tensor_desc &desc = arguments.run.plan->tensors[index].desc;
+    const TensorDesc &desc = arguments.run.plan->tensors[index].desc;
     DevicePiece piece = {};
     piece.dtype = desc.dtype;
     piece.pairing = desc.pairing;
@@ -298,7 +298,7 @@ DevicePiece piece_of(const Arguments &arguments, int index, int n, const Block &
 /// One launch for each batch row that needs its own, and the columns beside the window.
 int enqueue(const Arguments &arguments, int index, int n, Call &call) {
     const RunTensor &tensor = arguments.run.tensors[index];
-    const halyard_tensor_desc &desc = arguments.run.plan->tensors[index].desc;
+    const TensorDesc &desc = arguments.run.plan->tensors[index].desc;
     const Block block = split(arguments.run, tensor);
     const std::int64_t bytes = element_bytes(desc.dtype), window = desc.rotary_offset;
     DevicePiece piece = piece_of(arguments, index, n, block);

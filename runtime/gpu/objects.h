@@ -1,7 +1,7 @@
 // The objects of halyard_gpu.h.
 #pragma once
 
-#include "angles/angles.h"
+#include "angles/angle_source.h"
 #include "gpu/driver.h"
 #include "gpu/gpu_kernels.h"
 #include "rotate/plan.h"

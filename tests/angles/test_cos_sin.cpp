@@ -1,4 +1,5 @@
 // Cos and sin of tables: every value is correctly rounded.
+#include "angles/cos_sin.h"
 #include "checks/make_sources.h"
 #include "data/golden.h"
 

@@ -93,8 +93,7 @@ TEST_CASE("tables: listed positions are moved into the range", "[angles]") {
 
 TEST_CASE("tables: which row serves a position", "[angles]") {
     const auto frequencies = halyard::frequencies::from_base(10000, 4);
-    const auto error = HALYARD_BAD_POSITION_ERROR, clamp = HALYARD_BAD_POSITION_CLAMP,
-               identity = HALYARD_BAD_POSITION_IDENTITY;
+    using enum halyard::BadPosition;
     const auto range = make_table(frequencies, -3, 5);
     const struct {
         std::int64_t position, error, clamp, identity;

@@ -69,7 +69,7 @@ class List(Scratch):
         row = "HALYARD_ROTATE(half,                f32,  non_temporal, x86_avx2,   false, false, _,   128, 16, 8,     1,    1,    32)"
         for old, new, why in [("f32", "f64", "dtype is 'f64'"), ("half,", "halve,", "pairing is 'halve'"),
                               ("non_temporal", "past_caches", "place is 'past_caches'"),
-                              (" 32)", " _)", "past_caches_mib is what a non_temporal kernel has"),
+                              (" 32)", " _)", "non_temporal_mib is what a non_temporal kernel has"),
                               ("128", "4", "elements_per_vector exceeds elements_per_step"),
                               ("false", "no", "packed is 'no'")]:
             self.refuse(row, row.replace(old, new, 1), why)
@@ -202,7 +202,7 @@ class Emission(Scratch):
         self.expect_tuned(*self.emit())
         row = (self.out / "kernel_rows_x86_avx2.inc").read_text()
         self.assertEqual(row, f"HALYARD_KERNEL({KERNEL}, x86_avx2, half, half, f32, out_of_place, false, true, "
-                              f'usual_mib_past_caches, "{DEVICE}")\n')
+                              f'usual_non_temporal_mib, "{DEVICE}")\n')
         # A generator whose comments were changed is another file that emits the same.
         other = self.folder / "halyard_generator"
         shutil.copy(GENERATOR, other)

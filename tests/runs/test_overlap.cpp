@@ -33,7 +33,7 @@ std::vector<std::int64_t> addresses_of(const halyard_tensor &tensor) {
 }
 
 bool really_share(const halyard_tensor &a, const halyard_tensor &b) {
-    const std::int64_t bytes_a = halyard::element_bytes(a.dtype), bytes_b = halyard::element_bytes(b.dtype);
+    const std::int64_t bytes_a = oracle::element_bytes(a.dtype), bytes_b = oracle::element_bytes(b.dtype);
     const auto of_a = addresses_of(a), of_b = addresses_of(b);
     return std::any_of(of_b.begin(), of_b.end(), [&](std::int64_t address) {
         // The first element of a that does not end before this one begins.
@@ -71,7 +71,7 @@ TEST_CASE("overlap: the checks agree with brute force on small tensors", "[error
                 a.shape[3]);
         if (share) {
             REQUIRE(may_share);
-        } else if (halyard::element_bytes(a.dtype) == halyard::element_bytes(b.dtype)) {
+        } else if (oracle::element_bytes(a.dtype) == oracle::element_bytes(b.dtype)) {
             REQUIRE_FALSE(may_share);  // the search is exact where the elements are of one size and it runs to the end
         }
         REQUIRE(halyard::may_share_bytes(b, a) == may_share);
@@ -132,7 +132,7 @@ TEST_CASE("overlap: slices of one buffer are told apart exactly, at the sizes of
             stride *= sizes[order[i]];
         }
         for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16}) {
-            const std::int64_t bytes = halyard::element_bytes(dtype);
+            const std::int64_t bytes = oracle::element_bytes(dtype);
             const auto view = [&](std::int64_t slot, std::int64_t first_head, std::int64_t n, std::int64_t skip) {
                 return at_address(
                     nowhere + static_cast<std::uintptr_t>((slot * strides[3] + first_head * strides[2] + skip) * bytes),
