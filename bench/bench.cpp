@@ -1,5 +1,5 @@
-// halyard_bench: kernels over the shapes of real models, against what the memory allows and against rivals, in one
-// interleaved run. Exit status: 0 done; 1 something failed, is wrong or got slower; 2 wrong usage.
+// halyard_bench: times kernels on the shapes of real models, in the same rounds as rivals and as what memory allows.
+// Exit status: 0 done; 1 something failed, is wrong or got slower; 2 wrong usage.
 #include "measure/growth.h"
 #include "measure/machine.h"
 #include "report/chart.h"
@@ -47,7 +47,7 @@ std::vector<Row> measure_rows(const std::vector<Work> &works, const Arena &arena
         if (is_watched) {
             std::fprintf(stderr, "\r\033[K%zu of %zu: %s", i + 1, works.size(), works[i].name().c_str());
         }
-        // One thread shares a core with its peers; more need all.
+        // A single thread shares one core with its peers; several threads need all cores.
         if (pin_to_one_cpu(works[i].n_threads == 1) && setting.peers != nullptr) {
             setting.peers->restart();
         }
@@ -59,7 +59,7 @@ std::vector<Row> measure_rows(const std::vector<Work> &works, const Arena &arena
     return rows;
 }
 
-/// What would measure the same rows again.
+/// The command that measures the same rows again.
 std::string command_of(const Options &options) {
     const Selection &selection = options.selection;
     std::string command = "./run bench";
@@ -83,7 +83,7 @@ json make_record(const Options &options, const Machine &machine, const std::vect
     return record;
 }
 
-/// Measures rows below their floor again, with patience and up to three times: returns what is below it every time.
+/// Measures rows below their floor again, thoroughly and up to three times. Returns those that are below it every time.
 FloorCheck check_floors_again(const Options &options, const std::vector<Work> &works, const Arena &arena,
                               Setting &setting, const json &record) {
     const json recorded = load_json(options.floors);
@@ -134,14 +134,14 @@ int run_table(const Options &options) {
         throw std::runtime_error("no row matches \"" + options.selection.filter + "\"");
     }
     if (!options.json.empty()) {
-        tool::OutputFile probe(options.json);  // says at once what would be said after minutes
+        tool::OutputFile probe(options.json);  // fails at once rather than after minutes
     }
     std::size_t n_bytes = 0;
     for (const Work &work : works) {
-        n_bytes = std::max(n_bytes, Cell::bytes_needed(work));
+        n_bytes = std::max(n_bytes, PlacedWork::bytes_needed(work));
     }
     for (const Work &work : accuracy_works()) {
-        n_bytes = std::max(n_bytes, Cell::bytes_needed(work));
+        n_bytes = std::max(n_bytes, PlacedWork::bytes_needed(work));
     }
     const Arena arena(n_bytes);
     Setting setting;

@@ -1,5 +1,5 @@
-// halyard_demo: rotates real arrays with the best kernels of this machine, and shows how far the result is from exact
-// arithmetic and how fast it came beside a copy.
+// halyard_demo: rotates arrays with the best kernels of this machine, and shows how far the results are from exact
+// arithmetic and how fast they come beside a copy.
 #include "measure/machine.h"
 #include "report/table.h"
 
@@ -124,7 +124,7 @@ void show_speed() {
     }
     std::size_t n_bytes = 0;
     for (const Work &work : works) {
-        n_bytes = std::max(n_bytes, Cell::bytes_needed(work));
+        n_bytes = std::max(n_bytes, PlacedWork::bytes_needed(work));
     }
     const Arena arena(n_bytes);
     Setting setting;

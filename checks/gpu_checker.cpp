@@ -1,5 +1,6 @@
 #include "checks/gpu_checker.h"
 
+#include "checks/sized.h"
 #include "halyard/halyard_gpu.hpp"
 
 #include <algorithm>
@@ -12,14 +13,15 @@ namespace {
 
 using oracle::Random;
 
-/// One tensor [batch, tokens, heads, head_dim] somewhere in an array.
+/// A tensor [batch, tokens, heads, head_dim] inside an array.
 struct Layout {
     std::array<std::int64_t, 4> shape, strides;
-    std::int64_t start;   // elements before its first one
-    std::int64_t length;  // elements of the array
+    std::int64_t start;   // the number of elements before its first one
+    std::int64_t length;  // the number of elements of the array
 };
 
-/// Strides of dimensions from the innermost one out, with gaps. aligned: by 128-bit steps, and a unit innermost stride.
+/// Draws strides from the innermost dimension outwards, with gaps. Where it is aligned, the innermost stride is 1 and
+/// all others are multiples of 128 bits.
 Layout random_layout(Random &random, std::array<std::int64_t, 4> shape, std::int64_t element_bytes, bool aligned) {
     const std::int64_t step = aligned ? 16 / element_bytes : 1;
     Layout layout = {shape, {}, random.in(0, 3) * step, 0};
@@ -44,16 +46,10 @@ Layout random_layout(Random &random, std::array<std::int64_t, 4> shape, std::int
 std::vector<char> random_bytes(Random &random, std::int32_t dtype, std::int64_t n) {
     const oracle::Values kinds[] = {oracle::Values::ordinary, oracle::Values::any_bits, oracle::Values::special,
                                     oracle::Values::short_mantissa};
-    const oracle::Values values = random.one_of(kinds);
-    const std::int64_t bytes = oracle::element_bytes(dtype);
-    std::vector<char> result(static_cast<std::size_t>(n * bytes));
-    for (std::int64_t i = 0; i < n; i++) {
-        oracle::write_word(dtype, result.data() + i * bytes, oracle::random_word(random, dtype, values));
-    }
-    return result;
+    return oracle::random_elements(random, dtype, random.one_of(kinds), n);
 }
 
-/// The first element that differs, NaN being NaN; -1 when there is none.
+/// The first element that differs, or -1. Any NaN equals any other.
 std::int64_t first_difference(std::int32_t dtype, const std::vector<char> &a, const std::vector<char> &b) {
     const std::int64_t bytes = oracle::element_bytes(dtype);
     for (std::int64_t i = 0; i < static_cast<std::int64_t>(a.size()) / bytes; i++) {
@@ -66,7 +62,7 @@ std::int64_t first_difference(std::int32_t dtype, const std::vector<char> &a, co
     return -1;
 }
 
-/// Positions of every kind: int32 or int64, listed or consecutive or none at all, strided, on one axis or three.
+/// Random positions of every kind: int32 or int64, listed, consecutive or absent, strided, on one axis or three.
 struct RandomPositions {
     bool is_absent = false;
     std::vector<char> bytes;
@@ -145,9 +141,9 @@ std::string check_gpu_run(const halyard::gpu::GpuKernel &kernel, const halyard_g
         is_fast ? static_cast<std::int32_t>(*kernel.pairing) : static_cast<std::int32_t>(random.in(0, 1));
     const auto out_pairing = is_fast || kernel.in_place ? pairing : static_cast<std::int32_t>(random.in(0, 1));
 
-    // Angles: a range that leaves positions out on both sides, on one axis or three.
+    // Angles of a range that leaves positions out on both sides, on one axis or three.
     const std::int64_t n_axes = n_pairs >= 3 && random.one_in(3) ? 3 : 1;
-    auto source_desc = halyard::detail::make_struct<halyard_angle_source_desc>();
+    auto source_desc = sized<halyard_angle_source_desc>();
     source_desc.kind = kernel.with_phase != nullptr ? HALYARD_ANGLES_PHASE : HALYARD_ANGLES_TABLE;
     source_desc.first = static_cast<std::int32_t>(random.in(-100, 100));
     source_desc.last = source_desc.first + static_cast<std::int32_t>(random.in(0, 300));
@@ -161,7 +157,7 @@ std::string check_gpu_run(const halyard::gpu::GpuKernel &kernel, const halyard_g
         source_desc.axis_counts[1] = source_desc.axis_counts[2] = n_pairs / 3;
         source_desc.axis_counts[0] = n_pairs - 2 * (n_pairs / 3);
     }
-    auto scaling = halyard::detail::make_struct<halyard_scaling>();
+    auto scaling = sized<halyard_scaling>();
     scaling.base = 10000;
     scaling.rotary_dim = rotary_dim;
     scaling.attention_factor = random.one_in(2) ? 1 : 1.2707;
@@ -187,7 +183,7 @@ std::string check_gpu_run(const halyard::gpu::GpuKernel &kernel, const halyard_g
     const auto bad_position = static_cast<std::int32_t>(random.in(0, 2));
     const RandomPositions positions(random, shape[0], n_tokens, n_axes, source_desc.first, source_desc.last, true);
 
-    // What the CPU says. Where it refuses a bad position, the GPU takes position 0 and tells.
+    // The CPU gives the expected result. Where it refuses a bad position, the GPU takes position 0 and reports it.
     std::vector<char> x_host = x_before, expected = y_before;
     halyard_positions host_view = positions.on_host();
     const auto tensor_on_host = [&](std::vector<char> &bytes, const Layout &layout) {
@@ -209,7 +205,7 @@ std::string check_gpu_run(const halyard::gpu::GpuKernel &kernel, const halyard_g
         run_on_host(HALYARD_BAD_POSITION_IDENTITY);
     }
 
-    // And the device.
+    // The device does the same.
     const Memory x(queue, x_before), y(queue, y_before), places(queue, positions.bytes),
         word(queue, std::vector<char>(8));
     const auto tensor_on_device = [&](const Memory &memory, const Layout &layout) {
@@ -223,7 +219,7 @@ std::string check_gpu_run(const halyard::gpu::GpuKernel &kernel, const halyard_g
     const std::int64_t x_offset = (kernel.in_place ? y : x).offset(in.start), y_offset = y.offset(out.start);
     halyard_positions device_view = positions.view;
     device_view.data = places.data(positions.start * positions.element_size());
-    auto args = halyard::detail::make_struct<halyard_gpu_run_args>();
+    auto args = sized<halyard_gpu_run_args>();
     args.bad_position = bad_position;
     args.stream = queue.stream;
     args.positions = positions.is_absent ? nullptr : &device_view;
@@ -235,7 +231,7 @@ std::string check_gpu_run(const halyard::gpu::GpuKernel &kernel, const halyard_g
     const bool has_word = bad_position == HALYARD_BAD_POSITION_ERROR;
     args.error_word = has_word ? static_cast<std::int32_t *>(word.data(4)) : nullptr;
     args.error_word_offset = has_word ? word.offset(1) : 0;
-    auto error = halyard::detail::make_struct<halyard_error>();
+    auto error = sized<halyard_error>();
     const halyard_status status = halyard_run_gpu(plan.get(), &args, &error);
 
     std::ostringstream text;

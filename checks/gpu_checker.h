@@ -1,4 +1,4 @@
-// Finds what is wrong with a GPU kernel.
+// Compares GPU kernels with the portable reference.
 #pragma once
 
 #include "checks/oracle.h"
@@ -26,9 +26,10 @@ private:
     std::size_t n_bytes_;
 };
 
-/// One random run of a kernel through halyard_run_gpu: bit for bit what the portable reference computes, but for the
-/// payload of a NaN, in a random layout, with any kind of positions, and nothing else of the memory touched. What is
-/// wrong with it, in words, or nothing. n_tokens: of each batch; 0 for any number up to 70.
+/// Makes one random run of a kernel through halyard_run_gpu, in a random layout and with any kind of positions. The
+/// result must be that of the portable reference, bit for bit but for the payload of a NaN, and no other memory may
+/// change. Returns what is wrong, in words, or nothing. n_tokens is the count of tokens in each batch row; 0 means any
+/// count up to 70.
 std::string check_gpu_run(const halyard::gpu::GpuKernel &kernel, const halyard_gpu_queue &queue, oracle::Random &random,
                           std::int64_t n_tokens = 0);
 

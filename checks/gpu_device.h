@@ -1,4 +1,4 @@
-// A GPU, or PoCL's idea of one, for tests.
+// The GPU that tests run on; PoCL may stand in for one.
 #pragma once
 
 #include "checks/gpu_checker.h"
@@ -11,7 +11,7 @@
 
 namespace gpu_test {
 
-/// One queue a process: contexts are dear. Skips the test where the device cannot be used.
+/// The one queue of this process, because contexts cost much. Skips the test where the device cannot be used.
 inline const halyard_gpu_queue &queue_of(std::int32_t device) {
     if (const auto target = halyard::gpu_target(device); target.supported == 0) {
         SKIP(target.reason);
@@ -19,7 +19,7 @@ inline const halyard_gpu_queue &queue_of(std::int32_t device) {
     static std::unique_ptr<halyard::tool::DeviceQueue> queues[3];
     if (queues[device] == nullptr) {
         queues[device] = std::make_unique<halyard::tool::DeviceQueue>(device);
-        // With the last plan of a context its compiled kernels go, so one stays.
+        // The last plan of a context takes the compiled kernels with it, so one plan is kept.
         const auto frequencies = halyard::frequencies::from_base(10000, 16);
         const halyard_gpu_queue &queue = queues[device]->get();
         static const halyard::gpu_angles angles(queue, halyard::angle_source::table(frequencies, 0, 0));

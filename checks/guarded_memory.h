@@ -1,4 +1,4 @@
-// Memory whose ends are pages that nothing may touch, so that a read out of bounds crashes too.
+// Memory between pages that nothing may touch, so that even a read out of bounds crashes.
 #pragma once
 
 #include <sys/mman.h>
@@ -12,7 +12,7 @@ class GuardedMemory {
 public:
     static constexpr std::size_t page = 4096;
 
-    enum class Pages { all, every_other };  // which can be touched: the first, the third, …
+    enum class Pages { all, every_other };  // which pages can be touched: all, or the first, the third, …
 
     explicit GuardedMemory(std::size_t n_pages, Pages pages = Pages::all) : pages_(pages) {
         n_mapped_ = (n_pages + 2) * page;
@@ -37,7 +37,7 @@ public:
     char *begin() const { return mapped_ + page; }
     char *end() const { return mapped_ + n_mapped_ - page; }
 
-    /// Calls function(first, last) for the stretches of first … last that can be touched.
+    /// Calls function(first, last) for each stretch between first and last that can be touched.
     template <typename Function>
     void for_each_stretch(char *first, char *last, Function function) const {
         if (pages_ == Pages::all) {
@@ -57,7 +57,7 @@ private:
     std::size_t n_mapped_;
 };
 
-/// What a part of guarded memory held, or ought to hold.
+/// A copy of a part of guarded memory: what it held, or what it ought to hold.
 class Image {
 public:
     void take(const GuardedMemory &memory, char *first, char *last) {
@@ -70,10 +70,10 @@ public:
         });
     }
 
-    /// The image of a byte.
+    /// Where the copy of a byte is.
     char *at(const char *address) { return bytes_.data() + (address - first_); }
 
-    /// The first byte that is not what the image says; NULL when there is none.
+    /// The first byte of the memory that differs from its copy; NULL when there is none.
     const char *first_difference() {
         const char *found = nullptr;
         memory_->for_each_stretch(first_, last_, [&](char *from, char *to) {

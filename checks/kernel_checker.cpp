@@ -2,6 +2,7 @@
 
 #include "checks/guarded_memory.h"
 #include "checks/oracle.h"
+#include "checks/sized.h"
 #include "halyard/halyard.hpp"
 #include "rotate/plan.h"
 
@@ -30,8 +31,8 @@ constexpr std::int64_t island = 2 * GuardedMemory::page;  // the distance of acc
 
 // ---- The kernel, watched -------------------------------------------------------------------------------------------
 
-/// Stands between the runtime and the kernel: sees that it is called, and hands it rows of tokens that end at a guard
-/// page. A kernel has no context, so this is static.
+/// Stands between the runtime and the kernel: counts its calls, and hands it a list of rows that ends at a guard page.
+/// A kernel has no context, so this is static.
 struct Spy {
     static inline halyard_rotate_kernel *kernel = nullptr;
     static inline std::int64_t n_calls = 0;
@@ -100,12 +101,12 @@ struct Trial {
     std::int32_t dtype = 0;
     std::int64_t n_pairs = 0, offset = 0;
     bool in_place = false, inverse = false;
-    bool against_exact = false;  // whether what is expected is compared with exact arithmetic, which is slow
+    bool against_exact = false;  // whether the expected result is also compared with exact arithmetic, which is slow
     halyard_tensor_desc desc = {};
     halyard_tensor x = {}, y = {};
     std::int32_t positions_type = 0;
     std::int64_t n_rows = 0, stride_row = 0;
-    std::int64_t rows[2 * max_tokens] = {};  // of each token of each batch row
+    std::int64_t rows[2 * max_tokens] = {};  // for each token of each batch row
     const float *cos_rows = nullptr, *sin_rows = nullptr;
 
     std::int64_t row_of(std::int64_t batch, std::int64_t token) const { return rows[batch * x.shape[1] + token]; }
@@ -151,7 +152,7 @@ std::string describe(const Kernel &kernel, const Trial &trial) {
     return text;
 }
 
-/// Memory for one tensor, and where it lies in there.
+/// Memory for one tensor, and the part that the tensor uses.
 struct Memory {
     GuardedMemory anywhere{1024};
     GuardedMemory islands{2 * max_heads * max_tokens, GuardedMemory::Pages::every_other};
@@ -160,9 +161,9 @@ struct Memory {
     Image image;
 };
 
-/// What the process that checks tells the one that waits for it.
+/// What the process that checks tells the process that waits for it.
 struct Message {
-    TrialText trial;  // the one that is being made
+    TrialText trial;  // the trial that is being made
     char fault[1400];
     std::int64_t n_runs, n_outputs;
 };
@@ -174,7 +175,7 @@ public:
 
     KernelReport run(int effort) {
         for (std::int64_t n_pairs = 1; n_pairs <= 99 && report_.fault.empty(); n_pairs++) {
-            // All up to 97, and two more sizes for which kernels are specialised.
+            // All counts up to 97, and two more for which kernels are specialised.
             const std::int64_t n = n_pairs == 98 ? 128 : n_pairs == 99 ? 256 : n_pairs;
             for (int i = 0; i < effort && report_.fault.empty(); i++) {
                 try_once(n);
@@ -207,7 +208,7 @@ private:
             suitable = plans_.is_chosen(plan, trial.in_place, layout_of(trial));
         }
         if (!suitable) {
-            return;  // words of two don't fit odd halves
+            return;  // a kernel that reads words of two elements can't serve odd halves
         }
         place_tensor(trial.x, x_, on_islands, 1);
         if (trial.in_place) {
@@ -255,7 +256,7 @@ private:
             trial.desc.pairing = static_cast<std::int32_t>(*kernel_.pairing);
             trial.desc.out_pairing = static_cast<std::int32_t>(*kernel_.out_pairing);
         }
-        // Counts take turns, so that every pair of them comes up.
+        // Counts of tokens and heads take turns, so that each comes up with each.
         const std::int64_t turn = n_trials_++;
         const std::int64_t shape[4] = {random_.one_in(8) ? 2 : 1, turn / (max_heads + 1) % (max_tokens + 1),
                                        turn % (max_heads + 1), trial.desc.head_dim};
@@ -295,7 +296,7 @@ private:
             if (dense && d == 3) {
                 tensor.strides[d] = 1;
             } else if (tensor.shape[d] <= 1) {
-                tensor.strides[d] = random_.in(-9, 9);  // says nothing
+                tensor.strides[d] = random_.in(-9, 9);  // must be ignored
                 continue;
             } else {
                 const std::int64_t least = reach + random_.one_of(gaps);
@@ -306,7 +307,7 @@ private:
         }
     }
 
-    /// Each head on a page of its own, between guard pages.
+    /// Puts each head on a page of its own, between guard pages.
     void draw_strides_on_islands(halyard_tensor &tensor, bool dense) {
         tensor.shape[0] = 1;
         const std::int64_t bytes = oracle::element_bytes(tensor.dtype);
@@ -318,7 +319,7 @@ private:
         tensor.strides[0] = random_.in(-9, 9);
     }
 
-    /// The test's own view of what decides between kernels.
+    /// Which layout decides between kernels, worked out apart from the runtime.
     static Layout layout_of(const Trial &trial) {
         bool dense = true, even = true;
         for (const halyard_tensor *tensor : {&trial.x, &trial.y}) {
@@ -371,7 +372,7 @@ private:
             cos = reinterpret_cast<float *>(cos_islands_.begin()) + at;
             sin = reinterpret_cast<float *>(sin_islands_.begin()) + at;
         } else if (random_.one_in(4)) {
-            // As halyard_make_rows writes them.
+            // cos and sin of a row lie side by side, as halyard_make_rows writes them.
             trial.stride_row = 2 * n;
             cos = reinterpret_cast<float *>(cos_.end()) - trial.n_rows * 2 * n;
             sin = cos + n;
@@ -394,7 +395,7 @@ private:
 
     void draw_angle(std::int64_t kind, float *cos, float *sin) {
         if (kind < 4) {
-            // About a unit circle: what matters is that they are neither short nor special.
+            // Near the unit circle, so that cos and sin are neither special nor of few bits.
             const double s = random_.unit();
             *cos = static_cast<float>((random_.one_in(2) ? 1 : -1) * std::sqrt(1 - s * s));
             *sin = static_cast<float>(s);
@@ -447,7 +448,7 @@ private:
         return {read(0), read(1)};
     }
 
-    /// Takes images of all memory, and draws the right outputs into that of the output.
+    /// Takes images of all memory, and writes the right outputs into the image of the output.
     void expect(const Trial &trial) {
         x_.image.take(*x_.used, x_.first, x_.last);
         if (!trial.in_place) {
@@ -456,7 +457,7 @@ private:
         const bool islands = reinterpret_cast<const char *>(trial.cos_rows) >= cos_islands_.begin() &&
                              reinterpret_cast<const char *>(trial.cos_rows) < cos_islands_.end();
         const GuardedMemory &cos = islands ? cos_islands_ : cos_, &sin = islands ? sin_islands_ : sin_;
-        if (n_trials_ % 8 == 0) {  // large, and hardly in danger
+        if (n_trials_ % 8 == 0) {  // only now and then, because they are large
             cos_image_.take(cos, cos.begin(), cos.end());
             sin_image_.take(sin, sin.begin(), sin.end());
         }
@@ -490,7 +491,7 @@ private:
         });
     }
 
-    /// That what is expected is right, too.
+    /// Checks that the expected output is right, too.
     void check_bound(const Trial &trial, oracle::Pair<float> x, float cos, float sin, oracle::Pair<float> y) {
         const long double c = cos, s = sin;
         if (!std::isfinite(x.x0) || !std::isfinite(x.x1) || !std::isfinite(cos) || !std::isfinite(sin)) {
@@ -515,7 +516,7 @@ private:
 
     void rotate(const Trial &trial, const halyard_plan &plan) {
         char *const positions = place_positions(trial);
-        auto described = halyard::detail::make_struct<halyard_positions>();
+        auto described = sized<halyard_positions>();
         described.type = trial.positions_type;
         described.data = positions;
         described.shape[0] = trial.x.shape[0];
@@ -524,12 +525,12 @@ private:
         described.strides[1] = 1;
         const auto source = halyard::angle_source::given(trial.cos_rows, trial.sin_rows, trial.n_rows, trial.stride_row,
                                                          2 * trial.n_pairs);
-        auto args = halyard::detail::make_struct<halyard_run_args>();
+        auto args = sized<halyard_run_args>();
         args.angles = source.get();
         args.positions = &described;
         args.x = &trial.x;
         args.y = &trial.y;
-        auto error = halyard::detail::make_struct<halyard_error>();
+        auto error = sized<halyard_error>();
         Spy::n_calls = Spy::n_other_calls = 0;
         const halyard_status status = halyard_run(&plan, &args, &error);
         report_.n_runs++;
@@ -616,7 +617,7 @@ KernelReport check_apart(const std::string &name, unsigned limit_seconds,
     const pid_t child = fork();
     if (child == 0) {
         for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) {
-            std::signal(signal, SIG_DFL);  // Catch2 would report
+            std::signal(signal, SIG_DFL);  // instead of what Catch2 does on a signal
         }
         alarm(limit_seconds);
         const KernelReport report = check(message.trial);

@@ -1,4 +1,4 @@
-// Finds what is wrong with a kernel.
+// Tests a kernel that rotates, between guard pages and against the oracle.
 #pragma once
 
 #include "rotate/dispatch.h"
@@ -8,16 +8,16 @@
 #include <string>
 
 struct KernelReport {
-    std::string fault;  // the first one, in words; empty when there is none
+    std::string fault;  // the first fault, in words; empty when there is none
     std::int64_t n_runs = 0;
     std::int64_t n_outputs = 0;  // elements of rotated pairs that were compared
 };
 
-/// Runs a kernel through halyard_run on random bits in random layouts, and compares all memory around and between the
-/// outputs with what it ought to hold: bit for bit, but for the payload of a NaN. A kernel that
-/// serves what one of the runtime's list serves is tested where a plan would choose that one, any other everywhere.
-/// `effort` is how often each count of pairs comes up. This happens in a process of its own: a crash is a fault like
-/// others, and names what was tried, and so is taking longer than the limit.
+/// Runs a kernel through halyard_run on random bits in random layouts. Compares the outputs, and all memory around and
+/// between them, with what they ought to hold, bit for bit but for the payload of a NaN. A kernel that serves the same
+/// as one in the runtime's list is tested where a plan would choose that one, any other kernel everywhere. `effort` is
+/// how often each count of pairs comes up. The kernel runs in a process of its own, so that a crash is a fault like
+/// others and names what was tried. Taking longer than the limit is a fault too.
 KernelReport check_kernel(const halyard::Kernel &kernel, std::uint64_t seed, int effort = 30,
                           unsigned limit_seconds = 0);
 

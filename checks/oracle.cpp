@@ -11,7 +11,7 @@
 namespace oracle {
 namespace {
 
-/// A binary floating-point format, described by numbers rather than by bit tricks.
+/// A binary floating-point format, in numbers.
 struct Format {
     int fraction_bits;
     int min_exponent;  // of normal numbers
@@ -26,7 +26,7 @@ const Format &format_of(std::int32_t dtype) {
     return formats[dtype];
 }
 
-/// The exponent of the last place at a value: that of denormals below the normal numbers.
+/// The exponent of the last place at a value. Below the normal numbers it is that of denormals.
 int last_place(const Format &format, long double value) {
     const int exponent = value == 0 ? format.min_exponent : std::ilogb(value);
     return std::max(exponent, format.min_exponent) - format.fraction_bits;
@@ -62,7 +62,7 @@ float widen(std::int32_t dtype, std::uint32_t word) {
     } else {
         const int implicit = exponent == 0 ? 0 : 1 << format.fraction_bits;
         const int place = std::max(exponent, 1) - 1 + format.min_exponent - format.fraction_bits;
-        // Steps that are normal numbers: the product is exact, denormal or not.
+        // The value is scaled in steps that are normal numbers, so that the product is exact even where it is denormal.
         const int first = place / 2;
         value = static_cast<float>(implicit + fraction) * std::bit_cast<float>(std::uint32_t(127 + first) << 23) *
                 std::bit_cast<float>(std::uint32_t(127 + place - first) << 23);
@@ -82,7 +82,7 @@ std::uint32_t narrow(std::int32_t dtype, float value) {
     if (std::isinf(value)) {
         return sign | format.infinity();
     }
-    // A float counts exactly many units of the last place in double, and rounding that to an integer is the rounding.
+    // In units of the last place the value is an exact double, and rounding this to an integer rounds the value.
     const double magnitude = std::fabs(static_cast<double>(value));
     const int place = last_place(format, magnitude);
     const double units = std::nearbyint(std::ldexp(magnitude, -place));
@@ -106,7 +106,7 @@ long double overflow_threshold(std::int32_t dtype) {
 }
 
 Pair<float> rotate(Arithmetic arithmetic, Pair<float> x, float cos, float sin) {
-    // Compiled without contraction: each operation rounds.
+    // This file is compiled without contraction, so each operation rounds.
     const float minus_cross0 = x.x1 * sin, cross1 = x.x0 * sin;
     if (arithmetic == Arithmetic::fused) {
         return {std::fma(x.x0, cos, -minus_cross0), std::fma(x.x1, cos, cross1)};
@@ -141,7 +141,7 @@ long double promised_bound(std::int32_t dtype, Pair<long double> x, long double 
 
 long double kernel_bound(std::int32_t dtype, long double magnitude, long double exact) {
     const long double in_f32 = 2 * 0x1p-24L * (1 + 0x1p-24L) * magnitude + 0x1p-149L;
-    // What storage rounds is not the exact value but one that far off, perhaps with a larger last place.
+    // Storage rounds a value that may be this far from the exact one, and may have a larger last place.
     return in_f32 + rounding_of_storage(dtype, std::fabs(exact) + in_f32);
 }
 
@@ -198,6 +198,15 @@ std::uint32_t random_word(Random &random, std::int32_t dtype, Values values) {
     const auto exponent = static_cast<std::uint32_t>(-format.min_exponent + 1 - 6 + static_cast<int>(bits >> 56) % 9);
     const std::uint32_t fraction = static_cast<std::uint32_t>(bits >> 8) & ((1u << format.fraction_bits) - 1);
     return (bits >> 40 & 1 ? format.sign_bit() : 0) | exponent << format.fraction_bits | fraction;
+}
+
+std::vector<char> random_elements(Random &random, std::int32_t dtype, Values values, std::int64_t n) {
+    const std::int64_t bytes = element_bytes(dtype);
+    std::vector<char> elements(static_cast<std::size_t>(n * bytes));
+    for (std::int64_t i = 0; i < n; i++) {
+        write_word(dtype, elements.data() + i * bytes, random_word(random, dtype, values));
+    }
+    return elements;
 }
 
 }  // namespace oracle

@@ -1,4 +1,4 @@
-// What the right answer is. Shares no code with the runtime or the generators.
+// Works out the right answer, without any code of the runtime or the generators.
 #pragma once
 
 #include <cstdint>
@@ -7,21 +7,21 @@
 namespace oracle {
 
 // ---- Storage -------------------------------------------------------------------------------------------------------
-// A dtype is HALYARD_F32, HALYARD_F16 or HALYARD_BF16; a word is an element's bits in the lower end of 32.
+// A dtype is HALYARD_F32, HALYARD_F16 or HALYARD_BF16. A word holds an element's bits in its lower end.
 
 std::int64_t element_bytes(std::int32_t dtype);
 std::uint32_t read_word(std::int32_t dtype, const void *at);
 void write_word(std::int32_t dtype, void *at, std::uint32_t word);
 
-/// Exact.
+/// The exact value of a word.
 float widen(std::int32_t dtype, std::uint32_t word);
-/// To nearest, ties to even. A NaN becomes some NaN.
+/// The word nearest to a value, ties to even. A NaN becomes some NaN.
 std::uint32_t narrow(std::int32_t dtype, float value);
 
 bool is_nan(std::int32_t dtype, std::uint32_t word);
 /// Half the distance between neighbours at a value, which must be below the overflow threshold.
 long double half_ulp(std::int32_t dtype, long double value);
-/// Where rounding to nearest begins to give infinity.
+/// The least value that rounds to infinity.
 long double overflow_threshold(std::int32_t dtype);
 
 // ---- Rotation ------------------------------------------------------------------------------------------------------
@@ -31,25 +31,25 @@ struct Pair {
     T x0, x1;
 };
 
-/// How a target rounds: with one fused multiply-add in each output, which is the promise, or (sse41) without.
+/// How a target rounds: with one fused multiply-add for each output, as promised, or without (sse41).
 enum class Arithmetic { fused, plain };
 
-/// In f32, with cos and sin as they are in the row; the inverse negates sin.
+/// Rotates in f32, with cos and sin from the row. For the inverse the caller negates sin.
 Pair<float> rotate(Arithmetic arithmetic, Pair<float> x, float cos, float sin);
 
-/// Exact but for the last bit of long double.
+/// Rotates in long double: exact but for its last bit.
 Pair<long double> rotate_exactly(Pair<long double> x, long double cos, long double sin);
 
 /// inv_freq[k] = base^(-2k / rotary_dim).
 std::vector<long double> inv_freq_of(long double base, std::int64_t rotary_dim);
 
-/// How far an output may be from the exact one, as halyard.h promises: 2 eps hypot(x0, x1) f + 2^-149, and half an ulp
-/// of 16-bit storage.
+/// How far halyard.h lets an output be from the exact one: 2 eps hypot(x0, x1) f + 2^-149, and half an ulp of 16-bit
+/// storage.
 long double promised_bound(std::int32_t dtype, Pair<long double> x, long double attention_factor, long double exact);
 
-/// The same for a kernel alone, whose cos and sin are exact by definition. Three roundings in f32, each of relative
-/// error 2^-24: of both products and of their sum, which is at most |x0 cos| + |x1 sin|; below the normal numbers only
-/// the products round, each by 2^-150. `magnitude` is |x0 cos| + |x1 sin|, or with x0 and x1 swapped.
+/// The same for a kernel alone, whose cos and sin are exact by definition. f32 rounds three times with relative error
+/// 2^-24: both products, and their sum, which is at most |x0 cos| + |x1 sin|. Below the normal numbers only the
+/// products round, each by 2^-150. `magnitude` is |x0 cos| + |x1 sin|, or the same with x0 and x1 swapped.
 long double kernel_bound(std::int32_t dtype, long double magnitude, long double exact);
 
 // ---- Random bits ---------------------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ public:
         z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
         return z ^ (z >> 31);
     }
-    /// One of first … last.
+    /// One of the integers from first to last.
     std::int64_t in(std::int64_t first, std::int64_t last) {
         return first + static_cast<std::int64_t>(bits() % static_cast<std::uint64_t>(last - first + 1));
     }
@@ -84,12 +84,14 @@ private:
 
 /// What random elements are like.
 enum class Values {
-    ordinary,        // of the size of activations, with a few special ones
+    ordinary,        // as large as activations are, with a few special ones
     any_bits,        // every bit pattern: NaN with any payload, infinities, denormals
     special,         // mostly the ends of ranges, zeros of both signs, NaN, and halfway cases of rounding
     short_mantissa,  // few significant bits, so that products fall halfway between bf16 or f16 numbers
 };
 
 std::uint32_t random_word(Random &random, std::int32_t dtype, Values values);
+/// The bytes of n random elements.
+std::vector<char> random_elements(Random &random, std::int32_t dtype, Values values, std::int64_t n);
 
 }  // namespace oracle

@@ -1,4 +1,4 @@
-// Short ways to rotate dense arrays through the library, for tests whose subject is the result.
+// Short ways to rotate dense arrays through the library.
 #pragma once
 
 #include "checks/oracle.h"
@@ -20,14 +20,14 @@ inline std::vector<const char *> targets_here() {
     return names;
 }
 
-/// What to do, for one tensor. The default is f32, half pairing, the whole head.
+/// What to do with one tensor. By default it is f32 in half pairing, and the whole head is rotated.
 struct Rotation {
     std::int64_t rotary_dim = 0;
-    std::int64_t head_dim = 0;  // 0: rotary_dim
+    std::int64_t head_dim = 0;  // 0 means rotary_dim
     std::int64_t offset = 0;
     std::int32_t dtype = HALYARD_F32;
     std::int32_t pairing = HALYARD_PAIRING_HALF;
-    std::int32_t out_pairing = -1;  // as the input
+    std::int32_t out_pairing = -1;  // -1 means the pairing of the input
     bool inverse = false;
     const char *target = nullptr;
 
@@ -61,7 +61,7 @@ struct Elements {
 
     Elements(std::int32_t type, std::array<std::int64_t, 4> sizes)
         : dtype(type), shape(sizes), bytes(static_cast<std::size_t>(count() * oracle::element_bytes(type))) {}
-    /// Rounds to the dtype.
+    /// Rounds the values to the dtype.
     Elements(std::int32_t type, std::array<std::int64_t, 4> sizes, const std::vector<float> &values)
         : Elements(type, sizes) {
         for (std::int64_t i = 0; i < count(); i++) {
@@ -79,7 +79,7 @@ struct Elements {
 
     halyard_tensor tensor() { return halyard::tensor(bytes.data(), static_cast<halyard::dtype>(dtype), shape); }
 
-    /// Numbers of the size of activations.
+    /// Random numbers as large as activations are.
     static Elements random(std::int32_t type, std::array<std::int64_t, 4> sizes, oracle::Random &random) {
         Elements result(type, sizes);
         for (std::int64_t i = 0; i < result.count(); i++) {
@@ -89,6 +89,7 @@ struct Elements {
     }
 };
 
+/// Rotates x by a new plan, in place or into poisoned memory, and returns the result.
 inline Elements rotate(const Rotation &rotation, const halyard::angle_source &angles,
                        const halyard_positions *positions, Elements x, bool in_place = false,
                        const halyard_executor *executor = nullptr) {

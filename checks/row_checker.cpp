@@ -13,7 +13,7 @@ namespace {
 
 using oracle::Random;
 
-/// n values that end where a page begins that nothing may touch, or begin where such a page ends.
+/// n values that end where a guard page begins, or begin where one ends.
 template <typename T>
 class Guarded {
 public:
@@ -34,7 +34,7 @@ private:
     std::int64_t n_;
 };
 
-/// Where rows go: cos of pair k of token t to t * stride_token + k, sin stride_sin further.
+/// Where rows go: cos of pair k of token t to t * stride_token + k, and sin to stride_sin behind it.
 struct Layout {
     std::int64_t n_tokens, n_pairs, stride_token, stride_sin;
 
@@ -56,7 +56,7 @@ Layout random_layout(Random &random) {
     return layout;
 }
 
-/// A frequency in 2^-64 turns; half of them such that position 1 or -1 comes near a border of octants.
+/// A frequency in 2^-64 turns. For half of them position 1 or -1 comes near a border of octants.
 std::uint64_t random_turns(Random &random) {
     if (random.one_in(2)) {
         return random.bits();
@@ -92,7 +92,7 @@ public:
         }
     }
 
-    /// The reference's bits, but for the payload of a NaN; and nothing anywhere else.
+    /// Rows must have the reference's bits, but for the payload of a NaN, and nothing else may be written.
     void expect_reference(bool fused) {
         for (std::size_t i = 0; i < want_.size(); i++) {
             const float got = out[static_cast<std::int64_t>(i)];
@@ -106,7 +106,7 @@ public:
         }
     }
 
-    /// cos (0) or sin (1) of a pair, no further from the exact value than the bound.
+    /// cos (member 0) or sin (1) of a pair must be no further from the exact value than the bound.
     void expect_near(std::int64_t token, std::int64_t pair, int member, long double exact, long double bound) {
         const float got = out[token * layout.stride_token + member * layout.stride_sin + pair];
         if (!(std::fabs(got - exact) <= bound)) {
@@ -133,7 +133,7 @@ private:
     }
 };
 
-/// Trials until one shows a fault.
+/// Makes trials until one shows a fault.
 template <typename Try>
 KernelReport check(const std::string &name, std::uint64_t seed, int n_trials, unsigned limit_seconds, Try make_rows) {
     return check_apart(name, limit_seconds, [&](TrialText &text) {
@@ -218,7 +218,7 @@ KernelReport check_factored_rows(const std::string &name, halyard_rows_factored_
     return check(name, seed, n_trials, limit_seconds, [&](Trial &trial, Random &random) {
         const Layout &layout = trial.layout;
         Guarded<std::int32_t> coarse_row(layout.n_tokens, trial.at_end), fine_row(layout.n_tokens, trial.at_end);
-        // Tables of which the pairs are a part, as where pairs are done in blocks.
+        // The pairs are a part of a table's, as where pairs are done in blocks.
         const std::int64_t n_coarse = random.in(1, 5), n_fine = random.in(1, 4);
         const std::int64_t stride_sin = layout.n_pairs + random.in(0, 3);
         const std::int64_t stride_row = 2 * stride_sin;
@@ -255,7 +255,7 @@ KernelReport check_factored_rows(const std::string &name, halyard_rows_factored_
                 const long double a = one[0], b = other[0], c = one[stride_sin], d = other[stride_sin];
                 const auto expect_sum = [&](int member, long double first, long double second) {
                     const long double exact = first + second, magnitude = std::fabs(first) + std::fabs(second);
-                    if (magnitude < 0x1p127L) {  // not where something overflows, or is NaN
+                    if (magnitude < 0x1p127L) {  // false where something overflows or is NaN
                         trial.expect_near(t, k, member, exact, oracle::kernel_bound(HALYARD_F32, magnitude, exact));
                     }
                 };

@@ -1,14 +1,15 @@
-// Finds what is wrong with a maker of rows.
+// Tests a kernel that makes rows of cos and sin, between guard pages and against exact values.
 #pragma once
 
 #include "checks/kernel_checker.h"
+#include "checks/make_sources.h"
 #include "checks/oracle.h"
-#include "checks/sources.h"
 
 #include <cstdint>
 #include <string>
 
-inline constexpr double phase_bound = 1.2e-7, factored_bound = 2.4e-7;  // of cos and sin, times attention_factor
+inline constexpr double phase_bound = 1.2e-7,
+                        factored_bound = 2.4e-7;  // how far off cos and sin may be, times attention_factor
 
 /// A buffer as a kernel reads it.
 struct RowBuffer {
@@ -23,12 +24,12 @@ struct RowBuffer {
 
 std::int32_t random_position(oracle::Random &random);
 
-/// What a kernel has to work out, with the angle exact: position * turns wraps in 64 bits.
+/// Exact cos and sin of position * turns, in units of 2^-64 turns; the product wraps in 64 bits.
 ExactCosSin exact_of_turns(std::uint64_t turns, std::int32_t position);
 
-/// Makes rows in random layouts between pages that nothing may touch, and compares them with the reference, bit for bit
-/// where the target has FMA (`fused`), and with exact arithmetic; NULL is the reference itself. In a process of its
-/// own, like check_kernel.
+/// Makes rows in random layouts between guard pages, in a process of its own like check_kernel. Compares them with
+/// exact arithmetic, and bit for bit with the reference where the target has FMA (`fused`). A NULL kernel means the
+/// reference.
 KernelReport check_phase_rows(const std::string &name, halyard_rows_phase_kernel *kernel, bool fused,
                               std::uint64_t seed, int n_trials, unsigned limit_seconds = 0);
 KernelReport check_factored_rows(const std::string &name, halyard_rows_factored_kernel *kernel, bool fused,

@@ -1,4 +1,4 @@
-// A directory for a test's files, removed with everything in it.
+// A directory for a test's files, which is removed with everything in it.
 #pragma once
 
 #include <filesystem>

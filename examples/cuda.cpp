@@ -1,6 +1,6 @@
-// CUDA on the caller's stream: the context, the memory and the stream are the program's; Halyard enqueues, and does not
-// wait. Of CUDA nothing is needed to build: the driver's functions are declared here and found when the program starts.
-// Without a device it says so and ends with status 77.
+// CUDA on the caller's stream. The context, the memory and the stream belong to the program; Halyard enqueues its work
+// and does not wait. Nothing of CUDA is needed to build this: the driver's functions are declared here, and found when
+// the program starts. Without a device it says so and ends with status 77.
 #include <halyard/halyard_gpu.hpp>
 
 #include <dlfcn.h>
@@ -43,7 +43,7 @@ int main() {
     if (!target.supported) {
         skip(target.reason);
     }
-    // What an engine has anyway.
+    // An engine has these anyway.
     int device = 0;
     void *context = nullptr, *stream = nullptr;
     unsigned long long memory = 0;
@@ -60,7 +60,7 @@ int main() {
     call("cuMemAlloc_v2", &memory, n_bytes);
     call("cuMemcpyHtoD_v2", memory, static_cast<const void *>(packed.data()), n_bytes);
 
-    // Once for the model: the table is copied to the device, and the kernels are loaded.
+    // This is done once for the model: it copies the table to the device, and loads the kernels.
     const auto table =
         halyard::angle_source::table(halyard::frequencies::from_base(500000.0, head_dim), 0, n_tokens - 1);
     const auto head = halyard::describe_tensor(halyard::dtype::f32, head_dim);

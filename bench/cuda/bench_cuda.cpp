@@ -1,9 +1,9 @@
-// halyard_bench_cuda: what CUDA kernels move in a second, beside a copy of the same bytes on the same device, both
-// timed by the device's events. Exit status: 0 done, 1 there is no device or it failed, 2 wrong usage.
+// halyard_bench_cuda: how many bytes CUDA kernels move in a second, beside a copy of the same bytes on the same device.
+// The device's events time both. Exit status: 0 done, 1 there is no device or it failed, 2 wrong usage.
 #include "cuda/cuda_timing.h"
 #include "halyard/halyard_gpu.hpp"
 #include "measure/machine.h"
-#include "measure/measure.h"
+#include "measure/timing.h"
 #include "tool/device_memory.h"
 
 #include <CLI/CLI.hpp>
@@ -40,7 +40,7 @@ public:
 
     const halyard_gpu_queue &queue() const { return own_.get(); }
 
-    /// Prints a row.
+    /// Measures a case and prints its row.
     void measure_case(const Case &test, const Effort &effort) {
         const auto type = static_cast<std::int32_t>(test.type);
         const std::int64_t bytes_each = type == HALYARD_F32 ? 4 : 2;

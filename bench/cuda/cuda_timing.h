@@ -1,16 +1,17 @@
-// What CUDA devices take, by their own events. Signatures: CUDA driver API reference manual.
+// Times work on CUDA devices by their own events. Signatures: CUDA driver API reference manual.
 #pragma once
 
 #include "tool/device_memory.h"
 
 namespace halyard::bench {
 
+/// Calls a function of the driver, and throws where it fails.
 template <typename... Arguments>
 void call_cuda(const char *name, Arguments... arguments) {
     tool::require_call(HALYARD_CUDA, name, arguments...);
 }
 
-/// Seconds on the device between two events around an action.
+/// Measures the seconds on the device between two events around an action.
 class Stopwatch {
 public:
     explicit Stopwatch(void *stream) : stream_(stream) {
@@ -38,7 +39,7 @@ private:
     void *stream_, *start_ = nullptr, *end_ = nullptr;
 };
 
-/// An executable graph of many calls of an action, which leaves the host's part of a launch out.
+/// A graph of many calls of an action. Launching it leaves out what the host does for each launch.
 class Graph {
 public:
     template <typename Action>

@@ -13,13 +13,13 @@ namespace halyard::bench {
 namespace {
 
 void print_line(std::int64_t n, const Work &work, const Effort &effort, const halyard_executor *executor) {
-    const Arena arena(Cell::bytes_needed(work));
+    const Arena arena(PlacedWork::bytes_needed(work));
     std::vector<std::int64_t> positions(static_cast<std::size_t>(work.n_tokens));
     std::iota(positions.begin(), positions.end(), 0);
-    const Cell cell(work, arena, positions);
-    const Rotation alone(cell, nullptr, nullptr), together(cell, nullptr, executor);
+    const PlacedWork placed(work, arena, positions);
+    const Rotation alone(placed, nullptr, nullptr), together(placed, nullptr, executor);
     std::vector<Subject> subjects = {make_subject("halyard", [&] { alone.run(0); }), make_subject("multiply", [&] {
-                                         multiply_in_place(cell.x(0), 1, work.tensor_bytes(), 0);
+                                         multiply_in_place(placed.x(0), 1, work.tensor_bytes(), 0);
                                      })};
     if (executor != nullptr) {
         subjects.push_back(make_subject("threads", [&] { together.run(0); }));

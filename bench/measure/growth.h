@@ -1,11 +1,11 @@
-// How cost grows with tokens, heads and head_dim: time, memory, and what more threads change.
+// Measures how time and memory grow with tokens, heads and head_dim, and what more threads change.
 #pragma once
 
-#include "measure/measure.h"
+#include "measure/timing.h"
 
 namespace halyard::bench {
 
-/// Prints a table for each, a line as soon as it is measured. With n_threads above 1 also their speed-up.
+/// Prints a table for each, line by line as they are measured. With n_threads above 1 it shows their speed-up too.
 void print_growth(const Effort &effort, int n_threads);
 
 }  // namespace halyard::bench

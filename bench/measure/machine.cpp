@@ -22,7 +22,7 @@ std::string read_line(const std::filesystem::path &path) {
     return line;
 }
 
-/// What /proc/cpuinfo says of the first CPU, or else "unknown".
+/// A field of the first CPU in /proc/cpuinfo, or "unknown".
 std::string find_in_cpuinfo(const std::string &key) {
     std::ifstream file("/proc/cpuinfo");
     std::string line;
@@ -35,7 +35,7 @@ std::string find_in_cpuinfo(const std::string &key) {
     return "unknown";
 }
 
-/// The commit of the sources, with "-dirty" after it where they differ; "unknown" where they are in no repository.
+/// The commit of the sources, followed by "-dirty" where files differ from it; "unknown" outside a repository.
 std::string find_commit() {
     std::string command = "git -C '" HALYARD_SOURCE_DIR "' describe --always --dirty 2>/dev/null";
     std::string commit;

@@ -1,4 +1,4 @@
-// The head of every table: what was measured and where, and what the kernels cost.
+// Describes the machine and the build: the head of every table, and what the kernels cost in bytes and seconds.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,7 +12,7 @@ namespace halyard::bench {
 
 struct Machine {
     std::string cpu;     // with its family and model, and how many there are
-    std::string family;  // "AuthenticAMD family 25 model 17": CPUs of which ratios are alike
+    std::string family;  // "AuthenticAMD family 25 model 17": CPUs of one family have similar ratios
     std::string stepping, caches, governor, compiler, loops, halide, commit, date;
     std::string text() const;
     nlohmann::json json() const;
@@ -20,15 +20,15 @@ struct Machine {
 
 Machine describe_machine();
 
-/// What the kernels for a target cost.
+/// What a target's kernels cost to build.
 struct Budget {
     std::string target;
     int n_kernels = 0;
     std::uintmax_t n_bytes = 0;  // of object files
-    double seconds = 0.0;        // of one core, as Ninja logged it; 0 where it did not
+    double seconds = 0.0;        // of one core, from Ninja's log; 0 where the log has none
 };
 
-/// Of a build's kernels; empty where there are none.
+/// What the kernels of a build cost, by target; empty where there are none.
 std::vector<Budget> find_budget(const std::filesystem::path &build_dir);
 
 }  // namespace halyard::bench

@@ -20,7 +20,7 @@ halyard_plan_desc describe(const Work &work, const char *target) {
     return desc;
 }
 
-/// The last one made, as a model's layers would share it.
+/// Keeps the last source that was made, as a model's layers would share it.
 std::shared_ptr<const angle_source> angles_for(std::int64_t rotary_dim, std::int32_t kind, std::int32_t last) {
     static std::tuple<std::int64_t, std::int32_t, std::int32_t> made_for;
     static std::shared_ptr<const angle_source> made;
@@ -36,15 +36,15 @@ std::shared_ptr<const angle_source> angles_for(std::int64_t rotary_dim, std::int
 
 }  // namespace
 
-Rotation::Rotation(const Cell &cell, const char *target, const halyard_executor *executor)
-    : angles_(angles_for(cell.work().model.rotary_dim, cell.work().angles, cell.last_position())),
-      plan_(describe(cell.work(), target)), executor_(executor),
-      position_data_(cell.positions().begin(), cell.positions().end()) {
-    const Work &work = cell.work();
+Rotation::Rotation(const PlacedWork &placed, const char *target, const halyard_executor *executor)
+    : angles_(angles_for(placed.work().model.rotary_dim, placed.work().angles, placed.last_position())),
+      plan_(describe(placed.work(), target)), executor_(executor),
+      position_data_(placed.positions().begin(), placed.positions().end()) {
+    const Work &work = placed.work();
     positions_ = halyard::positions(position_data_.data(), {1, work.n_tokens});
-    for (std::size_t i = 0; i < cell.slots().size(); i++) {
+    for (std::size_t i = 0; i < placed.slots().size(); i++) {
         const std::array<std::int64_t, 4> shape = {1, work.n_tokens, work.model.n_heads(), work.model.head_dim};
-        views_.push_back({tensor(cell.x(i), work.type, shape), tensor(cell.y(i), work.type, shape)});
+        views_.push_back({tensor(placed.x(i), work.type, shape), tensor(placed.y(i), work.type, shape)});
         for (halyard_tensor *const view : {&views_.back().x, &views_.back().y}) {
             view->strides[2] = work.stride_head();
             view->strides[3] = work.stride_element();

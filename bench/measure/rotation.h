@@ -1,7 +1,7 @@
-// Halyard on a cell: a plan, its angles and views of every slot.
+// Halyard on a placed work: a plan, its angles, and views of every slot.
 #pragma once
 
-#include "measure/cell.h"
+#include "measure/placed_work.h"
 
 #include <cstdint>
 #include <memory>
@@ -16,14 +16,16 @@ namespace halyard::bench {
 
 class Rotation {
 public:
-    /// target may be NULL: the best one. Keeps the cell's work and memory, and the executor (NULL: one thread).
-    Rotation(const Cell &cell, const char *target, const halyard_executor *executor);
+    /// A NULL target means the best one, a NULL executor one thread. The placed work's memory and the executor must
+    /// outlive this.
+    Rotation(const PlacedWork &placed, const char *target, const halyard_executor *executor);
 
     void run(std::size_t slot) const;
-    /// From now on calls this kernel, which must outlive it, wherever the plan chose one that serves the same. Returns
-    /// whether it did.
+    /// From now on calls this kernel wherever the plan chose one that serves the same. The kernel must outlive this.
+    /// Returns whether the plan chose one anywhere.
     bool use(const Kernel &kernel);
-    /// From now on makes rows with those of them that are not NULL. Whether the cell's angles are made by one of them.
+    /// From now on makes rows with those of the kernels that are not NULL. Returns whether one of them makes this
+    /// work's angles.
     bool use(const RowKernels &kernels);
 
     const char *target() const { return plan_.target(); }

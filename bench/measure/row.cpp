@@ -14,7 +14,7 @@ namespace halyard::bench {
 
 namespace {
 
-/// A peer's result is another one from here on: the rounding of angles to float32 and of results to bf16 stay below.
+/// From this error on, a result is wrong. What rounds angles to float32 or results to bf16 stays below it.
 constexpr double wrong_error = 0.05;
 
 /// Calls part(first, last) for shares of n things, on all threads of an executor.
@@ -36,16 +36,16 @@ void share(const halyard_executor *executor, std::int64_t n, const Part &part) {
         &shared);
 }
 
-/// Something in this process that does a cell's work, or moves as much memory.
+/// Something in this process that does the work, or moves as much memory.
 struct Local {
     std::function<void()> call_once;  // on slot 0
     Subject subject;
 };
 
 template <typename Call>
-Local make_local(std::string name, Cell &cell, Call call) {
+Local make_local(std::string name, PlacedWork &placed, Call call) {
     return {[call]() mutable { call(std::size_t(0)); },
-            make_subject(std::move(name), [call, &cell]() mutable { call(cell.next_slot()); })};
+            make_subject(std::move(name), [call, &placed]() mutable { call(placed.next_slot()); })};
 }
 
 std::vector<const halyard_loops *> all_loops() {
@@ -59,51 +59,51 @@ std::vector<const halyard_loops *> all_loops() {
     return all;
 }
 
-Local make_loop(const halyard_loops &loops, Cell &cell, const halyard_executor *executor) {
-    const Work &work = cell.work();
+Local make_loop(const halyard_loops &loops, PlacedWork &placed, const halyard_executor *executor) {
+    const Work &work = placed.work();
     const int out = work.model.out == pairing::half ? 0 : 1;
     const int which = work.in_place ? 4 + out : work.model.in == work.model.out ? out : 3 - out;
     halyard_loop *const rotate = loops.rotate[static_cast<int>(work.type)][which];
-    const auto rotate_tokens = [&cell, rotate](std::size_t slot, std::int64_t first, std::int64_t last) {
-        const Work &work = cell.work();
+    const auto rotate_tokens = [&placed, rotate](std::size_t slot, std::int64_t first, std::int64_t last) {
+        const Work &work = placed.work();
         const std::int64_t at = first * work.model.n_heads() * work.model.head_dim * work.element_bytes();
         const std::int64_t row = first * work.model.rotary_dim / 2;
-        rotate(cell.x(slot) + at, cell.y(slot) + at, cell.cos_rows() + row, cell.sin_rows() + row, last - first,
+        rotate(placed.x(slot) + at, placed.y(slot) + at, placed.cos_rows() + row, placed.sin_rows() + row, last - first,
                work.model.n_heads(), work.model.head_dim, work.model.rotary_dim);
     };
     const std::int64_t n = work.n_tokens;
     const halyard_executor *used = executor != nullptr && n >= executor->n_threads ? executor : nullptr;
-    return make_local(loops.compiler, cell, [=](std::size_t slot) {
+    return make_local(loops.compiler, placed, [=](std::size_t slot) {
         share(used, n, [&](std::int64_t first, std::int64_t last) { rotate_tokens(slot, first, last); });
     });
 }
 
-void add_ceilings(std::vector<Local> &ceilings, Cell &cell, const halyard_executor *executor) {
-    const Work &work = cell.work();
+void add_ceilings(std::vector<Local> &ceilings, PlacedWork &placed, const halyard_executor *executor) {
+    const Work &work = placed.work();
     const std::size_t n_bytes = work.tensor_bytes();
     if (work.in_place) {
         const auto stride = static_cast<std::size_t>(work.model.head_dim * work.element_bytes());
         const auto row = static_cast<std::size_t>(work.model.rotary_dim * work.element_bytes());
-        const auto multiply = [=, &cell](std::size_t slot) {
+        const auto multiply = [=, &placed](std::size_t slot) {
             const auto n_rows = static_cast<std::int64_t>(n_bytes / stride);
             share(executor, n_rows, [&](std::int64_t first, std::int64_t last) {
                 const auto n = static_cast<std::size_t>(last - first);
-                char *const data = cell.x(slot) + static_cast<std::size_t>(first) * stride;
+                char *const data = placed.x(slot) + static_cast<std::size_t>(first) * stride;
                 const bool dense = row == stride;
                 multiply_in_place(data, dense ? 1 : n, dense ? n * row : row, stride);
             });
         };
-        ceilings.push_back(make_local("multiply in place", cell, multiply));
+        ceilings.push_back(make_local("multiply in place", placed, multiply));
         return;
     }
     const auto add = [&](const char *name, auto copy) {
         constexpr std::size_t line = 64;
         const auto n_lines = static_cast<std::int64_t>((n_bytes + line - 1) / line);
-        ceilings.push_back(make_local(name, cell, [=, &cell](std::size_t slot) {
+        ceilings.push_back(make_local(name, placed, [=, &placed](std::size_t slot) {
             share(executor, n_lines, [&](std::int64_t first, std::int64_t last) {
                 const std::size_t from = static_cast<std::size_t>(first) * line;
                 const std::size_t to = std::min(n_bytes, static_cast<std::size_t>(last) * line);
-                copy(cell.y(slot) + from, cell.x(slot) + from, to - from);
+                copy(placed.y(slot) + from, placed.x(slot) + from, to - from);
             });
         }));
     };
@@ -112,26 +112,26 @@ void add_ceilings(std::vector<Local> &ceilings, Cell &cell, const halyard_execut
     add("non-temporal copy", copy_non_temporally);
 }
 
-double error_of(const Cell &cell, const Local &local) {
-    cell.reset();
+double error_of(const PlacedWork &placed, const Local &local) {
+    placed.reset();
     local.call_once();
-    return cell.max_error(cell.y(0));
+    return placed.max_error(placed.y(0));
 }
 
-Local make_rotation(std::string name, Cell &cell, const char *target, const halyard_executor *executor) {
+Local make_rotation(std::string name, PlacedWork &placed, const char *target, const halyard_executor *executor) {
     return make_local(
-        std::move(name), cell,
-        [rotation = std::make_shared<Rotation>(cell, target, executor)](std::size_t slot) { rotation->run(slot); });
+        std::move(name), placed,
+        [rotation = std::make_shared<Rotation>(placed, target, executor)](std::size_t slot) { rotation->run(slot); });
 }
 
-/// Whether a peer is there to be timed, and with what error.
-bool check_peer(const Cell &cell, Peers &peers, Rival &rival) {
-    cell.reset();
+/// Notes the error of a peer. Returns whether it can be timed.
+bool check_peer(const PlacedWork &placed, Peers &peers, Rival &rival) {
+    placed.reset();
     const auto at = peers.result(rival.name);
-    if (!at || *at + cell.work().tensor_bytes() > cell.arena_bytes()) {
+    if (!at || *at + placed.work().tensor_bytes() > placed.arena_bytes()) {
         return false;
     }
-    rival.max_error = cell.max_error(cell.at(*at));
+    rival.max_error = placed.max_error(placed.at(*at));
     rival.wrong = !(rival.max_error <= wrong_error);
     return true;
 }
@@ -157,47 +157,47 @@ bool Row::loses() const {
 }
 
 Row measure_row(const Work &work, const Arena &arena, const Setting &setting) {
-    Cell cell(work, arena);
+    PlacedWork placed(work, arena);
     const halyard_executor *executor = work.n_threads > 1 ? setting.pools.at(work.n_threads)->executor() : nullptr;
     const char *target = setting.target.empty() ? nullptr : setting.target.c_str();
-    const auto rotation = std::make_shared<Rotation>(cell, target, executor);
+    const auto rotation = std::make_shared<Rotation>(placed, target, executor);
     Row row = {work, rotation->target(), {}, 0.0, false, "", {}, {}};
 
-    std::vector<Local> locals = {make_local("halyard", cell, [rotation](std::size_t slot) { rotation->run(slot); })};
+    std::vector<Local> locals = {make_local("halyard", placed, [rotation](std::size_t slot) { rotation->run(slot); })};
     const auto add_rival = [&](Rival::Kind kind, Local local) {
         row.rivals.push_back({kind, local.subject.name, "", {}, 0.0, 0.0, false});
         locals.push_back(std::move(local));
     };
     if (row.target != "reference") {
-        add_rival(Rival::Kind::reference, make_rotation("reference", cell, "reference", executor));
+        add_rival(Rival::Kind::reference, make_rotation("reference", placed, "reference", executor));
     }
     if (executor != nullptr) {
-        add_rival(Rival::Kind::one_thread, make_rotation("one thread", cell, target, nullptr));
+        add_rival(Rival::Kind::one_thread, make_rotation("one thread", placed, target, nullptr));
     }
     for (const halyard_loops *loops : all_loops()) {
-        add_rival(Rival::Kind::loop, make_loop(*loops, cell, executor));
+        add_rival(Rival::Kind::loop, make_loop(*loops, placed, executor));
     }
-    row.max_error = error_of(cell, locals[0]);
-    row.wrong = !(row.max_error <= cell.promised_error());
+    row.max_error = error_of(placed, locals[0]);
+    row.wrong = !(row.max_error <= placed.promised_error());
     const std::size_t n_local_rivals = row.rivals.size();
     for (std::size_t i = 0; i < n_local_rivals; i++) {
-        row.rivals[i].max_error = error_of(cell, locals[i + 1]);
+        row.rivals[i].max_error = error_of(placed, locals[i + 1]);
         row.rivals[i].wrong = !(row.rivals[i].max_error <= wrong_error);
     }
     if (setting.peers != nullptr) {
-        for (const Peers::Ready &peer : setting.peers->prepare(cell)) {
+        for (const Peers::Ready &peer : setting.peers->prepare(placed)) {
             Rival rival = {Rival::Kind::peer, peer.name, peer.form, {}, 0.0, 0.0, false};
-            if (check_peer(cell, *setting.peers, rival)) {
+            if (check_peer(placed, *setting.peers, rival)) {
                 row.rivals.push_back(rival);
             }
         }
     }
-    cell.reset();
+    placed.reset();
 
     std::vector<Local> ceilings;
-    add_ceilings(ceilings, cell, executor);
+    add_ceilings(ceilings, placed, executor);
     if (executor != nullptr) {
-        add_ceilings(ceilings, cell, nullptr);  // of small tensors one thread does more
+        add_ceilings(ceilings, placed, nullptr);  // one thread copies small tensors faster
     }
     std::vector<Subject> subjects;
     for (const std::vector<Local> *some : {&locals, &ceilings}) {
@@ -213,7 +213,7 @@ Row measure_row(const Work &work, const Arena &arena, const Setting &setting) {
     }
     measure(subjects, setting.effort);
 
-    // In the order of the subjects.
+    // Timings come in the order of the subjects.
     auto next = [&, i = std::size_t(0)]() mutable { return summarise(subjects[i++].seconds); };
     row.timing = next();
     for (std::size_t i = 0; i < n_local_rivals; i++) {
@@ -256,16 +256,16 @@ std::vector<Accuracy> measure_accuracy(const Arena &arena, const Setting &settin
         for (std::int64_t t = 0; t < work.n_tokens; t++) {
             positions.push_back(131072 - work.n_tokens + t);
         }
-        Cell cell(work, arena, positions);
-        note("halyard", work, error_of(cell, make_rotation("halyard", cell, nullptr, nullptr)));
+        PlacedWork placed(work, arena, positions);
+        note("halyard", work, error_of(placed, make_rotation("halyard", placed, nullptr, nullptr)));
         for (const halyard_loops *loops : all_loops()) {
             note(std::string(loops->compiler) + ", exact cos and sin", work,
-                 error_of(cell, make_loop(*loops, cell, nullptr)));
+                 error_of(placed, make_loop(*loops, placed, nullptr)));
         }
         if (setting.peers != nullptr) {
-            for (const Peers::Ready &peer : setting.peers->prepare(cell)) {
+            for (const Peers::Ready &peer : setting.peers->prepare(placed)) {
                 Rival rival = {Rival::Kind::peer, peer.name, peer.form, {}, 0.0, 0.0, false};
-                if (check_peer(cell, *setting.peers, rival)) {
+                if (check_peer(placed, *setting.peers, rival)) {
                     note(peer.name, work, rival.max_error);
                 }
             }

@@ -1,7 +1,7 @@
-// A row of the table: one work, timed together with what the memory allows and with rivals.
+// A row of the bench's table: one work, timed in the same rounds as its rivals and as the ceiling that memory sets.
 #pragma once
 
-#include "measure/measure.h"
+#include "measure/timing.h"
 #include "measure/work.h"
 #include "rivals/peers.h"
 
@@ -12,15 +12,15 @@
 
 namespace halyard::bench {
 
-/// Somebody else who does the same work.
+/// Something else that does the same work.
 struct Rival {
     enum class Kind { reference, one_thread, loop, peer };
     Kind kind;
     std::string name, form;
-    Timing timing;                  // of nothing when it failed
-    double overhead_seconds = 0.0;  // of a peer: a call that has next to nothing to do
+    Timing timing;                  // all zero when it failed
+    double overhead_seconds = 0.0;  // for a peer: what a call takes that has next to nothing to do
     double max_error = 0.0;
-    bool wrong = false;  // its result is another one
+    bool wrong = false;  // its result is not the rotation
 };
 
 struct Row {
@@ -35,13 +35,13 @@ struct Row {
 
     std::string kernel() const { return "halyard_rotate_" + work.kernel() + "_" + target; }
     double ratio() const { return ceiling.median / timing.median; }
-    /// The fastest right one of a kind; NULL where there is none.
+    /// The fastest rival of a kind whose result is right; NULL where there is none.
     const Rival *best(Rival::Kind kind) const;
     /// Whether a loop or a peer is faster by more than both spreads.
     bool loses() const;
 };
 
-/// What works are timed with.
+/// How works are timed.
 struct Setting {
     Effort effort = thorough;
     std::string target;  // empty: the best one
@@ -51,7 +51,7 @@ struct Setting {
 
 Row measure_row(const Work &work, const Arena &arena, const Setting &setting);
 
-/// Errors at the last of 131,072 positions, for each pairing: of Halyard, the loops and the peers, f32.
+/// The errors of Halyard, the loops and the peers at the last of 131,072 positions, in f32.
 struct Accuracy {
     std::string name;
     std::map<std::string, double> max_error;  // by pairing

@@ -20,8 +20,8 @@ constexpr Pairings all_pairings[] = {{"half", pairing::half, pairing::half},
                                      {"half_to_interleaved", pairing::half, pairing::interleaved},
                                      {"interleaved_to_half", pairing::interleaved, pairing::half}};
 
-/// The model whose rows are for more than its shape: a quick run does it in every storage, a full one with every
-/// source of angles.
+/// This model's rows show more than its shape: a quick run has it in every storage type, a full run with every source
+/// of angles.
 constexpr const char *thorough_model = "llama-3-8b";
 
 std::optional<Model> read_model(const std::string &line) {
@@ -53,7 +53,7 @@ bool is_quick(const Work &work) {
     return work.n_tokens == 4096 ? work.type != dtype::f16 : !work.cold || (work.n_tokens == 64 && work.in_place);
 }
 
-/// Whether a work is one that somebody does, and that differs from the others.
+/// Whether anybody does this work, and whether it shows something that other works do not.
 bool exists(const Work &work) {
     if (work.in_place && work.model.in != work.model.out) {
         return false;

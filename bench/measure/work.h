@@ -1,4 +1,4 @@
-// What there is to time: the models of shapes.txt, times tokens, storage, place and the like.
+// What is timed: the models of shapes.txt, each with several counts of tokens, storage types, places and so on.
 #pragma once
 
 #include "halyard/halyard.hpp"
@@ -28,18 +28,18 @@ struct Work {
     std::int64_t n_tokens = 1;
     dtype type = dtype::f32;
     bool in_place = true;
-    bool cold = false;  // each call on other memory, none of it in a cache; hot: every call on the same
+    bool cold = false;  // each call uses other memory, none of it in a cache; hot: every call uses the same
     std::int32_t angles = HALYARD_ANGLES_TABLE;
     int n_threads = 1;
-    bool read_back = false;  // the output is read after each call, as by a model's next step
-    bool strided = false;    // a token's heads are neighbours in memory, element by element
+    bool read_back = false;  // the output is read after each call, as a model's next step would
+    bool strided = false;    // in memory, element i of all heads of a token comes before element i + 1
 
-    /// As a kernel's name has it, without its target: "half_f32_in_place".
+    /// A part of a kernel's name, without its target: "half_f32_in_place".
     std::string kernel() const;
     /// "half_f32_in_place/llama-3-8b/64/hot", then "/read", "/phase", "/2-threads" and "/strided" where these are not
     /// the usual ones.
     std::string name() const;
-    /// From one head of a token to the next, and from one of its elements to the next.
+    /// The distance between two heads of a token, and between two elements of a head.
     std::int64_t stride_head() const { return strided ? 1 : model.head_dim; }
     std::int64_t stride_element() const { return strided ? model.n_heads() : 1; }
     std::int64_t element_bytes() const { return type == dtype::f32 ? 4 : 2; }
@@ -55,11 +55,11 @@ const char *name_of(dtype type);
 
 struct Selection {
     bool quick = false;
-    std::string filter = "*";  // of names, as a shell matches them; * matches / too
+    std::string filter = "*";  // matches names as a shell does, but * matches / too
     std::vector<int> n_threads = {1};
 };
 
-/// Every work that there is for the models, or those that a quick run does.
+/// All works for the models, or those that a quick run does.
 std::vector<Work> list_works(const std::vector<Model> &models, const Selection &selection);
 
 }  // namespace halyard::bench

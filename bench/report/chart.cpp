@@ -18,8 +18,8 @@ using tool::Svg;
 
 constexpr double width = 860, left = 285, right = 40, top = 74, row_height = 21;
 
-// Neither white nor black pages swallow these: no page is drawn, and an image on a page cannot know its colour. Okabe
-// and Ito's blue, vermilion and bluish green, which the colour-blind can tell apart.
+// The chart has no background, so these colours must show on white and on black pages. They are Okabe and Ito's blue,
+// vermilion and bluish green, which colour-blind people can tell apart.
 constexpr const char *style = R"(
 text { font: 12px system-ui, "Helvetica Neue", Arial, sans-serif; fill: #78818b }
 .title { font-size: 16px; font-weight: 600 }
@@ -46,7 +46,7 @@ struct Line {
     std::vector<Mark> marks;
 };
 
-/// "64 tokens, bf16, in place" and, where it is not the usual one, the model.
+/// "64 tokens, bf16, in place"; before it the model, where the chart has several.
 std::string describe(const json &row, bool one_model) {
     const std::int64_t tokens = row.at("tokens");
     std::string text = one_model ? "" : row.at("model").get<std::string>() + ", ";
@@ -94,7 +94,7 @@ void draw_mark(Svg &svg, const Mark &mark, double x, double y) {
     svg.close();
 }
 
-/// The head: what the marks mean.
+/// Draws what the marks mean.
 void draw_legend(Svg &svg, const std::vector<Line> &lines) {
     double x = left;
     const double y = 46;
@@ -116,7 +116,7 @@ void draw_legend(Svg &svg, const std::vector<Line> &lines) {
     }
 }
 
-/// "torch 12 times, ggml 3 times": who the best peers were.
+/// Says which peers were the best how often: "torch 12 times, ggml 3 times".
 std::string count_peers(const std::vector<Line> &lines) {
     std::vector<std::pair<std::string, int>> counts;
     for (const Line &line : lines) {

@@ -1,4 +1,4 @@
-// A run as a picture: ratio to the ceiling by workload, Halyard beside the C loops and the best peer.
+// Draws a run as a chart: for each row the ratio to the ceiling, of Halyard, the C loops and the best peer.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -14,7 +14,7 @@ using nlohmann::json;
 constexpr double least_fall = 0.05, spreads = 3.0;
 constexpr double cache_bytes = 32 << 20;
 
-/// What is compared of a row.
+/// The part of a row that is compared.
 struct Ratio {
     std::string name, target;
     double value, relative_spread;  // of medians
@@ -30,7 +30,7 @@ double positive(const json &value, const char *key) {
     return number;
 }
 
-/// By name and target.
+/// The ratios of a run, by name and target.
 std::map<std::string, Ratio> read_ratios(const json &run) {
     std::map<std::string, Ratio> ratios;
     try {

@@ -27,7 +27,7 @@ std::string format(const char *pattern, ...) {
     return text;
 }
 
-/// How many times our time another one is: "3.21"; a dash where it is not known.
+/// How many times as long as Halyard a rival takes: "3.21"; a dash where that is not known.
 std::string format_times(const Row &row, const Rival *rival) {
     return rival == nullptr || rival->timing.median == 0.0 ? "-"
                                                            : format("%.2f", rival->timing.median / row.timing.median);
@@ -57,7 +57,7 @@ std::string format_best_peer(const Row &row) {
     return text;
 }
 
-/// What is in a column of the table beside the first ones.
+/// A column that follows the fixed ones.
 struct Column {
     std::string head;
     std::string (*cell)(const Row &row, const std::string &name);

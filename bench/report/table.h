@@ -10,7 +10,7 @@
 
 namespace halyard::bench {
 
-/// Lines for standard output; rows that a loop or a peer beats come first, and a warning where the machine was noisy.
+/// Lines for standard output. Rows in which a loop or a peer is faster come first. A noisy machine gets a warning.
 std::string format_rows(const std::vector<Row> &rows);
 
 std::string format_accuracy(const std::vector<Accuracy> &all);
@@ -20,7 +20,7 @@ nlohmann::json to_json(const Accuracy &accuracy);
 
 /// Writes a file whole or not at all.
 void save_json(const std::string &path, const nlohmann::json &value);
-/// Throws std::runtime_error with a sentence where there is no such file or no JSON in it.
+/// Throws std::runtime_error where there is no such file, or no JSON in it.
 nlohmann::json load_json(const std::string &path);
 
 }  // namespace halyard::bench

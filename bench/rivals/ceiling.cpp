@@ -10,7 +10,7 @@ namespace halyard::bench {
 
 namespace {
 
-/// Volatile, so that no compiler leaves the multiplication out.
+/// Volatile, so that the compiler does not leave the multiplication out.
 volatile float one = 1.0f;
 
 [[gnu::noinline]] void multiply_rest(float *data, std::size_t first, std::size_t n, float factor) {
@@ -117,7 +117,8 @@ constexpr std::nullptr_t copy_avx512 = nullptr, copy_avx2 = nullptr, stream_avx5
 
 using Copy = std::size_t (*)(float *to, const float *from, std::size_t n);
 
-/// Copies with the one of two functions that this machine has, which return how many floats they have done.
+/// Copies with the widest of two functions that this machine has. They return how many floats they have copied; memcpy
+/// does the rest.
 void copy_with([[maybe_unused]] Copy avx512, [[maybe_unused]] Copy avx2, void *to, const void *from,
                std::size_t n_bytes) {
     std::size_t done = 0;

@@ -1,6 +1,6 @@
 #include "rivals/conversation.h"
 
-#include "measure/measure.h"
+#include "measure/timing.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -40,7 +40,7 @@ void wait_for(int file, short event, double deadline) {
 }  // namespace
 
 Conversation::Conversation(std::vector<std::string> command) {
-    std::signal(SIGPIPE, SIG_IGN);  // a program that is gone shows when it is written to
+    std::signal(SIGPIPE, SIG_IGN);  // write() then fails where the program has ended
     int to[2], from[2];
     if (pipe2(to, O_CLOEXEC) != 0) {
         throw std::runtime_error("can't be talked to");
@@ -66,7 +66,7 @@ Conversation::Conversation(std::vector<std::string> command) {
     posix_spawn_file_actions_adddup2(&actions, log_, 2);
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // so that what it starts ends with it
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // stop() ends the whole group
     const int failed = posix_spawnp(&child_, argv[0], &actions, &attributes, argv.data(), environ);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);

@@ -1,4 +1,4 @@
-// A program that answers a line with a line.
+// Talks with another program, which answers each line with a line.
 #pragma once
 
 #include <sys/types.h>
@@ -16,14 +16,14 @@ public:
         using std::runtime_error::runtime_error;
     };
 
-    /// Starts the program, which is looked for on the PATH, in a group of its own, so that what it starts ends with it.
-    /// Throws std::runtime_error where it can't be started.
+    /// Starts the program, which is searched for on the PATH. It gets a process group of its own, so that whatever it
+    /// starts ends with it. Throws std::runtime_error where it can't be started.
     explicit Conversation(std::vector<std::string> command);
     Conversation(const Conversation &) = delete;
     Conversation &operator=(const Conversation &) = delete;
     ~Conversation();
 
-    /// Sends a line, and returns the one that comes back. Throws Lost where none does in time.
+    /// Sends a line and returns the answer. Throws Lost where none comes in time.
     std::string ask(const std::string &line, double seconds_limit);
 
     /// The last line that the program wrote to its standard error.

@@ -1,7 +1,7 @@
-// The rival: RoPE as the author of an engine would write it in C, left to the compiler's vectoriser. The bench compiles
-// it for the machine at hand and times it; `./run bench modelled` compiles it for CPUs that are not at hand.
-// x and y are dense [tokens, heads, head_dim], cos and sin are rows [tokens, head_dim / 2]. Contraction into FMA is the
-// compiler's to choose: compile with -O3 -ffp-contract=fast and the CPU's name.
+// A rival: RoPE as the author of an engine would write it in C, vectorised by the compiler. The bench compiles it for
+// this machine and times it; `./run bench modelled` compiles it for other CPUs.
+// x and y are dense [tokens, heads, head_dim], cos and sin are rows [tokens, head_dim / 2]. The compiler
+// may contract to FMA: compile with -O3 -ffp-contract=fast and the CPU's name.
 #include <stdint.h>
 
 #ifdef __clang__

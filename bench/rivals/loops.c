@@ -1,5 +1,5 @@
-// loop.c as one compiler makes it, behind one signature. Partial rotary calls the loop for each head, inlined, and
-// copies the other columns.
+// All functions of loop.c behind one signature, for one compiler. Where only a part of a head is rotated, the loop is
+// inlined for each head, and the other columns are copied.
 #include "loops.h"
 
 #include "loop.c"

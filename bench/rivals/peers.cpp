@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The process says that it could not do this, and goes on.
+/// The process could not do something, says so, and goes on.
 struct Declined : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
@@ -69,7 +69,7 @@ void Peers::give_up(const std::string &peer, const std::string &why) {
     lost_.push_back(peer);
 }
 
-/// Asks about one peer. Where the process is lost it starts again and makes the others ready for the same work.
+/// Asks one peer. Where the process is lost, starts it again and prepares the other peers for the same work.
 json Peers::ask_peer(const json &request) {
     const std::string peer = request["peer"];
     try {
@@ -91,13 +91,13 @@ json Peers::ask_peer(const json &request) {
     throw Conversation::Lost("was lost");
 }
 
-std::vector<Peers::Ready> Peers::prepare(const Cell &cell) {
-    const Work &work = cell.work();
+std::vector<Peers::Ready> Peers::prepare(const PlacedWork &placed) {
+    const Work &work = placed.work();
     if (work.model.in != work.model.out || n_failures_ == n_failures_allowed) {
         return {};
     }
     json slots = json::array();
-    for (const Cell::Slot &slot : cell.slots()) {
+    for (const PlacedWork::Slot &slot : placed.slots()) {
         slots.push_back({slot.x, slot.y});
     }
     prepared_ = {{"do", "prepare"},
@@ -110,8 +110,8 @@ std::vector<Peers::Ready> Peers::prepare(const Cell &cell) {
                  {"rotary_dim", work.model.rotary_dim},
                  {"base", rope_base},
                  {"threads", work.n_threads},
-                 {"positions", cell.positions_offset()},
-                 {"max_position", cell.last_position() + 1},
+                 {"positions", placed.positions_offset()},
+                 {"max_position", placed.last_position() + 1},
                  {"slots", std::move(slots)},
                  {"without", lost_}};
     std::vector<Ready> ready;
@@ -146,7 +146,7 @@ std::vector<Peers::Ready> Peers::prepare(const Cell &cell) {
     }
 }
 
-/// One number of the answer about a peer; none where it is lost or declines.
+/// One number of a peer's answer; nothing where the peer is lost or declines.
 std::optional<double> Peers::ask_number(const char *what, const std::string &peer, long n_calls, const char *key) {
     if (process_ == nullptr || std::find(lost_.begin(), lost_.end(), peer) != lost_.end()) {
         return std::nullopt;

@@ -1,8 +1,8 @@
-// Other libraries, which run in a Python process on the same memory and answer a line for a line. What is asked and
-// answered is said in peers.py.
+// Other libraries. They run in a Python process on the same memory, which answers each line with a line; peers.py says
+// what is asked and answered.
 #pragma once
 
-#include "measure/cell.h"
+#include "measure/placed_work.h"
 #include "rivals/conversation.h"
 
 #include <nlohmann/json.hpp>
@@ -17,31 +17,32 @@ namespace halyard::bench {
 
 class Peers {
 public:
-    /// What a prepared peer does, in its own words.
+    /// A prepared peer, and in its own words what it does.
     struct Ready {
         std::string name, form;
     };
 
-    /// Starts `command… <file> <bytes>`. An answer may take seconds_limit; making ready may take ten times that.
-    /// Throws std::runtime_error where even the list of peers cannot be had.
+    /// Starts `command… <file> <bytes>`. An answer may take seconds_limit, and preparing ten times that. Throws
+    /// std::runtime_error where the process cannot even list its peers.
     Peers(std::vector<std::string> command, const Arena &arena, double seconds_limit);
     Peers(const Peers &) = delete;
     Peers &operator=(const Peers &) = delete;
 
-    /// {"peers": [...], "absent": [...], "refused": [...]}: the versions of those that there are, why others are not
-    /// there, or not any more, and why some could not do some of the works.
+    /// {"peers": [...], "absent": [...], "refused": [...]}: the versions of the peers that are there, why others are
+    /// not there or no longer there, and why some could not do some of the works.
     const nlohmann::json &list() const { return list_; }
 
-    /// Prepares those that can do a cell's work, and have not failed before.
-    std::vector<Ready> prepare(const Cell &cell);
+    /// Prepares the peers that can do a work and have not failed before.
+    std::vector<Ready> prepare(const PlacedWork &placed);
 
-    // Of a prepared peer. One that crashes, hangs or answers nonsense becomes absent, and the process starts again
-    // without it.
-    /// Seconds that n calls took; negative where they failed.
+    // The following need a prepared peer. One that crashes, hangs or answers nonsense becomes absent, and the process
+    // starts again without it.
+
+    /// The seconds that n calls took; negative where they failed.
     double run(const std::string &peer, long n_calls);
-    /// The same for the smallest tensor that it takes.
+    /// The same for the smallest tensor that the peer takes.
     double overhead(const std::string &peer, long n_calls);
-    /// Where in the arena its result for slot 0 lies.
+    /// Where in the arena the peer's result for slot 0 lies.
     std::optional<std::size_t> result(const std::string &peer);
 
     /// Starts the process anew, on the CPUs that this thread has now.
@@ -59,7 +60,7 @@ private:
     double seconds_limit_;
     nlohmann::json list_, prepared_;
     std::vector<std::string> lost_;
-    int n_failures_ = 0;  // of making ready, which name no culprit
+    int n_failures_ = 0;  // to prepare, where no single peer is known to be at fault
     std::unique_ptr<Conversation> process_;
 };
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The peers of the bench: other libraries' RoPE, timed on the very buffers that Halyard's kernels work on.
+"""The peers of the bench: other libraries' RoPE, timed on the same buffers that Halyard's kernels work on.
 
 peers.py FD BYTES          serves halyard_bench; FD is an inherited memory file of BYTES bytes that both map
 peers.py --check [NAMES]   runs each peer (or only those named) on small tensors against the formula in float64,
                            prints versions, errors and times, and exits with 1 if one is wrong
 
-Serving, one JSON object a line comes on stdin, and one answer to each goes to stdout; stderr is the log.
+When it serves, it reads JSON objects from stdin, one a line, and answers each with a line on stdout; stderr is the log.
   {"do":"list"}  ->  {"peers":[{"name","version","note"}...],"absent":[{"name","why"}...]}
   {"do":"prepare","dtype":"f32|f16|bf16","pairing":"half|interleaved","in_place","tokens","heads","head_dim",
    "rotary_dim","base","threads","positions":offset,"max_position","slots":[[x offset, y offset]...],"without":[NAMES]}
@@ -17,8 +17,8 @@ Serving, one JSON object a line comes on stdin, and one answer to each goes to s
   {"do":"overhead","peer","times":n}  ->  {"seconds"}   the same calls on one token of one head of two numbers
   What fails is answered with {"error":"one sentence"}.
 
-A peer makes its own angles by its own recipe. One that only takes caches gets what exporters put there: Hugging Face's
-recipe in float32.
+A peer makes its angles by its own recipe. A peer that takes caches gets what exporters put there: angles by Hugging
+Face's recipe in float32.
 """
 
 import ctypes
@@ -34,9 +34,9 @@ import sys
 import time
 
 ENVIRONMENT = pathlib.Path(sys.prefix)
-# Compiled graphs stay in the environment, so that the next bench need not compile them again.
+# Compiled graphs are kept in the environment, so that the next run need not compile them again.
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(ENVIRONMENT / "torchinductor"))
-os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no processes that would go on beside a timed call
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no other processes that compile while a call is timed
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import ml_dtypes
@@ -73,7 +73,7 @@ class Work:
         return self.tokens, self.heads, self.head_dim
 
     def own_outputs(self):
-        """Where a peer writes that can't work in place: y, or one tensor of its own for all slots."""
+        """Where a peer that can't work in place writes: y, or one tensor of its own for all slots."""
         own = aligned_bytes(self.slots[0][0].nbytes).view(DTYPES[self.dtype]).reshape(self.shape)
         return [own if self.in_place else y for x, y in self.slots]
 
@@ -215,7 +215,7 @@ class Transformers(Peer):
         n, (cos, sin) = work.rotary_dim, self.rows(work, dtype)
 
         def rotate(x):
-            # The function takes q and k: here all heads are q's, and k has none.
+            # The function takes q and k: here q has all heads, and k none.
             x = x.transpose(1, 2)
             if n == x.shape[-1]:
                 return apply_rotary_pos_emb(x, x[:, :0], cos, sin)[0].transpose(1, 2)
@@ -320,7 +320,7 @@ class OpenVino(Peer):
         return self.op.slice(x, *(self.integers(value) for value in (begin, end, step, 3)))
 
     def half(self, work):
-        """As exported from Llama models, but with the tokens as the batch: this is then dense as it is."""
+        """The graph that is exported from Llama models, but with the tokens as the batch, so that x is dense."""
         import openvino
         op, n = self.op, work.rotary_dim
         x = op.parameter([work.tokens, work.heads, 1, work.head_dim], self.type)
@@ -335,7 +335,7 @@ class OpenVino(Peer):
         return openvino.Model([y], [x, *rows])
 
     def interleaved(self, work):
-        """As exported from GPT-J, whose sizes are not known beforehand."""
+        """The graph that is exported from GPT-J, whose sizes are not known beforehand."""
         import openvino
         op, n = self.op, work.rotary_dim
         x = op.parameter([-1, -1, work.heads, work.head_dim], self.type)
@@ -453,7 +453,7 @@ class Jax(Peer):
     def load(cls):
         import jax
         jax.devices()
-        cls.threads = len(os.sched_getaffinity(0))  # XLA's own pool now has as many, for good
+        cls.threads = len(os.sched_getaffinity(0))  # XLA's pool keeps this many threads from now on
         return jax.__version__
 
     def __init__(self, work):
@@ -477,7 +477,7 @@ class Jax(Peer):
             return jnp.concatenate((y.astype(x.dtype), x[..., n:]), -1)
 
         compiled = jax.jit(rotate, donate_argnums=0 if in_place else ())
-        # What is donated must be JAX's own memory; the rest is only looked at.
+        # Memory that is donated must be JAX's own; JAX only reads the rest.
         arrays = [jnp.array(x, copy=True) if in_place else jax.device_put(x, may_alias=True) for x, _ in work.slots]
 
         def call(i):
@@ -517,7 +517,7 @@ class Mlx(Peer):
             raise Refused("its CPU operations use one thread")
         first = int(work.positions[0])
         consecutive = bool((work.positions == first + np.arange(work.tokens)).all())
-        # Positions are one run from an offset, or one for each member of a batch.
+        # Positions count up from an offset, or there is one for each member of a batch.
         offset = first if consecutive else mx.array(work.positions.astype(np.int32))
         shape = (1, *work.shape) if consecutive else (work.tokens, 1, work.heads, work.head_dim)
 
@@ -580,7 +580,7 @@ class Bench:
     @staticmethod
     def make(name, work):
         peer = PEERS[name](work)
-        peer.work = work  # keeps the memory that the library was only shown
+        peer.work = work  # keeps the memory alive, which the library does not
         return peer
 
     def prepare(self, work, names):
@@ -621,7 +621,7 @@ class Bench:
         return {"seconds": time.perf_counter() - start}
 
     def result(self, name):
-        """Leaves in y of slot 0 what a call on slot 0 as it is now gives."""
+        """Calls the peer on slot 0 as it is now, and leaves the result in y of slot 0."""
         peer = self.peer(name)[0]
         y = self.work.slots[0][1]
         result = peer.output(getattr(peer, "call_anew", peer.calls[0])())
@@ -648,7 +648,7 @@ def work_of(request, memory):
 
 
 def serve(descriptor, size):
-    # Libraries may print; what they print belongs to the log.
+    # What libraries print goes to the log.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     memory = np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
@@ -692,8 +692,8 @@ def exact(x, work):
     return y
 
 
-# A wrong pairing, layout or position is off by about 1. What is worse than these at small positions is not rounding;
-# at the far end of a long context float32 angles alone are off by hundredths.
+# A wrong pairing, layout or position is off by about 1. Errors above these at small positions are more than rounding.
+# At the end of a long context, float32 angles alone are off by hundredths.
 BOUNDS = {"f32": 1e-3, "f16": 2e-2, "bf16": 1e-1}
 FAR_BOUND = 3e-1
 

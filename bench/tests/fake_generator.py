@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Takes the place of the generator: runs HALYARD_REAL_GENERATOR, and makes some of its kernels bad."""
+"""Takes the place of the generator: runs HALYARD_REAL_GENERATOR, and breaks some of the kernels that it emits."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""Answers the bench as bench/rivals/peers.py does, well or badly: python3 fake_peers.py MODE FILE BYTES."""
+"""fake_peers.py MODE FILE BYTES: answers the bench in the place of bench/rivals/peers.py, rightly or wrongly."""
 import json
 import math
 import mmap

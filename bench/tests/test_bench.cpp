@@ -1,4 +1,4 @@
-// The bench's own logic: what it times, how it reads its files, and that no peer can lead it astray.
+// Tests of the bench: what it times, how it reads its files, and that a peer that misbehaves does no harm.
 #include "checks/scratch_dir.h"
 #include "report/chart.h"
 #include "report/compare.h"
@@ -39,7 +39,7 @@ Work small_work(dtype type = dtype::f32, bool in_place = false) {
 
 constexpr Effort hardly_any = {3, 1e-6};
 
-/// A run of rows with these names and ratios, each of spread 1 % and with a ceiling of spread 1 %.
+/// A run of rows with these names and ratios. All times have the same relative spread.
 json make_run(const std::vector<std::pair<std::string, double>> &ratios, double spread = 0.01) {
     json run = {{"machine", {{"family", "some CPU"}, {"cpu", "c"}, {"commit", "k"}, {"date", "d"}}},
                 {"command", "halyard_bench"},
@@ -105,7 +105,7 @@ TEST_CASE("bench: every work has a name of its own, and filters select by it") {
     CHECK(names.count("half_bf16_in_place/llama-3-8b/512/hot/phase") == 1);
     CHECK(names.count("interleaved_to_half_bf16_in_place/llama-3-8b-from-meta/64/hot") == 0);
 
-    // In place and out of it at four sizes; the names of other sources of angles end otherwise.
+    // In place and out of place at four sizes. Names of rows with other angle sources have another end.
     const auto some = list_works(models, {false, "half_f32*/llama-3-8b/*/hot", {1}});
     CHECK(some.size() == 8);
     CHECK(std::all_of(some.begin(), some.end(), [](const Work &work) {
@@ -162,7 +162,7 @@ TEST_CASE("bench: results are checked, and a row has all its fields") {
                 if (in_place && model.in != model.out) {
                     continue;
                 }
-                const Arena arena(Cell::bytes_needed(work));
+                const Arena arena(PlacedWork::bytes_needed(work));
                 Setting setting;
                 setting.effort = hardly_any;
                 const Row row = measure_row(work, arena, setting);
@@ -188,19 +188,19 @@ TEST_CASE("bench: results are checked, and a row has all its fields") {
 
 TEST_CASE("bench: a result that is another one is seen") {
     const Work work = small_work();
-    const Arena arena(Cell::bytes_needed(work));
-    const Cell cell(work, arena);
-    cell.reset();
-    CHECK_FALSE(cell.max_error(cell.y(0)) <= 1.0);  // poison
+    const Arena arena(PlacedWork::bytes_needed(work));
+    const PlacedWork placed(work, arena);
+    placed.reset();
+    CHECK_FALSE(placed.max_error(placed.y(0)) <= 1.0);  // poison
     std::vector<float> y(3 * 3 * 16);
-    std::copy_n(reinterpret_cast<const float *>(cell.x(0)), y.size(), y.begin());
-    CHECK(cell.max_error(y.data()) > 0.5);  // not rotated
+    std::copy_n(reinterpret_cast<const float *>(placed.x(0)), y.size(), y.begin());
+    CHECK(placed.max_error(y.data()) > 0.5);  // not rotated
 }
 
 TEST_CASE("bench: threads share the work, the loops' and the ceilings' too") {
     Work work = {{"m", 2, 1, 16, 16, pairing::half, pairing::half}, 70, dtype::f32, false};
     work.n_threads = 3;
-    const Arena arena(Cell::bytes_needed(work));
+    const Arena arena(PlacedWork::bytes_needed(work));
     Setting setting;
     setting.effort = hardly_any;
     setting.pools.emplace(3, std::make_unique<pool>(3));
@@ -326,7 +326,7 @@ TEST_CASE("bench: the program writes its rows, and says in one line what it can'
 
 TEST_CASE("bench: a chart shows the rows that match, with machine and date") {
     const Work work = small_work();
-    const Arena arena(Cell::bytes_needed(work));
+    const Arena arena(PlacedWork::bytes_needed(work));
     Setting setting;
     setting.effort = hardly_any;
     Row row = measure_row(work, arena, setting);
@@ -348,7 +348,7 @@ TEST_CASE("bench: a chart shows the rows that match, with machine and date") {
 
 TEST_CASE("bench: peers are checked and timed, and those that fail become absent") {
     const Work work = small_work();
-    const Arena arena(Cell::bytes_needed(work));
+    const Arena arena(PlacedWork::bytes_needed(work));
     Peers peers(fake_peers("good"), arena, 2.0);
     Setting setting;
     setting.effort = hardly_any;
@@ -380,11 +380,11 @@ TEST_CASE("bench: peers are checked and timed, and those that fail become absent
 
 TEST_CASE("bench: a process of peers that can't make ready is given up") {
     const Work work = small_work();
-    const Arena arena(Cell::bytes_needed(work));
+    const Arena arena(PlacedWork::bytes_needed(work));
     Peers peers(fake_peers("crash"), arena, 1.0);
-    const Cell cell(work, arena);
+    const PlacedWork placed(work, arena);
     for (int i = 0; i < 5; i++) {
-        CHECK(peers.prepare(cell).empty());
+        CHECK(peers.prepare(placed).empty());
     }
     CHECK_THAT(why_absent(peers, "every peer"), ContainsSubstring("no luck today"));
     CHECK(peers.list()["absent"].size() == 2);

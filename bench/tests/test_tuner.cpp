@@ -1,5 +1,5 @@
-// The tuner: its search, on made-up costs with noise; that an interrupted run comes to the same end; and that variants
-// which crash, hang or are wrong are named and never win.
+// Tests of the tuner: its search, on made-up costs with noise; that an interrupted run ends with the same result; and
+// that variants which crash, hang or are wrong are named and never win.
 #include "checks/scratch_dir.h"
 #include "report/table.h"
 #include "rotate/cpu.h"
@@ -30,16 +30,16 @@ const Space space = {{"step", "known", "none", {4, 8, 16, 32, 64, 128}},
 const Parameters defaults = {{"step", 128}, {"vector", 8}, {"any", 16}};
 const Parameters optimum = {{"step", 32}, {"vector", 16}, {"any", 8}};
 
-/// Costs grow with the distance from the best variant; each time is off by some percent, and now and then by far more.
-/// Time passes as it would.
+/// Costs grow with the distance from the best variant. Each time is off by some percent, now and then by far more. The
+/// clock goes on as if variants were really made and timed.
 struct FakeWorkshop : Workshop {
     double *clock;
     Parameters best = optimum;
     double slope = 0.1, noise = 0.02;
-    std::set<Parameters> bad = {};          // as fast as can be
-    std::set<Parameters> treacherous = {};  // which show it late
-    Parameters uneven = {};                 // half as fast on the last shape, faster on the others
-    int *n_makes_left = nullptr;            // until the user has had enough
+    std::set<Parameters> bad = {};          // wrong, but faster than all others
+    std::set<Parameters> treacherous = {};  // wrong too, but only prove() notices
+    Parameters uneven = {};                 // half as fast on the last shape, and faster on the others
+    int *n_makes_left = nullptr;            // how often make() works before the user interrupts it
     std::minstd_rand random;
     std::set<Parameters> measured = {};
 
@@ -224,13 +224,14 @@ TEST_CASE("tuner: an interrupted run goes on to the same end as another", "[tune
 
 namespace {
 
-/// The tuner on one kernel with few numbers, whose generator goes wrong as fake_generator.py says. Status, and what it
-/// printed.
+/// What a run of the tuner came to.
 struct Tuned {
     int status;
     std::string text;
 };
 
+/// Runs the tuner on one kernel with few numbers. fake_generator.py stands before the generator and breaks some
+/// variants.
 Tuned run_tuner(const ScratchDir &dir, const json &recipes, const std::string &output,
                 const std::string &target = "x86_sse41", const std::string &patience = "6",
                 const std::string &kernel = "halyard_rotate_half_f32") {
@@ -262,7 +263,7 @@ json few_recipes() {
         parameter["values"] = found != values.end() ? found->second : json{1};
     }
     for (json &kernel : recipes["kernels"]) {
-        kernel["check"] = {"true"};  // which would be the first to notice
+        kernel["check"] = {"true"};  // the real check would refuse the broken variants first
         use_fake_generator(kernel["emit"], recipes["generator"]);
     }
     use_fake_generator(recipes["seal"], recipes["generator"]);
@@ -326,7 +327,7 @@ TEST_CASE("tuner: a GPU's variants that are wrong are named, and a right one is 
     }
     const std::string device = dir.read("device").substr(0, dir.read("device").find('\n'));
     const std::string path = dir / "schedules/halyard_rotate_half_f32_opencl." + device + ".json";
-    if (std::filesystem::exists(path)) {  // a matter of this machine
+    if (std::filesystem::exists(path)) {  // whether it is better depends on this machine
         const json schedule = load_json(path);
         CHECK(schedule["parameters"]["element_threads"] == 16);
         CHECK(schedule["device"]["driver"].get<std::string>().starts_with("OpenCL"));

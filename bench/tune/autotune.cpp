@@ -101,7 +101,7 @@ void lock_folder(const std::string &path) {
     }
 }
 
-/// How far the run is, on one line of a terminal.
+/// Shows how far the run is, on one line of a terminal.
 class Progress {
 public:
     Progress(std::size_t n_kernels, double seconds) : n_kernels_(n_kernels), until_(now() + seconds) {}
@@ -135,8 +135,9 @@ private:
     std::string kernel_;
 };
 
-/// Writes what a kernel's build is to take, or removes what was found before where nothing is better than the default.
-/// What was measured stays where this is modelled. `seal` is the command that adds to a draft what makes it hold.
+/// Writes the schedule that a kernel's build is to take, or removes an earlier one where nothing is better than the
+/// default. A modelled schedule never replaces a measured one. `seal` is the command that adds to a draft what makes it
+/// hold.
 void write_schedule(const std::string &path, const json &provenance, json result, const std::vector<std::string> &seal,
                     const std::string &draft) {
     if (provenance["kind"] == "modelled" && std::filesystem::exists(path) && load_json(path)["kind"] == "measured") {
@@ -156,7 +157,7 @@ void write_schedule(const std::string &path, const json &provenance, json result
     seal_schedule(seal, draft, path);
 }
 
-/// The works of a GPU's kernel; "gpu" of its recipe is pairing, dtype and place.
+/// The works by which a GPU's kernel is tuned. "gpu" in its recipe holds pairing, dtype and place.
 std::vector<Work> list_gpu_works(const json &gpu, const std::vector<Model> &models) {
     const std::string order = gpu.at(0), type = gpu.at(1);
     return list_gpu_works(order == "interleaved" ? pairing::interleaved : pairing::half,
@@ -166,13 +167,13 @@ std::vector<Work> list_gpu_works(const json &gpu, const std::vector<Model> &mode
                           gpu.at(2) == "in_place", models);
 }
 
-/// What is known of a kernel that is to be tuned. No works where it is modelled.
+/// A kernel that is to be tuned. It has no works where it is modelled.
 struct Plan {
     json recipe;
     std::vector<Work> works;
 };
 
-/// By name, the kernels of a target that match and can be tuned.
+/// The kernels of a target that match and can be tuned, by name.
 std::map<std::string, Plan> list_plans(const json &recipes, const std::string &target, const Options &options) {
     const std::vector<Model> models = find_models(options.shapes);
     std::map<std::string, Plan> plans;
@@ -183,7 +184,7 @@ std::map<std::string, Plan> list_plans(const json &recipes, const std::string &t
         }
         const bool modelled = !options.cpu.empty();
         if (modelled && (name.starts_with("halyard_rows_") || name.starts_with("halyard_rotate_strided_"))) {
-            continue;  // bench/tune/modelled.py has no loop like theirs
+            continue;  // bench/tune/modelled.py has no C loop that does the same
         }
         std::vector<Work> works;
         if (!recipe.at("gpu").is_null()) {

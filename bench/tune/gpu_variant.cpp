@@ -1,14 +1,14 @@
-// halyard_gpu_variant: GPU kernels as ./run tune tries them. The tuner links it with a variant of one kernel in the
-// place of the library's, and runs it in a process of its own.
-//   device TARGET            the device: the tuner's name for it, its own and its driver's version, in a line each
-//   check KERNEL SEED TIMES  random runs against the portable reference; what is wrong is said on standard error
-//   time KERNEL              for each line "TOKENS HEADS HEAD_DIM ROTARY_DIM CALLS" that is read, the seconds of so
-//                            many calls on the device
+// halyard_gpu_variant: checks and times GPU kernels for ./run tune. The tuner links it with a variant of one kernel
+// instead of the library's, and runs it in a process of its own.
+//   device TARGET            prints the tuner's name for the device, its own name and its driver's version, a line each
+//   check KERNEL SEED TIMES  compares random runs with the portable reference; says on standard error what is wrong
+//   time KERNEL              reads lines "TOKENS HEADS HEAD_DIM ROTARY_DIM CALLS", and prints for each how many seconds
+//                            these calls take on the device
 // Exit status: 0 done; 1 it failed, or is wrong; 2 wrong usage.
 #include "checks/gpu_checker.h"
 #include "cuda/cuda_timing.h"
 #include "halyard/halyard_gpu.hpp"
-#include "measure/measure.h"
+#include "measure/timing.h"
 #include "tool/device_memory.h"
 
 #include <algorithm>
@@ -88,7 +88,7 @@ void print_device(const std::string &target) {
 void check(const gpu::GpuKernel &kernel, std::uint64_t seed, int times) {
     const tool::DeviceQueue queue(device_of(kernel.target));
     oracle::Random random(seed);
-    constexpr std::int64_t many_tokens = 1100;  // more than any schedule takes for few
+    constexpr std::int64_t many_tokens = 1100;  // more than any schedule counts as few
     for (int i = 0; i <= times; i++) {
         const std::string fault = gpu_test::check_gpu_run(kernel, queue.get(), random, i < times ? 0 : many_tokens);
         if (!fault.empty()) {
@@ -97,7 +97,7 @@ void check(const gpu::GpuKernel &kernel, std::uint64_t seed, int times) {
     }
 }
 
-/// A work on the device, and what calls the kernel on it.
+/// A work on the device, on which the kernel is called.
 class Site {
 public:
     /// [tokens, heads, head_dim, rotary_dim]
@@ -105,7 +105,7 @@ public:
 
     Site(const gpu::GpuKernel &kernel, const halyard_gpu_queue &queue, const Shape &shape)
         : queue_(queue), shape_(shape), bytes_(kernel.dtype == Dtype::f32 ? 4 : 2),
-          // Any layout: one that accesses of 128 bits can't serve.
+          // A kernel for any layout is timed on one that accesses of 128 bits can't serve.
           offset_(kernel.pairing.has_value() ? 0 : 1),
           x_(queue, std::vector<char>(n_bytes(), ordinary_byte).data(), n_bytes()),
           y_(queue, nullptr, kernel.in_place ? 1 : n_bytes()), places_(queue, list_positions().data(), n_tokens() * 4) {
@@ -177,7 +177,7 @@ private:
         return static_cast<std::size_t>((shape_[0] * shape_[1] * shape_[2] + offset_) * bytes_);
     }
 
-    /// Scattered, as those of a batch of requests.
+    /// Scattered positions, as a batch of requests has them.
     std::vector<std::int32_t> list_positions() const {
         std::vector<std::int32_t> positions(n_tokens());
         oracle::Random random(1);

@@ -59,7 +59,7 @@ std::string GpuVariants::prove(const Parameters &variant) {
 }
 
 std::vector<Samples> GpuVariants::measure(const std::vector<Parameters> &variants, const Effort &effort) {
-    // A search narrows, so what is not asked for now has had its time, and its memory on the device is needed.
+    // A search narrows: variants that are not asked for now will not be again, and the others need their memory.
     std::erase_if(running_, [&](const auto &one) {
         return std::find(variants.begin(), variants.end(), one.first) == variants.end();
     });

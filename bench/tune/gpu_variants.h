@@ -1,5 +1,5 @@
-// Variants of a GPU's kernel, each in a program of its own (gpu_variant.cpp), since what one does wrong can take a
-// device's whole context along.
+// Variants of a GPU's kernel. Each is a program of its own (gpu_variant.cpp), because a wrong kernel can break the
+// whole context of a device.
 #pragma once
 
 #include "rivals/conversation.h"
@@ -7,7 +7,7 @@
 
 namespace halyard::bench {
 
-/// A device as halyard_gpu_variant tells of it.
+/// A device, as halyard_gpu_variant describes it.
 struct GpuDevice {
     std::string short_name, name, driver;
 };

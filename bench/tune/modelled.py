@@ -1,6 +1,6 @@
-"""Models what a pair costs on CPUs that are not at hand: llvm-mca on the innermost loop of each kernel, against that of
-loop.c as clang -O3 makes it for the same CPU. Nothing is run and nothing is measured: data are in the first cache,
-branches are foretold, and a model is as good as LLVM's."""
+"""Models what a pair costs on CPUs that are not at hand. llvm-mca compares the innermost loop of each kernel with that
+of loop.c, which clang -O3 compiles for the same CPU. Nothing is run or measured: the model assumes that data are in the
+first cache and branches are predicted, and it is only as good as LLVM's models."""
 
 import argparse
 import fnmatch
@@ -11,19 +11,19 @@ import re
 import subprocess
 import sys
 
-# Older ones lend most of these CPUs the model of another.
+# Older versions use another CPU's model for most of these CPUs.
 LLVM = "19"
 CLANG, MCA = f"clang-{LLVM}", f"llvm-mca-{LLVM}"
 
-# CPUs with a model of their own, by the target that dispatch takes there. Without: cortex-a72, -a76, -a78 and -x1 have
-# that of cortex-a57; cortex-a710 and -x2 that of neoverse-n2; apple-m1 to -m4 that of their ancestor Cyclone.
+# CPUs with a model of their own, by the target that dispatch takes there. LLVM models cortex-a72, -a76, -a78 and -x1 as
+# cortex-a57, cortex-a710 and -x2 as neoverse-n2, and apple-m1 to -m4 as their ancestor Cyclone.
 CPUS = {
     "arm_neon": ["cortex-a53", "cortex-a55", "cortex-a57", "cortex-a510", "neoverse-n1", "neoverse-n2", "neoverse-v1",
                  "neoverse-v2", "ampere1"],
     "x86_avx2": ["haswell", "znver3"],
     "x86_avx512": ["skylake-avx512", "icelake-server", "sapphirerapids", "znver4"],
 }
-SVE_BYTES = {"neoverse-v1": 32}  # of a scalable vector, which only the C loop uses; 16 on the others that have them
+SVE_BYTES = {"neoverse-v1": 32}  # of a scalable vector, which only the C loop uses; other CPUs have 16
 DTYPE_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 TURNS = 100
 
@@ -46,12 +46,12 @@ def output_of(command, **options):
 
 
 def functions(assembly):
-    """Each function's lines by its name."""
+    """The lines of each function, by its name."""
     return dict(re.findall(r"^(halyard_\w+):(.*?)^\.Lfunc_end", assembly, re.MULTILINE | re.DOTALL))
 
 
 def loops_of_one_block(assembly):
-    """What lies between a label and a branch back to it, with no other label between."""
+    """The lines between a label and a branch back to it, where no other label is between."""
     loops, label, body = [], None, []
     for line in assembly.splitlines():
         line = re.split(r"//|(?:^|\s)#\s", line)[0].strip()
@@ -71,7 +71,7 @@ def register_bytes(register, sve_bytes=0):
 
 
 def stored_bytes_arm(line, sve_bytes):
-    """How many bytes of data an instruction stores: what goes to the stack is none."""
+    """How many bytes of data an instruction stores. What goes to the stack is no data."""
     mnemonic, operands = (line.split(None, 1) + [""])[:2]
     if not mnemonic.startswith("st") or "[sp" in operands:
         return 0
@@ -111,8 +111,8 @@ def stored_bytes_x86(line, _):
 
 
 def steady_loop(assembly, architecture, pair_bytes, sve_bytes):
-    """The innermost loop that stores most, the first of these: a kernel's at the head sizes that it knows, without the
-    tails. With the pairs that one turn of it handles."""
+    """The first of the innermost loops that store most, which is a kernel's loop for the head sizes that it knows,
+    without tails; and how many pairs one turn of it handles."""
     stored_bytes = stored_bytes_arm if architecture == "aarch64" else stored_bytes_x86
     loops = [(sum(stored_bytes(line, sve_bytes) for line in body), body) for body in loops_of_one_block(assembly)]
     n_bytes, body = max(loops, key=lambda loop: loop[0], default=(0, []))
@@ -122,8 +122,8 @@ def steady_loop(assembly, architecture, pair_bytes, sve_bytes):
 
 
 def without_write_back(body):
-    """The stores of a loop with their additions to addresses apart. llvm-mca lets the new address wait for the data, by
-    which a loop in place becomes one long chain; a CPU that runs out of order doesn't wait."""
+    """A loop whose stores do not add to their addresses; additions follow instead. llvm-mca lets the new address wait
+    for the data, which makes one long chain of a loop in place; a CPU that runs out of order does not wait."""
     split = []
     for line in body:
         post_index = re.fullmatch(r"(st\w+\s.*\[(x\d+)\]), (x\d+|#\d+)", line)
@@ -135,9 +135,9 @@ def without_write_back(body):
 
 
 def model_loops(bodies, architecture, cpu):
-    """For each loop the cycles of a turn in the steady state and what holds it up; and the name of the model."""
+    """For each loop, how many cycles a turn takes in the steady state and what limits it; and the name of the model."""
     text = "".join(f"# LLVM-MCA-BEGIN\n{chr(10).join(body)}\n# LLVM-MCA-END\n" for body in bodies)
-    # From N turns to 2 N, so that filling and draining the pipeline falls out.
+    # The difference between N turns and 2 N leaves out filling and draining the pipeline.
     first, second = (json.loads(output_of([MCA, f"-mtriple={architecture}-linux-gnu", f"-mcpu={cpu}", "-json",
                                            f"-iterations={turns}"], input=text)) for turns in (TURNS, 2 * TURNS))
     resources = [name.split(".")[0] for name in first["TargetInfo"]["Resources"]]
@@ -146,18 +146,18 @@ def model_loops(bodies, architecture, cpu):
         summary = after["SummaryView"]
         cycles = (summary["TotalCycles"] - before["SummaryView"]["TotalCycles"]) / TURNS
         limits = [(summary["TotaluOps"] / summary["Iterations"] / summary["DispatchWidth"], "dispatch")]
-        # The row after the last instruction's is that of the whole turn.
+        # The row behind the last instruction is for the whole turn.
         limits += [(row["ResourceUsage"], resources[row["ResourceIndex"]])
                    for row in after["ResourcePressureView"]["ResourcePressureInfo"]
                    if row["InstructionIndex"] == len(after["Instructions"])]
         busiest, name = max(limits)
         costs.append((cycles, name if busiest >= 0.9 * cycles else "latency"))
-    # LLVM says which model it is in the names of the resources: N1UnitV0, SKXPort5.
+    # The names of resources say which model this is: N1UnitV0, SKXPort5.
     return costs, re.sub("(Unit|Port).*", "", os.path.commonprefix(resources))
 
 
 def compiled_loops(cpu, architecture):
-    """The functions of loop.c. They need no header but the compiler's own."""
+    """The functions of loop.c in assembly. They need only the compiler's own headers."""
     which = "mcpu" if architecture == "aarch64" else "march"
     return functions(output_of([CLANG, f"--target={architecture}-linux-gnu", f"-{which}={cpu}", "-std=c11", "-O3",
                                 "-ffp-contract=fast", "-ffreestanding", "-S", "-o", "-",
@@ -165,7 +165,7 @@ def compiled_loops(cpu, architecture):
 
 
 def model_kernels(kernels, target, cpu):
-    """A row for each of the kernels, given as names and assembly."""
+    """A row for each kernel; kernels are names with their assembly."""
     architecture = "aarch64" if target.startswith("arm") else "x86_64"
     loops = compiled_loops(cpu, architecture)
     bodies, pairs = [], []
@@ -196,7 +196,7 @@ def model_folders(folders, cpus, pattern):
     rows = []
     for target, known in CPUS.items():
         files = [file for folder in folders for file in sorted(folder.glob(f"halyard_rotate_*_{target}.s"))
-                 if "_strided_" not in file.name]  # no one layout, so no loop to compare with
+                 if "_strided_" not in file.name]  # these serve any layout, so there is no C loop to compare with
         kernels = [(file.stem, file.read_text()) for file in files if fnmatch.fnmatch(
             file.stem.removeprefix("halyard_rotate_").removesuffix(f"_{target}"), pattern)]
         for cpu in known if kernels else []:

@@ -1,6 +1,6 @@
 #include "tune/process.h"
 
-#include "measure/measure.h"
+#include "measure/timing.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -18,7 +18,7 @@ namespace {
 
 volatile std::sig_atomic_t was_interrupted = 0;
 
-/// The last line of a file that says anything.
+/// The last line of a file that is not blank.
 std::string last_line(const std::filesystem::path &path) {
     std::ifstream file(path);
     std::string last;
@@ -82,7 +82,7 @@ pid_t start(const std::string &command, const std::filesystem::path &log) {
         execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char *>(nullptr));
         _exit(127);
     }
-    setpgid(child, child);  // whichever of the two comes first
+    setpgid(child, child);  // parent and child both do this, because either may come first
     return child;
 }
 

@@ -16,13 +16,13 @@ using nlohmann::json;
 
 constexpr Effort glance = {3, 2e-4}, look = {5, 1e-3}, duel = {11, 2e-3};
 constexpr std::size_t n_finalists = 3;
-constexpr double least_gain = 0.01;  // for less, a schedule is not worth its file
+constexpr double least_gain = 0.01;  // for less than this, a schedule is not worth its file
 constexpr double least_gain_of_a_shape = 0.95;
 constexpr double making_share = 0.6;  // of the time; the rest is for timing
 
 double median(std::vector<double> values) { return summarise(std::move(values)).median; }
 
-/// Of times in the same rounds, so that what disturbs a whole round cancels.
+/// Ratios of times in the same round, so that what disturbs a whole round cancels out.
 std::vector<double> ratios_of(const std::vector<double> &base, const std::vector<double> &other) {
     std::vector<double> ratios;
     for (std::size_t i = 0; i < std::min(base.size(), other.size()); i++) {
@@ -49,7 +49,7 @@ std::vector<std::string> list_loops(const Space &space) {
     return loops;
 }
 
-/// The best `n` of the variants beside `best`, by so much effort.
+/// The fastest `n` of the variants, each compared with `best`.
 std::vector<Parameters> keep_fastest(const std::vector<Parameters> &variants, const Parameters &best, std::size_t n,
                                      Workshop &workshop, const Effort &effort) {
     std::vector<Parameters> all = {best};
@@ -144,8 +144,8 @@ Comparison compare_samples(const Samples &base, const Samples &other, const Samp
         comparison.shapes.push_back(ratio.median);
         log_gain += std::log(ratio.median);
         log_control += std::log(median(ratios_of(base[i], control[i])));
-        // The standard error of a median, from half the distance of the quartiles: 1.25 / 0.67. Then Student's t of 95
-        // %, for 3 rounds and for 11.
+        // The standard error of a median is half the distance of the quartiles times 1.25 / 0.67, over the root of n.
+        // Student's t of 95 % widens it, for 3 rounds and for 11.
         const double error = 1.86 * ratio.relative_spread() / std::sqrt(static_cast<double>(ratios.size()));
         const double reach = ratios.size() <= 3 ? 4.3 : 2.2;
         variance += reach * reach * error * error;
@@ -193,7 +193,7 @@ json tune_kernel(Space space, const Parameters &defaults, Workshop &workshop, do
                 refuse(variants[v], faults[v]);
             }
         }
-        // Successive halving, here by three: the more a variant promises, the more time it is given.
+        // Successive halving, here by thirds: the faster a variant looks, the more time it is given.
         const std::size_t a_third = std::max(n_finalists, (alive.size() + 2) / 3);
         for (const auto &[n, effort] : {std::pair(a_third, glance), std::pair(n_finalists, look)}) {
             if (alive.size() > n) {
@@ -230,7 +230,7 @@ json tune_kernel(Space space, const Parameters &defaults, Workshop &workshop, do
         }
     }
 
-    // Once more: the fastest of many was also lucky.
+    // The fastest of many was also lucky, so it is compared with the default once more.
     json result = {{"gain", 1.0}, {"noise", 0.0}, {"shapes", json::array()}};
     bool improved = false;
     if (candidate != defaults) {
@@ -255,7 +255,7 @@ json tune_kernels(const TuningRun &run) {
                 journal = found;
             }
         } catch (const std::exception &) {
-            // No journal of ours: as if there were none.
+            // This file is no journal of ours, so the run begins anew.
         }
     }
     const double start = run.now() - journal["seconds"].get<double>();

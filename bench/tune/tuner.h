@@ -1,8 +1,8 @@
 // The search for a better schedule: which variants are tried, how they are compared, and what is kept for a run that
-// goes on after an interruption. What a variant is made of and how it is timed is a Workshop's.
+// goes on after an interruption. A Workshop makes the variants and times them.
 #pragma once
 
-#include "measure/measure.h"
+#include "measure/timing.h"
 #include "tune/process.h"
 
 #include <nlohmann/json.hpp>
@@ -34,10 +34,10 @@ std::string list_changes(const Parameters &from, const Parameters &to);
 /// Every variant that differs from this one in numbers of these loops, the most alike first.
 std::vector<Parameters> list_variants(const Space &space, const Parameters &from, const std::string &loops);
 
-/// What one variant costs: of each shape, a value for each round.
+/// What one variant costs: for each shape, a value for each round.
 using Samples = std::vector<std::vector<double>>;
 
-/// What makes, checks and times the variants of one kernel. Throws Interrupted where the user wants to stop.
+/// Makes, checks and times the variants of one kernel. Throws Interrupted where the user wants to stop.
 class Workshop {
 public:
     static constexpr const char *not_tried = "not tried";
@@ -45,17 +45,17 @@ public:
     virtual ~Workshop() = default;
     virtual std::string unit() = 0;
     virtual std::vector<std::string> shapes() = 0;
-    /// Why each variant can't be taken: it could not be made, or does not compute what it should. Empty: it can. After
-    /// the time `until` no more are begun.
+    /// Makes variants, and returns for each why it can't be taken: it could not be made, or it computes something
+    /// wrong. An empty sentence means that it can. After the time `until` no more are begun.
     virtual std::vector<std::string> make(const std::vector<Parameters> &variants, double until) = 0;
-    /// A more thorough check of one that has been made.
+    /// Checks a variant that has been made more thoroughly. Returns what is wrong with it, or nothing.
     virtual std::string prove(const Parameters &variant) = 0;
     /// Times variants that have been made in turns. One may be named twice.
     virtual std::vector<Samples> measure(const std::vector<Parameters> &variants, const Effort &effort) = 0;
     virtual double now() = 0;
 };
 
-/// How many times as fast another variant is.
+/// How many times as fast one variant is as another.
 struct Comparison {
     double gain = 1.0;           // geometric mean over the shapes of the median over the rounds
     double noise = 0.0;          // what such a mean may be off by
@@ -69,8 +69,8 @@ struct Comparison {
 /// noise.
 Comparison compare_samples(const Samples &base, const Samples &other, const Samples &control);
 
-/// Searches for the best variant of a kernel until that time, in those numbers of the space that it has, by successive
-/// halving over those of one group of loops after the other. Returns what a schedule file says of it, and `improved`.
+/// Searches for the best variant of a kernel until that time. It varies the numbers of the space that the kernel has,
+/// one group of loops after the other, by successive halving. Returns what a schedule file holds, and `improved`.
 /// Throws std::runtime_error where even the default can't be made.
 nlohmann::json tune_kernel(Space space, const Parameters &defaults, Workshop &workshop, double until);
 
@@ -78,7 +78,7 @@ nlohmann::json tune_kernel(Space space, const Parameters &defaults, Workshop &wo
 struct TuningRun {
     std::vector<std::pair<std::string, Parameters>> kernels;  // with their defaults
     Space space;
-    double seconds;       // for all of them; those that are finished count
+    double seconds;       // for all of them, with those that an interrupted run has finished
     std::string journal;  // the file that says what is finished
     nlohmann::json key;   // what a run that goes on must have in common with the one that was interrupted
     std::function<std::unique_ptr<Workshop>(const std::string &kernel)> open;
@@ -87,10 +87,10 @@ struct TuningRun {
     std::function<void(const std::string &kernel, const nlohmann::json &result)> finish;
 };
 
-/// Results by kernel, also of those that had been finished before. The journal is gone in the end.
+/// Returns the results by kernel, with those of kernels that had been finished before. Removes the journal in the end.
 nlohmann::json tune_kernels(const TuningRun &run);
 
-/// Before and after, for readers.
+/// What was before and what is now, for readers.
 std::string format_results(const nlohmann::json &results);
 
 }  // namespace halyard::bench

@@ -6,19 +6,12 @@
 #include "rotate/dispatch.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
-#include <sched.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <deque>
 #include <fstream>
 #include <set>
-#include <system_error>
 #include <utility>
 
 namespace halyard::bench {
@@ -27,10 +20,10 @@ namespace {
 
 constexpr std::size_t n_at_once = 2;
 constexpr std::uint64_t seed = 1;
-constexpr const char *non_temporal_mib = "non_temporal_mib";  // the one number that is the runtime's
-constexpr int quick_check = 2, thorough_check = 20;         // how often each count of pairs comes up
+constexpr const char *non_temporal_mib = "non_temporal_mib";  // only the runtime reads this number
+constexpr int quick_check = 2, thorough_check = 20;           // how often each count of pairs comes up
 
-/// Of a maker of rows, by its name; of other kernels that of a table.
+/// The angles that a kernel works with, by its name: kernels that make rows say which, all others rotate by a table.
 std::int32_t angles_made_by(const std::string &kernel) {
     return kernel.starts_with("halyard_rows_phase_")      ? HALYARD_ANGLES_PHASE
            : kernel.starts_with("halyard_rows_factored_") ? HALYARD_ANGLES_FACTORED
@@ -109,14 +102,14 @@ std::vector<std::string> Emitter::make(const std::vector<Parameters> &variants, 
 
 struct Variants::Site {
     Arena arena;
-    Cell cell;
+    PlacedWork placed;
     Rotation rotation;
 
     Site(const Work &work, const std::string &target)
-        : arena(Cell::bytes_needed(work)), cell(work, arena), rotation(cell, target.c_str(), nullptr) {}
+        : arena(PlacedWork::bytes_needed(work)), placed(work, arena), rotation(placed, target.c_str(), nullptr) {}
 };
 
-/// A kernel of a shared object: of a rotation, or one of the makers of rows.
+/// A kernel in a shared object: it rotates, or it makes rows.
 struct Variants::Variant {
     void *object;
     Kernel rotate = {};
@@ -145,7 +138,7 @@ Variants::~Variants() = default;
 std::vector<std::string> Variants::shapes() {
     std::vector<std::string> names;
     for (const auto &site : sites_) {
-        names.push_back(site->cell.work().name());
+        names.push_back(site->placed.work().name());
     }
     return names;
 }
@@ -197,62 +190,34 @@ std::string Variants::check(const Variant &variant, std::uint64_t seed, int time
     return check_kernel(variant.rotate, seed, times, patience_).fault;
 }
 
-/// In a process of its own, that what will be timed is right: each work once, against the exact result.
+/// Runs each work once, in a process of its own, and compares it with the exact result before it is timed.
 std::string Variants::check_on_sites(const Variant &variant) {
-    int ends[2];
-    if (pipe(ends) != 0) {
-        throw std::system_error(errno, std::generic_category(), "can't make a pipe");
-    }
-    const pid_t child = fork();
-    if (child == 0) {
-        alarm(patience_);
-        const auto say = [&](const std::string &text) {
-            if (write(ends[1], text.data(), text.size()) < 0) {
-                _exit(1);
+    const KernelReport report = check_apart(recipe_.kernel, patience_, [&](TrialText &text) {
+        KernelReport found;
+        for (auto site = sites_.begin(); site != sites_.end() && found.fault.empty(); site++) {
+            const PlacedWork &placed = (*site)->placed;
+            const std::string name = placed.work().name();
+            std::snprintf(text, sizeof(text), "%s", name.c_str());
+            placed.reset();
+            if (!variant.enter((*site)->rotation)) {
+                found.fault = name + ": no plan takes the kernel";
+                break;
             }
-        };
-        for (const auto &site : sites_) {
-            const Cell &cell = site->cell;
-            say(cell.work().name());
-            cell.reset();
-            if (!variant.enter(site->rotation)) {
-                say(": no plan takes the kernel");
-                _exit(1);
+            (*site)->rotation.run(0);
+            if (const double error = placed.max_error(placed.y(0)); !(error <= placed.promised_error())) {
+                found.fault = name + ": off by " + std::to_string(error) + " of a pair's length";
             }
-            site->rotation.run(0);
-            if (const double error = cell.max_error(cell.y(0)); !(error <= cell.promised_error())) {
-                say(": off by " + std::to_string(error) + " of a pair's length");
-                _exit(1);
-            }
-            say("\n");
         }
-        _exit(0);
+        return found;
+    });
+    if (!report.fault.empty()) {
+        for (auto &site : sites_) {  // the process shared their memory, and may have written anywhere
+            const Work work = site->placed.work();
+            site.reset();
+            site = std::make_unique<Site>(work, recipe_.target);
+        }
     }
-    close(ends[1]);
-    std::string said;
-    char text[256];
-    for (ssize_t n = 0; child > 0 && (n = read(ends[0], text, sizeof(text))) > 0;) {
-        said.append(text, static_cast<std::size_t>(n));
-    }
-    close(ends[0]);
-    int status = 0;
-    if (child < 0 || waitpid(child, &status, 0) != child) {
-        return "no process could be started";
-    }
-    if (status == 0) {
-        return "";
-    }
-    for (auto &site : sites_) {  // whose memory the process shared
-        const Work work = site->cell.work();
-        site.reset();
-        site = std::make_unique<Site>(work, recipe_.target);
-    }
-    said = said.substr(said.find_last_of('\n') + 1);
-    if (WIFSIGNALED(status)) {
-        said += WTERMSIG(status) == SIGALRM ? ": takes more than " + std::to_string(patience_) + " seconds"
-                                            : ": crashes with signal " + std::to_string(WTERMSIG(status));
-    }
-    return said;
+    return report.fault;
 }
 
 std::string Variants::prove(const Parameters &variant) {
@@ -265,10 +230,10 @@ std::vector<Samples> Variants::measure(const std::vector<Parameters> &variants, 
     std::vector<Samples> samples(variants.size());
     pin_to_one_cpu(true);
     for (const auto &site : sites_) {
-        say_("timing " + std::to_string(variants.size()) + " variants on " + site->cell.work().name());
-        Cell &cell = site->cell;
+        say_("timing " + std::to_string(variants.size()) + " variants on " + site->placed.work().name());
+        PlacedWork &placed = site->placed;
         Rotation &rotation = site->rotation;
-        cell.reset();
+        placed.reset();
         std::vector<Subject> subjects;
         for (const Parameters &variant : variants) {
             const Variant &made = *made_.at(variant);
@@ -276,10 +241,10 @@ std::vector<Samples> Variants::measure(const std::vector<Parameters> &variants, 
                                     made.enter(rotation);
                                     const double start = bench::now();
                                     for (long i = 0; i < n_calls; i++) {
-                                        const std::size_t slot = cell.next_slot();
+                                        const std::size_t slot = placed.next_slot();
                                         rotation.run(slot);
-                                        if (cell.work().read_back) {
-                                            cell.read_output(slot);
+                                        if (placed.work().read_back) {
+                                            placed.read_output(slot);
                                         }
                                     }
                                     return bench::now() - start;

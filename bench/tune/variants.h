@@ -1,7 +1,7 @@
-// Variants of a kernel: emitted by the generator, then checked and timed, or modelled.
+// Variants of a kernel: the generator emits them, then they are checked and timed, or modelled.
 #pragma once
 
-#include "measure/cell.h"
+#include "measure/placed_work.h"
 #include "measure/rotation.h"
 #include "tune/process.h"
 #include "tune/tuner.h"
@@ -19,9 +19,9 @@ namespace halyard::bench {
 struct Recipe {
     std::string kernel, target;
     std::vector<std::string> emit;   // the command, without the folder and the parameters
-    std::vector<std::string> check;  // what looks at the assembly, by its path
-    std::vector<std::string> link;   // from {from}, what was emitted, to {to}, what can be run; nothing where none is
-    std::string suffix;              // of what was emitted
+    std::vector<std::string> check;  // the command that checks the assembly, without its path
+    std::vector<std::string> link;   // the command that links {from} into {to}, which can be run; empty where none is
+    std::string suffix;              // of the file that was emitted
 
     static constexpr const char *product = "variant";  // the name of what is linked
 };
@@ -48,7 +48,7 @@ private:
     int n_folders_ = 0;
 
     std::string command_for(const Parameters &variant, const std::filesystem::path &folder) const;
-    /// What has been emitted into the folder. Why it can't be taken; empty: it can.
+    /// Takes what has been emitted into the folder. Returns why that can't be done, or nothing.
     virtual std::string take(const Parameters &variant, const std::filesystem::path &folder) = 0;
 };
 
@@ -76,10 +76,10 @@ private:
     std::string check_on_sites(const Variant &variant);
 };
 
-/// Variants for a CPU that is not at hand: nothing is run, and bench/modelled.py says what a pair costs.
+/// Variants for a CPU that is not at hand: nothing is run, and bench/tune/modelled.py says what a pair costs.
 class ModelledVariants : public Emitter {
 public:
-    /// `model` is the command of bench/modelled.py with the CPU, to which folders of assembly are added.
+    /// `model` is the command of bench/tune/modelled.py with the CPU, to which folders of assembly are added.
     ModelledVariants(Recipe recipe, std::vector<std::string> model, std::filesystem::path folder, unsigned patience,
                      std::function<void(const std::string &)> say)
         : Emitter(std::move(recipe), std::move(folder), patience, std::move(say)), model_(std::move(model)) {}
@@ -96,7 +96,7 @@ private:
     std::string take(const Parameters &variant, const std::filesystem::path &folder) override;
 };
 
-/// Throws where bench/modelled.py, called like that, knows no such CPU. A log of it is left in the folder.
+/// Throws where bench/tune/modelled.py, called like that, does not know the CPU. A log of it is left in the folder.
 void check_model(std::vector<std::string> model, const std::filesystem::path &folder);
 
 /// Has `command` write a schedule from a draft. A log of it is left beside the draft.
@@ -104,12 +104,13 @@ void seal_schedule(std::vector<std::string> command, const std::filesystem::path
                    const std::filesystem::path &schedule);
 
 /// The works by which a kernel is tuned, of these models: a decoding step and a batch of each that differs in its heads
-/// and in what is rotated of them, and of the first a prompt that is in no cache. For a kernel that stores past the
-/// caches, outputs from 6 to 96 MiB, which are read afterwards as by a model's next step. For a strided one, heads that
-/// lie across each other.
+/// and in what is rotated of them, and a prompt of the first that is in no cache. A kernel that stores past the caches
+/// gets outputs from 6 to 96 MiB, which are read afterwards as a model's next step would. A strided kernel gets heads
+/// whose elements lie between each other.
 std::vector<Work> list_tuning_works(const Kernel &kernel, const std::vector<Model> &models);
 
-/// Those of a maker of rows: of the first model one head, which costs little beside its rows.
+/// The works by which a kernel that makes rows is tuned: one head of the first model, which costs little beside its
+/// rows.
 std::vector<Work> list_row_works(const std::string &kernel, const std::vector<Model> &models);
 
 }  // namespace halyard::bench

@@ -1,7 +1,8 @@
 // Positions with several axes: each pair reads the axis that the map says, whatever the source.
+#include "angles/refused_source.h"
+#include "checks/make_sources.h"
 #include "checks/oracle.h"
 #include "checks/rotate.h"
-#include "checks/sources.h"
 #include "data/golden.h"
 
 #include <catch2/catch_get_random_seed.hpp>
@@ -134,7 +135,7 @@ TEST_CASE("axis maps: golden mrope, exact, by every source and target", "[axes][
                         for (std::int64_t k = 0; k < golden.n_pairs(); k++) {
                             const std::int64_t i0 = head + golden.rotation.index(HALYARD_PAIRING_HALF, k, 0);
                             const std::int64_t i1 = head + golden.rotation.index(HALYARD_PAIRING_HALF, k, 1);
-                            // Theirs was rounded to float, and the list of frequencies to double.
+                            // The golden value was rounded to float, and the list of frequencies to double.
                             const long double length = std::hypot(static_cast<long double>(x[i0]), x[i1]);
                             const long double eps = kind == HALYARD_ANGLES_FACTORED ? 4 : 2;
                             const long double bound = (eps + 0.51L) * 0x1p-23L * length;
@@ -164,7 +165,7 @@ TEST_CASE("axis maps: golden mrope, with transformers' rounding and with its cos
             }
             return n;
         };
-        // Given: a row for each token, so that all axes read row t. Both round three times, |x| < 8.
+        // A given source has a row for each token, so all axes read row t. Both sides round three times, and |x| < 8.
         auto desc = describe_source(HALYARD_ANGLES_GIVEN);
         desc.cos_rows = cos.values.data();
         desc.sin_rows = sin.values.data();
@@ -175,7 +176,7 @@ TEST_CASE("axis maps: golden mrope, with transformers' rounding and with its cos
         const halyard::angle_source given{halyard::frequencies(), desc};
         CHECK(count_far(rotate(golden.rotation, given, nullptr, x), 2 * 8 * 0x1p-23L) == 0);
 
-        // Their frequencies as they make them, 1 / base^(float), and their float32 angles.
+        // Hugging Face's frequencies, 1 / base^(float), and its float32 angles.
         std::vector<double> list;
         for (const auto &index : entry.at("inv_freq_index")) {
             list.push_back(1.0f / std::pow(entry.at("base").get<float>(),
@@ -189,7 +190,7 @@ TEST_CASE("axis maps: golden mrope, with transformers' rounding and with its cos
         set_axes(desc, golden.axis_map, golden.counts);
         const auto at = golden.at();
         const Elements hf = rotate(golden.rotation, halyard::angle_source(frequencies, desc), &at, x);
-        // pow may be an ulp off here or there: then angles are, by position * 2^-24.
+        // pow may be off by an ulp on either side, which moves angles by position * 2^-24.
         desc.reference = HALYARD_REFERENCE_EXACT;
         const auto exact_frequencies = halyard::frequencies::from_list(golden.inv_freq.data(), golden.n_pairs());
         const Elements exact = rotate(golden.rotation, halyard::angle_source(exact_frequencies, desc), &at, x);
@@ -214,7 +215,7 @@ TEST_CASE("axis maps: random maps, each pair from its own axis, bit by bit", "[a
         const auto axes = axis_of_pair(axis_map, counts);
         const std::int64_t n_batch = random.in(1, 3), n_tokens = rotary_dim > 1000 ? random.in(1, 3) : random.in(1, 80);
         const std::int32_t first = kind == HALYARD_ANGLES_GIVEN ? 0 : -30, last = 40;
-        // One source with the map, and the same without.
+        // The same source with the map and without it.
         auto desc = describe_source(kind, first, last);
         std::vector<std::uint16_t> memory;
         if (kind == HALYARD_ANGLES_GIVEN) {
@@ -247,7 +248,7 @@ TEST_CASE("axis maps: random maps, each pair from its own axis, bit by bit", "[a
         }
         auto at = axis_positions(data, n_axes, n_rows, n_columns);
         at.consecutive = starts ? 1 : 0;
-        // Axes last in memory: [batch, tokens, axes].
+        // The axes come last in memory: [batch, tokens, axes].
         if (form == 2) {
             at.stride_axis = 1;
             at.strides[1] = n_axes;
@@ -267,7 +268,7 @@ TEST_CASE("axis maps: random maps, each pair from its own axis, bit by bit", "[a
         };
         const auto rows = rows_of(mapped, none ? nullptr : &at, n_batch, n_tokens);
 
-        // Every axis without a map, and from them each pair.
+        // Each axis is rotated without a map, and each pair is taken from its axis.
         std::vector<float> want(rows.size());
         for (std::int64_t axis = 0; axis < n_axes; axis++) {
             std::vector<std::int64_t> of_axis;
@@ -284,7 +285,7 @@ TEST_CASE("axis maps: random maps, each pair from its own axis, bit by bit", "[a
         }
         CHECK(rows == want);
 
-        // And a run reads the same rows.
+        // A run reads the same rows.
         Rotation rotation;
         rotation.rotary_dim = rotary_dim;
         rotation.pairing = random.one_in(2) ? HALYARD_PAIRING_HALF : HALYARD_PAIRING_INTERLEAVED;
@@ -338,15 +339,7 @@ TEST_CASE("axis maps: splits over threads and targets change no bit", "[axes][th
 namespace {
 
 void check_refused(const halyard_angle_source_desc &desc, halyard_status status, const std::string &words) {
-    const auto frequencies = halyard::frequencies::from_base(10000, 128);
-    char there = 0;
-    auto *const before = reinterpret_cast<halyard_angle_source *>(&there);
-    halyard_angle_source *out = before;
-    auto error = sized<halyard_error>();
-    CHECK(halyard_create_angle_source(frequencies.get(), &desc, &out, &error) == status);
-    CHECK(out == before);
-    INFO(error.message);
-    CHECK(std::string(error.message).find(words) != std::string::npos);
+    check_source_refused(halyard::frequencies::from_base(10000, 128).get(), &desc, status, {words});
 }
 
 }  // namespace
@@ -457,7 +450,7 @@ TEST_CASE("axis maps: positions that do not fit are refused, and messages name t
                 data[i] = 5;
             }
         }
-        // The policies hold for each axis alone.
+        // Policies apply to each axis by itself.
         data[1] = 1000;
         data[6] = -3;
         const auto clamped = rows_of(mapped, &at, n_batch, n_tokens, halyard::bad_position::clamp);
@@ -468,7 +461,7 @@ TEST_CASE("axis maps: positions that do not fit are refused, and messages name t
         data[1] = 0;
         CHECK(rows_of(mapped, &at, n_batch, n_tokens) == identity);
 
-        // An output on the last axis' positions.
+        // An output may not overlap the positions of the last axis.
         data.assign(data.size(), 5);
         std::vector<char> arena(64 * 1024);
         const auto tensor =

@@ -1,8 +1,8 @@
-// Angle sources of every kind: runs against exact rotation, rows that are made, positions out of range, bad
-// descriptions, and Hugging Face's float32 angles. (What the makers of rows compute is in test_row_kernels.cpp.)
+// Angle sources of every kind: runs compared with exact rotation, rows, positions out of range, and Hugging Face's
+// float32 angles. test_source_errors.cpp has the bad descriptions, test_row_kernels.cpp the kernels that make rows.
+#include "checks/make_sources.h"
 #include "checks/oracle.h"
 #include "checks/rotate.h"
-#include "checks/sources.h"
 #include "data/golden.h"
 
 #include <catch2/catch_get_random_seed.hpp>
@@ -21,8 +21,8 @@ using oracle::Random;
 struct Source {
     const char *name;
     std::int32_t kind;
-    std::int32_t rows_dtype = HALYARD_F32;  // of GIVEN
-    bool reaches_far = false;               // a range about int32's end rather than about 0
+    std::int32_t rows_dtype = HALYARD_F32;  // where kind is GIVEN
+    bool reaches_far = false;               // whether its range is at the end of int32 rather than around 0
 };
 constexpr Source sources[] = {
     {"table", HALYARD_ANGLES_TABLE},
@@ -74,7 +74,7 @@ public:
         return {factor_ * one.cos, factor_ * one.sin};
     }
 
-    /// How far off an output may be, as halyard.h promises.
+    /// How far off halyard.h lets an output be.
     long double bound(std::int32_t dtype, oracle::Pair<long double> x, const ExactCosSin &at, long double exact) const {
         if (is_given()) {
             return oracle::kernel_bound(dtype, std::fabs(x.x0 * at.cos) + std::fabs(x.x1 * at.sin), exact);
@@ -88,7 +88,7 @@ private:
     std::int64_t stride_row() const { return 2 * n_pairs_ + 3; }
     std::int64_t bytes() const { return oracle::element_bytes(which_.rows_dtype); }
 
-    /// A fused cache whose rows are apart, at an odd address.
+    /// Makes a fused cache at an odd address, with gaps between its rows.
     void make_given(Random &random) {
         constexpr std::int64_t n_rows = 40;
         last_ = n_rows - 1;
@@ -116,7 +116,7 @@ private:
     halyard::angle_source source_;
 };
 
-/// How many elements of y are wrong: rotated ones beyond their bound, others that are no copy.
+/// How many elements of y are wrong: rotated ones that are beyond their bound, and others that differ from x.
 std::int64_t count_wrong(const Rotation &rotation, const Angles &angles, const std::vector<std::int64_t> &positions,
                          const Elements &x, const Elements &y) {
     std::int64_t n_wrong = 0;
@@ -171,7 +171,7 @@ TEST_CASE("sources: runs are within the promise, and the same bits on every targ
                         rotation.out_pairing = out_pairing;
                         rotation.dtype = dtype;
                         rotation.inverse = random.one_in(3);
-                        // Odd ones too, where words of two cannot be read.
+                        // Odd numbers of pairs too, where words of two elements cannot be read.
                         constexpr std::int64_t margins[] = {0, 0, 2, 3, 8};
                         rotation.offset = random.one_of(margins);
                         rotation.head_dim = rotary_dim + rotation.offset + random.one_of(margins);
@@ -218,7 +218,7 @@ TEST_CASE("sources: splits over threads change no bit", "[sources][threads]") {
     struct Shape {
         std::int64_t rotary_dim, batch, tokens, heads;
     };
-    // Shared by tokens, across batch rows and in the middle of blocks; and by heads, where tokens are few.
+    // Threads share tokens, across batch rows and in the middle of blocks; where tokens are few, they share heads.
     constexpr Shape shapes[] = {{128, 3, 71, 8}, {64, 5, 1, 700}, {576, 2, 9, 16}, {10000, 1, 3, 13}, {4096, 2, 11, 3}};
     for (const Shape &shape : shapes) {
         for (const Source &which : sources) {
@@ -344,7 +344,7 @@ TEST_CASE("sources: positions out of range, by policy", "[sources]") {
                 const auto by_identity = rows_of(source, &at, 1, 1, halyard::bad_position::identity);
                 if (is_covered) {
                     CHECK(by_identity == want);
-                } else {  // not even an error in the last bit
+                } else {  // not even the last bit may differ
                     std::vector<float> no_rotation(static_cast<std::size_t>(rotary_dim), 0.0f);
                     std::fill_n(no_rotation.begin(), n_pairs, static_cast<float>(factor));
                     CHECK(by_identity == no_rotation);
@@ -378,117 +378,6 @@ TEST_CASE("sources: positions out of range, by policy", "[sources]") {
     }
 }
 
-// ---- Descriptions --------------------------------------------------------------------------------------------------
-
-namespace {
-
-struct Refusal {
-    halyard_status status;
-    std::string message;
-    bool out_is_unchanged;
-};
-
-Refusal try_source(const halyard::frequencies &frequencies, const halyard_angle_source_desc &desc) {
-    char there = 0;
-    auto *const before = reinterpret_cast<halyard_angle_source *>(&there);
-    halyard_angle_source *out = before;
-    auto error = sized<halyard_error>();
-    const halyard_status status = halyard_create_angle_source(frequencies.get(), &desc, &out, &error);
-    if (status == HALYARD_OK) {
-        halyard_destroy_angle_source(out);
-        return {status, "", false};
-    }
-    CHECK(error.code == status);
-    return {status, error.message, out == before};
-}
-
-void check_refused(const halyard::frequencies &frequencies, const halyard_angle_source_desc &desc,
-                   halyard_status status, const std::string &words) {
-    const Refusal refusal = try_source(frequencies, desc);
-    INFO(refusal.message);
-    CHECK(refusal.status == status);
-    CHECK(refusal.out_is_unchanged);
-    CHECK(refusal.message.find(words) != std::string::npos);
-}
-
-}  // namespace
-
-TEST_CASE("sources: what cannot be had is refused", "[sources][errors]") {
-    const auto frequencies = halyard::frequencies::from_base(10000, 128);
-    for (const std::int32_t kind : {HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
-        const std::string name = kind == HALYARD_ANGLES_PHASE ? "PHASE" : "FACTORED";
-        auto desc = describe_source(kind, 0, 99);
-        CHECK(try_source(frequencies, desc).status == HALYARD_OK);
-        desc.reference = HALYARD_REFERENCE_HF_F32;
-        check_refused(frequencies, desc, HALYARD_ERROR_MISMATCH, "HALYARD_ANGLES_" + name);
-        check_refused(frequencies, desc, HALYARD_ERROR_MISMATCH, "HALYARD_REFERENCE_HF_F32");
-        desc = describe_source(kind, 0, 99);
-        const std::int32_t positions[] = {1, 5};
-        const auto listed = halyard::positions(positions, {1, 2});
-        desc.listed = &listed;
-        check_refused(frequencies, desc, HALYARD_ERROR_MISMATCH, "desc.listed");
-        check_refused(frequencies, describe_source(kind, 5, 4), HALYARD_ERROR_POSITION, "desc.last is 4");
-        check_refused(halyard::frequencies(), describe_source(kind), HALYARD_ERROR_NULL_POINTER, "frequencies");
-    }
-    for (const std::int32_t kind : {-1, 5, 1000}) {
-        check_refused(frequencies, describe_source(kind), HALYARD_ERROR_UNKNOWN_VALUE,
-                      "desc.kind is " + std::to_string(kind));
-    }
-    for (const std::int32_t reference : {-1, 2}) {
-        for (const std::int32_t kind : {HALYARD_ANGLES_AUTO, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_GIVEN,
-                                        HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
-            auto desc = describe_source(kind);
-            desc.reference = reference;
-            check_refused(frequencies, desc, HALYARD_ERROR_UNKNOWN_VALUE,
-                          "desc.reference is " + std::to_string(reference));
-        }
-    }
-    float rows[64] = {};
-    for (const std::int32_t dtype : {-1, 3, 77}) {
-        auto desc = describe_source(HALYARD_ANGLES_GIVEN);
-        desc.cos_rows = desc.sin_rows = rows;
-        desc.n_rows = 2;
-        desc.stride_row = 4;
-        desc.rotary_dim = 8;
-        CHECK(try_source(frequencies, desc).status == HALYARD_OK);
-        desc.rows_dtype = dtype;
-        check_refused(frequencies, desc, HALYARD_ERROR_UNKNOWN_VALUE, "desc.rows_dtype is " + std::to_string(dtype));
-    }
-    // 65537 coarse rows of 2^15 floats are one too many for 32 bits.
-    const auto wide = halyard::frequencies::from_base(10000, 1 << 15);
-    check_refused(wide, describe_source(HALYARD_ANGLES_FACTORED, least_position, greatest_position),
-                  HALYARD_ERROR_OVERFLOW, "factored tables of 65537 and 65536 rows and rotary_dim 32768");
-    CHECK(try_source(wide, describe_source(HALYARD_ANGLES_FACTORED, 0, 99)).status == HALYARD_OK);
-    CHECK(try_source(wide, describe_source(HALYARD_ANGLES_PHASE, least_position, greatest_position)).status ==
-          HALYARD_OK);
-}
-
-TEST_CASE("sources: rows of two bytes cannot be written through", "[sources][errors]") {
-    // The span that outputs are kept away from counts bytes, not floats.
-    std::vector<std::uint16_t> memory(64, 0x3c00);
-    auto desc = describe_source(HALYARD_ANGLES_GIVEN);
-    desc.cos_rows = memory.data();
-    desc.sin_rows = memory.data() + 4;
-    desc.n_rows = 2;
-    desc.stride_row = 8;
-    desc.rotary_dim = 8;
-    desc.rows_dtype = HALYARD_F16;
-    const halyard::angle_source source{halyard::frequencies(), desc};
-    Rotation rotation;
-    rotation.rotary_dim = 8;
-    rotation.dtype = HALYARD_F16;
-    const auto try_at = [&](std::size_t at) {
-        const auto tensor = halyard::tensor(memory.data() + at, halyard::dtype::f16, {1, 1, 1, 8});
-        auto args = sized<halyard_run_args>();
-        args.angles = source.get();
-        args.x = args.y = &tensor;
-        const halyard::plan plan = rotation.plan();
-        return halyard_run(plan.get(), &args, nullptr);
-    };
-    CHECK(try_at(15) == HALYARD_ERROR_OVERLAP);  // the last word of the last sin row
-    CHECK(try_at(16) == HALYARD_OK);
-}
-
 TEST_CASE("sources: what AUTO stands for", "[sources]") {
     const auto kind_of = [](const halyard::frequencies &frequencies, std::int32_t first, std::int32_t last) {
         const auto info = make_source(frequencies, HALYARD_ANGLES_AUTO, first, last).info();
@@ -496,7 +385,7 @@ TEST_CASE("sources: what AUTO stands for", "[sources]") {
         CHECK(info.last == last);
         return info.kind;
     };
-    // 64 MiB are 2^24 floats: 16 rows of 2^20, or 2^17 rows of 128, and no row more.
+    // A table may have 64 MiB, or 2^24 floats: 16 rows of 2^20, or 2^17 rows of 128.
     const auto wide = halyard::frequencies::from_base(10000, 1 << 20);
     CHECK(kind_of(wide, -8, 7) == HALYARD_ANGLES_TABLE);
     CHECK(kind_of(wide, -8, 8) == HALYARD_ANGLES_PHASE);
@@ -525,14 +414,14 @@ TEST_CASE("sources: what they own", "[sources]") {
     CHECK(phase.bytes == 64 * 8);
     const auto factored = make_source(frequencies, HALYARD_ANGLES_FACTORED, 0, 999'999).info();
     CHECK(factored.kind == HALYARD_ANGLES_FACTORED);
-    CHECK(factored.bytes <= 4 * 1000 * 128 * sizeof(float));  // of the order of the root of a million rows
+    CHECK(factored.bytes <= 4 * 1000 * 128 * sizeof(float));  // about as many rows as the root of a million
 }
 
 // ---- Hugging Face's angles -----------------------------------------------------------------------------------------
 
 namespace {
 
-/// How many floats lie between two, of any sign.
+/// How many floats lie between two floats of any sign.
 std::int64_t ulps_between(float a, float b) {
     const auto order = [](float value) {
         const auto word = static_cast<std::int64_t>(std::bit_cast<std::uint32_t>(value) & 0x7fffffffu);
@@ -592,7 +481,8 @@ TEST_CASE("sources: hf_f32 is within an ulp of transformers' cos and sin, given 
         }
     }
     CHECK(greatest <= 1);
-    CHECK(n_far_from_exact > n_all / 20);  // that is no wonder: theirs are not the exact ones
+    CHECK(n_far_from_exact >
+          n_all / 20);  // Hugging Face's angles are far from exact, so this comparison shows something
     WARN("hf_f32: " << n_off << " of " << n_all << " cos and sin differ from transformers', by at most " << greatest
                     << " ulp; " << n_far_from_exact << " of the exact ones by more than 1");
 }
@@ -616,7 +506,7 @@ TEST_CASE("sources: hf_f32 is of the angle in float32, at every position", "[sou
         const auto rows = rows_of(hf_table(frequencies, at), &at, 1, 20);
         for (std::size_t i = 0; i < 20 * 16; i++) {
             const float angle = static_cast<float>(positions[i / 16]) * static_cast<float>(list[i % 16]);
-            // long double is wide enough: a tie of two floats within its error would be a wonder.
+            // long double is wide enough: it is most unlikely that the middle of two floats lies within its error.
             const long double scale = static_cast<float>(factor);
             const auto cos = static_cast<float>(scale * std::cos(static_cast<long double>(angle)));
             const auto sin = static_cast<float>(scale * std::sin(static_cast<long double>(angle)));

@@ -12,14 +12,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the files are little-endian and read as they are");
 
-std::string read_file(const std::string &path) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) {
-        throw std::runtime_error("cannot read " + path);
-    }
-    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 template <typename T>
 bool matches(const std::string &dtype) {
     if constexpr (std::is_same_v<T, float>) {
@@ -37,9 +29,26 @@ bool matches(const std::string &dtype) {
 
 }  // namespace
 
+std::string read_file(const std::string &path) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) {
+        throw std::runtime_error("cannot read " + path);
+    }
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
 Section::Section(const std::string &name)
     : name_(name), manifest_(nlohmann::json::parse(read_file(HALYARD_GOLDEN_DIR "/" + name + "/manifest.json"))),
       bytes_(read_file(HALYARD_GOLDEN_DIR "/" + name + "/" + name + ".bin")) {}
+
+const nlohmann::json &Section::find_case(const std::string &name) const {
+    for (const nlohmann::json &entry : cases()) {
+        if (entry.at("name") == name) {
+            return entry;
+        }
+    }
+    throw std::runtime_error("golden section " + name_ + ": no case " + name);
+}
 
 template <typename T>
 Array<T> Section::array(const std::string &name) const {

@@ -1,4 +1,4 @@
-// Golden data: independently computed inputs and answers in tests/data/golden, one folder a section.
+// Golden data: independently computed inputs and answers in tests/data/golden, a folder for each section.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -15,6 +15,9 @@ struct Array {
     std::vector<std::int64_t> shape;
 };
 
+/// The bytes of a file. Throws std::runtime_error where it cannot be read.
+std::string read_file(const std::string &path);
+
 /// What tests/data/golden/<name>/manifest.json describes. Everything throws std::runtime_error where the data is not as
 /// asked for.
 class Section {
@@ -22,7 +25,8 @@ public:
     explicit Section(const std::string &name);
 
     const nlohmann::json &cases() const { return manifest_.at("cases"); }
-    const nlohmann::json &manifest() const { return manifest_; }
+    /// The first case of this name.
+    const nlohmann::json &find_case(const std::string &name) const;
     bool has_array(const std::string &name) const { return manifest_.at("arrays").contains(name); }
 
     /// T is float, double, std::int32_t or std::int64_t, or std::uint16_t for the bits of float16 and bfloat16.

@@ -1,5 +1,6 @@
-// Random descriptions, sizes, strides, positions and policies, sensible or not: a call gives the result that the
-// formula asks for in the elements that it describes, or an error, and touches nothing else.
+// Fuzzes the API with descriptions, sizes, strides, positions and policies, sensible or not. A call writes what the
+// formula says to the elements that it describes, or fails, and touches nothing else.
+#include "checks/element_at.h"
 #include "checks/guarded_memory.h"
 #include "checks/oracle.h"
 #include "require.h"
@@ -30,7 +31,7 @@ public:
         }
         return static_cast<std::int64_t>(value);
     }
-    /// Mostly what it is given; where nonsense is allowed, now and then any number, edges preferred.
+    /// Mostly the value that it is given; where nonsense is allowed, now and then another number, often an extreme one.
     template <typename T>
     T maybe_wild(T sensible) {
         if (!wild || !one_in(24)) {
@@ -190,11 +191,11 @@ struct Source {
             const auto value = static_cast<float>(draw.byte()) / 100 - 1;
             oracle::write_word(desc.rows_dtype, rows.end() - (i + 1) * bytes, oracle::narrow(desc.rows_dtype, value));
         }
-        if (draw.wild && draw.one_in(8)) {  // lengths that lie must be refused, or else leave memory alone
+        if (draw.wild && draw.one_in(8)) {  // a false length must be refused, or else no memory may be touched
             desc.stride_row = draw.one_in(2) ? std::numeric_limits<std::int64_t>::max() / 2 : rotary_dim / 2 - 1;
         }
         if (desc.rotary_dim != rotary_dim) {
-            desc.rotary_dim |= 1;  // refused: rows are not that wide
+            desc.rotary_dim |= 1;  // the rows are not that wide, so an odd number makes sure that it is refused
         }
     }
 };
@@ -204,9 +205,9 @@ struct Request {
     halyard_tensor x[HALYARD_MAX_TENSORS] = {}, y[HALYARD_MAX_TENSORS] = {};
     halyard_positions positions = {};
     halyard_run_args args = {};
-    std::int64_t n_batch = 0, n_tokens = 0;  // as drawn; x[0] may say something else
+    std::int64_t n_batch = 0, n_tokens = 0;  // as drawn; the shape of x[0] may differ
     inline static const GuardedMemory position_memory{1};
-    bool positions_fit = true;  // whether their memory is what they say
+    bool positions_fit = true;  // whether their memory is as large as they say
 
     void draw_plan(Draw &draw, std::int64_t rotary_dim) {
         plan.size = draw.maybe_wild<std::uint32_t>(sizeof(plan));
@@ -265,7 +266,7 @@ struct Request {
         }
     }
 
-    /// Tensors follow each other; where nonsense is allowed they may meet, or begin at a guard page.
+    /// Puts tensors one behind the other. Where nonsense is allowed they may overlap, or end at a guard page.
     static void place(Draw &draw, halyard_tensor &tensor, const Arena &arena, std::int64_t &next) {
         const Extent extent = extent_of(tensor);
         __int128 at = next;
@@ -310,13 +311,13 @@ struct Request {
             }
             std::memcpy(position_memory.end() - (n - i) * bytes, &position, static_cast<std::size_t>(bytes));
         }
-        // A shape that is longer than the memory is a lie, and can only be refused where the tensors differ from it.
+        // A shape that is larger than the memory can only be refused where it differs from that of the tensors.
         positions_fit = positions.strides[0] == columns || (positions.shape[0] <= 1 && positions.stride_axis >= 0);
     }
 };
 
-/// Whether every tensor lies in the arena, so that a run may touch all that they describe; some are elsewhere, in
-/// memory that is not the caller's, and nobody could tell; or one is where there is no memory.
+/// Where the tensors lie: all in the arena, so that a run may touch what they describe; some elsewhere, in memory that
+/// the library cannot know not to be the caller's; or one where there is no memory.
 enum class Reach { arena, elsewhere, nowhere };
 
 Reach reach_of(const Arena &arena, const Request &request) {
@@ -340,7 +341,7 @@ Reach reach_of(const Arena &arena, const Request &request) {
     return reach;
 }
 
-/// The rows of all tokens, by halyard_make_rows.
+/// The rows that halyard_make_rows makes for all tokens.
 halyard_status make_rows(const Source &source, const Request &request, std::int32_t bad_position,
                          std::vector<float> &rows) {
     const std::int64_t n_batch = request.x[0].shape[0], n_tokens = request.x[0].shape[1];
@@ -405,21 +406,16 @@ void expect(Arena &arena, const Source &source, const Request &request) {
     }
 }
 
-/// Any NaN is as good as another: takes those of the outputs for what was expected.
+/// Any NaN is as good as another, so the outputs' NaNs become the expected ones.
 void accept_nans(Arena &arena, const Request &request) {
-    for (int i = 0; i < request.plan.n_tensors; i++) {
-        const halyard_tensor &y = request.y[i];
-        const std::int64_t bytes = oracle::element_bytes(y.dtype);
-        for (std::int64_t n = 0; n < y.shape[0] * y.shape[1] * y.shape[2] * y.shape[3]; n++) {
-            std::int64_t rest = n, at = static_cast<const char *>(y.data) - arena.memory.begin();
-            for (int d = 3; d >= 0; d--) {
-                at += rest % y.shape[d] * y.strides[d] * bytes;
-                rest /= y.shape[d];
-            }
-            const std::uint32_t got = oracle::read_word(y.dtype, arena.memory.begin() + at);
-            const std::uint32_t want = oracle::read_word(y.dtype, arena.expected.data() + at);
+    for (int k = 0; k < request.plan.n_tensors; k++) {
+        const halyard_tensor &y = request.y[k];
+        for (std::int64_t i = 0; i < count_elements(y); i++) {
+            const char *const at = element_at(y, i);
+            char *const expected = arena.expected.data() + (at - arena.memory.begin());
+            const std::uint32_t got = oracle::read_word(y.dtype, at), want = oracle::read_word(y.dtype, expected);
             if (oracle::is_nan(y.dtype, got) && oracle::is_nan(y.dtype, want)) {
-                oracle::write_word(y.dtype, arena.expected.data() + at, got);
+                oracle::write_word(y.dtype, expected, got);
             }
         }
     }

@@ -1,4 +1,4 @@
-// Any bytes as a model's config.json: frequencies that the rest of the library can take, or an error.
+// Fuzzes the reader of config.json: any bytes give frequencies that the rest of the library can use, or an error.
 #include "require.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Any bytes as a .npy file: an array that was all there, or a refusal.
+// Fuzzes the reader of .npy files: any bytes give an array whose data were all in the file, or are refused.
 #include "require.h"
 #include "tool/files/npy.h"
 #include "tool/refusal.h"
@@ -22,7 +22,7 @@ void check_array(const halyard::tool::NpyArray &array, std::size_t size) {
     require(array.n_bytes < size, "the data were in the file");
     unsigned sum = 0;
     for (const auto byte : array.elements<std::byte>()) {
-        sum += static_cast<unsigned>(byte);  // AddressSanitizer sees whether they can be read
+        sum += static_cast<unsigned>(byte);  // AddressSanitizer notices if they cannot be read
     }
     require(sum <= 255 * array.n_bytes, "bytes add up");
 }

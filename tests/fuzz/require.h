@@ -1,4 +1,4 @@
-// How a fuzzer says that a promise is broken: libFuzzer keeps the input of a run that aborts.
+// How a fuzzer reports a broken promise: it aborts, and libFuzzer keeps the input.
 #pragma once
 
 #include "halyard/halyard.h"
@@ -18,7 +18,7 @@ inline void require(bool holds, const char *promise, const char *sentence = "") 
 struct WatchedError {
     halyard_error error = {sizeof(halyard_error), -1, "untouched"};
 
-    /// What every call promises. Returns the status.
+    /// Checks what every call promises. Returns the status.
     halyard_status check(halyard_status status) const {
         if (status == HALYARD_OK) {
             require(error.code == -1 && std::strcmp(error.message, "untouched") == 0, "success leaves the error alone");

@@ -1,4 +1,5 @@
-// libcuda.so.1 for tests: see fake_cuda.h. Signatures and error codes are of the CUDA driver API's reference manual.
+// libcuda.so.1 for tests: see fake_cuda.h. Signatures and error codes are those of the CUDA driver API's reference
+// manual.
 #include "fake_cuda.h"
 
 #include <algorithm>
@@ -31,7 +32,7 @@ thread_local std::vector<void *> contexts;  // the current one last
 
 void *current() { return contexts.empty() ? nullptr : contexts.back(); }
 
-/// Records a call. What it has to return: the failure that the test asks for, or success.
+/// Records a call. Returns the failure that the test asks for, or success.
 Result record(const char *name, void *stream = nullptr, const char *module = nullptr, const unsigned *grid = nullptr,
               const unsigned *block = nullptr) {
     const std::lock_guard lock(state().mutex);
@@ -49,7 +50,7 @@ Result record(const char *name, void *stream = nullptr, const char *module = nul
     return call.result;
 }
 
-/// Where an address lies in allocated memory.
+/// Whether an address lies in allocated memory.
 bool is_known(Address address) {
     const std::lock_guard lock(state().mutex);
     const auto &memory = state().driver.memory;
@@ -219,7 +220,7 @@ FAKE(cuMemcpyDtoH_v2, void *data, Address address, std::size_t n_bytes) {
     return result;
 }
 
-// Halide asks for these, and Halyard does without.
+// Halide looks these up, but Halyard never calls them.
 FAKE(cuMemcpyDtoD_v2, Address, Address, std::size_t) { return record("cuMemcpyDtoD_v2"); }
 FAKE(cuMemcpy3D_v2, const void *) { return record("cuMemcpy3D_v2"); }
 FAKE(cuMemcpyHtoDAsync_v2, Address, const void *, std::size_t, void *) { return record("cuMemcpyHtoDAsync_v2"); }
@@ -228,7 +229,7 @@ FAKE(cuMemcpyDtoDAsync_v2, Address, Address, std::size_t, void *stream) {
     return record("cuMemcpyDtoDAsync_v2", stream);
 }
 
-// For the bench. A graph holds nothing, and its launch takes a millisecond.
+// The bench needs these. A graph holds nothing, and its launch takes a millisecond.
 FAKE(cuDriverGetVersion, int *version) {
     *version = 12000;
     return record("cuDriverGetVersion");

@@ -1,4 +1,4 @@
-// A CUDA driver without a device: it records what it is asked to do. Memory is the host's, and no kernel runs.
+// A CUDA driver without a device, which records what it is asked to do. Its memory is the host's, and no kernel runs.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@ namespace fake_cuda {
 struct Call {
     std::string name;
     int result;
-    void *context;  // that was current in the calling thread
-    // Launches:
+    void *context;  // the calling thread's current context
+    // Only for launches:
     void *stream;
     bool by_128_bits;  // whether the kernel's module has such accesses
     unsigned grid[3], block[3];
@@ -20,9 +20,9 @@ struct Call {
 
 struct Driver {
     // What a test sets.
-    std::string failing;               // the function that fails once,
-    int failure = 0;                   // with this,
-    int calls_until = 0;               // after as many calls of it
+    std::string failing;               // the function that fails once
+    int failure = 0;                   // the error that it returns
+    int calls_until = 0;               // how many calls of it succeed before
     void *device_of_contexts[2] = {};  // contexts of device 1; all others are of device 0
 
     // What happened.

@@ -1,5 +1,6 @@
-// What halyard::gpu asks of a CUDA driver, seen by one that only records: launches, streams, contexts, and what becomes
-// of its errors. Whether the kernels are right is for test_gpu_kernels.cpp.
+// What the GPU runtime asks of a CUDA driver: launches, streams, contexts, and what becomes of errors. The driver here
+// only records; test_gpu_kernels.cpp says whether the kernels are right.
+#include "checks/sized.h"
 #include "fake_cuda.h"
 #include "halyard/halyard_gpu.hpp"
 #include "tool/device_memory.h"
@@ -12,7 +13,7 @@
 #include <set>
 #include <thread>
 
-// How many more allocations that may fail succeed before one does; negative: none fails.
+// How many more calls of the operator new that may fail succeed before one fails. Negative: none fails.
 static thread_local int n_until_failure = -1;
 
 void *operator new(std::size_t n_bytes, const std::nothrow_t &) noexcept {
@@ -27,7 +28,7 @@ namespace {
 using fake_cuda::Call;
 using fake_cuda::Driver;
 
-/// Uses the driver's state while no call is under way.
+/// Calls use(driver) while no call of the driver is under way.
 template <typename Use>
 void with_driver(Use use) {
     fake_cuda_access([](Driver &driver, void *argument) { (*static_cast<Use *>(argument))(driver); }, &use);
@@ -41,7 +42,7 @@ void fail_at(const std::string &function, int failure, int calls_until = 0) {
     });
 }
 
-/// What a test leaves behind: nothing, else it fails.
+/// What the driver holds. It must be the same before and after a test.
 struct State {
     std::size_t n_blocks = 0;
     int n_modules = 0;
@@ -71,13 +72,18 @@ std::vector<Call> launches_in(const std::vector<Call> &calls) {
     return launches;
 }
 
-char contexts[4], streams[16];  // stand for what a driver would hand out
+template <typename Action>
+std::vector<Call> launches_of(Action action) {
+    return launches_in(calls_of(action));
+}
+
+char contexts[4], streams[16];  // their addresses stand for a driver's contexts and streams
 
 halyard_gpu_queue queue_of(void *context = &contexts[0]) {
     return halyard::describe_queue(HALYARD_CUDA, context, &streams[0]);
 }
 
-/// Device memory, not freed before the test's end.
+/// Device memory without contents.
 class Memory : public halyard::tool::DeviceMemory {
 public:
     explicit Memory(std::size_t n_bytes = 1 << 16, const halyard_gpu_queue &queue = queue_of())
@@ -108,7 +114,7 @@ halyard::gpu_run_options on_stream(int i = 5) {
 constexpr auto f16 = halyard::dtype::f16;
 constexpr auto f32 = halyard::dtype::f32;
 
-/// One f32 tensor [1, 4, 2, 64].
+/// A plan and memory for one f32 tensor [1, 4, 2, 64].
 struct Simple {
     halyard::gpu_angles angles = make_angles();
     halyard::gpu_plan plan =
@@ -117,7 +123,7 @@ struct Simple {
     halyard_tensor x = view(memory.data(), f32, {1, 4, 2, 64}, {512, 128, 64, 1});
 
     halyard_status run(const halyard_tensor &from, const halyard_tensor &to, halyard_error &error) const {
-        auto args = halyard::detail::make_struct<halyard_gpu_run_args>();
+        auto args = sized<halyard_gpu_run_args>();
         args.x = &from;
         args.y = &to;
         return halyard_run_gpu(plan.get(), &args, &error);
@@ -146,7 +152,7 @@ TEST_CASE("cuda calls: q and k of one buffer take one launch, on the caller's st
     CHECK(launches[0].context == &contexts[0]);
     CHECK(launches[0].by_128_bits);
     CHECK(launches[0].grid[0] == 8);
-    // Nothing that waits, allocates, copies or loads: a graph can capture it.
+    // These neither wait, allocate, copy nor load, so a graph can capture them.
     static const std::set<std::string> harmless = {"cuCtxPushCurrent_v2",   "cuCtxPopCurrent_v2",
                                                    "cuPointerGetAttribute", "cuCtxGetDevice",
                                                    "cuModuleGetFunction",   "cuLaunchKernel"};
@@ -157,18 +163,18 @@ TEST_CASE("cuda calls: q and k of one buffer take one launch, on the caller's st
 
     SECTION("an error word takes one more") {
         how.error_word = static_cast<std::int32_t *>(word.data());
-        CHECK(launches_in(calls_of([&] { halyard::run(plan, tensors, tensors, how); })).size() == 2);
+        CHECK(launches_of([&] { halyard::run(plan, tensors, tensors, how); }).size() == 2);
     }
     SECTION("buffers of their own take one each, on the same stream, without a wait") {
         const Memory other;
         const halyard_tensor apart[] = {q, view(other.data(), f16, {1, 8, 2, 64}, {0, 128, 64, 1})};
-        const auto both = launches_in(calls_of([&] { halyard::run(plan, apart, apart, how); }));
+        const auto both = launches_of([&] { halyard::run(plan, apart, apart, how); });
         REQUIRE(both.size() == 2);
         CHECK((both[0].stream == &streams[5] && both[1].stream == &streams[5]));
     }
     SECTION("no heads take none") {
         const halyard_tensor no_k[] = {q, view(packed.data(1), f16, {1, 8, 0, 64}, {0, 12 * 64, 64, 1})};
-        CHECK(launches_in(calls_of([&] { halyard::run(plan, no_k, no_k, how); })).size() == 1);
+        CHECK(launches_of([&] { halyard::run(plan, no_k, no_k, how); }).size() == 1);
     }
     SECTION("no tokens take no call at all") {
         const halyard_tensor none[] = {view(packed.data(), f16, {1, 0, 8, 64}, {0, 12 * 64, 64, 1}),
@@ -176,20 +182,20 @@ TEST_CASE("cuda calls: q and k of one buffer take one launch, on the caller's st
         how.positions = nullptr;
         CHECK(calls_of([&] { halyard::run(plan, none, none, how); }).empty());
         how.error_word = static_cast<std::int32_t *>(word.data());
-        CHECK(launches_in(calls_of([&] { halyard::run(plan, none, none, how); })).empty());
+        CHECK(launches_of([&] { halyard::run(plan, none, none, how); }).empty());
     }
     SECTION("without batch rows or heads, not even positions are checked") {
         how.error_word = static_cast<std::int32_t *>(word.data());
         for (const auto &shape : {std::array<std::int64_t, 4>{0, 8, 8, 64}, {1, 8, 0, 64}}) {
             const halyard_tensor empty = view(packed.data(), f16, shape, {0, 12 * 64, 64, 1});
             const halyard_tensor both[] = {empty, empty};
-            CHECK(launches_in(calls_of([&] { halyard::run(plan, both, both, how); })).empty());
+            CHECK(launches_of([&] { halyard::run(plan, both, both, how); }).empty());
         }
     }
     SECTION("what is no row of heads takes one each") {
         const auto count = [&](const halyard_tensor &second) {
             const halyard_tensor both[] = {q, second};
-            return launches_in(calls_of([&] { halyard::run(plan, both, both, how); })).size();
+            return launches_of([&] { halyard::run(plan, both, both, how); }).size();
         };
         CHECK(count(view(packed.data(9 * 64 * 2), f16, {1, 8, 2, 64}, {0, 12 * 64, 64, 1})) == 2);
         CHECK(count(view(packed.data(8 * 64 * 2), f16, {1, 8, 2, 64}, {0, 12 * 64, 128, 1})) == 2);
@@ -204,7 +210,7 @@ TEST_CASE("cuda calls: q and k of one buffer take one launch, on the caller's st
             const halyard_tensor both[] = {
                 view(packed.data(), f16, {2, 4, 8, 64}, {4 * token, token, 64, 1}),
                 view(packed.data(8 * 64 * 2), f16, {2, 4, 2, 64}, {(4 + gap) * token, token, 64, 1})};
-            CHECK(launches_in(calls_of([&] { halyard::run(plan, both, both, how); })).size() == (gap == 0 ? 1 : 3));
+            CHECK(launches_of([&] { halyard::run(plan, both, both, how); }).size() == (gap == 0 ? 1 : 3));
         }
     }
 }
@@ -214,7 +220,7 @@ TEST_CASE("cuda calls: misaligned memory goes by a kernel for any layout, column
     const Simple simple;
     auto x = simple.x;
     x.data = simple.memory.data(4);
-    auto launches = launches_in(calls_of([&] { halyard::run(simple.plan, x, x, on_stream()); }));
+    auto launches = launches_of([&] { halyard::run(simple.plan, x, x, on_stream()); });
     REQUIRE(launches.size() == 1);
     CHECK_FALSE(launches[0].by_128_bits);
     // So does aligned memory whose elements are no neighbours.
@@ -233,28 +239,28 @@ TEST_CASE("cuda calls: misaligned memory goes by a kernel for any layout, column
     auto tensor = halyard::describe_tensor(f32, 64);
     tensor.rotary_offset = 16;
     const halyard::gpu_plan window(queue_of(), halyard::describe_plan(32, {tensor}), angles);
-    CHECK(launches_in(calls_of([&] { halyard::run(window, simple.x, y, on_stream()); })).size() == 3);
-    CHECK(launches_in(calls_of([&] { halyard::run(window, y, y, on_stream()); })).size() == 1);
+    CHECK(launches_of([&] { halyard::run(window, simple.x, y, on_stream()); }).size() == 3);
+    CHECK(launches_of([&] { halyard::run(window, y, y, on_stream()); }).size() == 1);
 }
 
 TEST_CASE("cuda calls: what 32 bits or a grid cannot hold is split", "[cuda]") {
     const Simple simple;
-    const auto launches_of = [&](std::array<std::int64_t, 4> shape, std::array<std::int64_t, 4> strides) {
+    const auto launches_on = [&](std::array<std::int64_t, 4> shape, std::array<std::int64_t, 4> strides) {
         const halyard_tensor x = view(simple.memory.data(), f32, shape, strides);
-        return launches_in(calls_of([&] { halyard::run(simple.plan, x, x, on_stream()); }));
+        return launches_of([&] { halyard::run(simple.plan, x, x, on_stream()); });
     };
     const std::int64_t billion = (std::int64_t{1} << 30) - 64;
-    CHECK(launches_of({1, 8, 2, 64}, {0, billion, 64, 1}).size() == 4);
+    CHECK(launches_on({1, 8, 2, 64}, {0, billion, 64, 1}).size() == 4);
     fail_at("cuLaunchKernel", 719);
     CHECK(launches_in(calls_of([&] {
               const halyard_tensor x = view(simple.memory.data(), f32, {1, 8, 2, 64}, {0, billion, 64, 1});
               CHECK_THROWS_AS(halyard::run(simple.plan, x, x, on_stream()), halyard::error);
           })).size() == 1);
     fail_at("", 0);
-    CHECK(launches_of({1, 2, 4, 64}, {0, 4 * billion, billion, 1}).size() == 4);
-    CHECK(launches_of({3, 4, 2, 64}, {4 * billion, 128, 64, 1}).size() == 3);
+    CHECK(launches_on({1, 2, 4, 64}, {0, 4 * billion, billion, 1}).size() == 4);
+    CHECK(launches_on({3, 4, 2, 64}, {4 * billion, 128, 64, 1}).size() == 3);
     // 2^19 heads of 64 at a time would be 131,072 blocks along one of a grid's shorter dimensions.
-    for (const Call &launch : launches_of({1, 1, 1 << 21, 64}, {0, 0, 64, 1})) {
+    for (const Call &launch : launches_on({1, 1, 1 << 21, 64}, {0, 0, 64, 1})) {
         CHECK(launch.result == 0);
     }
     // Batch rows without a gap, at positions without one, are as good as tokens.
@@ -263,12 +269,12 @@ TEST_CASE("cuda calls: what 32 bits or a grid cannot hold is split", "[cuda]") {
     auto how = on_stream();
     how.positions = &positions;
     const halyard_tensor rows = view(simple.memory.data(), f32, {3, 4, 2, 64}, {512, 128, 64, 1});
-    CHECK(launches_in(calls_of([&] { halyard::run(simple.plan, rows, rows, how); })).size() == 1);
+    CHECK(launches_of([&] { halyard::run(simple.plan, rows, rows, how); }).size() == 1);
 }
 
 TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creation stays", "[cuda]") {
     const auto desc = halyard::describe_plan(64, {halyard::describe_tensor(f32, 64)});
-    auto phase_desc = halyard::detail::make_struct<halyard_angle_source_desc>();
+    auto phase_desc = sized<halyard_angle_source_desc>();
     phase_desc.kind = HALYARD_ANGLES_PHASE;
     const halyard::angle_source phase(halyard::frequencies::from_base(10000, 64), phase_desc);
     const State before;
@@ -281,7 +287,7 @@ TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creat
         {"cuModuleGetFunction", 500, HALYARD_ERROR_DEVICE},
         {"cuLaunchKernel", 701, HALYARD_ERROR_DEVICE},
     }));
-    // At the first call, at the second, and so on, until it is not reached any more.
+    // The function fails at its first call, at its second, and so on, until there is no such call any more.
     int n_failures = 0;
     for (bool is_done = false; !is_done; n_failures++) {
         CAPTURE(function, n_failures);
@@ -311,7 +317,7 @@ TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creat
         CHECK_THROWS_AS(make_angles(), halyard::error);
     }
     fail_at("", 0);
-    // And the next one succeeds.
+    // The next one succeeds.
     const auto angles = make_angles();
     const halyard::gpu_plan plan(queue_of(), desc, angles);
     CHECK(plan.get() != nullptr);
@@ -332,7 +338,7 @@ TEST_CASE("cuda calls: no host memory is an error, and nothing stays", "[cuda]")
     };
     const auto queue = queue_of();
     const auto source = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 99);
-    auto error = halyard::detail::make_struct<halyard_error>();
+    auto error = sized<halyard_error>();
     halyard_gpu_angles *made = nullptr;
     fails_until_there_is(
         2, [&] { return halyard_create_gpu_angles(&queue, source.get(), 0, 0, &made, &error); },
@@ -362,7 +368,7 @@ TEST_CASE("cuda calls: a plan loads the kernels that it may need, until the driv
     CHECK(count(desc) == 1);
     fail_at("", 0);
     desc.tensors[0].out_pairing = HALYARD_PAIRING_INTERLEAVED;
-    CHECK(count(desc) == 5);  // none in place
+    CHECK(count(desc) == 5);  // none is in place
 }
 
 TEST_CASE("cuda calls: each batch row's positions are checked, until the driver fails", "[cuda]") {
@@ -374,7 +380,7 @@ TEST_CASE("cuda calls: each batch row's positions are checked, until the driver 
     how.positions = &positions;
     how.error_word = static_cast<std::int32_t *>(word.data());
     const halyard_tensor x = view(simple.memory.data(), f32, {3, 4, 2, 64}, {512, 128, 64, 1});
-    CHECK(launches_in(calls_of([&] { halyard::run(simple.plan, x, x, how); })).size() == 6);
+    CHECK(launches_of([&] { halyard::run(simple.plan, x, x, how); }).size() == 6);
     const auto launches_until_failure = [&] {
         fail_at("cuLaunchKernel", 719);
         const auto calls = calls_of([&] { CHECK_THROWS_AS(halyard::run(simple.plan, x, x, how), halyard::error); });
@@ -382,7 +388,8 @@ TEST_CASE("cuda calls: each batch row's positions are checked, until the driver 
         return launches_in(calls).size();
     };
     CHECK(launches_until_failure() == 1);
-    // Positions that are far apart take a check each. They begin behind the tensor, which else lies among them.
+    // Positions that are far apart are checked one by one. They begin behind the tensor, so that it does not lie among
+    // them.
     positions.data = simple.memory.data(1 << 15);
     positions.strides[0] = 0;
     positions.strides[1] = INT32_MAX;
@@ -392,7 +399,7 @@ TEST_CASE("cuda calls: each batch row's positions are checked, until the driver 
 TEST_CASE("cuda calls: negative strides and the default stream are fine", "[cuda]") {
     const Simple simple;
     const halyard_tensor x = view(simple.memory.data(4 * 3 * 128), f32, {1, 4, 2, 64}, {512, -128, 64, 1});
-    CHECK(launches_in(calls_of([&] { halyard::run(simple.plan, x, x, on_stream()); })).size() == 1);
+    CHECK(launches_of([&] { halyard::run(simple.plan, x, x, on_stream()); }).size() == 1);
     auto queue = queue_of();
     queue.stream = nullptr;
     const auto angles = make_angles(64, queue);
@@ -402,7 +409,7 @@ TEST_CASE("cuda calls: negative strides and the default stream are fine", "[cuda
 TEST_CASE("cuda calls: a launch that fails is told with the driver's number", "[cuda]") {
     const Simple simple;
     fail_at("cuLaunchKernel", 719);
-    auto error = halyard::detail::make_struct<halyard_error>();
+    auto error = sized<halyard_error>();
     CHECK(simple.run(simple.x, simple.x, error) == HALYARD_ERROR_DEVICE);
     INFO(error.message);
     CHECK(std::string(error.message).find("cuLaunchKernel") != std::string::npos);
@@ -414,7 +421,7 @@ TEST_CASE("cuda calls: memory that is not the device's is refused before any lau
     const Simple simple;
     const Memory other;
     std::vector<float> host(1 << 14);
-    auto error = halyard::detail::make_struct<halyard_error>();
+    auto error = sized<halyard_error>();
     const auto refused = [&](const halyard_tensor &x, const halyard_tensor &y) {
         halyard_status status = HALYARD_OK;
         const auto calls = calls_of([&] { status = simple.run(x, y, error); });
@@ -427,7 +434,7 @@ TEST_CASE("cuda calls: memory that is not the device's is refused before any lau
     CHECK(refused(wrong, wrong) == HALYARD_ERROR_UNSUPPORTED);
     CHECK(refused(simple.x, wrong) == HALYARD_ERROR_UNSUPPORTED);
     wrong = simple.x;
-    wrong.data = simple.memory.data(2);  // within an element
+    wrong.data = simple.memory.data(2);  // in the middle of an element
     CHECK(refused(wrong, wrong) == HALYARD_ERROR_UNSUPPORTED);
     wrong.data = nullptr;
     CHECK(refused(wrong, wrong) == HALYARD_ERROR_NULL_POINTER);
@@ -444,7 +451,7 @@ TEST_CASE("cuda calls: memory that is not the device's is refused before any lau
     CHECK(refused(simple.x, wrong) == HALYARD_ERROR_OVERLAP);
 
     SECTION("offsets, positions and error words") {
-        auto args = halyard::detail::make_struct<halyard_gpu_run_args>();
+        auto args = sized<halyard_gpu_run_args>();
         args.x = args.y = &simple.x;
         auto positions = halyard::positions(static_cast<const std::int32_t *>(other.data()), {1, 4});
         args.positions = &positions;
@@ -500,10 +507,10 @@ TEST_CASE("cuda calls: memory that is not the device's is refused before any lau
 
 TEST_CASE("cuda calls: what no index of 32 bits can reach is refused before any launch", "[cuda]") {
     const Simple simple;
-    auto error = halyard::detail::make_struct<halyard_error>();
+    auto error = sized<halyard_error>();
     const auto status_of = [&](const halyard::gpu_plan &plan, const halyard_tensor &x,
                                const halyard_positions *positions) {
-        auto args = halyard::detail::make_struct<halyard_gpu_run_args>();
+        auto args = sized<halyard_gpu_run_args>();
         args.x = args.y = &x;
         args.positions = positions;
         halyard_status status = HALYARD_OK;
@@ -535,7 +542,7 @@ TEST_CASE("cuda calls: what no index of 32 bits can reach is refused before any 
         positions.data = data + 2;
         CHECK(status_of(simple.plan, simple.x, &positions) == HALYARD_ERROR_UNSUPPORTED);
 
-        auto desc = halyard::detail::make_struct<halyard_angle_source_desc>();
+        auto desc = sized<halyard_angle_source_desc>();
         desc.kind = HALYARD_ANGLES_TABLE;
         desc.last = 99;
         desc.axis_map = HALYARD_AXIS_MAP_SECTIONS;
@@ -587,7 +594,7 @@ TEST_CASE("cuda calls: plans of a context share its modules, and the last one un
         CHECK(State().n_modules == n_of_one);
         const Memory memory;
         const halyard_tensor x = view(memory.data(), f32, {1, 4, 2, 64}, {512, 128, 64, 1});
-        CHECK(launches_in(calls_of([&] { halyard::run(first, x, x, on_stream()); })).size() == 1);
+        CHECK(launches_of([&] { halyard::run(first, x, x, on_stream()); }).size() == 1);
     }
     CHECK(State() == before);
 }
@@ -617,10 +624,10 @@ TEST_CASE("cuda calls: threads keep to their streams and contexts", "[cuda][thre
 }
 
 TEST_CASE("cuda calls: no context, and an unknown device", "[cuda]") {
-    auto error = halyard::detail::make_struct<halyard_error>();
+    auto error = sized<halyard_error>();
     halyard_gpu_angles *made = nullptr;
     const auto source = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 99);
-    auto queue = queue_of(nullptr);  // the current one, and there is none
+    auto queue = queue_of(nullptr);  // NULL means the current context, and there is none
     CHECK(halyard_create_gpu_angles(&queue, source.get(), 0, 0, &made, &error) != HALYARD_OK);
     queue = queue_of();
     queue.device = 7;

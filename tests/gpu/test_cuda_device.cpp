@@ -1,4 +1,5 @@
-// What only a CUDA device can show: capture in a graph and replay with other positions, streams and threads at once.
+// What only a CUDA device can show: runs that are captured in a graph and replayed with other positions, and threads
+// that run at once on streams of their own.
 #include "checks/gpu_device.h"
 #include "checks/oracle.h"
 
@@ -9,6 +10,7 @@ namespace {
 
 using gpu_test::Memory;
 
+/// Calls a function of the driver. Signatures are those of the CUDA driver API's reference manual.
 template <typename... Arguments>
 int call(const char *name, Arguments... arguments) {
     return halyard::tool::call_driver(HALYARD_CUDA, name, arguments...);
@@ -21,7 +23,7 @@ std::vector<char> bytes_of(const std::vector<Value> &values) {
     return bytes;
 }
 
-/// bf16 [1, 64, 40, 128] in place, on the device and by the CPU's reference.
+/// A rotation of bf16 [1, 64, 40, 128] in place, on the device and by the CPU's reference.
 struct Rotation {
     static constexpr std::int64_t n_tokens = 64, n_heads = 40, head_dim = 128;
     const halyard_gpu_queue &queue = gpu_test::queue_of(HALYARD_CUDA);

@@ -1,6 +1,7 @@
-// What halyard_gpu.h refuses: each wrong input, one at a time, and nothing written. OpenCL, whose buffers have sizes
-// and contexts to check against; what CUDA's driver can tell is for test_cuda_calls.cpp.
+// What halyard_gpu.h refuses: each wrong input, one at a time, and nothing is written. This is done with OpenCL, whose
+// buffers have sizes and contexts to check against; test_cuda_calls.cpp does the same for CUDA.
 #include "checks/gpu_device.h"
+#include "checks/sized.h"
 #include "gpu/driver.h"
 
 #include <catch2/matchers/catch_matchers.hpp>
@@ -38,7 +39,7 @@ struct Working {
         return tensor;
     }
     halyard_gpu_run_args make_args() {
-        auto made = halyard::detail::make_struct<halyard_gpu_run_args>();
+        auto made = sized<halyard_gpu_run_args>();
         made.stream = queue.stream;
         made.positions = &positions;
         made.x = &x;
@@ -54,7 +55,7 @@ struct Working {
 
 TEST_CASE("gpu errors: a run's arguments", "[gpu][opencl]") {
     Working run;
-    auto error = halyard::detail::make_struct<halyard_error>();
+    auto error = sized<halyard_error>();
     REQUIRE(run.run(error) == HALYARD_OK);
     const std::vector<char> turned = run.to.read();
     CHECK((turned != run.before));
@@ -141,7 +142,7 @@ TEST_CASE("gpu errors: a run's arguments", "[gpu][opencl]") {
     CHECK(halyard_run_gpu(nullptr, &run.args, &error) == HALYARD_ERROR_NULL_POINTER);
     CHECK(halyard_run_gpu(run.plan.get(), nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
     CHECK(halyard_run_gpu(run.plan.get(), nullptr, nullptr) == HALYARD_ERROR_NULL_POINTER);
-    // No tokens: nothing to refuse but sizes.
+    // Without tokens, only sizes are checked.
     run.x.shape[1] = run.y.shape[1] = run.positions.shape[1] = 0;
     run.x.data = run.y.data = nullptr;
     CHECK(run.run(error) == HALYARD_OK);
@@ -149,7 +150,7 @@ TEST_CASE("gpu errors: a run's arguments", "[gpu][opencl]") {
 
 TEST_CASE("gpu errors: bad positions are told in the error word, and rotated as position 0", "[gpu][opencl]") {
     Working run;
-    auto error = halyard::detail::make_struct<halyard_error>();
+    auto error = sized<halyard_error>();
     const auto result_at = [&](std::vector<std::int32_t> at) {
         std::vector<char> bytes(16);
         std::memcpy(bytes.data(), at.data(), 16);
@@ -168,7 +169,7 @@ TEST_CASE("gpu errors: bad positions are told in the error word, and rotated as 
     CHECK((result_at({100, 99, -1, 5}) == good));
     CHECK(told() == HALYARD_ERROR_POSITION);
     result_at({0, 1, 2, 3});
-    CHECK(told() == HALYARD_ERROR_POSITION);  // the caller's to reset
+    CHECK(told() == HALYARD_ERROR_POSITION);  // it stays until the caller resets it
 }
 
 TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
@@ -184,7 +185,7 @@ TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
         return HALYARD_OK;
     };
     const auto source_of = [&](std::int32_t kind) {
-        auto desc = halyard::detail::make_struct<halyard_angle_source_desc>();
+        auto desc = sized<halyard_angle_source_desc>();
         desc.kind = kind;
         desc.last = 99;
         return halyard::angle_source(frequencies, desc);
@@ -198,7 +199,7 @@ TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
           HALYARD_ERROR_UNSUPPORTED);
     const Memory rows(queue, std::vector<char>(10 * 64 * 4));
     const auto given = [&](std::int64_t n_rows, std::int32_t dtype) {
-        auto desc = halyard::detail::make_struct<halyard_angle_source_desc>();
+        auto desc = sized<halyard_angle_source_desc>();
         desc.kind = HALYARD_ANGLES_GIVEN;
         desc.cos_rows = desc.sin_rows = rows.data();
         desc.n_rows = n_rows;
@@ -267,7 +268,7 @@ TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
     CHECK((to_other.find("_half_") == std::string::npos && to_other.find("in place") == std::string::npos));
     char few[8];
     std::int64_t n_needed = 0;
-    auto error = halyard::detail::make_struct<halyard_error>();
+    auto error = sized<halyard_error>();
     CHECK(halyard_explain_gpu_plan(HALYARD_OPENCL, &desc, few, 8, &n_needed, &error) == HALYARD_OK);
     CHECK(n_needed == static_cast<std::int64_t>(text.size()));
     CHECK(std::string(few) == text.substr(0, 7));
@@ -275,7 +276,7 @@ TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
     CHECK(halyard_explain_gpu_plan(HALYARD_OPENCL, &desc, nullptr, 1, nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
     CHECK(halyard_explain_gpu_plan(HALYARD_OPENCL, nullptr, few, 8, nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
     CHECK(halyard_get_gpu_target_info(HALYARD_OPENCL, nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
-    auto info = halyard::detail::make_struct<halyard_target_info>();
+    auto info = sized<halyard_target_info>();
     CHECK(halyard_get_gpu_target_info(HALYARD_CPU, &info, &error) == HALYARD_ERROR_UNKNOWN_VALUE);
     halyard_gpu_angles *no_angles = nullptr;
     halyard_gpu_plan *no_plan = nullptr;
@@ -301,7 +302,7 @@ TEST_CASE("gpu errors: a target that cannot be had says why", "[gpu]") {
         if (info.supported == 0) {
             auto queue = halyard::describe_queue(device, nullptr, nullptr);
             const auto table = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 9);
-            auto error = halyard::detail::make_struct<halyard_error>();
+            auto error = sized<halyard_error>();
             halyard_gpu_angles *made = nullptr;
             CHECK(halyard_create_gpu_angles(&queue, table.get(), 0, 0, &made, &error) == HALYARD_ERROR_NO_DEVICE);
             CHECK(std::string(error.message).find(info.reason) != std::string::npos);

@@ -1,4 +1,4 @@
-// Every GPU kernel, each in a test case of its own name: see gpu_checker.h.
+// Tests every GPU kernel, in a test case of the kernel's name: see gpu_checker.h.
 #include "checks/gpu_device.h"
 
 #include <catch2/catch_get_random_seed.hpp>

@@ -1,8 +1,8 @@
-// Prints a hash of what each kernel makes of one set of random bits, a line for each name without its target. All
-// targets of this machine that have FMA must agree with the reference; machines are compared by comparing what they
-// print.
+// Prints a hash of what each kernel makes of one set of random bits: a line for each kernel, named without its target.
+// All targets of this machine that have FMA must agree with the reference. Two machines agree where they print the
+// same.
+#include "checks/make_sources.h"
 #include "checks/oracle.h"
-#include "checks/sources.h"
 #include "rotate/piece.h"
 
 #include <cinttypes>
@@ -55,16 +55,7 @@ halyard::PairStrides strides_of(std::optional<Pairing> pairing, std::int64_t n_p
                                      : halyard::PairStrides{2, 1, head, token};
 }
 
-std::vector<char> random_elements(Random &random, std::int32_t dtype, Values values, std::int64_t n) {
-    const std::int64_t bytes = oracle::element_bytes(dtype);
-    std::vector<char> elements(static_cast<std::size_t>(n * bytes));
-    for (std::int64_t i = 0; i < n; i++) {
-        oracle::write_word(dtype, elements.data() + i * bytes, oracle::random_word(random, dtype, values));
-    }
-    return elements;
-}
-
-/// With the reference in the kernel's stead where that has no function.
+/// Hashes what a kernel makes. The reference stands in for one that has no function.
 std::uint64_t hash_of(const Kernel &kernel) {
     static constexpr Values of_x[] = {Values::any_bits, Values::ordinary, Values::special, Values::short_mantissa};
     static constexpr Values of_rows[] = {Values::ordinary, Values::ordinary, Values::any_bits, Values::special};
@@ -74,7 +65,7 @@ std::uint64_t hash_of(const Kernel &kernel) {
     Hash hash;
     for (const std::int64_t n_pairs : counts_of_pairs()) {
         if (kernel.packed && kernel.pairing == Pairing::half && n_pairs % 2 != 0) {
-            continue;  // words of two don't fit odd halves
+            continue;  // a kernel that reads words of two elements can't serve odd halves
         }
         for (int i = 0; i < 4; i++) {
             halyard::Piece piece = {};
@@ -94,11 +85,11 @@ std::uint64_t hash_of(const Kernel &kernel) {
             }
             piece.row_of_token = rows.data();
             const Values values = of_rows[random.in(0, 3)];
-            const auto cos = random_elements(random, HALYARD_F32, values, piece.n_rows * piece.stride_row);
-            const auto sin = random_elements(random, HALYARD_F32, values, piece.n_rows * piece.stride_row);
+            const auto cos = oracle::random_elements(random, HALYARD_F32, values, piece.n_rows * piece.stride_row);
+            const auto sin = oracle::random_elements(random, HALYARD_F32, values, piece.n_rows * piece.stride_row);
             piece.cos_rows = reinterpret_cast<const float *>(cos.data());
             piece.sin_rows = reinterpret_cast<const float *>(sin.data());
-            const auto x = random_elements(random, dtype, of_x[i], piece.n_tokens * piece.in.token);
+            const auto x = oracle::random_elements(random, dtype, of_x[i], piece.n_tokens * piece.in.token);
             std::vector<char> y = x;
             if (!in_place) {
                 y.assign(static_cast<std::size_t>(piece.n_tokens * piece.out.token) *
@@ -116,7 +107,7 @@ std::uint64_t hash_of(const Kernel &kernel) {
     return hash.value();
 }
 
-/// Of rows at random frequencies and positions; listed, because a libm's pow may have its own last bit.
+/// Hashes rows at random positions. Frequencies are listed, because the last bit of pow depends on the libm.
 std::uint64_t hash_of_rows(const halyard::RowKernels &kernels, std::int32_t kind) {
     Random random(20261121);
     Hash hash;
@@ -171,7 +162,7 @@ int main() {
     Hashes hashes;
     for (const Kernel &kernel : halyard::kernels()) {
         if (kernel.function == nullptr || kernel.place == halyard::Place::non_temporal) {
-            continue;  // the latter are not on every machine, and halyard_tests compares their bits too
+            continue;  // not every machine has non-temporal kernels, and halyard_tests compares their bits
         }
         const std::string target = halyard::name_of(kernel.target), full_name = kernel.name;
         const std::string name = full_name.substr(0, full_name.size() - target.size() - 1);

@@ -1,4 +1,4 @@
-// The runtime has buffer structs of its own, so that it needs no Halide: here they are compared with Halide's.
+// Compares the runtime's buffer structs with Halide's. The runtime has its own, so that it does not need Halide.
 #include "rotate/kernel_abi.h"
 
 #include <HalideRuntime.h>

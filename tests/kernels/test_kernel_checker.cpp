@@ -1,4 +1,4 @@
-// The tests' own tests: broken kernels must be caught, and the oracle's roundings must be right.
+// Tests what the other tests rely on: the kernel checker must catch broken kernels, and the oracle must round right.
 #include "checks/kernel_checker.h"
 #include "checks/oracle.h"
 #include "rotate/piece.h"
@@ -24,7 +24,7 @@ using halyard::Piece;
 
 // ---- Kernels made of the reference ---------------------------------------------------------------------------------
 
-/// A kernel's arguments as a piece of work, and back to them where a bug meddles.
+/// A kernel's arguments as a piece of work, which bugs can change.
 struct Call {
     Piece piece;
     std::vector<std::int32_t> rows;
@@ -69,7 +69,7 @@ struct Call {
     }
 };
 
-/// A bug meddles before the rotation, or after it.
+/// A bug changes something before the rotation, or after it.
 struct NoBug {
     static void before(Call &) {}
     static void after(const Call &) {}
@@ -99,7 +99,7 @@ struct IgnoresRows : NoBug {
 struct WritesOnePast : NoBug {
     static void after(const Call &call) {
         float *const past = call.output(call.piece.n_tokens - 1, call.piece.n_heads - 1, call.piece.n_pairs, 0);
-        if (call.piece.out.pair == 2) {  // of interleaved heads, where it is no output of this head
+        if (call.piece.out.pair == 2) {  // in interleaved heads this is no output of this head
             std::memset(past, 0, 1);
         }
     }
@@ -182,7 +182,7 @@ int broken(halyard_buffer *row_of_token, halyard_buffer *cos, halyard_buffer *si
     return 0;
 }
 
-/// One that a storage type's rounding could have: f16 and bf16 cut off rather than rounded.
+/// A kernel that cuts f16 and bf16 off rather than rounding them.
 template <std::int32_t dtype>
 int truncating(halyard_buffer *row_of_token, halyard_buffer *cos, halyard_buffer *sin, std::uint32_t sin_sign,
                halyard_buffer *x, halyard_buffer *y) {
@@ -213,7 +213,7 @@ int truncating(halyard_buffer *row_of_token, halyard_buffer *cos, halyard_buffer
     return 0;
 }
 
-/// One without fused multiply-add: both products round.
+/// A kernel without fused multiply-add: both products round.
 int rounding_twice(halyard_buffer *row_of_token, halyard_buffer *cos, halyard_buffer *sin, std::uint32_t sin_sign,
                    halyard_buffer *x, halyard_buffer *y) {
     const Call call(halyard::Dtype::f32, row_of_token, cos, sin, sin_sign, x, y);
@@ -335,7 +335,7 @@ TEST_CASE("the oracle rounds to nearest, ties to even, between any two neighbour
     int n_wrong = 0;
     for (std::uint32_t word = 0; word + 1 < infinity; word++) {
         const double low = oracle::widen(dtype, word), high = oracle::widen(dtype, word + 1);
-        const auto middle = static_cast<float>((low + high) / 2);  // exact: one more bit
+        const auto middle = static_cast<float>((low + high) / 2);  // exact, since it needs just one more bit
         const std::uint32_t even = word % 2 == 0 ? word : word + 1;
         n_wrong += oracle::narrow(dtype, middle) == even ? 0 : 1;
         n_wrong += oracle::narrow(dtype, std::nextafter(middle, 0.0f)) == word ? 0 : 1;

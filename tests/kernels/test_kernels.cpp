@@ -1,4 +1,4 @@
-// Every kernel of the list, each in a test case of its own name. kernel_checker.h says what is tested.
+// Tests every kernel of the list, in a test case of the kernel's name. kernel_checker.h says what is tested.
 #include "checks/kernel_checker.h"
 
 #include <catch2/catch_get_random_seed.hpp>

@@ -1,4 +1,6 @@
-// Tensors that reach farther than a kernel's 32-bit offsets: memory is reserved, and only the elements' pages exist.
+// Tensors that reach farther than a kernel's 32-bit offsets. Their memory is only reserved: just the pages that hold
+// elements exist.
+#include "checks/element_at.h"
 #include "checks/rotate.h"
 
 #include <catch2/catch_get_random_seed.hpp>
@@ -80,21 +82,13 @@ TEST_CASE("strides beyond 32 bits", "[large]") {
     }
     const halyard_tensor sparse = halyard::tensor(
         memory.data() + below * bytes, static_cast<halyard::dtype>(rotation.dtype), large.shape, large.strides);
-    const auto element = [&](std::int64_t i) {
-        const std::int64_t d = i % large.shape[3], h = i / large.shape[3] % large.shape[2];
-        const std::int64_t t = i / large.shape[3] / large.shape[2] % large.shape[1];
-        const std::int64_t b = i / large.shape[3] / large.shape[2] / large.shape[1];
-        return static_cast<char *>(sparse.data) +
-               (b * large.strides[0] + t * large.strides[1] + h * large.strides[2] + d * large.strides[3]) * bytes;
-    };
-
     oracle::Random random(Catch::getSeed());
     const Elements x = Elements::random(rotation.dtype, large.shape, random);
     for (std::int64_t i = 0; i < x.count(); i++) {
-        oracle::write_word(rotation.dtype, element(i), x.word(i));
+        oracle::write_word(rotation.dtype, element_at(sparse, i), x.word(i));
     }
     const auto angles = halyard::angle_source::table(halyard::frequencies::from_base(10000, rotation.rotary_dim), 0, 9);
-    // Heads that no kernel can hold are the reference's, and x86_sse41 rounds otherwise.
+    // The reference rotates heads that no kernel can hold, and x86_sse41 would round them in another way.
     Rotation dense = rotation;
     if (std::abs(large.strides[3]) * (large.shape[3] - 1) >= two_31) {
         dense.target = "reference";
@@ -107,7 +101,7 @@ TEST_CASE("strides beyond 32 bits", "[large]") {
     halyard::run(rotation.plan(), angles, sparse, sparse);
     Elements in_place(rotation.dtype, large.shape);
     for (std::int64_t i = 0; i < x.count(); i++) {
-        in_place.set_word(i, oracle::read_word(rotation.dtype, element(i)));
+        in_place.set_word(i, oracle::read_word(rotation.dtype, element_at(sparse, i)));
     }
     CHECK(in_place == want);
 }

@@ -1,4 +1,5 @@
-// Which runs store non-temporally, past the caches, and that it changes no bit.
+// Which runs store non-temporally, past the caches, and that this changes no bit.
+#include "checks/sized.h"
 #include "halyard/halyard.hpp"
 #include "rotate/plan.h"
 
@@ -22,7 +23,7 @@ using halyard::Place;
 constexpr std::int64_t head_dim = 64, n_heads = 16, head_bytes = head_dim * 4;
 constexpr std::int64_t n_large_tokens = (std::int64_t(32) << 20) / (n_heads * head_bytes);
 
-/// Counts the calls of each kind of kernel, and writes nothing: outputs need not be memory.
+/// Counts the calls of each kind of kernel. They write nothing, so outputs need not be memory.
 struct Calls {
     static inline std::atomic<int> ordinary = 0, in_place = 0, non_temporal = 0;
 
@@ -34,14 +35,14 @@ struct Calls {
     }
 };
 
-/// A run whose output is described, but never written. Its input is one head, again and again.
+/// A run whose output is described but never written. Its input is the same head for every head.
 struct Request {
     std::int32_t pairing = HALYARD_PAIRING_HALF;
     std::int64_t n_tokens = n_large_tokens;
     std::int64_t rotary_dim = head_dim, offset = 0, n_tensors = 1;
     std::int64_t stride_head = head_dim, stride_token = n_heads * head_dim;
     std::int64_t misaligned_by = 0;  // bytes
-    std::int64_t n_in_place = 0;     // the first tensors
+    std::int64_t n_in_place = 0;     // how many of the first tensors are in place
     int n_threads = 1;
     std::int32_t non_temporal_mib = 32;
 
@@ -66,7 +67,7 @@ struct Request {
         return desc;
     }
 
-    /// Whether it is stored non-temporally. All calls for outputs out of place must be of one kind.
+    /// Whether the run is stored non-temporally. All its calls for outputs out of place must be of one kind.
     bool is_non_temporal() const {
         const std::string name = target();
         auto desc = describe();
@@ -84,7 +85,7 @@ struct Request {
         halyard::replace_kernels(plan, [&](const Kernel &, Place place, Layout) {
             return place == Place::out_of_place ? &ordinary : place == Place::in_place ? &in_place : &non_temporal;
         });
-        // Addresses that nothing is read from or written to, but for the columns outside the window.
+        // Nothing is read or written at these addresses, but for the columns outside the window.
         std::vector<float> memory(
             offset == 0 && rotary_dim == head_dim ? 0 : static_cast<std::size_t>(n_tokens * stride_token) + 64);
         char *const base = memory.empty() ? reinterpret_cast<char *>(std::uintptr_t(1) << 32)
@@ -106,7 +107,7 @@ struct Request {
         const auto angles = halyard::angle_source::table(halyard::frequencies::from_base(10000.0, rotary_dim), 0,
                                                          static_cast<std::int32_t>(n_tokens));
         halyard::pool threads(n_threads);
-        auto args = halyard::detail::make_struct<halyard_run_args>();
+        auto args = sized<halyard_run_args>();
         args.angles = angles.get();
         args.x = x.data();
         args.y = y.data();
@@ -133,7 +134,7 @@ TEST_CASE("non-temporal: large outputs on whole cache lines, and no others", "[n
     CHECK_FALSE(Request{.n_tokens = n_large_tokens / 2 - 1, .n_tensors = 2}.is_non_temporal());
     CHECK_FALSE(Request{.n_in_place = 1}.is_non_temporal());
     CHECK(Request{.n_tensors = 2, .n_in_place = 1}.is_non_temporal());
-    // Gaps are not output, but may be as long as they like.
+    // Gaps do not count as output, and may be of any length.
     CHECK_FALSE(Request{.n_tokens = n_large_tokens / 2, .stride_token = 4 * n_heads * head_dim}.is_non_temporal());
     CHECK(Request{.stride_head = head_dim + 16, .stride_token = 2 * n_heads * head_dim}.is_non_temporal());
 
@@ -141,7 +142,7 @@ TEST_CASE("non-temporal: large outputs on whole cache lines, and no others", "[n
     CHECK_FALSE(Request{.misaligned_by = 32}.is_non_temporal());
     CHECK_FALSE(Request{.stride_head = head_dim + 8, .stride_token = 2 * n_heads * head_dim}.is_non_temporal());
     CHECK_FALSE(Request{.stride_token = n_heads * head_dim + 8}.is_non_temporal());
-    // Windows, and the second half of one.
+    // The window, and the second half of one in half pairing, must begin on a cache line.
     CHECK(Request{.rotary_dim = 32, .offset = 16}.is_non_temporal());
     CHECK_FALSE(Request{.rotary_dim = 32, .offset = 8}.is_non_temporal());
     CHECK_FALSE(Request{.rotary_dim = 48}.is_non_temporal());
@@ -191,7 +192,7 @@ TEST_CASE("non-temporal: the same bits as by way of the caches", "[non-temporal]
                 const halyard::plan plan(desc);
                 halyard::run_options options;
                 options.executor = threads.executor();
-                for (const int misaligned_by : {0, 1}) {  // the second goes by way of the caches
+                for (const int misaligned_by : {0, 1}) {  // the second output stays in the caches
                     std::memset(y[misaligned_by].get(), 0x5a, (n_floats + 1) * sizeof(float));
                     halyard::run(plan, source,
                                  halyard::input_tensor(x.get(), halyard::dtype::f32, {1, n_tokens, n_heads, head_dim}),

@@ -1,7 +1,7 @@
-// The makers of rows: every target against the reference bit by bit, and all of them against exact cos and sin.
+// The kernels that make rows of cos and sin: every target against the reference, bit by bit, and against exact values.
+#include "checks/make_sources.h"
 #include "checks/oracle.h"
 #include "checks/row_checker.h"
-#include "checks/sources.h"
 #include "data/golden.h"
 #include "rotate/reference.h"
 
@@ -51,7 +51,7 @@ TEST_CASE("row kernels: factored, the reference's bits within the memory that th
 
 namespace {
 
-/// A kernel made of the reference, which leaves out the last pairs of each row.
+/// The reference as a kernel that leaves out the last pairs of each row.
 template <int n_left_out>
 int make_rows(halyard_buffer *position, halyard_buffer *high, halyard_buffer *low, float scale_high, float scale_low,
               halyard_buffer *rows) {
@@ -98,8 +98,8 @@ namespace {
 
 /// The greatest errors of one target.
 struct Greatest {
-    double of_one = 0;  // cos or sin, as a part of attention_factor
-    double of_y = 0;    // what a rotated pair can be off, in 2^-23 of its length
+    double of_one = 0;  // the error of cos or sin, as a part of attention_factor
+    double of_y = 0;    // how far off a rotated pair can be, in 2^-23 of its length
 
     void see(float cos, float sin, const ExactCosSin &exact, double factor) {
         const auto off_cos = std::fabs(static_cast<double>(cos - factor * exact.cos)) / factor;
@@ -109,13 +109,21 @@ struct Greatest {
         const double of_both = std::sqrt(off_cos * off_cos + off_sin * off_sin);
         const double sin_squared = static_cast<double>(exact.sin * exact.sin);
         const double y = 0x1p23 * of_both + 0.5 * std::sqrt(1 + 3 * sin_squared);
-        // Written so that a NaN is seen.
+        // These comparisons also take a NaN.
         of_one = !(off_cos <= of_one) ? off_cos : of_one;
         of_one = !(off_sin <= of_one) ? off_sin : of_one;
         of_y = !(y <= of_y) ? y : of_y;
     }
 };
 using GreatestByTarget = std::map<std::string, Greatest>;
+
+void check_greatest(const GreatestByTarget &greatest, double bound_of_one, double bound_of_y = INFINITY) {
+    for (const auto &[name, value] : greatest) {
+        INFO(name);
+        CHECK(value.of_one <= bound_of_one);
+        CHECK(value.of_y <= bound_of_y);
+    }
+}
 
 std::string table_of(const GreatestByTarget &greatest) {
     std::ostringstream text;
@@ -172,7 +180,7 @@ TEST_CASE("row errors: golden angles, every base, width, target and attention fa
         const auto n_pairs = static_cast<std::size_t>(rotary_dim / 2);
         const auto exact = exact_rows(oracle::inv_freq_of(base, rotary_dim), positions);
         const auto cos = section.array<float>(entry.at("cos_f32")), sin = section.array<float>(entry.at("sin_f32"));
-        std::int64_t n_wrong = 0;  // the oracle here agrees with the golden data
+        std::int64_t n_wrong = 0;  // how often the oracle differs from the golden data
         for (std::size_t i = 0; i < n_golden * n_pairs; i++) {
             const auto agree = [](float golden, long double value) {
                 return std::fabs(golden - value) <= oracle::half_ulp(HALYARD_F32, value) + 1e-9L;
@@ -187,7 +195,7 @@ TEST_CASE("row errors: golden angles, every base, width, target and attention fa
                 see_all(rows_by(*by_phase.get(), maker.kernels, positions), n_pairs, factor, in_order(exact, n_pairs),
                         phase[maker.name]);
             }
-            // Ranges of all sizes about each position, so that it is any part of a coarse and of a fine step.
+            // Ranges of all sizes around each position, so that it falls anywhere in a coarse and in a fine step.
             for (std::size_t i = 0; i < positions.size(); i++) {
                 const std::int64_t before = static_cast<std::int64_t>(i * i * 3),
                                    after = static_cast<std::int64_t>(7 * i);
@@ -201,11 +209,9 @@ TEST_CASE("row errors: golden angles, every base, width, target and attention fa
                         [&](std::size_t, std::size_t k) { return exact[i * n_pairs + k]; }, factored[maker.name]);
                 }
             }
-            // TABLE: nearest, so half an ulp; test_angles.cpp has its bits.
-            const auto listed = halyard::positions(positions.data(), {1, static_cast<std::int64_t>(positions.size())});
-            const auto rows =
-                rows_of(halyard::angle_source::table(frequencies, least_position, greatest_position, listed), &listed,
-                        1, static_cast<std::int64_t>(positions.size()));
+            // A table's values are the nearest, so within half an ulp; test_cos_sin.cpp checks their bits.
+            const auto listed = positions_of(positions);
+            const auto rows = rows_of(make_listed_table(frequencies, positions), &listed, 1, listed.shape[1]);
             std::int64_t n_off = 0;
             for (std::size_t i = 0; i < positions.size(); i++) {
                 for (std::size_t k = 0; k < n_pairs; k++) {
@@ -219,14 +225,8 @@ TEST_CASE("row errors: golden angles, every base, width, target and attention fa
             CHECK(n_off == 0);
         }
     }
-    for (const auto &[name, value] : phase) {
-        INFO(name);
-        CHECK(value.of_one <= phase_bound);
-    }
-    for (const auto &[name, value] : factored) {
-        INFO(name);
-        CHECK(value.of_one <= factored_bound);
-    }
+    check_greatest(phase, phase_bound);
+    check_greatest(factored, factored_bound);
     WARN("greatest errors, golden angles: phase: " << table_of(phase) << "factored: " << table_of(factored));
 }
 
@@ -255,11 +255,7 @@ TEST_CASE("row errors: phase at random positions of the whole range", "[rows]") 
             }
         }
     }
-    for (const auto &[name, value] : greatest) {
-        INFO(name);
-        CHECK(value.of_one <= phase_bound);
-        CHECK(value.of_y <= 2);
-    }
+    check_greatest(greatest, phase_bound, 2);
     WARN("greatest errors, 2097152 random angles by 6 factors: phase: " << table_of(greatest));
 }
 
@@ -296,11 +292,7 @@ TEST_CASE("row errors: phase near the borders of octants and quarters", "[rows]"
             }
         }
     }
-    for (const auto &[name, value] : greatest) {
-        INFO(name);
-        CHECK(value.of_one <= phase_bound);
-        CHECK(value.of_y <= 2);
-    }
+    check_greatest(greatest, phase_bound, 2);
     WARN("greatest errors near borders: phase: " << table_of(greatest));
 }
 
@@ -329,10 +321,6 @@ TEST_CASE("row errors: factored at random positions, over the whole range and a 
         }
     }
     see_range(10000, 128, 1.0001, least_position, greatest_position, 4000);
-    for (const auto &[name, value] : greatest) {
-        INFO(name);
-        CHECK(value.of_one <= factored_bound);
-        CHECK(value.of_y <= 4);
-    }
+    check_greatest(greatest, factored_bound, 4);
     WARN("greatest errors, random positions: factored: " << table_of(greatest));
 }

@@ -1,8 +1,9 @@
-// Random sources, plans, pools and runs in many threads for as long as it is told to, each result compared with the
-// reference's. Between rounds, when all are destroyed, memory, files and threads must be what they were.
+// Makes random sources, plans, pools and runs in many threads for as long as it is told to, and compares each result
+// with the reference's. Between rounds, when all objects are destroyed, memory, files and threads must be what they
+// were.
+#include "checks/make_sources.h"
 #include "checks/oracle.h"
 #include "checks/rotate.h"
-#include "checks/sources.h"
 
 #include <malloc.h>
 
@@ -32,7 +33,7 @@ halyard::frequencies make_frequencies(oracle::Random &random, std::int64_t n_pai
     return halyard::frequencies::from_config(config.data(), static_cast<std::int64_t>(config.size()));
 }
 
-/// One request, as likely to be refused for its positions as not, on the best target and on the reference.
+/// Makes one request on the best target and on the reference. Some are refused for their positions.
 void rotate_something(oracle::Random &random, const halyard_executor *executor) {
     const auto frequencies = make_frequencies(random, random.in(1, 64));
     const auto first = static_cast<std::int32_t>(random.in(-100, 100)), n_rows = 600;
@@ -128,7 +129,7 @@ int main(int argc, char **argv) {
         std::fprintf(stderr, "soak: for how many seconds?\n");
         return 2;
     }
-    mallopt(M_ARENA_MAX, 1);  // mallinfo2 sees just one
+    mallopt(M_ARENA_MAX, 1);  // mallinfo2 sees only one arena
     const int n_rounds = 12;
     Held first = {}, last = {};
     std::printf("seed %llu\n%8s %12s %9s %9s %9s %6s %8s\n", static_cast<unsigned long long>(seed), "seconds", "runs",
@@ -139,12 +140,12 @@ int main(int argc, char **argv) {
         std::printf("%8.0f %12ld %9ld %7zu K %7zu K %6td %8td\n", seconds / n_rounds * (round + 1), n_runs.load(),
                     n_refused.load(), last.heap >> 10, last.resident >> 10, last.files, last.threads);
         std::fflush(stdout);
-        if (round == 2) {  // what is made once has been made
+        if (round == 2) {  // by now all that is made only once has been made
             first = last;
         }
     }
-    // What is allocated is known to the byte, so that what every run left behind would show. What is resident comes and
-    // goes by 7 MiB, with the stacks of threads that have ended.
+    // The heap is known to the byte, so anything that every run leaves behind shows. Resident memory comes and goes by
+    // 7 MiB, with the stacks of threads that have ended.
     const bool is_flat = last.heap <= first.heap + (32 << 10) && last.resident <= first.resident + (16 << 20) &&
                          last.files == first.files && last.threads == first.threads;
     std::printf("%s; %ld results differ from the reference's or were refused for no reason\n",

@@ -1,5 +1,5 @@
-// A run allocates nothing, on one thread or in a pool, and neither does make_rows; and wherever memory runs out while
-// an object is made, there is an error, no object and no leak. A program of its own, because it replaces malloc.
+// Checks that runs and make_rows allocate nothing, on one thread or in a pool. Wherever memory runs out while an object
+// is made, there must be an error, no object and no leak. This is a program of its own, because it replaces malloc.
 #include "halyard/halyard.hpp"
 
 #include <atomic>
@@ -12,13 +12,13 @@
 #include <string>
 #include <vector>
 
-// ThreadSanitizer replaces malloc itself, and is not up when the first call comes.
+// ThreadSanitizer replaces malloc too, and is not ready when the first call comes.
 #if defined(__GLIBC__) && !defined(__SANITIZE_THREAD__)
 
 static std::atomic<long> n_allocations{0};
 static std::atomic<long> n_live{0};
 static std::atomic<long> n_failed{0};
-// How many more allocations succeed before one fails, or all from there on; negative: none fails.
+// How many more allocations succeed before one fails, or before all fail from then on. Negative: none fails.
 static std::atomic<long> n_until_failure{-1};
 static std::atomic<bool> fails_for_good{false};
 
@@ -84,12 +84,12 @@ bool allocates(const char *what, Work work) {
     return n != 0;
 }
 
-/// Makes an object again and again, with one allocation more each time before memory runs out, until that is enough.
+/// Makes an object again and again, each time with one allocation more before memory runs out, until it can be made.
 template <typename Object>
 bool mishandles_failures(const char *what, const std::function<halyard_status(Object **, halyard_error *)> &make,
                          void (*destroy)(Object *)) {
     Object *object = nullptr;
-    if (make(&object, nullptr) != HALYARD_OK) {  // which also warms up what the C library keeps
+    if (make(&object, nullptr) != HALYARD_OK) {  // this call also makes what the C library allocates only once
         std::printf("%s: cannot be made at all\n", what);
         return true;
     }
@@ -255,7 +255,7 @@ int main() {
     failed |= allocates("make_rows", [&] {
         angles.make_rows(nullptr, 1, n_tokens, rows.data(), static_cast<std::int64_t>(rows.size()));
     });
-    // An error, whose sentence is the caller's memory too.
+    // The sentence of an error is written to the caller's memory, too.
     failed |= allocates("an error", [&] {
         halyard_error error = {};
         error.size = sizeof(error);

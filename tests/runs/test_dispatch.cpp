@@ -1,12 +1,11 @@
-// Which kernel serves what: the table, the choice, the environment, and what the library says about them.
-#include "base/storage.h"
-#include "halyard/halyard.hpp"
-#include "rotate/dispatch.h"
+// Which kernel serves what: the list of kernels, the choice, the environment, and how the library explains it.
+#include "checks/element_at.h"
+#include "checks/make_sources.h"
+#include "checks/rotate.h"
 
 #include <catch2/catch_test_macros.hpp>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -28,7 +27,7 @@ namespace {
 
 constexpr TargetSet every_target = (TargetSet(1) << halyard::n_targets) - 1;
 
-/// Sets an environment variable for as long as it lives; NULL unsets.
+/// Sets an environment variable while this object lives; NULL unsets it.
 class Variable {
 public:
     Variable(const char *name, const char *value) : name_(name) {
@@ -60,7 +59,7 @@ const char *pairing_name(std::optional<Pairing> pairing) {
     return pairing == Pairing::half ? "half" : pairing == Pairing::interleaved ? "interleaved" : "strided";
 }
 
-/// Whether there are kernels for large outputs; the name may be that of a target.
+/// Whether a target has kernels for large outputs; without a name, whether any target has.
 bool has_non_temporal(const std::string &target = "") {
     return std::any_of(halyard::kernels().begin(), halyard::kernels().end(), [&](const Kernel &kernel) {
         return kernel.place == Place::non_temporal && (target.empty() || target == halyard::name_of(kernel.target));
@@ -95,23 +94,17 @@ std::set<Target> built_targets() {
 
 /// The targets that a plan can be made for here, best first.
 std::vector<std::string> usable_targets() {
-    std::vector<std::string> usable;
-    for (const auto &info : halyard::targets()) {
-        if (info.built != 0 && info.supported != 0) {
-            usable.push_back(info.name);
-        }
-    }
-    return usable;
+    const auto targets = targets_here();
+    return {targets.begin(), targets.end()};
 }
 
 halyard_plan_desc describe(halyard::dtype dtype = halyard::dtype::f32) {
     return halyard::describe_plan(128, {halyard::describe_tensor(dtype, 128)});
 }
 
-/// What making a plan says: the name of its target, or the sentence of the error.
+/// Makes a plan. Returns the name of its target, or the sentence of the error.
 std::string resolve(const halyard_plan_desc &desc, halyard_status expected = HALYARD_OK) {
-    halyard_error error = {};
-    error.size = sizeof(error);
+    auto error = sized<halyard_error>();
     halyard_plan *plan = nullptr;
     const halyard_status status = halyard_create_plan(&desc, &plan, &error);
     CAPTURE(error.message);
@@ -220,7 +213,7 @@ TEST_CASE("dispatch: the choice depends on its arguments alone", "[dispatch]") {
             }
         }
     }
-    // Whatever the environment says.
+    // The environment does not matter.
     const auto task = every_task().front();
     const Kernel &kernel = halyard::select(task, every_target);
     const Variable forced("HALYARD_TARGET", "reference");
@@ -297,7 +290,7 @@ TEST_CASE("dispatch: the list under the environment", "[dispatch]") {
 // ---- The environment -----------------------------------------------------------------------------------------------
 
 TEST_CASE("dispatch: a target can be forced", "[dispatch]") {
-    const Variable no_ceiling("HALYARD_MAX_TARGET", "reference");  // without effect where a target is forced
+    const Variable no_ceiling("HALYARD_MAX_TARGET", "reference");  // this has no effect where a target is forced
     const Variable forced("HALYARD_TARGET", nullptr);
     for (const std::string &name : usable_targets()) {
         auto desc = describe();
@@ -331,7 +324,7 @@ TEST_CASE("dispatch: a ceiling leaves what is below it", "[dispatch]") {
         }
         ceiling.set(nullptr);
     }
-    // An empty variable is as good as none.
+    // An empty variable counts as none.
     ceiling.set("");
     no_target.set("");
     CHECK(resolve(describe()) == usable_targets().front());
@@ -380,7 +373,7 @@ TEST_CASE("dispatch: a name that cannot be had is an error, never another target
             CAPTURE(sentence, source);
             CHECK(sentence.rfind(source + " is ", 0) == 0);
             CHECK(has_all(sentence, bad.words));
-            // The sentence is part of an explanation, which is no error.
+            // To explain such a description is no error: the explanation holds the sentence.
             CHECK(has_all(halyard::explain(desc), {sentence}));
         };
         auto desc = describe();
@@ -413,14 +406,14 @@ TEST_CASE("dispatch: a variant that is tuned for one CPU serves no other, and co
     for (const char *cpu : {"", "amd_1_2", "amd_1_23", "default"}) {
         task.cpu = cpu;
         CHECK(halyard::refusal(general, task) == nullptr);
-        variant.elsewhere = true;  // as where the library was built for one device
+        variant.elsewhere = true;  // as in a library that was built for one device
         CHECK(halyard::refusal(variant, task) == nullptr);
         variant.elsewhere = false;
         const char *const reason = halyard::refusal(variant, task);
         CHECK(std::string(reason == nullptr ? "" : reason) ==
               (std::string(cpu) == "amd_1_2" ? "" : "is tuned for another CPU"));
     }
-    // Right before: it takes nothing from a better kernel that has no variant.
+    // It comes right before its default, so that it never replaces a better kernel that has no variant.
     const auto all = halyard::kernels();
     for (const Kernel *kernel = all.begin(); kernel != all.end(); kernel++) {
         CHECK((kernel->elsewhere || serve_the_same(kernel[0], kernel[1])));
@@ -462,7 +455,8 @@ TEST_CASE("dispatch: an explanation names what is taken, and why others are not"
                              "needs heads whose elements are neighbours"}));
     }
     CHECK(text.find("f16") == std::string::npos);
-    CHECK(text.find("works ") == std::string::npos);  // in place only, or out of place only: no candidates
+    CHECK(text.find("works ") ==
+          std::string::npos);  // kernels that work only in place, or only out of place, are no candidates for the other
 
     // Each heading has exactly one kernel taken.
     const auto count = [&](const std::string &in, const std::string &word) {
@@ -479,7 +473,7 @@ TEST_CASE("dispatch: an explanation names what is taken, and why others are not"
     CHECK(count(text, taken("halyard_rotate_half_f32_non_temporal")) == (non_temporal ? 1 : 0));
     CHECK((count(text, "is for large outputs on whole cache lines") > 0) == has_non_temporal());
 
-    // Another pairing on the way out cannot be in place.
+    // A run to another pairing cannot be in place.
     auto desc = describe(halyard::dtype::bf16);
     desc.tensors[0].out_pairing = HALYARD_PAIRING_INTERLEAVED;
     desc.tensors[1] = describe(halyard::dtype::f16).tensors[0];
@@ -515,8 +509,8 @@ TEST_CASE("dispatch: an explanation is cut to the caller's buffer", "[dispatch]"
     const auto desc = describe();
     const std::string whole = halyard::explain(desc);
     const auto length = static_cast<std::int64_t>(whole.size());
-    for (const std::int64_t n_bytes : {std::int64_t{0}, std::int64_t{1}, std::int64_t{2}, std::int64_t{100}, length - 1,
-                                       length, length + 1, length + 50}) {
+    for (const std::int64_t n_bytes :
+         std::initializer_list<std::int64_t>{0, 1, 2, 100, length - 1, length, length + 1, length + 50}) {
         CAPTURE(n_bytes);
         std::string buffer(static_cast<std::size_t>(n_bytes) + 8, 'p');
         std::int64_t n_needed = -1;
@@ -535,7 +529,7 @@ TEST_CASE("dispatch: an explanation is cut to the caller's buffer", "[dispatch]"
 // ---- On other machines ---------------------------------------------------------------------------------------------
 
 TEST_CASE("dispatch: this machine takes the target that it should", "[.][dispatch][emulated]") {
-    // The tests on emulated CPUs know what those have.
+    // Tests on emulated CPUs set this, because they know what the CPU has.
     const char *expected = std::getenv("HALYARD_TEST_EXPECTED_TARGET");
     if (expected == nullptr) {
         SKIP("HALYARD_TEST_EXPECTED_TARGET is not set");
@@ -552,101 +546,70 @@ TEST_CASE("dispatch: this machine takes the target that it should", "[.][dispatc
     }
 }
 
-namespace {
-
-float from_bf16(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t(bits) << 16); }
-
-float from_f16(std::uint16_t bits) {
-    const int exponent = bits >> 10 & 31;
-    const int fraction = bits & 1023;
-    const float size = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
-                                     : std::ldexp(static_cast<float>(fraction + 1024), exponent - 25);
-    return (bits & 0x8000) != 0 ? -size : size;
-}
-
-}  // namespace
-
 TEST_CASE("dispatch: every target that this machine has rotates", "[dispatch][emulated]") {
     // A quick look at each kernel, for slow emulators; test_kernels.cpp looks closely.
-    constexpr std::int64_t n_tokens = 3, n_heads = 3, head_dim = 72, rotary_dim = 64;
-    constexpr std::int64_t n_elements = n_tokens * n_heads * head_dim;
-    const auto angles = halyard::angle_source::table(halyard::frequencies::from_base(10000.0, rotary_dim), 0, n_tokens);
-    for (const std::string &target : usable_targets()) {
+    Rotation rotation;
+    rotation.rotary_dim = 64;
+    rotation.head_dim = 72;
+    rotation.offset = 4;
+    const std::array<std::int64_t, 4> shape = {1, 3, 3, rotation.head_dim};
+    const auto inv_freq = oracle::inv_freq_of(10000, rotation.rotary_dim);
+    const auto angles = halyard::angle_source::table(halyard::frequencies::from_base(10000, rotation.rotary_dim), 0, 3);
+    std::vector<float> values;  // small integers, which every dtype holds
+    for (std::int64_t i = 0; i < 3 * 3 * rotation.head_dim; i++) {
+        values.push_back(static_cast<float>(i * 7 % 255 - 127));
+    }
+    const auto check = [&](bool in_place, std::int64_t stride) {
+        const Elements x(rotation.dtype, shape, values);
+        Elements from(x.dtype, {1, 3, 3, rotation.head_dim * stride}), to = from;
+        auto in = halyard::tensor(from.bytes.data(), static_cast<halyard::dtype>(x.dtype), shape);
+        for (std::int64_t &each : in.strides) {
+            each *= stride;
+        }
+        auto out = in;
+        out.data = in_place ? from.bytes.data() : to.bytes.data();
+        for (std::int64_t i = 0; i < x.count(); i++) {
+            oracle::write_word(x.dtype, element_at(in, i), x.word(i));
+        }
+        halyard::run(rotation.plan(), angles, in, out);
+
+        Elements y(x.dtype, shape);
+        for (std::int64_t i = 0; i < x.count(); i++) {
+            y.set_word(i, oracle::read_word(x.dtype, element_at(out, i)));
+        }
+        int n_wrong = 0;
+        for (std::int64_t head = 0; head < x.count(); head += rotation.head_dim) {
+            for (std::int64_t i = 0; i < rotation.head_dim; i++) {
+                const bool is_outside = i < rotation.offset || i >= rotation.offset + rotation.rotary_dim;
+                n_wrong += is_outside && y.word(head + i) != x.word(head + i) ? 1 : 0;
+            }
+            for (std::int64_t k = 0; k < rotation.rotary_dim / 2; k++) {
+                const auto at = [&](const Elements &of, std::int32_t pairing, int member) -> long double {
+                    return of[head + rotation.index(pairing, k, member)];
+                };
+                const oracle::Pair<long double> pair = {at(x, rotation.pairing, 0), at(x, rotation.pairing, 1)};
+                const auto exact_angle = exact_cos_sin(inv_freq[static_cast<std::size_t>(k)], head / (3 * shape[3]));
+                const auto exact = oracle::rotate_exactly(pair, exact_angle.cos, exact_angle.sin);
+                for (const auto &[member, want] : {std::pair{0, exact.x0}, std::pair{1, exact.x1}}) {
+                    const long double error = std::fabs(at(y, rotation.out_pairing, member) - want);
+                    n_wrong += error <= oracle::promised_bound(x.dtype, pair, 1, want) ? 0 : 1;
+                }
+            }
+        }
+        CAPTURE(rotation.target, rotation.dtype, rotation.pairing, rotation.out_pairing, in_place, stride);
+        CHECK(n_wrong == 0);
+    };
+    for (const char *target : targets_here()) {
         for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
             for (const int pairings : {0, 1, 2, 3}) {
-                for (const bool in_place : {false, true}) {
-                    for (const std::int64_t stride : {1, 2}) {
-                        auto tensor = halyard::describe_tensor(static_cast<halyard::dtype>(dtype), head_dim);
-                        tensor.pairing = pairings & 1;
-                        tensor.out_pairing = pairings >> 1;
-                        tensor.rotary_offset = 4;
-                        if (in_place && tensor.pairing != tensor.out_pairing) {
-                            continue;
-                        }
-                        auto desc = halyard::describe_plan(rotary_dim, {tensor});
-                        desc.target = target.c_str();
-                        const halyard::plan plan(desc);
-                        CAPTURE(target, dtype, pairings, in_place, stride);
-
-                        // Small integers, which every dtype holds.
-                        const std::int64_t bytes = halyard::element_bytes(halyard::Dtype(dtype));
-                        std::vector<char> x(static_cast<std::size_t>(n_elements * stride * bytes)), y = x;
-                        std::vector<double> values(n_elements);
-                        for (std::int64_t i = 0; i < n_elements; i++) {
-                            const auto value = static_cast<float>(i * 7 % 255 - 127);
-                            values[static_cast<std::size_t>(i)] = value;
-                            const auto bits = std::bit_cast<std::uint32_t>(value);
-                            std::uint32_t stored = bits;
-                            if (dtype == HALYARD_BF16) {
-                                stored = bits >> 16;
-                            } else if (dtype == HALYARD_F16) {
-                                stored =
-                                    value == 0 ? 0 : (bits >> 16 & 0x8000) | ((bits & 0x7fffffff) - (112u << 23)) >> 13;
-                            }
-                            std::memcpy(x.data() + i * stride * bytes, &stored, static_cast<std::size_t>(bytes));
-                        }
-                        auto in = halyard::tensor(x.data(), static_cast<halyard::dtype>(dtype),
-                                                  {1, n_tokens, n_heads, head_dim});
-                        for (std::int64_t &s : in.strides) {
-                            s *= stride;
-                        }
-                        auto out = in;
-                        out.data = in_place ? x.data() : y.data();
-                        halyard::run(plan, angles, in, out);
-
-                        int n_wrong = 0;
-                        for (std::int64_t i = 0; i < n_elements; i++) {
-                            const std::int64_t column = i % head_dim - 4, token = i / head_dim / n_heads;
-                            double expected = values[static_cast<std::size_t>(i)], size = 0;
-                            if (column >= 0 && column < rotary_dim) {
-                                const bool half = tensor.out_pairing == HALYARD_PAIRING_HALF;
-                                const std::int64_t pair = half ? column % (rotary_dim / 2) : column / 2;
-                                const std::int64_t member = half ? column / (rotary_dim / 2) : column % 2;
-                                const auto read = [&](std::int64_t m) {
-                                    const bool in_half = tensor.pairing == HALYARD_PAIRING_HALF;
-                                    const std::int64_t at = in_half ? pair + m * (rotary_dim / 2) : 2 * pair + m;
-                                    return values[static_cast<std::size_t>(i - column + at)];
-                                };
-                                const double theta = static_cast<double>(token) *
-                                                     std::pow(10000.0, -2.0 * static_cast<double>(pair) / rotary_dim);
-                                expected = member == 0 ? read(0) * std::cos(theta) - read(1) * std::sin(theta)
-                                                       : read(0) * std::sin(theta) + read(1) * std::cos(theta);
-                                size = std::hypot(read(0), read(1));
-                            }
-                            const char *at = static_cast<char *>(out.data) + i * stride * bytes;
-                            std::uint32_t stored = 0;
-                            std::memcpy(&stored, at, static_cast<std::size_t>(bytes));
-                            const float actual = dtype == HALYARD_F32   ? std::bit_cast<float>(stored)
-                                                 : dtype == HALYARD_F16 ? from_f16(static_cast<std::uint16_t>(stored))
-                                                                        : from_bf16(static_cast<std::uint16_t>(stored));
-                            // Half an ulp of the storage, and the bound of the arithmetic.
-                            const double storage = dtype == HALYARD_F32 ? 0.0
-                                                   : dtype == HALYARD_F16
-                                                       ? std::ldexp(std::fabs(expected), -11) + 0x1p-25
-                                                       : std::ldexp(std::fabs(expected), -8);
-                            n_wrong += std::fabs(actual - expected) <= 0x1p-22 * size + storage * 1.0001 ? 0 : 1;
-                        }
-                        CHECK(n_wrong == 0);
+                rotation.target = target;
+                rotation.dtype = dtype;
+                rotation.pairing = pairings & 1;
+                rotation.out_pairing = pairings >> 1;
+                for (const std::int64_t stride : {1, 2}) {
+                    check(false, stride);
+                    if (rotation.pairing == rotation.out_pairing) {
+                        check(true, stride);
                     }
                 }
             }

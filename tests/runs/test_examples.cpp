@@ -12,7 +12,7 @@ namespace {
 
 using Catch::Matchers::WithinAbs;
 
-/// Compares with numbers that are given to six digits after the point.
+/// Compares with numbers that have six digits after the point.
 void check_numbers(const Elements &got, const std::vector<double> &expected) {
     REQUIRE(got.count() == static_cast<std::int64_t>(expected.size()));
     for (std::size_t i = 0; i < expected.size(); i++) {
@@ -135,8 +135,8 @@ TEST_CASE("example: numpy seed 3, and half-split is interleaved after permuting 
 }
 
 TEST_CASE("example: half-split in float16, where theta must not be", "[example]") {
-    // Position 4097 is no float16, and neither is 40.97: their angles would be 4096 and 40.96875, and the first output
-    // 1.35449 for 1.31348.
+    // float16 holds neither position 4097 nor the angle 40.97: it would make 4096 and 40.96875 of them, and the first
+    // output would be 1.35449 instead of 1.31348.
     const auto angles = table(10000, 4, 4097);
     const std::int32_t position = 4097;
     const auto positions = halyard::positions(&position, {1, 1});

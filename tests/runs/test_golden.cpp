@@ -1,49 +1,17 @@
-// The golden data, rotated by every target of this machine, in place and out of place.
-#include "checks/rotate.h"
-#include "data/golden.h"
+// Golden rotations, on every target of this machine, in place and out of place.
+#include "checks/make_sources.h"
+#include "data/golden_elements.h"
 
-#include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators_all.hpp>
 
 #include <cmath>
-#include <limits>
 #include <string>
 
 namespace {
 
 using nlohmann::json;
 
-struct Storage {
-    const char *name;
-    std::int32_t dtype;
-};
-constexpr Storage storages[] = {{"f32", HALYARD_F32}, {"f16", HALYARD_F16}, {"bf16", HALYARD_BF16}};
-
-template <typename T>
-Elements elements_of(const golden::Array<T> &array, std::int32_t dtype) {
-    Elements result(dtype, {1, array.shape.at(0), array.shape.at(1), array.shape.at(2)});
-    REQUIRE(result.bytes.size() == array.values.size() * sizeof(T));
-    std::memcpy(result.bytes.data(), array.values.data(), result.bytes.size());
-    return result;
-}
-
-Elements read(const golden::Section &section, const std::string &name, std::int32_t dtype) {
-    return dtype == HALYARD_F32 ? elements_of(section.array<float>(name), dtype)
-                                : elements_of(section.array<std::uint16_t>(name), dtype);
-}
-
-std::int32_t pairing_of(const json &name) {
-    return name.get<std::string>() == "half" ? HALYARD_PAIRING_HALF : HALYARD_PAIRING_INTERLEAVED;
-}
-
-/// A table of just those positions.
-halyard::angle_source table_of(const halyard::frequencies &frequencies, const std::vector<std::int64_t> &positions) {
-    const auto listed = halyard::positions(positions.data(), {1, static_cast<std::int64_t>(positions.size())});
-    return halyard::angle_source::table(frequencies, std::numeric_limits<std::int32_t>::min(),
-                                        std::numeric_limits<std::int32_t>::max(), listed);
-}
-
-/// Exact outputs, one for each element of the rotated window, in the order of the output.
+/// The exact value of each element of the output, and how far off it may be.
 struct Exact {
     std::vector<long double> y, bound;
 };
@@ -80,14 +48,14 @@ Exact rotate_exactly(const Rotation &rotation, const Elements &x, Angle angle, B
     return exact;
 }
 
-/// The bound of halyard.h.
+/// The bound that halyard.h promises.
 auto promised(std::int32_t dtype, long double attention_factor) {
     return [=](oracle::Pair<long double> x, oracle::Pair<long double>, long double exact) {
         return oracle::promised_bound(dtype, x, attention_factor, exact);
     };
 }
 
-/// That of a kernel whose cos and sin are given.
+/// The bound of a kernel whose cos and sin are given.
 auto of_kernel(std::int32_t dtype) {
     return [=](oracle::Pair<long double> x, oracle::Pair<long double> cos_sin, long double exact) {
         const long double magnitude = std::fabs(x.x0 * cos_sin.x0) + std::fabs(x.x1 * cos_sin.x1);
@@ -126,34 +94,19 @@ void check_all_ways(Rotation rotation, const halyard::angle_source &angles, cons
     }
 }
 
-/// The first case of a section that has this name.
-json find_case(const golden::Section &section, const std::string &name) {
-    for (const json &entry : section.cases()) {
-        if (entry.at("name") == name) {
-            return entry;
-        }
-    }
-    throw std::runtime_error("no golden case " + name);
-}
-
 }  // namespace
 
 TEST_CASE("golden apply", "[golden]") {
-    const Storage storage = GENERATE(from_range(storages));
+    const golden::Storage storage = GENERATE(from_range(golden::storages));
     const golden::Section section("apply");
     REQUIRE(section.cases().size() == 44);
     for (const json &entry : section.cases()) {
         INFO(entry.at("name").get<std::string>() << ", " << storage.name);
-        Rotation rotation;
+        Rotation rotation = golden::rotation_of(entry);
         rotation.dtype = storage.dtype;
-        rotation.rotary_dim = entry.at("rotary_dim");
-        rotation.head_dim = entry.at("head_dim");
-        rotation.offset = entry.at("offset");
-        rotation.pairing = pairing_of(entry.at("pairing"));
-        rotation.inverse = entry.at("inverse");
         const auto positions = section.array<std::int64_t>(entry.at("positions"));
-        const Elements x = read(section, entry.at(std::string("x_") + storage.name), storage.dtype);
-        const Elements y = read(section, entry.at(std::string("y_") + storage.name), storage.dtype);
+        const Elements x = golden::read_elements(section, entry.at(std::string("x_") + storage.name), storage.dtype);
+        const Elements y = golden::read_elements(section, entry.at(std::string("y_") + storage.name), storage.dtype);
 
         // The library has attention_factor with listed frequencies only; a list is rounded to double.
         const double base = entry.at("base"), factor = entry.at("attention_factor");
@@ -162,7 +115,7 @@ TEST_CASE("golden apply", "[golden]") {
         if (factor != 1.0) {
             const std::vector<double> list(inv_freq.begin(), inv_freq.end());
             inv_freq.assign(list.begin(), list.end());
-            frequencies = halyard::frequencies::from_list(list.data(), rotation.rotary_dim / 2, factor);
+            frequencies = make_frequencies(list, factor);
         }
         const auto angle = [&](std::int64_t token, std::int64_t k) {
             const long double theta = static_cast<long double>(positions.values[static_cast<std::size_t>(token)]) *
@@ -170,24 +123,21 @@ TEST_CASE("golden apply", "[golden]") {
             return oracle::Pair<long double>{factor * std::cos(theta), factor * std::sin(theta)};
         };
         const Exact exact = rotate_exactly(rotation, x, angle, promised(storage.dtype, factor));
-        // The golden y is exact and rounded once. What else is between it and this oracle: the last bit of long double
-        // in theta < 2^21, and the list's rounding, times the greatest |x0| + |x1| < 2^6.
+        // The golden y is exact and rounded once. It differs from this oracle also by the last bit of long double in
+        // theta < 2^21, and by the rounding of the list, each times |x0| + |x1| < 2^6.
         const Exact rounded = rotate_exactly(
             rotation, x, angle, [&](auto, auto, long double value) { return oracle::half_ulp(storage.dtype, value); });
         CHECK(count_beyond(rounded, y, 1, factor == 1.0 ? 0x1p-36L : 0x1p-26L) == 0);
 
-        const auto tokens = static_cast<std::int64_t>(positions.values.size());
-        const auto given = halyard::positions(positions.values.data(), {1, tokens});
-        check_all_ways(rotation, table_of(frequencies, positions.values), &given, x, exact);
+        const auto given = positions_of(positions.values);
+        check_all_ways(rotation, make_listed_table(frequencies, positions.values), &given, x, exact);
     }
 }
 
 TEST_CASE("golden seeds", "[golden]") {
     const golden::Section section("seeds");
-    const json entry = find_case(section, "numpy_seed3");
-    Rotation rotation;
-    rotation.rotary_dim = entry.at("rotary_dim");
-    rotation.pairing = pairing_of(entry.at("pairing"));
+    const json entry = section.find_case("numpy_seed3");
+    const Rotation rotation = golden::rotation_of(entry);
     const auto x64 = section.array<double>("numpy_seed3.x"), y64 = section.array<double>("numpy_seed3.y");
     const Elements x(HALYARD_F32, {1, 5, 1, 4}, std::vector<float>(x64.values.begin(), x64.values.end()));
     const auto inv_freq = oracle::inv_freq_of(entry.at("base").get<double>(), 4);
@@ -205,7 +155,7 @@ TEST_CASE("golden seeds", "[golden]") {
         halyard::angle_source::table(halyard::frequencies::from_base(entry.at("base").get<double>(), 4), 0, 4);
     check_all_ways(rotation, angles, nullptr, x, exact);
 
-    const json cos_sin = find_case(section, "cos_sin_at_position");
+    const json cos_sin = section.find_case("cos_sin_at_position");
     const auto cos = section.array<double>("cs.cos"), sin = section.array<double>("cs.sin");
     const std::int32_t position = cos_sin.at("position");
     const auto at = halyard::positions(&position, {1, 1});
@@ -220,27 +170,20 @@ TEST_CASE("golden seeds", "[golden]") {
 TEST_CASE("golden hf_apply, exact frequencies", "[golden]") {
     const golden::Section section("hf_apply"), frequencies_section("frequencies");
     for (const json &entry : section.cases()) {
-        // The evaluation without a length: every position here is below the original one.
-        const json frequencies_case = find_case(frequencies_section, entry.at("frequencies_case"));
+        // The first evaluation is the one without a length, since all positions are below the original maximum.
+        const json frequencies_case = frequencies_section.find_case(entry.at("frequencies_case"));
         const json evaluation = frequencies_case.at("evaluations").at(0);
         const auto list =
             frequencies_section.array<double>(evaluation.at("inv_freq_exact_f64").get<std::string>()).values;
         const double factor = evaluation.at("attention_factor_exact_f64");
-        const auto frequencies =
-            halyard::frequencies::from_list(list.data(), static_cast<std::int64_t>(list.size()), factor);
+        const auto frequencies = make_frequencies(list, factor);
         const auto positions = section.array<std::int64_t>(entry.at("positions"));
-        const auto given =
-            halyard::positions(positions.values.data(), {1, static_cast<std::int64_t>(positions.values.size())});
-        Rotation rotation;
-        rotation.rotary_dim = entry.at("rotary_dim");
-        rotation.head_dim = entry.at("head_dim");
-        rotation.offset = entry.at("offset");
-        rotation.pairing = pairing_of(entry.at("pairing"));
-        rotation.out_pairing = pairing_of(entry.at("out_layout"));
+        const auto given = positions_of(positions.values);
+        const Rotation rotation = golden::rotation_of(entry);
         for (const char *name : {"q", "k"}) {
             INFO(entry.at("name").get<std::string>() << ", " << name);
-            const Elements x = read(section, entry.at(name), HALYARD_F32);
-            const Elements want = read(section, entry.at(std::string(name) + "_exact"), HALYARD_F32);
+            const Elements x = golden::read_elements(section, entry.at(name), HALYARD_F32);
+            const Elements want = golden::read_elements(section, entry.at(std::string(name) + "_exact"), HALYARD_F32);
             const Exact exact = rotate_exactly(
                 rotation, x,
                 [&](std::int64_t token, std::int64_t k) {
@@ -249,9 +192,9 @@ TEST_CASE("golden hf_apply, exact frequencies", "[golden]") {
                     return oracle::Pair<long double>{factor * std::cos(theta), factor * std::sin(theta)};
                 },
                 promised(HALYARD_F32, factor));
-            // Two eps are more than the half ulp of the golden y's rounding, and than the list's.
+            // The bound of two eps leaves room for the rounding of the golden y and of the list.
             CHECK(count_beyond(exact, want) == 0);
-            check_all_ways(rotation, table_of(frequencies, positions.values), &given, x, exact);
+            check_all_ways(rotation, make_listed_table(frequencies, positions.values), &given, x, exact);
         }
     }
 }
@@ -261,19 +204,14 @@ TEST_CASE("golden hf_apply and mrope, given cos and sin", "[golden]") {
         {{"hf_apply", {{"q", "q_out"}, {"k", "k_out"}}}, {"mrope", {{"x", "y"}}}}));
     const golden::Section section(name);
     for (const json &entry : section.cases()) {
-        Rotation rotation;
-        rotation.rotary_dim = entry.at("rotary_dim");
-        rotation.head_dim = entry.at("head_dim");
-        rotation.offset = entry.at("offset");
-        rotation.pairing = pairing_of(entry.at("pairing"));
-        rotation.out_pairing = entry.contains("out_layout") ? pairing_of(entry.at("out_layout")) : -1;
+        const Rotation rotation = golden::rotation_of(entry);
         const auto cos = section.array<float>(entry.at("cos")), sin = section.array<float>(entry.at("sin"));
         const auto source = halyard::angle_source::given(cos.values.data(), sin.values.data(), cos.shape[0],
                                                          cos.shape[1], rotation.rotary_dim);
         for (const auto &names : inputs) {
             INFO(entry.at("name").get<std::string>() << ", " << names[0]);
-            const Elements x = read(section, entry.at(names[0]), HALYARD_F32);
-            const Elements theirs = read(section, entry.at(names[1]), HALYARD_F32);
+            const Elements x = golden::read_elements(section, entry.at(names[0]), HALYARD_F32);
+            const Elements theirs = golden::read_elements(section, entry.at(names[1]), HALYARD_F32);
             const Exact exact = rotate_exactly(
                 rotation, x,
                 [&](std::int64_t token, std::int64_t k) {
@@ -292,10 +230,7 @@ TEST_CASE("golden mrope, exact, with rows put together from three axes", "[golde
     const golden::Section section("mrope");
     for (const json &entry : section.cases()) {
         INFO(entry.at("name").get<std::string>());
-        Rotation rotation;
-        rotation.rotary_dim = entry.at("rotary_dim");
-        rotation.head_dim = entry.at("head_dim");
-        rotation.pairing = pairing_of(entry.at("pairing"));
+        const Rotation rotation = golden::rotation_of(entry);
         const std::int64_t n_pairs = rotation.rotary_dim / 2;
         const auto freq_dim = entry.at("freq_dim").get<double>();
         const auto axis_of_pair = entry.at("axis_of_pair").get<std::vector<std::int64_t>>();
@@ -306,7 +241,7 @@ TEST_CASE("golden mrope, exact, with rows put together from three axes", "[golde
         }
         const auto positions = section.array<std::int64_t>(entry.at("positions"));
         const std::int64_t n_axes = positions.shape[0], n_tokens = positions.shape[1];
-        const auto angles = table_of(halyard::frequencies::from_list(list.data(), n_pairs), positions.values);
+        const auto angles = make_listed_table(make_frequencies(list), positions.values);
 
         std::vector<float> rows(static_cast<std::size_t>(n_tokens * 2 * n_pairs)), of_axis(rows.size());
         for (std::int64_t axis = 0; axis < n_axes; axis++) {
@@ -316,7 +251,7 @@ TEST_CASE("golden mrope, exact, with rows put together from three axes", "[golde
                 rows[i] = axis_of_pair[i % static_cast<std::size_t>(n_pairs)] == axis ? of_axis[i] : rows[i];
             }
         }
-        const Elements x = read(section, entry.at("x"), HALYARD_F32);
+        const Elements x = golden::read_elements(section, entry.at("x"), HALYARD_F32);
         const Exact exact = rotate_exactly(
             rotation, x,
             [&](std::int64_t token, std::int64_t k) {
@@ -327,7 +262,7 @@ TEST_CASE("golden mrope, exact, with rows put together from three axes", "[golde
                 return oracle::Pair<long double>{std::cos(theta), std::sin(theta)};
             },
             promised(HALYARD_F32, 1));
-        CHECK(count_beyond(exact, read(section, entry.at("y_exact"), HALYARD_F32)) == 0);
+        CHECK(count_beyond(exact, golden::read_elements(section, entry.at("y_exact"), HALYARD_F32)) == 0);
         check_all_ways(rotation, halyard::angle_source::given(rows.data(), n_tokens, rotation.rotary_dim), nullptr, x,
                        exact);
     }

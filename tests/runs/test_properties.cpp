@@ -1,4 +1,5 @@
 // What holds for every rotation, whatever the numbers: on every target that this machine can run.
+#include "checks/element_at.h"
 #include "checks/rotate.h"
 #include "data/golden.h"
 
@@ -75,8 +76,8 @@ long double bound_of(const Rotation &rotation, long double x0, long double x1) {
     return oracle::promised_bound(rotation.dtype, {x0, x1}, 1, std::hypot(x0, x1));
 }
 
-/// How many members are farther apart than so many bounds. Each rotation adds its own and carries on those of both
-/// members before it.
+/// How many members are farther apart than this many bounds. Each rotation adds a bound of its own to what both members
+/// were off by before.
 int count_apart(const Rotation &rotation, const Elements &x, const Elements &a, const Elements &b, double bounds) {
     int n = 0;
     for_each_pair(rotation, x, [&](float x0, float x1, std::int64_t i0, std::int64_t i1) {
@@ -116,32 +117,23 @@ struct Placed {
     Placed(const Elements &dense, const Layout &layout) : memory(dense.dtype, {1, 1, 1, layout.n_elements}) {
         tensor = halyard::tensor(memory.at(layout.start), static_cast<halyard::dtype>(dense.dtype), dense.shape,
                                  layout.strides);
-        for_each(dense.shape, [&](std::int64_t i, char *at) { oracle::write_word(dense.dtype, at, dense.word(i)); });
+        for (std::int64_t i = 0; i < dense.count(); i++) {
+            oracle::write_word(dense.dtype, element_at(tensor, i), dense.word(i));
+        }
     }
 
     Elements dense() const {
         Elements result(memory.dtype, {tensor.shape[0], tensor.shape[1], tensor.shape[2], tensor.shape[3]});
-        for_each(result.shape,
-                 [&](std::int64_t i, char *at) { result.set_word(i, oracle::read_word(memory.dtype, at)); });
-        return result;
-    }
-
-private:
-    template <typename Function>
-    void for_each(const std::array<std::int64_t, 4> &shape, Function function) const {
-        for (std::int64_t i = 0; i < shape[0] * shape[1] * shape[2] * shape[3]; i++) {
-            const std::int64_t d = i % shape[3], h = i / shape[3] % shape[2];
-            const std::int64_t t = i / shape[3] / shape[2] % shape[1], b = i / shape[3] / shape[2] / shape[1];
-            const std::int64_t *s = tensor.strides;
-            function(i, static_cast<char *>(tensor.data) +
-                            (b * s[0] + t * s[1] + h * s[2] + d * s[3]) * oracle::element_bytes(memory.dtype));
+        for (std::int64_t i = 0; i < result.count(); i++) {
+            result.set_word(i, oracle::read_word(memory.dtype, element_at(tensor, i)));
         }
+        return result;
     }
 };
 
 }  // namespace
 
-// ---- Of the rotation -----------------------------------------------------------------------------------------------
+// ---- Properties of the rotation ------------------------------------------------------------------------------------
 
 TEST_CASE("position 0 is the identity", "[property]") {
     const Rotation rotation = any_rotation();
@@ -206,7 +198,7 @@ TEST_CASE("q . k depends on the difference of positions only", "[property]") {
         });
         return sum;
     };
-    // In each pair either vector is off by sqrt(2) bounds, times the length of the other.
+    // In each pair both vectors are off by sqrt(2) bounds, which counts times the length of the other.
     long double bound = 0;
     for_each_pair(rotation, q, [&](long double q0, long double q1, std::int64_t i0, std::int64_t i1) {
         const long double k0 = k[i0], k1 = k[i1];
@@ -233,7 +225,7 @@ TEST_CASE("golden decay: the score of equal vectors by distance", "[property][go
                         std::vector<float>(static_cast<std::size_t>(n * rotation.rotary_dim), 1.0f));
     const auto positions = halyard::consecutive_positions(&start, 1);
     const Elements y = rotate(rotation, table(rotation.rotary_dim), &positions, ones);
-    // Each pair and its partner are of length sqrt(2), and off by sqrt(2) bounds.
+    // Each pair has length sqrt(2) and is off by sqrt(2) bounds, and so is the pair that it is multiplied by.
     const long double bound = rotation.rotary_dim / 2 * 4 * 1.01L * bound_of(rotation, 1, 1);
     int n_wrong = 0;
     for (std::int64_t token = 0; token < n; token++) {
@@ -246,7 +238,7 @@ TEST_CASE("golden decay: the score of equal vectors by distance", "[property][go
     CHECK(n_wrong == 0);
 }
 
-// ---- Of the bits ---------------------------------------------------------------------------------------------------
+// ---- The same bits -------------------------------------------------------------------------------------------------
 
 TEST_CASE("in place, out of place and once more give the same bits", "[property]") {
     const Rotation rotation = any_rotation();
@@ -412,7 +404,7 @@ TEST_CASE("positions mean the same however they are given", "[property]") {
     const Elements x = random_elements(rotation, n_batch, n_tokens, 2, random);
     const auto angles = table(64);
 
-    // Of each token: int32, int64, and backwards in memory.
+    // A position for each token: as int32, as int64, and backwards in memory.
     std::vector<std::int32_t> narrow;
     for (std::int64_t i = 0; i < n_batch * n_tokens; i++) {
         narrow.push_back(static_cast<std::int32_t>(random.in(0, last_position)));
@@ -438,7 +430,7 @@ TEST_CASE("positions mean the same however they are given", "[property]") {
         CHECK(rotate(rotation, angles, &of_row, row) == want);
     }
 
-    // One row for all; none; and a start for each.
+    // One row of positions for all batch rows; no positions; and a start for each batch row.
     std::vector<std::int64_t> counted(static_cast<std::size_t>(n_tokens));
     std::iota(counted.begin(), counted.end(), 0);
     const auto shared = halyard::positions(counted.data(), {1, n_tokens});

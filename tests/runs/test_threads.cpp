@@ -109,18 +109,33 @@ struct Hook {
     }
 };
 
-/// The sentence of the error that a run fails with; empty where it does not.
-std::string failure(const Work &what, const halyard_executor *executor, bool in_place = false) {
+/// Checks that a run fails, with a sentence that holds these words.
+void check_failure(const Hook &hook, const std::string &words, bool in_place = false) {
     try {
-        what.rotate(executor, in_place);
+        work().rotate(&hook.executor, in_place);
+        FAIL_CHECK("accepted");
     } catch (const halyard::error &error) {
+        CAPTURE(error.what());
         CHECK(error.status() == HALYARD_ERROR_EXECUTOR);
-        return error.what();
+        CHECK(std::string(error.what()).find(words) != std::string::npos);
     }
-    return "";
 }
 
-bool contains(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
+/// Calls function(i) for each i below n, each call on a thread of its own, and waits for all of them.
+template <typename Function>
+void on_threads(std::int64_t n, Function function) {
+    std::vector<std::jthread> threads;
+    for (std::int64_t i = 0; i < n; i++) {
+        threads.emplace_back(function, i);
+    }
+}
+
+/// Runs the first n tasks in order.
+void run_tasks(std::int64_t n, const Task &task) {
+    for (std::int64_t i = 0; i < n; i++) {
+        task(i);
+    }
+}
 
 }  // namespace
 
@@ -183,17 +198,11 @@ TEST_CASE("pools: callers that meet in one pool don't disturb each other", "[thr
     const auto alone = small.rotate(nullptr);
     const halyard::pool pool(3);
     std::atomic<int> n_wrong{0};
-    std::vector<std::thread> callers;
-    for (int c = 0; c < 4; c++) {
-        callers.emplace_back([&] {
-            for (int i = 0; i < 60; i++) {
-                n_wrong += small.rotate(pool.executor()) == alone ? 0 : 1;
-            }
-        });
-    }
-    for (std::thread &caller : callers) {
-        caller.join();
-    }
+    on_threads(4, [&](std::int64_t) {
+        for (int i = 0; i < 60; i++) {
+            n_wrong += small.rotate(pool.executor()) == alone ? 0 : 1;
+        }
+    });
     CHECK(n_wrong == 0);
 }
 
@@ -326,9 +335,7 @@ TEST_CASE("pools: signals in the middle of runs change nothing", "[threads]") {
 TEST_CASE("executors: any order and any threads give the same bits", "[threads]") {
     SECTION("in order") {
         Hook hook([](std::int64_t n, const Task &task) {
-            for (std::int64_t i = 0; i < n; i++) {
-                task(i);
-            }
+            run_tasks(n, task);
             return 0;
         });
         CHECK(work().rotate(&hook.executor) == expected());
@@ -346,13 +353,7 @@ TEST_CASE("executors: any order and any threads give the same bits", "[threads]"
     }
     SECTION("a thread for each task") {
         Hook hook([](std::int64_t n, const Task &task) {
-            std::vector<std::thread> threads;
-            for (std::int64_t i = 0; i < n; i++) {
-                threads.emplace_back(task, i);
-            }
-            for (std::thread &thread : threads) {
-                thread.join();
-            }
+            on_threads(n, task);
             return 0;
         });
         CHECK(work().rotate(&hook.executor) == expected());
@@ -361,9 +362,7 @@ TEST_CASE("executors: any order and any threads give the same bits", "[threads]"
     SECTION("as many threads as there may be") {
         Hook hook(
             [](std::int64_t n, const Task &task) {
-                for (std::int64_t i = 0; i < n; i++) {
-                    task(i);
-                }
+                run_tasks(n, task);
                 return 0;
             },
             1024);
@@ -387,9 +386,7 @@ TEST_CASE("executors: positions that change after the check count as 0 where the
         for (std::size_t i = 0; i < n; i++) {
             numbers[i] = i % 2 == 0 ? 7 : (i % 4 == 1 ? INT32_MAX : INT32_MIN);
         }
-        for (std::int64_t i = 0; i < n_tasks; i++) {
-            task(i);
-        }
+        run_tasks(n_tasks, task);
         return 0;
     });
     const auto rotate = [&](const halyard_executor *executor) {
@@ -409,71 +406,65 @@ TEST_CASE("executors: positions that change after the check count as 0 where the
 }
 
 TEST_CASE("executors: mistakes are errors", "[threads]") {
-    const auto run_all = [](std::int64_t n, const Task &task) {
-        for (std::int64_t i = 0; i < n; i++) {
-            task(i);
-        }
-    };
     SECTION("it returns something else than 0") {
         Hook hook([&](std::int64_t n, const Task &task) {
-            run_all(n, task);
+            run_tasks(n, task);
             return -42;
         });
-        CHECK(contains(failure(work(), &hook.executor), "executor.parallel_for returned -42"));
+        check_failure(hook, "executor.parallel_for returned -42");
     }
     SECTION("it throws") {
         Hook hook([](std::int64_t, const Task &) -> std::int32_t { throw std::runtime_error("out of threads"); });
-        CHECK(contains(failure(work(), &hook.executor), "executor.parallel_for threw"));
+        check_failure(hook, "executor.parallel_for threw");
     }
     SECTION("it throws after some tasks, and something odd") {
         Hook hook([](std::int64_t, const Task &task) -> std::int32_t {
             task(0);
             throw 7;
         });
-        CHECK(contains(failure(work(), &hook.executor), "executor.parallel_for threw"));
+        check_failure(hook, "executor.parallel_for threw");
     }
     SECTION("it runs nothing") {
         Hook hook([](std::int64_t, const Task &) { return 0; });
-        CHECK(contains(failure(work(), &hook.executor), "ran 0 of 16 tasks"));
+        check_failure(hook, "ran 0 of 16 tasks");
     }
     SECTION("it leaves out a task") {
         Hook hook([&](std::int64_t n, const Task &task) {
-            run_all(n - 1, task);
+            run_tasks(n - 1, task);
             return 0;
         });
-        CHECK(contains(failure(work(), &hook.executor), "ran 15 of 16 tasks"));
+        check_failure(hook, "ran 15 of 16 tasks");
     }
     SECTION("it runs one task twice in place of another") {
         Hook hook([&](std::int64_t n, const Task &task) {
-            run_all(n - 1, task);
+            run_tasks(n - 1, task);
             task(0);
             return 0;
         });
-        CHECK(contains(failure(work(), &hook.executor), "ran 15 of 16 tasks"));
+        check_failure(hook, "ran 15 of 16 tasks");
     }
     SECTION("it runs a task twice") {
         Hook hook([&](std::int64_t n, const Task &task) {
-            run_all(n, task);
+            run_tasks(n, task);
             task(n / 2);
             return 0;
         });
-        CHECK(contains(failure(work(), &hook.executor, true), "executor.parallel_for"));
+        check_failure(hook, "executor.parallel_for", true);
     }
     SECTION("it runs tasks that don't exist") {
-        for (const std::int64_t beyond :
-             {std::int64_t{-1}, std::int64_t{16}, std::int64_t{INT64_MAX}, std::int64_t{INT64_MIN}}) {
+        for (const std::int64_t beyond : std::initializer_list<std::int64_t>{-1, 16, INT64_MAX, INT64_MIN}) {
             Hook hook([&](std::int64_t n, const Task &task) {
-                run_all(n, task);
+                run_tasks(n, task);
                 task(beyond);
                 return 0;
             });
-            CHECK(contains(failure(work(), &hook.executor), "executor.parallel_for"));
+            check_failure(hook, "executor.parallel_for");
             Hook instead([&](std::int64_t n, const Task &task) {
-                run_all(n - 1, task);
+                run_tasks(n - 1, task);
                 task(beyond);
                 return 0;
             });
-            CHECK(contains(failure(work(), &instead.executor), "ran 15 of 16 tasks"));
+            check_failure(instead, "ran 15 of 16 tasks");
         }
     }
 }
@@ -481,12 +472,10 @@ TEST_CASE("executors: mistakes are errors", "[threads]") {
 TEST_CASE("executors: a failed run says so in the error, and the next one is fine", "[threads]") {
     bool fail = true;
     Hook hook([&](std::int64_t n, const Task &task) {
-        for (std::int64_t i = 0; i < n; i++) {
-            task(i);
-        }
+        run_tasks(n, task);
         return fail ? 5 : 0;
     });
-    CHECK(contains(failure(work(), &hook.executor), "returned 5"));
+    check_failure(hook, "returned 5");
     fail = false;
     CHECK(work().rotate(&hook.executor) == expected());
 }
@@ -497,32 +486,20 @@ TEST_CASE("sharing: one plan and one table serve 16 threads at once", "[threads]
     const Work small(1, 24, 4);
     const auto alone = small.rotate(nullptr);
     std::atomic<int> n_wrong{0};
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 16; t++) {
-        threads.emplace_back([&, t] {
-            for (int i = 0; i < 40; i++) {
-                n_wrong += small.rotate(nullptr, (i + t) % 2 == 0) == alone ? 0 : 1;
-            }
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+    on_threads(16, [&](std::int64_t t) {
+        for (int i = 0; i < 40; i++) {
+            n_wrong += small.rotate(nullptr, (i + t) % 2 == 0) == alone ? 0 : 1;
+        }
+    });
     CHECK(n_wrong == 0);
 }
 
 TEST_CASE("sharing: plans and sources are made from many threads at once", "[threads]") {
     std::atomic<int> n_wrong{0};
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 8; t++) {
-        threads.emplace_back([&] {
-            const Work own(1, 8, 2), other(1, 8, 2);
-            n_wrong += own.rotate(nullptr) == other.rotate(nullptr) ? 0 : 1;
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+    on_threads(8, [&](std::int64_t) {
+        const Work own(1, 8, 2), other(1, 8, 2);
+        n_wrong += own.rotate(nullptr) == other.rotate(nullptr) ? 0 : 1;
+    });
     CHECK(n_wrong == 0);
 }
 
@@ -530,31 +507,25 @@ TEST_CASE("sharing: targets are listed, forced and refused while plans and sourc
     const auto count_targets = [] { return static_cast<int>(halyard::targets().size()); };
     const int n_targets = count_targets();
     std::atomic<int> n_wrong{0};
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 16; t++) {
-        threads.emplace_back([&, t] {
-            for (int i = 0; i < 8; i++) {
-                auto desc = halyard::describe_plan(64, {halyard::describe_tensor(halyard::dtype::f16, 64)});
-                desc.target = t % 4 == 0 ? nullptr : "reference";
-                switch (t % 4) {
-                case 0: n_wrong += count_targets() == n_targets ? 0 : 1; [[fallthrough]];
-                case 1: n_wrong += halyard::plan(desc).target() != nullptr ? 0 : 1; break;
-                case 2: {
-                    desc.target = "no_such";
-                    halyard_plan *plan = nullptr;
-                    n_wrong += halyard_create_plan(&desc, &plan, nullptr) == HALYARD_ERROR_UNKNOWN_TARGET ? 0 : 1;
-                    break;
-                }
-                default: {
-                    const auto frequencies = halyard::frequencies::from_base(10000.0, 64);
-                    n_wrong += halyard::angle_source::table(frequencies, 0, 64).info().n_rows == 65 ? 0 : 1;
-                }
-                }
+    on_threads(16, [&](std::int64_t t) {
+        for (int i = 0; i < 8; i++) {
+            auto desc = halyard::describe_plan(64, {halyard::describe_tensor(halyard::dtype::f16, 64)});
+            desc.target = t % 4 == 0 ? nullptr : "reference";
+            switch (t % 4) {
+            case 0: n_wrong += count_targets() == n_targets ? 0 : 1; [[fallthrough]];
+            case 1: n_wrong += halyard::plan(desc).target() != nullptr ? 0 : 1; break;
+            case 2: {
+                desc.target = "no_such";
+                halyard_plan *plan = nullptr;
+                n_wrong += halyard_create_plan(&desc, &plan, nullptr) == HALYARD_ERROR_UNKNOWN_TARGET ? 0 : 1;
+                break;
             }
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+            default: {
+                const auto frequencies = halyard::frequencies::from_base(10000.0, 64);
+                n_wrong += halyard::angle_source::table(frequencies, 0, 64).info().n_rows == 65 ? 0 : 1;
+            }
+            }
+        }
+    });
     CHECK(n_wrong == 0);
 }

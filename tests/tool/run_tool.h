@@ -1,5 +1,5 @@
-// Runs the command-line tool as its users do. HALYARD_TOOL_PATH is the binary; HALYARD_TOOL_LAUNCHER what runs it on
-// another machine's behalf (an emulator).
+// Runs the command-line tool as its users do. HALYARD_TOOL_PATH is the program. HALYARD_TOOL_LAUNCHER is the emulator
+// that runs it where it is built for another machine.
 #pragma once
 
 #include "checks/scratch_dir.h"
@@ -29,24 +29,33 @@ extern char **environ;
 
 using Arguments = std::vector<std::string>;
 
+inline Arguments operator+(Arguments left, const Arguments &right) {
+    left.insert(left.end(), right.begin(), right.end());
+    return left;
+}
+
+/// The words of a line. As in a shell, '' is an empty word.
+inline Arguments split(const std::string &line) {
+    std::istringstream stream(line);
+    Arguments words;
+    for (std::string word; stream >> word;) {
+        words.push_back(word == "''" ? "" : word);
+    }
+    return words;
+}
+
 struct Result {
     int status = -1;  // 128 + the signal where the tool was killed
     std::string output;
     std::string errors;
 };
 
-/// Runs `halyard arguments…`; its standard output goes to `output_path`, or to Result::output when that is empty. May
-/// kill it after a while.
+/// Runs `halyard arguments…`. Its standard output goes to `output_path`, or to Result::output when that is empty. Kills
+/// it after a while where it is told to.
 inline Result run_tool(const Arguments &arguments, const std::string &output_path = "",
                        std::optional<std::chrono::nanoseconds> kill_after = std::nullopt) {
     const ScratchDir dir;
-    Arguments words;
-    std::istringstream launcher(HALYARD_TOOL_LAUNCHER);
-    for (std::string word; launcher >> word;) {
-        words.push_back(word);
-    }
-    words.push_back(HALYARD_TOOL_PATH);
-    words.insert(words.end(), arguments.begin(), arguments.end());
+    Arguments words = split(HALYARD_TOOL_LAUNCHER) + Arguments{HALYARD_TOOL_PATH} + arguments;
     std::vector<char *> argv;
     for (auto &word : words) {
         argv.push_back(word.data());
@@ -87,7 +96,7 @@ inline std::string join(const Arguments &arguments) {
     return text;
 }
 
-/// Runs the tool, which must succeed in silence on the standard error. Returns the standard output.
+/// Runs the tool, which must succeed and write nothing to standard error. Returns its standard output.
 inline std::string succeed(const Arguments &arguments) {
     const auto result = run_tool(arguments);
     INFO(join(arguments));
@@ -96,7 +105,7 @@ inline std::string succeed(const Arguments &arguments) {
     return result.output;
 }
 
-/// Checks the promises for every error: the status, a few lines that begin with `halyard:`, and no other trace.
+/// Checks what every error promises: the status, a few lines that begin with `halyard:`, and no file left behind.
 inline void check_fails(int status, const Arguments &arguments, const ScratchDir &dir) {
     const auto n_entries = dir.count_entries();
     const auto result = run_tool(arguments);

@@ -1,4 +1,4 @@
-// The tool's .npy reader and writer: what NumPy writes is read, and nothing else.
+// The tool's reader and writer of .npy files: it reads what NumPy writes, and refuses all else.
 #include "checks/scratch_dir.h"
 #include "tool/files/npy.h"
 #include "tool/refusal.h"
@@ -132,14 +132,14 @@ TEST_CASE("npy: a damaged file is refused", "[npy]") {
         CAPTURE(n);
         check_refused(whole.substr(0, n), n < 6 ? "truncated" : n < header_size ? "header" : "truncated");
     }
-    // A header length that swallows data, or leaves some of the header to it.
+    // The header's length takes in some of the data, or leaves out some of the header.
     auto longer = whole;
     longer[8] = static_cast<char>(longer[8] + 8);
     check_refused(longer, "header");
     auto shorter = whole;
     shorter[8] = 20;
     check_refused(shorter, "header");
-    // A version 2 header of nearly 4 GiB, and one that is there but absurd.
+    // A header of version 2 that claims nearly 4 GiB, and one that really is absurdly long.
     check_refused(std::string("\x93NUMPY\x02\0\xf0\xff\xff\xff", 12) + whole.substr(10), "header");
     check_refused(std::string("\x93NUMPY\x02\0\0\0\x02\0", 12) + std::string(1 << 17, ' '), "too long");
 }

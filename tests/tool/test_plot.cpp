@@ -1,9 +1,7 @@
-// The picture of `halyard plot`: well-formed, alone in the world, and its curves and cells are the right numbers, read
+// The picture of `halyard plot`: well-formed, needs no other file, and its curves and cells are the right numbers, read
 // back from where they are drawn.
-#include "checks/scratch_dir.h"
 #include "data/golden.h"
-#include "run_tool.h"
-#include "tool/files/npy.h"
+#include "tool/arrays.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -181,9 +179,7 @@ struct Picture {
 
 Picture plot(const Arguments &options) {
     const ScratchDir dir;
-    Arguments arguments = {"plot", "-o", dir / "out.svg"};
-    arguments.insert(arguments.end(), options.begin(), options.end());
-    CHECK(succeed(arguments) == "");
+    CHECK(succeed(Arguments{"plot", "-o", dir / "out.svg"} + options) == "");
     Picture picture{dir.read("out.svg"), {}};
     picture.root = XmlReader(picture.bytes).read();
     return picture;
@@ -219,7 +215,7 @@ double inv_freq_of(double base, std::size_t k, std::size_t n_pairs) {
     return std::pow(base, -static_cast<double>(k) / static_cast<double>(n_pairs));
 }
 
-std::string config(const char *name) { return std::string(HALYARD_CONFIG_DIR "/") + name; }
+std::string config(const std::string &name) { return "--config " HALYARD_CONFIG_DIR "/" + name + ".json"; }
 
 std::string all_text(const Element &root) {
     std::string text;
@@ -232,15 +228,11 @@ constexpr double pixel = 0.006;  // coordinates have two decimals
 }  // namespace
 
 TEST_CASE("plot: a picture that needs nothing else", "[tool][plot]") {
-    const auto options = GENERATE(
-        Arguments{"--rotary-dim", "128"}, Arguments{"--rotary-dim", "2"}, Arguments{"--rotary-dim", "512"},
-        Arguments{"--rotary-dim", "6", "--base", "0.5"}, Arguments{"--rotary-dim", "2048", "--base", "1e300"},
-        Arguments{"--config", config("llama-3.1-8b.json")}, Arguments{"--config", config("qwen2.5-7b-yarn.json")},
-        Arguments{"--config", config("phi-3.5-mini.json")},
-        Arguments{"--config", config("phi-3.5-mini.json"), "--seq-len", "9007199254740992"},
-        Arguments{"--config", config("internlm2.5-7b.json"), "--seq-len", "1"},
-        Arguments{"--config", config("gemma-4.json"), "--layer-type", "full_attention"},
-        Arguments{"--config", config("qwen2-vl-7b.json"), "--layer-type", "vision"});
+    const Arguments options = split(GENERATE(
+        as<std::string>(), "--rotary-dim 128", "--rotary-dim 2", "--rotary-dim 512", "--rotary-dim 6 --base 0.5",
+        "--rotary-dim 2048 --base 1e300", config("llama-3.1-8b"), config("qwen2.5-7b-yarn"), config("phi-3.5-mini"),
+        config("phi-3.5-mini") + " --seq-len 9007199254740992", config("internlm2.5-7b") + " --seq-len 1",
+        config("gemma-4") + " --layer-type full_attention", config("qwen2-vl-7b") + " --layer-type vision"));
     INFO(join(options));
     const auto [bytes, root] = plot(options);
     CHECK(bytes.size() < 400000);
@@ -315,7 +307,7 @@ TEST_CASE("plot: the decay is the golden one", "[tool][plot][golden]") {
 }
 
 TEST_CASE("plot: wavelengths before and after scaling", "[tool][plot]") {
-    const auto picture = plot({"--config", config("llama-3.1-8b.json")});
+    const auto picture = plot(split(config("llama-3.1-8b")));
     const auto &panel = picture.root.with_id("wavelength");
     const auto used = read_curve(panel, "used");
     const auto unscaled = read_curve(panel, "unscaled");
@@ -339,7 +331,7 @@ TEST_CASE("plot: wavelengths before and after scaling", "[tool][plot]") {
     }
 
     // Without scaling there is nothing to compare with.
-    const auto plain = plot({"--config", config("llama-2-7b.json")});
+    const auto plain = plot(split(config("llama-2-7b")));
     CHECK(read_curve(plain.root.with_id("wavelength"), "used").size() == 64);
     CHECK(read_curve(plain.root.with_id("wavelength"), "unscaled").empty());
     CHECK(all_text(plain.root).find("unscaled,") == std::string::npos);
@@ -347,17 +339,17 @@ TEST_CASE("plot: wavelengths before and after scaling", "[tool][plot]") {
 }
 
 TEST_CASE("plot: what a context length is", "[tool][plot]") {
-    const auto [options, words] = GENERATE(
+    const auto [line, words] = GENERATE(table<std::string, const char *>({
         // max_position_embeddings states what it was trained with; YaRN's factor stretches it.
-        std::pair(Arguments{"--config", config("qwen2.5-7b-yarn.json")}, "meant for 131,072."),
-        std::pair(Arguments{"--config", config("phi-3.5-mini.json")}, "for sequences up to 4,096;"),
-        std::pair(Arguments{"--config", config("phi-3.5-mini.json"), "--seq-len", "5000"}, "for a sequence of 5,000."),
-        std::pair(Arguments{"--config", config("internlm2.5-7b.json"), "--seq-len", "50000"}, "drawn up to 50,000."),
-        std::pair(Arguments{"--config", config("llama-2-7b.json"), "--seq-len", "10000"}, "10,000 tokens, as given."),
-        std::pair(Arguments{"--config", config("gemma-4.json"), "--layer-type", "full_attention"},
-                  "192 of 256 pairs do not turn."));
-    INFO(join(options));
-    CHECK(all_text(plot(options).root).find(words) != std::string::npos);
+        {config("qwen2.5-7b-yarn"), "meant for 131,072."},
+        {config("phi-3.5-mini"), "for sequences up to 4,096;"},
+        {config("phi-3.5-mini") + " --seq-len 5000", "for a sequence of 5,000."},
+        {config("internlm2.5-7b") + " --seq-len 50000", "drawn up to 50,000."},
+        {config("llama-2-7b") + " --seq-len 10000", "10,000 tokens, as given."},
+        {config("gemma-4") + " --layer-type full_attention", "192 of 256 pairs do not turn."},
+    }));
+    INFO(line);
+    CHECK(all_text(plot(split(line)).root).find(words) != std::string::npos);
 }
 
 TEST_CASE("plot: every cell has the colour of its angle", "[tool][plot]") {
@@ -414,7 +406,7 @@ TEST_CASE("plot: every cell has the colour of its angle", "[tool][plot]") {
 TEST_CASE("plot: a list, with pairs that stand still or turn back", "[tool][plot]") {
     const ScratchDir dir;
     const std::vector<double> inv_freq = {1.0, 0.0, -0.5, 5e-324, 1e-3, 0.0};
-    halyard::tool::write_npy(dir / "f.npy", "<f8", std::vector<std::int64_t>{6}, inv_freq.data(), 48);
+    write(dir, "f.npy", {6}, inv_freq);
     const auto picture = plot({"--inv-freq", dir / "f.npy", "--attention-factor", "1.5"});
     const auto &wavelengths = picture.root.with_id("wavelength");
     const auto points = read_curve(wavelengths, "used");
@@ -423,8 +415,7 @@ TEST_CASE("plot: a list, with pairs that stand still or turn back", "[tool][plot
     CHECK(std::fabs(points[1].second / (4.0 * std::numbers::pi) - 1.0) < 1e-3);
     CHECK(picture.root.with_id("title").text == "RoPE from a list, rotary_dim 12, attention_factor 1.5");
 
-    const std::vector<double> zeros(4);
-    halyard::tool::write_npy(dir / "f.npy", "<f8", std::vector<std::int64_t>{4}, zeros.data(), 32);
+    write(dir, "f.npy", {4}, std::vector<double>(4));
     const auto still = plot({"--inv-freq", dir / "f.npy"});
     CHECK(read_curve(still.root.with_id("wavelength"), "used").empty());
     for (const auto &point : read_curve(still.root.with_id("decay"), "used")) {
@@ -434,16 +425,20 @@ TEST_CASE("plot: a list, with pairs that stand still or turn back", "[tool][plot
 
 TEST_CASE("plot: what can't be drawn is refused", "[tool][plot]") {
     const ScratchDir dir;
-    check_fails(2, {"plot", "-o", dir / "out.svg"}, dir);
-    check_fails(2, {"plot", "--rotary-dim", "8"}, dir);
-    check_fails(2, {"plot", "--rotary-dim", "8", "-o", ""}, dir);
-    check_fails(2, {"plot", "--rotary-dim", "8", "--seq-len", "9", "-o", dir / "out.svg"}, dir);
-    check_fails(1, {"plot", "--rotary-dim", "7", "-o", dir / "out.svg"}, dir);
-    check_fails(1, {"plot", "--rotary-dim", "8", "--base", "-1", "-o", dir / "out.svg"}, dir);
-    check_fails(1, {"plot", "--config", dir / "missing.json", "-o", dir / "out.svg"}, dir);
-    check_fails(1, {"plot", "--config", config("gemma-4.json"), "-o", dir / "out.svg"}, dir);
-    check_fails(1, {"plot", "--rotary-dim", "8", "-o", dir / "missing/out.svg"}, dir);
-    check_fails(1, {"plot", "--rotary-dim", "8", "-o", "/dev/full"}, dir);
+    const auto out = " -o " + (dir / "out.svg");
+    for (const auto &[status, options] :
+         std::vector<std::pair<int, std::string>>{{2, out},
+                                                  {2, "--rotary-dim 8"},
+                                                  {2, "--rotary-dim 8 -o ''"},
+                                                  {2, "--rotary-dim 8 --seq-len 9" + out},
+                                                  {1, "--rotary-dim 7" + out},
+                                                  {1, "--rotary-dim 8 --base -1" + out},
+                                                  {1, "--config " + (dir / "missing.json") + out},
+                                                  {1, config("gemma-4") + out},
+                                                  {1, "--rotary-dim 8 -o " + (dir / "missing/out.svg")},
+                                                  {1, "--rotary-dim 8 -o /dev/full"}}) {
+        check_fails(status, Arguments{"plot"} + split(options), dir);
+    }
     dir.write("out.svg", "precious");
     check_fails(1, {"plot", "--rotary-dim", "7", "-o", dir / "out.svg"}, dir);
     CHECK(dir.read("out.svg") == "precious");

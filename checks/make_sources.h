@@ -3,7 +3,7 @@
 
 #include "angles/angle_source.h"
 #include "angles/frequencies.h"
-#include "halyard/halyard.hpp"
+#include "checks/sized.h"
 #include "rotate/dispatch.h"
 #include "rotate/rows.h"
 
@@ -14,17 +14,10 @@
 #include <limits>
 #include <vector>
 
-template <typename Struct>
-Struct sized() {
-    Struct value = {};
-    value.size = sizeof(value);
-    return value;
-}
-
 inline constexpr std::int32_t least_position = std::numeric_limits<std::int32_t>::min();
 inline constexpr std::int32_t greatest_position = std::numeric_limits<std::int32_t>::max();
 
-/// The attention factors that rounding is tried with: below, at, just above and far above a power of two.
+/// Attention factors for tests of rounding: below, at, just above and far above a power of two.
 inline constexpr double attention_factors[] = {1.0, 0.7071, 1.0001, 1.2079, 1.3, 1.9};
 
 inline halyard_angle_source_desc describe_source(std::int32_t kind, std::int32_t first = 0, std::int32_t last = 0) {
@@ -40,13 +33,30 @@ inline halyard::angle_source make_source(const halyard::frequencies &frequencies
     return halyard::angle_source(frequencies, describe_source(kind, first, last));
 }
 
-/// Frequencies from a base have no attention_factor of their own; the rest of the library does not mind.
+/// Dense positions [n_batch, tokens] in the memory of the vector, which must outlive them.
+template <typename Integer>
+halyard_positions positions_of(const std::vector<Integer> &values, std::int64_t n_batch = 1) {
+    return halyard::positions(values.data(), {n_batch, static_cast<std::int64_t>(values.size()) / n_batch});
+}
+
+/// A table of just these positions, anywhere in int32.
+template <typename Integer>
+halyard::angle_source make_listed_table(const halyard::frequencies &frequencies, const std::vector<Integer> &values) {
+    return halyard::angle_source::table(frequencies, least_position, greatest_position, positions_of(values));
+}
+
+inline halyard::frequencies make_frequencies(const std::vector<double> &inv_freq, double attention_factor = 1.0) {
+    return halyard::frequencies::from_list(inv_freq.data(), static_cast<std::int64_t>(inv_freq.size()),
+                                           attention_factor);
+}
+
+/// Sets the attention_factor of frequencies, which those from a base do not have.
 inline halyard::frequencies with_factor(halyard::frequencies frequencies, double attention_factor) {
     frequencies.get()->attention_factor = attention_factor;
     return frequencies;
 }
 
-/// The rows of tokens, [batch, tokens, 2, n_pairs], by halyard_make_rows.
+/// The rows [batch, tokens, 2, n_pairs] that halyard_make_rows makes.
 inline std::vector<float> rows_of(const halyard::angle_source &source, const halyard_positions *positions,
                                   std::int64_t n_batch, std::int64_t n_tokens,
                                   halyard::bad_position policy = halyard::bad_position::error) {
@@ -55,14 +65,14 @@ inline std::vector<float> rows_of(const halyard::angle_source &source, const hal
     return rows;
 }
 
-/// A target's way to make rows.
+/// How a target makes rows.
 struct RowMaker {
     const char *name;
-    bool fused;  // has FMA, and so the same bits as the reference
+    bool fused;  // the target has FMA, so it gives the bits of the reference
     halyard::RowKernels kernels;
 };
 
-/// Those of the targets that this machine can run, the reference included.
+/// The targets that this machine can run, the reference included.
 inline std::vector<RowMaker> row_makers() {
     std::vector<RowMaker> makers;
     std::int32_t index = 0;
@@ -76,7 +86,7 @@ inline std::vector<RowMaker> row_makers() {
     return makers;
 }
 
-/// The rows of positions by one target, [positions, 2, n_pairs].
+/// The rows [positions, 2, n_pairs] that one target makes.
 inline std::vector<float> rows_by(const halyard_angle_source &source, const halyard::RowKernels &kernels,
                                   const std::vector<std::int32_t> &positions) {
     const std::int64_t rotary_dim = source.rotary_dim, n_pairs = rotary_dim / 2;
@@ -101,7 +111,7 @@ struct ExactCosSin {
     long double cos, sin;
 };
 
-/// Of position * inv_freq. At 2^31 radians the product is still within 2^-33.
+/// cos and sin of position * inv_freq. At 2^31 radians the product is still exact to 2^-33.
 inline ExactCosSin exact_cos_sin(long double inv_freq, std::int64_t position) {
     const long double theta = inv_freq * static_cast<long double>(position);
     return {std::cos(theta), std::sin(theta)};

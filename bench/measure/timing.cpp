@@ -1,4 +1,4 @@
-#include "measure/measure.h"
+#include "measure/timing.h"
 
 #include <sched.h>
 
@@ -23,8 +23,8 @@ Timing summarise(std::vector<double> seconds) {
 
 namespace {
 
-/// How many calls take at least that long, and how long they do; negative when they can't be made. One interruption
-/// must not make too few of them look enough: a single call after another subject's is no hot one.
+/// Finds how many calls take at least that long, and how long they take; negative when they can't be made. One
+/// interruption must not make too few calls look enough: a single call after another subject's is not a hot one.
 std::pair<long, double> find_n_calls(const Subject &subject, double seconds_each) {
     long n_calls = 1;
     for (int n_long_enough = 0;;) {
@@ -66,7 +66,7 @@ void measure(std::vector<Subject> &subjects, const Effort &effort) {
             if (round >= n_rounds[i]) {
                 continue;
             }
-            // A quarter of the time warms caches and clocks up again after the subject before.
+            // The subject before has cooled caches and clocks down: a quarter of the time warms them up again.
             const double warm = n_calls[i] < 4 ? 0.0 : subject.seconds_for(n_calls[i] / 4);
             const double seconds = warm < 0.0 ? warm : subject.seconds_for(n_calls[i]);
             if (seconds < 0.0) {
@@ -100,7 +100,8 @@ bool pin_to_one_cpu(bool pinned) {
         CPU_ZERO(&set);
         CPU_SET(last, &set);
     }
-    sched_setaffinity(0, sizeof(set), &set);  // where it may not, timings are noisier, and nothing else
+    sched_setaffinity(0, sizeof(set),
+                      &set);  // where this is not allowed, timings are noisier, and nothing else is wrong
     return true;
 }
 

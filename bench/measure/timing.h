@@ -1,4 +1,4 @@
-// Timing that holds on a noisy machine: rivals take turns in every round, in an order that changes, and medians over
+// Times several things on a noisy machine: they take turns in every round, in an order that changes, and medians over
 // the rounds are compared.
 #pragma once
 
@@ -11,11 +11,11 @@ namespace halyard::bench {
 /// Something to time.
 struct Subject {
     std::string name;
-    std::function<double(long n_calls)> seconds_for;  // negative when it can't be run any more
-    std::vector<double> seconds = {};                 // for one call, one value a round; empty when it could not be run
+    std::function<double(long n_calls)> seconds_for;  // negative when it can't be called any more
+    std::vector<double> seconds = {};  // for one call, a value for each round; empty when it could not be called
 };
 
-/// A subject in this process.
+/// A subject that is a call in this process.
 template <typename Call>
 Subject make_subject(std::string name, Call call);
 
@@ -32,7 +32,7 @@ Timing summarise(std::vector<double> seconds);
 
 struct Effort {
     int n_rounds;
-    double seconds_each;  // for one subject in one round, at least
+    double seconds_each;  // the least that one subject is given in one round
 };
 inline constexpr Effort quick = {9, 1e-3};
 inline constexpr Effort thorough = {11, 4e-3};
@@ -41,9 +41,9 @@ inline constexpr Effort thorough = {11, 4e-3};
 /// twenty times its share sits out all rounds but three.
 void measure(std::vector<Subject> &subjects, const Effort &effort);
 
-/// Keeps this thread, and the processes that it starts, on the last CPU that it may use: rivals in two processes then
-/// share one core's caches. Or lets it use every CPU that it might use at the start. Returns whether this changed
-/// anything.
+/// Keeps this thread, and the processes that it starts, on the last CPU that it may use, so that rivals in two
+/// processes share one core's caches; or lets it use all CPUs again that it could use at the start. Returns whether
+/// this changed anything.
 bool pin_to_one_cpu(bool pinned);
 
 double now();  // seconds of a clock that never goes back

@@ -1,4 +1,6 @@
-#include "measure/cell.h"
+#include "measure/placed_work.h"
+
+#include "checks/oracle.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -7,7 +9,6 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <random>
@@ -22,8 +23,8 @@ constexpr std::size_t page = 4096;
 
 std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
-/// From one x or y to the next. Large blocks of memory begin where a page does; half a page apart, no store hides the
-/// address of a load that follows it.
+/// How many bytes lie between the starts of two tensors. They begin half a page apart rather than a whole one, because
+/// a CPU takes a load for one of the bytes just stored where both addresses are the same but for the page.
 std::size_t stride_of(const Work &work) { return round_up(work.tensor_bytes(), page) + page / 2; }
 
 std::size_t slots_of(const Work &work) {
@@ -44,7 +45,7 @@ std::size_t header_bytes_of(const Work &work) {
     return round_up(static_cast<std::size_t>(work.n_tokens) * sizeof(std::int64_t), page) + 2 * row_bytes_of(work);
 }
 
-/// Works with the same positions share them: long double takes its time.
+/// Works with the same positions share their rows, because long double is slow.
 std::shared_ptr<const std::vector<double>> exact_rows(const std::vector<std::int64_t> &positions,
                                                       std::int64_t rotary_dim) {
     static std::map<std::pair<std::vector<std::int64_t>, std::int64_t>, std::shared_ptr<const std::vector<double>>>
@@ -69,14 +70,14 @@ std::shared_ptr<const std::vector<double>> exact_rows(const std::vector<std::int
 
 constexpr std::size_t tile_elements = 1 << 14;
 
-/// The elements of every x, again and again.
+/// Elements that fill every x, repeated.
 const std::vector<char> &tile_of(dtype type) {
     static std::map<dtype, std::vector<char>> made;
     std::vector<char> &tile = made[type];
     if (tile.empty()) {
         std::minstd_rand random(1);
         for (std::size_t i = 0; i < tile_elements; i++) {
-            // Sign, fraction, and the exponent of [0.5, 1) or [1, 2).
+            // A sign, a fraction, and the exponent of [0.5, 1) or of [1, 2).
             const auto bits = static_cast<std::uint32_t>(random());
             const std::uint32_t sign = bits >> 30 & 1, up = bits >> 29 & 1;
             const std::uint32_t f32 = sign << 31 | (126 + up) << 23 | (bits & 0x7fffff);
@@ -92,25 +93,9 @@ const std::vector<char> &tile_of(dtype type) {
     return tile;
 }
 
-double widen(dtype type, const char *at) {
-    if (type == dtype::f32) {
-        float value;
-        std::memcpy(&value, at, sizeof(value));
-        return value;
-    }
-    std::uint16_t word;
-    std::memcpy(&word, at, sizeof(word));
-    if (type == dtype::bf16) {
-        const std::uint32_t bits = static_cast<std::uint32_t>(word) << 16;
-        float value;
-        std::memcpy(&value, &bits, sizeof(value));
-        return value;
-    }
-    const int exponent = word >> 10 & 31, fraction = word & 1023;
-    const double size = exponent == 31  ? (fraction == 0 ? std::numeric_limits<double>::infinity() : std::nan(""))
-                        : exponent == 0 ? std::ldexp(fraction, -24)
-                                        : std::ldexp(1024 + fraction, exponent - 25);
-    return word >> 15 != 0 ? -size : size;
+double read_element(dtype type, const char *at) {
+    const auto kind = static_cast<std::int32_t>(type);
+    return oracle::widen(kind, oracle::read_word(kind, at));
 }
 
 }  // namespace
@@ -144,11 +129,11 @@ std::vector<std::int64_t> usual_positions(std::int64_t n_tokens) {
     return positions;
 }
 
-std::size_t Cell::bytes_needed(const Work &work) {
+std::size_t PlacedWork::bytes_needed(const Work &work) {
     return header_bytes_of(work) + slots_of(work) * (work.in_place ? 1 : 2) * stride_of(work);
 }
 
-Cell::Cell(const Work &work, const Arena &arena, std::vector<std::int64_t> positions)
+PlacedWork::PlacedWork(const Work &work, const Arena &arena, std::vector<std::int64_t> positions)
     : work_(work), arena_(arena), positions_(std::move(positions)),
       cos_(header_bytes_of(work) - 2 * row_bytes_of(work)), sin_(cos_ + row_bytes_of(work)),
       exact_(exact_rows(positions_, work.model.rotary_dim)) {
@@ -167,39 +152,41 @@ Cell::Cell(const Work &work, const Arena &arena, std::vector<std::int64_t> posit
     }
 }
 
-std::int32_t Cell::last_position() const {
+std::int32_t PlacedWork::last_position() const {
     const std::int64_t last = *std::max_element(positions_.begin(), positions_.end());
     return static_cast<std::int32_t>(std::max<std::int64_t>(last, n_positions - 1));
 }
 
-void Cell::fill(std::size_t slot) const {
+void PlacedWork::fill(std::size_t slot) const {
     const std::vector<char> &tile = tile_of(work_.type);
     for (std::size_t done = 0; done < work_.tensor_bytes(); done += tile.size()) {
         std::memcpy(x(slot) + done, tile.data(), std::min(tile.size(), work_.tensor_bytes() - done));
     }
 }
 
-void Cell::read_output(std::size_t slot) const {
-    const auto *const words = reinterpret_cast<const std::uint64_t *>(y(slot));  // at a cache line
+void PlacedWork::read_output(std::size_t slot) const {
+    const auto *const words = reinterpret_cast<const std::uint64_t *>(y(slot));  // aligned to a cache line
     const std::uint64_t sum = std::accumulate(words, words + work_.tensor_bytes() / sizeof(*words), std::uint64_t{0});
-    asm volatile("" : : "r"(sum));  // as if somebody looked at it
+    asm volatile("" : : "r"(sum));  // so that the compiler does not leave the sum out
 }
 
-void Cell::reset() const {
+void PlacedWork::reset() const {
     if (!work_.in_place) {
         std::memset(y(0), 0xff, work_.tensor_bytes());  // NaN in every storage
     }
     fill(0);
 }
 
-double Cell::max_error(const void *y) const {
+double PlacedWork::max_error(const void *y) const {
     const Model &model = work_.model;
     const std::int64_t bytes = work_.element_bytes(), pairs = model.rotary_dim / 2;
     const std::vector<char> &tile = tile_of(work_.type);
     const auto x_at = [&](std::int64_t i) {
-        return widen(work_.type, tile.data() + static_cast<std::size_t>(i * bytes) % tile.size());
+        return read_element(work_.type, tile.data() + static_cast<std::size_t>(i * bytes) % tile.size());
     };
-    const auto y_at = [&](std::int64_t i) { return widen(work_.type, static_cast<const char *>(y) + i * bytes); };
+    const auto y_at = [&](std::int64_t i) {
+        return read_element(work_.type, static_cast<const char *>(y) + i * bytes);
+    };
     double worst = 0.0;
     const auto compare = [&](double error) { worst = error <= worst ? worst : std::isnan(error) ? INFINITY : error; };
     const std::int64_t step = (work_.n_tokens + 63) / 64;
@@ -226,7 +213,7 @@ double Cell::max_error(const void *y) const {
     return worst;
 }
 
-double Cell::promised_error() const {
+double PlacedWork::promised_error() const {
     const double half_ulp = work_.type == dtype::f32 ? 0.0 : work_.type == dtype::f16 ? 0x1p-11 : 0x1p-8;
     return (work_.angles == HALYARD_ANGLES_FACTORED ? 4 : 2) * 0x1p-23 + half_ulp;
 }

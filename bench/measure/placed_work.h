@@ -1,4 +1,4 @@
-// One work laid out in the memory that all rivals work on: its positions, rows of cos and sin, tensors, and the exact
+// A work laid out in memory that all rivals share: its positions, rows of cos and sin, and tensors; and the exact
 // answer.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace halyard::bench {
 
-/// Zeroed memory of a file without a name, mapped and resident, that the process of the peers maps too.
+/// Zeroed, resident memory of a file without a name, so that the peers' process can map it too.
 class Arena {
 public:
     explicit Arena(std::size_t n_bytes);
@@ -30,32 +30,33 @@ private:
     std::size_t n_bytes_;
 };
 
-/// Positions are below this: the table of a model with a context of 32k.
+/// Positions are below this, as in the table of a model with a context of 32k.
 inline constexpr std::int32_t n_positions = 32768;
 inline constexpr double rope_base = 10000.0;
 
-/// Those of a decoding step, of a batch of requests at unlike places (64), or of a prompt.
+/// The positions of a decoding step (1 token), of a batch of requests at different places (64), or of a prompt.
 std::vector<std::int64_t> usual_positions(std::int64_t n_tokens);
 
-class Cell {
+class PlacedWork {
 public:
-    /// x and y of slot i; the same in place. One slot is hot; a cold work has as many as exceed the caches by far.
+    /// Where x and y lie, which are the same in place. A hot work has one slot, a cold one as many as exceed the caches
+    /// by far.
     struct Slot {
         std::size_t x, y;  // offsets into the arena
     };
 
-    /// The bytes of an arena that can hold a work.
+    /// How many bytes of an arena a work needs.
     static std::size_t bytes_needed(const Work &work);
 
     /// Fills all x with numbers of either sign and absolute values from 0.5 to 2.
-    Cell(const Work &work, const Arena &arena, std::vector<std::int64_t> positions);
-    Cell(const Work &work, const Arena &arena) : Cell(work, arena, usual_positions(work.n_tokens)) {}
+    PlacedWork(const Work &work, const Arena &arena, std::vector<std::int64_t> positions);
+    PlacedWork(const Work &work, const Arena &arena) : PlacedWork(work, arena, usual_positions(work.n_tokens)) {}
 
     const Work &work() const { return work_; }
     std::size_t arena_bytes() const { return arena_.n_bytes(); }
     const std::vector<Slot> &slots() const { return slots_; }
-    /// The slot that a call is to use. Rivals go on where the one before stopped, so that none finds another's in
-    /// cache.
+    /// The slot that a call is to use. A rival goes on where the one before stopped, so that none finds in a cache what
+    /// another has left there.
     std::size_t next_slot() {
         const std::size_t slot = next_;
         next_ = slot + 1 == slots_.size() ? 0 : slot + 1;
@@ -66,22 +67,22 @@ public:
     char *y(std::size_t slot) const { return at(slots_[slot].y); }
 
     const std::vector<std::int64_t> &positions() const { return positions_; }
-    /// The last one that tables have to hold.
+    /// The last position that tables have to hold.
     std::int32_t last_position() const;
     std::size_t positions_offset() const { return 0; }
     const float *cos_rows() const { return reinterpret_cast<const float *>(at(cos_)); }
     const float *sin_rows() const { return reinterpret_cast<const float *>(at(sin_)); }
 
-    /// Reads all of y.
+    /// Reads all of y, as a model's next step would.
     void read_output(std::size_t slot) const;
 
-    /// Writes x of slot 0 anew, which a rival in place has overwritten, and poisons y.
+    /// Writes x of slot 0 anew, since a rival in place has overwritten it, and poisons y.
     void reset() const;
 
     /// How far y, rotated from a fresh x of slot 0, is from the exact result: the largest distance as a part of its
-    /// pair's length, over at most 64 of the tokens. Infinite where it is no number.
+    /// pair's length, over at most 64 of the tokens. Infinite where y holds a NaN.
     double max_error(const void *y) const;
-    /// What Halyard promises of it.
+    /// What Halyard promises max_error() to be at most.
     double promised_error() const;
 
 private:

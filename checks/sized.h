@@ -1,0 +1,9 @@
+// Makes structs of the C ABI that are zero but for their size.
+#pragma once
+
+#include "halyard/halyard.hpp"
+
+template <typename Struct>
+Struct sized() {
+    return halyard::detail::make_struct<Struct>();
+}

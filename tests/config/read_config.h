@@ -1,0 +1,92 @@
+// Reads configs as a caller does. The fixtures in tests/data/configs hold what the published
+// config.json of a model says about its RoPE, and nothing else.
+#pragma once
+
+#include "checks/sized.h"
+#include "data/golden.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+inline std::string read_fixture(const std::string &name) {
+    return golden::read_file(HALYARD_CONFIG_DIR "/" + name + ".json");
+}
+
+/// What came of reading a config.
+struct Outcome {
+    halyard_status status = HALYARD_OK;
+    std::string message;
+    halyard::frequencies frequencies;
+    halyard_frequencies_info info = {};
+};
+
+inline Outcome read(const std::string &text, const char *layer_type = nullptr, std::int64_t seq_len = 0) {
+    auto options = sized<halyard_config_options>();
+    options.layer_type = layer_type;
+    options.seq_len = seq_len;
+    Outcome outcome;
+    const auto untouched = reinterpret_cast<halyard_frequencies *>(0x1234);
+    halyard_frequencies *out = untouched;
+    auto error = sized<halyard_error>();
+    // A copy that ends where the text ends: a sanitizer then sees every byte read beyond it.
+    const std::vector<char> bytes(text.begin(), text.end());
+    const char nothing = 0;
+    outcome.status = halyard_create_frequencies_from_config(
+        bytes.empty() ? &nothing : bytes.data(), static_cast<std::int64_t>(bytes.size()), &options, &out, &error);
+    outcome.message = error.message;
+    if (outcome.status == HALYARD_OK) {
+        outcome.frequencies = halyard::frequencies(out);
+        outcome.info = outcome.frequencies.info();
+    } else {
+        REQUIRE(out == untouched);
+        REQUIRE(error.code == outcome.status);
+        REQUIRE(!outcome.message.empty());
+    }
+    return outcome;
+}
+
+inline Outcome read_good(const std::string &text, const char *layer_type = nullptr, std::int64_t seq_len = 0) {
+    auto outcome = read(text, layer_type, seq_len);
+    INFO(outcome.message);
+    REQUIRE(outcome.status == HALYARD_OK);
+    return outcome;
+}
+
+inline bool is_same(const halyard_frequencies_info &a, const halyard_frequencies_info &b) {
+    return a.rotary_dim == b.rotary_dim && a.attention_factor == b.attention_factor &&
+           std::memcmp(a.inv_freq, b.inv_freq, static_cast<std::size_t>(a.rotary_dim / 2) * sizeof(double)) == 0;
+}
+
+inline bool is_same(const Outcome &a, const Outcome &b) { return is_same(a.info, b.info); }
+
+inline const char *name_of_pairing(std::int32_t pairing) {
+    return pairing == HALYARD_PAIRING_HALF          ? "half"
+           : pairing == HALYARD_PAIRING_INTERLEAVED ? "interleaved"
+                                                    : "unknown";
+}
+
+/// Llama 3.1 8B, with some fields replaced; null removes one (RFC 7396).
+inline nlohmann::json llama(const std::string &patch = "{}") {
+    auto config = nlohmann::json::parse(R"({"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32,
+        "max_position_embeddings": 131072, "rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+        "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}})");
+    config.merge_patch(nlohmann::json::parse(patch));
+    return config;
+}
+
+/// The same, with some fields of its rope_scaling replaced.
+inline nlohmann::json llama_scaled(const std::string &fields) { return llama(R"({"rope_scaling": {)" + fields + "}}"); }
+
+inline nlohmann::json llama_yarn(const std::string &more = "") {
+    return llama_scaled(R"("rope_type": "yarn", "low_freq_factor": null, "high_freq_factor": null)" + more);
+}
+
+/// Phi-3 mini, whose scaling has two lists.
+inline nlohmann::json phi3(const std::string &patch = "{}") {
+    auto config = nlohmann::json::parse(read_fixture("phi-3-mini-128k"));
+    config.merge_patch(nlohmann::json::parse(patch));
+    return config;
+}

@@ -1,0 +1,112 @@
+// What else a config may say: other forms of the same, layer types, image encoders.
+#include "config/read_config.h"
+
+using nlohmann::json;
+
+TEST_CASE("config: other ways to say the same", "[config]") {
+    const auto usual = read_good(llama().dump());
+    const auto same = [&](const json &config) { return is_same(usual, read_good(config.dump())); };
+    CHECK(same(llama(R"({"rope_scaling": {"rope_type": null, "type": "llama3"}})")));
+    CHECK(same(llama(R"({"rope_scaling": {"type": "llama3"}})")));
+    CHECK(same(llama(R"({"rope_theta": null, "rope_scaling": {"rope_theta": 500000}})")));
+    CHECK(same(llama(R"({"head_dim": 128, "hidden_size": null, "num_attention_heads": null})")));
+    CHECK(same(llama(R"({"max_position_embeddings": 131072.0})")));
+    CHECK(same(llama(R"({"partial_rotary_factor": 1, "unknown": [{"rope_theta": 3}]})")));
+    CHECK(same(llama(R"({"original_max_position_embeddings": 8192,
+        "rope_scaling": {"original_max_position_embeddings": null}})")));
+    CHECK(same(llama(R"({"model_type": "some-other-model"})")));
+    CHECK(read_good(llama(R"({"model_type": "some-other-model"})").dump()).info.pairing == -1);
+    auto v5 = llama();
+    v5["rope_parameters"] = v5["rope_scaling"];
+    CHECK(same(v5));
+    v5.erase("rope_scaling");
+    CHECK(same(v5));
+    CHECK(same(json{{"model_type", "llava"}, {"text_config", llama()}}));
+    auto untyped = llama(R"({"model_type": null})");
+    CHECK(same(json{{"model_type", "llama"}, {"text_config", untyped}}));
+
+    // Names of methods, and what they fall back to.
+    CHECK(is_same(read_good(phi3().dump(), nullptr, 5000),
+                  read_good(phi3(R"({"rope_scaling": {"type": "su"}})").dump(), nullptr, 5000)));
+    CHECK(is_same(read_good(phi3().dump()), read_good(phi3(R"({"rope_scaling": {"type": "yarn"}})").dump())));
+    CHECK(is_same(read_good(llama_yarn(R"(, "factor": 16)").dump()),
+                  read_good(llama_yarn(R"(, "factor": null)").dump())));
+    CHECK(read_good(llama_yarn(R"(, "attention_factor": 1.5)").dump()).info.attention_factor == 1.5);
+    CHECK(read_good(llama(R"({"rope_scaling": {"original_max_position_embeddings": null}})").dump()).info.rotary_dim ==
+          128);
+    CHECK(std::string(read_good(R"({"model_type": "llama", "head_dim": 64, "rope_scaling": {}})").info.method) ==
+          "default");
+
+    // Early Phi-3.5-MoE states an attention factor for each range.
+    const auto moe = phi3(R"({"model_type": "phimoe", "rope_scaling": {"short_mscale": 1.25, "long_mscale": 1.5}})");
+    CHECK(read_good(moe.dump(), nullptr, 4096).info.attention_factor == 1.25);
+    CHECK(read_good(moe.dump(), nullptr, 4097).info.attention_factor == 1.5);
+
+    // Weights can be in half order, too.
+    auto deepseek = json::parse(read_fixture("deepseek-v3"));
+    deepseek["rope_interleave"] = false;
+    CHECK(read_good(deepseek.dump()).info.pairing == HALYARD_PAIRING_HALF);
+    CHECK(read_good(deepseek.dump()).info.out_pairing == HALYARD_PAIRING_HALF);
+}
+
+TEST_CASE("config: layer types", "[config]") {
+    const auto mismatch = [](const std::string &text, const char *layer_type, const char *word) {
+        CAPTURE(text, layer_type);
+        const auto outcome = read(text, layer_type);
+        CHECK(outcome.status == HALYARD_ERROR_MISMATCH);
+        CAPTURE(outcome.message);
+        CHECK(outcome.message.find(word) != std::string::npos);
+    };
+    for (const char *fixture : {"gemma-3-4b", "gemma-4", "olmo-3-7b", "modernbert-base"}) {
+        mismatch(read_fixture(fixture), nullptr, "sliding_attention");
+        mismatch(read_fixture(fixture), "chunked_attention", "chunked_attention");
+        mismatch(read_fixture(fixture), "", "''");
+    }
+    // Layers without RoPE.
+    mismatch(read_fixture("llama-4-scout"), "full_attention", "no RoPE");
+    mismatch(read_fixture("command-r7b"), "full_attention", "no RoPE");
+    mismatch(read_fixture("exaone-4.0-32b"), "full_attention", "no RoPE");
+    for (const char *name : {"llama-4-scout", "command-r7b", "exaone-4.0-32b"}) {
+        const char *type = std::string(name) == "llama-4-scout" ? "chunked_attention" : "sliding_attention";
+        CHECK(is_same(read_good(read_fixture(name)), read_good(read_fixture(name), type)));
+    }
+    mismatch(llama(R"({"layer_types": ["full_attention", "linear_attention"]})").dump(), "linear_attention", "no RoPE");
+    CHECK(read_good(llama(R"({"layer_types": ["full_attention"]})").dump(), "full_attention").info.rotary_dim == 128);
+    mismatch(llama(R"({"layer_types": ["full_attention"]})").dump(), "sliding_attention", "sliding_attention");
+    mismatch(llama().dump(), "full_attention", "layer_types");
+    CHECK(is_same(read_good(read_fixture("smollm3-3b")), read_good(read_fixture("smollm3-3b"), "full_attention")));
+
+    const auto per_layer = json::parse(R"({"model_type": "other", "head_dim": 64, "rope_theta": 7, "layer_types":
+        ["a", "b", "c"], "rope_parameters": {"a": {"rope_theta": 100}, "b": {"rope_theta": 100}, "c": null}})");
+    CHECK(is_same(read_good(per_layer.dump()),
+                  read_good(per_layer.dump(), "b")));  // no layer type is needed where all layers with RoPE are alike
+    mismatch(per_layer.dump(), "c", "no RoPE");
+    mismatch(per_layer.dump(), "d", "'a', 'b'");
+    auto wider = per_layer;
+    wider["per_layer_config"] = json::parse(R"({"1": {"head_dim": 128}})");
+    CHECK(read_good(wider.dump(), "a").info.head_dim == 64);
+    CHECK(read_good(wider.dump(), "b").info.head_dim == 128);
+    mismatch(wider.dump(), nullptr, "'a', 'b'");
+
+    // For Gemma 4 the model type alone says everything.
+    const std::string gemma4 = R"({"model_type": "gemma4_text"})";
+    CHECK(is_same(read_good(gemma4, "full_attention"), read_good(read_fixture("gemma-4"), "full_attention")));
+    CHECK(is_same(read_good(gemma4, "sliding_attention"), read_good(read_fixture("gemma-4"), "sliding_attention")));
+}
+
+TEST_CASE("config: image encoders", "[config]") {
+    const auto head_dim = [](const char *fixture) {
+        const auto outcome = read_good(read_fixture(fixture), "vision");
+        CHECK(outcome.info.n_axes == 2);
+        CHECK(outcome.info.rotary_dim == outcome.info.head_dim);
+        return outcome.info.head_dim;
+    };
+    CHECK(head_dim("qwen2-vl-7b") == 80);
+    CHECK(head_dim("qwen2.5-vl-7b") == 80);
+    CHECK(head_dim("qwen3-vl-8b") == 72);
+    CHECK(read(read_fixture("llama-2-7b"), "vision").status == HALYARD_ERROR_UNSUPPORTED);
+    CHECK(read(R"({"model_type": "qwen2_vl"})", "vision").status == HALYARD_ERROR_CONFIG);
+    CHECK(
+        read(R"({"model_type": "qwen2_vl", "vision_config": {"embed_dim": 1282, "num_heads": 16}})", "vision").status ==
+        HALYARD_ERROR_CONFIG);
+}

@@ -1,0 +1,150 @@
+// Golden configs: what their frequencies are, how they pair elements, and which axis each pair reads.
+#include "config/read_config.h"
+
+#include <algorithm>
+#include <cmath>
+
+using nlohmann::json;
+
+TEST_CASE("config: what the frequencies were made from", "[config]") {
+    const struct {
+        const char *name, *layer_type;
+        double base;
+        std::int64_t original_max_position, max_position;
+    } cases[] = {{"llama-2-7b", nullptr, 1e4, 0, 4096},
+                 {"vicuna-7b-16k", nullptr, 1e4, 0, 4096},
+                 {"llama-3.1-8b", nullptr, 5e5, 8192, 131072},
+                 {"phi-3.5-mini", nullptr, 1e4, 4096, 131072},
+                 {"internlm2.5-7b", nullptr, 1e6, 32768, 32768},
+                 {"gpt-oss-20b", nullptr, 1.5e5, 4096, 131072},
+                 {"qwen2.5-7b-yarn", nullptr, 1e6, 32768, 131072},  // states max_position_embeddings 32768, factor 4
+                 {"gemma-4", "full_attention", 1e6, 0, 131072},
+                 {"qwen2-vl-7b", "vision", 1e4, 0, 0}};
+    for (const auto &each : cases) {
+        INFO(each.name);
+        const auto info = read_good(read_fixture(each.name), each.layer_type).info;
+        CHECK(info.base == each.base);
+        CHECK(info.original_max_position == each.original_max_position);
+        CHECK(info.max_position == each.max_position);
+    }
+}
+
+namespace {
+
+const char *or_null(const std::string &text) { return text.empty() ? nullptr : text.c_str(); }
+
+}  // namespace
+
+TEST_CASE("config: golden frequencies, old and new form", "[config][golden]") {
+    const golden::Section section("frequencies");
+    REQUIRE(section.cases().size() >= 17);
+    for (const json &entry : section.cases()) {
+        for (const char *form : {"config_old", "config_new"}) {
+            if (entry.at(form).is_null()) {
+                continue;
+            }
+            const auto text = golden::read_file(HALYARD_GOLDEN_DIR "/frequencies/" + entry.at(form).get<std::string>());
+            for (const json &evaluation : entry.at("evaluations")) {
+                const auto layer_type = evaluation.at("layer_type").is_null()
+                                            ? std::string()
+                                            : evaluation.at("layer_type").get<std::string>();
+                const auto seq_len = evaluation.at("seq_len").is_null() ? 0 : evaluation.at("seq_len").get<int>();
+                INFO(entry.at("name").get<std::string>() << ", " << form << ", " << layer_type << ", " << seq_len);
+                const auto outcome = read_good(text, or_null(layer_type), seq_len);
+                const auto &info = outcome.info;
+                CHECK(info.rotary_dim == evaluation.at("rotary_dim").get<std::int64_t>());
+                CHECK(info.head_dim == evaluation.at("head_dim").get<std::int64_t>());
+                CHECK(info.method == evaluation.at("rope_type").get<std::string>());
+                CHECK(name_of_pairing(info.pairing) == entry.at("pairing").get<std::string>());
+                CHECK(info.axis_map == HALYARD_AXIS_MAP_NONE);
+                const double factor = evaluation.at("attention_factor_exact_f64");
+                CHECK(std::fabs(info.attention_factor / factor - 1) <= 1e-14);
+                CHECK(std::fabs(info.attention_factor / evaluation.at("attention_factor").get<double>() - 1) <= 1e-14);
+                const auto theirs = section.array<float>(evaluation.at("inv_freq_hf_f32")).values;
+                const auto exact = section.array<double>(evaluation.at("inv_freq_exact_f64")).values;
+                REQUIRE(static_cast<std::int64_t>(exact.size()) == info.rotary_dim / 2);
+                double worst = 0, worst_theirs = 0;
+                for (std::size_t k = 0; k < exact.size(); ++k) {
+                    if (exact[k] == 0.0) {
+                        CHECK(info.inv_freq[k] == 0.0);
+                        continue;
+                    }
+                    worst = std::max(worst, std::fabs(info.inv_freq[k] / exact[k] - 1));
+                    worst_theirs = std::max(worst_theirs, std::fabs(info.inv_freq[k] / theirs[k] - 1));
+                }
+                CHECK(worst <= 1e-14);
+                CHECK(worst_theirs <= 1e-6);
+            }
+        }
+    }
+}
+
+TEST_CASE("config: golden hf_apply, pairings read and written", "[config][golden]") {
+    const golden::Section section("hf_apply"), frequencies("frequencies");
+    for (const json &entry : section.cases()) {
+        INFO(entry.at("name").get<std::string>());
+        const json &other = frequencies.find_case(entry.at("frequencies_case"));
+        const auto &form = other.at(other.at("config_new").is_null() ? "config_old" : "config_new");
+        const auto layer_type = other.at("evaluations").at(0).at("layer_type");
+        const auto outcome =
+            read_good(golden::read_file(HALYARD_GOLDEN_DIR "/frequencies/" + form.get<std::string>()),
+                      layer_type.is_null() ? nullptr : layer_type.get_ref<const std::string &>().c_str());
+        CHECK(name_of_pairing(outcome.info.pairing) == entry.at("pairing").get<std::string>());
+        CHECK(name_of_pairing(outcome.info.out_pairing) == entry.at("out_layout").get<std::string>());
+        CHECK(outcome.info.rotary_dim == entry.at("rotary_dim").get<std::int64_t>());
+    }
+}
+
+namespace {
+
+/// The axis of each pair, by the definition in halyard.h.
+std::vector<std::int64_t> axes_of_pairs(const halyard_frequencies_info &info) {
+    std::vector<std::int64_t> axes(static_cast<std::size_t>(info.rotary_dim / 2), 0);
+    std::size_t next = 0;
+    for (std::int64_t axis = 0; axis < info.n_axes; ++axis) {
+        const auto count = static_cast<std::size_t>(info.axis_counts[axis]);
+        if (info.axis_map == HALYARD_AXIS_MAP_SECTIONS) {
+            std::fill_n(axes.begin() + static_cast<std::ptrdiff_t>(next), count, axis);
+            next += count;
+        } else if (axis > 0) {
+            for (std::size_t i = 0; i < count; ++i) {
+                axes.at(i * static_cast<std::size_t>(info.n_axes) + static_cast<std::size_t>(axis)) = axis;
+            }
+        }
+    }
+    return axes;
+}
+
+void check_axes(const halyard_frequencies_info &info, const json &entry) {
+    CHECK(info.rotary_dim == entry.at("rotary_dim").get<std::int64_t>());
+    CHECK(info.head_dim == entry.at("head_dim").get<std::int64_t>());
+    CHECK(name_of_pairing(info.pairing) == entry.at("pairing").get<std::string>());
+    CHECK(axes_of_pairs(info) == entry.at("axis_of_pair").get<std::vector<std::int64_t>>());
+    double worst = 0;
+    for (std::size_t k = 0; k < entry.at("inv_freq_index").size(); ++k) {
+        const long double exact =
+            std::pow(static_cast<long double>(entry.at("base").get<double>()),
+                     -2.0L * entry.at("inv_freq_index")[k].get<int>() / entry.at("freq_dim").get<int>());
+        worst = std::max(worst, std::fabs(static_cast<double>(info.inv_freq[k] / exact - 1)));
+    }
+    CHECK(worst <= 1e-14);
+}
+
+}  // namespace
+
+TEST_CASE("config: golden mrope", "[config][golden]") {
+    const golden::Section section("mrope");
+    for (const json &entry : section.cases()) {
+        INFO(entry.at("name").get<std::string>());
+        if (entry.at("kind") == "vision") {
+            check_axes(read_good(read_fixture("qwen2-vl-7b"), "vision").info, entry);
+            continue;
+        }
+        for (const char *form : {"config_old", "config_new"}) {
+            const auto text = golden::read_file(HALYARD_GOLDEN_DIR "/mrope/" + entry.at(form).get<std::string>());
+            const auto outcome = read_good(text);
+            check_axes(outcome.info, entry);
+            CHECK(std::string(outcome.info.method) == "default");
+        }
+    }
+}

@@ -1,0 +1,271 @@
+// A fixture for each of many model families, and the page that lists them.
+#include "config/read_config.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int32_t half = HALYARD_PAIRING_HALF, interleaved = HALYARD_PAIRING_INTERLEAVED;
+
+/// What a fixture must come to. The lists of its scaling are read from the fixture.
+struct Family {
+    const char *name;
+    const char *fixture;
+    const char *layer_type;  // NULL where none is needed
+    std::int32_t pairing, out_pairing;
+    std::int64_t head_dim;
+    halyard_scaling scaling;
+    std::vector<std::int64_t> interleaved_axes = {};
+    std::vector<std::int64_t> sections = {};
+};
+
+halyard_scaling plain(double base, std::int64_t rotary_dim) {
+    auto scaling = sized<halyard_scaling>();
+    scaling.base = base;
+    scaling.rotary_dim = rotary_dim;
+    return scaling;
+}
+
+halyard_scaling scaled(std::int32_t method, double base, std::int64_t rotary_dim, double factor,
+                       std::int64_t original_max_position = 0) {
+    auto scaling = plain(base, rotary_dim);
+    scaling.method = method;
+    scaling.factor = factor;
+    scaling.original_max_position = original_max_position;
+    return scaling;
+}
+
+halyard_scaling llama3(double base, std::int64_t rotary_dim, double factor, double high_freq_factor = 4.0) {
+    auto scaling = scaled(HALYARD_SCALING_LLAMA3, base, rotary_dim, factor, 8192);
+    scaling.low_freq_factor = 1.0;
+    scaling.high_freq_factor = high_freq_factor;
+    return scaling;
+}
+
+halyard_scaling deepseek(double base, double factor, double mscale, double beta_fast = 32.0) {
+    auto scaling = scaled(HALYARD_SCALING_YARN, base, 64, factor, 4096);
+    scaling.mscale = scaling.mscale_all_dim = mscale;
+    scaling.beta_fast = beta_fast;
+    return scaling;
+}
+
+halyard_scaling gpt_oss() {
+    auto scaling = scaled(HALYARD_SCALING_YARN, 150000, 64, 32, 4096);
+    scaling.no_truncate = 1;
+    return scaling;
+}
+
+halyard_scaling olmo3() {
+    auto scaling = scaled(HALYARD_SCALING_YARN, 500000, 128, 8, 8192);
+    scaling.attention_factor = 1.2079441541679836;
+    return scaling;
+}
+
+halyard_scaling gemma4() {
+    auto scaling = scaled(HALYARD_SCALING_PROPORTIONAL, 1e6, 512, 1);
+    scaling.rotated_dim = 128;
+    return scaling;
+}
+
+const std::vector<Family> &families() {
+    const char *const full = "full_attention", *const sliding = "sliding_attention";
+    static const std::vector<Family> list = {
+        {"Llama 2", "llama-2-7b", nullptr, half, half, 128, plain(10000, 128)},
+        {"Code Llama", "codellama-7b", nullptr, half, half, 128, plain(1e6, 128)},
+        {"Vicuna (16k)", "vicuna-7b-16k", nullptr, half, half, 128, scaled(HALYARD_SCALING_LINEAR, 10000, 128, 4)},
+        {"Llama 3", "llama-3-8b", nullptr, half, half, 128, plain(500000, 128)},
+        {"Llama 3.1", "llama-3.1-8b", nullptr, half, half, 128, llama3(500000, 128, 8)},
+        {"Llama 3.2", "llama-3.2-1b", nullptr, half, half, 64, llama3(500000, 64, 32)},
+        {"Llama 4 (RoPE layers)", "llama-4-scout", nullptr, interleaved, interleaved, 128,
+         llama3(500000, 128, 16, 1.0)},
+        {"Mistral", "mistral-7b-v0.3", nullptr, half, half, 128, plain(1e6, 128)},
+        {"Mixtral", "mixtral-8x7b", nullptr, half, half, 128, plain(1e6, 128)},
+        {"Qwen", "qwen-7b", nullptr, half, half, 128, plain(10000, 128)},
+        {"Qwen2", "qwen2-7b", nullptr, half, half, 128, plain(1e6, 128)},
+        {"Qwen2.5 with YaRN", "qwen2.5-7b-yarn", nullptr, half, half, 128,
+         scaled(HALYARD_SCALING_YARN, 1e6, 128, 4, 32768)},
+        {"Qwen3", "qwen3-8b", nullptr, half, half, 128, plain(1e6, 128)},
+        {"Qwen3-Next", "qwen3-next-80b", nullptr, half, half, 256, plain(1e7, 64)},
+        {"Qwen2-VL", "qwen2-vl-7b", nullptr, half, half, 128, plain(1e6, 128), {}, {16, 24, 24}},
+        {"Qwen2.5-VL", "qwen2.5-vl-7b", nullptr, half, half, 128, plain(1e6, 128), {}, {16, 24, 24}},
+        {"Qwen3-VL", "qwen3-vl-8b", nullptr, half, half, 128, plain(5e6, 128), {24, 20, 20}},
+        {"Gemma", "gemma-7b", nullptr, half, half, 256, plain(10000, 256)},
+        {"Gemma 2", "gemma-2-9b", nullptr, half, half, 256, plain(10000, 256)},
+        {"Gemma 3", "gemma-3-4b", full, half, half, 256, scaled(HALYARD_SCALING_LINEAR, 1e6, 256, 8)},
+        {"Gemma 3", "gemma-3-4b", sliding, half, half, 256, plain(10000, 256)},
+        {"Gemma 4", "gemma-4", full, half, half, 512, gemma4()},
+        {"Gemma 4", "gemma-4", sliding, half, half, 256, plain(10000, 256)},
+        {"Phi-1.5", "phi-1.5", nullptr, half, half, 64, plain(10000, 32)},
+        {"Phi-2", "phi-2", nullptr, half, half, 80, plain(10000, 32)},
+        {"Phi-3", "phi-3-mini-4k", nullptr, half, half, 96, plain(10000, 96)},
+        {"Phi-3 (128k)", "phi-3-mini-128k", nullptr, half, half, 96,
+         scaled(HALYARD_SCALING_LONGROPE, 10000, 96, 32, 4096)},
+        {"Phi-3.5", "phi-3.5-mini", nullptr, half, half, 96, scaled(HALYARD_SCALING_LONGROPE, 10000, 96, 32, 4096)},
+        {"Phi-4", "phi-4", nullptr, half, half, 128, plain(250000, 128)},
+        {"GPT-J", "gpt-j-6b", nullptr, interleaved, interleaved, 256, plain(10000, 64)},
+        {"GPT-NeoX", "gpt-neox-20b", nullptr, half, half, 96, plain(10000, 24)},
+        {"Pythia", "pythia-6.9b", nullptr, half, half, 128, plain(10000, 32)},
+        {"Falcon", "falcon-7b", nullptr, half, half, 64, plain(10000, 64)},
+        {"DeepSeek-V2", "deepseek-v2-lite", nullptr, interleaved, interleaved, 64, deepseek(10000, 40, 0.707)},
+        {"DeepSeek-V3", "deepseek-v3", nullptr, interleaved, half, 64, deepseek(10000, 40, 1)},
+        {"Kimi K2", "kimi-k2", nullptr, interleaved, half, 64, deepseek(50000, 32, 1, 1)},
+        {"gpt-oss", "gpt-oss-20b", nullptr, half, half, 64, gpt_oss()},
+        {"ChatGLM3", "chatglm3-6b", nullptr, interleaved, interleaved, 128, plain(10000, 64)},
+        {"GLM-4 (first release)", "glm-4-9b", nullptr, interleaved, interleaved, 128, plain(5e6, 64)},
+        {"GLM-4 (0414)", "glm-4-9b-0414", nullptr, interleaved, interleaved, 128, plain(10000, 64)},
+        {"StableLM", "stablelm-3b-4e1t", nullptr, half, half, 80, plain(10000, 20)},
+        {"OLMo", "olmo-7b", nullptr, half, half, 128, plain(10000, 128)},
+        {"OLMo 2", "olmo-2-7b", nullptr, half, half, 128, plain(500000, 128)},
+        {"OLMo 3", "olmo-3-7b", full, half, half, 128, olmo3()},
+        {"OLMo 3", "olmo-3-7b", sliding, half, half, 128, plain(500000, 128)},
+        {"Cohere Command R", "command-r", nullptr, interleaved, interleaved, 128, plain(8e6, 128)},
+        {"Cohere Command R7B (sliding layers)", "command-r7b", nullptr, interleaved, interleaved, 128,
+         plain(50000, 128)},
+        {"EXAONE 3.5", "exaone-3.5-7.8b", nullptr, half, half, 128, llama3(1e6, 128, 8)},
+        {"EXAONE 4.0 (sliding layers)", "exaone-4.0-32b", nullptr, half, half, 128, llama3(1e6, 128, 16)},
+        {"InternLM2.5", "internlm2.5-7b", nullptr, half, half, 128,
+         scaled(HALYARD_SCALING_DYNAMIC_NTK, 1e6, 128, 2, 32768)},
+        {"InternLM3", "internlm3-8b", nullptr, half, half, 128,
+         scaled(HALYARD_SCALING_DYNAMIC_NTK, 5e7, 128, 6, 32768)},
+        {"ERNIE 4.5", "ernie-4.5-0.3b", nullptr, interleaved, interleaved, 128, plain(500000, 128)},
+        {"SmolLM3 (RoPE layers)", "smollm3-3b", nullptr, half, half, 128, plain(5e6, 128)},
+        {"Persimmon", "persimmon-8b", nullptr, half, half, 64, plain(25000, 32)},
+        {"MiniCPM", "minicpm-2b", nullptr, half, half, 64, plain(10000, 64)},
+        {"MiniMax-M2", "minimax-m2", nullptr, half, half, 128, plain(5e6, 64)},
+        {"StarCoder2", "starcoder2-7b", nullptr, half, half, 128, plain(1e6, 128)},
+        {"Hunyuan", "hunyuan-7b", nullptr, half, half, 128, scaled(HALYARD_SCALING_NTK, 10000, 128, 1000)},
+        {"ModernBERT", "modernbert-base", full, half, half, 64, plain(160000, 64)},
+        {"ModernBERT", "modernbert-base", sliding, half, half, 64, plain(10000, 64)},
+    };
+    return list;
+}
+
+std::string format(double value) {
+    std::ostringstream text;
+    text.precision(17);
+    text << value;
+    std::ostringstream shorter;
+    shorter.precision(10);
+    shorter << value;
+    return std::stod(shorter.str()) == value ? shorter.str() : text.str();
+}
+
+std::string describe(const halyard_scaling &s) {
+    const auto of = [&] { return " of " + std::to_string(s.original_max_position); };
+    const auto times = "\xc3\x97" + format(s.factor);
+    switch (s.method) {
+    case HALYARD_SCALING_LINEAR: return "linear " + times;
+    case HALYARD_SCALING_NTK: return "NTK-aware " + times;
+    case HALYARD_SCALING_DYNAMIC_NTK: return "dynamic NTK " + times + of();
+    case HALYARD_SCALING_YARN: return "YaRN " + times + of() + (s.no_truncate != 0 ? ", no truncation" : "");
+    case HALYARD_SCALING_LLAMA3: return "Llama 3 " + times + of();
+    case HALYARD_SCALING_LONGROPE: return "LongRoPE " + times + of();
+    case HALYARD_SCALING_PROPORTIONAL:
+        return "p-RoPE, " + std::to_string(s.rotated_dim / 2) + " of " + std::to_string(s.rotary_dim / 2) + " pairs";
+    default: return "none";
+    }
+}
+
+std::string describe(const char *kind, const std::vector<std::int64_t> &counts) {
+    std::string text;
+    for (const auto count : counts) {
+        text += (text.empty() ? std::string(", axes ") + kind + ":" : ",") + std::to_string(count);
+    }
+    return text;
+}
+
+/// The table of runtime/models.md.
+std::string make_table() {
+    std::string text = "| Family | Fixture | model_type | Pairing | head_dim | rotary_dim | Base | Scaling |\n"
+                       "|---|---|---|---|---|---|---|---|\n";
+    for (const Family &family : families()) {
+        const auto config = json::parse(read_fixture(family.fixture));
+        const std::string pairing = name_of_pairing(family.pairing);
+        const std::vector<std::string> cells = {
+            family.name + std::string(family.layer_type == nullptr ? "" : ", ") +
+                (family.layer_type == nullptr ? "" : family.layer_type),
+            std::string("[") + family.fixture + "](../tests/data/configs/" + family.fixture + ".json)",
+            config.at("model_type").get<std::string>(),
+            family.pairing == family.out_pairing ? pairing
+                                                 : pairing + ", writes " + name_of_pairing(family.out_pairing),
+            std::to_string(family.head_dim),
+            std::to_string(family.scaling.rotary_dim),
+            format(family.scaling.base),
+            describe(family.scaling) + describe("interleaved", family.interleaved_axes) +
+                describe("sections", family.sections)};
+        for (const auto &cell : cells) {
+            text += "| " + cell + " ";
+        }
+        text += "|\n";
+    }
+    return text;
+}
+
+}  // namespace
+
+TEST_CASE("config: model families", "[config]") {
+    std::set<std::string> names;
+    for (const Family &family : families()) {
+        INFO(family.fixture << ", " << (family.layer_type == nullptr ? "" : family.layer_type));
+        names.insert(family.fixture);
+        const auto text = read_fixture(family.fixture);
+        const auto outcome = read_good(text, family.layer_type);
+        const auto &info = outcome.info;
+        CHECK(info.pairing == family.pairing);
+        CHECK(info.out_pairing == family.out_pairing);
+        CHECK(info.head_dim == family.head_dim);
+        const auto &counts = family.sections.empty() ? family.interleaved_axes : family.sections;
+        CHECK(info.axis_map == (!family.sections.empty()           ? HALYARD_AXIS_MAP_SECTIONS
+                                : !family.interleaved_axes.empty() ? HALYARD_AXIS_MAP_INTERLEAVED
+                                                                   : HALYARD_AXIS_MAP_NONE));
+        CHECK(std::vector<std::int64_t>(info.axis_counts, info.axis_counts + info.n_axes) == counts);
+
+        auto scaling = family.scaling;
+        std::vector<double> short_factor, long_factor;
+        if (scaling.method == HALYARD_SCALING_LONGROPE) {
+            const auto lists = json::parse(text).at("rope_scaling");
+            short_factor = lists.at("short_factor").get<std::vector<double>>();
+            long_factor = lists.at("long_factor").get<std::vector<double>>();
+            scaling.short_factor = short_factor.data();
+            scaling.long_factor = long_factor.data();
+            scaling.n_factors = static_cast<std::int64_t>(short_factor.size());
+        }
+        for (const std::int64_t seq_len : {std::int64_t{0}, scaling.original_max_position, std::int64_t{100000}}) {
+            if (seq_len > 8192 && std::string(family.fixture) == "qwen-7b") {
+                continue;  // Qwen has another rule for this, which is refused
+            }
+            CAPTURE(seq_len);
+            scaling.seq_len = seq_len;
+            const auto expected = halyard::frequencies::from_scaling(scaling);
+            const auto again = read_good(text, family.layer_type, seq_len);
+            CHECK(std::string(again.info.method) == expected.info().method);
+            CHECK(is_same(again.info, expected.info()));
+        }
+    }
+    std::set<std::string> files;
+    for (const auto &file : std::filesystem::directory_iterator(HALYARD_CONFIG_DIR)) {
+        files.insert(file.path().stem().string());
+    }
+    CHECK(names == files);
+}
+
+TEST_CASE("config: runtime/models.md lists the families as they are tested", "[config]") {
+    auto page = golden::read_file(HALYARD_MODELS_PAGE);
+    const auto table = make_table();
+    const auto begin = page.find("| Family ");
+    REQUIRE(begin != std::string::npos);
+    auto end = page.find("\n\n", begin);
+    end = end == std::string::npos ? page.size() : end + 1;
+    if (std::getenv("HALYARD_WRITE_MODELS") != nullptr) {
+        std::ofstream(HALYARD_MODELS_PAGE, std::ios::binary) << page.replace(begin, end - begin, table);
+        SKIP("wrote the table");
+    }
+    INFO("HALYARD_WRITE_MODELS=1 and this test alone bring the page up to date");
+    CHECK(page.substr(begin, end - begin) == table);
+}

@@ -1,0 +1,46 @@
+// Checks of calls that must fail: their status, and a sentence that names the argument and its value.
+#pragma once
+
+#include "checks/sized.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <climits>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+using Words = std::vector<std::string>;
+using Numbers = std::initializer_list<std::int64_t>;
+
+inline std::string text(std::int64_t value) { return std::to_string(value); }
+
+/// Sizes that no struct of this kind has ever had.
+template <typename Struct>
+std::vector<std::uint32_t> bad_sizes() {
+    return {0, 1, 4, sizeof(Struct) - 1, sizeof(Struct) + 1, sizeof(Struct) + 8, UINT32_MAX};
+}
+
+/// Checks that an error struct holds the status and all the words.
+inline void check_error(const halyard_error &error, halyard_status status, const Words &words) {
+    const std::string message(error.message, strnlen(error.message, sizeof(error.message)));
+    CAPTURE(message);
+    CHECK(error.code == status);
+    CHECK(message.size() > 8);
+    CHECK(message.size() < sizeof(error.message));
+    for (const std::string &word : words) {
+        CAPTURE(word);
+        CHECK(message.find(word) != std::string::npos);
+    }
+}
+
+/// Makes a call with an error struct and without one: call(halyard_error *) must return the status both times.
+template <typename Call>
+void check_refused(halyard_status status, const Words &words, Call call) {
+    auto error = sized<halyard_error>();
+    CHECK(call(&error) == status);
+    check_error(error, status, words);
+    CHECK(call(static_cast<halyard_error *>(nullptr)) == status);
+}

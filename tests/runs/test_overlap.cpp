@@ -1,0 +1,170 @@
+// Whether tensors share bytes, and whether a tensor's elements are apart, compared with brute force. Only addresses are
+// compared, and nothing is read from them.
+#include "base/memory.h"
+#include "checks/element_at.h"
+#include "halyard/halyard.hpp"
+
+#include <catch2/catch_get_random_seed.hpp>
+#include <catch2/catch_test_macros.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <vector>
+
+namespace {
+
+using oracle::Random;
+using Strides = std::array<std::int64_t, 4>;
+
+constexpr std::uintptr_t nowhere = 0x10000000;
+
+halyard_tensor at_address(std::uintptr_t address, std::int32_t dtype, const Strides &shape, const Strides &strides) {
+    return halyard::tensor(reinterpret_cast<void *>(address), static_cast<halyard::dtype>(dtype), shape, strides);
+}
+
+std::vector<std::int64_t> addresses_of(const halyard_tensor &tensor) {
+    std::vector<std::int64_t> addresses;
+    for (std::int64_t i = 0; i < count_elements(tensor); i++) {
+        addresses.push_back(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(element_at(tensor, i))));
+    }
+    std::sort(addresses.begin(), addresses.end());
+    return addresses;
+}
+
+bool really_share(const halyard_tensor &a, const halyard_tensor &b) {
+    const std::int64_t bytes_a = oracle::element_bytes(a.dtype), bytes_b = oracle::element_bytes(b.dtype);
+    const auto of_a = addresses_of(a), of_b = addresses_of(b);
+    return std::any_of(of_b.begin(), of_b.end(), [&](std::int64_t address) {
+        // The first element of a that does not end before this one begins.
+        const auto near = std::upper_bound(of_a.begin(), of_a.end(), address - bytes_a);
+        return near != of_a.end() && *near < address + bytes_b;
+    });
+}
+
+bool really_apart(const halyard_tensor &tensor) {
+    const auto addresses = addresses_of(tensor);
+    return std::adjacent_find(addresses.begin(), addresses.end()) == addresses.end();
+}
+
+halyard_tensor random_tensor(Random &random, std::int64_t largest_stride) {
+    Strides shape, strides;
+    for (int d = 0; d < 4; d++) {
+        shape[d] = random.in(1, 4);
+        strides[d] = random.in(-largest_stride, largest_stride);
+    }
+    return at_address(nowhere + static_cast<std::uintptr_t>(random.in(0, 120)),
+                      static_cast<std::int32_t>(random.in(0, 2)), shape, strides);
+}
+
+}  // namespace
+
+TEST_CASE("overlap: the checks agree with brute force on small tensors", "[errors]") {
+    CAPTURE(Catch::getSeed());
+    Random random(Catch::getSeed());
+    int n_sharing = 0, n_disjoint = 0, n_apart = 0, n_refused_though_apart = 0;
+    for (int i = 0; i < 20000; i++) {
+        const std::int64_t largest_stride = random.in(1, 40);
+        const halyard_tensor a = random_tensor(random, largest_stride), b = random_tensor(random, largest_stride);
+        const bool share = really_share(a, b), may_share = halyard::may_share_bytes(a, b);
+        CAPTURE(i, a.strides[0], a.strides[1], a.strides[2], a.strides[3], a.shape[0], a.shape[1], a.shape[2],
+                a.shape[3]);
+        if (share) {
+            REQUIRE(may_share);
+        } else if (oracle::element_bytes(a.dtype) == oracle::element_bytes(b.dtype)) {
+            REQUIRE_FALSE(may_share);  // the search is exact where the elements are of one size and it runs to the end
+        }
+        REQUIRE(halyard::may_share_bytes(b, a) == may_share);
+        (share ? n_sharing : n_disjoint)++;
+
+        const bool apart = really_apart(a);
+        if (halyard::elements_are_apart(a)) {
+            REQUIRE(apart);
+        } else {
+            n_refused_though_apart += apart ? 1 : 0;
+        }
+        n_apart += apart ? 1 : 0;
+    }
+    // Both answers have to be common, or the comparison above shows nothing.
+    CHECK(n_sharing > 2000);
+    CHECK(n_disjoint > 2000);
+    CHECK(n_apart > 2000);
+    CHECK(n_refused_though_apart > 0);
+}
+
+TEST_CASE("overlap: strides that are never walked may be of 2^64 bytes", "[errors]") {
+    const std::int64_t stride = std::int64_t{1} << 62;
+    const auto a = at_address(nowhere, HALYARD_F32, {1, 1, 1, 4}, {stride, stride, stride, 1});
+    CHECK(halyard::may_share_bytes(a, a));
+    CHECK_FALSE(halyard::may_share_bytes(a, at_address(nowhere + 16, HALYARD_F32, {1, 1, 1, 4}, {0, 0, 0, 1})));
+}
+
+TEST_CASE("overlap: dense, padded, transposed and mirrored tensors have their elements apart", "[errors]") {
+    Random random(Catch::getSeed());
+    for (int i = 0; i < 2000; i++) {
+        std::array<int, 4> order = {0, 1, 2, 3};
+        std::next_permutation(order.begin(), order.end());
+        for (int n = static_cast<int>(random.in(0, 23)); n > 0; n--) {
+            std::next_permutation(order.begin(), order.end());
+        }
+        Strides shape, strides;
+        std::int64_t stride = random.in(1, 2);
+        for (const int d : order) {
+            shape[d] = random.in(1, 5);
+            strides[d] = random.in(0, 1) == 0 ? stride : -stride;
+            stride = stride * shape[d] + random.in(0, 1) * random.in(0, 5);
+        }
+        const auto tensor = at_address(nowhere, HALYARD_F32, shape, strides);
+        REQUIRE(really_apart(tensor));
+        REQUIRE(halyard::elements_are_apart(tensor));
+    }
+}
+
+TEST_CASE("overlap: slices of one buffer are told apart exactly, at the sizes of real models", "[errors]") {
+    // The axes of the buffer, slowest first; a slot is q, k or v. Engines use every order of them with head_dim last.
+    const std::int64_t n_batch = 3, n_tokens = 1000, heads = 32, dim = 128, n_slots = 3;
+    std::array<int, 4> order = {0, 1, 2, 3};  // batch, tokens, heads, slot
+    do {
+        const std::int64_t sizes[] = {n_batch, n_tokens, heads, n_slots};
+        std::int64_t strides[4], stride = dim;
+        for (int i = 3; i >= 0; i--) {
+            strides[order[i]] = stride;
+            stride *= sizes[order[i]];
+        }
+        for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16}) {
+            const std::int64_t bytes = oracle::element_bytes(dtype);
+            const auto view = [&](std::int64_t slot, std::int64_t first_head, std::int64_t n, std::int64_t skip) {
+                return at_address(
+                    nowhere + static_cast<std::uintptr_t>((slot * strides[3] + first_head * strides[2] + skip) * bytes),
+                    dtype, {n_batch, n_tokens, n, dim - skip}, {strides[0], strides[1], strides[2], 1});
+            };
+            for (std::int64_t slot = 0; slot < n_slots; slot++) {
+                for (std::int64_t other = 0; other < n_slots; other++) {
+                    CAPTURE(order, slot, other);
+                    CHECK(halyard::may_share_bytes(view(slot, 0, heads, 0), view(other, 0, heads, 0)) ==
+                          (slot == other));
+                    CHECK(halyard::may_share_bytes(view(slot, 0, heads, 0), view(other, 0, heads, 64)) ==
+                          (slot == other));
+                    // Grouped heads: the first few of a slot against the rest.
+                    CHECK_FALSE(halyard::may_share_bytes(view(slot, 0, 24, 0), view(other, 24, 8, 0)));
+                    CHECK(halyard::may_share_bytes(view(slot, 0, 25, 0), view(other, 24, 8, 0)) == (slot == other));
+                }
+            }
+            CHECK(halyard::elements_are_apart(view(0, 0, heads, 0)));
+        }
+    } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST_CASE("overlap: strides that defy the search count as sharing, soon", "[errors]") {
+    // Odd, pairwise prime strides in a: even offsets from the start of b are hard to rule out.
+    const Strides shape = {1000003, 1000033, 1000037, 1000039};
+    const auto a = at_address(nowhere, HALYARD_F16, shape, {15485863, 32452843, 49979687, 67867967});
+    const auto b = at_address(nowhere + 1234567, HALYARD_F16, shape, {86028121, 104395301, 122949823, 141650939});
+    const auto start = std::chrono::steady_clock::now();
+    CHECK(halyard::may_share_bytes(a, b));
+    // No element meets another: the search cannot know that all steps are multiples of 16 bytes.
+    const auto c = at_address(nowhere, HALYARD_F16, {99, 99, 99, 99}, {8 * 1009, 8 * 1013, 8 * 1019, 8 * 1021});
+    const auto d = at_address(nowhere + 8, HALYARD_F16, {99, 99, 99, 99}, {8 * 1031, 8 * 1033, 8 * 1039, 8 * 1049});
+    CHECK(halyard::may_share_bytes(c, d));
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(1));  // it takes some microseconds
+}

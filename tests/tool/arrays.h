@@ -1,0 +1,52 @@
+// The .npy files that tests hand to the tool and read back.
+#pragma once
+
+#include "checks/scratch_dir.h"
+#include "tool/files/npy.h"
+#include "tool/run_tool.h"
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+using Shape = std::vector<std::int64_t>;
+
+template <typename Element>
+std::string descr_of() {
+    static_assert(std::is_floating_point_v<Element> || std::is_signed_v<Element>);
+    return (std::is_floating_point_v<Element> ? "<f" : "<i") + std::to_string(sizeof(Element));
+}
+
+/// Returns the path.
+template <typename Element>
+std::string write(const ScratchDir &dir, const std::string &name, const Shape &shape,
+                  const std::vector<Element> &values, const std::string &descr = descr_of<Element>()) {
+    halyard::tool::write_npy(dir / name, descr, shape, values.data(), values.size() * sizeof(Element));
+    return dir / name;
+}
+
+/// Numbers without a pattern, the same in every run.
+inline std::vector<float> make_values(std::size_t n) {
+    std::vector<float> values(n);
+    std::uint32_t state = 12345;
+    for (auto &value : values) {
+        state = state * 1664525 + 1013904223;
+        value = static_cast<float>(static_cast<std::int32_t>(state)) * 0x1p-30f;
+    }
+    return values;
+}
+
+inline std::string bytes_of(const halyard::tool::NpyArray &array) {
+    return {reinterpret_cast<const char *>(array.data.get()), array.n_bytes};
+}
+
+inline std::string bytes_of(const std::string &path) {
+    return bytes_of(halyard::tool::read_npy(path, {"<f4", "<f2", "<u2"}));
+}
+
+inline std::vector<float> floats_of(const std::string &path) {
+    const auto array = halyard::tool::read_npy(path, {"<f4"});
+    const auto elements = array.elements<float>();
+    return {elements.begin(), elements.end()};
+}

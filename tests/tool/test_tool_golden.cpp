@@ -1,0 +1,246 @@
+// Golden cases through the command-line tool.
+#include "data/golden_elements.h"
+#include "tool/arrays.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace {
+
+using halyard::tool::read_npy;
+using nlohmann::json;
+
+/// The CPU's targets that this machine can run, or its devices.
+std::vector<std::string> supported_targets(bool devices) {
+    std::vector<std::string> names;
+    for (const auto &target : json::parse(succeed({"list", "--json"}))) {
+        const std::string name = target.at("name");
+        const bool is_device = name == "cuda_sm80" || name == "opencl";
+        if (is_device == devices && target.at("built").get<bool>() && target.at("supported").get<bool>()) {
+            names.push_back(name);
+        }
+    }
+    return names;
+}
+
+/// Writes elements [tokens, heads, head_dim] to a file, and returns its path.
+std::string write(const ScratchDir &dir, const std::string &name, const golden::Storage &storage,
+                  const Elements &elements) {
+    return write(dir, name, {elements.shape[1], elements.shape[2], elements.shape[3]}, elements.bytes, storage.descr);
+}
+
+Elements load(const std::string &path, const golden::Storage &storage) {
+    const auto array = read_npy(path, {storage.descr});
+    REQUIRE(array.shape.size() == 3);
+    Elements elements(storage.dtype, {1, array.shape[0], array.shape[1], array.shape[2]});
+    REQUIRE(array.n_bytes == elements.bytes.size());
+    std::memcpy(elements.bytes.data(), array.data.get(), array.n_bytes);
+    return elements;
+}
+
+/// The largest error of y, in units of what is promised of it. Both y and the exact answer are rounded to the dtype,
+/// which may part them by half a spacing each. Columns outside the window must be those of x.
+double worst_error(const Rotation &rotation, const Elements &x, const Elements &y, const Elements &exact,
+                   double attention_factor) {
+    REQUIRE(y.shape == x.shape);
+    double worst = 0;
+    for (std::int64_t head = 0; head < x.count(); head += x.shape[3]) {
+        for (std::int64_t i = 0; i < x.shape[3]; i++) {
+            if (i < rotation.offset || i >= rotation.offset + rotation.rotary_dim) {
+                REQUIRE(y.word(head + i) == x.word(head + i));
+            }
+        }
+        for (std::int64_t k = 0; k < rotation.rotary_dim / 2; k++) {
+            const double length = std::hypot(static_cast<double>(x[head + rotation.index(rotation.pairing, k, 0)]),
+                                             static_cast<double>(x[head + rotation.index(rotation.pairing, k, 1)]));
+            for (const int member : {0, 1}) {
+                const std::int64_t at = head + rotation.index(rotation.pairing_of_output(), k, member);
+                const double want = exact[at];
+                const double spacing =
+                    x.dtype == HALYARD_F32 ? 0 : static_cast<double>(2 * oracle::half_ulp(x.dtype, want));
+                const double bound = 0x1p-22 * length * attention_factor + 0x1p-149 + spacing;
+                worst = std::max(worst, std::fabs(y[at] - want) / bound);
+            }
+        }
+    }
+    return worst;
+}
+
+/// Every golden case of every dtype, in place and out of place.
+void check_golden_cases(const std::vector<std::string> &targets) {
+    const golden::Section section("apply");
+    const ScratchDir dir;
+    for (const auto &test : section.cases()) {
+        CAPTURE(test.at("name").get<std::string>());
+        const Rotation rotation = golden::rotation_of(test);
+        const double base = test.at("base"), factor = test.at("attention_factor");
+        const auto positions = section.array<std::int64_t>(test.at("positions"));
+        Arguments options = {"--positions",     write(dir, "p.npy", positions.shape, positions.values),
+                             "--rotary-dim",    std::to_string(rotation.rotary_dim),
+                             "--rotary-offset", std::to_string(rotation.offset),
+                             "--pairing",       test.at("pairing")};
+        if (factor == 1.0) {
+            options = options + Arguments{"--base", json(base).dump()};
+        } else {
+            std::vector<double> inv_freq;
+            for (std::int64_t k = 0; k < rotation.rotary_dim / 2; ++k) {
+                inv_freq.push_back(
+                    std::pow(base, -2.0 * static_cast<double>(k) / static_cast<double>(rotation.rotary_dim)));
+            }
+            options = options + Arguments{"--inv-freq", write(dir, "f.npy", {rotation.rotary_dim / 2}, inv_freq),
+                                          "--attention-factor", json(factor).dump()};
+        }
+        if (rotation.inverse) {
+            options.push_back("--inverse");
+        }
+        for (const auto &storage : golden::storages) {
+            const std::string dtype = storage.name;
+            const Elements x = golden::read_elements(section, test.at("x_" + dtype), storage.dtype);
+            const Elements exact = golden::read_elements(section, test.at("y_" + dtype), storage.dtype);
+            const auto x_path = write(dir, "x.npy", storage, x);
+            for (const auto &target : targets) {
+                CAPTURE(dtype, target);
+                const auto rotate = Arguments{"rotate", x_path, "--dtype", dtype, "--target", target} + options;
+                CHECK(succeed(rotate + Arguments{"-o", dir / "y.npy"}) == "");
+                succeed(rotate + Arguments{"-o", dir / "in_place.npy", "--in-place"});
+                const Elements y = load(dir / "y.npy", storage);
+                CHECK(y == load(dir / "in_place.npy", storage));
+                CHECK(worst_error(rotation, x, y, exact, factor) <= 1.0);
+            }
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("tool: golden cases on every target, in place and out of place", "[tool]") {
+    auto targets = supported_targets(false);
+    if (!std::string(HALYARD_TOOL_LAUNCHER).empty()) {
+        std::erase(targets, "reference");  // an emulated process takes a hundred times as long to start
+    }
+    REQUIRE(!targets.empty());
+    check_golden_cases(targets);
+}
+
+TEST_CASE("tool: golden cases on devices, in place and out of place", "[tool][gpu]") {
+    const auto targets = supported_targets(true);
+    if (targets.empty()) {
+        SKIP("no CUDA or OpenCL device is to be had");
+    }
+    check_golden_cases(targets);
+}
+
+TEST_CASE("tool: golden positions with several axes, from every source of angles", "[tool][golden]") {
+    const golden::Section section("mrope");
+    const ScratchDir dir;
+    const auto &f32 = golden::storages[0];
+    const auto devices = supported_targets(true);
+    for (const auto &test : section.cases()) {
+        CAPTURE(test.at("name").get<std::string>());
+        const Elements x = golden::read_elements(section, test.at("x")),
+                       exact = golden::read_elements(section, test.at("y_exact"));
+        const auto positions = section.array<std::int64_t>(test.at("positions"));
+        std::string map = test.at("kind") == "interleaved_axes" ? "interleaved" : "sections";
+        char separator = ':';
+        for (const auto &count : test.at("section")) {
+            map += separator;
+            map += count.dump();
+            separator = ',';
+        }
+        std::vector<double> inv_freq;
+        const double base = test.at("base"), freq_dim = test.at("freq_dim");
+        for (const double index : test.at("inv_freq_index")) {
+            inv_freq.push_back(std::pow(base, -2.0 * index / freq_dim));
+        }
+        Rotation whole_heads;
+        whole_heads.rotary_dim = x.shape[3];
+        const auto error_of = [&](const Arguments &options) {
+            succeed(Arguments{"rotate", write(dir, "x.npy", f32, x), "-o", dir / "y.npy", "--positions",
+                              write(dir, "p.npy", positions.shape, positions.values)} +
+                    options);
+            return worst_error(whole_heads, x, load(dir / "y.npy", f32), exact, 1.0);
+        };
+        const Arguments listed = {"--inv-freq", write(dir, "f.npy", {std::ssize(inv_freq)}, inv_freq), "--axis-map",
+                                  map};
+        for (const auto &target : devices) {
+            for (const char *angles : {"table", "phase"}) {
+                CAPTURE(target, angles);
+                CHECK(error_of(listed + Arguments{"--angles", angles, "--target", target}) <= 1.0);
+            }
+        }
+        for (const std::string angles : {"auto", "table", "phase", "factored"}) {
+            CAPTURE(angles);
+            CHECK(error_of(listed + Arguments{"--angles", angles}) <= (angles == "factored" ? 2.0 : 1.0));
+        }
+        for (const char *form : {"config_old", "config_new"}) {
+            if (test.at(form).is_string()) {  // the config brings the axis map too
+                CHECK(error_of({"--config", HALYARD_GOLDEN_DIR "/mrope/" + test.at(form).get<std::string>()}) <= 1.0);
+            }
+        }
+    }
+}
+
+TEST_CASE("tool: golden hf_apply on the best target and on devices", "[tool][golden]") {
+    const golden::Section section("hf_apply"), frequencies("frequencies");
+    const ScratchDir dir;
+    const auto &f32 = golden::storages[0];
+    auto targets = supported_targets(true);
+    targets.push_back(supported_targets(false).front());
+    for (const auto &test : section.cases()) {
+        CAPTURE(test.at("name").get<std::string>());
+        const auto &evaluation = frequencies.find_case(test.at("frequencies_case")).at("evaluations").at(0);
+        const auto inv_freq = frequencies.array<double>(evaluation.at("inv_freq_exact_f64"));
+        const double factor = evaluation.at("attention_factor_exact_f64");
+        const auto positions = section.array<std::int64_t>(test.at("positions"));
+        const Rotation rotation = golden::rotation_of(test);
+        const Arguments options = {"--positions",        write(dir, "p.npy", positions.shape, positions.values),
+                                   "--inv-freq",         write(dir, "f.npy", inv_freq.shape, inv_freq.values),
+                                   "--attention-factor", json(factor).dump(),
+                                   "--rotary-dim",       std::to_string(rotation.rotary_dim),
+                                   "--rotary-offset",    std::to_string(rotation.offset),
+                                   "--pairing",          test.at("pairing"),
+                                   "--out-pairing",      test.at("out_layout")};
+        for (const std::string name : {"q", "k"}) {
+            const Elements x = golden::read_elements(section, test.at(name)),
+                           exact = golden::read_elements(section, test.at(name + "_exact"));
+            for (const auto &target : targets) {
+                CAPTURE(name, target);
+                succeed(Arguments{"rotate", write(dir, "x.npy", f32, x), "-o", dir / "y.npy", "--target", target} +
+                        options);
+                CHECK(worst_error(rotation, x, load(dir / "y.npy", f32), exact, factor) <= 1.0);
+            }
+        }
+    }
+}
+
+TEST_CASE("tool: hf_f32 gives Hugging Face's own cos and sin", "[tool][golden]") {
+    const golden::Section section("hf_apply"), frequencies("frequencies");
+    const ScratchDir dir;
+    for (const auto &test : section.cases()) {
+        CAPTURE(test.at("name").get<std::string>());
+        const auto cos = section.array<float>(test.at("cos")), sin = section.array<float>(test.at("sin"));
+        const auto positions = section.array<std::int64_t>(test.at("positions"));
+        const auto &evaluation = frequencies.find_case(test.at("frequencies_case")).at("evaluations").at(0);
+        const auto inv_freq = frequencies.array<float>(evaluation.at("inv_freq_hf_f32"));
+        const double factor = test.at("attention_factor");
+        succeed({"angles", "-o", dir / "cs.npy", "--reference", "hf_f32", "--attention-factor", json(factor).dump(),
+                 "--inv-freq", write(dir, "f.npy", inv_freq.shape, inv_freq.values), "--positions",
+                 write(dir, "p.npy", positions.shape, positions.values)});
+        const auto rows = floats_of(dir / "cs.npy");
+        const std::size_t n_pairs = inv_freq.values.size(), width = cos.values.size() / positions.values.size();
+        std::int64_t worst = 0;
+        for (std::size_t t = 0; t < positions.values.size(); ++t) {
+            for (std::size_t k = 0; k < n_pairs; ++k) {
+                const auto ulps = [](float a, float b) {
+                    return std::abs(std::int64_t{std::bit_cast<std::int32_t>(a)} - std::bit_cast<std::int32_t>(b));
+                };
+                worst = std::max({worst, ulps(rows[2 * t * n_pairs + k], cos.values[t * width + k]),
+                                  ulps(rows[(2 * t + 1) * n_pairs + k], sin.values[t * width + k])});
+            }
+        }
+        CHECK(worst <= 1);
+    }
+}
