@@ -354,7 +354,7 @@ TEST_CASE("tuner: makers of rows and strided kernels are checked and timed too",
          {"halyard_rows_factored", "pairs_per_step 8: halyard_rows_factored_x86_sse41: ", "1/hot/factored"},
          {"halyard_rotate_strided_f32", "elements_per_step_any 32: making it", "512/cold/strided"}}));
     const ScratchDir dir;
-    const Tuned tuned = run_tuner(dir, few_recipes(), dir / "schedules", "x86_sse41", "6", kernel);
+    const Tuned tuned = run_tuner(dir, few_recipes(), dir / "schedules", "x86_sse41", "60", kernel);
     INFO(tuned.text);
     CHECK(tuned.status == 0);
     CHECK_THAT(tuned.text, ContainsSubstring("2 variants tried, 1 refused"));
