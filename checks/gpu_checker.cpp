@@ -126,8 +126,9 @@ struct RandomPositions {
 std::string check_gpu_run(const halyard::gpu::GpuKernel &kernel, const halyard_gpu_queue &queue, Random &random,
                           std::int64_t n_tokens) {
     const std::int32_t device = kernel.target == halyard::Target::cuda_sm80 ? HALYARD_CUDA : HALYARD_OPENCL;
-    const bool is_fast = kernel.pairing != halyard::Pairing::strided;
-    const std::int64_t element_bytes = oracle::element_bytes(kernel.dtype);
+    const bool is_fast = kernel.pairing.has_value();
+    const auto dtype = static_cast<std::int32_t>(kernel.dtype);
+    const std::int64_t element_bytes = oracle::element_bytes(dtype);
 
     const std::int64_t fast_pairs[] = {8, 16, 24, 32, 40, 48, 64, 80, 128};
     const std::int64_t n_pairs = is_fast ? random.one_of(fast_pairs) : random.in(1, 70);
@@ -141,7 +142,7 @@ std::string check_gpu_run(const halyard::gpu::GpuKernel &kernel, const halyard_g
     const std::array<std::int64_t, 4> shape = {random.in(1, 3), n_tokens,
                                                random.in(1, !is_large && random.one_in(4) ? 70 : 9), head_dim};
     const auto pairing =
-        is_fast ? static_cast<std::int32_t>(kernel.pairing) : static_cast<std::int32_t>(random.in(0, 1));
+        is_fast ? static_cast<std::int32_t>(*kernel.pairing) : static_cast<std::int32_t>(random.in(0, 1));
     const auto out_pairing = is_fast || kernel.in_place ? pairing : static_cast<std::int32_t>(random.in(0, 1));
 
     // Angles: a range that leaves positions out on both sides, on one axis or three.
@@ -168,7 +169,7 @@ std::string check_gpu_run(const halyard::gpu::GpuKernel &kernel, const halyard_g
     const halyard::gpu_angles angles(queue, source);
 
     halyard_tensor_desc tensor_desc = {};
-    tensor_desc.dtype = kernel.dtype;
+    tensor_desc.dtype = dtype;
     tensor_desc.pairing = pairing;
     tensor_desc.out_pairing = out_pairing;
     tensor_desc.head_dim = head_dim;
@@ -181,8 +182,8 @@ std::string check_gpu_run(const halyard::gpu::GpuKernel &kernel, const halyard_g
 
     const Layout in = random_layout(random, shape, element_bytes, is_fast);
     const Layout out = kernel.in_place ? in : random_layout(random, shape, element_bytes, is_fast);
-    const std::vector<char> x_before = random_bytes(random, kernel.dtype, in.length);
-    const std::vector<char> y_before = kernel.in_place ? x_before : random_bytes(random, kernel.dtype, out.length);
+    const std::vector<char> x_before = random_bytes(random, dtype, in.length);
+    const std::vector<char> y_before = kernel.in_place ? x_before : random_bytes(random, dtype, out.length);
     const auto bad_position = static_cast<std::int32_t>(random.in(0, 2));
     const RandomPositions positions(random, shape[0], n_tokens, n_axes, source_desc.first, source_desc.last, true);
 
@@ -190,7 +191,7 @@ std::string check_gpu_run(const halyard::gpu::GpuKernel &kernel, const halyard_g
     std::vector<char> x_host = x_before, expected = y_before;
     halyard_positions host_view = positions.on_host();
     const auto tensor_on_host = [&](std::vector<char> &bytes, const Layout &layout) {
-        return halyard::tensor(bytes.data() + layout.start * element_bytes, static_cast<halyard::dtype>(kernel.dtype),
+        return halyard::tensor(bytes.data() + layout.start * element_bytes, static_cast<halyard::dtype>(dtype),
                                layout.shape, layout.strides);
     };
     halyard::run_options how;
@@ -212,9 +213,8 @@ std::string check_gpu_run(const halyard::gpu::GpuKernel &kernel, const halyard_g
     const Memory x(queue, x_before), y(queue, y_before), places(queue, positions.bytes),
         word(queue, std::vector<char>(8));
     const auto tensor_on_device = [&](const Memory &memory, const Layout &layout) {
-        halyard_tensor tensor =
-            halyard::tensor(memory.data(layout.start * element_bytes), static_cast<halyard::dtype>(kernel.dtype),
-                            layout.shape, layout.strides);
+        halyard_tensor tensor = halyard::tensor(memory.data(layout.start * element_bytes),
+                                                static_cast<halyard::dtype>(dtype), layout.shape, layout.strides);
         tensor.device = device;
         return tensor;
     };
@@ -253,10 +253,9 @@ std::string check_gpu_run(const halyard::gpu::GpuKernel &kernel, const halyard_g
         return text.str() + error.message;
     }
     const std::vector<char> result = y.read();
-    if (const std::int64_t at = first_difference(kernel.dtype, expected, result); at >= 0) {
-        text << "element " << at << " is " << std::hex
-             << oracle::read_word(kernel.dtype, result.data() + at * element_bytes) << ", not "
-             << oracle::read_word(kernel.dtype, expected.data() + at * element_bytes);
+    if (const std::int64_t at = first_difference(dtype, expected, result); at >= 0) {
+        text << "element " << at << " is " << std::hex << oracle::read_word(dtype, result.data() + at * element_bytes)
+             << ", not " << oracle::read_word(dtype, expected.data() + at * element_bytes);
         return text.str();
     }
     if (x.read() != x_before) {

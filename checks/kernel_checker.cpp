@@ -70,23 +70,20 @@ public:
         auto desc = halyard::describe_plan(rotary_dim, {tensor},
                                            inverse ? halyard::direction::inverse : halyard::direction::forward);
         desc.target = listed_ ? halyard::name_of(kernel_.target) : "reference";
-        halyard_plan plan = *halyard::plan(desc).get();
-        for (auto &of_place : plan.tensors[0].kernels) {
-            for (const Kernel *&chosen : of_place) {
-                chosen = serve_the_same(*chosen, kernel_) || !listed_ ? &watched_ : &other_;
-            }
-        }
-        if (kernel_.place == Place::non_temporal) {  // trials are small
-            auto &kernels = plan.tensors[0].kernels;
-            std::copy_n(kernels[static_cast<int>(Place::non_temporal)], halyard::n_layouts,
-                        kernels[static_cast<int>(Place::out_of_place)]);
-        }
+        const halyard::plan chosen(desc);
+        halyard_plan plan = *chosen.get();
+        halyard::replace_kernels(plan, [&](const Kernel &, Place place, Layout layout) {
+            // Trials are small, so that the runtime would never choose a non-temporal kernel for them.
+            const bool is_large = kernel_.place == Place::non_temporal && place == Place::out_of_place;
+            const Kernel &own = chosen.get()->tensors[0].kernel(is_large ? Place::non_temporal : place, layout);
+            return serve_the_same(own, kernel_) || !listed_ ? &watched_ : &other_;
+        });
         return plan;
     }
 
     bool is_chosen(const halyard_plan &plan, bool in_place, Layout layout) const {
         const Place place = in_place ? Place::in_place : Place::out_of_place;
-        return plan.tensors[0].kernels[static_cast<int>(place)][static_cast<int>(layout)] == &watched_;
+        return &plan.tensors[0].kernel(place, layout) == &watched_;
     }
 
     bool is_reference() const { return kernel_.function == nullptr; }
@@ -230,13 +227,14 @@ private:
 
     /// Whether the kernel serves only outputs whose heads begin on cache lines of 64 bytes.
     bool on_lines() const { return kernel_.place == Place::non_temporal; }
-    std::int64_t line_elements() const { return 64 / oracle::element_bytes(kernel_.dtype); }
+    std::int64_t line_elements() const { return 64 / oracle::element_bytes(dtype()); }
+    std::int32_t dtype() const { return static_cast<std::int32_t>(kernel_.dtype); }
     static std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
         return (n + multiple - 1) / multiple * multiple;
     }
 
     void draw_task(Trial &trial, std::int64_t n_pairs) {
-        trial.dtype = plans_.is_reference() ? static_cast<std::int32_t>(random_.in(0, 2)) : kernel_.dtype;
+        trial.dtype = plans_.is_reference() ? static_cast<std::int32_t>(random_.in(0, 2)) : dtype();
         trial.in_place = plans_.is_reference() ? random_.one_in(2) : kernel_.place == Place::in_place;
         trial.inverse = random_.one_in(2);
         trial.against_exact = random_.one_in(4);
@@ -250,12 +248,12 @@ private:
         trial.desc.dtype = trial.dtype;
         trial.desc.head_dim = trial.offset + 2 * n_pairs + (random_.one_in(2) ? 0 : random_.in(1, 9));
         trial.desc.rotary_offset = trial.offset;
-        if (kernel_.pairing == Pairing::strided) {
+        if (!kernel_.pairing) {
             trial.desc.pairing = static_cast<std::int32_t>(random_.in(0, 1));
             trial.desc.out_pairing = trial.in_place ? trial.desc.pairing : static_cast<std::int32_t>(random_.in(0, 1));
         } else {
-            trial.desc.pairing = static_cast<std::int32_t>(kernel_.pairing);
-            trial.desc.out_pairing = static_cast<std::int32_t>(kernel_.out_pairing);
+            trial.desc.pairing = static_cast<std::int32_t>(*kernel_.pairing);
+            trial.desc.out_pairing = static_cast<std::int32_t>(*kernel_.out_pairing);
         }
         // Counts take turns, so that every pair of them comes up.
         const std::int64_t turn = n_trials_++;

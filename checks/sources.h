@@ -1,7 +1,8 @@
 // Short ways to make angle sources of every kind and rows from them, and the exact values to compare with.
 #pragma once
 
-#include "angles/angles.h"
+#include "angles/angle_source.h"
+#include "angles/frequencies.h"
 #include "halyard/halyard.hpp"
 #include "rotate/dispatch.h"
 #include "rotate/rows.h"
@@ -81,15 +82,14 @@ inline std::vector<float> rows_by(const halyard_angle_source &source, const haly
     const std::int64_t rotary_dim = source.rotary_dim, n_pairs = rotary_dim / 2;
     const auto n_tokens = static_cast<std::int64_t>(positions.size());
     std::vector<float> rows(static_cast<std::size_t>(n_tokens * rotary_dim), NAN);
-    halyard::Positions view{};
+    halyard::CheckedPositions view{};
     view.data = positions.data();
-    view.type = HALYARD_INT32;
     view.stride_token = 1;
     const halyard::RowBlock block = halyard::row_block(rotary_dim);
     for (std::int64_t at = 0; at < n_tokens; at += block.n_tokens) {
         const std::int64_t n = std::min(block.n_tokens, n_tokens - at);
         for (std::int64_t pair = 0; pair < n_pairs; pair += block.n_pairs) {
-            halyard::make_rows(source, kernels, {&view, HALYARD_BAD_POSITION_ERROR, n_tokens, at, n}, pair,
+            halyard::make_rows(source, kernels, {&view, halyard::BadPosition::error, n_tokens, at, n}, pair,
                                std::min(block.n_pairs, n_pairs - pair),
                                {rows.data() + at * rotary_dim + pair, rotary_dim, n_pairs});
         }

@@ -3,62 +3,32 @@
 
 #include "rotation.h"
 
+#include "angles/phase.h"
+
 namespace halyard {
 
-struct Angle {
-    Expr cos, sin;
+using Angle = CosAndSin<Expr>;
+
+/// The arithmetic of phase.h on expressions.
+struct ExprMath {
+    using Float = Expr;
+    using Word = Expr;
+    using Int = Expr;
+
+    Target target;
+
+    Expr fma(const Expr &a, const Expr &b, const Expr &c) const { return precise_fma(target, a, b, c); }
+    static Expr times(const Expr &a, const Expr &b) { return Halide::strict_float(a * b); }
+    static Expr plus(const Expr &a, const Expr &b) { return Halide::strict_float(a + b); }
+    static Expr flip_sign(const Expr &x, const Expr &sign) { return halyard::flip_sign(x, sign); }
+    static Expr select(const Expr &condition, const Expr &a, const Expr &b) { return Halide::select(condition, a, b); }
+    static Expr upper_product(const Expr &a, const Expr &b) {
+        return cast<uint32_t>((cast<uint64_t>(a) * cast<uint64_t>(b)) >> 32);
+    }
+    static Expr to_word(const Expr &i) { return cast<uint32_t>(i); }
+    static Expr to_int(const Expr &word) { return cast<int32_t>(word); }
+    static Expr to_float(const Expr &i) { return cast<float>(i); }
 };
-
-/// Fixed-point turns: cos and sin, times attention_factor, of a position and a frequency alone. A frequency is a
-/// fraction of a turn per position in 64 bits, so position times frequency wraps modulo one turn exactly, at any int32
-/// position. What is left of it in 32 bits is less than 1.5e-9 rad off.
-///   turns_high           2^32 is one turn per position,
-///   turns_low            and 2^64 with this below it
-///   scale_high, _low     attention_factor in two parts
-inline Angle phase_angle(const Target &target, const Expr &position, const Expr &turns_high, const Expr &turns_low,
-                         const Expr &scale_high, const Expr &scale_low) {
-    const auto sum = [&](const Expr &a, const Expr &b, const Expr &addend) {
-        return precise_fma(target, a, b, addend);
-    };
-    // The upper half of 64 bits, by a widening product of the lower words; a negative p is p + 2^32 there.
-    const Expr p = cast<uint32_t>(position);
-    const Expr carry = cast<uint32_t>((cast<uint64_t>(turns_low) * cast<uint64_t>(p)) >> 32);
-    const Expr turns = turns_high * p + carry - select(position < 0, turns_low, Expr(0u));
-
-    // The nearest quarter turn, and what is left of it: an eighth of a turn or less, as float.
-    const Expr quarter = (turns + Expr(0x20000000u)) >> 30;
-    const Expr rest = cast<int32_t>(turns - (quarter << 30));
-    const Expr coarse = cast<float>(rest & ~63), fine = cast<float>(rest & 63);  // both exact in 24 bits
-
-    // z + tail is the angle in radians: 2 pi / 2^32 in two parts, products to twice float precision.
-    const Expr unit = 0x1.921fb6p-30f, unit_low = -0x1.777a5cp-55f;
-    const Expr z = Halide::strict_float(coarse * unit);
-    const Expr tail = sum(fine, unit, sum(coarse, unit_low, sum(coarse, unit, flip_sign(z, sign_bit))));
-
-    // Minimax polynomials on an eighth of a turn (Remez; sin z = z + z^3 P, cos z = 1 - (z^2/2 - z^4 Q); within
-    // 2e-9 and 1e-10). Only the first term's rounding matters, so the others are kept apart from it.
-    const Expr w = Halide::strict_float(z * z), half_w = Halide::strict_float(w * 0.5f);
-    const Expr p_of_w = sum(w, sum(w, -1.94956359e-4f, 8.33197869e-3f), -1.66666508e-1f);
-    const Expr q_of_w = sum(w, sum(w, 2.44384515e-5f, -1.38873677e-3f), 4.16666456e-2f);
-    const Expr zw = Halide::strict_float(z * w), ww = Halide::strict_float(w * w);
-    const Expr sin_rest = sum(zw, p_of_w, sum(tail, flip_sign(half_w, sign_bit), tail));
-    const Expr one_less_cos = sum(tail, z, sum(flip_sign(ww, sign_bit), q_of_w, half_w));
-    const Expr scaled_low = Halide::strict_float(scale_low * z);
-    const Expr sin = sum(scale_high, z, sum(scale_high, sin_rest, scaled_low));
-    const Expr cos = Halide::strict_float(scale_high + sum(flip_sign(scale_high, sign_bit), one_less_cos, scale_low));
-
-    // Turn by the quarters: swap in odd ones, and the signs of the quadrant.
-    const Expr is_odd = (quarter & 1) != 0;
-    const Expr cos_sign = ((quarter + 1) & 2) << 30, sin_sign = (quarter & 2) << 30;
-    return {flip_sign(select(is_odd, sin, cos), cos_sign), flip_sign(select(is_odd, cos, sin), sin_sign)};
-}
-
-/// The angle of two angles' sum, by one complex product.
-inline Angle sum_angle(const Target &target, const Angle &a, const Angle &b) {
-    const Expr minus = Halide::strict_float(flip_sign(a.sin, sign_bit) * b.sin);
-    const Expr plus = Halide::strict_float(a.cos * b.sin);
-    return {precise_fma(target, a.cos, b.cos, minus), precise_fma(target, a.sin, b.cos, plus)};
-}
 
 template <typename T>
 using Input = Halide::GeneratorInput<T>;
@@ -149,8 +119,8 @@ public:
 
     Angle at(const Target &target, const Expr &pair, const Expr &token) const {
         if (source == AngleSource::phase) {
-            return phase_angle(target, position(pair, token, 0), (*turns_high)(pair), (*turns_low)(pair), *scale_high,
-                               *scale_low);
+            return phase_angle(ExprMath{target}, position(pair, token, 0), (*turns_high)(pair), (*turns_low)(pair),
+                               *scale_high, *scale_low);
         }
         if (source == AngleSource::rows) {
             const Expr row = unsafe_promise_clamped((*row_of_token)(token), 0, cos_rows->dim(1).extent() - 1);
@@ -162,8 +132,8 @@ public:
         return {(*cos_rows)(*cos_offset + pair, row), (*sin_rows)(*sin_offset + pair, row)};
     }
 
-    /// GPU: whether every pair reads the same position, which saves looking up whose it is.
-    Expr has_one_axis() const { return positions.n_axes() == 1; }
+    /// GPU: whether every pair reads the same position, which saves looking up whose it is. Undefined for rows.
+    Expr has_one_axis() const { return source == AngleSource::rows ? Expr() : positions.n_axes() == 1; }
 
     void constrain() {
         const auto set_min = [](auto *buffer, int n_dims) {

@@ -1,4 +1,4 @@
-// What a GPU does beside rotating.
+// What a GPU does besides rotating.
 #include "angles.h"
 
 namespace halyard {
@@ -13,7 +13,7 @@ void schedule_flat(Halide::Stage stage, const Halide::VarOrRVar &across, const H
 
 }  // namespace
 
-/// Tells of positions that an angle source does not cover: stores a code in a word, which is left alone otherwise.
+/// Stores a code in a word if an angle source does not cover a position. Otherwise the word is left alone.
 class CheckPositions : public Halide::Generator<CheckPositions> {
 public:
     DevicePositions positions;
@@ -50,8 +50,8 @@ private:
     Var i{"i"};
 };
 
-/// Copies the columns of heads that are not rotated. An element is any that the sizes divide into; four to a thread at
-/// 128 bits.
+/// Copies the columns of heads that are not rotated. The runtime chooses the largest element that divides all sizes. At
+/// 128 bits a thread copies four words.
 class CopyColumns : public Halide::Generator<CopyColumns> {
 public:
     GeneratorParam<int> bits{"bits", 32};  // of an element: 16, 32 or 128 (as four words)

@@ -1,16 +1,9 @@
 #include "angles.h"
-#include "rotation.h"
-#include "schedule_arm.h"
-#include "schedule_gpu.h"
-#include "schedule_x86.h"
+#include "layout.h"
+#include "schedules.h"
+#include "storage.h"
 
 namespace halyard {
-
-/// How the members of a pair lie in a head: see halyard.h. Strided is any layout at all.
-enum class Pairing { half, interleaved, strided };
-
-const std::map<std::string, Pairing> pairings = {
-    {"half", Pairing::half}, {"interleaved", Pairing::interleaved}, {"strided", Pairing::strided}};
 
 /// Rotary position embedding: y is x with pair k of every head turned by its token's angle.
 class Rope : public Halide::Generator<Rope> {
@@ -27,9 +20,9 @@ public:
     GeneratorParam<int> elements_per_vector{"elements_per_vector", 16, 4, 128};
     GeneratorParam<int> heads_per_step{"heads_per_step", 1, 1, 4};
     GeneratorParam<int> hoist_rows{"hoist_rows", 1, 0, 1};
-    GeneratorParam<int> swap_members{"swap_members", 0, 0, 1};  // interleaved, not packed: else they are scattered
+    GeneratorParam<int> swap_members{"swap_members", 0, 0, 1};  // interleaved, not packed: write member by member
     GeneratorParam<bool> round_by_test{"round_by_test", false};
-    // And of a GPU's: see GpuSteps in schedule_gpu.h.
+    // The numbers of a GPU's schedule: see GpuSteps in schedule_gpu.h.
     GeneratorParam<int> element_threads{"element_threads", 8, 1, 32};
     GeneratorParam<int> head_threads{"head_threads", 16, 1, 32};
     GeneratorParam<int> heads_per_thread{"heads_per_thread", 4, 1, 16};
@@ -37,154 +30,95 @@ public:
 
     AngleInputs angle_inputs;     // row_of_token, cos_rows and sin_rows; a GPU's others: see angles.h
     Input<uint32_t> *sin_sign;    // 0; the inverse 0x80000000
-    Input<int32_t> *x_offset;     // elements from the start of x's and y's memory to the first pair: GPU only, where
-    Input<int32_t> *y_offset;     // memory may have a handle (OpenCL) instead of an address
-    Input<Buffer<void>> *x;       // [pair, member, head, token]; packed: two pairs or two members in an element;
-    Output<Buffer<void>> y{"y"};  // GPU: [..., offset], with a stride of 1
+    Origins origins;              // x_offset and y_offset, if there are offsets
+    Input<Buffer<void>> *x;       // [pair, member, head, token]; packed: two pairs or two members in an element
+    Output<Buffer<void>> y{"y"};  // likewise
 
     void configure() {
-        const bool on_gpu = get_target().has_gpu_feature();
         angle_inputs.add_to(*this, angles);
         sin_sign = add_input<uint32_t>("sin_sign");
-        if (on_gpu) {
-            x_offset = add_input<int32_t>("x_offset");
-            y_offset = add_input<int32_t>("y_offset");
-        }
+        origins.add_to(*this, target);
         const Halide::Type element = element_type(target, dtype, packed);
-        x = add_input<Buffer<void>>("x", element, on_gpu ? 5 : 4);
+        x = add_input<Buffer<void>>("x", element, origins.n_dims());
         y.set_type(element);
-        y.set_dimensions(on_gpu ? 5 : 4);
+        y.set_dimensions(origins.n_dims());
     }
 
     void generate() {
-        const bool on_gpu = get_target().has_gpu_feature();
-        const bool interleaved = pairing == Pairing::interleaved && out_pairing == Pairing::interleaved;
-        const bool by_member = interleaved && !packed && (on_gpu || swap_members != 0);
-        const bool pair_in_word = packed && interleaved;
-        const int lanes = packed && !interleaved ? 2 : 1;  // pairs in an element
-        // Where y is written is a reduction over one value: on the left, an expression is only free to be that.
-        Halide::Region over;
-        if (by_member) {
-            over.emplace_back(0, 2);
-        }
-        if (on_gpu) {
-            over.emplace_back(aligned(*y_offset), 1);
-        }
-        const Halide::RDom domain = over.empty() ? Halide::RDom() : Halide::RDom(over, "over");
-        const Halide::RVar member = by_member ? domain[0] : Halide::RVar();
-        const Expr start = on_gpu ? Expr(domain[domain.dimensions() - 1]) : Expr();
-        const Expr x_start = on_gpu ? aligned(*x_offset) : Expr();
-        const auto place = [&](const Expr &which, const Expr &offset) {
-            return on_gpu ? std::vector<Expr>{k, which, h, t, offset} : std::vector<Expr>{k, which, h, t};
-        };
-        const auto read = [&](const Expr &which) {
-            return unpack(target, dtype, in_place ? Expr(y(place(which, start))) : Expr((*x)(place(which, x_start))));
-        };
         const Expr zero = *sin_sign & 0x7fffffff;  // which LLVM does not know
-        const Rounding rounding = rounding_of(target, round_by_test, zero);
-        const auto write = [&](const std::vector<Expr> &floats) {
-            return pack(target, dtype, y.type(), rounding, floats);
+        const Format format = {target, dtype, packed, rounding_of(target, round_by_test, zero)};
+        const Layout layout = {pairing, packed};
+        const Halide::RDom over = origins.domain(layout, order());
+        const auto write = [&](const Expr &member) { return y(origins.in_y({k, member, h, t}, over)); };
+        const auto read = [&](const Expr &member) {
+            return format.floats(in_place ? Expr(write(member)) : Expr((*x)(origins.in_x({k, member, h, t}, layout))));
         };
-        const Angle row = angle_inputs.at(target, lanes == 1 ? Expr(k) : k * lanes + lane, t);
-        // Turning no sign of cos keeps LLVM from making a call to memcpy of its copy.
-        const Expr cos = flip_sign(row_value(row.cos), zero);
-        const Expr sin = row_value(row.sin);
+        const auto cos_of = [&](const Expr &which) { return angle(which, k, t)[0]; };
+        const auto sin_of = [&](const Expr &which) { return angle(which, k, t)[1]; };
 
-        y(on_gpu ? std::vector<Var>{k, r, h, t, offset} : std::vector<Var>{k, r, h, t}) = Halide::undef(y.type());
-        if (by_member) {
-            // Member by member: one shuffle within a vector swaps self and cross, where two would split the pairs.
-            angle(lane, k, t) = Tuple(cos, flip_sign(sin, *sin_sign ^ select(lane == 0, sign_bit, Expr(0u))));
-            y(place(member, start)) = write({rotate_member(target, read(member)[0], read(1 - member)[0],
-                                                           angle(member, k, t)[0], angle(member, k, t)[1])});
-        } else if (pair_in_word) {
-            angle(lane, k, t) = Tuple(cos, flip_sign(sin, *sin_sign));
-            const std::vector<Expr> word = read(0);
-            const Pair turned = rotate(target, {word[0], word[1]}, angle(0, k, t)[0], angle(0, k, t)[1]);
-            y(place(0, start)) = write({turned.x0, turned.x1});
-        } else {
-            angle(lane, k, t) = Tuple(cos, flip_sign(sin, *sin_sign));
-            const std::vector<Expr> x0 = read(0), x1 = read(1);
-            std::vector<Expr> y0, y1;
-            for (int i = 0; i < lanes; i++) {
-                const Pair turned = rotate(target, {x0[i], x1[i]}, angle(i, k, t)[0], angle(i, k, t)[1]);
-                y0.push_back(turned.x0);
-                y1.push_back(turned.x1);
-            }
-            // Both members at once: all loads come before the stores, so that y may be x.
-            y(place(Halide::scatter(0, 1), start)) = Halide::gather(write(y0), write(y1));
-        }
+        const Angle row = angle_inputs.at(target, n_lanes() == 1 ? Expr(k) : k * n_lanes() + lane, t);
+        const Expr cos = flip_sign(format.row_value(row.cos), zero);  // else LLVM copies cos by a call to memcpy
+        angle(lane, k, t) = Tuple(cos, flip_sign(format.row_value(row.sin), sin_sign_of(lane)));
 
-        const int members = pair_in_word ? 1 : 2;
-        constrain(*x, pairing, members);
-        constrain(y, out_pairing, members);
-        angle_inputs.constrain();
-        angle.bound(lane, 0, by_member ? 2 : lanes);
-        std::vector<int> known_extents;
-        for (const int pairs : pairing == Pairing::strided ? std::vector<int>() : known_pairs) {
-            // AVX-512 has masks for all lanes, so that vectors of four would be no gain.
-            if (pairs / lanes % 8 == 0 || !get_target().has_feature(Target::AVX512)) {
-                known_extents.push_back(pairs / lanes);
+        y(origins.everywhere({k, r, h, t})) = Halide::undef(format.type());
+        if (order() == Order::member_by_member) {  // one shuffle within a vector swaps self and cross
+            const Halide::RVar m = over[0];
+            write(m) = format.element({rotate_member(target, read(m)[0], read(1 - m)[0], cos_of(m), sin_of(m))});
+        } else if (order() == Order::both_in_word) {
+            const Pair turned = rotate(target, {read(0)[0], read(0)[1]}, cos_of(0), sin_of(0));
+            write(0) = format.element({turned.x0, turned.x1});
+        } else {  // all loads come before the stores, so that y may be x
+            std::vector<Expr> x0 = read(0), x1 = read(1);
+            for (int i = 0; i < n_lanes(); i++) {
+                const Pair turned = rotate(target, {x0[i], x1[i]}, cos_of(i), sin_of(i));
+                x0[i] = turned.x0;
+                x1[i] = turned.x1;
             }
+            write(Halide::scatter(0, 1)) = Halide::gather(format.element(x0), format.element(x1));
         }
-        schedule({k, h, t, lane, member, by_member, pairing == Pairing::strided, known_extents});
+        constrain(layout);
+        schedule_rotation(target, y, angle, loops_over(over), steps(), gpu_steps(layout), angle_inputs.has_one_axis());
     }
 
 private:
-    Var k{"k"}, r{"r"}, h{"h"}, t{"t"}, offset{"offset"}, lane{"lane"};
+    Var k{"k"}, r{"r"}, h{"h"}, t{"t"}, lane{"lane"};
     Func angle{"angle"};  // [lane, element, token] -> (cos, sin) of each lane's pair; interleaved: of each member
 
-    /// A NaN of the caller's own rows, made one that survives the rounding of bf16.
-    Expr row_value(const Expr &value) const { return dtype == Storage::bf16 ? canonical_nan(value) : value; }
-
-    /// The pairing as a constraint on strides.
-    template <typename AnyBuffer>
-    void constrain(AnyBuffer &buffer, Pairing strides, int members) {
-        for (int i = 0; i < 4; i++) {
-            buffer.dim(i).set_min(0);
+    Order order() const {
+        if (pairing != Pairing::interleaved || out_pairing != Pairing::interleaved) {
+            return Order::both_members;
         }
-        buffer.dim(1).set_extent(members);
-        if (strides == Pairing::interleaved && !packed) {
-            buffer.dim(0).set_stride(2);
-            buffer.dim(1).set_stride(1);
-        } else if (strides == Pairing::strided) {
-            buffer.dim(0).set_stride(Expr());
-        }  // half: Halide takes 1 for the stride of dimension 0
+        return packed ? Order::both_in_word : swap_members != 0 ? Order::member_by_member : Order::both_members;
     }
 
-    /// Elements that one thread of a GPU takes in a step: 128 bits of each member, but of any layout one.
-    int per_thread() const {
-        const bool by_member = pairing == Pairing::interleaved && !packed;
-        return pairing == Pairing::strided ? 1 : by_member ? 2 : 4;
+    /// The pairs in an element.
+    int n_lanes() const { return packed && order() != Order::both_in_word ? 2 : 1; }
+
+    /// What turns the sign of sin: the inverse does, and so does the first member where each is rotated by itself.
+    Expr sin_sign_of(const Expr &member) const {
+        const Expr sign = *sin_sign;
+        return order() == Order::member_by_member ? sign ^ select(member == 0, sign_bit, Expr(0u)) : sign;
     }
 
-    /// A stride or an offset of words, rounded so that Halide knows it to be a multiple of 128 bits where that counts.
-    Expr aligned(const Expr &words) const { return pairing == Pairing::strided ? words : words / 4 * 4; }
-
-    void schedule(const Loops &loops) {
-        if (!get_target().has_gpu_feature()) {
-            const auto schedule_cpu = get_target().arch == Target::ARM ? schedule_arm : schedule_x86;
-            schedule_cpu(
-                y, angle, loops,
-                {elements_per_step, elements_per_step_any, elements_per_vector, heads_per_step, hoist_rows != 0});
-            return;
-        }
-        constrain_on_gpu(y);
-        constrain_on_gpu(*x);
-        schedule_gpu(y, angle, loops, {per_thread(), element_threads, head_threads, heads_per_thread, few_tokens},
-                     angle_inputs.has_one_axis());
+    void constrain(const Layout &layout) {
+        layout.constrain(*x, order(), origins.are_offsets());
+        Layout({out_pairing, packed}).constrain(y, order(), origins.are_offsets());
+        angle_inputs.constrain();
+        angle.bound(lane, 0, order() == Order::member_by_member ? 2 : n_lanes());
     }
 
-    /// What 128-bit accesses need. Halide checks it when a kernel is called.
-    template <typename AnyBuffer>
-    void constrain_on_gpu(AnyBuffer &buffer) {
-        buffer.dim(4).set_min(0);
-        buffer.dim(4).set_stride(1);
-        buffer.dim(0).set_extent(buffer.dim(0).extent() / per_thread() * per_thread());
-        for (int i = 1; i < 4; i++) {
-            if (i > 1 || packed || pairing == Pairing::half) {
-                buffer.dim(i).set_stride(aligned(buffer.dim(i).stride()));
-            }
-        }
+    Loops loops_over(const Halide::RDom &over) const {
+        const bool by_member = order() == Order::member_by_member;
+        const bool strided = pairing == Pairing::strided;
+        return {k, h, t, lane, by_member ? over[0] : Halide::RVar(), by_member, strided, n_lanes()};
+    }
+
+    Steps steps() const {
+        return {elements_per_step, elements_per_step_any, elements_per_vector, heads_per_step, hoist_rows != 0};
+    }
+
+    GpuSteps gpu_steps(const Layout &layout) const {
+        return {layout.per_thread(), element_threads, head_threads, heads_per_thread, few_tokens};
     }
 };
 

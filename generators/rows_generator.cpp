@@ -1,21 +1,7 @@
 #include "angles.h"
-#include "rotation.h"
-#include "schedule_arm.h"
-#include "schedule_x86.h"
+#include "schedules.h"
 
 namespace halyard {
-
-namespace {
-
-void schedule_rows(const Target &target, Halide::Func rows, const Halide::Var &pair, const Halide::Var &token,
-                   int step) {
-    for (int i = 0; i < 3; i++) {
-        rows.output_buffer().dim(i).set_min(0);
-    }
-    (target.arch == Target::ARM ? schedule_rows_arm : schedule_rows_x86)(rows, pair, token, step);
-}
-
-}  // namespace
 
 /// A row of cos and sin from a position and frequencies alone, without a table: see phase_angle.
 class RowsPhase : public Halide::Generator<RowsPhase> {
@@ -30,10 +16,12 @@ public:
     Output<Buffer<float, 3>> rows{"rows"};  // [pair, cos or sin, token]
 
     void generate() {
-        const Angle angle = phase_angle(target, position(t), turns_high(k), turns_low(k), scale_high, scale_low);
+        const Angle angle =
+            phase_angle<ExprMath>({target}, position(t), turns_high(k), turns_low(k), scale_high, scale_low);
         rows(k, c, t) = Halide::undef<float>();
         rows(k, Halide::scatter(0, 1), t) = Halide::gather(angle.cos, angle.sin);
-        for (Halide::Internal::Dimension dim : {position.dim(0), turns_high.dim(0), turns_low.dim(0)}) {
+        for (Halide::Internal::Dimension dim :
+             {position.dim(0), turns_high.dim(0), turns_low.dim(0), rows.dim(0), rows.dim(1), rows.dim(2)}) {
             dim.set_min(0);
         }
         schedule_rows(target, rows, k, t, pairs_per_step);
@@ -58,12 +46,13 @@ public:
     void generate() {
         const Expr at_coarse = unsafe_promise_clamped(coarse_row(t), 0, coarse.dim(2).extent() - 1);
         const Expr at_fine = unsafe_promise_clamped(fine_row(t), 0, fine.dim(2).extent() - 1);
-        const Angle angle = sum_angle(target, {coarse(k, 0, at_coarse), coarse(k, 1, at_coarse)},
-                                      {fine(k, 0, at_fine), fine(k, 1, at_fine)});
+        const Angle angle = sum_angle<ExprMath>({target}, {coarse(k, 0, at_coarse), coarse(k, 1, at_coarse)},
+                                                {fine(k, 0, at_fine), fine(k, 1, at_fine)});
         rows(k, c, t) = Halide::undef<float>();
         rows(k, Halide::scatter(0, 1), t) = Halide::gather(angle.cos, angle.sin);
-        for (Halide::Internal::Dimension dim : {coarse_row.dim(0), fine_row.dim(0), coarse.dim(0), coarse.dim(1),
-                                                coarse.dim(2), fine.dim(0), fine.dim(1), fine.dim(2)}) {
+        for (Halide::Internal::Dimension dim :
+             {coarse_row.dim(0), fine_row.dim(0), coarse.dim(0), coarse.dim(1), coarse.dim(2), fine.dim(0), fine.dim(1),
+              fine.dim(2), rows.dim(0), rows.dim(1), rows.dim(2)}) {
             dim.set_min(0);
         }
         schedule_rows(target, rows, k, t, pairs_per_step);

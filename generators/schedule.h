@@ -1,4 +1,4 @@
-// What the schedules of all targets share: the loops, and the one call that picks a target's schedule.
+// What the schedules of all targets share.
 #pragma once
 
 #include "Halide.h"
@@ -12,24 +12,34 @@ namespace halyard {
 struct Loops {
     Halide::Var element, head, token, lane;
     Halide::RVar member;
-    bool by_member;                  // y is written member by member, over the RVar; else both at once
-    bool gathered;                   // neighbouring elements are not neighbours in memory
-    std::vector<int> known_extents;  // elements in a head, where there is a loop for just that many
+    bool by_member;  // y is written member by member, over the RVar; else both at once
+    bool gathered;   // neighbouring elements are not neighbours in memory
+    int n_lanes;     // pairs in an element
 };
 
 struct Steps {
     int fixed;   // elements in one step at the head sizes that are known when the kernel is built
     int any;     // at all other sizes, where a step is one vector
     int vector;  // elements in one vector of a fixed step
-    int heads;   // one after the other without a loop
-    bool hoist;  // a step's cos and sin are read once for all heads, and not for each
+    int heads;   // that are unrolled: one after the other, without a loop
+    bool hoist;  // a step's cos and sin are read once for all heads, instead of by each head
 };
 
 /// Pairs in a head of 128, 64, 256, 80 and 96. A known size saves the loop over steps and the tail's handling, and
 /// keeps cos and sin in registers.
 inline const std::vector<int> known_pairs = {64, 32, 128, 40, 48};
 
-/// The step or the vector at a known extent: the target's, or where that does not divide it, 8 or 4.
+/// The elements in such heads, for each of which there is a loop of its own. Gathered elements have none.
+inline std::vector<int> known_extents(const Loops &loops) {
+    std::vector<int> extents;
+    for (const int pairs : loops.gathered ? std::vector<int>() : known_pairs) {
+        extents.push_back(pairs / loops.n_lanes);
+    }
+    return extents;
+}
+
+/// The step or the vector at a known extent: the one that was asked for, or 8 or 4 where that does not divide the
+/// extent.
 inline int fit(int elements, int extent) {
     for (const int fitting : {std::min(elements, extent), 8}) {
         if (extent % fitting == 0) {
@@ -39,9 +49,9 @@ inline int fit(int elements, int extent) {
     return 4;
 }
 
-/// Tokens outside; then steps of elements; then heads; so that a step's cos and sin are read once per token and stay
-/// near for all heads: in registers where the step is a vector, else in the first-level cache. A head whose row is one
-/// step is read and written in order, which counts once the data is beyond the second-level cache.
+/// Tokens are the outer loop, then come steps of elements, then heads. So a step's cos and sin are read once per token
+/// and stay near for all heads: in registers where the step is a vector, else in the first-level cache. A head that is
+/// one step is read and written in order, which is faster once the data is larger than the second-level cache.
 inline void rotate_in_steps(Halide::Stage stage, const Loops &loops, int step, int vector, int heads) {
     using namespace Halide;
     const Var outer("step"), inner("inner"), vectors("vectors"), next_heads("next_heads");
@@ -95,7 +105,7 @@ inline void place_rows(Halide::Func y, Halide::Func angle, const Loops &loops, c
         return;
     }
     angle.compute_at(y, Var("step")).store_in(MemoryType::Stack);
-    angle.bound_storage(loops.element, loops.known_extents.empty() ? steps.any : std::max(steps.fixed, steps.any));
+    angle.bound_storage(loops.element, loops.gathered ? steps.any : std::max(steps.fixed, steps.any));
     if (loops.by_member) {
         angle.reorder_storage(loops.lane, loops.element, loops.token);
     } else {

@@ -8,11 +8,11 @@
 
 namespace halyard {
 
-/// NEON has no masks, and a guarded tail would be a branch for each lane. So sizes that whole vectors of four divide go
-/// in such vectors, and the others element by element.
+/// NEON has no masks, so a guarded tail would be a branch for each lane. Sizes that are multiples of a vector are done
+/// in whole vectors, and all others element by element.
 inline void schedule_arm(Halide::Func y, Halide::Func angle, const Loops &loops, const Steps &steps) {
     const Halide::Expr extent = y.output_buffer().dim(0).extent();
-    for (const int known : loops.known_extents) {
+    for (const int known : known_extents(loops)) {
         const int step = fit(steps.fixed, known);
         schedule_size(y, angle, loops, steps, extent == known, step, fit(steps.vector, step));
     }

@@ -8,15 +8,14 @@ namespace halyard {
 
 /// The numbers of the schedule. A block has element_threads x head_threads threads.
 struct GpuSteps {
-    int per_thread;       // elements of a thread in one step: 128 bits of each member, or 1
+    int per_thread;       // elements that a thread takes in one step: 128 bits of each member, or 1
     int element_threads;  // side by side in a head, so that a warp's accesses are whole lines of 128 bytes
     int head_threads;
-    int heads_per_thread;  // of many tokens: one after the other, with the same cos and sin
-    int few_tokens;        // up to here each thread has one head, so that a single token spreads over the whole GPU
+    int heads_per_thread;  // that a thread takes one after the other, with the same cos and sin, if tokens are many
+    int few_tokens;        // up to so many, each thread has one head, so that one token spreads over the whole GPU
 };
 
-/// A block is one token: some of its elements, for some of its heads. It works out their cos and sin once, in shared
-/// memory.
+/// A block rotates some elements of some heads of one token. It computes their cos and sin once, in shared memory.
 inline void schedule_gpu(Halide::Func y, Halide::Func angle, const Loops &loops, const GpuSteps &steps,
                          const Halide::Expr &one_axis) {
     using namespace Halide;

@@ -1,6 +1,6 @@
-// Measured on a Zen 4 (EPYC 9004, 2 cores, 3.67 GHz), one thread, 64 tokens x 40 heads x 128, in place, f32 of an
-// AVX-512 in-place multiply: half .95 and interleaved .92 with AVX-512, 2026-11-21, ./run demo. With AVX2, of an AVX2
-// multiply: half .95 and interleaved .79, and .96 and .92 at 4096 tokens, where steps of 16 reached .46 and .42.
+// Measured on a Zen 4 (EPYC 9004, 2 cores, 3.67 GHz), 2026-11-21, ./run demo: one thread, 64 tokens x 40 heads x 128,
+// in place, f32, as a fraction of an in-place multiply's speed. With AVX-512 half .95 and interleaved .92; with AVX2
+// half .95 and interleaved .79, and at 4096 tokens .96 and .92, where steps of 16 reached .46 and .42.
 #pragma once
 
 #include "schedule.h"
@@ -8,11 +8,15 @@
 namespace halyard {
 
 /// Other sizes than the known ones have masked tails.
-inline void schedule_x86(Halide::Func y, Halide::Func angle, const Loops &loops, const Steps &steps) {
-    for (const int extent : loops.known_extents) {
+inline void schedule_x86(Halide::Func y, Halide::Func angle, const Loops &loops, const Steps &steps,
+                         bool has_masks_for_all_lanes) {
+    for (const int extent : known_extents(loops)) {
+        if (has_masks_for_all_lanes && extent % 8 != 0) {
+            continue;  // vectors of four would be no gain
+        }
         const int step = fit(steps.fixed, extent);
-        // LLVM takes a vector of 20 apart without a mask: .77 of the time that vectors of 4 take with AVX2, but 1.22
-        // with SSE4.1 (bf16 half).
+        // LLVM splits a vector of 20 into parts without masks, which takes .77 of the time of vectors of 4 with AVX2,
+        // but 1.22 with SSE4.1 (bf16 half).
         const bool as_one_vector = extent % 8 != 0 && steps.vector > 8;
         const int vector = as_one_vector ? step : fit(steps.vector, step);
         schedule_size(y, angle, loops, steps, y.output_buffer().dim(0).extent() == extent, step, vector);

@@ -1,5 +1,6 @@
-# What cmake --install copies, in components: runtime (the shared library), development (headers, the static library,
-# the files of CMake and pkg-config), gpu (all of halyard::gpu, beside the two) and tools. The folder may be moved.
+# Says what cmake --install copies, in these components: runtime has the shared library; development has the headers, the
+# static library, and the files for CMake and pkg-config; gpu has all of halyard::gpu, beside those two; tools has the
+# tool. The installed folder may be moved.
 
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/halyard)
@@ -7,7 +8,7 @@ set(package_config_folder ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX}/${package_config_folder}
            OUTPUT_VARIABLE prefix_from_package_config)
 
-# What the static library needs of C++ in a program that is otherwise C.
+# A C program that links the static library needs these C++ libraries too.
 set(HALYARD_CXX_LIBRARIES ${CMAKE_CXX_IMPLICIT_LINK_LIBRARIES})
 list(FILTER HALYARD_CXX_LIBRARIES INCLUDE REGEX "^(stdc\\+\\+|c\\+\\+|c\\+\\+abi|m)$")
 list(REMOVE_DUPLICATES HALYARD_CXX_LIBRARIES)
@@ -33,7 +34,7 @@ if(HALYARD_BUILD_GPU)
 endif()
 
 configure_package_config_file(halyardConfig.cmake.in halyardConfig.cmake INSTALL_DESTINATION ${package_folder})
-# Before 1.0 a minor version may break programs.
+# Before 1.0, a new minor version may break programs.
 write_basic_package_version_file(halyardConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/halyardConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/halyardConfigVersion.cmake
     DESTINATION ${package_folder} COMPONENT development)

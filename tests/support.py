@@ -22,8 +22,9 @@ Kernel = collections.namedtuple("Kernel", "name target pairing dtype")
 
 
 def kernels_of(build):
-    """In the order of kernels.cmake."""
-    text = "".join(path.read_text() for path in sorted(build.glob("generated/*kernel_list.inc"), reverse=True))
+    """In the order of kernels.inc."""
+    lists = re.findall(r'"(.*)"', (build / "generated/built_rows.inc").read_text())
+    text = "".join(pathlib.Path(path).read_text() for path in lists)
     pattern = rf"halyard_rotate_({'|'.join(PAIRINGS)})_({'|'.join(DTYPES)})\w*"
     for row in re.finditer(r"^\w+\((\w+), (\w+), ", text, re.MULTILINE):
         name = re.fullmatch(pattern, row[1])

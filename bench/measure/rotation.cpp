@@ -67,14 +67,11 @@ void Rotation::run(std::size_t slot) const {
 
 bool Rotation::use(const Kernel &kernel) {
     bool chosen = false;
-    for (auto &of_place : plan_.get()->tensors[0].kernels) {
-        for (const Kernel *&current : of_place) {
-            if (serve_the_same(*current, kernel)) {
-                current = &kernel;
-                chosen = true;
-            }
-        }
-    }
+    replace_kernels(*plan_.get(), [&](const Kernel &current, Place, Layout) {
+        const bool is_served = serve_the_same(current, kernel);
+        chosen = chosen || is_served;
+        return is_served ? &kernel : &current;
+    });
     return chosen;
 }
 

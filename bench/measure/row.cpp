@@ -109,7 +109,7 @@ void add_ceilings(std::vector<Local> &ceilings, Cell &cell, const halyard_execut
     };
     add("copy", copy_with_vectors);
     add("memcpy", [](void *to, const void *from, std::size_t n) { std::memcpy(to, from, n); });
-    add("non-temporal copy", copy_past_caches);
+    add("non-temporal copy", copy_non_temporally);
 }
 
 double error_of(const Cell &cell, const Local &local) {

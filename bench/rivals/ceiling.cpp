@@ -137,7 +137,7 @@ void copy_with_vectors(void *to, const void *from, std::size_t n_bytes) {
     copy_with(copy_avx512, copy_avx2, to, from, n_bytes);
 }
 
-void copy_past_caches(void *to, const void *from, std::size_t n_bytes) {
+void copy_non_temporally(void *to, const void *from, std::size_t n_bytes) {
     copy_with(stream_avx512, stream_avx2, to, from, n_bytes);
 }
 

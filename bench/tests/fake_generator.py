@@ -1,5 +1,7 @@
-"""fake_generator.py GENERATOR ARGUMENTS…: runs the generator, and makes some of its kernels bad."""
+#!/usr/bin/env python3
+"""Takes the place of the generator: runs HALYARD_REAL_GENERATOR, and makes some of its kernels bad."""
 
+import os
 import pathlib
 import re
 import subprocess
@@ -18,7 +20,7 @@ def main(arguments):
     values = dict(re.findall(r"^(\w+)=(.*)$", "\n".join(arguments), re.MULTILINE))
     if "32" in (values.get("elements_per_step_any"), values.get("element_threads")):
         sys.exit("this generator cannot")
-    subprocess.run(arguments, check=True)
+    subprocess.run([os.environ["HALYARD_REAL_GENERATOR"], *arguments], check=True)
     folder, name = (arguments[arguments.index(option) + 1] for option in ("-o", "-f"))
     if "element_threads" in values:  # of a GPU: OpenCL's text is in the object
         path = pathlib.Path(folder, name + ".o")

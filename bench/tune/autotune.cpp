@@ -136,10 +136,9 @@ private:
 };
 
 /// Writes what a kernel's build is to take, or removes what was found before where nothing is better than the default.
-/// What was measured stays where this is modelled. `checksum` is the command that makes one, of a draft: of all that is
-/// written but the checksum.
-void write_schedule(const std::string &path, const json &provenance, json result,
-                    const std::vector<std::string> &checksum, const std::string &draft) {
+/// What was measured stays where this is modelled. `seal` is the command that adds to a draft what makes it hold.
+void write_schedule(const std::string &path, const json &provenance, json result, const std::vector<std::string> &seal,
+                    const std::string &draft) {
     if (provenance["kind"] == "modelled" && std::filesystem::exists(path) && load_json(path)["kind"] == "measured") {
         return;
     }
@@ -152,19 +151,19 @@ void write_schedule(const std::string &path, const json &provenance, json result
     result.erase("improved");
     result.update(provenance);
     result["checksum"] = "";
+    result["default_sha256"] = "";
     save_json(draft, result);
-    result["checksum"] = find_checksum(checksum, draft);
-    save_json(path, result);
+    seal_schedule(seal, draft, path);
 }
 
-/// The works of a GPU's kernel; "gpu" of its recipe is pairing, dtype and whether it is in place.
+/// The works of a GPU's kernel; "gpu" of its recipe is pairing, dtype and place.
 std::vector<Work> list_gpu_works(const json &gpu, const std::vector<Model> &models) {
     const std::string order = gpu.at(0), type = gpu.at(1);
     return list_gpu_works(order == "interleaved" ? pairing::interleaved : pairing::half,
                           type == "f32"   ? dtype::f32
                           : type == "f16" ? dtype::f16
                                           : dtype::bf16,
-                          gpu.at(2) == "true", models);
+                          gpu.at(2) == "in_place", models);
 }
 
 /// What is known of a kernel that is to be tuned. No works where it is modelled.
@@ -241,10 +240,9 @@ int run_tuning(const Options &options) {
     for (const json &parameter : recipes.at("parameters")) {
         run.space.push_back({parameter["name"], parameter["loops"], parameter["limit"], parameter["values"]});
     }
-    json provenance = {{"schema", 2},
+    json provenance = {{"schema", 3},
                        {"kind", modelled ? "modelled" : "measured"},
                        {"halide", recipes.at("halide")},
-                       {"generators", recipes.at("generators")},
                        {"device", {{"name", device}}},
                        {"command", command_of(options)}};
     if (on_gpu) {
@@ -254,6 +252,9 @@ int run_tuning(const Options &options) {
     }
     run.seconds = options.minutes * 60.0;
     run.key = provenance;
+    // An interrupted run does not go on with another generator.
+    const auto made = std::filesystem::last_write_time(recipes.at("generator").get<std::string>());
+    run.key["generator"] = made.time_since_epoch().count();
     provenance["date"] = machine.date;
     if (modelled) {
         check_model(model, options.state);
@@ -265,8 +266,7 @@ int run_tuning(const Options &options) {
     run.open = [&](const std::string &kernel) -> std::unique_ptr<Workshop> {
         progress.begin(kernel);
         const auto &[recipe, works] = plans.at(kernel);
-        const Recipe how = {kernel,          target,         recipe["emit"],  recipe["finish"],
-                            recipe["check"], recipe["link"], recipe["suffix"]};
+        const Recipe how = {kernel, target, recipe["emit"], recipe["check"], recipe["link"], recipe["suffix"]};
         const std::string folder = options.state + "/variants";
         const auto say = [&](const std::string &what) { progress.say(what); };
         if (on_gpu) {
@@ -281,7 +281,7 @@ int run_tuning(const Options &options) {
         json all = provenance;
         all["kernel"] = kernel;
         all["target"] = plans.at(kernel).recipe["target"];
-        write_schedule(options.output + "/" + kernel + "." + device + ".json", all, result, recipes["checksum"],
+        write_schedule(options.output + "/" + kernel + "." + device + ".json", all, result, recipes["seal"],
                        options.state + "/schedule.json");
     };
     watch_for_interrupts();
@@ -328,7 +328,7 @@ int main(int argc, char **argv) {
         ->needs(target);
     app.add_option("--patience", options.patience, "seconds that making a variant may take, and each check of it [60]")
         ->check(CLI::Range(1, 3600));
-    app.add_option("--recipes", options.recipes, "how variants are made [what CMake wrote]");
+    app.add_option("--recipes", options.recipes, "how variants are made [what the build wrote]");
     app.add_option("--state", options.state, "where an interrupted run is kept [build/tune]");
     app.add_option("--output", options.output, "where schedules are written [generators/schedules]");
     try {

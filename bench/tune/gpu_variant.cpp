@@ -104,9 +104,9 @@ public:
     using Shape = std::array<std::int64_t, 4>;
 
     Site(const gpu::GpuKernel &kernel, const halyard_gpu_queue &queue, const Shape &shape)
-        : queue_(queue), shape_(shape), bytes_(kernel.dtype == HALYARD_F32 ? 4 : 2),
+        : queue_(queue), shape_(shape), bytes_(kernel.dtype == Dtype::f32 ? 4 : 2),
           // Any layout: one that accesses of 128 bits can't serve.
-          offset_(kernel.pairing == Pairing::strided ? 1 : 0),
+          offset_(kernel.pairing.has_value() ? 0 : 1),
           x_(queue, std::vector<char>(n_bytes(), ordinary_byte).data(), n_bytes()),
           y_(queue, nullptr, kernel.in_place ? 1 : n_bytes()), places_(queue, list_positions().data(), n_tokens() * 4) {
         const auto base = frequencies::from_base(10000, shape[3]);

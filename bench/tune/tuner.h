@@ -15,7 +15,7 @@
 
 namespace halyard::bench {
 
-/// A number of a schedule: see halyard_parameter in generators/kernels.cmake.
+/// A number of a schedule: see HALYARD_PARAMETER in generators/kernels.inc.
 struct Parameter {
     std::string name, loops, limit;
     std::vector<int> values;

@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::size_t n_at_once = 2;
 constexpr std::uint64_t seed = 1;
-constexpr const char *past_caches_mib = "past_caches_mib";  // the one number that the generator is not told
+constexpr const char *non_temporal_mib = "non_temporal_mib";  // the one number that is the runtime's
 constexpr int quick_check = 2, thorough_check = 20;         // how often each count of pairs comes up
 
 /// Of a maker of rows, by its name; of other kernels that of a table.
@@ -54,18 +54,13 @@ Emitter::~Emitter() {
 std::string Emitter::command_for(const Parameters &variant, const std::filesystem::path &folder) const {
     std::vector<std::string> emit = recipe_.emit;
     const std::string emitted = folder / (recipe_.kernel + recipe_.suffix);
-    emit.insert(emit.begin() + (std::find(emit.begin(), emit.end(), "-o") - emit.begin()) + 1, folder);
+    emit.push_back(folder);
     for (const auto &[name, value] : variant) {
-        if (name == past_caches_mib) {
-            continue;
-        }
         emit.push_back(name + "=" + std::to_string(value));
     }
     std::string command = join(emit);
-    for (const std::vector<std::string> &step : {recipe_.finish, recipe_.check}) {
-        if (!step.empty()) {
-            command += " && " + join(step) + " " + quote(emitted);
-        }
+    if (!recipe_.check.empty()) {
+        command += " && " + join(recipe_.check) + " " + quote(emitted);
     }
     if (!recipe_.link.empty()) {
         std::vector<std::string> link = recipe_.link;
@@ -175,8 +170,8 @@ std::string Variants::take(const Parameters &parameters, const std::filesystem::
         variant->rotate = *std::find_if(known.begin(), known.end(),
                                         [&](const Kernel &kernel) { return kernel.name == recipe_.kernel; });
         variant->rotate.function = reinterpret_cast<halyard_rotate_kernel *>(function);
-        if (const auto found = parameters.find(past_caches_mib); found != parameters.end()) {
-            variant->rotate.past_caches_mib = found->second;
+        if (const auto found = parameters.find(non_temporal_mib); found != parameters.end()) {
+            variant->rotate.non_temporal_mib = found->second;
         }
     }
     stop_if_interrupted();
@@ -337,20 +332,18 @@ void check_model(std::vector<std::string> model, const std::filesystem::path &fo
     }
 }
 
-std::string find_checksum(std::vector<std::string> command, const std::filesystem::path &file) {
-    const std::filesystem::path log = file.string() + ".log";
-    command.push_back(file);
+void seal_schedule(std::vector<std::string> command, const std::filesystem::path &draft,
+                   const std::filesystem::path &schedule) {
+    const std::filesystem::path log = draft.string() + ".log";
+    command.insert(command.end(), {draft, schedule});
     if (const std::string why = wait_for(start(join(command), log), now() + 60.0, log); !why.empty()) {
-        throw std::runtime_error("no checksum of a schedule can be made: " + why);
+        throw std::runtime_error("a schedule can't be written: " + why);
     }
-    std::string checksum;
-    std::ifstream(log) >> checksum;
-    return checksum;
 }
 
 std::vector<Work> list_tuning_works(const Kernel &kernel, const std::vector<Model> &models) {
-    const bool non_temporal = kernel.place == Place::non_temporal, strided = kernel.pairing == Pairing::strided;
-    const Pairing in = strided ? Pairing::half : kernel.pairing, out = strided ? Pairing::half : kernel.out_pairing;
+    const bool non_temporal = kernel.place == Place::non_temporal, strided = !kernel.pairing;
+    const Pairing in = kernel.pairing.value_or(Pairing::half), out = kernel.out_pairing.value_or(Pairing::half);
     std::vector<Work> works;
     std::set<std::pair<std::int64_t, std::int64_t>> seen;
     for (const Model &model : models) {
@@ -362,7 +355,7 @@ std::vector<Work> list_tuning_works(const Kernel &kernel, const std::vector<Mode
         Work work = {model, 1, static_cast<dtype>(kernel.dtype), kernel.place == Place::in_place};
         work.strided = strided;
         if (non_temporal) {
-            // On either side of each size from which on a run may store past the caches.
+            // On either side of each size from which on a run may store non-temporally.
             work.read_back = true;
             for (const std::size_t n_mib : {6, 12, 24, 48, 96}) {
                 work.n_tokens = 1;

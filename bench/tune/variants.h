@@ -15,14 +15,13 @@
 
 namespace halyard::bench {
 
-/// How a kernel's variants are made, as CMake knows it.
+/// How a kernel's variants are made, as generators/tuning.py knows it.
 struct Recipe {
     std::string kernel, target;
-    std::vector<std::string> emit;    // the command, without the folder and the parameters
-    std::vector<std::string> finish;  // what is done to the assembly, by its path; nothing for most
-    std::vector<std::string> check;   // what looks at the assembly, by its path
-    std::vector<std::string> link;    // from {from}, what was emitted, to {to}, what can be run; nothing where none is
-    std::string suffix;               // of what was emitted
+    std::vector<std::string> emit;   // the command, without the folder and the parameters
+    std::vector<std::string> check;  // what looks at the assembly, by its path
+    std::vector<std::string> link;   // from {from}, what was emitted, to {to}, what can be run; nothing where none is
+    std::string suffix;              // of what was emitted
 
     static constexpr const char *product = "variant";  // the name of what is linked
 };
@@ -100,8 +99,9 @@ private:
 /// Throws where bench/modelled.py, called like that, knows no such CPU. A log of it is left in the folder.
 void check_model(std::vector<std::string> model, const std::filesystem::path &folder);
 
-/// The SHA-256 with which `command` answers of a file. A log of it is left beside the file.
-std::string find_checksum(std::vector<std::string> command, const std::filesystem::path &file);
+/// Has `command` write a schedule from a draft. A log of it is left beside the draft.
+void seal_schedule(std::vector<std::string> command, const std::filesystem::path &draft,
+                   const std::filesystem::path &schedule);
 
 /// The works by which a kernel is tuned, of these models: a decoding step and a batch of each that differs in its heads
 /// and in what is rotated of them, and of the first a prompt that is in no cache. For a kernel that stores past the

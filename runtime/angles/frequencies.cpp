@@ -1,5 +1,6 @@
 // Inverse frequencies: from a base by double-double exponentials, or as the caller lists them.
-#include "angles/angles.h"
+#include "angles/frequencies.h"
+
 #include "base/error.h"
 
 #include <bit>

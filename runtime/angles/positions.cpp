@@ -1,5 +1,5 @@
-// Token positions as the caller stores them: any stride, any alignment, int32 or int64.
-#include "angles/angles.h"
+#include "angles/positions.h"
+
 #include "base/error.h"
 
 #include <cstdint>
@@ -7,7 +7,8 @@
 namespace halyard {
 
 halyard_status read_positions(const halyard_positions *positions, std::int64_t n_batch, std::int64_t n_tokens,
-                              std::int32_t n_axes, Positions *out, halyard_error *error, const char *name) noexcept {
+                              std::int32_t n_axes, CheckedPositions *out, halyard_error *error,
+                              const char *name) noexcept {
     if (positions == nullptr) {
         *out = {};
         out->consecutive = true;
@@ -54,7 +55,7 @@ halyard_status read_positions(const halyard_positions *positions, std::int64_t n
                     "} and strides {", read.strides[0], ", ", read.strides[1], "} leave the address space");
     }
     out->data = read.data;
-    out->type = read.type;
+    out->is_int64 = read.type == HALYARD_INT64;
     out->consecutive = read.consecutive != 0;
     // The stride of a dimension that has one element is never walked, and may be anything.
     out->stride_axis = n_axes > 1 ? read.stride_axis : 0;

@@ -1,4 +1,3 @@
-// What angle sources are made of: tables, factored tables, phases.
 #include "angles/tables.h"
 
 #include "base/error.h"
@@ -14,7 +13,7 @@ namespace halyard {
 
 namespace {
 
-/// Lists what the caller lists: moved into first … last, ascending, each once.
+/// Reads the positions that the caller lists: moved into first … last, sorted, without repeats.
 halyard_status read_listed(const halyard_angle_source_desc &desc, halyard_angle_source &source,
                            halyard_error *error) noexcept {
     halyard_positions shape = {};
@@ -30,7 +29,7 @@ halyard_status read_listed(const halyard_angle_source_desc &desc, halyard_angle_
             error, HALYARD_ERROR_MISMATCH,
             "desc.listed.consecutive is 1, but a list names each position: desc.first and desc.last say a range");
     }
-    Positions positions;
+    CheckedPositions positions;
     status = read_positions(&shape, shape.shape[0], shape.shape[1], 1, &positions, error, "desc.listed");
     if (status != HALYARD_OK) {
         return status;
@@ -70,7 +69,7 @@ halyard_status read_listed(const halyard_angle_source_desc &desc, halyard_angle_
     return HALYARD_OK;
 }
 
-/// Memory for at most max_rows rows of rotary_dim floats each; NULL with the error told when there is none.
+/// Allocates at most max_rows rows of rotary_dim floats each. Fails and returns NULL when memory runs out.
 std::unique_ptr<float[], DeleteRows> allocate_rows(std::int64_t n_rows, std::int64_t rotary_dim,
                                                    halyard_error *error) noexcept {
     static_assert(max_rows <=
@@ -89,6 +88,15 @@ void point_at_owned_rows(halyard_angle_source &source) noexcept {
     source.cos_rows = source.owned_rows.get();
     source.sin_rows = source.owned_rows.get() + source.rotary_dim / 2;
     find_rows_memory(source);  // it was just allocated, so it is in the address space
+}
+
+/// What writes the rows of a table.
+decltype(make_row) *find_row_function(AngleRounding rounding) noexcept {
+    switch (rounding) {
+    case AngleRounding::exact: return make_row;
+    case AngleRounding::hf_f32: return make_hf_row;
+    }
+    return nullptr;
 }
 
 }  // namespace
@@ -114,7 +122,7 @@ halyard_status make_table(const halyard_frequencies &frequencies, const halyard_
         }
     }
     const std::int64_t n_covered = source.listed != nullptr ? source.n_listed : source.last - source.first + 1;
-    const std::int32_t row_of_zero = source.find_row(0, HALYARD_BAD_POSITION_ERROR);
+    const std::int32_t row_of_zero = source.find_row(0, BadPosition::error);
     source.n_rows = row_of_zero >= 0 ? n_covered : n_covered + 1;
     if (source.n_rows > max_rows) {
         return fail_rows(source.n_rows, error);
@@ -127,7 +135,7 @@ halyard_status make_table(const halyard_frequencies &frequencies, const halyard_
     source.bytes = static_cast<std::uint64_t>(source.n_rows * source.rotary_dim) * sizeof(float) +
                    static_cast<std::uint64_t>(source.n_listed) * sizeof(std::int32_t);
     point_at_owned_rows(source);
-    const auto fill = desc.reference == HALYARD_REFERENCE_HF_F32 ? make_hf_row : make_row;
+    const auto fill = find_row_function(AngleRounding(desc.reference));
     for (std::int64_t row = 0; row < source.n_rows; ++row) {
         const std::int64_t position = row >= n_covered           ? 0
                                       : source.listed != nullptr ? source.listed.get()[row]

@@ -1,23 +1,27 @@
-// How the sources of angles are made; angle_source.cpp decides which.
+// What angle sources are made of: tables, factored tables, phases.
 #pragma once
 
-#include "angles/angles.h"
+#include "angles/angle_source.h"
+#include "angles/frequencies.h"
 
 #include <cstdint>
 #include <limits>
 
 namespace halyard {
 
+/// HALYARD_REFERENCE_…: how the cos and sin of a table are rounded.
+enum class AngleRounding : std::int32_t { exact = HALYARD_REFERENCE_EXACT, hf_f32 = HALYARD_REFERENCE_HF_F32 };
+
 inline constexpr std::int64_t max_rows = std::numeric_limits<std::int32_t>::max();  // kernels count them in 32 bits
 
 halyard_status fail_rows(std::int64_t n_rows, halyard_error *error) noexcept;
 
-/// Finds what the rows span; false where they leave the address space.
+/// Sets the memory that the rows span. Returns false if they leave the address space.
 bool find_rows_memory(halyard_angle_source &source) noexcept;
 
-// Each fills in a source whose kind, rotary_dim and range are set.
+// Each of these fills in a source whose kind, rotary_dim and range are set.
 
-/// Rows for the range, or for the positions of desc.listed.
+/// Makes rows for the range, or for the positions of desc.listed.
 halyard_status make_table(const halyard_frequencies &frequencies, const halyard_angle_source_desc &desc,
                           halyard_angle_source &source, halyard_error *error) noexcept;
 
@@ -26,7 +30,7 @@ halyard_status make_table(const halyard_frequencies &frequencies, const halyard_
 halyard_status make_factored(const halyard_frequencies &frequencies, halyard_angle_source &source,
                              halyard_error *error) noexcept;
 
-/// Frequencies as fixed-point turns.
+/// Stores the frequencies as fixed-point turns.
 halyard_status make_phase(const halyard_frequencies &frequencies, halyard_angle_source &source,
                           halyard_error *error) noexcept;
 

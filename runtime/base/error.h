@@ -58,7 +58,8 @@ private:
 };
 
 /// Runs a function that may throw, at the edge of the C ABI, and turns what it throws into a status. `what` is what the
-/// function makes, as in "a config of 5 bytes", for the message. halyard_run needs no guard, since nothing in it throws.
+/// function makes, as in "a config of 5 bytes", for the message. halyard_run needs no guard, since nothing in it
+/// throws.
 template <typename Function>
 halyard_status guard(halyard_error *error, std::string_view what, const Function &function) noexcept {
     try {
@@ -90,7 +91,7 @@ halyard_status read_struct(const Struct *in, std::size_t required, const char *n
     return HALYARD_OK;
 }
 
-/// The same without a copy where the caller's struct is of this library's size: *out is then `in`, else copy.
+/// Reads a caller's versioned struct, but copies it only if its size is not this library's: *out is `in` or `copy`.
 template <typename Struct>
 halyard_status view_struct(const Struct *in, std::size_t required, const char *name, Struct *copy, const Struct **out,
                            halyard_error *error) noexcept {
@@ -102,7 +103,7 @@ halyard_status view_struct(const Struct *in, std::size_t required, const char *n
     return read_struct(in, required, name, copy, error);
 }
 
-/// The reverse, for structs that a caller wants filled in: copies as much of value as info->size holds, and keeps size.
+/// Fills in a caller's versioned struct: copies as much of value as info->size holds, and keeps size.
 template <typename Struct>
 halyard_status write_struct(const Struct &value, std::size_t required, const char *name, Struct *info,
                             halyard_error *error) noexcept {

@@ -1,5 +1,7 @@
 #include "base/memory.h"
 
+#include "base/storage.h"
+
 #include <algorithm>
 
 namespace halyard {
@@ -71,7 +73,7 @@ bool elements_are_apart_in_some_order(const halyard_tensor &tensor) noexcept {
 bool may_share_bytes(const halyard_tensor &a, const halyard_tensor &b) noexcept {
     // The bytes meet where (a's element) - (b's element) is less than an element apart, so this asks which differences
     // the two lattices of offsets can make. All steps are made positive by moving the starting points.
-    const std::int64_t bytes_a = element_bytes(a.dtype), bytes_b = element_bytes(b.dtype);
+    const std::int64_t bytes_a = element_bytes(Dtype(a.dtype)), bytes_b = element_bytes(Dtype(b.dtype));
     Axis axes[8];
     int n = 0;
     std::int64_t target =

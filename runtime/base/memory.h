@@ -8,11 +8,6 @@
 
 namespace halyard {
 
-/// Bytes in an element of a dtype; 0 when there is no such dtype.
-constexpr std::int64_t element_bytes(std::int32_t dtype) noexcept {
-    return dtype == HALYARD_F32 ? 4 : dtype == HALYARD_F16 || dtype == HALYARD_BF16 ? 2 : 0;
-}
-
 /// The addresses begin … end - 1; empty where both are equal.
 struct MemoryRange {
     std::uintptr_t begin, end;
@@ -66,8 +61,8 @@ inline bool elements_are_apart(const halyard_tensor &tensor) noexcept {
     return true;
 }
 
-/// Whether two tensors may share a byte. Conservative, but exact for the layouts of the field (slices of one packed
-/// buffer, and transposes of such).
+/// Whether two tensors, whose dtypes were checked, may share a byte. Conservative, but exact for the layouts of the
+/// field (slices of one packed buffer, and transposes of such).
 bool may_share_bytes(const halyard_tensor &a, const halyard_tensor &b) noexcept;
 
 }  // namespace halyard

@@ -1,9 +1,13 @@
-// Elements of each dtype, converted in portable integer arithmetic, to nearest even and without losing a NaN.
+// The dtypes that tensors and rows are stored in. Elements are converted in portable integer arithmetic, to nearest
+// even and without losing a NaN.
 #pragma once
+
+#include "halyard/halyard.h"
 
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 
 namespace halyard {
 
@@ -64,6 +68,39 @@ struct F16 {
         return Word(sign | ((magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13));
     }
 };
+
+/// HALYARD_F32 and so on. A switch over dtypes has no default, so that the compiler names the places where a new one is
+/// missing.
+enum class Dtype : std::int32_t { f32 = HALYARD_F32, f16 = HALYARD_F16, bf16 = HALYARD_BF16 };
+
+/// The dtype that a number of the C ABI stands for; none where there is no such dtype.
+constexpr std::optional<Dtype> to_dtype(std::int32_t number) noexcept {
+    switch (const auto dtype = static_cast<Dtype>(number)) {
+    case Dtype::f32:
+    case Dtype::f16:
+    case Dtype::bf16: return dtype;
+    }
+    return std::nullopt;
+}
+
+/// As kernels' names call it.
+constexpr const char *name_of(Dtype dtype) noexcept {
+    switch (dtype) {
+    case Dtype::f32: return "f32";
+    case Dtype::f16: return "f16";
+    case Dtype::bf16: return "bf16";
+    }
+    return nullptr;
+}
+
+constexpr std::int64_t element_bytes(Dtype dtype) noexcept {
+    switch (dtype) {
+    case Dtype::f32: return sizeof(F32::Word);
+    case Dtype::f16: return sizeof(F16::Word);
+    case Dtype::bf16: return sizeof(BF16::Word);
+    }
+    return 0;
+}
 
 /// Widens n words from element `first` of memory on.
 template <typename Storage>

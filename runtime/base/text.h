@@ -1,4 +1,4 @@
-// Text that explanations are written into.
+// The text of an explanation, written into a buffer of the caller's.
 #pragma once
 
 #include "base/error.h"
@@ -9,7 +9,7 @@
 
 namespace halyard {
 
-/// Refuses what is no buffer for a text.
+/// Refuses a buffer that cannot take a text.
 inline halyard_status check_text(const char *text, std::int64_t n_bytes, halyard_error *error) noexcept {
     if (n_bytes < 0) {
         return fail(error, HALYARD_ERROR_SHAPE, "n_bytes is ", n_bytes, ", but must not be negative");
@@ -31,7 +31,7 @@ struct Text {
         }
     }
 
-    /// A line for a kernel that has not the default schedule.
+    /// Adds a line for a kernel whose schedule is not the default.
     void add_schedule(const char *schedule) {
         if (std::strcmp(schedule, "default") != 0) {
             add("        its schedule is tuned for ");
@@ -40,7 +40,7 @@ struct Text {
         }
     }
 
-    /// Ends it with a zero byte where there is room, and tells its length.
+    /// Ends the text with a zero byte if the buffer has room for one, and writes the length of the whole text.
     void end(std::int64_t *n_needed) {
         if (capacity > 0) {
             data[std::min(length, capacity - 1)] = '\0';

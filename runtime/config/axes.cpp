@@ -1,6 +1,6 @@
 #include "config/axes.h"
 
-#include "angles/angles.h"
+#include "angles/frequencies.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -34,18 +34,18 @@ halyard_status upload(const halyard_gpu_queue &queue, const void *data, std::siz
 
 /// Uploads the axis that each pair reads, and a zero after them.
 halyard_status upload_axes(halyard_gpu_angles &angles, halyard_error *error) {
-    const AxisMap &axes = angles.device.source.axes;
+    const PairAxes &axes = angles.device.source.axes;
     const std::int64_t n_pairs = angles.device.source.rotary_dim / 2;
     std::unique_ptr<std::int32_t[]> of_pair(new (std::nothrow) std::int32_t[static_cast<std::size_t>(n_pairs) + 1]());
     if (of_pair == nullptr) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for the axes of ", n_pairs, " pairs");
     }
     std::int64_t pair = 0;
-    for (std::int32_t axis = 0; axis < axes.n_axes && axes.kind == HALYARD_AXIS_MAP_SECTIONS; axis++) {
+    for (std::int32_t axis = 0; axis < axes.n_axes && axes.kind == AxisMapKind::sections; axis++) {
         std::fill_n(of_pair.get() + pair, axes.counts[axis], axis);
         pair += axes.counts[axis];
     }
-    for (std::int32_t axis = 1; axis < axes.n_axes && axes.kind == HALYARD_AXIS_MAP_INTERLEAVED; axis++) {
+    for (std::int32_t axis = 1; axis < axes.n_axes && axes.kind == AxisMapKind::interleaved; axis++) {
         for (std::int64_t i = 0; i < axes.counts[axis]; i++) {
             of_pair[static_cast<std::size_t>(i * axes.n_axes + axis)] = axis;
         }
@@ -77,7 +77,7 @@ halyard_status check_rows(const halyard_gpu_angles &angles, const char *name, vo
 
 halyard_status use_rows(halyard_gpu_angles &angles, const halyard_angle_source &source, std::int64_t cos_offset,
                         std::int64_t sin_offset, halyard_error *error) {
-    if (source.rows_dtype != HALYARD_F32) {
+    if (source.rows_dtype != Dtype::f32) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED, "the source has rows of 16 bits, but a GPU's must be float32");
     }
     angles.device.first_rows = const_cast<void *>(source.cos_rows);
@@ -91,7 +91,7 @@ halyard_status use_rows(halyard_gpu_angles &angles, const halyard_angle_source &
 halyard_status upload_source(halyard_gpu_angles &angles, const halyard_angle_source &source, halyard_error *error) {
     const auto n_pairs = static_cast<std::size_t>(source.rotary_dim / 2);
     DeviceAngles &device = angles.device;
-    if (source.kind == HALYARD_ANGLES_PHASE) {
+    if (source.kind == AngleKind::phase) {
         const std::size_t n_bytes = n_pairs * sizeof(std::uint32_t);
         const halyard_status status = upload(angles.queue, source.turns_high.get(), n_bytes, &device.first_rows, error);
         return status != HALYARD_OK ? status
@@ -128,7 +128,7 @@ halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const h
     if (const halyard_status status = read_queue(queue, &where, error)) {
         return status;
     }
-    if (source->kind == HALYARD_ANGLES_FACTORED) {
+    if (source->kind == AngleKind::factored) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED,
                     "HALYARD_ANGLES_FACTORED is for the CPU; PHASE needs less memory");
     }
@@ -136,7 +136,7 @@ halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const h
         return fail(error, HALYARD_ERROR_UNSUPPORTED,
                     "the source lists positions with gaps between them, and a GPU finds rows by subtraction only");
     }
-    const bool is_given = source->kind == HALYARD_ANGLES_GIVEN, has_rows = source->kind != HALYARD_ANGLES_PHASE;
+    const bool is_given = source->kind == AngleKind::given, has_rows = source->kind != AngleKind::phase;
     if (has_rows && source->n_rows > INT32_MAX / source->stride_row) {
         return fail(error, HALYARD_ERROR_OVERFLOW, source->n_rows, " rows of stride ", source->stride_row,
                     " are more than the 2^31 elements that a GPU kernel can reach");
@@ -178,7 +178,7 @@ void halyard_destroy_gpu_angles(halyard_gpu_angles *angles) {
     }
     const DeviceAngles &device = angles->device;
     release(angles->queue, device.axis_of_pair);
-    if (device.source.kind != HALYARD_ANGLES_GIVEN) {
+    if (device.source.kind != AngleKind::given) {
         release(angles->queue, device.first_rows);
         if (device.second_rows != device.first_rows) {
             release(angles->queue, device.second_rows);

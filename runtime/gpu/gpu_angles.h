@@ -1,7 +1,7 @@
 // What an angle source holds, in a device's memory.
 #pragma once
 
-#include "angles/angles.h"
+#include "angles/angle_source.h"
 #include "halyard/halyard_gpu.h"
 
 #include <cstdint>

@@ -14,14 +14,12 @@ extern "C" {
 #define HALYARD_GPU_HELPERS(target)                                                                                    \
     check_function halyard_check_positions_##target;                                                                   \
     copy_function halyard_copy_16_##target, halyard_copy_32_##target, halyard_copy_128_##target;
-#include "gpu_kernel_list.inc"
-#undef HALYARD_GPU_KERNEL
-#undef HALYARD_GPU_HELPERS
+#include "kernel_rows.inc"
 }
 
 namespace {
 
-constexpr std::int32_t f32 = HALYARD_F32, f16 = HALYARD_F16, bf16 = HALYARD_BF16;
+using enum Dtype;  // as the rows name them
 
 constexpr GpuKernel row_with_table(GpuKernel row, TableFunction function) {
     row.with_table = function;
@@ -35,21 +33,15 @@ constexpr GpuKernel row_with_phase(GpuKernel row, PhaseFunction function) {
 
 constexpr GpuKernel table[] = {
 #define HALYARD_GPU_KERNEL(name, target, angles, pairing, dtype, in_place, schedule)                                   \
-    row_with_##angles({#name, Target::target, Pairing::pairing, dtype, in_place, schedule}, name),
-#define HALYARD_GPU_HELPERS(target)
-#include "gpu_kernel_list.inc"
-#undef HALYARD_GPU_KERNEL
-#undef HALYARD_GPU_HELPERS
+    row_with_##angles({#name, Target::target, row_pairing::pairing, dtype, in_place, schedule}, name),
+#include "kernel_rows.inc"
 };
 
 constexpr GpuHelpers helpers[] = {
-#define HALYARD_GPU_KERNEL(...)
 #define HALYARD_GPU_HELPERS(target)                                                                                    \
     {Target::target, halyard_check_positions_##target, halyard_copy_16_##target, halyard_copy_32_##target,             \
      halyard_copy_128_##target},
-#include "gpu_kernel_list.inc"
-#undef HALYARD_GPU_KERNEL
-#undef HALYARD_GPU_HELPERS
+#include "kernel_rows.inc"
 };
 
 }  // namespace
@@ -64,7 +56,7 @@ const GpuHelpers &gpu_helpers(Target target) noexcept {
     return *found;
 }
 
-const GpuKernel &select_gpu_kernel(Target target, std::int32_t dtype, Pairing pairing, bool in_place,
+const GpuKernel &select_gpu_kernel(Target target, Dtype dtype, std::optional<Pairing> pairing, bool in_place,
                                    bool with_phase) noexcept {
     const GpuKernel *found = table;
     while (found->target != target || found->dtype != dtype || found->pairing != pairing ||

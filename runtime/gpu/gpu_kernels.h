@@ -8,12 +8,12 @@ namespace halyard::gpu {
 
 constexpr Target target_of(std::int32_t device) { return device == HALYARD_CUDA ? Target::cuda_sm80 : Target::opencl; }
 
-/// A GPU kernel of generators/kernels.cmake: one of the functions is NULL.
+/// A GPU kernel of generators/kernels.inc: one of the functions is NULL.
 struct GpuKernel {
     const char *name;
     Target target;
-    Pairing pairing;  // strided: any layout; else accesses are of 128 bits
-    std::int32_t dtype;
+    std::optional<Pairing> pairing;  // none: any, in any layout; else accesses are of 128 bits
+    Dtype dtype;
     bool in_place;
     const char *schedule;  // "default", or the device that it was tuned for
     TableFunction with_table = nullptr;
@@ -38,8 +38,8 @@ struct GpuHelpers {
 
 const GpuHelpers &gpu_helpers(Target target) noexcept;
 
-/// The kernel for a tensor; strided takes any pairing.
-const GpuKernel &select_gpu_kernel(Target target, std::int32_t dtype, Pairing pairing, bool in_place,
+/// The kernel for a tensor; without a pairing, the one that takes any.
+const GpuKernel &select_gpu_kernel(Target target, Dtype dtype, std::optional<Pairing> pairing, bool in_place,
                                    bool with_phase) noexcept;
 
 }  // namespace halyard::gpu

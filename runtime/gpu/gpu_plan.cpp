@@ -86,7 +86,7 @@ halyard_status load_kernels(const halyard_gpu_plan &plan, halyard_error *error) 
     Call call = {plan.queue.context, plan.queue.stream, ""};
     const Launch launch = {&plan.queue, &angles, plan.part_alignment, 0, true};
     for (std::int32_t i = 0; i < plan.checks->n_tensors && status == 0; i++) {
-        const halyard_tensor_desc &desc = plan.checks->tensors[i].desc;
+        const TensorDesc &desc = plan.checks->tensors[i].desc;
         const bool converts = desc.pairing != desc.out_pairing;
         for (const bool in_place : {false, true}) {
             for (const std::int64_t stride_head : {std::int64_t(16), std::int64_t(17)}) {
@@ -128,11 +128,11 @@ halyard_status load_kernels(const halyard_gpu_plan &plan, halyard_error *error) 
 }
 
 /// The kernels that serve a tensor, in a line each.
-void explain_tensor(Text &text, Target target, const halyard_tensor_desc &tensor, bool in_place) {
+void explain_tensor(Text &text, Target target, const TensorDesc &tensor, bool in_place) {
     for (const GpuKernel &kernel : gpu_kernels()) {
-        const bool is_fast = kernel.pairing != Pairing::strided, converts = tensor.pairing != tensor.out_pairing;
+        const bool is_fast = kernel.pairing.has_value(), converts = tensor.pairing != tensor.out_pairing;
         if (kernel.target != target || kernel.dtype != tensor.dtype || kernel.in_place != in_place ||
-            (is_fast && (converts || kernel.pairing != Pairing(tensor.pairing)))) {
+            (is_fast && (converts || kernel.pairing != tensor.pairing))) {
             continue;
         }
         text.add("  * ");
@@ -192,7 +192,7 @@ halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc 
         lines.add("\n");
     }
     for (std::int32_t i = 0; i < checked->n_tensors; i++) {
-        const halyard_tensor_desc &tensor = checked->tensors[i].desc;
+        const TensorDesc &tensor = checked->tensors[i].desc;
         for (const bool in_place : {false, true}) {
             if (in_place && tensor.pairing != tensor.out_pairing) {
                 continue;

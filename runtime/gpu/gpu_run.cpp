@@ -16,7 +16,7 @@ struct Block {
 };
 
 Block split(const Run &run, const RunTensor &tensor) {
-    const Positions &positions = run.positions;
+    const CheckedPositions &positions = run.positions;
     if (run.n_batch == 1) {
         return {1, run.n_tokens, false};
     }
@@ -29,9 +29,9 @@ Block split(const Run &run, const RunTensor &tensor) {
 }
 
 LaunchPositions positions_of(const GpuRun &arguments, const Block &block, std::int64_t batch) {
-    const Positions &positions = arguments.run.positions;
+    const CheckedPositions &positions = arguments.run.positions;
     const bool one_each = arguments.run.n_tokens == 1 && block.is_joined;
-    const std::int32_t n_words = positions.data != nullptr && positions.type == HALYARD_INT64 ? 2 : 1;
+    const std::int32_t n_words = positions.data != nullptr && positions.is_int64 ? 2 : 1;
     const std::int64_t stride_token = one_each                ? positions.stride_batch
                                       : positions.consecutive ? 0
                                                               : positions.stride_token;
@@ -53,7 +53,7 @@ int count_adjacent(const GpuRun &arguments, int index) {
     int n = 1;
     for (; index + n < plan.n_tensors; n++) {
         const RunTensor &last = arguments.run.tensors[index + n - 1], &next = arguments.run.tensors[index + n];
-        const halyard_tensor_desc &a = plan.tensors[index + n - 1].desc, &b = plan.tensors[index + n].desc;
+        const TensorDesc &a = plan.tensors[index + n - 1].desc, &b = plan.tensors[index + n].desc;
         const auto same = [](const RunTensor::Strides &s, const RunTensor::Strides &t, std::int64_t heads_s,
                              std::int64_t heads_t) {
             const bool heads_alike = heads_s == 1 || heads_t == 1 || s.head == t.head;
@@ -85,7 +85,7 @@ int count_adjacent(const GpuRun &arguments, int index) {
 /// Fills in a piece for tensors index … index + n - 1; its places are still to be set.
 DevicePiece piece_of(const GpuRun &arguments, int index, int n, const Block &block) {
     const RunTensor &tensor = arguments.run.tensors[index];
-    const halyard_tensor_desc &desc = arguments.run.plan->tensors[index].desc;
+    const TensorDesc &desc = arguments.run.plan->tensors[index].desc;
     DevicePiece piece = {};
     piece.dtype = desc.dtype;
     piece.pairing = desc.pairing;
@@ -113,7 +113,7 @@ DevicePiece piece_of(const GpuRun &arguments, int index, int n, const Block &blo
 /// One launch for each batch row that needs its own, and the columns beside the window.
 int enqueue(const GpuRun &arguments, int index, int n, Call &call) {
     const RunTensor &tensor = arguments.run.tensors[index];
-    const halyard_tensor_desc &desc = arguments.run.plan->tensors[index].desc;
+    const TensorDesc &desc = arguments.run.plan->tensors[index].desc;
     const Block block = split(arguments.run, tensor);
     const std::int64_t bytes = element_bytes(desc.dtype), window = desc.rotary_offset;
     DevicePiece piece = piece_of(arguments, index, n, block);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <optional>
 
 namespace halyard::gpu {
 
@@ -91,19 +92,18 @@ bool goes_by_128_bits(const Launch &launch, const DevicePiece &piece, std::int64
            ((address_bits(launch, piece.x) | address_bits(launch, piece.y) | bytes) % wide_bytes) == 0;
 }
 
-/// The pairing of the kernel that serves a piece: strided where accesses of 128 bits cannot.
-Pairing pairing_of(const Launch &launch, const DevicePiece &piece) {
-    const std::int64_t together = piece.pairing == HALYARD_PAIRING_HALF ? piece.rotary_dim / 2 : piece.rotary_dim;
-    return piece.pairing == piece.out_pairing && goes_by_128_bits(launch, piece, together) ? Pairing(piece.pairing)
-                                                                                           : Pairing::strided;
+/// The pairing of the kernel that serves a piece: none where accesses of 128 bits cannot.
+std::optional<Pairing> pairing_of(const Launch &launch, const DevicePiece &piece) {
+    const std::int64_t together = piece.pairing == Pairing::half ? piece.rotary_dim / 2 : piece.rotary_dim;
+    const bool is_fast = piece.pairing == piece.out_pairing && goes_by_128_bits(launch, piece, together);
+    return is_fast ? std::optional(piece.pairing) : std::nullopt;
 }
 
 /// A tensor as a rotation kernel sees it: [pair, member, head, token, offset].
-void add_pairs(View &view, const DevicePiece &piece, std::int32_t pairing, const RunTensor::Strides &strides,
-               bool is_fast) {
+void add_pairs(View &view, const DevicePiece &piece, Pairing pairing, const RunTensor::Strides &strides, bool is_fast) {
     const std::int64_t n_pairs = piece.rotary_dim / 2;
-    const int halve = is_fast && piece.dtype != HALYARD_F32 ? 1 : 0;  // words of two
-    if (pairing == HALYARD_PAIRING_HALF) {
+    const int halve = is_fast && piece.dtype != Dtype::f32 ? 1 : 0;  // words of two
+    if (pairing == Pairing::half) {
         view.add(n_pairs >> halve, strides.element);
         view.add(2, (n_pairs * strides.element) >> halve);
     } else if (halve != 0) {
@@ -127,11 +127,11 @@ void add_positions(View &view, const LaunchPositions &positions, std::int64_t n_
 int rotate_part(const Launch &launch, const DevicePiece &piece, Call &call) {
     const DeviceAngles &angles = *launch.angles;
     const halyard_angle_source &source = angles.source;
-    const Pairing pairing = pairing_of(launch, piece);
-    const bool is_fast = pairing != Pairing::strided, with_phase = source.kind == HALYARD_ANGLES_PHASE;
+    const std::optional<Pairing> pairing = pairing_of(launch, piece);
+    const bool is_fast = pairing.has_value(), with_phase = source.kind == AngleKind::phase;
     const GpuKernel &kernel =
         select_gpu_kernel(target_of(launch.queue->device), piece.dtype, pairing, piece.in_place, with_phase);
-    const bool is_f32 = piece.dtype == HALYARD_F32;
+    const bool is_f32 = piece.dtype == Dtype::f32;
     const std::uint32_t type = is_f32 ? type_float : is_fast ? type_uint32 : type_uint16;
     const std::int64_t bytes = is_f32 || is_fast ? 4 : 2;
     View x(launch, piece.x, type, bytes), y(launch, piece.y, type, bytes);

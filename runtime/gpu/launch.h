@@ -32,8 +32,8 @@ struct LaunchPositions {
 
 /// Some heads of some tokens of one tensor, which on the CPU is a Piece. Strides are in elements.
 struct DevicePiece {
-    std::int32_t dtype;
-    std::int32_t pairing, out_pairing;
+    Dtype dtype;
+    Pairing pairing, out_pairing;
     bool in_place;
     Location x, y;               // element 0 of the window of the first head of the first token
     RunTensor::Strides in, out;  // batch is not looked at

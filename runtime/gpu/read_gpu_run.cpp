@@ -79,7 +79,7 @@ halyard_status check_memory(const halyard_gpu_queue &queue, const Location &plac
 halyard_status check_tensor_memory(const halyard_gpu_queue &queue, const Location &place, const halyard_tensor &tensor,
                                    const char *name, int index, halyard_error *error) {
     MemoryRange range = {0, 0};
-    find_memory_range(tensor.data, tensor.shape, tensor.strides, element_bytes(tensor.dtype),
+    find_memory_range(tensor.data, tensor.shape, tensor.strides, element_bytes(Dtype(tensor.dtype)),
                       &range);  // checked before
     return check_memory(queue, place, range, tensor.data, name, index, error);
 }
@@ -118,7 +118,7 @@ halyard_status read_gpu_run(const halyard_gpu_plan &plan, const halyard_gpu_run_
             const std::int64_t *const offsets = is_x ? given.x_offsets : given.y_offsets;
             const std::int64_t offset = offsets != nullptr ? offsets[i] : 0;
             place.memory = tensor.data;
-            if (!read_offset(offset, element_bytes(tensor.dtype), is_cuda, &place.offset)) {
+            if (!read_offset(offset, element_bytes(Dtype(tensor.dtype)), is_cuda, &place.offset)) {
                 return fail_offset(is_x ? "an offset of x" : "an offset of y", offset, is_cuda, error);
             }
             tensor.data = addresses.of(place);

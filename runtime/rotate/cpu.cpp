@@ -16,6 +16,11 @@ struct CpuName {
     char text[32];
 };
 
+/// What a CPU and its operating system support, of all that targets ask for.
+struct CpuFeatures {
+    bool sse41 = false, avx2 = false, avx512 = false, neon = false;
+};
+
 #if defined(__x86_64__)
 
 struct Registers {
@@ -42,7 +47,7 @@ unsigned saved_state(const Registers &leaf1) {
     return low;
 }
 
-TargetSet detect() {
+CpuFeatures detect() {
     const Registers leaf1 = cpuid(1), leaf7 = cpuid(7), extended = cpuid(0x80000001u);
     const unsigned state = saved_state(leaf1);
 
@@ -55,17 +60,11 @@ TargetSet detect() {
     constexpr unsigned avx512_f_dq_cd_bw_vl = 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31;
     constexpr unsigned xmm_ymm = 0x06, xmm_ymm_zmm_masks = 0xe6;
 
-    TargetSet found = 0;
-    if (has_all(leaf1.c, sse41)) {
-        found |= bit(Target::x86_sse41);
-    }
-    if (found != 0 && has_all(leaf1.c, fma_movbe_popcnt_avx_f16c) && has_all(extended.c, lzcnt) &&
-        has_all(leaf7.b, bmi1_avx2_bmi2) && has_all(state, xmm_ymm)) {
-        found |= bit(Target::x86_avx2);
-        if (has_all(leaf7.b, avx512_f_dq_cd_bw_vl) && has_all(state, xmm_ymm_zmm_masks)) {
-            found |= bit(Target::x86_avx512);
-        }
-    }
+    CpuFeatures found;
+    found.sse41 = has_all(leaf1.c, sse41);
+    found.avx2 = found.sse41 && has_all(leaf1.c, fma_movbe_popcnt_avx_f16c) && has_all(extended.c, lzcnt) &&
+                 has_all(leaf7.b, bmi1_avx2_bmi2) && has_all(state, xmm_ymm);
+    found.avx512 = found.avx2 && has_all(leaf7.b, avx512_f_dq_cd_bw_vl) && has_all(state, xmm_ymm_zmm_masks);
     return found;
 }
 
@@ -88,10 +87,10 @@ CpuName find_name() {
 // Of the kernel's hwcap.h: HWCAP_FP and HWCAP_ASIMD; and HWCAP_CPUID, with which Linux lets programs read MIDR_EL1.
 constexpr unsigned long fp_asimd = 1ul << 0 | 1ul << 1, cpuid = 1ul << 11;
 
-TargetSet detect() { return (getauxval(AT_HWCAP) & fp_asimd) == fp_asimd ? bit(Target::arm_neon) : 0; }
+CpuFeatures detect() { return {.neon = (getauxval(AT_HWCAP) & fp_asimd) == fp_asimd}; }
 
-// Those that ./run tune models, and some that are common, with LLVM's names. Implementer and part are as in
-// /proc/cpuinfo: generators/schedules.cmake looks them up here. From Arm's and Ampere's reference manuals.
+// Those that ./run tune models, and some that are common, with LLVM's names. Implementer and part are from Arm's and
+// Ampere's reference manuals.
 constexpr struct {
     unsigned implementer, part;
     const char *name;
@@ -123,22 +122,45 @@ CpuName find_name() {
 
 #elif defined(__aarch64__)
 
-TargetSet detect() { return bit(Target::arm_neon); }  // macOS, iOS and Windows run on no CPU without it
+CpuFeatures detect() { return {.neon = true}; }  // macOS, iOS and Windows run on no CPU without it
 
 CpuName find_name() { return {}; }
 
 #else
 
-TargetSet detect() { return 0; }
+CpuFeatures detect() { return {}; }
 
 CpuName find_name() { return {}; }
 
 #endif
 
+/// Whether this CPU runs a target's kernels. A GPU's run where its driver is: see halyard_gpu.h.
+bool runs(Target target, const CpuFeatures &cpu) {
+    switch (target) {
+    case Target::x86_avx512: return cpu.avx512;
+    case Target::x86_avx2: return cpu.avx2;
+    case Target::x86_sse41: return cpu.sse41;
+    case Target::arm_neon: return cpu.neon;
+    case Target::cuda_sm80:
+    case Target::opencl: return false;
+    case Target::reference: return true;
+    }
+    return false;
+}
+
+TargetSet find_supported_targets() {
+    const CpuFeatures cpu = detect();
+    TargetSet found = 0;
+    for (std::int32_t i = 0; i < n_targets; i++) {
+        found |= runs(Target(i), cpu) ? bit(Target(i)) : 0;
+    }
+    return found;
+}
+
 }  // namespace
 
 TargetSet supported_targets() noexcept {
-    static const TargetSet found = detect() | bit(Target::reference);
+    static const TargetSet found = find_supported_targets();
     return found;
 }
 

@@ -5,8 +5,13 @@
 
 namespace halyard {
 
-/// Best first; the reference runs everywhere.
-enum class Target : std::int32_t { x86_avx512, x86_avx2, x86_sse41, arm_neon, cuda_sm80, opencl, reference };
+/// Those of generators/kernels.inc, best first; the reference runs everywhere.
+enum class Target : std::int32_t {
+#define HALYARD_TARGET(name, ...) name,
+#define HALYARD_GPU_TARGET(name, ...) name,
+#include "kernels.inc"
+    reference
+};
 inline constexpr std::int32_t n_targets = static_cast<std::int32_t>(Target::reference) + 1;
 
 /// A set of targets, one bit each.

@@ -10,40 +10,35 @@
 #include <utility>
 
 #define HALYARD_KERNEL(name, ...) extern "C" halyard_rotate_kernel name;
-#include "kernel_list.inc"
-#undef HALYARD_KERNEL
-
 #define HALYARD_ROW_KERNELS(target, phase, factored)                                                                   \
     extern "C" halyard_rows_phase_kernel phase;                                                                        \
     extern "C" halyard_rows_factored_kernel factored;
-#include "row_kernel_list.inc"
-#undef HALYARD_ROW_KERNELS
+#include "kernel_rows.inc"
 
 namespace halyard {
 
 namespace {
 
-constexpr std::int32_t f32 = HALYARD_F32, f16 = HALYARD_F16, bf16 = HALYARD_BF16;
+using enum Dtype;  // as the rows name them
 
 constexpr Kernel table[] = {
 #define HALYARD_KERNEL(name, target, pairing, out_pairing, dtype, place, packed, ...)                                  \
-    {#name, Target::target, Pairing::pairing, Pairing::out_pairing, dtype, Place::place, packed, __VA_ARGS__, name},
-#include "kernel_list.inc"
-#undef HALYARD_KERNEL
-    {"halyard_rotate_reference", Target::reference, Pairing::strided, Pairing::strided, f32, Place::out_of_place, false,
-     true, 32, "default", nullptr},
+    {#name, Target::target, row_pairing::pairing, row_pairing::out_pairing, dtype, Place::place, packed, __VA_ARGS__,  \
+     name},
+#include "kernel_rows.inc"
+    {"halyard_rotate_reference", Target::reference, row_pairing::strided, row_pairing::strided, f32,
+     Place::out_of_place, false, true, usual_non_temporal_mib, "default", nullptr},
 };
 static_assert(std::is_sorted(std::begin(table), std::end(table),
                              [](const Kernel &a, const Kernel &b) { return a.target < b.target; }),
               "the first kernel that fits is of the best target");
 
 static_assert(std::all_of(std::begin(table), std::end(table),
-                          [](const Kernel &kernel) { return kernel.past_caches_mib >= least_mib_past_caches; }));
+                          [](const Kernel &kernel) { return kernel.non_temporal_mib >= least_non_temporal_mib; }));
 
 constexpr RowKernels row_table[] = {
 #define HALYARD_ROW_KERNELS(target, phase, factored) {Target::target, phase, factored},
-#include "row_kernel_list.inc"
-#undef HALYARD_ROW_KERNELS
+#include "kernel_rows.inc"
     {Target::reference, nullptr, nullptr},
 };
 
@@ -53,12 +48,9 @@ struct TargetWords {
 };
 
 constexpr TargetWords words[] = {
-    {"x86_avx512", "x86-64 with AVX-512 F, CD, BW, DQ and VL, and all of x86_avx2"},
-    {"x86_avx2", "x86-64 with AVX2, FMA, F16C, BMI1, BMI2, LZCNT, MOVBE and POPCNT"},
-    {"x86_sse41", "x86-64 with SSE4.1"},
-    {"arm_neon", "AArch64 (ARMv8.0-A with Advanced SIMD)"},
-    {"cuda_sm80", "NVIDIA GPU of compute capability 8.0 or newer"},
-    {"opencl", "OpenCL 1.2 device"},
+#define HALYARD_TARGET(name, processor, features, isa) {#name, isa},
+#define HALYARD_GPU_TARGET(name, features, isa) {#name, isa},
+#include "kernels.inc"
     {"reference", "portable C++"},
 };
 static_assert(std::size(words) == n_targets, "words for every target");
@@ -133,16 +125,16 @@ const char *refusal(const Kernel &kernel, const Task &task) noexcept {
     if ((kernel.place == Place::in_place) != (task.place == Place::in_place)) {
         return kernel.place == Place::in_place ? "works in place only" : "works out of place only";
     }
-    if (kernel.pairing == Pairing::strided) {
+    if (!kernel.pairing) {
         return nullptr;
     }
-    if (kernel.pairing != Pairing(task.pairing) || kernel.out_pairing != Pairing(task.out_pairing)) {
+    if (kernel.pairing != task.pairing || kernel.out_pairing != task.out_pairing) {
         return "is for another pairing";
     }
-    if (!task.dense) {
+    if (task.layout == Layout::strided) {
         return "needs heads whose elements are neighbours in memory";
     }
-    if (kernel.packed && !task.even) {
+    if (kernel.packed && task.layout != Layout::even) {
         return "needs even offsets, strides and halves";
     }
     return nullptr;

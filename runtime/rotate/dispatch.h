@@ -1,38 +1,63 @@
 // The table of kernels, and the choice of one.
 #pragma once
 
+#include "base/storage.h"
 #include "halyard/halyard.h"
 #include "rotate/cpu.h"
 #include "rotate/kernel_abi.h"
 
 #include <cstdint>
+#include <optional>
 
 namespace halyard {
 
-/// HALYARD_PAIRING_… and one more that only kernels have.
-enum class Pairing : std::int32_t { half = HALYARD_PAIRING_HALF, interleaved = HALYARD_PAIRING_INTERLEAVED, strided };
+/// HALYARD_PAIRING_…
+enum class Pairing : std::int32_t { half = HALYARD_PAIRING_HALF, interleaved = HALYARD_PAIRING_INTERLEAVED };
 
-/// Where a kernel writes: to other memory than it reads, to the same, or to other memory past the caches.
+/// The pairing that a number of the C ABI stands for; none where there is no such pairing.
+constexpr std::optional<Pairing> to_pairing(std::int32_t number) noexcept {
+    switch (const auto pairing = static_cast<Pairing>(number)) {
+    case Pairing::half:
+    case Pairing::interleaved: return pairing;
+    }
+    return std::nullopt;
+}
+
+/// What the rows of kernels call the pairing that a kernel is for. A strided kernel is for any, since it takes any
+/// layout, and a pairing is only a matter of strides.
+namespace row_pairing {
+inline constexpr std::optional<Pairing> half = Pairing::half, interleaved = Pairing::interleaved, strided;
+}  // namespace row_pairing
+
+/// How the heads of a run's tensors lie in memory, in descending order of what they allow: the elements of each are
+/// neighbours, and offsets, strides and half the pairs are even, so that words of two elements can be read; just
+/// neighbours; neither.
+enum class Layout : std::int32_t { even, dense, strided };
+inline constexpr std::int32_t n_layouts = 3;
+
+/// Where a kernel writes: to other memory than it reads, to the same, or to other memory with non-temporal stores,
+/// which go past the caches.
 enum class Place : std::int32_t { out_of_place, in_place, non_temporal };
 inline constexpr std::int32_t n_places = 3;
-/// No kernel stores smaller outputs of a run past the caches.
-inline constexpr std::int32_t least_mib_past_caches = 8;
+/// No kernel stores smaller outputs of a run non-temporally, and mostly none below the usual size.
+inline constexpr std::int32_t least_non_temporal_mib = 8;
+inline constexpr std::int32_t usual_non_temporal_mib = 32;
 
-/// A row of generators/kernels.cmake.
+/// A row of kernel_rows.inc: a kernel of generators/kernels.inc, or a variant of one for a CPU.
 struct Kernel {
     const char *name;
     Target target;
-    Pairing pairing, out_pairing;
-    std::int32_t dtype;
+    std::optional<Pairing> pairing, out_pairing;  // none: any, in any layout
+    Dtype dtype;
     Place place;
-    bool packed;                        // its elements are words of two
-    bool elsewhere = true;              // it also serves other CPUs than the one that it is tuned for
-    std::int32_t past_caches_mib = 32;  // outputs of a run from this size on are stored past the caches
-    const char *schedule = "default";   // the CPU that it is tuned for
-    halyard_rotate_kernel *function;    // NULL in the last row, the reference
+    bool packed;            // its elements are words of two
+    bool elsewhere = true;  // it also serves other CPUs than the one that it is tuned for
+    std::int32_t non_temporal_mib = usual_non_temporal_mib;  // from so much output of a run on it is non-temporal
+    const char *schedule = "default";                        // the CPU that it is tuned for
+    halyard_rotate_kernel *function;                         // NULL in the last row, the reference
 };
 
-/// Whether either could stand for the other: the same kernel, or with another schedule.
+/// Whether two kernels serve the same tasks: they differ in nothing but their schedules.
 inline bool serve_the_same(const Kernel &a, const Kernel &b) {
     return a.target == b.target && a.pairing == b.pairing && a.out_pairing == b.out_pairing && a.dtype == b.dtype &&
            a.place == b.place && a.packed == b.packed && (a.function == nullptr) == (b.function == nullptr);
@@ -50,11 +75,10 @@ KernelList kernels() noexcept;
 
 /// What a kernel has to serve.
 struct Task {
-    std::int32_t dtype;
-    std::int32_t pairing, out_pairing;
-    Place place;           // non_temporal: out of place, too large for the caches, and on whole cache lines
-    bool dense;            // the elements of each head are neighbours in memory
-    bool even;             // and offsets, strides and half the pairs are even, so that words of two can be read
+    Dtype dtype;
+    Pairing pairing, out_pairing;
+    Place place;  // non_temporal: out of place, too large for the caches, and on whole cache lines
+    Layout layout;
     const char *cpu = "";  // this machine's: see cpu_name()
 };
 
@@ -64,14 +88,14 @@ const char *refusal(const Kernel &kernel, const Task &task) noexcept;
 /// The first kernel of an allowed target that can serve the task. The reference serves every task.
 const Kernel &select(const Task &task, TargetSet allowed) noexcept;
 
-/// The makers of rows of one target; NULL in the reference's.
+/// The kernels by which a target makes rows of cos and sin. The reference has none: both are NULL.
 struct RowKernels {
     Target target;
     halyard_rows_phase_kernel *phase;
     halyard_rows_factored_kernel *factored;
 };
 
-/// Those of the best allowed target.
+/// The row kernels of the best allowed target.
 RowKernels select_row_kernels(TargetSet allowed) noexcept;
 
 /// A target's name.
@@ -81,7 +105,7 @@ const char *name_of(Target target) noexcept;
 halyard_status allowed_targets(const char *target, const char *max_target, TargetSet *allowed,
                                halyard_error *error) noexcept;
 
-/// Why a target is none of those that are allowed, in a few words.
+/// Why a target is not allowed, in a few words.
 const char *why_not(Target target) noexcept;
 
 }  // namespace halyard

@@ -1,6 +1,7 @@
 #include "rotate/piece.h"
 
-#include "base/memory.h"
+#include "base/storage.h"
+#include "rotate/reference.h"
 
 #include <algorithm>
 

@@ -1,6 +1,7 @@
-// A piece of work, and the two ways to do it: a generated kernel, or the portable reference.
+// A piece of work: what one call of a kernel does, and how a kernel is called.
 #pragma once
 
+#include "base/storage.h"
 #include "rotate/dispatch.h"
 
 #include <bit>
@@ -20,7 +21,7 @@ inline constexpr std::int64_t max_piece_tokens = 256;
 
 /// Some heads of some tokens of one tensor.
 struct Piece {
-    std::int32_t dtype;
+    Dtype dtype;
     const char *x;  // member 0 of pair 0 of the first head of the first token
     char *y;
     PairStrides in, out;
@@ -32,10 +33,6 @@ struct Piece {
     std::uint32_t sin_sign;            // 0x80000000 for the inverse
     bool within_int32;                 // 32-bit offsets are known to reach all of x and y
 };
-
-/// Rotates with std::fma, in the canonical form of generators/rotation.h: the same bits as every target with FMA. It
-/// serves any strides, and is the oracle of the tests.
-void rotate_reference(const Piece &piece) noexcept;
 
 /// Runs a kernel on a piece in as many calls as it takes to keep what each reaches within the kernel's 32-bit offsets.
 /// The reference does what they cannot hold at all: a single head of more than 2^31 elements' reach.

@@ -1,31 +1,29 @@
 #include "rotate/plan.h"
 
 #include "base/error.h"
-#include "base/memory.h"
 #include "base/text.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <new>
-#include <utility>
+#include <optional>
 
 namespace halyard {
 
 namespace {
 
-halyard_status check_tensor(const halyard_tensor_desc &tensor, int index, std::int64_t rotary_dim,
+halyard_status check_tensor(const halyard_tensor_desc &tensor, int index, std::int64_t rotary_dim, TensorDesc *out,
                             halyard_error *error) {
-    if (element_bytes(tensor.dtype) == 0) {
+    const std::optional<Dtype> dtype = to_dtype(tensor.dtype);
+    if (!dtype) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].dtype is ", tensor.dtype,
                     ", which is no dtype");
     }
-    for (const auto &[pairing, name] :
-         {std::pair<std::int32_t, const char *>(tensor.pairing, "pairing"), {tensor.out_pairing, "out_pairing"}}) {
-        if (pairing != HALYARD_PAIRING_HALF && pairing != HALYARD_PAIRING_INTERLEAVED) {
-            return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].", name, " is ", pairing,
-                        ", which is no pairing");
-        }
+    const std::optional<Pairing> pairing = to_pairing(tensor.pairing), out_pairing = to_pairing(tensor.out_pairing);
+    if (!pairing || !out_pairing) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].", pairing ? "out_pairing" : "pairing",
+                    " is ", pairing ? tensor.out_pairing : tensor.pairing, ", which is no pairing");
     }
     if (tensor.reserved != 0) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].reserved is ", tensor.reserved,
@@ -39,11 +37,13 @@ halyard_status check_tensor(const halyard_tensor_desc &tensor, int index, std::i
         return fail(error, HALYARD_ERROR_WINDOW, "tensors[", index, "].rotary_offset is ", tensor.rotary_offset, ": ",
                     rotary_dim, " elements from there are not inside a head_dim of ", tensor.head_dim);
     }
+    *out = {*dtype, *pairing, *out_pairing, tensor.head_dim, tensor.rotary_offset};
     return HALYARD_OK;
 }
 
-/// Everything about a description but its targets.
-halyard_status read_desc(const halyard_plan_desc *desc, halyard_plan_desc *out, halyard_error *error) {
+/// Reads everything of a description but its targets; tensors has HALYARD_MAX_TENSORS elements.
+halyard_status read_desc(const halyard_plan_desc *desc, halyard_plan_desc *out, TensorDesc *tensors,
+                         halyard_error *error) {
     *out = {};
     if (const halyard_status status = read_struct(desc, sizeof(halyard_plan_desc), "desc", out, error)) {
         return status;
@@ -60,30 +60,32 @@ halyard_status read_desc(const halyard_plan_desc *desc, halyard_plan_desc *out, 
                     HALYARD_MAX_TENSORS);
     }
     for (int i = 0; i < out->n_tensors; i++) {
-        if (const halyard_status status = check_tensor(out->tensors[i], i, out->rotary_dim, error)) {
+        if (const halyard_status status = check_tensor(out->tensors[i], i, out->rotary_dim, &tensors[i], error)) {
             return status;
         }
     }
     return HALYARD_OK;
 }
 
-Task task_for(const halyard_tensor_desc &tensor, std::int64_t rotary_dim, Place place, Layout layout) {
+Task task_for(const TensorDesc &tensor, std::int64_t rotary_dim, Place place, Layout layout) {
     // Words of two neighbours: a matter of strides for the run, but of the members' distance already here.
-    const bool interleaved = tensor.pairing == HALYARD_PAIRING_INTERLEAVED;
-    const bool even_halves = interleaved || rotary_dim % 4 == 0;
+    const bool even_halves = tensor.pairing == Pairing::interleaved || rotary_dim % 4 == 0;
+    const bool is_even = layout == Layout::even && even_halves;
     return {tensor.dtype,
             tensor.pairing,
             tensor.out_pairing,
             place,
-            layout != Layout::strided,
-            layout == Layout::even && even_halves,
+            is_even || layout == Layout::strided ? layout : Layout::dense,
             cpu_name()};
 }
 
 const char *words_for(Place place) {
-    return place == Place::in_place       ? "in place"
-           : place == Place::non_temporal ? "out of place past the caches"
-                                          : "out of place";
+    switch (place) {
+    case Place::out_of_place: return "out of place";
+    case Place::in_place: return "in place";
+    case Place::non_temporal: return "out of place past the caches";
+    }
+    return nullptr;
 }
 
 Target best_of(TargetSet allowed) {
@@ -133,7 +135,8 @@ halyard_status halyard_create_plan(const halyard_plan_desc *desc, halyard_plan *
         return fail_null(error, "out");
     }
     halyard_plan_desc checked;
-    if (const halyard_status status = read_desc(desc, &checked, error)) {
+    TensorDesc tensors[HALYARD_MAX_TENSORS];
+    if (const halyard_status status = read_desc(desc, &checked, tensors, error)) {
         return status;
     }
     TargetSet allowed = 0;
@@ -150,11 +153,11 @@ halyard_status halyard_create_plan(const halyard_plan_desc *desc, halyard_plan *
     plan->target = best_of(allowed);
     plan->row_kernels = select_row_kernels(allowed);
     for (int i = 0; i < plan->n_tensors; i++) {
-        plan->tensors[i].desc = checked.tensors[i];
+        plan->tensors[i].desc = tensors[i];
         for (std::int32_t place = 0; place < n_places; place++) {
             for (std::int32_t layout = 0; layout < n_layouts; layout++) {
                 plan->tensors[i].kernels[place][layout] =
-                    &select(task_for(checked.tensors[i], checked.rotary_dim, Place(place), Layout(layout)), allowed);
+                    &select(task_for(tensors[i], checked.rotary_dim, Place(place), Layout(layout)), allowed);
             }
         }
     }
@@ -174,7 +177,8 @@ halyard_status halyard_explain_plan(const halyard_plan_desc *desc, char *text, i
         return status;
     }
     halyard_plan_desc checked;
-    if (const halyard_status status = read_desc(desc, &checked, error)) {
+    TensorDesc tensors[HALYARD_MAX_TENSORS];
+    if (const halyard_status status = read_desc(desc, &checked, tensors, error)) {
         return status;
     }
     TargetSet allowed = 0;
@@ -190,7 +194,7 @@ halyard_status halyard_explain_plan(const halyard_plan_desc *desc, char *text, i
         lines.add("\n");
     } else {
         for (int i = 0; i < checked.n_tensors; i++) {
-            const halyard_tensor_desc &tensor = checked.tensors[i];
+            const TensorDesc &tensor = tensors[i];
             for (const Place place : {Place::out_of_place, Place::non_temporal, Place::in_place}) {
                 if (place == Place::in_place && tensor.pairing != tensor.out_pairing) {
                     continue;

@@ -1,20 +1,30 @@
 // A checked description, resolved to kernels.
 #pragma once
 
+#include "base/storage.h"
 #include "rotate/dispatch.h"
+
+#include <cstdint>
 
 namespace halyard {
 
-/// What decides between kernels once a plan is made: how a run's tensors lie in memory.
-enum class Layout : std::int32_t { even, dense, strided };
-inline constexpr std::int32_t n_layouts = 3;
+/// A halyard_tensor_desc that was checked.
+struct TensorDesc {
+    Dtype dtype;
+    Pairing pairing, out_pairing;
+    std::int64_t head_dim, rotary_offset;
+};
 
 }  // namespace halyard
 
 struct halyard_plan {
     struct Tensor {
-        halyard_tensor_desc desc;
+        halyard::TensorDesc desc;
         const halyard::Kernel *kernels[halyard::n_places][halyard::n_layouts];
+
+        const halyard::Kernel &kernel(halyard::Place place, halyard::Layout layout) const noexcept {
+            return *kernels[static_cast<int>(place)][static_cast<int>(layout)];
+        }
     };
     std::int64_t rotary_dim;
     std::uint32_t sin_sign;  // 0x80000000 for the inverse
@@ -23,3 +33,22 @@ struct halyard_plan {
     halyard::RowKernels row_kernels;
     Tensor tensors[HALYARD_MAX_TENSORS];
 };
+
+namespace halyard {
+
+/// Has a plan call other kernels than it chose: for checks, tests and measurements. `replace(kernel, place, layout)` is
+/// asked for each tensor, place and layout, and returns a pointer to the kernel to call from now on. That one must
+/// outlive the plan, and serve what the plan's own would be called for: a run does not check it again.
+template <typename Replace>
+void replace_kernels(halyard_plan &plan, const Replace &replace) {
+    for (std::int32_t i = 0; i < plan.n_tensors; i++) {
+        for (std::int32_t place = 0; place < n_places; place++) {
+            for (std::int32_t layout = 0; layout < n_layouts; layout++) {
+                const Kernel *&kernel = plan.tensors[i].kernels[place][layout];
+                kernel = replace(*kernel, Place(place), Layout(layout));
+            }
+        }
+    }
+}
+
+}  // namespace halyard

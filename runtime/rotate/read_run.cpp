@@ -1,30 +1,33 @@
 #include "rotate/read_run.h"
+
 #include "base/error.h"
 #include "base/memory.h"
 
 #include <cstring>
+#include <optional>
 
 namespace halyard {
 
 namespace {
 
 /// Whether a tensor is what its description and its partners ask for. `batch` and `tokens` are not negative.
-bool fits(const halyard_tensor &tensor, const halyard_tensor_desc &desc, std::int32_t device, std::int64_t batch,
+bool fits(const halyard_tensor &tensor, const TensorDesc &desc, std::int32_t device, std::int64_t batch,
           std::int64_t tokens, std::int64_t heads) {
-    return tensor.dtype == desc.dtype && tensor.device == device && tensor.shape[0] == batch &&
-           tensor.shape[1] == tokens && tensor.shape[2] == heads && heads >= 0 && tensor.shape[3] == desc.head_dim;
+    return tensor.dtype == static_cast<std::int32_t>(desc.dtype) && tensor.device == device &&
+           tensor.shape[0] == batch && tensor.shape[1] == tokens && tensor.shape[2] == heads && heads >= 0 &&
+           tensor.shape[3] == desc.head_dim;
 }
 
 /// Says why a tensor does not fit.
-halyard_status fail_fit(const halyard_tensor &tensor, const char *name, int index, const halyard_tensor_desc &desc,
+halyard_status fail_fit(const halyard_tensor &tensor, const char *name, int index, const TensorDesc &desc,
                         std::int32_t device, const std::int64_t (&shape)[3], halyard_error *error) {
-    if (element_bytes(tensor.dtype) == 0) {
+    if (!to_dtype(tensor.dtype)) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, "[", index, "].dtype is ", tensor.dtype,
                     ", which is no dtype");
     }
-    if (tensor.dtype != desc.dtype) {
+    if (tensor.dtype != static_cast<std::int32_t>(desc.dtype)) {
         return fail(error, HALYARD_ERROR_MISMATCH, name, "[", index, "].dtype is ", tensor.dtype,
-                    ", but the plan's is ", desc.dtype);
+                    ", but the plan's is ", static_cast<std::int32_t>(desc.dtype));
     }
     if (tensor.device != device) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED, name, "[", index, "].device is ", tensor.device,
@@ -72,7 +75,7 @@ halyard_status fail_overlap(const char *name, int index, int output, halyard_err
 }
 
 /// The kernel of a tensor, by how it lies in memory.
-const Kernel *find_kernel(const halyard_plan::Tensor &planned, const RunTensor &tensor, Place place) {
+const Kernel &find_kernel(const halyard_plan::Tensor &planned, const RunTensor &tensor, Place place) {
     const RunTensor::Strides &in = tensor.in, &out = tensor.out;
     Layout layout = Layout::strided;
     if (in.element == 1 && out.element == 1) {
@@ -80,26 +83,26 @@ const Kernel *find_kernel(const halyard_plan::Tensor &planned, const RunTensor &
         const std::int64_t steps = in.batch | in.token | in.head | out.batch | out.token | out.head;
         layout = (steps & 1) == 0 ? Layout::even : Layout::dense;
     }
-    return planned.kernels[static_cast<int>(place)][static_cast<int>(layout)];
+    return planned.kernel(place, layout);
 }
 
 /// Whether all heads and their halves begin on a cache line, so that kernels can store lines as a whole.
-bool is_on_cache_lines(const halyard_tensor_desc &desc, const RunTensor &tensor, std::int64_t rotary_dim) {
-    const std::int64_t half = desc.out_pairing == HALYARD_PAIRING_HALF ? rotary_dim / 2 : 0;
+bool is_on_cache_lines(const TensorDesc &desc, const RunTensor &tensor, std::int64_t rotary_dim) {
+    const std::int64_t half = desc.out_pairing == Pairing::half ? rotary_dim / 2 : 0;
     const std::int64_t steps =
         tensor.out.batch | tensor.out.token | tensor.out.head | half | (desc.rotary_offset * tensor.out.element);
     const auto bits = static_cast<std::uintptr_t>(steps * element_bytes(desc.dtype));
     return ((reinterpret_cast<std::uintptr_t>(tensor.y) | bits) & 63) == 0;
 }
 
-/// Has outputs stored past the caches if all of a run's together are as large as a kernel says: they would drive
+/// Has outputs stored non-temporally if all of a run's together are as large as a kernel says: they would drive
 /// themselves out of the caches, and a line need not be read before it is overwritten. f32 4096 x 40 x 128 takes .72 of
 /// the time. With a reader of the whole output behind it, it takes 1.11 at 8 MiB, .89 at 16, .87 at 32 and .76 at 128
 /// (half, AVX2; Zen 4, 32 MiB of third-level cache, 2026-11).
 void choose_non_temporal(Run &run) {
     std::uintptr_t written = 0;
     for (int i = 0; i < run.plan->n_tensors; i++) {
-        const halyard_tensor_desc &desc = run.plan->tensors[i].desc;
+        const TensorDesc &desc = run.plan->tensors[i].desc;
         if (run.tensors[i].n_heads > 0 && !run.tensors[i].in_place) {
             written += static_cast<std::uintptr_t>(run.n_batch * run.n_tokens * run.tensors[i].n_heads * desc.head_dim *
                                                    element_bytes(desc.dtype));
@@ -109,11 +112,11 @@ void choose_non_temporal(Run &run) {
     for (int i = 0; i < run.plan->n_tensors; i++) {
         const halyard_plan::Tensor &planned = run.plan->tensors[i];
         RunTensor &tensor = run.tensors[i];
-        const Kernel *const kernel = find_kernel(planned, tensor, Place::non_temporal);
-        if (tensor.n_heads > 0 && !tensor.in_place && n_mib >= static_cast<std::uintptr_t>(kernel->past_caches_mib) &&
+        const Kernel &kernel = find_kernel(planned, tensor, Place::non_temporal);
+        if (tensor.n_heads > 0 && !tensor.in_place && n_mib >= static_cast<std::uintptr_t>(kernel.non_temporal_mib) &&
             is_on_cache_lines(planned.desc, tensor, run.plan->rotary_dim)) {
-            tensor.past_caches = true;
-            tensor.kernel = kernel;
+            tensor.non_temporal = true;
+            tensor.kernel = &kernel;
         }
     }
 }
@@ -132,7 +135,7 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
     std::uintptr_t spanned_out_of_place = 0;  // no less than what is written there
     for (int i = 0; i < run.plan->n_tensors; i++) {
         const halyard_plan::Tensor &planned = run.plan->tensors[i];
-        const halyard_tensor_desc &desc = planned.desc;
+        const TensorDesc &desc = planned.desc;
         const halyard_tensor &x = given_x[i], &y = given_y[i];
         const std::int64_t heads = x.shape[2];
         const std::int64_t shape[] = {run.n_batch, run.n_tokens, heads};
@@ -173,11 +176,11 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
         read_strides(y, tensor.out);
         tensor.in_place = desc.pairing == desc.out_pairing && (is_same || (x.data == y.data && same_strides(tensor)));
         tensor.within_int32 = spans.x[i].n_bytes() <= INT32_MAX && spans.y[i].n_bytes() <= INT32_MAX;
-        tensor.past_caches = false;
-        tensor.kernel = find_kernel(planned, tensor, tensor.in_place ? Place::in_place : Place::out_of_place);
+        tensor.non_temporal = false;
+        tensor.kernel = &find_kernel(planned, tensor, tensor.in_place ? Place::in_place : Place::out_of_place);
         spanned_out_of_place += tensor.in_place ? 0 : spans.y[i].n_bytes();
     }
-    if (spanned_out_of_place >> 20 >= least_mib_past_caches) {
+    if (spanned_out_of_place >> 20 >= least_non_temporal_mib) {
         choose_non_temporal(run);
     }
     return HALYARD_OK;
@@ -244,7 +247,8 @@ halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, 
     if (given.y == nullptr) {
         return fail_null(error, "args.y");
     }
-    if (given.bad_position < HALYARD_BAD_POSITION_ERROR || given.bad_position > HALYARD_BAD_POSITION_IDENTITY) {
+    const std::optional<BadPosition> bad_position = to_bad_position(given.bad_position);
+    if (!bad_position) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "bad_position is ", given.bad_position, ", which is no policy");
     }
     if (given.angles->rotary_dim != plan->rotary_dim) {
@@ -253,7 +257,7 @@ halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, 
     }
     run->plan = plan;
     run->angles = given.angles;
-    run->bad_position = given.bad_position;
+    run->bad_position = *bad_position;
     run->executor.n_threads = 0;
     Spans spans;
     halyard_status status = read_tensors(given.x, given.y, device, *run, spans, error);

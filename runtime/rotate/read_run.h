@@ -1,8 +1,12 @@
-// One call of halyard_run: its arguments once they are checked.
+// Reads the arguments of a run, and checks them.
 #pragma once
 
-#include "angles/angles.h"
+#include "angles/angle_source.h"
+#include "angles/positions.h"
+#include "halyard/halyard.h"
 #include "rotate/plan.h"
+
+#include <cstdint>
 
 namespace halyard {
 
@@ -17,15 +21,15 @@ struct RunTensor {
     std::int64_t n_heads;  // 0 where the tensor has no elements
     const Kernel *kernel;
     bool in_place;
-    bool past_caches;   // the output is stored past the caches, where there is a kernel for that and in other columns
+    bool non_temporal;  // the output is stored so: columns beside the window too, and pairs if there is a kernel for it
     bool within_int32;  // a kernel's 32-bit offsets reach all of it
 };
 
 struct Run {
     const halyard_plan *plan;
     const halyard_angle_source *angles;
-    Positions positions;
-    std::int32_t bad_position;
+    CheckedPositions positions;
+    BadPosition bad_position;
     std::int64_t n_batch, n_tokens;
     RunTensor tensors[HALYARD_MAX_TENSORS];
     bool is_empty;              // no tensor has an element

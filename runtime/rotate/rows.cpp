@@ -2,10 +2,9 @@
 
 #include "base/storage.h"
 #include "rotate/piece.h"
+#include "rotate/reference.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstring>
 
 namespace halyard {
@@ -13,12 +12,11 @@ namespace halyard {
 namespace {
 
 /// Copies or widens n_pairs elements of a caller's row.
-void widen(std::int32_t dtype, const void *row, std::int64_t first, std::int64_t n_pairs, float *out) noexcept {
+void widen(Dtype dtype, const void *row, std::int64_t first, std::int64_t n_pairs, float *out) noexcept {
     switch (dtype) {
-    case HALYARD_F32: std::memcpy(out, static_cast<const char *>(row) + first * 4, std::size_t(n_pairs) * 4); break;
-    case HALYARD_F16: widen_words<F16>(row, first, n_pairs, out); break;
-    case HALYARD_BF16: widen_words<BF16>(row, first, n_pairs, out); break;
-    default: break;  // the source has checked it
+    case Dtype::f32: std::memcpy(out, static_cast<const char *>(row) + first * 4, std::size_t(n_pairs) * 4); break;
+    case Dtype::f16: widen_words<F16>(row, first, n_pairs, out); break;
+    case Dtype::bf16: widen_words<BF16>(row, first, n_pairs, out); break;
     }
 }
 
@@ -81,12 +79,23 @@ void make_factored_rows(const halyard_angle_source &source, const RowKernels &ke
         }
         return;
     }
-    // Both tables are far below 2^31 floats: see make_factored in angle_source.cpp.
+    // Both tables are far below 2^31 floats: see make_factored in tables.cpp.
     Buffer coarse_index(coarse_row, n_tokens), fine_index(fine_row, n_tokens);
     Buffer coarse(coarse_rows, n_pairs, stride_sin, source.n_rows, stride_row);
     Buffer fine(fine_rows, n_pairs, stride_sin, std::int64_t(1) << source.fine_bits, stride_row);
     Buffer rows(out.data, n_pairs, out.stride_sin, n_tokens, out.stride_token);
     kernels.factored(&coarse_index.header, &fine_index.header, &coarse.header, &fine.header, &rows.header);
+}
+
+/// Copies rows that lie in memory, and widens them to float.
+void copy_rows(const halyard_angle_source &source, const std::int32_t *row_of_token, std::int64_t n_tokens,
+               std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept {
+    for (std::int64_t i = 0; i < n_tokens; i++) {
+        float *row = out.data + i * out.stride_token;
+        const std::int64_t at = row_of_token[i] * source.stride_row + first_pair;
+        widen(source.rows_dtype, source.cos_rows, at, n_pairs, row);
+        widen(source.rows_dtype, source.sin_rows, at, n_pairs, row + out.stride_sin);
+    }
 }
 
 /// Makes rows of pairs that all read one axis.
@@ -95,7 +104,7 @@ void make_band(const halyard_angle_source &source, const RowKernels &kernels, co
     if (n_pairs <= 0) {
         return;
     }
-    const bool reads_rows = source.kind == HALYARD_ANGLES_TABLE || source.kind == HALYARD_ANGLES_GIVEN;
+    const bool reads_rows = source.has_rows();
     std::int32_t found[max_piece_tokens];  // rows, or the positions that count
     std::int64_t batch = tokens.first / tokens.tokens_in_batch, token = tokens.first % tokens.tokens_in_batch;
     for (std::int64_t i = 0; i < tokens.n_tokens; i++) {
@@ -110,17 +119,13 @@ void make_band(const halyard_angle_source &source, const RowKernels &kernels, co
             batch++;
         }
     }
-    if (source.kind == HALYARD_ANGLES_PHASE) {
-        make_phase_rows(source, kernels, found, tokens.n_tokens, first_pair, n_pairs, out);
-    } else if (source.kind == HALYARD_ANGLES_FACTORED) {
+    switch (source.kind) {
+    case AngleKind::phase: make_phase_rows(source, kernels, found, tokens.n_tokens, first_pair, n_pairs, out); break;
+    case AngleKind::factored:
         make_factored_rows(source, kernels, found, tokens.n_tokens, first_pair, n_pairs, out);
-    } else {
-        for (std::int64_t i = 0; i < tokens.n_tokens; i++) {
-            float *row = out.data + i * out.stride_token;
-            const std::int64_t at = found[i] * source.stride_row + first_pair;
-            widen(source.rows_dtype, source.cos_rows, at, n_pairs, row);
-            widen(source.rows_dtype, source.sin_rows, at, n_pairs, row + out.stride_sin);
-        }
+        break;
+    case AngleKind::table:
+    case AngleKind::given: copy_rows(source, found, tokens.n_tokens, first_pair, n_pairs, out); break;
     }
 }
 
@@ -137,9 +142,9 @@ RowBlock row_block(std::int64_t rotary_dim) noexcept {
 
 void make_rows(const halyard_angle_source &source, const RowKernels &kernels, const RowTokens &tokens,
                std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept {
-    const AxisMap &axes = source.axes;
+    const PairAxes &axes = source.axes;
     const std::int64_t last_pair = first_pair + n_pairs;
-    if (axes.kind == HALYARD_AXIS_MAP_SECTIONS) {
+    if (axes.kind == AxisMapKind::sections) {
         std::int64_t begin = 0;
         for (std::int32_t axis = 0; axis < axes.n_axes; axis++) {
             const std::int64_t end = begin + axes.counts[axis];
@@ -150,7 +155,7 @@ void make_rows(const halyard_angle_source &source, const RowKernels &kernels, co
         return;
     }
     make_band(source, kernels, tokens, 0, first_pair, n_pairs, out);
-    if (axes.kind == HALYARD_AXIS_MAP_INTERLEAVED) {
+    if (axes.kind == AxisMapKind::interleaved) {
         // The other axes' rows are made whole, and every n-th pair is taken from them.
         float made[made_floats];
         const RowOutput other = {made, 2 * n_pairs, n_pairs};
@@ -167,46 +172,6 @@ void make_rows(const halyard_angle_source &source, const RowKernels &kernels, co
                 }
             }
         }
-    }
-}
-
-void phase_row_reference(std::int32_t position, const std::uint32_t *turns_high, const std::uint32_t *turns_low,
-                         float scale_high, float scale_low, std::int64_t n_pairs, float *cos_row,
-                         float *sin_row) noexcept {
-    for (std::int64_t k = 0; k < n_pairs; k++) {
-        const auto p = static_cast<std::uint32_t>(position);
-        const auto carry = static_cast<std::uint32_t>((std::uint64_t{turns_low[k]} * p) >> 32);
-        const std::uint32_t turns = turns_high[k] * p + carry - (position < 0 ? turns_low[k] : 0u);
-        const std::uint32_t quarter = (turns + 0x20000000u) >> 30;
-        const auto rest = static_cast<std::int32_t>(turns - (quarter << 30));
-        const auto coarse = static_cast<float>(rest & ~63), fine = static_cast<float>(rest & 63);
-        const float unit = 0x1.921fb6p-30f, unit_low = -0x1.777a5cp-55f;
-        const float z = coarse * unit;
-        const float tail = std::fma(fine, unit, std::fma(coarse, unit_low, std::fma(coarse, unit, -z)));
-        const float w = z * z, half_w = w * 0.5f;
-        const float p_of_w = std::fma(w, std::fma(w, -1.94956359e-4f, 8.33197869e-3f), -1.66666508e-1f);
-        const float q_of_w = std::fma(w, std::fma(w, 2.44384515e-5f, -1.38873677e-3f), 4.16666456e-2f);
-        const float zw = z * w, ww = w * w;
-        const float sin_rest = std::fma(zw, p_of_w, std::fma(tail, -half_w, tail));
-        const float one_less_cos = std::fma(tail, z, std::fma(-ww, q_of_w, half_w));
-        const float scaled_low = scale_low * z;
-        const float sin = std::fma(scale_high, z, std::fma(scale_high, sin_rest, scaled_low));
-        const float cos = scale_high + std::fma(-scale_high, one_less_cos, scale_low);
-        const bool is_odd = (quarter & 1) != 0;
-        const auto flip = [](float value, std::uint32_t sign) {
-            return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) ^ sign);
-        };
-        cos_row[k] = flip(is_odd ? sin : cos, ((quarter + 1) & 2) << 30);
-        sin_row[k] = flip(is_odd ? cos : sin, (quarter & 2) << 30);
-    }
-}
-
-void factored_row_reference(const float *coarse_cos, const float *coarse_sin, const float *fine_cos,
-                            const float *fine_sin, std::int64_t n_pairs, float *cos_row, float *sin_row) noexcept {
-    for (std::int64_t k = 0; k < n_pairs; k++) {
-        const float minus = -coarse_sin[k] * fine_sin[k], plus = coarse_cos[k] * fine_sin[k];
-        cos_row[k] = std::fma(coarse_cos[k], fine_cos[k], minus);
-        sin_row[k] = std::fma(coarse_sin[k], fine_cos[k], plus);
     }
 }
 

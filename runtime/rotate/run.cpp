@@ -1,8 +1,8 @@
-#include "rotate/read_run.h"
-
+// Runs a plan: with rows where they lie or made a block at a time, on one thread or on those of an executor.
 #include "base/error.h"
-#include "base/memory.h"
+#include "base/storage.h"
 #include "rotate/piece.h"
+#include "rotate/read_run.h"
 #include "rotate/rows.h"
 
 #include <algorithm>
@@ -23,16 +23,22 @@ namespace {
 /// pool against one, in place, heads of 128 in the L2 cache: f32 0.78 times as fast with 128 KiB each and 1.12 times
 /// with 256 KiB, bf16 and f16 0.9 and 0.8 times with 16 KiB and 1.5 and 1.3 times with 64 KiB (Zen 4, x86_avx2,
 /// 2026-11).
-constexpr std::int64_t bytes_worth_a_thread(std::int32_t dtype) {
-    return (dtype == HALYARD_F32 ? 256 : 48) * std::int64_t{1024};
+constexpr std::int64_t bytes_worth_a_thread(Dtype dtype) {
+    constexpr std::int64_t kib = 1024;
+    switch (dtype) {
+    case Dtype::f32: return 256 * kib;
+    case Dtype::f16:
+    case Dtype::bf16: return 48 * kib;
+    }
+    return 0;
 }
 
 // ---- Work ----------------------------------------------------------------------------------------------------------
 
-/// Copies past the caches, where the compiler's target can and the output is aligned; store_fence must follow. Of the
-/// time by way of the caches, 4096 tokens take .54 with 64 of 256 columns rotated (16 heads) and .8 with 32 of 80 (32
-/// heads), rotation and copy together (f32, AVX2; Zen 4, 2026-11).
-void copy_past_caches(char *to, const char *from, std::size_t n) {
+/// Copies with non-temporal stores, where the compiler's target has them and the output is aligned; store_fence must
+/// follow. Of the time by way of the caches, 4096 tokens take .54 with 64 of 256 columns rotated (16 heads) and .8 with
+/// 32 of 80 (32 heads), rotation and copy together (f32, AVX2; Zen 4, 2026-11).
+void copy_non_temporally(char *to, const char *from, std::size_t n) {
     std::size_t done = 0;
 #ifdef __SSE2__
     if (reinterpret_cast<std::uintptr_t>(to) % sizeof(__m128i) == 0) {
@@ -45,7 +51,7 @@ void copy_past_caches(char *to, const char *from, std::size_t n) {
     std::memcpy(to + done, from + done, n - done);
 }
 
-/// Orders stores past the caches before whatever the thread does next, such as telling another one.
+/// Orders non-temporal stores before whatever the thread does next, such as telling another one.
 void store_fence() {
 #ifdef __SSE2__
     _mm_sfence();
@@ -63,8 +69,8 @@ void copy_columns(const RunTensor &tensor, std::int64_t bytes, const char *x, st
             char *to = y + (token * out_token + head * tensor.out.head + first * out) * bytes;
             if (in == 1 && out == 1) {
                 const auto n_bytes = static_cast<std::size_t>((last - first) * bytes);
-                if (tensor.past_caches) {
-                    copy_past_caches(to, from, n_bytes);
+                if (tensor.non_temporal) {
+                    copy_non_temporally(to, from, n_bytes);
                 } else {
                     std::memcpy(to, from, n_bytes);
                 }
@@ -79,9 +85,9 @@ void copy_columns(const RunTensor &tensor, std::int64_t bytes, const char *x, st
     }
 }
 
-void set_pair_strides(const RunTensor::Strides &strides, std::int32_t pairing, std::int64_t n_pairs,
+void set_pair_strides(const RunTensor::Strides &strides, Pairing pairing, std::int64_t n_pairs,
                       std::int64_t stride_token, PairStrides &out) {
-    const bool half = pairing == HALYARD_PAIRING_HALF;
+    const bool half = pairing == Pairing::half;
     out.pair = half ? strides.element : 2 * strides.element;
     out.member = half ? n_pairs * strides.element : strides.element;
     out.head = strides.head;
@@ -111,7 +117,7 @@ std::int64_t first_of_share(std::int64_t n, const Share &share) {
 void rotate_tokens(const Run &run, int index, std::int64_t batch, std::int64_t token, std::int64_t n_tokens,
                    const Rows &rows, const std::int32_t *row_of_token, std::int64_t in_token, std::int64_t out_token,
                    const Share &share) {
-    const halyard_tensor_desc &desc = run.plan->tensors[index].desc;
+    const TensorDesc &desc = run.plan->tensors[index].desc;
     const RunTensor &tensor = run.tensors[index];
     const std::int64_t bytes = element_bytes(desc.dtype);
     const std::int64_t first_head = first_of_share(tensor.n_heads, share);
@@ -143,7 +149,7 @@ void rotate_tokens(const Run &run, int index, std::int64_t batch, std::int64_t t
     if (!tensor.in_place && rows.first_pair == 0) {
         copy_columns(tensor, bytes, x, in_token, y, out_token, n_tokens, n_heads, 0, window);
         copy_columns(tensor, bytes, x, in_token, y, out_token, n_tokens, n_heads, window + rotary_dim, desc.head_dim);
-        if (tensor.past_caches) {
+        if (tensor.non_temporal) {
             store_fence();
         }
     }
@@ -310,7 +316,7 @@ halyard_status run_on_executor(const Run &run, std::int64_t n_tasks, halyard_err
 std::int64_t count_worthwhile_threads(const Run &run) {
     double threads = 0.0;
     for (int i = 0; i < run.plan->n_tensors; i++) {
-        const std::int32_t dtype = run.plan->tensors[i].desc.dtype;
+        const Dtype dtype = run.plan->tensors[i].desc.dtype;
         const std::int64_t elements = run.tensors[i].n_heads * run.n_batch * run.n_tokens * run.plan->rotary_dim;
         threads +=
             static_cast<double>(elements * element_bytes(dtype)) / static_cast<double>(bytes_worth_a_thread(dtype));

@@ -1,5 +1,7 @@
 // Frequencies, positions and angle sources: every value is correctly rounded, and every bad argument is refused.
-#include "angles/angles.h"
+#include "angles/angle_source.h"
+#include "angles/cos_sin.h"
+#include "angles/frequencies.h"
 #include "data/golden.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -526,8 +528,7 @@ TEST_CASE("tables: listed positions are moved into the range", "[angles]") {
 
 TEST_CASE("tables: which row serves a position", "[angles]") {
     const auto frequencies = from_base(10000, 4);
-    const auto error = HALYARD_BAD_POSITION_ERROR, clamp = HALYARD_BAD_POSITION_CLAMP,
-               identity = HALYARD_BAD_POSITION_IDENTITY;
+    using enum halyard::BadPosition;
     const auto range = make_table(frequencies, -3, 5);
     const struct {
         std::int64_t position, error, clamp, identity;

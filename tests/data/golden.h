@@ -1,4 +1,4 @@
-// Golden data: independently computed inputs and answers in tests/golden, one folder a section.
+// Golden data: independently computed inputs and answers in tests/data/golden, one folder a section.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -15,7 +15,7 @@ struct Array {
     std::vector<std::int64_t> shape;
 };
 
-/// What tests/golden/<name>/manifest.json describes. Everything throws std::runtime_error where the data is not as
+/// What tests/data/golden/<name>/manifest.json describes. Everything throws std::runtime_error where the data is not as
 /// asked for.
 class Section {
 public:

@@ -1,4 +1,4 @@
-"""check_ptx.py [--ptxas] KERNEL.ptx ...: what the PTX of every CUDA kernel must hold.
+"""check_ptx.py [--ptxas] FOLDER: what the PTX of every CUDA kernel must hold.
 
 1. Every element that a rotation stores comes from fma.rn.f32 whose addend is a rounded product, mul.f32: the canonical
    form. The fused product is of the element itself: f32, of the same place in the vector that was loaded; in place, of
@@ -135,7 +135,7 @@ def assemble(path, architecture):
 
 def main(arguments):
     by_ptxas = arguments[:1] == ["--ptxas"]
-    paths = sorted(map(pathlib.Path, arguments[by_ptxas:]))
+    paths = sorted(pathlib.Path(arguments[by_ptxas]).glob("*.ptx"))
     found = []
     if not by_ptxas:
         for path in paths:

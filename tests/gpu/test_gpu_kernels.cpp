@@ -32,5 +32,4 @@ void test_kernel(const char *name) {
 
 #define HALYARD_GPU_KERNEL(name, target, ...)                                                                          \
     TEST_CASE(#name, "[gpu][" #target "]") { test_kernel(#name); }
-#define HALYARD_GPU_HELPERS(target)
-#include "gpu_kernel_list.inc"
+#include "kernel_rows.inc"

@@ -8,6 +8,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <string>
 
 namespace {
@@ -44,14 +45,14 @@ std::vector<std::int64_t> counts_of_pairs() {
 }
 
 /// Elements of a head, and gaps behind it that stay as they are.
-halyard::PairStrides strides_of(Pairing pairing, std::int64_t n_pairs, std::int64_t n_heads) {
-    const std::int64_t head = (pairing == Pairing::strided ? 3 : 2) * n_pairs + 2;
+halyard::PairStrides strides_of(std::optional<Pairing> pairing, std::int64_t n_pairs, std::int64_t n_heads) {
+    const std::int64_t head = (pairing ? 2 : 3) * n_pairs + 2;
     const std::int64_t token = n_heads * head + 4;
-    switch (pairing) {
-    case Pairing::half: return {1, n_pairs, head, token};
-    case Pairing::interleaved: return {2, 1, head, token};
-    default: return {3, 1, head, token};
+    if (!pairing) {
+        return {3, 1, head, token};
     }
+    return *pairing == Pairing::half ? halyard::PairStrides{1, n_pairs, head, token}
+                                     : halyard::PairStrides{2, 1, head, token};
 }
 
 std::vector<char> random_elements(Random &random, std::int32_t dtype, Values values, std::int64_t n) {
@@ -68,6 +69,7 @@ std::uint64_t hash_of(const Kernel &kernel) {
     static constexpr Values of_x[] = {Values::any_bits, Values::ordinary, Values::special, Values::short_mantissa};
     static constexpr Values of_rows[] = {Values::ordinary, Values::ordinary, Values::any_bits, Values::special};
     const bool in_place = kernel.place == halyard::Place::in_place;
+    const auto dtype = static_cast<std::int32_t>(kernel.dtype);
     Random random(20261121);
     Hash hash;
     for (const std::int64_t n_pairs : counts_of_pairs()) {
@@ -96,19 +98,18 @@ std::uint64_t hash_of(const Kernel &kernel) {
             const auto sin = random_elements(random, HALYARD_F32, values, piece.n_rows * piece.stride_row);
             piece.cos_rows = reinterpret_cast<const float *>(cos.data());
             piece.sin_rows = reinterpret_cast<const float *>(sin.data());
-            const auto x = random_elements(random, piece.dtype, of_x[i], piece.n_tokens * piece.in.token);
+            const auto x = random_elements(random, dtype, of_x[i], piece.n_tokens * piece.in.token);
             std::vector<char> y = x;
             if (!in_place) {
                 y.assign(static_cast<std::size_t>(piece.n_tokens * piece.out.token) *
-                             static_cast<std::size_t>(oracle::element_bytes(piece.dtype)),
+                             static_cast<std::size_t>(oracle::element_bytes(dtype)),
                          '\x2a');
             }
             piece.x = in_place ? y.data() : x.data();
             piece.y = y.data();
             halyard::rotate_piece(kernel, piece);
-            for (std::size_t at = 0; at < y.size();
-                 at += static_cast<std::size_t>(oracle::element_bytes(piece.dtype))) {
-                hash.add(piece.dtype, y.data() + at);
+            for (std::size_t at = 0; at < y.size(); at += static_cast<std::size_t>(oracle::element_bytes(dtype))) {
+                hash.add(dtype, y.data() + at);
             }
         }
     }

@@ -2,6 +2,7 @@
 #include "checks/kernel_checker.h"
 #include "checks/oracle.h"
 #include "rotate/piece.h"
+#include "rotate/reference.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
@@ -10,6 +11,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,7 +29,7 @@ struct Call {
     Piece piece;
     std::vector<std::int32_t> rows;
 
-    Call(std::int32_t dtype, const halyard_buffer *row_of_token, const halyard_buffer *cos, const halyard_buffer *sin,
+    Call(halyard::Dtype dtype, const halyard_buffer *row_of_token, const halyard_buffer *cos, const halyard_buffer *sin,
          std::uint32_t sin_sign, const halyard_buffer *x, const halyard_buffer *y) {
         const auto *first = reinterpret_cast<const std::int32_t *>(row_of_token->host);
         rows.assign(first, first + row_of_token->dim[0].extent);
@@ -167,7 +169,7 @@ struct WrongOnMisaligned : NoBug {
     }
 };
 
-template <std::int32_t dtype, typename Bug>
+template <halyard::Dtype dtype, typename Bug>
 int broken(halyard_buffer *row_of_token, halyard_buffer *cos, halyard_buffer *sin, std::uint32_t sin_sign,
            halyard_buffer *x, halyard_buffer *y) {
     Call call(dtype, row_of_token, cos, sin, sin_sign, x, y);
@@ -184,7 +186,7 @@ int broken(halyard_buffer *row_of_token, halyard_buffer *cos, halyard_buffer *si
 template <std::int32_t dtype>
 int truncating(halyard_buffer *row_of_token, halyard_buffer *cos, halyard_buffer *sin, std::uint32_t sin_sign,
                halyard_buffer *x, halyard_buffer *y) {
-    const Call call(dtype, row_of_token, cos, sin, sin_sign, x, y);
+    const Call call(static_cast<halyard::Dtype>(dtype), row_of_token, cos, sin, sin_sign, x, y);
     const Piece &p = call.piece;
     for (std::int64_t token = 0; token < p.n_tokens; token++) {
         for (std::int64_t head = 0; head < p.n_heads; head++) {
@@ -214,7 +216,7 @@ int truncating(halyard_buffer *row_of_token, halyard_buffer *cos, halyard_buffer
 /// One without fused multiply-add: both products round.
 int rounding_twice(halyard_buffer *row_of_token, halyard_buffer *cos, halyard_buffer *sin, std::uint32_t sin_sign,
                    halyard_buffer *x, halyard_buffer *y) {
-    const Call call(HALYARD_F32, row_of_token, cos, sin, sin_sign, x, y);
+    const Call call(halyard::Dtype::f32, row_of_token, cos, sin, sin_sign, x, y);
     const Piece &p = call.piece;
     for (std::int64_t n = 0; n < p.n_tokens * p.n_heads * p.n_pairs; n++) {
         const std::int64_t k = n % p.n_pairs, head = n / p.n_pairs % p.n_heads, token = n / p.n_pairs / p.n_heads;
@@ -231,10 +233,10 @@ int rounding_twice(halyard_buffer *row_of_token, halyard_buffer *cos, halyard_bu
     return 0;
 }
 
-constexpr std::int32_t f32 = HALYARD_F32, f16 = HALYARD_F16, bf16 = HALYARD_BF16;
+using enum halyard::Dtype;
 
-Kernel kernel(const char *name, std::int32_t dtype, bool in_place, halyard_rotate_kernel *function,
-              Pairing pairing = Pairing::strided) {
+Kernel kernel(const char *name, halyard::Dtype dtype, bool in_place, halyard_rotate_kernel *function,
+              std::optional<Pairing> pairing = std::nullopt) {
     return {.name = name,
             .target = halyard::Target::reference,
             .pairing = pairing,
@@ -282,7 +284,8 @@ TEST_CASE("the kernel checker catches broken kernels", "[checker]") {
         kernel("loses -0", f32, false, broken<f32, LosesNegativeZero>),
         kernel("flushes denormals", f32, false, broken<f32, FlushesDenormals>),
         kernel("is an ulp off in one output", f32, true, broken<f32, OffByOneUlp>),
-        kernel("cuts f16 off", f16, false, truncating<f16>), kernel("cuts bf16 off", bf16, false, truncating<bf16>),
+        kernel("cuts f16 off", f16, false, truncating<HALYARD_F16>),
+        kernel("cuts bf16 off", bf16, false, truncating<HALYARD_BF16>),
         kernel("does nothing", f32, false,
                [](halyard_buffer *, halyard_buffer *, halyard_buffer *, std::uint32_t, halyard_buffer *,
                   halyard_buffer *) { return 0; }),
@@ -315,7 +318,7 @@ TEST_CASE("the kernel checker ends a kernel that does not end by itself", "[chec
 // ---- The oracle ----------------------------------------------------------------------------------------------------
 
 TEST_CASE("the oracle widens and narrows every 16-bit word back to itself", "[checker]") {
-    const std::int32_t dtype = GENERATE(f16, bf16);
+    const auto dtype = GENERATE(as<std::int32_t>(), HALYARD_F16, HALYARD_BF16);
     int n_wrong = 0;
     for (std::uint32_t word = 0; word < 0x10000; word++) {
         const float value = oracle::widen(dtype, word);
@@ -327,8 +330,8 @@ TEST_CASE("the oracle widens and narrows every 16-bit word back to itself", "[ch
 }
 
 TEST_CASE("the oracle rounds to nearest, ties to even, between any two neighbours", "[checker]") {
-    const std::int32_t dtype = GENERATE(f16, bf16);
-    const std::uint32_t infinity = dtype == f16 ? 0x7c00 : 0x7f80;
+    const auto dtype = GENERATE(as<std::int32_t>(), HALYARD_F16, HALYARD_BF16);
+    const std::uint32_t infinity = dtype == HALYARD_F16 ? 0x7c00 : 0x7f80;
     int n_wrong = 0;
     for (std::uint32_t word = 0; word + 1 < infinity; word++) {
         const double low = oracle::widen(dtype, word), high = oracle::widen(dtype, word + 1);
@@ -343,19 +346,19 @@ TEST_CASE("the oracle rounds to nearest, ties to even, between any two neighbour
 }
 
 TEST_CASE("the oracle's conversions have the values of the standards", "[checker]") {
-    CHECK(oracle::widen(f16, 0x3c00) == 1.0f);
-    CHECK(oracle::widen(f16, 0x7bff) == 65504.0f);
-    CHECK(oracle::widen(f16, 0x0001) == 0x1p-24f);
-    CHECK(oracle::widen(f16, 0xc248) == -3.140625f);
-    CHECK(oracle::widen(bf16, 0x4049) == 3.140625f);
-    CHECK(oracle::widen(bf16, 0x0001) == 0x1p-133f);
-    CHECK(oracle::narrow(f16, 65519.996f) == 0x7bff);
-    CHECK(oracle::narrow(f16, 65520.0f) == 0x7c00);
-    CHECK(oracle::narrow(f16, 0x1p-25f) == 0);
-    CHECK(oracle::narrow(f16, 0x1.000002p-25f) == 1);
-    CHECK(oracle::narrow(bf16, std::numeric_limits<float>::max()) == 0x7f80);
-    CHECK(oracle::overflow_threshold(f16) == 65520.0L);
-    CHECK(oracle::half_ulp(f16, 1.0L) == 0x1p-11L);
-    CHECK(oracle::half_ulp(f32, 1.5L) == 0x1p-24L);
-    CHECK(oracle::half_ulp(bf16, 0.0L) == 0x1p-134L);
+    CHECK(oracle::widen(HALYARD_F16, 0x3c00) == 1.0f);
+    CHECK(oracle::widen(HALYARD_F16, 0x7bff) == 65504.0f);
+    CHECK(oracle::widen(HALYARD_F16, 0x0001) == 0x1p-24f);
+    CHECK(oracle::widen(HALYARD_F16, 0xc248) == -3.140625f);
+    CHECK(oracle::widen(HALYARD_BF16, 0x4049) == 3.140625f);
+    CHECK(oracle::widen(HALYARD_BF16, 0x0001) == 0x1p-133f);
+    CHECK(oracle::narrow(HALYARD_F16, 65519.996f) == 0x7bff);
+    CHECK(oracle::narrow(HALYARD_F16, 65520.0f) == 0x7c00);
+    CHECK(oracle::narrow(HALYARD_F16, 0x1p-25f) == 0);
+    CHECK(oracle::narrow(HALYARD_F16, 0x1.000002p-25f) == 1);
+    CHECK(oracle::narrow(HALYARD_BF16, std::numeric_limits<float>::max()) == 0x7f80);
+    CHECK(oracle::overflow_threshold(HALYARD_F16) == 65520.0L);
+    CHECK(oracle::half_ulp(HALYARD_F16, 1.0L) == 0x1p-11L);
+    CHECK(oracle::half_ulp(HALYARD_F32, 1.5L) == 0x1p-24L);
+    CHECK(oracle::half_ulp(HALYARD_BF16, 0.0L) == 0x1p-134L);
 }

@@ -1,4 +1,4 @@
-// Which runs store past the caches, and that it changes no bit.
+// Which runs store non-temporally, past the caches, and that it changes no bit.
 #include "halyard/halyard.hpp"
 #include "rotate/plan.h"
 
@@ -16,10 +16,11 @@
 namespace {
 
 using halyard::Kernel;
+using halyard::Layout;
 using halyard::Place;
 
 constexpr std::int64_t head_dim = 64, n_heads = 16, head_bytes = head_dim * 4;
-constexpr std::int64_t n_tokens_past_caches = (std::int64_t(32) << 20) / (n_heads * head_bytes);
+constexpr std::int64_t n_large_tokens = (std::int64_t(32) << 20) / (n_heads * head_bytes);
 
 /// Counts the calls of each kind of kernel, and writes nothing: outputs need not be memory.
 struct Calls {
@@ -36,18 +37,18 @@ struct Calls {
 /// A run whose output is described, but never written. Its input is one head, again and again.
 struct Request {
     std::int32_t pairing = HALYARD_PAIRING_HALF;
-    std::int64_t n_tokens = n_tokens_past_caches;
+    std::int64_t n_tokens = n_large_tokens;
     std::int64_t rotary_dim = head_dim, offset = 0, n_tensors = 1;
     std::int64_t stride_head = head_dim, stride_token = n_heads * head_dim;
     std::int64_t misaligned_by = 0;  // bytes
     std::int64_t n_in_place = 0;     // the first tensors
     int n_threads = 1;
-    std::int32_t past_caches_mib = 32;
+    std::int32_t non_temporal_mib = 32;
 
     /// The target whose kernel for large outputs a plan takes here; empty when it takes none.
     std::string target() const {
         for (const Kernel &kernel : halyard::kernels()) {
-            if (kernel.place == Place::non_temporal && kernel.dtype == HALYARD_F32 &&
+            if (kernel.place == Place::non_temporal && kernel.dtype == halyard::Dtype::f32 &&
                 kernel.pairing == halyard::Pairing(pairing) && kernel.pairing == kernel.out_pairing &&
                 (halyard::supported_targets() & halyard::bit(kernel.target)) != 0) {
                 return halyard::name_of(kernel.target);
@@ -65,28 +66,24 @@ struct Request {
         return desc;
     }
 
-    /// Whether it goes past the caches. All calls for outputs out of place must be of one kind.
-    bool goes_past_caches() const {
+    /// Whether it is stored non-temporally. All calls for outputs out of place must be of one kind.
+    bool is_non_temporal() const {
         const std::string name = target();
         auto desc = describe();
         desc.target = name.c_str();
         halyard_plan plan = *halyard::plan(desc).get();
-        Kernel ordinary = *plan.tensors[0].kernels[static_cast<int>(Place::out_of_place)][0];
-        Kernel non_temporal = *plan.tensors[0].kernels[static_cast<int>(Place::non_temporal)][0];
+        Kernel ordinary = plan.tensors[0].kernel(Place::out_of_place, Layout::even);
+        Kernel non_temporal = plan.tensors[0].kernel(Place::non_temporal, Layout::even);
         REQUIRE(ordinary.place == Place::out_of_place);
         REQUIRE(non_temporal.place == Place::non_temporal);
         Kernel in_place = ordinary;
         ordinary.function = Calls::call<&Calls::ordinary>;
         in_place.function = Calls::call<&Calls::in_place>;
         non_temporal.function = Calls::call<&Calls::non_temporal>;
-        non_temporal.past_caches_mib = past_caches_mib;
-        for (auto &tensor : plan.tensors) {
-            for (int layout = 0; layout < halyard::n_layouts; layout++) {
-                tensor.kernels[static_cast<int>(Place::out_of_place)][layout] = &ordinary;
-                tensor.kernels[static_cast<int>(Place::in_place)][layout] = &in_place;
-                tensor.kernels[static_cast<int>(Place::non_temporal)][layout] = &non_temporal;
-            }
-        }
+        non_temporal.non_temporal_mib = non_temporal_mib;
+        halyard::replace_kernels(plan, [&](const Kernel &, Place place, Layout) {
+            return place == Place::out_of_place ? &ordinary : place == Place::in_place ? &in_place : &non_temporal;
+        });
         // Addresses that nothing is read from or written to, but for the columns outside the window.
         std::vector<float> memory(
             offset == 0 && rotary_dim == head_dim ? 0 : static_cast<std::size_t>(n_tokens * stride_token) + 64);
@@ -126,40 +123,39 @@ struct Request {
 
 TEST_CASE("non-temporal: large outputs on whole cache lines, and no others", "[non-temporal]") {
     if (Request{}.target().empty()) {
-        SKIP("this machine runs no kernel that stores past the caches");
+        SKIP("this machine runs no non-temporal kernel");
     }
-    CHECK(Request{}.goes_past_caches());
-    CHECK(Request{.n_threads = 2}.goes_past_caches());
-    CHECK(Request{.pairing = HALYARD_PAIRING_INTERLEAVED}.goes_past_caches());
-    CHECK_FALSE(Request{.n_tokens = n_tokens_past_caches - 1}.goes_past_caches());
-    CHECK(Request{.n_tokens = n_tokens_past_caches / 2, .n_tensors = 2}.goes_past_caches());
-    CHECK_FALSE(Request{.n_tokens = n_tokens_past_caches / 2 - 1, .n_tensors = 2}.goes_past_caches());
-    CHECK_FALSE(Request{.n_in_place = 1}.goes_past_caches());
-    CHECK(Request{.n_tensors = 2, .n_in_place = 1}.goes_past_caches());
+    CHECK(Request{}.is_non_temporal());
+    CHECK(Request{.n_threads = 2}.is_non_temporal());
+    CHECK(Request{.pairing = HALYARD_PAIRING_INTERLEAVED}.is_non_temporal());
+    CHECK_FALSE(Request{.n_tokens = n_large_tokens - 1}.is_non_temporal());
+    CHECK(Request{.n_tokens = n_large_tokens / 2, .n_tensors = 2}.is_non_temporal());
+    CHECK_FALSE(Request{.n_tokens = n_large_tokens / 2 - 1, .n_tensors = 2}.is_non_temporal());
+    CHECK_FALSE(Request{.n_in_place = 1}.is_non_temporal());
+    CHECK(Request{.n_tensors = 2, .n_in_place = 1}.is_non_temporal());
     // Gaps are not output, but may be as long as they like.
-    CHECK_FALSE(
-        Request{.n_tokens = n_tokens_past_caches / 2, .stride_token = 4 * n_heads * head_dim}.goes_past_caches());
-    CHECK(Request{.stride_head = head_dim + 16, .stride_token = 2 * n_heads * head_dim}.goes_past_caches());
+    CHECK_FALSE(Request{.n_tokens = n_large_tokens / 2, .stride_token = 4 * n_heads * head_dim}.is_non_temporal());
+    CHECK(Request{.stride_head = head_dim + 16, .stride_token = 2 * n_heads * head_dim}.is_non_temporal());
 
-    CHECK_FALSE(Request{.misaligned_by = 4}.goes_past_caches());
-    CHECK_FALSE(Request{.misaligned_by = 32}.goes_past_caches());
-    CHECK_FALSE(Request{.stride_head = head_dim + 8, .stride_token = 2 * n_heads * head_dim}.goes_past_caches());
-    CHECK_FALSE(Request{.stride_token = n_heads * head_dim + 8}.goes_past_caches());
+    CHECK_FALSE(Request{.misaligned_by = 4}.is_non_temporal());
+    CHECK_FALSE(Request{.misaligned_by = 32}.is_non_temporal());
+    CHECK_FALSE(Request{.stride_head = head_dim + 8, .stride_token = 2 * n_heads * head_dim}.is_non_temporal());
+    CHECK_FALSE(Request{.stride_token = n_heads * head_dim + 8}.is_non_temporal());
     // Windows, and the second half of one.
-    CHECK(Request{.rotary_dim = 32, .offset = 16}.goes_past_caches());
-    CHECK_FALSE(Request{.rotary_dim = 32, .offset = 8}.goes_past_caches());
-    CHECK_FALSE(Request{.rotary_dim = 48}.goes_past_caches());
-    CHECK(Request{.pairing = HALYARD_PAIRING_INTERLEAVED, .rotary_dim = 48}.goes_past_caches());
+    CHECK(Request{.rotary_dim = 32, .offset = 16}.is_non_temporal());
+    CHECK_FALSE(Request{.rotary_dim = 32, .offset = 8}.is_non_temporal());
+    CHECK_FALSE(Request{.rotary_dim = 48}.is_non_temporal());
+    CHECK(Request{.pairing = HALYARD_PAIRING_INTERLEAVED, .rotary_dim = 48}.is_non_temporal());
 }
 
 TEST_CASE("non-temporal: a kernel says from how much output on", "[non-temporal]") {
     if (Request{}.target().empty()) {
-        SKIP("this machine runs no kernel that stores past the caches");
+        SKIP("this machine runs no non-temporal kernel");
     }
-    constexpr std::int64_t n_tokens_of_mib = n_tokens_past_caches / 32;
+    constexpr std::int64_t n_tokens_of_mib = n_large_tokens / 32;
     for (const std::int32_t mib : {8, 64}) {
-        CHECK(Request{.n_tokens = mib * n_tokens_of_mib, .past_caches_mib = mib}.goes_past_caches());
-        CHECK_FALSE(Request{.n_tokens = mib * n_tokens_of_mib - 1, .past_caches_mib = mib}.goes_past_caches());
+        CHECK(Request{.n_tokens = mib * n_tokens_of_mib, .non_temporal_mib = mib}.is_non_temporal());
+        CHECK_FALSE(Request{.n_tokens = mib * n_tokens_of_mib - 1, .non_temporal_mib = mib}.is_non_temporal());
     }
 }
 
@@ -167,7 +163,7 @@ TEST_CASE("non-temporal: the same bits as by way of the caches", "[non-temporal]
     struct Free {
         void operator()(float *data) const { ::operator delete(data, std::align_val_t(64)); }
     };
-    constexpr std::int64_t n_tokens = n_tokens_past_caches + 3;
+    constexpr std::int64_t n_tokens = n_large_tokens + 3;
     constexpr auto n_floats = static_cast<std::size_t>(n_tokens * n_heads * head_dim);
     std::unique_ptr<float, Free> x, y[2];
     for (std::unique_ptr<float, Free> *memory : {&x, &y[0], &y[1]}) {
@@ -184,7 +180,7 @@ TEST_CASE("non-temporal: the same bits as by way of the caches", "[non-temporal]
     struct Window {
         std::int64_t dim, offset;
     };
-    // "reference" has no kernel that stores past the caches, but copies the columns outside the window.
+    // "reference" has no non-temporal kernel, but copies the columns outside the window.
     for (const std::string &target : {Request{}.target(), std::string("reference")}) {
         for (const auto pairing : {halyard::pairing::half, halyard::pairing::interleaved}) {
             for (const Window &window : {Window{head_dim, 0}, Window{32, 0}, Window{32, 16}}) {

@@ -1,5 +1,5 @@
 // Which kernel serves what: the table, the choice, the environment, and what the library says about them.
-#include "base/memory.h"
+#include "base/storage.h"
 #include "halyard/halyard.hpp"
 #include "rotate/dispatch.h"
 
@@ -11,11 +11,14 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+using halyard::Dtype;
 using halyard::Kernel;
+using halyard::Layout;
 using halyard::Pairing;
 using halyard::Place;
 using halyard::Target;
@@ -53,11 +56,7 @@ private:
     bool was_set_ = false;
 };
 
-const char *dtype_name(std::int32_t dtype) {
-    return dtype == HALYARD_F32 ? "f32" : dtype == HALYARD_F16 ? "f16" : "bf16";
-}
-
-const char *pairing_name(Pairing pairing) {
+const char *pairing_name(std::optional<Pairing> pairing) {
     return pairing == Pairing::half ? "half" : pairing == Pairing::interleaved ? "interleaved" : "strided";
 }
 
@@ -70,15 +69,13 @@ bool has_non_temporal(const std::string &target = "") {
 
 std::vector<halyard::Task> every_task() {
     std::vector<halyard::Task> tasks;
-    for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
-        for (const std::int32_t pairing : {0, 1}) {
-            for (const std::int32_t out_pairing : {0, 1}) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
+        for (const Pairing pairing : {Pairing::half, Pairing::interleaved}) {
+            for (const Pairing out_pairing : {Pairing::half, Pairing::interleaved}) {
                 for (const Place place : {Place::out_of_place, Place::in_place, Place::non_temporal}) {
-                    for (const bool dense : {false, true}) {
-                        for (const bool even : {false, true}) {
-                            if (place != Place::in_place || pairing == out_pairing) {
-                                tasks.push_back({dtype, pairing, out_pairing, place, dense, even && dense});
-                            }
+                    for (const Layout layout : {Layout::strided, Layout::dense, Layout::even}) {
+                        if (place != Place::in_place || pairing == out_pairing) {
+                            tasks.push_back({dtype, pairing, out_pairing, place, layout});
                         }
                     }
                 }
@@ -147,31 +144,25 @@ TEST_CASE("dispatch: the kernels are ordered best first and end in the reference
     CHECK(last.name == std::string("halyard_rotate_reference"));
     // A kernel for any layout serves what the others of its target do, so it has to come after them.
     for (const Kernel &general : kernels) {
-        for (const Kernel *after = &general + 1; general.pairing == Pairing::strided && after != kernels.end();
-             after++) {
+        for (const Kernel *after = &general + 1; !general.pairing && after != kernels.end(); after++) {
             CAPTURE(general.name, after->name);
-            CHECK_FALSE((after->target == general.target && after->pairing != Pairing::strided &&
+            CHECK_FALSE((after->target == general.target && after->pairing.has_value() &&
                          after->dtype == general.dtype && after->place == general.place));
         }
     }
 }
 
-TEST_CASE("dispatch: large outputs go past the caches where there is a kernel for that", "[dispatch]") {
+TEST_CASE("dispatch: large outputs take a non-temporal kernel where there is one", "[dispatch]") {
     for (const Kernel &kernel : halyard::kernels()) {
         if (kernel.place == Place::non_temporal) {
             CAPTURE(kernel.name);
-            halyard::Task task = {kernel.dtype,
-                                  static_cast<std::int32_t>(kernel.pairing),
-                                  static_cast<std::int32_t>(kernel.out_pairing),
-                                  Place::non_temporal,
-                                  true,
-                                  true,
-                                  kernel.elsewhere ? "" : kernel.schedule};
+            halyard::Task task = {kernel.dtype,        kernel.pairing.value(), kernel.out_pairing.value(),
+                                  Place::non_temporal, Layout::even,           kernel.elsewhere ? "" : kernel.schedule};
             CHECK(&halyard::select(task, halyard::bit(kernel.target)) == &kernel);
             task.place = Place::out_of_place;
             CHECK(halyard::select(task, halyard::bit(kernel.target)).place == Place::out_of_place);
-            task.dense = false;
-            CHECK(halyard::select(task, halyard::bit(kernel.target)).pairing == Pairing::strided);
+            task.layout = Layout::strided;
+            CHECK_FALSE(halyard::select(task, halyard::bit(kernel.target)).pairing.has_value());
         }
     }
 }
@@ -187,7 +178,7 @@ TEST_CASE("dispatch: a kernel's name says what it is", "[dispatch]") {
         if (kernel.out_pairing != kernel.pairing) {
             expected += std::string("_to_") + pairing_name(kernel.out_pairing);
         }
-        expected += std::string("_") + dtype_name(kernel.dtype);
+        expected += std::string("_") + halyard::name_of(kernel.dtype);
         expected += kernel.place == Place::in_place       ? "_in_place_"
                     : kernel.place == Place::non_temporal ? "_non_temporal_"
                                                           : "_";
@@ -203,11 +194,11 @@ TEST_CASE("dispatch: every target serves every task with a kernel of its own", "
     for (const Target target : built_targets()) {
         for (const halyard::Task &task : every_task()) {
             const Kernel &kernel = halyard::select(task, halyard::bit(target));
-            CAPTURE(halyard::name_of(target), kernel.name, task.dense, task.even);
+            CAPTURE(halyard::name_of(target), kernel.name, static_cast<int>(task.layout));
             CHECK(kernel.target == target);
             CHECK(halyard::refusal(kernel, task) == nullptr);
-            if (task.dense && task.even && target != Target::reference) {
-                CHECK(kernel.pairing == Pairing(task.pairing));
+            if (task.layout == Layout::even && target != Target::reference) {
+                CHECK((kernel.pairing == task.pairing));
             }
         }
     }
@@ -243,9 +234,9 @@ TEST_CASE("dispatch: what a kernel refuses", "[dispatch]") {
                               (kernel.elsewhere && kernel.dtype == task.dtype &&
                                (kernel.place == task.place ||
                                 (kernel.place == Place::out_of_place && task.place == Place::non_temporal)) &&
-                               (kernel.pairing == Pairing::strided ||
-                                (task.dense && kernel.pairing == Pairing(task.pairing) &&
-                                 kernel.out_pairing == Pairing(task.out_pairing) && (!kernel.packed || task.even))));
+                               (!kernel.pairing || (task.layout != Layout::strided && kernel.pairing == task.pairing &&
+                                                    kernel.out_pairing == task.out_pairing &&
+                                                    (!kernel.packed || task.layout == Layout::even))));
             CAPTURE(kernel.name);
             REQUIRE((halyard::refusal(kernel, task) == nullptr) == fits);
         }
@@ -417,12 +408,8 @@ TEST_CASE("dispatch: a variant that is tuned for one CPU serves no other, and co
     const Kernel general = halyard::kernels().first[0];
     Kernel variant = general;
     variant.schedule = "amd_1_2";
-    halyard::Task task = {general.dtype,
-                          static_cast<std::int32_t>(general.pairing),
-                          static_cast<std::int32_t>(general.out_pairing),
-                          general.place,
-                          true,
-                          true};
+    halyard::Task task = {general.dtype, general.pairing.value(), general.out_pairing.value(), general.place,
+                          Layout::even};
     for (const char *cpu : {"", "amd_1_2", "amd_1_23", "default"}) {
         task.cpu = cpu;
         CHECK(halyard::refusal(general, task) == nullptr);
@@ -485,11 +472,11 @@ TEST_CASE("dispatch: an explanation names what is taken, and why others are not"
         }
         return n;
     };
-    const bool past_caches = has_non_temporal(best);
-    CHECK(count(text, ": taken\n") == (past_caches ? 5 : 4));
-    CHECK(count(text, "tensor 0, ") == (past_caches ? 5 : 4));
-    CHECK(count(text, "tensor 0, out of place past the caches, dense heads:") == (past_caches ? 1 : 0));
-    CHECK(count(text, taken("halyard_rotate_half_f32_non_temporal")) == (past_caches ? 1 : 0));
+    const bool non_temporal = has_non_temporal(best);
+    CHECK(count(text, ": taken\n") == (non_temporal ? 5 : 4));
+    CHECK(count(text, "tensor 0, ") == (non_temporal ? 5 : 4));
+    CHECK(count(text, "tensor 0, out of place past the caches, dense heads:") == (non_temporal ? 1 : 0));
+    CHECK(count(text, taken("halyard_rotate_half_f32_non_temporal")) == (non_temporal ? 1 : 0));
     CHECK((count(text, "is for large outputs on whole cache lines") > 0) == has_non_temporal());
 
     // Another pairing on the way out cannot be in place.
@@ -602,7 +589,7 @@ TEST_CASE("dispatch: every target that this machine has rotates", "[dispatch][em
                         CAPTURE(target, dtype, pairings, in_place, stride);
 
                         // Small integers, which every dtype holds.
-                        const std::int64_t bytes = halyard::element_bytes(dtype);
+                        const std::int64_t bytes = halyard::element_bytes(halyard::Dtype(dtype));
                         std::vector<char> x(static_cast<std::size_t>(n_elements * stride * bytes)), y = x;
                         std::vector<double> values(n_elements);
                         for (std::int64_t i = 0; i < n_elements; i++) {

@@ -2,6 +2,7 @@
 // names the argument and its value, and nothing is written. What looks odd but is right is accepted.
 // (Frequencies, angle sources and make_rows are in test_angles.cpp.)
 #include "base/memory.h"
+#include "base/storage.h"
 #include "halyard/halyard.hpp"
 
 #include <catch2/catch_get_random_seed.hpp>
@@ -1051,7 +1052,7 @@ halyard_tensor at_address(std::uintptr_t address, std::int32_t dtype, const Stri
 template <typename Visit>
 void for_each_address(const halyard_tensor &tensor, Visit visit) {
     const auto base = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(tensor.data));
-    const std::int64_t bytes = halyard::element_bytes(tensor.dtype);
+    const std::int64_t bytes = halyard::element_bytes(halyard::Dtype(tensor.dtype));
     for (std::int64_t i = 0; i < tensor.shape[0]; i++) {
         for (std::int64_t j = 0; j < tensor.shape[1]; j++) {
             for (std::int64_t k = 0; k < tensor.shape[2]; k++) {
@@ -1072,7 +1073,8 @@ std::vector<std::int64_t> sorted_addresses(const halyard_tensor &tensor) {
 }
 
 bool really_share(const halyard_tensor &a, const halyard_tensor &b) {
-    const std::int64_t bytes_a = halyard::element_bytes(a.dtype), bytes_b = halyard::element_bytes(b.dtype);
+    const std::int64_t bytes_a = halyard::element_bytes(halyard::Dtype(a.dtype)),
+                       bytes_b = halyard::element_bytes(halyard::Dtype(b.dtype));
     const auto addresses = sorted_addresses(a);
     bool found = false;
     for_each_address(b, [&](std::int64_t address) {
@@ -1122,7 +1124,7 @@ TEST_CASE("overlap: the checks agree with brute force on small tensors", "[error
                 a.shape[3]);
         if (share) {
             REQUIRE(may_share);
-        } else if (halyard::element_bytes(a.dtype) == halyard::element_bytes(b.dtype)) {
+        } else if (halyard::element_bytes(halyard::Dtype(a.dtype)) == halyard::element_bytes(halyard::Dtype(b.dtype))) {
             REQUIRE_FALSE(may_share);  // the search is exact where the elements are of one size and it runs to the end
         }
         REQUIRE(halyard::may_share_bytes(b, a) == may_share);
@@ -1184,7 +1186,7 @@ TEST_CASE("overlap: slices of one buffer are told apart exactly, at the sizes of
             stride *= sizes[order[i]];
         }
         for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16}) {
-            const std::int64_t bytes = halyard::element_bytes(dtype);
+            const std::int64_t bytes = halyard::element_bytes(halyard::Dtype(dtype));
             const auto view = [&](std::int64_t slot, std::int64_t first_head, std::int64_t n, std::int64_t skip) {
                 return at_address(
                     nowhere + static_cast<std::uintptr_t>((slot * strides[3] + first_head * strides[2] + skip) * bytes),

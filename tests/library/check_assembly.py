@@ -1,4 +1,4 @@
-"""check_assembly.py ASSEMBLER KERNEL.s ...: what the assembly of every kernel must hold, and what it must not.
+"""check_assembly.py ASSEMBLER KERNEL.s|FOLDER ...: what the assembly of every kernel must hold, and what it must not.
 
 1. The assembler takes it for a machine that has what the target's name says, and nothing newer.
 2. It calls nothing, gathers nothing and scatters nothing.
@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 Target = collections.namedtuple("Target", "march fused_vectors fused f16")
-avx2 = "generic64+avx2+f16c+fma+bmi+bmi2+lzcnt+movbe+popcnt"  # what runtime/cpu.cpp asks a CPU for
+avx2 = "generic64+avx2+f16c+fma+bmi+bmi2+lzcnt+movbe+popcnt"  # what runtime/rotate/cpu.cpp asks for
 avx512 = avx2 + "+avx512f+avx512cd+avx512dq+avx512bw+avx512vl"
 targets = {
     "x86_sse41": Target("generic64+sse4.1", "mulps", "", []),
@@ -92,7 +92,8 @@ def faults(assembler, path):
 
 
 def main(assembler, *paths):
-    found = [f"{path.stem} {fault}" for path in map(pathlib.Path, sorted(paths)) for fault in faults(assembler, path)]
+    paths = sorted(file for path in map(pathlib.Path, paths) for file in (path.glob("*.s") if path.is_dir() else [path]))
+    found = [f"{path.stem} {fault}" for path in paths for fault in faults(assembler, path)]
     print("\n".join(found) or f"{len(paths)} kernels are as they should be")
     return 1 if found or not paths else 0
 

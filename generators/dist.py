@@ -1,0 +1,125 @@
+"""dist.py --version V --json FOLDER --destination FOLDER ...: writes source archives for ./run dist.
+
+halyard-V.tar.gz has the kernels of each --triple as assembly, so that building it takes a C++ compiler and CMake alone.
+There is also an archive for each --package, a folder that pack.py wrote, which has the library in place of assembly.
+The same files give the same bytes.
+"""
+
+import argparse
+import gzip
+import io
+import json
+import os
+import pathlib
+import re
+import tarfile
+
+import emit
+import kernel_list
+
+ROOT = pathlib.Path(__file__).parents[1]
+TIME = 315532800  # 1980, the oldest that a zip file could tell
+
+
+def below(folder, pattern=""):
+    """The files below a folder whose names match, each as {path in an archive's folder: path}."""
+    return {path.relative_to(folder): path for path in folder.rglob("*")
+            if path.is_file() and re.search(pattern, path.name)}
+
+
+def in_folder(name, files):
+    return {f"{name}/{path}": source for path, source in files.items()}
+
+
+def sources(json_folder):
+    """All that is built but the kernels."""
+    names = ["CMakeLists.txt", "LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "generators/CMakeLists.txt",
+             "bench/llama-3-8b.svg", "bench/README.md"]  # the README leads to the bench's
+    files = {name: ROOT / name for name in names}
+    files |= in_folder("generators", below(ROOT / "generators", r"\.(cmake|inc)$"))
+    for name in "runtime", "examples":
+        files |= in_folder(name, below(ROOT / name, r"^CMakeLists\.txt$|^[^.].*\.(c|cpp|h|hpp|inc|md|map|in|cmake)$"))
+    files |= in_folder("third_party/nlohmann", below(json_folder / "nlohmann"))
+    files["third_party/nlohmann/copyright"] = json_folder.parent / "share/doc/nlohmann-json3-dev/copyright"
+    return files
+
+
+def kernels_as_assembly(triples, gpu, license_file):
+    """The kernels of triples, given with the folders that they are in; those of GPUs are objects, as Halide's runtime
+    is, which has no other form."""
+    listed = kernel_list.read()
+    files = {"kernels/x86-64-linux/halide_runtime.o": gpu / "halide_runtime.o",
+             f"third_party/halide/{license_file.name}": license_file}
+    for triple, folder in triples:
+        for target in listed.targets_of(triple):
+            files |= in_folder(f"kernels/{triple}", emitted(folder, target, ".s"))
+    for target in listed.gpu_targets():
+        files |= in_folder("kernels/x86-64-linux", emitted(gpu, target, ".o"))
+    return files
+
+
+def emitted(folder, target, suffix):
+    """What emit.py has left for a target, in one form, and the rows that the library's table includes."""
+    kernels = json.loads((folder / f"kernels_{target.name}.json").read_text())["kernels"]
+    names = [kernel["name"] + suffix for kernel in kernels] + [f"kernel_rows_{target.name}.inc"]
+    return {name: folder / name for name in names}
+
+
+def packed(folder):
+    """What pack.py has left, and the rows of what the library holds."""
+    listed = kernel_list.read()
+    manifest = json.loads((folder / "manifest.json").read_text())
+    files = below(folder)
+    for target in listed.targets_of(manifest["triple"]):
+        products = [emit.Product(row["name"], listed.kernels[row["name"]], {}, row["schedule"])
+                    for row in manifest["kernels"] if row["target"] == target.name]
+        files[f"kernel_rows_{target.name}.inc"] = emit.rows_of(products, target).encode()
+    return files
+
+
+def write_archive(path, files):
+    """An archive with one folder of files, each given as a path or as bytes. It tells nobody's name and no time."""
+    folder = path.name.removesuffix(".tar.gz")
+    part = path.with_name(path.name + ".part")
+    with (part.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed,
+          tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive):
+        for name in sorted(files):
+            made_here = isinstance(files[name], bytes)
+            content = files[name] if made_here else files[name].read_bytes()
+            entry = tarfile.TarInfo(f"{folder}/{name}")
+            entry.size = len(content)
+            entry.mtime = TIME
+            entry.mode = 0o755 if not made_here and os.access(files[name], os.X_OK) else 0o644
+            archive.addfile(entry, io.BytesIO(content))
+    part.replace(path)
+    print(f"{path}: {path.stat().st_size} bytes")
+
+
+def triple_and_folder(text):
+    triple, _, folder = text.partition("=")
+    return triple, pathlib.Path(folder)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--version", required=True)
+    parser.add_argument("--json", type=pathlib.Path, required=True, help="the folder that holds nlohmann/json.hpp")
+    parser.add_argument("--destination", type=pathlib.Path, required=True)
+    parser.add_argument("--triple", type=triple_and_folder, action="append", default=[], metavar="TRIPLE=FOLDER",
+                        help="the folder of a triple's assembly")
+    parser.add_argument("--gpu", type=pathlib.Path, help="the folder of the GPUs' objects")
+    parser.add_argument("--halide-license", type=pathlib.Path)
+    parser.add_argument("--package", type=pathlib.Path, action="append", default=[])
+    given = parser.parse_args()
+
+    given.destination.mkdir(parents=True, exist_ok=True)
+    common = sources(given.json)
+    if given.triple:
+        write_archive(given.destination / f"halyard-{given.version}.tar.gz",
+                      common | kernels_as_assembly(given.triple, given.gpu, given.halide_license))
+    for package in given.package:
+        write_archive(given.destination / f"halyard-{given.version}-{package.name}.tar.gz",
+                      common | in_folder(f"kernels/{package.name}", packed(package)))
+
+
+main()

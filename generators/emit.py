@@ -1,0 +1,304 @@
+"""emit.py --generator PROGRAM --halide VERSION --triple T --target NAME -o FOLDER [...]: emits a target's kernels.
+
+CMake runs this once for each target of kernels.inc, and once more for each other triple that is asked for. Flat in the
+folder it leaves
+
+  <kernel>.o .s .stmt          of each kernel: object, assembly (CPUs), and the loops as Halide has lowered them
+  <kernel>.ptx or .cl          of each GPU kernel: what the driver compiles
+  kernel_rows_<target>.inc     a row for each kernel, which the library's table and the tests include
+  kernels_<target>.json        the manifest: of each kernel its fields, the schedule that it was made with, its files,
+                               the SHA-256 of its assembly (GPU: of its object), and its row. It is written last.
+  joined/<target>.a            with --archiver: the objects
+  joined/<target>.o            with --linker: the objects as one
+
+build/host/kernels holds this machine's kernels, build/host/emit/<triple> those of packages. A source archive of
+./run dist holds kernels/<triple>/<kernel>.s (GPUs: .o) and kernels/<triple>/kernel_rows_<target>.inc beside them; a
+package of ./run emit has its library in place of the .s files, and rows for what the library holds. Both are built
+without this program.
+
+A kernel that the folder's manifest shows to be made by the same generator in the same way is not emitted again.
+"""
+
+import argparse
+import concurrent.futures
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import kernel_list
+import schedules
+
+SCHEDULES = pathlib.Path(__file__).with_name("schedules")
+
+
+class Failed(Exception):
+    """Why a kernel was not emitted."""
+
+
+@dataclasses.dataclass
+class Product:
+    """A kernel as it is emitted: with its default schedule, or with a device's."""
+
+    name: str
+    kernel: kernel_list.Kernel
+    parameters: dict[str, int]
+    schedule: str = "default"
+    elsewhere: bool = True  # it also serves other devices than the one that it is tuned for
+
+    def row(self):
+        k = self.kernel
+        if k.op != "rotate":
+            return None
+        if k.target.is_gpu:
+            in_place = str(k.place == "in_place").lower()
+            cells = [self.name, k.target.name, k.angles, k.pairing, k.dtype, in_place, f'"{self.schedule}"']
+            return f"HALYARD_GPU_KERNEL({', '.join(cells)})"
+        non_temporal_mib = self.parameters.get("non_temporal_mib", "usual_non_temporal_mib")
+        cells = [self.name, k.target.name, k.pairing, k.out_pairing, k.dtype, k.place, str(k.packed).lower(),
+                 str(self.elsewhere).lower(), str(non_temporal_mib), f'"{self.schedule}"']
+        return f"HALYARD_KERNEL({', '.join(cells)})"
+
+
+class Emitter:
+    """Runs the generator. The compiler assembles what the generator cannot emit as an object."""
+
+    def __init__(self, generator, compiler=None):
+        self.generator, self.compiler = generator, compiler
+        self.digest = schedules.sha256(pathlib.Path(generator).read_bytes() + pathlib.Path(__file__).read_bytes())
+
+    def key(self, kernel, triple, name, parameters):
+        """Two emissions with the same key give the same files."""
+        made_of = [self.digest, self.compiler, kernel.target.halide(triple), name, kernel.generator,
+                   kernel.generator_arguments(parameters), kernel.is_non_temporal]
+        return schedules.sha256(json.dumps(made_of))
+
+    def emit(self, kernel, triple, suffix, folder, name=None, parameters=None, outputs=None):
+        """Emits one kernel. Returns its files, of which the first is the one that decides whether it has changed."""
+        name = name or kernel.name
+        path = pathlib.Path(folder, name)
+        gpu_suffix = kernel.target.device_suffix
+        files = {"assembly": ".s", "object": suffix, "stmt": ".stmt"}
+        if gpu_suffix:
+            files = {"object": suffix, "stmt": ".stmt", "device_code": gpu_suffix}
+        files = {output: path.with_name(name + files[output]) for output in outputs or files}
+        wanted = [output for output in files if not (output == "object" and kernel.is_non_temporal)]
+        command = [self.generator, "-f", name, "-n", name, "-o", folder, "-e", ",".join(wanted),
+                   f"target={kernel.target.halide(triple)}", "-g", kernel.generator,
+                   *kernel.generator_arguments(parameters)]
+        said = _run(name, command)
+        has_f16 = kernel.target.is_gpu or {"f16c", "arm_fp16"} & set(kernel.target.features.split("-"))
+        if has_f16 and "type operation is emulated" in said:
+            raise Failed(f"{name}: a conversion is emulated that the target has instructions for:\n{said}")
+        if "device_code" in files:
+            raw = path.with_name(name + ".device_code")
+            files["device_code"].write_bytes(raw.read_bytes().replace(b"\0", b""))  # Halide ends the text with one
+            raw.unlink()
+        if kernel.is_non_temporal:
+            files["assembly"].write_text(store_non_temporally(name, files["assembly"].read_text()))
+            if "object" in files:
+                _run(name, [self.compiler, "-c", files["assembly"], "-o", files["object"]])
+        return list(files.values())
+
+    def default_sha256(self, kernel):
+        """The hash of what is emitted for the default on Linux."""
+        with tempfile.TemporaryDirectory() as folder:
+            output = "object" if kernel.target.is_gpu else "assembly"
+            file, = self.emit(kernel, f"{kernel.target.processor}-linux", ".o", folder, outputs=[output])
+            return schedules.sha256(file.read_bytes())
+
+
+def _run(name, command):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        raise Failed(f"{name}: {done.stdout}")
+    return done.stdout
+
+
+def store_non_temporally(name, assembly):
+    """Makes a kernel's stores of whole vectors go past the caches, which Halide 21 cannot emit.
+
+    Stores to the stack stay as they are, and so do masked stores. VCVTPS2PH is split into a conversion, whose operand
+    nothing reads again, and a store. The fence orders the kernel's stores before whatever its caller does next, such as
+    telling another thread.
+    """
+    text = re.sub(r"\((%r[sb]p)", r"{\1", assembly)  # keeps the stack out of the next two patterns
+    text = re.sub(r"\tvmov(?:up[sd]|ap[sd]|dq[ua]\d*)\t(%[yz]mm\d+, [^\n{]*\))([ \t]*[\n#])", r"\tvmovntps\t\1\2", text)
+    text = re.sub(r"\tvcvtps2ph\t([^,\n]*), %ymm(\d+), ([-\d]*\([^\n]*\))([ \t]*[\n#])",
+                  r"\tvcvtps2ph\t\1, %ymm\2, %xmm\2\n\tvmovntps\t%xmm\2, \3\4", text)
+    text = re.sub(r"{(%r[sb]p)", r"(\1", text)
+    if text == assembly:
+        raise Failed(f"{name} stores no whole vectors")
+    return text.replace("\tretq", "\tsfence\n\tretq")
+
+
+def find_products(kernels, devices, folder, halide, list_of_kernels, emitter, warn):
+    """What is to be emitted for these kernels.
+
+    A single device's schedule takes the default's place. Of several devices each has a variant of the kernel, right
+    before the default: the library chooses by the machine that it runs on. GPU kernels and those that make rows have no
+    variants, because the library does not choose among them by device: GPU kernels take the first device's schedule.
+    """
+    products = []
+    for kernel in kernels:
+        tuned = []
+        for device in devices if kernel.parameters else []:
+            path = folder / f"{kernel.name}.{device}.json"
+            if not path.exists():
+                continue
+            try:
+                numbers = schedules.read(path, kernel, device, halide, list_of_kernels,
+                                         lambda: emitter.default_sha256(kernel))
+            except schedules.Unusable as why:
+                warn(f"{path.name} is not used, and the kernel has its default schedule: {why}. "
+                     "./run tune makes it anew.")
+                continue
+            tuned.append(Product(kernel.name, kernel, numbers, device))
+        if tuned and (len(devices) == 1 or kernel.target.is_gpu):
+            products.append(tuned[0])
+            continue
+        if kernel.op == "rotate":
+            for product in tuned:
+                product.name = f"{kernel.name.removesuffix(kernel.target.name)}{product.schedule}_{kernel.target.name}"
+                product.elsewhere = False
+            products += tuned
+        products.append(Product(kernel.name, kernel, kernel.parameters))
+    return products
+
+
+def warn_of_strays(folder, devices, list_of_kernels, warn):
+    """Names files of these devices that belong to no kernel, and devices that have no files."""
+    for device in devices:
+        paths = sorted(folder.glob(f"*.{device}.json"))
+        if not paths:
+            warn(f"HALYARD_SCHEDULES names {device}, for which generators/schedules has no file.")
+        for path in paths:
+            kernel = list_of_kernels.kernels.get(path.name.removesuffix(f".{device}.json"))
+            if kernel is None or not kernel.parameters:
+                warn(f"{path.name} is not used: no kernel of that name can be tuned.")
+
+
+def rows_of(products, target):
+    """The rows of a target, for C++."""
+    rows = [product.row() for product in products if product.row()]
+    if target.is_gpu:
+        rows.insert(0, f"HALYARD_GPU_HELPERS({target.name})")
+    elif {"rows_phase", "rows_factored"} <= {product.kernel.op for product in products}:
+        rows.append(f"HALYARD_ROW_KERNELS({target.name}, halyard_rows_phase_{target.name}, "
+                    f"halyard_rows_factored_{target.name})")
+    return "".join(row + "\n" for row in rows)
+
+
+def write_if_changed(path, text):
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+
+
+def read_manifest(path):
+    """The kernels of a manifest by name; none where there is no manifest."""
+    try:
+        return {kernel["name"]: kernel for kernel in json.loads(path.read_text())["kernels"]}
+    except (OSError, ValueError, KeyError):
+        return {}
+
+
+def find_earlier(earlier, name, key):
+    """The folder that holds a kernel as it would be emitted, and its files."""
+    for folder, kernels in earlier.items():
+        known = kernels.get(name)
+        if known and known["key"] == key and all((folder / file).exists() for file in known["files"]):
+            return folder, known["files"]
+    return None, None
+
+
+def emit_target(options, warn):
+    """Emits the kernels of a target into a folder, and writes the manifest."""
+    list_of_kernels = kernel_list.read()
+    target = list_of_kernels.targets[options.target]
+    suffix = list_of_kernels.triples[options.triple].suffix
+    folder = options.o
+    folder.mkdir(parents=True, exist_ok=True)
+    emitter = Emitter(options.generator, options.compiler)
+    devices = [device for device in dict.fromkeys(options.schedules) if device not in ("auto", "none")]
+    if options.package:
+        devices = devices[:1]
+    if "auto" in options.schedules and options.cpu_name:
+        devices = _run("the name of this CPU", [options.cpu_name]).split()
+    elif list_of_kernels.targets_of(options.triple)[0] is target:  # once, and not for each target
+        warn_of_strays(options.schedule_folder, devices, list_of_kernels, warn)
+
+    kernels = [kernel for kernel in list_of_kernels.kernels_of(options.target, options.triple)
+               if re.search(options.kernels, kernel.name) and (options.compiler or not kernel.is_non_temporal)]
+    products = find_products(kernels, devices, options.schedule_folder, options.halide, list_of_kernels, emitter, warn)
+    manifest = folder / f"kernels_{target.name}.json"
+    earlier = {place: read_manifest(place / manifest.name) for place in (folder, *options.reuse)}
+    manifest.unlink(missing_ok=True)  # until all is done, so that nobody takes a part for the whole
+
+    def make(product):
+        key = emitter.key(product.kernel, options.triple, product.name, product.parameters)
+        place, files = find_earlier(earlier, product.name, key)
+        if place is None:
+            files = [file.name for file in emitter.emit(product.kernel, options.triple, suffix, folder, product.name,
+                                                        product.parameters)]
+        elif place != folder:
+            for file in files:
+                shutil.copy(place / file, folder / file)
+        k = product.kernel
+        return {"name": product.name, "op": k.op, "pairing": k.pairing, "out_pairing": k.out_pairing, "dtype": k.dtype,
+                "place": k.place, "packed": k.packed, "angles": k.angles, "schedule": product.schedule,
+                "elsewhere": product.elsewhere, "parameters": product.parameters, "row": product.row(),
+                "files": files, "sha256": schedules.sha256((folder / files[0]).read_bytes()), "key": key}
+
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        made = list(pool.map(make, products))
+    files = {file for one in made for file in one["files"]}
+    for path in folder.glob(f"halyard_*_{target.name}.*"):
+        if path.name not in files:
+            path.unlink()  # of a kernel that is there no more
+
+    objects = [folder / (product.name + suffix) for product in products]
+    joined = folder / "joined" / target.name
+    joined.parent.mkdir(exist_ok=True)
+    if options.archiver:
+        archive = joined.with_suffix(".a")
+        archive.unlink(missing_ok=True)
+        _run(archive, [options.archiver, "qcsD", archive, *objects])
+    if options.linker:
+        _run(joined, [options.linker, "-r", "-o", joined.with_suffix(".o"), *objects])
+    write_if_changed(folder / f"kernel_rows_{target.name}.inc", rows_of(products, target))
+    text = json.dumps({"triple": options.triple, "target": target.name, "halide": options.halide, "devices": devices,
+                       "kernels": made}, indent=1)
+    manifest.write_text(text + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--generator", required=True)
+    parser.add_argument("--halide", required=True, help="Halide's version, which a schedule must have been made with")
+    parser.add_argument("--triple", required=True)
+    parser.add_argument("--target", required=True)
+    parser.add_argument("-o", required=True, type=pathlib.Path)
+    parser.add_argument("--schedules", nargs="*", default=[], help="none, auto (this CPU's), or devices [none]")
+    parser.add_argument("--cpu-name", help="the program that prints this CPU's name; without it auto is none")
+    parser.add_argument("--package", action="store_true", help="with the schedules of no more than one named device, so "
+                        "that a package is the same wherever it is made")
+    parser.add_argument("--schedule-folder", type=pathlib.Path, default=SCHEDULES)
+    parser.add_argument("--compiler", help="assembles kernels that store past the caches; without it there are none")
+    parser.add_argument("--archiver")
+    parser.add_argument("--linker")
+    parser.add_argument("--kernels", default="", help="only kernels whose name this regular expression finds")
+    parser.add_argument("--reuse", nargs="*", default=[], type=pathlib.Path, help="folders to copy the same kernels from")
+    options = parser.parse_args()
+    try:
+        emit_target(options, lambda sentence: print("warning:", sentence, file=sys.stderr))
+    except (Failed, kernel_list.BadList, OSError) as error:
+        sys.exit(f"emit.py: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,250 @@
+"""Reads kernels.inc, the list of kernels, and refuses a row that it does not understand."""
+
+import dataclasses
+import inspect
+import pathlib
+import re
+
+DTYPES = ["f32", "f16", "bf16"]
+PAIRINGS = ["half", "interleaved", "strided"]
+PLACES = ["out_of_place", "in_place", "non_temporal"]
+GPU_PLACES = PLACES[:2]
+FLAGS = {"true": True, "false": False}
+LIST = pathlib.Path(__file__).with_name("kernels.inc")
+
+CPU_OPTIONS = "no_runtime-no_asserts-no_bounds_query-strict_float"
+# GPU kernels keep their asserts: without them Halide returns success when there is no driver.
+GPU_OPTIONS = "no_runtime-no_bounds_query-strict_float-user_context"
+
+
+class BadList(Exception):
+    """What is wrong with the list, and in which line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    name: str
+    processor: str  # as Halide calls it; of a GPU the one that launches its kernels
+    features: str
+    isa: str  # what a machine must have
+    is_gpu: bool
+
+    def halide(self, triple):
+        """What a generator is told about the target: Halide's name of it."""
+        if self.is_gpu:
+            return f"{triple}-sse41-{self.features}-{GPU_OPTIONS}"
+        return f"{triple}-{self.features}-{CPU_OPTIONS}"
+
+    @property
+    def device_suffix(self):
+        """The suffix of the text that a GPU's driver compiles."""
+        return None if not self.is_gpu else ".ptx" if self.features.startswith("cuda") else ".cl"
+
+
+@dataclasses.dataclass(frozen=True)
+class Triple:
+    name: str
+    format: str  # of its objects, as llvm-readobj prints it
+    suffix: str  # of its objects
+    library: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    name: str
+    loops: str  # numbers of the same loops are tuned together
+    limit: str | None  # another parameter, which this one never exceeds
+    values: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    name: str
+    target: Target
+    op: str  # rotate, rows_phase, rows_factored, check_positions or copy
+    generator: str
+    arguments: dict[str, str]  # what the generator is told besides the parameters
+    parameters: dict[str, int]  # the numbers of its schedule; a kernel that has none cannot be tuned
+    place: str = "out_of_place"
+    pairing: str | None = None
+    out_pairing: str | None = None
+    dtype: str | None = None
+    packed: bool = False
+    angles: str | None = None  # GPU: table or phase
+
+    @property
+    def is_non_temporal(self):
+        return self.place == "non_temporal"
+
+    def generator_arguments(self, parameters=None):
+        """The arguments of the generator, for these parameters or the default ones. non_temporal_mib is the runtime's."""
+        numbers = self.parameters if parameters is None else parameters
+        numbers = {name: value for name, value in numbers.items() if name != "non_temporal_mib"}
+        return [f"{name}={value}" for name, value in (self.arguments | numbers).items()]
+
+
+@dataclasses.dataclass(frozen=True)
+class KernelList:
+    targets: dict[str, Target]  # best first, GPUs after CPUs
+    triples: dict[str, Triple]
+    parameters: dict[str, Parameter]
+    kernels: dict[str, Kernel]  # in the order in which the library looks through them
+
+    def targets_of(self, triple):
+        """The CPU targets of a triple's processor, best first."""
+        return [t for t in self.targets.values() if not t.is_gpu and triple.startswith(t.processor + "-")]
+
+    def gpu_targets(self):
+        return [t for t in self.targets.values() if t.is_gpu]
+
+    def kernels_of(self, target, triple=None):
+        """A target's kernels. Those that store past the caches are made for x86-64-linux only."""
+        return [k for k in self.kernels.values()
+                if k.target.name == target and (triple in (None, "x86-64-linux") or not k.is_non_temporal)]
+
+
+def read(path=LIST):
+    """The list. Raises BadList."""
+    reader = _Reader(path)
+    for macro, line, cells in _rows(path):
+        reader.line = line
+        row = getattr(reader, macro.removeprefix("HALYARD_").lower(), None) if macro.startswith("HALYARD_") else None
+        if row is None:
+            raise BadList(f"{path}:{line}: there is no row {macro}")
+        try:
+            inspect.signature(row).bind(*cells)
+        except TypeError as error:
+            raise BadList(f"{path}:{line}: {macro}: {error}") from None
+        row(*cells)
+    return KernelList(reader.targets, reader.triples, reader.parameters, reader.kernels)
+
+
+def _rows(path):
+    """The macro, the line and the cells of each row. Comments and preprocessor lines are blanked."""
+    text = re.sub(r"^[ \t]*(//|#).*$", "", pathlib.Path(path).read_text(), flags=re.MULTILINE)
+    at = re.compile(r"\s*").match(text).end()
+    while at < len(text):
+        line = text.count("\n", 0, at) + 1
+        row = re.compile(r'(\w+)\(((?:[^()"\n]|\n[ \t]|"[^"\n]*")*)\)[ \t]*(?:\n\s*|$)').match(text, at)
+        if row is None:
+            raise BadList(f"{path}:{line}: this is no row: {text[at:].splitlines()[0]}")
+        cells = []
+        for cell in re.split(r',(?=(?:[^"]*"[^"]*")*[^"]*$)', row[2]):
+            if not re.fullmatch(r'\w+|"[^"]*"', cell.strip()):
+                raise BadList(f"{path}:{line}: {cell.strip()!r} is no word, number or text")
+            cells.append(cell.strip().strip('"'))
+        yield row[1], line, cells
+        at = row.end()
+
+
+class _Reader:
+    """Each method takes the cells of one macro's rows."""
+
+    def __init__(self, path):
+        self.path, self.line = path, 0
+        self.targets, self.triples, self.parameters, self.kernels = {}, {}, {}, {}
+
+    def _refuse(self, why):
+        raise BadList(f"{self.path}:{self.line}: {why}")
+
+    def _add(self, entries, entry):
+        if entry.name in entries:
+            self._refuse(f"{entry.name} is there already")
+        entries[entry.name] = entry
+
+    def _one_of(self, what, found, known):
+        if found not in known:
+            self._refuse(f"{what} is {found!r}, which is none of {', '.join(known)}")
+        return known[found] if isinstance(known, dict) else found
+
+    def _numbers(self, **cells):
+        """The parameters that a row gives, `_` left out. Each must be legal."""
+        numbers = {name: int(cell) for name, cell in cells.items() if cell != "_" and cell.isdecimal()}
+        for name, cell in cells.items():
+            parameter = self._one_of("a parameter", name, self.parameters)
+            if cell != "_":
+                self._one_of(name, cell, [str(value) for value in parameter.values])
+                if parameter.limit and numbers[name] > numbers.get(parameter.limit, numbers[name]):
+                    self._refuse(f"{name} exceeds {parameter.limit}")
+        return numbers
+
+    def _target(self, name, is_gpu):
+        return self._one_of("target", name, {n: t for n, t in self.targets.items() if t.is_gpu == is_gpu})
+
+    def _kernel(self, name, target, **fields):
+        order = list(self.targets)
+        last = [k.target.name for k in self.kernels.values() if k.target.is_gpu == target.is_gpu
+                and k.op == fields["op"]]
+        if last and order.index(target.name) < order.index(last[-1]):
+            self._refuse(f"{name} comes after a kernel of {last[-1]}, which is no better target")
+        self._add(self.kernels, Kernel(name + "_" + target.name, target, **fields))
+
+    def target(self, name, processor, features, isa):
+        for better in self.targets.values():
+            if better.processor == processor and not set(features.split("-")) < set(better.features.split("-")):
+                self._refuse(f"{name} has features that {better.name}, which comes before it, has not")
+        self._add(self.targets, Target(name, processor, features, isa, False))
+
+    def gpu_target(self, name, features, isa):
+        self._add(self.targets, Target(name, "x86-64", features, isa, True))
+
+    def triple(self, name, format, suffix, library):
+        self._add(self.triples, Triple(name, format, suffix, library))
+
+    def parameter(self, name, loops, limit, *values):
+        limit = None if limit == "none" else limit
+        if not values or any(not value.isdecimal() for value in values):
+            self._refuse(f"{name} needs values, which are numbers")
+        self._add(self.parameters, Parameter(name, loops, limit, tuple(map(int, values))))
+
+    def rotate(self, pairing, dtype, place, target, packed, round_by_test, swap_members, elements_per_step,
+               elements_per_step_any, elements_per_vector, heads_per_step, hoist_rows, non_temporal_mib):
+        numbers = self._numbers(
+            elements_per_step=elements_per_step, elements_per_step_any=elements_per_step_any,
+            elements_per_vector=elements_per_vector, heads_per_step=heads_per_step, hoist_rows=hoist_rows,
+            non_temporal_mib=non_temporal_mib, swap_members=swap_members)
+        self._one_of("place", place, PLACES)
+        if (place == "non_temporal") != ("non_temporal_mib" in numbers):
+            self._refuse("non_temporal_mib is what a non_temporal kernel has, and no other")
+        self._one_of("round_by_test", round_by_test, FLAGS)
+        self._rotation(pairing, dtype, place, place, self._target(target, False), packed,
+                       {"round_by_test": round_by_test}, numbers)
+
+    def gpu_rotate(self, pairing, dtype, place, angles, target, packed, swap_members, element_threads, head_threads,
+                   heads_per_thread, few_tokens):
+        numbers = self._numbers(element_threads=element_threads, head_threads=head_threads,
+                                heads_per_thread=heads_per_thread, few_tokens=few_tokens)
+        self._one_of("place", place, GPU_PLACES)
+        self._one_of("angles", angles, ["table", "phase"])
+        differs = [place] + (["phase"] if angles == "phase" else [])
+        self._rotation(pairing, dtype, place, "_".join(differs), self._target(target, True), packed,
+                       {"angles": angles} | self._numbers(swap_members=swap_members), numbers, angles=angles)
+
+    def _rotation(self, pairing, dtype, place, suffix, target, packed, arguments, numbers, angles=None):
+        pairing_in, _, pairing_out = pairing.partition("_to_")
+        pairing_out = pairing_out or pairing_in
+        for one in (pairing_in, pairing_out):
+            self._one_of("pairing", one, PAIRINGS)
+        self._one_of("dtype", dtype, DTYPES)
+        suffix = suffix.removeprefix("out_of_place").strip("_")
+        self._kernel(
+            f"halyard_rotate_{pairing}_{dtype}" + (f"_{suffix}" if suffix else ""), target, op="rotate",
+            generator="rope",
+            arguments={"dtype": dtype, "packed": packed, "pairing": pairing_in, "out_pairing": pairing_out,
+                       "in_place": "true" if place == "in_place" else "false"} | arguments,
+            parameters=numbers, place=place, pairing=pairing_in, out_pairing=pairing_out, dtype=dtype,
+            packed=self._one_of("packed", packed, FLAGS), angles=angles)
+
+    def rows(self, source, target, pairs_per_step):
+        op = "rows_" + self._one_of("source", source, ["phase", "factored"])
+        self._kernel(f"halyard_{op}", self._target(target, False), op=op, generator=op, arguments={},
+                     parameters=self._numbers(pairs_per_step=pairs_per_step), dtype="f32")
+
+    def gpu_check_positions(self, target):
+        self._kernel("halyard_check_positions", self._target(target, True), op="check_positions",
+                     generator="check_positions", arguments={}, parameters={})
+
+    def gpu_copy(self, bits, target):
+        self._one_of("bits", bits, ["16", "32", "128"])
+        self._kernel(f"halyard_copy_{bits}", self._target(target, True), op="copy", generator="copy_columns",
+                     arguments={"bits": bits}, parameters={})

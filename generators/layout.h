@@ -1,0 +1,128 @@
+// How x and y lie in memory: the strides of a pairing, the elements of a pair, and where a GPU's memory begins.
+#pragma once
+
+#include "Halide.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace halyard {
+
+/// How the members of a pair lie in a head: see halyard.h. Strided is any layout at all.
+enum class Pairing { half, interleaved, strided };
+
+inline const std::map<std::string, Pairing> pairings = {
+    {"half", Pairing::half}, {"interleaved", Pairing::interleaved}, {"strided", Pairing::strided}};
+
+/// In which order a kernel writes what it has rotated.
+enum class Order {
+    both_members,      // the elements of both members at once
+    member_by_member,  // neighbours in memory, which are the members of pairs
+    both_in_word       // an element is a word that holds both members
+};
+
+/// What a buffer's shape and strides have to be.
+struct Layout {
+    Pairing pairing;
+    bool packed;  // an element is a word of two 16-bit neighbours
+
+    /// Elements that one thread of a GPU takes in a step: 128 bits of each member, but of any layout one.
+    int per_thread() const {
+        const bool members_are_neighbours = pairing == Pairing::interleaved && !packed;
+        return pairing == Pairing::strided ? 1 : members_are_neighbours ? 2 : 4;
+    }
+
+    /// A stride or an offset of words, rounded so that Halide knows it to be a multiple of 128 bits where that counts.
+    Halide::Expr aligned(const Halide::Expr &words) const {
+        return pairing == Pairing::strided ? words : words / 4 * 4;
+    }
+
+    /// Sets the constraints of a buffer [pair, member, head, token] or [pair, member, head, token, offset].
+    template <typename AnyBuffer>
+    void constrain(AnyBuffer &buffer, Order order, bool has_offset) const {
+        for (int i = 0; i < 4; i++) {
+            buffer.dim(i).set_min(0);
+        }
+        buffer.dim(1).set_extent(order == Order::both_in_word ? 1 : 2);
+        if (pairing == Pairing::interleaved && !packed) {
+            buffer.dim(0).set_stride(2);
+            buffer.dim(1).set_stride(1);
+        } else if (pairing == Pairing::strided) {
+            buffer.dim(0).set_stride(Halide::Expr());
+        }  // half: Halide takes 1 for the stride of dimension 0
+        if (has_offset) {
+            constrain_for_gpu(buffer);
+        }
+    }
+
+private:
+    /// What accesses of 128 bits need. Halide checks it when a kernel is called.
+    template <typename AnyBuffer>
+    void constrain_for_gpu(AnyBuffer &buffer) const {
+        buffer.dim(4).set_min(0);
+        buffer.dim(4).set_stride(1);
+        buffer.dim(0).set_extent(buffer.dim(0).extent() / per_thread() * per_thread());
+        for (int i = 1; i < 4; i++) {
+            if (i > 1 || packed || pairing == Pairing::half) {
+                buffer.dim(i).set_stride(aligned(buffer.dim(i).stride()));
+            }
+        }
+    }
+};
+
+/// Where x and y begin. A CPU is told their addresses. A GPU's memory may have a handle instead (OpenCL), so its
+/// kernels are told offsets, and buffers have one more dimension there, whose stride is 1.
+class Origins {
+public:
+    void add_to(Halide::Internal::GeneratorBase &generator, const Halide::Target &target) {
+        if (target.has_gpu_feature()) {
+            x = generator.add_input<int32_t>("x_offset");
+            y = generator.add_input<int32_t>("y_offset");
+        }
+    }
+
+    bool are_offsets() const { return x != nullptr; }
+    int n_dims() const { return are_offsets() ? 5 : 4; }
+
+    /// The left side of y's pure definition.
+    std::vector<Halide::Var> everywhere(std::vector<Halide::Var> place) const {
+        if (are_offsets()) {
+            place.emplace_back("offset");
+        }
+        return place;
+    }
+
+    /// What y is written over, besides its own dimensions: the member if it is written member by member, and its
+    /// offset, which is a reduction over one value. Only that may be an expression on the left of a definition.
+    Halide::RDom domain(const Layout &layout, Order order) const {
+        Halide::Region over;
+        if (order == Order::member_by_member) {
+            over.emplace_back(0, 2);
+        }
+        if (are_offsets()) {
+            over.emplace_back(layout.aligned(*y), 1);
+        }
+        return over.empty() ? Halide::RDom() : Halide::RDom(over, "over");
+    }
+
+    /// A place in x, and one in y, which is written over the domain.
+    std::vector<Halide::Expr> in_x(std::vector<Halide::Expr> place, const Layout &layout) const {
+        if (are_offsets()) {
+            place.push_back(layout.aligned(*x));
+        }
+        return place;
+    }
+
+    std::vector<Halide::Expr> in_y(std::vector<Halide::Expr> place, const Halide::RDom &domain) const {
+        if (are_offsets()) {
+            place.push_back(domain[domain.dimensions() - 1]);
+        }
+        return place;
+    }
+
+private:
+    Halide::GeneratorInput<int32_t> *x = nullptr, *y = nullptr;  // elements to the first pair
+};
+
+}  // namespace halyard

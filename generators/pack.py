@@ -1,0 +1,204 @@
+"""pack.py TRIPLE --objects FOLDER --destination FOLDER --version V: packs what emit.py left in a folder for ./run emit.
+
+Checks the objects as a linker would look at them, and writes their library, header and manifest. The destination is
+either as before or whole.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import kernel_list
+
+ABI = pathlib.Path(__file__).parents[1] / "runtime/rotate/kernel_abi.h"
+HEADER = """\
+/* The kernels of {library} for {triple}, Halyard {version}. */
+#ifndef HALYARD_KERNELS_H
+#define HALYARD_KERNELS_H
+
+{abi}
+#ifdef __cplusplus
+extern "C" {{
+#endif
+{declarations}
+#ifdef __cplusplus
+}}
+#endif
+
+#endif
+"""
+
+
+class Refused(Exception):
+    """What is wrong with the objects."""
+
+
+def llvm(tool, *arguments):
+    """What an LLVM tool prints. It is parsed here, so the tool has to be of the one version that was tried."""
+    program = shutil.which(f"llvm-{tool}-19")
+    if program is None:
+        raise Refused(f"llvm-{tool}-19 is not installed (Debian: llvm-19)")
+    done = subprocess.run([program, *arguments], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Refused(f"llvm-{tool}-19: {done.stderr}")
+    return done.stdout
+
+
+def expect_equal(what, found, expected):
+    if found != expected:
+        raise Refused(f"{what}\n  found:    {found}\n  expected: {expected}")
+
+
+def check_headers(triple, objects):
+    """Format, machine and system; no section is both writable and executable; on ELF, neither is the stack.
+
+    Returns the oldest version of Apple's systems that takes the objects, or None.
+    """
+    text = llvm("readobj", "--file-headers", "--sections", "--macho-version-min", *objects)
+    files = re.split(r"^File: ", text, flags=re.MULTILINE)[1:]
+    minimum_os = None
+    for file in files:
+        path = file.splitlines()[0]
+        found = re.search(r"^Format: (.*)", file, re.MULTILINE)[1]
+        platform = re.search(r"Platform: (.*)\n *Version: (.*)", file)
+        if platform:
+            found += " " + platform[1]
+            minimum_os = platform[2]
+        expect_equal(f"the format of {path}", found, triple.format)
+        if found.startswith("elf") and "Name: .note.GNU-stack" not in file:
+            raise Refused(f"{path} does not say that its stack need not be executable")
+        for section in file.split("Section {"):
+            if (re.search(r"SHF_EXECINSTR|IMAGE_SCN_MEM_EXECUTE|Instructions \(", section) and
+                    re.search(r"SHF_WRITE|IMAGE_SCN_MEM_WRITE|Segment: __DATA|Name: \.note\.GNU-stack", section)):
+                raise Refused(f"{path} has something executable that should not be:{section}")
+    expect_equal("the number of objects", len(files), len(objects))
+    return minimum_os
+
+
+def symbols(*arguments):
+    names = llvm("nm", "--format=just-symbols", "--quiet", *arguments).splitlines()
+    return sorted(name for name in names if name and not name.endswith(":"))  # a colon ends the heading of a file
+
+
+def check_symbols(triple, objects, prefix, kernels):
+    """Each object defines its kernel and Halide's two companions of it, and needs nothing."""
+    defined = symbols("--extern-only", "--defined-only", *objects)
+    undefined = symbols("--undefined-only", *objects)
+    if triple.format.startswith("COFF"):
+        # Objects share constants under names that are made of their bits. The C runtime defines _fltused, which marks
+        # that floats are used, and __chkstk, which touches the stack of a function that takes more than a page of it.
+        defined = [name for name in defined if not re.fullmatch(r"__(real|xmm|ymm|zmm)@[0-9a-f]+", name)]
+        undefined = [name for name in undefined if name not in ("_fltused", "__chkstk")]
+    expect_equal("the symbols that the objects define", defined,
+                 sorted(prefix + kernel.name + suffix for kernel in kernels for suffix in ("", "_argv", "_metadata")))
+    expect_equal("the symbols that the objects need", undefined, [])
+
+
+def write_library(path, objects, prefix):
+    """The library. A linker finds every kernel by its index."""
+    llvm("ar", "rcsD", path, *objects)
+    index = llvm("nm", "--print-armap", "--format=just-symbols", path).splitlines()
+    for object_file in objects:
+        if f"{prefix}{object_file.stem} in {object_file.name}" not in index:
+            raise Refused(f"the index of {path} lacks {object_file.stem}")
+
+
+def sizes_of(objects):
+    """The bytes of each object's code and constants."""
+    sizes = {}
+    for line in llvm("size", *objects).splitlines()[1:]:
+        text_bytes, *_, path = line.split("\t")
+        sizes[pathlib.Path(path)] = int(text_bytes)
+    for path in objects:
+        if not sizes.get(path):
+            raise Refused(f"llvm-size does not tell the size of {path}")
+    return sizes
+
+
+def find_kernels(folder, listed, triple, some):
+    """The kernels of a package, the schedule of each by its name, and the version of Halide that emitted them.
+
+    Kernels that store past the caches are for Halyard's own library, and so is a device's variant beside the default.
+    """
+    kernels, schedules, halide = [], {}, None
+    for target in listed.targets_of(triple.name):
+        emitted = json.loads((folder / f"kernels_{target.name}.json").read_text())
+        halide = emitted["halide"]
+        for row in emitted["kernels"]:
+            if row["elsewhere"] and row["place"] != "non_temporal":
+                kernels.append(listed.kernels[row["name"]])
+                schedules[row["name"]] = row["schedule"]
+        for kernel in listed.kernels_of(target.name):
+            if not (some or kernel.is_non_temporal or kernel.name in schedules):
+                raise Refused(f"{kernel.name} was not emitted")
+    return kernels, schedules, halide
+
+
+def manifest_row(kernel, prefix, schedule, text_bytes):
+    return {"name": kernel.name, "symbol": prefix + kernel.name, "op": kernel.op, "pairing": kernel.pairing,
+            "out_pairing": kernel.out_pairing, "dtype": kernel.dtype, "in_place": kernel.place == "in_place",
+            "packed": kernel.packed, "target": kernel.target.name, "isa": kernel.target.isa, "schedule": schedule,
+            "halide_features": kernel.target.features, "text_bytes": text_bytes}
+
+
+def write_package(folder, emitted, listed, triple, version, some):
+    kernels, schedules, halide = find_kernels(emitted, listed, triple, some)
+    objects = [emitted / (kernel.name + triple.suffix) for kernel in kernels]
+    prefix = "_" if triple.format.startswith("Mach-O") else ""
+    minimum_os = check_headers(triple, objects)
+    check_symbols(triple, objects, prefix, kernels)
+    write_library(folder / triple.library, objects, prefix)
+
+    sizes = sizes_of(objects)
+    rows, declarations, target = [], "", None
+    for kernel, path in zip(kernels, objects):
+        rows.append(json.dumps(manifest_row(kernel, prefix, schedules[kernel.name], sizes[path])))
+        if kernel.target != target:
+            target = kernel.target
+            declarations += f"\n/* For {target.isa}. */\n"
+        declarations += f"halyard_{kernel.op}_kernel {kernel.name};\n"
+    about = {"triple": triple.name, "halyard": version, "halide": halide, "library": triple.library,
+             "header": "halyard_kernels.h", "format": triple.format}
+    if minimum_os:
+        about["minimum_os"] = minimum_os
+    lines = "".join(f'  "{name}": {json.dumps(value)},\n' for name, value in about.items())
+    rows = ",\n    ".join(rows)
+    (folder / "manifest.json").write_text(f'{{\n{lines}  "kernels": [\n    {rows}\n  ]\n}}\n')
+    (folder / "halyard_kernels.h").write_text(HEADER.format(
+        library=triple.library, triple=triple.name, version=version, abi=ABI.read_text(), declarations=declarations))
+    return len(kernels)
+
+
+def main():
+    listed = kernel_list.read()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("triple", choices=listed.triples)
+    parser.add_argument("--objects", type=pathlib.Path, required=True, help="the folder that emit.py wrote to")
+    parser.add_argument("--destination", type=pathlib.Path, required=True)
+    parser.add_argument("--version", required=True, help="Halyard's")
+    parser.add_argument("--some", action="store_true", help="take what there is of the triple's kernels, for tests")
+    given = parser.parse_args()
+
+    triple = listed.triples[given.triple]
+    parent = given.destination.parent
+    parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=parent, prefix=".pack-") as scratch:
+        stage = pathlib.Path(scratch) / "new"
+        stage.mkdir()
+        try:
+            n_kernels = write_package(stage, given.objects, listed, triple, given.version, given.some)
+        except (Refused, OSError) as why:
+            sys.exit(f"{triple.name}: {why}")
+        if given.destination.exists():
+            given.destination.rename(pathlib.Path(scratch) / "old")
+        stage.rename(given.destination)
+    n_bytes = (given.destination / triple.library).stat().st_size
+    print(f"{given.destination}: {n_kernels} kernels, {n_bytes} bytes")
+
+
+main()

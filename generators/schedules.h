@@ -1,0 +1,31 @@
+// The choice of a schedule: the only place where a kernel depends on the family of its target.
+#pragma once
+
+#include "schedule_arm.h"
+#include "schedule_gpu.h"
+#include "schedule_x86.h"
+
+namespace halyard {
+
+/// `one_axis` says on a GPU whether all pairs read the same position.
+inline void schedule_rotation(const Halide::Target &target, Halide::Func y, Halide::Func angle, const Loops &loops,
+                              const Steps &steps, const GpuSteps &gpu_steps, const Halide::Expr &one_axis) {
+    if (target.has_gpu_feature()) {
+        schedule_gpu(y, angle, loops, gpu_steps, one_axis);
+    } else if (target.arch == Halide::Target::ARM) {
+        schedule_arm(y, angle, loops, steps);
+    } else {
+        schedule_x86(y, angle, loops, steps, target.has_feature(Halide::Target::AVX512));
+    }
+}
+
+inline void schedule_rows(const Halide::Target &target, Halide::Func rows, const Halide::Var &pair,
+                          const Halide::Var &token, int step) {
+    if (target.arch == Halide::Target::ARM) {
+        schedule_rows_arm(rows, pair, token, step);
+    } else {
+        schedule_rows_x86(rows, pair, token, step);
+    }
+}
+
+}  // namespace halyard

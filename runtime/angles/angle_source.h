@@ -1,0 +1,133 @@
+// What an angle source is: where cos and sin come from, which positions it covers, and the row of a position.
+#pragma once
+
+#include "angles/positions.h"
+#include "base/memory.h"
+#include "base/storage.h"
+#include "halyard/halyard.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <optional>
+
+namespace halyard {
+
+/// HALYARD_ANGLES_… but AUTO, which stands for one of them.
+enum class AngleKind : std::int32_t {
+    table = HALYARD_ANGLES_TABLE,
+    given = HALYARD_ANGLES_GIVEN,
+    factored = HALYARD_ANGLES_FACTORED,
+    phase = HALYARD_ANGLES_PHASE
+};
+
+/// HALYARD_BAD_POSITION_…: what a position stands for that a source does not cover.
+enum class BadPosition : std::int32_t {
+    error = HALYARD_BAD_POSITION_ERROR,
+    clamp = HALYARD_BAD_POSITION_CLAMP,
+    identity = HALYARD_BAD_POSITION_IDENTITY
+};
+
+/// The policy that a number of the C ABI stands for; none where there is no such policy.
+constexpr std::optional<BadPosition> to_bad_position(std::int32_t number) noexcept {
+    switch (const auto policy = static_cast<BadPosition>(number)) {
+    case BadPosition::error:
+    case BadPosition::clamp:
+    case BadPosition::identity: return policy;
+    }
+    return std::nullopt;
+}
+
+/// HALYARD_AXIS_MAP_…
+enum class AxisMapKind : std::int32_t {
+    none = HALYARD_AXIS_MAP_NONE,
+    sections = HALYARD_AXIS_MAP_SECTIONS,
+    interleaved = HALYARD_AXIS_MAP_INTERLEAVED
+};
+
+/// Which axis each pair reads its position from.
+struct PairAxes {
+    AxisMapKind kind = AxisMapKind::none;
+    std::int32_t n_axes = 1;
+    std::int64_t counts[HALYARD_MAX_AXES] = {};  // pairs of each axis
+};
+
+/// Rows start on a cache line, so that no vector load of a row whose rotary_dim is a multiple of 16 straddles two.
+inline constexpr std::align_val_t row_alignment{64};
+
+struct DeleteRows {
+    void operator()(float *rows) const noexcept { ::operator delete(rows, row_alignment); }
+};
+
+}  // namespace halyard
+
+/// Where cos and sin come from, and which positions it covers.
+struct halyard_angle_source {
+    halyard::AngleKind kind = halyard::AngleKind::table;
+    std::int64_t rotary_dim = 0;
+    std::int64_t first = 0;   // the positions that are covered,
+    std::int64_t last = 0;    // both included
+    std::uint64_t bytes = 0;  // that the source owns
+    halyard::PairAxes axes;
+
+    // table and given: rows in memory. factored: the coarse rows.
+    halyard::Dtype rows_dtype = halyard::Dtype::f32;
+    std::int64_t n_rows = 0;        // below 2^31
+    std::int32_t identity_row = 0;  // the row of position 0; a table always has one, after its other rows if need be
+    std::int64_t stride_row = 0;    // in elements
+    const void *cos_rows = nullptr;
+    const void *sin_rows = nullptr;
+    halyard::MemoryRange cos_memory = {0, 0};  // what the rows span
+    halyard::MemoryRange sin_memory = {0, 0};
+    std::unique_ptr<float[], halyard::DeleteRows> owned_rows;
+    std::unique_ptr<std::int32_t[]> listed;  // ascending positions of the rows of a listed table, else NULL
+    std::int64_t n_listed = 0;
+
+    // factored: position first + (i << fine_bits) + j is coarse row i and fine row j.
+    std::unique_ptr<float[], halyard::DeleteRows> fine_rows;
+    std::int32_t fine_bits = 0;
+
+    // phase: frequencies in 2^-64 turns, their upper and lower words; attention_factor in two floats.
+    std::unique_ptr<std::uint32_t[]> turns_high, turns_low;
+    float scale_high = 1.0f, scale_low = 0.0f;
+
+    bool is_direct = false;  // kernels can read the rows where they lie
+
+    /// Whether each position has a row in memory, so that find_row serves it; else find_position does.
+    bool has_rows() const noexcept { return kind == halyard::AngleKind::table || kind == halyard::AngleKind::given; }
+
+    bool covers(std::int64_t position) const noexcept {
+        return listed == nullptr ? position >= first && position <= last
+                                 : find_row(position, halyard::BadPosition::error) >= 0;
+    }
+
+    /// The row of a position under a policy; -1 where the policy is error and it is not covered.
+    /// For table and given.
+    std::int32_t find_row(std::int64_t position, halyard::BadPosition bad_position) const noexcept {
+        return listed == nullptr && position >= first && position <= last ? static_cast<std::int32_t>(position - first)
+                                                                          : find_other_row(position, bad_position);
+    }
+
+    /// The position that a position stands for under a policy: itself where it is covered, else the nearest or 0.
+    /// For factored and phase.
+    std::int32_t find_position(std::int64_t position, halyard::BadPosition bad_position) const noexcept {
+        if (position >= first && position <= last) {
+            return static_cast<std::int32_t>(position);
+        }
+        return bad_position == halyard::BadPosition::clamp ? static_cast<std::int32_t>(position < first ? first : last)
+                                                           : 0;
+    }
+
+private:
+    std::int32_t find_other_row(std::int64_t position, halyard::BadPosition bad_position) const noexcept;
+};
+
+namespace halyard {
+
+/// Fails, naming the first bad position, unless every token has a row under the policy.
+halyard_status check_positions(const halyard_angle_source &source, const CheckedPositions &positions,
+                               BadPosition bad_position, std::int64_t n_batch, std::int64_t n_tokens,
+                               halyard_error *error) noexcept;
+
+}  // namespace halyard

@@ -1,0 +1,172 @@
+// Makes angle sources, from frequencies or from the caller's own rows.
+#include "angles/angle_source.h"
+#include "angles/tables.h"
+#include "base/error.h"
+
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <optional>
+
+using namespace halyard;
+
+namespace {
+
+halyard_status read_axes(const halyard_angle_source_desc &desc, halyard_angle_source &source,
+                         halyard_error *error) noexcept {
+    if (desc.axis_map < HALYARD_AXIS_MAP_NONE || desc.axis_map > HALYARD_AXIS_MAP_INTERLEAVED) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.axis_map is ", desc.axis_map, ", which is no axis map");
+    }
+    const bool has_map = desc.axis_map != HALYARD_AXIS_MAP_NONE;
+    if (desc.n_axes < (has_map ? 1 : 0) || desc.n_axes > (has_map ? HALYARD_MAX_AXES : 1)) {
+        return fail(error, HALYARD_ERROR_SHAPE, "desc.n_axes is ", desc.n_axes, ", but it must be ",
+                    has_map ? "1 to 4" : "0 or 1 without an axis map");
+    }
+    const std::int64_t n_pairs = source.rotary_dim / 2;
+    std::int64_t sum = 0;
+    for (std::int32_t axis = 0; has_map && axis < desc.n_axes; ++axis) {
+        const std::int64_t count = desc.axis_counts[axis];
+        if (count < 0 || count > n_pairs) {
+            return fail(error, HALYARD_ERROR_SHAPE, "desc.axis_counts[", axis, "] is ", count, ", but it must be 0 to ",
+                        n_pairs);
+        }
+        sum += count;
+        source.axes.counts[axis] = count;
+    }
+    if (has_map && sum != n_pairs) {
+        return fail(error, HALYARD_ERROR_SHAPE, "desc.axis_counts add up to ", sum, ", but rotary_dim / 2 is ",
+                    n_pairs);
+    }
+    if (desc.axis_map == HALYARD_AXIS_MAP_INTERLEAVED) {
+        for (std::int32_t axis = 1; axis < desc.n_axes; ++axis) {
+            if (desc.n_axes * (desc.axis_counts[axis] - 1) + axis >= n_pairs) {
+                return fail(error, HALYARD_ERROR_SHAPE, "desc.axis_counts[", axis, "] is ", desc.axis_counts[axis],
+                            ", but every ", desc.n_axes, "th of ", n_pairs, " pairs is fewer");
+            }
+        }
+    }
+    source.axes.kind = desc.n_axes > 1 ? AxisMapKind(desc.axis_map) : AxisMapKind::none;
+    source.axes.n_axes = has_map ? desc.n_axes : 1;
+    return HALYARD_OK;
+}
+
+/// Finds the kind that AUTO stands for. A list is always a table, since it has no more rows than the caller asks for.
+AngleKind resolve_kind(const halyard_frequencies &frequencies, const halyard_angle_source_desc &desc) noexcept {
+    if (desc.kind != HALYARD_ANGLES_AUTO) {
+        return AngleKind(desc.kind);
+    }
+    constexpr std::int64_t most_floats = (64 << 20) / sizeof(float);
+    const std::int64_t n_rows = static_cast<std::int64_t>(desc.last) - desc.first + 1;
+    const bool needs_table = desc.listed != nullptr || desc.reference != HALYARD_REFERENCE_EXACT;
+    return needs_table || n_rows * 2 * frequencies.n_pairs <= most_floats ? AngleKind::table : AngleKind::phase;
+}
+
+halyard_status make_from_frequencies(const halyard_frequencies *frequencies, const halyard_angle_source_desc &desc,
+                                     halyard_angle_source &source, halyard_error *error) noexcept {
+    if (frequencies == nullptr) {
+        return fail_null(error, "frequencies");
+    }
+    if (desc.last < desc.first) {
+        return fail(error, HALYARD_ERROR_POSITION, "desc.last is ", desc.last, ", before desc.first, which is ",
+                    desc.first);
+    }
+    source.kind = resolve_kind(*frequencies, desc);
+    source.rotary_dim = 2 * frequencies->n_pairs;
+    source.first = desc.first;
+    source.last = desc.last;
+    if (const halyard_status status = read_axes(desc, source, error)) {
+        return status;
+    }
+    const char *const name = source.kind == AngleKind::phase ? "PHASE" : "FACTORED";
+    if (desc.listed != nullptr && source.kind != AngleKind::table) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "desc.listed is given, but HALYARD_ANGLES_", name, " lists nothing");
+    }
+    if (desc.reference != HALYARD_REFERENCE_EXACT && source.kind != AngleKind::table) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "desc.reference is HALYARD_REFERENCE_HF_F32, which HALYARD_ANGLES_",
+                    name, " cannot reproduce");
+    }
+    switch (source.kind) {
+    case AngleKind::table: return make_table(*frequencies, desc, source, error);
+    case AngleKind::factored: return make_factored(*frequencies, source, error);
+    case AngleKind::phase: return make_phase(*frequencies, source, error);
+    case AngleKind::given: break;  // is made from rows
+    }
+    return HALYARD_ERROR_UNKNOWN_VALUE;
+}
+
+halyard_status use_given(const halyard_angle_source_desc &desc, halyard_angle_source &source,
+                         halyard_error *error) noexcept {
+    if (desc.cos_rows == nullptr) {
+        return fail_null(error, "desc.cos_rows");
+    }
+    if (desc.sin_rows == nullptr) {
+        return fail_null(error, "desc.sin_rows");
+    }
+    if (desc.rotary_dim < 2 || desc.rotary_dim > max_rotary_dim || desc.rotary_dim % 2 != 0) {
+        return fail(error, HALYARD_ERROR_ROTARY_DIM, "desc.rotary_dim is ", desc.rotary_dim,
+                    ", but it must be even and in 2 to ", max_rotary_dim);
+    }
+    if (desc.n_rows > max_rows) {
+        return fail_rows(desc.n_rows, error);
+    }
+    if (desc.n_rows < 1) {
+        return fail(error, HALYARD_ERROR_SHAPE, "desc.n_rows is ", desc.n_rows, ", but it must be at least 1");
+    }
+    if (desc.stride_row < desc.rotary_dim / 2) {
+        return fail(error, HALYARD_ERROR_SHAPE, "desc.stride_row is ", desc.stride_row, ", but rows of rotary_dim ",
+                    desc.rotary_dim, " need at least ", desc.rotary_dim / 2);
+    }
+    const std::optional<Dtype> rows_dtype = to_dtype(desc.rows_dtype);
+    if (!rows_dtype) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.rows_dtype is ", desc.rows_dtype, ", which is no dtype");
+    }
+    source.kind = AngleKind::given;
+    source.rows_dtype = *rows_dtype;
+    source.rotary_dim = desc.rotary_dim;
+    source.last = desc.n_rows - 1;
+    source.n_rows = desc.n_rows;
+    source.stride_row = desc.stride_row;
+    source.cos_rows = desc.cos_rows;
+    source.sin_rows = desc.sin_rows;
+    if (!find_rows_memory(source)) {
+        return fail(error, HALYARD_ERROR_OVERFLOW, "desc.n_rows is ", desc.n_rows, " with a desc.stride_row of ",
+                    desc.stride_row, ": the rows leave the address space");
+    }
+    return read_axes(desc, source, error);
+}
+
+}  // namespace
+
+extern "C" halyard_status halyard_create_angle_source(const halyard_frequencies *frequencies,
+                                                      const halyard_angle_source_desc *desc, halyard_angle_source **out,
+                                                      halyard_error *error) {
+    if (out == nullptr) {
+        return fail_null(error, "out");
+    }
+    halyard_angle_source_desc read = {};
+    halyard_status status = read_struct(desc, sizeof(read), "desc", &read, error);
+    if (status != HALYARD_OK) {
+        return status;
+    }
+    if (read.kind < HALYARD_ANGLES_AUTO || read.kind > HALYARD_ANGLES_PHASE) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.kind is ", read.kind,
+                    ", but it must be HALYARD_ANGLES_AUTO (0) to HALYARD_ANGLES_PHASE (4)");
+    }
+    if (read.reference != HALYARD_REFERENCE_EXACT && read.reference != HALYARD_REFERENCE_HF_F32) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.reference is ", read.reference,
+                    ", which is no reference");
+    }
+    std::unique_ptr<halyard_angle_source> result(new (std::nothrow) halyard_angle_source);
+    if (result == nullptr) {
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for an angle source");
+    }
+    status = read.kind == HALYARD_ANGLES_GIVEN ? use_given(read, *result, error)
+                                               : make_from_frequencies(frequencies, read, *result, error);
+    if (status == HALYARD_OK) {
+        result->is_direct = result->has_rows() && result->rows_dtype == Dtype::f32 && result->axes.n_axes == 1;
+        *out = result.release();
+    }
+    return status;
+}
+
+extern "C" void halyard_destroy_angle_source(halyard_angle_source *source) { delete source; }

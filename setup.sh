@@ -1,0 +1,278 @@
+# Fetches what builds, tests and the bench need. ./run sources this file in the project's folder and calls
+#
+#   set_up ARCHITECTURES [PROGRAM:PACKAGE...]   for what every build needs, libraries of these architectures included,
+#                                               and for programs that only this command needs
+#   set_up_tests                                for programs without which some tests are skipped
+#   set_up_fuzzers                              for Clang's libFuzzer; fails if it cannot be had
+#   set_up_peers                                for the libraries that the bench compares Halyard with
+#   need PROGRAM PACKAGE                        for a program that the command at hand cannot do without
+#
+# System packages come from apt-get; everything else goes into .deps/. When something cannot be fetched, the script ends
+# with a sentence that says what, and names the log.
+# shellcheck shell=bash
+
+root=$PWD
+deps=.deps
+venv=$deps/venv
+pip_log=$deps/pip.log
+apt_log=$deps/apt.log
+peers=$deps/peers
+peer_log=$deps/peer.log
+
+say() { printf 'run: %s\n' "$*" >&2; }
+die() {
+    say "$*"
+    exit 1
+}
+
+# ---- System packages -------------------------------------------------------------------------------------------------
+
+# apt_get ARGUMENTS: apt-get as root. It asks nothing; only sudo may ask for a password.
+apt_get() {
+    local as_root=()
+    if ((EUID != 0)); then
+        as_root=(sudo)
+        [[ -t 0 ]] || as_root+=(-n)
+    fi
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o Acquire::Retries=2 "$@" >>"$apt_log" 2>&1
+}
+
+# install_packages NAMES: fails silently, because the caller knows what the failure means.
+install_packages() {
+    ((EUID == 0)) || command -v sudo >/dev/null || return 1
+    say "installing $*"
+    : >"$apt_log"
+    # The package lists may be absent or out of date, and fetching them is slow, so they are fetched only after a first
+    # try has failed. If some lists cannot be fetched, the others may be enough.
+    apt_get install -y --no-install-recommends "$@" && return
+    apt_get update || true
+    apt_get install -y --no-install-recommends "$@"
+}
+
+# need_packages [PROGRAM:PACKAGE...]: what every build needs of the system, and these programs.
+need_packages() {
+    local missing=() program
+    # A compiler or a Python that did not come from a package will do too.
+    [[ -n ${CXX-} ]] || command -v g++ >/dev/null || missing+=(g++)
+    has_stamp venv "$(venv_pins)" || python3 -c 'import venv, ensurepip' 2>/dev/null ||
+        missing+=(python3-venv ca-certificates)
+    for program; do
+        command -v "${program%%:*}" >/dev/null || missing+=("${program#*:}")
+    done
+    ((${#missing[@]} == 0)) && return
+    install_packages "${missing[@]}" && return
+    local why=''
+    [[ ! -s $apt_log ]] || why=" (is the network up? log: $apt_log)"
+    die "system packages are missing and could not be installed$why; as root: apt-get install ${missing[*]}"
+}
+
+# need PROGRAM PACKAGE
+need() {
+    command -v "$1" >/dev/null || { mkdir -p "$deps" && install_packages "$2"; } ||
+        die "$1 is missing, and the package $2 could not be installed"
+}
+
+# want PROGRAM PACKAGE TESTS: without the program these tests are skipped.
+want() {
+    command -v "$1" >/dev/null || install_packages "$2" ||
+        say "$2 is missing and could not be installed, so the tests $3 will be skipped"
+}
+
+has_opencl() { compgen -G '/etc/OpenCL/vendors/*.icd' >/dev/null && /sbin/ldconfig -p | grep -q 'libOpenCL[.]so[.]1 '; }
+
+set_up_tests() {
+    want qemu-x86_64 qemu-user "on emulated CPUs"
+    want llvm-ar-19 llvm-19 "of emitted libraries"
+    has_opencl || install_packages pocl-opencl-icd ocl-icd-libopencl1 ||
+        say "there is no OpenCL device, and PoCL could not be installed, so the tests of OpenCL will be skipped"
+}
+
+has_libfuzzer() {
+    echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char *, decltype(sizeof 0)) { return 0; }' |
+        clang++ -fsanitize=fuzzer,address,undefined -x c++ - -o "$deps/has_libfuzzer" 2>/dev/null
+}
+
+set_up_fuzzers() { has_libfuzzer || install_packages clang libclang-rt-dev; }
+
+# ---- .deps/ ----------------------------------------------------------------------------------------------------------
+
+# The last thing that a step does is to write a stamp, which holds what the step was made from. So a step that was
+# interrupted, or whose pins have changed, is done again.
+has_stamp() { [[ -f $deps/$1.stamp && $(<"$deps/$1.stamp") == "$2" ]]; }
+
+# once NAME MADE_FROM FUNCTION ARGUMENTS: calls the function unless NAME has already been made from MADE_FROM.
+once() {
+    local name=$1 made_from=$2
+    shift 2
+    has_stamp "$name" "$made_from" && return
+    rm -f "$deps/$name.stamp"
+    "$@"
+    printf '%s\n' "$made_from" >"$deps/$name.stamp"
+}
+
+pins() { grep -E "^($1)==" requirements.txt; }
+
+# A virtual environment holds absolute paths, so its stamp names the folder: it is made again when the folder has moved.
+venv_pins() { printf '%s\n' "$root" && pins 'cmake|ninja'; }
+
+# pip_install NAMES PIP_ARGUMENTS: installs the pinned packages, and checks their hashes.
+pip_install() {
+    local names=$1
+    shift
+    # -I keeps the user's PYTHONPATH and site packages out.
+    pins "$names" | "$venv/bin/python" -I -m pip install --no-input --disable-pip-version-check --no-deps \
+        --only-binary=:all: --require-hashes -r /dev/stdin "$@" >"$pip_log" 2>&1 ||
+        die "could not fetch ${names//|/ and } from the Python package index: is the network up? (log: $pip_log)"
+}
+
+make_venv() {
+    say "fetching CMake and Ninja"
+    rm -rf "$venv"
+    python3 -m venv "$venv" >"$pip_log" 2>&1 || die "could not make a Python virtual environment (log: $pip_log)"
+    pip_install 'cmake|ninja'
+    # The package has a Python wrapper around each program; the programs themselves start faster.
+    local programs=("$root/$venv"/lib/python3*/site-packages/cmake/data/bin)
+    ln -sf "${programs[0]}"/{cmake,ctest,cpack} "$venv/bin/"
+}
+
+# The wheel's tags name the Python that Halide's Python bindings need. Halyard uses only the C++ SDK inside, so this
+# machine may have any Python.
+fetch_halide() {
+    say "fetching Halide (70 MB)"
+    rm -rf "$deps/halide"
+    pip_install halide --target "$deps/halide" --implementation cp --python-version 3.13 --abi cp313 \
+        --platform manylinux_2_28_x86_64
+}
+
+# fetch_debian_packages ARCHITECTURE NAMES: unpacks packages of the distribution into .deps/ARCHITECTURE. They are signed
+# and come from the distribution's own archive. apt keeps its state in a private folder, so that this needs no root,
+# changes nothing in the system, and works for any architecture.
+fetch_debian_packages() {
+    local architecture=$1 state="$root/$deps/apt-$1" tree=$deps/$1
+    shift
+    say "fetching $* for $architecture"
+    rm -rf "$state" "$tree"
+    mkdir -p "$state"/lists/partial "$state"/cache/archives/partial "$tree"
+    : >"$state/status"
+    local suites=("$VERSION_CODENAME") components=main uri keyring signed_by='' suite
+    case $ID-$VERSION_CODENAME in
+    debian-bookworm) suites+=(bookworm-backports) ;; # Catch2 3
+    ubuntu-*) components+=' universe' ;;
+    esac
+    # The archive is the one that this machine gets its packages from, which may be a mirror. Its suite may be called
+    # "stable".
+    # shellcheck disable=SC2016  # apt itself replaces $(…)
+    uri=$(apt-get indextargets --no-release-info --format '$(RELEASE) $(COMPONENT) $(REPO_URI)' 'Created-By: Packages' |
+        awk -v suite="$VERSION_CODENAME" -v id="/$ID" \
+            '($1 == suite || $1 == "stable") && $2 == "main" && index($3, id) && !found++ { print $3 }')
+    [[ -n $uri ]] || die "found no $ID archive for $VERSION_CODENAME in apt's sources"
+    for keyring in /usr/share/keyrings/"$ID"-archive-keyring.{pgp,gpg}; do
+        [[ -f $keyring ]] && signed_by="[signed-by=$keyring] "
+    done
+    for suite in "${suites[@]}"; do
+        printf 'deb %s%s %s %s\n' "$signed_by" "${uri%/}" "$suite" "$components"
+    done >"$state/sources.list"
+    local apt=(apt-get -q -o APT::Architecture="$architecture" -o APT::Architectures="$architecture"
+        -o Dir::State::lists="$state/lists" -o Dir::State::status="$state/status" -o Dir::Cache="$state/cache"
+        -o Dir::Etc::sourcelist="$state/sources.list" -o Dir::Etc::sourceparts=- -o Dir::Etc::preferencesparts=-
+        -o APT::Sandbox::User="$(id -un)" -o Acquire::Languages=none -o Acquire::Retries=2
+        -o APT::Update::Error-Mode=any)
+    { "${apt[@]}" update && (cd "$state" && "${apt[@]}" download "$@"); } >"$apt_log" 2>&1 ||
+        die "could not fetch $* from the $ID archive: is the network up? (log: $apt_log)"
+    local package
+    for package in "$state"/*.deb; do
+        dpkg -x "$package" "$tree" || die "could not unpack $package"
+    done
+    rm -rf "$state"
+}
+
+# The tests and the tool need these libraries, at build time only.
+fetch_libraries() {
+    fetch_debian_packages "$@"
+    [[ -f $deps/$1/usr/include/catch2/catch_all.hpp ]] ||
+        die "the tests need Catch2 3, which $PRETTY_NAME does not have"
+}
+
+# set_up ARCHITECTURES [PROGRAM:PACKAGE...]
+set_up() {
+    local architectures=$1 architecture
+    shift
+    [[ $(uname -sm) == "Linux x86_64" ]] ||
+        die "Halide's compiler is published for x86-64 Linux only, and this is $(uname -sm)"
+    command -v apt-get >/dev/null ||
+        die "set-up needs Debian 12, Debian 13 or Ubuntu 24.04; elsewhere use CMake by hand (see CMakePresets.json)"
+    # shellcheck source=/dev/null
+    . /etc/os-release
+    local libraries=(libcatch2-dev libcli11-dev nlohmann-json3-dev)
+    [[ $VERSION_CODENAME != noble ]] || libraries[0]=catch2 # its name there
+    need_packages "$@"
+    once venv "$(venv_pins)" make_venv
+    once halide "$(pins halide)" fetch_halide
+    for architecture in $architectures; do
+        once "libraries-$architecture" "$PRETTY_NAME: ${libraries[*]}" fetch_libraries "$architecture" "${libraries[@]}"
+    done
+}
+
+# ---- The peers of the bench ------------------------------------------------------------------------------------------
+
+# peer_pins NAME: the section of peers.txt about one library.
+peer_pins() { awk -v name="$1" '/^## / { wanted = $2 == name } wanted && !/^#/' bench/rivals/peers.txt; }
+
+# peer_pip ARGUMENTS: pip, which may install what the pins on stdin name and nothing else.
+peer_pip() {
+    "$peers/bin/python" -I -m pip "$@" --no-input --disable-pip-version-check --no-deps --require-hashes -r /dev/stdin
+}
+
+make_peers() {
+    say "fetching the peers of the bench (5 GB on disk, several minutes)"
+    rm -rf "$peers"
+    python3 -m venv "$peers" >"$peer_log" 2>&1 || die "could not make a Python virtual environment (log: $peer_log)"
+}
+
+# The archive holds llama.cpp as well, but only ggml is built.
+fetch_ggml() {
+    local source=$peers/ggml-source options=(-DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON -DLLAMA_BUILD_COMMON=OFF
+        -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF)
+    local PATH=$root/$venv/bin:$PATH
+    rm -rf "$source" "$peers/ggml"
+    peer_pins ggml | grep -v ^llama-cpp-python== |
+        peer_pip install --only-binary=:all: &&
+        peer_pins ggml | grep ^llama-cpp-python== |
+        peer_pip download --no-build-isolation --no-binary=:all: --dest "$source" &&
+        tar -xf "$source"/llama_cpp_python-*.tar.gz -C "$source" --strip-components=3 --wildcards '*/vendor/llama.cpp' &&
+        cmake -G Ninja -S "$source" -B "$source/build" "${options[@]}" &&
+        cmake --build "$source/build" --target ggml &&
+        mv "$source/build/bin" "$peers/ggml" &&
+        rm -rf "$source"
+}
+
+# fetch_peer NAME: fails if the library cannot be installed.
+fetch_peer() {
+    case $1 in
+    ggml) fetch_ggml ;;
+    *) peer_pins "$1" | peer_pip install --only-binary=:all: ;;
+    esac
+}
+
+# A library that cannot be installed is left out. The bench reads why from the file NAME.why.
+set_up_peers() {
+    once peers "$root" make_peers
+    [[ -f $(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h ]] ||
+        install_packages python3-dev ||
+        say "python3-dev is missing and could not be installed, so PyTorch can't compile"
+    local names peer
+    mapfile -t names < <(awk '/^## / { print $2 }' bench/rivals/peers.txt)
+    for peer in "${names[@]}"; do
+        has_stamp "peers/$peer" "$(peer_pins "$peer")" && continue
+        say "fetching $peer"
+        rm -f "$peers/$peer".{stamp,why}
+        if fetch_peer "$peer" >"$peer_log" 2>&1; then
+            peer_pins "$peer" >"$peers/$peer.stamp"
+        else
+            { grep -iE '^ *(error|cmake error|failed)' "$peer_log" || echo "could not be installed"; } |
+                tail -n 1 >"$peers/$peer.why"
+            mv "$peer_log" "$peers/$peer.log"
+            say "could not fetch $peer: $(<"$peers/$peer.why") (log: $peers/$peer.log)"
+        fi
+    done
+}

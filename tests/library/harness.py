@@ -1,0 +1,72 @@
+"""What the checks in this folder share: how a check is called, runs commands, and fails or is skipped.
+
+A script of checks is called as: python3 SCRIPT BUILD.json CHECK [ARGUMENT...]. CMake writes BUILD.json once, with its
+own variables by their names and the file of each target by the target's name. CHECK is one of the script's functions.
+"""
+
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+
+
+PYTHON = [sys.executable, "-B"]  # leaves no compiled files among the sources
+
+
+class Build:
+    """A build folder, as BUILD.json describes it: build.CMAKE_NM is text, build.list("NAME") is a list of CMake's."""
+
+    def __init__(self, path):
+        self.__dict__.update(json.loads(pathlib.Path(path).read_text()))
+        self.source = pathlib.Path(self.PROJECT_SOURCE_DIR)
+        self.folder = pathlib.Path(self.CMAKE_BINARY_DIR)
+        self.kernels = pathlib.Path(self.HALYARD_KERNEL_FOLDER)
+        self.include = self.source / "runtime/include"
+        self.here = self.source / "tests/library"
+        self.scratch = self.folder / "tests/library/scratch"
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        self.emulator = self.list("CMAKE_CROSSCOMPILING_EMULATOR")
+
+    def list(self, name):
+        return [item for item in getattr(self, name).split(";") if item]
+
+
+def attempt(*command, **variables):
+    """Runs a command with environment variables (None unsets one); what it printed is in .stdout and .stderr."""
+    environment = {name: value for name, value in {**os.environ, **variables}.items() if value is not None}
+    return subprocess.run([str(word) for word in command], env={k: str(v) for k, v in environment.items()},
+                          capture_output=True, text=True)
+
+
+def run(*command, **variables):
+    """What the command prints. It has to succeed."""
+    done = attempt(*command, **variables)
+    if done.returncode != 0:
+        fail(f"{shlex.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def fail(message):
+    sys.exit(message)
+
+
+def expect_equal(what, found, expected):
+    if found != expected:
+        fail(f"{what}\n  found:    {found}\n  expected: {expected}")
+
+
+def skip(reason):
+    """Ends the check without a verdict. CTest looks for the word."""
+    print(f"SKIP: {reason}")
+    sys.exit()
+
+
+def main(*checks):
+    path, name, *arguments = sys.argv[1:]
+    for check in checks:
+        if check.__name__ == name:
+            check(Build(path), *arguments)
+            return
+    fail(f"{sys.argv[0]} has no check named {name}")

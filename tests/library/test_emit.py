@@ -1,0 +1,271 @@
+"""test_emit.py GENERATOR COMPILER: the list of kernels, tuned schedules, and what emit.py makes of them.
+
+A row or a schedule that is not understood is refused with a sentence. A schedule holds as long as what is emitted for
+its kernel's default is the same.
+"""
+
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+GENERATORS = pathlib.Path(__file__).resolve().parents[2] / "generators"
+sys.path.insert(0, str(GENERATORS))
+
+import kernel_list  # noqa: E402
+import schedules  # noqa: E402
+
+GENERATOR, COMPILER = sys.argv[1:3]
+KERNEL = "halyard_rotate_half_f32_x86_avx2"
+DEVICE = "amd_1_2"
+NUMBERS = {"elements_per_step": 64, "elements_per_step_any": 8, "elements_per_vector": 16, "heads_per_step": 2,
+           "hoist_rows": 0}
+LISTED = kernel_list.read()
+
+
+def draft(kernel=KERNEL, device=DEVICE, numbers=None):
+    """A schedule as ./run tune leaves it to tuning.py, which seals it."""
+    return json.dumps({"checksum": "", "default_sha256": "", "device": {"name": device}, "halide": "1.2.3",
+                       "kernel": kernel, "kind": "measured", "parameters": numbers or NUMBERS, "schema": 3,
+                       "target": schedules.linux_target(LISTED.kernels[kernel])}, indent=1)
+
+
+class Scratch(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+
+class List(Scratch):
+    def refuse(self, old, new, why):
+        text = kernel_list.LIST.read_text()
+        self.assertIn(old, text)
+        path = self.folder / "kernels.inc"
+        path.write_text(text.replace(old, new, 1))
+        with self.assertRaises(kernel_list.BadList) as refused:
+            kernel_list.read(path)
+        self.assertRegex(str(refused.exception), rf"kernels\.inc:\d+: {why}")
+
+    def test_malformed_rows_are_refused(self):
+        row = "HALYARD_ROWS(factored, x86_avx2,   8)"
+        for new, why in [
+                (row[:-1], "this is no row: HALYARD_ROWS"),
+                (row + ";", "this is no row: HALYARD_ROWS"),
+                (row.replace("8", "8, 8"), "HALYARD_ROWS: too many positional arguments"),
+                (row.replace("   8", ""), "'' is no word, number or text"),
+                (row.replace(",   8", ""), "HALYARD_ROWS: missing a required argument"),
+                (row.replace("ROWS", "ROW"), "there is no row HALYARD_ROW"),
+                (row.replace("x86_avx2", "x86_avx"), "target is 'x86_avx', which is none of x86_avx512, "),
+                (row.replace("x86_avx2", "opencl"), "target is 'opencl', which is none of x86_avx512, "),
+                (row.replace("8)", "9)"), "pairs_per_step is '9', which is none of 4, 8, 16, 32"),
+                (row.replace("factored", "phase"), "halyard_rows_phase_x86_avx2 is there already"),
+                (row.replace("x86_avx2", "x86_avx512"), "halyard_rows_factored_x86_avx512 is there already")]:
+            self.refuse(row, new, why)
+        row = "HALYARD_ROTATE(half,                f32,  non_temporal, x86_avx2,   false, false, _,   128, 16, 8,     1,    1,    32)"
+        for old, new, why in [("f32", "f64", "dtype is 'f64'"), ("half,", "halve,", "pairing is 'halve'"),
+                              ("non_temporal", "past_caches", "place is 'past_caches'"),
+                              (" 32)", " _)", "non_temporal_mib is what a non_temporal kernel has"),
+                              ("128", "4", "elements_per_vector exceeds elements_per_step"),
+                              ("false", "no", "packed is 'no'")]:
+            self.refuse(row, row.replace(old, new, 1), why)
+
+    def test_targets_are_best_first(self):
+        text = kernel_list.LIST.read_text()
+        better = re.search(r"HALYARD_TARGET\(x86_avx2,(.|\n)*?\)\n", text)[0]
+        worse = re.search(r"HALYARD_TARGET\(x86_sse41,.*\n", text)[0]
+        self.refuse(better + worse, worse + better, "x86_avx2 has features that x86_sse41, which comes before it")
+        row = "HALYARD_ROWS(phase,    x86_sse41,  4)\nHALYARD_ROWS(factored, x86_sse41,  4)\n"
+        other = "HALYARD_ROWS(phase,    arm_neon,   4)\n"
+        self.refuse(row + "\n" + other, other + row,
+                    "halyard_rows_phase comes after a kernel of arm_neon, which is no better target")
+
+
+class Files(Scratch):
+    """What is taken of good and bad schedules, where the default is as it was."""
+
+    def setUp(self):
+        super().setUp()
+        self.path = self.folder / "schedule.json"
+        self.good = schedules.seal(draft(), "0123")
+
+    def read(self, text, kernel=KERNEL, device=DEVICE, default="0123"):
+        self.path.write_bytes(text.encode())
+        return schedules.read(self.path, LISTED.kernels[kernel], device, "1.2.3", LISTED, lambda: default)
+
+    def refuse(self, text, why):
+        with self.assertRaises(schedules.Unusable) as refused:
+            self.read(text)
+        self.assertRegex(str(refused.exception), f"^({why})$")
+
+    def refuse_sealed(self, old, new, why):
+        """A draft that is edited before it is sealed."""
+        self.assertIn(old, draft())
+        self.refuse(schedules.seal(draft().replace(old, new, 1), "0123"), why)
+
+    def test_a_good_file_is_taken(self):
+        self.assertEqual(self.read(self.good), NUMBERS)
+        self.assertEqual(self.read(self.good.replace("\n", "\r\n")), NUMBERS)  # a checkout may have CRLF
+
+    def test_a_gpu_has_schedules_too(self):
+        kernel, device = "halyard_rotate_half_f32_cuda_sm80", "nvidia_h100_pcie"
+        numbers = {"element_threads": 16, "few_tokens": 256, "head_threads": 8, "heads_per_thread": 1}
+        text = schedules.seal(draft(kernel, device, numbers), "0123")
+        self.assertEqual(self.read(text, kernel, device), numbers)
+
+    def test_what_is_no_schedule_is_refused(self):
+        for text in "", "\x7fELF;[;]]", f"[{self.good}]", "null", "[" * 100000:
+            self.refuse(text, "it is not a JSON object")
+        for length in 1, 20, 200:
+            self.refuse(self.good[:-length], "it is not a JSON object")
+        self.refuse("{}", "its schema is not 3")
+        self.refuse_sealed('"schema": 3', '"schema": 2', "its schema is not 3")
+
+    def test_an_edit_is_noticed(self):
+        for i, letter in enumerate(self.good):  # every digit, the checksum's too
+            if letter.isdecimal():
+                edited = self.good[:i] + str((int(letter) + 1) % 10) + self.good[i + 1:]
+                self.refuse(edited, f"its schema is not 3|{schedules.CHANGED}")
+        for old, new in [("measured", "modelled"), ("\n", ""), ('"checksum"', '"sum"'),
+                         ('"kind"', '"note": "",\n "kind"')]:
+            self.assertIn(old, self.good)
+            self.refuse(self.good.replace(old, new, 1), schedules.CHANGED)
+        self.refuse(draft(), schedules.CHANGED)
+
+    def test_each_field_is_checked(self):
+        self.refuse_sealed("_half_", "_interleaved_", f'its kernel is not "{KERNEL}"')
+        self.refuse_sealed(DEVICE, "amd_1_3", f'its device is not "{DEVICE}"')
+        self.refuse_sealed('"device"', '"cpu"', f'its device is not "{DEVICE}"')
+        self.refuse_sealed("1.2.3", "1.2.4", 'its halide is not "1.2.3"')
+        self.refuse_sealed("-avx2-", "-avx512-", 'its target is not ".*"')
+        self.refuse_sealed("measured", "guessed", "its kind is neither measured nor modelled")
+
+    def test_each_number_is_checked(self):
+        steps = "its elements_per_step is none of 4, 8, 16, 32, 64, 128"
+        for value in "24", '"64"', "6.4e1", "-64", "true", '{"64": 64}', "null":
+            self.refuse_sealed('"elements_per_step": 64', f'"elements_per_step": {value}', steps)
+        self.refuse_sealed('"parameters": {', '"parameters": {\n  "other": 4,', "its parameters are not 5")
+        self.refuse_sealed('"parameters": {', '"parameters": [3], "elsewhere": {', "its parameters are not 5")
+        self.refuse_sealed('"heads_per_step"', '"swap_members"', "its heads_per_step is none of 1, 2, 4")
+        self.refuse_sealed('"elements_per_step": 64', '"elements_per_step": 8',
+                           "its elements_per_vector exceeds its elements_per_step")
+
+    def test_another_default_is_noticed(self):
+        with self.assertRaises(schedules.Unusable) as refused:
+            self.read(self.good, default="4567")
+        self.assertIn("measured against another default", str(refused.exception))
+
+
+class Emission(Scratch):
+    """What emit.py does, with a copy of the generators' programs and of the list that a test may change."""
+
+    def setUp(self):
+        super().setUp()
+        self.generators, self.out = self.folder / "generators", self.folder / "out"
+        self.generators.mkdir()
+        for path in [*GENERATORS.glob("*.py"), kernel_list.LIST]:
+            shutil.copy(path, self.generators)
+        (self.generators / "schedules").mkdir()
+
+    def edit_list(self, pattern, replacement):
+        path = self.generators / "kernels.inc"
+        text, n = re.subn(pattern, replacement, path.read_text(), count=1, flags=re.MULTILINE)
+        self.assertEqual(n, 1)
+        path.write_text(text)
+
+    def add_schedule(self, device=DEVICE, kernel=KERNEL):
+        path = self.folder / "draft.json"
+        path.write_text(draft(kernel, device))
+        subprocess.run([sys.executable, "-B", self.generators / "tuning.py", "seal", "--generator", GENERATOR,
+                        "--compiler", COMPILER, path, self.generators / "schedules" / f"{kernel}.{device}.json"],
+                       check=True)
+
+    def emit(self, devices=(DEVICE,), generator=GENERATOR, kernels=f"^{KERNEL}$", target="x86_avx2"):
+        """The manifest's kernels, and what was said."""
+        done = subprocess.run(
+            [sys.executable, "-B", self.generators / "emit.py", "--generator", generator, "--halide", "1.2.3",
+             "--triple", "x86-64-linux", "--target", target, "--kernels", kernels, "--compiler", COMPILER,
+             "--schedules", *devices, "-o", self.out], stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads((self.out / f"kernels_{target}.json").read_text())["kernels"], done.stderr
+
+    def expect_tuned(self, kernels, said):
+        self.assertEqual([(k["schedule"], k["parameters"]) for k in kernels], [(DEVICE, NUMBERS)])
+        self.assertEqual(said, "")
+
+    def test_a_schedule_holds_as_long_as_the_default_is_the_same(self):
+        self.add_schedule()
+        self.expect_tuned(*self.emit())
+        row = (self.out / "kernel_rows_x86_avx2.inc").read_text()
+        self.assertEqual(row, f"HALYARD_KERNEL({KERNEL}, x86_avx2, half, half, f32, out_of_place, false, true, "
+                              f'usual_non_temporal_mib, "{DEVICE}")\n')
+        # A generator whose comments were changed is another file that emits the same.
+        other = self.folder / "halyard_generator"
+        shutil.copy(GENERATOR, other)
+        with other.open("ab") as end:
+            end.write(b"another comment")
+        self.expect_tuned(*self.emit(generator=other))
+        # A new kernel, and another comment in the list.
+        self.edit_list("^HALYARD_ROTATE.half, +f32, +in_place, +x86_avx2, .*\n", "")
+        self.edit_list("^// ---- ", "// ------ ")
+        self.expect_tuned(*self.emit())
+        # Another default.
+        self.edit_list(r"^(HALYARD_ROTATE.half, +f32, +out_of_place, x86_avx2, .*)128, 16, ", r"\g<1>64, 16, ")
+        kernels, said = self.emit()
+        self.assertEqual([(k["schedule"], k["parameters"]["elements_per_step"]) for k in kernels], [("default", 64)])
+        self.assertEqual(said, f"warning: {KERNEL}.{DEVICE}.json is not used, and the kernel has its default schedule: "
+                               "it was measured against another default than the one that is emitted now. "
+                               "./run tune makes it anew.\n")
+
+    def test_a_bad_file_leaves_the_default(self):
+        self.add_schedule()
+        path = self.generators / "schedules" / f"{KERNEL}.{DEVICE}.json"
+        path.write_text(path.read_text().replace("measured", "modelled"))
+        kernels, said = self.emit()
+        self.assertEqual([k["schedule"] for k in kernels], ["default"])
+        self.assertEqual(said, f"warning: {path.name} is not used, and the kernel has its default schedule: "
+                               f"{schedules.CHANGED}. ./run tune makes it anew.\n")
+
+    def test_files_and_devices_that_do_not_belong_are_named(self):
+        for name in "halyard_spin", "halyard_copy_16_opencl":
+            (self.generators / "schedules" / f"{name}.{DEVICE}.json").write_text("{}")
+        _, said = self.emit([DEVICE, "intel_3_4"], target="x86_avx512", kernels="^halyard_rows_phase")
+        self.assertEqual(said, f"warning: halyard_copy_16_opencl.{DEVICE}.json is not used: no kernel of that name can "
+                               f"be tuned.\nwarning: halyard_spin.{DEVICE}.json is not used: no kernel of that name can "
+                               "be tuned.\nwarning: HALYARD_SCHEDULES names intel_3_4, for which generators/schedules "
+                               "has no file.\n")
+
+    def test_several_devices_have_variants_before_the_default(self):
+        for device in DEVICE, "intel_3_4":
+            self.add_schedule(device)
+        kernels, said = self.emit(["intel_3_4", DEVICE])
+        self.assertEqual(said, "")
+        self.assertEqual([(k["name"], k["schedule"], k["elsewhere"]) for k in kernels],
+                         [("halyard_rotate_half_f32_intel_3_4_x86_avx2", "intel_3_4", False),
+                          ("halyard_rotate_half_f32_amd_1_2_x86_avx2", DEVICE, False), (KERNEL, "default", True)])
+        # Those that are needed no more go.
+        self.emit([])
+        self.assertEqual({path.stem for path in self.out.glob("*.s")}, {KERNEL})
+
+    def test_only_what_changed_is_emitted_again(self):
+        pattern = "^halyard_rotate_half_f32(_in_place)?_x86_avx2$"
+        self.emit(kernels=pattern)
+        before = {path.name: path.stat().st_mtime_ns for path in self.out.glob("*.s")}
+        self.edit_list(r"^(HALYARD_ROTATE.half, +f32, +in_place, +x86_avx2, .*)128, 16, ", r"\g<1>64, 16, ")
+        self.emit(kernels=pattern)
+        changed = {path.name for path in self.out.glob("*.s") if path.stat().st_mtime_ns != before[path.name]}
+        self.assertEqual(changed, {"halyard_rotate_half_f32_in_place_x86_avx2.s"})
+
+    def test_a_run_that_fails_leaves_no_manifest(self):
+        self.emit()
+        self.edit_list(r"^(HALYARD_ROTATE.half, +f32, +out_of_place, x86_avx2, .*)128, 16, ", r"\g<1>64, 16, ")
+        with self.assertRaises(AssertionError):
+            self.emit(generator="/bin/false")
+        self.assertFalse((self.out / "kernels_x86_avx2.json").exists())
+
+
+unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,251 @@
+"""Looks at what was built, as a linker or a disassembler would, and at what ./run emit writes.
+
+harness.py says how this is called. The checks are the functions that main() lists.
+"""
+
+import hashlib
+import json
+import pathlib
+import re
+import shutil
+
+from harness import PYTHON, attempt, expect_equal, fail, main, run, skip
+
+PRINTS_OR_ENDS = re.compile(
+    r"_*(v?f?d?printf(_chk)?|f?put[cs]|putchar|f?write|perror|syslog|abort|exit|quick_exit|assert_fail"
+    r"|_ZSt4(cout|cerr|clog))(@|$)")
+STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror"]
+
+
+def symbols(build, *arguments):
+    """The names that nm lists with these arguments, each kind of a name once, sorted."""
+    text = run(build.CMAKE_NM, "-P", *arguments)
+    return sorted(line.split()[0] for line in set(re.findall(r"^\S+ [A-Za-z] ", text, re.MULTILINE)))
+
+
+def declared(*headers):
+    """The functions that headers declare."""
+    text = "".join(re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.DOTALL) for header in headers)
+    return sorted(re.findall(r"HALYARD_API [^;(]*?(halyard_[a-z_]+)\(", text))
+
+
+def exports(build):
+    """The functions of halyard.h, and only those, leave the shared library."""
+    expect_equal(f"{build.halyard_shared} exports something else than its header declares",
+                 symbols(build, "-D", "--defined-only", build.halyard_shared),
+                 declared(build.include / "halyard/halyard.h"))
+
+
+def gpu_exports(build):
+    """The shared library with GPUs is both libraries in one."""
+    expect_equal(f"{build.halyard_gpu_shared} exports something else than its headers declare",
+                 symbols(build, "-D", "--defined-only", build.halyard_gpu_shared),
+                 declared(build.include / "halyard/halyard.h", build.include / "halyard/halyard_gpu.h"))
+
+
+def gpu_symbols(build):
+    """What Halide's runtime calls its own stays inside, so that a program may have another Halide runtime."""
+    names = symbols(build, "-g", "--defined-only", build.halyard_gpu_static)
+    expect_equal(f"{build.halyard_gpu_static} has symbols of Halide's runtime",
+                 [name for name in names if "halide" in name and not name.startswith("_ZN7halyard")], [])
+
+
+def needs(build):
+    """The shared library needs the C and C++ runtimes alone, and calls nothing that prints or ends the process."""
+    shared = build.halyard_shared
+    for library in re.findall(r"Shared library: \[(.*?)\]", run(build.CMAKE_READELF, "-dW", shared)):
+        if not re.match(r"(lib(c|m|pthread|gcc_s|stdc\+\+|c\+\+|c\+\+abi)|ld-linux-x86-64)\.so", library):
+            fail(f"{shared} needs {library}")
+    for symbol in symbols(build, "-D", "-u", shared):
+        if PRINTS_OR_ENDS.match(symbol):
+            fail(f"{shared} calls {symbol}, which prints or ends the process")
+
+
+def hardened(build):
+    """Nothing in the shared library is writable and executable, and what the loader has filled in is read-only."""
+    shared = build.halyard_shared
+    segments = run(build.CMAKE_READELF, "-lW", shared)
+    if not re.search(r"GNU_STACK.* RW ", segments) or "GNU_RELRO" not in segments or " RWE " in segments:
+        fail(f"{shared} has memory that is writable and executable, or no RELRO:\n{segments}")
+    dynamic = run(build.CMAKE_READELF, "-dW", shared)
+    if not re.search(r"BIND_NOW|Flags: .*NOW", dynamic) or "TEXTREL" in dynamic:
+        fail(f"{shared} binds symbols late, or has relocations in its code:\n{dynamic}")
+
+
+def kernel_objects(build):
+    """Each kernel's object defines its own symbols, needs none, and leaves the stack of the program alone."""
+    folder = build.kernels
+    # GPU kernels need Halide's runtime, and are joined with it.
+    objects = [path for path in sorted(folder.glob("halyard_*.o"))
+               if not re.search(r"_(cuda_sm80|opencl|gpu_kernels)$", path.stem)]
+    if not objects:
+        fail(f"there are no kernels in {folder}")
+    expect_equal(f"the kernels in {folder} have undefined symbols", symbols(build, "-u", *objects), [])
+    expect_equal(f"the kernels in {folder} define other symbols than their own",
+                 symbols(build, "-g", "--defined-only", *objects),
+                 sorted(path.stem + suffix for path in objects for suffix in ("", "_argv", "_metadata")))
+    # An object without this section, or with the flag X on it, would make the stack of the program executable.
+    sections = run(build.CMAKE_READELF, "-SW", *objects)
+    not_executable = re.findall(r"\.note\.GNU-stack +PROGBITS +0+ [0-9a-f]+ 0+ 00 +0 ", sections)
+    expect_equal("kernels that say that their stack need not be executable", len(not_executable), len(objects))
+
+
+def headers(build):
+    """Each header compiles alone and twice over under strict warnings: halyard.h as C and C++, halyard.hpp as C++."""
+    strict = [*STRICT, "-Wshadow", "-fsyntax-only", "-I", build.include]
+    c, cpp = build.scratch / "alone.c", build.scratch / "alone.cpp"
+    for header in "halyard", "halyard_gpu":
+        c.write_text(f"#include <halyard/{header}.h>\n" * 2)
+        cpp.write_text(f"#include <halyard/{header}.hpp>\n" * 2)
+        run(build.CMAKE_C_COMPILER, "-std=c11", "-Wstrict-prototypes", *strict, c)
+        run(build.CMAKE_C_COMPILER, "-std=c99", *strict, c)
+        for standard in 17, 20:
+            run(build.CMAKE_CXX_COMPILER, f"-std=c++{standard}", *strict, cpp)
+            run(build.CMAKE_CXX_COMPILER, f"-std=c++{standard}", *strict, "-x", "c++", c)
+
+
+def c_program(build):
+    """A C program that is linked with the static library, or the shared one, needs nothing but the C++ runtime."""
+    compile_it = [build.CMAKE_C_COMPILER, "-std=c11", *STRICT, "-I", build.include, build.here / "c_api.c",
+                  "-Wl,--no-undefined", "-Wl,--fatal-warnings"]
+    static, shared = build.scratch / "c_api_static", build.scratch / "c_api_shared"
+    run(*compile_it, "-o", static, build.halyard_static, "-lstdc++", "-lm", "-lpthread")
+    print(run(*build.emulator, static))
+    run(*compile_it, "-o", shared, build.halyard_shared, "-lm")
+    print(run(*build.emulator, shared, LD_LIBRARY_PATH=pathlib.Path(build.halyard_shared).parent))
+
+
+def load(build):
+    """The library, and a copy of it as another one, can be loaded, used and unloaded."""
+    library = pathlib.Path(build.halyard_shared).resolve()
+    copy = shutil.copy(library, build.scratch / "libhalyard_copy.so")
+    program = build.scratch / "load_library"
+    run(build.CMAKE_C_COMPILER, "-std=c11", "-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers",
+        "-I", build.include, build.here / "load_library.c", "-o", program, "-ldl")
+    run(*build.emulator, program, library, copy)
+
+
+def emulated(build, cpu, target):
+    """Dispatch and the golden data on a CPU that this machine may not be, whose best target is given.
+
+    The [kernel] tests do not run there: QEMU 7.2 reads all of a vector where vmaskmovps must not, into guard pages.
+    """
+    qemu = shutil.which("qemu-x86_64")
+    if not qemu:
+        skip("qemu-x86_64 is not installed (Debian: qemu-user)")
+    tests = [qemu, "-cpu", cpu, build.halyard_tests]
+    # Emulators from before AVX2 (QEMU 7.2) would only show their own limits.
+    probe = attempt(*tests, "--list-tags")
+    if probe.returncode != 0 or re.search(r"doesn't support requested feature: .*(avx2|fma|f16c|bmi)", probe.stderr):
+        skip(f"{qemu} cannot emulate {cpu}: {probe.stderr}")
+    text = run(*tests, "[emulated],[golden]", "--rng-seed", build.HALYARD_TEST_SEED,
+               HALYARD_TEST_EXPECTED_TARGET=target, HALYARD_TARGET=None, HALYARD_MAX_TARGET=None)
+    if "All tests passed" not in text:
+        fail(f"on {cpu}: {text}")
+    print(f"on {cpu}, dispatch takes {target}: {text}")
+
+
+def samples(build, triple):
+    """Where two kernels of a triple are."""
+    return build.folder / "emit/samples" / triple
+
+
+def pack(build, triple, objects, destination, *options):
+    """What ./run emit does once the kernels are there."""
+    return attempt(*PYTHON, build.source / "generators/pack.py", triple, "--objects", objects,
+                   "--destination", destination, "--version", "1.2.3", *options)
+
+
+def emitted(build, triple):
+    """A triple's library, header and manifest. The header is compiled, and a program is run if this machine can."""
+    if not shutil.which("llvm-ar-19"):
+        skip("llvm-ar-19 is not installed (Debian: llvm-19)")
+    own = triple == build.HALYARD_TRIPLE
+    dist = build.scratch / "dist" / triple
+    if own and not build.HALYARD_TARGETS:
+        done = pack(build, triple, build.kernels, dist)
+    else:
+        done = pack(build, triple, samples(build, triple), dist, "--some")
+    if done.returncode != 0:
+        fail(f"{triple} was not packed: {done.stderr}")
+
+    # The header declares the kernels of which the manifest has a row.
+    manifest = json.loads((dist / "manifest.json").read_text())
+    expect_equal(f"the header of {triple} declares other kernels than the manifest",
+                 re.findall(r"^halyard_[a-z_]+_kernel .*;$", (dist / "halyard_kernels.h").read_text(), re.MULTILINE),
+                 [f"halyard_{row['op']}_kernel {row['name']};" for row in manifest["kernels"]])
+
+    # The header compiles alone, twice over, and with Halide's, in either order.
+    strict = [*STRICT, "-Wshadow", "-I", dist, "-I", build.include]
+    ours, theirs = "#include <halyard_kernels.h>\n", "#include <HalideRuntime.h>\n#include <halyard/halyard.h>\n"
+    for name, text in ("alone", ours + ours), ("before", ours + theirs), ("after", theirs + ours):
+        source = dist / f"{name}.c"
+        source.write_text(text)
+        sources = ["-isystem", build.HALYARD_HALIDE_RUNTIME_DIR, "-fsyntax-only", source]
+        run(build.CMAKE_C_COMPILER, "-std=c11", "-Wstrict-prototypes", *strict, *sources)
+        run(build.CMAKE_CXX_COMPILER, "-std=c++17", *strict, "-x", "c++", *sources)
+
+    compiler, emulator = [build.CMAKE_C_COMPILER], []
+    if triple == "arm-64-linux":
+        cross, qemu = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64")
+        if not cross or not qemu:
+            skip("the library is right, but running it needs aarch64-linux-gnu-gcc and qemu-aarch64")
+        compiler, emulator = [cross, "-static"], [qemu, "-cpu", "cortex-a53"]
+    elif not own:
+        return
+    run(*compiler, "-std=c11", *strict, build.here / "emitted.c", dist / manifest["library"], "-o", dist / "program",
+        "-Wl,--fatal-warnings")
+    print(run(*emulator, dist / "program"))
+
+
+def emitted_wrong(build):
+    """Objects of another system are refused, and nothing is written."""
+    if not shutil.which("llvm-ar-19"):
+        skip("llvm-ar-19 is not installed (Debian: llvm-19)")
+    wrong = build.scratch / "dist/wrong"
+    shutil.rmtree(wrong, ignore_errors=True)
+    done = pack(build, "arm-64-osx", samples(build, "arm-64-ios"), wrong, "--some")
+    if done.returncode == 0 or not re.search(r"found: +Mach-O arm64 ios\n +expected: +Mach-O arm64 macos", done.stderr):
+        fail(f"objects for iOS were taken for macOS's: {done.stdout}{done.stderr}")
+    if wrong.exists():
+        fail(f"{wrong} was written in spite of an error")
+
+
+def digests(folder):
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+
+
+def emitted_unfit(build):
+    """Objects that no program should be linked with are refused, and a package that is there stays as it was."""
+    if not shutil.which("llvm-ar-19"):
+        skip("llvm-ar-19 is not installed (Debian: llvm-19)")
+    folder, dist = build.scratch / "unfit", build.scratch / "dist/unfit"
+    shutil.copytree(samples(build, "x86-64-linux"), folder, dirs_exist_ok=True)
+    broken = folder / "halyard_rotate_half_f32_x86_sse41.o"
+    good = samples(build, "x86-64-linux") / broken.name
+    objcopy = [build.CMAKE_OBJCOPY, good, broken]
+    ways = {
+        None: [*objcopy],
+        "has something executable that should not be": [*objcopy, "--set-section-flags=.text=alloc,load,code,data"],
+        "does not say that its stack need not be executable": [*objcopy, "--remove-section=.note.GNU-stack"],
+        "the symbols that the objects define": [*objcopy, "--add-symbol=stray=.text:0,global,function"],
+        "the symbols that the objects need": [build.CMAKE_LINKER, "-r", "-u", "stray", good, "-o", broken],
+        "not recognized as a valid object file": ["dd", f"if={good}", f"of={broken}", "bs=1", "skip=1"],
+    }
+    for why, command in ways.items():
+        run(*command)
+        done = pack(build, "x86-64-linux", folder, dist, "--some")
+        if why is None:
+            expect_equal("packing a good object ends with", (done.returncode, done.stderr), (0, ""))
+            before = digests(dist)
+        elif done.returncode == 0 or why not in done.stderr:
+            fail(f"an object was not refused, because of '{why}': {done.stdout}{done.stderr}")
+        expect_equal(f"the package, after '{why}'", digests(dist), before)
+    done = pack(build, "x86-64-linux", folder, dist)
+    if done.returncode == 0 or "was not emitted" not in done.stderr:
+        fail(f"a part of the kernels was taken for all: {done.stdout}{done.stderr}")
+    expect_equal("what is left beside the package", sorted(dist.parent.glob(".pack-*")), [])
+
+
+main(exports, gpu_exports, gpu_symbols, needs, hardened, kernel_objects, headers, c_program, load, emulated, emitted,
+     emitted_wrong, emitted_unfit)

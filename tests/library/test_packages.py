@@ -1,0 +1,278 @@
+"""Installs Halyard and packs its source archives, builds programs with them as users would, and compares what these
+programs print with what the README says.
+
+harness.py says how this is called. The checks are the functions that main() lists.
+"""
+
+import hashlib
+import json
+import pathlib
+import re
+import shlex
+import shutil
+import sys
+import tarfile
+
+from harness import PYTHON, attempt, expect_equal, fail, main, run, skip
+
+WITHOUT_PACKAGES = ["-DCMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=ON", "-DCMAKE_DISABLE_FIND_PACKAGE_Halide=ON"]
+
+
+def prefix(build):
+    """Where install() leaves an installed Halyard, for the other checks."""
+    return build.scratch / "prefix"
+
+
+def readme(build, kind):
+    """A part of the README's example, which CMake has cut out of it: cpp, txt (what it prints) or cmake."""
+    return build.folder / f"tests/readme_example.{kind}"
+
+
+def expect_example(build, *command, **variables):
+    """The command prints what the README says that its example prints."""
+    expect_equal(f"{command} prints", run(*command, **variables), readme(build, "txt").read_text())
+
+
+def configure(build, folder, *options, cxx=True, make=None):
+    """The command that configures tests/library/consumer with this build's own tools."""
+    generator = ["-G", "Unix Makefiles", f"-DCMAKE_MAKE_PROGRAM={make}"] if make else [
+        "-G", build.CMAKE_GENERATOR, f"-DCMAKE_MAKE_PROGRAM={build.CMAKE_MAKE_PROGRAM}"]
+    tools = [f"-DCMAKE_C_COMPILER={build.CMAKE_C_COMPILER}"]
+    if cxx:
+        tools += [f"-DCMAKE_CXX_COMPILER={build.CMAKE_CXX_COMPILER}", f"-DREADME_EXAMPLE={readme(build, 'cpp')}"]
+    if cxx and build.CMAKE_CROSSCOMPILING == "TRUE":
+        tools += [f"-D{name}={getattr(build, name)}" for name in ("CMAKE_SYSTEM_NAME", "CMAKE_SYSTEM_PROCESSOR")]
+    return [build.CMAKE_COMMAND, "-S", build.here / "consumer", "-B", folder, *generator, *tools, *options]
+
+
+def consume(build, name, *options, **how):
+    """Configures and builds tests/library/consumer; returns the folder with its programs."""
+    folder = build.scratch / name
+    shutil.rmtree(folder, ignore_errors=True)
+    run(*configure(build, folder, *options, **how))
+    run(build.CMAKE_COMMAND, "--build", folder, "--parallel", "2")
+    return folder
+
+
+def consume_installed(build, name, *options, **how):
+    return consume(build, name, f"-DCMAKE_PREFIX_PATH={prefix(build)}", *options, **how)
+
+
+def files_below(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
+
+
+def install(build):
+    """Every component installs something, all together are the whole, and no file names this machine's folders."""
+    whole, parts = prefix(build), build.scratch / "prefix.parts"
+    for folder in whole, parts:
+        shutil.rmtree(folder, ignore_errors=True)
+    for component in build.list("HALYARD_COMPONENTS"):
+        before = files_below(parts)
+        run(build.CMAKE_COMMAND, "--install", build.folder, "--prefix", parts, "--component", component)
+        if files_below(parts) == before:
+            fail(f"the component {component} is empty")
+    run(build.CMAKE_COMMAND, "--install", build.folder, "--prefix", whole)
+    expect_equal("the components together are not the whole", files_below(parts), files_below(whole))
+    for path in whole.rglob("*"):
+        if path.suffix in (".cmake", ".pc"):
+            for word in str(whole), str(build.folder), "nlohmann":
+                if word in path.read_text():
+                    fail(f"{path} has a path of this machine, or a dependency of the build: {word}")
+    # The other checks find it at another place than it was installed to.
+    shutil.rmtree(whole)
+    parts.rename(whole)
+
+
+def find_package(build, kind):
+    """Programs of C and C++ with the static or the shared library."""
+    shared = "ON" if kind == "shared" else "OFF"
+    folder = consume_installed(build, f"find_package_{kind}", f"-DBUILD_SHARED_LIBS={shared}")
+    expect_example(build, folder / "consumer_c")
+    expect_example(build, folder / "consumer_cpp")
+    needed = re.findall(r"libhalyard\S*\]", run(build.CMAKE_READELF, "-dW", folder / "consumer_cpp"))
+    expect_equal("what consumer_cpp needs of Halyard", needed,
+                 [f"libhalyard.so.{build.HALYARD_SOVERSION}]"] if kind == "shared" else [])
+
+
+def find_package_readme(build):
+    folder = consume_installed(build, "find_package_readme", f"-DREADME_CMAKE={readme(build, 'cmake')}")
+    expect_example(build, folder / "app")
+
+
+def find_package_c_alone(build):
+    folder = consume_installed(build, "find_package_c_alone", "-DLANGUAGES=C", cxx=False)
+    expect_example(build, folder / "consumer_c")
+
+
+def find_package_lto(build):
+    folder = consume_installed(build, "find_package_lto", "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON",
+                               "-DCMAKE_BUILD_TYPE=Release")
+    expect_example(build, folder / "consumer_c")
+    expect_example(build, folder / "consumer_cpp")
+
+
+def find_package_refuses(build):
+    """Another version, or a component that is not there, is refused."""
+    project = build.scratch / "find_package_refuses"
+    project.mkdir(exist_ok=True)
+    for wanted in "0.0", "0.2", "0.1 COMPONENTS tpu":
+        (project / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.25)\nproject(p C)\n"
+                                                f"find_package(halyard {wanted} CONFIG REQUIRED)\n")
+        done = attempt(build.CMAKE_COMMAND, "-S", project, "-B", project / "build", "-G", build.CMAKE_GENERATOR,
+                       f"-DCMAKE_MAKE_PROGRAM={build.CMAKE_MAKE_PROGRAM}",
+                       f"-DCMAKE_C_COMPILER={build.CMAKE_C_COMPILER}", f"-DCMAKE_PREFIX_PATH={prefix(build)}")
+        if done.returncode == 0 or "halyard" not in done.stderr:
+            fail(f"find_package(halyard {wanted}) was not refused: {done.stderr}")
+
+
+def another_halide_runtime(build):
+    """A program's own Halide runtime works beside the one in halyard::gpu."""
+    for shared in "OFF", "ON":
+        folder = consume_installed(build, f"another_halide_runtime_{shared}", f"-DBUILD_SHARED_LIBS={shared}",
+                                   f"-DOTHER_RUNTIME={build.HALYARD_OTHER_RUNTIME}")
+        text = run(folder / "consumer_gpu", LD_LIBRARY_PATH=pathlib.Path(build.halyard_fake_cuda).parent)
+        expect_equal("another Halide runtime in the program was disturbed", text, "heard 1\n")
+
+
+def pkg_config(build):
+    """pkg-config says what it takes to link the static and the shared library."""
+    program = shutil.which("pkg-config")
+    if not program:
+        skip("pkg-config is not installed")
+    libraries = prefix(build) / build.CMAKE_INSTALL_LIBDIR
+    for name in "halyard", "halyard_gpu":
+        if not (libraries / f"pkgconfig/{name}.pc").exists():
+            continue
+        for kind, options in ("shared", [f"{name} = {build.PROJECT_VERSION}"]), ("static", ["--static", name]):
+            flags = run(program, "--cflags", "--libs", *options, PKG_CONFIG_PATH=libraries / "pkgconfig")
+            consumer = build.scratch / f"pkg_config_{name}_{kind}"
+            run(build.CMAKE_C_COMPILER, "-std=c11", build.here / "consumer/consumer.c", "-Wl,--no-undefined",
+                "-o", consumer, *(["-static"] if kind == "static" else []), *shlex.split(flags))
+            expect_example(build, consumer, LD_LIBRARY_PATH=libraries)
+
+
+def dlopen(build):
+    """A program that knows the shared library by its name alone."""
+    consumer = build.scratch / "dlopen"
+    run(build.CMAKE_C_COMPILER, "-std=c11", "-DDLOPEN", "-I", prefix(build) / "include",
+        build.here / "consumer/consumer.c", "-o", consumer, "-ldl")
+    expect_example(build, consumer,
+                   prefix(build) / build.CMAKE_INSTALL_LIBDIR / f"libhalyard.so.{build.HALYARD_SOVERSION}")
+
+
+def add_subdirectory(build):
+    """The checkout configures as a part of another project, and says which targets it cannot build."""
+    folder = build.scratch / "add_subdirectory"
+    command = configure(build, folder, f"-DHALYARD_SOURCE_DIR={build.source}", f"-DHalide_DIR={build.Halide_DIR}",
+                        f"-DCMAKE_PREFIX_PATH={build.CMAKE_PREFIX_PATH}")
+    for targets in "x86_sse41;x86_avx3", "x86_sse41;cuda_sm80", "arm_neon":
+        shutil.rmtree(folder, ignore_errors=True)
+        done = attempt(*command, f"-DHALYARD_TARGETS={targets}")
+        if done.returncode == 0 or not re.search(
+                r'HALYARD_TARGETS\s+holds\s+("(x86_avx3|cuda_sm80)",\s+which\s+is\s+)?none\s+of', done.stderr):
+            fail(f"HALYARD_TARGETS took {targets}: {done.stderr}")
+    run(*command, "-DHALYARD_TARGETS=reference")
+
+
+def make_archive(build, name, *options):
+    """Makes a source archive twice, which gives the same bytes, and unpacks it."""
+    folder = build.scratch / "archives"
+    archives = [folder / f"{i}/{name}.tar.gz" for i in (1, 2)]
+    for archive in archives:
+        run(*PYTHON, build.source / "generators/dist.py", *options, "--version", build.PROJECT_VERSION,
+            "--json", build.HALYARD_JSON_DIR, "--destination", archive.parent)
+    first, second = (hashlib.sha256(archive.read_bytes()).hexdigest() for archive in archives)
+    expect_equal("the same files give another source archive the second time", second, first)
+    shutil.rmtree(folder / name, ignore_errors=True)
+    with tarfile.open(archives[0]) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / name
+
+
+def source_archive(build):
+    """The source archive builds where neither Halide nor nlohmann_json can be found, here with one target's kernels."""
+    name = f"halyard-{build.PROJECT_VERSION}"
+    sources = make_archive(build, name, "--triple", f"x86-64-linux={build.kernels}",
+                           "--gpu", build.kernels, "--halide-license", build.HALYARD_HALIDE_LICENSE)
+    # Make, as users have it: it finds less by itself than Ninja does.
+    folder = consume(build, "source_archive", f"-DHALYARD_SOURCE_DIR={sources}", "-DHALYARD_BUILD_GPU=ON",
+                     "-DHALYARD_TARGETS=x86_sse41;arm_neon", *WITHOUT_PACKAGES,
+                     make=shutil.which("gmake") or shutil.which("make"))
+    expect_example(build, folder / "consumer_c")
+    expect_example(build, folder / "consumer_cpp")
+    symbols = run(build.CMAKE_NM, folder / "consumer_cpp")
+    expect_equal("the kernels in the program", re.findall(r" (halyard_rotate_half_f32_x86_[a-z0-9]+)\n", symbols),
+                 ["halyard_rotate_half_f32_x86_sse41"])
+    for page in "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "runtime/README.md":
+        for link in re.findall(r"\]\(([^)#:]+)\)", (sources / page).read_text()):
+            if not (sources / page).parent.joinpath(link).exists():
+                fail(f"the source archive lacks {link}, where {page} leads")
+
+
+def triple_archive(build):
+    """The archive for this build's own triple holds a library in place of assembly, and builds like the other."""
+    if not shutil.which("llvm-ar-19"):
+        skip("llvm-ar-19 is not installed (Debian: llvm-19)")
+    triple = build.HALYARD_TRIPLE
+    package = build.scratch / "archives" / triple
+    run(*PYTHON, build.source / "generators/pack.py", triple, "--objects", build.kernels,
+        "--destination", package, "--version", build.PROJECT_VERSION)
+    sources = make_archive(build, f"halyard-{build.PROJECT_VERSION}-{triple}", "--package", package)
+    folder = consume(build, "triple_archive", f"-DHALYARD_SOURCE_DIR={sources}", *WITHOUT_PACKAGES)
+    expect_example(build, *build.emulator, folder / "consumer_c")
+    expect_example(build, *build.emulator, folder / "consumer_cpp")
+    symbols = run(build.CMAKE_NM, folder / "consumer_cpp")
+    if not re.search(r" halyard_rotate_half_f32_(x86_avx2|arm_neon)\n", symbols):
+        fail(f"the program lacks the kernels of the archive: {symbols}")
+
+
+EXPLAIN = """
+#include <halyard/halyard.hpp>
+#include <cstdio>
+int main() {
+    const auto tensor = halyard::describe_tensor(halyard::dtype::f32, 128);
+    std::puts(halyard::explain(halyard::describe_plan(128, {tensor})).c_str());
+}
+"""
+
+
+def several_devices(build):
+    """With kernels for several devices in one library each CPU takes its own, and the default where it has none."""
+    sys.path.insert(0, str(build.source / "generators"))
+    import emit
+    import kernel_list
+    import schedules
+
+    sources, explain = build.scratch / "several_devices.sources", build.scratch / "explain.cpp"
+    shutil.rmtree(sources, ignore_errors=True)
+    for name in "generators", "runtime":
+        shutil.copytree(build.source / name, sources / name)
+    shutil.copy(build.source / "CMakeLists.txt", sources)
+    emitter = emit.Emitter(pathlib.Path(build.HALYARD_HOST_BUILD) / "bin/halyard_generator")
+    devices = {"cortex_a53": ("half", {"elements_per_step": 32}), "neoverse_n1": ("half", {"elements_per_step": 64}),
+               "cortex_a72": ("strided", {"elements_per_step_any": 8})}
+    for device, (layout, numbers) in devices.items():
+        kernel = kernel_list.read().kernels[f"halyard_rotate_{layout}_f32_arm_neon"]
+        draft = {"schema": schedules.SCHEMA, "checksum": "", "default_sha256": "", "kernel": kernel.name,
+                 "kind": "modelled", "device": {"name": device}, "halide": build.HALYARD_HALIDE_VERSION,
+                 "target": kernel.target.halide("arm-64-linux"), "parameters": kernel.parameters | numbers}
+        path = sources / f"generators/schedules/{kernel.name}.{device}.json"
+        path.write_text(schedules.seal(json.dumps(draft), emitter.default_sha256(kernel)))
+    explain.write_text(EXPLAIN)
+    folder = consume(build, "several_devices", f"-DREADME_EXAMPLE={explain}", f"-DHALYARD_SOURCE_DIR={sources}",
+                     f"-DCMAKE_PREFIX_PATH={build.CMAKE_PREFIX_PATH}", f"-DHALYARD_SCHEDULES={';'.join(devices)}",
+                     f"-DHALYARD_HOST_BUILD={build.HALYARD_HOST_BUILD}")
+    taken = {"cortex-a53": ("half_f32_cortex_a53", "strided_f32"),
+             "neoverse-n1": ("half_f32_neoverse_n1", "strided_f32"),
+             "cortex-a72": ("half_f32", "strided_f32_cortex_a72"), "cortex-a57": ("half_f32", "strided_f32")}
+    for cpu, kernels in taken.items():
+        text = run(*build.emulator, "-cpu", cpu, folder / "consumer_cpp")
+        for kernel in kernels:
+            if f"* halyard_rotate_{kernel}_arm_neon: taken" not in text:
+                fail(f"on {cpu} another kernel is taken than {kernel}:\n{text}")
+        expect_example(build, *build.emulator, "-cpu", cpu, folder / "consumer_c")
+
+
+main(install, find_package, find_package_readme, find_package_c_alone, find_package_lto, find_package_refuses,
+     another_halide_runtime, pkg_config, dlopen, add_subdirectory, source_archive, triple_archive, several_devices)

@@ -1,0 +1,311 @@
+"""Holds the order of the rooms: which folder may include which, and that each source has a header of its own name.
+
+    test_rooms.py SOURCE_FOLDER
+
+First each rule is tried on a made-up tree that breaks it; then all rules are applied to the sources.
+"""
+
+import posixpath
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+TOPS = ["runtime", "checks", "tests", "bench", "generators"]
+SUFFIXES = (".h", ".hpp", ".c", ".cpp", ".inc", ".py")
+
+# What the sources of a folder may include beside its own. Subfolders count as their folder, but for runtime's rooms.
+ARROWS = {
+    "runtime/include": [],
+    "runtime/base": ["runtime/include"],
+    "runtime/angles": ["runtime/include", "runtime/base"],
+    "runtime/config": ["runtime/include", "runtime/base", "runtime/angles"],
+    "runtime/rotate": ["runtime/include", "runtime/base", "runtime/angles"],
+    "runtime/gpu": ["runtime/include", "runtime/base", "runtime/angles", "runtime/rotate"],
+    "runtime/tool": ["runtime/include"],
+    "checks": ["runtime"],
+    "tests": ["runtime", "checks"],
+    "bench": ["runtime", "checks"],
+    "generators": ["runtime"],  # what kernels and the portable reference share
+}
+# The list of kernels, which everyone reads.
+LISTS = re.compile(r"generators/\w+\.inc")
+
+# (includer, included): why this arrow may be. One that is not there any more is a fault too.
+ALLOWED = {}
+
+# Headers that declare what several sources define: why.
+SHARED_HEADERS = {
+    "runtime/tool/commands/commands.h": "the entry points of the tool's commands, a source each",
+}
+
+MOST_SOURCES = 15  # of a folder; a source and its header count as one
+DATA = re.compile(r"tests/data(/|$)")
+
+# Where a quoted include is looked for, after the includer's own folder.
+ROOTS = ["runtime", "runtime/include", "", "tests", "bench", "generators"]
+
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<(halyard/[^>]+)>)', re.MULTILINE)
+
+
+def room_of(path):
+    """The folder that the arrows are about."""
+    parts = path.split("/")
+    return "/".join(parts[:2]) if parts[0] == "runtime" else parts[0]
+
+
+def resolve(tree, includer, name):
+    """The included file's path; None where it is no file of the tree, but generated or a dependency's."""
+    folder = posixpath.dirname(includer)
+    top = includer.split("/")[0]
+    for root in [folder, top, *ROOTS]:
+        path = posixpath.normpath(posixpath.join(root, name))
+        if path in tree:
+            return path
+    return None
+
+
+def line_of(text, at):
+    return text.count("\n", 0, at) + 1
+
+
+# ---- Arrows --------------------------------------------------------------------------------------------------------
+
+
+def may_include(includer, included):
+    room, other = room_of(includer), room_of(included)
+    return other == room or other in ARROWS.get(room, []) or other.split("/")[0] in ARROWS.get(room, [])
+
+
+def arrow_faults(tree, allowed):
+    unused = set(allowed)
+    for path, text in sorted(tree.items()):
+        for match in INCLUDE.finditer(text) if not path.endswith(".py") else ():
+            included = resolve(tree, path, match[1] or match[2])
+            if included is None or LISTS.fullmatch(included) or may_include(path, included):
+                continue
+            if (path, included) in allowed:
+                unused.discard((path, included))
+                continue
+            yield f"{path}:{line_of(text, match.start())}: {room_of(path)} must not include {included}"
+    for path, included in sorted(unused):
+        yield f"{path}: does not include {included}, so the exception for it can go"
+
+
+# ---- Folders and names ---------------------------------------------------------------------------------------------
+
+
+def name_faults(tree):
+    rooms = defaultdict(set)
+    for path in tree:
+        if path.startswith("runtime/") and path.endswith((".h", ".hpp")):
+            rooms[posixpath.basename(path)].add(posixpath.dirname(path))
+    for name, folders in sorted(rooms.items()):
+        if len(folders) > 1:
+            first, *others = sorted(folders)
+            yield f"{others[0]}/{name}:1: {first} has a header of this name too"
+
+
+def folder_faults(tree):
+    folders = defaultdict(set)
+    for path in tree:
+        if not DATA.match(path):
+            folders[posixpath.dirname(path)].add(posixpath.splitext(posixpath.basename(path))[0])
+    for folder, stems in sorted(folders.items()):
+        if len(stems) > MOST_SOURCES:
+            yield f"{folder}: has {len(stems)} sources, but at most {MOST_SOURCES} are one room"
+
+
+# ---- Sources and headers -------------------------------------------------------------------------------------------
+
+
+def blank(match):
+    """Spaces in the place of a match, so that line numbers stay."""
+    return re.sub(r"[^\n]", " ", match[0])
+
+
+def code_of(text):
+    """Without comments, preprocessor lines and what strings hold."""
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", blank, text, flags=re.DOTALL)
+    text = re.sub(r"^[ \t]*#(?:[^\n\\]|\\.)*", blank, text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r'"(?!C")(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)+\'', lambda m: '"' + " " * (len(m[0]) - 2) + '"', text)
+
+
+def end_of_block(code, at):
+    """Behind the brace that closes the one at `at`."""
+    depth = 0
+    for i in range(at, len(code)):
+        depth += {"{": 1, "}": -1}.get(code[i], 0)
+        if depth == 0:
+            return i + 1
+    return len(code)
+
+
+FUNCTION = re.compile(r"([\w:~]+)\s*\(")
+
+
+def functions_of(code, start=0, end=None, in_abi=False):
+    """The functions outside of anonymous namespaces and types: (name, position, whether defined, whether of the ABI)."""
+    at, end = start, len(code) if end is None else end
+    while at < end:
+        stop = re.compile(r"[{;}]").search(code, at, end)
+        if stop is None:
+            return
+        head, after = code[at:stop.start()].strip(), stop.end()
+        begin = at + len(code[at:stop.start()]) - len(code[at:stop.start()].lstrip())
+        is_abi = in_abi or head.startswith('extern "C"')
+        if stop[0] == "{":
+            after = end_of_block(code, stop.start())
+            if re.fullmatch(r"(inline\s+)?namespace\s+[\w:]+|extern \"C\"", head):
+                yield from functions_of(code, stop.end(), after - 1, is_abi)
+                at = after
+                continue
+        name = FUNCTION.search(re.sub(r"\b(alignas|decltype|noexcept|requires|explicit)\s*\([^()]*\)", "", head))
+        is_type = re.match(r"(template\s*<.*>\s*)?(struct|class|enum|union|namespace|using|typedef|static_assert)\b", head,
+                           re.DOTALL)
+        if name and not is_type and "=" not in head.split("(")[0] and not re.match(r"(static|constexpr)\b", head):
+            is_own = re.match(r"(template|inline|constexpr|static)\b", head) is not None
+            yield name[1], begin, stop[0] == "{", is_abi or (is_own and stop[0] == "{")
+        at = after
+
+
+def has_only_entry_points(tree, path, functions):
+    """The first function that is neither of the ABI nor declared by a header of entry points."""
+    entries = {header: {name for name, *_ in functions_of(code_of(tree[header]))}
+               for header in SHARED_HEADERS if header in tree and room_of(header) == room_of(path)}
+    for name, at, is_defined, is_abi in functions:
+        bare = name.split("::")[-1]
+        is_abi = is_abi or name.startswith("halyard_") or name == "main"
+        if is_defined and not is_abi and not any(bare in names for names in entries.values()):
+            return bare, at
+    return None
+
+
+def source_faults(tree, shared):
+    """A runtime source has its header, or defines only functions of the C ABI; a header declares what its source has."""
+    unused = {header for header in shared if header in tree}
+    for path, text in sorted(tree.items()):
+        if not path.startswith("runtime/"):
+            continue
+        stem, suffix = posixpath.splitext(path)
+        code = code_of(text)
+        functions = list(functions_of(code))
+        if suffix == ".cpp" and stem + ".h" not in tree:
+            if found := has_only_entry_points(tree, path, functions):
+                yield (f"{path}:{line_of(text, found[1])}: {found[0]} is no function of the C ABI, "
+                       f"so it belongs in a source that has a header")
+        if suffix == ".h" and not path.startswith("runtime/include/"):
+            defined = {name.split("::")[-1] for name, _, is_defined, _ in
+                       [*functions, *functions_of(code_of(tree.get(stem + ".cpp", "")))] if is_defined}
+            for name, at, is_defined, is_abi in functions:
+                if is_defined or is_abi or name.split("::")[-1] in defined:
+                    continue
+                if path in shared:
+                    unused.discard(path)
+                    continue
+                yield f"{path}:{line_of(text, at)}: {name} is defined neither here nor in {stem}.cpp"
+    for header in sorted(unused):
+        yield f"{header}: declares only what its source defines, so the exception for it can go"
+
+
+# ---- The rules, tried ----------------------------------------------------------------------------------------------
+
+
+def faults_of(tree, allowed=ALLOWED, shared=SHARED_HEADERS):
+    return [*arrow_faults(tree, allowed), *name_faults(tree), *folder_faults(tree), *source_faults(tree, shared)]
+
+
+def try_rules():
+    """Every rule lets a sound tree pass, and finds what breaks it."""
+    sound = {
+        "runtime/include/halyard/halyard.h": "int halyard_run(void);\n",
+        "runtime/base/error.h": '#include "halyard/halyard.h"\nnamespace halyard {\nint fail(int status) noexcept;\n}\n',
+        "runtime/base/error.cpp": '#include "base/error.h"\nnamespace halyard {\nint fail(int s) noexcept { return s; }\n}\n',
+        "runtime/angles/row.h": '#include "base/error.h"\n#include "angles/phase.h"\n',
+        "runtime/angles/phase.h": "template <typename T>\nT twice(T x) {\n    return 2 * x;\n}\n",
+        "runtime/rotate/run.cpp": '#include "angles/row.h"\n#include "list.inc"\n#include "made_by_cmake.inc"\n'
+                                  "namespace halyard {\nnamespace {\nint help(int x) { return x; }\n}\n}\n"
+                                  'extern "C" int halyard_run(void) { return help(0); }\n',
+        "runtime/gpu/launch.h": '#include "rotate/kernel.h"\n',
+        "runtime/rotate/kernel.h": "struct Kernel {\n    int bytes() const { return 4; }\n    int words() const;\n};\n",
+        "runtime/tool/main.cpp": "#include <halyard/halyard.h>\nint main() { return 0; }\n",
+        "generators/list.inc": "",
+        "generators/angles.h": '#include "angles/phase.h"\n',
+        "checks/oracle.h": '#include "rotate/kernel.h"\n',
+        "tests/runs/test_run.cpp": '#include "checks/oracle.h"\n#include "data/golden.h"\n',
+        "tests/data/golden.h": "",
+        "bench/measure/cell.h": '#include "checks/oracle.h"\n',
+        "bench/report/table.h": '#include "measure/cell.h"\n',
+    }
+    allowed, shared = {}, {}
+    assert faults_of(sound, allowed, shared) == [], faults_of(sound, allowed, shared)
+
+    def broken(path, text, expected, allowed=allowed, shared=shared):
+        found = faults_of({**sound, path: text}, allowed, shared)
+        assert found == [expected], f"{path} {text!r} makes {found}, not {[expected]}"
+
+    for path, name, room, included in [
+            ("runtime/base/memory.h", "angles/row.h", "runtime/base", "runtime/angles/row.h"),
+            ("runtime/angles/table.h", "rotate/kernel.h", "runtime/angles", "runtime/rotate/kernel.h"),
+            ("runtime/config/rope.h", "rotate/kernel.h", "runtime/config", "runtime/rotate/kernel.h"),
+            ("runtime/rotate/plan.h", "gpu/launch.h", "runtime/rotate", "runtime/gpu/launch.h"),
+            ("runtime/include/halyard/halyard.hpp", "base/error.h", "runtime/include", "runtime/base/error.h"),
+            ("runtime/tool/device.h", "gpu/launch.h", "runtime/tool", "runtime/gpu/launch.h"),
+            ("runtime/gpu/check.h", "checks/oracle.h", "runtime/gpu", "checks/oracle.h"),
+            ("runtime/gpu/check.h", "../../generators/angles.h", "runtime/gpu", "generators/angles.h"),
+            ("checks/rows.h", "measure/cell.h", "checks", "bench/measure/cell.h"),
+            ("checks/rows.h", "data/golden.h", "checks", "tests/data/golden.h"),
+            ("tests/runs/more.h", "measure/cell.h", "tests", "bench/measure/cell.h"),
+            ("bench/measure/more.h", "tests/data/golden.h", "bench", "tests/data/golden.h"),
+            ("generators/more.h", "checks/oracle.h", "generators", "checks/oracle.h")]:
+        broken(path, f'\n#include "{name}"\n', f"{path}:2: {room} must not include {included}")
+
+    arrow = ("runtime/tool/device.h", "runtime/gpu/launch.h")
+    tree = {**sound, arrow[0]: '#include "gpu/launch.h"\n'}
+    assert faults_of(tree, {arrow: "why"}, shared) == []
+    broken("runtime/tool/device.h", "", "runtime/tool/device.h: does not include runtime/gpu/launch.h, "
+           "so the exception for it can go", {arrow: "why"})
+
+    broken("runtime/gpu/error.h", "", "runtime/gpu/error.h:1: runtime/base has a header of this name too")
+
+    many = {f"tests/runs/test_{i}.cpp": "" for i in range(MOST_SOURCES)}
+    assert faults_of({**sound, **many}, allowed, shared) == ["tests/runs: has 16 sources, but at most 15 are one room"]
+    data = {f"tests/data/{i}.h": "" for i in range(MOST_SOURCES + 1)}
+    pairs = {f"bench/tune/{i}.{suffix}": "" for i in range(MOST_SOURCES) for suffix in ("h", "cpp")}
+    assert faults_of({**sound, **data, **pairs}, allowed, shared) == []
+
+    belongs = "is no function of the C ABI, so it belongs in a source that has a header"
+    broken("runtime/rotate/helper.cpp", "namespace halyard {\n\nint help(int x) {\n    return x;\n}\n}\n",
+           f"runtime/rotate/helper.cpp:3: help {belongs}")
+    broken("runtime/rotate/helper.cpp", "int Kernel::words() const { return 1; }\n",
+           f"runtime/rotate/helper.cpp:1: words {belongs}")
+    broken("runtime/angles/wave.h", "/// A wave.\nfloat wave(float x);\n",
+           "runtime/angles/wave.h:2: wave is defined neither here nor in runtime/angles/wave.cpp")
+    header = "runtime/angles/wave.h"
+    assert faults_of({**sound, header: "float wave(float x);\n"}, allowed, {header: "why"}) == []
+    broken(header, "", f"{header}: declares only what its source defines, so the exception for it can go",
+           shared={header: "why"})
+
+
+def read_tree(folder):
+    """The tracked sources, and those that are new and not ignored; outside of a repository all."""
+    listed = subprocess.run(["git", "-C", folder, "ls-files", "-co", "--exclude-standard", *TOPS], capture_output=True,
+                            text=True, check=False)
+    paths = listed.stdout.splitlines() if listed.returncode == 0 else [
+        path.relative_to(folder).as_posix() for top in TOPS for path in Path(folder, top).rglob("*")]
+    files = [Path(folder, path) for path in paths if path.endswith(SUFFIXES)]
+    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in files if path.is_file()}
+
+
+def main():
+    try_rules()
+    tree = read_tree(sys.argv[1])
+    assert len(tree) > 100, f"{sys.argv[1]} holds {len(tree)} sources"
+    faults = faults_of(tree)
+    print("\n".join(faults) or f"{len(tree)} sources are in order")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
