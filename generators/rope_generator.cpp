@@ -1,6 +1,6 @@
 #include "angles.h"
+#include "choose_schedule.h"
 #include "layout.h"
-#include "schedules.h"
 #include "storage.h"
 
 namespace halyard {

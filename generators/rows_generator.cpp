@@ -1,5 +1,5 @@
 #include "angles.h"
-#include "schedules.h"
+#include "choose_schedule.h"
 
 namespace halyard {
 

@@ -17,7 +17,7 @@ import sys
 ROOT = pathlib.Path(__file__).parents[1]
 COPY = ROOT / "build/mutations"
 CMAKE = ROOT / ".deps/venv/bin/cmake"
-FILES = ["rotate/plan.cpp", "rotate/read_run.cpp", "angles/positions.cpp", "base/memory.h", "base/memory.cpp",
+FILES = ["rotate/plan.cpp", "rotate/read_run.cpp", "angles/positions.cpp", "base/overlap.h", "base/overlap.cpp",
          "base/error.h", "base/error.cpp", "base/text.h", "angles/angle_source.cpp", "angles/create_angle_source.cpp",
          "angles/tables.cpp", "angles/frequencies.cpp", "rotate/run.cpp", "rotate/dispatch.cpp", "rotate/make_rows.cpp",
          "rotate/pool.cpp", "gpu/gpu_angles.cpp", "gpu/gpu_plan.cpp", "gpu/gpu_run.cpp", "gpu/launch.cpp",
@@ -46,7 +46,7 @@ EQUIVALENT = {
     ("base/error.h", "in != nullptr && in->size == sizeof(Struct)", "deleted"): "copies what could be read where it is",
     ("rotate/run.cpp", "n <= max_piece_tokens && n_tasks <= 1 && run.angles->is_direct && find_rows(run, 0, n, rows)",
      "deleted"): "takes the way of many tokens, to the same bits",
-    ("base/memory.h", "shape[i] == 1", "deleted"): "0 times any stride is 0, a little later",
+    ("base/overlap.h", "shape[i] == 1", "deleted"): "0 times any stride is 0, a little later",
     ("rotate/read_run.cpp", "!is_same", "deleted"): "checks the same tensor once more",
     ("angles/angle_source.cpp", "positions.consecutive && source.listed == nullptr && "
      "source.covers(positions.at(batch, 0, axis)) && source.covers(positions.at(batch, n_tokens - 1, axis))",

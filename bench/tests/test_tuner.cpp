@@ -299,7 +299,7 @@ TEST_CASE("tuner: variants that crash, hang or are wrong are named, and the best
     // The next build takes it.
     const std::string device = halyard::cpu_name(), halide = schedule["halide"];
     const std::string command =
-        "python3 -B " HALYARD_SOURCE_DIR "/generators/emit.py --generator " HALYARD_FAKE_GENERATOR " --halide " +
+        "python3 -B " HALYARD_SOURCE_DIR "/generators/emit/emit.py --generator " HALYARD_FAKE_GENERATOR " --halide " +
         halide + " --triple x86-64-linux --target x86_sse41 --kernels ^halyard_rotate_half_f32_x86 --schedules " +
         device + " --schedule-folder " + dir / "schedules" + " -o " + dir / "kernels" + " > " + dir / "log" + " 2>&1";
     CHECK(std::system(command.c_str()) == 0);

@@ -15,7 +15,7 @@
 
 namespace halyard::bench {
 
-/// How a kernel's variants are made, as generators/tuning.py knows it.
+/// How a kernel's variants are made, as generators/emit/variants.py knows it.
 struct Recipe {
     std::string kernel, target;
     std::vector<std::string> emit;   // the command, without the folder and the parameters

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "angles/positions.h"
-#include "base/memory.h"
+#include "base/overlap.h"
 #include "base/storage.h"
 #include "halyard/halyard.h"
 

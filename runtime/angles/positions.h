@@ -1,7 +1,7 @@
 // Token positions as the caller stores them: any stride, any alignment, int32 or int64.
 #pragma once
 
-#include "base/memory.h"
+#include "base/overlap.h"
 #include "halyard/halyard.h"
 
 #include <cstdint>

@@ -99,10 +99,20 @@ std::optional<Pairing> pairing_of(const Launch &launch, const DevicePiece &piece
     return is_fast ? std::optional(piece.pairing) : std::nullopt;
 }
 
+/// What a kernel takes elements for. By 128 bits, 16-bit elements go as words of two.
+std::uint32_t type_of(Dtype dtype, bool is_fast) {
+    switch (dtype) {
+    case Dtype::f32: break;
+    case Dtype::f16:
+    case Dtype::bf16: return is_fast ? type_uint32 : type_uint16;
+    }
+    return type_float;
+}
+
 /// A tensor as a rotation kernel sees it: [pair, member, head, token, offset].
 void add_pairs(View &view, const DevicePiece &piece, Pairing pairing, const RunTensor::Strides &strides, bool is_fast) {
     const std::int64_t n_pairs = piece.rotary_dim / 2;
-    const int halve = is_fast && piece.dtype != Dtype::f32 ? 1 : 0;  // words of two
+    const int halve = type_of(piece.dtype, is_fast) == type_uint32 ? 1 : 0;  // words of two
     if (pairing == Pairing::half) {
         view.add(n_pairs >> halve, strides.element);
         view.add(2, (n_pairs * strides.element) >> halve);
@@ -131,9 +141,8 @@ int rotate_part(const Launch &launch, const DevicePiece &piece, Call &call) {
     const bool is_fast = pairing.has_value(), with_phase = source.kind == AngleKind::phase;
     const GpuKernel &kernel =
         select_gpu_kernel(target_of(launch.queue->device), piece.dtype, pairing, piece.in_place, with_phase);
-    const bool is_f32 = piece.dtype == Dtype::f32;
-    const std::uint32_t type = is_f32 ? type_float : is_fast ? type_uint32 : type_uint16;
-    const std::int64_t bytes = is_f32 || is_fast ? 4 : 2;
+    const std::uint32_t type = type_of(piece.dtype, is_fast);
+    const std::int64_t bytes = type == type_uint16 ? 2 : 4;
     View x(launch, piece.x, type, bytes), y(launch, piece.y, type, bytes);
     add_pairs(x, piece, piece.pairing, piece.in, is_fast);
     add_pairs(y, piece, piece.out_pairing, piece.out, is_fast);

@@ -13,7 +13,7 @@
 #define HALYARD_ROW_KERNELS(target, phase, factored)                                                                   \
     extern "C" halyard_rows_phase_kernel phase;                                                                        \
     extern "C" halyard_rows_factored_kernel factored;
-#include "kernel_rows.inc"
+#include "built_kernels.inc"
 
 namespace halyard {
 
@@ -25,7 +25,7 @@ constexpr Kernel table[] = {
 #define HALYARD_KERNEL(name, target, pairing, out_pairing, dtype, place, packed, ...)                                  \
     {#name, Target::target, row_pairing::pairing, row_pairing::out_pairing, dtype, Place::place, packed, __VA_ARGS__,  \
      name},
-#include "kernel_rows.inc"
+#include "built_kernels.inc"
     {"halyard_rotate_reference", Target::reference, row_pairing::strided, row_pairing::strided, f32,
      Place::out_of_place, false, true, usual_non_temporal_mib, "default", nullptr},
 };
@@ -38,7 +38,7 @@ static_assert(std::all_of(std::begin(table), std::end(table),
 
 constexpr RowKernels row_table[] = {
 #define HALYARD_ROW_KERNELS(target, phase, factored) {Target::target, phase, factored},
-#include "kernel_rows.inc"
+#include "built_kernels.inc"
     {Target::reference, nullptr, nullptr},
 };
 

@@ -43,7 +43,7 @@ inline constexpr std::int32_t n_places = 3;
 inline constexpr std::int32_t least_non_temporal_mib = 8;
 inline constexpr std::int32_t usual_non_temporal_mib = 32;
 
-/// A row of kernel_rows.inc: a kernel of generators/kernels.inc, or a variant of one for a CPU.
+/// A row of built_kernels.inc: a kernel of generators/kernels.inc, or a variant of one for a CPU.
 struct Kernel {
     const char *name;
     Target target;

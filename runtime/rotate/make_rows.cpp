@@ -1,7 +1,7 @@
 // Writes rows of cos and sin into the caller's memory, for runs to come.
 #include "angles/angle_source.h"
 #include "base/error.h"
-#include "base/memory.h"
+#include "base/overlap.h"
 #include "rotate/dispatch.h"
 #include "rotate/rows.h"
 

@@ -1,7 +1,7 @@
 #include "rotate/read_run.h"
 
 #include "base/error.h"
-#include "base/memory.h"
+#include "base/overlap.h"
 
 #include <cstring>
 #include <optional>

@@ -32,4 +32,4 @@ void test_kernel(const char *name) {
 
 #define HALYARD_GPU_KERNEL(name, target, ...)                                                                          \
     TEST_CASE(#name, "[gpu][" #target "]") { test_kernel(#name); }
-#include "kernel_rows.inc"
+#include "built_kernels.inc"

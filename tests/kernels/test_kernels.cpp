@@ -32,6 +32,6 @@ void test_kernel(const char *name) {
 
 #define HALYARD_KERNEL(name, ...)                                                                                      \
     TEST_CASE(#name, "[kernel]") { test_kernel(#name); }
-#include "kernel_rows.inc"
+#include "built_kernels.inc"
 
 TEST_CASE("halyard_rotate_reference", "[kernel]") { test_kernel("halyard_rotate_reference"); }

@@ -14,21 +14,21 @@ import tempfile
 import unittest
 
 GENERATORS = pathlib.Path(__file__).resolve().parents[2] / "generators"
-sys.path.insert(0, str(GENERATORS))
+sys.path.insert(0, str(GENERATORS / "emit"))
 
-import kernel_list  # noqa: E402
-import schedules  # noqa: E402
+import read_kernels  # noqa: E402
+import tuned_schedules  # noqa: E402
 
 GENERATOR, COMPILER = sys.argv[1:3]
 KERNEL = "halyard_rotate_half_f32_x86_avx2"
 DEVICE = "amd_1_2"
 NUMBERS = {"elements_per_step": 64, "elements_per_step_any": 8, "elements_per_vector": 16, "heads_per_step": 2,
            "hoist_rows": 0}
-LISTED = kernel_list.read()
+LISTED = read_kernels.read()
 
 
 def draft(kernel=KERNEL, device=DEVICE, numbers=None):
-    """A schedule as ./run tune leaves it to tuning.py, which seals it."""
+    """A schedule as ./run tune leaves it to variants.py, which seals it."""
     return json.dumps({"checksum": "", "default_sha256": "", "device": {"name": device}, "halide": "1.2.3",
                        "kernel": kernel, "kind": "measured", "parameters": numbers or NUMBERS, "schema": 3,
                        "target": schedules.linux_target(LISTED.kernels[kernel])}, indent=1)
@@ -43,12 +43,12 @@ class Scratch(unittest.TestCase):
 
 class List(Scratch):
     def refuse(self, old, new, why):
-        text = kernel_list.LIST.read_text()
+        text = read_kernels.LIST.read_text()
         self.assertIn(old, text)
         path = self.folder / "kernels.inc"
         path.write_text(text.replace(old, new, 1))
-        with self.assertRaises(kernel_list.BadList) as refused:
-            kernel_list.read(path)
+        with self.assertRaises(read_kernels.BadList) as refused:
+            read_kernels.read(path)
         self.assertRegex(str(refused.exception), rf"kernels\.inc:\d+: {why}")
 
     def test_malformed_rows_are_refused(self):
@@ -75,7 +75,7 @@ class List(Scratch):
             self.refuse(row, row.replace(old, new, 1), why)
 
     def test_targets_are_best_first(self):
-        text = kernel_list.LIST.read_text()
+        text = read_kernels.LIST.read_text()
         better = re.search(r"HALYARD_TARGET\(x86_avx2,(.|\n)*?\)\n", text)[0]
         worse = re.search(r"HALYARD_TARGET\(x86_sse41,.*\n", text)[0]
         self.refuse(better + worse, worse + better, "x86_avx2 has features that x86_sse41, which comes before it")
@@ -91,21 +91,21 @@ class Files(Scratch):
     def setUp(self):
         super().setUp()
         self.path = self.folder / "schedule.json"
-        self.good = schedules.seal(draft(), "0123")
+        self.good = tuned_schedules.seal(draft(), "0123")
 
     def read(self, text, kernel=KERNEL, device=DEVICE, default="0123"):
         self.path.write_bytes(text.encode())
-        return schedules.read(self.path, LISTED.kernels[kernel], device, "1.2.3", LISTED, lambda: default)
+        return tuned_schedules.read(self.path, LISTED.kernels[kernel], device, "1.2.3", LISTED, lambda: default)
 
     def refuse(self, text, why):
-        with self.assertRaises(schedules.Unusable) as refused:
+        with self.assertRaises(tuned_schedules.Unusable) as refused:
             self.read(text)
         self.assertRegex(str(refused.exception), f"^({why})$")
 
     def refuse_sealed(self, old, new, why):
         """A draft that is edited before it is sealed."""
         self.assertIn(old, draft())
-        self.refuse(schedules.seal(draft().replace(old, new, 1), "0123"), why)
+        self.refuse(tuned_schedules.seal(draft().replace(old, new, 1), "0123"), why)
 
     def test_a_good_file_is_taken(self):
         self.assertEqual(self.read(self.good), NUMBERS)
@@ -114,7 +114,7 @@ class Files(Scratch):
     def test_a_gpu_has_schedules_too(self):
         kernel, device = "halyard_rotate_half_f32_cuda_sm80", "nvidia_h100_pcie"
         numbers = {"element_threads": 16, "few_tokens": 256, "head_threads": 8, "heads_per_thread": 1}
-        text = schedules.seal(draft(kernel, device, numbers), "0123")
+        text = tuned_schedules.seal(draft(kernel, device, numbers), "0123")
         self.assertEqual(self.read(text, kernel, device), numbers)
 
     def test_what_is_no_schedule_is_refused(self):
@@ -155,7 +155,7 @@ class Files(Scratch):
                            "its elements_per_vector exceeds its elements_per_step")
 
     def test_another_default_is_noticed(self):
-        with self.assertRaises(schedules.Unusable) as refused:
+        with self.assertRaises(tuned_schedules.Unusable) as refused:
             self.read(self.good, default="4567")
         self.assertIn("measured against another default", str(refused.exception))
 
@@ -166,10 +166,11 @@ class Emission(Scratch):
     def setUp(self):
         super().setUp()
         self.generators, self.out = self.folder / "generators", self.folder / "out"
-        self.generators.mkdir()
-        for path in [*GENERATORS.glob("*.py"), kernel_list.LIST]:
-            shutil.copy(path, self.generators)
-        (self.generators / "schedules").mkdir()
+        for folder in "emit", "schedules":
+            (self.generators / folder).mkdir(parents=True)
+        for path in (GENERATORS / "emit").glob("*.py"):
+            shutil.copy(path, self.generators / "emit")
+        shutil.copy(read_kernels.LIST, self.generators)
 
     def edit_list(self, pattern, replacement):
         path = self.generators / "kernels.inc"
@@ -180,14 +181,14 @@ class Emission(Scratch):
     def add_schedule(self, device=DEVICE, kernel=KERNEL):
         path = self.folder / "draft.json"
         path.write_text(draft(kernel, device))
-        subprocess.run([sys.executable, "-B", self.generators / "tuning.py", "seal", "--generator", GENERATOR,
+        subprocess.run([sys.executable, "-B", self.generators / "emit/variants.py", "seal", "--generator", GENERATOR,
                         "--compiler", COMPILER, path, self.generators / "schedules" / f"{kernel}.{device}.json"],
                        check=True)
 
     def emit(self, devices=(DEVICE,), generator=GENERATOR, kernels=f"^{KERNEL}$", target="x86_avx2"):
         """The manifest's kernels, and what was said."""
         done = subprocess.run(
-            [sys.executable, "-B", self.generators / "emit.py", "--generator", generator, "--halide", "1.2.3",
+            [sys.executable, "-B", self.generators / "emit/emit.py", "--generator", generator, "--halide", "1.2.3",
              "--triple", "x86-64-linux", "--target", target, "--kernels", kernels, "--compiler", COMPILER,
              "--schedules", *devices, "-o", self.out], stderr=subprocess.PIPE, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -152,7 +152,7 @@ def samples(build, triple):
 
 def pack(build, triple, objects, destination, *options):
     """What ./run emit does once the kernels are there."""
-    return attempt(*PYTHON, build.source / "generators/pack.py", triple, "--objects", objects,
+    return attempt(*PYTHON, build.source / "generators/emit/pack.py", triple, "--objects", objects,
                    "--destination", destination, "--version", "1.2.3", *options)
 
 

@@ -180,7 +180,7 @@ def make_archive(build, name, *options):
     folder = build.scratch / "archives"
     archives = [folder / f"{i}/{name}.tar.gz" for i in (1, 2)]
     for archive in archives:
-        run(*PYTHON, build.source / "generators/dist.py", *options, "--version", build.PROJECT_VERSION,
+        run(*PYTHON, build.source / "generators/emit/dist.py", *options, "--version", build.PROJECT_VERSION,
             "--json", build.HALYARD_JSON_DIR, "--destination", archive.parent)
     first, second = (hashlib.sha256(archive.read_bytes()).hexdigest() for archive in archives)
     expect_equal("the same files give another source archive the second time", second, first)
@@ -216,7 +216,7 @@ def triple_archive(build):
         skip("llvm-ar-19 is not installed (Debian: llvm-19)")
     triple = build.HALYARD_TRIPLE
     package = build.scratch / "archives" / triple
-    run(*PYTHON, build.source / "generators/pack.py", triple, "--objects", build.kernels,
+    run(*PYTHON, build.source / "generators/emit/pack.py", triple, "--objects", build.kernels,
         "--destination", package, "--version", build.PROJECT_VERSION)
     sources = make_archive(build, f"halyard-{build.PROJECT_VERSION}-{triple}", "--package", package)
     folder = consume(build, "triple_archive", f"-DHALYARD_SOURCE_DIR={sources}", *WITHOUT_PACKAGES)
@@ -239,10 +239,10 @@ int main() {
 
 def several_devices(build):
     """With kernels for several devices in one library each CPU takes its own, and the default where it has none."""
-    sys.path.insert(0, str(build.source / "generators"))
+    sys.path.insert(0, str(build.source / "generators/emit"))
     import emit
-    import kernel_list
-    import schedules
+    import read_kernels
+    import tuned_schedules
 
     sources, explain = build.scratch / "several_devices.sources", build.scratch / "explain.cpp"
     shutil.rmtree(sources, ignore_errors=True)
@@ -253,12 +253,12 @@ def several_devices(build):
     devices = {"cortex_a53": ("half", {"elements_per_step": 32}), "neoverse_n1": ("half", {"elements_per_step": 64}),
                "cortex_a72": ("strided", {"elements_per_step_any": 8})}
     for device, (layout, numbers) in devices.items():
-        kernel = kernel_list.read().kernels[f"halyard_rotate_{layout}_f32_arm_neon"]
+        kernel = read_kernels.read().kernels[f"halyard_rotate_{layout}_f32_arm_neon"]
         draft = {"schema": schedules.SCHEMA, "checksum": "", "default_sha256": "", "kernel": kernel.name,
                  "kind": "modelled", "device": {"name": device}, "halide": build.HALYARD_HALIDE_VERSION,
                  "target": kernel.target.halide("arm-64-linux"), "parameters": kernel.parameters | numbers}
         path = sources / f"generators/schedules/{kernel.name}.{device}.json"
-        path.write_text(schedules.seal(json.dumps(draft), emitter.default_sha256(kernel)))
+        path.write_text(tuned_schedules.seal(json.dumps(draft), emitter.default_sha256(kernel)))
     explain.write_text(EXPLAIN)
     folder = consume(build, "several_devices", f"-DREADME_EXAMPLE={explain}", f"-DHALYARD_SOURCE_DIR={sources}",
                      f"-DCMAKE_PREFIX_PATH={build.CMAKE_PREFIX_PATH}", f"-DHALYARD_SCHEDULES={';'.join(devices)}",

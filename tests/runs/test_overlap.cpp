@@ -1,6 +1,6 @@
 // Whether tensors share bytes, and whether a tensor's elements are apart, compared with brute force. Only addresses are
 // compared, and nothing is read from them.
-#include "base/memory.h"
+#include "base/overlap.h"
 #include "checks/element_at.h"
 #include "halyard/halyard.hpp"
 

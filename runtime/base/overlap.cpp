@@ -1,4 +1,4 @@
-#include "base/memory.h"
+#include "base/overlap.h"
 
 #include "base/storage.h"
 

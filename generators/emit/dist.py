@@ -15,9 +15,9 @@ import re
 import tarfile
 
 import emit
-import kernel_list
+import read_kernels
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 TIME = 315532800  # 1980, the oldest that a zip file could tell
 
 
@@ -47,7 +47,7 @@ def sources(json_folder):
 def kernels_as_assembly(triples, gpu, license_file):
     """The kernels of triples, given with the folders that they are in; those of GPUs are objects, as Halide's runtime
     is, which has no other form."""
-    listed = kernel_list.read()
+    listed = read_kernels.read()
     files = {"kernels/x86-64-linux/halide_runtime.o": gpu / "halide_runtime.o",
              f"third_party/halide/{license_file.name}": license_file}
     for triple, folder in triples:
@@ -67,7 +67,7 @@ def emitted(folder, target, suffix):
 
 def packed(folder):
     """What pack.py has left, and the rows of what the library holds."""
-    listed = kernel_list.read()
+    listed = read_kernels.read()
     manifest = json.loads((folder / "manifest.json").read_text())
     files = below(folder)
     for target in listed.targets_of(manifest["triple"]):

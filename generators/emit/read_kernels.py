@@ -10,7 +10,7 @@ PAIRINGS = ["half", "interleaved", "strided"]
 PLACES = ["out_of_place", "in_place", "non_temporal"]
 GPU_PLACES = PLACES[:2]
 FLAGS = {"true": True, "false": False}
-LIST = pathlib.Path(__file__).with_name("kernels.inc")
+LIST = pathlib.Path(__file__).parents[1] / "kernels.inc"
 
 CPU_OPTIONS = "no_runtime-no_asserts-no_bounds_query-strict_float"
 # GPU kernels keep their asserts: without them Halide returns success when there is no driver.

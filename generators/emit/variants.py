@@ -1,8 +1,8 @@
 """What ./run tune needs of the generators: how variants of a kernel are made, and how a schedule file is finished.
 
-tuning.py recipes --output FILE ...      writes for bench/tune/autotune.cpp how each kernel's variants are made
-tuning.py variant --kernel K -o FOLDER NAME=VALUE ...   emits a kernel with these numbers
-tuning.py seal DRAFT FILE                writes a schedule file from a draft, with its checksum and the default's hash
+variants.py recipes --output FILE ...      writes for bench/tune/autotune.cpp how each kernel's variants are made
+variants.py variant --kernel K -o FOLDER NAME=VALUE ...   emits a kernel with these numbers
+variants.py seal DRAFT FILE                writes a schedule file from a draft, with its checksum and the default's hash
 """
 
 import argparse
@@ -11,10 +11,10 @@ import pathlib
 import sys
 
 import emit
-import kernel_list
-import schedules
+import read_kernels
+import tuned_schedules
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def recipe(options, own, kernel):
@@ -39,7 +39,7 @@ def recipe(options, own, kernel):
 
 
 def write_recipes(options):
-    listed = kernel_list.read()
+    listed = read_kernels.read()
     own = listed.targets_of(options.triple)
     targets = [target for target in listed.targets.values() if options.gpu_link or not target.is_gpu]
     kernels = [recipe(options, own, kernel) for target in targets for kernel in listed.kernels_of(target.name)
@@ -56,7 +56,7 @@ def write_recipes(options):
 
 
 def emit_variant(options):
-    kernel = kernel_list.read().kernels[options.kernel]
+    kernel = read_kernels.read().kernels[options.kernel]
     parameters = {name: int(value) for name, value in (number.split("=") for number in options.numbers)}
     emitter = emit.Emitter(options.generator, options.compiler)
     output = "object" if kernel.target.is_gpu else "assembly"
@@ -65,10 +65,10 @@ def emit_variant(options):
 
 def seal(options):
     draft = options.draft.read_text()
-    kernel = kernel_list.read().kernels[json.loads(draft)["kernel"]]
+    kernel = read_kernels.read().kernels[json.loads(draft)["kernel"]]
     default_sha256 = emit.Emitter(options.generator, options.compiler).default_sha256(kernel)
     part = options.file.with_suffix(".part")
-    part.write_text(schedules.seal(draft, default_sha256))
+    part.write_text(tuned_schedules.seal(draft, default_sha256))
     part.replace(options.file)
 
 
@@ -103,7 +103,7 @@ def main():
     options = parser.parse_args()
     try:
         options.run(options)
-    except (emit.Failed, kernel_list.BadList, OSError) as error:
+    except (emit.Failed, read_kernels.BadList, OSError) as error:
         sys.exit(str(error).strip())
 
 

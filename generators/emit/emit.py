@@ -31,10 +31,10 @@ import subprocess
 import sys
 import tempfile
 
-import kernel_list
-import schedules
+import read_kernels
+import tuned_schedules
 
-SCHEDULES = pathlib.Path(__file__).with_name("schedules")
+SCHEDULES = pathlib.Path(__file__).parents[1] / "schedules"
 
 
 class Failed(Exception):
@@ -46,7 +46,7 @@ class Product:
     """A kernel as it is emitted: with its default schedule, or with a device's."""
 
     name: str
-    kernel: kernel_list.Kernel
+    kernel: read_kernels.Kernel
     parameters: dict[str, int]
     schedule: str = "default"
     elsewhere: bool = True  # it also serves other devices than the one that it is tuned for
@@ -70,13 +70,13 @@ class Emitter:
 
     def __init__(self, generator, compiler=None):
         self.generator, self.compiler = generator, compiler
-        self.digest = schedules.sha256(pathlib.Path(generator).read_bytes() + pathlib.Path(__file__).read_bytes())
+        self.digest = tuned_schedules.sha256(pathlib.Path(generator).read_bytes() + pathlib.Path(__file__).read_bytes())
 
     def key(self, kernel, triple, name, parameters):
         """Two emissions with the same key give the same files."""
         made_of = [self.digest, self.compiler, kernel.target.halide(triple), name, kernel.generator,
                    kernel.generator_arguments(parameters), kernel.is_non_temporal]
-        return schedules.sha256(json.dumps(made_of))
+        return tuned_schedules.sha256(json.dumps(made_of))
 
     def emit(self, kernel, triple, suffix, folder, name=None, parameters=None, outputs=None):
         """Emits one kernel. Returns its files, of which the first is the one that decides whether it has changed."""
@@ -110,7 +110,7 @@ class Emitter:
         with tempfile.TemporaryDirectory() as folder:
             output = "object" if kernel.target.is_gpu else "assembly"
             file, = self.emit(kernel, f"{kernel.target.processor}-linux", ".o", folder, outputs=[output])
-            return schedules.sha256(file.read_bytes())
+            return tuned_schedules.sha256(file.read_bytes())
 
 
 def _run(name, command):
@@ -152,9 +152,9 @@ def find_products(kernels, devices, folder, halide, list_of_kernels, emitter, wa
             if not path.exists():
                 continue
             try:
-                numbers = schedules.read(path, kernel, device, halide, list_of_kernels,
+                numbers = tuned_schedules.read(path, kernel, device, halide, list_of_kernels,
                                          lambda: emitter.default_sha256(kernel))
-            except schedules.Unusable as why:
+            except tuned_schedules.Unusable as why:
                 warn(f"{path.name} is not used, and the kernel has its default schedule: {why}. "
                      "./run tune makes it anew.")
                 continue
@@ -218,7 +218,7 @@ def find_earlier(earlier, name, key):
 
 def emit_target(options, warn):
     """Emits the kernels of a target into a folder, and writes the manifest."""
-    list_of_kernels = kernel_list.read()
+    list_of_kernels = read_kernels.read()
     target = list_of_kernels.targets[options.target]
     suffix = list_of_kernels.triples[options.triple].suffix
     folder = options.o
@@ -252,7 +252,7 @@ def emit_target(options, warn):
         return {"name": product.name, "op": k.op, "pairing": k.pairing, "out_pairing": k.out_pairing, "dtype": k.dtype,
                 "place": k.place, "packed": k.packed, "angles": k.angles, "schedule": product.schedule,
                 "elsewhere": product.elsewhere, "parameters": product.parameters, "row": product.row(),
-                "files": files, "sha256": schedules.sha256((folder / files[0]).read_bytes()), "key": key}
+                "files": files, "sha256": tuned_schedules.sha256((folder / files[0]).read_bytes()), "key": key}
 
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         made = list(pool.map(make, products))
@@ -296,7 +296,7 @@ def main():
     options = parser.parse_args()
     try:
         emit_target(options, lambda sentence: print("warning:", sentence, file=sys.stderr))
-    except (Failed, kernel_list.BadList, OSError) as error:
+    except (Failed, read_kernels.BadList, OSError) as error:
         sys.exit(f"emit.py: {error}")
 
 

@@ -13,9 +13,9 @@ import subprocess
 import sys
 import tempfile
 
-import kernel_list
+import read_kernels
 
-ABI = pathlib.Path(__file__).parents[1] / "runtime/rotate/kernel_abi.h"
+ABI = pathlib.Path(__file__).parents[2] / "runtime/rotate/kernel_abi.h"
 HEADER = """\
 /* The kernels of {library} for {triple}, Halyard {version}. */
 #ifndef HALYARD_KERNELS_H
@@ -175,7 +175,7 @@ def write_package(folder, emitted, listed, triple, version, some):
 
 
 def main():
-    listed = kernel_list.read()
+    listed = read_kernels.read()
     parser = argparse.ArgumentParser()
     parser.add_argument("triple", choices=listed.triples)
     parser.add_argument("--objects", type=pathlib.Path, required=True, help="the folder that emit.py wrote to")
