@@ -31,7 +31,7 @@ def recipe(options, own, kernel):
         check = [sys.executable, "-B", str(ROOT / "tests/library/check_assembly.py"), assembler] if assembler else []
         link = [options.compiler, "-shared", "-nostdlib", "{from}", "-o", "{to}"] if target in own else []
     return {
-        "name": kernel.name, "isa": target.name, "target": schedules.linux_target(kernel),
+        "name": kernel.name, "isa": target.name, "target": tuned_schedules.linux_target(kernel),
         "defaults": kernel.parameters,
         "gpu": [kernel.pairing, kernel.dtype, kernel.place] if target.is_gpu else None,
         "emit": [*me, "variant", *made_by, "--kernel", kernel.name, "-o"],

@@ -31,7 +31,7 @@ def draft(kernel=KERNEL, device=DEVICE, numbers=None):
     """A schedule as ./run tune leaves it to variants.py, which seals it."""
     return json.dumps({"checksum": "", "default_sha256": "", "device": {"name": device}, "halide": "1.2.3",
                        "kernel": kernel, "kind": "measured", "parameters": numbers or NUMBERS, "schema": 3,
-                       "target": schedules.linux_target(LISTED.kernels[kernel])}, indent=1)
+                       "target": tuned_schedules.linux_target(LISTED.kernels[kernel])}, indent=1)
 
 
 class Scratch(unittest.TestCase):
@@ -129,12 +129,12 @@ class Files(Scratch):
         for i, letter in enumerate(self.good):  # every digit, the checksum's too
             if letter.isdecimal():
                 edited = self.good[:i] + str((int(letter) + 1) % 10) + self.good[i + 1:]
-                self.refuse(edited, f"its schema is not 3|{schedules.CHANGED}")
+                self.refuse(edited, f"its schema is not 3|{tuned_schedules.CHANGED}")
         for old, new in [("measured", "modelled"), ("\n", ""), ('"checksum"', '"sum"'),
                          ('"kind"', '"note": "",\n "kind"')]:
             self.assertIn(old, self.good)
-            self.refuse(self.good.replace(old, new, 1), schedules.CHANGED)
-        self.refuse(draft(), schedules.CHANGED)
+            self.refuse(self.good.replace(old, new, 1), tuned_schedules.CHANGED)
+        self.refuse(draft(), tuned_schedules.CHANGED)
 
     def test_each_field_is_checked(self):
         self.refuse_sealed("_half_", "_interleaved_", f'its kernel is not "{KERNEL}"')
@@ -229,7 +229,7 @@ class Emission(Scratch):
         kernels, said = self.emit()
         self.assertEqual([k["schedule"] for k in kernels], ["default"])
         self.assertEqual(said, f"warning: {path.name} is not used, and the kernel has its default schedule: "
-                               f"{schedules.CHANGED}. ./run tune makes it anew.\n")
+                               f"{tuned_schedules.CHANGED}. ./run tune makes it anew.\n")
 
     def test_files_and_devices_that_do_not_belong_are_named(self):
         for name in "halyard_spin", "halyard_copy_16_opencl":

@@ -254,7 +254,7 @@ def several_devices(build):
                "cortex_a72": ("strided", {"elements_per_step_any": 8})}
     for device, (layout, numbers) in devices.items():
         kernel = read_kernels.read().kernels[f"halyard_rotate_{layout}_f32_arm_neon"]
-        draft = {"schema": schedules.SCHEMA, "checksum": "", "default_sha256": "", "kernel": kernel.name,
+        draft = {"schema": tuned_schedules.SCHEMA, "checksum": "", "default_sha256": "", "kernel": kernel.name,
                  "kind": "modelled", "device": {"name": device}, "halide": build.HALYARD_HALIDE_VERSION,
                  "target": kernel.target.halide("arm-64-linux"), "parameters": kernel.parameters | numbers}
         path = sources / f"generators/schedules/{kernel.name}.{device}.json"
