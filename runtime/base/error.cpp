@@ -1,17 +1,36 @@
 #include "base/error.h"
 
 #include <algorithm>
+#include <charconv>
 
 namespace halyard {
 
-void Sentence::add(std::string_view text) noexcept {
+void Sentence::add(const Part &part) noexcept {
+    char digits[32];
+    char *const digits_end = digits + sizeof(digits);
+    std::string_view text;
+    switch (part.kind_) {
+    case Part::Kind::text: text = part.text_; break;
+    case Part::Kind::integer: text = {digits, std::to_chars(digits, digits_end, part.integer_).ptr}; break;
+    case Part::Kind::natural: text = {digits, std::to_chars(digits, digits_end, part.natural_).ptr}; break;
+    case Part::Kind::real:
+        text = {digits, std::to_chars(digits, digits_end, part.real_, std::chars_format::general, 6).ptr};
+        break;
+    }
     next_ = std::copy_n(text.data(), std::min<std::ptrdiff_t>(std::ssize(text), end_ - next_), next_);
     *next_ = '\0';
 }
 
-void Sentence::add(double number) noexcept {
-    char digits[32];
-    add({digits, std::to_chars(digits, digits + sizeof(digits), number, std::chars_format::general, 6).ptr});
+halyard_status fail_with(halyard_error *error, halyard_status status, std::initializer_list<Part> parts) noexcept {
+    // A smaller size than the first version's cannot hold the message; a larger one is a newer caller's.
+    if (error != nullptr && error->size >= sizeof(halyard_error)) {
+        error->code = status;
+        Sentence sentence(error->message, sizeof(error->message));
+        for (const Part &part : parts) {
+            sentence.add(part);
+        }
+    }
+    return status;
 }
 
 halyard_status fail_null(halyard_error *error, const char *argument) noexcept {

@@ -3,10 +3,11 @@
 
 #include "halyard/halyard.h"
 
-#include <charconv>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -14,34 +15,48 @@
 
 namespace halyard {
 
-/// One sentence in a buffer of fixed size: what does not fit is cut off. Numbers are written as printf's %d and %g.
+/// A part of a sentence: text, or a number, which is written as printf's %d and %g would. Small, so that the many calls
+/// of fail() are.
+class Part {
+public:
+    Part(std::string_view text) noexcept : text_(text) {}
+    Part(const char *text) noexcept : text_(text) {}
+    Part(double number) noexcept : kind_(Kind::real), real_(number) {}
+    template <std::signed_integral Integer>
+    Part(Integer number) noexcept : kind_(Kind::integer), integer_(number) {}
+    template <std::unsigned_integral Integer>
+    Part(Integer number) noexcept : kind_(Kind::natural), natural_(number) {}
+
+private:
+    friend class Sentence;
+    enum class Kind { text, integer, natural, real } kind_ = Kind::text;
+    union {
+        std::string_view text_;
+        std::int64_t integer_;
+        std::uint64_t natural_;
+        double real_;
+    };
+};
+
+/// One sentence in a buffer of fixed size: what does not fit is cut off.
 class Sentence {
 public:
     Sentence(char *data, std::size_t n_bytes) noexcept : next_(data), end_(data + n_bytes - 1) { *data = '\0'; }
 
-    void add(std::string_view text) noexcept;
-    void add(double number) noexcept;
-    template <std::integral Integer>
-    void add(Integer number) noexcept {
-        char digits[24];
-        add({digits, std::to_chars(digits, digits + sizeof(digits), number).ptr});
-    }
+    void add(const Part &part) noexcept;
 
 private:
     char *next_;
     char *const end_;  // where the zero byte is at the latest
 };
 
-/// Fills in *error with the parts' text in one sentence, when error is not NULL and its size is set. Returns status.
+/// See fail().
+halyard_status fail_with(halyard_error *error, halyard_status status, std::initializer_list<Part> parts) noexcept;
+
+/// Fills in *error with the parts in one sentence, when error is not NULL and its size is set. Returns status.
 template <typename... Parts>
 halyard_status fail(halyard_error *error, halyard_status status, const Parts &...parts) noexcept {
-    // A smaller size than the first version's cannot hold the message; a larger one is a newer caller's.
-    if (error != nullptr && error->size >= sizeof(halyard_error)) {
-        error->code = status;
-        Sentence sentence(error->message, sizeof(error->message));
-        (sentence.add(parts), ...);
-    }
-    return status;
+    return fail_with(error, status, {Part(parts)...});
 }
 
 /// Fails with HALYARD_ERROR_NULL_POINTER naming the argument.
@@ -58,7 +73,8 @@ private:
 };
 
 /// Runs a function that may throw, at the edge of the C ABI, and turns what it throws into a status. `what` is what the
-/// function makes, as in "a config of 5 bytes", for the message. halyard_run needs no guard, since nothing in it throws.
+/// function makes, as in "a config of 5 bytes", for the message. halyard_run needs no guard, since nothing in it
+/// throws.
 template <typename Function>
 halyard_status guard(halyard_error *error, std::string_view what, const Function &function) noexcept {
     try {

@@ -7,7 +7,6 @@ First each rule is tried on a made-up tree that breaks it; then all rules are ap
 
 import posixpath
 import re
-import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -301,13 +300,10 @@ def try_rules():
 
 
 def read_tree(folder):
-    """The tracked sources, and those that are new and not ignored; outside of a repository all."""
-    listed = subprocess.run(["git", "-C", folder, "ls-files", "-co", "--exclude-standard", *TOPS], capture_output=True,
-                            text=True, check=False)
-    paths = listed.stdout.splitlines() if listed.returncode == 0 else [
-        path.relative_to(folder).as_posix() for top in TOPS for path in Path(folder, top).rglob("*")]
-    files = [Path(folder, path) for path in paths if path.endswith(SUFFIXES)]
-    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in files if path.is_file()}
+    """The sources, by their paths from the folder."""
+    files = [path for top in TOPS for path in Path(folder, top).rglob("*")
+             if path.name.endswith(SUFFIXES) and "__pycache__" not in path.parts]
+    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in files}
 
 
 def main():
