@@ -29,15 +29,13 @@ struct Exact {
 /// The largest error of the cos and sin of one kind of source, near a position.
 double find_angle_error(std::int32_t kind, std::int32_t reference, std::int32_t position) {
     constexpr std::int64_t tokens = 64;
-    auto desc = detail::make_struct<halyard_angle_source_desc>();
-    desc.kind = kind;
+    auto desc = describe_angles(kind, position - (tokens - 1), position);
     desc.reference = reference;
-    desc.first = position - (tokens - 1);
-    desc.last = position;
     const angle_source source(frequencies::from_base(base, head_dim), desc);
     std::vector<float> rows(tokens * head_dim);
     const auto start = consecutive_positions(&desc.first, 1);
-    source.make_rows(&start, 1, tokens, rows.data(), static_cast<std::int64_t>(rows.size()));
+    const plan maker(plan_desc(head_dim, {describe_tensor(dtype::f32, head_dim, pairing::half)}));
+    make_rows(maker, source, &start, 1, tokens, rows.data(), static_cast<std::int64_t>(rows.size()));
     double worst = 0.0;
     for (std::int64_t t = 0; t < tokens; t++) {
         for (std::int64_t k = 0; k < pairs; k++) {
@@ -76,7 +74,7 @@ double rotate_and_compare(pairing how, std::int32_t last_position) {
 
     const auto listed = positions(at.data(), {1, tokens});
     const auto angles = angle_source::table(frequencies::from_base(base, head_dim), 0, last_position, listed);
-    const plan made(describe_plan(head_dim, {describe_tensor(dtype::f32, head_dim, how)}));
+    const plan made(plan_desc(head_dim, {describe_tensor(dtype::f32, head_dim, how)}));
     run_options options;
     options.positions = &listed;
     run(made, angles, input_tensor(x.data(), dtype::f32, {1, tokens, heads, head_dim}),

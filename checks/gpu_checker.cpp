@@ -138,8 +138,8 @@ std::string check_gpu_run(const halyard::gpu::GpuKernel &kernel, const halyard_g
     const std::array<std::int64_t, 4> shape = {random.in(1, 3), n_tokens,
                                                random.in(1, !is_large && random.one_in(4) ? 70 : 9), head_dim};
     const auto pairing =
-        is_fast ? static_cast<std::int32_t>(*kernel.pairing) : static_cast<std::int32_t>(random.in(0, 1));
-    const auto out_pairing = is_fast || kernel.in_place ? pairing : static_cast<std::int32_t>(random.in(0, 1));
+        is_fast ? static_cast<std::int32_t>(*kernel.pairing) : static_cast<std::int32_t>(random.in(1, 2));
+    const auto out_pairing = is_fast || kernel.in_place ? pairing : static_cast<std::int32_t>(random.in(1, 2));
 
     // Angles of a range that leaves positions out on both sides, on one axis or three.
     const std::int64_t n_axes = n_pairs >= 3 && random.one_in(3) ? 3 : 1;
@@ -164,13 +164,13 @@ std::string check_gpu_run(const halyard::gpu::GpuKernel &kernel, const halyard_g
     const halyard::angle_source source(halyard::frequencies::from_scaling(scaling), source_desc);
     const halyard::gpu_angles angles(queue, source);
 
-    halyard_tensor_desc tensor_desc = {};
+    auto tensor_desc = halyard::make_struct<halyard_tensor_desc>();
     tensor_desc.dtype = dtype;
     tensor_desc.pairing = pairing;
     tensor_desc.out_pairing = out_pairing;
     tensor_desc.head_dim = head_dim;
     tensor_desc.rotary_offset = offset;
-    auto plan_desc = halyard::describe_plan(rotary_dim, {tensor_desc});
+    halyard::plan_desc plan_desc(rotary_dim, {tensor_desc});
     plan_desc.direction = static_cast<std::int32_t>(random.in(0, 1));
     const halyard::gpu_plan plan(queue, plan_desc, angles);
     plan_desc.target = "reference";

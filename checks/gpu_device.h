@@ -24,7 +24,8 @@ inline const halyard_gpu_queue &queue_of(std::int32_t device) {
         const halyard_gpu_queue &queue = queues[device]->get();
         static const halyard::gpu_angles angles(queue, halyard::angle_source::table(frequencies, 0, 0));
         static const halyard::gpu_plan plan(
-            queue, halyard::describe_plan(16, {halyard::describe_tensor(halyard::dtype::f32, 16)}), angles);
+            queue, halyard::plan_desc(16, {halyard::describe_tensor(halyard::dtype::f32, 16, halyard::pairing::half)}),
+            angles);
     }
     return queues[device]->get();
 }

@@ -68,8 +68,8 @@ public:
     }
 
     halyard_plan make(const halyard_tensor_desc &tensor, std::int64_t rotary_dim, bool inverse) const {
-        auto desc = halyard::describe_plan(rotary_dim, {tensor},
-                                           inverse ? halyard::direction::inverse : halyard::direction::forward);
+        halyard::plan_desc desc(rotary_dim, {tensor},
+                                inverse ? halyard::direction::inverse : halyard::direction::forward);
         desc.target = listed_ ? halyard::name_of(kernel_.target) : "reference";
         const halyard::plan chosen(desc);
         halyard_plan plan = *chosen.get();
@@ -102,8 +102,8 @@ struct Trial {
     std::int64_t n_pairs = 0, offset = 0;
     bool in_place = false, inverse = false;
     bool against_exact = false;  // whether the expected result is also compared with exact arithmetic, which is slow
-    halyard_tensor_desc desc = {};
-    halyard_tensor x = {}, y = {};
+    halyard_tensor_desc desc = halyard::make_struct<halyard_tensor_desc>();
+    halyard_tensor x = halyard::make_struct<halyard_tensor>(), y = x;
     std::int32_t positions_type = 0;
     std::int64_t n_rows = 0, stride_row = 0;
     std::int64_t rows[2 * max_tokens] = {};  // for each token of each batch row
@@ -235,7 +235,7 @@ private:
     }
 
     void draw_task(Trial &trial, std::int64_t n_pairs) {
-        trial.dtype = plans_.is_reference() ? static_cast<std::int32_t>(random_.in(0, 2)) : dtype();
+        trial.dtype = plans_.is_reference() ? static_cast<std::int32_t>(random_.in(1, 3)) : dtype();
         trial.in_place = plans_.is_reference() ? random_.one_in(2) : kernel_.place == Place::in_place;
         trial.inverse = random_.one_in(2);
         trial.against_exact = random_.one_in(4);
@@ -250,8 +250,8 @@ private:
         trial.desc.head_dim = trial.offset + 2 * n_pairs + (random_.one_in(2) ? 0 : random_.in(1, 9));
         trial.desc.rotary_offset = trial.offset;
         if (!kernel_.pairing) {
-            trial.desc.pairing = static_cast<std::int32_t>(random_.in(0, 1));
-            trial.desc.out_pairing = trial.in_place ? trial.desc.pairing : static_cast<std::int32_t>(random_.in(0, 1));
+            trial.desc.pairing = static_cast<std::int32_t>(random_.in(1, 2));
+            trial.desc.out_pairing = trial.in_place ? trial.desc.pairing : static_cast<std::int32_t>(random_.in(1, 2));
         } else {
             trial.desc.pairing = static_cast<std::int32_t>(*kernel_.pairing);
             trial.desc.out_pairing = static_cast<std::int32_t>(*kernel_.out_pairing);

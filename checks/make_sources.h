@@ -56,12 +56,19 @@ inline halyard::frequencies with_factor(halyard::frequencies frequencies, double
     return frequencies;
 }
 
+/// A plan of one tensor, whose target makes rows.
+inline halyard::plan plan_for(std::int64_t rotary_dim) {
+    return halyard::plan(halyard::plan_desc(
+        rotary_dim, {halyard::describe_tensor(halyard::dtype::f32, rotary_dim, halyard::pairing::half)}));
+}
+
 /// The rows [batch, tokens, 2, n_pairs] that halyard_make_rows makes.
 inline std::vector<float> rows_of(const halyard::angle_source &source, const halyard_positions *positions,
                                   std::int64_t n_batch, std::int64_t n_tokens,
                                   halyard::bad_position policy = halyard::bad_position::error) {
     std::vector<float> rows(static_cast<std::size_t>(n_batch * n_tokens * source.info().rotary_dim), NAN);
-    source.make_rows(positions, n_batch, n_tokens, rows.data(), static_cast<std::int64_t>(rows.size()), policy);
+    halyard::make_rows(plan_for(source.info().rotary_dim), source, positions, n_batch, n_tokens, rows.data(),
+                       static_cast<std::int64_t>(rows.size()), policy);
     return rows;
 }
 

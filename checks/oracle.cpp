@@ -23,7 +23,7 @@ struct Format {
 
 const Format &format_of(std::int32_t dtype) {
     static const Format formats[] = {{23, -126, 127}, {10, -14, 15}, {7, -126, 127}};
-    return formats[dtype];
+    return formats[dtype - HALYARD_F32];
 }
 
 /// The exponent of the last place at a value. Below the normal numbers it is that of denormals.

@@ -27,21 +27,21 @@ struct Rotation {
     std::int64_t offset = 0;
     std::int32_t dtype = HALYARD_F32;
     std::int32_t pairing = HALYARD_PAIRING_HALF;
-    std::int32_t out_pairing = -1;  // -1 means the pairing of the input
+    std::int32_t out_pairing = 0;  // 0: the pairing of the input
     bool inverse = false;
     const char *target = nullptr;
 
     std::int64_t full_head() const { return head_dim != 0 ? head_dim : rotary_dim; }
-    std::int32_t pairing_of_output() const { return out_pairing >= 0 ? out_pairing : pairing; }
+    std::int32_t pairing_of_output() const { return out_pairing != 0 ? out_pairing : pairing; }
 
     halyard::plan plan() const {
-        halyard_tensor_desc tensor = {};
+        auto tensor = halyard::make_struct<halyard_tensor_desc>();
         tensor.dtype = dtype;
         tensor.pairing = pairing;
-        tensor.out_pairing = pairing_of_output();
+        tensor.out_pairing = out_pairing;
         tensor.head_dim = full_head();
         tensor.rotary_offset = offset;
-        auto desc = halyard::describe_plan(rotary_dim, {tensor});
+        halyard::plan_desc desc(rotary_dim, {tensor});
         desc.direction = inverse ? HALYARD_INVERSE : HALYARD_FORWARD;
         desc.target = target;
         return halyard::plan(desc);

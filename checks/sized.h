@@ -5,5 +5,5 @@
 
 template <typename Struct>
 Struct sized() {
-    return halyard::detail::make_struct<Struct>();
+    return halyard::make_struct<Struct>();
 }

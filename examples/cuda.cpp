@@ -63,8 +63,8 @@ int main() {
     // This is done once for the model: it copies the table to the device, and loads the kernels.
     const auto table =
         halyard::angle_source::table(halyard::frequencies::from_base(500000.0, head_dim), 0, n_tokens - 1);
-    const auto head = halyard::describe_tensor(halyard::dtype::f32, head_dim);
-    const auto desc = halyard::describe_plan(head_dim, {head, head});
+    const auto head = halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half);
+    const halyard::plan_desc desc(head_dim, {head, head});
     const auto queue = halyard::describe_queue(HALYARD_CUDA, context, stream);
     {
         const halyard::gpu_angles angles(queue, table);

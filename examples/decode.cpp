@@ -53,18 +53,18 @@ int main() {
     // These are made once for the model: the angles serve all layers, and the plan rotates q and k in one call.
     const auto frequencies = halyard::frequencies::from_base(10000.0, head_dim);
     const auto table = halyard::angle_source::table(frequencies, 0, n_tokens - 1);
-    const auto head = halyard::describe_tensor(halyard::dtype::f32, head_dim);
-    const halyard::plan plan(halyard::describe_plan(head_dim, {head, head}));
+    const auto head = halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half);
+    const halyard::plan plan(halyard::plan_desc(head_dim, {head, head}));
 
-    // A token's cos and sin are made once, into our own memory, and every layer's run reads them as position 0.
+    // A token's cos and sin are made once, into our own memory, and every layer's run reads them there.
     std::vector<float> row(head_dim);
-    const auto angles = halyard::angle_source::given(row.data(), 1, head_dim);
+    const auto angles = halyard::angle_source::given_by_token(row.data(), 1, head_dim);
 
     std::vector<float> packed(n_packed), keys, values, out(n_heads * head_dim);
     for (std::int32_t token = 0; token < n_tokens; ++token) {
         project(token, packed.data());
         const auto position = halyard::consecutive_positions(&token, 1);
-        table.make_rows(&position, 1, 1, row.data(), head_dim);
+        halyard::make_rows(plan, table, &position, 1, 1, row.data(), head_dim);
 
         const halyard_tensor q_and_k[] = {slice(packed.data(), 1, 0, n_heads),
                                           slice(packed.data(), 1, n_heads, n_kv_heads)};

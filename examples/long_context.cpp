@@ -35,17 +35,18 @@ int main() {
     std::printf("%s, rotary_dim %lld, attention_factor %.6f\n", info.method, static_cast<long long>(info.rotary_dim),
                 info.attention_factor);
 
+    const halyard::plan plan(halyard::plan_desc(frequencies, {halyard::describe_tensor(halyard::dtype::f32)}));
     std::vector<float> row(static_cast<std::size_t>(info.rotary_dim));
     const auto rows_at = [&](const halyard::angle_source &angles, std::int32_t position) {
         const auto positions = halyard::positions(&position, {1, 1});
-        angles.make_rows(&positions, 1, 1, row.data(), info.rotary_dim);
+        halyard::make_rows(plan, angles, &positions, 1, 1, row.data(), info.rotary_dim);
         return worst(info, position, row.data());
     };
     // Tables hold just the rows near the positions that are asked for; `phase` needs none.
-    auto phase = halyard::detail::make_struct<halyard_angle_source_desc>();
+    auto phase = halyard::make_struct<halyard_angle_source_desc>();
     phase.kind = HALYARD_ANGLES_PHASE;
     phase.last = 262143;
-    auto float32 = halyard::detail::make_struct<halyard_angle_source_desc>();
+    auto float32 = halyard::make_struct<halyard_angle_source_desc>();
     float32.kind = HALYARD_ANGLES_TABLE;
     float32.reference = HALYARD_REFERENCE_HF_F32;
     bool fine = true;

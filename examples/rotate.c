@@ -35,11 +35,13 @@ int main(void) {
         return report(&error);
     }
     for (i = 0; i < 2; i++) {
+        /* The config tells head_dim and the pairing. */
+        const halyard_tensor_desc tensor = {.size = sizeof(tensor), .dtype = HALYARD_F16};
         const halyard_plan_desc desc = {.size = sizeof(desc),
                                         .direction = i == 0 ? HALYARD_FORWARD : HALYARD_INVERSE,
-                                        .rotary_dim = head_dim,
+                                        .frequencies = frequencies,
                                         .n_tensors = 1,
-                                        .tensors = {{.dtype = HALYARD_F16, .head_dim = head_dim}}};
+                                        .tensors = &tensor};
         if (halyard_create_plan(&desc, &plans[i], &error) != HALYARD_OK) {
             return report(&error);
         }
@@ -54,7 +56,8 @@ int main(void) {
         .size = sizeof(positions), .consecutive = 1, .data = starts, .shape = {n_batch, 1}, .strides = {1, 0}};
     /* BHSD: the tokens of one head follow each other. */
     const int64_t strides[4] = {n_heads * n_tokens * head_dim, head_dim, n_tokens * head_dim, 1};
-    halyard_tensor from = {.data = x, .dtype = HALYARD_F16, .shape = {n_batch, n_tokens, n_heads, head_dim}};
+    halyard_tensor from = {
+        .size = sizeof(from), .dtype = HALYARD_F16, .data = x, .shape = {n_batch, n_tokens, n_heads, head_dim}};
     memcpy(from.strides, strides, sizeof(strides));
     halyard_tensor to = from;
     to.data = y;

@@ -18,16 +18,11 @@ int main() {
     for (std::size_t k = 0; k < inv_freq.size(); ++k) {
         inv_freq[k] = std::pow(10000.0, -2.0 * static_cast<double>(k % 16) / 32.0);
     }
-    auto desc = halyard::detail::make_struct<halyard_angle_source_desc>();
-    desc.kind = HALYARD_ANGLES_TABLE;
-    desc.last = n_columns - 1;  // positions go from 0 to the longer side
-    desc.axis_map = HALYARD_AXIS_MAP_SECTIONS;
-    desc.n_axes = 2;
-    desc.axis_counts[0] = desc.axis_counts[1] = 16;
-    const halyard::angle_source angles(
-        halyard::frequencies::from_list(inv_freq.data(), static_cast<std::int64_t>(inv_freq.size())), desc);
-    const halyard::plan plan(
-        halyard::describe_plan(head_dim, {halyard::describe_tensor(halyard::dtype::f32, head_dim)}));
+    const halyard::angle_source angles(  // positions go from 0 to the longer side
+        halyard::frequencies::from_list(inv_freq.data(), static_cast<std::int64_t>(inv_freq.size())),
+        halyard::describe_angles(HALYARD_ANGLES_TABLE, halyard::axis_map::sections({16, 16}), 0, n_columns - 1));
+    const halyard::plan plan(halyard::plan_desc(
+        head_dim, {halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half)}));
 
     // Positions are two arrays [tokens], one after the other: every patch's row, then every patch's column.
     std::vector<std::int32_t> coordinates(2 * n_patches);

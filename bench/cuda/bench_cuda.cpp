@@ -30,7 +30,7 @@ public:
     Bench() {
         call_cuda("cuCtxPushCurrent_v2", queue().context);
         const auto base = frequencies::from_base(500000, head_dim);
-        auto desc = detail::make_struct<halyard_angle_source_desc>();
+        auto desc = make_struct<halyard_angle_source_desc>();
         desc.last = n_positions - 1;
         desc.kind = HALYARD_ANGLES_TABLE;
         table_ = gpu_angles(queue(), angle_source(base, desc));
@@ -52,7 +52,7 @@ public:
         }
         const tool::DeviceMemory from(queue(), nullptr, n_bytes), to(queue(), nullptr, n_bytes),
             places(queue(), scattered.data(), scattered.size() * 4);
-        const gpu_plan plan(queue(), describe_plan(head_dim, {describe_tensor(test.type, head_dim, test.order)}),
+        const gpu_plan plan(queue(), plan_desc(head_dim, {describe_tensor(test.type, head_dim, test.order)}),
                             test.by_phase ? phase_ : table_);
         const auto view = [&](const tool::DeviceMemory &memory) {
             auto tensor = halyard::tensor(memory.data(), test.type, {1, test.n_tokens, n_heads, head_dim});

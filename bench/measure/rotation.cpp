@@ -12,10 +12,9 @@ namespace halyard::bench {
 
 namespace {
 
-halyard_plan_desc describe(const Work &work, const char *target) {
-    halyard_tensor_desc tensor = describe_tensor(work.type, work.model.head_dim, work.model.in);
-    tensor.out_pairing = static_cast<std::int32_t>(work.model.out);
-    halyard_plan_desc desc = describe_plan(work.model.rotary_dim, {tensor});
+plan_desc describe(const Work &work, const char *target) {
+    plan_desc desc(work.model.rotary_dim,
+                   {describe_tensor(work.type, work.model.head_dim, work.model.in, work.model.out)});
     desc.target = target;
     return desc;
 }
@@ -25,10 +24,8 @@ std::shared_ptr<const angle_source> angles_for(std::int64_t rotary_dim, std::int
     static std::tuple<std::int64_t, std::int32_t, std::int32_t> made_for;
     static std::shared_ptr<const angle_source> made;
     if (made == nullptr || made_for != std::tuple(rotary_dim, kind, last)) {
-        auto desc = detail::make_struct<halyard_angle_source_desc>();
-        desc.kind = kind;
-        desc.last = last;
-        made = std::make_shared<angle_source>(frequencies::from_base(rope_base, rotary_dim), desc);
+        made = std::make_shared<angle_source>(frequencies::from_base(rope_base, rotary_dim),
+                                              describe_angles(kind, 0, last));
         made_for = {rotary_dim, kind, last};
     }
     return made;

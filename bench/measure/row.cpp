@@ -63,7 +63,7 @@ Local make_loop(const halyard_loops &loops, PlacedWork &placed, const halyard_ex
     const Work &work = placed.work();
     const int out = work.model.out == pairing::half ? 0 : 1;
     const int which = work.in_place ? 4 + out : work.model.in == work.model.out ? out : 3 - out;
-    halyard_loop *const rotate = loops.rotate[static_cast<int>(work.type)][which];
+    halyard_loop *const rotate = loops.rotate[static_cast<int>(work.type) - HALYARD_F32][which];
     const auto rotate_tokens = [&placed, rotate](std::size_t slot, std::int64_t first, std::int64_t last) {
         const Work &work = placed.work();
         const std::int64_t at = first * work.model.n_heads() * work.model.head_dim * work.element_bytes();

@@ -71,7 +71,7 @@ const char *name_of(pairing pairing) { return pairing == pairing::half ? "half" 
 
 const char *name_of(dtype type) {
     constexpr const char *names[] = {"f32", "f16", "bf16"};
-    return names[static_cast<std::size_t>(type)];
+    return names[static_cast<std::size_t>(type) - HALYARD_F32];
 }
 
 std::vector<Model> read_models(std::istream &text) {

@@ -13,7 +13,7 @@ typedef void halyard_loop(const void *x, void *y, const float *cos, const float 
 
 struct halyard_loops {
     const char *compiler; /* "gcc 12.2.0" */
-    /* [dtype as in halyard.h][half, interleaved, half to interleaved, interleaved to half; the first two in place] */
+    /* [dtype - HALYARD_F32][half, interleaved, half to interleaved, interleaved to half; the first two in place] */
     halyard_loop *rotate[3][6];
 };
 

@@ -110,14 +110,14 @@ public:
           x_(queue, std::vector<char>(n_bytes(), ordinary_byte).data(), n_bytes()),
           y_(queue, nullptr, kernel.in_place ? 1 : n_bytes()), places_(queue, list_positions().data(), n_tokens() * 4) {
         const auto base = frequencies::from_base(10000, shape[3]);
-        auto desc = detail::make_struct<halyard_angle_source_desc>();
+        auto desc = make_struct<halyard_angle_source_desc>();
         desc.kind = kernel.with_phase != nullptr ? HALYARD_ANGLES_PHASE : HALYARD_ANGLES_TABLE;
         desc.last = n_positions - 1;
         angles_ = std::make_unique<gpu_angles>(queue, angle_source(base, desc));
         const auto type = static_cast<dtype>(kernel.dtype);
         const auto pairs = kernel.pairing == Pairing::interleaved ? pairing::interleaved : pairing::half;
-        plan_ = std::make_unique<gpu_plan>(queue, describe_plan(shape[3], {describe_tensor(type, shape[2], pairs)}),
-                                           *angles_);
+        plan_ =
+            std::make_unique<gpu_plan>(queue, plan_desc(shape[3], {describe_tensor(type, shape[2], pairs)}), *angles_);
         const auto view = [&](const tool::DeviceMemory &memory) {
             halyard_tensor tensor =
                 halyard::tensor(memory.data(offset_ * bytes_), type, {1, shape[0], shape[1], shape[2]});
@@ -187,7 +187,7 @@ private:
     }
 
     void run() {
-        auto args = detail::make_struct<halyard_gpu_run_args>();
+        auto args = make_struct<halyard_gpu_run_args>();
         args.bad_position = HALYARD_BAD_POSITION_IDENTITY;
         args.stream = queue_.stream;
         args.positions = &positions_;
@@ -195,7 +195,7 @@ private:
         args.y = &y_view_;
         args.x_offsets = &x_offset_;
         args.y_offsets = &y_offset_;
-        auto error = detail::make_struct<halyard_error>();
+        auto error = make_struct<halyard_error>();
         if (halyard_run_gpu(plan_->get(), &args, &error) != HALYARD_OK) {
             throw std::runtime_error(error.message);
         }

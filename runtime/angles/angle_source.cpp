@@ -1,6 +1,7 @@
 #include "angles/angle_source.h"
 
 #include "base/error.h"
+#include "base/versioned.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -91,6 +92,9 @@ halyard_status halyard::check_positions(const halyard_angle_source &source, cons
 
 extern "C" halyard_status halyard_get_angle_source_info(const halyard_angle_source *source,
                                                         halyard_angle_source_info *info, halyard_error *error) {
+    if (const halyard_status status = check_error(error)) {
+        return status;
+    }
     if (source == nullptr) {
         return fail_null(error, "source");
     }
@@ -101,5 +105,5 @@ extern "C" halyard_status halyard_get_angle_source_info(const halyard_angle_sour
     value.last = source->last;
     value.n_rows = source->n_rows;
     value.bytes = source->bytes;
-    return write_struct(value, sizeof(value), "info", info, error);
+    return write_struct(value, "info", info, error);
 }

@@ -93,6 +93,7 @@ struct halyard_angle_source {
     float scale_high = 1.0f, scale_low = 0.0f;
 
     bool is_direct = false;  // kernels can read the rows where they lie
+    bool by_token = false;   // given: the rows are those of a run's tokens, in order
 
     /// Whether each position has a row in memory, so that find_row serves it; else find_position does.
     bool has_rows() const noexcept { return kind == halyard::AngleKind::table || kind == halyard::AngleKind::given; }

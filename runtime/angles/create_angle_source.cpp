@@ -2,8 +2,11 @@
 #include "angles/angle_source.h"
 #include "angles/tables.h"
 #include "base/error.h"
+#include "base/versioned.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <optional>
@@ -11,6 +14,25 @@
 using namespace halyard;
 
 namespace {
+
+/// Takes the axis map of a description that names none from what a config told the frequencies (may be NULL).
+halyard_status set_default_axes(const halyard_frequencies *frequencies, halyard_angle_source_desc &desc,
+                                halyard_error *error) noexcept {
+    if (desc.axis_map != 0) {
+        return HALYARD_OK;
+    }
+    if (desc.n_axes != 0) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "desc.n_axes is ", desc.n_axes, ", but desc.axis_map is not set");
+    }
+    desc.axis_map = HALYARD_AXIS_MAP_NONE;
+    if (frequencies != nullptr) {
+        const halyard_frequencies_info &about = frequencies->about;
+        desc.axis_map = about.axis_map;
+        desc.n_axes = about.n_axes;
+        std::copy(std::begin(about.axis_counts), std::end(about.axis_counts), desc.axis_counts);
+    }
+    return HALYARD_OK;
+}
 
 halyard_status read_axes(const halyard_angle_source_desc &desc, halyard_angle_source &source,
                          halyard_error *error) noexcept {
@@ -116,12 +138,13 @@ halyard_status use_given(const halyard_angle_source_desc &desc, halyard_angle_so
         return fail(error, HALYARD_ERROR_SHAPE, "desc.stride_row is ", desc.stride_row, ", but rows of rotary_dim ",
                     desc.rotary_dim, " need at least ", desc.rotary_dim / 2);
     }
-    const std::optional<Dtype> rows_dtype = to_dtype(desc.rows_dtype);
+    const std::optional<Dtype> rows_dtype = desc.rows_dtype == 0 ? Dtype::f32 : to_dtype(desc.rows_dtype);
     if (!rows_dtype) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.rows_dtype is ", desc.rows_dtype, ", which is no dtype");
     }
     source.kind = AngleKind::given;
     source.rows_dtype = *rows_dtype;
+    source.by_token = desc.by_token != 0;
     source.rotary_dim = desc.rotary_dim;
     source.last = desc.n_rows - 1;
     source.n_rows = desc.n_rows;
@@ -140,11 +163,14 @@ halyard_status use_given(const halyard_angle_source_desc &desc, halyard_angle_so
 extern "C" halyard_status halyard_create_angle_source(const halyard_frequencies *frequencies,
                                                       const halyard_angle_source_desc *desc, halyard_angle_source **out,
                                                       halyard_error *error) {
+    if (const halyard_status status = check_error(error)) {
+        return status;
+    }
     if (out == nullptr) {
         return fail_null(error, "out");
     }
     halyard_angle_source_desc read = {};
-    halyard_status status = read_struct(desc, sizeof(read), "desc", &read, error);
+    halyard_status status = read_struct(desc, "desc", &read, error);
     if (status != HALYARD_OK) {
         return status;
     }
@@ -152,16 +178,27 @@ extern "C" halyard_status halyard_create_angle_source(const halyard_frequencies 
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.kind is ", read.kind,
                     ", but it must be HALYARD_ANGLES_AUTO (0) to HALYARD_ANGLES_PHASE (4)");
     }
+    if (read.by_token < 0 || read.by_token > (read.kind == HALYARD_ANGLES_GIVEN ? 1 : 0)) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.by_token is ", read.by_token, ", but it must be 0",
+                    read.kind == HALYARD_ANGLES_GIVEN ? " or 1" : " where rows are not given");
+    }
+    if (read.reserved != 0) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.reserved is ", read.reserved, ", but it must be 0");
+    }
     if (read.reference != HALYARD_REFERENCE_EXACT && read.reference != HALYARD_REFERENCE_HF_F32) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.reference is ", read.reference,
                     ", which is no reference");
+    }
+    const bool is_given = read.kind == HALYARD_ANGLES_GIVEN;
+    status = set_default_axes(is_given ? nullptr : frequencies, read, error);
+    if (status != HALYARD_OK) {
+        return status;
     }
     std::unique_ptr<halyard_angle_source> result(new (std::nothrow) halyard_angle_source);
     if (result == nullptr) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for an angle source");
     }
-    status = read.kind == HALYARD_ANGLES_GIVEN ? use_given(read, *result, error)
-                                               : make_from_frequencies(frequencies, read, *result, error);
+    status = is_given ? use_given(read, *result, error) : make_from_frequencies(frequencies, read, *result, error);
     if (status == HALYARD_OK) {
         result->is_direct = result->has_rows() && result->rows_dtype == Dtype::f32 && result->axes.n_axes == 1;
         *out = result.release();

@@ -2,6 +2,7 @@
 #include "angles/frequencies.h"
 
 #include "base/error.h"
+#include "base/versioned.h"
 
 #include <bit>
 #include <cmath>
@@ -22,8 +23,7 @@ std::unique_ptr<halyard_frequencies> allocate_frequencies(std::int64_t n_pairs, 
     if (result != nullptr) {
         const auto count = static_cast<std::size_t>(n_pairs);
         result->n_pairs = n_pairs;
-        result->about.pairing = -1;
-        result->about.out_pairing = -1;
+        result->about.axis_map = HALYARD_AXIS_MAP_NONE;
         result->about.method = method;
         result->inv_freq.reset(new (std::nothrow) DoubleDouble[count]);
         result->rounded_inv_freq.reset(new (std::nothrow) double[count]);
@@ -53,6 +53,9 @@ using namespace halyard;
 
 extern "C" halyard_status halyard_create_frequencies_from_base(double base, int64_t rotary_dim,
                                                                halyard_frequencies **out, halyard_error *error) {
+    if (const halyard_status status = check_error(error)) {
+        return status;
+    }
     if (out == nullptr) {
         return fail_null(error, "out");
     }
@@ -88,6 +91,9 @@ extern "C" halyard_status halyard_create_frequencies_from_base(double base, int6
 extern "C" halyard_status halyard_create_frequencies_from_list(const double *inv_freq, int64_t n_pairs,
                                                                double attention_factor, halyard_frequencies **out,
                                                                halyard_error *error) {
+    if (const halyard_status status = check_error(error)) {
+        return status;
+    }
     if (inv_freq == nullptr) {
         return fail_null(error, "inv_freq");
     }
@@ -120,6 +126,9 @@ extern "C" halyard_status halyard_create_frequencies_from_list(const double *inv
 
 extern "C" halyard_status halyard_get_frequencies_info(const halyard_frequencies *frequencies,
                                                        halyard_frequencies_info *info, halyard_error *error) {
+    if (const halyard_status status = check_error(error)) {
+        return status;
+    }
     if (frequencies == nullptr) {
         return fail_null(error, "frequencies");
     }
@@ -127,7 +136,7 @@ extern "C" halyard_status halyard_get_frequencies_info(const halyard_frequencies
     value.rotary_dim = 2 * frequencies->n_pairs;
     value.attention_factor = frequencies->attention_factor;
     value.inv_freq = frequencies->rounded_inv_freq.get();
-    return write_struct(value, offsetof(halyard_frequencies_info, pairing), "info", info, error);
+    return write_struct(value, "info", info, error);
 }
 
 extern "C" void halyard_destroy_frequencies(halyard_frequencies *frequencies) { delete frequencies; }

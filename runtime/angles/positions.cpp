@@ -1,6 +1,7 @@
 #include "angles/positions.h"
 
 #include "base/error.h"
+#include "base/versioned.h"
 
 #include <cstdint>
 
@@ -17,7 +18,7 @@ halyard_status read_positions(const halyard_positions *positions, std::int64_t n
     out->memory.begin = out->memory.end = 0;
     halyard_positions copy;
     const halyard_positions *view = nullptr;
-    if (const halyard_status status = view_struct(positions, sizeof(copy), name, &copy, &view, error)) {
+    if (const halyard_status status = view_struct(positions, name, &copy, &view, error)) {
         return status;
     }
     const halyard_positions &read = *view;
@@ -34,13 +35,17 @@ halyard_status read_positions(const halyard_positions *positions, std::int64_t n
                     ", but it must be 0 or 1");
     }
     const std::int64_t n_columns = read.consecutive != 0 ? 1 : n_tokens;
-    if (read.shape[0] < 0 || (read.shape[0] != 1 && read.shape[0] != n_batch) || read.shape[1] != n_columns ||
-        n_columns < 0) {
+    if (read.shape[0] < 0 || read.shape[1] < 0) {
+        return fail(error, HALYARD_ERROR_SHAPE, name, ".shape is {", read.shape[0], ", ", read.shape[1],
+                    "}, but neither may be negative");
+    }
+    if ((read.shape[0] != 1 && read.shape[0] != n_batch) || read.shape[1] != n_columns) {
         return fail(error, HALYARD_ERROR_SHAPE, name, ".shape is {", read.shape[0], ", ", read.shape[1],
                     "}, but it must be {1 or ", n_batch, ", ", n_columns, "}");
     }
     if (read.n_axes != n_axes && !(read.n_axes == 0 && n_axes == 1)) {
-        return fail(error, HALYARD_ERROR_SHAPE, name, ".n_axes is ", read.n_axes, ", but it must be ", n_axes);
+        return fail(error, HALYARD_ERROR_SHAPE, name, ".n_axes is ", read.n_axes, ", but it must be ", n_axes,
+                    n_axes > 1 && read.n_axes <= 1 ? " (with a stride_axis of 0 all axes read the same array)" : "");
     }
     const std::int64_t shape[] = {read.shape[0], read.shape[1], n_axes};
     const std::int64_t strides[] = {read.strides[0], read.strides[1], read.stride_axis};
@@ -52,7 +57,8 @@ halyard_status read_positions(const halyard_positions *positions, std::int64_t n
         out->memory.end = out->memory.begin + static_cast<std::uintptr_t>(element_size);
     } else if (!is_empty && !find_memory_range(read.data, shape, strides, element_size, &out->memory)) {
         return fail(error, HALYARD_ERROR_OVERFLOW, name, " of shape {", read.shape[0], ", ", read.shape[1],
-                    "} and strides {", read.strides[0], ", ", read.strides[1], "} leave the address space");
+                    "}, strides {", read.strides[0], ", ", read.strides[1], "}, n_axes ", n_axes, " and stride_axis ",
+                    read.stride_axis, " leave the address space");
     }
     out->data = read.data;
     out->is_int64 = read.type == HALYARD_INT64;

@@ -16,13 +16,13 @@ struct CheckedPositions {
     bool is_int64;  // else int32
     bool consecutive;
     std::int64_t stride_axis;   // in elements; 0 where there is one axis,
-    std::int64_t stride_batch;  // or where one row serves every batch row
+    std::int64_t stride_batch;  // or where one row serves every batch row. Without data: from row to row of positions
     std::int64_t stride_token;
     MemoryRange memory;
 
     /// The position of a token on an axis. Saturates where start + token leaves int64.
     std::int64_t at(std::int64_t batch, std::int64_t token, std::int32_t axis = 0) const noexcept {
-        std::int64_t position = 0;
+        std::int64_t position = batch * stride_batch;  // where no data were given
         if (data != nullptr) {
             const std::int64_t index = axis * stride_axis + batch * stride_batch + token * stride_token;
             if (is_int64) {

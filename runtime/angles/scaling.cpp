@@ -2,6 +2,7 @@
 #include "angles/scaling.h"
 
 #include "base/error.h"
+#include "base/versioned.h"
 
 #include <algorithm>
 #include <cmath>
@@ -390,8 +391,11 @@ using namespace halyard;
 
 extern "C" halyard_status halyard_create_frequencies_from_scaling(const halyard_scaling *scaling,
                                                                   halyard_frequencies **out, halyard_error *error) {
+    if (const halyard_status status = check_error(error)) {
+        return status;
+    }
     halyard_scaling copy = {};
-    if (const auto status = read_struct(scaling, sizeof(copy), "scaling", &copy, error); status != HALYARD_OK) {
+    if (const auto status = read_struct(scaling, "scaling", &copy, error); status != HALYARD_OK) {
         return status;
     }
     if (out == nullptr) {

@@ -1,6 +1,7 @@
 #include "angles/tables.h"
 
 #include "base/error.h"
+#include "base/versioned.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -17,7 +18,7 @@ namespace {
 halyard_status read_listed(const halyard_angle_source_desc &desc, halyard_angle_source &source,
                            halyard_error *error) noexcept {
     halyard_positions shape = {};
-    halyard_status status = read_struct(desc.listed, sizeof(shape), "desc.listed", &shape, error);
+    halyard_status status = read_struct(desc.listed, "desc.listed", &shape, error);
     if (status != HALYARD_OK) {
         return status;
     }

@@ -22,8 +22,7 @@ void Sentence::add(const Part &part) noexcept {
 }
 
 halyard_status fail_with(halyard_error *error, halyard_status status, std::initializer_list<Part> parts) noexcept {
-    // A smaller size than the first version's cannot hold the message; a larger one is a newer caller's.
-    if (error != nullptr && error->size >= sizeof(halyard_error)) {
+    if (error != nullptr && check_error(error) == HALYARD_OK) {
         error->code = status;
         Sentence sentence(error->message, sizeof(error->message));
         for (const Part &part : parts) {

@@ -1,4 +1,4 @@
-// How every function of the C ABI reports a failure, and how it reads versioned structs.
+// How every function of the C ABI reports a failure.
 #pragma once
 
 #include "halyard/halyard.h"
@@ -6,7 +6,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <initializer_list>
 #include <new>
 #include <stdexcept>
@@ -59,6 +58,12 @@ halyard_status fail(halyard_error *error, halyard_status status, const Parts &..
     return fail_with(error, status, {Part(parts)...});
 }
 
+/// What every function of the C ABI asks first: whether `error` can hold a sentence. A caller that forgot its size
+/// would otherwise find out only when something else fails, and then read nothing.
+inline halyard_status check_error(const halyard_error *error) noexcept {
+    return error == nullptr || error->size == sizeof(halyard_error) ? HALYARD_OK : HALYARD_ERROR_STRUCT_SIZE;
+}
+
 /// Fails with HALYARD_ERROR_NULL_POINTER naming the argument.
 halyard_status fail_null(halyard_error *error, const char *argument) noexcept;
 
@@ -88,51 +93,6 @@ halyard_status guard(halyard_error *error, std::string_view what, const Function
     } catch (...) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED, what, " failed");
     }
-}
-
-/// Copies a caller's versioned struct into *out: what a smaller size leaves out keeps out's default. `required` is the
-/// size of its first version; name is for the message.
-template <typename Struct>
-halyard_status read_struct(const Struct *in, std::size_t required, const char *name, Struct *out,
-                           halyard_error *error) noexcept {
-    if (in == nullptr) {
-        return fail_null(error, name);
-    }
-    if (in->size < required || in->size > sizeof(Struct)) {
-        return fail(error, HALYARD_ERROR_STRUCT_SIZE, name, ".size is ", in->size, ", but this library knows ",
-                    required, " to ", sizeof(Struct));
-    }
-    std::memcpy(out, in, in->size);
-    return HALYARD_OK;
-}
-
-/// Reads a caller's versioned struct, but copies it only if its size is not this library's: *out is `in` or `copy`.
-template <typename Struct>
-halyard_status view_struct(const Struct *in, std::size_t required, const char *name, Struct *copy, const Struct **out,
-                           halyard_error *error) noexcept {
-    if (in != nullptr && in->size == sizeof(Struct)) {
-        *out = in;
-        return HALYARD_OK;
-    }
-    *out = copy;
-    return read_struct(in, required, name, copy, error);
-}
-
-/// Fills in a caller's versioned struct: copies as much of value as info->size holds, and keeps size.
-template <typename Struct>
-halyard_status write_struct(const Struct &value, std::size_t required, const char *name, Struct *info,
-                            halyard_error *error) noexcept {
-    if (info == nullptr) {
-        return fail_null(error, name);
-    }
-    if (info->size < required || info->size > sizeof(Struct)) {
-        return fail(error, HALYARD_ERROR_STRUCT_SIZE, name, ".size is ", info->size, ", but this library knows ",
-                    required, " to ", sizeof(Struct));
-    }
-    const auto size = info->size;
-    std::memcpy(info, &value, size);
-    info->size = size;
-    return HALYARD_OK;
 }
 
 }  // namespace halyard

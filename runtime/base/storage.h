@@ -93,6 +93,12 @@ constexpr const char *name_of(Dtype dtype) noexcept {
     return nullptr;
 }
 
+/// The same for a number of the C ABI that stands for a dtype.
+constexpr const char *name_of_dtype(std::int32_t number) noexcept {
+    const std::optional<Dtype> dtype = to_dtype(number);
+    return dtype ? name_of(*dtype) : "no dtype";
+}
+
 constexpr std::int64_t element_bytes(Dtype dtype) noexcept {
     switch (dtype) {
     case Dtype::f32: return sizeof(F32::Word);

@@ -26,6 +26,7 @@ std::int32_t find_axis_map(const Model &model, const JsonObject &scaling) {
 
 void read_axes(const Model &model, const Layer &layer, std::int64_t rotary_dim, bool says_mrope,
                halyard_frequencies_info *about) {
+    about->axis_map = HALYARD_AXIS_MAP_NONE;
     auto counts = layer.scaling.counts("mrope_section");
     const auto name = layer.scaling.name_of("mrope_section");
     if (!counts) {

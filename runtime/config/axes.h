@@ -8,8 +8,8 @@
 
 namespace halyard {
 
-/// Fills in the axis map of *about, if the config or the model's type has one. says_mrope: the config names the method
-/// "mrope", and so must have one. Throws Failure.
+/// Fills in the axis map of *about: NONE unless the config or the model's type has one. says_mrope: the config names
+/// the method "mrope", and so must have one. Throws Failure.
 void read_axes(const Model &model, const Layer &layer, std::int64_t rotary_dim, bool says_mrope,
                halyard_frequencies_info *about);
 

@@ -2,6 +2,7 @@
 // them, and hands the numbers to the scaling methods. What reads a config throws Failure; here it becomes a status.
 #include "angles/scaling.h"
 #include "base/error.h"
+#include "base/versioned.h"
 #include "config/language_model.h"
 #include "config/layers.h"
 #include "config/rope.h"
@@ -71,6 +72,9 @@ using namespace halyard;
 extern "C" halyard_status halyard_create_frequencies_from_config(const char *text, int64_t n_bytes,
                                                                  const halyard_config_options *options,
                                                                  halyard_frequencies **out, halyard_error *error) {
+    if (const halyard_status status = check_error(error)) {
+        return status;
+    }
     if (text == nullptr) {
         return fail_null(error, "text");
     }
@@ -82,7 +86,7 @@ extern "C" halyard_status halyard_create_frequencies_from_config(const char *tex
     }
     halyard_config_options copy = {};
     if (options != nullptr) {
-        if (const auto status = read_struct(options, sizeof(copy), "options", &copy, error); status != HALYARD_OK) {
+        if (const auto status = read_struct(options, "options", &copy, error); status != HALYARD_OK) {
             return status;
         }
     }

@@ -23,8 +23,8 @@ enum class Layers : std::int32_t {
 struct ModelType {
     const char *name;
     std::int32_t pairing = HALYARD_PAIRING_HALF;
-    std::int32_t out_pairing = -1;  // -1: as pairing
-    double base = 10000.0;          // of full_attention, where layers differ
+    std::int32_t out_pairing = 0;  // 0: as pairing
+    double base = 10000.0;         // of full_attention, where layers differ
     double partial_factor = 1.0;
     std::int64_t head_dim = 0;    // 0: hidden_size / num_attention_heads
     std::int64_t rotary_dim = 0;  // 0: head_dim times the partial factor

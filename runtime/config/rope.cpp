@@ -271,9 +271,9 @@ private:
     }
 
     void read_pairing() {
-        rope_.about.pairing = known_ != nullptr ? known_->pairing : -1;
+        rope_.about.pairing = known_ != nullptr ? known_->pairing : 0;
         rope_.about.out_pairing =
-            known_ != nullptr && known_->out_pairing >= 0 ? known_->out_pairing : rope_.about.pairing;
+            known_ != nullptr && known_->out_pairing != 0 ? known_->out_pairing : rope_.about.pairing;
         // DeepSeek-V3 and its kin: whether the weights are in interleaved order. It works in halves either way.
         const bool de_interleaves = rope_.about.pairing != rope_.about.out_pairing;
         if (de_interleaves && !config_.flag("rope_interleave").value_or(true)) {

@@ -39,6 +39,7 @@ Rope read_vision(const JsonObject &root) {
                    HALYARD_ERROR_UNSUPPORTED);
         }
     }
+    rope.about.pairing = rope.about.out_pairing = HALYARD_PAIRING_HALF;
     rope.about.base = rope.scaling.base;
     rope.about.head_dim = *width / *n_heads;
     rope.about.axis_map = HALYARD_AXIS_MAP_SECTIONS;

@@ -1,12 +1,21 @@
 #include "gpu/driver.h"
 
 #include "base/error.h"
+#include "base/versioned.h"
 #include "gpu/halide_runtime.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <dlfcn.h>
 #include <iterator>
+
+namespace halyard {
+
+template <>
+inline constexpr std::array released_sizes<halyard_gpu_queue> = {24u};
+
+}  // namespace halyard
 
 namespace halyard::gpu {
 
@@ -220,7 +229,7 @@ halyard_status check_device(const char *name, std::int32_t device, halyard_error
 
 halyard_status read_queue(const halyard_gpu_queue *queue, halyard_gpu_queue *out, halyard_error *error) noexcept {
     *out = {};
-    if (const halyard_status status = read_struct(queue, sizeof(halyard_gpu_queue), "queue", out, error)) {
+    if (const halyard_status status = read_struct(queue, "queue", out, error)) {
         return status;
     }
     if (const halyard_status status = check_device("queue.device", out->device, error)) {

@@ -118,6 +118,9 @@ extern "C" {
 halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const halyard_angle_source *source,
                                          int64_t cos_offset, int64_t sin_offset, halyard_gpu_angles **out,
                                          halyard_error *error) {
+    if (const halyard_status status = check_error(error)) {
+        return status;
+    }
     if (out == nullptr) {
         return fail_null(error, "out");
     }
@@ -131,6 +134,10 @@ halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const h
     if (source->kind == AngleKind::factored) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED,
                     "HALYARD_ANGLES_FACTORED is for the CPU; PHASE needs less memory");
+    }
+    if (source->by_token) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED,
+                    "the source's rows are by_token, but a GPU finds them by position");
     }
     if (source->listed != nullptr) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED,

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/versioned.h"
 #include "gpu/driver.h"
 #include "gpu/gpu_kernels.h"
 #include "gpu/halide_runtime.h"
@@ -57,7 +58,7 @@ Plans &plans() {
 
 /// A plan description for the CPU's checks, whose kernels are not called.
 halyard_status read_gpu_desc(const halyard_plan_desc *desc, halyard_plan_desc *out, halyard_error *error) {
-    if (const halyard_status status = read_struct(desc, sizeof(*out), "desc", out, error)) {
+    if (const halyard_status status = read_struct(desc, "desc", out, error)) {
         return status;
     }
     if (out->target != nullptr || out->max_target != nullptr) {
@@ -155,6 +156,9 @@ using namespace halyard::gpu;
 extern "C" {
 
 halyard_status halyard_get_gpu_target_info(int32_t device, halyard_target_info *info, halyard_error *error) {
+    if (const halyard_status status = check_error(error)) {
+        return status;
+    }
     if (const halyard_status status = check_device("device", device, error)) {
         return status;
     }
@@ -166,11 +170,14 @@ halyard_status halyard_get_gpu_target_info(int32_t device, halyard_target_info *
     value.supported = reason[0] == '\0' ? 1 : 0;
     value.active = 0;
     std::snprintf(value.reason, sizeof(value.reason), "%s", reason[0] != '\0' ? reason : "serves its own memory alone");
-    return write_struct(value, sizeof(halyard_target_info), "info", info, error);
+    return write_struct(value, "info", info, error);
 }
 
 halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc *desc, char *text, int64_t n_bytes,
                                         int64_t *n_needed, halyard_error *error) {
+    if (const halyard_status status = check_error(error)) {
+        return status;
+    }
     if (const halyard_status status = check_device("device", device, error)) {
         return status;
     }
@@ -210,6 +217,9 @@ halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc 
 
 halyard_status halyard_create_gpu_plan(const halyard_gpu_queue *queue, const halyard_plan_desc *desc,
                                        const halyard_gpu_angles *angles, halyard_gpu_plan **out, halyard_error *error) {
+    if (const halyard_status status = check_error(error)) {
+        return status;
+    }
     if (out == nullptr) {
         return fail_null(error, "out");
     }

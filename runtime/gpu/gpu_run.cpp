@@ -166,6 +166,9 @@ using namespace halyard::gpu;
 
 extern "C" halyard_status halyard_run_gpu(const halyard_gpu_plan *plan, const halyard_gpu_run_args *args,
                                           halyard_error *error) {
+    if (const halyard_status status = check_error(error)) {
+        return status;
+    }
     if (plan == nullptr) {
         return fail_null(error, "plan");
     }

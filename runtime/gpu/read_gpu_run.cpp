@@ -1,12 +1,20 @@
 #include "gpu/read_gpu_run.h"
 
 #include "base/error.h"
+#include "base/versioned.h"
 #include "gpu/driver.h"
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+
+namespace halyard {
+
+template <>
+inline constexpr std::array released_sizes<halyard_gpu_run_args> = {96u};
+
+}  // namespace halyard
 
 namespace halyard::gpu {
 
@@ -90,11 +98,15 @@ halyard_status read_gpu_run(const halyard_gpu_plan &plan, const halyard_gpu_run_
                             halyard_error *error) noexcept {
     out->given = {};
     halyard_gpu_run_args &given = out->given;
-    if (const halyard_status status = read_struct(args, sizeof(given), "args", &given, error)) {
+    if (const halyard_status status = read_struct(args, "args", &given, error)) {
         return status;
     }
     if (given.x == nullptr || given.y == nullptr) {
         return fail_null(error, given.x == nullptr ? "args.x" : "args.y");
+    }
+    if (given.slots != nullptr || given.stages != nullptr) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, "args.", given.slots != nullptr ? "slots" : "stages",
+                    " is set, but this version does nothing but rotate");
     }
     const bool is_cuda = plan.queue.device == HALYARD_CUDA;
     if (!is_cuda && given.stream == nullptr) {
@@ -110,8 +122,13 @@ halyard_status read_gpu_run(const halyard_gpu_plan &plan, const halyard_gpu_run_
     Tensors tensors;
     const std::int32_t n_tensors = plan.checks->n_tensors;
     for (std::int32_t i = 0; i < n_tensors; i++) {
-        tensors.x[i] = given.x[i];
-        tensors.y[i] = given.y[i];
+        halyard_status status = read_struct(&given.x[i], "an x", &tensors.x[i], error);
+        if (status == HALYARD_OK) {
+            status = read_struct(&given.y[i], "a y", &tensors.y[i], error);
+        }
+        if (status != HALYARD_OK) {
+            return status;
+        }
         for (const bool is_x : {true, false}) {
             halyard_tensor &tensor = is_x ? tensors.x[i] : tensors.y[i];
             Location &place = is_x ? out->x[i] : out->y[i];
@@ -126,8 +143,7 @@ halyard_status read_gpu_run(const halyard_gpu_plan &plan, const halyard_gpu_run_
     }
     halyard_positions positions = {};
     if (given.positions != nullptr) {
-        if (const halyard_status status =
-                read_struct(given.positions, sizeof(positions), "positions", &positions, error)) {
+        if (const halyard_status status = read_struct(given.positions, "positions", &positions, error)) {
             return status;
         }
         out->positions.memory = const_cast<void *>(positions.data);

@@ -1,6 +1,7 @@
 #include "rotate/dispatch.h"
 
 #include "base/error.h"
+#include "base/versioned.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -211,6 +212,9 @@ extern "C" {
 int32_t halyard_get_target_count(void) { return n_targets; }
 
 halyard_status halyard_get_target_info(int32_t index, halyard_target_info *info, halyard_error *error) {
+    if (const halyard_status status = check_error(error)) {
+        return status;
+    }
     if (index < 0 || index >= n_targets) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "index is ", index, ", but targets are numbered 0 to ",
                     n_targets - 1);
@@ -240,7 +244,7 @@ halyard_status halyard_get_target_info(int32_t index, halyard_target_info *info,
     } else {
         value.active = 1;
     }
-    return write_struct(value, sizeof(halyard_target_info), "info", info, error);
+    return write_struct(value, "info", info, error);
 }
 
 }  // extern "C"

@@ -2,7 +2,7 @@
 #include "angles/angle_source.h"
 #include "base/error.h"
 #include "base/overlap.h"
-#include "rotate/dispatch.h"
+#include "rotate/plan.h"
 #include "rotate/rows.h"
 
 #include <algorithm>
@@ -11,14 +11,27 @@
 
 using namespace halyard;
 
-extern "C" halyard_status halyard_make_rows(const halyard_angle_source *source, const halyard_positions *positions,
-                                            int32_t bad_position, int64_t n_batch, int64_t n_tokens, float *rows,
-                                            int64_t n_floats, halyard_error *error) {
+extern "C" halyard_status halyard_make_rows(const halyard_plan *plan, const halyard_angle_source *source,
+                                            const halyard_positions *positions, int32_t bad_position, int64_t n_batch,
+                                            int64_t n_tokens, float *rows, int64_t n_floats, halyard_error *error) {
+    if (const halyard_status status = check_error(error)) {
+        return status;
+    }
+    if (plan == nullptr) {
+        return fail_null(error, "plan");
+    }
     if (source == nullptr) {
         return fail_null(error, "source");
     }
+    if (source->rotary_dim != plan->rotary_dim) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "source has a rotary_dim of ", source->rotary_dim,
+                    ", but the plan's is ", plan->rotary_dim);
+    }
     if (rows == nullptr && n_batch != 0 && n_tokens != 0) {
         return fail_null(error, "rows");
+    }
+    if (source->by_token) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "source has rows by_token, which are made already");
     }
     const std::optional<BadPosition> policy = to_bad_position(bad_position);
     if (!policy) {
@@ -57,19 +70,13 @@ extern "C" halyard_status halyard_make_rows(const halyard_angle_source *source, 
     if (status != HALYARD_OK) {
         return status;
     }
-    TargetSet allowed = 0;
-    status = allowed_targets(nullptr, nullptr, &allowed, error);
-    if (status != HALYARD_OK) {
-        return status;
-    }
-    const RowKernels kernels = select_row_kernels(allowed);
     const std::int64_t n_pairs = source->rotary_dim / 2, n = n_batch * n_tokens;
     const RowBlock block = row_block(source->rotary_dim);
     for (std::int64_t at = 0; at < n; at += block.n_tokens) {
         // Positions are read again, and another thread may have changed them: a bad one counts as 0.
         const RowTokens tokens = {&checked, *policy, n_tokens, at, std::min(block.n_tokens, n - at)};
         for (std::int64_t pair = 0; pair < n_pairs; pair += block.n_pairs) {
-            make_rows(*source, kernels, tokens, pair, std::min(block.n_pairs, n_pairs - pair),
+            make_rows(*source, plan->row_kernels, tokens, pair, std::min(block.n_pairs, n_pairs - pair),
                       {rows + at * source->rotary_dim + pair, source->rotary_dim, n_pairs});
         }
     }

@@ -1,7 +1,9 @@
 #include "rotate/plan.h"
 
+#include "angles/frequencies.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "base/versioned.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -13,21 +15,67 @@ namespace halyard {
 
 namespace {
 
+/// Fills in what a description leaves to the frequencies, which may be NULL, and to its own other fields.
+void set_defaults(const halyard_frequencies *frequencies, halyard_tensor_desc &tensor) {
+    const bool from_frequencies = tensor.pairing == 0 && frequencies != nullptr;
+    if (from_frequencies) {
+        tensor.pairing = frequencies->about.pairing;
+    }
+    if (tensor.out_pairing == 0) {
+        tensor.out_pairing = from_frequencies ? frequencies->about.out_pairing : tensor.pairing;
+    }
+    if (tensor.head_dim == 0 && frequencies != nullptr) {
+        tensor.head_dim = frequencies->about.head_dim;
+    }
+    if (tensor.out_dtype == 0) {
+        tensor.out_dtype = tensor.dtype;
+    }
+}
+
+/// Refuses what this version has only places for.
+halyard_status check_stages(const halyard_tensor_desc &tensor, int index, halyard_error *error) {
+    const char *const asked = tensor.norm != nullptr    ? "norm"
+                              : tensor.scale != nullptr ? "scale"
+                              : tensor.cache != nullptr ? "cache"
+                              : tensor.no_rotation != 0 ? "no_rotation"
+                                                        : nullptr;
+    if (asked != nullptr) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].", asked,
+                    " is set, but this version does nothing but rotate");
+    }
+    if (tensor.out_dtype != tensor.dtype) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].out_dtype is ",
+                    name_of_dtype(tensor.out_dtype), ", but this version writes the dtype that it reads, ",
+                    name_of_dtype(tensor.dtype));
+    }
+    return HALYARD_OK;
+}
+
 halyard_status check_tensor(const halyard_tensor_desc &tensor, int index, std::int64_t rotary_dim, TensorDesc *out,
                             halyard_error *error) {
     const std::optional<Dtype> dtype = to_dtype(tensor.dtype);
+    if (tensor.dtype == 0) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].dtype is not set");
+    }
     if (!dtype) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].dtype is ", tensor.dtype,
                     ", which is no dtype");
+    }
+    if (!to_dtype(tensor.out_dtype)) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].out_dtype is ", tensor.out_dtype,
+                    ", which is no dtype");
+    }
+    if (tensor.pairing == 0) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index,
+                    "].pairing is not set, and no frequencies tell it");
     }
     const std::optional<Pairing> pairing = to_pairing(tensor.pairing), out_pairing = to_pairing(tensor.out_pairing);
     if (!pairing || !out_pairing) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].", pairing ? "out_pairing" : "pairing",
                     " is ", pairing ? tensor.out_pairing : tensor.pairing, ", which is no pairing");
     }
-    if (tensor.reserved != 0) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].reserved is ", tensor.reserved,
-                    ", but must be 0");
+    if (const halyard_status status = check_stages(tensor, index, error)) {
+        return status;
     }
     if (tensor.head_dim <= 0) {
         return fail(error, HALYARD_ERROR_SHAPE, "tensors[", index, "].head_dim is ", tensor.head_dim,
@@ -45,11 +93,21 @@ halyard_status check_tensor(const halyard_tensor_desc &tensor, int index, std::i
 halyard_status read_desc(const halyard_plan_desc *desc, halyard_plan_desc *out, TensorDesc *tensors,
                          halyard_error *error) {
     *out = {};
-    if (const halyard_status status = read_struct(desc, sizeof(halyard_plan_desc), "desc", out, error)) {
+    if (const halyard_status status = read_struct(desc, "desc", out, error)) {
         return status;
     }
     if (out->direction != HALYARD_FORWARD && out->direction != HALYARD_INVERSE) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "direction is ", out->direction, ", which is no direction");
+    }
+    if (out->reserved != 0) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.reserved is ", out->reserved, ", but must be 0");
+    }
+    if (const halyard_frequencies *const frequencies = out->frequencies) {
+        if (out->rotary_dim != 0 && out->rotary_dim != 2 * frequencies->n_pairs) {
+            return fail(error, HALYARD_ERROR_MISMATCH, "rotary_dim is ", out->rotary_dim, ", but the frequencies' is ",
+                        2 * frequencies->n_pairs);
+        }
+        out->rotary_dim = 2 * frequencies->n_pairs;
     }
     if (out->rotary_dim < 2 || out->rotary_dim % 2 != 0) {
         return fail(error, HALYARD_ERROR_ROTARY_DIM, "rotary_dim is ", out->rotary_dim,
@@ -59,8 +117,23 @@ halyard_status read_desc(const halyard_plan_desc *desc, halyard_plan_desc *out, 
         return fail(error, HALYARD_ERROR_SHAPE, "n_tensors is ", out->n_tensors, ", but must be 1 to ",
                     HALYARD_MAX_TENSORS);
     }
+    if (out->tensors == nullptr) {
+        return fail_null(error, "desc.tensors");
+    }
     for (int i = 0; i < out->n_tensors; i++) {
-        if (const halyard_status status = check_tensor(out->tensors[i], i, out->rotary_dim, &tensors[i], error)) {
+        halyard_tensor_desc tensor = {};
+        const halyard_tensor_desc *const given = element_of(out->tensors, i);
+        char name[16];
+        std::snprintf(name, sizeof(name), "tensors[%d]", i);
+        if (const halyard_status status = read_struct(given, name, &tensor, error)) {
+            return status;
+        }
+        if (given->size != out->tensors->size) {
+            return fail(error, HALYARD_ERROR_STRUCT_SIZE, name, ".size is ", given->size,
+                        ", but that of tensors[0] is ", out->tensors->size);
+        }
+        set_defaults(out->frequencies, tensor);
+        if (const halyard_status status = check_tensor(tensor, i, out->rotary_dim, &tensors[i], error)) {
             return status;
         }
     }
@@ -131,6 +204,9 @@ using namespace halyard;
 extern "C" {
 
 halyard_status halyard_create_plan(const halyard_plan_desc *desc, halyard_plan **out, halyard_error *error) {
+    if (const halyard_status status = check_error(error)) {
+        return status;
+    }
     if (out == nullptr) {
         return fail_null(error, "out");
     }
@@ -173,6 +249,9 @@ void halyard_destroy_plan(halyard_plan *plan) { delete plan; }
 
 halyard_status halyard_explain_plan(const halyard_plan_desc *desc, char *text, int64_t n_bytes, int64_t *n_needed,
                                     halyard_error *error) {
+    if (const halyard_status status = check_error(error)) {
+        return status;
+    }
     if (const halyard_status status = check_text(text, n_bytes, error)) {
         return status;
     }

@@ -172,6 +172,9 @@ using namespace halyard;
 extern "C" {
 
 halyard_status halyard_create_pool(int32_t n_threads, halyard_pool **out, halyard_error *error) {
+    if (const halyard_status status = check_error(error)) {
+        return status;
+    }
     if (out == nullptr) {
         return fail_null(error, "out");
     }

@@ -2,7 +2,9 @@
 
 #include "base/error.h"
 #include "base/overlap.h"
+#include "base/versioned.h"
 
+#include <cstdio>
 #include <cstring>
 #include <optional>
 
@@ -13,21 +15,34 @@ namespace {
 /// Whether a tensor is what its description and its partners ask for. `batch` and `tokens` are not negative.
 bool fits(const halyard_tensor &tensor, const TensorDesc &desc, std::int32_t device, std::int64_t batch,
           std::int64_t tokens, std::int64_t heads) {
-    return tensor.dtype == static_cast<std::int32_t>(desc.dtype) && tensor.device == device &&
-           tensor.shape[0] == batch && tensor.shape[1] == tokens && tensor.shape[2] == heads && heads >= 0 &&
-           tensor.shape[3] == desc.head_dim;
+    return tensor.size == sizeof(halyard_tensor) && tensor.dtype == static_cast<std::int32_t>(desc.dtype) &&
+           tensor.device == device && tensor.reserved == 0 && tensor.shape[0] == batch && tensor.shape[1] == tokens &&
+           tensor.shape[2] == heads && heads >= 0 && tensor.shape[3] == desc.head_dim;
 }
 
 /// Says why a tensor does not fit.
 halyard_status fail_fit(const halyard_tensor &tensor, const char *name, int index, const TensorDesc &desc,
                         std::int32_t device, const std::int64_t (&shape)[3], halyard_error *error) {
+    if (!is_released_size<halyard_tensor>(tensor.size)) {
+        char what[8];
+        std::snprintf(what, sizeof(what), "%s[%d]", name, index);
+        return fail_size<halyard_tensor>(tensor.size, what, error);
+    }
+    if (tensor.reserved != 0) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, "[", index, "].reserved is ", tensor.reserved,
+                    ", but must be 0");
+    }
     if (!to_dtype(tensor.dtype)) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, "[", index, "].dtype is ", tensor.dtype,
                     ", which is no dtype");
     }
     if (tensor.dtype != static_cast<std::int32_t>(desc.dtype)) {
-        return fail(error, HALYARD_ERROR_MISMATCH, name, "[", index, "].dtype is ", tensor.dtype,
-                    ", but the plan's is ", static_cast<std::int32_t>(desc.dtype));
+        return fail(error, HALYARD_ERROR_MISMATCH, name, "[", index, "].dtype is ", name_of_dtype(tensor.dtype),
+                    ", but the plan's is ", name_of(desc.dtype));
+    }
+    if (tensor.device < HALYARD_CPU || tensor.device > HALYARD_OPENCL) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, "[", index, "].device is ", tensor.device,
+                    ", which is no device");
     }
     if (tensor.device != device) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED, name, "[", index, "].device is ", tensor.device,
@@ -210,9 +225,33 @@ halyard_status check_overlaps(const Run &run, const halyard_tensor *x, const hal
     return HALYARD_OK;
 }
 
+/// Checks that it is clear which of the caller's rows a token reads. Rows by token belong to one shape of run. Others
+/// are found by position: without positions several batch rows would all read the same rows, which is not what a caller
+/// of rows for [batch, 1] tokens means.
+halyard_status check_given_rows(const halyard_angle_source &angles, bool has_positions, Run &run,
+                                halyard_error *error) {
+    if (!angles.by_token) {
+        if (!has_positions && run.n_batch > 1 && !run.is_empty) {
+            return fail(error, HALYARD_ERROR_MISMATCH, "args.positions is NULL, but ", run.n_batch,
+                        " batch rows need positions to find given rows by, or rows that are given by_token");
+        }
+        return HALYARD_OK;
+    }
+    if (has_positions) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "args.positions is set, but the angle source's rows are by_token");
+    }
+    if (!run.is_empty && (run.n_batch > angles.n_rows || angles.n_rows % run.n_batch != 0 ||
+                          angles.n_rows / run.n_batch != run.n_tokens)) {
+        return fail(error, HALYARD_ERROR_SHAPE, "the angle source has ", angles.n_rows, " rows by_token, but the run ",
+                    run.n_batch, " x ", run.n_tokens, " tokens");
+    }
+    run.positions.stride_batch = run.n_tokens;
+    return HALYARD_OK;
+}
+
 halyard_status read_executor(const halyard_executor *executor, halyard_executor *out, halyard_error *error) {
     *out = {};
-    if (const halyard_status status = read_struct(executor, sizeof(halyard_executor), "executor", out, error)) {
+    if (const halyard_status status = read_struct(executor, "executor", out, error)) {
         return status;
     }
     if (out->parallel_for == nullptr) {
@@ -233,7 +272,7 @@ halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, 
     }
     halyard_run_args copy;
     const halyard_run_args *view = nullptr;
-    if (const halyard_status status = view_struct(args, sizeof(copy), "args", &copy, &view, error)) {
+    if (const halyard_status status = view_struct(args, "args", &copy, &view, error)) {
         return status;
     }
     const halyard_run_args &given = *view;
@@ -251,6 +290,10 @@ halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, 
     if (!bad_position) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "bad_position is ", given.bad_position, ", which is no policy");
     }
+    if (given.slots != nullptr || given.stages != nullptr) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, "args.", given.slots != nullptr ? "slots" : "stages",
+                    " is set, but this version does nothing but rotate");
+    }
     if (given.angles->rotary_dim != plan->rotary_dim) {
         return fail(error, HALYARD_ERROR_MISMATCH, "angles has a rotary_dim of ", given.angles->rotary_dim,
                     ", but the plan's is ", plan->rotary_dim);
@@ -264,6 +307,9 @@ halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, 
     if (status == HALYARD_OK) {
         status = read_positions(given.positions, run->n_batch, run->n_tokens, given.angles->axes.n_axes,
                                 &run->positions, error);
+    }
+    if (status == HALYARD_OK && given.angles->kind == AngleKind::given) {
+        status = check_given_rows(*given.angles, given.positions != nullptr, *run, error);
     }
     if (status == HALYARD_OK) {
         status = check_overlaps(*run, given.x, given.y, spans, error);

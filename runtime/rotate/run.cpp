@@ -331,6 +331,9 @@ std::int64_t count_worthwhile_threads(const Run &run) {
 using namespace halyard;
 
 extern "C" halyard_status halyard_run(const halyard_plan *plan, const halyard_run_args *args, halyard_error *error) {
+    if (const halyard_status status = check_error(error)) {
+        return status;
+    }
     Run run;
     halyard_status status = read_run(plan, args, HALYARD_CPU, &run, error);
     if (status != HALYARD_OK) {

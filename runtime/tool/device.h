@@ -24,7 +24,7 @@ angle_source make_device_source(const frequencies &frequencies, const std::strin
 /// What a rotation on a device needs, all of it in the host's memory.
 struct DeviceRotation {
     std::int32_t device;
-    halyard_plan_desc desc;              // no target in it
+    plan_desc desc;                      // no target in it
     const angle_source *angles;          // NULL: of rows
     const NpyArray *rows;                // [tokens, 2, pairs]
     const halyard_positions *positions;  // NULL: 0, 1, 2, … ; dense

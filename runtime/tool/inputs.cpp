@@ -146,7 +146,7 @@ AxisMapOption parse_axis_map(const std::string &text) {
 angle_source make_source(const frequencies &frequencies, const std::string &angles, const std::string &reference,
                          const AxisMapOption &axes, std::int32_t first, std::int32_t last,
                          const TokenPositions *listed) {
-    auto desc = detail::make_struct<halyard_angle_source_desc>();
+    auto desc = make_struct<halyard_angle_source_desc>();
     desc.kind = angles == "phase"      ? HALYARD_ANGLES_PHASE
                 : angles == "factored" ? HALYARD_ANGLES_FACTORED
                                        : HALYARD_ANGLES_TABLE;

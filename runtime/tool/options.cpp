@@ -333,17 +333,17 @@ bad_position parse_bad_position(const std::string &word) {
     return word == "error" ? bad_position::error : word == "clamp" ? bad_position::clamp : bad_position::identity;
 }
 
-halyard_plan_desc RotationOptions::describe(dtype type, std::int64_t head_dim, std::int64_t rotary_dim,
-                                            const halyard_frequencies_info *model) const {
+plan_desc RotationOptions::describe(dtype type, std::int64_t head_dim, std::int64_t rotary_dim,
+                                    const halyard_frequencies_info *model) const {
     auto tensor = describe_tensor(type, head_dim, parse_pairing(pairing.empty() ? "half" : pairing), rotary_offset);
-    if (pairing.empty() && model != nullptr && model->pairing >= 0) {
+    if (pairing.empty() && model != nullptr && model->pairing != 0) {
         tensor.pairing = model->pairing;
         tensor.out_pairing = model->out_pairing;
     }
     if (!out_pairing.empty()) {
         tensor.out_pairing = static_cast<std::int32_t>(parse_pairing(out_pairing));
     }
-    auto desc = describe_plan(rotary_dim, {tensor}, inverse ? direction::inverse : direction::forward);
+    plan_desc desc(rotary_dim, {tensor}, inverse ? direction::inverse : direction::forward);
     desc.target = target.empty() ? nullptr : target.c_str();
     return desc;
 }

@@ -39,8 +39,8 @@ struct RotationOptions {
     std::string target;  // "": the best
 
     /// The one tensor of `head_dim` columns that is rotated. `model` is what its frequencies tell, if there are any.
-    halyard_plan_desc describe(dtype type, std::int64_t head_dim, std::int64_t rotary_dim,
-                               const halyard_frequencies_info *model = nullptr) const;
+    plan_desc describe(dtype type, std::int64_t head_dim, std::int64_t rotary_dim,
+                       const halyard_frequencies_info *model = nullptr) const;
 };
 
 struct ListOptions {

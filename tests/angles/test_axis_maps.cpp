@@ -257,7 +257,8 @@ TEST_CASE("axis maps: random maps, each pair from its own axis, bit by bit", "[a
         if (n_axes == 1 && random.one_in(2)) {
             at.n_axes = 0;
         }
-        const bool none = form == 0 && n_tokens <= last + 1;
+        const bool is_clear = kind != HALYARD_ANGLES_GIVEN || n_batch == 1;  // which row a token reads
+        const bool none = form == 0 && n_tokens <= last + 1 && is_clear;
         const auto position_of = [&](std::int64_t axis, std::int64_t batch, std::int64_t token) {
             if (none) {
                 return token;
@@ -290,11 +291,8 @@ TEST_CASE("axis maps: random maps, each pair from its own axis, bit by bit", "[a
         rotation.rotary_dim = rotary_dim;
         rotation.pairing = random.one_in(2) ? HALYARD_PAIRING_HALF : HALYARD_PAIRING_INTERLEAVED;
         const Elements x = Elements::random(HALYARD_F32, {n_batch, n_tokens, 2, rotary_dim}, random);
-        std::vector<std::int32_t> row_of_token(static_cast<std::size_t>(n_batch * n_tokens));
-        std::iota(row_of_token.begin(), row_of_token.end(), 0);
-        const auto by_row = halyard::positions(row_of_token.data(), {n_batch, n_tokens});
-        const auto given = halyard::angle_source::given(want.data(), n_batch * n_tokens, rotary_dim);
-        CHECK(rotate(rotation, mapped, none ? nullptr : &at, x) == rotate(rotation, given, &by_row, x));
+        const auto given = halyard::angle_source::given_by_token(want.data(), n_batch * n_tokens, rotary_dim);
+        CHECK(rotate(rotation, mapped, none ? nullptr : &at, x) == rotate(rotation, given, nullptr, x));
     }
 }
 
@@ -360,7 +358,7 @@ TEST_CASE("axis maps: what is no map is refused", "[axes][errors]") {
             set_axes(desc, axis_map, counts);
             check_refused(desc, status, words);
         };
-        for (const std::int32_t axis_map : {-1, 3, 100}) {
+        for (const std::int32_t axis_map : {-1, 4, 100}) {
             refuse(axis_map, {32, 32}, HALYARD_ERROR_UNKNOWN_VALUE, "desc.axis_map is " + std::to_string(axis_map));
         }
         for (const auto axis_map : {HALYARD_AXIS_MAP_SECTIONS, HALYARD_AXIS_MAP_INTERLEAVED}) {
@@ -379,6 +377,7 @@ TEST_CASE("axis maps: what is no map is refused", "[axes][errors]") {
             }
         }
         refuse(HALYARD_AXIS_MAP_NONE, {32, 32}, HALYARD_ERROR_SHAPE, "desc.n_axes is 2");
+        refuse(0, {32, 32}, HALYARD_ERROR_MISMATCH, "desc.n_axes is 2, but desc.axis_map is not set");
         // Of 64 pairs, 21 are 1 modulo 3 and 21 are 2 modulo 3.
         refuse(HALYARD_AXIS_MAP_INTERLEAVED, {21, 22, 21}, HALYARD_ERROR_SHAPE, "desc.axis_counts[1] is 22");
         refuse(HALYARD_AXIS_MAP_INTERLEAVED, {22, 20, 22}, HALYARD_ERROR_SHAPE, "desc.axis_counts[2] is 22");
@@ -423,14 +422,15 @@ TEST_CASE("axis maps: positions that do not fit are refused, and messages name t
             }
             CHECK(y == before);
             std::vector<float> rows(static_cast<std::size_t>(n_batch * n_tokens * rotary_dim), 7.0f);
-            CHECK(halyard_make_rows(source.get(), &at, HALYARD_BAD_POSITION_ERROR, n_batch, n_tokens, rows.data(),
-                                    static_cast<std::int64_t>(rows.size()), nullptr) == status);
+            CHECK(halyard_make_rows(rotation.plan().get(), source.get(), &at, HALYARD_BAD_POSITION_ERROR, n_batch,
+                                    n_tokens, rows.data(), static_cast<std::int64_t>(rows.size()), nullptr) == status);
             CHECK(rows == std::vector<float>(rows.size(), 7.0f));
         };
         std::vector<std::int64_t> data(4 * n_batch * n_tokens, 5);
         for (const std::int64_t n_axes : {0, 1, 2, 4, -1}) {
             refuse(mapped, axis_positions(data, n_axes, n_batch, n_tokens), HALYARD_ERROR_SHAPE,
-                   "positions.n_axes is " + std::to_string(n_axes) + ", but it must be 3");
+                   "positions.n_axes is " + std::to_string(n_axes) + ", but it must be 3" +
+                       (n_axes < 2 ? " (with a stride_axis of 0" : ""));
         }
         for (const std::int64_t n_axes : {2, 3, -1}) {
             refuse(plain, axis_positions(data, n_axes, n_batch, n_tokens), HALYARD_ERROR_SHAPE,
@@ -440,6 +440,13 @@ TEST_CASE("axis maps: positions that do not fit are refused, and messages name t
         at.stride_axis = std::numeric_limits<std::int64_t>::max() / 4;
         refuse(mapped, at, HALYARD_ERROR_OVERFLOW, "positions");
         at = axis_positions(data, 3, n_batch, n_tokens);
+        for (const std::int64_t stride :
+             {std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()}) {
+            auto far = at;
+            far.stride_axis = stride;
+            refuse(mapped, far, HALYARD_ERROR_OVERFLOW,
+                   "n_axes 3 and stride_axis " + std::to_string(stride) + " leave the address space");
+        }
         CHECK_NOTHROW(rotate(rotation, mapped, &at, x));
         for (std::size_t i = 0; i < 3 * n_batch * n_tokens; i++) {
             for (const std::int64_t bad : {std::int64_t{100}, std::int64_t{-1}, std::int64_t{1} << 32}) {
@@ -491,4 +498,43 @@ TEST_CASE("axis maps: a list of a table's rows has no axes, its map has", "[axes
     const halyard::angle_source by_range(frequencies, desc);
     const auto at = axis_positions(data, 2, 1, 3);
     CHECK(rows_of(by_list, &at, 1, 3) == rows_of(by_range, &at, 1, 3));
+}
+
+TEST_CASE("axis maps: a source takes over what a config told its frequencies", "[axes]") {
+    const std::string config = R"({"model_type": "qwen2_vl", "hidden_size": 512, "num_attention_heads": 4,
+        "rope_theta": 1e6, "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}})";
+    const auto frequencies = halyard::frequencies::from_config(config.data(), static_cast<std::int64_t>(config.size()));
+    const auto stated = halyard::axis_map::sections({16, 24, 24});
+    const auto plan = Rotation{.rotary_dim = 128}.plan();
+    const std::int32_t text[] = {3, 4, 5, 10, 11, 12, 20, 21, 22};
+    auto at = halyard::positions(text, {1, 3});
+    at.n_axes = 3;
+    at.stride_axis = 3;
+    const auto rows = [&](const halyard::angle_source &source, const halyard_positions &positions) {
+        std::vector<float> result(3 * 128);
+        halyard::make_rows(plan, source, &positions, 1, 3, result.data(), 3 * 128);
+        return result;
+    };
+    for (const std::int32_t kind :
+         {HALYARD_ANGLES_AUTO, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE, HALYARD_ANGLES_FACTORED}) {
+        CAPTURE(kind);
+        const halyard::angle_source taken(frequencies, halyard::describe_angles(kind, 0, 99));
+        const halyard::angle_source same(frequencies, halyard::describe_angles(kind, stated, 0, 99));
+        CHECK(rows(taken, at) == rows(same, at));
+        // Text has one position on all axes, which is said by a stride of 0, and not by leaving the axes out.
+        auto one = at;
+        one.n_axes = 0;
+        CHECK_THROWS_AS(rows(taken, one), halyard::error);
+        one.n_axes = 3;
+        one.stride_axis = 0;
+        const halyard::angle_source none(frequencies, halyard::describe_angles(kind, halyard::axis_map(), 0, 99));
+        auto plain = halyard::positions(text, {1, 3});
+        CHECK(rows(taken, one) == rows(none, plain));
+    }
+    // Frequencies that no config told of have one axis.
+    const halyard::angle_source base(halyard::frequencies::from_base(1e6, 128));
+    CHECK(base.get()->axes.n_axes == 1);
+    CHECK(base.info().kind == HALYARD_ANGLES_PHASE);
+    CHECK(base.info().first == std::numeric_limits<std::int32_t>::min());
+    CHECK(base.info().last == std::numeric_limits<std::int32_t>::max());
 }

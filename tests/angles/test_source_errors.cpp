@@ -172,7 +172,7 @@ TEST_CASE("sources: what cannot be had is refused", "[sources][errors]") {
         }
     }
     const float rows[64] = {};
-    for (const std::int32_t dtype : {-1, 3, 77}) {
+    for (const std::int32_t dtype : {-1, 4, 77}) {
         const auto good = describe_given(rows, 2, 8);
         CHECK_NOTHROW(make(good));
         refuse(frequencies, good, HALYARD_ERROR_UNKNOWN_VALUE, {"desc.rows_dtype is " + text(dtype)},

@@ -261,16 +261,11 @@ TEST_CASE("sources: rows of halyard_make_rows, given, rotate to the same bits", 
             }
             const auto at = halyard::positions(positions.data(), {n_batch, n_tokens});
             const auto rows = rows_of(angles.source(), &at, n_batch, n_tokens);
-            std::vector<std::int32_t> row_of_token(positions.size());
-            for (std::size_t i = 0; i < row_of_token.size(); i++) {
-                row_of_token[i] = static_cast<std::int32_t>(i);
-            }
-            const auto by_row = halyard::positions(row_of_token.data(), {n_batch, n_tokens});
-            const auto given = halyard::angle_source::given(rows.data(), n_batch * n_tokens, rotary_dim);
+            const auto given = halyard::angle_source::given_by_token(rows.data(), n_batch * n_tokens, rotary_dim);
             Rotation rotation;
             rotation.rotary_dim = rotary_dim;
             const Elements x = Elements::random(HALYARD_F32, {n_batch, n_tokens, 2, rotary_dim}, random);
-            CHECK(rotate(rotation, given, &by_row, x) == rotate(rotation, angles.source(), &at, x));
+            CHECK(rotate(rotation, given, nullptr, x) == rotate(rotation, angles.source(), &at, x));
         }
     }
 }

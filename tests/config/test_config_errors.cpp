@@ -327,7 +327,7 @@ TEST_CASE("config: mutated configs are read or refused", "[config]") {
         ++n_read;
         const auto &info = outcome.info;
         bool is_sound = info.rotary_dim >= 2 && info.rotary_dim <= info.head_dim && info.attention_factor > 0 &&
-                        info.pairing >= -1 && info.pairing <= 1;
+                        info.pairing >= 0 && info.pairing <= 2;
         for (std::int64_t k = 0; k < info.rotary_dim / 2; ++k) {
             is_sound &= info.inv_freq[k] >= 0 && info.inv_freq[k] <= 0x1p20;
         }

@@ -15,7 +15,7 @@ TEST_CASE("config: other ways to say the same", "[config]") {
     CHECK(same(llama(R"({"original_max_position_embeddings": 8192,
         "rope_scaling": {"original_max_position_embeddings": null}})")));
     CHECK(same(llama(R"({"model_type": "some-other-model"})")));
-    CHECK(read_good(llama(R"({"model_type": "some-other-model"})").dump()).info.pairing == -1);
+    CHECK(read_good(llama(R"({"model_type": "some-other-model"})").dump()).info.pairing == 0);
     auto v5 = llama();
     v5["rope_parameters"] = v5["rope_scaling"];
     CHECK(same(v5));

@@ -218,8 +218,8 @@ TEST_CASE("scaling: what frequencies tell about themselves", "[scaling]") {
         const auto frequencies = halyard::frequencies::from_scaling(describe(method));
         const auto info = frequencies.info();
         CHECK(std::string(info.method) == names[method]);
-        CHECK(info.pairing == -1);
-        CHECK(info.out_pairing == -1);
+        CHECK(info.pairing == 0);
+        CHECK(info.out_pairing == 0);
         CHECK(info.head_dim == 0);
         CHECK(info.axis_map == HALYARD_AXIS_MAP_NONE);
         CHECK(info.n_axes == 0);
@@ -228,17 +228,17 @@ TEST_CASE("scaling: what frequencies tell about themselves", "[scaling]") {
     const auto from_list = halyard::frequencies::from_list(list, 2);
     CHECK(std::string(from_list.info().method) == "list");
 
-    // A caller that was built when the struct was shorter gets the fields that its struct has.
-    struct {
-        halyard_frequencies_info info;
-    } before;
-    std::memset(&before, 0x5a, sizeof(before));
-    auto filled = before;
-    filled.info.size = offsetof(halyard_frequencies_info, pairing);
-    REQUIRE(halyard_get_frequencies_info(from_list.get(), &filled.info, nullptr) == HALYARD_OK);
-    CHECK(filled.info.rotary_dim == 4);
-    CHECK(std::memcmp(&filled.info.pairing, &before.info.pairing,
-                      sizeof(filled.info) - offsetof(halyard_frequencies_info, pairing)) == 0);
+    // A size that would cut a field in half, or end before what was told of the model, is none that was ever released.
+    for (std::uint32_t size = 0; size < sizeof(halyard_frequencies_info) + 16; size += 4) {
+        halyard_frequencies_info cut;
+        std::memset(&cut, 0x5a, sizeof(cut));
+        cut.size = size;
+        const auto before = cut;
+        const bool is_whole = size == sizeof(cut);
+        CHECK(halyard_get_frequencies_info(from_list.get(), &cut, nullptr) ==
+              (is_whole ? HALYARD_OK : HALYARD_ERROR_STRUCT_SIZE));
+        CHECK((std::memcmp(&cut, &before, sizeof(cut)) == 0) == !is_whole);
+    }
 }
 
 TEST_CASE("scaling: bad arguments", "[scaling]") {

@@ -27,7 +27,7 @@ inline Rotation rotation_of(const nlohmann::json &entry) {
     rotation.head_dim = entry.value("head_dim", std::int64_t{0});
     rotation.offset = entry.value("offset", std::int64_t{0});
     rotation.pairing = pairing_of(entry.at("pairing"));
-    rotation.out_pairing = entry.contains("out_layout") ? pairing_of(entry.at("out_layout")) : -1;
+    rotation.out_pairing = entry.contains("out_layout") ? pairing_of(entry.at("out_layout")) : 0;
     rotation.inverse = entry.value("inverse", false);
     return rotation;
 }

@@ -104,6 +104,7 @@ struct Source {
     std::int64_t rotary_dim = 0, first = 0, last = 0;
     std::int32_t n_axes = 1;
     bool is_listed = false;
+    bool is_given = false;  // the rows are
 
     ~Source() {
         halyard_destroy_angle_source(angles);
@@ -140,7 +141,7 @@ struct Source {
             desc.last = desc.first - 1;
         }
         if (draw.one_in(6)) {
-            desc.axis_map = draw.maybe_wild(static_cast<std::int32_t>(draw.in(1, 2)));
+            desc.axis_map = draw.maybe_wild(static_cast<std::int32_t>(draw.in(2, 3)));
             desc.n_axes = draw.maybe_wild(static_cast<std::int32_t>(draw.in(1, 4)));
             const std::int32_t n = std::clamp(desc.n_axes, 1, 4);
             const std::int64_t n_pairs = rotary_dim / 2;
@@ -180,7 +181,9 @@ struct Source {
     }
 
     void give_rows(Draw &draw, halyard_angle_source_desc &desc) {
-        desc.rows_dtype = static_cast<std::int32_t>(draw.in(0, 2));
+        is_given = true;
+        desc.by_token = draw.maybe_wild(0);
+        desc.rows_dtype = static_cast<std::int32_t>(draw.in(1, 3));
         const std::int64_t bytes = oracle::element_bytes(desc.rows_dtype);
         desc.rotary_dim = draw.maybe_wild(rotary_dim);
         desc.n_rows = draw.in(1, 16);
@@ -202,6 +205,7 @@ struct Source {
 
 struct Request {
     halyard_plan_desc plan = {};
+    halyard_tensor_desc tensors[HALYARD_MAX_TENSORS] = {};
     halyard_tensor x[HALYARD_MAX_TENSORS] = {}, y[HALYARD_MAX_TENSORS] = {};
     halyard_positions positions = {};
     halyard_run_args args = {};
@@ -216,10 +220,14 @@ struct Request {
         plan.n_tensors = draw.maybe_wild(static_cast<std::int32_t>(draw.in(1, 3)));
         static const char *const targets[] = {nullptr, nullptr, "reference", "x86_avx2", "x86_avx512", "no_such"};
         plan.target = targets[draw.wild ? draw.in(0, 5) : draw.in(0, 2)];
-        for (halyard_tensor_desc &tensor : plan.tensors) {
-            tensor.dtype = draw.maybe_wild(static_cast<std::int32_t>(draw.in(0, 2)));
-            tensor.pairing = draw.maybe_wild(static_cast<std::int32_t>(draw.in(0, 1)));
-            tensor.out_pairing = draw.one_in(3) ? static_cast<std::int32_t>(draw.in(0, 1)) : tensor.pairing;
+        plan.tensors = draw.wild && draw.one_in(64) ? nullptr : tensors;
+        for (halyard_tensor_desc &tensor : tensors) {
+            tensor.size = draw.maybe_wild<std::uint32_t>(sizeof(tensor));
+            tensor.dtype = draw.maybe_wild(static_cast<std::int32_t>(draw.in(1, 3)));
+            tensor.out_dtype = draw.one_in(3) ? tensor.dtype : draw.maybe_wild(0);
+            tensor.pairing = draw.maybe_wild(static_cast<std::int32_t>(draw.in(1, 2)));
+            tensor.out_pairing = draw.one_in(3) ? static_cast<std::int32_t>(draw.in(0, 2)) : tensor.pairing;
+            tensor.no_rotation = draw.maybe_wild(0);
             tensor.rotary_offset = draw.maybe_wild(draw.one_in(2) ? draw.in(0, 5) : 0);
             tensor.head_dim = draw.maybe_wild(rotary_dim + (draw.wild ? 0 : tensor.rotary_offset) + draw.in(0, 5));
         }
@@ -230,14 +238,16 @@ struct Request {
         n_tokens = draw.in(0, 9);
         std::int64_t next = draw.in(0, 63);  // in bytes, where the next tensor may begin
         for (int i = 0; i < std::clamp(plan.n_tensors, 0, 3); i++) {
-            const halyard_tensor_desc &desc = plan.tensors[i];
+            const halyard_tensor_desc &desc = tensors[i];
             const std::int64_t shape[] = {n_batch, n_tokens, draw.in(0, 4), desc.head_dim};
-            const bool in_place = draw.one_in(2) && desc.pairing == desc.out_pairing;
+            const bool in_place = draw.one_in(2) && (desc.out_pairing == 0 || desc.pairing == desc.out_pairing);
             for (halyard_tensor *tensor : {&x[i], &y[i]}) {
                 if (tensor == &y[i] && in_place) {
                     y[i] = x[i];
                     continue;
                 }
+                tensor->size = draw.maybe_wild<std::uint32_t>(sizeof(*tensor));
+                tensor->reserved = draw.maybe_wild(0);
                 tensor->dtype = draw.maybe_wild(desc.dtype);
                 tensor->device = draw.maybe_wild(HALYARD_CPU);
                 for (int d = 0; d < 4; d++) {
@@ -342,25 +352,25 @@ Reach reach_of(const Arena &arena, const Request &request) {
 }
 
 /// The rows that halyard_make_rows makes for all tokens.
-halyard_status make_rows(const Source &source, const Request &request, std::int32_t bad_position,
-                         std::vector<float> &rows) {
+halyard_status make_rows(const halyard_plan *plan, const Source &source, const Request &request,
+                         std::int32_t bad_position, std::vector<float> &rows) {
     const std::int64_t n_batch = request.x[0].shape[0], n_tokens = request.x[0].shape[1];
     rows.resize(static_cast<std::size_t>(n_batch * n_tokens * source.rotary_dim));
     WatchedError error;
-    return call(error, halyard_make_rows(source.angles, request.args.positions, bad_position, n_batch, n_tokens,
+    return call(error, halyard_make_rows(plan, source.angles, request.args.positions, bad_position, n_batch, n_tokens,
                                          rows.data(), static_cast<std::int64_t>(rows.size()), &error.error));
 }
 
 /// What the arena ought to hold after a run that succeeds.
-void expect(Arena &arena, const Source &source, const Request &request) {
+void expect(Arena &arena, const halyard_plan *plan, const Source &source, const Request &request) {
     arena.expected = arena.before;
     arena.is_output.assign(arena.is_output.size(), false);
     std::vector<float> rows;
-    require(make_rows(source, request, request.args.bad_position, rows) == HALYARD_OK,
+    require(make_rows(plan, source, request, request.args.bad_position, rows) == HALYARD_OK,
             "what a run takes, make_rows takes");
     const std::int64_t n_pairs = source.rotary_dim / 2;
     for (int i = 0; i < request.plan.n_tensors; i++) {
-        const halyard_tensor_desc &desc = request.plan.tensors[i];
+        const halyard_tensor_desc &desc = request.tensors[i];
         const halyard_tensor &x = request.x[i], &y = request.y[i];
         const std::int64_t bytes = oracle::element_bytes(desc.dtype);
         const auto offset = [&](const halyard_tensor &tensor, std::int64_t head_at, std::int64_t element) {
@@ -399,8 +409,10 @@ void expect(Arena &arena, const Source &source, const Request &request) {
                                                    {oracle::widen(desc.dtype, read(index(desc.pairing, 0))),
                                                     oracle::widen(desc.dtype, read(index(desc.pairing, 1)))},
                                                    row[k], sin);
-                write(index(desc.out_pairing, 0), oracle::narrow(desc.dtype, turned.x0));
-                write(index(desc.out_pairing, 1), oracle::narrow(desc.dtype, turned.x1));
+                write(index(desc.out_pairing != 0 ? desc.out_pairing : desc.pairing, 0),
+                      oracle::narrow(desc.dtype, turned.x0));
+                write(index(desc.out_pairing != 0 ? desc.out_pairing : desc.pairing, 1),
+                      oracle::narrow(desc.dtype, turned.x1));
             }
         }
     }
@@ -437,7 +449,7 @@ void run(Draw &draw, Arena &arena, const Source &source, halyard_plan *plan, Req
             is_something = is_something || !is_empty(request.x[i]);
         }
         if (is_something) {
-            expect(arena, source, request);
+            expect(arena, plan, source, request);
             accept_nans(arena, request);
         }
         require(std::memcmp(arena.memory.begin(), is_something ? arena.expected.data() : arena.before.data(),
@@ -448,8 +460,10 @@ void run(Draw &draw, Arena &arena, const Source &source, halyard_plan *plan, Req
     require(std::memcmp(arena.memory.begin(), arena.before.data(), arena.before.size()) == 0,
             "a run that fails has written nothing");
     std::vector<float> rows;
-    require(draw.wild || (status == HALYARD_ERROR_POSITION &&
-                          make_rows(source, request, HALYARD_BAD_POSITION_ERROR, rows) == HALYARD_ERROR_POSITION),
+    const bool lacks_positions = source.is_given && request.args.positions == nullptr && request.n_batch > 1;
+    require(draw.wild || (status == HALYARD_ERROR_MISMATCH && lacks_positions) ||
+                (status == HALYARD_ERROR_POSITION &&
+                 make_rows(plan, source, request, HALYARD_BAD_POSITION_ERROR, rows) == HALYARD_ERROR_POSITION),
             "a sensible run succeeds", error.error.message);
 }
 

@@ -117,8 +117,8 @@ constexpr auto f32 = halyard::dtype::f32;
 /// A plan and memory for one f32 tensor [1, 4, 2, 64].
 struct Simple {
     halyard::gpu_angles angles = make_angles();
-    halyard::gpu_plan plan =
-        halyard::gpu_plan(queue_of(), halyard::describe_plan(64, {halyard::describe_tensor(f32, 64)}), angles);
+    halyard::gpu_plan plan = halyard::gpu_plan(
+        queue_of(), halyard::plan_desc(64, {halyard::describe_tensor(f32, 64, halyard::pairing::half)}), angles);
     Memory memory;
     halyard_tensor x = view(memory.data(), f32, {1, 4, 2, 64}, {512, 128, 64, 1});
 
@@ -134,9 +134,10 @@ struct Simple {
 
 TEST_CASE("cuda calls: q and k of one buffer take one launch, on the caller's stream and in its context", "[cuda]") {
     const auto angles = make_angles();
-    const halyard::gpu_plan plan(
-        queue_of(), halyard::describe_plan(64, {halyard::describe_tensor(f16, 64), halyard::describe_tensor(f16, 64)}),
-        angles);
+    const halyard::gpu_plan plan(queue_of(),
+                                 halyard::plan_desc(64, {halyard::describe_tensor(f16, 64, halyard::pairing::half),
+                                                         halyard::describe_tensor(f16, 64, halyard::pairing::half)}),
+                                 angles);
     const Memory packed, places(64), word(4);
     // [tokens 8, heads 8 + 2 + 2, 64]: q, k and v side by side.
     const halyard_tensor q = view(packed.data(), f16, {1, 8, 8, 64}, {0, 12 * 64, 64, 1});
@@ -236,9 +237,9 @@ TEST_CASE("cuda calls: misaligned memory goes by a kernel for any layout, column
     }
 
     const auto angles = make_angles(32);
-    auto tensor = halyard::describe_tensor(f32, 64);
+    auto tensor = halyard::describe_tensor(f32, 64, halyard::pairing::half);
     tensor.rotary_offset = 16;
-    const halyard::gpu_plan window(queue_of(), halyard::describe_plan(32, {tensor}), angles);
+    const halyard::gpu_plan window(queue_of(), halyard::plan_desc(32, {tensor}), angles);
     CHECK(launches_of([&] { halyard::run(window, simple.x, y, on_stream()); }).size() == 3);
     CHECK(launches_of([&] { halyard::run(window, y, y, on_stream()); }).size() == 1);
 }
@@ -273,7 +274,7 @@ TEST_CASE("cuda calls: what 32 bits or a grid cannot hold is split", "[cuda]") {
 }
 
 TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creation stays", "[cuda]") {
-    const auto desc = halyard::describe_plan(64, {halyard::describe_tensor(f32, 64)});
+    const halyard::plan_desc desc(64, {halyard::describe_tensor(f32, 64, halyard::pairing::half)});
     auto phase_desc = sized<halyard_angle_source_desc>();
     phase_desc.kind = HALYARD_ANGLES_PHASE;
     const halyard::angle_source phase(halyard::frequencies::from_base(10000, 64), phase_desc);
@@ -344,16 +345,17 @@ TEST_CASE("cuda calls: no host memory is an error, and nothing stays", "[cuda]")
         2, [&] { return halyard_create_gpu_angles(&queue, source.get(), 0, 0, &made, &error); },
         [&] { halyard_destroy_gpu_angles(made); });
     const auto angles = make_angles();
-    const auto desc = halyard::describe_plan(64, {halyard::describe_tensor(f32, 64)});
+    const halyard::plan_desc desc(64, {halyard::describe_tensor(f32, 64, halyard::pairing::half)});
+    const auto given_desc = desc.get();
     halyard_gpu_plan *plan = nullptr;
     fails_until_there_is(
-        2, [&] { return halyard_create_gpu_plan(&queue, &desc, angles.get(), &plan, &error); },
+        2, [&] { return halyard_create_gpu_plan(&queue, &given_desc, angles.get(), &plan, &error); },
         [&] { halyard_destroy_gpu_plan(plan); });
 }
 
 TEST_CASE("cuda calls: a plan loads the kernels that it may need, until the driver fails", "[cuda]") {
     const auto angles = make_angles();
-    const auto count = [&](const halyard_plan_desc &desc) {
+    const auto count = [&](const halyard::plan_desc &desc) {
         return launches_in(calls_of([&] {
                    try {
                        const halyard::gpu_plan plan(queue_of(), desc, angles);
@@ -362,7 +364,7 @@ TEST_CASE("cuda calls: a plan loads the kernels that it may need, until the driv
                }))
             .size();
     };
-    auto desc = halyard::describe_plan(64, {halyard::describe_tensor(f32, 64)});
+    halyard::plan_desc desc(64, {halyard::describe_tensor(f32, 64, halyard::pairing::half)});
     CHECK(count(desc) == 7);  // by 128 bits or not, in place or not, copies, and the check of positions
     fail_at("cuLaunchKernel", 701);
     CHECK(count(desc) == 1);
@@ -482,7 +484,8 @@ TEST_CASE("cuda calls: memory that is not the device's is refused before any lau
         positions.data = host.data();
         CHECK(status_with([](Args &) {}) == HALYARD_ERROR_UNSUPPORTED);
         for (const std::int64_t offset : {0, 1}) {
-            const auto rows = halyard::angle_source::given(static_cast<const float *>(other.data()), 4, 64);
+            const auto *const first = static_cast<const float *>(other.data());
+            const auto rows = halyard::angle_source::given(first, first + 32, 4, 64, 64);
             halyard_gpu_angles *made = nullptr;
             const auto queue = queue_of();
             CHECK(halyard_create_gpu_angles(&queue, rows.get(), offset, 0, &made, &error) ==
@@ -494,12 +497,13 @@ TEST_CASE("cuda calls: memory that is not the device's is refused before any lau
         with_driver([](Driver &driver) { driver.device_of_contexts[0] = &contexts[3]; });
         const auto queue = queue_of(&contexts[3]);
         const auto angles = make_angles(64, queue);
-        const halyard::gpu_plan plan(queue, halyard::describe_plan(64, {halyard::describe_tensor(f32, 64)}), angles);
+        const halyard::gpu_plan plan(
+            queue, halyard::plan_desc(64, {halyard::describe_tensor(f32, 64, halyard::pairing::half)}), angles);
         CHECK_THROWS_AS(halyard::run(plan, simple.x, simple.x, on_stream()), halyard::error);
         with_driver([](Driver &driver) { driver.device_of_contexts[0] = nullptr; });
     }
     SECTION("on the CPU") {
-        const halyard::plan plan(halyard::describe_plan(64, {halyard::describe_tensor(f32, 64)}));
+        const halyard::plan plan(halyard::plan_desc(64, {halyard::describe_tensor(f32, 64, halyard::pairing::half)}));
         const auto source = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 99);
         CHECK_THROWS_AS(halyard::run(plan, source, simple.x, simple.x), halyard::error);
     }
@@ -551,8 +555,8 @@ TEST_CASE("cuda calls: what no index of 32 bits can reach is refused before any 
         desc.axis_counts[1] = desc.axis_counts[2] = 8;
         const halyard::gpu_angles angles(queue_of(),
                                          halyard::angle_source(halyard::frequencies::from_base(10000, 64), desc));
-        const halyard::gpu_plan plan(queue_of(), halyard::describe_plan(64, {halyard::describe_tensor(f32, 64)}),
-                                     angles);
+        const halyard::gpu_plan plan(
+            queue_of(), halyard::plan_desc(64, {halyard::describe_tensor(f32, 64, halyard::pairing::half)}), angles);
         positions = halyard::positions(reinterpret_cast<const std::int32_t *>(data), {1, 4});
         positions.n_axes = 3;
         positions.stride_axis = INT32_MAX / 3;
@@ -564,7 +568,8 @@ TEST_CASE("cuda calls: what no index of 32 bits can reach is refused before any 
 
 TEST_CASE("cuda calls: columns beside the window that 32 bits cannot hold are copied in parts", "[cuda]") {
     const auto angles = make_angles(2);
-    const halyard::gpu_plan plan(queue_of(), halyard::describe_plan(2, {halyard::describe_tensor(f32, 64)}), angles);
+    const halyard::gpu_plan plan(
+        queue_of(), halyard::plan_desc(2, {halyard::describe_tensor(f32, 64, halyard::pairing::half)}), angles);
     const Memory from, to;
     const auto apart = [](const Memory &memory) {
         return view(memory.data(), f32, {1, 4, 2, 64}, {0, 2, 1, std::int64_t{1} << 26});
@@ -580,7 +585,7 @@ TEST_CASE("cuda calls: columns beside the window that 32 bits cannot hold are co
 
 TEST_CASE("cuda calls: plans of a context share its modules, and the last one unloads them", "[cuda]") {
     const State before;
-    const auto desc = halyard::describe_plan(64, {halyard::describe_tensor(f32, 64)});
+    const halyard::plan_desc desc(64, {halyard::describe_tensor(f32, 64, halyard::pairing::half)});
     {
         const auto angles = make_angles(), others = make_angles(64, queue_of(&contexts[1]));
         CHECK_THROWS_AS(halyard::gpu_plan(queue_of(), desc, others), halyard::error);
@@ -600,7 +605,7 @@ TEST_CASE("cuda calls: plans of a context share its modules, and the last one un
 }
 
 TEST_CASE("cuda calls: threads keep to their streams and contexts", "[cuda][threads]") {
-    const auto desc = halyard::describe_plan(64, {halyard::describe_tensor(f32, 64)});
+    const halyard::plan_desc desc(64, {halyard::describe_tensor(f32, 64, halyard::pairing::half)});
     const auto angles = make_angles(), others = make_angles(64, queue_of(&contexts[1]));
     const halyard::gpu_plan plan(queue_of(), desc, angles), other(queue_of(&contexts[1]), desc, others);
     const Memory memory;

@@ -29,8 +29,8 @@ struct Rotation {
     const halyard_gpu_queue &queue = gpu_test::queue_of(HALYARD_CUDA);
     halyard::angle_source source =
         halyard::angle_source::table(halyard::frequencies::from_base(10000, head_dim), 0, 999);
-    halyard_plan_desc desc =
-        halyard::describe_plan(head_dim, {halyard::describe_tensor(halyard::dtype::bf16, head_dim)});
+    halyard::plan_desc desc{head_dim,
+                            {halyard::describe_tensor(halyard::dtype::bf16, head_dim, halyard::pairing::half)}};
     halyard::gpu_angles angles{queue, source};
     halyard::gpu_plan plan{queue, desc, angles};
     std::vector<std::uint16_t> x = std::vector<std::uint16_t>(n_tokens * n_heads * head_dim);

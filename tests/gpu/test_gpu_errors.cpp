@@ -21,8 +21,9 @@ struct Working {
     const halyard_gpu_queue &queue = gpu_test::queue_of(HALYARD_OPENCL);
     halyard::angle_source source = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 99);
     halyard::gpu_angles angles{queue, source};
-    halyard::gpu_plan plan{queue, halyard::describe_plan(64, {halyard::describe_tensor(halyard::dtype::f32, 64)}),
-                           angles};
+    halyard::gpu_plan plan{
+        queue, halyard::plan_desc(64, {halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half)}),
+        angles};
     std::vector<char> x_before = std::vector<char>(n_elements * 4, 7), before = std::vector<char>(n_elements * 4, 9);
     Memory from{queue, x_before}, to{queue, before}, places{queue, std::vector<char>(16)},
         word{queue, std::vector<char>(4)};
@@ -73,6 +74,13 @@ TEST_CASE("gpu errors: a run's arguments", "[gpu][opencl]") {
         {"args.size", HALYARD_ERROR_STRUCT_SIZE, [](Working &w) { w.args.size = 0; }},
         {"no x", HALYARD_ERROR_NULL_POINTER, [](Working &w) { w.args.x = nullptr; }},
         {"no y", HALYARD_ERROR_NULL_POINTER, [](Working &w) { w.args.y = nullptr; }},
+        {"slots", HALYARD_ERROR_UNSUPPORTED,
+         [](Working &w) { w.args.slots = reinterpret_cast<const halyard_slots *>(&w.args); }},
+        {"stages", HALYARD_ERROR_UNSUPPORTED,
+         [](Working &w) { w.args.stages = reinterpret_cast<const halyard_stages *>(&w.args); }},
+        {"x's size", HALYARD_ERROR_STRUCT_SIZE, [](Working &w) { w.x.size = 0; }},
+        {"y's size", HALYARD_ERROR_STRUCT_SIZE, [](Working &w) { w.y.size += 8; }},
+        {"y's reserved", HALYARD_ERROR_UNKNOWN_VALUE, [](Working &w) { w.y.reserved = 1; }},
         {"no queue", HALYARD_ERROR_NULL_POINTER, [](Working &w) { w.args.stream = nullptr; }},
         {"no data", HALYARD_ERROR_NULL_POINTER, [](Working &w) { w.x.data = nullptr; }},
         {"policy", HALYARD_ERROR_UNKNOWN_VALUE,
@@ -211,6 +219,8 @@ TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
     CHECK(status_of([&] { halyard::gpu_angles(queue, given(10, HALYARD_F32), 0, 33 + 64); }) == HALYARD_ERROR_SHAPE);
     CHECK(status_of([&] { halyard::gpu_angles(queue, given(11, HALYARD_F32)); }) == HALYARD_ERROR_SHAPE);
     CHECK(status_of([&] { halyard::gpu_angles(queue, given(10, HALYARD_F16)); }) == HALYARD_ERROR_UNSUPPORTED);
+    const auto by_token = halyard::angle_source::given_by_token(static_cast<const float *>(rows.data()), 10, 64);
+    CHECK(status_of([&] { halyard::gpu_angles(queue, by_token); }) == HALYARD_ERROR_UNSUPPORTED);
     for (const std::int64_t offset : {std::int64_t{-1}, std::int64_t{1} << 31, std::int64_t{INT64_MAX}}) {
         CHECK(status_of([&] { halyard::gpu_angles(queue, given(10, HALYARD_F32), offset, 0); }) ==
               HALYARD_ERROR_OVERFLOW);
@@ -219,12 +229,13 @@ TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
     }
     const halyard::tool::DeviceQueue foreign(HALYARD_OPENCL);
     const Memory of_foreign(foreign.get(), std::vector<char>(10 * 64 * 4));
-    const auto other_rows = halyard::angle_source::given(static_cast<const float *>(of_foreign.data()), 4, 64);
+    const auto *const first = static_cast<const float *>(of_foreign.data());
+    const auto other_rows = halyard::angle_source::given(first, first + 32, 4, 64, 64);
     CHECK(status_of([&] { halyard::gpu_angles(queue, other_rows); }) == HALYARD_ERROR_MISMATCH);
     CHECK(status_of([&] { halyard::gpu_angles(queue, given(1 << 25, HALYARD_F32)); }) == HALYARD_ERROR_OVERFLOW);
 
     const halyard::gpu_angles angles(queue, table);
-    auto desc = halyard::describe_plan(64, {halyard::describe_tensor(halyard::dtype::bf16, 64)});
+    halyard::plan_desc desc(64, {halyard::describe_tensor(halyard::dtype::bf16, 64, halyard::pairing::half)});
     CHECK(status_of([&] { halyard::gpu_plan(queue, desc, halyard::gpu_angles()); }) == HALYARD_ERROR_NULL_POINTER);
     auto wrong = desc;
     wrong.target = "opencl";
@@ -237,7 +248,7 @@ TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
     wrong.rotary_dim = 32;
     CHECK(status_of([&] { halyard::gpu_plan(queue, wrong, angles); }) == HALYARD_ERROR_MISMATCH);
     wrong = desc;
-    wrong.n_tensors = 99;
+    wrong.tensors.resize(99, wrong.tensors[0]);
     CHECK(status_of([&] { halyard::gpu_plan(queue, wrong, angles); }) != HALYARD_OK);
     CHECK(status_of([&] { halyard::explain(HALYARD_OPENCL, wrong); }) == HALYARD_ERROR_SHAPE);
     auto no_context = queue;
@@ -269,11 +280,13 @@ TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
     char few[8];
     std::int64_t n_needed = 0;
     auto error = sized<halyard_error>();
-    CHECK(halyard_explain_gpu_plan(HALYARD_OPENCL, &desc, few, 8, &n_needed, &error) == HALYARD_OK);
+    const auto given_desc = desc.get();
+    CHECK(halyard_explain_gpu_plan(HALYARD_OPENCL, &given_desc, few, 8, &n_needed, &error) == HALYARD_OK);
     CHECK(n_needed == static_cast<std::int64_t>(text.size()));
     CHECK(std::string(few) == text.substr(0, 7));
-    CHECK(halyard_explain_gpu_plan(HALYARD_OPENCL, &desc, few, -1, nullptr, &error) == HALYARD_ERROR_SHAPE);
-    CHECK(halyard_explain_gpu_plan(HALYARD_OPENCL, &desc, nullptr, 1, nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(halyard_explain_gpu_plan(HALYARD_OPENCL, &given_desc, few, -1, nullptr, &error) == HALYARD_ERROR_SHAPE);
+    CHECK(halyard_explain_gpu_plan(HALYARD_OPENCL, &given_desc, nullptr, 1, nullptr, &error) ==
+          HALYARD_ERROR_NULL_POINTER);
     CHECK(halyard_explain_gpu_plan(HALYARD_OPENCL, nullptr, few, 8, nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
     CHECK(halyard_get_gpu_target_info(HALYARD_OPENCL, nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
     auto info = sized<halyard_target_info>();
@@ -283,9 +296,9 @@ TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
     CHECK(halyard_create_gpu_angles(&queue, nullptr, 0, 0, &no_angles, &error) == HALYARD_ERROR_NULL_POINTER);
     CHECK(halyard_create_gpu_angles(nullptr, table.get(), 0, 0, &no_angles, &error) == HALYARD_ERROR_NULL_POINTER);
     CHECK(halyard_create_gpu_angles(&queue, table.get(), 0, 0, nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
-    CHECK(halyard_create_gpu_plan(nullptr, &desc, angles.get(), &no_plan, &error) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(halyard_create_gpu_plan(nullptr, &given_desc, angles.get(), &no_plan, &error) == HALYARD_ERROR_NULL_POINTER);
     CHECK(halyard_create_gpu_plan(&queue, nullptr, angles.get(), &no_plan, &error) == HALYARD_ERROR_NULL_POINTER);
-    CHECK(halyard_create_gpu_plan(&queue, &desc, angles.get(), nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(halyard_create_gpu_plan(&queue, &given_desc, angles.get(), nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
     CHECK((no_angles == nullptr && no_plan == nullptr));
     halyard_destroy_gpu_plan(nullptr);
     halyard_destroy_gpu_angles(nullptr);

@@ -119,7 +119,7 @@ TEST_CASE("rows of cos and sin beyond 32 bits", "[large]") {
     const auto frequencies = halyard::frequencies::from_base(10000, 32);
     const auto angles = halyard::angle_source::table(frequencies, 0, 3);
     float rows[4 * 32];
-    angles.make_rows(nullptr, 1, 4, rows, 4 * 32);
+    halyard::make_rows(rotation.plan(), angles, nullptr, 1, 4, rows, 4 * 32);
     auto *const far = reinterpret_cast<float *>(memory.data());
     for (std::int64_t row = 0; row < n_rows; row++) {
         std::memcpy(far + row * stride_row, rows + row * 32, 32 * sizeof(float));

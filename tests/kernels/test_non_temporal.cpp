@@ -58,13 +58,10 @@ struct Request {
         return "";
     }
 
-    halyard_plan_desc describe() const {
+    halyard::plan_desc describe() const {
         halyard_tensor_desc tensor =
             halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing(pairing), offset);
-        auto desc = halyard::describe_plan(rotary_dim, {tensor});
-        desc.tensors[1] = tensor;
-        desc.n_tensors = static_cast<std::int32_t>(n_tensors);
-        return desc;
+        return {rotary_dim, std::vector<halyard_tensor_desc>(static_cast<std::size_t>(n_tensors), tensor)};
     }
 
     /// Whether the run is stored non-temporally. All its calls for outputs out of place must be of one kind.
@@ -186,7 +183,7 @@ TEST_CASE("non-temporal: the same bits as by way of the caches", "[non-temporal]
         for (const auto pairing : {halyard::pairing::half, halyard::pairing::interleaved}) {
             for (const Window &window : {Window{head_dim, 0}, Window{32, 0}, Window{32, 16}}) {
                 const auto source = angles(window.dim);
-                auto desc = halyard::describe_plan(
+                halyard::plan_desc desc(
                     window.dim, {halyard::describe_tensor(halyard::dtype::f32, head_dim, pairing, window.offset)});
                 desc.target = target.empty() ? nullptr : target.c_str();
                 const halyard::plan plan(desc);

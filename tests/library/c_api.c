@@ -37,8 +37,9 @@ int main(void) {
     expect(HALYARD_OK, halyard_create_angle_source(frequencies, &table, &angles, &error));
     halyard_destroy_frequencies(frequencies);
 
-    const halyard_plan_desc desc = {
-        .size = sizeof desc, .rotary_dim = head_dim, .n_tensors = 1, .tensors = {{.head_dim = head_dim}}};
+    const halyard_tensor_desc tensor = {
+        .size = sizeof tensor, .dtype = HALYARD_F32, .pairing = HALYARD_PAIRING_HALF, .head_dim = head_dim};
+    const halyard_plan_desc desc = {.size = sizeof desc, .rotary_dim = head_dim, .n_tensors = 1, .tensors = &tensor};
     halyard_plan *plan = NULL;
     expect(HALYARD_OK, halyard_create_plan(&desc, &plan, &error));
     halyard_pool *pool = NULL;
@@ -55,8 +56,11 @@ int main(void) {
                                          .data = &start,
                                          .shape = {1, 1},
                                          .strides = {1, 1}};
-    halyard_tensor x = {
-        .data = input, .shape = {1, tokens, heads, head_dim}, .strides = {n_elements, heads * head_dim, head_dim, 1}};
+    halyard_tensor x = {.size = sizeof x,
+                        .dtype = HALYARD_F32,
+                        .data = input,
+                        .shape = {1, tokens, heads, head_dim},
+                        .strides = {n_elements, heads * head_dim, head_dim, 1}};
     halyard_tensor y = x;
     halyard_run_args args = {.size = sizeof args, .angles = angles, .positions = &positions, .x = &x, .y = &y};
     y.data = output;

@@ -61,8 +61,11 @@ static int use(void *library) {
     halyard_plan_desc plan_desc = {sizeof(plan_desc)};
     plan_desc.rotary_dim = 2;
     plan_desc.n_tensors = 1;
-    plan_desc.tensors[0].head_dim = 2;
-    const halyard_tensor tensor = {values, HALYARD_F32, HALYARD_CPU, {1, 2, 1, 2}, {4, 2, 2, 1}};
+    halyard_tensor_desc tensor_desc = {sizeof(tensor_desc), HALYARD_F32};
+    tensor_desc.pairing = HALYARD_PAIRING_HALF;
+    tensor_desc.head_dim = 2;
+    plan_desc.tensors = &tensor_desc;
+    const halyard_tensor tensor = {sizeof(tensor), HALYARD_F32, HALYARD_CPU, 0, values, {1, 2, 1, 2}, {4, 2, 2, 1}};
     halyard_run_args args = {sizeof(args)};
     args.x = args.y = &tensor;
     const int n_threads = count_entries("/proc/self/task");

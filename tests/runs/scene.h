@@ -20,16 +20,16 @@ struct Scene {
 
     halyard::frequencies frequencies = halyard::frequencies::from_base(100.0, rotary_dim);
     halyard::angle_source source = halyard::angle_source::table(frequencies, 0, 9);
-    halyard_plan_desc desc = describe();
+    halyard::plan_desc desc = describe();
     std::vector<float> arena = std::vector<float>(4096);
     halyard_tensor x[2], y[2];
     halyard_positions positions = {};
     halyard_executor executor = sized<halyard_executor>();
     halyard_run_args args = sized<halyard_run_args>();
 
-    static halyard_plan_desc describe() {
+    static halyard::plan_desc describe() {
         const auto tensor = halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half, 2);
-        return halyard::describe_plan(rotary_dim, {tensor, tensor});
+        return halyard::plan_desc(rotary_dim, {tensor, tensor});
     }
 
     Scene() {

@@ -59,9 +59,9 @@ void rotate_something(oracle::Random &random, const halyard_executor *executor) 
     rotation.rotary_dim = frequencies.info().rotary_dim;
     rotation.offset = random.one_in(2) ? random.in(0, 9) : 0;
     rotation.head_dim = rotation.rotary_dim + rotation.offset + random.in(0, 9);
-    rotation.dtype = static_cast<std::int32_t>(random.in(0, 2));
-    rotation.pairing = static_cast<std::int32_t>(random.in(0, 1));
-    rotation.out_pairing = static_cast<std::int32_t>(random.in(0, 1));
+    rotation.dtype = static_cast<std::int32_t>(random.in(1, 3));
+    rotation.pairing = static_cast<std::int32_t>(random.in(1, 2));
+    rotation.out_pairing = static_cast<std::int32_t>(random.in(1, 2));
     rotation.inverse = random.one_in(2);
     const bool in_place = rotation.pairing == rotation.out_pairing && random.one_in(2);
     const auto x = Elements::random(rotation.dtype, {1, n_tokens, random.in(1, 8), rotation.head_dim}, random);

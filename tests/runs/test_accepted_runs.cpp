@@ -36,18 +36,18 @@ void check_same_as_dense(Scene &scene) {
         const char *const bytes = reinterpret_cast<const char *>(scene.arena.data());
         return std::vector<char>(bytes, bytes + scene.arena.size() * 4);
     };
-    for (int k = 0; k < scene.desc.n_tensors; k++) {
+    for (std::size_t k = 0; k < scene.desc.tensors.size(); k++) {
         for (std::int64_t i = 0; i < count_elements(scene.x[k]); i++) {
-            std::memcpy(dense.at(256 * k + i), element_at(scene.x[k], i), 4);
+            std::memcpy(dense.at(256 * static_cast<std::int64_t>(k) + i), element_at(scene.x[k], i), 4);
         }
     }
     std::vector<char> expected_bytes = bytes_of_arena();
     check_accepted(dense);
     check_accepted(scene);
-    for (int k = 0; k < scene.desc.n_tensors; k++) {
+    for (std::size_t k = 0; k < scene.desc.tensors.size(); k++) {
         for (std::int64_t i = 0; i < count_elements(scene.y[k]); i++) {
             const auto offset = element_at(scene.y[k], i) - reinterpret_cast<const char *>(scene.arena.data());
-            std::memcpy(expected_bytes.data() + offset, dense.at(1024 + 256 * k + i), 4);
+            std::memcpy(expected_bytes.data() + offset, dense.at(1024 + 256 * static_cast<std::int64_t>(k) + i), 4);
         }
     }
     CHECK(bytes_of_arena() == expected_bytes);

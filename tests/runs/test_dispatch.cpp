@@ -98,15 +98,16 @@ std::vector<std::string> usable_targets() {
     return {targets.begin(), targets.end()};
 }
 
-halyard_plan_desc describe(halyard::dtype dtype = halyard::dtype::f32) {
-    return halyard::describe_plan(128, {halyard::describe_tensor(dtype, 128)});
+halyard::plan_desc describe(halyard::dtype dtype = halyard::dtype::f32) {
+    return halyard::plan_desc(128, {halyard::describe_tensor(dtype, 128, halyard::pairing::half)});
 }
 
 /// Makes a plan. Returns the name of its target, or the sentence of the error.
-std::string resolve(const halyard_plan_desc &desc, halyard_status expected = HALYARD_OK) {
+std::string resolve(const halyard::plan_desc &desc, halyard_status expected = HALYARD_OK) {
     auto error = sized<halyard_error>();
     halyard_plan *plan = nullptr;
-    const halyard_status status = halyard_create_plan(&desc, &plan, &error);
+    const auto given = desc.get();
+    const halyard_status status = halyard_create_plan(&given, &plan, &error);
     CAPTURE(error.message);
     CHECK(status == expected);
     CHECK((plan != nullptr) == (status == HALYARD_OK));
@@ -364,11 +365,13 @@ TEST_CASE("dispatch: a name that cannot be had is an error, never another target
         }
     }
     const auto source = halyard::angle_source::table(halyard::frequencies::from_base(100.0, 4), 0, 9);
-    const std::vector<float> untouched(8, -7.0f);
-    std::vector<float> rows = untouched;
+    const halyard::plan plan(
+        halyard::plan_desc(4, {halyard::describe_tensor(halyard::dtype::f32, 4, halyard::pairing::half)}));
+    std::vector<float> rows(8), rows_before(8);
+    halyard::make_rows(plan, source, nullptr, 1, 2, rows_before.data(), 8);
     for (const Bad &bad : cases) {
         CAPTURE(bad.name);
-        const auto check = [&](const halyard_plan_desc &desc, const std::string &source) {
+        const auto check = [&](const halyard::plan_desc &desc, const std::string &source) {
             const std::string sentence = resolve(desc, bad.status);
             CAPTURE(sentence, source);
             CHECK(sentence.rfind(source + " is ", 0) == 0);
@@ -384,8 +387,9 @@ TEST_CASE("dispatch: a name that cannot be had is an error, never another target
         check(desc, "max_target");
         forced.set(bad.name.c_str());
         check(describe(), "the environment variable HALYARD_TARGET");
-        CHECK_THROWS_AS(source.make_rows(nullptr, 1, 2, rows.data(), 8), halyard::error);
-        CHECK(rows == untouched);
+        // What was resolved before goes on as it is.
+        halyard::make_rows(plan, source, nullptr, 1, 2, rows.data(), 8);
+        CHECK(rows == rows_before);
         forced.set(nullptr);
         ceiling.set(bad.name.c_str());
         check(describe(), "the environment variable HALYARD_MAX_TARGET");
@@ -476,8 +480,7 @@ TEST_CASE("dispatch: an explanation names what is taken, and why others are not"
     // A run to another pairing cannot be in place.
     auto desc = describe(halyard::dtype::bf16);
     desc.tensors[0].out_pairing = HALYARD_PAIRING_INTERLEAVED;
-    desc.tensors[1] = describe(halyard::dtype::f16).tensors[0];
-    desc.n_tensors = 2;
+    desc.tensors.push_back(describe(halyard::dtype::f16).tensors[0]);
     const std::string two = halyard::explain(desc);
     CAPTURE(two);
     CHECK(two.find("tensor 0, in place") == std::string::npos);
@@ -499,15 +502,16 @@ TEST_CASE("dispatch: an odd number of pairs keeps words of two away", "[dispatch
     if (usable_targets().front() == "reference") {
         SKIP("no kernels are built for this machine");
     }
-    auto desc = halyard::describe_plan(126, {halyard::describe_tensor(halyard::dtype::bf16, 128)});
+    halyard::plan_desc desc(126, {halyard::describe_tensor(halyard::dtype::bf16, 128, halyard::pairing::half)});
     CHECK(has_all(halyard::explain(desc), {"needs even offsets, strides and halves", "* halyard_rotate_strided_bf16"}));
     desc = describe(halyard::dtype::bf16);
     CHECK(has_all(halyard::explain(desc), {"* halyard_rotate_half_bf16"}));
 }
 
 TEST_CASE("dispatch: an explanation is cut to the caller's buffer", "[dispatch]") {
-    const auto desc = describe();
-    const std::string whole = halyard::explain(desc);
+    const auto description = describe();
+    const std::string whole = halyard::explain(description);
+    const auto desc = description.get();
     const auto length = static_cast<std::int64_t>(whole.size());
     for (const std::int64_t n_bytes :
          std::initializer_list<std::int64_t>{0, 1, 2, 100, length - 1, length, length + 1, length + 50}) {
@@ -604,8 +608,8 @@ TEST_CASE("dispatch: every target that this machine has rotates", "[dispatch][em
             for (const int pairings : {0, 1, 2, 3}) {
                 rotation.target = target;
                 rotation.dtype = dtype;
-                rotation.pairing = pairings & 1;
-                rotation.out_pairing = pairings >> 1;
+                rotation.pairing = HALYARD_PAIRING_HALF + (pairings & 1);
+                rotation.out_pairing = HALYARD_PAIRING_HALF + (pairings >> 1);
                 for (const std::int64_t stride : {1, 2}) {
                     check(false, stride);
                     if (rotation.pairing == rotation.out_pairing) {

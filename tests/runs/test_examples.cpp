@@ -160,7 +160,7 @@ TEST_CASE("example: base 100, head_dim 8, the block-diagonal matrix", "[example]
     const auto positions = halyard::positions(&position, {1, 1});
     const auto angles = table(100, 8);
     float rows[8];
-    angles.make_rows(&positions, 1, 1, rows, 8);
+    halyard::make_rows(interleaved(8).plan(), angles, &positions, 1, 1, rows, 8);
     const double cos[] = {-0.989992, 0.582754, 0.955336, 0.995503}, sin[] = {0.141120, 0.812649, 0.295520, 0.094726};
     for (int k = 0; k < 4; k++) {
         CHECK_THAT(rows[k], WithinAbs(cos[k], 0.6e-6));

@@ -160,7 +160,8 @@ TEST_CASE("golden seeds", "[golden]") {
     const std::int32_t position = cos_sin.at("position");
     const auto at = halyard::positions(&position, {1, 1});
     float rows[8];
-    halyard::angle_source::table(halyard::frequencies::from_base(100, 8), 0, 3).make_rows(&at, 1, 1, rows, 8);
+    halyard::make_rows(plan_for(8), halyard::angle_source::table(halyard::frequencies::from_base(100, 8), 0, 3), &at, 1,
+                       1, rows, 8);
     for (std::size_t k = 0; k < 4; k++) {
         CHECK(rows[k] == static_cast<float>(cos.values[k]));
         CHECK(rows[4 + k] == static_cast<float>(sin.values[k]));
@@ -246,7 +247,8 @@ TEST_CASE("golden mrope, exact, with rows put together from three axes", "[golde
         std::vector<float> rows(static_cast<std::size_t>(n_tokens * 2 * n_pairs)), of_axis(rows.size());
         for (std::int64_t axis = 0; axis < n_axes; axis++) {
             const auto of_tokens = halyard::positions(positions.values.data() + axis * n_tokens, {1, n_tokens});
-            angles.make_rows(&of_tokens, 1, n_tokens, of_axis.data(), static_cast<std::int64_t>(of_axis.size()));
+            halyard::make_rows(plan_for(rotation.rotary_dim), angles, &of_tokens, 1, n_tokens, of_axis.data(),
+                               static_cast<std::int64_t>(of_axis.size()));
             for (std::size_t i = 0; i < rows.size(); i++) {
                 rows[i] = axis_of_pair[i % static_cast<std::size_t>(n_pairs)] == axis ? of_axis[i] : rows[i];
             }
@@ -263,7 +265,7 @@ TEST_CASE("golden mrope, exact, with rows put together from three axes", "[golde
             },
             promised(HALYARD_F32, 1));
         CHECK(count_beyond(exact, golden::read_elements(section, entry.at("y_exact"), HALYARD_F32)) == 0);
-        check_all_ways(rotation, halyard::angle_source::given(rows.data(), n_tokens, rotation.rotary_dim), nullptr, x,
-                       exact);
+        check_all_ways(rotation, halyard::angle_source::given_by_token(rows.data(), n_tokens, rotation.rotary_dim),
+                       nullptr, x, exact);
     }
 }

@@ -2,14 +2,28 @@
 // accepted.
 #include "scene.h"
 
+#include "rotate/plan.h"
+
 #include <algorithm>
 
 namespace {
 
+/// The C ABI's description of a scene's plan, with tensors that can be changed. It stays where it was made.
+struct Description : halyard_plan_desc {
+    halyard_tensor_desc tensors[2];
+
+    explicit Description(const halyard::plan_desc &scene = Scene::describe()) : halyard_plan_desc(scene.get()) {
+        std::copy_n(scene.tensors.data(), 2, tensors);
+        halyard_plan_desc::tensors = tensors;
+    }
+    Description(const Description &) = delete;
+    Description &operator=(const Description &) = delete;
+};
+
 /// Changes one thing in a good description, which then gives neither a plan nor an explanation.
-void refuse(halyard_status status, const Words &words, const std::function<void(halyard_plan_desc &)> &change) {
+void refuse(halyard_status status, const Words &words, const std::function<void(Description &)> &change) {
     auto *const untouched = reinterpret_cast<halyard_plan *>(16);
-    auto desc = Scene::describe();
+    Description desc;
     change(desc);
     CAPTURE(words);
     halyard_plan *plan = untouched;
@@ -32,19 +46,40 @@ TEST_CASE("errors: plans", "[errors]") {
     for (const std::uint32_t size : bad_sizes<halyard_plan_desc>()) {
         refuse(HALYARD_ERROR_STRUCT_SIZE, {"desc.size", text(size)}, [=](auto &desc) { desc.size = size; });
     }
-    for (const std::int32_t value : {-1, 2, INT32_MAX, INT32_MIN}) {
+    for (const std::uint32_t size : bad_sizes<halyard_tensor_desc>()) {
+        refuse(HALYARD_ERROR_STRUCT_SIZE, {"tensors[0].size", text(size)},
+               [=](auto &desc) { desc.tensors[0].size = size; });
+        refuse(HALYARD_ERROR_STRUCT_SIZE, {"tensors[1].size", text(size)},
+               [=](auto &desc) { desc.tensors[1].size = size; });
+    }
+    refuse(HALYARD_ERROR_NULL_POINTER, {"desc.tensors is NULL"},
+           [](auto &desc) { desc.halyard_plan_desc::tensors = nullptr; });
+    for (const std::int32_t value : {-1, 4, INT32_MAX, INT32_MIN}) {
         const auto unknown = [&](const char *name, auto change) {
             refuse(HALYARD_ERROR_UNKNOWN_VALUE, {name, text(value)}, change);
         };
         unknown("direction", [=](auto &desc) { desc.direction = value; });
         unknown("tensors[1].pairing", [=](auto &desc) { desc.tensors[1].pairing = value; });
         unknown("tensors[1].out_pairing", [=](auto &desc) { desc.tensors[1].out_pairing = value; });
-        unknown("tensors[0].reserved", [=](auto &desc) { desc.tensors[0].reserved = value; });
+        unknown("tensors[1].dtype", [=](auto &desc) { desc.tensors[1].dtype = value; });
+        unknown("tensors[1].out_dtype", [=](auto &desc) { desc.tensors[1].out_dtype = value; });
+        unknown("desc.reserved", [=](auto &desc) { desc.reserved = value; });
     }
-    for (const std::int32_t value : {-1, 3, INT32_MAX, INT32_MIN}) {
-        refuse(HALYARD_ERROR_UNKNOWN_VALUE, {"tensors[1].dtype", text(value)},
-               [=](auto &desc) { desc.tensors[1].dtype = value; });
+    refuse(HALYARD_ERROR_UNKNOWN_VALUE, {"tensors[1].dtype is not set"}, [](auto &desc) { desc.tensors[1].dtype = 0; });
+    refuse(HALYARD_ERROR_UNKNOWN_VALUE, {"tensors[1].pairing is not set, and no frequencies tell it"},
+           [](auto &desc) { desc.tensors[1].pairing = 0; });
+    // Stages that this version only has places for.
+    const auto unsupported = [](const Words &words, const std::function<void(halyard_tensor_desc &)> &change) {
+        refuse(HALYARD_ERROR_UNSUPPORTED, words, [&](auto &desc) { change(desc.tensors[1]); });
+    };
+    unsupported({"tensors[1].out_dtype is bf16", "f32"}, [](auto &tensor) { tensor.out_dtype = HALYARD_BF16; });
+    for (const std::int32_t value : {1, 2, -1}) {
+        unsupported({"tensors[1].no_rotation"}, [=](auto &tensor) { tensor.no_rotation = value; });
     }
+    const auto something = reinterpret_cast<std::uintptr_t>(&head_dim);
+    unsupported({"tensors[1].norm"}, [=](auto &tensor) { std::memcpy(&tensor.norm, &something, sizeof(something)); });
+    unsupported({"tensors[1].scale"}, [=](auto &tensor) { std::memcpy(&tensor.scale, &something, sizeof(something)); });
+    unsupported({"tensors[1].cache"}, [=](auto &tensor) { std::memcpy(&tensor.cache, &something, sizeof(something)); });
     for (const std::int64_t value : Numbers{0, -2, -1, 1, 5, INT64_MAX, INT64_MIN}) {
         refuse(HALYARD_ERROR_ROTARY_DIM, {"rotary_dim", text(value)}, [=](auto &desc) { desc.rotary_dim = value; });
     }
@@ -67,7 +102,7 @@ TEST_CASE("errors: plans", "[errors]") {
     refuse(HALYARD_ERROR_MISMATCH, {"target", "max_target"},
            [](auto &desc) { desc.target = desc.max_target = "reference"; });
 
-    const auto desc = Scene::describe();
+    const Description desc;
     auto *const untouched = reinterpret_cast<halyard_plan *>(16);
     halyard_plan *plan = untouched;
     check_refused(HALYARD_ERROR_NULL_POINTER, {"desc is NULL"},
@@ -80,7 +115,7 @@ TEST_CASE("errors: plans", "[errors]") {
 }
 
 TEST_CASE("errors: explaining a plan", "[errors]") {
-    const auto desc = Scene::describe();
+    const Description desc;
     char lines[8] = "before";
     std::int64_t n_needed = -7;
     const auto refuse = [&](halyard_status status, const Words &words, const halyard_plan_desc *of, char *to,
@@ -97,7 +132,7 @@ TEST_CASE("errors: explaining a plan", "[errors]") {
 }
 
 TEST_CASE("plans: what is right at the limits", "[errors]") {
-    const auto accepted = [](halyard_plan_desc desc) {
+    const auto accepted = [](const halyard_plan_desc &desc) {
         auto error = sized<halyard_error>();
         halyard_plan *plan = nullptr;
         const halyard_status status = halyard_create_plan(&desc, &plan, &error);
@@ -105,18 +140,65 @@ TEST_CASE("plans: what is right at the limits", "[errors]") {
         CHECK(status == HALYARD_OK);
         halyard_destroy_plan(plan);
     };
-    auto desc = Scene::describe();
-    desc.tensors[0].rotary_offset = 4;  // the window ends where the head ends
-    desc.tensors[1].rotary_offset = 1;
-    accepted(desc);
-    desc = Scene::describe();
-    desc.rotary_dim = 6;
-    accepted(desc);
-    desc.tensors[0].head_dim = INT64_MAX;
-    desc.tensors[0].rotary_offset = INT64_MAX - 6;
-    accepted(desc);
-    desc = Scene::describe();
-    desc.n_tensors = 1;
-    desc.tensors[1].dtype = 99;  // beyond n_tensors, so not read
-    accepted(desc);
+    Description narrow;
+    narrow.tensors[0].rotary_offset = 4;  // the window ends where the head ends
+    narrow.tensors[1].rotary_offset = 1;
+    accepted(narrow);
+    Description wide;
+    wide.rotary_dim = 6;
+    accepted(wide);
+    wide.tensors[0].head_dim = INT64_MAX;
+    wide.tensors[0].rotary_offset = INT64_MAX - 6;
+    accepted(wide);
+    Description one;
+    one.n_tensors = 1;
+    one.tensors[1].dtype = 99;  // beyond n_tensors, so not read
+    accepted(one);
+}
+
+TEST_CASE("plans: what the frequencies of a config tell need not be stated", "[plans]") {
+    const auto resolve = [](const char *config, halyard_tensor_desc tensor, std::int64_t rotary_dim = 0) {
+        const auto frequencies =
+            halyard::frequencies::from_config(config, static_cast<std::int64_t>(std::strlen(config)));
+        halyard::plan_desc desc(frequencies, {tensor});
+        desc.rotary_dim = rotary_dim;
+        const halyard::plan plan(desc);
+        CHECK(plan.get()->rotary_dim == 64);
+        return plan.get()->tensors[0].desc;
+    };
+    const char *const llama = R"({"model_type": "llama", "head_dim": 64, "rope_theta": 10000.0})";
+    const char *const deepseek = R"({"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "rope_theta": 10000.0})";
+    const auto bare = halyard::describe_tensor(halyard::dtype::bf16);
+    const auto of_llama = resolve(llama, bare), of_deepseek = resolve(deepseek, bare, 64);
+    CHECK(of_llama.dtype == halyard::Dtype::bf16);
+    CHECK(of_llama.pairing == halyard::Pairing::half);
+    CHECK(of_llama.out_pairing == halyard::Pairing::half);
+    CHECK(of_llama.head_dim == 64);
+    CHECK(of_deepseek.pairing == halyard::Pairing::interleaved);
+    CHECK(of_deepseek.out_pairing == halyard::Pairing::half);
+    // What is stated holds.
+    const auto stated =
+        resolve(deepseek, halyard::describe_tensor(halyard::dtype::f32, 192, halyard::pairing::interleaved, 128));
+    CHECK(stated.out_pairing == halyard::Pairing::interleaved);
+    CHECK(stated.head_dim == 192);
+    CHECK(stated.rotary_offset == 128);
+    auto into_half = bare;
+    into_half.out_pairing = HALYARD_PAIRING_HALF;
+    CHECK(resolve(deepseek, into_half).pairing == halyard::Pairing::interleaved);
+
+    const auto refuse = [](halyard_status status, const Words &words, const halyard::plan_desc &desc) {
+        halyard_plan *plan = nullptr;
+        const auto given = desc.get();
+        check_refused(status, words, [&](auto *error) { return halyard_create_plan(&given, &plan, error); });
+    };
+    const auto from_base = halyard::frequencies::from_base(10000.0, 64);
+    refuse(HALYARD_ERROR_UNKNOWN_VALUE, {"pairing is not set"},
+           {from_base, {halyard::describe_tensor(halyard::dtype::f32, 64)}});
+    auto half = bare;
+    half.pairing = HALYARD_PAIRING_HALF;
+    refuse(HALYARD_ERROR_SHAPE, {"head_dim is 0"}, {from_base, {half}});
+    half.head_dim = 128;
+    halyard::plan_desc other(from_base, {half});
+    other.rotary_dim = 128;
+    refuse(HALYARD_ERROR_MISMATCH, {"rotary_dim is 128, but the frequencies' is 64"}, other);
 }

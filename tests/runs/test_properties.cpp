@@ -322,7 +322,7 @@ TEST_CASE("another output pairing moves the outputs and keeps their bits", "[pro
     const auto angles = table(rotation.rotary_dim);
     Elements want = rotate(rotation, angles, nullptr, x);
     const Elements same = want;
-    rotation.out_pairing = 1 - rotation.pairing;
+    rotation.out_pairing = HALYARD_PAIRING_HALF + HALYARD_PAIRING_INTERLEAVED - rotation.pairing;
     for (std::int64_t at = 0; at < want.count(); at += want.shape[3]) {
         for (std::int64_t k = 0; k < rotation.rotary_dim / 2; k++) {
             for (const int member : {0, 1}) {
@@ -380,14 +380,13 @@ TEST_CASE("q and k in one call are two calls", "[property]") {
     Elements y[] = {Elements(x[0].dtype, x[0].shape), Elements(x[1].dtype, x[1].shape)};
     const auto angles = table(64);
 
-    halyard_plan_desc desc = halyard::describe_plan(64, {});
+    halyard::plan_desc desc(64, {});
     desc.target = of_q.target;
-    desc.n_tensors = 2;
     for (const Rotation *rotation : {&of_q, &of_k}) {
-        halyard_tensor_desc &tensor = desc.tensors[rotation == &of_q ? 0 : 1];
-        tensor = halyard::describe_tensor(static_cast<halyard::dtype>(rotation->dtype), rotation->head_dim,
-                                          static_cast<halyard::pairing>(rotation->pairing), rotation->offset);
-        tensor.out_pairing = rotation->pairing_of_output();
+        desc.tensors.push_back(
+            halyard::describe_tensor(static_cast<halyard::dtype>(rotation->dtype), rotation->head_dim,
+                                     static_cast<halyard::pairing>(rotation->pairing),
+                                     static_cast<halyard::pairing>(rotation->pairing_of_output()), rotation->offset));
     }
     const halyard_tensor in[] = {x[0].tensor(), x[1].tensor()}, out[] = {y[0].tensor(), y[1].tensor()};
     halyard::run(halyard::plan(desc), angles, in, out);

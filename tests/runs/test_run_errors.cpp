@@ -61,7 +61,11 @@ TEST_CASE("errors: runs, pointers and enumerations", "[errors]") {
         refuse_value("positions.size", size, HALYARD_ERROR_STRUCT_SIZE,
                      with_positions([=](auto &positions) { positions.size = size; }));
     }
-    for (const std::int32_t value : {-1, 3, INT32_MAX, INT32_MIN}) {
+    for (const std::uint32_t size : bad_sizes<halyard_tensor>()) {
+        refuse_value("x[1].size", size, HALYARD_ERROR_STRUCT_SIZE, [=](Scene &s) { s.x[1].size = size; });
+        refuse_value("y[0].size", size, HALYARD_ERROR_STRUCT_SIZE, [=](Scene &s) { s.y[0].size = size; });
+    }
+    for (const std::int32_t value : {-1, 4, INT32_MAX, INT32_MIN}) {
         const auto unknown = [=](const char *name, const Change &change) {
             refuse_value(name, value, HALYARD_ERROR_UNKNOWN_VALUE, change);
         };
@@ -70,9 +74,19 @@ TEST_CASE("errors: runs, pointers and enumerations", "[errors]") {
         unknown("y[0].dtype", [=](Scene &s) { s.y[0].dtype = value; });
         unknown("positions.type", with_positions([=](auto &positions) { positions.type = value; }));
         unknown("positions.consecutive", with_positions([=](auto &positions) { positions.consecutive = value; }));
-        refuse_value("x[0].device", value, HALYARD_ERROR_UNSUPPORTED, [=](Scene &s) { s.x[0].device = value; });
-        refuse_value("y[1].device", value, HALYARD_ERROR_UNSUPPORTED, [=](Scene &s) { s.y[1].device = value; });
+        unknown("x[0].device", [=](Scene &s) { s.x[0].device = value; });
+        unknown("y[1].device", [=](Scene &s) { s.y[1].device = value; });
+        unknown("x[1].reserved", [=](Scene &s) { s.x[1].reserved = value; });
+        unknown("y[0].reserved", [=](Scene &s) { s.y[0].reserved = value; });
     }
+    for (const std::int32_t device : {HALYARD_CUDA, HALYARD_OPENCL}) {
+        refuse_value("x[0].device", device, HALYARD_ERROR_UNSUPPORTED, [=](Scene &s) { s.x[0].device = device; });
+        refuse_value("y[1].device", device, HALYARD_ERROR_UNSUPPORTED, [=](Scene &s) { s.y[1].device = device; });
+    }
+    refuse("stages", HALYARD_ERROR_UNSUPPORTED, {"args.slots is set"},
+           [](Scene &s) { s.args.slots = reinterpret_cast<const halyard_slots *>(s.at(0)); });
+    refuse("stages", HALYARD_ERROR_UNSUPPORTED, {"args.stages is set"},
+           [](Scene &s) { s.args.stages = reinterpret_cast<const halyard_stages *>(s.at(0)); });
     for (const std::int32_t value : {0, -1, 1025, INT32_MAX, INT32_MIN}) {
         refuse_value("executor.n_threads", value, HALYARD_ERROR_THREADS,
                      with_executor([=](auto &executor) { executor.n_threads = value; }));
@@ -90,9 +104,11 @@ TEST_CASE("errors: runs, shapes that do not agree", "[errors]") {
     refuse("rotary_dim of the source", HALYARD_ERROR_MISMATCH, {"angles", "6", "4"}, [](Scene &s) {
         s.take_source(halyard::angle_source::table(halyard::frequencies::from_base(100.0, 6), 0, 9));
     });
-    refuse("x dtype", HALYARD_ERROR_MISMATCH, {"x[1].dtype is 1"}, [](Scene &s) { s.x[1].dtype = HALYARD_F16; });
-    refuse("y dtype", HALYARD_ERROR_MISMATCH, {"y[0].dtype is 2"}, [](Scene &s) { s.y[0].dtype = HALYARD_BF16; });
-    refuse("plan's dtype", HALYARD_ERROR_MISMATCH, {"x[1].dtype is 0"},
+    refuse("x dtype", HALYARD_ERROR_MISMATCH, {"x[1].dtype is f16, but the plan's is f32"},
+           [](Scene &s) { s.x[1].dtype = HALYARD_F16; });
+    refuse("y dtype", HALYARD_ERROR_MISMATCH, {"y[0].dtype is bf16, but the plan's is f32"},
+           [](Scene &s) { s.y[0].dtype = HALYARD_BF16; });
+    refuse("plan's dtype", HALYARD_ERROR_MISMATCH, {"x[1].dtype is f32, but the plan's is f16"},
            [](Scene &s) { s.desc.tensors[1].dtype = HALYARD_F16; });
 
     const auto refuse_shape = [](const Words &words, const Change &change) {
@@ -253,6 +269,7 @@ TEST_CASE("errors: runs, outputs over other arguments", "[errors]") {
         s.y[1].data = s.at(2048 + 5);
     });
     const auto take_given = [](Scene &s) {
+        s.args.positions = &s.positions;
         s.take_source(halyard::angle_source::given(s.at(3072), s.at(3080), 4, 2, Scene::rotary_dim));
     };
     refuse_overlap("an output over given cos", "y[1]", "rows of the angle source", [=](Scene &s) {

@@ -39,8 +39,8 @@ struct Work {
     explicit Work(std::int64_t batch = 2, std::int64_t tokens = 150, std::int64_t heads = 32)
         : n_batch(batch), n_tokens(tokens), n_heads(heads),
           angles(halyard::angle_source::table(frequencies, 0, static_cast<std::int32_t>(tokens))),
-          plan(halyard::describe_plan(
-              64, {halyard::describe_tensor(halyard::dtype::f32, head_dim),
+          plan(halyard::plan_desc(
+              64, {halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half),
                    halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::interleaved, 3)})) {
         std::mt19937 engine(7);
         std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
@@ -204,6 +204,41 @@ TEST_CASE("pools: callers that meet in one pool don't disturb each other", "[thr
         }
     });
     CHECK(n_wrong == 0);
+}
+
+TEST_CASE("threads: the executor is called from the size on that the header states, with as many tasks as it states",
+          "[threads]") {
+    struct Worth {
+        halyard::dtype dtype;
+        std::int64_t bytes_a_task, element_bytes;
+    };
+    const auto frequencies = halyard::frequencies::from_base(10000.0, 64);
+    const halyard::angle_source angles(frequencies);
+    for (const Worth &worth : {Worth{halyard::dtype::f32, 256 << 10, 4}, Worth{halyard::dtype::f16, 48 << 10, 2},
+                               Worth{halyard::dtype::bf16, 48 << 10, 2}}) {
+        // Columns beside the window don't count.
+        const halyard::plan plan(
+            halyard::plan_desc(frequencies, {halyard::describe_tensor(worth.dtype, 96, halyard::pairing::half)}));
+        const std::int64_t tokens_a_task = worth.bytes_a_task / (64 * worth.element_bytes);
+        std::vector<char> memory(static_cast<std::size_t>(5 * tokens_a_task * 96 * worth.element_bytes));
+        for (const std::int64_t n_tasks : {2, 3, 4}) {
+            for (const std::int64_t missing : {1, 0}) {
+                Hook hook(
+                    [](std::int64_t n, const Task &task) {
+                        run_tasks(n, task);
+                        return 0;
+                    },
+                    4);
+                halyard::run_options options;
+                options.executor = &hook.executor;
+                const auto x =
+                    halyard::tensor(memory.data(), worth.dtype, {1, n_tasks * tokens_a_task - missing, 1, 96});
+                halyard::run(plan, angles, x, x, options);
+                const std::int64_t expected = n_tasks - missing;
+                CHECK(hook.n_tasks_seen == (expected < 2 ? 0 : expected));
+            }
+        }
+    }
 }
 
 TEST_CASE("pools: their executor runs each task once, also for other users", "[threads]") {
@@ -509,7 +544,7 @@ TEST_CASE("sharing: targets are listed, forced and refused while plans and sourc
     std::atomic<int> n_wrong{0};
     on_threads(16, [&](std::int64_t t) {
         for (int i = 0; i < 8; i++) {
-            auto desc = halyard::describe_plan(64, {halyard::describe_tensor(halyard::dtype::f16, 64)});
+            halyard::plan_desc desc(64, {halyard::describe_tensor(halyard::dtype::f16, 64, halyard::pairing::half)});
             desc.target = t % 4 == 0 ? nullptr : "reference";
             switch (t % 4) {
             case 0: n_wrong += count_targets() == n_targets ? 0 : 1; [[fallthrough]];
@@ -517,7 +552,8 @@ TEST_CASE("sharing: targets are listed, forced and refused while plans and sourc
             case 2: {
                 desc.target = "no_such";
                 halyard_plan *plan = nullptr;
-                n_wrong += halyard_create_plan(&desc, &plan, nullptr) == HALYARD_ERROR_UNKNOWN_TARGET ? 0 : 1;
+                const auto given = desc.get();
+                n_wrong += halyard_create_plan(&given, &plan, nullptr) == HALYARD_ERROR_UNKNOWN_TARGET ? 0 : 1;
                 break;
             }
             default: {

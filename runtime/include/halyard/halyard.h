@@ -24,14 +24,17 @@
  * Every target with fused multiply-add gives the same bits (NaN = NaN), for any thread count and any split.
  *
  * Errors. Functions return HALYARD_OK (0) or a positive halyard_status, and write a sentence to `error` when it is
- * not NULL. On an error no output tensor has been written and every out parameter is unchanged. The library
+ * not NULL. On an error every out parameter is unchanged and no output tensor has been written, with two exceptions:
+ * HALYARD_ERROR_EXECUTOR and HALYARD_ERROR_DEVICE come after the work began and leave outputs incomplete. The library
  * never prints, aborts or throws, and starts no thread unless halyard_create_pool is called.
  *
  * Ownership and threads. Objects are immutable after creation and may be used from any number of threads at once;
  * destroy an object only when no call uses it. Descriptions, tensors and strings are read during the call only,
- * but for the memory of a given source (see halyard_angle_source_desc). Structs start with `size`: set it to
- * sizeof the struct; fields that a smaller size leaves out take their default, and a size larger than this
- * library knows is refused. Zero is the default of every field unless said otherwise.
+ * but for the memory of a given source (see halyard_angle_source_desc).
+ *
+ * Structs start with `size`: set it to sizeof the struct, in each element of an array too. Later versions append
+ * fields: those that the size of an earlier version leaves out take their default. Any other size is refused, 0 too.
+ * Zero is the default of every field unless said otherwise in [brackets].
  */
 #ifndef HALYARD_H
 #define HALYARD_H
@@ -61,7 +64,7 @@ typedef int32_t halyard_status;
 enum {
     HALYARD_OK = 0,
     HALYARD_ERROR_NULL_POINTER = 1,      /* a required pointer is NULL */
-    HALYARD_ERROR_STRUCT_SIZE = 2,       /* a struct's size is newer than this library, or too small to hold it */
+    HALYARD_ERROR_STRUCT_SIZE = 2,       /* a struct's size is not set, or newer than this library */
     HALYARD_ERROR_UNKNOWN_VALUE = 3,     /* an enumeration holds a value that does not exist */
     HALYARD_ERROR_SHAPE = 4,             /* a negative size, a zero head_dim, or shapes that do not agree */
     HALYARD_ERROR_ROTARY_DIM = 5,        /* rotary_dim is odd, zero or negative */
@@ -84,8 +87,9 @@ enum {
     HALYARD_ERROR_DEVICE = 22            /* a GPU's driver refused or failed */
 };
 
-/* Caller-owned. Set size; a call that fails fills in the code and one sentence ended by a zero byte, naming the
- * argument and its value. A call that succeeds leaves it alone. */
+/* Caller-owned. A call that fails fills in the code and one sentence ended by a zero byte, naming the argument and its
+ * value. A call that succeeds leaves it alone. A size that is not set makes every call fail with
+ * HALYARD_ERROR_STRUCT_SIZE, before it does anything. */
 typedef struct halyard_error {
     uint32_t size;
     halyard_status code;
@@ -97,8 +101,9 @@ HALYARD_API const char *halyard_status_name(halyard_status status);
 
 /* ---- Enumerations ---------------------------------------------------------------------------------------- */
 
-enum { HALYARD_F32 = 0, HALYARD_F16 = 1, HALYARD_BF16 = 2 };                /* storage; arithmetic is always f32 */
-enum { HALYARD_PAIRING_HALF = 0, HALYARD_PAIRING_INTERLEAVED = 1 };
+/* 0 stands for no dtype, no pairing and no axis map: a field says what it means where one is not set. */
+enum { HALYARD_F32 = 1, HALYARD_F16 = 2, HALYARD_BF16 = 3 };                /* storage; arithmetic is always f32 */
+enum { HALYARD_PAIRING_HALF = 1, HALYARD_PAIRING_INTERLEAVED = 2 };
 enum { HALYARD_FORWARD = 0, HALYARD_INVERSE = 1 };
 enum { HALYARD_INT32 = 0, HALYARD_INT64 = 1 };                              /* storage of positions */
 enum { HALYARD_CPU = 0, HALYARD_CUDA = 1, HALYARD_OPENCL = 2 };             /* where a tensor's memory lies */
@@ -117,10 +122,11 @@ enum { HALYARD_REFERENCE_EXACT = 0, HALYARD_REFERENCE_HF_F32 = 1 };
 /* Which axis (time, height, width, say) a pair reads its position from. SECTIONS: consecutive bands of pairs, axis 0
  * first (Qwen2-VL). INTERLEAVED: axis a >= 1 owns the pairs k with k mod n_axes = a and k < n_axes * counts[a], axis 0
  * the others (Qwen3-VL). */
-enum { HALYARD_AXIS_MAP_NONE = 0, HALYARD_AXIS_MAP_SECTIONS = 1, HALYARD_AXIS_MAP_INTERLEAVED = 2 };
+enum { HALYARD_AXIS_MAP_NONE = 1, HALYARD_AXIS_MAP_SECTIONS = 2, HALYARD_AXIS_MAP_INTERLEAVED = 3 };
 enum { HALYARD_MAX_AXES = 4 };
 /* What a position that the source does not cover means: an error; the nearest position that it covers (of two
- * equally near, the lower); or no rotation (position 0; attention_factor still applies). */
+ * equally near, the lower); or position 0, which is no rotation but for attention_factor (given rows: what row 0
+ * holds). */
 enum { HALYARD_BAD_POSITION_ERROR = 0, HALYARD_BAD_POSITION_CLAMP = 1, HALYARD_BAD_POSITION_IDENTITY = 2 };
 
 /* ---- Frequencies ----------------------------------------------------------------------------------------- */
@@ -250,9 +256,9 @@ typedef struct halyard_frequencies_info {
     int64_t rotary_dim;
     double attention_factor;
     const double *inv_freq; /* rotary_dim / 2 values, correctly rounded; owned by the frequencies */
-    /* What a config tells, hints for the plan; otherwise the values in brackets. */
-    int32_t pairing;        /* HALYARD_PAIRING_… that the model reads [-1: unknown] */
-    int32_t out_pairing;    /* that it writes; differs from pairing in DeepSeek-V3 and its kin [-1: unknown] */
+    /* What a config tells, which a plan and an angle source take over; otherwise the values in brackets. */
+    int32_t pairing;        /* HALYARD_PAIRING_… that the model reads [0: unknown] */
+    int32_t out_pairing;    /* that it writes; differs from pairing in DeepSeek-V3 and its kin [0: unknown] */
     const char *method;     /* "default", "list", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope" or
                                "proportional"; a static string */
     int64_t head_dim;       /* columns of the head that holds the window; of MLA, just its rotated slice [0: unknown] */
@@ -317,19 +323,23 @@ typedef struct halyard_angle_source_desc {
      * The memory stays the caller's: it must outlive the source and hold still during a run, and may be rewritten
      * between runs (that is how halyard_make_rows serves all layers of a decoding step). A fused cache [cos | sin] is
      * sin_rows = cos_rows + rotary_dim / 2 with its own stride_row; rows that repeat themselves to rotary_dim are read
-     * halfway. */
+     * halfway. A run of several batch rows has to name its positions, unless the rows are by_token. */
     const void *cos_rows;  /* [n_rows, rotary_dim / 2], the last dimension dense; any alignment */
     const void *sin_rows;  /* likewise */
     int64_t n_rows;        /* 1 … 2^31 - 1, as for a table; else HALYARD_ERROR_SHAPE or HALYARD_ERROR_OVERFLOW */
     int64_t stride_row;    /* elements from one row to the next, >= rotary_dim / 2 */
     int64_t rotary_dim;    /* GIVEN only: even, 2 … 2^20 */
-    int32_t rows_dtype;    /* HALYARD_F32, HALYARD_F16 or HALYARD_BF16 */
+    int32_t rows_dtype;    /* HALYARD_F32, HALYARD_F16 or HALYARD_BF16 [HALYARD_F32] */
+    int32_t by_token;      /* GIVEN only. 1: the rows are those of a run's tokens, in the order in which
+                              halyard_make_rows writes them: token t of batch row b reads row b * tokens + t. Such a run
+                              has n_rows = batch * tokens and no positions (else SHAPE, MISMATCH). */
 
     int32_t reference;     /* HALYARD_REFERENCE_…; HF_F32 is for TABLE (FACTORED, PHASE: HALYARD_ERROR_MISMATCH) */
 
     /* Positions with several axes: a run's positions then have n_axes arrays. (A list names the positions of all.) */
-    int32_t axis_map;      /* HALYARD_AXIS_MAP_… */
-    int32_t n_axes;        /* 1 … HALYARD_MAX_AXES; 0 or 1 with HALYARD_AXIS_MAP_NONE */
+    int32_t axis_map;      /* HALYARD_AXIS_MAP_… [what the frequencies were told by a config; else NONE] */
+    int32_t n_axes;        /* 1 … HALYARD_MAX_AXES; 0 or 1 with HALYARD_AXIS_MAP_NONE; 0 where axis_map is 0 */
+    int32_t reserved;      /* 0 */
     int64_t axis_counts[HALYARD_MAX_AXES]; /* pairs of each axis, >= 0; their sum is rotary_dim / 2 (else SHAPE) */
 } halyard_angle_source_desc;
 
@@ -357,37 +367,37 @@ HALYARD_API halyard_status halyard_get_angle_source_info(const halyard_angle_sou
 /* NULL is allowed. */
 HALYARD_API void halyard_destroy_angle_source(halyard_angle_source *source);
 
-/* Writes the rows of n_batch * n_tokens tokens, [n_batch, n_tokens, 2, rotary_dim / 2] dense: a cos row, then a sin
- * row, for each token. A GIVEN source with cos_rows = rows, sin_rows = rows + rotary_dim / 2 and stride_row =
- * rotary_dim reads them back.
- *   bad_position  HALYARD_BAD_POSITION_…
- *   n_floats      the capacity of rows; at least n_batch * n_tokens * rotary_dim, else HALYARD_ERROR_SHAPE.
- * Allocates nothing. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, SHAPE, OVERFLOW, POSITION, OVERLAP, and those of
- * the environment's targets, as halyard_create_plan. */
-HALYARD_API halyard_status halyard_make_rows(const halyard_angle_source *source, const halyard_positions *positions,
-                                             int32_t bad_position, int64_t n_batch, int64_t n_tokens, float *rows,
-                                             int64_t n_floats, halyard_error *error);
-
 /* ---- Plans ----------------------------------------------------------------------------------------------- */
 
 enum { HALYARD_MAX_TENSORS = 4 };
 
 /* The fixed part of one tensor that a plan rotates: q, say, or k. */
 typedef struct halyard_tensor_desc {
-    int32_t dtype;         /* of input and output */
-    int32_t pairing;       /* of the input */
-    int32_t out_pairing;   /* of the output */
-    int32_t reserved;      /* 0 */
-    int64_t head_dim;      /* >= rotary_offset + rotary_dim */
+    uint32_t size;
+    int32_t dtype;         /* HALYARD_F32, … of the input */
+    int32_t out_dtype;     /* of the output [dtype]; this version refuses another one as UNSUPPORTED */
+    int32_t pairing;       /* HALYARD_PAIRING_… of the input [the frequencies'] */
+    int32_t out_pairing;   /* of the output [pairing; the frequencies' where pairing is theirs] */
+    int32_t no_rotation;   /* 1: the tensor takes every stage but the rotation; this version refuses it (UNSUPPORTED) */
+    int64_t head_dim;      /* >= rotary_offset + rotary_dim [the frequencies'] */
     int64_t rotary_offset; /* >= 0 */
+    /* The stages beside the rotation, on the road from a projection to a cache. This version has none of them yet: what
+     * is not NULL is UNSUPPORTED. */
+    const struct halyard_norm_desc *norm;
+    const struct halyard_scale_desc *scale;
+    const struct halyard_cache_desc *cache;
 } halyard_tensor_desc;
 
 typedef struct halyard_plan_desc {
     uint32_t size;
     int32_t direction;      /* HALYARD_FORWARD or HALYARD_INVERSE */
-    int64_t rotary_dim;     /* even, >= 2 */
+    int64_t rotary_dim;     /* even, >= 2 [the frequencies'] */
+    const halyard_frequencies *frequencies; /* NULL, or what gives rotary_dim, pairing, out_pairing and head_dim where
+                               they are 0. A rotary_dim that is not theirs is a HALYARD_ERROR_MISMATCH; what they don't
+                               know has to be set. Read during the call only. */
     int32_t n_tensors;      /* 1 … HALYARD_MAX_TENSORS */
-    halyard_tensor_desc tensors[HALYARD_MAX_TENSORS];
+    int32_t reserved;       /* 0 */
+    const halyard_tensor_desc *tensors; /* [n_tensors] */
     const char *target;     /* NULL: the best one that is built and that this machine runs, subject to the
                                environment: HALYARD_TARGET forces a target, HALYARD_MAX_TARGET sets a ceiling. A name
                                forces exactly that target, and the environment is not read. */
@@ -398,7 +408,7 @@ typedef struct halyard_plan halyard_plan;
 
 /* Checks a description and resolves it to kernels. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, SHAPE (n_tensors,
  * head_dim), ROTARY_DIM, WINDOW, UNKNOWN_TARGET, TARGET_NOT_BUILT, TARGET_UNSUPPORTED, MISMATCH (target and max_target
- * both given), OUT_OF_MEMORY. */
+ * both given; rotary_dim beside the frequencies), UNSUPPORTED (another out_dtype, a stage), OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_create_plan(const halyard_plan_desc *desc, halyard_plan **out,
                                                halyard_error *error);
 
@@ -408,20 +418,36 @@ HALYARD_API const char *halyard_get_plan_target(const halyard_plan *plan);
 /* NULL is allowed. */
 HALYARD_API void halyard_destroy_plan(halyard_plan *plan);
 
+/* Writes the rows of n_batch * n_tokens tokens, [n_batch, n_tokens, 2, rotary_dim / 2] dense: a cos row, then a sin
+ * row, for each token. A GIVEN source that is by_token, with cos_rows = rows, sin_rows = rows + rotary_dim / 2, n_rows =
+ * n_batch * n_tokens and stride_row = rotary_dim, serves them to the runs of a step.
+ *   plan          decides by its target which kernels make them; its rotary_dim must be the source's.
+ *   bad_position  HALYARD_BAD_POSITION_…
+ *   n_floats      the capacity of rows; at least n_batch * n_tokens * rotary_dim, else HALYARD_ERROR_SHAPE.
+ * Allocates nothing, and reads no environment. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, SHAPE, OVERFLOW,
+ * POSITION, OVERLAP, MISMATCH. */
+HALYARD_API halyard_status halyard_make_rows(const halyard_plan *plan, const halyard_angle_source *source,
+                                             const halyard_positions *positions, int32_t bad_position, int64_t n_batch,
+                                             int64_t n_tokens, float *rows, int64_t n_floats, halyard_error *error);
+
 /* ---- Run ------------------------------------------------------------------------------------------------- */
 
 typedef struct halyard_tensor {
-    void *data;         /* the element [0, 0, 0, 0]; any alignment; never written through as an input. The outputs of a
-                           run that come to 32 MiB go past the caches where all heads and halves begin on 64 bytes. */
+    uint32_t size;
     int32_t dtype;      /* must be the plan's */
     int32_t device;     /* HALYARD_CPU; the others are for halyard_gpu.h */
+    int32_t reserved;   /* 0 */
+    void *data;         /* the element [0, 0, 0, 0]; any alignment; never written through as an input. The outputs of a
+                           run that come to 32 MiB go past the caches where all heads and halves begin on 64 bytes. */
     int64_t shape[4];   /* batch, tokens, heads, head_dim; the first three >= 0, head_dim the plan's */
     int64_t strides[4]; /* in elements, any sign; an input's may be 0 */
 } halyard_tensor;
 
 /* Runs task(data, i) once for each i in 0 … n_tasks - 1, in any order and on any threads, and returns 0 when all have
  * finished. Any other value, an exception, or a task left out makes the run fail with HALYARD_ERROR_EXECUTOR; the
- * outputs are then incomplete. */
+ * outputs are then incomplete.
+ * A run has as many tasks as it rotates times 256 KiB of f32 or 48 KiB of 16 bits, all tensors together, but at most
+ * n_threads. Where that is fewer than two, handing work over costs more than it saves: the executor is not called. */
 typedef struct halyard_executor {
     uint32_t size;
     int32_t n_threads; /* how many tasks can run at once, 1 … 1024 */
@@ -438,11 +464,15 @@ typedef struct halyard_run_args {
     const halyard_tensor *y;             /* outputs, each of its input's shape. In place: the same data, strides and
                                             pairing as its input */
     const halyard_executor *executor;    /* NULL: the calling thread does everything */
+    const struct halyard_slots *slots;   /* where tokens go in caches, and */
+    const struct halyard_stages *stages; /* weights, scales and caches [n_tensors]: both NULL in this version, which has
+                                            no such stages (else UNSUPPORTED) */
 } halyard_run_args;
 
 /* Rotates. Positions are checked before the first write. Allocates nothing. Zero batch, tokens or heads succeed and do
  * nothing. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, SHAPE, MISMATCH (dtype, head_dim or rotary_dim is not the
- * plan's), OVERFLOW, STRIDE, OVERLAP, POSITION, THREADS, EXECUTOR, UNSUPPORTED (device).
+ * plan's; positions that given rows need, or can't have), OVERFLOW, STRIDE, OVERLAP, POSITION, THREADS, EXECUTOR,
+ * UNSUPPORTED (device, slots, stages).
  * Outputs may not share memory with positions or with the rows of a given source either; there spans are compared. */
 HALYARD_API halyard_status halyard_run(const halyard_plan *plan, const halyard_run_args *args, halyard_error *error);
 

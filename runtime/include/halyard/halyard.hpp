@@ -3,7 +3,8 @@
 ///
 ///     const auto frequencies = halyard::frequencies::from_base(10000.0, 128);
 ///     const auto angles = halyard::angle_source::table(frequencies, 0, 4095);
-///     const halyard::plan plan(halyard::describe_plan(128, {halyard::describe_tensor(halyard::dtype::f32, 128)}));
+///     const auto head = halyard::describe_tensor(halyard::dtype::f32, 128, halyard::pairing::half);
+///     const halyard::plan plan(halyard::plan_desc(128, {head}));
 ///     const auto x = halyard::tensor(data, halyard::dtype::f32, {batch, tokens, heads, 128});
 ///     halyard::run(plan, angles, x, x);  // in place
 ///
@@ -22,6 +23,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace halyard {
@@ -37,6 +39,7 @@ private:
     halyard_status status_;
 };
 
+/// 0 is none of them: a struct's field of 0 stands for its default.
 enum class dtype : std::int32_t { f32 = HALYARD_F32, f16 = HALYARD_F16, bf16 = HALYARD_BF16 };
 enum class pairing : std::int32_t { half = HALYARD_PAIRING_HALF, interleaved = HALYARD_PAIRING_INTERLEAVED };
 enum class direction : std::int32_t { forward = HALYARD_FORWARD, inverse = HALYARD_INVERSE };
@@ -49,8 +52,6 @@ enum class bad_position : std::int32_t {
 /// "major.minor.patch" of the library that is linked.
 inline const char *version() noexcept { return halyard_version(); }
 
-namespace detail {
-
 /// A struct of the C ABI with every default, and `size` set.
 template <typename Struct>
 Struct make_struct() noexcept {
@@ -58,6 +59,8 @@ Struct make_struct() noexcept {
     value.size = static_cast<std::uint32_t>(sizeof(Struct));
     return value;
 }
+
+namespace detail {
 
 inline void check(halyard_status status, const halyard_error &details) {
     if (status != HALYARD_OK) {
@@ -130,7 +133,7 @@ inline halyard_positions consecutive_positions(const std::int64_t *starts, std::
 /// caller's.
 inline halyard_tensor tensor(void *data, dtype type, std::array<std::int64_t, 4> shape,
                              std::array<std::int64_t, 4> strides) noexcept {
-    halyard_tensor result{};
+    auto result = make_struct<halyard_tensor>();
     result.data = data;
     result.dtype = static_cast<std::int32_t>(type);
     result.device = HALYARD_CPU;
@@ -165,7 +168,7 @@ public:
 
     /// inv_freq[k] = base^(-2k / rotary_dim).
     static frequencies from_base(double base, std::int64_t rotary_dim) {
-        auto details = detail::make_struct<halyard_error>();
+        auto details = make_struct<halyard_error>();
         halyard_frequencies *made = nullptr;
         detail::check(halyard_create_frequencies_from_base(base, rotary_dim, &made, &details), details);
         return frequencies(made);
@@ -173,7 +176,7 @@ public:
 
     /// The n_pairs inverse frequencies as given, in radians per position; they are copied.
     static frequencies from_list(const double *inv_freq, std::int64_t n_pairs, double attention_factor = 1.0) {
-        auto details = detail::make_struct<halyard_error>();
+        auto details = make_struct<halyard_error>();
         halyard_frequencies *made = nullptr;
         detail::check(halyard_create_frequencies_from_list(inv_freq, n_pairs, attention_factor, &made, &details),
                       details);
@@ -182,7 +185,7 @@ public:
 
     /// Those of a model that was made fit for longer contexts; scaling.size must be set.
     static frequencies from_scaling(const halyard_scaling &scaling) {
-        auto details = detail::make_struct<halyard_error>();
+        auto details = make_struct<halyard_error>();
         halyard_frequencies *made = nullptr;
         detail::check(halyard_create_frequencies_from_scaling(&scaling, &made, &details), details);
         return frequencies(made);
@@ -192,10 +195,10 @@ public:
     /// where all layers with RoPE share one.
     static frequencies from_config(const char *text, std::int64_t n_bytes, std::int64_t seq_len = 0,
                                    const char *layer_type = nullptr) {
-        auto options = detail::make_struct<halyard_config_options>();
+        auto options = make_struct<halyard_config_options>();
         options.seq_len = seq_len;
         options.layer_type = layer_type;
-        auto details = detail::make_struct<halyard_error>();
+        auto details = make_struct<halyard_error>();
         halyard_frequencies *made = nullptr;
         detail::check(halyard_create_frequencies_from_config(text, n_bytes, &options, &made, &details), details);
         return frequencies(made);
@@ -203,12 +206,53 @@ public:
 
     /// rotary_dim, attention_factor, inv_freq (which points into this object), and what a config told.
     halyard_frequencies_info info() const {
-        auto details = detail::make_struct<halyard_error>();
-        auto result = detail::make_struct<halyard_frequencies_info>();
+        auto details = make_struct<halyard_error>();
+        auto result = make_struct<halyard_frequencies_info>();
         detail::check(halyard_get_frequencies_info(get(), &result, &details), details);
         return result;
     }
 };
+
+/// Which axis of its positions each pair reads: see HALYARD_AXIS_MAP_….
+struct axis_map {
+    std::int32_t kind = HALYARD_AXIS_MAP_NONE;
+    std::vector<std::int64_t> counts;  ///< pairs of each axis
+
+    /// Consecutive bands of pairs, axis 0 first (Qwen2-VL).
+    static axis_map sections(std::vector<std::int64_t> counts) {
+        return {HALYARD_AXIS_MAP_SECTIONS, std::move(counts)};
+    }
+    /// Axis a >= 1 owns the pairs k with k mod n_axes = a and k < n_axes * counts[a], axis 0 the others (Qwen3-VL).
+    static axis_map interleaved(std::vector<std::int64_t> counts) {
+        return {HALYARD_AXIS_MAP_INTERLEAVED, std::move(counts)};
+    }
+};
+
+/// A description of an angle source that covers first … last, both included; by default, every position of int32. Of an
+/// axis map it says nothing: then that of the frequencies' config holds.
+inline halyard_angle_source_desc
+describe_angles(std::int32_t kind, std::int32_t first = std::numeric_limits<std::int32_t>::min(),
+                std::int32_t last = std::numeric_limits<std::int32_t>::max()) noexcept {
+    auto desc = make_struct<halyard_angle_source_desc>();
+    desc.kind = kind;
+    desc.first = first;
+    desc.last = last;
+    return desc;
+}
+
+/// The same with an axis map, which takes the place of that of the frequencies' config.
+inline halyard_angle_source_desc describe_angles(std::int32_t kind, const axis_map &map, std::int32_t first,
+                                                 std::int32_t last) noexcept {
+    auto desc = describe_angles(kind, first, last);
+    desc.axis_map = map.kind;
+    for (const auto count : map.counts) {
+        if (desc.n_axes < HALYARD_MAX_AXES) {
+            desc.axis_counts[desc.n_axes] = count;
+        }
+        ++desc.n_axes;  // too many are refused
+    }
+    return desc;
+}
 
 /// Where cos and sin come from. Made once, shared by all layers and threads; doesn't need its frequencies any more.
 class angle_source : public detail::handle<halyard_angle_source, halyard_destroy_angle_source> {
@@ -218,107 +262,155 @@ public:
     explicit angle_source(const frequencies &frequencies, const halyard_angle_source_desc &desc)
         : angle_source(frequencies.get(), desc) {}
 
+    /// HALYARD_ANGLES_AUTO over every int32 position: what needs no thought.
+    explicit angle_source(const frequencies &frequencies)
+        : angle_source(frequencies, describe_angles(HALYARD_ANGLES_AUTO)) {}
+
     /// A row of cos and sin for every position in first … last, both included.
     static angle_source table(const frequencies &frequencies, std::int32_t first, std::int32_t last) {
-        auto desc = detail::make_struct<halyard_angle_source_desc>();
-        desc.kind = HALYARD_ANGLES_TABLE;
-        desc.first = first;
-        desc.last = last;
-        return angle_source(frequencies, desc);
+        return angle_source(frequencies, describe_angles(HALYARD_ANGLES_TABLE, first, last));
+    }
+
+    /// Two tables of about sqrt(last - first) rows each, whose products are the rows.
+    static angle_source factored(const frequencies &frequencies, std::int32_t first, std::int32_t last) {
+        return angle_source(frequencies, describe_angles(HALYARD_ANGLES_FACTORED, first, last));
+    }
+
+    /// No table: cos and sin by polynomials, by default at every int32 position.
+    static angle_source phase(const frequencies &frequencies,
+                              std::int32_t first = std::numeric_limits<std::int32_t>::min(),
+                              std::int32_t last = std::numeric_limits<std::int32_t>::max()) {
+        return angle_source(frequencies, describe_angles(HALYARD_ANGLES_PHASE, first, last));
     }
 
     /// Rows for just the listed positions; what lies outside first … last counts as the nearest end.
     static angle_source table(const frequencies &frequencies, std::int32_t first, std::int32_t last,
                               const halyard_positions &listed) {
-        auto desc = detail::make_struct<halyard_angle_source_desc>();
-        desc.kind = HALYARD_ANGLES_TABLE;
-        desc.first = first;
-        desc.last = last;
+        auto desc = describe_angles(HALYARD_ANGLES_TABLE, first, last);
         desc.listed = &listed;
         return angle_source(frequencies, desc);
     }
 
-    /// The caller's own rows: position p reads rotary_dim / 2 floats at cos_rows and sin_rows + p * stride_row. The
+    /// The caller's own rows: position p reads rotary_dim / 2 values of a dtype at row p of cos_rows and sin_rows. The
     /// memory stays the caller's, must outlive the source, and may be rewritten between runs.
+    static angle_source given(const void *cos_rows, const void *sin_rows, dtype type, std::int64_t n_rows,
+                              std::int64_t stride_row, std::int64_t rotary_dim) {
+        return angle_source(nullptr, describe_rows(cos_rows, sin_rows, type, n_rows, stride_row, rotary_dim));
+    }
     static angle_source given(const float *cos_rows, const float *sin_rows, std::int64_t n_rows,
                               std::int64_t stride_row, std::int64_t rotary_dim) {
-        auto desc = detail::make_struct<halyard_angle_source_desc>();
-        desc.kind = HALYARD_ANGLES_GIVEN;
-        desc.cos_rows = cos_rows;
-        desc.sin_rows = sin_rows;
-        desc.n_rows = n_rows;
-        desc.stride_row = stride_row;
-        desc.rotary_dim = rotary_dim;
-        return angle_source(static_cast<const halyard_frequencies *>(nullptr), desc);
+        return given(cos_rows, sin_rows, dtype::f32, n_rows, stride_row, rotary_dim);
     }
 
-    /// Rows as halyard_make_rows writes them, [n_rows, 2, rotary_dim / 2]: row t serves token t when a run names no
-    /// positions. The memory stays the caller's, must outlive the source, and may be rewritten between runs.
-    static angle_source given(const float *rows, std::int64_t n_rows, std::int64_t rotary_dim) {
-        return given(rows, rows == nullptr ? nullptr : rows + rotary_dim / 2, n_rows, rotary_dim, rotary_dim);
+    /// Rows as make_rows writes them, [batch, tokens, 2, rotary_dim / 2], for runs of batch x tokens = n_rows tokens,
+    /// which then name no positions. The memory stays the caller's, must outlive the source, and may be rewritten
+    /// between runs.
+    static angle_source given_by_token(const float *rows, std::int64_t n_rows, std::int64_t rotary_dim) {
+        auto desc = describe_rows(rows, rows == nullptr ? nullptr : rows + rotary_dim / 2, dtype::f32, n_rows,
+                                  rotary_dim, rotary_dim);
+        desc.by_token = 1;
+        return angle_source(nullptr, desc);
     }
 
     halyard_angle_source_info info() const {
-        auto details = detail::make_struct<halyard_error>();
-        auto result = detail::make_struct<halyard_angle_source_info>();
+        auto details = make_struct<halyard_error>();
+        auto result = make_struct<halyard_angle_source_info>();
         detail::check(halyard_get_angle_source_info(get(), &result, &details), details);
         return result;
-    }
-
-    /// Writes [n_batch, n_tokens, 2, rotary_dim / 2] to rows, which has room for n_floats. positions may be NULL.
-    void make_rows(const halyard_positions *positions, std::int64_t n_batch, std::int64_t n_tokens, float *rows,
-                   std::int64_t n_floats, bad_position policy = bad_position::error) const {
-        auto details = detail::make_struct<halyard_error>();
-        detail::check(halyard_make_rows(get(), positions, static_cast<std::int32_t>(policy), n_batch, n_tokens, rows,
-                                        n_floats, &details),
-                      details);
     }
 
 private:
     angle_source(const halyard_frequencies *frequencies, const halyard_angle_source_desc &desc)
         : handle(make(frequencies, desc)) {}
 
+    static halyard_angle_source_desc describe_rows(const void *cos_rows, const void *sin_rows, dtype type,
+                                                   std::int64_t n_rows, std::int64_t stride_row,
+                                                   std::int64_t rotary_dim) noexcept {
+        auto desc = make_struct<halyard_angle_source_desc>();
+        desc.kind = HALYARD_ANGLES_GIVEN;
+        desc.cos_rows = cos_rows;
+        desc.sin_rows = sin_rows;
+        desc.rows_dtype = static_cast<std::int32_t>(type);
+        desc.n_rows = n_rows;
+        desc.stride_row = stride_row;
+        desc.rotary_dim = rotary_dim;
+        return desc;
+    }
+
     static halyard_angle_source *make(const halyard_frequencies *frequencies, const halyard_angle_source_desc &desc) {
-        auto details = detail::make_struct<halyard_error>();
+        auto details = make_struct<halyard_error>();
         halyard_angle_source *made = nullptr;
         detail::check(halyard_create_angle_source(frequencies, &desc, &made, &details), details);
         return made;
     }
 };
 
-/// The fixed part of one tensor that a plan rotates, input and output of one pairing.
-inline halyard_tensor_desc describe_tensor(dtype type, std::int64_t head_dim, pairing in_and_out = pairing::half,
+/// The fixed part of one tensor that a plan rotates, of one pairing before and after.
+inline halyard_tensor_desc describe_tensor(dtype type, std::int64_t head_dim, pairing in_and_out,
                                            std::int64_t rotary_offset = 0) noexcept {
-    halyard_tensor_desc desc{};
+    auto desc = make_struct<halyard_tensor_desc>();
     desc.dtype = static_cast<std::int32_t>(type);
     desc.pairing = static_cast<std::int32_t>(in_and_out);
-    desc.out_pairing = desc.pairing;
     desc.head_dim = head_dim;
     desc.rotary_offset = rotary_offset;
     return desc;
 }
 
-/// A plan's description, for 1 … HALYARD_MAX_TENSORS tensors (q and k, say). Set target or max_target to narrow the
-/// choice of kernels.
-inline halyard_plan_desc describe_plan(std::int64_t rotary_dim, std::initializer_list<halyard_tensor_desc> tensors,
-                                       direction towards = direction::forward) noexcept {
-    auto desc = detail::make_struct<halyard_plan_desc>();
-    desc.direction = static_cast<std::int32_t>(towards);
-    desc.rotary_dim = rotary_dim;
-    for (const auto &tensor : tensors) {
-        if (desc.n_tensors < HALYARD_MAX_TENSORS) {
-            desc.tensors[desc.n_tensors] = tensor;
-        }
-        ++desc.n_tensors;
-    }
+/// The same from one pairing to another.
+inline halyard_tensor_desc describe_tensor(dtype type, std::int64_t head_dim, pairing in, pairing out,
+                                           std::int64_t rotary_offset = 0) noexcept {
+    auto desc = describe_tensor(type, head_dim, in, rotary_offset);
+    desc.out_pairing = static_cast<std::int32_t>(out);
     return desc;
 }
+
+/// A tensor whose head_dim and pairings are what a config told the frequencies of its plan. A head_dim of 0 is theirs.
+inline halyard_tensor_desc describe_tensor(dtype type, std::int64_t head_dim = 0) noexcept {
+    auto desc = make_struct<halyard_tensor_desc>();
+    desc.dtype = static_cast<std::int32_t>(type);
+    desc.head_dim = head_dim;
+    return desc;
+}
+
+/// A plan's description and the tensors that it names (q and k, say): halyard_plan_desc, with an array of its own.
+struct plan_desc {
+    std::int64_t rotary_dim = 0;
+    const halyard_frequencies *frequencies = nullptr;  ///< must live until the plan is made
+    std::vector<halyard_tensor_desc> tensors;          ///< 1 … HALYARD_MAX_TENSORS
+    std::int32_t direction = HALYARD_FORWARD;
+    const char *target = nullptr;
+    const char *max_target = nullptr;
+
+    plan_desc(std::int64_t rotary_dim, std::vector<halyard_tensor_desc> tensors,
+              halyard::direction direction = halyard::direction::forward)
+        : rotary_dim(rotary_dim), tensors(std::move(tensors)), direction(static_cast<std::int32_t>(direction)) {}
+
+    /// rotary_dim and what the tensors leave out are those of the frequencies.
+    plan_desc(const halyard::frequencies &frequencies, std::vector<halyard_tensor_desc> tensors,
+              halyard::direction direction = halyard::direction::forward)
+        : frequencies(frequencies.get()), tensors(std::move(tensors)), direction(static_cast<std::int32_t>(direction)) {
+    }
+
+    /// The C ABI's description, which points into this one.
+    halyard_plan_desc get() const noexcept {
+        auto desc = make_struct<halyard_plan_desc>();
+        desc.direction = direction;
+        desc.rotary_dim = rotary_dim;
+        desc.frequencies = frequencies;
+        desc.n_tensors = static_cast<std::int32_t>(tensors.size());
+        desc.tensors = tensors.data();
+        desc.target = target;
+        desc.max_target = max_target;
+        return desc;
+    }
+};
 
 /// A description that has been checked and resolved to kernels.
 class plan : public detail::handle<halyard_plan, halyard_destroy_plan> {
 public:
     using handle::handle;
 
+    explicit plan(const plan_desc &desc) : plan(desc.get()) {}
     explicit plan(const halyard_plan_desc &desc) : handle(make(desc)) {}
 
     /// The name of the kernels' target; a static string.
@@ -326,7 +418,7 @@ public:
 
 private:
     static halyard_plan *make(const halyard_plan_desc &desc) {
-        auto details = detail::make_struct<halyard_error>();
+        auto details = make_struct<halyard_error>();
         halyard_plan *made = nullptr;
         detail::check(halyard_create_plan(&desc, &made, &details), details);
         return made;
@@ -345,7 +437,7 @@ public:
 
 private:
     static halyard_pool *make(std::int32_t n_threads) {
-        auto details = detail::make_struct<halyard_error>();
+        auto details = make_struct<halyard_error>();
         halyard_pool *made = nullptr;
         detail::check(halyard_create_pool(n_threads, &made, &details), details);
         return made;
@@ -361,8 +453,8 @@ struct run_options {
 /// Rotates the plan's n_tensors tensors x into y, or in place where both describe the same memory.
 inline void run(const plan &made, const angle_source &angles, const halyard_tensor *x, const halyard_tensor *y,
                 const run_options &options = {}) {
-    auto details = detail::make_struct<halyard_error>();
-    auto args = detail::make_struct<halyard_run_args>();
+    auto details = make_struct<halyard_error>();
+    auto args = make_struct<halyard_run_args>();
     args.bad_position = static_cast<std::int32_t>(options.policy);
     args.angles = angles.get();
     args.positions = options.positions;
@@ -378,12 +470,23 @@ inline void run(const plan &made, const angle_source &angles, const halyard_tens
     run(made, angles, &x, &y, options);
 }
 
+/// Writes the rows of n_batch x n_tokens tokens, [n_batch, n_tokens, 2, rotary_dim / 2], to rows, which has room for
+/// n_floats: angle_source::given_by_token reads them. positions may be NULL.
+inline void make_rows(const plan &made, const angle_source &angles, const halyard_positions *positions,
+                      std::int64_t n_batch, std::int64_t n_tokens, float *rows, std::int64_t n_floats,
+                      bad_position policy = bad_position::error) {
+    auto details = make_struct<halyard_error>();
+    detail::check(halyard_make_rows(made.get(), angles.get(), positions, static_cast<std::int32_t>(policy), n_batch,
+                                    n_tokens, rows, n_floats, &details),
+                  details);
+}
+
 /// Every target, best first; the last is the portable reference.
 inline std::vector<halyard_target_info> targets() {
     std::vector<halyard_target_info> result;
     for (std::int32_t i = 0; i < halyard_get_target_count(); ++i) {
-        auto details = detail::make_struct<halyard_error>();
-        auto info = detail::make_struct<halyard_target_info>();
+        auto details = make_struct<halyard_error>();
+        auto info = make_struct<halyard_target_info>();
         detail::check(halyard_get_target_info(i, &info, &details), details);
         result.push_back(info);
     }
@@ -391,8 +494,9 @@ inline std::vector<halyard_target_info> targets() {
 }
 
 /// Each kernel that could serve a description, and why it was taken or refused, in lines of text.
-inline std::string explain(const halyard_plan_desc &desc) {
-    auto details = detail::make_struct<halyard_error>();
+inline std::string explain(const plan_desc &description) {
+    const auto desc = description.get();
+    auto details = make_struct<halyard_error>();
     std::int64_t n_needed = 0;
     detail::check(halyard_explain_plan(&desc, nullptr, 0, &n_needed, &details), details);
     std::string text(static_cast<std::size_t>(n_needed) + 1, '\0');

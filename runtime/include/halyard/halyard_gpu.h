@@ -53,7 +53,7 @@ typedef struct halyard_gpu_angles halyard_gpu_angles;
  * TABLE: its rows; a listed table with gaps has none in order, and is refused. PHASE: its frequencies. GIVEN: nothing;
  * cos_rows and sin_rows must be device memory of float32 (offsets in elements are for OpenCL, 0 with CUDA), which has to
  * outlive the angles. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE (device), UNSUPPORTED (FACTORED, a list with
- * gaps, GIVEN rows of 16 bits), NO_DEVICE, DEVICE (what the driver says), OVERFLOW, OUT_OF_MEMORY (of the host or the
+ * gaps, GIVEN rows of 16 bits or by token), NO_DEVICE, DEVICE (what the driver says), OVERFLOW, OUT_OF_MEMORY (of the host or the
  * device). */
 HALYARD_API halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue,
                                                      const halyard_angle_source *source, int64_t cos_offset,
@@ -88,6 +88,8 @@ typedef struct halyard_gpu_run_args {
     int32_t *error_word;                /* NULL, or device memory that a bad position sets to HALYARD_ERROR_POSITION, and
                                            nothing else does; policy ERROR only */
     int64_t error_word_offset;          /* OpenCL: in elements of 4 bytes */
+    const struct halyard_slots *slots;   /* NULL in this version, as in halyard_run_args */
+    const struct halyard_stages *stages; /* likewise */
 } halyard_gpu_run_args;
 
 /* Enqueues a rotation. Nothing is enqueued on an error, but of DEVICE: then the outputs may be incomplete. Errors: those

@@ -1,7 +1,8 @@
 /// The C++ face of halyard_gpu.h, as halyard.hpp is of halyard.h: owners and exceptions, without logic of its own.
 ///
 ///     const halyard::gpu_angles angles(queue, source);
-///     const halyard::gpu_plan plan(queue, halyard::describe_plan(128, {halyard::describe_tensor(type, 128)}), angles);
+///     const auto q = halyard::describe_tensor(type, 128, halyard::pairing::half);
+///     const halyard::gpu_plan plan(queue, halyard::plan_desc(128, {q}), angles);
 ///     halyard::gpu_run_options how;
 ///     how.stream = stream;
 ///     halyard::run(plan, x, y, how);  // enqueued when it returns
@@ -14,7 +15,7 @@ namespace halyard {
 
 /// Where to work. context and stream are the driver's: see halyard_gpu_queue.
 inline halyard_gpu_queue describe_queue(std::int32_t device, void *context, void *stream) noexcept {
-    auto queue = detail::make_struct<halyard_gpu_queue>();
+    auto queue = make_struct<halyard_gpu_queue>();
     queue.device = device;
     queue.context = context;
     queue.stream = stream;
@@ -34,7 +35,7 @@ public:
 private:
     static halyard_gpu_angles *make(const halyard_gpu_queue &queue, const angle_source &source, std::int64_t cos_offset,
                                     std::int64_t sin_offset) {
-        auto details = detail::make_struct<halyard_error>();
+        auto details = make_struct<halyard_error>();
         halyard_gpu_angles *made = nullptr;
         detail::check(halyard_create_gpu_angles(&queue, source.get(), cos_offset, sin_offset, &made, &details),
                       details);
@@ -47,13 +48,13 @@ class gpu_plan : public detail::handle<halyard_gpu_plan, halyard_destroy_gpu_pla
 public:
     using handle::handle;
 
-    gpu_plan(const halyard_gpu_queue &queue, const halyard_plan_desc &desc, const gpu_angles &angles)
-        : handle(make(queue, desc, angles)) {}
+    gpu_plan(const halyard_gpu_queue &queue, const plan_desc &desc, const gpu_angles &angles)
+        : handle(make(queue, desc.get(), angles)) {}
 
 private:
     static halyard_gpu_plan *make(const halyard_gpu_queue &queue, const halyard_plan_desc &desc,
                                   const gpu_angles &angles) {
-        auto details = detail::make_struct<halyard_error>();
+        auto details = make_struct<halyard_error>();
         halyard_gpu_plan *made = nullptr;
         detail::check(halyard_create_gpu_plan(&queue, &desc, angles.get(), &made, &details), details);
         return made;
@@ -75,8 +76,8 @@ struct gpu_run_options {
 /// Enqueues the rotation of the plan's n_tensors tensors.
 inline void run(const gpu_plan &made, const halyard_tensor *x, const halyard_tensor *y,
                 const gpu_run_options &options) {
-    auto details = detail::make_struct<halyard_error>();
-    auto args = detail::make_struct<halyard_gpu_run_args>();
+    auto details = make_struct<halyard_error>();
+    auto args = make_struct<halyard_gpu_run_args>();
     args.bad_position = static_cast<std::int32_t>(options.policy);
     args.stream = options.stream;
     args.positions = options.positions;
@@ -98,15 +99,16 @@ inline void run(const gpu_plan &made, const halyard_tensor &x, const halyard_ten
 
 /// What there is to say of HALYARD_CUDA or HALYARD_OPENCL on this machine.
 inline halyard_target_info gpu_target(std::int32_t device) {
-    auto details = detail::make_struct<halyard_error>();
-    auto info = detail::make_struct<halyard_target_info>();
+    auto details = make_struct<halyard_error>();
+    auto info = make_struct<halyard_target_info>();
     detail::check(halyard_get_gpu_target_info(device, &info, &details), details);
     return info;
 }
 
 /// Which kernel serves a description's tensors on a device, and when, in lines of text.
-inline std::string explain(std::int32_t device, const halyard_plan_desc &desc) {
-    auto details = detail::make_struct<halyard_error>();
+inline std::string explain(std::int32_t device, const plan_desc &description) {
+    const auto desc = description.get();
+    auto details = make_struct<halyard_error>();
     std::int64_t n_needed = 0;
     detail::check(halyard_explain_gpu_plan(device, &desc, nullptr, 0, &n_needed, &details), details);
     std::string text(static_cast<std::size_t>(n_needed) + 1, '\0');

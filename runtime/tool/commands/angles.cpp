@@ -26,7 +26,8 @@ void write_angles(const AnglesOptions &options) {
         const auto source =
             make_source(frequencies, options.angles, options.frequencies.reference, AxisMapOption(),
                         std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max(), &positions);
-        source.make_rows(&view, 1, n_tokens, rows.data(), static_cast<std::int64_t>(rows.size()));
+        const plan maker(plan_desc(frequencies, {describe_tensor(dtype::f32, rotary_dim, pairing::half)}));
+        make_rows(maker, source, &view, 1, n_tokens, rows.data(), static_cast<std::int64_t>(rows.size()));
     }
     const std::int64_t shape[] = {n_tokens, 2, rotary_dim / 2};
     write_npy(options.output, "<f4", shape, rows.data(), rows.size() * sizeof(float));

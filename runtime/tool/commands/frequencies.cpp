@@ -15,7 +15,7 @@ namespace {
 
 /// null where it is not known: neither a base nor a list knows.
 nlohmann::ordered_json name_of_pairing(std::int32_t pairing) {
-    if (pairing < 0) {
+    if (pairing == 0) {
         return nullptr;
     }
     return pairing == HALYARD_PAIRING_HALF ? "half" : "interleaved";

@@ -81,7 +81,8 @@ angle_source read_given(const NpyArray &file, std::int64_t n_tokens, std::option
     if (file.n_elements == 0) {
         return angle_source();
     }
-    return angle_source::given(file.elements<float>().data(), n_tokens, 2 * shape[2]);
+    const auto rows = file.elements<float>();
+    return angle_source::given(rows.data(), rows.data() + shape[2], n_tokens, 2 * shape[2], 2 * shape[2]);
 }
 
 std::string name_of(const PositionOptions &options) {
@@ -179,7 +180,9 @@ void rotate(const RotateOptions &options) {
     const auto y = std::make_unique_for_overwrite<std::byte[]>(x.n_bytes);
     if (x.n_elements != 0) {
         run_options how;
-        halyard_positions view{};
+        const std::int32_t first_row = 0;  // all batch rows read the caller's cos and sin from there on
+        auto view = consecutive_positions(&first_row, 1);
+        how.positions = &view;
         if (options.cos_sin.empty()) {
             positions.materialize();
             // Without a file, tokens are counted alike on all axes, which is what no positions mean.

@@ -61,13 +61,15 @@ int main(int n_arguments, char **arguments) {
     if (status != HALYARD_OK) {
         return fail("angles", &error);
     }
-    const halyard_plan_desc desc = {
-        .size = sizeof(desc), .rotary_dim = 4, .n_tensors = 1, .tensors = {{.head_dim = 4}}};
+    const halyard_tensor_desc tensor = {
+        .size = sizeof(tensor), .dtype = HALYARD_F32, .pairing = HALYARD_PAIRING_HALF, .head_dim = 4};
+    const halyard_plan_desc desc = {.size = sizeof(desc), .rotary_dim = 4, .n_tensors = 1, .tensors = &tensor};
     CALL(status, halyard_create_plan, &desc, &plan, &error);
     if (status != HALYARD_OK) {
         return fail("plan", &error);
     }
-    const halyard_tensor x = {.data = q, .shape = {1, 3, 1, 4}, .strides = {12, 4, 4, 1}};
+    const halyard_tensor x = {
+        .size = sizeof(x), .dtype = HALYARD_F32, .data = q, .shape = {1, 3, 1, 4}, .strides = {12, 4, 4, 1}};
     const halyard_run_args run = {.size = sizeof(run), .angles = angles, .x = &x, .y = &x};
     CALL(status, halyard_run, plan, &run, &error);
     if (status != HALYARD_OK) {

@@ -17,7 +17,7 @@ int main() {
     const auto queue = halyard::describe_queue(HALYARD_CUDA, &context, nullptr);
     const auto angles = halyard::angle_source::table(halyard::frequencies::from_base(10000.0, 4), 0, 7);
     const halyard::gpu_angles copied(queue, angles);
-    const auto desc = halyard::describe_plan(4, {halyard::describe_tensor(halyard::dtype::f32, 4)});
+    const halyard::plan_desc desc(4, {halyard::describe_tensor(halyard::dtype::f32, 4, halyard::pairing::half)});
     const halyard::gpu_plan plan(queue, desc, copied);
     halide_error(nullptr, "the program's own");
     std::printf("heard %d\n", n_heard);
