@@ -66,7 +66,7 @@ public:
     /// With attention_factor.
     ExactCosSin exact(std::int64_t position, std::int64_t k) const {
         if (is_given()) {
-            const char *const cos = rows_.data() + (position * stride_row() + k) * bytes();
+            const char *const cos = first_row() + (position * stride_row() + k) * bytes();
             return {oracle::widen(which_.rows_dtype, oracle::read_word(which_.rows_dtype, cos)),
                     oracle::widen(which_.rows_dtype, oracle::read_word(which_.rows_dtype, cos + n_pairs_ * bytes()))};
         }
@@ -87,19 +87,21 @@ public:
 private:
     std::int64_t stride_row() const { return 2 * n_pairs_ + 3; }
     std::int64_t bytes() const { return oracle::element_bytes(which_.rows_dtype); }
+    const char *first_row() const { return rows_.data() + 1; }
+    char *first_row() { return rows_.data() + 1; }
 
     /// Makes a fused cache at an odd address, with gaps between its rows.
     void make_given(Random &random) {
         constexpr std::int64_t n_rows = 40;
         last_ = n_rows - 1;
-        rows_.resize(static_cast<std::size_t>(n_rows * stride_row() * bytes()));
+        rows_.resize(static_cast<std::size_t>(n_rows * stride_row() * bytes() + 1));
         for (std::int64_t i = 0; i < n_rows * stride_row(); i++) {
-            oracle::write_word(which_.rows_dtype, rows_.data() + i * bytes(),
+            oracle::write_word(which_.rows_dtype, first_row() + i * bytes(),
                                oracle::narrow(which_.rows_dtype, static_cast<float>(random.unit())));
         }
         auto desc = describe_source(HALYARD_ANGLES_GIVEN);
-        desc.cos_rows = rows_.data();
-        desc.sin_rows = rows_.data() + n_pairs_ * bytes();
+        desc.cos_rows = first_row();
+        desc.sin_rows = first_row() + n_pairs_ * bytes();
         desc.n_rows = n_rows;
         desc.stride_row = stride_row();
         desc.rotary_dim = 2 * n_pairs_;
