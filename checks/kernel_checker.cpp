@@ -27,6 +27,7 @@ using oracle::Random;
 using oracle::Values;
 
 constexpr int max_heads = 5, max_tokens = 9, max_rows = 12;
+constexpr std::int64_t float_bytes = sizeof(float);
 constexpr std::int64_t island = 2 * GuardedMemory::page;  // the distance of accessible pages, in bytes
 
 // ---- The kernel, watched -------------------------------------------------------------------------------------------
@@ -106,10 +107,14 @@ struct Trial {
     halyard_tensor x = halyard::make_struct<halyard_tensor>(), y = x;
     std::int32_t positions_type = 0;
     std::int64_t n_rows = 0, stride_row = 0;
-    std::int64_t rows[2 * max_tokens] = {};  // for each token of each batch row
-    const float *cos_rows = nullptr, *sin_rows = nullptr;
+    std::int64_t rows[2 * max_tokens] = {};               // for each token of each batch row
+    const char *cos_rows = nullptr, *sin_rows = nullptr;  // floats, at any address
 
     std::int64_t row_of(std::int64_t batch, std::int64_t token) const { return rows[batch * x.shape[1] + token]; }
+
+    float in_row(const char *first, std::int64_t row, std::int64_t k) const {
+        return halyard::read_word<float>(first + float_bytes * (row * stride_row + k));
+    }
 };
 
 char *element(const halyard_tensor &tensor, std::int64_t batch, std::int64_t token, std::int64_t head, std::int64_t i) {
@@ -365,44 +370,52 @@ private:
         for (std::int64_t &row : trial.rows) {
             row = random_.in(0, trial.n_rows - 1);
         }
-        float *cos = nullptr, *sin = nullptr;
+        char *cos = nullptr, *sin = nullptr;
         if (random_.one_in(6)) {
-            trial.stride_row = island / 4;
-            const std::int64_t at = random_.one_in(2) ? 0 : static_cast<std::int64_t>(GuardedMemory::page) / 4 - n;
-            cos = reinterpret_cast<float *>(cos_islands_.begin()) + at;
-            sin = reinterpret_cast<float *>(sin_islands_.begin()) + at;
+            trial.stride_row = island / float_bytes;
+            const bool at_end = random_.one_in(2);
+            const std::int64_t at = at_end ? static_cast<std::int64_t>(GuardedMemory::page) - n * float_bytes : 0;
+            cos = cos_islands_.begin() + at;
+            sin = sin_islands_.begin() + at;
         } else if (random_.one_in(4)) {
             // cos and sin of a row lie side by side, as halyard_make_rows writes them.
             trial.stride_row = 2 * n;
-            cos = reinterpret_cast<float *>(cos_.end()) - trial.n_rows * 2 * n;
-            sin = cos + n;
+            cos = cos_.end() - trial.n_rows * 2 * n * float_bytes;
+            sin = cos + n * float_bytes;
         } else {
             trial.stride_row = n + (random_.one_in(2) ? 0 : random_.in(1, 5));
-            const std::int64_t n_floats = (trial.n_rows - 1) * trial.stride_row + n;
+            const std::int64_t n_bytes = ((trial.n_rows - 1) * trial.stride_row + n) * float_bytes;
             const bool at_end = random_.one_in(2);
-            cos = reinterpret_cast<float *>(at_end ? cos_.end() : cos_.begin()) - (at_end ? n_floats : 0);
-            sin = reinterpret_cast<float *>(at_end ? sin_.end() : sin_.begin()) - (at_end ? n_floats : 0);
+            cos = at_end ? cos_.end() - n_bytes : cos_.begin();
+            sin = at_end ? sin_.end() - n_bytes : sin_.begin();
+            // Floats at any address: a few bytes from the guard page.
+            const std::int64_t shift = random_.one_in(2) ? random_.in(1, float_bytes - 1) : 0;
+            cos += at_end ? -shift : shift;
+            sin += at_end ? -shift : shift;
         }
         trial.cos_rows = cos;
         trial.sin_rows = sin;
         const std::int64_t kind = random_.in(0, 9);
         for (std::int64_t row = 0; row < trial.n_rows; row++) {
             for (std::int64_t k = 0; k < n; k++) {
-                draw_angle(kind, cos + row * trial.stride_row + k, sin + row * trial.stride_row + k);
+                const std::int64_t at = (row * trial.stride_row + k) * float_bytes;
+                draw_angle(kind, cos + at, sin + at);
             }
         }
     }
 
-    void draw_angle(std::int64_t kind, float *cos, float *sin) {
+    void draw_angle(std::int64_t kind, char *cos, char *sin) {
         if (kind < 4) {
             // Near the unit circle, so that cos and sin are neither special nor of few bits.
             const double s = random_.unit();
-            *cos = static_cast<float>((random_.one_in(2) ? 1 : -1) * std::sqrt(1 - s * s));
-            *sin = static_cast<float>(s);
+            const float on_circle[2] = {static_cast<float>((random_.one_in(2) ? 1 : -1) * std::sqrt(1 - s * s)),
+                                        static_cast<float>(s)};
+            std::memcpy(cos, &on_circle[0], sizeof(float));
+            std::memcpy(sin, &on_circle[1], sizeof(float));
             return;
         }
         const Values values = kind < 6 ? Values::short_mantissa : kind < 8 ? Values::any_bits : Values::special;
-        for (float *value : {cos, sin}) {
+        for (char *value : {cos, sin}) {
             oracle::write_word(HALYARD_F32, value, oracle::random_word(random_, HALYARD_F32, values));
         }
     }
@@ -454,8 +467,7 @@ private:
         if (!trial.in_place) {
             y_.image.take(*y_.used, y_.first, y_.last);
         }
-        const bool islands = reinterpret_cast<const char *>(trial.cos_rows) >= cos_islands_.begin() &&
-                             reinterpret_cast<const char *>(trial.cos_rows) < cos_islands_.end();
+        const bool islands = trial.cos_rows >= cos_islands_.begin() && trial.cos_rows < cos_islands_.end();
         const GuardedMemory &cos = islands ? cos_islands_ : cos_, &sin = islands ? sin_islands_ : sin_;
         if (n_trials_ % 8 == 0) {  // only now and then, because they are large
             cos_image_.take(cos, cos.begin(), cos.end());
@@ -472,11 +484,12 @@ private:
             };
             copy(0, trial.offset);
             copy(trial.offset + 2 * trial.n_pairs, trial.desc.head_dim);
-            const std::int64_t row = trial.row_of(batch, token) * trial.stride_row;
+            const std::int64_t row = trial.row_of(batch, token);
             for (std::int64_t k = 0; k < trial.n_pairs; k++) {
-                const float sin = trial.inverse ? -trial.sin_rows[row + k] : trial.sin_rows[row + k];
+                const float cos = trial.in_row(trial.cos_rows, row, k);
+                const float forward = trial.in_row(trial.sin_rows, row, k), sin = trial.inverse ? -forward : forward;
                 const auto x = read_pair(trial, batch, token, head, k);
-                const auto y = oracle::rotate(arithmetic(), x, trial.cos_rows[row + k], sin);
+                const auto y = oracle::rotate(arithmetic(), x, cos, sin);
                 const auto expect_member = [&](int member, float value) {
                     const char *at =
                         element(trial.y, batch, token, head, index_of(trial, trial.desc.out_pairing, k, member));
@@ -485,7 +498,7 @@ private:
                 expect_member(0, y.x0);
                 expect_member(1, y.x1);
                 if (trial.against_exact) {
-                    check_bound(trial, x, trial.cos_rows[row + k], sin, y);
+                    check_bound(trial, x, cos, sin, y);
                 }
             }
         });
@@ -523,8 +536,15 @@ private:
         described.shape[1] = trial.x.shape[1];
         described.strides[0] = trial.x.shape[1];
         described.strides[1] = 1;
-        const auto source = halyard::angle_source::given(trial.cos_rows, trial.sin_rows, trial.n_rows, trial.stride_row,
-                                                         2 * trial.n_pairs);
+        auto given = sized<halyard_angle_source_desc>();
+        given.kind = HALYARD_ANGLES_GIVEN;
+        given.cos_rows = trial.cos_rows;
+        given.sin_rows = trial.sin_rows;
+        given.n_rows = trial.n_rows;
+        given.stride_row = trial.stride_row;
+        given.rotary_dim = 2 * trial.n_pairs;
+        given.rows_dtype = HALYARD_F32;
+        const halyard::angle_source source(halyard::frequencies(), given);
         auto args = sized<halyard_run_args>();
         args.angles = source.get();
         args.positions = &described;

@@ -7,7 +7,6 @@
 
 #include "angles/frequencies.h"
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -38,11 +37,6 @@ QuarterTurns to_quarter_turns(DoubleDouble inv_freq) noexcept {
 }
 
 namespace {
-
-/// attention_factor, kept away from underflow: what is smaller still rounds to zero all the same.
-double find_scale(const halyard_frequencies &frequencies) noexcept {
-    return std::max(frequencies.attention_factor, 0x1p-300);
-}
 
 double flip_sign(double value, std::uint64_t flip) noexcept {
     return std::bit_cast<double>(std::bit_cast<std::uint64_t>(value) ^ (flip << 63));
@@ -122,7 +116,7 @@ CosSin small_cos_sin(DoubleDouble inv_freq, double scale, double position) noexc
 
 bool try_cos_sin(const halyard_frequencies &frequencies, std::int64_t pair, std::int32_t position,
                  CosSin *out) noexcept {
-    return try_cos_sin(frequencies.quarter_turns.get()[pair], find_scale(frequencies), position, out);
+    return try_cos_sin(frequencies.quarter_turns.get()[pair], frequencies.attention_factor, position, out);
 }
 
 namespace {
@@ -148,7 +142,7 @@ CosSin precise_cos_sin(DoubleDouble inv_freq, DoubleDouble turns_per_position, d
 
 CosSin precise_cos_sin(const halyard_frequencies &frequencies, std::int64_t pair, std::int32_t position) noexcept {
     return precise_cos_sin(frequencies.inv_freq.get()[pair], frequencies.quarter_turns.get()[pair].value,
-                           find_scale(frequencies), position);
+                           frequencies.attention_factor, position);
 }
 
 namespace {
@@ -170,7 +164,7 @@ void make_scaled_row(const halyard_frequencies &frequencies, double scale, std::
 }  // namespace
 
 void make_row(const halyard_frequencies &frequencies, std::int32_t position, float *cos_row, float *sin_row) noexcept {
-    make_scaled_row(frequencies, find_scale(frequencies), position, cos_row, sin_row);
+    make_scaled_row(frequencies, frequencies.attention_factor, position, cos_row, sin_row);
 }
 
 void make_unscaled_row(const halyard_frequencies &frequencies, std::int32_t position, float *cos_row,

@@ -103,9 +103,9 @@ extern "C" halyard_status halyard_create_frequencies_from_list(const double *inv
     if (n_pairs < 1 || n_pairs > max_pairs) {
         return fail(error, HALYARD_ERROR_ROTARY_DIM, "n_pairs is ", n_pairs, ", but it must be in 1 to ", max_pairs);
     }
-    if (!(attention_factor > 0.0 && attention_factor <= max_attention_factor)) {
-        return fail(error, HALYARD_ERROR_FREQUENCY, "attention_factor is ", attention_factor,
-                    ", but it must be greater than 0 and at most 2^60");
+    if (!is_attention_factor(attention_factor)) {
+        return fail(error, HALYARD_ERROR_FREQUENCY, "attention_factor is ", attention_factor, ", but it must be ",
+                    attention_factor_range);
     }
     auto result = allocate_frequencies(n_pairs, "list");
     if (result == nullptr) {

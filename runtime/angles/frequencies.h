@@ -21,7 +21,11 @@ namespace halyard {
 
 inline constexpr std::int64_t max_rotary_dim = std::int64_t{1} << 20;
 inline constexpr double max_inv_freq = 0x1p20;
-inline constexpr double max_attention_factor = 0x1p60;
+
+/// Below 2^-126 the rows of a table would be subnormal, with errors beyond what results may have. A factor keeps to the
+/// range of all other factors, which is far from that.
+inline bool is_attention_factor(double value) noexcept { return value >= 0x1p-60 && value <= 0x1p60; }
+inline constexpr char attention_factor_range[] = "in 2^-60 to 2^60";
 
 /// Makes frequencies whose values are still to be set. `method` is a static string, and all that `about` says yet.
 /// Returns NULL when memory runs out.

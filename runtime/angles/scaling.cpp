@@ -78,8 +78,8 @@ private:
         if (!(std::isfinite(s_.base) && s_.base > 0.0)) {
             return refuse(names_.base, s_.base, "finite and greater than 0");
         }
-        if (s_.attention_factor != 0.0 && !(s_.attention_factor > 0.0 && s_.attention_factor <= max_attention_factor)) {
-            return refuse(names_.attention_factor, s_.attention_factor, "greater than 0 and at most 2^60");
+        if (s_.attention_factor != 0.0 && !is_attention_factor(s_.attention_factor)) {
+            return refuse(names_.attention_factor, s_.attention_factor, attention_factor_range);
         }
         return HALYARD_OK;
     }
@@ -355,10 +355,10 @@ halyard_status make_scaled_frequencies(const halyard_scaling &scaling, const Sca
     }
     const Formula formula(complete);
     const double attention_factor = formula.attention_factor();
-    if (!(attention_factor > 0.0 && attention_factor <= max_attention_factor)) {
+    if (!is_attention_factor(attention_factor)) {
         return fail(error, HALYARD_ERROR_FREQUENCY, names.factor, ", ", names.object, "mscale and ", names.object,
-                    "mscale_all_dim make an attention_factor of ", attention_factor,
-                    ", but it must be greater than 0 and at most 2^60");
+                    "mscale_all_dim make an attention_factor of ", attention_factor, ", but it must be ",
+                    attention_factor_range);
     }
     const std::int64_t n_pairs = complete.rotary_dim / 2;
     auto result = allocate_frequencies(n_pairs, method);

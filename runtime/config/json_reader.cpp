@@ -2,6 +2,14 @@
 
 #include "base/error.h"
 
+// In an unnamed namespace, because a program that links libhalyard.a may hold the JSON library too, in any version and
+// compiled with other options: the linker would take one for the other.
+#define NLOHMANN_JSON_NAMESPACE_BEGIN                                                                                  \
+    namespace {                                                                                                        \
+    namespace nlohmann {
+#define NLOHMANN_JSON_NAMESPACE_END                                                                                    \
+    }                                                                                                                  \
+    }
 #include <nlohmann/json.hpp>
 
 #include <algorithm>

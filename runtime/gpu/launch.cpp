@@ -18,9 +18,11 @@ constexpr std::uint32_t type_int32 = type_of(0, 32), type_uint16 = type_of(1, 16
 constexpr std::uint64_t is_on_device = 2;  // halide_buffer_device_dirty
 
 // What one launch can hold.
-constexpr std::int64_t most_elements = INT32_MAX;   // Halide's indices, extents and their product have 32 bits
-constexpr std::int64_t most_blocks = 65535;         // CUDA's limit to a grid's second and third dimension
-constexpr std::int64_t fewest_columns_a_block = 8;  // of a copy
+constexpr std::int64_t most_elements = INT32_MAX;           // Halide's indices, extents and their product have 32 bits
+constexpr std::int64_t most_blocks = 65535;                 // CUDA's limit to a grid's second and third dimension
+constexpr std::int64_t most_pairs = std::int64_t{1} << 15;  // of a rotation, however few of them a block takes
+static_assert(most_pairs <= most_blocks);
+constexpr std::int64_t fewest_columns_a_block = 8;            // of a copy
 constexpr std::int64_t most_columns = std::int64_t{1} << 18;  // likewise
 static_assert(most_columns / fewest_columns_a_block <= most_blocks);
 constexpr std::uint64_t wide_bytes = 16;  // of an access of 128 bits
@@ -92,6 +94,23 @@ bool goes_by_128_bits(const Launch &launch, const DevicePiece &piece, std::int64
            ((address_bits(launch, piece.x) | address_bits(launch, piece.y) | bytes) % wide_bytes) == 0;
 }
 
+/// From one pair of a head to the next.
+std::int64_t pair_stride(Pairing pairing, const RunTensor::Strides &strides) {
+    return pairing == Pairing::half ? strides.element : 2 * strides.element;
+}
+
+/// Some pairs of each head.
+struct PairRange {
+    std::int64_t first, count;
+
+    Location in(const Location &tensor, const DevicePiece &piece, Pairing pairing,
+                const RunTensor::Strides &strides) const {
+        return moved(tensor, first * pair_stride(pairing, strides) * element_bytes(piece.dtype));
+    }
+    /// Of an array that has four bytes for each pair.
+    Location in_list(void *list) const { return {list, 4 * first}; }
+};
+
 /// The pairing of the kernel that serves a piece: none where accesses of 128 bits cannot.
 std::optional<Pairing> pairing_of(const Launch &launch, const DevicePiece &piece) {
     const std::int64_t together = piece.pairing == Pairing::half ? piece.rotary_dim / 2 : piece.rotary_dim;
@@ -110,12 +129,12 @@ std::uint32_t type_of(Dtype dtype, bool is_fast) {
 }
 
 /// A tensor as a rotation kernel sees it: [pair, member, head, token, offset].
-void add_pairs(View &view, const DevicePiece &piece, Pairing pairing, const RunTensor::Strides &strides, bool is_fast) {
-    const std::int64_t n_pairs = piece.rotary_dim / 2;
+void add_pairs(View &view, const DevicePiece &piece, std::int64_t n_pairs, Pairing pairing,
+               const RunTensor::Strides &strides, bool is_fast) {
     const int halve = type_of(piece.dtype, is_fast) == type_uint32 ? 1 : 0;  // words of two
     if (pairing == Pairing::half) {
         view.add(n_pairs >> halve, strides.element);
-        view.add(2, (n_pairs * strides.element) >> halve);
+        view.add(2, (piece.rotary_dim / 2 * strides.element) >> halve);
     } else if (halve != 0) {
         view.add(n_pairs, 1);  // a word is a pair
         view.add(1, 4);
@@ -134,7 +153,7 @@ void add_positions(View &view, const LaunchPositions &positions, std::int64_t n_
     view.add(n_axes, positions.stride_axis * positions.n_words);
 }
 
-int rotate_part(const Launch &launch, const DevicePiece &piece, Call &call) {
+int rotate_part(const Launch &launch, const DevicePiece &piece, const PairRange &pairs, Call &call) {
     const DeviceAngles &angles = *launch.angles;
     const halyard_angle_source &source = angles.source;
     const std::optional<Pairing> pairing = pairing_of(launch, piece);
@@ -143,30 +162,31 @@ int rotate_part(const Launch &launch, const DevicePiece &piece, Call &call) {
         select_gpu_kernel(target_of(launch.queue->device), piece.dtype, pairing, piece.in_place, with_phase);
     const std::uint32_t type = type_of(piece.dtype, is_fast);
     const std::int64_t bytes = type == type_uint16 ? 2 : 4;
-    View x(launch, piece.x, type, bytes), y(launch, piece.y, type, bytes);
-    add_pairs(x, piece, piece.pairing, piece.in, is_fast);
-    add_pairs(y, piece, piece.out_pairing, piece.out, is_fast);
+    View x(launch, pairs.in(piece.x, piece, piece.pairing, piece.in), type, bytes);
+    View y(launch, pairs.in(piece.y, piece, piece.out_pairing, piece.out), type, bytes);
+    add_pairs(x, piece, pairs.count, piece.pairing, piece.in, is_fast);
+    add_pairs(y, piece, pairs.count, piece.out_pairing, piece.out, is_fast);
     View positions(launch, piece.positions.place, type_int32, 4);
     add_positions(positions, piece.positions, piece.n_tokens, source.axes.n_axes);
-    const std::int64_t n_pairs = piece.rotary_dim / 2;
-    View axis_of_pair(launch, {angles.axis_of_pair, 0}, type_int32, 4);
-    axis_of_pair.add(n_pairs, 1);
+    View axis_of_pair(launch, pairs.in_list(angles.axis_of_pair), type_int32, 4);
+    axis_of_pair.add(pairs.count, 1);
     const auto first = static_cast<std::int32_t>(source.first), last = static_cast<std::int32_t>(source.last);
     halyard_buffer *const x_or_y = piece.in_place ? y.get() : x.get();
     const std::int32_t x_offset = piece.in_place ? y.offset() : x.offset();
     if (with_phase) {
-        View high(launch, {angles.first_rows, 0}, type_uint32, 4), low(launch, {angles.second_rows, 0}, type_uint32, 4);
-        high.add(n_pairs, 1);
-        low.add(n_pairs, 1);
+        View high(launch, pairs.in_list(angles.first_rows), type_uint32, 4);
+        View low(launch, pairs.in_list(angles.second_rows), type_uint32, 4);
+        high.add(pairs.count, 1);
+        low.add(pairs.count, 1);
         return kernel.with_phase(&call, positions.get(), piece.positions.n_words, positions.offset(),
                                  piece.positions.start, piece.positions.step, first, last, axis_of_pair.get(),
                                  launch.clamps, high.get(), low.get(), source.scale_high, source.scale_low,
                                  launch.sin_sign, x_offset, y.offset(), x_or_y, y.get());
     }
-    View cos(launch, {angles.first_rows, angles.first_offset * 4}, type_float, 4);
-    View sin(launch, {angles.second_rows, angles.second_offset * 4}, type_float, 4);
+    View cos(launch, moved(pairs.in_list(angles.first_rows), angles.first_offset * 4), type_float, 4);
+    View sin(launch, moved(pairs.in_list(angles.second_rows), angles.second_offset * 4), type_float, 4);
     for (View *rows : {&cos, &sin}) {
-        rows->add(rows->offset() + n_pairs, 1);
+        rows->add(rows->offset() + pairs.count, 1);
         rows->add(source.n_rows, source.stride_row);
     }
     return kernel.with_table(&call, positions.get(), piece.positions.n_words, positions.offset(), piece.positions.start,
@@ -222,8 +242,8 @@ std::int64_t most_positions(const Launch &launch, const LaunchPositions &positio
 template <typename Part>
 int in_parts(const Launch &launch, const DevicePiece &whole, std::int64_t n_columns, const Part &part) {
     const std::int64_t bytes = element_bytes(whole.dtype);
-    // Halide multiplies all extents of a view, its offset's too. Blocks have a head or more, so heads are limited as
-    // blocks are.
+    // Halide multiplies all extents of a view, its offset's too. Blocks have a head or more, whatever the schedule, so
+    // heads are limited as blocks are. Tokens go along a grid's first dimension, which holds them all.
     const std::int64_t most = most_elements / static_cast<std::int64_t>(launch.part_alignment);
     const std::int64_t reach = (n_columns - 1) * element_stride(whole) + bridge(launch, whole);
     const std::int64_t stride_head = std::max(distance(whole.in.head), distance(whole.out.head));
@@ -255,8 +275,16 @@ int in_parts(const Launch &launch, const DevicePiece &whole, std::int64_t n_colu
 }  // namespace
 
 int rotate_on_device(const Launch &launch, const DevicePiece &piece, Call &call) noexcept {
-    return in_parts(launch, piece, piece.rotary_dim,
-                    [&](const DevicePiece &part) { return rotate_part(launch, part, call); });
+    const std::int64_t n_pairs = piece.rotary_dim / 2;
+    for (std::int64_t at = 0; at < n_pairs; at += most_pairs) {
+        const PairRange pairs = {at, std::min(most_pairs, n_pairs - at)};
+        const int status = in_parts(launch, piece, piece.rotary_dim,
+                                    [&](const DevicePiece &part) { return rotate_part(launch, part, pairs, call); });
+        if (status != 0) {
+            return status;
+        }
+    }
+    return 0;
 }
 
 int copy_on_device(const Launch &launch, const DevicePiece &piece, std::int64_t n_columns, Call &call) noexcept {

@@ -6,8 +6,9 @@
  *
  * Kernels check nothing. They read `host` and `dim` of a buffer, `extent` and `stride` of a dimension, and no other
  * field. Extents are at least 1, element offsets from `host` at most 2^31 - 1, and dim[0] has stride 1 where nothing
- * else is said. Data are aligned as their elements are in C. A kernel needs a CPU with what its target names, keeps no
- * state and calls nothing, so that calls which write different elements may run at once. It returns 0.
+ * else is said. The arrays of halyard_rotate, but for row_of_token, may lie at any address; all others are aligned as
+ * their elements are in C. A kernel needs a CPU with what its target names, keeps no state and calls nothing, so that
+ * calls which write different elements may run at once. It returns 0.
  */
 #ifndef HALYARD_KERNEL_ABI_H
 #define HALYARD_KERNEL_ABI_H
@@ -59,7 +60,7 @@ typedef struct halyard_buffer {
  * f16 is IEEE 754 binary16; bf16 is the upper half of an f32. Both are two bytes.
  *
  * The bf16 kernels of half and of interleaved are packed: to them an element of x and y is a word of two neighbouring
- * bf16, at any address that is even. All strides are counted in words, so those in bf16 have to be even.
+ * bf16. All strides are counted in words, so those in bf16 have to be even.
  *     half          x and y are [pairs / 2, 2, heads, tokens], with strides 1 and half that in bf16; pairs are even
  *     interleaved   x and y are [pairs, 1, heads, tokens], with stride 1: a word is a pair
  * The rows of cos and sin are no different for them: [pairs, rows].

@@ -42,8 +42,9 @@ void rotate_in_parts(const Kernel &kernel, const Piece &whole) noexcept {
         const std::int32_t first_row = 0;
         if (!rows_fit) {
             // One token, so its row can be the only one.
-            piece.cos_rows = whole.cos_rows + whole.row_of_token[token] * whole.stride_row;
-            piece.sin_rows = whole.sin_rows + whole.row_of_token[token] * whole.stride_row;
+            const std::int64_t row = whole.row_of_token[token] * whole.stride_row * std::int64_t{sizeof(float)};
+            piece.cos_rows = whole.cos_rows + row;
+            piece.sin_rows = whole.sin_rows + row;
             piece.n_rows = 1;
             piece.row_of_token = &first_row;
         }

@@ -26,7 +26,7 @@ struct Piece {
     char *y;
     PairStrides in, out;
     std::int64_t n_pairs, n_heads, n_tokens;
-    const float *cos_rows, *sin_rows;
+    const char *cos_rows, *sin_rows;  // floats, at any address, as x and y
     std::int64_t n_rows;
     std::int64_t stride_row;           // in floats
     const std::int32_t *row_of_token;  // [n_tokens]
@@ -71,8 +71,8 @@ inline void call_kernel(const Kernel &kernel, const Piece &piece) noexcept {
     rows.host = reinterpret_cast<std::uint8_t *>(const_cast<std::int32_t *>(piece.row_of_token));
     rows.dim = rows_dim;
     set_dimension(rows_dim[0], piece.n_tokens, 1);
-    cos.host = reinterpret_cast<std::uint8_t *>(const_cast<float *>(piece.cos_rows));
-    sin.host = reinterpret_cast<std::uint8_t *>(const_cast<float *>(piece.sin_rows));
+    cos.host = reinterpret_cast<std::uint8_t *>(const_cast<char *>(piece.cos_rows));
+    sin.host = reinterpret_cast<std::uint8_t *>(const_cast<char *>(piece.sin_rows));
     cos.dim = sin.dim = row_dims;
     set_dimension(row_dims[0], piece.n_pairs, 1);
     set_dimension(row_dims[1], piece.n_rows, piece.stride_row);

@@ -41,14 +41,15 @@ void rotate(const Piece &piece) {
     using Word = typename Storage::Word;
     constexpr std::int64_t bytes = sizeof(Word);
     for (std::int64_t token = 0; token < piece.n_tokens; token++) {
-        const std::int64_t row = std::int64_t{piece.row_of_token[token]} * piece.stride_row;
+        const std::int64_t row = piece.row_of_token[token] * piece.stride_row * std::int64_t{sizeof(float)};
+        const char *cos_row = piece.cos_rows + row, *sin_row = piece.sin_rows + row;
         for (std::int64_t head = 0; head < piece.n_heads; head++) {
             const char *x = piece.x + (token * piece.in.token + head * piece.in.head) * bytes;
             char *y = piece.y + (token * piece.out.token + head * piece.out.head) * bytes;
             for (std::int64_t k = 0; k < piece.n_pairs; k++) {
-                const float cos = piece.cos_rows[row + k];
-                const float sin =
-                    std::bit_cast<float>(std::bit_cast<std::uint32_t>(piece.sin_rows[row + k]) ^ piece.sin_sign);
+                const auto at = k * std::int64_t{sizeof(float)};
+                const auto cos = read_word<float>(cos_row + at);
+                const auto sin = std::bit_cast<float>(read_word<std::uint32_t>(sin_row + at) ^ piece.sin_sign);
                 const float x0 = Storage::widen(read_word<Word>(x + k * piece.in.pair * bytes));
                 const float x1 = Storage::widen(read_word<Word>(x + (k * piece.in.pair + piece.in.member) * bytes));
                 const Word y0 = Storage::narrow(std::fma(x0, cos, -(x1 * sin)));

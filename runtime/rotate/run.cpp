@@ -96,7 +96,7 @@ void set_pair_strides(const RunTensor::Strides &strides, Pairing pairing, std::i
 
 /// Rows of cos and sin as kernels read them, and for which pairs.
 struct Rows {
-    const float *cos, *sin;
+    const char *cos, *sin;
     std::int64_t n_rows, stride_row;
     std::int64_t first_pair, n_pairs;
     const std::int32_t *row_of_token;
@@ -201,8 +201,8 @@ void rotate_with(const Run &run, std::int64_t first, std::int64_t n, const Rows 
 void rotate_directly(const Run &run, std::int64_t first, std::int64_t n, const std::int32_t *row_of_token,
                      const Share &share) {
     const halyard_angle_source &angles = *run.angles;
-    const Rows rows = {static_cast<const float *>(angles.cos_rows),
-                       static_cast<const float *>(angles.sin_rows),
+    const Rows rows = {static_cast<const char *>(angles.cos_rows),
+                       static_cast<const char *>(angles.sin_rows),
                        angles.n_rows,
                        angles.stride_row,
                        0,
@@ -228,7 +228,13 @@ void rotate_with_made_rows(const Run &run, std::int64_t first, std::int64_t last
         for (std::int64_t pair = 0; pair < n_pairs; pair += block.n_pairs) {
             const std::int64_t n = std::min(n_pairs - pair, block.n_pairs);
             make_rows(*run.angles, run.plan->row_kernels, tokens, pair, n, {made, 2 * n, n});
-            const Rows rows = {made, made + n, tokens.n_tokens, 2 * n, pair, n, row_after_row.data()};
+            const Rows rows = {reinterpret_cast<const char *>(made),
+                               reinterpret_cast<const char *>(made + n),
+                               tokens.n_tokens,
+                               2 * n,
+                               pair,
+                               n,
+                               row_after_row.data()};
             rotate_with(run, at, tokens.n_tokens, rows, share);
         }
     }

@@ -48,7 +48,7 @@ TEST_CASE("frequencies: arguments are checked", "[angles]") {
         const double bad[] = {1.0, value};
         refuse_list(HALYARD_ERROR_FREQUENCY, {"inv_freq[1]"}, bad, 2);
     }
-    for (const double factor : {0.0, -1.0, infinity, not_a_number, 0x1p61}) {
+    for (const double factor : {0.0, -1.0, infinity, not_a_number, 0x1p61, 0x1.fffffp-61, 1e-40}) {
         refuse_list(HALYARD_ERROR_FREQUENCY, {}, good, 2, factor);
     }
     refuse_list(HALYARD_ERROR_NULL_POINTER, {}, nullptr, 2);
@@ -80,6 +80,7 @@ TEST_CASE("frequencies: limits are inside", "[angles]") {
     CHECK(from_base(0x1p-40, 4).get()->inv_freq[1].hi == 0x1p20);
     CHECK(from_base(std::numeric_limits<double>::max(), 64).get()->inv_freq[31].hi > 0);
     CHECK(make_frequencies({0x1p20, -0x1p20}, 0x1p60).get()->n_pairs == 2);
+    CHECK(make_frequencies({1.0}, 0x1p-60).get()->n_pairs == 1);
     const std::vector<double> list = {0x1.23456789abcdep-7, -3.0, 1e-310};
     const auto given = make_frequencies(list, 1.5);
     const auto info = given.info();

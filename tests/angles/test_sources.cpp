@@ -37,12 +37,15 @@ constexpr Source sources[] = {
 
 class Angles {
 public:
-    Angles(const Source &which, std::int64_t rotary_dim, Random &random) : which_(which), n_pairs_(rotary_dim / 2) {
+    Angles(const Source &which, std::int64_t rotary_dim, Random &random)
+        : Angles(which, rotary_dim, random, random.one_of(attention_factors)) {}
+    Angles(const Source &which, std::int64_t rotary_dim, Random &random, double factor)
+        : which_(which), n_pairs_(rotary_dim / 2) {
         if (which.kind == HALYARD_ANGLES_GIVEN) {
             make_given(random);
             return;
         }
-        factor_ = random.one_of(attention_factors);
+        factor_ = factor;
         for (const long double exact : oracle::inv_freq_of(500000, rotary_dim)) {
             inv_freq_.push_back(static_cast<double>(exact));
         }
@@ -66,7 +69,7 @@ public:
     /// With attention_factor.
     ExactCosSin exact(std::int64_t position, std::int64_t k) const {
         if (is_given()) {
-            const char *const cos = rows_.data() + (position * stride_row() + k) * bytes();
+            const char *const cos = first_row() + (position * stride_row() + k) * bytes();
             return {oracle::widen(which_.rows_dtype, oracle::read_word(which_.rows_dtype, cos)),
                     oracle::widen(which_.rows_dtype, oracle::read_word(which_.rows_dtype, cos + n_pairs_ * bytes()))};
         }
@@ -87,19 +90,21 @@ public:
 private:
     std::int64_t stride_row() const { return 2 * n_pairs_ + 3; }
     std::int64_t bytes() const { return oracle::element_bytes(which_.rows_dtype); }
+    const char *first_row() const { return rows_.data() + 1; }
+    char *first_row() { return rows_.data() + 1; }
 
     /// Makes a fused cache at an odd address, with gaps between its rows.
     void make_given(Random &random) {
         constexpr std::int64_t n_rows = 40;
         last_ = n_rows - 1;
-        rows_.resize(static_cast<std::size_t>(n_rows * stride_row() * bytes()));
+        rows_.resize(static_cast<std::size_t>(n_rows * stride_row() * bytes() + 1));
         for (std::int64_t i = 0; i < n_rows * stride_row(); i++) {
-            oracle::write_word(which_.rows_dtype, rows_.data() + i * bytes(),
+            oracle::write_word(which_.rows_dtype, first_row() + i * bytes(),
                                oracle::narrow(which_.rows_dtype, static_cast<float>(random.unit())));
         }
         auto desc = describe_source(HALYARD_ANGLES_GIVEN);
-        desc.cos_rows = rows_.data();
-        desc.sin_rows = rows_.data() + n_pairs_ * bytes();
+        desc.cos_rows = first_row();
+        desc.sin_rows = first_row() + n_pairs_ * bytes();
         desc.n_rows = n_rows;
         desc.stride_row = stride_row();
         desc.rotary_dim = 2 * n_pairs_;
@@ -207,6 +212,56 @@ TEST_CASE("sources: runs are within the promise, and the same bits on every targ
                             }
                         }
                     }
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("sources: pairs may be as long, and attention_factor as small, as halyard.h says", "[sources]") {
+    Random random(Catch::getSeed());
+    constexpr std::int64_t rotary_dim = 64, n_tokens = 40;
+    const Rotation half = {.rotary_dim = rotary_dim};
+    for (const Source &which : sources) {
+        for (const double factor : {0x1p-60, 0.9, 1.0, 1.5, 1000.0, 0x1p60}) {
+            const Angles angles(which, rotary_dim, random, factor);
+            if (angles.is_given()) {
+                continue;
+            }
+            std::vector<std::int64_t> positions;
+            for (std::int64_t t = 0; t < n_tokens; t++) {
+                positions.push_back(angles.random_position(random));
+            }
+            const auto at = positions_of(positions);
+            for (const auto &[dtype, greatest] :
+                 {std::pair(HALYARD_F32, 0x1.fffffep127), {HALYARD_F16, 65504.0}, {HALYARD_BF16, 0x1.fep127}}) {
+                INFO(which.name << ", attention_factor " << factor << ", dtype " << dtype);
+                const double longest = 0.999999 * greatest / factor;
+                // Every result is f times the length of its pair, or a part of that.
+                Elements x(dtype, {1, n_tokens, 1, rotary_dim});
+                for (std::int64_t i = 0; i < n_tokens * rotary_dim / 2; i++) {
+                    const std::int64_t first = i / (rotary_dim / 2) * rotary_dim + i % (rotary_dim / 2);
+                    const std::int64_t second = first + rotary_dim / 2;
+                    const ExactCosSin turn =
+                        angles.exact(positions[static_cast<std::size_t>(first / rotary_dim)], first % rotary_dim);
+                    const double length = std::min(longest, greatest) / factor;
+                    const double part = random.one_in(2) ? random.unit() : 0;  // of y1
+                    const auto y0 = static_cast<long double>(length * std::sqrt(1 - part * part));
+                    const auto y1 = static_cast<long double>(length * part);
+                    const auto back = oracle::rotate_exactly({y0, y1}, turn.cos, -turn.sin);
+                    x.set_word(first, oracle::narrow(dtype, static_cast<float>(back.x0)));
+                    x.set_word(second, oracle::narrow(dtype, static_cast<float>(back.x1)));
+                    while (!(std::hypot(double{x[first]}, double{x[second]}) <= longest)) {
+                        const std::int64_t longer = std::fabs(x[first]) > std::fabs(x[second]) ? first : second;
+                        x.set_word(longer, x.word(longer) - 1);  // towards zero
+                    }
+                }
+                Rotation rotation = half;
+                rotation.dtype = dtype;
+                for (const char *target : targets_here()) {
+                    INFO(target);
+                    rotation.target = target;
+                    CHECK(count_wrong(rotation, angles, positions, x, rotate(rotation, angles.source(), &at, x)) == 0);
                 }
             }
         }

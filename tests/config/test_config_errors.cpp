@@ -154,6 +154,7 @@ TEST_CASE("config: bad fields are named", "[config]") {
         {llama_yarn(R"(, "beta_fast": 1, "beta_slow": 2)"), range, {"beta_fast", "beta_slow"}},
         {llama_yarn(R"(, "attention_factor": 0)"), range, {"attention_factor"}},
         {llama_yarn(R"(, "attention_factor": -1)"), range, {"attention_factor"}},
+        {llama_yarn(R"(, "attention_factor": 1e-40)"), range, {"attention_factor", "in 2^-60 to 2^60"}},
         {llama_yarn(R"(, "mscale": -20, "mscale_all_dim": 1)"), range, {"mscale"}},
         {llama_yarn(R"(, "attn_factor": 2)"), unsupported, {"attn_factor"}},
         {llama_yarn(R"(, "extrapolation_factor": 2)"), unsupported, {"extrapolation_factor"}},

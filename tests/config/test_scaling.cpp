@@ -284,7 +284,7 @@ TEST_CASE("scaling: bad arguments", "[scaling]") {
     refuse(all, HALYARD_ERROR_UNKNOWN_VALUE, "no_truncate", [](halyard_scaling &s) { s.no_truncate = 2; });
     refuse(all, HALYARD_ERROR_UNKNOWN_VALUE, "reserved", [](halyard_scaling &s) { s.reserved = 1; });
     refuse_reals(all, "base", &halyard_scaling::base, {0.0, -1.0, nan, infinity, -infinity, 1e-300});
-    refuse_reals(all, "attention_factor", &halyard_scaling::attention_factor, {-1.0, nan, infinity, 1e30});
+    refuse_reals(all, "attention_factor", &halyard_scaling::attention_factor, {-1.0, nan, infinity, 1e30, 1e-40});
     refuse_counts(all, HALYARD_ERROR_ROTARY_DIM, "rotary_dim", &halyard_scaling::rotary_dim,
                   {0, -2, 1, 127, (std::int64_t{1} << 20) + 2, INT64_MAX, INT64_MIN});
     refuse_counts(all, HALYARD_ERROR_ROTARY_DIM, "exponent_dim", &halyard_scaling::exponent_dim,

@@ -100,7 +100,7 @@ bool is_empty(const halyard_tensor &tensor) { return std::count(tensor.shape, te
 struct Source {
     halyard_frequencies *frequencies = nullptr;
     halyard_angle_source *angles = nullptr;
-    inline static const GuardedMemory rows{4};
+    inline static const GuardedMemory rows{5};
     std::int64_t rotary_dim = 0, first = 0, last = 0;
     std::int32_t n_axes = 1;
     bool is_listed = false;
@@ -188,11 +188,12 @@ struct Source {
         desc.rotary_dim = draw.maybe_wild(rotary_dim);
         desc.n_rows = draw.in(1, 16);
         desc.stride_row = rotary_dim;
-        desc.cos_rows = rows.end() - desc.n_rows * rotary_dim * bytes;
+        char *const end = rows.end() - draw.in(0, bytes - 1);  // any alignment
+        desc.cos_rows = end - desc.n_rows * rotary_dim * bytes;
         desc.sin_rows = static_cast<const char *>(desc.cos_rows) + rotary_dim / 2 * bytes;
         for (std::int64_t i = 0; i < desc.n_rows * rotary_dim; i++) {
             const auto value = static_cast<float>(draw.byte()) / 100 - 1;
-            oracle::write_word(desc.rows_dtype, rows.end() - (i + 1) * bytes, oracle::narrow(desc.rows_dtype, value));
+            oracle::write_word(desc.rows_dtype, end - (i + 1) * bytes, oracle::narrow(desc.rows_dtype, value));
         }
         if (draw.wild && draw.one_in(8)) {  // a false length must be refused, or else no memory may be touched
             desc.stride_row = draw.one_in(2) ? std::numeric_limits<std::int64_t>::max() / 2 : rotary_dim / 2 - 1;

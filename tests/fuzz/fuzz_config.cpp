@@ -15,7 +15,7 @@ void check_frequencies(halyard_frequencies *frequencies) {
     for (std::int64_t k = 0; k < info.rotary_dim / 2; k++) {
         require(std::fabs(info.inv_freq[k]) <= 0x1p20, "inv_freq is finite and in range");
     }
-    require(info.attention_factor > 0 && info.attention_factor <= 0x1p60, "attention_factor is in range");
+    require(info.attention_factor >= 0x1p-60 && info.attention_factor <= 0x1p60, "attention_factor is in range");
     std::int64_t sum = 0;
     for (std::int32_t axis = 0; axis < info.n_axes; axis++) {
         sum += info.axis_counts[axis];

@@ -260,9 +260,27 @@ TEST_CASE("cuda calls: what 32 bits or a grid cannot hold is split", "[cuda]") {
     fail_at("", 0);
     CHECK(launches_on({1, 2, 4, 64}, {0, 4 * billion, billion, 1}).size() == 4);
     CHECK(launches_on({3, 4, 2, 64}, {4 * billion, 128, 64, 1}).size() == 3);
-    // 2^19 heads of 64 at a time would be 131,072 blocks along one of a grid's shorter dimensions.
-    for (const Call &launch : launches_on({1, 1, 1 << 21, 64}, {0, 0, 64, 1})) {
-        CHECK(launch.result == 0);
+    // A grid's shorter dimensions hold 65,535 blocks, enough for schedules that give a block one head and one pair.
+    const auto fits = [](const Call &launch) {
+        return launch.result == 0 && launch.grid[1] * launch.block[1] < 65535 + launch.block[1] &&
+               launch.grid[2] * launch.block[0] < 65535 + launch.block[0];
+    };
+    const auto many_heads = launches_on({1, 1, 1 << 21, 64}, {0, 0, 64, 1});
+    CHECK(std::ranges::all_of(many_heads, fits));
+    const halyard::frequencies wide = halyard::frequencies::from_base(10000, 1 << 20);
+    auto phase = sized<halyard_angle_source_desc>();
+    phase.kind = HALYARD_ANGLES_PHASE;
+    const halyard::gpu_angles wide_angles(queue_of(), halyard::angle_source(wide, phase));
+    for (const std::int32_t pairing : {HALYARD_PAIRING_HALF, HALYARD_PAIRING_INTERLEAVED}) {
+        auto tensor = halyard::describe_tensor(f32, 1 << 20);
+        tensor.pairing = tensor.out_pairing = pairing;
+        const halyard::gpu_plan plan(queue_of(), halyard::describe_plan(1 << 20, {tensor}), wide_angles);
+        for (const std::int64_t stride : {1, 2}) {
+            const halyard_tensor x = view(simple.memory.data(), f32, {1, 1, 3, 1 << 20}, {0, 0, stride << 20, stride});
+            const auto many_pairs = launches_of([&] { halyard::run(plan, x, x, on_stream()); });
+            CHECK(many_pairs.size() > 1);
+            CHECK(std::ranges::all_of(many_pairs, fits));
+        }
     }
     // Batch rows without a gap, at positions without one, are as good as tokens.
     const Memory places(96);

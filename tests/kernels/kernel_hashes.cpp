@@ -87,8 +87,8 @@ std::uint64_t hash_of(const Kernel &kernel) {
             const Values values = of_rows[random.in(0, 3)];
             const auto cos = oracle::random_elements(random, HALYARD_F32, values, piece.n_rows * piece.stride_row);
             const auto sin = oracle::random_elements(random, HALYARD_F32, values, piece.n_rows * piece.stride_row);
-            piece.cos_rows = reinterpret_cast<const float *>(cos.data());
-            piece.sin_rows = reinterpret_cast<const float *>(sin.data());
+            piece.cos_rows = cos.data();
+            piece.sin_rows = sin.data();
             const auto x = oracle::random_elements(random, dtype, of_x[i], piece.n_tokens * piece.in.token);
             std::vector<char> y = x;
             if (!in_place) {

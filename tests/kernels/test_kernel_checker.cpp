@@ -41,17 +41,24 @@ struct Call {
         piece.n_pairs = y->dim[0].extent;
         piece.n_heads = y->dim[2].extent;
         piece.n_tokens = y->dim[3].extent;
-        piece.cos_rows = reinterpret_cast<const float *>(cos->host);
-        piece.sin_rows = reinterpret_cast<const float *>(sin->host);
+        piece.cos_rows = reinterpret_cast<const char *>(cos->host);
+        piece.sin_rows = reinterpret_cast<const char *>(sin->host);
         piece.n_rows = cos->dim[1].extent;
         piece.stride_row = cos->dim[1].stride;
         piece.row_of_token = rows.data();
         piece.sin_sign = sin_sign;
     }
 
-    float *output(std::int64_t token, std::int64_t head, std::int64_t k, int member) const {
+    /// Rows may lie at any address.
+    float cos(std::int64_t token, std::int64_t k) const { return read_row(piece.cos_rows, token, k); }
+    float sin(std::int64_t token, std::int64_t k) const {
+        const float value = read_row(piece.sin_rows, token, k);
+        return piece.sin_sign != 0 ? -value : value;
+    }
+
+    char *output(std::int64_t token, std::int64_t head, std::int64_t k, int member) const {
         const halyard::PairStrides &s = piece.out;
-        return reinterpret_cast<float *>(piece.y) + token * s.token + head * s.head + k * s.pair + member * s.member;
+        return piece.y + 4 * (token * s.token + head * s.head + k * s.pair + member * s.member);
     }
 
     template <typename Function>
@@ -66,6 +73,11 @@ struct Call {
                 }
             }
         }
+    }
+
+private:
+    float read_row(const char *values, std::int64_t token, std::int64_t k) const {
+        return halyard::read_word<float>(values + 4 * (piece.row_of_token[token] * piece.stride_row + k));
     }
 };
 
@@ -98,7 +110,7 @@ struct IgnoresRows : NoBug {
 };
 struct WritesOnePast : NoBug {
     static void after(const Call &call) {
-        float *const past = call.output(call.piece.n_tokens - 1, call.piece.n_heads - 1, call.piece.n_pairs, 0);
+        char *const past = call.output(call.piece.n_tokens - 1, call.piece.n_heads - 1, call.piece.n_pairs, 0);
         if (call.piece.out.pair == 2) {  // in interleaved heads this is no output of this head
             std::memset(past, 0, 1);
         }
@@ -148,7 +160,7 @@ struct ReadsOneBefore : NoBug {
 };
 struct ReadsOneRowMore : NoBug {
     static void after(const Call &call) {
-        (void)*static_cast<volatile const float *>(call.piece.cos_rows + call.piece.n_rows * call.piece.stride_row);
+        (void)*static_cast<volatile const char *>(call.piece.cos_rows + 4 * call.piece.n_rows * call.piece.stride_row);
     }
 };
 struct WrongPair : NoBug {
@@ -159,7 +171,7 @@ struct WrongPair : NoBug {
     }
 };
 struct WrongAngle : NoBug {
-    static void before(Call &call) { call.piece.cos_rows += call.piece.n_pairs > 1 ? 1 : 0; }
+    static void before(Call &call) { call.piece.cos_rows += call.piece.n_pairs > 1 ? 4 : 0; }
 };
 struct WrongOnMisaligned : NoBug {
     static void after(const Call &call) {
@@ -194,10 +206,9 @@ int truncating(halyard_buffer *row_of_token, halyard_buffer *cos, halyard_buffer
                 const char *from = p.x + 2 * (token * p.in.token + head * p.in.head + k * p.in.pair);
                 char *to = p.y + 2 * (token * p.out.token + head * p.out.head + k * p.out.pair);
                 const auto read = [&](const char *at) { return oracle::widen(dtype, oracle::read_word(dtype, at)); };
-                const std::int64_t row = p.row_of_token[token] * p.stride_row + k;
-                const float s = p.sin_sign != 0 ? -p.sin_rows[row] : p.sin_rows[row];
-                const auto turned = oracle::rotate(oracle::Arithmetic::fused,
-                                                   {read(from), read(from + 2 * p.in.member)}, p.cos_rows[row], s);
+                const auto turned =
+                    oracle::rotate(oracle::Arithmetic::fused, {read(from), read(from + 2 * p.in.member)},
+                                   call.cos(token, k), call.sin(token, k));
                 const auto write = [&](char *at, float value) {
                     std::uint32_t word = oracle::narrow(dtype, value);
                     if (std::fabs(oracle::widen(dtype, word)) > std::fabs(value)) {
@@ -224,9 +235,7 @@ int rounding_twice(halyard_buffer *row_of_token, halyard_buffer *cos, halyard_bu
         oracle::Pair<float> pair;
         std::memcpy(&pair.x0, from, 4);
         std::memcpy(&pair.x1, from + 4 * p.in.member, 4);
-        const std::int64_t row = p.row_of_token[token] * p.stride_row + k;
-        pair = oracle::rotate(oracle::Arithmetic::plain, pair, p.cos_rows[row],
-                              p.sin_sign != 0 ? -p.sin_rows[row] : p.sin_rows[row]);
+        pair = oracle::rotate(oracle::Arithmetic::plain, pair, call.cos(token, k), call.sin(token, k));
         std::memcpy(call.output(token, head, k, 0), &pair.x0, 4);
         std::memcpy(call.output(token, head, k, 1), &pair.x1, 4);
     }

@@ -50,6 +50,18 @@ def gpu_symbols(build):
                  [name for name in names if "halide" in name and not name.startswith("_ZN7halyard")], [])
 
 
+def own_symbols(build):
+    """What the static library defines is its own or the C++ library's, so that a program may have another version of
+    what it is made of."""
+    for name in run(build.CMAKE_NM, "-C", "--defined-only", "--extern-only", build.halyard_static).splitlines():
+        name = re.sub(r"^[0-9a-f]* \w ", "", name)
+        if not name or name.endswith(":") or name.startswith(("DW.ref.", "halyard_")):
+            continue
+        spaces = re.findall(r"(?<![\w:])(\w+)::", name)
+        if not spaces or not all(space in ("std", "__gnu_cxx") or space.startswith("halyard") for space in spaces):
+            fail(f"{build.halyard_static} defines {name}")
+
+
 def needs(build):
     """The shared library needs the C and C++ runtimes alone, and calls nothing that prints or ends the process."""
     shared = build.halyard_shared
@@ -247,5 +259,5 @@ def emitted_unfit(build):
     expect_equal("what is left beside the package", sorted(dist.parent.glob(".pack-*")), [])
 
 
-main(exports, gpu_exports, gpu_symbols, needs, hardened, kernel_objects, headers, c_program, load, emulated, emitted,
-     emitted_wrong, emitted_unfit)
+main(exports, gpu_exports, gpu_symbols, own_symbols, needs, hardened, kernel_objects, headers, c_program, load, emulated,
+     emitted, emitted_wrong, emitted_unfit)
