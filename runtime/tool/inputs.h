@@ -19,6 +19,12 @@ namespace halyard::tool {
 /// --inv-freq holds when that is none.
 frequencies make_frequencies(const FrequencyOptions &options, std::optional<std::int64_t> default_rotary_dim);
 
+/// The nearest float: what --reference hf_f32 makes of a frequency and a factor.
+inline double round_to_float(double value) { return static_cast<float>(value); }
+
+/// What is rotated where nothing says how much: all columns of a head. Throws Refusal where that can't be.
+std::int64_t whole_head(std::int64_t head_dim);
+
 /// The positions of a call of the tool: one for each token.
 class TokenPositions {
 public:
@@ -37,6 +43,9 @@ public:
     halyard_positions list() const;
     /// The least and the greatest of them.
     std::pair<std::int64_t, std::int64_t> range() const;
+    /// Throws Refusal where one is not in 0 … max_position - 1 or, without a max_position, not one of 32 bits. `hint`
+    /// is what to do about it.
+    void require_valid(std::int32_t n_axes, std::optional<std::int64_t> max_position, const std::string &hint) const;
 
     /// Writes consecutive positions out. Apart from read(), so that a wrong count is found before memory is taken.
     void materialize();
@@ -46,6 +55,7 @@ private:
     std::int64_t start_ = 0;
     std::vector<std::int64_t> values_;
     NpyArray file_;
+    bool is_file_ = false;
 
     halyard_positions view_as(std::array<std::int64_t, 2> shape) const;
 };

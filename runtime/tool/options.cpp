@@ -1,11 +1,17 @@
 #include "tool/options.h"
 
+#include "tool/files/input_file.h"
+#include "tool/refusal.h"
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <initializer_list>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace halyard::tool {
@@ -121,7 +127,7 @@ FrequencyFlags add_frequencies(CLI::App &app, FrequencyOptions &options) {
     auto *rotary_dim = add_integer(app, "--rotary-dim", options.rotary_dim, "how many columns of a head are rotated");
     auto *reference =
         add_word(app, "--reference", options.reference,
-                 "whose rounding of angles: exact, or hf_f32 as Hugging Face's float32 (tables only) [exact]",
+                 "whose rounding: exact, or hf_f32 as Hugging Face's float32 (for cos and sin: tables only) [exact]",
                  {"exact", "hf_f32"});
     base->excludes(inv_freq)->excludes(config);
     inv_freq->excludes(config);
@@ -213,6 +219,34 @@ void check_rotation(const RotationOptions &options, bool has_config = false) {
     }
 }
 
+/// Two files can't both be what comes in there.
+void check_standard_input(std::initializer_list<std::pair<const char *, const std::string &>> files) {
+    const char *first = nullptr;
+    for (const auto &[option, path] : files) {
+        if (path != standard_stream) {
+            continue;
+        }
+        if (first != nullptr) {
+            throw CLI::ValidationError(option, std::string("only one input can be '-', and ") + first + " is");
+        }
+        first = option;
+    }
+}
+
+/// The picture is an SVG, whatever its file is called: a name that says otherwise would deceive the next program.
+void check_picture_name(const std::string &path) {
+    const auto dot = path.find_last_of("./");
+    std::string ending = dot != path.npos && path[dot] == '.' ? path.substr(dot + 1) : "";
+    std::transform(ending.begin(), ending.end(), ending.begin(),
+                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+    static constexpr std::string_view others[] = {"avif", "bmp",  "csv", "emf", "eps",  "gif", "gz",   "htm", "html",
+                                                  "jpeg", "jpg",  "jxl", "npy", "npz",  "pdf", "png",  "ppm", "ps",
+                                                  "json", "svgz", "tex", "tif", "tiff", "txt", "webp", "wmf"};
+    if (std::find(std::begin(others), std::end(others), ending) != std::end(others)) {
+        throw CLI::ValidationError("--output", "'" + path + "' ends as another format does, and the picture is an SVG");
+    }
+}
+
 void add_list(CLI::App &app, ListOptions &options) {
     auto *command = app.add_subcommand("list", "Every kernel target: built? supported here? chosen? If not, why");
     command->add_flag("--json", options.json, "an array of objects instead of a table");
@@ -221,7 +255,7 @@ void add_list(CLI::App &app, ListOptions &options) {
 void add_explain(CLI::App &app, ExplainOptions &options) {
     auto *command = app.add_subcommand("explain", "Each candidate kernel for a rotation: taken or refused, and why");
     add_word(*command, "--dtype", options.type, "the elements' type [f32]", {"f32", "f16", "bf16"});
-    add_integer(*command, "--head-dim", options.head_dim, "columns of a head [128]");
+    add_integer(*command, "--head-dim", options.head_dim, "columns of a head [128]", 1);
     add_integer(*command, "--rotary-dim", options.rotary_dim, "how many of them are rotated [--head-dim]");
     add_rotation(*command, options.rotation);
     command->callback([&options] { check_rotation(options.rotation); });
@@ -269,7 +303,14 @@ void add_rotate(CLI::App &app, RotateOptions &options) {
     for (auto *option : excluded) {
         cos_sin->excludes(option);
     }
-    command->callback([&options] { check_rotation(options.rotation, !options.frequencies.config.empty()); });
+    command->callback([&options] {
+        check_rotation(options.rotation, !options.frequencies.config.empty());
+        check_standard_input({{"X", options.input},
+                              {"--positions", options.positions.path},
+                              {"--inv-freq", options.frequencies.inv_freq},
+                              {"--config", options.frequencies.config},
+                              {"--cos-sin", options.cos_sin}});
+    });
 }
 
 /// Without a tensor, only these say how many frequencies there are.
@@ -287,7 +328,12 @@ void add_angles_command(CLI::App &app, AnglesOptions &options) {
     add_frequencies(*command, options.frequencies)
         .rotary_dim->description("twice the number of pairs [the config's, or 2 * the length of --inv-freq]");
     add_angles(*command, options.angles);
-    command->callback([&options] { require_rotary_dim(options.frequencies); });
+    command->callback([&options] {
+        require_rotary_dim(options.frequencies);
+        check_standard_input({{"--positions", options.positions.path},
+                              {"--inv-freq", options.frequencies.inv_freq},
+                              {"--config", options.frequencies.config}});
+    });
 }
 
 void add_frequencies_command(CLI::App &app, FrequencyOptions &options) {
@@ -302,10 +348,13 @@ void add_plot(CLI::App &app, PlotOptions &options) {
     auto *command =
         app.add_subcommand("plot", "Draw frequencies and angles: how q.k decays with distance, the wavelengths, "
                                    "and the angles by position");
-    add_file(*command, "-o,--output", options.output, "an .svg")->required();
+    add_file(*command, "-o,--output", options.output, "an SVG")->required();
     add_frequencies(*command, options.frequencies)
         .rotary_dim->description("twice the number of pairs [the config's, or 2 * the length of --inv-freq]");
-    command->callback([&options] { require_rotary_dim(options.frequencies); });
+    command->callback([&options] {
+        require_rotary_dim(options.frequencies);
+        check_picture_name(options.output);
+    });
 }
 
 }  // namespace
@@ -321,6 +370,11 @@ void add_commands(CLI::App &app, Options &options) {
     add_angles_command(app, options.angles);
     add_frequencies_command(app, options.frequencies);
     add_plot(app, options.plot);
+    for (auto *command : app.get_subcommands(nullptr)) {
+        if (command->get_option_no_throw("--config") != nullptr) {
+            command->footer("A FILE that is - is the standard input, or the standard output.");
+        }
+    }
 }
 
 dtype parse_dtype(const std::string &word) {
@@ -335,6 +389,10 @@ bad_position parse_bad_position(const std::string &word) {
 
 plan_desc RotationOptions::describe(dtype type, std::int64_t head_dim, std::int64_t rotary_dim,
                                     const halyard_frequencies_info *model) const {
+    if (rotary_offset < 0 || rotary_dim > head_dim - rotary_offset) {
+        throw Refusal("a rotary_dim of " + std::to_string(rotary_dim) + " and --rotary-offset " +
+                      std::to_string(rotary_offset) + " don't fit a head of " + std::to_string(head_dim) + " columns");
+    }
     auto tensor = describe_tensor(type, head_dim, parse_pairing(pairing.empty() ? "half" : pairing), rotary_offset);
     if (pairing.empty() && model != nullptr && model->pairing != 0) {
         tensor.pairing = model->pairing;
@@ -342,6 +400,9 @@ plan_desc RotationOptions::describe(dtype type, std::int64_t head_dim, std::int6
     }
     if (!out_pairing.empty()) {
         tensor.out_pairing = static_cast<std::int32_t>(parse_pairing(out_pairing));
+    }
+    if (in_place && tensor.out_pairing != 0 && tensor.pairing != tensor.out_pairing) {
+        throw Refusal("--in-place keeps the pairing, but the config's model writes another one: see --out-pairing");
     }
     plan_desc desc(rotary_dim, {tensor}, inverse ? direction::inverse : direction::forward);
     desc.target = target.empty() ? nullptr : target.c_str();

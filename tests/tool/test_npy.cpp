@@ -126,8 +126,8 @@ TEST_CASE("npy: a damaged file is refused", "[npy]") {
     check_refused("\x93NUMPY\x04" + whole.substr(7), "version 4.0");
     check_refused(std::string("\x93NUMPY\0", 7) + whole.substr(7), "version 0.0");
     check_refused("\x93NUMPY\x01\x01" + whole.substr(8), "version 1.1");
-    check_refused(whole + "x", "1 bytes after the array");
-    check_refused(whole + whole, "bytes after the array");
+    check_refused(whole + "x", "more bytes than the 24 of the array");
+    check_refused(whole + whole, "more bytes than the 24 of the array");
     for (std::size_t n = 1; n < whole.size(); ++n) {
         CAPTURE(n);
         check_refused(whole.substr(0, n), n < 6 ? "truncated" : n < header_size ? "header" : "truncated");
@@ -196,7 +196,8 @@ TEST_CASE("npy: a claimed size costs nothing", "[npy]") {
     check_refused(make_npy(float_dictionary("(3037000500, 3037000500)"), floats(6)), "truncated");
     check_refused(make_npy(float_dictionary("(9223372036854775808,)"), floats(6)), "beyond 64 bits");
     check_refused(make_npy(float_dictionary("(99999999999999999999999,)"), floats(6)), "beyond 64 bits");
-    check_refused(make_npy(float_dictionary("(9223372036854775807, 0)"), floats(6)), "24 bytes after the array");
+    check_refused(make_npy(float_dictionary("(9223372036854775807, 0)"), floats(6)),
+                  "more bytes than the 0 of the array");
     std::string many = "(";
     for (int i = 0; i < 65; ++i) {
         many += "1,";
@@ -246,6 +247,29 @@ TEST_CASE("npy: an existing file is replaced, through a link too", "[npy]") {
     CHECK(std::filesystem::status(old).permissions() ==
           (std::filesystem::perms::owner_read | std::filesystem::perms::owner_write));
     CHECK(dir.count_entries() == 2);
+}
+
+TEST_CASE("npy: a link to a file that is not there yet stays, and the file is written", "[npy]") {
+    const ScratchDir dir;
+    const std::int64_t shape[] = {1};
+    const float value = 1.0f;
+    std::filesystem::create_directory(dir / "folder");
+    std::filesystem::create_symlink("folder/second.npy", dir / "first.npy");
+    std::filesystem::create_symlink(dir / "new.npy", dir / "folder/second.npy");
+    write_npy(dir / "first.npy", "<f4", shape, &value, sizeof(value));
+    CHECK(std::filesystem::is_symlink(dir / "first.npy"));
+    CHECK(std::filesystem::is_symlink(dir / "folder/second.npy"));
+    CHECK(!std::filesystem::is_symlink(dir / "new.npy"));
+    CHECK(read_npy(dir / "new.npy", {"<f4"}).elements<float>()[0] == 1.0f);
+    CHECK(dir.count_entries() == 3);
+
+    std::filesystem::create_symlink("missing/y.npy", dir / "nowhere.npy");
+    std::filesystem::create_symlink("round.npy", dir / "round.npy");
+    for (const char *name : {"nowhere.npy", "round.npy"}) {
+        CHECK_THROWS_AS(write_npy(dir / name, "<f4", shape, &value, sizeof(value)), Refusal);
+        CHECK(std::filesystem::is_symlink(dir / name));
+    }
+    CHECK(dir.count_entries() == 5);
 }
 
 TEST_CASE("npy: a disk that fills up leaves everything as it was", "[npy]") {

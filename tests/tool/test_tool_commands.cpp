@@ -52,6 +52,82 @@ TEST_CASE("tool: frequencies", "[tool]") {
     CHECK(json.at("inv_freq").at(0) == static_cast<double>(0.1f));
 }
 
+TEST_CASE("tool: the frequencies of a reference are those that it turns by", "[tool]") {
+    const ScratchDir dir;
+    const std::vector<double> list = {1.0 / 3.0, 0.1, 1e-40, -1.0};
+    const Arguments options = {"--inv-freq", write(dir, "f.npy", {4}, list), "--attention-factor", "1.1"};
+    const Arguments hf = {"--reference", "hf_f32"};
+    const auto exact = succeed(Arguments{"frequencies", "--reference", "exact"} + options);
+    CHECK(exact == succeed(Arguments{"frequencies"} + options));
+    const auto json = nlohmann::json::parse(succeed(Arguments{"frequencies"} + options + hf));
+    CHECK(json.at("reference") == "hf_f32");
+    CHECK(json.at("attention_factor").get<double>() == static_cast<double>(1.1f));
+    const auto inv_freq = json.at("inv_freq").get<std::vector<double>>();
+    REQUIRE(inv_freq.size() == 4);
+    for (std::size_t k = 0; k < 4; ++k) {
+        CHECK(inv_freq[k] == static_cast<double>(static_cast<float>(list[k])));
+    }
+    // Given back as a list they are the same rows.
+    const auto f = write(dir, "g.npy", {4}, inv_freq);
+    const Arguments angles = {"angles", "--positions", "1000:1100"};
+    succeed(angles + options + hf + Arguments{"-o", dir / "a.npy"});
+    succeed(angles + Arguments{"--inv-freq", f, "--attention-factor", "1.1", "-o", dir / "b.npy"} + hf);
+    CHECK(bytes_of(dir / "a.npy") == bytes_of(dir / "b.npy"));
+}
+
+TEST_CASE("tool: - is the standard input and the standard output", "[tool]") {
+    const ScratchDir dir;
+    const auto x = write(dir, "x.npy", {3, 2, 8}, make_values(48));
+    const auto p = write<std::int32_t>(dir, "p.npy", {3}, {7, -2, 100});
+    const auto f = write<double>(dir, "f.npy", {4}, {1, 0.5, 0.25, 0.125});
+    const std::string config = HALYARD_CONFIG_DIR "/llama-2-7b.json";
+    const auto run = [&](const Arguments &arguments, const std::string &input) {
+        const auto result = run_tool(arguments, "", std::nullopt, input);
+        INFO(join(arguments));
+        CHECK(result.errors == "");
+        CHECK(result.status == 0);
+        return result.output;
+    };
+    const Arguments options = {"--positions", p, "--inv-freq", f};
+    succeed(Arguments{"rotate", x, "-o", dir / "y.npy"} + options);
+    const auto y = dir.read("y.npy");
+    // Nothing but the array goes there.
+    CHECK(run(Arguments{"rotate", "-", "-o", "-"} + options, x) == y);
+    CHECK(run({"rotate", x, "-o", "-", "--positions", "-", "--inv-freq", f}, p) == y);
+    CHECK(run({"rotate", x, "-o", "-", "--positions", p, "--inv-freq", "-"}, f) == y);
+    run(Arguments{"rotate", "-", "-o", dir / "z.npy"} + options, x);
+    CHECK(dir.read("z.npy") == y);
+    const auto rows = run(Arguments{"angles", "-o", "-"} + options, "/dev/null");
+    CHECK(run({"rotate", x, "-o", "-", "--cos-sin", "-"}, dir.write("cs.npy", rows)) == y);
+    CHECK(run({"frequencies", "--config", "-"}, config) == succeed({"frequencies", "--config", config}));
+    CHECK(run({"plot", "--config", "-", "-o", "-"}, config).starts_with("<svg "));
+
+    // What comes in is read as strictly as a file.
+    const auto refuse = [&](const Arguments &arguments, const std::string &input, const std::string &why) {
+        const auto result = run_tool(arguments, "", std::nullopt, input);
+        CAPTURE(result.errors);
+        CHECK(result.status == 1);
+        CHECK(result.output == "");
+        CHECK(result.errors.starts_with("halyard: can't read the standard input: " + why));
+    };
+    const Arguments rotate = {"rotate", "-", "-o", "-"};
+    const auto bytes = dir.read("x.npy");
+    refuse(rotate, "/dev/null", "it is empty");
+    refuse(rotate, dir.write("bad", "hello"), "it is not a .npy file");
+    refuse(rotate, dir.write("bad", bytes.substr(0, 100)), "it is truncated");
+    refuse(rotate, dir.write("bad", bytes.substr(0, bytes.size() - 1)), "it is truncated");
+    refuse(rotate, dir.write("bad", bytes + "x"), "it has more bytes than the 192 of the array");
+    refuse({"rotate", "-", "-o", "-", "--inv-freq", f}, p, "its type is '<i4'");
+    // What never ends is given up.
+    refuse(rotate, "/dev/zero", "it is not a .npy file");
+    refuse({"frequencies", "--config", "-"}, "/dev/zero", "it is longer than the");
+    if (std::filesystem::exists("/dev/full")) {
+        const auto full = run_tool(Arguments{"rotate", x, "-o", "-"}, "/dev/full");
+        CHECK(full.status == 1);
+        CHECK(full.errors.starts_with("halyard: can't write to the standard output: "));
+    }
+}
+
 TEST_CASE("tool: a model's config", "[tool]") {
     const ScratchDir dir;
     const std::string folder = HALYARD_CONFIG_DIR;

@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -71,7 +72,9 @@ TEST_CASE("tool: wrong usage has exit status 2", "[tool]") {
                                                 "--cos-sin " + cs + " --base 100",
                                                 "--cos-sin " + cs + " --inv-freq " + f,
                                                 "--cos-sin " + cs + " --max-position 5",
-                                                "--cos-sin " + cs + " --angles table"}) {
+                                                "--cos-sin " + cs + " --angles table",
+                                                "--positions - --config -",
+                                                "--inv-freq - --positions -"}) {
         check_fails(2, rotate + split(options), dir);
     }
 }
@@ -180,6 +183,78 @@ TEST_CASE("tool: what can't be carried out has exit status 1", "[tool]") {
             check_fails(1, rotate + split(options), dir);
         }
     }
+}
+
+TEST_CASE("tool: what is said is of the command line", "[tool]") {
+    const ScratchDir dir;
+    const auto x = write(dir, "x.npy", {2, 2, 8}, make_values(32));
+    const auto p = [&](const char *name, const std::vector<std::int64_t> &values) {
+        return " --positions " + write<std::int64_t>(dir, name, {2}, values);
+    };
+    const auto axes = " --positions " + write<std::int32_t>(dir, "axes.npy", {3, 2}, {0, 1, 0, 1, 0, 9});
+    const auto rows = " --positions " + write<std::int32_t>(dir, "rows.npy", {2, 2}, {0, 1, 0, 7});
+    const auto list = [&](const char *name, const std::vector<double> &values) {
+        return " --inv-freq " + write<double>(dir, name, {static_cast<std::int64_t>(values.size())}, values);
+    };
+    const auto rotate = "rotate " + x + " -o " + (dir / "y.npy");
+    const auto rotate_batch = "rotate " + write(dir, "b.npy", {2, 2, 1, 8}, make_values(32)) + " -o " + (dir / "y.npy");
+    const std::vector<std::pair<std::string, std::string>> said = {
+        {"rotat " + x, "'rotat' is no command; is it rotate?"},
+        {"plto", "'plto' is no command; is it plot?"},
+        {"freq", "is it frequencies?"},
+        {"spin", "'spin' is no command; there are list, explain, rotate, angles, frequencies, plot"},
+        {"--spin", "'--spin' is no option here, where a command comes first"},
+        {"", "a command is needed: list,"},
+        {rotate + " --postions 0:2", "'--postions' is no option of 'rotate'; is it --positions?"},
+        {rotate + " --spin=3", "'--spin' is no option of 'rotate'\n"},
+        {rotate + " more.npy", "'more.npy' is one argument too many"},
+        {rotate + " --base", "--base has no value"},
+        {rotate + " --max-position 6" + p("p6.npy", {5, 6}),
+         "token 1 has position 6 in '" + (dir / "p6.npy") +
+             "', but --max-position 6 allows 0 to 5 (see --bad-position)"},
+        {rotate + " --max-position 6" + p("p16.npy", {-1, 3}), "token 0 has position -1 in"},
+        {rotate + " --max-position 1", "token 1 has position 1, but --max-position 1 allows 0 to 0"},
+        {rotate + p("p31.npy", {5, std::int64_t{1} << 31}),
+         "has position 2147483648 in '" + (dir / "p31.npy") +
+             "', but positions of 32 bits are -2147483648 to 2147483647"},
+        {rotate + " --angles phase" + p("p31.npy", {5, std::int64_t{1} << 31}), "positions of 32 bits are"},
+        {rotate + " --axis-map sections:2,1,1 --max-position 9" + axes, "token 1 has position 9 on axis 2 in"},
+        {rotate_batch + " --max-position 7" + rows, "token 1 of batch row 1 has position 7 in"},
+        {"angles --rotary-dim 8 -o y.npy" + p("p31.npy", {5, std::int64_t{1} << 31}),
+         "positions of 32 bits are -2147483648 to 2147483647\n"},
+        {rotate + " --rotary-dim 10", "a rotary_dim of 10 and --rotary-offset 0 don't fit a head of 8 columns"},
+        {rotate + " --rotary-offset 2", "a rotary_dim of 8 and --rotary-offset 2 don't fit a head of 8 columns"},
+        {rotate + " --rotary-offset 9223372036854775807", "don't fit"},
+        {rotate + " --base 0", "--base is 0"},
+        {rotate + " --base 1e-300", "--base is 1e-300"},
+        {rotate + list("f0.npy", {}) + " --rotary-dim 0", "f0.npy' holds no inverse frequency"},
+        {rotate + list("fn.npy", {1, 0.5, std::nan(""), 0.1}), "in --inv-freq, inv_freq[2] is nan"},
+        {rotate + list("f.npy", {1, 0.5, 0.2, 0.1}) + " --attention-factor 0", "--attention-factor is 0"},
+        {rotate + " --target nothing", "--target is \"nothing\", which is none of x86"},
+        {rotate + " --axis-map sections:2,1,2" + axes, "the numbers of --axis-map add up to 5"},
+        {rotate + " --axis-map sections:2,-1,3" + axes, "the second number of --axis-map is -1"},
+        {rotate + " --axis-map interleaved:0,0,4" + axes, "the third number of --axis-map is 4"},
+        {rotate + " --reference hf_f32 --angles phase", "--reference is hf_f32, which --angles phase cannot"},
+        {rotate + " --reference hf_f32 --angles factored", "--reference is hf_f32, which --angles factored cannot"},
+        {"explain --rotary-offset 3", "--rotary-offset 3"},
+        {"explain --head-dim 7", "a head has 7 columns"},
+        {"frequencies --config " HALYARD_CONFIG_DIR "/llama-2-7b.json --seq-len 9223372036854775807",
+         "--seq-len is 9223372036854775807, but it must be"},
+    };
+    for (const auto &[command, words] : said) {
+        const auto result = run_tool(split(command));
+        INFO(command);
+        CAPTURE(result.errors);
+        CHECK((result.status == 1 || result.status == 2));
+        CHECK(result.errors.find(words) != std::string::npos);
+        CHECK(find_api_words(result.errors) == "");
+        CHECK(std::count(result.errors.begin(), result.errors.end(), '\n') == result.status);
+    }
+    CHECK(!std::filesystem::exists(dir / "y.npy"));
+    const auto explained = succeed({"explain", "--target", "nothing"});
+    CHECK(explained.find("--target is \"nothing\"") != std::string::npos);
+    // A position that is held needs no place of its own.
+    succeed(split(rotate + " --max-position 6 --bad-position clamp" + p("p6.npy", {5, 6})));
 }
 
 TEST_CASE("tool: a failure leaves an existing output alone", "[tool]") {

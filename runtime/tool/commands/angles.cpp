@@ -1,5 +1,6 @@
 // halyard angles: rows of cos and sin for a list of positions.
 #include "tool/commands/commands.h"
+#include "tool/files/input_file.h"
 #include "tool/inputs.h"
 #include "tool/refusal.h"
 
@@ -15,13 +16,14 @@ void write_angles(const AnglesOptions &options) {
     const auto rotary_dim = frequencies.info().rotary_dim;
     auto positions = TokenPositions::read(options.positions);
     if (positions.shape().size() != 1) {
-        throw Refusal("'" + options.positions.path + "' has shape " + format_shape(positions.shape()) +
+        throw Refusal(name_input(options.positions.path) + " has shape " + format_shape(positions.shape()) +
                       ", but 'angles' needs positions [tokens]");
     }
     const auto n_tokens = positions.n_tokens();
     std::vector<float> rows(static_cast<std::size_t>(n_tokens) * static_cast<std::size_t>(rotary_dim));
     if (n_tokens != 0) {
         positions.materialize();
+        positions.require_valid(1, std::nullopt, "");
         const auto view = positions.view(1);
         const auto source =
             make_source(frequencies, options.angles, options.frequencies.reference, AxisMapOption(),

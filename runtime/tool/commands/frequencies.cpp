@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -35,12 +36,22 @@ std::string describe_axis_map(const halyard_frequencies_info &info) {
 void print_frequencies(const FrequencyOptions &options) {
     const auto frequencies = make_frequencies(options, std::nullopt);
     const auto info = frequencies.info();
+    std::vector<double> inv_freq(info.inv_freq, info.inv_freq + info.rotary_dim / 2);
+    double attention_factor = info.attention_factor;
+    if (options.reference == "hf_f32") {
+        // What such a table is made of.
+        std::transform(inv_freq.begin(), inv_freq.end(), inv_freq.begin(), round_to_float);
+        attention_factor = round_to_float(attention_factor);
+    }
     nlohmann::ordered_json json;
-    json["inv_freq"] = std::vector<double>(info.inv_freq, info.inv_freq + info.rotary_dim / 2);
-    json["attention_factor"] = info.attention_factor;
+    json["inv_freq"] = inv_freq;
+    json["attention_factor"] = attention_factor;
     json["rotary_dim"] = info.rotary_dim;
     json["pairing"] = name_of_pairing(info.pairing);
     json["method"] = info.method;
+    if (options.reference != "exact") {
+        json["reference"] = options.reference;
+    }
     if (info.head_dim != 0) {
         json["out_pairing"] = name_of_pairing(info.out_pairing);
         json["head_dim"] = info.head_dim;

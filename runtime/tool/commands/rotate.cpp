@@ -3,6 +3,7 @@
 #if HALYARD_TOOL_HAS_GPU
 #include "tool/device.h"
 #endif
+#include "tool/files/input_file.h"
 #include "tool/files/npy.h"
 #include "tool/inputs.h"
 #include "tool/refusal.h"
@@ -23,10 +24,10 @@ namespace {
 dtype check_type(const NpyArray &x, const std::string &stated) {
     const std::string held = x.descr == "<f4" ? "f32" : x.descr == "<f2" ? "f16" : "bf16";
     if (stated.empty() && held == "bf16") {
-        throw Refusal("'" + x.path + "' holds <u2; if those are the bits of bfloat16, say --dtype bf16");
+        throw Refusal(x.name + " holds <u2; if those are the bits of bfloat16, say --dtype bf16");
     }
     if (!stated.empty() && stated != held) {
-        throw Refusal("'" + x.path + "' holds " + x.descr + " (" + held + "), but --dtype says " + stated);
+        throw Refusal(x.name + " holds " + x.descr + " (" + held + "), but --dtype says " + stated);
     }
     return parse_dtype(held);
 }
@@ -40,13 +41,12 @@ struct Layout {
 Layout lay_out(const NpyArray &x, const std::string &layout) {
     const auto &shape = x.shape;
     if (shape.size() != 3 && shape.size() != 4) {
-        throw Refusal("'" + x.path + "' has shape " + format_shape(shape) +
+        throw Refusal(x.name + " has shape " + format_shape(shape) +
                       ", but [tokens, heads, head_dim] or four dimensions are needed");
     }
     const bool has_batch = shape.size() == 4;
     if (!has_batch && layout == "bhsd") {
-        throw Refusal("'" + x.path + "' has shape " + format_shape(shape) +
-                      ", but --layout bhsd needs four dimensions");
+        throw Refusal(x.name + " has shape " + format_shape(shape) + ", but --layout bhsd needs four dimensions");
     }
     const auto first = has_batch ? shape[0] : 1;
     const auto second = shape[shape.size() - 3];
@@ -68,15 +68,18 @@ Layout lay_out(const NpyArray &x, const std::string &layout) {
 angle_source read_given(const NpyArray &file, std::int64_t n_tokens, std::optional<std::int64_t> rotary_dim) {
     const auto &shape = file.shape;
     if (shape.size() != 3 || shape[1] != 2) {
-        throw Refusal("'" + file.path + "' has shape " + format_shape(shape) + ", but [tokens, 2, pairs] is needed");
+        throw Refusal(file.name + " has shape " + format_shape(shape) + ", but [tokens, 2, pairs] is needed");
     }
     if (shape[0] != n_tokens) {
-        throw Refusal("'" + file.path + "' has rows for " + std::to_string(shape[0]) + " tokens, but X has " +
+        throw Refusal(file.name + " has rows for " + std::to_string(shape[0]) + " tokens, but X has " +
                       std::to_string(n_tokens));
     }
     if (rotary_dim && (*rotary_dim % 2 != 0 || *rotary_dim / 2 != shape[2])) {
-        throw Refusal("'" + file.path + "' has rows of " + std::to_string(shape[2]) + " pairs, but --rotary-dim is " +
+        throw Refusal(file.name + " has rows of " + std::to_string(shape[2]) + " pairs, but --rotary-dim is " +
                       std::to_string(*rotary_dim));
+    }
+    if (shape[2] == 0) {
+        throw Refusal(file.name + " has rows of no pairs");
     }
     if (file.n_elements == 0) {
         return angle_source();
@@ -87,7 +90,7 @@ angle_source read_given(const NpyArray &file, std::int64_t n_tokens, std::option
 
 std::string name_of(const PositionOptions &options) {
     return options.is_range ? "--positions " + std::to_string(options.start) + ":" + std::to_string(options.stop)
-                            : "'" + options.path + "'";
+                            : name_input(options.path);
 }
 
 /// Checks the positions' shape against X's, the first dimension being axes where there are several.
@@ -190,6 +193,9 @@ void rotate(const RotateOptions &options) {
             view = is_counted ? halyard_positions{} : positions.view(axes.n_axes);
             how.positions = is_counted ? nullptr : &view;
             how.policy = parse_bad_position(options.bad_position);
+            if (how.policy == bad_position::error) {
+                positions.require_valid(axes.n_axes, options.max_position, " (see --bad-position)");
+            }
         }
         const auto input = input_tensor(x.data.get(), type, layout.shape, layout.strides);
         const auto output = tensor(y.get(), type, layout.shape, layout.strides);

@@ -148,9 +148,10 @@ private:
 
 std::string read_header(InputFile &file, const std::string &path) {
     unsigned char start[8] = {};
-    if (file.remaining() == 0) {
+    if (!file.holds(1)) {
         refuse_input(path, "it is empty");
     }
+    file.holds(sizeof(start));
     const auto n_start = static_cast<std::size_t>(std::min<std::uintmax_t>(file.remaining(), sizeof(start)));
     file.read(start, n_start);
     if (std::memcmp(start, magic.data(), std::min(n_start, magic.size())) != 0) {
@@ -163,17 +164,17 @@ std::string read_header(InputFile &file, const std::string &path) {
     }
     unsigned char length[4] = {};
     const std::size_t n_length = start[6] == 1 ? 2 : 4;
-    if (file.remaining() < n_length) {
+    if (!file.holds(n_length)) {
         refuse_input(path, "it is truncated within its .npy header");
     }
     file.read(length, n_length);
     const std::size_t n_header = static_cast<std::size_t>(length[0]) | static_cast<std::size_t>(length[1]) << 8 |
                                  static_cast<std::size_t>(length[2]) << 16 | static_cast<std::size_t>(length[3]) << 24;
-    if (file.remaining() < n_header) {
-        refuse_input(path, "it is truncated within its .npy header");
-    }
     if (n_header > max_header_bytes) {
         refuse_input(path, "its .npy header of " + std::to_string(n_header) + " bytes is too long");
+    }
+    if (!file.holds(n_header)) {
+        refuse_input(path, "it is truncated within its .npy header");
     }
     std::string header(n_header, '\0');
     file.read(header.data(), n_header);
@@ -221,7 +222,7 @@ NpyArray read_npy(const std::string &path, std::initializer_list<std::string_vie
     header.parse();
 
     NpyArray array;
-    array.path = path;
+    array.name = name_input(path);
     array.descr = *header.descr;
     array.shape = std::move(*header.shape);
     if (std::find(accepted.begin(), accepted.end(), array.descr) == accepted.end()) {
@@ -235,14 +236,16 @@ NpyArray read_npy(const std::string &path, std::initializer_list<std::string_vie
 
     const auto element_size = static_cast<std::uint64_t>(array.descr.back() - '0');
     const auto n_elements = count_elements(array.shape);
-    if (!n_elements || static_cast<std::uint64_t>(*n_elements) > file.remaining() / element_size) {
+    constexpr auto most_bytes = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+    if (!n_elements || static_cast<std::uint64_t>(*n_elements) > most_bytes / element_size ||
+        !file.holds(static_cast<std::uint64_t>(*n_elements) * element_size)) {
         refuse_input(path, "it is truncated: shape " + format_shape(array.shape) + " of " + array.descr +
                                " needs more than its " + std::to_string(file.remaining()) + " bytes of data");
     }
     array.n_elements = *n_elements;
     array.n_bytes = static_cast<std::size_t>(*n_elements) * element_size;
-    if (file.remaining() != array.n_bytes) {
-        refuse_input(path, "it has " + std::to_string(file.remaining() - array.n_bytes) + " bytes after the array");
+    if (file.holds(std::uintmax_t{array.n_bytes} + 1)) {
+        refuse_input(path, "it has more bytes than the " + std::to_string(array.n_bytes) + " of the array");
     }
     array.data = std::make_unique_for_overwrite<std::byte[]>(array.n_bytes);
     file.read(array.data.get(), array.n_bytes);

@@ -1,5 +1,6 @@
 #include "tool/files/output_file.h"
 
+#include "tool/files/input_file.h"
 #include "tool/refusal.h"
 
 #include <cerrno>
@@ -28,9 +29,27 @@ std::filesystem::path name_temporary(const std::filesystem::path &target) {
     return target.parent_path() / name;
 }
 
+/// Where a path leads through symbolic links, whether or not there is a file yet.
+std::filesystem::path follow_links(std::filesystem::path path, const std::string &name) {
+    std::error_code code;
+    // A loop is found before: the system gives up at 40.
+    while (std::filesystem::is_symlink(std::filesystem::symlink_status(path, code))) {
+        const auto next = std::filesystem::read_symlink(path, code);
+        if (code) {
+            refuse(name, code.message());
+        }
+        path = path.parent_path() / next;
+    }
+    return path;
+}
+
 }  // namespace
 
 OutputFile::OutputFile(const std::string &path) : name_("'" + path + "'"), target_(path) {
+    if (path == standard_stream) {
+        name_ = "to the standard output";
+        return;
+    }
     std::error_code code;
     const auto status = std::filesystem::status(target_, code);
     if (path.empty() || !target_.has_filename()) {
@@ -38,6 +57,9 @@ OutputFile::OutputFile(const std::string &path) : name_("'" + path + "'"), targe
     }
     if (std::filesystem::is_directory(status)) {
         refuse(name_, "it is a directory");
+    }
+    if (!std::filesystem::status_known(status)) {
+        refuse(name_, code.message());
     }
     if (std::filesystem::exists(status)) {
         // A rename would replace /dev/null by a file, and a file that its owner has protected.
@@ -48,11 +70,8 @@ OutputFile::OutputFile(const std::string &path) : name_("'" + path + "'"), targe
         if (probe == nullptr) {
             refuse(name_, std::strerror(errno));
         }
-        target_ = std::filesystem::canonical(target_, code);
-        if (code) {
-            refuse(name_, code.message());
-        }
     }
+    target_ = follow_links(target_, name_);
     temporary_ = name_temporary(target_);
     file_.reset(std::fopen(temporary_.c_str(), "wbx"));
     if (file_ == nullptr) {
@@ -72,12 +91,18 @@ OutputFile::~OutputFile() {
 }
 
 void OutputFile::write(const void *data, std::size_t n_bytes) {
-    if (n_bytes != 0 && std::fwrite(data, 1, n_bytes, file_.get()) != n_bytes) {
+    if (n_bytes != 0 && std::fwrite(data, 1, n_bytes, stream()) != n_bytes) {
         refuse(name_, std::strerror(errno));
     }
 }
 
 void OutputFile::commit() {
+    if (file_ == nullptr) {
+        if (std::fflush(stdout) != 0) {
+            refuse(name_, std::strerror(errno));
+        }
+        return;
+    }
     // fclose flushes: a full disk may show only here.
     if (std::fclose(file_.release()) != 0) {
         refuse(name_, std::strerror(errno));

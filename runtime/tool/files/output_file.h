@@ -1,4 +1,4 @@
-// Files that are there complete or not at all.
+// Files that are there complete or not at all; and the standard output.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,9 @@
 namespace halyard::tool {
 
 /// Writes to a temporary file beside `path` and gives it the name at the end, so that whoever looks sees the old file
-/// or the whole new one, and a failure leaves no trace.
+/// or the whole new one, and a failure leaves no trace. A symbolic link stays, and the file that it leads to is
+/// written.
+/// "-" is the standard output, to which everything goes as it is written.
 class OutputFile {
 public:
     /// Creates the temporary file. Throws Refusal where `path` could not be replaced later: a directory, a device, a
@@ -30,10 +32,12 @@ private:
         void operator()(std::FILE *file) const noexcept { std::fclose(file); }
     };
 
+    std::FILE *stream() const noexcept { return file_ != nullptr ? file_.get() : stdout; }
+
     std::string name_;              // as the user wrote it, for sentences
     std::filesystem::path target_;  // where that leads, through symbolic links
     std::filesystem::path temporary_;
-    std::unique_ptr<std::FILE, Closer> file_;
+    std::unique_ptr<std::FILE, Closer> file_;  // NULL: the standard output
 };
 
 }  // namespace halyard::tool

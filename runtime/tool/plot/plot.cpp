@@ -1,5 +1,5 @@
 // halyard plot: one picture of what a rotation turns by. All numbers come from the library's inverse frequencies and
-// are worked out in double precision.
+// are worked out in double precision, but for the angles of --reference hf_f32, which are float32.
 #include "tool/commands/commands.h"
 #include "tool/files/output_file.h"
 #include "tool/inputs.h"
@@ -7,9 +7,13 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
+#include <limits>
 #include <numbers>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,7 +27,7 @@ using std::numbers::pi;
 
 constexpr std::int64_t assumed_context = 4096;
 constexpr double width = 960.0;
-constexpr double height = 770.0;
+constexpr double height = 790.0;
 
 // Okabe and Ito's colours, which the colour-blind can tell apart (jfly.uni-koeln.de/color): blue and vermilion, and on
 // black their lighter sky blue and orange. Plain rules, for not every viewer knows CSS variables.
@@ -64,13 +68,20 @@ text { font-family: system-ui, "Helvetica Neue", Arial, sans-serif; font-size: 1
 
 // ---- What is drawn -----------------------------------------------------------------------------------------------
 
-/// A curve's frequencies.
+/// A curve's frequencies, and whose rounding turns by them.
 struct Series {
     std::string label;
     const char *line_style;
     const char *fill_style;
     const char *name;  // in the picture's data
     std::vector<double> inv_freq;
+    bool is_hf_f32;
+
+    /// In radians, as the reference has it.
+    double find_angle(std::size_t pair, double position) const {
+        return is_hf_f32 ? static_cast<float>(position) * static_cast<float>(inv_freq[pair])
+                         : position * inv_freq[pair];
+    }
 };
 
 struct Subject {
@@ -89,8 +100,12 @@ struct Subject {
     }
 };
 
-std::vector<double> copy_inv_freq(const halyard_frequencies_info &info) {
-    return {info.inv_freq, info.inv_freq + info.rotary_dim / 2};
+std::vector<double> copy_inv_freq(const halyard_frequencies_info &info, bool is_hf_f32) {
+    std::vector<double> inv_freq(info.inv_freq, info.inv_freq + info.rotary_dim / 2);
+    if (is_hf_f32) {
+        std::transform(inv_freq.begin(), inv_freq.end(), inv_freq.begin(), round_to_float);
+    }
+    return inv_freq;
 }
 
 Subject describe_subject(const frequencies &made, const FrequencyOptions &options) {
@@ -98,13 +113,14 @@ Subject describe_subject(const frequencies &made, const FrequencyOptions &option
     subject.info = made.info();
     const auto &info = subject.info;
     const std::string_view method = info.method;
+    const bool is_hf_f32 = options.reference == "hf_f32";
     const bool is_scaled = method != "default" && method != "list";
-    subject.series.push_back(
-        {is_scaled ? std::string(method) : "inv_freq", "curve used", "fill-used", "used", copy_inv_freq(info)});
+    subject.series.push_back({is_scaled ? std::string(method) : "inv_freq", "curve used", "fill-used", "used",
+                              copy_inv_freq(info, is_hf_f32), is_hf_f32});
     if (is_scaled) {
         const auto unscaled = frequencies::from_base(info.base, info.rotary_dim);
-        subject.series.push_back(
-            {"unscaled, same base", "curve unscaled", "fill-unscaled", "unscaled", copy_inv_freq(unscaled.info())});
+        subject.series.push_back({"unscaled, same base", "curve unscaled", "fill-unscaled", "unscaled",
+                                  copy_inv_freq(unscaled.info(), is_hf_f32), is_hf_f32});
     }
     const auto seq_len = options.seq_len.value_or(0);
     const auto stated = std::max({info.max_position, info.original_max_position, seq_len});
@@ -191,8 +207,8 @@ public:
     }
 
     void name(const char *letter, std::string_view words) const {
-        svg_.text(x.begin - 54.0, y.end - 26.0, letter, "name");
-        svg_.text(x.begin, y.end - 26.0, words, "name");
+        svg_.text(x.begin - 54.0, y.end - name_height, letter, "name");
+        svg_.text(x.begin, y.end - name_height, words, "name");
     }
 
     void grid(const std::vector<Tick> &x_ticks, const std::vector<Tick> &y_ticks) const {
@@ -236,28 +252,24 @@ public:
                  y_label);
     }
 
-    /// Vertical lines at the context lengths, their names above the frame, where there are no data.
+    /// Vertical lines at the context lengths, their names above the frame, where there are no data: each ends at its
+    /// line, in two rows where one has no space for both.
     void mark_contexts(const Subject &subject, bool is_on_colour) const {
-        const auto context = name_context(subject);
-        const double row = y.end - 7.0;
-        const auto draw = [&](double tokens) {
+        const auto draw = [&](double tokens, const std::string &words, double row) {
+            const double at = x.at(tokens);
             if (is_on_colour && tokens < x.last) {
-                svg_.line(x.at(tokens), y.begin, x.at(tokens), y.end, "halo");
+                svg_.line(at, y.begin, at, y.end, "halo");
             }
-            svg_.line(x.at(tokens), y.begin, x.at(tokens), y.end - 4.0, is_on_colour ? "mark on-colour" : "mark");
+            svg_.line(at, y.begin, at, y.end, is_on_colour ? "mark on-colour" : "mark");
+            svg_.line(at, y.end, at, y.end - row - 9.0, "tick");
+            svg_.text(at - 4.0, y.end - row, words, "note end");
         };
-        draw(subject.context);
-        if (subject.trained == 0.0) {
-            svg_.text(x.at(subject.context), row, context, "note end");
-            return;
-        }
-        const auto trained = name_trained(subject);
-        draw(subject.trained);
-        if (x.at(subject.context) - x.at(subject.trained) > estimate_width(context, 11.5) + 8.0) {
-            svg_.text(x.at(subject.trained), row, trained, "note end");
-            svg_.text(x.at(subject.context), row, context, "note end");
-        } else {
-            svg_.text(x.at(subject.context), row, trained + ", " + context, "note end");
+        const auto context = name_context(subject);
+        const bool has_space = subject.trained == 0.0 ||
+                               x.at(subject.context) - x.at(subject.trained) > estimate_width(context, 11.5) + 12.0;
+        draw(subject.context, context, has_space ? 7.0 : 20.0);
+        if (subject.trained != 0.0) {
+            draw(subject.trained, name_trained(subject), 7.0);
         }
     }
 
@@ -267,6 +279,7 @@ public:
     static std::string name_trained(const Subject &subject) { return "trained on " + format_reading(subject.trained); }
 
     Axis x, y;
+    static constexpr double name_height = 40.0;  // above the frame
 
 private:
     Svg &svg_;
@@ -274,75 +287,113 @@ private:
 
 std::string format_point(double x, double y) { return format_fixed(x) + "," + format_fixed(y) + " "; }
 
-/// A line's sample and its name; returns where the next one may begin.
-double draw_legend_entry(Svg &svg, double x, double y, const Series &series) {
+/// A line's sample and its name.
+void draw_legend_entry(Svg &svg, double x, double y, const Series &series) {
     svg.line(x, y - 4.0, x + 30.0, y - 4.0, series.line_style);
     svg.text(x + 37.0, y, series.label, "note");
-    return x + 37.0 + estimate_width(series.label, 11.5) + 18.0;
 }
+
+double legend_entry_width(const Series &series) { return 37.0 + 1.1 * estimate_width(series.label, 11.5) + 18.0; }
 
 // ---- (a) Decay ---------------------------------------------------------------------------------------------------
 
-/// The scores at the distances first … last, relative to distance 0.
-struct Bin {
-    double first, last;
-    double mean = 0.0, least = 1.0, greatest = -1.0;
+/// The score at a distance, relative to that at distance 0. A sample stands for all distances to the next one.
+struct Sample {
+    double distance, score;
 };
 
-/// <R_m q, R_n k> of all-ones q and k is f^2 2 sum_k cos(distance inv_freq[k]); divided by its value at distance 0, the
-/// mean of the cosines.
-double find_score(const std::vector<double> &inv_freq, double distance) {
+/// A point of the curve: what the scores at the distances first … last, around it, come to.
+struct Window {
+    double distance, first, last;
+    double mean = 0.0, low = 0.0, high = 0.0;  // nine of ten scores are low … high
+};
+
+/// <R_m q, R_n k> of all-ones q and k is f^2 2 sum_k cos(angle of pair k); divided by its value at distance 0, the mean
+/// of the cosines.
+double find_score(const Series &series, double distance) {
     double sum = 0.0;
-    for (const double each : inv_freq) {
-        sum += std::cos(distance * each);
+    for (std::size_t pair = 0; pair < series.inv_freq.size(); ++pair) {
+        sum += std::cos(series.find_angle(pair, distance));
     }
-    return sum / static_cast<double>(inv_freq.size());
+    return sum / static_cast<double>(series.inv_freq.size());
 }
 
-/// Every distance has its own point where there is space for it; further on a point stands for all that fall on a
-/// few pixels, since to leave out all distances but one would draw waves that are not there.
-std::vector<Bin> find_decay(const std::vector<double> &inv_freq, double reach) {
-    constexpr double n_bins = 300.0;
-    const double ratio = std::max(1.04, std::pow(reach, 1.0 / n_bins));
-    // So that a head as wide as the library allows takes seconds, not hours.
-    const double n_most = std::clamp(0x1p25 / (n_bins * static_cast<double>(inv_freq.size())), 1.0, 64.0);
-    std::vector<Bin> bins;
-    for (double first = 1.0;;) {
-        const double next = std::max(first + 1.0, std::ceil(first * ratio));
-        // The last takes a sliver after it in.
-        const bool is_last = next > reach || (next > first + 1.0 && next + (next - first) / 2.0 > reach);
-        Bin bin{first, is_last ? reach : next - 1.0};
-        const double n_distances = bin.last - bin.first + 1.0;
-        const double n_samples = std::floor(std::min(n_distances, n_most));
-        for (int i = 0; i < static_cast<int>(n_samples); ++i) {
-            // Multiples of the golden ratio: spread evenly, in step with no frequency.
-            const double part = std::fmod((i + 0.5) * std::numbers::phi, 1.0);
-            const double offset = n_samples == n_distances ? i : std::floor(part * n_distances);
-            const double score = find_score(inv_freq, bin.first + offset);
-            bin.mean += score / n_samples;
-            bin.least = std::min(bin.least, score);
-            bin.greatest = std::max(bin.greatest, score);
+/// By how much one pair turns faster than the next, on average. Where neighbours come into step, a turn apart, the
+/// score rises: a wave that returns whenever the distance has grown by this factor.
+double find_ratio(const Series &series) {
+    double least = 0.0, greatest = 0.0;
+    double n_turning = 0.0;
+    for (const double each : series.inv_freq) {
+        const double speed = std::fabs(each);
+        if (speed != 0.0) {
+            least = n_turning == 0.0 ? speed : std::min(least, speed);
+            greatest = std::max(greatest, speed);
+            n_turning += 1.0;
         }
-        bins.push_back(bin);
-        if (is_last) {
-            break;
-        }
-        first = next;
     }
-    return bins;
+    const double ratio = n_turning < 2.0 ? 1.0 : std::pow(greatest / least, 1.0 / (n_turning - 1.0));
+    return std::clamp(ratio, 1.1, 1.4);
+}
+
+/// Every distance, as long as they are not many in a window; further on some, spread evenly.
+std::vector<Sample> sample_scores(const Series &series, double reach, double ratio) {
+    // So that a head as wide as the library allows takes seconds, not hours.
+    const double n_most = std::max(0x1p26 / static_cast<double>(series.inv_freq.size()), 256.0);
+    const double step = std::max(std::pow(ratio, 1.0 / 1024.0), std::pow(reach, 1.0 / n_most));
+    std::vector<Sample> samples;
+    int i = 0;
+    for (double distance = 1.0; distance <= reach;) {
+        const double next = std::max(distance + 1.0, std::floor(distance * step));
+        // Multiples of the golden ratio are in step with no frequency.
+        const double part = std::fmod(++i * std::numbers::phi, 1.0);
+        const double at = std::min(distance + std::floor(part * (next - distance)), reach);
+        samples.push_back({at, find_score(series, at)});
+        distance = next;
+    }
+    return samples;
+}
+
+/// Points a few pixels apart, each of the distances around it, from one wave to the next: a mean over whole waves shows
+/// the decay, where one of single distances would show which of them were drawn.
+std::vector<Window> find_decay(const Series &series, double reach, double ratio) {
+    constexpr double n_points = 300.0;
+    const auto samples = sample_scores(series, reach * std::sqrt(ratio), ratio);
+    std::vector<Window> windows;
+    std::vector<double> scores;
+    std::size_t begin = 0;
+    for (double distance = 1.0;;) {
+        Window window{distance, std::ceil(distance / std::sqrt(ratio)), std::floor(distance * std::sqrt(ratio))};
+        while (samples[begin].distance < window.first && begin + 1 < samples.size()) {
+            ++begin;
+        }
+        scores.clear();
+        for (std::size_t i = begin; i == begin || (i < samples.size() && samples[i].distance <= window.last); ++i) {
+            scores.push_back(samples[i].score);
+        }
+        std::sort(scores.begin(), scores.end());
+        window.mean = std::accumulate(scores.begin(), scores.end(), 0.0) / static_cast<double>(scores.size());
+        window.low = scores[scores.size() / 20];
+        window.high = scores[scores.size() - 1 - scores.size() / 20];
+        windows.push_back(window);
+        if (distance >= reach) {
+            return windows;
+        }
+        distance = std::min(std::max(distance + 1.0, std::floor(distance * std::pow(reach, 1.0 / n_points))), reach);
+    }
 }
 
 void draw_decay(Svg &svg, const Subject &subject) {
-    std::vector<std::vector<Bin>> curves;
+    std::vector<std::vector<Window>> curves;
     double least = 0.0;
+    const double ratio = find_ratio(subject.series[0]);
     for (const auto &series : subject.series) {
-        curves.push_back(find_decay(series.inv_freq, subject.reach()));
-        for (const auto &bin : curves.back()) {
-            least = std::min(least, bin.least);
+        curves.push_back(find_decay(series, subject.reach(), ratio));
+        for (const auto &window : curves.back()) {
+            least = std::min(least, window.low);
         }
     }
     const Panel panel(svg, {1.0, subject.reach(), 70.0, 936.0, true},
-                      {std::max(std::floor(least * 4.0) / 4.0, -1.0), 1.0, 340.0, 116.0, false});
+                      {std::max(std::floor(least * 4.0) / 4.0, -1.0), 1.0, 350.0, 126.0, false});
     const auto x_ticks = make_log_ticks(panel.x, 16);
     std::vector<Tick> y_ticks;
     for (int quarter = static_cast<int>(panel.y.first * 4.0); quarter <= 4; ++quarter) {
@@ -355,34 +406,43 @@ void draw_decay(Svg &svg, const Subject &subject) {
     svg.line(panel.x.begin, panel.y.at(0.0), panel.x.end, panel.y.at(0.0), "tick");
     for (std::size_t i = 0; i < curves.size(); ++i) {
         std::string there, back;
-        for (const auto &bin : curves[i]) {
-            const double x = panel.x.at(std::sqrt(bin.first * bin.last));
-            there += format_point(x, panel.y.at(bin.greatest));
-            back.insert(0, format_point(x, panel.y.at(bin.least)));
+        for (const auto &window : curves[i]) {
+            const double x = panel.x.at(window.distance);
+            there += format_point(x, panel.y.at(window.high));
+            back.insert(0, format_point(x, panel.y.at(window.low)));
         }
         svg.add("polygon", {{"class", std::string("band ") + subject.series[i].fill_style},
                             {"data-series", subject.series[i].name},
                             {"points", there + back}});
     }
+    panel.mark_contexts(subject, false);
+    panel.frame(x_ticks, subject.series[0].is_hf_f32 ? "distance m − n, n = 0 (tokens)" : "distance |m − n| (tokens)",
+                y_ticks, "score / score at distance 0", 54.0);
     for (std::size_t i = 0; i < curves.size(); ++i) {
-        std::string points, distances;
-        for (const auto &bin : curves[i]) {
-            points += format_point(panel.x.at(std::sqrt(bin.first * bin.last)), panel.y.at(bin.mean));
-            distances += format_fixed(bin.first, 0) + " ";
+        std::string points, firsts, lasts;
+        for (const auto &window : curves[i]) {
+            points += format_point(panel.x.at(window.distance), panel.y.at(window.mean));
+            firsts += format_fixed(window.first, 0) + " ";
+            lasts += format_fixed(window.last, 0) + " ";
         }
         svg.add("polyline", {{"class", subject.series[i].line_style},
                              {"data-series", subject.series[i].name},
-                             {"data-first", distances},
+                             {"data-first", firsts},
+                             {"data-last", lasts},
                              {"points", points}});
     }
-    panel.mark_contexts(subject, false);
-    panel.frame(x_ticks, "distance |m − n| (tokens)", y_ticks, "score / score at distance 0", 54.0);
-    svg.text(panel.x.end, panel.y.begin + 40.0, "line: mean, band: range of the distances at a point", "note end");
+    svg.text(panel.x.end, panel.y.begin + 40.0,
+             "mean and 90 % band, over distances within ±" + format_fixed(100.0 * (std::sqrt(ratio) - 1.0), 0) + " %",
+             "note end");
     if (subject.series.size() > 1) {
-        const auto n_letters = subject.series[0].label.size() + subject.series[1].label.size();
-        double x = panel.x.end - 92.0 - 7.2 * static_cast<double>(n_letters);
+        double width_of_legend = -18.0;
         for (const auto &series : subject.series) {
-            x = draw_legend_entry(svg, x, panel.y.end - 26.0, series);
+            width_of_legend += legend_entry_width(series);
+        }
+        double x = panel.x.end - width_of_legend;
+        for (const auto &series : subject.series) {
+            draw_legend_entry(svg, x, panel.y.end - Panel::name_height, series);
+            x += legend_entry_width(series);
         }
     }
     svg.close();
@@ -441,7 +501,7 @@ void draw_wavelengths(Svg &svg, const Subject &subject) {
     const double bottom = std::floor(std::log10(least) - 1e-9);
     const double top = std::min(std::max(std::ceil(std::log10(greatest) + 1e-9), bottom + 1.0), 308.0);
     const Panel panel(svg, {-0.5, n - 0.5, 70.0, 440.0, false},
-                      {std::pow(10.0, bottom), std::pow(10.0, top), 705.0, 447.0, true});
+                      {std::pow(10.0, bottom), std::pow(10.0, top), 725.0, 467.0, true});
     const auto x_ticks = make_pair_ticks(subject.info.rotary_dim / 2);
     const auto y_ticks = make_log_ticks(panel.y, 10);
     panel.open("wavelength");
@@ -465,6 +525,10 @@ void draw_wavelengths(Svg &svg, const Subject &subject) {
                  " tokens: " + format_reading(static_cast<double>(count_slow(subject, tokens))) + " of " +
                  format_reading(n) + " pairs",
              "note");
+    if (count_slow(subject, std::numeric_limits<double>::max()) == static_cast<std::int64_t>(n)) {
+        svg.text((panel.x.begin + panel.x.end) / 2.0, panel.y.end + 80.0, "No pair turns: every inv_freq is 0.",
+                 "middle");
+    }
     panel.frame(x_ticks, "pair k", y_ticks, "wavelength 2π / inv_freq (tokens)", 54.0);
     if (subject.series.size() > 1) {
         for (std::size_t i = 0; i < 2; ++i) {
@@ -506,11 +570,11 @@ constexpr int too_fast = -1;
 
 /// Which of n_colours the angle of a pair has at a position, or too_fast where it turns by more than a third of a turn
 /// within a cell of the picture, whose colour would mean nothing.
-int find_level(double inv_freq, double position, double cell) {
-    if (!(std::fabs(inv_freq) * cell <= 2.0 * pi / 3.0)) {
+int find_level(const Series &series, std::size_t pair, double position, double cell) {
+    if (!(std::fabs(series.inv_freq[pair]) * cell <= 2.0 * pi / 3.0)) {
         return too_fast;
     }
-    const double turns = position * inv_freq / (2.0 * pi);
+    const double turns = series.find_angle(pair, position) / (2.0 * pi);
     const double part = turns - std::floor(turns);
     return std::min(static_cast<int>(part * n_colours), n_colours - 1);
 }
@@ -540,20 +604,21 @@ void draw_angles(Svg &svg, const Subject &subject) {
     const auto &inv_freq = subject.series[0].inv_freq;
     const std::size_t n_rows = std::min<std::size_t>(inv_freq.size(), 64);
     const Panel panel(svg, {1.0, subject.reach(), 530.0, 862.0, true},
-                      {-0.5, subject.n_pairs() - 0.5, 705.0, 447.0, false});
+                      {-0.5, subject.n_pairs() - 0.5, 725.0, 467.0, false});
     panel.open("angles");
     panel.name("c", "Angle position × inv_freq, modulo 2π");
     // Cells of one colour are one path, neighbours in a row one rectangle of it; the unit is a cell.
     std::array<std::string, n_colours + 1> paths;
     for (std::size_t row = 0; row < n_rows; ++row) {
-        const double each = inv_freq[(2 * row + 1) * inv_freq.size() / (2 * n_rows)];
+        const std::size_t pair = (2 * row + 1) * inv_freq.size() / (2 * n_rows);
         int previous = 0;
         std::size_t begin = 0;
         for (std::size_t column = 0; column <= n_columns; ++column) {
             const auto at = [&](double cell) { return std::pow(subject.reach(), cell / n_columns); };
             const auto cell = static_cast<double>(column);
-            const int level =
-                column < n_columns ? find_level(each, at(cell + 0.5), at(cell + 1.0) - at(cell)) : n_colours + 1;
+            const int level = column < n_columns
+                                  ? find_level(subject.series[0], pair, at(cell + 0.5), at(cell + 1.0) - at(cell))
+                                  : n_colours + 1;
             if (column != 0 && level != previous) {
                 const auto length = std::to_string(column - begin);
                 auto &path = paths[static_cast<std::size_t>(previous) + 1];
@@ -591,10 +656,10 @@ void draw_angles(Svg &svg, const Subject &subject) {
                     ? "pair k (" + std::to_string(n_rows) + " of " + format_reading(subject.n_pairs()) + " shown)"
                     : "pair k",
                 40.0);
-    draw_colour_bar(svg, 876.0, 447.0, 672.0);
-    svg.add("rect", {{"x", 876.0}, {"y", 691.0}, {"width", 14.0}, {"height", 14.0}, {"class", "fast"}});
-    svg.text(897.0, 702.0, "faster*", "start");
-    svg.text(936.0, 761.0, "* grey: more than a third of a turn within one cell of the picture", "note end");
+    draw_colour_bar(svg, 876.0, 467.0, 692.0);
+    svg.add("rect", {{"x", 876.0}, {"y", 711.0}, {"width", 14.0}, {"height", 14.0}, {"class", "fast"}});
+    svg.text(897.0, 722.0, "faster*", "start");
+    svg.text(936.0, 781.0, "* grey: more than a third of a turn within one cell of the picture", "note end");
     svg.close();
 }
 
@@ -604,12 +669,18 @@ std::string make_title(const Subject &subject) {
     const auto &info = subject.info;
     return std::string("RoPE ") + (std::string_view(info.method) == "list" ? "from a list" : info.method) +
            (info.base != 0.0 ? ", base " + format_reading(info.base) : "") + ", rotary_dim " +
-           std::to_string(info.rotary_dim) + ", attention_factor " + format_reading(info.attention_factor);
+           std::to_string(info.rotary_dim) + ", attention_factor " + format_reading(info.attention_factor) +
+           (subject.series[0].is_hf_f32 ? ", hf_f32" : "");
 }
 
 std::string name_wavelength(double inv_freq) {
     const double wavelength = find_wavelength(inv_freq);
     return std::isfinite(wavelength) ? format_reading(wavelength) + " tokens" : "infinity";
+}
+
+std::string format_short(double value) {
+    char text[32];
+    return {text, std::to_chars(std::begin(text), std::end(text), value, std::chars_format::general, 2).ptr};
 }
 
 std::string make_subtitle(const Subject &subject) {
@@ -630,6 +701,16 @@ std::string make_subtitle(const Subject &subject) {
                     : " Frequencies for sequences up to " +
                           format_reading(static_cast<double>(subject.info.original_max_position)) +
                           "; --seq-len shows others.";
+    }
+    if (subject.series[0].is_hf_f32) {
+        const auto &series = subject.series[0];
+        double greatest = 0.0;
+        for (std::size_t pair = 0; pair < series.inv_freq.size(); ++pair) {
+            greatest = std::max(greatest, std::fabs(series.find_angle(pair, subject.context - 1.0) -
+                                                    (subject.context - 1.0) * subject.info.inv_freq[pair]));
+        }
+        text += " Float32 angles, up to " + format_short(greatest) + " rad from exact ones at position " +
+                format_reading(subject.context - 1.0) + ".";
     }
     const auto &inv_freq = subject.series[0].inv_freq;
     if (const auto n_still = std::count(inv_freq.begin(), inv_freq.end(), 0.0); n_still != 0) {
