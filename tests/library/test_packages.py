@@ -6,6 +6,7 @@ harness.py says how this is called. The checks are the functions that main() lis
 
 import hashlib
 import json
+import os
 import pathlib
 import re
 import shlex
@@ -13,6 +14,7 @@ import shutil
 import sys
 import tarfile
 
+from check_shell_blocks import blocks_of, do_block
 from harness import PYTHON, attempt, expect_equal, fail, main, run, skip
 
 WITHOUT_PACKAGES = ["-DCMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=ON", "-DCMAKE_DISABLE_FIND_PACKAGE_Halide=ON"]
@@ -225,6 +227,11 @@ def source_archive(build):
     symbols = run(build.CMAKE_NM, folder / "consumer_cpp")
     expect_equal("the kernels in the program", re.findall(r" (halyard_rotate_half_f32_x86_[a-z0-9]+)\n", symbols),
                  ["halyard_rotate_half_f32_x86_sse41"])
+    tools = [pathlib.Path(program).parent for program in (build.CMAKE_COMMAND, build.CMAKE_MAKE_PROGRAM)]
+    opening, *_ = blocks_of(sources / "README.md")
+    do_block(opening, sources, PATH=":".join(map(str, [*tools, os.environ["PATH"]])), CMAKE_GENERATOR=build.CMAKE_GENERATOR)
+    if "in a checkout -->" in (sources / "README.md").read_text():
+        fail("the archive's README says what is for checkouts")
     for page in "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "runtime/README.md":
         for link in re.findall(r"\]\(([^)#:]+)\)", (sources / page).read_text()):
             if not (sources / page).parent.joinpath(link).exists():
