@@ -91,7 +91,7 @@ def interrupt(folder, download, on_int):
             os.killpg(process.pid, signal.SIGKILL)
     errors = process.stderr.read().splitlines()
     started = (folder / "started").read_text().splitlines()
-    if process.returncode != -signal.SIGINT or seconds > 3 or len(started) != 1 or \
+    if process.returncode != -signal.SIGINT or seconds > 5 or len(started) != 1 or \
             not errors[-1].startswith("run: stopped") or any("network" in line for line in errors):
         sys.exit(f"{download} with {on_int!r}: ./run ended with {process.returncode} after {seconds:.1f} s, having called "
                  f"{started}, and printed: {errors}")
