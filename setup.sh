@@ -25,6 +25,21 @@ die() {
     exit 1
 }
 
+# Ctrl-C ends the script at once and with its own words, whatever the program that it calls makes of it.
+stop() {
+    trap - INT
+    say "stopped; what is finished stays"
+    kill -INT $$
+}
+trap stop INT
+
+# interruptible LOG PROGRAM ARGUMENTS: the shell runs a trap only when the program at hand has ended, but at once while it
+# merely waits for one. The program hears Ctrl-C too: apt-get ends when dpkg has done what it is at.
+interruptible() {
+    env --default-signal=INT "${@:2}" <&0 >>"$1" 2>&1 &
+    wait $!
+}
+
 # ---- System packages -------------------------------------------------------------------------------------------------
 
 # apt_get ARGUMENTS: apt-get as root. It asks nothing; only sudo may ask for a password.
@@ -34,7 +49,7 @@ apt_get() {
         as_root=(sudo)
         [[ -t 0 ]] || as_root+=(-n)
     fi
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o Acquire::Retries=2 "$@" >>"$apt_log" 2>&1
+    interruptible "$apt_log" "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o Acquire::Retries=2 "$@"
 }
 
 # install_packages NAMES: fails silently, because the caller knows what the failure means.
@@ -120,8 +135,8 @@ pip_install() {
     local names=$1
     shift
     # -I keeps the user's PYTHONPATH and site packages out.
-    pins "$names" | "$venv/bin/python" -I -m pip install --no-input --disable-pip-version-check --no-deps \
-        --only-binary=:all: --require-hashes -r /dev/stdin "$@" >"$pip_log" 2>&1 ||
+    pins "$names" | interruptible "$pip_log" "$venv/bin/python" -I -m pip install --no-input --no-deps \
+        --disable-pip-version-check --only-binary=:all: --require-hashes -r /dev/stdin "$@" ||
         die "could not fetch ${names//|/ and } from the Python package index: is the network up? (log: $pip_log)"
 }
 
@@ -172,12 +187,14 @@ fetch_debian_packages() {
     for suite in "${suites[@]}"; do
         printf 'deb %s%s %s %s\n' "$signed_by" "${uri%/}" "$suite" "$components"
     done >"$state/sources.list"
-    local apt=(apt-get -q -o APT::Architecture="$architecture" -o APT::Architectures="$architecture"
+    : >"$apt_log"
+    local apt=(interruptible "$root/$apt_log" apt-get -q
+        -o APT::Architecture="$architecture" -o APT::Architectures="$architecture"
         -o Dir::State::lists="$state/lists" -o Dir::State::status="$state/status" -o Dir::Cache="$state/cache"
         -o Dir::Etc::sourcelist="$state/sources.list" -o Dir::Etc::sourceparts=- -o Dir::Etc::preferencesparts=-
         -o APT::Sandbox::User="$(id -un)" -o Acquire::Languages=none -o Acquire::Retries=2
         -o APT::Update::Error-Mode=any)
-    { "${apt[@]}" update && (cd "$state" && "${apt[@]}" download "$@"); } >"$apt_log" 2>&1 ||
+    { "${apt[@]}" update && (cd "$state" && "${apt[@]}" download "$@"); } ||
         die "could not fetch $* from the $ID archive: is the network up? (log: $apt_log)"
     local package
     for package in "$state"/*.deb; do

@@ -1,6 +1,6 @@
-# Says what cmake --install copies, in these components: runtime has the shared library; development has the headers, the
-# static library, and the files for CMake and pkg-config; gpu has all of halyard::gpu, beside those two; tools has the
-# tool. The installed folder may be moved.
+# Says what cmake --install copies, in these components: runtime has the shared library and the licence; development has
+# the headers, the static library, and the files for CMake and pkg-config; gpu has all of halyard::gpu, beside those two;
+# tools has the tool. The installed folder may be moved.
 
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/halyard)
@@ -21,6 +21,7 @@ function(halyard_install name runtime development private requires)
     install(EXPORT ${name}Targets NAMESPACE halyard:: DESTINATION ${package_folder} COMPONENT ${development})
     install(FILES include/halyard/${name}.h include/halyard/${name}.hpp
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/halyard COMPONENT ${development})
+    # The static library, as find_package has it: a program that links the shared one starts only where it finds it.
     list(TRANSFORM private PREPEND -l)
     list(JOIN private " " private)
     configure_file(halyard.pc.in ${name}.pc @ONLY)
@@ -33,6 +34,7 @@ if(HALYARD_BUILD_GPU)
     halyard_install(halyard_gpu gpu gpu "${CMAKE_DL_LIBS}" "halyard = ${PROJECT_VERSION}")
 endif()
 
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 configure_package_config_file(halyardConfig.cmake.in halyardConfig.cmake INSTALL_DESTINATION ${package_folder})
 # Before 1.0, a new minor version may break programs.
 write_basic_package_version_file(halyardConfigVersion.cmake COMPATIBILITY SameMinorVersion)

@@ -20,6 +20,21 @@ import read_kernels
 ROOT = pathlib.Path(__file__).parents[2]
 TIME = 315532800  # 1980, the oldest that a zip file could tell
 
+# What takes the place of the README's first part that is for a checkout; the others are left out.
+OPENING = """\
+This archive has the kernels emitted, so a C++20 compiler and CMake 3.25 build it, without Halide and Python:
+
+```sh
+cmake -S . -B build
+cmake --build build --parallel
+cmake --install build --prefix "$HOME/halyard"
+g++ -std=c++17 examples/decode.cpp -I "$HOME/halyard/include" "$HOME/halyard/lib/libhalyard.a" -o build/decode
+build/decode
+```
+
+The tests, the bench, the tool and `./run`, which this page mentions below, are in the checkout that it was made from.
+"""
+
 
 def below(folder, pattern=""):
     """The files below a folder whose names match, each as {path in an archive's folder: path}."""
@@ -31,11 +46,18 @@ def in_folder(name, files):
     return {f"{name}/{path}": source for path, source in files.items()}
 
 
+def readme():
+    """The README, with a way to build that an archive has."""
+    text = (ROOT / "README.md").read_text()
+    parts = re.compile(r"<!-- in a checkout -->\n.*?<!-- end -->\n", re.DOTALL)
+    return parts.sub("", parts.sub(lambda match: OPENING, text, count=1)).encode()
+
+
 def sources(json_folder):
     """All that is built but the kernels."""
-    names = ["CMakeLists.txt", "LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "generators/CMakeLists.txt",
+    names = ["CMakeLists.txt", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "generators/CMakeLists.txt",
              "bench/llama-3-8b.svg", "bench/README.md"]  # the README leads to the bench's
-    files = {name: ROOT / name for name in names}
+    files = {name: ROOT / name for name in names} | {"README.md": readme()}
     files |= in_folder("generators", below(ROOT / "generators", r"\.(cmake|inc)$"))
     for name in "runtime", "examples":
         files |= in_folder(name, below(ROOT / name, r"^CMakeLists\.txt$|^[^.].*\.(c|cpp|h|hpp|inc|md|map|in|cmake)$"))

@@ -1,96 +1,87 @@
-#!/usr/bin/env python3
-"""check_shell_blocks.py RUN BIN CMAKE APP.cpp TEXT.md...: does what the texts' ```sh blocks tell people to do.
+"""Runs what the project's pages tell people to do in their ```sh blocks, each block as one script.
 
-RUN is the project's script and BIN holds a build's programs. Of lines with `./run COMMAND ...`, COMMAND has to be one that
-`RUN help` lists. The tool and the demo run as they stand, on files that are made for it; the bench runs, but for the parts
-of it that only read its files, shortened to one quick row. What else there is (the tests, which run this) stays as it is.
-Other lines run as they stand, in a folder where .deps/venv/bin/cmake is CMAKE, build/host is the build, and app.cpp is
-APP.cpp.
+harness.py says how this is called. The folder looks like a checkout after `./run build`, but its ./run is this script: the
+tool and the demo run as they stand; the bench is shortened to one quick row; dist packs the kernels that this build has.
+What else there is takes many minutes, or is the tests, which run this: it has to be a command that ./run knows.
 """
 
-import json
 import os
 import pathlib
 import re
 import shlex
-import shutil
-import struct
-import subprocess
 import sys
 import tempfile
+
+from harness import PYTHON, attempt, fail, main, run
 
 SHORT = ["--quick", "--filter", "half_f32/llama-3-8b/1/hot"]
 
 
-def lines_of(text):
-    for block in re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-        yield from filter(None, (re.sub(r"\s+#.*", "", line).strip() for line in block.splitlines()))
+def blocks_of(page):
+    return re.findall(r"^```sh\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
-def make_inputs(folder, programs, cmake, app):
+def do_block(block, folder, **variables):
+    """Runs a block in a folder, which is the home too. What it compiles is not optimised, to be quick."""
+    script = f"cd {shlex.quote(str(folder))}\n{block}"
+    return run("bash", "-ec", script, HOME=folder, CMAKE_BUILD_TYPE="None", **variables)
+
+
+def make_checkout(build, folder):
+    for path in build.source.iterdir():
+        if path.name not in ("run", "build", "dist", ".deps", ".git"):
+            (folder / path.name).symlink_to(path)
     (folder / "build").mkdir()
-    (folder / "build/host").symlink_to(programs.parent)
+    (folder / "build/host").symlink_to(build.folder)
     (folder / ".deps/venv/bin").mkdir(parents=True)
-    (folder / ".deps/venv/bin/cmake").symlink_to(cmake)
-    shutil.copy(app, folder / "app.cpp")
-    header = repr({"descr": "<f4", "fortran_order": False, "shape": (64, 4, 128)}).ljust(117) + "\n"
-    data = struct.pack("<6sBBH", b"\x93NUMPY", 1, 0, len(header)) + header.encode() + bytes(64 * 4 * 128 * 4)
-    (folder / "q.npy").write_bytes(data)
-    config = {"model_type": "llama", "hidden_size": 512, "num_attention_heads": 4, "rope_theta": 500000.0,
-              "max_position_embeddings": 8192}
-    (folder / "config.json").write_text(json.dumps(config))
+    for name, program in ("cmake", build.CMAKE_COMMAND), ("ninja", build.CMAKE_MAKE_PROGRAM):
+        (folder / ".deps/venv/bin" / name).symlink_to(program)
+    imitation = shlex.join([*PYTHON, __file__, sys.argv[1], "imitate_run"])
+    (folder / "run").write_text(f'#!/bin/sh\nexec {imitation} "$@"\n')
+    (folder / "run").chmod(0o755)
 
 
-def program_for(programs, command, arguments):
-    """What to run in place of a line; nothing where that is left to others."""
-    if command == "halyard":
-        return [programs / "halyard", *arguments]
-    if command == "demo":
-        return [programs / "halyard_demo", *arguments]
-    if command == "bench":
-        if arguments[:1] == ["growth"]:
-            return [programs / "halyard_bench", *arguments, "--help"]  # it takes minutes
-        if arguments[:1] in (["chart"], ["compare"]):
-            return [programs / "halyard_bench", *arguments]
-        mine = [argument for i, argument in enumerate(arguments)
-                if argument not in SHORT and "--filter" not in arguments[max(i - 1, 0):i]]
-        return [programs / "halyard_bench", *mine, *SHORT]
-    return None
+def imitate_run(build, command, *arguments):
+    """What ./run COMMAND ARGUMENTS does in a block."""
+    bin_folder = build.folder / "bin"
+    if attempt(build.source / "run", "help", command).returncode != 0:
+        fail(f"./run has no command {command}")
+    if command == "dist":
+        run(*PYTHON, build.source / "generators/emit/dist.py", "--version", build.PROJECT_VERSION,
+            "--json", build.HALYARD_JSON_DIR, "--destination", "dist", "--triple", f"x86-64-linux={build.kernels}",
+            "--gpu", build.kernels, "--halide-license", build.HALYARD_HALIDE_LICENSE)
+    elif command == "demo":
+        if "C loops    compiled for this very CPU" not in run(bin_folder / "halyard_demo"):
+            fail("the demo does not say what its rows compare")
+    elif command == "halyard":
+        run(bin_folder / "halyard", *arguments)
+    elif command == "bench" and arguments[:1] == ("growth",):
+        run(bin_folder / "halyard_bench", *arguments, "--help")
+    elif command == "bench" and arguments[:1] == ("compare",):
+        done = attempt(bin_folder / "halyard_bench", *arguments)
+        if done.returncode not in (0, 1):  # the machine may be slower now
+            fail(done.stderr)
+    elif command == "bench" and arguments[:1] == ("chart",):
+        run(bin_folder / "halyard_bench", *arguments)
+    elif command == "bench":
+        given = [argument for before, argument in zip(("", *arguments), arguments)
+                 if argument not in SHORT and before != "--filter"]
+        run(bin_folder / "halyard_bench", *given, *SHORT)
+    for before, after in zip(arguments, arguments[1:]):
+        if before in ("-o", "--json") and not os.stat(after).st_size:
+            fail(f"./run {command} {' '.join(arguments)} wrote nothing to {after}")
 
 
-def main():
-    run, programs, cmake, app, *texts = map(pathlib.Path, sys.argv[1:])
-    run, programs = run.resolve(), programs.resolve()
-    usage = subprocess.run([run, "help"], capture_output=True, text=True, check=True).stdout
-    n_lines = 0
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        make_inputs(folder, programs, cmake, app)
-        for path in texts:
-            for line in lines_of(path.read_text()):
-                first, *arguments = shlex.split(line)
-                program = ["bash", "-c", line]
-                if first == "./run":
-                    command, *arguments = arguments
-                    if not re.search(rf"^  {re.escape(command)}\b", usage, re.MULTILINE):
-                        sys.exit(f"{path}: ./run has no such command: {line}")
-                    program = program_for(programs, command, arguments)
-                    if program is None:
-                        continue
-                done = subprocess.run(program, cwd=folder, env={**os.environ, "HOME": name}, capture_output=True,
-                                      text=True)
-                if done.returncode != 0:
-                    sys.exit(f"{path}: {line}\n{shlex.join(map(str, program))}: {done.stdout}{done.stderr}")
-                for before, after in zip(arguments, arguments[1:]):
-                    if before in ("-o", "--json") and not (folder / after).stat().st_size:
-                        sys.exit(f"{path}: {line} wrote nothing to {after}")
-                if (folder / "run.json").exists():
-                    for copy in "before.json", "after.json":
-                        shutil.copy(folder / "run.json", folder / copy)
-                n_lines += 1
-    if n_lines == 0:
-        sys.exit("no line of the texts was run")
-    print(f"{n_lines} lines were run")
+def run_blocks(build):
+    for page in "README.md", "CONTRIBUTING.md", "bench/README.md":
+        blocks = blocks_of(build.source / page)
+        if not blocks:
+            fail(f"{page} has no block")
+        for block in blocks:
+            with tempfile.TemporaryDirectory() as name:
+                make_checkout(build, pathlib.Path(name))
+                do_block(block, name)
 
 
-main()
+if __name__ == "__main__":
+    main(run_blocks, imitate_run)

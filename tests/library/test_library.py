@@ -36,6 +36,15 @@ def exports(build):
                  declared(build.include / "halyard/halyard.h"))
 
 
+def sizes(build):
+    """The shared libraries are as large as the README says, to a fifth, which compilers may differ by."""
+    stated = dict(re.findall(r"`(libhalyard\w*)\.so` (?:has )?([0-9.]+) MB", (build.source / "README.md").read_text()))
+    for name, path in ("libhalyard", build.halyard_shared), ("libhalyard_gpu", build.halyard_gpu_shared):
+        megabytes = pathlib.Path(path).stat().st_size / 1e6
+        if not 0.8 < megabytes / float(stated[name]) < 1.2:
+            fail(f"{path} has {megabytes:.2f} MB, and the README says {stated[name]}")
+
+
 def gpu_exports(build):
     """The shared library with GPUs is both libraries in one."""
     expect_equal(f"{build.halyard_gpu_shared} exports something else than its headers declare",
@@ -259,5 +268,5 @@ def emitted_unfit(build):
     expect_equal("what is left beside the package", sorted(dist.parent.glob(".pack-*")), [])
 
 
-main(exports, gpu_exports, gpu_symbols, own_symbols, needs, hardened, kernel_objects, headers, c_program, load, emulated,
-     emitted, emitted_wrong, emitted_unfit)
+main(exports, sizes, gpu_exports, gpu_symbols, own_symbols, needs, hardened, kernel_objects, headers, c_program, load,
+     emulated, emitted, emitted_wrong, emitted_unfit)

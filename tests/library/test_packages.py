@@ -6,6 +6,7 @@ harness.py says how this is called. The checks are the functions that main() lis
 
 import hashlib
 import json
+import os
 import pathlib
 import re
 import shlex
@@ -13,6 +14,7 @@ import shutil
 import sys
 import tarfile
 
+from check_shell_blocks import blocks_of, do_block
 from harness import PYTHON, attempt, expect_equal, fail, main, run, skip
 
 WITHOUT_PACKAGES = ["-DCMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=ON", "-DCMAKE_DISABLE_FIND_PACKAGE_Halide=ON"]
@@ -72,6 +74,9 @@ def install(build):
         run(build.CMAKE_COMMAND, "--install", build.folder, "--prefix", parts, "--component", component)
         if files_below(parts) == before:
             fail(f"the component {component} is empty")
+        if component == "runtime":
+            expect_equal("the licence that is installed", (parts / "share/doc/halyard/LICENSE").read_text(),
+                         (build.source / "LICENSE").read_text())
     run(build.CMAKE_COMMAND, "--install", build.folder, "--prefix", whole)
     expect_equal("the components together are not the whole", files_below(parts), files_below(whole))
     for path in whole.rglob("*"):
@@ -136,20 +141,20 @@ def another_halide_runtime(build):
 
 
 def pkg_config(build):
-    """pkg-config says what it takes to link the static and the shared library."""
+    """pkg-config says what it takes to link a program that starts, and one that is wholly static."""
     program = shutil.which("pkg-config")
     if not program:
         skip("pkg-config is not installed")
-    libraries = prefix(build) / build.CMAKE_INSTALL_LIBDIR
+    folder = prefix(build) / build.CMAKE_INSTALL_LIBDIR / "pkgconfig"
     for name in "halyard", "halyard_gpu":
-        if not (libraries / f"pkgconfig/{name}.pc").exists():
+        if not (folder / f"{name}.pc").exists():
             continue
-        for kind, options in ("shared", [f"{name} = {build.PROJECT_VERSION}"]), ("static", ["--static", name]):
-            flags = run(program, "--cflags", "--libs", *options, PKG_CONFIG_PATH=libraries / "pkgconfig")
-            consumer = build.scratch / f"pkg_config_{name}_{kind}"
+        flags = run(program, "--cflags", "--libs", f"{name} = {build.PROJECT_VERSION}", PKG_CONFIG_PATH=folder)
+        for kind in [], ["-static"]:
+            consumer = build.scratch / f"pkg_config_{name}"
             run(build.CMAKE_C_COMPILER, "-std=c11", build.here / "consumer/consumer.c", "-Wl,--no-undefined",
-                "-o", consumer, *(["-static"] if kind == "static" else []), *shlex.split(flags))
-            expect_example(build, consumer, LD_LIBRARY_PATH=libraries)
+                "-o", consumer, *kind, *shlex.split(flags))
+            expect_example(build, consumer, LD_LIBRARY_PATH=None)
 
 
 def dlopen(build):
@@ -162,17 +167,34 @@ def dlopen(build):
 
 
 def add_subdirectory(build):
-    """The checkout configures as a part of another project, and says which targets it cannot build."""
+    """A checkout is a part of another project: with what ./run setup has fetched, and optimised."""
     folder = build.scratch / "add_subdirectory"
-    command = configure(build, folder, f"-DHALYARD_SOURCE_DIR={build.source}", f"-DHalide_DIR={build.Halide_DIR}",
-                        f"-DCMAKE_PREFIX_PATH={build.CMAKE_PREFIX_PATH}")
+    bare = build.scratch / "add_subdirectory.sources"
+    for leftover in folder, bare:
+        shutil.rmtree(leftover, ignore_errors=True)
+    for name in "generators", "runtime":
+        shutil.copytree(build.source / name, bare / name)
+    shutil.copy(build.source / "CMakeLists.txt", bare)
+    done = attempt(*configure(build, folder, f"-DHALYARD_SOURCE_DIR={bare}", *WITHOUT_PACKAGES))
+    if done.returncode == 0 or not re.search(r'call\s+"\S*/run\s+setup"', done.stderr):
+        fail(f"what a checkout lacks before ./run setup is not said: {done.stderr}")
+
+    if not (build.source / ".deps/halide").exists():
+        skip("./run setup has fetched nothing here")
+    command = configure(build, folder, f"-DHALYARD_SOURCE_DIR={build.source}", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
     for targets in "x86_sse41;x86_avx3", "x86_sse41;cuda_sm80", "arm_neon":
         shutil.rmtree(folder, ignore_errors=True)
         done = attempt(*command, f"-DHALYARD_TARGETS={targets}")
         if done.returncode == 0 or not re.search(
                 r'HALYARD_TARGETS\s+holds\s+("(x86_avx3|cuda_sm80)",\s+which\s+is\s+)?none\s+of', done.stderr):
             fail(f"HALYARD_TARGETS took {targets}: {done.stderr}")
-    run(*command, "-DHALYARD_TARGETS=reference")
+    done = attempt(*command, "-DHALYARD_TARGETS=reference", CMAKE_BUILD_TYPE=None)
+    if done.returncode != 0 or not re.search(r"No\s+kernel\s+is\s+built\s+for", done.stderr):
+        fail(f"a build without kernels failed, or did not warn: {done.stderr}")
+    for source in json.loads((folder / "compile_commands.json").read_text()):
+        is_ours = str(build.source / "runtime") in source["file"]
+        if is_ours != (" -O3 " in source["command"]) and "/generators/" not in source["file"]:
+            fail(f"in a project without a build type {source['file']} is compiled so: {source['command']}")
 
 
 def make_archive(build, name, *options):
@@ -205,6 +227,11 @@ def source_archive(build):
     symbols = run(build.CMAKE_NM, folder / "consumer_cpp")
     expect_equal("the kernels in the program", re.findall(r" (halyard_rotate_half_f32_x86_[a-z0-9]+)\n", symbols),
                  ["halyard_rotate_half_f32_x86_sse41"])
+    tools = [pathlib.Path(program).parent for program in (build.CMAKE_COMMAND, build.CMAKE_MAKE_PROGRAM)]
+    opening, *_ = blocks_of(sources / "README.md")
+    do_block(opening, sources, PATH=":".join(map(str, [*tools, os.environ["PATH"]])), CMAKE_GENERATOR=build.CMAKE_GENERATOR)
+    if "in a checkout -->" in (sources / "README.md").read_text():
+        fail("the archive's README says what is for checkouts")
     for page in "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "runtime/README.md":
         for link in re.findall(r"\]\(([^)#:]+)\)", (sources / page).read_text()):
             if not (sources / page).parent.joinpath(link).exists():
