@@ -123,7 +123,7 @@ halyard_status read_desc(const halyard_plan_desc *desc, halyard_plan_desc *out, 
     for (int i = 0; i < out->n_tensors; i++) {
         halyard_tensor_desc tensor = {};
         const halyard_tensor_desc *const given = element_of(out->tensors, i);
-        char name[16];
+        char name[24];
         std::snprintf(name, sizeof(name), "tensors[%d]", i);
         if (const halyard_status status = read_struct(given, name, &tensor, error)) {
             return status;

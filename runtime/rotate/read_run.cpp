@@ -24,7 +24,7 @@ bool fits(const halyard_tensor &tensor, const TensorDesc &desc, std::int32_t dev
 halyard_status fail_fit(const halyard_tensor &tensor, const char *name, int index, const TensorDesc &desc,
                         std::int32_t device, const std::int64_t (&shape)[3], halyard_error *error) {
     if (!is_released_size<halyard_tensor>(tensor.size)) {
-        char what[8];
+        char what[24];
         std::snprintf(what, sizeof(what), "%s[%d]", name, index);
         return fail_size<halyard_tensor>(tensor.size, what, error);
     }

@@ -272,9 +272,8 @@ TEST_CASE("cuda calls: what 32 bits or a grid cannot hold is split", "[cuda]") {
     phase.kind = HALYARD_ANGLES_PHASE;
     const halyard::gpu_angles wide_angles(queue_of(), halyard::angle_source(wide, phase));
     for (const std::int32_t pairing : {HALYARD_PAIRING_HALF, HALYARD_PAIRING_INTERLEAVED}) {
-        auto tensor = halyard::describe_tensor(f32, 1 << 20);
-        tensor.pairing = tensor.out_pairing = pairing;
-        const halyard::gpu_plan plan(queue_of(), halyard::describe_plan(1 << 20, {tensor}), wide_angles);
+        const auto tensor = halyard::describe_tensor(f32, 1 << 20, static_cast<halyard::pairing>(pairing));
+        const halyard::gpu_plan plan(queue_of(), halyard::plan_desc(1 << 20, {tensor}), wide_angles);
         for (const std::int64_t stride : {1, 2}) {
             const halyard_tensor x = view(simple.memory.data(), f32, {1, 1, 3, 1 << 20}, {0, 0, stride << 20, stride});
             const auto many_pairs = launches_of([&] { halyard::run(plan, x, x, on_stream()); });

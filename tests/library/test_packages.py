@@ -259,8 +259,8 @@ EXPLAIN = """
 #include <halyard/halyard.hpp>
 #include <cstdio>
 int main() {
-    const auto tensor = halyard::describe_tensor(halyard::dtype::f32, 128);
-    std::puts(halyard::explain(halyard::describe_plan(128, {tensor})).c_str());
+    const auto tensor = halyard::describe_tensor(halyard::dtype::f32, 128, halyard::pairing::half);
+    std::puts(halyard::explain(halyard::plan_desc(128, {tensor})).c_str());
 }
 """
 

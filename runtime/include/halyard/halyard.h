@@ -20,7 +20,9 @@
  * BHSD, slices of a packed QKV buffer and single-head tensors need no copy.
  *
  * Accuracy. With an exact source: |y - exact| <= 2 * 2^-23 * hypot(x0, x1) * f + 2^-149, plus half an ulp of f16 or
- * bf16 storage, for finite inputs whose result does not overflow, in the default floating-point environment.
+ * bf16 storage, for pairs with hypot(x0, x1) * f up to 0.999999 of the greatest finite number of the storage, in the
+ * default floating-point environment. A longer pair's result may be infinite even where the exact one is not, because
+ * a product can overflow that another one would have brought back. (Of given rows f is hypot(cos, sin).)
  * Every target with fused multiply-add gives the same bits (NaN = NaN), for any thread count and any split.
  *
  * Errors. Functions return HALYARD_OK (0) or a positive halyard_status, and write a sentence to `error` when it is
@@ -145,7 +147,7 @@ HALYARD_API halyard_status halyard_create_frequencies_from_base(double base, int
 /* inv_freq[0 … n_pairs - 1] as given, in radians per position, each taken as exact.
  *   n_pairs           1 … 2^19; rotary_dim is 2 * n_pairs.    Else HALYARD_ERROR_ROTARY_DIM.
  *   inv_freq          finite, |inv_freq| <= 2^20; zero means no rotation.   Else HALYARD_ERROR_FREQUENCY.
- *   attention_factor  finite, > 0, <= 2^60; 1 in most models. Else HALYARD_ERROR_FREQUENCY.
+ *   attention_factor  2^-60 … 2^60; 1 in most models.         Else HALYARD_ERROR_FREQUENCY.
  * Also HALYARD_ERROR_NULL_POINTER and HALYARD_ERROR_OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_create_frequencies_from_list(const double *inv_freq, int64_t n_pairs,
                                                                 double attention_factor, halyard_frequencies **out,
@@ -202,7 +204,7 @@ typedef struct halyard_scaling {
     int64_t original_max_position; /* L, in tokens: 1 … 2^53, the context that the model was trained with */
     int64_t max_position;          /* in tokens: 1 … 2^53, the context that it is meant for */
     int64_t seq_len;               /* in tokens: 0 … 2^53, the context that these frequencies are for [up to L] */
-    double attention_factor;       /* finite, > 0, <= 2^60 [the method's; 1 where it says nothing]; any method */
+    double attention_factor;       /* 2^-60 … 2^60 [the method's; 1 where it says nothing]; any method */
     double beta_fast;              /* turns: 2^-60 … 2^60, >= beta_slow [32] */
     double beta_slow;              /* turns: 2^-60 … 2^60 [1] */
     int32_t no_truncate;           /* 0 or 1; 1 is Hugging Face's truncate = false */
@@ -423,6 +425,7 @@ HALYARD_API void halyard_destroy_plan(halyard_plan *plan);
  * n_batch * n_tokens and stride_row = rotary_dim, serves them to the runs of a step.
  *   plan          decides by its target which kernels make them; its rotary_dim must be the source's.
  *   bad_position  HALYARD_BAD_POSITION_…
+ *   rows          aligned to its floats; the caller's.
  *   n_floats      the capacity of rows; at least n_batch * n_tokens * rotary_dim, else HALYARD_ERROR_SHAPE.
  * Allocates nothing, and reads no environment. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, SHAPE, OVERFLOW,
  * POSITION, OVERLAP, MISMATCH. */

@@ -381,15 +381,14 @@ struct plan_desc {
     const char *target = nullptr;
     const char *max_target = nullptr;
 
-    plan_desc(std::int64_t rotary_dim, std::vector<halyard_tensor_desc> tensors,
-              halyard::direction direction = halyard::direction::forward)
-        : rotary_dim(rotary_dim), tensors(std::move(tensors)), direction(static_cast<std::int32_t>(direction)) {}
+    plan_desc(std::int64_t dim, std::vector<halyard_tensor_desc> list,
+              halyard::direction towards = halyard::direction::forward)
+        : rotary_dim(dim), tensors(std::move(list)), direction(static_cast<std::int32_t>(towards)) {}
 
     /// rotary_dim and what the tensors leave out are those of the frequencies.
-    plan_desc(const halyard::frequencies &frequencies, std::vector<halyard_tensor_desc> tensors,
-              halyard::direction direction = halyard::direction::forward)
-        : frequencies(frequencies.get()), tensors(std::move(tensors)), direction(static_cast<std::int32_t>(direction)) {
-    }
+    plan_desc(const halyard::frequencies &source, std::vector<halyard_tensor_desc> list,
+              halyard::direction towards = halyard::direction::forward)
+        : frequencies(source.get()), tensors(std::move(list)), direction(static_cast<std::int32_t>(towards)) {}
 
     /// The C ABI's description, which points into this one.
     halyard_plan_desc get() const noexcept {
