@@ -236,7 +236,8 @@ std::string check_gpu_run(const halyard::gpu::GpuKernel &kernel, const halyard_g
 
     std::ostringstream text;
     text << "shape " << shape[0] << ' ' << shape[1] << ' ' << shape[2] << ' ' << shape[3] << ", window at " << offset
-         << " of " << rotary_dim << ", pairing " << pairing << " to " << out_pairing << ", strides out";
+         << " of " << rotary_dim << ", " << halyard::name_of(halyard::Pairing(pairing)) << " to "
+         << halyard::name_of(halyard::Pairing(out_pairing)) << ", strides out";
     for (const std::int64_t stride : out.strides) {
         text << ' ' << stride;
     }

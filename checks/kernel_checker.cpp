@@ -144,15 +144,16 @@ std::string describe(const Kernel &kernel, const Trial &trial) {
     const auto stride = [](const halyard_tensor &t, int i) { return static_cast<long long>(t.strides[i]); };
     std::snprintf(
         text, sizeof(text),
-        "%s: dtype %d, pairing %d -> %d, %s, %s, n_pairs %lld at %lld, shape %lld x %lld x %lld x %lld, "
+        "%s: %s, %s -> %s, %s, %s, n_pairs %lld at %lld, shape %lld x %lld x %lld x %lld, "
         "strides %lld, %lld, %lld, %lld -> %lld, %lld, %lld, %lld, address %% 64 = %d -> %d, %lld rows",
-        kernel.name, trial.dtype, trial.desc.pairing, trial.desc.out_pairing,
-        trial.in_place ? "in place" : "out of place", trial.inverse ? "inverse" : "forward",
-        static_cast<long long>(trial.n_pairs), static_cast<long long>(trial.offset),
-        static_cast<long long>(trial.x.shape[0]), static_cast<long long>(trial.x.shape[1]),
-        static_cast<long long>(trial.x.shape[2]), static_cast<long long>(trial.x.shape[3]), stride(trial.x, 0),
-        stride(trial.x, 1), stride(trial.x, 2), stride(trial.x, 3), stride(trial.y, 0), stride(trial.y, 1),
-        stride(trial.y, 2), stride(trial.y, 3), static_cast<int>(reinterpret_cast<std::uintptr_t>(trial.x.data) % 64),
+        kernel.name, halyard::name_of_dtype(trial.dtype), halyard::name_of(halyard::Pairing(trial.desc.pairing)),
+        halyard::name_of(halyard::Pairing(trial.desc.out_pairing)), trial.in_place ? "in place" : "out of place",
+        trial.inverse ? "inverse" : "forward", static_cast<long long>(trial.n_pairs),
+        static_cast<long long>(trial.offset), static_cast<long long>(trial.x.shape[0]),
+        static_cast<long long>(trial.x.shape[1]), static_cast<long long>(trial.x.shape[2]),
+        static_cast<long long>(trial.x.shape[3]), stride(trial.x, 0), stride(trial.x, 1), stride(trial.x, 2),
+        stride(trial.x, 3), stride(trial.y, 0), stride(trial.y, 1), stride(trial.y, 2), stride(trial.y, 3),
+        static_cast<int>(reinterpret_cast<std::uintptr_t>(trial.x.data) % 64),
         static_cast<int>(reinterpret_cast<std::uintptr_t>(trial.y.data) % 64), static_cast<long long>(trial.n_rows));
     return text;
 }

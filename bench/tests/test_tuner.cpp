@@ -281,10 +281,12 @@ TEST_CASE("tuner: variants that crash, hang or are wrong are named, and the best
     CHECK(tuned.status == 0);
     for (const char *said :
          {"x86_sse41: 128/8/4/1/1 -> elements_per_step 64, ",
-          "refused elements_per_step 32: halyard_rotate_half_f32_x86_sse41: dtype 0", ": takes more than 6 seconds",
-          "refused elements_per_step 16: halyard_rotate_half_f32_x86_sse41: dtype 0", ": crashes with signal 4",
-          "refused elements_per_step 8: halyard_rotate_half_f32_x86_sse41: dtype 0",
-          "refused elements_per_step 4: halyard_rotate_half_f32_x86_sse41: dtype 0", ", but should be 0x",
+          "refused elements_per_step 32: halyard_rotate_half_f32_x86_sse41: f32, half -> half",
+          ": takes more than 6 seconds",
+          "refused elements_per_step 16: halyard_rotate_half_f32_x86_sse41: f32, half -> half",
+          ": crashes with signal 4",
+          "refused elements_per_step 8: halyard_rotate_half_f32_x86_sse41: f32, half -> half",
+          "refused elements_per_step 4: halyard_rotate_half_f32_x86_sse41: f32, half -> half", ", but should be 0x",
           "refused elements_per_step 64, elements_per_step_any 32: making it failed: "
           "halyard_rotate_half_f32_x86_sse41: this generator cannot"}) {
         CHECK_THAT(tuned.text, ContainsSubstring(said));

@@ -23,6 +23,15 @@ constexpr std::optional<Pairing> to_pairing(std::int32_t number) noexcept {
     return std::nullopt;
 }
 
+/// As kernels' names call it.
+constexpr const char *name_of(Pairing pairing) noexcept {
+    switch (pairing) {
+    case Pairing::half: return "half";
+    case Pairing::interleaved: return "interleaved";
+    }
+    return nullptr;
+}
+
 /// What the rows of kernels call the pairing that a kernel is for. A strided kernel is for any, since it takes any
 /// layout, and a pairing is only a matter of strides.
 namespace row_pairing {

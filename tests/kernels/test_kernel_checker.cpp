@@ -309,7 +309,7 @@ TEST_CASE("the kernel checker's guard pages catch reads out of bounds, and it na
                  kernel("reads one before the start", f32, false, broken<f32, ReadsOneBefore>, Pairing::interleaved),
                  kernel("reads a row past the last", f32, false, broken<f32, ReadsOneRowMore>, Pairing::interleaved));
     const std::string fault = fault_of(bad);
-    CHECK(contains(fault, std::string(bad.name) + ": dtype 1, pairing 2 -> 2, out of place"));
+    CHECK(contains(fault, std::string(bad.name) + ": f32, interleaved -> interleaved, out of place"));
     CHECK(contains(fault, ": crashes with signal 11"));
 }
 
