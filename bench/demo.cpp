@@ -139,6 +139,7 @@ void show_speed() {
         "  ceiling    the part of the speed of a multiply in place of the same bytes\n"
         "  x          how many times our time it takes; below 1 it is faster\n"
         "  reference  Halyard's portable C++\n"
+        "  bound      the same by a bound run, whose checks were made before but for those of pointers and positions\n"
         "  C loops    compiled for this very CPU, each for one dtype and layout, with cos and sin ready in rows. They check\n"
         "             nothing, while a call's checks are most of the time of one-head. In f32 both wait for memory.\n"
         "%s\n\n%s",

@@ -60,17 +60,18 @@ int main() {
     std::vector<float> row(head_dim);
     const auto angles = halyard::angle_source::given_by_token(row.data(), 1, head_dim);
 
+    // A step's run differs from the last in nothing but its pointers, so everything else is checked once.
     std::vector<float> packed(n_packed), keys, values, out(n_heads * head_dim);
+    const halyard_tensor q_and_k[] = {slice(packed.data(), 1, 0, n_heads),
+                                      slice(packed.data(), 1, n_heads, n_kv_heads)};
+    const halyard::bound_run rotate(plan, angles, q_and_k, q_and_k);
     for (std::int32_t token = 0; token < n_tokens; ++token) {
         project(token, packed.data());
         const auto position = halyard::consecutive_positions(&token, 1);
         halyard::make_rows(plan, table, &position, 1, 1, row.data(), head_dim);
 
-        const halyard_tensor q_and_k[] = {slice(packed.data(), 1, 0, n_heads),
-                                          slice(packed.data(), 1, n_heads, n_kv_heads)};
-        halyard::run(plan, angles, q_and_k, q_and_k);  // in place; nothing is allocated
-
-        const float *k = packed.data() + n_heads * head_dim, *v = k + n_kv_heads * head_dim;
+        float *q = packed.data(), *k = q + n_heads * head_dim, *v = k + n_kv_heads * head_dim;
+        rotate({q, k}, {q, k});  // in place; nothing is allocated
         keys.insert(keys.end(), k, v);
         values.insert(values.end(), v, v + n_kv_heads * head_dim);
         for (std::int64_t h = 0; h < n_heads; ++h) {
@@ -83,9 +84,9 @@ int main() {
     for (std::int64_t token = 0; token < n_tokens; ++token) {
         project(token, &all[token * n_packed]);
     }
-    const halyard_tensor q_and_k[] = {slice(all.data(), n_tokens, 0, n_heads),
-                                      slice(all.data(), n_tokens, n_heads, n_kv_heads)};
-    halyard::run(plan, table, q_and_k, q_and_k);
+    const halyard_tensor of_all[] = {slice(all.data(), n_tokens, 0, n_heads),
+                                     slice(all.data(), n_tokens, n_heads, n_kv_heads)};
+    halyard::run(plan, table, of_all, of_all);
     std::int64_t n_different = 0;
     for (std::int64_t token = 0; token < n_tokens; ++token) {
         n_different += std::memcmp(&keys[token * n_kv_heads * head_dim], &all[token * n_packed + n_heads * head_dim],

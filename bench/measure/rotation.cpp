@@ -62,6 +62,25 @@ void Rotation::run(std::size_t slot) const {
     }
 }
 
+void Rotation::run_bound(std::size_t slot) {
+    if (!bound_) {
+        run_options how;
+        how.positions = &positions_;
+        how.executor = executor_;
+        bound_ = bound_run(plan_, *angles_, views_.front().x, views_.front().y, how);
+    }
+    auto args = make_struct<halyard_bound_run_args>();
+    const void *const x = views_[slot].x.data;
+    void *const y = views_[slot].y.data;
+    args.n_tensors = 1;
+    args.positions = position_data_.data();
+    args.x = &x;
+    args.y = &y;
+    if (const halyard_status status = halyard_run_bound(bound_.get(), &args, nullptr); status != HALYARD_OK) {
+        throw error(status, "a bound run of the bench failed");
+    }
+}
+
 bool Rotation::use(const Kernel &kernel) {
     bool chosen = false;
     replace_kernels(*plan_.get(), [&](const Kernel &current, Place, Layout) {

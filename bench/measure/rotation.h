@@ -21,6 +21,8 @@ public:
     Rotation(const PlacedWork &placed, const char *target, const halyard_executor *executor);
 
     void run(std::size_t slot) const;
+    /// The same by a bound run, which is made at the first call.
+    void run_bound(std::size_t slot);
     /// From now on calls this kernel wherever the plan chose one that serves the same. The kernel must outlive this.
     /// Returns whether the plan chose one anywhere.
     bool use(const Kernel &kernel);
@@ -42,6 +44,7 @@ private:
         halyard_tensor x, y;
     };
     std::vector<Views> views_;
+    bound_run bound_;
 };
 
 }  // namespace halyard::bench

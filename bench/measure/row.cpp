@@ -174,6 +174,11 @@ Row measure_row(const Work &work, const Arena &arena, const Setting &setting) {
     if (executor != nullptr) {
         add_rival(Rival::Kind::one_thread, make_rotation("one thread", placed, target, nullptr));
     }
+    if (work.n_tokens == 1) {
+        const auto bound = std::make_shared<Rotation>(placed, target, executor);
+        add_rival(Rival::Kind::bound,
+                  make_local("bound", placed, [bound](std::size_t slot) { bound->run_bound(slot); }));
+    }
     for (const halyard_loops *loops : all_loops()) {
         add_rival(Rival::Kind::loop, make_loop(*loops, placed, executor));
     }

@@ -14,7 +14,7 @@ namespace halyard::bench {
 
 /// Something else that does the same work.
 struct Rival {
-    enum class Kind { reference, one_thread, loop, peer };
+    enum class Kind { reference, one_thread, bound, loop, peer };
     Kind kind;
     std::string name, form;
     Timing timing;                  // all zero when it failed

@@ -78,6 +78,9 @@ std::vector<Column> choose_columns(const std::vector<Row> &rows) {
     add(Rival::Kind::reference, "x reference", "", [](const Row &row, const std::string &) {
         return format_times(row, find_rival(row, Rival::Kind::reference, ""));
     });
+    add(Rival::Kind::bound, "x bound", "", [](const Row &row, const std::string &) {
+        return format_times(row, find_rival(row, Rival::Kind::bound, ""));
+    });
     for (const Row &row : rows) {
         for (const Rival &rival : row.rivals) {
             if (rival.kind == Rival::Kind::loop) {
@@ -115,7 +118,7 @@ std::string format_row(const Row &row, int name_width, const std::vector<Column>
 }
 
 const char *name_of(Rival::Kind kind) {
-    constexpr const char *names[] = {"reference", "one_thread", "loop", "peer"};
+    constexpr const char *names[] = {"reference", "one_thread", "bound", "loop", "peer"};
     return names[static_cast<std::size_t>(kind)];
 }
 

@@ -213,6 +213,26 @@ TEST_CASE("bench: threads share the work, the loops' and the ceilings' too") {
     CHECK(row.best(Rival::Kind::one_thread) != nullptr);
 }
 
+TEST_CASE("bench: a bound run is timed beside a run of one token, and is no rival that one can lose to") {
+    for (const std::int64_t n_tokens : {1, 2}) {
+        const Work work = {{"m", 2, 1, 16, 16, pairing::half, pairing::half}, n_tokens, dtype::f32, true};
+        const Arena arena(PlacedWork::bytes_needed(work));
+        Setting setting;
+        setting.effort = hardly_any;
+        Row row = measure_row(work, arena, setting);
+        const Rival *const bound = row.best(Rival::Kind::bound);
+        CHECK((bound != nullptr) == (n_tokens == 1));
+        CHECK((bound == nullptr || !bound->wrong));
+        std::erase_if(row.rivals, [](const Rival &rival) { return rival.kind != Rival::Kind::bound; });
+        row.timing = {1.0, 0.0, 1.0};
+        for (Rival &rival : row.rivals) {
+            rival.timing = {0.5, 0.0, 0.5};
+        }
+        CHECK_FALSE(row.loses());
+        CHECK((format_rows({row}).find("x bound") != std::string::npos) == (n_tokens == 1));
+    }
+}
+
 TEST_CASE("bench: compare reports what fell beyond noise, by ratio alone") {
     const json before = make_run({{"a", 0.8}, {"b", 0.8}, {"c", 0.8}, {"gone", 0.5}});
     json after = make_run({{"a", 0.7}, {"b", 0.77}, {"c", 0.95}, {"new", 0.5}});

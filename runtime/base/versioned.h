@@ -40,7 +40,9 @@ inline constexpr std::array released_sizes<halyard_tensor> = {88u};
 template <>
 inline constexpr std::array released_sizes<halyard_executor> = {24u};
 template <>
-inline constexpr std::array released_sizes<halyard_run_args> = {64u};
+inline constexpr std::array released_sizes<halyard_run_args> = {72u};
+template <>
+inline constexpr std::array released_sizes<halyard_bound_run_args> = {40u};
 template <>
 inline constexpr std::array released_sizes<halyard_target_info> = {288u};
 

@@ -155,13 +155,14 @@ halyard_status read_gpu_run(const halyard_gpu_plan &plan, const halyard_gpu_run_
     }
     const DeviceAngles &angles = plan.angles->device;
     halyard_run_args checked = {};
+    Spans spans;
     checked.size = sizeof(checked);
     checked.bad_position = given.bad_position;
     checked.angles = &angles.source;
     checked.positions = given.positions != nullptr ? &positions : nullptr;
     checked.x = tensors.x;
     checked.y = tensors.y;
-    if (const halyard_status status = read_run(plan.checks, &checked, plan.queue.device, &out->run, error)) {
+    if (const halyard_status status = read_run(plan.checks, &checked, plan.queue.device, &out->run, &spans, error)) {
         return status;
     }
     for (std::int32_t i = 0; i < n_tensors; i++) {

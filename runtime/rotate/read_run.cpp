@@ -110,11 +110,13 @@ bool is_on_cache_lines(const TensorDesc &desc, const RunTensor &tensor, std::int
     return ((reinterpret_cast<std::uintptr_t>(tensor.y) | bits) & 63) == 0;
 }
 
+}  // namespace
+
 /// Has outputs stored non-temporally if all of a run's together are as large as a kernel says: they would drive
 /// themselves out of the caches, and a line need not be read before it is overwritten. f32 4096 x 40 x 128 takes .72 of
 /// the time. With a reader of the whole output behind it, it takes 1.11 at 8 MiB, .89 at 16, .87 at 32 and .76 at 128
 /// (half, AVX2; Zen 4, 32 MiB of third-level cache, 2026-11).
-void choose_non_temporal(Run &run) {
+void choose_non_temporal(Run &run) noexcept {
     std::uintptr_t written = 0;
     for (int i = 0; i < run.plan->n_tensors; i++) {
         const TensorDesc &desc = run.plan->tensors[i].desc;
@@ -127,19 +129,17 @@ void choose_non_temporal(Run &run) {
     for (int i = 0; i < run.plan->n_tensors; i++) {
         const halyard_plan::Tensor &planned = run.plan->tensors[i];
         RunTensor &tensor = run.tensors[i];
-        const Kernel &kernel = find_kernel(planned, tensor, Place::non_temporal);
-        if (tensor.n_heads > 0 && !tensor.in_place && n_mib >= static_cast<std::uintptr_t>(kernel.non_temporal_mib) &&
-            is_on_cache_lines(planned.desc, tensor, run.plan->rotary_dim)) {
-            tensor.non_temporal = true;
-            tensor.kernel = &kernel;
+        if (tensor.n_heads == 0 || tensor.in_place) {
+            continue;
         }
+        const Kernel &kernel = find_kernel(planned, tensor, Place::non_temporal);
+        tensor.non_temporal = n_mib >= static_cast<std::uintptr_t>(kernel.non_temporal_mib) &&
+                              is_on_cache_lines(planned.desc, tensor, run.plan->rotary_dim);
+        tensor.kernel = tensor.non_temporal ? &kernel : &find_kernel(planned, tensor, Place::out_of_place);
     }
 }
 
-/// What the tensors span in memory; empty tensors nothing.
-struct Spans {
-    MemoryRange x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];
-};
+namespace {
 
 /// Reads tensors, checks each by itself and against its partner, and finds its kernel.
 halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor *given_y, std::int32_t device, Run &run,
@@ -195,32 +195,9 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
         tensor.kernel = &find_kernel(planned, tensor, tensor.in_place ? Place::in_place : Place::out_of_place);
         spanned_out_of_place += tensor.in_place ? 0 : spans.y[i].n_bytes();
     }
-    if (spanned_out_of_place >> 20 >= least_non_temporal_mib) {
+    run.may_be_non_temporal = spanned_out_of_place >> 20 >= least_non_temporal_mib;
+    if (run.may_be_non_temporal) {
         choose_non_temporal(run);
-    }
-    return HALYARD_OK;
-}
-
-/// Checks that no output shares elements with any other argument, other than in place. Between outputs and positions
-/// or rows, spans are compared.
-halyard_status check_overlaps(const Run &run, const halyard_tensor *x, const halyard_tensor *y, const Spans &spans,
-                              halyard_error *error) {
-    for (int i = 0; i < run.plan->n_tensors; i++) {
-        const MemoryRange &written = spans.y[i];
-        if (written.overlaps(run.positions.memory)) {
-            return fail(error, HALYARD_ERROR_OVERLAP, "y[", i, "] shares memory with positions.data");
-        }
-        if (written.overlaps(run.angles->cos_memory) || written.overlaps(run.angles->sin_memory)) {
-            return fail(error, HALYARD_ERROR_OVERLAP, "y[", i, "] shares memory with the rows of the angle source");
-        }
-        for (int j = 0; j < run.plan->n_tensors; j++) {
-            if (written.overlaps(spans.x[j]) && !(i == j && run.tensors[i].in_place) && may_share_bytes(y[i], x[j])) {
-                return fail_overlap("x", j, i, error);
-            }
-            if (j < i && written.overlaps(spans.y[j]) && may_share_bytes(y[i], y[j])) {
-                return fail_overlap("y", j, i, error);
-            }
-        }
     }
     return HALYARD_OK;
 }
@@ -265,8 +242,50 @@ halyard_status read_executor(const halyard_executor *executor, halyard_executor 
 
 }  // namespace
 
+halyard_status check_overlaps(const Run &run, const halyard_tensor *x, const halyard_tensor *y, const Spans &spans,
+                              halyard_error *error) noexcept {
+    for (int i = 0; i < run.plan->n_tensors; i++) {
+        const MemoryRange &written = spans.y[i];
+        if (written.overlaps(run.positions.memory)) {
+            return fail(error, HALYARD_ERROR_OVERLAP, "y[", i, "] shares memory with positions.data");
+        }
+        if (written.overlaps(run.angles->cos_memory) || written.overlaps(run.angles->sin_memory)) {
+            return fail(error, HALYARD_ERROR_OVERLAP, "y[", i, "] shares memory with the rows of the angle source");
+        }
+        for (int j = 0; j < run.plan->n_tensors; j++) {
+            if (written.overlaps(spans.x[j]) && !(i == j && run.tensors[i].in_place) && may_share_bytes(y[i], x[j])) {
+                return fail_overlap("x", j, i, error);
+            }
+            if (j < i && written.overlaps(spans.y[j]) && may_share_bytes(y[i], y[j])) {
+                return fail_overlap("y", j, i, error);
+            }
+        }
+    }
+    return HALYARD_OK;
+}
+
+halyard_status read_part(std::int32_t part, std::int32_t n_parts, bool has_executor, Run &run,
+                         halyard_error *error) noexcept {
+    run.part = part;
+    run.n_parts = n_parts == 0 ? 1 : n_parts;
+    if (part == 0 && run.n_parts == 1) {
+        return HALYARD_OK;
+    }
+    if (n_parts < 0 || n_parts > 1024) {
+        return fail(error, HALYARD_ERROR_SHAPE, "args.n_parts is ", n_parts, ", but must be 0 to 1024");
+    }
+    if (part < 0 || part >= run.n_parts) {
+        return fail(error, HALYARD_ERROR_SHAPE, "args.part is ", part, ", but must be 0 to ", run.n_parts - 1);
+    }
+    if (has_executor) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "args.n_parts is ", n_parts,
+                    ", but the run has an executor, which shares it out already");
+    }
+    return HALYARD_OK;
+}
+
 halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, std::int32_t device, Run *run,
-                        halyard_error *error) noexcept {
+                        Spans *spans, halyard_error *error) noexcept {
     if (plan == nullptr) {
         return fail_null(error, "plan");
     }
@@ -302,8 +321,10 @@ halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, 
     run->angles = given.angles;
     run->bad_position = *bad_position;
     run->executor.n_threads = 0;
-    Spans spans;
-    halyard_status status = read_tensors(given.x, given.y, device, *run, spans, error);
+    halyard_status status = read_part(given.part, given.n_parts, given.executor != nullptr, *run, error);
+    if (status == HALYARD_OK) {
+        status = read_tensors(given.x, given.y, device, *run, *spans, error);
+    }
     if (status == HALYARD_OK) {
         status = read_positions(given.positions, run->n_batch, run->n_tokens, given.angles->axes.n_axes,
                                 &run->positions, error);
@@ -312,7 +333,7 @@ halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, 
         status = check_given_rows(*given.angles, given.positions != nullptr, *run, error);
     }
     if (status == HALYARD_OK) {
-        status = check_overlaps(*run, given.x, given.y, spans, error);
+        status = check_overlaps(*run, given.x, given.y, *spans, error);
     }
     if (status == HALYARD_OK && given.executor != nullptr) {
         status = read_executor(given.executor, &run->executor, error);

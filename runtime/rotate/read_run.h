@@ -30,14 +30,33 @@ struct Run {
     const halyard_angle_source *angles;
     CheckedPositions positions;
     BadPosition bad_position;
+    std::int32_t part, n_parts;  // n_parts is at least 1
     std::int64_t n_batch, n_tokens;
     RunTensor tensors[HALYARD_MAX_TENSORS];
     bool is_empty;              // no tensor has an element
+    bool may_be_non_temporal;   // outputs are that large, so choose_non_temporal looks where they lie
     halyard_executor executor;  // n_threads is 0 when there is none
+};
+
+/// What the tensors span in memory; empty tensors nothing.
+struct Spans {
+    MemoryRange x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];
 };
 
 /// Checks everything but whether the angle source covers the positions. device: where the tensors' memory has to be.
 halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, std::int32_t device, Run *run,
-                        halyard_error *error) noexcept;
+                        Spans *spans, halyard_error *error) noexcept;
+
+/// Reads which part of a run is to be done. name is for the message.
+halyard_status read_part(std::int32_t part, std::int32_t n_parts, bool has_executor, Run &run,
+                         halyard_error *error) noexcept;
+
+/// Checks that no output shares elements with any other argument, other than in place. Between outputs and positions
+/// or rows, spans are compared.
+halyard_status check_overlaps(const Run &run, const halyard_tensor *x, const halyard_tensor *y, const Spans &spans,
+                              halyard_error *error) noexcept;
+
+/// Chooses between kernels for ordinary and for non-temporal outputs by where the outputs lie.
+void choose_non_temporal(Run &run) noexcept;
 
 }  // namespace halyard

@@ -1,8 +1,9 @@
 // Runs a plan: with rows where they lie or made a block at a time, on one thread or on those of an executor.
+#include "rotate/run.h"
+
 #include "base/error.h"
 #include "base/storage.h"
 #include "rotate/piece.h"
-#include "rotate/read_run.h"
 #include "rotate/rows.h"
 
 #include <algorithm>
@@ -16,6 +17,22 @@
 #endif
 
 namespace halyard {
+
+bool find_rows(const Run &run, const CheckedPositions &positions, std::int64_t first, std::int64_t n,
+               std::int32_t *rows) noexcept {
+    std::int64_t batch = first == 0 ? 0 : first / run.n_tokens;
+    std::int64_t token = first - batch * run.n_tokens;
+    bool found = true;
+    for (std::int64_t i = 0; i < n; i++) {
+        rows[i] = run.angles->find_row(positions.at(batch, token), run.bad_position);
+        found = found && rows[i] >= 0;
+        if (++token == run.n_tokens) {
+            token = 0;
+            batch++;
+        }
+    }
+    return found;
+}
 
 namespace {
 
@@ -85,15 +102,6 @@ void copy_columns(const RunTensor &tensor, std::int64_t bytes, const char *x, st
     }
 }
 
-void set_pair_strides(const RunTensor::Strides &strides, Pairing pairing, std::int64_t n_pairs,
-                      std::int64_t stride_token, PairStrides &out) {
-    const bool half = pairing == Pairing::half;
-    out.pair = half ? strides.element : 2 * strides.element;
-    out.member = half ? n_pairs * strides.element : strides.element;
-    out.head = strides.head;
-    out.token = stride_token;
-}
-
 /// Rows of cos and sin as kernels read them, and for which pairs.
 struct Rows {
     const char *cos, *sin;
@@ -122,6 +130,9 @@ void rotate_tokens(const Run &run, int index, std::int64_t batch, std::int64_t t
     const std::int64_t bytes = element_bytes(desc.dtype);
     const std::int64_t first_head = first_of_share(tensor.n_heads, share);
     const std::int64_t n_heads = first_of_share(tensor.n_heads, {share.index + 1, share.count}) - first_head;
+    if (n_heads == 0) {
+        return;  // there are more shares than heads
+    }
     const auto offset = [&](const RunTensor::Strides &strides) {
         return (batch * strides.batch + token * strides.token + first_head * strides.head) * bytes;
     };
@@ -155,22 +166,6 @@ void rotate_tokens(const Run &run, int index, std::int64_t batch, std::int64_t t
     }
 }
 
-/// Looks up the rows of n tokens, counted through all batch rows; false when one has none under the policy.
-bool find_rows(const Run &run, std::int64_t first, std::int64_t n, std::int32_t *rows) {
-    std::int64_t batch = first == 0 ? 0 : first / run.n_tokens;
-    std::int64_t token = first - batch * run.n_tokens;
-    bool found = true;
-    for (std::int64_t i = 0; i < n; i++) {
-        rows[i] = run.angles->find_row(run.positions.at(batch, token), run.bad_position);
-        found = found && rows[i] >= 0;
-        if (++token == run.n_tokens) {
-            token = 0;
-            batch++;
-        }
-    }
-    return found;
-}
-
 /// Rotates n tokens, counted through all batch rows.
 void rotate_with(const Run &run, std::int64_t first, std::int64_t n, const Rows &rows, const Share &share) {
     for (int index = 0; index < run.plan->n_tensors; index++) {
@@ -182,9 +177,7 @@ void rotate_with(const Run &run, std::int64_t first, std::int64_t n, const Rows 
             rotate_tokens(run, index, first, 0, n, rows, rows.row_of_token, tensor.in.batch, tensor.out.batch, share);
             continue;
         }
-        const bool dense =
-            tensor.in.batch == run.n_tokens * tensor.in.token && tensor.out.batch == run.n_tokens * tensor.out.token;
-        const bool joined = run.n_batch == 1 || dense;  // and so do longer ones that are this close
+        const bool joined = tokens_are_evenly_apart(run, tensor);
         for (std::int64_t i = 0; i < n;) {
             const std::int64_t at = first + i;
             const std::int64_t batch = at < run.n_tokens ? 0 : at / run.n_tokens;
@@ -249,7 +242,7 @@ void rotate_range(const Run &run, std::int64_t first, std::int64_t last, const S
     std::int32_t rows[max_piece_tokens];
     for (std::int64_t at = first; at < last; at += max_piece_tokens) {
         const std::int64_t n = std::min(last - at, max_piece_tokens);
-        if (!find_rows(run, at, n, rows)) {
+        if (!find_rows(run, run.positions, at, n, rows)) {
             // Another thread must be writing the positions: then any row will do that is not out of bounds.
             std::replace_if(
                 rows, rows + n, [](std::int32_t row) { return row < 0; }, run.angles->identity_row);
@@ -258,12 +251,22 @@ void rotate_range(const Run &run, std::int64_t first, std::int64_t last, const S
     }
 }
 
+/// Rotates one of `share.count` shares of a run, whose positions were checked before.
+void rotate_share(const Run &run, const Share &share) {
+    const std::int64_t n = run.n_batch * run.n_tokens;
+    // Whole tokens keep each row of angles with one thread, but few tokens would be shared unevenly.
+    if (n < 4 * share.count) {
+        rotate_range(run, 0, n, share);
+    } else {
+        rotate_range(run, first_of_share(n, share), first_of_share(n, {share.index + 1, share.count}), all_heads);
+    }
+}
+
 // ---- Threads -------------------------------------------------------------------------------------------------------
 
 struct SharedRun {
     const Run *run;
     std::int64_t n_tasks;
-    bool by_heads;
     std::atomic<std::int64_t> n_done{0};
     std::atomic<std::int64_t> n_refused{0};
     std::atomic<std::uint64_t> started[1024 / 64] = {};  // a bit for each task; an executor has at most 1024 threads
@@ -280,13 +283,7 @@ struct SharedRun {
             shared.n_refused.fetch_add(1);
             return;
         }
-        const std::int64_t n = shared.run->n_batch * shared.run->n_tokens;
-        if (shared.by_heads) {
-            rotate_range(*shared.run, 0, n, {index, shared.n_tasks});
-        } else {
-            rotate_range(*shared.run, first_of_share(n, {index, shared.n_tasks}),
-                         first_of_share(n, {index + 1, shared.n_tasks}), all_heads);
-        }
+        rotate_share(*shared.run, {index, shared.n_tasks});
         shared.n_done.fetch_add(1, std::memory_order_acq_rel);
     }
 };
@@ -296,8 +293,6 @@ halyard_status run_on_executor(const Run &run, std::int64_t n_tasks, halyard_err
     SharedRun shared;
     shared.run = &run;
     shared.n_tasks = n_tasks;
-    // Whole tokens keep each row of angles with one thread, but few tokens would be shared unevenly.
-    shared.by_heads = run.n_batch * run.n_tokens < 4 * n_tasks;
     std::int32_t result = -1;
     try {
         result = executor.parallel_for(executor.context, n_tasks, &SharedRun::task, &shared);
@@ -332,6 +327,37 @@ std::int64_t count_worthwhile_threads(const Run &run) {
 
 }  // namespace
 
+std::int64_t count_tasks(const Run &run) noexcept {
+    return run.executor.n_threads <= 1
+               ? 1
+               : std::clamp<std::int64_t>(count_worthwhile_threads(run), 1, run.executor.n_threads);
+}
+
+halyard_status do_run(const Run &run, halyard_error *error) noexcept {
+    if (run.is_empty) {
+        return HALYARD_OK;
+    }
+    const std::int64_t n = run.n_batch * run.n_tokens;
+    const std::int64_t n_tasks = count_tasks(run);
+    std::int32_t rows[max_piece_tokens];
+    if (n <= max_piece_tokens && n_tasks <= 1 && run.n_parts == 1 && run.angles->is_direct &&
+        find_rows(run, run.positions, 0, n, rows)) {
+        // Few tokens: one look at each position checks it and finds its row.
+        rotate_directly(run, 0, n, rows, all_heads);
+        return HALYARD_OK;
+    }
+    const halyard_status status =
+        check_positions(*run.angles, run.positions, run.bad_position, run.n_batch, run.n_tokens, error);
+    if (status != HALYARD_OK) {
+        return status;
+    }
+    if (n_tasks > 1) {
+        return run_on_executor(run, n_tasks, error);
+    }
+    rotate_share(run, {run.part, run.n_parts});
+    return HALYARD_OK;
+}
+
 }  // namespace halyard
 
 using namespace halyard;
@@ -341,29 +367,9 @@ extern "C" halyard_status halyard_run(const halyard_plan *plan, const halyard_ru
         return status;
     }
     Run run;
-    halyard_status status = read_run(plan, args, HALYARD_CPU, &run, error);
-    if (status != HALYARD_OK) {
+    Spans spans;
+    if (const halyard_status status = read_run(plan, args, HALYARD_CPU, &run, &spans, error)) {
         return status;
     }
-    if (run.is_empty) {
-        return HALYARD_OK;
-    }
-    const std::int64_t n = run.n_batch * run.n_tokens;
-    const std::int64_t n_tasks =
-        run.executor.n_threads <= 1 ? 1 : std::min<std::int64_t>(run.executor.n_threads, count_worthwhile_threads(run));
-    std::int32_t rows[max_piece_tokens];
-    if (n <= max_piece_tokens && n_tasks <= 1 && run.angles->is_direct && find_rows(run, 0, n, rows)) {
-        rotate_directly(run, 0, n, rows,
-                        all_heads);  // few tokens: one look at each position checks it and finds its row
-        return HALYARD_OK;
-    }
-    status = check_positions(*run.angles, run.positions, run.bad_position, run.n_batch, run.n_tokens, error);
-    if (status != HALYARD_OK) {
-        return status;
-    }
-    if (n_tasks > 1) {
-        return run_on_executor(run, n_tasks, error);
-    }
-    rotate_range(run, 0, n, all_heads);
-    return HALYARD_OK;
+    return do_run(run, error);
 }

@@ -434,6 +434,45 @@ void accept_nans(Arena &arena, const Request &request) {
     }
 }
 
+/// Runs as a whole, in parts, or bound, which ought to be the same.
+halyard_status run_in_some_way(Draw &draw, halyard_plan *plan, const Request &request, WatchedError &error) {
+    const std::int64_t way = draw.in(0, 3);
+    if (way == 2) {
+        halyard_run_args part = request.args;
+        part.n_parts = static_cast<std::int32_t>(draw.in(1, 5));
+        halyard_status first = HALYARD_OK;
+        for (part.part = 0; part.part < part.n_parts; part.part++) {
+            const halyard_status status = call(error, halyard_run(plan, &part, &error.error));
+            first = part.part == 0 ? status : first;
+            require(status == first, "all parts return the same status");
+        }
+        return first;
+    }
+    if (way == 3) {
+        halyard_bound_run *bound = nullptr;
+        halyard_status status = call(error, halyard_bind_run(plan, &request.args, &bound, &error.error));
+        require((status == HALYARD_OK) == (bound != nullptr), "a bound run, or an error");
+        if (status == HALYARD_OK) {
+            const void *x[HALYARD_MAX_TENSORS];
+            void *y[HALYARD_MAX_TENSORS];
+            for (int i = 0; i < request.plan.n_tensors; i++) {
+                x[i] = request.x[i].data;
+                y[i] = request.y[i].data;
+            }
+            halyard_bound_run_args args = {};
+            args.size = sizeof(args);
+            args.n_tensors = request.plan.n_tensors;
+            args.positions = request.args.positions != nullptr ? request.args.positions->data : nullptr;
+            args.x = x;
+            args.y = y;
+            status = call(error, halyard_run_bound(bound, &args, &error.error));
+        }
+        halyard_destroy_bound_run(bound);
+        return status;
+    }
+    return call(error, halyard_run(plan, &request.args, &error.error));
+}
+
 void run(Draw &draw, Arena &arena, const Source &source, halyard_plan *plan, Request &request) {
     const Reach reach = reach_of(arena, request);
     if (reach == Reach::elsewhere) {
@@ -442,7 +481,7 @@ void run(Draw &draw, Arena &arena, const Source &source, halyard_plan *plan, Req
     std::memcpy(arena.memory.begin(), arena.noise.data(), arena.noise.size());
     arena.before = arena.noise;
     WatchedError error;
-    const halyard_status status = call(error, halyard_run(plan, &request.args, &error.error));
+    const halyard_status status = run_in_some_way(draw, plan, request, error);
     if (status == HALYARD_OK) {
         require(reach == Reach::arena, "tensors without memory are refused");
         bool is_something = false;

@@ -232,6 +232,13 @@ int main() {
         failed |= allocates("out of place", [&] { halyard::run(plan, half, in, out); });
         failed |= allocates("in place", [&] { halyard::run(plan, half, in, in); });
         failed |= allocates("in a pool", [&] { halyard::run(plan, half, in, out, threads); });
+        halyard::run_options part;
+        part.part = {1, 3};
+        failed |= allocates("a part", [&] { halyard::run(plan, half, in, out, part); });
+        const halyard::bound_run bound(plan, half, in, out), in_pool(plan, half, in, out, threads);
+        failed |= allocates("bound", [&] { bound({in.data}, {out.data}); });
+        failed |= allocates("bound, a part", [&] { bound({in.data}, {out.data}, nullptr, {1, 3}); });
+        failed |= allocates("bound, in a pool", [&] { in_pool({in.data}, {out.data}); });
         for (const Kind &kind : kinds) {
             auto made = halyard_angle_source_desc();
             made.size = sizeof(made);

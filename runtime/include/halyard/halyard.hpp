@@ -443,16 +443,23 @@ private:
     }
 };
 
+/// Which part of a run a thread of the caller's does: all of them together do it whole.
+struct part_of_run {
+    std::int32_t part = 0;
+    std::int32_t n_parts = 1;
+};
+
 struct run_options {
     const halyard_positions *positions = nullptr;  ///< NULL: 0, 1, 2, … in every batch row
     const halyard_executor *executor = nullptr;    ///< NULL: the calling thread does everything
     bad_position policy = bad_position::error;
+    part_of_run part = {};
 };
 
-/// Rotates the plan's n_tensors tensors x into y, or in place where both describe the same memory.
-inline void run(const plan &made, const angle_source &angles, const halyard_tensor *x, const halyard_tensor *y,
-                const run_options &options = {}) {
-    auto details = make_struct<halyard_error>();
+namespace detail {
+
+inline halyard_run_args make_args(const angle_source &angles, const halyard_tensor *x, const halyard_tensor *y,
+                                  const run_options &options) noexcept {
     auto args = make_struct<halyard_run_args>();
     args.bad_position = static_cast<std::int32_t>(options.policy);
     args.angles = angles.get();
@@ -460,6 +467,18 @@ inline void run(const plan &made, const angle_source &angles, const halyard_tens
     args.x = x;
     args.y = y;
     args.executor = options.executor;
+    args.part = options.part.part;
+    args.n_parts = options.part.n_parts;
+    return args;
+}
+
+}  // namespace detail
+
+/// Rotates the plan's n_tensors tensors x into y, or in place where both describe the same memory.
+inline void run(const plan &made, const angle_source &angles, const halyard_tensor *x, const halyard_tensor *y,
+                const run_options &options = {}) {
+    auto details = make_struct<halyard_error>();
+    const auto args = detail::make_args(angles, x, y, options);
     detail::check(halyard_run(made.get(), &args, &details), details);
 }
 
@@ -468,6 +487,46 @@ inline void run(const plan &made, const angle_source &angles, const halyard_tens
                 const run_options &options = {}) {
     run(made, angles, &x, &y, options);
 }
+
+/// A run of which everything but its pointers was checked, for the many that differ in nothing else. The plan, the
+/// angles and what the executor calls must outlive it.
+class bound_run : public detail::handle<halyard_bound_run, halyard_destroy_bound_run> {
+public:
+    using handle::handle;
+
+    /// The pointers in x, y and options.positions are an example; options.part is left alone.
+    bound_run(const plan &made, const angle_source &angles, const halyard_tensor *x, const halyard_tensor *y,
+              const run_options &options = {})
+        : handle(make(made, angles, x, y, options)) {}
+    bound_run(const plan &made, const angle_source &angles, const halyard_tensor &x, const halyard_tensor &y,
+              const run_options &options = {})
+        : bound_run(made, angles, &x, &y, options) {}
+
+    /// Rotates x into y, the data of the plan's tensors in order. positions is the data of those that it was bound with.
+    void operator()(std::initializer_list<const void *> x, std::initializer_list<void *> y,
+                    const void *positions = nullptr, part_of_run part = {}) const {
+        auto details = make_struct<halyard_error>();
+        auto args = make_struct<halyard_bound_run_args>();
+        args.part = part.part;
+        args.n_parts = part.n_parts;
+        args.n_tensors = x.size() == y.size() ? static_cast<std::int32_t>(x.size()) : -1;
+        args.positions = positions;
+        args.x = x.begin();
+        args.y = y.begin();
+        detail::check(halyard_run_bound(get(), &args, &details), details);
+    }
+
+private:
+    static halyard_bound_run *make(const plan &made, const angle_source &angles, const halyard_tensor *x,
+                                   const halyard_tensor *y, run_options options) {
+        options.part = {};
+        auto details = make_struct<halyard_error>();
+        const auto args = detail::make_args(angles, x, y, options);
+        halyard_bound_run *bound = nullptr;
+        detail::check(halyard_bind_run(made.get(), &args, &bound, &details), details);
+        return bound;
+    }
+};
 
 /// Writes the rows of n_batch x n_tokens tokens, [n_batch, n_tokens, 2, rotary_dim / 2], to rows, which has room for
 /// n_floats: angle_source::given_by_token reads them. positions may be NULL.

@@ -1,0 +1,272 @@
+// Bound runs: what is the same in each call is done once, when the run is bound.
+#include "rotate/bound_run.h"
+
+#include "base/error.h"
+#include "base/versioned.h"
+#include "rotate/piece.h"
+#include "rotate/run.h"
+
+#include <algorithm>
+#include <memory>
+#include <new>
+
+namespace halyard {
+
+namespace {
+
+Reach reach_of(const MemoryRange &range, const void *data) {
+    const auto address = reinterpret_cast<std::uintptr_t>(data);
+    return {address - range.begin, range.end - address};
+}
+
+/// The range of an array that begins at data; false where it leaves the address space.
+bool move_to(const void *data, const Reach &reach, MemoryRange *out) {
+    const auto address = reinterpret_cast<std::uintptr_t>(data);
+    out->begin = address - reach.below;
+    out->end = address + reach.above;
+    return out->begin <= address && out->end >= address;
+}
+
+/// Prepares the calls, if one of each tensor's kernel does the whole run, with rows where they lie in memory.
+bool prepare(halyard_bound_run &bound) {
+    const Run &run = bound.run;
+    const halyard_angle_source &angles = *run.angles;
+    const std::int64_t n = run.n_batch * run.n_tokens;
+    if (run.is_empty || n > max_piece_tokens || !angles.is_direct || count_tasks(run) > 1 || run.may_be_non_temporal ||
+        angles.n_rows * angles.stride_row > max_offset) {
+        return false;
+    }
+    set_dimension(bound.rows[0], n, 1);
+    set_dimension(bound.row[0], angles.rotary_dim / 2, 1);
+    set_dimension(bound.row[1], angles.n_rows, angles.stride_row);
+    for (int i = 0; i < run.plan->n_tensors; i++) {
+        const RunTensor &tensor = run.tensors[i];
+        const TensorDesc &desc = run.plan->tensors[i].desc;
+        if (tensor.n_heads == 0) {
+            continue;
+        }
+        const bool copies = !tensor.in_place && desc.head_dim != angles.rotary_dim;
+        if (copies || !tensor.within_int32 || tensor.kernel->function == nullptr ||
+            !tokens_are_evenly_apart(run, tensor)) {
+            return false;
+        }
+        const bool by_batch = run.n_tokens == 1;
+        Piece piece = {};
+        piece.n_pairs = angles.rotary_dim / 2;
+        piece.n_heads = tensor.n_heads;
+        piece.n_tokens = n;
+        set_pair_strides(tensor.in, desc.pairing, piece.n_pairs, by_batch ? tensor.in.batch : tensor.in.token,
+                         piece.in);
+        set_pair_strides(tensor.out, desc.out_pairing, piece.n_pairs, by_batch ? tensor.out.batch : tensor.out.token,
+                         piece.out);
+        PreparedTensor &prepared = bound.prepared[i];
+        halyard_buffer unused;
+        set_tensor(unused, prepared.x, *tensor.kernel, piece, nullptr, piece.in);
+        set_tensor(unused, prepared.y, *tensor.kernel, piece, nullptr, piece.out);
+        prepared.x_window = desc.rotary_offset * tensor.in.element * element_bytes(desc.dtype);
+        prepared.y_window = desc.rotary_offset * tensor.out.element * element_bytes(desc.dtype);
+    }
+    return true;
+}
+
+void set_buffer(halyard_buffer &buffer, const void *host, const halyard_dimension *dim) {
+    buffer.host = static_cast<std::uint8_t *>(const_cast<void *>(host));
+    buffer.dim = const_cast<halyard_dimension *>(dim);
+}
+
+/// Calls the prepared kernels.
+void rotate_prepared(const halyard_bound_run &bound, const std::int32_t *row_of_token, const void *const *x,
+                     void *const *y) {
+    const Run &run = bound.run;
+    halyard_buffer rows, cos, sin, from, to;  // kernels read host and dim
+    set_buffer(rows, row_of_token, bound.rows);
+    set_buffer(cos, run.angles->cos_rows, bound.row);
+    set_buffer(sin, run.angles->sin_rows, bound.row);
+    for (int i = 0; i < run.plan->n_tensors; i++) {
+        const RunTensor &tensor = run.tensors[i];
+        const PreparedTensor &prepared = bound.prepared[i];
+        if (tensor.n_heads == 0) {
+            continue;
+        }
+        set_buffer(to, static_cast<char *>(y[i]) + prepared.y_window, prepared.y);
+        if (!tensor.in_place) {
+            set_buffer(from, static_cast<const char *>(x[i]) + prepared.x_window, prepared.x);
+        }
+        tensor.kernel->function(&rows, &cos, &sin, run.plan->sin_sign, tensor.in_place ? &to : &from, &to);
+    }
+}
+
+/// Reads where the tensors lie this time, and checks that.
+halyard_status read_pointers(const halyard_bound_run &bound, const halyard_bound_run_args &given, Spans &spans,
+                             halyard_error *error) {
+    for (int i = 0; i < bound.run.plan->n_tensors; i++) {
+        const RunTensor &tensor = bound.run.tensors[i];
+        if (tensor.n_heads == 0) {
+            spans.x[i] = spans.y[i] = {0, 0};
+            continue;
+        }
+        if (given.x[i] == nullptr || given.y[i] == nullptr) {
+            return fail(error, HALYARD_ERROR_NULL_POINTER, "args.", given.x[i] == nullptr ? "x" : "y", "[", i,
+                        "] is NULL");
+        }
+        if (tensor.in_place && given.x[i] != given.y[i]) {
+            return fail(error, HALYARD_ERROR_MISMATCH, "args.y[", i, "] is not args.x[", i,
+                        "], but the tensor was bound in place");
+        }
+        if (!move_to(given.x[i], bound.x_reach[i], &spans.x[i]) ||
+            !move_to(given.y[i], bound.y_reach[i], &spans.y[i])) {
+            return fail(error, HALYARD_ERROR_OVERFLOW, "args.x[", i, "] or args.y[", i, "] leaves the address space");
+        }
+    }
+    return HALYARD_OK;
+}
+
+/// The positions that this call brings, with their range of memory.
+halyard_status read_positions(const halyard_bound_run &bound, const void *data, CheckedPositions &positions,
+                              halyard_error *error) {
+    positions = bound.run.positions;
+    if ((data != nullptr) != (positions.data != nullptr)) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "args.positions is ", data == nullptr ? "NULL" : "set",
+                    ", but the run was bound ", data == nullptr ? "with" : "without", " positions");
+    }
+    if (data != nullptr) {
+        positions.data = data;
+        if (!move_to(data, bound.positions_reach, &positions.memory)) {
+            return fail(error, HALYARD_ERROR_OVERFLOW, "args.positions leaves the address space");
+        }
+    }
+    return HALYARD_OK;
+}
+
+/// Whether any span overlaps what it could share an element with.
+bool any_overlap(const halyard_bound_run &bound, const CheckedPositions &positions, const Spans &spans) {
+    const halyard_angle_source &angles = *bound.run.angles;
+    bool any = false;
+    for (int i = 0; i < bound.run.plan->n_tensors; i++) {
+        const MemoryRange &written = spans.y[i];
+        any |= written.overlaps(positions.memory) | written.overlaps(angles.cos_memory) |
+               written.overlaps(angles.sin_memory) | (!bound.run.tensors[i].in_place && written.overlaps(spans.x[i]));
+        for (int j = 0; j < i; j++) {
+            any |= written.overlaps(spans.x[j]) | written.overlaps(spans.y[j]) | spans.y[j].overlaps(spans.x[i]);
+        }
+    }
+    return any;
+}
+
+/// Looks closer where spans overlap: elements may still be apart, as those of a packed buffer's slices are.
+halyard_status check_elements(const halyard_bound_run &bound, const halyard_bound_run_args &given, const Run &run,
+                              const Spans &spans, halyard_error *error) {
+    halyard_tensor x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];
+    for (int i = 0; i < run.plan->n_tensors; i++) {
+        x[i] = bound.x[i];
+        y[i] = bound.y[i];
+        x[i].data = const_cast<void *>(given.x[i]);
+        y[i].data = given.y[i];
+    }
+    return check_overlaps(run, x, y, spans, error);
+}
+
+}  // namespace
+
+}  // namespace halyard
+
+using namespace halyard;
+
+extern "C" {
+
+halyard_status halyard_bind_run(const halyard_plan *plan, const halyard_run_args *args, halyard_bound_run **out,
+                                halyard_error *error) {
+    if (const halyard_status status = check_error(error)) {
+        return status;
+    }
+    if (out == nullptr) {
+        return fail_null(error, "out");
+    }
+    std::unique_ptr<halyard_bound_run> bound(new (std::nothrow) halyard_bound_run{});
+    if (bound == nullptr) {
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a bound run of ", sizeof(halyard_bound_run),
+                    " bytes");
+    }
+    Run &run = bound->run;
+    Spans spans;
+    if (const halyard_status status = read_run(plan, args, HALYARD_CPU, &run, &spans, error)) {
+        return status;
+    }
+    if (run.n_parts > 1) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "args.n_parts is ", run.n_parts,
+                    ", but a bound run is whole: each call says which part it does");
+    }
+    for (int i = 0; i < run.plan->n_tensors; i++) {
+        const RunTensor &tensor = run.tensors[i];
+        bound->x[i] = args->x[i];
+        bound->y[i] = args->y[i];
+        bound->x_reach[i] = tensor.n_heads == 0 ? Reach{0, 0} : reach_of(spans.x[i], args->x[i].data);
+        bound->y_reach[i] = tensor.n_heads == 0 ? Reach{0, 0} : reach_of(spans.y[i], args->y[i].data);
+    }
+    bound->positions_reach =
+        run.positions.data == nullptr ? Reach{0, 0} : reach_of(run.positions.memory, run.positions.data);
+    bound->is_prepared = prepare(*bound);
+    *out = bound.release();
+    return HALYARD_OK;
+}
+
+halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_bound_run_args *args,
+                                 halyard_error *error) {
+    if (const halyard_status status = check_error(error)) {
+        return status;
+    }
+    if (bound == nullptr) {
+        return fail_null(error, "bound");
+    }
+    halyard_bound_run_args copy;
+    const halyard_bound_run_args *view = nullptr;
+    if (const halyard_status status = view_struct(args, "args", &copy, &view, error)) {
+        return status;
+    }
+    const halyard_bound_run_args &given = *view;
+    // NOLINTNEXTLINE(*UndefinedBinaryOperatorResult): a copy that was not made has returned above
+    if (given.x == nullptr || given.y == nullptr) {
+        return fail_null(error, given.x == nullptr ? "args.x" : "args.y");
+    }
+    if (given.n_tensors != bound->run.plan->n_tensors) {
+        return fail(error, HALYARD_ERROR_SHAPE, "args.n_tensors is ", given.n_tensors, ", but the plan's is ",
+                    bound->run.plan->n_tensors);
+    }
+    Spans spans;
+    CheckedPositions positions;
+    halyard_status status = read_pointers(*bound, given, spans, error);
+    if (status == HALYARD_OK) {
+        status = read_positions(*bound, given.positions, positions, error);
+    }
+    if (status != HALYARD_OK) {
+        return status;
+    }
+    const bool is_apart = !any_overlap(*bound, positions, spans);
+    std::int32_t rows[max_piece_tokens];
+    if (is_apart && bound->is_prepared && given.part == 0 && (given.n_parts == 0 || given.n_parts == 1) &&
+        find_rows(bound->run, positions, 0, bound->rows[0].extent, rows)) {
+        rotate_prepared(*bound, rows, given.x, given.y);
+        return HALYARD_OK;
+    }
+    Run run = bound->run;
+    run.positions = positions;
+    for (int i = 0; i < run.plan->n_tensors; i++) {
+        run.tensors[i].x = static_cast<const char *>(given.x[i]);
+        run.tensors[i].y = static_cast<char *>(given.y[i]);
+    }
+    status = read_part(given.part, given.n_parts, run.executor.n_threads > 0, run, error);
+    if (status == HALYARD_OK && !is_apart) {
+        status = check_elements(*bound, given, run, spans, error);
+    }
+    if (status != HALYARD_OK) {
+        return status;
+    }
+    if (run.may_be_non_temporal) {
+        choose_non_temporal(run);
+    }
+    return do_run(run, error);
+}
+
+void halyard_destroy_bound_run(halyard_bound_run *bound) { delete bound; }
+
+}  // extern "C"

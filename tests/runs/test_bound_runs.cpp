@@ -1,0 +1,374 @@
+// Bound runs and parts: the bits of a whole run, and its refusals.
+#include "checks/make_sources.h"
+#include "checks/rotate.h"
+#include "rotate/bound_run.h"
+#include "scene.h"
+
+#include <catch2/catch_get_random_seed.hpp>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <thread>
+
+namespace {
+
+using oracle::Random;
+
+/// A run with everything drawn, of one or two tensors that may lie in each other's gaps.
+struct Drawn {
+    halyard::plan plan;
+    halyard::angle_source angles;
+    std::vector<std::int64_t> position_data;
+    halyard_positions positions = {};
+    bool has_positions = false;
+    std::int32_t policy = HALYARD_BAD_POSITION_ERROR;
+    std::int64_t n_batch, n_tokens;
+    std::vector<std::vector<char>> in, out;
+    std::vector<halyard_tensor> x, y;
+
+    explicit Drawn(Random &random) {
+        const std::int64_t rotary_dim = 2 * random.in(1, 40);
+        n_batch = random.in(0, 7) == 0 ? 0 : random.in(1, 3);
+        n_tokens = random.one_in(3) ? 1 : random.one_in(12) ? 300 : random.in(1, 20);
+        const auto n_tensors = static_cast<std::size_t>(random.in(1, 3));
+        std::vector<halyard_tensor_desc> descs;
+        for (std::size_t i = 0; i < n_tensors; i++) {
+            const auto dtype = halyard::dtype(random.in(1, 3));
+            const std::int64_t offset = random.one_in(2) ? 0 : random.in(0, 5);
+            const std::int64_t head_dim = rotary_dim + offset + (random.one_in(2) ? 0 : random.in(0, 5));
+            const auto pairing = halyard::pairing(random.in(1, 2));
+            const auto out_pairing = random.one_in(3) ? halyard::pairing(random.in(1, 2)) : pairing;
+            descs.push_back(halyard::describe_tensor(dtype, head_dim, pairing, out_pairing, offset));
+            const std::int64_t heads = random.one_in(8) ? 0 : random.in(1, 6);
+            const std::int64_t gap = random.one_in(2) ? 0 : random.in(0, 3);
+            const std::int64_t stride_token = heads * (head_dim + gap) + random.in(0, 4);
+            const std::array<std::int64_t, 4> shape = {n_batch, n_tokens, heads, head_dim};
+            const std::array<std::int64_t, 4> strides = {n_tokens * stride_token + (random.one_in(2) ? 0 : 6),
+                                                         stride_token, head_dim + gap, 1};
+            const std::int64_t bytes = oracle::element_bytes(static_cast<std::int32_t>(dtype));
+            const auto n_bytes = static_cast<std::size_t>((n_batch + 1) * (strides[0] + 1) * bytes);
+            in.push_back(oracle::random_elements(random, static_cast<std::int32_t>(dtype), oracle::Values::ordinary,
+                                                 static_cast<std::int64_t>(n_bytes) / bytes));
+            in.back().resize(n_bytes);
+            out.push_back(std::vector<char>(n_bytes, 0x5a));
+            x.push_back(halyard::tensor(in.back().data(), dtype, shape, strides));
+            const bool in_place = random.one_in(2) && pairing == out_pairing;
+            y.push_back(halyard::tensor(in_place ? in.back().data() : out.back().data(), dtype, shape, strides));
+        }
+        halyard::plan_desc desc(rotary_dim, descs, halyard::direction(random.in(0, 1)));
+        desc.target = random.one_in(4) ? "reference" : nullptr;
+        plan = halyard::plan(desc);
+        const auto frequencies = halyard::frequencies::from_base(10000.0, rotary_dim);
+        const std::int32_t kinds[] = {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE,
+                                      HALYARD_ANGLES_FACTORED};
+        angles = halyard::angle_source(frequencies, halyard::describe_angles(kinds[random.in(0, 3)], 0, 999));
+        policy = static_cast<std::int32_t>(random.in(0, 2));
+        has_positions = random.one_in(2);
+        const bool starts = random.one_in(3);
+        const std::int64_t columns = starts ? 1 : n_tokens;
+        for (std::int64_t i = 0; i < n_batch * columns; i++) {
+            position_data.push_back(random.in(0, policy == HALYARD_BAD_POSITION_ERROR ? 690 : 2000));
+        }
+        positions = halyard::positions(position_data.data(), {n_batch, columns});
+        positions.consecutive = starts ? 1 : 0;
+    }
+
+    halyard_run_args args() const {
+        auto result = sized<halyard_run_args>();
+        result.bad_position = policy;
+        result.angles = angles.get();
+        result.positions = has_positions ? &positions : nullptr;
+        result.x = x.data();
+        result.y = y.data();
+        return result;
+    }
+
+    std::vector<std::vector<char>> memory() const {
+        auto all = in;
+        all.insert(all.end(), out.begin(), out.end());
+        return all;
+    }
+
+    void restore(const std::vector<std::vector<char>> &before) {  // where it is: tensors point there
+        for (std::size_t i = 0; i < in.size(); i++) {
+            std::copy(before[i].begin(), before[i].end(), in[i].begin());
+            std::copy(before[in.size() + i].begin(), before[in.size() + i].end(), out[i].begin());
+        }
+    }
+};
+
+/// The pointers of a bound run's call.
+struct Pointers {
+    std::vector<const void *> x;
+    std::vector<void *> y;
+    halyard_bound_run_args args = sized<halyard_bound_run_args>();
+
+    explicit Pointers(const halyard_tensor *from, const halyard_tensor *to, std::size_t n) {
+        for (std::size_t i = 0; i < n; i++) {
+            x.push_back(from[i].data);
+            y.push_back(to[i].data);
+        }
+        args.n_tensors = static_cast<std::int32_t>(n);
+        args.x = x.data();
+        args.y = y.data();
+    }
+};
+
+struct DestroyBound {
+    void operator()(halyard_bound_run *bound) const { halyard_destroy_bound_run(bound); }
+};
+using Bound = std::unique_ptr<halyard_bound_run, DestroyBound>;
+
+Bound bind(const halyard::plan &plan, const halyard_run_args &args) {
+    halyard_bound_run *bound = nullptr;
+    auto error = sized<halyard_error>();
+    const auto status = halyard_bind_run(plan.get(), &args, &bound, &error);
+    CAPTURE(error.message);
+    REQUIRE(status == HALYARD_OK);
+    return Bound(bound);
+}
+
+}  // namespace
+
+TEST_CASE("bound runs and parts give the bits of a whole run", "[bound]") {
+    Random random(Catch::getSeed());
+    int n_prepared = 0, n_others = 0;
+    for (int round = 0; round < 600; round++) {
+        CAPTURE(round);
+        Drawn drawn(random);
+        const auto before = drawn.memory();
+        const auto args = drawn.args();
+        auto error = sized<halyard_error>();
+        const Bound bound = bind(drawn.plan, args);
+        CHECK(drawn.memory() == before);
+        n_prepared += bound->is_prepared ? 1 : 0;
+        n_others += bound->is_prepared ? 0 : 1;
+        REQUIRE(halyard_run(drawn.plan.get(), &args, &error) == HALYARD_OK);
+        const auto expected = drawn.memory();
+
+        Pointers pointers(drawn.x.data(), drawn.y.data(), drawn.x.size());
+        pointers.args.positions = drawn.has_positions ? drawn.position_data.data() : nullptr;
+        drawn.restore(before);
+        REQUIRE(halyard_run_bound(bound.get(), &pointers.args, &error) == HALYARD_OK);
+        CHECK(drawn.memory() == expected);
+
+        // In parts, in any order; more than there are heads or tokens, too.
+        const auto n_parts = static_cast<std::int32_t>(random.one_in(6) ? 50 : random.in(2, 7));
+        std::vector<std::int32_t> order(static_cast<std::size_t>(n_parts));
+        std::iota(order.begin(), order.end(), 0);
+        for (const bool is_bound : {false, true}) {
+            drawn.restore(before);
+            std::shuffle(order.begin(), order.end(), std::mt19937(static_cast<unsigned>(round)));
+            for (const std::int32_t part : order) {
+                auto whole = args;
+                whole.part = pointers.args.part = part;
+                whole.n_parts = pointers.args.n_parts = n_parts;
+                REQUIRE((is_bound ? halyard_run_bound(bound.get(), &pointers.args, &error)
+                                  : halyard_run(drawn.plan.get(), &whole, &error)) == HALYARD_OK);
+            }
+            CHECK(drawn.memory() == expected);
+        }
+    }
+    CHECK(n_prepared > 20);
+    CHECK(n_others > 200);
+}
+
+TEST_CASE("bound runs: the same one at other addresses, on several threads at once", "[bound][threads]") {
+    constexpr std::int64_t head_dim = 64, n_heads = 3;
+    const auto frequencies = halyard::frequencies::from_base(10000.0, head_dim);
+    const auto angles = halyard::angle_source::table(frequencies, 0, 99);
+    const auto head = halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half);
+    const halyard::plan plan(halyard::plan_desc(frequencies, {head}));
+    std::vector<float> example(n_heads * head_dim + 1);
+    const std::int32_t start = 0;
+    const auto positions = halyard::consecutive_positions(&start, 1);
+    halyard::run_options options;
+    options.positions = &positions;
+    const auto view = [](float *data) { return halyard::tensor(data, halyard::dtype::f32, {1, 1, n_heads, head_dim}); };
+    const halyard::bound_run bound(plan, angles, view(example.data()), view(example.data()), options);
+    std::atomic<int> n_wrong{0};
+    std::vector<std::jthread> threads;
+    for (int thread = 0; thread < 4; thread++) {
+        threads.emplace_back([&, thread] {
+            std::vector<float> mine(example.size()), other(example.size());
+            for (std::int32_t at = 0; at < 100; at++) {
+                for (std::size_t i = 0; i < mine.size(); i++) {
+                    mine[i] = other[i] = static_cast<float>((i * 7 + static_cast<std::size_t>(thread)) % 31) - 15.0f;
+                }
+                float *const data = mine.data() + at % 2;  // of any alignment
+                bound({data}, {data}, &at);
+                const auto where = halyard::consecutive_positions(&at, 1);
+                halyard::run_options how;
+                how.positions = &where;
+                halyard::run(plan, angles, view(other.data() + at % 2), view(other.data() + at % 2), how);
+                n_wrong += mine == other ? 0 : 1;
+            }
+        });
+    }
+    threads.clear();
+    CHECK(n_wrong == 0);
+}
+
+TEST_CASE("bound runs: large outputs take the kernels that their addresses allow", "[bound]") {
+    constexpr std::int64_t n_tokens = 1100, n_heads = 64, head_dim = 128;  // 34 MiB
+    const auto frequencies = halyard::frequencies::from_base(10000.0, head_dim);
+    const auto angles = halyard::angle_source::table(frequencies, 0, n_tokens);
+    const halyard::plan plan(halyard::plan_desc(
+        frequencies, {halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half)}));
+    const std::size_t n = n_tokens * n_heads * head_dim;
+    std::vector<float> x(n), memory(n + 32), expected(n);
+    for (std::size_t i = 0; i < n; i++) {
+        x[i] = static_cast<float>(i % 251) - 125.0f;
+    }
+    const auto view = [](float *data) {
+        return halyard::tensor(data, halyard::dtype::f32, {1, n_tokens, n_heads, head_dim});
+    };
+    halyard::run(plan, angles, view(x.data()), view(expected.data()));
+    float *const on_line = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64 / 4;
+    const halyard::bound_run bound(plan, angles, view(x.data()), view(on_line));
+    for (const std::ptrdiff_t off : {0, 1, 16}) {
+        std::fill(memory.begin(), memory.end(), -1.0f);
+        bound({x.data()}, {on_line + off});
+        CHECK(std::memcmp(on_line + off, expected.data(), n * sizeof(float)) == 0);
+    }
+}
+
+TEST_CASE("errors: binding a run", "[errors][bound]") {
+    Scene scene;
+    const halyard::plan plan(scene.desc);
+    auto *const untouched = reinterpret_cast<halyard_bound_run *>(16);
+    halyard_bound_run *bound = untouched;
+    const auto refuse = [&](halyard_status status, const Words &words, const halyard_run_args &args) {
+        check_refused(status, words, [&](auto *error) { return halyard_bind_run(plan.get(), &args, &bound, error); });
+        CHECK(bound == untouched);
+    };
+    // It takes the checks of halyard_run, whose tests have them all.
+    auto args = scene.args;
+    args.x = nullptr;
+    refuse(HALYARD_ERROR_NULL_POINTER, {"args.x is NULL"}, args);
+    args = scene.args;
+    args.size = 4;
+    refuse(HALYARD_ERROR_STRUCT_SIZE, {"args.size is 4"}, args);
+    args = scene.args;
+    args.y = scene.x;
+    scene.x[1].strides[0] = 0;
+    refuse(HALYARD_ERROR_STRIDE, {"y[1]"}, args);
+    scene.x[1].strides[0] = Scene::tokens * Scene::head_dim;
+    args.n_parts = 2;
+    refuse(HALYARD_ERROR_MISMATCH, {"args.n_parts is 2"}, args);
+    check_refused(HALYARD_ERROR_NULL_POINTER, {"out is NULL"},
+                  [&](auto *error) { return halyard_bind_run(plan.get(), &scene.args, nullptr, error); });
+    check_refused(HALYARD_ERROR_NULL_POINTER, {"plan is NULL"},
+                  [&](auto *error) { return halyard_bind_run(nullptr, &scene.args, &bound, error); });
+    // Positions are not read: they are an example.
+    const std::int32_t beyond[] = {100, 100, 100, 100, 100, 100};
+    const auto positions = halyard::positions(beyond, {Scene::batch, Scene::tokens});
+    args = scene.args;
+    args.positions = &positions;
+    CHECK(bind(plan, args) != nullptr);
+    halyard_destroy_bound_run(nullptr);
+}
+
+TEST_CASE("errors: bound runs", "[errors][bound]") {
+    Scene scene;
+    scene.args.positions = &scene.positions;
+    const halyard::plan plan(scene.desc);
+    const Bound apart = bind(plan, scene.args);
+    auto in_place_args = scene.args;
+    in_place_args.y = scene.x;
+    const Bound in_place = bind(plan, in_place_args);
+    auto counted_args = scene.args;
+    counted_args.positions = nullptr;
+    const Bound counted = bind(plan, counted_args);
+    const auto executor_args = [&] {
+        auto result = scene.args;
+        result.executor = &scene.executor;
+        return result;
+    }();
+    const Bound with_executor = bind(plan, executor_args);
+
+    using Change = std::function<void(Pointers &)>;
+    const auto refuse = [&](const Bound &bound, halyard_status status, const Words &words, const Change &change) {
+        Pointers pointers(scene.x, bound == in_place ? scene.x : scene.y, 2);
+        pointers.args.positions = bound == counted ? nullptr : scene.positions.data;
+        change(pointers);
+        const auto before = scene.arena;
+        CAPTURE(words);
+        check_refused(status, words,
+                      [&](auto *error) { return halyard_run_bound(bound.get(), &pointers.args, error); });
+        CHECK(std::memcmp(before.data(), scene.arena.data(), before.size() * sizeof(float)) == 0);
+    };
+    const auto nothing = [](Pointers &) {};
+    refuse(Bound(), HALYARD_ERROR_NULL_POINTER, {"bound is NULL"}, nothing);
+    check_refused(HALYARD_ERROR_NULL_POINTER, {"args is NULL"},
+                  [&](auto *error) { return halyard_run_bound(apart.get(), nullptr, error); });
+    for (const std::uint32_t size : bad_sizes<halyard_bound_run_args>()) {
+        refuse(apart, HALYARD_ERROR_STRUCT_SIZE, {"args.size", text(size)},
+               [=](Pointers &pointers) { pointers.args.size = size; });
+    }
+    for (const std::int32_t n_tensors : {0, 1, 3, -1}) {
+        refuse(apart, HALYARD_ERROR_SHAPE, {"args.n_tensors is " + text(n_tensors) + ", but the plan's is 2"},
+               [=](Pointers &p) { p.args.n_tensors = n_tensors; });
+    }
+    refuse(apart, HALYARD_ERROR_NULL_POINTER, {"args.x is NULL"}, [](Pointers &p) { p.args.x = nullptr; });
+    refuse(apart, HALYARD_ERROR_NULL_POINTER, {"args.y is NULL"}, [](Pointers &p) { p.args.y = nullptr; });
+    refuse(apart, HALYARD_ERROR_NULL_POINTER, {"args.x[1] is NULL"}, [](Pointers &p) { p.x[1] = nullptr; });
+    refuse(apart, HALYARD_ERROR_NULL_POINTER, {"args.y[0] is NULL"}, [](Pointers &p) { p.y[0] = nullptr; });
+    refuse(in_place, HALYARD_ERROR_MISMATCH, {"args.y[1] is not args.x[1]", "in place"},
+           [&](Pointers &p) { p.y[1] = scene.y[1].data; });
+    refuse(apart, HALYARD_ERROR_OVERLAP, {"y[0]", "x[0]"}, [&](Pointers &p) { p.y[0] = scene.x[0].data; });
+    refuse(apart, HALYARD_ERROR_OVERLAP, {"y[1]", "x[0]"}, [&](Pointers &p) { p.y[1] = scene.at(1); });
+    refuse(apart, HALYARD_ERROR_OVERLAP, {"y[0]", "x[1]"}, [&](Pointers &p) { p.y[0] = scene.x[1].data; });
+    refuse(apart, HALYARD_ERROR_OVERLAP, {"y[1]", "y[0]"}, [&](Pointers &p) { p.y[1] = p.y[0]; });
+    refuse(in_place, HALYARD_ERROR_OVERLAP, {"y[0]", "x[1]"}, [](Pointers &p) { p.x[1] = p.y[1] = p.y[0]; });
+    refuse(apart, HALYARD_ERROR_OVERLAP, {"y[1]", "positions"}, [&](Pointers &p) { p.y[1] = scene.at(2048 + 5); });
+    refuse(apart, HALYARD_ERROR_OVERFLOW, {"args.x[0] or args.y[0] leaves the address space"},
+           [](Pointers &p) { p.y[0] = reinterpret_cast<void *>(UINTPTR_MAX - 100); });
+    refuse(apart, HALYARD_ERROR_OVERFLOW, {"args.positions leaves the address space"},
+           [](Pointers &p) { p.args.positions = reinterpret_cast<void *>(UINTPTR_MAX - 3); });
+    refuse(apart, HALYARD_ERROR_MISMATCH, {"args.positions is NULL", "with positions"},
+           [](Pointers &p) { p.args.positions = nullptr; });
+    refuse(counted, HALYARD_ERROR_MISMATCH, {"args.positions is set", "without positions"},
+           [&](Pointers &p) { p.args.positions = scene.positions.data; });
+    for (const std::int32_t n_parts : {-1, 1025, INT32_MIN, INT32_MAX}) {
+        refuse(apart, HALYARD_ERROR_SHAPE, {"args.n_parts is " + text(n_parts)},
+               [=](Pointers &p) { p.args.n_parts = n_parts; });
+    }
+    for (const std::int32_t part : {-1, 3, INT32_MIN, INT32_MAX}) {
+        refuse(apart, HALYARD_ERROR_SHAPE, {"args.part is " + text(part), "0 to 2"}, [=](Pointers &p) {
+            p.args.part = part;
+            p.args.n_parts = 3;
+        });
+    }
+    refuse(apart, HALYARD_ERROR_SHAPE, {"args.part is 1, but must be 0 to 0"}, [](Pointers &p) { p.args.part = 1; });
+    refuse(with_executor, HALYARD_ERROR_MISMATCH, {"args.n_parts is 2", "executor"},
+           [](Pointers &p) { p.args.n_parts = 2; });
+    // Every part tells of a bad position, wherever it is.
+    const std::int32_t bad = 10;
+    std::memcpy(scene.at(2048 + 4), &bad, sizeof(bad));
+    refuse(apart, HALYARD_ERROR_POSITION, {"positions[batch 1, token 1] is 10"}, nothing);
+    for (const std::int32_t part : {0, 1, 2}) {
+        refuse(apart, HALYARD_ERROR_POSITION, {"positions[batch 1, token 1] is 10"}, [=](Pointers &p) {
+            p.args.part = part;
+            p.args.n_parts = 3;
+        });
+    }
+}
+
+TEST_CASE("errors: parts of a run", "[errors][bound]") {
+    const auto refuse = [](halyard_status status, const Words &words, std::int32_t part, std::int32_t n_parts,
+                           bool has_executor = false) {
+        Scene scene;
+        scene.args.part = part;
+        scene.args.n_parts = n_parts;
+        scene.args.executor = has_executor ? &scene.executor : nullptr;
+        check_refused(scene, status, words);
+    };
+    refuse(HALYARD_ERROR_SHAPE, {"args.n_parts is -1"}, 0, -1);
+    refuse(HALYARD_ERROR_SHAPE, {"args.n_parts is 1025"}, 0, 1025);
+    refuse(HALYARD_ERROR_SHAPE, {"args.part is 2, but must be 0 to 1"}, 2, 2);
+    refuse(HALYARD_ERROR_SHAPE, {"args.part is -1"}, -1, 2);
+    refuse(HALYARD_ERROR_SHAPE, {"args.part is 1, but must be 0 to 0"}, 1, 0);
+    refuse(HALYARD_ERROR_MISMATCH, {"args.n_parts is 2", "executor"}, 0, 2, true);
+}
