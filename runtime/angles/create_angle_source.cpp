@@ -61,9 +61,11 @@ halyard_status read_axes(const halyard_angle_source_desc &desc, halyard_angle_so
     }
     if (desc.axis_map == HALYARD_AXIS_MAP_INTERLEAVED) {
         for (std::int32_t axis = 1; axis < desc.n_axes; ++axis) {
-            if (desc.n_axes * (desc.axis_counts[axis] - 1) + axis >= n_pairs) {
+            const std::int64_t most = (n_pairs - axis + desc.n_axes - 1) / desc.n_axes;
+            if (desc.axis_counts[axis] > most) {
                 return fail(error, HALYARD_ERROR_SHAPE, "desc.axis_counts[", axis, "] is ", desc.axis_counts[axis],
-                            ", but every ", desc.n_axes, "th of ", n_pairs, " pairs is fewer");
+                            ", but of ", n_pairs, " pairs taken in turns by ", desc.n_axes, " axes, axis ", axis,
+                            " has ", most);
             }
         }
     }

@@ -379,7 +379,8 @@ TEST_CASE("axis maps: what is no map is refused", "[axes][errors]") {
         refuse(HALYARD_AXIS_MAP_NONE, {32, 32}, HALYARD_ERROR_SHAPE, "desc.n_axes is 2");
         refuse(0, {32, 32}, HALYARD_ERROR_MISMATCH, "desc.n_axes is 2, but desc.axis_map is not set");
         // Of 64 pairs, 21 are 1 modulo 3 and 21 are 2 modulo 3.
-        refuse(HALYARD_AXIS_MAP_INTERLEAVED, {21, 22, 21}, HALYARD_ERROR_SHAPE, "desc.axis_counts[1] is 22");
+        refuse(HALYARD_AXIS_MAP_INTERLEAVED, {21, 22, 21}, HALYARD_ERROR_SHAPE,
+               "desc.axis_counts[1] is 22, but of 64 pairs taken in turns by 3 axes, axis 1 has 21");
         refuse(HALYARD_AXIS_MAP_INTERLEAVED, {22, 20, 22}, HALYARD_ERROR_SHAPE, "desc.axis_counts[2] is 22");
         refuse(HALYARD_AXIS_MAP_INTERLEAVED, {31, 33}, HALYARD_ERROR_SHAPE, "desc.axis_counts[1] is 33");
         const auto frequencies = halyard::frequencies::from_base(10000, 128);

@@ -1,5 +1,6 @@
 // halyard_make_rows: every form of positions, bad positions, and bad arguments.
 #include "checks/make_sources.h"
+#include "checks/oracle.h"
 #include "refused.h"
 
 #include <functional>
@@ -257,6 +258,23 @@ TEST_CASE("make_rows: a given source reads back what a table wrote", "[angles]")
     const auto given = halyard::angle_source::given(rows.data(), rows.data() + 4, 51, 8, 8);
     CHECK(rows_of(given, nullptr, 1, 51) == rows);
     CHECK(given.get()->identity_row == 0);
+}
+
+TEST_CASE("make_rows: given rows of 16 bits are widened", "[angles]") {
+    const auto table = halyard::angle_source::table(halyard::frequencies::from_base(10000, 8), 0, 20);
+    const auto exact = rows_of(table, nullptr, 1, 21);
+    for (const auto dtype : {halyard::dtype::f16, halyard::dtype::bf16}) {
+        const auto number = static_cast<std::int32_t>(dtype);
+        std::vector<std::uint16_t> words;
+        std::vector<float> widened;
+        for (const float value : exact) {
+            words.push_back(static_cast<std::uint16_t>(oracle::narrow(number, value)));
+            widened.push_back(oracle::widen(number, words.back()));
+        }
+        const auto given = halyard::angle_source::given(words.data(), words.data() + 4, dtype, 21, 8, 8);
+        CHECK(rows_of(given, nullptr, 1, 21) == widened);
+        CHECK(widened != exact);
+    }
 }
 
 TEST_CASE("make_rows: rows by token serve each batch row with its own, and only the shape that they were made for",

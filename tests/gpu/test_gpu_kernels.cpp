@@ -3,7 +3,9 @@
 
 #include <catch2/catch_get_random_seed.hpp>
 
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 namespace {
 
@@ -29,6 +31,34 @@ void test_kernel(const char *name) {
 }
 
 }  // namespace
+
+TEST_CASE("gpu: heads that are wider than one launch can take have the reference's bits", "[gpu][opencl]") {
+    const halyard_gpu_queue &queue = gpu_test::queue_of(HALYARD_OPENCL);
+    const std::int64_t rotary_dim = 2 * 69984;  // three launches
+    const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim);
+    const auto angles = halyard::angle_source::phase(frequencies, 0, 999);
+    const halyard::gpu_angles on_device(queue, angles);
+    oracle::Random random(Catch::getSeed());
+    for (const auto how : {halyard::pairing::half, halyard::pairing::interleaved}) {
+        halyard::plan_desc desc(rotary_dim, {halyard::describe_tensor(halyard::dtype::f32, rotary_dim, how)});
+        const halyard::gpu_plan plan(queue, desc, on_device);
+        desc.target = "reference";
+        const halyard::plan reference(desc);
+        std::vector<float> x(static_cast<std::size_t>(2 * rotary_dim));
+        std::generate(x.begin(), x.end(), [&] { return static_cast<float>(random.unit()); });
+        const halyard::tool::DeviceMemory memory(queue, x.data(), x.size() * sizeof(float));
+        auto view = halyard::tensor(x.data(), halyard::dtype::f32, {1, 2, 1, rotary_dim});
+        halyard::run(reference, angles, view, view);
+        view.data = memory.data();
+        view.device = HALYARD_OPENCL;
+        halyard::gpu_run_options options;
+        options.stream = queue.stream;
+        halyard::run(plan, view, view, options);
+        std::vector<float> y(x.size());
+        memory.read(y.data(), y.size() * sizeof(float));
+        CHECK(y == x);
+    }
+}
 
 #define HALYARD_GPU_KERNEL(name, target, ...)                                                                          \
     TEST_CASE(#name, "[gpu][" #target "]") { test_kernel(#name); }
