@@ -63,8 +63,7 @@ bool prepare(halyard_bound_run &bound) {
         halyard_buffer unused;
         set_tensor(unused, prepared.x, *tensor.kernel, piece, nullptr, piece.in);
         set_tensor(unused, prepared.y, *tensor.kernel, piece, nullptr, piece.out);
-        prepared.x_window = desc.rotary_offset * tensor.in.element * element_bytes(desc.dtype);
-        prepared.y_window = desc.rotary_offset * tensor.out.element * element_bytes(desc.dtype);
+        prepared.window = desc.rotary_offset * tensor.out.element * element_bytes(desc.dtype);
     }
     return true;
 }
@@ -88,9 +87,9 @@ void rotate_prepared(const halyard_bound_run &bound, const std::int32_t *row_of_
         if (tensor.n_heads == 0) {
             continue;
         }
-        set_buffer(to, static_cast<char *>(y[i]) + prepared.y_window, prepared.y);
+        set_buffer(to, static_cast<char *>(y[i]) + prepared.window, prepared.y);
         if (!tensor.in_place) {
-            set_buffer(from, static_cast<const char *>(x[i]) + prepared.x_window, prepared.x);
+            set_buffer(from, x[i], prepared.x);
         }
         tensor.kernel->function(&rows, &cos, &sin, run.plan->sin_sign, tensor.in_place ? &to : &from, &to);
     }

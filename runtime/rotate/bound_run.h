@@ -13,7 +13,7 @@ struct Reach {
 /// A tensor of a run that one call of a kernel does, as the kernel sees it: everything but the addresses.
 struct PreparedTensor {
     halyard_dimension x[4], y[4];
-    std::int64_t x_window, y_window;  // in bytes, from the first element to the window
+    std::int64_t window;  // in bytes, from y's first element on; out of place the window is the whole head
 };
 
 }  // namespace halyard
