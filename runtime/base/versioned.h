@@ -18,8 +18,6 @@ template <typename Struct>
 inline constexpr std::array<std::uint32_t, 0> released_sizes = {};
 
 template <>
-inline constexpr std::array released_sizes<halyard_error> = {264u};
-template <>
 inline constexpr std::array released_sizes<halyard_scaling> = {160u};
 template <>
 inline constexpr std::array released_sizes<halyard_config_options> = {24u};
