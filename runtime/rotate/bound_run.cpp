@@ -124,6 +124,9 @@ halyard_status read_pointers(const halyard_bound_run &bound, const halyard_bound
 halyard_status read_positions(const halyard_bound_run &bound, const void *data, CheckedPositions &positions,
                               halyard_error *error) {
     positions = bound.run.positions;
+    if (bound.run.is_empty) {
+        return HALYARD_OK;  // nothing is read, and the positions may be none
+    }
     if ((data != nullptr) != (positions.data != nullptr)) {
         return fail(error, HALYARD_ERROR_MISMATCH, "args.positions is ", data == nullptr ? "NULL" : "set",
                     ", but the run was bound ", data == nullptr ? "with" : "without", " positions");
@@ -140,16 +143,19 @@ halyard_status read_positions(const halyard_bound_run &bound, const void *data, 
 /// Whether any span overlaps what it could share an element with.
 bool any_overlap(const halyard_bound_run &bound, const CheckedPositions &positions, const Spans &spans) {
     const halyard_angle_source &angles = *bound.run.angles;
-    bool any = false;
     for (int i = 0; i < bound.run.plan->n_tensors; i++) {
         const MemoryRange &written = spans.y[i];
-        any |= written.overlaps(positions.memory) | written.overlaps(angles.cos_memory) |
-               written.overlaps(angles.sin_memory) | (!bound.run.tensors[i].in_place && written.overlaps(spans.x[i]));
+        if (written.overlaps(positions.memory) || written.overlaps(angles.cos_memory) ||
+            written.overlaps(angles.sin_memory) || (!bound.run.tensors[i].in_place && written.overlaps(spans.x[i]))) {
+            return true;
+        }
         for (int j = 0; j < i; j++) {
-            any |= written.overlaps(spans.x[j]) | written.overlaps(spans.y[j]) | spans.y[j].overlaps(spans.x[i]);
+            if (written.overlaps(spans.x[j]) || written.overlaps(spans.y[j]) || spans.y[j].overlaps(spans.x[i])) {
+                return true;
+            }
         }
     }
-    return any;
+    return false;
 }
 
 /// Looks closer where spans overlap: elements may still be apart, as those of a packed buffer's slices are.
@@ -202,8 +208,9 @@ halyard_status halyard_bind_run(const halyard_plan *plan, const halyard_run_args
         bound->x_reach[i] = tensor.n_heads == 0 ? Reach{0, 0} : reach_of(spans.x[i], args->x[i].data);
         bound->y_reach[i] = tensor.n_heads == 0 ? Reach{0, 0} : reach_of(spans.y[i], args->y[i].data);
     }
-    bound->positions_reach =
-        run.positions.data == nullptr ? Reach{0, 0} : reach_of(run.positions.memory, run.positions.data);
+    bound->positions_reach = run.positions.data == nullptr || run.is_empty
+                                 ? Reach{0, 0}
+                                 : reach_of(run.positions.memory, run.positions.data);
     bound->is_prepared = prepare(*bound);
     *out = bound.release();
     return HALYARD_OK;

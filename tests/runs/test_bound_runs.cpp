@@ -30,7 +30,7 @@ struct Drawn {
     explicit Drawn(Random &random) {
         const std::int64_t rotary_dim = 2 * random.in(1, 40);
         n_batch = random.in(0, 7) == 0 ? 0 : random.in(1, 3);
-        n_tokens = random.one_in(3) ? 1 : random.one_in(12) ? 300 : random.in(1, 20);
+        n_tokens = random.one_in(12) ? 0 : random.one_in(3) ? 1 : random.one_in(12) ? 300 : random.in(1, 20);
         const auto n_tensors = static_cast<std::size_t>(random.in(1, 3));
         std::vector<halyard_tensor_desc> descs;
         for (std::size_t i = 0; i < n_tensors; i++) {
@@ -67,6 +67,7 @@ struct Drawn {
         has_positions = random.one_in(2);
         const bool starts = random.one_in(3);
         const std::int64_t columns = starts ? 1 : n_tokens;
+        position_data.reserve(1);  // so that there is an address, also where there are no positions
         for (std::int64_t i = 0; i < n_batch * columns; i++) {
             position_data.push_back(random.in(0, policy == HALYARD_BAD_POSITION_ERROR ? 690 : 2000));
         }
