@@ -180,9 +180,10 @@ extern "C" halyard_status halyard_create_angle_source(const halyard_frequencies 
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.kind is ", read.kind,
                     ", but it must be HALYARD_ANGLES_AUTO (0) to HALYARD_ANGLES_PHASE (4)");
     }
-    if (read.by_token < 0 || read.by_token > (read.kind == HALYARD_ANGLES_GIVEN ? 1 : 0)) {
+    const bool is_given = read.kind == HALYARD_ANGLES_GIVEN;
+    if (read.by_token < 0 || read.by_token > (is_given ? 1 : 0)) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.by_token is ", read.by_token, ", but it must be 0",
-                    read.kind == HALYARD_ANGLES_GIVEN ? " or 1" : " where rows are not given");
+                    is_given ? " or 1" : " where rows are not given");
     }
     if (read.reserved != 0) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.reserved is ", read.reserved, ", but it must be 0");
@@ -191,7 +192,6 @@ extern "C" halyard_status halyard_create_angle_source(const halyard_frequencies 
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.reference is ", read.reference,
                     ", which is no reference");
     }
-    const bool is_given = read.kind == HALYARD_ANGLES_GIVEN;
     status = set_default_axes(is_given ? nullptr : frequencies, read, error);
     if (status != HALYARD_OK) {
         return status;

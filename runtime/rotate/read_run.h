@@ -47,7 +47,7 @@ struct Spans {
 halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, std::int32_t device, Run *run,
                         Spans *spans, halyard_error *error) noexcept;
 
-/// Reads which part of a run is to be done. name is for the message.
+/// Reads which part of a run is to be done.
 halyard_status read_part(std::int32_t part, std::int32_t n_parts, bool has_executor, Run &run,
                          halyard_error *error) noexcept;
 
