@@ -15,7 +15,7 @@ inline void schedule_rotation(const Halide::Target &target, Halide::Func y, Hali
     } else if (target.arch == Halide::Target::ARM) {
         schedule_arm(y, angle, loops, steps);
     } else {
-        schedule_x86(y, angle, loops, steps, target.has_feature(Halide::Target::AVX512));
+        schedule_x86(y, angle, loops, steps);
     }
 }
 

@@ -5,6 +5,22 @@
 
 namespace halyard {
 
+/// Converts before it shuffles. An interleaved f16 kernel reads a vector once as it is and once with the members of its
+/// pairs swapped. Halide would convert both, LLVM leaves it so, and on x86 a conversion costs more than a shuffle.
+class ConvertFirst : public Halide::Internal::IRMutator {
+    using IRMutator::visit;
+
+    Expr visit(const Halide::Internal::Cast *op) override {
+        const auto *shuffle = op->value.as<Halide::Internal::Shuffle>();
+        if (shuffle == nullptr || shuffle->vectors.size() != 1 ||
+            shuffle->vectors[0].type().lanes() != op->type.lanes()) {
+            return IRMutator::visit(op);
+        }
+        const Expr converted = Halide::Internal::Cast::make(op->type, shuffle->vectors[0]);
+        return Halide::Internal::Shuffle::make({converted}, shuffle->indices);
+    }
+};
+
 /// Rotary position embedding: y is x with pair k of every head turned by its token's angle.
 class Rope : public Halide::Generator<Rope> {
 public:
@@ -46,9 +62,9 @@ public:
 
     void generate() {
         const Expr zero = *sin_sign & 0x7fffffff;  // which LLVM does not know
-        const Format format = {target, dtype, packed, rounding_of(target, round_by_test, zero)};
         const Layout layout = {pairing, packed};
         const Halide::RDom over = origins.domain(layout, order());
+        const Format format = {target, dtype, packed, rounding_of(target, rounds_by_test(loops_over(over)), zero)};
         const auto write = [&](const Expr &member) { return y(origins.in_y({k, member, h, t}, over)); };
         const auto read = [&](const Expr &member) {
             return format.floats(in_place ? Expr(write(member)) : Expr((*x)(origins.in_x({k, member, h, t}, layout))));
@@ -78,6 +94,12 @@ public:
         }
         constrain(layout);
         schedule_rotation(target, y, angle, loops_over(over), steps(), gpu_steps(layout), angle_inputs.has_one_axis());
+    }
+
+    void schedule() {
+        if (order() == Order::member_by_member && dtype == Storage::f16) {
+            get_pipeline().add_custom_lowering_pass(new ConvertFirst);
+        }
     }
 
 private:
@@ -113,8 +135,19 @@ private:
         return {k, h, t, lane, by_member ? over[0] : Halide::RVar(), by_member, strided, n_lanes()};
     }
 
+    /// Where vectors fill registers: at the known sizes, and at others if their steps do.
+    Expr rounds_by_test(const Loops &loops) {
+        Expr by_test = cast<bool>(steps().any >= steps().in_register);
+        for (const int extent : known_extents(loops)) {
+            by_test = by_test || y.dim(0).extent() == extent;
+        }
+        return cast<bool>(Expr(round_by_test)) && by_test;
+    }
+
     Steps steps() const {
-        return {elements_per_step, elements_per_step_any, elements_per_vector, heads_per_step, hoist_rows != 0};
+        const int members = order() == Order::member_by_member ? 2 : 1;
+        return {elements_per_step, elements_per_step_any, elements_per_vector,
+                heads_per_step,    hoist_rows != 0,       get_target().natural_vector_size<float>() / members};
     }
 
     GpuSteps gpu_steps(const Layout &layout) const {

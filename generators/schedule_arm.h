@@ -13,8 +13,8 @@ namespace halyard {
 inline void schedule_arm(Halide::Func y, Halide::Func angle, const Loops &loops, const Steps &steps) {
     const Halide::Expr extent = y.output_buffer().dim(0).extent();
     for (const int known : known_extents(loops)) {
-        const int step = fit(steps.fixed, known);
-        schedule_size(y, angle, loops, steps, extent == known, step, fit(steps.vector, step));
+        const int step = fit(steps.fixed, known, steps);
+        schedule_size(y, angle, loops, steps, extent == known, step, fit(steps.vector, step, steps));
     }
     if (!loops.gathered) {
         schedule_size(y, angle, loops, steps, extent % steps.any == 0, steps.any, steps.any);

@@ -8,17 +8,10 @@
 namespace halyard {
 
 /// Other sizes than the known ones have masked tails.
-inline void schedule_x86(Halide::Func y, Halide::Func angle, const Loops &loops, const Steps &steps,
-                         bool has_masks_for_all_lanes) {
+inline void schedule_x86(Halide::Func y, Halide::Func angle, const Loops &loops, const Steps &steps) {
     for (const int extent : known_extents(loops)) {
-        if (has_masks_for_all_lanes && extent % 8 != 0) {
-            continue;  // vectors of four would be no gain
-        }
-        const int step = fit(steps.fixed, extent);
-        // LLVM splits a vector of 20 into parts without masks, which takes .77 of the time of vectors of 4 with AVX2,
-        // but 1.22 with SSE4.1 (bf16 half).
-        const bool as_one_vector = extent % 8 != 0 && steps.vector > 8;
-        const int vector = as_one_vector ? step : fit(steps.vector, step);
+        const int step = fit(steps.fixed, extent, steps);
+        const int vector = fit(steps.vector, step, steps);
         schedule_size(y, angle, loops, steps, y.output_buffer().dim(0).extent() == extent, step, vector);
     }
     schedule_size(y, angle, loops, steps, Halide::Expr(), steps.any, steps.any);

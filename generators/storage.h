@@ -36,14 +36,14 @@ inline Expr canonical_nan(const Expr &x) {
 
 /// How to round to bf16.
 struct Rounding {
-    bool by_test;
+    Expr by_test;   // which of two forms
     Expr last_bit;  // 0x10000: the last of the bits that are kept
 };
 
 /// Zero has to be 0 whenever a kernel runs, but must not be a constant. If LLVM knew the bit, it would shift before it
 /// masks, and NEON would need USHR, AND and ADD instead of AND and USRA, which take .88 to .90 of the cycles
 /// (llvm-mca's model of Neoverse N1).
-inline Rounding rounding_of(const Target &target, bool by_test, const Expr &zero) {
+inline Rounding rounding_of(const Target &target, const Expr &by_test, const Expr &zero) {
     const Expr last_bit(0x10000u);
     return {by_test, target.arch == Target::ARM ? last_bit ^ zero : last_bit};
 }
@@ -52,14 +52,12 @@ inline Rounding rounding_of(const Target &target, bool by_test, const Expr &zero
 /// with a full lower half into zero. A CPU never has such a NaN here, because x comes from bf16 data, whose lower
 /// halves are zero, and from rows whose NaN were made canonical; CUDA produces one. Both forms round alike. by_test is
 /// one operation shorter where the ISA has masks (AVX-512 .26 against .24 of the ceiling, AVX2 .17 against .21; Zen 4,
-/// 40 x 64 heads of 128, 2026-11).
+/// 40 x 64 heads of 128, 2026-11), but masks are few: in vectors of half a register it took 1.3 times as long (Zen 5).
 inline Expr round_to_bf16(const Target &target, const Expr &x, const Rounding &rounding) {
     const Expr bits = reinterpret<uint32_t>(target.has_gpu_feature() ? canonical_nan(x) : x);
-    if (rounding.by_test) {
-        const Expr up = bits + 0x8000;
-        return select((up & 0xffff) == 0, up & Expr(0xfffeffffu), up);
-    }
-    return bits + ((bits & rounding.last_bit) >> 16) + 0x7fff;
+    const Expr up = bits + 0x8000;
+    const Expr tested = select((up & 0xffff) == 0, up & Expr(0xfffeffffu), up);
+    return select(rounding.by_test, tested, bits + ((bits & rounding.last_bit) >> 16) + 0x7fff);
 }
 
 /// f32 to f16, to nearest even. Halide's emulation (no F16C) turns NaN into infinity, so there it is selected around.

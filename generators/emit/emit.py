@@ -123,14 +123,15 @@ def _run(name, command):
 def store_non_temporally(name, assembly):
     """Makes a kernel's stores of whole vectors go past the caches, which Halide 21 cannot emit.
 
-    Stores to the stack stay as they are, and so do masked stores. VCVTPS2PH is split into a conversion, whose operand
-    nothing reads again, and a store. The fence orders the kernel's stores before whatever its caller does next, such as
+    Stores to the stack stay as they are, and so do masked stores. VCVTPS2PH and VPMOVDW are split into a conversion,
+    whose operand nothing reads again, and a store. The fence orders the kernel's stores before whatever its caller does next, such as
     telling another thread.
     """
     text = re.sub(r"\((%r[sb]p)", r"{\1", assembly)  # keeps the stack out of the next two patterns
     text = re.sub(r"\tvmov(?:up[sd]|ap[sd]|dq[ua]\d*)\t(%[yz]mm\d+, [^\n{]*\))([ \t]*[\n#])", r"\tvmovntps\t\1\2", text)
-    text = re.sub(r"\tvcvtps2ph\t([^,\n]*), %ymm(\d+), ([-\d]*\([^\n]*\))([ \t]*[\n#])",
-                  r"\tvcvtps2ph\t\1, %ymm\2, %xmm\2\n\tvmovntps\t%xmm\2, \3\4", text)
+    for wide, narrow in ("y", "x"), ("z", "y"):
+        text = re.sub(rf"\t(vcvtps2ph\t[^,\n]*, |vpmovdw\t)%{wide}mm(\d+), ([-\d]*\([^\n{{]*\))([ \t]*[\n#])",
+                      rf"\t\1%{wide}mm\2, %{narrow}mm\2\n\tvmovntps\t%{narrow}mm\2, \3\4", text)
     text = re.sub(r"{(%r[sb]p)", r"(\1", text)
     if text == assembly:
         raise Failed(f"{name} stores no whole vectors")
