@@ -59,7 +59,7 @@ std::string describe(const json &row, bool one_model) {
 
 Line read_line(const json &row, bool one_model) {
     Line line = {describe(row, one_model), row.at("ratio"), {}};
-    const double ceiling = row.at("ceiling").at("median_seconds");
+    const double ceiling = row.at(row.at("judged_by").get<std::string>()).at("median_seconds");
     const json *best_peer = nullptr;
     for (const json &rival : row.at("rivals")) {
         if (rival.at("wrong")) {

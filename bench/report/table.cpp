@@ -78,9 +78,8 @@ std::vector<Column> choose_columns(const std::vector<Row> &rows) {
     add(Rival::Kind::reference, "x reference", "", [](const Row &row, const std::string &) {
         return format_times(row, find_rival(row, Rival::Kind::reference, ""));
     });
-    add(Rival::Kind::bound, "x bound", "", [](const Row &row, const std::string &) {
-        return format_times(row, find_rival(row, Rival::Kind::bound, ""));
-    });
+    add(Rival::Kind::bound, "x bound", "",
+        [](const Row &row, const std::string &) { return format_times(row, find_rival(row, Rival::Kind::bound, "")); });
     for (const Row &row : rows) {
         for (const Rival &rival : row.rivals) {
             if (rival.kind == Rival::Kind::loop) {
@@ -100,9 +99,10 @@ std::vector<Column> choose_columns(const std::vector<Row> &rows) {
 }
 
 std::string format_row(const Row &row, int name_width, const std::vector<Column> &columns) {
-    std::string line = format("%-*s %11.3f +- %8.3f %7.1f %8.2f", name_width, row.work.name().c_str(),
-                              row.timing.median * 1e6, row.timing.spread * 1e6,
-                              static_cast<double>(row.work.n_bytes()) / row.timing.median * 1e-9, row.ratio());
+    std::string line =
+        format("%-*s %11.3f +- %8.3f %7.1f %6.2f %s", name_width, row.work.name().c_str(), row.timing.median * 1e6,
+               row.timing.spread * 1e6, static_cast<double>(row.work.n_bytes()) / row.timing.median * 1e-9, row.ratio(),
+               row.ceilings.is_lower_by_conversion() ? "c" : " ");
     for (const Column &column : columns) {
         line += format("  %*s", static_cast<int>(column.head.size()), column.cell(row, column.name).c_str());
     }
@@ -124,6 +124,12 @@ const char *name_of(Rival::Kind kind) {
 
 json to_json(const Timing &timing) {
     return {{"median_seconds", timing.median}, {"spread_seconds", timing.spread}, {"fastest_seconds", timing.fastest}};
+}
+
+json to_json(const Ceiling &ceiling, const Row &row) {
+    json value = to_json(ceiling.timing);
+    value.update({{"name", ceiling.name}, {"ratio", ceiling.timing.median / row.timing.median}});
+    return value;
 }
 
 json to_json(const Rival &rival) {
@@ -163,7 +169,7 @@ std::string format_rows(const std::vector<Row> &rows) {
         }
     }
     const auto n_noisy = std::count_if(rows.begin(), rows.end(), [](const Row &row) {
-        return std::max(row.timing.relative_spread(), row.ceiling.relative_spread()) > noisy;
+        return std::max(row.timing.relative_spread(), row.ceilings.lower().relative_spread()) > noisy;
     });
     if (n_noisy > 0) {
         text += format("This machine is noisy: %ld of %zu rows have a spread of more than %.0f %% of the median.\n",
@@ -191,8 +197,6 @@ json to_json(const Row &row) {
                          : work.angles == HALYARD_ANGLES_PHASE ? "phase"
                                                                : "factored";
     json value = to_json(row.timing);
-    json ceiling = to_json(row.ceiling);
-    ceiling["name"] = row.ceiling_name;
     json rivals = json::array();
     for (const Rival &rival : row.rivals) {
         if (rival.timing.median > 0.0) {
@@ -219,9 +223,14 @@ json to_json(const Row &row) {
                   {"gigabytes_per_second", static_cast<double>(work.n_bytes()) / row.timing.median * 1e-9},
                   {"max_error", row.max_error},
                   {"wrong", row.wrong},
-                  {"ceiling", ceiling},
                   {"ratio", row.ratio()},
+                  {"judged_by", row.ceilings.is_lower_by_conversion() ? "conversion" : "memory"},
+                  {"memory", to_json(row.ceilings.memory, row)},
+                  {"ceiling_loops", row.ceilings.seconds},
                   {"rivals", rivals}});
+    if (row.ceilings.conversion.timing.median > 0.0) {
+        value["conversion"] = to_json(row.ceilings.conversion, row);
+    }
     return value;
 }
 
