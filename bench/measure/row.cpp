@@ -124,9 +124,21 @@ Row measure_row(const Work &work, const Arena &arena, const Setting &setting) {
         const auto bound = std::make_shared<Rotation>(placed, target, executor);
         add_rival(Rival::Kind::bound,
                   make_local("bound", placed, [bound](std::size_t slot) { bound->run_bound(slot); }));
+        if (bound->makes_single_calls()) {
+            add_rival(Rival::Kind::kernels,
+                      make_local("kernels", placed, [bound](std::size_t slot) { bound->run_kernels(slot); }));
+        }
     }
-    for (const halyard_loops *loops : all_loops()) {
-        add_rival(Rival::Kind::loop, make_loop(*loops, placed, executor));
+    if (work.cold_table) {
+        for (const auto &[name, angles] :
+             {std::pair("phase", HALYARD_ANGLES_PHASE), std::pair("factored", HALYARD_ANGLES_FACTORED)}) {
+            const auto other = std::make_shared<Rotation>(placed, target, executor, angles);
+            add_rival(Rival::Kind::angles, make_local(name, placed, [other](std::size_t slot) { other->run(slot); }));
+        }
+    } else {  // rows that lie ready are in a cache
+        for (const halyard_loops *loops : all_loops()) {
+            add_rival(Rival::Kind::loop, make_loop(*loops, placed, executor));
+        }
     }
     row.max_error = error_of(placed, locals[0]);
     row.wrong = !(row.max_error <= placed.promised_error());
@@ -135,7 +147,7 @@ Row measure_row(const Work &work, const Arena &arena, const Setting &setting) {
         row.rivals[i].max_error = error_of(placed, locals[i + 1]);
         row.rivals[i].wrong = !(row.rivals[i].max_error <= wrong_error);
     }
-    if (setting.peers != nullptr) {
+    if (setting.peers != nullptr && !work.cold_table) {
         for (const Peers::Ready &peer : setting.peers->prepare(placed)) {
             Rival rival = {Rival::Kind::peer, peer.name, peer.form, {}, 0.0, 0.0, false};
             if (check_peer(placed, *setting.peers, rival)) {

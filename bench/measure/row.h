@@ -15,7 +15,7 @@ namespace halyard::bench {
 
 /// Something else that does the same work.
 struct Rival {
-    enum class Kind { reference, one_thread, bound, loop, peer };
+    enum class Kind { reference, one_thread, bound, kernels, angles, loop, peer };
     Kind kind;
     std::string name, form;
     Timing timing;                  // all zero when it failed

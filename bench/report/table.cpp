@@ -80,6 +80,13 @@ std::vector<Column> choose_columns(const std::vector<Row> &rows) {
     });
     add(Rival::Kind::bound, "x bound", "",
         [](const Row &row, const std::string &) { return format_times(row, find_rival(row, Rival::Kind::bound, "")); });
+    add(Rival::Kind::kernels, "ns over kernels", "", [](const Row &row, const std::string &) {
+        const Rival *const bound = find_rival(row, Rival::Kind::bound, "");
+        const Rival *const kernels = find_rival(row, Rival::Kind::kernels, "");
+        return bound == nullptr || kernels == nullptr
+                   ? std::string("-")
+                   : format("%.1f", (bound->timing.median - kernels->timing.median) * 1e9);
+    });
     for (const Row &row : rows) {
         for (const Rival &rival : row.rivals) {
             if (rival.kind == Rival::Kind::loop) {
@@ -87,6 +94,10 @@ std::vector<Column> choose_columns(const std::vector<Row> &rows) {
                     [](const Row &row, const std::string &name) {
                         return format_times(row, find_rival(row, Rival::Kind::loop, name));
                     });
+            } else if (rival.kind == Rival::Kind::angles) {
+                add(Rival::Kind::angles, "x " + rival.name, rival.name, [](const Row &row, const std::string &name) {
+                    return format_times(row, find_rival(row, Rival::Kind::angles, name));
+                });
             }
         }
     }
@@ -118,7 +129,7 @@ std::string format_row(const Row &row, int name_width, const std::vector<Column>
 }
 
 const char *name_of(Rival::Kind kind) {
-    constexpr const char *names[] = {"reference", "one_thread", "bound", "loop", "peer"};
+    constexpr const char *names[] = {"reference", "one_thread", "bound", "kernels", "angles", "loop", "peer"};
     return names[static_cast<std::size_t>(kind)];
 }
 
@@ -216,7 +227,8 @@ json to_json(const Row &row) {
                   {"out_pairing", bench::name_of(work.model.out)},
                   {"dtype", bench::name_of(work.type)},
                   {"in_place", work.in_place},
-                  {"cold", work.cold},
+                  {"cold", work.cold || work.cold_table},
+                  {"tensors", work.apart ? 2 : 1},
                   {"angles", angles},
                   {"threads", work.n_threads},
                   {"bytes", work.n_bytes()},
