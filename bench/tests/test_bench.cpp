@@ -1,5 +1,6 @@
 // Tests of the bench: what it times, how it reads its files, and that a peer that misbehaves does no harm.
 #include "checks/scratch_dir.h"
+#include "measure/rotation.h"
 #include "report/chart.h"
 #include "report/compare.h"
 #include "report/table.h"
@@ -113,6 +114,15 @@ TEST_CASE("bench: every work has a name of its own, and filters select by it") {
                work.angles == HALYARD_ANGLES_TABLE;
     }));
     CHECK(list_works(models, {false, "no such thing", {1}}).empty());
+    // What a call costs, where rows are in no cache, and what peers are asked, in quick runs as well.
+    for (const char *name :
+         {"half_f32_in_place/llama-3-8b-one-head/1/hot", "half_f16_in_place/llama-3-8b/1/hot/q-and-k",
+          "half_bf16_in_place/llama-3-8b-k/64/hot/cold-table", "half_f16_in_place/llama-3-8b/4096/hot",
+          "interleaved_f16_in_place/llama-3-8b-meta/1/hot"}) {
+        CAPTURE(name);
+        CHECK(names.count(name) == 1);
+        CHECK(list_works(models, {true, name, {1}}).size() == 1);
+    }
 
     const auto quick_works = list_works(models, {true, "*", {1}});
     CHECK(quick_works.size() < all.size() / 5);
@@ -214,15 +224,21 @@ TEST_CASE("bench: threads share the work, the loops' and the ceilings' too") {
 }
 
 TEST_CASE("bench: a bound run is timed beside a run of one token, and is no rival that one can lose to") {
-    for (const std::int64_t n_tokens : {1, 2}) {
-        const Work work = {{"m", 2, 1, 16, 16, pairing::half, pairing::half}, n_tokens, dtype::f32, true};
+    for (const auto &[n_tokens, apart] : {std::pair(1, false), {1, true}, {2, false}}) {
+        Work work = {{"m", 2, 1, 16, 16, pairing::half, pairing::half}, n_tokens, dtype::bf16, true};
+        work.apart = apart;
         const Arena arena(PlacedWork::bytes_needed(work));
         Setting setting;
         setting.effort = hardly_any;
         Row row = measure_row(work, arena, setting);
-        const Rival *const bound = row.best(Rival::Kind::bound);
-        CHECK((bound != nullptr) == (n_tokens == 1));
-        CHECK((bound == nullptr || !bound->wrong));
+        CHECK_FALSE(row.wrong);
+        for (const Rival::Kind kind : {Rival::Kind::bound, Rival::Kind::kernels}) {
+            const Rival *const rival = row.best(kind);
+            CHECK((rival != nullptr) == (n_tokens == 1));
+            CHECK((rival == nullptr || rival->max_error == row.max_error));
+        }
+        CHECK(to_json(row)["tensors"] == (apart ? 2 : 1));
+        CHECK((format_rows({row}).find("ns over kernels") != std::string::npos) == (n_tokens == 1));
         std::erase_if(row.rivals, [](const Rival &rival) { return rival.kind != Rival::Kind::bound; });
         row.timing = {1.0, 0.0, 1.0};
         for (Rival &rival : row.rivals) {
@@ -231,6 +247,42 @@ TEST_CASE("bench: a bound run is timed beside a run of one token, and is no riva
         CHECK_FALSE(row.loses());
         CHECK((format_rows({row}).find("x bound") != std::string::npos) == (n_tokens == 1));
     }
+}
+
+TEST_CASE("bench: calls on a cold table read all of it, and other sources of angles take the same positions") {
+    Work work = small_work(dtype::bf16, true);
+    work.n_tokens = 64;
+    work.cold_table = true;
+    const Arena arena(PlacedWork::bytes_needed(work));
+    PlacedWork placed(work, arena);
+    std::vector<std::int64_t> positions = placed.positions();
+    CHECK(positions.size() == 64 * placed.slots().size());
+    CHECK(placed.x(placed.next_slot()) == placed.x(placed.next_slot()));
+    CHECK_FALSE(std::ranges::is_sorted(positions));
+    std::ranges::sort(positions);
+    for (std::size_t i = 0; i < positions.size(); i++) {
+        REQUIRE(positions[i] == static_cast<std::int64_t>(i));
+    }
+    for (const std::int32_t angles : {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
+        CAPTURE(angles);
+        const Rotation rotation(placed, nullptr, nullptr, angles);
+        placed.reset();
+        rotation.run(0);
+        CHECK(placed.max_error(placed.y(0)) <= placed.promised_error() + 0x1p-22);
+        placed.reset();
+        rotation.run(1);
+        CHECK(placed.max_error(placed.y(0)) > 0.1);  // the second call has other positions
+    }
+
+    Setting setting;
+    setting.effort = hardly_any;
+    const Row row = measure_row(work, arena, setting);
+    CHECK_FALSE(row.wrong);
+    CHECK(row.best(Rival::Kind::angles) != nullptr);
+    CHECK(row.best(Rival::Kind::loop) == nullptr);
+    CHECK(to_json(row)["cold"] == true);
+    const std::string text = format_rows({row});
+    CHECK_THAT(text, ContainsSubstring("x phase") && ContainsSubstring("x factored"));
 }
 
 TEST_CASE("bench: compare reports what fell beyond noise, by ratio alone") {
@@ -362,6 +414,18 @@ TEST_CASE("bench: a chart shows the rows that match, with machine and date") {
                         ContainsSubstring("2026-11-21") && ContainsSubstring("halyard_bench --quick"));
     CHECK_THAT(svg,
                ContainsSubstring("fastlib 1 time") && !ContainsSubstring("slowlib") && !ContainsSubstring("wronglib"));
+    CHECK_THAT(svg, !ContainsSubstring("Decoding") && !ContainsSubstring("as a bound run"));
+    json both = run;
+    row.work.type = dtype::bf16;
+    row.work.n_tokens = 1;
+    row.ceilings.conversion.timing.median = 2 * row.ceilings.memory.timing.median;
+    row.rivals.push_back({Rival::Kind::bound, "bound", "", {1e-9, 0.0, 1e-9}, 0.0, 0.0, false});
+    both["rows"].push_back(to_json(row));
+    const std::string two_groups = draw_chart(both, "*");
+    CHECK(two_groups.find("Decoding") < two_groups.find("1 token, bf16, out of place *"));
+    CHECK(two_groups.find("1 token, bf16") < two_groups.find("All else"));
+    CHECK(two_groups.find("All else") < two_groups.find("3 tokens, f32"));
+    CHECK_THAT(two_groups, ContainsSubstring("as a bound run"));
     CHECK_THROWS_WITH(draw_chart(run, "bf16*"), ContainsSubstring("no row matches"));
     CHECK_THROWS_WITH(draw_chart({{"rows", {1}}}, "*"), ContainsSubstring("--json"));
 }
