@@ -26,7 +26,8 @@ public:
     void run(std::size_t slot) const;
     /// The same by a bound run, which is made at the first call.
     void run_bound(std::size_t slot);
-    /// Nothing but the calls of kernels that a bound run makes, with rows that are ready. Needs makes_single_calls().
+    /// Nothing but the calls of kernels that a bound run of one token makes, with its row ready. Needs
+    /// makes_single_calls().
     void run_kernels(std::size_t slot) const;
     /// Whether a bound run is one call of a kernel for each tensor. Binds it.
     bool makes_single_calls();
