@@ -34,7 +34,7 @@ std::vector<CeilingLoop> find_loops() {
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
         add(loops_256);
     }
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) {
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
         add(loops_512);
         if (__builtin_cpu_supports("avx512bf16")) {
             add(loops_bf16);

@@ -29,7 +29,7 @@ struct CeilingLoop {
 /// All that this CPU can run. Where there are no vectors of a known width, memcpy and a plain multiplication are left.
 std::span<const CeilingLoop> ceiling_loops();
 
-// Those that need AVX2, FMA and F16C; AVX-512 F, BW and VL; and AVX-512 BF16 besides.
+// Those that need AVX2 and F16C; AVX-512 F, BW and VL; and AVX-512 BF16 besides.
 extern const CeilingLoop loops_256[7], loops_512[8], loops_bf16[2];
 
 }  // namespace halyard::bench

@@ -1,4 +1,4 @@
-// The ceilings' loops of 256-bit vectors; compiled for AVX2, FMA and F16C.
+// The ceilings' loops of 256-bit vectors; compiled for AVX2 and F16C.
 #include "rivals/ceiling_loops.h"
 
 namespace halyard::bench {

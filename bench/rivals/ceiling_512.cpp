@@ -1,4 +1,4 @@
-// The ceilings' loops of 512-bit vectors; compiled for AVX-512 F, BW and BF16. No compiler chooses BF16's
+// The ceilings' loops of 512-bit vectors; compiled for AVX-512 F, BW, VL and BF16. No compiler chooses BF16's
 // instructions by itself.
 #include "rivals/ceiling_loops.h"
 
