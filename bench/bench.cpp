@@ -166,10 +166,12 @@ int run_table(const Options &options) {
     std::printf("%s\n", machine.text().c_str());
     const std::vector<Budget> budgets = find_budget(HALYARD_BUILD_DIR);
     print_budget(budgets);
-    std::printf("One thread: pinned to a CPU, and the peers to the same one. Ceiling: the part of the speed of the\n"
-                "fastest copy (in place: multiply) of the same bytes in the same rounds. x: how many times our time.\n"
-                "%zu rows in %.0f s.\n\n%s",
-                rows.size(), now() - start, format_rows(rows).c_str());
+    std::printf(
+        "One thread: pinned to a CPU, and the peers to the same one. Ceiling: the part of the speed of the\n"
+        "fastest copy (in place: multiply) of the same bytes in the same rounds, or (c) of the fastest loop that\n"
+        "only converts them to f32 and back, where that is slower. x: how many times our time.\n"
+        "%zu rows in %.0f s.\n\n%s",
+        rows.size(), now() - start, format_rows(rows).c_str());
     if (peers != nullptr) {
         const auto accuracy = measure_accuracy(arena, setting);
         std::printf("\nLargest error at positions 131,008 to 131,071 (f32, base 10000, head_dim 128), in lengths of a "

@@ -1,7 +1,7 @@
 #include "measure/growth.h"
 
+#include "measure/ceilings.h"
 #include "measure/rotation.h"
-#include "rivals/ceiling.h"
 
 #include <cstdio>
 #include <memory>
@@ -16,23 +16,22 @@ void print_line(std::int64_t n, const Work &work, const Effort &effort, const ha
     const Arena arena(PlacedWork::bytes_needed(work));
     std::vector<std::int64_t> positions(static_cast<std::size_t>(work.n_tokens));
     std::iota(positions.begin(), positions.end(), 0);
-    const PlacedWork placed(work, arena, positions);
+    PlacedWork placed(work, arena, positions);
     const Rotation alone(placed, nullptr, nullptr), together(placed, nullptr, executor);
-    std::vector<Subject> subjects = {make_subject("halyard", [&] { alone.run(0); }), make_subject("multiply", [&] {
-                                         multiply_in_place(placed.x(0), 1, work.tensor_bytes(), 0);
-                                     })};
+    std::vector<Subject> subjects = {make_subject("halyard", [&] { alone.run(0); })};
     if (executor != nullptr) {
         subjects.push_back(make_subject("threads", [&] { together.run(0); }));
     }
+    add_ceilings(subjects, placed, nullptr);
     measure(subjects, effort);
-    const Timing time = summarise(subjects[0].seconds), ceiling = summarise(subjects[1].seconds);
+    const Timing time = summarise(subjects[0].seconds), ceiling = find_ceilings(subjects).lower();
     std::printf("%9ld %14.2f +- %5.2f %8.1f %8.2f %9.1f %12.1f", static_cast<long>(n),
                 time.median / static_cast<double>(work.n_tokens) * 1e9,
                 time.spread / static_cast<double>(work.n_tokens) * 1e9,
                 static_cast<double>(work.n_bytes()) / time.median * 1e-9, ceiling.median / time.median,
                 static_cast<double>(alone.plan_bytes()) / 1024, static_cast<double>(alone.angle_bytes()) / 1024);
     if (executor != nullptr) {
-        std::printf(" %9.2f", time.median / summarise(subjects[2].seconds).median);
+        std::printf(" %9.2f", time.median / summarise(subjects[1].seconds).median);
     }
     std::printf("\n");
     std::fflush(stdout);

@@ -28,6 +28,9 @@ std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to *
 std::size_t stride_of(const Work &work) { return round_up(work.tensor_bytes(), page) + page / 2; }
 
 std::size_t slots_of(const Work &work) {
+    if (work.cold_table) {
+        return static_cast<std::size_t>(n_cold_positions / work.n_tokens);
+    }
     if (!work.cold) {
         return 1;
     }
@@ -120,24 +123,30 @@ Arena::~Arena() {
     close(file_);
 }
 
-std::vector<std::int64_t> usual_positions(std::int64_t n_tokens) {
+std::vector<std::int64_t> usual_positions(const Work &work) {
     std::vector<std::int64_t> positions;
     std::minstd_rand random(2);
-    for (std::int64_t t = 0; t < n_tokens; t++) {
-        positions.push_back(n_tokens <= 64 ? static_cast<std::int64_t>(random() % n_positions) : t);
+    if (work.cold_table) {
+        positions.resize(n_cold_positions);
+        std::iota(positions.begin(), positions.end(), 0);
+        std::shuffle(positions.begin(), positions.end(), random);
+        return positions;
+    }
+    for (std::int64_t t = 0; t < work.n_tokens; t++) {
+        positions.push_back(work.n_tokens <= 64 ? static_cast<std::int64_t>(random() % n_positions) : t);
     }
     return positions;
 }
 
 std::size_t PlacedWork::bytes_needed(const Work &work) {
-    return header_bytes_of(work) + slots_of(work) * (work.in_place ? 1 : 2) * stride_of(work);
+    return header_bytes_of(work) + (work.cold_table ? 1 : slots_of(work)) * (work.in_place ? 1 : 2) * stride_of(work);
 }
 
 PlacedWork::PlacedWork(const Work &work, const Arena &arena, std::vector<std::int64_t> positions)
     : work_(work), arena_(arena), positions_(std::move(positions)),
       cos_(header_bytes_of(work) - 2 * row_bytes_of(work)), sin_(cos_ + row_bytes_of(work)),
-      exact_(exact_rows(positions_, work.model.rotary_dim)) {
-    std::memcpy(at(0), positions_.data(), positions_.size() * sizeof(std::int64_t));
+      exact_(exact_rows({positions_.begin(), positions_.begin() + work.n_tokens}, work.model.rotary_dim)) {
+    std::memcpy(at(0), positions_.data(), static_cast<std::size_t>(work.n_tokens) * sizeof(std::int64_t));
     auto *const cos = reinterpret_cast<float *>(at(cos_)), *const sin = reinterpret_cast<float *>(at(sin_));
     for (std::size_t i = 0; i < exact_->size() / 2; i++) {
         cos[i] = static_cast<float>((*exact_)[2 * i]);
@@ -145,6 +154,10 @@ PlacedWork::PlacedWork(const Work &work, const Arena &arena, std::vector<std::in
     }
     std::size_t next = header_bytes_of(work);
     for (std::size_t i = 0; i < slots_of(work); i++) {
+        if (work.cold_table && i > 0) {
+            slots_.push_back(slots_[0]);
+            continue;
+        }
         const std::size_t x = next, y = work.in_place ? x : x + stride_of(work);
         next = y + stride_of(work);
         slots_.push_back({x, y});

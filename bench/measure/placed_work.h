@@ -34,13 +34,15 @@ private:
 inline constexpr std::int32_t n_positions = 32768;
 inline constexpr double rope_base = 10000.0;
 
-/// The positions of a decoding step (1 token), of a batch of requests at different places (64), or of a prompt.
-std::vector<std::int64_t> usual_positions(std::int64_t n_tokens);
+/// The positions of a decoding step (1 token), of a batch of requests at different places (64), or of a prompt; for a
+/// cold table those of one call after the other, together all that it has, 64 MiB with a rotary_dim of 128.
+std::vector<std::int64_t> usual_positions(const Work &work);
+inline constexpr std::int32_t n_cold_positions = 131072;
 
 class PlacedWork {
 public:
     /// Where x and y lie, which are the same in place. A hot work has one slot, a cold one as many as exceed the caches
-    /// by far.
+    /// by far. With a cold table all slots are one in memory, and each has positions of its own.
     struct Slot {
         std::size_t x, y;  // offsets into the arena
     };
@@ -50,7 +52,7 @@ public:
 
     /// Fills all x with numbers of either sign and absolute values from 0.5 to 2.
     PlacedWork(const Work &work, const Arena &arena, std::vector<std::int64_t> positions);
-    PlacedWork(const Work &work, const Arena &arena) : PlacedWork(work, arena, usual_positions(work.n_tokens)) {}
+    PlacedWork(const Work &work, const Arena &arena) : PlacedWork(work, arena, usual_positions(work)) {}
 
     const Work &work() const { return work_; }
     std::size_t arena_bytes() const { return arena_.n_bytes(); }
@@ -66,6 +68,7 @@ public:
     char *x(std::size_t slot) const { return at(slots_[slot].x); }
     char *y(std::size_t slot) const { return at(slots_[slot].y); }
 
+    /// [tokens], of every slot; with a cold table [slots, tokens].
     const std::vector<std::int64_t> &positions() const { return positions_; }
     /// The last position that tables have to hold.
     std::int32_t last_position() const;

@@ -1,12 +1,11 @@
 #include "measure/row.h"
 
 #include "measure/rotation.h"
-#include "rivals/ceiling.h"
+#include "measure/share.h"
 #include "rivals/loops.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <utility>
 
@@ -17,26 +16,7 @@ namespace {
 /// From this error on, a result is wrong. What rounds angles to float32 or results to bf16 stays below it.
 constexpr double wrong_error = 0.05;
 
-/// Calls part(first, last) for shares of n things, on all threads of an executor.
-template <typename Part>
-void share(const halyard_executor *executor, std::int64_t n, const Part &part) {
-    if (executor == nullptr) {
-        return part(0, n);
-    }
-    struct Shared {
-        std::int64_t n, n_tasks;
-        const Part &part;
-    } shared = {n, executor->n_threads, part};
-    executor->parallel_for(
-        executor->context, shared.n_tasks,
-        [](void *data, std::int64_t i) {
-            const auto &all = *static_cast<const Shared *>(data);
-            all.part(all.n * i / all.n_tasks, all.n * (i + 1) / all.n_tasks);
-        },
-        &shared);
-}
-
-/// Something in this process that does the work, or moves as much memory.
+/// Something in this process that does the work.
 struct Local {
     std::function<void()> call_once;  // on slot 0
     Subject subject;
@@ -76,40 +56,6 @@ Local make_loop(const halyard_loops &loops, PlacedWork &placed, const halyard_ex
     return make_local(loops.compiler, placed, [=](std::size_t slot) {
         share(used, n, [&](std::int64_t first, std::int64_t last) { rotate_tokens(slot, first, last); });
     });
-}
-
-void add_ceilings(std::vector<Local> &ceilings, PlacedWork &placed, const halyard_executor *executor) {
-    const Work &work = placed.work();
-    const std::size_t n_bytes = work.tensor_bytes();
-    if (work.in_place) {
-        const auto stride = static_cast<std::size_t>(work.model.head_dim * work.element_bytes());
-        const auto row = static_cast<std::size_t>(work.model.rotary_dim * work.element_bytes());
-        const auto multiply = [=, &placed](std::size_t slot) {
-            const auto n_rows = static_cast<std::int64_t>(n_bytes / stride);
-            share(executor, n_rows, [&](std::int64_t first, std::int64_t last) {
-                const auto n = static_cast<std::size_t>(last - first);
-                char *const data = placed.x(slot) + static_cast<std::size_t>(first) * stride;
-                const bool dense = row == stride;
-                multiply_in_place(data, dense ? 1 : n, dense ? n * row : row, stride);
-            });
-        };
-        ceilings.push_back(make_local("multiply in place", placed, multiply));
-        return;
-    }
-    const auto add = [&](const char *name, auto copy) {
-        constexpr std::size_t line = 64;
-        const auto n_lines = static_cast<std::int64_t>((n_bytes + line - 1) / line);
-        ceilings.push_back(make_local(name, placed, [=, &placed](std::size_t slot) {
-            share(executor, n_lines, [&](std::int64_t first, std::int64_t last) {
-                const std::size_t from = static_cast<std::size_t>(first) * line;
-                const std::size_t to = std::min(n_bytes, static_cast<std::size_t>(last) * line);
-                copy(placed.y(slot) + from, placed.x(slot) + from, to - from);
-            });
-        }));
-    };
-    add("copy", copy_with_vectors);
-    add("memcpy", [](void *to, const void *from, std::size_t n) { std::memcpy(to, from, n); });
-    add("non-temporal copy", copy_non_temporally);
 }
 
 double error_of(const PlacedWork &placed, const Local &local) {
@@ -161,7 +107,7 @@ Row measure_row(const Work &work, const Arena &arena, const Setting &setting) {
     const halyard_executor *executor = work.n_threads > 1 ? setting.pools.at(work.n_threads)->executor() : nullptr;
     const char *target = setting.target.empty() ? nullptr : setting.target.c_str();
     const auto rotation = std::make_shared<Rotation>(placed, target, executor);
-    Row row = {work, rotation->target(), {}, 0.0, false, "", {}, {}};
+    Row row = {work, rotation->target(), {}, 0.0, false, {}, {}};
 
     std::vector<Local> locals = {make_local("halyard", placed, [rotation](std::size_t slot) { rotation->run(slot); })};
     const auto add_rival = [&](Rival::Kind kind, Local local) {
@@ -178,9 +124,21 @@ Row measure_row(const Work &work, const Arena &arena, const Setting &setting) {
         const auto bound = std::make_shared<Rotation>(placed, target, executor);
         add_rival(Rival::Kind::bound,
                   make_local("bound", placed, [bound](std::size_t slot) { bound->run_bound(slot); }));
+        if (bound->makes_single_calls()) {
+            add_rival(Rival::Kind::kernels,
+                      make_local("kernels", placed, [bound](std::size_t slot) { bound->run_kernels(slot); }));
+        }
     }
-    for (const halyard_loops *loops : all_loops()) {
-        add_rival(Rival::Kind::loop, make_loop(*loops, placed, executor));
+    if (work.cold_table) {
+        for (const auto &[name, angles] :
+             {std::pair("phase", HALYARD_ANGLES_PHASE), std::pair("factored", HALYARD_ANGLES_FACTORED)}) {
+            const auto other = std::make_shared<Rotation>(placed, target, executor, angles);
+            add_rival(Rival::Kind::angles, make_local(name, placed, [other](std::size_t slot) { other->run(slot); }));
+        }
+    } else {  // rows that lie ready are in a cache
+        for (const halyard_loops *loops : all_loops()) {
+            add_rival(Rival::Kind::loop, make_loop(*loops, placed, executor));
+        }
     }
     row.max_error = error_of(placed, locals[0]);
     row.wrong = !(row.max_error <= placed.promised_error());
@@ -189,7 +147,7 @@ Row measure_row(const Work &work, const Arena &arena, const Setting &setting) {
         row.rivals[i].max_error = error_of(placed, locals[i + 1]);
         row.rivals[i].wrong = !(row.rivals[i].max_error <= wrong_error);
     }
-    if (setting.peers != nullptr) {
+    if (setting.peers != nullptr && !work.cold_table) {
         for (const Peers::Ready &peer : setting.peers->prepare(placed)) {
             Rival rival = {Rival::Kind::peer, peer.name, peer.form, {}, 0.0, 0.0, false};
             if (check_peer(placed, *setting.peers, rival)) {
@@ -199,16 +157,9 @@ Row measure_row(const Work &work, const Arena &arena, const Setting &setting) {
     }
     placed.reset();
 
-    std::vector<Local> ceilings;
-    add_ceilings(ceilings, placed, executor);
-    if (executor != nullptr) {
-        add_ceilings(ceilings, placed, nullptr);  // one thread copies small tensors faster
-    }
     std::vector<Subject> subjects;
-    for (const std::vector<Local> *some : {&locals, &ceilings}) {
-        for (const Local &local : *some) {
-            subjects.push_back(local.subject);
-        }
+    for (const Local &local : locals) {
+        subjects.push_back(local.subject);
     }
     for (std::size_t i = n_local_rivals; i < row.rivals.size(); i++) {
         const std::string name = row.rivals[i].name;
@@ -216,20 +167,18 @@ Row measure_row(const Work &work, const Arena &arena, const Setting &setting) {
         subjects.push_back(
             {name + "'s call", [&setting, name](long n_calls) { return setting.peers->overhead(name, n_calls); }});
     }
+    add_ceilings(subjects, placed, executor);
+    if (executor != nullptr) {
+        add_ceilings(subjects, placed, nullptr);  // one thread copies small tensors faster
+    }
     measure(subjects, setting.effort);
+    row.ceilings = find_ceilings(subjects);
 
     // Timings come in the order of the subjects.
     auto next = [&, i = std::size_t(0)]() mutable { return summarise(subjects[i++].seconds); };
     row.timing = next();
     for (std::size_t i = 0; i < n_local_rivals; i++) {
         row.rivals[i].timing = next();
-    }
-    for (const Local &ceiling : ceilings) {
-        const Timing timing = next();
-        if (row.ceiling_name.empty() || timing.median < row.ceiling.median) {
-            row.ceiling = timing;
-            row.ceiling_name = ceiling.subject.name;
-        }
     }
     for (std::size_t i = n_local_rivals; i < row.rivals.size(); i++) {
         row.rivals[i].timing = next();

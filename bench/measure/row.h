@@ -1,6 +1,7 @@
-// A row of the bench's table: one work, timed in the same rounds as its rivals and as the ceiling that memory sets.
+// A row of the bench's table: one work, timed in the same rounds as its rivals and as the loops that set its ceilings.
 #pragma once
 
+#include "measure/ceilings.h"
 #include "measure/timing.h"
 #include "measure/work.h"
 #include "rivals/peers.h"
@@ -14,7 +15,7 @@ namespace halyard::bench {
 
 /// Something else that does the same work.
 struct Rival {
-    enum class Kind { reference, one_thread, bound, loop, peer };
+    enum class Kind { reference, one_thread, bound, kernels, angles, loop, peer };
     Kind kind;
     std::string name, form;
     Timing timing;                  // all zero when it failed
@@ -29,12 +30,12 @@ struct Row {
     Timing timing;
     double max_error;
     bool wrong;  // not within what Halyard promises
-    std::string ceiling_name;
-    Timing ceiling;
+    Ceilings ceilings;
     std::vector<Rival> rivals;
 
     std::string kernel() const { return "halyard_rotate_" + work.kernel() + "_" + target; }
-    double ratio() const { return ceiling.median / timing.median; }
+    /// The part of the lower ceiling that is reached.
+    double ratio() const { return ceilings.lower().median / timing.median; }
     /// The fastest rival of a kind whose result is right; NULL where there is none.
     const Rival *best(Rival::Kind kind) const;
     /// Whether a loop or a peer is faster by more than both spreads.

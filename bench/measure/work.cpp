@@ -23,6 +23,8 @@ constexpr Pairings all_pairings[] = {{"half", pairing::half, pairing::half},
 /// This model's rows show more than its shape: a quick run has it in every storage type, a full run with every source
 /// of angles.
 constexpr const char *thorough_model = "llama-3-8b";
+/// A quick run has what engines do most, 16 bits and few tokens, in the other pairing too.
+constexpr const char *interleaved_twin = "llama-3-8b-meta";
 
 std::optional<Model> read_model(const std::string &line) {
     std::istringstream words(line);
@@ -46,11 +48,14 @@ bool is_quick(const Work &work) {
     if (work.angles != HALYARD_ANGLES_TABLE || work.n_tokens == 512) {
         return false;
     }
+    if (work.model.name == interleaved_twin && work.in_place && !work.cold && work.n_tokens <= 64) {
+        return true;
+    }
     if (work.model.name != thorough_model) {
         return work.n_tokens == 64 && !work.cold && work.type != dtype::f16 &&
                (work.in_place || work.model.in != work.model.out);
     }
-    return work.n_tokens == 4096 ? work.type != dtype::f16 : !work.cold || (work.n_tokens == 64 && work.in_place);
+    return !work.cold || (work.n_tokens == 64 && work.in_place);
 }
 
 /// Whether anybody does this work, and whether it shows something that other works do not.
@@ -63,6 +68,30 @@ bool exists(const Work &work) {
     }
     return work.angles == HALYARD_ANGLES_TABLE ||
            (work.model.name == thorough_model && work.in_place && !work.cold && work.n_tokens < 4096);
+}
+
+/// Works that ask other questions than how fast a model is, of parts of one: what a call costs that has one head or two
+/// tensors to turn, and which source of angles is the best where a table's rows are in no cache.
+std::vector<Work> special_works(const Model &model, int n_threads) {
+    const auto heads_of = [&](const char *which, std::int64_t n) {
+        Model part = model;
+        part.name += which;
+        part.n_q_heads = n;
+        part.n_k_heads = 0;
+        return part;
+    };
+    const Model one_head = heads_of("-one-head", 1);
+    std::vector<Work> works;
+    for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16}) {
+        works.push_back({one_head, 1, type, true, false, HALYARD_ANGLES_TABLE, n_threads});
+        works.push_back({model, 1, type, true, false, HALYARD_ANGLES_TABLE, n_threads});
+        works.back().apart = true;
+    }
+    for (const Model &part : {one_head, heads_of("-k", model.n_k_heads), model}) {
+        works.push_back({part, 64, dtype::bf16, true, false, HALYARD_ANGLES_TABLE, n_threads});
+        works.back().cold_table = true;
+    }
+    return works;
 }
 
 }  // namespace
@@ -110,6 +139,8 @@ std::string Work::name() const {
     if (angles != HALYARD_ANGLES_TABLE) {
         name += angles == HALYARD_ANGLES_PHASE ? "/phase" : "/factored";
     }
+    name += apart ? "/q-and-k" : "";
+    name += cold_table ? "/cold-table" : "";
     name = n_threads == 1 ? name : name + "/" + std::to_string(n_threads) + "-threads";
     return strided ? name + "/strided" : name;
 }
@@ -123,8 +154,7 @@ std::size_t Work::n_bytes() const {
 std::vector<Work> list_works(const std::vector<Model> &models, const Selection &selection) {
     std::vector<Work> works;
     const auto add = [&](const Work &work) {
-        if (exists(work) && (!selection.quick || is_quick(work)) &&
-            fnmatch(selection.filter.c_str(), work.name().c_str(), 0) == 0) {
+        if (fnmatch(selection.filter.c_str(), work.name().c_str(), 0) == 0) {
             works.push_back(work);
         }
     };
@@ -136,10 +166,18 @@ std::vector<Work> list_works(const std::vector<Model> &models, const Selection &
                         for (const bool cold : {false, true}) {
                             for (const std::int32_t angles :
                                  {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
-                                add({model, n_tokens, type, in_place, cold, angles, n_threads});
+                                const Work work = {model, n_tokens, type, in_place, cold, angles, n_threads};
+                                if (exists(work) && (!selection.quick || is_quick(work))) {
+                                    add(work);
+                                }
                             }
                         }
                     }
+                }
+            }
+            if (model.name == thorough_model) {
+                for (const Work &work : special_works(model, n_threads)) {
+                    add(work);
                 }
             }
         }

@@ -31,13 +31,15 @@ struct Work {
     bool cold = false;  // each call uses other memory, none of it in a cache; hot: every call uses the same
     std::int32_t angles = HALYARD_ANGLES_TABLE;
     int n_threads = 1;
-    bool read_back = false;  // the output is read after each call, as a model's next step would
-    bool strided = false;    // in memory, element i of all heads of a token comes before element i + 1
+    bool read_back = false;   // the output is read after each call, as a model's next step would
+    bool apart = false;       // q and k are two tensors of a run, one behind the other in memory
+    bool cold_table = false;  // each call has other positions, scattered over a table that fills no cache
+    bool strided = false;     // in memory, element i of all heads of a token comes before element i + 1
 
     /// A part of a kernel's name, without its target: "half_f32_in_place".
     std::string kernel() const;
-    /// "half_f32_in_place/llama-3-8b/64/hot", then "/read", "/phase", "/2-threads" and "/strided" where these are not
-    /// the usual ones.
+    /// "half_f32_in_place/llama-3-8b/64/hot", then "/read", "/phase", "/q-and-k", "/cold-table", "/2-threads" and
+    /// "/strided" where these are not the usual ones.
     std::string name() const;
     /// The distance between two heads of a token, and between two elements of a head.
     std::int64_t stride_head() const { return strided ? 1 : model.head_dim; }

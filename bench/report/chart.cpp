@@ -24,11 +24,13 @@ constexpr const char *style = R"(
 text { font: 12px system-ui, "Helvetica Neue", Arial, sans-serif; fill: #78818b }
 .title { font-size: 16px; font-weight: 600 }
 .note { font-size: 11px }
+.group { font-weight: 600 }
 .end { text-anchor: end }
 .middle { text-anchor: middle }
 .grid { stroke: #8a8f96; stroke-opacity: 0.35 }
 .ceiling { stroke: #78818b; stroke-dasharray: 3 3 }
 .halyard { fill: #1f8fd0 }
+.bound { fill: #1f8fd0; fill-opacity: 0.45 }
 .gcc { fill: none; stroke: #e07b1a; stroke-width: 2 }
 .clang { fill: #e07b1a }
 .peer { fill: #1aa37a }
@@ -42,11 +44,12 @@ struct Mark {
 
 struct Line {
     std::string label;
-    double halyard;
+    double halyard, bound;  // 0: not timed
     std::vector<Mark> marks;
 };
 
-/// "64 tokens, bf16, in place"; before it the model, where the chart has several.
+/// "64 tokens, bf16, in place"; before it the model, where the chart has several; after it a star, where the ceiling is
+/// the conversion's.
 std::string describe(const json &row, bool one_model) {
     const std::int64_t tokens = row.at("tokens");
     std::string text = one_model ? "" : row.at("model").get<std::string>() + ", ";
@@ -54,12 +57,13 @@ std::string describe(const json &row, bool one_model) {
     text += row.at("dtype").get<std::string>() + (row.at("in_place") ? ", in place" : ", out of place");
     text += row.at("cold") ? ", cold" : "";
     const std::string angles = row.at("angles");
-    return text + (angles == "table" ? "" : ", " + angles);
+    text += angles == "table" ? "" : ", " + angles;
+    return text + (row.at("judged_by") == "conversion" ? " *" : "");
 }
 
 Line read_line(const json &row, bool one_model) {
-    Line line = {describe(row, one_model), row.at("ratio"), {}};
-    const double ceiling = row.at("ceiling").at("median_seconds");
+    Line line = {describe(row, one_model), row.at("ratio"), 0.0, {}};
+    const double ceiling = row.at(row.at("judged_by").get<std::string>()).at("median_seconds");
     const json *best_peer = nullptr;
     for (const json &rival : row.at("rivals")) {
         if (rival.at("wrong")) {
@@ -67,7 +71,9 @@ Line read_line(const json &row, bool one_model) {
         }
         const std::string name = rival.at("name"), kind = rival.at("kind");
         const double seconds = rival.at("median_seconds");
-        if (kind == "loop") {
+        if (kind == "bound") {
+            line.bound = ceiling / seconds;
+        } else if (kind == "loop") {
             line.marks.push_back({name.starts_with("gcc") ? "gcc" : "clang", name, ceiling / seconds});
         } else if (kind == "peer" && (best_peer == nullptr || seconds < best_peer->at("median_seconds"))) {
             best_peer = &rival;
@@ -78,6 +84,9 @@ Line read_line(const json &row, bool one_model) {
     }
     return line;
 }
+
+/// What engines do: the next token of one request or of several, in the storage that models have.
+bool is_engines(const json &row) { return row.at("dtype") != "f32" && row.at("tokens") <= 64; }
 
 void draw_mark(Svg &svg, const Mark &mark, double x, double y) {
     if (mark.style == std::string("peer")) {
@@ -96,11 +105,17 @@ void draw_mark(Svg &svg, const Mark &mark, double x, double y) {
 
 /// Draws what the marks mean.
 void draw_legend(Svg &svg, const std::vector<Line> &lines) {
-    double x = left;
+    double x = 16;
     const double y = 46;
-    svg.add("rect", {{"class", "halyard"}, {"x", x}, {"y", y - 5}, {"width", 16.0}, {"height", 10.0}});
-    svg.text(x + 22, y + 4, "Halyard", "");
-    x += 90;
+    const auto draw_bar = [&](const char *style, const std::string &words) {
+        svg.add("rect", {{"class", style}, {"x", x}, {"y", y - 5}, {"width", 16.0}, {"height", 10.0}});
+        svg.text(x + 22, y + 4, words, "");
+        x += 40 + tool::estimate_width(words, 12);
+    };
+    draw_bar("halyard", "Halyard");
+    if (std::any_of(lines.begin(), lines.end(), [](const Line &line) { return line.bound > 0.0; })) {
+        draw_bar("bound", "as a bound run");
+    }
     for (const char *kind : {"gcc", "clang", "peer"}) {
         for (const Line &line : lines) {
             const auto found = std::find_if(line.marks.begin(), line.marks.end(),
@@ -152,18 +167,23 @@ std::string draw(const json &run, const std::string &filter) {
     }
     const bool one_model = std::all_of(rows.begin(), rows.end(),
                                        [&](const json *row) { return row->at("model") == rows[0]->at("model"); });
+    const auto n_engines = static_cast<std::size_t>(
+        std::stable_partition(rows.begin(), rows.end(), [](const json *row) { return is_engines(*row); }) -
+        rows.begin());
+    // A heading takes the place of a row.
+    const bool two_groups = n_engines > 0 && n_engines < rows.size();
     std::vector<Line> lines;
     double most = 1.0;
     for (const json *row : rows) {
         lines.push_back(read_line(*row, one_model));
-        most = std::max(most, lines.back().halyard);
+        most = std::max({most, lines.back().halyard, lines.back().bound});
         for (const Mark &mark : lines.back().marks) {
             most = std::max(most, mark.ratio);
         }
     }
     most = std::ceil(most * 5 - 1e-9) / 5;
-    const double bottom = top + row_height * static_cast<double>(lines.size());
-    const double height = bottom + 84;
+    const double bottom = top + row_height * static_cast<double>(lines.size() + (two_groups ? 2 : 0));
+    const double height = bottom + 100;
     const auto x_of = [&](double ratio) { return left + (width - left - right) * ratio / most; };
 
     Svg svg;
@@ -175,7 +195,7 @@ std::string draw(const json &run, const std::string &filter) {
     svg.add("style", {}, style);
     const json &first = *rows[0];
     svg.text(16, 24,
-             "Part of the speed that memory allows" +
+             "Part of the speed that memory and conversion allow" +
                  (one_model ? ": " + first.at("model").get<std::string>() + ", " +
                                   std::to_string(first.at("q_heads").get<int>()) + " + " +
                                   std::to_string(first.at("k_heads").get<int>()) + " heads of " +
@@ -189,30 +209,40 @@ std::string draw(const json &run, const std::string &filter) {
         svg.text(x, bottom + 20, tool::format_fixed(i / 5.0), "middle");
     }
     for (std::size_t i = 0; i < lines.size(); i++) {
-        const double y = top + row_height * (static_cast<double>(i) + 0.5);
+        const std::size_t n_headings = two_groups ? (i < n_engines ? 1 : 2) : 0;
+        const double y = top + row_height * (static_cast<double>(i + n_headings) + 0.5);
+        if (two_groups && (i == 0 || i == n_engines)) {
+            svg.text(16, y + 4 - row_height, i == 0 ? "Decoding, in 16 bits" : "All else", "group");
+        }
         svg.text(left - 10, y + 4, lines[i].label, "end");
-        svg.open("rect", {{"class", "halyard"},
-                          {"x", left},
-                          {"y", y - 6},
-                          {"width", x_of(lines[i].halyard) - left},
-                          {"height", 12.0}});
-        svg.add("title", {}, "Halyard: " + tool::format_fixed(lines[i].halyard));
-        svg.close();
+        const auto draw_bar = [&](const char *style, double from, double to, const std::string &words) {
+            svg.open("rect", {{"class", style},
+                              {"x", x_of(from)},
+                              {"y", y - 6},
+                              {"width", x_of(to) - x_of(from)},
+                              {"height", 12.0}});
+            svg.add("title", {}, words + ": " + tool::format_fixed(to));
+            svg.close();
+        };
+        draw_bar("halyard", 0.0, lines[i].halyard, "Halyard");
+        if (lines[i].bound > lines[i].halyard) {
+            draw_bar("bound", lines[i].halyard, lines[i].bound, "as a bound run");
+        }
         for (const Mark &mark : lines[i].marks) {
             draw_mark(svg, mark, x_of(mark.ratio), y);
         }
     }
     const json &machine = run.at("machine");
-    svg.text(16, bottom + 44, count_peers(lines), "note");
-    svg.text(16, bottom + 60,
-             run.at("command").get<std::string>() + "  (" + first.at("target").get<std::string>() + ", " +
-                 std::to_string(first.at("threads").get<int>()) + " thread" + (first.at("threads") == 1 ? "" : "s") +
-                 "; rows " + filter + ")",
-             "note");
-    svg.text(16, bottom + 75,
-             machine.at("cpu").get<std::string>() + ", " + machine.at("caches").get<std::string>() + "; Halyard " +
-                 machine.at("commit").get<std::string>() + ", " + machine.at("date").get<std::string>(),
-             "note");
+    double at = bottom + 28;
+    const auto note = [&](const std::string &words) { svg.text(16, at += words.empty() ? 0 : 16, words, "note"); };
+    note("1.0: the fastest copy (in place: multiply) of the same bytes; where it is slower (*), the fastest loop that "
+         "only converts them to f32 and back");
+    note(count_peers(lines));
+    note(run.at("command").get<std::string>() + "  (" + first.at("target").get<std::string>() + ", " +
+         std::to_string(first.at("threads").get<int>()) + " thread" + (first.at("threads") == 1 ? "" : "s") +
+         "; rows " + filter + ")");
+    note(machine.at("cpu").get<std::string>() + ", " + machine.at("caches").get<std::string>() + "; Halyard " +
+         machine.at("commit").get<std::string>() + ", " + machine.at("date").get<std::string>());
     svg.close();
     return svg.str();
 }

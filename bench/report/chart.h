@@ -1,4 +1,5 @@
-// Draws a run as a chart: for each row the ratio to the ceiling, of Halyard, the C loops and the best peer.
+// Draws a run as a chart: for each row the ratio to its ceiling, of Halyard, the C loops and the best
+// peer; first the rows of what engines do most.
 #pragma once
 
 #include <nlohmann/json.hpp>

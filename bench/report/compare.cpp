@@ -35,13 +35,13 @@ std::map<std::string, Ratio> read_ratios(const json &run) {
     std::map<std::string, Ratio> ratios;
     try {
         for (const json &row : run.at("rows")) {
-            const json &ceiling = row.at("ceiling");
+            const json &ceiling = row.at("memory");
             const double own = row.at("spread_seconds").get<double>() / positive(row, "median_seconds");
             const double other = ceiling.at("spread_seconds").get<double>() / positive(ceiling, "median_seconds");
             const std::string name = row.at("name"), target = row.at("target");
             ratios[name + " " + target] = {name,
                                            target,
-                                           positive(row, "ratio"),
+                                           positive(ceiling, "ratio"),
                                            std::hypot(own, other),
                                            positive(ceiling, "fastest_seconds") / positive(row, "fastest_seconds"),
                                            row.at("cold").get<bool>() || row.at("bytes").get<double>() > cache_bytes};
@@ -54,7 +54,7 @@ std::map<std::string, Ratio> read_ratios(const json &run) {
 
 std::string format_fall(const std::string &name, double from, double to, const char *least, double at_least) {
     char text[512];
-    std::snprintf(text, sizeof(text), "%s: %.3f of the ceiling, %s %.3f (at least %.3f passes)", name.c_str(), to,
+    std::snprintf(text, sizeof(text), "%s: %.3f of memory's speed, %s %.3f (at least %.3f passes)", name.c_str(), to,
                   least, from, at_least);
     return text;
 }

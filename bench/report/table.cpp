@@ -78,8 +78,14 @@ std::vector<Column> choose_columns(const std::vector<Row> &rows) {
     add(Rival::Kind::reference, "x reference", "", [](const Row &row, const std::string &) {
         return format_times(row, find_rival(row, Rival::Kind::reference, ""));
     });
-    add(Rival::Kind::bound, "x bound", "", [](const Row &row, const std::string &) {
-        return format_times(row, find_rival(row, Rival::Kind::bound, ""));
+    add(Rival::Kind::bound, "x bound", "",
+        [](const Row &row, const std::string &) { return format_times(row, find_rival(row, Rival::Kind::bound, "")); });
+    add(Rival::Kind::kernels, "ns over kernels", "", [](const Row &row, const std::string &) {
+        const Rival *const bound = find_rival(row, Rival::Kind::bound, "");
+        const Rival *const kernels = find_rival(row, Rival::Kind::kernels, "");
+        return bound == nullptr || kernels == nullptr
+                   ? std::string("-")
+                   : format("%.1f", (bound->timing.median - kernels->timing.median) * 1e9);
     });
     for (const Row &row : rows) {
         for (const Rival &rival : row.rivals) {
@@ -88,6 +94,10 @@ std::vector<Column> choose_columns(const std::vector<Row> &rows) {
                     [](const Row &row, const std::string &name) {
                         return format_times(row, find_rival(row, Rival::Kind::loop, name));
                     });
+            } else if (rival.kind == Rival::Kind::angles) {
+                add(Rival::Kind::angles, "x " + rival.name, rival.name, [](const Row &row, const std::string &name) {
+                    return format_times(row, find_rival(row, Rival::Kind::angles, name));
+                });
             }
         }
     }
@@ -100,9 +110,10 @@ std::vector<Column> choose_columns(const std::vector<Row> &rows) {
 }
 
 std::string format_row(const Row &row, int name_width, const std::vector<Column> &columns) {
-    std::string line = format("%-*s %11.3f +- %8.3f %7.1f %8.2f", name_width, row.work.name().c_str(),
-                              row.timing.median * 1e6, row.timing.spread * 1e6,
-                              static_cast<double>(row.work.n_bytes()) / row.timing.median * 1e-9, row.ratio());
+    std::string line =
+        format("%-*s %11.3f +- %8.3f %7.1f %6.2f %s", name_width, row.work.name().c_str(), row.timing.median * 1e6,
+               row.timing.spread * 1e6, static_cast<double>(row.work.n_bytes()) / row.timing.median * 1e-9, row.ratio(),
+               row.ceilings.is_lower_by_conversion() ? "c" : " ");
     for (const Column &column : columns) {
         line += format("  %*s", static_cast<int>(column.head.size()), column.cell(row, column.name).c_str());
     }
@@ -118,12 +129,18 @@ std::string format_row(const Row &row, int name_width, const std::vector<Column>
 }
 
 const char *name_of(Rival::Kind kind) {
-    constexpr const char *names[] = {"reference", "one_thread", "bound", "loop", "peer"};
+    constexpr const char *names[] = {"reference", "one_thread", "bound", "kernels", "angles", "loop", "peer"};
     return names[static_cast<std::size_t>(kind)];
 }
 
 json to_json(const Timing &timing) {
     return {{"median_seconds", timing.median}, {"spread_seconds", timing.spread}, {"fastest_seconds", timing.fastest}};
+}
+
+json to_json(const Ceiling &ceiling, const Row &row) {
+    json value = to_json(ceiling.timing);
+    value.update({{"name", ceiling.name}, {"ratio", ceiling.timing.median / row.timing.median}});
+    return value;
 }
 
 json to_json(const Rival &rival) {
@@ -163,7 +180,7 @@ std::string format_rows(const std::vector<Row> &rows) {
         }
     }
     const auto n_noisy = std::count_if(rows.begin(), rows.end(), [](const Row &row) {
-        return std::max(row.timing.relative_spread(), row.ceiling.relative_spread()) > noisy;
+        return std::max(row.timing.relative_spread(), row.ceilings.lower().relative_spread()) > noisy;
     });
     if (n_noisy > 0) {
         text += format("This machine is noisy: %ld of %zu rows have a spread of more than %.0f %% of the median.\n",
@@ -191,8 +208,6 @@ json to_json(const Row &row) {
                          : work.angles == HALYARD_ANGLES_PHASE ? "phase"
                                                                : "factored";
     json value = to_json(row.timing);
-    json ceiling = to_json(row.ceiling);
-    ceiling["name"] = row.ceiling_name;
     json rivals = json::array();
     for (const Rival &rival : row.rivals) {
         if (rival.timing.median > 0.0) {
@@ -212,16 +227,22 @@ json to_json(const Row &row) {
                   {"out_pairing", bench::name_of(work.model.out)},
                   {"dtype", bench::name_of(work.type)},
                   {"in_place", work.in_place},
-                  {"cold", work.cold},
+                  {"cold", work.cold || work.cold_table},
+                  {"tensors", work.apart ? 2 : 1},
                   {"angles", angles},
                   {"threads", work.n_threads},
                   {"bytes", work.n_bytes()},
                   {"gigabytes_per_second", static_cast<double>(work.n_bytes()) / row.timing.median * 1e-9},
                   {"max_error", row.max_error},
                   {"wrong", row.wrong},
-                  {"ceiling", ceiling},
                   {"ratio", row.ratio()},
+                  {"judged_by", row.ceilings.is_lower_by_conversion() ? "conversion" : "memory"},
+                  {"memory", to_json(row.ceilings.memory, row)},
+                  {"ceiling_loops", row.ceilings.seconds},
                   {"rivals", rivals}});
+    if (row.ceilings.conversion.timing.median > 0.0) {
+        value["conversion"] = to_json(row.ceilings.conversion, row);
+    }
     return value;
 }
 

@@ -1,7 +1,6 @@
 // Tests of the bench: what it times, how it reads its files, and that a peer that misbehaves does no harm.
 #include "checks/scratch_dir.h"
-#include "report/chart.h"
-#include "report/compare.h"
+#include "measure/rotation.h"
 #include "report/table.h"
 
 #include <catch2/catch_approx.hpp>
@@ -38,26 +37,6 @@ Work small_work(dtype type = dtype::f32, bool in_place = false) {
 }
 
 constexpr Effort hardly_any = {3, 1e-6};
-
-/// A run of rows with these names and ratios. All times have the same relative spread.
-json make_run(const std::vector<std::pair<std::string, double>> &ratios, double spread = 0.01) {
-    json run = {{"machine", {{"family", "some CPU"}, {"cpu", "c"}, {"commit", "k"}, {"date", "d"}}},
-                {"command", "halyard_bench"},
-                {"rows", json::array()}};
-    for (const auto &[name, ratio] : ratios) {
-        run["rows"].push_back(
-            {{"name", name},
-             {"target", "x86_avx2"},
-             {"median_seconds", 1.0 / ratio},
-             {"spread_seconds", spread / ratio},
-             {"fastest_seconds", 1.0 / ratio},
-             {"ratio", ratio},
-             {"cold", name == "cold"},
-             {"bytes", name == "large" ? 1e9 : 1e3},
-             {"ceiling", {{"median_seconds", 1.0}, {"spread_seconds", spread}, {"fastest_seconds", 1.0}}}});
-    }
-    return run;
-}
 
 std::vector<std::string> fake_peers(const char *mode) { return {"python3", HALYARD_FAKE_PEERS, mode}; }
 
@@ -113,6 +92,15 @@ TEST_CASE("bench: every work has a name of its own, and filters select by it") {
                work.angles == HALYARD_ANGLES_TABLE;
     }));
     CHECK(list_works(models, {false, "no such thing", {1}}).empty());
+    // What a call costs, where rows are in no cache, and what peers are asked, in quick runs as well.
+    for (const char *name :
+         {"half_f32_in_place/llama-3-8b-one-head/1/hot", "half_f16_in_place/llama-3-8b/1/hot/q-and-k",
+          "half_bf16_in_place/llama-3-8b-k/64/hot/cold-table", "half_f16_in_place/llama-3-8b/4096/hot",
+          "interleaved_f16_in_place/llama-3-8b-meta/1/hot"}) {
+        CAPTURE(name);
+        CHECK(names.count(name) == 1);
+        CHECK(list_works(models, {true, name, {1}}).size() == 1);
+    }
 
     const auto quick_works = list_works(models, {true, "*", {1}});
     CHECK(quick_works.size() < all.size() / 5);
@@ -175,7 +163,7 @@ TEST_CASE("bench: results are checked, and a row has all its fields") {
                 }
                 const json value = to_json(row);
                 for (const char *key : {"name", "kernel", "model", "tokens", "dtype", "ratio", "median_seconds",
-                                        "spread_seconds", "ceiling", "rivals", "bytes", "max_error", "threads"}) {
+                                        "spread_seconds", "memory", "rivals", "bytes", "max_error", "threads"}) {
                     CHECK(value.contains(key));
                 }
                 CHECK(value["kernel"] == "halyard_rotate_" + work.kernel() + "_" + row.target);
@@ -214,15 +202,21 @@ TEST_CASE("bench: threads share the work, the loops' and the ceilings' too") {
 }
 
 TEST_CASE("bench: a bound run is timed beside a run of one token, and is no rival that one can lose to") {
-    for (const std::int64_t n_tokens : {1, 2}) {
-        const Work work = {{"m", 2, 1, 16, 16, pairing::half, pairing::half}, n_tokens, dtype::f32, true};
+    for (const auto &[n_tokens, apart] : {std::pair(1, false), {1, true}, {2, false}}) {
+        Work work = {{"m", 2, 1, 16, 16, pairing::half, pairing::half}, n_tokens, dtype::bf16, true};
+        work.apart = apart;
         const Arena arena(PlacedWork::bytes_needed(work));
         Setting setting;
         setting.effort = hardly_any;
         Row row = measure_row(work, arena, setting);
-        const Rival *const bound = row.best(Rival::Kind::bound);
-        CHECK((bound != nullptr) == (n_tokens == 1));
-        CHECK((bound == nullptr || !bound->wrong));
+        CHECK_FALSE(row.wrong);
+        for (const Rival::Kind kind : {Rival::Kind::bound, Rival::Kind::kernels}) {
+            const Rival *const rival = row.best(kind);
+            CHECK((rival != nullptr) == (n_tokens == 1));
+            CHECK((rival == nullptr || rival->max_error == row.max_error));
+        }
+        CHECK(to_json(row)["tensors"] == (apart ? 2 : 1));
+        CHECK((format_rows({row}).find("ns over kernels") != std::string::npos) == (n_tokens == 1));
         std::erase_if(row.rivals, [](const Rival &rival) { return rival.kind != Rival::Kind::bound; });
         row.timing = {1.0, 0.0, 1.0};
         for (Rival &rival : row.rivals) {
@@ -233,62 +227,40 @@ TEST_CASE("bench: a bound run is timed beside a run of one token, and is no riva
     }
 }
 
-TEST_CASE("bench: compare reports what fell beyond noise, by ratio alone") {
-    const json before = make_run({{"a", 0.8}, {"b", 0.8}, {"c", 0.8}, {"gone", 0.5}});
-    json after = make_run({{"a", 0.7}, {"b", 0.77}, {"c", 0.95}, {"new", 0.5}});
-    const Comparison result = compare(before, after);
-    REQUIRE(result.slower.size() == 1);
-    CHECK_THAT(result.slower[0], ContainsSubstring("a x86_avx2"));
-    CHECK(result.n_compared == 3);
-    CHECK(result.n_faster == 1);
-    CHECK(result.n_only_in_one == 2);
-    CHECK(compare(before, before).slower.empty());
-    // The same fall is within the noise of rows of spread 10 %.
-    CHECK(compare(before, make_run({{"a", 0.7}}, 0.1)).slower.empty());
-    // A machine of half the speed has the same ratios.
-    for (json &row : after["rows"]) {
-        row["median_seconds"] = 2 * row["median_seconds"].get<double>();
-        row["spread_seconds"] = 2 * row["spread_seconds"].get<double>();
+TEST_CASE("bench: calls on a cold table read all of it, and other sources of angles take the same positions") {
+    Work work = small_work(dtype::bf16, true);
+    work.n_tokens = 64;
+    work.cold_table = true;
+    const Arena arena(PlacedWork::bytes_needed(work));
+    PlacedWork placed(work, arena);
+    std::vector<std::int64_t> positions = placed.positions();
+    CHECK(positions.size() == 64 * placed.slots().size());
+    CHECK(placed.x(placed.next_slot()) == placed.x(placed.next_slot()));
+    CHECK_FALSE(std::ranges::is_sorted(positions));
+    std::ranges::sort(positions);
+    for (std::size_t i = 0; i < positions.size(); i++) {
+        REQUIRE(positions[i] == static_cast<std::int64_t>(i));
     }
-    CHECK(compare(before, after).slower.size() == 1);
+    for (const std::int32_t angles : {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
+        CAPTURE(angles);
+        const Rotation rotation(placed, nullptr, nullptr, angles);
+        placed.reset();
+        rotation.run(0);
+        CHECK(placed.max_error(placed.y(0)) <= placed.promised_error() + 0x1p-22);
+        placed.reset();
+        rotation.run(1);
+        CHECK(placed.max_error(placed.y(0)) > 0.1);  // the second call has other positions
+    }
 
-    CHECK_THROWS_WITH(compare(before, json::array()), ContainsSubstring("--json"));
-    CHECK_THROWS_WITH(compare(before, json::parse(R"({"rows": [{"name": "a", "target": "t"}]})")),
-                      ContainsSubstring("--json"));
-}
-
-TEST_CASE("bench: floors are recorded for a CPU, and checked with a margin") {
-    json recorded = record_floors(json::object(), {make_run({{"a", 0.8}, {"b", 0.5}, {"old", 0.9}})});
-    CHECK(recorded["some CPU"]["x86_avx2"]["rows"].size() == 3);
-    recorded = record_floors(recorded, {make_run({{"a", 0.8}, {"b", 0.7}, {"cold", 0.5}, {"large", 0.5}}),
-                                        make_run({{"a", 0.9}, {"b", 0.5}})});
-    CHECK(recorded["some CPU"]["x86_avx2"]["rows"] == json{{"a", 0.8}, {"b", 0.5}});
-
-    FloorCheck check = check_floors(recorded, make_run({{"a", 0.49}, {"b", 0.29}, {"other", 0.1}}));
-    CHECK(check.n_checked == 2);
-    REQUIRE(check.below.size() == 1);
-    CHECK_THAT(check.below["b"], ContainsSubstring("0.290") && ContainsSubstring("0.500"));
-
-    json wider = make_run({{"a", 0.01}});
-    wider["rows"][0]["target"] = "x86_avx512";
-    CHECK(check_floors(recorded, wider).n_checked == 0);
-    recorded = record_floors(recorded, std::vector<json>{wider});
-    CHECK(recorded["some CPU"]["x86_avx2"]["rows"].size() == 2);
-    CHECK(check_floors(recorded, wider).n_checked == 1);
-
-    json elsewhere = make_run({{"a", 0.01}});
-    elsewhere["machine"]["family"] = "another CPU";
-    CHECK(check_floors(recorded, elsewhere).n_checked == 0);
-}
-
-TEST_CASE("bench: files are JSON or refused") {
-    const ScratchDir dir;
-    save_json(dir / "run.json", make_run({{"a", 0.8}}));
-    CHECK(load_json(dir / "run.json") == make_run({{"a", 0.8}}));
-    CHECK(dir.count_entries() == 1);
-    CHECK_THROWS(save_json(dir / "no/such/folder.json", json::object()));
-    CHECK_THROWS_WITH(load_json(dir / "absent"), ContainsSubstring("can't read"));
-    CHECK_THROWS_WITH(load_json(dir.write("bad", "{")), ContainsSubstring("is not JSON"));
+    Setting setting;
+    setting.effort = hardly_any;
+    const Row row = measure_row(work, arena, setting);
+    CHECK_FALSE(row.wrong);
+    CHECK(row.best(Rival::Kind::angles) != nullptr);
+    CHECK(row.best(Rival::Kind::loop) == nullptr);
+    CHECK(to_json(row)["cold"] == true);
+    const std::string text = format_rows({row});
+    CHECK_THAT(text, ContainsSubstring("x phase") && ContainsSubstring("x factored"));
 }
 
 TEST_CASE("bench: the program writes its rows, and says in one line what it can't do") {
@@ -342,28 +314,6 @@ TEST_CASE("bench: the program writes its rows, and says in one line what it can'
     CHECK(status_of("--no-such-flag") == 2);
     CHECK(status_of("--threads 0") == 2);
     CHECK(dir.count_entries() == n_entries);
-}
-
-TEST_CASE("bench: a chart shows the rows that match, with machine and date") {
-    const Work work = small_work();
-    const Arena arena(PlacedWork::bytes_needed(work));
-    Setting setting;
-    setting.effort = hardly_any;
-    Row row = measure_row(work, arena, setting);
-    row.rivals.push_back({Rival::Kind::peer, "slowlib", "", {1.0, 0.1, 1.0}, 0.0, 0.0, false});
-    row.rivals.push_back({Rival::Kind::peer, "fastlib", "", {0.5, 0.1, 0.5}, 0.0, 0.0, false});
-    row.rivals.push_back({Rival::Kind::peer, "wronglib", "", {0.1, 0.1, 0.1}, 0.0, 0.0, true});
-    const json run = {{"machine", {{"cpu", "a <CPU>"}, {"caches", "L1"}, {"commit", "abc"}, {"date", "2026-11-21"}}},
-                      {"command", "halyard_bench --quick"},
-                      {"rows", {to_json(row)}}};
-    const std::string svg = draw_chart(run, "half_f32/*");
-    CHECK(svg.starts_with("<svg"));
-    CHECK_THAT(svg, ContainsSubstring("3 tokens, f32, out of place") && ContainsSubstring("a &lt;CPU&gt;") &&
-                        ContainsSubstring("2026-11-21") && ContainsSubstring("halyard_bench --quick"));
-    CHECK_THAT(svg,
-               ContainsSubstring("fastlib 1 time") && !ContainsSubstring("slowlib") && !ContainsSubstring("wronglib"));
-    CHECK_THROWS_WITH(draw_chart(run, "bf16*"), ContainsSubstring("no row matches"));
-    CHECK_THROWS_WITH(draw_chart({{"rows", {1}}}, "*"), ContainsSubstring("--json"));
 }
 
 TEST_CASE("bench: peers are checked and timed, and those that fail become absent") {
