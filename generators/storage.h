@@ -1,4 +1,4 @@
-// How floats are stored: f32, f16 and bf16, one to an element or two, as small pure functions of Expr.
+// How floats are stored, one to an element or two, as small pure functions of Expr.
 #pragma once
 
 #include "rotation.h"
@@ -9,16 +9,26 @@
 
 namespace halyard {
 
-enum class Storage { f32, f16, bf16 };
+enum class Storage { f32, f16, bf16, e4m3, e5m2, int8 };
 
 inline const std::map<std::string, Storage> storages = {
     {"f32", Storage::f32}, {"f16", Storage::f16}, {"bf16", Storage::bf16}};
 
+/// What only narrow() writes.
+inline const std::map<std::string, Storage> output_storages = {{"f32", Storage::f32},   {"f16", Storage::f16},
+                                                               {"bf16", Storage::bf16}, {"e4m3", Storage::e4m3},
+                                                               {"e5m2", Storage::e5m2}, {"int8", Storage::int8}};
+
 /// The type of a buffer's element: one number, or packed two neighbouring ones of 16 bits, the lower address in the
-/// lower half. bf16 are integers, and so are a GPU's f16: OpenCL devices need not have that type.
+/// lower half. bf16 and floats of 8 bits are integers, and so are a GPU's f16: OpenCL devices need not have that type.
 inline Halide::Type element_type(const Target &target, Storage storage, bool packed) {
-    if (storage == Storage::f32) {
-        return Halide::Float(32);
+    switch (storage) {
+    case Storage::f32: return Halide::Float(32);
+    case Storage::e4m3:
+    case Storage::e5m2: return Halide::UInt(8);
+    case Storage::int8: return Halide::Int(8);
+    case Storage::f16:
+    case Storage::bf16: break;
     }
     if (storage == Storage::f16 && !target.has_gpu_feature()) {
         return Halide::Float(16);
@@ -125,6 +135,76 @@ inline Expr pack(const Target &target, Storage storage, const Halide::Type &type
     const Expr lower = round_to_bf16(target, floats[0], rounding) >> 16;
     return floats.size() == 1 ? cast<uint16_t>(lower)
                               : lower | (round_to_bf16(target, floats[1], rounding) & Expr(0xffff0000u));
+}
+
+// ---- Any float to any dtype ----------------------------------------------------------------------------------------
+// Unlike pack(), these take every bit pattern. They clamp in integers, because targets' min and max of floats make
+// different things of NaN.
+
+/// Whether x is a NaN.
+inline Expr is_any_nan(const Expr &x) { return Halide::strict_float(x != x); }
+
+/// A float of 8 bits, in numbers.
+struct SmallFloat {
+    int fraction_bits, bias;
+    uint32_t largest, nan;  // bits of finite numbers end with the largest
+};
+
+inline constexpr SmallFloat e4m3_format = {3, 7, 0x7e, 0x7f}, e5m2_format = {2, 15, 0x7b, 0x7e};
+
+/// To nearest even; what is beyond the largest becomes the largest. Below the normal numbers it rounds by adding a
+/// power of two whose last place is that of the format's denormals.
+inline Expr to_small_float(const Expr &x, const SmallFloat &format) {
+    const int dropped = 23 - format.fraction_bits;
+    const Expr bits = reinterpret<uint32_t>(x), magnitude = bits & 0x7fffffff, sign = (bits >> 24) & 0x80;
+    const Expr last_bit = (magnitude >> dropped) & 1;
+    const uint32_t rebias = uint32_t(127 - format.bias) << 23, half = (1u << (dropped - 1)) - 1;
+    const Expr normal = (magnitude + last_bit + Expr(half - rebias)) >> dropped;
+    const Expr anchor(uint32_t(127 + 23 + 1 - format.bias - format.fraction_bits) << 23);
+    const Expr denormal =
+        reinterpret<uint32_t>(Halide::strict_float(reinterpret<float>(magnitude) + reinterpret<float>(anchor))) -
+        anchor;
+    const Expr least_normal(uint32_t(127 + 1 - format.bias) << 23);
+    const Expr finite = Halide::min(select(magnitude < least_normal, denormal, normal), Expr(format.largest));
+    return cast<uint8_t>(select(is_any_nan(x), Expr(format.nan), finite) | sign);
+}
+
+/// To nearest even, clamped; NaN is 0. Adding 1.5 * 2^23 leaves the rounded number in the lower bits.
+inline Expr to_int8(const Expr &x) {
+    const Expr bits = reinterpret<uint32_t>(x), magnitude = bits & 0x7fffffff;
+    const Expr clamped = Halide::min(magnitude, Expr(0x43000000u)) | (bits & Expr(0x80000000u));  // at 128
+    const Expr anchor(0x4b400000u);
+    const Expr rounded =
+        reinterpret<int32_t>(Halide::strict_float(reinterpret<float>(clamped) + reinterpret<float>(anchor))) -
+        cast<int32_t>(anchor);
+    return cast<int8_t>(select(is_any_nan(x), 0, Halide::min(rounded, 127)));
+}
+
+/// Bits whose upper half is x rounded to bf16; the lower half is noise. See round_to_bf16 for the two forms.
+inline Expr round_any_to_bf16(const Target &target, const Expr &x) {
+    const Expr bits = reinterpret<uint32_t>(x), up = bits + 0x8000;
+    const Expr by_test = select((up & 0xffff) == 0, up & Expr(0xfffeffffu), up);
+    const Expr rounded = target.has_feature(Target::AVX512) ? by_test : bits + ((bits >> 16) & 1) + 0x7fff;
+    return select(is_any_nan(x), Expr(0x7fc00000u), rounded);
+}
+
+/// x as an element of one number: to nearest even, NaN stays NaN.
+inline Expr narrow(const Target &target, Storage storage, const Expr &x) {
+    switch (storage) {
+    case Storage::f32: break;
+    case Storage::f16: return to_f16(target, x);
+    case Storage::bf16: return cast<uint16_t>(round_any_to_bf16(target, x) >> 16);
+    case Storage::e4m3: return to_small_float(x, e4m3_format);
+    case Storage::e5m2: return to_small_float(x, e5m2_format);
+    case Storage::int8: return to_int8(x);
+    }
+    return x;
+}
+
+/// x rounded to f16 or bf16.
+inline Expr round_to(const Target &target, Storage storage, const Expr &x) {
+    return storage == Storage::bf16 ? reinterpret<float>(round_any_to_bf16(target, x) & Expr(0xffff0000u))
+                                    : cast<float>(narrow(target, storage, x));
 }
 
 /// How x and y are stored.
