@@ -15,6 +15,11 @@ void begin_at_zero(AnyBuffer &buffer, int n_dims = 3) {
     }
 }
 
+/// The vectors of a head: at least one, else LLVM would make a call to memset for heads that have none.
+inline Halide::RDom vectors_of(const Expr &n_elements) {
+    return Halide::RDom(0, Halide::max(n_elements / lanes, 1), "steps");
+}
+
 /// Joins the 16 lanes of each head in one order: i and i + 8, then i + 4, i + 2 and i + 1. The last Func has one
 /// element.
 template <typename Join>
@@ -41,7 +46,7 @@ public:
     void configure() { x = add_input<Buffer<void>>("x", element_type(target, dtype, false), 3); }
 
     void generate() {
-        y(e, h, t) = unpack(target, dtype, (*x)(e, h, t))[0];
+        y(e, h, t) = widen(target, dtype, (*x)(e, h, t));
         begin_at_zero(*x);
         begin_at_zero(y);
         convert_in_steps(Halide::Func(y), y.dim(0).extent(), e);
@@ -96,8 +101,8 @@ public:
     void configure() { x = add_input<Buffer<void>>("x", element_type(target, storage_of_x(), false), 3); }
 
     void generate() {
-        const auto value = [&](const Expr &element) { return unpack(target, storage_of_x(), (*x)(element, h, t))[0]; };
-        const Halide::RDom steps(0, y.dim(0).extent() / lanes, "steps");
+        const auto value = [&](const Expr &element) { return widen(target, storage_of_x(), (*x)(element, h, t)); };
+        const Halide::RDom steps = vectors_of(y.dim(0).extent());
         const Expr element = value(e + steps * lanes);
         sum(e, h, t) = 0.0f;
         sum(e, h, t) = fma(target, element, element, sum(e, h, t));
@@ -108,8 +113,8 @@ public:
         const Expr total = tree.back()(0, Halide::min(h, y.dim(1).extent() - 1), t);
         const Expr mean_and_eps = Halide::strict_float(Halide::strict_float(total / n) + eps);
         scale(h, t) = Halide::strict_float(1.0f / Halide::strict_float(Halide::sqrt(mean_and_eps)));
-        const Expr normed = rounded(Halide::strict_float(value(e) * scale(h, t)), 1);
-        y(e, h, t) = rounded(Halide::strict_float(normed * weight(e, h)), 2);
+        const Expr normed = rounded(Halide::strict_float(value(e) * scale(h, t)), 2);
+        y(e, h, t) = rounded(Halide::strict_float(normed * weight(e, h)), 1);
         begin_at_zero(weight, 2);
         begin_at_zero(*x);
         begin_at_zero(y);
@@ -124,8 +129,10 @@ private:
 
     Storage storage_of_x() const { return widens ? dtype : Storage::f32; }
 
-    Expr rounded(const Expr &v, int flag) const {
-        return dtype == Storage::f32 ? v : select((rounding & flag) != 0, round_to(target, dtype, v), v);
+    /// What a value is rounded to before or after the weight, unless rounding says that it is so only at the other
+    /// place.
+    Expr rounded(const Expr &v, int other) const {
+        return dtype == Storage::f32 ? v : select(rounding == 0 || rounding == other, v, round_to(target, dtype, v));
     }
 
     void schedule() {
@@ -137,19 +144,16 @@ private:
             of_group.compute_at(y, group).store_in(Halide::MemoryType::Stack).bound_storage(h, heads_per_group);
         }
         scale.vectorize(h, 8, Halide::TailStrategy::RoundUp);
-        const bool rounds = dtype != Storage::f32;
-        for (int flags = widens ? 0 : 1; flags < (rounds ? 4 : 0); flags++) {
-            multiply_in_groups(Halide::Func(y).specialize(rounding == flags), n_elements, true);
+        for (int flags = 0; flags < (dtype == Storage::f32 ? 0 : 3); flags++) {
+            multiply_in_groups(Halide::Func(y).specialize(rounding == flags), n_elements);
         }
-        multiply_in_groups(Halide::Func(y), n_elements, !rounds);
+        multiply_in_groups(Halide::Func(y), n_elements);
     }
 
-    void multiply_in_groups(Halide::Stage stage, const Expr &n_elements, bool in_steps) {
-        stage.split(h, group, one, heads_per_group, Halide::TailStrategy::GuardWithIf);
-        if (in_steps) {
-            fill_in_steps(stage, n_elements, e);
-        }
-        stage.specialize(n_elements % lanes == 0).vectorize(e, lanes, Halide::TailStrategy::GuardWithIf);
+    void multiply_in_groups(Halide::Stage stage, const Expr &n_elements) {
+        in_groups(stage, h, group, one, heads_per_group, dtype == Storage::f32);
+        fill_in_steps(stage, n_elements, e);
+        stage.vectorize(e, lanes, Halide::TailStrategy::RoundUp);
     }
 };
 
@@ -160,7 +164,7 @@ public:
     Output<Buffer<float, 2>> y{"y"};  // [head, token]
 
     void generate() {
-        const Halide::RDom steps(0, x.dim(0).extent() / lanes, "steps");
+        const Halide::RDom steps = vectors_of(x.dim(0).extent());
         const Expr magnitude = reinterpret<int32_t>(x(e + steps * lanes, h, t)) & 0x7fffffff;
         most(e, h, t) = 0;
         most(e, h, t) = Halide::max(most(e, h, t), select(magnitude < 0x7f800000, magnitude, 0));
@@ -170,7 +174,7 @@ public:
         begin_at_zero(x);
         begin_at_zero(y, 2);
 
-        y.split(h, group, one, heads_per_group, Halide::TailStrategy::GuardWithIf);
+        in_groups(Halide::Func(y), h, group, one, heads_per_group, false);
         reduce_in_groups(most, mosts, y, {e, h, group, one}, x.dim(0).extent(), heads_per_group);
         join_halves(tree, y, one, e);
     }
