@@ -31,8 +31,9 @@ void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents, con
 inline constexpr std::int32_t round_before_weight = 1, round_after_weight = 2;
 
 /// v (1 / sqrt(mean of v^2 + eps)) weight, each operation rounded to float. The sum has one order, which kernel_abi.h
-/// states. It is within (n / 16 + 5) / 2 eps_f32 of the exact one, relative to it: n / 16 roundings of a partial sum
-/// (of a square and an addition at once), four of the tree, all of numbers of one sign.
+/// states. A result is within (n / 64 + 3.5) eps_f32 of the exact one, relative to it: half of what the sum (n / 16
+/// roundings of a partial sum, four of the tree), the mean and eps round, and whole that of the root, the quotient and
+/// two products. x86_sse41 rounds products and sums apart, so there n / 64 is n / 32. Rounding to a dtype comes on top.
 struct Norm {
     float eps;
     const float *weight;              // [n_heads][n_elements], the elements dense; 1 + w where that is meant
