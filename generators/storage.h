@@ -1,4 +1,4 @@
-// How floats are stored: f32, f16 and bf16, one to an element or two, as small pure functions of Expr.
+// How floats are stored, one to an element or two, as small pure functions of Expr.
 #pragma once
 
 #include "rotation.h"
@@ -9,16 +9,26 @@
 
 namespace halyard {
 
-enum class Storage { f32, f16, bf16 };
+enum class Storage { f32, f16, bf16, e4m3, e5m2, int8 };
 
 inline const std::map<std::string, Storage> storages = {
     {"f32", Storage::f32}, {"f16", Storage::f16}, {"bf16", Storage::bf16}};
 
+/// What only narrow() writes.
+inline const std::map<std::string, Storage> output_storages = {{"f32", Storage::f32},   {"f16", Storage::f16},
+                                                               {"bf16", Storage::bf16}, {"e4m3", Storage::e4m3},
+                                                               {"e5m2", Storage::e5m2}, {"int8", Storage::int8}};
+
 /// The type of a buffer's element: one number, or packed two neighbouring ones of 16 bits, the lower address in the
-/// lower half. bf16 are integers, and so are a GPU's f16: OpenCL devices need not have that type.
+/// lower half. bf16 and floats of 8 bits are integers, and so are a GPU's f16: OpenCL devices need not have that type.
 inline Halide::Type element_type(const Target &target, Storage storage, bool packed) {
-    if (storage == Storage::f32) {
-        return Halide::Float(32);
+    switch (storage) {
+    case Storage::f32: return Halide::Float(32);
+    case Storage::e4m3:
+    case Storage::e5m2: return Halide::UInt(8);
+    case Storage::int8: return Halide::Int(8);
+    case Storage::f16:
+    case Storage::bf16: break;
     }
     if (storage == Storage::f16 && !target.has_gpu_feature()) {
         return Halide::Float(16);
@@ -71,29 +81,35 @@ inline Expr to_f16(const Target &target, const Expr &x) {
     return select(is_nan_bits(bits), reinterpret(Halide::Float(16), nan), narrow);
 }
 
-/// The f16 in the lower half of a word. OpenCL: in integers, but for denormals, which are multiples of 2^-24.
-inline Expr f16_bits_to_f32(const Target &target, const Expr &word) {
-    if (!target.has_feature(Target::OpenCL)) {
-        return cast<float>(reinterpret(Halide::Float(16), cast<uint16_t>(word & 0xffff)));
-    }
+/// The f16 in the lower half of a word, in integers, but for denormals, which are multiples of 2^-24.
+inline Expr widen_f16_in_integers(const Expr &word) {
     const Expr sign = (word & 0x8000) << 16, exponent = (word >> 10) & 0x1f, mantissa = word & 0x3ff;
     const Expr bias = select(exponent == 0x1f, Expr(224u << 23), Expr(112u << 23));
     const Expr denormal = reinterpret<uint32_t>(Halide::strict_float(cast<float>(mantissa) * 0x1p-24f));
     return reinterpret<float>(select(exponent == 0, denormal, ((word & 0x7fff) << 13) + bias) | sign);
 }
 
-/// The reverse, to nearest even; the upper half is zero. OpenCL: where an f16 is denormal, adding 0.5 rounds at the
-/// right bit.
-inline Expr f32_to_f16_bits(const Target &target, const Expr &x) {
-    if (!target.has_feature(Target::OpenCL)) {
-        return cast<uint32_t>(reinterpret<uint16_t>(to_f16(target, x)));
-    }
+/// The reverse, to nearest even; the upper half is zero. Where an f16 is denormal, adding 0.5 rounds at the right bit.
+inline Expr narrow_to_f16_in_integers(const Expr &x) {
     const Expr bits = reinterpret<uint32_t>(x), magnitude = bits & 0x7fffffff, sign = (bits >> 16) & 0x8000;
     const Expr normal = (magnitude + 0xfff + ((magnitude >> 13) & 1) - Expr(112u << 23)) >> 13;
     const Expr denormal =
         reinterpret<uint32_t>(Halide::strict_float(reinterpret<float>(magnitude) + 0.5f)) - Expr(0x3f000000u);
     const Expr finite = select(magnitude < Expr(0x38800000u), denormal, normal);
     return select(is_nan_bits(bits), Expr(0x7e00u), magnitude >= Expr(0x477ff000u), Expr(0x7c00u), finite) | sign;
+}
+
+/// The f16 in the lower half of a word. OpenCL devices need not have that type.
+inline Expr f16_bits_to_f32(const Target &target, const Expr &word) {
+    return target.has_feature(Target::OpenCL)
+               ? widen_f16_in_integers(word)
+               : cast<float>(reinterpret(Halide::Float(16), cast<uint16_t>(word & 0xffff)));
+}
+
+/// The reverse; the upper half is zero.
+inline Expr f32_to_f16_bits(const Target &target, const Expr &x) {
+    return target.has_feature(Target::OpenCL) ? narrow_to_f16_in_integers(x)
+                                              : cast<uint32_t>(reinterpret<uint16_t>(to_f16(target, x)));
 }
 
 /// The one or two floats of an element.
@@ -123,6 +139,90 @@ inline Expr pack(const Target &target, Storage storage, const Halide::Type &type
     const Expr lower = round_to_bf16(target, floats[0], rounding) >> 16;
     return floats.size() == 1 ? cast<uint16_t>(lower)
                               : lower | (round_to_bf16(target, floats[1], rounding) & Expr(0xffff0000u));
+}
+
+// ---- Any float to any dtype ----------------------------------------------------------------------------------------
+// Unlike pack(), these take every bit pattern. They clamp in integers, because targets' min and max of floats make
+// different things of NaN.
+
+/// Whether x is a NaN.
+inline Expr is_any_nan(const Expr &x) { return Halide::strict_float(x != x); }
+
+/// A float of 8 bits, in numbers.
+struct SmallFloat {
+    int fraction_bits, bias;
+    uint32_t largest, nan;  // bits of finite numbers end with the largest
+};
+
+inline constexpr SmallFloat e4m3_format = {3, 7, 0x7e, 0x7f}, e5m2_format = {2, 15, 0x7b, 0x7e};
+
+/// To nearest even; what is beyond the largest becomes the largest. Below the normal numbers it rounds by adding a
+/// power of two whose last place is that of the format's denormals.
+inline Expr to_small_float(const Expr &x, const SmallFloat &format) {
+    const int dropped = 23 - format.fraction_bits;
+    const Expr bits = reinterpret<uint32_t>(x), magnitude = bits & 0x7fffffff, sign = (bits >> 24) & 0x80;
+    const Expr last_bit = (magnitude >> dropped) & 1;
+    const uint32_t rebias = uint32_t(127 - format.bias) << 23, half = (1u << (dropped - 1)) - 1;
+    const Expr normal = (magnitude + last_bit + Expr(half - rebias)) >> dropped;
+    const Expr anchor(uint32_t(127 + 23 + 1 - format.bias - format.fraction_bits) << 23);
+    const Expr denormal =
+        reinterpret<uint32_t>(Halide::strict_float(reinterpret<float>(magnitude) + reinterpret<float>(anchor))) -
+        anchor;
+    const Expr least_normal(uint32_t(127 + 1 - format.bias) << 23);
+    const Expr finite = Halide::min(select(magnitude < least_normal, denormal, normal), Expr(format.largest));
+    return cast<uint8_t>(select(is_any_nan(x), Expr(format.nan), finite) | sign);
+}
+
+/// To nearest even, clamped; NaN is 0. Adding 1.5 * 2^23 leaves the rounded number in the lower bits.
+inline Expr to_int8(const Expr &x) {
+    const Expr bits = reinterpret<uint32_t>(x), magnitude = bits & 0x7fffffff;
+    const Expr clamped = Halide::min(magnitude, Expr(0x43000000u)) | (bits & Expr(0x80000000u));  // at 128
+    const Expr anchor(0x4b400000u);
+    const Expr rounded =
+        reinterpret<int32_t>(Halide::strict_float(reinterpret<float>(clamped) + reinterpret<float>(anchor))) -
+        cast<int32_t>(anchor);
+    return cast<int8_t>(select(is_any_nan(x), 0, Halide::min(rounded, 127)));
+}
+
+/// Bits whose upper half is x rounded to bf16; the lower half is noise. See round_to_bf16 for the two forms.
+inline Expr round_any_to_bf16(const Target &target, const Expr &x) {
+    const Expr bits = reinterpret<uint32_t>(x), up = bits + 0x8000;
+    const Expr by_test = select((up & 0xffff) == 0, up & Expr(0xfffeffffu), up);
+    const Expr rounded = target.has_feature(Target::AVX512) ? by_test : bits + ((bits >> 16) & 1) + 0x7fff;
+    return select(is_any_nan(x), Expr(0x7fc00000u), rounded);
+}
+
+/// Whether the target has instructions for it. Without them integers take .7 to .9 of the time of Halide's emulation.
+inline bool converts_f16(const Target &target) {
+    return target.has_feature(Target::F16C) || target.has_feature(Target::ARMFp16);
+}
+
+/// An element of one number as a float.
+inline Expr widen(const Target &target, Storage storage, const Expr &element) {
+    return storage == Storage::f16 && !converts_f16(target)
+               ? widen_f16_in_integers(cast<uint32_t>(reinterpret<uint16_t>(element)))
+               : unpack(target, storage, element)[0];
+}
+
+/// x as an element of one number: to nearest even, NaN stays NaN.
+inline Expr narrow(const Target &target, Storage storage, const Expr &x) {
+    switch (storage) {
+    case Storage::f32: break;
+    case Storage::f16:
+        return converts_f16(target) ? cast(Halide::Float(16), x)
+                                    : reinterpret(Halide::Float(16), cast<uint16_t>(narrow_to_f16_in_integers(x)));
+    case Storage::bf16: return cast<uint16_t>(round_any_to_bf16(target, x) >> 16);
+    case Storage::e4m3: return to_small_float(x, e4m3_format);
+    case Storage::e5m2: return to_small_float(x, e5m2_format);
+    case Storage::int8: return to_int8(x);
+    }
+    return x;
+}
+
+/// x rounded to f16 or bf16.
+inline Expr round_to(const Target &target, Storage storage, const Expr &x) {
+    return storage == Storage::bf16 ? reinterpret<float>(round_any_to_bf16(target, x) & Expr(0xffff0000u))
+                                    : widen(target, storage, narrow(target, storage, x));
 }
 
 /// How x and y are stored.

@@ -6,6 +6,8 @@ import pathlib
 import re
 
 DTYPES = ["f32", "f16", "bf16"]
+STAGES = {"widen": DTYPES, "norm": DTYPES, "widen_norm": DTYPES[1:],
+          "narrow": DTYPES + ["e4m3", "e5m2", "int8"], "largest": DTYPES[:1]}
 PAIRINGS = ["half", "interleaved", "strided"]
 PLACES = ["out_of_place", "in_place", "non_temporal"]
 GPU_PLACES = PLACES[:2]
@@ -61,7 +63,7 @@ class Parameter:
 class Kernel:
     name: str
     target: Target
-    op: str  # rotate, rows_phase, rows_factored, check_positions or copy
+    op: str  # rotate, rows_phase, rows_factored, one of STAGES, check_positions or copy
     generator: str
     arguments: dict[str, str]  # what the generator is told besides the parameters
     parameters: dict[str, int]  # the numbers of its schedule; a kernel that has none cannot be tuned
@@ -239,6 +241,14 @@ class _Reader:
         op = "rows_" + self._one_of("source", source, ["phase", "factored"])
         self._kernel(f"halyard_{op}", self._target(target, False), op=op, generator=op, arguments={},
                      parameters=self._numbers(pairs_per_step=pairs_per_step), dtype="f32")
+
+    def stage(self, stage, dtype, target):
+        self._one_of("dtype", dtype, self._one_of("stage", stage, STAGES))
+        arguments = {} if stage == "largest" else {"dtype": dtype}
+        if stage in ("norm", "widen_norm"):
+            arguments["widens"] = str(stage == "widen_norm").lower()
+        self._kernel(f"halyard_{stage}_{dtype}", self._target(target, False), op=stage,
+                     generator=stage.removeprefix("widen_"), arguments=arguments, parameters={}, dtype=dtype)
 
     def gpu_check_positions(self, target):
         self._kernel("halyard_check_positions", self._target(target, True), op="check_positions",

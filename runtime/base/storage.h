@@ -5,6 +5,7 @@
 #include "halyard/halyard.h"
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <optional>
@@ -69,18 +70,83 @@ struct F16 {
     }
 };
 
+/// A float of 8 bits. It has no infinities: what is beyond the largest number becomes the largest.
+template <int fraction_bits, int bias, std::uint8_t largest, std::uint8_t nan>
+struct SmallFloat {
+    using Word = std::uint8_t;
+    static Word narrow(float value) {
+        constexpr int dropped = 23 - fraction_bits;
+        const auto bits = std::bit_cast<std::uint32_t>(value);
+        const auto sign = Word(bits >> 24 & 0x80u);
+        const std::uint32_t magnitude = bits & 0x7fffffffu;
+        if (magnitude > 0x7f800000u) {
+            return Word(sign | nan);
+        }
+        std::uint32_t rounded = 0;
+        if (magnitude < std::uint32_t(127 + 1 - bias) << 23) {  // a sum that has the denormals' last place rounds there
+            constexpr auto anchor = std::uint32_t(127 + 23 + 1 - bias - fraction_bits) << 23;
+            const float shifted = std::bit_cast<float>(magnitude) + std::bit_cast<float>(anchor);
+            rounded = std::bit_cast<std::uint32_t>(shifted) - anchor;
+        } else {
+            constexpr std::uint32_t below_half = (1u << (dropped - 1)) - 1;
+            rounded =
+                (magnitude - (std::uint32_t(127 - bias) << 23) + below_half + (magnitude >> dropped & 1u)) >> dropped;
+        }
+        return Word(sign | (rounded < largest ? rounded : largest));
+    }
+};
+using E4M3 = SmallFloat<3, 7, 0x7e, 0x7f>;
+using E5M2 = SmallFloat<2, 15, 0x7b, 0x7e>;
+
+struct Int8 {
+    using Word = std::int8_t;
+    static Word narrow(float value) {
+        const auto bits = std::bit_cast<std::uint32_t>(value);
+        const std::uint32_t magnitude = bits & 0x7fffffffu;
+        if (magnitude > 0x7f800000u) {
+            return 0;
+        }
+        if (magnitude >= 0x43000000u) {  // 128 and up
+            return bits == magnitude ? Word{127} : Word{-128};
+        }
+        const float shifted = value + 0x1.8p23f;  // rounds to an integer, which is in the lower bits
+        const auto rounded = std::bit_cast<std::int32_t>(shifted) - 0x4b400000;
+        return Word(rounded < 127 ? rounded : 127);
+    }
+};
+
 /// HALYARD_F32 and so on. A switch over dtypes has no default, so that the compiler names the places where a new one is
 /// missing.
-enum class Dtype : std::int32_t { f32 = HALYARD_F32, f16 = HALYARD_F16, bf16 = HALYARD_BF16 };
+enum class Dtype : std::int32_t {
+    f32 = HALYARD_F32,
+    f16 = HALYARD_F16,
+    bf16 = HALYARD_BF16,
+    e4m3 = HALYARD_E4M3,  // from here on for outputs only
+    e5m2 = HALYARD_E5M2,
+    int8 = HALYARD_INT8
+};
+inline constexpr std::int32_t n_dtypes = 6, n_input_dtypes = 3;
 
-/// The dtype that a number of the C ABI stands for; none where there is no such dtype.
-constexpr std::optional<Dtype> to_dtype(std::int32_t number) noexcept {
+/// The place of a dtype in arrays.
+constexpr std::size_t index_of(Dtype dtype) noexcept { return static_cast<std::size_t>(dtype) - 1; }
+
+/// The dtype of an output that a number of the C ABI stands for; none where there is no such dtype.
+constexpr std::optional<Dtype> to_out_dtype(std::int32_t number) noexcept {
     switch (const auto dtype = static_cast<Dtype>(number)) {
     case Dtype::f32:
     case Dtype::f16:
-    case Dtype::bf16: return dtype;
+    case Dtype::bf16:
+    case Dtype::e4m3:
+    case Dtype::e5m2:
+    case Dtype::int8: return dtype;
     }
     return std::nullopt;
+}
+
+/// The same for a dtype that can be read.
+constexpr std::optional<Dtype> to_dtype(std::int32_t number) noexcept {
+    const std::optional<Dtype> dtype = to_out_dtype(number);
+    return dtype && index_of(*dtype) < n_input_dtypes ? dtype : std::nullopt;
 }
 
 /// As kernels' names call it.
@@ -89,13 +155,16 @@ constexpr const char *name_of(Dtype dtype) noexcept {
     case Dtype::f32: return "f32";
     case Dtype::f16: return "f16";
     case Dtype::bf16: return "bf16";
+    case Dtype::e4m3: return "e4m3";
+    case Dtype::e5m2: return "e5m2";
+    case Dtype::int8: return "int8";
     }
     return nullptr;
 }
 
 /// The same for a number of the C ABI that stands for a dtype.
 constexpr const char *name_of_dtype(std::int32_t number) noexcept {
-    const std::optional<Dtype> dtype = to_dtype(number);
+    const std::optional<Dtype> dtype = to_out_dtype(number);
     return dtype ? name_of(*dtype) : "no dtype";
 }
 
@@ -104,6 +173,9 @@ constexpr std::int64_t element_bytes(Dtype dtype) noexcept {
     case Dtype::f32: return sizeof(F32::Word);
     case Dtype::f16: return sizeof(F16::Word);
     case Dtype::bf16: return sizeof(BF16::Word);
+    case Dtype::e4m3: return sizeof(E4M3::Word);
+    case Dtype::e5m2: return sizeof(E5M2::Word);
+    case Dtype::int8: return sizeof(Int8::Word);
     }
     return 0;
 }

@@ -14,6 +14,15 @@
 #define HALYARD_ROW_KERNELS(target, phase, factored)                                                                   \
     extern "C" halyard_rows_phase_kernel phase;                                                                        \
     extern "C" halyard_rows_factored_kernel factored;
+#define HALYARD_STAGE_KERNELS(target)                                                                                  \
+    extern "C" halyard_widen_kernel halyard_widen_f32_##target, halyard_widen_f16_##target,                            \
+        halyard_widen_bf16_##target;                                                                                   \
+    extern "C" halyard_norm_kernel halyard_norm_f32_##target, halyard_norm_f16_##target, halyard_norm_bf16_##target,   \
+        halyard_widen_norm_f16_##target, halyard_widen_norm_bf16_##target;                                             \
+    extern "C" halyard_narrow_kernel halyard_narrow_f32_##target, halyard_narrow_f16_##target,                         \
+        halyard_narrow_bf16_##target, halyard_narrow_e4m3_##target, halyard_narrow_e5m2_##target,                      \
+        halyard_narrow_int8_##target;                                                                                  \
+    extern "C" halyard_largest_kernel halyard_largest_f32_##target;
 #include "built_kernels.inc"
 
 namespace halyard {
@@ -43,6 +52,19 @@ constexpr RowKernels row_table[] = {
     {Target::reference, nullptr, nullptr},
 };
 
+constexpr StageKernels stage_table[] = {
+#define HALYARD_STAGE_KERNELS(target)                                                                                  \
+    {Target::target,                                                                                                   \
+     {halyard_widen_f32_##target, halyard_widen_f16_##target, halyard_widen_bf16_##target},                            \
+     {halyard_norm_f32_##target, halyard_norm_f16_##target, halyard_norm_bf16_##target},                               \
+     {nullptr, halyard_widen_norm_f16_##target, halyard_widen_norm_bf16_##target},                                     \
+     {halyard_narrow_f32_##target, halyard_narrow_f16_##target, halyard_narrow_bf16_##target,                          \
+      halyard_narrow_e4m3_##target, halyard_narrow_e5m2_##target, halyard_narrow_int8_##target},                       \
+     halyard_largest_f32_##target},
+#include "built_kernels.inc"
+    {Target::reference, {}, {}, {}, {}, nullptr},
+};
+
 struct TargetWords {
     const char *name;
     const char *isa;
@@ -55,6 +77,16 @@ constexpr TargetWords words[] = {
     {"reference", "portable C++"},
 };
 static_assert(std::size(words) == n_targets, "words for every target");
+
+/// The kernels of the best allowed target; the last row is the reference's.
+template <typename Kernels, std::size_t n>
+const Kernels &first_allowed(const Kernels (&rows)[n], TargetSet allowed) {
+    const Kernels *row = rows;
+    while (row->target != Target::reference && (allowed & bit(row->target)) == 0) {
+        row++;
+    }
+    return *row;
+}
 
 TargetSet built_targets() {
     TargetSet built = 0;
@@ -150,14 +182,9 @@ const Kernel &select(const Task &task, TargetSet allowed) noexcept {
     return table[std::size(table) - 1];
 }
 
-RowKernels select_row_kernels(TargetSet allowed) noexcept {
-    for (const RowKernels &kernels : row_table) {
-        if ((allowed & bit(kernels.target)) != 0) {
-            return kernels;
-        }
-    }
-    return row_table[std::size(row_table) - 1];
-}
+RowKernels select_row_kernels(TargetSet allowed) noexcept { return first_allowed(row_table, allowed); }
+
+StageKernels select_stage_kernels(TargetSet allowed) noexcept { return first_allowed(stage_table, allowed); }
 
 const char *name_of(Target target) noexcept { return words[static_cast<std::int32_t>(target)].name; }
 

@@ -107,6 +107,20 @@ struct RowKernels {
 /// The row kernels of the best allowed target.
 RowKernels select_row_kernels(TargetSet allowed) noexcept;
 
+/// A target's kernels for what else happens between load and store, by index_of the dtype. widen_norm has none for f32,
+/// which norm serves. The reference has none at all: each is NULL.
+struct StageKernels {
+    Target target;
+    halyard_widen_kernel *widen[n_input_dtypes];
+    halyard_norm_kernel *norm[n_input_dtypes];
+    halyard_norm_kernel *widen_norm[n_input_dtypes];
+    halyard_narrow_kernel *narrow[n_dtypes];
+    halyard_largest_kernel *largest;
+};
+
+/// The stage kernels of the best allowed target.
+StageKernels select_stage_kernels(TargetSet allowed) noexcept;
+
 /// A target's name.
 const char *name_of(Target target) noexcept;
 

@@ -6,9 +6,9 @@
  *
  * Kernels check nothing. They read `host` and `dim` of a buffer, `extent` and `stride` of a dimension, and no other
  * field. Extents are at least 1, element offsets from `host` at most 2^31 - 1, and dim[0] has stride 1 where nothing
- * else is said. The arrays of halyard_rotate, but for row_of_token, may lie at any address; all others are aligned as
- * their elements are in C. A kernel needs a CPU with what its target names, keeps no state and calls nothing, so that
- * calls which write different elements may run at once. It returns 0.
+ * else is said. The arrays of halyard_rotate, but for row_of_token, may lie at any address, and so may x, y, r and
+ * weight below; all others are aligned as their elements are in C. A kernel needs a CPU with what its target names,
+ * keeps no state and calls nothing, so that calls which write different elements may run at once. It returns 0.
  */
 #ifndef HALYARD_KERNEL_ABI_H
 #define HALYARD_KERNEL_ABI_H
@@ -90,6 +90,53 @@ typedef int halyard_rows_phase_kernel(halyard_buffer *position, halyard_buffer *
  */
 typedef int halyard_rows_factored_kernel(halyard_buffer *coarse_row, halyard_buffer *fine_row, halyard_buffer *coarse,
                                          halyard_buffer *fine, halyard_buffer *rows);
+
+/* What else happens to a tensor between its load and its store. Strides of heads and of tokens are free, and may be 0
+ * in what is only read. x and y share no element unless said otherwise. dtypes are those of halyard.h.
+ *
+ * halyard_widen_<dtype>_<target> makes floats of elements:
+ *
+ *   x    dtype [elements, heads, tokens]
+ *   y    float [elements, heads, tokens]
+ */
+typedef int halyard_widen_kernel(halyard_buffer *x, halyard_buffer *y);
+
+/* halyard_narrow_<dtype>_<target> rounds x r to a dtype, as halyard.h says:
+ *
+ *   x    float [elements, heads, tokens]
+ *   r    float [elements, heads, tokens]   any strides: of 0 where elements, heads or tokens share a scale; dim[0] of 0
+ *                                          and of 1 are fast
+ *   y    dtype [elements, heads, tokens]
+ */
+typedef int halyard_narrow_kernel(halyard_buffer *x, halyard_buffer *r, halyard_buffer *y);
+
+/* halyard_norm_<dtype>_<target> divides each head by the root of its mean square, each operation rounded to float:
+ *
+ *     y = x (1 / sqrt(sum / n + eps)) weight
+ *
+ * with a sum of squares that has one order: partial sum i of 16 takes elements i, i + 16, ... by fused multiply-adds;
+ * then i takes i + 8, i + 4, i + 2 and i + 1.
+ *
+ *   weight     float [elements, heads]
+ *   n          elements of a head that count, as a float
+ *   eps        is added to the mean
+ *   rounding   whether the values are rounded to dtype, f16 or bf16: 1 before they are multiplied by the weight, 2
+ *              after it, 3 both, 0 neither. norm_f32 does not read it.
+ *   x          float [elements, heads, tokens]   elements are a multiple of 16, of which all from n on are zero
+ *   y          float [elements, heads, tokens]   may be x, with the same strides
+ *
+ * halyard_widen_norm_<dtype>_<target> is the same for an x of that dtype, and then y is not x.
+ */
+typedef int halyard_norm_kernel(halyard_buffer *weight, float n, float eps, int32_t rounding, halyard_buffer *x,
+                                halyard_buffer *y);
+typedef halyard_norm_kernel halyard_widen_norm_kernel;
+
+/* halyard_largest_f32_<target> finds the largest magnitude of each head's finite elements, 0 if there is none:
+ *
+ *   x    float [elements, heads, tokens]   elements are a multiple of 16
+ *   y    float [heads, tokens]             aligned as floats are
+ */
+typedef int halyard_largest_kernel(halyard_buffer *x, halyard_buffer *y);
 
 #ifdef __cplusplus
 }

@@ -45,7 +45,10 @@ constexpr std::int64_t bytes_worth_a_thread(Dtype dtype) {
     switch (dtype) {
     case Dtype::f32: return 256 * kib;
     case Dtype::f16:
-    case Dtype::bf16: return 48 * kib;
+    case Dtype::bf16:
+    case Dtype::e4m3:
+    case Dtype::e5m2:
+    case Dtype::int8: return 48 * kib;
     }
     return 0;
 }

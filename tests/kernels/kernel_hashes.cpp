@@ -4,7 +4,9 @@
 #include "checks/make_sources.h"
 #include "checks/oracle.h"
 #include "rotate/piece.h"
+#include "rotate/stages.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <map>
@@ -22,6 +24,10 @@ using oracle::Values;
 class Hash {
 public:
     void add(std::int32_t dtype, const void *at) {
+        if (dtype > HALYARD_BF16) {  // bytes, of which NaN has the sign of what was rounded
+            value_ = (value_ ^ *static_cast<const unsigned char *>(at)) * 0x100000001b3u;
+            return;
+        }
         const std::uint32_t word = oracle::read_word(dtype, at);
         const std::uint32_t same = oracle::is_nan(dtype, word) ? 0xffffffffu : word;
         for (int shift = 0; shift < 32; shift += 8) {
@@ -133,6 +139,70 @@ std::uint64_t hash_of_rows(const halyard::RowKernels &kernels, std::int32_t kind
     return hash.value();
 }
 
+enum class Stage { widen, norm, widen_norm, narrow, largest };
+
+/// Hashes what a stage makes of any bits, with scales and weights that are numbers.
+std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, Stage stage, halyard::Dtype dtype) {
+    static constexpr Values of_x[] = {Values::any_bits, Values::ordinary, Values::special, Values::short_mantissa};
+    Random random(20261121);
+    Hash hash;
+    for (const std::int64_t n : counts_of_pairs()) {
+        const halyard::Extents extents = {n, random.in(1, 40), random.in(1, 3)};
+        const halyard::StageStrides dense = {1, n, n * extents.n_heads}, by_element = {1, 0, 0};
+        const std::int64_t count = n * extents.n_heads * extents.n_tokens;
+        const auto x_dtype = static_cast<std::int32_t>(
+            stage == Stage::widen || stage == Stage::widen_norm ? dtype : halyard::Dtype::f32);
+        const bool sums = stage == Stage::norm || stage == Stage::widen_norm;
+        const Values values = sums ? Values::ordinary : of_x[random.in(0, 3)];
+        std::vector<char> x = oracle::random_elements(random, x_dtype, values, count);
+        std::vector<float> y(static_cast<std::size_t>(count));
+        std::vector<float> weights(static_cast<std::size_t>(n));
+        for (float &weight : weights) {
+            weight = static_cast<float>(1 + random.unit() / 2);
+        }
+        const halyard::Norm norm = {1e-6f, weights.data(), 0, static_cast<std::int32_t>(random.in(0, 3)), dtype};
+        auto *const x_floats = reinterpret_cast<float *>(x.data());
+        std::int64_t n_made = count;
+        auto out_dtype = static_cast<std::int32_t>(halyard::Dtype::f32);
+        switch (stage) {
+        case Stage::widen: widen(kernels, dtype, extents, x.data(), dense, y.data(), dense); break;
+        case Stage::norm:
+            std::copy_n(x_floats, count, y.data());
+            normalise(kernels, norm, extents, y.data(), dense);
+            break;
+        case Stage::widen_norm:
+            widen_and_normalise(kernels, dtype, norm, extents, x.data(), dense, y.data(), dense);
+            break;
+        case Stage::narrow:
+            narrow(kernels, dtype, extents, x_floats, dense, weights.data(), by_element,
+                   reinterpret_cast<char *>(y.data()), dense);
+            out_dtype = static_cast<std::int32_t>(dtype);
+            break;
+        case Stage::largest:
+            find_largest(kernels, extents, x_floats, dense, y.data());
+            n_made = extents.n_heads * extents.n_tokens;
+            break;
+        }
+        const char *made = reinterpret_cast<const char *>(y.data());
+        for (std::int64_t i = 0; i < n_made; i++, made += halyard::element_bytes(halyard::Dtype(out_dtype))) {
+            hash.add(out_dtype, made);
+        }
+    }
+    return hash.value();
+}
+
+struct StageRow {
+    const char *name;
+    Stage stage;
+    halyard::Dtype dtype;
+    halyard::Target target;
+};
+constexpr StageRow stage_rows[] = {
+#define HALYARD_STAGE(stage, dtype, target)                                                                            \
+    {"halyard_" #stage "_" #dtype, Stage::stage, halyard::Dtype::dtype, halyard::Target::target},
+#include "kernels.inc"
+};
+
 class Hashes {
 public:
     void add(const std::string &name, const std::string &target, std::uint64_t hash) {
@@ -184,6 +254,14 @@ int main() {
             if (maker.fused) {
                 hashes.add(name, maker.name, hash_of_rows(maker.kernels, kind));
             }
+        }
+    }
+    for (const StageRow &row : stage_rows) {
+        const halyard::StageKernels kernels = halyard::select_stage_kernels(halyard::bit(row.target));
+        const bool is_here = (halyard::supported_targets() & halyard::bit(row.target)) != 0;
+        hashes.add(row.name, "reference", hash_of_stage(halyard::select_stage_kernels(0), row.stage, row.dtype));
+        if (is_here && kernels.target == row.target && row.target != halyard::Target::x86_sse41) {
+            hashes.add(row.name, halyard::name_of(row.target), hash_of_stage(kernels, row.stage, row.dtype));
         }
     }
     return hashes.print() ? 0 : 1;

@@ -2,7 +2,8 @@
 
 1. The assembler takes it for a machine that has what the target's name says, and nothing newer.
 2. It calls nothing, gathers nothing and scatters nothing.
-3. It has fused multiply-adds of its target's vectors, and the instructions that convert f16.
+3. It has fused multiply-adds of its target's vectors, and the instructions that convert f16. A norm has those for
+   square roots and quotients, and nothing has estimates of them.
 4. No innermost loop spills: it writes to no fixed place on the stack. (It may read there: rows of cos and sin are more
    than the registers hold.)
 """
@@ -13,14 +14,17 @@ import re
 import subprocess
 import sys
 
-Target = collections.namedtuple("Target", "march fused_vectors fused f16")
+Target = collections.namedtuple("Target", "march fused_vectors fused f16 roots")
 avx2 = "generic64+avx2+f16c+fma+bmi+bmi2+lzcnt+movbe+popcnt"  # what runtime/rotate/cpu.cpp asks for
 avx512 = avx2 + "+avx512f+avx512cd+avx512dq+avx512bw+avx512vl"
 targets = {
-    "x86_sse41": Target("generic64+sse4.1", "mulps", "", []),
-    "x86_avx2": Target(avx2, "vfn?m(add|sub).*%ymm", "vfn?m(add|sub)", ["vcvtph2ps", "vcvtps2ph"]),
-    "x86_avx512": Target(avx512, "vfn?m(add|sub).*%zmm", "vfn?m(add|sub)", ["vcvtph2ps", "vcvtps2ph"]),
-    "arm_neon": Target("armv8-a", r"fml[as]\tv\d+\.4s", r"fml[as]|fn?m(add|sub)", ["fcvtl", "fcvtn"]),
+    "x86_sse41": Target("generic64+sse4.1", "mulps", "", [], ["sqrtps", "divps"]),
+    "x86_avx2": Target(avx2, "vfn?m(add|sub).*%ymm", "vfn?m(add|sub)", ["vcvtph2ps", "vcvtps2ph"],
+                       ["vsqrtps", "vdivps"]),
+    "x86_avx512": Target(avx512, "vfn?m(add|sub).*%zmm", "vfn?m(add|sub)", ["vcvtph2ps", "vcvtps2ph"],
+                       ["vsqrtps", "vdivps"]),
+    "arm_neon": Target("armv8-a", r"fml[as]\tv\d+\.4s", r"fml[as]|fn?m(add|sub)", ["fcvtl", "fcvtn"],
+                       [r"fsqrt\tv", r"fdiv\tv"]),
 }
 
 # Kernels whose innermost loops spill, and how often at most: in a loop without branches, and in one with branches,
@@ -29,6 +33,7 @@ known_spills = [
     # Sixteen registers, two operands to an instruction, and no instructions that convert f16.
     (r"rotate_.*_x86_sse41", 10, 8),
     (r"rows_phase_x86_sse41", 2, 0),
+    (r"(narrow|norm|widen_norm)_f16_x86_sse41", 44, 0),
     # Two or, at head_dim 80, three vectors of words in a row, each taken apart. One by one they take longer.
     (r"rotate_half_bf16(_in_place)?_x86_avx2", 15, 0),
     # Tails, and the fetching of their rows.
@@ -65,11 +70,19 @@ def faults(assembler, path):
     for line in re.findall(r"^\t(?:callq?|blr?|jmp|b)\t.*", assembly, re.MULTILINE):
         if not re.search(rf"\t(\.L\w+|{kernel}(@PLT)?)\s*([#/].*)?$", line):
             yield f"calls something: {line.strip()}"
+    for line in re.findall(r"^\t(?:v?rsqrt|v?rcp|frsqrt|frecp).*", assembly, re.MULTILINE):
+        yield f"takes an estimate for a root or a quotient: {line.strip()}"
     for line in re.findall(r"^\tv?p?(?:gather|scatter).*", assembly, re.MULTILINE):
         yield f"gathers or scatters: {line.strip()}"
 
+    stage = re.match("halyard_(widen_norm|widen|norm|narrow|largest)_", kernel)
     needed = [target.fused]
-    if "_strided_" not in kernel:  # which go element by element
+    if stage:
+        needed = {"norm": [target.fused_vectors, *target.roots], "widen": [], "narrow": [], "largest": []}[
+            stage[1].removeprefix("widen_")]
+        if "_f16_" in kernel and target.f16:
+            needed += [target.f16[0]] * (stage[1] != "narrow") + [target.f16[1]] * (stage[1] != "widen")
+    elif "_strided_" not in kernel:  # which go element by element
         needed = [target.fused_vectors] + (target.f16 if "_f16_" in kernel else [])
     if "_non_temporal_" in kernel:  # whose stores have to be waited for
         needed += ["vmovntps", r"sfence\n\tretq"]

@@ -105,6 +105,10 @@ HALYARD_API const char *halyard_status_name(halyard_status status);
 
 /* 0 stands for no dtype, no pairing and no axis map: a field says what it means where one is not set. */
 enum { HALYARD_F32 = 1, HALYARD_F16 = 2, HALYARD_BF16 = 3 };                /* storage; arithmetic is always f32 */
+/* Of outputs only, for quantised caches: OCP E4M3 (no infinities, largest 448) and E5M2 (largest 57344), and integers.
+ * Every float is rounded to nearest even. E4M3 and E5M2 keep subnormals and NaN, and what is larger than their largest
+ * value becomes that, infinities too. INT8 is clamped to [-128, 127], and NaN is 0. */
+enum { HALYARD_E4M3 = 4, HALYARD_E5M2 = 5, HALYARD_INT8 = 6 };
 enum { HALYARD_PAIRING_HALF = 1, HALYARD_PAIRING_INTERLEAVED = 2 };
 enum { HALYARD_FORWARD = 0, HALYARD_INVERSE = 1 };
 enum { HALYARD_INT32 = 0, HALYARD_INT64 = 1 };                              /* storage of positions */

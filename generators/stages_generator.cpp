@@ -1,0 +1,193 @@
+// What happens to a tensor's elements between their load and their store, beside the rotation. Each stage is a kernel,
+// and they are called one after the other on a block of floats in the first-level cache.
+#include "schedule_stages.h"
+#include "storage.h"
+
+#include <string>
+
+namespace halyard {
+
+/// Sets that indices begin at 0. That makes the strides of dimension 0 one, too.
+template <typename AnyBuffer>
+void begin_at_zero(AnyBuffer &buffer, int n_dims = 3) {
+    for (int i = 0; i < n_dims; i++) {
+        buffer.dim(i).set_min(0);
+    }
+}
+
+/// The vectors of a head: at least one, else LLVM would make a call to memset for heads that have none.
+inline Halide::RDom vectors_of(const Expr &n_elements) {
+    return Halide::RDom(0, Halide::max(n_elements / lanes, 1), "steps");
+}
+
+/// Joins the 16 lanes of each head in one order: i and i + 8, then i + 4, i + 2 and i + 1. The last Func has one
+/// element.
+template <typename Join>
+std::vector<Halide::Func> tree_of(Halide::Func from, const Halide::Var &e, const Halide::Var &h, const Halide::Var &t,
+                                  Join join) {
+    std::vector<Halide::Func> tree;
+    for (int half = lanes / 2; half >= 1; half /= 2) {
+        Halide::Func joined("lanes_" + std::to_string(half));
+        joined(e, h, t) = join(from(e, h, t), from(e + half, h, t));
+        tree.push_back(joined);
+        from = joined;
+    }
+    return tree;
+}
+
+/// Any dtype to float.
+class Widen : public Halide::Generator<Widen> {
+public:
+    GeneratorParam<Storage> dtype{"dtype", Storage::f32, storages};
+
+    Input<Buffer<void>> *x;           // [element, head, token]
+    Output<Buffer<float, 3>> y{"y"};  // likewise
+
+    void configure() { x = add_input<Buffer<void>>("x", element_type(target, dtype, false), 3); }
+
+    void generate() {
+        y(e, h, t) = widen(target, dtype, (*x)(e, h, t));
+        begin_at_zero(*x);
+        begin_at_zero(y);
+        convert_in_steps(Halide::Func(y), y.dim(0).extent(), e);
+    }
+
+private:
+    Var e{"e"}, h{"h"}, t{"t"};
+};
+
+/// Float to any dtype, times reciprocal scales.
+class Narrow : public Halide::Generator<Narrow> {
+public:
+    GeneratorParam<Storage> dtype{"dtype", Storage::f32, output_storages};
+
+    Input<Buffer<float, 3>> x{"x"};  // [element, head, token]
+    Input<Buffer<float, 3>> r{"r"};  // likewise, of any strides
+    Output<Buffer<void>> y{"y"};     // likewise
+
+    void configure() {
+        y.set_type(element_type(target, dtype, false));
+        y.set_dimensions(3);
+    }
+
+    void generate() {
+        y(e, h, t) = narrow(target, dtype, Halide::strict_float(x(e, h, t) * r(e, h, t)));
+        begin_at_zero(x);
+        begin_at_zero(r);
+        begin_at_zero(y);
+        r.dim(0).set_stride(Expr());
+        for (const int stride : {0, 1}) {  // any other goes element by element
+            convert_in_steps(Halide::Func(y).specialize(r.dim(0).stride() == stride), y.dim(0).extent(), e);
+        }
+    }
+
+private:
+    Var e{"e"}, h{"h"}, t{"t"};
+};
+
+/// x / sqrt(mean of x^2 + eps) * weight, for each head. The sum has one order: 16 partial sums, then a tree.
+class Norm : public Halide::Generator<Norm> {
+public:
+    GeneratorParam<Storage> dtype{"dtype", Storage::f32, storages};  // what values are rounded to, if they are
+    GeneratorParam<bool> widens{"widens", false};                    // x is of that dtype; else it is float
+
+    Input<Buffer<float, 2>> weight{"weight"};  // [element, head]
+    Input<float> n{"n"};                       // elements of a head that count; any others are zero
+    Input<float> eps{"eps"};
+    Input<int32_t> rounding{"rounding"};  // 1: before the weight, 2: after it, 3: both
+    Input<Buffer<void>> *x;               // [element, head, token], whole vectors
+    Output<Buffer<float, 3>> y{"y"};      // likewise; x may be y: an element is read only before it is written
+
+    void configure() { x = add_input<Buffer<void>>("x", element_type(target, storage_of_x(), false), 3); }
+
+    void generate() {
+        const auto value = [&](const Expr &element) { return widen(target, storage_of_x(), (*x)(element, h, t)); };
+        const Halide::RDom steps = vectors_of(y.dim(0).extent());
+        const Expr element = value(e + steps * lanes);
+        sum(e, h, t) = 0.0f;
+        sum(e, h, t) = fma(target, element, element, sum(e, h, t));
+        sums(e, h, t) = sum(e, h, t);
+        tree = tree_of(sums, e, h, t, [](const Expr &a, const Expr &b) { return Halide::strict_float(a + b); });
+
+        // The last vector of scales may have lanes beyond the last head.
+        const Expr total = tree.back()(0, Halide::min(h, y.dim(1).extent() - 1), t);
+        const Expr mean_and_eps = Halide::strict_float(Halide::strict_float(total / n) + eps);
+        scale(h, t) = Halide::strict_float(1.0f / Halide::strict_float(Halide::sqrt(mean_and_eps)));
+        const Expr normed = rounded(Halide::strict_float(value(e) * scale(h, t)), 2);
+        y(e, h, t) = rounded(Halide::strict_float(normed * weight(e, h)), 1);
+        begin_at_zero(weight, 2);
+        begin_at_zero(*x);
+        begin_at_zero(y);
+        schedule();
+    }
+
+private:
+    Var e{"e"}, h{"h"}, t{"t"}, group{"group"}, one{"one"};
+    Func sum{"sum"}, sums{"sums"}, scale{"scale"};
+    std::vector<Func> tree;
+    static constexpr int heads_per_group = 32;  // .5 of the time of 8: sums, roots and products of heads overlap
+
+    Storage storage_of_x() const { return widens ? dtype : Storage::f32; }
+
+    /// What a value is rounded to before or after the weight, unless rounding says that it is so only at the other
+    /// place.
+    Expr rounded(const Expr &v, int other) const {
+        return dtype == Storage::f32 ? v : select(rounding == 0 || rounding == other, v, round_to(target, dtype, v));
+    }
+
+    void schedule() {
+        const Expr n_elements = y.dim(0).extent();
+        const Func total = tree.back();
+        reduce_in_groups(sum, sums, y, {e, h, group, one}, n_elements, heads_per_group);
+        join_halves({tree.begin(), tree.end() - 1}, total, h, e);
+        for (Func of_group : {total, scale}) {
+            of_group.compute_at(y, group).store_in(Halide::MemoryType::Stack).bound_storage(h, heads_per_group);
+        }
+        scale.vectorize(h, 8, Halide::TailStrategy::RoundUp);
+        for (int flags = 0; flags < (dtype == Storage::f32 ? 0 : 3); flags++) {
+            multiply_in_groups(Halide::Func(y).specialize(rounding == flags), n_elements);
+        }
+        multiply_in_groups(Halide::Func(y), n_elements);
+    }
+
+    void multiply_in_groups(Halide::Stage stage, const Expr &n_elements) {
+        in_groups(stage, h, group, one, heads_per_group, dtype == Storage::f32);
+        fill_in_steps(stage, n_elements, e);
+        stage.vectorize(e, lanes, Halide::TailStrategy::RoundUp);
+    }
+};
+
+/// The largest magnitude of the finite elements of each head, or 0.
+class Largest : public Halide::Generator<Largest> {
+public:
+    Input<Buffer<float, 3>> x{"x"};   // [element, head, token], whole vectors
+    Output<Buffer<float, 2>> y{"y"};  // [head, token]
+
+    void generate() {
+        const Halide::RDom steps = vectors_of(x.dim(0).extent());
+        const Expr magnitude = reinterpret<int32_t>(x(e + steps * lanes, h, t)) & 0x7fffffff;
+        most(e, h, t) = 0;
+        most(e, h, t) = Halide::max(most(e, h, t), select(magnitude < 0x7f800000, magnitude, 0));
+        mosts(e, h, t) = most(e, h, t);
+        const auto tree = tree_of(mosts, e, h, t, [](const Expr &a, const Expr &b) { return Halide::max(a, b); });
+        y(h, t) = reinterpret<float>(tree.back()(0, h, t));
+        begin_at_zero(x);
+        begin_at_zero(y, 2);
+
+        in_groups(Halide::Func(y), h, group, one, heads_per_group, false);
+        reduce_in_groups(most, mosts, y, {e, h, group, one}, x.dim(0).extent(), heads_per_group);
+        join_halves(tree, y, one, e);
+    }
+
+private:
+    Var e{"e"}, h{"h"}, t{"t"}, group{"group"}, one{"one"};
+    Func most{"most"}, mosts{"mosts"};
+    static constexpr int heads_per_group = 32;
+};
+
+}  // namespace halyard
+
+HALIDE_REGISTER_GENERATOR(halyard::Widen, widen)
+HALIDE_REGISTER_GENERATOR(halyard::Narrow, narrow)
+HALIDE_REGISTER_GENERATOR(halyard::Norm, norm)
+HALIDE_REGISTER_GENERATOR(halyard::Largest, largest)

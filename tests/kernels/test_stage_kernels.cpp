@@ -1,0 +1,434 @@
+// The kernels of stages: every target against the portable loops, bit by bit and within the memory that they are given,
+// and the portable loops against exact values. test_conversions.cpp has the roundings of each dtype.
+#include "checks/guarded_memory.h"
+#include "checks/kernel_checker.h"
+#include "checks/nearest.h"
+#include "checks/oracle.h"
+#include "halyard/halyard.hpp"
+#include "rotate/stages.h"
+
+#include <catch2/catch_get_random_seed.hpp>
+#include <catch2/catch_test_macros.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+using halyard::Dtype;
+using halyard::Extents;
+using halyard::Norm;
+using halyard::StageKernels;
+using halyard::StageStrides;
+using halyard::Target;
+using oracle::Random;
+using oracle::Values;
+
+namespace {
+
+enum class Stage { widen, norm, widen_norm, narrow, largest };
+
+const char *name_of(Stage stage) {
+    constexpr const char *names[] = {"widen", "norm", "widen_norm", "narrow", "largest"};
+    return names[static_cast<int>(stage)];
+}
+
+/// A row of kernels.inc.
+struct Row {
+    Stage stage;
+    Dtype dtype;
+    Target target;
+
+    std::string name() const {
+        return std::string("halyard_") + name_of(stage) + "_" + halyard::name_of(dtype) + "_" +
+               halyard::name_of(target);
+    }
+    bool is_in(const StageKernels &kernels) const {
+        const std::size_t i = halyard::index_of(dtype);
+        switch (stage) {
+        case Stage::widen: return kernels.widen[i] != nullptr;
+        case Stage::norm: return kernels.norm[i] != nullptr;
+        case Stage::widen_norm: return kernels.widen_norm[i] != nullptr;
+        case Stage::narrow: return kernels.narrow[i] != nullptr;
+        case Stage::largest: return kernels.largest != nullptr;
+        }
+        return false;
+    }
+};
+
+constexpr Row rows[] = {
+#define HALYARD_STAGE(stage, dtype, target) {Stage::stage, Dtype::dtype, Target::target},
+#include "kernels.inc"
+};
+
+const StageKernels portable = halyard::select_stage_kernels(0);
+
+// ---- Stages on random bits in random layouts -----------------------------------------------------------------------
+
+/// An operand in guarded memory: from its first byte to its last.
+class Operand {
+public:
+    Operand(Random &random, Dtype type, const Extents &extents, const StageStrides &s, Values values)
+        : dtype(type), strides(s), bytes_(halyard::element_bytes(type)) {
+        const std::int64_t last =
+            (extents.n_elements - 1) * s.element + (extents.n_heads - 1) * s.head + (extents.n_tokens - 1) * s.token;
+        const auto n_bytes = static_cast<std::size_t>((last + 1) * bytes_);
+        memory_ = std::make_unique<GuardedMemory>(n_bytes / GuardedMemory::page + 1);
+        first_ = random.one_in(4) ? memory_->begin() : memory_->end() - n_bytes;
+        const std::vector<char> filled = oracle::random_elements(
+            random, static_cast<std::int32_t>(std::min(type, Dtype::bf16)), values, n_elements(n_bytes));
+        std::memcpy(first_, filled.data(), n_bytes);
+        image_.assign(first_, first_ + n_bytes);
+    }
+
+    const Dtype dtype;
+    const StageStrides strides;
+
+    char *data() { return first_; }
+    float *floats() { return reinterpret_cast<float *>(first_); }
+    /// What it ought to hold: what it held, until somebody writes there.
+    char *image() { return image_.data(); }
+    float *float_image() { return reinterpret_cast<float *>(image_.data()); }
+
+    /// The first element that is not as it ought to be, in words.
+    std::string difference() const {
+        for (std::size_t i = 0; i < image_.size(); i += static_cast<std::size_t>(bytes_)) {
+            const auto size = static_cast<std::size_t>(bytes_);
+            if (std::memcmp(first_ + i, image_.data() + i, size) != 0 && !(is_nan(first_ + i) && is_nan(&image_[i]))) {
+                std::uint32_t got = 0, want = 0;
+                std::memcpy(&got, first_ + i, size);
+                std::memcpy(&want, &image_[i], size);
+                char text[100];
+                std::snprintf(text, sizeof(text), "element %zu is %x, but should be %x", i / size, got, want);
+                return text;
+            }
+        }
+        return "";
+    }
+
+private:
+    std::int64_t bytes_;
+    std::unique_ptr<GuardedMemory> memory_;
+    char *first_;
+    std::vector<char> image_;
+
+    std::int64_t n_elements(std::size_t n_bytes) const {
+        return static_cast<std::int64_t>(n_bytes) / std::min<std::int64_t>(bytes_, 2) + 1;
+    }
+    bool is_nan(const char *at) const {
+        const auto type = static_cast<std::int32_t>(dtype);
+        switch (dtype) {
+        case Dtype::e4m3: return (*at & 0x7f) == 0x7f;
+        case Dtype::e5m2: return (*at & 0x7f) > 0x7c;
+        case Dtype::int8: return false;
+        default: return oracle::is_nan(type, oracle::read_word(type, at));
+        }
+    }
+};
+
+Extents random_extents(Random &random) {
+    static constexpr std::int64_t usual[] = {64, 80, 96, 128, 192, 256, 512};
+    Extents extents = {};
+    extents.n_elements = random.one_in(3) ? random.one_of(usual) : random.in(1, 70);
+    extents.n_heads = random.one_in(8) ? random.in(30, 70) : random.in(1, 10);
+    extents.n_tokens = random.in(1, extents.n_heads > 10 ? 2 : 5);
+    if (random.one_in(40)) {
+        extents = {random.in(2000, 2200), 2, 1};
+    }
+    return extents;
+}
+
+/// Heads one after the other with gaps or without, or tokens inside of heads. Seldom elements lie apart.
+StageStrides random_strides(Random &random, const Extents &extents) {
+    const std::int64_t gap = random.one_in(2) ? 0 : random.in(1, 5);
+    StageStrides strides = {random.one_in(12) ? random.in(2, 3) : 1, 0, 0};
+    const std::int64_t head = (extents.n_elements - 1) * strides.element + 1 + gap;
+    if (random.one_in(4)) {
+        strides.token = head;
+        strides.head = extents.n_tokens * head + gap;
+    } else {
+        strides.head = head;
+        strides.token = extents.n_heads * head + gap;
+    }
+    return strides;
+}
+
+Values random_values(Random &random) {
+    static constexpr Values all[] = {Values::ordinary, Values::any_bits, Values::special, Values::short_mantissa};
+    return random.one_of(all);
+}
+
+/// One call of a stage, and the same call by the portable loops on images. The first fault in words, or nothing.
+std::string fault_of_call(const Row &row, const StageKernels &kernels, bool fused, Random &random, TrialText &text) {
+    const Extents extents = random_extents(random);
+    const auto strides = [&] { return random_strides(random, extents); };
+    const Values values = random_values(random);
+    const bool reads = row.stage == Stage::widen || row.stage == Stage::widen_norm;
+    Operand x(random, reads ? row.dtype : Dtype::f32, extents, strides(), values);
+    Operand y(random, row.stage == Stage::narrow ? row.dtype : Dtype::f32, extents, strides(), Values::any_bits);
+
+    StageStrides scale_strides = {0, 0, 0};
+    if (random.one_in(2)) {
+        const StageStrides dense = strides();
+        scale_strides = {random.one_in(2) ? dense.element : 0, random.one_in(2) ? dense.head : 0,
+                         random.one_in(2) ? dense.token : 0};
+    }
+    Operand scales(random, Dtype::f32, extents, scale_strides, random.one_in(2) ? Values::ordinary : values);
+    const StageStrides of_weight = {1, random.one_in(2) ? 0 : extents.n_elements + random.in(0, 3), 0};
+    Operand weight(random, Dtype::f32, {extents.n_elements, extents.n_heads, 1}, of_weight, Values::ordinary);
+    Norm norm = {random.one_in(2) ? 1e-6f : 0.0f, weight.floats(), of_weight.head,
+                 static_cast<std::int32_t>(random.in(0, 3)), row.dtype};
+    Operand largest(random, Dtype::f32, {extents.n_heads * extents.n_tokens, 1, 1}, {1, 0, 0}, Values::any_bits);
+
+    std::snprintf(text, sizeof(text),
+                  "%s: %lld elements, %lld heads, %lld tokens; x %lld %lld %lld, y %lld %lld %lld, scales %lld %lld "
+                  "%lld, weights of heads %lld apart, eps %g, rounding %d, values %d",
+                  row.name().c_str(), static_cast<long long>(extents.n_elements),
+                  static_cast<long long>(extents.n_heads), static_cast<long long>(extents.n_tokens),
+                  static_cast<long long>(x.strides.element), static_cast<long long>(x.strides.head),
+                  static_cast<long long>(x.strides.token), static_cast<long long>(y.strides.element),
+                  static_cast<long long>(y.strides.head), static_cast<long long>(y.strides.token),
+                  static_cast<long long>(scale_strides.element), static_cast<long long>(scale_strides.head),
+                  static_cast<long long>(scale_strides.token), static_cast<long long>(of_weight.head),
+                  static_cast<double>(norm.eps), norm.rounding, static_cast<int>(values));
+
+    const auto call = [&](const StageKernels &by, bool on_images) {
+        const auto of = [&](Operand &operand) { return on_images ? operand.image() : operand.data(); };
+        const auto floats_of = [&](Operand &operand) { return reinterpret_cast<float *>(of(operand)); };
+        switch (row.stage) {
+        case Stage::widen: widen(by, row.dtype, extents, of(x), x.strides, floats_of(y), y.strides); break;
+        case Stage::norm: normalise(by, norm, extents, floats_of(x), x.strides); break;
+        case Stage::widen_norm:
+            widen_and_normalise(by, row.dtype, norm, extents, of(x), x.strides, floats_of(y), y.strides);
+            break;
+        case Stage::narrow:
+            narrow(by, row.dtype, extents, floats_of(x), x.strides, scales.floats(), scale_strides, of(y), y.strides);
+            break;
+        case Stage::largest: find_largest(by, extents, floats_of(x), x.strides, floats_of(largest)); break;
+        }
+    };
+    call(kernels, false);
+    if (!fused && (row.stage == Stage::norm || row.stage == Stage::widen_norm)) {
+        return "";  // other bits; the guards have been there, and the accuracy is tested below
+    }
+    call(portable, true);
+    for (const auto &[name, operand] :
+         {std::pair{"x: ", &x}, {"y: ", &y}, {"largest: ", &largest}, {"scales: ", &scales}, {"weights: ", &weight}}) {
+        if (const std::string difference = operand->difference(); !difference.empty()) {
+            return std::string(text) + ": " + name + difference;
+        }
+    }
+    return "";
+}
+
+/// Calls a stage until something is wrong, in a process of its own.
+KernelReport check_stage(const Row &row, const StageKernels &kernels, int n_calls) {
+    return check_apart(row.name(), 0, [&](TrialText &text) {
+        Random random(Catch::getSeed());
+        KernelReport report;
+        while (report.n_runs < n_calls && report.fault.empty()) {
+            report.fault = fault_of_call(row, kernels, row.target != Target::x86_sse41, random, text);
+            report.n_runs++;
+        }
+        return report;
+    });
+}
+
+bool is_here(Target target) {
+    return (halyard::supported_targets() & halyard::bit(target)) != 0 &&
+           halyard::select_stage_kernels(halyard::bit(target)).target == target;
+}
+
+}  // namespace
+
+TEST_CASE("stage kernels: every target of kernels has all that are listed", "[stages]") {
+    int index = 0;
+    for (const halyard_target_info &info : halyard::targets()) {
+        const auto target = static_cast<Target>(index++);
+        const StageKernels kernels = halyard::select_stage_kernels(halyard::bit(target));
+        const bool is_gpu = target == Target::cuda_sm80 || target == Target::opencl;
+        const bool has_kernels = info.built != 0 && target != Target::reference && !is_gpu;
+        INFO(info.name);
+        CHECK(kernels.target == (has_kernels ? target : Target::reference));
+        for (const Row &row : rows) {
+            if (row.target == target) {
+                CHECK(row.is_in(kernels) == has_kernels);
+            }
+        }
+    }
+}
+
+TEST_CASE("stage kernels: the portable loops' bits within the memory that they are given", "[stages]") {
+    for (const Row &row : rows) {
+        if (is_here(row.target)) {
+            const KernelReport report = check_stage(row, halyard::select_stage_kernels(halyard::bit(row.target)), 400);
+            CHECK(report.fault == "");
+            CHECK(report.n_runs == 400);
+        }
+    }
+}
+
+TEST_CASE("stage kernels: the check catches what is wrong, what writes elsewhere and what reads too far", "[stages]") {
+    const auto fault_of = [](halyard_widen_kernel *kernel) {
+        StageKernels kernels = portable;
+        kernels.widen[halyard::index_of(Dtype::f32)] = kernel;
+        return check_stage({Stage::widen, Dtype::f32, Target::reference}, kernels, 400).fault;
+    };
+    const auto wrong = fault_of([](halyard_buffer *, halyard_buffer *) { return 0; });
+    CHECK(wrong.find("but should be") != std::string::npos);
+    const auto elsewhere = fault_of([](halyard_buffer *x, halyard_buffer *y) {
+        auto *const data = reinterpret_cast<float *>(y->host);
+        const StageStrides in = {1, x->dim[1].stride, x->dim[2].stride}, out = {1, y->dim[1].stride, y->dim[2].stride};
+        const Extents extents = {x->dim[0].extent, x->dim[1].extent, x->dim[2].extent};
+        halyard::widen(portable, Dtype::f32, extents, reinterpret_cast<char *>(x->host), in, data, out);
+        if (y->dim[1].stride > y->dim[0].extent && y->dim[1].extent > 1) {
+            data[y->dim[0].extent] = 1;
+        }
+        return 0;
+    });
+    CHECK(elsewhere.find("but should be") != std::string::npos);
+    const auto beyond = fault_of([](halyard_buffer *x, halyard_buffer *) {
+        const volatile auto *const data = reinterpret_cast<const volatile float *>(x->host);
+        return data[(x->dim[0].extent + 15) / 16 * 16 + (x->dim[1].extent - 1) * x->dim[1].stride +
+                    (x->dim[2].extent - 1) * x->dim[2].stride] == 0.5f
+                   ? 1
+                   : 0;
+    });
+    CHECK(beyond.find("crashes with signal") != std::string::npos);
+}
+
+// ---- Norms ---------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// In the order that kernel_abi.h states, written out.
+float canonical_scale(const std::vector<float> &v, float eps) {
+    float p[16];
+    for (std::size_t i = 0; i < 16; i++) {
+        p[i] = 0;
+        for (std::size_t at = i; at < v.size(); at += 16) {
+            p[i] = std::fma(v[at], v[at], p[i]);
+        }
+    }
+    const float a[] = {p[0] + p[8],  p[1] + p[9],  p[2] + p[10], p[3] + p[11],
+                       p[4] + p[12], p[5] + p[13], p[6] + p[14], p[7] + p[15]};
+    const float sum = ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
+    const float mean = sum / static_cast<float>(v.size());
+    const float root = std::sqrt(mean + eps);
+    return 1.0f / root;
+}
+
+}  // namespace
+
+TEST_CASE("stage kernels: norms are within their bound, and the portable loop keeps the order", "[stages]") {
+    Random random(Catch::getSeed());
+    const oracle::Nearest nearest_f16(HALYARD_F16), nearest_bf16(HALYARD_BF16);
+    const auto rounded = [&](Dtype dtype, float value) {
+        const oracle::Nearest &nearest = dtype == Dtype::f16 ? nearest_f16 : nearest_bf16;
+        return static_cast<float>(nearest.value_of(nearest.word_of(value)));
+    };
+    std::vector<StageKernels> all = {portable};
+    for (const Row &row : rows) {
+        if (is_here(row.target) && row.stage == Stage::largest) {
+            all.push_back(halyard::select_stage_kernels(halyard::bit(row.target)));
+        }
+    }
+    double worst = 0;
+    for (int round = 0; round < 600; round++) {
+        const std::int64_t n = round % 3 == 0 ? random.in(1, 600) : 16 * random.in(1, 32);
+        const auto eps = round % 2 == 0 ? 1e-6f : 1e-5f;
+        const float size = std::ldexp(1.0f, static_cast<int>(random.in(-12, 12)));
+        std::vector<float> v, w;
+        for (std::int64_t i = 0; i < n; i++) {
+            v.push_back(static_cast<float>(random.unit()) * size);
+            w.push_back(static_cast<float>(1 + random.unit()));
+        }
+        long double sum = 0;
+        for (const float value : v) {
+            sum += static_cast<long double>(value) * value;
+        }
+        const long double scale = 1 / std::sqrt(sum / n + eps);
+        // Relative to the result: half of what sum, mean and eps round, then root, quotient and two products.
+        const auto bound_of = [n](Target target) {
+            const std::int64_t of_partial = (n + 15) / 16 * (target == Target::x86_sse41 ? 2 : 1);
+            return (static_cast<long double>(of_partial + 4 + 2) / 2 + 4) * 0x1p-24L * 1.0001L;
+        };
+        const std::int32_t flags = static_cast<std::int32_t>(random.in(0, 3));
+        const Dtype dtype = random.one_in(2) ? Dtype::f16 : Dtype::bf16;
+        const float canonical = canonical_scale(v, eps);
+        for (const StageKernels &kernels : all) {
+            INFO(halyard::name_of(kernels.target) << ", " << n << " elements, rounding " << flags);
+            const Extents extents = {n, 1, 1};
+            const StageStrides dense = {1, n, n};
+            std::vector<float> normed = v;
+            normalise(kernels, {eps, w.data(), 0, 0, Dtype::f32}, extents, normed.data(), dense);
+            std::vector<float> coarse = v;
+            normalise(kernels, {eps, w.data(), 0, flags, dtype}, extents, coarse.data(), dense);
+            std::int64_t n_far = 0, n_other = 0;
+            for (std::size_t i = 0; i < v.size(); i++) {
+                const long double exact = v[i] * scale * w[i];
+                const long double off = std::fabs(normed[i] - exact);
+                n_far += off <= bound_of(kernels.target) * std::fabs(exact) + 0x1p-149L ? 0 : 1;
+                worst = std::max(worst, static_cast<double>(off / (std::fabs(exact) * 0x1p-23L + 0x1p-149L)));
+                float value = v[i] * canonical;
+                n_other += normed[i] == value * w[i] ? 0 : 1;
+                value = (flags & halyard::round_before_weight) != 0 ? rounded(dtype, value) : value;
+                value *= w[i];
+                value = (flags & halyard::round_after_weight) != 0 ? rounded(dtype, value) : value;
+                n_other += coarse[i] == value ? 0 : 1;
+            }
+            CHECK(n_far == 0);
+            if (kernels.target != Target::x86_sse41) {
+                CHECK(n_other == 0);
+            }
+        }
+    }
+    WARN("norms: the greatest error is " << worst << " eps of the result");
+}
+
+TEST_CASE("stage kernels: norms of zeros and of sums that overflow", "[stages]") {
+    for (int target = 0; target < halyard::n_targets; target++) {
+        const StageKernels kernels = halyard::select_stage_kernels(halyard::bit(Target(target)));
+        if (kernels.target != Target::reference && !is_here(kernels.target)) {
+            continue;
+        }
+        const std::vector<float> ones(128, 1.0f);
+        const auto normed = [&](float value, float eps) {
+            std::vector<float> head(128, value);
+            normalise(kernels, {eps, ones.data(), 0, 0, Dtype::f32}, {128, 1, 1}, head.data(), {1, 128, 128});
+            return head[77];
+        };
+        CHECK(normed(1e30f, 1e-6f) == 0.0f);
+        CHECK(std::isnan(normed(0.0f, 0.0f)));
+        CHECK(normed(0.0f, 1e-6f) == 0.0f);
+        CHECK(std::isnan(normed(INFINITY, 1e-6f)));
+        CHECK(std::isnan(normed(NAN, 1e-6f)));
+        CHECK(std::fabs(normed(3.0f, 0.0f) - 1.0f) <= 0x1p-20f);
+    }
+}
+
+// ---- The largest magnitude -----------------------------------------------------------------------------------------
+
+TEST_CASE("stage kernels: the largest magnitude passes over NaN and infinities", "[stages]") {
+    for (const Row &row : rows) {
+        if (row.stage != Stage::largest || !is_here(row.target)) {
+            continue;
+        }
+        const StageKernels kernels = halyard::select_stage_kernels(halyard::bit(row.target));
+        for (const StageKernels &by : {kernels, portable}) {
+            std::vector<float> heads(4 * 64, NAN);
+            heads[5] = -7.5f;
+            heads[40] = 7.0f;
+            std::fill_n(heads.begin() + 64, 64, -INFINITY);
+            heads[128 + 63] = -0x1p-149f;
+            heads[192] = -0x1.fffffep127f;
+            std::vector<float> largest(4, -1.0f);
+            find_largest(by, {64, 4, 1}, heads.data(), {1, 64, 0}, largest.data());
+            CHECK(largest == std::vector<float>{7.5f, 0.0f, 0x1p-149f, 0x1.fffffep127f});
+        }
+    }
+}
