@@ -316,8 +316,8 @@ typedef struct halyard_angle_source_desc {
      * FACTORED: two tables of about sqrt(last - first) rows each, whose products are the rows; cos and sin are within
      * 2.4e-7 f, and results within 4 * 2^-23 of the pair's length. For long ranges where memory counts.
      * PHASE: no table. A position times a 64-bit fraction of a turn wraps exactly; cos and sin come from polynomials in
-     * float32, within 1.2e-7 f at every int32 position. The fastest at scattered positions of a long range, which would
-     * miss the cache. */
+     * float32, within 1.2e-7 f at every int32 position. At scattered positions of a long range, which would miss the
+     * cache, it and FACTORED are the fastest. */
     int32_t first;
     int32_t last; /* >= first, else HALYARD_ERROR_POSITION */
     /* TABLE only: rows for just the listed positions (those outside first … last count as the nearest end); the others
