@@ -18,11 +18,15 @@ struct StageLoops {
     Halide::Var group, one;  // heads are taken in groups
 };
 
-/// Heads that are filled by steps of four vectors, which are unrolled. Two or eight make no difference.
-inline void fill_in_steps(Halide::Stage stage, const Halide::Expr &n_elements, const Halide::Var &element) {
+/// Vectors that are unrolled. Two or eight make no difference on x86; with four, NEON spills in conversions to 8 bits.
+inline int vectors_in_step(const Halide::Target &target) { return target.arch == Halide::Target::ARM ? 2 : 4; }
+
+/// Heads that are filled by whole steps.
+inline void fill_in_steps(const Halide::Target &target, Halide::Stage stage, const Halide::Expr &n_elements,
+                          const Halide::Var &element) {
     using namespace Halide;
     const Var outer("step"), inner("inner"), vectors("vectors");
-    const int step = 4 * lanes;
+    const int step = vectors_in_step(target) * lanes;
     stage.specialize(n_elements % step == 0)
         .split(element, outer, inner, step, TailStrategy::GuardWithIf)
         .split(inner, vectors, inner, lanes, TailStrategy::GuardWithIf)
@@ -32,8 +36,9 @@ inline void fill_in_steps(Halide::Stage stage, const Halide::Expr &n_elements, c
 
 /// Element by element. A last vector that does not fit is shifted inwards, over elements that are written already: so
 /// the output must not be the input.
-inline void convert_in_steps(Halide::Stage stage, const Halide::Expr &n_elements, const Halide::Var &element) {
-    fill_in_steps(stage, n_elements, element);
+inline void convert_in_steps(const Halide::Target &target, Halide::Stage stage, const Halide::Expr &n_elements,
+                             const Halide::Var &element) {
+    fill_in_steps(target, stage, n_elements, element);
     stage.specialize(n_elements >= lanes).vectorize(element, lanes, Halide::TailStrategy::ShiftInwards);
 }
 

@@ -49,7 +49,7 @@ public:
         y(e, h, t) = widen(target, dtype, (*x)(e, h, t));
         begin_at_zero(*x);
         begin_at_zero(y);
-        convert_in_steps(Halide::Func(y), y.dim(0).extent(), e);
+        convert_in_steps(target, Halide::Func(y), y.dim(0).extent(), e);
     }
 
 private:
@@ -77,7 +77,7 @@ public:
         begin_at_zero(y);
         r.dim(0).set_stride(Expr());
         for (const int stride : {0, 1}) {  // any other goes element by element
-            convert_in_steps(Halide::Func(y).specialize(r.dim(0).stride() == stride), y.dim(0).extent(), e);
+            convert_in_steps(target, Halide::Func(y).specialize(r.dim(0).stride() == stride), y.dim(0).extent(), e);
         }
     }
 
@@ -152,7 +152,7 @@ private:
 
     void multiply_in_groups(Halide::Stage stage, const Expr &n_elements) {
         in_groups(stage, h, group, one, heads_per_group, dtype == Storage::f32);
-        fill_in_steps(stage, n_elements, e);
+        fill_in_steps(target, stage, n_elements, e);
         stage.vectorize(e, lanes, Halide::TailStrategy::RoundUp);
     }
 };
