@@ -184,12 +184,13 @@ inline Expr to_int8(const Expr &x) {
     return cast<int8_t>(select(is_any_nan(x), 0, Halide::min(rounded, 127)));
 }
 
-/// Bits whose upper half is x rounded to bf16; the lower half is noise. See round_to_bf16 for the two forms.
+/// Bits whose upper half is x rounded to bf16; the lower half is noise. See round_to_bf16 for the two forms. NaN is not
+/// 0x7fc0, because LLVM (Halide 21) makes a vector of that by an FNEG of 16-bit floats, which ARMv8.0 lacks.
 inline Expr round_any_to_bf16(const Target &target, const Expr &x) {
     const Expr bits = reinterpret<uint32_t>(x), up = bits + 0x8000;
     const Expr by_test = select((up & 0xffff) == 0, up & Expr(0xfffeffffu), up);
     const Expr rounded = target.has_feature(Target::AVX512) ? by_test : bits + ((bits >> 16) & 1) + 0x7fff;
-    return select(is_any_nan(x), Expr(0x7fc00000u), rounded);
+    return select(is_any_nan(x), Expr(0x7fff0000u), rounded);
 }
 
 /// Whether the target has instructions for it. Without them integers take .7 to .9 of the time of Halide's emulation.

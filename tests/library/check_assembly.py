@@ -34,6 +34,8 @@ known_spills = [
     (r"rotate_.*_x86_sse41", 10, 8),
     (r"rows_phase_x86_sse41", 2, 0),
     (r"(narrow|norm|widen_norm)_f16_x86_sse41", 44, 0),
+    # Two vectors of sixteen, and the constants of two kinds of rounding.
+    (r"narrow_e4m3_arm_neon", 1, 0),
     # Two or, at head_dim 80, three vectors of words in a row, each taken apart. One by one they take longer.
     (r"rotate_half_bf16(_in_place)?_x86_avx2", 15, 0),
     # Tails, and the fetching of their rows.
