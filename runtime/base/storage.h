@@ -69,16 +69,66 @@ struct F16 {
     }
 };
 
+/// 8 bits, of outputs only: beyond the greatest finite number they saturate.
+template <int fraction_bits, int bias, std::uint32_t greatest, std::uint32_t nan>
+struct F8 {
+    using Word = std::uint8_t;
+    static Word narrow(float value) {
+        const auto bits = std::bit_cast<std::uint32_t>(value);
+        const auto sign = bits >> 24 & 0x80u;
+        const std::uint32_t magnitude = bits & 0x7fffffffu;
+        constexpr int shift = 23 - fraction_bits;
+        if (magnitude > 0x7f800000u) {
+            return Word(sign | nan);
+        }
+        if (magnitude < std::uint32_t(127 - bias + 1) << 23) {  // subnormal: adding a power of two rounds
+            const float step = std::bit_cast<float>(std::uint32_t(127 - bias + 1 + shift) << 23);
+            const float shifted = std::bit_cast<float>(magnitude) + step;
+            return Word(sign | (std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(step)));
+        }
+        const std::uint32_t even = magnitude >> shift & 1u;
+        const std::uint32_t rounded =
+            (magnitude - (std::uint32_t(127 - bias) << 23) + (1u << (shift - 1)) - 1u + even) >> shift;
+        return Word(sign | (rounded > greatest ? greatest : rounded));
+    }
+};
+using E4M3 = F8<3, 7, 0x7e, 0x7f>;
+using E5M2 = F8<2, 15, 0x7b, 0x7e>;
+
+struct Int8 {
+    using Word = std::int8_t;
+    static Word narrow(float value) {
+        if (!(value >= -128.0f)) {
+            return value < -128.0f ? Word(-128) : Word(0);  // a NaN is 0
+        }
+        if (value > 127.0f) {
+            return 127;
+        }
+        // Adding 1.5 * 2^23 leaves the integer, rounded to nearest even, in the lower bits.
+        return Word(std::bit_cast<std::int32_t>(value + 12582912.0f) - 0x4b400000);
+    }
+};
+
 /// HALYARD_F32 and so on. A switch over dtypes has no default, so that the compiler names the places where a new one is
 /// missing.
-enum class Dtype : std::int32_t { f32 = HALYARD_F32, f16 = HALYARD_F16, bf16 = HALYARD_BF16 };
+enum class Dtype : std::int32_t {
+    f32 = HALYARD_F32,
+    f16 = HALYARD_F16,
+    bf16 = HALYARD_BF16,
+    e4m3 = HALYARD_E4M3,
+    e5m2 = HALYARD_E5M2,
+    int8 = HALYARD_INT8
+};
 
 /// The dtype that a number of the C ABI stands for; none where there is no such dtype.
 constexpr std::optional<Dtype> to_dtype(std::int32_t number) noexcept {
     switch (const auto dtype = static_cast<Dtype>(number)) {
     case Dtype::f32:
     case Dtype::f16:
-    case Dtype::bf16: return dtype;
+    case Dtype::bf16:
+    case Dtype::e4m3:
+    case Dtype::e5m2:
+    case Dtype::int8: return dtype;
     }
     return std::nullopt;
 }
@@ -89,11 +139,19 @@ constexpr const char *name_of(Dtype dtype) noexcept {
     case Dtype::f32: return "f32";
     case Dtype::f16: return "f16";
     case Dtype::bf16: return "bf16";
+    case Dtype::e4m3: return "e4m3";
+    case Dtype::e5m2: return "e5m2";
+    case Dtype::int8: return "int8";
     }
     return nullptr;
 }
 
-/// The same for a number of the C ABI that stands for a dtype.
+/// Whether only outputs have this dtype.
+constexpr bool is_8_bit(Dtype dtype) noexcept {
+    return dtype == Dtype::e4m3 || dtype == Dtype::e5m2 || dtype == Dtype::int8;
+}
+
+/// The name of a number of the C ABI that stands for a dtype.
 constexpr const char *name_of_dtype(std::int32_t number) noexcept {
     const std::optional<Dtype> dtype = to_dtype(number);
     return dtype ? name_of(*dtype) : "no dtype";
@@ -104,6 +162,9 @@ constexpr std::int64_t element_bytes(Dtype dtype) noexcept {
     case Dtype::f32: return sizeof(F32::Word);
     case Dtype::f16: return sizeof(F16::Word);
     case Dtype::bf16: return sizeof(BF16::Word);
+    case Dtype::e4m3:
+    case Dtype::e5m2:
+    case Dtype::int8: return 1;
     }
     return 0;
 }

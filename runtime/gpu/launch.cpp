@@ -124,6 +124,9 @@ std::uint32_t type_of(Dtype dtype, bool is_fast) {
     case Dtype::f32: break;
     case Dtype::f16:
     case Dtype::bf16: return is_fast ? type_uint32 : type_uint16;
+    case Dtype::e4m3:
+    case Dtype::e5m2:
+    case Dtype::int8: break;  // refused when the plan was made
     }
     return type_float;
 }

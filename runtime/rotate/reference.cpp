@@ -68,6 +68,9 @@ void rotate_reference(const Piece &piece) noexcept {
     case Dtype::f32: rotate<F32>(piece); break;
     case Dtype::f16: rotate<F16>(piece); break;
     case Dtype::bf16: rotate<BF16>(piece); break;
+    case Dtype::e4m3:
+    case Dtype::e5m2:
+    case Dtype::int8: break;  // never rotated: they are for stores alone
     }
 }
 

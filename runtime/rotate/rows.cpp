@@ -17,6 +17,9 @@ void widen(Dtype dtype, const void *row, std::int64_t first, std::int64_t n_pair
     case Dtype::f32: std::memcpy(out, static_cast<const char *>(row) + first * 4, std::size_t(n_pairs) * 4); break;
     case Dtype::f16: widen_words<F16>(row, first, n_pairs, out); break;
     case Dtype::bf16: widen_words<BF16>(row, first, n_pairs, out); break;
+    case Dtype::e4m3:
+    case Dtype::e5m2:
+    case Dtype::int8: break;  // refused when the source was made
     }
 }
 
