@@ -554,14 +554,14 @@ struct run_options {
     const halyard_stages *stages = nullptr;  ///< for plans that ask for them, one for each tensor
 };
 
-/// The pointers of a bound run beside its tensors and positions, with one in each list for each tensor.
+/// The pointers of a bound run beside its tensors and positions. Arrays have one for each tensor, or are NULL.
 struct bound_stages {
     const void *slots = nullptr;
     void *slots_scratch = nullptr;
-    std::initializer_list<const void *> weights = {};
-    std::initializer_list<void *> caches = {};
-    std::initializer_list<const float *> scales = {};
-    std::initializer_list<float *> scales_out = {};
+    const void *const *weights = nullptr;
+    void *const *caches = nullptr;
+    const float *const *scales = nullptr;
+    float *const *scales_out = nullptr;
 };
 
 namespace detail {
@@ -619,28 +619,23 @@ public:
         (*this)(x, y, positions, bound_stages(), part);
     }
 
-    /// The same where the plan has more stages than rotations. A list of them may be empty, else it is as long as x.
+    /// The same where the plan has more stages than rotations.
     void operator()(std::initializer_list<const void *> x, std::initializer_list<void *> y, const void *positions,
                     const bound_stages &stages, part_of_run part = {}) const {
         auto details = make_struct<halyard_error>();
         auto args = make_struct<halyard_bound_run_args>();
-        const auto n = x.size();
-        const auto fits = [&](const auto &list) { return list.size() == 0 || list.size() == n; };
-        const auto data = [](const auto &list) { return list.size() == 0 ? nullptr : list.begin(); };
-        const bool all_fit = y.size() == n && fits(stages.weights) && fits(stages.caches) && fits(stages.scales) &&
-                             fits(stages.scales_out);
         args.part = part.part;
         args.n_parts = part.n_parts;
-        args.n_tensors = all_fit ? static_cast<std::int32_t>(n) : -1;
+        args.n_tensors = x.size() == y.size() ? static_cast<std::int32_t>(x.size()) : -1;
         args.positions = positions;
         args.x = x.begin();
         args.y = y.begin();
         args.slots = stages.slots;
         args.slots_scratch = stages.slots_scratch;
-        args.weights = data(stages.weights);
-        args.caches = data(stages.caches);
-        args.scales = data(stages.scales);
-        args.scales_out = data(stages.scales_out);
+        args.weights = stages.weights;
+        args.caches = stages.caches;
+        args.scales = stages.scales;
+        args.scales_out = stages.scales_out;
         detail::check(halyard_run_bound(get(), &args, &details), details);
     }
 
