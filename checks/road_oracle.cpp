@@ -89,10 +89,10 @@ void norm(const Road &road, State &state) {
             const long double normed = state.value[at] * r;
             state.extra[at] = state.extra[at] * r * std::fabs(w);
             if (norm.rounds_before) {
-                state.extra[at] += half_step(road.dtype, normed * (1 + 64 * eps)) * std::fabs(w);
+                state.extra[at] += half_step(road.dtype, std::fabs(normed) * (1 + 64 * eps)) * std::fabs(w);
             }
             if (norm.rounds_after) {
-                state.extra[at] += half_step(road.dtype, normed * w * (1 + 64 * eps) + state.extra[at]);
+                state.extra[at] += half_step(road.dtype, std::fabs(normed * w) * (1 + 64 * eps) + state.extra[at]);
             }
             state.value[at] = normed * w;
             state.length[at] *= r * std::fabs(w);

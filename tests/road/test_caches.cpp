@@ -202,7 +202,7 @@ TEST_CASE("caches: k and v of one packed buffer, and scales in its gaps", "[road
     args.stages = stages;
     CHECK(halyard_run(plan.get(), &args, &error) == HALYARD_ERROR_OVERLAP);
     CAPTURE(error.message);
-    CHECK(std::string(error.message).find("scales_out shares elements with ") != std::string::npos);
+    CHECK(std::string(error.message).find("shares elements with stages[0].scales_out") != std::string::npos);
 }
 
 TEST_CASE("caches: of two tokens in one slot the later one is kept, whatever the threads", "[road][threads]") {
