@@ -10,12 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <numeric>
-
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 
 namespace halyard {
 
@@ -55,56 +50,6 @@ constexpr std::int64_t bytes_worth_a_thread(Dtype dtype) {
 }
 
 // ---- Work ----------------------------------------------------------------------------------------------------------
-
-/// Copies with non-temporal stores, where the compiler's target has them and the output is aligned; store_fence must
-/// follow. Of the time by way of the caches, 4096 tokens take .54 with 64 of 256 columns rotated (16 heads) and .8 with
-/// 32 of 80 (32 heads), rotation and copy together (f32, AVX2; Zen 4, 2026-11).
-void copy_non_temporally(char *to, const char *from, std::size_t n) {
-    std::size_t done = 0;
-#ifdef __SSE2__
-    if (reinterpret_cast<std::uintptr_t>(to) % sizeof(__m128i) == 0) {
-        for (; done + sizeof(__m128i) <= n; done += sizeof(__m128i)) {
-            _mm_stream_si128(reinterpret_cast<__m128i *>(to + done),
-                             _mm_loadu_si128(reinterpret_cast<const __m128i *>(from + done)));
-        }
-    }
-#endif
-    std::memcpy(to + done, from + done, n - done);
-}
-
-/// Orders non-temporal stores before whatever the thread does next, such as telling another one.
-void store_fence() {
-#ifdef __SSE2__
-    _mm_sfence();
-#endif
-}
-
-/// Copies elements first … last - 1 of each head, where x and y are the first token's first head.
-void copy_columns(const RunTensor &tensor, std::int64_t bytes, const char *x, std::int64_t in_token, char *y,
-                  std::int64_t out_token, std::int64_t n_tokens, std::int64_t n_heads, std::int64_t first,
-                  std::int64_t last) {
-    const std::int64_t in = tensor.in.element, out = tensor.out.element;
-    for (std::int64_t token = 0; token < n_tokens && first < last; token++) {
-        for (std::int64_t head = 0; head < n_heads; head++) {
-            const char *from = x + (token * in_token + head * tensor.in.head + first * in) * bytes;
-            char *to = y + (token * out_token + head * tensor.out.head + first * out) * bytes;
-            if (in == 1 && out == 1) {
-                const auto n_bytes = static_cast<std::size_t>((last - first) * bytes);
-                if (tensor.non_temporal) {
-                    copy_non_temporally(to, from, n_bytes);
-                } else {
-                    std::memcpy(to, from, n_bytes);
-                }
-                continue;
-            }
-            for (std::int64_t i = first; i < last; i++) {
-                std::memcpy(to, from, static_cast<std::size_t>(bytes));
-                from += in * bytes;
-                to += out * bytes;
-            }
-        }
-    }
-}
 
 /// Which part of the heads a task does.
 struct Share {
@@ -147,15 +92,15 @@ void rotate_stretch(const Run &run, int index, const Stretch &stretch, const Row
         rotate_piece(*tensor.kernel, piece);
     }
     if (!tensor.in_place && rows.first_pair == 0) {
+        const ElementStrides in = {tensor.in.element, tensor.in.head, stretch.in_token};
+        const ElementStrides out = {tensor.out.element, tensor.out.head, stretch.out_token};
         const auto copy = [&](std::int64_t first, std::int64_t last) {
-            copy_columns(tensor, bytes, stretch.x, stretch.in_token, stretch.y, stretch.out_token, stretch.n_tokens,
-                         stretch.n_heads, first, last);
+            const std::int64_t n = last - first;
+            copy_elements(bytes, tensor.non_temporal, n, stretch.n_heads, stretch.n_tokens,
+                          stretch.x + first * in.element * bytes, in, stretch.y + first * out.element * bytes, out);
         };
         copy(0, window);
         copy(window + rotary_dim, desc.head_dim);
-        if (tensor.non_temporal) {
-            store_fence();
-        }
     }
 }
 

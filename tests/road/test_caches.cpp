@@ -306,3 +306,83 @@ TEST_CASE("caches: rows of multi-head latent attention", "[road]") {
     }
     CHECK(std::count(held.begin(), held.end(), -1.0f) == (2 * bs - n_tokens) * D);
 }
+
+TEST_CASE("caches: whatever is accepted, elements lie apart and inside the extent", "[road][errors]") {
+    oracle::Random random(Catch::getSeed());
+    int n_accepted = 0, n_refused = 0, n_too_strict = 0;
+    for (int round = 0; round < 20000; round++) {
+        auto cache = sized<halyard_cache_desc>();
+        const auto small = [&](std::int64_t last) { return random.one_in(2) ? random.in(0, 3) : random.in(0, last); };
+        const std::int64_t head_dim = random.in(1, 6), H = random.in(1, 3);
+        cache.block_size = random.in(1, 5);
+        cache.n_slots = cache.block_size * random.in(1, 3);
+        cache.stride_block = random.in(-70, 70);
+        cache.stride_head = random.in(-70, 70);
+        cache.tile_tokens = random.in(0, 6);
+        cache.stride_tile_tokens = small(30);
+        cache.stride_token = small(30);
+        cache.tile_elements = random.in(0, 7);
+        cache.stride_tile_elements = small(30);
+        cache.stride_element = small(4);
+        cache.extent = random.in(0, 60);
+        // As halyard.h has it.
+        const std::int64_t Tt = cache.tile_tokens == 0 ? cache.block_size : cache.tile_tokens;
+        const std::int64_t Dt = cache.tile_elements == 0 ? head_dim : cache.tile_elements;
+        const std::int64_t s3 = cache.stride_element == 0 ? 1 : cache.stride_element;
+        std::vector<std::int64_t> places;
+        bool is_inside = true;
+        for (std::int64_t slot = 0; slot < cache.n_slots; slot++) {
+            for (std::int64_t i = 0; i < H * head_dim; i++) {
+                const std::int64_t t = slot % cache.block_size, h = i / head_dim, d = i % head_dim;
+                const std::int64_t in_block = t / Tt * cache.stride_tile_tokens + t % Tt * cache.stride_token +
+                                              d / Dt * cache.stride_tile_elements + d % Dt * s3;
+                is_inside = is_inside && (cache.extent == 0 || in_block < cache.extent);
+                places.push_back(slot / cache.block_size * cache.stride_block + h * cache.stride_head + in_block);
+            }
+        }
+        std::sort(places.begin(), places.end());
+        const bool is_apart = std::adjacent_find(places.begin(), places.end()) == places.end();
+        auto desc = halyard::describe_tensor(halyard::dtype::f32, head_dim);
+        desc.no_rotation = 1;
+        desc.cache = &cache;
+        std::vector<float> x(static_cast<std::size_t>(cache.n_slots * H * head_dim), 1.0f), held(4000, 0.0f);
+        std::vector<std::int32_t> order(static_cast<std::size_t>(cache.n_slots));
+        std::iota(order.begin(), order.end(), 0);
+        auto error = sized<halyard_error>();
+        halyard_plan *made = nullptr;
+        auto plan_desc = sized<halyard_plan_desc>();
+        plan_desc.n_tensors = 1;
+        plan_desc.tensors = &desc;
+        auto status = halyard_create_plan(&plan_desc, &made, &error);
+        const halyard::plan plan(made);
+        if (status == HALYARD_OK) {
+            const auto view = halyard::tensor(x.data(), halyard::dtype::f32, {1, cache.n_slots, H, head_dim});
+            const auto slots = halyard::slots(order.data(), {1, cache.n_slots});
+            const auto stages = halyard::stages(held.data() + 2000);
+            auto args = sized<halyard_run_args>();
+            args.x = args.y = &view;
+            args.slots = &slots;
+            args.stages = &stages;
+            status = halyard_run(plan.get(), &args, &error);
+        }
+        CAPTURE(round, error.message);
+        if (status == HALYARD_OK) {
+            n_accepted++;
+            REQUIRE((is_apart && is_inside));
+            std::vector<std::int64_t> written;
+            for (std::int64_t i = 0; i < 4000; i++) {
+                if (held[static_cast<std::size_t>(i)] != 0.0f) {
+                    written.push_back(i - 2000);
+                }
+            }
+            REQUIRE(written == places);
+        } else {
+            n_refused++;
+            REQUIRE(status == HALYARD_ERROR_STRIDE);
+            n_too_strict += is_apart && is_inside ? 1 : 0;
+        }
+    }
+    CHECK(n_accepted > 1000);
+    CHECK(n_refused > 1000);
+    CHECK(n_too_strict < n_accepted);  // it is conservative
+}

@@ -552,6 +552,17 @@ struct run_options {
     part_of_run part = {};
     const halyard_slots *slots = nullptr;    ///< for plans with caches
     const halyard_stages *stages = nullptr;  ///< for plans that ask for them, one for each tensor
+
+    /// Sets positions, or slots and stages, which must live until the run.
+    run_options &at(const halyard_positions &where) noexcept {
+        positions = &where;
+        return *this;
+    }
+    run_options &into(const halyard_slots &where, const halyard_stages *of_tensors) noexcept {
+        slots = &where;
+        stages = of_tensors;
+        return *this;
+    }
 };
 
 /// The pointers of a bound run beside its tensors and positions. Arrays have one for each tensor, or are NULL.
