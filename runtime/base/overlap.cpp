@@ -85,28 +85,26 @@ Lattice lattice_of(const halyard_tensor &tensor) noexcept {
             {tensor.strides[0], tensor.strides[1], tensor.strides[2], tensor.strides[3], 0, 0}};
 }
 
-bool may_share_bytes(const halyard_tensor &a, const halyard_tensor &b) noexcept {
-    return may_share_bytes(lattice_of(a), lattice_of(b));
-}
+namespace {
 
-bool may_share_bytes(const Lattice &a, const Lattice &b) noexcept {
+/// Elements of tensors or lattices: n_dims is 4 or 6, and data and sizes are as theirs.
+template <int n_dims, typename Array>
+bool may_share(const Array &a, std::int64_t bytes_a, const Array &b, std::int64_t bytes_b) {
     // The bytes meet where (a's element) - (b's element) is more than -bytes_a and less than bytes_b, so this asks
     // which differences the two lattices of offsets can make. All steps are made positive by moving the starting
     // points.
-    const std::int64_t bytes_a = a.element_bytes, bytes_b = b.element_bytes;
-    constexpr int n_dims = Lattice::n_dims;
     Axis axes[2 * n_dims];
     int n = 0;
     std::int64_t target =
         static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(b.data) - reinterpret_cast<std::uintptr_t>(a.data));
     std::int64_t rest = 0;
     for (int i = 0; i < 2 * n_dims; i++) {
-        const Lattice &lattice = i < n_dims ? a : b;
-        const std::int64_t count = lattice.shape[i % n_dims];
-        if (count < 2 || lattice.strides[i % n_dims] == 0) {
+        const Array &array = i < n_dims ? a : b;
+        const std::int64_t count = array.shape[i % n_dims];
+        if (count < 2 || array.strides[i % n_dims] == 0) {
             continue;  // never walked, so its stride may be anything
         }
-        const std::int64_t step = (i < n_dims ? bytes_a : -bytes_b) * lattice.strides[i % n_dims];
+        const std::int64_t step = (i < n_dims ? bytes_a : -bytes_b) * array.strides[i % n_dims];
         Axis axis = {step, count};
         if (step < 0) {
             target -= step * (count - 1);
@@ -130,6 +128,16 @@ bool may_share_bytes(const Lattice &a, const Lattice &b) noexcept {
     }
     int budget = 1000;
     return can_reach(axes, merged, rest, target, bytes_a, bytes_b, budget);
+}
+
+}  // namespace
+
+bool may_share_bytes(const halyard_tensor &a, const halyard_tensor &b) noexcept {
+    return may_share<4>(a, element_bytes(Dtype(a.dtype)), b, element_bytes(Dtype(b.dtype)));
+}
+
+bool may_share_bytes(const Lattice &a, const Lattice &b) noexcept {
+    return may_share<Lattice::n_dims>(a, a.element_bytes, b, b.element_bytes);
 }
 
 }  // namespace halyard

@@ -60,9 +60,9 @@ halyard_status read_norm(const halyard_norm_desc *norm, int index, std::int64_t 
     if (given.no_eps != 0 && given.eps != 0.0) {
         return fail(error, HALYARD_ERROR_MISMATCH, name.text, "->eps is ", given.eps, ", but no_eps is 1");
     }
-    const std::int64_t size = given.window_size == 0 ? head_dim - given.window_offset : given.window_size;
-    if (given.window_offset < 0 || given.window_offset >= head_dim || size < 1 ||
-        size > head_dim - given.window_offset) {
+    const bool begins_inside = given.window_offset >= 0 && given.window_offset < head_dim;
+    const std::int64_t rest = begins_inside ? head_dim - given.window_offset : 0;
+    if (!begins_inside || given.window_size < 0 || given.window_size > rest) {
         return fail(error, HALYARD_ERROR_WINDOW, name.text, "->window_offset is ", given.window_offset,
                     " and window_size ", given.window_size, ", which is not inside a head_dim of ", head_dim);
     }
@@ -77,7 +77,7 @@ halyard_status read_norm(const halyard_norm_desc *norm, int index, std::int64_t 
     out->rounding = given.rounding;
     out->eps = given.no_eps == 0 && given.eps == 0.0 ? 1e-6f : eps;
     out->offset = given.window_offset;
-    out->size = size;
+    out->size = given.window_size == 0 ? rest : given.window_size;
     return HALYARD_OK;
 }
 

@@ -66,8 +66,9 @@ std::int64_t first_of_share(std::int64_t n, const Share &share) {
     return share.count == 1 ? n * share.index : n / share.count * share.index + std::min(share.index, n % share.count);
 }
 
-/// Rotates a stretch of a tensor from where it is to where it goes. Without a rotation, copies it.
-void rotate_stretch(const Run &run, int index, const Stretch &stretch, const Rows &rows) {
+/// Rotates a stretch of a tensor from where it is to where it goes. Without a rotation, copies it. (Inline for the cost
+/// of a run.)
+[[gnu::always_inline]] inline void rotate_stretch(const Run &run, int index, const Stretch &stretch, const Rows &rows) {
     const TensorDesc &desc = run.plan->tensors[index].desc;
     const RunTensor &tensor = run.tensors[index];
     const std::int64_t bytes = element_bytes(desc.dtype);
