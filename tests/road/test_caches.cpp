@@ -1,6 +1,7 @@
 // Caches: every layout of engines.md element by element, k and v in one buffer, rows of MLA, and who keeps a slot.
 #include "checks/guarded_memory.h"
 #include "checks/oracle.h"
+#include "checks/rotate.h"
 #include "checks/sized.h"
 #include "halyard/halyard.hpp"
 #include "layouts.h"
@@ -385,4 +386,52 @@ TEST_CASE("caches: whatever is accepted, elements lie apart and inside the exten
     CHECK(n_accepted > 1000);
     CHECK(n_refused > 1000);
     CHECK(n_too_strict < n_accepted);  // it is conservative
+}
+
+TEST_CASE("caches: blocks further apart than 32 bits reach, and inputs with any strides", "[road]") {
+    constexpr std::int64_t D = 16, H = 2, n_tokens = 4, bs = 8, far = (std::int64_t{1} << 31) + 64;
+    auto cache = halyard::describe_nhd_cache(2, bs, H, D);
+    cache.stride_block = far;
+    const GuardedMemory memory(static_cast<std::size_t>((far + bs * H * D) * 4) / GuardedMemory::page + 1);
+    char *const data = memory.end() - (far + bs * H * D) * 4;
+    const auto frequencies = halyard::frequencies::from_base(100.0, D);
+    const auto angles = halyard::angle_source::table(frequencies, 0, 9);
+    const std::int32_t slot_values[n_tokens] = {3, bs + 3, 1, bs + 7};
+    const auto slots = halyard::slots(slot_values, {1, n_tokens});
+    // From the last element to the first: heads and elements are reversed.
+    std::vector<float> x(n_tokens * H * D * 2), dense(n_tokens * H * D), expected(dense.size());
+    std::iota(x.begin(), x.end(), 1.0f);
+    const auto view = halyard::tensor(&x.back(), halyard::dtype::f32, {1, n_tokens, H, D}, {0, -2 * H * D, -2 * D, -2});
+    for (std::int64_t i = 0; i < n_tokens * H * D; i++) {
+        dense[static_cast<std::size_t>(i)] = *(&x.back() - 2 * i);
+    }
+    auto head = halyard::describe_tensor(halyard::dtype::f32, D, halyard::pairing::half);
+    const halyard::plan in_place(halyard::plan_desc(frequencies, {head}));
+    expected = dense;
+    const auto dense_view = halyard::tensor(expected.data(), halyard::dtype::f32, {1, n_tokens, H, D});
+    halyard::run(in_place, angles, dense_view, dense_view);
+    const auto one = halyard::describe_static_scales();
+    const float scale = 1.0f;
+    for (const bool staged : {false, true}) {
+        for (const char *target : targets_here()) {
+            CAPTURE(staged, target);
+            if (std::strcmp(target, "x86_sse41") == 0) {
+                continue;  // without FMA its bits differ
+            }
+            head.cache = &cache;
+            head.scale = staged ? &one : nullptr;
+            halyard::plan_desc desc(frequencies, {head});
+            desc.target = target;
+            const halyard::plan plan(desc);
+            auto stages = halyard::stages(data);
+            stages.scales = staged ? &scale : nullptr;
+            stages.n_scales = staged ? 1 : 0;
+            halyard::run(plan, angles, view, view, halyard::run_options().into(slots, &stages));
+            for (std::size_t t = 0; t < n_tokens; t++) {
+                char *const at = data + (slot_values[t] / bs * far + slot_values[t] % bs * H * D) * 4;
+                CHECK(std::memcmp(at, expected.data() + t * H * D, H * D * 4) == 0);
+                std::memset(at, 0, H * D * 4);
+            }
+        }
+    }
 }

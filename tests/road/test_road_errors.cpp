@@ -1,8 +1,10 @@
 // Bad arguments of roads: plans with stages that cannot be, and runs that bring what does not fit. Each has its status,
 // and a sentence that names the argument and its value; nothing is written. Beside each bad value stands a good one.
+#include "checks/oracle.h"
+#include "halyard/halyard.hpp"
 #include "refused.h"
 
-#include "halyard/halyard.hpp"
+#include <catch2/catch_get_random_seed.hpp>
 
 #include <algorithm>
 #include <functional>
@@ -479,4 +481,124 @@ TEST_CASE("errors: roads, bound runs", "[errors][road][bound]") {
            [](auto &b) { b.caches[1] = reinterpret_cast<void *>(UINTPTR_MAX - 100); });
     refuse(HALYARD_ERROR_OVERFLOW, {"args.slots leaves the address space"},
            [](auto &b) { b.args.slots = reinterpret_cast<void *>(UINTPTR_MAX - 3); });
+}
+
+TEST_CASE("errors: roads, whatever is accepted stays in its memory and is the same in parts and bound",
+          "[errors][road]") {
+    oracle::Random random(Catch::getSeed());
+    int n_accepted = 0, n_refused = 0;
+    for (int round = 0; round < 20000; round++) {
+        CAPTURE(round);
+        RoadScene s;
+        // Everything has room: caches of two dozen slots, whose strides are small, in the middle of the arena.
+        s.stages[1].cache = s.at(3000);
+        s.stages[2].cache = s.at(1300);
+        std::vector<std::int64_t *> longs = {&s.norm.window_offset,
+                                             &s.norm.window_size,
+                                             &s.tensors[0].rotary_offset,
+                                             &s.tensors[1].head_dim,
+                                             &s.plan.rotary_dim,
+                                             &s.slots.strides[0],
+                                             &s.slots.strides[1],
+                                             &s.stages[1].n_weights,
+                                             &s.stages[1].n_scales,
+                                             &s.stages[2].stride_scales[1],
+                                             &s.stages[2].stride_scales[2],
+                                             &s.slots.scratch_bytes};
+        for (halyard_cache_desc *cache : {&s.k_cache, &s.v_cache}) {
+            longs.insert(longs.end(),
+                         {&cache->n_slots, &cache->block_size, &cache->stride_block, &cache->stride_head,
+                          &cache->tile_tokens, &cache->stride_tile_tokens, &cache->stride_token, &cache->tile_elements,
+                          &cache->stride_tile_elements, &cache->stride_element, &cache->extent});
+        }
+        const std::vector<std::int32_t *> ints = {&s.norm.width,
+                                                  &s.norm.order,
+                                                  &s.norm.unit_offset,
+                                                  &s.norm.rounding,
+                                                  &s.norm.weight_dtype,
+                                                  &s.fixed.per,
+                                                  &s.tensors[0].out_dtype,
+                                                  &s.tensors[1].out_dtype,
+                                                  &s.tensors[2].out_dtype,
+                                                  &s.tensors[1].pairing,
+                                                  &s.tensors[1].out_pairing,
+                                                  &s.tensors[1].no_rotation,
+                                                  &s.slots.policy,
+                                                  &s.slots.type,
+                                                  &s.norm.no_eps};
+        const std::int64_t n_changes = random.in(1, 3);
+        for (std::int64_t change = 0; change < n_changes; change++) {
+            if (random.one_in(2)) {
+                static constexpr std::int64_t values[] = {
+                    -9, -1, 0, 1, 2, 3, 4, 6, 7, 8, 9, 12, 16, 17, 24, 31, 33, INT64_MIN, INT64_MAX, INT64_MIN / 4};
+                *longs[static_cast<std::size_t>(random.in(0, static_cast<std::int64_t>(longs.size()) - 1))] =
+                    random.one_of(values);
+            } else if (random.one_in(3)) {
+                s.slot_values()[random.in(0, 5)] = random.in(-1, 8);
+            } else {
+                *ints[static_cast<std::size_t>(random.in(0, static_cast<std::int64_t>(ints.size()) - 1))] =
+                    static_cast<std::int32_t>(random.in(0, 6));
+            }
+        }
+        const auto before = s.arena;
+        auto error = sized<halyard_error>();
+        halyard_plan *made = nullptr;
+        halyard_status status = halyard_create_plan(&s.plan, &made, &error);
+        const halyard::plan plan(made);
+        if (status == HALYARD_OK) {
+            status = halyard_run(plan.get(), &s.args, &error);
+        }
+        const auto after = s.arena;
+        // All scratch is a float, whatever it is said to be.
+        const auto rest_is = [&](std::vector<float> expected) {
+            expected[2100] = s.arena[2100];
+            return std::memcmp(s.arena.data(), expected.data(), expected.size() * sizeof(float)) == 0;
+        };
+        CAPTURE(error.message);
+        if (status != HALYARD_OK) {
+            n_refused++;
+            REQUIRE(std::strlen(error.message) > 8);
+            REQUIRE(rest_is(before));
+            continue;
+        }
+        n_accepted++;
+        s.arena = before;
+        for (const std::int32_t part : {1, 2, 0, 3}) {
+            auto args = s.args;
+            args.part = part;
+            args.n_parts = 4;
+            REQUIRE(halyard_run(plan.get(), &args, &error) == HALYARD_OK);
+        }
+        REQUIRE(rest_is(after));
+        s.arena = before;
+        halyard_bound_run *bound = nullptr;
+        REQUIRE(halyard_bind_run(plan.get(), &s.args, &bound, &error) == HALYARD_OK);
+        const void *x[3], *weights[3];
+        void *y[3], *caches[3];
+        const float *scales[3];
+        float *scales_out[3];
+        for (int i = 0; i < 3; i++) {
+            x[i] = s.x[i].data;
+            y[i] = s.y[i].data;
+            weights[i] = s.stages[i].weight;
+            caches[i] = s.stages[i].cache;
+            scales[i] = s.stages[i].scales;
+            scales_out[i] = s.stages[i].scales_out;
+        }
+        auto args = halyard::make_struct<halyard_bound_run_args>();
+        args.n_tensors = 3;
+        args.x = x;
+        args.y = y;
+        args.slots = s.slots.data;
+        args.slots_scratch = s.slots.scratch;
+        args.weights = weights;
+        args.caches = caches;
+        args.scales = scales;
+        args.scales_out = scales_out;
+        REQUIRE(halyard_run_bound(bound, &args, &error) == HALYARD_OK);
+        REQUIRE(rest_is(after));
+        halyard_destroy_bound_run(bound);
+    }
+    CHECK(n_accepted > 1000);
+    CHECK(n_refused > 1000);
 }
