@@ -20,8 +20,9 @@ struct MemoryRange {
 /// The smallest range that holds every element of a strided array, by checked arithmetic; false where it leaves the
 /// address space. Sizes must be at least 1, strides are in elements. (Inline for the cost of a run.)
 template <int n_dims>
-bool find_memory_range(const void *data, const std::int64_t (&shape)[n_dims], const std::int64_t (&strides)[n_dims],
-                       std::int64_t element_bytes, MemoryRange *out) noexcept {
+[[gnu::always_inline]] inline bool find_memory_range(const void *data, const std::int64_t (&shape)[n_dims],
+                                                     const std::int64_t (&strides)[n_dims], std::int64_t element_bytes,
+                                                     MemoryRange *out) noexcept {
     // Beyond any machine's address space, and small enough that sums of a few reaches stay exact.
     constexpr std::int64_t limit = std::int64_t(1) << 58;
     std::int64_t below = 0, above = element_bytes;

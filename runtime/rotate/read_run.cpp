@@ -162,21 +162,21 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
             !fits(x, desc.dtype, desc, device, run.n_batch, run.n_tokens, heads)) {
             return fail_fit(x, "x", i, desc.dtype, desc, device, shape, error);
         }
+        const bool has_cache = run.plan->has_road && desc.cache;
         // In place the output mostly is its input in every field, and there is nothing new to check.
         const bool is_same =
             (&y == &x || std::memcmp(&y, &x, sizeof(halyard_tensor)) == 0) && desc.dtype == desc.out_dtype;
-        if (!is_same && !desc.cache && !fits(y, desc.out_dtype, desc, device, run.n_batch, run.n_tokens, heads)) {
+        if (!is_same && !has_cache && !fits(y, desc.out_dtype, desc, device, run.n_batch, run.n_tokens, heads)) {
             return fail_fit(y, "y", i, desc.out_dtype, desc, device, shape, error);
         }
         RunTensor &tensor = run.tensors[i];
         tensor.n_heads = run.n_batch == 0 || run.n_tokens == 0 ? 0 : heads;
-        tensor.in_place = tensor.non_temporal = false;
-        spans.x[i] = spans.y[i] = {0, 0};
         if (tensor.n_heads == 0) {
+            spans.x[i] = spans.y[i] = {0, 0};
             continue;
         }
         run.is_empty = false;
-        if (x.data == nullptr || (y.data == nullptr && !desc.cache)) {
+        if (x.data == nullptr || (y.data == nullptr && !has_cache)) {
             return fail(error, HALYARD_ERROR_NULL_POINTER, x.data == nullptr ? "x" : "y", "[", i, "].data is NULL");
         }
         if (!find_memory_range(x.data, x.shape, x.strides, element_bytes(desc.dtype), &spans.x[i])) {
@@ -184,7 +184,10 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
         }
         tensor.x = static_cast<const char *>(x.data);
         read_strides(x, tensor.in);
-        if (desc.cache) {
+        tensor.non_temporal = false;
+        if (has_cache) {
+            tensor.in_place = false;
+            spans.y[i] = {0, 0};
             continue;  // read_road does the rest, and finds the kernel
         }
         spans.y[i].begin = spans.x[i].begin;

@@ -147,7 +147,9 @@ void do_tokens(const Run &run, int index, std::int64_t batch, std::int64_t token
     stretch.y = tensor.y + offset(tensor.out) * element_bytes(desc.out_dtype);
     stretch.in_token = by_batch ? tensor.in.batch : tensor.in.token;
     stretch.out_token = by_batch ? tensor.out.batch : tensor.out.token;
-    if (desc.is_staged) {
+    if (!run.plan->has_road) {
+        rotate_stretch(run, index, stretch, rows);
+    } else if (desc.is_staged) {
         const RunStages &stages = run.stages[index];
         const std::int64_t of_token =
             desc.cache ? 0 : batch * stages.stride_batch + token * stages.stride_token;  // by slot, else
