@@ -1,5 +1,5 @@
 // One attention layer that decodes token by token: q, k and v come packed in one buffer, with fewer heads of k and v
-// than of q (grouped-query attention), RoPE turns q and k where they lie, and k and v join a cache that grows.
+// than of q (grouped-query attention). One call turns q where it lies, and k on its way to a cache, which v joins too.
 //
 // At the end the cached keys are compared with those that one call for all tokens makes: they are the same bits.
 #include <halyard/halyard.hpp>
@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 constexpr std::int64_t n_tokens = 300, n_heads = 8, n_kv_heads = 2, head_dim = 64;
@@ -20,16 +21,15 @@ static void project(std::int64_t token, float *packed) {
     }
 }
 
-/// A view of q, or of k behind it, for this many tokens of a packed buffer.
+/// A view of q, or of k or v behind it, for this many tokens of a packed buffer.
 static halyard_tensor slice(float *packed, std::int64_t tokens, std::int64_t first_head, std::int64_t heads) {
     return halyard::tensor(packed + first_head * head_dim, halyard::dtype::f32, {1, tokens, heads, head_dim},
                            {tokens * n_packed, n_packed, head_dim, 1});
 }
 
 /// Softmax attention of one head of q over the cached keys and values of its group.
-static void attend(const float *q, const std::vector<float> &keys, const std::vector<float> &values, std::int64_t group,
-                   float *out) {
-    const auto n_cached = static_cast<std::int64_t>(keys.size()) / (n_kv_heads * head_dim);
+static void attend(const float *q, const std::vector<float> &keys, const std::vector<float> &values,
+                   std::int64_t n_cached, std::int64_t group, float *out) {
     std::vector<double> weights(static_cast<std::size_t>(n_cached));
     double sum = 0.0;
     for (std::int64_t t = 0; t < n_cached; ++t) {
@@ -50,32 +50,44 @@ static void attend(const float *q, const std::vector<float> &keys, const std::ve
 }
 
 int main() {
-    // These are made once for the model: the angles serve all layers, and the plan rotates q and k in one call.
+    // These are made once for the model: the angles serve all layers, and the plan takes q, k and v in one call.
     const auto frequencies = halyard::frequencies::from_base(10000.0, head_dim);
     const auto table = halyard::angle_source::table(frequencies, 0, n_tokens - 1);
-    const auto head = halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half);
-    const halyard::plan plan(halyard::plan_desc(head_dim, {head, head}));
+    const auto cache = halyard::describe_nhd_cache(n_tokens, 1, n_kv_heads, head_dim);
+    const auto q_head = halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half);
+    auto k_head = q_head, v_head = q_head;
+    k_head.cache = v_head.cache = &cache;
+    v_head.no_rotation = 1;
+    const halyard::plan plan(halyard::plan_desc(head_dim, {q_head, k_head, v_head}));
 
     // A token's cos and sin are made once, into our own memory, and every layer's run reads them there.
     std::vector<float> row(head_dim);
     const auto angles = halyard::angle_source::given_by_token(row.data(), 1, head_dim);
 
     // A step's run differs from the last in nothing but its pointers, so everything else is checked once.
-    std::vector<float> packed(n_packed), keys, values, out(n_heads * head_dim);
-    const halyard_tensor q_and_k[] = {slice(packed.data(), 1, 0, n_heads),
-                                      slice(packed.data(), 1, n_heads, n_kv_heads)};
-    const halyard::bound_run rotate(plan, angles, q_and_k, q_and_k);
+    std::vector<float> packed(n_packed), keys(n_tokens * n_kv_heads * head_dim), values(keys.size());
+    std::vector<float> out(n_heads * head_dim);
+    std::int32_t slot = 0;
+    const halyard_tensor qkv[] = {slice(packed.data(), 1, 0, n_heads), slice(packed.data(), 1, n_heads, n_kv_heads),
+                                  slice(packed.data(), 1, n_heads + n_kv_heads, n_kv_heads)};
+    const halyard_stages stages[] = {halyard::stages(), halyard::stages(keys.data()), halyard::stages(values.data())};
+    const auto slots = halyard::slots(&slot, {1, 1});
+    const halyard::bound_run rotate(plan, angles, qkv, qkv, halyard::run_options().into(slots, stages));
+    void *const caches[] = {nullptr, keys.data(), values.data()};
     for (std::int32_t token = 0; token < n_tokens; ++token) {
         project(token, packed.data());
         const auto position = halyard::consecutive_positions(&token, 1);
         halyard::make_rows(plan, table, &position, 1, 1, row.data(), head_dim);
 
         float *q = packed.data(), *k = q + n_heads * head_dim, *v = k + n_kv_heads * head_dim;
-        rotate({q, k}, {q, k});  // in place; nothing is allocated
-        keys.insert(keys.end(), k, v);
-        values.insert(values.end(), v, v + n_kv_heads * head_dim);
+        slot = token;
+        halyard::bound_stages pointers;
+        pointers.slots = &slot;
+        pointers.caches = caches;
+        rotate({q, k, v}, {q, nullptr, nullptr}, nullptr, pointers);  // nothing is allocated
         for (std::int64_t h = 0; h < n_heads; ++h) {
-            attend(packed.data() + h * head_dim, keys, values, h / (n_heads / n_kv_heads), &out[h * head_dim]);
+            attend(packed.data() + h * head_dim, keys, values, token + 1, h / (n_heads / n_kv_heads),
+                   &out[h * head_dim]);
         }
     }
 
@@ -85,12 +97,20 @@ int main() {
         project(token, &all[token * n_packed]);
     }
     const halyard_tensor of_all[] = {slice(all.data(), n_tokens, 0, n_heads),
-                                     slice(all.data(), n_tokens, n_heads, n_kv_heads)};
-    halyard::run(plan, table, of_all, of_all);
+                                     slice(all.data(), n_tokens, n_heads, n_kv_heads),
+                                     slice(all.data(), n_tokens, n_heads + n_kv_heads, n_kv_heads)};
+    std::vector<float> all_keys(keys.size()), all_values(keys.size());
+    std::vector<std::int32_t> all_slots(n_tokens);
+    std::iota(all_slots.begin(), all_slots.end(), 0);
+    const halyard_stages to_all[] = {halyard::stages(), halyard::stages(all_keys.data()),
+                                     halyard::stages(all_values.data())};
+    const auto slots_of_all = halyard::slots(all_slots.data(), {1, n_tokens});
+    halyard::run(plan, table, of_all, of_all, halyard::run_options().into(slots_of_all, to_all));
     std::int64_t n_different = 0;
     for (std::int64_t token = 0; token < n_tokens; ++token) {
-        n_different += std::memcmp(&keys[token * n_kv_heads * head_dim], &all[token * n_packed + n_heads * head_dim],
-                                   n_kv_heads * head_dim * sizeof(float)) != 0;
+        const std::int64_t at = token * n_kv_heads * head_dim;
+        n_different += std::memcmp(&keys[at], &all_keys[at], n_kv_heads * head_dim * sizeof(float)) != 0;
+        n_different += std::memcmp(&values[at], &all_values[at], n_kv_heads * head_dim * sizeof(float)) != 0;
     }
     std::printf("%zu keys cached; tokens whose keys differ from those of one call for all: %lld\n",
                 keys.size() / head_dim, static_cast<long long>(n_different));

@@ -63,7 +63,9 @@ extern "C" const char *halyard_status_name(halyard_status status) {
         "HALYARD_ERROR_CONFIG",
         "HALYARD_ERROR_NO_DEVICE",
         "HALYARD_ERROR_DEVICE",
+        "HALYARD_ERROR_SLOT",
+        "HALYARD_ERROR_SCALE",
     };
-    static_assert(sizeof(names) / sizeof(names[0]) == HALYARD_ERROR_DEVICE + 1, "a name for every status");
-    return status >= 0 && status <= HALYARD_ERROR_DEVICE ? names[status] : nullptr;
+    static_assert(sizeof(names) / sizeof(names[0]) == HALYARD_ERROR_SCALE + 1, "a name for every status");
+    return status >= 0 && status <= HALYARD_ERROR_SCALE ? names[status] : nullptr;
 }

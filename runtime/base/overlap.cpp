@@ -19,10 +19,11 @@ struct Axis {
     std::int64_t reach() const { return step * (count - 1); }
 };
 
-/// Whether some choice of one multiple for each axis sums up to within (-width, width) of target, the axes being in
-/// descending order of step. `budget` bounds the search; when it runs out the answer is yes.
-bool can_reach(const Axis *axes, int n_axes, std::int64_t rest, std::int64_t target, std::int64_t width, int &budget) {
-    if (target <= -width || target >= rest + width) {
+/// Whether some choice of one multiple for each axis sums up to more than target - before and less than target + after,
+/// the axes being in descending order of step. `budget` bounds the search; when it runs out the answer is yes.
+bool can_reach(const Axis *axes, int n_axes, std::int64_t rest, std::int64_t target, std::int64_t before,
+               std::int64_t after, int &budget) {
+    if (target <= -after || target >= rest + before) {
         return false;
     }
     if (n_axes == 0 || --budget <= 0) {
@@ -30,34 +31,33 @@ bool can_reach(const Axis *axes, int n_axes, std::int64_t rest, std::int64_t tar
     }
     const Axis axis = axes[0];
     rest -= axis.reach();
-    // The multiples i with -width < target - step * i < rest + width.
-    const std::int64_t low = target - rest - width;
+    // The multiples i with -after < target - step * i < rest + before.
+    const std::int64_t low = target - rest - before;
     std::int64_t first = low < 0 ? 0 : low / axis.step + 1;
-    const std::int64_t last = std::min(axis.count - 1, (target + width - 1) / axis.step);
+    const std::int64_t last = std::min(axis.count - 1, (target + after - 1) / axis.step);
     for (; first <= last; first++) {
-        if (can_reach(axes + 1, n_axes - 1, rest, target - axis.step * first, width, budget)) {
+        if (can_reach(axes + 1, n_axes - 1, rest, target - axis.step * first, before, after, budget)) {
             return true;
         }
     }
     return false;
 }
 
-}  // namespace
-
-bool elements_are_apart_in_some_order(const halyard_tensor &tensor) noexcept {
-    std::uint64_t strides[4], steps[4];
+template <int n_dims>
+bool are_apart(const std::int64_t (&shape)[n_dims], const std::int64_t (&given)[n_dims]) {
+    std::uint64_t strides[n_dims], steps[n_dims];
     int n = 0;
-    for (int i = 0; i < 4; i++) {
-        if (tensor.shape[i] > 1) {
-            // Insertion by size: four dimensions at most.
-            const std::uint64_t stride = magnitude(tensor.strides[i]);
+    for (int i = 0; i < n_dims; i++) {
+        if (shape[i] > 1) {
+            // Insertion by size: six dimensions at most.
+            const std::uint64_t stride = magnitude(given[i]);
             int at = n++;
             for (; at > 0 && strides[at - 1] > stride; at--) {
                 strides[at] = strides[at - 1];
                 steps[at] = steps[at - 1];
             }
             strides[at] = stride;
-            steps[at] = static_cast<std::uint64_t>(tensor.shape[i] - 1);
+            steps[at] = static_cast<std::uint64_t>(shape[i] - 1);
         }
     }
     std::uint64_t reach = 0;
@@ -70,22 +70,41 @@ bool elements_are_apart_in_some_order(const halyard_tensor &tensor) noexcept {
     return true;
 }
 
-bool may_share_bytes(const halyard_tensor &a, const halyard_tensor &b) noexcept {
-    // The bytes meet where (a's element) - (b's element) is less than an element apart, so this asks which differences
-    // the two lattices of offsets can make. All steps are made positive by moving the starting points.
-    const std::int64_t bytes_a = element_bytes(Dtype(a.dtype)), bytes_b = element_bytes(Dtype(b.dtype));
-    Axis axes[8];
+}  // namespace
+
+bool elements_are_apart_in_some_order(const halyard_tensor &tensor) noexcept {
+    return are_apart(tensor.shape, tensor.strides);
+}
+
+bool elements_are_apart(const Lattice &lattice) noexcept { return are_apart(lattice.shape, lattice.strides); }
+
+Lattice lattice_of(const halyard_tensor &tensor) noexcept {
+    return {tensor.data,
+            element_bytes(Dtype(tensor.dtype)),
+            {tensor.shape[0], tensor.shape[1], tensor.shape[2], tensor.shape[3], 1, 1},
+            {tensor.strides[0], tensor.strides[1], tensor.strides[2], tensor.strides[3], 0, 0}};
+}
+
+namespace {
+
+/// Elements of tensors or lattices: n_dims is 4 or 6, and data and sizes are as theirs.
+template <int n_dims, typename Array>
+bool may_share(const Array &a, std::int64_t bytes_a, const Array &b, std::int64_t bytes_b) {
+    // The bytes meet where (a's element) - (b's element) is more than -bytes_a and less than bytes_b, so this asks
+    // which differences the two lattices of offsets can make. All steps are made positive by moving the starting
+    // points.
+    Axis axes[2 * n_dims];
     int n = 0;
     std::int64_t target =
         static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(b.data) - reinterpret_cast<std::uintptr_t>(a.data));
     std::int64_t rest = 0;
-    for (int i = 0; i < 8; i++) {
-        const halyard_tensor &tensor = i < 4 ? a : b;
-        const std::int64_t count = tensor.shape[i % 4];
-        if (count < 2 || tensor.strides[i % 4] == 0) {
+    for (int i = 0; i < 2 * n_dims; i++) {
+        const Array &array = i < n_dims ? a : b;
+        const std::int64_t count = array.shape[i % n_dims];
+        if (count < 2 || array.strides[i % n_dims] == 0) {
             continue;  // never walked, so its stride may be anything
         }
-        const std::int64_t step = (i < 4 ? bytes_a : -bytes_b) * tensor.strides[i % 4];
+        const std::int64_t step = (i < n_dims ? bytes_a : -bytes_b) * array.strides[i % n_dims];
         Axis axis = {step, count};
         if (step < 0) {
             target -= step * (count - 1);
@@ -108,7 +127,17 @@ bool may_share_bytes(const halyard_tensor &a, const halyard_tensor &b) noexcept 
         }
     }
     int budget = 1000;
-    return can_reach(axes, merged, rest, target, std::max(bytes_a, bytes_b), budget);
+    return can_reach(axes, merged, rest, target, bytes_a, bytes_b, budget);
+}
+
+}  // namespace
+
+bool may_share_bytes(const halyard_tensor &a, const halyard_tensor &b) noexcept {
+    return may_share<4>(a, element_bytes(Dtype(a.dtype)), b, element_bytes(Dtype(b.dtype)));
+}
+
+bool may_share_bytes(const Lattice &a, const Lattice &b) noexcept {
+    return may_share<Lattice::n_dims>(a, a.element_bytes, b, b.element_bytes);
 }
 
 }  // namespace halyard

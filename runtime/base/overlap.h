@@ -1,4 +1,4 @@
-// Tensors as memory: which bytes they describe, and whether two of them share any.
+// Tensors and caches as memory: which bytes they describe, and whether two of them share any.
 #pragma once
 
 #include "halyard/halyard.h"
@@ -20,8 +20,9 @@ struct MemoryRange {
 /// The smallest range that holds every element of a strided array, by checked arithmetic; false where it leaves the
 /// address space. Sizes must be at least 1, strides are in elements. (Inline for the cost of a run.)
 template <int n_dims>
-bool find_memory_range(const void *data, const std::int64_t (&shape)[n_dims], const std::int64_t (&strides)[n_dims],
-                       std::int64_t element_bytes, MemoryRange *out) noexcept {
+[[gnu::always_inline]] inline bool find_memory_range(const void *data, const std::int64_t (&shape)[n_dims],
+                                                     const std::int64_t (&strides)[n_dims], std::int64_t element_bytes,
+                                                     MemoryRange *out) noexcept {
     // Beyond any machine's address space, and small enough that sums of a few reaches stay exact.
     constexpr std::int64_t limit = std::int64_t(1) << 58;
     std::int64_t below = 0, above = element_bytes;
@@ -64,5 +65,21 @@ inline bool elements_are_apart(const halyard_tensor &tensor) noexcept {
 /// Whether two tensors, whose dtypes were checked, may share a byte. Conservative, but exact for the layouts of the
 /// field (slices of one packed buffer, and transposes of such).
 bool may_share_bytes(const halyard_tensor &a, const halyard_tensor &b) noexcept;
+
+/// Elements in up to six dimensions, as those of tensors and of caches with tiles are. Sizes are at least 1.
+struct Lattice {
+    static constexpr int n_dims = 6;
+    const void *data;
+    std::int64_t element_bytes;
+    std::int64_t shape[n_dims], strides[n_dims];  // in elements
+};
+
+Lattice lattice_of(const halyard_tensor &tensor) noexcept;
+
+inline bool find_memory_range(const Lattice &lattice, MemoryRange *out) noexcept {
+    return find_memory_range(lattice.data, lattice.shape, lattice.strides, lattice.element_bytes, out);
+}
+bool elements_are_apart(const Lattice &lattice) noexcept;
+bool may_share_bytes(const Lattice &a, const Lattice &b) noexcept;
 
 }  // namespace halyard

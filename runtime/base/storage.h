@@ -130,8 +130,8 @@ inline constexpr std::int32_t n_dtypes = 6, n_input_dtypes = 3;
 /// The place of a dtype in arrays.
 constexpr std::size_t index_of(Dtype dtype) noexcept { return static_cast<std::size_t>(dtype) - 1; }
 
-/// The dtype of an output that a number of the C ABI stands for; none where there is no such dtype.
-constexpr std::optional<Dtype> to_out_dtype(std::int32_t number) noexcept {
+/// The dtype that a number of the C ABI stands for; none where there is no such dtype.
+constexpr std::optional<Dtype> to_dtype(std::int32_t number) noexcept {
     switch (const auto dtype = static_cast<Dtype>(number)) {
     case Dtype::f32:
     case Dtype::f16:
@@ -143,11 +143,8 @@ constexpr std::optional<Dtype> to_out_dtype(std::int32_t number) noexcept {
     return std::nullopt;
 }
 
-/// The same for a dtype that can be read.
-constexpr std::optional<Dtype> to_dtype(std::int32_t number) noexcept {
-    const std::optional<Dtype> dtype = to_out_dtype(number);
-    return dtype && index_of(*dtype) < n_input_dtypes ? dtype : std::nullopt;
-}
+/// Whether only outputs have this dtype.
+constexpr bool is_8_bit(Dtype dtype) noexcept { return index_of(dtype) >= n_input_dtypes; }
 
 /// As kernels' names call it.
 constexpr const char *name_of(Dtype dtype) noexcept {
@@ -164,7 +161,7 @@ constexpr const char *name_of(Dtype dtype) noexcept {
 
 /// The same for a number of the C ABI that stands for a dtype.
 constexpr const char *name_of_dtype(std::int32_t number) noexcept {
-    const std::optional<Dtype> dtype = to_out_dtype(number);
+    const std::optional<Dtype> dtype = to_dtype(number);
     return dtype ? name_of(*dtype) : "no dtype";
 }
 

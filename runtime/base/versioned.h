@@ -40,7 +40,17 @@ inline constexpr std::array released_sizes<halyard_executor> = {24u};
 template <>
 inline constexpr std::array released_sizes<halyard_run_args> = {72u};
 template <>
-inline constexpr std::array released_sizes<halyard_bound_run_args> = {40u};
+inline constexpr std::array released_sizes<halyard_bound_run_args> = {40u, 88u};
+template <>
+inline constexpr std::array released_sizes<halyard_norm_desc> = {56u};
+template <>
+inline constexpr std::array released_sizes<halyard_scale_desc> = {16u};
+template <>
+inline constexpr std::array released_sizes<halyard_cache_desc> = {96u};
+template <>
+inline constexpr std::array released_sizes<halyard_slots> = {72u};
+template <>
+inline constexpr std::array released_sizes<halyard_stages> = {80u};
 template <>
 inline constexpr std::array released_sizes<halyard_target_info> = {288u};
 

@@ -73,6 +73,24 @@ struct ReleasePlan {
     void operator()(halyard_gpu_plan *plan) const noexcept { halyard_destroy_gpu_plan(plan); }
 };
 
+/// Refuses what no kernel of a device does.
+halyard_status check_stages(const halyard_plan &plan, halyard_error *error) {
+    for (int i = 0; i < plan.n_tensors; i++) {
+        const TensorDesc &tensor = plan.tensors[i].desc;
+        const char *const asked = tensor.norm                        ? "norm"
+                                  : tensor.scale                     ? "scale"
+                                  : tensor.cache                     ? "cache"
+                                  : tensor.dtype != tensor.out_dtype ? "out_dtype"
+                                  : !tensor.rotates                  ? "no_rotation"
+                                                                     : nullptr;
+        if (asked != nullptr) {
+            return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", i, "].", asked,
+                        " is set, but on a device this version does nothing but rotate");
+        }
+    }
+    return HALYARD_OK;
+}
+
 /// Runs every kernel that a plan may need once, on memory of its own, so that the driver compiles it now.
 halyard_status load_kernels(const halyard_gpu_plan &plan, halyard_error *error) {
     constexpr std::size_t n_bytes = 256;
@@ -189,7 +207,12 @@ halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc 
         return status;
     }
     halyard_plan *checked = nullptr;
-    if (const halyard_status status = halyard_create_plan(&copy, &checked, error)) {
+    halyard_status status = halyard_create_plan(&copy, &checked, error);
+    if (status == HALYARD_OK) {
+        status = check_stages(*checked, error);
+    }
+    if (status != HALYARD_OK) {
+        halyard_destroy_plan(checked);
         return status;
     }
     Text lines = {text, n_bytes};
@@ -250,6 +273,9 @@ halyard_status halyard_create_gpu_plan(const halyard_gpu_queue *queue, const hal
     plan->angles = angles;
     plan->part_alignment = where.device == HALYARD_OPENCL ? part_alignment(where) : 1;
     halyard_status status = halyard_create_plan(&copy, &plan->checks, error);
+    if (status == HALYARD_OK) {
+        status = check_stages(*plan->checks, error);
+    }
     if (status == HALYARD_OK) {
         status = load_kernels(*plan, error);
     }

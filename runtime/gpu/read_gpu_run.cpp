@@ -104,6 +104,10 @@ halyard_status read_gpu_run(const halyard_gpu_plan &plan, const halyard_gpu_run_
     if (given.x == nullptr || given.y == nullptr) {
         return fail_null(error, given.x == nullptr ? "args.x" : "args.y");
     }
+    if (given.slots != nullptr || given.stages != nullptr) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, "args.", given.slots != nullptr ? "slots" : "stages",
+                    " is set, but on a device this version does nothing but rotate");
+    }
     const bool is_cuda = plan.queue.device == HALYARD_CUDA;
     if (!is_cuda && given.stream == nullptr) {
         return fail_null(error, "args.stream");
@@ -158,8 +162,6 @@ halyard_status read_gpu_run(const halyard_gpu_plan &plan, const halyard_gpu_run_
     checked.positions = given.positions != nullptr ? &positions : nullptr;
     checked.x = tensors.x;
     checked.y = tensors.y;
-    checked.slots = given.slots;
-    checked.stages = given.stages;
     if (const halyard_status status = read_run(plan.checks, &checked, plan.queue.device, &out->run, &spans, error)) {
         return status;
     }

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/versioned.h"
 #include "rotate/piece.h"
+#include "rotate/read_road.h"
 #include "rotate/run.h"
 
 #include <algorithm>
@@ -30,6 +31,9 @@ bool move_to(const void *data, const Reach &reach, MemoryRange *out) {
 /// Prepares the calls, if one of each tensor's kernel does the whole run, with rows where they lie in memory.
 bool prepare(halyard_bound_run &bound) {
     const Run &run = bound.run;
+    if (run.plan->has_road) {
+        return false;
+    }
     const halyard_angle_source &angles = *run.angles;
     const std::int64_t n = run.n_batch * run.n_tokens;
     if (run.is_empty || n > max_piece_tokens || !angles.is_direct || count_tasks(run) > 1 || run.may_be_non_temporal ||
@@ -104,6 +108,15 @@ halyard_status read_pointers(const halyard_bound_run &bound, const halyard_bound
             spans.x[i] = spans.y[i] = {0, 0};
             continue;
         }
+        if (bound.run.plan->tensors[i].desc.cache) {  // its output is not y
+            if (given.x[i] == nullptr) {
+                return fail(error, HALYARD_ERROR_NULL_POINTER, "args.x[", i, "] is NULL");
+            }
+            if (!move_to(given.x[i], bound.x_reach[i], &spans.x[i])) {
+                return fail(error, HALYARD_ERROR_OVERFLOW, "args.x[", i, "] leaves the address space");
+            }
+            continue;
+        }
         if (given.x[i] == nullptr || given.y[i] == nullptr) {
             return fail(error, HALYARD_ERROR_NULL_POINTER, "args.", given.x[i] == nullptr ? "x" : "y", "[", i,
                         "] is NULL");
@@ -120,11 +133,48 @@ halyard_status read_pointers(const halyard_bound_run &bound, const halyard_bound
     return HALYARD_OK;
 }
 
+/// Reads the slots that this call brings, and where its stages lie.
+halyard_status read_bound_road(const halyard_bound_run &bound, const halyard_bound_run_args &given, Run &run,
+                               Spans &spans, halyard_error *error) {
+    const auto at = [](auto *array, int i) { return array == nullptr ? nullptr : array[i]; };
+    for (int i = 0; i < run.plan->n_tensors; i++) {
+        const StagePointers pointers = {at(given.weights, i), at(given.scales, i), at(given.scales_out, i),
+                                        at(given.caches, i)};
+        if (run.tensors[i].n_heads != 0) {
+            if (const halyard_status status = place_stages(pointers, i, run, spans, error)) {
+                return status;
+            }
+        }
+    }
+    CheckedSlots &slots = run.slots;
+    if (slots.data == nullptr) {
+        return HALYARD_OK;
+    }
+    if (given.slots == nullptr) {
+        return fail_null(error, "args.slots");
+    }
+    slots.data = given.slots;
+    if (!move_to(slots.data, bound.slots_reach, &slots.memory)) {
+        return fail(error, HALYARD_ERROR_OVERFLOW, "args.slots leaves the address space");
+    }
+    if (!slots.may_be_doubled) {
+        if (given.slots_scratch == nullptr) {
+            return fail_null(error, "args.slots_scratch");
+        }
+        const Reach reach = {0, slots.scratch_memory.n_bytes()};
+        slots.scratch = static_cast<unsigned char *>(given.slots_scratch);
+        if (!move_to(slots.scratch, reach, &slots.scratch_memory)) {
+            return fail(error, HALYARD_ERROR_OVERFLOW, "args.slots_scratch leaves the address space");
+        }
+    }
+    return HALYARD_OK;
+}
+
 /// The positions that this call brings, with their range of memory.
 halyard_status read_positions(const halyard_bound_run &bound, const void *data, CheckedPositions &positions,
                               halyard_error *error) {
     positions = bound.run.positions;
-    if (bound.run.is_empty) {
+    if (bound.run.is_empty || !bound.run.plan->rotates) {
         return HALYARD_OK;  // nothing is read, and the positions may be none
     }
     if ((data != nullptr) != (positions.data != nullptr)) {
@@ -168,7 +218,7 @@ halyard_status check_elements(const halyard_bound_run &bound, const halyard_boun
         x[i].data = const_cast<void *>(given.x[i]);
         y[i].data = given.y[i];
     }
-    return check_overlaps(run, x, y, spans, error);
+    return run.plan->has_road ? check_road_overlaps(run, x, y, spans, error) : check_overlaps(run, x, y, spans, error);
 }
 
 }  // namespace
@@ -206,8 +256,9 @@ halyard_status halyard_bind_run(const halyard_plan *plan, const halyard_run_args
         bound->x[i] = args->x[i];
         bound->y[i] = args->y[i];
         bound->x_reach[i] = tensor.n_heads == 0 ? Reach{0, 0} : reach_of(spans.x[i], args->x[i].data);
-        bound->y_reach[i] = tensor.n_heads == 0 ? Reach{0, 0} : reach_of(spans.y[i], args->y[i].data);
+        bound->y_reach[i] = tensor.n_heads == 0 ? Reach{0, 0} : reach_of(spans.y[i], tensor.y);
     }
+    bound->slots_reach = run.slots.data == nullptr ? Reach{0, 0} : reach_of(run.slots.memory, run.slots.data);
     bound->positions_reach = run.positions.data == nullptr || run.is_empty
                                  ? Reach{0, 0}
                                  : reach_of(run.positions.memory, run.positions.data);
@@ -247,7 +298,8 @@ halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_b
     if (status != HALYARD_OK) {
         return status;
     }
-    const bool is_apart = !any_overlap(*bound, positions, spans);
+    const bool has_road = bound->run.plan->has_road;
+    const bool is_apart = !has_road && !any_overlap(*bound, positions, spans);
     std::int32_t rows[max_piece_tokens];
     if (is_apart && bound->is_prepared && given.part == 0 && (given.n_parts == 0 || given.n_parts == 1) &&
         find_rows(bound->run, positions, 0, bound->rows[0].extent, rows)) {
@@ -261,6 +313,9 @@ halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_b
         run.tensors[i].y = static_cast<char *>(given.y[i]);
     }
     status = read_part(given.part, given.n_parts, run.executor.n_threads > 0, run, error);
+    if (status == HALYARD_OK && has_road) {
+        status = read_bound_road(*bound, given, run, spans, error);
+    }
     if (status == HALYARD_OK && !is_apart) {
         status = check_elements(*bound, given, run, spans, error);
     }

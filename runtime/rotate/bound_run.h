@@ -21,7 +21,7 @@ struct PreparedTensor {
 struct halyard_bound_run {
     halyard::Run run;
     halyard_tensor x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];
-    halyard::Reach x_reach[HALYARD_MAX_TENSORS], y_reach[HALYARD_MAX_TENSORS], positions_reach;
+    halyard::Reach x_reach[HALYARD_MAX_TENSORS], y_reach[HALYARD_MAX_TENSORS], positions_reach, slots_reach;
 
     // Where a call of one kernel for each tensor does it all.
     bool is_prepared;

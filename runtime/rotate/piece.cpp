@@ -5,6 +5,10 @@
 
 #include <algorithm>
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 namespace halyard {
 
 namespace {
@@ -14,6 +18,29 @@ std::int64_t distance(std::int64_t stride) { return stride < 0 ? -stride : strid
 /// How many steps of a stride fit into room; at least the first element does.
 std::int64_t fitting(std::int64_t count, std::int64_t stride, std::int64_t room) {
     return count <= 1 || stride == 0 ? count : std::min(count, 1 + room / distance(stride));
+}
+
+/// Copies with non-temporal stores, where the compiler's target has them and the output is aligned; store_fence must
+/// follow. Of the time by way of the caches, 4096 tokens take .54 with 64 of 256 columns rotated (16 heads) and .8 with
+/// 32 of 80 (32 heads), rotation and copy together (f32, AVX2; Zen 4, 2026-11).
+void copy_non_temporally(char *to, const char *from, std::size_t n) {
+    std::size_t done = 0;
+#ifdef __SSE2__
+    if (reinterpret_cast<std::uintptr_t>(to) % sizeof(__m128i) == 0) {
+        for (; done + sizeof(__m128i) <= n; done += sizeof(__m128i)) {
+            _mm_stream_si128(reinterpret_cast<__m128i *>(to + done),
+                             _mm_loadu_si128(reinterpret_cast<const __m128i *>(from + done)));
+        }
+    }
+#endif
+    std::memcpy(to + done, from + done, n - done);
+}
+
+/// Orders non-temporal stores before whatever the thread does next, such as telling another one.
+void store_fence() {
+#ifdef __SSE2__
+    _mm_sfence();
+#endif
 }
 
 }  // namespace
@@ -54,6 +81,33 @@ void rotate_in_parts(const Kernel &kernel, const Piece &whole) noexcept {
             piece.y = whole.y + (token * whole.out.token + at * whole.out.head) * bytes;
             call_kernel(kernel, piece);
         }
+    }
+}
+
+void copy_elements(std::int64_t bytes, bool non_temporal, std::int64_t n, std::int64_t n_heads, std::int64_t n_tokens,
+                   const char *x, const ElementStrides &in, char *y, const ElementStrides &out) noexcept {
+    for (std::int64_t token = 0; token < n_tokens && n > 0; token++) {
+        for (std::int64_t head = 0; head < n_heads; head++) {
+            const char *from = x + (token * in.token + head * in.head) * bytes;
+            char *to = y + (token * out.token + head * out.head) * bytes;
+            if (in.element == 1 && out.element == 1) {
+                const auto n_bytes = static_cast<std::size_t>(n * bytes);
+                if (non_temporal) {
+                    copy_non_temporally(to, from, n_bytes);
+                } else {
+                    std::memcpy(to, from, n_bytes);
+                }
+                continue;
+            }
+            for (std::int64_t i = 0; i < n; i++) {
+                std::memcpy(to, from, static_cast<std::size_t>(bytes));
+                from += in.element * bytes;
+                to += out.element * bytes;
+            }
+        }
+    }
+    if (non_temporal) {
+        store_fence();
     }
 }
 

@@ -38,6 +38,15 @@ struct Piece {
 /// The reference does what they cannot hold at all: a single head of more than 2^31 elements' reach.
 void rotate_in_parts(const Kernel &kernel, const Piece &piece) noexcept;
 
+/// Strides of whole heads, in elements.
+struct ElementStrides {
+    std::int64_t element, head, token;
+};
+
+/// Copies n elements of each head, of `bytes` bytes each. Non-temporal stores are fenced.
+void copy_elements(std::int64_t bytes, bool non_temporal, std::int64_t n, std::int64_t n_heads, std::int64_t n_tokens,
+                   const char *x, const ElementStrides &in, char *y, const ElementStrides &out) noexcept;
+
 /// The largest offset that a generated kernel's 32-bit arithmetic can hold.
 inline constexpr std::int64_t max_offset = INT32_MAX;
 

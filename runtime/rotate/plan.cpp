@@ -32,21 +32,31 @@ void set_defaults(const halyard_frequencies *frequencies, halyard_tensor_desc &t
     }
 }
 
-/// Refuses what this version has only places for.
-halyard_status check_stages(const halyard_tensor_desc &tensor, int index, halyard_error *error) {
-    const char *const asked = tensor.norm != nullptr    ? "norm"
-                              : tensor.scale != nullptr ? "scale"
-                              : tensor.cache != nullptr ? "cache"
-                              : tensor.no_rotation != 0 ? "no_rotation"
-                                                        : nullptr;
-    if (asked != nullptr) {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].", asked,
-                    " is set, but this version does nothing but rotate");
+/// Reads the stages beside the rotation of a tensor whose dtypes and head_dim were checked.
+halyard_status read_stages(const halyard_tensor_desc &tensor, int index, TensorDesc *out, halyard_error *error) {
+    if (tensor.norm != nullptr) {
+        if (const halyard_status status = read_norm(tensor.norm, index, tensor.head_dim, &out->norm.emplace(), error)) {
+            return status;
+        }
     }
-    if (tensor.out_dtype != tensor.dtype) {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].out_dtype is ",
-                    name_of_dtype(tensor.out_dtype), ", but this version writes the dtype that it reads, ",
-                    name_of_dtype(tensor.dtype));
+    if (tensor.scale != nullptr) {
+        if (const halyard_status status =
+                read_scale(tensor.scale, index, out->out_dtype, &out->scale.emplace(), error)) {
+            return status;
+        }
+    }
+    std::int64_t stride = 0;
+    if (tensor.cache != nullptr) {
+        if (const halyard_status status =
+                read_cache(tensor.cache, index, tensor.head_dim, &out->cache.emplace(), error)) {
+            return status;
+        }
+    }
+    out->is_staged = out->norm || out->scale || out->dtype != out->out_dtype ||
+                     (out->cache && !out->cache->is_linear(tensor.head_dim, &stride));
+    if (out->is_staged && tensor.head_dim > max_staged_head) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].head_dim is ", tensor.head_dim,
+                    ", but stages beside the rotation work on heads of at most ", max_staged_head, " elements");
     }
     return HALYARD_OK;
 }
@@ -61,32 +71,47 @@ halyard_status check_tensor(const halyard_tensor_desc &tensor, int index, std::i
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].dtype is ", tensor.dtype,
                     ", which is no dtype");
     }
+    if (is_8_bit(*dtype)) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].dtype is ", name_of(*dtype),
+                    ", which only outputs can have");
+    }
     if (!to_dtype(tensor.out_dtype)) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].out_dtype is ", tensor.out_dtype,
                     ", which is no dtype");
     }
-    if (tensor.pairing == 0) {
+    if (tensor.no_rotation != 0 && tensor.no_rotation != 1) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].no_rotation is ", tensor.no_rotation,
+                    ", but must be 0 or 1");
+    }
+    const bool rotates = tensor.no_rotation == 0;
+    if (rotates && tensor.pairing == 0) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index,
                     "].pairing is not set, and no frequencies tell it");
     }
-    const std::optional<Pairing> pairing = to_pairing(tensor.pairing), out_pairing = to_pairing(tensor.out_pairing);
+    const std::int32_t unread = HALYARD_PAIRING_HALF;
+    const std::optional<Pairing> pairing = to_pairing(rotates ? tensor.pairing : unread);
+    const std::optional<Pairing> out_pairing = to_pairing(rotates ? tensor.out_pairing : unread);
     if (!pairing || !out_pairing) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].", pairing ? "out_pairing" : "pairing",
                     " is ", pairing ? tensor.out_pairing : tensor.pairing, ", which is no pairing");
-    }
-    if (const halyard_status status = check_stages(tensor, index, error)) {
-        return status;
     }
     if (tensor.head_dim <= 0) {
         return fail(error, HALYARD_ERROR_SHAPE, "tensors[", index, "].head_dim is ", tensor.head_dim,
                     ", but must be at least 1");
     }
-    if (tensor.rotary_offset < 0 || rotary_dim > tensor.head_dim - tensor.rotary_offset) {
+    if (rotates && (tensor.rotary_offset < 0 || rotary_dim > tensor.head_dim - tensor.rotary_offset)) {
         return fail(error, HALYARD_ERROR_WINDOW, "tensors[", index, "].rotary_offset is ", tensor.rotary_offset, ": ",
                     rotary_dim, " elements from there are not inside a head_dim of ", tensor.head_dim);
     }
-    *out = {*dtype, *pairing, *out_pairing, tensor.head_dim, tensor.rotary_offset};
-    return HALYARD_OK;
+    *out = {};
+    out->dtype = *dtype;
+    out->pairing = *pairing;
+    out->out_pairing = *out_pairing;
+    out->head_dim = tensor.head_dim;
+    out->rotary_offset = rotates ? tensor.rotary_offset : 0;
+    out->out_dtype = *to_dtype(tensor.out_dtype);
+    out->rotates = rotates;
+    return read_stages(tensor, index, out, error);
 }
 
 /// Reads everything of a description but its targets; tensors has HALYARD_MAX_TENSORS elements.
@@ -109,10 +134,6 @@ halyard_status read_desc(const halyard_plan_desc *desc, halyard_plan_desc *out, 
         }
         out->rotary_dim = 2 * frequencies->n_pairs;
     }
-    if (out->rotary_dim < 2 || out->rotary_dim % 2 != 0) {
-        return fail(error, HALYARD_ERROR_ROTARY_DIM, "rotary_dim is ", out->rotary_dim,
-                    ", but must be even and at least 2");
-    }
     if (out->n_tensors < 1 || out->n_tensors > HALYARD_MAX_TENSORS) {
         return fail(error, HALYARD_ERROR_SHAPE, "n_tensors is ", out->n_tensors, ", but must be 1 to ",
                     HALYARD_MAX_TENSORS);
@@ -120,8 +141,10 @@ halyard_status read_desc(const halyard_plan_desc *desc, halyard_plan_desc *out, 
     if (out->tensors == nullptr) {
         return fail_null(error, "desc.tensors");
     }
+    halyard_tensor_desc read[HALYARD_MAX_TENSORS] = {};
+    bool rotates = false;
     for (int i = 0; i < out->n_tensors; i++) {
-        halyard_tensor_desc tensor = {};
+        halyard_tensor_desc &tensor = read[i];
         const halyard_tensor_desc *const given = element_of(out->tensors, i);
         char name[24];
         std::snprintf(name, sizeof(name), "tensors[%d]", i);
@@ -133,23 +156,38 @@ halyard_status read_desc(const halyard_plan_desc *desc, halyard_plan_desc *out, 
                         ", but that of tensors[0] is ", out->tensors->size);
         }
         set_defaults(out->frequencies, tensor);
-        if (const halyard_status status = check_tensor(tensor, i, out->rotary_dim, &tensors[i], error)) {
+        rotates = rotates || tensor.no_rotation == 0;
+    }
+    if (out->rotary_dim < 0 || out->rotary_dim % 2 != 0 || (out->rotary_dim == 0 && rotates)) {
+        return fail(error, HALYARD_ERROR_ROTARY_DIM, "rotary_dim is ", out->rotary_dim,
+                    ", but must be even and at least 2");
+    }
+    for (int i = 0; i < out->n_tensors; i++) {
+        if (const halyard_status status = check_tensor(read[i], i, out->rotary_dim, &tensors[i], error)) {
             return status;
         }
     }
     return HALYARD_OK;
 }
 
-Task task_for(const TensorDesc &tensor, std::int64_t rotary_dim, Place place, Layout layout) {
+Task task_for(const TensorDesc &tensor, Dtype dtype, std::int64_t rotary_dim, Place place, Layout layout) {
     // Words of two neighbours: a matter of strides for the run, but of the members' distance already here.
     const bool even_halves = tensor.pairing == Pairing::interleaved || rotary_dim % 4 == 0;
     const bool is_even = layout == Layout::even && even_halves;
-    return {tensor.dtype,
+    return {dtype,
             tensor.pairing,
             tensor.out_pairing,
             place,
             is_even || layout == Layout::strided ? layout : Layout::dense,
             cpu_name()};
+}
+
+/// What rotates a tensor in blocks of f32, whose heads follow each other.
+Task block_task_for(const TensorDesc &tensor, std::int64_t rotary_dim) {
+    const bool converts = tensor.pairing != tensor.out_pairing;
+    const bool is_even = tensor.head_dim % 2 == 0 && rotary_dim % 2 == 0;
+    return task_for(tensor, Dtype::f32, rotary_dim, converts ? Place::out_of_place : Place::in_place,
+                    is_even ? Layout::even : Layout::dense);
 }
 
 const char *words_for(Place place) {
@@ -228,12 +266,16 @@ halyard_status halyard_create_plan(const halyard_plan_desc *desc, halyard_plan *
     plan->n_tensors = checked.n_tensors;
     plan->target = best_of(allowed);
     plan->row_kernels = select_row_kernels(allowed);
+    plan->stage_kernels = select_stage_kernels(allowed);
     for (int i = 0; i < plan->n_tensors; i++) {
         plan->tensors[i].desc = tensors[i];
+        plan->rotates = plan->rotates || tensors[i].rotates;
+        plan->has_road = plan->has_road || tensors[i].is_staged || tensors[i].cache || !tensors[i].rotates;
+        plan->tensors[i].block_kernel = &select(block_task_for(tensors[i], checked.rotary_dim), allowed);
         for (std::int32_t place = 0; place < n_places; place++) {
             for (std::int32_t layout = 0; layout < n_layouts; layout++) {
-                plan->tensors[i].kernels[place][layout] =
-                    &select(task_for(tensors[i], checked.rotary_dim, Place(place), Layout(layout)), allowed);
+                plan->tensors[i].kernels[place][layout] = &select(
+                    task_for(tensors[i], tensors[i].dtype, checked.rotary_dim, Place(place), Layout(layout)), allowed);
             }
         }
     }
@@ -274,16 +316,25 @@ halyard_status halyard_explain_plan(const halyard_plan_desc *desc, char *text, i
     } else {
         for (int i = 0; i < checked.n_tensors; i++) {
             const TensorDesc &tensor = tensors[i];
+            char heading[128];
+            if (!tensor.rotates || tensor.is_staged) {
+                std::snprintf(heading, sizeof(heading), "tensor %d, %s:\n", i,
+                              tensor.rotates ? "in blocks of f32" : "is not rotated");
+                lines.add(heading);
+                if (tensor.rotates) {
+                    explain_tensor(lines, block_task_for(tensor, checked.rotary_dim), allowed);
+                }
+                continue;
+            }
             for (const Place place : {Place::out_of_place, Place::non_temporal, Place::in_place}) {
                 if (place == Place::in_place && tensor.pairing != tensor.out_pairing) {
                     continue;
                 }
                 for (const Layout layout : {Layout::even, Layout::strided}) {
-                    const Task task = task_for(tensor, checked.rotary_dim, place, layout);
+                    const Task task = task_for(tensor, tensor.dtype, checked.rotary_dim, place, layout);
                     if (place == Place::non_temporal && select(task, allowed).place != place) {
                         continue;  // as for smaller outputs
                     }
-                    char heading[128];
                     std::snprintf(heading, sizeof(heading), "tensor %d, %s, %s heads:\n", i, words_for(place),
                                   layout == Layout::strided ? "strided" : "dense");
                     lines.add(heading);

@@ -2,9 +2,13 @@
 #pragma once
 
 #include "base/storage.h"
+#include "road/cache.h"
+#include "road/stage_desc.h"
 #include "rotate/dispatch.h"
+#include "rotate/stages.h"
 
 #include <cstdint>
+#include <optional>
 
 namespace halyard {
 
@@ -13,6 +17,12 @@ struct TensorDesc {
     Dtype dtype;
     Pairing pairing, out_pairing;
     std::int64_t head_dim, rotary_offset;
+    Dtype out_dtype;
+    bool rotates;
+    bool is_staged;  // it goes through blocks of f32; else a kernel rotates it from where it is to where it goes
+    std::optional<NormDesc> norm;
+    std::optional<ScaleDesc> scale;
+    std::optional<CacheDesc> cache;
 };
 
 }  // namespace halyard
@@ -21,6 +31,7 @@ struct halyard_plan {
     struct Tensor {
         halyard::TensorDesc desc;
         const halyard::Kernel *kernels[halyard::n_places][halyard::n_layouts];
+        const halyard::Kernel *block_kernel;  // rotates in blocks, in place if the pairings are one
 
         const halyard::Kernel &kernel(halyard::Place place, halyard::Layout layout) const noexcept {
             return *kernels[static_cast<int>(place)][static_cast<int>(layout)];
@@ -31,6 +42,9 @@ struct halyard_plan {
     std::int32_t n_tensors;
     halyard::Target target;  // the best one that is allowed
     halyard::RowKernels row_kernels;
+    halyard::StageKernels stage_kernels;
+    bool rotates;   // a tensor at least
+    bool has_road;  // a tensor has more than its rotation
     Tensor tensors[HALYARD_MAX_TENSORS];
 };
 

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/overlap.h"
 #include "base/versioned.h"
+#include "rotate/read_road.h"
 
 #include <cstdio>
 #include <cstring>
@@ -13,15 +14,15 @@ namespace halyard {
 namespace {
 
 /// Whether a tensor is what its description and its partners ask for. `batch` and `tokens` are not negative.
-bool fits(const halyard_tensor &tensor, const TensorDesc &desc, std::int32_t device, std::int64_t batch,
+bool fits(const halyard_tensor &tensor, Dtype dtype, const TensorDesc &desc, std::int32_t device, std::int64_t batch,
           std::int64_t tokens, std::int64_t heads) {
-    return tensor.size == sizeof(halyard_tensor) && tensor.dtype == static_cast<std::int32_t>(desc.dtype) &&
+    return tensor.size == sizeof(halyard_tensor) && tensor.dtype == static_cast<std::int32_t>(dtype) &&
            tensor.device == device && tensor.reserved == 0 && tensor.shape[0] == batch && tensor.shape[1] == tokens &&
            tensor.shape[2] == heads && heads >= 0 && tensor.shape[3] == desc.head_dim;
 }
 
 /// Says why a tensor does not fit.
-halyard_status fail_fit(const halyard_tensor &tensor, const char *name, int index, const TensorDesc &desc,
+halyard_status fail_fit(const halyard_tensor &tensor, const char *name, int index, Dtype dtype, const TensorDesc &desc,
                         std::int32_t device, const std::int64_t (&shape)[3], halyard_error *error) {
     if (!is_released_size<halyard_tensor>(tensor.size)) {
         char what[24];
@@ -36,9 +37,9 @@ halyard_status fail_fit(const halyard_tensor &tensor, const char *name, int inde
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, "[", index, "].dtype is ", tensor.dtype,
                     ", which is no dtype");
     }
-    if (tensor.dtype != static_cast<std::int32_t>(desc.dtype)) {
+    if (tensor.dtype != static_cast<std::int32_t>(dtype)) {
         return fail(error, HALYARD_ERROR_MISMATCH, name, "[", index, "].dtype is ", name_of_dtype(tensor.dtype),
-                    ", but the plan's is ", name_of(desc.dtype));
+                    ", but the plan's is ", name_of(dtype));
     }
     if (tensor.device < HALYARD_CPU || tensor.device > HALYARD_OPENCL) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, "[", index, "].device is ", tensor.device,
@@ -89,8 +90,9 @@ halyard_status fail_overlap(const char *name, int index, int output, halyard_err
     return fail(error, HALYARD_ERROR_OVERLAP, "y[", output, "] shares elements with ", name, "[", index, "]");
 }
 
-/// The kernel of a tensor, by how it lies in memory.
-const Kernel &find_kernel(const halyard_plan::Tensor &planned, const RunTensor &tensor, Place place) {
+}  // namespace
+
+const Kernel &find_kernel(const halyard_plan::Tensor &planned, const RunTensor &tensor, Place place) noexcept {
     const RunTensor::Strides &in = tensor.in, &out = tensor.out;
     Layout layout = Layout::strided;
     if (in.element == 1 && out.element == 1) {
@@ -101,12 +103,14 @@ const Kernel &find_kernel(const halyard_plan::Tensor &planned, const RunTensor &
     return planned.kernel(place, layout);
 }
 
+namespace {
+
 /// Whether all heads and their halves begin on a cache line, so that kernels can store lines as a whole.
 bool is_on_cache_lines(const TensorDesc &desc, const RunTensor &tensor, std::int64_t rotary_dim) {
     const std::int64_t half = desc.out_pairing == Pairing::half ? rotary_dim / 2 : 0;
     const std::int64_t steps =
         tensor.out.batch | tensor.out.token | tensor.out.head | half | (desc.rotary_offset * tensor.out.element);
-    const auto bits = static_cast<std::uintptr_t>(steps * element_bytes(desc.dtype));
+    const auto bits = static_cast<std::uintptr_t>(steps * element_bytes(desc.out_dtype));
     return ((reinterpret_cast<std::uintptr_t>(tensor.y) | bits) & 63) == 0;
 }
 
@@ -122,14 +126,14 @@ void choose_non_temporal(Run &run) noexcept {
         const TensorDesc &desc = run.plan->tensors[i].desc;
         if (run.tensors[i].n_heads > 0 && !run.tensors[i].in_place) {
             written += static_cast<std::uintptr_t>(run.n_batch * run.n_tokens * run.tensors[i].n_heads * desc.head_dim *
-                                                   element_bytes(desc.dtype));
+                                                   element_bytes(desc.out_dtype));
         }
     }
     const std::uintptr_t n_mib = written >> 20;
     for (int i = 0; i < run.plan->n_tensors; i++) {
         const halyard_plan::Tensor &planned = run.plan->tensors[i];
         RunTensor &tensor = run.tensors[i];
-        if (tensor.n_heads == 0 || tensor.in_place) {
+        if (tensor.n_heads == 0 || tensor.in_place || planned.desc.is_staged || planned.desc.cache) {
             continue;
         }
         const Kernel &kernel = find_kernel(planned, tensor, Place::non_temporal);
@@ -154,13 +158,16 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
         const halyard_tensor &x = given_x[i], &y = given_y[i];
         const std::int64_t heads = x.shape[2];
         const std::int64_t shape[] = {run.n_batch, run.n_tokens, heads};
-        if (run.n_batch < 0 || run.n_tokens < 0 || !fits(x, desc, device, run.n_batch, run.n_tokens, heads)) {
-            return fail_fit(x, "x", i, desc, device, shape, error);
+        if (run.n_batch < 0 || run.n_tokens < 0 ||
+            !fits(x, desc.dtype, desc, device, run.n_batch, run.n_tokens, heads)) {
+            return fail_fit(x, "x", i, desc.dtype, desc, device, shape, error);
         }
+        const bool has_cache = run.plan->has_road && desc.cache;
         // In place the output mostly is its input in every field, and there is nothing new to check.
-        const bool is_same = &y == &x || std::memcmp(&y, &x, sizeof(halyard_tensor)) == 0;
-        if (!is_same && !fits(y, desc, device, run.n_batch, run.n_tokens, heads)) {
-            return fail_fit(y, "y", i, desc, device, shape, error);
+        const bool is_same =
+            (&y == &x || std::memcmp(&y, &x, sizeof(halyard_tensor)) == 0) && desc.dtype == desc.out_dtype;
+        if (!is_same && !has_cache && !fits(y, desc.out_dtype, desc, device, run.n_batch, run.n_tokens, heads)) {
+            return fail_fit(y, "y", i, desc.out_dtype, desc, device, shape, error);
         }
         RunTensor &tensor = run.tensors[i];
         tensor.n_heads = run.n_batch == 0 || run.n_tokens == 0 ? 0 : heads;
@@ -169,29 +176,34 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
             continue;
         }
         run.is_empty = false;
-        if (x.data == nullptr || y.data == nullptr) {
+        if (x.data == nullptr || (y.data == nullptr && !has_cache)) {
             return fail(error, HALYARD_ERROR_NULL_POINTER, x.data == nullptr ? "x" : "y", "[", i, "].data is NULL");
         }
-        const std::int64_t bytes = element_bytes(desc.dtype);
-        if (!find_memory_range(x.data, x.shape, x.strides, bytes, &spans.x[i])) {
+        if (!find_memory_range(x.data, x.shape, x.strides, element_bytes(desc.dtype), &spans.x[i])) {
             return fail_range(x, "x", i, error);
+        }
+        tensor.x = static_cast<const char *>(x.data);
+        read_strides(x, tensor.in);
+        tensor.non_temporal = false;
+        if (has_cache) {
+            tensor.in_place = false;
+            spans.y[i] = {0, 0};
+            continue;  // read_road does the rest, and finds the kernel
         }
         spans.y[i].begin = spans.x[i].begin;
         spans.y[i].end = spans.x[i].end;
-        if (!is_same && !find_memory_range(y.data, y.shape, y.strides, bytes, &spans.y[i])) {
+        if (!is_same && !find_memory_range(y.data, y.shape, y.strides, element_bytes(desc.out_dtype), &spans.y[i])) {
             return fail_range(y, "y", i, error);
         }
         if (!elements_are_apart(y)) {
             return fail(error, HALYARD_ERROR_STRIDE, "y[", i, "] has strides ", y.strides[0], ", ", y.strides[1], ", ",
                         y.strides[2], ", ", y.strides[3], ", by which two of its elements could meet");
         }
-        tensor.x = static_cast<const char *>(x.data);
         tensor.y = static_cast<char *>(y.data);
-        read_strides(x, tensor.in);
         read_strides(y, tensor.out);
-        tensor.in_place = desc.pairing == desc.out_pairing && (is_same || (x.data == y.data && same_strides(tensor)));
+        tensor.in_place = desc.pairing == desc.out_pairing && desc.dtype == desc.out_dtype &&
+                          (is_same || (x.data == y.data && same_strides(tensor)));
         tensor.within_int32 = spans.x[i].n_bytes() <= INT32_MAX && spans.y[i].n_bytes() <= INT32_MAX;
-        tensor.non_temporal = false;
         tensor.kernel = &find_kernel(planned, tensor, tensor.in_place ? Place::in_place : Place::out_of_place);
         spanned_out_of_place += tensor.in_place ? 0 : spans.y[i].n_bytes();
     }
@@ -296,7 +308,7 @@ halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, 
     }
     const halyard_run_args &given = *view;
     // NOLINTNEXTLINE(*UndefinedBinaryOperatorResult): a copy that was not made has returned above
-    if (given.angles == nullptr) {
+    if (given.angles == nullptr && plan->rotates) {
         return fail_null(error, "args.angles");
     }
     if (given.x == nullptr) {
@@ -309,30 +321,34 @@ halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, 
     if (!bad_position) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "bad_position is ", given.bad_position, ", which is no policy");
     }
-    if (given.slots != nullptr || given.stages != nullptr) {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED, "args.", given.slots != nullptr ? "slots" : "stages",
-                    " is set, but this version does nothing but rotate");
-    }
-    if (given.angles->rotary_dim != plan->rotary_dim) {
+    if (plan->rotates && given.angles->rotary_dim != plan->rotary_dim) {
         return fail(error, HALYARD_ERROR_MISMATCH, "angles has a rotary_dim of ", given.angles->rotary_dim,
                     ", but the plan's is ", plan->rotary_dim);
     }
     run->plan = plan;
-    run->angles = given.angles;
+    run->angles = plan->rotates ? given.angles : nullptr;
+    run->slots.data = nullptr;
     run->bad_position = *bad_position;
     run->executor.n_threads = 0;
     halyard_status status = read_part(given.part, given.n_parts, given.executor != nullptr, *run, error);
     if (status == HALYARD_OK) {
         status = read_tensors(given.x, given.y, device, *run, *spans, error);
     }
-    if (status == HALYARD_OK) {
+    if (status == HALYARD_OK && !plan->rotates) {
+        run->positions = {};
+    } else if (status == HALYARD_OK) {
         status = read_positions(given.positions, run->n_batch, run->n_tokens, given.angles->axes.n_axes,
                                 &run->positions, error);
+        if (status == HALYARD_OK && given.angles->kind == AngleKind::given) {
+            status = check_given_rows(*given.angles, given.positions != nullptr, *run, error);
+        }
     }
-    if (status == HALYARD_OK && given.angles->kind == AngleKind::given) {
-        status = check_given_rows(*given.angles, given.positions != nullptr, *run, error);
-    }
-    if (status == HALYARD_OK) {
+    if (status == HALYARD_OK && (plan->has_road || given.slots != nullptr || given.stages != nullptr)) {
+        status = read_road(given.slots, given.stages, *run, *spans, error);
+        if (status == HALYARD_OK) {
+            status = check_road_overlaps(*run, given.x, given.y, *spans, error);
+        }
+    } else if (status == HALYARD_OK) {
         status = check_overlaps(*run, given.x, given.y, *spans, error);
     }
     if (status == HALYARD_OK && given.executor != nullptr) {

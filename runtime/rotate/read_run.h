@@ -4,6 +4,7 @@
 #include "angles/angle_source.h"
 #include "angles/positions.h"
 #include "halyard/halyard.h"
+#include "road/slots.h"
 #include "rotate/plan.h"
 
 #include <cstdint>
@@ -16,13 +17,22 @@ struct RunTensor {
         std::int64_t batch, token, head, element;  // 0 where the dimension has size 1
     };
     const char *x;
-    char *y;
-    Strides in, out;
+    char *y;               // of a tensor with a cache, that is y
+    Strides in, out;       // a cache's tokens are strided by their slots
     std::int64_t n_heads;  // 0 where the tensor has no elements
     const Kernel *kernel;
     bool in_place;
     bool non_temporal;  // the output is stored so: columns beside the window too, and pairs if there is a kernel for it
     bool within_int32;  // a kernel's 32-bit offsets reach all of it
+};
+
+/// What a run brings for the stages of one tensor; of what its plan doesn't ask for, NULL and an empty range.
+struct RunStages {
+    const char *weight;
+    const char *scales;                                    // floats, static
+    char *scales_out;                                      // floats, dynamic
+    std::int64_t stride_batch, stride_token, stride_head;  // of scales_out; with a cache, stride_token is that of slots
+    MemoryRange weight_memory, scales_memory, scales_out_memory;
 };
 
 struct Run {
@@ -33,9 +43,11 @@ struct Run {
     std::int32_t part, n_parts;  // n_parts is at least 1
     std::int64_t n_batch, n_tokens;
     RunTensor tensors[HALYARD_MAX_TENSORS];
-    bool is_empty;              // no tensor has an element
-    bool may_be_non_temporal;   // outputs are that large, so choose_non_temporal looks where they lie
-    halyard_executor executor;  // n_threads is 0 when there is none
+    bool is_empty;                          // no tensor has an element
+    bool may_be_non_temporal;               // outputs are that large, so choose_non_temporal looks where they lie
+    halyard_executor executor;              // n_threads is 0 when there is none
+    CheckedSlots slots;                     // without data where no token is stored in a cache
+    RunStages stages[HALYARD_MAX_TENSORS];  // set only where the plan has a road
 };
 
 /// What the tensors span in memory; empty tensors nothing.
@@ -55,6 +67,9 @@ halyard_status read_part(std::int32_t part, std::int32_t n_parts, bool has_execu
 /// or rows, spans are compared.
 halyard_status check_overlaps(const Run &run, const halyard_tensor *x, const halyard_tensor *y, const Spans &spans,
                               halyard_error *error) noexcept;
+
+/// The kernel of a tensor, by how it lies in memory.
+const Kernel &find_kernel(const halyard_plan::Tensor &planned, const RunTensor &tensor, Place place) noexcept;
 
 /// Chooses between kernels for ordinary and for non-temporal outputs by where the outputs lie.
 void choose_non_temporal(Run &run) noexcept;

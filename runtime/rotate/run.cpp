@@ -4,17 +4,13 @@
 #include "base/error.h"
 #include "base/storage.h"
 #include "rotate/piece.h"
+#include "rotate/road.h"
 #include "rotate/rows.h"
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <numeric>
-
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 
 namespace halyard {
 
@@ -55,139 +51,144 @@ constexpr std::int64_t bytes_worth_a_thread(Dtype dtype) {
 
 // ---- Work ----------------------------------------------------------------------------------------------------------
 
-/// Copies with non-temporal stores, where the compiler's target has them and the output is aligned; store_fence must
-/// follow. Of the time by way of the caches, 4096 tokens take .54 with 64 of 256 columns rotated (16 heads) and .8 with
-/// 32 of 80 (32 heads), rotation and copy together (f32, AVX2; Zen 4, 2026-11).
-void copy_non_temporally(char *to, const char *from, std::size_t n) {
-    std::size_t done = 0;
-#ifdef __SSE2__
-    if (reinterpret_cast<std::uintptr_t>(to) % sizeof(__m128i) == 0) {
-        for (; done + sizeof(__m128i) <= n; done += sizeof(__m128i)) {
-            _mm_stream_si128(reinterpret_cast<__m128i *>(to + done),
-                             _mm_loadu_si128(reinterpret_cast<const __m128i *>(from + done)));
-        }
-    }
-#endif
-    std::memcpy(to + done, from + done, n - done);
-}
-
-/// Orders non-temporal stores before whatever the thread does next, such as telling another one.
-void store_fence() {
-#ifdef __SSE2__
-    _mm_sfence();
-#endif
-}
-
-/// Copies elements first … last - 1 of each head, where x and y are the first token's first head.
-void copy_columns(const RunTensor &tensor, std::int64_t bytes, const char *x, std::int64_t in_token, char *y,
-                  std::int64_t out_token, std::int64_t n_tokens, std::int64_t n_heads, std::int64_t first,
-                  std::int64_t last) {
-    const std::int64_t in = tensor.in.element, out = tensor.out.element;
-    for (std::int64_t token = 0; token < n_tokens && first < last; token++) {
-        for (std::int64_t head = 0; head < n_heads; head++) {
-            const char *from = x + (token * in_token + head * tensor.in.head + first * in) * bytes;
-            char *to = y + (token * out_token + head * tensor.out.head + first * out) * bytes;
-            if (in == 1 && out == 1) {
-                const auto n_bytes = static_cast<std::size_t>((last - first) * bytes);
-                if (tensor.non_temporal) {
-                    copy_non_temporally(to, from, n_bytes);
-                } else {
-                    std::memcpy(to, from, n_bytes);
-                }
-                continue;
-            }
-            for (std::int64_t i = first; i < last; i++) {
-                std::memcpy(to, from, static_cast<std::size_t>(bytes));
-                from += in * bytes;
-                to += out * bytes;
-            }
-        }
-    }
-}
-
-/// Rows of cos and sin as kernels read them, and for which pairs.
-struct Rows {
-    const char *cos, *sin;
-    std::int64_t n_rows, stride_row;
-    std::int64_t first_pair, n_pairs;
-    const std::int32_t *row_of_token;
-};
-
 /// Which part of the heads a task does.
 struct Share {
     std::int64_t index, count;
 };
 constexpr Share all_heads = {0, 1};
 
+/// Some tensors of a run, a bit for each.
+using TensorSet = std::uint32_t;
+constexpr TensorSet all_tensors = (1u << HALYARD_MAX_TENSORS) - 1;
+
 /// Where a share of n things begins, the first shares being larger by one where they cannot be equal.
 std::int64_t first_of_share(std::int64_t n, const Share &share) {
     return share.count == 1 ? n * share.index : n / share.count * share.index + std::min(share.index, n % share.count);
 }
 
-/// Rotates one tensor for tokens that follow each other with the given strides.
-void rotate_tokens(const Run &run, int index, std::int64_t batch, std::int64_t token, std::int64_t n_tokens,
-                   const Rows &rows, const std::int32_t *row_of_token, std::int64_t in_token, std::int64_t out_token,
-                   const Share &share) {
+/// Rotates a stretch of a tensor from where it is to where it goes. Without a rotation, copies it. (Inline for the cost
+/// of a run.)
+[[gnu::always_inline]] inline void rotate_stretch(const Run &run, int index, const Stretch &stretch, const Rows &rows) {
     const TensorDesc &desc = run.plan->tensors[index].desc;
     const RunTensor &tensor = run.tensors[index];
     const std::int64_t bytes = element_bytes(desc.dtype);
-    const std::int64_t first_head = first_of_share(tensor.n_heads, share);
-    const std::int64_t n_heads = first_of_share(tensor.n_heads, {share.index + 1, share.count}) - first_head;
-    if (n_heads == 0) {
-        return;  // there are more shares than heads
+    const std::int64_t window = desc.rotary_offset, rotary_dim = desc.rotates ? run.plan->rotary_dim : 0;
+    if (desc.rotates) {
+        Piece piece;
+        piece.dtype = desc.dtype;
+        set_pair_strides(tensor.in, desc.pairing, rotary_dim / 2, stretch.in_token, piece.in);
+        set_pair_strides(tensor.out, desc.out_pairing, rotary_dim / 2, stretch.out_token, piece.out);
+        piece.x = stretch.x + (window * tensor.in.element + rows.first_pair * piece.in.pair) * bytes;
+        piece.y = stretch.y + (window * tensor.out.element + rows.first_pair * piece.out.pair) * bytes;
+        piece.n_pairs = rows.n_pairs;
+        piece.n_heads = stretch.n_heads;
+        piece.n_tokens = stretch.n_tokens;
+        piece.cos_rows = rows.cos;
+        piece.sin_rows = rows.sin;
+        piece.n_rows = rows.n_rows;
+        piece.stride_row = rows.stride_row;
+        piece.row_of_token = rows.row_of_token;
+        piece.sin_sign = run.plan->sin_sign;
+        piece.within_int32 = tensor.within_int32;
+        rotate_piece(*tensor.kernel, piece);
     }
-    const auto offset = [&](const RunTensor::Strides &strides) {
-        return (batch * strides.batch + token * strides.token + first_head * strides.head) * bytes;
-    };
-    const char *x = tensor.x + offset(tensor.in);
-    char *y = tensor.y + offset(tensor.out);
-    const std::int64_t window = desc.rotary_offset, rotary_dim = run.plan->rotary_dim;
-
-    Piece piece;
-    piece.dtype = desc.dtype;
-    set_pair_strides(tensor.in, desc.pairing, rotary_dim / 2, in_token, piece.in);
-    set_pair_strides(tensor.out, desc.out_pairing, rotary_dim / 2, out_token, piece.out);
-    piece.x = x + (window * tensor.in.element + rows.first_pair * piece.in.pair) * bytes;
-    piece.y = y + (window * tensor.out.element + rows.first_pair * piece.out.pair) * bytes;
-    piece.n_pairs = rows.n_pairs;
-    piece.n_heads = n_heads;
-    piece.n_tokens = n_tokens;
-    piece.cos_rows = rows.cos;
-    piece.sin_rows = rows.sin;
-    piece.n_rows = rows.n_rows;
-    piece.stride_row = rows.stride_row;
-    piece.row_of_token = row_of_token;
-    piece.sin_sign = run.plan->sin_sign;
-    piece.within_int32 = tensor.within_int32;
-    rotate_piece(*tensor.kernel, piece);
     if (!tensor.in_place && rows.first_pair == 0) {
-        copy_columns(tensor, bytes, x, in_token, y, out_token, n_tokens, n_heads, 0, window);
-        copy_columns(tensor, bytes, x, in_token, y, out_token, n_tokens, n_heads, window + rotary_dim, desc.head_dim);
-        if (tensor.non_temporal) {
-            store_fence();
-        }
+        const ElementStrides in = {tensor.in.element, tensor.in.head, stretch.in_token};
+        const ElementStrides out = {tensor.out.element, tensor.out.head, stretch.out_token};
+        const auto copy = [&](std::int64_t first, std::int64_t last) {
+            const std::int64_t n = last - first;
+            copy_elements(bytes, tensor.non_temporal, n, stretch.n_heads, stretch.n_tokens,
+                          stretch.x + first * in.element * bytes, in, stretch.y + first * out.element * bytes, out);
+        };
+        copy(0, window);
+        copy(window + rotary_dim, desc.head_dim);
     }
 }
 
-/// Rotates n tokens, counted through all batch rows.
-void rotate_with(const Run &run, std::int64_t first, std::int64_t n, const Rows &rows, const Share &share) {
+/// Rotates a stretch into a cache, in as many calls as it takes for tokens that lie evenly apart there.
+void rotate_by_slot(const Run &run, int index, const Stretch &stretch, const Rows &rows) {
+    const TensorDesc &desc = run.plan->tensors[index].desc;
+    const std::int64_t bytes = element_bytes(desc.dtype);
+    for (std::int64_t token = 0; token < stretch.n_tokens;) {
+        const Stored stored = find_stored(run.slots, *desc.cache, stretch.first + token, stretch.n_tokens - token);
+        token += stored.first;
+        if (stored.n_tokens > 0) {
+            Stretch part = stretch;
+            Rows part_rows = rows;
+            part.n_tokens = stored.n_tokens;
+            part.x += token * stretch.in_token * bytes;
+            part.y += stored.offset * bytes;
+            part.out_token = stored.stride_token;
+            part_rows.row_of_token += desc.rotates ? token : 0;
+            rotate_stretch(run, index, part, part_rows);
+        }
+        token += stored.n_tokens;
+    }
+}
+
+/// Does one tensor for n tokens that follow each other, of the given batch row or, if it has just one, of all.
+void do_tokens(const Run &run, int index, std::int64_t batch, std::int64_t token, std::int64_t n_tokens,
+               const Rows &rows, const Share &share) {
+    const TensorDesc &desc = run.plan->tensors[index].desc;
+    const RunTensor &tensor = run.tensors[index];
+    const bool by_batch = run.n_tokens == 1;
+    Stretch stretch;
+    stretch.n_tokens = n_tokens;
+    stretch.first_head = first_of_share(tensor.n_heads, share);
+    stretch.n_heads = first_of_share(tensor.n_heads, {share.index + 1, share.count}) - stretch.first_head;
+    if (stretch.n_heads == 0) {
+        return;  // there are more shares than heads
+    }
+    const auto offset = [&](const RunTensor::Strides &strides) {
+        return batch * strides.batch + token * strides.token + stretch.first_head * strides.head;
+    };
+    stretch.first = batch * run.n_tokens + token;
+    stretch.x = tensor.x + offset(tensor.in) * element_bytes(desc.dtype);
+    stretch.y = tensor.y + offset(tensor.out) * element_bytes(desc.out_dtype);
+    stretch.in_token = by_batch ? tensor.in.batch : tensor.in.token;
+    stretch.out_token = by_batch ? tensor.out.batch : tensor.out.token;
+    if (!run.plan->has_road) {
+        rotate_stretch(run, index, stretch, rows);
+    } else if (desc.is_staged) {
+        const RunStages &stages = run.stages[index];
+        const std::int64_t of_token =
+            desc.cache ? 0 : batch * stages.stride_batch + token * stages.stride_token;  // by slot, else
+        const std::int64_t of_head = of_token + stretch.first_head * stages.stride_head;
+        stretch.scales_out =
+            stages.scales_out == nullptr ? nullptr : stages.scales_out + of_head * std::int64_t{sizeof(float)};
+        stretch.scales_token = by_batch && !desc.cache ? stages.stride_batch : stages.stride_token;
+        take_road(run, index, stretch, rows);
+    } else if (desc.cache) {
+        rotate_by_slot(run, index, stretch, rows);
+    } else {
+        rotate_stretch(run, index, stretch, rows);
+    }
+}
+
+/// Does n tokens, counted through all batch rows.
+void do_with(const Run &run, std::int64_t first, std::int64_t n, const Rows &rows, const Share &share,
+             TensorSet tensors) {
     for (int index = 0; index < run.plan->n_tensors; index++) {
         const RunTensor &tensor = run.tensors[index];
-        if (tensor.n_heads == 0) {
+        const TensorDesc &desc = run.plan->tensors[index].desc;
+        if (tensor.n_heads == 0 || (tensors >> index & 1) == 0 ||
+            (rows.first_pair != 0 && (desc.is_staged || !desc.rotates))) {  // those do all pairs with the first
             continue;
         }
         if (run.n_tokens == 1) {  // batch rows of one token follow each other like tokens
-            rotate_tokens(run, index, first, 0, n, rows, rows.row_of_token, tensor.in.batch, tensor.out.batch, share);
+            do_tokens(run, index, first, 0, n, rows, share);
             continue;
         }
-        const bool joined = tokens_are_evenly_apart(run, tensor);
+        const bool joined =
+            run.n_batch == 1 || (!desc.is_staged && !desc.cache && tokens_are_evenly_apart(run, tensor));
         for (std::int64_t i = 0; i < n;) {
             const std::int64_t at = first + i;
             const std::int64_t batch = at < run.n_tokens ? 0 : at / run.n_tokens;
             const std::int64_t token = at - batch * run.n_tokens;
             const std::int64_t n_here = joined ? n - i : std::min(n - i, run.n_tokens - token);
-            rotate_tokens(run, index, batch, token, n_here, rows, rows.row_of_token + i, tensor.in.token,
-                          tensor.out.token, share);
+            Rows rows_here = rows;
+            rows_here.row_of_token += rows.row_of_token == nullptr ? 0 : i;
+            do_tokens(run, index, batch, token, n_here, rows_here, share);
             i += n_here;
         }
     }
@@ -195,7 +196,7 @@ void rotate_with(const Run &run, std::int64_t first, std::int64_t n, const Rows 
 
 /// Rotates at most max_piece_tokens with rows where they lie in memory.
 void rotate_directly(const Run &run, std::int64_t first, std::int64_t n, const std::int32_t *row_of_token,
-                     const Share &share) {
+                     const Share &share, TensorSet tensors) {
     const halyard_angle_source &angles = *run.angles;
     const Rows rows = {static_cast<const char *>(angles.cos_rows),
                        static_cast<const char *>(angles.sin_rows),
@@ -204,7 +205,7 @@ void rotate_directly(const Run &run, std::int64_t first, std::int64_t n, const s
                        0,
                        angles.rotary_dim / 2,
                        row_of_token};
-    rotate_with(run, first, n, rows, share);
+    do_with(run, first, n, rows, share, tensors);
 }
 
 constexpr auto row_after_row = [] {
@@ -214,7 +215,8 @@ constexpr auto row_after_row = [] {
 }();
 
 /// Rotates tokens first … last - 1 with rows that are made a block at a time.
-void rotate_with_made_rows(const Run &run, std::int64_t first, std::int64_t last, const Share &share) {
+void rotate_with_made_rows(const Run &run, std::int64_t first, std::int64_t last, const Share &share,
+                           TensorSet tensors) {
     float made[made_floats];
     const std::int64_t n_pairs = run.angles->rotary_dim / 2;
     const RowBlock block = row_block(run.angles->rotary_dim);
@@ -231,15 +233,19 @@ void rotate_with_made_rows(const Run &run, std::int64_t first, std::int64_t last
                                pair,
                                n,
                                row_after_row.data()};
-            rotate_with(run, at, tokens.n_tokens, rows, share);
+            do_with(run, at, tokens.n_tokens, rows, share, tensors);
         }
     }
 }
 
-/// Rotates tokens first … last - 1, whose positions were checked before.
-void rotate_range(const Run &run, std::int64_t first, std::int64_t last, const Share &share) {
+/// Does tokens first … last - 1, whose positions were checked before.
+void do_range(const Run &run, std::int64_t first, std::int64_t last, const Share &share, TensorSet tensors) {
+    if (!run.plan->rotates) {
+        do_with(run, first, last - first, Rows{}, share, tensors);
+        return;
+    }
     if (!run.angles->is_direct) {
-        rotate_with_made_rows(run, first, last, share);
+        rotate_with_made_rows(run, first, last, share, tensors);
         return;
     }
     std::int32_t rows[max_piece_tokens];
@@ -250,18 +256,54 @@ void rotate_range(const Run &run, std::int64_t first, std::int64_t last, const S
             std::replace_if(
                 rows, rows + n, [](std::int32_t row) { return row < 0; }, run.angles->identity_row);
         }
-        rotate_directly(run, at, n, rows, share);
+        rotate_directly(run, at, n, rows, share, tensors);
     }
 }
 
-/// Rotates one of `share.count` shares of a run, whose positions were checked before.
-void rotate_share(const Run &run, const Share &share) {
+/// Has a task do the tokens whose slots are its own, so that of two tokens in one slot the later one is kept. Slots go
+/// to tasks in turn, as many together as still make long calls.
+void do_own_slots(const Run &run, const Share &share, TensorSet tensors) {
+    const std::int64_t n = run.n_batch * run.n_tokens, together = 16;
+    const auto is_own = [&](std::int64_t token) {
+        const std::int64_t slot = run.slots.of_token(token);
+        return slot >= 0 && slot / together % share.count == share.index;
+    };
+    for (std::int64_t first = 0, last = 0; first < n; first = last + 1) {
+        for (last = first; last < n && is_own(last);) {
+            last++;
+        }
+        if (first < last) {
+            do_range(run, first, last, all_heads, tensors);
+        }
+    }
+}
+
+/// Does one of `share.count` shares of a run, whose positions and slots were checked before.
+void do_share(const Run &run, const Share &share) {
     const std::int64_t n = run.n_batch * run.n_tokens;
+    const std::int64_t first = first_of_share(n, share), last = first_of_share(n, {share.index + 1, share.count});
+    TensorSet by_slot = 0, by_row = 0;
+    const bool may_be_doubled = run.slots.data != nullptr && run.slots.may_be_doubled;
+    for (int i = 0; i < run.plan->n_tensors && run.plan->has_road && share.count > 1; i++) {
+        const TensorDesc &desc = run.plan->tensors[i].desc;
+        const TensorSet bit = 1u << i;
+        if (desc.cache && may_be_doubled) {
+            by_slot |= bit;
+        } else if (desc.norm && desc.norm->row) {
+            by_row |= bit;
+        }
+    }
     // Whole tokens keep each row of angles with one thread, but few tokens would be shared unevenly.
     if (n < 4 * share.count) {
-        rotate_range(run, 0, n, share);
+        do_range(run, 0, n, share, all_tensors & ~by_slot & ~by_row);
+        if (by_row != 0) {
+            do_range(run, first, last, all_heads, by_row);
+        }
     } else {
-        rotate_range(run, first_of_share(n, share), first_of_share(n, {share.index + 1, share.count}), all_heads);
+        do_range(run, first, last, all_heads, all_tensors & ~by_slot);
+    }
+    if (by_slot != 0) {
+        do_own_slots(run, share, by_slot);
     }
 }
 
@@ -286,7 +328,7 @@ struct SharedRun {
             shared.n_refused.fetch_add(1);
             return;
         }
-        rotate_share(*shared.run, {index, shared.n_tasks});
+        do_share(*shared.run, {index, shared.n_tasks});
         shared.n_done.fetch_add(1, std::memory_order_acq_rel);
     }
 };
@@ -320,10 +362,11 @@ halyard_status run_on_executor(const Run &run, std::int64_t n_tasks, halyard_err
 std::int64_t count_worthwhile_threads(const Run &run) {
     double threads = 0.0;
     for (int i = 0; i < run.plan->n_tensors; i++) {
-        const Dtype dtype = run.plan->tensors[i].desc.dtype;
-        const std::int64_t elements = run.tensors[i].n_heads * run.n_batch * run.n_tokens * run.plan->rotary_dim;
-        threads +=
-            static_cast<double>(elements * element_bytes(dtype)) / static_cast<double>(bytes_worth_a_thread(dtype));
+        const TensorDesc &desc = run.plan->tensors[i].desc;
+        const std::int64_t width = desc.rotates && !desc.is_staged ? run.plan->rotary_dim : desc.head_dim;
+        const std::int64_t elements = run.tensors[i].n_heads * run.n_batch * run.n_tokens * width;
+        threads += static_cast<double>(elements * element_bytes(desc.dtype)) /
+                   static_cast<double>(bytes_worth_a_thread(desc.dtype));
     }
     return static_cast<std::int64_t>(std::min(threads, 1024.0));  // an executor has no more
 }
@@ -342,22 +385,29 @@ halyard_status do_run(const Run &run, halyard_error *error) noexcept {
     }
     const std::int64_t n = run.n_batch * run.n_tokens;
     const std::int64_t n_tasks = count_tasks(run);
+    if (run.slots.data != nullptr) {
+        if (const halyard_status status = check_slots(run.slots, error)) {
+            return status;
+        }
+    }
     std::int32_t rows[max_piece_tokens];
-    if (n <= max_piece_tokens && n_tasks <= 1 && run.n_parts == 1 && run.angles->is_direct &&
+    if (n <= max_piece_tokens && n_tasks <= 1 && run.n_parts == 1 && run.plan->rotates && run.angles->is_direct &&
         find_rows(run, run.positions, 0, n, rows)) {
         // Few tokens: one look at each position checks it and finds its row.
-        rotate_directly(run, 0, n, rows, all_heads);
+        rotate_directly(run, 0, n, rows, all_heads, all_tensors);
         return HALYARD_OK;
     }
-    const halyard_status status =
-        check_positions(*run.angles, run.positions, run.bad_position, run.n_batch, run.n_tokens, error);
-    if (status != HALYARD_OK) {
-        return status;
+    if (run.plan->rotates) {
+        const halyard_status status =
+            check_positions(*run.angles, run.positions, run.bad_position, run.n_batch, run.n_tokens, error);
+        if (status != HALYARD_OK) {
+            return status;
+        }
     }
     if (n_tasks > 1) {
         return run_on_executor(run, n_tasks, error);
     }
-    rotate_share(run, {run.part, run.n_parts});
+    do_share(run, {run.part, run.n_parts});
     return HALYARD_OK;
 }
 

@@ -225,10 +225,13 @@ struct Request {
         for (halyard_tensor_desc &tensor : tensors) {
             tensor.size = draw.maybe_wild<std::uint32_t>(sizeof(tensor));
             tensor.dtype = draw.maybe_wild(static_cast<std::int32_t>(draw.in(1, 3)));
-            tensor.out_dtype = draw.one_in(3) ? tensor.dtype : draw.maybe_wild(0);
+            // Another dtype, or no rotation, is a road's, of which the formula here knows nothing.
+            const auto out_dtype = draw.one_in(3) ? tensor.dtype : draw.maybe_wild(0);
+            tensor.out_dtype = out_dtype >= HALYARD_F32 && out_dtype <= HALYARD_INT8 ? tensor.dtype : out_dtype;
             tensor.pairing = draw.maybe_wild(static_cast<std::int32_t>(draw.in(1, 2)));
             tensor.out_pairing = draw.one_in(3) ? static_cast<std::int32_t>(draw.in(0, 2)) : tensor.pairing;
-            tensor.no_rotation = draw.maybe_wild(0);
+            const auto no_rotation = draw.maybe_wild(0);
+            tensor.no_rotation = no_rotation == 1 ? 2 : no_rotation;
             tensor.rotary_offset = draw.maybe_wild(draw.one_in(2) ? draw.in(0, 5) : 0);
             tensor.head_dim = draw.maybe_wild(rotary_dim + (draw.wild ? 0 : tensor.rotary_offset) + draw.in(0, 5));
         }

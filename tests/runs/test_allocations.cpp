@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 #include <new>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -239,6 +240,43 @@ int main() {
         failed |= allocates("bound", [&] { bound({in.data}, {out.data}); });
         failed |= allocates("bound, a part", [&] { bound({in.data}, {out.data}, nullptr, {1, 3}); });
         failed |= allocates("bound, in a pool", [&] { in_pool({in.data}, {out.data}); });
+        // A norm, dynamic scales, 8 bits and slots.
+        const auto norm = halyard::describe_norm(halyard::dtype::f32);
+        const auto scales = halyard::describe_dynamic_scales();
+        const auto cache = halyard::describe_hnd_cache(n_tokens, 1, n_heads, head_dim);
+        auto head = halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half,
+                                             halyard::pairing::interleaved);
+        head.out_dtype = HALYARD_E4M3;
+        head.norm = &norm;
+        head.scale = &scales;
+        head.cache = &cache;
+        halyard::plan_desc road_desc(64, {head});
+        road_desc.target = target.name;
+        const halyard::plan road(road_desc);
+        std::vector<std::int32_t> slot_values(n_tokens);
+        std::iota(slot_values.begin(), slot_values.end(), 0);
+        std::vector<unsigned char> bytes(x.size()), scratch(n_tokens / 8 + 1);
+        std::vector<float> written(n_tokens * n_heads), weight(head_dim, 1.0f);
+        auto stages = halyard::stages(weight.data(), head_dim, bytes.data());
+        stages.scales_out = written.data();
+        stages.stride_scales[1] = n_heads;
+        stages.stride_scales[2] = 1;
+        const auto slots = halyard::slots(slot_values.data(), {1, n_tokens}, scratch.data(), n_tokens / 8 + 1);
+        auto into = halyard::run_options().into(slots, &stages);
+        failed |= allocates("a road", [&] { halyard::run(road, half, in, in, into); });
+        const halyard::bound_run bound_road(road, half, in, in, into);
+        into.executor = pool.executor();
+        failed |= allocates("a road, in a pool", [&] { halyard::run(road, half, in, in, into); });
+        const void *const weights[] = {weight.data()};
+        void *const caches[] = {bytes.data()};
+        float *const scales_out[] = {written.data()};
+        halyard::bound_stages pointers;
+        pointers.slots = slot_values.data();
+        pointers.slots_scratch = scratch.data();
+        pointers.weights = weights;
+        pointers.caches = caches;
+        pointers.scales_out = scales_out;
+        failed |= allocates("a road, bound", [&] { bound_road({in.data}, {nullptr}, nullptr, pointers); });
         for (const Kind &kind : kinds) {
             auto made = halyard_angle_source_desc();
             made.size = sizeof(made);

@@ -7,13 +7,13 @@
 
 TEST_CASE("errors: every status has a name, and nothing else has", "[errors]") {
     std::set<std::string> names;
-    for (halyard_status status = HALYARD_OK; status <= HALYARD_ERROR_DEVICE; status++) {
+    for (halyard_status status = HALYARD_OK; status <= HALYARD_ERROR_SCALE; status++) {
         const char *name = halyard_status_name(status);
         REQUIRE(name != nullptr);
         CHECK(std::string(name).rfind(status == HALYARD_OK ? "HALYARD_OK" : "HALYARD_ERROR_", 0) == 0);
         CHECK(names.insert(name).second);
     }
-    for (const halyard_status status : {-1, HALYARD_ERROR_DEVICE + 1, INT32_MAX, INT32_MIN}) {
+    for (const halyard_status status : {-1, HALYARD_ERROR_SCALE + 1, INT32_MAX, INT32_MIN}) {
         CHECK(halyard_status_name(status) == nullptr);
     }
     CHECK(halyard_status_name(HALYARD_ERROR_WINDOW) == std::string("HALYARD_ERROR_WINDOW"));

@@ -65,7 +65,7 @@ TEST_CASE("errors: runs, pointers and enumerations", "[errors]") {
         refuse_value("x[1].size", size, HALYARD_ERROR_STRUCT_SIZE, [=](Scene &s) { s.x[1].size = size; });
         refuse_value("y[0].size", size, HALYARD_ERROR_STRUCT_SIZE, [=](Scene &s) { s.y[0].size = size; });
     }
-    for (const std::int32_t value : {-1, 4, INT32_MAX, INT32_MIN}) {
+    for (const std::int32_t value : {-1, 7, INT32_MAX, INT32_MIN}) {
         const auto unknown = [=](const char *name, const Change &change) {
             refuse_value(name, value, HALYARD_ERROR_UNKNOWN_VALUE, change);
         };
@@ -83,10 +83,6 @@ TEST_CASE("errors: runs, pointers and enumerations", "[errors]") {
         refuse_value("x[0].device", device, HALYARD_ERROR_UNSUPPORTED, [=](Scene &s) { s.x[0].device = device; });
         refuse_value("y[1].device", device, HALYARD_ERROR_UNSUPPORTED, [=](Scene &s) { s.y[1].device = device; });
     }
-    refuse("stages", HALYARD_ERROR_UNSUPPORTED, {"args.slots is set"},
-           [](Scene &s) { s.args.slots = reinterpret_cast<const halyard_slots *>(s.at(0)); });
-    refuse("stages", HALYARD_ERROR_UNSUPPORTED, {"args.stages is set"},
-           [](Scene &s) { s.args.stages = reinterpret_cast<const halyard_stages *>(s.at(0)); });
     for (const std::int32_t value : {0, -1, 1025, INT32_MAX, INT32_MIN}) {
         refuse_value("executor.n_threads", value, HALYARD_ERROR_THREADS,
                      with_executor([=](auto &executor) { executor.n_threads = value; }));

@@ -72,7 +72,7 @@ enum {
     HALYARD_ERROR_ROTARY_DIM = 5,        /* rotary_dim is odd, zero or negative */
     HALYARD_ERROR_WINDOW = 6,            /* [rotary_offset, rotary_offset + rotary_dim) is not inside the head */
     HALYARD_ERROR_OVERFLOW = 7,          /* sizes times strides leave the address space */
-    HALYARD_ERROR_STRIDE = 8,            /* two elements of an output could meet */
+    HALYARD_ERROR_STRIDE = 8,            /* two elements of an output could meet, or a cache's tiles leave their block */
     HALYARD_ERROR_OVERLAP = 9,           /* an output shares elements with another argument, other than in place */
     HALYARD_ERROR_POSITION = 10,         /* a position that the angle source does not cover */
     HALYARD_ERROR_FREQUENCY = 11,        /* a base, factor, inverse frequency or the like that is out of range */
@@ -86,7 +86,9 @@ enum {
     HALYARD_ERROR_UNSUPPORTED = 19,      /* a valid request that this version cannot carry out */
     HALYARD_ERROR_CONFIG = 20,           /* a config that isn't JSON, lacks a field, contradicts itself, has no RoPE */
     HALYARD_ERROR_NO_DEVICE = 21,        /* no driver, or no device that it can use */
-    HALYARD_ERROR_DEVICE = 22            /* a GPU's driver refused or failed */
+    HALYARD_ERROR_DEVICE = 22,           /* a GPU's driver refused or failed */
+    HALYARD_ERROR_SLOT = 23,             /* a slot that the cache does not have, or that two tokens name */
+    HALYARD_ERROR_SCALE = 24             /* a scale, or a norm's eps, that is out of range */
 };
 
 /* Caller-owned. A call that fails fills in the code and one sentence ended by a zero byte, naming the argument and its
@@ -377,27 +379,111 @@ HALYARD_API void halyard_destroy_angle_source(halyard_angle_source *source);
 
 enum { HALYARD_MAX_TENSORS = 4 };
 
+/* The road from a projection to a cache. Each tensor of a plan takes, of these stages, those that it has:
+ *
+ *     load (dtype) -> norm -> rotate -> norm -> scale, convert (out_dtype) -> store (view, or cache by slot)
+ *
+ * Between load and store all is f32. Elements beside the rotary window take every stage but the rotation. Conversions
+ * round to nearest even and keep denormals; f16 and bf16 overflow to infinity.
+ * A result before conversion is within (2 + 4 for a norm + 2 for a scale) * 2^-23 of the length of its (normed) pair,
+ * and (n / 16 + 5) / 2 * 2^-23 of it more for the sum of a norm's n squares, which is not compensated.
+ * A tensor with other stages than the rotation and a cache whose heads are rows has heads of at most 2048 elements, and
+ * rows that are normed of at most 8192 (else UNSUPPORTED), since a thread works in 96 KiB of its stack. */
+
+enum { HALYARD_NORM_RMS = 0 };
+enum { HALYARD_NORM_HEAD = 0, HALYARD_NORM_ROW = 1 };     /* each head by itself; all heads of a token together */
+enum { HALYARD_NORM_BEFORE = 0, HALYARD_NORM_AFTER = 1 }; /* the rotation */
+/* Flags. Where the normed value is rounded to the input's dtype (Hugging Face's modules do both). */
+enum { HALYARD_NORM_ROUND_BEFORE_WEIGHT = 1, HALYARD_NORM_ROUND_AFTER_WEIGHT = 2 };
+
+/* RMSNorm (arXiv:1910.07467): v * r, then times the weight, with r = 1 / sqrt(sum(v^2) / n + eps). Each operation is
+ * rounded in f32. The sum has one order: partial sum i of 16 takes the elements i, i + 16, … by fma; those are added as
+ * i and i + 8, i and i + 4, and so on. A sum that overflows gives r = 0; a head of zeros with eps = 0 gives NaN. */
+typedef struct halyard_norm_desc {
+    uint32_t size;
+    int32_t kind;          /* HALYARD_NORM_RMS */
+    int32_t width;         /* HALYARD_NORM_HEAD, or HALYARD_NORM_ROW */
+    int32_t order;         /* HALYARD_NORM_BEFORE, or HALYARD_NORM_AFTER */
+    int32_t weight_dtype;  /* HALYARD_F32, HALYARD_F16 or HALYARD_BF16; [0: there is no weight] */
+    int32_t unit_offset;   /* 1: the weight is f32(1 + w) (Gemma) */
+    int32_t rounding;      /* flags HALYARD_NORM_ROUND_… */
+    int32_t no_eps;        /* 1: eps is 0, which the field cannot say (it has to be 0 then) */
+    double eps;            /* >= 0, rounded to f32 and finite there; [0: 1e-6] */
+    int64_t window_offset; /* HALYARD_NORM_HEAD: the elements of a head that are normed, */
+    int64_t window_size;   /* [0: all from window_offset on]; the others pass by. HALYARD_NORM_ROW: both 0 */
+} halyard_norm_desc;
+
+enum { HALYARD_SCALE_STATIC = 0, HALYARD_SCALE_DYNAMIC = 1 };
+/* Of static scales, in the order of the output: 1, n = heads, n = head_dim, or [heads, head_dim]. */
+enum {
+    HALYARD_SCALE_PER_TENSOR = 0,
+    HALYARD_SCALE_PER_HEAD = 1,
+    HALYARD_SCALE_PER_CHANNEL = 2,
+    HALYARD_SCALE_PER_HEAD_AND_CHANNEL = 3
+};
+
+/* stored = convert(v * r), r = f32(1 / scale): so value = stored * scale.
+ * STATIC: the run brings the scales. DYNAMIC, for outputs of 8 bits: each head of each token has its own, f32(greatest
+ * finite |v| / greatest number of out_dtype), or 1 where there is none, it is 0, or the scale would not be a normal
+ * number; the run writes them. */
+typedef struct halyard_scale_desc {
+    uint32_t size;
+    int32_t kind;     /* HALYARD_SCALE_STATIC, or HALYARD_SCALE_DYNAMIC */
+    int32_t per;      /* HALYARD_SCALE_PER_…; 0 of dynamic ones */
+    int32_t reserved; /* 0 */
+} halyard_scale_desc;
+
+/* A cache of out_dtype, in blocks (pages) of block_size slots each: slot s is token t = s mod block_size of block
+ * s / block_size. Element d of token t and head h of that block lies, counted in elements from the cache's first, at
+ *
+ *     block * stride_block + h * stride_head + (t / tile_tokens) * stride_tile_tokens + (t % tile_tokens) * stride_token
+ *                     + (d / tile_elements) * stride_tile_elements + (d % tile_elements) * stride_element
+ *
+ * With H heads, D = head_dim and bs = block_size, what is not named being left out:
+ *     [slots, H, D]            n_slots = block_size, stride_head = D, stride_token = H D
+ *     [blocks, bs, H, D]       stride_block = bs H D, stride_head = D, stride_token = H D
+ *     [blocks, H, bs, D]       stride_block = H bs D, stride_head = bs D, stride_token = D
+ *     [blocks, H, D, bs]       the same, stride_token = 1, stride_element = bs
+ *     [blocks, H, D/x, bs, x]  the same, stride_token = x, tile_elements = x, stride_tile_elements = bs x
+ * Elements that could meet are refused, conservatively as those of outputs. */
+typedef struct halyard_cache_desc {
+    uint32_t size;
+    int32_t reserved;              /* 0 */
+    int64_t n_slots;               /* >= 1, a multiple of block_size */
+    int64_t block_size;            /* >= 1 [n_slots: one block] */
+    int64_t stride_block;          /* in elements, any sign */
+    int64_t stride_head;           /* in elements, any sign */
+    int64_t tile_tokens;           /* >= 1 [block_size] */
+    int64_t stride_tile_tokens;    /* in elements, >= 0 as all strides within a block */
+    int64_t stride_token;
+    int64_t tile_elements;         /* >= 1 [head_dim] */
+    int64_t stride_tile_elements;
+    int64_t stride_element;        /* [1] */
+    int64_t extent;                /* elements from a block's and head's first on that its tiles must not leave (else
+                                      STRIDE); [0: as many as they take] */
+} halyard_cache_desc;
+
 /* The fixed part of one tensor that a plan rotates: q, say, or k. */
 typedef struct halyard_tensor_desc {
     uint32_t size;
-    int32_t dtype;         /* HALYARD_F32, … of the input */
-    int32_t out_dtype;     /* of the output [dtype]; this version refuses another one as UNSUPPORTED */
+    int32_t dtype;         /* HALYARD_F32, HALYARD_F16 or HALYARD_BF16: of the input */
+    int32_t out_dtype;     /* any: of the output [dtype] */
     int32_t pairing;       /* HALYARD_PAIRING_… of the input [the frequencies'] */
     int32_t out_pairing;   /* of the output [pairing; the frequencies' where pairing is theirs] */
-    int32_t no_rotation;   /* 1: the tensor takes every stage but the rotation; this version refuses it (UNSUPPORTED) */
+    int32_t no_rotation;   /* 1: the tensor takes every stage but the rotation, as v does. Its pairings and rotary_offset
+                              are not read */
     int64_t head_dim;      /* >= rotary_offset + rotary_dim [the frequencies'] */
     int64_t rotary_offset; /* >= 0 */
-    /* The stages beside the rotation, on the road from a projection to a cache. This version has none of them yet: what
-     * is not NULL is UNSUPPORTED. */
-    const struct halyard_norm_desc *norm;
-    const struct halyard_scale_desc *scale;
-    const struct halyard_cache_desc *cache;
+    /* The other stages of its road; NULL: it has none. Read during the call only. */
+    const halyard_norm_desc *norm;
+    const halyard_scale_desc *scale;
+    const halyard_cache_desc *cache; /* where the output goes; NULL: into the run's y */
 } halyard_tensor_desc;
 
 typedef struct halyard_plan_desc {
     uint32_t size;
     int32_t direction;      /* HALYARD_FORWARD or HALYARD_INVERSE */
-    int64_t rotary_dim;     /* even, >= 2 [the frequencies'] */
+    int64_t rotary_dim;     /* even, >= 2 [the frequencies']; may be 0 where no tensor is rotated */
     const halyard_frequencies *frequencies; /* NULL, or what gives rotary_dim, pairing, out_pairing and head_dim where
                                they are 0. A rotary_dim that is not theirs is a HALYARD_ERROR_MISMATCH; what they don't
                                know has to be set. Read during the call only. */
@@ -413,8 +499,10 @@ typedef struct halyard_plan_desc {
 typedef struct halyard_plan halyard_plan;
 
 /* Checks a description and resolves it to kernels. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, SHAPE (n_tensors,
- * head_dim), ROTARY_DIM, WINDOW, UNKNOWN_TARGET, TARGET_NOT_BUILT, TARGET_UNSUPPORTED, MISMATCH (target and max_target
- * both given; rotary_dim beside the frequencies), UNSUPPORTED (another out_dtype, a stage), OUT_OF_MEMORY. */
+ * head_dim, a cache), ROTARY_DIM, WINDOW (rotary or of a norm), UNKNOWN_TARGET, TARGET_NOT_BUILT, TARGET_UNSUPPORTED,
+ * MISMATCH (target and max_target both given; rotary_dim beside the frequencies; fields of stages that contradict each
+ * other), SCALE (eps), STRIDE (a cache), OVERFLOW (a cache), UNSUPPORTED (a dtype, heads too long for stages),
+ * OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_create_plan(const halyard_plan_desc *desc, halyard_plan **out,
                                                halyard_error *error);
 
@@ -462,27 +550,64 @@ typedef struct halyard_executor {
     int32_t (*parallel_for)(void *context, int64_t n_tasks, void (*task)(void *data, int64_t index), void *data);
 } halyard_executor;
 
+/* What two tokens with one slot are: an error; or right, and the later token (in [batch, tokens] order) is kept, whatever
+ * the threads. */
+enum { HALYARD_SLOTS_CHECK = 0, HALYARD_SLOTS_RANGE_ONLY = 1 };
+
+/* Where tokens go in caches: one slot for each. -1: the token is not stored (in views it is as ever). Any other number
+ * that a cache of the plan does not have is a HALYARD_ERROR_SLOT, before anything is written. */
+typedef struct halyard_slots {
+    uint32_t size;
+    int32_t type;          /* HALYARD_INT32 or HALYARD_INT64 */
+    int32_t policy;        /* HALYARD_SLOTS_CHECK or HALYARD_SLOTS_RANGE_ONLY */
+    int32_t reserved;      /* 0 */
+    const void *data;      /* any alignment */
+    int64_t shape[2];      /* {batch, tokens} */
+    int64_t strides[2];    /* in elements, any sign */
+    void *scratch;         /* CHECK only: memory of the caller's, shared with nothing else that the run reads or writes,
+                              and not with other calls (parts too) at the same time. Any contents, any alignment. */
+    int64_t scratch_bytes; /* at least n_slots / 8, rounded up, of the plan's smallest cache; else SHAPE */
+} halyard_slots;
+
+/* What a run brings for the stages of one tensor: just what its plan asks for, the rest is 0. */
+typedef struct halyard_stages {
+    uint32_t size;
+    int32_t reserved;         /* 0 */
+    const void *weight;       /* the norm's, of its weight_dtype, dense, any alignment */
+    int64_t n_weights;        /* window_size; HALYARD_NORM_ROW: heads * head_dim. In the order of the input before the
+                                 rotation, of the output after it */
+    const float *scales;      /* STATIC, dense */
+    int64_t n_scales;         /* 1, heads, head_dim or heads * head_dim */
+    float *scales_out;        /* DYNAMIC: [batch, tokens, heads]; of a tensor with a cache [slots, heads], where tokens
+                                 without a slot write none */
+    int64_t stride_scales[3]; /* in elements: batch, token, head; with a cache 0, slot, head */
+    void *cache;              /* the first element of slot 0 and head 0, any alignment */
+} halyard_stages;
+
 typedef struct halyard_run_args {
     uint32_t size;
     int32_t bad_position;                /* HALYARD_BAD_POSITION_… */
-    const halyard_angle_source *angles;  /* its rotary_dim must be the plan's */
+    const halyard_angle_source *angles;  /* its rotary_dim must be the plan's; may be NULL where no tensor is rotated, and
+                                            then neither it nor positions are read */
     const halyard_positions *positions;  /* NULL: 0, 1, 2, … in every batch row */
     const halyard_tensor *x;             /* the plan's n_tensors inputs, all with one batch and one tokens */
-    const halyard_tensor *y;             /* outputs, each of its input's shape. In place: the same data, strides and
-                                            pairing as its input */
+    const halyard_tensor *y;             /* outputs, each of its input's shape and the plan's out_dtype. In place: the
+                                            same data, strides, dtype and pairing as its input. That of a tensor with a
+                                            cache is not read */
     const halyard_executor *executor;    /* NULL: the calling thread does everything */
     int32_t part;                        /* 0 … n_parts - 1, see below */
     int32_t n_parts;                     /* 0 … 1024; 0 and 1: the run is whole */
-    const struct halyard_slots *slots;   /* where tokens go in caches, and */
-    const struct halyard_stages *stages; /* weights, scales and caches [n_tensors]: both NULL in this version, which has
-                                            no such stages (else UNSUPPORTED) */
+    const halyard_slots *slots;          /* where tokens go in the plan's caches; NULL if it has none */
+    const halyard_stages *stages;        /* weights, scales and caches [n_tensors]; NULL if the plan asks for none */
 } halyard_run_args;
 
-/* Rotates. Positions are checked before the first write. Allocates nothing. Zero batch, tokens or heads succeed and do
- * nothing. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, SHAPE, MISMATCH (dtype, head_dim or rotary_dim is not the
- * plan's; positions that given rows need, or can't have), OVERFLOW, STRIDE, OVERLAP, POSITION, THREADS, EXECUTOR,
- * UNSUPPORTED (device, slots, stages).
- * Outputs may not share memory with positions or with the rows of a given source either; there spans are compared.
+/* Rotates, with the plan's other stages. Positions, slots and scales are checked before the first write. Allocates
+ * nothing. Zero batch, tokens or heads succeed and do nothing. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, SHAPE,
+ * MISMATCH (dtype, head_dim or rotary_dim is not the plan's; positions that given rows need, or can't have; what the
+ * plan's stages do not ask for), OVERFLOW, STRIDE, OVERLAP, POSITION, SLOT, SCALE, THREADS, EXECUTOR, UNSUPPORTED (device;
+ * a row that is too long for its norm).
+ * Outputs (caches and scales too) may not share memory with positions, slots, weights, static scales or the rows of a
+ * given source either; there spans are compared.
  * Parts. A caller that has threads of its own makes the same call on each of them but for `part`: together they do what
  * the whole run does, to the bit, in any order. Every part checks everything, so that all return the same status and none
  * writes on an error. Parts take no executor (else MISMATCH); a part that there is no work for does nothing. */
@@ -508,12 +633,22 @@ typedef struct halyard_bound_run_args {
     int32_t n_tensors;      /* how many pointers x and y hold: the plan's, else HALYARD_ERROR_SHAPE */
     const void *positions;  /* halyard_positions' data; NULL where the run was bound without positions */
     const void *const *x;   /* [n_tensors] the inputs' data; of a tensor without elements it is not looked at */
-    void *const *y;         /* [n_tensors] the outputs' data: x's where a tensor was bound in place */
+    void *const *y;         /* [n_tensors] the outputs' data: x's where a tensor was bound in place; of a tensor with a
+                               cache it is not looked at */
+    const void *slots;      /* halyard_slots' data; NULL where the run was bound without slots */
+    void *slots_scratch;    /* halyard_slots' scratch; NULL where the run was bound without */
+    /* [n_tensors] the data of halyard_stages, each NULL where the tensor has none; an array may be NULL where no tensor
+     * has any. */
+    const void *const *weights;
+    const float *const *scales;
+    float *const *scales_out;
+    void *const *caches;
 } halyard_bound_run_args;
 
-/* Runs. What is checked: pointers, positions, and that outputs share no element with inputs, positions, given rows and
- * each other. Allocates nothing. Errors: NULL_POINTER, STRUCT_SIZE, SHAPE (n_tensors, part), MISMATCH (positions that were
- * bound or not; in place or not; parts of a run with an executor), OVERFLOW, OVERLAP, POSITION, EXECUTOR. */
+/* Runs. What is checked: pointers, positions, slots, static scales, and that outputs share no element with inputs,
+ * positions, given rows and each other. Allocates nothing. Errors: NULL_POINTER, STRUCT_SIZE, SHAPE (n_tensors, part),
+ * MISMATCH (positions and slots that were bound or not; in place or not; parts of a run with an executor), OVERFLOW,
+ * OVERLAP, POSITION, SLOT, SCALE, EXECUTOR. */
 HALYARD_API halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_bound_run_args *args,
                                              halyard_error *error);
 

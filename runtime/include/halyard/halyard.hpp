@@ -40,7 +40,14 @@ private:
 };
 
 /// 0 is none of them: a struct's field of 0 stands for its default.
-enum class dtype : std::int32_t { f32 = HALYARD_F32, f16 = HALYARD_F16, bf16 = HALYARD_BF16 };
+enum class dtype : std::int32_t {
+    f32 = HALYARD_F32,
+    f16 = HALYARD_F16,
+    bf16 = HALYARD_BF16,
+    e4m3 = HALYARD_E4M3,
+    e5m2 = HALYARD_E5M2,
+    int8 = HALYARD_INT8
+};
 enum class pairing : std::int32_t { half = HALYARD_PAIRING_HALF, interleaved = HALYARD_PAIRING_INTERLEAVED };
 enum class direction : std::int32_t { forward = HALYARD_FORWARD, inverse = HALYARD_INVERSE };
 enum class bad_position : std::int32_t {
@@ -109,6 +116,21 @@ inline halyard_positions make_positions(const void *data, std::int32_t type, std
     positions.strides[0] = shape[1];
     positions.strides[1] = 1;
     return positions;
+}
+
+inline halyard_slots make_slots(const void *data, std::int32_t type, std::array<std::int64_t, 2> shape, void *scratch,
+                                std::int64_t scratch_bytes) noexcept {
+    auto result = make_struct<halyard_slots>();
+    result.type = type;
+    result.policy = scratch == nullptr && scratch_bytes == 0 ? HALYARD_SLOTS_RANGE_ONLY : HALYARD_SLOTS_CHECK;
+    result.data = data;
+    result.shape[0] = shape[0];
+    result.shape[1] = shape[1];
+    result.strides[0] = shape[1];
+    result.strides[1] = 1;
+    result.scratch = scratch;
+    result.scratch_bytes = scratch_bytes;
+    return result;
 }
 
 }  // namespace detail
@@ -372,6 +394,51 @@ inline halyard_tensor_desc describe_tensor(dtype type, std::int64_t head_dim = 0
     return desc;
 }
 
+/// An RMSNorm of each head before the rotation, with weights [head_dim]. A halyard_tensor_desc points to it, as to what
+/// the functions below return, until its plan is made.
+inline halyard_norm_desc describe_norm(dtype weight, double eps = 1e-6) noexcept {
+    auto desc = make_struct<halyard_norm_desc>();
+    desc.weight_dtype = static_cast<std::int32_t>(weight);
+    desc.eps = eps;
+    desc.no_eps = eps == 0.0 ? 1 : 0;
+    return desc;
+}
+
+/// Scales that the run brings; per is HALYARD_SCALE_PER_….
+inline halyard_scale_desc describe_static_scales(std::int32_t per = HALYARD_SCALE_PER_TENSOR) noexcept {
+    auto desc = make_struct<halyard_scale_desc>();
+    desc.per = per;
+    return desc;
+}
+
+/// A scale for each head of each token, which the run writes.
+inline halyard_scale_desc describe_dynamic_scales() noexcept {
+    auto desc = make_struct<halyard_scale_desc>();
+    desc.kind = HALYARD_SCALE_DYNAMIC;
+    return desc;
+}
+
+/// A dense cache [pages, page_size, heads, head_dim]. One page of all slots is [slots, heads, head_dim].
+inline halyard_cache_desc describe_nhd_cache(std::int64_t n_pages, std::int64_t page_size, std::int64_t n_heads,
+                                             std::int64_t head_dim) noexcept {
+    auto desc = make_struct<halyard_cache_desc>();
+    desc.n_slots = detail::multiply(n_pages, page_size);
+    desc.block_size = page_size;
+    desc.stride_head = head_dim;
+    desc.stride_token = detail::multiply(n_heads, head_dim);
+    desc.stride_block = detail::multiply(page_size, desc.stride_token);
+    return desc;
+}
+
+/// A dense cache [pages, heads, page_size, head_dim].
+inline halyard_cache_desc describe_hnd_cache(std::int64_t n_pages, std::int64_t page_size, std::int64_t n_heads,
+                                             std::int64_t head_dim) noexcept {
+    auto desc = describe_nhd_cache(n_pages, page_size, n_heads, head_dim);
+    desc.stride_token = head_dim;
+    desc.stride_head = detail::multiply(page_size, head_dim);
+    return desc;
+}
+
 /// A plan's description and the tensors that it names (q and k, say): halyard_plan_desc, with an array of its own.
 struct plan_desc {
     std::int64_t rotary_dim = 0;
@@ -449,11 +516,63 @@ struct part_of_run {
     std::int32_t n_parts = 1;
 };
 
+/// Dense slots [batch, tokens], no two of them alike but for -1, which is checked in a scratch of the caller's: a bit
+/// for each slot of the cache. The memory stays the caller's.
+inline halyard_slots slots(const std::int32_t *data, std::array<std::int64_t, 2> shape, void *scratch,
+                           std::int64_t scratch_bytes) noexcept {
+    return detail::make_slots(data, HALYARD_INT32, shape, scratch, scratch_bytes);
+}
+inline halyard_slots slots(const std::int64_t *data, std::array<std::int64_t, 2> shape, void *scratch,
+                           std::int64_t scratch_bytes) noexcept {
+    return detail::make_slots(data, HALYARD_INT64, shape, scratch, scratch_bytes);
+}
+
+/// Dense slots [batch, tokens]: of tokens with the same one the last is kept. The memory stays the caller's.
+inline halyard_slots slots(const std::int32_t *data, std::array<std::int64_t, 2> shape) noexcept {
+    return detail::make_slots(data, HALYARD_INT32, shape, nullptr, 0);
+}
+inline halyard_slots slots(const std::int64_t *data, std::array<std::int64_t, 2> shape) noexcept {
+    return detail::make_slots(data, HALYARD_INT64, shape, nullptr, 0);
+}
+
+/// What a run brings for a tensor that has a norm with a weight, a cache, or both.
+inline halyard_stages stages(const void *weight, std::int64_t n_weights, void *cache = nullptr) noexcept {
+    auto result = make_struct<halyard_stages>();
+    result.weight = weight;
+    result.n_weights = n_weights;
+    result.cache = cache;
+    return result;
+}
+inline halyard_stages stages(void *cache = nullptr) noexcept { return stages(nullptr, 0, cache); }
+
 struct run_options {
     const halyard_positions *positions = nullptr;  ///< NULL: 0, 1, 2, … in every batch row
     const halyard_executor *executor = nullptr;    ///< NULL: the calling thread does everything
     bad_position policy = bad_position::error;
     part_of_run part = {};
+    const halyard_slots *slots = nullptr;    ///< for plans with caches
+    const halyard_stages *stages = nullptr;  ///< for plans that ask for them, one for each tensor
+
+    /// Sets positions, or slots and stages, which must live until the run.
+    run_options &at(const halyard_positions &where) noexcept {
+        positions = &where;
+        return *this;
+    }
+    run_options &into(const halyard_slots &where, const halyard_stages *of_tensors) noexcept {
+        slots = &where;
+        stages = of_tensors;
+        return *this;
+    }
+};
+
+/// The pointers of a bound run beside its tensors and positions. Arrays have one for each tensor, or are NULL.
+struct bound_stages {
+    const void *slots = nullptr;
+    void *slots_scratch = nullptr;
+    const void *const *weights = nullptr;
+    void *const *caches = nullptr;
+    const float *const *scales = nullptr;
+    float *const *scales_out = nullptr;
 };
 
 namespace detail {
@@ -469,6 +588,8 @@ inline halyard_run_args make_args(const angle_source &angles, const halyard_tens
     args.executor = options.executor;
     args.part = options.part.part;
     args.n_parts = options.part.n_parts;
+    args.slots = options.slots;
+    args.stages = options.stages;
     return args;
 }
 
@@ -502,9 +623,16 @@ public:
               const run_options &options = {})
         : bound_run(made, angles, &x, &y, options) {}
 
-    /// Rotates x into y, the data of the plan's tensors in order. positions is the data of those that it was bound with.
+    /// Rotates x into y, the data of the plan's tensors in order. positions is the data of those that it was bound
+    /// with.
     void operator()(std::initializer_list<const void *> x, std::initializer_list<void *> y,
                     const void *positions = nullptr, part_of_run part = {}) const {
+        (*this)(x, y, positions, bound_stages(), part);
+    }
+
+    /// The same where the plan has more stages than rotations.
+    void operator()(std::initializer_list<const void *> x, std::initializer_list<void *> y, const void *positions,
+                    const bound_stages &stages, part_of_run part = {}) const {
         auto details = make_struct<halyard_error>();
         auto args = make_struct<halyard_bound_run_args>();
         args.part = part.part;
@@ -513,6 +641,12 @@ public:
         args.positions = positions;
         args.x = x.begin();
         args.y = y.begin();
+        args.slots = stages.slots;
+        args.slots_scratch = stages.slots_scratch;
+        args.weights = stages.weights;
+        args.caches = stages.caches;
+        args.scales = stages.scales;
+        args.scales_out = stages.scales_out;
         detail::check(halyard_run_bound(get(), &args, &details), details);
     }
 

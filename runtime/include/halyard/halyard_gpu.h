@@ -88,8 +88,8 @@ typedef struct halyard_gpu_run_args {
     int32_t *error_word;                /* NULL, or device memory that a bad position sets to HALYARD_ERROR_POSITION, and
                                            nothing else does; policy ERROR only */
     int64_t error_word_offset;          /* OpenCL: in elements of 4 bytes */
-    const struct halyard_slots *slots;   /* NULL in this version, as in halyard_run_args */
-    const struct halyard_stages *stages; /* likewise */
+    const halyard_slots *slots;         /* NULL in this version, and so are stages in its plans */
+    const halyard_stages *stages;       /* likewise */
 } halyard_gpu_run_args;
 
 /* Enqueues a rotation. Nothing is enqueued on an error, but of DEVICE: then the outputs may be incomplete. Errors: those

@@ -1,0 +1,169 @@
+#include "checks/road_oracle.h"
+
+#include "halyard/halyard.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace oracle {
+
+namespace {
+
+constexpr long double eps = 0x1p-23L;
+
+/// A binary floating-point format, in numbers.
+struct Layout {
+    int bits, fraction_bits, min_exponent;
+    long double greatest;
+};
+
+Layout layout_of(std::int32_t dtype) {
+    switch (dtype) {
+    case HALYARD_F32: return {32, 23, -126, 0x1.fffffep127L};
+    case HALYARD_F16: return {16, 10, -14, 65504.0L};
+    case HALYARD_BF16: return {16, 7, -126, 0x1.fep127L};
+    case HALYARD_E4M3: return {8, 3, -6, 448.0L};
+    case HALYARD_E5M2: return {8, 2, -14, 57344.0L};
+    default: return {8, 0, 0, 127.0L};
+    }
+}
+
+}  // namespace
+
+std::int64_t stored_bytes(std::int32_t dtype) { return layout_of(dtype).bits / 8; }
+
+long double greatest(std::int32_t dtype) { return layout_of(dtype).greatest; }
+
+long double decode(std::int32_t dtype, std::uint32_t word) {
+    if (dtype == HALYARD_INT8) {
+        return static_cast<std::int8_t>(word);
+    }
+    const Layout layout = layout_of(dtype);
+    const std::uint32_t sign = word >> (layout.bits - 1) & 1, magnitude = word & ((1u << (layout.bits - 1)) - 1);
+    const std::uint32_t exponent = magnitude >> layout.fraction_bits;
+    const std::uint32_t fraction = magnitude & ((1u << layout.fraction_bits) - 1);
+    const auto base = static_cast<long double>(fraction);
+    long double value = exponent == 0
+                            ? std::ldexp(base, layout.min_exponent - layout.fraction_bits)
+                            : std::ldexp(base + std::ldexp(1.0L, layout.fraction_bits),
+                                         static_cast<int>(exponent) - 1 + layout.min_exponent - layout.fraction_bits);
+    if (value > layout.greatest) {  // the exponent of infinities and NaN, or E4M3's only NaN
+        value = dtype != HALYARD_E4M3 && fraction == 0 ? INFINITY : NAN;
+    }
+    return sign != 0 ? -value : value;
+}
+
+long double half_step(std::int32_t dtype, long double value) {
+    if (dtype == HALYARD_INT8) {
+        return 0.5L;
+    }
+    const Layout layout = layout_of(dtype);
+    const int exponent = value == 0 ? layout.min_exponent : std::max(std::ilogb(value), layout.min_exponent);
+    return std::ldexp(0.5L, exponent - layout.fraction_bits);
+}
+
+namespace {
+
+struct State {
+    std::vector<long double> value;
+    std::vector<long double> length;  // of the element's pair, which errors are relative to
+    std::vector<long double> extra;   // the error of roundings to 16 bits
+};
+
+void norm(const Road &road, State &state) {
+    const RoadNorm &norm = *road.norm;
+    const std::int64_t n_groups = norm.row ? 1 : road.n_heads;
+    const std::int64_t size = norm.row ? road.n_heads * road.head_dim : norm.size;
+    for (std::int64_t group = 0; group < n_groups; group++) {
+        const auto first = static_cast<std::size_t>(group * road.head_dim + norm.offset);
+        long double sum = 0;
+        for (std::int64_t i = 0; i < size; i++) {
+            const long double v = state.value[first + static_cast<std::size_t>(i)];
+            sum += v * v;
+        }
+        const long double r = 1 / std::sqrt(sum / static_cast<long double>(size) + norm.eps);
+        for (std::int64_t i = 0; i < size; i++) {
+            const auto at = first + static_cast<std::size_t>(i);
+            const long double w = norm.weight.empty() ? 1.0L : norm.weight[static_cast<std::size_t>(i)];
+            const long double normed = state.value[at] * r;
+            state.extra[at] = state.extra[at] * r * std::fabs(w);
+            if (norm.rounds_before) {
+                state.extra[at] += half_step(road.dtype, std::fabs(normed) * (1 + 64 * eps)) * std::fabs(w);
+            }
+            if (norm.rounds_after) {
+                state.extra[at] += half_step(road.dtype, std::fabs(normed * w) * (1 + 64 * eps) + state.extra[at]);
+            }
+            state.value[at] = normed * w;
+            state.length[at] *= r * std::fabs(w);
+        }
+    }
+}
+
+void rotate(const Road &road, const std::vector<long double> &cos, const std::vector<long double> &sin, State &state) {
+    const State before = state;
+    const std::int64_t n_pairs = road.rotary_dim / 2;
+    for (std::int64_t head = 0; head < road.n_heads; head++) {
+        const auto at = [&](bool half, std::int64_t k, std::int64_t member) {
+            return static_cast<std::size_t>(head * road.head_dim + road.rotary_offset +
+                                            (half ? k + member * n_pairs : 2 * k + member));
+        };
+        for (std::int64_t k = 0; k < n_pairs; k++) {
+            const auto in0 = at(road.half_in, k, 0), in1 = at(road.half_in, k, 1);
+            const auto out0 = at(road.half_out, k, 0), out1 = at(road.half_out, k, 1);
+            const long double c = cos[static_cast<std::size_t>(k)], s = sin[static_cast<std::size_t>(k)];
+            const long double f = std::hypot(c, s);
+            state.value[out0] = before.value[in0] * c - before.value[in1] * s;
+            state.value[out1] = before.value[in1] * c + before.value[in0] * s;
+            state.length[out0] = state.length[out1] = f * std::hypot(before.length[in0], before.length[in1]);
+            state.extra[out0] = state.extra[out1] = f * std::hypot(before.extra[in0], before.extra[in1]);
+        }
+    }
+}
+
+}  // namespace
+
+RoadValues road_of(const Road &road, const std::vector<float> &x, const std::vector<long double> &cos,
+                   const std::vector<long double> &sin) {
+    State state = {{x.begin(), x.end()}, {}, std::vector<long double>(x.size(), 0.0L)};
+    for (const long double v : state.value) {
+        state.length.push_back(std::fabs(v));
+    }
+    if (road.norm && !road.norm->after) {
+        norm(road, state);
+    }
+    if (road.rotary_dim > 0) {
+        rotate(road, cos, sin, state);
+    }
+    if (road.norm && road.norm->after) {
+        norm(road, state);
+    }
+    RoadValues result = {state.value, {}};
+    for (std::size_t i = 0; i < x.size(); i++) {
+        long double factor = road.rotary_dim > 0 ? 2 : 0;
+        if (road.norm) {
+            const std::int64_t n = road.norm->row ? road.n_heads * road.head_dim : road.norm->size;
+            factor += 4 + (static_cast<long double>(n) / 16 + 5) / 2;
+        }
+        result.bound.push_back(factor * eps * state.length[i] + state.extra[i] * (1 + 64 * eps) + 0x1p-148L);
+    }
+    return result;
+}
+
+bool may_be_stored(std::int32_t out_dtype, std::uint32_t word, long double value, long double bound,
+                   std::optional<long double> scale) {
+    const long double stored = decode(out_dtype, word);
+    if (scale) {
+        bound = bound / *scale + 2 * eps * std::fabs(value / *scale) + 0x1p-148L;
+        value /= *scale;
+    }
+    const bool saturates = stored_bytes(out_dtype) == 1;
+    if (saturates) {
+        const long double least = out_dtype == HALYARD_INT8 ? -128.0L : -greatest(out_dtype);
+        value = std::clamp(value, least, greatest(out_dtype));
+    }
+    const long double rounding = out_dtype == HALYARD_F32 ? 0.0L : half_step(out_dtype, std::fabs(value) + bound);
+    return std::fabs(stored - value) <= bound + rounding;
+}
+
+}  // namespace oracle

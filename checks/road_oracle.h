@@ -1,0 +1,46 @@
+// Works out what a tensor's whole road ought to give: norm, rotation, norm, scale, conversion. Without any code of the
+// runtime or the generators, and in long double.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace oracle {
+
+/// HALYARD_F32 … HALYARD_INT8: the exact value of a word, how wide it is, half the distance between neighbours at a
+/// value, and the greatest finite number.
+long double decode(std::int32_t dtype, std::uint32_t word);
+std::int64_t stored_bytes(std::int32_t dtype);
+long double half_step(std::int32_t dtype, long double value);
+long double greatest(std::int32_t dtype);
+
+struct RoadNorm {
+    bool row = false, after = false;
+    bool rounds_before = false, rounds_after = false;  // the weight, to the input's dtype
+    long double eps = 0;
+    std::int64_t offset = 0, size = 0;  // of the window
+    std::vector<float> weight;          // [size], or all heads'; w, or f32(1 + w)
+};
+
+struct Road {
+    std::int32_t dtype = 0;
+    std::int64_t n_heads = 0, head_dim = 0;
+    std::int64_t rotary_dim = 0, rotary_offset = 0;  // rotary_dim 0: no rotation
+    bool half_in = true, half_out = true;            // pairings
+    std::optional<RoadNorm> norm;
+};
+
+/// What one token holds before it is scaled, [heads, head_dim], and how far from it halyard.h lets results be.
+struct RoadValues {
+    std::vector<long double> value, bound;
+};
+/// cos and sin are those of the token's pairs, with the sign of the direction.
+RoadValues road_of(const Road &road, const std::vector<float> &x, const std::vector<long double> &cos,
+                   const std::vector<long double> &sin);
+
+/// Whether a word can be what is stored of a value by a scale, 1 if there is none.
+bool may_be_stored(std::int32_t out_dtype, std::uint32_t word, long double value, long double bound,
+                   std::optional<long double> scale);
+
+}  // namespace oracle

@@ -1,0 +1,101 @@
+// What an attention layer of Qwen3's kind does between its projection and attention, in one call: q and k are normed
+// per head and rotated, q where it lies; k and v join a paged bf16 cache, each token in the slot that it is given.
+//
+// At the end the cached keys are compared with the formula.
+#include <halyard/halyard.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+constexpr std::int64_t n_tokens = 5, n_heads = 8, n_kv_heads = 2, head_dim = 128, n_pages = 4, page_size = 16;
+constexpr std::int64_t n_packed = (n_heads + 2 * n_kv_heads) * head_dim;  // q | k | v of one token
+using bf16 = std::uint16_t;
+
+static float widen(bf16 word) {
+    const std::uint32_t bits = std::uint32_t{word} << 16;
+    float value;
+    std::memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+static bf16 narrow(double number) {  // of ordinary numbers
+    const auto value = static_cast<float>(number);
+    std::uint32_t bits;
+    std::memcpy(&bits, &value, sizeof(bits));
+    return static_cast<bf16>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/// The layer. A plan is made once for the model, a run is made for each layer and step.
+static void run_layer(bf16 *packed, const float *q_weight, const float *k_weight, bf16 *k_pages, bf16 *v_pages,
+                      const std::int32_t *start, const std::int64_t *slot_of_token, unsigned char *scratch) {
+    // layer begins
+    const auto frequencies = halyard::frequencies::from_base(1e6, head_dim);
+    const auto angles = halyard::angle_source::table(frequencies, 0, 4095);
+    const auto norm = halyard::describe_norm(halyard::dtype::f32, 1e-6);
+    const auto pages = halyard::describe_nhd_cache(n_pages, page_size, n_kv_heads, head_dim);
+    auto q = halyard::describe_tensor(halyard::dtype::bf16, head_dim, halyard::pairing::half), k = q, v = q;
+    q.norm = k.norm = &norm;
+    k.cache = v.cache = &pages;
+    v.no_rotation = 1;
+    const halyard::plan plan(halyard::plan_desc(frequencies, {q, k, v}));
+
+    const auto view = [&](std::int64_t first_head, std::int64_t heads) {
+        return halyard::tensor(packed + first_head * head_dim, halyard::dtype::bf16, {1, n_tokens, heads, head_dim},
+                               {n_tokens * n_packed, n_packed, head_dim, 1});
+    };
+    const halyard_tensor qkv[] = {view(0, n_heads), view(n_heads, n_kv_heads), view(n_heads + n_kv_heads, n_kv_heads)};
+    const halyard_stages stages[] = {halyard::stages(q_weight, head_dim), halyard::stages(k_weight, head_dim, k_pages),
+                                     halyard::stages(v_pages)};
+    const auto positions = halyard::consecutive_positions(start, 1);
+    const auto slots = halyard::slots(slot_of_token, {1, n_tokens}, scratch, n_pages * page_size / 8);
+    halyard::run(plan, angles, qkv, qkv, halyard::run_options().at(positions).into(slots, stages));
+    // layer ends
+}
+
+int main() {
+    std::vector<bf16> packed(n_tokens * n_packed), k_pages(n_pages * page_size * n_kv_heads * head_dim),
+        v_pages = k_pages;
+    for (std::size_t i = 0; i < packed.size(); ++i) {
+        packed[i] = narrow(std::sin(0.37 * static_cast<double>(i)));
+    }
+    const auto before = packed;
+    std::vector<float> q_weight(head_dim, 1.0f), k_weight(head_dim);
+    for (std::size_t i = 0; i < k_weight.size(); ++i) {
+        k_weight[i] = 1.0f + static_cast<float>(i) / 256.0f;
+    }
+    const std::int32_t start = 1000;
+    const std::int64_t slot_of_token[n_tokens] = {30, 31, 48, 49, -1};  // the last one is not cached
+    std::vector<unsigned char> scratch(n_pages * page_size / 8);
+    run_layer(packed.data(), q_weight.data(), k_weight.data(), k_pages.data(), v_pages.data(), &start, slot_of_token,
+              scratch.data());
+
+    double worst = 0.0;
+    std::int64_t n_different = 0;
+    for (std::int64_t t = 0; t < n_tokens - 1; ++t) {
+        for (std::int64_t h = 0; h < n_kv_heads; ++h) {
+            const bf16 *x = &before[t * n_packed + (n_heads + h) * head_dim];
+            const std::int64_t at = (slot_of_token[t] * n_kv_heads + h) * head_dim;
+            double sum = 0.0;
+            for (std::int64_t i = 0; i < head_dim; ++i) {
+                sum += static_cast<double>(widen(x[i])) * widen(x[i]);
+            }
+            const double r = 1.0 / std::sqrt(sum / head_dim + 1e-6);
+            for (std::int64_t i = 0; i < head_dim / 2; ++i) {
+                const double theta =
+                    static_cast<double>(start + t) * std::pow(1e6, -2.0 * static_cast<double>(i) / head_dim);
+                const double a = widen(x[i]) * r * k_weight[i], b = widen(x[i + 64]) * r * k_weight[i + 64];
+                const double y = a * std::cos(theta) - b * std::sin(theta);
+                worst = std::max(worst, std::fabs(widen(k_pages[at + i]) - y) / std::hypot(a, b));
+            }
+            n_different += std::memcmp(&v_pages[at], x + n_kv_heads * head_dim, head_dim * sizeof(bf16)) != 0;
+        }
+    }
+    const auto n_cached = std::count_if(k_pages.begin(), k_pages.end(), [](bf16 word) { return word != 0; });
+    std::printf("keys of %lld tokens are within %.4f of a pair's length of the formula; values that differ: %lld\n",
+                static_cast<long long>(n_cached / (n_kv_heads * head_dim)), worst, static_cast<long long>(n_different));
+    return 0;
+}

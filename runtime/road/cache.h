@@ -1,0 +1,41 @@
+// A cache as its description says it lies in memory: where a slot's elements are.
+#pragma once
+
+#include "base/overlap.h"
+#include "base/storage.h"
+#include "halyard/halyard.h"
+
+#include <cstdint>
+
+namespace halyard {
+
+/// A halyard_cache_desc that was checked, and its defaults filled in.
+struct CacheDesc {
+    std::int64_t n_slots, block_size;
+    std::int64_t stride_block, stride_head;
+    std::int64_t tile_tokens, stride_tile_tokens, stride_token;
+    std::int64_t tile_elements, stride_tile_elements, stride_element;  // tile_elements is at most head_dim
+
+    /// Where element 0 of a slot's head 0 lies, in elements.
+    std::int64_t offset_of(std::int64_t slot) const noexcept {
+        const std::int64_t block = slot / block_size, t = slot - block * block_size;
+        const std::int64_t tile = t / tile_tokens;
+        return block * stride_block + tile * stride_tile_tokens + (t - tile * tile_tokens) * stride_token;
+    }
+
+    /// Whether the elements of a head lie one stride apart; that is *stride then.
+    bool is_linear(std::int64_t head_dim, std::int64_t *stride) const noexcept {
+        *stride = tile_elements == 1 && head_dim > 1 ? stride_tile_elements : stride_element;
+        return tile_elements == 1 || tile_elements == head_dim ||
+               stride_tile_elements == tile_elements * stride_element;
+    }
+
+    /// Every element; where tiles are cut off, a little more.
+    Lattice elements(const void *data, Dtype dtype, std::int64_t n_heads, std::int64_t head_dim) const noexcept;
+};
+
+/// Checks what can be without knowing how many heads there are.
+halyard_status read_cache(const halyard_cache_desc *cache, int index, std::int64_t head_dim, CacheDesc *out,
+                          halyard_error *error) noexcept;
+
+}  // namespace halyard

@@ -1,0 +1,51 @@
+// Where a run's tokens go in caches: slots as the caller stores them.
+#pragma once
+
+#include "base/overlap.h"
+#include "halyard/halyard.h"
+
+#include <cstdint>
+#include <cstring>
+
+namespace halyard {
+
+/// The caller's slots, checked but for what they hold.
+struct CheckedSlots {
+    const void *data;                         // NULL: there are none
+    bool is_int64;                            // else int32
+    bool may_be_doubled;                      // then the later token is kept
+    std::int64_t stride_batch, stride_token;  // in elements; 0 where there is one
+    std::int64_t n_batch, n_tokens;
+    std::int64_t n_slots;  // of the smallest cache
+    unsigned char *scratch;
+    MemoryRange memory, scratch_memory;
+
+    std::int64_t at(std::int64_t batch, std::int64_t token) const noexcept {
+        const std::int64_t index = batch * stride_batch + token * stride_token;
+        if (is_int64) {
+            std::int64_t slot = 0;
+            std::memcpy(&slot, static_cast<const char *>(data) + index * 8, 8);
+            return slot;
+        }
+        std::int32_t slot = 0;
+        std::memcpy(&slot, static_cast<const char *>(data) + index * 4, 4);
+        return slot;
+    }
+
+    /// The slot of a token, counted through all batch rows; -1: it is not stored. Never one that no cache has: another
+    /// thread may have changed the caller's slots since they were checked.
+    std::int64_t of_token(std::int64_t token) const noexcept {
+        const std::int64_t batch = n_batch == 1 ? 0 : token / n_tokens;
+        const std::int64_t slot = at(batch, token - batch * n_tokens);
+        return slot < 0 || slot >= n_slots ? -1 : slot;
+    }
+};
+
+/// Checks slots for a run of this shape, whose smallest cache has n_slots.
+halyard_status read_slots(const halyard_slots *slots, std::int64_t n_batch, std::int64_t n_tokens, std::int64_t n_slots,
+                          CheckedSlots *out, halyard_error *error) noexcept;
+
+/// Checks what slots hold, in time that is linear in their number.
+halyard_status check_slots(const CheckedSlots &slots, halyard_error *error) noexcept;
+
+}  // namespace halyard

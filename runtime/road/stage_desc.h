@@ -1,0 +1,56 @@
+// What a plan says about the stages beside the rotation: norms and scales. Caches are in cache.h.
+#pragma once
+
+#include "base/storage.h"
+#include "halyard/halyard.h"
+
+#include <cstdint>
+#include <optional>
+
+namespace halyard {
+
+/// The longest head that stages work on, and the longest row that a norm does: they fit in a thread's block.
+inline constexpr std::int64_t max_staged_head = 2048, max_staged_row = 8192;
+
+/// A halyard_norm_desc that was checked.
+struct NormDesc {
+    bool row;    // all heads of a token together, else each by itself
+    bool after;  // the rotation
+    bool unit_offset;
+    std::int32_t rounding;  // HALYARD_NORM_ROUND_…
+    float eps;
+    std::optional<Dtype> weight;  // none: there is no weight
+    std::int64_t offset, size;    // of the window
+
+    /// How many elements are normed together, and have a weight each.
+    std::int64_t count(std::int64_t n_heads) const noexcept { return row ? n_heads * size : size; }
+};
+
+/// A halyard_scale_desc that was checked.
+struct ScaleDesc {
+    bool dynamic;
+    bool by_head, by_channel;  // which static ones there are
+
+    std::int64_t count(std::int64_t n_heads, std::int64_t head_dim) const noexcept {
+        return (by_head ? n_heads : 1) * (by_channel ? head_dim : 1);
+    }
+};
+
+/// The greatest finite number of an 8-bit dtype, for dynamic scales.
+constexpr float greatest_of(Dtype dtype) noexcept {
+    return dtype == Dtype::e4m3 ? 448.0f : dtype == Dtype::e5m2 ? 57344.0f : 127.0f;
+}
+
+/// Checks the norm of tensor `index`, whose head_dim was checked.
+halyard_status read_norm(const halyard_norm_desc *norm, int index, std::int64_t head_dim, NormDesc *out,
+                         halyard_error *error) noexcept;
+
+halyard_status read_scale(const halyard_scale_desc *scale, int index, Dtype out_dtype, ScaleDesc *out,
+                          halyard_error *error) noexcept;
+
+/// Whether a scale can be used: it and its reciprocal are positive and finite.
+inline bool is_scale(float scale) noexcept {
+    return scale > 0.0f && scale - scale == 0.0f && 1.0f / scale <= 0x1.fffffep127f;
+}
+
+}  // namespace halyard

@@ -1,0 +1,28 @@
+// Checks what a run brings for the stages of its plan, and for caches.
+#pragma once
+
+#include "rotate/read_run.h"
+
+namespace halyard {
+
+/// Where a call's stages lie in memory: the part of a RunStages that differs from layer to layer.
+struct StagePointers {
+    const void *weight;
+    const float *scales;
+    float *scales_out;
+    void *cache;
+};
+
+/// Sets where a tensor's stages lie, and checks that, and static scales. Sizes and strides were read before.
+halyard_status place_stages(const StagePointers &given, int index, Run &run, Spans &spans,
+                            halyard_error *error) noexcept;
+
+/// Reads slots and stages, of which each may be NULL, for a run whose tensors were read.
+halyard_status read_road(const halyard_slots *slots, const halyard_stages *stages, Run &run, Spans &spans,
+                         halyard_error *error) noexcept;
+
+/// As check_overlaps, with the memory of all stages.
+halyard_status check_road_overlaps(const Run &run, const halyard_tensor *x, const halyard_tensor *y, const Spans &spans,
+                                   halyard_error *error) noexcept;
+
+}  // namespace halyard

@@ -1,0 +1,287 @@
+// Stages work on one block after the other, which stays in the first-level cache: some heads of some tokens in f32,
+// [token][head][head_dim] dense.
+#include "rotate/road.h"
+
+#include "rotate/run.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace halyard {
+
+namespace {
+
+constexpr std::int64_t block_floats = max_staged_row, head_floats = max_staged_head;
+
+/// A thread's memory for blocks.
+struct Workspace {
+    alignas(64) float block[block_floats];
+    alignas(64) float spare[head_floats];    // windows between two pairings
+    alignas(64) float r[head_floats];        // reciprocals of scales
+    alignas(64) float weight[block_floats];  // of a norm
+};
+
+struct Block {
+    std::int64_t token, n_tokens;  // counted from the stretch's first
+    std::int64_t head, n_heads;    // likewise
+    StageStrides strides;
+};
+
+/// How many heads and tokens a block holds: a norm of rows needs all heads; each head of a block may have an r.
+Block size_of_block(const TensorDesc &desc, const Stretch &stretch) {
+    Block block = {};
+    block.n_heads = desc.norm && desc.norm->row ? stretch.n_heads
+                                                : std::clamp<std::int64_t>(block_floats / desc.head_dim, 1,
+                                                                           std::min(stretch.n_heads, head_floats));
+    const std::int64_t room = std::min(block_floats / (block.n_heads * desc.head_dim), head_floats / block.n_heads);
+    block.n_tokens = std::clamp<std::int64_t>(room, 1, stretch.n_tokens);
+    return block;
+}
+
+/// Widens a norm's weights. Where it has none they are 1.
+void load_weight(const NormDesc &norm, const char *weight, std::int64_t n, float *out) {
+    if (!norm.weight) {
+        std::fill_n(out, n, 1.0f);
+        return;
+    }
+    switch (*norm.weight) {
+    case Dtype::f32: widen_words<F32>(weight, 0, n, out); break;
+    case Dtype::f16: widen_words<F16>(weight, 0, n, out); break;
+    case Dtype::bf16: widen_words<BF16>(weight, 0, n, out); break;
+    case Dtype::e4m3:
+    case Dtype::e5m2:
+    case Dtype::int8: break;  // no weights'
+    }
+    for (std::int64_t i = 0; i < n && norm.unit_offset; i++) {
+        out[i] = 1.0f + out[i];
+    }
+}
+
+Norm norm_of(const TensorDesc &desc, const Workspace &work) {
+    return {desc.norm->eps, work.weight, 0, desc.norm->rounding, desc.dtype};
+}
+
+void norm_block(const Run &run, const TensorDesc &desc, const Block &block, Workspace &work) {
+    const Extents extents = desc.norm->row ? Extents{desc.norm->count(block.n_heads), 1, block.n_tokens}
+                                           : Extents{desc.norm->size, block.n_heads, block.n_tokens};
+    normalise(run.plan->stage_kernels, norm_of(desc, work), extents, work.block + desc.norm->offset, block.strides);
+}
+
+/// Loads a block, and norms it if that comes before the rotation.
+void load(const Run &run, int index, const Stretch &stretch, const Block &block, Workspace &work) {
+    const TensorDesc &desc = run.plan->tensors[index].desc;
+    const RunTensor::Strides &in = run.tensors[index].in;
+    const StageStrides strides = {in.element, in.head, stretch.in_token};
+    const Extents extents = {desc.head_dim, block.n_heads, block.n_tokens};
+    const char *x = stretch.x + (block.token * stretch.in_token + block.head * in.head) * element_bytes(desc.dtype);
+    if (desc.norm && !desc.norm->after && !desc.norm->row && desc.norm->size == desc.head_dim) {
+        widen_and_normalise(run.plan->stage_kernels, desc.dtype, norm_of(desc, work), extents, x, strides, work.block,
+                            block.strides);
+        return;
+    }
+    widen(run.plan->stage_kernels, desc.dtype, extents, x, strides, work.block, block.strides);
+    if (desc.norm && !desc.norm->after) {
+        norm_block(run, desc, block, work);
+    }
+}
+
+void rotate_block(const Run &run, int index, const Rows &rows, const Block &block, Workspace &work) {
+    const halyard_plan::Tensor &planned = run.plan->tensors[index];
+    const TensorDesc &desc = planned.desc;
+    const std::int64_t rotary_dim = run.plan->rotary_dim;
+    const bool converts = desc.pairing != desc.out_pairing;
+    // Another pairing goes by way of spare, as many heads at a time as that holds.
+    const std::int64_t room = converts ? head_floats / rotary_dim : block.n_heads * block.n_tokens;
+    const std::int64_t n_heads = std::min(block.n_heads, room), n_tokens = std::min(block.n_tokens, room / n_heads);
+    Piece piece = {};
+    piece.dtype = Dtype::f32;
+    piece.n_pairs = rotary_dim / 2;
+    piece.cos_rows = rows.cos;
+    piece.sin_rows = rows.sin;
+    piece.n_rows = rows.n_rows;
+    piece.stride_row = rows.stride_row;
+    piece.sin_sign = run.plan->sin_sign;
+    piece.within_int32 = true;
+    set_pair_strides({0, 0, block.strides.head, 1}, desc.pairing, piece.n_pairs, block.strides.token, piece.in);
+    for (std::int64_t token = 0; token < block.n_tokens; token += n_tokens) {
+        for (std::int64_t head = 0; head < block.n_heads; head += n_heads) {
+            float *const window =
+                work.block + token * block.strides.token + head * block.strides.head + desc.rotary_offset;
+            piece.n_heads = std::min(n_heads, block.n_heads - head);
+            piece.n_tokens = std::min(n_tokens, block.n_tokens - token);
+            piece.row_of_token = rows.row_of_token + block.token + token;
+            piece.x = reinterpret_cast<const char *>(window);
+            piece.y = reinterpret_cast<char *>(converts ? work.spare : window);
+            piece.out = piece.in;
+            if (converts) {
+                set_pair_strides({0, 0, rotary_dim, 1}, desc.out_pairing, piece.n_pairs, piece.n_heads * rotary_dim,
+                                 piece.out);
+            }
+            rotate_piece(*planned.block_kernel, piece);
+            const float *from = work.spare;
+            for (std::int64_t t = 0; t < piece.n_tokens && converts; t++) {
+                for (std::int64_t h = 0; h < piece.n_heads; h++, from += rotary_dim) {
+                    std::memcpy(window + t * block.strides.token + h * block.strides.head, from,
+                                static_cast<std::size_t>(rotary_dim) * sizeof(float));
+                }
+            }
+        }
+    }
+}
+
+/// Makes and writes the dynamic scales of a block, and sets r.
+void scale_dynamically(const Run &run, int index, const Stretch &stretch, const Block &block, const float *heads,
+                       float *r) {
+    const TensorDesc &desc = run.plan->tensors[index].desc;
+    const RunStages &stages = run.stages[index];
+    find_largest(run.plan->stage_kernels, {desc.head_dim, block.n_heads, block.n_tokens}, heads, block.strides, r);
+    for (std::int64_t token = 0; token < block.n_tokens; token++) {
+        const std::int64_t of_stretch = block.token + token;
+        const std::int64_t row = desc.cache ? run.slots.of_token(stretch.first + of_stretch) : of_stretch;
+        for (std::int64_t head = 0; head < block.n_heads; head++, r++) {
+            const float scale = *r / greatest_of(desc.out_dtype);
+            const float used = scale >= 0x1p-126f ? scale : 1.0f;  // below, it is not normal
+            *r = 1.0f / used;
+            if (row >= 0) {
+                const std::int64_t at = row * stretch.scales_token + (block.head + head) * stages.stride_head;
+                std::memcpy(stretch.scales_out + at * std::int64_t{sizeof(float)}, &used, sizeof(used));
+            }
+        }
+    }
+}
+
+/// The reciprocals of the static scales of a block's heads.
+StageStrides load_scales(const Run &run, int index, const Stretch &stretch, const Block &block, float *r) {
+    const TensorDesc &desc = run.plan->tensors[index].desc;
+    const std::int64_t n_channels = desc.scale->by_channel ? desc.head_dim : 1;
+    const std::int64_t first = desc.scale->by_head ? (stretch.first_head + block.head) * n_channels : 0;
+    const std::int64_t n = desc.scale->by_head ? block.n_heads * n_channels : n_channels;
+    widen_words<F32>(run.stages[index].scales, first, n, r);
+    for (std::int64_t i = 0; i < n; i++) {
+        r[i] = 1.0f / r[i];
+    }
+    return {desc.scale->by_channel ? 1 : 0, desc.scale->by_head ? n_channels : 0, 0};
+}
+
+/// Stores heads of a block's tokens in a cache, in calls for as many tokens as lie evenly apart there.
+void store_by_slot(const Run &run, const TensorDesc &desc, const Stretch &stretch, const Block &block,
+                   const float *heads, const float *r, const StageStrides &r_strides, char *y) {
+    const CacheDesc &cache = *desc.cache;
+    const StageKernels &kernels = run.plan->stage_kernels;
+    const std::int64_t bytes = element_bytes(desc.out_dtype);
+    std::int64_t stride_element = 0;
+    const bool is_linear = cache.is_linear(desc.head_dim, &stride_element);
+    for (std::int64_t token = 0; token < block.n_tokens;) {
+        const Stored stored =
+            find_stored(run.slots, cache, stretch.first + block.token + token, block.n_tokens - token);
+        token += stored.first;
+        const float *const from = heads + token * block.strides.token;
+        const float *const factor = r + token * r_strides.token;
+        char *const to = y + stored.offset * bytes;
+        if (is_linear && stored.n_tokens > 0) {
+            narrow(kernels, desc.out_dtype, {desc.head_dim, block.n_heads, stored.n_tokens}, from, block.strides,
+                   factor, r_strides, to, {stride_element, cache.stride_head, stored.stride_token});
+        }
+        // Else a head's tiles take the place of heads, and what is left at the end is a tile of its own.
+        const std::int64_t tile = cache.tile_elements, n_tiles = desc.head_dim / tile;
+        for (std::int64_t head = 0; head < block.n_heads && !is_linear && stored.n_tokens > 0; head++) {
+            for (const bool is_rest : {false, true}) {
+                const std::int64_t done = is_rest ? n_tiles * tile : 0;
+                const Extents extents = is_rest ? Extents{desc.head_dim - done, 1, stored.n_tokens}
+                                                : Extents{tile, n_tiles, stored.n_tokens};
+                if (extents.n_elements > 0 && extents.n_heads > 0) {
+                    narrow(kernels, desc.out_dtype, extents, from + head * block.strides.head + done,
+                           {1, tile, block.strides.token}, factor + head * r_strides.head + done * r_strides.element,
+                           {r_strides.element, tile * r_strides.element, r_strides.token},
+                           to + (head * cache.stride_head + done / tile * cache.stride_tile_elements) * bytes,
+                           {cache.stride_element, cache.stride_tile_elements, stored.stride_token});
+                }
+            }
+        }
+        token += stored.n_tokens;
+    }
+}
+
+/// Scales and stores a block, as many heads at a time as r has room for.
+void store(const Run &run, int index, const Stretch &stretch, const Block &whole, Workspace &work) {
+    const TensorDesc &desc = run.plan->tensors[index].desc;
+    const RunTensor::Strides &out = run.tensors[index].out;
+    const std::int64_t out_head = desc.cache ? desc.cache->stride_head : out.head;
+    const bool by_both = desc.scale && desc.scale->by_head && desc.scale->by_channel;
+    const std::int64_t room = by_both ? head_floats / desc.head_dim : head_floats;
+    Block block = whole;
+    for (std::int64_t head = 0; head < whole.n_heads; head += room) {
+        block.head = whole.head + head;
+        block.n_heads = std::min(room, whole.n_heads - head);
+        const float *const heads = work.block + head * block.strides.head;
+        StageStrides r_strides = {0, 0, 0};
+        work.r[0] = 1.0f;
+        if (desc.scale && desc.scale->dynamic) {
+            scale_dynamically(run, index, stretch, block, heads, work.r);
+            r_strides = {0, 1, block.n_heads};
+        } else if (desc.scale) {
+            r_strides = load_scales(run, index, stretch, block, work.r);
+        }
+        char *y = stretch.y + block.head * out_head * element_bytes(desc.out_dtype);
+        if (desc.cache) {
+            store_by_slot(run, desc, stretch, block, heads, work.r, r_strides, y);
+            continue;
+        }
+        y += block.token * stretch.out_token * element_bytes(desc.out_dtype);
+        narrow(run.plan->stage_kernels, desc.out_dtype, {desc.head_dim, block.n_heads, block.n_tokens}, heads,
+               block.strides, work.r, r_strides, y, {out.element, out.head, stretch.out_token});
+    }
+}
+
+}  // namespace
+
+void take_road(const Run &run, int index, const Stretch &stretch, const Rows &rows) noexcept {
+    const TensorDesc &desc = run.plan->tensors[index].desc;
+    Workspace work;
+    Block block = size_of_block(desc, stretch);
+    const std::int64_t n_heads = block.n_heads, n_tokens = block.n_tokens;
+    if (desc.norm) {
+        load_weight(*desc.norm, run.stages[index].weight, desc.norm->count(n_heads), work.weight);
+    }
+    for (block.head = 0; block.head < stretch.n_heads; block.head += n_heads) {
+        for (block.token = 0; block.token < stretch.n_tokens; block.token += n_tokens) {
+            block.n_heads = std::min(n_heads, stretch.n_heads - block.head);
+            block.n_tokens = std::min(n_tokens, stretch.n_tokens - block.token);
+            block.strides = {1, desc.head_dim, block.n_heads * desc.head_dim};
+            load(run, index, stretch, block, work);
+            if (desc.rotates) {
+                rotate_block(run, index, rows, block, work);
+            }
+            if (desc.norm && desc.norm->after) {
+                norm_block(run, desc, block, work);
+            }
+            store(run, index, stretch, block, work);
+        }
+    }
+}
+
+Stored find_stored(const CheckedSlots &slots, const CacheDesc &cache, std::int64_t first, std::int64_t n) noexcept {
+    Stored stored = {0, 0, 0, 0};
+    std::int64_t slot = -1;
+    while (stored.first < n && (slot = slots.of_token(first + stored.first)) < 0) {
+        stored.first++;
+    }
+    if (slot < 0) {
+        return stored;
+    }
+    stored.offset = cache.offset_of(slot);
+    std::int64_t last = stored.offset;
+    for (stored.n_tokens = 1; stored.first + stored.n_tokens < n; stored.n_tokens++) {
+        slot = slots.of_token(first + stored.first + stored.n_tokens);
+        const std::int64_t offset = slot < 0 ? last : cache.offset_of(slot), step = offset - last;
+        // Two tokens in one slot are stored by two calls, so that the later one is kept.
+        if (step == 0 || (stored.n_tokens > 1 && step != stored.stride_token)) {
+            break;
+        }
+        stored.stride_token = step;
+        last = offset;
+    }
+    return stored;
+}
+
+}  // namespace halyard
