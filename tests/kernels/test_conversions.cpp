@@ -2,7 +2,7 @@
 // against tables of all values.
 #include "checks/nearest.h"
 #include "checks/oracle.h"
-#include "halyard/halyard.hpp"
+#include "kernels/stage_kernels_here.h"
 #include "rotate/stages.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -22,19 +22,6 @@ using oracle::Nearest;
 namespace {
 
 constexpr Dtype dtypes[] = {Dtype::f16, Dtype::bf16, Dtype::e4m3, Dtype::e5m2, Dtype::int8};
-
-/// The stage kernels of every target that this machine has, the reference included.
-std::vector<StageKernels> all_kernels() {
-    std::vector<StageKernels> all;
-    int target = 0;
-    for (const halyard_target_info &info : halyard::targets()) {
-        if (info.built != 0 && info.supported != 0) {
-            all.push_back(halyard::select_stage_kernels(halyard::bit(halyard::Target(target))));
-        }
-        target++;
-    }
-    return all;
-}
 
 std::uint32_t word_at(Dtype dtype, const std::vector<char> &words, std::size_t i) {
     std::uint32_t word = 0;
@@ -96,7 +83,7 @@ std::vector<float> sample_for(Dtype dtype) {
 TEST_CASE("conversions: floats are rounded to the nearest element of every dtype, on every target", "[stages]") {
     for (const Dtype dtype : dtypes) {
         const std::vector<float> sample = sample_for(dtype);
-        for (const StageKernels &kernels : all_kernels()) {
+        for (const StageKernels &kernels : stage_kernels_here()) {
             CHECK(fault_of_narrow(kernels, dtype, sample) == "");
         }
     }
@@ -110,7 +97,7 @@ TEST_CASE("conversions: every element of 16 bits is widened exactly, on every ta
     std::vector<float> values(words.size());
     for (const Dtype dtype : {Dtype::f16, Dtype::bf16}) {
         const Nearest nearest(static_cast<std::int32_t>(dtype));
-        for (const StageKernels &kernels : all_kernels()) {
+        for (const StageKernels &kernels : stage_kernels_here()) {
             halyard::widen(kernels, dtype, {0x10000, 1, 1}, reinterpret_cast<const char *>(words.data()), {1, 0, 0},
                            values.data(), {1, 0, 0});
             int n_wrong = 0;
@@ -174,7 +161,7 @@ TEST_CASE("exhaustive: every float to every dtype, on every target", "[.exhausti
     std::vector<char> words;
     for (const Dtype dtype : dtypes) {
         const Nearest nearest(static_cast<std::int32_t>(dtype));
-        for (const StageKernels &kernels : all_kernels()) {
+        for (const StageKernels &kernels : stage_kernels_here()) {
             const auto start = std::chrono::steady_clock::now();
             std::uint64_t n_wrong = 0;
             std::uint32_t first_wrong = 0;
