@@ -144,12 +144,8 @@ Task task_for(const TensorDesc &tensor, std::int64_t rotary_dim, Place place, La
     // Words of two neighbours: a matter of strides for the run, but of the members' distance already here.
     const bool even_halves = tensor.pairing == Pairing::interleaved || rotary_dim % 4 == 0;
     const bool is_even = layout == Layout::even && even_halves;
-    return {tensor.dtype,
-            tensor.pairing,
-            tensor.out_pairing,
-            place,
-            is_even || layout == Layout::strided ? layout : Layout::dense,
-            cpu_name()};
+    return {tensor.dtype, tensor.pairing, tensor.out_pairing, place,
+            is_even || layout == Layout::strided ? layout : Layout::dense};
 }
 
 const char *words_for(Place place) {
