@@ -132,7 +132,8 @@ private:
     Loops loops_over(const Halide::RDom &over) const {
         const bool by_member = order() == Order::member_by_member;
         const bool strided = pairing == Pairing::strided;
-        return {k, h, t, lane, by_member ? over[0] : Halide::RVar(), by_member, strided, n_lanes()};
+        const bool lanes_at_once = by_member && get_target().arch == Halide::Target::X86;
+        return {k, h, t, lane, by_member ? over[0] : Halide::RVar(), by_member, strided, n_lanes(), lanes_at_once};
     }
 
     /// Where vectors fill registers: at the known sizes, and at others if their steps do.

@@ -2,7 +2,6 @@
 // that variants which crash, hang or are wrong are named and never win.
 #include "checks/scratch_dir.h"
 #include "report/table.h"
-#include "rotate/cpu.h"
 #include "tune/tuner.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -59,7 +58,6 @@ struct FakeWorkshop : Workshop {
         return 1.0 + slope * distance;
     }
 
-    std::string unit() override { return "s"; }
     std::vector<std::string> shapes() override { return {"a", "b", "c"}; }
     std::vector<std::string> make(const std::vector<Parameters> &variants, double until) override {
         if (n_makes_left != nullptr && (*n_makes_left)-- == 0) {
@@ -291,19 +289,19 @@ TEST_CASE("tuner: variants that crash, hang or are wrong are named, and the best
           "halyard_rotate_half_f32_x86_sse41: this generator cannot"}) {
         CHECK_THAT(tuned.text, ContainsSubstring(said));
     }
-    const std::string path = dir / "schedules/halyard_rotate_half_f32_x86_sse41." + halyard::cpu_name() + ".json";
-    const json schedule = load_json(path);
+    const json schedule = load_json(std::filesystem::directory_iterator(dir / "schedules")->path());
     CHECK(schedule["parameters"]["elements_per_step"] == 64);
-    CHECK(schedule["kind"] == "measured");
     CHECK(schedule["gain"].get<double>() > 1.1);
     CHECK(schedule["variants"]["refused"].size() == 5);
 
     // The next build takes it.
-    const std::string device = halyard::cpu_name(), halide = schedule["halide"];
+    const std::string device = schedule["device"]["name"], halide = schedule["halide"];
     const std::string command =
         "python3 -B " HALYARD_SOURCE_DIR "/generators/emit/emit.py --generator " HALYARD_FAKE_GENERATOR " --halide " +
-        halide + " --triple x86-64-linux --target x86_sse41 --kernels ^halyard_rotate_half_f32_x86 --schedules " +
-        device + " --schedule-folder " + dir / "schedules" + " -o " + dir / "kernels" + " > " + dir / "log" + " 2>&1";
+        halide +
+        " --triple x86-64-linux --target x86_sse41 --kernels ^halyard_rotate_half_f32_x86 --schedules auto"
+        " --schedule-folder " +
+        dir / "schedules" + " -o " + dir / "kernels" + " > " + dir / "log" + " 2>&1";
     CHECK(std::system(command.c_str()) == 0);
     CHECK(dir.read("log").empty());
     const json kernel = load_json(dir / "kernels/kernels_x86_sse41.json")["kernels"][0];

@@ -28,7 +28,7 @@ using namespace halyard::bench;
 using nlohmann::json;
 
 struct Options {
-    std::string kernels = "*", target, cpu;
+    std::string kernels = "*", target;
     std::vector<std::string> shapes;
     double minutes = INFINITY;
     unsigned patience = 60;
@@ -41,7 +41,6 @@ std::string command_of(const Options &options) {
     std::string command = "./run tune";
     command += options.kernels == "*" ? "" : " --kernels '" + options.kernels + "'";
     command += options.target.empty() ? "" : " --target " + options.target;
-    command += options.cpu.empty() ? "" : " --cpu " + options.cpu;
     for (const std::string &shape : options.shapes) {
         command += (&shape == &options.shapes.front() ? " --shapes " : " ") + shape;
     }
@@ -55,8 +54,7 @@ std::string find_target(const std::string &wanted) {
     for (const halyard_target_info &target : targets()) {
         if (wanted.empty() ? target.active != 0 : target.name == wanted) {
             if (target.supported == 0) {
-                throw std::runtime_error("this machine can't run " + wanted +
-                                         "; for which CPU is it to be modelled (--cpu)?");
+                throw std::runtime_error("this machine can't run " + wanted);
             }
             return target.name;
         }
@@ -135,14 +133,22 @@ private:
     std::string kernel_;
 };
 
+/// The name of this machine's CPU, as the command prints it. A log of it is left in the folder.
+std::string find_cpu_name(const std::vector<std::string> &command, const std::filesystem::path &folder) {
+    const std::filesystem::path log = folder / "cpu.log";
+    if (const std::string why = wait_for(start(join(command), log), now() + 60.0, log); !why.empty()) {
+        throw std::runtime_error("this CPU can't be named: " + why);
+    }
+    std::string name;
+    std::ifstream said(log);
+    std::getline(said, name);
+    return name;
+}
+
 /// Writes the schedule that a kernel's build is to take, or removes an earlier one where nothing is better than the
-/// default. A modelled schedule never replaces a measured one. `seal` is the command that adds to a draft what makes it
-/// hold.
+/// default. `seal` is the command that adds to a draft what makes it hold.
 void write_schedule(const std::string &path, const json &provenance, json result, const std::vector<std::string> &seal,
                     const std::string &draft) {
-    if (provenance["kind"] == "modelled" && std::filesystem::exists(path) && load_json(path)["kind"] == "measured") {
-        return;
-    }
     if (!result["improved"]) {
         if (result["variants"]["complete"]) {
             std::filesystem::remove(path);
@@ -167,7 +173,7 @@ std::vector<Work> list_gpu_works(const json &gpu, const std::vector<Model> &mode
                           gpu.at(2) == "in_place", models);
 }
 
-/// A kernel that is to be tuned. It has no works where it is modelled.
+/// A kernel that is to be tuned.
 struct Plan {
     json recipe;
     std::vector<Work> works;
@@ -182,22 +188,18 @@ std::map<std::string, Plan> list_plans(const json &recipes, const std::string &t
         if (recipe.at("isa") != target || fnmatch(options.kernels.c_str(), name.c_str(), 0) != 0) {
             continue;
         }
-        const bool modelled = !options.cpu.empty();
-        if (modelled && (name.starts_with("halyard_rows_") || name.starts_with("halyard_rotate_strided_"))) {
-            continue;  // bench/tune/modelled.py has no C loop that does the same
-        }
         std::vector<Work> works;
         if (!recipe.at("gpu").is_null()) {
             works = list_gpu_works(recipe.at("gpu"), models);
-        } else if (!modelled && name.starts_with("halyard_rows_")) {
+        } else if (name.starts_with("halyard_rows_")) {
             works = list_row_works(name, models);
         }
         for (const Kernel &kernel : kernels()) {
-            if (!modelled && kernel.name == name) {
+            if (kernel.name == name) {
                 works = list_tuning_works(kernel, models);
             }
         }
-        if (!works.empty() || modelled) {
+        if (!works.empty()) {
             plans[name] = {recipe, works};
         }
     }
@@ -209,30 +211,23 @@ std::map<std::string, Plan> list_plans(const json &recipes, const std::string &t
 }
 
 int run_tuning(const Options &options) {
-    const bool modelled = !options.cpu.empty();
     const json recipes = load_json(options.recipes);
     need_program("generator", recipes.at("generator"));
     need_program("compiler", recipes.at("compiler"));
     const bool on_gpu = options.target == "cuda_sm80" || options.target == "opencl";
-    if (on_gpu && modelled) {
-        throw std::runtime_error(options.target + " is no target of a CPU that could be modelled");
-    }
     if (on_gpu && recipes.at("gpu_program") == "") {
         throw std::runtime_error("this build has no kernels for GPUs");
     }
     make_folder(options.state);
     lock_folder(options.state);
     const GpuDevice gpu = on_gpu ? find_gpu(recipes.at("gpu_program"), options.target, options.state) : GpuDevice();
-    const std::string target = modelled || on_gpu ? options.target : find_target(options.target);
+    const std::string target = on_gpu ? options.target : find_target(options.target);
     const Machine machine = describe_machine();
-    std::string device = modelled ? options.cpu : on_gpu ? gpu.short_name : cpu_name();
-    std::replace(device.begin(), device.end(), '-', '_');
+    const std::string device = on_gpu ? gpu.short_name : find_cpu_name(recipes.at("cpu"), options.state);
     if (device.empty()) {
         throw std::runtime_error("this device tells no model by which its schedules could be named");
     }
     const std::map<std::string, Plan> plans = list_plans(recipes, target, options);
-    std::vector<std::string> model = recipes.at("model");
-    model.push_back("--cpu=" + options.cpu);
 
     TuningRun run;
     for (const auto &[kernel, plan] : plans) {
@@ -241,14 +236,13 @@ int run_tuning(const Options &options) {
     for (const json &parameter : recipes.at("parameters")) {
         run.space.push_back({parameter["name"], parameter["loops"], parameter["limit"], parameter["values"]});
     }
-    json provenance = {{"schema", 3},
-                       {"kind", modelled ? "modelled" : "measured"},
+    json provenance = {{"schema", 4},
                        {"halide", recipes.at("halide")},
                        {"device", {{"name", device}}},
                        {"command", command_of(options)}};
     if (on_gpu) {
         provenance["device"].update({{"gpu", gpu.name}, {"driver", gpu.driver}});
-    } else if (!modelled) {
+    } else {
         provenance["device"].update({{"cpu", machine.cpu}, {"stepping", machine.stepping}, {"caches", machine.caches}});
     }
     run.seconds = options.minutes * 60.0;
@@ -257,9 +251,6 @@ int run_tuning(const Options &options) {
     const auto made = std::filesystem::last_write_time(recipes.at("generator").get<std::string>());
     run.key["generator"] = made.time_since_epoch().count();
     provenance["date"] = machine.date;
-    if (modelled) {
-        check_model(model, options.state);
-    }
     make_folder(options.output);
     run.journal = options.state + "/journal.json";
     run.now = now;
@@ -273,10 +264,7 @@ int run_tuning(const Options &options) {
         if (on_gpu) {
             return std::make_unique<GpuVariants>(how, works, folder, options.patience, say);
         }
-        if (!modelled) {
-            return std::make_unique<Variants>(how, works, folder, options.patience, say);
-        }
-        return std::make_unique<ModelledVariants>(how, model, folder, options.patience, say);
+        return std::make_unique<Variants>(how, works, folder, options.patience, say);
     };
     run.finish = [&](const std::string &kernel, const json &result) {
         json all = provenance;
@@ -297,9 +285,7 @@ int run_tuning(const Options &options) {
     Progress::clear();
     const auto n_better =
         std::count_if(results.begin(), results.end(), [](const json &r) { return bool(r["improved"]); });
-    const std::string machine_text = modelled ? "Modelled for " + options.cpu + ", not measured."
-                                     : on_gpu ? gpu.name + " (" + gpu.driver + ")"
-                                              : machine.text();
+    const std::string machine_text = on_gpu ? gpu.name + " (" + gpu.driver + ")" : machine.text();
     std::printf(
         "%s\n\n%s\nBefore and after: medians over the rounds, half the distance of the quartiles, and how many\n"
         "times as fast. %ld of %zu kernels have a better schedule than the default%s.\n",
@@ -324,9 +310,7 @@ int main(int argc, char **argv) {
             double minutes = 0.0;
             return CLI::detail::lexical_cast(text, minutes) && minutes > 0.0 ? "" : text + " is not more than 0";
         });
-    auto *const target = app.add_option("--target", options.target, "the kernels of this target [the best one]");
-    app.add_option("--cpu", options.cpu, "do not run them, but model them for this CPU, as ./run bench modelled does")
-        ->needs(target);
+    app.add_option("--target", options.target, "the kernels of this target [the best one]");
     app.add_option("--patience", options.patience, "seconds that making a variant may take, and each check of it [60]")
         ->check(CLI::Range(1, 3600));
     app.add_option("--recipes", options.recipes, "how variants are made [what the build wrote]");

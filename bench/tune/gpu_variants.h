@@ -21,7 +21,6 @@ public:
                 std::function<void(const std::string &)> say)
         : Emitter(std::move(recipe), std::move(folder), patience, std::move(say)), works_(std::move(works)) {}
 
-    std::string unit() override { return "s"; }
     std::vector<std::string> shapes() override;
     std::string prove(const Parameters &variant) override;
     std::vector<Samples> measure(const std::vector<Parameters> &variants, const Effort &effort) override;

@@ -239,7 +239,6 @@ json tune_kernel(Space space, const Parameters &defaults, Workshop &workshop, do
         result = describe(comparison, workshop.shapes(), samples[0], samples[1]);
         improved = best != defaults && comparison.is_better();
     }
-    result["unit"] = workshop.unit();
     result["improved"] = improved;
     result["default"] = defaults;
     result["parameters"] = candidate;
@@ -299,13 +298,10 @@ std::string format_results(const json &results) {
         add(" (%d variants tried, %zu refused%s)\n", variants["tried"].get<int>(), variants["refused"].size(),
             variants["complete"].get<bool>() ? "" : ", out of time");
         for (const json &shape : result["shapes"]) {
-            const bool is_time = result["unit"] == "s";
-            const auto value = [&](const char *which, const char *what) {
-                return shape[which][what].get<double>() * (is_time ? 1e6 : 1.0);
-            };
-            add("    %-48s %10.3f +- %6.3f -> %10.3f +- %6.3f %s %7.3f\n", shape["name"].get<std::string>().c_str(),
-                value("default", "median"), value("default", "spread"), value("tuned", "median"),
-                value("tuned", "spread"), is_time ? "us" : "cycles", shape["gain"].get<double>());
+            const auto us = [&](const char *which, const char *what) { return shape[which][what].get<double>() * 1e6; };
+            add("    %-48s %10.3f +- %6.3f -> %10.3f +- %6.3f us %7.3f\n", shape["name"].get<std::string>().c_str(),
+                us("default", "median"), us("default", "spread"), us("tuned", "median"), us("tuned", "spread"),
+                shape["gain"].get<double>());
         }
         for (const json &refusal : variants["refused"]) {
             text += "    refused " + refusal["variant"].get<std::string>() + ": " +

@@ -34,7 +34,7 @@ std::string list_changes(const Parameters &from, const Parameters &to);
 /// Every variant that differs from this one in numbers of these loops, the most alike first.
 std::vector<Parameters> list_variants(const Space &space, const Parameters &from, const std::string &loops);
 
-/// What one variant costs: for each shape, a value for each round.
+/// What one variant costs: for each shape, the seconds of each round.
 using Samples = std::vector<std::vector<double>>;
 
 /// Makes, checks and times the variants of one kernel. Throws Interrupted where the user wants to stop.
@@ -43,7 +43,6 @@ public:
     static constexpr const char *not_tried = "not tried";
 
     virtual ~Workshop() = default;
-    virtual std::string unit() = 0;
     virtual std::vector<std::string> shapes() = 0;
     /// Makes variants, and returns for each why it can't be taken: it could not be made, or it computes something
     /// wrong. An empty sentence means that it can. After the time `until` no more are begun.

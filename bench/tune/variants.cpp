@@ -55,13 +55,10 @@ std::string Emitter::command_for(const Parameters &variant, const std::filesyste
     if (!recipe_.check.empty()) {
         command += " && " + join(recipe_.check) + " " + quote(emitted);
     }
-    if (!recipe_.link.empty()) {
-        std::vector<std::string> link = recipe_.link;
-        std::replace(link.begin(), link.end(), std::string("{from}"), emitted);
-        std::replace(link.begin(), link.end(), std::string("{to}"), (folder / Recipe::product).string());
-        command += " && " + join(link);
-    }
-    return command;
+    std::vector<std::string> link = recipe_.link;
+    std::replace(link.begin(), link.end(), std::string("{from}"), emitted);
+    std::replace(link.begin(), link.end(), std::string("{to}"), (folder / Recipe::product).string());
+    return command + " && " + join(link);
 }
 
 std::vector<std::string> Emitter::make(const std::vector<Parameters> &variants, double until) {
@@ -261,40 +258,6 @@ std::vector<Samples> Variants::measure(const std::vector<Parameters> &variants, 
     pin_to_one_cpu(false);
     stop_if_interrupted();
     return samples;
-}
-
-std::string ModelledVariants::take(const Parameters &variant, const std::filesystem::path &folder) {
-    made_[variant] = folder;
-    return "";
-}
-
-std::vector<Samples> ModelledVariants::measure(const std::vector<Parameters> &variants, const Effort &effort) {
-    say_("modelling " + std::to_string(variants.size()) + " variants");
-    std::vector<std::string> command = model_;
-    for (const Parameters &variant : variants) {
-        command.push_back(made_.at(variant));
-    }
-    const std::string rows = folder_ / "rows.json";
-    command.insert(command.end(), {"--json", rows});
-    const std::filesystem::path log = folder_ / "log";
-    if (const std::string why = wait_for(start(join(command), log), now() + 10.0 * patience_, log); !why.empty()) {
-        throw std::runtime_error("the variants can't be modelled: " + why);
-    }
-    const nlohmann::json modelled = load_json(rows).at("rows");
-    std::vector<Samples> samples;
-    for (std::size_t i = 0; i < variants.size(); i++) {  // a model has no noise
-        samples.push_back({std::vector<double>(static_cast<std::size_t>(effort.n_rounds),
-                                               modelled.at(i).at("cycles_per_pair").get<double>())});
-    }
-    return samples;
-}
-
-void check_model(std::vector<std::string> model, const std::filesystem::path &folder) {
-    model.emplace_back("--help");  // which comes after the CPU's name
-    const std::filesystem::path log = folder / "model.log";
-    if (const std::string why = wait_for(start(join(model), log), now() + 60.0, log); !why.empty()) {
-        throw std::runtime_error("nothing can be modelled: " + why);
-    }
 }
 
 void seal_schedule(std::vector<std::string> command, const std::filesystem::path &draft,

@@ -1,4 +1,4 @@
-// Variants of a kernel: the generator emits them, then they are checked and timed, or modelled.
+// Variants of a kernel: the generator emits them, then they are checked and timed.
 #pragma once
 
 #include "measure/placed_work.h"
@@ -20,7 +20,7 @@ struct Recipe {
     std::string kernel, target;
     std::vector<std::string> emit;   // the command, without the folder and the parameters
     std::vector<std::string> check;  // the command that checks the assembly, without its path
-    std::vector<std::string> link;   // the command that links {from} into {to}, which can be run; empty where none is
+    std::vector<std::string> link;   // the command that links {from} into {to}
     std::string suffix;              // of the file that was emitted
 
     static constexpr const char *product = "variant";  // the name of what is linked
@@ -59,7 +59,6 @@ public:
              std::function<void(const std::string &)> say);
     ~Variants() override;
 
-    std::string unit() override { return "s"; }
     std::vector<std::string> shapes() override;
     std::string prove(const Parameters &variant) override;
     std::vector<Samples> measure(const std::vector<Parameters> &variants, const Effort &effort) override;
@@ -75,29 +74,6 @@ private:
     std::string check(const Variant &variant, std::uint64_t seed, int times) const;
     std::string check_on_sites(const Variant &variant);
 };
-
-/// Variants for a CPU that is not at hand: nothing is run, and bench/tune/modelled.py says what a pair costs.
-class ModelledVariants : public Emitter {
-public:
-    /// `model` is the command of bench/tune/modelled.py with the CPU, to which folders of assembly are added.
-    ModelledVariants(Recipe recipe, std::vector<std::string> model, std::filesystem::path folder, unsigned patience,
-                     std::function<void(const std::string &)> say)
-        : Emitter(std::move(recipe), std::move(folder), patience, std::move(say)), model_(std::move(model)) {}
-
-    std::string unit() override { return "cycles per pair"; }
-    std::vector<std::string> shapes() override { return {"steady state"}; }
-    std::string prove(const Parameters &) override { return ""; }
-    std::vector<Samples> measure(const std::vector<Parameters> &variants, const Effort &effort) override;
-
-private:
-    std::vector<std::string> model_;
-    std::map<Parameters, std::filesystem::path> made_;
-
-    std::string take(const Parameters &variant, const std::filesystem::path &folder) override;
-};
-
-/// Throws where bench/tune/modelled.py, called like that, does not know the CPU. A log of it is left in the folder.
-void check_model(std::vector<std::string> model, const std::filesystem::path &folder);
 
 /// Has `command` write a schedule from a draft. A log of it is left beside the draft.
 void seal_schedule(std::vector<std::string> command, const std::filesystem::path &draft,

@@ -93,7 +93,7 @@ def packed(folder):
     manifest = json.loads((folder / "manifest.json").read_text())
     files = below(folder)
     for target in listed.targets_of(manifest["triple"]):
-        products = [emit.Product(row["name"], listed.kernels[row["name"]], {}, row["schedule"])
+        products = [emit.Product(listed.kernels[row["name"]], {}, row["schedule"])
                     for row in manifest["kernels"] if row["target"] == target.name]
         files[f"kernel_rows_{target.name}.inc"] = emit.rows_of(products, target).encode()
     return files

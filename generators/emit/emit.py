@@ -45,11 +45,9 @@ class Failed(Exception):
 class Product:
     """A kernel as it is emitted: with its default schedule, or with a device's."""
 
-    name: str
     kernel: read_kernels.Kernel
     parameters: dict[str, int]
     schedule: str = "default"
-    elsewhere: bool = True  # it also serves other devices than the one that it is tuned for
 
     def row(self):
         k = self.kernel
@@ -57,11 +55,11 @@ class Product:
             return None
         if k.target.is_gpu:
             in_place = str(k.place == "in_place").lower()
-            cells = [self.name, k.target.name, k.angles, k.pairing, k.dtype, in_place, f'"{self.schedule}"']
+            cells = [k.name, k.target.name, k.angles, k.pairing, k.dtype, in_place, f'"{self.schedule}"']
             return f"HALYARD_GPU_KERNEL({', '.join(cells)})"
         non_temporal_mib = self.parameters.get("non_temporal_mib", "usual_non_temporal_mib")
-        cells = [self.name, k.target.name, k.pairing, k.out_pairing, k.dtype, k.place, str(k.packed).lower(),
-                 str(self.elsewhere).lower(), str(non_temporal_mib), f'"{self.schedule}"']
+        cells = [k.name, k.target.name, k.pairing, k.out_pairing, k.dtype, k.place, str(k.packed).lower(),
+                 str(non_temporal_mib), f'"{self.schedule}"']
         return f"HALYARD_KERNEL({', '.join(cells)})"
 
 
@@ -72,15 +70,15 @@ class Emitter:
         self.generator, self.compiler = generator, compiler
         self.digest = tuned_schedules.sha256(pathlib.Path(generator).read_bytes() + pathlib.Path(__file__).read_bytes())
 
-    def key(self, kernel, triple, name, parameters):
+    def key(self, kernel, triple, parameters):
         """Two emissions with the same key give the same files."""
-        made_of = [self.digest, self.compiler, kernel.target.halide(triple), name, kernel.generator,
+        made_of = [self.digest, self.compiler, kernel.target.halide(triple), kernel.name, kernel.generator,
                    kernel.generator_arguments(parameters), kernel.is_non_temporal]
         return tuned_schedules.sha256(json.dumps(made_of))
 
-    def emit(self, kernel, triple, suffix, folder, name=None, parameters=None, outputs=None):
+    def emit(self, kernel, triple, suffix, folder, parameters=None, outputs=None):
         """Emits one kernel. Returns its files, of which the first is the one that decides whether it has changed."""
-        name = name or kernel.name
+        name = kernel.name
         path = pathlib.Path(folder, name)
         gpu_suffix = kernel.target.device_suffix
         files = {"assembly": ".s", "object": suffix, "stmt": ".stmt"}
@@ -124,8 +122,8 @@ def store_non_temporally(name, assembly):
     """Makes a kernel's stores of whole vectors go past the caches, which Halide 21 cannot emit.
 
     Stores to the stack stay as they are, and so do masked stores. VCVTPS2PH and VPMOVDW are split into a conversion,
-    whose operand nothing reads again, and a store. The fence orders the kernel's stores before whatever its caller does next, such as
-    telling another thread.
+    whose operand nothing reads again, and a store. The fence orders the kernel's stores before whatever its caller does
+    next, such as telling another thread.
     """
     text = re.sub(r"\((%r[sb]p)", r"{\1", assembly)  # keeps the stack out of the next two patterns
     text = re.sub(r"\tvmov(?:up[sd]|ap[sd]|dq[ua]\d*)\t(%[yz]mm\d+, [^\n{]*\))([ \t]*[\n#])", r"\tvmovntps\t\1\2", text)
@@ -138,38 +136,21 @@ def store_non_temporally(name, assembly):
     return text.replace("\tretq", "\tsfence\n\tretq")
 
 
-def find_products(kernels, devices, folder, halide, list_of_kernels, emitter, warn):
-    """What is to be emitted for these kernels.
-
-    A single device's schedule takes the default's place. Of several devices each has a variant of the kernel, right
-    before the default: the library chooses by the machine that it runs on. GPU kernels and those that make rows have no
-    variants, because the library does not choose among them by device: GPU kernels take the first device's schedule.
-    """
-    products = []
-    for kernel in kernels:
-        tuned = []
-        for device in devices if kernel.parameters else []:
-            path = folder / f"{kernel.name}.{device}.json"
-            if not path.exists():
-                continue
-            try:
-                numbers = tuned_schedules.read(path, kernel, device, halide, list_of_kernels,
-                                         lambda: emitter.default_sha256(kernel))
-            except tuned_schedules.Unusable as why:
-                warn(f"{path.name} is not used, and the kernel has its default schedule: {why}. "
-                     "./run tune makes it anew.")
-                continue
-            tuned.append(Product(kernel.name, kernel, numbers, device))
-        if tuned and (len(devices) == 1 or kernel.target.is_gpu):
-            products.append(tuned[0])
-            continue
-        if kernel.op == "rotate":
-            for product in tuned:
-                product.name = f"{kernel.name.removesuffix(kernel.target.name)}{product.schedule}_{kernel.target.name}"
-                product.elsewhere = False
-            products += tuned
-        products.append(Product(kernel.name, kernel, kernel.parameters))
-    return products
+def find_product(kernel, devices, folder, halide, list_of_kernels, emitter, warn):
+    """How a kernel is to be emitted: with the schedule of the device that has one for it, or with its default."""
+    paths = {device: folder / f"{kernel.name}.{device}.json" for device in devices if kernel.parameters}
+    found = [device for device, path in paths.items() if path.exists()]
+    if len(found) > 1:
+        raise Failed(f"HALYARD_SCHEDULES names {' and '.join(found)}, which both have a schedule for {kernel.name}")
+    for device in found:
+        try:
+            numbers = tuned_schedules.read(paths[device], kernel, device, halide, list_of_kernels,
+                                           lambda: emitter.default_sha256(kernel))
+            return Product(kernel, numbers, device)
+        except tuned_schedules.Unusable as why:
+            warn(f"{paths[device].name} is not used, and the kernel has its default schedule: {why}. "
+                 "./run tune makes it anew.")
+    return Product(kernel, kernel.parameters)
 
 
 def warn_of_strays(folder, devices, list_of_kernels, warn):
@@ -228,35 +209,32 @@ def emit_target(options, warn):
     folder = options.o
     folder.mkdir(parents=True, exist_ok=True)
     emitter = Emitter(options.generator, options.compiler)
-    devices = [device for device in dict.fromkeys(options.schedules) if device not in ("auto", "none")]
-    if options.package:
-        devices = devices[:1]
-    if "auto" in options.schedules and options.cpu_name:
-        devices = _run("the name of this CPU", [options.cpu_name]).split()
-    elif list_of_kernels.targets_of(options.triple)[0] is target:  # once, and not for each target
-        warn_of_strays(options.schedule_folder, devices, list_of_kernels, warn)
+    named = [device for device in options.schedules if device not in ("auto", "none")]
+    own = [tuned_schedules.cpu_name()] if "auto" in options.schedules and not options.no_auto else []
+    if list_of_kernels.targets_of(options.triple)[0] is target:  # once, and not for each target
+        warn_of_strays(options.schedule_folder, named, list_of_kernels, warn)
 
     kernels = [kernel for kernel in list_of_kernels.kernels_of(options.target, options.triple)
                if re.search(options.kernels, kernel.name) and (options.compiler or not kernel.is_non_temporal)]
-    products = find_products(kernels, devices, options.schedule_folder, options.halide, list_of_kernels, emitter, warn)
+    products = [find_product(kernel, own + named, options.schedule_folder, options.halide, list_of_kernels, emitter,
+                             warn) for kernel in kernels]
     manifest = folder / f"kernels_{target.name}.json"
     earlier = {place: read_manifest(place / manifest.name) for place in (folder, *options.reuse)}
     manifest.unlink(missing_ok=True)  # until all is done, so that nobody takes a part for the whole
 
     def make(product):
-        key = emitter.key(product.kernel, options.triple, product.name, product.parameters)
-        place, files = find_earlier(earlier, product.name, key)
+        k = product.kernel
+        key = emitter.key(k, options.triple, product.parameters)
+        place, files = find_earlier(earlier, k.name, key)
         if place is None:
-            files = [file.name for file in emitter.emit(product.kernel, options.triple, suffix, folder, product.name,
-                                                        product.parameters)]
+            files = [file.name for file in emitter.emit(k, options.triple, suffix, folder, product.parameters)]
         elif place != folder:
             for file in files:
                 shutil.copy(place / file, folder / file)
-        k = product.kernel
-        return {"name": product.name, "op": k.op, "pairing": k.pairing, "out_pairing": k.out_pairing, "dtype": k.dtype,
+        return {"name": k.name, "op": k.op, "pairing": k.pairing, "out_pairing": k.out_pairing, "dtype": k.dtype,
                 "place": k.place, "packed": k.packed, "angles": k.angles, "schedule": product.schedule,
-                "elsewhere": product.elsewhere, "parameters": product.parameters, "row": product.row(),
-                "files": files, "sha256": tuned_schedules.sha256((folder / files[0]).read_bytes()), "key": key}
+                "parameters": product.parameters, "row": product.row(), "files": files,
+                "sha256": tuned_schedules.sha256((folder / files[0]).read_bytes()), "key": key}
 
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         made = list(pool.map(make, products))
@@ -265,7 +243,7 @@ def emit_target(options, warn):
         if path.name not in files:
             path.unlink()  # of a kernel that is there no more
 
-    objects = [folder / (product.name + suffix) for product in products]
+    objects = [folder / (kernel.name + suffix) for kernel in kernels]
     joined = folder / "joined" / target.name
     joined.parent.mkdir(exist_ok=True)
     if options.archiver:
@@ -275,7 +253,7 @@ def emit_target(options, warn):
     if options.linker:
         _run(joined, [options.linker, "-r", "-o", joined.with_suffix(".o"), *objects])
     write_if_changed(folder / f"kernel_rows_{target.name}.inc", rows_of(products, target))
-    text = json.dumps({"triple": options.triple, "target": target.name, "halide": options.halide, "devices": devices,
+    text = json.dumps({"triple": options.triple, "target": target.name, "halide": options.halide,
                        "kernels": made}, indent=1)
     manifest.write_text(text + "\n")
 
@@ -287,10 +265,10 @@ def main():
     parser.add_argument("--triple", required=True)
     parser.add_argument("--target", required=True)
     parser.add_argument("-o", required=True, type=pathlib.Path)
-    parser.add_argument("--schedules", nargs="*", default=[], help="none, auto (this CPU's), or devices [none]")
-    parser.add_argument("--cpu-name", help="the program that prints this CPU's name; without it auto is none")
-    parser.add_argument("--package", action="store_true", help="with the schedules of no more than one named device, so "
-                        "that a package is the same wherever it is made")
+    parser.add_argument("--schedules", nargs="*", default=[],
+                        help="none, auto (this CPU's), or a CPU's name; a GPU's beside it [none]")
+    parser.add_argument("--no-auto", action="store_true", help="auto is none: this is for other machines, and the same "
+                        "wherever it is made")
     parser.add_argument("--schedule-folder", type=pathlib.Path, default=SCHEDULES)
     parser.add_argument("--compiler", help="assembles kernels that store past the caches; without it there are none")
     parser.add_argument("--archiver")

@@ -123,14 +123,14 @@ def sizes_of(objects):
 def find_kernels(folder, listed, triple, some):
     """The kernels of a package, the schedule of each by its name, and the version of Halide that emitted them.
 
-    Kernels that store past the caches are for Halyard's own library, and so is a device's variant beside the default.
+    Kernels that store past the caches are for Halyard's own library.
     """
     kernels, schedules, halide = [], {}, None
     for target in listed.targets_of(triple.name):
         emitted = json.loads((folder / f"kernels_{target.name}.json").read_text())
         halide = emitted["halide"]
         for row in emitted["kernels"]:
-            if row["elsewhere"] and row["place"] != "non_temporal":
+            if row["place"] != "non_temporal":
                 kernels.append(listed.kernels[row["name"]])
                 schedules[row["name"]] = row["schedule"]
         for kernel in listed.kernels_of(target.name):

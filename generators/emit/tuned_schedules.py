@@ -6,9 +6,10 @@ kernel's default does: `default_sha256` is the hash of what was emitted for the 
 
 import hashlib
 import json
+import pathlib
 import re
 
-SCHEMA = 3
+SCHEMA = 4
 CHANGED = "it was changed since ./run tune wrote it"
 
 
@@ -42,8 +43,6 @@ def read(path, kernel, device, halide, list_of_kernels, find_default_sha256):
     for field, value in expected.items():
         if found.get(field) != value:
             raise Unusable(f'its {field} is not "{value}"')
-    if schedule.get("kind") not in ("measured", "modelled"):
-        raise Unusable("its kind is neither measured nor modelled")
     parameters = schedule.get("parameters")
     _check_parameters(parameters, kernel, list_of_kernels)
     if schedule.get("default_sha256") != find_default_sha256():
@@ -62,6 +61,21 @@ def _check_parameters(parameters, kernel, list_of_kernels):
         limit = list_of_kernels.parameters[name].limit
         if limit in parameters and value > parameters[limit]:
             raise Unusable(f"its {name} exceeds its {limit}")
+
+
+def cpu_name(cpuinfo="/proc/cpuinfo"):
+    """This machine's CPU, as files are named for it: amd_25_17, arm_41_d0c. Nothing where that is not known."""
+    try:
+        text = pathlib.Path(cpuinfo).read_text()
+    except OSError:
+        return ""
+    cells = dict(re.findall(r"^([\w ]+?)\s*: (?:0x)?(\w+)$", text, re.MULTILINE))
+    vendor = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}.get(cells.get("vendor_id"))
+    for parts in (vendor, cells.get("cpu family"), cells.get("model")), (
+            "arm", cells.get("CPU implementer"), cells.get("CPU part")):
+        if all(parts):
+            return "_".join(parts)
+    return ""
 
 
 def linux_target(kernel):

@@ -2,6 +2,7 @@
 
 variants.py recipes --output FILE ...      writes for bench/tune/autotune.cpp how each kernel's variants are made
 variants.py variant --kernel K -o FOLDER NAME=VALUE ...   emits a kernel with these numbers
+variants.py cpu                            prints the name of this machine's CPU
 variants.py seal DRAFT FILE                writes a schedule file from a draft, with its checksum and the default's hash
 """
 
@@ -17,19 +18,18 @@ import tuned_schedules
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def recipe(options, own, kernel):
+def recipe(options, kernel):
     """How a kernel's variants are made, checked and linked. {from} and {to} stand for files."""
     target = kernel.target
     me = [sys.executable, "-B", __file__]
     made_by = ["--generator", options.generator, "--compiler", options.compiler]
-    check, link = [], []
     if target.is_gpu:
+        check = []
         # The variant comes first, so that the library's own kernel stays out.
         link = [options.compiler, "{from}", *options.gpu_link, "-o", "{to}"]
     else:
-        assembler = dict(pair.split("=", 1) for pair in options.assembler).get(target.processor)
-        check = [sys.executable, "-B", str(ROOT / "tests/library/check_assembly.py"), assembler] if assembler else []
-        link = [options.compiler, "-shared", "-nostdlib", "{from}", "-o", "{to}"] if target in own else []
+        check = [sys.executable, "-B", str(ROOT / "tests/library/check_assembly.py"), options.assembler]
+        link = [options.compiler, "-shared", "-nostdlib", "{from}", "-o", "{to}"]
     return {
         "name": kernel.name, "isa": target.name, "target": tuned_schedules.linux_target(kernel),
         "defaults": kernel.parameters,
@@ -40,15 +40,14 @@ def recipe(options, own, kernel):
 
 def write_recipes(options):
     listed = read_kernels.read()
-    own = listed.targets_of(options.triple)
-    targets = [target for target in listed.targets.values() if options.gpu_link or not target.is_gpu]
-    kernels = [recipe(options, own, kernel) for target in targets for kernel in listed.kernels_of(target.name)
+    targets = listed.targets_of(options.triple) + (listed.gpu_targets() if options.gpu_link else [])
+    kernels = [recipe(options, kernel) for target in targets for kernel in listed.kernels_of(target.name)
                if kernel.parameters]
     parameters = [{"name": p.name, "loops": p.loops, "limit": p.limit or "none", "values": p.values}
                   for p in listed.parameters.values()]
     text = json.dumps({
         "halide": options.halide, "generator": options.generator, "compiler": options.compiler,
-        "model": [sys.executable, "-I", str(ROOT / "bench/tune/modelled.py")],
+        "cpu": [sys.executable, "-B", __file__, "cpu"],
         "seal": [sys.executable, "-B", __file__, "seal", "--generator", options.generator, "--compiler",
                  options.compiler],
         "gpu_program": options.gpu_program, "parameters": parameters, "kernels": kernels}, indent=1)
@@ -83,8 +82,7 @@ def main():
     command.set_defaults(run=write_recipes)
     command.add_argument("--halide", required=True)
     command.add_argument("--triple", required=True, help="of this machine, whose variants can be run")
-    command.add_argument("--assembler", action="append", default=[], metavar="PROCESSOR=PROGRAM",
-                         help="checks variants")
+    command.add_argument("--assembler", required=True, help="checks variants")
     command.add_argument("--gpu-program", default="", help="checks and times variants of GPU kernels")
     command.add_argument("--gpu-link", nargs=argparse.REMAINDER, default=[], help="what it is linked from")
     command.add_argument("--output", type=pathlib.Path, required=True)
@@ -94,6 +92,9 @@ def main():
     command.add_argument("--kernel", required=True)
     command.add_argument("-o", required=True)
     command.add_argument("numbers", nargs="*")
+
+    command = commands.add_parser("cpu")
+    command.set_defaults(run=lambda _: print(tuned_schedules.cpu_name()))
 
     command = commands.add_parser("seal", parents=[made_by])
     command.set_defaults(run=seal)

@@ -1,7 +1,5 @@
 #include "rotate/cpu.h"
 
-#include <cstdio>
-
 #if defined(__x86_64__)
 #include <cpuid.h>
 #elif defined(__aarch64__) && defined(__linux__)
@@ -11,10 +9,6 @@
 namespace halyard {
 
 namespace {
-
-struct CpuName {
-    char text[32];
-};
 
 /// What a CPU and its operating system support, of all that targets ask for.
 struct CpuFeatures {
@@ -68,69 +62,19 @@ CpuFeatures detect() {
     return found;
 }
 
-CpuName find_name() {
-    const Registers vendor = cpuid(0), leaf1 = cpuid(1);
-    const bool amd = vendor.b == 0x68747541, intel = vendor.b == 0x756e6547;  // "Auth" and "Genu", as bytes
-    // As Linux counts them in /proc/cpuinfo.
-    unsigned family = leaf1.a >> 8 & 15, model = leaf1.a >> 4 & 15;
-    model += family >= 6 ? (leaf1.a >> 16 & 15) << 4 : 0;
-    family += family == 15 ? leaf1.a >> 20 & 255 : 0;
-    CpuName name = {};
-    if (amd || intel) {
-        std::snprintf(name.text, sizeof(name.text), "%s_%u_%u", amd ? "amd" : "intel", family, model);
-    }
-    return name;
-}
-
 #elif defined(__aarch64__) && defined(__linux__)
 
-// Of the kernel's hwcap.h: HWCAP_FP and HWCAP_ASIMD; and HWCAP_CPUID, with which Linux lets programs read MIDR_EL1.
-constexpr unsigned long fp_asimd = 1ul << 0 | 1ul << 1, cpuid = 1ul << 11;
+constexpr unsigned long fp_asimd = 1ul << 0 | 1ul << 1;  // the kernel's HWCAP_FP and HWCAP_ASIMD
 
 CpuFeatures detect() { return {.neon = (getauxval(AT_HWCAP) & fp_asimd) == fp_asimd}; }
-
-// Those that ./run tune models, and some that are common, with LLVM's names. Implementer and part are from Arm's and
-// Ampere's reference manuals.
-constexpr struct {
-    unsigned implementer, part;
-    const char *name;
-} arm_cpus[] = {
-    {0x41, 0xd03, "cortex_a53"},  {0x41, 0xd05, "cortex_a55"},  {0x41, 0xd07, "cortex_a57"},
-    {0x41, 0xd08, "cortex_a72"},  {0x41, 0xd0b, "cortex_a76"},  {0x41, 0xd46, "cortex_a510"},
-    {0x41, 0xd0c, "neoverse_n1"}, {0x41, 0xd49, "neoverse_n2"}, {0x41, 0xd40, "neoverse_v1"},
-    {0x41, 0xd4f, "neoverse_v2"}, {0xc0, 0xac3, "ampere1"},
-};
-
-/// Where there are several models (big.LITTLE), that of the CPU on which this is first asked: any variant is right on
-/// all of them.
-CpuName find_name() {
-    CpuName name = {};
-    if ((getauxval(AT_HWCAP) & cpuid) == 0) {
-        return name;
-    }
-    std::uint64_t midr = 0;
-    __asm__("mrs %0, MIDR_EL1" : "=r"(midr));
-    const auto implementer = static_cast<unsigned>(midr >> 24 & 0xff), part = static_cast<unsigned>(midr >> 4 & 0xfff);
-    std::snprintf(name.text, sizeof(name.text), "arm_%02x_%03x", implementer, part);
-    for (const auto &cpu : arm_cpus) {
-        if (cpu.implementer == implementer && cpu.part == part) {
-            std::snprintf(name.text, sizeof(name.text), "%s", cpu.name);
-        }
-    }
-    return name;
-}
 
 #elif defined(__aarch64__)
 
 CpuFeatures detect() { return {.neon = true}; }  // macOS, iOS and Windows run on no CPU without it
 
-CpuName find_name() { return {}; }
-
 #else
 
 CpuFeatures detect() { return {}; }
-
-CpuName find_name() { return {}; }
 
 #endif
 
@@ -162,11 +106,6 @@ TargetSet find_supported_targets() {
 TargetSet supported_targets() noexcept {
     static const TargetSet found = find_supported_targets();
     return found;
-}
-
-const char *cpu_name() noexcept {
-    static const CpuName name = find_name();
-    return name.text;
 }
 
 }  // namespace halyard

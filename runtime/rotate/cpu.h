@@ -21,9 +21,4 @@ constexpr TargetSet bit(Target target) { return TargetSet(1) << static_cast<std:
 /// What this processor and its operating system support. Found once, then the same for the life of the process.
 TargetSet supported_targets() noexcept;
 
-/// This processor's model, by which tuned schedules are named. On x86 vendor, family and model, such as amd_25_17; on
-/// ARM LLVM's name, such as neoverse_n1, or implementer and part, such as arm_41_d0a. An empty string where that is not
-/// known.
-const char *cpu_name() noexcept;
-
 }  // namespace halyard

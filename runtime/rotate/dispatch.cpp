@@ -37,7 +37,7 @@ constexpr Kernel table[] = {
      name},
 #include "built_kernels.inc"
     {"halyard_rotate_reference", Target::reference, row_pairing::strided, row_pairing::strided, f32,
-     Place::out_of_place, false, true, usual_non_temporal_mib, "default", nullptr},
+     Place::out_of_place, false, usual_non_temporal_mib, "default", nullptr},
 };
 static_assert(std::is_sorted(std::begin(table), std::end(table),
                              [](const Kernel &a, const Kernel &b) { return a.target < b.target; }),
@@ -148,9 +148,6 @@ const char *refusal(const Kernel &kernel, const Task &task) noexcept {
     }
     if (kernel.dtype != task.dtype) {
         return "is for another dtype";
-    }
-    if (!kernel.elsewhere && std::strcmp(kernel.schedule, task.cpu) != 0) {
-        return "is tuned for another CPU";
     }
     if (kernel.place == Place::non_temporal && task.place == Place::out_of_place) {
         return "is for large outputs on whole cache lines";

@@ -52,15 +52,14 @@ inline constexpr std::int32_t n_places = 3;
 inline constexpr std::int32_t least_non_temporal_mib = 8;
 inline constexpr std::int32_t usual_non_temporal_mib = 32;
 
-/// A row of built_kernels.inc: a kernel of generators/kernels.inc, or a variant of one for a CPU.
+/// A row of built_kernels.inc: a kernel of generators/kernels.inc.
 struct Kernel {
     const char *name;
     Target target;
     std::optional<Pairing> pairing, out_pairing;  // none: any, in any layout
     Dtype dtype;
     Place place;
-    bool packed;            // its elements are words of two
-    bool elsewhere = true;  // it also serves other CPUs than the one that it is tuned for
+    bool packed;                                             // its elements are words of two
     std::int32_t non_temporal_mib = usual_non_temporal_mib;  // from so much output of a run on it is non-temporal
     const char *schedule = "default";                        // the CPU that it is tuned for
     halyard_rotate_kernel *function;                         // NULL in the last row, the reference
@@ -88,7 +87,6 @@ struct Task {
     Pairing pairing, out_pairing;
     Place place;  // non_temporal: out of place, too large for the caches, and on whole cache lines
     Layout layout;
-    const char *cpu = "";  // this machine's: see cpu_name()
 };
 
 /// Why a kernel cannot serve a task; NULL when it can.

@@ -174,12 +174,8 @@ Task task_for(const TensorDesc &tensor, Dtype dtype, std::int64_t rotary_dim, Pl
     // Words of two neighbours: a matter of strides for the run, but of the members' distance already here.
     const bool even_halves = tensor.pairing == Pairing::interleaved || rotary_dim % 4 == 0;
     const bool is_even = layout == Layout::even && even_halves;
-    return {dtype,
-            tensor.pairing,
-            tensor.out_pairing,
-            place,
-            is_even || layout == Layout::strided ? layout : Layout::dense,
-            cpu_name()};
+    return {dtype, tensor.pairing, tensor.out_pairing, place,
+            is_even || layout == Layout::strided ? layout : Layout::dense};
 }
 
 /// What rotates a tensor in blocks of f32, whose heads follow each other.

@@ -95,8 +95,7 @@ def faults(assembler, path):
     loops = innermost_loops(assembly)
     if not any(loops.values()):
         yield "has no loop that LLVM marks as innermost"
-    general = re.sub(r"_[a-z]+_\d+_\d+(?=_x86_)", "", kernel)  # without the CPU that it is tuned for
-    known = next((known for known in known_spills if re.fullmatch("halyard_" + known[0], general)), ("", 0, 0))
+    known = next((known for known in known_spills if re.fullmatch("halyard_" + known[0], kernel)), ("", 0, 0))
     for label, instructions in loops.items():
         branches = [line for line in instructions if re.match(r"j|b\.|cbn?z|tbn?z", line)]
         spills = [line for line in instructions

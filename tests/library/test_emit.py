@@ -30,7 +30,7 @@ LISTED = read_kernels.read()
 def draft(kernel=KERNEL, device=DEVICE, numbers=None):
     """A schedule as ./run tune leaves it to variants.py, which seals it."""
     return json.dumps({"checksum": "", "default_sha256": "", "device": {"name": device}, "halide": "1.2.3",
-                       "kernel": kernel, "kind": "measured", "parameters": numbers or NUMBERS, "schema": 3,
+                       "kernel": kernel, "parameters": numbers or NUMBERS, "schema": 4,
                        "target": tuned_schedules.linux_target(LISTED.kernels[kernel])}, indent=1)
 
 
@@ -127,16 +127,16 @@ class Files(Scratch):
             self.refuse(text, "it is not a JSON object")
         for length in 1, 20, 200:
             self.refuse(self.good[:-length], "it is not a JSON object")
-        self.refuse("{}", "its schema is not 3")
-        self.refuse_sealed('"schema": 3', '"schema": 2', "its schema is not 3")
+        self.refuse("{}", "its schema is not 4")
+        self.refuse_sealed('"schema": 4', '"schema": 3', "its schema is not 4")
 
     def test_an_edit_is_noticed(self):
         for i, letter in enumerate(self.good):  # every digit, the checksum's too
             if letter.isdecimal():
                 edited = self.good[:i] + str((int(letter) + 1) % 10) + self.good[i + 1:]
-                self.refuse(edited, f"its schema is not 3|{tuned_schedules.CHANGED}")
-        for old, new in [("measured", "modelled"), ("\n", ""), ('"checksum"', '"sum"'),
-                         ('"kind"', '"note": "",\n "kind"')]:
+                self.refuse(edited, f"its schema is not 4|{tuned_schedules.CHANGED}")
+        for old, new in [("half", "interleaved"), ("\n", ""), ('"checksum"', '"sum"'),
+                         ('"kernel"', '"note": "",\n "kernel"')]:
             self.assertIn(old, self.good)
             self.refuse(self.good.replace(old, new, 1), tuned_schedules.CHANGED)
         self.refuse(draft(), tuned_schedules.CHANGED)
@@ -147,7 +147,6 @@ class Files(Scratch):
         self.refuse_sealed('"device"', '"cpu"', f'its device is not "{DEVICE}"')
         self.refuse_sealed("1.2.3", "1.2.4", 'its halide is not "1.2.3"')
         self.refuse_sealed("-avx2-", "-avx512-", 'its target is not ".*"')
-        self.refuse_sealed("measured", "guessed", "its kind is neither measured nor modelled")
 
     def test_each_number_is_checked(self):
         steps = "its elements_per_step is none of 4, 8, 16, 32, 64, 128"
@@ -158,6 +157,15 @@ class Files(Scratch):
         self.refuse_sealed('"heads_per_step"', '"swap_members"', "its heads_per_step is none of 1, 2, 4")
         self.refuse_sealed('"elements_per_step": 64', '"elements_per_step": 8',
                            "its elements_per_vector exceeds its elements_per_step")
+
+    def test_cpus_have_names(self):
+        amd = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: A CPU\n"
+        intel = "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\n"
+        arm = "CPU implementer\t: 0x41\nCPU part\t: 0xd0c\n"
+        for text, name in (amd, "amd_25_17"), (intel, "intel_6_143"), (arm, "arm_41_d0c"), ("vendor_id\t: Other\n", ""):
+            self.path.write_text(text)
+            self.assertEqual(tuned_schedules.cpu_name(self.path), name)
+        self.assertEqual(tuned_schedules.cpu_name(self.folder / "none"), "")
 
     def test_another_default_is_noticed(self):
         with self.assertRaises(tuned_schedules.Unusable) as refused:
@@ -171,8 +179,7 @@ class Emission(Scratch):
     def setUp(self):
         super().setUp()
         self.generators, self.out = self.folder / "generators", self.folder / "out"
-        for folder in "emit", "schedules":
-            (self.generators / folder).mkdir(parents=True)
+        (self.generators / "emit").mkdir(parents=True)
         for path in (GENERATORS / "emit").glob("*.py"):
             shutil.copy(path, self.generators / "emit")
         shutil.copy(read_kernels.LIST, self.generators)
@@ -186,6 +193,7 @@ class Emission(Scratch):
     def add_schedule(self, device=DEVICE, kernel=KERNEL):
         path = self.folder / "draft.json"
         path.write_text(draft(kernel, device))
+        (self.generators / "schedules").mkdir(exist_ok=True)
         subprocess.run([sys.executable, "-B", self.generators / "emit/variants.py", "seal", "--generator", GENERATOR,
                         "--compiler", COMPILER, path, self.generators / "schedules" / f"{kernel}.{device}.json"],
                        check=True)
@@ -207,7 +215,7 @@ class Emission(Scratch):
         self.add_schedule()
         self.expect_tuned(*self.emit())
         row = (self.out / "kernel_rows_x86_avx2.inc").read_text()
-        self.assertEqual(row, f"HALYARD_KERNEL({KERNEL}, x86_avx2, half, half, f32, out_of_place, false, true, "
+        self.assertEqual(row, f"HALYARD_KERNEL({KERNEL}, x86_avx2, half, half, f32, out_of_place, false, "
                               f'usual_non_temporal_mib, "{DEVICE}")\n')
         # A generator whose comments were changed is another file that emits the same.
         other = self.folder / "halyard_generator"
@@ -230,13 +238,14 @@ class Emission(Scratch):
     def test_a_bad_file_leaves_the_default(self):
         self.add_schedule()
         path = self.generators / "schedules" / f"{KERNEL}.{DEVICE}.json"
-        path.write_text(path.read_text().replace("measured", "modelled"))
+        path.write_text(path.read_text().replace("1.2.3", "1.2.4"))
         kernels, said = self.emit()
         self.assertEqual([k["schedule"] for k in kernels], ["default"])
         self.assertEqual(said, f"warning: {path.name} is not used, and the kernel has its default schedule: "
                                f"{tuned_schedules.CHANGED}. ./run tune makes it anew.\n")
 
     def test_files_and_devices_that_do_not_belong_are_named(self):
+        (self.generators / "schedules").mkdir()
         for name in "halyard_spin", "halyard_copy_16_opencl":
             (self.generators / "schedules" / f"{name}.{DEVICE}.json").write_text("{}")
         _, said = self.emit([DEVICE, "intel_3_4"], target="x86_avx512", kernels="^halyard_rows_phase")
@@ -245,17 +254,28 @@ class Emission(Scratch):
                                "be tuned.\nwarning: HALYARD_SCHEDULES names intel_3_4, for which generators/schedules "
                                "has no file.\n")
 
-    def test_several_devices_have_variants_before_the_default(self):
+    def test_two_devices_are_refused_where_a_kernel_has_a_schedule_for_each(self):
         for device in DEVICE, "intel_3_4":
             self.add_schedule(device)
-        kernels, said = self.emit(["intel_3_4", DEVICE])
-        self.assertEqual(said, "")
-        self.assertEqual([(k["name"], k["schedule"], k["elsewhere"]) for k in kernels],
-                         [("halyard_rotate_half_f32_intel_3_4_x86_avx2", "intel_3_4", False),
-                          ("halyard_rotate_half_f32_amd_1_2_x86_avx2", DEVICE, False), (KERNEL, "default", True)])
-        # Those that are needed no more go.
-        self.emit([])
-        self.assertEqual({path.stem for path in self.out.glob("*.s")}, {KERNEL})
+        with self.assertRaisesRegex(AssertionError, f"names intel_3_4 and {DEVICE}, which both have a schedule for "
+                                    f"{KERNEL}"):
+            self.emit(["intel_3_4", DEVICE])
+        # A GPU may stand beside a CPU.
+        (self.generators / f"schedules/{KERNEL}.intel_3_4.json").unlink()
+        gpu = "halyard_rotate_half_f32_opencl"
+        (self.generators / f"schedules/{gpu}.a_gpu.json").write_text("{}")
+        self.expect_tuned(*self.emit([DEVICE, "a_gpu"]))
+        _, said = self.emit([DEVICE, "a_gpu"], target="opencl", kernels=f"^{gpu}$")
+        self.assertIn(f"{gpu}.a_gpu.json is not used", said)
+
+    def test_auto_is_this_cpu(self):
+        cpu = tuned_schedules.cpu_name()
+        if not cpu:
+            self.skipTest("this CPU has no name")
+        self.add_schedule(cpu)
+        self.assertEqual([k["schedule"] for k in self.emit(["auto"])[0]], [cpu])
+        self.assertEqual([k["schedule"] for k in self.emit(["auto", "--no-auto"])[0]], ["default"])
+        self.assertEqual([k["schedule"] for k in self.emit(["none"])[0]], ["default"])
 
     def test_only_what_changed_is_emitted_again(self):
         pattern = "^halyard_rotate_half_f32(_in_place)?_x86_avx2$"
@@ -265,6 +285,8 @@ class Emission(Scratch):
         self.emit(kernels=pattern)
         changed = {path.name for path in self.out.glob("*.s") if path.stat().st_mtime_ns != before[path.name]}
         self.assertEqual(changed, {"halyard_rotate_half_f32_in_place_x86_avx2.s"})
+        self.emit()  # what is needed no more goes
+        self.assertEqual({path.stem for path in self.out.glob("*.s")}, {KERNEL})
 
     def test_a_run_that_fails_leaves_no_manifest(self):
         self.emit()

@@ -255,52 +255,5 @@ def triple_archive(build):
         fail(f"the program lacks the kernels of the archive: {symbols}")
 
 
-EXPLAIN = """
-#include <halyard/halyard.hpp>
-#include <cstdio>
-int main() {
-    const auto tensor = halyard::describe_tensor(halyard::dtype::f32, 128, halyard::pairing::half);
-    std::puts(halyard::explain(halyard::plan_desc(128, {tensor})).c_str());
-}
-"""
-
-
-def several_devices(build):
-    """With kernels for several devices in one library each CPU takes its own, and the default where it has none."""
-    sys.path.insert(0, str(build.source / "generators/emit"))
-    import emit
-    import read_kernels
-    import tuned_schedules
-
-    sources, explain = build.scratch / "several_devices.sources", build.scratch / "explain.cpp"
-    shutil.rmtree(sources, ignore_errors=True)
-    for name in "generators", "runtime":
-        shutil.copytree(build.source / name, sources / name)
-    shutil.copy(build.source / "CMakeLists.txt", sources)
-    emitter = emit.Emitter(pathlib.Path(build.HALYARD_HOST_BUILD) / "bin/halyard_generator")
-    devices = {"cortex_a53": ("half", {"elements_per_step": 32}), "neoverse_n1": ("half", {"elements_per_step": 64}),
-               "cortex_a72": ("strided", {"elements_per_step_any": 8})}
-    for device, (layout, numbers) in devices.items():
-        kernel = read_kernels.read().kernels[f"halyard_rotate_{layout}_f32_arm_neon"]
-        draft = {"schema": tuned_schedules.SCHEMA, "checksum": "", "default_sha256": "", "kernel": kernel.name,
-                 "kind": "modelled", "device": {"name": device}, "halide": build.HALYARD_HALIDE_VERSION,
-                 "target": kernel.target.halide("arm-64-linux"), "parameters": kernel.parameters | numbers}
-        path = sources / f"generators/schedules/{kernel.name}.{device}.json"
-        path.write_text(tuned_schedules.seal(json.dumps(draft), emitter.default_sha256(kernel)))
-    explain.write_text(EXPLAIN)
-    folder = consume(build, "several_devices", f"-DREADME_EXAMPLE={explain}", f"-DHALYARD_SOURCE_DIR={sources}",
-                     f"-DCMAKE_PREFIX_PATH={build.CMAKE_PREFIX_PATH}", f"-DHALYARD_SCHEDULES={';'.join(devices)}",
-                     f"-DHALYARD_HOST_BUILD={build.HALYARD_HOST_BUILD}")
-    taken = {"cortex-a53": ("half_f32_cortex_a53", "strided_f32"),
-             "neoverse-n1": ("half_f32_neoverse_n1", "strided_f32"),
-             "cortex-a72": ("half_f32", "strided_f32_cortex_a72"), "cortex-a57": ("half_f32", "strided_f32")}
-    for cpu, kernels in taken.items():
-        text = run(*build.emulator, "-cpu", cpu, folder / "consumer_cpp")
-        for kernel in kernels:
-            if f"* halyard_rotate_{kernel}_arm_neon: taken" not in text:
-                fail(f"on {cpu} another kernel is taken than {kernel}:\n{text}")
-        expect_example(build, *build.emulator, "-cpu", cpu, folder / "consumer_c")
-
-
 main(install, find_package, find_package_readme, find_package_c_alone, find_package_lto, find_package_refuses,
-     another_halide_runtime, pkg_config, dlopen, add_subdirectory, source_archive, triple_archive, several_devices)
+     another_halide_runtime, pkg_config, dlopen, add_subdirectory, source_archive, triple_archive)

@@ -150,8 +150,8 @@ TEST_CASE("dispatch: large outputs take a non-temporal kernel where there is one
     for (const Kernel &kernel : halyard::kernels()) {
         if (kernel.place == Place::non_temporal) {
             CAPTURE(kernel.name);
-            halyard::Task task = {kernel.dtype,        kernel.pairing.value(), kernel.out_pairing.value(),
-                                  Place::non_temporal, Layout::even,           kernel.elsewhere ? "" : kernel.schedule};
+            halyard::Task task = {kernel.dtype, kernel.pairing.value(), kernel.out_pairing.value(), Place::non_temporal,
+                                  Layout::even};
             CHECK(&halyard::select(task, halyard::bit(kernel.target)) == &kernel);
             task.place = Place::out_of_place;
             CHECK(halyard::select(task, halyard::bit(kernel.target)).place == Place::out_of_place);
@@ -176,7 +176,6 @@ TEST_CASE("dispatch: a kernel's name says what it is", "[dispatch]") {
         expected += kernel.place == Place::in_place       ? "_in_place_"
                     : kernel.place == Place::non_temporal ? "_non_temporal_"
                                                           : "_";
-        expected += kernel.elsewhere ? "" : std::string(kernel.schedule) + "_";
         expected += halyard::name_of(kernel.target);
         CHECK(kernel.name == expected);
         CHECK(kernel.function != nullptr);
@@ -225,7 +224,7 @@ TEST_CASE("dispatch: what a kernel refuses", "[dispatch]") {
     for (const Kernel &kernel : halyard::kernels()) {
         for (const halyard::Task &task : every_task()) {
             const bool fits = kernel.function == nullptr ||
-                              (kernel.elsewhere && kernel.dtype == task.dtype &&
+                              (kernel.dtype == task.dtype &&
                                (kernel.place == task.place ||
                                 (kernel.place == Place::out_of_place && task.place == Place::non_temporal)) &&
                                (!kernel.pairing || (task.layout != Layout::strided && kernel.pairing == task.pairing &&
@@ -400,52 +399,12 @@ TEST_CASE("dispatch: a name that cannot be had is an error, never another target
     CHECK(has_all(resolve(desc, HALYARD_ERROR_UNKNOWN_TARGET), {"target is \"\""}));
 }
 
-TEST_CASE("dispatch: a variant that is tuned for one CPU serves no other, and comes right before its default",
-          "[dispatch]") {
-    const Kernel general = halyard::kernels().first[0];
-    Kernel variant = general;
-    variant.schedule = "amd_1_2";
-    halyard::Task task = {general.dtype, general.pairing.value(), general.out_pairing.value(), general.place,
-                          Layout::even};
-    for (const char *cpu : {"", "amd_1_2", "amd_1_23", "default"}) {
-        task.cpu = cpu;
-        CHECK(halyard::refusal(general, task) == nullptr);
-        variant.elsewhere = true;  // as in a library that was built for one device
-        CHECK(halyard::refusal(variant, task) == nullptr);
-        variant.elsewhere = false;
-        const char *const reason = halyard::refusal(variant, task);
-        CHECK(std::string(reason == nullptr ? "" : reason) ==
-              (std::string(cpu) == "amd_1_2" ? "" : "is tuned for another CPU"));
-    }
-    // It comes right before its default, so that it never replaces a better kernel that has no variant.
-    const auto all = halyard::kernels();
-    for (const Kernel *kernel = all.begin(); kernel != all.end(); kernel++) {
-        CHECK((kernel->elsewhere || serve_the_same(kernel[0], kernel[1])));
-    }
-}
-
-#if defined(HALYARD_EMULATED)
-
-TEST_CASE("dispatch: an emulated ARM CPU has LLVM's name, or a name of its numbers", "[dispatch]") {
-    const char *const emulated = std::getenv("QEMU_CPU");
-    std::string expected = emulated == nullptr ? "max" : emulated;
-    std::replace(expected.begin(), expected.end(), '-', '_');
-    CHECK(std::string(halyard::cpu_name()) == (expected == "max" ? "arm_00_051" : expected));
-}
-
-#endif
-
 // ---- Explanations --------------------------------------------------------------------------------------------------
 
 TEST_CASE("dispatch: an explanation names what is taken, and why others are not", "[dispatch]") {
     const Variable no_target("HALYARD_TARGET", nullptr), no_ceiling("HALYARD_MAX_TARGET", nullptr);
     const std::string best = usable_targets().front();
-    const auto taken = [&](const std::string &kernel) {
-        const std::string tuned = kernel + "_" + halyard::cpu_name() + "_" + best;
-        const auto all = halyard::kernels();
-        const bool is_there = std::any_of(all.begin(), all.end(), [&](const Kernel &k) { return k.name == tuned; });
-        return "  * " + (is_there ? tuned : kernel + "_" + best) + ": taken\n";
-    };
+    const auto taken = [&](const std::string &kernel) { return "  * " + kernel + "_" + best + ": taken\n"; };
     const std::string text = halyard::explain(describe());
     CAPTURE(text);
     CHECK(text.back() == '\n');

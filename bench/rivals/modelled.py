@@ -161,7 +161,7 @@ def compiled_loops(cpu, architecture):
     which = "mcpu" if architecture == "aarch64" else "march"
     return functions(output_of([CLANG, f"--target={architecture}-linux-gnu", f"-{which}={cpu}", "-std=c11", "-O3",
                                 "-ffp-contract=fast", "-ffreestanding", "-S", "-o", "-",
-                                str(pathlib.Path(__file__).parents[1] / "rivals/loop.c")]))
+                                str(pathlib.Path(__file__).with_name("loop.c"))]))
 
 
 def model_kernels(kernels, target, cpu):
