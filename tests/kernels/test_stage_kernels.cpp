@@ -271,6 +271,17 @@ TEST_CASE("stage kernels: the portable loops' bits within the memory that they a
     }
 }
 
+namespace {
+
+void widen_rightly(halyard_buffer *x, halyard_buffer *y) {
+    const StageStrides in = {1, x->dim[1].stride, x->dim[2].stride}, out = {1, y->dim[1].stride, y->dim[2].stride};
+    const Extents extents = {x->dim[0].extent, x->dim[1].extent, x->dim[2].extent};
+    widen(portable, Dtype::f32, extents, reinterpret_cast<char *>(x->host), in, reinterpret_cast<float *>(y->host),
+          out);
+}
+
+}  // namespace
+
 TEST_CASE("stage kernels: the check catches what is wrong, what writes elsewhere and what reads too far", "[stages]") {
     const auto fault_of = [](halyard_widen_kernel *kernel) {
         StageKernels kernels = portable;
@@ -280,17 +291,15 @@ TEST_CASE("stage kernels: the check catches what is wrong, what writes elsewhere
     const auto wrong = fault_of([](halyard_buffer *, halyard_buffer *) { return 0; });
     CHECK(wrong.find("but should be") != std::string::npos);
     const auto elsewhere = fault_of([](halyard_buffer *x, halyard_buffer *y) {
-        auto *const data = reinterpret_cast<float *>(y->host);
-        const StageStrides in = {1, x->dim[1].stride, x->dim[2].stride}, out = {1, y->dim[1].stride, y->dim[2].stride};
-        const Extents extents = {x->dim[0].extent, x->dim[1].extent, x->dim[2].extent};
-        halyard::widen(portable, Dtype::f32, extents, reinterpret_cast<char *>(x->host), in, data, out);
+        widen_rightly(x, y);
         if (y->dim[1].stride > y->dim[0].extent && y->dim[1].extent > 1) {
-            data[y->dim[0].extent] = 1;
+            reinterpret_cast<float *>(y->host)[y->dim[0].extent] = 1;
         }
         return 0;
     });
     CHECK(elsewhere.find("but should be") != std::string::npos);
-    const auto beyond = fault_of([](halyard_buffer *x, halyard_buffer *) {
+    const auto beyond = fault_of([](halyard_buffer *x, halyard_buffer *y) {
+        widen_rightly(x, y);
         const volatile auto *const data = reinterpret_cast<const volatile float *>(x->host);
         return data[(x->dim[0].extent + 15) / 16 * 16 + (x->dim[1].extent - 1) * x->dim[1].stride +
                     (x->dim[2].extent - 1) * x->dim[2].stride] == 0.5f
