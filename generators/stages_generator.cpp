@@ -155,7 +155,48 @@ private:
     Var e{"e"}, h{"h"}, t{"t"};
 };
 
-/// x / sqrt(mean of x^2 + eps) * weight, for each head. The sum has one order: 16 partial sums, then a tree.
+/// 1 / sqrt(mean of x^2 + eps) of each head. The sum has one order: 16 partial sums, then a tree.
+class RootMeanSquare {
+    using Func = Halide::Func;
+    using Var = Halide::Var;
+
+public:
+    Func scale{"scale"};  // [head, token]
+
+    /// squared(e) is what lane e adds in a step of the sum.
+    template <typename Squared>
+    void define(const Target &target, Squared squared, const Expr &n, const Expr &eps, const Expr &n_heads) {
+        sum(e, h, t) = 0.0f;
+        const Expr element = squared(e, h, t);
+        sum(e, h, t) = fma(target, element, element, sum(e, h, t));
+        sums(e, h, t) = sum(e, h, t);
+        tree = tree_of(sums, e, h, t, [](const Expr &x, const Expr &y) { return Halide::strict_float(x + y); });
+        // The last vector of scales may have lanes beyond the last head.
+        const Expr total = tree.back()(0, Halide::min(h, n_heads - 1), t);
+        const Expr mean_and_eps = Halide::strict_float(Halide::strict_float(total / n) + eps);
+        scale(h, t) = Halide::strict_float(1.0f / Halide::strict_float(Halide::sqrt(mean_and_eps)));
+    }
+
+    /// For a group of heads in each call: .5 of the time of 8, since sums, roots and products of heads overlap.
+    void schedule(const Func &in, const Var &group, const Expr &n_elements) {
+        const Func total = tree.back();
+        reduce_in_groups(sum, sums, in, {e, h, group, group}, n_elements, heads_per_group);
+        join_halves({tree.begin(), tree.end() - 1}, total, h, e);
+        for (Func of_group : {total, scale}) {
+            of_group.compute_at(in, group).store_in(Halide::MemoryType::Stack).bound_storage(h, heads_per_group);
+        }
+        scale.vectorize(h, 8, Halide::TailStrategy::RoundUp);
+    }
+
+    static constexpr int heads_per_group = 32;
+
+private:
+    Var e{"e"}, h{"h"}, t{"t"};
+    Func sum{"sum"}, sums{"sums"};
+    std::vector<Func> tree;
+};
+
+/// x / sqrt(mean of x^2 + eps) * weight, for each head.
 class Norm : public Halide::Generator<Norm> {
 public:
     GeneratorParam<Storage> dtype{"dtype", Storage::f32, storages};  // what values are rounded to, if they are
@@ -171,31 +212,30 @@ public:
     void configure() { x = add_input<Buffer<void>>("x", element_type(target, storage_of_x(), false), 3); }
 
     void generate() {
-        const auto value = [&](const Expr &element) { return widen(target, storage_of_x(), (*x)(element, h, t)); };
+        const auto value = [&](const Expr &element, const Var &head, const Var &token) {
+            return widen(target, storage_of_x(), (*x)(element, head, token));
+        };
         const Halide::RDom steps = vectors_of(y.dim(0).extent());
-        const Expr element = value(e + steps * lanes);
-        sum(e, h, t) = 0.0f;
-        sum(e, h, t) = fma(target, element, element, sum(e, h, t));
-        sums(e, h, t) = sum(e, h, t);
-        tree = tree_of(sums, e, h, t, [](const Expr &a, const Expr &b) { return Halide::strict_float(a + b); });
-
-        // The last vector of scales may have lanes beyond the last head.
-        const Expr total = tree.back()(0, Halide::min(h, y.dim(1).extent() - 1), t);
-        const Expr mean_and_eps = Halide::strict_float(Halide::strict_float(total / n) + eps);
-        scale(h, t) = Halide::strict_float(1.0f / Halide::strict_float(Halide::sqrt(mean_and_eps)));
-        const Expr normed = rounded(Halide::strict_float(value(e) * scale(h, t)), 2);
+        mean_square.define(
+            target,
+            [&](const Var &i, const Var &head, const Var &token) { return value(i + steps * lanes, head, token); }, n,
+            eps, y.dim(1).extent());
+        const Expr normed = rounded(Halide::strict_float(value(e, h, t) * mean_square.scale(h, t)), 2);
         y(e, h, t) = rounded(Halide::strict_float(normed * weight(e, h)), 1);
         begin_at_zero(weight, 2);
         begin_at_zero(*x);
         begin_at_zero(y);
-        schedule();
+
+        mean_square.schedule(y, group, y.dim(0).extent());
+        for (int flags = 0; flags < (dtype == Storage::f32 ? 0 : 3); flags++) {
+            multiply_in_groups(Halide::Func(y).specialize(rounding == flags));
+        }
+        multiply_in_groups(Halide::Func(y));
     }
 
 private:
     Var e{"e"}, h{"h"}, t{"t"}, group{"group"}, one{"one"};
-    Func sum{"sum"}, sums{"sums"}, scale{"scale"};
-    std::vector<Func> tree;
-    static constexpr int heads_per_group = 32;  // .5 of the time of 8: sums, roots and products of heads overlap
+    RootMeanSquare mean_square;
 
     Storage storage_of_x() const { return widens ? dtype : Storage::f32; }
 
@@ -205,25 +245,82 @@ private:
         return dtype == Storage::f32 ? v : select(rounding == 0 || rounding == other, v, round_to(target, dtype, v));
     }
 
-    void schedule() {
-        const Expr n_elements = y.dim(0).extent();
-        const Func total = tree.back();
-        reduce_in_groups(sum, sums, y, {e, h, group, one}, n_elements, heads_per_group);
-        join_halves({tree.begin(), tree.end() - 1}, total, h, e);
-        for (Func of_group : {total, scale}) {
-            of_group.compute_at(y, group).store_in(Halide::MemoryType::Stack).bound_storage(h, heads_per_group);
-        }
-        scale.vectorize(h, 8, Halide::TailStrategy::RoundUp);
-        for (int flags = 0; flags < (dtype == Storage::f32 ? 0 : 3); flags++) {
-            multiply_in_groups(Halide::Func(y).specialize(rounding == flags), n_elements);
-        }
-        multiply_in_groups(Halide::Func(y), n_elements);
+    void multiply_in_groups(Halide::Stage stage) {
+        in_groups(stage, h, group, one, RootMeanSquare::heads_per_group, dtype == Storage::f32);
+        fill_in_steps(target, stage, y.dim(0).extent(), e);
+        stage.vectorize(e, lanes, Halide::TailStrategy::RoundUp);
+    }
+};
+
+/// A norm and a rotation of whole heads at once, in half pairing: the road's most usual stages, without a block between
+/// them. The same bits as those of widen_norm, rotate and narrow.
+class NormRotate : public Halide::Generator<NormRotate> {
+public:
+    GeneratorParam<Storage> dtype{"dtype", Storage::f32, storages};
+
+    Input<Buffer<float, 2>> weight{"weight"};  // [pair, member]
+    Input<float> eps{"eps"};
+    Input<Buffer<int32_t, 1>> row_of_token{"row_of_token"};  // [token]
+    Input<Buffer<float, 2>> cos_rows{"cos_rows"};            // [pair, row]
+    Input<Buffer<float, 2>> sin_rows{"sin_rows"};            // likewise
+    Input<uint32_t> sin_sign{"sin_sign"};                    // 0; the inverse 0x80000000
+    Input<Buffer<void>> *x;                                  // [pair, member, head, token], pairs of whole vectors
+    Output<Buffer<void>> y{"y"};  // likewise; x may be y: both members of a pair are read before they are written
+
+    void configure() {
+        x = add_input<Buffer<void>>("x", element_type(target, dtype, false), 4);
+        y.set_type(element_type(target, dtype, false));
+        y.set_dimensions(4);
     }
 
-    void multiply_in_groups(Halide::Stage stage, const Expr &n_elements) {
-        in_groups(stage, h, group, one, heads_per_group, dtype == Storage::f32);
-        fill_in_steps(target, stage, n_elements, e);
-        stage.vectorize(e, lanes, Halide::TailStrategy::RoundUp);
+    void generate() {
+        const Expr n_pairs = y.dim(0).extent(), n_heads = y.dim(2).extent();
+        const auto value = [&](const Expr &pair, const Expr &member, const Var &head, const Var &token) {
+            return widen(target, dtype, (*x)(pair, member, head, token));
+        };
+        const Halide::RDom steps(0, Halide::max(n_pairs / lanes, 1), 0, 2, "steps");  // elements in order
+        mean_square.define(
+            target,
+            [&](const Var &i, const Var &head, const Var &token) {
+                return value(i + steps.x * lanes, steps.y, head, token);
+            },
+            cast<float>(2 * n_pairs), eps, n_heads);
+        const auto normed = [&](int member) {
+            const Expr scaled = Halide::strict_float(value(k, member, h, t) * mean_square.scale(h, t));
+            return Halide::strict_float(scaled * canonical_nan(weight(k, member)));
+        };
+        const Expr row = unsafe_promise_clamped(row_of_token(t), 0, cos_rows.dim(1).extent() - 1);
+        // No NaN but the canonical one and those of x, which have no lower half, gets here: see round_to_bf16.
+        const Expr cos = canonical_nan(cos_rows(k, row)), sin = canonical_nan(sin_rows(k, row));
+        const Pair turned = rotate(target, {normed(0), normed(1)}, cos, flip_sign(sin, sin_sign));
+        const bool by_test = get_target().has_feature(Target::AVX512);
+        const Format format = {target, dtype, false, rounding_of(target, cast<bool>(by_test), sin_sign & 0x7fffffff)};
+        y(k, r, h, t) = Halide::undef(format.type());
+        y(k, Halide::scatter(0, 1), h, t) = Halide::gather(format.element({turned.x0}), format.element({turned.x1}));
+        begin_at_zero(weight, 2);
+        begin_at_zero(row_of_token, 1);
+        begin_at_zero(cos_rows, 2);
+        begin_at_zero(sin_rows, 2);
+        begin_at_zero(*x, 4);
+        begin_at_zero(y, 4);
+
+        mean_square.schedule(y, group, 2 * n_pairs);
+        rotate_in_groups(Halide::Func(y).update().specialize(n_pairs == 64), 4);
+        rotate_in_groups(Halide::Func(y).update(), 1);
+    }
+
+private:
+    Var k{"k"}, r{"r"}, h{"h"}, t{"t"}, group{"group"}, one{"one"};
+    RootMeanSquare mean_square;
+
+    void rotate_in_groups(Halide::Stage stage, int vectors_in_loop) {
+        const Var outer("step"), inner("inner"), vectors("vectors");
+        in_groups(stage, h, group, one, RootMeanSquare::heads_per_group, true);
+        stage.split(k, outer, inner, vectors_in_loop * lanes, Halide::TailStrategy::GuardWithIf)
+            .split(inner, vectors, inner, lanes, Halide::TailStrategy::GuardWithIf)
+            .reorder(inner, vectors, outer, one, group, t)
+            .unroll(vectors)
+            .vectorize(inner);
     }
 };
 
@@ -260,4 +357,5 @@ private:
 HALIDE_REGISTER_GENERATOR(halyard::Widen, widen)
 HALIDE_REGISTER_GENERATOR(halyard::Narrow, narrow)
 HALIDE_REGISTER_GENERATOR(halyard::Norm, norm)
+HALIDE_REGISTER_GENERATOR(halyard::NormRotate, norm_rotate)
 HALIDE_REGISTER_GENERATOR(halyard::Largest, largest)

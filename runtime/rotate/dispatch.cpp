@@ -19,6 +19,8 @@
         halyard_widen_bf16_##target;                                                                                   \
     extern "C" halyard_norm_kernel halyard_norm_f32_##target, halyard_norm_f16_##target, halyard_norm_bf16_##target,   \
         halyard_widen_norm_f16_##target, halyard_widen_norm_bf16_##target;                                             \
+    extern "C" halyard_norm_rotate_kernel halyard_norm_rotate_f32_##target, halyard_norm_rotate_f16_##target,          \
+        halyard_norm_rotate_bf16_##target;                                                                             \
     extern "C" halyard_narrow_kernel halyard_narrow_f32_##target, halyard_narrow_f16_##target,                         \
         halyard_narrow_bf16_##target, halyard_narrow_e4m3_##target, halyard_narrow_e5m2_##target,                      \
         halyard_narrow_int8_##target;                                                                                  \
@@ -58,11 +60,12 @@ constexpr StageKernels stage_table[] = {
      {halyard_widen_f32_##target, halyard_widen_f16_##target, halyard_widen_bf16_##target},                            \
      {halyard_norm_f32_##target, halyard_norm_f16_##target, halyard_norm_bf16_##target},                               \
      {nullptr, halyard_widen_norm_f16_##target, halyard_widen_norm_bf16_##target},                                     \
+     {halyard_norm_rotate_f32_##target, halyard_norm_rotate_f16_##target, halyard_norm_rotate_bf16_##target},          \
      {halyard_narrow_f32_##target, halyard_narrow_f16_##target, halyard_narrow_bf16_##target,                          \
       halyard_narrow_e4m3_##target, halyard_narrow_e5m2_##target, halyard_narrow_int8_##target},                       \
      halyard_largest_f32_##target},
 #include "built_kernels.inc"
-    {Target::reference, {}, {}, {}, {}, nullptr},
+    {Target::reference, {}, {}, {}, {}, {}, nullptr},
 };
 
 struct TargetWords {

@@ -131,6 +131,18 @@ typedef int halyard_norm_kernel(halyard_buffer *weight, float n, float eps, int3
                                 halyard_buffer *y);
 typedef halyard_norm_kernel halyard_widen_norm_kernel;
 
+/* halyard_norm_rotate_<dtype>_<target> is halyard_widen_norm, halyard_rotate of whole heads in half pairing, and
+ * halyard_narrow to the same dtype, at once and with the same bits:
+ *
+ *   weight       float [pairs, 2]   of elements 0 … pairs - 1, and of the others
+ *   eps          is added to the mean
+ *   row_of_token, cos_rows, sin_rows, sin_sign   as of halyard_rotate
+ *   x, y         dtype [pairs, 2, heads, tokens]   pairs are a multiple of 16; y may be x, with the same strides
+ */
+typedef int halyard_norm_rotate_kernel(halyard_buffer *weight, float eps, halyard_buffer *row_of_token,
+                                       halyard_buffer *cos_rows, halyard_buffer *sin_rows, uint32_t sin_sign,
+                                       halyard_buffer *x, halyard_buffer *y);
+
 /* halyard_largest_f32_<target> finds the largest magnitude of each head's finite elements, 0 if there is none:
  *
  *   x    float [elements, heads, tokens]   elements are a multiple of 16

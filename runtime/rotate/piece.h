@@ -73,10 +73,9 @@ inline void set_tensor(halyard_buffer &buffer, halyard_dimension (&dims)[4], con
     set_dimension(dims[3], piece.n_tokens, strides.token >> halve);
 }
 
-/// Calls a generated kernel on a piece that 32-bit offsets can hold. (Inline for the cost of a run.)
-inline void call_kernel(const Kernel &kernel, const Piece &piece) noexcept {
-    halyard_buffer rows, cos, sin, x, y;  // kernels read host and dim, and of a dimension its extent and stride
-    halyard_dimension rows_dim[1], row_dims[2], x_dims[4], y_dims[4];
+/// A kernel's view of the rows.
+inline void set_rows(const Piece &piece, halyard_buffer &rows, halyard_dimension (&rows_dim)[1], halyard_buffer &cos,
+                     halyard_buffer &sin, halyard_dimension (&row_dims)[2]) noexcept {
     rows.host = reinterpret_cast<std::uint8_t *>(const_cast<std::int32_t *>(piece.row_of_token));
     rows.dim = rows_dim;
     set_dimension(rows_dim[0], piece.n_tokens, 1);
@@ -85,6 +84,13 @@ inline void call_kernel(const Kernel &kernel, const Piece &piece) noexcept {
     cos.dim = sin.dim = row_dims;
     set_dimension(row_dims[0], piece.n_pairs, 1);
     set_dimension(row_dims[1], piece.n_rows, piece.stride_row);
+}
+
+/// Calls a generated kernel on a piece that 32-bit offsets can hold. (Inline for the cost of a run.)
+inline void call_kernel(const Kernel &kernel, const Piece &piece) noexcept {
+    halyard_buffer rows, cos, sin, x, y;  // kernels read host and dim, and of a dimension its extent and stride
+    halyard_dimension rows_dim[1], row_dims[2], x_dims[4], y_dims[4];
+    set_rows(piece, rows, rows_dim, cos, sin, row_dims);
     set_tensor(y, y_dims, kernel, piece, piece.y, piece.out);
     const bool in_place = kernel.place == Place::in_place;
     if (!in_place) {

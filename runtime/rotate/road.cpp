@@ -38,20 +38,14 @@ Block size_of_block(const TensorDesc &desc, const Stretch &stretch) {
     return block;
 }
 
-/// Widens a norm's weights. Where it has none they are 1.
-void load_weight(const NormDesc &norm, const char *weight, std::int64_t n, float *out) {
+/// Widens n weights of a norm. Where it has none they are 1.
+void load_weight(const Run &run, int index, std::int64_t n, float *out) {
+    const NormDesc &norm = *run.plan->tensors[index].desc.norm;
     if (!norm.weight) {
         std::fill_n(out, n, 1.0f);
         return;
     }
-    switch (*norm.weight) {
-    case Dtype::f32: widen_words<F32>(weight, 0, n, out); break;
-    case Dtype::f16: widen_words<F16>(weight, 0, n, out); break;
-    case Dtype::bf16: widen_words<BF16>(weight, 0, n, out); break;
-    case Dtype::e4m3:
-    case Dtype::e5m2:
-    case Dtype::int8: break;  // no weights'
-    }
+    widen(run.plan->stage_kernels, *norm.weight, {n, 1, 1}, run.stages[index].weight, {1, 0, 0}, out, {1, 0, 0});
     for (std::int64_t i = 0; i < n && norm.unit_offset; i++) {
         out[i] = 1.0f + out[i];
     }
@@ -235,13 +229,65 @@ void store(const Run &run, int index, const Stretch &stretch, const Block &whole
 
 }  // namespace
 
+namespace {
+
+/// Whether a norm of whole heads, their rotation and the store are one kernel's work, without a block between them.
+bool is_one_stage(const TensorDesc &desc, const RunTensor &tensor, std::int64_t rotary_dim) {
+    return desc.norm && !desc.norm->after && !desc.norm->row && desc.norm->rounding == 0 &&
+           desc.norm->size == desc.head_dim && desc.rotates && rotary_dim == desc.head_dim &&
+           desc.pairing == Pairing::half && desc.out_pairing == Pairing::half && desc.dtype == desc.out_dtype &&
+           !desc.scale && tensor.in.element == 1 && tensor.out.element == 1;
+}
+
+/// Tokens that go to a cache are done in calls for as many as lie evenly apart there.
+void norm_and_rotate_stretch(const Run &run, int index, const Stretch &stretch, const Rows &rows,
+                             const Workspace &work) {
+    const TensorDesc &desc = run.plan->tensors[index].desc;
+    const RunTensor &tensor = run.tensors[index];
+    const std::int64_t bytes = element_bytes(desc.dtype);
+    Piece piece = {};
+    piece.dtype = desc.dtype;
+    piece.n_pairs = run.plan->rotary_dim / 2;
+    piece.n_heads = stretch.n_heads;
+    piece.cos_rows = rows.cos;
+    piece.sin_rows = rows.sin;
+    piece.n_rows = rows.n_rows;
+    piece.stride_row = rows.stride_row;
+    piece.sin_sign = run.plan->sin_sign;
+    piece.within_int32 = tensor.within_int32;
+    set_pair_strides(tensor.in, Pairing::half, piece.n_pairs, stretch.in_token, piece.in);
+    set_pair_strides(tensor.out, Pairing::half, piece.n_pairs, stretch.out_token, piece.out);
+    for (std::int64_t token = 0; token < stretch.n_tokens; token += piece.n_tokens) {
+        Stored stored = {0, stretch.n_tokens, 0, stretch.out_token};
+        if (desc.cache) {
+            stored = find_stored(run.slots, *desc.cache, stretch.first + token, stretch.n_tokens - token);
+            piece.out.token = stored.stride_token;
+        }
+        token += stored.first;
+        piece.n_tokens = stored.n_tokens;
+        piece.x = stretch.x + token * stretch.in_token * bytes;
+        piece.y = stretch.y + stored.offset * bytes;
+        piece.row_of_token = rows.row_of_token + token;
+        if (piece.n_tokens > 0) {
+            norm_and_rotate(run.plan->stage_kernels, norm_of(desc, work), piece);
+        }
+    }
+}
+
+}  // namespace
+
 void take_road(const Run &run, int index, const Stretch &stretch, const Rows &rows) noexcept {
     const TensorDesc &desc = run.plan->tensors[index].desc;
     Workspace work;
+    if (is_one_stage(desc, run.tensors[index], run.plan->rotary_dim)) {
+        load_weight(run, index, desc.head_dim, work.weight);
+        norm_and_rotate_stretch(run, index, stretch, rows, work);
+        return;
+    }
     Block block = size_of_block(desc, stretch);
     const std::int64_t n_heads = block.n_heads, n_tokens = block.n_tokens;
     if (desc.norm) {
-        load_weight(*desc.norm, run.stages[index].weight, desc.norm->count(n_heads), work.weight);
+        load_weight(run, index, desc.norm->count(n_heads), work.weight);
     }
     for (block.head = 0; block.head < stretch.n_heads; block.head += n_heads) {
         for (block.token = 0; block.token < stretch.n_tokens; block.token += n_tokens) {

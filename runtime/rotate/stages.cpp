@@ -1,6 +1,8 @@
 #include "rotate/stages.h"
 
+#include "road/stage_desc.h"
 #include "rotate/piece.h"
+#include "rotate/reference.h"
 
 #include <algorithm>
 #include <cmath>
@@ -205,6 +207,20 @@ bool call_norm(halyard_norm_kernel *kernel, const Norm &norm, std::int64_t n, co
     return true;
 }
 
+void call_norm_rotate(halyard_norm_rotate_kernel *kernel, const Norm &norm, const Piece &piece) {
+    halyard_buffer weight, rows, cos, sin, x, y;
+    halyard_dimension weight_dims[2], rows_dim[1], row_dims[2], x_dims[4], y_dims[4];
+    weight.host = reinterpret_cast<std::uint8_t *>(const_cast<float *>(norm.weight));
+    weight.dim = weight_dims;
+    set_dimension(weight_dims[0], piece.n_pairs, 1);
+    set_dimension(weight_dims[1], 2, piece.n_pairs);
+    set_rows(piece, rows, rows_dim, cos, sin, row_dims);
+    static constexpr Kernel unpacked = {};
+    set_tensor(x, x_dims, unpacked, piece, piece.x, piece.in);
+    set_tensor(y, y_dims, unpacked, piece, piece.y, piece.out);
+    kernel(&weight, norm.eps, &rows, &cos, &sin, piece.sin_sign, &x, &y);
+}
+
 }  // namespace
 
 void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents, const char *x, const StageStrides &in,
@@ -271,6 +287,39 @@ void widen_and_normalise(const StageKernels &kernels, Dtype dtype, const Norm &n
     }
     widen(kernels, dtype, extents, x, in, block, out);
     normalise(kernels, norm, extents, block, out);
+}
+
+void norm_and_rotate(const StageKernels &kernels, const Norm &norm, const Piece &piece) noexcept {
+    halyard_norm_rotate_kernel *const kernel = kernels.norm_rotate[index_of(piece.dtype)];
+    const bool is_dense = piece.in.pair == 1 && piece.out.pair == 1;
+    if (kernel != nullptr && is_dense && piece.within_int32 && piece.n_pairs % whole_vectors == 0 &&
+        piece.n_rows * piece.stride_row <= max_offset) {
+        call_norm_rotate(kernel, norm, piece);
+        return;
+    }
+    float head[max_staged_head];
+    const std::int64_t bytes = element_bytes(piece.dtype);
+    const float one = 1.0f;
+    Piece rotated = piece;
+    rotated.dtype = Dtype::f32;
+    rotated.x = rotated.y = reinterpret_cast<char *>(head);
+    rotated.in = rotated.out = {1, piece.n_pairs, 0, 0};
+    rotated.n_heads = rotated.n_tokens = 1;
+    for (std::int64_t t = 0; t < piece.n_tokens; t++) {
+        rotated.row_of_token = piece.row_of_token + t;
+        for (std::int64_t h = 0; h < piece.n_heads; h++) {
+            // The members of all pairs are two heads of the stages, as far as strides go.
+            const Extents extents = {piece.n_pairs, 2, 1};
+            const StageStrides dense = {1, piece.n_pairs, 0};
+            const char *const x = piece.x + (t * piece.in.token + h * piece.in.head) * bytes;
+            char *const y = piece.y + (t * piece.out.token + h * piece.out.head) * bytes;
+            widen(kernels, piece.dtype, extents, x, {piece.in.pair, piece.in.member, 0}, head, dense);
+            normalise(kernels, norm, {2 * piece.n_pairs, 1, 1}, head, {1, 0, 0});
+            rotate_reference(rotated);
+            narrow(kernels, piece.dtype, extents, head, dense, &one, {0, 0, 0}, y,
+                   {piece.out.pair, piece.out.member, 0});
+        }
+    }
 }
 
 void find_largest(const StageKernels &kernels, const Extents &extents, const float *block, const StageStrides &strides,

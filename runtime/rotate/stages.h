@@ -4,6 +4,7 @@
 
 #include "base/storage.h"
 #include "rotate/dispatch.h"
+#include "rotate/piece.h"
 
 #include <cstdint>
 
@@ -49,6 +50,11 @@ void normalise(const StageKernels &kernels, const Norm &norm, const Extents &ext
 /// widen and normalise at once, which costs little more than widen alone.
 void widen_and_normalise(const StageKernels &kernels, Dtype dtype, const Norm &norm, const Extents &extents,
                          const char *x, const StageStrides &in, float *block, const StageStrides &out) noexcept;
+
+/// Norms, rotates and stores heads that are all pairs, in half pairing and in the piece's dtype: widen_and_normalise,
+/// the rotation and narrow at once. y may be x, with the same strides. The norm rounds nothing to a dtype; a head's
+/// elements are at most max_staged_head.
+void norm_and_rotate(const StageKernels &kernels, const Norm &norm, const Piece &piece) noexcept;
 
 /// The largest magnitude of the finite elements of each head, 0 where there is none: [token][head], dense.
 void find_largest(const StageKernels &kernels, const Extents &extents, const float *block, const StageStrides &strides,

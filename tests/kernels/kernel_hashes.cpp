@@ -139,7 +139,7 @@ std::uint64_t hash_of_rows(const halyard::RowKernels &kernels, std::int32_t kind
     return hash.value();
 }
 
-enum class Stage { widen, norm, widen_norm, narrow, largest };
+enum class Stage { widen, norm, widen_norm, norm_rotate, narrow, largest };
 
 /// Hashes what a stage makes of any bits, with scales and weights that are numbers.
 std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, Stage stage, halyard::Dtype dtype) {
@@ -151,8 +151,9 @@ std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, Stage stage, h
         const halyard::StageStrides dense = {1, n, n * extents.n_heads}, by_element = {1, 0, 0};
         const std::int64_t count = n * extents.n_heads * extents.n_tokens;
         const auto x_dtype = static_cast<std::int32_t>(
-            stage == Stage::widen || stage == Stage::widen_norm ? dtype : halyard::Dtype::f32);
-        const bool sums = stage == Stage::norm || stage == Stage::widen_norm;
+            stage == Stage::widen || stage == Stage::widen_norm || stage == Stage::norm_rotate ? dtype
+                                                                                               : halyard::Dtype::f32);
+        const bool sums = stage == Stage::norm || stage == Stage::widen_norm || stage == Stage::norm_rotate;
         const Values values = sums ? Values::ordinary : of_x[random.in(0, 3)];
         std::vector<char> x = oracle::random_elements(random, x_dtype, values, count);
         std::vector<float> y(static_cast<std::size_t>(count));
@@ -173,6 +174,29 @@ std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, Stage stage, h
         case Stage::widen_norm:
             widen_and_normalise(kernels, dtype, norm, extents, x.data(), dense, y.data(), dense);
             break;
+        case Stage::norm_rotate: {
+            const std::vector<std::int32_t> row_of_token(static_cast<std::size_t>(extents.n_tokens));
+            const halyard::PairStrides pairs = {1, n / 2, n, n * extents.n_heads};
+            halyard::Norm unrounded = norm;
+            unrounded.rounding = 0;
+            halyard::Piece piece = {};
+            piece.dtype = dtype;
+            piece.x = x.data();
+            piece.y = reinterpret_cast<char *>(y.data());
+            piece.in = piece.out = pairs;
+            piece.n_pairs = n / 2;
+            piece.n_heads = extents.n_heads;
+            piece.n_tokens = extents.n_tokens;
+            piece.cos_rows = piece.sin_rows = reinterpret_cast<const char *>(weights.data());
+            piece.n_rows = 1;
+            piece.stride_row = n;
+            piece.row_of_token = row_of_token.data();
+            piece.within_int32 = true;
+            norm_and_rotate(kernels, unrounded, piece);
+            out_dtype = static_cast<std::int32_t>(dtype);
+            n_made = count / n * (n / 2 * 2);
+            break;
+        }
         case Stage::narrow:
             narrow(kernels, dtype, extents, x_floats, dense, weights.data(), by_element,
                    reinterpret_cast<char *>(y.data()), dense);

@@ -4,6 +4,7 @@
 #include "checks/kernel_checker.h"
 #include "checks/oracle.h"
 #include "halyard/halyard.hpp"
+#include "road/stage_desc.h"
 #include "rotate/stages.h"
 
 #include <catch2/catch_get_random_seed.hpp>
@@ -29,10 +30,10 @@ using oracle::Values;
 
 namespace {
 
-enum class Stage { widen, norm, widen_norm, narrow, largest };
+enum class Stage { widen, norm, widen_norm, norm_rotate, narrow, largest };
 
 const char *name_of(Stage stage) {
-    constexpr const char *names[] = {"widen", "norm", "widen_norm", "narrow", "largest"};
+    constexpr const char *names[] = {"widen", "norm", "widen_norm", "norm_rotate", "narrow", "largest"};
     return names[static_cast<int>(stage)];
 }
 
@@ -52,6 +53,7 @@ struct Row {
         case Stage::widen: return kernels.widen[i] != nullptr;
         case Stage::norm: return kernels.norm[i] != nullptr;
         case Stage::widen_norm: return kernels.widen_norm[i] != nullptr;
+        case Stage::norm_rotate: return kernels.norm_rotate[i] != nullptr;
         case Stage::narrow: return kernels.narrow[i] != nullptr;
         case Stage::largest: return kernels.largest != nullptr;
         }
@@ -163,12 +165,17 @@ Values random_values(Random &random) {
 
 /// One call of a stage, and the same call by the portable loops on images. The first fault in words, or nothing.
 std::string fault_of_call(const Row &row, const StageKernels &kernels, bool fused, Random &random, TrialText &text) {
-    const Extents extents = random_extents(random);
+    Extents extents = random_extents(random);
+    const bool rotates = row.stage == Stage::norm_rotate;
+    if (rotates) {
+        extents.n_elements = std::min<std::int64_t>((extents.n_elements + 1) / 2 * 2, halyard::max_staged_head);
+    }
     const auto strides = [&] { return random_strides(random, extents); };
     const Values values = random_values(random);
-    const bool reads = row.stage == Stage::widen || row.stage == Stage::widen_norm;
+    const bool reads = row.stage == Stage::widen || row.stage == Stage::widen_norm || rotates;
     Operand x(random, reads ? row.dtype : Dtype::f32, extents, strides(), values);
-    Operand y(random, row.stage == Stage::narrow ? row.dtype : Dtype::f32, extents, strides(), Values::any_bits);
+    Operand y(random, row.stage == Stage::narrow || rotates ? row.dtype : Dtype::f32, extents, strides(),
+              Values::any_bits);
 
     StageStrides scale_strides = {0, 0, 0};
     if (random.one_in(2)) {
@@ -195,6 +202,38 @@ std::string fault_of_call(const Row &row, const StageKernels &kernels, bool fuse
                   static_cast<long long>(scale_strides.token), static_cast<long long>(of_weight.head),
                   static_cast<double>(norm.eps), norm.rounding, static_cast<int>(values));
 
+    // Rows of cos and sin, more of them than tokens.
+    const std::int64_t n_pairs = extents.n_elements / 2, n_rows = extents.n_tokens + 2;
+    Operand cos_and_sin(random, Dtype::f32, {2 * n_pairs, n_rows, 1}, {1, 2 * n_pairs + random.in(0, 3), 0},
+                        random.one_in(2) ? Values::ordinary : values);
+    std::vector<std::int32_t> row_of_token(static_cast<std::size_t>(extents.n_tokens));
+    for (std::int32_t &of_token : row_of_token) {
+        of_token = static_cast<std::int32_t>(random.in(0, n_rows - 1));
+    }
+    const bool in_place = random.one_in(2);
+    const auto piece_of = [&](char *from, char *to) {
+        const auto pairs_of = [&](const StageStrides &s) {
+            return halyard::PairStrides{s.element, n_pairs * s.element, s.head, s.token};
+        };
+        halyard::Piece piece = {};
+        piece.dtype = row.dtype;
+        piece.x = in_place ? to : from;
+        piece.y = to;
+        piece.in = pairs_of(in_place ? y.strides : x.strides);
+        piece.out = pairs_of(y.strides);
+        piece.n_pairs = n_pairs;
+        piece.n_heads = extents.n_heads;
+        piece.n_tokens = extents.n_tokens;
+        piece.cos_rows = cos_and_sin.data();
+        piece.sin_rows = cos_and_sin.data() + n_pairs * std::int64_t{sizeof(float)};
+        piece.n_rows = n_rows;
+        piece.stride_row = cos_and_sin.strides.head;
+        piece.row_of_token = row_of_token.data();
+        piece.sin_sign = extents.n_heads % 2 == 0 ? 0 : 0x80000000;
+        piece.within_int32 = true;
+        return piece;
+    };
+
     const auto call = [&](const StageKernels &by, bool on_images) {
         const auto of = [&](Operand &operand) { return on_images ? operand.image() : operand.data(); };
         const auto floats_of = [&](Operand &operand) { return reinterpret_cast<float *>(of(operand)); };
@@ -204,6 +243,10 @@ std::string fault_of_call(const Row &row, const StageKernels &kernels, bool fuse
         case Stage::widen_norm:
             widen_and_normalise(by, row.dtype, norm, extents, of(x), x.strides, floats_of(y), y.strides);
             break;
+        case Stage::norm_rotate:
+            norm.rounding = 0;
+            norm_and_rotate(by, norm, piece_of(of(x), of(y)));
+            break;
         case Stage::narrow:
             narrow(by, row.dtype, extents, floats_of(x), x.strides, scales.floats(), scale_strides, of(y), y.strides);
             break;
@@ -211,7 +254,7 @@ std::string fault_of_call(const Row &row, const StageKernels &kernels, bool fuse
         }
     };
     call(kernels, false);
-    if (!fused && (row.stage == Stage::norm || row.stage == Stage::widen_norm)) {
+    if (!fused && (row.stage == Stage::norm || row.stage == Stage::widen_norm || rotates)) {
         return "";  // other bits; the guards have been there, and the accuracy is tested below
     }
     call(portable, true);
