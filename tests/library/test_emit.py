@@ -73,7 +73,7 @@ class List(Scratch):
                               ("128", "4", "elements_per_vector exceeds elements_per_step"),
                               ("false", "no", "packed is 'no'")]:
             self.refuse(row, row.replace(old, new, 1), why)
-        row = "HALYARD_STAGE(widen_norm, f16,  x86_avx2)"
+        row = "HALYARD_STAGE(widen_norm,  f16,  x86_avx2)"
         for old, new, why in [("widen_norm", "widen_twice", "stage is 'widen_twice', which is none of widen, norm, "),
                               ("f16", "f32", "dtype is 'f32', which is none of f16, bf16"),
                               ("widen_norm", "norm", "halyard_norm_f16_x86_avx2 is there already")]:
