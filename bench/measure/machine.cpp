@@ -140,7 +140,9 @@ std::vector<Budget> find_budget(const std::filesystem::path &build_dir) {
         for (const auto &file : std::filesystem::directory_iterator(build_dir / "kernels", ignored)) {
             if (file.path().extension() == ".o" && file.path().stem().string().ends_with("_" + budget.target)) {
                 const auto logged = seconds.find(file.path().filename().string());
+                const std::string name = file.path().stem().string();
                 budget.n_kernels++;
+                budget.n_stage_kernels += !name.starts_with("halyard_rotate_") && !name.starts_with("halyard_rows_");
                 budget.n_bytes += file.file_size();
                 budget.seconds += logged == seconds.end() ? 0.0 : logged->second;
             }
