@@ -131,14 +131,15 @@ RoadRow measure_road(const RoadWork &work, const Arena &arena, const Setting &se
         separate(placed, RoadForm::separate, target);
     RoadRow row = {work, fused.target(), {}};
     std::vector<Subject> subjects;
-    const auto check = [&](Kind kind, const std::string &name) {
+    const auto check = [&](Kind kind, const std::string &name, const std::string &form) {
         const bool rounds = kind == Kind::separate || kind == Kind::peer;
-        row.ways.push_back({kind, name, placed.check(kind != Kind::without_norm, rounds ? rounded_between : 0.0), {}});
+        row.ways.push_back(
+            {kind, name, form, placed.check(kind != Kind::without_norm, rounds ? rounded_between : 0.0), {}});
     };
     const auto add = [&](Kind kind, const std::string &name, const auto &call) {
         placed.reset();
         call();
-        check(kind, name);
+        check(kind, name, "");
         subjects.push_back(make_subject(name, call));
     };
     add(Kind::fused, "", [&] { fused.run_bound(); });
@@ -156,7 +157,7 @@ RoadRow measure_road(const RoadWork &work, const Arena &arena, const Setting &se
         for (const Peers::Ready &peer : setting.peers->prepare(describe(placed))) {
             placed.reset();
             if (setting.peers->result(peer.name)) {
-                check(Kind::peer, peer.name);
+                check(Kind::peer, peer.name, peer.form);
                 subjects.push_back({peer.name, [&setting, name = peer.name](long n_calls) {
                                         return setting.peers->run(name, n_calls);
                                     }});
@@ -197,6 +198,14 @@ std::vector<RoadRow> measure_roads(const Selection &selection, const std::vector
     std::vector<RoadRow> rows;
     for (const RoadWork &work : works) {
         rows.push_back(measure_road(work, arena, setting));
+    }
+    for (const char *const why : {"absent", "refused"}) {
+        for (const json &peer : running == nullptr ? json::array() : running->list()[why]) {
+            const std::string name = peer["name"];
+            if (name.starts_with("torch") || name == "every peer") {
+                std::fprintf(stderr, "%s: %s\n", name.c_str(), peer["why"].get<std::string>().c_str());
+            }
+        }
     }
     return rows;
 }
@@ -251,6 +260,15 @@ std::string format_roads(const std::vector<RoadRow> &rows) {
         }
         text += "\n";
     }
+    for (const std::string &rival : rivals) {
+        for (const RoadRow &row : rows) {
+            const RoadWay *const peer = row.find(Kind::peer, rival);
+            if (peer != nullptr) {
+                text += rival + ": " + peer->form + "\n";
+                break;
+            }
+        }
+    }
     return text;
 }
 
@@ -260,6 +278,7 @@ json to_json(const RoadRow &row) {
     for (const RoadWay &way : row.ways) {
         ways.push_back({{"kind", kinds[static_cast<int>(way.kind)]},
                         {"name", way.name},
+                        {"form", way.form},
                         {"median_seconds", way.timing.median},
                         {"spread_seconds", way.timing.spread},
                         {"fastest_seconds", way.timing.fastest},

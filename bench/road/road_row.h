@@ -15,7 +15,7 @@ namespace halyard::bench {
 struct RoadWay {
     enum class Kind { fused, unbound, without_norm, separate, loop, peer };
     Kind kind;
-    std::string name;  // a compiler's or a peer's
+    std::string name, form;  // a compiler's or a peer's, and what the peer does in its own words
     PlacedRoad::Check check;
     Timing timing;  // all zero when it failed
 
