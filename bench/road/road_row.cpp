@@ -269,6 +269,14 @@ std::string format_roads(const std::vector<RoadRow> &rows) {
             }
         }
     }
+    const auto n_noisy = std::count_if(rows.begin(), rows.end(), [](const RoadRow &row) {
+        return std::any_of(row.ways.begin(), row.ways.end(),
+                           [](const RoadWay &way) { return way.timing.relative_spread() > 0.1; });
+    });
+    if (n_noisy > 0) {
+        text += "This machine is noisy: " + std::to_string(n_noisy) + " of " + std::to_string(rows.size()) +
+                " rows have a spread of more than 10 % of a median.\n";
+    }
     return text;
 }
 
