@@ -5,6 +5,7 @@
 #include "report/chart.h"
 #include "report/compare.h"
 #include "report/table.h"
+#include "road/road_row.h"
 #include "tool/files/output_file.h"
 
 #include <CLI/CLI.hpp>
@@ -101,10 +102,22 @@ FloorCheck check_floors_again(const Options &options, const std::vector<Work> &w
 
 void print_budget(const std::vector<Budget> &budgets) {
     for (const Budget &budget : budgets) {
-        std::printf("%s: %d kernels, %.2f MB of objects", budget.target.c_str(), budget.n_kernels,
-                    static_cast<double>(budget.n_bytes) * 1e-6);
+        std::printf("%s: %d kernels, %d of them stages, %.2f MB of objects", budget.target.c_str(), budget.n_kernels,
+                    budget.n_stage_kernels, static_cast<double>(budget.n_bytes) * 1e-6);
         std::printf(budget.seconds > 0.0 ? ", %.0f s of one core to emit\n" : "\n", budget.seconds);
     }
+}
+
+json to_json(const std::vector<Budget> &budgets) {
+    json list;
+    for (const Budget &budget : budgets) {
+        list.push_back({{"target", budget.target},
+                        {"kernels", budget.n_kernels},
+                        {"stage_kernels", budget.n_stage_kernels},
+                        {"bytes", budget.n_bytes},
+                        {"emit_seconds", budget.seconds}});
+    }
+    return list;
 }
 
 void print_peers(const Peers &peers) {
@@ -183,12 +196,7 @@ int run_table(const Options &options) {
         print_peers(*peers);
         record["peers"] = peers->list();
     }
-    for (const Budget &budget : budgets) {
-        record["budget"].push_back({{"target", budget.target},
-                                    {"kernels", budget.n_kernels},
-                                    {"bytes", budget.n_bytes},
-                                    {"emit_seconds", budget.seconds}});
-    }
+    record["budget"] = to_json(budgets);
     if (!options.json.empty()) {
         save_json(options.json, record);
     }
@@ -211,6 +219,31 @@ int run_table(const Options &options) {
         status = check.below.empty() ? status : 1;
     }
     return status;
+}
+
+int run_roads(const Options &options) {
+    if (!options.json.empty()) {
+        tool::OutputFile probe(options.json);
+    }
+    Setting setting;
+    setting.effort = options.selection.quick ? quick : thorough;
+    setting.target = options.target;
+    const double start = now();
+    const auto rows = measure_roads(options.selection, split_words(options.peers), options.peer_seconds, setting);
+    const Machine machine = describe_machine();
+    const std::vector<Budget> budgets = find_budget(HALYARD_BUILD_DIR);
+    std::printf("%s\n", machine.text().c_str());
+    print_budget(budgets);
+    std::printf("Bound runs, one thread; others: how many times as long. %zu rows in %.0f s.\n\n%s", rows.size(),
+                now() - start, format_roads(rows).c_str());
+    if (!options.json.empty()) {
+        json record = {{"machine", machine.json()}, {"budget", to_json(budgets)}, {"roads", json::array()}};
+        for (const RoadRow &row : rows) {
+            record["roads"].push_back(to_json(row));
+        }
+        save_json(options.json, record);
+    }
+    return std::any_of(rows.begin(), rows.end(), [](const RoadRow &row) { return row.is_wrong(); }) ? 1 : 0;
 }
 
 int run_bench(int argc, char **argv) {
@@ -246,6 +279,8 @@ int run_bench(int argc, char **argv) {
         app.add_subcommand("growth", "time for a token as tokens, heads and head_dim grow, and memory");
     int growth_threads = 1;
     growth->add_option("--threads", growth_threads, "also the speed-up of so many threads")->check(CLI::Range(1, 1024));
+    auto *const road = app.add_subcommand("road", "the way from a projection to q and a cache, with norms");
+    road->fallthrough();
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError &error) {
@@ -269,7 +304,7 @@ int run_bench(int argc, char **argv) {
         print_growth(thorough, growth_threads);
         return 0;
     }
-    return run_table(options);
+    return *road ? run_roads(options) : run_table(options);
 }
 
 }  // namespace

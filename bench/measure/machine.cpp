@@ -3,9 +3,11 @@
 #include "halyard/halyard.hpp"
 #include "rivals/loops.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <sstream>
 #include <thread>
@@ -132,6 +134,7 @@ nlohmann::json Machine::json() const {
 
 std::vector<Budget> find_budget(const std::filesystem::path &build_dir) {
     const auto seconds = read_ninja_log(build_dir / ".ninja_log");
+    constexpr const char *stages[] = {"halyard_widen_", "halyard_norm_", "halyard_largest_", "halyard_narrow_"};
     std::vector<Budget> budgets;
     std::error_code ignored;
     for (const halyard_target_info &target : targets()) {
@@ -140,7 +143,10 @@ std::vector<Budget> find_budget(const std::filesystem::path &build_dir) {
         for (const auto &file : std::filesystem::directory_iterator(build_dir / "kernels", ignored)) {
             if (file.path().extension() == ".o" && file.path().stem().string().ends_with("_" + budget.target)) {
                 const auto logged = seconds.find(file.path().filename().string());
+                const std::string name = file.path().stem().string();
                 budget.n_kernels++;
+                budget.n_stage_kernels += std::any_of(std::begin(stages), std::end(stages),
+                                                      [&](const char *stage) { return name.starts_with(stage); });
                 budget.n_bytes += file.file_size();
                 budget.seconds += logged == seconds.end() ? 0.0 : logged->second;
             }

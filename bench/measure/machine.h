@@ -24,6 +24,7 @@ Machine describe_machine();
 struct Budget {
     std::string target;
     int n_kernels = 0;
+    int n_stage_kernels = 0;     // those of them for a road's stages beside the rotation
     std::uintmax_t n_bytes = 0;  // of object files
     double seconds = 0.0;        // of one core, from Ninja's log; 0 where the log has none
 };

@@ -93,27 +93,34 @@ json Peers::ask_peer(const json &request) {
 
 std::vector<Peers::Ready> Peers::prepare(const PlacedWork &placed) {
     const Work &work = placed.work();
-    if (work.model.in != work.model.out || n_failures_ == n_failures_allowed) {
+    if (work.model.in != work.model.out) {
         return {};
     }
     json slots = json::array();
     for (const PlacedWork::Slot &slot : placed.slots()) {
         slots.push_back({slot.x, slot.y});
     }
-    prepared_ = {{"do", "prepare"},
-                 {"dtype", name_of(work.type)},
-                 {"pairing", name_of(work.model.in)},
-                 {"in_place", work.in_place},
-                 {"tokens", work.n_tokens},
-                 {"heads", work.model.n_heads()},
-                 {"head_dim", work.model.head_dim},
-                 {"rotary_dim", work.model.rotary_dim},
-                 {"base", rope_base},
-                 {"threads", work.n_threads},
-                 {"positions", placed.positions_offset()},
-                 {"max_position", placed.last_position() + 1},
-                 {"slots", std::move(slots)},
-                 {"without", lost_}};
+    return prepare({{"do", "prepare"},
+                    {"dtype", name_of(work.type)},
+                    {"pairing", name_of(work.model.in)},
+                    {"in_place", work.in_place},
+                    {"tokens", work.n_tokens},
+                    {"heads", work.model.n_heads()},
+                    {"head_dim", work.model.head_dim},
+                    {"rotary_dim", work.model.rotary_dim},
+                    {"base", rope_base},
+                    {"threads", work.n_threads},
+                    {"positions", placed.positions_offset()},
+                    {"max_position", placed.last_position() + 1},
+                    {"slots", std::move(slots)}});
+}
+
+std::vector<Peers::Ready> Peers::prepare(json request) {
+    if (n_failures_ == n_failures_allowed) {
+        return {};
+    }
+    prepared_ = std::move(request);
+    prepared_["without"] = lost_;
     std::vector<Ready> ready;
     try {
         const json answer = ask(prepared_, 10 * seconds_limit_);

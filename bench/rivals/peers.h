@@ -34,6 +34,8 @@ public:
 
     /// Prepares the peers that can do a work and have not failed before.
     std::vector<Ready> prepare(const PlacedWork &placed);
+    /// The same for a request to prepare that is made elsewhere.
+    std::vector<Ready> prepare(nlohmann::json request);
 
     // The following need a prepared peer. One that crashes, hangs or answers nonsense becomes absent, and the process
     // starts again without it.

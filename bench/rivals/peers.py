@@ -12,6 +12,7 @@ When it serves, it reads JSON objects from stdin, one a line, and answers each w
                  ->  {"ready":[{"peer","form"}...],"refused":[{"peer","why"}...]}
       x and y are dense [tokens, heads, head_dim], positions int64 [tokens]. What a peer makes once per model or once
       for all layers (caches, rows of cos and sin, compiled graphs) is made here, untimed. "form" says what is timed.
+      With "road":true, road_peers.py says what is asked; the answer is the same.
   {"do":"run","peer","times":n}       ->  {"seconds"}   n calls, taking the slots in turn
   {"do":"result","peer"}              ->  {"at":offset} one call on slot 0; its output is then there, in y
   {"do":"overhead","peer","times":n}  ->  {"seconds"}   the same calls on one token of one head of two numbers
@@ -41,6 +42,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import ml_dtypes
 import numpy as np
+
+import road_peers
 
 DTYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 
@@ -601,6 +604,20 @@ class Bench:
                 refused.append({"peer": name, "why": one_sentence(error)})
         return {"ready": ready, "refused": refused}
 
+    def prepare_road(self, request, memory):
+        self.ready = {}
+        ready, refused = [], []
+        for kind in road_peers.ROADS:
+            if kind.name in request.get("without", []):
+                continue
+            try:
+                peer = kind(request, memory)
+                self.ready[kind.name] = peer, itertools.cycle(peer.calls), peer
+                ready.append({"peer": kind.name, "form": peer.form})
+            except Exception as error:
+                refused.append({"peer": kind.name, "why": one_sentence(error)})
+        return {"ready": ready, "refused": refused}
+
     def peer(self, name):
         if name not in self.ready:
             raise Refused(f"{name} is not ready")
@@ -623,6 +640,8 @@ class Bench:
     def result(self, name):
         """Calls the peer on slot 0 as it is now, and leaves the result in y of slot 0."""
         peer = self.peer(name)[0]
+        if isinstance(peer, road_peers.Road):
+            return peer.result()
         y = self.work.slots[0][1]
         result = peer.output(getattr(peer, "call_anew", peer.calls[0])())
         if result is not None and result is not y:
@@ -659,6 +678,9 @@ def serve(descriptor, size):
             match request["do"]:
                 case "list":
                     answer = bench.list()
+                case "prepare" if request.get("road"):
+                    answer = bench.prepare_road(request, memory)
+                    y_at = request["x"]
                 case "prepare":
                     without = request.get("without", [])
                     answer = bench.prepare(work_of(request, memory), [name for name in PEERS if name not in without])

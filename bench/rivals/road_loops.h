@@ -1,0 +1,38 @@
+/* The loop of road_loops.c, in a table for each compiler that was found. */
+#pragma once
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One tensor of a road. x is bf16. */
+struct halyard_road_part {
+    const uint16_t *x;
+    int64_t stride_token, stride_head; /* of x, in elements */
+    int64_t heads, head_dim;
+    int64_t rotary_dim, rotary_offset; /* 0: it is not rotated */
+    int64_t norm_size;                 /* 0: no norm; head_dim, or rotary_offset; a multiple of 16 */
+    const uint16_t *weight;            /* bf16 [norm_size] */
+    float weight_offset;               /* 1 where the weight is 1 + w, else 0 */
+    void *y;                           /* dense [row, heads, head_dim] */
+    const int64_t *slots;              /* a token's row; NULL: rows are tokens */
+    float r;                           /* what e4m3 is multiplied by */
+};
+
+/* cos and sin are rows [tokens, rotary_dim / 2]. */
+typedef void halyard_road_loop(const struct halyard_road_part *part, const float *cos, const float *sin, int64_t tokens,
+                               float eps);
+
+struct halyard_road_loops {
+    const char *compiler;
+    halyard_road_loop *road[2][2]; /* [bf16, e4m3][half, interleaved] */
+};
+
+/* Each exists where its compiler was found: HALYARD_LOOPS_GCC, HALYARD_LOOPS_CLANG. */
+extern const struct halyard_road_loops halyard_road_loops_gcc, halyard_road_loops_clang;
+
+#ifdef __cplusplus
+}
+#endif
