@@ -193,9 +193,11 @@ void check_files(const RotateOptions &options) {
     if (dynamic == standard_stream) {
         throw CLI::ValidationError("--scale-dynamic", "it has to be a file's name, not '-'");
     }
-    std::error_code ignored;
-    if (!dynamic.empty() && std::filesystem::weakly_canonical(dynamic, ignored) ==
-                                std::filesystem::weakly_canonical(options.output, ignored)) {
+    const auto leads_to = [](const std::string &path) {
+        std::error_code ignored;
+        return std::filesystem::weakly_canonical(std::filesystem::absolute(path, ignored), ignored);
+    };
+    if (!dynamic.empty() && leads_to(dynamic) == leads_to(options.output)) {
         throw CLI::ValidationError("--scale-dynamic", "'" + dynamic + "' is where Y is written");
     }
 }

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <span>
+#include <system_error>
 
 namespace halyard::tool {
 namespace {
@@ -206,7 +207,10 @@ void Road::read_dynamic_scales() {
     scales_shape_ = has_cache()  ? std::vector{n_slots_, heads}
                     : has_batch_ ? std::vector{batch, tokens, heads}
                                  : std::vector{tokens, heads};
-    if (has_cache() && std::filesystem::exists(options_.scale_dynamic)) {
+    std::error_code code;
+    const bool is_new =
+        std::filesystem::status(options_.scale_dynamic, code).type() == std::filesystem::file_type::not_found;
+    if (has_cache() && !is_new) {
         const auto before = read_npy(options_.scale_dynamic, {"<f4"});
         if (before.shape != scales_shape_) {
             refuse_shape(before, "the scales of this cache are [slots, heads], " + format_shape(scales_shape_));

@@ -20,6 +20,7 @@ constexpr Words beginnings[] = {
     {"inv_freq[", "in --inv-freq, inv_freq["},
     {"n_pairs is ", "the length of --inv-freq is "},
     {"target is ", "--target is "},
+    {"slots[batch", "in --slots, [batch"},
 };
 constexpr Words anywhere[] = {
     {"desc.", ""},
@@ -39,7 +40,7 @@ constexpr Words anywhere[] = {
     {"tensors[0].head_dim is", "X's head_dim is"},
     {"x[0] has rows", "X has rows"},
     {"tensors[0].norm->eps", "--norm-eps"},
-    {"slots[batch ", "--slots[batch "},
+    {"as is slots[batch", "as is [batch"},
     {"tensors[0].cache->extent is", "bs * head_dim of --cache-layout is"},
     {"tensors[0].cache->stride_head is", "bs * head_dim of --cache-layout is"},
     {"tensors[0].cache has strides by which two of its elements could meet",
