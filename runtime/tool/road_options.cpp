@@ -101,10 +101,8 @@ std::string RoadOptions::find_given() const {
 void add_road(CLI::App &command, RoadOptions &options) {
     add_norm(command, options);
     const std::string group = "Scale, type and cache";
-    command
-        .add_flag("--no-rotation", options.no_rotation,
-                  "every stage but the rotation: what says how to rotate, positions too, is not looked at")
-        ->group("Norm");
+    command.add_flag("--no-rotation", options.no_rotation,
+                     "every stage but the rotation: what says how to rotate, positions too, is not looked at");
     add_word(command, "--out-dtype", options.out_type,
              "Y's type: f32 is <f4, f16 <f2, bf16 <u2, e4m3 and e5m2 |u1, int8 |i1 [X's]",
              {"f32", "f16", "bf16", "e4m3", "e5m2", "int8"})
@@ -130,8 +128,8 @@ void add_road(CLI::App &command, RoadOptions &options) {
         command
             .add_option_function<std::string>(
                 "--cache-layout", read_layout,
-                "rows: [slots, heads, head_dim]; nhd: [pages, bs, heads, head_dim]; hnd: [pages, heads, bs, head_dim]; "
-                "tile: [pages, heads, bs * head_dim], where element d of a block's token t is (t / Tt) * s0 + (t % Tt) "
+                "[slots, heads, head_dim]; [pages, bs, heads, head_dim]; [pages, heads, bs, head_dim]; [pages, heads, "
+                "bs * head_dim], where element d of a block's token t and one head is number (t / Tt) * s0 + (t % Tt) "
                 "* s1 + (d / Dt) * s2 + (d % Dt) * s3")
             ->type_name("rows|nhd|hnd|tile:bs,Tt,s0,s1,Dt,s2,s3");
     slots->needs(cache)->needs(layout);

@@ -7,7 +7,7 @@
 #include "tool/files/npy.h"
 #include "tool/inputs.h"
 #include "tool/refusal.h"
-#include "tool/road.h"
+#include "tool/road_files.h"
 
 #include <algorithm>
 #include <array>
@@ -152,7 +152,7 @@ void rotate(const RotateOptions &options) {
     const auto layout = lay_out(x, options.layout);
     const auto n_tokens = layout.shape[1];
     const auto head_dim = layout.shape[3];
-    Road road(options.road, x, type, layout.shape);
+    RoadFiles road(options.road, x, type, layout.shape);
     if (options.rotation.in_place && road.out_type() != type) {
         throw Refusal("--in-place keeps X's type, but --out-dtype is " + options.road.out_type);
     }

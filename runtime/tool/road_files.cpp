@@ -1,4 +1,4 @@
-#include "tool/road.h"
+#include "tool/road_files.h"
 
 #include "tool/options.h"
 #include "tool/refusal.h"
@@ -46,7 +46,8 @@ void join_tiles(std::int64_t &tile, std::int64_t stride_tile, std::int64_t strid
 
 }  // namespace
 
-Road::Road(const RoadOptions &options, const NpyArray &x, dtype type, const std::array<std::int64_t, 4> &shape)
+RoadFiles::RoadFiles(const RoadOptions &options, const NpyArray &x, dtype type,
+                     const std::array<std::int64_t, 4> &shape)
     : options_(options), x_(x), shape_(shape), has_batch_(x.shape.size() == 4), type_(type),
       out_type_(options.out_type.empty() ? type : parse_dtype(options.out_type)) {
     if (!options.norm.empty()) {
@@ -67,7 +68,7 @@ Road::Road(const RoadOptions &options, const NpyArray &x, dtype type, const std:
     }
 }
 
-void Road::read_norm() {
+void RoadFiles::read_norm() {
     norm_ = make_struct<halyard_norm_desc>();
     norm_->width = options_.norm_width == "row" ? HALYARD_NORM_ROW : HALYARD_NORM_HEAD;
     norm_->order = options_.norm_order == "after" ? HALYARD_NORM_AFTER : HALYARD_NORM_BEFORE;
@@ -91,7 +92,7 @@ void Road::read_norm() {
     stages_.n_weights = weight_.n_elements;
 }
 
-void Road::read_cache() {
+void RoadFiles::read_cache() {
     const auto &type = find_type(out_type_);
     cache_ = read_npy(options_.cache, {"<f4", "<f2", "<u2", "|u1", "|i1"});
     if (cache_.descr != type.descr) {
@@ -142,7 +143,7 @@ void Road::read_cache() {
     stages_.cache = cache_.data.get();
 }
 
-void Road::read_slots() {
+void RoadFiles::read_slots() {
     slots_file_ = read_npy(options_.slots, {"<i4", "<i8"});
     const std::array<std::int64_t, 2> shape = {shape_[0], shape_[1]};
     const auto needed = has_batch_ ? std::vector{shape[0], shape[1]} : std::vector{shape[1]};
@@ -157,7 +158,7 @@ void Road::read_slots() {
                  : slots(slots_file_.elements<std::int64_t>().data(), shape, scratch_.data(), n_scratch);
 }
 
-void Road::read_scale() {
+void RoadFiles::read_scale() {
     scale_ = describe_static_scales();
     const std::int64_t heads = shape_[2], head_dim = shape_[3];
     std::string name = "--scale";
@@ -196,7 +197,7 @@ void Road::read_scale() {
     stages_.n_scales = static_cast<std::int64_t>(scales_.size());
 }
 
-void Road::read_dynamic_scales() {
+void RoadFiles::read_dynamic_scales() {
     const auto &type = find_type(out_type_);
     if (type.n_bytes != 1) {
         throw Refusal(std::string("--scale-dynamic is for e4m3, e5m2 and int8, but what is written is ") + type.word +
@@ -226,19 +227,19 @@ void Road::read_dynamic_scales() {
     stages_.stride_scales[2] = 1;
 }
 
-void Road::describe(halyard_tensor_desc &tensor) const {
+void RoadFiles::describe(halyard_tensor_desc &tensor) const {
     tensor.out_dtype = static_cast<std::int32_t>(out_type_);
     tensor.norm = norm_ ? &*norm_ : nullptr;
     tensor.scale = scale_ ? &*scale_ : nullptr;
     tensor.cache = cache_desc_ && cache_.n_elements != 0 ? &*cache_desc_ : nullptr;  // of no heads it has no strides
 }
 
-void Road::bring_to(run_options &run) const {
+void RoadFiles::bring_to(run_options &run) const {
     run.stages = &stages_;
     run.slots = slots_ ? &*slots_ : nullptr;
 }
 
-void Road::write(const std::string &output) const {
+void RoadFiles::write(const std::string &output) const {
     const std::span<const std::int64_t> shape = has_cache() ? cache_.shape : x_.shape;
     const void *const data = has_cache() ? cache_.data.get() : y_.get();
     std::vector<NpyOutput> files = {{output, find_type(out_type_).descr, shape, data, n_bytes_}};

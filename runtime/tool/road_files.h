@@ -17,12 +17,12 @@ namespace halyard::tool {
 
 /// What a tensor goes through beside its rotation, and where it ends: as an array of X's shape, or in a cache. All its
 /// files have been read, and their types and shapes checked. The library gets pointers into it.
-class Road {
+class RoadFiles {
 public:
     /// `shape` is X's [batch, tokens, heads, head_dim]. Throws Refusal.
-    Road(const RoadOptions &options, const NpyArray &x, dtype type, const std::array<std::int64_t, 4> &shape);
-    Road(const Road &) = delete;
-    Road &operator=(const Road &) = delete;
+    RoadFiles(const RoadOptions &options, const NpyArray &x, dtype type, const std::array<std::int64_t, 4> &shape);
+    RoadFiles(const RoadFiles &) = delete;
+    RoadFiles &operator=(const RoadFiles &) = delete;
 
     dtype out_type() const { return out_type_; }
     /// Y's memory: the cache, or as many elements as X has.
