@@ -100,6 +100,15 @@ TEST_CASE("tool: norms of every form", "[tool][road]") {
     }
 }
 
+TEST_CASE("tool: a norm's eps is what keeps a head of zeros from NaN", "[tool][road]") {
+    const ScratchDir dir;
+    const auto x = write(dir, "x.npy", {1, 2, 8}, std::vector<float>(16));
+    for (const auto &[eps, is_nan] : {std::pair("", false), {" --norm-eps 1e-30", false}, {" --norm-eps 0", true}}) {
+        succeed(Arguments{"rotate", x, "-o", dir / "y.npy"} + split(std::string("--norm rms") + eps));
+        CHECK(std::isnan(floats_of(dir / "y.npy")[0]) == is_nan);
+    }
+}
+
 TEST_CASE("tool: every dtype to every other, with scales", "[tool][road]") {
     const ScratchDir dir;
     const auto dtype = GENERATE(as<std::int32_t>{}, HALYARD_F32, HALYARD_F16, HALYARD_BF16);
