@@ -55,7 +55,7 @@ halyard_status read_norm(const halyard_norm_desc *norm, int index, std::int64_t 
     const auto eps = static_cast<float>(given.eps);
     if (!(given.eps >= 0.0) || eps - eps != 0.0f) {
         return fail(error, HALYARD_ERROR_SCALE, name.text, "->eps is ", given.eps,
-                    ", but must be finite and at least 0");
+                    ", but must be at least 0, and finite in f32");
     }
     if (given.no_eps != 0 && given.eps != 0.0) {
         return fail(error, HALYARD_ERROR_MISMATCH, name.text, "->eps is ", given.eps, ", but no_eps is 1");

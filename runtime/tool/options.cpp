@@ -1,102 +1,25 @@
 #include "tool/options.h"
 
+#include "tool/arguments.h"
 #include "tool/files/input_file.h"
 #include "tool/refusal.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
+#include <filesystem>
 #include <initializer_list>
 #include <iterator>
 #include <limits>
 #include <memory>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 namespace halyard::tool {
 namespace {
 
-constexpr std::int64_t min_int64 = std::numeric_limits<std::int64_t>::min();
-constexpr std::int64_t max_int64 = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t min_position = std::numeric_limits<std::int32_t>::min();
 constexpr std::int64_t max_position = std::numeric_limits<std::int32_t>::max();
-
-/// Numbers are read here, not by CLI11, whose idea of one changes from release to release.
-template <typename Number>
-std::optional<Number> parse_number(std::string_view text) {
-    Number number{};
-    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (code != std::errc() || end != text.data() + text.size()) {
-        return std::nullopt;
-    }
-    return number;
-}
-
-/// Adds an option for a whole number in least … greatest.
-template <typename Value>
-CLI::Option *add_integer(CLI::App &app, const std::string &name, Value &value, const std::string &help,
-                         std::int64_t least = min_int64, std::int64_t greatest = max_int64) {
-    const auto read = [&value, name, least, greatest](const std::string &text) {
-        const auto parsed = parse_number<std::int64_t>(text);
-        if (!parsed) {
-            throw CLI::ValidationError(name, "'" + text + "' is not a whole number of 64 bits");
-        }
-        const std::int64_t number = *parsed;
-        if (number < least || number > greatest) {
-            throw CLI::ValidationError(name, text + " is not in " + std::to_string(least) + " ... " +
-                                                 std::to_string(greatest));
-        }
-        value = number;
-    };
-    return app.add_option_function<std::string>(name, read, help)->type_name("N");
-}
-
-CLI::Option *add_real(CLI::App &app, const std::string &name, std::optional<double> &value, const std::string &help) {
-    const auto read = [&value, name](const std::string &text) {
-        const auto number = parse_number<double>(text);
-        if (!number || !std::isfinite(*number)) {
-            throw CLI::ValidationError(name, "'" + text + "' is not a finite number that a double holds");
-        }
-        value = number;
-    };
-    return app.add_option_function<std::string>(name, read, help)->type_name("X");
-}
-
-CLI::Option *add_word(CLI::App &app, const std::string &name, std::string &value, const std::string &help,
-                      const std::vector<std::string> &words) {
-    const auto read = [&value, name, words](const std::string &text) {
-        if (std::find(words.begin(), words.end(), text) == words.end()) {
-            std::string known;
-            for (const auto &word : words) {
-                known += known.empty() ? word : &word == &words.back() ? " or " + word : ", " + word;
-            }
-            throw CLI::ValidationError(name, "'" + text + "' is not one of " + known);
-        }
-        value = text;
-    };
-    std::string type;
-    for (const auto &word : words) {
-        type += (type.empty() ? "" : "|") + word;
-    }
-    return app.add_option_function<std::string>(name, read, help)->type_name(type);
-}
-
-/// Adds an option for a name or a path. An empty one, as an unset shell variable makes it, is not "not given".
-CLI::Option *add_text(CLI::App &app, const std::string &name, std::string &value, const std::string &help,
-                      const std::string &type) {
-    const auto read = [&value, name](const std::string &text) {
-        if (text.empty()) {
-            throw CLI::ValidationError(name, "it is empty");
-        }
-        value = text;
-    };
-    return app.add_option_function<std::string>(name, read, help)->type_name(type);
-}
-
-CLI::Option *add_file(CLI::App &app, const std::string &name, std::string &value, const std::string &help) {
-    return add_text(app, name, value, help, "FILE");
-}
 
 /// Options without CLI11's list of what excludes what: the descriptions say it in words.
 class HelpFormatter : public CLI::Formatter {
@@ -261,12 +184,31 @@ void add_explain(CLI::App &app, ExplainOptions &options) {
     command->callback([&options] { check_rotation(options.rotation); });
 }
 
+/// Where the road's outputs go.
+void check_files(const RotateOptions &options) {
+    const auto &dynamic = options.road.scale_dynamic;
+    if (options.rotation.in_place && !options.road.cache.empty()) {
+        throw CLI::ValidationError("--in-place", "--cache contradicts it: what is stored in a cache is not where X is");
+    }
+    if (dynamic == standard_stream) {
+        throw CLI::ValidationError("--scale-dynamic", "it has to be a file's name, not '-'");
+    }
+    const auto leads_to = [](const std::string &path) {
+        std::error_code ignored;
+        return std::filesystem::weakly_canonical(std::filesystem::absolute(path, ignored), ignored);
+    };
+    if (!dynamic.empty() && leads_to(dynamic) == leads_to(options.output)) {
+        throw CLI::ValidationError("--scale-dynamic", "'" + dynamic + "' is where Y is written");
+    }
+}
+
 void add_rotate(CLI::App &app, RotateOptions &options) {
     auto *command = app.add_subcommand("rotate", "Apply RoPE to an array");
     add_file(*command, "X", options.input,
              ".npy in C order, <f4, <f2 or <u2 (bf16 bits), [tokens, heads, head_dim] or 4-D (see --layout)")
         ->required();
-    add_file(*command, "-o,--output", options.output, "Y, of X's shape and type")->required();
+    add_file(*command, "-o,--output", options.output, "Y, of X's shape; of its type too without --out-dtype")
+        ->required();
     auto frequencies = add_frequencies(*command, options.frequencies);
     frequencies.rotary_dim->description("how many columns of a head are rotated [the config's, else X's head_dim]");
     auto excluded = frequencies.sources;
@@ -289,7 +231,7 @@ void add_rotate(CLI::App &app, RotateOptions &options) {
     auto *cos_sin = add_file(*command, "--cos-sin", options.cos_sin,
                              "instead of frequencies and positions: cos and sin rows as 'angles' writes them, <f4, "
                              "[tokens, 2, pairs]");
-    add_word(*command, "--dtype", options.type, "X's type, needed for bf16; nothing is converted",
+    add_word(*command, "--dtype", options.type, "X's type, needed for bf16; see --out-dtype for Y's",
              {"f32", "f16", "bf16"});
     add_word(*command, "--layout", options.layout,
              "a 4-D X is [batch, tokens, heads, head_dim] or [batch, heads, tokens, head_dim] [bshd]",
@@ -303,13 +245,19 @@ void add_rotate(CLI::App &app, RotateOptions &options) {
     for (auto *option : excluded) {
         cos_sin->excludes(option);
     }
+    add_road(*command, options.road);
     command->callback([&options] {
         check_rotation(options.rotation, !options.frequencies.config.empty());
+        check_files(options);
         check_standard_input({{"X", options.input},
                               {"--positions", options.positions.path},
                               {"--inv-freq", options.frequencies.inv_freq},
                               {"--config", options.frequencies.config},
-                              {"--cos-sin", options.cos_sin}});
+                              {"--cos-sin", options.cos_sin},
+                              {"--norm-weight", options.road.norm_weight},
+                              {"--scale", options.road.scales},
+                              {"--slots", options.road.slots},
+                              {"--cache", options.road.cache}});
     });
 }
 
@@ -378,7 +326,12 @@ void add_commands(CLI::App &app, Options &options) {
 }
 
 dtype parse_dtype(const std::string &word) {
-    return word == "f32" ? dtype::f32 : word == "f16" ? dtype::f16 : dtype::bf16;
+    return word == "f32"    ? dtype::f32
+           : word == "f16"  ? dtype::f16
+           : word == "bf16" ? dtype::bf16
+           : word == "e4m3" ? dtype::e4m3
+           : word == "e5m2" ? dtype::e5m2
+                            : dtype::int8;
 }
 
 pairing parse_pairing(const std::string &word) { return word == "half" ? pairing::half : pairing::interleaved; }
@@ -405,6 +358,14 @@ plan_desc RotationOptions::describe(dtype type, std::int64_t head_dim, std::int6
         throw Refusal("--in-place keeps the pairing, but the config's model writes another one: see --out-pairing");
     }
     plan_desc desc(rotary_dim, {tensor}, inverse ? direction::inverse : direction::forward);
+    desc.target = target.empty() ? nullptr : target.c_str();
+    return desc;
+}
+
+plan_desc RotationOptions::describe_unrotated(dtype type, std::int64_t head_dim) const {
+    auto tensor = describe_tensor(type, head_dim);
+    tensor.no_rotation = 1;
+    plan_desc desc(0, {tensor});
     desc.target = target.empty() ? nullptr : target.c_str();
     return desc;
 }

@@ -1,6 +1,8 @@
 // The command line as data: what each sub-command takes, checked as far as it can be without opening a file.
 #pragma once
 
+#include "tool/road_options.h"
+
 #include "halyard/halyard.hpp"
 
 #include <CLI/CLI.hpp>
@@ -41,6 +43,8 @@ struct RotationOptions {
     /// The one tensor of `head_dim` columns that is rotated. `model` is what its frequencies tell, if there are any.
     plan_desc describe(dtype type, std::int64_t head_dim, std::int64_t rotary_dim,
                        const halyard_frequencies_info *model = nullptr) const;
+    /// The same without a rotation.
+    plan_desc describe_unrotated(dtype type, std::int64_t head_dim) const;
 };
 
 struct ListOptions {
@@ -68,6 +72,7 @@ struct RotateOptions {
     std::int64_t n_threads = 1;
     std::string bad_position = "error";
     std::optional<std::int64_t> max_position;
+    RoadOptions road;
 };
 
 struct AnglesOptions {

@@ -20,6 +20,7 @@ constexpr Words beginnings[] = {
     {"inv_freq[", "in --inv-freq, inv_freq["},
     {"n_pairs is ", "the length of --inv-freq is "},
     {"target is ", "--target is "},
+    {"slots[batch", "in --slots, [batch"},
 };
 constexpr Words anywhere[] = {
     {"desc.", ""},
@@ -36,6 +37,15 @@ constexpr Words anywhere[] = {
     {"the angle source would have", "a table from the least to the greatest position would have"},
     {": see halyard_gpu.h", ", and this tool was built without GPUs"},
     {"no kernel can be taken: target is", "no kernel can be taken: --target is"},
+    {"tensors[0].head_dim is", "X's head_dim is"},
+    {"x[0] has rows", "X has rows"},
+    {"tensors[0].norm->eps", "--norm-eps"},
+    {"as is slots[batch", "as is [batch"},
+    {"tensors[0].cache->extent is", "bs * head_dim of --cache-layout is"},
+    {"tensors[0].cache->stride_head is", "bs * head_dim of --cache-layout is"},
+    {"tensors[0].cache has strides by which two of its elements could meet",
+     "by --cache-layout two elements of the cache could meet"},
+    {"tensors[0].cache", "--cache-layout"},
 };
 
 /// Damerau and Levenshtein's: how many letters were left out, added, changed, or swapped with the next.

@@ -7,6 +7,7 @@
 #include "tool/files/npy.h"
 #include "tool/inputs.h"
 #include "tool/refusal.h"
+#include "tool/road_files.h"
 
 #include <algorithm>
 #include <array>
@@ -14,7 +15,6 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <optional>
 
 namespace halyard::tool {
@@ -137,11 +137,25 @@ AxisMapOption find_axis_map(const std::string &text, const halyard_frequencies_i
 }  // namespace
 
 void rotate(const RotateOptions &options) {
+    std::int32_t device = HALYARD_CPU;
+#if HALYARD_TOOL_HAS_GPU
+    device = device_of(options.rotation.target);
+#endif
+    if (device != HALYARD_CPU && options.n_threads > 1) {
+        throw Refusal("--threads is for the CPU, but --target is " + options.rotation.target);
+    }
+    if (const auto given = options.road.find_given(); device != HALYARD_CPU && !given.empty()) {
+        throw Refusal(given + " is for the CPU, but --target is " + options.rotation.target + ", which only rotates");
+    }
     const auto x = read_npy(options.input, {"<f4", "<f2", "<u2"});
     const auto type = check_type(x, options.type);
     const auto layout = lay_out(x, options.layout);
     const auto n_tokens = layout.shape[1];
     const auto head_dim = layout.shape[3];
+    RoadFiles road(options.road, x, type, layout.shape);
+    if (options.rotation.in_place && road.out_type() != type) {
+        throw Refusal("--in-place keeps X's type, but --out-dtype is " + options.road.out_type);
+    }
 
     // Cos and sin: the caller's, or of just the positions that occur.
     NpyArray given;
@@ -150,7 +164,9 @@ void rotate(const RotateOptions &options) {
     std::int64_t rotary_dim = 0;
     AxisMapOption axes;
     angle_source angles;
-    if (!options.cos_sin.empty()) {
+    if (options.road.no_rotation) {
+        // There is no angle.
+    } else if (!options.cos_sin.empty()) {
         given = read_npy(options.cos_sin, {"<f4"});
         angles = read_given(given, n_tokens, options.frequencies.rotary_dim);
         rotary_dim = 2 * given.shape[2];
@@ -167,26 +183,21 @@ void rotate(const RotateOptions &options) {
         }
     }
     const auto model = made ? made.info() : halyard_frequencies_info{};
-    auto desc = options.rotation.describe(type, head_dim, rotary_dim, made ? &model : nullptr);
-    std::int32_t device = HALYARD_CPU;
-#if HALYARD_TOOL_HAS_GPU
-    device = device_of(options.rotation.target);
-#endif
+    auto desc = options.road.no_rotation
+                    ? options.rotation.describe_unrotated(type, head_dim)
+                    : options.rotation.describe(type, head_dim, rotary_dim, made ? &model : nullptr);
+    road.describe(desc.tensors.front());
     if (device != HALYARD_CPU) {
         desc.target = "reference";  // checks the description; the device decides on its kernels
-        if (options.n_threads > 1) {
-            throw Refusal("--threads is for the CPU, but --target is " + options.rotation.target);
-        }
     }
     const plan plan(desc);
 
-    const auto y = std::make_unique_for_overwrite<std::byte[]>(x.n_bytes);
     if (x.n_elements != 0) {
         run_options how;
         const std::int32_t first_row = 0;  // all batch rows read the caller's cos and sin from there on
         auto view = consecutive_positions(&first_row, 1);
-        how.positions = &view;
-        if (options.cos_sin.empty()) {
+        how.positions = options.road.no_rotation ? nullptr : &view;
+        if (made) {
             positions.materialize();
             // Without a file, tokens are counted alike on all axes, which is what no positions mean.
             const bool is_counted = axes.n_axes > 1 && positions.shape().size() == 1;
@@ -197,8 +208,9 @@ void rotate(const RotateOptions &options) {
                 positions.require_valid(axes.n_axes, options.max_position, " (see --bad-position)");
             }
         }
+        road.bring_to(how);
         const auto input = input_tensor(x.data.get(), type, layout.shape, layout.strides);
-        const auto output = tensor(y.get(), type, layout.shape, layout.strides);
+        const auto output = tensor(road.output(), road.out_type(), layout.shape, layout.strides);
         if (device == HALYARD_CPU) {
             if (made) {
                 const auto first = options.max_position ? 0 : std::numeric_limits<std::int32_t>::min();
@@ -213,7 +225,7 @@ void rotate(const RotateOptions &options) {
                 how.executor = threads.executor();
             }
             if (options.rotation.in_place) {
-                std::memcpy(y.get(), x.data.get(), x.n_bytes);
+                std::memcpy(output.data, x.data.get(), x.n_bytes);
                 run(plan, angles, output, output, how);
             } else {
                 run(plan, angles, input, output, how);
@@ -231,7 +243,7 @@ void rotate(const RotateOptions &options) {
         }
 #endif
     }
-    write_npy(options.output, x.descr, x.shape, y.get(), x.n_bytes);
+    road.write(options.output);
 }
 
 }  // namespace halyard::tool

@@ -8,6 +8,7 @@
 #include <cctype>
 #include <charconv>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <optional>
 
@@ -252,8 +253,10 @@ NpyArray read_npy(const std::string &path, std::initializer_list<std::string_vie
     return array;
 }
 
-void write_npy(const std::string &path, std::string_view descr, std::span<const std::int64_t> shape, const void *data,
-               std::size_t n_bytes) {
+namespace {
+
+/// The beginning of a version 1.0 file.
+std::string make_header(std::string_view descr, std::span<const std::int64_t> shape) {
     std::string tuple;
     for (const auto size : shape) {
         tuple += (tuple.empty() ? "" : ", ") + std::to_string(size);
@@ -267,11 +270,30 @@ void write_npy(const std::string &path, std::string_view descr, std::span<const 
 
     std::string start(magic);
     start += {'\x01', '\x00', static_cast<char>(header.size() & 255), static_cast<char>(header.size() >> 8)};
-    OutputFile file(path);
-    file.write(start.data(), start.size());
-    file.write(header.data(), header.size());
-    file.write(data, n_bytes);
-    file.commit();
+    return start + header;
+}
+
+}  // namespace
+
+void write_npy(const std::string &path, std::string_view descr, std::span<const std::int64_t> shape, const void *data,
+               std::size_t n_bytes) {
+    const NpyOutput output = {path, descr, shape, data, n_bytes};
+    write_npy_files({&output, 1});
+}
+
+void write_npy_files(std::span<const NpyOutput> outputs) {
+    std::deque<OutputFile> files;  // which don't move
+    for (const auto &output : outputs) {
+        files.emplace_back(output.path);
+    }
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+        const auto header = make_header(outputs[i].descr, outputs[i].shape);
+        files[i].write(header.data(), header.size());
+        files[i].write(outputs[i].data, outputs[i].n_bytes);
+    }
+    for (auto &file : files) {
+        file.commit();
+    }
 }
 
 }  // namespace halyard::tool

@@ -39,4 +39,16 @@ std::string format_shape(std::span<const std::int64_t> shape);
 void write_npy(const std::string &path, std::string_view descr, std::span<const std::int64_t> shape, const void *data,
                std::size_t n_bytes);
 
+/// What write_npy() takes. The memory stays the caller's.
+struct NpyOutput {
+    std::string path;
+    std::string_view descr;
+    std::span<const std::int64_t> shape;
+    const void *data;
+    std::size_t n_bytes;
+};
+
+/// Writes all files or none: each is complete before the first gets its name.
+void write_npy_files(std::span<const NpyOutput> outputs);
+
 }  // namespace halyard::tool
