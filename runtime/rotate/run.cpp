@@ -364,8 +364,10 @@ std::int64_t count_worthwhile_threads(const Run &run) {
     for (int i = 0; i < run.plan->n_tensors; i++) {
         const TensorDesc &desc = run.plan->tensors[i].desc;
         const std::int64_t width = desc.rotates && !desc.is_staged ? run.plan->rotary_dim : desc.head_dim;
-        const std::int64_t elements = run.tensors[i].n_heads * run.n_batch * run.n_tokens * width;
-        threads += static_cast<double>(elements * element_bytes(desc.dtype)) /
+        const std::int64_t tokens = run.n_batch * run.n_tokens;
+        // Inputs of stride 0 on their way to a cache may have more elements than int64 can count.
+        threads += static_cast<double>(tokens) * static_cast<double>(run.tensors[i].n_heads * width) *
+                   static_cast<double>(element_bytes(desc.dtype)) /
                    static_cast<double>(bytes_worth_a_thread(desc.dtype));
     }
     return static_cast<std::int64_t>(std::min(threads, 1024.0));  // an executor has no more

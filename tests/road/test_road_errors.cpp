@@ -1,5 +1,6 @@
 // Bad arguments of roads: plans with stages that cannot be, and runs that bring what does not fit. Each has its status,
 // and a sentence that names the argument and its value; nothing is written. Beside each bad value stands a good one.
+#include "checks/guarded_memory.h"
 #include "checks/oracle.h"
 #include "halyard/halyard.hpp"
 #include "refused.h"
@@ -415,6 +416,45 @@ TEST_CASE("errors: roads, stages of a run", "[errors][road]") {
         s.args.angles = nullptr;
     });
     refuse_run(HALYARD_ERROR_NULL_POINTER, {"args.angles is NULL"}, [](auto &s) { s.args.angles = nullptr; });
+}
+
+TEST_CASE("errors: roads, counts and strides that nothing bounds", "[errors][road]") {
+    // As many scales as are said to be there are looked at, whatever the heads ask for.
+    const GuardedMemory memory(1);
+    refuse_run(HALYARD_ERROR_SHAPE, {"stages[1].n_scales is 2", "3"}, [&](auto &s) {
+        s.x[1].shape[2] = 3;
+        s.k_cache.stride_block = 96;
+        s.stages[1].scales = reinterpret_cast<float *>(memory.end()) - 2;
+        std::fill_n(reinterpret_cast<float *>(memory.end()) - 2, 2, 1.0f);
+    });
+    // Heads without an end, in a cache whose heads could all lie in one place.
+    refuse_run(HALYARD_ERROR_OVERFLOW, {"stages[1].scales", "address space"}, [](auto &s) {
+        s.fixed.per = HALYARD_SCALE_PER_HEAD_AND_CHANNEL;
+        s.x[1].shape[2] = INT64_MAX / 2;
+        s.x[1].strides[2] = s.k_cache.stride_head = 0;
+    });
+    // Tokens without an end, in inputs and slots of stride 0.
+    refuse_run(HALYARD_ERROR_OVERFLOW, {"slots.shape", text(std::int64_t{1} << 32)}, [](auto &s) {
+        s.tensors[0] = s.tensors[2];
+        s.stages[0] = s.stages[2];
+        s.plan.n_tensors = 1;
+        for (int i = 0; i < 2; i++) {
+            s.x[0].shape[i] = s.slots.shape[i] = std::int64_t{1} << 32;
+            s.x[0].strides[i] = s.slots.strides[i] = 0;
+        }
+    });
+    // The stride of what there is one of may be anything.
+    for (const std::int64_t stride : {INT64_MIN, INT64_MAX}) {
+        accept_run([=](auto &s) {
+            s.x[1].shape[2] = 1;
+            s.stages[1].n_scales = 1;
+            s.k_cache.stride_head = stride;
+        });
+        accept_run([=](auto &s) {
+            s.tensors[0].no_rotation = s.tensors[0].head_dim = s.x[0].shape[3] = s.y[0].shape[3] = 1;
+            s.x[0].strides[3] = stride;
+        });
+    }
 }
 
 TEST_CASE("errors: roads, bound runs", "[errors][road][bound]") {
