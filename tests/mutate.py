@@ -17,14 +17,15 @@ import sys
 ROOT = pathlib.Path(__file__).parents[1]
 COPY = ROOT / "build/mutations"
 CMAKE = ROOT / ".deps/venv/bin/cmake"
-FILES = ["rotate/plan.cpp", "rotate/read_run.cpp", "angles/positions.cpp", "base/overlap.h", "base/overlap.cpp",
-         "base/error.h", "base/error.cpp", "base/text.h", "angles/angle_source.cpp", "angles/create_angle_source.cpp",
-         "angles/tables.cpp", "angles/frequencies.cpp", "rotate/run.cpp", "rotate/dispatch.cpp", "rotate/make_rows.cpp",
-         "rotate/pool.cpp", "gpu/gpu_angles.cpp", "gpu/gpu_plan.cpp", "gpu/gpu_run.cpp", "gpu/launch.cpp",
-         "gpu/read_gpu_run.cpp"]
+FILES = ["rotate/plan.cpp", "rotate/read_run.cpp", "rotate/read_road.cpp", "rotate/bound_run.cpp", "rotate/road.cpp",
+         "road/cache.cpp", "road/slots.cpp", "road/slots.h", "road/stage_desc.cpp", "road/stage_desc.h",
+         "angles/positions.cpp", "base/overlap.h", "base/overlap.cpp", "base/error.h", "base/error.cpp", "base/text.h",
+         "angles/angle_source.cpp", "angles/create_angle_source.cpp", "angles/tables.cpp", "angles/frequencies.cpp",
+         "rotate/run.cpp", "rotate/dispatch.cpp", "rotate/make_rows.cpp", "rotate/pool.cpp", "gpu/gpu_angles.cpp",
+         "gpu/gpu_plan.cpp", "gpu/gpu_run.cpp", "gpu/launch.cpp", "gpu/read_gpu_run.cpp"]
 # The quick ones, quickest first; the first that fails is the one that counts.
 TESTS = [("halyard_tests", "[errors]"), ("halyard_test_allocations",),
-         ("halyard_tests", "[angles],[axes],[dispatch],[threads],[property],[sources],[large],[non-temporal]")]
+         ("halyard_tests", "[angles],[axes],[dispatch],[threads],[property],[sources],[large],[non-temporal],[road]")]
 GPU_TESTS = [("halyard_cuda_tests",), ("halyard_gpu_tests", "gpu errors: *,halyard_rotate_half_f32_phase_opencl")]
 LEAVES = re.compile(r"\bfail|return (_+|status|false|true|HALYARD_OK|nullptr|-1)\b|error->code|replace_if|n_refused|"
                     r"^\s*continue;")
