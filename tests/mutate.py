@@ -17,7 +17,7 @@ import sys
 ROOT = pathlib.Path(__file__).parents[1]
 COPY = ROOT / "build/mutations"
 CMAKE = ROOT / ".deps/venv/bin/cmake"
-FILES = ["rotate/plan.cpp", "rotate/read_run.cpp", "rotate/read_road.cpp", "rotate/bound_run.cpp", "rotate/road.cpp",
+FILES = ["rotate/plan.cpp", "rotate/read_run.cpp", "rotate/read_road.cpp", "rotate/road.cpp",
          "road/cache.cpp", "road/slots.cpp", "road/slots.h", "road/stage_desc.cpp", "road/stage_desc.h",
          "angles/positions.cpp", "base/overlap.h", "base/overlap.cpp", "base/error.h", "base/error.cpp", "base/text.h",
          "angles/angle_source.cpp", "angles/create_angle_source.cpp", "angles/tables.cpp", "angles/frequencies.cpp",
@@ -46,7 +46,13 @@ EQUIVALENT = {
     ("gpu/gpu_run.cpp", "step > 0", "deleted"): "joins heads that lie backwards too, which is as right",
     ("base/error.h", "in != nullptr && in->size == sizeof(Struct)", "deleted"): "copies what could be read where it is",
     ("rotate/run.cpp", "n <= max_piece_tokens && n_tasks <= 1 && run.n_parts == 1 && run.plan->rotates && "
-     "run.angles->is_direct && find_rows(run, run.positions, 0, n, rows)", "deleted"): "takes the way of many tokens, to the same bits",
+     "run.angles->is_direct && find_rows(run, run.positions, 0, n, rows)", "deleted"):
+        "takes the way of many tokens, to the same bits",
+    ("rotate/read_road.cpp", "has_weight", "deleted"): "gives NULL a range at address 0, which nothing overlaps",
+    ("rotate/read_road.cpp", "is_static", "deleted"): "gives NULL a range at address 0, which nothing overlaps",
+    ("rotate/read_road.cpp", "desc.norm", "deleted"): "looks into a stage that is not there, whose memory holds zeros",
+    ("rotate/read_road.cpp", "desc.scale", "deleted"): "looks into a stage that is not there, whose memory holds zeros",
+    ("rotate/read_road.cpp", "run.tensors[i].n_heads == 0", "deleted"): "looks at ranges that nothing has set",
     ("base/overlap.h", "shape[i] == 1", "deleted"): "0 times any stride is 0, a little later",
     ("rotate/read_run.cpp", "!is_same", "deleted"): "checks the same tensor once more",
     ("angles/angle_source.cpp", "positions.consecutive && source.listed == nullptr && "
