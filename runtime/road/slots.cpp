@@ -62,6 +62,11 @@ halyard_status read_slots(const halyard_slots *slots, std::int64_t n_batch, std:
         return fail_null(error, "slots.data");
     }
     const std::int64_t strides[] = {given.strides[0], given.strides[1]};
+    std::int64_t n_all = 0;  // with strides of 0, nothing else bounds it
+    if (__builtin_mul_overflow(n_batch, n_tokens, &n_all)) {
+        return fail(error, HALYARD_ERROR_OVERFLOW, "slots.shape is {", n_batch, ", ", n_tokens,
+                    "}, which are more than 2^63");
+    }
     if (!find_memory_range<2>(given.data, {n_batch, n_tokens}, strides, out->is_int64 ? 8 : 4, &out->memory)) {
         return fail(error, HALYARD_ERROR_OVERFLOW, "slots of shape {", n_batch, ", ", n_tokens, "} and strides {",
                     strides[0], ", ", strides[1], "} leave the address space");

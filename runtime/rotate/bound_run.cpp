@@ -6,6 +6,7 @@
 #include "rotate/piece.h"
 #include "rotate/read_road.h"
 #include "rotate/run.h"
+#include "rotate/tasks.h"
 
 #include <algorithm>
 #include <memory>
@@ -140,10 +141,14 @@ halyard_status read_bound_road(const halyard_bound_run &bound, const halyard_bou
     for (int i = 0; i < run.plan->n_tensors; i++) {
         const StagePointers pointers = {at(given.weights, i), at(given.scales, i), at(given.scales_out, i),
                                         at(given.caches, i)};
-        if (run.tensors[i].n_heads != 0) {
-            if (const halyard_status status = place_stages(pointers, i, run, spans, error)) {
-                return status;
-            }
+        if (run.tensors[i].n_heads == 0) {
+            continue;
+        }
+        if (const halyard_status status = place_stages(pointers, i, run, spans, error)) {
+            return status;
+        }
+        if (const halyard_status status = check_static_scales(run, i, error)) {
+            return status;
         }
     }
     CheckedSlots &slots = run.slots;

@@ -48,25 +48,15 @@ Lattice cache_of(const Run &run, int index) {
     return desc.cache->elements(run.tensors[index].y, desc.out_dtype, run.tensors[index].n_heads, desc.head_dim);
 }
 
-/// The memory of n dense elements; false where they leave the address space.
-bool find_dense_range(const void *data, std::int64_t n, std::int64_t element_bytes, MemoryRange *out) {
-    const std::int64_t dense[] = {1};
-    return find_memory_range<1>(data, {n}, dense, element_bytes, out);
+/// The memory of dense rows; false where they leave the address space.
+bool find_dense_range(const void *data, std::int64_t n_rows, std::int64_t n_columns, std::int64_t element_bytes,
+                      MemoryRange *out) {
+    const std::int64_t dense[] = {n_columns, 1};
+    return find_memory_range<2>(data, {n_rows, n_columns}, dense, element_bytes, out);
 }
 
 halyard_status fail_space(const char *field, int index, halyard_error *error) {
     return fail(error, HALYARD_ERROR_OVERFLOW, "stages[", index, "].", field, " leaves the address space");
-}
-
-halyard_status check_static_scales(const RunStages &stages, std::int64_t n, int index, halyard_error *error) {
-    for (std::int64_t i = 0; i < n; i++) {
-        const auto scale = read_word<float>(stages.scales + i * std::int64_t{sizeof(float)});
-        if (!is_scale(scale)) {
-            return fail(error, HALYARD_ERROR_SCALE, "stages[", index, "].scales[", i, "] is ", double(scale),
-                        ", but it and its reciprocal must be positive and finite");
-        }
-    }
-    return HALYARD_OK;
 }
 
 /// Finds out which kernel rotates a tensor from its input to a cache, and whether that has offsets of 32 bits.
@@ -116,19 +106,31 @@ halyard_status place_stages(const StagePointers &given, int index, Run &run, Spa
         }
         find_cache_kernel(index, spans, run);
     }
-    if (has_weight && !find_dense_range(stages.weight, desc.norm->count(n_heads), element_bytes(*desc.norm->weight),
-                                        &stages.weight_memory)) {
+    if (has_weight && !find_dense_range(stages.weight, desc.norm->row ? n_heads : 1, desc.norm->size,
+                                        element_bytes(*desc.norm->weight), &stages.weight_memory)) {
         return fail_space("weight", index, error);
     }
     if (is_dynamic && !find_memory_range(scales_out_of(run, index), &stages.scales_out_memory)) {
         return fail_space("scales_out", index, error);
     }
-    if (is_static) {
-        const std::int64_t n = desc.scale->count(n_heads, desc.head_dim);
-        if (!find_dense_range(stages.scales, n, sizeof(float), &stages.scales_memory)) {
-            return fail_space("scales", index, error);
+    if (is_static && !find_dense_range(stages.scales, desc.scale->by_head ? n_heads : 1,
+                                       desc.scale->by_channel ? desc.head_dim : 1, sizeof(float),
+                                       &stages.scales_memory)) {
+        return fail_space("scales", index, error);
+    }
+    return HALYARD_OK;
+}
+
+halyard_status check_static_scales(const Run &run, int index, halyard_error *error) noexcept {
+    const TensorDesc &desc = run.plan->tensors[index].desc;
+    const bool is_static = desc.scale && !desc.scale->dynamic;
+    const std::int64_t n = is_static ? desc.scale->count(run.tensors[index].n_heads, desc.head_dim) : 0;
+    for (std::int64_t i = 0; i < n; i++) {
+        const auto scale = read_word<float>(run.stages[index].scales + i * std::int64_t{sizeof(float)});
+        if (!is_scale(scale)) {
+            return fail(error, HALYARD_ERROR_SCALE, "stages[", index, "].scales[", i, "] is ", double(scale),
+                        ", but it and its reciprocal must be positive and finite");
         }
-        return check_static_scales(stages, n, index, error);
     }
     return HALYARD_OK;
 }
@@ -163,11 +165,13 @@ halyard_status read_stages(const halyard_stages &given, int index, Run &run, Spa
                     given.stride_scales[1], ", ", given.stride_scales[2], ", by which two scales could meet");
     }
     const bool has_weight = desc.norm && desc.norm->weight, is_static = desc.scale && !desc.scale->dynamic;
-    const halyard_status status =
+    halyard_status status =
         check_count(given.n_weights, has_weight ? desc.norm->count(n_heads) : 0, "n_weights", index, error);
-    return status != HALYARD_OK ? status
-                                : check_count(given.n_scales, is_static ? desc.scale->count(n_heads, desc.head_dim) : 0,
-                                              "n_scales", index, error);
+    if (status == HALYARD_OK) {
+        status = check_count(given.n_scales, is_static ? desc.scale->count(n_heads, desc.head_dim) : 0, "n_scales",
+                             index, error);
+    }
+    return status != HALYARD_OK ? status : check_static_scales(run, index, error);
 }
 
 }  // namespace

@@ -13,9 +13,12 @@ struct StagePointers {
     void *cache;
 };
 
-/// Sets where a tensor's stages lie, and checks that, and static scales. Sizes and strides were read before.
+/// Sets where a tensor's stages lie, and checks that. Strides were read before.
 halyard_status place_stages(const StagePointers &given, int index, Run &run, Spans &spans,
                             halyard_error *error) noexcept;
+
+/// Checks what static scales hold, if a tensor has them. Their number was checked before.
+halyard_status check_static_scales(const Run &run, int index, halyard_error *error) noexcept;
 
 /// Reads slots and stages, of which each may be NULL, for a run whose tensors were read.
 halyard_status read_road(const halyard_slots *slots, const halyard_stages *stages, Run &run, Spans &spans,

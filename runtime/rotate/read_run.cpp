@@ -72,7 +72,7 @@ void read_strides(const halyard_tensor &tensor, RunTensor::Strides &strides) {
     strides.batch = tensor.shape[0] > 1 ? tensor.strides[0] : 0;
     strides.token = tensor.shape[1] > 1 ? tensor.strides[1] : 0;
     strides.head = tensor.shape[2] > 1 ? tensor.strides[2] : 0;
-    strides.element = tensor.strides[3];  // head_dim is at least 2
+    strides.element = tensor.shape[3] > 1 ? tensor.strides[3] : 1;  // as if dense
 }
 
 bool same_strides(const RunTensor &tensor) {
@@ -125,8 +125,11 @@ void choose_non_temporal(Run &run) noexcept {
     for (int i = 0; i < run.plan->n_tensors; i++) {
         const TensorDesc &desc = run.plan->tensors[i].desc;
         if (run.tensors[i].n_heads > 0 && !run.tensors[i].in_place) {
-            written += static_cast<std::uintptr_t>(run.n_batch * run.n_tokens * run.tensors[i].n_heads * desc.head_dim *
-                                                   element_bytes(desc.out_dtype));
+            std::uintptr_t n_bytes = static_cast<std::uintptr_t>(element_bytes(desc.out_dtype));
+            for (const std::int64_t n : {run.n_batch, run.n_tokens, run.tensors[i].n_heads, desc.head_dim}) {
+                n_bytes *= static_cast<std::uintptr_t>(n);
+            }
+            written += n_bytes;
         }
     }
     const std::uintptr_t n_mib = written >> 20;

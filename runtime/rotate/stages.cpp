@@ -115,7 +115,7 @@ struct Operand {
     std::int64_t reach(const std::int64_t (&extents)[3]) const {
         std::int64_t sum = 0;
         for (int i = 0; i < 3; i++) {
-            sum += (extents[i] - 1) * std::abs(strides[i]);
+            sum += extents[i] == 1 ? 0 : (extents[i] - 1) * std::abs(strides[i]);  // one's stride may be any number
         }
         return sum;
     }

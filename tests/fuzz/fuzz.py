@@ -9,7 +9,8 @@ import subprocess
 import sys
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
-SEEDS = {"api": TESTS / "fuzz/api", "config": TESTS / "data/configs", "npy": TESTS / "fuzz/npy"}
+SEEDS = {"api": TESTS / "fuzz/api", "road": TESTS / "fuzz/road", "config": TESTS / "data/configs",
+         "npy": TESTS / "fuzz/npy"}
 
 
 def start(build, name, seeds, minutes):

@@ -1,5 +1,6 @@
 // Bad arguments of roads: plans with stages that cannot be, and runs that bring what does not fit. Each has its status,
 // and a sentence that names the argument and its value; nothing is written. Beside each bad value stands a good one.
+#include "checks/guarded_memory.h"
 #include "checks/oracle.h"
 #include "halyard/halyard.hpp"
 #include "refused.h"
@@ -331,6 +332,27 @@ TEST_CASE("errors: roads, slots of a run", "[errors][road]") {
 TEST_CASE("errors: roads, stages of a run", "[errors][road]") {
     refuse_run(HALYARD_ERROR_NULL_POINTER, {"args.stages is NULL", "tensors[1] has a cache"},
                [](auto &s) { s.args.stages = nullptr; });
+    const auto without_stages = [](auto &s, bool has_norm, bool has_scale) {
+        s.tensors[1].norm = has_norm ? &s.norm : nullptr;
+        s.tensors[1].scale = has_scale ? &s.fixed : nullptr;
+        s.tensors[1].cache = nullptr;
+        s.plan.n_tensors = 2;
+        s.args.slots = nullptr;
+        s.args.stages = nullptr;
+    };
+    refuse_run(HALYARD_ERROR_NULL_POINTER, {"args.stages is NULL", "tensors[1] has a norm with a weight"},
+               [&](auto &s) { without_stages(s, true, false); });
+    refuse_run(HALYARD_ERROR_NULL_POINTER, {"args.stages is NULL", "tensors[1] has a scale"},
+               [&](auto &s) { without_stages(s, false, true); });
+    accept_run([&](auto &s) { without_stages(s, false, false); });
+    accept_run([&](auto &s) {
+        without_stages(s, true, false);
+        s.norm.weight_dtype = 0;
+    });
+    accept_run([](auto &s) {  // nothing is asked of a tensor without heads
+        s.x[1].shape[2] = 0;
+        s.stages[1] = halyard::stages();
+    });
     refuse_run(HALYARD_ERROR_STRUCT_SIZE, {"stages[2].size is 8"}, [](auto &s) { s.stages[2].size = 8; });
     refuse_run(HALYARD_ERROR_UNKNOWN_VALUE, {"stages[0].reserved is 1"}, [](auto &s) { s.stages[0].reserved = 1; });
     refuse_run(HALYARD_ERROR_NULL_POINTER, {"stages[1].weight is NULL"}, [](auto &s) { s.stages[1].weight = nullptr; });
@@ -369,6 +391,10 @@ TEST_CASE("errors: roads, stages of a run", "[errors][road]") {
                [](auto &s) { s.stages[2].stride_scales[1] = INT64_MAX; });
     refuse_run(HALYARD_ERROR_OVERFLOW, {"stages[1].cache", "address space"},
                [](auto &s) { s.stages[1].cache = reinterpret_cast<void *>(UINTPTR_MAX - 100); });
+    refuse_run(HALYARD_ERROR_OVERFLOW, {"stages[1].weight", "address space"},
+               [](auto &s) { s.stages[1].weight = reinterpret_cast<void *>(UINTPTR_MAX - 30); });
+    refuse_run(HALYARD_ERROR_OVERFLOW, {"stages[1].scales", "address space"},
+               [](auto &s) { s.stages[1].scales = reinterpret_cast<float *>(UINTPTR_MAX - 6); });
     refuse_run(HALYARD_ERROR_UNSUPPORTED, {"rows of 1025 x 8", "8192"}, [](auto &s) {
         s.norm.width = HALYARD_NORM_ROW;
         s.x[1].shape[2] = 1025;
@@ -415,6 +441,45 @@ TEST_CASE("errors: roads, stages of a run", "[errors][road]") {
         s.args.angles = nullptr;
     });
     refuse_run(HALYARD_ERROR_NULL_POINTER, {"args.angles is NULL"}, [](auto &s) { s.args.angles = nullptr; });
+}
+
+TEST_CASE("errors: roads, counts and strides that nothing bounds", "[errors][road]") {
+    // As many scales as are said to be there are looked at, whatever the heads ask for.
+    const GuardedMemory memory(1);
+    refuse_run(HALYARD_ERROR_SHAPE, {"stages[1].n_scales is 2", "3"}, [&](auto &s) {
+        s.x[1].shape[2] = 3;
+        s.k_cache.stride_block = 96;
+        s.stages[1].scales = reinterpret_cast<float *>(memory.end()) - 2;
+        std::fill_n(reinterpret_cast<float *>(memory.end()) - 2, 2, 1.0f);
+    });
+    // Heads without an end, in a cache whose heads could all lie in one place.
+    refuse_run(HALYARD_ERROR_OVERFLOW, {"stages[1].scales", "address space"}, [](auto &s) {
+        s.fixed.per = HALYARD_SCALE_PER_HEAD_AND_CHANNEL;
+        s.x[1].shape[2] = INT64_MAX / 2;
+        s.x[1].strides[2] = s.k_cache.stride_head = 0;
+    });
+    // Tokens without an end, in inputs and slots of stride 0.
+    refuse_run(HALYARD_ERROR_OVERFLOW, {"slots.shape", text(std::int64_t{1} << 32)}, [](auto &s) {
+        s.tensors[0] = s.tensors[2];
+        s.stages[0] = s.stages[2];
+        s.plan.n_tensors = 1;
+        for (int i = 0; i < 2; i++) {
+            s.x[0].shape[i] = s.slots.shape[i] = std::int64_t{1} << 32;
+            s.x[0].strides[i] = s.slots.strides[i] = 0;
+        }
+    });
+    // The stride of what there is one of may be anything.
+    for (const std::int64_t stride : {INT64_MIN, INT64_MAX}) {
+        accept_run([=](auto &s) {
+            s.x[1].shape[2] = 1;
+            s.stages[1].n_scales = 1;
+            s.k_cache.stride_head = stride;
+        });
+        accept_run([=](auto &s) {
+            s.tensors[0].no_rotation = s.tensors[0].head_dim = s.x[0].shape[3] = s.y[0].shape[3] = 1;
+            s.x[0].strides[3] = stride;
+        });
+    }
 }
 
 TEST_CASE("errors: roads, bound runs", "[errors][road][bound]") {
@@ -464,6 +529,39 @@ TEST_CASE("errors: roads, bound runs", "[errors][road][bound]") {
     };
     Bound good;
     CHECK(halyard_run_bound(good.bound, &good.args, nullptr) == HALYARD_OK);
+    {
+        RoadScene v;  // alone, so that there are neither angles nor positions
+        v.tensors[0] = v.tensors[2];
+        v.stages[0] = v.stages[2];
+        v.x[0] = v.x[2];
+        v.plan.n_tensors = 1;
+        v.args.angles = nullptr;
+        const halyard::plan plan(v.plan);
+        REQUIRE(halyard_run(plan.get(), &v.args, nullptr) == HALYARD_OK);
+        const auto expected = v.arena;
+        halyard_bound_run *bound = nullptr;
+        REQUIRE(halyard_bind_run(plan.get(), &v.args, &bound, nullptr) == HALYARD_OK);
+        std::fill_n(v.at(1300), 128 / 4, 0.0f);
+        std::fill_n(v.at(1400), 16, 0.0f);
+        const void *x[] = {v.x[0].data};
+        void *y[] = {nullptr}, *caches[] = {v.stages[0].cache};
+        float *scales_out[] = {v.stages[0].scales_out};
+        auto args = halyard::make_struct<halyard_bound_run_args>();
+        args.n_tensors = 1;
+        args.x = x;
+        args.y = y;
+        args.slots = v.slots.data;
+        args.slots_scratch = v.slots.scratch;
+        args.scales_out = scales_out;
+        args.caches = caches;
+        CHECK(halyard_run_bound(bound, &args, nullptr) == HALYARD_OK);
+        std::size_t n_same = 0;
+        for (const std::int64_t slot : {5, 0, 7, 2, 3}) {
+            n_same += std::memcmp(v.at(1300 + slot * 4), &expected[static_cast<std::size_t>(1300 + slot * 4)], 16) == 0;
+        }
+        CHECK(n_same == 5);
+        halyard_destroy_bound_run(bound);
+    }
     refuse(HALYARD_ERROR_NULL_POINTER, {"args.slots is NULL"}, [](auto &b) { b.args.slots = nullptr; });
     refuse(HALYARD_ERROR_NULL_POINTER, {"args.slots_scratch is NULL"}, [](auto &b) { b.args.slots_scratch = nullptr; });
     refuse(HALYARD_ERROR_NULL_POINTER, {"stages[1].weight is NULL"}, [](auto &b) { b.args.weights = nullptr; });

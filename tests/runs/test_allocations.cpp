@@ -188,6 +188,17 @@ bool any_mishandles_failures() {
     failed |= mishandles_failures<halyard_plan>(
         "plan", [&](halyard_plan **out, halyard_error *error) { return halyard_create_plan(&desc, out, error); },
         halyard_destroy_plan);
+    const halyard::plan plan(description);
+    const auto angles = halyard::angle_source::table(frequencies, 0, 9);
+    std::vector<float> x(64);
+    const halyard_tensor tensor = halyard::tensor(x.data(), halyard::dtype::f32, {1, 1, 1, 64});
+    auto args = halyard::make_struct<halyard_run_args>();
+    args.angles = angles.get();
+    args.x = args.y = &tensor;
+    failed |= mishandles_failures<halyard_bound_run>(
+        "bound run",
+        [&](halyard_bound_run **out, halyard_error *error) { return halyard_bind_run(plan.get(), &args, out, error); },
+        halyard_destroy_bound_run);
     failed |= mishandles_failures<halyard_pool>(
         "pool", [](halyard_pool **out, halyard_error *error) { return halyard_create_pool(4, out, error); },
         halyard_destroy_pool);
