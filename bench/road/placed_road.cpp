@@ -184,7 +184,7 @@ PlacedRoad::Check PlacedRoad::check(bool with_norm, double slack) const {
                                             values.value[static_cast<std::size_t>(other)])
                                : std::fabs(values.value[static_cast<std::size_t>(j)]);
             };
-            const std::int32_t stored = work_.stored_bytes(part) == 1 ? HALYARD_E4M3 : HALYARD_BF16;
+            const std::int32_t stored = work_.stored_bytes(part) == 1 ? std::int32_t{HALYARD_E4M3} : HALYARD_BF16;
             const std::optional<long double> scale =
                 stored == HALYARD_E4M3 ? std::optional<long double>(road_scale) : std::nullopt;
             const std::int64_t row = part.is_cached ? slots_[static_cast<std::size_t>(token)] : token;
