@@ -11,21 +11,12 @@ namespace halyard {
 namespace {
 
 /// The greatest of (i / tile) * stride_tile + (i % tile) * stride for i in 0 … count - 1, with strides that are not
-/// negative; false where it leaves the address space.
-bool find_reach(std::int64_t count, std::int64_t tile, std::int64_t stride_tile, std::int64_t stride,
-                std::int64_t *out) {
+/// negative, and inside the address space.
+std::int64_t reach_of(std::int64_t count, std::int64_t tile, std::int64_t stride_tile, std::int64_t stride) {
     // That is at the last index, or at the end of the last tile that is whole.
-    const std::int64_t last[] = {count - 1, std::max<std::int64_t>(count / tile * tile - 1, 0)};
-    *out = 0;
-    for (const std::int64_t i : last) {
-        std::int64_t tiles = 0, rest = 0, sum = 0;
-        if (__builtin_mul_overflow(i / tile, stride_tile, &tiles) || __builtin_mul_overflow(i % tile, stride, &rest) ||
-            __builtin_add_overflow(tiles, rest, &sum)) {
-            return false;
-        }
-        *out = std::max(*out, sum);
-    }
-    return true;
+    const std::int64_t last = count - 1, last_whole = std::max<std::int64_t>(count / tile * tile - 1, 0);
+    return std::max(last / tile * stride_tile + last % tile * stride,
+                    last_whole / tile * stride_tile + last_whole % tile * stride);
 }
 
 }  // namespace
@@ -72,16 +63,6 @@ halyard_status read_cache(const halyard_cache_desc *cache, int index, std::int64
         return fail(error, HALYARD_ERROR_SHAPE, name, "->n_slots is ", given.n_slots,
                     ", but must be a multiple of block_size, ", given.block_size);
     }
-    std::int64_t tokens = 0, elements = 0, reach = 0;
-    if (!find_reach(given.block_size, given.tile_tokens, given.stride_tile_tokens, given.stride_token, &tokens) ||
-        !find_reach(head_dim, given.tile_elements, given.stride_tile_elements, given.stride_element, &elements) ||
-        __builtin_add_overflow(tokens, elements, &reach)) {
-        return fail(error, HALYARD_ERROR_OVERFLOW, name, " has tiles that leave the address space");
-    }
-    if (given.extent != 0 && reach >= given.extent) {
-        return fail(error, HALYARD_ERROR_STRIDE, name, "->extent is ", given.extent,
-                    ", but a block's tiles reach element ", reach);
-    }
     *out = {given.n_slots,
             given.block_size,
             given.stride_block,
@@ -99,6 +80,13 @@ halyard_status read_cache(const halyard_cache_desc *cache, int index, std::int64
     if (!find_memory_range(one_head, &range)) {
         return fail(error, HALYARD_ERROR_OVERFLOW, name, " leaves the address space: n_slots is ", given.n_slots,
                     ", stride_block ", given.stride_block);
+    }
+    const std::int64_t reach =
+        reach_of(given.block_size, given.tile_tokens, given.stride_tile_tokens, given.stride_token) +
+        reach_of(head_dim, given.tile_elements, given.stride_tile_elements, given.stride_element);
+    if (given.extent != 0 && reach >= given.extent) {
+        return fail(error, HALYARD_ERROR_STRIDE, name, "->extent is ", given.extent,
+                    ", but a block's tiles reach element ", reach);
     }
     if (!elements_are_apart(one_head)) {
         return fail(error, HALYARD_ERROR_STRIDE, name, " has strides by which two of its elements could meet");

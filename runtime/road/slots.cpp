@@ -55,9 +55,6 @@ halyard_status read_slots(const halyard_slots *slots, std::int64_t n_batch, std:
     out->data = given.data;
     out->scratch = static_cast<unsigned char *>(given.scratch);
     out->memory = out->scratch_memory = {0, 0};
-    if (n_batch == 0 || n_tokens == 0) {
-        return HALYARD_OK;
-    }
     if (given.data == nullptr) {
         return fail_null(error, "slots.data");
     }

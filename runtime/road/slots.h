@@ -41,7 +41,7 @@ struct CheckedSlots {
     }
 };
 
-/// Checks slots for a run of this shape, whose smallest cache has n_slots.
+/// Checks slots for a run of this shape, which is not empty, and whose smallest cache has n_slots.
 halyard_status read_slots(const halyard_slots *slots, std::int64_t n_batch, std::int64_t n_tokens, std::int64_t n_slots,
                           CheckedSlots *out, halyard_error *error) noexcept;
 

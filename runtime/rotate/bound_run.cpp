@@ -6,7 +6,6 @@
 #include "rotate/piece.h"
 #include "rotate/read_road.h"
 #include "rotate/run.h"
-#include "rotate/tasks.h"
 
 #include <algorithm>
 #include <memory>

@@ -9,6 +9,9 @@ namespace halyard {
 /// Checks the positions, and rotates: the whole run, or its part.
 halyard_status do_run(const Run &run, halyard_error *error) noexcept;
 
+/// How many tasks a run's executor is given; 1: it is not called.
+std::int64_t count_tasks(const Run &run) noexcept;
+
 /// Whether all tokens, also those of different batch rows, follow each other with one stride.
 inline bool tokens_are_evenly_apart(const Run &run, const RunTensor &tensor) noexcept {
     return run.n_tokens == 1 || run.n_batch == 1 ||

@@ -192,6 +192,10 @@ TEST_CASE("errors: roads, norms of a plan", "[errors][road]") {
         s.norm.width = HALYARD_NORM_ROW;
         s.norm.window_size = 4;
     });
+    refuse_plan(HALYARD_ERROR_MISMATCH, {"window_offset is 2", "rows"}, [](auto &s) {
+        s.norm.width = HALYARD_NORM_ROW;
+        s.norm.window_offset = 2;
+    });
     refuse_plan(HALYARD_ERROR_UNSUPPORTED, {"tensors[1].head_dim is 2050", "2048"}, [](auto &s) {
         s.tensors[1].head_dim = 2050;
         s.k_cache = halyard::describe_hnd_cache(2, 4, RoadScene::H, 2050);
@@ -321,6 +325,8 @@ TEST_CASE("errors: roads, slots of a run", "[errors][road]") {
         s.args.stages = nullptr;
         s.args.slots = nullptr;
     });
+    refuse_run(HALYARD_ERROR_OVERFLOW, {"slots.scratch leaves the address space"},
+               [](auto &s) { s.slots.scratch = reinterpret_cast<void *>(UINTPTR_MAX); });
     // Scratch and slots share memory with nothing that is written or read.
     refuse_run(HALYARD_ERROR_OVERLAP, {"slots.scratch", "slots.data"}, [](auto &s) { s.slots.scratch = s.at(2000); });
     refuse_run(HALYARD_ERROR_OVERLAP, {"slots.scratch", "x[0]"}, [](auto &s) { s.slots.scratch = s.at(7); });
