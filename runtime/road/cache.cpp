@@ -78,8 +78,8 @@ halyard_status read_cache(const halyard_cache_desc *cache, int index, std::int64
         out->elements(reinterpret_cast<const void *>(std::uintptr_t{1} << 62), Dtype::f32, 1, head_dim);
     MemoryRange range = {0, 0};
     if (!find_memory_range(one_head, &range)) {
-        return fail(error, HALYARD_ERROR_OVERFLOW, name, " leaves the address space: n_slots is ", given.n_slots,
-                    ", stride_block ", given.stride_block);
+        return fail(error, HALYARD_ERROR_OVERFLOW, name, " leaves the address space, with ", given.n_slots,
+                    " slots in blocks that lie ", given.stride_block, " elements apart");
     }
     const std::int64_t reach =
         reach_of(given.block_size, given.tile_tokens, given.stride_tile_tokens, given.stride_token) +

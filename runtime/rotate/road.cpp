@@ -233,10 +233,14 @@ namespace {
 
 /// Whether a norm of whole heads, their rotation and the store are one kernel's work, without a block between them.
 bool is_one_stage(const TensorDesc &desc, const RunTensor &tensor, std::int64_t rotary_dim) {
+    std::int64_t stride_element = tensor.out.element;
+    if (desc.cache && !desc.cache->is_linear(desc.head_dim, &stride_element)) {
+        return false;
+    }
     return desc.norm && !desc.norm->after && !desc.norm->row && desc.norm->rounding == 0 &&
            desc.norm->size == desc.head_dim && desc.rotates && rotary_dim == desc.head_dim &&
            desc.pairing == Pairing::half && desc.out_pairing == Pairing::half && desc.dtype == desc.out_dtype &&
-           !desc.scale && tensor.in.element == 1 && tensor.out.element == 1;
+           !desc.scale && tensor.in.element == 1 && stride_element == 1;
 }
 
 /// Tokens that go to a cache are done in calls for as many as lie evenly apart there.

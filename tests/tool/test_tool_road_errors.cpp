@@ -196,7 +196,7 @@ TEST_CASE("tool: slots and caches that can't be", "[tool][road]") {
             {tile("4,4,0,0,8,0,1"), "by --cache-layout two elements of the cache could meet"},
             {tile("4,4,0,8,8,0,0"), "has an s3 of 0, by which neighbouring elements would meet"},
             {tile("4,4,0,9223372036854775807,2,9223372036854775807,1"),
-             "--cache-layout has tiles that leave the address"},
+             "--cache-layout leaves the address space, with 12 slots"},
         });
     // Names of GPUs' targets, whether or not there is one.
     for (const std::string &options : Arguments{"--norm rms", "--scale 2", "--out-dtype f32", "--no-rotation",
