@@ -113,9 +113,9 @@ halyard_status place_stages(const StagePointers &given, int index, Run &run, Spa
     if (is_dynamic && !find_memory_range(scales_out_of(run, index), &stages.scales_out_memory)) {
         return fail_space("scales_out", index, error);
     }
-    if (is_static && !find_dense_range(stages.scales, desc.scale->by_head ? n_heads : 1,
-                                       desc.scale->by_channel ? desc.head_dim : 1, sizeof(float),
-                                       &stages.scales_memory)) {
+    if (is_static &&
+        !find_dense_range(stages.scales, desc.scale->by_head ? n_heads : 1, desc.scale->by_channel ? desc.head_dim : 1,
+                          sizeof(float), &stages.scales_memory)) {
         return fail_space("scales", index, error);
     }
     return HALYARD_OK;
@@ -224,12 +224,15 @@ halyard_status read_road(const halyard_slots *slots, const halyard_stages *stage
 
 namespace {
 
-/// Memory that a run reads or writes. Without a lattice it is taken as a whole.
+/// Which elements an area holds: all of its span, or those of a lattice, which is worked out where spans overlap.
+enum class Elements { all, of_x, of_y, of_cache, of_scales_out };
+
+/// Memory that a run reads or writes.
 struct Area {
     const char *name;
     int index;  // -1: there is one
     MemoryRange span;
-    const Lattice *elements;
+    Elements elements;
 };
 
 /// What a run reads, then what it writes.
@@ -238,34 +241,24 @@ struct Areas {
     Area list[most];
     int n = 0;
 
-    void add(const char *name, int index, const MemoryRange &span, const Lattice *elements = nullptr) {
+    void add(const char *name, int index, const MemoryRange &span, Elements elements = Elements::all) {
         if (span.begin != span.end) {
             list[n++] = {name, index, span, elements};
         }
     }
 };
 
-bool may_meet(const Area &a, const Area &b) {
-    return a.span.overlaps(b.span) &&
-           (a.elements == nullptr || b.elements == nullptr || may_share_bytes(*a.elements, *b.elements));
-}
-
 }  // namespace
 
 halyard_status check_road_overlaps(const Run &run, const halyard_tensor *x, const halyard_tensor *y, const Spans &spans,
                                    halyard_error *error) noexcept {
-    Lattice of_x[HALYARD_MAX_TENSORS], of_y[HALYARD_MAX_TENSORS], of_scales[HALYARD_MAX_TENSORS];
     Areas areas;
     const int n_tensors = run.plan->n_tensors;
     for (int i = 0; i < n_tensors; i++) {
         if (run.tensors[i].n_heads == 0) {
             continue;
         }
-        const bool has_cache = run.plan->tensors[i].desc.cache.has_value();
-        of_x[i] = lattice_of(x[i]);
-        of_y[i] = has_cache ? cache_of(run, i) : lattice_of(y[i]);
-        of_scales[i] = scales_out_of(run, i);
-        areas.add("x", i, spans.x[i], &of_x[i]);
+        areas.add("x", i, spans.x[i], Elements::of_x);
         areas.add("stages.weight", i, run.stages[i].weight_memory);
         areas.add("stages.scales", i, run.stages[i].scales_memory);
     }
@@ -280,25 +273,39 @@ halyard_status check_road_overlaps(const Run &run, const halyard_tensor *x, cons
     const int n_read = areas.n;
     for (int i = 0; i < n_tensors; i++) {
         if (run.tensors[i].n_heads != 0) {
-            areas.add(run.plan->tensors[i].desc.cache ? "stages.cache" : "y", i, spans.y[i], &of_y[i]);
-            areas.add("stages.scales_out", i, run.stages[i].scales_out_memory, &of_scales[i]);
+            const bool has_cache = run.plan->tensors[i].desc.cache.has_value();
+            areas.add(has_cache ? "stages.cache" : "y", i, spans.y[i], has_cache ? Elements::of_cache : Elements::of_y);
+            areas.add("stages.scales_out", i, run.stages[i].scales_out_memory, Elements::of_scales_out);
         }
     }
     if (run.slots.data != nullptr) {
         areas.add("slots.scratch", -1, run.slots.scratch_memory);
     }
-    const auto index_of = [](const Area &area) { return area.index < 0 ? 0 : area.index; };
+    const auto lattice_of_area = [&](const Area &area) {
+        switch (area.elements) {
+        case Elements::of_x: return lattice_of(x[area.index]);
+        case Elements::of_y: return lattice_of(y[area.index]);
+        case Elements::of_cache: return cache_of(run, area.index);
+        case Elements::of_scales_out: return scales_out_of(run, area.index);
+        case Elements::all: break;
+        }
+        return Lattice{};
+    };
+    const auto may_meet = [&](const Area &a, const Area &b) {
+        return a.span.overlaps(b.span) && (a.elements == Elements::all || b.elements == Elements::all ||
+                                           may_share_bytes(lattice_of_area(a), lattice_of_area(b)));
+    };
     for (int i = n_read; i < areas.n; i++) {
         const Area &written = areas.list[i];
         for (int j = 0; j < i; j++) {
             const Area &other = areas.list[j];
             const bool is_its_input =
-                written.elements == &of_y[index_of(written)] && other.elements == &of_x[index_of(written)];
+                written.elements == Elements::of_y && other.elements == Elements::of_x && written.index == other.index;
             if ((is_its_input && run.tensors[written.index].in_place) || !may_meet(written, other)) {
                 continue;
             }
-            const TensorDesc &desc = run.plan->tensors[index_of(written)].desc;
-            const bool converts = is_its_input && !desc.cache && desc.dtype != desc.out_dtype;
+            const TensorDesc &desc = run.plan->tensors[written.index < 0 ? 0 : written.index].desc;
+            const bool converts = is_its_input && desc.dtype != desc.out_dtype;
             char names[2][40];
             for (const int k : {0, 1}) {
                 const Area &area = k == 0 ? written : other;
