@@ -57,6 +57,8 @@ def imitate_run(build, command, *arguments):
         run(bin_folder / "halyard", *arguments)
     elif command == "bench" and arguments[:1] == ("growth",):
         run(bin_folder / "halyard_bench", *arguments, "--help")
+    elif command == "bench" and arguments[:1] == ("road",):
+        run(bin_folder / "halyard_bench", "road", "--quick", "--filter", "llama-3-8b/1/bf16")
     elif command == "bench" and arguments[:1] == ("compare",):
         done = attempt(bin_folder / "halyard_bench", *arguments)
         if done.returncode not in (0, 1):  # the machine may be slower now
