@@ -90,11 +90,6 @@ void rotate_block(const Run &run, int index, const Rows &rows, const Block &bloc
     Piece piece = {};
     piece.dtype = Dtype::f32;
     piece.n_pairs = rotary_dim / 2;
-    piece.cos_rows = rows.cos;
-    piece.sin_rows = rows.sin;
-    piece.n_rows = rows.n_rows;
-    piece.stride_row = rows.stride_row;
-    piece.sin_sign = run.plan->sin_sign;
     piece.within_int32 = true;
     set_pair_strides({0, 0, block.strides.head, 1}, desc.pairing, piece.n_pairs, block.strides.token, piece.in);
     for (std::int64_t token = 0; token < block.n_tokens; token += n_tokens) {
@@ -103,7 +98,7 @@ void rotate_block(const Run &run, int index, const Rows &rows, const Block &bloc
                 work.block + token * block.strides.token + head * block.strides.head + desc.rotary_offset;
             piece.n_heads = std::min(n_heads, block.n_heads - head);
             piece.n_tokens = std::min(n_tokens, block.n_tokens - token);
-            piece.row_of_token = rows.row_of_token + block.token + token;
+            rows.turn(piece, run.plan->sin_sign, block.token + token);
             piece.x = reinterpret_cast<const char *>(window);
             piece.y = reinterpret_cast<char *>(converts ? work.spare : window);
             piece.out = piece.in;
@@ -253,11 +248,6 @@ void norm_and_rotate_stretch(const Run &run, int index, const Stretch &stretch, 
     piece.dtype = desc.dtype;
     piece.n_pairs = run.plan->rotary_dim / 2;
     piece.n_heads = stretch.n_heads;
-    piece.cos_rows = rows.cos;
-    piece.sin_rows = rows.sin;
-    piece.n_rows = rows.n_rows;
-    piece.stride_row = rows.stride_row;
-    piece.sin_sign = run.plan->sin_sign;
     piece.within_int32 = tensor.within_int32;
     set_pair_strides(tensor.in, Pairing::half, piece.n_pairs, stretch.in_token, piece.in);
     set_pair_strides(tensor.out, Pairing::half, piece.n_pairs, stretch.out_token, piece.out);
@@ -271,7 +261,7 @@ void norm_and_rotate_stretch(const Run &run, int index, const Stretch &stretch, 
         piece.n_tokens = stored.n_tokens;
         piece.x = stretch.x + token * stretch.in_token * bytes;
         piece.y = stretch.y + stored.offset * bytes;
-        piece.row_of_token = rows.row_of_token + token;
+        rows.turn(piece, run.plan->sin_sign, token);
         if (piece.n_tokens > 0) {
             norm_and_rotate(run.plan->stage_kernels, norm_of(desc, work), piece);
         }

@@ -1,6 +1,7 @@
 // The road of a tensor that has more stages than its rotation, and the way of all tensors into caches.
 #pragma once
 
+#include "rotate/piece.h"
 #include "rotate/read_run.h"
 
 namespace halyard {
@@ -11,6 +12,16 @@ struct Rows {
     std::int64_t n_rows, stride_row;
     std::int64_t first_pair, n_pairs;
     const std::int32_t *row_of_token;  // NULL where nothing is rotated
+
+    /// Has a piece turned by them, from the given token on.
+    void turn(Piece &piece, std::uint32_t sin_sign, std::int64_t first_token) const noexcept {
+        piece.cos_rows = cos;
+        piece.sin_rows = sin;
+        piece.n_rows = n_rows;
+        piece.stride_row = stride_row;
+        piece.row_of_token = row_of_token + first_token;
+        piece.sin_sign = sin_sign;
+    }
 };
 
 /// Some heads of tokens that follow each other evenly.

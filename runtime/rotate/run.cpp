@@ -83,12 +83,7 @@ std::int64_t first_of_share(std::int64_t n, const Share &share) {
         piece.n_pairs = rows.n_pairs;
         piece.n_heads = stretch.n_heads;
         piece.n_tokens = stretch.n_tokens;
-        piece.cos_rows = rows.cos;
-        piece.sin_rows = rows.sin;
-        piece.n_rows = rows.n_rows;
-        piece.stride_row = rows.stride_row;
-        piece.row_of_token = rows.row_of_token;
-        piece.sin_sign = run.plan->sin_sign;
+        rows.turn(piece, run.plan->sin_sign, 0);
         piece.within_int32 = tensor.within_int32;
         rotate_piece(*tensor.kernel, piece);
     }
