@@ -2,6 +2,7 @@
 // and they are called one after the other on a block of floats in the first-level cache.
 #include "storage.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -305,7 +306,9 @@ public:
         begin_at_zero(y, 4);
 
         mean_square.schedule(y, group, 2 * n_pairs);
-        rotate_in_groups(Halide::Func(y).update().specialize(n_pairs == 64), 4);
+        for (const int known : {64, 128, 32, 48}) {
+            rotate_in_groups(Halide::Func(y).update().specialize(n_pairs == known), std::min(known / lanes, 4));
+        }
         rotate_in_groups(Halide::Func(y).update(), 1);
     }
 
