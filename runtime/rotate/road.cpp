@@ -251,20 +251,18 @@ void norm_and_rotate_stretch(const Run &run, int index, const Stretch &stretch, 
     piece.within_int32 = tensor.within_int32;
     set_pair_strides(tensor.in, Pairing::half, piece.n_pairs, stretch.in_token, piece.in);
     set_pair_strides(tensor.out, Pairing::half, piece.n_pairs, stretch.out_token, piece.out);
-    for (std::int64_t token = 0; token < stretch.n_tokens; token += piece.n_tokens) {
-        Stored stored = {0, stretch.n_tokens, 0, stretch.out_token};
-        if (desc.cache) {
-            stored = find_stored(run.slots, *desc.cache, stretch.first + token, stretch.n_tokens - token);
-            piece.out.token = stored.stride_token;
-        }
-        token += stored.first;
+    const auto do_part = [&](std::int64_t token, const Stored &stored) {
         piece.n_tokens = stored.n_tokens;
+        piece.out.token = stored.stride_token;
         piece.x = stretch.x + token * stretch.in_token * bytes;
         piece.y = stretch.y + stored.offset * bytes;
         rows.turn(piece, run.plan->sin_sign, token);
-        if (piece.n_tokens > 0) {
-            norm_and_rotate(run.plan->stage_kernels, norm_of(desc, work), piece);
-        }
+        norm_and_rotate(run.plan->stage_kernels, norm_of(desc, work), piece);
+    };
+    if (desc.cache) {
+        for_each_stored(run.slots, *desc.cache, stretch.first, stretch.n_tokens, do_part);
+    } else {
+        do_part(0, {0, stretch.n_tokens, 0, stretch.out_token});
     }
 }
 

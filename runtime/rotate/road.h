@@ -43,6 +43,20 @@ struct Stored {
 /// The next ones to be stored of n tokens from `first` on, counted through all batch rows.
 Stored find_stored(const CheckedSlots &slots, const CacheDesc &cache, std::int64_t first, std::int64_t n) noexcept;
 
+/// Calls function(token, stored) for all that are stored of n tokens from `first` on; token is counted from there.
+template <typename Function>
+void for_each_stored(const CheckedSlots &slots, const CacheDesc &cache, std::int64_t first, std::int64_t n,
+                     const Function &function) {
+    for (std::int64_t token = 0; token < n;) {
+        const Stored stored = find_stored(slots, cache, first + token, n - token);
+        token += stored.first;
+        if (stored.n_tokens > 0) {
+            function(token, stored);
+        }
+        token += stored.n_tokens;
+    }
+}
+
 /// Takes a stretch of a tensor that is_staged from load to store, block by block.
 void take_road(const Run &run, int index, const Stretch &stretch, const Rows &rows) noexcept;
 

@@ -104,21 +104,17 @@ std::int64_t first_of_share(std::int64_t n, const Share &share) {
 void rotate_by_slot(const Run &run, int index, const Stretch &stretch, const Rows &rows) {
     const TensorDesc &desc = run.plan->tensors[index].desc;
     const std::int64_t bytes = element_bytes(desc.dtype);
-    for (std::int64_t token = 0; token < stretch.n_tokens;) {
-        const Stored stored = find_stored(run.slots, *desc.cache, stretch.first + token, stretch.n_tokens - token);
-        token += stored.first;
-        if (stored.n_tokens > 0) {
-            Stretch part = stretch;
-            Rows part_rows = rows;
-            part.n_tokens = stored.n_tokens;
-            part.x += token * stretch.in_token * bytes;
-            part.y += stored.offset * bytes;
-            part.out_token = stored.stride_token;
-            part_rows.row_of_token += desc.rotates ? token : 0;
-            rotate_stretch(run, index, part, part_rows);
-        }
-        token += stored.n_tokens;
-    }
+    const auto rotate_part = [&](std::int64_t token, const Stored &stored) {
+        Stretch part = stretch;
+        Rows part_rows = rows;
+        part.n_tokens = stored.n_tokens;
+        part.x += token * stretch.in_token * bytes;
+        part.y += stored.offset * bytes;
+        part.out_token = stored.stride_token;
+        part_rows.row_of_token += desc.rotates ? token : 0;
+        rotate_stretch(run, index, part, part_rows);
+    };
+    for_each_stored(run.slots, *desc.cache, stretch.first, stretch.n_tokens, rotate_part);
 }
 
 /// Does one tensor for n tokens that follow each other, of the given batch row or, if it has just one, of all.
