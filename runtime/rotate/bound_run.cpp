@@ -28,6 +28,12 @@ bool move_to(const void *data, const Reach &reach, MemoryRange *out) {
     return out->begin <= address && out->end >= address;
 }
 
+/// Moves an array that a run brings or not to where it lies this time; false where that is not as it was bound.
+bool move_if_brought(const void *data, const Reach &reach, MemoryRange *out) {
+    *out = {0, 0};
+    return (data != nullptr) == (reach.above != 0) && (data == nullptr || move_to(data, reach, out));
+}
+
 /// Prepares the calls, if one of each tensor's kernel does the whole run, with rows where they lie in memory.
 bool prepare(halyard_bound_run &bound) {
     const Run &run = bound.run;
@@ -133,6 +139,22 @@ halyard_status read_pointers(const halyard_bound_run &bound, const halyard_bound
     return HALYARD_OK;
 }
 
+/// Moves a tensor's stages to where they lie this time; false where they are not as they were bound.
+bool move_stages(const StagePointers &given, const StagesReach &reach, RunTensor &tensor, RunStages &stages,
+                 MemoryRange &cache) {
+    stages.weight = static_cast<const char *>(given.weight);
+    stages.scales = reinterpret_cast<const char *>(given.scales);
+    stages.scales_out = reinterpret_cast<char *>(given.scales_out);
+    if (reach.cache.above != 0) {
+        tensor.y = static_cast<char *>(given.cache);
+    }
+    MemoryRange none;
+    return move_if_brought(given.weight, reach.weight, &stages.weight_memory) &&
+           move_if_brought(given.scales, reach.scales, &stages.scales_memory) &&
+           move_if_brought(given.scales_out, reach.scales_out, &stages.scales_out_memory) &&
+           move_if_brought(given.cache, reach.cache, reach.cache.above != 0 ? &cache : &none);
+}
+
 /// Reads the slots that this call brings, and where its stages lie.
 halyard_status read_bound_road(const halyard_bound_run &bound, const halyard_bound_run_args &given, Run &run,
                                Spans &spans, halyard_error *error) {
@@ -143,11 +165,13 @@ halyard_status read_bound_road(const halyard_bound_run &bound, const halyard_bou
         if (run.tensors[i].n_heads == 0) {
             continue;
         }
-        if (const halyard_status status = place_stages(pointers, i, run, spans, error)) {
-            return status;
+        if (!move_stages(pointers, bound.stages_reach[i], run.tensors[i], run.stages[i], spans.y[i])) {
+            return place_stages(pointers, i, run, spans, error);  // which says what is wrong
         }
-        if (const halyard_status status = check_static_scales(run, i, error)) {
-            return status;
+        if (run.stages[i].scales != nullptr) {
+            if (const halyard_status status = check_static_scales(run, i, error)) {
+                return status;
+            }
         }
     }
     CheckedSlots &slots = run.slots;
@@ -194,22 +218,58 @@ halyard_status read_positions(const halyard_bound_run &bound, const void *data, 
     return HALYARD_OK;
 }
 
-/// Whether any span overlaps what it could share an element with.
-bool any_overlap(const halyard_bound_run &bound, const CheckedPositions &positions, const Spans &spans) {
-    const halyard_angle_source &angles = *bound.run.angles;
-    for (int i = 0; i < bound.run.plan->n_tensors; i++) {
-        const MemoryRange &written = spans.y[i];
-        if (written.overlaps(positions.memory) || written.overlaps(angles.cos_memory) ||
-            written.overlaps(angles.sin_memory) || (!bound.run.tensors[i].in_place && written.overlaps(spans.x[i]))) {
-            return true;
+/// Ranges of memory, those that are empty left out.
+struct Ranges {
+    MemoryRange list[3 * HALYARD_MAX_TENSORS + 4];
+    int n = 0;
+
+    void add(const MemoryRange &range) {
+        list[n] = range;
+        n += range.begin != range.end ? 1 : 0;
+    }
+};
+
+/// Whether one of the first n ranges overlaps another one. (No branches, for the cost of a run.)
+bool overlaps_any(const MemoryRange &range, const Ranges &ranges, int n) {
+    unsigned found = 0;
+    for (int i = 0; i < n; i++) {
+        const MemoryRange &other = ranges.list[i];
+        found |= static_cast<unsigned>(range.begin < other.end) & static_cast<unsigned>(other.begin < range.end);
+    }
+    return found != 0;
+}
+
+/// Whether any span that is written overlaps another that it could share an element with.
+bool any_overlap(const Run &run, const CheckedPositions &positions, const Spans &spans) {
+    Ranges read, written;
+    for (int i = 0; i < run.plan->n_tensors; i++) {
+        if (run.tensors[i].n_heads == 0) {
+            continue;
         }
-        for (int j = 0; j < i; j++) {
-            if (written.overlaps(spans.x[j]) || written.overlaps(spans.y[j]) || spans.y[j].overlaps(spans.x[i])) {
-                return true;
-            }
+        written.add(spans.y[i]);
+        if (!run.tensors[i].in_place) {
+            read.add(spans.x[i]);
+        }
+        if (run.plan->has_road) {
+            read.add(run.stages[i].weight_memory);
+            read.add(run.stages[i].scales_memory);
+            written.add(run.stages[i].scales_out_memory);
         }
     }
-    return false;
+    read.add(positions.memory);
+    if (run.angles != nullptr) {
+        read.add(run.angles->cos_memory);
+        read.add(run.angles->sin_memory);
+    }
+    if (run.slots.data != nullptr) {
+        read.add(run.slots.memory);
+        written.add(run.slots.scratch_memory);
+    }
+    bool found = false;
+    for (int i = 0; i < written.n && !found; i++) {
+        found = overlaps_any(written.list[i], read, read.n) || overlaps_any(written.list[i], written, i);
+    }
+    return found;
 }
 
 /// Looks closer where spans overlap: elements may still be apart, as those of a packed buffer's slices are.
@@ -261,6 +321,17 @@ halyard_status halyard_bind_run(const halyard_plan *plan, const halyard_run_args
         bound->y[i] = args->y[i];
         bound->x_reach[i] = tensor.n_heads == 0 ? Reach{0, 0} : reach_of(spans.x[i], args->x[i].data);
         bound->y_reach[i] = tensor.n_heads == 0 ? Reach{0, 0} : reach_of(spans.y[i], tensor.y);
+        bound->stages_reach[i] = {};
+        if (run.plan->has_road && tensor.n_heads != 0) {
+            const RunStages &stages = run.stages[i];
+            const auto reach = [](const MemoryRange &range, const void *data) {
+                return data == nullptr ? Reach{0, 0} : reach_of(range, data);
+            };
+            bound->stages_reach[i] = {reach(stages.weight_memory, stages.weight),
+                                      reach(stages.scales_memory, stages.scales),
+                                      reach(stages.scales_out_memory, stages.scales_out),
+                                      run.plan->tensors[i].desc.cache ? bound->y_reach[i] : Reach{0, 0}};
+        }
     }
     bound->slots_reach = run.slots.data == nullptr ? Reach{0, 0} : reach_of(run.slots.memory, run.slots.data);
     bound->positions_reach = run.positions.data == nullptr || run.is_empty
@@ -303,7 +374,7 @@ halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_b
         return status;
     }
     const bool has_road = bound->run.plan->has_road;
-    const bool is_apart = !has_road && !any_overlap(*bound, positions, spans);
+    bool is_apart = !has_road && !any_overlap(bound->run, positions, spans);
     std::int32_t rows[max_piece_tokens];
     if (is_apart && bound->is_prepared && given.part == 0 && (given.n_parts == 0 || given.n_parts == 1) &&
         find_rows(bound->run, positions, 0, bound->rows[0].extent, rows)) {
@@ -319,6 +390,7 @@ halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_b
     status = read_part(given.part, given.n_parts, run.executor.n_threads > 0, run, error);
     if (status == HALYARD_OK && has_road) {
         status = read_bound_road(*bound, given, run, spans, error);
+        is_apart = status == HALYARD_OK && !any_overlap(run, positions, spans);
     }
     if (status == HALYARD_OK && !is_apart) {
         status = check_elements(*bound, given, run, spans, error);

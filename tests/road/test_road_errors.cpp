@@ -581,6 +581,10 @@ TEST_CASE("errors: roads, bound runs", "[errors][road][bound]") {
     refuse(HALYARD_ERROR_SLOT, {"slots[batch 0, token 2] is 5"}, [](auto &b) { b.scene.slot_values()[2] = 5; });
     refuse(HALYARD_ERROR_OVERLAP, {"stages[1].cache", "x[2]"}, [](auto &b) { b.caches[1] = b.scene.at(495); });
     refuse(HALYARD_ERROR_OVERLAP, {"stages[2].cache", "stages[1].cache"}, [](auto &b) { b.caches[2] = b.caches[1]; });
+    refuse(HALYARD_ERROR_OVERLAP, {"stages[1].cache", "stages[1].weight"}, [](auto &b) { b.weights[1] = b.caches[1]; });
+    refuse(HALYARD_ERROR_OVERLAP, {"stages[2].scales_out", "x[2]"}, [](auto &b) { b.scales_out[2] = b.scene.at(495); });
+    refuse(HALYARD_ERROR_OVERLAP, {"slots.scratch", "slots.data"},
+           [](auto &b) { b.args.slots_scratch = const_cast<void *>(b.args.slots); });
     refuse(HALYARD_ERROR_OVERFLOW, {"stages[1].cache", "address space"},
            [](auto &b) { b.caches[1] = reinterpret_cast<void *>(UINTPTR_MAX - 100); });
     refuse(HALYARD_ERROR_OVERFLOW, {"args.slots leaves the address space"},
