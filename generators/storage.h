@@ -156,20 +156,19 @@ struct SmallFloat {
 
 inline constexpr SmallFloat e4m3_format = {3, 7, 0x7e, 0x7f}, e5m2_format = {2, 15, 0x7b, 0x7e};
 
-/// To nearest even; what is beyond the largest becomes the largest. Below the normal numbers it rounds by adding a
-/// power of two whose last place is that of the format's denormals.
+/// To nearest even; what is beyond the largest becomes the largest. A sum with a power of two whose last place is that
+/// of the format rounds; below the normal numbers, places stay as they are. Its last places, and how many binades the
+/// number is above the least normal one, make the result: the anchor's lowest byte, which is even, takes that one off.
+/// Only the lowest byte counts.
 inline Expr to_small_float(const Expr &x, const SmallFloat &format) {
     const int dropped = 23 - format.fraction_bits;
+    const uint32_t rebias = uint32_t(127 - format.bias) << 23, least_normal = rebias + (1u << 23);
     const Expr bits = reinterpret<uint32_t>(x), magnitude = bits & 0x7fffffff, sign = (bits >> 24) & 0x80;
-    const Expr last_bit = (magnitude >> dropped) & 1;
-    const uint32_t rebias = uint32_t(127 - format.bias) << 23, half = (1u << (dropped - 1)) - 1;
-    const Expr normal = (magnitude + last_bit + Expr(half - rebias)) >> dropped;
-    const Expr anchor(uint32_t(127 + 23 + 1 - format.bias - format.fraction_bits) << 23);
-    const Expr denormal =
-        reinterpret<uint32_t>(Halide::strict_float(reinterpret<float>(magnitude) + reinterpret<float>(anchor))) -
-        anchor;
-    const Expr least_normal(uint32_t(127 + 1 - format.bias) << 23);
-    const Expr finite = Halide::min(select(magnitude < least_normal, denormal, normal), Expr(format.largest));
+    const Expr clamped = Halide::min(magnitude, Expr(rebias + (format.largest << dropped)));
+    const Expr binade = Halide::max(clamped, Expr(least_normal)) & 0x7f800000;
+    const Expr anchor = binade + Expr((uint32_t(dropped) << 23) + (-(least_normal >> dropped) & 0xff));
+    const Expr sum = Halide::strict_float(reinterpret<float>(clamped) + reinterpret<float>(anchor));
+    const Expr finite = reinterpret<uint32_t>(sum) + (binade >> dropped);
     return cast<uint8_t>(select(is_any_nan(x), Expr(format.nan), finite) | sign);
 }
 

@@ -39,8 +39,6 @@ known_spills = [
     # Rows and weights of 48 pairs are more than their registers.
     (r"norm_rotate_b?f(16|32)_x86_avx2", 3, 3),
     (r"norm_rotate_b?f(16|32)_arm_neon", 30, 30),
-    # Two vectors of sixteen, and the constants of two kinds of rounding.
-    (r"narrow_e4m3_arm_neon", 1, 0),
     # Two or, at head_dim 80, three vectors of words in a row, each taken apart. One by one they take longer.
     (r"rotate_half_bf16(_in_place)?_x86_avx2", 15, 0),
     # Tails, and the fetching of their rows.
