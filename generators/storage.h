@@ -58,16 +58,20 @@ inline Rounding rounding_of(const Target &target, const Expr &by_test, const Exp
     return {by_test, target.arch == Target::ARM ? last_bit ^ zero : last_bit};
 }
 
-/// Bits whose upper half is x rounded to bf16, to nearest even; the lower half is noise. The carry would turn a NaN
-/// with a full lower half into zero. A CPU never has such a NaN here, because x comes from bf16 data, whose lower
-/// halves are zero, and from rows whose NaN were made canonical; CUDA produces one. Both forms round alike. by_test is
-/// one operation shorter where the ISA has masks (AVX-512 .26 against .24 of the ceiling, AVX2 .17 against .21; Zen 4,
-/// 40 x 64 heads of 128, 2026-11), but masks are few: in vectors of half a register it took 1.3 times as long (Zen 5).
-inline Expr round_to_bf16(const Target &target, const Expr &x, const Rounding &rounding) {
-    const Expr bits = reinterpret<uint32_t>(target.has_gpu_feature() ? canonical_nan(x) : x);
+/// Bits whose upper half is rounded to bf16, to nearest even; the lower half is noise. The carry would turn a NaN with
+/// a full lower half into zero. Both forms round alike. by_test is one operation shorter where the ISA has masks
+/// (AVX-512 .26 against .24 of the ceiling, AVX2 .17 against .21; Zen 4, 40 x 64 heads of 128, 2026-11), but masks are
+/// few: in vectors of half a register it took 1.3 times as long (Zen 5).
+inline Expr round_bits_to_bf16(const Expr &bits, const Rounding &rounding) {
     const Expr up = bits + 0x8000;
     const Expr tested = select((up & 0xffff) == 0, up & Expr(0xfffeffffu), up);
     return select(rounding.by_test, tested, bits + ((bits & rounding.last_bit) >> 16) + 0x7fff);
+}
+
+/// The same of a float. A CPU never has a NaN with a full lower half here, because x comes from bf16 data, whose lower
+/// halves are zero, and from rows whose NaN were made canonical; CUDA produces one.
+inline Expr round_to_bf16(const Target &target, const Expr &x, const Rounding &rounding) {
+    return round_bits_to_bf16(reinterpret<uint32_t>(target.has_gpu_feature() ? canonical_nan(x) : x), rounding);
 }
 
 /// f32 to f16, to nearest even. Halide's emulation (no F16C) turns NaN into infinity, so there it is selected around.
@@ -183,13 +187,11 @@ inline Expr to_int8(const Expr &x) {
     return cast<int8_t>(select(is_any_nan(x), 0, Halide::min(rounded, 127)));
 }
 
-/// Bits whose upper half is x rounded to bf16; the lower half is noise. See round_to_bf16 for the two forms. NaN is not
-/// 0x7fc0, because LLVM (Halide 21) makes a vector of that by an FNEG of 16-bit floats, which ARMv8.0 lacks.
+/// Bits whose upper half is x rounded to bf16; the lower half is noise. NaN is not 0x7fc0, because LLVM (Halide 21)
+/// makes a vector of that by an FNEG of 16-bit floats, which ARMv8.0 lacks.
 inline Expr round_any_to_bf16(const Target &target, const Expr &x) {
-    const Expr bits = reinterpret<uint32_t>(x), up = bits + 0x8000;
-    const Expr by_test = select((up & 0xffff) == 0, up & Expr(0xfffeffffu), up);
-    const Expr rounded = target.has_feature(Target::AVX512) ? by_test : bits + ((bits >> 16) & 1) + 0x7fff;
-    return select(is_any_nan(x), Expr(0x7fff0000u), rounded);
+    const Rounding rounding = {cast<bool>(Expr(target.has_feature(Target::AVX512))), Expr(0x10000u)};
+    return select(is_any_nan(x), Expr(0x7fff0000u), round_bits_to_bf16(reinterpret<uint32_t>(x), rounding));
 }
 
 /// Whether the target has instructions for it. Without them integers take .7 to .9 of the time of Halide's emulation.
