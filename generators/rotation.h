@@ -50,13 +50,14 @@ struct Pair {
     Expr x0, x1;
 };
 
-/// Both members. Negating x1 or sin gives the same bits. LLVM hoists -sin out of the loop over heads, for which ARM has
-/// registers, but x86 would spill it.
+/// Both members. LLVM hoists -sin out of the loop over heads, for which ARM has registers, but x86 would spill it, and
+/// has an instruction that subtracts the cross product. The bits are the same.
 inline Pair rotate(const Target &target, const Pair &x, const Expr &cos, const Expr &sin) {
-    const bool negate_sin = target.arch == Target::ARM;
-    return {rotate_member(target, x.x0, negate_sin ? x.x1 : flip_sign(x.x1, sign_bit), cos,
-                          negate_sin ? flip_sign(sin, sign_bit) : sin),
-            rotate_member(target, x.x1, x.x0, cos, sin)};
+    const Expr y1 = rotate_member(target, x.x1, x.x0, cos, sin);
+    if (target.arch == Target::ARM) {
+        return {rotate_member(target, x.x0, x.x1, cos, flip_sign(sin, sign_bit)), y1};
+    }
+    return {fma(target, x.x0, cos, flip_sign(Halide::strict_float(x.x1 * sin), sign_bit)), y1};
 }
 
 }  // namespace halyard
