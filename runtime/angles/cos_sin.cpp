@@ -172,24 +172,13 @@ void make_unscaled_row(const halyard_frequencies &frequencies, std::int32_t posi
     make_scaled_row(frequencies, 1.0, position, cos_row, sin_row);
 }
 
-void make_hf_row(const halyard_frequencies &frequencies, std::int32_t position, float *cos_row,
-                 float *sin_row) noexcept {
-    // transformers' LlamaRotaryEmbedding.forward: freqs = inv_freq @ position, cos = freqs.cos() * attention_scaling,
-    // all in float32. Its angle is taken as exact here, one radian times itself.
-    const QuarterTurns radian = to_quarter_turns({1.0, 0.0});
-    // attention_factor goes in before the one rounding: theirs rounds cos, which is itself not quite the nearest float,
-    // and then the product, so that doing the same would now and then be 2 ulp from it.
-    const double factor = static_cast<float>(frequencies.attention_factor);
-    for (std::int64_t pair = 0; pair < frequencies.n_pairs; ++pair) {
-        const auto inv_freq = static_cast<float>(frequencies.rounded_inv_freq.get()[pair]);
-        const float angle = static_cast<float>(position) * inv_freq;
-        CosSin value;
-        if (std::fabs(angle) > 0x1p31f || !try_cos_sin(radian, factor, angle, &value)) {
-            value = precise_cos_sin({1.0, 0.0}, radian.value, factor, angle);
-        }
-        cos_row[pair] = value.cos;
-        sin_row[pair] = value.sin;
+CosSin CosSinOfAngle::operator()(float angle, double factor) const noexcept {
+    // One radian times the angle.
+    CosSin value;
+    if (std::fabs(angle) > 0x1p31f || !try_cos_sin(radian_, factor, angle, &value)) {
+        value = precise_cos_sin({1.0, 0.0}, radian_.value, factor, angle);
     }
+    return value;
 }
 
 std::uint64_t turns_of(const halyard_frequencies &frequencies, std::int64_t pair) noexcept {

@@ -39,10 +39,17 @@ void make_row(const halyard_frequencies &frequencies, std::int32_t position, flo
 void make_unscaled_row(const halyard_frequencies &frequencies, std::int32_t position, float *cos_row,
                        float *sin_row) noexcept;
 
-/// Writes the row that Hugging Face transformers compute, within an ulp: float32 frequency times float32 position,
-/// rounded to float32, is the angle; float32(attention_factor) times its cos and sin is rounded once.
-void make_hf_row(const halyard_frequencies &frequencies, std::int32_t position, float *cos_row,
-                 float *sin_row) noexcept;
+/// cos and sin of float32 angles, |angle| < 2^60, correctly rounded: what a libm's cosf and sinf are within an ulp of.
+class CosSinOfAngle {
+public:
+    CosSinOfAngle() noexcept : radian_(to_quarter_turns({1.0, 0.0})) {}
+
+    /// float32(factor cos angle) and float32(factor sin angle), rounded once.
+    CosSin operator()(float angle, double factor = 1.0) const noexcept;
+
+private:
+    QuarterTurns radian_;
+};
 
 /// Returns a frequency in 2^-64 turns per position, rounded to nearest and without whole turns.
 std::uint64_t turns_of(const halyard_frequencies &frequencies, std::int64_t pair) noexcept;

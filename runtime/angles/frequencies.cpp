@@ -4,17 +4,35 @@
 #include "base/error.h"
 #include "base/versioned.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <utility>
 
 namespace halyard {
 namespace {
 
 constexpr std::int64_t max_pairs = max_rotary_dim / 2;
+
+/// Sets the context lengths that frequencies are for. Those of dynamic NTK stay, once made for a long context, while it
+/// is no longer than that and longer than the trained one, as in transformers' dynamic_frequency_update.
+void find_seq_lens(const halyard_scaling &scaling, halyard_frequencies &frequencies) noexcept {
+    const std::int64_t trained = scaling.original_max_position;
+    if (scaling.method != HALYARD_SCALING_DYNAMIC_NTK && scaling.method != HALYARD_SCALING_LONGROPE) {
+        return;
+    }
+    if (scaling.seq_len <= trained) {
+        frequencies.last_seq_len = trained;
+        return;
+    }
+    const bool is_dynamic = scaling.method == HALYARD_SCALING_DYNAMIC_NTK;
+    frequencies.first_seq_len = is_dynamic ? trained : trained + 1;
+    frequencies.last_seq_len = is_dynamic ? scaling.seq_len : max_tokens;
+}
 
 }  // namespace
 
@@ -33,6 +51,28 @@ std::unique_ptr<halyard_frequencies> allocate_frequencies(std::int64_t n_pairs, 
         }
     }
     return result;
+}
+
+bool keep_origin(halyard_frequencies &frequencies, const halyard_scaling &scaling) noexcept {
+    std::unique_ptr<Origin> origin(new (std::nothrow) Origin);
+    if (origin == nullptr) {
+        return false;
+    }
+    origin->scaling = scaling;
+    if (scaling.method == HALYARD_SCALING_LONGROPE) {
+        const auto count = static_cast<std::size_t>(scaling.n_factors);
+        origin->factors.reset(new (std::nothrow) double[2 * count]);
+        if (origin->factors == nullptr) {
+            return false;
+        }
+        std::copy_n(scaling.short_factor, count, origin->factors.get());
+        std::copy_n(scaling.long_factor, count, origin->factors.get() + count);
+    }
+    origin->scaling.short_factor = nullptr;
+    origin->scaling.long_factor = nullptr;
+    find_seq_lens(scaling, frequencies);
+    frequencies.origin = std::move(origin);
+    return true;
 }
 
 void set_inv_freq(halyard_frequencies &frequencies, std::int64_t pair, DoubleDouble inv_freq) noexcept {
@@ -76,8 +116,12 @@ extern "C" halyard_status halyard_create_frequencies_from_base(double base, int6
         return fail(error, HALYARD_ERROR_FREQUENCY, "base is ", base, ": with a rotary_dim of ", rotary_dim,
                     ", inv_freq[", n_pairs - 1, "] exceeds 2^20");
     }
+    halyard_scaling scaling = {};
+    scaling.method = HALYARD_SCALING_DEFAULT;
+    scaling.base = base;
+    scaling.rotary_dim = scaling.exponent_dim = scaling.rotated_dim = rotary_dim;
     auto result = allocate_frequencies(n_pairs, "default");
-    if (result == nullptr) {
+    if (result == nullptr || !keep_origin(*result, scaling)) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for ", n_pairs, " inverse frequencies");
     }
     result->about.base = base;
@@ -136,6 +180,8 @@ extern "C" halyard_status halyard_get_frequencies_info(const halyard_frequencies
     value.rotary_dim = 2 * frequencies->n_pairs;
     value.attention_factor = frequencies->attention_factor;
     value.inv_freq = frequencies->rounded_inv_freq.get();
+    value.first_seq_len = frequencies->first_seq_len;
+    value.last_seq_len = frequencies->last_seq_len;
     return write_struct(value, "info", info, error);
 }
 

@@ -362,7 +362,7 @@ halyard_status make_scaled_frequencies(const halyard_scaling &scaling, const Sca
     }
     const std::int64_t n_pairs = complete.rotary_dim / 2;
     auto result = allocate_frequencies(n_pairs, method);
-    if (result == nullptr) {
+    if (result == nullptr || !keep_origin(*result, complete)) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for ", n_pairs, " inverse frequencies");
     }
     result->attention_factor = attention_factor;

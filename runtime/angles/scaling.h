@@ -11,8 +11,6 @@
 
 namespace halyard {
 
-constexpr std::int64_t max_tokens = std::int64_t{1} << 53;  // a double counts no further
-
 /// The fields of halyard_scaling as error messages call them.
 struct ScalingNames {
     std::string_view base = "scaling.base";

@@ -1,5 +1,6 @@
 #include "angles/tables.h"
 
+#include "angles/references.h"
 #include "base/error.h"
 #include "base/versioned.h"
 
@@ -91,15 +92,6 @@ void point_at_owned_rows(halyard_angle_source &source) noexcept {
     find_rows_memory(source);  // it was just allocated, so it is in the address space
 }
 
-/// What writes the rows of a table.
-decltype(make_row) *find_row_function(AngleRounding rounding) noexcept {
-    switch (rounding) {
-    case AngleRounding::exact: return make_row;
-    case AngleRounding::hf_f32: return make_hf_row;
-    }
-    return nullptr;
-}
-
 }  // namespace
 
 halyard_status fail_rows(std::int64_t n_rows, halyard_error *error) noexcept {
@@ -117,6 +109,10 @@ bool find_rows_memory(halyard_angle_source &source) noexcept {
 
 halyard_status make_table(const halyard_frequencies &frequencies, const halyard_angle_source_desc &desc,
                           halyard_angle_source &source, halyard_error *error) noexcept {
+    std::unique_ptr<TableRows> rows;
+    if (const halyard_status status = make_table_rows(frequencies, Reference(desc.reference), &rows, error)) {
+        return status;
+    }
     if (desc.listed != nullptr) {
         if (const halyard_status status = read_listed(desc, source, error)) {
             return status;
@@ -136,13 +132,12 @@ halyard_status make_table(const halyard_frequencies &frequencies, const halyard_
     source.bytes = static_cast<std::uint64_t>(source.n_rows * source.rotary_dim) * sizeof(float) +
                    static_cast<std::uint64_t>(source.n_listed) * sizeof(std::int32_t);
     point_at_owned_rows(source);
-    const auto fill = find_row_function(AngleRounding(desc.reference));
     for (std::int64_t row = 0; row < source.n_rows; ++row) {
         const std::int64_t position = row >= n_covered           ? 0
                                       : source.listed != nullptr ? source.listed.get()[row]
                                                                  : source.first + row;
         float *const cos_row = source.owned_rows.get() + row * source.stride_row;
-        fill(frequencies, static_cast<std::int32_t>(position), cos_row, cos_row + frequencies.n_pairs);
+        rows->make(static_cast<std::int32_t>(position), cos_row, cos_row + frequencies.n_pairs);
     }
     return HALYARD_OK;
 }

@@ -9,9 +9,6 @@
 
 namespace halyard {
 
-/// HALYARD_REFERENCE_…: how the cos and sin of a table are rounded.
-enum class AngleRounding : std::int32_t { exact = HALYARD_REFERENCE_EXACT, hf_f32 = HALYARD_REFERENCE_HF_F32 };
-
 inline constexpr std::int64_t max_rows = std::numeric_limits<std::int32_t>::max();  // kernels count them in 32 bits
 
 halyard_status fail_rows(std::int64_t n_rows, halyard_error *error) noexcept;

@@ -8,6 +8,7 @@
 #include "config/rope.h"
 #include "config/vision.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <new>
@@ -54,6 +55,10 @@ halyard_status make_frequencies(std::string_view text, const halyard_config_opti
     if (status != HALYARD_OK) {
         return status;
     }
+    result->origin->short_attention_factor = rope.short_attention_factor;
+    result->origin->long_attention_factor = rope.long_attention_factor;
+    result->origin->longest_seq_len = rope.longest_seq_len;
+    result->last_seq_len = std::min(result->last_seq_len, rope.longest_seq_len);
     result = is_vision(layer_type) ? repeat(*result) : std::move(result);
     if (result == nullptr) {
         throw std::bad_alloc();

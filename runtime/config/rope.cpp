@@ -256,15 +256,20 @@ private:
         }
         if (short_mscale && s.attention_factor == 0.0) {
             const bool is_long = s.seq_len > s.original_max_position;
+            rope_.short_attention_factor = *short_mscale;
+            rope_.long_attention_factor = *long_mscale;
             s.attention_factor = is_long ? *long_mscale : *short_mscale;
             rope_.names.attention_factor = rope_.keep(scaling_.name_of(is_long ? "long_mscale" : "short_mscale"));
         }
     }
 
     /// The first Qwen changes its base with the context by a rule of its own.
-    void check_qwen() const {
-        if (model_.type == "qwen" && config_.flag("use_dynamic_ntk").value_or(false) &&
-            rope_.scaling.seq_len > config_.count("seq_length").value_or(8192)) {
+    void check_qwen() {
+        if (model_.type != "qwen" || !config_.flag("use_dynamic_ntk").value_or(false)) {
+            return;
+        }
+        rope_.longest_seq_len = config_.count("seq_length").value_or(8192);
+        if (rope_.scaling.seq_len > rope_.longest_seq_len) {
             refuse(config_.name_of("use_dynamic_ntk") + " is true, which is supported up to seq_length tokens only",
                    HALYARD_ERROR_UNSUPPORTED);
         }

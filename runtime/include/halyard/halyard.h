@@ -116,7 +116,7 @@ enum { HALYARD_FORWARD = 0, HALYARD_INVERSE = 1 };
 enum { HALYARD_INT32 = 0, HALYARD_INT64 = 1 };                              /* storage of positions */
 enum { HALYARD_CPU = 0, HALYARD_CUDA = 1, HALYARD_OPENCL = 2 };             /* where a tensor's memory lies */
 /* Where cos and sin come from. AUTO is resolved from the description alone: TABLE where the table's rows take at most
- * 64 MiB, or are listed, or HF_F32 is asked for; else PHASE (never FACTORED). */
+ * 64 MiB, or are listed, or a reference is asked for; else PHASE (never FACTORED). */
 enum {
     HALYARD_ANGLES_AUTO = 0,
     HALYARD_ANGLES_TABLE = 1,
@@ -124,9 +124,27 @@ enum {
     HALYARD_ANGLES_FACTORED = 3,
     HALYARD_ANGLES_PHASE = 4
 };
-/* Whose rounding a table reproduces. EXACT: correctly rounded. HF_F32: Hugging Face transformers' float32 arithmetic,
- * angle = float32(position) * float32(inv_freq), for models that were trained with its errors. */
-enum { HALYARD_REFERENCE_EXACT = 0, HALYARD_REFERENCE_HF_F32 = 1 };
+/* Whose cos and sin a table reproduces. EXACT: correctly rounded. The others are float32 arithmetic as an engine does
+ * it, operation by operation, for models that were trained with its errors and for engines that want their old numbers;
+ * an engine's roundings of the rotation itself are not among them. Operations and functions are correctly rounded here,
+ * so that the bits are the same everywhere; an engine's powf, sinf and cosf may be an ulp off (runtime/README.md says
+ * how often). A position is rounded to float32 as engines do it, beyond 2^24 too.
+ * HF_F32: Hugging Face transformers, angle = float32(position) * float32(inv_freq).
+ * VLLM_F16, VLLM_BF16: vLLM's cos_sin_cache, made in float32 from frequencies that are made in float32, and rounded to
+ * that dtype. For LINEAR it divides positions; of DYNAMIC_NTK seq_len is its max_position. It has an attention_factor
+ * for YARN and LONGROPE only (and here for a list; VLLM_F16: up to 65504).
+ * GGML: ggml_rope_ext with what llama.cpp hands to it. The angle is the position times powf(base, -2 / rotary_dim) again
+ * and again, divided by the pair's factor (LLAMA3, LONGROPE, PROPORTIONAL), times 1 / factor (LINEAR, YARN). YaRN's
+ * ramp always ends at whole pairs (no_truncate is not read). Not DYNAMIC_NTK, nor a list, which has no base.
+ * Neither of the last two takes an exponent_dim that is not rotary_dim, a base outside 1 … 2^127, or a factor of
+ * PROPORTIONAL but 1. What they don't take is a HALYARD_ERROR_UNSUPPORTED. */
+enum {
+    HALYARD_REFERENCE_EXACT = 0,
+    HALYARD_REFERENCE_HF_F32 = 1,
+    HALYARD_REFERENCE_VLLM_F16 = 2,
+    HALYARD_REFERENCE_VLLM_BF16 = 3,
+    HALYARD_REFERENCE_GGML = 4
+};
 /* Which axis (time, height, width, say) a pair reads its position from. SECTIONS: consecutive bands of pairs, axis 0
  * first (Qwen2-VL). INTERLEAVED: axis a >= 1 owns the pairs k with k mod n_axes = a and k < n_axes * counts[a], axis 0
  * the others (Qwen3-VL). */
@@ -224,8 +242,8 @@ typedef struct halyard_scaling {
     int64_t n_factors;             /* rotary_dim / 2 */
 } halyard_scaling;
 
-/* The frequencies of a scaling, kept to twice double precision, with its attention_factor. Nothing is kept of seq_len:
- * for DYNAMIC_NTK and LONGROPE make frequencies for each context length (and rotate cached keys again).
+/* The frequencies of a scaling, kept to twice double precision, with its attention_factor. Those of DYNAMIC_NTK and
+ * LONGROPE hold for some context lengths only: see halyard_create_frequencies_for_length.
  * Errors: NULL_POINTER (scaling, out, a factor list), STRUCT_SIZE, UNKNOWN_VALUE (method, no_truncate, reserved),
  * ROTARY_DIM (rotary_dim, exponent_dim, rotated_dim), SHAPE (n_factors, a number of tokens), FREQUENCY (any other
  * number, or an inverse frequency above 2^20), OUT_OF_MEMORY. */
@@ -278,11 +296,28 @@ typedef struct halyard_frequencies_info {
     int64_t original_max_position; /* in tokens, the context that the model was trained with [0: unknown] */
     int64_t max_position;          /* in tokens, the context that it is meant for: what max_position_embeddings or its
                                       like states, or for YaRN original_max_position * factor, if more [0: unknown] */
+    /* The context lengths, in tokens, that they are for, both included: 0 … 2^53 but for two methods, where L is
+     * original_max_position. LONGROPE: 0 … L or L + 1 … 2^53. DYNAMIC_NTK: 0 … L or, made for more, L … seq_len. A
+     * sequence whose length leaves them needs others (halyard_create_frequencies_for_length), and its cached keys
+     * have to be rotated again. */
+    int64_t first_seq_len;
+    int64_t last_seq_len;
 } halyard_frequencies_info;
 
 /* Fills in *info (its size must be set). HALYARD_ERROR_NULL_POINTER, HALYARD_ERROR_STRUCT_SIZE. */
 HALYARD_API halyard_status halyard_get_frequencies_info(const halyard_frequencies *frequencies,
                                                         halyard_frequencies_info *info, halyard_error *error);
+
+/* The frequencies of the same model for another context length: those of DYNAMIC_NTK and LONGROPE are made anew, all
+ * others are copied. No config is read again: it takes some microseconds. Call it where a sequence's length has left
+ * first_seq_len … last_seq_len of its frequencies' info, and rotate its cached keys again.
+ *   seq_len  in tokens, 0 … 2^53. DYNAMIC_NTK changes with every token above L, so that an engine asks for more than
+ *            the sequence has: the next multiple of 4096, say. Made for more than L, they go on for shorter sequences
+ *            down to L, as in Hugging Face's dynamic_frequency_update.
+ * Errors: NULL_POINTER, SHAPE (seq_len), UNSUPPORTED (the first Qwen's use_dynamic_ntk beyond its seq_length),
+ * OUT_OF_MEMORY. */
+HALYARD_API halyard_status halyard_create_frequencies_for_length(const halyard_frequencies *frequencies, int64_t seq_len,
+                                                                 halyard_frequencies **out, halyard_error *error);
 
 /* NULL is allowed. Sources made from the frequencies stay valid. */
 HALYARD_API void halyard_destroy_frequencies(halyard_frequencies *frequencies);
@@ -342,7 +377,8 @@ typedef struct halyard_angle_source_desc {
                               halyard_make_rows writes them: token t of batch row b reads row b * tokens + t. Such a run
                               has n_rows = batch * tokens and no positions (else SHAPE, MISMATCH). */
 
-    int32_t reference;     /* HALYARD_REFERENCE_…; HF_F32 is for TABLE (FACTORED, PHASE: HALYARD_ERROR_MISMATCH) */
+    int32_t reference;     /* HALYARD_REFERENCE_…; all but EXACT are for TABLE (FACTORED, PHASE:
+                              HALYARD_ERROR_MISMATCH). GIVEN rows are read as they are */
 
     /* Positions with several axes: a run's positions then have n_axes arrays. (A list names the positions of all.) */
     int32_t axis_map;      /* HALYARD_AXIS_MAP_… [what the frequencies were told by a config; else NONE] */
@@ -353,7 +389,7 @@ typedef struct halyard_angle_source_desc {
 
 /* Makes an angle source. `frequencies` is required but for GIVEN, which does not read it (may be NULL). Errors:
  * NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, POSITION (last < first), SHAPE (n_rows, stride_row, the list's shape, the
- * axis map), ROTARY_DIM, MISMATCH, OVERFLOW, OUT_OF_MEMORY. */
+ * axis map), ROTARY_DIM, MISMATCH, OVERFLOW, UNSUPPORTED (what a reference cannot reproduce), OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_create_angle_source(const halyard_frequencies *frequencies,
                                                        const halyard_angle_source_desc *desc,
                                                        halyard_angle_source **out, halyard_error *error);

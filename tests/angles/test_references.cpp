@@ -1,0 +1,210 @@
+// The references of tables: engines' own cos and sin, compared with those that their packages made
+// (tests/data/make_parity.py says how). Hugging Face's are in test_sources.cpp.
+#include "angles/vllm.h"
+#include "checks/make_sources.h"
+#include "checks/oracle.h"
+#include "data/golden.h"
+#include "refused.h"
+
+#include <catch2/catch_get_random_seed.hpp>
+#include <catch2/catch_test_macros.hpp>
+
+#include <bit>
+#include <string>
+#include <vector>
+
+namespace {
+
+using nlohmann::json;
+using oracle::Random;
+
+/// A halyard_scaling from the golden data's JSON, with the lists that it points to.
+struct Scaling {
+    halyard_scaling value = sized<halyard_scaling>();
+    std::vector<double> short_factor, long_factor;
+
+    explicit Scaling(const json &from) {
+        static const std::vector<std::string> methods = {"default", "linear", "ntk",      "dynamic",
+                                                         "yarn",    "llama3", "longrope", "proportional"};
+        const auto method = std::find(methods.begin(), methods.end(), from.at("method").get<std::string>());
+        value.method = static_cast<std::int32_t>(method - methods.begin());
+        value.base = from.at("base");
+        value.rotary_dim = from.at("rotary_dim");
+        value.rotated_dim = from.value("rotated_dim", std::int64_t{0});
+        value.factor = from.value("factor", 0.0);
+        value.original_max_position = from.value("original_max_position", std::int64_t{0});
+        value.seq_len = from.value("seq_len", std::int64_t{0});
+        value.attention_factor = from.value("attention_factor", 0.0);
+        value.beta_fast = from.value("beta_fast", 0.0);
+        value.beta_slow = from.value("beta_slow", 0.0);
+        value.no_truncate = from.value("no_truncate", 0);
+        value.mscale = from.value("mscale", 0.0);
+        value.mscale_all_dim = from.value("mscale_all_dim", 0.0);
+        value.low_freq_factor = from.value("low_freq_factor", 0.0);
+        value.high_freq_factor = from.value("high_freq_factor", 0.0);
+        if (from.contains("short_factor")) {
+            short_factor = from.at("short_factor").get<std::vector<double>>();
+            long_factor = from.at("long_factor").get<std::vector<double>>();
+            value.short_factor = short_factor.data();
+            value.long_factor = long_factor.data();
+            value.n_factors = static_cast<std::int64_t>(short_factor.size());
+        }
+    }
+    Scaling(const Scaling &) = delete;
+};
+
+halyard_angle_source_desc describe_table(std::int32_t reference, const halyard_positions &listed) {
+    auto desc = describe_source(HALYARD_ANGLES_TABLE, least_position, greatest_position);
+    desc.listed = &listed;
+    desc.reference = reference;
+    return desc;
+}
+
+/// Rows [positions, 2, n_pairs].
+std::vector<float> rows_at(const halyard::frequencies &frequencies, std::int32_t reference,
+                           const std::vector<std::int32_t> &positions) {
+    const auto at = positions_of(positions);
+    return rows_of(halyard::angle_source(frequencies, describe_table(reference, at)), &at, 1,
+                   static_cast<std::int64_t>(positions.size()));
+}
+
+/// How many values of a dtype lie between two words of it, of any sign.
+template <typename Word>
+std::int64_t ulps_between(Word a, Word b) {
+    constexpr auto sign = static_cast<Word>(Word{1} << (8 * sizeof(Word) - 1));
+    const auto order = [](Word word) {
+        const auto magnitude = static_cast<std::int64_t>(word & static_cast<Word>(~sign));
+        return (word & sign) != 0 ? -magnitude : magnitude;
+    };
+    return std::abs(order(a) - order(b));
+}
+
+struct Difference {
+    std::int64_t greatest = 0, n_off = 0, n_all = 0;
+
+    void add(std::int64_t ulps) {
+        greatest = std::max(greatest, ulps);
+        n_off += ulps != 0 ? 1 : 0;
+        n_all++;
+    }
+    std::string text() const {
+        return std::to_string(n_off) + " of " + std::to_string(n_all) + " by at most " + std::to_string(greatest);
+    }
+};
+
+struct Dtype {
+    const char *name;
+    std::int32_t reference;
+    std::uint16_t (*narrow)(float);
+    float (*widen)(std::uint16_t);
+};
+constexpr Dtype dtypes[] = {{"f16", HALYARD_REFERENCE_VLLM_F16, halyard::F16::narrow, halyard::F16::widen},
+                            {"bf16", HALYARD_REFERENCE_VLLM_BF16, halyard::BF16::narrow, halyard::BF16::widen}};
+
+/// Compares rows with PyTorch's in one dtype, pair by pair where `same` says that both have one frequency.
+Difference compare_with_vllm(const golden::Section &section, const json &arrays, const Dtype &dtype,
+                             const std::vector<float> &rows, const std::vector<bool> &same) {
+    Difference difference;
+    const std::size_t n_pairs = same.size();
+    for (const bool is_sin : {false, true}) {
+        const auto theirs = section.array<std::uint16_t>(
+            arrays.at((is_sin ? std::string("sin_") : std::string("cos_")) + dtype.name).get<std::string>());
+        REQUIRE(2 * theirs.values.size() == rows.size());
+        for (std::size_t i = 0; i < theirs.values.size(); i++) {
+            const float ours = rows[i / n_pairs * 2 * n_pairs + (is_sin ? n_pairs : 0) + i % n_pairs];
+            REQUIRE(dtype.widen(dtype.narrow(ours)) == ours);
+            if (same[i % n_pairs]) {
+                difference.add(ulps_between(dtype.narrow(ours), theirs.values[i]));
+            }
+        }
+    }
+    return difference;
+}
+
+}  // namespace
+
+TEST_CASE("references: vLLM's cos and sin are within an ulp, given its frequencies", "[sources][golden]") {
+    const golden::Section section("parity");
+    const auto positions = section.array<std::int32_t>("positions").values;
+    for (const Dtype &dtype : dtypes) {
+        std::string report;
+        for (const auto &entry : section.cases()) {
+            const Scaling scaling(entry.at("scaling"));
+            if (scaling.value.method == HALYARD_SCALING_LINEAR) {
+                continue;  // divides the positions
+            }
+            INFO(entry.at("name").get<std::string>());
+            const auto inv_freq = section.array<float>(entry.at("vllm").at("inv_freq")).values;
+            const auto frequencies =
+                make_frequencies(std::vector<double>(inv_freq.begin(), inv_freq.end()),
+                                 halyard::frequencies::from_scaling(scaling.value).info().attention_factor);
+            const auto difference =
+                compare_with_vllm(section, entry.at("vllm"), dtype, rows_at(frequencies, dtype.reference, positions),
+                                  std::vector<bool>(inv_freq.size(), true));
+            CHECK(difference.greatest <= 1);
+            CHECK(difference.n_off * 100 <= difference.n_all);
+            report += "\n  " + entry.at("name").get<std::string>() + ": " + difference.text();
+        }
+        WARN("vllm_" << dtype.name << ": cos and sin differ from PyTorch's" << report);
+    }
+}
+
+TEST_CASE("references: vLLM's frequencies are within two ulp of PyTorch's", "[sources][golden]") {
+    const golden::Section section("parity");
+    const auto positions = section.array<std::int32_t>("positions").values;
+    std::string report;
+    for (const auto &entry : section.cases()) {
+        INFO(entry.at("name").get<std::string>());
+        const Scaling scaling(entry.at("scaling"));
+        const auto frequencies = halyard::frequencies::from_scaling(scaling.value);
+        const auto theirs = section.array<float>(entry.at("vllm").at("inv_freq")).values;
+        halyard::VllmTable table;
+        REQUIRE(halyard::make_vllm_table(*frequencies.get(), &table, nullptr) == HALYARD_OK);
+        Difference of_inv_freq;
+        std::vector<bool> same;
+        for (std::size_t k = 0; k < theirs.size(); k++) {
+            of_inv_freq.add(ulps_between(std::bit_cast<std::uint32_t>(table.inv_freq.get()[k]),
+                                         std::bit_cast<std::uint32_t>(theirs[k])));
+            same.push_back(table.inv_freq.get()[k] == theirs[k]);
+        }
+        CHECK(of_inv_freq.greatest <= 2);
+        CHECK(2 * of_inv_freq.n_off < of_inv_freq.n_all);
+        for (const Dtype &dtype : dtypes) {
+            const auto difference = compare_with_vllm(section, entry.at("vllm"), dtype,
+                                                      rows_at(frequencies, dtype.reference, positions), same);
+            CHECK(difference.greatest <= 1);
+            CHECK(difference.n_off * 100 <= difference.n_all);
+        }
+        report += "\n  " + entry.at("name").get<std::string>() + ": " + of_inv_freq.text();
+    }
+    WARN("inverse frequencies differ from PyTorch's" << report);
+}
+
+TEST_CASE("references: ggml's cos and sin are within an ulp of its operator's", "[sources][golden]") {
+    const golden::Section section("parity");
+    const auto positions = section.array<std::int32_t>("positions").values;
+    std::string report;
+    for (const auto &entry : section.cases()) {
+        if (!entry.contains("ggml")) {
+            continue;
+        }
+        INFO(entry.at("name").get<std::string>());
+        const Scaling scaling(entry.at("scaling"));
+        const auto frequencies = halyard::frequencies::from_scaling(scaling.value);
+        const auto rows = rows_at(frequencies, HALYARD_REFERENCE_GGML, positions);
+        const auto n_pairs = static_cast<std::size_t>(scaling.value.rotary_dim / 2);
+        Difference difference;
+        for (const bool is_sin : {false, true}) {
+            const auto theirs = section.array<float>(entry.at("ggml").at(is_sin ? "sin" : "cos")).values;
+            REQUIRE(2 * theirs.size() == rows.size());
+            for (std::size_t i = 0; i < theirs.size(); i++) {
+                const float ours = rows[i / n_pairs * 2 * n_pairs + (is_sin ? n_pairs : 0) + i % n_pairs];
+                difference.add(
+                    ulps_between(std::bit_cast<std::uint32_t>(ours), std::bit_cast<std::uint32_t>(theirs[i])));
+            }
+        }
+        CHECK(difference.greatest <= 1);
+        report += "\n  " + entry.at("name").get<std::string>() + ": " + difference.text();
+    }
+    WARN("ggml: cos and sin differ from its operator's" << report);
+}
