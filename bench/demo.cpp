@@ -49,14 +49,23 @@ double find_angle_error(std::int32_t kind, std::int32_t reference, std::int32_t 
 }
 
 void show_angles() {
+    constexpr std::int32_t positions[] = {4095, 32767, 131071, 1048575, 2147483647};
     std::printf("\nLargest error of cos and sin, base 500000, rotary_dim 128, 64 positions up to the one named\n\n");
-    std::printf("%12s %10s %10s %10s %22s\n", "position", "table", "phase", "factored", "hf_f32 (float32 angle)");
-    for (const std::int32_t position : {4095, 32767, 131071, 1048575, 2147483647}) {
-        std::printf("%12d %10.1e %10.1e %10.1e %22.1e\n", position,
+    std::printf("%12s %10s %10s %10s\n", "position", "table", "phase", "factored");
+    for (const std::int32_t position : positions) {
+        std::printf("%12d %10.1e %10.1e %10.1e\n", position,
                     find_angle_error(HALYARD_ANGLES_TABLE, HALYARD_REFERENCE_EXACT, position),
                     find_angle_error(HALYARD_ANGLES_PHASE, HALYARD_REFERENCE_EXACT, position),
-                    find_angle_error(HALYARD_ANGLES_FACTORED, HALYARD_REFERENCE_EXACT, position),
-                    find_angle_error(HALYARD_ANGLES_TABLE, HALYARD_REFERENCE_HF_F32, position));
+                    find_angle_error(HALYARD_ANGLES_FACTORED, HALYARD_REFERENCE_EXACT, position));
+    }
+    std::printf("\nThe same of tables that reproduce an engine's\n\n");
+    std::printf("%12s %10s %10s %10s %10s\n", "position", "hf_f32", "vllm_f16", "vllm_bf16", "ggml");
+    for (const std::int32_t position : positions) {
+        std::printf("%12d", position);
+        for (std::int32_t reference = HALYARD_REFERENCE_HF_F32; reference <= HALYARD_REFERENCE_GGML; reference++) {
+            std::printf(" %10.1e", find_angle_error(HALYARD_ANGLES_TABLE, reference, position));
+        }
+        std::printf("\n");
     }
 }
 
@@ -135,12 +144,14 @@ void show_speed() {
     pin_to_one_cpu(false);
     const auto n_lost = std::count_if(rows.begin(), rows.end(), [](const Row &row) { return row.loses(); });
     std::printf(
-        "\nSpeed, one thread, in place, in the cache. Halyard is ahead or level in %zu of %zu rows; the others come first.\n"
+        "\nSpeed, one thread, in place, in the cache. Halyard is ahead or level in %zu of %zu rows; the others come "
+        "first.\n"
         "  ceiling    the part of the speed of a multiply in place of the same bytes\n"
         "  x          how many times our time it takes; below 1 it is faster\n"
         "  reference  Halyard's portable C++\n"
         "  bound      the same by a bound run, whose checks were made before but for those of pointers and positions\n"
-        "  C loops    compiled for this very CPU, each for one dtype and layout, with cos and sin ready in rows. They check\n"
+        "  C loops    compiled for this very CPU, each for one dtype and layout, with cos and sin ready in rows. They "
+        "check\n"
         "             nothing, while a call's checks are most of the time of one-head. In f32 both wait for memory.\n"
         "%s\n\n%s",
         rows.size() - static_cast<std::size_t>(n_lost), rows.size(), describe_machine().text().c_str(),

@@ -39,8 +39,8 @@ halyard_status remake(const Origin &origin, std::int64_t seq_len, std::unique_pt
     scaling.short_factor = origin.factors.get();
     scaling.long_factor = origin.factors.get() + scaling.n_factors;
     if (origin.short_attention_factor != 0.0) {
-        scaling.attention_factor = seq_len > scaling.original_max_position ? origin.long_attention_factor
-                                                                           : origin.short_attention_factor;
+        scaling.attention_factor =
+            seq_len > scaling.original_max_position ? origin.long_attention_factor : origin.short_attention_factor;
     }
     return make_scaled_frequencies(scaling, {}, out, error);
 }
@@ -65,8 +65,9 @@ extern "C" halyard_status halyard_create_frequencies_for_length(const halyard_fr
         return fail(error, HALYARD_ERROR_SHAPE, "seq_len is ", seq_len, ", but it must be in 0 to 2^53");
     }
     if (frequencies->origin != nullptr && seq_len > frequencies->origin->longest_seq_len) {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED, "seq_len is ", seq_len, ", but this model's frequencies are known ",
-                    "up to ", frequencies->origin->longest_seq_len, " tokens only");
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, "seq_len is ", seq_len,
+                    ", but this model's frequencies are known ", "up to ", frequencies->origin->longest_seq_len,
+                    " tokens only");
     }
     std::unique_ptr<halyard_frequencies> result;
     if (depends_on_length(*frequencies)) {

@@ -20,19 +20,20 @@ namespace {
 
 constexpr float pi = 0x1.921fb6p+1f;
 
-halyard_status refuse(halyard_error *error, Part has, Part value, Part why) noexcept {
-    return fail(error, HALYARD_ERROR_UNSUPPORTED, "desc.reference is HALYARD_REFERENCE_GGML, but ", has, value, why);
+halyard_status refuse(Part has, Part value, Part why, halyard_error *error) noexcept {
+    return fail(error, HALYARD_ERROR_UNSUPPORTED, "desc.reference is HALYARD_REFERENCE_GGML, but the frequencies' ",
+                has, " is ", value, why);
 }
 
 halyard_status check(const halyard_scaling &s, halyard_error *error) noexcept {
     if (s.method == HALYARD_SCALING_DYNAMIC_NTK) {
-        return refuse(error, "the frequencies' method is ", "dynamic", ", which llama.cpp does not have");
+        return refuse("method", "dynamic", ", which llama.cpp does not have", error);
     }
     if (s.exponent_dim != s.rotary_dim) {
-        return refuse(error, "the frequencies' exponent_dim is ", s.exponent_dim, ", and ggml divides by rotary_dim");
+        return refuse("exponent_dim", s.exponent_dim, ", and ggml divides by rotary_dim", error);
     }
     if (s.method == HALYARD_SCALING_PROPORTIONAL && s.factor != 1.0) {
-        return refuse(error, "the frequencies' factor is ", s.factor, ", and llama.cpp's proportional method has none");
+        return refuse("factor", s.factor, ", and llama.cpp's proportional method has none", error);
     }
     return HALYARD_OK;
 }
@@ -151,7 +152,7 @@ private:
 halyard_status make_ggml_rows(const halyard_frequencies &frequencies, std::unique_ptr<TableRows> *out,
                               halyard_error *error) noexcept {
     if (frequencies.origin == nullptr) {
-        return refuse(error, "the frequencies are a list", "", ", and ggml starts from a base");
+        return refuse("method", "list", ", and ggml starts from a base", error);
     }
     const halyard_scaling &s = frequencies.origin->scaling;
     if (const halyard_status status = check(s, error)) {
@@ -162,9 +163,11 @@ halyard_status make_ggml_rows(const halyard_frequencies &frequencies, std::uniqu
         const auto dim = static_cast<double>(s.rotary_dim);
         base *= precise_pow(s.factor, dim / (dim - 2.0)).hi;
     }
-    const float least_base = s.method == HALYARD_SCALING_YARN ? std::nextafter(1.0f, 2.0f) : 1.0f;
-    if (!is_base_of_engines(base) || static_cast<float>(base) < least_base) {
-        return refuse(error, "the frequencies' base is ", base, ", and ggml's has to be in 1 to 2^127");
+    if (!is_base_of_engines(base)) {
+        return refuse("base", base, ", and ggml's has to be in 1 to 2^127", error);
+    }
+    if (s.method == HALYARD_SCALING_YARN && static_cast<float>(base) == 1.0f) {
+        return refuse("base", base, ", whose logarithm ggml divides by, and it is 0 in float32", error);
     }
     Parameters parameters;
     parameters.n_dims = s.rotary_dim;
@@ -173,6 +176,9 @@ halyard_status make_ggml_rows(const halyard_frequencies &frequencies, std::uniqu
         parameters.freq_scale = 1.0f / static_cast<float>(s.factor);
     }
     parameters.attn_factor = find_attn_factor(frequencies, parameters);
+    if (!(parameters.attn_factor > 0.0f && std::isfinite(parameters.attn_factor))) {
+        return refuse("attention_factor", frequencies.attention_factor, ", which float32 loses on its way", error);
+    }
     if (s.method == HALYARD_SCALING_YARN) {
         parameters.ext_factor = 1.0f;
         find_ramp(s, parameters);

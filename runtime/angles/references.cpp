@@ -3,7 +3,6 @@
 #include "angles/ggml.h"
 #include "angles/vllm.h"
 #include "base/error.h"
-#include "base/storage.h"
 
 #include <memory>
 #include <new>
@@ -67,12 +66,12 @@ const char *name_of(Reference reference) noexcept {
 }
 
 halyard_status make_table_rows(const halyard_frequencies &frequencies, Reference reference,
-                              std::unique_ptr<TableRows> *out, halyard_error *error) noexcept {
+                               std::unique_ptr<TableRows> *out, halyard_error *error) noexcept {
     switch (reference) {
     case Reference::exact: return make<ExactRows>(frequencies, out, error);
     case Reference::hf_f32: return make<HuggingFaceRows>(frequencies, out, error);
-    case Reference::vllm_f16: return make_vllm_rows(frequencies, Dtype::f16, out, error);
-    case Reference::vllm_bf16: return make_vllm_rows(frequencies, Dtype::bf16, out, error);
+    case Reference::vllm_f16:
+    case Reference::vllm_bf16: return make_vllm_rows(frequencies, reference, out, error);
     case Reference::ggml: return make_ggml_rows(frequencies, out, error);
     }
     return HALYARD_ERROR_UNKNOWN_VALUE;

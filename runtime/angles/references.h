@@ -35,6 +35,6 @@ public:
 
 /// Makes what writes a table's rows, or says why the engine has no such frequencies.
 halyard_status make_table_rows(const halyard_frequencies &frequencies, Reference reference,
-                              std::unique_ptr<TableRows> *out, halyard_error *error) noexcept;
+                               std::unique_ptr<TableRows> *out, halyard_error *error) noexcept;
 
 }  // namespace halyard

@@ -5,6 +5,7 @@
 
 #include "angles/float_functions.h"
 #include "base/error.h"
+#include "base/storage.h"
 
 #include <algorithm>
 #include <cmath>
@@ -19,22 +20,22 @@ namespace {
 
 constexpr double pi = 0x1.921fb54442d18p+1;
 
-halyard_status refuse(halyard_error *error, const char *has, double value, const char *must) noexcept {
-    return fail(error, HALYARD_ERROR_UNSUPPORTED, "desc.reference is one of vLLM's, but ", has, value, must);
+halyard_status refuse(Reference reference, Part has, Part value, Part why, halyard_error *error) noexcept {
+    return fail(error, HALYARD_ERROR_UNSUPPORTED, "desc.reference is ", name_of(reference), ", but the frequencies' ",
+                has, " is ", value, why);
 }
 
-halyard_status check(const halyard_scaling &s, double attention_factor, halyard_error *error) noexcept {
+halyard_status check(const halyard_scaling &s, double attention_factor, Reference reference,
+                     halyard_error *error) noexcept {
     if (s.exponent_dim != s.rotary_dim) {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED, "desc.reference is one of vLLM's, but the frequencies' exponent_dim is ",
-                    s.exponent_dim, ", and vLLM divides by rotary_dim, which is ", s.rotary_dim);
+        return refuse(reference, "exponent_dim", s.exponent_dim, ", and vLLM divides by rotary_dim", error);
     }
     if (s.method == HALYARD_SCALING_PROPORTIONAL && s.factor != 1.0) {
-        return refuse(error, "the frequencies' factor is ", s.factor, ", and vLLM's proportional method has none");
+        return refuse(reference, "factor", s.factor, ", and vLLM's proportional method has none", error);
     }
     const bool has_factor = s.method == HALYARD_SCALING_YARN || s.method == HALYARD_SCALING_LONGROPE;
     if (attention_factor != 1.0 && !has_factor) {
-        return refuse(error, "the frequencies' attention_factor is ", attention_factor,
-                      ", and vLLM has none for their method");
+        return refuse(reference, "attention_factor", attention_factor, ", and vLLM has none for their method", error);
     }
     return HALYARD_OK;
 }
@@ -58,6 +59,9 @@ double stretch_base(const halyard_scaling &s) noexcept {
         const auto trained = static_cast<double>(s.original_max_position);
         const auto longest = std::max(static_cast<double>(s.seq_len), trained);
         stretch = s.factor * longest / trained - (s.factor - 1.0);
+    }
+    if (!(stretch > 0.0)) {
+        return 0.0;  // what doubles make of a factor near 2^53
     }
     const auto dim = static_cast<double>(s.rotary_dim);
     return s.base * precise_pow(stretch, dim / (dim - 2.0)).hi;
@@ -153,7 +157,8 @@ private:
 
 }  // namespace
 
-halyard_status make_vllm_table(const halyard_frequencies &frequencies, VllmTable *out, halyard_error *error) noexcept {
+halyard_status make_vllm_table(const halyard_frequencies &frequencies, Reference reference, VllmTable *out,
+                               halyard_error *error) noexcept {
     const std::int64_t n_pairs = frequencies.n_pairs;
     out->inv_freq.reset(new (std::nothrow) float[static_cast<std::size_t>(n_pairs)]);
     if (out->inv_freq == nullptr) {
@@ -166,13 +171,13 @@ halyard_status make_vllm_table(const halyard_frequencies &frequencies, VllmTable
         return HALYARD_OK;
     }
     const halyard_scaling &s = frequencies.origin->scaling;
-    if (const halyard_status status = check(s, frequencies.attention_factor, error)) {
+    if (const halyard_status status = check(s, frequencies.attention_factor, reference, error)) {
         return status;
     }
     const bool is_ntk = s.method == HALYARD_SCALING_NTK || s.method == HALYARD_SCALING_DYNAMIC_NTK;
     const double base = is_ntk ? stretch_base(s) : s.base;
     if (!is_base_of_engines(base)) {
-        return refuse(error, "the frequencies' base is ", base, ", and vLLM's has to be in 1 to 2^127");
+        return refuse(reference, "base", base, ", and vLLM's has to be in 1 to 2^127", error);
     }
     if (s.method == HALYARD_SCALING_LINEAR) {  // LinearScalingRotaryEmbedding
         out->position_divisor = static_cast<float>(s.factor);
@@ -181,17 +186,17 @@ halyard_status make_vllm_table(const halyard_frequencies &frequencies, VllmTable
     return HALYARD_OK;
 }
 
-halyard_status make_vllm_rows(const halyard_frequencies &frequencies, Dtype dtype, std::unique_ptr<TableRows> *out,
-                              halyard_error *error) noexcept {
-    constexpr double largest_f16 = 65504.0;
-    if (dtype == Dtype::f16 && frequencies.attention_factor > largest_f16) {
-        return refuse(error, "the frequencies' attention_factor is ", frequencies.attention_factor,
-                      ", and the largest f16 is 65504");
+halyard_status make_vllm_rows(const halyard_frequencies &frequencies, Reference reference,
+                              std::unique_ptr<TableRows> *out, halyard_error *error) noexcept {
+    const double factor = frequencies.attention_factor;
+    if (reference == Reference::vllm_f16 && factor > 65504.0) {
+        return refuse(reference, "attention_factor", factor, ", and the largest f16 is 65504", error);
     }
     VllmTable table;
-    if (const halyard_status status = make_vllm_table(frequencies, &table, error)) {
+    if (const halyard_status status = make_vllm_table(frequencies, reference, &table, error)) {
         return status;
     }
+    const Dtype dtype = reference == Reference::vllm_f16 ? Dtype::f16 : Dtype::bf16;
     out->reset(new (std::nothrow) VllmRows(std::move(table), frequencies.n_pairs, dtype));
     return *out != nullptr ? HALYARD_OK : fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a table's rows");
 }

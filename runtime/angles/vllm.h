@@ -3,7 +3,6 @@
 
 #include "angles/frequencies.h"
 #include "angles/references.h"
-#include "base/storage.h"
 #include "halyard/halyard.h"
 
 #include <memory>
@@ -17,11 +16,12 @@ struct VllmTable {
     float factor = 1.0f;                // of cos and sin
 };
 
-/// Errors: UNSUPPORTED, OUT_OF_MEMORY.
-halyard_status make_vllm_table(const halyard_frequencies &frequencies, VllmTable *out, halyard_error *error) noexcept;
+/// Reference is vllm_f16 or vllm_bf16. Errors: UNSUPPORTED, OUT_OF_MEMORY.
+halyard_status make_vllm_table(const halyard_frequencies &frequencies, Reference reference, VllmTable *out,
+                               halyard_error *error) noexcept;
 
-/// Makes what writes such rows in f16 or bf16, widened. Errors: UNSUPPORTED, OUT_OF_MEMORY.
-halyard_status make_vllm_rows(const halyard_frequencies &frequencies, Dtype dtype, std::unique_ptr<TableRows> *out,
-                              halyard_error *error) noexcept;
+/// Makes what writes such rows, rounded and widened again. Errors: UNSUPPORTED, OUT_OF_MEMORY.
+halyard_status make_vllm_rows(const halyard_frequencies &frequencies, Reference reference,
+                              std::unique_ptr<TableRows> *out, halyard_error *error) noexcept;
 
 }  // namespace halyard

@@ -197,7 +197,11 @@ angle_source make_source(const frequencies &frequencies, const std::string &angl
     desc.kind = angles == "phase"      ? HALYARD_ANGLES_PHASE
                 : angles == "factored" ? HALYARD_ANGLES_FACTORED
                                        : HALYARD_ANGLES_TABLE;
-    desc.reference = reference == "hf_f32" ? HALYARD_REFERENCE_HF_F32 : HALYARD_REFERENCE_EXACT;
+    desc.reference = reference == "hf_f32"      ? HALYARD_REFERENCE_HF_F32
+                     : reference == "vllm_f16"  ? HALYARD_REFERENCE_VLLM_F16
+                     : reference == "vllm_bf16" ? HALYARD_REFERENCE_VLLM_BF16
+                     : reference == "ggml"      ? HALYARD_REFERENCE_GGML
+                                                : HALYARD_REFERENCE_EXACT;
     desc.first = first;
     desc.last = last;
     const auto list = listed != nullptr ? listed->list() : halyard_positions{};

@@ -36,7 +36,8 @@ struct FrequencyFlags {
     CLI::Option *rotary_dim;
 };
 
-FrequencyFlags add_frequencies(CLI::App &app, FrequencyOptions &options) {
+/// `has_rows`: cos and sin are made; otherwise just the references are known that round frequencies and angles.
+FrequencyFlags add_frequencies(CLI::App &app, FrequencyOptions &options, bool has_rows) {
     auto *base = add_real(app, "--base", options.base, "inv_freq[k] = BASE^(-2k / rotary_dim) [10000]");
     auto *inv_freq = add_file(app, "--inv-freq", options.inv_freq,
                               "or: inverse frequencies, radians per position; .npy, <f8 or <f4, [rotary_dim / 2]");
@@ -49,9 +50,12 @@ FrequencyFlags add_frequencies(CLI::App &app, FrequencyOptions &options) {
                                 "whose frequencies, with --config: one of its layer types, or vision", "NAME");
     auto *rotary_dim = add_integer(app, "--rotary-dim", options.rotary_dim, "how many columns of a head are rotated");
     auto *reference =
-        add_word(app, "--reference", options.reference,
-                 "whose rounding: exact, or hf_f32 as Hugging Face's float32 (for cos and sin: tables only) [exact]",
-                 {"exact", "hf_f32"});
+        has_rows ? add_word(app, "--reference", options.reference,
+                            "whose cos and sin: exact, hf_f32 (Hugging Face's float32), vllm_f16 or vllm_bf16 (vLLM's "
+                            "table), ggml (llama.cpp's); all but exact are for tables only [exact]",
+                            {"exact", "hf_f32", "vllm_f16", "vllm_bf16", "ggml"})
+                 : add_word(app, "--reference", options.reference,
+                            "whose rounding: exact, or hf_f32 as Hugging Face's float32 [exact]", {"exact", "hf_f32"});
     base->excludes(inv_freq)->excludes(config);
     inv_freq->excludes(config);
     factor->needs(inv_freq);
@@ -209,7 +213,7 @@ void add_rotate(CLI::App &app, RotateOptions &options) {
         ->required();
     add_file(*command, "-o,--output", options.output, "Y, of X's shape; of its type too without --out-dtype")
         ->required();
-    auto frequencies = add_frequencies(*command, options.frequencies);
+    auto frequencies = add_frequencies(*command, options.frequencies, true);
     frequencies.rotary_dim->description("how many columns of a head are rotated [the config's, else X's head_dim]");
     auto excluded = frequencies.sources;
     excluded.push_back(
@@ -273,7 +277,7 @@ void add_angles_command(CLI::App &app, AnglesOptions &options) {
                                                  "applied");
     add_positions(*command, options.positions, "<i4 or <i8, [tokens]; or START ... STOP - 1")->required();
     add_file(*command, "-o,--output", options.output, "the cos row and the sin row of each token")->required();
-    add_frequencies(*command, options.frequencies)
+    add_frequencies(*command, options.frequencies, true)
         .rotary_dim->description("twice the number of pairs [the config's, or 2 * the length of --inv-freq]");
     add_angles(*command, options.angles);
     command->callback([&options] {
@@ -287,7 +291,7 @@ void add_angles_command(CLI::App &app, AnglesOptions &options) {
 void add_frequencies_command(CLI::App &app, FrequencyOptions &options) {
     auto *command = app.add_subcommand("frequencies", "Print inv_freq, attention_factor, rotary_dim, pairing and "
                                                       "method as JSON");
-    add_frequencies(*command, options)
+    add_frequencies(*command, options, false)
         .rotary_dim->description("twice the number of pairs [the config's, or 2 * the length of --inv-freq]");
     command->callback([&options] { require_rotary_dim(options); });
 }
@@ -297,7 +301,7 @@ void add_plot(CLI::App &app, PlotOptions &options) {
         app.add_subcommand("plot", "Draw frequencies and angles: how q.k decays with distance, the wavelengths, "
                                    "and the angles by position");
     add_file(*command, "-o,--output", options.output, "an SVG")->required();
-    add_frequencies(*command, options.frequencies)
+    add_frequencies(*command, options.frequencies, false)
         .rotary_dim->description("twice the number of pairs [the config's, or 2 * the length of --inv-freq]");
     command->callback([&options] {
         require_rotary_dim(options.frequencies);

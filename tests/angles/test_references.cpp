@@ -1,15 +1,18 @@
 // The references of tables: engines' own cos and sin, compared with those that their packages made
 // (tests/data/make_parity.py says how). Hugging Face's are in test_sources.cpp.
+#include "angles/refused_source.h"
 #include "angles/vllm.h"
 #include "checks/make_sources.h"
 #include "checks/oracle.h"
 #include "data/golden.h"
-#include "refused.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -159,7 +162,8 @@ TEST_CASE("references: vLLM's frequencies are within two ulp of PyTorch's", "[so
         const auto frequencies = halyard::frequencies::from_scaling(scaling.value);
         const auto theirs = section.array<float>(entry.at("vllm").at("inv_freq")).values;
         halyard::VllmTable table;
-        REQUIRE(halyard::make_vllm_table(*frequencies.get(), &table, nullptr) == HALYARD_OK);
+        REQUIRE(halyard::make_vllm_table(*frequencies.get(), halyard::Reference::vllm_f16, &table, nullptr) ==
+                HALYARD_OK);
         Difference of_inv_freq;
         std::vector<bool> same;
         for (std::size_t k = 0; k < theirs.size(); k++) {
@@ -207,4 +211,129 @@ TEST_CASE("references: ggml's cos and sin are within an ulp of its operator's", 
         report += "\n  " + entry.at("name").get<std::string>() + ": " + difference.text();
     }
     WARN("ggml: cos and sin differ from its operator's" << report);
+}
+
+TEST_CASE("references: what an engine has not is refused", "[sources][errors]") {
+    const json yarn = {
+        {"method", "yarn"}, {"base", 10000.0}, {"rotary_dim", 64}, {"factor", 4.0}, {"original_max_position", 4096}};
+    const auto refuse = [](const halyard::frequencies &frequencies, std::int32_t reference, const Words &words) {
+        auto desc = describe_source(HALYARD_ANGLES_AUTO, 0, 9);
+        desc.reference = reference;
+        check_source_refused(frequencies.get(), &desc, HALYARD_ERROR_UNSUPPORTED, words);
+    };
+    const auto make = [](const json &changed) {
+        const Scaling scaling(changed);
+        return halyard::frequencies::from_scaling(scaling.value);
+    };
+    const auto change = [](json from, const json &with) {
+        from.update(with);
+        return from;
+    };
+    const json dynamic = change(yarn, {{"method", "dynamic"}}), linear = change(yarn, {{"method", "linear"}});
+    const json proportional = change(yarn, {{"method", "proportional"}});
+    refuse(make(dynamic), HALYARD_REFERENCE_GGML, {"HALYARD_REFERENCE_GGML", "method is dynamic"});
+    refuse(make_frequencies({1.0, 0.5}), HALYARD_REFERENCE_GGML, {"method is list"});
+    refuse(make(change(yarn, {{"base", 0x1.000001p0}})), HALYARD_REFERENCE_GGML, {"base is 1", "logarithm"});
+    for (const Dtype &dtype : dtypes) {
+        const std::string name = dtype.reference == HALYARD_REFERENCE_VLLM_F16 ? "VLLM_F16" : "VLLM_BF16";
+        refuse(make(change(linear, {{"attention_factor", 1.5}})), dtype.reference, {name, "attention_factor is 1.5"});
+    }
+    const json far = change(dynamic, {{"factor", 0x1p60}, {"seq_len", 4096}});
+    refuse(make(far), HALYARD_REFERENCE_VLLM_BF16, {"base is 0"});
+    int n_refused = 0;
+    for (int factor = 2; factor <= 100; factor++) {  // 1 + 0.1 m ln(factor) is just above 0, but not always in float32
+        const double m = -10.0 / std::log(factor) * (1 - 0x1p-33);
+        const auto frequencies = make(change(yarn, {{"factor", factor}, {"mscale", 1.0}, {"mscale_all_dim", m}}));
+        auto desc = describe_source(HALYARD_ANGLES_TABLE, 5, 5);
+        desc.reference = HALYARD_REFERENCE_GGML;
+        halyard_angle_source *made = nullptr;
+        auto error = sized<halyard_error>();
+        if (halyard_create_angle_source(frequencies.get(), &desc, &made, &error) != HALYARD_OK) {
+            check_error(error, HALYARD_ERROR_UNSUPPORTED, {"attention_factor is"});
+            n_refused++;
+        } else {
+            CHECK(std::isfinite(static_cast<const float *>(made->cos_rows)[0]));
+        }
+        halyard_destroy_angle_source(made);
+    }
+    CHECK(n_refused > 0);
+    refuse(make_frequencies({1.0, 0.5}, 65505.0), HALYARD_REFERENCE_VLLM_F16, {"attention_factor is 65505"});
+    CHECK_NOTHROW(rows_at(make_frequencies({1.0, 0.5}, 65505.0), HALYARD_REFERENCE_VLLM_BF16, {1}));
+    for (const std::int32_t reference :
+         {HALYARD_REFERENCE_VLLM_F16, HALYARD_REFERENCE_VLLM_BF16, HALYARD_REFERENCE_GGML}) {
+        refuse(make(proportional), reference, {"factor is 4"});
+        for (const double base : {0.5, 0x1p128}) {
+            refuse(halyard::frequencies::from_base(base, 2), reference, {"base is"});
+        }
+        Scaling other(change(yarn, {{"method", "default"}}));
+        other.value.exponent_dim = 128;
+        refuse(halyard::frequencies::from_scaling(other.value), reference, {"exponent_dim is 128"});
+        for (const std::int32_t kind : {HALYARD_ANGLES_PHASE, HALYARD_ANGLES_FACTORED}) {
+            auto desc = describe_source(kind, 0, 9);
+            desc.reference = reference;
+            const auto frequencies = halyard::frequencies::from_base(10000, 64);
+            check_source_refused(
+                frequencies.get(), &desc, HALYARD_ERROR_MISMATCH,
+                {"HALYARD_REFERENCE_" + std::string(reference == HALYARD_REFERENCE_GGML ? "GGML" : "V")});
+        }
+    }
+}
+
+TEST_CASE("references: rows are the same however a table is made, and finite at every position", "[sources]") {
+    Random random(Catch::getSeed());
+    const golden::Section section("parity");
+    for (const auto &entry : section.cases()) {
+        INFO(entry.at("name").get<std::string>());
+        const Scaling scaling(entry.at("scaling"));
+        const auto frequencies = halyard::frequencies::from_scaling(scaling.value);
+        for (const std::int32_t reference :
+             {HALYARD_REFERENCE_VLLM_F16, HALYARD_REFERENCE_VLLM_BF16, HALYARD_REFERENCE_GGML}) {
+            if (reference == HALYARD_REFERENCE_GGML && !entry.contains("ggml")) {
+                continue;
+            }
+            auto desc = describe_source(HALYARD_ANGLES_AUTO, -3, 40);
+            desc.reference = reference;
+            std::vector<std::int32_t> near = {-3, -1, 0, 7, 40};
+            const auto at = positions_of(near);
+            const halyard::angle_source range(frequencies, desc);
+            CHECK(range.info().kind == HALYARD_ANGLES_TABLE);
+            CHECK(rows_of(range, &at, 1, 5) == rows_at(frequencies, reference, near));
+
+            std::vector<std::int32_t> far = {least_position, greatest_position, (1 << 24) + 1, -(1 << 24) - 1};
+            while (far.size() < 40) {
+                far.push_back(static_cast<std::int32_t>(random.bits() >> random.in(32, 60)));
+            }
+            const double most = 1.0001 * frequencies.info().attention_factor;
+            for (const float value : rows_at(frequencies, reference, far)) {
+                CHECK(std::fabs(value) <= most + (reference == HALYARD_REFERENCE_GGML ? 0.0 : 0x1p-8));
+            }
+            // float32 has no odd positions there.
+            const auto pair = rows_at(frequencies, reference, {(1 << 24), (1 << 24) + 1});
+            CHECK(std::equal(pair.begin(), pair.begin() + scaling.value.rotary_dim,
+                             pair.begin() + scaling.value.rotary_dim));
+        }
+    }
+}
+
+TEST_CASE("references: one axis or several, a pair has the row of its own position", "[sources][axes]") {
+    const auto frequencies = halyard::frequencies::from_base(10000, 12);
+    for (const std::int32_t reference : {HALYARD_REFERENCE_VLLM_BF16, HALYARD_REFERENCE_GGML}) {
+        auto desc = describe_source(HALYARD_ANGLES_TABLE, 0, 99);
+        desc.reference = reference;
+        desc.axis_map = HALYARD_AXIS_MAP_SECTIONS;
+        desc.n_axes = 3;
+        const std::int64_t counts[] = {1, 2, 3};
+        std::copy(std::begin(counts), std::end(counts), desc.axis_counts);
+        const std::int32_t values[] = {5, 50, 99};  // an axis each
+        auto at = halyard::positions(values, {1, 1});
+        at.n_axes = 3;
+        at.stride_axis = 1;
+        const auto rows = rows_of(halyard::angle_source(frequencies, desc), &at, 1, 1);
+        const auto each = rows_at(frequencies, reference, {5, 50, 99});
+        for (std::size_t k = 0; k < 6; k++) {
+            const std::size_t axis = k < 1 ? 0 : k < 3 ? 1 : 2;
+            CHECK(rows[k] == each[axis * 12 + k]);
+            CHECK(rows[6 + k] == each[axis * 12 + 6 + k]);
+        }
+    }
 }

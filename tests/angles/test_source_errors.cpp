@@ -164,7 +164,7 @@ TEST_CASE("sources: what cannot be had is refused", "[sources][errors]") {
         refuse(frequencies, describe_source(kind), HALYARD_ERROR_UNKNOWN_VALUE, {"desc.kind is " + text(kind)},
                [](Desc &) {});
     }
-    for (const std::int32_t reference : {-1, 2}) {
+    for (const std::int32_t reference : {-1, 5}) {
         for (const std::int32_t kind : {HALYARD_ANGLES_AUTO, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_GIVEN,
                                         HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
             refuse(frequencies, describe_source(kind), HALYARD_ERROR_UNKNOWN_VALUE,

@@ -102,7 +102,9 @@ struct Source {
             std::fill(desc.axis_counts + 1, desc.axis_counts + n, draw.maybe_wild(n_pairs / n));
             desc.axis_counts[0] = n_pairs - (n - 1) * (n_pairs / n);
         }
-        desc.reference = draw.one_in(8) && desc.kind <= HALYARD_ANGLES_TABLE ? HALYARD_REFERENCE_HF_F32 : 0;
+        if (draw.one_in(8) && desc.kind <= HALYARD_ANGLES_TABLE) {  // ggml has no list of frequencies
+            desc.reference = draw.maybe_wild(static_cast<std::int32_t>(draw.in(0, HALYARD_REFERENCE_GGML - 1)));
+        }
         std::int32_t listed[4];
         halyard_positions list = {};
         if (draw.one_in(8) && desc.kind <= HALYARD_ANGLES_TABLE) {

@@ -1,8 +1,11 @@
 // Fuzzes the reader of config.json: any bytes give frequencies that the rest of the library can use, or an error.
+#include "angles/angle_source.h"
 #include "require.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 namespace {
 
@@ -37,6 +40,47 @@ void check_frequencies(halyard_frequencies *frequencies) {
     halyard_destroy_angle_source(source);
 }
 
+/// Every engine has the frequencies, to rows of numbers, or refuses them.
+void check_references(const halyard_frequencies *frequencies) {
+    for (std::int32_t reference = 0; reference <= HALYARD_REFERENCE_GGML; reference++) {
+        halyard_angle_source_desc desc = {};
+        desc.size = sizeof(desc);
+        desc.kind = HALYARD_ANGLES_TABLE;
+        desc.first = desc.last = std::numeric_limits<std::int32_t>::max();
+        desc.reference = reference;
+        halyard_angle_source *source = nullptr;
+        WatchedError error;
+        const halyard_status status =
+            error.check(halyard_create_angle_source(frequencies, &desc, &source, &error.error));
+        require((status == HALYARD_OK) == (source != nullptr), "a source, or an error");
+        require(status == HALYARD_OK || (status == HALYARD_ERROR_UNSUPPORTED && reference > HALYARD_REFERENCE_HF_F32),
+                "what is refused is an engine's");
+        const auto *const row = source != nullptr ? static_cast<const float *>(source->cos_rows) : nullptr;
+        require(row == nullptr ||
+                    std::all_of(row, row + source->rotary_dim, [](float value) { return std::isfinite(value); }),
+                "rows are finite");
+        halyard_destroy_angle_source(source);
+    }
+}
+
+/// Frequencies for another length are those for that length, or it is beyond what a config is known for.
+void check_lengths(const halyard_frequencies *frequencies, std::int64_t seq_len) {
+    halyard_frequencies *other = nullptr;
+    WatchedError error;
+    const halyard_status status =
+        error.check(halyard_create_frequencies_for_length(frequencies, seq_len, &other, &error.error));
+    require((status == HALYARD_OK) == (other != nullptr), "an object, or an error");
+    require(status == HALYARD_OK || status == HALYARD_ERROR_UNSUPPORTED, "only a length is refused");
+    if (status == HALYARD_OK) {
+        halyard_frequencies_info info = {};
+        info.size = sizeof(info);
+        require(error.check(halyard_get_frequencies_info(other, &info, &error.error)) == HALYARD_OK, "info");
+        require(info.first_seq_len <= seq_len && seq_len <= info.last_seq_len, "they are for the length asked for");
+        check_frequencies(other);
+    }
+    halyard_destroy_frequencies(other);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
@@ -51,6 +95,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
         require((status == HALYARD_OK) == (frequencies != nullptr), "an object, or an error");
         if (status == HALYARD_OK) {
             check_frequencies(frequencies);
+            check_references(frequencies);
+            check_lengths(frequencies, static_cast<std::int64_t>(size) << (size % 40));
         }
         halyard_destroy_frequencies(frequencies);
         if (status != HALYARD_ERROR_MISMATCH) {

@@ -116,11 +116,11 @@ inline std::string find_api_words(std::string text) {
     }
     std::string found;
     for (const char *word :
-         {"tensors[", "tensor 0's", "desc.",      "args.",       "options.",   "HALYARD_",     "halyard_",
-          "x[0]",     "y[0]",       "stride",     "positions[",  "listed",     "angle source", "axis_counts",
-          "n_axes",   "n_pairs",    "n_rows",     "n_tokens",    "rows_dtype", "the plan",     "executor",
-          "NULL",     "struct",     ".h ",        "PHASE",       "FACTORED",   "HF_F32",       "stages[",
-          "slots[",   "->",         "scales_out", "weight_dtype"}) {
+         {"tensors[", "tensor 0's", "desc.",  "args.",      "options.",   "HALYARD_",     "halyard_",
+          "x[0]",     "y[0]",       "stride", "positions[", "listed",     "angle source", "axis_counts",
+          "n_axes",   "n_pairs",    "n_rows", "n_tokens",   "rows_dtype", "the plan",     "executor",
+          "NULL",     "struct",     ".h ",    "PHASE",      "FACTORED",   "HF_F32",       "VLLM_",
+          "GGML",     "stages[",    "slots[", "->",         "scales_out", "weight_dtype"}) {
         found += text.find(word) != text.npos ? std::string(word) + " " : "";
     }
     return found;

@@ -216,6 +216,42 @@ TEST_CASE("tool: golden hf_apply on the best target and on devices", "[tool][gol
     }
 }
 
+TEST_CASE("tool: vLLM's and ggml's references give their cos and sin", "[tool][golden]") {
+    const golden::Section section("parity");
+    const ScratchDir dir;
+    const auto positions = section.array<std::int32_t>("positions");
+    const auto p = write(dir, "p.npy", positions.shape, positions.values);
+    const auto &arrays = section.find_case("base_500000");
+    for (const std::string reference : {"vllm_f16", "vllm_bf16", "ggml"}) {
+        const Arguments options = {"--reference",  reference, "--base",      "500000",
+                                   "--rotary-dim", "128",     "--positions", p};
+        succeed(Arguments{"angles", "-o", dir / "cs.npy"} + options);
+        const auto rows = floats_of(dir / "cs.npy");
+        const auto engine = reference == "ggml" ? "ggml" : "vllm";
+        const auto suffix = reference == "ggml" ? "" : reference.substr(4);
+        for (const bool is_sin : {false, true}) {
+            const std::string name = arrays.at(engine).at((is_sin ? "sin" : "cos") + suffix);
+            for (std::size_t i = 0; i < rows.size() / 2; ++i) {
+                const float ours = rows[i / 64 * 128 + (is_sin ? 64 : 0) + i % 64];
+                if (reference == "ggml") {
+                    CHECK(std::fabs(ours - section.array<float>(name).values[i]) <= 0x1p-24f);
+                } else {
+                    const auto word = section.array<std::uint16_t>(name).values[i];
+                    CHECK(ours == oracle::widen(reference == "vllm_f16" ? HALYARD_F16 : HALYARD_BF16, word));
+                }
+            }
+        }
+        // A rotation of (1, 0) shows the same numbers.
+        std::vector<float> x(positions.values.size() * 128);
+        for (std::size_t i = 0; i < x.size(); ++i) {
+            x[i] = i % 128 < 64 ? 1.0f : 0.0f;
+        }
+        const auto n_tokens = static_cast<std::int64_t>(positions.values.size());
+        succeed(Arguments{"rotate", write(dir, "x.npy", {n_tokens, 1, 128}, x), "-o", dir / "y.npy"} + options);
+        CHECK(floats_of(dir / "y.npy") == rows);
+    }
+}
+
 TEST_CASE("tool: hf_f32 gives Hugging Face's own cos and sin", "[tool][golden]") {
     const golden::Section section("hf_apply"), frequencies("frequencies");
     const ScratchDir dir;

@@ -226,6 +226,20 @@ public:
         return frequencies(made);
     }
 
+    /// Those of the same model for another context length, in tokens.
+    frequencies for_length(std::int64_t seq_len) const {
+        auto details = make_struct<halyard_error>();
+        halyard_frequencies *made = nullptr;
+        detail::check(halyard_create_frequencies_for_length(get(), seq_len, &made, &details), details);
+        return frequencies(made);
+    }
+
+    /// Whether they are for a context of seq_len tokens. Where not: for_length(), and cached keys are rotated again.
+    bool are_for_length(std::int64_t seq_len) const {
+        const auto about = info();
+        return seq_len >= about.first_seq_len && seq_len <= about.last_seq_len;
+    }
+
     /// rotary_dim, attention_factor, inv_freq (which points into this object), and what a config told.
     halyard_frequencies_info info() const {
         auto details = make_struct<halyard_error>();
