@@ -39,7 +39,7 @@ TEST_CASE("tool: wrong usage has exit status 2", "[tool]") {
         {"--bad-position", {"wrap"}},
         {"--max-position", {"0", "2147483649", "x"}},
         {"--angles", {"exact"}},
-        {"--reference", {"torch", "VLLM_F16", "vllm"}},
+        {"--reference", {"torch", "vllm", "ggml_f32"}},
         {"--axis-map", {"16,24,24", "sections:", "sections:1,,2"}},
         {"--seq-len", {"long"}},
         {"--config", {""}},
