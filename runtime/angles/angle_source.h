@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <optional>
@@ -19,7 +20,8 @@ enum class AngleKind : std::int32_t {
     table = HALYARD_ANGLES_TABLE,
     given = HALYARD_ANGLES_GIVEN,
     factored = HALYARD_ANGLES_FACTORED,
-    phase = HALYARD_ANGLES_PHASE
+    phase = HALYARD_ANGLES_PHASE,
+    joined = HALYARD_ANGLES_JOINED
 };
 
 /// HALYARD_BAD_POSITION_…: what a position stands for that a source does not cover.
@@ -51,6 +53,15 @@ struct PairAxes {
     AxisMapKind kind = AxisMapKind::none;
     std::int32_t n_axes = 1;
     std::int64_t counts[HALYARD_MAX_AXES] = {};  // pairs of each axis
+};
+
+/// HALYARD_REFERENCE_…: whose cos and sin a table holds.
+enum class Reference : std::int32_t {
+    exact = HALYARD_REFERENCE_EXACT,
+    hf_f32 = HALYARD_REFERENCE_HF_F32,
+    vllm_f16 = HALYARD_REFERENCE_VLLM_F16,
+    vllm_bf16 = HALYARD_REFERENCE_VLLM_BF16,
+    ggml = HALYARD_REFERENCE_GGML
 };
 
 /// Rows start on a cache line, so that no vector load of a row whose rotary_dim is a multiple of 16 straddles two.
@@ -92,11 +103,37 @@ struct halyard_angle_source {
     std::unique_ptr<std::uint32_t[]> turns_high, turns_low;
     float scale_high = 1.0f, scale_low = 0.0f;
 
+    // joined: the sources, and which of them each batch row or token of a run reads
+    std::unique_ptr<const halyard_angle_source *[]> joined;
+    std::int32_t n_joined = 0;
+    bool index_by_token = false;
+    const std::int32_t *index = nullptr;  // the caller's, at any address, and may change between runs
+    std::int64_t n_index = 0;
+    halyard::MemoryRange index_memory = {0, 0};
+
+    halyard::Reference reference = halyard::Reference::exact;
     bool is_direct = false;  // kernels can read the rows where they lie
     bool by_token = false;   // given: the rows are those of a run's tokens, in order
 
     /// Whether each position has a row in memory, so that find_row serves it; else find_position does.
     bool has_rows() const noexcept { return kind == halyard::AngleKind::table || kind == halyard::AngleKind::given; }
+
+    /// joined: which source a token of a run reads, as the index says.
+    std::int32_t read_index(std::int64_t batch, std::int64_t token, std::int64_t n_tokens) const noexcept {
+        std::int32_t chosen = 0;
+        std::memcpy(&chosen,
+                    reinterpret_cast<const char *>(index) +
+                        (index_by_token ? batch * n_tokens + token : batch) * std::int64_t{sizeof(chosen)},
+                    sizeof(chosen));
+        return chosen;
+    }
+
+    /// joined: the source of a token. An index that is none, because another thread is writing it, counts as 0.
+    const halyard_angle_source &source_of(std::int64_t batch, std::int64_t token,
+                                          std::int64_t n_tokens) const noexcept {
+        const std::int32_t chosen = read_index(batch, token, n_tokens);
+        return *joined[chosen >= 0 && chosen < n_joined ? static_cast<std::size_t>(chosen) : 0];
+    }
 
     bool covers(std::int64_t position) const noexcept {
         return listed == nullptr ? position >= first && position <= last

@@ -99,6 +99,7 @@ halyard_status make_from_frequencies(const halyard_frequencies *frequencies, con
     source.rotary_dim = 2 * frequencies->n_pairs;
     source.first = desc.first;
     source.last = desc.last;
+    source.reference = Reference(desc.reference);
     if (const halyard_status status = read_axes(desc, source, error)) {
         return status;
     }
@@ -114,7 +115,8 @@ halyard_status make_from_frequencies(const halyard_frequencies *frequencies, con
     case AngleKind::table: return make_table(*frequencies, desc, source, error);
     case AngleKind::factored: return make_factored(*frequencies, source, error);
     case AngleKind::phase: return make_phase(*frequencies, source, error);
-    case AngleKind::given: break;  // is made from rows
+    case AngleKind::given:          // is made from rows
+    case AngleKind::joined: break;  // is made from sources
     }
     return HALYARD_ERROR_UNKNOWN_VALUE;
 }

@@ -14,11 +14,11 @@ inline constexpr std::int64_t max_tokens = std::int64_t{1} << 53;  // a double c
 
 /// What frequencies were made from: for other context lengths, and for engines' own arithmetic.
 struct Origin {
-    halyard_scaling scaling = {};              // checked, with its defaults; the lists are in factors
-    std::unique_ptr<double[]> factors;         // [2 * n_factors], the short ones first; NULL without
-    double short_attention_factor = 0.0;       // stated apart for contexts up to original_max_position and longer
-    double long_attention_factor = 0.0;        // ones; 0: not so
-    std::int64_t longest_seq_len = max_tokens; // that a scaling is known for
+    halyard_scaling scaling = {};               // checked, with its defaults; the lists are in factors
+    std::unique_ptr<double[]> factors;          // [2 * n_factors], the short ones first; NULL without
+    double short_attention_factor = 0.0;        // stated apart for contexts up to original_max_position and longer
+    double long_attention_factor = 0.0;         // ones; 0: not so
+    std::int64_t longest_seq_len = max_tokens;  // that a scaling is known for
 
     /// The list that seq_len chooses.
     const double *chosen_factors() const noexcept {
@@ -35,8 +35,8 @@ struct halyard_frequencies {
     std::unique_ptr<halyard::DoubleDouble[]> inv_freq;
     std::unique_ptr<double[]> rounded_inv_freq;  // what halyard_get_frequencies_info returns
     std::unique_ptr<halyard::QuarterTurns[]> quarter_turns;
-    std::unique_ptr<halyard::Origin> origin;  // NULL where the frequencies are just a list
-    std::int64_t first_seq_len = 0;           // the context lengths that they are for,
+    std::unique_ptr<halyard::Origin> origin;          // NULL where the frequencies are just a list
+    std::int64_t first_seq_len = 0;                   // the context lengths that they are for,
     std::int64_t last_seq_len = halyard::max_tokens;  // both included
 };
 
@@ -57,7 +57,8 @@ inline bool is_base_of_engines(double base) noexcept { return base >= 1.0 && bas
 /// Returns NULL when memory runs out.
 std::unique_ptr<halyard_frequencies> allocate_frequencies(std::int64_t n_pairs, const char *method) noexcept;
 
-/// Stores what the frequencies were made from, with a copy of the lists, and the context lengths that they are for. Returns false when memory runs out.
+/// Stores what the frequencies were made from, with a copy of the lists, and the context lengths that they are for.
+/// Returns false when memory runs out.
 bool keep_origin(halyard_frequencies &frequencies, const halyard_scaling &scaling) noexcept;
 
 /// Sets an inverse frequency, |inv_freq| <= max_inv_freq.

@@ -135,6 +135,9 @@ halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const h
         return fail(error, HALYARD_ERROR_UNSUPPORTED,
                     "HALYARD_ANGLES_FACTORED is for the CPU; PHASE needs less memory");
     }
+    if (source->kind == AngleKind::joined) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, "HALYARD_ANGLES_JOINED is for the CPU");
+    }
     if (source->by_token) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED,
                     "the source's rows are by_token, but a GPU finds them by position");

@@ -220,7 +220,7 @@ halyard_status read_positions(const halyard_bound_run &bound, const void *data, 
 
 /// Ranges of memory, those that are empty left out.
 struct Ranges {
-    MemoryRange list[3 * HALYARD_MAX_TENSORS + 4];
+    MemoryRange list[3 * HALYARD_MAX_TENSORS + 5];
     int n = 0;
 
     void add(const MemoryRange &range) {
@@ -260,6 +260,7 @@ bool any_overlap(const Run &run, const CheckedPositions &positions, const Spans 
     if (run.angles != nullptr) {
         read.add(run.angles->cos_memory);
         read.add(run.angles->sin_memory);
+        read.add(run.angles->index_memory);
     }
     if (run.slots.data != nullptr) {
         read.add(run.slots.memory);

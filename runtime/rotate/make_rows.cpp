@@ -63,6 +63,9 @@ extern "C" halyard_status halyard_make_rows(const halyard_plan *plan, const haly
     if (written.overlaps(source->cos_memory) || written.overlaps(source->sin_memory)) {
         return fail(error, HALYARD_ERROR_OVERLAP, "rows shares memory with the rows of the angle source");
     }
+    if (written.overlaps(source->index_memory)) {
+        return fail(error, HALYARD_ERROR_OVERLAP, "rows shares memory with the index of the angle source");
+    }
     if (written.overlaps(checked.memory)) {
         return fail(error, HALYARD_ERROR_OVERLAP, "rows shares memory with positions.data");
     }

@@ -237,7 +237,7 @@ struct Area {
 
 /// What a run reads, then what it writes.
 struct Areas {
-    static constexpr int most = 6 * HALYARD_MAX_TENSORS + 6;
+    static constexpr int most = 6 * HALYARD_MAX_TENSORS + 7;
     Area list[most];
     int n = 0;
 
@@ -266,6 +266,7 @@ halyard_status check_road_overlaps(const Run &run, const halyard_tensor *x, cons
     if (run.angles != nullptr) {
         areas.add("the cos rows of the angle source", -1, run.angles->cos_memory);
         areas.add("the sin rows of the angle source", -1, run.angles->sin_memory);
+        areas.add("the index of the angle source", -1, run.angles->index_memory);
     }
     if (run.slots.data != nullptr) {
         areas.add("slots.data", -1, run.slots.memory);

@@ -267,6 +267,9 @@ halyard_status check_overlaps(const Run &run, const halyard_tensor *x, const hal
         if (written.overlaps(run.angles->cos_memory) || written.overlaps(run.angles->sin_memory)) {
             return fail(error, HALYARD_ERROR_OVERLAP, "y[", i, "] shares memory with the rows of the angle source");
         }
+        if (written.overlaps(run.angles->index_memory)) {
+            return fail(error, HALYARD_ERROR_OVERLAP, "y[", i, "] shares memory with the index of the angle source");
+        }
         for (int j = 0; j < run.plan->n_tensors; j++) {
             if (written.overlaps(spans.x[j]) && !(i == j && run.tensors[i].in_place) && may_share_bytes(y[i], x[j])) {
                 return fail_overlap("x", j, i, error);

@@ -129,6 +129,7 @@ void make_band(const halyard_angle_source &source, const RowKernels &kernels, co
         break;
     case AngleKind::table:
     case AngleKind::given: copy_rows(source, found, tokens.n_tokens, first_pair, n_pairs, out); break;
+    case AngleKind::joined: break;  // each of its sources makes its own
     }
 }
 
@@ -143,8 +144,36 @@ RowBlock row_block(std::int64_t rotary_dim) noexcept {
     return {std::clamp<std::int64_t>(made_floats / rotary_dim, 1, max_piece_tokens), n_pairs};
 }
 
+namespace {
+
+/// Has each of the joined sources make the rows of its tokens, as many together as follow each other.
+void make_joined_rows(const halyard_angle_source &joined, const RowKernels &kernels, const RowTokens &tokens,
+                      std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept {
+    const std::int64_t n_tokens = tokens.tokens_in_batch;
+    const auto source_of = [&](std::int64_t i) -> const halyard_angle_source & {
+        return joined.source_of((tokens.first + i) / n_tokens, (tokens.first + i) % n_tokens, n_tokens);
+    };
+    for (std::int64_t i = 0, end = 0; i < tokens.n_tokens; i = end) {
+        const halyard_angle_source &source = source_of(i);
+        for (end = i + 1; end < tokens.n_tokens && &source_of(end) == &source;) {
+            end++;
+        }
+        RowTokens its = tokens;
+        its.first += i;
+        its.n_tokens = end - i;
+        make_rows(source, kernels, its, first_pair, n_pairs,
+                  {out.data + i * out.stride_token, out.stride_token, out.stride_sin});
+    }
+}
+
+}  // namespace
+
 void make_rows(const halyard_angle_source &source, const RowKernels &kernels, const RowTokens &tokens,
                std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept {
+    if (source.kind == AngleKind::joined) {
+        make_joined_rows(source, kernels, tokens, first_pair, n_pairs, out);
+        return;
+    }
     const PairAxes &axes = source.axes;
     const std::int64_t last_pair = first_pair + n_pairs;
     if (axes.kind == AxisMapKind::sections) {

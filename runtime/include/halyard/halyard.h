@@ -122,7 +122,8 @@ enum {
     HALYARD_ANGLES_TABLE = 1,
     HALYARD_ANGLES_GIVEN = 2,
     HALYARD_ANGLES_FACTORED = 3,
-    HALYARD_ANGLES_PHASE = 4
+    HALYARD_ANGLES_PHASE = 4,
+    HALYARD_ANGLES_JOINED = 5 /* is made of others: halyard_create_joined_angle_source */
 };
 /* Whose cos and sin a table reproduces. EXACT: correctly rounded. The others are float32 arithmetic as an engine does
  * it, operation by operation, for models that were trained with its errors and for engines that want their old numbers;
@@ -394,11 +395,31 @@ HALYARD_API halyard_status halyard_create_angle_source(const halyard_frequencies
                                                        const halyard_angle_source_desc *desc,
                                                        halyard_angle_source **out, halyard_error *error);
 
+/* Several angle sources as one, for batches whose sequences differ in frequencies (LongRoPE's short and long ones, dynamic
+ * NTK at each length): an index says which source each batch row or token reads. It serves runs, bound runs and
+ * halyard_make_rows on a CPU, and gives the bits that each source gives alone.
+ *   sources    [n_sources], alike in rotary_dim, n_axes and reference (else MISMATCH), each TABLE, FACTORED or PHASE (else
+ *              UNSUPPORTED: given rows are every token's own already). They must outlive the joined one; the array is
+ *              read during creation only.
+ *   n_sources  1 … 2^20.                              Else HALYARD_ERROR_SHAPE.
+ *   index      [n_index] numbers of sources: batch row b reads sources[index[b]] or, by_token, token t of batch row b
+ *              sources[index[b * tokens + t]]. The memory stays the caller's, as that of given rows: it must hold still
+ *              during a run, no output may share it, and it may be rewritten between runs. Any alignment.
+ *   n_index    >= 1, else SHAPE. A run may have fewer batch rows (tokens), but not more, else SHAPE.
+ *   by_token   0 or 1.                                Else HALYARD_ERROR_UNKNOWN_VALUE.
+ * A number that no source has is a run's HALYARD_ERROR_UNKNOWN_VALUE, before anything is written. A position has to be
+ * covered by the source of its token. Also NULL_POINTER, OVERFLOW, OUT_OF_MEMORY. */
+HALYARD_API halyard_status halyard_create_joined_angle_source(const halyard_angle_source *const *sources,
+                                                              int32_t n_sources, const int32_t *index, int64_t n_index,
+                                                              int32_t by_token, halyard_angle_source **out,
+                                                              halyard_error *error);
+
 typedef struct halyard_angle_source_info {
     uint32_t size;
     int32_t kind;       /* resolved: never HALYARD_ANGLES_AUTO */
     int64_t rotary_dim;
-    int64_t first;      /* the range of positions that it covers; a listed table covers only some of it */
+    int64_t first;      /* the range of positions that it covers; a listed table covers only some of it. JOINED: that
+                           all its sources cover, empty where last < first */
     int64_t last;
     int64_t n_rows;     /* a table holds position 0 as well, one row more where it does not cover it */
     uint64_t bytes;     /* memory that the source owns */

@@ -338,6 +338,13 @@ public:
         return given(cos_rows, sin_rows, dtype::f32, n_rows, stride_row, rotary_dim);
     }
 
+    /// Several sources as one: batch row b reads sources[index[b]] or, by_token, token t sources[index[b * tokens +
+    /// t]]. They must outlive it, and so must the index, which may be rewritten between runs.
+    static angle_source joined(std::initializer_list<const angle_source *> sources, const std::int32_t *index,
+                               std::int64_t n_index, bool by_token = false) {
+        return angle_source(make_joined(sources, index, n_index, by_token));
+    }
+
     /// Rows as make_rows writes them, [batch, tokens, 2, rotary_dim / 2], for runs of batch x tokens = n_rows tokens,
     /// which then name no positions. The memory stays the caller's, must outlive the source, and may be rewritten
     /// between runs.
@@ -358,6 +365,20 @@ public:
 private:
     angle_source(const halyard_frequencies *frequencies, const halyard_angle_source_desc &desc)
         : handle(make(frequencies, desc)) {}
+
+    static halyard_angle_source *make_joined(std::initializer_list<const angle_source *> sources,
+                                             const std::int32_t *index, std::int64_t n_index, bool by_token) {
+        std::vector<const halyard_angle_source *> list;
+        for (const angle_source *source : sources) {
+            list.push_back(source->get());
+        }
+        auto details = make_struct<halyard_error>();
+        halyard_angle_source *made = nullptr;
+        detail::check(halyard_create_joined_angle_source(list.data(), static_cast<std::int32_t>(list.size()), index,
+                                                         n_index, by_token ? 1 : 0, &made, &details),
+                      details);
+        return made;
+    }
 
     static halyard_angle_source_desc describe_rows(const void *cos_rows, const void *sin_rows, dtype type,
                                                    std::int64_t n_rows, std::int64_t stride_row,

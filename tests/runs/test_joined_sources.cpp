@@ -1,0 +1,259 @@
+// Joined angle sources: each batch row or token is turned by the source that the index says, to the bits that it gives
+// alone, in runs, bound runs, parts and rows.
+#include "angles/refused_source.h"
+#include "checks/make_sources.h"
+#include "checks/oracle.h"
+
+#include <catch2/catch_get_random_seed.hpp>
+#include <catch2/catch_test_macros.hpp>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace {
+
+using oracle::Random;
+
+constexpr std::int64_t rotary_dim = 24, head_dim = 32, n_heads = 3;
+
+/// Sources of every kind, each with frequencies of its own.
+struct Sources {
+    halyard::angle_source table =
+        make_source(halyard::frequencies::from_base(10000, rotary_dim), HALYARD_ANGLES_TABLE, -50, 300);
+    halyard::angle_source phase = make_source(halyard::frequencies::from_base(500000, rotary_dim), HALYARD_ANGLES_PHASE,
+                                              least_position, greatest_position);
+    halyard::angle_source factored = make_source(with_factor(halyard::frequencies::from_base(100, rotary_dim), 1.25),
+                                                 HALYARD_ANGLES_FACTORED, -5000, 5000);
+    const halyard::angle_source &operator[](std::int32_t i) const { return i == 0 ? table : i == 1 ? phase : factored; }
+    halyard::angle_source join(const std::vector<std::int32_t> &index, bool by_token) const {
+        return halyard::angle_source::joined({&table, &phase, &factored}, index.data(),
+                                             static_cast<std::int64_t>(index.size()), by_token);
+    }
+};
+
+struct Case {
+    std::int64_t n_batch, n_tokens;
+    std::vector<float> x;
+    std::vector<std::int32_t> positions, index;
+    bool by_token;
+
+    Case(std::int64_t batch, std::int64_t tokens, bool each_token, Random &random)
+        : n_batch(batch), n_tokens(tokens), by_token(each_token) {
+        for (std::int64_t i = 0; i < batch * tokens * n_heads * head_dim; i++) {
+            x.push_back(static_cast<float>(random.unit() - 0.5));
+        }
+        for (std::int64_t i = 0; i < batch * tokens; i++) {
+            positions.push_back(static_cast<std::int32_t>(random.in(-50, 300)));
+        }
+        for (std::int64_t i = 0; i < (each_token ? batch * tokens : batch); i++) {
+            index.push_back(static_cast<std::int32_t>(random.in(0, 2)));
+        }
+    }
+    halyard_tensor tensor(std::vector<float> &data) const {
+        return halyard::tensor(data.data(), halyard::dtype::f32, {n_batch, n_tokens, n_heads, head_dim});
+    }
+    std::int32_t source_of(std::int64_t token) const {
+        return index[static_cast<std::size_t>(by_token ? token : token / n_tokens)];
+    }
+};
+
+halyard::plan make_plan() {
+    return halyard::plan(halyard::plan_desc(
+        rotary_dim, {halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half, 4)}));
+}
+
+/// Each token by itself, with its own source.
+std::vector<float> rotate_apart(const halyard::plan &plan, const Sources &sources, const Case &of) {
+    std::vector<float> y = of.x;
+    for (std::int64_t token = 0; token < of.n_batch * of.n_tokens; token++) {
+        const auto tensor =
+            halyard::tensor(y.data() + token * n_heads * head_dim, halyard::dtype::f32, {1, 1, n_heads, head_dim});
+        const auto at = halyard::positions(&of.positions[static_cast<std::size_t>(token)], {1, 1});
+        halyard::run(plan, sources[of.source_of(token)], tensor, tensor, halyard::run_options().at(at));
+    }
+    return y;
+}
+
+}  // namespace
+
+TEST_CASE("joined sources: every token is turned by its own", "[sources]") {
+    Random random(Catch::getSeed());
+    const Sources sources;
+    const auto plan = make_plan();
+    const halyard::pool pool(3);
+    for (const auto &[batch, tokens] :
+         std::vector<std::array<std::int64_t, 2>>{{1, 1}, {5, 1}, {3, 7}, {1, 300}, {40, 11}}) {
+        for (const bool by_token : {false, true}) {
+            CAPTURE(batch, tokens, by_token);
+            Case of(batch, tokens, by_token, random);
+            const auto joined = sources.join(of.index, by_token);
+            CHECK(joined.info().kind == HALYARD_ANGLES_JOINED);
+            CHECK(joined.info().first == -50);
+            CHECK(joined.info().last == 300);
+            const auto expected = rotate_apart(plan, sources, of);
+            const auto at = positions_of(of.positions, batch);
+
+            auto y = of.x;
+            const auto in_place = of.tensor(y);
+            halyard::run(plan, joined, in_place, in_place, halyard::run_options().at(at));
+            CHECK(y == expected);
+
+            auto x = of.x;
+            std::fill(y.begin(), y.end(), NAN);
+            auto options = halyard::run_options().at(at);
+            options.executor = pool.executor();
+            halyard::run(plan, joined, of.tensor(x), of.tensor(y), options);
+            CHECK(y == expected);
+
+            std::fill(y.begin(), y.end(), NAN);
+            const halyard::bound_run bound(plan, joined, of.tensor(x), of.tensor(y), halyard::run_options().at(at));
+            for (const std::int32_t part : {2, 0, 1}) {
+                bound({x.data()}, {y.data()}, of.positions.data(), {part, 3});
+            }
+            CHECK(y == expected);
+
+            // The index may be rewritten between runs.
+            std::rotate(of.index.begin(), of.index.begin() + 1, of.index.end());
+            bound({x.data()}, {y.data()}, of.positions.data());
+            CHECK(y == rotate_apart(plan, sources, of));
+
+            const auto rows = rows_of(joined, &at, batch, tokens);
+            for (std::int64_t token = 0; token < batch * tokens; token++) {
+                const auto one = halyard::positions(&of.positions[static_cast<std::size_t>(token)], {1, 1});
+                const auto row = rows_of(sources[of.source_of(token)], &one, 1, 1);
+                CHECK(std::equal(row.begin(), row.end(), rows.begin() + token * rotary_dim));
+            }
+        }
+    }
+}
+
+TEST_CASE("joined sources: with axes, and with positions that a source does not cover", "[sources][axes]") {
+    auto describe = [](double base, std::int32_t last) {
+        auto desc = describe_source(HALYARD_ANGLES_TABLE, 0, last);
+        desc.axis_map = HALYARD_AXIS_MAP_INTERLEAVED;
+        desc.n_axes = 2;
+        desc.axis_counts[0] = desc.axis_counts[1] = rotary_dim / 4;
+        return halyard::angle_source(halyard::frequencies::from_base(base, rotary_dim), desc);
+    };
+    const auto near = describe(10000, 9), far = describe(1000, 99);
+    const std::int32_t index[] = {1, 0}, values[] = {50, 5, 60, 20};  // [axis][batch]
+    const auto joined = halyard::angle_source::joined({&near, &far}, index, 2);
+    auto at = halyard::positions(values, {2, 1});
+    at.n_axes = 2;
+    at.stride_axis = 2;
+    for (const auto policy : {halyard::bad_position::clamp, halyard::bad_position::identity}) {
+        const auto rows = rows_of(joined, &at, 2, 1, policy);
+        for (const std::int64_t batch : {0, 1}) {
+            auto one = halyard::positions(values + batch, {1, 1});
+            one.n_axes = 2;
+            one.stride_axis = 2;
+            const auto row = rows_of(batch == 0 ? far : near, &one, 1, 1, policy);
+            CHECK(std::equal(row.begin(), row.end(), rows.begin() + batch * rotary_dim));
+        }
+    }
+    std::vector<float> rows(2 * rotary_dim, 7.0f);
+    const auto plan = plan_for(rotary_dim);
+    check_refused(HALYARD_ERROR_POSITION, {"axis 1", "batch 1", "is 20", "0 to 9"}, [&](auto *error) {
+        return halyard_make_rows(plan.get(), joined.get(), &at, HALYARD_BAD_POSITION_ERROR, 2, 1, rows.data(),
+                                 2 * rotary_dim, error);
+    });
+    CHECK(rows == std::vector<float>(2 * rotary_dim, 7.0f));
+}
+
+TEST_CASE("joined sources: bad numbers, and what cannot be joined, are refused", "[sources][errors]") {
+    const Sources sources;
+    const auto plan = make_plan();
+    Random random(1);
+    Case of(3, 2, true, random);
+    const auto joined = sources.join(of.index, true);
+    const auto refuse_run = [&](halyard_status status, const Words &words) {
+        auto y = of.x;
+        const auto tensor = of.tensor(y);
+        for (const std::int32_t policy : {HALYARD_BAD_POSITION_ERROR, HALYARD_BAD_POSITION_CLAMP}) {
+            auto args = sized<halyard_run_args>();
+            args.angles = joined.get();
+            args.bad_position = policy;
+            args.x = args.y = &tensor;
+            check_refused(status, words, [&](auto *error) { return halyard_run(plan.get(), &args, error); });
+        }
+        CHECK(y == of.x);
+    };
+    for (const std::int32_t wrong : {-1, 3, INT32_MAX, INT32_MIN}) {
+        const auto right = std::exchange(of.index[5], wrong);
+        refuse_run(HALYARD_ERROR_UNKNOWN_VALUE, {"index[5] is " + text(wrong), "3 sources"});
+        of.index[5] = right;
+    }
+    of.n_tokens = 3;
+    of.x.resize(static_cast<std::size_t>(9 * n_heads * head_dim));
+    refuse_run(HALYARD_ERROR_SHAPE, {"6 tokens", "3 times 3"});
+
+    // An output over the index.
+    std::vector<float> memory(static_cast<std::size_t>(2 * n_heads * head_dim));
+    auto *const inside = reinterpret_cast<std::int32_t *>(memory.data() + 40);
+    const auto over = halyard::angle_source::joined({&sources.phase}, inside, 2);
+    const auto tensor = halyard::tensor(memory.data(), halyard::dtype::f32, {2, 1, n_heads, head_dim});
+    auto args = sized<halyard_run_args>();
+    args.angles = over.get();
+    args.x = args.y = &tensor;
+    check_refused(HALYARD_ERROR_OVERLAP, {"index"}, [&](auto *error) { return halyard_run(plan.get(), &args, error); });
+    check_refused(HALYARD_ERROR_OVERLAP, {"index"}, [&](auto *error) {
+        return halyard_make_rows(plan_for(rotary_dim).get(), over.get(), nullptr, 0, 2, 1, memory.data() + 30,
+                                 2 * rotary_dim, error);
+    });
+    std::vector<float> elsewhere(memory.size());
+    const auto apart = halyard::tensor(elsewhere.data(), halyard::dtype::f32, {2, 1, n_heads, head_dim});
+    const halyard::bound_run bound(plan, over, apart, apart);
+    CHECK_THROWS_AS(bound({memory.data()}, {memory.data()}), halyard::error);
+
+    // What cannot be joined.
+    const auto other_width = make_source(halyard::frequencies::from_base(10000, 26), HALYARD_ANGLES_PHASE, 0, 9);
+    auto desc = describe_source(HALYARD_ANGLES_TABLE, 0, 9);
+    const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim);
+    desc.reference = HALYARD_REFERENCE_GGML;
+    const halyard::angle_source other_reference(frequencies, desc);
+    desc.reference = HALYARD_REFERENCE_EXACT;
+    desc.axis_map = HALYARD_AXIS_MAP_SECTIONS;
+    desc.n_axes = 2;
+    desc.axis_counts[0] = rotary_dim / 2;
+    const halyard::angle_source other_axes(frequencies, desc);
+    const float row[rotary_dim] = {};
+    const auto given = halyard::angle_source::given(row, row, 1, rotary_dim / 2, rotary_dim);
+    const std::int32_t index[] = {0};
+    auto *const untouched = reinterpret_cast<halyard_angle_source *>(16);
+    halyard_angle_source *out = untouched;
+    const auto refuse = [&](halyard_status status, const Words &words, const halyard_angle_source *second,
+                            std::int32_t n_sources = 2, const std::int32_t *which = nullptr, std::int64_t n_index = 1,
+                            std::int32_t by_token = 0) {
+        const halyard_angle_source *const list[] = {sources.table.get(), second};
+        check_refused(status, words, [&](auto *error) {
+            return halyard_create_joined_angle_source(list, n_sources, which == nullptr ? index : which, n_index,
+                                                      by_token, &out, error);
+        });
+    };
+    refuse(HALYARD_ERROR_MISMATCH, {"sources[1]", "rotary_dim 26"}, other_width.get());
+    refuse(HALYARD_ERROR_MISMATCH, {"sources[1]", "n_axes 2"}, other_axes.get());
+    refuse(HALYARD_ERROR_MISMATCH, {"sources[1]", "reference 4"}, other_reference.get());
+    refuse(HALYARD_ERROR_UNSUPPORTED, {"sources[1]", "given rows"}, given.get());
+    refuse(HALYARD_ERROR_UNSUPPORTED, {"sources[1]", "sources of its own"}, joined.get());
+    refuse(HALYARD_ERROR_NULL_POINTER, {"sources[1]"}, nullptr);
+    for (const std::int32_t n : {0, -1, (1 << 20) + 1}) {
+        refuse(HALYARD_ERROR_SHAPE, {"n_sources is " + text(n)}, sources.phase.get(), n);
+    }
+    refuse(HALYARD_ERROR_SHAPE, {"n_index is 0"}, sources.phase.get(), 2, index, 0);
+    refuse(HALYARD_ERROR_OVERFLOW, {"n_index is"}, sources.phase.get(), 2, index, INT64_MAX);
+    for (const std::int32_t by_token : {-1, 2}) {
+        refuse(HALYARD_ERROR_UNKNOWN_VALUE, {"by_token is " + text(by_token)}, sources.phase.get(), 2, index, 1,
+               by_token);
+    }
+    const halyard_angle_source *const list[] = {sources.table.get()};
+    check_refused(HALYARD_ERROR_NULL_POINTER, {"sources"}, [&](auto *error) {
+        return halyard_create_joined_angle_source(nullptr, 1, index, 1, 0, &out, error);
+    });
+    check_refused(HALYARD_ERROR_NULL_POINTER, {"index"},
+                  [&](auto *error) { return halyard_create_joined_angle_source(list, 1, nullptr, 1, 0, &out, error); });
+    check_refused(HALYARD_ERROR_NULL_POINTER, {"out"}, [&](auto *error) {
+        return halyard_create_joined_angle_source(list, 1, index, 1, 0, nullptr, error);
+    });
+    CHECK(out == untouched);
+}
