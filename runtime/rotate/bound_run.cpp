@@ -37,12 +37,12 @@ bool move_if_brought(const void *data, const Reach &reach, MemoryRange *out) {
 /// Prepares the calls, if one of each tensor's kernel does the whole run, with rows where they lie in memory.
 bool prepare(halyard_bound_run &bound) {
     const Run &run = bound.run;
-    if (run.plan->has_road) {
+    if (run.plan->has_road || run.is_empty) {  // the sizes of an empty run may be more than their product can hold
         return false;
     }
     const halyard_angle_source &angles = *run.angles;
     const std::int64_t n = run.n_batch * run.n_tokens;
-    if (run.is_empty || n > max_piece_tokens || !angles.is_direct || count_tasks(run) > 1 || run.may_be_non_temporal ||
+    if (n > max_piece_tokens || !angles.is_direct || count_tasks(run) > 1 || run.may_be_non_temporal ||
         angles.n_rows * angles.stride_row > max_offset) {
         return false;
     }

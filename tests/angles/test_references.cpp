@@ -152,7 +152,7 @@ TEST_CASE("references: vLLM's cos and sin are within an ulp, given its frequenci
     }
 }
 
-TEST_CASE("references: vLLM's frequencies are within two ulp of PyTorch's", "[sources][golden]") {
+TEST_CASE("references: all but a few of vLLM's frequencies are PyTorch's", "[sources][golden]") {
     const golden::Section section("parity");
     const auto positions = section.array<std::int32_t>("positions").values;
     std::string report;
@@ -171,8 +171,8 @@ TEST_CASE("references: vLLM's frequencies are within two ulp of PyTorch's", "[so
                                          std::bit_cast<std::uint32_t>(theirs[k])));
             same.push_back(table.inv_freq.get()[k] == theirs[k]);
         }
-        CHECK(of_inv_freq.greatest <= 2);
-        CHECK(2 * of_inv_freq.n_off < of_inv_freq.n_all);
+        CHECK(of_inv_freq.greatest <= 1);
+        CHECK(of_inv_freq.n_off <= 2);
         for (const Dtype &dtype : dtypes) {
             const auto difference = compare_with_vllm(section, entry.at("vllm"), dtype,
                                                       rows_at(frequencies, dtype.reference, positions), same);

@@ -9,7 +9,9 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -54,7 +56,8 @@ bool is_empty(const halyard_tensor &tensor) { return std::count(tensor.shape, te
 struct Source {
     halyard_frequencies *frequencies = nullptr;
     halyard_angle_source *angles = nullptr;
-    inline static const GuardedMemory rows{5};
+    halyard_angle_source *joined_of = nullptr;  // what angles are made of, where they are joined
+    inline static const GuardedMemory rows{5}, index{1};
     std::int64_t rotary_dim = 0, first = 0, last = 0;
     std::int32_t n_axes = 1;
     bool is_listed = false;
@@ -62,6 +65,7 @@ struct Source {
 
     ~Source() {
         halyard_destroy_angle_source(angles);
+        halyard_destroy_angle_source(joined_of);
         halyard_destroy_frequencies(frequencies);
     }
 
@@ -133,7 +137,31 @@ struct Source {
         first = info.first;
         last = info.last;
         n_axes = desc.n_axes > 1 ? desc.n_axes : 1;
-        return true;
+        return is_given || !draw.one_in(6) || join(draw);
+    }
+
+    /// Joins the source with itself, so that the formula stays the same.
+    bool join(Draw &draw) {
+        const std::int64_t n_index = draw.wild ? draw.in(1, 64) : 64;
+        char *const begin = index.end() - n_index * std::int64_t{sizeof(std::int32_t)};
+        for (std::int64_t i = 0; i < n_index; i++) {
+            const std::int32_t chosen = draw.maybe_wild(static_cast<std::int32_t>(draw.in(0, 1)));
+            std::memcpy(begin + i * std::int64_t{sizeof(chosen)}, &chosen, sizeof(chosen));
+        }
+        const halyard_angle_source *const sources[] = {angles, angles};
+        halyard_angle_source *joined = nullptr;
+        WatchedError error;
+        const halyard_status status =
+            call(error, halyard_create_joined_angle_source(
+                            sources, draw.wild ? static_cast<std::int32_t>(draw.in(0, 2)) : 2,
+                            reinterpret_cast<const std::int32_t *>(begin), n_index,
+                            draw.maybe_wild(static_cast<std::int32_t>(draw.in(0, 1))), &joined, &error.error));
+        require((status == HALYARD_OK) == (joined != nullptr), "a joined source, or an error");
+        require(status == HALYARD_OK || draw.wild, "sensible sources can be joined", error.error.message);
+        if (joined != nullptr) {
+            joined_of = std::exchange(angles, joined);
+        }
+        return joined != nullptr;
     }
 
     void give_rows(Draw &draw, halyard_angle_source_desc &desc) {

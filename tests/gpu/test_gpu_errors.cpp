@@ -203,6 +203,9 @@ TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
     const auto list = halyard::positions(listed, {1, 2});
     CHECK(status_of([&] { halyard::gpu_angles(queue, source_of(HALYARD_ANGLES_FACTORED)); }) ==
           HALYARD_ERROR_UNSUPPORTED);
+    const std::int32_t index[] = {0};
+    CHECK(status_of([&] { halyard::gpu_angles(queue, halyard::angle_source::joined({&table}, index, 1)); }) ==
+          HALYARD_ERROR_UNSUPPORTED);
     CHECK(status_of([&] { halyard::gpu_angles(queue, halyard::angle_source::table(frequencies, 0, 99, list)); }) ==
           HALYARD_ERROR_UNSUPPORTED);
     const Memory rows(queue, std::vector<char>(10 * 64 * 4));
