@@ -310,8 +310,8 @@ HALYARD_API halyard_status halyard_get_frequencies_info(const halyard_frequencie
                                                         halyard_frequencies_info *info, halyard_error *error);
 
 /* The frequencies of the same model for another context length: those of DYNAMIC_NTK and LONGROPE are made anew, all
- * others are copied. No config is read again: it takes some microseconds. Call it where a sequence's length has left
- * first_seq_len … last_seq_len of its frequencies' info, and rotate its cached keys again.
+ * others are copied. No config is read again: it takes some tens of microseconds. Call it where a sequence's length has
+ * left first_seq_len … last_seq_len of its frequencies' info, and rotate its cached keys again.
  *   seq_len  in tokens, 0 … 2^53. DYNAMIC_NTK changes with every token above L, so that an engine asks for more than
  *            the sequence has: the next multiple of 4096, say. Made for more than L, they go on for shorter sequences
  *            down to L, as in Hugging Face's dynamic_frequency_update.
