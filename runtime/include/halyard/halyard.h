@@ -317,8 +317,9 @@ HALYARD_API halyard_status halyard_get_frequencies_info(const halyard_frequencie
  *            down to L, as in Hugging Face's dynamic_frequency_update.
  * Errors: NULL_POINTER, SHAPE (seq_len), UNSUPPORTED (the first Qwen's use_dynamic_ntk beyond its seq_length),
  * OUT_OF_MEMORY. */
-HALYARD_API halyard_status halyard_create_frequencies_for_length(const halyard_frequencies *frequencies, int64_t seq_len,
-                                                                 halyard_frequencies **out, halyard_error *error);
+HALYARD_API halyard_status halyard_create_frequencies_for_length(const halyard_frequencies *frequencies,
+                                                                 int64_t seq_len, halyard_frequencies **out,
+                                                                 halyard_error *error);
 
 /* NULL is allowed. Sources made from the frequencies stay valid. */
 HALYARD_API void halyard_destroy_frequencies(halyard_frequencies *frequencies);
@@ -395,12 +396,12 @@ HALYARD_API halyard_status halyard_create_angle_source(const halyard_frequencies
                                                        const halyard_angle_source_desc *desc,
                                                        halyard_angle_source **out, halyard_error *error);
 
-/* Several angle sources as one, for batches whose sequences differ in frequencies (LongRoPE's short and long ones, dynamic
- * NTK at each length): an index says which source each batch row or token reads. It serves runs, bound runs and
+/* Several angle sources as one, for batches whose sequences differ in frequencies (LongRoPE's short and long ones,
+ * dynamic NTK at each length): an index says which source each batch row or token reads. It serves runs, bound runs and
  * halyard_make_rows on a CPU, and gives the bits that each source gives alone.
- *   sources    [n_sources], alike in rotary_dim, n_axes and reference (else MISMATCH), each TABLE, FACTORED or PHASE (else
- *              UNSUPPORTED: given rows are every token's own already). They must outlive the joined one; the array is
- *              read during creation only.
+ *   sources    [n_sources], alike in rotary_dim, n_axes and reference (else MISMATCH), each TABLE, FACTORED or PHASE
+ *              (else UNSUPPORTED: given rows are every token's own already). They must outlive the joined one; the array
+ *              is read during creation only.
  *   n_sources  1 … 2^20.                              Else HALYARD_ERROR_SHAPE.
  *   index      [n_index] numbers of sources: batch row b reads sources[index[b]] or, by_token, token t of batch row b
  *              sources[index[b * tokens + t]]. The memory stays the caller's, as that of given rows: it must hold still
