@@ -99,8 +99,10 @@ struct halyard_angle_source {
     std::unique_ptr<float[], halyard::DeleteRows> fine_rows;
     std::int32_t fine_bits = 0;
 
-    // phase: frequencies in 2^-64 turns, their upper and lower words; attention_factor in two floats.
+    // phase, and all others but given whose reference is exact, since keys move by them: frequencies in 2^-64 turns,
+    // their upper and lower words; attention_factor, also in two floats.
     std::unique_ptr<std::uint32_t[]> turns_high, turns_low;
+    double attention_factor = 1.0;
     float scale_high = 1.0f, scale_low = 0.0f;
 
     // joined: the sources, and which of them each batch row or token of a run reads

@@ -111,14 +111,16 @@ halyard_status make_from_frequencies(const halyard_frequencies *frequencies, con
         return fail(error, HALYARD_ERROR_MISMATCH, "desc.reference is ", name_of(Reference(desc.reference)),
                     ", which HALYARD_ANGLES_", name, " cannot reproduce");
     }
+    halyard_status status = HALYARD_OK;
     switch (source.kind) {
-    case AngleKind::table: return make_table(*frequencies, desc, source, error);
-    case AngleKind::factored: return make_factored(*frequencies, source, error);
-    case AngleKind::phase: return make_phase(*frequencies, source, error);
+    case AngleKind::table: status = make_table(*frequencies, desc, source, error); break;
+    case AngleKind::factored: status = make_factored(*frequencies, source, error); break;
+    case AngleKind::phase:          // has nothing but turns
     case AngleKind::given:          // is made from rows
     case AngleKind::joined: break;  // is made from sources
     }
-    return HALYARD_ERROR_UNKNOWN_VALUE;
+    const bool is_exact = desc.reference == HALYARD_REFERENCE_EXACT;
+    return status == HALYARD_OK && is_exact ? make_turns(*frequencies, source, error) : status;
 }
 
 halyard_status use_given(const halyard_angle_source_desc &desc, halyard_angle_source &source,

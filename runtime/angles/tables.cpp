@@ -180,7 +180,7 @@ halyard_status make_factored(const halyard_frequencies &frequencies, halyard_ang
     return HALYARD_OK;
 }
 
-halyard_status make_phase(const halyard_frequencies &frequencies, halyard_angle_source &source,
+halyard_status make_turns(const halyard_frequencies &frequencies, halyard_angle_source &source,
                           halyard_error *error) noexcept {
     const auto n_pairs = static_cast<std::size_t>(frequencies.n_pairs);
     source.turns_high.reset(new (std::nothrow) std::uint32_t[n_pairs]);
@@ -188,12 +188,13 @@ halyard_status make_phase(const halyard_frequencies &frequencies, halyard_angle_
     if (source.turns_high == nullptr || source.turns_low == nullptr) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for the phases of ", n_pairs, " pairs");
     }
-    source.bytes = 2 * n_pairs * sizeof(std::uint32_t);
+    source.bytes += 2 * n_pairs * sizeof(std::uint32_t);
     for (std::size_t pair = 0; pair < n_pairs; ++pair) {
         const std::uint64_t turns = turns_of(frequencies, static_cast<std::int64_t>(pair));
         source.turns_high.get()[pair] = static_cast<std::uint32_t>(turns >> 32);
         source.turns_low.get()[pair] = static_cast<std::uint32_t>(turns);
     }
+    source.attention_factor = frequencies.attention_factor;
     source.scale_high = static_cast<float>(frequencies.attention_factor);
     source.scale_low = static_cast<float>(frequencies.attention_factor - static_cast<double>(source.scale_high));
     return HALYARD_OK;

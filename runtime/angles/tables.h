@@ -27,8 +27,8 @@ halyard_status make_table(const halyard_frequencies &frequencies, const halyard_
 halyard_status make_factored(const halyard_frequencies &frequencies, halyard_angle_source &source,
                              halyard_error *error) noexcept;
 
-/// Stores the frequencies as fixed-point turns.
-halyard_status make_phase(const halyard_frequencies &frequencies, halyard_angle_source &source,
+/// Stores the frequencies as fixed-point turns, beside what the source has already.
+halyard_status make_turns(const halyard_frequencies &frequencies, halyard_angle_source &source,
                           halyard_error *error) noexcept;
 
 }  // namespace halyard

@@ -74,6 +74,18 @@ struct F16 {
 template <int fraction_bits, int bias, std::uint8_t largest, std::uint8_t nan>
 struct SmallFloat {
     using Word = std::uint8_t;
+    static float widen(Word word) {
+        const std::uint32_t sign = std::uint32_t(word & 0x80u) << 24, magnitude = word & 0x7fu;
+        const std::uint32_t fraction = magnitude & ((1u << fraction_bits) - 1);
+        if (magnitude > largest) {  // NaN, or an infinity of another library's
+            return std::bit_cast<float>(sign | 0x7f800000u | fraction << (23 - fraction_bits));
+        }
+        if (magnitude == fraction) {  // a denormal
+            constexpr auto unit = std::bit_cast<float>(std::uint32_t(127 + 1 - bias - fraction_bits) << 23);
+            return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(static_cast<float>(fraction) * unit));
+        }
+        return std::bit_cast<float>(sign | ((magnitude << (23 - fraction_bits)) + (std::uint32_t(127 - bias) << 23)));
+    }
     static Word narrow(float value) {
         constexpr int dropped = 23 - fraction_bits;
         const auto bits = std::bit_cast<std::uint32_t>(value);
@@ -100,6 +112,7 @@ using E5M2 = SmallFloat<2, 15, 0x7b, 0x7e>;
 
 struct Int8 {
     using Word = std::int8_t;
+    static float widen(Word word) { return word; }
     static Word narrow(float value) {
         const auto bits = std::bit_cast<std::uint32_t>(value);
         const std::uint32_t magnitude = bits & 0x7fffffffu;
@@ -121,7 +134,7 @@ enum class Dtype : std::int32_t {
     f32 = HALYARD_F32,
     f16 = HALYARD_F16,
     bf16 = HALYARD_BF16,
-    e4m3 = HALYARD_E4M3,  // from here on for outputs only
+    e4m3 = HALYARD_E4M3,  // from here on for outputs, and keys that rerotate
     e5m2 = HALYARD_E5M2,
     int8 = HALYARD_INT8
 };
@@ -143,7 +156,7 @@ constexpr std::optional<Dtype> to_dtype(std::int32_t number) noexcept {
     return std::nullopt;
 }
 
-/// Whether only outputs have this dtype.
+/// Whether just outputs have this dtype, and keys that rerotate.
 constexpr bool is_8_bit(Dtype dtype) noexcept { return index_of(dtype) >= n_input_dtypes; }
 
 /// As kernels' names call it.

@@ -38,9 +38,9 @@ inline constexpr std::array released_sizes<halyard_tensor> = {88u};
 template <>
 inline constexpr std::array released_sizes<halyard_executor> = {24u};
 template <>
-inline constexpr std::array released_sizes<halyard_run_args> = {72u};
+inline constexpr std::array released_sizes<halyard_run_args> = {72u, 88u};
 template <>
-inline constexpr std::array released_sizes<halyard_bound_run_args> = {40u, 88u};
+inline constexpr std::array released_sizes<halyard_bound_run_args> = {40u, 88u, 96u};
 template <>
 inline constexpr std::array released_sizes<halyard_norm_desc> = {56u};
 template <>

@@ -75,6 +75,10 @@ struct ReleasePlan {
 
 /// Refuses what no kernel of a device does.
 halyard_status check_stages(const halyard_plan &plan, halyard_error *error) {
+    if (plan.rerotates) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED,
+                    "rerotates is 1, but on a device this version moves no keys from position to position");
+    }
     for (int i = 0; i < plan.n_tensors; i++) {
         const TensorDesc &tensor = plan.tensors[i].desc;
         const char *const asked = tensor.norm                        ? "norm"

@@ -38,20 +38,23 @@ halyard_status read_slots(const halyard_slots *slots, std::int64_t n_batch, std:
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "slots.policy is ", given.policy,
                     ", but it must be HALYARD_SLOTS_CHECK (0) or HALYARD_SLOTS_RANGE_ONLY (1)");
     }
-    if (given.reserved != 0) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "slots.reserved is ", given.reserved, ", but must be 0");
+    if (given.consecutive != 0 && given.consecutive != 1) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "slots.consecutive is ", given.consecutive,
+                    ", but must be 0 or 1");
     }
-    if (given.shape[0] != n_batch || given.shape[1] != n_tokens) {
+    const std::int64_t n_columns = given.consecutive != 0 ? 1 : n_tokens;
+    if (given.shape[0] != n_batch || given.shape[1] != n_columns) {
         return fail(error, HALYARD_ERROR_SHAPE, "slots.shape is {", given.shape[0], ", ", given.shape[1],
-                    "}, but it must be {", n_batch, ", ", n_tokens, "}");
+                    "}, but it must be {", n_batch, ", ", n_columns, "}");
     }
     out->is_int64 = given.type == HALYARD_INT64;
+    out->consecutive = given.consecutive != 0;
     out->may_be_doubled = given.policy == HALYARD_SLOTS_RANGE_ONLY;
     out->n_batch = n_batch;
     out->n_tokens = n_tokens;
     out->n_slots = n_slots;
     out->stride_batch = n_batch > 1 ? given.strides[0] : 0;
-    out->stride_token = n_tokens > 1 ? given.strides[1] : 0;
+    out->stride_token = n_columns > 1 ? given.strides[1] : 0;
     out->data = given.data;
     out->scratch = static_cast<unsigned char *>(given.scratch);
     out->memory = out->scratch_memory = {0, 0};
@@ -64,8 +67,8 @@ halyard_status read_slots(const halyard_slots *slots, std::int64_t n_batch, std:
         return fail(error, HALYARD_ERROR_OVERFLOW, "slots.shape is {", n_batch, ", ", n_tokens,
                     "}, which are more than 2^63");
     }
-    if (!find_memory_range<2>(given.data, {n_batch, n_tokens}, strides, out->is_int64 ? 8 : 4, &out->memory)) {
-        return fail(error, HALYARD_ERROR_OVERFLOW, "slots of shape {", n_batch, ", ", n_tokens, "} and strides {",
+    if (!find_memory_range<2>(given.data, {n_batch, n_columns}, strides, out->is_int64 ? 8 : 4, &out->memory)) {
+        return fail(error, HALYARD_ERROR_OVERFLOW, "slots of shape {", n_batch, ", ", n_columns, "} and strides {",
                     strides[0], ", ", strides[1], "} leave the address space");
     }
     if (out->may_be_doubled) {

@@ -13,6 +13,7 @@ namespace halyard {
 struct CheckedSlots {
     const void *data;                         // NULL: there are none
     bool is_int64;                            // else int32
+    bool consecutive;                         // data holds the first of each batch row
     bool may_be_doubled;                      // then the later token is kept
     std::int64_t stride_batch, stride_token;  // in elements; 0 where there is one
     std::int64_t n_batch, n_tokens;
@@ -22,13 +23,17 @@ struct CheckedSlots {
 
     std::int64_t at(std::int64_t batch, std::int64_t token) const noexcept {
         const std::int64_t index = batch * stride_batch + token * stride_token;
+        std::int64_t slot = 0;
         if (is_int64) {
-            std::int64_t slot = 0;
             std::memcpy(&slot, static_cast<const char *>(data) + index * 8, 8);
-            return slot;
+        } else {
+            std::int32_t narrow = 0;
+            std::memcpy(&narrow, static_cast<const char *>(data) + index * 4, 4);
+            slot = narrow;
         }
-        std::int32_t slot = 0;
-        std::memcpy(&slot, static_cast<const char *>(data) + index * 4, 4);
+        if (consecutive && slot != -1 && __builtin_add_overflow(slot, token, &slot)) {
+            slot = INT64_MAX;  // which no cache has
+        }
         return slot;
     }
 

@@ -114,6 +114,10 @@ halyard_status read_pointers(const halyard_bound_run &bound, const halyard_bound
             spans.x[i] = spans.y[i] = {0, 0};
             continue;
         }
+        if (bound.run.plan->tensors[i].desc.cache && bound.run.plan->rerotates) {
+            spans.x[i] = {0, 0};  // nor is x its input
+            continue;
+        }
         if (bound.run.plan->tensors[i].desc.cache) {  // its output is not y
             if (given.x[i] == nullptr) {
                 return fail(error, HALYARD_ERROR_NULL_POINTER, "args.x[", i, "] is NULL");
@@ -199,20 +203,19 @@ halyard_status read_bound_road(const halyard_bound_run &bound, const halyard_bou
 }
 
 /// The positions that this call brings, with their range of memory.
-halyard_status read_positions(const halyard_bound_run &bound, const void *data, CheckedPositions &positions,
-                              halyard_error *error) {
-    positions = bound.run.positions;
+halyard_status read_positions(const halyard_bound_run &bound, const void *data, const char *name, const Reach &reach,
+                              CheckedPositions &positions, halyard_error *error) {
     if (bound.run.is_empty || !bound.run.plan->rotates) {
         return HALYARD_OK;  // nothing is read, and the positions may be none
     }
     if ((data != nullptr) != (positions.data != nullptr)) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "args.positions is ", data == nullptr ? "NULL" : "set",
+        return fail(error, HALYARD_ERROR_MISMATCH, name, " is ", data == nullptr ? "NULL" : "set",
                     ", but the run was bound ", data == nullptr ? "with" : "without", " positions");
     }
     if (data != nullptr) {
         positions.data = data;
-        if (!move_to(data, bound.positions_reach, &positions.memory)) {
-            return fail(error, HALYARD_ERROR_OVERFLOW, "args.positions leaves the address space");
+        if (!move_to(data, reach, &positions.memory)) {
+            return fail(error, HALYARD_ERROR_OVERFLOW, name, " leaves the address space");
         }
     }
     return HALYARD_OK;
@@ -335,9 +338,11 @@ halyard_status halyard_bind_run(const halyard_plan *plan, const halyard_run_args
         }
     }
     bound->slots_reach = run.slots.data == nullptr ? Reach{0, 0} : reach_of(run.slots.memory, run.slots.data);
-    bound->positions_reach = run.positions.data == nullptr || run.is_empty
-                                 ? Reach{0, 0}
-                                 : reach_of(run.positions.memory, run.positions.data);
+    const auto reach_of_positions = [&](const CheckedPositions &positions) {
+        return positions.data == nullptr || run.is_empty ? Reach{0, 0} : reach_of(positions.memory, positions.data);
+    };
+    bound->positions_reach = reach_of_positions(run.positions);
+    bound->from_positions_reach = run.plan->rerotates ? reach_of_positions(run.from_positions) : Reach{0, 0};
     bound->is_prepared = prepare(*bound);
     *out = bound.release();
     return HALYARD_OK;
@@ -366,10 +371,10 @@ halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_b
                     bound->run.plan->n_tensors);
     }
     Spans spans;
-    CheckedPositions positions;
+    CheckedPositions positions = bound->run.positions;
     halyard_status status = read_pointers(*bound, given, spans, error);
     if (status == HALYARD_OK) {
-        status = read_positions(*bound, given.positions, positions, error);
+        status = read_positions(*bound, given.positions, "args.positions", bound->positions_reach, positions, error);
     }
     if (status != HALYARD_OK) {
         return status;
@@ -389,6 +394,12 @@ halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_b
         run.tensors[i].y = static_cast<char *>(given.y[i]);
     }
     status = read_part(given.part, given.n_parts, run.executor.n_threads > 0, run, error);
+    if (status == HALYARD_OK && run.plan->rerotates) {
+        status = read_positions(*bound, given.from_positions, "args.from_positions", bound->from_positions_reach,
+                                run.from_positions, error);
+    } else if (status == HALYARD_OK && given.from_positions != nullptr) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "args.from_positions is set, but the plan does not rerotate");
+    }
     if (status == HALYARD_OK && has_road) {
         status = read_bound_road(*bound, given, run, spans, error);
         is_apart = status == HALYARD_OK && !any_overlap(run, positions, spans);

@@ -26,7 +26,8 @@ struct PreparedTensor {
 struct halyard_bound_run {
     halyard::Run run;
     halyard_tensor x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];
-    halyard::Reach x_reach[HALYARD_MAX_TENSORS], y_reach[HALYARD_MAX_TENSORS], positions_reach, slots_reach;
+    halyard::Reach x_reach[HALYARD_MAX_TENSORS], y_reach[HALYARD_MAX_TENSORS], positions_reach, from_positions_reach,
+        slots_reach;
     halyard::StagesReach stages_reach[HALYARD_MAX_TENSORS];
 
     // Where a call of one kernel for each tensor does it all.

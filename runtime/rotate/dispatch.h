@@ -109,7 +109,7 @@ RowKernels select_row_kernels(TargetSet allowed) noexcept;
 /// which norm serves. The reference has none at all: each is NULL.
 struct StageKernels {
     Target target;
-    halyard_widen_kernel *widen[n_input_dtypes];
+    halyard_widen_kernel *widen[n_dtypes];
     halyard_norm_kernel *norm[n_input_dtypes];
     halyard_norm_kernel *widen_norm[n_input_dtypes];
     halyard_norm_rotate_kernel *norm_rotate[n_input_dtypes];

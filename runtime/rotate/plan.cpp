@@ -16,10 +16,10 @@ namespace halyard {
 namespace {
 
 /// Fills in what a description leaves to the frequencies, which may be NULL, and to its own other fields.
-void set_defaults(const halyard_frequencies *frequencies, halyard_tensor_desc &tensor) {
+void set_defaults(const halyard_frequencies *frequencies, bool rerotates, halyard_tensor_desc &tensor) {
     const bool from_frequencies = tensor.pairing == 0 && frequencies != nullptr;
-    if (from_frequencies) {
-        tensor.pairing = frequencies->about.pairing;
+    if (from_frequencies) {  // keys that were rotated have the pairing that rotations write
+        tensor.pairing = rerotates ? frequencies->about.out_pairing : frequencies->about.pairing;
     }
     if (tensor.out_pairing == 0) {
         tensor.out_pairing = from_frequencies ? frequencies->about.out_pairing : tensor.pairing;
@@ -52,7 +52,7 @@ halyard_status read_stages(const halyard_tensor_desc &tensor, int index, TensorD
             return status;
         }
     }
-    out->is_staged = out->norm || out->scale || out->dtype != out->out_dtype ||
+    out->is_staged = out->norm || out->scale || out->dtype != out->out_dtype || is_8_bit(out->dtype) ||
                      (out->cache && !out->cache->is_linear(tensor.head_dim, &stride));
     if (out->is_staged && tensor.head_dim > max_staged_head) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].head_dim is ", tensor.head_dim,
@@ -61,8 +61,27 @@ halyard_status read_stages(const halyard_tensor_desc &tensor, int index, TensorD
     return HALYARD_OK;
 }
 
-halyard_status check_tensor(const halyard_tensor_desc &tensor, int index, std::int64_t rotary_dim, TensorDesc *out,
-                            halyard_error *error) {
+/// Refuses what keys cannot have that move from where they are, as they are.
+halyard_status check_rerotated(const halyard_tensor_desc &tensor, int index, halyard_error *error) {
+    if (tensor.out_dtype != tensor.dtype) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].out_dtype is ",
+                    name_of_dtype(tensor.out_dtype), ", but a plan that rerotates keeps the dtype, ",
+                    name_of_dtype(tensor.dtype));
+    }
+    if (tensor.out_pairing != tensor.pairing) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].out_pairing is ", tensor.out_pairing,
+                    ", but a plan that rerotates keeps the pairing, ", tensor.pairing);
+    }
+    if (tensor.no_rotation != 0 || tensor.norm != nullptr) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].",
+                    tensor.norm != nullptr ? "norm" : "no_rotation",
+                    " is set, but a plan that rerotates does nothing but rotate");
+    }
+    return HALYARD_OK;
+}
+
+halyard_status check_tensor(const halyard_tensor_desc &tensor, int index, std::int64_t rotary_dim, bool rerotates,
+                            TensorDesc *out, halyard_error *error) {
     const std::optional<Dtype> dtype = to_dtype(tensor.dtype);
     if (tensor.dtype == 0) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].dtype is not set");
@@ -71,9 +90,9 @@ halyard_status check_tensor(const halyard_tensor_desc &tensor, int index, std::i
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].dtype is ", tensor.dtype,
                     ", which is no dtype");
     }
-    if (is_8_bit(*dtype)) {
+    if (is_8_bit(*dtype) && !rerotates) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].dtype is ", name_of(*dtype),
-                    ", which only outputs can have");
+                    ", which only outputs and keys that rerotate can have");
     }
     if (!to_dtype(tensor.out_dtype)) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].out_dtype is ", tensor.out_dtype,
@@ -103,6 +122,11 @@ halyard_status check_tensor(const halyard_tensor_desc &tensor, int index, std::i
         return fail(error, HALYARD_ERROR_WINDOW, "tensors[", index, "].rotary_offset is ", tensor.rotary_offset, ": ",
                     rotary_dim, " elements from there are not inside a head_dim of ", tensor.head_dim);
     }
+    if (rerotates) {
+        if (const halyard_status status = check_rerotated(tensor, index, error)) {
+            return status;
+        }
+    }
     *out = {};
     out->dtype = *dtype;
     out->pairing = *pairing;
@@ -124,8 +148,8 @@ halyard_status read_desc(const halyard_plan_desc *desc, halyard_plan_desc *out, 
     if (out->direction != HALYARD_FORWARD && out->direction != HALYARD_INVERSE) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "direction is ", out->direction, ", which is no direction");
     }
-    if (out->reserved != 0) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.reserved is ", out->reserved, ", but must be 0");
+    if (out->rerotates != 0 && out->rerotates != 1) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.rerotates is ", out->rerotates, ", but must be 0 or 1");
     }
     if (const halyard_frequencies *const frequencies = out->frequencies) {
         if (out->rotary_dim != 0 && out->rotary_dim != 2 * frequencies->n_pairs) {
@@ -155,7 +179,7 @@ halyard_status read_desc(const halyard_plan_desc *desc, halyard_plan_desc *out, 
             return fail(error, HALYARD_ERROR_STRUCT_SIZE, name, ".size is ", given->size,
                         ", but that of tensors[0] is ", out->tensors->size);
         }
-        set_defaults(out->frequencies, tensor);
+        set_defaults(out->frequencies, out->rerotates != 0, tensor);
         rotates = rotates || tensor.no_rotation == 0;
     }
     if (out->rotary_dim < 0 || out->rotary_dim % 2 != 0 || (out->rotary_dim == 0 && rotates)) {
@@ -163,7 +187,8 @@ halyard_status read_desc(const halyard_plan_desc *desc, halyard_plan_desc *out, 
                     ", but must be even and at least 2");
     }
     for (int i = 0; i < out->n_tensors; i++) {
-        if (const halyard_status status = check_tensor(read[i], i, out->rotary_dim, &tensors[i], error)) {
+        if (const halyard_status status =
+                check_tensor(read[i], i, out->rotary_dim, out->rerotates != 0, &tensors[i], error)) {
             return status;
         }
     }
@@ -260,6 +285,7 @@ halyard_status halyard_create_plan(const halyard_plan_desc *desc, halyard_plan *
     plan->rotary_dim = checked.rotary_dim;
     plan->sin_sign = checked.direction == HALYARD_INVERSE ? 0x80000000u : 0u;
     plan->n_tensors = checked.n_tensors;
+    plan->rerotates = plan->has_road = checked.rerotates != 0;
     plan->target = best_of(allowed);
     plan->row_kernels = select_row_kernels(allowed);
     plan->stage_kernels = select_stage_kernels(allowed);

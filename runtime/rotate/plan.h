@@ -43,8 +43,9 @@ struct halyard_plan {
     halyard::Target target;  // the best one that is allowed
     halyard::RowKernels row_kernels;
     halyard::StageKernels stage_kernels;
-    bool rotates;   // a tensor at least
-    bool has_road;  // a tensor has more than its rotation
+    bool rotates;    // a tensor at least
+    bool rerotates;  // all tensors, from one position to another
+    bool has_road;   // that, or a tensor has more than its rotation
     Tensor tensors[HALYARD_MAX_TENSORS];
 };
 

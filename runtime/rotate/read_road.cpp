@@ -66,9 +66,13 @@ void find_cache_kernel(int index, const Spans &spans, Run &run) {
     RunTensor &tensor = run.tensors[index];
     tensor.out = {0, 0, tensor.n_heads > 1 ? cache.stride_head : 0, 0};
     cache.is_linear(planned.desc.head_dim, &tensor.out.element);
+    if (tensor.in_place) {
+        tensor.x = tensor.y;
+        tensor.in = tensor.out;
+    }
     RunTensor steps = tensor;  // a step from token to token may be any sum of these
     steps.out.token = cache.stride_block | cache.stride_tile_tokens | cache.stride_token;
-    tensor.kernel = &find_kernel(planned, steps, Place::out_of_place);
+    tensor.kernel = &find_kernel(planned, steps, tensor.in_place ? Place::in_place : Place::out_of_place);
     tensor.within_int32 = spans.x[index].n_bytes() <= INT32_MAX && spans.y[index].n_bytes() <= INT32_MAX;
 }
 
@@ -217,7 +221,14 @@ halyard_status read_road(const halyard_slots *slots, const halyard_stages *stage
     if (has_cache && slots == nullptr) {
         return fail_null(error, "args.slots");
     }
-    return stores ? read_slots(slots, run.n_batch, run.n_tokens, n_slots, &run.slots, error) : HALYARD_OK;
+    const halyard_status status =
+        stores ? read_slots(slots, run.n_batch, run.n_tokens, n_slots, &run.slots, error) : HALYARD_OK;
+    if (status == HALYARD_OK && stores && run.plan->rerotates && run.slots.may_be_doubled) {
+        return fail(error, HALYARD_ERROR_MISMATCH,
+                    "slots.policy is HALYARD_SLOTS_RANGE_ONLY, but a key must not be "
+                    "rotated twice, which HALYARD_SLOTS_CHECK makes sure of");
+    }
+    return status;
 }
 
 // ---- Overlaps ------------------------------------------------------------------------------------------------------
@@ -263,6 +274,9 @@ halyard_status check_road_overlaps(const Run &run, const halyard_tensor *x, cons
         areas.add("stages.scales", i, run.stages[i].scales_memory);
     }
     areas.add("positions.data", -1, run.positions.memory);
+    if (run.plan->rerotates) {
+        areas.add("from_positions.data", -1, run.from_positions.memory);
+    }
     if (run.angles != nullptr) {
         areas.add("the cos rows of the angle source", -1, run.angles->cos_memory);
         areas.add("the sin rows of the angle source", -1, run.angles->sin_memory);

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/overlap.h"
 #include "base/versioned.h"
+#include "rotate/moves.h"
 #include "rotate/read_road.h"
 
 #include <cstdio>
@@ -179,6 +180,12 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
             continue;
         }
         run.is_empty = false;
+        if (has_cache && run.plan->rerotates) {
+            spans.x[i] = spans.y[i] = {0, 0};
+            tensor.non_temporal = false;
+            tensor.in_place = true;
+            continue;  // it is read in the cache too
+        }
         if (x.data == nullptr || (y.data == nullptr && !has_cache)) {
             return fail(error, HALYARD_ERROR_NULL_POINTER, x.data == nullptr ? "x" : "y", "[", i, "].data is NULL");
         }
@@ -348,6 +355,9 @@ halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, 
         if (status == HALYARD_OK && given.angles->kind == AngleKind::given) {
             status = check_given_rows(*given.angles, given.positions != nullptr, *run, error);
         }
+    }
+    if (status == HALYARD_OK && (plan->rerotates || given.from_positions != nullptr || given.from_angles != nullptr)) {
+        status = read_moves(given, *run, error);
     }
     if (status == HALYARD_OK && (plan->has_road || given.slots != nullptr || given.stages != nullptr)) {
         status = read_road(given.slots, given.stages, *run, *spans, error);

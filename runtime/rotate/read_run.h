@@ -39,6 +39,8 @@ struct Run {
     const halyard_plan *plan;
     const halyard_angle_source *angles;
     CheckedPositions positions;
+    const halyard_angle_source *from_angles;  // where keys come from; set only where the plan rerotates
+    CheckedPositions from_positions;
     BadPosition bad_position;
     std::int32_t part, n_parts;  // n_parts is at least 1
     std::int64_t n_batch, n_tokens;

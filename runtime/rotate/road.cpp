@@ -2,10 +2,12 @@
 // [token][head][head_dim] dense.
 #include "rotate/road.h"
 
+#include "rotate/moves.h"
 #include "rotate/run.h"
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 namespace halyard {
 
@@ -61,9 +63,95 @@ void norm_block(const Run &run, const TensorDesc &desc, const Block &block, Work
     normalise(run.plan->stage_kernels, norm_of(desc, work), extents, work.block + desc.norm->offset, block.strides);
 }
 
+/// Elements of a block that lie evenly apart in a cache, too: heads of some tokens, or tiles of one, in the place of
+/// heads.
+struct Cached {
+    Extents extents;
+    bool is_tiled;
+    std::int64_t token, head, element, first;  // where they begin in the block; first is that in floats
+    StageStrides strides;
+    std::int64_t offset;  // likewise in the cache, from slot 0 and the block's first head on
+    StageStrides cache_strides;
+};
+
+/// Calls function(part) for all elements of a block that are stored, in as few parts as it takes.
+template <typename Function>
+void for_each_cached(const Run &run, const TensorDesc &desc, const Stretch &stretch, const Block &block,
+                     const Function &function) {
+    const CacheDesc &cache = *desc.cache;
+    std::int64_t stride_element = 0;
+    const bool is_linear = cache.is_linear(desc.head_dim, &stride_element);
+    const std::int64_t tile = cache.tile_elements, n_tiles = desc.head_dim / tile;
+    for_each_stored(
+        run.slots, cache, stretch.first + block.token, block.n_tokens, [&](std::int64_t token, const Stored &stored) {
+            Cached part = {};
+            part.token = token;
+            part.first = token * block.strides.token;
+            part.offset = stored.offset;
+            if (is_linear) {
+                part.extents = {desc.head_dim, block.n_heads, stored.n_tokens};
+                part.strides = block.strides;
+                part.cache_strides = {stride_element, cache.stride_head, stored.stride_token};
+                function(part);
+                return;
+            }
+            // What is left at the end of a head is a tile of its own.
+            part.is_tiled = true;
+            part.strides = {1, tile, block.strides.token};
+            part.cache_strides = {cache.stride_element, cache.stride_tile_elements, stored.stride_token};
+            for (part.head = 0; part.head < block.n_heads; part.head++) {
+                for (const bool is_rest : {false, true}) {
+                    part.element = is_rest ? n_tiles * tile : 0;
+                    part.extents = is_rest ? Extents{desc.head_dim - part.element, 1, stored.n_tokens}
+                                           : Extents{tile, n_tiles, stored.n_tokens};
+                    part.first = token * block.strides.token + part.head * block.strides.head + part.element;
+                    part.offset = stored.offset + part.head * cache.stride_head +
+                                  part.element / tile * cache.stride_tile_elements;
+                    if (part.extents.n_elements > 0 && part.extents.n_heads > 0) {
+                        function(part);
+                    }
+                }
+            }
+        });
+}
+
+/// Loads keys of a cache. Those of tokens that have none there are 0.
+void load_by_slot(const Run &run, int index, const Stretch &stretch, const Block &block, Workspace &work) {
+    const TensorDesc &desc = run.plan->tensors[index].desc;
+    const char *const from = stretch.x + block.head * desc.cache->stride_head * element_bytes(desc.dtype);
+    for (std::int64_t token = 0; token < block.n_tokens; token++) {
+        if (run.slots.of_token(stretch.first + block.token + token) < 0) {
+            std::fill_n(work.block + token * block.strides.token, block.n_heads * block.strides.head, 0.0f);
+        }
+    }
+    for_each_cached(run, desc, stretch, block, [&](const Cached &part) {
+        widen(run.plan->stage_kernels, desc.dtype, part.extents, from + part.offset * element_bytes(desc.dtype),
+              part.cache_strides, work.block + part.first, part.strides);
+    });
+}
+
+/// Multiplies keys by their scales where those differ within a head.
+void unscale_block(const Run &run, int index, const Stretch &stretch, const Block &block, Workspace &work) {
+    const TensorDesc &desc = run.plan->tensors[index].desc;
+    for (std::int64_t head = 0; head < block.n_heads; head++) {
+        const std::int64_t of_head = desc.scale->by_head ? (stretch.first_head + block.head + head) * desc.head_dim : 0;
+        widen_words<F32>(run.stages[index].scales, of_head, desc.head_dim, work.r);
+        for (std::int64_t token = 0; token < block.n_tokens; token++) {
+            float *const to = work.block + token * block.strides.token + head * block.strides.head;
+            for (std::int64_t i = 0; i < desc.head_dim; i++) {
+                to[i] *= work.r[i];
+            }
+        }
+    }
+}
+
 /// Loads a block, and norms it if that comes before the rotation.
 void load(const Run &run, int index, const Stretch &stretch, const Block &block, Workspace &work) {
     const TensorDesc &desc = run.plan->tensors[index].desc;
+    if (desc.cache && run.plan->rerotates) {
+        load_by_slot(run, index, stretch, block, work);
+        return;
+    }
     const RunTensor::Strides &in = run.tensors[index].in;
     const StageStrides strides = {in.element, in.head, stretch.in_token};
     const Extents extents = {desc.head_dim, block.n_heads, block.n_tokens};
@@ -118,7 +206,8 @@ void rotate_block(const Run &run, int index, const Rows &rows, const Block &bloc
     }
 }
 
-/// Makes and writes the dynamic scales of a block, and sets r.
+/// Makes and writes the dynamic scales of a block, and sets r. A key that moves is still to be multiplied by the scale
+/// that it had, which goes into both.
 void scale_dynamically(const Run &run, int index, const Stretch &stretch, const Block &block, const float *heads,
                        float *r) {
     const TensorDesc &desc = run.plan->tensors[index].desc;
@@ -128,12 +217,16 @@ void scale_dynamically(const Run &run, int index, const Stretch &stretch, const 
         const std::int64_t of_stretch = block.token + token;
         const std::int64_t row = desc.cache ? run.slots.of_token(stretch.first + of_stretch) : of_stretch;
         for (std::int64_t head = 0; head < block.n_heads; head++, r++) {
-            const float scale = *r / greatest_of(desc.out_dtype);
-            const float used = scale >= 0x1p-126f ? scale : 1.0f;  // below, it is not normal
-            *r = 1.0f / used;
+            const std::int64_t at = row * stretch.scales_token + (block.head + head) * stages.stride_head;
+            char *const where = stretch.scales_out + at * std::int64_t{sizeof(float)};
+            const float before = run.plan->rerotates && row >= 0 ? read_cached_scale(where) : 1.0f;
+            // The longest pair may turn into one element, beyond what any scale can hold.
+            const float scale =
+                std::min(before * (*r / greatest_of(desc.out_dtype)), std::numeric_limits<float>::max());
+            const float used = scale >= std::numeric_limits<float>::min() ? scale : 1.0f;  // below, it is not normal
+            *r = before / used;
             if (row >= 0) {
-                const std::int64_t at = row * stretch.scales_token + (block.head + head) * stages.stride_head;
-                std::memcpy(stretch.scales_out + at * std::int64_t{sizeof(float)}, &used, sizeof(used));
+                write_cached_scale(where, used);
             }
         }
     }
@@ -152,43 +245,16 @@ StageStrides load_scales(const Run &run, int index, const Stretch &stretch, cons
     return {desc.scale->by_channel ? 1 : 0, desc.scale->by_head ? n_channels : 0, 0};
 }
 
-/// Stores heads of a block's tokens in a cache, in calls for as many tokens as lie evenly apart there.
+/// Stores heads of a block's tokens in a cache.
 void store_by_slot(const Run &run, const TensorDesc &desc, const Stretch &stretch, const Block &block,
                    const float *heads, const float *r, const StageStrides &r_strides, char *y) {
-    const CacheDesc &cache = *desc.cache;
-    const StageKernels &kernels = run.plan->stage_kernels;
-    const std::int64_t bytes = element_bytes(desc.out_dtype);
-    std::int64_t stride_element = 0;
-    const bool is_linear = cache.is_linear(desc.head_dim, &stride_element);
-    for (std::int64_t token = 0; token < block.n_tokens;) {
-        const Stored stored =
-            find_stored(run.slots, cache, stretch.first + block.token + token, block.n_tokens - token);
-        token += stored.first;
-        const float *const from = heads + token * block.strides.token;
-        const float *const factor = r + token * r_strides.token;
-        char *const to = y + stored.offset * bytes;
-        if (is_linear && stored.n_tokens > 0) {
-            narrow(kernels, desc.out_dtype, {desc.head_dim, block.n_heads, stored.n_tokens}, from, block.strides,
-                   factor, r_strides, to, {stride_element, cache.stride_head, stored.stride_token});
-        }
-        // Else a head's tiles take the place of heads, and what is left at the end is a tile of its own.
-        const std::int64_t tile = cache.tile_elements, n_tiles = desc.head_dim / tile;
-        for (std::int64_t head = 0; head < block.n_heads && !is_linear && stored.n_tokens > 0; head++) {
-            for (const bool is_rest : {false, true}) {
-                const std::int64_t done = is_rest ? n_tiles * tile : 0;
-                const Extents extents = is_rest ? Extents{desc.head_dim - done, 1, stored.n_tokens}
-                                                : Extents{tile, n_tiles, stored.n_tokens};
-                if (extents.n_elements > 0 && extents.n_heads > 0) {
-                    narrow(kernels, desc.out_dtype, extents, from + head * block.strides.head + done,
-                           {1, tile, block.strides.token}, factor + head * r_strides.head + done * r_strides.element,
-                           {r_strides.element, tile * r_strides.element, r_strides.token},
-                           to + (head * cache.stride_head + done / tile * cache.stride_tile_elements) * bytes,
-                           {cache.stride_element, cache.stride_tile_elements, stored.stride_token});
-                }
-            }
-        }
-        token += stored.n_tokens;
-    }
+    for_each_cached(run, desc, stretch, block, [&](const Cached &part) {
+        const std::int64_t r_head = part.is_tiled ? part.strides.head * r_strides.element : r_strides.head;
+        narrow(run.plan->stage_kernels, desc.out_dtype, part.extents, heads + part.first, part.strides,
+               r + part.token * r_strides.token + part.head * r_strides.head + part.element * r_strides.element,
+               {r_strides.element, r_head, r_strides.token}, y + part.offset * element_bytes(desc.out_dtype),
+               part.cache_strides);
+    });
 }
 
 /// Scales and stores a block, as many heads at a time as r has room for.
@@ -208,7 +274,7 @@ void store(const Run &run, int index, const Stretch &stretch, const Block &whole
         if (desc.scale && desc.scale->dynamic) {
             scale_dynamically(run, index, stretch, block, heads, work.r);
             r_strides = {0, 1, block.n_heads};
-        } else if (desc.scale) {
+        } else if (desc.scale && !(run.plan->rerotates && !desc.scale->by_channel)) {
             r_strides = load_scales(run, index, stretch, block, work.r);
         }
         char *y = stretch.y + block.head * out_head * element_bytes(desc.out_dtype);
@@ -287,6 +353,9 @@ void take_road(const Run &run, int index, const Stretch &stretch, const Rows &ro
             block.n_tokens = std::min(n_tokens, stretch.n_tokens - block.token);
             block.strides = {1, desc.head_dim, block.n_heads * desc.head_dim};
             load(run, index, stretch, block, work);
+            if (run.plan->rerotates && desc.scale && desc.scale->by_channel) {
+                unscale_block(run, index, stretch, block, work);
+            }
             if (desc.rotates) {
                 rotate_block(run, index, rows, block, work);
             }

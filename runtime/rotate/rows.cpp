@@ -41,22 +41,25 @@ struct Buffer {
     Buffer &operator=(const Buffer &) = delete;
 };
 
-void make_phase_rows(const halyard_angle_source &source, const RowKernels &kernels, const std::int32_t *positions,
-                     std::int64_t n_tokens, std::int64_t first_pair, std::int64_t n_pairs,
-                     const RowOutput &out) noexcept {
-    const std::uint32_t *high = source.turns_high.get() + first_pair, *low = source.turns_low.get() + first_pair;
+/// Frequencies and attention_factor as a source of phases has them.
+struct Phases {
+    const std::uint32_t *turns_high, *turns_low;
+    float scale_high, scale_low;
+};
+
+void make_phase_rows(const Phases &phases, const RowKernels &kernels, const std::int32_t *positions,
+                     std::int64_t n_tokens, std::int64_t n_pairs, const RowOutput &out) noexcept {
+    const auto &[high, low, scale_high, scale_low] = phases;
     if (kernels.phase == nullptr) {
         for (std::int64_t t = 0; t < n_tokens; t++) {
             float *row = out.data + t * out.stride_token;
-            phase_row_reference(positions[t], high, low, source.scale_high, source.scale_low, n_pairs, row,
-                                row + out.stride_sin);
+            phase_row_reference(positions[t], high, low, scale_high, scale_low, n_pairs, row, row + out.stride_sin);
         }
         return;
     }
     Buffer position(positions, n_tokens), turns_high(high, n_pairs), turns_low(low, n_pairs);
     Buffer rows(out.data, n_pairs, out.stride_sin, n_tokens, out.stride_token);
-    kernels.phase(&position.header, &turns_high.header, &turns_low.header, source.scale_high, source.scale_low,
-                  &rows.header);
+    kernels.phase(&position.header, &turns_high.header, &turns_low.header, scale_high, scale_low, &rows.header);
 }
 
 void make_factored_rows(const halyard_angle_source &source, const RowKernels &kernels, const std::int32_t *positions,
@@ -123,7 +126,11 @@ void make_band(const halyard_angle_source &source, const RowKernels &kernels, co
         }
     }
     switch (source.kind) {
-    case AngleKind::phase: make_phase_rows(source, kernels, found, tokens.n_tokens, first_pair, n_pairs, out); break;
+    case AngleKind::phase:
+        make_phase_rows({source.turns_high.get() + first_pair, source.turns_low.get() + first_pair, source.scale_high,
+                         source.scale_low},
+                        kernels, found, tokens.n_tokens, n_pairs, out);
+        break;
     case AngleKind::factored:
         make_factored_rows(source, kernels, found, tokens.n_tokens, first_pair, n_pairs, out);
         break;
@@ -167,6 +174,12 @@ void make_joined_rows(const halyard_angle_source &joined, const RowKernels &kern
 }
 
 }  // namespace
+
+void make_row_of_turns(const RowKernels &kernels, const std::uint32_t *turns, float scale_high, float scale_low,
+                       std::int64_t n_pairs, const RowOutput &out) noexcept {
+    const std::int32_t once = 1;  // a turn's lower word adds nothing at position 1, whatever it is
+    make_phase_rows({turns, turns, scale_high, scale_low}, kernels, &once, 1, n_pairs, out);
+}
 
 void make_rows(const halyard_angle_source &source, const RowKernels &kernels, const RowTokens &tokens,
                std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept {

@@ -29,6 +29,10 @@ struct RowTokens {
     std::int64_t tokens_in_batch, first, n_tokens;
 };
 
+/// Makes the row of one token whose pairs turn by `turns`, in 2^-32 turns, times a factor in two floats.
+void make_row_of_turns(const RowKernels &kernels, const std::uint32_t *turns, float scale_high, float scale_low,
+                       std::int64_t n_pairs, const RowOutput &out) noexcept;
+
 /// Makes pairs first_pair … first_pair + n_pairs - 1 of the rows of at most a RowBlock. A position that is bad under
 /// BadPosition::error counts as 0.
 void make_rows(const halyard_angle_source &source, const RowKernels &kernels, const RowTokens &tokens,

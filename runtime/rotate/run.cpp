@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/storage.h"
+#include "rotate/moves.h"
 #include "rotate/piece.h"
 #include "rotate/road.h"
 #include "rotate/rows.h"
@@ -100,7 +101,8 @@ std::int64_t first_of_share(std::int64_t n, const Share &share) {
     }
 }
 
-/// Rotates a stretch into a cache, in as many calls as it takes for tokens that lie evenly apart there.
+/// Rotates a stretch into a cache, or keys of it in the cache, in as many calls as it takes for tokens that lie evenly
+/// apart there.
 void rotate_by_slot(const Run &run, int index, const Stretch &stretch, const Rows &rows) {
     const TensorDesc &desc = run.plan->tensors[index].desc;
     const std::int64_t bytes = element_bytes(desc.dtype);
@@ -108,9 +110,10 @@ void rotate_by_slot(const Run &run, int index, const Stretch &stretch, const Row
         Stretch part = stretch;
         Rows part_rows = rows;
         part.n_tokens = stored.n_tokens;
-        part.x += token * stretch.in_token * bytes;
         part.y += stored.offset * bytes;
         part.out_token = stored.stride_token;
+        part.x = run.plan->rerotates ? part.y : part.x + token * stretch.in_token * bytes;
+        part.in_token = run.plan->rerotates ? part.out_token : stretch.in_token;
         part_rows.row_of_token += desc.rotates ? token : 0;
         rotate_stretch(run, index, part, part_rows);
     };
@@ -205,26 +208,31 @@ constexpr auto row_after_row = [] {
     return rows;
 }();
 
-/// Rotates tokens first … last - 1 with rows that are made a block at a time.
+/// Rotates tokens first … last - 1 with rows that are made a block at a time: those of positions, or of moves.
 void rotate_with_made_rows(const Run &run, std::int64_t first, std::int64_t last, const Share &share,
                            TensorSet tensors) {
     float made[made_floats];
+    std::int32_t row_of_move[max_piece_tokens];
     const std::int64_t n_pairs = run.angles->rotary_dim / 2;
     const RowBlock block = row_block(run.angles->rotary_dim);
-    for (std::int64_t at = first; at < last; at += block.n_tokens) {
-        const RowTokens tokens = {&run.positions, run.bad_position, run.n_tokens, at,
-                                  std::min(last - at, block.n_tokens)};
+    for (std::int64_t at = first, n_tokens = 0; at < last; at += n_tokens) {
         for (std::int64_t pair = 0; pair < n_pairs; pair += block.n_pairs) {
             const std::int64_t n = std::min(n_pairs - pair, block.n_pairs);
-            make_rows(*run.angles, run.plan->row_kernels, tokens, pair, n, {made, 2 * n, n});
+            if (run.plan->rerotates) {
+                n_tokens = make_moved_rows(run, at, last, pair, n, made, row_of_move);
+            } else {
+                n_tokens = std::min(last - at, block.n_tokens);
+                const RowTokens tokens = {&run.positions, run.bad_position, run.n_tokens, at, n_tokens};
+                make_rows(*run.angles, run.plan->row_kernels, tokens, pair, n, {made, 2 * n, n});
+            }
             const Rows rows = {reinterpret_cast<const char *>(made),
                                reinterpret_cast<const char *>(made + n),
-                               tokens.n_tokens,
+                               block.n_tokens,
                                2 * n,
                                pair,
                                n,
-                               row_after_row.data()};
-            do_with(run, at, tokens.n_tokens, rows, share, tensors);
+                               run.plan->rerotates ? row_of_move : row_after_row.data()};
+            do_with(run, at, n_tokens, rows, share, tensors);
         }
     }
 }
@@ -235,7 +243,7 @@ void do_range(const Run &run, std::int64_t first, std::int64_t last, const Share
         do_with(run, first, last - first, Rows{}, share, tensors);
         return;
     }
-    if (!run.angles->is_direct) {
+    if (run.plan->rerotates || !run.angles->is_direct) {
         rotate_with_made_rows(run, first, last, share, tensors);
         return;
     }
@@ -384,15 +392,17 @@ halyard_status do_run(const Run &run, halyard_error *error) noexcept {
         }
     }
     std::int32_t rows[max_piece_tokens];
-    if (n <= max_piece_tokens && n_tasks <= 1 && run.n_parts == 1 && run.plan->rotates && run.angles->is_direct &&
-        find_rows(run, run.positions, 0, n, rows)) {
+    if (n <= max_piece_tokens && n_tasks <= 1 && run.n_parts == 1 && run.plan->rotates && !run.plan->rerotates &&
+        run.angles->is_direct && find_rows(run, run.positions, 0, n, rows)) {
         // Few tokens: one look at each position checks it and finds its row.
         rotate_directly(run, 0, n, rows, all_heads, all_tensors);
         return HALYARD_OK;
     }
     if (run.plan->rotates) {
         const halyard_status status =
-            check_positions(*run.angles, run.positions, run.bad_position, run.n_batch, run.n_tokens, error);
+            run.plan->rerotates
+                ? check_moves(run, error)
+                : check_positions(*run.angles, run.positions, run.bad_position, run.n_batch, run.n_tokens, error);
         if (status != HALYARD_OK) {
             return status;
         }

@@ -239,9 +239,9 @@ void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents, con
     case Dtype::f32: widen_by_loop<F32>(extents, x, in, block, out); break;
     case Dtype::f16: widen_by_loop<F16>(extents, x, in, block, out); break;
     case Dtype::bf16: widen_by_loop<BF16>(extents, x, in, block, out); break;
-    case Dtype::e4m3:
-    case Dtype::e5m2:
-    case Dtype::int8: break;  // no input has them
+    case Dtype::e4m3: widen_by_loop<E4M3>(extents, x, in, block, out); break;
+    case Dtype::e5m2: widen_by_loop<E5M2>(extents, x, in, block, out); break;
+    case Dtype::int8: widen_by_loop<Int8>(extents, x, in, block, out); break;
     }
 }
 

@@ -24,7 +24,7 @@ struct Extents {
 // element stride that is not 1, or a reach beyond 32 bits. Both have the same bits on every target with FMA. Operands
 // share no element unless a stage says otherwise, and may lie at any address that their strides keep.
 
-/// Makes floats of elements that can be an input.
+/// Makes floats of elements.
 void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents, const char *x, const StageStrides &in,
            float *block, const StageStrides &out) noexcept;
 

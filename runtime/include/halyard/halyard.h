@@ -107,7 +107,7 @@ HALYARD_API const char *halyard_status_name(halyard_status status);
 
 /* 0 stands for no dtype, no pairing and no axis map: a field says what it means where one is not set. */
 enum { HALYARD_F32 = 1, HALYARD_F16 = 2, HALYARD_BF16 = 3 };                /* storage; arithmetic is always f32 */
-/* Of outputs only, for quantised caches: OCP E4M3 (no infinities, largest 448) and E5M2 (largest 57344), and integers.
+/* Of outputs and cached keys only, for quantised caches: OCP E4M3 (no infinities, largest 448) and E5M2 (largest 57344), and integers.
  * Every float is rounded to nearest even. E4M3 and E5M2 keep subnormals and NaN, and what is larger than their largest
  * value becomes that, infinities too. INT8 is clamped to [-128, 127], and NaN is 0. */
 enum { HALYARD_E4M3 = 4, HALYARD_E5M2 = 5, HALYARD_INT8 = 6 };
@@ -521,10 +521,21 @@ typedef struct halyard_cache_desc {
                                       STRIDE); [0: as many as they take] */
 } halyard_cache_desc;
 
+/* Re-rotation. Keys that were rotated for one position move to another, as when a context shifts or a cached prefix is
+ * used again: pair k turns by Q * inv_freq[k] - P * inv_freq'[k], for the position Q and the angle source that it goes to
+ * and those, P and ', that it comes from. That is formed in fixed point, not from two rounded angles, and cos and sin of
+ * it are within 1.2e-7. Every pair of positions of 32 bits is valid, and the ranges of sources do not matter. With one
+ * source attention_factor is not applied again; between two, keys are multiplied by the quotient of theirs.
+ * Tensors with a cache are read there as well, each stored token in its slot, in any layout; others are views, in place or
+ * not. dtype may be any, and is that of the output. Static scales serve reading and writing; dynamic ones are read where
+ * they are renewed. A scale that the elements of a pair share need not be applied to them, and is not: an element w as
+ * stored becomes w', of its pair's rotation, and is stored as convert(w'), or with dynamic scales as convert(w' * f32(s / s')),
+ * where s' = f32(s * f32(greatest finite |w'| / greatest number of dtype)), or 1 as for other dynamic scales. */
+
 /* The fixed part of one tensor that a plan rotates: q, say, or k. */
 typedef struct halyard_tensor_desc {
     uint32_t size;
-    int32_t dtype;         /* HALYARD_F32, HALYARD_F16 or HALYARD_BF16: of the input */
+    int32_t dtype;         /* HALYARD_F32, HALYARD_F16 or HALYARD_BF16: of the input. Of a plan that rerotates any */
     int32_t out_dtype;     /* any: of the output [dtype] */
     int32_t pairing;       /* HALYARD_PAIRING_… of the input [the frequencies'] */
     int32_t out_pairing;   /* of the output [pairing; the frequencies' where pairing is theirs] */
@@ -546,7 +557,9 @@ typedef struct halyard_plan_desc {
                                they are 0. A rotary_dim that is not theirs is a HALYARD_ERROR_MISMATCH; what they don't
                                know has to be set. Read during the call only. */
     int32_t n_tensors;      /* 1 … HALYARD_MAX_TENSORS */
-    int32_t reserved;       /* 0 */
+    int32_t rerotates;      /* 1: runs move keys that were rotated in `direction` from some positions to others; see
+                               Re-rotation. No tensor has a norm, no_rotation, another out_dtype or another out_pairing
+                               then (else MISMATCH) */
     const halyard_tensor_desc *tensors; /* [n_tensors] */
     const char *target;     /* NULL: the best one that is built and that this machine runs, subject to the
                                environment: HALYARD_TARGET forces a target, HALYARD_MAX_TARGET sets a ceiling. A name
@@ -559,7 +572,7 @@ typedef struct halyard_plan halyard_plan;
 /* Checks a description and resolves it to kernels. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, SHAPE (n_tensors,
  * head_dim, a cache), ROTARY_DIM, WINDOW (rotary or of a norm), UNKNOWN_TARGET, TARGET_NOT_BUILT, TARGET_UNSUPPORTED,
  * MISMATCH (target and max_target both given; rotary_dim beside the frequencies; fields of stages that contradict each
- * other), SCALE (eps), STRIDE (a cache), OVERFLOW (a cache), UNSUPPORTED (a dtype, heads too long for stages),
+ * other or rerotates), SCALE (eps), STRIDE (a cache), OVERFLOW (a cache), UNSUPPORTED (a dtype, heads too long for stages),
  * OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_create_plan(const halyard_plan_desc *desc, halyard_plan **out,
                                                halyard_error *error);
@@ -617,8 +630,9 @@ enum { HALYARD_SLOTS_CHECK = 0, HALYARD_SLOTS_RANGE_ONLY = 1 };
 typedef struct halyard_slots {
     uint32_t size;
     int32_t type;          /* HALYARD_INT32 or HALYARD_INT64 */
-    int32_t policy;        /* HALYARD_SLOTS_CHECK or HALYARD_SLOTS_RANGE_ONLY */
-    int32_t reserved;      /* 0 */
+    int32_t policy;        /* HALYARD_SLOTS_CHECK or HALYARD_SLOTS_RANGE_ONLY; to rerotate, CHECK (else MISMATCH) */
+    int32_t consecutive;   /* 0: data holds every token's slot. 1: data holds a start for each batch row, shape {batch, 1},
+                              and token t has slot start + t; a start of -1 is that of all the row's tokens */
     const void *data;      /* any alignment */
     int64_t shape[2];      /* {batch, tokens} */
     int64_t strides[2];    /* in elements, any sign */
@@ -637,7 +651,8 @@ typedef struct halyard_stages {
     const float *scales;      /* STATIC, dense */
     int64_t n_scales;         /* 1, heads, head_dim or heads * head_dim */
     float *scales_out;        /* DYNAMIC: [batch, tokens, heads]; of a tensor with a cache [slots, heads], where tokens
-                                 without a slot write none */
+                                 without a slot write none. A plan that rerotates reads them first: of the tokens that it
+                                 moves, they and their reciprocals are positive and finite (else SCALE) */
     int64_t stride_scales[3]; /* in elements: batch, token, head; with a cache 0, slot, head */
     void *cache;              /* the first element of slot 0 and head 0, any alignment */
 } halyard_stages;
@@ -651,19 +666,25 @@ typedef struct halyard_run_args {
     const halyard_tensor *x;             /* the plan's n_tensors inputs, all with one batch and one tokens */
     const halyard_tensor *y;             /* outputs, each of its input's shape and the plan's out_dtype. In place: the
                                             same data, strides, dtype and pairing as its input. That of a tensor with a
-                                            cache is not read */
+                                            cache is not read; nor, of a plan that rerotates, are data and strides of its
+                                            x, which says dtype and shape */
     const halyard_executor *executor;    /* NULL: the calling thread does everything */
     int32_t part;                        /* 0 … n_parts - 1, see below */
     int32_t n_parts;                     /* 0 … 1024; 0 and 1: the run is whole */
     const halyard_slots *slots;          /* where tokens go in the plan's caches; NULL if it has none */
     const halyard_stages *stages;        /* weights, scales and caches [n_tensors]; NULL if the plan asks for none */
+    const halyard_positions *from_positions;  /* where the keys of a plan that rerotates are now, never NULL; `positions` is
+                                            where they go to. NULL for other plans */
+    const halyard_angle_source *from_angles;  /* what they were rotated with [angles]; NULL for other plans. Neither source
+                                            has given rows, or another reference than EXACT; bad_position is ERROR (else
+                                            MISMATCH) */
 } halyard_run_args;
 
 /* Rotates, with the plan's other stages. Positions, slots and scales are checked before the first write. Allocates
  * nothing. Zero batch, tokens or heads succeed and do nothing. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, SHAPE,
  * MISMATCH (dtype, head_dim or rotary_dim is not the plan's; positions that given rows need, or can't have; what the
- * plan's stages do not ask for), OVERFLOW, STRIDE, OVERLAP, POSITION, SLOT, SCALE, THREADS, EXECUTOR, UNSUPPORTED (device;
- * a row that is too long for its norm).
+ * plan's stages do not ask for; sources by which keys cannot move), OVERFLOW, STRIDE, OVERLAP, POSITION, SLOT, SCALE,
+ * THREADS, EXECUTOR, UNSUPPORTED (device; a row that is too long for its norm).
  * Outputs (caches and scales too) may not share memory with positions, slots, weights, static scales or the rows of a
  * given source either; there spans are compared.
  * Parts. A caller that has threads of its own makes the same call on each of them but for `part`: together they do what
@@ -678,8 +699,8 @@ HALYARD_API halyard_status halyard_run(const halyard_plan *plan, const halyard_r
 typedef struct halyard_bound_run halyard_bound_run;
 
 /* Checks a run as halyard_run does, but for what positions hold, and does not run it. The pointers in args (data of
- * tensors and positions) are an example: each run brings its own. A tensor that is in place here is in place there. plan
- * and args->angles must outlive the bound run, and so must what args->executor calls. args->part and n_parts must be 0.
+ * tensors and positions) are an example: each run brings its own. A tensor that is in place here is in place there. plan,
+ * args->angles and from_angles must outlive the bound run, and so must what args->executor calls. args->part and n_parts must be 0.
  * Errors: as halyard_run, and OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_bind_run(const halyard_plan *plan, const halyard_run_args *args,
                                             halyard_bound_run **out, halyard_error *error);
@@ -701,6 +722,7 @@ typedef struct halyard_bound_run_args {
     const float *const *scales;
     float *const *scales_out;
     void *const *caches;
+    const void *from_positions; /* halyard_positions' data; NULL where the plan does not rerotate */
 } halyard_bound_run_args;
 
 /* Runs. What is checked: pointers, positions, slots, static scales, and that outputs share no element with inputs,
