@@ -109,7 +109,7 @@ std::vector<Halide::Func> tree_of(Halide::Func from, const Halide::Var &e, const
 /// Any dtype to float.
 class Widen : public Halide::Generator<Widen> {
 public:
-    GeneratorParam<Storage> dtype{"dtype", Storage::f32, storages};
+    GeneratorParam<Storage> dtype{"dtype", Storage::f32, cache_storages};
 
     Input<Buffer<void>> *x;           // [element, head, token]
     Output<Buffer<float, 3>> y{"y"};  // likewise
@@ -130,7 +130,7 @@ private:
 /// Float to any dtype, times reciprocal scales.
 class Narrow : public Halide::Generator<Narrow> {
 public:
-    GeneratorParam<Storage> dtype{"dtype", Storage::f32, output_storages};
+    GeneratorParam<Storage> dtype{"dtype", Storage::f32, cache_storages};
 
     Input<Buffer<float, 3>> x{"x"};  // [element, head, token]
     Input<Buffer<float, 3>> r{"r"};  // likewise, of any strides

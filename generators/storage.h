@@ -14,10 +14,10 @@ enum class Storage { f32, f16, bf16, e4m3, e5m2, int8 };
 inline const std::map<std::string, Storage> storages = {
     {"f32", Storage::f32}, {"f16", Storage::f16}, {"bf16", Storage::bf16}};
 
-/// What only narrow() writes.
-inline const std::map<std::string, Storage> output_storages = {{"f32", Storage::f32},   {"f16", Storage::f16},
-                                                               {"bf16", Storage::bf16}, {"e4m3", Storage::e4m3},
-                                                               {"e5m2", Storage::e5m2}, {"int8", Storage::int8}};
+/// And what only widen() and narrow() know.
+inline const std::map<std::string, Storage> cache_storages = {{"f32", Storage::f32},   {"f16", Storage::f16},
+                                                              {"bf16", Storage::bf16}, {"e4m3", Storage::e4m3},
+                                                              {"e5m2", Storage::e5m2}, {"int8", Storage::int8}};
 
 /// The type of a buffer's element: one number, or packed two neighbouring ones of 16 bits, the lower address in the
 /// lower half. bf16 and floats of 8 bits are integers, and so are a GPU's f16: OpenCL devices need not have that type.
@@ -199,11 +199,28 @@ inline bool converts_f16(const Target &target) {
     return target.has_feature(Target::F16C) || target.has_feature(Target::ARMFp16);
 }
 
-/// An element of one number as a float.
+/// The f16 of a word of 16 bits as a float.
+inline Expr widen_f16(const Target &target, const Expr &word) {
+    return converts_f16(target) ? cast<float>(reinterpret(Halide::Float(16), word))
+                                : widen_f16_in_integers(cast<uint32_t>(word));
+}
+
+/// An element of one number as a float. E5M2 is the upper half of an f16. E4M3 has one bit more of a fraction and one
+/// less of an exponent, so that in its place in an f16 it is a 256th, denormals too; it has no infinity, and one NaN.
 inline Expr widen(const Target &target, Storage storage, const Expr &element) {
-    return storage == Storage::f16 && !converts_f16(target)
-               ? widen_f16_in_integers(cast<uint32_t>(reinterpret<uint16_t>(element)))
-               : unpack(target, storage, element)[0];
+    switch (storage) {
+    case Storage::f16: return widen_f16(target, reinterpret<uint16_t>(element));
+    case Storage::e4m3: {
+        const Expr word = cast<uint16_t>(element), magnitude = word & 0x7f;
+        const Expr wide = widen_f16(target, (word & 0x80) << 8 | magnitude << 7) * 256.0f;
+        return select(magnitude == 0x7f, reinterpret<float>(Expr(0x7fc00000u)), wide);
+    }
+    case Storage::e5m2: return widen_f16(target, cast<uint16_t>(element) << 8);
+    case Storage::int8: return cast<float>(element);
+    case Storage::f32:
+    case Storage::bf16: break;
+    }
+    return unpack(target, storage, element)[0];
 }
 
 /// x as an element of one number: to nearest even, NaN stays NaN.

@@ -6,8 +6,9 @@ import pathlib
 import re
 
 DTYPES = ["f32", "f16", "bf16"]
-STAGES = {"widen": DTYPES, "norm": DTYPES, "widen_norm": DTYPES[1:], "norm_rotate": DTYPES,
-          "narrow": DTYPES + ["e4m3", "e5m2", "int8"], "largest": DTYPES[:1]}
+DTYPES_OF_CACHES = DTYPES + ["e4m3", "e5m2", "int8"]
+STAGES = {"widen": DTYPES_OF_CACHES, "norm": DTYPES, "widen_norm": DTYPES[1:], "norm_rotate": DTYPES,
+          "narrow": DTYPES_OF_CACHES, "largest": DTYPES[:1]}
 PAIRINGS = ["half", "interleaved", "strided"]
 PLACES = ["out_of_place", "in_place", "non_temporal"]
 GPU_PLACES = PLACES[:2]

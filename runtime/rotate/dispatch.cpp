@@ -16,7 +16,8 @@
     extern "C" halyard_rows_factored_kernel factored;
 #define HALYARD_STAGE_KERNELS(target)                                                                                  \
     extern "C" halyard_widen_kernel halyard_widen_f32_##target, halyard_widen_f16_##target,                            \
-        halyard_widen_bf16_##target;                                                                                   \
+        halyard_widen_bf16_##target, halyard_widen_e4m3_##target, halyard_widen_e5m2_##target,                         \
+        halyard_widen_int8_##target;                                                                                   \
     extern "C" halyard_norm_kernel halyard_norm_f32_##target, halyard_norm_f16_##target, halyard_norm_bf16_##target,   \
         halyard_widen_norm_f16_##target, halyard_widen_norm_bf16_##target;                                             \
     extern "C" halyard_norm_rotate_kernel halyard_norm_rotate_f32_##target, halyard_norm_rotate_f16_##target,          \
@@ -57,7 +58,8 @@ constexpr RowKernels row_table[] = {
 constexpr StageKernels stage_table[] = {
 #define HALYARD_STAGE_KERNELS(target)                                                                                  \
     {Target::target,                                                                                                   \
-     {halyard_widen_f32_##target, halyard_widen_f16_##target, halyard_widen_bf16_##target},                            \
+     {halyard_widen_f32_##target, halyard_widen_f16_##target, halyard_widen_bf16_##target,                             \
+      halyard_widen_e4m3_##target, halyard_widen_e5m2_##target, halyard_widen_int8_##target},                          \
      {halyard_norm_f32_##target, halyard_norm_f16_##target, halyard_norm_bf16_##target},                               \
      {nullptr, halyard_widen_norm_f16_##target, halyard_widen_norm_bf16_##target},                                     \
      {halyard_norm_rotate_f32_##target, halyard_norm_rotate_f16_##target, halyard_norm_rotate_bf16_##target},          \

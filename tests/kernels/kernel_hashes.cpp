@@ -155,7 +155,9 @@ std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, Stage stage, h
                                                                                                : halyard::Dtype::f32);
         const bool sums = stage == Stage::norm || stage == Stage::widen_norm || stage == Stage::norm_rotate;
         const Values values = sums ? Values::ordinary : of_x[random.in(0, 3)];
-        std::vector<char> x = oracle::random_elements(random, x_dtype, values, count);
+        // Bytes are those of random elements of 16 bits, more than enough of them.
+        std::vector<char> x =
+            oracle::random_elements(random, std::min<std::int32_t>(x_dtype, HALYARD_BF16), values, count);
         std::vector<float> y(static_cast<std::size_t>(count));
         std::vector<float> weights(static_cast<std::size_t>(n));
         for (float &weight : weights) {

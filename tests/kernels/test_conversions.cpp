@@ -89,20 +89,24 @@ TEST_CASE("conversions: floats are rounded to the nearest element of every dtype
     }
 }
 
-TEST_CASE("conversions: every element of 16 bits is widened exactly, on every target", "[stages]") {
+TEST_CASE("conversions: every element of 16 and 8 bits is widened exactly, on every target", "[stages]") {
     std::vector<std::uint16_t> words(0x10000);
+    std::vector<std::uint8_t> bytes(0x10000);
     for (std::size_t i = 0; i < words.size(); i++) {
         words[i] = static_cast<std::uint16_t>(i);
+        bytes[i] = static_cast<std::uint8_t>(i);
     }
     std::vector<float> values(words.size());
-    for (const Dtype dtype : {Dtype::f16, Dtype::bf16}) {
+    for (const Dtype dtype : {Dtype::f16, Dtype::bf16, Dtype::e4m3, Dtype::e5m2, Dtype::int8}) {
         const Nearest nearest(static_cast<std::int32_t>(dtype));
+        const bool is_8_bit = halyard::is_8_bit(dtype);
+        const char *const elements =
+            is_8_bit ? reinterpret_cast<const char *>(bytes.data()) : reinterpret_cast<const char *>(words.data());
         for (const StageKernels &kernels : stage_kernels_here()) {
-            halyard::widen(kernels, dtype, {0x10000, 1, 1}, reinterpret_cast<const char *>(words.data()), {1, 0, 0},
-                           values.data(), {1, 0, 0});
+            halyard::widen(kernels, dtype, {0x10000, 1, 1}, elements, {1, 0, 0}, values.data(), {1, 0, 0});
             int n_wrong = 0;
             for (std::size_t i = 0; i < words.size(); i++) {
-                const double exact = nearest.value_of(words[i]);
+                const double exact = nearest.value_of(is_8_bit ? bytes[i] : words[i]);
                 const bool same = std::isnan(exact) ? std::isnan(values[i])
                                                     : static_cast<double>(values[i]) == exact &&
                                                           std::signbit(values[i]) == std::signbit(exact);

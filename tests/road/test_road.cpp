@@ -1,62 +1,12 @@
 // Whole roads, from projection to cache: a covering array of all their stages against the oracle, on every target; and
 // the same bits for any split of the work.
+#include "cover_pairs.h"
 #include "road_scene.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 
 #include <bit>
 #include <cmath>
-#include <set>
-
-namespace {
-
-/// Choices in which each pair of levels of two factors occurs together at least once.
-std::vector<Choice> cover_pairs(oracle::Random &random) {
-    using Pair = std::array<int, 4>;  // two factors and their levels
-    std::set<Pair> missing;
-    for (int a = 0; a < n_factors; a++) {
-        for (int b = a + 1; b < n_factors; b++) {
-            for (int i = 0; i < n_levels[static_cast<std::size_t>(a)]; i++) {
-                for (int j = 0; j < n_levels[static_cast<std::size_t>(b)]; j++) {
-                    missing.insert({a, b, i, j});
-                }
-            }
-        }
-    }
-    const auto for_each_pair = [](const Choice &choice, auto function) {
-        for (int a = 0; a < n_factors; a++) {
-            for (int b = a + 1; b < n_factors; b++) {
-                function(Pair{a, b, choice[static_cast<std::size_t>(a)], choice[static_cast<std::size_t>(b)]});
-            }
-        }
-    };
-    std::vector<Choice> rows;
-    while (!missing.empty()) {
-        Choice best = {};
-        int most = -1;
-        for (int attempt = 0; attempt < 40; attempt++) {  // each holds a pair that is missing
-            auto wanted = missing.begin();
-            std::advance(wanted, random.in(0, static_cast<std::int64_t>(missing.size()) - 1));
-            Choice choice;
-            for (std::size_t f = 0; f < n_factors; f++) {
-                choice[f] = static_cast<int>(random.in(0, n_levels[f] - 1));
-            }
-            choice[static_cast<std::size_t>((*wanted)[0])] = (*wanted)[2];
-            choice[static_cast<std::size_t>((*wanted)[1])] = (*wanted)[3];
-            int n_new = 0;
-            for_each_pair(choice, [&](const Pair &pair) { n_new += missing.count(pair) != 0 ? 1 : 0; });
-            if (n_new > most) {
-                most = n_new;
-                best = choice;
-            }
-        }
-        for_each_pair(best, [&](const Pair &pair) { missing.erase(pair); });
-        rows.push_back(best);
-    }
-    return rows;
-}
-
-}  // namespace
 
 namespace {
 
@@ -85,7 +35,7 @@ void check_road(const Choice &choice, std::uint64_t seed) {
 
 TEST_CASE("road: every pair of stages on every target", "[road]") {
     oracle::Random random(Catch::getSeed());
-    const auto choices = cover_pairs(random);
+    const auto choices = cover_pairs(random, n_levels);
     CHECK(choices.size() > 60);
     std::uint64_t seed = Catch::getSeed();
     for (const Choice &choice : choices) {

@@ -281,8 +281,8 @@ TEST_CASE("errors: roads, slots of a run", "[errors][road]") {
                    [=](auto &s) { s.slots.type = value; });
         refuse_run(HALYARD_ERROR_UNKNOWN_VALUE, {"slots.policy is " + text(value)},
                    [=](auto &s) { s.slots.policy = value; });
-        refuse_run(HALYARD_ERROR_UNKNOWN_VALUE, {"slots.reserved is " + text(value)},
-                   [=](auto &s) { s.slots.reserved = value; });
+        refuse_run(HALYARD_ERROR_UNKNOWN_VALUE, {"slots.consecutive is " + text(value)},
+                   [=](auto &s) { s.slots.consecutive = value; });
     }
     for (const int i : {0, 1}) {
         for (const std::int64_t n : {std::int64_t{1}, std::int64_t{0}, std::int64_t{-1}, INT64_MAX}) {

@@ -63,7 +63,7 @@ TEST_CASE("errors: plans", "[errors]") {
         unknown("tensors[1].out_pairing", [=](auto &desc) { desc.tensors[1].out_pairing = value; });
         unknown("tensors[1].dtype", [=](auto &desc) { desc.tensors[1].dtype = value; });
         unknown("tensors[1].out_dtype", [=](auto &desc) { desc.tensors[1].out_dtype = value; });
-        unknown("desc.reserved", [=](auto &desc) { desc.reserved = value; });
+        unknown("desc.rerotates", [=](auto &desc) { desc.rerotates = value; });
     }
     refuse(HALYARD_ERROR_UNKNOWN_VALUE, {"tensors[1].dtype is not set"}, [](auto &desc) { desc.tensors[1].dtype = 0; });
     refuse(HALYARD_ERROR_UNKNOWN_VALUE, {"tensors[1].pairing is not set, and no frequencies tell it"},

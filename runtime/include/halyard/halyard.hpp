@@ -482,6 +482,7 @@ struct plan_desc {
     std::int32_t direction = HALYARD_FORWARD;
     const char *target = nullptr;
     const char *max_target = nullptr;
+    bool rerotates = false;  ///< runs move keys from some positions to others
 
     plan_desc(std::int64_t dim, std::vector<halyard_tensor_desc> list,
               halyard::direction towards = halyard::direction::forward)
@@ -500,6 +501,7 @@ struct plan_desc {
         desc.frequencies = frequencies;
         desc.n_tensors = static_cast<std::int32_t>(tensors.size());
         desc.tensors = tensors.data();
+        desc.rerotates = rerotates ? 1 : 0;
         desc.target = target;
         desc.max_target = max_target;
         return desc;
@@ -570,6 +572,15 @@ inline halyard_slots slots(const std::int64_t *data, std::array<std::int64_t, 2>
     return detail::make_slots(data, HALYARD_INT64, shape, nullptr, 0);
 }
 
+/// A start for each batch row: token t has slot start + t, or none where the start is -1. The memory stays the
+/// caller's.
+inline halyard_slots consecutive_slots(const std::int64_t *starts, std::int64_t n_batch, void *scratch,
+                                       std::int64_t scratch_bytes) noexcept {
+    auto result = detail::make_slots(starts, HALYARD_INT64, {n_batch, 1}, scratch, scratch_bytes);
+    result.consecutive = 1;
+    return result;
+}
+
 /// What a run brings for a tensor that has a norm with a weight, a cache, or both.
 inline halyard_stages stages(const void *weight, std::int64_t n_weights, void *cache = nullptr) noexcept {
     auto result = make_struct<halyard_stages>();
@@ -585,8 +596,10 @@ struct run_options {
     const halyard_executor *executor = nullptr;    ///< NULL: the calling thread does everything
     bad_position policy = bad_position::error;
     part_of_run part = {};
-    const halyard_slots *slots = nullptr;    ///< for plans with caches
-    const halyard_stages *stages = nullptr;  ///< for plans that ask for them, one for each tensor
+    const halyard_slots *slots = nullptr;               ///< for plans with caches
+    const halyard_stages *stages = nullptr;             ///< for plans that ask for them, one for each tensor
+    const halyard_positions *from_positions = nullptr;  ///< for plans that rerotate: where keys are now,
+    const halyard_angle_source *from_angles = nullptr;  ///< and what they were rotated with; NULL: the run's source
 
     /// Sets positions, or slots and stages, which must live until the run.
     run_options &at(const halyard_positions &where) noexcept {
@@ -596,6 +609,11 @@ struct run_options {
     run_options &into(const halyard_slots &where, const halyard_stages *of_tensors) noexcept {
         slots = &where;
         stages = of_tensors;
+        return *this;
+    }
+    run_options &moved_from(const halyard_positions &where, const halyard_angle_source *with = nullptr) noexcept {
+        from_positions = &where;
+        from_angles = with;
         return *this;
     }
 };
@@ -608,6 +626,7 @@ struct bound_stages {
     void *const *caches = nullptr;
     const float *const *scales = nullptr;
     float *const *scales_out = nullptr;
+    const void *from_positions = nullptr;
 };
 
 namespace detail {
@@ -625,6 +644,8 @@ inline halyard_run_args make_args(const angle_source &angles, const halyard_tens
     args.n_parts = options.part.n_parts;
     args.slots = options.slots;
     args.stages = options.stages;
+    args.from_positions = options.from_positions;
+    args.from_angles = options.from_angles;
     return args;
 }
 
@@ -682,6 +703,7 @@ public:
         args.caches = stages.caches;
         args.scales = stages.scales;
         args.scales_out = stages.scales_out;
+        args.from_positions = stages.from_positions;
         detail::check(halyard_run_bound(get(), &args, &details), details);
     }
 

@@ -1,0 +1,139 @@
+// Re-rotation: cached keys that move to other positions, in every dtype and layout, against the oracle; and what many
+// moves add up to.
+#include "cover_pairs.h"
+#include "moves_scene.h"
+
+#include <catch2/catch_get_random_seed.hpp>
+
+#include <cmath>
+
+TEST_CASE("moves: every pair of what they are put together from, on every target", "[road][moves]") {
+    oracle::Random random(Catch::getSeed());
+    std::uint64_t seed = Catch::getSeed();
+    for (const MoveChoice &choice : cover_pairs(random, n_move_levels)) {
+        CAPTURE(choice);
+        MovesScene scene(choice, ++seed);
+        const auto expected = scene.run("reference", MovesScene::Mode::whole);
+        scene.check(expected);
+        for (const char *target : targets_here()) {
+            CAPTURE(target);
+            const auto result = scene.run(target, MovesScene::Mode::whole);
+            if (std::strcmp(target, "x86_sse41") == 0) {
+                scene.check(result);  // without FMA its bits differ
+            } else {
+                CHECK((result == expected));
+            }
+        }
+        CHECK((scene.run(nullptr, MovesScene::Mode::parts) == expected));
+        CHECK((scene.run(nullptr, MovesScene::Mode::pool) == expected));
+        CHECK((scene.run(nullptr, MovesScene::Mode::bound) == expected));
+        CHECK((scene.run(nullptr, MovesScene::Mode::bound_parts) == expected));
+    }
+}
+
+namespace {
+
+/// Keys [tokens, heads, head_dim] of f32, f16 or bf16 that lie in half pairing, and move in place.
+void move(Elements &keys, const halyard::angle_source &angles, const std::vector<std::int32_t> &from,
+          const std::vector<std::int32_t> &to, const char *target = nullptr) {
+    halyard::plan_desc desc(
+        angles.info().rotary_dim,
+        {halyard::describe_tensor(static_cast<halyard::dtype>(keys.dtype), keys.shape[3], halyard::pairing::half)});
+    desc.rerotates = true;
+    desc.target = target;
+    const auto to_view = positions_of(to), from_view = positions_of(from);
+    halyard::run(halyard::plan(desc), angles, keys.tensor(), keys.tensor(),
+                 halyard::run_options().at(to_view).moved_from(from_view));
+}
+
+std::vector<std::int32_t> random_positions(oracle::Random &random, std::int64_t n) {
+    std::vector<std::int32_t> positions;
+    for (std::int64_t i = 0; i < n; i++) {
+        positions.push_back(static_cast<std::int32_t>(random.bits()));
+    }
+    return positions;
+}
+
+/// The greatest distance of two keys' elements, as a part of the pair's length in `of`.
+double greatest_error(const Elements &keys, const Elements &expected, const Elements &of) {
+    double most = 0;
+    const std::int64_t head_dim = keys.shape[3], n_pairs = head_dim / 2;
+    for (std::int64_t i = 0; i < keys.count(); i++) {
+        const std::int64_t first = i - i % head_dim + i % n_pairs;
+        const double length = std::hypot(of[first], of[first + n_pairs]);
+        most = std::max(most, std::fabs(double(keys[i]) - double(expected[i])) / length);
+    }
+    return most;
+}
+
+}  // namespace
+
+TEST_CASE("moves: the bits of phases at the difference", "[road][moves]") {
+    oracle::Random random(Catch::getSeed());
+    const auto frequencies = halyard::frequencies::from_base(10000.0, 128);
+    for (const char *target : targets_here()) {
+        for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
+            const Elements keys = Elements::random(dtype, {1, 300, 2, 128}, random);
+            std::vector<std::int32_t> from, to, difference;
+            for (int i = 0; i < 300; i++) {
+                from.push_back(static_cast<std::int32_t>(random.bits() >> 33));
+                to.push_back(static_cast<std::int32_t>(random.bits() >> 33));
+                difference.push_back(to.back() - from.back());
+            }
+            Elements moved = keys;
+            move(moved, halyard::angle_source::table(frequencies, 0, 0), from, to, target);
+            Rotation rotation;
+            rotation.dtype = dtype;
+            rotation.rotary_dim = rotation.head_dim = 128;
+            rotation.target = target;
+            const auto at = positions_of(difference);
+            CHECK((moved == rotate(rotation, halyard::angle_source::phase(frequencies), &at, keys)));
+        }
+    }
+}
+
+TEST_CASE("moves: what was rotated, and what moves twice", "[road][moves]") {
+    oracle::Random random(Catch::getSeed());
+    const auto frequencies = halyard::frequencies::from_base(10000.0, 128);
+    const auto angles = halyard::angle_source::phase(frequencies);
+    const std::int64_t n = 200;
+    for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
+        Rotation rotation;
+        rotation.dtype = dtype;
+        rotation.rotary_dim = rotation.head_dim = 128;
+        const Elements x = Elements::random(dtype, {1, n, 2, 128}, random);
+        const auto from = random_positions(random, n), half = random_positions(random, n),
+                   to = random_positions(random, n);
+        const auto from_view = positions_of(from), to_view = positions_of(to);
+        const Elements rotated = rotate(rotation, angles, &from_view, x),
+                       expected = rotate(rotation, angles, &to_view, x);
+        Elements once = rotated, twice = rotated, back = rotated;
+        move(once, angles, from, to);
+        move(twice, angles, from, half);
+        move(twice, angles, half, to);
+        move(back, angles, from, to);
+        move(back, angles, to, from);
+        // A rotation adds 2 eps of the pair's length, and a rounding of both members half an ulp each.
+        const double step = 2 * 0x1p-23 + (dtype == HALYARD_F32 ? 0 : dtype == HALYARD_F16 ? 0x1p-11 : 0x1p-8) * 1.01;
+        const double turned = std::sqrt(2.0) * step;  // of both members together
+        CHECK(greatest_error(once, expected, x) <= turned + 2 * step);
+        CHECK(greatest_error(twice, expected, x) <= 2 * turned + 2 * step);
+        CHECK(greatest_error(back, rotated, x) <= turned + step);
+    }
+}
+
+TEST_CASE("moves: heads of more pairs than rows are made at once", "[road][moves]") {
+    oracle::Random random(Catch::getSeed());
+    const std::int64_t head_dim = 10000;
+    const auto frequencies = halyard::frequencies::from_base(10000.0, head_dim);
+    const auto angles = halyard::angle_source::table(frequencies, 0, 0);
+    const Elements keys = Elements::random(HALYARD_F32, {1, 3, 2, head_dim}, random);
+    Elements moved = keys, expected = keys;
+    move(moved, angles, {5, 6, 7}, {105, 106, 207});
+    Rotation rotation;
+    rotation.rotary_dim = rotation.head_dim = head_dim;
+    const std::vector<std::int32_t> difference = {100, 100, 200};
+    const auto at = positions_of(difference);
+    expected = rotate(rotation, halyard::angle_source::phase(frequencies), &at, keys);
+    CHECK((moved == expected));
+}
