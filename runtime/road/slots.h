@@ -31,10 +31,10 @@ struct CheckedSlots {
             std::memcpy(&narrow, static_cast<const char *>(data) + index * 4, 4);
             slot = narrow;
         }
-        if (consecutive && slot != -1 && __builtin_add_overflow(slot, token, &slot)) {
-            slot = INT64_MAX;  // which no cache has
-        }
-        return slot;
+        // A start so great that the sum wraps is refused itself.
+        return consecutive && slot != -1
+                   ? static_cast<std::int64_t>(static_cast<std::uint64_t>(slot) + static_cast<std::uint64_t>(token))
+                   : slot;
     }
 
     /// The slot of a token, counted through all batch rows; -1: it is not stored. Never one that no cache has: another

@@ -370,6 +370,9 @@ halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_b
         return fail(error, HALYARD_ERROR_SHAPE, "args.n_tensors is ", given.n_tensors, ", but the plan's is ",
                     bound->run.plan->n_tensors);
     }
+    if (given.from_positions != nullptr && !bound->run.plan->rerotates) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "args.from_positions is set, but the plan does not rerotate");
+    }
     Spans spans;
     CheckedPositions positions = bound->run.positions;
     halyard_status status = read_pointers(*bound, given, spans, error);
@@ -397,8 +400,6 @@ halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_b
     if (status == HALYARD_OK && run.plan->rerotates) {
         status = read_positions(*bound, given.from_positions, "args.from_positions", bound->from_positions_reach,
                                 run.from_positions, error);
-    } else if (status == HALYARD_OK && given.from_positions != nullptr) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "args.from_positions is set, but the plan does not rerotate");
     }
     if (status == HALYARD_OK && has_road) {
         status = read_bound_road(*bound, given, run, spans, error);

@@ -65,9 +65,10 @@ halyard_status check_positions(const Run &run, const CheckedPositions &positions
             for (std::int64_t token = 0; token < run.n_tokens; token++) {
                 const std::int64_t position = positions.at(batch, token, axis);
                 if (position < Position::min() || position > Position::max()) {
-                    return fail(error, HALYARD_ERROR_POSITION, name, "[axis ", axis, ", batch ", batch, ", token ",
-                                token, "] is ", position, ", but positions of 32 bits are ", Position::min(), " to ",
-                                Position::max());
+                    return fail(error, HALYARD_ERROR_POSITION, name, n_axes > 1 ? "[axis " : "[",
+                                n_axes > 1 ? Part(axis) : Part(""), n_axes > 1 ? ", batch " : "batch ", batch,
+                                ", token ", token, "] is ", position, ", but positions of 32 bits are ",
+                                Position::min(), " to ", Position::max());
                 }
             }
         }

@@ -137,3 +137,121 @@ TEST_CASE("moves: heads of more pairs than rows are made at once", "[road][moves
     expected = rotate(rotation, halyard::angle_source::phase(frequencies), &at, keys);
     CHECK((moved == expected));
 }
+
+namespace {
+
+/// Keys of one head of 128 and any dtype in pages of a cache, with dynamic scales where they have 8 bits.
+class CachedKeys {
+public:
+    static constexpr std::int64_t n = 64, head_dim = 128;
+
+    CachedKeys(halyard::dtype type, const halyard::frequencies &frequencies)
+        : type_(type), angles_(halyard::angle_source::phase(frequencies)),
+          bytes_(static_cast<std::size_t>(n * head_dim * oracle::stored_bytes(static_cast<std::int32_t>(type)))),
+          scales_(n, 1.0f), scratch_(n / 8) {}
+
+    /// Stores f32 keys, rotated for positions first, first + 1, ….
+    void store(const Elements &keys, std::int64_t first) {
+        auto desc = describe();
+        desc.dtype = HALYARD_F32;
+        run(halyard::plan_desc(head_dim, {desc}), halyard::input_tensor(keys.bytes.data(), halyard::dtype::f32, shape_),
+            halyard::consecutive_positions(&first, 1));
+    }
+
+    void move(std::int64_t from, std::int64_t to) {
+        halyard::plan_desc desc(head_dim, {describe()});
+        desc.rerotates = true;
+        run(desc, halyard::tensor(nullptr, type_, shape_), halyard::consecutive_positions(&to, 1),
+            halyard::consecutive_positions(&from, 1));
+    }
+
+    Elements values() const {
+        Elements result(HALYARD_F32, {1, n, 1, head_dim});
+        const auto type = static_cast<std::int32_t>(type_);
+        const std::int64_t bytes = oracle::stored_bytes(type);
+        for (std::int64_t i = 0; i < n * head_dim; i++) {
+            std::uint32_t word = 0;
+            std::memcpy(&word, bytes_.data() + i * bytes, static_cast<std::size_t>(bytes));
+            const auto scale = static_cast<long double>(scales_[static_cast<std::size_t>(i / head_dim)]);
+            result.set_word(i, oracle::narrow(HALYARD_F32, static_cast<float>(oracle::decode(type, word) * scale)));
+        }
+        return result;
+    }
+
+private:
+    halyard::dtype type_;
+    halyard::angle_source angles_;
+    std::vector<char> bytes_;
+    std::vector<float> scales_;
+    std::vector<unsigned char> scratch_;
+    halyard_cache_desc cache_ = halyard::describe_hnd_cache(4, 16, 1, head_dim);
+    halyard_scale_desc scale_ = halyard::describe_dynamic_scales();
+    const std::array<std::int64_t, 4> shape_ = {1, n, 1, head_dim};
+
+    halyard_tensor_desc describe() const {
+        auto desc = halyard::describe_tensor(type_, head_dim, halyard::pairing::half);
+        desc.out_dtype = desc.dtype;
+        desc.cache = &cache_;
+        desc.scale = type_ >= halyard::dtype::e4m3 ? &scale_ : nullptr;
+        return desc;
+    }
+
+    void run(const halyard::plan_desc &desc, const halyard_tensor &x, const halyard_positions &to,
+             std::optional<halyard_positions> from = std::nullopt) {
+        auto stages = halyard::stages(bytes_.data());
+        stages.scales_out = desc.tensors[0].scale != nullptr ? scales_.data() : nullptr;
+        stages.stride_scales[1] = 1;
+        const std::int64_t first_slot = 0;
+        const auto slots = halyard::consecutive_slots(&first_slot, 1, scratch_.data(), n / 8);
+        halyard::run_options options;
+        options.at(to).into(slots, &stages).from_positions = from ? &*from : nullptr;
+        halyard::run(halyard::plan(desc), angles_, x, x, options);
+    }
+};
+
+/// The root of the mean square of errors, as a part of that of values.
+double mean_error(const Elements &keys, const Elements &expected) {
+    double sum = 0, of = 0;
+    for (std::int64_t i = 0; i < keys.count(); i++) {
+        sum += std::pow(double(keys[i]) - double(expected[i]), 2);
+        of += std::pow(double(expected[i]), 2);
+    }
+    return std::sqrt(sum / of);
+}
+
+}  // namespace
+
+// Moves add up what each rounds. In f32 that stays within the sum of the bounds. Elements that are rounded to few bits
+// lose most where they move least: a slow pair's step of one position is less than half an ulp, and is lost each time.
+TEST_CASE("moves: ten thousand by one, beside one and beside none", "[road][moves]") {
+    oracle::Random random(Catch::getSeed());
+    const auto frequencies = halyard::frequencies::from_base(10000.0, 128);
+    struct Case {
+        halyard::dtype type;
+        int n_moves;
+        double most, most_of_one;
+    };
+    for (const Case &each : {Case{halyard::dtype::f32, 10'000, 1, 1}, Case{halyard::dtype::f16, 10'000, 1, 1},
+                             Case{halyard::dtype::bf16, 10'000, 1, 1}, Case{halyard::dtype::e4m3, 10'000, 9, 1},
+                             Case{halyard::dtype::bf16, 100, 1, 1}, Case{halyard::dtype::e4m3, 100, 9, 1},
+                             Case{halyard::dtype::e4m3, 10, 9, 1}, Case{halyard::dtype::int8, 10, 9, 1},
+                             Case{halyard::dtype::int8, 10000, 9, 1}}) {
+        const Elements x = Elements::random(HALYARD_F32, {1, CachedKeys::n, 1, 128}, random);
+        CachedKeys keys(each.type, frequencies), at_once = keys, fresh = keys;
+        const auto add = [&](CachedKeys &to, std::int64_t first) { to.store(x, first); };
+        add(keys, 20'000);
+        add(at_once, 20'000);
+        add(fresh, 20'000 - each.n_moves);
+        for (int i = 0; i < each.n_moves; i++) {
+            keys.move(20'000 - i, 20'000 - i - 1);
+        }
+        at_once.move(20'000, 20'000 - each.n_moves);
+        const Elements expected = fresh.values();
+        const double error = mean_error(keys.values(), expected), of_one = mean_error(at_once.values(), expected);
+        WARN("dtype " << static_cast<int>(each.type) << ", " << each.n_moves << " moves: " << error << ", at once "
+                      << of_one << " greatest " << greatest_error(keys.values(), expected, expected) << " "
+                      << greatest_error(at_once.values(), expected, expected));
+        CHECK(error <= each.most);
+        CHECK(of_one <= each.most_of_one);
+    }
+}
