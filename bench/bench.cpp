@@ -6,6 +6,7 @@
 #include "report/compare.h"
 #include "report/table.h"
 #include "road/road_row.h"
+#include "road/shift_row.h"
 #include "tool/files/output_file.h"
 
 #include <CLI/CLI.hpp>
@@ -230,20 +231,32 @@ int run_roads(const Options &options) {
     setting.target = options.target;
     const double start = now();
     const auto rows = measure_roads(options.selection, split_words(options.peers), options.peer_seconds, setting);
+    const auto shifts = measure_shifts(options.selection, setting);
+    if (rows.empty() && shifts.empty()) {
+        throw std::runtime_error("no row matches \"" + options.selection.filter + "\"");
+    }
     const Machine machine = describe_machine();
     const std::vector<Budget> budgets = find_budget(HALYARD_BUILD_DIR);
     std::printf("%s\n", machine.text().c_str());
     print_budget(budgets);
-    std::printf("Bound runs, one thread; others: how many times as long. %zu rows in %.0f s.\n\n%s", rows.size(),
-                now() - start, format_roads(rows).c_str());
+    std::printf("Bound runs, one thread; others: how many times as long. %zu rows in %.0f s.\n\n%s%s",
+                rows.size() + shifts.size(), now() - start, rows.empty() ? "" : format_roads(rows).c_str(),
+                format_shifts(shifts).c_str());
     if (!options.json.empty()) {
         json record = {{"machine", machine.json()}, {"budget", to_json(budgets)}, {"roads", json::array()}};
         for (const RoadRow &row : rows) {
             record["roads"].push_back(to_json(row));
         }
+        for (const ShiftRow &row : shifts) {
+            record["shifts"].push_back(to_json(row));
+        }
         save_json(options.json, record);
     }
-    return std::any_of(rows.begin(), rows.end(), [](const RoadRow &row) { return row.is_wrong(); }) ? 1 : 0;
+    return std::any_of(rows.begin(), rows.end(), [](const RoadRow &row) { return row.is_wrong(); }) ||
+                   std::any_of(shifts.begin(), shifts.end(),
+                               [](const ShiftRow &row) { return row.ways.front().n_wrong != 0; })
+               ? 1
+               : 0;
 }
 
 int run_bench(int argc, char **argv) {

@@ -127,6 +127,84 @@ ROAD(interleaved_bf16, 0, 1)
 ROAD(half_e4m3, 1, 0)
 ROAD(interleaved_e4m3, 1, 1)
 
+// ---- Keys that move to other positions -----------------------------------------------------------------------------
+
+/// Exact: the fields of an e4m3, in their place in a float, are 2^-120 of it, subnormals too. NaN is not looked for.
+static inline float from_e4m3(uint8_t x) {
+    const union bits magnitude = {.word = (uint32_t)(x & 0x7f) << 20};
+    const union bits scaled = {.value = magnitude.value * 0x1p120f};
+    const union bits bits = {.word = scaled.word | (uint32_t)(x & 0x80) << 24};
+    return bits.value;
+}
+
+ALWAYS_INLINE float key(const void *restrict keys, int64_t i, int is_e4m3) {
+    return is_e4m3 ? from_e4m3(((const uint8_t *)keys)[i]) : load(((const uint16_t *)keys)[i]);
+}
+
+ALWAYS_INLINE void store_key(void *restrict keys, int64_t i, float value, int is_e4m3) {
+    if (is_e4m3) {
+        ((uint8_t *)keys)[i] = to_e4m3(value);
+    } else {
+        ((uint16_t *)keys)[i] = to_bf16(value);
+    }
+}
+
+ALWAYS_INLINE void *head_of(void *keys, int64_t row, int64_t head_dim, int is_e4m3) {
+    return (char *)keys + row * head_dim * (is_e4m3 ? 1 : 2);
+}
+
+ALWAYS_INLINE void shift_in_place(void *keys, const int64_t *slots, int64_t tokens, int64_t heads, int64_t head_dim,
+                                  const float *restrict cos, const float *restrict sin, int is_e4m3) {
+    for (int64_t t = 0; t < tokens; t++) {
+        for (int64_t h = 0; h < heads; h++) {
+            void *const head = head_of(keys, slots[t] * heads + h, head_dim, is_e4m3);
+            for (int64_t k = 0; k < head_dim / 2; k++) {
+                const float x0 = key(head, k, is_e4m3), x1 = key(head, k + head_dim / 2, is_e4m3);
+                store_key(head, k, x0 * cos[k] - x1 * sin[k], is_e4m3);
+                store_key(head, k + head_dim / 2, x1 * cos[k] + x0 * sin[k], is_e4m3);
+            }
+        }
+    }
+}
+
+ALWAYS_INLINE void shift_by_layer(void *keys, const int64_t *slots, int64_t tokens, int64_t heads, int64_t head_dim,
+                                  const float *restrict cos, const float *restrict sin, float *restrict layer,
+                                  int is_e4m3) {
+    for (int64_t i = 0; i < tokens * heads; i++) {
+        const void *const head = head_of(keys, slots[i / heads] * heads + i % heads, head_dim, is_e4m3);
+        for (int64_t d = 0; d < head_dim; d++) {
+            layer[i * head_dim + d] = key(head, d, is_e4m3);
+        }
+    }
+    for (int64_t i = 0; i < tokens * heads; i++) {
+        float *const x = layer + i * head_dim;
+        for (int64_t k = 0; k < head_dim / 2; k++) {
+            const float x0 = x[k], x1 = x[k + head_dim / 2];
+            x[k] = x0 * cos[k] - x1 * sin[k];
+            x[k + head_dim / 2] = x1 * cos[k] + x0 * sin[k];
+        }
+    }
+    for (int64_t i = 0; i < tokens * heads; i++) {
+        void *const head = head_of(keys, slots[i / heads] * heads + i % heads, head_dim, is_e4m3);
+        for (int64_t d = 0; d < head_dim; d++) {
+            store_key(head, d, layer[i * head_dim + d], is_e4m3);
+        }
+    }
+}
+
+#define SHIFT(dtype, e4m3)                                                                                             \
+    static void shift_##dtype(void *keys, const int64_t *slots, int64_t tokens, int64_t heads, int64_t head_dim,       \
+                              const float *cos, const float *sin, float *layer) {                                      \
+        (void)layer;                                                                                                   \
+        shift_in_place(keys, slots, tokens, heads, head_dim, cos, sin, e4m3);                                          \
+    }                                                                                                                  \
+    static void shift_##dtype##_by_layer(void *keys, const int64_t *slots, int64_t tokens, int64_t heads,              \
+                                         int64_t head_dim, const float *cos, const float *sin, float *layer) {         \
+        shift_by_layer(keys, slots, tokens, heads, head_dim, cos, sin, layer, e4m3);                                   \
+    }
+SHIFT(bf16, 0)
+SHIFT(e4m3, 1)
+
 #ifdef __clang__
 #define TABLE halyard_road_loops_clang
 #define COMPILER "clang"
@@ -134,4 +212,6 @@ ROAD(interleaved_e4m3, 1, 1)
 #define TABLE halyard_road_loops_gcc
 #define COMPILER "gcc"
 #endif
-const struct halyard_road_loops TABLE = {COMPILER, {{half_bf16, interleaved_bf16}, {half_e4m3, interleaved_e4m3}}};
+const struct halyard_road_loops TABLE = {COMPILER,
+                                         {{half_bf16, interleaved_bf16}, {half_e4m3, interleaved_e4m3}},
+                                         {{shift_bf16, shift_bf16_by_layer}, {shift_e4m3, shift_e4m3_by_layer}}};

@@ -1,4 +1,4 @@
-/* The loop of road_loops.c, in a table for each compiler that was found. */
+/* The loops of road_loops.c, in a table for each compiler that was found. */
 #pragma once
 
 #include <stdint.h>
@@ -25,9 +25,15 @@ struct halyard_road_part {
 typedef void halyard_road_loop(const struct halyard_road_part *part, const float *cos, const float *sin, int64_t tokens,
                                float eps);
 
+/* Turns a layer's cached keys, dense [row, heads, head_dim] in half pairing, all by one row of cos and sin. slots are
+ * the tokens' rows; layer has room for the tokens' keys in f32, where a loop takes that. */
+typedef void halyard_shift_loop(void *keys, const int64_t *slots, int64_t tokens, int64_t heads, int64_t head_dim,
+                                const float *cos, const float *sin, float *layer);
+
 struct halyard_road_loops {
     const char *compiler;
-    halyard_road_loop *road[2][2]; /* [bf16, e4m3][half, interleaved] */
+    halyard_road_loop *road[2][2];   /* [bf16, e4m3][half, interleaved] */
+    halyard_shift_loop *shift[2][2]; /* [bf16, e4m3][pair by pair in place, by way of f32 as llama.cpp does] */
 };
 
 /* Each exists where its compiler was found: HALYARD_LOOPS_GCC, HALYARD_LOOPS_CLANG. */
