@@ -97,8 +97,8 @@ PositionOptions parse_positions(const std::string &name, const std::string &text
     return options;
 }
 
-CLI::Option *add_positions(CLI::App &app, PositionOptions &options, const std::string &help) {
-    const std::string name = "--positions";
+CLI::Option *add_positions(CLI::App &app, PositionOptions &options, const std::string &help,
+                           const std::string &name = "--positions") {
     const auto read = [&options, name](const std::string &text) { options = parse_positions(name, text); };
     return app.add_option_function<std::string>(name, read, help)->type_name("FILE|START:STOP");
 }
@@ -188,13 +188,49 @@ void add_explain(CLI::App &app, ExplainOptions &options) {
     command->callback([&options] { check_rotation(options.rotation); });
 }
 
+/// What keys that move have to do with, and what only they have.
+void check_moves(const RotateOptions &options) {
+    const RoadOptions &road = options.road;
+    if (!road.moves) {
+        if (!road.slots.empty() && road.cache.empty()) {
+            throw CLI::RequiresError("--slots", "--cache");
+        }
+        if (!road.cache_scales.empty()) {
+            throw CLI::RequiresError("--cache-scales", "--from-positions");
+        }
+        if (options.type == "e4m3" || options.type == "e5m2" || options.type == "int8") {
+            throw CLI::ValidationError("--dtype", options.type + " is for keys that move, by --from-positions");
+        }
+        return;
+    }
+    const char *const contradicts = !road.out_type.empty()                     ? "--out-dtype"
+                                    : road.no_rotation                         ? "--no-rotation"
+                                    : !road.norm.empty()                       ? "--norm"
+                                    : !road.cache.empty()                      ? "--cache"
+                                    : options.frequencies.reference != "exact" ? "--reference"
+                                    : options.bad_position != "error"          ? "--bad-position"
+                                    : options.max_position                     ? "--max-position"
+                                                                               : nullptr;
+    if (contradicts != nullptr) {
+        throw CLI::ValidationError("--from-positions", std::string(contradicts) +
+                                                           " contradicts it: keys stay as they are, and move from and "
+                                                           "to every position of 32 bits by exact angles");
+    }
+    if (!road.scale_dynamic.empty() && road.cache_scales.empty()) {
+        throw CLI::RequiresError("--scale-dynamic", "--cache-scales");
+    }
+    if (road.cache_scales == standard_stream && road.scale_dynamic.empty()) {
+        throw CLI::RequiresError("--cache-scales -", "--scale-dynamic");
+    }
+}
+
 /// Where the road's outputs go.
 void check_files(const RotateOptions &options) {
-    const auto &dynamic = options.road.scale_dynamic;
+    const auto &dynamic = options.road.scale_dynamic.empty() ? options.road.cache_scales : options.road.scale_dynamic;
     if (options.rotation.in_place && !options.road.cache.empty()) {
         throw CLI::ValidationError("--in-place", "--cache contradicts it: what is stored in a cache is not where X is");
     }
-    if (dynamic == standard_stream) {
+    if (options.road.scale_dynamic == standard_stream) {
         throw CLI::ValidationError("--scale-dynamic", "it has to be a file's name, not '-'");
     }
     const auto leads_to = [](const std::string &path) {
@@ -202,7 +238,8 @@ void check_files(const RotateOptions &options) {
         return std::filesystem::weakly_canonical(std::filesystem::absolute(path, ignored), ignored);
     };
     if (!dynamic.empty() && leads_to(dynamic) == leads_to(options.output)) {
-        throw CLI::ValidationError("--scale-dynamic", "'" + dynamic + "' is where Y is written");
+        throw CLI::ValidationError(options.road.scale_dynamic.empty() ? "--cache-scales" : "--scale-dynamic",
+                                   "'" + dynamic + "' is where Y is written");
     }
 }
 
@@ -220,6 +257,10 @@ void add_rotate(CLI::App &app, RotateOptions &options) {
         add_positions(*command, options.positions,
                       "<i4 or <i8, [tokens] or [batch, tokens], with an axis map [axes, ...]; or START ... STOP - 1 "
                       "[0, 1, 2, ...]"));
+    excluded.push_back(add_positions(*command, options.from_positions,
+                                     "X holds keys that were rotated for these positions, as --positions takes them; "
+                                     "they move from there to --positions. With --slots X is the cache",
+                                     "--from-positions"));
     add_rotation(*command, options.rotation);
     excluded.push_back(
         command
@@ -235,8 +276,8 @@ void add_rotate(CLI::App &app, RotateOptions &options) {
     auto *cos_sin = add_file(*command, "--cos-sin", options.cos_sin,
                              "instead of frequencies and positions: cos and sin rows as 'angles' writes them, <f4, "
                              "[tokens, 2, pairs]");
-    add_word(*command, "--dtype", options.type, "X's type, needed for bf16; see --out-dtype for Y's",
-             {"f32", "f16", "bf16"});
+    add_word(*command, "--dtype", options.type, "X's type, needed for bf16, e4m3 and e5m2; see --out-dtype for Y's",
+             {"f32", "f16", "bf16", "e4m3", "e5m2", "int8"});
     add_word(*command, "--layout", options.layout,
              "a 4-D X is [batch, tokens, heads, head_dim] or [batch, heads, tokens, head_dim] [bshd]",
              {"bshd", "bhsd"});
@@ -251,7 +292,9 @@ void add_rotate(CLI::App &app, RotateOptions &options) {
     }
     add_road(*command, options.road);
     command->callback([&options] {
+        options.road.moves = options.from_positions.is_range || !options.from_positions.path.empty();
         check_rotation(options.rotation, !options.frequencies.config.empty());
+        check_moves(options);
         check_files(options);
         check_standard_input({{"X", options.input},
                               {"--positions", options.positions.path},
@@ -261,7 +304,9 @@ void add_rotate(CLI::App &app, RotateOptions &options) {
                               {"--norm-weight", options.road.norm_weight},
                               {"--scale", options.road.scales},
                               {"--slots", options.road.slots},
-                              {"--cache", options.road.cache}});
+                              {"--cache", options.road.cache},
+                              {"--from-positions", options.from_positions.path},
+                              {"--cache-scales", options.road.cache_scales}});
     });
 }
 

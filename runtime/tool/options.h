@@ -63,6 +63,7 @@ struct RotateOptions {
     std::string output;
     FrequencyOptions frequencies;
     PositionOptions positions;
+    PositionOptions from_positions;  // given: keys move, and road.moves
     RotationOptions rotation;
     std::string axis_map;
     std::string angles = "auto";

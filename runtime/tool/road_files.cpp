@@ -47,23 +47,27 @@ void join_tiles(std::int64_t &tile, std::int64_t stride_tile, std::int64_t strid
 }  // namespace
 
 RoadFiles::RoadFiles(const RoadOptions &options, const NpyArray &x, dtype type,
-                     const std::array<std::int64_t, 4> &shape)
-    : options_(options), x_(x), shape_(shape), has_batch_(x.shape.size() == 4), type_(type),
+                     const std::optional<std::array<std::int64_t, 4>> &shape)
+    : options_(options), x_(x), shape_(), has_batch_(x.shape.size() == 4), type_(type),
       out_type_(options.out_type.empty() ? type : parse_dtype(options.out_type)) {
+    if (has_cache()) {
+        slots_file_ = read_npy(options_.slots, {"<i4", "<i8"});
+    }
+    shape_ = shape ? *shape : shape_of_cache();
     if (!options.norm.empty()) {
         read_norm();
     }
     if (has_cache()) {
         read_cache();
         read_slots();
-        n_bytes_ = cache_.n_bytes;
+        n_bytes_ = cache().n_bytes;
     } else {
         n_bytes_ = static_cast<std::size_t>(x.n_elements) * static_cast<std::size_t>(find_type(out_type_).n_bytes);
         y_ = std::make_unique_for_overwrite<std::byte[]>(n_bytes_);
     }
     if (options.scale || !options.scales.empty()) {
         read_scale();
-    } else if (!options.scale_dynamic.empty()) {
+    } else if (!scales_path().empty()) {
         read_dynamic_scales();
     }
 }
@@ -92,19 +96,40 @@ void RoadFiles::read_norm() {
     stages_.n_weights = weight_.n_elements;
 }
 
+/// Of keys that move in a cache, whose own shape its layout tells.
+std::array<std::int64_t, 4> RoadFiles::shape_of_cache() {
+    const auto &slots = slots_file_.shape;
+    if (slots.size() != 1 && slots.size() != 2) {
+        refuse_shape(slots_file_, "slots are [tokens] or [batch, tokens]");
+    }
+    has_batch_ = slots.size() == 2;
+    const std::size_t n_dims = options_.cache_layout == "nhd" || options_.cache_layout == "hnd" ? 4 : 3;
+    if (x_.shape.size() != n_dims || (options_.tile && x_.shape[2] % options_.tile->block_size != 0)) {
+        refuse_shape(x_, "--cache-layout " + options_.cache_layout + " is " +
+                             (options_.tile                     ? "[pages, heads, bs * head_dim]"
+                              : options_.cache_layout == "rows" ? "[slots, heads, head_dim]"
+                              : options_.cache_layout == "nhd"  ? "[pages, bs, heads, head_dim]"
+                                                                : "[pages, heads, bs, head_dim]"));
+    }
+    return {has_batch_ ? slots[0] : 1, slots.back(), x_.shape[options_.cache_layout == "nhd" ? 2 : 1],
+            options_.tile ? x_.shape[2] / options_.tile->block_size : x_.shape.back()};
+}
+
 void RoadFiles::read_cache() {
     const auto &type = find_type(out_type_);
-    cache_ = read_npy(options_.cache, {"<f4", "<f2", "<u2", "|u1", "|i1"});
-    if (cache_.descr != type.descr) {
-        throw Refusal(cache_.name + " holds " + cache_.descr + ", but what is stored is " + type.word + ", " +
+    if (!options_.moves) {
+        cache_ = read_npy(options_.cache, {"<f4", "<f2", "<u2", "|u1", "|i1"});
+    }
+    if (cache().descr != type.descr) {
+        throw Refusal(cache().name + " holds " + cache().descr + ", but what is stored is " + type.word + ", " +
                       type.descr + (options_.out_type.empty() ? ", as X is (see --out-dtype)" : ""));
     }
-    const auto &shape = cache_.shape;
+    const auto &shape = cache().shape;
     const std::int64_t heads = shape_[2], head_dim = shape_[3];
     const auto require = [&](bool good, const std::string &layout) {
         if (!good) {
-            refuse_shape(cache_, "--cache-layout " + options_.cache_layout + " is " + layout + ", for " +
-                                     std::to_string(heads) + " heads of " + std::to_string(head_dim));
+            refuse_shape(cache(), "--cache-layout " + options_.cache_layout + " is " + layout + ", for " +
+                                      std::to_string(heads) + " heads of " + std::to_string(head_dim));
         }
     };
     auto &desc = cache_desc_.emplace();
@@ -138,13 +163,12 @@ void RoadFiles::read_cache() {
     }
     n_slots_ = desc.n_slots;
     if (n_slots_ == 0) {
-        refuse_shape(cache_, "it needs a slot");
+        refuse_shape(cache(), "it needs a slot");
     }
-    stages_.cache = cache_.data.get();
+    stages_.cache = cache().data.get();
 }
 
 void RoadFiles::read_slots() {
-    slots_file_ = read_npy(options_.slots, {"<i4", "<i8"});
     const std::array<std::int64_t, 2> shape = {shape_[0], shape_[1]};
     const auto needed = has_batch_ ? std::vector{shape[0], shape[1]} : std::vector{shape[1]};
     if (slots_file_.shape != needed) {
@@ -200,8 +224,9 @@ void RoadFiles::read_scale() {
 void RoadFiles::read_dynamic_scales() {
     const auto &type = find_type(out_type_);
     if (type.n_bytes != 1) {
-        throw Refusal(std::string("--scale-dynamic is for e4m3, e5m2 and int8, but what is written is ") + type.word +
-                      " (see --out-dtype)");
+        throw Refusal(std::string(options_.moves ? "--cache-scales" : "--scale-dynamic") +
+                      " is for e4m3, e5m2 and int8, but what is written is " + type.word +
+                      (options_.moves ? "" : " (see --out-dtype)"));
     }
     scale_ = describe_dynamic_scales();
     const std::int64_t batch = shape_[0], tokens = shape_[1], heads = shape_[2];
@@ -209,12 +234,16 @@ void RoadFiles::read_dynamic_scales() {
                     : has_batch_ ? std::vector{batch, tokens, heads}
                                  : std::vector{tokens, heads};
     std::error_code code;
-    const bool is_new =
-        std::filesystem::status(options_.scale_dynamic, code).type() == std::filesystem::file_type::not_found;
-    if (has_cache() && !is_new) {
-        const auto before = read_npy(options_.scale_dynamic, {"<f4"});
+    const bool is_new = !options_.moves && std::filesystem::status(options_.scale_dynamic, code).type() ==
+                                               std::filesystem::file_type::not_found;
+    if ((has_cache() || options_.moves) && !is_new) {
+        const auto before = read_npy(options_.moves ? options_.cache_scales : options_.scale_dynamic, {"<f4"});
         if (before.shape != scales_shape_) {
-            refuse_shape(before, "the scales of this cache are [slots, heads], " + format_shape(scales_shape_));
+            refuse_shape(before, std::string("the scales of ") +
+                                     (has_cache()  ? "this cache are [slots, heads], "
+                                      : has_batch_ ? "these keys are [batch, tokens, heads], "
+                                                   : "these keys are [tokens, heads], ") +
+                                     format_shape(scales_shape_));
         }
         const auto values = before.elements<float>();
         scales_.assign(values.begin(), values.end());
@@ -231,7 +260,7 @@ void RoadFiles::describe(halyard_tensor_desc &tensor) const {
     tensor.out_dtype = static_cast<std::int32_t>(out_type_);
     tensor.norm = norm_ ? &*norm_ : nullptr;
     tensor.scale = scale_ ? &*scale_ : nullptr;
-    tensor.cache = cache_desc_ && cache_.n_elements != 0 ? &*cache_desc_ : nullptr;  // of no heads it has no strides
+    tensor.cache = cache_desc_ && cache().n_elements != 0 ? &*cache_desc_ : nullptr;  // of no heads it has no strides
 }
 
 void RoadFiles::bring_to(run_options &run) const {
@@ -240,11 +269,11 @@ void RoadFiles::bring_to(run_options &run) const {
 }
 
 void RoadFiles::write(const std::string &output) const {
-    const std::span<const std::int64_t> shape = has_cache() ? cache_.shape : x_.shape;
-    const void *const data = has_cache() ? cache_.data.get() : y_.get();
+    const std::span<const std::int64_t> shape = has_cache() ? cache().shape : x_.shape;
+    const void *const data = has_cache() ? cache().data.get() : y_.get();
     std::vector<NpyOutput> files = {{output, find_type(out_type_).descr, shape, data, n_bytes_}};
-    if (!options_.scale_dynamic.empty()) {
-        files.push_back({options_.scale_dynamic, "<f4", scales_shape_, scales_.data(), scales_.size() * sizeof(float)});
+    if (!scales_path().empty()) {
+        files.push_back({scales_path(), "<f4", scales_shape_, scales_.data(), scales_.size() * sizeof(float)});
     }
     write_npy_files(files);
 }

@@ -19,14 +19,18 @@ namespace halyard::tool {
 /// files have been read, and their types and shapes checked. The library gets pointers into it.
 class RoadFiles {
 public:
-    /// `shape` is X's [batch, tokens, heads, head_dim]. Throws Refusal.
-    RoadFiles(const RoadOptions &options, const NpyArray &x, dtype type, const std::array<std::int64_t, 4> &shape);
+    /// `shape` is X's [batch, tokens, heads, head_dim]; none: X is a cache, whose keys move. Throws Refusal.
+    RoadFiles(const RoadOptions &options, const NpyArray &x, dtype type,
+              const std::optional<std::array<std::int64_t, 4>> &shape);
     RoadFiles(const RoadFiles &) = delete;
     RoadFiles &operator=(const RoadFiles &) = delete;
 
     dtype out_type() const { return out_type_; }
+    /// X's, or of a cache the slots' batch and tokens and the cache's heads.
+    const std::array<std::int64_t, 4> &shape() const { return shape_; }
+    bool has_batch() const { return has_batch_; }
     /// Y's memory: the cache, or as many elements as X has.
-    void *output() { return has_cache() ? cache_.data.get() : y_.get(); }
+    void *output() { return has_cache() ? cache().data.get() : y_.get(); }
 
     void describe(halyard_tensor_desc &tensor) const;
     void bring_to(run_options &run) const;
@@ -53,8 +57,13 @@ private:
     std::optional<halyard_slots> slots_;
     halyard_stages stages_ = make_struct<halyard_stages>();
 
-    bool has_cache() const { return !options_.cache.empty(); }
+    bool has_cache() const { return !options_.slots.empty(); }
+    const NpyArray &cache() const { return options_.moves ? x_ : cache_; }
+    const std::string &scales_path() const {
+        return options_.scale_dynamic.empty() ? options_.cache_scales : options_.scale_dynamic;
+    }
     void read_norm();
+    std::array<std::int64_t, 4> shape_of_cache();
     void read_cache();
     void read_slots();
     void read_scale();

@@ -95,6 +95,7 @@ std::string RoadOptions::find_given() const {
            : !scales.empty()        ? "--scale"
            : !scale_dynamic.empty() ? "--scale-dynamic"
            : !cache.empty()         ? "--cache"
+           : moves                  ? "--from-positions"
                                     : "";
 }
 
@@ -120,7 +121,12 @@ void add_road(CLI::App &command, RoadOptions &options) {
     auto *slots = add_file(command, "--slots", options.slots,
                            "where each token goes in the cache, -1: nowhere; <i4 or <i8, [tokens] or, of a 4-D X, "
                            "[batch, tokens]");
-    auto *cache = add_file(command, "--cache", options.cache, "the cache before, of Y's type; Y is the cache after");
+    auto *cache = add_file(command, "--cache", options.cache,
+                           "the cache before, of Y's type; Y is the cache after; with --from-positions X is the cache");
+    auto *cache_scales = add_file(command, "--cache-scales", options.cache_scales,
+                                  "with --from-positions: the scales of X's tokens and heads, <f4, [slots, heads], or "
+                                  "without --slots [tokens, heads] or [batch, tokens, heads]; new ones are written "
+                                  "there, or where --scale-dynamic says");
     const auto read_layout = [&options](const std::string &text) {
         parse_cache_layout("--cache-layout", text, options);
     };
@@ -132,10 +138,11 @@ void add_road(CLI::App &command, RoadOptions &options) {
                 "bs * head_dim], where element d of a block's token t and one head is number (t / Tt) * s0 + (t % Tt) "
                 "* s1 + (d / Dt) * s2 + (d % Dt) * s3")
             ->type_name("rows|nhd|hnd|tile:bs,Tt,s0,s1,Dt,s2,s3");
-    slots->needs(cache)->needs(layout);
+    cache_scales->excludes(scale);
+    slots->needs(layout);
     cache->needs(slots)->needs(layout);
-    layout->needs(slots)->needs(cache);
-    for (auto *option : {scale, dynamic, slots, cache, layout}) {
+    layout->needs(slots);
+    for (auto *option : {scale, dynamic, slots, cache, layout, cache_scales}) {
         option->group(group);
     }
 }

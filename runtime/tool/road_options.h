@@ -26,7 +26,9 @@ struct RoadOptions {
     std::string scales;           // or as a file
     std::string scale_dynamic;
 
-    std::string slots, cache, cache_layout;  // all three or none
+    std::string slots, cache, cache_layout;  // all three or none; where keys move, X is the cache
+    bool moves = false;                      // keys that are there, by --from-positions
+    std::string cache_scales;                // of those
     /// Of a cache_layout that is tile:…
     struct Tile {
         std::int64_t block_size, tokens, stride_tokens, stride_token, elements, stride_elements, stride_element;

@@ -22,9 +22,17 @@ namespace {
 
 /// X's type; --dtype (may be empty) must agree.
 dtype check_type(const NpyArray &x, const std::string &stated) {
-    const std::string held = x.descr == "<f4" ? "f32" : x.descr == "<f2" ? "f16" : "bf16";
+    const std::string held = x.descr == "<f4"                     ? "f32"
+                             : x.descr == "<f2"                   ? "f16"
+                             : x.descr == "<u2"                   ? "bf16"
+                             : x.descr == "|i1"                   ? "int8"
+                             : stated.empty() || stated[0] != 'e' ? "e4m3 or e5m2"
+                                                                  : stated;
     if (stated.empty() && held == "bf16") {
         throw Refusal(x.name + " holds <u2; if those are the bits of bfloat16, say --dtype bf16");
+    }
+    if (stated.empty() && x.descr == "|u1") {
+        throw Refusal(x.name + " holds |u1; say --dtype e4m3 or e5m2, whose bits those are");
     }
     if (!stated.empty() && stated != held) {
         throw Refusal(x.name + " holds " + x.descr + " (" + held + "), but --dtype says " + stated);
@@ -93,8 +101,8 @@ std::string name_of(const PositionOptions &options) {
                             : name_input(options.path);
 }
 
-/// Checks the positions' shape against X's, the first dimension being axes where there are several.
-void check_count(const TokenPositions &positions, const PositionOptions &options, const Layout &x,
+/// Checks the positions' shape against X's [batch, tokens], the first dimension being axes where there are several.
+void check_count(const TokenPositions &positions, const PositionOptions &options, const std::array<std::int64_t, 4> &x,
                  std::int32_t n_axes) {
     const auto &shape = positions.shape();
     const std::size_t axes_dims = n_axes > 1 ? 1 : 0;
@@ -106,13 +114,13 @@ void check_count(const TokenPositions &positions, const PositionOptions &options
         throw Refusal(name_of(options) + " has shape " + format_shape(shape) +
                       ", but without an axis map positions are [tokens] or [batch, tokens]");
     }
-    if (positions.n_tokens() != x.shape[1]) {
+    if (positions.n_tokens() != x[1]) {
         throw Refusal(name_of(options) + " has positions for " + std::to_string(positions.n_tokens()) +
-                      " tokens, but X has " + std::to_string(x.shape[1]));
+                      " tokens, but X has " + std::to_string(x[1]));
     }
-    if (shape.size() == 2 + axes_dims && shape[axes_dims] != x.shape[0]) {
+    if (shape.size() == 2 + axes_dims && shape[axes_dims] != x[0]) {
         throw Refusal(name_of(options) + " has positions for a batch of " + std::to_string(shape[axes_dims]) +
-                      ", but X has a batch of " + std::to_string(x.shape[0]));
+                      ", but X has a batch of " + std::to_string(x[0]));
     }
 }
 
@@ -147,12 +155,18 @@ void rotate(const RotateOptions &options) {
     if (const auto given = options.road.find_given(); device != HALYARD_CPU && !given.empty()) {
         throw Refusal(given + " is for the CPU, but --target is " + options.rotation.target + ", which only rotates");
     }
-    const auto x = read_npy(options.input, {"<f4", "<f2", "<u2"});
+    const bool moves = options.road.moves;
+    const auto x = moves ? read_npy(options.input, {"<f4", "<f2", "<u2", "|u1", "|i1"})
+                         : read_npy(options.input, {"<f4", "<f2", "<u2"});
     const auto type = check_type(x, options.type);
-    const auto layout = lay_out(x, options.layout);
+    std::optional<Layout> view_of_x;  // none: X is a cache
+    if (!moves || options.road.slots.empty()) {
+        view_of_x = lay_out(x, options.layout);
+    }
+    RoadFiles road(options.road, x, type, view_of_x ? std::optional(view_of_x->shape) : std::nullopt);
+    const Layout layout = view_of_x.value_or(Layout{road.shape(), {}});
     const auto n_tokens = layout.shape[1];
     const auto head_dim = layout.shape[3];
-    RoadFiles road(options.road, x, type, layout.shape);
     if (options.rotation.in_place && road.out_type() != type) {
         throw Refusal("--in-place keeps X's type, but --out-dtype is " + options.road.out_type);
     }
@@ -161,6 +175,7 @@ void rotate(const RotateOptions &options) {
     NpyArray given;
     frequencies made;
     auto positions = TokenPositions::count(n_tokens);
+    std::optional<TokenPositions> from;
     std::int64_t rotary_dim = 0;
     AxisMapOption axes;
     angle_source angles;
@@ -177,9 +192,13 @@ void rotate(const RotateOptions &options) {
         if (has_positions) {
             positions = TokenPositions::read(options.positions);
         }
-        axes = find_axis_map(options.axis_map, made.info(), positions, x.shape.size() == 4);
+        axes = find_axis_map(options.axis_map, made.info(), positions, road.has_batch());
         if (has_positions) {
-            check_count(positions, options.positions, layout, axes.n_axes);
+            check_count(positions, options.positions, layout.shape, axes.n_axes);
+        }
+        if (moves) {
+            from = TokenPositions::read(options.from_positions);
+            check_count(*from, options.from_positions, layout.shape, axes.n_axes);
         }
     }
     const auto model = made ? made.info() : halyard_frequencies_info{};
@@ -187,6 +206,10 @@ void rotate(const RotateOptions &options) {
                     ? options.rotation.describe_unrotated(type, head_dim)
                     : options.rotation.describe(type, head_dim, rotary_dim, made ? &model : nullptr);
     road.describe(desc.tensors.front());
+    desc.rerotates = moves;
+    if (moves) {
+        desc.tensors.front().pairing = desc.tensors.front().out_pairing;  // keys are what such a rotation wrote
+    }
     if (device != HALYARD_CPU) {
         desc.target = "reference";  // checks the description; the device decides on its kernels
     }
@@ -205,26 +228,34 @@ void rotate(const RotateOptions &options) {
             how.positions = is_counted ? nullptr : &view;
             how.policy = parse_bad_position(options.bad_position);
             if (how.policy == bad_position::error) {
-                positions.require_valid(axes.n_axes, options.max_position, " (see --bad-position)");
+                positions.require_valid(axes.n_axes, options.max_position, moves ? "" : " (see --bad-position)");
             }
         }
+        auto from_view = halyard_positions{};
+        if (moves) {
+            from->materialize();
+            from->require_valid(axes.n_axes, std::nullopt, "");
+            from_view = from->view(axes.n_axes);
+            how.moved_from(from_view);
+        }
         road.bring_to(how);
-        const auto input = input_tensor(x.data.get(), type, layout.shape, layout.strides);
+        const auto input = input_tensor(view_of_x ? x.data.get() : nullptr, type, layout.shape, layout.strides);
         const auto output = tensor(road.output(), road.out_type(), layout.shape, layout.strides);
         if (device == HALYARD_CPU) {
             if (made) {
                 const auto first = options.max_position ? 0 : std::numeric_limits<std::int32_t>::min();
                 const auto last = options.max_position ? static_cast<std::int32_t>(*options.max_position - 1)
                                                        : std::numeric_limits<std::int32_t>::max();
-                angles =
-                    make_source(made, options.angles, options.frequencies.reference, axes, first, last, &positions);
+                // Keys move by no table, and so need none.
+                angles = make_source(made, moves ? "phase" : options.angles, options.frequencies.reference, axes, first,
+                                     last, &positions);
             }
             pool threads;
             if (options.n_threads > 1) {
                 threads = pool(static_cast<std::int32_t>(options.n_threads));
                 how.executor = threads.executor();
             }
-            if (options.rotation.in_place) {
+            if (options.rotation.in_place && view_of_x) {
                 std::memcpy(output.data, x.data.get(), x.n_bytes);
                 run(plan, angles, output, output, how);
             } else {
