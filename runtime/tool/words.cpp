@@ -21,6 +21,7 @@ constexpr Words beginnings[] = {
     {"n_pairs is ", "the length of --inv-freq is "},
     {"target is ", "--target is "},
     {"slots[batch", "in --slots, [batch"},
+    {"stages[0].scales_out[", "in --cache-scales, ["},
 };
 constexpr Words anywhere[] = {
     {"desc.", ""},

@@ -96,30 +96,30 @@ angle_source read_given(const NpyArray &file, std::int64_t n_tokens, std::option
     return angle_source::given(rows.data(), rows.data() + shape[2], n_tokens, 2 * shape[2], 2 * shape[2]);
 }
 
-std::string name_of(const PositionOptions &options) {
-    return options.is_range ? "--positions " + std::to_string(options.start) + ":" + std::to_string(options.stop)
+std::string name_of(const PositionOptions &options, const std::string &option) {
+    return options.is_range ? option + " " + std::to_string(options.start) + ":" + std::to_string(options.stop)
                             : name_input(options.path);
 }
 
 /// Checks the positions' shape against X's [batch, tokens], the first dimension being axes where there are several.
-void check_count(const TokenPositions &positions, const PositionOptions &options, const std::array<std::int64_t, 4> &x,
-                 std::int32_t n_axes) {
+void check_count(const TokenPositions &positions, const PositionOptions &options, const char *option,
+                 const std::array<std::int64_t, 4> &x, std::int32_t n_axes) {
     const auto &shape = positions.shape();
     const std::size_t axes_dims = n_axes > 1 ? 1 : 0;
     if (axes_dims == 1 && (shape.size() < 2 || shape[0] != n_axes)) {
-        throw Refusal(name_of(options) + " has shape " + format_shape(shape) + ", but " + std::to_string(n_axes) +
-                      " axes need positions [axes, tokens] or [axes, batch, tokens]");
+        throw Refusal(name_of(options, option) + " has shape " + format_shape(shape) + ", but " +
+                      std::to_string(n_axes) + " axes need positions [axes, tokens] or [axes, batch, tokens]");
     }
     if (shape.size() > 2 + axes_dims) {
-        throw Refusal(name_of(options) + " has shape " + format_shape(shape) +
+        throw Refusal(name_of(options, option) + " has shape " + format_shape(shape) +
                       ", but without an axis map positions are [tokens] or [batch, tokens]");
     }
     if (positions.n_tokens() != x[1]) {
-        throw Refusal(name_of(options) + " has positions for " + std::to_string(positions.n_tokens()) +
+        throw Refusal(name_of(options, option) + " has positions for " + std::to_string(positions.n_tokens()) +
                       " tokens, but X has " + std::to_string(x[1]));
     }
     if (shape.size() == 2 + axes_dims && shape[axes_dims] != x[0]) {
-        throw Refusal(name_of(options) + " has positions for a batch of " + std::to_string(shape[axes_dims]) +
+        throw Refusal(name_of(options, option) + " has positions for a batch of " + std::to_string(shape[axes_dims]) +
                       ", but X has a batch of " + std::to_string(x[0]));
     }
 }
@@ -194,11 +194,11 @@ void rotate(const RotateOptions &options) {
         }
         axes = find_axis_map(options.axis_map, made.info(), positions, road.has_batch());
         if (has_positions) {
-            check_count(positions, options.positions, layout.shape, axes.n_axes);
+            check_count(positions, options.positions, "--positions", layout.shape, axes.n_axes);
         }
         if (moves) {
             from = TokenPositions::read(options.from_positions);
-            check_count(*from, options.from_positions, layout.shape, axes.n_axes);
+            check_count(*from, options.from_positions, "--from-positions", layout.shape, axes.n_axes);
         }
     }
     const auto model = made ? made.info() : halyard_frequencies_info{};
@@ -207,7 +207,7 @@ void rotate(const RotateOptions &options) {
                     : options.rotation.describe(type, head_dim, rotary_dim, made ? &model : nullptr);
     road.describe(desc.tensors.front());
     desc.rerotates = moves;
-    if (moves) {
+    if (moves && desc.tensors.front().out_pairing != 0) {
         desc.tensors.front().pairing = desc.tensors.front().out_pairing;  // keys are what such a rotation wrote
     }
     if (device != HALYARD_CPU) {
