@@ -151,6 +151,7 @@ bool move_stages(const StagePointers &given, const StagesReach &reach, RunTensor
     stages.scales_out = reinterpret_cast<char *>(given.scales_out);
     if (reach.cache.above != 0) {
         tensor.y = static_cast<char *>(given.cache);
+        tensor.x = tensor.in_place ? tensor.y : tensor.x;
     }
     MemoryRange none;
     return move_if_brought(given.weight, reach.weight, &stages.weight_memory) &&
@@ -223,7 +224,7 @@ halyard_status read_positions(const halyard_bound_run &bound, const void *data, 
 
 /// Ranges of memory, those that are empty left out.
 struct Ranges {
-    MemoryRange list[3 * HALYARD_MAX_TENSORS + 5];
+    MemoryRange list[3 * HALYARD_MAX_TENSORS + 6];
     int n = 0;
 
     void add(const MemoryRange &range) {
@@ -260,6 +261,9 @@ bool any_overlap(const Run &run, const CheckedPositions &positions, const Spans 
         }
     }
     read.add(positions.memory);
+    if (run.plan->rerotates) {
+        read.add(run.from_positions.memory);
+    }
     if (run.angles != nullptr) {
         read.add(run.angles->cos_memory);
         read.add(run.angles->sin_memory);
