@@ -1,5 +1,5 @@
-// Fuzzes roads: norms, scales, conversions, slots and caches, sensible or not. A call does what the unfused reference
-// does, to the bit, or fails; and it touches nothing but what it describes.
+// Fuzzes roads: norms, scales, conversions, slots, caches and keys that move there, sensible or not. A call does what
+// the unfused reference does, to the bit, or fails; and it touches nothing but what it describes.
 #include "checks/element_at.h"
 #include "checks/guarded_memory.h"
 #include "checks/road_oracle.h"
@@ -45,14 +45,19 @@ struct Extent {
 
 /// All memory that runs use. Runs write outputs and scratch; the rest holds what they read.
 struct Memory {
-    Region outputs{48}, inputs{16}, slots{1}, positions{1}, scratch{1};
+    Region outputs{48}, inputs{16}, slots{1}, positions{1}, from_positions{1}, scratch{1};
     Region weights[HALYARD_MAX_TENSORS], scales[HALYARD_MAX_TENSORS];
-    std::vector<char> noise, after;
+    std::vector<char> noise, after;  // noise: what outputs hold before a run
+    std::vector<char> any_noise, calm_noise;
 
     Memory() {
         oracle::Random random(1);
-        noise.resize(static_cast<std::size_t>(outputs.memory.end() - outputs.memory.begin()));
-        std::generate(noise.begin(), noise.end(), [&] { return static_cast<char>(random.bits()); });
+        any_noise.resize(static_cast<std::size_t>(outputs.memory.end() - outputs.memory.begin()));
+        calm_noise.resize(any_noise.size());
+        std::generate(any_noise.begin(), any_noise.end(), [&] { return static_cast<char>(random.bits()); });
+        // Any four of these bytes are a scale that can be.
+        std::generate(calm_noise.begin(), calm_noise.end(), [&] { return static_cast<char>(random.in(0x30, 0x4f)); });
+        noise = any_noise;
         std::generate(inputs.memory.begin(), inputs.memory.end(), [&] { return static_cast<char>(random.bits()); });
     }
     std::vector<char> image() const { return {outputs.memory.begin(), outputs.memory.end()}; }
@@ -70,7 +75,7 @@ struct Request {
     halyard_tensor x[HALYARD_MAX_TENSORS] = {}, y[HALYARD_MAX_TENSORS] = {};
     halyard_stages stages[HALYARD_MAX_TENSORS] = {};
     halyard_slots slots = {};
-    halyard_positions positions = {};
+    halyard_positions positions = {}, from_positions = {};
     halyard_run_args args = {};
     std::int64_t n_batch = 1, n_tokens = 0, n_slots = 0, n_heads[HALYARD_MAX_TENSORS] = {};
     bool is_doubled = false;  // some slots are, so that CHECK refuses
@@ -94,20 +99,23 @@ struct Request {
         plan.rotary_dim = draw.maybe_wild(rotary_dim);
         plan.n_tensors = static_cast<std::int32_t>(draw.in(1, 3));
         plan.tensors = tensors;
+        plan.rerotates = draw.maybe_wild(draw.one_in(3) ? 1 : 0);
+        const bool moves = plan.rerotates != 0;
         for (int i = 0; i < plan.n_tensors; i++) {
             halyard_tensor_desc &tensor = tensors[i];
             tensor.size = draw.maybe_wild<std::uint32_t>(sizeof(tensor));
-            tensor.dtype = draw.maybe_wild(static_cast<std::int32_t>(draw.in(1, 3)));
-            tensor.out_dtype = draw.maybe_wild(static_cast<std::int32_t>(draw.in(0, 6)));
+            tensor.dtype = draw.maybe_wild(static_cast<std::int32_t>(draw.in(1, moves ? 6 : 3)));
+            tensor.out_dtype =
+                moves ? draw.maybe_wild(tensor.dtype) : draw.maybe_wild(static_cast<std::int32_t>(draw.in(0, 6)));
             tensor.pairing = draw.maybe_wild(static_cast<std::int32_t>(draw.in(1, 2)));
-            tensor.out_pairing = draw.maybe_wild(static_cast<std::int32_t>(draw.in(0, 2)));
-            tensor.no_rotation = draw.maybe_wild(draw.one_in(3) ? 1 : 0);
+            tensor.out_pairing = draw.maybe_wild(moves ? 0 : static_cast<std::int32_t>(draw.in(0, 2)));
+            tensor.no_rotation = draw.maybe_wild(!moves && draw.one_in(3) ? 1 : 0);
             tensor.rotary_offset = draw.maybe_wild(draw.one_in(3) ? draw.in(0, 9) : 0);
             const std::int64_t least = rotary_dim + std::clamp<std::int64_t>(tensor.rotary_offset, 0, 9);
             tensor.head_dim = draw.one_in(2) ? (least + 15) / 16 * 16 : least + draw.in(0, 20);
             tensor.head_dim = draw.maybe_wild(tensor.head_dim);
             n_heads[i] = draw.in(0, 5);
-            if (draw.one_in(2)) {
+            if (moves ? draw.wild && draw.one_in(24) : draw.one_in(2)) {
                 draw_norm(draw, tensor, norms[i]);
             }
             if (draw.one_in(2)) {
@@ -263,9 +271,10 @@ struct Request {
         }
     }
 
-    void draw_run(Draw &draw, Memory &memory, const halyard_angle_source *angles) {
+    void draw_run(Draw &draw, Memory &memory, const halyard_angle_source *angles, const halyard_angle_source *other) {
         args.size = sizeof(args);
-        args.bad_position = draw.maybe_wild(static_cast<std::int32_t>(draw.in(0, 2)));
+        const bool moves = plan.rerotates != 0;
+        args.bad_position = draw.maybe_wild(moves ? 0 : static_cast<std::int32_t>(draw.in(0, 2)));
         args.angles = draw.wild && draw.one_in(64) ? nullptr : angles;
         args.x = x;
         args.y = y;
@@ -281,9 +290,15 @@ struct Request {
             args.slots = &slots;
         }
         if (!draw.one_in(4)) {
-            draw_positions(draw, memory);
+            draw_positions(draw, memory.positions, positions);
             args.positions = &positions;
         }
+        if (moves != (draw.wild && draw.one_in(32))) {
+            draw_positions(draw, memory.from_positions, from_positions);
+            args.from_positions = &from_positions;
+            args.from_angles = draw.one_in(3) ? other : nullptr;
+        }
+        memory.noise = moves && !(draw.wild && draw.one_in(8)) ? memory.calm_noise : memory.any_noise;
     }
 
     std::int32_t out_dtype(int i) const { return tensors[i].out_dtype != 0 ? tensors[i].out_dtype : tensors[i].dtype; }
@@ -295,6 +310,9 @@ struct Request {
         const bool in_place = same && desc.cache == nullptr && draw.one_in(2);
         draw_tensor(draw, x[i], i, desc.dtype, !in_place);
         x[i].data = take(draw, in_place ? memory.outputs : memory.inputs, extent_of(x[i]), in_place);
+        if (plan.rerotates != 0 && desc.cache != nullptr && draw.one_in(2)) {
+            x[i].data = nullptr;  // it is not read
+        }
         if (in_place) {
             y[i] = x[i];
         } else if (desc.cache == nullptr) {
@@ -382,10 +400,11 @@ struct Request {
         const std::int64_t n = n_batch * n_tokens, bytes = draw.one_in(2) ? 8 : 4;
         slots.size = draw.maybe_wild<std::uint32_t>(sizeof(slots));
         slots.type = draw.maybe_wild(bytes == 8 ? HALYARD_INT64 : HALYARD_INT32);
-        slots.policy = draw.maybe_wild(static_cast<std::int32_t>(draw.in(0, 1)));
+        slots.policy = draw.maybe_wild(plan.rerotates != 0 ? 0 : static_cast<std::int32_t>(draw.in(0, 1)));
+        slots.consecutive = draw.maybe_wild(draw.one_in(5) ? 1 : 0);
         slots.shape[0] = draw.maybe_wild(n_batch);
-        slots.shape[1] = draw.maybe_wild(n_tokens);
-        slots.strides[0] = draw.maybe_wild(n_tokens);
+        slots.shape[1] = draw.maybe_wild(slots.consecutive == 1 ? 1 : n_tokens);
+        slots.strides[0] = draw.maybe_wild(slots.consecutive == 1 ? 1 : n_tokens);
         slots.strides[1] = draw.maybe_wild<std::int64_t>(1);
         char *at = memory.slots.place(n * bytes);
         std::vector<bool> used(static_cast<std::size_t>(n_slots));
@@ -405,6 +424,7 @@ struct Request {
             }
             std::memcpy(at + i * bytes, &value, static_cast<std::size_t>(bytes));
         }
+        is_doubled = is_doubled || slots.consecutive != 0;  // or they leave the cache
         slots.data = draw.wild && draw.one_in(64) ? nullptr : at;
         Extent extent;
         extent.high = slots.type == HALYARD_INT64 ? 8 : 4;
@@ -419,9 +439,9 @@ struct Request {
         fits = fits && (slots.scratch_bytes <= n_bytes);
     }
 
-    void draw_positions(Draw &draw, Memory &memory) {
+    void draw_positions(Draw &draw, Region &region, halyard_positions &drawn) {
         const std::int64_t n = n_batch * n_tokens, bytes = draw.one_in(2) ? 8 : 4;
-        char *at = memory.positions.place(n * bytes);
+        char *at = region.place(n * bytes);
         for (std::int64_t i = 0; i < n; i++) {
             std::int64_t position = draw.byte();
             if (draw.one_in(40)) {
@@ -430,14 +450,8 @@ struct Request {
             }
             std::memcpy(at + i * bytes, &position, static_cast<std::size_t>(bytes));
         }
-        positions = {sizeof(positions),
-                     bytes == 8 ? HALYARD_INT64 : HALYARD_INT32,
-                     0,
-                     at,
-                     {n_batch, n_tokens},
-                     {n_tokens, 1},
-                     1,
-                     0};
+        drawn = {
+            sizeof(drawn), bytes == 8 ? HALYARD_INT64 : HALYARD_INT32, 0, at, {n_batch, n_tokens}, {n_tokens, 1}, 1, 0};
     }
 
     /// The shapes that it takes to walk through a run that was accepted, are small.
@@ -518,6 +532,7 @@ halyard_status run(const halyard_plan *plan, const Request &request, Way way, st
         args.scales = scales;
         args.scales_out = scales_out;
         args.caches = caches;
+        args.from_positions = request.args.from_positions != nullptr ? request.args.from_positions->data : nullptr;
         args.n_parts = way == Way::bound_parts ? n_parts : 0;
         const auto run_part = [&](std::int32_t i) {
             args.part = i;
@@ -538,10 +553,11 @@ std::int64_t slot_of(const Request &request, std::int64_t batch, std::int64_t to
     std::int32_t narrow = 0;
     if (slots.type == HALYARD_INT64) {
         std::memcpy(&slot, static_cast<const char *>(slots.data) + at * 8, 8);
-        return slot;
+    } else {
+        std::memcpy(&narrow, static_cast<const char *>(slots.data) + at * 4, 4);
+        slot = narrow;
     }
-    std::memcpy(&narrow, static_cast<const char *>(slots.data) + at * 4, 4);
-    return narrow;
+    return slots.consecutive == 0 || slot == -1 ? slot : slot + token;
 }
 
 /// Calls function(at, dtype) with the address of each element that a run that succeeded was to write.
@@ -665,8 +681,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
     halyard_plan *reference = make_plan(draw, request, "reference");
     require((plan == nullptr) == (reference == nullptr), "a plan does not depend on the target");
     if (plan != nullptr) {
-        halyard_frequencies *frequencies = nullptr;
-        halyard_angle_source *angles = nullptr;
+        halyard_frequencies *frequencies = nullptr, *other_frequencies = nullptr;
+        halyard_angle_source *angles = nullptr, *other = nullptr;
         const std::int64_t rotary_dim = request.plan.rotary_dim >= 2 && request.plan.rotary_dim <= 4096
                                             ? request.plan.rotary_dim
                                             : 2;  // another one is refused, or not looked at
@@ -678,12 +694,18 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
         desc.kind = kinds[draw.in(0, 2)];
         desc.last = 255;
         call(error, halyard_create_angle_source(frequencies, &desc, &angles, &error.error));
-        request.draw_run(draw, memory, angles);
+        if (request.plan.rerotates != 0) {
+            call(error, halyard_create_frequencies_from_base(1000.0, rotary_dim, &other_frequencies, &error.error));
+            call(error, halyard_create_angle_source(other_frequencies, &desc, &other, &error.error));
+        }
+        request.draw_run(draw, memory, angles, other);
         if (request.fits && request.is_small()) {
             compare(draw, memory, plan, reference, request);
         }
         halyard_destroy_angle_source(angles);
+        halyard_destroy_angle_source(other);
         halyard_destroy_frequencies(frequencies);
+        halyard_destroy_frequencies(other_frequencies);
     }
     halyard_destroy_plan(plan);
     halyard_destroy_plan(reference);

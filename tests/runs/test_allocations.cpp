@@ -288,6 +288,32 @@ int main() {
         pointers.caches = caches;
         pointers.scales_out = scales_out;
         failed |= allocates("a road, bound", [&] { bound_road({in.data}, {nullptr}, nullptr, pointers); });
+        // Keys that move in their cache, each token otherwise.
+        auto key = halyard::describe_tensor(halyard::dtype::e4m3, head_dim, halyard::pairing::half);
+        key.scale = &scales;
+        key.cache = &cache;
+        halyard::plan_desc moves_desc(64, {key});
+        moves_desc.target = target.name;
+        moves_desc.rerotates = true;
+        const halyard::plan moves(moves_desc);
+        const auto keys = halyard::tensor(nullptr, halyard::dtype::e4m3, {1, n_tokens, n_heads, head_dim});
+        std::fill(written.begin(), written.end(), 1.0f);
+        std::vector<std::int32_t> to(n_tokens), from(n_tokens, 7);
+        std::iota(to.begin(), to.end(), 0);
+        const auto to_view = halyard::positions(to.data(), {1, n_tokens});
+        const auto from_view = halyard::positions(from.data(), {1, n_tokens});
+        stages = halyard::stages(bytes.data());
+        stages.scales_out = written.data();
+        stages.stride_scales[1] = n_heads;
+        stages.stride_scales[2] = 1;
+        auto move = halyard::run_options().at(to_view).into(slots, &stages).moved_from(from_view, half.get());
+        failed |= allocates("moves", [&] { halyard::run(moves, half, keys, keys, move); });
+        const halyard::bound_run bound_moves(moves, half, keys, keys, move);
+        pointers.weights = nullptr;
+        pointers.from_positions = from.data();
+        failed |= allocates("moves, bound", [&] { bound_moves({nullptr}, {nullptr}, to.data(), pointers); });
+        move.executor = pool.executor();
+        failed |= allocates("moves, in a pool", [&] { halyard::run(moves, half, keys, keys, move); });
         for (const Kind &kind : kinds) {
             auto made = halyard_angle_source_desc();
             made.size = sizeof(made);

@@ -107,9 +107,9 @@ HALYARD_API const char *halyard_status_name(halyard_status status);
 
 /* 0 stands for no dtype, no pairing and no axis map: a field says what it means where one is not set. */
 enum { HALYARD_F32 = 1, HALYARD_F16 = 2, HALYARD_BF16 = 3 };                /* storage; arithmetic is always f32 */
-/* Of outputs and cached keys only, for quantised caches: OCP E4M3 (no infinities, largest 448) and E5M2 (largest 57344), and integers.
- * Every float is rounded to nearest even. E4M3 and E5M2 keep subnormals and NaN, and what is larger than their largest
- * value becomes that, infinities too. INT8 is clamped to [-128, 127], and NaN is 0. */
+/* Of outputs, and of keys that rerotate, for quantised caches: OCP E4M3 (no infinities, largest 448) and E5M2 (largest
+ * 57344), and integers. Every float is rounded to nearest even. E4M3 and E5M2 keep subnormals and NaN, and what is larger
+ * than their largest value becomes that, infinities too. INT8 is clamped to [-128, 127], and NaN is 0. */
 enum { HALYARD_E4M3 = 4, HALYARD_E5M2 = 5, HALYARD_INT8 = 6 };
 enum { HALYARD_PAIRING_HALF = 1, HALYARD_PAIRING_INTERLEAVED = 2 };
 enum { HALYARD_FORWARD = 0, HALYARD_INVERSE = 1 };
@@ -423,7 +423,7 @@ typedef struct halyard_angle_source_info {
                            all its sources cover, empty where last < first */
     int64_t last;
     int64_t n_rows;     /* a table holds position 0 as well, one row more where it does not cover it */
-    uint64_t bytes;     /* memory that the source owns */
+    uint64_t bytes;     /* memory that the source owns; 4 * rotary_dim of it are for keys that rerotate */
 } halyard_angle_source_info;
 
 /* Fills in *info (its size must be set). NULL_POINTER, STRUCT_SIZE. */
@@ -522,20 +522,23 @@ typedef struct halyard_cache_desc {
 } halyard_cache_desc;
 
 /* Re-rotation. Keys that were rotated for one position move to another, as when a context shifts or a cached prefix is
- * used again: pair k turns by Q * inv_freq[k] - P * inv_freq'[k], for the position Q and the angle source that it goes to
- * and those, P and ', that it comes from. That is formed in fixed point, not from two rounded angles, and cos and sin of
- * it are within 1.2e-7. Every pair of positions of 32 bits is valid, and the ranges of sources do not matter. With one
- * source attention_factor is not applied again; between two, keys are multiplied by the quotient of theirs.
+ * used again: pair k turns by Q * inv_freq[k] - P * inv_freq'[k], where Q and inv_freq are the position and the angle source
+ * that it goes to, P and inv_freq' those that it comes from. That is formed in fixed point, not from two rounded angles, and
+ * cos and sin of it are within 1.2e-7. Every pair of positions of 32 bits is valid; the ranges of sources do not matter.
+ * With one source attention_factor is not applied again; between two, keys are multiplied by the quotient of theirs.
  * Tensors with a cache are read there as well, each stored token in its slot, in any layout; others are views, in place or
- * not. dtype may be any, and is that of the output. Static scales serve reading and writing; dynamic ones are read where
- * they are renewed. A scale that the elements of a pair share need not be applied to them, and is not: an element w as
- * stored becomes w', of its pair's rotation, and is stored as convert(w'), or with dynamic scales as convert(w' * f32(s / s')),
- * where s' = f32(s * f32(greatest finite |w'| / greatest number of dtype)), or 1 as for other dynamic scales. */
+ * not. dtype may be any, and is the output's. Static scales serve reading and writing; dynamic ones are read where they are
+ * renewed. A scale that the elements of a pair share would cancel, and is not applied: elements w as stored turn into w',
+ * which is stored as convert(w'), or with dynamic scales as convert(w' * f32(s / s')), where
+ * s' = f32(s * f32(greatest finite |w'| / greatest number of dtype)), or 1 as for other dynamic scales.
+ * A result before conversion is within 2 * 2^-23 of its pair's length, and with scales per channel within 4.5 * 2^-23.
+ * Moves add up what each rounds. Keys of few bits should move seldom and far: where a slow pair turns by less than half an
+ * ulp, the step is lost. */
 
 /* The fixed part of one tensor that a plan rotates: q, say, or k. */
 typedef struct halyard_tensor_desc {
     uint32_t size;
-    int32_t dtype;         /* HALYARD_F32, HALYARD_F16 or HALYARD_BF16: of the input. Of a plan that rerotates any */
+    int32_t dtype;         /* HALYARD_F32, HALYARD_F16 or HALYARD_BF16: of the input. Where the plan rerotates: any */
     int32_t out_dtype;     /* any: of the output [dtype] */
     int32_t pairing;       /* HALYARD_PAIRING_… of the input [the frequencies'] */
     int32_t out_pairing;   /* of the output [pairing; the frequencies' where pairing is theirs] */
@@ -572,8 +575,8 @@ typedef struct halyard_plan halyard_plan;
 /* Checks a description and resolves it to kernels. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, SHAPE (n_tensors,
  * head_dim, a cache), ROTARY_DIM, WINDOW (rotary or of a norm), UNKNOWN_TARGET, TARGET_NOT_BUILT, TARGET_UNSUPPORTED,
  * MISMATCH (target and max_target both given; rotary_dim beside the frequencies; fields of stages that contradict each
- * other or rerotates), SCALE (eps), STRIDE (a cache), OVERFLOW (a cache), UNSUPPORTED (a dtype, heads too long for stages),
- * OUT_OF_MEMORY. */
+ * other or rerotates), SCALE (eps), STRIDE (a cache), OVERFLOW (a cache), UNSUPPORTED (a dtype, heads too long for
+ * stages), OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_create_plan(const halyard_plan_desc *desc, halyard_plan **out,
                                                halyard_error *error);
 
@@ -631,8 +634,8 @@ typedef struct halyard_slots {
     uint32_t size;
     int32_t type;          /* HALYARD_INT32 or HALYARD_INT64 */
     int32_t policy;        /* HALYARD_SLOTS_CHECK or HALYARD_SLOTS_RANGE_ONLY; to rerotate, CHECK (else MISMATCH) */
-    int32_t consecutive;   /* 0: data holds every token's slot. 1: data holds a start for each batch row, shape {batch, 1},
-                              and token t has slot start + t; a start of -1 is that of all the row's tokens */
+    int32_t consecutive;   /* 0: data holds every token's slot. 1: data holds a start for each batch row, shape {batch,
+                              1}, and token t has slot start + t; after a start of -1 no token of the row is stored */
     const void *data;      /* any alignment */
     int64_t shape[2];      /* {batch, tokens} */
     int64_t strides[2];    /* in elements, any sign */
@@ -673,11 +676,11 @@ typedef struct halyard_run_args {
     int32_t n_parts;                     /* 0 … 1024; 0 and 1: the run is whole */
     const halyard_slots *slots;          /* where tokens go in the plan's caches; NULL if it has none */
     const halyard_stages *stages;        /* weights, scales and caches [n_tensors]; NULL if the plan asks for none */
-    const halyard_positions *from_positions;  /* where the keys of a plan that rerotates are now, never NULL; `positions` is
-                                            where they go to. NULL for other plans */
-    const halyard_angle_source *from_angles;  /* what they were rotated with [angles]; NULL for other plans. Neither source
-                                            has given rows, or another reference than EXACT; bad_position is ERROR (else
-                                            MISMATCH) */
+    const halyard_positions *from_positions; /* the positions that keys of a plan that rerotates come from, never NULL;
+                                            they go to `positions`. NULL for other plans */
+    const halyard_angle_source *from_angles; /* what they were rotated with [angles]; NULL for other plans. Neither source
+                                            has given rows, or another reference than EXACT, and bad_position is ERROR
+                                            (else MISMATCH) */
 } halyard_run_args;
 
 /* Rotates, with the plan's other stages. Positions, slots and scales are checked before the first write. Allocates
@@ -699,8 +702,9 @@ HALYARD_API halyard_status halyard_run(const halyard_plan *plan, const halyard_r
 typedef struct halyard_bound_run halyard_bound_run;
 
 /* Checks a run as halyard_run does, but for what positions hold, and does not run it. The pointers in args (data of
- * tensors and positions) are an example: each run brings its own. A tensor that is in place here is in place there. plan,
- * args->angles and from_angles must outlive the bound run, and so must what args->executor calls. args->part and n_parts must be 0.
+ * tensors and positions) are an example: each run brings its own. A tensor that is in place here is in place there. The
+ * plan, args->angles and from_angles must outlive the bound run, and so must what args->executor calls. args->part and
+ * n_parts must be 0.
  * Errors: as halyard_run, and OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_bind_run(const halyard_plan *plan, const halyard_run_args *args,
                                             halyard_bound_run **out, halyard_error *error);
