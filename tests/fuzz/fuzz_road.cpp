@@ -397,11 +397,12 @@ struct Request {
     }
 
     void draw_slots(Draw &draw, Memory &memory) {
-        const std::int64_t n = n_batch * n_tokens, bytes = draw.one_in(2) ? 8 : 4;
+        const std::int64_t bytes = draw.one_in(2) ? 8 : 4;
         slots.size = draw.maybe_wild<std::uint32_t>(sizeof(slots));
         slots.type = draw.maybe_wild(bytes == 8 ? HALYARD_INT64 : HALYARD_INT32);
         slots.policy = draw.maybe_wild(plan.rerotates != 0 ? 0 : static_cast<std::int32_t>(draw.in(0, 1)));
         slots.consecutive = draw.maybe_wild(draw.one_in(5) ? 1 : 0);
+        const std::int64_t n = n_batch * (slots.consecutive == 1 ? 1 : n_tokens);
         slots.shape[0] = draw.maybe_wild(n_batch);
         slots.shape[1] = draw.maybe_wild(slots.consecutive == 1 ? 1 : n_tokens);
         slots.strides[0] = draw.maybe_wild(slots.consecutive == 1 ? 1 : n_tokens);

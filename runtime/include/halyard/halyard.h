@@ -522,25 +522,26 @@ typedef struct halyard_cache_desc {
 } halyard_cache_desc;
 
 /* Re-rotation. Keys that were rotated for one position move to another, as when a context shifts or a cached prefix is
- * used again: pair k turns by Q * inv_freq[k] - P * inv_freq'[k], where Q and inv_freq are the position and the angle source
- * that it goes to, P and inv_freq' those that it comes from. That is formed in fixed point, not from two rounded angles, and
- * cos and sin of it are within 1.2e-7. Every pair of positions of 32 bits is valid; the ranges of sources do not matter.
- * With one source attention_factor is not applied again; between two, keys are multiplied by the quotient of theirs.
- * Tensors with a cache are read there as well, each stored token in its slot, in any layout; others are views, in place or
- * not. dtype may be any, and is the output's. Static scales serve reading and writing; dynamic ones are read where they are
- * renewed. A scale that the elements of a pair share would cancel, and is not applied: elements w as stored turn into w',
- * which is stored as convert(w'), or with dynamic scales as convert(w' * f32(s / s')), where
- * s' = f32(s * f32(greatest finite |w'| / greatest number of dtype)), or 1 as for other dynamic scales.
- * A result before conversion is within 2 * 2^-23 of its pair's length, and with scales per channel within 4.5 * 2^-23.
- * Moves add up what each rounds. Keys of few bits should move seldom and far: where a slow pair turns by less than half an
- * ulp, the step is lost. */
+ * used again: pair k turns by Q * inv_freq[k] - P * inv_freq'[k], where Q and inv_freq are the position and the angle
+ * source that it goes to, P and inv_freq' those that it comes from. That is formed in fixed point, not from two
+ * rounded angles, and cos and sin of it are within 1.2e-7. Every pair of positions of 32 bits is valid; the ranges of
+ * sources do not matter. With one source attention_factor is not applied again; between two, keys are multiplied by
+ * the quotient of theirs. Tensors with a cache are read there as well, each stored token in its slot, in any layout;
+ * others are views, in place or not. dtype may be any, and is the output's. Static scales serve reading and writing;
+ * dynamic ones are read where they are renewed. A scale that the elements of a pair share would cancel, and is not
+ * applied: elements w as stored turn into w', which is stored as convert(w'), or with dynamic scales as convert(w' *
+ * f32(s / s')), where s' = f32(s * f32(greatest finite |w'| / greatest number of dtype)), or 1 as for other dynamic
+ * scales. A result before conversion is within 2 * 2^-23 of its pair's length, and with scales per channel within 4.5
+ * * 2^-23. Moves add up what each rounds. Keys of few bits should move seldom and far: where a slow pair turns by less
+ * than half an ulp, the step is lost. */
 
 /* The fixed part of one tensor that a plan rotates: q, say, or k. */
 typedef struct halyard_tensor_desc {
     uint32_t size;
     int32_t dtype;         /* HALYARD_F32, HALYARD_F16 or HALYARD_BF16: of the input. Where the plan rerotates: any */
     int32_t out_dtype;     /* any: of the output [dtype] */
-    int32_t pairing;       /* HALYARD_PAIRING_… of the input [the frequencies'] */
+    int32_t pairing;       /* HALYARD_PAIRING_… of the input [the frequencies'; where the plan rerotates, their
+                              out_pairing] */
     int32_t out_pairing;   /* of the output [pairing; the frequencies' where pairing is theirs] */
     int32_t no_rotation;   /* 1: the tensor takes every stage but the rotation, as v does. Its pairings and rotary_offset
                               are not read */
