@@ -3,6 +3,7 @@
 #include "report/table.h"
 #include "road/road_call.h"
 #include "road/road_row.h"
+#include "road/shift_row.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -58,6 +59,25 @@ TEST_CASE("bench: all ways of all roads are right") {
             CHECK_THAT(format_roads({row}), ContainsSubstring(work.name()) && !ContainsSubstring("wrong"));
         }
     }
+}
+
+TEST_CASE("bench: all ways to shift a cache are right") {
+    for (const dtype type : {dtype::bf16, dtype::e4m3}) {
+        Setting setting;
+        setting.effort = hardly_any;
+        const ShiftRow row = measure_shift({2, 3, 32, 64, type}, setting);
+        CAPTURE(row.work.name());
+        CHECK(row.work.name() == std::string("shift/2x3x32x64/") + (type == dtype::e4m3 ? "e4m3" : "bf16"));
+        CHECK(row.ways.size() >= 3);
+        for (const ShiftWay &way : row.ways) {
+            CAPTURE(way.name);
+            CHECK(way.n_wrong == 0);
+            CHECK(way.timing.median > 0.0);
+        }
+        CHECK(to_json(row)["ways"].size() == row.ways.size());
+        CHECK_THAT(format_shifts({row}), ContainsSubstring(row.work.name()) && !ContainsSubstring("wrong"));
+    }
+    CHECK(format_shifts({}).empty());
 }
 
 TEST_CASE("bench: a road's separate steps are a run for each stage") {
