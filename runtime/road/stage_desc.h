@@ -4,7 +4,9 @@
 #include "base/storage.h"
 #include "halyard/halyard.h"
 
+#include <bit>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 
 namespace halyard {
@@ -51,6 +53,22 @@ halyard_status read_scale(const halyard_scale_desc *scale, int index, Dtype out_
 /// Whether a scale can be used: it and its reciprocal are positive and finite.
 inline bool is_scale(float scale) noexcept {
     return scale > 0.0f && scale - scale == 0.0f && 1.0f / scale <= 0x1.fffffep127f;
+}
+
+// A dynamic scale where it lies. Another part of a run may be renewing it meanwhile, so it is loaded and stored as one,
+// unless it lies across words.
+inline bool is_word(const char *at) noexcept { return reinterpret_cast<std::uintptr_t>(at) % sizeof(float) == 0; }
+inline float load_scale(const char *at) noexcept {
+    return is_word(at)
+               ? std::bit_cast<float>(__atomic_load_n(reinterpret_cast<const std::uint32_t *>(at), __ATOMIC_RELAXED))
+               : read_word<float>(at);
+}
+inline void store_scale(char *at, float scale) noexcept {
+    if (is_word(at)) {
+        __atomic_store_n(reinterpret_cast<std::uint32_t *>(at), std::bit_cast<std::uint32_t>(scale), __ATOMIC_RELAXED);
+    } else {
+        std::memcpy(at, &scale, sizeof(scale));
+    }
 }
 
 }  // namespace halyard

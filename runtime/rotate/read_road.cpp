@@ -139,6 +139,28 @@ halyard_status check_static_scales(const Run &run, int index, halyard_error *err
     return HALYARD_OK;
 }
 
+halyard_status check_moved_scales(const Run &run, int index, halyard_error *error) noexcept {
+    const TensorDesc &desc = run.plan->tensors[index].desc;
+    const RunStages &stages = run.stages[index];
+    const bool is_dynamic = desc.scale && desc.scale->dynamic && run.tensors[index].n_heads != 0;
+    for (std::int64_t batch = 0; batch < run.n_batch && is_dynamic; batch++) {
+        for (std::int64_t token = 0; token < run.n_tokens; token++) {
+            const std::int64_t row = desc.cache ? run.slots.of_token(batch * run.n_tokens + token) : token;
+            for (std::int64_t head = 0; head < run.tensors[index].n_heads && row >= 0; head++) {
+                const std::int64_t at = (desc.cache ? 0 : batch * stages.stride_batch) + row * stages.stride_token +
+                                        head * stages.stride_head;
+                const float scale = load_scale(stages.scales_out + at * std::int64_t{sizeof(float)});
+                if (!is_scale(scale)) {
+                    return fail(error, HALYARD_ERROR_SCALE, "stages[", index, "].scales_out[",
+                                desc.cache ? "slot " : "token ", row, ", head ", head, "] is ", double(scale),
+                                ", but it and its reciprocal must be positive and finite: no key was stored there");
+                }
+            }
+        }
+    }
+    return HALYARD_OK;
+}
+
 namespace {
 
 /// Reads the stages of one tensor, which has elements.

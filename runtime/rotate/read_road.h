@@ -20,6 +20,9 @@ halyard_status place_stages(const StagePointers &given, int index, Run &run, Spa
 /// Checks what static scales hold, if a tensor has them. Their number was checked before.
 halyard_status check_static_scales(const Run &run, int index, halyard_error *error) noexcept;
 
+/// Checks the dynamic scales of keys that move, if a tensor has them. Slots were checked before.
+halyard_status check_moved_scales(const Run &run, int index, halyard_error *error) noexcept;
+
 /// Reads slots and stages, of which each may be NULL, for a run whose tensors were read.
 halyard_status read_road(const halyard_slots *slots, const halyard_stages *stages, Run &run, Spans &spans,
                          halyard_error *error) noexcept;

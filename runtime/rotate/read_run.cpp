@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "base/overlap.h"
 #include "base/versioned.h"
-#include "rotate/moves.h"
 #include "rotate/read_road.h"
 
 #include <cstdio>
@@ -246,6 +245,30 @@ halyard_status check_given_rows(const halyard_angle_source &angles, bool has_pos
     }
     run.positions.stride_batch = run.n_tokens;
     return HALYARD_OK;
+}
+
+/// Reads where the keys of a plan that rerotates come from, where positions were read; refuses it for other plans.
+halyard_status read_moves(const halyard_run_args &args, Run &run, halyard_error *error) {
+    if (!run.plan->rerotates) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "args.from_",
+                    args.from_positions != nullptr ? "positions" : "angles", " is set, but the plan does not rerotate");
+    }
+    if (args.from_positions == nullptr) {
+        return fail_null(error, "args.from_positions");
+    }
+    if (run.bad_position != BadPosition::error) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "bad_position is ", args.bad_position,
+                    ", but keys move from and to every position of 32 bits, so that it must be 0");
+    }
+    run.from_angles = args.from_angles != nullptr ? args.from_angles : run.angles;
+    halyard_status status = check_source_of_moves(*run.angles, "angles", run.plan->rotary_dim, error);
+    if (status == HALYARD_OK) {
+        status = check_source_of_moves(*run.from_angles, "from_angles", run.plan->rotary_dim, error);
+    }
+    return status != HALYARD_OK
+               ? status
+               : read_positions(args.from_positions, run.n_batch, run.n_tokens, run.from_angles->axes.n_axes,
+                                &run.from_positions, error, "from_positions");
 }
 
 halyard_status read_executor(const halyard_executor *executor, halyard_executor *out, halyard_error *error) {

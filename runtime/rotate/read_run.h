@@ -2,6 +2,7 @@
 #pragma once
 
 #include "angles/angle_source.h"
+#include "angles/moves.h"
 #include "angles/positions.h"
 #include "halyard/halyard.h"
 #include "road/slots.h"
@@ -50,6 +51,8 @@ struct Run {
     halyard_executor executor;              // n_threads is 0 when there is none
     CheckedSlots slots;                     // without data where no token is stored in a cache
     RunStages stages[HALYARD_MAX_TENSORS];  // set only where the plan has a road
+
+    Moves moves() const noexcept { return {angles, from_angles, &positions, &from_positions}; }
 };
 
 /// What the tensors span in memory; empty tensors nothing.

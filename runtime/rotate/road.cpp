@@ -2,7 +2,6 @@
 // [token][head][head_dim] dense.
 #include "rotate/road.h"
 
-#include "rotate/moves.h"
 #include "rotate/run.h"
 
 #include <algorithm>
@@ -219,14 +218,14 @@ void scale_dynamically(const Run &run, int index, const Stretch &stretch, const 
         for (std::int64_t head = 0; head < block.n_heads; head++, r++) {
             const std::int64_t at = row * stretch.scales_token + (block.head + head) * stages.stride_head;
             char *const where = stretch.scales_out + at * std::int64_t{sizeof(float)};
-            const float before = run.plan->rerotates && row >= 0 ? read_cached_scale(where) : 1.0f;
+            const float before = run.plan->rerotates && row >= 0 ? load_scale(where) : 1.0f;
             // The longest pair may turn into one element, beyond what any scale can hold.
             const float scale =
                 std::min(before * (*r / greatest_of(desc.out_dtype)), std::numeric_limits<float>::max());
             const float used = scale >= std::numeric_limits<float>::min() ? scale : 1.0f;  // below, it is not normal
             *r = before / used;
             if (row >= 0) {
-                write_cached_scale(where, used);
+                store_scale(where, used);
             }
         }
     }

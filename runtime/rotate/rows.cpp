@@ -175,12 +175,6 @@ void make_joined_rows(const halyard_angle_source &joined, const RowKernels &kern
 
 }  // namespace
 
-void make_row_of_turns(const RowKernels &kernels, const std::uint32_t *turns, float scale_high, float scale_low,
-                       std::int64_t n_pairs, const RowOutput &out) noexcept {
-    const std::int32_t once = 1;  // a turn's lower word adds nothing at position 1, whatever it is
-    make_phase_rows({turns, turns, scale_high, scale_low}, kernels, &once, 1, n_pairs, out);
-}
-
 void make_rows(const halyard_angle_source &source, const RowKernels &kernels, const RowTokens &tokens,
                std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept {
     if (source.kind == AngleKind::joined) {
@@ -218,6 +212,36 @@ void make_rows(const halyard_angle_source &source, const RowKernels &kernels, co
             }
         }
     }
+}
+
+std::int64_t make_moved_rows(const Moves &moves, const RowKernels &kernels, std::int64_t tokens_in_batch,
+                             std::int64_t first, std::int64_t last, std::int64_t first_pair, std::int64_t n_pairs,
+                             float *rows, std::int32_t *row_of_token) noexcept {
+    const double factor = moves.factor();
+    const auto factor_high = static_cast<float>(factor);
+    const auto factor_low = static_cast<float>(factor - static_cast<double>(factor_high));
+    const std::int64_t most_rows = row_block(moves.to->rotary_dim).n_tokens;
+    const std::int64_t most_tokens = std::min(last - first, max_piece_tokens);
+    Move move;
+    std::int64_t n_rows = 0, n_tokens = 0;
+    for (; n_tokens < most_tokens; n_tokens++) {
+        const std::int64_t batch = (first + n_tokens) / tokens_in_batch;
+        const Move next = move_of(moves, batch, first + n_tokens - batch * tokens_in_batch);
+        if (n_rows == 0 || next != move) {
+            if (n_rows == most_rows) {
+                break;
+            }
+            move = next;
+            std::uint32_t turns[made_floats / 2];
+            find_turns(moves, move, first_pair, n_pairs, turns);
+            const std::int32_t once = 1;  // at position 1 a lower word adds nothing, whatever it is
+            make_phase_rows({turns, turns, factor_high, factor_low}, kernels, &once, 1, n_pairs,
+                            {rows + n_rows * 2 * n_pairs, 2 * n_pairs, n_pairs});
+            n_rows++;
+        }
+        row_of_token[n_tokens] = static_cast<std::int32_t>(n_rows - 1);
+    }
+    return n_tokens;
 }
 
 }  // namespace halyard

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "angles/angle_source.h"
+#include "angles/moves.h"
 #include "angles/positions.h"
 #include "rotate/dispatch.h"
 
@@ -29,13 +30,16 @@ struct RowTokens {
     std::int64_t tokens_in_batch, first, n_tokens;
 };
 
-/// Makes the row of one token whose pairs turn by `turns`, in 2^-32 turns, times a factor in two floats.
-void make_row_of_turns(const RowKernels &kernels, const std::uint32_t *turns, float scale_high, float scale_low,
-                       std::int64_t n_pairs, const RowOutput &out) noexcept;
-
 /// Makes pairs first_pair … first_pair + n_pairs - 1 of the rows of at most a RowBlock. A position that is bad under
 /// BadPosition::error counts as 0.
 void make_rows(const halyard_angle_source &source, const RowKernels &kernels, const RowTokens &tokens,
                std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept;
+
+/// Makes some pairs of the rows by which keys of tokens first, first + 1, … to last - 1 turn, counted through batch
+/// rows of tokens_in_batch, as many as made_floats hold: [row][cos, sin][n_pairs]. Tokens in a row that move alike
+/// share one. Returns how many tokens have a row now, at least one and at most max_piece_tokens.
+std::int64_t make_moved_rows(const Moves &moves, const RowKernels &kernels, std::int64_t tokens_in_batch,
+                             std::int64_t first, std::int64_t last, std::int64_t first_pair, std::int64_t n_pairs,
+                             float *rows, std::int32_t *row_of_token) noexcept;
 
 }  // namespace halyard

@@ -3,8 +3,8 @@
 
 #include "base/error.h"
 #include "base/storage.h"
-#include "rotate/moves.h"
 #include "rotate/piece.h"
+#include "rotate/read_road.h"
 #include "rotate/road.h"
 #include "rotate/rows.h"
 
@@ -219,7 +219,8 @@ void rotate_with_made_rows(const Run &run, std::int64_t first, std::int64_t last
         for (std::int64_t pair = 0; pair < n_pairs; pair += block.n_pairs) {
             const std::int64_t n = std::min(n_pairs - pair, block.n_pairs);
             if (run.plan->rerotates) {
-                n_tokens = make_moved_rows(run, at, last, pair, n, made, row_of_move);
+                n_tokens = make_moved_rows(run.moves(), run.plan->row_kernels, run.n_tokens, at, last, pair, n, made,
+                                           row_of_move);
             } else {
                 n_tokens = std::min(last - at, block.n_tokens);
                 const RowTokens tokens = {&run.positions, run.bad_position, run.n_tokens, at, n_tokens};
@@ -401,9 +402,14 @@ halyard_status do_run(const Run &run, halyard_error *error) noexcept {
     if (run.plan->rotates) {
         const halyard_status status =
             run.plan->rerotates
-                ? check_moves(run, error)
+                ? check_moves(run.moves(), run.n_batch, run.n_tokens, error)
                 : check_positions(*run.angles, run.positions, run.bad_position, run.n_batch, run.n_tokens, error);
         if (status != HALYARD_OK) {
+            return status;
+        }
+    }
+    for (int i = 0; i < run.plan->n_tensors && run.plan->rerotates; i++) {
+        if (const halyard_status status = check_moved_scales(run, i, error)) {
             return status;
         }
     }
