@@ -14,7 +14,9 @@ halyard_status check_source_of_moves(const halyard_angle_source &source, const c
     }
     if (source.turns_high == nullptr) {
         return fail(error, HALYARD_ERROR_MISMATCH, name,
-                    source.kind == AngleKind::given ? " has given rows" : " has another reference than EXACT",
+                    source.kind == AngleKind::given    ? " has given rows"
+                    : source.kind == AngleKind::joined ? " has sources of its own"
+                                                       : " has another reference than EXACT",
                     ", by which no key can move to another position");
     }
     return HALYARD_OK;

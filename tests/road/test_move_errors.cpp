@@ -16,7 +16,7 @@ struct MoveScene {
     static constexpr std::int64_t n_batch = 2, n_tokens = 3, H = 2, D = 8, n_slots = 8;
 
     halyard::frequencies frequencies = with_factor(halyard::frequencies::from_base(100.0, D), 1.25);
-    halyard::angle_source angles = halyard::angle_source::table(frequencies, 0, 9), other;
+    halyard::angle_source angles = halyard::angle_source::table(frequencies, 0, 9), other, inner;
     halyard_scale_desc dynamic = halyard::describe_dynamic_scales();
     halyard_norm_desc norm = halyard::describe_norm(halyard::dtype::f32);
     halyard_cache_desc cache = halyard::describe_hnd_cache(2, 4, H, D);
@@ -156,6 +156,12 @@ TEST_CASE("errors: moves, runs", "[errors][road][moves]") {
             given.stride_row = 4;
             given.rotary_dim = 8;
             s.take_source(given, field);
+        });
+        refuse_run(HALYARD_ERROR_MISMATCH, {what, "has sources of its own"}, [&](auto &s) {
+            static const std::int32_t index[2] = {};
+            s.inner = halyard::angle_source(s.frequencies, describe_source(HALYARD_ANGLES_PHASE));
+            s.other = halyard::angle_source::joined({&s.inner}, index, 2);
+            s.args.*field = s.other.get();
         });
         refuse_run(HALYARD_ERROR_MISMATCH, {what, "has a rotary_dim of 6, but the plan's is 8"}, [&](auto &s) {
             s.frequencies = halyard::frequencies::from_base(100.0, 6);
