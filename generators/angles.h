@@ -4,6 +4,7 @@
 #include "rotation.h"
 
 #include "angles/phase.h"
+#include "halyard/halyard.h"
 
 namespace halyard {
 
@@ -130,6 +131,16 @@ public:
         const Expr row = unsafe_promise_clamped(position(pair, token, *row_of_zero + first) - first, 0,
                                                 cos_rows->dim(1).extent() - 1);
         return {(*cos_rows)(*cos_offset + pair, row), (*sin_rows)(*sin_offset + pair, row)};
+    }
+
+    /// GPU: whether there are angles for all positions of a token.
+    Expr cover(const Expr &token) const {
+        Expr covered = Halide::Internal::const_true();
+        for (int i = 0; i < HALYARD_MAX_AXES; i++) {
+            const Expr position = positions.at(token, Halide::min(i, positions.n_axes() - 1));
+            covered = covered && position == positions.nearest(position);
+        }
+        return covered;
     }
 
     /// GPU: whether every pair reads the same position, which saves looking up whose it is. Undefined for rows.

@@ -149,8 +149,10 @@ inline Expr pack(const Target &target, Storage storage, const Halide::Type &type
 // Unlike pack(), these take every bit pattern. They clamp in integers, because targets' min and max of floats make
 // different things of NaN.
 
-/// Whether x is a NaN.
-inline Expr is_any_nan(const Expr &x) { return Halide::strict_float(x != x); }
+/// Whether x is a NaN. Halide 21 cannot emit the comparison of floats for vectors of an OpenCL device.
+inline Expr is_any_nan(const Target &target, const Expr &x) {
+    return target.has_gpu_feature() ? is_nan_bits(reinterpret<uint32_t>(x)) : Halide::strict_float(x != x);
+}
 
 /// A float of 8 bits, in numbers.
 struct SmallFloat {
@@ -164,7 +166,7 @@ inline constexpr SmallFloat e4m3_format = {3, 7, 0x7e, 0x7f}, e5m2_format = {2, 
 /// of the format rounds; below the normal numbers, places stay as they are. Its last places, and how many binades the
 /// number is above the least normal one, make the result: the anchor's lowest byte, which is even, takes that one off.
 /// Only the lowest byte counts.
-inline Expr to_small_float(const Expr &x, const SmallFloat &format) {
+inline Expr to_small_float(const Target &target, const Expr &x, const SmallFloat &format) {
     const int dropped = 23 - format.fraction_bits;
     const uint32_t rebias = uint32_t(127 - format.bias) << 23, least_normal = rebias + (1u << 23);
     const Expr bits = reinterpret<uint32_t>(x), magnitude = bits & 0x7fffffff, sign = (bits >> 24) & 0x80;
@@ -173,25 +175,25 @@ inline Expr to_small_float(const Expr &x, const SmallFloat &format) {
     const Expr anchor = binade + Expr((uint32_t(dropped) << 23) + (-(least_normal >> dropped) & 0xff));
     const Expr sum = Halide::strict_float(reinterpret<float>(clamped) + reinterpret<float>(anchor));
     const Expr finite = reinterpret<uint32_t>(sum) + (binade >> dropped);
-    return cast<uint8_t>(select(is_any_nan(x), Expr(format.nan), finite) | sign);
+    return cast<uint8_t>(select(is_any_nan(target, x), Expr(format.nan), finite) | sign);
 }
 
 /// To nearest even, clamped; NaN is 0. Adding 1.5 * 2^23 leaves the rounded number in the lower bits.
-inline Expr to_int8(const Expr &x) {
+inline Expr to_int8(const Target &target, const Expr &x) {
     const Expr bits = reinterpret<uint32_t>(x), magnitude = bits & 0x7fffffff;
     const Expr clamped = Halide::min(magnitude, Expr(0x43000000u)) | (bits & Expr(0x80000000u));  // at 128
     const Expr anchor(0x4b400000u);
     const Expr rounded =
         reinterpret<int32_t>(Halide::strict_float(reinterpret<float>(clamped) + reinterpret<float>(anchor))) -
         cast<int32_t>(anchor);
-    return cast<int8_t>(select(is_any_nan(x), 0, Halide::min(rounded, 127)));
+    return cast<int8_t>(select(is_any_nan(target, x), 0, Halide::min(rounded, 127)));
 }
 
 /// Bits whose upper half is x rounded to bf16; the lower half is noise. NaN is not 0x7fc0, because LLVM (Halide 21)
 /// makes a vector of that by an FNEG of 16-bit floats, which ARMv8.0 lacks.
 inline Expr round_any_to_bf16(const Target &target, const Expr &x) {
     const Rounding rounding = {cast<bool>(Expr(target.has_feature(Target::AVX512))), Expr(0x10000u)};
-    return select(is_any_nan(x), Expr(0x7fff0000u), round_bits_to_bf16(reinterpret<uint32_t>(x), rounding));
+    return select(is_any_nan(target, x), Expr(0x7fff0000u), round_bits_to_bf16(reinterpret<uint32_t>(x), rounding));
 }
 
 /// Whether the target has instructions for it. Without them integers take .7 to .9 of the time of Halide's emulation.
@@ -231,9 +233,9 @@ inline Expr narrow(const Target &target, Storage storage, const Expr &x) {
         return converts_f16(target) ? cast(Halide::Float(16), x)
                                     : reinterpret(Halide::Float(16), cast<uint16_t>(narrow_to_f16_in_integers(x)));
     case Storage::bf16: return cast<uint16_t>(round_any_to_bf16(target, x) >> 16);
-    case Storage::e4m3: return to_small_float(x, e4m3_format);
-    case Storage::e5m2: return to_small_float(x, e5m2_format);
-    case Storage::int8: return to_int8(x);
+    case Storage::e4m3: return to_small_float(target, x, e4m3_format);
+    case Storage::e5m2: return to_small_float(target, x, e5m2_format);
+    case Storage::int8: return to_int8(target, x);
     }
     return x;
 }

@@ -23,12 +23,12 @@ FILES = ["rotate/plan.cpp", "rotate/read_run.cpp", "rotate/read_road.cpp", "rota
          "angles/angle_source.cpp", "angles/create_angle_source.cpp", "angles/tables.cpp", "angles/frequencies.cpp",
          "angles/for_length.cpp", "angles/ggml.cpp", "angles/joined.cpp", "angles/moves.cpp", "angles/references.cpp",
          "angles/vllm.cpp", "rotate/run.cpp", "rotate/bound_run.cpp", "rotate/dispatch.cpp", "rotate/make_rows.cpp",
-         "rotate/pool.cpp",
-         "gpu/gpu_angles.cpp", "gpu/gpu_plan.cpp", "gpu/gpu_run.cpp", "gpu/launch.cpp", "gpu/read_gpu_run.cpp"]
+         "rotate/pool.cpp", "gpu/gpu_angles.cpp", "gpu/gpu_plan.cpp", "gpu/gpu_run.cpp", "gpu/launch.cpp",
+         "gpu/read_gpu_run.cpp", "gpu/road_launch.cpp", "gpu/road_run.cpp"]
 # The quick ones, quickest first; the first that fails is the one that counts.
 TESTS = [("halyard_tests", "[errors]"), ("halyard_test_allocations",),
          ("halyard_tests", "[angles],[axes],[dispatch],[threads],[property],[sources],[large],[non-temporal],[road]")]
-GPU_TESTS = [("halyard_cuda_tests",), ("halyard_gpu_tests", "gpu errors: *,halyard_rotate_half_f32_phase_opencl")]
+GPU_TESTS = [("halyard_cuda_tests",), ("halyard_gpu_tests", "gpu errors: *,gpu road: *,halyard_rotate_half_f32_phase_opencl")]
 LEAVES = re.compile(r"\bfail|return (_+|status|false|true|HALYARD_OK|nullptr|-1)\b|error->code|replace_if|n_refused|"
                     r"^\s*continue;")
 HEADER = """

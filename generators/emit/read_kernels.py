@@ -64,7 +64,7 @@ class Parameter:
 class Kernel:
     name: str
     target: Target
-    op: str  # rotate, rows_phase, rows_factored, one of STAGES, check_positions or copy
+    op: str  # rotate, rows_phase, rows_factored, one of STAGES, road, check_positions or copy
     generator: str
     arguments: dict[str, str]  # what the generator is told besides the parameters
     parameters: dict[str, int]  # the numbers of its schedule; a kernel that has none cannot be tuned
@@ -74,6 +74,10 @@ class Kernel:
     dtype: str | None = None
     packed: bool = False
     angles: str | None = None  # GPU: table or phase
+
+    def halide(self, triple):
+        """What a generator is told about the target. A road's memory is all of a device's, so its offsets have 64 bits."""
+        return self.target.halide(triple) + ("-large_buffers" if self.op == "road" else "")
 
     @property
     def is_non_temporal(self):
@@ -250,6 +254,11 @@ class _Reader:
             arguments["widens"] = str(stage == "widen_norm").lower()
         self._kernel(f"halyard_{stage}_{dtype}", self._target(target, False), op=stage,
                      generator=stage.removeprefix("widen_"), arguments=arguments, parameters={}, dtype=dtype)
+
+    def gpu_road(self, angles, target):
+        self._one_of("angles", angles, ["table", "phase"])
+        self._kernel("halyard_road" + ("_phase" if angles == "phase" else ""), self._target(target, True), op="road",
+                     generator="road", arguments={"angles": angles}, parameters={}, angles=angles)
 
     def gpu_check_positions(self, target):
         self._kernel("halyard_check_positions", self._target(target, True), op="check_positions",

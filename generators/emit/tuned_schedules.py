@@ -80,7 +80,7 @@ def cpu_name(cpuinfo="/proc/cpuinfo"):
 
 def linux_target(kernel):
     """Schedules are measured on Linux, and hold for the other systems of the same processor."""
-    return kernel.target.halide(f"{kernel.target.processor}-linux")
+    return kernel.halide(f"{kernel.target.processor}-linux")
 
 
 def checksum(text, present):

@@ -181,16 +181,22 @@ const OpenCl &opencl() noexcept {
     return loaded;
 }
 
+bool push_context(void *context) { return context != nullptr && cuda().push(context) == 0; }
+
+void pop_context() {
+    void *popped = nullptr;
+    cuda().pop(&popped);
+}
+
 /// Makes a context current for as long as it lives.
 class CurrentContext {
 public:
-    explicit CurrentContext(void *context) : is_pushed_(context != nullptr && cuda().push(context) == 0) {}
+    explicit CurrentContext(void *context) : is_pushed_(push_context(context)) {}
     CurrentContext(const CurrentContext &) = delete;
     CurrentContext &operator=(const CurrentContext &) = delete;
     ~CurrentContext() {
-        void *popped = nullptr;
         if (is_pushed_) {
-            cuda().pop(&popped);
+            pop_context();
         }
     }
 
@@ -293,18 +299,30 @@ bool copy_out(const halyard_gpu_queue &queue, void *data, void *memory, std::siz
     return cuda().synchronize(queue.stream) == 0 && cuda().copy_out(data, address_of(memory), n_bytes) == 0;
 }
 
-MemoryInfo describe_memory(const halyard_gpu_queue &queue, void *memory) noexcept {
-    if (queue.device == HALYARD_OPENCL) {
+MemoryQueries::~MemoryQueries() {
+    if (is_pushed_) {
+        pop_context();
+    }
+}
+
+MemoryInfo MemoryQueries::describe(void *memory) noexcept {
+    if (queue_.device == HALYARD_OPENCL) {
         std::size_t size = 0;
         void *context = nullptr;
         const bool is_known = opencl().get_memory_info(memory, memory_size, sizeof(size), &size, nullptr) == 0 &&
                               opencl().get_memory_info(memory, memory_context, sizeof(context), &context, nullptr) == 0;
-        return {is_known, context == queue.context, size};
+        return {is_known, context == queue_.context, size};
     }
-    const CurrentContext current(queue.context);
-    int own = -1, device = -1;
+    if (!was_asked_) {
+        was_asked_ = true;
+        is_pushed_ = push_context(queue_.context);
+        if (cuda().get_context_device(&device_) != 0) {
+            device_ = -1;
+        }
+    }
+    int device = -1;
     const bool is_known = cuda().get_pointer_attribute(&device, pointer_device, address_of(memory)) == 0;
-    return {is_known, cuda().get_context_device(&own) == 0 && own == device, UINT64_MAX};
+    return {is_known, device_ >= 0 && device_ == device, UINT64_MAX};
 }
 
 std::uint64_t part_alignment(const halyard_gpu_queue &queue) noexcept {

@@ -33,7 +33,24 @@ struct MemoryInfo {
     bool is_of_context;     // OpenCL: of the plan's context. CUDA: of its device
     std::uint64_t n_bytes;  // OpenCL: the buffer's size. CUDA: unlimited
 };
-MemoryInfo describe_memory(const halyard_gpu_queue &queue, void *memory) noexcept;
+
+/// Asks the driver about memory. From the first question on a CUDA queue's context is current in this thread, as long
+/// as this lives: to make it so for each would cost more driver calls than the questions.
+class MemoryQueries {
+public:
+    explicit MemoryQueries(const halyard_gpu_queue &queue) noexcept : queue_(queue) {}
+    MemoryQueries(const MemoryQueries &) = delete;
+    MemoryQueries &operator=(const MemoryQueries &) = delete;
+    ~MemoryQueries();
+
+    MemoryInfo describe(void *memory) noexcept;
+    const halyard_gpu_queue &queue() const noexcept { return queue_; }
+
+private:
+    const halyard_gpu_queue &queue_;
+    bool is_pushed_ = false, was_asked_ = false;
+    int device_ = -1;  // CUDA: the context's
+};
 
 /// OpenCL: what the offset of a part of a buffer has to be a multiple of, in bytes, for the driver to make a handle.
 std::uint64_t part_alignment(const halyard_gpu_queue &queue) noexcept;

@@ -63,7 +63,7 @@ halyard_status check_rows(const halyard_gpu_angles &angles, const char *name, vo
         return fail(error, HALYARD_ERROR_OVERFLOW, name, "_offset is ", offset, ", but must be ",
                     is_cuda ? "0 with CUDA" : "0 to 2^31 - 1");
     }
-    const MemoryInfo info = describe_memory(angles.queue, memory);
+    const MemoryInfo info = MemoryQueries(angles.queue).describe(memory);
     const std::int64_t end = offset + (source.n_rows - 1) * source.stride_row + source.rotary_dim / 2;
     if (!info.is_of_context) {
         return fail(error, HALYARD_ERROR_MISMATCH, "the source's ", name, "_rows is no memory of the queue's device");

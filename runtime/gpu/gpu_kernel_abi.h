@@ -28,4 +28,7 @@ using CheckFunction = int (*)(const void *context, HALYARD_GPU_POSITIONS, std::i
 using CopyFunction = int (*)(const void *context, std::int32_t x_offset, std::int32_t y_offset, halyard_buffer *x,
                              halyard_buffer *y);
 
+/// A road's kernel takes its arguments by their addresses, in the order of road_generator.cpp: there are many.
+using RoadFunction = int (*)(void **arguments);
+
 }  // namespace halyard::gpu

@@ -8,12 +8,14 @@ using table_function = std::remove_pointer_t<TableFunction>;
 using phase_function = std::remove_pointer_t<PhaseFunction>;
 using check_function = std::remove_pointer_t<CheckFunction>;
 using copy_function = std::remove_pointer_t<CopyFunction>;
+using road_function = std::remove_pointer_t<RoadFunction>;
 
 extern "C" {
 #define HALYARD_GPU_KERNEL(name, target, angles, ...) angles##_function name;
 #define HALYARD_GPU_HELPERS(target)                                                                                    \
     check_function halyard_check_positions_##target;                                                                   \
-    copy_function halyard_copy_16_##target, halyard_copy_32_##target, halyard_copy_128_##target;
+    copy_function halyard_copy_16_##target, halyard_copy_32_##target, halyard_copy_128_##target;                       \
+    road_function halyard_road_##target##_argv, halyard_road_phase_##target##_argv;
 #include "built_kernels.inc"
 }
 
@@ -39,8 +41,13 @@ constexpr GpuKernel table[] = {
 
 constexpr GpuHelpers helpers[] = {
 #define HALYARD_GPU_HELPERS(target)                                                                                    \
-    {Target::target, halyard_check_positions_##target, halyard_copy_16_##target, halyard_copy_32_##target,             \
-     halyard_copy_128_##target},
+    {Target::target,                                                                                                   \
+     halyard_check_positions_##target,                                                                                 \
+     halyard_copy_16_##target,                                                                                         \
+     halyard_copy_32_##target,                                                                                         \
+     halyard_copy_128_##target,                                                                                        \
+     halyard_road_##target##_argv,                                                                                     \
+     halyard_road_phase_##target##_argv},
 #include "built_kernels.inc"
 };
 

@@ -34,6 +34,7 @@ struct GpuHelpers {
     Target target;
     CheckFunction check_positions;
     CopyFunction copy_16, copy_32, copy_128;  // by bits of an element
+    RoadFunction road_table, road_phase;
 };
 
 const GpuHelpers &gpu_helpers(Target target) noexcept;

@@ -7,6 +7,8 @@
 #include "gpu/gpu_kernels.h"
 #include "gpu/halide_runtime.h"
 #include "gpu/launch.h"
+#include "gpu/road_launch.h"
+#include "gpu/road_run.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -73,47 +75,21 @@ struct ReleasePlan {
     void operator()(halyard_gpu_plan *plan) const noexcept { halyard_destroy_gpu_plan(plan); }
 };
 
-/// Refuses what no kernel of a device does.
-halyard_status check_stages(const halyard_plan &plan, halyard_error *error) {
-    if (plan.rerotates) {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED,
-                    "rerotates is 1, but on a device this version moves no keys from position to position");
-    }
-    for (int i = 0; i < plan.n_tensors; i++) {
-        const TensorDesc &tensor = plan.tensors[i].desc;
-        const char *const asked = tensor.norm                        ? "norm"
-                                  : tensor.scale                     ? "scale"
-                                  : tensor.cache                     ? "cache"
-                                  : tensor.dtype != tensor.out_dtype ? "out_dtype"
-                                  : !tensor.rotates                  ? "no_rotation"
-                                                                     : nullptr;
-        if (asked != nullptr) {
-            return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", i, "].", asked,
-                        " is set, but on a device this version does nothing but rotate");
-        }
-    }
-    return HALYARD_OK;
-}
+/// Memory that kernels are loaded with, by running each once.
+struct Scratch {
+    static constexpr std::size_t n_bytes = 256;
+    void *memory;
+    LaunchPositions position_0;
+};
 
-/// Runs every kernel that a plan may need once, on memory of its own, so that the driver compiles it now.
-halyard_status load_kernels(const halyard_gpu_plan &plan, halyard_error *error) {
-    constexpr std::size_t n_bytes = 256;
-    void *const scratch = allocate(plan.queue, n_bytes);
-    if (scratch == nullptr) {
-        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "the device has no memory for ", n_bytes, " bytes of angles");
-    }
-    const DeviceAngles &angles = plan.angles->device;
-    const char zeros[n_bytes] = {};
-    int status = copy_in(plan.queue, scratch, zeros, n_bytes) ? 0 : -1;
-    const LaunchPositions zero = {counted_positions(angles), 1, 0, 0, 0, 0};
-    Call call = {plan.queue.context, plan.queue.stream, ""};
-    const Launch launch = {&plan.queue, &angles, plan.part_alignment, 0, true};
-    for (std::int32_t i = 0; i < plan.checks->n_tensors && status == 0; i++) {
+/// The rotations that a plan may need.
+int load_rotations(const halyard_gpu_plan &plan, const Launch &launch, const Scratch &scratch, Call &call) {
+    for (std::int32_t i = 0; i < plan.checks->n_tensors; i++) {
         const TensorDesc &desc = plan.checks->tensors[i].desc;
         const bool converts = desc.pairing != desc.out_pairing;
         for (const bool in_place : {false, true}) {
             for (const std::int64_t stride_head : {std::int64_t(16), std::int64_t(17)}) {
-                if (status != 0 || (in_place && converts)) {
+                if (in_place && converts) {
                     continue;
                 }
                 // One head at position 0. The stride, never walked, decides between accesses of 128 bits and single
@@ -123,25 +99,65 @@ halyard_status load_kernels(const halyard_gpu_plan &plan, halyard_error *error) 
                 piece.pairing = desc.pairing;
                 piece.out_pairing = desc.out_pairing;
                 piece.in_place = in_place;
-                piece.x = {scratch, 0};
-                piece.y = {scratch, in_place ? 0 : 128};
+                piece.x = {scratch.memory, 0};
+                piece.y = {scratch.memory, in_place ? 0 : 128};
                 piece.in = piece.out = {0, 0, stride_head, 1};
                 piece.rotary_dim = std::min<std::int64_t>(plan.checks->rotary_dim, 16);
                 piece.n_heads = piece.n_tokens = 1;
-                piece.positions = zero;
-                status = rotate_on_device(launch, piece, call);
+                piece.positions = scratch.position_0;
+                int status = rotate_on_device(launch, piece, call);
                 if (status == 0 && !in_place) {
                     status = copy_on_device(launch, piece, 1, call);
+                }
+                if (status != 0) {
+                    return status;
                 }
             }
         }
     }
+    return 0;
+}
+
+/// The road's one kernel.
+int load_road(const Launch &launch, const Scratch &scratch, Call &call) {
+    TensorDesc desc = {};
+    desc.dtype = desc.out_dtype = Dtype::f32;
+    desc.head_dim = 16;
+    RoadPiece piece = {};
+    RoadTensor &tensor = piece.tensors[0];
+    tensor.desc = &desc;
+    tensor.x = {scratch.memory, 0};
+    tensor.y = {scratch.memory, 128};
+    tensor.n_heads = 1;
+    tensor.reciprocal = 1.0f;
+    tensor.x_begin = tensor.y_begin = reinterpret_cast<std::uintptr_t>(scratch.memory);
+    piece.n_tensors = 1;
+    piece.n_tokens = 1;
+    piece.positions = scratch.position_0;
+    return take_road_on_device(launch, piece, call);
+}
+
+/// Runs every kernel that a plan may need once, on memory of its own, so that the driver compiles it now.
+halyard_status load_kernels(const halyard_gpu_plan &plan, halyard_error *error) {
+    const DeviceAngles &angles = plan.angles->device;
+    const Scratch scratch = {allocate(plan.queue, Scratch::n_bytes), {counted_positions(angles), 1, 0, 0, 0, 0}};
+    if (scratch.memory == nullptr) {
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "the device has no memory for ", Scratch::n_bytes,
+                    " bytes of angles");
+    }
+    const char zeros[Scratch::n_bytes] = {};
+    Call call = {plan.queue.context, plan.queue.stream, ""};
+    const Launch launch = {&plan.queue, &angles, plan.part_alignment, 0, true};
+    int status = copy_in(plan.queue, scratch.memory, zeros, Scratch::n_bytes) ? 0 : -1;
     if (status == 0) {
-        status = check_on_device(launch, zero, 1, {scratch, 0}, call);
+        status = plan.checks->has_road ? load_road(launch, scratch, call) : load_rotations(plan, launch, scratch, call);
+    }
+    if (status == 0) {
+        status = check_on_device(launch, scratch.position_0, 1, positions_of_source(angles), {scratch.memory, 0}, call);
     }
     char last[4];
-    const bool is_done = copy_out(plan.queue, last, scratch, sizeof(last));  // waits for the launches
-    release(plan.queue, scratch);
+    const bool is_done = copy_out(plan.queue, last, scratch.memory, sizeof(last));  // waits for the launches
+    release(plan.queue, scratch.memory);
     if (status != 0 || !is_done) {
         return fail(error, HALYARD_ERROR_DEVICE,
                     "the kernels could not be loaded: ", call.message[0] != '\0' ? call.message : "the driver failed",
@@ -213,7 +229,7 @@ halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc 
     halyard_plan *checked = nullptr;
     halyard_status status = halyard_create_plan(&copy, &checked, error);
     if (status == HALYARD_OK) {
-        status = check_stages(*checked, error);
+        status = check_road_plan(*checked, error);
     }
     if (status != HALYARD_OK) {
         halyard_destroy_plan(checked);
@@ -225,7 +241,16 @@ halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc 
         lines.add(reason);
         lines.add("\n");
     }
-    for (std::int32_t i = 0; i < checked->n_tensors; i++) {
+    if (checked->has_road) {
+        const char *const target = device == HALYARD_CUDA ? "cuda_sm80" : "opencl";
+        char line[160];
+        std::snprintf(line, sizeof(line),
+                      "all tensors:\n  * halyard_road_%s: taken for rows of cos and sin\n"
+                      "  * halyard_road_phase_%s: taken for angles by phase\n",
+                      target, target);
+        lines.add(line);
+    }
+    for (std::int32_t i = 0; i < checked->n_tensors && !checked->has_road; i++) {
         const TensorDesc &tensor = checked->tensors[i].desc;
         for (const bool in_place : {false, true}) {
             if (in_place && tensor.pairing != tensor.out_pairing) {
@@ -264,10 +289,6 @@ halyard_status halyard_create_gpu_plan(const halyard_gpu_queue *queue, const hal
     if (const halyard_status status = read_gpu_desc(desc, &copy, error)) {
         return status;
     }
-    if (copy.rotary_dim != angles->device.source.rotary_dim) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "angles has a rotary_dim of ", angles->device.source.rotary_dim,
-                    ", but the plan's is ", copy.rotary_dim);
-    }
     std::unique_ptr<halyard_gpu_plan, ReleasePlan> plan(new (std::nothrow) halyard_gpu_plan{});
     if (plan == nullptr) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a plan");
@@ -277,8 +298,12 @@ halyard_status halyard_create_gpu_plan(const halyard_gpu_queue *queue, const hal
     plan->angles = angles;
     plan->part_alignment = where.device == HALYARD_OPENCL ? part_alignment(where) : 1;
     halyard_status status = halyard_create_plan(&copy, &plan->checks, error);
+    if (status == HALYARD_OK && plan->checks->rotates && plan->checks->rotary_dim != angles->device.source.rotary_dim) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "angles has a rotary_dim of ", angles->device.source.rotary_dim,
+                    ", but the plan's is ", plan->checks->rotary_dim);
+    }
     if (status == HALYARD_OK) {
-        status = check_stages(*plan->checks, error);
+        status = check_road_plan(*plan->checks, error);
     }
     if (status == HALYARD_OK) {
         status = load_kernels(*plan, error);

@@ -1,51 +1,13 @@
 // halyard_run_gpu: what a run launches.
 #include "base/error.h"
-#include "gpu/read_gpu_run.h"
+#include "gpu/road_run.h"
+#include "gpu/token_block.h"
 
 #include <cstdint>
 
 namespace halyard::gpu {
 
 namespace {
-
-/// Tokens that one launch can take. Batch rows are joined where they follow each other as tokens do.
-struct Block {
-    std::int64_t n_batch;  // launches
-    std::int64_t n_tokens;
-    bool is_joined;
-};
-
-Block split(const Run &run, const RunTensor &tensor) {
-    const CheckedPositions &positions = run.positions;
-    if (run.n_batch == 1) {
-        return {1, run.n_tokens, false};
-    }
-    const bool is_dense =
-        tensor.in.batch == run.n_tokens * tensor.in.token && tensor.out.batch == run.n_tokens * tensor.out.token;
-    const bool has_dense_positions =
-        !positions.consecutive && positions.stride_batch == run.n_tokens * positions.stride_token;
-    return run.n_tokens == 1 || (is_dense && has_dense_positions) ? Block{1, run.n_batch * run.n_tokens, true}
-                                                                  : Block{run.n_batch, run.n_tokens, false};
-}
-
-LaunchPositions positions_of(const GpuRun &arguments, const Block &block, std::int64_t batch) {
-    const CheckedPositions &positions = arguments.run.positions;
-    const bool one_each = arguments.run.n_tokens == 1 && block.is_joined;
-    const std::int32_t n_words = positions.data != nullptr && positions.is_int64 ? 2 : 1;
-    const std::int64_t stride_token = one_each                ? positions.stride_batch
-                                      : positions.consecutive ? 0
-                                                              : positions.stride_token;
-    const std::int32_t step = positions.consecutive && !one_each ? 1 : 0;
-    if (positions.data == nullptr) {
-        return {counted_positions(*arguments.launch.angles), 1, 0, step, 0, 0};
-    }
-    return {moved(arguments.positions, batch * positions.stride_batch * n_words * 4),
-            n_words,
-            0,
-            step,
-            stride_token,
-            positions.stride_axis};
-}
 
 /// How many tensors from `index` on are adjacent heads of one buffer, as q and k of a packed QKV are. At least 1.
 int count_adjacent(const GpuRun &arguments, int index) {
@@ -149,12 +111,34 @@ int enqueue_check(const GpuRun &arguments, Call &call) {
     const bool is_shared = arguments.run.positions.stride_batch == 0 && !block.is_joined;
     for (std::int64_t batch = 0; batch < (is_shared ? 1 : block.n_batch); batch++) {
         const int status = check_on_device(arguments.launch, positions_of(arguments, block, batch), block.n_tokens,
-                                           arguments.error_word, call);
+                                           positions_of_source(*arguments.launch.angles), arguments.error_word, call);
         if (status != 0) {
             return status;
         }
     }
     return 0;
+}
+
+/// Refuses what no kernel can rotate.
+halyard_status check_rotations(const GpuRun &arguments, halyard_error *error) {
+    for (int i = 0; i < arguments.run.plan->n_tensors; i++) {
+        if (arguments.run.tensors[i].n_heads == 0) {
+            continue;
+        }
+        const Block block = split(arguments.run, arguments.run.tensors[i]);
+        DevicePiece piece = piece_of(arguments, i, 1, block);
+        piece.x = arguments.x[i];
+        piece.y = arguments.y[i];
+        piece.positions = positions_of(arguments, block, 0);
+        const char *const reason = obstacle(arguments.launch, piece);
+        if (reason[0] != '\0') {
+            return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensor ", i, " ", reason);
+        }
+        if (const halyard_status status = check_positions_of(arguments, block, error)) {
+            return status;
+        }
+    }
+    return HALYARD_OK;
 }
 
 }  // namespace
@@ -179,26 +163,20 @@ extern "C" halyard_status halyard_run_gpu(const halyard_gpu_plan *plan, const ha
     if (arguments.run.is_empty) {
         return HALYARD_OK;
     }
-    for (int i = 0; i < plan->checks->n_tensors; i++) {
-        if (arguments.run.tensors[i].n_heads == 0) {
-            continue;
-        }
-        const Block block = split(arguments.run, arguments.run.tensors[i]);
-        DevicePiece piece = piece_of(arguments, i, 1, block);
-        piece.x = arguments.x[i];
-        piece.y = arguments.y[i];
-        piece.positions = positions_of(arguments, block, 0);
-        const char *const reason = obstacle(arguments.launch, piece);
-        if (reason[0] != '\0') {
-            return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensor ", i, " ", reason);
-        }
+    const bool has_road = plan->checks->has_road;
+    if (const halyard_status status = has_road ? check_road(arguments, error) : check_rotations(arguments, error)) {
+        return status;
     }
     Call call = {plan->queue.context, arguments.queue.stream, ""};
     int status = 0;
-    if (arguments.given.error_word != nullptr) {
+    if (arguments.given.error_word != nullptr && plan->checks->rotates &&
+        arguments.run.bad_position == BadPosition::error) {
         status = enqueue_check(arguments, call);
     }
-    for (int i = 0; i < plan->checks->n_tensors && status == 0;) {
+    if (status == 0 && has_road) {
+        status = enqueue_road(arguments, call);
+    }
+    for (int i = 0; i < plan->checks->n_tensors && status == 0 && !has_road;) {
         const int n = count_adjacent(arguments, i);
         if (arguments.run.tensors[i].n_heads != 0) {
             status = enqueue(arguments, i, n, call);

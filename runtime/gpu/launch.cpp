@@ -1,89 +1,22 @@
 #include "gpu/launch.h"
 
 #include "gpu/gpu_kernels.h"
+#include "gpu/view.h"
 
 #include <algorithm>
-#include <bit>
-#include <cstdlib>
 #include <optional>
 
 namespace halyard::gpu {
 
 namespace {
 
-// halide_type_t: code, bits, and one lane.
-constexpr std::uint32_t type_of(std::uint32_t code, std::uint32_t bits) { return code | bits << 8 | 1u << 16; }
-constexpr std::uint32_t type_int32 = type_of(0, 32), type_uint16 = type_of(1, 16), type_uint32 = type_of(1, 32),
-                        type_float = type_of(2, 32);
-constexpr std::uint64_t is_on_device = 2;  // halide_buffer_device_dirty
-
 // What one launch can hold.
-constexpr std::int64_t most_elements = INT32_MAX;           // Halide's indices, extents and their product have 32 bits
 constexpr std::int64_t most_blocks = 65535;                 // CUDA's limit to a grid's second and third dimension
 constexpr std::int64_t most_pairs = std::int64_t{1} << 15;  // of a rotation, however few of them a block takes
 static_assert(most_pairs <= most_blocks);
 constexpr std::int64_t fewest_columns_a_block = 8;            // of a copy
 constexpr std::int64_t most_columns = std::int64_t{1} << 18;  // likewise
 static_assert(most_columns / fewest_columns_a_block <= most_blocks);
-constexpr std::uint64_t wide_bytes = 16;  // of an access of 128 bits
-
-std::int64_t distance(std::int64_t stride) { return std::abs(stride); }
-
-/// A kernel's view of an array. The last of its dimensions, at most five, stands for the offset: it ends just behind
-/// it.
-class View {
-public:
-    View(const Launch &launch, const Location &place, std::uint32_t type, std::int64_t element_bytes)
-        : buffer_{}, dims_{} {
-        std::int64_t offset = place.offset;
-        if (launch.queue->device == HALYARD_OPENCL) {
-            // A part of a buffer can only begin at certain addresses; the rest of the way is an index.
-            const std::int64_t rest = offset % static_cast<std::int64_t>(launch.part_alignment);
-            memory_ = {static_cast<std::uint64_t>(offset - rest), place.memory};
-            buffer_.device = reinterpret_cast<std::uintptr_t>(&memory_);
-            buffer_.device_interface = opencl_interface();
-            offset = rest;
-        } else {
-            buffer_.device = reinterpret_cast<std::uintptr_t>(place.memory) + static_cast<std::uint64_t>(offset);
-            buffer_.device_interface = cuda_interface();
-            offset = 0;
-        }
-        offset_ = static_cast<std::int32_t>(offset / element_bytes);
-        buffer_.flags = is_on_device;
-        buffer_.type = type;
-        buffer_.dim = dims_;
-    }
-    View(const View &) = delete;
-    View &operator=(const View &) = delete;
-
-    void add(std::int64_t extent, std::int64_t stride) {
-        // A stride that is not walked may be anything at all; a stride of 1 is what a kernel counts on.
-        const bool is_walked = extent > 1 || stride == 1;
-        dims_[buffer_.dimensions++] = {0, static_cast<std::int32_t>(extent),
-                                       static_cast<std::int32_t>(is_walked ? stride : 0), 0};
-    }
-    void add_offset() { add(offset_ + 1, 1); }
-
-    std::int32_t offset() const { return offset_; }
-    halyard_buffer *get() { return &buffer_; }
-
-private:
-    halyard_buffer buffer_;
-    halyard_dimension dims_[5];
-    OpenClMemory memory_{};
-    std::int32_t offset_ = 0;
-};
-
-/// The bytes from where a view of an array can begin to the array's first element. An index goes this way.
-std::int64_t bridged(const Launch &launch, const Location &place) {
-    return launch.queue->device == HALYARD_OPENCL ? place.offset % static_cast<std::int64_t>(launch.part_alignment) : 0;
-}
-
-std::uint64_t address_bits(const Launch &launch, const Location &place) {
-    // OpenCL buffers start at the greatest alignment of any type.
-    const auto base = launch.queue->device == HALYARD_OPENCL ? 0 : reinterpret_cast<std::uintptr_t>(place.memory);
-    return base + static_cast<std::uint64_t>(place.offset);
-}
 
 /// Whether every access of 128 bits is aligned: addresses, strides and as many elements as lie together are multiples
 /// of 16 bytes.
@@ -148,12 +81,6 @@ void add_pairs(View &view, const DevicePiece &piece, std::int64_t n_pairs, Pairi
     view.add(piece.n_heads, strides.head >> halve);
     view.add(piece.n_tokens, strides.token >> halve);
     view.add_offset();
-}
-
-void add_positions(View &view, const LaunchPositions &positions, std::int64_t n_tokens, std::int32_t n_axes) {
-    view.add(view.offset() + positions.n_words, 1);
-    view.add(n_tokens, positions.stride_token * positions.n_words);
-    view.add(n_axes, positions.stride_axis * positions.n_words);
 }
 
 int rotate_part(const Launch &launch, const DevicePiece &piece, const PairRange &pairs, Call &call) {
@@ -234,13 +161,6 @@ std::int64_t bridge(const Launch &launch, const DevicePiece &piece) {
     return n_bytes / element_bytes(piece.dtype);  // NOLINT(*DivideZero): the plan has checked the dtype
 }
 
-/// How many tokens' positions one launch can reach: of two words, on all axes, and as far apart as they are.
-std::int64_t most_positions(const Launch &launch, const LaunchPositions &positions) {
-    const std::int64_t by_stride = most_elements / std::max<std::int64_t>(1, 2 * distance(positions.stride_token));
-    const auto by_number = most_elements / static_cast<std::int64_t>(launch.part_alignment) / 2 / HALYARD_MAX_AXES;
-    return std::max<std::int64_t>(1, std::min(by_stride, by_number));
-}
-
 /// Calls part(piece) for parts whose indices and numbers of elements fit in 32 bits.
 template <typename Part>
 int in_parts(const Launch &launch, const DevicePiece &whole, std::int64_t n_columns, const Part &part) {
@@ -308,23 +228,20 @@ int copy_on_device(const Launch &launch, const DevicePiece &piece, std::int64_t 
     return 0;
 }
 
-int check_on_device(const Launch &launch, const LaunchPositions &positions, std::int64_t n_tokens, const Location &word,
-                    Call &call) noexcept {
-    const halyard_angle_source &source = launch.angles->source;
+int check_on_device(const Launch &launch, const LaunchPositions &positions, std::int64_t n_tokens,
+                    const Covered &covered, const Location &word, Call &call) noexcept {
     const std::int64_t tokens_at_once = most_positions(launch, positions);
     for (std::int64_t token = 0; token < n_tokens; token += tokens_at_once) {
         const std::int64_t n = std::min(tokens_at_once, n_tokens - token);
         View view(launch, moved(positions.place, token * positions.stride_token * positions.n_words * 4), type_int32,
                   4);
-        add_positions(view, positions, n, source.axes.n_axes);
+        add_positions(view, positions, n, covered.n_axes);
         View out(launch, word, type_int32, 4);
         out.add_offset();
-        const int status =
-            gpu_helpers(target_of(launch.queue->device))
-                .check_positions(&call, view.get(), positions.n_words, view.offset(),
-                                 positions.start + token * positions.step, positions.step,
-                                 static_cast<std::int32_t>(source.first), static_cast<std::int32_t>(source.last),
-                                 HALYARD_ERROR_POSITION, out.offset(), out.get());
+        const int status = gpu_helpers(target_of(launch.queue->device))
+                               .check_positions(&call, view.get(), positions.n_words, view.offset(),
+                                                positions.start + token * positions.step, positions.step, covered.first,
+                                                covered.last, covered.code, out.offset(), out.get());
         if (status != 0) {
             return status;
         }
@@ -334,7 +251,6 @@ int check_on_device(const Launch &launch, const LaunchPositions &positions, std:
 
 const char *obstacle(const Launch &launch, const DevicePiece &piece) noexcept {
     const auto bytes = static_cast<std::uint64_t>(element_bytes(piece.dtype));
-    const std::int64_t axes_words = std::int64_t{launch.angles->source.axes.n_axes} * piece.positions.n_words;
     const std::uintptr_t bits = address_bits(launch, piece.x) | address_bits(launch, piece.y);
     if (bits % bytes != 0) {  // NOLINT(*DivideZero): the plan has checked the dtype
         return "is not aligned to its elements";
@@ -343,20 +259,25 @@ const char *obstacle(const Launch &launch, const DevicePiece &piece) noexcept {
     if (element_stride(piece) > (most_elements - bridge(launch, piece)) / piece.rotary_dim) {
         return "has heads of more than 2^31 elements' reach";
     }
-    if (address_bits(launch, piece.positions.place) % 4 != 0) {
-        return "cannot be turned: positions are not aligned to 4 bytes";
-    }
-    if (distance(piece.positions.stride_axis) > most_elements / axes_words ||
-        distance(piece.positions.stride_token) * piece.positions.n_words > most_elements) {
-        return "cannot be turned: positions lie more than 2^31 words apart";
-    }
     const bool goes_backwards = piece.in.token < 0 || piece.in.head < 0 || piece.in.element < 0 ||
-                                piece.out.token < 0 || piece.out.head < 0 || piece.out.element < 0 ||
-                                piece.positions.stride_token < 0 || piece.positions.stride_axis < 0;
-    if (launch.queue->device == HALYARD_OPENCL && goes_backwards) {
-        return "has a negative stride, or positions have, which OpenCL buffers cannot";
+                                piece.out.token < 0 || piece.out.head < 0 || piece.out.element < 0;
+    return launch.queue->device == HALYARD_OPENCL && goes_backwards
+               ? "has a negative stride, which OpenCL buffers cannot"
+               : "";
+}
+
+const char *positions_obstacle(const Launch &launch, const LaunchPositions &positions, std::int32_t n_axes) noexcept {
+    if (address_bits(launch, positions.place) % 4 != 0) {
+        return "are not aligned to 4 bytes";
     }
-    return "";
+    const std::int64_t axes_words = std::int64_t{n_axes} * positions.n_words;
+    if (distance(positions.stride_axis) > most_elements / axes_words ||
+        distance(positions.stride_token) * positions.n_words > most_elements) {
+        return "lie more than 2^31 words apart";
+    }
+    return launch.queue->device == HALYARD_OPENCL && (positions.stride_token < 0 || positions.stride_axis < 0)
+               ? "have a negative stride, which OpenCL buffers cannot"
+               : "";
 }
 
 }  // namespace halyard::gpu

@@ -56,11 +56,25 @@ int rotate_on_device(const Launch &launch, const DevicePiece &piece, Call &call)
 /// Copies n columns of every head from x to y.
 int copy_on_device(const Launch &launch, const DevicePiece &piece, std::int64_t n_columns, Call &call) noexcept;
 
-/// Sets a word to HALYARD_ERROR_POSITION if there are no angles for some position.
-int check_on_device(const Launch &launch, const LaunchPositions &positions, std::int64_t n_tokens, const Location &word,
-                    Call &call) noexcept;
+/// Which numbers are right, and the code of an error where one is not.
+struct Covered {
+    std::int32_t first, last, n_axes, code;
+};
+
+inline Covered positions_of_source(const DeviceAngles &angles) {
+    const halyard_angle_source &source = angles.source;
+    return {static_cast<std::int32_t>(source.first), static_cast<std::int32_t>(source.last), source.axes.n_axes,
+            HALYARD_ERROR_POSITION};
+}
+
+/// Sets a word to the code if some position, or slot, is not covered.
+int check_on_device(const Launch &launch, const LaunchPositions &positions, std::int64_t n_tokens,
+                    const Covered &covered, const Location &word, Call &call) noexcept;
 
 /// Why a piece cannot be enqueued, in a few words; an empty string when it can.
 const char *obstacle(const Launch &launch, const DevicePiece &piece) noexcept;
+
+/// The same for positions, or slots.
+const char *positions_obstacle(const Launch &launch, const LaunchPositions &positions, std::int32_t n_axes) noexcept;
 
 }  // namespace halyard::gpu

@@ -12,7 +12,7 @@
 namespace halyard {
 
 template <>
-inline constexpr std::array released_sizes<halyard_gpu_run_args> = {96u};
+inline constexpr std::array released_sizes<halyard_gpu_run_args> = {96u, 120u};
 
 }  // namespace halyard
 
@@ -40,7 +40,7 @@ public:
 
 private:
     bool is_cuda_;
-    std::array<void *, 2 *HALYARD_MAX_TENSORS + 2> buffers_ = {};
+    std::array<void *, 4 *HALYARD_MAX_TENSORS + 3> buffers_ = {};
     std::ptrdiff_t n_buffers_ = 0;
 
     static std::uint64_t start_of(std::ptrdiff_t buffer) { return (static_cast<std::uint64_t>(buffer) + 1) << 59; }
@@ -63,9 +63,10 @@ bool read_offset(std::int64_t offset, std::int64_t element_bytes, bool is_cuda, 
 }
 
 /// Whether a tensor's memory is the plan's device's and, OpenCL, large enough.
-halyard_status check_memory(const halyard_gpu_queue &queue, const Location &place, const MemoryRange &range,
+halyard_status check_memory(MemoryQueries &queries, const Location &place, const MemoryRange &range,
                             const void *first_element, const char *name, int index, halyard_error *error) {
-    const MemoryInfo info = describe_memory(queue, place.memory);
+    const MemoryInfo info = queries.describe(place.memory);
+    const halyard_gpu_queue &queue = queries.queue();
     if (!info.is_known) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED, name, "[", index, "] is memory that the driver of device ",
                     queue.device, " does not know");
@@ -84,12 +85,43 @@ halyard_status check_memory(const halyard_gpu_queue &queue, const Location &plac
     return HALYARD_OK;
 }
 
-halyard_status check_tensor_memory(const halyard_gpu_queue &queue, const Location &place, const halyard_tensor &tensor,
+halyard_status check_tensor_memory(MemoryQueries &queries, const Location &place, const halyard_tensor &tensor,
                                    const char *name, int index, halyard_error *error) {
     MemoryRange range = {0, 0};
     find_memory_range(tensor.data, tensor.shape, tensor.strides, element_bytes(Dtype(tensor.dtype)),
                       &range);  // checked before
-    return check_memory(queue, place, range, tensor.data, name, index, error);
+    return check_memory(queries, place, range, tensor.data, name, index, error);
+}
+
+/// Reads where weights and caches lie, and has stages name them as the checks do.
+halyard_status place_stages(const halyard_gpu_run_args &given, const halyard_plan &plan, Addresses &addresses,
+                            bool is_cuda, GpuRun &out, halyard_stages *stages, halyard_error *error) {
+    for (std::int32_t i = 0; i < plan.n_tensors; i++) {
+        const halyard_stages *const element = element_of(given.stages, i);
+        if (const halyard_status status = read_struct(element, "a stage", &stages[i], error)) {
+            return status;
+        }
+        stages[i].size = sizeof(stages[i]);  // of the array that the checks go through
+        const TensorDesc &desc = plan.tensors[i].desc;
+        const std::int64_t weight_bytes = desc.norm && desc.norm->weight ? element_bytes(*desc.norm->weight) : 1;
+        const std::int64_t weight_at = given.weight_offsets != nullptr ? given.weight_offsets[i] : 0;
+        const std::int64_t cache_at = given.cache_offsets != nullptr ? given.cache_offsets[i] : 0;
+        out.weights[i].memory = const_cast<void *>(stages[i].weight);
+        if (!read_offset(weight_at, weight_bytes, is_cuda, &out.weights[i].offset)) {
+            return fail_offset("an offset of weights", weight_at, is_cuda, error);
+        }
+        if (stages[i].weight != nullptr) {
+            stages[i].weight = addresses.of(out.weights[i]);
+        }
+        if (desc.cache) {
+            out.y[i].memory = stages[i].cache;
+            if (!read_offset(cache_at, element_bytes(desc.out_dtype), is_cuda, &out.y[i].offset)) {
+                return fail_offset("an offset of caches", cache_at, is_cuda, error);
+            }
+            stages[i].cache = stages[i].cache != nullptr ? addresses.of(out.y[i]) : nullptr;
+        }
+    }
+    return HALYARD_OK;
 }
 
 }  // namespace
@@ -104,15 +136,11 @@ halyard_status read_gpu_run(const halyard_gpu_plan &plan, const halyard_gpu_run_
     if (given.x == nullptr || given.y == nullptr) {
         return fail_null(error, given.x == nullptr ? "args.x" : "args.y");
     }
-    if (given.slots != nullptr || given.stages != nullptr) {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED, "args.", given.slots != nullptr ? "slots" : "stages",
-                    " is set, but on a device this version does nothing but rotate");
-    }
     const bool is_cuda = plan.queue.device == HALYARD_CUDA;
     if (!is_cuda && given.stream == nullptr) {
         return fail_null(error, "args.stream");
     }
-    if (given.bad_position != HALYARD_BAD_POSITION_ERROR && given.error_word != nullptr) {
+    if (given.bad_position != HALYARD_BAD_POSITION_ERROR && given.error_word != nullptr && given.slots == nullptr) {
         return fail(error, HALYARD_ERROR_MISMATCH, "error_word is given, but policy ", given.bad_position,
                     " tells of nothing");
     }
@@ -153,33 +181,76 @@ halyard_status read_gpu_run(const halyard_gpu_plan &plan, const halyard_gpu_run_
         }
         positions.data = addresses.of(out->positions);
     }
+    halyard_stages stages[HALYARD_MAX_TENSORS];
+    if (given.stages != nullptr) {
+        if (const halyard_status status = place_stages(given, *plan.checks, addresses, is_cuda, *out, stages, error)) {
+            return status;
+        }
+    }
+    halyard_slots slots = {};
+    if (given.slots != nullptr) {
+        if (const halyard_status status = read_struct(given.slots, "slots", &slots, error)) {
+            return status;
+        }
+        if (slots.policy == HALYARD_SLOTS_CHECK) {
+            return fail(error, HALYARD_ERROR_UNSUPPORTED,
+                        "args.slots->policy is HALYARD_SLOTS_CHECK (0), but a device "
+                        "does not look for doubled slots: it must be HALYARD_SLOTS_RANGE_ONLY (1)");
+        }
+        if (slots.consecutive != 0) {
+            return fail(error, HALYARD_ERROR_UNSUPPORTED, "args.slots->consecutive is ", slots.consecutive,
+                        ", but a device reads every token's slot: it must be 0");
+        }
+        slots.size = sizeof(slots);
+        out->slots.memory = const_cast<void *>(slots.data);
+        if (!read_offset(given.slots_offset, slots.type == HALYARD_INT64 ? 8 : 4, is_cuda, &out->slots.offset)) {
+            return fail_offset("slots_offset", given.slots_offset, is_cuda, error);
+        }
+        slots.data = addresses.of(out->slots);
+    }
     const DeviceAngles &angles = plan.angles->device;
     halyard_run_args checked = {};
-    Spans spans;
+    Spans &spans = out->spans;
     checked.size = sizeof(checked);
     checked.bad_position = given.bad_position;
     checked.angles = &angles.source;
     checked.positions = given.positions != nullptr ? &positions : nullptr;
     checked.x = tensors.x;
     checked.y = tensors.y;
+    checked.slots = given.slots != nullptr ? &slots : nullptr;
+    checked.stages = given.stages != nullptr ? stages : nullptr;
     if (const halyard_status status = read_run(plan.checks, &checked, plan.queue.device, &out->run, &spans, error)) {
         return status;
     }
+    MemoryQueries queries(plan.queue);
     for (std::int32_t i = 0; i < n_tensors; i++) {
         if (out->run.tensors[i].n_heads == 0) {
             continue;
         }
-        halyard_status status = check_tensor_memory(plan.queue, out->x[i], tensors.x[i], "x", i, error);
-        if (status == HALYARD_OK && !out->run.tensors[i].in_place) {
-            status = check_tensor_memory(plan.queue, out->y[i], tensors.y[i], "y", i, error);
+        const bool has_cache = plan.checks->tensors[i].desc.cache.has_value();
+        const MemoryRange &weight = out->run.stages[i].weight_memory;
+        halyard_status status = check_tensor_memory(queries, out->x[i], tensors.x[i], "x", i, error);
+        if (status == HALYARD_OK && has_cache) {
+            status = check_memory(queries, out->y[i], spans.y[i], stages[i].cache, "stages.cache", i, error);
+        } else if (status == HALYARD_OK && !out->run.tensors[i].in_place) {
+            status = check_tensor_memory(queries, out->y[i], tensors.y[i], "y", i, error);
+        }
+        if (status == HALYARD_OK && plan.checks->has_road && weight.begin != weight.end) {
+            status = check_memory(queries, out->weights[i], weight, stages[i].weight, "stages.weight", i, error);
         }
         if (status != HALYARD_OK) {
             return status;
         }
     }
-    if (given.positions != nullptr && !out->run.is_empty) {
-        if (const halyard_status status = check_memory(plan.queue, out->positions, out->run.positions.memory,
+    if (given.positions != nullptr && plan.checks->rotates && !out->run.is_empty) {
+        if (const halyard_status status = check_memory(queries, out->positions, out->run.positions.memory,
                                                        positions.data, "positions", 0, error)) {
+            return status;
+        }
+    }
+    if (given.slots != nullptr && out->run.slots.data != nullptr) {
+        if (const halyard_status status =
+                check_memory(queries, out->slots, out->run.slots.memory, slots.data, "slots", 0, error)) {
             return status;
         }
     }
@@ -191,7 +262,7 @@ halyard_status read_gpu_run(const halyard_gpu_plan &plan, const halyard_gpu_run_
         const void *const word = addresses.of(out->error_word);
         const auto begin = reinterpret_cast<std::uintptr_t>(word);
         if (const halyard_status status =
-                check_memory(plan.queue, out->error_word, {begin, begin + 4}, word, "error_word", 0, error)) {
+                check_memory(queries, out->error_word, {begin, begin + 4}, word, "error_word", 0, error)) {
             return status;
         }
         if (begin % 4 != 0) {

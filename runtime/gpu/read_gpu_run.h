@@ -15,7 +15,10 @@ struct GpuRun {
     halyard_gpu_queue queue;
     Location positions;
     Location error_word;
-    Location x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];
+    Location x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];  // of a tensor with a cache, y is that
+    Location weights[HALYARD_MAX_TENSORS];
+    Location slots;
+    Spans spans;  // addresses, or with OpenCL numbers that stand for them
 };
 
 /// Fills in *out, which must stay where it is because its launch points into it, or fails.

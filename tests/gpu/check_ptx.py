@@ -4,6 +4,8 @@
    form. The fused product is of the element itself: f32, of the same place in the vector that was loaded; in place, of
    what was loaded from the address that is stored to.
 2. Loads and stores of x and y are of 128 bits, but in kernels for any layout.
+   So it is in the kernel of the road, whose floats lie in shared memory in between: there the rotation is one fused sum
+   with a rounded product, and root and quotients are the nearest floats.
 3. Nothing flushes denormals (.ftz), calls, or uses local memory.
 
 With --ptxas also what NVIDIA's assembler makes of it: no more than 64 registers, no spills, no stack. Without ptxas on
@@ -101,6 +103,23 @@ def faults_of_rotation(body, in_place, is_f32, is_strided):
             yield f"loads x by {sorted(set(narrow))}"
 
 
+def faults_of_road(body):
+    sets, stores = definitions(body)
+    if [len(elements) for _, elements in stores] != [4]:
+        yield f"stores {[len(elements) for _, elements in stores]} elements at once"
+    instructions = [i for all_of in sets.values() for i in all_of]
+    if not any(i.op.startswith("ld.global.") and (".v4.b32" in i.op or ".v2.b64" in i.op) for i in instructions):
+        yield "loads no 128 bits at once"
+    ops = [i.op for i in instructions]
+    if ops.count("sqrt.rn.f32") != 1 or ops.count("div.rn.f32") != 2:
+        yield f"has {ops.count('sqrt.rn.f32')} roots and {ops.count('div.rn.f32')} quotients that are rounded"
+    yield from (f"has {op}" for op in set(ops) if op.startswith(("div.", "sqrt.", "rsqrt.", "rcp.")) and
+                op not in ("sqrt.rn.f32", "div.rn.f32") and ".f32" in op)
+    addends = [i.sources[2] for i in instructions if is_fma(i) and len(i.sources) == 3]
+    if not any(j.op in ("mul.f32", "mul.rn.f32") for addend in addends for j in sets.get(addend, [])):
+        yield "adds no rounded product"
+
+
 def faults(path):
     text = path.read_text()
     for pattern in [r"\.ftz", r"\bcall", r"\.local\b"]:
@@ -112,6 +131,9 @@ def faults(path):
     name = path.stem
     if "_copy_128_" in name and ".v2.b64" not in text and ".v4.b32" not in text:
         yield "copies by less than 128 bits"
+    if "_road_" in name:
+        for body in bodies:
+            yield from faults_of_road(body)
     if "_rotate_" in name:
         for body in bodies:
             yield from faults_of_rotation(body, "_in_place_" in name, "_f32_" in name, "_strided_" in name)

@@ -313,10 +313,10 @@ FAKE(cuModuleGetFunction, void **function, void *module, const char *name) {
 }
 
 FAKE(cuLaunchKernel, void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-     unsigned block_y, unsigned block_z, unsigned, void *stream, void **, void **) {
+     unsigned block_y, unsigned block_z, unsigned shared_bytes, void *stream, void **, void **) {
     const unsigned grid[] = {grid_x, grid_y, grid_z}, block[] = {block_x, block_y, block_z};
     const bool is_possible = grid_y <= 65535 && grid_z <= 65535 && grid_x > 0 && grid_y > 0 && grid_z > 0 &&
-                             block_x * block_y * block_z <= 1024;
+                             block_x * block_y * block_z <= 1024 && shared_bytes <= 48 * 1024;
     return is_possible ? record("cuLaunchKernel", stream, static_cast<const char *>(function), grid, block)
                        : invalid_value;
 }

@@ -153,6 +153,8 @@ TEST_CASE("cuda calls: q and k of one buffer take one launch, on the caller's st
     CHECK(launches[0].context == &contexts[0]);
     CHECK(launches[0].by_128_bits);
     CHECK(launches[0].grid[0] == 8);
+    // Eight make the launch. Three ask about memory, with the context made current once for all.
+    CHECK(calls.size() == 8 + 3 + 3);
     // These neither wait, allocate, copy nor load, so a graph can capture them.
     static const std::set<std::string> harmless = {"cuCtxPushCurrent_v2",   "cuCtxPopCurrent_v2",
                                                    "cuPointerGetAttribute", "cuCtxGetDevice",
@@ -213,6 +215,88 @@ TEST_CASE("cuda calls: q and k of one buffer take one launch, on the caller's st
                 view(packed.data(8 * 64 * 2), f16, {2, 4, 2, 64}, {(4 + gap) * token, token, 64, 1})};
             CHECK(launches_of([&] { halyard::run(plan, both, both, how); }).size() == (gap == 0 ? 1 : 3));
         }
+    }
+}
+
+TEST_CASE("cuda calls: a road of q, k and v takes one launch, wherever they and their caches lie", "[cuda]") {
+    const auto angles = make_angles(128);
+    const auto norm = halyard::describe_norm(halyard::dtype::bf16);
+    const auto cache_desc = halyard::describe_nhd_cache(16, 16, 8, 128);
+    const auto scale_desc = halyard::describe_static_scales();
+    auto q = halyard::describe_tensor(halyard::dtype::bf16, 128, halyard::pairing::half), k = q, v = q;
+    q.norm = k.norm = &norm;
+    k.cache = v.cache = &cache_desc;
+    k.scale = v.scale = &scale_desc;
+    k.out_dtype = v.out_dtype = HALYARD_E4M3;
+    v.no_rotation = 1;
+    const halyard::gpu_plan plan(queue_of(), halyard::plan_desc(128, {q, k, v}), angles);
+    constexpr std::int64_t n_tokens = 8, row = (32 + 8 + 8) * 128;
+    const Memory packed(n_tokens * row * 2), k_cache(256 * 8 * 128), v_cache(256 * 8 * 128), q_weight(256),
+        k_weight(256), places(64), slots_memory(64), word(4);
+    const auto part = [&](std::int64_t first, std::int64_t n) {
+        return view(packed.data(first * 128 * 2), halyard::dtype::bf16, {1, n_tokens, n, 128}, {0, row, 128, 1});
+    };
+    const halyard_tensor tensors[] = {part(0, 32), part(32, 8), part(40, 8)};
+    const float scale = 0.5f;
+    halyard_stages stages[3] = {sized<halyard_stages>(), sized<halyard_stages>(), sized<halyard_stages>()};
+    stages[0].weight = q_weight.data();
+    stages[1].weight = k_weight.data();
+    stages[0].n_weights = stages[1].n_weights = 128;
+    stages[1].cache = k_cache.data();
+    stages[2].cache = v_cache.data();
+    stages[1].scales = stages[2].scales = &scale;
+    stages[1].n_scales = stages[2].n_scales = 1;
+    auto slots = sized<halyard_slots>();
+    slots.policy = HALYARD_SLOTS_RANGE_ONLY;
+    slots.data = slots_memory.data();
+    slots.shape[0] = slots.strides[1] = 1;
+    slots.shape[1] = slots.strides[0] = n_tokens;
+    const auto positions = halyard::positions(static_cast<const std::int32_t *>(places.data()), {1, n_tokens});
+    auto how = on_stream();
+    how.positions = &positions;
+    how.slots = &slots;
+    how.stages = stages;
+    const auto calls = calls_of([&] { halyard::run(plan, tensors, tensors, how); });
+    const auto launches = launches_in(calls);
+    REQUIRE(launches.size() == 1);
+    CHECK(launches[0].stream == &streams[5]);
+    CHECK(launches[0].by_128_bits);
+    CHECK((launches[0].grid[0] == n_tokens && launches[0].grid[1] == 48 / 4 && launches[0].grid[2] == 1));
+    CHECK((launches[0].block[0] == 16 && launches[0].block[1] == 4 && launches[0].block[2] == 1));
+    CHECK(calls.size() == 8 + 3 + 9);  // three parts of packed, two weights, two caches, positions and slots
+    for (const Call &call : calls) {   // as a rotation's
+        CAPTURE(call.name);
+        CHECK((call.name.starts_with("cuCtx") || call.name == "cuPointerGetAttribute" ||
+               call.name == "cuModuleGetFunction" || call.name == "cuLaunchKernel"));
+    }
+
+    SECTION("q out of place, in memory of its own, is in the same launch") {
+        const Memory other(n_tokens * 32 * 128 * 2);
+        const halyard_tensor out =
+            view(other.data(), halyard::dtype::bf16, {1, n_tokens, 32, 128}, {0, 32 * 128, 128, 1});
+        const halyard_tensor y[] = {out, tensors[1], tensors[2]};
+        CHECK(launches_of([&] { halyard::run(plan, tensors, y, how); }).size() == 1);
+    }
+    SECTION("an error word takes one more for positions, and one for slots") {
+        how.error_word = static_cast<std::int32_t *>(word.data());
+        CHECK(launches_of([&] { halyard::run(plan, tensors, tensors, how); }).size() == 3);
+    }
+    SECTION("the longest heads fit in shared memory") {
+        const auto long_angles = make_angles(640);
+        auto long_head = halyard::describe_tensor(f32, 640, halyard::pairing::half);
+        long_head.norm = &norm;
+        const halyard::gpu_plan long_plan(queue_of(), halyard::plan_desc(640, {long_head}), long_angles);
+        const halyard_tensor x = view(packed.data(), f32, {1, 2, 4, 640}, {0, 4 * 640, 640, 1});
+        how = on_stream();
+        how.stages = stages;
+        stages[0].n_weights = 640;
+        const Memory weight(640 * 2);
+        stages[0].weight = weight.data();
+        CHECK(launches_of([&] { halyard::run(long_plan, x, x, how); }).size() == 1);
+    }
+    SECTION("a launch that fails is told") {
+        fail_at("cuLaunchKernel", 700);
+        CHECK_THROWS(halyard::run(plan, tensors, tensors, how));
     }
 }
 

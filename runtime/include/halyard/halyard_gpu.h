@@ -12,7 +12,17 @@
  * host (OpenCL: the driver may make a handle for a part of a buffer). With CUDA it can be captured in a graph and
  * replayed with new positions and data in the same memory. Tensors that are adjacent heads of one packed buffer (q and
  * k of a fused QKV) take one launch together, others one each; out of place, the columns beside the window take one or
- * two more, and an error word takes one.
+ * two more, and an error word takes one; with slots another.
+ *
+ * The road. A plan may ask for more than rotations: norms of heads before the rotation, with any weight and rounding;
+ * one static scale per tensor; any out_dtype; tensors that are not rotated; caches whose heads are dense, in pages of
+ * any strides. All of it, for all tensors of one dtype and head_dim, is one launch, wherever they lie. (OpenCL: one for
+ * those whose inputs are in one cl_mem, outputs in one, and weights in one.) Other stages are refused (UNSUPPORTED), as
+ * are heads of more than 640 elements, and heads that are not dense or do not begin on 16 bytes.
+ *   scales   are host memory, read during the call: so they can be checked. A captured graph keeps their values.
+ *   slots    Their policy must be RANGE_ONLY. A slot out of range is not stored, and neither is a token with a bad
+ *            position under BAD_POSITION_ERROR; of two tokens with one slot some one is kept.
+ *   error word   SLOT for a slot out of range, POSITION for a bad position; where there are both, one of them.
  *
  * Results are the bits that the CPU's targets with fused multiply-add give, for each kind of angle source.
  *
@@ -85,16 +95,21 @@ typedef struct halyard_gpu_run_args {
     const halyard_tensor *y;
     const int64_t *x_offsets;           /* OpenCL: of element [0, 0, 0, 0], in elements, for each tensor; NULL: zeros */
     const int64_t *y_offsets;
-    int32_t *error_word;                /* NULL, or device memory that a bad position sets to HALYARD_ERROR_POSITION, and
-                                           nothing else does; policy ERROR only */
+    int32_t *error_word;                /* NULL, or device memory that a bad position sets to HALYARD_ERROR_POSITION and
+                                           a slot out of range to HALYARD_ERROR_SLOT, and nothing else does; policy
+                                           ERROR only */
     int64_t error_word_offset;          /* OpenCL: in elements of 4 bytes */
-    const halyard_slots *slots;         /* NULL in this version, and so are stages in its plans */
-    const halyard_stages *stages;       /* likewise */
+    const halyard_slots *slots;         /* as in halyard_run_args, see "The road" above: data in device memory, */
+    const halyard_stages *stages;       /* weights and caches too, but scales on the host */
+    int64_t slots_offset;               /* OpenCL: in elements */
+    const int64_t *weight_offsets;      /* OpenCL: in elements, for each tensor; NULL: zeros */
+    const int64_t *cache_offsets;
 } halyard_gpu_run_args;
 
-/* Enqueues a rotation. Nothing is enqueued on an error, but of DEVICE: then the outputs may be incomplete. Errors: those
- * of halyard_run but for POSITION, THREADS and EXECUTOR; UNSUPPORTED (misaligned elements; OpenCL: negative strides, or
- * more than 2^31 elements from the start of a buffer), DEVICE. */
+/* Enqueues what the plan describes. Nothing is enqueued on an error, but of DEVICE: then the outputs may be incomplete.
+ * Errors: those of halyard_run but for POSITION, SLOT, THREADS and EXECUTOR; UNSUPPORTED (misaligned elements; the
+ * slots' policy; OpenCL: negative strides of what is just rotated, of positions or of slots, or more than 2^31 elements
+ * from the start of a buffer), DEVICE. */
 HALYARD_API halyard_status halyard_run_gpu(const halyard_gpu_plan *plan, const halyard_gpu_run_args *args,
                                            halyard_error *error);
 

@@ -71,9 +71,15 @@ struct gpu_run_options {
     const std::int64_t *y_offsets = nullptr;
     std::int64_t positions_offset = 0;
     std::int64_t error_word_offset = 0;
+    // Of plans that ask for them: weights, slots and caches in device memory, scales in the host's.
+    const halyard_slots *slots = nullptr;
+    const halyard_stages *stages = nullptr;  ///< one for each tensor
+    std::int64_t slots_offset = 0;
+    const std::int64_t *weight_offsets = nullptr;
+    const std::int64_t *cache_offsets = nullptr;
 };
 
-/// Enqueues the rotation of the plan's n_tensors tensors.
+/// Enqueues what the plan does to its n_tensors tensors.
 inline void run(const gpu_plan &made, const halyard_tensor *x, const halyard_tensor *y,
                 const gpu_run_options &options) {
     auto details = make_struct<halyard_error>();
@@ -88,6 +94,11 @@ inline void run(const gpu_plan &made, const halyard_tensor *x, const halyard_ten
     args.y_offsets = options.y_offsets;
     args.error_word = options.error_word;
     args.error_word_offset = options.error_word_offset;
+    args.slots = options.slots;
+    args.stages = options.stages;
+    args.slots_offset = options.slots_offset;
+    args.weight_offsets = options.weight_offsets;
+    args.cache_offsets = options.cache_offsets;
     detail::check(halyard_run_gpu(made.get(), &args, &details), details);
 }
 

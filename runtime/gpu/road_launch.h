@@ -1,0 +1,45 @@
+// Launches of the road's kernel: all stages of all tensors that one launch can take.
+#pragma once
+
+#include "gpu/launch.h"
+#include "rotate/plan.h"
+
+namespace halyard::gpu {
+
+/// Elements of a head that a block of the road's kernel has room for: three arrays of 4 heads and the angles of their
+/// pairs take 33 of the 48 KiB of shared memory that any device has.
+inline constexpr std::int64_t most_road_elements = 640;
+
+/// One tensor of a launch. Strides are in elements.
+struct RoadTensor {
+    const TensorDesc *desc;
+    Location x, y, weight;       // y: the first head of the first token, or of a cache's slot 0
+    RunTensor::Strides in, out;  // batch is not looked at, and of a cache just head is
+    std::int64_t n_heads;
+    float reciprocal;        // of the scale; 1 where there is none
+    std::uintptr_t x_begin;  // where the memory that it reads begins, counted as addresses are; and that it writes
+    std::uintptr_t y_begin;
+};
+
+/// Some tokens of tensors whose dtype and head_dim are one. OpenCL: inputs are parts of one buffer, and so are outputs
+/// and weights.
+struct RoadPiece {
+    RoadTensor tensors[HALYARD_MAX_TENSORS];
+    int n_tensors;
+    std::int64_t rotary_dim, n_tokens;
+    LaunchPositions positions, slots;  // without slots, those have no memory
+    std::int64_t n_slots;
+    bool stores_bad;  // tokens whose positions have no angles are stored in caches, too
+};
+
+/// Whether two tensors can be of one launch.
+bool can_share_launch(const Launch &launch, const RoadTensor &a, const RoadTensor &b) noexcept;
+
+/// Enqueues a piece, in as many launches as its tokens take: one, but for 2^31 words of positions. Returns 0 or what a
+/// kernel returned.
+int take_road_on_device(const Launch &launch, const RoadPiece &piece, Call &call) noexcept;
+
+/// Why a tensor's road cannot be enqueued, in a few words; an empty string when it can.
+const char *road_obstacle(const Launch &launch, const RoadTensor &tensor) noexcept;
+
+}  // namespace halyard::gpu

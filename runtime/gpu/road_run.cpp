@@ -1,0 +1,211 @@
+#include "gpu/road_run.h"
+
+#include "base/error.h"
+#include "gpu/road_launch.h"
+#include "gpu/token_block.h"
+#include "gpu/view.h"
+
+#include <algorithm>
+
+namespace halyard::gpu {
+
+namespace {
+
+/// What a tensor's description asks for that no kernel does; NULL where there is nothing.
+const char *refused_stage(const TensorDesc &desc) {
+    const auto divides = [&](Dtype dtype) {
+        return desc.head_dim * element_bytes(dtype) % std::int64_t{wide_bytes} == 0;
+    };
+    if (desc.norm && desc.norm->row) {
+        return ".norm->width is HALYARD_NORM_ROW (1), but on a device norms are of heads";
+    }
+    if (desc.norm && desc.norm->after) {
+        return ".norm->order is HALYARD_NORM_AFTER (1), but on a device norms come before the rotation";
+    }
+    if (desc.scale && desc.scale->dynamic) {
+        return ".scale->kind is HALYARD_SCALE_DYNAMIC (1), but on a device scales are static";
+    }
+    if (desc.scale && (desc.scale->by_head || desc.scale->by_channel)) {
+        return ".scale->per is not HALYARD_SCALE_PER_TENSOR (0), but on a device a tensor has one scale";
+    }
+    std::int64_t stride_element = 0;
+    if (desc.cache && (!desc.cache->is_linear(desc.head_dim, &stride_element) || stride_element != 1)) {
+        return ".cache has heads that are not dense, which no kernel of a device stores";
+    }
+    if (desc.cache && desc.cache->tile_tokens < desc.cache->block_size &&
+        desc.cache->stride_tile_tokens != desc.cache->tile_tokens * desc.cache->stride_token) {
+        return ".cache has tiles of tokens, which no kernel of a device stores";
+    }
+    if (desc.cache && desc.cache->n_slots > INT32_MAX) {
+        return ".cache->n_slots is more than the 2^31 - 1 that a kernel of a device counts";
+    }
+    if (!divides(desc.dtype) || !divides(desc.out_dtype)) {
+        return ".head_dim is no multiple of 16 bytes, in dtype or out_dtype, by which a device loads and stores heads";
+    }
+    return desc.head_dim > most_road_elements
+               ? ".head_dim is more than the 640 elements that a device norms, converts or stores by slot"
+               : nullptr;
+}
+
+RoadTensor tensor_of(const GpuRun &arguments, int index) {
+    const RunTensor &tensor = arguments.run.tensors[index];
+    RoadTensor road = {};
+    road.desc = &arguments.run.plan->tensors[index].desc;
+    road.x = arguments.x[index];
+    road.y = arguments.y[index];
+    road.in = tensor.in;
+    road.out = tensor.out;
+    road.out.element = road.desc->cache ? 1 : tensor.out.element;
+    if (arguments.run.n_tokens == 1) {
+        road.in.token = tensor.in.batch;
+        road.out.token = tensor.out.batch;
+    }
+    road.n_heads = tensor.n_heads;
+    road.x_begin = arguments.spans.x[index].begin;
+    road.y_begin = arguments.spans.y[index].begin;
+    if (road.desc->norm && road.desc->norm->weight) {
+        road.weight = arguments.weights[index];
+    }
+    road.reciprocal =
+        road.desc->scale ? 1.0f / read_word<float>(arguments.run.stages[index].scales) : 1.0f;  // checked before
+    return road;
+}
+
+LaunchPositions slots_of(const GpuRun &arguments, const Block &block, std::int64_t batch) {
+    const CheckedSlots &slots = arguments.run.slots;
+    if (slots.data == nullptr) {
+        return {};
+    }
+    const std::int32_t n_words = slots.is_int64 ? 2 : 1;
+    const bool one_each = arguments.run.n_tokens == 1 && block.is_joined;
+    return {moved(arguments.slots, batch * slots.stride_batch * n_words * 4),
+            n_words,
+            0,
+            0,
+            one_each ? slots.stride_batch : slots.stride_token,
+            0};
+}
+
+/// Tokens that one launch can take, of all tensors.
+Block block_of(const GpuRun &arguments) {
+    const Run &run = arguments.run;
+    const CheckedSlots &slots = run.slots;
+    const bool has_dense_slots = slots.data == nullptr || slots.stride_batch == run.n_tokens * slots.stride_token;
+    const Block one_by_one = {run.n_batch, run.n_tokens, false};
+    Block block = one_by_one;
+    for (int i = 0; i < run.plan->n_tensors; i++) {
+        RunTensor tensor = run.tensors[i];
+        if (tensor.n_heads == 0) {
+            continue;
+        }
+        if (run.plan->tensors[i].desc.cache) {
+            tensor.out.token = 1;
+            tensor.out.batch = run.n_tokens;
+        }
+        block = split(run, tensor);
+        if (!block.is_joined || (run.n_tokens > 1 && !has_dense_slots)) {
+            return one_by_one;
+        }
+    }
+    return block;
+}
+
+/// Sets the error word if a slot is none.
+int enqueue_slots_check(const GpuRun &arguments, const Block &block, Call &call) {
+    const Covered covered = {-1, static_cast<std::int32_t>(arguments.run.slots.n_slots - 1), 1, HALYARD_ERROR_SLOT};
+    for (std::int64_t batch = 0; batch < block.n_batch; batch++) {
+        const int status = check_on_device(arguments.launch, slots_of(arguments, block, batch), block.n_tokens, covered,
+                                           arguments.error_word, call);
+        if (status != 0) {
+            return status;
+        }
+    }
+    return 0;
+}
+
+/// The tensors of one launch for each batch row.
+int enqueue_together(const GpuRun &arguments, const Block &block, const int *indices, int n, Call &call) {
+    const Run &run = arguments.run;
+    for (std::int64_t batch = 0; batch < block.n_batch; batch++) {
+        RoadPiece piece = {};
+        piece.n_tensors = n;
+        for (int i = 0; i < n; i++) {
+            const RunTensor &tensor = run.tensors[indices[i]];
+            RoadTensor &road = piece.tensors[i] = tensor_of(arguments, indices[i]);
+            road.x = moved(road.x, batch * tensor.in.batch * element_bytes(road.desc->dtype));
+            if (!road.desc->cache) {
+                road.y = moved(road.y, batch * tensor.out.batch * element_bytes(road.desc->out_dtype));
+            }
+        }
+        piece.rotary_dim = run.plan->rotary_dim;
+        piece.n_tokens = block.n_tokens;
+        piece.positions = positions_of(arguments, block, batch);
+        piece.slots = slots_of(arguments, block, batch);
+        piece.n_slots = run.slots.data == nullptr ? 0 : run.slots.n_slots;
+        piece.stores_bad = !run.plan->rotates || run.bad_position != BadPosition::error;
+        if (const int status = take_road_on_device(arguments.launch, piece, call)) {
+            return status;
+        }
+    }
+    return 0;
+}
+
+}  // namespace
+
+halyard_status check_road_plan(const halyard_plan &plan, halyard_error *error) noexcept {
+    if (plan.rerotates) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED,
+                    "rerotates is 1, but on a device this version moves no keys from position to position");
+    }
+    for (int i = 0; i < plan.n_tensors && plan.has_road; i++) {
+        if (const char *const reason = refused_stage(plan.tensors[i].desc)) {
+            return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", i, "]", reason);
+        }
+    }
+    return HALYARD_OK;
+}
+
+halyard_status check_road(const GpuRun &arguments, halyard_error *error) noexcept {
+    const Block block = block_of(arguments);
+    for (int i = 0; i < arguments.run.plan->n_tensors; i++) {
+        const char *const reason =
+            arguments.run.tensors[i].n_heads == 0 ? "" : road_obstacle(arguments.launch, tensor_of(arguments, i));
+        if (reason[0] != '\0') {
+            return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensor ", i, " ", reason);
+        }
+    }
+    if (const halyard_status status = check_positions_of(arguments, block, error)) {
+        return status;
+    }
+    const LaunchPositions slots = slots_of(arguments, block, 0);
+    const char *const reason = slots.place.memory != nullptr ? positions_obstacle(arguments.launch, slots, 1) : "";
+    return reason[0] == '\0' ? HALYARD_OK : fail(error, HALYARD_ERROR_UNSUPPORTED, "slots ", reason);
+}
+
+int enqueue_road(const GpuRun &arguments, Call &call) noexcept {
+    const Run &run = arguments.run;
+    const Block block = block_of(arguments);
+    int status = 0;
+    if (arguments.given.error_word != nullptr && run.slots.data != nullptr) {
+        status = enqueue_slots_check(arguments, block, call);
+    }
+    bool is_done[HALYARD_MAX_TENSORS] = {};
+    for (int i = 0; i < run.plan->n_tensors && status == 0; i++) {
+        int together[HALYARD_MAX_TENSORS], n = 0;
+        for (int j = i; j < run.plan->n_tensors; j++) {
+            const auto shares = [&](int other) {
+                return can_share_launch(arguments.launch, tensor_of(arguments, other), tensor_of(arguments, j));
+            };
+            if (run.tensors[j].n_heads != 0 && !is_done[j] && std::all_of(together, together + n, shares)) {
+                together[n++] = j;
+                is_done[j] = true;
+            }
+        }
+        if (n != 0) {
+            status = enqueue_together(arguments, block, together, n, call);
+        }
+    }
+    return status;
+}
+
+}  // namespace halyard::gpu

@@ -1,0 +1,55 @@
+// How a run's tokens are shared out to launches.
+#pragma once
+
+#include "base/error.h"
+#include "gpu/read_gpu_run.h"
+
+namespace halyard::gpu {
+
+/// Tokens that one launch can take. Batch rows are joined where they follow each other as tokens do.
+struct Block {
+    std::int64_t n_batch;  // launches
+    std::int64_t n_tokens;
+    bool is_joined;
+};
+
+inline Block split(const Run &run, const RunTensor &tensor) {
+    const CheckedPositions &positions = run.positions;
+    if (run.n_batch == 1) {
+        return {1, run.n_tokens, false};
+    }
+    const bool is_dense =
+        tensor.in.batch == run.n_tokens * tensor.in.token && tensor.out.batch == run.n_tokens * tensor.out.token;
+    const bool has_dense_positions =
+        !positions.consecutive && positions.stride_batch == run.n_tokens * positions.stride_token;
+    return run.n_tokens == 1 || (is_dense && has_dense_positions) ? Block{1, run.n_batch * run.n_tokens, true}
+                                                                  : Block{run.n_batch, run.n_tokens, false};
+}
+
+inline LaunchPositions positions_of(const GpuRun &arguments, const Block &block, std::int64_t batch) {
+    const CheckedPositions &positions = arguments.run.positions;
+    const bool one_each = arguments.run.n_tokens == 1 && block.is_joined;
+    const std::int32_t n_words = positions.data != nullptr && positions.is_int64 ? 2 : 1;
+    const std::int64_t stride_token = one_each                ? positions.stride_batch
+                                      : positions.consecutive ? 0
+                                                              : positions.stride_token;
+    const std::int32_t step = positions.consecutive && !one_each ? 1 : 0;
+    if (positions.data == nullptr) {
+        return {counted_positions(*arguments.launch.angles), 1, 0, step, 0, 0};
+    }
+    return {moved(arguments.positions, batch * positions.stride_batch * n_words * 4),
+            n_words,
+            0,
+            step,
+            stride_token,
+            positions.stride_axis};
+}
+
+/// Refuses positions that cannot be read.
+inline halyard_status check_positions_of(const GpuRun &arguments, const Block &block, halyard_error *error) {
+    const char *const reason = positions_obstacle(arguments.launch, positions_of(arguments, block, 0),
+                                                  arguments.launch.angles->source.axes.n_axes);
+    return reason[0] == '\0' ? HALYARD_OK : fail(error, HALYARD_ERROR_UNSUPPORTED, "positions ", reason);
+}
+
+}  // namespace halyard::gpu

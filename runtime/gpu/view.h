@@ -1,0 +1,92 @@
+// What kernels see of an array: Halide's buffers.
+#pragma once
+
+#include "gpu/launch.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace halyard::gpu {
+
+// halide_type_t: code, bits, and one lane.
+constexpr std::uint32_t type_of(std::uint32_t code, std::uint32_t bits) { return code | bits << 8 | 1u << 16; }
+inline constexpr std::uint32_t type_int32 = type_of(0, 32), type_uint16 = type_of(1, 16), type_uint32 = type_of(1, 32),
+                               type_float = type_of(2, 32);
+inline constexpr std::uint64_t is_on_device = 2;  // halide_buffer_device_dirty
+
+inline constexpr std::int64_t most_elements = INT32_MAX;  // Halide's indices, extents and their product have 32 bits
+inline constexpr std::uint64_t wide_bytes = 16;           // of an access of 128 bits
+
+inline std::int64_t distance(std::int64_t stride) { return std::abs(stride); }
+
+/// A kernel's view of an array. The last of its dimensions, at most five, stands for the offset: it ends just behind
+/// it.
+class View {
+public:
+    View(const Launch &launch, const Location &place, std::uint32_t type, std::int64_t element_bytes)
+        : buffer_{}, dims_{} {
+        std::int64_t offset = place.offset;
+        if (launch.queue->device == HALYARD_OPENCL) {
+            // A part of a buffer can only begin at certain addresses; the rest of the way is an index.
+            const std::int64_t rest = offset % static_cast<std::int64_t>(launch.part_alignment);
+            memory_ = {static_cast<std::uint64_t>(offset - rest), place.memory};
+            buffer_.device = reinterpret_cast<std::uintptr_t>(&memory_);
+            buffer_.device_interface = opencl_interface();
+            offset = rest;
+        } else {
+            buffer_.device = reinterpret_cast<std::uintptr_t>(place.memory) + static_cast<std::uint64_t>(offset);
+            buffer_.device_interface = cuda_interface();
+            offset = 0;
+        }
+        offset_ = static_cast<std::int32_t>(offset / element_bytes);
+        buffer_.flags = is_on_device;
+        buffer_.type = type;
+        buffer_.dim = dims_;
+    }
+    View(const View &) = delete;
+    View &operator=(const View &) = delete;
+
+    void add(std::int64_t extent, std::int64_t stride) {
+        // A stride that is not walked may be anything at all; a stride of 1 is what a kernel counts on.
+        const bool is_walked = extent > 1 || stride == 1;
+        dims_[buffer_.dimensions++] = {0, static_cast<std::int32_t>(extent),
+                                       static_cast<std::int32_t>(is_walked ? stride : 0), 0};
+    }
+    void add_offset() { add(offset_ + 1, 1); }
+
+    std::int32_t offset() const { return offset_; }
+    halyard_buffer *get() { return &buffer_; }
+
+private:
+    halyard_buffer buffer_;
+    halyard_dimension dims_[5];
+    OpenClMemory memory_{};
+    std::int32_t offset_ = 0;
+};
+
+/// The bytes from where a view of an array can begin to the array's first element. An index goes this way.
+inline std::int64_t bridged(const Launch &launch, const Location &place) {
+    return launch.queue->device == HALYARD_OPENCL ? place.offset % static_cast<std::int64_t>(launch.part_alignment) : 0;
+}
+
+inline std::uint64_t address_bits(const Launch &launch, const Location &place) {
+    // OpenCL buffers start at the greatest alignment of any type.
+    const auto base = launch.queue->device == HALYARD_OPENCL ? 0 : reinterpret_cast<std::uintptr_t>(place.memory);
+    return base + static_cast<std::uint64_t>(place.offset);
+}
+
+/// Positions as kernels see them: [offset + word, token, axis].
+inline void add_positions(View &view, const LaunchPositions &positions, std::int64_t n_tokens, std::int32_t n_axes) {
+    view.add(view.offset() + positions.n_words, 1);
+    view.add(n_tokens, positions.stride_token * positions.n_words);
+    view.add(n_axes, positions.stride_axis * positions.n_words);
+}
+
+/// How many tokens' positions one launch can reach: of two words, on all axes, and as far apart as they are.
+inline std::int64_t most_positions(const Launch &launch, const LaunchPositions &positions) {
+    const std::int64_t by_stride = most_elements / std::max<std::int64_t>(1, 2 * distance(positions.stride_token));
+    const auto by_number = most_elements / static_cast<std::int64_t>(launch.part_alignment) / 2 / HALYARD_MAX_AXES;
+    return std::max<std::int64_t>(1, std::min(by_stride, by_number));
+}
+
+}  // namespace halyard::gpu

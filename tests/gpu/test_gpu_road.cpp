@@ -1,0 +1,229 @@
+// Roads on a device: the bits of the CPU's reference, whatever the stages, and nothing else is written.
+#include "road_scene.h"
+
+#include <catch2/catch_get_random_seed.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+
+#include <functional>
+#include <limits>
+
+namespace {
+
+void test_roads(std::int32_t device, const RoadChoice &choice, int n_runs) {
+    const halyard_gpu_queue &queue = gpu_test::queue_of(device);
+    oracle::Random random(Catch::getSeed());
+    for (int i = 0; i < n_runs; i++) {
+        INFO("seed " << Catch::getSeed() << ", run " << i << ", dtype " << choice.dtype);
+        const std::string fault = GpuRoadScene(queue, random, choice).fault();
+        if (!fault.empty()) {
+            FAIL(fault);
+        }
+    }
+    SUCCEED();
+}
+
+}  // namespace
+
+TEST_CASE("gpu road: any stages of q, k and v have the reference's bits", "[gpu][opencl]") {
+    for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
+        test_roads(HALYARD_OPENCL, {.dtype = dtype}, 40);
+    }
+}
+
+TEST_CASE("gpu road: every dtype out has the reference's bits", "[gpu][opencl]") {
+    for (std::int32_t out = HALYARD_F32; out <= HALYARD_INT8; out++) {
+        test_roads(HALYARD_OPENCL, {.out_dtype = out, .head_dim = 128}, 12);
+    }
+}
+
+TEST_CASE("gpu road: bad positions and slots are told, and not stored", "[gpu][opencl]") {
+    test_roads(HALYARD_OPENCL, {.has_bad = true}, 60);
+}
+
+TEST_CASE("gpu road: what no kernel of a device does is refused by the plan", "[gpu][opencl]") {
+    const halyard_gpu_queue &queue = gpu_test::queue_of(HALYARD_OPENCL);
+    const halyard::gpu_angles angles(queue,
+                                     halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 9));
+    auto norm = halyard::describe_norm(halyard::dtype::f32);
+    auto scale = halyard::describe_static_scales();
+    auto cache = halyard::describe_nhd_cache(4, 16, 2, 64);
+    const std::pair<const char *, std::function<void(halyard_tensor_desc &)>> refused[] = {
+        {".norm->width is HALYARD_NORM_ROW (1), but on a device norms are of heads",
+         [&](auto &tensor) {
+             norm.width = HALYARD_NORM_ROW;
+             tensor.norm = &norm;
+         }},
+        {".norm->order is HALYARD_NORM_AFTER (1), but on a device norms come before the rotation",
+         [&](auto &tensor) {
+             norm.width = 0;
+             norm.order = HALYARD_NORM_AFTER;
+             tensor.norm = &norm;
+         }},
+        {".scale->kind is HALYARD_SCALE_DYNAMIC (1), but on a device scales are static",
+         [&](auto &tensor) {
+             scale.kind = HALYARD_SCALE_DYNAMIC;
+             tensor.out_dtype = HALYARD_E4M3;
+             tensor.scale = &scale;
+         }},
+        {".scale->per is not HALYARD_SCALE_PER_TENSOR (0), but on a device a tensor has one scale",
+         [&](auto &tensor) {
+             scale.kind = 0;
+             scale.per = HALYARD_SCALE_PER_HEAD;
+             tensor.scale = &scale;
+         }},
+        {".cache has heads that are not dense, which no kernel of a device stores",
+         [&](auto &tensor) {
+             cache.tile_elements = 8;
+             cache.stride_tile_elements = 16 * 8;
+             cache.stride_token = 8;
+             cache.stride_head = 16 * 64;
+             tensor.cache = &cache;
+         }},
+        {".cache has tiles of tokens, which no kernel of a device stores",
+         [&](auto &tensor) {
+             cache = halyard::describe_nhd_cache(4, 16, 2, 64);
+             cache.tile_tokens = 4;
+             cache.stride_tile_tokens = 5 * 128;
+             cache.stride_block = 4 * 5 * 128;
+             tensor.cache = &cache;
+         }},
+        {".head_dim is no multiple of 16 bytes, in dtype or out_dtype, by which a device loads and stores heads",
+         [](auto &tensor) {
+             tensor.head_dim = 72;
+             tensor.out_dtype = HALYARD_E4M3;
+         }},
+        {".head_dim is more than the 640 elements that a device norms, converts or stores by slot", [](auto &tensor) {
+             tensor.head_dim = 656;
+             tensor.no_rotation = 1;
+         }}};
+    for (const auto &[sentence, ask] : refused) {
+        halyard::plan_desc desc(64, {halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half)});
+        ask(desc.tensors[0]);
+        CHECK_THROWS_WITH(halyard::gpu_plan(queue, desc, angles), "tensors[0]" + std::string(sentence));
+        CHECK_THROWS_WITH(halyard::explain(HALYARD_OPENCL, desc), "tensors[0]" + std::string(sentence));
+    }
+}
+
+TEST_CASE("gpu road: what cannot be launched is refused, and nothing is written", "[gpu][opencl]") {
+    const halyard_gpu_queue &queue = gpu_test::queue_of(HALYARD_OPENCL);
+    const halyard::gpu_angles angles(queue,
+                                     halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 9));
+    const auto cache_desc = halyard::describe_nhd_cache(2, 4, 2, 64);
+    const auto scale_desc = halyard::describe_static_scales();
+    const auto norm_desc = halyard::describe_norm(halyard::dtype::f32);
+    auto tensor_desc = halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half);
+    tensor_desc.cache = &cache_desc;
+    tensor_desc.scale = &scale_desc;
+    tensor_desc.norm = &norm_desc;
+    const halyard::gpu_plan plan(queue, halyard::plan_desc(64, {tensor_desc}), angles);
+    const std::vector<char> before(8 * 128 * 4 + 64, 9);
+    const gpu_test::Memory from(queue, before), to(queue, before), weights(queue, std::vector<char>(64 * 4 + 16)),
+        slots_memory(queue, std::vector<char>(32));
+    struct Working {
+        halyard_tensor x;
+        halyard_slots slots = sized<halyard_slots>();
+        halyard_stages stages = sized<halyard_stages>();
+        std::int64_t x_offset = 0, weight_offset = 0, cache_offset = 0, slots_offset = 0;
+        float scale = 0.5f;
+    };
+    const auto run = [&](Working &w) {
+        auto args = sized<halyard_gpu_run_args>();
+        args.stream = queue.stream;
+        args.x = args.y = &w.x;
+        args.x_offsets = args.y_offsets = &w.x_offset;
+        args.slots = &w.slots;
+        args.stages = &w.stages;
+        args.slots_offset = w.slots_offset;
+        args.weight_offsets = &w.weight_offset;
+        args.cache_offsets = &w.cache_offset;
+        w.stages.scales = &w.scale;
+        return halyard_run_gpu(plan.get(), &args, nullptr);
+    };
+    const auto working = [&] {
+        Working w;
+        w.x = halyard::tensor(from.data(), halyard::dtype::f32, {1, 4, 2, 64});
+        w.x.device = HALYARD_OPENCL;
+        w.slots.policy = HALYARD_SLOTS_RANGE_ONLY;
+        w.slots.data = slots_memory.data();
+        w.slots.shape[0] = w.slots.strides[1] = 1;
+        w.slots.shape[1] = w.slots.strides[0] = 4;
+        w.stages.weight = weights.data();
+        w.stages.n_weights = 64;
+        w.stages.n_scales = 1;
+        w.stages.cache = to.data();
+        return w;
+    };
+    const std::pair<halyard_status, std::function<void(Working &)>> wrong[] = {
+        {HALYARD_ERROR_UNSUPPORTED, [](auto &w) { w.slots.policy = HALYARD_SLOTS_CHECK; }},
+        {HALYARD_ERROR_UNSUPPORTED, [](auto &w) { w.slots.consecutive = 1; }},
+        {HALYARD_ERROR_SHAPE, [](auto &w) { w.slots_offset = 5; }},
+        {HALYARD_ERROR_OVERFLOW, [](auto &w) { w.slots_offset = -1; }},
+        {HALYARD_ERROR_OVERFLOW, [](auto &w) { w.weight_offset = std::int64_t{1} << 41; }},
+        {HALYARD_ERROR_OVERFLOW, [](auto &w) { w.cache_offset = -4; }},
+        {HALYARD_ERROR_SHAPE, [](auto &w) { w.weight_offset = 5; }},
+        {HALYARD_ERROR_SHAPE, [](auto &w) { w.cache_offset = 20; }},
+        {HALYARD_ERROR_UNSUPPORTED, [](auto &w) { w.cache_offset = 1; }},
+        {HALYARD_ERROR_UNSUPPORTED, [](auto &w) { w.x_offset = 1; }},
+        {HALYARD_ERROR_SCALE, [](auto &w) { w.scale = 0; }},
+        {HALYARD_ERROR_SCALE, [](auto &w) { w.scale = std::numeric_limits<float>::quiet_NaN(); }},
+        {HALYARD_ERROR_NULL_POINTER, [](auto &w) { w.stages.cache = nullptr; }},
+        {HALYARD_ERROR_NULL_POINTER, [](auto &w) { w.stages.weight = nullptr; }},
+        {HALYARD_ERROR_NULL_POINTER, [](auto &w) { w.slots.data = nullptr; }},
+        {HALYARD_ERROR_SHAPE, [](auto &w) { w.stages.n_weights = 63; }},
+        {HALYARD_ERROR_OVERLAP, [](auto &w) { w.stages.cache = w.x.data; }},
+        {HALYARD_ERROR_STRUCT_SIZE, [](auto &w) { w.stages.size = 4; }},
+    };
+    for (std::size_t i = 0; i < std::size(wrong); i++) {
+        CAPTURE(i);
+        Working w = working();
+        wrong[i].second(w);
+        CHECK(run(w) == wrong[i].first);
+    }
+    CHECK((to.read() == before));
+    Working w = working();
+    CHECK(run(w) == HALYARD_OK);
+    CHECK((to.read() != before));
+}
+
+TEST_CASE("gpu road: of tokens with one slot some one is kept, whole", "[gpu][opencl]") {
+    const halyard_gpu_queue &queue = gpu_test::queue_of(HALYARD_OPENCL);
+    const halyard::gpu_angles angles(queue,
+                                     halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 9));
+    const auto cache_desc = halyard::describe_nhd_cache(1, 4, 1, 64);
+    auto tensor_desc = halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half);
+    tensor_desc.cache = &cache_desc;
+    tensor_desc.no_rotation = 1;
+    const halyard::gpu_plan plan(queue, halyard::plan_desc(64, {tensor_desc}), angles);
+    std::vector<char> values;
+    for (int token = 0; token < 8; token++) {
+        values.insert(values.end(), 64 * 4, static_cast<char>(token));
+    }
+    const std::int32_t given[8] = {2, 2, 2, -1, 2, 0, 2, 2};
+    std::vector<char> slot_bytes(sizeof(given));
+    std::memcpy(slot_bytes.data(), given, sizeof(given));
+    const gpu_test::Memory from(queue, values), to(queue, std::vector<char>(4 * 64 * 4, 99)), where(queue, slot_bytes);
+    auto x = halyard::tensor(from.data(), halyard::dtype::f32, {1, 8, 1, 64});
+    x.device = HALYARD_OPENCL;
+    auto slots = sized<halyard_slots>();
+    slots.policy = HALYARD_SLOTS_RANGE_ONLY;
+    slots.data = where.data();
+    slots.shape[0] = slots.strides[1] = 1;
+    slots.shape[1] = slots.strides[0] = 8;
+    auto stages = sized<halyard_stages>();
+    stages.cache = to.data();
+    halyard::gpu_run_options options;
+    options.stream = queue.stream;
+    options.slots = &slots;
+    options.stages = &stages;
+    halyard::run(plan, x, x, options);
+    const std::vector<char> result = to.read();
+    const auto row = [&](int slot) {
+        return std::vector<char>(result.begin() + slot * 256, result.begin() + (slot + 1) * 256);
+    };
+    CHECK((row(0) == std::vector<char>(256, 5)));
+    CHECK((row(1) == std::vector<char>(256, 99)));
+    CHECK((row(3) == std::vector<char>(256, 99)));
+    const char kept = row(2)[0];
+    CHECK((row(2) == std::vector<char>(256, kept)));
+    CHECK((kept >= 0 && kept < 8 && given[static_cast<int>(kept)] == 2));
+}
