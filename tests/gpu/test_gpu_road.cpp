@@ -102,6 +102,10 @@ TEST_CASE("gpu road: what no kernel of a device does is refused by the plan", "[
         CHECK_THROWS_WITH(halyard::gpu_plan(queue, desc, angles), "tensors[0]" + std::string(sentence));
         CHECK_THROWS_WITH(halyard::explain(HALYARD_OPENCL, desc), "tensors[0]" + std::string(sentence));
     }
+    halyard::plan_desc moves(64, {halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half)});
+    moves.rerotates = true;
+    CHECK_THROWS_WITH(halyard::gpu_plan(queue, moves, angles),
+                      "rerotates is 1, but on a device this version moves no keys from position to position");
 }
 
 TEST_CASE("gpu road: what cannot be launched is refused, and nothing is written", "[gpu][opencl]") {
