@@ -21,8 +21,9 @@ FILES = ["rotate/plan.cpp", "rotate/read_run.cpp", "rotate/read_road.cpp", "rota
          "road/cache.cpp", "road/slots.cpp", "road/slots.h", "road/stage_desc.cpp", "road/stage_desc.h",
          "angles/positions.cpp", "base/overlap.h", "base/overlap.cpp", "base/error.h", "base/error.cpp", "base/text.h",
          "angles/angle_source.cpp", "angles/create_angle_source.cpp", "angles/tables.cpp", "angles/frequencies.cpp",
-         "angles/for_length.cpp", "angles/ggml.cpp", "angles/joined.cpp", "angles/moves.cpp", "angles/references.cpp",
-         "angles/vllm.cpp", "rotate/run.cpp", "rotate/bound_run.cpp", "rotate/dispatch.cpp", "rotate/make_rows.cpp",
+         "angles/for_length.cpp", "angles/joined.cpp", "angles/moves.cpp", "angles/references.cpp",
+         "angles/references/ggml.cpp", "angles/references/vllm.cpp", "rotate/run.cpp", "rotate/bound_run.cpp",
+         "rotate/dispatch.cpp", "rotate/make_rows.cpp",
          "rotate/pool.cpp", "gpu/gpu_angles.cpp", "gpu/gpu_plan.cpp", "gpu/gpu_run.cpp", "gpu/launch.cpp",
          "gpu/read_gpu_run.cpp", "gpu/road_launch.cpp", "gpu/road_run.cpp"]
 # The quick ones, quickest first; the first that fails is the one that counts.

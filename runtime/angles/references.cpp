@@ -1,7 +1,7 @@
 #include "angles/references.h"
 
-#include "angles/ggml.h"
-#include "angles/vllm.h"
+#include "angles/references/ggml.h"
+#include "angles/references/vllm.h"
 #include "base/error.h"
 
 #include <memory>

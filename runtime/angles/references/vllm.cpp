@@ -1,9 +1,9 @@
 // vLLM 0.32.0, vllm/model_executor/layers/rotary_embedding: each class's _compute_inv_freq and _compute_cos_sin_cache,
 // operation by operation as PyTorch does them on a CPU: numbers of Python are doubles until they meet a float32 tensor,
 // and a number over a tensor is the number times the tensor's reciprocal.
-#include "angles/vllm.h"
+#include "angles/references/vllm.h"
 
-#include "angles/float_functions.h"
+#include "angles/references/float_functions.h"
 #include "base/error.h"
 #include "base/storage.h"
 

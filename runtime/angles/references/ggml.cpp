@@ -2,9 +2,9 @@
 // ggml_rope_yarn_corr_dims of ggml.c, with the parameters of llama.cpp's llama-context.cpp and the factors by pair that
 // its conversion/*.py write. All is float32. Where a product meets a sum in YaRN's lines, they are fused as GCC fuses
 // them for targets that can (its default): builds without fused multiply-add have other angles there.
-#include "angles/ggml.h"
+#include "angles/references/ggml.h"
 
-#include "angles/float_functions.h"
+#include "angles/references/float_functions.h"
 #include "base/error.h"
 
 #include <algorithm>
