@@ -1,0 +1,218 @@
+// Angles from Halyard, or as ggml makes them.
+#include "angles.h"
+
+#include "runs.h"
+
+#include <ggml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace halyard_ggml {
+
+namespace {
+
+/// A server meets as many numbers of tokens as it has users, and a model has a few kinds of nodes. What is more is
+/// forgotten.
+constexpr std::size_t max_rows = 32, max_runs = 64;
+
+const float *factors_of(const Rope &rope) {
+    return rope.factors == nullptr ? nullptr : static_cast<const float *>(rope.factors->data);
+}
+
+/// How much of YaRN's ramp a pair has: rope_yarn_ramp of ggml-cpu/ops.cpp. low and high are whole numbers.
+template <typename T>
+T yarn_ramp(const float *low_and_high, int pair) {
+    const T low = low_and_high[0], high = low_and_high[1];
+    return 1 - std::clamp((static_cast<T>(pair) - low) / std::max(static_cast<T>(0.001f), high - low), T{0}, T{1});
+}
+
+void corr_dims(const RopeParameters &p, float *low_and_high) {
+    ggml_rope_yarn_corr_dims(p.n_dims, p.n_ctx_orig, p.freq_base, p.beta_fast, p.beta_slow, low_and_high);
+}
+
+halyard::frequencies exact_frequencies(const RopeParameters &p, const std::vector<float> &factors,
+                                       const std::vector<PairAngle> &pairs, const std::vector<std::int64_t> &order) {
+    float low_and_high[2];
+    corr_dims(p, low_and_high);
+    std::vector<double> inv_freq;
+    for (const auto k : order) {
+        const auto pair = static_cast<std::size_t>(k);
+        long double ramp = 0;
+        if (p.ext_factor != 0.0f) {  // or its bounds may not be numbers
+            ramp = yarn_ramp<long double>(low_and_high, static_cast<int>(k)) * p.ext_factor;
+        }
+        long double value = powl(p.freq_base, -2.0L * pairs[pair].exponent / p.n_dims);
+        value /= factors.empty() ? 1.0f : factors[pair];
+        value *= p.freq_scale * (1 - ramp) + ramp;
+        inv_freq.push_back(static_cast<double>(value));
+    }
+    const double yarn_factor = p.ext_factor == 0.0f ? 1.0 : 1.0 + 0.1 * std::log(1.0 / p.freq_scale);
+    return halyard::frequencies::from_list(inv_freq.data(), static_cast<std::int64_t>(inv_freq.size()),
+                                           p.attn_factor * yarn_factor);
+}
+
+}  // namespace
+
+AngleMaker::AngleMaker(const Rope &rope, bool is_exact)
+    : parameters_(rope.parameters), pairs_(pair_angles(rope.parameters, rope.n_pairs)), n_axes_(rope.n_axes) {
+    if (const float *factors = factors_of(rope)) {
+        factors_.assign(factors, factors + rope.n_pairs);
+    }
+    if (!is_exact) {
+        return;
+    }
+    // Halyard's sections are bands of pairs. ggml's may alternate, so pairs of one axis are put side by side.
+    std::vector<std::int64_t> order(pairs_.size());
+    std::iota(order.begin(), order.end(), 0);
+    const auto axis_of = [&](std::int64_t pair) { return pairs_[static_cast<std::size_t>(pair)].axis; };
+    std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return axis_of(a) < axis_of(b); });
+    const auto frequencies = exact_frequencies(parameters_, factors_, pairs_, order);
+    auto desc = halyard::describe_angles(HALYARD_ANGLES_PHASE);
+    if (n_axes_ > 1) {
+        std::vector<std::int64_t> counts(static_cast<std::size_t>(n_axes_));
+        for (const auto pair : order) {
+            ++counts[static_cast<std::size_t>(axis_of(pair))];
+        }
+        desc = halyard::describe_angles(HALYARD_ANGLES_PHASE, halyard::axis_map::sections(counts), desc.first,
+                                        desc.last);
+    }
+    source_ = std::make_unique<halyard::angle_source>(frequencies, desc);
+    const auto head = halyard::describe_tensor(halyard::dtype::f32, 2 * n_pairs(), halyard::pairing::half);
+    plan_ = std::make_unique<halyard::plan>(halyard::plan_desc(2 * n_pairs(), {head}));
+    if (!std::is_sorted(order.begin(), order.end())) {
+        order_ = std::move(order);
+        row_.resize(2 * pairs_.size());
+    }
+}
+
+bool AngleMaker::serves(const Rope &rope) const {
+    const float *factors = factors_of(rope);
+    return parameters_ == rope.parameters && n_pairs() == rope.n_pairs && (factors == nullptr) == factors_.empty() &&
+           std::equal(factors_.begin(), factors_.end(), factors);
+}
+
+void AngleMaker::make_rows(const std::int32_t *positions, std::int64_t n_tokens, float *rows) {
+    if (source_ == nullptr) {
+        make_ggml_rows(positions, n_tokens, rows);
+    } else {
+        make_exact_rows(positions, n_tokens, rows);
+    }
+}
+
+void AngleMaker::make_exact_rows(const std::int32_t *positions, std::int64_t n_tokens, float *rows) {
+    auto where = halyard::positions(positions, {1, n_tokens});
+    where.n_axes = n_axes_;
+    where.stride_axis = n_tokens;
+    halyard::make_rows(*plan_, *source_, &where, 1, n_tokens, rows, n_tokens * 2 * n_pairs());
+    if (order_.empty()) {
+        return;
+    }
+    for (float *row = rows, *end = rows + n_tokens * 2 * n_pairs(); row != end; row += n_pairs()) {
+        std::copy_n(row, n_pairs(), row_.begin());
+        for (std::size_t i = 0; i < order_.size(); ++i) {
+            row[order_[i]] = row_[i];
+        }
+    }
+}
+
+/// ggml_rope_cache_init, ggml_mrope_cache_init and rope_yarn of ggml-cpu/ops.cpp, operation by operation.
+void AngleMaker::make_ggml_rows(const std::int32_t *positions, std::int64_t n_tokens, float *rows) {
+    const RopeParameters &p = parameters_;
+    const float theta_scale = powf(p.freq_base, -2.0f / static_cast<float>(p.n_dims));
+    float low_and_high[2];
+    corr_dims(p, low_and_high);
+    float mscale = p.attn_factor;
+    if (p.ext_factor != 0.0f) {
+        mscale *= 1.0f + 0.1f * logf(1.0f / p.freq_scale);
+    }
+    for (std::int64_t t = 0; t < n_tokens; ++t, rows += 2 * n_pairs()) {
+        float theta[4] = {};  // of each axis, at exponent reached
+        int reached[4] = {};
+        const auto start = [&](std::int64_t axis) {
+            theta[axis] = static_cast<float>(positions[axis * n_tokens + t]);
+            reached[axis] = 0;
+        };
+        for (std::int64_t axis = 0; axis < n_axes_; ++axis) {
+            start(axis);
+        }
+        for (std::size_t k = 0; k < pairs_.size(); ++k) {
+            const auto [axis, exponent] = pairs_[k];
+            if (exponent < reached[axis]) {
+                start(axis);
+            }
+            for (; reached[axis] < exponent; ++reached[axis]) {
+                theta[axis] *= theta_scale;
+            }
+            const float extrapolated = theta[axis] / (factors_.empty() ? 1.0f : factors_[k]);
+            float angle = p.freq_scale * extrapolated;
+            if (p.ext_factor != 0.0f) {
+                const float ramp = yarn_ramp<float>(low_and_high, static_cast<int>(k)) * p.ext_factor;
+                angle = angle * (1 - ramp) + extrapolated * ramp;
+            }
+            rows[k] = cosf(angle) * mscale;
+            rows[static_cast<std::size_t>(n_pairs()) + k] = sinf(angle) * mscale;
+        }
+    }
+}
+
+TokenRows::TokenRows(std::shared_ptr<AngleMaker> made_by, std::int64_t tokens)
+    : maker(std::move(made_by)), n_tokens(tokens),
+      rows(static_cast<std::size_t>(2 * maker->n_pairs() * n_tokens)),
+      by_token(halyard::angle_source::given_by_token(rows.data(), n_tokens, 2 * maker->n_pairs())),
+      by_position(halyard::angle_source::given(rows.data(), rows.data() + maker->n_pairs(), n_tokens,
+                                               2 * maker->n_pairs(), 2 * maker->n_pairs())) {}
+
+Angles::Angles(bool is_exact) : is_exact_(is_exact) {}
+
+Angles::~Angles() = default;
+
+TokenRows &Angles::rows(const Rope &rope) {
+    const std::int64_t n_tokens = rope.x->ne[2];
+    const void *positions = rope.positions->data;
+    std::shared_ptr<AngleMaker> maker;
+    TokenRows *free = nullptr;
+    for (const auto &known : rows_) {
+        if (!known->maker->serves(rope)) {
+            continue;
+        }
+        maker = known->maker;
+        if (known->n_tokens == n_tokens) {
+            if (known->graph != graph_) {
+                free = known.get();
+            } else if (known->positions == positions) {
+                return *known;
+            }
+        }
+    }
+    if (free == nullptr) {
+        if (maker == nullptr) {
+            maker = std::make_shared<AngleMaker>(rope, is_exact_);
+        }
+        rows_.push_back(std::make_unique<TokenRows>(maker, n_tokens));
+        free = rows_.back().get();
+    }
+    free->maker->make_rows(static_cast<const std::int32_t *>(positions), n_tokens, free->rows.data());
+    free->positions = positions;
+    free->graph = graph_;
+    return *free;
+}
+
+void Angles::end_graph() {
+    for (const auto &known : rows_) {
+        if (known->runs.size() > max_runs) {
+            known->runs.clear();
+        }
+    }
+    while (rows_.size() > max_rows) {
+        const auto oldest = std::min_element(rows_.begin(), rows_.end(),
+                                             [](const auto &a, const auto &b) { return a->graph < b->graph; });
+        if ((*oldest)->graph == graph_) {
+            return;
+        }
+        rows_.erase(oldest);
+    }
+}
+
+}  // namespace halyard_ggml

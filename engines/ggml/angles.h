@@ -1,0 +1,77 @@
+// cos and sin of the tokens of a graph: made once, for all its nodes and layers that turn by the same angles.
+#pragma once
+
+#include "rope.h"
+
+#include <halyard/halyard.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace halyard_ggml {
+
+struct BoundRun;
+
+/// Where the angles of one set of parameters come from.
+class AngleMaker {
+public:
+    /// is_exact: Halyard's angles; else ggml's, by float32 multiplications. Throws halyard::error where Halyard refuses
+    /// the frequencies.
+    AngleMaker(const Rope &rope, bool is_exact);
+
+    bool serves(const Rope &rope) const;
+    std::int64_t n_pairs() const { return static_cast<std::int64_t>(pairs_.size()); }
+
+    /// Writes [n_tokens, 2, n_pairs]; positions are [n_axes, n_tokens].
+    void make_rows(const std::int32_t *positions, std::int64_t n_tokens, float *rows);
+
+private:
+    void make_exact_rows(const std::int32_t *positions, std::int64_t n_tokens, float *rows);
+    void make_ggml_rows(const std::int32_t *positions, std::int64_t n_tokens, float *rows);
+
+    RopeParameters parameters_;
+    std::vector<float> factors_;  // [n_pairs], or empty
+    std::vector<PairAngle> pairs_;
+    std::int64_t n_axes_;
+    std::vector<std::int64_t> order_;  // Halyard's pair i is ggml's order_[i]; empty where they are the same
+    std::vector<float> row_;
+    std::unique_ptr<halyard::angle_source> source_;  // NULL: ggml's angles
+    std::unique_ptr<halyard::plan> plan_;
+};
+
+/// The rows of a number of tokens, and the runs that were bound to them.
+struct TokenRows {
+    TokenRows(std::shared_ptr<AngleMaker> maker, std::int64_t n_tokens);
+
+    std::shared_ptr<AngleMaker> maker;
+    std::int64_t n_tokens;
+    std::vector<float> rows;
+    halyard::angle_source by_token;     // for a batch of one
+    halyard::angle_source by_position;  // for others: token t of every batch row is at "position" t
+    const void *positions = nullptr;    // that the rows were made from
+    std::uint64_t graph = 0;            // that they were last used in
+    std::vector<std::unique_ptr<BoundRun>> runs;
+};
+
+/// Of one backend, which computes one graph at a time.
+class Angles {
+public:
+    explicit Angles(bool is_exact);
+    ~Angles();
+
+    void begin_graph() { ++graph_; }
+
+    /// The rows of a node, which live until end_graph(), as their runs do. Throws as AngleMaker.
+    TokenRows &rows(const Rope &rope);
+
+    /// Forgets what has not been used for longest, where there is much.
+    void end_graph();
+
+private:
+    bool is_exact_;
+    std::uint64_t graph_ = 0;
+    std::vector<std::unique_ptr<TokenRows>> rows_;
+};
+
+}  // namespace halyard_ggml

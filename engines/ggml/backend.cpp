@@ -1,0 +1,150 @@
+// What ggml loads: a backend without devices, which has ggml's CPU backend compute its graphs by way of Halyard. The
+// other way, a device of its own, costs a split of the graph at each rotation: see README.md.
+#include "graph.h"
+
+#include <ggml-backend-impl.h>
+#include <ggml-backend.h>
+#include <ggml.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+namespace halyard_ggml {
+
+namespace {
+
+using SetUseRef = void (*)(ggml_backend_t, bool);
+
+/// What was in the tables of the CPU backend, and the backends that it has made since.
+struct Hooks {
+    ggml_backend_t (*init_backend)(ggml_backend_dev_t, const char *) = nullptr;
+    void *(*get_proc_address)(ggml_backend_reg_t, const char *) = nullptr;
+    SetUseRef set_use_ref = nullptr;
+    bool is_exact = true;
+    std::mutex mutex;
+    std::unordered_map<ggml_backend_t, std::unique_ptr<Computer>> computers;
+};
+
+/// It is never destroyed, because a program may free its backends while it ends.
+Hooks &hooks() {
+    static auto *const instance = new Hooks;
+    return *instance;
+}
+
+Computer *computer_of(ggml_backend_t backend) {
+    const std::lock_guard lock(hooks().mutex);
+    const auto found = hooks().computers.find(backend);
+    return found == hooks().computers.end() ? nullptr : found->second.get();
+}
+
+ggml_status compute_graph(ggml_backend_t backend, ggml_cgraph *graph) {
+    return computer_of(backend)->compute(backend, graph);
+}
+
+void free_backend(ggml_backend_t backend) {
+    const auto original = computer_of(backend)->original().free;
+    {
+        const std::lock_guard lock(hooks().mutex);
+        hooks().computers.erase(backend);
+    }
+    original(backend);
+}
+
+ggml_backend_t init_backend(ggml_backend_dev_t device, const char *parameters) {
+    const ggml_backend_t backend = hooks().init_backend(device, parameters);
+    if (backend == nullptr) {
+        return nullptr;
+    }
+    try {
+        auto computer = std::make_unique<Computer>(backend->iface, hooks().is_exact);
+        const std::lock_guard lock(hooks().mutex);
+        hooks().computers[backend] = std::move(computer);
+    } catch (const std::exception &error) {
+        log_line(GGML_LOG_LEVEL_WARN, error.what());
+        return backend;
+    }
+    backend->iface.graph_compute = compute_graph;
+    backend->iface.free = free_backend;
+    return backend;
+}
+
+void set_use_ref(ggml_backend_t backend, bool use_ref) {
+    if (Computer *computer = computer_of(backend)) {
+        computer->be_reference(use_ref);
+    }
+    hooks().set_use_ref(backend, use_ref);
+}
+
+void *get_proc_address(ggml_backend_reg_t reg, const char *name) {
+    void *const found = hooks().get_proc_address(reg, name);
+    if (found == nullptr || std::strcmp(name, "ggml_backend_cpu_set_use_ref") != 0) {
+        return found;
+    }
+    hooks().set_use_ref = reinterpret_cast<SetUseRef>(found);
+    return reinterpret_cast<void *>(set_use_ref);
+}
+
+/// Reads HALYARD_GGML_ANGLES. Returns false where it holds something else.
+bool read_angles(bool *is_exact) {
+    const char *text = std::getenv("HALYARD_GGML_ANGLES");
+    const std::string value = text == nullptr ? "exact" : text;
+    *is_exact = value != "ggml";
+    return value == "exact" || value == "ggml";
+}
+
+/// Puts Halyard in. Returns why not, or nothing.
+std::string hook() {
+    ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+    if (device == nullptr) {
+        return "ggml has no CPU backend, so nothing is replaced";
+    }
+    ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(device);
+    // What lies behind the version in a table, and in graphs and tensors, is known of this version only.
+    if (reg->api_version != GGML_BACKEND_API_VERSION || std::strcmp(ggml_version(), HALYARD_GGML_VERSION) != 0) {
+        return std::string("this library was built for ggml " HALYARD_GGML_VERSION ", and this is ggml ") +
+               ggml_version() + " with backend API " + std::to_string(reg->api_version) + ", so nothing is replaced";
+    }
+    if (hooks().init_backend != nullptr) {
+        return {};
+    }
+    if (!read_angles(&hooks().is_exact)) {
+        return std::string("HALYARD_GGML_ANGLES is \"") + std::getenv("HALYARD_GGML_ANGLES") +
+               "\", which is neither exact nor ggml, so nothing is replaced";
+    }
+    hooks().init_backend = device->iface.init_backend;
+    hooks().get_proc_address = reg->iface.get_proc_address;
+    device->iface.init_backend = init_backend;
+    if (reg->iface.get_proc_address != nullptr) {
+        reg->iface.get_proc_address = get_proc_address;
+    }
+    return {};
+}
+
+const char *get_name(ggml_backend_reg_t /*reg*/) { return "Halyard"; }
+size_t get_device_count(ggml_backend_reg_t /*reg*/) { return 0; }
+ggml_backend_dev_t get_device(ggml_backend_reg_t /*reg*/, size_t /*index*/) { return nullptr; }
+
+ggml_backend_reg registration = {
+    GGML_BACKEND_API_VERSION, {get_name, get_device_count, get_device, nullptr}, nullptr};
+
+}  // namespace
+
+}  // namespace halyard_ggml
+
+extern "C" __attribute__((visibility("default"))) ggml_backend_reg_t ggml_backend_init() {
+    try {
+        const std::string why_not = halyard_ggml::hook();
+        if (why_not.empty()) {
+            return &halyard_ggml::registration;
+        }
+        halyard_ggml::log_line(GGML_LOG_LEVEL_WARN, why_not.c_str());
+    } catch (const std::exception &error) {
+        halyard_ggml::log_line(GGML_LOG_LEVEL_WARN, error.what());
+    }
+    return nullptr;
+}

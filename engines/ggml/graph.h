@@ -1,0 +1,32 @@
+// Computes graphs of one CPU backend with Halyard's calls in the place of some nodes.
+#pragma once
+
+#include "angles.h"
+
+#include <ggml-backend-impl.h>
+
+namespace halyard_ggml {
+
+class Computer {
+public:
+    /// original: what the backend computes graphs with.
+    Computer(ggml_backend_i original, bool is_exact) : original_(original), angles_(is_exact) {}
+
+    const ggml_backend_i &original() const { return original_; }
+
+    /// The backend is the reference that others are compared with, so nothing is replaced.
+    void be_reference(bool is_reference) { is_reference_ = is_reference; }
+
+    /// One call at a time, as ggml's backends want it. The graph is as before when it returns.
+    ggml_status compute(ggml_backend_t backend, ggml_cgraph *graph);
+
+private:
+    ggml_backend_i original_;
+    bool is_reference_ = false;
+    Angles angles_;
+};
+
+/// Writes a line to ggml's log.
+void log_line(ggml_log_level level, const char *text);
+
+}  // namespace halyard_ggml

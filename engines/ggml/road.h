@@ -1,0 +1,34 @@
+// Which nodes of a graph one call of Halyard can take the place of: a rotation, and what lies on both sides of it.
+#pragma once
+
+#include "rope.h"
+
+struct ggml_cgraph;
+
+namespace halyard_ggml {
+
+/// What of a road is wanted beside the rotation.
+struct Neighbours {
+    bool norm, cache;
+};
+
+/// RMS_NORM -> MUL -> ROPE -> VIEW -> SET_ROWS; all but ROPE may be absent. Nodes are NULL then.
+struct Road {
+    Rope rope;
+    ggml_tensor *rope_node;
+    ggml_tensor *norm_node, *mul_node;
+    ggml_tensor *set_rows_node;
+    const ggml_tensor *x;       // what the first of the nodes reads, of the shape of ROPE's input
+    const ggml_tensor *weight;  // of MUL, float [head_dim]
+    float eps;
+
+    /// The last node: the call is made in its place.
+    ggml_tensor *last() const { return set_rows_node != nullptr ? set_rows_node : rope_node; }
+};
+
+/// The longest road through node i, a ROPE or ROPE_BACK, with no other neighbours than those wanted. The results of all
+/// nodes but the last are read by the next one only, and nothing is computed between them. Returns NULL, or why the
+/// node stays with ggml: a static string.
+const char *find_road(const ggml_cgraph *graph, int i, Neighbours wanted, Road *out);
+
+}  // namespace halyard_ggml

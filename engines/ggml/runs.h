@@ -1,0 +1,54 @@
+// Calls of Halyard that take the place of nodes.
+#pragma once
+
+#include "angles.h"
+#include "road.h"
+
+#include <halyard/halyard.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace halyard_ggml {
+
+/// What a bound run depends on.
+struct RunKey {
+    std::int64_t shape[4];               // batch, tokens, heads, head_dim
+    std::int64_t in[3], out[3];          // strides, in elements, of batch, tokens, heads; of a cache 0, slot, 0
+    std::int64_t offset, n_slots;        // 0 slots: there is no cache
+    std::int64_t stride_slot_numbers;
+    std::int32_t in_dtype, out_dtype;
+    std::int32_t slot_type;
+    float eps;
+    bool is_half, is_inverse, is_in_place, has_norm, has_weight;
+
+    bool operator==(const RunKey &) const = default;
+};
+
+/// A road that Halyard has taken, or why it has not.
+struct BoundRun {
+    RunKey key;
+    std::unique_ptr<halyard::plan> plan;
+    std::unique_ptr<halyard::bound_run> run;
+    std::string why_not;
+};
+
+/// A call with its pointers. ggml's threads make it together.
+struct Call {
+    const halyard_bound_run *run = nullptr;
+    const void *x = nullptr;
+    void *y = nullptr;
+    const void *positions = nullptr;
+    const void *weight = nullptr;
+    const void *slots = nullptr;
+    void *cache = nullptr;
+    halyard_error error = halyard::make_struct<halyard_error>();  // what the first thread's part came to
+
+    void operator()(int part, int n_parts);
+};
+
+/// Binds a road. On success fills in `call`, which holds as long as the rows' runs do. Otherwise returns why not.
+std::string bind(Angles &angles, const Road &road, Call *call);
+
+}  // namespace halyard_ggml
