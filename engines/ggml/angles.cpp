@@ -75,8 +75,8 @@ AngleMaker::AngleMaker(const Rope &rope, bool is_exact)
         for (const auto pair : order) {
             ++counts[static_cast<std::size_t>(axis_of(pair))];
         }
-        desc = halyard::describe_angles(HALYARD_ANGLES_PHASE, halyard::axis_map::sections(counts), desc.first,
-                                        desc.last);
+        desc =
+            halyard::describe_angles(HALYARD_ANGLES_PHASE, halyard::axis_map::sections(counts), desc.first, desc.last);
     }
     source_ = std::make_unique<halyard::angle_source>(frequencies, desc);
     const auto head = halyard::describe_tensor(halyard::dtype::f32, 2 * n_pairs(), halyard::pairing::half);
@@ -158,8 +158,7 @@ void AngleMaker::make_ggml_rows(const std::int32_t *positions, std::int64_t n_to
 }
 
 TokenRows::TokenRows(std::shared_ptr<AngleMaker> made_by, std::int64_t tokens)
-    : maker(std::move(made_by)), n_tokens(tokens),
-      rows(static_cast<std::size_t>(2 * maker->n_pairs() * n_tokens)),
+    : maker(std::move(made_by)), n_tokens(tokens), rows(static_cast<std::size_t>(2 * maker->n_pairs() * n_tokens)),
       by_token(halyard::angle_source::given_by_token(rows.data(), n_tokens, 2 * maker->n_pairs())),
       by_position(halyard::angle_source::given(rows.data(), rows.data() + maker->n_pairs(), n_tokens,
                                                2 * maker->n_pairs(), 2 * maker->n_pairs())) {}
@@ -193,26 +192,37 @@ TokenRows &Angles::rows(const Rope &rope) {
         rows_.push_back(std::make_unique<TokenRows>(maker, n_tokens));
         free = rows_.back().get();
     }
-    free->maker->make_rows(static_cast<const std::int32_t *>(positions), n_tokens, free->rows.data());
-    free->positions = positions;
-    free->graph = graph_;
+    make(rope, free);
     return *free;
 }
 
-void Angles::end_graph() {
+void Angles::make(const Rope &rope, TokenRows *rows) {
+    rows->maker->make_rows(static_cast<const std::int32_t *>(rope.positions->data), rows->n_tokens, rows->rows.data());
+    rows->positions = rope.positions->data;
+    rows->graph = graph_;
+}
+
+bool Angles::make_again(const Rope &rope, TokenRows *rows) {
+    if (!rows->maker->serves(rope)) {
+        return false;
+    }
+    make(rope, rows);
+    return true;
+}
+
+bool Angles::has_much() const {
+    return rows_.size() > max_rows ||
+           std::any_of(rows_.begin(), rows_.end(), [](const auto &known) { return known->runs.size() > max_runs; });
+}
+
+void Angles::forget() {
     for (const auto &known : rows_) {
         if (known->runs.size() > max_runs) {
             known->runs.clear();
         }
     }
-    while (rows_.size() > max_rows) {
-        const auto oldest = std::min_element(rows_.begin(), rows_.end(),
-                                             [](const auto &a, const auto &b) { return a->graph < b->graph; });
-        if ((*oldest)->graph == graph_) {
-            return;
-        }
-        rows_.erase(oldest);
-    }
+    std::sort(rows_.begin(), rows_.end(), [](const auto &a, const auto &b) { return a->graph > b->graph; });
+    rows_.resize(std::min(rows_.size(), max_rows / 2));
 }
 
 }  // namespace halyard_ggml

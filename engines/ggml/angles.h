@@ -62,13 +62,19 @@ public:
 
     void begin_graph() { ++graph_; }
 
-    /// The rows of a node, which live until end_graph(), as their runs do. Throws as AngleMaker.
+    /// The rows of a node. Throws as AngleMaker.
     TokenRows &rows(const Rope &rope);
 
-    /// Forgets what has not been used for longest, where there is much.
-    void end_graph();
+    /// The same in another graph, for a node that these rows were made for. False where its factors have changed.
+    bool make_again(const Rope &rope, TokenRows *rows);
+
+    /// Rows and their runs live until forget(), which keeps what the last graphs used.
+    bool has_much() const;
+    void forget();
 
 private:
+    void make(const Rope &rope, TokenRows *rows);
+
     bool is_exact_;
     std::uint64_t graph_ = 0;
     std::vector<std::unique_ptr<TokenRows>> rows_;

@@ -129,8 +129,7 @@ const char *get_name(ggml_backend_reg_t /*reg*/) { return "Halyard"; }
 size_t get_device_count(ggml_backend_reg_t /*reg*/) { return 0; }
 ggml_backend_dev_t get_device(ggml_backend_reg_t /*reg*/, size_t /*index*/) { return nullptr; }
 
-ggml_backend_reg registration = {
-    GGML_BACKEND_API_VERSION, {get_name, get_device_count, get_device, nullptr}, nullptr};
+ggml_backend_reg registration = {GGML_BACKEND_API_VERSION, {get_name, get_device_count, get_device, nullptr}, nullptr};
 
 }  // namespace
 

@@ -2,8 +2,13 @@
 #pragma once
 
 #include "angles.h"
+#include "replacements.h"
 
 #include <ggml-backend-impl.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
 
 namespace halyard_ggml {
 
@@ -21,9 +26,12 @@ public:
     ggml_status compute(ggml_backend_t backend, ggml_cgraph *graph);
 
 private:
+    Replacements &replacements_for(ggml_cgraph *graph);
+
     ggml_backend_i original_;
     bool is_reference_ = false;
     Angles angles_;
+    std::vector<std::unique_ptr<Replacements>> known_;  // the latest last
 };
 
 /// Writes a line to ggml's log.

@@ -3,7 +3,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <mutex>
 
 namespace halyard_ggml {
@@ -40,38 +39,41 @@ public:
             return;
         }
         std::fprintf(file, "{\n");
-        write_counts(file, "replaced", replaced_);
+        write_counts(file, "replaced", sums_.replaced);
         std::fprintf(file, ",\n");
-        write_counts(file, "left", left_);
+        write_counts(file, "left", sums_.left);
         std::fprintf(file, "\n}\n");
         std::fclose(file);
     }
 
     bool is_wanted() const { return !path_.empty(); }
 
-    void replaced(const std::string &what, int n_nodes) {
+    void add(const Counts &counts) {
         const std::lock_guard lock(mutex_);
-        replaced_[what] += n_nodes;
-    }
-    void left(const std::string &why) {
-        const std::lock_guard lock(mutex_);
-        ++left_[why];
+        for (const auto &[what, n] : counts.replaced) {
+            sums_.replaced[what] += n;
+        }
+        for (const auto &[why, n] : counts.left) {
+            sums_.left[why] += n;
+        }
     }
 
 private:
     std::string path_;
     std::mutex mutex_;
-    std::map<std::string, long long> replaced_, left_;
+    Counts sums_;
 };
 
-Report report;
+Report the_report;
 
 }  // namespace
 
-bool is_reporting() { return report.is_wanted(); }
+bool is_reporting() { return the_report.is_wanted(); }
 
-void report_replaced(const std::string &what, int n_nodes) { report.replaced(what, n_nodes); }
-
-void report_left(const std::string &why) { report.left(why); }
+void report(const Counts &counts) {
+    if (is_reporting()) {
+        the_report.add(counts);
+    }
+}
 
 }  // namespace halyard_ggml

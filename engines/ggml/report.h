@@ -1,6 +1,7 @@
 // Counts what was replaced and what was left to ggml, for who asks.
 #pragma once
 
+#include <map>
 #include <string>
 
 namespace halyard_ggml {
@@ -8,8 +9,12 @@ namespace halyard_ggml {
 /// Whether HALYARD_GGML_REPORT names a file. It is written when the process ends.
 bool is_reporting();
 
-/// Counts nodes. Thread-safe.
-void report_replaced(const std::string &what, int n_nodes);
-void report_left(const std::string &why);
+/// How many nodes, by what replaced them and by why they were left.
+struct Counts {
+    std::map<std::string, long long> replaced, left;
+};
+
+/// Adds to the report. Thread-safe.
+void report(const Counts &counts);
 
 }  // namespace halyard_ggml

@@ -4,7 +4,7 @@
 #include <ggml-impl.h>
 #include <ggml.h>
 
-#include <cstdint>
+#include <algorithm>
 #include <cstring>
 
 namespace halyard_ggml {
@@ -38,18 +38,13 @@ int index_of(const ggml_cgraph *graph, const ggml_tensor *node, int from, int to
 bool is_passed_on(const ggml_cgraph *graph, int i) { return ggml_node_has_n_uses(graph, i, 1); }
 
 /// Whether what a tensor holds is known before the graph is computed.
-bool is_ready(const ggml_cgraph *graph, const ggml_tensor *tensor) {
+bool is_input(const ggml_cgraph *graph, const ggml_tensor *tensor) {
     const ggml_tensor *root = tensor->view_src == nullptr ? tensor : tensor->view_src;
-    if (root->op != GGML_OP_NONE || tensor->data == nullptr ||
-        (tensor != root && !ggml_op_is_empty(tensor->op))) {
+    if (root->op != GGML_OP_NONE || tensor->data == nullptr || (tensor != root && !ggml_op_is_empty(tensor->op))) {
         return false;
     }
-    for (int i = 0; i < graph->n_nodes; ++i) {
-        if (graph->nodes[i]->view_src == root && is_computed(*graph->nodes[i])) {
-            return false;
-        }
-    }
-    return true;
+    const auto writes_to_it = [&](const ggml_tensor *node) { return node->view_src == root && is_computed(*node); };
+    return std::none_of(graph->nodes, graph->nodes + graph->n_nodes, writes_to_it);
 }
 
 bool is_f32_rows(const ggml_tensor &tensor) { return tensor.type == GGML_TYPE_F32 && tensor.nb[0] == sizeof(float); }
@@ -107,8 +102,8 @@ void find_cache(const ggml_cgraph *graph, int rope, Road *road) {
             return;
         }
     }
-    const bool is_float = set_rows->type == GGML_TYPE_F32 || set_rows->type == GGML_TYPE_F16 ||
-                          set_rows->type == GGML_TYPE_BF16;
+    const bool is_float =
+        set_rows->type == GGML_TYPE_F32 || set_rows->type == GGML_TYPE_F16 || set_rows->type == GGML_TYPE_BF16;
     if (!is_float || !ggml_is_contiguous(&node) || !ggml_is_contiguous(flat) || node.ne[3] != 1 ||
         flat->ne[0] != node.ne[0] * node.ne[1] || flat->ne[1] != node.ne[2] || flat->ne[2] != 1 || flat->ne[3] != 1 ||
         set_rows->ne[2] != 1 || set_rows->ne[3] != 1 || set_rows->nb[0] != ggml_type_size(set_rows->type) ||
@@ -120,24 +115,34 @@ void find_cache(const ggml_cgraph *graph, int rope, Road *road) {
 
 }  // namespace
 
-const char *find_road(const ggml_cgraph *graph, int i, Neighbours wanted, Road *out) {
+bool RoadFinder::is_ready(const ggml_tensor *tensor) {
+    const auto found =
+        std::find_if(known_.begin(), known_.end(), [&](const auto &known) { return known.first == tensor; });
+    if (found != known_.end()) {
+        return found->second;
+    }
+    known_.emplace_back(tensor, is_input(graph_, tensor));
+    return known_.back().second;
+}
+
+const char *RoadFinder::find(int i, Neighbours wanted, Road *out) {
     Road road = {};
-    road.rope_node = graph->nodes[i];
+    road.rope_node = graph_->nodes[i];
     if (const char *why = read_rope(*road.rope_node, &road.rope)) {
         return why;
     }
-    if (!is_ready(graph, road.rope.positions)) {
+    if (!is_ready(road.rope.positions)) {
         return "the graph itself makes the positions";
     }
-    if (road.rope.factors != nullptr && !is_ready(graph, road.rope.factors)) {
+    if (road.rope.factors != nullptr && !is_ready(road.rope.factors)) {
         return "the graph itself makes the frequency factors";
     }
     road.x = road.rope.x;
     if (wanted.norm) {
-        find_norm(graph, i, &road);
+        find_norm(graph_, i, &road);
     }
     if (wanted.cache) {
-        find_cache(graph, i, &road);
+        find_cache(graph_, i, &road);
     }
     *out = road;
     return nullptr;

@@ -3,6 +3,9 @@
 
 #include "rope.h"
 
+#include <utility>
+#include <vector>
+
 struct ggml_cgraph;
 
 namespace halyard_ggml {
@@ -26,9 +29,21 @@ struct Road {
     ggml_tensor *last() const { return set_rows_node != nullptr ? set_rows_node : rope_node; }
 };
 
-/// The longest road through node i, a ROPE or ROPE_BACK, with no other neighbours than those wanted. The results of all
-/// nodes but the last are read by the next one only, and nothing is computed between them. Returns NULL, or why the
-/// node stays with ggml: a static string.
-const char *find_road(const ggml_cgraph *graph, int i, Neighbours wanted, Road *out);
+/// Finds the roads of one graph.
+class RoadFinder {
+public:
+    explicit RoadFinder(const ggml_cgraph *graph) : graph_(graph) {}
+
+    /// The longest road through node i, a ROPE or ROPE_BACK, with no other neighbours than those wanted. The results of
+    /// all nodes but the last are read by the next one only, and nothing is computed between them. Returns NULL, or why
+    /// the node stays with ggml: a static string.
+    const char *find(int i, Neighbours wanted, Road *out);
+
+private:
+    bool is_ready(const ggml_tensor *tensor);
+
+    const ggml_cgraph *graph_;
+    std::vector<std::pair<const ggml_tensor *, bool>> known_;  // what is_ready() has found
+};
 
 }  // namespace halyard_ggml

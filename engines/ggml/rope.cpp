@@ -20,7 +20,7 @@ T parameter(const ggml_tensor &node, int index) {
 RopeParameters read_parameters(const ggml_tensor &node) {
     const auto number = [&](int index) { return parameter<float>(node, index); };
     const auto count = [&](int index) { return parameter<std::int32_t>(node, index); };
-    return {count(1),  count(2),  count(4),  number(5), number(6),
+    return {count(1),  count(2),  count(4),  number(5),  number(6),
             number(7), number(8), number(9), number(10), {count(11), count(12), count(13), count(14)}};
 }
 
@@ -34,8 +34,9 @@ bool has_type_and_strides(const ggml_tensor &tensor, ggml_type type) {
 
 const char *read_rope(const ggml_tensor &node, Rope *out) {
     const ggml_tensor &x = *node.src[0], &positions = *node.src[1];
-    Rope rope = {read_parameters(node), &x, &positions, node.src[2], 1, 0, parameter<std::int32_t>(node, 15), true,
-                 node.op == GGML_OP_ROPE_BACK};
+    Rope rope = {
+        read_parameters(node),       &x, &positions, node.src[2], 1, 0, parameter<std::int32_t>(node, 15), true,
+        node.op == GGML_OP_ROPE_BACK};
     const RopeParameters &p = rope.parameters;
     if (x.type != GGML_TYPE_F32 && x.type != GGML_TYPE_F16) {
         return "the dtype is neither f32 nor f16";

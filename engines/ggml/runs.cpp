@@ -71,9 +71,9 @@ RunKey key_of(const Road &road) {
 }
 
 std::unique_ptr<halyard::plan> make_plan(const RunKey &key, std::int64_t rotary_dim) {
-    auto tensor = halyard::describe_tensor(
-        static_cast<halyard::dtype>(key.in_dtype), key.shape[3],
-        key.is_half ? halyard::pairing::half : halyard::pairing::interleaved, key.offset);
+    auto tensor =
+        halyard::describe_tensor(static_cast<halyard::dtype>(key.in_dtype), key.shape[3],
+                                 key.is_half ? halyard::pairing::half : halyard::pairing::interleaved, key.offset);
     tensor.out_dtype = key.out_dtype;
     auto norm = halyard::describe_norm(halyard::dtype::f32, key.eps);
     norm.weight_dtype = key.has_weight ? HALYARD_F32 : 0;
@@ -149,10 +149,10 @@ void Call::operator()(int part, int n_parts) {
     args.weights = weight == nullptr ? nullptr : &weight;
     args.slots = slots;
     args.caches = cache == nullptr ? nullptr : &cache;
-    halyard_run_bound(run, &args, part == 0 ? &error : nullptr);
+    halyard_run_bound(run, &args, part == 0 ? error : nullptr);
 }
 
-std::string bind(Angles &angles, const Road &road, Call *call) {
+std::string bind(Angles &angles, const Road &road, Call *call, TokenRows **rows) {
     const ggml_tensor &y = *road.last();
     const bool has_cache = road.set_rows_node != nullptr;
     if (road.x->data == nullptr || y.data == nullptr) {
@@ -162,7 +162,12 @@ std::string bind(Angles &angles, const Road &road, Call *call) {
     if (!key.is_in_place && meet(*road.x, y)) {
         return "input and output share memory";
     }
-    const BoundRun &bound = run_for(road, key, angles.rows(road.rope));
+    try {
+        *rows = &angles.rows(road.rope);
+    } catch (const halyard::error &error) {
+        return error.what();
+    }
+    const BoundRun &bound = run_for(road, key, **rows);
     if (bound.run == nullptr) {
         return bound.why_not;
     }

@@ -14,9 +14,9 @@ namespace halyard_ggml {
 
 /// What a bound run depends on.
 struct RunKey {
-    std::int64_t shape[4];               // batch, tokens, heads, head_dim
-    std::int64_t in[3], out[3];          // strides, in elements, of batch, tokens, heads; of a cache 0, slot, 0
-    std::int64_t offset, n_slots;        // 0 slots: there is no cache
+    std::int64_t shape[4];         // batch, tokens, heads, head_dim
+    std::int64_t in[3], out[3];    // strides, in elements, of batch, tokens, heads; of a cache 0, slot, 0
+    std::int64_t offset, n_slots;  // 0 slots: there is no cache
     std::int64_t stride_slot_numbers;
     std::int32_t in_dtype, out_dtype;
     std::int32_t slot_type;
@@ -43,12 +43,13 @@ struct Call {
     const void *weight = nullptr;
     const void *slots = nullptr;
     void *cache = nullptr;
-    halyard_error error = halyard::make_struct<halyard_error>();  // what the first thread's part came to
+    halyard_error *error = nullptr;  // what the first thread's part came to
 
     void operator()(int part, int n_parts);
 };
 
-/// Binds a road. On success fills in `call`, which holds as long as the rows' runs do. Otherwise returns why not.
-std::string bind(Angles &angles, const Road &road, Call *call);
+/// Binds a road. On success fills in `call` and what rows it reads, which hold as long as the angles keep them.
+/// Otherwise returns why not.
+std::string bind(Angles &angles, const Road &road, Call *call, TokenRows **rows);
 
 }  // namespace halyard_ggml

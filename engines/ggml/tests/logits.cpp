@@ -1,5 +1,5 @@
-// Compares the logits of a model before and after ggml has loaded a backend library, in one process: a prompt, tokens one
-// by one, and where the model's memory can be shifted a context shift with more tokens behind it.
+// Compares the logits of a model before and after ggml has loaded a backend library, in one process: a prompt, tokens
+// one by one, and where the model's memory can be shifted a context shift with more tokens behind it.
 //
 //     logits MODEL.gguf LIBRARY.so THREADS CACHE_TYPE(f16|f32|q8_0)
 //
@@ -76,7 +76,8 @@ public:
     bool shift(int n) {
         llama_memory_t memory = llama_get_memory(context_.get());
         // llama.cpp aborts where a hybrid's attention has no tokens to shift.
-        if (memory == nullptr || llama_model_is_hybrid(model_) || !llama_memory_can_shift(memory) || !llama_memory_seq_rm(memory, 0, 0, n)) {
+        if (memory == nullptr || llama_model_is_hybrid(model_) || !llama_memory_can_shift(memory) ||
+            !llama_memory_seq_rm(memory, 0, 0, n)) {
             return false;
         }
         llama_memory_seq_add(memory, 0, n, -1, -n);
@@ -164,7 +165,8 @@ int main(int argc, char **argv) {
         stop(std::string("ggml could not load ") + argv[2]);
     }
     const Logits after = run(argv[1], n_threads, type);
-    const bool is_good[] = {compare("prompt", before.prompt, after.prompt), compare("tokens", before.steps, after.steps),
+    const bool is_good[] = {compare("prompt", before.prompt, after.prompt),
+                            compare("tokens", before.steps, after.steps),
                             compare("shifted", before.shifted, after.shifted)};
     std::printf("\n");
     return is_good[0] && is_good[1] && is_good[2] ? 0 : 1;

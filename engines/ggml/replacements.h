@@ -1,0 +1,61 @@
+// What Halyard does of a graph, and how it is put into it.
+#pragma once
+
+#include "angles.h"
+#include "report.h"
+#include "road.h"
+#include "runs.h"
+
+#include <ggml-impl.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace halyard_ggml {
+
+/// A call takes the place of its road's last node as a custom operator of ggml, so it runs on ggml's threads. The nodes
+/// before it become empty ones, which ggml skips.
+class Replacements {
+public:
+    /// Finds them, and makes the rows of their angles. Throws std::bad_alloc.
+    Replacements(Angles &angles, ggml_cgraph *graph);
+    Replacements(const Replacements &) = delete;
+    Replacements &operator=(const Replacements &) = delete;
+
+    std::uint64_t uid() const { return uid_; }
+
+    /// Makes the rows again, of the positions as they are now. False where other factors than then ask for other ones.
+    bool refresh(Angles &angles);
+
+    void put_in();
+    void take_out();
+
+    /// Why the last call that failed did so, or NULL.
+    const char *error() const { return error_.code == HALYARD_OK ? nullptr : error_.message; }
+
+private:
+    struct Edit {
+        ggml_tensor *node;
+        ggml_op op;
+        std::int32_t parameters[sizeof(ggml_custom_op_params) / sizeof(std::int32_t)];
+        std::ptrdiff_t call;  // of calls_, or -1: the node becomes empty
+    };
+    struct Used {
+        Rope rope;
+        TokenRows *rows;
+    };
+
+    void add(Angles &angles, RoadFinder &finder, int i);
+    std::string take_road(Angles &angles, RoadFinder &finder, int i, Road *road, Call *call);
+    void edit(ggml_tensor *node, std::ptrdiff_t call);
+
+    std::uint64_t uid_;
+    std::vector<Call> calls_;
+    std::vector<Edit> edits_;
+    std::vector<Used> used_;
+    Counts counts_;
+    halyard_error error_ = halyard::make_struct<halyard_error>();
+};
+
+}  // namespace halyard_ggml
