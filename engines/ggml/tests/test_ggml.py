@@ -1,0 +1,193 @@
+"""test_ggml.py BUILD LLAMA: runs llama.cpp's programs and tests on libhalyard_ggml.so, and prints a table.
+
+BUILD is build/engines or its like; LLAMA is the unpacked and built llama.cpp.
+  --preload LIBRARY   a sanitizer's runtime, for programs that were built without it
+  --graphs            only the small graphs
+  --times             times beside stock instead, in turns: on a machine with nothing else to do
+"""
+
+import argparse
+import collections
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+THREADS = 4
+# What test-backend-ops has for the operators, and the nodes in it that rotate.
+OPERATORS = {"ROPE": (470, 470), "ROPE_SET_ROWS,RMS_NORM_MUL_ROPE": (283, 279)}
+# How many models of random weights test-llama-archs writes.
+MODELS = 128
+# Of a q8_0 cache, what llama.cpp itself cannot do: it aborts in a context shift, or makes no context.
+NO_Q8_0 = {"deepseek2", "deepseek32", "dots3note", "glm-dsa", "grok", "hy_v4", "laguna", "minimax-m3", "mistral4"}
+TIMED = ["llama-dense", "qwen3-dense", "phi3-dense"]
+
+
+class Tests:
+    def __init__(self, arguments):
+        self.build = pathlib.Path(arguments.build).resolve()
+        self.llama = pathlib.Path(arguments.llama).resolve()
+        self.models = self.llama.parent / "models"
+        self.preload = arguments.preload
+        self.folder = tempfile.TemporaryDirectory()
+        self.n_failed = 0
+
+    def library(self, name="halyard"):
+        return str(self.build / "lib" / f"lib{name}_ggml.so")
+
+    def run(self, program, *arguments, loads=None, timeout=1200, **variables):
+        """Runs a program. Returns its status, its output, and what the library counted, if it was loaded."""
+        report = pathlib.Path(self.folder.name) / "report.json"
+        report.unlink(missing_ok=True)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("GGML_", "HALYARD_"))}
+        environment.update(variables, HALYARD_GGML_REPORT=str(report))
+        if self.preload:
+            # Programs of llama.cpp leave memory to the system when they end.
+            environment.update(LD_PRELOAD=self.preload, ASAN_OPTIONS="detect_leaks=0")
+        if loads:
+            environment["GGML_BACKEND_PATH"] = loads
+        process = subprocess.run([program, *arguments], env=environment, timeout=timeout, text=True, errors="replace",
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        output = re.sub("\x1b\\[[0-9;]*m", "", process.stdout)
+        return process.returncode, output, json.loads(report.read_text()) if report.exists() else None
+
+    def llama_program(self, name):
+        return str(self.llama / "build" / "bin" / name)
+
+    def row(self, what, passed, result):
+        self.n_failed += not passed
+        print(f"{'ok    ' if passed else 'FAILED'} {what:54} {result}", flush=True)
+
+    # ---- What is right -----------------------------------------------------------------------------------------------
+
+    def graphs(self):
+        status, output, report = self.run(str(self.build / "bin" / "halyard_ggml_graphs"), self.library(), str(THREADS))
+        left = report and report["left"]
+        passed = status == 0 and left == {"nodes": 400, "the graph itself makes the positions": 400}
+        self.row(f"graphs made here, {THREADS} threads", passed,
+                 f"{output.strip()}; {report and report['replaced']['nodes']} nodes replaced, {left}")
+
+    def operators(self):
+        for operators, (n_cases, n_nodes) in OPERATORS.items():
+            for angles in "exact", "ggml":
+                status, output, report = self.run(self.llama_program("test-backend-ops"), "test", "-o", operators, "-b",
+                                                  "CPU", loads=self.library(), HALYARD_GGML_ANGLES=angles)
+                replaced, left = (report[name]["nodes"] for name in ("replaced", "left")) if report else (0, -1)
+                cases = re.search(r"(\d+)/(\d+) tests passed", output)
+                passed = (status == 0 and cases and cases[1] == cases[2] == str(n_cases) and replaced == n_nodes
+                          and left == 0)
+                self.row(f"test-backend-ops {operators}, {angles}", passed,
+                         f"{cases and cases[0]}, {replaced} nodes replaced, {left} left")
+
+    def make_models(self):
+        self.models.mkdir(exist_ok=True)
+        if len(list(self.models.glob("*.gguf"))) < MODELS:
+            self.run(self.llama_program("test-llama-archs"), "--seed", "1", "-o", str(self.models))
+        return sorted(self.models.glob("*.gguf"))
+
+    def architectures(self, cache):
+        """Each model before and after the library is loaded: a prompt, tokens, and a context shift."""
+        counts = collections.Counter()
+        paths = self.make_models()
+        for path in paths:
+            name = re.sub("-(dense|moe)$", "", path.stem)
+            if cache == "q8_0" and name in NO_Q8_0:
+                continue
+            status, output, report = self.run(str(self.build / "bin" / "halyard_ggml_logits"), str(path),
+                                              self.library(), str(THREADS), cache)
+            counts["models"] += 1
+            counts["shifted"] += "shifted -" not in output
+            replaced, left = (report[kind] if report else {"nodes": -1} for kind in ("replaced", "left"))
+            counts["with RoPE"] += replaced["nodes"] > 0
+            counts.update({f"{kind} nodes": report[kind]["nodes"] for kind in ("replaced", "left") if report})
+            if status != 0 or left["nodes"] != 0:
+                self.row(f"{path.stem}, {cache} cache", False, output.strip()[-200:])
+            elif cache == "f16":
+                parts = ", ".join(f"{n} {what}" for what, n in replaced.items() if what != "nodes")
+                print(f"       {path.stem:31} {output.strip():60} {parts}", flush=True)
+        self.row(f"models of random weights, {cache} cache", len(paths) == MODELS,
+                 ", ".join(f"{n} {what}" for what, n in counts.items()))
+
+    def refusals(self):
+        """Whatever is wrong, there is one sentence, and the engine runs as ever."""
+        cases = {
+            "another version of ggml": (self.library("halyard_other"), {}, "halyard: this library was built for ggml 0.0.0"),
+            "no such file": ("/nonexistent/libhalyard_ggml.so", {}, "failed to load /nonexistent/libhalyard_ggml.so"),
+            "not a library": (__file__, {}, "failed to load"),
+            "angles that do not exist": (self.library(), {"HALYARD_GGML_ANGLES": "hf"}, 'halyard: HALYARD_GGML_ANGLES is "hf"'),
+            "not asked for": (None, {}, ""),
+        }
+        for what, (library, variables, sentence) in cases.items():
+            status, output, report = self.run(self.llama_program("test-backend-ops"), "test", "-o", "ROPE_SET_ROWS",
+                                              "-b", "CPU", loads=library, **variables)
+            lines = [line for line in output.splitlines() if sentence in line and sentence]
+            n_replaced = report["replaced"]["nodes"] if report else 0
+            passed = status == 0 and n_replaced == 0 and len(lines) == bool(sentence)
+            self.row(what, passed, lines[0][:150] if lines else "stock")
+
+    # ---- Times -------------------------------------------------------------------------------------------------------
+
+    def bench(self, model, threads, library):
+        """[prompt, tokens]: the seconds of each sample."""
+        status, output, _ = self.run(self.llama_program("llama-bench"), "-m", str(self.models / f"{model}.gguf"), "-p",
+                                     "512", "-n", "128", "-t", str(threads), "-r", "5", "-o", "json", loads=library)
+        text = output[output.index("[\n"):output.rindex("]") + 1]
+        return [[n * 1e-9 for n in row["samples_ns"]] for row in json.loads(text)]
+
+    def engine_times(self):
+        self.make_models()
+        for model in TIMED:
+            for threads in 1, 2:
+                samples = {None: [[], []], self.library(): [[], []]}
+                for turn in range(8):
+                    for library in list(samples)[::1 if turn % 2 else -1]:
+                        for all_samples, some in zip(samples[library], self.bench(model, threads, library)):
+                            all_samples.extend(some)
+                for what, stock, ours in zip(["pp512", "tg128"], *samples.values()):
+                    a, b = statistics.median(stock), statistics.median(ours)
+                    spread = [(statistics.quantiles(s, n=10)[8] - min(s)) / statistics.median(s) for s in (stock, ours)]
+                    print(f"{model:12} {what} {threads} threads: stock {a * 1e3:8.3f} ms, Halyard {b * 1e3:8.3f} ms, "
+                          f"{a / b:.3f} times as fast; least {min(stock) / min(ours):.3f}; "
+                          f"spread {spread[0]:.0%} {spread[1]:.0%}", flush=True)
+
+    def operator_times(self):
+        times = {}
+        for library in None, self.library():
+            _, output, _ = self.run(self.llama_program("test-backend-ops"), "perf", "-o", "ROPE", "-b", "CPU",
+                                    loads=library)
+            for case, microseconds in re.findall(r"(ROPE\S*\(.*?\)):.*?([\d.]+) us/run", output):
+                times.setdefault(case, []).append(float(microseconds))
+        ratios = sorted((stock / ours, case, stock, ours) for case, (stock, ours) in times.items())
+        for name, at in ("least", 0), ("median", len(ratios) // 2), ("most", -1):
+            ratio, case, stock, ours = ratios[at]
+            print(f"ROPE {name:6} {ratio:6.2f} times as fast: {stock:.1f} and {ours:.1f} us, {case}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build")
+    parser.add_argument("llama")
+    parser.add_argument("--preload")
+    parser.add_argument("--graphs", action="store_true")
+    parser.add_argument("--times", action="store_true")
+    arguments = parser.parse_args()
+    tests = Tests(arguments)
+    if arguments.times:
+        tests.operator_times()
+        tests.engine_times()
+        return 0
+    tests.graphs()
+    if not arguments.graphs:
+        tests.operators()
+        tests.refusals()
+        for cache in "f16", "f32", "q8_0":
+            tests.architectures(cache)
+    print(f"{tests.n_failed} failed")
+    return tests.n_failed != 0
+
+
+sys.exit(main())
