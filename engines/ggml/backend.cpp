@@ -6,13 +6,17 @@
 #include <ggml-backend.h>
 #include <ggml.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 namespace halyard_ggml {
 
@@ -26,6 +30,7 @@ struct Hooks {
     void *(*get_proc_address)(ggml_backend_reg_t, const char *) = nullptr;
     SetUseRef set_use_ref = nullptr;
     bool is_exact = true;
+    Joins joins;
     std::mutex mutex;
     std::unordered_map<ggml_backend_t, std::unique_ptr<Computer>> computers;
 };
@@ -61,7 +66,7 @@ ggml_backend_t init_backend(ggml_backend_dev_t device, const char *parameters) {
         return nullptr;
     }
     try {
-        auto computer = std::make_unique<Computer>(backend->iface, hooks().is_exact);
+        auto computer = std::make_unique<Computer>(backend->iface, hooks().is_exact, hooks().joins);
         const std::lock_guard lock(hooks().mutex);
         hooks().computers[backend] = std::move(computer);
     } catch (const std::exception &error) {
@@ -89,12 +94,20 @@ void *get_proc_address(ggml_backend_reg_t reg, const char *name) {
     return reinterpret_cast<void *>(set_use_ref);
 }
 
-/// Reads HALYARD_GGML_ANGLES. Returns false where it holds something else.
-bool read_angles(bool *is_exact) {
-    const char *text = std::getenv("HALYARD_GGML_ANGLES");
-    const std::string value = text == nullptr ? "exact" : text;
-    *is_exact = value != "ggml";
-    return value == "exact" || value == "ggml";
+/// The place of a variable's value among those that it may have, of which the first is the default. Otherwise -1, and
+/// why_not says so.
+int read_variable(const char *name, const std::vector<std::string> &values, std::string *why_not) {
+    const char *text = std::getenv(name);
+    const auto found = std::find(values.begin(), values.end(), text == nullptr ? values.front() : text);
+    if (found != values.end()) {
+        return static_cast<int>(found - values.begin());
+    }
+    *why_not = std::string(name) + " is \"" + text + "\", which is none of";
+    for (const auto &value : values) {
+        *why_not += ' ' + value;
+    }
+    *why_not += ", so nothing is replaced";
+    return -1;
 }
 
 /// Puts Halyard in. Returns why not, or nothing.
@@ -112,9 +125,16 @@ std::string hook() {
     if (hooks().init_backend != nullptr) {
         return {};
     }
-    if (!read_angles(&hooks().is_exact)) {
-        return std::string("HALYARD_GGML_ANGLES is \"") + std::getenv("HALYARD_GGML_ANGLES") +
-               "\", which is neither exact nor ggml, so nothing is replaced";
+    std::string why_not;
+    const int angles = read_variable("HALYARD_GGML_ANGLES", {"exact", "ggml"}, &why_not);
+    const int join = read_variable("HALYARD_GGML_JOIN", {"auto", "always", "never"}, &why_not);
+    if (!why_not.empty()) {
+        return why_not;
+    }
+    hooks().is_exact = angles == 0;
+    if (join != 0) {
+        const auto from = join == 1 ? 0 : std::numeric_limits<std::int64_t>::max();
+        hooks().joins = {from, from};
     }
     hooks().init_backend = device->iface.init_backend;
     hooks().get_proc_address = reg->iface.get_proc_address;

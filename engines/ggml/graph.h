@@ -15,7 +15,8 @@ namespace halyard_ggml {
 class Computer {
 public:
     /// original: what the backend computes graphs with.
-    Computer(ggml_backend_i original, bool is_exact) : original_(original), angles_(is_exact) {}
+    Computer(ggml_backend_i original, bool is_exact, Joins joins)
+        : original_(original), angles_(is_exact), joins_(joins) {}
 
     const ggml_backend_i &original() const { return original_; }
 
@@ -31,6 +32,7 @@ private:
     ggml_backend_i original_;
     bool is_reference_ = false;
     Angles angles_;
+    Joins joins_;
     std::vector<std::unique_ptr<Replacements>> known_;  // the latest last
 };
 

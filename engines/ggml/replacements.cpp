@@ -20,8 +20,8 @@ bool is_rope(const ggml_tensor &node) {
 
 }  // namespace
 
-Replacements::Replacements(Angles &angles, ggml_cgraph *graph) : uid_(graph->uid) {
-    RoadFinder finder(graph);
+Replacements::Replacements(Angles &angles, Joins joins, ggml_cgraph *graph) : uid_(graph->uid) {
+    RoadFinder finder(graph, joins);
     for (int i = 0; i < graph->n_nodes; ++i) {
         if (is_rope(*graph->nodes[i])) {
             add(angles, finder, i);

@@ -138,10 +138,10 @@ const char *RoadFinder::find(int i, Neighbours wanted, Road *out) {
         return "the graph itself makes the frequency factors";
     }
     road.x = road.rope.x;
-    if (wanted.norm) {
+    if (wanted.norm && road.x->ne[2] >= joins_.norm_from) {
         find_norm(graph_, i, &road);
     }
-    if (wanted.cache) {
+    if (wanted.cache && road.rope.x->ne[2] >= joins_.cache_from) {
         find_cache(graph_, i, &road);
     }
     *out = road;

@@ -59,7 +59,7 @@ def sources(json_folder):
              "bench/llama-3-8b.svg", "bench/README.md"]  # the README leads to the bench's
     files = {name: ROOT / name for name in names} | {"README.md": readme()}
     files |= in_folder("generators", below(ROOT / "generators", r"\.(cmake|inc)$"))
-    for name in "runtime", "examples":
+    for name in "runtime", "examples", "engines":
         files |= in_folder(name, below(ROOT / name, r"^CMakeLists\.txt$|^[^.].*\.(c|cpp|h|hpp|inc|md|map|in|cmake)$"))
     files |= in_folder("third_party/nlohmann", below(json_folder / "nlohmann"))
     files["third_party/nlohmann/copyright"] = json_folder.parent / "share/doc/nlohmann-json3-dev/copyright"

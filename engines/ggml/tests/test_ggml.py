@@ -60,28 +60,32 @@ class Tests:
 
     def row(self, what, passed, result):
         self.n_failed += not passed
-        print(f"{'ok    ' if passed else 'FAILED'} {what:54} {result}", flush=True)
+        print(f"{'ok    ' if passed else 'FAILED'} {what:59} {result[:500]}", flush=True)
 
     # ---- What is right -----------------------------------------------------------------------------------------------
 
     def graphs(self):
-        status, output, report = self.run(str(self.build / "bin" / "halyard_ggml_graphs"), self.library(), str(THREADS))
-        left = report and report["left"]
-        passed = status == 0 and left == {"nodes": 400, "the graph itself makes the positions": 400}
-        self.row(f"graphs made here, {THREADS} threads", passed,
-                 f"{output.strip()}; {report and report['replaced']['nodes']} nodes replaced, {left}")
+        for join in "auto", "always", "never":
+            status, output, report = self.run(str(self.build / "bin" / "halyard_ggml_graphs"), self.library(),
+                                              str(THREADS), HALYARD_GGML_JOIN=join)
+            left = report and report["left"]
+            passed = status == 0 and left == {"nodes": 400, "the graph itself makes the positions": 400}
+            self.row(f"graphs made here, {THREADS} threads, join {join}", passed,
+                     f"{output.strip()}; {report and report['replaced']['nodes']} nodes replaced, {left}")
 
     def operators(self):
         for operators, (n_cases, n_nodes) in OPERATORS.items():
-            for angles in "exact", "ggml":
+            for angles, join in ("exact", "auto"), ("ggml", "auto"), ("exact", "always"):
                 status, output, report = self.run(self.llama_program("test-backend-ops"), "test", "-o", operators, "-b",
-                                                  "CPU", loads=self.library(), HALYARD_GGML_ANGLES=angles)
+                                                  "CPU", loads=self.library(), HALYARD_GGML_ANGLES=angles,
+                                                  HALYARD_GGML_JOIN=join)
                 replaced, left = (report[name]["nodes"] for name in ("replaced", "left")) if report else (0, -1)
                 cases = re.search(r"(\d+)/(\d+) tests passed", output)
                 passed = (status == 0 and cases and cases[1] == cases[2] == str(n_cases) and replaced == n_nodes
                           and left == 0)
-                self.row(f"test-backend-ops {operators}, {angles}", passed,
-                         f"{cases and cases[0]}, {replaced} nodes replaced, {left} left")
+                parts = ", ".join(f"{n} {what}" for what, n in report["replaced"].items()) if report else ""
+                self.row(f"test-backend-ops {operators}, {angles} {join}", passed,
+                         f"{cases and cases[0]}, {left} left, replaced {parts}")
 
     def make_models(self):
         self.models.mkdir(exist_ok=True)
@@ -89,7 +93,7 @@ class Tests:
             self.run(self.llama_program("test-llama-archs"), "--seed", "1", "-o", str(self.models))
         return sorted(self.models.glob("*.gguf"))
 
-    def architectures(self, cache):
+    def architectures(self, cache, join):
         """Each model before and after the library is loaded: a prompt, tokens, and a context shift."""
         counts = collections.Counter()
         paths = self.make_models()
@@ -98,7 +102,7 @@ class Tests:
             if cache == "q8_0" and name in NO_Q8_0:
                 continue
             status, output, report = self.run(str(self.build / "bin" / "halyard_ggml_logits"), str(path),
-                                              self.library(), str(THREADS), cache)
+                                              self.library(), str(THREADS), cache, HALYARD_GGML_JOIN=join)
             counts["models"] += 1
             counts["shifted"] += "shifted -" not in output
             replaced, left = (report[kind] if report else {"nodes": -1} for kind in ("replaced", "left"))
@@ -106,10 +110,10 @@ class Tests:
             counts.update({f"{kind} nodes": report[kind]["nodes"] for kind in ("replaced", "left") if report})
             if status != 0 or left["nodes"] != 0:
                 self.row(f"{path.stem}, {cache} cache", False, output.strip()[-200:])
-            elif cache == "f16":
+            elif cache == "f16" and join == "always":
                 parts = ", ".join(f"{n} {what}" for what, n in replaced.items() if what != "nodes")
                 print(f"       {path.stem:31} {output.strip():60} {parts}", flush=True)
-        self.row(f"models of random weights, {cache} cache", len(paths) == MODELS,
+        self.row(f"models of random weights, {cache} cache, join {join}", len(paths) == MODELS,
                  ", ".join(f"{n} {what}" for what, n in counts.items()))
 
     def refusals(self):
@@ -184,8 +188,8 @@ def main():
     if not arguments.graphs:
         tests.operators()
         tests.refusals()
-        for cache in "f16", "f32", "q8_0":
-            tests.architectures(cache)
+        for cache, join in ("f16", "always"), ("f16", "auto"), ("f32", "always"), ("q8_0", "always"):
+            tests.architectures(cache, join)
     print(f"{tests.n_failed} failed")
     return tests.n_failed != 0
 
