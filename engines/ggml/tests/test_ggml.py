@@ -119,10 +119,12 @@ class Tests:
     def refusals(self):
         """Whatever is wrong, there is one sentence, and the engine runs as ever."""
         cases = {
-            "another version of ggml": (self.library("halyard_other"), {}, "halyard: this library was built for ggml 0.0.0"),
+            "another version of ggml": (self.library("halyard_other"), {},
+                                        "halyard: this library was built for ggml 0.0.0"),
             "no such file": ("/nonexistent/libhalyard_ggml.so", {}, "failed to load /nonexistent/libhalyard_ggml.so"),
             "not a library": (__file__, {}, "failed to load"),
-            "angles that do not exist": (self.library(), {"HALYARD_GGML_ANGLES": "hf"}, 'halyard: HALYARD_GGML_ANGLES is "hf"'),
+            "angles that do not exist": (self.library(), {"HALYARD_GGML_ANGLES": "hf"},
+                                         'halyard: HALYARD_GGML_ANGLES is "hf"'),
             "not asked for": (None, {}, ""),
         }
         for what, (library, variables, sentence) in cases.items():
@@ -137,13 +139,12 @@ class Tests:
 
     def bench(self, model, threads, library):
         """[prompt, tokens]: the seconds of each sample."""
-        status, output, _ = self.run(self.llama_program("llama-bench"), "-m", str(self.models / f"{model}.gguf"), "-p",
+        _, output, _ = self.run(self.llama_program("llama-bench"), "-m", str(self.models / f"{model}.gguf"), "-p",
                                      "512", "-n", "128", "-t", str(threads), "-r", "5", "-o", "json", loads=library)
         text = output[output.index("[\n"):output.rindex("]") + 1]
         return [[n * 1e-9 for n in row["samples_ns"]] for row in json.loads(text)]
 
     def engine_times(self):
-        self.make_models()
         for model in TIMED:
             for threads in 1, 2:
                 samples = {None: [[], []], self.library(): [[], []]}
@@ -157,6 +158,16 @@ class Tests:
                     print(f"{model:12} {what} {threads} threads: stock {a * 1e3:8.3f} ms, Halyard {b * 1e3:8.3f} ms, "
                           f"{a / b:.3f} times as fast; least {min(stock) / min(ours):.3f}; "
                           f"spread {spread[0]:.0%} {spread[1]:.0%}", flush=True)
+
+    def turns(self):
+        """In one process; the second line of a pair is stock beside stock."""
+        self.make_models()
+        for model in TIMED:
+            for threads in "1", "2":
+                for library in self.library(), self.library("halyard_other"):
+                    _, output, _ = self.run(str(self.build / "bin" / "halyard_ggml_times"),
+                                            str(self.models / f"{model}.gguf"), library, threads, "40")
+                    print(f"{model}, {threads} threads: {output.splitlines()[-1]}", flush=True)
 
     def operator_times(self):
         times = {}
@@ -182,6 +193,7 @@ def main():
     tests = Tests(arguments)
     if arguments.times:
         tests.operator_times()
+        tests.turns()
         tests.engine_times()
         return 0
     tests.graphs()
