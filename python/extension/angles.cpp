@@ -1,0 +1,164 @@
+#include "angles.h"
+
+#include "names.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace nb = nanobind;
+
+namespace halyard::python {
+namespace {
+
+constexpr std::size_t max_plans = 256;  // of a source: a model has a few, and a stream of shapes must not fill memory
+
+template <typename Struct>
+void append(std::string &key, const Struct &value) {
+    key.append(reinterpret_cast<const char *>(&value), sizeof(value));
+}
+
+template <typename Struct>
+void append_if(std::string &key, const Struct *value) {
+    key += value != nullptr ? '1' : '0';
+    if (value != nullptr) {
+        append(key, *value);
+    }
+}
+
+/// All that the description says, as bytes. Its structs were made of zeros, so that nothing is in their gaps.
+std::string key_of(const halyard_plan_desc &desc) {
+    std::string key;
+    key.reserve(512);
+    append(key, desc.direction);
+    append(key, desc.rotary_dim);
+    key += desc.target != nullptr ? desc.target : "";
+    key += '\0';
+    for (std::int32_t i = 0; i < desc.n_tensors; ++i) {
+        auto tensor = desc.tensors[i];
+        append_if(key, tensor.norm);
+        append_if(key, tensor.scale);
+        append_if(key, tensor.cache);
+        tensor.norm = nullptr;
+        tensor.scale = nullptr;
+        tensor.cache = nullptr;
+        append(key, tensor);
+    }
+    return key;
+}
+
+using AxisMap = std::pair<std::string, std::vector<std::int64_t>>;
+
+std::unique_ptr<AngleSource> make(const frequencies &from, const std::string &kind, std::optional<std::int32_t> first,
+                                  std::optional<std::int32_t> last, const std::string &reference,
+                                  const std::optional<AxisMap> &map) {
+    const auto info = from.info();
+    auto desc =
+        describe_angles(value_of(angle_kinds, "kind", kind), first.value_or(std::numeric_limits<std::int32_t>::min()),
+                        last.value_or(std::numeric_limits<std::int32_t>::max()));
+    if (desc.kind == HALYARD_ANGLES_GIVEN) {
+        refuse(HALYARD_ERROR_UNKNOWN_VALUE, "kind is \"given\": AngleSource.given(cos, sin) takes the rows");
+    }
+    desc.reference = value_of(references, "reference", reference);
+    auto made = std::make_unique<AngleSource>();
+    made->n_axes = info.n_axes == 0 ? 1 : info.n_axes;
+    if (map) {
+        const axis_map axes{value_of(axis_maps, "axis_map", map->first), map->second};
+        const auto mapped = describe_angles(desc.kind, axes, desc.first, desc.last);
+        desc.axis_map = mapped.axis_map;
+        desc.n_axes = mapped.n_axes;
+        std::copy(std::begin(mapped.axis_counts), std::end(mapped.axis_counts), desc.axis_counts);
+        made->n_axes = desc.n_axes == 0 ? 1 : desc.n_axes;
+    }
+    {
+        nb::gil_scoped_release release;  // a table takes seconds
+        made->source = angle_source(from, desc);
+    }
+    made->rotary_dim = info.rotary_dim;
+    made->pairing = info.pairing;
+    made->out_pairing = info.out_pairing;
+    return made;
+}
+
+const Array &check_rows(const Array &rows, std::int64_t pairs) {
+    if (rows.n_dims() != 2 || (rows.size(1) > 1 && rows.stride(1) != 1) ||
+        (rows.size(1) != pairs && rows.size(1) != 2 * pairs)) {
+        refuse(HALYARD_ERROR_SHAPE, rows.name() + " has the shape " + rows.shape_text() +
+                                        ", but has to be [positions, rotary_dim / 2] or [positions, rotary_dim], its "
+                                        "last dimension dense");
+    }
+    return rows;
+}
+
+std::unique_ptr<AngleSource> given(nb::handle cos, nb::handle sin, std::int64_t rotary_dim, bool by_token) {
+    auto made = std::make_unique<AngleSource>();
+    made->cos = std::make_unique<Array>(cos, "cos");
+    made->sin = std::make_unique<Array>(sin, "sin");
+    check_rows(*made->cos, rotary_dim / 2);
+    check_rows(*made->sin, rotary_dim / 2);
+    if (made->cos->size(0) != made->sin->size(0) || made->cos->stride(0) != made->sin->stride(0) ||
+        made->cos->dtype() != made->sin->dtype() || made->cos->dtype() == 0) {
+        refuse(HALYARD_ERROR_MISMATCH,
+               "cos is " + made->cos->dtype_name() + " " + made->cos->shape_text() + " and sin is " +
+                   made->sin->dtype_name() + " " + made->sin->shape_text() +
+                   ", but both have to have one shape, one stride, and one of float32, float16 and bfloat16");
+    }
+    auto desc = describe_angles(HALYARD_ANGLES_GIVEN);
+    desc.cos_rows = made->cos->data();
+    desc.sin_rows = made->sin->data();
+    desc.n_rows = made->cos->size(0);
+    desc.stride_row = made->cos->size(0) > 1 ? made->cos->stride(0) : rotary_dim;
+    desc.rotary_dim = rotary_dim;
+    desc.rows_dtype = made->cos->dtype();
+    desc.by_token = by_token ? 1 : 0;
+    auto details = make_struct<halyard_error>();
+    halyard_angle_source *source = nullptr;
+    detail::check(halyard_create_angle_source(nullptr, &desc, &source, &details), details);
+    made->source = angle_source(source);
+    made->rotary_dim = rotary_dim;
+    return made;
+}
+
+}  // namespace
+
+std::shared_ptr<const plan> AngleSource::find_plan(const halyard_plan_desc &desc) {
+    auto key = key_of(desc);
+    if (last_ != nullptr && key == key_) {
+        return last_;
+    }
+    auto found = plans_.find(key);
+    if (found == plans_.end()) {
+        auto made = std::make_shared<const plan>(desc);
+        if (plans_.size() >= max_plans) {
+            plans_.clear();
+        }
+        found = plans_.emplace(key, std::move(made)).first;
+    }
+    key_ = std::move(key);
+    last_ = found->second;
+    return last_;
+}
+
+void add_angles(nb::module_ &module) {
+    nb::class_<AngleSource>(module, "AngleSource")
+        .def_static("make", make, nb::arg("frequencies"), nb::arg("kind"), nb::arg("first").none(),
+                    nb::arg("last").none(), nb::arg("reference"), nb::arg("axis_map").none())
+        .def_static("given", given)
+        .def_ro("rotary_dim", &AngleSource::rotary_dim)
+        .def_ro("n_axes", &AngleSource::n_axes)
+        .def_prop_ro("pairing", [](const AngleSource &self) { return name_or_none(pairings, self.pairing); })
+        .def_prop_ro("out_pairing", [](const AngleSource &self) { return name_or_none(pairings, self.out_pairing); })
+        .def_prop_ro("kind", [](const AngleSource &self) { return name_in(angle_kinds, self.source.info().kind); })
+        .def_prop_ro("first", [](const AngleSource &self) { return self.source.info().first; })
+        .def_prop_ro("last", [](const AngleSource &self) { return self.source.info().last; })
+        .def_prop_ro("n_bytes", [](const AngleSource &self) { return self.source.info().bytes; });
+}
+
+}  // namespace halyard::python

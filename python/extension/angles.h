@@ -1,0 +1,35 @@
+// halyard._core.AngleSource: an angle source, what its frequencies told, and the plans that were made for it.
+#pragma once
+
+#include "array.h"
+#include "refuse.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+namespace halyard::python {
+
+class AngleSource {
+public:
+    angle_source source{static_cast<halyard_angle_source *>(nullptr)};
+    std::int64_t rotary_dim = 0;
+    std::int32_t pairing = 0;      ///< the model's, or 0
+    std::int32_t out_pairing = 0;  ///< likewise
+    std::int64_t n_axes = 1;
+    std::unique_ptr<Array> cos, sin;  ///< the memory of given rows
+
+    /// The plan of a description, made where it is the first time that it is asked for. Call it with the GIL held.
+    std::shared_ptr<const plan> find_plan(const halyard_plan_desc &desc);
+
+private:
+    std::unordered_map<std::string, std::shared_ptr<const plan>> plans_;
+    std::string key_;  // of the plan that was asked for last
+    std::shared_ptr<const plan> last_;
+};
+
+void add_angles(nanobind::module_ &module);
+
+}  // namespace halyard::python

@@ -1,0 +1,283 @@
+#include "array.h"
+
+#include <nanobind/stl/string.h>
+
+#include <cstring>
+
+namespace nb = nanobind;
+
+namespace halyard::python {
+namespace {
+
+/// Words that are looked up at each call, made once.
+struct Words {
+    nb::object exchange = intern("__dlpack_c_exchange_api__"), dlpack = intern("__dlpack__"),
+               requires_grad = intern("requires_grad"),
+               version_keyword = nb::steal(Py_BuildValue("(s)", "max_version")),
+               version = nb::steal(Py_BuildValue("(ii)", 1, 1));
+
+    static nb::object intern(const char *text) { return nb::steal(PyUnicode_InternFromString(text)); }
+};
+
+const Words &words() {
+    static const Words *const once = new Words;  // lives as long as the process, as Python's objects may not outlive it
+    return *once;
+}
+
+const dlpack::ExchangeApi *look_up_exchange(PyTypeObject *type) {
+    const auto capsule = nb::steal(PyObject_GetAttr(reinterpret_cast<PyObject *>(type), words().exchange.ptr()));
+    const dlpack::ExchangeApi *found = nullptr;
+    if (capsule.is_valid()) {
+        found = static_cast<const dlpack::ExchangeApi *>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+    }
+    PyErr_Clear();
+    while (found != nullptr && found->version.major > 1) {
+        found = found->previous;
+    }
+    return found != nullptr && found->tensor_from_object != nullptr ? found : nullptr;
+}
+
+/// The exchange API of the object's type, or NULL. The last type of either kind is remembered, and kept.
+const dlpack::ExchangeApi *find_exchange(nb::handle object) {
+    static PyTypeObject *last_with = nullptr, *last_without = nullptr;
+    static const dlpack::ExchangeApi *last = nullptr;
+    PyTypeObject *type = Py_TYPE(object.ptr());
+    if (type == last_without) {
+        return nullptr;
+    }
+    if (type != last_with) {
+        const auto *found = look_up_exchange(type);
+        auto &remembered = found != nullptr ? last_with : last_without;
+        Py_INCREF(type);
+        Py_XDECREF(remembered);
+        remembered = type;
+        if (found == nullptr) {
+            return nullptr;
+        }
+        last = found;
+    }
+    return last;
+}
+
+/// What __dlpack__ returns, asked for the version that tells whether the memory may be written; invalid, with Python's
+/// error set, where it raises.
+nb::object call_dlpack(nb::handle object) {
+    PyObject *arguments[] = {object.ptr(), words().version.ptr()};
+    auto capsule = nb::steal(PyObject_VectorcallMethod(
+        words().dlpack.ptr(), arguments, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, words().version_keyword.ptr()));
+    if (!capsule.is_valid() && PyErr_ExceptionMatches(PyExc_TypeError)) {  // from before there were versions
+        PyErr_Clear();
+        capsule = nb::steal(PyObject_CallMethodNoArgs(object.ptr(), words().dlpack.ptr()));
+    }
+    return capsule;
+}
+
+/// NumPy's arrays of ml_dtypes as arrays of plain words, which DLPack knows, and what their elements are. An invalid
+/// object for other ones.
+nb::object view_as_words(nb::handle object, dlpack::Dtype &dtype) {
+    struct Known {
+        const char *name, *word;
+        dlpack::Dtype dtype;
+    };
+    static constexpr Known known[] = {{"bfloat16", "uint16", {dlpack::bfloat_code, 16, 1}},
+                                      {"float8_e4m3fn", "uint8", {dlpack::e4m3fn_code, 8, 1}},
+                                      {"float8_e5m2", "uint8", {dlpack::e5m2_code, 8, 1}}};
+    if (std::strcmp(Py_TYPE(object.ptr())->tp_name, "numpy.ndarray") != 0) {
+        return {};
+    }
+    const auto name = nb::cast<std::string>(object.attr("dtype").attr("name"));
+    for (const auto &row : known) {
+        if (name == row.name) {
+            dtype = row.dtype;
+            return object.attr("view")(row.word);
+        }
+    }
+    return {};
+}
+
+}  // namespace
+
+Array::Array(nb::handle object, std::string name) : name_(std::move(name)), owner_(nb::borrow(object)) {
+    if (read_by_exchange(object)) {
+        return;
+    }
+    if (PyCapsule_CheckExact(object.ptr())) {
+        read_capsule(object);
+        return;
+    }
+    if (PyObject_HasAttr(object.ptr(), words().dlpack.ptr()) == 0) {
+        throw nb::type_error(
+            (name_ + " is a " + Py_TYPE(object.ptr())->tp_name + ", not an array: it has no __dlpack__").c_str());
+    }
+    auto capsule = call_dlpack(object);
+    if (capsule.is_valid()) {
+        read_capsule(capsule);
+        return;
+    }
+    nb::python_error refusal;
+    dlpack::Dtype dtype;
+    const auto viewed = view_as_words(object, dtype);
+    if (!viewed.is_valid()) {
+        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " cannot be read by DLPack: " + nb::str(refusal.value()).c_str());
+    }
+    owner_ = viewed;
+    capsule = call_dlpack(viewed);
+    if (!capsule.is_valid()) {
+        throw nb::python_error();
+    }
+    read_capsule(capsule);
+    dtype_ = dtype;
+}
+
+Array::~Array() {
+    if (managed_ != nullptr && managed_->deleter != nullptr) {
+        managed_->deleter(managed_);
+    }
+    if (versioned_ != nullptr && versioned_->deleter != nullptr) {
+        versioned_->deleter(versioned_);
+    }
+}
+
+bool Array::read_by_exchange(nb::handle object) {
+    const auto *exchange = find_exchange(object);
+    if (exchange == nullptr) {
+        return false;
+    }
+    // PyTorch's __dlpack__ refuses these as well.
+    const auto gradient = nb::steal(PyObject_GetAttr(object.ptr(), words().requires_grad.ptr()));
+    if (!gradient.is_valid()) {
+        PyErr_Clear();
+    } else if (gradient.is(Py_True)) {
+        refuse(HALYARD_ERROR_UNSUPPORTED,
+               name_ + " requires a gradient, which only halyard.torch follows: call that, or detach() it");
+    }
+    dlpack::Tensor tensor{};
+    if (exchange->tensor_from_object(object.ptr(), &tensor) != 0) {
+        nb::python_error refusal;
+        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " cannot be read by DLPack: " + nb::str(refusal.value()).c_str());
+    }
+    read(tensor);
+    return true;
+}
+
+void Array::read_capsule(nb::handle capsule) {
+    // A capsule that is read is renamed: its memory is released by whoever read it.
+    if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
+        auto *found =
+            static_cast<dlpack::VersionedManagedTensor *>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
+        if (found->version.major > 1) {
+            refuse(HALYARD_ERROR_UNSUPPORTED,
+                   name_ + " comes by DLPack " + std::to_string(found->version.major) + ", but only 1 is understood");
+        }
+        PyCapsule_SetName(capsule.ptr(), "used_dltensor_versioned");
+        versioned_ = found;
+        flags_ = found->flags;
+        read(found->tensor);
+    } else if (PyCapsule_IsValid(capsule.ptr(), "dltensor")) {
+        managed_ = static_cast<dlpack::ManagedTensor *>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
+        PyCapsule_SetName(capsule.ptr(), "used_dltensor");
+        read(managed_->tensor);
+    } else {
+        const char *found = PyCapsule_CheckExact(capsule.ptr()) ? PyCapsule_GetName(capsule.ptr()) : nullptr;
+        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " is no DLPack capsule that can be read: its name is \"" +
+                                              (found != nullptr ? found : "") + "\"");
+    }
+}
+
+void Array::read(const dlpack::Tensor &tensor) {
+    if (tensor.device != dlpack::cpu && tensor.device != dlpack::cuda_host) {
+        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " lies on a device of DLPack's type " +
+                                              std::to_string(tensor.device) + ", but only a CPU's memory is taken");
+    }
+    if (tensor.n_dims < 0 || tensor.n_dims > max_dims) {
+        refuse(HALYARD_ERROR_SHAPE, name_ + " has " + std::to_string(tensor.n_dims) + " dimensions, but at most " +
+                                        std::to_string(max_dims) + " are taken");
+    }
+    n_dims_ = tensor.n_dims;
+    dtype_ = tensor.dtype;
+    std::int64_t stride = 1;
+    for (int i = n_dims_; i-- > 0;) {
+        const auto at = static_cast<std::size_t>(i);
+        shape_[at] = tensor.shape[i];
+        strides_[at] = tensor.strides != nullptr ? tensor.strides[i] : stride;
+        stride *= shape_[at];
+    }
+    data_ = tensor.data == nullptr ? nullptr : static_cast<char *>(tensor.data) + tensor.byte_offset;
+    if (data_ == nullptr && n_elements() > 0) {
+        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " has no memory");
+    }
+}
+
+std::int64_t Array::n_elements() const {
+    std::int64_t n = 1;
+    for (int i = 0; i < n_dims_; ++i) {
+        n *= size(i);
+    }
+    return n;
+}
+
+bool Array::is_dense() const {
+    std::int64_t expected = 1;
+    for (int i = n_dims_; i-- > 0;) {
+        if (size(i) != 1 && stride(i) != expected) {
+            return n_elements() == 0;
+        }
+        expected *= size(i);
+    }
+    return true;
+}
+
+std::int32_t Array::dtype() const {
+    if (dtype_.lanes != 1) {
+        return 0;
+    }
+    switch (dtype_.code) {
+    case dlpack::float_code: return dtype_.bits == 32 ? HALYARD_F32 : dtype_.bits == 16 ? HALYARD_F16 : 0;
+    case dlpack::bfloat_code: return dtype_.bits == 16 ? HALYARD_BF16 : 0;
+    case dlpack::e4m3fn_code: return HALYARD_E4M3;
+    case dlpack::e5m2_code: return HALYARD_E5M2;
+    case dlpack::int_code: return dtype_.bits == 8 ? HALYARD_INT8 : 0;
+    default: return 0;
+    }
+}
+
+std::int32_t Array::index_type() const {
+    if (dtype_.code != dlpack::int_code || dtype_.lanes != 1 || (dtype_.bits != 32 && dtype_.bits != 64)) {
+        refuse(HALYARD_ERROR_MISMATCH, name_ + " holds " + dtype_name() + ", but has to hold int32 or int64");
+    }
+    return dtype_.bits == 32 ? HALYARD_INT32 : HALYARD_INT64;
+}
+
+std::string Array::dtype_name() const {
+    if (dtype_.code == dlpack::e4m3fn_code || dtype_.code == dlpack::e5m2_code) {
+        return dtype_.code == dlpack::e4m3fn_code ? "float8_e4m3fn" : "float8_e5m2";
+    }
+    static constexpr const char *codes[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
+    const std::string code =
+        dtype_.code < std::size(codes) ? codes[dtype_.code] : "dtype " + std::to_string(dtype_.code) + " of ";
+    return code + std::to_string(dtype_.bits);
+}
+
+std::string Array::shape_text() const {
+    std::string text = "[";
+    for (int i = 0; i < n_dims_; ++i) {
+        text += (i == 0 ? "" : ", ") + std::to_string(size(i));
+    }
+    return text + "]";
+}
+
+void Array::require_writable() const {
+    // JAX's arrays never change, but its capsules don't say so.
+    const auto type = nb::borrow(reinterpret_cast<PyObject *>(Py_TYPE(owner_.ptr())));
+    if (managed_ != nullptr && nb::cast<std::string>(type.attr("__module__")).rfind("jaxlib", 0) == 0) {
+        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " is an array of JAX's, which cannot be an output");
+    }
+    if ((flags_ & dlpack::read_only) != 0) {
+        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " is read-only, and cannot be an output");
+    }
+    if ((flags_ & dlpack::is_copied) != 0) {
+        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " comes as a copy by DLPack, and cannot be an output");
+    }
+}
+
+}  // namespace halyard::python

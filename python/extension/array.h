@@ -1,0 +1,61 @@
+// Arrays of any library that speaks DLPack, read without a copy.
+#pragma once
+
+#include "dlpack.h"
+#include "refuse.h"
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+namespace halyard::python {
+
+/// One array, and its memory for as long as the object lives. Make and destroy it with the GIL held.
+class Array {
+public:
+    static constexpr int max_dims = 6;
+
+    /// `name` is what messages call it. Takes what has __dlpack__ or __dlpack_c_exchange_api__ (NumPy, PyTorch, JAX), a
+    /// DLPack capsule, which is used up, and NumPy's arrays of ml_dtypes. Throws TypeError for what is no array, and
+    /// halyard::error for other devices than the CPU, gradients and too many dimensions.
+    Array(nanobind::handle object, std::string name);
+    Array(const Array &) = delete;
+    Array &operator=(const Array &) = delete;
+    ~Array();
+
+    const std::string &name() const { return name_; }
+    void *data() const { return data_; }
+    int n_dims() const { return n_dims_; }
+    std::int64_t size(int dim) const { return shape_[static_cast<std::size_t>(dim)]; }
+    /// In elements.
+    std::int64_t stride(int dim) const { return strides_[static_cast<std::size_t>(dim)]; }
+    std::int64_t n_elements() const;
+    bool is_dense() const;
+    /// HALYARD_F32 … HALYARD_INT8, or 0 for another one.
+    std::int32_t dtype() const;
+    /// HALYARD_INT32 or HALYARD_INT64; throws for other elements.
+    std::int32_t index_type() const;
+    bool is_uint8() const { return dtype_.code == dlpack::uint_code && dtype_.bits == 8 && dtype_.lanes == 1; }
+    std::string dtype_name() const;
+    std::string shape_text() const;
+    /// Throws where the array may not be written.
+    void require_writable() const;
+
+private:
+    void read(const dlpack::Tensor &tensor);
+    bool read_by_exchange(nanobind::handle object);
+    void read_capsule(nanobind::handle capsule);
+
+    std::string name_;
+    nanobind::object owner_;
+    dlpack::ManagedTensor *managed_ = nullptr;
+    dlpack::VersionedManagedTensor *versioned_ = nullptr;
+    void *data_ = nullptr;
+    dlpack::Dtype dtype_{};
+    int n_dims_ = 0;
+    std::uint64_t flags_ = 0;
+    std::array<std::int64_t, max_dims> shape_{};
+    std::array<std::int64_t, max_dims> strides_{};
+};
+
+}  // namespace halyard::python

@@ -1,0 +1,77 @@
+#include "frequencies.h"
+
+#include "names.h"
+#include "refuse.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace nb = nanobind;
+
+namespace halyard::python {
+namespace {
+
+frequencies from_list(const std::vector<double> &inv_freq, double attention_factor) {
+    return frequencies::from_list(inv_freq.data(), static_cast<std::int64_t>(inv_freq.size()), attention_factor);
+}
+
+frequencies from_config(nb::bytes text, std::int64_t seq_len, const std::optional<std::string> &layer_type) {
+    return frequencies::from_config(text.c_str(), static_cast<std::int64_t>(text.size()), seq_len,
+                                    layer_type ? layer_type->c_str() : nullptr);
+}
+
+nb::tuple inv_freq(const frequencies &self) {
+    const auto info = self.info();
+    nb::list values;
+    for (std::int64_t i = 0; i < info.rotary_dim / 2; ++i) {
+        values.append(info.inv_freq[i]);
+    }
+    return nb::tuple(values);
+}
+
+/// 0 stands for what is not known.
+std::optional<std::int64_t> known(std::int64_t number) {
+    return number == 0 ? std::nullopt : std::optional<std::int64_t>(number);
+}
+
+/// The axis map as (name, counts), or None where there is one axis.
+nb::object axis_map(const frequencies &self) {
+    const auto info = self.info();
+    if (info.axis_map != HALYARD_AXIS_MAP_SECTIONS && info.axis_map != HALYARD_AXIS_MAP_INTERLEAVED) {
+        return nb::none();
+    }
+    nb::list counts;
+    for (std::int32_t i = 0; i < info.n_axes; ++i) {
+        counts.append(info.axis_counts[i]);
+    }
+    return nb::make_tuple(name_in(axis_maps, info.axis_map), nb::tuple(counts));
+}
+
+}  // namespace
+
+void add_frequencies(nb::module_ &module) {
+    nb::class_<frequencies>(module, "Frequencies")
+        .def_static("from_base", &frequencies::from_base)
+        .def_static("from_list", from_list)
+        .def_static("from_config", from_config, nb::arg("text"), nb::arg("seq_len"), nb::arg("layer_type").none())
+        .def_prop_ro("inv_freq", inv_freq)
+        .def_prop_ro("attention_factor", [](const frequencies &self) { return self.info().attention_factor; })
+        .def_prop_ro("rotary_dim", [](const frequencies &self) { return self.info().rotary_dim; })
+        .def_prop_ro("head_dim", [](const frequencies &self) { return known(self.info().head_dim); })
+        .def_prop_ro("pairing", [](const frequencies &self) { return name_or_none(pairings, self.info().pairing); })
+        .def_prop_ro("out_pairing",
+                     [](const frequencies &self) { return name_or_none(pairings, self.info().out_pairing); })
+        .def_prop_ro("method", [](const frequencies &self) { return std::string(self.info().method); })
+        .def_prop_ro("max_position", [](const frequencies &self) { return known(self.info().max_position); })
+        .def_prop_ro("original_max_position",
+                     [](const frequencies &self) { return known(self.info().original_max_position); })
+        .def_prop_ro("axis_map", axis_map);
+}
+
+}  // namespace halyard::python

@@ -1,0 +1,16 @@
+// The extension halyard._core: the C ABI as the package's Python calls it. Its annotations are in _core.pyi.
+#include "angles.h"
+#include "frequencies.h"
+#include "library.h"
+#include "new_array.h"
+#include "refuse.h"
+#include "rotate.h"
+
+NB_MODULE(_core, module) {
+    halyard::python::add_error(module);
+    halyard::python::add_library(module);
+    halyard::python::add_frequencies(module);
+    halyard::python::add_angles(module);
+    halyard::python::add_new_array(module);
+    halyard::python::add_rotate(module);
+}

@@ -1,0 +1,18 @@
+// Exceptions of the extension: halyard.Error for what the library or the binding refuses, TypeError for what no array
+// is.
+#pragma once
+
+#include <halyard/halyard.hpp>
+#include <nanobind/nanobind.h>
+
+#include <string>
+
+namespace halyard::python {
+
+/// Throws halyard::error, which Python sees as halyard.Error.
+[[noreturn]] inline void refuse(halyard_status status, const std::string &message) { throw error(status, message); }
+
+/// Makes halyard.Error and has halyard::error raised as one.
+void add_error(nanobind::module_ &module);
+
+}  // namespace halyard::python

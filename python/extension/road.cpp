@@ -1,0 +1,289 @@
+#include "road.h"
+
+#include "names.h"
+
+#include <nanobind/stl/string.h>
+
+#include <limits>
+
+namespace nb = nanobind;
+
+namespace halyard::python {
+namespace {
+
+std::int64_t number_in(nb::handle object, const char *field) { return nb::cast<std::int64_t>(object.attr(field)); }
+
+/// A stride of a cache within a block, where 0 means that there is one step.
+std::int64_t stride_within(const Array &array, int dim) { return array.size(dim) > 1 ? array.stride(dim) : 0; }
+
+}  // namespace
+
+halyard_tensor Layout::view(const Array &array) const {
+    const int n = array.n_dims();
+    if (n != 3 && n != 4) {
+        refuse(HALYARD_ERROR_SHAPE,
+               array.name() + " has the shape " + array.shape_text() + ", but has to be " +
+                   (heads_first ? "[heads, tokens, head_dim] or [batch, heads, tokens, head_dim]"
+                                : "[tokens, heads, head_dim] or [batch, tokens, heads, head_dim]"));
+    }
+    auto result = make_struct<halyard_tensor>();
+    result.dtype = array.dtype();
+    result.data = array.data();
+    const int tokens = heads_first ? n - 2 : n - 3, heads = heads_first ? n - 3 : n - 2;
+    result.shape[0] = n == 4 ? array.size(0) : 1;
+    result.strides[0] = n == 4 ? array.stride(0) : 0;
+    result.shape[1] = array.size(tokens);
+    result.strides[1] = array.stride(tokens);
+    result.shape[2] = array.size(heads);
+    result.strides[2] = array.stride(heads);
+    result.shape[3] = array.size(n - 1);
+    result.strides[3] = array.stride(n - 1);
+    return result;
+}
+
+void Road::read(const char *name, nb::handle x_object, nb::handle y_object, Layout layout,
+                const StageArguments *arguments) {
+    name_ = name;
+    input_.emplace(x_object, name);
+    x = layout.view(*input_);
+    desc = make_struct<halyard_tensor_desc>();
+    desc.head_dim = x.shape[3];
+    desc.dtype = input_->dtype();
+    if (desc.dtype != HALYARD_F32 && desc.dtype != HALYARD_F16 && desc.dtype != HALYARD_BF16) {
+        refuse(HALYARD_ERROR_UNSUPPORTED,
+               std::string(name) + " holds " + input_->dtype_name() + ", but has to hold float32, float16 or bfloat16");
+    }
+    stages = make_struct<halyard_stages>();
+    const nb::handle dtype = arguments != nullptr ? arguments->dtype : nb::handle(Py_None);
+    if (arguments != nullptr && !arguments->cache.is_none()) {
+        read_cache(arguments->cache, arguments->cache_layout, dtype);
+        y = x;
+    } else {
+        read_output(y_object, layout, dtype);
+    }
+    if (arguments != nullptr) {
+        read_norm(arguments->norm);
+        read_scale(arguments->scale, layout);
+    }
+}
+
+std::int32_t Road::dtype_of(const Array &array, nb::handle asked) const {
+    const auto stored = array.dtype();
+    if (asked.is_none()) {
+        if (stored == 0) {
+            refuse(HALYARD_ERROR_UNSUPPORTED,
+                   array.name() + " holds " + array.dtype_name() +
+                       ", which Halyard does not write; uint8 is written as what dtype says, e4m3 or e5m2");
+        }
+        return stored;
+    }
+    const auto name = nb::cast<std::string>(asked);
+    const auto wanted = value_of(dtypes, "dtype", name);
+    const bool as_bytes = array.is_uint8() && (wanted == HALYARD_E4M3 || wanted == HALYARD_E5M2);
+    if (stored != wanted && !as_bytes) {
+        refuse(HALYARD_ERROR_MISMATCH,
+               name_of("dtype") + " is " + name + ", but " + array.name() + " holds " + array.dtype_name());
+    }
+    return wanted;
+}
+
+void Road::read_output(nb::handle object, Layout layout, nb::handle dtype) {
+    output_.emplace(object, name_of("out"));
+    output_->require_writable();
+    if (output_->n_dims() != input_->n_dims()) {
+        refuse(HALYARD_ERROR_SHAPE, output_->name() + " has the shape " + output_->shape_text() + ", and " + name_ +
+                                        " has " + input_->shape_text());
+    }
+    y = layout.view(*output_);
+    desc.out_dtype = dtype_of(*output_, dtype);
+    y.dtype = desc.out_dtype;
+}
+
+void Road::read_norm(nb::handle norm) {
+    if (norm.is_none()) {
+        return;
+    }
+    norm_ = make_struct<halyard_norm_desc>();
+    norm_.width = value_of(norm_widths, "width of a norm", nb::cast<std::string>(norm.attr("width")));
+    norm_.order = value_of(norm_orders, "order of a norm", nb::cast<std::string>(norm.attr("order")));
+    norm_.rounding = value_of(norm_roundings, "rounding of a norm", nb::cast<std::string>(norm.attr("rounding")));
+    norm_.unit_offset = nb::cast<bool>(norm.attr("unit_offset")) ? 1 : 0;
+    norm_.eps = nb::cast<double>(norm.attr("eps"));
+    norm_.no_eps = norm_.eps == 0.0 ? 1 : 0;
+    norm_.window_offset = number_in(norm, "window_offset");
+    norm_.window_size = number_in(norm, "window_size");
+    desc.norm = &norm_;
+    const nb::object weight = norm.attr("weight");
+    if (weight.is_none()) {
+        return;
+    }
+    weight_.emplace(weight, name_of("weight"));
+    if (!weight_->is_dense() || weight_->n_dims() == 0) {
+        refuse(HALYARD_ERROR_SHAPE,
+               weight_->name() + " has the shape " + weight_->shape_text() + ", but has to be a dense row");
+    }
+    norm_.weight_dtype = weight_->dtype();
+    if (norm_.weight_dtype == 0) {
+        refuse(HALYARD_ERROR_UNSUPPORTED,
+               weight_->name() + " holds " + weight_->dtype_name() + ", but has to hold float32, float16 or bfloat16");
+    }
+    stages.weight = weight_->data();
+    stages.n_weights = weight_->n_elements();
+    has_stages = true;
+}
+
+void Road::read_scale(nb::handle scale, Layout layout) {
+    if (scale.is_none()) {
+        return;
+    }
+    scale_ = make_struct<halyard_scale_desc>();
+    desc.scale = &scale_;
+    has_stages = true;
+    if (nb::hasattr(scale, "scales_out")) {
+        scale_.kind = HALYARD_SCALE_DYNAMIC;
+        read_dynamic_scales(scale.attr("scales_out"), layout);
+        return;
+    }
+    if (PyFloat_Check(scale.ptr()) || PyLong_Check(scale.ptr())) {
+        scale_value_ = static_cast<float>(nb::cast<double>(scale));
+        stages.scales = &scale_value_;
+        stages.n_scales = 1;
+        return;
+    }
+    scales_.emplace(scale, name_of("scale"));
+    const auto heads = x.shape[2], head_dim = x.shape[3];
+    const int n_dims = scales_->n_dims();
+    const bool is_row = n_dims == 1, is_one = scales_->n_elements() == 1;
+    const bool per_head = is_row && scales_->size(0) == heads, per_channel = is_row && scales_->size(0) == head_dim;
+    const bool per_both = n_dims == 2 && scales_->size(0) == heads && scales_->size(1) == head_dim;
+    if (scales_->dtype() != HALYARD_F32 || !scales_->is_dense() || (!is_one && !per_both && per_head == per_channel)) {
+        refuse(HALYARD_ERROR_SHAPE, scales_->name() + " is " + scales_->dtype_name() + " " + scales_->shape_text() +
+                                        ", but has to be dense float32: one, [heads], [head_dim] or [heads, head_dim]" +
+                                        (per_head && per_channel ? " (the last, where both are alike)" : ""));
+    }
+    scale_.per = is_one     ? HALYARD_SCALE_PER_TENSOR
+                 : per_both ? HALYARD_SCALE_PER_HEAD_AND_CHANNEL
+                 : per_head ? HALYARD_SCALE_PER_HEAD
+                            : HALYARD_SCALE_PER_CHANNEL;
+    stages.scales = static_cast<const float *>(scales_->data());
+    stages.n_scales = scales_->n_elements();
+}
+
+void Road::read_dynamic_scales(nb::handle out, Layout layout) {
+    scales_.emplace(out, name_of("scales_out"));
+    scales_->require_writable();
+    const auto &array = *scales_;
+    const int n = array.n_dims();
+    bool fits = array.dtype() == HALYARD_F32;
+    if (cache_) {
+        fits = fits && n == 2 && array.size(0) == cache_desc_.n_slots && array.size(1) == x.shape[2];
+        stages.stride_scales[1] = fits ? array.stride(0) : 0;
+        stages.stride_scales[2] = fits ? array.stride(1) : 0;
+    } else {
+        const int tokens = layout.heads_first ? n - 1 : n - 2, heads = layout.heads_first ? n - 2 : n - 1;
+        fits = fits && n == input_->n_dims() - 1 && array.size(tokens) == x.shape[1] &&
+               array.size(heads) == x.shape[2] && (n == 2 || array.size(0) == x.shape[0]);
+        stages.stride_scales[0] = fits && n == 3 ? array.stride(0) : 0;
+        stages.stride_scales[1] = fits ? array.stride(tokens) : 0;
+        stages.stride_scales[2] = fits ? array.stride(heads) : 0;
+    }
+    if (!fits) {
+        refuse(HALYARD_ERROR_SHAPE,
+               array.name() + " is " + array.dtype_name() + " " + array.shape_text() + ", but has to be float32 of " +
+                   (cache_ ? "[slots, heads]" : std::string("the shape of ") + name_ + " without head_dim"));
+    }
+    stages.scales_out = static_cast<float *>(array.data());
+}
+
+void Road::read_cache(nb::handle object, nb::handle layout, nb::handle dtype) {
+    cache_.emplace(object, name_of("cache"));
+    cache_->require_writable();
+    desc.out_dtype = dtype_of(*cache_, dtype);
+    cache_desc_ = make_struct<halyard_cache_desc>();
+    desc.cache = &cache_desc_;
+    stages.cache = cache_->data();
+    has_stages = true;
+    if (!PyUnicode_Check(layout.ptr())) {
+        read_tiles(layout);
+        return;
+    }
+    const auto name = nb::cast<std::string>(layout);
+    const auto &array = *cache_;
+    if (name != "nhd" && name != "hnd") {
+        refuse(HALYARD_ERROR_UNKNOWN_VALUE,
+               "cache_layout is \"" + name.substr(0, 40) + "\", which is none of: nhd, hnd");
+    }
+    const int n = array.n_dims(), heads = name == "hnd" && n == 4 ? 1 : n - 2, tokens = n == 3 ? 0 : 3 - heads;
+    if ((n != 3 && n != 4) || array.size(heads) != x.shape[2] || array.size(n - 1) != x.shape[3]) {
+        refuse(HALYARD_ERROR_SHAPE,
+               array.name() + " has the shape " + array.shape_text() + ", but has to be [slots, heads, head_dim] or " +
+                   (name == "hnd" ? "[pages, heads, slots, head_dim]" : "[pages, slots, heads, head_dim]") + " with " +
+                   std::to_string(x.shape[2]) + " heads of " + std::to_string(x.shape[3]));
+    }
+    if (array.size(n - 1) > 1 && array.stride(n - 1) == 0) {
+        refuse(HALYARD_ERROR_STRIDE, array.name() + " repeats one element, and cannot be written");
+    }
+    cache_desc_.block_size = array.size(tokens);
+    cache_desc_.n_slots = n == 4 ? detail::multiply(array.size(0), array.size(tokens)) : array.size(0);
+    cache_desc_.stride_block = n == 4 ? array.stride(0) : 0;
+    cache_desc_.stride_head = array.stride(heads);
+    cache_desc_.stride_token = stride_within(array, tokens);
+    cache_desc_.stride_element = stride_within(array, n - 1);
+}
+
+void Road::read_tiles(nb::handle layout) {
+    auto &desc_of = cache_desc_;
+    desc_of.n_slots = number_in(layout, "n_slots");
+    desc_of.block_size = number_in(layout, "block_size");
+    desc_of.stride_block = number_in(layout, "stride_block");
+    desc_of.stride_head = number_in(layout, "stride_head");
+    desc_of.tile_tokens = number_in(layout, "tile_tokens");
+    desc_of.stride_tile_tokens = number_in(layout, "stride_tile_tokens");
+    desc_of.stride_token = number_in(layout, "stride_token");
+    desc_of.tile_elements = number_in(layout, "tile_elements");
+    desc_of.stride_tile_elements = number_in(layout, "stride_tile_elements");
+    desc_of.stride_element = number_in(layout, "stride_element");
+    // Only here the library is told strides that are not an array's, so it is here that they must stay in its memory.
+    const auto block_size = desc_of.block_size != 0 ? desc_of.block_size : desc_of.n_slots;
+    const auto tile_tokens = desc_of.tile_tokens != 0 ? desc_of.tile_tokens : block_size;
+    const auto tile_elements = desc_of.tile_elements != 0 ? desc_of.tile_elements : x.shape[3];
+    const auto stride_element = desc_of.stride_element != 0 ? desc_of.stride_element : 1;
+    const std::int64_t all[] = {desc_of.n_slots,
+                                block_size,
+                                desc_of.stride_block,
+                                desc_of.stride_head,
+                                tile_tokens,
+                                tile_elements,
+                                desc_of.stride_tile_tokens,
+                                desc_of.stride_token,
+                                desc_of.stride_tile_elements,
+                                stride_element};
+    for (const auto number : all) {
+        if (number < 0 || number > std::int64_t{1} << 48) {
+            refuse(HALYARD_ERROR_STRIDE,
+                   "cache_layout holds " + std::to_string(number) + ", but its numbers have to be in 0 … 2^48");
+        }
+    }
+    if (!cache_->is_dense() || desc_of.n_slots == 0 || block_size == 0 || tile_tokens == 0 || tile_elements == 0) {
+        refuse(HALYARD_ERROR_SHAPE, "cache_layout takes a dense array and at least one slot, but " + cache_->name() +
+                                        " has the shape " + cache_->shape_text() + ", and n_slots is " +
+                                        std::to_string(desc_of.n_slots));
+    }
+    const auto reach = [](std::int64_t steps, std::int64_t stride) {
+        return steps > 1 ? static_cast<long double>(steps - 1) * static_cast<long double>(stride) : 0.0L;
+    };
+    const auto in_tiles = [&](std::int64_t n, std::int64_t tile, std::int64_t stride_tile, std::int64_t stride) {
+        return reach((n + tile - 1) / tile, stride_tile) + reach(n < tile ? n : tile, stride);
+    };
+    const auto last = reach(desc_of.n_slots / block_size, desc_of.stride_block) +
+                      reach(x.shape[2], desc_of.stride_head) +
+                      in_tiles(block_size, tile_tokens, desc_of.stride_tile_tokens, desc_of.stride_token) +
+                      in_tiles(x.shape[3], tile_elements, desc_of.stride_tile_elements, stride_element);
+    if (!(last < static_cast<long double>(cache_->n_elements()))) {
+        refuse(HALYARD_ERROR_SHAPE, "cache_layout reaches element " + std::to_string(static_cast<std::int64_t>(last)) +
+                                        " of " + cache_->name() + ", which has " +
+                                        std::to_string(cache_->n_elements()));
+    }
+}
+
+}  // namespace halyard::python

@@ -1,0 +1,59 @@
+// One of the tensors of a call on its road: what it is read from, which stages it takes, and where it goes.
+#pragma once
+
+#include "array.h"
+
+#include <cstdint>
+#include <optional>
+
+namespace halyard::python {
+
+/// The dimensions of a tensor or of what has one number for each of its heads. `heads_first`: BHSD, else BSHD; without
+/// a batch SHD or HSD.
+struct Layout {
+    bool heads_first;
+
+    /// Tensors of 3 or 4 dimensions as the C ABI has them; throws for others.
+    halyard_tensor view(const Array &array) const;
+};
+
+/// What Python says of one tensor's stages; None where it says nothing.
+struct StageArguments {
+    nanobind::handle norm, scale, cache, dtype, cache_layout;
+};
+
+/// The C ABI's structs of one tensor, and the arrays that they point into. It must stay where it is.
+class Road {
+public:
+    Road() = default;
+    Road(const Road &) = delete;
+    Road &operator=(const Road &) = delete;
+
+    /// Reads x, and y unless the tensor goes to a cache. `name` is q, k or v.
+    void read(const char *name, nanobind::handle x, nanobind::handle y, Layout layout, const StageArguments *arguments);
+
+    halyard_tensor_desc desc{};
+    halyard_tensor x{};
+    halyard_tensor y{};
+    halyard_stages stages{};
+    bool has_stages = false;  ///< whether the run brings anything for it
+
+private:
+    void read_output(nanobind::handle y, Layout layout, nanobind::handle dtype);
+    void read_norm(nanobind::handle norm);
+    void read_scale(nanobind::handle scale, Layout layout);
+    void read_dynamic_scales(nanobind::handle out, Layout layout);
+    void read_cache(nanobind::handle cache, nanobind::handle layout, nanobind::handle dtype);
+    void read_tiles(nanobind::handle layout);
+    std::int32_t dtype_of(const Array &array, nanobind::handle asked) const;
+    std::string name_of(const char *what) const { return std::string(what) + " of " + name_; }
+
+    const char *name_ = "";
+    std::optional<Array> input_, output_, weight_, scales_, cache_;
+    halyard_norm_desc norm_{};
+    halyard_scale_desc scale_{};
+    halyard_cache_desc cache_desc_{};
+    float scale_value_ = 0.0f;
+};
+
+}  // namespace halyard::python

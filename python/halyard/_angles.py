@@ -1,0 +1,77 @@
+"""Angle sources: where cos and sin come from."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from . import _core
+from ._frequencies import Frequencies
+
+
+class AngleSource:
+    """cos and sin for some frequencies. Made once, shared by all layers and threads; never changes.
+
+    frequencies: what is turned by; not needed any more afterwards.
+    kind: "auto", "table" (a row for each position, 4 * rotary_dim bytes), "factored" (two tables of about the square root
+        as many rows) or "phase" (no table). "auto" is a table where that takes at most 64 MiB, else phase.
+    first, last: the positions that are covered, both included [every int32].
+    reference: "exact", cos and sin within 1.2e-7 at every position (a table's are correctly rounded); or "hf_f32", a
+        table of what transformers' float32 angles give, for models that have to reproduce its numbers.
+    axis_map: ("sections", counts) or ("interleaved", counts), with the pairs of each axis of positions, or ("none", ())
+        [what the config told].
+
+    Raises halyard.Error, also where the memory of a table cannot be had.
+    """
+
+    def __init__(self, frequencies: Frequencies, kind: str = "auto", *, first: int | None = None,
+                 last: int | None = None, reference: str = "exact",
+                 axis_map: tuple[str, Sequence[int]] | None = None) -> None:
+        if not isinstance(frequencies, Frequencies):
+            raise TypeError(f"frequencies is a {type(frequencies).__name__}, not a halyard.Frequencies")
+        mapped = None if axis_map is None else (axis_map[0], list(axis_map[1]))
+        self._core = _core.AngleSource.make(frequencies._core, kind, first, last, reference, mapped)
+
+    @classmethod
+    def given(cls, cos: Any, sin: Any, *, rotary_dim: int | None = None, by_token: bool = False) -> "AngleSource":
+        """Rows of the caller's own, which are not copied and may be rewritten between calls.
+
+        cos, sin: [n_rows, rotary_dim / 2] of float32, float16 or bfloat16, the last dimension dense; position p reads row
+            p. Rows that repeat themselves to rotary_dim are taken too, with rotary_dim given.
+        rotary_dim: [twice the columns]
+        by_token: the rows are those of a call's tokens, in [batch, tokens] order; such calls have no positions.
+        """
+        self = object.__new__(cls)
+        dim = 2 * int(cos.shape[-1]) if rotary_dim is None else rotary_dim
+        self._core = _core.AngleSource.given(cos, sin, dim, by_token)
+        return self
+
+    @property
+    def kind(self) -> str:
+        """"table", "factored", "phase" or "given": never "auto"."""
+        return self._core.kind
+
+    @property
+    def rotary_dim(self) -> int:
+        return self._core.rotary_dim
+
+    @property
+    def first(self) -> int:
+        """The first position that is covered."""
+        return self._core.first
+
+    @property
+    def last(self) -> int:
+        """The last position that is covered."""
+        return self._core.last
+
+    @property
+    def n_axes(self) -> int:
+        """How many axes positions have."""
+        return self._core.n_axes
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory that the source owns."""
+        return self._core.n_bytes
+
+    def __repr__(self) -> str:
+        return f"<halyard.AngleSource: {self.kind}, rotary_dim {self.rotary_dim}, {self.first} … {self.last}>"

@@ -1,0 +1,58 @@
+"""New arrays for outputs, of the library that an input comes from."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from . import _core
+
+_LONG_NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2",
+               "int8": "int8"}
+
+Finish = Callable[[Any], Any]
+
+
+@functools.lru_cache(maxsize=256)
+def _library_of(kind: type) -> str:
+    for base in kind.__mro__:
+        name = f"{base.__module__}.{base.__qualname__}"
+        if name == "numpy.ndarray":
+            return "numpy"
+        if name == "torch.Tensor":
+            return "torch"
+    return ""
+
+
+def _new_numpy(like: Any, dtype: str | None) -> Any:
+    import numpy
+    if dtype is None:
+        return numpy.empty_like(like, subok=False)
+    name = _LONG_NAMES[dtype]
+    if dtype in ("bf16", "e4m3", "e5m2"):
+        import ml_dtypes
+        return numpy.empty_like(like, getattr(ml_dtypes, name), subok=False)
+    return numpy.empty_like(like, name, subok=False)
+
+
+def _new_torch(like: Any, dtype: str | None) -> Any:
+    import torch
+    return torch.empty_like(like, dtype=None if dtype is None else getattr(torch, _LONG_NAMES[dtype]))
+
+
+def new_like(name: str, like: Any, dtype: str | None) -> tuple[Any, Finish | None]:
+    """An array like another one, but for its dtype, and what makes of it, once it is filled in, what the caller gets.
+
+    Arrays of other libraries than NumPy and PyTorch may not be written, so theirs are made from filled memory, without a
+    copy; where the library's from_dlpack is not known (by __array_namespace__), the result has __dlpack__ and no more.
+    """
+    if dtype is not None and dtype not in _LONG_NAMES:
+        raise _core.Error(f'dtype is "{dtype}", which is none of: {", ".join(_LONG_NAMES)}')
+    library = _library_of(type(like))
+    if library == "numpy":
+        return _new_numpy(like, dtype), None
+    if library == "torch":
+        return _new_torch(like, dtype), None
+    made = _core.new_array(like, dtype, name)
+    if hasattr(like, "__array_namespace__"):
+        return made, like.__array_namespace__().from_dlpack
+    return made, None

@@ -1,0 +1,115 @@
+"""Frequencies: what a model's RoPE turns by."""
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from . import _core
+
+
+class Frequencies:
+    """Inverse frequencies and attention_factor of a model, and what its config tells beside them. Never changes."""
+
+    __slots__ = ("_core",)
+
+    def __init__(self) -> None:
+        raise TypeError("Frequencies come from Frequencies.from_base, from_list or from_config")
+
+    @classmethod
+    def _wrap(cls, core: _core.Frequencies) -> "Frequencies":
+        self = object.__new__(cls)
+        self._core = core
+        return self
+
+    @classmethod
+    def from_base(cls, base: float, rotary_dim: int) -> "Frequencies":
+        """inv_freq[k] = base ** (-2 k / rotary_dim), kept to twice double precision.
+
+        base: finite, > 0 (10000 in most models). rotary_dim: even, 2 … 2**20.
+        """
+        return cls._wrap(_core.Frequencies.from_base(base, rotary_dim))
+
+    @classmethod
+    def from_list(cls, inv_freq: Iterable[float], attention_factor: float = 1.0) -> "Frequencies":
+        """inv_freq as given, in radians per position, each taken as exact; rotary_dim is twice their number.
+
+        attention_factor: 2**-60 … 2**60; what rotated vectors are multiplied by.
+        """
+        return cls._wrap(_core.Frequencies.from_list([float(value) for value in inv_freq], attention_factor))
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any] | str | os.PathLike[str] | Any, *, seq_len: int = 0,
+                    layer_type: str | None = None) -> "Frequencies":
+        """Those of a model with this Hugging Face config: the dict that ``config.json`` holds, its path (or its
+        folder's), or a config of transformers.
+
+        seq_len: in tokens, the context that dynamic NTK and LongRoPE are made for [a short one].
+        layer_type: whose frequencies, such as "sliding_attention", or "vision", where not all layers share one.
+
+        Nothing is guessed: a field that is missing, contradictory or of an unknown kind raises ``halyard.Error``. Other
+        exceptions: OSError of a file, TypeError of what is none of these.
+        """
+        if isinstance(config, (str, os.PathLike)):
+            path = os.path.join(config, "config.json") if os.path.isdir(config) else config
+            with open(path, "rb") as file:
+                text = file.read()
+        elif isinstance(config, Mapping):
+            text = json.dumps(config).encode()
+        elif hasattr(config, "to_json_string"):
+            text = config.to_json_string(use_diff=False).encode()
+        else:
+            raise TypeError(f"config is a {type(config).__name__}, not a dict, a path or a config of transformers")
+        return cls._wrap(_core.Frequencies.from_config(text, seq_len, layer_type))
+
+    @property
+    def inv_freq(self) -> tuple[float, ...]:
+        """rotary_dim / 2 numbers in radians per position, correctly rounded."""
+        return self._core.inv_freq
+
+    @property
+    def attention_factor(self) -> float:
+        return self._core.attention_factor
+
+    @property
+    def rotary_dim(self) -> int:
+        return self._core.rotary_dim
+
+    @property
+    def head_dim(self) -> int | None:
+        """Columns of the head that is rotated (of MLA its rotated slice alone), if a config tells."""
+        return self._core.head_dim
+
+    @property
+    def pairing(self) -> str | None:
+        """"half" or "interleaved", as the model reads its heads, if a config tells."""
+        return self._core.pairing
+
+    @property
+    def out_pairing(self) -> str | None:
+        """As the model writes them: another one than pairing in DeepSeek-V3 and its kin."""
+        return self._core.out_pairing
+
+    @property
+    def method(self) -> str:
+        """"default", "list", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope" or "proportional"."""
+        return self._core.method
+
+    @property
+    def original_max_position(self) -> int | None:
+        """In tokens: the context that the model was trained with, if known."""
+        return self._core.original_max_position
+
+    @property
+    def max_position(self) -> int | None:
+        """In tokens: the context that the model is meant for, if known."""
+        return self._core.max_position
+
+    @property
+    def axis_map(self) -> tuple[str, tuple[int, ...]] | None:
+        """("sections" or "interleaved", pairs of each axis) where positions have several axes, as in Qwen2-VL."""
+        return self._core.axis_map
+
+    def __repr__(self) -> str:
+        pairing = f", pairing {self.pairing}" if self.pairing else ""
+        return f"<halyard.Frequencies: {self.method}, rotary_dim {self.rotary_dim}{pairing}>"

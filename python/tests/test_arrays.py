@@ -1,0 +1,101 @@
+"""Arrays of several libraries, in and out, without a copy."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import halyard
+
+DIM = 64
+
+
+@pytest.fixture(scope="module")
+def angles():
+    return halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM))
+
+
+class OnlyDlpack:
+    """An array of which nothing is known but DLPack; versioned or from before versions."""
+
+    def __init__(self, array, versioned=True):
+        self.array, self.versioned, self.n_exports = array, versioned, 0
+
+    def __dlpack__(self, **options):
+        if not self.versioned and options:
+            raise TypeError("unexpected keyword")
+        self.n_exports += 1
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+@pytest.mark.parametrize("versioned", [True, False])
+def test_any_dlpack(rng, angles, versioned):
+    x = rng.standard_normal((4, 2, DIM)).astype(np.float32)
+    expected = halyard.rotate(x, angles=angles)
+    made = halyard.rotate(OnlyDlpack(x, versioned), angles=angles)
+    assert np.array_equal(np.from_dlpack(made), expected)
+    out = OnlyDlpack(np.empty_like(x), versioned)
+    assert halyard.rotate(OnlyDlpack(x), angles=angles, out=out) is out
+    assert np.array_equal(out.array, expected)
+
+
+def test_capsules_are_used_up(rng, angles):
+    x = rng.standard_normal((4, 2, DIM)).astype(np.float32)
+    for capsule in (x.__dlpack__(), x.__dlpack__(max_version=(1, 0))):
+        y = halyard.rotate(capsule, angles=angles, out=np.empty_like(x))
+        assert np.array_equal(y, halyard.rotate(x, angles=angles))
+        out = np.zeros_like(x)
+        with pytest.raises(halyard.Error, match="used_dltensor"):
+            halyard.rotate(capsule, angles=angles, out=out)
+        assert not out.any()
+
+
+def test_subclasses_of_numpy(rng, angles):
+    x = rng.standard_normal((4, 2, DIM)).astype(np.float32)
+    assert np.array_equal(halyard.rotate(np.asarray(x).view(np.ma.MaskedArray).data, angles=angles),
+                          halyard.rotate(x, angles=angles))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_torch(rng, angles, dtype):
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(rng.standard_normal((2, 3, 4, DIM)).astype(np.float32)).to(getattr(torch, dtype))
+    as_numpy = x.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if dtype == "bfloat16" else x.numpy()
+    expected = halyard.rotate(as_numpy, angles=angles, positions=5)
+    y = halyard.rotate(x, angles=angles, positions=torch.arange(5, 8))
+    assert y.dtype == x.dtype and np.array_equal(y.float().numpy(), expected.astype(np.float32))
+    heads_first = x.transpose(1, 2)
+    z = halyard.rotate(heads_first, angles=angles, positions=5, layout="bhsd")
+    assert z.shape == heads_first.shape and torch.equal(z, y.transpose(1, 2))
+    assert halyard.rotate(x, angles=angles, positions=5, out=x) is x and torch.equal(x, y)
+    eight = halyard.rotate(y, angles=angles, dtype="e4m3")
+    assert eight.dtype == torch.float8_e4m3fn
+
+
+def test_torch_tensors_that_have_no_memory(angles):
+    torch = pytest.importorskip("torch")
+    with pytest.raises(halyard.Error, match="gradient"):
+        halyard.rotate(torch.zeros(1, 1, DIM, requires_grad=True), angles=angles)
+    for bad in (torch.zeros(1, 1, DIM, device="meta"), torch.zeros(1, 1, DIM).to_sparse()):
+        with pytest.raises(halyard.Error):
+            halyard.rotate(bad, angles=angles)
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    with FakeTensorMode() as mode, pytest.raises(Exception):
+        halyard.rotate(mode.from_tensor(torch.zeros(1, 1, DIM)), angles=angles)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_jax(rng, angles, dtype):
+    jax = pytest.importorskip("jax")
+    x = jax.numpy.asarray(rng.standard_normal((4, 2, DIM)), dtype)
+    y = halyard.rotate(x, angles=angles, positions=jax.numpy.arange(3, 7))
+    assert isinstance(y, jax.Array) and y.dtype == x.dtype
+    assert np.array_equal(np.asarray(y), halyard.rotate(np.asarray(x), angles=angles, positions=3))
+    q, k = halyard.rotate(x, x[:, :1], angles=angles, dtype=("e4m3", None))
+    assert q.dtype == jax.numpy.float8_e4m3fn and isinstance(k, jax.Array)
+    before = np.asarray(x).copy()
+    with pytest.raises(halyard.Error, match="JAX"):
+        halyard.rotate(x, angles=angles, out=x)
+    assert np.array_equal(np.asarray(x), before)

@@ -1,0 +1,73 @@
+"""References and memory stay where they were after many calls, good and bad."""
+
+import gc
+import pathlib
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import halyard
+
+DIM = 64
+N = 3000
+
+
+def resident():
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def calls(angles, x, k, cache, slots, positions):
+    """The kinds of calls there are; each is made often."""
+    bf16 = x.astype(ml_dtypes.bfloat16)
+
+    def refused():
+        with pytest.raises(halyard.Error):
+            halyard.rotate(x, angles=angles, positions=zero_d)
+
+    zero_d = np.array(3)
+    return {
+        "new outputs": lambda: halyard.rotate(x, k, angles=angles, positions=positions),
+        "in place": lambda: halyard.rotate(x, k, angles=angles, positions=positions, out=(x, k)),
+        "bf16": lambda: halyard.rotate(bf16, angles=angles),
+        "capsule": lambda: halyard.rotate(x.__dlpack__(), angles=angles, out=x.__dlpack__(max_version=(1, 0))),
+        "other array": lambda: halyard._core.new_array(x, None, "x"),
+        "cache": lambda: halyard.rotate(x, k, k, angles=angles, out=(x,), cache=(None, cache, cache.copy()), slots=slots,
+                                        norm=(halyard.Norm(np.ones(DIM, np.float32)),)),
+        "refused": refused,
+        "frequencies": lambda: halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM), first=0, last=9),
+        "given": lambda: halyard.AngleSource.given(x[:, 0, :32], x[:, 0, 32:]),
+        "config": lambda: halyard.Frequencies.from_config({"model_type": "llama", "hidden_size": 64,
+                                                           "num_attention_heads": 1, "rope_theta": 1e4}),
+    }
+
+
+@pytest.mark.parametrize("name", list(calls(*[np.zeros((1, 1, 1))] * 6)))
+def test_nothing_leaks(name):
+    angles = halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM))
+    x, k = np.zeros((4, 2, DIM), np.float32), np.zeros((4, 1, DIM), np.float32)
+    cache, slots, positions = np.zeros((99, 1, DIM), np.float32), np.arange(4), np.arange(4)
+    held = [angles, x, k, cache, slots, positions]
+    call = calls(*held)[name]
+    for _ in range(N // 3):
+        call()
+    gc.collect()
+    before, memory = [sys.getrefcount(item) for item in held], resident()
+    blocks = sys.getallocatedblocks()
+    for _ in range(N):
+        call()
+    gc.collect()
+    assert [sys.getrefcount(item) for item in held] == before
+    assert sys.getallocatedblocks() - blocks < N // 10
+    assert resident() - memory < N * 64
+
+
+def test_plans_do_not_pile_up():
+    """A stream of shapes that are all different keeps no more than a bound of plans."""
+    angles = halyard.AngleSource(halyard.Frequencies.from_base(1e4, 2))
+    for head_dim in range(2, 6000):
+        halyard.rotate(np.zeros((1, 1, head_dim), np.float32), angles=angles)
+        if head_dim == 2000:
+            memory = resident()
+    assert resident() - memory < 2_000_000

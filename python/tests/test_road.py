@@ -1,0 +1,171 @@
+"""Norms, scales, caches and slots: the road as keyword arguments of rotate."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import exact
+import halyard
+
+DIM, HEADS, TOKENS, PAGES, PAGE = 64, 3, 5, 4, 8
+BASE = 1e6
+FREQUENCIES = exact.inv_freq(BASE, DIM)
+SLOTS = np.array([9, 30, -1, 0, 17])
+
+
+@pytest.fixture(scope="module")
+def angles():
+    return halyard.AngleSource(halyard.Frequencies.from_base(BASE, DIM))
+
+
+@pytest.fixture
+def qkv(rng):
+    return tuple(rng.standard_normal((TOKENS, heads, DIM)).astype(np.float32) for heads in (2 * HEADS, HEADS, HEADS))
+
+
+def normed(x, weight, eps, axes=(-1,)):
+    wide = x.astype(np.longdouble)
+    return wide / np.sqrt((wide ** 2).mean(axes, keepdims=True) + eps) * weight
+
+
+def test_norm_of_heads(rng, angles, qkv):
+    weight = rng.standard_normal(DIM).astype(np.float32)
+    n_eps = (2 + 4 + (DIM / 16 + 5) / 2) * exact.EPS
+    for norm, factor in ((halyard.Norm(weight, 1e-5), weight), (halyard.Norm(weight, 1e-5, unit_offset=True), 1.0 + weight),
+                         (halyard.Norm(eps=1e-5), 1.0)):
+        y = halyard.rotate(qkv[0], angles=angles, norm=norm)
+        exact.check(y, normed(qkv[0], factor, 1e-5), np.arange(TOKENS), FREQUENCIES, eps=n_eps)
+    in_half = weight.astype(ml_dtypes.bfloat16)
+    y = halyard.rotate(qkv[0], angles=angles, norm=halyard.Norm(in_half, 1e-5))
+    exact.check(y, normed(qkv[0], in_half.astype(np.float64), 1e-5), np.arange(TOKENS), FREQUENCIES, eps=n_eps)
+
+
+def test_norm_of_a_window_and_of_rows(rng, angles, qkv):
+    window = halyard.rotate(qkv[0], angles=angles, norm=halyard.Norm(window_offset=8, window_size=16))
+    expected = qkv[0].astype(np.longdouble)
+    expected[..., 8:24] = normed(qkv[0][..., 8:24], 1.0, 1e-6)
+    exact.check(window, expected, np.arange(TOKENS), FREQUENCIES, eps=12 * exact.EPS)
+    weight = rng.standard_normal(2 * HEADS * DIM).astype(np.float32)
+    row = halyard.rotate(qkv[0], angles=angles, norm=halyard.Norm(weight, width="row"))
+    expected = normed(qkv[0], weight.reshape(2 * HEADS, DIM), 1e-6, axes=(-1, -2))
+    exact.check(row, expected, np.arange(TOKENS), FREQUENCIES, eps=24 * exact.EPS)
+    after = halyard.rotate(qkv[0], angles=angles, norm=halyard.Norm(eps=0.0, order="after"))
+    np.testing.assert_allclose(np.square(after).mean(-1), 1, rtol=1e-5)
+
+
+def store(cache, x, slots, layout):
+    """What the cache holds afterwards, element by element."""
+    expected = cache.copy()
+    for token, slot in enumerate(slots):
+        if slot >= 0 and layout == "rows":
+            expected[slot] = x[token]
+        elif slot >= 0 and layout == "nhd":
+            expected[slot // PAGE, slot % PAGE] = x[token]
+        elif slot >= 0:
+            expected[slot // PAGE, :, slot % PAGE] = x[token]
+    return expected
+
+
+@pytest.mark.parametrize("layout", ["rows", "nhd", "hnd"])
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn])
+def test_caches(angles, qkv, layout, dtype):
+    shape = {"rows": (PAGES * PAGE, HEADS, DIM), "nhd": (PAGES, PAGE, HEADS, DIM), "hnd": (PAGES, HEADS, PAGE, DIM)}
+    k_cache, v_cache = (np.full(shape[layout], i, np.float32).astype(dtype) for i in (3, 4))
+    before = k_cache.copy(), v_cache.copy()
+    q = qkv[0].copy()
+    returned = halyard.rotate(*(q, *qkv[1:]), angles=angles, positions=7, out=(q,), cache=(None, k_cache, v_cache),
+                              cache_layout="hnd" if layout == "hnd" else "nhd", slots=SLOTS)
+    assert returned[0] is q and returned[1] is k_cache and returned[2] is v_cache
+    expected = halyard.rotate(*qkv[:2], angles=angles, positions=7)
+    assert np.array_equal(q, expected[0])
+    assert np.array_equal(k_cache, store(before[0], expected[1].astype(dtype), SLOTS, layout))
+    assert np.array_equal(v_cache, store(before[1], qkv[2].astype(dtype), SLOTS, layout))
+
+
+def test_interleaved_cache_and_batches(angles, rng):
+    """k and v in one array, as some engines have it, and slots of a batch."""
+    x = rng.standard_normal((2, 3, HEADS, DIM)).astype(np.float32)
+    pages = np.zeros((PAGES, 2, PAGE, HEADS, DIM), np.float32)
+    slots = np.array([[1, 2, 3], [8, 9, -1]], np.int32)
+    q, k, v = x.copy(), x.copy(), x.copy()
+    halyard.rotate(q, k, v, angles=angles, out=(q,), cache=(None, pages[:, 0], pages[:, 1]), slots=slots)
+    expected = np.zeros_like(pages)
+    for slot, stored, given in zip(slots.flat, q.reshape(-1, HEADS, DIM), x.reshape(-1, HEADS, DIM)):
+        if slot >= 0:
+            expected[slot // PAGE, :, slot % PAGE] = stored, given
+    assert np.array_equal(pages, expected)
+
+
+def test_tiled_cache(angles, qkv):
+    """[pages, heads, head_dim / x, slots, x], as paged attention has it."""
+    x = 8
+    keys = np.zeros((PAGES, HEADS, DIM // x, PAGE, x), np.float32)
+    layout = halyard.CacheLayout(PAGES * PAGE, PAGE, stride_block=HEADS * DIM * PAGE, stride_head=DIM * PAGE,
+                                 stride_token=x, tile_elements=x, stride_tile_elements=PAGE * x)
+    halyard.rotate(qkv[1], angles=angles, cache=keys, cache_layout=layout, slots=SLOTS)
+    expected = halyard.rotate(qkv[1], angles=angles)
+    for token, slot in enumerate(SLOTS):
+        if slot >= 0:
+            assert np.array_equal(keys[slot // PAGE, :, :, slot % PAGE].reshape(HEADS, DIM), expected[token])
+    for bad in (dict(stride_block=HEADS * DIM * PAGE + 1), dict(stride_head=-1), dict(n_slots=(PAGES + 1) * PAGE),
+                dict(n_slots=0), dict(stride_block=2**60)):
+        fields = {**{name: getattr(layout, name) for name in layout.__dataclass_fields__}, **bad}
+        before = keys.copy()
+        with pytest.raises(halyard.Error):
+            halyard.rotate(qkv[1], angles=angles, cache=keys, cache_layout=halyard.CacheLayout(**fields), slots=SLOTS)
+        assert np.array_equal(keys, before)
+
+
+def test_scales(angles, qkv, rng):
+    x = qkv[1]
+    y = halyard.rotate(x, angles=angles)
+    for scale in (0.5, rng.uniform(0.1, 1, HEADS), rng.uniform(0.1, 1, DIM), rng.uniform(0.1, 1, (HEADS, DIM))):
+        scale = np.float32(scale) if isinstance(scale, np.ndarray) else scale
+        reciprocal = np.float32(1) / np.float32(scale)
+        if np.shape(scale) == (HEADS,):
+            reciprocal = reciprocal[:, None]
+        scaled = halyard.rotate(x, angles=angles, scale=scale, dtype="e4m3")
+        assert np.array_equal(scaled, (y * reciprocal).astype(ml_dtypes.float8_e4m3fn))
+    for bad in (0.0, -1.0, np.ones(5, np.float32), np.ones((HEADS, DIM)), np.ones((HEADS, DIM), np.float32).T):
+        with pytest.raises(halyard.Error):
+            halyard.rotate(x, angles=angles, scale=bad, dtype="e4m3")
+
+
+@pytest.mark.parametrize("layout", ["bshd", "bhsd"])
+def test_dynamic_scales(angles, rng, layout):
+    x = rng.standard_normal((2, TOKENS, HEADS, DIM)).astype(np.float32)
+    y = halyard.rotate(x, angles=angles)
+    expected = np.abs(y).max(-1) / np.float32(127)
+    scales = np.zeros(expected.shape, np.float32)
+    given, out = (x, scales) if layout == "bshd" else (x.swapaxes(1, 2), scales.swapaxes(1, 2))
+    stored = halyard.rotate(given, angles=angles, layout=layout, scale=halyard.DynamicScale(out), dtype="int8")
+    assert np.array_equal(scales, expected)
+    stored = stored if layout == "bshd" else stored.swapaxes(1, 2)
+    assert np.abs(stored * scales[..., None] - y).max() <= scales.max()
+    with pytest.raises(halyard.Error, match="scales_out"):
+        halyard.rotate(x, angles=angles, scale=halyard.DynamicScale(np.zeros((2, TOKENS), np.float32)), dtype="int8")
+
+
+def test_dynamic_scales_by_slot(angles, qkv):
+    cache = np.zeros((PAGES, PAGE, HEADS, DIM), np.int8)
+    scales = np.full((PAGES * PAGE, HEADS), -1, np.float32)
+    halyard.rotate(qkv[1], angles=angles, cache=cache, slots=SLOTS, scale=halyard.DynamicScale(scales))
+    y = halyard.rotate(qkv[1], angles=angles)
+    stored = SLOTS >= 0
+    assert np.array_equal(scales[SLOTS[stored]], (np.abs(y).max(-1) / np.float32(127))[stored])
+    assert np.count_nonzero(scales != -1) == 4 * HEADS
+
+
+def test_doubled_slots(angles, qkv):
+    cache = np.zeros((PAGES * PAGE, HEADS, DIM), np.float32)
+    slots = np.array([1, 2, 1, 3, 4])
+    with pytest.raises(halyard.Error) as caught:
+        halyard.rotate(qkv[1], angles=angles, cache=cache, slots=slots)
+    assert caught.value.status == "HALYARD_ERROR_SLOT" and not cache.any()
+    halyard.rotate(qkv[1], angles=angles, cache=cache, slots=slots, duplicate_slots="last")
+    assert np.array_equal(cache[1], halyard.rotate(qkv[1], angles=angles)[2])
+
+
+def test_v_takes_no_rotation(angles, qkv):
+    v = halyard.rotate(*qkv, angles=angles, positions=5, dtype=(None, None, "bf16"))[2]
+    assert np.array_equal(v, qkv[2].astype(ml_dtypes.bfloat16))
