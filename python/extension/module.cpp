@@ -7,6 +7,7 @@
 #include "rotate.h"
 
 NB_MODULE(_core, module) {
+    nanobind::set_leak_warnings(false);  // objects that outlive the interpreter, in caches of others', are no fault
     halyard::python::add_error(module);
     halyard::python::add_library(module);
     halyard::python::add_frequencies(module);

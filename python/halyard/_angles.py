@@ -1,5 +1,7 @@
 """Angle sources: where cos and sin come from."""
 
+import itertools
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,12 +9,16 @@ from . import _core
 from ._frequencies import Frequencies
 
 
+_numbers = itertools.count(1)
+_numbered: "weakref.WeakValueDictionary[int, AngleSource]" = weakref.WeakValueDictionary()
+
+
 class AngleSource:
     """cos and sin for some frequencies. Made once, shared by all layers and threads; never changes.
 
     frequencies: what is turned by; not needed any more afterwards.
-    kind: "auto", "table" (a row for each position, 4 * rotary_dim bytes), "factored" (two tables of about the square root
-        as many rows) or "phase" (no table). "auto" is a table where that takes at most 64 MiB, else phase.
+    kind: "auto", "table" (a row for each position, 4 * rotary_dim bytes), "factored" (two tables of about the square
+        root as many rows) or "phase" (no table). "auto" is a table where that takes at most 64 MiB, else phase.
     first, last: the positions that are covered, both included [every int32].
     reference: "exact", cos and sin within 1.2e-7 at every position (a table's are correctly rounded); or "hf_f32", a
         table of what transformers' float32 angles give, for models that have to reproduce its numbers.
@@ -28,21 +34,27 @@ class AngleSource:
         if not isinstance(frequencies, Frequencies):
             raise TypeError(f"frequencies is a {type(frequencies).__name__}, not a halyard.Frequencies")
         mapped = None if axis_map is None else (axis_map[0], list(axis_map[1]))
-        self._core = _core.AngleSource.make(frequencies._core, kind, first, last, reference, mapped)
+        self._wrap(_core.AngleSource.make(frequencies._core, kind, first, last, reference, mapped))
 
     @classmethod
     def given(cls, cos: Any, sin: Any, *, rotary_dim: int | None = None, by_token: bool = False) -> "AngleSource":
         """Rows of the caller's own, which are not copied and may be rewritten between calls.
 
-        cos, sin: [n_rows, rotary_dim / 2] of float32, float16 or bfloat16, the last dimension dense; position p reads row
-            p. Rows that repeat themselves to rotary_dim are taken too, with rotary_dim given.
+        cos, sin: [n_rows, rotary_dim / 2] of float32, float16 or bfloat16, the last dimension dense; position p reads
+            row p. Rows that repeat themselves to rotary_dim are taken too, with rotary_dim given.
         rotary_dim: [twice the columns]
         by_token: the rows are those of a call's tokens, in [batch, tokens] order; such calls have no positions.
         """
         self = object.__new__(cls)
         dim = 2 * int(cos.shape[-1]) if rotary_dim is None else rotary_dim
-        self._core = _core.AngleSource.given(cos, sin, dim, by_token)
+        self._wrap(_core.AngleSource.given(cos, sin, dim, by_token))
         return self
+
+    def _wrap(self, core: _core.AngleSource) -> None:
+        self._core = core
+        # PyTorch's operators take numbers and tensors alone, so a source has a number, which no other ever gets.
+        self._number = next(_numbers)
+        _numbered[self._number] = self
 
     @property
     def kind(self) -> str:
