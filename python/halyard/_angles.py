@@ -85,5 +85,8 @@ class AngleSource:
         """Memory that the source owns."""
         return self._core.n_bytes
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "AngleSource":
+        return self  # it never changes
+
     def __repr__(self) -> str:
         return f"<halyard.AngleSource: {self.kind}, rotary_dim {self.rotary_dim}, {self.first} … {self.last}>"

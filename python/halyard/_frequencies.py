@@ -110,6 +110,9 @@ class Frequencies:
         """("sections" or "interleaved", pairs of each axis) where positions have several axes, as in Qwen2-VL."""
         return self._core.axis_map
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Frequencies":
+        return self  # it never changes
+
     def __repr__(self) -> str:
         pairing = f", pairing {self.pairing}" if self.pairing else ""
         return f"<halyard.Frequencies: {self.method}, rotary_dim {self.rotary_dim}{pairing}>"

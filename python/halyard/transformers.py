@@ -1,0 +1,255 @@
+"""Halyard in models of transformers: patch(model), and back by unpatch(model).
+
+    >>> import halyard.transformers                                             # doctest: +SKIP
+    >>> model = AutoModelForCausalLM.from_pretrained(…)                         # doctest: +SKIP
+    >>> halyard.transformers.patch(model)                                       # doctest: +SKIP
+
+A patched model makes no cos and sin. Where its layers turn q and k, Halyard does, with exact angles at any position, and
+with gradients. What is patched is checked first: the config is read, its frequencies are compared with those that the
+model holds, and q and k turned by both ways are compared. A model that does not pass is refused, and stays as it was.
+
+Image encoders are left as they are. Models lie on the CPU. In f16 and bf16 stock models round cos, sin and products to
+these types; a patched one rounds each result once.
+"""
+
+import copy
+import functools
+import sys
+import types
+from typing import Any, NamedTuple
+
+import torch
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from . import torch as _torch
+from ._angles import AngleSource
+from ._core import Error
+from ._frequencies import Frequencies
+from ._rotate import rotate as _rotate
+
+# Model types whose code is known: what turns q and k there, in the module of the model.
+_FUNCTIONS = {
+    **dict.fromkeys(
+        ("gemma", "gemma2", "gemma3_text", "glm", "glm4", "gpt_neox", "llama", "mistral", "mixtral", "phi", "phi3",
+         "qwen2", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3", "qwen3_moe", "qwen3_vl_text"),
+        ("apply_rotary_pos_emb",)),
+    "deepseek_v2": ("apply_rotary_emb",),
+    "deepseek_v3": ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave"),
+}
+_CHANGING = ("dynamic", "longrope")  # methods whose frequencies depend on how long a sequence is
+_EPS = 2.0 ** -23
+
+
+class _Source:
+    """The angles of a layer type, which travel through the model in the place of sin."""
+
+    def __init__(self, angles: AngleSource, frequencies: Frequencies) -> None:
+        self.angles = angles
+        self.n_axes = angles.n_axes
+        self.pairing = frequencies.pairing
+        self.out_pairing = frequencies.out_pairing
+
+    def rotate(self, q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, layout: str) -> Any:
+        options = dict(angles=self.angles, positions=positions, pairing=self.pairing, out_pairing=self.out_pairing,
+                       layout=layout)
+        if torch.compiler.is_compiling() or (torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)):
+            return _torch.rotate(q, k, **options)
+        return _rotate(q.detach(), k.detach(), threads=torch.get_num_threads(), **options)
+
+
+class _Turns(NamedTuple):
+    """What a patched rotary embedding gives to the layers, as (cos, sin) or, in DeepSeek-V2, as one tensor."""
+
+    positions: torch.Tensor
+    source: _Source
+
+    def to(self, *_: Any, **__: Any) -> "_Turns":
+        return self
+
+
+class _Embedding:
+    """The sources of one rotary embedding of a model, by layer type and, where the method is dynamic, by length."""
+
+    def __init__(self, module: torch.nn.Module, reference: str, max_position: int | None) -> None:
+        self.config = module.config
+        self.reference = reference
+        self.max_position = max_position
+        self.by_length: dict[tuple[str | None, int], _Source] = {}
+        kinds = module.rope_type if isinstance(module.rope_type, dict) else {None: module.rope_type}
+        self.method = {layer_type: "dynamic" if "dynamic" in kind else kind for layer_type, kind in kinds.items()}
+        # Of dynamic NTK: the longest sequence since the last one that was short.
+        self.longest = int(module.max_seq_len_cached) if "dynamic" in self.method.values() else 0
+        self.sources = {layer_type: self.make(module, layer_type, 0) for layer_type in kinds}
+
+    def make(self, module: torch.nn.Module, layer_type: str | None, seq_len: int) -> _Source:
+        """The source for a layer type and a length, once it was compared with the frequencies that the module holds."""
+        frequencies = Frequencies.from_config(self.config, seq_len=seq_len, layer_type=layer_type)
+        prefix = "" if layer_type is None else f"{layer_type}_"
+        held, factor = getattr(module, f"{prefix}original_inv_freq"), getattr(module, f"{prefix}attention_scaling")
+        if seq_len != 0:
+            kind = module.rope_type if layer_type is None else module.rope_type[layer_type]
+            held, factor = ROPE_INIT_FUNCTIONS[kind](self.config, torch.device("cpu"), seq_len=seq_len,
+                                                     layer_type=layer_type)
+        own = torch.tensor(frequencies.inv_freq, dtype=torch.float64)
+        # model.to(bfloat16) rounds what the module holds, too, and stock models turn by that.
+        close = max(1e-5, torch.finfo(held.dtype).eps)
+        tiny = torch.finfo(held.dtype).smallest_normal
+        if (own.shape != held.shape or not torch.allclose(held.double(), own, rtol=close, atol=tiny * close)
+                or abs(factor - frequencies.attention_factor) > 1e-5 * factor):
+            raise Error(f"{_name(module)} holds other frequencies than its config tells")
+        if self.reference == "exact":
+            return _Source(AngleSource(frequencies), frequencies)
+        last = max(self.max_position or frequencies.max_position or 0, seq_len) - 1
+        if last < 0:
+            raise Error(f'reference "{self.reference}" takes a max_position, which the config does not tell')
+        listed = Frequencies.from_list(held.tolist(), float(factor))
+        return _Source(AngleSource(listed, first=0, last=last, reference=self.reference,
+                                   axis_map=frequencies.axis_map), frequencies)
+
+    def original_length(self, module: torch.nn.Module, layer_type: str | None) -> int:
+        """In tokens: up to where a dynamic method leaves the frequencies as they were."""
+        if self.method[layer_type] == "dynamic":
+            return int(module.original_max_seq_len)
+        parameters = self.config.rope_parameters
+        return int((parameters if layer_type is None else parameters[layer_type])["original_max_position_embeddings"])
+
+    def find(self, module: torch.nn.Module, positions: torch.Tensor, layer_type: str | None) -> _Source:
+        method = self.method[layer_type]
+        if method not in _CHANGING:
+            return self.sources[layer_type]
+        seq_len = int(positions.max()) + 1
+        original = self.original_length(module, layer_type)
+        if method == "longrope":
+            length = original + 1 if seq_len > original else 0
+        else:
+            # As transformers has it: frequencies grow with the sequence, and shrink when a short one begins.
+            self.longest = 0 if seq_len < original else max(self.longest, seq_len)
+            length = self.longest if self.longest > original else 0
+        if length == 0:
+            return self.sources[layer_type]
+        if (layer_type, length) not in self.by_length:
+            if len(self.by_length) > 64:
+                self.by_length.clear()
+            self.by_length[layer_type, length] = self.make(module, layer_type, length)
+        return self.by_length[layer_type, length]
+
+
+def _forward(module: torch.nn.Module, x: torch.Tensor, position_ids: torch.Tensor,
+             layer_type: str | None = None) -> _Turns:
+    source = module._halyard.find(module, position_ids, layer_type)
+    n_axes = source.n_axes
+    if n_axes > 1 and position_ids.ndim == 2:
+        position_ids = position_ids[None].expand(n_axes, -1, -1)
+    return _Turns(position_ids, source)
+
+
+def _replace(original: Any) -> Any:
+    """What takes the place of a model's function: of models that are not patched, it does what it did."""
+
+    @functools.wraps(original)
+    def rotary(q: torch.Tensor, k: torch.Tensor, cos: Any, sin: Any = None, *args: Any, unsqueeze_dim: int = 1,
+               **others: Any) -> Any:
+        turns = (cos, sin) if type(sin) is _Source else cos if type(cos) is _Turns else None
+        if turns is not None:
+            return turns[1].rotate(q, k, turns[0], "bhsd" if unsqueeze_dim == 1 else "bshd")
+        given = () if sin is None else (sin,)
+        if unsqueeze_dim != 1:
+            others["unsqueeze_dim"] = unsqueeze_dim
+        return original(q, k, cos, *given, *args, **others)
+
+    rotary._halyard_original = original
+    return rotary
+
+
+def _name(module: torch.nn.Module) -> str:
+    return f"{type(module).__name__} of {module.config.model_type}"
+
+
+def _rotary_embeddings(model: torch.nn.Module) -> list[torch.nn.Module]:
+    return [module for module in model.modules()
+            if type(module).__name__.endswith("RotaryEmbedding") and "Vision" not in type(module).__name__]
+
+
+def _check_kind(module: torch.nn.Module) -> tuple[str, ...]:
+    """The names of the functions that turn q and k; throws where the module is not of a kind that is known."""
+    model_type = getattr(getattr(module, "config", None), "model_type", None)
+    if model_type not in _FUNCTIONS:
+        raise Error(f"{type(module).__name__} of the model type {model_type} is not known: halyard.transformers knows "
+                    + ", ".join(sorted(_FUNCTIONS)))
+    source = sys.modules[type(module).__module__]
+    missing = [name for name in _FUNCTIONS[model_type] if not callable(getattr(source, name, None))]
+    if missing or not hasattr(module, "rope_type"):
+        raise Error(f"{_name(module)} is not as transformers 5 has it: it lacks {', '.join(missing) or 'rope_type'}")
+    if any(tensor.device.type != "cpu" for tensor in module.buffers()):
+        raise Error(f"{_name(module)} does not lie on the CPU")
+    return _FUNCTIONS[model_type]
+
+
+def _function_in_use(module: torch.nn.Module, names: tuple[str, ...]) -> Any:
+    name = names[-1] if len(names) == 1 or getattr(module.config, "rope_interleave", True) else names[0]
+    function = getattr(sys.modules[type(module).__module__], name)
+    return getattr(function, "_halyard_original", function)
+
+
+def _check_results(module: torch.nn.Module, names: tuple[str, ...]) -> None:
+    """Turns random q and k of float32 both ways, with other positions on each axis. What stock angles are off by at
+    position p is p * inv_freq * 2**-22 at most, and cos, sin and products add some 2**-23."""
+    original, embedding = _function_in_use(module, names), module._halyard
+    random = torch.Generator().manual_seed(1)
+    for layer_type, source in embedding.sources.items():
+        n_axes, width = source.n_axes, source.angles.rotary_dim
+        limit = min(30_000, source.angles.last + 1)
+        if embedding.method[layer_type] in _CHANGING:
+            limit = min(limit, embedding.original_length(module, layer_type) - 1)
+        positions = torch.randint(limit, (2, 5) if n_axes == 1 else (n_axes, 2, 5), generator=random)
+        q, k = (torch.randn(2, heads, 5, width, generator=random) for heads in (3, 1))
+        arguments = (q, positions) if layer_type is None else (q, positions, layer_type)
+        stock_module = copy.deepcopy(module)  # which the call may change
+        for name, value in type(module)(module.config).named_buffers():
+            setattr(stock_module, name, value)  # as they were before the model became one of 16 bits
+        stock = type(module).forward(stock_module, *arguments)
+        expected = original(q, k, *(stock if isinstance(stock, tuple) else (stock,)))
+        frequency = max(abs(value) for value in Frequencies.from_config(module.config, layer_type=layer_type).inv_freq)
+        for x, y, z in zip((q, k), expected, source.rotate(q, k, positions, "bhsd")):
+            allowed = (limit * frequency * 2 + 8) * _EPS * x.norm(dim=-1, keepdim=True)
+            if y.shape != z.shape or not ((y - z).abs() <= allowed * y.norm() / x.norm()).all():
+                raise Error(f"{_name(module)} does not turn q and k as its config tells")
+
+
+def patch(model: torch.nn.Module, *, reference: str = "exact", max_position: int | None = None) -> torch.nn.Module:
+    """Has Halyard turn q and k in a model of transformers, and returns the model.
+
+    reference: "exact", or "hf_f32" for what stock float32 angles give.
+    max_position: of hf_f32, how many positions there are [those of the config]; later ones raise.
+
+    Raises halyard.Error, naming the model's kind, where that is not understood; the model is as it was then. The function
+    of the model's module that turns q and k is replaced by one that does so for patched models only.
+    """
+    modules = _rotary_embeddings(model)
+    if not modules:
+        raise Error(f"{type(model).__name__} has no rotary embedding that halyard.transformers knows")
+    unpatch(model)
+    try:
+        for module in modules:
+            names = _check_kind(module)
+            module._halyard = _Embedding(module, reference, max_position)
+            _check_results(module, names)
+    except BaseException:
+        for module in modules:
+            module.__dict__.pop("_halyard", None)
+        raise
+    for module in modules:
+        source = sys.modules[type(module).__module__]
+        for name in _FUNCTIONS[module.config.model_type]:
+            if not hasattr(getattr(source, name), "_halyard_original"):
+                setattr(source, name, _replace(getattr(source, name)))
+        module.forward = types.MethodType(_forward, module)
+    return model
+
+
+def unpatch(model: torch.nn.Module) -> torch.nn.Module:
+    """Makes the model stock again, and returns it. One that was not patched stays as it is."""
+    for module in _rotary_embeddings(model):
+        if "_halyard" in module.__dict__:
+            del module.forward, module._halyard
+    return model
