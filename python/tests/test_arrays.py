@@ -99,3 +99,8 @@ def test_jax(rng, angles, dtype):
     with pytest.raises(halyard.Error, match="JAX"):
         halyard.rotate(x, angles=angles, out=x)
     assert np.array_equal(np.asarray(x), before)
+
+
+def test_the_package_s_own_example():
+    import doctest
+    assert doctest.testmod(halyard) == doctest.TestResults(failed=0, attempted=4)
