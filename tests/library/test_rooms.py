@@ -11,7 +11,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-TOPS = ["runtime", "checks", "tests", "bench", "generators", "engines"]
+TOPS = ["runtime", "checks", "tests", "bench", "generators", "engines", "python"]
 SUFFIXES = (".h", ".hpp", ".c", ".cpp", ".inc", ".py")
 
 # What the sources of a folder may include beside its own. Subfolders count as their folder, but for runtime's rooms.
@@ -29,6 +29,7 @@ ARROWS = {
     "bench": ["runtime", "checks"],
     "engines": ["runtime/include"],
     "generators": ["runtime"],  # what kernels and the portable reference share
+    "python": ["runtime/include"],
 }
 # The list of kernels, which everyone reads.
 LISTS = re.compile(r"generators/\w+\.inc")
