@@ -2,6 +2,8 @@
 
 import concurrent.futures
 import itertools
+import threading
+import time
 
 import ml_dtypes
 import numpy as np
@@ -153,6 +155,27 @@ def test_many_python_threads(rng, angles):
         results = list(pool.map(lambda i: halyard.rotate(xs[i], angles=angles, positions=i, threads=1 + i % 2),
                                 range(len(xs))))
     assert all(map(np.array_equal, results, expected))
+
+def test_the_interpreter_goes_on_meanwhile(angles):
+    """A call that takes long does not hold the interpreter's lock."""
+    x = np.ones((8192, 32, DIM), np.float32)
+    halyard.rotate(x[:1], angles=angles, target="reference")
+    times = []
+
+    def call():
+        times.append(time.perf_counter())
+        halyard.rotate(x, angles=angles, target="reference", out=x)
+        times.append(time.perf_counter())
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    ticks = []
+    while thread.is_alive():
+        ticks.append(time.perf_counter())
+        time.sleep(0.001)
+    start, end = times
+    during = [start, *(tick for tick in ticks if start < tick < end), end]
+    assert max(np.diff(during)) < (end - start) / 2
 
 
 @pytest.mark.parametrize("policy, position", [("clamp", 9), ("identity", 0)])
