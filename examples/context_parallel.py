@@ -2,10 +2,10 @@
 
     context_parallel.py [N_PROCESSES]        2 by default; needs the packages halyard and torch
 
-Under context parallelism each rank holds some tokens of every sequence. Attention is causal, so ranks take a chunk from
-the front and one from the back, in zig-zag, to have equal work. A rank needs the positions of its own tokens and nothing
-else: no rows of cos and sin are cut up or sent around, and at ten million tokens it still holds a few kilobytes. Each
-rank's rows are, to the bit, those of one process; that is checked at the end.
+Under context parallelism each rank holds some tokens of every sequence. Attention is causal, so ranks take a chunk
+from the front and one from the back, in zig-zag, to have equal work. A rank needs the positions of its own tokens and
+nothing else: no rows of cos and sin are cut up or sent around, and at ten million tokens it still holds 512 bytes of
+angles. Each rank's rows are, to the bit, those of one process; that is checked at the end.
 """
 
 import os

@@ -51,7 +51,8 @@ def overhead(arguments):
         tiny, q, k = (make(np.ones(shape, np.float32)) for shape in ((1, 1, 2), (1, 32, 128), (1, 8, 128)))
         calls |= {
             f"{library}: two numbers, in place": lambda x=tiny: halyard.rotate(x, angles=angles, positions=3, out=x),
-            f"{library}: q and k, in place": lambda q=q, k=k: halyard.rotate(q, k, angles=wide, positions=3, out=(q, k)),
+            f"{library}: q and k, in place":
+                lambda q=q, k=k: halyard.rotate(q, k, angles=wide, positions=3, out=(q, k)),
             f"{library}: q and k, new": lambda q=q, k=k: halyard.rotate(q, k, angles=wide, positions=3),
         }
     calls["torch.ops: q and k, new"] = lambda: halyard.torch.rotate(q, k, angles=wide, positions=3)
@@ -119,8 +120,9 @@ def models(arguments):
                 for call in calls.values():
                     call()
                 shares = [Share(model).of(make(model)) for model in (stock, patched)]
-                show(f"{name}, {dtype}, {n_threads} threads, {work}: RoPE takes {100 * shares[0]:.1f} % of stock eager, "
-                     f"{100 * shares[1]:.1f} % of patched", time_in_turns(calls, arguments.rounds), "ms", "stock, eager")
+                title = (f"{name}, {dtype}, {n_threads} threads, {work}: RoPE takes {100 * shares[0]:.1f} % of stock "
+                         f"eager, {100 * shares[1]:.1f} % of patched")
+                show(title, time_in_turns(calls, arguments.rounds), "ms", "stock, eager")
 
 
 def main():

@@ -34,7 +34,7 @@ class AngleSource:
         if not isinstance(frequencies, Frequencies):
             raise TypeError(f"frequencies is a {type(frequencies).__name__}, not a halyard.Frequencies")
         mapped = None if axis_map is None else (axis_map[0], list(axis_map[1]))
-        self._wrap(_core.AngleSource.make(frequencies._core, kind, first, last, reference, mapped))
+        self._wrap(_core.AngleSource.make(frequencies._handle, kind, first, last, reference, mapped))
 
     @classmethod
     def given(cls, cos: Any, sin: Any, *, rotary_dim: int | None = None, by_token: bool = False) -> "AngleSource":
@@ -51,7 +51,7 @@ class AngleSource:
         return self
 
     def _wrap(self, core: _core.AngleSource) -> None:
-        self._core = core
+        self._handle = core
         # PyTorch's operators take numbers and tensors alone, so a source has a number, which no other ever gets.
         self._number = next(_numbers)
         _numbered[self._number] = self
@@ -59,31 +59,31 @@ class AngleSource:
     @property
     def kind(self) -> str:
         """"table", "factored", "phase" or "given": never "auto"."""
-        return self._core.kind
+        return self._handle.kind
 
     @property
     def rotary_dim(self) -> int:
-        return self._core.rotary_dim
+        return self._handle.rotary_dim
 
     @property
     def first(self) -> int:
         """The first position that is covered."""
-        return self._core.first
+        return self._handle.first
 
     @property
     def last(self) -> int:
         """The last position that is covered."""
-        return self._core.last
+        return self._handle.last
 
     @property
     def n_axes(self) -> int:
         """How many axes positions have."""
-        return self._core.n_axes
+        return self._handle.n_axes
 
     @property
     def n_bytes(self) -> int:
         """Memory that the source owns."""
-        return self._core.n_bytes
+        return self._handle.n_bytes
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "AngleSource":
         return self  # it never changes

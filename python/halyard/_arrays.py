@@ -13,7 +13,7 @@ Finish = Callable[[Any], Any]
 
 
 @functools.lru_cache(maxsize=256)
-def _library_of(kind: type) -> str:
+def _library_of(kind: Any) -> str:
     for base in kind.__mro__:
         name = f"{base.__module__}.{base.__qualname__}"
         if name == "numpy.ndarray":
@@ -42,8 +42,9 @@ def _new_torch(like: Any, dtype: str | None) -> Any:
 def new_like(name: str, like: Any, dtype: str | None) -> tuple[Any, Finish | None]:
     """An array like another one, but for its dtype, and what makes of it, once it is filled in, what the caller gets.
 
-    Arrays of other libraries than NumPy and PyTorch may not be written, so theirs are made from filled memory, without a
-    copy; where the library's from_dlpack is not known (by __array_namespace__), the result has __dlpack__ and no more.
+    Arrays of other libraries than NumPy and PyTorch may not be written, so theirs are made from filled memory, without
+    a copy; where the library's from_dlpack is not known (by __array_namespace__), the result has __dlpack__ and no
+    more.
     """
     if dtype is not None and dtype not in _LONG_NAMES:
         raise _core.Error(f'dtype is "{dtype}", which is none of: {", ".join(_LONG_NAMES)}')

@@ -11,7 +11,8 @@ from . import _core
 class Frequencies:
     """Inverse frequencies and attention_factor of a model, and what its config tells beside them. Never changes."""
 
-    __slots__ = ("_core",)
+    __slots__ = ("_handle",)
+    _handle: _core.Frequencies
 
     def __init__(self) -> None:
         raise TypeError("Frequencies come from Frequencies.from_base, from_list or from_config")
@@ -19,7 +20,7 @@ class Frequencies:
     @classmethod
     def _wrap(cls, core: _core.Frequencies) -> "Frequencies":
         self = object.__new__(cls)
-        self._core = core
+        self._handle = core
         return self
 
     @classmethod
@@ -65,50 +66,50 @@ class Frequencies:
     @property
     def inv_freq(self) -> tuple[float, ...]:
         """rotary_dim / 2 numbers in radians per position, correctly rounded."""
-        return self._core.inv_freq
+        return self._handle.inv_freq
 
     @property
     def attention_factor(self) -> float:
-        return self._core.attention_factor
+        return self._handle.attention_factor
 
     @property
     def rotary_dim(self) -> int:
-        return self._core.rotary_dim
+        return self._handle.rotary_dim
 
     @property
     def head_dim(self) -> int | None:
         """Columns of the head that is rotated (of MLA its rotated slice alone), if a config tells."""
-        return self._core.head_dim
+        return self._handle.head_dim
 
     @property
     def pairing(self) -> str | None:
         """"half" or "interleaved", as the model reads its heads, if a config tells."""
-        return self._core.pairing
+        return self._handle.pairing
 
     @property
     def out_pairing(self) -> str | None:
         """As the model writes them: another one than pairing in DeepSeek-V3 and its kin."""
-        return self._core.out_pairing
+        return self._handle.out_pairing
 
     @property
     def method(self) -> str:
         """"default", "list", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope" or "proportional"."""
-        return self._core.method
+        return self._handle.method
 
     @property
     def original_max_position(self) -> int | None:
         """In tokens: the context that the model was trained with, if known."""
-        return self._core.original_max_position
+        return self._handle.original_max_position
 
     @property
     def max_position(self) -> int | None:
         """In tokens: the context that the model is meant for, if known."""
-        return self._core.max_position
+        return self._handle.max_position
 
     @property
     def axis_map(self) -> tuple[str, tuple[int, ...]] | None:
         """("sections" or "interleaved", pairs of each axis) where positions have several axes, as in Qwen2-VL."""
-        return self._core.axis_map
+        return self._handle.axis_map
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Frequencies":
         return self  # it never changes

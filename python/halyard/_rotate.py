@@ -73,7 +73,8 @@ def _for_each(argument: str, value: Any, n_given: int) -> tuple[Any, Any, Any]:
         return _NONE
     if not isinstance(value, tuple):
         if n_given != 1:
-            raise _core.Error(f"{argument} is no tuple, but there are {n_given} tensors: it has to be (for q, for k, for v)")
+            raise _core.Error(f"{argument} is no tuple, but there are {n_given} tensors: it has to be "
+                              "(for q, for k, for v)")
         return value, None, None
     if len(value) > 3:
         raise _core.Error(f"{argument} has {len(value)} members, but there are only q, k and v")
@@ -111,12 +112,14 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
     threads: how many do the work, 1 … 1024; they are kept for the next call that asks for as many.
     target: the name of the target whose kernels are taken [the best].
 
-    out, norm, scale, dtype and cache are tuples (for q, for k, for v), with None where one has none, or what is meant for
-    q where it is alone. Returns the array that each tensor went to: of q alone the array, else a tuple of them.
+    out, norm, scale, dtype and cache are tuples (for q, for k, for v), with None where one has none, or what is meant
+    for q where it is alone. Returns the array that each tensor went to: of q alone the array, else a tuple of them.
 
     Raises halyard.Error, or TypeError for what is no array; nothing has been written then. Where a sentence speaks of
     x[i] or y[i], that is the i-th of the tensors, as it goes in or comes out.
     """
+    if not isinstance(angles, AngleSource):
+        raise TypeError(f"angles is a {type(angles).__name__}, not a halyard.AngleSource")
     inputs = (q, k, v)
     n_given = 1 + (k is not None) + (v is not None)
     outputs = _for_each("out", out, n_given)
@@ -131,9 +134,9 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
         outputs, finish = _complete(inputs, outputs, caches, dtypes)
     if layout not in ("bshd", "bhsd"):
         raise _core.Error(f'layout is "{layout}", which is none of: bshd, bhsd')
-    offsets = rotary_offset if type(rotary_offset) is tuple else (rotary_offset, rotary_offset, 0)
-    _core.rotate(angles._core, inputs, outputs, positions, offsets + (0,) * (3 - len(offsets)), pairing, out_pairing,
-                 inverse, layout == "bhsd", bad_position, threads, target, stages)
+    offsets = (*rotary_offset, 0, 0) if isinstance(rotary_offset, tuple) else (rotary_offset, rotary_offset)
+    _core.rotate(angles._handle, inputs, outputs, positions, (offsets[0], offsets[1], 0), pairing, out_pairing, inverse,
+                 layout == "bhsd", bad_position, threads, target, stages)
     if n_given == 1:
         return _result(0, outputs, caches, finish)
     return tuple(_result(i, outputs, caches, finish) for i in range(3) if inputs[i] is not None)
@@ -142,7 +145,7 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
 def _complete(inputs: tuple[Any, ...], outputs: tuple[Any, ...], caches: tuple[Any, ...],
               dtypes: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """The outputs with new arrays where there are none, and what makes of each what the caller gets."""
-    completed, finish = list(outputs), [None, None, None]
+    completed, finish = list(outputs), list[Any](_NONE)
     for i, x in enumerate(inputs):
         if x is not None and outputs[i] is None and caches[i] is None:
             completed[i], finish[i] = _arrays.new_like("qkv"[i], x, dtypes[i])

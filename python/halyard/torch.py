@@ -51,12 +51,12 @@ def _call(q: Tensor, k: Tensor | None, positions: Tensor | None, angles: int, st
                    threads=threads or torch.get_num_threads())
 
 
-def _run_rotate(q: Tensor, positions: Tensor | None, angles: int, **options: Any) -> Tensor:
+def _run_rotate(q: Tensor, positions: Tensor | None, angles: int, **options: Any) -> Any:
     return _call(q, None, positions, angles, **options)
 
 
 def _run_rotate_qk(q: Tensor, k: Tensor, positions: Tensor | None, angles: int,
-                   **options: Any) -> tuple[Tensor, Tensor]:
+                   **options: Any) -> Any:
     return _call(q, k, positions, angles, **options)
 
 
@@ -94,9 +94,10 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any]
 
 
 def _turn_back(ctx: Any) -> tuple[Tensor | None, int, dict[str, Any]]:
-    """The arguments of the inverse: R(-theta) f, the transpose of R(theta) f, from the output's pairing to the input's."""
+    """The arguments of the inverse: R(-theta) f, the transpose of R(theta) f, from the output's pairing to the
+    input's."""
     options = ctx.options
-    core = ctx.source._core
+    core = ctx.source._handle
     pairing = options.get("pairing") or core.pairing or "half"
     out_pairing = options.get("out_pairing") or (pairing if options.get("pairing") else core.out_pairing or pairing)
     positions = ctx.saved_tensors[0] if ctx.has_positions else None
@@ -131,8 +132,12 @@ def rotate(q: Tensor, k: Tensor | None = None, *, angles: AngleSource, positions
     start = positions if isinstance(positions, (int, torch.SymInt)) else 0
     given = positions if isinstance(positions, Tensor) else None
     offsets = rotary_offset if isinstance(rotary_offset, tuple) else (rotary_offset, rotary_offset)
-    options = dict(start=start, inverse=inverse, pairing=pairing, out_pairing=out_pairing, q_offset=offsets[0],
-                   k_offset=offsets[-1], heads_first=layout == "bhsd", bad_position=bad_position, threads=threads)
+    options: dict[str, Any] = dict(start=start, inverse=inverse, pairing=pairing, out_pairing=out_pairing,
+                                   q_offset=offsets[0], k_offset=offsets[-1], heads_first=layout == "bhsd",
+                                   bad_position=bad_position, threads=threads)
+    turned: Tensor | tuple[Tensor, Tensor]
     if k is None:
-        return torch.ops.halyard.rotate(q, given, angles._number, **options)
-    return torch.ops.halyard.rotate_qk(q, k, given, angles._number, **options)
+        turned = torch.ops.halyard.rotate(q, given, angles._number, **options)
+    else:
+        turned = torch.ops.halyard.rotate_qk(q, k, given, angles._number, **options)
+    return turned

@@ -4,9 +4,10 @@
     >>> model = AutoModelForCausalLM.from_pretrained(…)                         # doctest: +SKIP
     >>> halyard.transformers.patch(model)                                       # doctest: +SKIP
 
-A patched model makes no cos and sin. Where its layers turn q and k, Halyard does, with exact angles at any position, and
-with gradients. What is patched is checked first: the config is read, its frequencies are compared with those that the
-model holds, and q and k turned by both ways are compared. A model that does not pass is refused, and stays as it was.
+A patched model makes no cos and sin. Where its layers turn q and k, Halyard does, with exact angles at any position,
+and with gradients. What is patched is checked first: the config is read, its frequencies are compared with those that
+the model holds, and q and k turned by both ways are compared. A model that does not pass is refused, and stays as it
+was.
 
 Image encoders are left as they are. Models lie on the CPU. In f16 and bf16 stock models round cos, sin and products to
 these types; a patched one rounds each result once.
@@ -37,6 +38,7 @@ _FUNCTIONS = {
     "deepseek_v3": ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave"),
 }
 _CHANGING = ("dynamic", "longrope")  # methods whose frequencies depend on how long a sequence is
+_Module = Any  # a rotary embedding: a torch.nn.Module with more members than its type knows
 _EPS = 2.0 ** -23
 
 
@@ -50,8 +52,8 @@ class _Source:
         self.out_pairing = frequencies.out_pairing
 
     def rotate(self, q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, layout: str) -> Any:
-        options = dict(angles=self.angles, positions=positions, pairing=self.pairing, out_pairing=self.out_pairing,
-                       layout=layout)
+        options: dict[str, Any] = dict(angles=self.angles, positions=positions, pairing=self.pairing,
+                                       out_pairing=self.out_pairing, layout=layout)
         if torch.compiler.is_compiling() or (torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)):
             return _torch.rotate(q, k, **options)
         return _rotate(q.detach(), k.detach(), threads=torch.get_num_threads(), **options)
@@ -70,7 +72,7 @@ class _Turns(NamedTuple):
 class _Embedding:
     """The sources of one rotary embedding of a model, by layer type and, where the method is dynamic, by length."""
 
-    def __init__(self, module: torch.nn.Module, reference: str, max_position: int | None) -> None:
+    def __init__(self, module: _Module, reference: str, max_position: int | None) -> None:
         self.config = module.config
         self.reference = reference
         self.max_position = max_position
@@ -81,7 +83,7 @@ class _Embedding:
         self.longest = int(module.max_seq_len_cached) if "dynamic" in self.method.values() else 0
         self.sources = {layer_type: self.make(module, layer_type, 0) for layer_type in kinds}
 
-    def make(self, module: torch.nn.Module, layer_type: str | None, seq_len: int) -> _Source:
+    def make(self, module: _Module, layer_type: str | None, seq_len: int) -> _Source:
         """The source for a layer type and a length, once it was compared with the frequencies that the module holds."""
         frequencies = Frequencies.from_config(self.config, seq_len=seq_len, layer_type=layer_type)
         prefix = "" if layer_type is None else f"{layer_type}_"
@@ -106,14 +108,14 @@ class _Embedding:
         return _Source(AngleSource(listed, first=0, last=last, reference=self.reference,
                                    axis_map=frequencies.axis_map), frequencies)
 
-    def original_length(self, module: torch.nn.Module, layer_type: str | None) -> int:
+    def original_length(self, module: _Module, layer_type: str | None) -> int:
         """In tokens: up to where a dynamic method leaves the frequencies as they were."""
         if self.method[layer_type] == "dynamic":
             return int(module.original_max_seq_len)
         parameters = self.config.rope_parameters
         return int((parameters if layer_type is None else parameters[layer_type])["original_max_position_embeddings"])
 
-    def find(self, module: torch.nn.Module, positions: torch.Tensor, layer_type: str | None) -> _Source:
+    def find(self, module: _Module, positions: torch.Tensor, layer_type: str | None) -> _Source:
         method = self.method[layer_type]
         if method not in _CHANGING:
             return self.sources[layer_type]
@@ -134,7 +136,7 @@ class _Embedding:
         return self.by_length[layer_type, length]
 
 
-def _forward(module: torch.nn.Module, x: torch.Tensor, position_ids: torch.Tensor,
+def _forward(module: _Module, x: torch.Tensor, position_ids: torch.Tensor,
              layer_type: str | None = None) -> _Turns:
     source = module._halyard.find(module, position_ids, layer_type)
     n_axes = source.n_axes
@@ -157,20 +159,20 @@ def _replace(original: Any) -> Any:
             others["unsqueeze_dim"] = unsqueeze_dim
         return original(q, k, cos, *given, *args, **others)
 
-    rotary._halyard_original = original
+    setattr(rotary, "_halyard_original", original)
     return rotary
 
 
-def _name(module: torch.nn.Module) -> str:
+def _name(module: _Module) -> str:
     return f"{type(module).__name__} of {module.config.model_type}"
 
 
-def _rotary_embeddings(model: torch.nn.Module) -> list[torch.nn.Module]:
+def _rotary_embeddings(model: torch.nn.Module) -> list[_Module]:
     return [module for module in model.modules()
             if type(module).__name__.endswith("RotaryEmbedding") and "Vision" not in type(module).__name__]
 
 
-def _check_kind(module: torch.nn.Module) -> tuple[str, ...]:
+def _check_kind(module: _Module) -> tuple[str, ...]:
     """The names of the functions that turn q and k; throws where the module is not of a kind that is known."""
     model_type = getattr(getattr(module, "config", None), "model_type", None)
     if model_type not in _FUNCTIONS:
@@ -185,13 +187,13 @@ def _check_kind(module: torch.nn.Module) -> tuple[str, ...]:
     return _FUNCTIONS[model_type]
 
 
-def _function_in_use(module: torch.nn.Module, names: tuple[str, ...]) -> Any:
+def _function_in_use(module: _Module, names: tuple[str, ...]) -> Any:
     name = names[-1] if len(names) == 1 or getattr(module.config, "rope_interleave", True) else names[0]
     function = getattr(sys.modules[type(module).__module__], name)
     return getattr(function, "_halyard_original", function)
 
 
-def _check_results(module: torch.nn.Module, names: tuple[str, ...]) -> None:
+def _check_results(module: _Module, names: tuple[str, ...]) -> None:
     """Turns random q and k of float32 both ways, with other positions on each axis. What stock angles are off by at
     position p is p * inv_freq * 2**-22 at most, and cos, sin and products add some 2**-23."""
     original, embedding = _function_in_use(module, names), module._halyard
@@ -222,8 +224,8 @@ def patch(model: torch.nn.Module, *, reference: str = "exact", max_position: int
     reference: "exact", or "hf_f32" for what stock float32 angles give.
     max_position: of hf_f32, how many positions there are [those of the config]; later ones raise.
 
-    Raises halyard.Error, naming the model's kind, where that is not understood; the model is as it was then. The function
-    of the model's module that turns q and k is replaced by one that does so for patched models only.
+    Raises halyard.Error, naming the model's kind, where that is not understood; the model is as it was then. The
+    function of the model's module that turns q and k is replaced by one that does so for patched models only.
     """
     modules = _rotary_embeddings(model)
     if not modules:

@@ -31,8 +31,8 @@ def normed(x, weight, eps, axes=(-1,)):
 def test_norm_of_heads(rng, angles, qkv):
     weight = rng.standard_normal(DIM).astype(np.float32)
     n_eps = (2 + 4 + (DIM / 16 + 5) / 2) * exact.EPS
-    for norm, factor in ((halyard.Norm(weight, 1e-5), weight), (halyard.Norm(weight, 1e-5, unit_offset=True), 1.0 + weight),
-                         (halyard.Norm(eps=1e-5), 1.0)):
+    for norm, factor in ((halyard.Norm(weight, 1e-5), weight), (halyard.Norm(eps=1e-5), 1.0),
+                         (halyard.Norm(weight, 1e-5, unit_offset=True), 1.0 + weight)):
         y = halyard.rotate(qkv[0], angles=angles, norm=norm)
         exact.check(y, normed(qkv[0], factor, 1e-5), np.arange(TOKENS), FREQUENCIES, eps=n_eps)
     in_half = weight.astype(ml_dtypes.bfloat16)

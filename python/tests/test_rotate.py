@@ -24,7 +24,8 @@ def angles():
 FREQUENCIES = exact.inv_freq(BASE, DIM)
 
 
-@pytest.mark.parametrize("dtype, pairing, kind", list(itertools.product(DTYPES, ("half", "interleaved"), ("phase", "table"))))
+@pytest.mark.parametrize("dtype, pairing, kind",
+                         list(itertools.product(DTYPES, ("half", "interleaved"), ("phase", "table"))))
 def test_formula(rng, dtype, pairing, kind):
     angles = halyard.AngleSource(halyard.Frequencies.from_base(BASE, DIM), kind, first=-5, last=131_071)
     x = rng.standard_normal((2, 7, 3, DIM + 6)).astype(dtype)

@@ -18,8 +18,9 @@ N_BATCH, N_TOKENS = 2, 12
 
 
 def bound(model, logits):
-    """A turned pair is off by 2 eps here and by some 3 eps there, and so are the sums that it goes into, in each layer."""
-    n_layers = len([name for name, _ in model.named_modules() if name.endswith("self_attn") or name.endswith(".attention")])
+    """A turned pair is off by 2 eps here and by some 3 eps there, and so are the sums that it goes into, in each
+    layer."""
+    n_layers = sum(name.endswith(("self_attn", ".attention")) for name, _ in model.named_modules())
     return 16 * max(n_layers, 2) * EPS * logits.abs().max()
 
 
