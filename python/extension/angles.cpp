@@ -39,6 +39,7 @@ std::string key_of(const halyard_plan_desc &desc) {
     key.reserve(512);
     append(key, desc.direction);
     append(key, desc.rotary_dim);
+    append(key, desc.rerotates);
     key += desc.target != nullptr ? desc.target : "";
     key += '\0';
     for (std::int32_t i = 0; i < desc.n_tensors; ++i) {

@@ -67,6 +67,46 @@ void Road::read(const char *name, nb::handle x_object, nb::handle y_object, Layo
     }
 }
 
+std::int64_t Road::read_keys(nb::handle keys, nb::handle out, nb::handle slots, Layout layout,
+                             const StageArguments &arguments) {
+    name_ = "keys";
+    desc = make_struct<halyard_tensor_desc>();
+    stages = make_struct<halyard_stages>();
+    if (slots.is_none()) {
+        input_.emplace(keys, "keys");
+        x = layout.view(*input_);
+        desc.dtype = x.dtype = dtype_of(*input_, arguments.dtype);
+        desc.head_dim = x.shape[3];
+        if (out.is_none()) {
+            input_->require_writable();
+            desc.out_dtype = desc.dtype;
+            y = x;
+        } else {
+            read_output(out, layout, arguments.dtype);
+        }
+    } else {
+        const Array tokens(slots, "slots"), cache(keys, "keys");
+        if (!PyUnicode_Check(arguments.cache_layout.ptr()) || !out.is_none()) {
+            refuse(HALYARD_ERROR_UNSUPPORTED,
+                   "keys in slots move where they lie, in a cache whose layout is nhd or hnd");
+        }
+        if (cache.n_dims() != 3 && cache.n_dims() != 4) {
+            refuse(HALYARD_ERROR_SHAPE, "keys has the shape " + cache.shape_text() + ", but has to be a cache");
+        }
+        const bool hnd = cache.n_dims() == 4 && nb::cast<std::string>(arguments.cache_layout) == "hnd";
+        x = make_struct<halyard_tensor>();
+        x.shape[0] = tokens.n_dims() == 2 ? tokens.size(0) : 1;
+        x.shape[1] = tokens.n_dims() > 0 ? tokens.size(tokens.n_dims() - 1) : 0;
+        x.shape[2] = cache.size(hnd ? 1 : cache.n_dims() - 2);
+        x.shape[3] = desc.head_dim = cache.size(cache.n_dims() - 1);
+        read_cache(keys, arguments.cache_layout, arguments.dtype);
+        desc.dtype = x.dtype = desc.out_dtype;
+        y = x;
+    }
+    read_scale(arguments.scale, layout);
+    return cache_desc_.n_slots;
+}
+
 std::int32_t Road::dtype_of(const Array &array, nb::handle asked) const {
     const auto stored = array.dtype();
     if (asked.is_none()) {

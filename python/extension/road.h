@@ -32,6 +32,11 @@ public:
     /// Reads x, and y unless the tensor goes to a cache. `name` is q, k or v.
     void read(const char *name, nanobind::handle x, nanobind::handle y, Layout layout, const StageArguments *arguments);
 
+    /// Reads keys that move: an array and where its result goes (None: there), or with slots a cache, whose number of
+    /// slots is returned (else 0). Of the arguments norm and cache are not looked at.
+    std::int64_t read_keys(nanobind::handle keys, nanobind::handle out, nanobind::handle slots, Layout layout,
+                           const StageArguments &arguments);
+
     halyard_tensor_desc desc{};
     halyard_tensor x{};
     halyard_tensor y{};

@@ -3,13 +3,12 @@
 #include "angles.h"
 #include "names.h"
 #include "road.h"
+#include "tokens.h"
 
 #include <nanobind/stl/optional.h>
 
 #include <array>
-#include <map>
 #include <optional>
-#include <vector>
 
 namespace nb = nanobind;
 
@@ -21,113 +20,23 @@ constexpr std::size_t max_tensors = std::size(tensor_names);
 
 using Word = std::optional<const char *>;  // or None
 
-/// The pool of so many threads, which is kept for the next call; NULL for one thread.
-const halyard_executor *find_executor(std::int32_t n_threads) {
-    if (n_threads == 1) {
-        return nullptr;
-    }
-    static auto *const pools = new std::map<std::int32_t, pool>;  // threads are not joined where the process ends
-    auto found = pools->find(n_threads);
-    if (found == pools->end()) {
-        found = pools->emplace(n_threads, pool(n_threads)).first;
-    }
-    return found->second.executor();
-}
-
-/// Positions as the C ABI has them, and what they point into.
-class Positions {
-public:
-    /// NULL where the argument is None.
-    const halyard_positions *read(nb::handle argument, std::int64_t n_axes) {
-        if (argument.is_none()) {
-            return nullptr;
-        }
-        positions_ = make_struct<halyard_positions>();
-        positions_.n_axes = n_axes;
-        if (PyLong_Check(argument.ptr()) || (PyIndex_Check(argument.ptr()) && !nb::hasattr(argument, "__dlpack__"))) {
-            read_start(argument);
-            return &positions_;
-        }
-        array_.emplace(argument, "positions");
-        const auto &array = *array_;
-        positions_.type = array.index_type();
-        positions_.data = array.data();
-        const int own = n_axes > 1 ? 1 : 0, n = array.n_dims() - own;
-        if ((n != 1 && n != 2) || (own == 1 && array.size(0) != n_axes)) {
-            const auto axes = own == 1 ? std::to_string(n_axes) + ", " : "";
-            refuse(HALYARD_ERROR_SHAPE, "positions has the shape " + array.shape_text() + ", but has to be [" + axes +
-                                            "tokens] or [" + axes + "batch, tokens]");
-        }
-        positions_.stride_axis = own == 1 ? array.stride(0) : 0;
-        positions_.shape[0] = n == 2 ? array.size(own) : 1;
-        positions_.strides[0] = n == 2 ? array.stride(own) : 0;
-        positions_.shape[1] = array.size(own + n - 1);
-        positions_.strides[1] = array.stride(own + n - 1);
-        return &positions_;
-    }
-
-private:
-    void read_start(nb::handle argument) {
-        const auto index = nb::steal(PyNumber_Index(argument.ptr()));
-        int overflow = 0;
-        start_ = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
-        if (overflow != 0) {
-            refuse(HALYARD_ERROR_POSITION, "positions is a start that is not an int32");
-        }
-        positions_.type = HALYARD_INT64;
-        positions_.consecutive = 1;
-        positions_.data = &start_;
-        positions_.shape[0] = positions_.shape[1] = 1;
-    }
-
-    halyard_positions positions_{};
-    std::optional<Array> array_;
-    std::int64_t start_ = 0;
-};
-
-/// Slots as the C ABI has them, what they point into, and the scratch in which doubled ones are found.
-class Slots {
-public:
-    /// NULL where the argument is None.
-    const halyard_slots *read(nb::handle argument, const char *duplicates, std::int64_t n_slots) {
-        if (argument.is_none()) {
-            return nullptr;
-        }
-        array_.emplace(argument, "slots");
-        const auto &array = *array_;
-        slots_ = make_struct<halyard_slots>();
-        slots_.type = array.index_type();
-        slots_.policy = value_of(slot_policies, "duplicate_slots", duplicates);
-        slots_.data = array.data();
-        const int n = array.n_dims();
-        if (n != 1 && n != 2) {
-            refuse(HALYARD_ERROR_SHAPE,
-                   "slots has the shape " + array.shape_text() + ", but has to be [tokens] or [batch, tokens]");
-        }
-        slots_.shape[0] = n == 2 ? array.size(0) : 1;
-        slots_.strides[0] = n == 2 ? array.stride(0) : 0;
-        slots_.shape[1] = array.size(n - 1);
-        slots_.strides[1] = array.stride(n - 1);
-        if (slots_.policy == HALYARD_SLOTS_CHECK) {
-            scratch_.resize(static_cast<std::size_t>(n_slots / 8 + 1));
-            slots_.scratch = scratch_.data();
-            slots_.scratch_bytes = static_cast<std::int64_t>(scratch_.size());
-        }
-        return &slots_;
-    }
-
-private:
-    halyard_slots slots_{};
-    std::optional<Array> array_;
-    std::vector<unsigned char> scratch_;
-};
-
 /// The member i of a tuple that has one for each tensor.
 nb::handle at(nb::handle tuple, std::size_t i) { return PyTuple_GET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i)); }
 
 /// A pairing by its name; by default the model's, and half where that is not known.
 std::int32_t read_pairing(const char *argument, Word name, std::int32_t otherwise) {
     return name ? value_of(pairings, argument, *name) : otherwise;
+}
+
+/// Runs, and lets the interpreter go on meanwhile.
+void run_released(const plan &made, const halyard_run_args &args) {
+    auto details = make_struct<halyard_error>();
+    halyard_status status = HALYARD_OK;
+    {
+        nb::gil_scoped_release release;
+        status = halyard_run(made.get(), &args, &details);
+    }
+    detail::check(status, details);
 }
 
 /// Rotates x, three tensors or None, into y or caches. `stages` is None, or (norms, scales, caches, dtypes,
@@ -185,7 +94,7 @@ void rotate(AngleSource &angles, nb::tuple x, nb::tuple y, nb::handle positions,
     auto args = make_struct<halyard_run_args>();
     args.bad_position = value_of(bad_positions, "bad_position", bad_position);
     args.angles = rotates ? angles.source.get() : nullptr;
-    args.positions = rotates ? read_positions.read(positions, angles.n_axes) : nullptr;
+    args.positions = rotates ? read_positions.read("positions", positions, angles.n_axes) : nullptr;
     args.x = inputs.data();
     args.y = outputs.data();
     args.executor = find_executor(threads);
@@ -193,18 +102,55 @@ void rotate(AngleSource &angles, nb::tuple x, nb::tuple y, nb::handle positions,
     if (!stages.is_none()) {
         args.slots = read_slots.read(at(stages, 5), nb::cast<const char *>(at(stages, 6)), n_slots);
     }
-    auto details = make_struct<halyard_error>();
-    halyard_status status = HALYARD_OK;
-    {
-        nb::gil_scoped_release release;
-        status = halyard_run(made->get(), &args, &details);
-    }
-    detail::check(status, details);
+    run_released(*made, args);
+}
+
+/// Moves keys, an array or with slots a cache, from positions to others. They are written where they lie, or to `out`.
+void rerotate(AngleSource &angles, AngleSource &from_angles, nb::handle keys, nb::handle out, nb::handle from_positions,
+              nb::handle positions, std::int64_t offset, Word pairing, bool inverse, bool heads_first, nb::handle scale,
+              nb::handle dtype, nb::handle cache_layout, nb::handle slots, std::int32_t threads, Word target) {
+    const auto own = angles.out_pairing != 0 ? angles.out_pairing
+                     : angles.pairing != 0   ? angles.pairing
+                                             : std::int32_t{HALYARD_PAIRING_HALF};
+    StageArguments arguments{};
+    arguments.scale = scale;
+    arguments.dtype = dtype;
+    arguments.cache_layout = cache_layout;
+    Slots read_slots;
+    Road road;
+    const auto n_slots = road.read_keys(keys, out, slots, Layout{heads_first}, arguments);
+    road.desc.pairing = road.desc.out_pairing = read_pairing("pairing", pairing, own);
+    road.desc.rotary_offset = offset;
+    auto desc = make_struct<halyard_plan_desc>();
+    desc.direction = inverse ? HALYARD_INVERSE : HALYARD_FORWARD;
+    desc.rotary_dim = angles.rotary_dim;
+    desc.rerotates = 1;
+    desc.n_tensors = 1;
+    desc.tensors = &road.desc;
+    desc.target = target.value_or(nullptr);
+    const auto made = angles.find_plan(desc);
+
+    Positions read_positions, read_from;
+    auto args = make_struct<halyard_run_args>();
+    args.angles = angles.source.get();
+    args.from_angles = from_angles.source.get();
+    args.positions = read_positions.read("positions", positions, angles.n_axes);
+    args.from_positions = read_from.read("from_positions", from_positions, from_angles.n_axes);
+    args.x = &road.x;
+    args.y = &road.y;
+    args.executor = find_executor(threads);
+    args.slots = read_slots.read(slots, "error", n_slots);
+    args.stages = road.has_stages ? &road.stages : nullptr;
+    run_released(*made, args);
 }
 
 }  // namespace
 
 void add_rotate(nb::module_ &module) {
+    module.def("rerotate", rerotate, nb::arg("angles"), nb::arg("from_angles"), nb::arg("keys"), nb::arg("out").none(),
+               nb::arg("from_positions"), nb::arg("positions").none(), nb::arg("offset"), nb::arg("pairing").none(),
+               nb::arg("inverse"), nb::arg("heads_first"), nb::arg("scale").none(), nb::arg("dtype").none(),
+               nb::arg("cache_layout"), nb::arg("slots").none(), nb::arg("threads"), nb::arg("target").none());
     module.def("rotate", rotate, nb::arg("angles"), nb::arg("x"), nb::arg("y"), nb::arg("positions").none(),
                nb::arg("offsets"), nb::arg("pairing").none(), nb::arg("out_pairing").none(), nb::arg("inverse"),
                nb::arg("heads_first"), nb::arg("bad_position"), nb::arg("threads"), nb::arg("target").none(),

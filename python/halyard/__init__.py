@@ -20,7 +20,8 @@ from ._angles import AngleSource
 from ._core import Error, version as __version__
 from ._frequencies import Frequencies
 from ._library import Target, explain, targets
+from ._rerotate import rerotate
 from ._rotate import CacheLayout, DynamicScale, Norm, rotate
 
-__all__ = ["AngleSource", "CacheLayout", "DynamicScale", "Error", "Frequencies", "Norm", "Target", "explain", "rotate",
-           "targets"]
+__all__ = ["AngleSource", "CacheLayout", "DynamicScale", "Error", "Frequencies", "Norm", "Target", "explain", "rerotate",
+           "rotate", "targets"]

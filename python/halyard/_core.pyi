@@ -66,3 +66,6 @@ def rotate(angles: AngleSource, x: tuple[Any, Any, Any], y: tuple[Any, Any, Any]
            offsets: tuple[int, int, int], pairing: str | None, out_pairing: str | None, inverse: bool,
            heads_first: bool, bad_position: str, threads: int, target: str | None,
            stages: tuple[Any, Any, Any, Any, Any, Any, str] | None) -> None: ...
+def rerotate(angles: AngleSource, from_angles: AngleSource, keys: Any, out: Any, from_positions: Any, positions: Any,
+             offset: int, pairing: str | None, inverse: bool, heads_first: bool, scale: Any, dtype: str | None,
+             cache_layout: str, slots: Any, threads: int, target: str | None) -> None: ...

@@ -35,6 +35,7 @@ def calls(angles, x, k, cache, slots, positions):
         "other array": lambda: halyard._core.new_array(x, None, "x"),
         "cache": lambda: halyard.rotate(x, k, k, angles=angles, out=(x,), cache=(None, cache, cache.copy()),
                                         slots=slots, norm=(halyard.Norm(np.ones(DIM, np.float32)),)),
+        "rerotate": lambda: halyard.rerotate(cache, angles=angles, from_positions=3, positions=positions, slots=slots),
         "refused": refused,
         "frequencies": lambda: halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM), first=0, last=9),
         "given": lambda: halyard.AngleSource.given(x[:, 0, :32], x[:, 0, 32:]),

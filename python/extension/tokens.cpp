@@ -1,0 +1,91 @@
+#include "tokens.h"
+
+#include "names.h"
+
+#include <map>
+
+namespace nb = nanobind;
+
+namespace halyard::python {
+
+const halyard_positions *Positions::read(const char *name, nb::handle argument, std::int64_t n_axes) {
+    if (argument.is_none()) {
+        return nullptr;
+    }
+    positions_ = make_struct<halyard_positions>();
+    positions_.n_axes = n_axes;
+    if (PyLong_Check(argument.ptr()) || (PyIndex_Check(argument.ptr()) && !nb::hasattr(argument, "__dlpack__"))) {
+        read_start(name, argument);
+        return &positions_;
+    }
+    array_.emplace(argument, name);
+    const auto &array = *array_;
+    positions_.type = array.index_type();
+    positions_.data = array.data();
+    const int own = n_axes > 1 ? 1 : 0, n = array.n_dims() - own;
+    if ((n != 1 && n != 2) || (own == 1 && array.size(0) != n_axes)) {
+        const auto axes = own == 1 ? std::to_string(n_axes) + ", " : "";
+        refuse(HALYARD_ERROR_SHAPE, std::string(name) + " has the shape " + array.shape_text() + ", but has to be [" +
+                                        axes + "tokens] or [" + axes + "batch, tokens]");
+    }
+    positions_.stride_axis = own == 1 ? array.stride(0) : 0;
+    positions_.shape[0] = n == 2 ? array.size(own) : 1;
+    positions_.strides[0] = n == 2 ? array.stride(own) : 0;
+    positions_.shape[1] = array.size(own + n - 1);
+    positions_.strides[1] = array.stride(own + n - 1);
+    return &positions_;
+}
+
+void Positions::read_start(const char *name, nb::handle argument) {
+    const auto index = nb::steal(PyNumber_Index(argument.ptr()));
+    int overflow = 0;
+    start_ = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
+    if (overflow != 0) {
+        refuse(HALYARD_ERROR_POSITION, std::string(name) + " is a start that is not an int32");
+    }
+    positions_.type = HALYARD_INT64;
+    positions_.consecutive = 1;
+    positions_.data = &start_;
+    positions_.shape[0] = positions_.shape[1] = 1;
+}
+
+const halyard_slots *Slots::read(nb::handle argument, const char *duplicates, std::int64_t n_slots) {
+    if (argument.is_none()) {
+        return nullptr;
+    }
+    array_.emplace(argument, "slots");
+    const auto &array = *array_;
+    slots_ = make_struct<halyard_slots>();
+    slots_.type = array.index_type();
+    slots_.policy = value_of(slot_policies, "duplicate_slots", duplicates);
+    slots_.data = array.data();
+    const int n = array.n_dims();
+    if (n != 1 && n != 2) {
+        refuse(HALYARD_ERROR_SHAPE,
+               "slots has the shape " + array.shape_text() + ", but has to be [tokens] or [batch, tokens]");
+    }
+    slots_.shape[0] = n == 2 ? array.size(0) : 1;
+    slots_.strides[0] = n == 2 ? array.stride(0) : 0;
+    slots_.shape[1] = array.size(n - 1);
+    slots_.strides[1] = array.stride(n - 1);
+    if (slots_.policy == HALYARD_SLOTS_CHECK) {
+        scratch_.resize(static_cast<std::size_t>(n_slots / 8 + 1));
+        slots_.scratch = scratch_.data();
+        slots_.scratch_bytes = static_cast<std::int64_t>(scratch_.size());
+    }
+    return &slots_;
+}
+
+const halyard_executor *find_executor(std::int32_t n_threads) {
+    if (n_threads == 1) {
+        return nullptr;
+    }
+    static auto *const pools = new std::map<std::int32_t, pool>;  // threads are not joined where the process ends
+    auto found = pools->find(n_threads);
+    if (found == pools->end()) {
+        found = pools->emplace(n_threads, pool(n_threads)).first;
+    }
+    return found->second.executor();
+}
+
+}  // namespace halyard::python

@@ -1,0 +1,42 @@
+// What a call says of its tokens, positions and slots, and the threads that it takes.
+#pragma once
+
+#include "array.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace halyard::python {
+
+/// Positions as the C ABI has them, and what they point into.
+class Positions {
+public:
+    /// NULL where the argument is None. `name` is what messages call it.
+    const halyard_positions *read(const char *name, nanobind::handle argument, std::int64_t n_axes);
+
+private:
+    void read_start(const char *name, nanobind::handle argument);
+
+    halyard_positions positions_{};
+    std::optional<Array> array_;
+    std::int64_t start_ = 0;
+};
+
+/// Slots as the C ABI has them, what they point into, and the scratch in which doubled ones are found.
+class Slots {
+public:
+    /// NULL where the argument is None. n_slots is that of the smallest cache.
+    const halyard_slots *read(nanobind::handle argument, const char *duplicates, std::int64_t n_slots);
+
+private:
+    halyard_slots slots_{};
+    std::optional<Array> array_;
+    std::vector<unsigned char> scratch_;
+};
+
+/// The pool of so many threads, which is kept for the next call; NULL for one thread. Call it with the GIL held.
+const halyard_executor *find_executor(std::int32_t n_threads);
+
+}  // namespace halyard::python

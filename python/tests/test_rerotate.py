@@ -1,0 +1,109 @@
+"""Keys that move: as views and in caches, of several dtypes, between sources; and what is refused."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import exact
+import halyard
+
+DIM, HEADS, TOKENS, PAGES, PAGE, BASE = 64, 2, 5, 4, 8, 1e4
+FREQUENCIES = exact.inv_freq(BASE, DIM)
+FROM, TO = np.array([7, 100, 3, 0, 131_071]), np.array([0, 90, 2**31 - 1, 5, 131_000])
+
+
+@pytest.fixture(scope="module")
+def angles():
+    return halyard.AngleSource(halyard.Frequencies.from_base(BASE, DIM))
+
+
+@pytest.fixture
+def keys(rng):
+    return rng.standard_normal((TOKENS, HEADS, DIM)).astype(np.float32)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("layout", ["bshd", "bhsd"])
+def test_views(angles, keys, dtype, layout):
+    keys = keys.astype(dtype)
+    moved = keys.copy()
+    given = moved if layout == "bshd" else moved.swapaxes(0, 1)
+    assert halyard.rerotate(given, angles=angles, from_positions=FROM, positions=TO, layout=layout) is given
+    exact.check(moved, keys, TO - FROM, FREQUENCIES)
+    other = np.empty_like(keys)
+    assert halyard.rerotate(keys, angles=angles, from_positions=FROM, positions=TO, out=other) is other
+    assert np.array_equal(other, moved)
+
+
+def test_a_shift_is_as_if_rotated_there(angles, keys):
+    there = halyard.rotate(keys, angles=angles, positions=1000)
+    halyard.rerotate(there, angles=angles, from_positions=1000, positions=200)
+    assert np.abs(there - halyard.rotate(keys, angles=angles, positions=200)).max() < 8 * exact.EPS * 4
+
+
+@pytest.mark.parametrize("layout", ["rows", "nhd", "hnd"])
+def test_caches(angles, keys, layout):
+    shape = {"rows": (PAGES * PAGE, HEADS, DIM), "nhd": (PAGES, PAGE, HEADS, DIM), "hnd": (PAGES, HEADS, PAGE, DIM)}
+    cache = np.full(shape[layout], 5, np.float32)
+    options = dict(cache_layout="hnd" if layout == "hnd" else "nhd")
+    slots = np.array([9, 30, -1, 0, 17])
+    halyard.rotate(keys, angles=angles, positions=FROM, cache=cache, slots=slots, **options)
+    stored = cache.copy()
+    halyard.rerotate(cache, angles=angles, from_positions=FROM, positions=TO, slots=slots, **options)
+
+    def rows(array):
+        array = array.swapaxes(1, 2) if layout == "hnd" else array
+        return array.reshape(-1, HEADS, DIM)
+
+    moves = slots >= 0
+    exact.check(rows(cache)[slots[moves]], rows(stored)[slots[moves]], (TO - FROM)[moves], FREQUENCIES)
+    others = np.setdiff1d(np.arange(PAGES * PAGE), slots)
+    assert (rows(cache)[others] == 5).all()
+
+
+def test_dynamic_scales_are_renewed(angles, keys):
+    scales = np.zeros((TOKENS, HEADS), np.float32)
+    stored = halyard.rotate(keys, angles=angles, positions=FROM, dtype="int8", scale=halyard.DynamicScale(scales))
+    halyard.rerotate(stored, angles=angles, from_positions=FROM, positions=TO, scale=halyard.DynamicScale(scales))
+    there = halyard.rotate(keys, angles=angles, positions=TO)
+    assert np.abs(stored * scales[..., None] - there).max() <= 2.5 * scales.max()
+    assert (np.abs(stored).max(-1) == 127).all()
+
+
+def test_eight_bits_as_bytes(angles, keys):
+    e4m3 = keys.astype(ml_dtypes.float8_e4m3fn)
+    words = e4m3.copy().view(np.uint8)
+    halyard.rerotate(e4m3, angles=angles, from_positions=FROM, positions=TO)
+    halyard.rerotate(words, angles=angles, from_positions=FROM, positions=TO, dtype="e4m3")
+    assert np.array_equal(words, e4m3.view(np.uint8))
+
+
+def test_between_sources(keys):
+    short, long = (halyard.Frequencies.from_list(FREQUENCIES.astype(float) / factor) for factor in (1, 4))
+    short, long = halyard.AngleSource(short), halyard.AngleSource(long)
+    there = halyard.rotate(keys, angles=short, positions=FROM)
+    halyard.rerotate(there, angles=long, from_angles=short, from_positions=FROM, positions=FROM)
+    assert np.abs(there - halyard.rotate(keys, angles=long, positions=FROM)).max() < 8 * exact.EPS * 4
+
+
+def test_bad_input(angles, keys):
+    given = halyard.AngleSource.given(np.ones((9, 32), np.float32), np.ones((9, 32), np.float32))
+    cache = np.ones((9, HEADS, DIM), np.float32)
+    read_only = keys.copy()
+    read_only.flags.writeable = False
+    base = dict(keys=keys, angles=angles, from_positions=0, positions=1)
+    for bad, raised in (
+            (dict(keys=read_only), halyard.Error), (dict(keys=keys.astype(np.float64)), halyard.Error),
+            (dict(keys=[1.0]), TypeError), (dict(from_positions=None), TypeError), (dict(angles=None), TypeError),
+            (dict(angles=given), halyard.Error), (dict(from_positions=np.zeros(4, int)), halyard.Error),
+            (dict(out=keys[:3].copy()), halyard.Error), (dict(scale=halyard.DynamicScale(keys[..., 0])), halyard.Error),
+            (dict(keys=cache, slots=np.array([0, 9])), halyard.Error),
+            (dict(keys=cache, slots=np.array([3, 3])), halyard.Error),
+            (dict(keys=cache, slots=np.array(3)), halyard.Error),
+            (dict(keys=cache, slots=np.array([3]), out=cache), halyard.Error),
+            (dict(keys=cache, slots=np.array([3]), cache_layout="dnh"), halyard.Error)):
+        arguments = {**base, **bad}
+        before = [keys.copy(), cache.copy()]
+        with pytest.raises(raised):
+            halyard.rerotate(arguments.pop("keys"), **arguments)
+        assert np.array_equal(keys, before[0]) and np.array_equal(cache, before[1])
