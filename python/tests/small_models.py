@@ -54,6 +54,7 @@ MODELS = {
     "glm4": lambda: _causal("Glm4", head_dim=16),
     "deepseek_v2": lambda: _causal("DeepseekV2", **MLA, topk_method="greedy"),
     "deepseek_v3": lambda: _causal("DeepseekV3", **MLA),
+    "deepseek_v3, half": lambda: _causal("DeepseekV3", **MLA, rope_interleave=False),
     "qwen2_vl": lambda: _vision("Qwen2VL", dict(embed_dim=32, hidden_size=64), **rope(mrope_section=[2, 3, 3])),
     "qwen2_5_vl": lambda: _vision("Qwen2_5_VL", dict(hidden_size=32, out_hidden_size=64, intermediate_size=32,
                                                      fullatt_block_indexes=[0]), **rope(mrope_section=[2, 3, 3])),

@@ -177,6 +177,25 @@ def test_half_precision(ids):
         assert (stock - patched).abs().max() <= 16 * torch.finfo(dtype).eps * stock.abs().max()
 
 
+def test_generate_with_padding(ids):
+    model = small_models.make("qwen3")
+    mask = torch.ones_like(ids)
+    mask[0, :4] = 0
+    options = dict(attention_mask=mask, max_new_tokens=20, do_sample=False)
+    stock = model.generate(ids, **options)
+    assert torch.equal(halyard.transformers.patch(model).generate(ids, **options), stock)
+
+
+def test_gradient_checkpointing(ids):
+    model = halyard.transformers.patch(small_models.make("llama")).train()
+    model(ids, labels=ids).loss.backward()
+    gradients = [value.grad.clone() for value in model.parameters()]
+    model.gradient_checkpointing_enable()
+    model.zero_grad()
+    model(ids, labels=ids).loss.backward()
+    assert all(torch.equal(value.grad, kept) for value, kept in zip(model.parameters(), gradients))
+
+
 def refused(model, sentence):
     state = {name: id(module.forward) for name, module in model.named_modules() if "forward" in module.__dict__}
     with pytest.raises(halyard.Error, match=sentence):
