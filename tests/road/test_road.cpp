@@ -59,6 +59,8 @@ TEST_CASE("road: norm and rotation at once, into every cache", "[road]") {
                 choice[of_pairing] = 1;
                 choice[of_order] = choice[of_rounding] = choice[of_scale] = choice[of_window] = 0;
                 check_road(choice, random.bits());
+                choice[of_rounding] = norm;  // by which it takes more than one kernel
+                check_road(choice, random.bits());
             }
         }
     }
