@@ -287,10 +287,6 @@ void store(const Run &run, int index, const Stretch &stretch, const Block &whole
     }
 }
 
-}  // namespace
-
-namespace {
-
 /// Whether a norm of whole heads, their rotation and the store are one kernel's work, without a block between them.
 bool is_one_stage(const TensorDesc &desc, const RunTensor &tensor, std::int64_t rotary_dim) {
     std::int64_t stride_element = tensor.out.element;
