@@ -247,8 +247,10 @@ pip_of() {
 }
 peer_pip() { pip_of "$peers" "$@"; }
 
-# fetch_llama_cpp ENVIRONMENT FOLDER: the sources that the package llama-cpp-python brings, with ggml's.
+# fetch_llama_cpp ENVIRONMENT FOLDER: the sources that the package llama-cpp-python brings, with ggml's. pip asks the
+# package for its metadata, for which that looks for CMake.
 fetch_llama_cpp() {
+    local PATH=$root/$venv/bin:$PATH
     { peer_pins common | grep ^packaging== && peer_pins ggml | grep -v ^llama-cpp-python==; } |
         pip_of "$1" install --only-binary=:all: &&
         peer_pins ggml | grep ^llama-cpp-python== |

@@ -24,7 +24,7 @@ halyard_status check_source_of_moves(const halyard_angle_source &source, const c
 
 namespace {
 
-halyard_status check_positions(const CheckedPositions &positions, std::int32_t n_axes, std::int64_t n_batch,
+halyard_status check_are_int32(const CheckedPositions &positions, std::int32_t n_axes, std::int64_t n_batch,
                                std::int64_t n_tokens, const char *name, halyard_error *error) {
     using Position = std::numeric_limits<std::int32_t>;
     const std::int64_t n_distinct = positions.stride_batch == 0 ? 1 : n_batch;
@@ -49,9 +49,9 @@ halyard_status check_positions(const CheckedPositions &positions, std::int32_t n
 halyard_status check_moves(const Moves &moves, std::int64_t n_batch, std::int64_t n_tokens,
                            halyard_error *error) noexcept {
     const halyard_status status =
-        check_positions(*moves.to_positions, moves.to->axes.n_axes, n_batch, n_tokens, "positions", error);
+        check_are_int32(*moves.to_positions, moves.to->axes.n_axes, n_batch, n_tokens, "positions", error);
     return status != HALYARD_OK ? status
-                                : check_positions(*moves.from_positions, moves.from->axes.n_axes, n_batch, n_tokens,
+                                : check_are_int32(*moves.from_positions, moves.from->axes.n_axes, n_batch, n_tokens,
                                                   "from_positions", error);
 }
 
