@@ -151,9 +151,14 @@ std::string check_gpu_run(const halyard::gpu::GpuKernel &kernel, const halyard_g
         source_desc.first = INT32_MIN;
         source_desc.last = INT32_MAX;
     }
+    std::vector<std::int32_t> axis_of_pair(static_cast<std::size_t>(n_pairs));
     if (n_axes == 3) {
-        source_desc.axis_map = random.one_in(2) ? HALYARD_AXIS_MAP_SECTIONS : HALYARD_AXIS_MAP_INTERLEAVED;
+        source_desc.axis_map = static_cast<std::int32_t>(random.in(HALYARD_AXIS_MAP_SECTIONS, HALYARD_AXIS_MAP_LIST));
         source_desc.n_axes = 3;
+        for (std::int32_t &axis : axis_of_pair) {
+            axis = static_cast<std::int32_t>(random.in(0, 2));
+        }
+        source_desc.axis_of_pair = axis_of_pair.data();
         source_desc.axis_counts[1] = source_desc.axis_counts[2] = n_pairs / 3;
         source_desc.axis_counts[0] = n_pairs - 2 * (n_pairs / 3);
     }

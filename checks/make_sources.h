@@ -62,6 +62,18 @@ inline halyard::plan plan_for(std::int64_t rotary_dim) {
         rotary_dim, {halyard::describe_tensor(halyard::dtype::f32, rotary_dim, halyard::pairing::half)}));
 }
 
+inline halyard_rows_args rows_args(const halyard::angle_source &angles, const halyard_positions *positions,
+                                   std::int64_t n_batch, std::int64_t n_tokens, float *rows, std::int64_t n_floats) {
+    auto args = halyard::make_struct<halyard_rows_args>();
+    args.angles = angles.get();
+    args.positions = positions;
+    args.n_batch = n_batch;
+    args.n_tokens = n_tokens;
+    args.rows = rows;
+    args.n_floats = n_floats;
+    return args;
+}
+
 /// The rows [batch, tokens, 2, n_pairs] that halyard_make_rows makes.
 inline std::vector<float> rows_of(const halyard::angle_source &source, const halyard_positions *positions,
                                   std::int64_t n_batch, std::int64_t n_tokens,

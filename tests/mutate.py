@@ -22,7 +22,7 @@ FILES = ["rotate/plan.cpp", "rotate/read_run.cpp", "rotate/read_road.cpp", "rota
          "angles/positions.cpp", "base/overlap.h", "base/overlap.cpp", "base/error.h", "base/error.cpp", "base/text.h",
          "angles/angle_source.cpp", "angles/create_angle_source.cpp", "angles/tables.cpp", "angles/frequencies.cpp",
          "angles/for_length.cpp", "angles/joined.cpp", "angles/moves.cpp", "angles/references.cpp",
-         "angles/references/ggml.cpp", "angles/references/vllm.cpp", "rotate/run.cpp", "rotate/bound_run.cpp",
+         "angles/references/ggml.cpp", "angles/references/vllm.cpp", "rotate/run.cpp", "rotate/share.cpp", "rotate/bound_run.cpp",
          "rotate/dispatch.cpp", "rotate/make_rows.cpp",
          "rotate/pool.cpp", "gpu/gpu_angles.cpp", "gpu/gpu_plan.cpp", "gpu/gpu_run.cpp", "gpu/launch.cpp",
          "gpu/read_gpu_run.cpp", "gpu/road_launch.cpp", "gpu/road_run.cpp"]
@@ -48,7 +48,7 @@ EQUIVALENT = {
         "leaves a copy of zeros, which read_run refuses",
     ("gpu/gpu_run.cpp", "step > 0", "deleted"): "joins heads that lie backwards too, which is as right",
     ("base/error.h", "in != nullptr && in->size == sizeof(Struct)", "deleted"): "copies what could be read where it is",
-    ("rotate/run.cpp", "n <= max_piece_tokens && n_tasks <= 1 && run.n_parts == 1 && run.plan->rotates && "
+    ("rotate/run.cpp", "n <= max_piece_tokens && n_tasks <= 1 && run.share.count == 1 && run.plan->rotates && "
      "!run.plan->rerotates && run.angles->is_direct && find_rows(run, run.positions, 0, n, rows)", "deleted"):
         "takes the way of many tokens, to the same bits",
     ("rotate/read_road.cpp", "has_weight", "deleted"): "gives NULL a range at address 0, which nothing overlaps",

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 namespace halyard_ggml {
 
@@ -33,18 +32,17 @@ void corr_dims(const RopeParameters &p, float *low_and_high) {
 }
 
 halyard::frequencies exact_frequencies(const RopeParameters &p, const std::vector<float> &factors,
-                                       const std::vector<PairAngle> &pairs, const std::vector<std::int64_t> &order) {
+                                       const std::vector<PairAngle> &pairs) {
     float low_and_high[2];
     corr_dims(p, low_and_high);
     std::vector<double> inv_freq;
-    for (const auto k : order) {
-        const auto pair = static_cast<std::size_t>(k);
+    for (std::size_t k = 0; k < pairs.size(); ++k) {
         long double ramp = 0;
         if (p.ext_factor != 0.0f) {  // or its bounds may not be numbers
             ramp = yarn_ramp<long double>(low_and_high, static_cast<int>(k)) * p.ext_factor;
         }
-        long double value = powl(p.freq_base, -2.0L * pairs[pair].exponent / p.n_dims);
-        value /= factors.empty() ? 1.0f : factors[pair];
+        long double value = powl(p.freq_base, -2.0L * pairs[k].exponent / p.n_dims);
+        value /= factors.empty() ? 1.0f : factors[k];
         value *= p.freq_scale * (1 - ramp) + ramp;
         inv_freq.push_back(static_cast<double>(value));
     }
@@ -63,28 +61,16 @@ AngleMaker::AngleMaker(const Rope &rope, bool is_exact)
     if (!is_exact) {
         return;
     }
-    // Halyard's sections are bands of pairs. ggml's may alternate, so pairs of one axis are put side by side.
-    std::vector<std::int64_t> order(pairs_.size());
-    std::iota(order.begin(), order.end(), 0);
-    const auto axis_of = [&](std::int64_t pair) { return pairs_[static_cast<std::size_t>(pair)].axis; };
-    std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return axis_of(a) < axis_of(b); });
-    const auto frequencies = exact_frequencies(parameters_, factors_, pairs_, order);
-    auto desc = halyard::describe_angles(HALYARD_ANGLES_PHASE);
-    if (n_axes_ > 1) {
-        std::vector<std::int64_t> counts(static_cast<std::size_t>(n_axes_));
-        for (const auto pair : order) {
-            ++counts[static_cast<std::size_t>(axis_of(pair))];
-        }
-        desc =
-            halyard::describe_angles(HALYARD_ANGLES_PHASE, halyard::axis_map::sections(counts), desc.first, desc.last);
+    std::vector<std::int32_t> axis_of_pair;
+    for (const auto &[axis, exponent] : pairs_) {
+        axis_of_pair.push_back(axis);
     }
+    const auto frequencies = exact_frequencies(parameters_, factors_, pairs_);
+    const auto axes = halyard::axis_map::list(axis_of_pair, static_cast<std::size_t>(n_axes_));
+    const auto desc = halyard::describe_angles(HALYARD_ANGLES_PHASE, axes);
     source_ = std::make_unique<halyard::angle_source>(frequencies, desc);
     const auto head = halyard::describe_tensor(halyard::dtype::f32, 2 * n_pairs(), halyard::pairing::half);
     plan_ = std::make_unique<halyard::plan>(halyard::plan_desc(2 * n_pairs(), {head}));
-    if (!std::is_sorted(order.begin(), order.end())) {
-        order_ = std::move(order);
-        row_.resize(2 * pairs_.size());
-    }
 }
 
 bool AngleMaker::serves(const Rope &rope) const {
@@ -106,15 +92,6 @@ void AngleMaker::make_exact_rows(const std::int32_t *positions, std::int64_t n_t
     where.n_axes = n_axes_;
     where.stride_axis = n_tokens;
     halyard::make_rows(*plan_, *source_, &where, 1, n_tokens, rows, n_tokens * 2 * n_pairs());
-    if (order_.empty()) {
-        return;
-    }
-    for (float *row = rows, *end = rows + n_tokens * 2 * n_pairs(); row != end; row += n_pairs()) {
-        std::copy_n(row, n_pairs(), row_.begin());
-        for (std::size_t i = 0; i < order_.size(); ++i) {
-            row[order_[i]] = row_[i];
-        }
-    }
 }
 
 /// ggml_rope_cache_init, ggml_mrope_cache_init and rope_yarn of ggml-cpu/ops.cpp, operation by operation.
@@ -159,9 +136,7 @@ void AngleMaker::make_ggml_rows(const std::int32_t *positions, std::int64_t n_to
 
 TokenRows::TokenRows(std::shared_ptr<AngleMaker> made_by, std::int64_t tokens)
     : maker(std::move(made_by)), n_tokens(tokens), rows(static_cast<std::size_t>(2 * maker->n_pairs() * n_tokens)),
-      by_token(halyard::angle_source::given_by_token(rows.data(), n_tokens, 2 * maker->n_pairs())),
-      by_position(halyard::angle_source::given(rows.data(), rows.data() + maker->n_pairs(), n_tokens,
-                                               2 * maker->n_pairs(), 2 * maker->n_pairs())) {}
+      source(halyard::angle_source::given_by_token(rows.data(), n_tokens, 2 * maker->n_pairs(), true)) {}
 
 Angles::Angles(bool is_exact) : is_exact_(is_exact) {}
 

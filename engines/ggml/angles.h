@@ -34,8 +34,6 @@ private:
     std::vector<float> factors_;  // [n_pairs], or empty
     std::vector<PairAngle> pairs_;
     std::int64_t n_axes_;
-    std::vector<std::int64_t> order_;  // Halyard's pair i is ggml's order_[i]; empty where they are the same
-    std::vector<float> row_;
     std::unique_ptr<halyard::angle_source> source_;  // NULL: ggml's angles
     std::unique_ptr<halyard::plan> plan_;
 };
@@ -47,10 +45,9 @@ struct TokenRows {
     std::shared_ptr<AngleMaker> maker;
     std::int64_t n_tokens;
     std::vector<float> rows;
-    halyard::angle_source by_token;     // for a batch of one
-    halyard::angle_source by_position;  // for others: token t of every batch row is at "position" t
-    const void *positions = nullptr;    // that the rows were made from
-    std::uint64_t graph = 0;            // that they were last used in
+    halyard::angle_source source;     // of these rows, which batch rows share
+    const void *positions = nullptr;  // that they were made from
+    std::uint64_t graph = 0;          // that they were last used in
     std::vector<std::unique_ptr<BoundRun>> runs;
 };
 

@@ -11,9 +11,6 @@ namespace halyard_ggml {
 
 namespace {
 
-/// Where batch rows share their positions, runs read row t at "position" t, from this start.
-constexpr std::int32_t first_position = 0;
-
 std::int32_t dtype_of(ggml_type type) {
     switch (type) {
     case GGML_TYPE_F16: return HALYARD_F16;
@@ -96,10 +93,6 @@ void make_run(const Road &road, const TokenRows &rows, BoundRun *out) {
     const auto y = halyard::tensor(road.last()->data, static_cast<halyard::dtype>(key.out_dtype), shape,
                                    {key.out[0], key.out[1], key.out[2], 1});
     halyard::run_options options;
-    const auto from_first = halyard::consecutive_positions(&first_position, 1);
-    if (key.shape[0] != 1) {
-        options.at(from_first);
-    }
     auto stages = halyard::stages(key.has_weight ? road.weight->data : nullptr, key.has_weight ? key.shape[3] : 0,
                                   key.n_slots == 0 ? nullptr : road.last()->data);
     if (key.has_norm || key.n_slots != 0) {
@@ -115,8 +108,7 @@ void make_run(const Road &road, const TokenRows &rows, BoundRun *out) {
         slots.strides[1] = key.stride_slot_numbers;
         options.slots = &slots;
     }
-    const auto &angles = key.shape[0] == 1 ? rows.by_token : rows.by_position;
-    out->run = std::make_unique<halyard::bound_run>(*out->plan, angles, x, y, options);
+    out->run = std::make_unique<halyard::bound_run>(*out->plan, rows.source, x, y, options);
 }
 
 const BoundRun &run_for(const Road &road, const RunKey &key, TokenRows &rows) {
@@ -143,7 +135,6 @@ void Call::operator()(int part, int n_parts) {
     args.part = part;
     args.n_parts = n_parts;
     args.n_tensors = 1;
-    args.positions = positions;
     args.x = &x;
     args.y = &y;
     args.weights = weight == nullptr ? nullptr : &weight;
@@ -174,7 +165,6 @@ std::string bind(Angles &angles, const Road &road, Call *call, TokenRows **rows)
     call->run = bound.run->get();
     call->x = road.x->data;
     call->y = has_cache ? nullptr : y.data;
-    call->positions = key.shape[0] == 1 ? nullptr : &first_position;
     call->weight = road.weight == nullptr ? nullptr : road.weight->data;
     call->slots = has_cache ? y.src[1]->data : nullptr;
     call->cache = has_cache ? y.data : nullptr;

@@ -39,7 +39,6 @@ struct Call {
     const halyard_bound_run *run = nullptr;
     const void *x = nullptr;
     void *y = nullptr;
-    const void *positions = nullptr;
     const void *weight = nullptr;
     const void *slots = nullptr;
     void *cache = nullptr;

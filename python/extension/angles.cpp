@@ -71,7 +71,7 @@ std::unique_ptr<AngleSource> make(const frequencies &from, const std::string &ki
     auto made = std::make_unique<AngleSource>();
     made->n_axes = info.n_axes == 0 ? 1 : info.n_axes;
     if (map) {
-        const axis_map axes{value_of(axis_maps, "axis_map", map->first), map->second};
+        const axis_map axes{value_of(axis_maps, "axis_map", map->first), map->second, {}};
         const auto mapped = describe_angles(desc.kind, axes, desc.first, desc.last);
         desc.axis_map = mapped.axis_map;
         desc.n_axes = mapped.n_axes;

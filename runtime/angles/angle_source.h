@@ -1,6 +1,7 @@
 // What an angle source is: where cos and sin come from, which positions it covers, and the row of a position.
 #pragma once
 
+#include "angles/pair_axes.h"
 #include "angles/positions.h"
 #include "base/overlap.h"
 #include "base/storage.h"
@@ -40,20 +41,6 @@ constexpr std::optional<BadPosition> to_bad_position(std::int32_t number) noexce
     }
     return std::nullopt;
 }
-
-/// HALYARD_AXIS_MAP_…
-enum class AxisMapKind : std::int32_t {
-    none = HALYARD_AXIS_MAP_NONE,
-    sections = HALYARD_AXIS_MAP_SECTIONS,
-    interleaved = HALYARD_AXIS_MAP_INTERLEAVED
-};
-
-/// Which axis each pair reads its position from.
-struct PairAxes {
-    AxisMapKind kind = AxisMapKind::none;
-    std::int32_t n_axes = 1;
-    std::int64_t counts[HALYARD_MAX_AXES] = {};  // pairs of each axis
-};
 
 /// HALYARD_REFERENCE_…: whose cos and sin a table holds.
 enum class Reference : std::int32_t {
@@ -115,7 +102,8 @@ struct halyard_angle_source {
 
     halyard::Reference reference = halyard::Reference::exact;
     bool is_direct = false;  // kernels can read the rows where they lie
-    bool by_token = false;   // given: the rows are those of a run's tokens, in order
+    bool by_token = false;   // given: the rows are those of a run's tokens, in order,
+    bool is_shared = false;  // or those of each of its batch rows
 
     /// Whether each position has a row in memory, so that find_row serves it; else find_position does.
     bool has_rows() const noexcept { return kind == halyard::AngleKind::table || kind == halyard::AngleKind::given; }

@@ -35,46 +35,6 @@ halyard_status set_default_axes(const halyard_frequencies *frequencies, halyard_
     return HALYARD_OK;
 }
 
-halyard_status read_axes(const halyard_angle_source_desc &desc, halyard_angle_source &source,
-                         halyard_error *error) noexcept {
-    if (desc.axis_map < HALYARD_AXIS_MAP_NONE || desc.axis_map > HALYARD_AXIS_MAP_INTERLEAVED) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.axis_map is ", desc.axis_map, ", which is no axis map");
-    }
-    const bool has_map = desc.axis_map != HALYARD_AXIS_MAP_NONE;
-    if (desc.n_axes < (has_map ? 1 : 0) || desc.n_axes > (has_map ? HALYARD_MAX_AXES : 1)) {
-        return fail(error, HALYARD_ERROR_SHAPE, "desc.n_axes is ", desc.n_axes, ", but it must be ",
-                    has_map ? "1 to 4" : "0 or 1 without an axis map");
-    }
-    const std::int64_t n_pairs = source.rotary_dim / 2;
-    std::int64_t sum = 0;
-    for (std::int32_t axis = 0; has_map && axis < desc.n_axes; ++axis) {
-        const std::int64_t count = desc.axis_counts[axis];
-        if (count < 0 || count > n_pairs) {
-            return fail(error, HALYARD_ERROR_SHAPE, "desc.axis_counts[", axis, "] is ", count, ", but it must be 0 to ",
-                        n_pairs);
-        }
-        sum += count;
-        source.axes.counts[axis] = count;
-    }
-    if (has_map && sum != n_pairs) {
-        return fail(error, HALYARD_ERROR_SHAPE, "desc.axis_counts add up to ", sum, ", but rotary_dim / 2 is ",
-                    n_pairs);
-    }
-    if (desc.axis_map == HALYARD_AXIS_MAP_INTERLEAVED) {
-        for (std::int32_t axis = 1; axis < desc.n_axes; ++axis) {
-            const std::int64_t most = (n_pairs - axis + desc.n_axes - 1) / desc.n_axes;
-            if (desc.axis_counts[axis] > most) {
-                return fail(error, HALYARD_ERROR_SHAPE, "desc.axis_counts[", axis, "] is ", desc.axis_counts[axis],
-                            ", but of ", n_pairs, " pairs taken in turns by ", desc.n_axes, " axes, axis ", axis,
-                            " has ", most);
-            }
-        }
-    }
-    source.axes.kind = desc.n_axes > 1 ? AxisMapKind(desc.axis_map) : AxisMapKind::none;
-    source.axes.n_axes = has_map ? desc.n_axes : 1;
-    return HALYARD_OK;
-}
-
 /// Finds the kind that AUTO stands for. A list is always a table, since it has no more rows than the caller asks for.
 AngleKind resolve_kind(const halyard_frequencies &frequencies, const halyard_angle_source_desc &desc) noexcept {
     if (desc.kind != HALYARD_ANGLES_AUTO) {
@@ -100,7 +60,7 @@ halyard_status make_from_frequencies(const halyard_frequencies *frequencies, con
     source.first = desc.first;
     source.last = desc.last;
     source.reference = Reference(desc.reference);
-    if (const halyard_status status = read_axes(desc, source, error)) {
+    if (const halyard_status status = read_pair_axes(desc, source.rotary_dim / 2, &source.axes, error)) {
         return status;
     }
     const char *const name = source.kind == AngleKind::phase ? "PHASE" : "FACTORED";
@@ -153,6 +113,7 @@ halyard_status use_given(const halyard_angle_source_desc &desc, halyard_angle_so
     source.kind = AngleKind::given;
     source.rows_dtype = *rows_dtype;
     source.by_token = desc.by_token != 0;
+    source.is_shared = desc.by_token == 2;
     source.rotary_dim = desc.rotary_dim;
     source.last = desc.n_rows - 1;
     source.n_rows = desc.n_rows;
@@ -163,7 +124,7 @@ halyard_status use_given(const halyard_angle_source_desc &desc, halyard_angle_so
         return fail(error, HALYARD_ERROR_OVERFLOW, "desc.n_rows is ", desc.n_rows, " with a desc.stride_row of ",
                     desc.stride_row, ": the rows leave the address space");
     }
-    return read_axes(desc, source, error);
+    return read_pair_axes(desc, source.rotary_dim / 2, &source.axes, error);
 }
 
 }  // namespace
@@ -187,9 +148,9 @@ extern "C" halyard_status halyard_create_angle_source(const halyard_frequencies 
                     ", but it must be HALYARD_ANGLES_AUTO (0) to HALYARD_ANGLES_PHASE (4)");
     }
     const bool is_given = read.kind == HALYARD_ANGLES_GIVEN;
-    if (read.by_token < 0 || read.by_token > (is_given ? 1 : 0)) {
+    if (read.by_token < 0 || read.by_token > (is_given ? 2 : 0)) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.by_token is ", read.by_token, ", but it must be 0",
-                    is_given ? " or 1" : " where rows are not given");
+                    is_given ? " to 2" : " where rows are not given");
     }
     if (read.reserved != 0) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.reserved is ", read.reserved, ", but it must be 0");
@@ -208,6 +169,7 @@ extern "C" halyard_status halyard_create_angle_source(const halyard_frequencies 
     }
     status = is_given ? use_given(read, *result, error) : make_from_frequencies(frequencies, read, *result, error);
     if (status == HALYARD_OK) {
+        result->bytes += result->axes.n_bytes(result->rotary_dim / 2);
         result->is_direct = result->has_rows() && result->rows_dtype == Dtype::f32 && result->axes.n_axes == 1;
         *out = result.release();
     }

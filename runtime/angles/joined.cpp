@@ -81,7 +81,7 @@ extern "C" halyard_status halyard_create_joined_angle_source(const halyard_angle
     }
     result->kind = AngleKind::joined;
     result->rotary_dim = sources[0]->rotary_dim;
-    result->axes = sources[0]->axes;
+    result->axes.n_axes = sources[0]->axes.n_axes;
     result->reference = sources[0]->reference;
     result->first = sources[0]->first;
     result->last = sources[0]->last;

@@ -69,27 +69,10 @@ Move move_of(const Moves &moves, std::int64_t batch, std::int64_t token) noexcep
 
 namespace {
 
-std::int32_t axis_of(const PairAxes &axes, std::int64_t pair) {
-    std::int32_t axis = 0;
-    switch (axes.kind) {
-    case AxisMapKind::none: break;
-    case AxisMapKind::sections:
-        for (std::int64_t end = axes.counts[0]; pair >= end; end += axes.counts[axis]) {
-            axis++;
-        }
-        break;
-    case AxisMapKind::interleaved:
-        axis = static_cast<std::int32_t>(pair % axes.n_axes);
-        axis = pair < axes.n_axes * axes.counts[axis] ? axis : 0;
-        break;
-    }
-    return axis;
-}
-
 /// What some positions of a pair's axis come to, in 2^-64 turns.
 std::uint64_t turns_of(const halyard_angle_source &source, const decltype(Move::to) &positions, std::int64_t pair) {
     const std::uint64_t turns = std::uint64_t{source.turns_high.get()[pair]} << 32 | source.turns_low.get()[pair];
-    return turns * positions[std::size_t(axis_of(source.axes, pair))];
+    return turns * positions[std::size_t(source.axes.of(pair))];
 }
 
 }  // namespace

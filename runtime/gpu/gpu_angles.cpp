@@ -33,22 +33,14 @@ halyard_status upload(const halyard_gpu_queue &queue, const void *data, std::siz
 }
 
 /// Uploads the axis that each pair reads, and a zero after them.
-halyard_status upload_axes(halyard_gpu_angles &angles, halyard_error *error) {
-    const PairAxes &axes = angles.device.source.axes;
+halyard_status upload_axes(halyard_gpu_angles &angles, const PairAxes &axes, halyard_error *error) {
     const std::int64_t n_pairs = angles.device.source.rotary_dim / 2;
     std::unique_ptr<std::int32_t[]> of_pair(new (std::nothrow) std::int32_t[static_cast<std::size_t>(n_pairs) + 1]());
     if (of_pair == nullptr) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for the axes of ", n_pairs, " pairs");
     }
-    std::int64_t pair = 0;
-    for (std::int32_t axis = 0; axis < axes.n_axes && axes.kind == AxisMapKind::sections; axis++) {
-        std::fill_n(of_pair.get() + pair, axes.counts[axis], axis);
-        pair += axes.counts[axis];
-    }
-    for (std::int32_t axis = 1; axis < axes.n_axes && axes.kind == AxisMapKind::interleaved; axis++) {
-        for (std::int64_t i = 0; i < axes.counts[axis]; i++) {
-            of_pair[static_cast<std::size_t>(i * axes.n_axes + axis)] = axis;
-        }
+    for (std::int64_t pair = 0; pair < n_pairs; pair++) {
+        of_pair[static_cast<std::size_t>(pair)] = axes.of(pair);
     }
     return upload(angles.queue, of_pair.get(), (static_cast<std::size_t>(n_pairs) + 1) * sizeof(std::int32_t),
                   &angles.device.axis_of_pair, error);
@@ -161,7 +153,7 @@ halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const h
     shape.rotary_dim = source->rotary_dim;
     shape.first = source->first;
     shape.last = source->last;
-    shape.axes = source->axes;
+    shape.axes.n_axes = source->axes.n_axes;
     shape.n_rows = source->n_rows;
     shape.identity_row = source->identity_row;
     shape.stride_row = source->stride_row;
@@ -171,7 +163,7 @@ halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const h
         shape.cos_memory = source->cos_memory;
         shape.sin_memory = source->sin_memory;
     }
-    halyard_status status = upload_axes(*angles, error);
+    halyard_status status = upload_axes(*angles, source->axes, error);
     if (status == HALYARD_OK) {
         status = is_given ? use_rows(*angles, *source, cos_offset, sin_offset, error)
                           : upload_source(*angles, *source, error);

@@ -319,8 +319,8 @@ halyard_status halyard_bind_run(const halyard_plan *plan, const halyard_run_args
     if (const halyard_status status = read_run(plan, args, HALYARD_CPU, &run, &spans, error)) {
         return status;
     }
-    if (run.n_parts > 1) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "args.n_parts is ", run.n_parts,
+    if (run.share.count > 1) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "args.n_parts is ", run.share.count,
                     ", but a bound run is whole: each call says which part it does");
     }
     for (int i = 0; i < run.plan->n_tensors; i++) {
@@ -400,7 +400,7 @@ halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_b
         run.tensors[i].x = static_cast<const char *>(given.x[i]);
         run.tensors[i].y = static_cast<char *>(given.y[i]);
     }
-    status = read_part(given.part, given.n_parts, run.executor.n_threads > 0, run, error);
+    status = read_part(given.part, given.n_parts, run.executor.n_threads > 0, &run.share, error);
     if (status == HALYARD_OK && run.plan->rerotates) {
         status = read_positions(*bound, given.from_positions, "args.from_positions", bound->from_positions_reach,
                                 run.from_positions, error);

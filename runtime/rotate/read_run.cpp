@@ -238,12 +238,14 @@ halyard_status check_given_rows(const halyard_angle_source &angles, bool has_pos
     if (has_positions) {
         return fail(error, HALYARD_ERROR_MISMATCH, "args.positions is set, but the angle source's rows are by_token");
     }
-    if (!run.is_empty && (run.n_batch > angles.n_rows || angles.n_rows % run.n_batch != 0 ||
-                          angles.n_rows / run.n_batch != run.n_tokens)) {
-        return fail(error, HALYARD_ERROR_SHAPE, "the angle source has ", angles.n_rows, " rows by_token, but the run ",
-                    run.n_batch, " x ", run.n_tokens, " tokens");
+    const std::int64_t n_batch = angles.is_shared ? 1 : run.n_batch;
+    if (!run.is_empty &&
+        (n_batch > angles.n_rows || angles.n_rows % n_batch != 0 || angles.n_rows / n_batch != run.n_tokens)) {
+        return fail(error, HALYARD_ERROR_SHAPE, "the angle source has ", angles.n_rows, " rows by_token",
+                    angles.is_shared ? " that batch rows share" : "", ", but the run ", run.n_batch, " x ",
+                    run.n_tokens, " tokens");
     }
-    run.positions.stride_batch = run.n_tokens;
+    run.positions.stride_batch = angles.is_shared ? 0 : run.n_tokens;
     return HALYARD_OK;
 }
 
@@ -312,26 +314,6 @@ halyard_status check_overlaps(const Run &run, const halyard_tensor *x, const hal
     return HALYARD_OK;
 }
 
-halyard_status read_part(std::int32_t part, std::int32_t n_parts, bool has_executor, Run &run,
-                         halyard_error *error) noexcept {
-    run.part = part;
-    run.n_parts = n_parts == 0 ? 1 : n_parts;
-    if (part == 0 && run.n_parts == 1) {
-        return HALYARD_OK;
-    }
-    if (n_parts < 0 || n_parts > 1024) {
-        return fail(error, HALYARD_ERROR_SHAPE, "args.n_parts is ", n_parts, ", but must be 0 to 1024");
-    }
-    if (part < 0 || part >= run.n_parts) {
-        return fail(error, HALYARD_ERROR_SHAPE, "args.part is ", part, ", but must be 0 to ", run.n_parts - 1);
-    }
-    if (has_executor) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "args.n_parts is ", n_parts,
-                    ", but the run has an executor, which shares it out already");
-    }
-    return HALYARD_OK;
-}
-
 halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, std::int32_t device, Run *run,
                         Spans *spans, halyard_error *error) noexcept {
     if (plan == nullptr) {
@@ -366,7 +348,7 @@ halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, 
     run->slots.data = nullptr;
     run->bad_position = *bad_position;
     run->executor.n_threads = 0;
-    halyard_status status = read_part(given.part, given.n_parts, given.executor != nullptr, *run, error);
+    halyard_status status = read_part(given.part, given.n_parts, given.executor != nullptr, &run->share, error);
     if (status == HALYARD_OK) {
         status = read_tensors(given.x, given.y, device, *run, *spans, error);
     }

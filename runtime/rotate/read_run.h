@@ -7,6 +7,7 @@
 #include "halyard/halyard.h"
 #include "road/slots.h"
 #include "rotate/plan.h"
+#include "rotate/share.h"
 
 #include <cstdint>
 
@@ -43,7 +44,7 @@ struct Run {
     const halyard_angle_source *from_angles;  // where keys come from; set only where the plan rerotates
     CheckedPositions from_positions;
     BadPosition bad_position;
-    std::int32_t part, n_parts;  // n_parts is at least 1
+    Share share;  // the part of it that is done
     std::int64_t n_batch, n_tokens;
     RunTensor tensors[HALYARD_MAX_TENSORS];
     bool is_empty;                          // no tensor has an element
@@ -63,10 +64,6 @@ struct Spans {
 /// Checks everything but whether the angle source covers the positions. device: where the tensors' memory has to be.
 halyard_status read_run(const halyard_plan *plan, const halyard_run_args *args, std::int32_t device, Run *run,
                         Spans *spans, halyard_error *error) noexcept;
-
-/// Reads which part of a run is to be done.
-halyard_status read_part(std::int32_t part, std::int32_t n_parts, bool has_executor, Run &run,
-                         halyard_error *error) noexcept;
 
 /// Checks that no output shares elements with any other argument, other than in place. Between outputs and positions
 /// or rows, spans are compared.

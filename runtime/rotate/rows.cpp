@@ -140,8 +140,19 @@ void make_band(const halyard_angle_source &source, const RowKernels &kernels, co
     }
 }
 
-RowOutput shifted(const RowOutput &out, std::int64_t pairs) noexcept {
-    return {out.data + pairs, out.stride_token, out.stride_sin};
+/// Copies an axis' own pairs from rows of n_pairs pairs, those of other axes among them.
+void take_own_pairs(const PairAxes::Span &span, std::int64_t n_tokens, std::int64_t first_pair, std::int64_t n_pairs,
+                    const RowOutput &from, const RowOutput &to) noexcept {
+    const std::int32_t *const begin = std::lower_bound(span.own, span.own + span.n_own, first_pair);
+    const std::int32_t *const end = std::lower_bound(begin, span.own + span.n_own, first_pair + n_pairs);
+    for (std::int64_t t = 0; t < n_tokens; t++) {
+        const float *const its = from.data + t * from.stride_token - first_pair;
+        float *const row = to.data + t * to.stride_token - first_pair;
+        for (const std::int32_t *pair = begin; pair != end; pair++) {
+            row[*pair] = its[*pair];
+            row[*pair + to.stride_sin] = its[*pair + from.stride_sin];
+        }
+    }
 }
 
 }  // namespace
@@ -182,34 +193,22 @@ void make_rows(const halyard_angle_source &source, const RowKernels &kernels, co
         return;
     }
     const PairAxes &axes = source.axes;
-    const std::int64_t last_pair = first_pair + n_pairs;
-    if (axes.kind == AxisMapKind::sections) {
-        std::int64_t begin = 0;
-        for (std::int32_t axis = 0; axis < axes.n_axes; axis++) {
-            const std::int64_t end = begin + axes.counts[axis];
-            const std::int64_t from = std::max(begin, first_pair), to = std::min(end, last_pair);
-            make_band(source, kernels, tokens, axis, from, to - from, shifted(out, from - first_pair));
-            begin = end;
-        }
+    if (axes.n_axes == 1) {
+        make_band(source, kernels, tokens, 0, first_pair, n_pairs, out);
         return;
     }
-    make_band(source, kernels, tokens, 0, first_pair, n_pairs, out);
-    if (axes.kind == AxisMapKind::interleaved) {
-        // The other axes' rows are made whole, and every n-th pair is taken from them.
-        float made[made_floats];
-        const RowOutput other = {made, 2 * n_pairs, n_pairs};
-        for (std::int32_t axis = 1; axis < axes.n_axes; axis++) {
-            const std::int64_t end = std::min(last_pair, axes.n_axes * axes.counts[axis]);
-            make_band(source, kernels, tokens, axis, first_pair, end - first_pair, other);
-            const std::int64_t skip = (axis - first_pair % axes.n_axes + axes.n_axes) % axes.n_axes;
-            for (std::int64_t t = 0; t < tokens.n_tokens; t++) {
-                float *to = out.data + t * out.stride_token;
-                const float *from = made + t * other.stride_token;
-                for (std::int64_t k = skip; k < end - first_pair; k += axes.n_axes) {
-                    to[k] = from[k];
-                    to[k + out.stride_sin] = from[k + other.stride_sin];
-                }
-            }
+    for (std::int32_t axis = 0; axis < axes.n_axes; axis++) {
+        const PairAxes::Span &span = axes.spans[axis];
+        const std::int64_t first = std::max(span.first, first_pair);
+        const std::int64_t n = std::min(span.last, first_pair + n_pairs) - first;
+        const RowOutput its = {out.data + first - first_pair, out.stride_token, out.stride_sin};
+        if (span.comes_first) {  // pairs in between are written by axes that follow
+            make_band(source, kernels, tokens, axis, first, n, its);
+        } else if (n > 0) {
+            float made[made_floats];
+            const RowOutput whole = {made, 2 * n, n};
+            make_band(source, kernels, tokens, axis, first, n, whole);
+            take_own_pairs(span, tokens.n_tokens, first, n, whole, its);
         }
     }
 }

@@ -52,20 +52,11 @@ constexpr std::int64_t bytes_worth_a_thread(Dtype dtype) {
 
 // ---- Work ----------------------------------------------------------------------------------------------------------
 
-/// Which part of the heads a task does.
-struct Share {
-    std::int64_t index, count;
-};
 constexpr Share all_heads = {0, 1};
 
 /// Some tensors of a run, a bit for each.
 using TensorSet = std::uint32_t;
 constexpr TensorSet all_tensors = (1u << HALYARD_MAX_TENSORS) - 1;
-
-/// Where a share of n things begins, the first shares being larger by one where they cannot be equal.
-std::int64_t first_of_share(std::int64_t n, const Share &share) {
-    return share.count == 1 ? n * share.index : n / share.count * share.index + std::min(share.index, n % share.count);
-}
 
 /// Rotates a stretch of a tensor from where it is to where it goes. Without a rotation, copies it. (Inline for the cost
 /// of a run.)
@@ -129,7 +120,7 @@ void do_tokens(const Run &run, int index, std::int64_t batch, std::int64_t token
     Stretch stretch;
     stretch.n_tokens = n_tokens;
     stretch.first_head = first_of_share(tensor.n_heads, share);
-    stretch.n_heads = first_of_share(tensor.n_heads, {share.index + 1, share.count}) - stretch.first_head;
+    stretch.n_heads = end_of_share(tensor.n_heads, share) - stretch.first_head;
     if (stretch.n_heads == 0) {
         return;  // there are more shares than heads
     }
@@ -281,7 +272,7 @@ void do_own_slots(const Run &run, const Share &share, TensorSet tensors) {
 /// Does one of `share.count` shares of a run, whose positions and slots were checked before.
 void do_share(const Run &run, const Share &share) {
     const std::int64_t n = run.n_batch * run.n_tokens;
-    const std::int64_t first = first_of_share(n, share), last = first_of_share(n, {share.index + 1, share.count});
+    const std::int64_t first = first_of_share(n, share), last = end_of_share(n, share);
     TensorSet by_slot = 0, by_row = 0;
     const bool may_be_doubled = run.slots.data != nullptr && run.slots.may_be_doubled;
     for (int i = 0; i < run.plan->n_tensors && run.plan->has_road && share.count > 1; i++) {
@@ -393,7 +384,7 @@ halyard_status do_run(const Run &run, halyard_error *error) noexcept {
         }
     }
     std::int32_t rows[max_piece_tokens];
-    if (n <= max_piece_tokens && n_tasks <= 1 && run.n_parts == 1 && run.plan->rotates && !run.plan->rerotates &&
+    if (n <= max_piece_tokens && n_tasks <= 1 && run.share.count == 1 && run.plan->rotates && !run.plan->rerotates &&
         run.angles->is_direct && find_rows(run, run.positions, 0, n, rows)) {
         // Few tokens: one look at each position checks it and finds its row.
         rotate_directly(run, 0, n, rows, all_heads, all_tensors);
@@ -416,7 +407,7 @@ halyard_status do_run(const Run &run, halyard_error *error) noexcept {
     if (n_tasks > 1) {
         return run_on_executor(run, n_tasks, error);
     }
-    do_share(run, {run.part, run.n_parts});
+    do_share(run, run.share);
     return HALYARD_OK;
 }
 

@@ -67,6 +67,17 @@ std::vector<std::int64_t> random_counts(Random &random, std::int32_t axis_map, s
     return counts;
 }
 
+/// The axis of each pair, in stretches of one axis and in turns. Not every axis need have a pair.
+std::vector<std::int32_t> random_list(Random &random, std::int64_t n_axes, std::int64_t n_pairs) {
+    std::vector<std::int32_t> axes;
+    const bool in_turns = random.one_in(2);
+    for (std::int64_t k = 0; k < n_pairs; k++) {
+        const bool goes_on = !in_turns && k > 0 && !random.one_in(10);
+        axes.push_back(goes_on ? axes.back() : static_cast<std::int32_t>(random.in(0, n_axes - 1)));
+    }
+    return axes;
+}
+
 Elements read(const golden::Section &section, const std::string &name) {
     const auto array = section.array<float>(name);
     return {HALYARD_F32, {1, array.shape.at(0), array.shape.at(1), array.shape.at(2)}, array.values};
@@ -209,10 +220,16 @@ TEST_CASE("axis maps: random maps, each pair from its own axis, bit by bit", "[a
     constexpr std::int64_t dims[] = {2, 4, 10, 48, 128, 130, 4096, 4102, 10000};
     for (int trial = 0; trial < 240; trial++) {
         const std::int32_t kind = kinds[trial % 4];
-        const auto axis_map = random.one_in(2) ? HALYARD_AXIS_MAP_SECTIONS : HALYARD_AXIS_MAP_INTERLEAVED;
+        constexpr std::int32_t maps[] = {HALYARD_AXIS_MAP_SECTIONS, HALYARD_AXIS_MAP_INTERLEAVED,
+                                         HALYARD_AXIS_MAP_LIST};
+        const std::int32_t axis_map = random.one_of(maps);
         const std::int64_t rotary_dim = random.one_of(dims), n_pairs = rotary_dim / 2, n_axes = random.in(1, 4);
-        const auto counts = random_counts(random, axis_map, n_axes, n_pairs);
-        const auto axes = axis_of_pair(axis_map, counts);
+        const bool is_list = axis_map == HALYARD_AXIS_MAP_LIST;
+        const auto counts = is_list ? std::vector<std::int64_t>(static_cast<std::size_t>(n_axes))
+                                    : random_counts(random, axis_map, n_axes, n_pairs);
+        const auto list = random_list(random, n_axes, n_pairs);
+        const auto axes =
+            is_list ? std::vector<std::int64_t>(list.begin(), list.end()) : axis_of_pair(axis_map, counts);
         const std::int64_t n_batch = random.in(1, 3), n_tokens = rotary_dim > 1000 ? random.in(1, 3) : random.in(1, 80);
         const std::int32_t first = kind == HALYARD_ANGLES_GIVEN ? 0 : -30, last = 40;
         // The same source with the map and without it.
@@ -233,6 +250,7 @@ TEST_CASE("axis maps: random maps, each pair from its own axis, bit by bit", "[a
         const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim);
         const halyard::angle_source plain(frequencies, desc);
         set_axes(desc, axis_map, counts);
+        desc.axis_of_pair = list.data();
         const halyard::angle_source mapped(frequencies, desc);
         INFO("kind " << kind << ", map " << axis_map << ", rotary_dim " << rotary_dim << ", axes " << n_axes
                      << ", batch " << n_batch << ", tokens " << n_tokens);
@@ -358,7 +376,7 @@ TEST_CASE("axis maps: what is no map is refused", "[axes][errors]") {
             set_axes(desc, axis_map, counts);
             check_refused(desc, status, words);
         };
-        for (const std::int32_t axis_map : {-1, 4, 100}) {
+        for (const std::int32_t axis_map : {-1, 5, 100}) {
             refuse(axis_map, {32, 32}, HALYARD_ERROR_UNKNOWN_VALUE, "desc.axis_map is " + std::to_string(axis_map));
         }
         for (const auto axis_map : {HALYARD_AXIS_MAP_SECTIONS, HALYARD_AXIS_MAP_INTERLEAVED}) {
@@ -395,6 +413,45 @@ TEST_CASE("axis maps: what is no map is refused", "[axes][errors]") {
     }
 }
 
+TEST_CASE("axis maps: a list names an axis for each pair, and says what sections and turns say", "[axes][errors]") {
+    const std::int64_t rotary_dim = 24;
+    const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim);
+    const std::vector<std::int32_t> data = {1, 2, 3, 30, 20, 10, 7, 8, 9};
+    const auto at = axis_positions(data, 3, 1, 3);
+    for (const std::int32_t axis_map : {HALYARD_AXIS_MAP_SECTIONS, HALYARD_AXIS_MAP_INTERLEAVED}) {
+        const std::vector<std::int64_t> counts = {5, 4, 3};
+        std::vector<std::int32_t> list;
+        for (const auto axis : axis_of_pair(axis_map, counts)) {
+            list.push_back(static_cast<std::int32_t>(axis));
+        }
+        const auto source = [&](const halyard::axis_map &map) {
+            return halyard::angle_source(frequencies, halyard::describe_angles(HALYARD_ANGLES_TABLE, map, 0, 99));
+        };
+        const auto by_counts = source({axis_map, counts, {}}), by_list = source(halyard::axis_map::list(list, 3));
+        CHECK(rows_of(by_counts, &at, 1, 3) == rows_of(by_list, &at, 1, 3));
+        CHECK(by_counts.info().bytes == by_list.info().bytes);
+    }
+    std::vector<std::int32_t> list(64, 1);
+    auto desc = describe_source(HALYARD_ANGLES_TABLE, 0, 9);
+    set_axes(desc, HALYARD_AXIS_MAP_LIST, {0, 0});
+    check_refused(desc, HALYARD_ERROR_NULL_POINTER, "desc.axis_of_pair is NULL");
+    desc.axis_of_pair = list.data();
+    for (const std::int32_t wrong : {-1, 2, std::numeric_limits<std::int32_t>::min()}) {
+        list[63] = wrong;
+        check_refused(desc, HALYARD_ERROR_SHAPE,
+                      "desc.axis_of_pair[63] is " + std::to_string(wrong) + ", but it must be 0 to 1");
+    }
+    list[63] = 0;
+    for (const std::int32_t n_axes : {0, 5}) {
+        desc.n_axes = n_axes;
+        check_refused(desc, HALYARD_ERROR_SHAPE, "desc.n_axes is " + std::to_string(n_axes));
+    }
+    // A caller that was compiled before there were lists.
+    desc.size = offsetof(halyard_angle_source_desc, axis_of_pair);
+    desc.n_axes = 2;
+    check_refused(desc, HALYARD_ERROR_NULL_POINTER, "desc.axis_of_pair is NULL");
+}
+
 TEST_CASE("axis maps: positions that do not fit are refused, and messages name the axis", "[axes][errors]") {
     const std::int64_t rotary_dim = 128, n_batch = 2, n_tokens = 3;
     const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim);
@@ -423,8 +480,9 @@ TEST_CASE("axis maps: positions that do not fit are refused, and messages name t
             }
             CHECK(y == before);
             std::vector<float> rows(static_cast<std::size_t>(n_batch * n_tokens * rotary_dim), 7.0f);
-            CHECK(halyard_make_rows(rotation.plan().get(), source.get(), &at, HALYARD_BAD_POSITION_ERROR, n_batch,
-                                    n_tokens, rows.data(), static_cast<std::int64_t>(rows.size()), nullptr) == status);
+            const auto args =
+                rows_args(source, &at, n_batch, n_tokens, rows.data(), static_cast<std::int64_t>(rows.size()));
+            CHECK(halyard_make_rows(rotation.plan().get(), &args, nullptr) == status);
             CHECK(rows == std::vector<float>(rows.size(), 7.0f));
         };
         std::vector<std::int64_t> data(4 * n_batch * n_tokens, 5);

@@ -3,7 +3,12 @@
 #include "checks/oracle.h"
 #include "refused.h"
 
+#include <catch2/catch_get_random_seed.hpp>
+
+#include <algorithm>
+#include <cmath>
 #include <functional>
+#include <thread>
 #include <utility>
 
 namespace {
@@ -94,11 +99,12 @@ TEST_CASE("make_rows: the first bad position is named and nothing is written", "
     std::vector<float> rows(64, 42.0f);
     const auto refuse = [&](const halyard::angle_source &source, const halyard_positions &positions,
                             std::int64_t n_batch, std::int64_t n_tokens, const std::string &sentence) {
-        check_refused(HALYARD_ERROR_POSITION, {sentence}, [&](auto *error) {
-            return halyard_make_rows(plan_for(2).get(), source.get(), &positions, HALYARD_BAD_POSITION_ERROR, n_batch,
-                                     n_tokens, rows.data(), 64, error);
-        });
-        CHECK(rows == std::vector<float>(64, 42.0f));
+        auto args = rows_args(source, &positions, n_batch, n_tokens, rows.data(), 64);
+        for (args.part = 0, args.n_parts = 3; args.part < 3; ++args.part) {
+            check_refused(HALYARD_ERROR_POSITION, {sentence},
+                          [&](auto *error) { return halyard_make_rows(plan_for(2).get(), &args, error); });
+            CHECK(rows == std::vector<float>(64, 42.0f));
+        }
     };
     const std::vector<std::int32_t> values = {1, 2, 3, 4, 5, 70000, 7, -8};
     refuse(given.source, positions_of(values, 2), 2, 4,
@@ -125,19 +131,12 @@ TEST_CASE("make_rows: arguments are checked before the first write", "[angles]")
     using Description = halyard_positions;
     struct Call {
         const halyard_plan *plan;
-        const halyard_angle_source *source;
-        const halyard_positions *positions;
-        std::int32_t policy;
-        std::int64_t n_batch, n_tokens;
-        float *to;
-        std::int64_t n_floats;
+        halyard_rows_args args;
 
-        halyard_status make(halyard_error *error) const {
-            return halyard_make_rows(plan, source, positions, policy, n_batch, n_tokens, to, n_floats, error);
-        }
+        halyard_status make(halyard_error *error) const { return halyard_make_rows(plan, &args, error); }
     };
     const auto plan = plan_for(2), plan_of_four = plan_for(4);
-    const Call good = {plan.get(), given.source.get(), &valid, 0, 2, 3, rows.data(), 64};
+    const Call good = {plan.get(), rows_args(given.source, &valid, 2, 3, rows.data(), 64)};
     const auto refuse = [&](halyard_status status, const Words &words, const std::function<void(Call &)> &change) {
         Call call = good;
         change(call);
@@ -148,16 +147,34 @@ TEST_CASE("make_rows: arguments are checked before the first write", "[angles]")
         auto positions = valid;
         change(positions);
         refuse(status, {}, [&](Call &call) {
-            call.positions = &positions;
-            call.policy = clamp;
+            call.args.positions = &positions;
+            call.args.bad_position = clamp;
         });
     };
 
     refuse(HALYARD_ERROR_NULL_POINTER, {"plan is NULL"}, [](Call &call) { call.plan = nullptr; });
-    refuse(HALYARD_ERROR_NULL_POINTER, {"source is NULL"}, [](Call &call) { call.source = nullptr; });
-    refuse(HALYARD_ERROR_MISMATCH, {"source has a rotary_dim of 2, but the plan's is 4"},
+    check_refused(HALYARD_ERROR_NULL_POINTER, {"args is NULL"},
+                  [&](auto *error) { return halyard_make_rows(plan.get(), nullptr, error); });
+    for (const std::uint32_t size : bad_sizes<halyard_rows_args>()) {
+        refuse(HALYARD_ERROR_STRUCT_SIZE, {"args.size", text(size)}, [=](Call &call) { call.args.size = size; });
+    }
+    const auto refuse_part = [&](const Words &words, std::int32_t part, std::int32_t n_parts) {
+        refuse(HALYARD_ERROR_SHAPE, words, [=](Call &call) {
+            call.args.part = part;
+            call.args.n_parts = n_parts;
+        });
+    };
+    for (const std::int32_t n_parts : {-1, 1025, INT32_MIN, INT32_MAX}) {
+        refuse_part({"args.n_parts is " + text(n_parts)}, 0, n_parts);
+    }
+    for (const std::int32_t part : {-1, 3, INT32_MIN, INT32_MAX}) {
+        refuse_part({"args.part is " + text(part), "0 to 2"}, part, 3);
+    }
+    refuse_part({"args.part is 1, but must be 0 to 0"}, 1, 0);
+    refuse(HALYARD_ERROR_NULL_POINTER, {"args.angles is NULL"}, [](Call &call) { call.args.angles = nullptr; });
+    refuse(HALYARD_ERROR_MISMATCH, {"angles has a rotary_dim of 2, but the plan's is 4"},
            [&](Call &call) { call.plan = plan_of_four.get(); });
-    refuse(HALYARD_ERROR_NULL_POINTER, {}, [](Call &call) { call.to = nullptr; });
+    refuse(HALYARD_ERROR_NULL_POINTER, {}, [](Call &call) { call.args.rows = nullptr; });
     refuse_positions(HALYARD_ERROR_NULL_POINTER, [](Description &positions) { positions.data = nullptr; });
     for (const std::uint32_t size : {0u, 4u, unsigned(sizeof(valid)) - 8, unsigned(sizeof(valid)) + 8}) {
         refuse_positions(HALYARD_ERROR_STRUCT_SIZE, [&](Description &positions) { positions.size = size; });
@@ -167,88 +184,131 @@ TEST_CASE("make_rows: arguments are checked before the first write", "[angles]")
         refuse_positions(HALYARD_ERROR_UNKNOWN_VALUE, [&](Description &positions) { positions.consecutive = value; });
     }
     for (const std::int32_t policy : {-1, 3}) {
-        refuse(HALYARD_ERROR_UNKNOWN_VALUE, {}, [&](Call &call) { call.policy = policy; });
+        refuse(HALYARD_ERROR_UNKNOWN_VALUE, {}, [&](Call &call) { call.args.bad_position = policy; });
     }
     for (const auto &[n_batch, n_tokens] : {std::pair<std::int64_t, std::int64_t>{-1, 3}, {2, -3}, {3, 3}}) {
         refuse(HALYARD_ERROR_SHAPE, {}, [&, b = n_batch, t = n_tokens](Call &call) {
-            call.n_batch = b;
-            call.n_tokens = t;
+            call.args.n_batch = b;
+            call.args.n_tokens = t;
         });
     }
     refuse(HALYARD_ERROR_SHAPE, {"positions.shape is {2, 3}, but it must be {1 or 2, 4}"},
-           [](Call &call) { call.n_tokens = 4; });
+           [](Call &call) { call.args.n_tokens = 4; });
     for (const int d : {0, 1}) {
         refuse_positions(HALYARD_ERROR_SHAPE, [=](Description &positions) { positions.shape[d] = -1; });
     }
     refuse_positions(HALYARD_ERROR_SHAPE, [](Description &positions) { positions.consecutive = 1; });
-    refuse(HALYARD_ERROR_SHAPE, {"n_floats is 11, but the rows need 12"}, [](Call &call) { call.n_floats = 11; });
-    refuse(HALYARD_ERROR_SHAPE, {}, [](Call &call) { call.n_floats = -1; });
+    refuse(HALYARD_ERROR_SHAPE, {"n_floats is 11, but the rows need 12"}, [](Call &call) { call.args.n_floats = 11; });
+    refuse(HALYARD_ERROR_SHAPE, {}, [](Call &call) { call.args.n_floats = -1; });
 
     for (const std::int64_t stride : Numbers{INT64_MIN, INT64_MAX, INT64_MAX / 2, INT64_MIN / 8}) {
         for (const int d : {0, 1}) {
             refuse_positions(HALYARD_ERROR_OVERFLOW, [&](Description &positions) { positions.strides[d] = stride; });
         }
     }
-    const auto refuse_counts = [&](halyard_status status, Call call) {
-        call.positions = nullptr;
-        refuse(status, {}, [&](Call &changed) { changed = call; });
+    const auto refuse_counts = [&](halyard_status status, const halyard::plan &of, const halyard::angle_source &angles,
+                                   std::int64_t n_batch, std::int64_t n_tokens, std::int64_t n_floats) {
+        refuse(status, {}, [&](Call &call) {
+            call = {of.get(), rows_args(angles, nullptr, n_batch, n_tokens, rows.data(), n_floats)};
+        });
     };
-    refuse_counts(HALYARD_ERROR_OVERFLOW,
-                  {plan.get(), good.source, nullptr, clamp, INT64_MAX, INT64_MAX, rows.data(), INT64_MAX});
-    refuse_counts(HALYARD_ERROR_OVERFLOW,
-                  {plan.get(), good.source, nullptr, clamp, 1, INT64_MAX / 4, rows.data(), INT64_MAX});
+    refuse_counts(HALYARD_ERROR_OVERFLOW, plan, given.source, INT64_MAX, INT64_MAX, INT64_MAX);
+    refuse_counts(HALYARD_ERROR_OVERFLOW, plan, given.source, 1, INT64_MAX / 4, INT64_MAX);
     // In 64 bits, their number of floats wraps around to that of one token.
     const auto four = halyard::angle_source::table(halyard::frequencies::from_base(10000, 4), 0, 9);
-    refuse_counts(HALYARD_ERROR_OVERFLOW,
-                  {plan_of_four.get(), four.get(), nullptr, 0, 1, (1LL << 62) + 1, rows.data(), 64});
-    refuse_counts(HALYARD_ERROR_OVERFLOW,
-                  {plan_of_four.get(), four.get(), nullptr, 0, (1LL << 62) + 1, 1, rows.data(), 64});
+    refuse_counts(HALYARD_ERROR_OVERFLOW, plan_of_four, four, 1, (1LL << 62) + 1, 64);
+    refuse_counts(HALYARD_ERROR_OVERFLOW, plan_of_four, four, (1LL << 62) + 1, 1, 64);
     for (const std::int64_t negative : Numbers{-1, INT64_MIN}) {
-        refuse_counts(HALYARD_ERROR_SHAPE, {plan.get(), good.source, nullptr, 0, negative, 1, rows.data(), 64});
-        refuse_counts(HALYARD_ERROR_SHAPE, {plan.get(), good.source, nullptr, 0, 1, negative, rows.data(), 64});
-        refuse_counts(HALYARD_ERROR_SHAPE, {plan.get(), good.source, nullptr, 0, negative, negative, rows.data(), 64});
+        refuse_counts(HALYARD_ERROR_SHAPE, plan, given.source, negative, 1, 64);
+        refuse_counts(HALYARD_ERROR_SHAPE, plan, given.source, 1, negative, 64);
+        refuse_counts(HALYARD_ERROR_SHAPE, plan, given.source, negative, negative, 64);
     }
 
     for (const std::ptrdiff_t at : {0, 19}) {
         refuse(HALYARD_ERROR_OVERLAP, {}, [&](Call &call) {
-            call.to = given.memory.data() + at;
-            call.n_floats = 20;
+            call.args.rows = given.memory.data() + at;
+            call.args.n_floats = 20;
         });
     }
     CHECK(rows_of(given.source, nullptr, 1, 10) == given.memory);
     std::vector<float> cos(4, 42.0f), sin = cos;
     const auto apart = halyard::angle_source::given(cos.data(), sin.data(), 4, 1, 2);
     for (std::vector<float> *const over : {&cos, &sin}) {
-        refuse_counts(HALYARD_ERROR_OVERLAP, {plan.get(), apart.get(), nullptr, 0, 1, 2, over->data(), 4});
+        refuse(HALYARD_ERROR_OVERLAP, {},
+               [&](Call &call) { call.args = rows_args(apart, nullptr, 1, 2, over->data(), 4); });
         CHECK(*over == std::vector<float>(4, 42.0f));
     }
     // There are floats in the place of positions, but none is read before the check.
     refuse_positions(HALYARD_ERROR_OVERLAP, [&](Description &positions) { positions.data = rows.data() + 11; });
     auto behind = valid;
     behind.data = rows.data() + 12;
-    CHECK(Call{plan.get(), good.source, &behind, clamp, 2, 3, rows.data(), 64}.make(nullptr) == HALYARD_OK);
+    Call last = good;
+    last.args.positions = &behind;
+    last.args.bad_position = clamp;
+    CHECK(last.make(nullptr) == HALYARD_OK);
     CHECK(std::vector<float>(rows.begin() + 12, rows.end()) == std::vector<float>(52, 42.0f));
 }
 
 TEST_CASE("make_rows: nothing to do is fine", "[angles]") {
     const Given given(10);
     const auto plan = plan_for(2);
+    const auto make = [&](const halyard_positions *positions, std::int64_t n_batch, std::int64_t n_tokens) {
+        const auto args = rows_args(given.source, positions, n_batch, n_tokens, nullptr, 0);
+        return halyard_make_rows(plan.get(), &args, nullptr);
+    };
     const std::vector<std::int32_t> none = {};
     auto positions = positions_of(none);
     positions.data = nullptr;
-    CHECK(halyard_make_rows(plan.get(), given.source.get(), &positions, 0, 5, 0, nullptr, 0, nullptr) == HALYARD_OK);
+    CHECK(make(&positions, 5, 0) == HALYARD_OK);
     positions.shape[0] = 0;
     positions.shape[1] = 7;
-    CHECK(halyard_make_rows(plan.get(), given.source.get(), &positions, 0, 0, 7, nullptr, 0, nullptr) == HALYARD_OK);
+    CHECK(make(&positions, 0, 7) == HALYARD_OK);
     positions.shape[0] = INT64_MAX;  // as fast as the others
     positions.shape[1] = 0;
     positions.strides[0] = 1;
-    CHECK(halyard_make_rows(plan.get(), given.source.get(), &positions, 0, INT64_MAX, 0, nullptr, 0, nullptr) ==
-          HALYARD_OK);
-    CHECK(halyard_make_rows(plan.get(), given.source.get(), nullptr, 0, INT64_MAX, 0, nullptr, 0, nullptr) ==
-          HALYARD_OK);
-    CHECK(halyard_make_rows(plan.get(), given.source.get(), nullptr, 0, 0, INT64_MAX, nullptr, 0, nullptr) ==
-          HALYARD_OK);
+    CHECK(make(&positions, INT64_MAX, 0) == HALYARD_OK);
+    CHECK(make(nullptr, INT64_MAX, 0) == HALYARD_OK);
+    CHECK(make(nullptr, 0, INT64_MAX) == HALYARD_OK);
+}
+
+TEST_CASE("make_rows: parts are the whole to the bit, each writing rows of its own", "[angles][threads][property]") {
+    oracle::Random random(Catch::getSeed());
+    for (int trial = 0; trial < 40; ++trial) {
+        constexpr std::int64_t dims[] = {2, 10, 128, 4102};
+        const std::int64_t rotary_dim = random.one_of(dims), n_batch = random.in(1, 3), n_tokens = random.in(1, 40);
+        const auto n_parts = static_cast<std::int32_t>(random.one_in(5) ? 200 : random.in(2, 6));
+        CAPTURE(rotary_dim, n_batch, n_tokens, n_parts);
+        const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim);
+        const auto angles = random.one_in(2) ? halyard::angle_source::phase(frequencies)
+                                             : halyard::angle_source::factored(frequencies, -100, 100);
+        std::vector<std::int32_t> values(static_cast<std::size_t>(n_batch * n_tokens));
+        for (auto &value : values) {
+            value = static_cast<std::int32_t>(random.in(-100, 100));
+        }
+        const auto at = halyard::positions(values.data(), {n_batch, n_tokens});
+        const auto whole = rows_of(angles, &at, n_batch, n_tokens);
+        const auto n_floats = static_cast<std::int64_t>(whole.size());
+        const auto plan = plan_for(rotary_dim);
+        std::vector<float> together(whole.size(), NAN), alone = together;
+        std::vector<std::thread> threads;
+        std::int64_t n_written = 0;
+        for (std::int32_t part = 0; part < n_parts; ++part) {
+            const halyard::part_of_run mine = {part, n_parts};
+            const auto make = [&, mine](std::vector<float> &rows) {
+                halyard::make_rows(plan, angles, &at, n_batch, n_tokens, rows.data(), n_floats,
+                                   halyard::bad_position::error, mine);
+            };
+            threads.emplace_back([&, make] { make(together); });
+            std::fill(alone.begin(), alone.end(), NAN);
+            make(alone);
+            n_written += std::count_if(alone.begin(), alone.end(), [](float value) { return !std::isnan(value); });
+        }
+        for (auto &thread : threads) {
+            thread.join();
+        }
+        CHECK(together == whole);
+        CHECK(n_written == n_floats);
+    }
 }
 
 TEST_CASE("make_rows: a given source reads back what a table wrote", "[angles]") {
@@ -329,8 +389,57 @@ TEST_CASE("make_rows: rows by token serve each batch row with its own, and only 
     const auto rows = rows_of(table, nullptr, 1, 6);
     const auto by_token = halyard::angle_source::given_by_token(rows.data(), 6, 8);
     std::vector<float> again(6 * 8, 42.0f);
-    check_refused(HALYARD_ERROR_MISMATCH, {"source has rows by_token"}, [&](auto *error) {
-        return halyard_make_rows(plan.get(), by_token.get(), nullptr, 0, 1, 6, again.data(), 48, error);
-    });
+    const auto args = rows_args(by_token, nullptr, 1, 6, again.data(), 48);
+    check_refused(HALYARD_ERROR_MISMATCH, {"angles has rows by_token"},
+                  [&](auto *error) { return halyard_make_rows(plan.get(), &args, error); });
     CHECK(again == std::vector<float>(48, 42.0f));
+}
+
+TEST_CASE("make_rows: rows by token that batch rows share", "[angles]") {
+    constexpr std::int64_t n_batch = 3, n_heads = 2, dim = 8;
+    const auto table = halyard::angle_source::table(halyard::frequencies::from_base(10000, dim), 0, 50);
+    const auto plan = plan_for(dim);
+    const std::vector<std::int32_t> values = {7, 0, 50, 3};
+    for (const std::int64_t n_tokens : {1, 4}) {
+        const auto at = halyard::positions(values.data(), {1, n_tokens});
+        const auto rows = rows_of(table, &at, 1, n_tokens);
+        const auto shared = halyard::angle_source::given_by_token(rows.data(), n_tokens, dim, true);
+        oracle::Random random(Catch::getSeed());
+        std::vector<float> x(static_cast<std::size_t>(n_batch * n_tokens * n_heads * dim)), expected(x.size());
+        for (float &value : x) {
+            value = static_cast<float>(random.unit());
+        }
+        const auto view = [&](std::vector<float> &data, std::int64_t batch, std::int64_t tokens) {
+            return halyard::tensor(data.data(), halyard::dtype::f32, {batch, tokens, n_heads, dim});
+        };
+        halyard::run_options options;
+        options.positions = &at;
+        const auto from = view(x, n_batch, n_tokens);
+        halyard::run(plan, table, from, view(expected, n_batch, n_tokens), options);
+        std::vector<float> y(x.size(), 42.0f), bound_y = y, parts_y = y;
+        halyard::run(plan, shared, from, view(y, n_batch, n_tokens));
+        CHECK(y == expected);
+        const halyard::bound_run bound(plan, shared, from, view(bound_y, n_batch, n_tokens));
+        bound({x.data()}, {bound_y.data()});
+        CHECK(bound_y == expected);
+        for (const std::int32_t part : {2, 0, 1}) {
+            halyard::run_options mine;
+            mine.part = {part, 3};
+            halyard::run(plan, shared, from, view(parts_y, n_batch, n_tokens), mine);
+        }
+        CHECK(parts_y == expected);
+        const auto refuse = [&](halyard_status status, const Words &words, std::int64_t tokens,
+                                const halyard_positions *positions) {
+            const auto in = view(x, 1, tokens), out = view(y, 1, tokens);
+            auto args = halyard::make_struct<halyard_run_args>();
+            args.angles = shared.get();
+            args.positions = positions;
+            args.x = &in;
+            args.y = &out;
+            check_refused(status, words, [&](auto *error) { return halyard_run(plan.get(), &args, error); });
+        };
+        refuse(HALYARD_ERROR_SHAPE, {text(n_tokens) + " rows by_token that batch rows share", "1 x 3"}, 3, nullptr);
+        refuse(HALYARD_ERROR_MISMATCH, {"args.positions is set", "by_token"}, n_tokens, &at);
+        CHECK(y == expected);
+    }
 }

@@ -1,7 +1,7 @@
 // The references of tables: engines' own cos and sin, compared with those that their packages made
 // (tests/data/make_parity.py says how). Hugging Face's are in test_sources.cpp.
-#include "angles/refused_source.h"
 #include "angles/references/vllm.h"
+#include "angles/refused_source.h"
 #include "checks/make_sources.h"
 #include "checks/oracle.h"
 #include "data/golden.h"

@@ -58,6 +58,7 @@ struct Source {
     halyard_angle_source *angles = nullptr;
     halyard_angle_source *joined_of = nullptr;  // what angles are made of, where they are joined
     inline static const GuardedMemory rows{5}, index{1};
+    std::vector<std::int32_t> list_of_axes;
     std::int64_t rotary_dim = 0, first = 0, last = 0;
     std::int32_t n_axes = 1;
     bool is_listed = false;
@@ -99,12 +100,16 @@ struct Source {
             desc.last = desc.first - 1;
         }
         if (draw.one_in(6)) {
-            desc.axis_map = draw.maybe_wild(static_cast<std::int32_t>(draw.in(2, 3)));
+            desc.axis_map = draw.maybe_wild(static_cast<std::int32_t>(draw.in(2, 4)));
             desc.n_axes = draw.maybe_wild(static_cast<std::int32_t>(draw.in(1, 4)));
             const std::int32_t n = std::clamp(desc.n_axes, 1, 4);
             const std::int64_t n_pairs = rotary_dim / 2;
             std::fill(desc.axis_counts + 1, desc.axis_counts + n, draw.maybe_wild(n_pairs / n));
             desc.axis_counts[0] = n_pairs - (n - 1) * (n_pairs / n);
+            for (std::int64_t k = 0; k < n_pairs; k++) {
+                list_of_axes.push_back(draw.maybe_wild(static_cast<std::int32_t>(draw.in(0, n - 1))));
+            }
+            desc.axis_of_pair = list_of_axes.data();
         }
         if (draw.one_in(8) && desc.kind <= HALYARD_ANGLES_TABLE) {  // ggml has no list of frequencies
             desc.reference = draw.maybe_wild(static_cast<std::int32_t>(draw.in(0, HALYARD_REFERENCE_GGML - 1)));
@@ -345,8 +350,23 @@ halyard_status make_rows(const halyard_plan *plan, const Source &source, const R
     const std::int64_t n_batch = request.x[0].shape[0], n_tokens = request.x[0].shape[1];
     rows.resize(static_cast<std::size_t>(n_batch * n_tokens * source.rotary_dim));
     WatchedError error;
-    return call(error, halyard_make_rows(plan, source.angles, request.args.positions, bad_position, n_batch, n_tokens,
-                                         rows.data(), static_cast<std::int64_t>(rows.size()), &error.error));
+    halyard_rows_args args = {};
+    args.size = sizeof(args);
+    args.bad_position = bad_position;
+    args.angles = source.angles;
+    args.positions = request.args.positions;
+    args.n_batch = n_batch;
+    args.n_tokens = n_tokens;
+    args.rows = rows.data();
+    args.n_floats = static_cast<std::int64_t>(rows.size());
+    args.n_parts = 2;
+    halyard_status first = HALYARD_OK;
+    for (; args.part < args.n_parts; args.part++) {
+        const halyard_status status = call(error, halyard_make_rows(plan, &args, &error.error));
+        first = args.part == 0 ? status : first;
+        require(status == first, "all parts return the same status");
+    }
+    return first;
 }
 
 /// What the arena ought to hold after a run that succeeds.

@@ -154,10 +154,9 @@ TEST_CASE("joined sources: with axes, and with positions that a source does not 
     }
     std::vector<float> rows(2 * rotary_dim, 7.0f);
     const auto plan = plan_for(rotary_dim);
-    check_refused(HALYARD_ERROR_POSITION, {"axis 1", "batch 1", "is 20", "0 to 9"}, [&](auto *error) {
-        return halyard_make_rows(plan.get(), joined.get(), &at, HALYARD_BAD_POSITION_ERROR, 2, 1, rows.data(),
-                                 2 * rotary_dim, error);
-    });
+    const auto args = rows_args(joined, &at, 2, 1, rows.data(), 2 * rotary_dim);
+    check_refused(HALYARD_ERROR_POSITION, {"axis 1", "batch 1", "is 20", "0 to 9"},
+                  [&](auto *error) { return halyard_make_rows(plan.get(), &args, error); });
     CHECK(rows == std::vector<float>(2 * rotary_dim, 7.0f));
 }
 
@@ -197,10 +196,9 @@ TEST_CASE("joined sources: bad numbers, and what cannot be joined, are refused",
     args.angles = over.get();
     args.x = args.y = &tensor;
     check_refused(HALYARD_ERROR_OVERLAP, {"index"}, [&](auto *error) { return halyard_run(plan.get(), &args, error); });
-    check_refused(HALYARD_ERROR_OVERLAP, {"index"}, [&](auto *error) {
-        return halyard_make_rows(plan_for(rotary_dim).get(), over.get(), nullptr, 0, 2, 1, memory.data() + 30,
-                                 2 * rotary_dim, error);
-    });
+    const auto rows = rows_args(over, nullptr, 2, 1, memory.data() + 30, 2 * rotary_dim);
+    check_refused(HALYARD_ERROR_OVERLAP, {"index"},
+                  [&](auto *error) { return halyard_make_rows(plan_for(rotary_dim).get(), &rows, error); });
     std::vector<float> elsewhere(memory.size());
     const auto apart = halyard::tensor(elsewhere.data(), halyard::dtype::f32, {2, 1, n_heads, head_dim});
     const halyard::bound_run bound(plan, over, apart, apart);

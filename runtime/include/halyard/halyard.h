@@ -148,8 +148,13 @@ enum {
 };
 /* Which axis (time, height, width, say) a pair reads its position from. SECTIONS: consecutive bands of pairs, axis 0
  * first (Qwen2-VL). INTERLEAVED: axis a >= 1 owns the pairs k with k mod n_axes = a and k < n_axes * counts[a], axis 0
- * the others (Qwen3-VL). */
-enum { HALYARD_AXIS_MAP_NONE = 1, HALYARD_AXIS_MAP_SECTIONS = 2, HALYARD_AXIS_MAP_INTERLEAVED = 3 };
+ * the others (Qwen3-VL). LIST: any map, by the axis of each pair. */
+enum {
+    HALYARD_AXIS_MAP_NONE = 1,
+    HALYARD_AXIS_MAP_SECTIONS = 2,
+    HALYARD_AXIS_MAP_INTERLEAVED = 3,
+    HALYARD_AXIS_MAP_LIST = 4
+};
 enum { HALYARD_MAX_AXES = 4 };
 /* What a position that the source does not cover means: an error; the nearest position that it covers (of two
  * equally near, the lower); or position 0, which is no rotation but for attention_factor (given rows: what row 0
@@ -377,7 +382,8 @@ typedef struct halyard_angle_source_desc {
     int32_t rows_dtype;    /* HALYARD_F32, HALYARD_F16 or HALYARD_BF16 [HALYARD_F32] */
     int32_t by_token;      /* GIVEN only. 1: the rows are those of a run's tokens, in the order in which
                               halyard_make_rows writes them: token t of batch row b reads row b * tokens + t. Such a run
-                              has n_rows = batch * tokens and no positions (else SHAPE, MISMATCH). */
+                              has n_rows = batch * tokens and no positions (else SHAPE, MISMATCH). 2: likewise, but
+                              batch rows share them: token t of each reads row t, and n_rows = tokens. */
 
     int32_t reference;     /* HALYARD_REFERENCE_…; all but EXACT are for TABLE (FACTORED, PHASE:
                               HALYARD_ERROR_MISMATCH). GIVEN rows are read as they are */
@@ -386,7 +392,9 @@ typedef struct halyard_angle_source_desc {
     int32_t axis_map;      /* HALYARD_AXIS_MAP_… [what the frequencies were told by a config; else NONE] */
     int32_t n_axes;        /* 1 … HALYARD_MAX_AXES; 0 or 1 with HALYARD_AXIS_MAP_NONE; 0 where axis_map is 0 */
     int32_t reserved;      /* 0 */
-    int64_t axis_counts[HALYARD_MAX_AXES]; /* pairs of each axis, >= 0; their sum is rotary_dim / 2 (else SHAPE) */
+    int64_t axis_counts[HALYARD_MAX_AXES]; /* SECTIONS and INTERLEAVED: pairs of each axis, >= 0; their sum is
+                                              rotary_dim / 2 (else SHAPE) */
+    const int32_t *axis_of_pair; /* LIST: [rotary_dim / 2] axes, 0 … n_axes - 1 (else SHAPE). Read during creation only */
 } halyard_angle_source_desc;
 
 /* Makes an angle source. `frequencies` is required but for GIVEN, which does not read it (may be NULL). Errors:
@@ -587,18 +595,26 @@ HALYARD_API const char *halyard_get_plan_target(const halyard_plan *plan);
 /* NULL is allowed. */
 HALYARD_API void halyard_destroy_plan(halyard_plan *plan);
 
+typedef struct halyard_rows_args {
+    uint32_t size;
+    int32_t bad_position;               /* HALYARD_BAD_POSITION_… */
+    const halyard_angle_source *angles; /* its rotary_dim must be the plan's; not by_token */
+    const halyard_positions *positions; /* NULL: 0, 1, 2, … in every batch row */
+    int64_t n_batch;                    /* >= 0 */
+    int64_t n_tokens;                   /* >= 0, of each batch row */
+    float *rows;                        /* the caller's, aligned to its floats; may be NULL where there are no tokens */
+    int64_t n_floats;                   /* the capacity of rows, >= n_batch * n_tokens * rotary_dim, else SHAPE */
+    int32_t part;                       /* as in halyard_run_args: each part writes the rows of some of the tokens */
+    int32_t n_parts;
+} halyard_rows_args;
+
 /* Writes the rows of n_batch * n_tokens tokens, [n_batch, n_tokens, 2, rotary_dim / 2] dense: a cos row, then a sin
  * row, for each token. A GIVEN source that is by_token, with cos_rows = rows, sin_rows = rows + rotary_dim / 2, n_rows =
- * n_batch * n_tokens and stride_row = rotary_dim, serves them to the runs of a step.
- *   plan          decides by its target which kernels make them; its rotary_dim must be the source's.
- *   bad_position  HALYARD_BAD_POSITION_…
- *   rows          aligned to its floats; the caller's.
- *   n_floats      the capacity of rows; at least n_batch * n_tokens * rotary_dim, else HALYARD_ERROR_SHAPE.
- * Allocates nothing, and reads no environment. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, SHAPE, OVERFLOW,
- * POSITION, OVERLAP, MISMATCH. */
-HALYARD_API halyard_status halyard_make_rows(const halyard_plan *plan, const halyard_angle_source *source,
-                                             const halyard_positions *positions, int32_t bad_position, int64_t n_batch,
-                                             int64_t n_tokens, float *rows, int64_t n_floats, halyard_error *error);
+ * n_batch * n_tokens and stride_row = rotary_dim, serves them to the runs of a step. The plan decides by its target
+ * which kernels make them. Allocates nothing, and reads no environment. Errors: NULL_POINTER, STRUCT_SIZE,
+ * UNKNOWN_VALUE, SHAPE, OVERFLOW, POSITION, OVERLAP, MISMATCH. */
+HALYARD_API halyard_status halyard_make_rows(const halyard_plan *plan, const halyard_rows_args *args,
+                                             halyard_error *error);
 
 /* ---- Run ------------------------------------------------------------------------------------------------- */
 

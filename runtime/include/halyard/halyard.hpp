@@ -252,15 +252,20 @@ public:
 /// Which axis of its positions each pair reads: see HALYARD_AXIS_MAP_….
 struct axis_map {
     std::int32_t kind = HALYARD_AXIS_MAP_NONE;
-    std::vector<std::int64_t> counts;  ///< pairs of each axis
+    std::vector<std::int64_t> counts;        ///< pairs of each axis
+    std::vector<std::int32_t> axis_of_pair;  ///< of a list
 
     /// Consecutive bands of pairs, axis 0 first (Qwen2-VL).
     static axis_map sections(std::vector<std::int64_t> counts) {
-        return {HALYARD_AXIS_MAP_SECTIONS, std::move(counts)};
+        return {HALYARD_AXIS_MAP_SECTIONS, std::move(counts), {}};
     }
     /// Axis a >= 1 owns the pairs k with k mod n_axes = a and k < n_axes * counts[a], axis 0 the others (Qwen3-VL).
     static axis_map interleaved(std::vector<std::int64_t> counts) {
-        return {HALYARD_AXIS_MAP_INTERLEAVED, std::move(counts)};
+        return {HALYARD_AXIS_MAP_INTERLEAVED, std::move(counts), {}};
+    }
+    /// Pair k reads axis_of_pair[k], below n_axes.
+    static axis_map list(std::vector<std::int32_t> axis_of_pair, std::size_t n_axes) {
+        return {HALYARD_AXIS_MAP_LIST, std::vector<std::int64_t>(n_axes), std::move(axis_of_pair)};
     }
 };
 
@@ -276,11 +281,14 @@ describe_angles(std::int32_t kind, std::int32_t first = std::numeric_limits<std:
     return desc;
 }
 
-/// The same with an axis map, which takes the place of that of the frequencies' config.
-inline halyard_angle_source_desc describe_angles(std::int32_t kind, const axis_map &map, std::int32_t first,
-                                                 std::int32_t last) noexcept {
+/// The same with an axis map, which takes the place of that of the frequencies' config, and must outlive the
+/// description.
+inline halyard_angle_source_desc
+describe_angles(std::int32_t kind, const axis_map &map, std::int32_t first = std::numeric_limits<std::int32_t>::min(),
+                std::int32_t last = std::numeric_limits<std::int32_t>::max()) noexcept {
     auto desc = describe_angles(kind, first, last);
     desc.axis_map = map.kind;
+    desc.axis_of_pair = map.axis_of_pair.data();
     for (const auto count : map.counts) {
         if (desc.n_axes < HALYARD_MAX_AXES) {
             desc.axis_counts[desc.n_axes] = count;
@@ -346,12 +354,13 @@ public:
     }
 
     /// Rows as make_rows writes them, [batch, tokens, 2, rotary_dim / 2], for runs of batch x tokens = n_rows tokens,
-    /// which then name no positions. The memory stays the caller's, must outlive the source, and may be rewritten
-    /// between runs.
-    static angle_source given_by_token(const float *rows, std::int64_t n_rows, std::int64_t rotary_dim) {
+    /// which then name no positions. Where batch rows share them, they are [tokens, 2, rotary_dim / 2] = n_rows. The
+    /// memory stays the caller's, must outlive the source, and may be rewritten between runs.
+    static angle_source given_by_token(const float *rows, std::int64_t n_rows, std::int64_t rotary_dim,
+                                       bool are_shared = false) {
         auto desc = describe_rows(rows, rows == nullptr ? nullptr : rows + rotary_dim / 2, dtype::f32, n_rows,
                                   rotary_dim, rotary_dim);
-        desc.by_token = 1;
+        desc.by_token = are_shared ? 2 : 1;
         return angle_source(nullptr, desc);
     }
 
@@ -720,14 +729,22 @@ private:
 };
 
 /// Writes the rows of n_batch x n_tokens tokens, [n_batch, n_tokens, 2, rotary_dim / 2], to rows, which has room for
-/// n_floats: angle_source::given_by_token reads them. positions may be NULL.
+/// n_floats: angle_source::given_by_token reads them. positions may be NULL. A part of it writes some tokens' rows.
 inline void make_rows(const plan &made, const angle_source &angles, const halyard_positions *positions,
                       std::int64_t n_batch, std::int64_t n_tokens, float *rows, std::int64_t n_floats,
-                      bad_position policy = bad_position::error) {
+                      bad_position policy = bad_position::error, part_of_run part = {}) {
+    auto args = make_struct<halyard_rows_args>();
+    args.bad_position = static_cast<std::int32_t>(policy);
+    args.angles = angles.get();
+    args.positions = positions;
+    args.n_batch = n_batch;
+    args.n_tokens = n_tokens;
+    args.rows = rows;
+    args.n_floats = n_floats;
+    args.part = part.part;
+    args.n_parts = part.n_parts;
     auto details = make_struct<halyard_error>();
-    detail::check(halyard_make_rows(made.get(), angles.get(), positions, static_cast<std::int32_t>(policy), n_batch,
-                                    n_tokens, rows, n_floats, &details),
-                  details);
+    detail::check(halyard_make_rows(made.get(), &args, &details), details);
 }
 
 /// Every target, best first; the last is the portable reference.

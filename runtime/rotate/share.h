@@ -1,0 +1,29 @@
+// A share of a call's work: a part that the caller's threads do, or a task of an executor.
+#pragma once
+
+#include "halyard/halyard.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace halyard {
+
+struct Share {
+    std::int64_t index, count;
+};
+
+/// Where a share of n things begins, the first shares being larger by one where they cannot be equal.
+constexpr std::int64_t first_of_share(std::int64_t n, const Share &share) noexcept {
+    return share.count == 1 ? n * share.index : n / share.count * share.index + std::min(share.index, n % share.count);
+}
+
+/// Where it ends.
+constexpr std::int64_t end_of_share(std::int64_t n, const Share &share) noexcept {
+    return first_of_share(n, {share.index + 1, share.count});
+}
+
+/// Reads which part of a call is to be done; 0 parts are one. An executor shares the call out itself.
+halyard_status read_part(std::int32_t part, std::int32_t n_parts, bool has_executor, Share *out,
+                         halyard_error *error) noexcept;
+
+}  // namespace halyard
