@@ -28,12 +28,14 @@ from ._core import Error
 from ._frequencies import Frequencies
 from ._rotate import rotate as _rotate
 
+_ALONE = ("gemma3n_text", "gemma4_text")  # turn q and k one after the other, and in some layers q alone
 # Model types whose code is known: what turns q and k there, in the module of the model.
 _FUNCTIONS = {
     **dict.fromkeys(
         ("gemma", "gemma2", "gemma3_text", "glm", "glm4", "gpt_neox", "llama", "mistral", "mixtral", "phi", "phi3",
          "qwen2", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3", "qwen3_moe", "qwen3_vl_text"),
         ("apply_rotary_pos_emb",)),
+    **dict.fromkeys(_ALONE, ("apply_rotary_pos_emb",)),
     "deepseek_v2": ("apply_rotary_emb",),
     "deepseek_v3": ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave"),
 }
@@ -51,12 +53,16 @@ class _Source:
         self.pairing = frequencies.pairing
         self.out_pairing = frequencies.out_pairing
 
-    def rotate(self, q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, layout: str) -> Any:
+    def __getitem__(self, _: Any) -> "_Source":
+        return self  # where a model goes on with some of its tokens
+
+    def rotate(self, q: torch.Tensor, k: torch.Tensor | None, positions: torch.Tensor, layout: str) -> Any:
         options: dict[str, Any] = dict(angles=self.angles, positions=positions, pairing=self.pairing,
                                        out_pairing=self.out_pairing, layout=layout)
-        if torch.compiler.is_compiling() or (torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)):
+        follows = torch.is_grad_enabled() and (q.requires_grad or (k is not None and k.requires_grad))
+        if follows or torch.compiler.is_compiling():
             return _torch.rotate(q, k, **options)
-        return _rotate(q.detach(), k.detach(), threads=torch.get_num_threads(), **options)
+        return _rotate(q.detach(), None if k is None else k.detach(), threads=torch.get_num_threads(), **options)
 
 
 class _Turns(NamedTuple):
@@ -142,22 +148,26 @@ def _forward(module: _Module, x: torch.Tensor, position_ids: torch.Tensor,
     n_axes = source.n_axes
     if n_axes > 1 and position_ids.ndim == 2:
         position_ids = position_ids[None].expand(n_axes, -1, -1)
+    if module.config.model_type in _ALONE:
+        position_ids = position_ids[..., None]  # [batch, tokens, 1], as these models index cos
     return _Turns(position_ids, source)
 
 
-def _replace(original: Any) -> Any:
+def _replace(original: Any, alone: bool) -> Any:
     """What takes the place of a model's function: of models that are not patched, it does what it did."""
+    n = 1 if alone else 2  # tensors that it turns, which cos and sin follow
 
-    @functools.wraps(original)
-    def rotary(q: torch.Tensor, k: torch.Tensor, cos: Any, sin: Any = None, *args: Any, unsqueeze_dim: int = 1,
-               **others: Any) -> Any:
+    @functools.wraps(original, updated=())
+    def rotary(*args: Any, **others: Any) -> Any:
+        cos, sin, unsqueeze_dim = (args[n + i] if len(args) > n + i else others.get(name)
+                                   for i, name in enumerate(("cos", "sin", "unsqueeze_dim")))
         turns = (cos, sin) if type(sin) is _Source else cos if type(cos) is _Turns else None
-        if turns is not None:
-            return turns[1].rotate(q, k, turns[0], "bhsd" if unsqueeze_dim == 1 else "bshd")
-        given = () if sin is None else (sin,)
-        if unsqueeze_dim != 1:
-            others["unsqueeze_dim"] = unsqueeze_dim
-        return original(q, k, cos, *given, *args, **others)
+        if turns is None:
+            return original(*args, **others)
+        layout = "bshd" if unsqueeze_dim == 2 else "bhsd"
+        if alone:
+            return turns[1].rotate(args[0], None, turns[0][..., 0], layout)
+        return turns[1].rotate(args[0], args[1], turns[0], layout)
 
     setattr(rotary, "_halyard_original", original)
     return rotary
@@ -210,7 +220,11 @@ def _check_results(module: _Module, names: tuple[str, ...]) -> None:
         for name, value in type(module)(module.config).named_buffers():
             setattr(stock_module, name, value)  # as they were before the model became one of 16 bits
         stock = type(module).forward(stock_module, *arguments)
-        expected = original(q, k, *(stock if isinstance(stock, tuple) else (stock,)))
+        rows = stock if isinstance(stock, tuple) else (stock,)
+        if module.config.model_type in _ALONE:
+            expected = tuple(original(x, *rows) for x in (q, k))
+        else:
+            expected = original(q, k, *rows)
         frequency = max(abs(value) for value in Frequencies.from_config(module.config, layer_type=layer_type).inv_freq)
         for x, y, z in zip((q, k), expected, source.rotate(q, k, positions, "bhsd")):
             allowed = (limit * frequency * 2 + 8) * _EPS * x.norm(dim=-1, keepdim=True)
@@ -244,7 +258,7 @@ def patch(model: torch.nn.Module, *, reference: str = "exact", max_position: int
         source = sys.modules[type(module).__module__]
         for name in _FUNCTIONS[module.config.model_type]:
             if not hasattr(getattr(source, name), "_halyard_original"):
-                setattr(source, name, _replace(getattr(source, name)))
+                setattr(source, name, _replace(getattr(source, name), module.config.model_type in _ALONE))
         module.forward = types.MethodType(_forward, module)
     return model
 

@@ -17,7 +17,8 @@ def rope(kind="default", **more):
 
 
 def _causal(name, **more):
-    config = getattr(transformers, f"{name}{'Text' if name == 'Gemma3' else ''}Config")(**{**SIZES, **more})
+    text = "Text" if name in ("Gemma3", "Gemma3n", "Gemma4") else ""
+    config = getattr(transformers, f"{name}{text}Config")(**{**SIZES, **more})
     return getattr(transformers, f"{name}ForCausalLM")(config)
 
 
@@ -39,11 +40,19 @@ MODELS = {
     "llama, dynamic": lambda: _causal("Llama", **rope("dynamic", factor=8.0), max_position_embeddings=8),
     "qwen2, yarn": lambda: _causal("Qwen2", **rope("yarn", factor=8.0, original_max_position_embeddings=64)),
     "qwen3": lambda: _causal("Qwen3", head_dim=32),
+    "qwen3_moe": lambda: _causal("Qwen3Moe", head_dim=32, num_experts=4, num_experts_per_tok=2,
+                                 moe_intermediate_size=32),
     "mistral": lambda: _causal("Mistral"),
     "mixtral": lambda: _causal("Mixtral", num_local_experts=4),
     "gemma": lambda: _causal("Gemma", head_dim=32),
     "gemma2": lambda: _causal("Gemma2", head_dim=32),
     "gemma3": lambda: _causal("Gemma3", head_dim=32, num_hidden_layers=7),
+    "gemma3n": lambda: _causal("Gemma3n", head_dim=32, num_hidden_layers=10, num_kv_shared_layers=5, laurel_rank=4,
+                               hidden_size_per_layer_input=8, vocab_size_per_layer_input=101, altup_num_inputs=2,
+                               activation_sparsity_pattern=None, intermediate_size=96),
+    "gemma4": lambda: _causal("Gemma4", head_dim=16, global_head_dim=32, num_hidden_layers=6, num_kv_shared_layers=2,
+                              layer_types=["sliding_attention", "full_attention"] * 3,
+                              hidden_size_per_layer_input=8, vocab_size_per_layer_input=101),
     "phi": lambda: _causal("Phi"),
     "phi3": lambda: _causal("Phi3"),
     "phi3, longrope": lambda: _causal("Phi3", original_max_position_embeddings=8, **rope(

@@ -123,6 +123,23 @@ def test_compiled_in_one_graph(named, ids):
     assert (stock - compiled).abs().max() <= bound(model, stock)
 
 
+def test_every_known_kind_has_a_small_model():
+    made = (small_models.make(name) for name in small_models.MODELS)
+    modules = [module for model in made for module in halyard.transformers._rotary_embeddings(model)]
+    assert {module.config.model_type for module in modules} == set(halyard.transformers._FUNCTIONS)
+
+
+def test_images_of_a_patched_model_stay_stock():
+    """Gemma 4 turns its text and its images by one function."""
+    from transformers.models.gemma4 import modeling_gemma4
+    x, cos, sin = torch.randn(2, 5, 3, 8), torch.randn(2, 5, 8), torch.randn(2, 5, 8)
+    given = dict(cos=cos, sin=sin, unsqueeze_dim=2)
+    stock = modeling_gemma4.apply_rotary_pos_emb(x, **given)
+    halyard.transformers.patch(small_models.make("gemma4"))
+    assert hasattr(modeling_gemma4.apply_rotary_pos_emb, "_halyard_original")
+    assert torch.equal(modeling_gemma4.apply_rotary_pos_emb(x=x, **given), stock)
+
+
 def test_copies_of_patched_models(ids):
     model = halyard.transformers.patch(small_models.make("llama"))
     twin = copy.deepcopy(model)
