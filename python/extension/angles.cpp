@@ -64,8 +64,9 @@ std::unique_ptr<AngleSource> make(const frequencies &from, const std::string &ki
     auto desc =
         describe_angles(value_of(angle_kinds, "kind", kind), first.value_or(std::numeric_limits<std::int32_t>::min()),
                         last.value_or(std::numeric_limits<std::int32_t>::max()));
-    if (desc.kind == HALYARD_ANGLES_GIVEN) {
-        refuse(HALYARD_ERROR_UNKNOWN_VALUE, "kind is \"given\": AngleSource.given(cos, sin) takes the rows");
+    if (desc.kind == HALYARD_ANGLES_GIVEN || desc.kind == HALYARD_ANGLES_JOINED) {
+        refuse(HALYARD_ERROR_UNKNOWN_VALUE,
+               "kind is \"" + kind + "\": AngleSource." + kind + " takes what such a source is made of");
     }
     desc.reference = value_of(references, "reference", reference);
     auto made = std::make_unique<AngleSource>();
@@ -127,6 +128,40 @@ std::unique_ptr<AngleSource> given(nb::handle cos, nb::handle sin, std::int64_t 
     return made;
 }
 
+/// `sources` is a list of AngleSource.
+std::unique_ptr<AngleSource> joined(const nb::list &sources, nb::handle index, bool by_token) {
+    auto made = std::make_unique<AngleSource>();
+    made->index = std::make_unique<Array>(index, "index");
+    const auto &numbers = *made->index;
+    if (numbers.n_dims() != (by_token ? 2 : 1) || !numbers.is_dense() || numbers.index_type() != HALYARD_INT32) {
+        refuse(HALYARD_ERROR_SHAPE, "index is " + numbers.dtype_name() + " " + numbers.shape_text() +
+                                        ", but has to be a dense int32 " + (by_token ? "[batch, tokens]" : "[batch]"));
+    }
+    std::vector<const halyard_angle_source *> list;
+    for (const nb::handle source : sources) {
+        const auto &each = *nb::cast<AngleSource *>(source);
+        const auto &first = *nb::cast<AngleSource *>(sources[0]);
+        if (each.pairing != first.pairing || each.out_pairing != first.out_pairing) {
+            refuse(HALYARD_ERROR_MISMATCH, "sources[" + std::to_string(list.size()) +
+                                               "] is for other pairings than sources[0], so one call cannot take both");
+        }
+        made->rotary_dim = first.rotary_dim;
+        made->pairing = first.pairing;
+        made->out_pairing = first.out_pairing;
+        made->n_axes = first.n_axes;
+        made->sources.push_back(nb::borrow(source));
+        list.push_back(each.source.get());
+    }
+    auto details = make_struct<halyard_error>();
+    halyard_angle_source *source = nullptr;
+    detail::check(halyard_create_joined_angle_source(list.data(), static_cast<std::int32_t>(list.size()),
+                                                     static_cast<const std::int32_t *>(numbers.data()),
+                                                     numbers.n_elements(), by_token ? 1 : 0, &source, &details),
+                  details);
+    made->source = angle_source(source);
+    return made;
+}
+
 }  // namespace
 
 std::shared_ptr<const plan> AngleSource::find_plan(const halyard_plan_desc &desc) {
@@ -152,6 +187,7 @@ void add_angles(nb::module_ &module) {
         .def_static("make", make, nb::arg("frequencies"), nb::arg("kind"), nb::arg("first").none(),
                     nb::arg("last").none(), nb::arg("reference"), nb::arg("axis_map").none())
         .def_static("given", given)
+        .def_static("joined", joined)
         .def_ro("rotary_dim", &AngleSource::rotary_dim)
         .def_ro("n_axes", &AngleSource::n_axes)
         .def_prop_ro("pairing", [](const AngleSource &self) { return name_or_none(pairings, self.pairing); })

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 namespace halyard::python {
 
@@ -19,7 +20,9 @@ public:
     std::int32_t pairing = 0;      ///< the model's, or 0
     std::int32_t out_pairing = 0;  ///< likewise
     std::int64_t n_axes = 1;
-    std::unique_ptr<Array> cos, sin;  ///< the memory of given rows
+    std::unique_ptr<Array> cos, sin;        ///< the memory of given rows
+    std::unique_ptr<Array> index;           ///< of joined sources
+    std::vector<nanobind::object> sources;  ///< which they are
 
     /// The plan of a description, made where it is the first time that it is asked for. Call it with the GIL held.
     std::shared_ptr<const plan> find_plan(const halyard_plan_desc &desc);

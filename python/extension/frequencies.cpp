@@ -60,6 +60,7 @@ void add_frequencies(nb::module_ &module) {
         .def_static("from_base", &frequencies::from_base)
         .def_static("from_list", from_list)
         .def_static("from_config", from_config, nb::arg("text"), nb::arg("seq_len"), nb::arg("layer_type").none())
+        .def("for_length", &frequencies::for_length)
         .def_prop_ro("inv_freq", inv_freq)
         .def_prop_ro("attention_factor", [](const frequencies &self) { return self.info().attention_factor; })
         .def_prop_ro("rotary_dim", [](const frequencies &self) { return self.info().rotary_dim; })
@@ -71,6 +72,8 @@ void add_frequencies(nb::module_ &module) {
         .def_prop_ro("max_position", [](const frequencies &self) { return known(self.info().max_position); })
         .def_prop_ro("original_max_position",
                      [](const frequencies &self) { return known(self.info().original_max_position); })
+        .def_prop_ro("first_seq_len", [](const frequencies &self) { return self.info().first_seq_len; })
+        .def_prop_ro("last_seq_len", [](const frequencies &self) { return self.info().last_seq_len; })
         .def_prop_ro("axis_map", axis_map);
 }
 

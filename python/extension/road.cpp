@@ -68,6 +68,7 @@ void Road::read(const char *name, nb::handle x_object, nb::handle y_object, Layo
 }
 
 std::int64_t Road::read_keys(nb::handle keys, nb::handle out, nb::handle slots, Layout layout,
+                             std::optional<std::int64_t> n_heads, std::optional<std::int64_t> head_dim,
                              const StageArguments &arguments) {
     name_ = "keys";
     desc = make_struct<halyard_tensor_desc>();
@@ -86,19 +87,22 @@ std::int64_t Road::read_keys(nb::handle keys, nb::handle out, nb::handle slots, 
         }
     } else {
         const Array tokens(slots, "slots"), cache(keys, "keys");
-        if (!PyUnicode_Check(arguments.cache_layout.ptr()) || !out.is_none()) {
-            refuse(HALYARD_ERROR_UNSUPPORTED,
-                   "keys in slots move where they lie, in a cache whose layout is nhd or hnd");
+        const bool tiled = !PyUnicode_Check(arguments.cache_layout.ptr());
+        if (!out.is_none()) {
+            refuse(HALYARD_ERROR_UNSUPPORTED, "keys in slots move where they lie, so that out has to be None");
         }
-        if (cache.n_dims() != 3 && cache.n_dims() != 4) {
+        if (tiled != n_heads.has_value() || tiled != head_dim.has_value()) {
+            refuse(HALYARD_ERROR_MISMATCH, "n_heads and head_dim are for a cache with a CacheLayout, and needed there");
+        }
+        if (!tiled && cache.n_dims() != 3 && cache.n_dims() != 4) {
             refuse(HALYARD_ERROR_SHAPE, "keys has the shape " + cache.shape_text() + ", but has to be a cache");
         }
-        const bool hnd = cache.n_dims() == 4 && nb::cast<std::string>(arguments.cache_layout) == "hnd";
+        const bool hnd = !tiled && cache.n_dims() == 4 && nb::cast<std::string>(arguments.cache_layout) == "hnd";
         x = make_struct<halyard_tensor>();
         x.shape[0] = tokens.n_dims() == 2 ? tokens.size(0) : 1;
         x.shape[1] = tokens.n_dims() > 0 ? tokens.size(tokens.n_dims() - 1) : 0;
-        x.shape[2] = cache.size(hnd ? 1 : cache.n_dims() - 2);
-        x.shape[3] = desc.head_dim = cache.size(cache.n_dims() - 1);
+        x.shape[2] = tiled ? *n_heads : cache.size(hnd ? 1 : cache.n_dims() - 2);
+        x.shape[3] = desc.head_dim = tiled ? *head_dim : cache.size(cache.n_dims() - 1);
         read_cache(keys, arguments.cache_layout, arguments.dtype);
         desc.dtype = x.dtype = desc.out_dtype;
         y = x;

@@ -33,8 +33,10 @@ public:
     void read(const char *name, nanobind::handle x, nanobind::handle y, Layout layout, const StageArguments *arguments);
 
     /// Reads keys that move: an array and where its result goes (None: there), or with slots a cache, whose number of
-    /// slots is returned (else 0). Of the arguments norm and cache are not looked at.
+    /// slots is returned (else 0). Of a cache with tiles n_heads and head_dim are told, of others its shape tells them.
+    /// Of the arguments norm and cache are not looked at.
     std::int64_t read_keys(nanobind::handle keys, nanobind::handle out, nanobind::handle slots, Layout layout,
+                           std::optional<std::int64_t> n_heads, std::optional<std::int64_t> head_dim,
                            const StageArguments &arguments);
 
     halyard_tensor_desc desc{};

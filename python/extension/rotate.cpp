@@ -108,7 +108,8 @@ void rotate(AngleSource &angles, nb::tuple x, nb::tuple y, nb::handle positions,
 /// Moves keys, an array or with slots a cache, from positions to others. They are written where they lie, or to `out`.
 void rerotate(AngleSource &angles, AngleSource &from_angles, nb::handle keys, nb::handle out, nb::handle from_positions,
               nb::handle positions, std::int64_t offset, Word pairing, bool inverse, bool heads_first, nb::handle scale,
-              nb::handle dtype, nb::handle cache_layout, nb::handle slots, std::int32_t threads, Word target) {
+              nb::handle dtype, nb::handle cache_layout, std::optional<std::int64_t> n_heads,
+              std::optional<std::int64_t> head_dim, nb::handle slots, std::int32_t threads, Word target) {
     const auto own = angles.out_pairing != 0 ? angles.out_pairing
                      : angles.pairing != 0   ? angles.pairing
                                              : std::int32_t{HALYARD_PAIRING_HALF};
@@ -118,7 +119,7 @@ void rerotate(AngleSource &angles, AngleSource &from_angles, nb::handle keys, nb
     arguments.cache_layout = cache_layout;
     Slots read_slots;
     Road road;
-    const auto n_slots = road.read_keys(keys, out, slots, Layout{heads_first}, arguments);
+    const auto n_slots = road.read_keys(keys, out, slots, Layout{heads_first}, n_heads, head_dim, arguments);
     road.desc.pairing = road.desc.out_pairing = read_pairing("pairing", pairing, own);
     road.desc.rotary_offset = offset;
     auto desc = make_struct<halyard_plan_desc>();
@@ -150,7 +151,8 @@ void add_rotate(nb::module_ &module) {
     module.def("rerotate", rerotate, nb::arg("angles"), nb::arg("from_angles"), nb::arg("keys"), nb::arg("out").none(),
                nb::arg("from_positions"), nb::arg("positions").none(), nb::arg("offset"), nb::arg("pairing").none(),
                nb::arg("inverse"), nb::arg("heads_first"), nb::arg("scale").none(), nb::arg("dtype").none(),
-               nb::arg("cache_layout"), nb::arg("slots").none(), nb::arg("threads"), nb::arg("target").none());
+               nb::arg("cache_layout"), nb::arg("n_heads").none(), nb::arg("head_dim").none(), nb::arg("slots").none(),
+               nb::arg("threads"), nb::arg("target").none());
     module.def("rotate", rotate, nb::arg("angles"), nb::arg("x"), nb::arg("y"), nb::arg("positions").none(),
                nb::arg("offsets"), nb::arg("pairing").none(), nb::arg("out_pairing").none(), nb::arg("inverse"),
                nb::arg("heads_first"), nb::arg("bad_position"), nb::arg("threads"), nb::arg("target").none(),

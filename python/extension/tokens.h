@@ -17,8 +17,6 @@ public:
     const halyard_positions *read(const char *name, nanobind::handle argument, std::int64_t n_axes);
 
 private:
-    void read_start(const char *name, nanobind::handle argument);
-
     halyard_positions positions_{};
     std::optional<Array> array_;
     std::int64_t start_ = 0;
@@ -31,8 +29,11 @@ public:
     const halyard_slots *read(nanobind::handle argument, const char *duplicates, std::int64_t n_slots);
 
 private:
+    void read_array(nanobind::handle argument);
+
     halyard_slots slots_{};
     std::optional<Array> array_;
+    std::int64_t start_ = 0;
     std::vector<unsigned char> scratch_;
 };
 

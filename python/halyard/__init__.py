@@ -23,5 +23,5 @@ from ._library import Target, explain, targets
 from ._rerotate import rerotate
 from ._rotate import CacheLayout, DynamicScale, Norm, rotate
 
-__all__ = ["AngleSource", "CacheLayout", "DynamicScale", "Error", "Frequencies", "Norm", "Target", "explain", "rerotate",
-           "rotate", "targets"]
+__all__ = ["AngleSource", "CacheLayout", "DynamicScale", "Error", "Frequencies", "Norm", "Target", "explain",
+           "rerotate", "rotate", "targets"]

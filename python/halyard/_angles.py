@@ -51,6 +51,22 @@ class AngleSource:
         self._wrap(_core.AngleSource.given(cos, sin, dim, by_token))
         return self
 
+    @classmethod
+    def joined(cls, sources: "Sequence[AngleSource]", index: Any, *, by_token: bool = False) -> "AngleSource":
+        """Several sources as one, for batches whose sequences differ in frequencies, such as LongRoPE's short and long.
+
+        sources: alike in rotary_dim, axes, pairings and reference; none given or joined. Each gives the bits that it
+            gives alone.
+        index: int32 [batch]: batch row b reads sources[index[b]]; by_token: int32 [batch, tokens]. It is not copied,
+            and may be rewritten between calls, which may have fewer rows.
+        """
+        for i, source in enumerate(sources):
+            if not isinstance(source, AngleSource):
+                raise TypeError(f"sources[{i}] is a {type(source).__name__}, not a halyard.AngleSource")
+        self = object.__new__(cls)
+        self._wrap(_core.AngleSource.joined([source._handle for source in sources], index, by_token))
+        return self
+
     def _wrap(self, core: _core.AngleSource) -> None:
         self._handle = core
         # PyTorch's operators take numbers and tensors alone, so a source has a number, which no other ever gets.
@@ -59,7 +75,7 @@ class AngleSource:
 
     @property
     def kind(self) -> str:
-        """"table", "factored", "phase" or "given": never "auto"."""
+        """"table", "factored", "phase", "given" or "joined": never "auto"."""
         return self._handle.kind
 
     @property

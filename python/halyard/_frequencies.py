@@ -63,6 +63,26 @@ class Frequencies:
             raise TypeError(f"config is a {type(config).__name__}, not a dict, a path or a config of transformers")
         return cls._wrap(_core.Frequencies.from_config(text, seq_len, layer_type))
 
+    def for_length(self, seq_len: int) -> "Frequencies":
+        """Those of the same model for a context of seq_len tokens, 0 … 2**53, without reading its config again.
+
+        Of dynamic NTK and LongRoPE others, of all other methods the same. Keys that were cached with the old ones have
+        to move: rerotate's from_angles. Raises halyard.Error for a length that is out of range, and for the first
+        Qwen's use_dynamic_ntk beyond its seq_length.
+        """
+        return self._wrap(self._handle.for_length(seq_len))
+
+    @property
+    def first_seq_len(self) -> int:
+        """In tokens: the shortest context that they are for. A length outside first_seq_len … last_seq_len takes
+        others (for_length)."""
+        return self._handle.first_seq_len
+
+    @property
+    def last_seq_len(self) -> int:
+        """In tokens: the longest context that they are for; 2**53 where any is."""
+        return self._handle.last_seq_len
+
     @property
     def inv_freq(self) -> tuple[float, ...]:
         """rotary_dim / 2 numbers in radians per position, correctly rounded."""

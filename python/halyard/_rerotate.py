@@ -4,10 +4,12 @@ from typing import Any
 
 from . import _core
 from ._angles import AngleSource
+from ._rotate import CacheLayout
 
 
 def rerotate(keys: Any, *, angles: AngleSource, from_positions: Any, positions: Any = None,
-             from_angles: AngleSource | None = None, out: Any = None, slots: Any = None, cache_layout: str = "nhd",
+             from_angles: AngleSource | None = None, out: Any = None, slots: Any = None,
+             cache_layout: str | CacheLayout = "nhd", n_heads: int | None = None, head_dim: int | None = None,
              scale: Any = None, dtype: str | None = None, pairing: str | None = None, rotary_offset: int = 0,
              layout: str = "bshd", inverse: bool = False, threads: int = 1, target: str | None = None) -> Any:
     """Moves keys that were rotated for some positions to others, as when a context shifts or a cached prefix is used
@@ -15,7 +17,8 @@ def rerotate(keys: Any, *, angles: AngleSource, from_positions: Any, positions: 
 
     keys: of any dtype that rotate writes, [tokens, heads, head_dim] or [batch, tokens, heads, head_dim], with any
         strides; with slots a cache, [slots, heads, head_dim], [pages, slots, heads, head_dim] or, with cache_layout
-        "hnd", [pages, heads, slots, head_dim].
+        "hnd", [pages, heads, slots, head_dim]; with a CacheLayout of any shape, and n_heads and head_dim say what is in
+        it.
     angles: those that keys go to; from_angles: those that they were rotated with [angles], such as LongRoPE's short
         ones. Exact, and no given rows; their ranges do not matter.
     from_positions, positions: as in rotate [positions: 0, 1, 2, …].
@@ -36,5 +39,5 @@ def rerotate(keys: Any, *, angles: AngleSource, from_positions: Any, positions: 
     if layout not in ("bshd", "bhsd"):
         raise _core.Error(f'layout is "{layout}", which is none of: bshd, bhsd')
     _core.rerotate(angles._handle, source._handle, keys, out, from_positions, positions, rotary_offset, pairing,
-                   inverse, layout == "bhsd", scale, dtype, cache_layout, slots, threads, target)
+                   inverse, layout == "bhsd", scale, dtype, cache_layout, n_heads, head_dim, slots, threads, target)
     return keys if out is None else out

@@ -93,7 +93,7 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
         strides; heads and head_dim may differ. With layout "bhsd" heads come before tokens.
     angles: where cos and sin come from.
     positions: int32 or int64 [tokens] or [batch, tokens]; with an axis map [axes, tokens] or [axes, batch, tokens]; an
-        int: that of the first token, the others follow [0].
+        int, or [batch, 1]: that of the first token, the others follow [0].
     out: where results go: new arrays of the input's library [None]; the input itself, for in place; any array of its
         shape. Its dtype may be another one: float8_e4m3fn, float8_e5m2 and int8 too.
     inverse: turn back.
@@ -107,7 +107,8 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
         or e5m2.
     cache: an array that takes the place of out: [slots, heads, head_dim], [pages, slots, heads, head_dim], or with
         cache_layout "hnd" [pages, heads, slots, head_dim]; cache_layout may be a CacheLayout.
-    slots: int32 or int64 [tokens] or [batch, tokens]: where each token goes in the caches; -1: it is not stored.
+    slots: int32 or int64 [tokens] or [batch, tokens]: where each token goes in the caches; -1: it is not stored. An
+        int, or [batch, 1]: where the first token goes, the others follow; -1: none is stored.
     duplicate_slots: what two tokens with one slot are: "error", or "last": the later one is kept.
     threads: how many do the work, 1 … 1024; they are kept for the next call that asks for as many.
     target: the name of the target whose kernels are taken [the best].

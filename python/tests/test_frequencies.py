@@ -1,6 +1,7 @@
 import json
 import math
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -91,3 +92,87 @@ def test_targets_and_explain():
     assert "halyard_rotate_half_bf16" in halyard.explain("bf16", 128)
     with pytest.raises(halyard.Error, match="dtype"):
         halyard.explain("float32")
+
+
+def test_for_length(configs):
+    path = configs / "phi-3-mini-128k.json"
+    short, long = (halyard.Frequencies.from_config(path, seq_len=n) for n in (4096, 4097))
+    assert (short.first_seq_len, short.last_seq_len, long.first_seq_len, long.last_seq_len) == (0, 4096, 4097, 2**53)
+    assert short.for_length(4097).inv_freq == long.inv_freq and long.for_length(4096).inv_freq == short.inv_freq
+    plain = halyard.Frequencies.from_base(1e4, 64)
+    assert plain.for_length(10**6).inv_freq == plain.inv_freq and plain.last_seq_len == 2**53
+    with pytest.raises(halyard.Error, match="seq_len"):
+        plain.for_length(-1)
+
+
+def f32(value):
+    return np.asarray(value, np.longdouble).astype(np.float32)
+
+
+def bits16(values):
+    return values.astype(ml_dtypes.bfloat16).astype(np.float32)
+
+
+@pytest.mark.parametrize("reference, stored", [("hf_f32", np.copy), ("vllm_bf16", bits16), ("ggml", np.copy),
+                                               ("vllm_f16", lambda values: f32(values.astype(np.float16)))])
+def test_references_are_float32_operation_by_operation(reference, stored):
+    """Each operation in long double and rounded; pairs (1, 0) turn into a row of cos and sin."""
+    dim, base, positions = 64, np.longdouble(10000.0), np.array([0, 1, 1000, 131_071])
+    p = positions.astype(np.longdouble)[:, None]
+    if reference == "ggml":
+        scale, columns = f32(base ** np.longdouble(-2 / dim)), [p]
+        while len(columns) < dim // 2:
+            columns.append(f32(columns[-1] * np.longdouble(scale)).astype(np.longdouble))
+        wide = np.concatenate(columns, 1)
+    elif reference == "hf_f32":
+        wide = f32(p * f32(exact.inv_freq(base, dim))).astype(np.longdouble)
+    else:
+        powers = f32(base ** f32(np.arange(0, dim, 2) / dim).astype(np.longdouble))
+        wide = f32(p * f32(1 / powers.astype(np.longdouble))).astype(np.longdouble)
+    angles = halyard.AngleSource(halyard.Frequencies.from_base(1e4, dim), first=0, last=131_071, reference=reference)
+    ones = np.zeros((len(positions), 1, dim), np.float32)
+    ones[..., :dim // 2] = 1
+    row = halyard.rotate(ones, angles=angles, positions=positions)[:, 0]
+    assert np.array_equal(row, np.concatenate([stored(f32(np.cos(wide))), stored(f32(np.sin(wide)))], 1))
+
+
+def test_joined_sources(rng):
+    sources = [halyard.AngleSource(halyard.Frequencies.from_base(base, 64), kind, first=0, last=999)
+               for base, kind in ((1e4, "table"), (1e6, "phase"))]
+    x = rng.standard_normal((3, 4, 2, 64)).astype(np.float32)
+    alone = [halyard.rotate(x, angles=source, positions=np.arange(4) + 5) for source in sources]
+    index = np.array([1, 0, 1], np.int32)
+    joined = halyard.AngleSource.joined(sources, index)
+    assert (joined.kind, joined.rotary_dim, joined.n_axes) == ("joined", 64, 1)
+    for _ in range(2):
+        y = halyard.rotate(x, angles=joined, positions=np.arange(4) + 5)
+        assert all(np.array_equal(y[b], alone[index[b]][b]) for b in range(3))
+        index[:] = 1 - index  # which may be written between calls
+    tokens = rng.integers(0, 2, (3, 4)).astype(np.int32)
+    by_token = halyard.AngleSource.joined(sources, tokens, by_token=True)
+    y = halyard.rotate(x, angles=by_token, positions=np.arange(4) + 5)
+    assert np.array_equal(y, np.where(tokens[..., None, None] == 0, *alone))
+    tokens[2, 1] = 2
+    out = np.full_like(x, 7)
+    with pytest.raises(halyard.Error, match="2"):
+        halyard.rotate(x, angles=by_token, positions=np.arange(4), out=out)
+    assert (out == 7).all()
+
+
+def test_sources_that_cannot_be_joined(configs):
+    source = halyard.AngleSource(halyard.Frequencies.from_base(1e4, 64), first=0, last=9)
+    wide = halyard.AngleSource(halyard.Frequencies.from_base(1e4, 128), first=0, last=9)
+    given = halyard.AngleSource.given(np.ones((9, 32), np.float32), np.ones((9, 32), np.float32))
+    deepseek = halyard.AngleSource(halyard.Frequencies.from_config(configs / "deepseek-v3.json"), first=0, last=9)
+    index = np.zeros(2, np.int32)
+    for sources, numbers, raised in (([source, wide], index, halyard.Error), ([source, given], index, halyard.Error),
+                                     ([source, deepseek], index, halyard.Error), ([], index, halyard.Error),
+                                     ([source, None], index, TypeError), ([source], [0, 0], TypeError),
+                                     ([source], index.astype(np.int64), halyard.Error),
+                                     ([source], index[::-1], halyard.Error), ([source], index[:0], halyard.Error),
+                                     ([source], index.reshape(1, 2), halyard.Error)):
+        with pytest.raises(raised):
+            halyard.AngleSource.joined(sources, numbers)
+    for kind in ("given", "joined"):
+        with pytest.raises(halyard.Error, match=f"AngleSource.{kind}"):
+            halyard.AngleSource(halyard.Frequencies.from_base(1e4, 64), kind)

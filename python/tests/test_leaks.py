@@ -12,6 +12,7 @@ import halyard
 
 DIM = 64
 N = 3000
+LENGTHS = halyard.Frequencies.from_base(1e4, DIM)
 
 
 def resident():
@@ -20,6 +21,7 @@ def resident():
 
 def calls(angles, x, k, cache, slots, positions):
     """The kinds of calls there are; each is made often."""
+    index = np.zeros(1, np.int32)
     bf16 = x.astype(ml_dtypes.bfloat16)
 
     def refused():
@@ -39,6 +41,8 @@ def calls(angles, x, k, cache, slots, positions):
         "refused": refused,
         "frequencies": lambda: halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM), first=0, last=9),
         "given": lambda: halyard.AngleSource.given(x[:, 0, :32], x[:, 0, 32:]),
+        "joined": lambda: halyard.AngleSource.joined([angles, angles], index),
+        "length": lambda: LENGTHS.for_length(99),
         "config": lambda: halyard.Frequencies.from_config({"model_type": "llama", "hidden_size": 64,
                                                            "num_attention_heads": 1, "rope_theta": 1e4}),
     }

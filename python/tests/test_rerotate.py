@@ -61,6 +61,30 @@ def test_caches(angles, keys, layout):
     assert (rows(cache)[others] == 5).all()
 
 
+def test_tiled_cache(angles, keys):
+    """[pages, heads, head_dim / x, slots, x], as paged attention has it."""
+    x = 8
+    cache = np.full((PAGES, HEADS, DIM // x, PAGE, x), 5, np.float32)
+    layout = halyard.CacheLayout(PAGES * PAGE, PAGE, stride_block=HEADS * DIM * PAGE, stride_head=DIM * PAGE,
+                                 stride_token=x, tile_elements=x, stride_tile_elements=PAGE * x)
+    slots = np.array([9, 30, -1, 0, 17])
+    halyard.rotate(keys, angles=angles, positions=FROM, cache=cache, cache_layout=layout, slots=slots)
+    rows = cache.transpose(0, 3, 1, 2, 4).reshape(-1, HEADS, DIM)
+    options = dict(angles=angles, from_positions=FROM, positions=TO, cache_layout=layout, slots=slots)
+    before = cache.copy()
+    for bad in (dict(), dict(n_heads=HEADS), dict(n_heads=HEADS + 1, head_dim=DIM),
+                dict(n_heads=HEADS, head_dim=DIM + 1), dict(n_heads=-1, head_dim=DIM)):
+        with pytest.raises(halyard.Error):
+            halyard.rerotate(cache, **options, **bad)
+        assert np.array_equal(cache, before)
+    halyard.rerotate(cache, **options, n_heads=HEADS, head_dim=DIM)
+    moved = cache.transpose(0, 3, 1, 2, 4).reshape(-1, HEADS, DIM)
+    moves = slots >= 0
+    exact.check(moved[slots[moves]], rows[slots[moves]], (TO - FROM)[moves], FREQUENCIES)
+    others = np.setdiff1d(np.arange(PAGES * PAGE), slots)
+    assert (moved[others] == 5).all()
+
+
 def test_dynamic_scales_are_renewed(angles, keys):
     scales = np.zeros((TOKENS, HEADS), np.float32)
     stored = halyard.rotate(keys, angles=angles, positions=FROM, dtype="int8", scale=halyard.DynamicScale(scales))

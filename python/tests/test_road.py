@@ -116,6 +116,25 @@ def test_tiled_cache(angles, qkv):
         assert np.array_equal(keys, before)
 
 
+def test_ranges_of_slots(angles, rng):
+    x = rng.standard_normal((3, 4, HEADS, DIM)).astype(np.float32)
+    starts = np.array([[20], [-1], [3]])
+    each = np.where(starts < 0, -1, starts + np.arange(4))
+    caches = [np.zeros((PAGES, PAGE, HEADS, DIM), np.float32) for _ in range(2)]
+    for cache, slots in zip(caches, (starts, each)):
+        halyard.rotate(x, angles=angles, positions=9, cache=cache, slots=slots)
+    assert np.array_equal(*caches) and np.count_nonzero(caches[0].any((2, 3))) == 8
+    for cache, slots in zip(caches, (8, np.arange(8, 12))):
+        halyard.rotate(x[0], angles=angles, positions=9, cache=cache, slots=slots)
+    assert np.array_equal(*caches)
+    for bad in (29, -2, 2**70, np.array([[29]])):
+        with pytest.raises(halyard.Error, match="slot"):
+            halyard.rotate(x[0], angles=angles, positions=9, cache=caches[0], slots=bad)
+    with pytest.raises(halyard.Error):
+        halyard.rotate(x, angles=angles, cache=caches[0], slots=np.array([[0], [3], [9]]))  # slot 3 twice
+    assert np.array_equal(*caches)
+
+
 def test_scales(angles, qkv, rng):
     x = qkv[1]
     y = halyard.rotate(x, angles=angles)

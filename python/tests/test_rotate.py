@@ -52,6 +52,7 @@ def test_forms_of_positions(rng, angles):
     one_token = x[:, :1]
     starts = np.array([[5], [0], [77]])
     exact.check(halyard.rotate(one_token, angles=angles, positions=starts), one_token, starts, FREQUENCIES)
+    exact.check(halyard.rotate(x, angles=angles, positions=starts), x, starts + np.arange(5), FREQUENCIES)
 
 
 def test_q_and_k_in_place_and_layouts(rng, angles):
