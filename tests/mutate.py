@@ -19,10 +19,11 @@ COPY = ROOT / "build/mutations"
 CMAKE = ROOT / ".deps/venv/bin/cmake"
 FILES = ["rotate/plan.cpp", "rotate/read_run.cpp", "rotate/read_road.cpp", "rotate/road.cpp",
          "road/cache.cpp", "road/slots.cpp", "road/slots.h", "road/stage_desc.cpp", "road/stage_desc.h",
-         "angles/positions.cpp", "base/overlap.h", "base/overlap.cpp", "base/error.h", "base/error.cpp", "base/text.h",
+         "angles/positions.cpp", "base/overlap.h", "base/overlap.cpp", "base/error.h", "base/error.cpp", "base/share.cpp",
+         "base/text.h",
          "angles/angle_source.cpp", "angles/create_angle_source.cpp", "angles/tables.cpp", "angles/frequencies.cpp",
          "angles/for_length.cpp", "angles/joined.cpp", "angles/moves.cpp", "angles/references.cpp",
-         "angles/references/ggml.cpp", "angles/references/vllm.cpp", "rotate/run.cpp", "rotate/share.cpp", "rotate/bound_run.cpp",
+         "angles/references/ggml.cpp", "angles/references/vllm.cpp", "rotate/run.cpp", "rotate/bound_run.cpp",
          "rotate/dispatch.cpp", "rotate/make_rows.cpp",
          "rotate/pool.cpp", "gpu/gpu_angles.cpp", "gpu/gpu_plan.cpp", "gpu/gpu_run.cpp", "gpu/launch.cpp",
          "gpu/read_gpu_run.cpp", "gpu/road_launch.cpp", "gpu/road_run.cpp"]

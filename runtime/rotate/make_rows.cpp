@@ -2,10 +2,10 @@
 #include "angles/angle_source.h"
 #include "base/error.h"
 #include "base/overlap.h"
+#include "base/share.h"
 #include "base/versioned.h"
 #include "rotate/plan.h"
 #include "rotate/rows.h"
-#include "rotate/share.h"
 
 #include <algorithm>
 #include <cstdint>

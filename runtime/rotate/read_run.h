@@ -4,10 +4,10 @@
 #include "angles/angle_source.h"
 #include "angles/moves.h"
 #include "angles/positions.h"
+#include "base/share.h"
 #include "halyard/halyard.h"
 #include "road/slots.h"
 #include "rotate/plan.h"
-#include "rotate/share.h"
 
 #include <cstdint>
 

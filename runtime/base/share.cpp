@@ -1,4 +1,4 @@
-#include "rotate/share.h"
+#include "base/share.h"
 
 #include "base/error.h"
 
