@@ -394,9 +394,14 @@ halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_b
         rotate_prepared(*bound, rows, given.x, given.y);
         return HALYARD_OK;
     }
-    Run run = bound->run;
+    Run run;
+    static_cast<RunFrame &>(run) = bound->run;  // and of tensors just those that there are
     run.positions = positions;
     for (int i = 0; i < run.plan->n_tensors; i++) {
+        run.tensors[i] = bound->run.tensors[i];
+        if (has_road) {
+            run.stages[i] = bound->run.stages[i];
+        }
         run.tensors[i].x = static_cast<const char *>(given.x[i]);
         run.tensors[i].y = static_cast<char *>(given.y[i]);
     }

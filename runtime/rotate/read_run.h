@@ -37,7 +37,8 @@ struct RunStages {
     MemoryRange weight_memory, scales_memory, scales_out_memory;
 };
 
-struct Run {
+/// What a run is but for its tensors.
+struct RunFrame {
     const halyard_plan *plan;
     const halyard_angle_source *angles;
     CheckedPositions positions;
@@ -46,14 +47,17 @@ struct Run {
     BadPosition bad_position;
     Share share;  // the part of it that is done
     std::int64_t n_batch, n_tokens;
-    RunTensor tensors[HALYARD_MAX_TENSORS];
-    bool is_empty;                          // no tensor has an element
-    bool may_be_non_temporal;               // outputs are that large, so choose_non_temporal looks where they lie
-    halyard_executor executor;              // n_threads is 0 when there is none
-    CheckedSlots slots;                     // without data where no token is stored in a cache
-    RunStages stages[HALYARD_MAX_TENSORS];  // set only where the plan has a road
+    bool is_empty;              // no tensor has an element
+    bool may_be_non_temporal;   // outputs are that large, so choose_non_temporal looks where they lie
+    halyard_executor executor;  // n_threads is 0 when there is none
+    CheckedSlots slots;         // without data where no token is stored in a cache
 
     Moves moves() const noexcept { return {angles, from_angles, &positions, &from_positions}; }
+};
+
+struct Run : RunFrame {
+    RunTensor tensors[HALYARD_MAX_TENSORS];
+    RunStages stages[HALYARD_MAX_TENSORS];  // set only where the plan has a road
 };
 
 /// What the tensors span in memory; empty tensors nothing.

@@ -17,9 +17,10 @@ constexpr std::int64_t block_floats = max_staged_row, head_floats = max_staged_h
 /// A thread's memory for blocks.
 struct Workspace {
     alignas(64) float block[block_floats];
-    alignas(64) float spare[head_floats];    // windows between two pairings
-    alignas(64) float r[head_floats];        // reciprocals of scales
-    alignas(64) float weight[block_floats];  // of a norm
+    alignas(64) float spare[head_floats];     // windows between two pairings
+    alignas(64) float r[head_floats];         // reciprocals of scales
+    alignas(64) float widened[block_floats];  // weights of a norm,
+    const float *weight = nullptr;            // which it reads here or where the caller has them
 };
 
 struct Block {
@@ -39,6 +40,15 @@ Block size_of_block(const TensorDesc &desc, const Stretch &stretch) {
     return block;
 }
 
+/// The caller's weights, if a norm can read them where they lie; else NULL.
+const float *find_weight(const Run &run, int index) {
+    const NormDesc &norm = *run.plan->tensors[index].desc.norm;
+    const char *const weight = run.stages[index].weight;
+    const bool is_ready = norm.weight == Dtype::f32 && !norm.unit_offset &&
+                          reinterpret_cast<std::uintptr_t>(weight) % alignof(float) == 0;
+    return is_ready ? reinterpret_cast<const float *>(weight) : nullptr;
+}
+
 /// Widens n weights of a norm. Where it has none they are 1.
 void load_weight(const Run &run, int index, std::int64_t n, float *out) {
     const NormDesc &norm = *run.plan->tensors[index].desc.norm;
@@ -52,14 +62,15 @@ void load_weight(const Run &run, int index, std::int64_t n, float *out) {
     }
 }
 
-Norm norm_of(const TensorDesc &desc, const Workspace &work) {
-    return {desc.norm->eps, work.weight, 0, desc.norm->rounding, desc.dtype};
+Norm norm_of(const TensorDesc &desc, const float *weight) {
+    return {desc.norm->eps, weight, 0, desc.norm->rounding, desc.dtype};
 }
 
 void norm_block(const Run &run, const TensorDesc &desc, const Block &block, Workspace &work) {
     const Extents extents = desc.norm->row ? Extents{desc.norm->count(block.n_heads), 1, block.n_tokens}
                                            : Extents{desc.norm->size, block.n_heads, block.n_tokens};
-    normalise(run.plan->stage_kernels, norm_of(desc, work), extents, work.block + desc.norm->offset, block.strides);
+    normalise(run.plan->stage_kernels, norm_of(desc, work.weight), extents, work.block + desc.norm->offset,
+              block.strides);
 }
 
 /// Elements of a block that lie evenly apart in a cache, too: heads of some tokens, or tiles of one, in the place of
@@ -156,8 +167,8 @@ void load(const Run &run, int index, const Stretch &stretch, const Block &block,
     const Extents extents = {desc.head_dim, block.n_heads, block.n_tokens};
     const char *x = stretch.x + (block.token * stretch.in_token + block.head * in.head) * element_bytes(desc.dtype);
     if (desc.norm && !desc.norm->after && !desc.norm->row && desc.norm->size == desc.head_dim) {
-        widen_and_normalise(run.plan->stage_kernels, desc.dtype, norm_of(desc, work), extents, x, strides, work.block,
-                            block.strides);
+        widen_and_normalise(run.plan->stage_kernels, desc.dtype, norm_of(desc, work.weight), extents, x, strides,
+                            work.block, block.strides);
         return;
     }
     widen(run.plan->stage_kernels, desc.dtype, extents, x, strides, work.block, block.strides);
@@ -300,8 +311,7 @@ bool is_one_stage(const TensorDesc &desc, const RunTensor &tensor, std::int64_t 
 }
 
 /// Tokens that go to a cache are done in calls for as many as lie evenly apart there.
-void norm_and_rotate_stretch(const Run &run, int index, const Stretch &stretch, const Rows &rows,
-                             const Workspace &work) {
+void norm_and_rotate_stretch(const Run &run, int index, const Stretch &stretch, const Rows &rows, const float *weight) {
     const TensorDesc &desc = run.plan->tensors[index].desc;
     const RunTensor &tensor = run.tensors[index];
     const std::int64_t bytes = element_bytes(desc.dtype);
@@ -318,7 +328,7 @@ void norm_and_rotate_stretch(const Run &run, int index, const Stretch &stretch, 
         piece.x = stretch.x + token * stretch.in_token * bytes;
         piece.y = stretch.y + stored.offset * bytes;
         rows.turn(piece, run.plan->sin_sign, token);
-        norm_and_rotate(run.plan->stage_kernels, norm_of(desc, work), piece);
+        norm_and_rotate(run.plan->stage_kernels, norm_of(desc, weight), piece);
     };
     if (desc.cache) {
         for_each_stored(run.slots, *desc.cache, stretch.first, stretch.n_tokens, do_part);
@@ -327,20 +337,26 @@ void norm_and_rotate_stretch(const Run &run, int index, const Stretch &stretch, 
     }
 }
 
-}  // namespace
+/// The same with weights that have to be widened.
+[[gnu::noinline]] void widen_norm_and_rotate_stretch(const Run &run, int index, const Stretch &stretch,
+                                                     const Rows &rows) {
+    alignas(64) float weight[head_floats];
+    load_weight(run, index, run.plan->tensors[index].desc.head_dim, weight);
+    norm_and_rotate_stretch(run, index, stretch, rows, weight);
+}
 
-void take_road(const Run &run, int index, const Stretch &stretch, const Rows &rows) noexcept {
+/// The whole road, block by block.
+[[gnu::noinline]] void take_blocks(const Run &run, int index, const Stretch &stretch, const Rows &rows) {
     const TensorDesc &desc = run.plan->tensors[index].desc;
     Workspace work;
-    if (is_one_stage(desc, run.tensors[index], run.plan->rotary_dim)) {
-        load_weight(run, index, desc.head_dim, work.weight);
-        norm_and_rotate_stretch(run, index, stretch, rows, work);
-        return;
-    }
     Block block = size_of_block(desc, stretch);
     const std::int64_t n_heads = block.n_heads, n_tokens = block.n_tokens;
     if (desc.norm) {
-        load_weight(run, index, desc.norm->count(n_heads), work.weight);
+        work.weight = find_weight(run, index);
+        if (work.weight == nullptr) {
+            load_weight(run, index, desc.norm->count(n_heads), work.widened);
+            work.weight = work.widened;
+        }
     }
     for (block.head = 0; block.head < stretch.n_heads; block.head += n_heads) {
         for (block.token = 0; block.token < stretch.n_tokens; block.token += n_tokens) {
@@ -359,6 +375,19 @@ void take_road(const Run &run, int index, const Stretch &stretch, const Rows &ro
             }
             store(run, index, stretch, block, work);
         }
+    }
+}
+
+}  // namespace
+
+// What needs much of the stack is apart: after a model's weights have passed, each line of it comes from memory.
+void take_road(const Run &run, int index, const Stretch &stretch, const Rows &rows) noexcept {
+    if (!is_one_stage(run.plan->tensors[index].desc, run.tensors[index], run.plan->rotary_dim)) {
+        take_blocks(run, index, stretch, rows);
+    } else if (const float *weight = find_weight(run, index)) {
+        norm_and_rotate_stretch(run, index, stretch, rows, weight);
+    } else {
+        widen_norm_and_rotate_stretch(run, index, stretch, rows);
     }
 }
 

@@ -289,14 +289,10 @@ void widen_and_normalise(const StageKernels &kernels, Dtype dtype, const Norm &n
     normalise(kernels, norm, extents, block, out);
 }
 
-void norm_and_rotate(const StageKernels &kernels, const Norm &norm, const Piece &piece) noexcept {
-    halyard_norm_rotate_kernel *const kernel = kernels.norm_rotate[index_of(piece.dtype)];
-    const bool is_dense = piece.in.pair == 1 && piece.out.pair == 1;
-    if (kernel != nullptr && is_dense && piece.within_int32 && piece.n_pairs % whole_vectors == 0 &&
-        piece.n_rows * piece.stride_row <= max_offset) {
-        call_norm_rotate(kernel, norm, piece);
-        return;
-    }
+namespace {
+
+/// Stage by stage, a head at a time. (Apart from its caller, whose frame it would make large.)
+[[gnu::noinline]] void norm_and_rotate_by_stages(const StageKernels &kernels, const Norm &norm, const Piece &piece) {
     float head[max_staged_head];
     const std::int64_t bytes = element_bytes(piece.dtype);
     const float one = 1.0f;
@@ -320,6 +316,19 @@ void norm_and_rotate(const StageKernels &kernels, const Norm &norm, const Piece 
                    {piece.out.pair, piece.out.member, 0});
         }
     }
+}
+
+}  // namespace
+
+void norm_and_rotate(const StageKernels &kernels, const Norm &norm, const Piece &piece) noexcept {
+    halyard_norm_rotate_kernel *const kernel = kernels.norm_rotate[index_of(piece.dtype)];
+    const bool is_dense = piece.in.pair == 1 && piece.out.pair == 1;
+    if (kernel != nullptr && is_dense && piece.within_int32 && piece.n_pairs % whole_vectors == 0 &&
+        piece.n_rows * piece.stride_row <= max_offset) {
+        call_norm_rotate(kernel, norm, piece);
+        return;
+    }
+    norm_and_rotate_by_stages(kernels, norm, piece);
 }
 
 void find_largest(const StageKernels &kernels, const Extents &extents, const float *block, const StageStrides &strides,
