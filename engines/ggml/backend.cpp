@@ -1,10 +1,12 @@
 // What ggml loads: a backend without devices, which has ggml's CPU backend compute its graphs by way of Halyard. The
 // other way, a device of its own, costs a split of the graph at each rotation: see README.md.
 #include "graph.h"
+#include "report.h"
 
 #include <ggml-backend-impl.h>
 #include <ggml-backend.h>
 #include <ggml.h>
+#include <halyard/halyard.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -110,6 +112,17 @@ int read_variable(const char *name, const std::vector<std::string> &values, std:
     return -1;
 }
 
+/// Whether Halyard finds kernels here: HALYARD_TARGET may name some that it has not. Returns why not, or nothing.
+std::string find_kernels() {
+    try {
+        const halyard::plan plan(
+            halyard::plan_desc(2, {halyard::describe_tensor(halyard::dtype::f32, 2, halyard::pairing::half)}));
+    } catch (const halyard::error &error) {
+        return std::string(error.what()) + ", so nothing is replaced";
+    }
+    return {};
+}
+
 /// Puts Halyard in. Returns why not, or nothing.
 std::string hook() {
     ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
@@ -128,8 +141,15 @@ std::string hook() {
     std::string why_not;
     const int angles = read_variable("HALYARD_GGML_ANGLES", {"exact", "ggml"}, &why_not);
     const int join = read_variable("HALYARD_GGML_JOIN", {"auto", "always", "never"}, &why_not);
+    if (why_not.empty()) {
+        why_not = find_kernels();
+    }
     if (!why_not.empty()) {
         return why_not;
+    }
+    const std::string obstacle = report_obstacle();
+    if (!obstacle.empty()) {
+        log_line(GGML_LOG_LEVEL_WARN, obstacle.c_str());
     }
     hooks().is_exact = angles == 0;
     if (join != 0) {

@@ -1,8 +1,10 @@
 // The report, in JSON.
 #include "report.h"
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 
 namespace halyard_ggml {
@@ -48,6 +50,17 @@ public:
 
     bool is_wanted() const { return !path_.empty(); }
 
+    /// Why it cannot be written, or nothing. The file is there then.
+    std::string obstacle() const {
+        std::FILE *file = path_.empty() ? nullptr : std::fopen(path_.c_str(), "a");
+        if (file != nullptr) {
+            std::fclose(file);
+        }
+        return path_.empty() || file != nullptr
+                   ? ""
+                   : "HALYARD_GGML_REPORT is \"" + path_ + "\", which cannot be written: " + std::strerror(errno);
+    }
+
     void add(const Counts &counts) {
         const std::lock_guard lock(mutex_);
         for (const auto &[what, n] : counts.replaced) {
@@ -69,6 +82,8 @@ Report the_report;
 }  // namespace
 
 bool is_reporting() { return the_report.is_wanted(); }
+
+std::string report_obstacle() { return the_report.obstacle(); }
 
 void report(const Counts &counts) {
     if (is_reporting()) {

@@ -9,6 +9,9 @@ namespace halyard_ggml {
 /// Whether HALYARD_GGML_REPORT names a file. It is written when the process ends.
 bool is_reporting();
 
+/// Why that file cannot be written, or nothing.
+std::string report_obstacle();
+
 /// How many nodes, by what replaced them and by why they were left.
 struct Counts {
     std::map<std::string, long long> replaced, left;

@@ -18,6 +18,8 @@ import sys
 import tempfile
 
 THREADS = 4
+# Of test-llama-archs: its tests, and the nodes in them that rotate.
+ARCHS = (133, 3940)
 # What test-backend-ops has for the operators, and the nodes in it that rotate.
 OPERATORS = {"ROPE": (470, 470), "ROPE_SET_ROWS,RMS_NORM_MUL_ROPE": (283, 279)}
 # How many models of random weights test-llama-archs writes.
@@ -39,15 +41,16 @@ class Tests:
     def library(self, name="halyard"):
         return str(self.build / "lib" / f"lib{name}_ggml.so")
 
-    def run(self, program, *arguments, loads=None, timeout=1200, **variables):
+    def run(self, program, *arguments, loads=None, preload=None, timeout=1200, **variables):
         """Runs a program. Returns its status, its output, and what the library counted, if it was loaded."""
         report = pathlib.Path(self.folder.name) / "report.json"
         report.unlink(missing_ok=True)
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("GGML_", "HALYARD_"))}
-        environment.update(variables, HALYARD_GGML_REPORT=str(report))
-        if self.preload:
+        environment.update({"HALYARD_GGML_REPORT": str(report)} | variables)
+        preloads = ([self.preload] if self.preload else []) + ([preload] if preload else [])
+        if preloads:
             # Programs of llama.cpp leave memory to the system when they end.
-            environment.update(LD_PRELOAD=self.preload, ASAN_OPTIONS="detect_leaks=0")
+            environment.update(LD_PRELOAD=":".join(preloads), ASAN_OPTIONS="detect_leaks=0")
         if loads:
             environment["GGML_BACKEND_PATH"] = loads
         process = subprocess.run([program, *arguments], env=environment, timeout=timeout, text=True, errors="replace",
@@ -116,23 +119,51 @@ class Tests:
         self.row(f"models of random weights, {cache} cache, join {join}", len(paths) == MODELS,
                  ", ".join(f"{n} {what}" for what, n in counts.items()))
 
+    def llama_archs(self):
+        """The program never asks ggml to load backends, so a preloaded library does. Each architecture's logits are
+        then compared with those of the same model saved and loaded: Halyard's with Halyard's."""
+        status, output, report = self.run(self.llama_program("test-llama-archs"), "--seed", "1", loads=self.library(),
+                                          preload=str(self.build / "lib" / "libhalyard_ggml_load.so"))
+        summary = re.search(r"Summary: (.*)", output)
+        replaced, left = (report[name]["nodes"] for name in ("replaced", "left")) if report else (0, -1)
+        passed = (status == 0 and summary and summary[1] == f"all {ARCHS[0]} test(s) passed" and replaced == ARCHS[1]
+                  and left == 0)
+        self.row("test-llama-archs", passed, f"{summary and summary[1]}, {replaced} nodes replaced, {left} left")
+
     def refusals(self):
         """Whatever is wrong, there is one sentence, and the engine runs as ever."""
+        not_written = str(pathlib.Path(self.folder.name) / "nowhere" / "report.json")
         cases = {
             "another version of ggml": (self.library("halyard_other"), {},
                                         "halyard: this library was built for ggml 0.0.0"),
             "no such file": ("/nonexistent/libhalyard_ggml.so", {}, "failed to load /nonexistent/libhalyard_ggml.so"),
             "not a library": (__file__, {}, "failed to load"),
+            "a folder": (self.folder.name, {}, "failed to load"),
+            "an empty path": ("", {}, ""),
             "angles that do not exist": (self.library(), {"HALYARD_GGML_ANGLES": "hf"},
                                          'halyard: HALYARD_GGML_ANGLES is "hf"'),
+            "an empty word for angles": (self.library(), {"HALYARD_GGML_ANGLES": ""},
+                                         'halyard: HALYARD_GGML_ANGLES is ""'),
+            "a join that does not exist": (self.library(), {"HALYARD_GGML_JOIN": "sometimes"},
+                                           'halyard: HALYARD_GGML_JOIN is "sometimes"'),
+            "two that do not exist": (self.library(), {"HALYARD_GGML_JOIN": "a", "HALYARD_GGML_ANGLES": "b"},
+                                      "halyard: HALYARD_GGML_"),
+            "a target that does not exist": (self.library(), {"HALYARD_TARGET": "x87"}, "variable HALYARD_TARGET is"),
+            "a ceiling that does not exist": (self.library(), {"HALYARD_MAX_TARGET": "x87"},
+                                              "variable HALYARD_MAX_TARGET is"),
+            "a report that cannot be written": (self.library(), {"HALYARD_GGML_REPORT": not_written},
+                                                "halyard: HALYARD_GGML_REPORT is"),
+            "a report that is a folder": (self.library(), {"HALYARD_GGML_REPORT": self.folder.name},
+                                          "halyard: HALYARD_GGML_REPORT is"),
             "not asked for": (None, {}, ""),
         }
         for what, (library, variables, sentence) in cases.items():
             status, output, report = self.run(self.llama_program("test-backend-ops"), "test", "-o", "ROPE_SET_ROWS",
                                               "-b", "CPU", loads=library, **variables)
-            lines = [line for line in output.splitlines() if sentence in line and sentence]
+            lines = [line for line in output.splitlines() if "halyard: " in line or "failed to load " in line]
             n_replaced = report["replaced"]["nodes"] if report else 0
-            passed = status == 0 and n_replaced == 0 and len(lines) == bool(sentence)
+            passed = (status == 0 and n_replaced == 0 and len(lines) == bool(sentence)
+                      and all(sentence in line for line in lines))
             self.row(what, passed, lines[0][:150] if lines else "stock")
 
     # ---- Times -------------------------------------------------------------------------------------------------------
@@ -200,6 +231,7 @@ def main():
     if not arguments.graphs:
         tests.operators()
         tests.refusals()
+        tests.llama_archs()
         for cache, join in ("f16", "always"), ("f16", "auto"), ("f32", "always"), ("q8_0", "always"):
             tests.architectures(cache, join)
     print(f"{tests.n_failed} failed")
