@@ -46,13 +46,20 @@ TEST_CASE("angle sources: arguments are checked", "[angles]") {
     check_source_refused(frequencies.get(), nullptr, HALYARD_ERROR_NULL_POINTER);
     check_refused(HALYARD_ERROR_NULL_POINTER, {},
                   [&](auto *error) { return halyard_create_angle_source(frequencies.get(), &table, nullptr, error); });
-    for (const std::uint32_t size : {0u, 4u, unsigned(sizeof(Desc)) - 8, unsigned(sizeof(Desc)) + 8}) {
+    for (const std::uint32_t size : bad_sizes<Desc>()) {
         refuse_table(HALYARD_ERROR_STRUCT_SIZE, {}, [&](Desc &desc) { desc.size = size; });
     }
     refuse_table(HALYARD_ERROR_POSITION, {}, [](Desc &desc) { desc.last = -1; });
 
     refuse_given(HALYARD_ERROR_NULL_POINTER, [](Desc &desc) { desc.cos_rows = nullptr; });
     refuse_given(HALYARD_ERROR_NULL_POINTER, [](Desc &desc) { desc.sin_rows = nullptr; });
+    for (const std::int32_t by_token : {-1, 3, INT32_MAX}) {
+        refuse_given(HALYARD_ERROR_UNKNOWN_VALUE, [=](Desc &desc) { desc.by_token = by_token; });
+    }
+    for (const std::int32_t by_token : {-1, 1, 2}) {
+        refuse_table(HALYARD_ERROR_UNKNOWN_VALUE, {"desc.by_token is " + text(by_token)},
+                     [=](Desc &desc) { desc.by_token = by_token; });
+    }
     for (const std::int64_t rotary_dim : Numbers{0, -2, 3, (1 << 20) + 2}) {
         refuse_given(HALYARD_ERROR_ROTARY_DIM, [&](Desc &desc) { desc.rotary_dim = rotary_dim; });
     }
