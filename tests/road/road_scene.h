@@ -231,18 +231,20 @@ private:
         norm_.window_size = kind == 4 ? norm.size : 0;
         norm_.eps = kind == 6 ? 0.25 : 0.0;
         norm_.unit_offset = kind == 2 ? 1 : 0;
-        norm_.weight_dtype = kind == 3 ? 0 : kind == 2 ? HALYARD_BF16 : kind == 4 ? HALYARD_F16 : HALYARD_F32;
+        const std::int32_t of_offset = random_.one_in(2) ? HALYARD_BF16 : HALYARD_F32;
+        norm_.weight_dtype = kind == 3 ? 0 : kind == 2 ? of_offset : kind == 4 ? HALYARD_F16 : HALYARD_F32;
         if (kind != 3) {
             const std::int64_t n = norm.row ? n_heads * desc_.head_dim : norm.size;
             const std::int64_t bytes = oracle::element_bytes(norm_.weight_dtype);
-            weight_.resize(static_cast<std::size_t>(n * bytes + 1));
+            const std::int64_t first = random_.in(0, 1);  // aligned floats are read where they lie
+            weight_.resize(static_cast<std::size_t>(n * bytes + first));
             for (std::int64_t i = 0; i < n; i++) {
                 const auto word = oracle::narrow(norm_.weight_dtype, 1.0f + 0.5f * static_cast<float>(random_.unit()));
-                oracle::write_word(norm_.weight_dtype, weight_.data() + 1 + i * bytes, word);
+                oracle::write_word(norm_.weight_dtype, weight_.data() + first + i * bytes, word);
                 const float w = oracle::widen(norm_.weight_dtype, word);
                 norm.weight.push_back(norm_.unit_offset != 0 ? 1.0f + w : w);
             }
-            stages_[1].weight = weight_.data() + 1;  // of any alignment
+            stages_[1].weight = weight_.data() + first;
             stages_[1].n_weights = n;
         }
         desc_.norm = &norm_;
