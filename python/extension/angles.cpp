@@ -18,8 +18,6 @@ namespace nb = nanobind;
 namespace halyard::python {
 namespace {
 
-constexpr std::size_t max_plans = 256;  // of a source: a model has a few, and a stream of shapes must not fill memory
-
 template <typename Struct>
 void append(std::string &key, const Struct &value) {
     key.append(reinterpret_cast<const char *>(&value), sizeof(value));
@@ -33,7 +31,8 @@ void append_if(std::string &key, const Struct *value) {
     }
 }
 
-/// All that the description says, as bytes. Its structs were made of zeros, so that nothing is in their gaps.
+}  // namespace
+
 std::string key_of(const halyard_plan_desc &desc) {
     std::string key;
     key.reserve(512);
@@ -54,6 +53,8 @@ std::string key_of(const halyard_plan_desc &desc) {
     }
     return key;
 }
+
+namespace {
 
 using AxisMap = std::pair<std::string, std::vector<std::int64_t>>;
 

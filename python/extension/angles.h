@@ -13,6 +13,11 @@
 
 namespace halyard::python {
 
+constexpr std::size_t max_plans = 256;  // of a source: a model has a few, and a stream of shapes must not fill memory
+
+/// All that a description says, as bytes. Its structs were made of zeros, so that nothing is in their gaps.
+std::string key_of(const halyard_plan_desc &desc);
+
 class AngleSource {
 public:
     angle_source source{static_cast<halyard_angle_source *>(nullptr)};
@@ -23,6 +28,7 @@ public:
     std::unique_ptr<Array> cos, sin;        ///< the memory of given rows
     std::unique_ptr<Array> index;           ///< of joined sources
     std::vector<nanobind::object> sources;  ///< which they are
+    std::shared_ptr<void> on_devices;       ///< what gpu.cpp keeps
 
     /// The plan of a description, made where it is the first time that it is asked for. Call it with the GIL held.
     std::shared_ptr<const plan> find_plan(const halyard_plan_desc &desc);

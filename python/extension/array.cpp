@@ -1,5 +1,7 @@
 #include "array.h"
 
+#include "gpu.h"
+
 #include <nanobind/stl/string.h>
 
 #include <cstring>
@@ -72,6 +74,10 @@ nb::object call_dlpack(nb::handle object) {
     return capsule;
 }
 
+std::string name_of(std::int32_t device) {
+    return device == Array::on_cpu ? "the CPU" : "CUDA device " + std::to_string(device);
+}
+
 /// NumPy's arrays of ml_dtypes as arrays of plain words, which DLPack knows, and what their elements are. An invalid
 /// object for other ones.
 nb::object view_as_words(nb::handle object, dlpack::Dtype &dtype) {
@@ -97,7 +103,8 @@ nb::object view_as_words(nb::handle object, dlpack::Dtype &dtype) {
 
 }  // namespace
 
-Array::Array(nb::handle object, std::string name) : name_(std::move(name)), owner_(nb::borrow(object)) {
+Array::Array(nb::handle object, std::string name, std::int32_t device)
+    : name_(std::move(name)), owner_(nb::borrow(object)), device_(device) {
     if (read_by_exchange(object)) {
         return;
     }
@@ -156,6 +163,7 @@ bool Array::read_by_exchange(nb::handle object) {
         nb::python_error refusal;
         refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " cannot be read by DLPack: " + nb::str(refusal.value()).c_str());
     }
+    exchange_ = exchange;
     read(tensor);
     return true;
 }
@@ -184,11 +192,33 @@ void Array::read_capsule(nb::handle capsule) {
     }
 }
 
-void Array::read(const dlpack::Tensor &tensor) {
-    if (tensor.device != dlpack::cpu && tensor.device != dlpack::cuda_host) {
-        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " lies on a device of DLPack's type " +
-                                              std::to_string(tensor.device) + ", but only a CPU's memory is taken");
+void *Array::stream() const {
+    void *found = nullptr;
+    if (exchange_ == nullptr || exchange_->current_stream == nullptr) {
+        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " lies on " + name_of(device_) +
+                                              ", but its type has no __dlpack_c_exchange_api__ that tells a stream");
     }
+    if (exchange_->current_stream(dlpack::cuda, device_, &found) != 0) {
+        throw nb::python_error();
+    }
+    return found;
+}
+
+void Array::read(const dlpack::Tensor &tensor) {
+    if (tensor.device != dlpack::cpu && tensor.device != dlpack::cuda_host && tensor.device != dlpack::cuda) {
+        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " lies on a device of DLPack's type " +
+                                              std::to_string(tensor.device) + ", which Halyard does not know");
+    }
+    const std::int32_t found = tensor.device == dlpack::cuda ? tensor.device_id : on_cpu;
+    if (device_ != anywhere && found != device_) {
+        refuse(HALYARD_ERROR_UNSUPPORTED,
+               name_ + " lies on " + name_of(found) + ", but has to lie on " + name_of(device_));
+    }
+    if (found != on_cpu && !has_gpu()) {
+        refuse(HALYARD_ERROR_UNSUPPORTED,
+               name_ + " lies on " + name_of(found) + ", but this build of Halyard is for CPUs alone");
+    }
+    device_ = found;
     if (tensor.n_dims < 0 || tensor.n_dims > max_dims) {
         refuse(HALYARD_ERROR_SHAPE, name_ + " has " + std::to_string(tensor.n_dims) + " dimensions, but at most " +
                                         std::to_string(max_dims) + " are taken");

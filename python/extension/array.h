@@ -14,17 +14,22 @@ namespace halyard::python {
 class Array {
 public:
     static constexpr int max_dims = 6;
+    static constexpr std::int32_t on_cpu = -1, anywhere = -2;  ///< beside the numbers of CUDA devices
 
     /// `name` is what messages call it. Takes what has __dlpack__ or __dlpack_c_exchange_api__ (NumPy, PyTorch, JAX), a
     /// DLPack capsule, which is used up, and NumPy's arrays of ml_dtypes. Throws TypeError for what is no array, and
-    /// halyard::error for other devices than the CPU, gradients and too many dimensions.
-    Array(nanobind::handle object, std::string name);
+    /// halyard::error for other devices than the one that is named, gradients and too many dimensions.
+    Array(nanobind::handle object, std::string name, std::int32_t device = on_cpu);
     Array(const Array &) = delete;
     Array &operator=(const Array &) = delete;
     ~Array();
 
     const std::string &name() const { return name_; }
     void *data() const { return data_; }
+    /// on_cpu, or the number of a CUDA device.
+    std::int32_t device() const { return device_; }
+    /// The stream on which the library that it comes from works there now; throws where it does not tell.
+    void *stream() const;
     int n_dims() const { return n_dims_; }
     std::int64_t size(int dim) const { return shape_[static_cast<std::size_t>(dim)]; }
     /// In elements.
@@ -50,6 +55,8 @@ private:
     nanobind::object owner_;
     dlpack::ManagedTensor *managed_ = nullptr;
     dlpack::VersionedManagedTensor *versioned_ = nullptr;
+    const dlpack::ExchangeApi *exchange_ = nullptr;
+    std::int32_t device_;  // where it has to lie, then where it does
     void *data_ = nullptr;
     dlpack::Dtype dtype_{};
     int n_dims_ = 0;

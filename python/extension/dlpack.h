@@ -5,7 +5,7 @@
 
 namespace halyard::python::dlpack {
 
-enum : std::int32_t { cpu = 1, cuda_host = 3 };  // the devices whose memory a CPU reads
+enum : std::int32_t { cpu = 1, cuda = 2, cuda_host = 3 };  // the CPU reads the memory of the first and the last
 enum : std::uint8_t { int_code = 0, uint_code = 1, float_code = 2, bfloat_code = 4, e4m3fn_code = 10, e5m2_code = 12 };
 enum : std::uint64_t { read_only = 1, is_copied = 2 };  // flags
 
@@ -53,7 +53,7 @@ struct ExchangeApi {
     void (*managed_from_object)();
     void (*managed_to_object)();
     int (*tensor_from_object)(void *object, Tensor *out);  // 0, or Python's error is set; the object keeps the memory
-    void (*current_stream)();
+    int (*current_stream)(std::int32_t device, std::int32_t device_id, void **out);  // 0, or Python's error is set
 };
 
 }  // namespace halyard::python::dlpack

@@ -1,5 +1,6 @@
 #include "library.h"
 
+#include "gpu.h"
 #include "names.h"
 
 #include <nanobind/stl/optional.h>
@@ -44,6 +45,7 @@ std::string explain_rotation(const std::string &dtype, const std::string &out_dt
 
 void add_library(nb::module_ &module) {
     module.attr("version") = version();
+    module.attr("has_gpu") = has_gpu();
     module.def("targets", list_targets);
     module.def("explain", explain_rotation, nb::arg("dtype"), nb::arg("out_dtype"), nb::arg("head_dim"),
                nb::arg("rotary_dim"), nb::arg("rotary_offset"), nb::arg("pairing"), nb::arg("out_pairing"),

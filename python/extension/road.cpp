@@ -28,6 +28,7 @@ halyard_tensor Layout::view(const Array &array) const {
     }
     auto result = make_struct<halyard_tensor>();
     result.dtype = array.dtype();
+    result.device = array.device() == Array::on_cpu ? HALYARD_CPU : HALYARD_CUDA;
     result.data = array.data();
     const int tokens = heads_first ? n - 2 : n - 3, heads = heads_first ? n - 3 : n - 2;
     result.shape[0] = n == 4 ? array.size(0) : 1;
@@ -42,9 +43,9 @@ halyard_tensor Layout::view(const Array &array) const {
 }
 
 void Road::read(const char *name, nb::handle x_object, nb::handle y_object, Layout layout,
-                const StageArguments *arguments) {
+                const StageArguments *arguments, std::int32_t device) {
     name_ = name;
-    input_.emplace(x_object, name);
+    input_.emplace(x_object, name, device);
     x = layout.view(*input_);
     desc = make_struct<halyard_tensor_desc>();
     desc.head_dim = x.shape[3];
@@ -132,7 +133,7 @@ std::int32_t Road::dtype_of(const Array &array, nb::handle asked) const {
 }
 
 void Road::read_output(nb::handle object, Layout layout, nb::handle dtype) {
-    output_.emplace(object, name_of("out"));
+    output_.emplace(object, name_of("out"), input_->device());
     output_->require_writable();
     if (output_->n_dims() != input_->n_dims()) {
         refuse(HALYARD_ERROR_SHAPE, output_->name() + " has the shape " + output_->shape_text() + ", and " + name_ +
@@ -161,7 +162,7 @@ void Road::read_norm(nb::handle norm) {
     if (weight.is_none()) {
         return;
     }
-    weight_.emplace(weight, name_of("weight"));
+    weight_.emplace(weight, name_of("weight"), input_->device());
     if (!weight_->is_dense() || weight_->n_dims() == 0) {
         refuse(HALYARD_ERROR_SHAPE,
                weight_->name() + " has the shape " + weight_->shape_text() + ", but has to be a dense row");
@@ -240,7 +241,7 @@ void Road::read_dynamic_scales(nb::handle out, Layout layout) {
 }
 
 void Road::read_cache(nb::handle object, nb::handle layout, nb::handle dtype) {
-    cache_.emplace(object, name_of("cache"));
+    cache_.emplace(object, name_of("cache"), input_ ? input_->device() : Array::on_cpu);
     cache_->require_writable();
     desc.out_dtype = dtype_of(*cache_, dtype);
     cache_desc_ = make_struct<halyard_cache_desc>();

@@ -30,7 +30,12 @@ public:
     Road &operator=(const Road &) = delete;
 
     /// Reads x, and y unless the tensor goes to a cache. `name` is q, k or v.
-    void read(const char *name, nanobind::handle x, nanobind::handle y, Layout layout, const StageArguments *arguments);
+    /// x has to lie on `device`, or anywhere, and all else where x does.
+    void read(const char *name, nanobind::handle x, nanobind::handle y, Layout layout, const StageArguments *arguments,
+              std::int32_t device);
+
+    /// What x is, once it was read.
+    const Array &input() const { return *input_; }
 
     /// Reads keys that move: an array and where its result goes (None: there), or with slots a cache, whose number of
     /// slots is returned (else 0). Of a cache with tiles n_heads and head_dim are told, of others its shape tells them.

@@ -1,6 +1,7 @@
 #include "rotate.h"
 
 #include "angles.h"
+#include "gpu.h"
 #include "names.h"
 #include "road.h"
 #include "tokens.h"
@@ -65,7 +66,8 @@ void rotate(AngleSource &angles, nb::tuple x, nb::tuple y, nb::handle positions,
                          at(stages, 4)};
         }
         auto &road = roads[n];
-        road.read(tensor_names[i], at(x, i), at(y, i), Layout{heads_first}, stages.is_none() ? nullptr : &arguments);
+        road.read(tensor_names[i], at(x, i), at(y, i), Layout{heads_first}, stages.is_none() ? nullptr : &arguments,
+                  n == 0 ? Array::anywhere : roads[0].input().device());
         road.desc.pairing = from;
         road.desc.out_pairing = to;
         road.desc.rotary_offset = nb::cast<std::int64_t>(at(offsets, i));
@@ -87,22 +89,26 @@ void rotate(AngleSource &angles, nb::tuple x, nb::tuple y, nb::handle positions,
     desc.n_tensors = static_cast<std::int32_t>(n);
     desc.tensors = descs.data();
     desc.target = target.value_or(nullptr);
-    const auto made = angles.find_plan(desc);
+    const auto device = roads[0].input().device();
 
     Positions read_positions;
     Slots read_slots;
     auto args = make_struct<halyard_run_args>();
     args.bad_position = value_of(bad_positions, "bad_position", bad_position);
     args.angles = rotates ? angles.source.get() : nullptr;
-    args.positions = rotates ? read_positions.read("positions", positions, angles.n_axes) : nullptr;
+    args.positions = rotates ? read_positions.read("positions", positions, angles.n_axes, device) : nullptr;
     args.x = inputs.data();
     args.y = outputs.data();
     args.executor = find_executor(threads);
     args.stages = has_stages ? brought.data() : nullptr;
     if (!stages.is_none()) {
-        args.slots = read_slots.read(at(stages, 5), nb::cast<const char *>(at(stages, 6)), n_slots);
+        args.slots = read_slots.read(at(stages, 5), nb::cast<const char *>(at(stages, 6)), n_slots, device);
     }
-    run_released(*made, args);
+    if (device != Array::on_cpu) {
+        run_on_gpu(angles, desc, device, roads[0].input().stream(), args);
+    } else {
+        run_released(*angles.find_plan(desc), args);
+    }
 }
 
 /// Moves keys, an array or with slots a cache, from positions to others. They are written where they lie, or to `out`.

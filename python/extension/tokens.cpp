@@ -15,7 +15,11 @@ bool is_number(nb::handle argument) {
 }
 
 /// The number of the first token; throws `status` where it is no int64.
-std::int64_t read_start(const char *name, nb::handle argument, halyard_status status) {
+std::int64_t read_start(const char *name, nb::handle argument, halyard_status status, std::int32_t device) {
+    if (device != Array::on_cpu) {
+        refuse(HALYARD_ERROR_UNSUPPORTED,
+               std::string(name) + " is a number, but for tensors on a GPU it has to be an array there");
+    }
     const auto index = nb::steal(PyNumber_Index(argument.ptr()));
     int overflow = 0;
     const auto start = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
@@ -27,21 +31,22 @@ std::int64_t read_start(const char *name, nb::handle argument, halyard_status st
 
 }  // namespace
 
-const halyard_positions *Positions::read(const char *name, nb::handle argument, std::int64_t n_axes) {
+const halyard_positions *Positions::read(const char *name, nb::handle argument, std::int64_t n_axes,
+                                         std::int32_t device) {
     if (argument.is_none()) {
         return nullptr;
     }
     positions_ = make_struct<halyard_positions>();
     positions_.n_axes = n_axes;
     if (is_number(argument)) {
-        start_ = read_start(name, argument, HALYARD_ERROR_POSITION);
+        start_ = read_start(name, argument, HALYARD_ERROR_POSITION, device);
         positions_.type = HALYARD_INT64;
         positions_.consecutive = 1;
         positions_.data = &start_;
         positions_.shape[0] = positions_.shape[1] = 1;
         return &positions_;
     }
-    array_.emplace(argument, name);
+    array_.emplace(argument, name, device);
     const auto &array = *array_;
     positions_.type = array.index_type();
     positions_.data = array.data();
@@ -60,20 +65,21 @@ const halyard_positions *Positions::read(const char *name, nb::handle argument, 
     return &positions_;
 }
 
-const halyard_slots *Slots::read(nb::handle argument, const char *duplicates, std::int64_t n_slots) {
+const halyard_slots *Slots::read(nb::handle argument, const char *duplicates, std::int64_t n_slots,
+                                 std::int32_t device) {
     if (argument.is_none()) {
         return nullptr;
     }
     slots_ = make_struct<halyard_slots>();
     slots_.policy = value_of(slot_policies, "duplicate_slots", duplicates);
     if (is_number(argument)) {
-        start_ = read_start("slots", argument, HALYARD_ERROR_SLOT);
+        start_ = read_start("slots", argument, HALYARD_ERROR_SLOT, device);
         slots_.type = HALYARD_INT64;
         slots_.data = &start_;
         slots_.shape[0] = slots_.shape[1] = 1;
         slots_.consecutive = 1;
     } else {
-        read_array(argument);
+        read_array(argument, device);
     }
     if (slots_.policy == HALYARD_SLOTS_CHECK) {
         scratch_.resize(static_cast<std::size_t>(n_slots / 8 + 1));
@@ -83,8 +89,8 @@ const halyard_slots *Slots::read(nb::handle argument, const char *duplicates, st
     return &slots_;
 }
 
-void Slots::read_array(nb::handle argument) {
-    array_.emplace(argument, "slots");
+void Slots::read_array(nb::handle argument, std::int32_t device) {
+    array_.emplace(argument, "slots", device);
     const auto &array = *array_;
     slots_.type = array.index_type();
     slots_.data = array.data();

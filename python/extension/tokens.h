@@ -13,8 +13,9 @@ namespace halyard::python {
 /// Positions as the C ABI has them, and what they point into.
 class Positions {
 public:
-    /// NULL where the argument is None. `name` is what messages call it.
-    const halyard_positions *read(const char *name, nanobind::handle argument, std::int64_t n_axes);
+    /// NULL where the argument is None. `name` is what messages call it. An array has to lie on `device`.
+    const halyard_positions *read(const char *name, nanobind::handle argument, std::int64_t n_axes,
+                                  std::int32_t device = Array::on_cpu);
 
 private:
     halyard_positions positions_{};
@@ -25,11 +26,12 @@ private:
 /// Slots as the C ABI has them, what they point into, and the scratch in which doubled ones are found.
 class Slots {
 public:
-    /// NULL where the argument is None. n_slots is that of the smallest cache.
-    const halyard_slots *read(nanobind::handle argument, const char *duplicates, std::int64_t n_slots);
+    /// NULL where the argument is None. n_slots is that of the smallest cache. An array has to lie on `device`.
+    const halyard_slots *read(nanobind::handle argument, const char *duplicates, std::int64_t n_slots,
+                              std::int32_t device = Array::on_cpu);
 
 private:
-    void read_array(nanobind::handle argument);
+    void read_array(nanobind::handle argument, std::int32_t device);
 
     halyard_slots slots_{};
     std::optional<Array> array_;

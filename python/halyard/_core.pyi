@@ -3,6 +3,7 @@
 from typing import Any
 
 version: str
+has_gpu: bool
 
 class Error(ValueError):
     status: str

@@ -116,6 +116,11 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
     out, norm, scale, dtype and cache are tuples (for q, for k, for v), with None where one has none, or what is meant
     for q where it is alone. Returns the array that each tensor went to: of q alone the array, else a tuple of them.
 
+    Tensors may lie on a CUDA device where the package was built for that (HALYARD_BUILD_GPU), and then all arrays do
+    but scales. The work is enqueued on the stream that their library works on, and not waited for, so what positions
+    and slots hold is not checked: a position that is not covered is taken for 0, and a slot that is not there for -1.
+    What halyard_gpu.h says of roads holds; threads is not looked at.
+
     Raises halyard.Error, or TypeError for what is no array; nothing has been written then. Where a sentence speaks of
     x[i] or y[i], that is the i-th of the tensors, as it goes in or comes out.
     """
@@ -136,11 +141,25 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
     if layout not in ("bshd", "bhsd"):
         raise _core.Error(f'layout is "{layout}", which is none of: bshd, bhsd')
     offsets = (*rotary_offset, 0, 0) if isinstance(rotary_offset, tuple) else (rotary_offset, rotary_offset)
-    _core.rotate(angles._handle, inputs, outputs, positions, (offsets[0], offsets[1], 0), pairing, out_pairing, inverse,
-                 layout == "bhsd", bad_position, threads, target, stages)
+    given = (inputs, outputs, positions, (offsets[0], offsets[1], 0), pairing, out_pairing, inverse, layout == "bhsd",
+             bad_position, threads, target, stages)
+    if getattr(q, "is_cuda", False):
+        _rotate_on_gpu(angles, q, *given)
+    else:
+        _core.rotate(angles._handle, *given)
     if n_given == 1:
         return _result(0, outputs, caches, finish)
     return tuple(_result(i, outputs, caches, finish) for i in range(3) if inputs[i] is not None)
+
+
+def _rotate_on_gpu(angles: AngleSource, q: Any, inputs: Any, outputs: Any, positions: Any, *others: Any) -> None:
+    """Of PyTorch's tensors: in the context of q's device, and with a first position that lies there."""
+    import torch
+    with torch.cuda.device(q.device):
+        if isinstance(positions, int):
+            axes = (angles.n_axes,) if angles.n_axes > 1 else ()
+            positions = torch.full((*axes, 1, 1), positions, dtype=torch.int64, device=q.device)
+        _core.rotate(angles._handle, inputs, outputs, positions, *others)
 
 
 def _complete(inputs: tuple[Any, ...], outputs: tuple[Any, ...], caches: tuple[Any, ...],

@@ -11,7 +11,7 @@
     torch.ops.halyard.rotate_qk(q, k, positions, angles, …) -> (Tensor, Tensor)
 
 with fake implementations, so that torch.compile takes them into its graphs, and a backward: the inverse rotation, which
-Halyard does too. Tensors lie on the CPU.
+Halyard does too. Tensors lie on the CPU, or on a CUDA device where halyard.rotate takes these.
 """
 
 from typing import Any
@@ -60,8 +60,9 @@ def _run_rotate_qk(q: Tensor, k: Tensor, positions: Tensor | None, angles: int,
     return _call(q, k, positions, angles, **options)
 
 
-_library.impl("rotate", _run_rotate, "CPU")
-_library.impl("rotate_qk", _run_rotate_qk, "CPU")
+for _device in "CPU", "CUDA":
+    _library.impl("rotate", _run_rotate, _device)
+    _library.impl("rotate_qk", _run_rotate_qk, _device)
 
 
 def _check(*tensors: Tensor) -> None:

@@ -1,7 +1,10 @@
-"""The examples in Python, as a user calls them."""
+"""The tour's blocks print what the page says, and the examples in Python run as a user calls them."""
 
+import contextlib
+import io
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -11,7 +14,7 @@ import pytest
 import halyard
 
 pytest.importorskip("torch")
-EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("n_processes", [2, 4])
@@ -20,9 +23,28 @@ def test_context_parallel(n_processes):
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     package = str(pathlib.Path(halyard.__file__).parents[1])
-    done = subprocess.run([sys.executable, EXAMPLES / "context_parallel.py", str(n_processes)], text=True,
+    done = subprocess.run([sys.executable, ROOT / "examples/context_parallel.py", str(n_processes)], text=True,
                           capture_output=True, timeout=500, env={
                               **os.environ, "MASTER_PORT": port,
                               "PYTHONPATH": os.pathsep.join([package, os.environ.get("PYTHONPATH", "")])})
     assert done.returncode == 0, done.stderr
     assert f"{n_processes} processes" in done.stdout and "bitwise equal to one process: True" in done.stdout
+
+
+def blocks():
+    page = (ROOT / "python/tour.md").read_text()
+    return re.findall(r"^```python\n(.*?)^```\n```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+
+
+def test_tour(tmp_path, monkeypatch):
+    pytest.importorskip("transformers")
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    assert len(blocks()) == (ROOT / "python/tour.md").read_text().count("```python")
+    for source, expected in blocks():
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(source, "tour.md", "exec"), names)
+        assert printed.getvalue() == expected, source
+    assert (tmp_path / "decay.svg").stat().st_size > 1000

@@ -1,0 +1,86 @@
+#include "gpu.h"
+
+#include "refuse.h"
+
+#ifdef HALYARD_PYTHON_GPU
+#include <halyard/halyard_gpu.hpp>
+
+#include <map>
+#include <memory>
+#include <string>
+
+namespace nb = nanobind;
+
+namespace halyard::python {
+namespace {
+
+/// An angle source in a device's memory, and the plans that were made for it.
+struct OnDevice {
+    gpu_angles angles;
+    std::map<std::string, gpu_plan> plans;
+};
+
+using OnDevices = std::map<std::int32_t, OnDevice>;
+
+OnDevice &find_device(AngleSource &source, std::int32_t device, const halyard_gpu_queue &queue) {
+    if (source.on_devices == nullptr) {
+        source.on_devices = std::make_shared<OnDevices>();
+    }
+    auto &devices = *static_cast<OnDevices *>(source.on_devices.get());
+    auto found = devices.find(device);
+    if (found == devices.end()) {
+        found = devices.emplace(device, OnDevice{gpu_angles(queue, source.source), {}}).first;
+    }
+    return found->second;
+}
+
+}  // namespace
+
+bool has_gpu() { return true; }
+
+void run_on_gpu(AngleSource &source, const halyard_plan_desc &desc, std::int32_t device, void *stream,
+                const halyard_run_args &args) {
+    const auto kind = source.source.info().kind;
+    if (kind == HALYARD_ANGLES_GIVEN || kind == HALYARD_ANGLES_JOINED) {
+        refuse(HALYARD_ERROR_UNSUPPORTED, "angles are given or joined, which serve tensors on a CPU only");
+    }
+    const auto queue = describe_queue(HALYARD_CUDA, nullptr, stream);
+    auto &own = find_device(source, device, queue);
+    const auto key = key_of(desc);
+    auto found = own.plans.find(key);
+    if (found == own.plans.end()) {
+        auto details = make_struct<halyard_error>();
+        halyard_gpu_plan *made = nullptr;
+        detail::check(halyard_create_gpu_plan(&queue, &desc, own.angles.get(), &made, &details), details);
+        if (own.plans.size() >= max_plans) {
+            own.plans.clear();
+        }
+        found = own.plans.emplace(key, gpu_plan(made)).first;
+    }
+    auto on_gpu = make_struct<halyard_gpu_run_args>();
+    on_gpu.bad_position = args.bad_position;
+    on_gpu.stream = stream;
+    on_gpu.positions = args.positions;
+    on_gpu.x = args.x;
+    on_gpu.y = args.y;
+    on_gpu.slots = args.slots;
+    on_gpu.stages = args.stages;
+    auto details = make_struct<halyard_error>();
+    detail::check(halyard_run_gpu(found->second.get(), &on_gpu, &details), details);
+}
+
+}  // namespace halyard::python
+
+#else
+
+namespace halyard::python {
+
+bool has_gpu() { return false; }
+
+void run_on_gpu(AngleSource &, const halyard_plan_desc &, std::int32_t, void *, const halyard_run_args &) {
+    refuse(HALYARD_ERROR_UNSUPPORTED, "this build of Halyard is for CPUs alone");
+}
+
+}  // namespace halyard::python
+
+#endif
