@@ -1,4 +1,4 @@
-"""What the package costs and gains: PYTHONPATH=build/python/site .deps/python/bin/python python/bench.py WHAT
+"""What the package costs and gains: ./run bench python WHAT
 
     overhead    of a call on one token of one head of two numbers, and of q and k of one token of Llama 3 8B
     models      prefill and decode of random-weight Llamas: stock and patched, eager and compiled, in turns
@@ -95,7 +95,7 @@ def models(arguments):
                                    for n in arguments.threads):
         torch.set_num_threads(n_threads)
         torch.manual_seed(1)
-        config = transformers.LlamaConfig(**sizes[name], num_hidden_layers=4, vocab_size=1000,
+        config = transformers.LlamaConfig(**sizes[name], num_hidden_layers=arguments.layers, vocab_size=1000,
                                           max_position_embeddings=8192)
         stock = transformers.LlamaForCausalLM(config).to(getattr(torch, dtype)).eval()
         patched = halyard.transformers.patch(copy.deepcopy(stock))
@@ -104,19 +104,22 @@ def models(arguments):
         def prefill(model):
             return lambda: model(ids, use_cache=False, logits_to_keep=1)
 
-        def decode(model):
+        def decode(model, cache_of=lambda: None):
             def call():
-                cache = model(ids[:, :64], use_cache=True).past_key_values
+                cache = model(ids[:, :64], past_key_values=cache_of(), use_cache=True).past_key_values
                 for i in range(64):
                     model(ids[:, 64 + i:65 + i], past_key_values=cache, use_cache=True)
             return call
 
+        def compiled_decode(model):  # of one length, or each step would be compiled anew
+            return decode(torch.compile(model), lambda: transformers.StaticCache(config=config, max_cache_len=128))
+
         with torch.no_grad():
-            for work, make in (("prefill", prefill), ("decode 64", decode)):
+            for work, make, make_compiled in (("prefill", prefill, lambda model: prefill(torch.compile(model))),
+                                              ("decode 64", decode, compiled_decode)):
                 calls = {"stock, eager": make(stock), "patched, eager": make(patched)}
-                if work == "prefill" and arguments.compiled:
-                    calls |= {"stock, compiled": make(torch.compile(stock)),
-                              "patched, compiled": make(torch.compile(patched))}
+                if arguments.compiled:
+                    calls |= {"stock, compiled": make_compiled(stock), "patched, compiled": make_compiled(patched)}
                 for call in calls.values():
                     call()
                 shares = [Share(model).of(make(model)) for model in (stock, patched)]
@@ -130,6 +133,7 @@ def main():
     parser.add_argument("what", choices=("overhead", "models"))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--tokens", type=int, default=2048)
+    parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--sizes", nargs="+", default=["small", "large"])
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
