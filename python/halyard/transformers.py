@@ -161,7 +161,7 @@ def _replace(original: Any, alone: bool) -> Any:
     def rotary(*args: Any, **others: Any) -> Any:
         cos, sin, unsqueeze_dim = (args[n + i] if len(args) > n + i else others.get(name)
                                    for i, name in enumerate(("cos", "sin", "unsqueeze_dim")))
-        turns = (cos, sin) if type(sin) is _Source else cos if type(cos) is _Turns else None
+        turns: Any = (cos, sin) if type(sin) is _Source else cos if type(cos) is _Turns else None
         if turns is None:
             return original(*args, **others)
         layout = "bshd" if unsqueeze_dim == 2 else "bhsd"
