@@ -1,5 +1,6 @@
 #include "checks/gpu_checker.h"
 
+#include "checks/gpu_angles.h"
 #include "checks/sized.h"
 #include "halyard/halyard_gpu.hpp"
 
@@ -20,10 +21,10 @@ struct Layout {
     std::int64_t length;  // the number of elements of the array
 };
 
-/// Draws strides from the innermost dimension outwards, with gaps. Where it is aligned, the innermost stride is 1 and
-/// all others are multiples of 128 bits.
-Layout random_layout(Random &random, std::array<std::int64_t, 4> shape, std::int64_t element_bytes, bool aligned) {
-    const std::int64_t step = aligned ? 16 / element_bytes : 1;
+/// Draws strides from the innermost dimension outwards, with gaps. Where elements are aligned in groups of `step`, the
+/// innermost stride is 1 and all others are multiples of that. Some go backwards.
+Layout random_layout(Random &random, std::array<std::int64_t, 4> shape, std::int64_t step) {
+    const bool aligned = step > 1;
     Layout layout = {shape, {}, random.in(0, 3) * step, 0};
     std::array<int, 4> order = {3, 2, 1, 0};
     if (random.one_in(2)) {
@@ -40,6 +41,12 @@ Layout random_layout(Random &random, std::array<std::int64_t, 4> shape, std::int
         reach = (reach + step - 1) / step * step;
     }
     layout.length = layout.start + reach + random.in(0, 8);
+    for (std::size_t i = 0; i < 3; i++) {
+        if (random.one_in(6)) {  // backwards
+            layout.start += (shape[i] - 1) * layout.strides[i];
+            layout.strides[i] = -layout.strides[i];
+        }
+    }
     return layout;
 }
 
@@ -71,8 +78,8 @@ struct RandomPositions {
     bool has_bad = false;
 
     RandomPositions(Random &random, std::int64_t n_batch, std::int64_t n_tokens, std::int64_t n_axes,
-                    std::int64_t first, std::int64_t last, bool allow_bad) {
-        is_absent = first <= 0 && last >= n_tokens && random.one_in(6);
+                    std::int64_t first, std::int64_t last, bool may_be_absent) {
+        is_absent = may_be_absent && first <= 0 && last >= n_tokens && random.one_in(6);
         if (is_absent) {
             return;
         }
@@ -93,7 +100,7 @@ struct RandomPositions {
         bytes.resize(static_cast<std::size_t>(n * size));
         for (std::int64_t i = 0; i < n; i++) {
             std::int64_t position = random.in(first, consecutive ? last - n_tokens : last);
-            if (allow_bad && random.one_in(5)) {
+            if (random.one_in(5)) {
                 has_bad = true;
                 const std::int64_t narrow[] = {first - 1, last + 1, INT32_MIN, INT32_MAX};
                 const std::int64_t far[] = {INT64_MIN, INT64_MAX, std::int64_t{1} << 32, -(std::int64_t{1} << 40)};
@@ -106,6 +113,10 @@ struct RandomPositions {
                 const auto value = static_cast<std::int32_t>(position);
                 std::memcpy(bytes.data() + i * 4, &value, 4);
             }
+        }
+        if (!consecutive && random.one_in(4)) {
+            start += (n_tokens - 1) * stride;
+            view.strides[1] = -stride;
         }
     }
 
@@ -122,13 +133,16 @@ struct RandomPositions {
 std::string check_gpu_run(const halyard::gpu::GpuKernel &kernel, const halyard_gpu_queue &queue, Random &random,
                           std::int64_t n_tokens) {
     const std::int32_t device = kernel.target == halyard::Target::cuda_sm80 ? HALYARD_CUDA : HALYARD_OPENCL;
-    const bool is_fast = kernel.pairing.has_value();
+    const bool is_fast = kernel.layout != halyard::gpu::any_layout;
     const auto dtype = static_cast<std::int32_t>(kernel.dtype);
     const std::int64_t element_bytes = oracle::element_bytes(dtype);
 
     const std::int64_t fast_pairs[] = {8, 16, 24, 32, 40, 48, 64, 80, 128};
-    const std::int64_t n_pairs = is_fast ? random.one_of(fast_pairs) : random.in(1, 70);
-    const std::int64_t rotary_dim = 2 * n_pairs, unit = is_fast ? 16 / element_bytes : 1;
+    const std::int64_t unit = is_fast ? kernel.layout.bytes / element_bytes : 1;
+    const std::int64_t n_pairs = kernel.layout.bytes == 16 ? random.one_of(fast_pairs)
+                                 : is_fast                 ? 2 * random.in(1, 35)
+                                                           : random.in(1, 70);
+    const std::int64_t rotary_dim = 2 * n_pairs;
     const std::int64_t offset = random.one_in(2) ? 0 : random.in(1, 3) * unit;
     const std::int64_t head_dim = offset + rotary_dim + (random.one_in(2) ? 0 : random.in(1, 3) * unit);
     const bool is_large = n_tokens > 0;
@@ -137,37 +151,15 @@ std::string check_gpu_run(const halyard::gpu::GpuKernel &kernel, const halyard_g
     }
     const std::array<std::int64_t, 4> shape = {random.in(1, 3), n_tokens,
                                                random.in(1, !is_large && random.one_in(4) ? 70 : 9), head_dim};
-    const auto pairing =
-        is_fast ? static_cast<std::int32_t>(*kernel.pairing) : static_cast<std::int32_t>(random.in(1, 2));
-    const auto out_pairing = is_fast || kernel.in_place ? pairing : static_cast<std::int32_t>(random.in(1, 2));
+    const auto pairing_of = [&](std::optional<halyard::Pairing> of) {
+        return of ? static_cast<std::int32_t>(*of) : static_cast<std::int32_t>(random.in(1, 2));
+    };
+    const std::int32_t pairing = pairing_of(kernel.layout.pairing);
+    const std::int32_t out_pairing = kernel.in_place ? pairing : pairing_of(kernel.layout.out_pairing);
 
     // Angles of a range that leaves positions out on both sides, on one axis or three.
     const std::int64_t n_axes = n_pairs >= 3 && random.one_in(3) ? 3 : 1;
-    auto source_desc = sized<halyard_angle_source_desc>();
-    source_desc.kind = kernel.with_phase != nullptr ? HALYARD_ANGLES_PHASE : HALYARD_ANGLES_TABLE;
-    source_desc.first = static_cast<std::int32_t>(random.in(-100, 100));
-    source_desc.last = source_desc.first + static_cast<std::int32_t>(random.in(0, 300));
-    if (kernel.with_phase != nullptr && random.one_in(2)) {
-        source_desc.first = INT32_MIN;
-        source_desc.last = INT32_MAX;
-    }
-    std::vector<std::int32_t> axis_of_pair(static_cast<std::size_t>(n_pairs));
-    if (n_axes == 3) {
-        source_desc.axis_map = static_cast<std::int32_t>(random.in(HALYARD_AXIS_MAP_SECTIONS, HALYARD_AXIS_MAP_LIST));
-        source_desc.n_axes = 3;
-        for (std::int32_t &axis : axis_of_pair) {
-            axis = static_cast<std::int32_t>(random.in(0, 2));
-        }
-        source_desc.axis_of_pair = axis_of_pair.data();
-        source_desc.axis_counts[1] = source_desc.axis_counts[2] = n_pairs / 3;
-        source_desc.axis_counts[0] = n_pairs - 2 * (n_pairs / 3);
-    }
-    auto scaling = sized<halyard_scaling>();
-    scaling.base = 10000;
-    scaling.rotary_dim = rotary_dim;
-    scaling.attention_factor = random.one_in(2) ? 1 : 1.2707;
-    const halyard::angle_source source(halyard::frequencies::from_scaling(scaling), source_desc);
-    const halyard::gpu_angles angles(queue, source);
+    const RandomAngles angles(queue, random, rotary_dim, n_axes);
 
     auto tensor_desc = halyard::make_struct<halyard_tensor_desc>();
     tensor_desc.dtype = dtype;
@@ -177,16 +169,17 @@ std::string check_gpu_run(const halyard::gpu::GpuKernel &kernel, const halyard_g
     tensor_desc.rotary_offset = offset;
     halyard::plan_desc plan_desc(rotary_dim, {tensor_desc});
     plan_desc.direction = static_cast<std::int32_t>(random.in(0, 1));
-    const halyard::gpu_plan plan(queue, plan_desc, angles);
+    const halyard::gpu_plan plan(queue, plan_desc, angles.on_device());
     plan_desc.target = "reference";
     const halyard::plan expected_plan(plan_desc);
 
-    const Layout in = random_layout(random, shape, element_bytes, is_fast);
-    const Layout out = kernel.in_place ? in : random_layout(random, shape, element_bytes, is_fast);
+    const Layout in = random_layout(random, shape, unit);
+    const Layout out = kernel.in_place ? in : random_layout(random, shape, unit);
     const std::vector<char> x_before = random_bytes(random, dtype, in.length);
     const std::vector<char> y_before = kernel.in_place ? x_before : random_bytes(random, dtype, out.length);
     const auto bad_position = static_cast<std::int32_t>(random.in(0, 2));
-    const RandomPositions positions(random, shape[0], n_tokens, n_axes, source_desc.first, source_desc.last, true);
+    const RandomPositions positions(random, shape[0], n_tokens, n_axes, angles.first(), angles.last(),
+                                    shape[0] == 1 || !angles.are_given());
 
     // The CPU gives the expected result. Where it refuses a bad position, the GPU takes position 0 and reports it.
     std::vector<char> x_host = x_before, expected = y_before;
@@ -201,7 +194,7 @@ std::string check_gpu_run(const halyard::gpu::GpuKernel &kernel, const halyard_g
     const auto run_on_host = [&](std::int32_t policy) {
         how.policy = static_cast<halyard::bad_position>(policy);
         const halyard_tensor y = tensor_on_host(expected, out);
-        halyard::run(expected_plan, source, kernel.in_place ? y : tensor_on_host(x_host, in), y, how);
+        halyard::run(expected_plan, angles.on_host(), kernel.in_place ? y : tensor_on_host(x_host, in), y, how);
     };
     try {
         run_on_host(bad_position);
@@ -246,7 +239,8 @@ std::string check_gpu_run(const halyard::gpu::GpuKernel &kernel, const halyard_g
     for (const std::int64_t stride : out.strides) {
         text << ' ' << stride;
     }
-    text << " from " << out.start << ", axes " << n_axes << ", policy " << bad_position << ", positions "
+    text << " from " << out.start << ", " << angles.name() << ", axes " << n_axes << ", policy " << bad_position
+         << ", positions "
          << (positions.is_absent               ? "absent"
              : positions.view.consecutive != 0 ? "consecutive"
                                                : "listed")

@@ -7,11 +7,10 @@
 
 namespace halyard {
 
-/// `one_axis` says on a GPU whether all pairs read the same position.
 inline void schedule_rotation(const Halide::Target &target, Halide::Func y, Halide::Func angle, const Loops &loops,
-                              const Steps &steps, const GpuSteps &gpu_steps, const Halide::Expr &one_axis) {
+                              const Steps &steps, const GpuSteps &gpu_steps, DeviceAngles &device_angles) {
     if (target.has_gpu_feature()) {
-        schedule_gpu(y, angle, loops, gpu_steps, one_axis);
+        schedule_gpu(y, angle, loops, gpu_steps, device_angles);
     } else if (target.arch == Halide::Target::ARM) {
         schedule_arm(y, angle, loops, steps);
     } else {

@@ -19,23 +19,20 @@ inline const std::map<std::string, Pairing> pairings = {
 enum class Order {
     both_members,      // the elements of both members at once
     member_by_member,  // neighbours in memory, which are the members of pairs
+    as_neighbours,     // likewise, but they come from halves that lie apart
     both_in_word       // an element is a word that holds both members
 };
 
 /// What a buffer's shape and strides have to be.
 struct Layout {
     Pairing pairing;
-    bool packed;  // an element is a word of two 16-bit neighbours
+    bool packed;         // an element is a word of two neighbours
+    int width = 1;       // elements in each access of a GPU to one member, or to neighbours
+    int per_thread = 1;  // elements that one thread of a GPU takes in a step
 
-    /// Elements that one thread of a GPU takes in a step: 128 bits of each member, but of any layout one.
-    int per_thread() const {
-        const bool members_are_neighbours = pairing == Pairing::interleaved && !packed;
-        return pairing == Pairing::strided ? 1 : members_are_neighbours ? 2 : 4;
-    }
-
-    /// A stride or an offset of words, rounded so that Halide knows it to be a multiple of 128 bits where that counts.
-    Halide::Expr aligned(const Halide::Expr &words) const {
-        return pairing == Pairing::strided ? words : words / 4 * 4;
+    /// A stride or an offset of elements, rounded so that Halide knows it to be a multiple of an access's.
+    Halide::Expr aligned(const Halide::Expr &elements) const {
+        return width == 1 ? elements : elements / width * width;
     }
 
     /// Sets the constraints of a buffer [pair, member, head, token] or [pair, member, head, token, offset].
@@ -45,26 +42,26 @@ struct Layout {
             buffer.dim(i).set_min(0);
         }
         buffer.dim(1).set_extent(order == Order::both_in_word ? 1 : 2);
-        if (pairing == Pairing::interleaved && !packed) {
+        if (pairing == Pairing::interleaved && order != Order::both_in_word) {
             buffer.dim(0).set_stride(2);
             buffer.dim(1).set_stride(1);
         } else if (pairing == Pairing::strided) {
             buffer.dim(0).set_stride(Halide::Expr());
         }  // half: Halide takes 1 for the stride of dimension 0
         if (has_offset) {
-            constrain_for_gpu(buffer);
+            constrain_for_gpu(buffer, order);
         }
     }
 
 private:
-    /// What accesses of 128 bits need. Halide checks it when a kernel is called.
+    /// What wide accesses need. Halide checks it when a kernel is called.
     template <typename AnyBuffer>
-    void constrain_for_gpu(AnyBuffer &buffer) const {
+    void constrain_for_gpu(AnyBuffer &buffer, Order order) const {
         buffer.dim(4).set_min(0);
         buffer.dim(4).set_stride(1);
-        buffer.dim(0).set_extent(buffer.dim(0).extent() / per_thread() * per_thread());
+        buffer.dim(0).set_extent(buffer.dim(0).extent() / per_thread * per_thread);
         for (int i = 1; i < 4; i++) {
-            if (i > 1 || packed || pairing == Pairing::half) {
+            if (i > 1 || pairing == Pairing::half || order == Order::both_in_word) {
                 buffer.dim(i).set_stride(aligned(buffer.dim(i).stride()));
             }
         }
@@ -97,7 +94,7 @@ public:
     /// offset, which is a reduction over one value. Only that may be an expression on the left of a definition.
     Halide::RDom domain(const Layout &layout, Order order) const {
         Halide::Region over;
-        if (order == Order::member_by_member) {
+        if (order == Order::member_by_member || order == Order::as_neighbours) {
             over.emplace_back(0, 2);
         }
         if (are_offsets()) {

@@ -1,7 +1,11 @@
 #include "angles.h"
 #include "choose_schedule.h"
+#include "gpu/device_angles.h"
+#include "gpu/lowered.h"
 #include "layout.h"
 #include "storage.h"
+
+#include <array>
 
 namespace halyard {
 
@@ -25,11 +29,10 @@ class ConvertFirst : public Halide::Internal::IRMutator {
 class Rope : public Halide::Generator<Rope> {
 public:
     GeneratorParam<Storage> dtype{"dtype", Storage::f32, storages};
-    GeneratorParam<bool> packed{"packed", false};  // 16-bit elements as words of two neighbours
+    GeneratorParam<bool> packed{"packed", false};  // words of two neighbours; f32 only on a GPU
     GeneratorParam<Pairing> pairing{"pairing", Pairing::half, pairings};
     GeneratorParam<Pairing> out_pairing{"out_pairing", Pairing::half, pairings};
     GeneratorParam<bool> in_place{"in_place", false};  // x is y, and the buffer x is not read
-    GeneratorParam<AngleSource> angles{"angles", AngleSource::rows, angle_sources};
     // The numbers of a CPU's schedule: see Steps in schedule.h.
     GeneratorParam<int> elements_per_step{"elements_per_step", 16, 4, 128};
     GeneratorParam<int> elements_per_step_any{"elements_per_step_any", 16, 4, 128};
@@ -38,20 +41,22 @@ public:
     GeneratorParam<int> hoist_rows{"hoist_rows", 1, 0, 1};
     GeneratorParam<int> swap_members{"swap_members", 0, 0, 1};  // interleaved, not packed: write member by member
     GeneratorParam<bool> round_by_test{"round_by_test", false};
+    GeneratorParam<int> width{"width", 4, 1, 4};  // GPU: elements in an access
     // The numbers of a GPU's schedule: see GpuSteps in schedule_gpu.h.
     GeneratorParam<int> element_threads{"element_threads", 8, 1, 32};
     GeneratorParam<int> head_threads{"head_threads", 16, 1, 32};
     GeneratorParam<int> heads_per_thread{"heads_per_thread", 4, 1, 16};
     GeneratorParam<int> few_tokens{"few_tokens", 64, 0, 4096};
 
-    AngleInputs angle_inputs;     // row_of_token, cos_rows and sin_rows; a GPU's others: see angles.h
+    RowInputs rows;               // row_of_token, cos_rows and sin_rows
+    DeviceAngles device_angles;   // a GPU's
     Input<uint32_t> *sin_sign;    // 0; the inverse 0x80000000
     Origins origins;              // x_offset and y_offset, if there are offsets
     Input<Buffer<void>> *x;       // [pair, member, head, token]; packed: two pairs or two members in an element
     Output<Buffer<void>> y{"y"};  // likewise
 
     void configure() {
-        angle_inputs.add_to(*this, angles);
+        is_on_gpu() ? device_angles.add_to(*this) : rows.add_to(*this);
         sin_sign = add_input<uint32_t>("sin_sign");
         origins.add_to(*this, target);
         const Halide::Type element = element_type(target, dtype, packed);
@@ -62,7 +67,7 @@ public:
 
     void generate() {
         const Expr zero = *sin_sign & 0x7fffffff;  // which LLVM does not know
-        const Layout layout = {pairing, packed};
+        const Layout layout = layout_of(pairing);
         const Halide::RDom over = origins.domain(layout, order());
         const Format format = {target, dtype, packed, rounding_of(target, rounds_by_test(loops_over(over)), zero)};
         const auto write = [&](const Expr &member) { return y(origins.in_y({k, member, h, t}, over)); };
@@ -72,7 +77,8 @@ public:
         const auto cos_of = [&](const Expr &which) { return angle(which, k, t)[0]; };
         const auto sin_of = [&](const Expr &which) { return angle(which, k, t)[1]; };
 
-        const Angle row = angle_inputs.at(target, n_lanes() == 1 ? Expr(k) : k * n_lanes() + lane, t);
+        const Expr pair = n_lanes() == 1 ? Expr(k) : k * n_lanes() + lane;
+        const Angle row = is_on_gpu() ? device_angles.at(target, pair, t, {lane, k, t}) : rows.at(pair, t);
         const Expr cos = flip_sign(format.row_value(row.cos), zero);  // else LLVM copies cos by a call to memcpy
         angle(lane, k, t) = Tuple(cos, flip_sign(format.row_value(row.sin), sin_sign_of(lane)));
 
@@ -84,21 +90,31 @@ public:
             const Pair turned = rotate(target, {read(0)[0], read(0)[1]}, cos_of(0), sin_of(0));
             write(0) = format.element({turned.x0, turned.x1});
         } else {  // all loads come before the stores, so that y may be x
-            std::vector<Expr> x0 = read(0), x1 = read(1);
-            for (int i = 0; i < n_lanes(); i++) {
-                const Pair turned = rotate(target, {x0[i], x1[i]}, cos_of(i), sin_of(i));
-                x0[i] = turned.x0;
-                x1[i] = turned.x1;
+            Members x = arranged(pairing, {read(0), read(1)});
+            for (size_t i = 0; i < x[0].size(); i++) {
+                const int lane = static_cast<int>(i);
+                const Pair turned = rotate(target, {x[0][i], x[1][i]}, cos_of(lane), sin_of(lane));
+                x[0][i] = turned.x0;
+                x[1][i] = turned.x1;
             }
-            write(Halide::scatter(0, 1)) = Halide::gather(format.element(x0), format.element(x1));
+            const Members turned = arranged(out_pairing, x);
+            const Expr first = format.element(turned[0]), second = format.element(turned[1]);
+            if (order() == Order::as_neighbours) {
+                write(over[0]) = select(over[0] == 0, first, second);
+            } else {
+                write(Halide::scatter(0, 1)) = Halide::gather(first, second);
+            }
         }
         constrain(layout);
-        schedule_rotation(target, y, angle, loops_over(over), steps(), gpu_steps(layout), angle_inputs.has_one_axis());
+        schedule_rotation(target, y, angle, loops_over(over), steps(), gpu_steps(layout), device_angles);
     }
 
     void schedule() {
         if (order() == Order::member_by_member && dtype == Storage::f16) {
             get_pipeline().add_custom_lowering_pass(new ConvertFirst);
+        }
+        if (is_on_gpu() && Pairing(pairing) != Pairing(out_pairing)) {
+            get_pipeline().add_custom_lowering_pass(new ByQuads);
         }
     }
 
@@ -106,11 +122,33 @@ private:
     Var k{"k"}, r{"r"}, h{"h"}, t{"t"}, lane{"lane"};
     Func angle{"angle"};  // [lane, element, token] -> (cos, sin) of each lane's pair; interleaved: of each member
 
+    bool is_on_gpu() const { return get_target().has_gpu_feature(); }
+
     Order order() const {
         if (pairing != Pairing::interleaved || out_pairing != Pairing::interleaved) {
-            return Order::both_members;
+            const bool becomes_neighbours = is_on_gpu() && out_pairing == Pairing::interleaved;
+            return becomes_neighbours ? Order::as_neighbours : Order::both_members;
         }
         return packed ? Order::both_in_word : swap_members != 0 ? Order::member_by_member : Order::both_members;
+    }
+
+    /// Both members of some pairs: [member][lane].
+    using Members = std::array<std::vector<Expr>, 2>;
+
+    /// The floats of two elements as members, or the reverse. Interleaved words are pairs.
+    Members arranged(Pairing of, const Members &floats) const {
+        if (!packed || of != Pairing::interleaved) {
+            return floats;
+        }
+        return {{{floats[0][0], floats[1][0]}, {floats[0][1], floats[1][1]}}};
+    }
+
+    Layout layout_of(Pairing of) const {
+        if (of == Pairing::strided) {
+            return {of, packed};
+        }
+        const bool takes_neighbours = order() == Order::member_by_member;
+        return {of, packed, width, takes_neighbours ? width / 2 : width};
     }
 
     /// The pairs in an element.
@@ -124,13 +162,13 @@ private:
 
     void constrain(const Layout &layout) {
         layout.constrain(*x, order(), origins.are_offsets());
-        Layout({out_pairing, packed}).constrain(y, order(), origins.are_offsets());
-        angle_inputs.constrain();
+        layout_of(out_pairing).constrain(y, order(), origins.are_offsets());
+        is_on_gpu() ? device_angles.constrain() : rows.constrain();
         angle.bound(lane, 0, order() == Order::member_by_member ? 2 : n_lanes());
     }
 
     Loops loops_over(const Halide::RDom &over) const {
-        const bool by_member = order() == Order::member_by_member;
+        const bool by_member = order() == Order::member_by_member || order() == Order::as_neighbours;
         const bool strided = pairing == Pairing::strided;
         const bool lanes_at_once = by_member && get_target().arch == Halide::Target::X86;
         return {k, h, t, lane, by_member ? over[0] : Halide::RVar(), by_member, strided, n_lanes(), lanes_at_once};
@@ -152,7 +190,7 @@ private:
     }
 
     GpuSteps gpu_steps(const Layout &layout) const {
-        return {layout.per_thread(), element_threads, head_threads, heads_per_thread, few_tokens};
+        return {layout.per_thread, element_threads, head_threads, heads_per_thread, few_tokens};
     }
 };
 

@@ -19,11 +19,11 @@ inline const std::map<std::string, Storage> cache_storages = {{"f32", Storage::f
                                                               {"bf16", Storage::bf16}, {"e4m3", Storage::e4m3},
                                                               {"e5m2", Storage::e5m2}, {"int8", Storage::int8}};
 
-/// The type of a buffer's element: one number, or packed two neighbouring ones of 16 bits, the lower address in the
-/// lower half. bf16 and floats of 8 bits are integers, and so are a GPU's f16: OpenCL devices need not have that type.
+/// The type of a buffer's element: one number, or packed two neighbouring ones, the lower address in the lower half.
+/// bf16 and floats of 8 bits are integers, and so are a GPU's f16: OpenCL devices need not have that type.
 inline Halide::Type element_type(const Target &target, Storage storage, bool packed) {
     switch (storage) {
-    case Storage::f32: return Halide::Float(32);
+    case Storage::f32: return packed ? Halide::UInt(64) : Halide::Float(32);
     case Storage::e4m3:
     case Storage::e5m2: return Halide::UInt(8);
     case Storage::int8: return Halide::Int(8);
@@ -122,6 +122,9 @@ inline std::vector<Expr> unpack(const Target &target, Storage storage, const Exp
         return {cast<float>(element)};
     }
     const Expr word = cast<uint32_t>(element);
+    if (storage == Storage::f32) {
+        return {reinterpret<float>(word), reinterpret<float>(cast<uint32_t>(element >> 32))};
+    }
     const bool is_f16 = storage == Storage::f16;
     std::vector<Expr> floats = {is_f16 ? f16_bits_to_f32(target, word) : reinterpret<float>(word << 16)};
     if (element.type().bits() == 32) {
@@ -135,6 +138,10 @@ inline Expr pack(const Target &target, Storage storage, const Halide::Type &type
                  const std::vector<Expr> &floats) {
     if (type.is_float()) {
         return storage == Storage::f16 ? to_f16(target, floats[0]) : floats[0];
+    }
+    if (storage == Storage::f32) {
+        const Expr upper = cast<uint64_t>(reinterpret<uint32_t>(floats[1]));
+        return cast<uint64_t>(reinterpret<uint32_t>(floats[0])) | upper << 32;
     }
     if (storage == Storage::f16) {
         const Expr lower = f32_to_f16_bits(target, floats[0]);

@@ -163,14 +163,15 @@ void write_schedule(const std::string &path, const json &provenance, json result
     seal_schedule(seal, draft, path);
 }
 
-/// The works by which a GPU's kernel is tuned. "gpu" in its recipe holds pairing, dtype and place.
+/// The works by which a GPU's kernel is tuned. "gpu" in its recipe holds both pairings, dtype and place.
 std::vector<Work> list_gpu_works(const json &gpu, const std::vector<Model> &models) {
-    const std::string order = gpu.at(0), type = gpu.at(1);
-    return list_gpu_works(order == "interleaved" ? pairing::interleaved : pairing::half,
+    const auto order = [](const json &name) { return name == "interleaved" ? pairing::interleaved : pairing::half; };
+    const std::string type = gpu.at(2);
+    return list_gpu_works(order(gpu.at(0)), order(gpu.at(1)),
                           type == "f32"   ? dtype::f32
                           : type == "f16" ? dtype::f16
                                           : dtype::bf16,
-                          gpu.at(2) == "in_place", models);
+                          gpu.at(3) == "in_place", models);
 }
 
 /// A kernel that is to be tuned.

@@ -105,19 +105,18 @@ public:
 
     Site(const gpu::GpuKernel &kernel, const halyard_gpu_queue &queue, const Shape &shape)
         : queue_(queue), shape_(shape), bytes_(kernel.dtype == Dtype::f32 ? 4 : 2),
-          // A kernel for any layout is timed on one that accesses of 128 bits can't serve.
-          offset_(kernel.pairing.has_value() ? 0 : 1),
-          x_(queue, std::vector<char>(n_bytes(), ordinary_byte).data(), n_bytes()),
+          // Each kernel is timed on memory that no kernel of wider accesses can serve.
+          offset_(offset_of(kernel)), x_(queue, std::vector<char>(n_bytes(), ordinary_byte).data(), n_bytes()),
           y_(queue, nullptr, kernel.in_place ? 1 : n_bytes()), places_(queue, list_positions().data(), n_tokens() * 4) {
         const auto base = frequencies::from_base(10000, shape[3]);
-        auto desc = make_struct<halyard_angle_source_desc>();
-        desc.kind = kernel.with_phase != nullptr ? HALYARD_ANGLES_PHASE : HALYARD_ANGLES_TABLE;
-        desc.last = n_positions - 1;
-        angles_ = std::make_unique<gpu_angles>(queue, angle_source(base, desc));
+        angles_ = std::make_unique<gpu_angles>(queue, angle_source::table(base, 0, n_positions - 1));
         const auto type = static_cast<dtype>(kernel.dtype);
-        const auto pairs = kernel.pairing == Pairing::interleaved ? pairing::interleaved : pairing::half;
-        plan_ =
-            std::make_unique<gpu_plan>(queue, plan_desc(shape[3], {describe_tensor(type, shape[2], pairs)}), *angles_);
+        const auto as = [](std::optional<Pairing> of) {
+            return of == Pairing::interleaved ? pairing::interleaved : pairing::half;
+        };
+        halyard_tensor_desc desc = describe_tensor(type, shape[2], as(kernel.layout.pairing));
+        desc.out_pairing = static_cast<std::int32_t>(as(kernel.layout.out_pairing));
+        plan_ = std::make_unique<gpu_plan>(queue, plan_desc(shape[3], {desc}), *angles_);
         const auto view = [&](const tool::DeviceMemory &memory) {
             halyard_tensor tensor =
                 halyard::tensor(memory.data(offset_ * bytes_), type, {1, shape[0], shape[1], shape[2]});
@@ -171,6 +170,12 @@ private:
     std::int64_t x_offset_ = 0, y_offset_ = 0;
     std::optional<Stopwatch> watch_;
     std::optional<Graph> graph_;
+
+    /// In elements.
+    static std::int64_t offset_of(const gpu::GpuKernel &kernel) {
+        const bool is_widest = kernel.layout.bytes == 16;
+        return is_widest ? 0 : kernel.layout == gpu::any_layout ? 1 : 2;
+    }
 
     std::size_t n_tokens() const { return static_cast<std::size_t>(shape_[0]); }
     std::size_t n_bytes() const {

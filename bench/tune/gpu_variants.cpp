@@ -104,11 +104,11 @@ std::vector<Samples> GpuVariants::measure(const std::vector<Parameters> &variant
     return samples;
 }
 
-std::vector<Work> list_gpu_works(pairing order, dtype type, bool in_place, const std::vector<Model> &models) {
+std::vector<Work> list_gpu_works(pairing in, pairing out, dtype type, bool in_place, const std::vector<Model> &models) {
     std::vector<Work> works;
     std::set<std::pair<std::int64_t, std::int64_t>> seen;
     for (const Model &model : models) {
-        if (model.in != order || model.out != order || !seen.emplace(model.head_dim, model.rotary_dim).second) {
+        if (model.in != in || model.out != out || !seen.emplace(model.head_dim, model.rotary_dim).second) {
             continue;
         }
         for (const std::int64_t n_tokens : {1, 64, 4096}) {

@@ -36,6 +36,6 @@ private:
 
 /// The works by which a GPU's kernel is tuned, of these models: decoding steps of one request and of a batch, and a
 /// prompt, for each that differs in its heads and in what is rotated of them.
-std::vector<Work> list_gpu_works(pairing order, dtype type, bool in_place, const std::vector<Model> &models);
+std::vector<Work> list_gpu_works(pairing in, pairing out, dtype type, bool in_place, const std::vector<Model> &models);
 
 }  // namespace halyard::bench

@@ -55,7 +55,8 @@ class Product:
             return None
         if k.target.is_gpu:
             in_place = str(k.place == "in_place").lower()
-            cells = [k.name, k.target.name, k.angles, k.pairing, k.dtype, in_place, f'"{self.schedule}"']
+            cells = [k.name, k.target.name, k.pairing, k.out_pairing, str(k.bits), k.dtype, in_place,
+                     f'"{self.schedule}"']
             return f"HALYARD_GPU_KERNEL({', '.join(cells)})"
         non_temporal_mib = self.parameters.get("non_temporal_mib", "usual_non_temporal_mib")
         cells = [k.name, k.target.name, k.pairing, k.out_pairing, k.dtype, k.place, str(k.packed).lower(),
@@ -232,7 +233,7 @@ def emit_target(options, warn):
             for file in files:
                 shutil.copy(place / file, folder / file)
         return {"name": k.name, "op": k.op, "pairing": k.pairing, "out_pairing": k.out_pairing, "dtype": k.dtype,
-                "place": k.place, "packed": k.packed, "angles": k.angles, "schedule": product.schedule,
+                "place": k.place, "packed": k.packed, "bits": k.bits, "schedule": product.schedule,
                 "parameters": product.parameters, "row": product.row(), "files": files,
                 "sha256": tuned_schedules.sha256((folder / files[0]).read_bytes()), "key": key}
 

@@ -73,7 +73,7 @@ class Kernel:
     out_pairing: str | None = None
     dtype: str | None = None
     packed: bool = False
-    angles: str | None = None  # GPU: table or phase
+    bits: int = 0  # GPU: of an access; 0: any layout
 
     def halide(self, triple):
         """What a generator is told about the target. A road's memory is all of a device's, so its offsets have 64 bits."""
@@ -217,17 +217,22 @@ class _Reader:
         self._rotation(pairing, dtype, place, place, self._target(target, False), packed,
                        {"round_by_test": round_by_test}, numbers)
 
-    def gpu_rotate(self, pairing, dtype, place, angles, target, packed, swap_members, element_threads, head_threads,
+    def gpu_rotate(self, pairing, dtype, place, bits, target, packed, swap_members, element_threads, head_threads,
                    heads_per_thread, few_tokens):
         numbers = self._numbers(element_threads=element_threads, head_threads=head_threads,
                                 heads_per_thread=heads_per_thread, few_tokens=few_tokens)
         self._one_of("place", place, GPU_PLACES)
-        self._one_of("angles", angles, ["table", "phase"])
-        differs = [place] + (["phase"] if angles == "phase" else [])
+        if (pairing == "strided") != (bits == "_"):
+            self._refuse("bits is what a kernel has that is not strided, and no other")
+        self._one_of("bits", bits, ["128", "64", "32", "_"])
+        differs = [place] + (["by", bits] if bits not in ("128", "_") else [])
+        word = (64 if dtype == "f32" else 32) if packed == "true" else 32
+        width = {} if bits == "_" else {"width": str(int(bits) // word)}
         self._rotation(pairing, dtype, place, "_".join(differs), self._target(target, True), packed,
-                       {"angles": angles} | self._numbers(swap_members=swap_members), numbers, angles=angles)
+                       width | self._numbers(swap_members=swap_members), numbers,
+                       bits=0 if bits == "_" else int(bits))
 
-    def _rotation(self, pairing, dtype, place, suffix, target, packed, arguments, numbers, angles=None):
+    def _rotation(self, pairing, dtype, place, suffix, target, packed, arguments, numbers, bits=0):
         pairing_in, _, pairing_out = pairing.partition("_to_")
         pairing_out = pairing_out or pairing_in
         for one in (pairing_in, pairing_out):
@@ -240,7 +245,7 @@ class _Reader:
             arguments={"dtype": dtype, "packed": packed, "pairing": pairing_in, "out_pairing": pairing_out,
                        "in_place": "true" if place == "in_place" else "false"} | arguments,
             parameters=numbers, place=place, pairing=pairing_in, out_pairing=pairing_out, dtype=dtype,
-            packed=self._one_of("packed", packed, FLAGS), angles=angles)
+            packed=self._one_of("packed", packed, FLAGS), bits=bits)
 
     def rows(self, source, target, pairs_per_step):
         op = "rows_" + self._one_of("source", source, ["phase", "factored"])
@@ -255,10 +260,9 @@ class _Reader:
         self._kernel(f"halyard_{stage}_{dtype}", self._target(target, False), op=stage,
                      generator=stage.removeprefix("widen_"), arguments=arguments, parameters={}, dtype=dtype)
 
-    def gpu_road(self, angles, target):
-        self._one_of("angles", angles, ["table", "phase"])
-        self._kernel("halyard_road" + ("_phase" if angles == "phase" else ""), self._target(target, True), op="road",
-                     generator="road", arguments={"angles": angles}, parameters={}, angles=angles)
+    def gpu_road(self, target):
+        self._kernel("halyard_road", self._target(target, True), op="road", generator="road", arguments={},
+                     parameters={})
 
     def gpu_check_positions(self, target):
         self._kernel("halyard_check_positions", self._target(target, True), op="check_positions",

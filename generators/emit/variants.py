@@ -33,7 +33,7 @@ def recipe(options, kernel):
     return {
         "name": kernel.name, "isa": target.name, "target": tuned_schedules.linux_target(kernel),
         "defaults": kernel.parameters,
-        "gpu": [kernel.pairing, kernel.dtype, kernel.place] if target.is_gpu else None,
+        "gpu": [kernel.pairing, kernel.out_pairing, kernel.dtype, kernel.place] if target.is_gpu else None,
         "emit": [*me, "variant", *made_by, "--kernel", kernel.name, "-o"],
         "suffix": ".o" if target.is_gpu else ".s", "check": check, "link": link}
 

@@ -1,5 +1,5 @@
 // What a GPU does besides rotating.
-#include "angles.h"
+#include "gpu/device_angles.h"
 
 namespace halyard {
 
@@ -32,8 +32,10 @@ public:
         const Halide::RVar token = over.x;
         // The last block's spare threads read nothing, but Halide's bounds include them.
         const Expr position = positions.at(unsafe_promise_clamped(token, 0, positions.n_tokens() - 1), over.y);
+        const Expr at = unsafe_promise_clamped(t, 0, positions.n_tokens() - 1);
+        positions.define_below(below, {axis, t}, positions.at(at, axis));
         Halide::RDom bad = over;
-        bad.where(position != positions.nearest(position));
+        bad.where(!positions.covers(position, below(over.y, token)));
         word(i) = Halide::undef<int32_t>();
         word(over.z) = Expr(*code);
         positions.constrain();
@@ -44,10 +46,12 @@ public:
         // Every thread that stores at all stores the same.
         const Halide::RVar token_block("token_block"), token_thread("token_thread");
         schedule_flat(word.update().allow_race_conditions(), token, token_block, token_thread);
+        below.compute_at(word, token_thread).store_in(Halide::MemoryType::Register);
     }
 
 private:
-    Var i{"i"};
+    Var i{"i"}, axis{"axis"}, t{"t"};
+    Halide::Func below{"below"};
 };
 
 /// Copies the columns of heads that are not rotated. The runtime chooses the largest element that divides all sizes. At

@@ -1,6 +1,6 @@
 // The whole road of a call's tensors on a GPU, in one launch: load, norm, rotate, scale, convert, store by slot.
-#include "angles.h"
-#include "storage.h"
+#include "gpu/device_angles.h"
+#include "gpu/lowered.h"
 
 #include "road/nearest.h"
 
@@ -93,9 +93,7 @@ class Road : public Halide::Generator<Road> {
     using Stage = Halide::Stage;
 
 public:
-    GeneratorParam<AngleSource> angles{"angles", AngleSource::table, angle_sources};
-
-    AngleInputs angle_inputs;
+    DeviceAngles device_angles;
     Input<uint32_t> *sin_sign;                  // 0; the inverse 0x80000000
     Input<int32_t> *n_pairs;                    // that are rotated
     Input<int32_t> *stores_bad;                 // 1: tokens whose positions have no angles are stored like others
@@ -122,7 +120,7 @@ public:
     Output<Buffer<uint32_t, 3>> y{"y"};
 
     void configure() {
-        angle_inputs.add_to(*this, angles);
+        device_angles.add_to(*this);
         sin_sign = add_input<uint32_t>("sin_sign");
         for (const auto &[input, name] : {std::pair{&n_pairs, "n_pairs"},
                                           {&stores_bad, "stores_bad"},
@@ -166,7 +164,7 @@ public:
         define_norm();
         define_rotation();
         define_store();
-        angle_inputs.constrain();
+        device_angles.constrain();
         for (int i = 0; i < 2; i++) {
             slots->dim(i).set_min(0);
         }
@@ -174,6 +172,7 @@ public:
         FlatMemory::constrain(*x, 4);
         FlatMemory::constrain(y, 4);
         schedule_road();
+        get_pipeline().add_custom_lowering_pass(new MayWriteInput(*n_tokens < 0));
     }
 
 private:
@@ -287,7 +286,7 @@ private:
     }
 
     void define_rotation() {
-        const Angle turned = angle_inputs.at(target, k, t);
+        const Angle turned = device_angles.at(target, k, t, {k, t});
         angle(k, t) = Tuple(turned.cos, flip_sign(turned.sin, *sin_sign));
 
         // From memory, because bounds inference then knows nothing of it, and takes what the clamps below say.
@@ -309,12 +308,13 @@ private:
     }
 
     /// The quad that a head of a token begins with in y; -1: it is not stored.
-    Expr stored_at() const {
+    Expr stored_at() {
         const Expr low = (*slots)(*slots_offset, t);
         const Expr high = (*slots)(*slots_offset + unsafe_promise_clamped(*n_slot_words, 1, 2) - 1, t);
         const Expr wide = (cast<int64_t>(high) << 32) | cast<int64_t>(cast<uint32_t>(low));
         const Expr slot = select(*n_slot_words == 2, wide, cast<int64_t>(low));
-        const Expr is_slot = slot >= 0 && slot < cast<int64_t>(*n_slots) && (*stores_bad != 0 || angle_inputs.cover(t));
+        const Expr is_slot =
+            slot >= 0 && slot < cast<int64_t>(*n_slots) && (*stores_bad != 0 || device_angles.cover(t));
         const Expr near = cast<int32_t>(clamp(slot, 0, cast<int64_t>(*n_slots) - 1));
         const Expr size = of_head(block_size), block = near / Halide::max(size, 1);
         const Expr in_block = near - block * size;
@@ -409,10 +409,12 @@ private:
             of_head.compute_at(y, all[4]).store_in(MemoryType::GPUShared).gpu_threads(h);
             of_head.bound_extent(h, heads_in_block);
         }
+        device_angles.branch_if_listed(row, h);
         const Var down("down"), k_round("k_round");
         angle.compute_at(y, all[4]).store_in(MemoryType::GPUShared).bound(k, 0, Halide::max(*n_pairs, 1));
         angle.split(k, k_round, across, lanes, tail).split(k_round, k_round, down, heads_in_block, tail);
         angle.reorder(k_round, across, down).gpu_threads(across, down);
+        device_angles.branch(angle, k_round);
     }
 };
 

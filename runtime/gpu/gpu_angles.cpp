@@ -32,6 +32,33 @@ halyard_status upload(const halyard_gpu_queue &queue, const void *data, std::siz
     return HALYARD_OK;
 }
 
+DeviceForm form_of(const halyard_angle_source &source) {
+    switch (source.kind) {
+    case AngleKind::phase: return DeviceForm::phase;
+    case AngleKind::factored: return DeviceForm::factored;
+    case AngleKind::table:
+    case AngleKind::given:
+    case AngleKind::joined: break;
+    }
+    return source.rows_dtype == Dtype::f16    ? DeviceForm::rows_f16
+           : source.rows_dtype == Dtype::bf16 ? DeviceForm::rows_bf16
+                                              : DeviceForm::rows_f32;
+}
+
+/// Uploads the positions of a listed table.
+halyard_status upload_list(halyard_gpu_angles &angles, const halyard_angle_source &source, halyard_error *error) {
+    DeviceList &list = angles.device.list;
+    list.memory = angles.device.axis_of_pair;
+    list.is_list = source.listed != nullptr;
+    list.n = list.is_list ? static_cast<std::int32_t>(source.n_listed) : 0;
+    if (list.n == 0) {
+        return HALYARD_OK;
+    }
+    list.memory = nullptr;
+    return upload(angles.queue, source.listed.get(), static_cast<std::size_t>(list.n) * sizeof(std::int32_t),
+                  &list.memory, error);
+}
+
 /// Uploads the axis that each pair reads, and a zero after them.
 halyard_status upload_axes(halyard_gpu_angles &angles, const PairAxes &axes, halyard_error *error) {
     const std::int64_t n_pairs = angles.device.source.rotary_dim / 2;
@@ -56,22 +83,23 @@ halyard_status check_rows(const halyard_gpu_angles &angles, const char *name, vo
                     is_cuda ? "0 with CUDA" : "0 to 2^31 - 1");
     }
     const MemoryInfo info = MemoryQueries(angles.queue).describe(memory);
+    const auto bytes = static_cast<std::uint64_t>(element_bytes(source.rows_dtype));
+    if (is_cuda && reinterpret_cast<std::uintptr_t>(memory) % bytes != 0) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, "the source's ", name, "_rows is not aligned to its elements");
+    }
     const std::int64_t end = offset + (source.n_rows - 1) * source.stride_row + source.rotary_dim / 2;
     if (!info.is_of_context) {
         return fail(error, HALYARD_ERROR_MISMATCH, "the source's ", name, "_rows is no memory of the queue's device");
     }
-    if (info.n_bytes / sizeof(float) < static_cast<std::uint64_t>(end)) {
+    if (info.n_bytes / bytes < static_cast<std::uint64_t>(end)) {
         return fail(error, HALYARD_ERROR_SHAPE, "the source's ", name, "_rows end at element ", end,
-                    ", but its buffer at ", info.n_bytes / sizeof(float));
+                    ", but its buffer at ", info.n_bytes / bytes);
     }
     return HALYARD_OK;
 }
 
 halyard_status use_rows(halyard_gpu_angles &angles, const halyard_angle_source &source, std::int64_t cos_offset,
                         std::int64_t sin_offset, halyard_error *error) {
-    if (source.rows_dtype != Dtype::f32) {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED, "the source has rows of 16 bits, but a GPU's must be float32");
-    }
     angles.device.first_rows = const_cast<void *>(source.cos_rows);
     angles.device.second_rows = const_cast<void *>(source.sin_rows);
     angles.device.first_offset = cos_offset;
@@ -89,11 +117,22 @@ halyard_status upload_source(halyard_gpu_angles &angles, const halyard_angle_sou
         return status != HALYARD_OK ? status
                                     : upload(angles.queue, source.turns_low.get(), n_bytes, &device.second_rows, error);
     }
-    // One piece of memory: a row of cos and a row of sin for each position.
+    // One piece of memory, in which each row is one of cos and one of sin.
     device.second_offset = source.rotary_dim / 2;
-    const halyard_status status =
-        upload(angles.queue, source.owned_rows.get(),
-               static_cast<std::size_t>(source.n_rows * source.stride_row) * sizeof(float), &device.first_rows, error);
+    const auto n_floats = static_cast<std::size_t>(device.n_rows * source.stride_row);
+    const float *rows = source.owned_rows.get();
+    std::unique_ptr<float[]> both;
+    if (device.form == DeviceForm::factored) {
+        both.reset(new (std::nothrow) float[n_floats]);
+        if (both == nullptr) {
+            return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for ", device.n_rows, " rows");
+        }
+        const std::int64_t n_coarse = source.n_rows * source.stride_row;
+        std::copy_n(rows, n_coarse, both.get());
+        std::copy_n(source.fine_rows.get(), static_cast<std::int64_t>(n_floats) - n_coarse, both.get() + n_coarse);
+        rows = both.get();
+    }
+    const halyard_status status = upload(angles.queue, rows, n_floats * sizeof(float), &device.first_rows, error);
     device.second_rows = device.first_rows;
     return status;
 }
@@ -123,10 +162,6 @@ halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const h
     if (const halyard_status status = read_queue(queue, &where, error)) {
         return status;
     }
-    if (source->kind == AngleKind::factored) {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED,
-                    "HALYARD_ANGLES_FACTORED is for the CPU; PHASE needs less memory");
-    }
     if (source->kind == AngleKind::joined) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED, "HALYARD_ANGLES_JOINED is for the CPU");
     }
@@ -134,13 +169,10 @@ halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const h
         return fail(error, HALYARD_ERROR_UNSUPPORTED,
                     "the source's rows are by_token, but a GPU finds them by position");
     }
-    if (source->listed != nullptr) {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED,
-                    "the source lists positions with gaps between them, and a GPU finds rows by subtraction only");
-    }
     const bool is_given = source->kind == AngleKind::given, has_rows = source->kind != AngleKind::phase;
-    if (has_rows && source->n_rows > INT32_MAX / source->stride_row) {
-        return fail(error, HALYARD_ERROR_OVERFLOW, source->n_rows, " rows of stride ", source->stride_row,
+    const std::int64_t n_fine = source->kind == AngleKind::factored ? std::int64_t{1} << source->fine_bits : 0;
+    if (has_rows && source->n_rows + n_fine > INT32_MAX / source->stride_row) {
+        return fail(error, HALYARD_ERROR_OVERFLOW, source->n_rows + n_fine, " rows of stride ", source->stride_row,
                     " are more than the 2^31 elements that a GPU kernel can reach");
     }
     std::unique_ptr<halyard_gpu_angles, ReleaseAngles> angles(new (std::nothrow) halyard_gpu_angles{});
@@ -157,13 +189,22 @@ halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const h
     shape.n_rows = source->n_rows;
     shape.identity_row = source->identity_row;
     shape.stride_row = source->stride_row;
+    shape.rows_dtype = source->rows_dtype;
+    shape.fine_bits = source->fine_bits;
     shape.scale_high = source->scale_high;
     shape.scale_low = source->scale_low;
     if (is_given && where.device == HALYARD_CUDA) {  // addresses that outputs must not meet
         shape.cos_memory = source->cos_memory;
         shape.sin_memory = source->sin_memory;
     }
+    DeviceAngles &device = angles->device;
+    device.form = form_of(*source);
+    device.n_rows = has_rows ? source->n_rows + n_fine : 1;
+    device.first_fine_row = static_cast<std::int32_t>(source->n_rows);
     halyard_status status = upload_axes(*angles, source->axes, error);
+    if (status == HALYARD_OK) {
+        status = upload_list(*angles, *source, error);
+    }
     if (status == HALYARD_OK) {
         status = is_given ? use_rows(*angles, *source, cos_offset, sin_offset, error)
                           : upload_source(*angles, *source, error);
@@ -179,6 +220,9 @@ void halyard_destroy_gpu_angles(halyard_gpu_angles *angles) {
         return;
     }
     const DeviceAngles &device = angles->device;
+    if (device.list.memory != device.axis_of_pair) {
+        release(angles->queue, device.list.memory);
+    }
     release(angles->queue, device.axis_of_pair);
     if (device.source.kind != AngleKind::given) {
         release(angles->queue, device.first_rows);

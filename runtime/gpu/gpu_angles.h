@@ -8,12 +8,26 @@
 
 namespace halyard::gpu {
 
+/// How kernels get cos and sin: AngleForm in generators/gpu/device_angles.h.
+enum class DeviceForm : std::int32_t { rows_f32, rows_f16, rows_bf16, factored, phase };
+
+/// Ascending positions on the device.
+struct DeviceList {
+    bool is_list = false;
+    void *memory = nullptr;  // int32 [n]
+    std::int32_t n = 0;
+};
+
 /// What an angle source covers, and what of it lies in device memory.
 struct DeviceAngles {
     halyard_angle_source source;  // without memory of its own
-    // TABLE and GIVEN: rows of cos and of sin, at offsets in elements. PHASE: the upper and lower words of frequencies.
+    DeviceForm form = DeviceForm::rows_f32;
+    // Rows of cos and of sin, at offsets in elements; FACTORED: coarse ones, then fine ones. PHASE: the upper and lower
+    // words of frequencies.
     void *first_rows = nullptr, *second_rows = nullptr;
-    std::int64_t first_offset = 0, second_offset = 0;
+    std::int64_t first_offset = 0, second_offset = 0, n_rows = 1;
+    std::int32_t first_fine_row = 0;
+    DeviceList list;               // the positions of a listed table's rows; without one, some memory
     void *axis_of_pair = nullptr;  // int32 [n_pairs + 1]; then a zero, for positions that are only counted
 };
 

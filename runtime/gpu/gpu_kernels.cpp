@@ -4,18 +4,14 @@
 
 namespace halyard::gpu {
 
-using table_function = std::remove_pointer_t<TableFunction>;
-using phase_function = std::remove_pointer_t<PhaseFunction>;
-using check_function = std::remove_pointer_t<CheckFunction>;
+using kernel_function = std::remove_pointer_t<KernelFunction>;
 using copy_function = std::remove_pointer_t<CopyFunction>;
-using road_function = std::remove_pointer_t<RoadFunction>;
 
 extern "C" {
-#define HALYARD_GPU_KERNEL(name, target, angles, ...) angles##_function name;
+#define HALYARD_GPU_KERNEL(name, ...) kernel_function name##_argv;
 #define HALYARD_GPU_HELPERS(target)                                                                                    \
-    check_function halyard_check_positions_##target;                                                                   \
-    copy_function halyard_copy_16_##target, halyard_copy_32_##target, halyard_copy_128_##target;                       \
-    road_function halyard_road_##target##_argv, halyard_road_phase_##target##_argv;
+    kernel_function halyard_check_positions_##target##_argv, halyard_road_##target##_argv;                             \
+    copy_function halyard_copy_16_##target, halyard_copy_32_##target, halyard_copy_128_##target;
 #include "built_kernels.inc"
 }
 
@@ -23,31 +19,21 @@ namespace {
 
 using enum Dtype;  // as the rows name them
 
-constexpr GpuKernel row_with_table(GpuKernel row, TableFunction function) {
-    row.with_table = function;
-    return row;
-}
-
-constexpr GpuKernel row_with_phase(GpuKernel row, PhaseFunction function) {
-    row.with_phase = function;
-    return row;
-}
-
 constexpr GpuKernel table[] = {
-#define HALYARD_GPU_KERNEL(name, target, angles, pairing, dtype, in_place, schedule)                                   \
-    row_with_##angles({#name, Target::target, row_pairing::pairing, dtype, in_place, schedule}, name),
+#define HALYARD_GPU_KERNEL(name, target, pairing, out_pairing, bits, dtype, in_place, schedule)                        \
+    {#name,    Target::target, {row_pairing::pairing, row_pairing::out_pairing, (bits) / 8}, dtype, in_place,          \
+     schedule, name##_argv},
 #include "built_kernels.inc"
 };
 
 constexpr GpuHelpers helpers[] = {
 #define HALYARD_GPU_HELPERS(target)                                                                                    \
     {Target::target,                                                                                                   \
-     halyard_check_positions_##target,                                                                                 \
+     halyard_check_positions_##target##_argv,                                                                          \
      halyard_copy_16_##target,                                                                                         \
      halyard_copy_32_##target,                                                                                         \
      halyard_copy_128_##target,                                                                                        \
-     halyard_road_##target##_argv,                                                                                     \
-     halyard_road_phase_##target##_argv},
+     halyard_road_##target##_argv},
 #include "built_kernels.inc"
 };
 
@@ -63,14 +49,14 @@ const GpuHelpers &gpu_helpers(Target target) noexcept {
     return *found;
 }
 
-const GpuKernel &select_gpu_kernel(Target target, Dtype dtype, std::optional<Pairing> pairing, bool in_place,
-                                   bool with_phase) noexcept {
-    const GpuKernel *found = table;
-    while (found->target != target || found->dtype != dtype || found->pairing != pairing ||
-           found->in_place != in_place || (found->with_phase != nullptr) != with_phase) {
-        found++;  // the list holds every combination
+const GpuKernel *select_gpu_kernel(Target target, Dtype dtype, const GpuLayout &layout, bool in_place) noexcept {
+    for (const GpuKernel &kernel : gpu_kernels()) {
+        if (kernel.target == target && kernel.dtype == dtype && kernel.layout == layout &&
+            kernel.in_place == in_place) {
+            return &kernel;
+        }
     }
-    return *found;
+    return nullptr;
 }
 
 }  // namespace halyard::gpu

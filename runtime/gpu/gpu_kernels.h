@@ -8,16 +8,25 @@ namespace halyard::gpu {
 
 constexpr Target target_of(std::int32_t device) { return device == HALYARD_CUDA ? Target::cuda_sm80 : Target::opencl; }
 
-/// A GPU kernel of generators/kernels.inc: one of the functions is NULL.
+/// What a GPU kernel serves.
+struct GpuLayout {
+    std::optional<Pairing> pairing, out_pairing;  // none: any
+    std::int64_t bytes;                           // of an access, to which memory is aligned; 0: any layout
+
+    bool operator==(const GpuLayout &) const = default;
+};
+
+inline constexpr GpuLayout any_layout = {std::nullopt, std::nullopt, 0};
+
+/// A GPU kernel of generators/kernels.inc.
 struct GpuKernel {
     const char *name;
     Target target;
-    std::optional<Pairing> pairing;  // none: any, in any layout; else accesses are of 128 bits
+    GpuLayout layout;
     Dtype dtype;
     bool in_place;
     const char *schedule;  // "default", or the device that it was tuned for
-    TableFunction with_table = nullptr;
-    PhaseFunction with_phase = nullptr;
+    KernelFunction function;
 };
 
 struct GpuKernelList {
@@ -32,15 +41,14 @@ GpuKernelList gpu_kernels() noexcept;
 /// A target's other kernels.
 struct GpuHelpers {
     Target target;
-    CheckFunction check_positions;
+    KernelFunction check_positions;
     CopyFunction copy_16, copy_32, copy_128;  // by bits of an element
-    RoadFunction road_table, road_phase;
+    KernelFunction road;
 };
 
 const GpuHelpers &gpu_helpers(Target target) noexcept;
 
-/// The kernel for a tensor; without a pairing, the one that takes any.
-const GpuKernel &select_gpu_kernel(Target target, Dtype dtype, std::optional<Pairing> pairing, bool in_place,
-                                   bool with_phase) noexcept;
+/// The kernel for a layout; NULL where there is none.
+const GpuKernel *select_gpu_kernel(Target target, Dtype dtype, const GpuLayout &layout, bool in_place) noexcept;
 
 }  // namespace halyard::gpu

@@ -88,12 +88,11 @@ int load_rotations(const halyard_gpu_plan &plan, const Launch &launch, const Scr
         const TensorDesc &desc = plan.checks->tensors[i].desc;
         const bool converts = desc.pairing != desc.out_pairing;
         for (const bool in_place : {false, true}) {
-            for (const std::int64_t stride_head : {std::int64_t(16), std::int64_t(17)}) {
+            for (const std::int64_t stride_head : {std::int64_t(16), std::int64_t(18), std::int64_t(17)}) {
                 if (in_place && converts) {
                     continue;
                 }
-                // One head at position 0. The stride, never walked, decides between accesses of 128 bits and single
-                // ones.
+                // One head at position 0. The stride, never walked, decides how wide accesses are.
                 DevicePiece piece = {};
                 piece.dtype = desc.dtype;
                 piece.pairing = desc.pairing;
@@ -153,7 +152,8 @@ halyard_status load_kernels(const halyard_gpu_plan &plan, halyard_error *error) 
         status = plan.checks->has_road ? load_road(launch, scratch, call) : load_rotations(plan, launch, scratch, call);
     }
     if (status == 0) {
-        status = check_on_device(launch, scratch.position_0, 1, positions_of_source(angles), {scratch.memory, 0}, call);
+        status = check_on_device(launch, scratch.position_0, 1, positions_of_source(angles), HALYARD_ERROR_POSITION,
+                                 {scratch.memory, 0}, call);
     }
     char last[4];
     const bool is_done = copy_out(plan.queue, last, scratch.memory, sizeof(last));  // waits for the launches
@@ -169,17 +169,18 @@ halyard_status load_kernels(const halyard_gpu_plan &plan, halyard_error *error) 
 /// The kernels that serve a tensor, in a line each.
 void explain_tensor(Text &text, Target target, const TensorDesc &tensor, bool in_place) {
     for (const GpuKernel &kernel : gpu_kernels()) {
-        const bool is_fast = kernel.pairing.has_value(), converts = tensor.pairing != tensor.out_pairing;
+        const bool is_strided = kernel.layout == any_layout;
         if (kernel.target != target || kernel.dtype != tensor.dtype || kernel.in_place != in_place ||
-            (is_fast && (converts || kernel.pairing != tensor.pairing))) {
+            (!is_strided &&
+             (kernel.layout.pairing != tensor.pairing || kernel.layout.out_pairing != tensor.out_pairing))) {
             continue;
         }
+        char when[96];
+        std::snprintf(when, sizeof(when), ": taken where memory, strides and halves are multiples of %d bytes\n",
+                      static_cast<int>(kernel.layout.bytes));
         text.add("  * ");
         text.add(kernel.name);
-        text.add(kernel.with_phase != nullptr ? ": taken for angles by phase" : ": taken for rows of cos and sin");
-        text.add(is_fast    ? ", where memory, strides and halves are multiples of 16 bytes\n"
-                 : converts ? ", for any layout\n"
-                            : ", for any other layout\n");
+        text.add(is_strided ? ": taken for any other layout\n" : when);
         text.add_schedule(kernel.schedule);
     }
 }
@@ -242,13 +243,9 @@ halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc 
         lines.add("\n");
     }
     if (checked->has_road) {
-        const char *const target = device == HALYARD_CUDA ? "cuda_sm80" : "opencl";
-        char line[160];
-        std::snprintf(line, sizeof(line),
-                      "all tensors:\n  * halyard_road_%s: taken for rows of cos and sin\n"
-                      "  * halyard_road_phase_%s: taken for angles by phase\n",
-                      target, target);
-        lines.add(line);
+        lines.add("all tensors:\n  * halyard_road_");
+        lines.add(device == HALYARD_CUDA ? "cuda_sm80" : "opencl");
+        lines.add(": taken for any angles\n");
     }
     for (std::int32_t i = 0; i < checked->n_tensors && !checked->has_road; i++) {
         const TensorDesc &tensor = checked->tensors[i].desc;

@@ -111,7 +111,8 @@ int enqueue_check(const GpuRun &arguments, Call &call) {
     const bool is_shared = arguments.run.positions.stride_batch == 0 && !block.is_joined;
     for (std::int64_t batch = 0; batch < (is_shared ? 1 : block.n_batch); batch++) {
         const int status = check_on_device(arguments.launch, positions_of(arguments, block, batch), block.n_tokens,
-                                           positions_of_source(*arguments.launch.angles), arguments.error_word, call);
+                                           positions_of_source(*arguments.launch.angles), HALYARD_ERROR_POSITION,
+                                           arguments.error_word, call);
         if (status != 0) {
             return status;
         }

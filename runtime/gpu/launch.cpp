@@ -1,10 +1,9 @@
 #include "gpu/launch.h"
 
+#include "gpu/arguments.h"
 #include "gpu/gpu_kernels.h"
-#include "gpu/view.h"
 
 #include <algorithm>
-#include <optional>
 
 namespace halyard::gpu {
 
@@ -18,13 +17,14 @@ constexpr std::int64_t fewest_columns_a_block = 8;            // of a copy
 constexpr std::int64_t most_columns = std::int64_t{1} << 18;  // likewise
 static_assert(most_columns / fewest_columns_a_block <= most_blocks);
 
-/// Whether every access of 128 bits is aligned: addresses, strides and as many elements as lie together are multiples
-/// of 16 bytes.
-bool goes_by_128_bits(const Launch &launch, const DevicePiece &piece, std::int64_t together) {
+/// Whether accesses of so many bytes are aligned: addresses, strides and as many elements as lie together are multiples
+/// of them.
+bool is_aligned(const Launch &launch, const DevicePiece &piece, std::int64_t together, std::int64_t access_bytes) {
     const std::int64_t strides = piece.in.token | piece.in.head | piece.out.token | piece.out.head | together;
     const auto bytes = static_cast<std::uint64_t>(strides * element_bytes(piece.dtype));
     return piece.in.element == 1 && piece.out.element == 1 &&
-           ((address_bits(launch, piece.x) | address_bits(launch, piece.y) | bytes) % wide_bytes) == 0;
+           ((address_bits(launch, piece.x) | address_bits(launch, piece.y) | bytes) %
+            static_cast<std::uint64_t>(access_bytes)) == 0;
 }
 
 /// From one pair of a head to the next.
@@ -32,50 +32,48 @@ std::int64_t pair_stride(Pairing pairing, const RunTensor::Strides &strides) {
     return pairing == Pairing::half ? strides.element : 2 * strides.element;
 }
 
-/// Some pairs of each head.
-struct PairRange {
-    std::int64_t first, count;
-
-    Location in(const Location &tensor, const DevicePiece &piece, Pairing pairing,
-                const RunTensor::Strides &strides) const {
-        return moved(tensor, first * pair_stride(pairing, strides) * element_bytes(piece.dtype));
-    }
-    /// Of an array that has four bytes for each pair.
-    Location in_list(void *list) const { return {list, 4 * first}; }
-};
-
-/// The pairing of the kernel that serves a piece: none where accesses of 128 bits cannot.
-std::optional<Pairing> pairing_of(const Launch &launch, const DevicePiece &piece) {
-    const std::int64_t together = piece.pairing == Pairing::half ? piece.rotary_dim / 2 : piece.rotary_dim;
-    const bool is_fast = piece.pairing == piece.out_pairing && goes_by_128_bits(launch, piece, together);
-    return is_fast ? std::optional(piece.pairing) : std::nullopt;
+/// Where some pairs of a head begin.
+Location begin_of(const PairRange &pairs, const Location &tensor, const DevicePiece &piece, Pairing pairing,
+                  const RunTensor::Strides &strides) {
+    return moved(tensor, pairs.first * pair_stride(pairing, strides) * element_bytes(piece.dtype));
 }
 
-/// What a kernel takes elements for. By 128 bits, 16-bit elements go as words of two.
-std::uint32_t type_of(Dtype dtype, bool is_fast) {
-    switch (dtype) {
-    case Dtype::f32: break;
-    case Dtype::f16:
-    case Dtype::bf16: return is_fast ? type_uint32 : type_uint16;
-    case Dtype::e4m3:
-    case Dtype::e5m2:
-    case Dtype::int8: break;  // no input has them
+/// The kernel that serves a piece: that of the widest accesses for which all is aligned.
+const GpuKernel &kernel_of(const Launch &launch, const DevicePiece &piece) {
+    const Target target = target_of(launch.queue->device);
+    const bool has_halves = piece.pairing == Pairing::half || piece.out_pairing == Pairing::half;
+    const std::int64_t together = has_halves ? piece.rotary_dim / 2 : piece.rotary_dim;
+    for (const std::int64_t bytes : {std::int64_t{wide_bytes}, 2 * element_bytes(piece.dtype)}) {
+        const GpuKernel *const kernel =
+            select_gpu_kernel(target, piece.dtype, {piece.pairing, piece.out_pairing, bytes}, piece.in_place);
+        if (kernel != nullptr && is_aligned(launch, piece, together, bytes)) {
+            return *kernel;
+        }
     }
-    return type_float;
+    return *select_gpu_kernel(target, piece.dtype, any_layout, piece.in_place);  // NOLINT(*NullDereference): is listed
 }
 
-/// A tensor as a rotation kernel sees it: [pair, member, head, token, offset].
+/// What a kernel takes elements for: words of two, but those for any layout, and f32 by 128 bits.
+std::uint32_t type_of(const GpuKernel &kernel) {
+    if (kernel.dtype == Dtype::f32) {
+        return kernel.layout.bytes == 8 ? type_uint64 : type_float;
+    }
+    return kernel.layout == any_layout ? type_uint16 : type_uint32;
+}
+
+/// A tensor as a rotation kernel sees it: [pair, member, head, token, offset]. In a kernel that takes words of two, a
+/// word has two members, of one pair if it is interleaved, or of two.
 void add_pairs(View &view, const DevicePiece &piece, std::int64_t n_pairs, Pairing pairing,
-               const RunTensor::Strides &strides, bool is_fast) {
-    const int halve = type_of(piece.dtype, is_fast) == type_uint32 ? 1 : 0;  // words of two
+               const RunTensor::Strides &strides, std::uint32_t type) {
+    const int halve = type == type_uint32 || type == type_uint64 ? 1 : 0;
     if (pairing == Pairing::half) {
         view.add(n_pairs >> halve, strides.element);
         view.add(2, (piece.rotary_dim / 2 * strides.element) >> halve);
-    } else if (halve != 0) {
+    } else if (halve != 0 && piece.pairing == piece.out_pairing) {
         view.add(n_pairs, 1);  // a word is a pair
         view.add(1, 4);
     } else {
-        view.add(n_pairs, 2 * strides.element);
+        view.add(n_pairs >> halve, 2 * strides.element);  // of words: two pairs lie in two neighbours
         view.add(2, strides.element);
     }
     view.add(piece.n_heads, strides.head >> halve);
@@ -84,55 +82,35 @@ void add_pairs(View &view, const DevicePiece &piece, std::int64_t n_pairs, Pairi
 }
 
 int rotate_part(const Launch &launch, const DevicePiece &piece, const PairRange &pairs, Call &call) {
-    const DeviceAngles &angles = *launch.angles;
-    const halyard_angle_source &source = angles.source;
-    const std::optional<Pairing> pairing = pairing_of(launch, piece);
-    const bool is_fast = pairing.has_value(), with_phase = source.kind == AngleKind::phase;
-    const GpuKernel &kernel =
-        select_gpu_kernel(target_of(launch.queue->device), piece.dtype, pairing, piece.in_place, with_phase);
-    const std::uint32_t type = type_of(piece.dtype, is_fast);
-    const std::int64_t bytes = type == type_uint16 ? 2 : 4;
-    View x(launch, pairs.in(piece.x, piece, piece.pairing, piece.in), type, bytes);
-    View y(launch, pairs.in(piece.y, piece, piece.out_pairing, piece.out), type, bytes);
-    add_pairs(x, piece, pairs.count, piece.pairing, piece.in, is_fast);
-    add_pairs(y, piece, pairs.count, piece.out_pairing, piece.out, is_fast);
-    View positions(launch, piece.positions.place, type_int32, 4);
-    add_positions(positions, piece.positions, piece.n_tokens, source.axes.n_axes);
-    View axis_of_pair(launch, pairs.in_list(angles.axis_of_pair), type_int32, 4);
-    axis_of_pair.add(pairs.count, 1);
-    const auto first = static_cast<std::int32_t>(source.first), last = static_cast<std::int32_t>(source.last);
-    halyard_buffer *const x_or_y = piece.in_place ? y.get() : x.get();
-    const std::int32_t x_offset = piece.in_place ? y.offset() : x.offset();
-    if (with_phase) {
-        View high(launch, pairs.in_list(angles.first_rows), type_uint32, 4);
-        View low(launch, pairs.in_list(angles.second_rows), type_uint32, 4);
-        high.add(pairs.count, 1);
-        low.add(pairs.count, 1);
-        return kernel.with_phase(&call, positions.get(), piece.positions.n_words, positions.offset(),
-                                 piece.positions.start, piece.positions.step, first, last, axis_of_pair.get(),
-                                 launch.clamps, high.get(), low.get(), source.scale_high, source.scale_low,
-                                 launch.sin_sign, x_offset, y.offset(), x_or_y, y.get());
-    }
-    View cos(launch, moved(pairs.in_list(angles.first_rows), angles.first_offset * 4), type_float, 4);
-    View sin(launch, moved(pairs.in_list(angles.second_rows), angles.second_offset * 4), type_float, 4);
-    for (View *rows : {&cos, &sin}) {
-        rows->add(rows->offset() + pairs.count, 1);
-        rows->add(source.n_rows, source.stride_row);
-    }
-    return kernel.with_table(&call, positions.get(), piece.positions.n_words, positions.offset(), piece.positions.start,
-                             piece.positions.step, first, last, axis_of_pair.get(), launch.clamps, cos.get(), sin.get(),
-                             cos.offset(), sin.offset(), source.identity_row, launch.sin_sign, x_offset, y.offset(),
-                             x_or_y, y.get());
+    const GpuKernel &kernel = kernel_of(launch, piece);
+    const std::uint32_t type = type_of(kernel);
+    const std::int64_t bytes = type == type_uint16 ? 2 : type == type_uint64 ? 8 : 4;
+    View x(launch, begin_of(pairs, piece.x, piece, piece.pairing, piece.in), type, bytes);
+    View y(launch, begin_of(pairs, piece.y, piece, piece.out_pairing, piece.out), type, bytes);
+    add_pairs(x, piece, pairs.count, piece.pairing, piece.in, type);
+    add_pairs(y, piece, pairs.count, piece.out_pairing, piece.out, type);
+    View &x_or_y = piece.in_place ? y : x;
+    const std::int32_t x_offset = x_or_y.offset(), y_offset = y.offset();
+    PositionArguments positions(launch, piece.positions, piece.n_tokens, positions_of_source(*launch.angles));
+    AngleArguments angles(launch, pairs);
+    const void *const context = &call;
+    Arguments all;
+    all.add(context);
+    positions.add_to(all);
+    angles.add_to(all);
+    all.add_all(launch.sin_sign, x_offset, y_offset, x_or_y, y);
+    return kernel.function(all.get());
 }
 
 int copy_part(const Launch &launch, const DevicePiece &piece, std::int64_t n_columns, Call &call) {
     const std::int64_t bytes = element_bytes(piece.dtype);
-    const bool is_fast = goes_by_128_bits(launch, piece, n_columns);
+    const bool is_fast = is_aligned(launch, piece, n_columns, wide_bytes);
     const GpuHelpers &helpers = gpu_helpers(target_of(launch.queue->device));
     const std::int64_t word = is_fast ? 4 : bytes;
     const std::int64_t per_word = word / bytes;
-    View x(launch, piece.x, word == 4 ? type_uint32 : type_uint16, word);
-    View y(launch, piece.y, word == 4 ? type_uint32 : type_uint16, word);
+    const std::uint32_t type = word == 4 ? type_uint32 : type_uint16;
+    View x(launch, piece.x, type, word);
+    View y(launch, piece.y, type, word);
     for (const auto &[view, strides_of] :
          {std::pair<View *, const RunTensor::Strides *>(&x, &piece.in), {&y, &piece.out}}) {
         view->add(n_columns / per_word, strides_of->element);
@@ -171,12 +149,18 @@ int in_parts(const Launch &launch, const DevicePiece &whole, std::int64_t n_colu
     const std::int64_t reach = (n_columns - 1) * element_stride(whole) + bridge(launch, whole);
     const std::int64_t stride_head = std::max(distance(whole.in.head), distance(whole.out.head));
     const std::int64_t stride_token = std::max(distance(whole.in.token), distance(whole.out.token));
-    const std::int64_t heads_at_once = std::min({fitting(whole.n_heads, stride_head, most_elements - reach),
-                                                 most_blocks, std::max<std::int64_t>(1, most / n_columns)});
+    std::int64_t heads_at_once = std::min({fitting(whole.n_heads, stride_head, most_elements - reach), most_blocks,
+                                           std::max<std::int64_t>(1, most / n_columns)});
     const std::int64_t heads_reach = reach + (heads_at_once - 1) * stride_head;
-    const std::int64_t tokens_at_once = std::min({fitting(whole.n_tokens, stride_token, most_elements - heads_reach),
-                                                  most_positions(launch, whole.positions),
-                                                  std::max<std::int64_t>(1, most / (n_columns * heads_at_once))});
+    std::int64_t tokens_at_once = std::min({fitting(whole.n_tokens, stride_token, most_elements - heads_reach),
+                                            most_positions(launch, whole.positions),
+                                            std::max<std::int64_t>(1, most / (n_columns * heads_at_once))});
+    if (is_unwalkable(launch, std::min(whole.in.head, whole.out.head))) {
+        heads_at_once = 1;
+    }
+    if (is_unwalkable(launch, std::min(whole.in.token, whole.out.token))) {
+        tokens_at_once = 1;
+    }
     DevicePiece piece = whole;
     for (std::int64_t token = 0; token < whole.n_tokens; token += tokens_at_once) {
         piece.n_tokens = std::min(tokens_at_once, whole.n_tokens - token);
@@ -229,19 +213,23 @@ int copy_on_device(const Launch &launch, const DevicePiece &piece, std::int64_t 
 }
 
 int check_on_device(const Launch &launch, const LaunchPositions &positions, std::int64_t n_tokens,
-                    const Covered &covered, const Location &word, Call &call) noexcept {
+                    const Covered &covered, std::int32_t code, const Location &word, Call &call) noexcept {
     const std::int64_t tokens_at_once = most_positions(launch, positions);
     for (std::int64_t token = 0; token < n_tokens; token += tokens_at_once) {
         const std::int64_t n = std::min(tokens_at_once, n_tokens - token);
-        View view(launch, moved(positions.place, token * positions.stride_token * positions.n_words * 4), type_int32,
-                  4);
-        add_positions(view, positions, n, covered.n_axes);
+        LaunchPositions part = positions;
+        part.place = moved(positions.place, token * positions.stride_token * positions.n_words * 4);
+        part.start = positions.start + token * positions.step;
+        PositionArguments given(launch, part, n, covered);
         View out(launch, word, type_int32, 4);
         out.add_offset();
-        const int status = gpu_helpers(target_of(launch.queue->device))
-                               .check_positions(&call, view.get(), positions.n_words, view.offset(),
-                                                positions.start + token * positions.step, positions.step, covered.first,
-                                                covered.last, covered.code, out.offset(), out.get());
+        const std::int32_t word_offset = out.offset();
+        const void *const context = &call;
+        Arguments all;
+        all.add(context);
+        given.add_to(all);
+        all.add_all(code, word_offset, out);
+        const int status = gpu_helpers(target_of(launch.queue->device)).check_positions(all.get());
         if (status != 0) {
             return status;
         }
@@ -259,10 +247,8 @@ const char *obstacle(const Launch &launch, const DevicePiece &piece) noexcept {
     if (element_stride(piece) > (most_elements - bridge(launch, piece)) / piece.rotary_dim) {
         return "has heads of more than 2^31 elements' reach";
     }
-    const bool goes_backwards = piece.in.token < 0 || piece.in.head < 0 || piece.in.element < 0 ||
-                                piece.out.token < 0 || piece.out.head < 0 || piece.out.element < 0;
-    return launch.queue->device == HALYARD_OPENCL && goes_backwards
-               ? "has a negative stride, which OpenCL buffers cannot"
+    return is_unwalkable(launch, std::min(piece.in.element, piece.out.element))
+               ? "has heads whose elements go backwards, which no kernel for OpenCL takes"
                : "";
 }
 
@@ -275,8 +261,8 @@ const char *positions_obstacle(const Launch &launch, const LaunchPositions &posi
         distance(positions.stride_token) * positions.n_words > most_elements) {
         return "lie more than 2^31 words apart";
     }
-    return launch.queue->device == HALYARD_OPENCL && (positions.stride_token < 0 || positions.stride_axis < 0)
-               ? "have a negative stride, which OpenCL buffers cannot"
+    return n_axes > 1 && is_unwalkable(launch, positions.stride_axis)
+               ? "have axes that go backwards, which no kernel for OpenCL takes"
                : "";
 }
 

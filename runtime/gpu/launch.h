@@ -56,20 +56,21 @@ int rotate_on_device(const Launch &launch, const DevicePiece &piece, Call &call)
 /// Copies n columns of every head from x to y.
 int copy_on_device(const Launch &launch, const DevicePiece &piece, std::int64_t n_columns, Call &call) noexcept;
 
-/// Which numbers are right, and the code of an error where one is not.
+/// Which numbers are right: those of a list, or those from first to last.
 struct Covered {
-    std::int32_t first, last, n_axes, code;
+    std::int32_t first, last, n_axes;
+    DeviceList list;
 };
 
 inline Covered positions_of_source(const DeviceAngles &angles) {
     const halyard_angle_source &source = angles.source;
     return {static_cast<std::int32_t>(source.first), static_cast<std::int32_t>(source.last), source.axes.n_axes,
-            HALYARD_ERROR_POSITION};
+            angles.list};
 }
 
-/// Sets a word to the code if some position, or slot, is not covered.
+/// Sets a word to the code of an error if some position, or slot, is not covered.
 int check_on_device(const Launch &launch, const LaunchPositions &positions, std::int64_t n_tokens,
-                    const Covered &covered, const Location &word, Call &call) noexcept;
+                    const Covered &covered, std::int32_t code, const Location &word, Call &call) noexcept;
 
 /// Why a piece cannot be enqueued, in a few words; an empty string when it can.
 const char *obstacle(const Launch &launch, const DevicePiece &piece) noexcept;

@@ -1,7 +1,7 @@
 #include "gpu/road_launch.h"
 
+#include "gpu/arguments.h"
 #include "gpu/gpu_kernels.h"
-#include "gpu/view.h"
 
 #include <algorithm>
 
@@ -31,7 +31,7 @@ public:
         const auto address = is_opencl_ ? 0 : reinterpret_cast<std::uintptr_t>(place.memory) - base_;
         return static_cast<std::int64_t>(address) + place.offset;
     }
-    halyard_buffer *get() { return view_.get(); }
+    View &view() { return view_; }
 
 private:
     bool is_opencl_;
@@ -43,33 +43,6 @@ private:
 template <typename T>
 struct OfTensors {
     T each[HALYARD_MAX_TENSORS] = {};
-};
-
-/// Addresses of arguments, in a kernel's order.
-class Arguments {
-public:
-    template <typename T>
-    void add(const T &scalar) {
-        list_[n_++] = const_cast<T *>(&scalar);
-    }
-    void add(View &view) { list_[n_++] = view.get(); }
-    void add(Flat &memory) { list_[n_++] = memory.get(); }
-    template <typename T>
-    void add(const OfTensors<T> &scalars) {
-        for (const T &scalar : scalars.each) {
-            add(scalar);
-        }
-    }
-    template <typename... T>
-    void add_all(T &&...all) {
-        (add(all), ...);
-    }
-    void **get() { return list_; }
-
-private:
-    static constexpr int most = 128;
-    void *list_[most];
-    int n_ = 0;
 };
 
 /// As road_generator.cpp takes a tensor's numbers.
@@ -128,10 +101,6 @@ struct Begin {
 };
 
 int launch_road(const Launch &launch, const RoadPiece &piece, Call &call) {
-    const DeviceAngles &angles = *launch.angles;
-    const halyard_angle_source &source = angles.source;
-    const bool with_phase = source.kind == AngleKind::phase;
-    const std::int64_t n_source_pairs = source.rotary_dim / 2;
     Begin x_begin, y_begin, weights_begin;
     for (int i = 0; i < piece.n_tensors; i++) {
         const RoadTensor &tensor = piece.tensors[i];
@@ -153,31 +122,14 @@ int launch_road(const Launch &launch, const RoadPiece &piece, Call &call) {
     }
     const auto n_heads = numbers.end.each[piece.n_tensors - 1];
 
-    View positions(launch, piece.positions.place, type_int32, 4);
-    add_positions(positions, piece.positions, piece.n_tokens, source.axes.n_axes);
-    View axis_of_pair(launch, {angles.axis_of_pair, 0}, type_int32, 4);
-    axis_of_pair.add(n_source_pairs, 1);
+    PositionArguments positions(launch, piece.positions, piece.n_tokens, positions_of_source(*launch.angles));
+    AngleArguments angles(launch, {0, launch.angles->source.rotary_dim / 2});
     const LaunchPositions &given = piece.slots.place.memory != nullptr ? piece.slots : piece.positions;
     View slots(launch, given.place, type_int32, 4);
     slots.add(slots.offset() + given.n_words, 1);
     slots.add(piece.n_tokens, given.stride_token * given.n_words);
-    View first(launch, moved({angles.first_rows, 0}, angles.first_offset * 4), with_phase ? type_uint32 : type_float,
-               4);
-    View second(launch, moved({angles.second_rows, 0}, angles.second_offset * 4), with_phase ? type_uint32 : type_float,
-                4);
-    for (View *rows : {&first, &second}) {
-        rows->add(rows->offset() + n_source_pairs, 1);
-        if (!with_phase) {
-            rows->add(source.n_rows, source.stride_row);
-        }
-    }
 
     const void *const context = &call;
-    const auto first_position = static_cast<std::int32_t>(source.first);
-    const auto last_position = static_cast<std::int32_t>(source.last);
-    const std::int32_t clamps = launch.clamps, positions_offset = positions.offset();
-    const std::int32_t cos_offset = first.offset(), sin_offset = second.offset();
-    const auto identity_row = static_cast<std::int32_t>(source.identity_row);
     const auto n_pairs = static_cast<std::int32_t>(piece.rotary_dim / 2);
     const auto n_tokens = static_cast<std::int32_t>(piece.n_tokens), n_slots = static_cast<std::int32_t>(piece.n_slots);
     const TensorDesc &desc = *piece.tensors[0].desc;
@@ -187,20 +139,25 @@ int launch_road(const Launch &launch, const RoadPiece &piece, Call &call) {
     const std::int32_t has_roundings =
         std::ranges::any_of(numbers.rounding.each, [](auto flags) { return flags != 0; });
     Arguments all;
-    all.add_all(context, positions, piece.positions.n_words, positions_offset, piece.positions.start,
-                piece.positions.step, first_position, last_position, axis_of_pair, clamps, first, second);
-    if (with_phase) {
-        all.add_all(source.scale_high, source.scale_low);
-    } else {
-        all.add_all(cos_offset, sin_offset, identity_row);
-    }
+    all.add(context);
+    positions.add_to(all);
+    angles.add_to(all);
     all.add_all(launch.sin_sign, n_pairs, stores_bad, dtype, has_norms, has_roundings, head_dim, n_heads, n_tokens,
-                slots, slots_offset, given.n_words, n_slots, numbers.end, numbers.x_at, numbers.x_head, numbers.x_token,
-                numbers.y_at, numbers.y_head, numbers.y_token, numbers.y_block, numbers.block_size, numbers.out,
-                numbers.reciprocal, numbers.rotary_offset, numbers.interleaves, numbers.norm_offset, numbers.norm_size,
-                numbers.eps, numbers.rounding, numbers.weight_kind, numbers.weight_at, weights, x, y);
-    const GpuHelpers &kernels = gpu_helpers(target_of(launch.queue->device));
-    return (with_phase ? kernels.road_phase : kernels.road_table)(all.get());
+                slots, slots_offset, given.n_words, n_slots);
+    const auto add_tensors = [&](const auto &...scalars) {
+        const auto add_each = [&](const auto &of_tensors) {
+            for (const auto &scalar : of_tensors.each) {
+                all.add(scalar);
+            }
+        };
+        (add_each(scalars), ...);
+    };
+    add_tensors(numbers.end, numbers.x_at, numbers.x_head, numbers.x_token, numbers.y_at, numbers.y_head,
+                numbers.y_token, numbers.y_block, numbers.block_size, numbers.out, numbers.reciprocal,
+                numbers.rotary_offset, numbers.interleaves, numbers.norm_offset, numbers.norm_size, numbers.eps,
+                numbers.rounding, numbers.weight_kind, numbers.weight_at);
+    all.add_all(weights.view(), x.view(), y.view());
+    return gpu_helpers(target_of(launch.queue->device)).road(all.get());
 }
 
 }  // namespace

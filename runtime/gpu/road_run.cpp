@@ -112,10 +112,12 @@ Block block_of(const GpuRun &arguments) {
 
 /// Sets the error word if a slot is none.
 int enqueue_slots_check(const GpuRun &arguments, const Block &block, Call &call) {
-    const Covered covered = {-1, static_cast<std::int32_t>(arguments.run.slots.n_slots - 1), 1, HALYARD_ERROR_SLOT};
+    // No list, but a kernel takes some memory for it.
+    const DeviceList none = {false, arguments.launch.angles->list.memory, 0};
+    const Covered covered = {-1, static_cast<std::int32_t>(arguments.run.slots.n_slots - 1), 1, none};
     for (std::int64_t batch = 0; batch < block.n_batch; batch++) {
         const int status = check_on_device(arguments.launch, slots_of(arguments, block, batch), block.n_tokens, covered,
-                                           arguments.error_word, call);
+                                           HALYARD_ERROR_SLOT, arguments.error_word, call);
         if (status != 0) {
             return status;
         }

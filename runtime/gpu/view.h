@@ -11,7 +11,7 @@ namespace halyard::gpu {
 // halide_type_t: code, bits, and one lane.
 constexpr std::uint32_t type_of(std::uint32_t code, std::uint32_t bits) { return code | bits << 8 | 1u << 16; }
 inline constexpr std::uint32_t type_int32 = type_of(0, 32), type_uint16 = type_of(1, 16), type_uint32 = type_of(1, 32),
-                               type_float = type_of(2, 32);
+                               type_uint64 = type_of(1, 64), type_float = type_of(2, 32);
 inline constexpr std::uint64_t is_on_device = 2;  // halide_buffer_device_dirty
 
 inline constexpr std::int64_t most_elements = INT32_MAX;  // Halide's indices, extents and their product have 32 bits
@@ -64,6 +64,11 @@ private:
     std::int32_t offset_ = 0;
 };
 
+/// Whether no view can walk a stride: with OpenCL nothing lies before a buffer's part. Then a launch takes one step.
+inline bool is_unwalkable(const Launch &launch, std::int64_t stride) {
+    return launch.queue->device == HALYARD_OPENCL && stride < 0;
+}
+
 /// The bytes from where a view of an array can begin to the array's first element. An index goes this way.
 inline std::int64_t bridged(const Launch &launch, const Location &place) {
     return launch.queue->device == HALYARD_OPENCL ? place.offset % static_cast<std::int64_t>(launch.part_alignment) : 0;
@@ -86,7 +91,8 @@ inline void add_positions(View &view, const LaunchPositions &positions, std::int
 inline std::int64_t most_positions(const Launch &launch, const LaunchPositions &positions) {
     const std::int64_t by_stride = most_elements / std::max<std::int64_t>(1, 2 * distance(positions.stride_token));
     const auto by_number = most_elements / static_cast<std::int64_t>(launch.part_alignment) / 2 / HALYARD_MAX_AXES;
-    return std::max<std::int64_t>(1, std::min(by_stride, by_number));
+    return is_unwalkable(launch, positions.stride_token) ? 1
+                                                         : std::max<std::int64_t>(1, std::min(by_stride, by_number));
 }
 
 }  // namespace halyard::gpu

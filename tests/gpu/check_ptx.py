@@ -1,11 +1,11 @@
 """check_ptx.py [--ptxas] FOLDER: what the PTX of every CUDA kernel must hold.
 
 1. Every element that a rotation stores comes from fma.rn.f32 whose addend is a rounded product, mul.f32: the canonical
-   form. The fused product is of the element itself: f32, of the same place in the vector that was loaded; in place, of
-   what was loaded from the address that is stored to.
-2. Loads and stores of x and y are of 128 bits, but in kernels for any layout.
+   form. The fused product is of the element itself: f32, of the same place in the vector that was loaded, unless the
+   pairing changes; in place, of what was loaded from the address that is stored to.
+2. Loads and stores of x and y are of 128 bits, or of as many as the kernel's name says, but in kernels for any layout.
    So it is in the kernel of the road, whose floats lie in shared memory in between: there the rotation is one fused sum
-   with a rounded product, and root and quotients are the nearest floats.
+   with a rounded product, and root and quotients are the nearest floats. Its loads of x, which may be y, are no .nc.
 3. Nothing flushes denormals (.ftz), calls, or uses local memory.
 
 With --ptxas also what NVIDIA's assembler makes of it: no more than 64 registers, no spills, no stack. Without ptxas on
@@ -77,39 +77,53 @@ def loads_of_x(sets, register):
     return [i for i in trace(sets, register, lambda _: False) if i.op.startswith("ld.global")]
 
 
-def faults_of_rotation(body, in_place, is_f32, is_strided):
+def bits_of(op):
+    """The bits of a load or a store."""
+    vector, element = re.search(r"(?:\.v(\d))?\.[a-z](\d+)$", op).groups()
+    return int(vector or 1) * int(element)
+
+
+def faults_of_rotation(body, in_place, is_f32, is_strided, changes, bits):
     sets, stores = definitions(body)
     if not stores:
         yield "stores nothing"
+    widths = {bits_of(op) for op in re.findall(r"\b(st\.global[.\w]*)", body)}
+    if not is_strided and widths != {bits}:
+        yield f"stores {sorted(widths)} bits at once"
+    if not is_strided and bits not in map(bits_of, re.findall(r"\b(ld\.global[.\w]*)", body)):
+        yield f"loads no {bits} bits at once"
     for address, elements in stores:
-        if not is_strided and len(elements) != 4:
-            yield f"stores {len(elements)} elements at once at {address}"
         for lane, element in enumerate(elements):
+            n_in = 2 if element.startswith("%rd") else 1  # floats in a register
             values = [i for i in trace(sets, element, is_fma) if i.op != "ld.param.b32"]  # the canonical NaN
-            if not values or not all(map(is_fma, values)) or (is_f32 and len(values) != 1):
+            if not values or not all(map(is_fma, values)) or (is_f32 and len(values) != n_in):
                 yield f"stores at {address} other things than one fused sum"
             for fused in filter(is_fma, values):
                 addend = trace(sets, fused.sources[2], lambda i: i.op in ("mul.f32", "mul.rn.f32"))
                 if not addend or not all(i.op.startswith("mul.") for i in addend):
                     yield f"adds no rounded product at {address}"
                 own = [load for source in fused.sources[:2] for load in loads_of_x(sets, source)]
-                places = {(load.address if in_place else "", load.lane if is_f32 else 0) for load in own}
-                if places != {(address if in_place else "", lane if is_f32 else 0)}:
+                has_place = is_f32 and not changes
+                places = {(load.address if in_place else "", load.lane if has_place else 0) for load in own}
+                if places != {(address if in_place else "", lane if has_place else 0)}:
                     yield f"fuses the product of {sorted(places)} at {address}, place {lane}"
-    if not is_strided:
+    if in_place and not is_strided:
         narrow = [i.op for all_of in sets.values() for i in all_of
-                  if i.op.startswith("ld.global.") and ".nc" not in i.op and ".v4" not in i.op]
+                  if i.op.startswith("ld.global.") and ".nc" not in i.op and bits_of(i.op) != bits]
         if narrow:
             yield f"loads x by {sorted(set(narrow))}"
 
 
 def faults_of_road(body):
     sets, stores = definitions(body)
-    if [len(elements) for _, elements in stores] != [4]:
+    # A zero that is never stored lets LLVM believe that x is written: see MayWriteInput in road_generator.cpp.
+    if sorted(len(elements) for _, elements in stores) != [0, 4]:
         yield f"stores {[len(elements) for _, elements in stores]} elements at once"
     instructions = [i for all_of in sets.values() for i in all_of]
-    if not any(i.op.startswith("ld.global.") and (".v4.b32" in i.op or ".v2.b64" in i.op) for i in instructions):
+    wide = {i.op for i in instructions if i.op.startswith("ld.global.") and bits_of(i.op) == 128}
+    if not wide:
         yield "loads no 128 bits at once"
+    yield from (f"loads x, which it may write, by {op}" for op in wide if ".nc" in op)
     ops = [i.op for i in instructions]
     if ops.count("sqrt.rn.f32") != 1 or ops.count("div.rn.f32") != 2:
         yield f"has {ops.count('sqrt.rn.f32')} roots and {ops.count('div.rn.f32')} quotients that are rounded"
@@ -136,7 +150,9 @@ def faults(path):
             yield from faults_of_road(body)
     if "_rotate_" in name:
         for body in bodies:
-            yield from faults_of_rotation(body, "_in_place_" in name, "_f32_" in name, "_strided_" in name)
+            bits = re.search(r"_by_(\d+)_", name)
+            yield from faults_of_rotation(body, "_in_place_" in name, "_f32_" in name, "_strided_" in name,
+                                          "_to_" in name, int(bits[1]) if bits else 128)
 
 
 def assemble(path, architecture):

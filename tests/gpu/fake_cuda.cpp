@@ -32,13 +32,20 @@ thread_local std::vector<void *> contexts;  // the current one last
 
 void *current() { return contexts.empty() ? nullptr : contexts.back(); }
 
+int bits_of_stores(const char *module) {
+    const auto stores = [&](const char *what) { return std::strstr(module, what) != nullptr; };
+    return stores("st.global.v4.b32") || stores("st.global.v2.b64") ? 128
+           : stores("st.global.b64")                                ? 64
+           : stores("st.global.b32")                                ? 32
+                                                                    : 16;
+}
+
 /// Records a call. Returns the failure that the test asks for, or success.
 Result record(const char *name, void *stream = nullptr, const char *module = nullptr, const unsigned *grid = nullptr,
               const unsigned *block = nullptr) {
     const std::lock_guard lock(state().mutex);
     Driver &driver = state().driver;
-    Call call = {name, 0, current(), stream, module != nullptr && std::strstr(module, "st.global.v4") != nullptr,
-                 {},   {}};
+    Call call = {name, 0, current(), stream, module != nullptr ? bits_of_stores(module) : 0, {}, {}};
     if (grid != nullptr) {
         std::copy_n(grid, 3, call.grid);
         std::copy_n(block, 3, call.block);
@@ -49,6 +56,8 @@ Result record(const char *name, void *stream = nullptr, const char *module = nul
     driver.calls.push_back(call);
     return call.result;
 }
+
+std::atomic<long> n_launches;
 
 /// Whether an address lies in allocated memory.
 bool is_known(Address address) {
@@ -226,17 +235,15 @@ FAKE(cuMemcpy3D_v2, const void *) { return record("cuMemcpy3D_v2"); }
 FAKE(cuMemcpyHtoDAsync_v2, Address, const void *, std::size_t, void *) { return record("cuMemcpyHtoDAsync_v2"); }
 FAKE(cuMemcpyDtoHAsync_v2, void *, Address, std::size_t, void *) { return record("cuMemcpyDtoHAsync_v2"); }
 FAKE(cuMemcpyDtoDAsync_v2, Address, Address, std::size_t, void *stream) {
+    n_launches++;
     return record("cuMemcpyDtoDAsync_v2", stream);
 }
 
-// The bench needs these. A graph holds nothing, and its launch takes a millisecond.
+// The bench needs these. A graph holds nothing; its launch takes a millisecond, as those of kernels and copies do.
+FAKE(cuMemsetD8Async, Address, unsigned char, std::size_t, void *stream) { return record("cuMemsetD8Async", stream); }
 FAKE(cuDriverGetVersion, int *version) {
     *version = 12000;
     return record("cuDriverGetVersion");
-}
-
-namespace {
-std::atomic<long> n_graph_launches;
 }
 
 FAKE(cuEventCreate, long **event, unsigned) {
@@ -248,7 +255,7 @@ FAKE(cuEventDestroy_v2, long *event) {
     return record("cuEventDestroy_v2");
 }
 FAKE(cuEventRecord, long *event, void *stream) {
-    *event = n_graph_launches;
+    *event = n_launches;
     return record("cuEventRecord", stream);
 }
 FAKE(cuEventSynchronize, long *) { return record("cuEventSynchronize"); }
@@ -266,7 +273,7 @@ FAKE(cuGraphInstantiateWithFlags, void **executable, void *, unsigned long long)
     return record("cuGraphInstantiateWithFlags");
 }
 FAKE(cuGraphLaunch, void *, void *stream) {
-    n_graph_launches++;
+    n_launches++;
     return record("cuGraphLaunch", stream);
 }
 FAKE(cuGraphExecDestroy, void *) { return record("cuGraphExecDestroy"); }
@@ -317,6 +324,7 @@ FAKE(cuLaunchKernel, void *function, unsigned grid_x, unsigned grid_y, unsigned 
     const unsigned grid[] = {grid_x, grid_y, grid_z}, block[] = {block_x, block_y, block_z};
     const bool is_possible = grid_y <= 65535 && grid_z <= 65535 && grid_x > 0 && grid_y > 0 && grid_z > 0 &&
                              block_x * block_y * block_z <= 1024 && shared_bytes <= 48 * 1024;
+    n_launches++;
     return is_possible ? record("cuLaunchKernel", stream, static_cast<const char *>(function), grid, block)
                        : invalid_value;
 }

@@ -14,7 +14,7 @@ struct Call {
     void *context;  // the calling thread's current context
     // Only for launches:
     void *stream;
-    bool by_128_bits;  // whether the kernel's module has such accesses
+    int store_bits;  // of the widest store in the kernel's module
     unsigned grid[3], block[3];
 };
 

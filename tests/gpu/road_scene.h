@@ -1,6 +1,7 @@
 // A call of q, k and v with stages drawn at random, on the CPU's reference and on a device.
 #pragma once
 
+#include "checks/gpu_angles.h"
 #include "checks/gpu_device.h"
 #include "checks/sized.h"
 
@@ -29,7 +30,6 @@ public:
         const auto &shape = shapes[random.in(0, 4)];
         n_batch_ = shape[0];
         n_tokens_ = shape[1];
-        is_phase_ = random.one_in(2);
         has_bad_ = choice.has_bad;
         n_tensors_ = static_cast<int>(random.in(1, 4));
         is_packed_ = random.one_in(2);
@@ -41,6 +41,8 @@ public:
         }
         draw_tokens();
         draw_memory();
+        angles_ =
+            std::make_unique<gpu_test::RandomAngles>(queue, random, rotary_dim_, 1, gpu_test::Range{0, 199, true});
     }
     GpuRoadScene(const GpuRoadScene &) = delete;
     GpuRoadScene &operator=(const GpuRoadScene &) = delete;
@@ -96,13 +98,14 @@ private:
     oracle::Random &random_;
     std::int32_t dtype_ = 0;
     std::int64_t head_dim_ = 0, rotary_dim_ = 0, n_batch_ = 0, n_tokens_ = 0, n_slots_ = 0, slot_row_ = 0;
-    bool is_phase_ = false, is_packed_ = false, has_bad_ = false, is_int64_ = false;
+    bool is_packed_ = false, has_bad_ = false, is_int64_ = false;
     bool has_bad_position_ = false, has_bad_slot_ = false;
     int n_tensors_ = 0;
     std::array<OnDevice, 4> tensors_;
     std::vector<char> x_;
     std::vector<std::int64_t> positions_, slots_, host_slots_;
     std::unique_ptr<gpu_test::Memory> x_memory_, word_memory_;
+    std::unique_ptr<gpu_test::RandomAngles> angles_;
 
     static std::int64_t stored_bytes(std::int32_t dtype) {
         return dtype >= HALYARD_E4M3 ? 1 : oracle::element_bytes(dtype);
@@ -312,11 +315,6 @@ private:
         }
         return {rotary_dim_, descs};
     }
-    halyard::angle_source source() const {
-        const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim_);
-        return is_phase_ ? halyard::angle_source::phase(frequencies, 0, 199)
-                         : halyard::angle_source::table(frequencies, 0, 199);
-    }
     halyard_tensor tensor(const OnDevice &t, void *data, std::int32_t dtype,
                           const std::array<std::int64_t, 4> &strides) {
         return halyard::tensor(data, static_cast<halyard::dtype>(dtype), {n_batch_, n_tokens_, t.n_heads, head_dim_},
@@ -388,13 +386,11 @@ private:
         options.policy = halyard::bad_position::identity;
         options.slots = n_slots_ != 0 ? &slots : nullptr;
         options.stages = stages.data();
-        halyard::run(plan, source(), x.data(), y.data(), options);
+        halyard::run(plan, angles_->on_host(), x.data(), y.data(), options);
     }
 
     std::string run_on_device() {
-        const halyard::angle_source angles = source();
-        const halyard::gpu_angles on_device(queue_, angles);
-        const halyard::gpu_plan plan(queue_, plan_desc(), on_device);
+        const halyard::gpu_plan plan(queue_, plan_desc(), angles_->on_device());
         const gpu_test::Memory places(queue_, as_bytes(positions_, true)),
             slot_memory(queue_, as_bytes(in_rows(slots_.empty() ? positions_ : slots_), is_int64_));
         std::vector<halyard_tensor> x, y;
@@ -442,7 +438,7 @@ private:
     std::string text() const {
         std::ostringstream out;
         out << "; " << n_batch_ << " x " << n_tokens_ << " tokens, head_dim " << head_dim_ << ", dtype " << dtype_
-            << (is_phase_ ? ", phase" : ", table") << (is_packed_ ? ", packed" : "") << ", rotary_dim " << rotary_dim_;
+            << ", " << angles_->name() << (is_packed_ ? ", packed" : "") << ", rotary_dim " << rotary_dim_;
         for (int i = 0; i < n_tensors_; i++) {
             const OnDevice &t = tensors_[static_cast<std::size_t>(i)];
             out << "; " << i << ": " << t.n_heads << " heads to " << t.desc.out_dtype << " pairing " << t.desc.pairing

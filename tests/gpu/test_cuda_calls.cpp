@@ -151,7 +151,7 @@ TEST_CASE("cuda calls: q and k of one buffer take one launch, on the caller's st
     REQUIRE(launches.size() == 1);
     CHECK(launches[0].stream == &streams[5]);
     CHECK(launches[0].context == &contexts[0]);
-    CHECK(launches[0].by_128_bits);
+    CHECK(launches[0].store_bits == 128);
     CHECK(launches[0].grid[0] == 8);
     // Eight make the launch. Three ask about memory, with the context made current once for all.
     CHECK(calls.size() == 8 + 3 + 3);
@@ -260,7 +260,7 @@ TEST_CASE("cuda calls: a road of q, k and v takes one launch, wherever they and 
     const auto launches = launches_in(calls);
     REQUIRE(launches.size() == 1);
     CHECK(launches[0].stream == &streams[5]);
-    CHECK(launches[0].by_128_bits);
+    CHECK(launches[0].store_bits == 128);
     CHECK((launches[0].grid[0] == n_tokens && launches[0].grid[1] == 48 / 4 && launches[0].grid[2] == 1));
     CHECK((launches[0].block[0] == 16 && launches[0].block[1] == 4 && launches[0].block[2] == 1));
     CHECK(calls.size() == 8 + 3 + 9);  // three parts of packed, two weights, two caches, positions and slots
@@ -307,7 +307,7 @@ TEST_CASE("cuda calls: misaligned memory goes by a kernel for any layout, column
     x.data = simple.memory.data(4);
     auto launches = launches_of([&] { halyard::run(simple.plan, x, x, on_stream()); });
     REQUIRE(launches.size() == 1);
-    CHECK_FALSE(launches[0].by_128_bits);
+    CHECK(launches[0].store_bits == 32);
     // So does aligned memory whose elements are no neighbours.
     const Memory to;
     auto y = simple.x;
@@ -317,7 +317,7 @@ TEST_CASE("cuda calls: misaligned memory goes by a kernel for any layout, column
         launches = launches_in(
             calls_of([&] { halyard::run(simple.plan, from_apart ? apart : y, from_apart ? y : apart, on_stream()); }));
         REQUIRE(launches.size() == 1);
-        CHECK_FALSE(launches[0].by_128_bits);
+        CHECK(launches[0].store_bits == 32);
     }
 
     const auto angles = make_angles(32);
@@ -326,6 +326,45 @@ TEST_CASE("cuda calls: misaligned memory goes by a kernel for any layout, column
     const halyard::gpu_plan window(queue_of(), halyard::plan_desc(32, {tensor}), angles);
     CHECK(launches_of([&] { halyard::run(window, simple.x, y, on_stream()); }).size() == 3);
     CHECK(launches_of([&] { halyard::run(window, y, y, on_stream()); }).size() == 1);
+}
+
+TEST_CASE("cuda calls: accesses are as wide as memory, strides and halves are aligned", "[cuda]") {
+    const Memory from, to;
+    const auto bits_of = [&](halyard::dtype type, std::int64_t rotary_dim, std::int64_t begin_bytes,
+                             std::int64_t stride_head, halyard::pairing in, halyard::pairing out) {
+        const auto angles = make_angles(rotary_dim);
+        auto tensor = halyard::describe_tensor(type, 64, in);
+        tensor.out_pairing = static_cast<std::int32_t>(out);
+        const halyard::gpu_plan plan(queue_of(), halyard::plan_desc(rotary_dim, {tensor}), angles);
+        const std::array<std::int64_t, 4> strides = {0, 8 * stride_head, stride_head, 1};
+        const auto x = view(from.data(begin_bytes), type, {1, 4, 2, 64}, strides);
+        const auto y = view(to.data(begin_bytes), type, {1, 4, 2, 64}, strides);
+        const auto launches = launches_of([&] { halyard::run(plan, x, y, on_stream()); });
+        REQUIRE(!launches.empty());
+        return launches[0].store_bits;  // copies follow
+    };
+    using enum halyard::pairing;
+    for (const auto in : {half, interleaved}) {
+        for (const auto out : {half, interleaved}) {
+            CAPTURE(static_cast<int>(in), static_cast<int>(out));
+            const bool converts = in != out;
+            CHECK(bits_of(f32, 64, 0, 64, in, out) == 128);
+            CHECK(bits_of(f32, 64, 8, 64, in, out) == (converts ? 32 : 64));
+            CHECK(bits_of(f32, 64, 0, 66, in, out) == (converts ? 32 : 64));
+            CHECK(bits_of(f32, 64, 4, 64, in, out) == 32);
+            CHECK(bits_of(f16, 64, 0, 64, in, out) == 128);
+            CHECK(bits_of(f16, 64, 4, 64, in, out) == (converts ? 16 : 32));
+            CHECK(bits_of(f16, 64, 0, 68, in, out) == (converts ? 16 : 32));
+            CHECK(bits_of(f16, 64, 2, 64, in, out) == 16);
+            CHECK(bits_of(f16, 64, 0, 65, in, out) == 16);
+        }
+    }
+    // Halves of 24 and of 20 bytes, as GPT-NeoX and StableLM have; all of a head is aligned to 16.
+    CHECK(bits_of(f16, 24, 0, 64, half, half) == 32);
+    CHECK(bits_of(f32, 20, 0, 64, half, half) == 64);
+    CHECK(bits_of(f16, 6, 0, 64, half, half) == 16);
+    CHECK(bits_of(f16, 24, 0, 64, interleaved, interleaved) == 128);
+    CHECK(bits_of(f16, 20, 0, 64, interleaved, interleaved) == 32);
 }
 
 TEST_CASE("cuda calls: what 32 bits or a grid cannot hold is split", "[cuda]") {
@@ -378,7 +417,12 @@ TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creat
     const halyard::plan_desc desc(64, {halyard::describe_tensor(f32, 64, halyard::pairing::half)});
     auto phase_desc = sized<halyard_angle_source_desc>();
     phase_desc.kind = HALYARD_ANGLES_PHASE;
-    const halyard::angle_source phase(halyard::frequencies::from_base(10000, 64), phase_desc);
+    const auto frequencies = halyard::frequencies::from_base(10000, 64);
+    const halyard::angle_source phase(frequencies, phase_desc);
+    const auto factored = halyard::angle_source::factored(frequencies, -1000, 1000);
+    const std::int32_t some[] = {3, 90};
+    const auto list = halyard::positions(some, {1, 2});
+    const auto listed = halyard::angle_source::table(frequencies, 0, 99, list);
     const State before;
     const auto [function, failure, status] = GENERATE(table<const char *, int, halyard_status>({
         {"cuMemAlloc_v2", 2, HALYARD_ERROR_OUT_OF_MEMORY},
@@ -399,7 +443,8 @@ TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creat
         {
             try {
                 const auto angles = make_angles();
-                const halyard::gpu_angles by_phase(queue_of(), phase);
+                const halyard::gpu_angles by_phase(queue_of(), phase), by_two(queue_of(), factored),
+                    by_list(queue_of(), listed);
                 const halyard::gpu_plan plan(queue_of(), desc, angles);
             } catch (const halyard::error &error) {
                 failed = true;
@@ -445,6 +490,10 @@ TEST_CASE("cuda calls: no host memory is an error, and nothing stays", "[cuda]")
     fails_until_there_is(
         2, [&] { return halyard_create_gpu_angles(&queue, source.get(), 0, 0, &made, &error); },
         [&] { halyard_destroy_gpu_angles(made); });
+    const auto factored = halyard::angle_source::factored(halyard::frequencies::from_base(10000, 64), -99, 99);
+    fails_until_there_is(
+        3, [&] { return halyard_create_gpu_angles(&queue, factored.get(), 0, 0, &made, &error); },
+        [&] { halyard_destroy_gpu_angles(made); });
     const auto angles = make_angles();
     const halyard::plan_desc desc(64, {halyard::describe_tensor(f32, 64, halyard::pairing::half)});
     const auto given_desc = desc.get();
@@ -466,12 +515,12 @@ TEST_CASE("cuda calls: a plan loads the kernels that it may need, until the driv
             .size();
     };
     halyard::plan_desc desc(64, {halyard::describe_tensor(f32, 64, halyard::pairing::half)});
-    CHECK(count(desc) == 7);  // by 128 bits or not, in place or not, copies, and the check of positions
+    CHECK(count(desc) == 10);  // by 128 bits, 64 or 32, in place or not, copies, and the check of positions
     fail_at("cuLaunchKernel", 701);
     CHECK(count(desc) == 1);
     fail_at("", 0);
     desc.tensors[0].out_pairing = HALYARD_PAIRING_INTERLEAVED;
-    CHECK(count(desc) == 5);  // none is in place
+    CHECK(count(desc) == 7);  // none is in place
 }
 
 TEST_CASE("cuda calls: each batch row's positions are checked, until the driver fails", "[cuda]") {
@@ -518,6 +567,25 @@ TEST_CASE("cuda calls: a launch that fails is told with the driver's number", "[
     CHECK(std::string(error.message).find("cuLaunchKernel") != std::string::npos);
     fail_at("", 0);
     CHECK(simple.run(simple.x, simple.x, error) == HALYARD_OK);
+}
+
+TEST_CASE("cuda calls: given rows are of any dtype, and aligned to its elements", "[cuda]") {
+    const Memory rows;
+    for (const auto &[type, bytes] : {std::pair{f32, 4}, {f16, 2}, {halyard::dtype::bf16, 2}}) {
+        for (const std::int64_t begin : {0, bytes / 2, bytes}) {
+            for (const bool is_cos : {true, false}) {
+                const void *const cos = rows.data(is_cos ? begin : 0), *const sin = rows.data(is_cos ? 0 : begin);
+                const auto source = halyard::angle_source::given(cos, sin, type, 10, 64, 64);
+                const auto queue = queue_of();
+                auto error = sized<halyard_error>();
+                halyard_gpu_angles *made = nullptr;
+                const auto status = halyard_create_gpu_angles(&queue, source.get(), 0, 0, &made, &error);
+                halyard_destroy_gpu_angles(made);
+                CAPTURE(error.message, bytes, begin);
+                CHECK(status == (begin == bytes / 2 ? HALYARD_ERROR_UNSUPPORTED : HALYARD_OK));
+            }
+        }
+    }
 }
 
 TEST_CASE("cuda calls: memory that is not the device's is refused before any launch", "[cuda]") {

@@ -40,6 +40,16 @@ TEST_CASE("gpu road: bad positions and slots are told, and not stored", "[gpu][o
     test_roads(HALYARD_OPENCL, {.has_bad = true}, 60);
 }
 
+TEST_CASE("cuda device: roads have the reference's bits", "[gpu][cuda]") {
+    for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
+        test_roads(HALYARD_CUDA, {.dtype = dtype}, 40);
+    }
+    for (std::int32_t out = HALYARD_F32; out <= HALYARD_INT8; out++) {
+        test_roads(HALYARD_CUDA, {.out_dtype = out, .head_dim = 128}, 12);
+    }
+    test_roads(HALYARD_CUDA, {.has_bad = true}, 60);
+}
+
 TEST_CASE("gpu road: what no kernel of a device does is refused by the plan", "[gpu][opencl]") {
     const halyard_gpu_queue &queue = gpu_test::queue_of(HALYARD_OPENCL);
     const halyard::gpu_angles angles(queue,

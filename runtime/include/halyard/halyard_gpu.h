@@ -12,7 +12,12 @@
  * host (OpenCL: the driver may make a handle for a part of a buffer). With CUDA it can be captured in a graph and
  * replayed with new positions and data in the same memory. Tensors that are adjacent heads of one packed buffer (q and
  * k of a fused QKV) take one launch together, others one each; out of place, the columns beside the window take one or
- * two more, and an error word takes one; with slots another.
+ * two more, and an error word takes one; with slots another. OpenCL: where tokens go backwards (a negative stride of
+ * theirs, of positions or of slots), each takes a launch of its own, and so does each head where heads do.
+ *
+ * Layouts. Any strides are rotated. Accesses are of 16 bytes where the addresses, the strides of tokens and heads, and
+ * in half pairing the halves of a head, are multiples of that; else of two elements where those are multiples of two
+ * elements and the pairing stays; else of one element.
  *
  * The road. A plan may ask for more than rotations: norms of heads before the rotation, with any weight and rounding;
  * one static scale per tensor; any out_dtype; tensors that are not rotated; caches whose heads are dense, in pages of
@@ -60,11 +65,11 @@ HALYARD_API halyard_status halyard_explain_gpu_plan(int32_t device, const halyar
 typedef struct halyard_gpu_angles halyard_gpu_angles;
 
 /* Copies an angle source to the device, and waits for that. The source itself is not needed afterwards.
- * TABLE: its rows; a listed table with gaps has none in order, and is refused. PHASE: its frequencies. GIVEN: nothing;
- * cos_rows and sin_rows must be device memory of float32 (offsets in elements are for OpenCL, 0 with CUDA), which has to
- * outlive the angles. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE (device), UNSUPPORTED (FACTORED, a list with
- * gaps, GIVEN rows of 16 bits or by token), NO_DEVICE, DEVICE (what the driver says), OVERFLOW, OUT_OF_MEMORY (of the host or the
- * device). */
+ * TABLE: its rows, and those positions that it lists. FACTORED: both of its tables. PHASE: its frequencies. GIVEN:
+ * nothing; cos_rows and sin_rows must be device memory, aligned to its elements (offsets in elements are for OpenCL, 0
+ * with CUDA), which has to outlive the angles. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE (device), UNSUPPORTED
+ * (JOINED, GIVEN rows by token or not aligned), NO_DEVICE, DEVICE (what the driver says), OVERFLOW, OUT_OF_MEMORY (of
+ * the host or the device). */
 HALYARD_API halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue,
                                                      const halyard_angle_source *source, int64_t cos_offset,
                                                      int64_t sin_offset, halyard_gpu_angles **out,
@@ -108,8 +113,8 @@ typedef struct halyard_gpu_run_args {
 
 /* Enqueues what the plan describes. Nothing is enqueued on an error, but of DEVICE: then the outputs may be incomplete.
  * Errors: those of halyard_run but for POSITION, SLOT, THREADS and EXECUTOR; UNSUPPORTED (misaligned elements; the
- * slots' policy; OpenCL: negative strides of what is just rotated, of positions or of slots, or more than 2^31 elements
- * from the start of a buffer), DEVICE. */
+ * slots' policy; OpenCL: elements of a head, or axes of positions, that go backwards, or more than 2^31 elements from the
+ * start of a buffer), DEVICE. */
 HALYARD_API halyard_status halyard_run_gpu(const halyard_gpu_plan *plan, const halyard_gpu_run_args *args,
                                            halyard_error *error);
 
