@@ -1,6 +1,6 @@
 // How a GPU's generated kernels are called. All but copies take their arguments by their addresses, because they are
-// many: see arguments.h. First stands a Call (halide_runtime.h), which Halide's runtime hands to our handlers while it
-// launches. Kernels return 0, or a negative code.
+// many: see kernel_arguments.h. First stands a Call (halide_runtime.h), which Halide's runtime hands to our handlers
+// while it launches. Kernels return 0, or a negative code.
 #pragma once
 
 #include "rotate/kernel_abi.h"

@@ -1,7 +1,7 @@
 #include "gpu/road_launch.h"
 
-#include "gpu/arguments.h"
 #include "gpu/gpu_kernels.h"
+#include "gpu/kernel_arguments.h"
 
 #include <algorithm>
 

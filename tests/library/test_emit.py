@@ -73,6 +73,12 @@ class List(Scratch):
                               ("128", "4", "elements_per_vector exceeds elements_per_step"),
                               ("false", "no", "packed is 'no'")]:
             self.refuse(row, row.replace(old, new, 1), why)
+        row = "HALYARD_GPU_ROTATE(strided,             f32,  in_place,     _,   opencl,    false, _,   32,    4,   4,    64)"
+        for old, new, why in [(" _, ", " 32, ", "bits is what a kernel has that is not strided"),
+                              ("strided", "half", "bits is what a kernel has that is not strided"),
+                              (" _, ", " 16, ", "bits is what a kernel has")]:
+            self.refuse(row, row.replace(old, new, 1), why)
+        self.refuse(row, row.replace("strided", "half", 1).replace(" _, ", " 16, ", 1), "bits is '16', which is none of")
         row = "HALYARD_STAGE(widen_norm,  f16,  x86_avx2)"
         for old, new, why in [("widen_norm", "widen_twice", "stage is 'widen_twice', which is none of widen, norm, "),
                               ("f16", "f32", "dtype is 'f32', which is none of f16, bf16"),
