@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Runs what ./run pack cuda has packed, on a machine with a CUDA device that may have no network, no compiler and no
+# Python: tests, then NVIDIA's checkers, the bench, and variants of schedules. Usage: ./on_device.sh [RESULTS] (a
+# folder, "results" unless told). Each step is limited in time, and goes on where the one before failed.
+# Exit status: 0 all that could run is right; 1 something is wrong; 3 there is no device.
+set -uo pipefail
+
+results=$(realpath -m -- "${1:-results}")
+cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")" || exit 1
+mkdir -p "$results" || exit 1
+export LD_LIBRARY_PATH=$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+failed=()
+
+say() { printf '%s %s\n' "$(date +%H:%M:%S)" "$*" | tee -a "$results/summary.txt"; }
+
+# step NAME SECONDS COMMAND...: its output goes into a file of that name.
+step() {
+    local name=$1 limit=$2 status=0
+    shift 2
+    timeout "$limit" "$@" >"$results/$name.txt" 2>&1 || status=$?
+    case $status in
+    0) say "$name: done" ;;
+    124) say "$name: cut off after $limit s" && failed+=("$name") ;;
+    *) say "$name: exit status $status" && failed+=("$name") ;;
+    esac
+    return "$status"
+}
+
+tests=bin/halyard_gpu_tests
+: >"$results/summary.txt"
+if command -v nvidia-smi >/dev/null; then
+    step device 30 nvidia-smi -q -d CLOCK,POWER,PERFORMANCE
+    nvidia-smi --query-gpu=timestamp,clocks.sm,clocks.mem,temperature.gpu,power.draw --format=csv -lms 500 \
+        >"$results/clocks.csv" 2>&1 &
+    sampler=$!
+    trap 'kill "$sampler" 2>/dev/null' EXIT
+else
+    say "there is no nvidia-smi, so clocks are not noted"
+fi
+step targets 60 bin/halyard list
+if ! bin/halyard_gpu_variant device cuda_sm80 >"$results/why_not.txt" 2>&1; then
+    say "no device: $(cat "$results/why_not.txt")"
+    exit 3
+fi
+
+step tests 300 "$tests" '*_cuda_sm80,cuda device*'
+if command -v compute-sanitizer >/dev/null; then
+    for tool in memcheck racecheck initcheck; do
+        step "$tool" 240 compute-sanitizer --tool "$tool" --error-exitcode 1 "$tests" \
+            'halyard_rotate_half_bf16*_cuda_sm80,halyard_rotate_half_to_*_cuda_sm80,cuda device*'
+    done
+else
+    say "there is no compute-sanitizer, so nothing ran under it"
+fi
+step bench 420 bin/halyard_bench_cuda
+step bench_again 240 bin/halyard_bench_cuda --quick
+if command -v python3 >/dev/null && python3 -c 'import torch' 2>/dev/null; then
+    step peers 300 python3 peers_cuda.py
+else
+    say "there is no python3 with PyTorch, so peers are not timed"
+fi
+
+# The tuner needs Halide, a compiler and Python. Here variants that it would make take turns, as they were made before.
+time_variants() {
+    local round variant kernel
+    for round in 1 2 3 4 5; do
+        for variant in variants/*; do
+            kernel=$(basename -- "$variant")
+            printf 'round %d %s' "$round" "$kernel"
+            # tokens, heads, head_dim, rotary_dim, calls
+            printf '%s\n' '1 40 128 128 1000' '64 40 128 128 1000' '4096 40 128 128 100' |
+                "$variant" time "${kernel%%.*}" | tr '\n' ' ' | sed 's/^/ /'
+            echo
+        done
+    done
+}
+if [[ -f variants.tar.xz ]]; then
+    if step unpack 120 tar xJf variants.tar.xz; then
+        step variants 420 bash -c "$(declare -f time_variants); time_variants"
+    fi
+fi
+if ((${#failed[@]} > 0)); then
+    say "failed: ${failed[*]}"
+    exit 1
+fi
+say "all is done"
