@@ -1,0 +1,151 @@
+// Reads X in one of its three layouts, and rotates it.
+#include "rotary_embedding.h"
+
+#include "angles.h"
+
+#include <vector>
+
+namespace halyard_onnxruntime {
+
+namespace {
+
+/// Reads the shape of X, [batch, tokens, heads * head_dim], [batch, heads, tokens, head_dim] or, tokens first, [batch,
+/// tokens, heads, head_dim], whose output is [batch, heads, tokens, head_dim].
+void read_shape(const Input &x, const Input &cos, const RotationAttributes &attributes, bool has_tokens_first,
+                RunKey *key) {
+    TensorKey &tensor = key->tensors[0];
+    const auto &shape = x.shape;
+    if (x.rank() == 3) {
+        std::int64_t n_heads = attributes.num_heads;
+        if (n_heads == 0 && attributes.rotary_dim == 0 && cos.rank() > 0 && cos.shape.back() > 0) {
+            n_heads = shape[2] / (2 * cos.shape.back());  // as com.microsoft's has it: whole heads are rotated
+        }
+        if (n_heads == 0 || shape[2] % n_heads != 0) {
+            refuse(HALYARD_ERROR_SHAPE, "X is ", x.shape_text(), ", which num_heads = ", attributes.num_heads,
+                   " does not split into heads");
+        }
+        key->n_batch = shape[0];
+        key->n_tokens = shape[1];
+        key->head_dim = shape[2] / n_heads;
+        tensor.n_heads = n_heads;
+        tensor.in = {shape[1] * shape[2], shape[2], key->head_dim};
+        tensor.out = tensor.in;
+        return;
+    }
+    if (x.rank() != 4) {
+        refuse(HALYARD_ERROR_SHAPE, "X is ", x.shape_text(), ", but must have 3 or 4 dimensions");
+    }
+    key->n_batch = shape[0];
+    key->n_tokens = shape[has_tokens_first ? 1 : 2];
+    key->head_dim = shape[3];
+    tensor.n_heads = shape[has_tokens_first ? 2 : 1];
+    const auto stride_batch = shape[1] * shape[2] * shape[3];
+    tensor.out = {stride_batch, key->head_dim, key->n_tokens * key->head_dim};
+    tensor.in = has_tokens_first ? std::array{stride_batch, tensor.n_heads * key->head_dim, key->head_dim} : tensor.out;
+}
+
+std::vector<std::int64_t> output_shape(const Input &x, const RunKey &key, bool has_tokens_first) {
+    if (x.rank() == 4 && has_tokens_first) {
+        return {key.n_batch, key.tensors[0].n_heads, key.n_tokens, key.head_dim};
+    }
+    return x.shape;
+}
+
+/// Y has X's type and shape, with heads before tokens. (ONNX Runtime asks the first operator of a name for all of
+/// them.)
+OrtStatusPtr infer_shape(const OrtCustomOp *, OrtShapeInferContext *context) noexcept {
+    return guard([&] {
+        const OrtApi &api = Ort::GetApi();
+        OrtTensorTypeAndShapeInfo *info = nullptr;  // the context's
+        Ort::ThrowOnError(api.ShapeInferContext_GetInputTypeShape(context, 0, &info));
+        const Ort::ConstTensorTypeAndShapeInfo x(info);
+        const OrtOpAttr *layout = nullptr;
+        if (auto *status = api.ShapeInferContext_GetAttribute(context, "tokens_first", &layout)) {
+            api.ReleaseStatus(status);
+        }
+        std::int64_t has_tokens_first = 0;
+        std::size_t n_bytes = 0;
+        if (layout != nullptr) {
+            Ort::ThrowOnError(
+                api.ReadOpAttr(layout, ORT_OP_ATTR_INT, &has_tokens_first, sizeof(has_tokens_first), &n_bytes));
+        }
+        auto shape = x.GetShape();
+        std::vector<const char *> names(shape.size());
+        x.GetSymbolicDimensions(names.data(), names.size());
+        if (shape.size() == 4 && has_tokens_first != 0) {
+            std::swap(shape[1], shape[2]);
+            std::swap(names[1], names[2]);
+        }
+        OrtTensorTypeAndShapeInfo *y = nullptr;
+        Ort::ThrowOnError(api.CreateTensorTypeAndShapeInfo(&y));
+        const Ort::TensorTypeAndShapeInfo made(y);
+        Ort::ThrowOnError(api.SetTensorElementType(y, x.GetElementType()));
+        Ort::ThrowOnError(api.SetDimensions(y, shape.data(), shape.size()));
+        Ort::ThrowOnError(api.SetSymbolicDimensions(y, names.data(), names.size()));
+        Ort::ThrowOnError(api.ShapeInferContext_SetOutputTypeShape(context, 0, y));
+    });
+}
+
+}  // namespace
+
+RotaryEmbeddingKernel::RotaryEmbeddingKernel(const Ort::ConstKernelInfo &info, halyard::dtype dtype)
+    : attributes_(info), dtype_(dtype), has_tokens_first_(attribute<std::int64_t>(info, "tokens_first", 0) != 0),
+      angles_(read_angle_source(info)), runs_(angles_) {}
+
+OrtStatusPtr RotaryEmbeddingKernel::ComputeV2(OrtKernelContext *context) noexcept {
+    return guard([&] { compute(Ort::KernelContext(context)); });
+}
+
+void RotaryEmbeddingKernel::compute(const Ort::KernelContext &context) {
+    const Input x(context, 0, "X"), cos(context, 1, "cos_cache"), sin(context, 2, "sin_cache"),
+        positions(context, 3, "position_ids"), weight(context, 4, "norm_weight");
+    RunKey key;
+    Pointers pointers;
+    key.dtype = dtype_;
+    key.rotary_dim = attributes_.rotary_dim;
+    key.is_interleaved = attributes_.is_interleaved;
+    key.epsilon = attributes_.epsilon;
+    read_shape(x, cos, attributes_, has_tokens_first_, &key);
+    read_angles(cos, sin, positions, angles_ != nullptr, &key, &pointers);
+    read_weight(weight, 0, &key, &pointers);
+    auto y = context.GetOutput(0, output_shape(x, key, has_tokens_first_));
+    pointers.x[0] = x.data;
+    pointers.y[0] = y.GetTensorMutableRawData();
+    TensorKey &tensor = key.tensors[0];
+    if (key.n_batch == 0 || key.n_tokens == 0 || tensor.n_heads == 0) {
+        return;
+    }
+    std::vector<char> copy;
+    tensor.is_in_place = pointers.x[0] == pointers.y[0];
+    if (tensor.is_in_place && tensor.in != tensor.out) {
+        // As many tokens as heads: ONNX Runtime took the shapes for the same.
+        const auto n_bytes =
+            static_cast<std::size_t>(key.n_batch * tensor.in[0]) * (dtype_ == halyard::dtype::f32 ? 4 : 2);
+        const auto *from = static_cast<const char *>(x.data);
+        copy.assign(from, from + n_bytes);
+        pointers.x[0] = copy.data();
+        tensor.is_in_place = false;
+    }
+    runs_.run(context, key, pointers);
+}
+
+RotaryEmbedding::RotaryEmbedding(ONNXTensorElementDataType type) : type_(type) {
+    InferOutputShapeFn = infer_shape;
+    // ONNX Runtime does so where X ends here, and the shapes are known to be the same.
+    GetMayInplace = [](int **inputs, int **outputs) { return tell_places({{0, 0}}, inputs, outputs); };
+    ReleaseMayInplace = release_places;
+}
+
+ONNXTensorElementDataType RotaryEmbedding::GetInputType(std::size_t index) const {
+    return index == 3 ? ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64 : type_;
+}
+
+OrtCustomOpInputOutputCharacteristic RotaryEmbedding::GetInputCharacteristic(std::size_t index) const {
+    return index == 0 ? INPUT_OUTPUT_REQUIRED : INPUT_OUTPUT_OPTIONAL;
+}
+
+OrtStatusPtr RotaryEmbedding::CreateKernelV2(const OrtApi &, const OrtKernelInfo *info, void **kernel) const noexcept {
+    return guard([&] { *kernel = new RotaryEmbeddingKernel(Ort::ConstKernelInfo(info), dtype_of(type_)); });
+}
+
+}  // namespace halyard_onnxruntime

@@ -1,0 +1,154 @@
+// Binds runs; those of a model's steps differ in nothing but pointers.
+#include "runs.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <thread>
+
+namespace halyard_onnxruntime {
+
+struct BoundRun {
+    RunKey key;
+    halyard::angle_source rows;
+    halyard::plan plan;
+    halyard::bound_run run;
+    int n_parts = 1;
+};
+
+namespace {
+
+/// Prompts come in many lengths, but a step of decoding in one. What is more is forgotten.
+constexpr std::size_t max_runs = 16;
+
+/// Below this a thread that is woken costs more than it saves, as Halyard's own executors have it.
+constexpr std::int64_t bytes_of_part = 192 << 10;
+
+std::int64_t element_bytes(halyard::dtype dtype) { return dtype == halyard::dtype::f32 ? 4 : 2; }
+
+int count_parts(const RunKey &key) {
+    std::int64_t n_heads = 0;
+    for (int i = 0; i < key.n_tensors; ++i) {
+        n_heads += key.tensors[static_cast<std::size_t>(i)].n_heads;
+    }
+    const auto n_bytes = key.n_batch * key.n_tokens * n_heads * key.head_dim * element_bytes(key.dtype);
+    const auto n_threads = static_cast<std::int64_t>(std::clamp(std::thread::hardware_concurrency(), 1U, 1024U));
+    return static_cast<int>(std::clamp<std::int64_t>(n_bytes / bytes_of_part, 1, n_threads));
+}
+
+halyard::angle_source make_rows(const RunKey &key) {
+    auto desc = halyard::make_struct<halyard_angle_source_desc>();
+    desc.kind = HALYARD_ANGLES_GIVEN;
+    desc.cos_rows = key.rows.cos;
+    desc.sin_rows = key.rows.sin;
+    desc.n_rows = key.rows.n_rows;
+    desc.stride_row = key.rotary_dim / 2;
+    desc.rotary_dim = key.rotary_dim;
+    desc.rows_dtype = static_cast<std::int32_t>(key.dtype);
+    desc.by_token = key.rows.are_by_token ? 1 : 0;
+    auto details = halyard::make_struct<halyard_error>();
+    halyard_angle_source *made = nullptr;
+    halyard::detail::check(halyard_create_angle_source(nullptr, &desc, &made, &details), details);
+    return halyard::angle_source(made);
+}
+
+halyard::plan make_plan(const RunKey &key) {
+    auto norm = halyard::describe_norm(key.dtype, key.epsilon);
+    std::array<halyard_cache_desc, 3> caches;
+    std::vector<halyard_tensor_desc> tensors;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(key.n_tensors); ++i) {
+        const TensorKey &from = key.tensors[i];
+        auto tensor = halyard::describe_tensor(
+            key.dtype, key.head_dim, key.is_interleaved ? halyard::pairing::interleaved : halyard::pairing::half);
+        tensor.no_rotation = from.is_rotated ? 0 : 1;
+        tensor.norm = from.has_norm ? &norm : nullptr;
+        caches[i] = halyard::describe_hnd_cache(key.n_batch, key.n_slots, from.n_heads, key.head_dim);
+        tensor.cache = from.has_cache ? &caches[i] : nullptr;
+        tensors.push_back(tensor);
+    }
+    return halyard::plan(halyard::plan_desc(key.rotary_dim, std::move(tensors)));
+}
+
+halyard::bound_run bind(const RunKey &key, const Pointers &pointers, const halyard::plan &plan,
+                        const halyard::angle_source &angles) {
+    std::array<halyard_tensor, 3> x, y;
+    std::array<halyard_stages, 3> stages;
+    bool has_stages = false;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(key.n_tensors); ++i) {
+        const TensorKey &tensor = key.tensors[i];
+        const std::array<std::int64_t, 4> shape = {key.n_batch, key.n_tokens, tensor.n_heads, key.head_dim};
+        x[i] = halyard::input_tensor(pointers.x[i], key.dtype, shape, {tensor.in[0], tensor.in[1], tensor.in[2], 1});
+        y[i] = halyard::tensor(pointers.y[i], key.dtype, shape, {tensor.out[0], tensor.out[1], tensor.out[2], 1});
+        stages[i] = halyard::stages(pointers.weights[i], tensor.has_norm ? key.head_dim : 0, pointers.caches[i]);
+        has_stages = has_stages || tensor.has_norm || tensor.has_cache;
+    }
+    const auto *starts = static_cast<const std::int64_t *>(pointers.positions);
+    const auto positions = key.positions == Positions::each ? halyard::positions(starts, {key.n_batch, key.n_tokens})
+                                                            : halyard::consecutive_positions(starts, 1);
+    const auto slots =
+        halyard::consecutive_slots(static_cast<const std::int64_t *>(pointers.slots), key.n_batch, nullptr, 0);
+    halyard::run_options options;
+    options.positions = key.positions == Positions::none ? nullptr : &positions;
+    options.stages = has_stages ? stages.data() : nullptr;
+    options.slots = pointers.slots == nullptr ? nullptr : &slots;
+    return halyard::bound_run(plan, angles, x.data(), y.data(), options);
+}
+
+/// A call that ONNX Runtime's threads make together.
+struct Call {
+    const halyard_bound_run *run;
+    halyard_bound_run_args args;
+    halyard_error error;  // of the first part; all parts come to the same
+
+    static void make_part(void *data, std::size_t part) {
+        auto &call = *static_cast<Call *>(data);
+        auto args = call.args;
+        args.part = static_cast<std::int32_t>(part);
+        halyard_run_bound(call.run, &args, part == 0 ? &call.error : nullptr);
+    }
+};
+
+}  // namespace
+
+Runs::Runs(std::shared_ptr<const halyard::angle_source> own) : own_(std::move(own)) {}
+Runs::~Runs() = default;
+
+std::shared_ptr<const BoundRun> Runs::find(const RunKey &key, const Pointers &pointers) {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(known_.rbegin(), known_.rend(), [&](const auto &run) { return run->key == key; });
+    if (found != known_.rend()) {
+        return *found;
+    }
+    auto made = std::make_shared<BoundRun>();
+    made->key = key;
+    made->rows = key.rows.cos == nullptr ? halyard::angle_source() : make_rows(key);
+    made->plan = make_plan(key);
+    made->run = bind(key, pointers, made->plan, key.rows.cos == nullptr ? *own_ : made->rows);
+    made->n_parts = count_parts(key);
+    if (known_.size() == max_runs) {
+        known_.erase(known_.begin());
+    }
+    known_.push_back(std::move(made));
+    return known_.back();
+}
+
+void Runs::run(const Ort::KernelContext &context, const RunKey &key, const Pointers &pointers) {
+    const auto bound = find(key, pointers);
+    Call call = {bound->run.get(), halyard::make_struct<halyard_bound_run_args>(),
+                 halyard::make_struct<halyard_error>()};
+    call.args.n_parts = bound->n_parts;
+    call.args.n_tensors = key.n_tensors;
+    call.args.positions = pointers.positions;
+    call.args.x = pointers.x.data();
+    call.args.y = pointers.y.data();
+    call.args.weights = pointers.weights.data();
+    call.args.caches = pointers.caches.data();
+    call.args.slots = pointers.slots;
+    if (bound->n_parts == 1) {
+        Call::make_part(&call, 0);
+    } else {
+        context.ParallelFor(Call::make_part, static_cast<std::size_t>(bound->n_parts), 0, &call);
+    }
+    halyard::detail::check(call.error.code, call.error);
+}
+
+}  // namespace halyard_onnxruntime
