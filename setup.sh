@@ -4,7 +4,8 @@
 #                                               and for programs that only this command needs
 #   set_up_tests                                for programs without which some tests are skipped
 #   set_up_fuzzers                              for Clang's libFuzzer; fails if it cannot be had
-#   set_up_engines FOLDER                       for the engines that run on Halyard: llama.cpp, built into this folder
+#   set_up_ggml FOLDER                          for engines that run on Halyard: llama.cpp, built into this folder
+#   set_up_onnxruntime                          and ONNX Runtime, with what the tests on it need
 #   set_up_peers [NAMES]                        for the libraries that the bench compares Halyard with, or some of them
 #   set_up_python                               for what makes the Python package's wheel and runs its tests
 #   need PROGRAM PACKAGE                        for a program that the command at hand cannot do without
@@ -165,6 +166,15 @@ fetch_halide() {
         --platform manylinux_2_28_x86_64
 }
 
+# archive_uri: the archive that this machine gets its packages from, which may be a mirror. Its suite may be called
+# "stable".
+archive_uri() {
+    # shellcheck disable=SC2016  # apt itself replaces $(…)
+    apt-get indextargets --no-release-info --format '$(RELEASE) $(COMPONENT) $(REPO_URI)' 'Created-By: Packages' |
+        awk -v suite="$VERSION_CODENAME" -v id="/$ID" \
+            '($1 == suite || $1 == "stable") && $2 == "main" && index($3, id) && !found++ { print $3 }'
+}
+
 # fetch_debian_packages ARCHITECTURE NAMES: unpacks packages of the distribution into .deps/ARCHITECTURE. They are signed
 # and come from the distribution's own archive. apt keeps its state in a private folder, so that this needs no root,
 # changes nothing in the system, and works for any architecture.
@@ -180,12 +190,7 @@ fetch_debian_packages() {
     debian-bookworm) suites+=(bookworm-backports) ;; # Catch2 3
     ubuntu-*) components+=' universe' ;;
     esac
-    # The archive is the one that this machine gets its packages from, which may be a mirror. Its suite may be called
-    # "stable".
-    # shellcheck disable=SC2016  # apt itself replaces $(…)
-    uri=$(apt-get indextargets --no-release-info --format '$(RELEASE) $(COMPONENT) $(REPO_URI)' 'Created-By: Packages' |
-        awk -v suite="$VERSION_CODENAME" -v id="/$ID" \
-            '($1 == suite || $1 == "stable") && $2 == "main" && index($3, id) && !found++ { print $3 }')
+    uri=$(archive_uri)
     [[ -n $uri ]] || die "found no $ID archive for $VERSION_CODENAME in apt's sources"
     for keyring in /usr/share/keyrings/"$ID"-archive-keyring.{pgp,gpg}; do
         [[ -f $keyring ]] && signed_by="[signed-by=$keyring] "
@@ -340,10 +345,41 @@ build_llama_cpp() {
     } >"$engine_log" 2>&1 || die "llama.cpp could not be built (log: $engine_log)"
 }
 
-set_up_engines() {
+set_up_ggml() {
     mkdir -p "$engines"
     once engines/llama.cpp "$root; $(peer_pins ggml)" fetch_llama_cpp_engine
     once "engines/$1" "$(<"$engines/llama.cpp.stamp")" build_llama_cpp "$1"
+}
+
+# Headers of Debian 13, whatever runs here: every later ONNX Runtime serves their API. Other distributions have other
+# versions of them or none, and wheels have none, so the package is named by its hash.
+onnxruntime_headers=pool/main/o/onnxruntime/libonnxruntime-dev_1.21.0+dfsg-1_amd64.deb
+onnxruntime_hash=14f7d959d5deacbcf1504830d4189f91fc67382b399ed9ae9d3aa9c4050ced08
+
+fetch_onnxruntime() {
+    local folder=$engines/onnxruntime uri=http://deb.debian.org/debian
+    local environment=$folder/venv package=$folder/headers.deb
+    say "fetching ONNX Runtime"
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    [[ $ID != debian ]] || uri=$(archive_uri)
+    interruptible "$engine_log" /usr/lib/apt/apt-helper -o APT::Sandbox::User="$(id -un)" download-file \
+        "${uri%/}/$onnxruntime_headers" "$package" "SHA256:$onnxruntime_hash" ||
+        die "could not fetch ONNX Runtime's headers from the Debian archive: is the network up? (log: $engine_log)"
+    dpkg -x "$package" "$folder" || die "could not unpack $package"
+    rm "$package"
+    python3 -m venv "$environment" >"$engine_log" 2>&1 ||
+        die "could not make a Python virtual environment (log: $engine_log)"
+    { peer_pins common && peer_pins onnxruntime; } |
+        pip_of "$environment" install --only-binary=:all: >"$engine_log" 2>&1 ||
+        die "could not fetch ONNX Runtime from the Python package index: is the network up? (log: $engine_log)"
+    pip_install 'pytest|iniconfig|pluggy|pygments|packaging'
+}
+
+set_up_onnxruntime() {
+    mkdir -p "$engines"
+    once engines/onnxruntime "$root; $onnxruntime_hash $(peer_pins common) $(peer_pins onnxruntime) $(pins pytest)" \
+        fetch_onnxruntime
 }
 
 # ---- Python ----------------------------------------------------------------------------------------------------------
