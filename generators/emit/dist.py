@@ -61,6 +61,7 @@ def sources(json_folder):
     files |= in_folder("generators", below(ROOT / "generators", r"\.(cmake|inc)$"))
     for name in "runtime", "examples", "engines":
         files |= in_folder(name, below(ROOT / name, r"^CMakeLists\.txt$|^[^.].*\.(c|cpp|h|hpp|inc|md|map|in|cmake)$"))
+    files["engines/onnxruntime/rewrite.py"] = ROOT / "engines/onnxruntime/rewrite.py"
     files |= in_folder("third_party/nlohmann", below(json_folder / "nlohmann"))
     files["third_party/nlohmann/copyright"] = json_folder.parent / "share/doc/nlohmann-json3-dev/copyright"
     return files
