@@ -41,9 +41,23 @@ Input::Input(const Ort::KernelContext &context, std::size_t index, const char *c
     if (value == nullptr) {
         return;
     }
+    set(value);
+}
+
+void Input::set(const Ort::ConstValue &value) {
     is_given = true;
     shape = value.GetTensorTypeAndShapeInfo().GetShape();
     data = value.GetTensorRawData();
+}
+
+Table::Table(const Ort::ConstKernelInfo &info, std::size_t index, const char *name) : index_(index), constant_(name) {
+    int is_constant = 0;
+    if (index < info.GetInputCount()) {
+        const auto value = info.GetTensorConstantInput(index, &is_constant);
+        if (is_constant != 0) {
+            constant_.set(value);
+        }
+    }
 }
 
 std::string Input::shape_text() const {

@@ -67,16 +67,33 @@ struct RotationAttributes {
 
 /// An input; empty where it is left out.
 struct Input {
+    explicit Input(const char *called) : name(called) {}
     Input(const Ort::KernelContext &context, std::size_t index, const char *name);
 
     explicit operator bool() const { return is_given; }
     std::int64_t rank() const { return static_cast<std::int64_t>(shape.size()); }
     std::string shape_text() const;
 
+    void set(const Ort::ConstValue &value);
+
     const char *name;
     bool is_given = false;
     const void *data = nullptr;
     std::vector<std::int64_t> shape;
+};
+
+/// A table of cos or sin. As a rule it is a constant of the model, which is read once.
+class Table {
+public:
+    Table(const Ort::ConstKernelInfo &info, std::size_t index, const char *name);
+
+    Input read(const Ort::KernelContext &context) const {
+        return constant_ ? constant_ : Input(context, index_, constant_.name);
+    }
+
+private:
+    std::size_t index_;
+    Input constant_;  // empty where it is none
 };
 
 /// Reads cos_cache, sin_cache and position_ids for a run of key.n_batch x key.n_tokens; a rotary_dim of 0 is taken to

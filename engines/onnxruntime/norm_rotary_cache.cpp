@@ -100,7 +100,8 @@ OrtStatusPtr infer_shapes(const OrtCustomOp *, OrtShapeInferContext *context) no
 
 NormRotaryCacheKernel::NormRotaryCacheKernel(const Ort::ConstKernelInfo &info, halyard::dtype dtype)
     : attributes_(info), kv_num_heads_(attribute<std::int64_t>(info, "kv_num_heads", attributes_.num_heads)),
-      dtype_(dtype), angles_(read_angle_source(info)), runs_(angles_) {
+      dtype_(dtype), cos_(info, cos_cache, "cos_cache"), sin_(info, sin_cache, "sin_cache"),
+      angles_(read_angle_source(info)), runs_(angles_) {
     if (kv_num_heads_ < 0) {
         refuse(HALYARD_ERROR_SHAPE, "kv_num_heads is ", kv_num_heads_, ", but must not be negative");
     }
@@ -129,8 +130,8 @@ void NormRotaryCacheKernel::compute(const Ort::KernelContext &context) {
     key.tensors[2].is_rotated = false;
     read_cache(past[0], 1, &key);
     read_cache(past[1], 2, &key);
-    read_angles(Input(context, cos_cache, "cos_cache"), Input(context, sin_cache, "sin_cache"),
-                Input(context, position_ids, "position_ids"), angles_ != nullptr, &key, &pointers);
+    read_angles(cos_.read(context), sin_.read(context), Input(context, position_ids, "position_ids"),
+                angles_ != nullptr, &key, &pointers);
     read_weight(Input(context, q_norm_weight, "q_norm_weight"), 0, &key, &pointers);
     read_weight(Input(context, k_norm_weight, "k_norm_weight"), 1, &key, &pointers);
     const auto starts = read_starts(Input(context, write_indices, "write_indices"), key);

@@ -23,6 +23,7 @@ private:
     RotationAttributes attributes_;
     std::int64_t kv_num_heads_;
     halyard::dtype dtype_;
+    Table cos_, sin_;
     std::shared_ptr<const halyard::angle_source> angles_;
     Runs runs_;
 };

@@ -90,15 +90,15 @@ OrtStatusPtr infer_shape(const OrtCustomOp *, OrtShapeInferContext *context) noe
 
 RotaryEmbeddingKernel::RotaryEmbeddingKernel(const Ort::ConstKernelInfo &info, halyard::dtype dtype)
     : attributes_(info), dtype_(dtype), has_tokens_first_(attribute<std::int64_t>(info, "tokens_first", 0) != 0),
-      angles_(read_angle_source(info)), runs_(angles_) {}
+      cos_(info, 1, "cos_cache"), sin_(info, 2, "sin_cache"), angles_(read_angle_source(info)), runs_(angles_) {}
 
 OrtStatusPtr RotaryEmbeddingKernel::ComputeV2(OrtKernelContext *context) noexcept {
     return guard([&] { compute(Ort::KernelContext(context)); });
 }
 
 void RotaryEmbeddingKernel::compute(const Ort::KernelContext &context) {
-    const Input x(context, 0, "X"), cos(context, 1, "cos_cache"), sin(context, 2, "sin_cache"),
-        positions(context, 3, "position_ids"), weight(context, 4, "norm_weight");
+    const Input cos = cos_.read(context), sin = sin_.read(context);
+    const Input x(context, 0, "X"), positions(context, 3, "position_ids"), weight(context, 4, "norm_weight");
     RunKey key;
     Pointers pointers;
     key.dtype = dtype_;

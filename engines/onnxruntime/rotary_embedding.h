@@ -23,6 +23,7 @@ private:
     RotationAttributes attributes_;
     halyard::dtype dtype_;
     bool has_tokens_first_;
+    Table cos_, sin_;
     std::shared_ptr<const halyard::angle_source> angles_;
     Runs runs_;
 };
