@@ -363,6 +363,8 @@ TEST_CASE("cuda calls: accesses are as wide as memory, strides and halves are al
     CHECK(bits_of(f16, 24, 0, 64, half, half) == 32);
     CHECK(bits_of(f32, 20, 0, 64, half, half) == 64);
     CHECK(bits_of(f16, 6, 0, 64, half, half) == 16);
+    CHECK(bits_of(f16, 24, 0, 64, half, interleaved) == 16);
+    CHECK(bits_of(f16, 24, 0, 64, interleaved, half) == 16);
     CHECK(bits_of(f16, 24, 0, 64, interleaved, interleaved) == 128);
     CHECK(bits_of(f16, 20, 0, 64, interleaved, interleaved) == 32);
 }
