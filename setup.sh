@@ -357,12 +357,14 @@ onnxruntime_headers=pool/main/o/onnxruntime/libonnxruntime-dev_1.21.0+dfsg-1_amd
 onnxruntime_hash=14f7d959d5deacbcf1504830d4189f91fc67382b399ed9ae9d3aa9c4050ced08
 
 fetch_onnxruntime() {
-    local folder=$engines/onnxruntime uri=http://deb.debian.org/debian
+    local folder=$engines/onnxruntime uri
     local environment=$folder/venv package=$folder/headers.deb
+    uri=$(archive_uri)
+    [[ $ID == debian && -n $uri ]] || die "ONNX Runtime's headers are fetched from Debian's archive, which $PRETTY_NAME" \
+        "does not use; elsewhere configure with -DHALYARD_ENGINES=ON -DHALYARD_ONNXRUNTIME_HEADERS=FOLDER"
     say "fetching ONNX Runtime"
     rm -rf "$folder"
     mkdir -p "$folder"
-    [[ $ID != debian ]] || uri=$(archive_uri)
     interruptible "$engine_log" /usr/lib/apt/apt-helper -o APT::Sandbox::User="$(id -un)" download-file \
         "${uri%/}/$onnxruntime_headers" "$package" "SHA256:$onnxruntime_hash" ||
         die "could not fetch ONNX Runtime's headers from the Debian archive: is the network up? (log: $engine_log)"
