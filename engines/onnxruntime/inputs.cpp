@@ -100,7 +100,9 @@ void read_angles(const Input &cos, const Input &sin, const Input &positions, boo
                               std::to_string(key->n_tokens) + ", " + half + "] where position_ids is left out"
                         : "[positions, rotary_dim / 2], with rotary_dim / 2 = " + half);
     }
-    key->rows = {cos.data, sin.data, by_token ? key->n_batch * key->n_tokens : cos.shape[0], by_token};
+    pointers->cos = cos.data;
+    pointers->sin = sin.data;
+    key->rows = {true, by_token ? key->n_batch * key->n_tokens : cos.shape[0], by_token};
 }
 
 void read_weight(const Input &weight, std::size_t i, RunKey *key, Pointers *pointers) {

@@ -9,7 +9,8 @@ namespace halyard_onnxruntime {
 
 struct BoundRun {
     RunKey key;
-    halyard::angle_source rows;
+    halyard::angle_source rows;                 // that lay here
+    const void *cos = nullptr, *sin = nullptr;  // when the run was bound
     halyard::plan plan;
     halyard::bound_run run;
     int n_parts = 1;
@@ -35,11 +36,11 @@ int count_parts(const RunKey &key) {
     return static_cast<int>(std::clamp<std::int64_t>(n_bytes / bytes_of_part, 1, n_threads));
 }
 
-halyard::angle_source make_rows(const RunKey &key) {
+halyard::angle_source make_rows(const RunKey &key, const Pointers &pointers) {
     auto desc = halyard::make_struct<halyard_angle_source_desc>();
     desc.kind = HALYARD_ANGLES_GIVEN;
-    desc.cos_rows = key.rows.cos;
-    desc.sin_rows = key.rows.sin;
+    desc.cos_rows = pointers.cos;
+    desc.sin_rows = pointers.sin;
     desc.n_rows = key.rows.n_rows;
     desc.stride_row = key.rotary_dim / 2;
     desc.rotary_dim = key.rotary_dim;
@@ -120,9 +121,11 @@ std::shared_ptr<const BoundRun> Runs::find(const RunKey &key, const Pointers &po
     }
     auto made = std::make_shared<BoundRun>();
     made->key = key;
-    made->rows = key.rows.cos == nullptr ? halyard::angle_source() : make_rows(key);
+    made->rows = key.rows.are_given ? make_rows(key, pointers) : halyard::angle_source();
+    made->cos = pointers.cos;
+    made->sin = pointers.sin;
     made->plan = make_plan(key);
-    made->run = bind(key, pointers, made->plan, key.rows.cos == nullptr ? *own_ : made->rows);
+    made->run = bind(key, pointers, made->plan, key.rows.are_given ? made->rows : *own_);
     made->n_parts = count_parts(key);
     if (known_.size() == max_runs) {
         known_.erase(known_.begin());
@@ -143,6 +146,11 @@ void Runs::run(const Ort::KernelContext &context, const RunKey &key, const Point
     call.args.weights = pointers.weights.data();
     call.args.caches = pointers.caches.data();
     call.args.slots = pointers.slots;
+    halyard::angle_source rows;  // those that a graph computes lie elsewhere in each call
+    if (pointers.cos != bound->cos || pointers.sin != bound->sin) {
+        rows = make_rows(key, pointers);
+        call.args.angles = rows.get();
+    }
     if (bound->n_parts == 1) {
         Call::make_part(&call, 0);
     } else {

@@ -15,7 +15,7 @@ namespace halyard_onnxruntime {
 
 /// The cos and sin that a node is given: rows by position, or a row for each token.
 struct Rows {
-    const void *cos = nullptr, *sin = nullptr;  // NULL: the angles are the node's own
+    bool are_given = false;  // else the angles are the node's own
     std::int64_t n_rows = 0;
     bool are_by_token = false;
 
@@ -54,6 +54,7 @@ struct Pointers {
     std::array<void *, 3> y = {};
     std::array<const void *, 3> weights = {};
     std::array<void *, 3> caches = {};
+    const void *cos = nullptr, *sin = nullptr;
     const void *positions = nullptr;
     const void *slots = nullptr;
 };

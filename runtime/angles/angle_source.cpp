@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 using namespace halyard;
 
@@ -123,6 +124,22 @@ halyard_status halyard::check_positions(const halyard_angle_source &source, cons
         }
     }
     return HALYARD_OK;
+}
+
+const char *halyard::find_difference(const halyard_angle_source &a, const halyard_angle_source &b) noexcept {
+    const auto n_pairs = static_cast<std::size_t>(a.rotary_dim / 2);
+    const bool same_axes =
+        a.axes.n_axes == b.axes.n_axes && a.rotary_dim == b.rotary_dim &&
+        (a.axes.n_axes == 1 || std::memcmp(a.axes.of_pair.get(), b.axes.of_pair.get(), n_pairs) == 0);
+    return a.kind != AngleKind::given || b.kind != AngleKind::given ? "kind"
+           : a.rotary_dim != b.rotary_dim                           ? "rotary_dim"
+           : a.rows_dtype != b.rows_dtype                           ? "rows_dtype"
+           : a.n_rows != b.n_rows                                   ? "n_rows"
+           : a.first != b.first                                     ? "first"
+           : a.stride_row != b.stride_row                           ? "stride_row"
+           : a.by_token != b.by_token || a.is_shared != b.is_shared ? "by_token"
+           : same_axes                                              ? nullptr
+                                                                    : "axis_map";
 }
 
 extern "C" halyard_status halyard_get_angle_source_info(const halyard_angle_source *source,

@@ -158,4 +158,7 @@ halyard_status check_positions(const halyard_angle_source &source, const Checked
                                BadPosition bad_position, std::int64_t n_batch, std::int64_t n_tokens,
                                halyard_error *error) noexcept;
 
+/// In what two sources of given rows differ beside where these lie; NULL where in nothing.
+const char *find_difference(const halyard_angle_source &a, const halyard_angle_source &b) noexcept;
+
 }  // namespace halyard

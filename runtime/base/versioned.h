@@ -42,7 +42,7 @@ inline constexpr std::array released_sizes<halyard_executor> = {24u};
 template <>
 inline constexpr std::array released_sizes<halyard_run_args> = {72u, 88u};
 template <>
-inline constexpr std::array released_sizes<halyard_bound_run_args> = {40u, 88u, 96u};
+inline constexpr std::array released_sizes<halyard_bound_run_args> = {40u, 88u, 96u, 104u};
 template <>
 inline constexpr std::array released_sizes<halyard_norm_desc> = {56u};
 template <>

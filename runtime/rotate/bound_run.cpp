@@ -84,13 +84,13 @@ void set_buffer(halyard_buffer &buffer, const void *host, const halyard_dimensio
 }
 
 /// Calls the prepared kernels.
-void rotate_prepared(const halyard_bound_run &bound, const std::int32_t *row_of_token, const void *const *x,
-                     void *const *y) {
+void rotate_prepared(const halyard_bound_run &bound, const halyard_angle_source &angles,
+                     const std::int32_t *row_of_token, const void *const *x, void *const *y) {
     const Run &run = bound.run;
     halyard_buffer rows, cos, sin, from, to;  // kernels read host and dim
     set_buffer(rows, row_of_token, bound.rows);
-    set_buffer(cos, run.angles->cos_rows, bound.row);
-    set_buffer(sin, run.angles->sin_rows, bound.row);
+    set_buffer(cos, angles.cos_rows, bound.row);
+    set_buffer(sin, angles.sin_rows, bound.row);
     for (int i = 0; i < run.plan->n_tensors; i++) {
         const RunTensor &tensor = run.tensors[i];
         const PreparedTensor &prepared = bound.prepared[i];
@@ -103,6 +103,22 @@ void rotate_prepared(const halyard_bound_run &bound, const std::int32_t *row_of_
         }
         tensor.kernel->function(&rows, &cos, &sin, run.plan->sin_sign, tensor.in_place ? &to : &from, &to);
     }
+}
+
+/// Which angles this call reads: those that the run was bound with, or rows that lie elsewhere.
+halyard_status read_angles(const halyard_bound_run &bound, const halyard_bound_run_args &given,
+                           const halyard_angle_source **out, halyard_error *error) {
+    *out = bound.run.angles;
+    if (given.angles == nullptr) {
+        return HALYARD_OK;
+    }
+    const char *const difference = *out == nullptr ? "kind" : find_difference(**out, *given.angles);
+    if (difference != nullptr) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "args.angles has another ", difference,
+                    " than the GIVEN source that a run has to be bound with then");
+    }
+    *out = given.angles;
+    return HALYARD_OK;
 }
 
 /// Reads where the tensors lie this time, and checks that.
@@ -244,7 +260,8 @@ bool overlaps_any(const MemoryRange &range, const Ranges &ranges, int n) {
 }
 
 /// Whether any span that is written overlaps another that it could share an element with.
-bool any_overlap(const Run &run, const CheckedPositions &positions, const Spans &spans) {
+bool any_overlap(const Run &run, const halyard_angle_source *angles, const CheckedPositions &positions,
+                 const Spans &spans) {
     Ranges read, written;
     for (int i = 0; i < run.plan->n_tensors; i++) {
         if (run.tensors[i].n_heads == 0) {
@@ -264,10 +281,10 @@ bool any_overlap(const Run &run, const CheckedPositions &positions, const Spans 
     if (run.plan->rerotates) {
         read.add(run.from_positions.memory);
     }
-    if (run.angles != nullptr) {
-        read.add(run.angles->cos_memory);
-        read.add(run.angles->sin_memory);
-        read.add(run.angles->index_memory);
+    if (angles != nullptr) {
+        read.add(angles->cos_memory);
+        read.add(angles->sin_memory);
+        read.add(angles->index_memory);
     }
     if (run.slots.data != nullptr) {
         read.add(run.slots.memory);
@@ -379,7 +396,11 @@ halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_b
     }
     Spans spans;
     CheckedPositions positions = bound->run.positions;
-    halyard_status status = read_pointers(*bound, given, spans, error);
+    const halyard_angle_source *angles = nullptr;
+    halyard_status status = read_angles(*bound, given, &angles, error);
+    if (status == HALYARD_OK) {
+        status = read_pointers(*bound, given, spans, error);
+    }
     if (status == HALYARD_OK) {
         status = read_positions(*bound, given.positions, "args.positions", bound->positions_reach, positions, error);
     }
@@ -387,15 +408,16 @@ halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_b
         return status;
     }
     const bool has_road = bound->run.plan->has_road;
-    bool is_apart = !has_road && !any_overlap(bound->run, positions, spans);
+    bool is_apart = !has_road && !any_overlap(bound->run, angles, positions, spans);
     std::int32_t rows[max_piece_tokens];
     if (is_apart && bound->is_prepared && given.part == 0 && (given.n_parts == 0 || given.n_parts == 1) &&
         find_rows(bound->run, positions, 0, bound->rows[0].extent, rows)) {
-        rotate_prepared(*bound, rows, given.x, given.y);
+        rotate_prepared(*bound, *angles, rows, given.x, given.y);
         return HALYARD_OK;
     }
     Run run;
     static_cast<RunFrame &>(run) = bound->run;  // and of tensors just those that there are
+    run.angles = angles;
     run.positions = positions;
     for (int i = 0; i < run.plan->n_tensors; i++) {
         run.tensors[i] = bound->run.tensors[i];
@@ -412,7 +434,7 @@ halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_b
     }
     if (status == HALYARD_OK && has_road) {
         status = read_bound_road(*bound, given, run, spans, error);
-        is_apart = status == HALYARD_OK && !any_overlap(run, positions, spans);
+        is_apart = status == HALYARD_OK && !any_overlap(run, angles, positions, spans);
     }
     if (status == HALYARD_OK && !is_apart) {
         status = check_elements(*bound, given, run, spans, error);

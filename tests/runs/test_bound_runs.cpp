@@ -7,6 +7,7 @@
 #include <catch2/catch_get_random_seed.hpp>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -232,6 +233,105 @@ TEST_CASE("bound runs: large outputs take the kernels that their addresses allow
         std::fill(memory.begin(), memory.end(), -1.0f);
         bound({x.data()}, {on_line + off});
         CHECK(std::memcmp(on_line + off, expected.data(), n * sizeof(float)) == 0);
+    }
+}
+
+TEST_CASE("bound runs: given rows that lie elsewhere, and rows that cannot take their place", "[errors][bound]") {
+    constexpr std::int64_t n_batch = 2, n_tokens = 3, D = 32, n_rows = n_batch * n_tokens;
+    const halyard::plan plan(
+        halyard::plan_desc(D, {halyard::describe_tensor(halyard::dtype::f32, D, halyard::pairing::half)}));
+    std::vector<std::uint32_t> words(4 * n_rows * D);  // two sets of rows, of two or four bytes
+    const auto seed = Catch::getSeed();
+    Random random(seed);
+    CAPTURE(seed);
+    const auto make = [&](std::size_t set, const std::function<void(halyard_angle_source_desc &)> &change) {
+        auto desc = sized<halyard_angle_source_desc>();
+        desc.kind = HALYARD_ANGLES_GIVEN;
+        desc.cos_rows = &words[set * 2 * n_rows * D];
+        desc.sin_rows = &words[(set * 2 + 1) * n_rows * D];
+        desc.n_rows = n_rows;
+        desc.stride_row = desc.rotary_dim = D;
+        change(desc);
+        halyard_angle_source *made = nullptr;
+        REQUIRE(halyard_create_angle_source(nullptr, &desc, &made, nullptr) == HALYARD_OK);
+        return halyard::angle_source(made);
+    };
+    const std::int32_t position_data[n_rows] = {3, 0, 5, 1, 1, 4};
+    const auto positions = halyard::positions(position_data, {n_batch, n_tokens});
+    for (const auto rows_dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
+        for (const std::int32_t by_token : {0, 1, 2}) {
+            const auto set = [&](halyard_angle_source_desc &desc) {
+                desc.rows_dtype = rows_dtype;
+                desc.by_token = by_token;
+                desc.n_rows = by_token == 2 ? n_tokens : n_rows;
+            };
+            for (auto &word : words) {  // numbers below 1 in each of the dtypes
+                word = static_cast<std::uint32_t>(random.in(0, 0x3bff) << 16 | random.in(0, 0x3bff));
+            }
+            const auto first = make(0, set), second = make(1, set);
+            std::vector<float> x(n_rows * D), y(x.size()), expected(x.size());
+            std::iota(x.begin(), x.end(), 1.0f);
+            const std::array<std::int64_t, 4> shape = {n_batch, n_tokens, 1, D};
+            const auto in = halyard::tensor(x.data(), halyard::dtype::f32, shape);
+            halyard::run_options options;
+            options.positions = by_token == 0 ? &positions : nullptr;
+            const halyard::bound_run bound(plan, first, in, halyard::tensor(y.data(), halyard::dtype::f32, shape),
+                                           options);
+            halyard::run(plan, second, in, halyard::tensor(expected.data(), halyard::dtype::f32, shape), options);
+            halyard::bound_stages elsewhere;
+            elsewhere.angles = second.get();
+            for (const std::int32_t n_parts : {1, 3}) {
+                std::fill(y.begin(), y.end(), 0.0f);
+                for (std::int32_t part = 0; part < n_parts; part++) {
+                    bound({x.data()}, {y.data()}, by_token == 0 ? position_data : nullptr, elsewhere, {part, n_parts});
+                }
+                CHECK(y == expected);
+            }
+
+            const auto refuse = [&](const halyard_bound_run *run, const halyard_angle_source *angles, void *out,
+                                    halyard_status status, const Words &told) {
+                CAPTURE(told);
+                std::fill(y.begin(), y.end(), 0.0f);
+                const auto before = words;
+                const void *const inputs[] = {x.data()};
+                void *const outputs[] = {out};
+                auto args = sized<halyard_bound_run_args>();
+                args.n_tensors = 1;
+                args.x = inputs;
+                args.y = outputs;
+                args.positions = by_token == 0 ? position_data : nullptr;
+                args.angles = angles;
+                check_refused(status, told, [&](auto *error) { return halyard_run_bound(run, &args, error); });
+                CHECK(y == std::vector<float>(y.size()));
+                CHECK(words == before);
+            };
+            struct Other {
+                const char *name;
+                std::function<void(halyard_angle_source_desc &)> change;
+            };
+            for (const Other &other :
+                 {Other{"n_rows", [](auto &desc) { desc.n_rows--; }},
+                  Other{"rows_dtype", [](auto &desc) { desc.rows_dtype = desc.rows_dtype % 3 + 1; }},
+                  Other{"stride_row", [](auto &desc) { desc.stride_row--; }},
+                  Other{"by_token", [](auto &desc) { desc.by_token = (desc.by_token + 1) % 3; }},
+                  Other{"rotary_dim", [](auto &desc) { desc.rotary_dim -= 2; }}}) {
+                const auto source = make(1, [&](auto &desc) {
+                    set(desc);
+                    other.change(desc);
+                });
+                refuse(bound.get(), source.get(), y.data(), HALYARD_ERROR_MISMATCH,
+                       {"args.angles has another " + std::string(other.name)});
+            }
+            const auto table = halyard::angle_source::table(halyard::frequencies::from_base(100.0, D), 0, n_rows - 1);
+            refuse(bound.get(), table.get(), y.data(), HALYARD_ERROR_MISMATCH, {"args.angles has another kind"});
+            refuse(bound.get(), second.get(), &words[2 * n_rows * D], HALYARD_ERROR_OVERLAP, {"y[0]", "angle source"});
+            if (by_token == 0) {
+                const halyard::bound_run of_table(plan, table, in,
+                                                  halyard::tensor(y.data(), halyard::dtype::f32, shape), options);
+                refuse(of_table.get(), second.get(), y.data(), HALYARD_ERROR_MISMATCH,
+                       {"args.angles has another kind"});
+            }
+        }
     }
 }
 

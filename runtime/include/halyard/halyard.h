@@ -744,12 +744,14 @@ typedef struct halyard_bound_run_args {
     float *const *scales_out;
     void *const *caches;
     const void *from_positions; /* halyard_positions' data; NULL where the plan does not rerotate */
+    const halyard_angle_source *angles; /* NULL: those that the run was bound with. Else, where these are GIVEN, a GIVEN
+                                           source like them (else MISMATCH), whose rows lie elsewhere */
 } halyard_bound_run_args;
 
 /* Runs. What is checked: pointers, positions, slots, static scales, and that outputs share no element with inputs,
  * positions, given rows and each other. Allocates nothing. Errors: NULL_POINTER, STRUCT_SIZE, SHAPE (n_tensors, part),
- * MISMATCH (positions and slots that were bound or not; in place or not; parts of a run with an executor), OVERFLOW,
- * OVERLAP, POSITION, SLOT, SCALE, EXECUTOR. */
+ * MISMATCH (positions and slots that were bound or not; in place or not; angles; parts of a run with an executor),
+ * OVERFLOW, OVERLAP, POSITION, SLOT, SCALE, EXECUTOR. */
 HALYARD_API halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_bound_run_args *args,
                                              halyard_error *error);
 

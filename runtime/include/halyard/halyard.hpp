@@ -636,6 +636,7 @@ struct bound_stages {
     const float *const *scales = nullptr;
     float *const *scales_out = nullptr;
     const void *from_positions = nullptr;
+    const halyard_angle_source *angles = nullptr;  ///< given rows that lie elsewhere than those that were bound
 };
 
 namespace detail {
@@ -713,6 +714,7 @@ public:
         args.scales = stages.scales;
         args.scales_out = stages.scales_out;
         args.from_positions = stages.from_positions;
+        args.angles = stages.angles;
         detail::check(halyard_run_bound(get(), &args, &details), details);
     }
 
