@@ -397,5 +397,5 @@ make_python() {
 set_up_python() {
     has_python_headers ||
         die "Python's headers are missing and could not be installed; as root: apt-get install python3-dev"
-    once python "$root $(pins 'nanobind|pytest|auditwheel')" make_python
+    once python-packages "$root $(pins 'nanobind|pytest|auditwheel')" make_python
 }
