@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Runs what ./run pack cuda has packed, on a machine with a CUDA device that may have no network, no compiler and no
-# Python: tests, then NVIDIA's checkers, the bench, and variants of schedules. Usage: ./on_device.sh [RESULTS] (a
-# folder, "results" unless told). Each step is limited in time, and goes on where the one before failed.
+# Python: tests, then NVIDIA's checkers, the bench, and variants of schedules.
+# Usage: ./on_device.sh [RESULTS [STEPS]]: a folder, "results" unless told; all steps unless told, for a machine that is
+# lent for minutes at a time: device targets tests memcheck racecheck initcheck bench bench_again peers unpack variants.
+# Each step is limited in time, and goes on where the one before failed.
 # Exit status: 0 all that could run is right; 1 something is wrong; 3 there is no device.
 set -uo pipefail
 
@@ -9,6 +11,7 @@ results=$(realpath -m -- "${1:-results}")
 cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")" || exit 1
 mkdir -p "$results" || exit 1
 export LD_LIBRARY_PATH=$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+wanted=("${@:2}")
 failed=()
 
 say() { printf '%s %s\n' "$(date +%H:%M:%S)" "$*" | tee -a "$results/summary.txt"; }
@@ -17,6 +20,7 @@ say() { printf '%s %s\n' "$(date +%H:%M:%S)" "$*" | tee -a "$results/summary.txt
 step() {
     local name=$1 limit=$2 status=0
     shift 2
+    ((${#wanted[@]} == 0)) || [[ " ${wanted[*]} " == *" $name "* ]] || return
     timeout "$limit" "$@" >"$results/$name.txt" 2>&1 || status=$?
     case $status in
     0) say "$name: done" ;;
