@@ -297,6 +297,8 @@ def rewrite_file(source, target, exact=None, joins=True, force=False):
         if path.exists() and not force:
             raise Refusal(f"{path} exists; --force writes over it")
     model = onnx.load(source)
+    if not model.HasField("graph"):  # of which an empty file is an example
+        raise Refusal(f"{source} is no ONNX model")
     was_valid = not is_external and is_valid(model)
     rewriter = Rewriter(model, Frequencies(exact) if exact else None, joins)
     rewriter.rewrite()

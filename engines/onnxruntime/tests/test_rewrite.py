@@ -272,7 +272,8 @@ def test_command(tmp_path):
         assert status == 1 and not output and sentence in error and error.startswith("rewrite.py: ")
     assert target.read_bytes() == before
     garbage = tmp_path / "garbage.onnx"
-    garbage.write_bytes(b"no model")
-    assert run(garbage, tmp_path / "x.onnx") == (1, "", f"rewrite.py: {garbage} is no ONNX model\n")
-    assert not (tmp_path / "x.onnx").exists()
+    for content in b"no model", b"":
+        garbage.write_bytes(content)
+        assert run(garbage, tmp_path / "x.onnx") == (1, "", f"rewrite.py: {garbage} is no ONNX model\n")
+        assert not (tmp_path / "x.onnx").exists()
     assert run(source, target, "--force", "--no-join")[1] == "replaced 4, left 0\n  4 of ai.onnx\n"
