@@ -33,6 +33,15 @@ RotationAttributes::RotationAttributes(const Ort::ConstKernelInfo &info)
     }
 }
 
+RunKey RotationAttributes::start_key(halyard::dtype dtype) const {
+    RunKey key;
+    key.dtype = dtype;
+    key.rotary_dim = rotary_dim;
+    key.is_interleaved = is_interleaved;
+    key.epsilon = epsilon;
+    return key;
+}
+
 Input::Input(const Ort::KernelContext &context, std::size_t index, const char *called) : name(called) {
     if (index >= context.GetInputCount()) {
         return;

@@ -60,6 +60,9 @@ T attribute(const Ort::ConstKernelInfo &info, const char *name, T otherwise) {
 struct RotationAttributes {
     explicit RotationAttributes(const Ort::ConstKernelInfo &info);
 
+    /// A key of runs that has what they say, and no shapes yet.
+    RunKey start_key(halyard::dtype dtype) const;
+
     std::int64_t num_heads, rotary_dim;  // 0: left out
     bool is_interleaved;
     float epsilon;

@@ -115,12 +115,8 @@ void NormRotaryCacheKernel::compute(const Ort::KernelContext &context) {
     const std::array<Input, 3> x = {Input(context, query, "query"), Input(context, key_input, "key"),
                                     Input(context, value, "value")};
     const std::array<Input, 2> past = {Input(context, past_key, "past_key"), Input(context, past_value, "past_value")};
-    RunKey key;
+    RunKey key = attributes_.start_key(dtype_);
     Pointers pointers;
-    key.dtype = dtype_;
-    key.rotary_dim = attributes_.rotary_dim;
-    key.is_interleaved = attributes_.is_interleaved;
-    key.epsilon = attributes_.epsilon;
     key.n_tensors = 3;
     for (std::size_t i = 0; i < 3; ++i) {
         read_tensor(x[i], i == 0 ? attributes_.num_heads : kv_num_heads_, i == 0 ? "num_heads" : "kv_num_heads", i,
@@ -144,7 +140,8 @@ void NormRotaryCacheKernel::compute(const Ort::KernelContext &context) {
         pointers.caches[i] = present.GetTensorMutableRawData();
         if (pointers.caches[i] != past[i - 1].data) {
             const auto n_elements = present.GetTensorTypeAndShapeInfo().GetElementCount();
-            std::memcpy(pointers.caches[i], past[i - 1].data, n_elements * (dtype_ == halyard::dtype::f32 ? 4 : 2));
+            std::memcpy(pointers.caches[i], past[i - 1].data,
+                        n_elements * static_cast<std::size_t>(element_bytes(dtype_)));
         }
     }
     if (key.n_batch != 0 && key.n_tokens != 0) {

@@ -99,12 +99,8 @@ OrtStatusPtr RotaryEmbeddingKernel::ComputeV2(OrtKernelContext *context) noexcep
 void RotaryEmbeddingKernel::compute(const Ort::KernelContext &context) {
     const Input cos = cos_.read(context), sin = sin_.read(context);
     const Input x(context, 0, "X"), positions(context, 3, "position_ids"), weight(context, 4, "norm_weight");
-    RunKey key;
+    RunKey key = attributes_.start_key(dtype_);
     Pointers pointers;
-    key.dtype = dtype_;
-    key.rotary_dim = attributes_.rotary_dim;
-    key.is_interleaved = attributes_.is_interleaved;
-    key.epsilon = attributes_.epsilon;
     read_shape(x, cos, attributes_, has_tokens_first_, &key);
     read_angles(cos, sin, positions, angles_ != nullptr, &key, &pointers);
     read_weight(weight, 0, &key, &pointers);
@@ -119,10 +115,8 @@ void RotaryEmbeddingKernel::compute(const Ort::KernelContext &context) {
     tensor.is_in_place = pointers.x[0] == pointers.y[0];
     if (tensor.is_in_place && tensor.in != tensor.out) {
         // As many tokens as heads: ONNX Runtime took the shapes for the same.
-        const auto n_bytes =
-            static_cast<std::size_t>(key.n_batch * tensor.in[0]) * (dtype_ == halyard::dtype::f32 ? 4 : 2);
         const auto *from = static_cast<const char *>(x.data);
-        copy.assign(from, from + n_bytes);
+        copy.assign(from, from + key.n_batch * tensor.in[0] * element_bytes(dtype_));
         pointers.x[0] = copy.data();
         tensor.is_in_place = false;
     }

@@ -24,8 +24,6 @@ constexpr std::size_t max_runs = 16;
 /// Below this a thread that is woken costs more than it saves, as Halyard's own executors have it.
 constexpr std::int64_t bytes_of_part = 192 << 10;
 
-std::int64_t element_bytes(halyard::dtype dtype) { return dtype == halyard::dtype::f32 ? 4 : 2; }
-
 int count_parts(const RunKey &key) {
     std::int64_t n_heads = 0;
     for (int i = 0; i < key.n_tensors; ++i) {

@@ -13,6 +13,9 @@
 
 namespace halyard_onnxruntime {
 
+/// Of a dtype that an operator takes.
+constexpr std::int64_t element_bytes(halyard::dtype dtype) { return dtype == halyard::dtype::f32 ? 4 : 2; }
+
 /// The cos and sin that a node is given: rows by position, or a row for each token.
 struct Rows {
     bool are_given = false;  // else the angles are the node's own
