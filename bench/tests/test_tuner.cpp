@@ -340,8 +340,10 @@ TEST_CASE("tuner: a driver that computes nothing is not tuned for", "[tuner]") {
         SKIP("no kernels for GPUs");
     }
     const ScratchDir dir;
-    setenv("LD_LIBRARY_PATH", HALYARD_FAKE_CUDA_DIR, 1);
+    setenv("LD_LIBRARY_PATH", HALYARD_EMULATED_CUDA_DIR, 1);
+    setenv("HALYARD_EMULATED_CUDA", "records", 1);
     const Tuned tuned = run_tuner(dir, recipes, dir / "schedules", "cuda_sm80", "60");
+    unsetenv("HALYARD_EMULATED_CUDA");
     unsetenv("LD_LIBRARY_PATH");
     CHECK(tuned.status == 1);
     CHECK_THAT(tuned.text,

@@ -136,7 +136,7 @@ def another_halide_runtime(build):
     for shared in "OFF", "ON":
         folder = consume_installed(build, f"another_halide_runtime_{shared}", f"-DBUILD_SHARED_LIBS={shared}",
                                    f"-DOTHER_RUNTIME={build.HALYARD_OTHER_RUNTIME}")
-        text = run(folder / "consumer_gpu", LD_LIBRARY_PATH=pathlib.Path(build.halyard_fake_cuda).parent)
+        text = run(folder / "consumer_gpu", LD_LIBRARY_PATH=pathlib.Path(build.halyard_emulated_cuda).parent)
         expect_equal("another Halide runtime in the program was disturbed", text, "heard 1\n")
 
 

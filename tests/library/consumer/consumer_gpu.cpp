@@ -1,5 +1,5 @@
 // A program with a Halide runtime of its own beside halyard::gpu, which has one inside and gives it handlers when a
-// context is first used: those of the program have to stay. The driver is fake_cuda.cpp.
+// context is first used: those of the program have to stay. The driver is checks/cuda/driver.cpp.
 #include <halyard/halyard_gpu.hpp>
 
 #include <cstdio>

@@ -1,0 +1,44 @@
+// A CUDA driver without a device, libcuda.so.1: it executes what it is asked to launch, and records what it is asked to
+// do. Work waits until something waits for it, as late as a driver may leave it, and a program that does wrong gets one
+// sentence on stderr and CUDA_ERROR_LAUNCH_FAILED, which stays, as on a device. HALYARD_EMULATED_CUDA=records in the
+// environment lets it execute nothing, and HALYARD_EMULATED_CUDA_REPLACE=a.ptx:b.ptx has it load the second module
+// where it is given the first. What it does not model: several devices' memories, events that make streams wait, graphs
+// whose work is of several streams, and time.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace emulated_cuda {
+
+struct Call {
+    std::string name;
+    int result;
+    void *context;  // the calling thread's current context
+    // Only for launches:
+    void *stream;
+    int store_bits;  // of the widest store in the kernel's module
+    unsigned grid[3], block[3];
+};
+
+struct Driver {
+    // What a test sets.
+    std::string failing;               // the function that fails once
+    int failure = 0;                   // the error that it returns
+    int calls_until = 0;               // how many calls of it succeed before
+    void *device_of_contexts[2] = {};  // contexts of device 1; all others are of device 0
+    bool executes = true;              // launches; and then streams are those that it has made
+
+    // What happened.
+    std::vector<Call> calls;
+    std::string fault;          // what a launch did wrong; a test may clear it
+    std::size_t n_regions = 0;  // of memory, allocated now
+    int n_modules = 0;          // loaded now
+    long n_executed = 0;        // launches
+};
+
+}  // namespace emulated_cuda
+
+/// Calls use(driver, argument) while no other thread's call is under way.
+extern "C" void emulated_cuda_access(void (*use)(emulated_cuda::Driver &driver, void *argument), void *argument);

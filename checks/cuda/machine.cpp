@@ -1,0 +1,345 @@
+#include "checks/cuda/machine.h"
+
+#include "checks/cuda/threads.h"
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+
+namespace emulated_cuda {
+
+namespace {
+
+constexpr unsigned blocks_at_once = 4;
+
+std::uint64_t next(std::uint64_t &random) {
+    random ^= random << 13;
+    random ^= random >> 7;
+    random ^= random << 17;
+    return random >> 11;
+}
+
+std::uint64_t read(const Threads &threads, const Operand &operand, unsigned lane) {
+    std::uint64_t value = 0;
+    const auto *const at = threads.values<const std::uint8_t>(operand) + std::size_t{lane} * operand.n_bytes;
+    std::memcpy(&value, at, operand.n_bytes);
+    return value;
+}
+
+void write(const Threads &threads, const Operand &operand, unsigned lane, std::uint64_t value, unsigned undefined) {
+    auto *const at = threads.values<std::uint8_t>(operand) + std::size_t{lane} * operand.n_bytes;
+    std::memcpy(at, &value, operand.n_bytes);
+    threads.undefined(operand)[lane] = static_cast<std::uint8_t>(undefined);
+}
+
+Address address_of(const Instruction &instruction, const Threads &threads, unsigned lane) {
+    const Operand &base = instruction.operands[4];
+    if (threads.undefined(base)[lane] != 0) {
+        throw Fault("has an address that depends on a value that nothing has set");
+    }
+    return read(threads, base, lane) + static_cast<std::uint64_t>(instruction.displacement);
+}
+
+/// A loaded element in a register, which may be wider (PTX ISA 9.4.1).
+std::uint64_t widened(std::uint64_t value, const Instruction &instruction) {
+    const unsigned unused = 64 - 8u * instruction.element_bytes;
+    return instruction.is_signed ? static_cast<std::uint64_t>(static_cast<std::int64_t>(value << unused) >> unused)
+                                 : value;
+}
+
+}  // namespace
+
+void execute_load(const Instruction &instruction, const Threads &threads) {
+    const unsigned n = instruction.n_elements, bytes = instruction.element_bytes;
+    threads.each([&](unsigned lane) {
+        threads.block.set_last_thread(lane);
+        std::uint8_t loaded[16] = {};
+        std::uint32_t undefined = 0;
+        if (instruction.space == Space::parameter) {
+            std::memcpy(loaded, threads.block.launch().parameters.data() + instruction.displacement, n * bytes);
+        } else {
+            const Address at = address_of(instruction, threads, lane);
+            Region &region = threads.block.region_of(instruction, at, n * bytes);
+            undefined = region.load(at, n * bytes, threads.block.access_by(lane, instruction), loaded);
+        }
+        for (unsigned i = 0; i < n; i++) {
+            std::uint64_t value = 0;
+            std::memcpy(&value, loaded + i * bytes, bytes);
+            const unsigned halves = bytes / 2;
+            write(threads, instruction.operands[i], lane, widened(value, instruction),
+                  undefined >> i * halves & ((1u << halves) - 1));
+        }
+    });
+}
+
+void execute_store(const Instruction &instruction, const Threads &threads) {
+    const unsigned n = instruction.n_elements, bytes = instruction.element_bytes;
+    threads.each([&](unsigned lane) {
+        threads.block.set_last_thread(lane);
+        std::uint8_t stored[16] = {};
+        std::uint32_t undefined = 0;
+        for (unsigned i = 0; i < n; i++) {
+            const std::uint64_t value = read(threads, instruction.operands[i], lane);
+            std::memcpy(stored + i * bytes, &value, bytes);
+            undefined |= static_cast<std::uint32_t>(threads.undefined(instruction.operands[i])[lane])
+                         << i * (bytes / 2);
+        }
+        if (undefined != 0 && instruction.space == Space::global) {
+            throw Fault("stores a value that nothing has set");
+        }
+        const Address at = address_of(instruction, threads, lane);
+        Region &region = threads.block.region_of(instruction, at, n * bytes);
+        region.store(at, n * bytes, threads.block.access_by(lane, instruction), stored, undefined);
+    });
+}
+
+// ---- A block -------------------------------------------------------------------------------------------------------
+
+Block::Block(const Launch &launch, const Memory &memory, std::uint32_t launch_number)
+    : launch_(launch), memory_(memory), launch_number_(launch_number),
+      n_threads_(launch.block[0] * launch.block[1] * launch.block[2]), shared_(shared_begin, launch.shared_bytes, true),
+      storage_((std::size_t{launch.function->bytes_per_thread} * n_threads_ + 7) / 8),
+      registers_(reinterpret_cast<std::uint8_t *>(storage_.data()), storage_.size() * 8),
+      defined_at_begin_(std::size_t{launch.function->n_registers} * n_threads_, 0xff), at_(n_threads_),
+      states_(n_threads_) {
+    for (const Constant &constant : launch.function->constants) {
+        switch (constant.operand.n_bytes) {
+        case 2: set_all(constant.operand, static_cast<std::uint16_t>(constant.value)); break;
+        case 4: set_all(constant.operand, static_cast<std::uint32_t>(constant.value)); break;
+        case 8: set_all(constant.operand, constant.value); break;
+        default: set_all(constant.operand, constant.value != 0);
+        }
+    }
+    const auto mark = [&](const Operand &operand) {
+        std::fill_n(defined_at_begin_.begin() + std::ptrdiff_t{operand.number} * n_threads_, n_threads_,
+                    std::uint8_t{0});
+    };
+    for (const Constant &constant : launch.function->constants) {
+        mark(constant.operand);
+    }
+    for (const auto &[name, operand] : launch.function->special) {
+        mark(operand);
+    }
+}
+
+template <typename T>
+void Block::set_all(const Operand &operand, T value) {
+    std::fill_n(reinterpret_cast<T *>(registers_.data() + std::size_t{operand.at} * n_threads_), n_threads_, value);
+}
+
+void Block::begin(std::uint64_t number, std::uint32_t shared_number) {
+    number_ = static_cast<std::uint32_t>(number);
+    shared_number_ = shared_number;
+    place_ = {static_cast<unsigned>(number % launch_.grid[0]),
+              static_cast<unsigned>(number / launch_.grid[0] % launch_.grid[1]),
+              static_cast<unsigned>(number / launch_.grid[0] / launch_.grid[1])};
+    undefined_ = defined_at_begin_;
+    std::ranges::fill(at_, 0u);
+    std::ranges::fill(states_, State::running);
+    n_waiting_ = n_ended_ = 0;
+    epoch_ = 0;
+    set_special();
+}
+
+void Block::set_special() {
+    for (const auto &[name, operand] : launch_.function->special) {
+        const auto axis = static_cast<std::size_t>(name.back() - 'x');
+        if (name.starts_with("%tid")) {
+            auto *const values =
+                reinterpret_cast<std::uint32_t *>(registers_.data() + std::size_t{operand.at} * n_threads_);
+            const unsigned before[] = {1, launch_.block[0], launch_.block[0] * launch_.block[1]};
+            for (unsigned i = 0; i < n_threads_; i++) {
+                values[i] = i / before[axis] % launch_.block[axis];
+            }
+        } else {
+            set_all(operand, name.starts_with("%ntid")    ? launch_.block[axis]
+                             : name.starts_with("%ctaid") ? place_[axis]
+                                                          : launch_.grid[axis]);
+        }
+    }
+}
+
+Access Block::access_by(unsigned thread, const Instruction &instruction) const {
+    return {instruction.space == Space::shared ? shared_number_ : launch_number_, number_,
+            static_cast<std::uint16_t>(thread), epoch_, instruction.is_nc};
+}
+
+Region &Block::region_of(const Instruction &instruction, Address at, unsigned n) {
+    const auto hex = [](Address address) {
+        std::ostringstream text;
+        text << "0x" << std::hex << address;
+        return text.str();
+    };
+    if (at % n != 0) {
+        throw Fault("has the address " + hex(at) + ", which is not aligned to " + std::to_string(n) + " bytes");
+    }
+    if (instruction.space == Space::shared) {
+        if (!shared_.holds(at, n)) {
+            throw Fault("has the address " + hex(at) + " in shared memory, of which a launch has " +
+                        std::to_string(shared_.size()) + " bytes from " + hex(shared_begin));
+        }
+        return shared_;
+    }
+    if (last_region_ == nullptr || !last_region_->holds(at, n)) {
+        last_region_ = memory_.find(at);
+        if (last_region_ == nullptr || !last_region_->holds(at, n)) {
+            throw Fault("has the address " + hex(at) + ", which is in no memory that is allocated");
+        }
+    }
+    return *last_region_;
+}
+
+/// Threads that stand at one place, and which: as a rule the first of all places where some do, so that those that are
+/// behind catch up. Now and then it is another place, or some of them alone.
+std::uint32_t Block::gather(std::uint64_t &random) {
+    std::uint32_t first = UINT32_MAX;
+    for (unsigned i = 0; i < n_threads_; i++) {
+        first = states_[i] == State::running ? std::min(first, at_[i]) : first;
+    }
+    const std::uint64_t luck = next(random);
+    if (luck % 16 == 0) {
+        const auto any = static_cast<unsigned>(luck / 16 % n_threads_);
+        first = states_[any] == State::running ? at_[any] : first;
+    }
+    together_.clear();
+    for (unsigned i = 0; i < n_threads_; i++) {
+        if (states_[i] == State::running && at_[i] == first) {
+            together_.push_back(static_cast<std::uint16_t>(i));
+        }
+    }
+    if (luck / 4096 % 8 == 0) {
+        const std::uint16_t kept = together_[luck / 65536 % together_.size()];
+        const std::uint64_t chosen = next(random) | std::uint64_t{1} << kept % 32;
+        std::erase_if(together_, [&](std::uint16_t thread) { return (chosen >> thread % 32 & 1) == 0; });
+    }
+    return first;
+}
+
+void Block::go_on(std::uint64_t &random) {
+    const std::uint32_t at = gather(random);
+    run(at, 1 + static_cast<unsigned>(next(random) % 128));
+}
+
+void Block::run(std::uint32_t at, unsigned n_instructions) {
+    const auto &code = launch_.function->code;
+    const auto n = static_cast<unsigned>(together_.size());
+    const Threads threads = {*this, together_.data(), n, together_.back() - together_.front() + 1u == n};
+    last_thread_ = together_.front();
+    for (unsigned i = 0; i < n_instructions; i++) {
+        const Instruction &instruction = code[at];
+        try {
+            if (instruction.flow == Flow::next) {
+                instruction.execute(instruction, threads);
+                at++;
+            } else if (!flow(instruction, at)) {
+                return;
+            }
+        } catch (const Fault &fault) {
+            fail(instruction, fault.what());
+        }
+    }
+    stand(at, State::running);
+}
+
+void Block::stand(std::uint32_t at, State state) {
+    for (const std::uint16_t thread : together_) {
+        at_[thread] = at;
+        states_[thread] = state;
+    }
+}
+
+/// Moves on by anything but computing. Returns whether the threads are still together and running.
+bool Block::flow(const Instruction &instruction, std::uint32_t &at) {
+    const auto n = static_cast<unsigned>(together_.size());
+    switch (instruction.flow) {
+    case Flow::branch: at = instruction.target; return true;
+    case Flow::branch_if:
+    case Flow::branch_if_not: {
+        const Threads threads = {*this, together_.data(), n, false};
+        const bool *const predicate = threads.values<const bool>(instruction.operands[0]);
+        const std::uint8_t *const undefined = threads.undefined(instruction.operands[0]);
+        unsigned n_taken = 0;
+        for (const std::uint16_t thread : together_) {
+            if (undefined[thread] != 0) {
+                last_thread_ = thread;
+                throw Fault("branches by a value that nothing has set");
+            }
+            const bool is_taken = predicate[thread] == (instruction.flow == Flow::branch_if);
+            at_[thread] = is_taken ? instruction.target : at + 1;
+            n_taken += is_taken ? 1 : 0;
+        }
+        at = at_[together_.front()];
+        return n_taken == 0 || n_taken == n;
+    }
+    case Flow::barrier:
+        if (n_waiting_ != 0 && barrier_at_ != at) {
+            throw Fault("waits at another barrier than other threads of the block");
+        }
+        barrier_at_ = at;
+        n_waiting_ += n;
+        stand(at + 1, State::waiting);
+        break;
+    case Flow::exit:
+        n_ended_ += n;
+        stand(at, State::ended);
+        break;
+    case Flow::trap: throw Fault("traps");
+    case Flow::next: break;
+    }
+    if (n_waiting_ != 0 && n_ended_ != 0) {
+        throw Fault("ends, or waits at a barrier, where other threads of the block do the other");
+    }
+    if (n_waiting_ == n_threads_) {
+        leave_barrier();
+    }
+    return false;
+}
+
+void Block::leave_barrier() {
+    n_waiting_ = 0;
+    epoch_++;
+    if (epoch_ == 0) {
+        throw Fault("waits at more barriers than the machine counts");
+    }
+    std::ranges::fill(states_, State::running);
+}
+
+void Block::fail(const Instruction &instruction, const char *what) const {
+    const auto &[x, y, z] = launch_.block;
+    std::ostringstream text;
+    const std::string &line = launch_.module->lines[instruction.line - 1];
+    text << "thread (" << last_thread_ % x << ", " << last_thread_ / x % y << ", " << last_thread_ / x / y
+         << ") of block (" << place_[0] << ", " << place_[1] << ", " << place_[2] << ") of " << launch_.function->name
+         << ", grid (" << launch_.grid[0] << ", " << launch_.grid[1] << ", " << launch_.grid[2] << ") of (" << x << ", "
+         << y << ", " << z << ") threads, " << what << ", in line " << instruction.line << ": "
+         << line.substr(std::min(line.find_first_not_of(" \t"), line.size()));
+    throw Fault(text.str());
+}
+
+void execute(const Launch &launch, const Memory &memory, std::uint32_t number, std::uint64_t seed) {
+    static std::uint32_t shared_number = 0;  // the driver runs one launch at a time
+    const std::uint64_t n_blocks = std::uint64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];
+    std::uint64_t random = seed | 1, begun = 0;
+    std::vector<std::unique_ptr<Block>> blocks;
+    const auto begin = [&](Block &block) {
+        shared_number = std::max(1u, shared_number + 1);
+        block.begin(begun++, shared_number);
+    };
+    while (blocks.size() < std::min<std::uint64_t>(blocks_at_once, n_blocks)) {
+        blocks.push_back(std::make_unique<Block>(launch, memory, number));
+        begin(*blocks.back());
+    }
+    while (!blocks.empty()) {
+        const std::size_t i = next(random) % blocks.size();
+        blocks[i]->go_on(random);
+        if (blocks[i]->is_done()) {
+            if (begun < n_blocks) {
+                begin(*blocks[i]);
+            } else {
+                blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(i));
+            }
+        }
+    }
+}
+
+}  // namespace emulated_cuda
