@@ -94,6 +94,8 @@ class Emitter:
         has_f16 = kernel.target.is_gpu or {"f16c", "arm_fp16"} & set(kernel.target.features.split("-"))
         if has_f16 and "type operation is emulated" in said:
             raise Failed(f"{name}: a conversion is emulated that the target has instructions for:\n{said}")
+        if "Ignoring assertion inside" in said:  # Halide drops for OpenCL what would trap with CUDA
+            raise Failed(f"{name}: a kernel asserts, which must not fail:\n{said}")
         if "device_code" in files:
             raw = path.with_name(name + ".device_code")
             files["device_code"].write_bytes(raw.read_bytes().replace(b"\0", b""))  # Halide ends the text with one

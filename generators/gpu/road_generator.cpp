@@ -215,6 +215,13 @@ private:
     }
     static Expr quad_in(const RDom &domain) { return domain.y * lanes + domain.z; }
 
+    /// An element that is accessed, and so lies in the head. Bounds inference does not look through casts that may
+    /// wrap, so it takes the element for any of the head, which is what the schedule declares. Of a round of threads it
+    /// would infer more, and Halide 21 would trap inside the kernel where that is more than head_dim.
+    Expr in_head(const Expr &element) const {
+        return unsafe_promise_clamped(cast<int32_t>(cast<uint32_t>(element)), 0, *head_dim - 1);
+    }
+
     /// x as floats. Heads beyond the last one repeat it.
     void define_load() {
         const Expr head = Halide::min(h, *n_heads - 1);
@@ -224,11 +231,12 @@ private:
         loaded(e, h, t) = Halide::undef<float>();
         words = quads_of(*head_dim / 4, *dtype == 0);
         halves = quads_of(*head_dim / 8, *dtype != 0);
-        loaded(quad_in(words) * 4 + words.x, h, t) = reinterpret<float>(word(words));
+        loaded(in_head(quad_in(words) * 4 + words.x), h, t) = reinterpret<float>(word(words));
         const Expr two = word(halves);
         const std::vector<Expr> f16 = unpack(target, Storage::f16, two), bf16 = unpack(target, Storage::bf16, two);
         const auto either = [&](size_t i) { return select(*dtype == 1, f16[i], bf16[i]); };
-        loaded(quad_in(halves) * 8 + halves.x * 2 + Halide::scatter(0, 1), h, t) = Halide::gather(either(0), either(1));
+        const Expr place = in_head(quad_in(halves) * 8 + halves.x * 2 + Halide::scatter(0, 1));
+        loaded(place, h, t) = Halide::gather(either(0), either(1));
     }
 
     /// The weight of an element of the norm's window; of any other element, some weight.
@@ -259,8 +267,7 @@ private:
         steps = RDom(0, (*head_dim + lanes - 1) / lanes, "steps");
         steps.where(steps.x * lanes < size);
         const Expr i = e + steps.x * lanes;
-        const Expr element = select(
-            i < size, loaded(unsafe_promise_clamped(Halide::min(i, size - 1) + offset, 0, *head_dim - 1), h, t), 0.0f);
+        const Expr element = select(i < size, loaded(in_head(Halide::min(i, size - 1) + offset), h, t), 0.0f);
         sum(e, h, t) = 0.0f;
         sum(e, h, t) = fma(target, element, element, sum(e, h, t));
         std::vector<Expr> sums;
@@ -289,16 +296,16 @@ private:
         const Angle turned = device_angles.at(target, k, t, {k, t});
         angle(k, t) = Tuple(turned.cos, flip_sign(turned.sin, *sin_sign));
 
-        // From memory, because bounds inference then knows nothing of it, and takes what the clamps below say.
-        window(h, t) = of_head(rotary_offset);
-        const Expr offset = window(h, t), pairs = *n_pairs, i = e - offset;
+        // Stored as unsigned, because bounds inference then knows nothing of it, and takes what the clamps below say.
+        window(h, t) = cast<uint32_t>(of_head(rotary_offset));
+        const Expr offset = cast<int32_t>(window(h, t)), pairs = *n_pairs, i = e - offset;
         const Expr is_in_interleaved = (of_head(interleaves) & 1) != 0,
                    is_out_interleaved = (of_head(interleaves) & 2) != 0;
         const Expr member = select(is_out_interleaved, i & 1, select(i < pairs, 0, 1));
         const Expr pair = select(is_out_interleaved, i / 2, i - member * pairs);
         const auto at = [&](const Expr &of_pair) {
             const Expr place = select(is_in_interleaved, 2 * pair + of_pair, of_pair * pairs + pair) + offset;
-            return normed(clamp(place, 0, *head_dim - 1), h, t);
+            return normed(in_head(clamp(place, 0, *head_dim - 1)), h, t);
         };
         const Expr safe = clamp(pair, 0, Halide::max(pairs, 1) - 1);
         const Expr signed_sin = flip_sign(angle(safe, t)[1], select(member == 0, sign_bit, Expr(0u)));
@@ -340,7 +347,7 @@ private:
             store = once(of_head(out) == static_cast<int>(storage) && c * n < *head_dim);
             const auto element = [&](int i) {
                 const Expr place = c * n + w * (n / 4) + i + store.x;
-                return value(unsafe_promise_clamped(place, 0, *head_dim - 1), h, t);
+                return value(in_head(place), h, t);
             };
             Expr word;
             if (n == 4) {

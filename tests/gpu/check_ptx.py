@@ -6,7 +6,7 @@
 2. Loads and stores of x and y are of 128 bits, or of as many as the kernel's name says, but in kernels for any layout.
    So it is in the kernel of the road, whose floats lie in shared memory in between: there the rotation is one fused sum
    with a rounded product, and root and quotients are the nearest floats. Its loads of x, which may be y, are no .nc.
-3. Nothing flushes denormals (.ftz), calls, or uses local memory.
+3. Nothing flushes denormals (.ftz), calls, uses local memory, or traps: Halide asserts that way.
 
 With --ptxas also what NVIDIA's assembler makes of it: no more than 64 registers, no spills, no stack. Without ptxas on
 the PATH this prints SKIP.
@@ -136,7 +136,7 @@ def faults_of_road(body):
 
 def faults(path):
     text = path.read_text()
-    for pattern in [r"\.ftz", r"\bcall", r"\.local\b"]:
+    for pattern in [r"\.ftz", r"\bcall", r"\.local\b", r"\btrap\b"]:
         if re.search(pattern, text):
             yield f"has {pattern}"
     bodies = re.split(r"\.visible \.entry ", text)[1:]
