@@ -419,6 +419,9 @@ private:
         device_angles.branch_if_listed(row, h);
         const Var down("down"), k_round("k_round");
         angle.compute_at(y, all[4]).store_in(MemoryType::GPUShared).bound(k, 0, Halide::max(*n_pairs, 1));
+        // Halide 21 counts shared memory in its widest elements, here of 8 bytes. It asks for too little where an array
+        // takes half of one.
+        angle.align_storage(k, 2);
         angle.split(k, k_round, across, lanes, tail).split(k_round, k_round, down, heads_in_block, tail);
         angle.reorder(k_round, across, down).gpu_threads(across, down);
         device_angles.branch(angle, k_round);
