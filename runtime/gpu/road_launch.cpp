@@ -111,7 +111,9 @@ int launch_road(const Launch &launch, const RoadPiece &piece, Call &call) {
         }
     }
     if (weights_begin.memory == nullptr) {
-        weights_begin = x_begin;  // of which nothing counts
+        // A norm without weights loads some all the same, by ld.global.nc: from memory that no kernel writes.
+        const Location any = {launch.angles->axis_of_pair, 0};
+        weights_begin.include(any.memory, address_bits(launch, any));
     }
     Flat x(launch, type_uint32, 4, x_begin.memory, x_begin.address);
     Flat y(launch, type_uint32, 4, y_begin.memory, y_begin.address);
