@@ -1,6 +1,7 @@
 // The whole road of a call's tensors on a GPU, in one launch: load, norm, rotate, scale, convert, store by slot.
 #include "gpu/device_angles.h"
 #include "gpu/lowered.h"
+#include "gpu/ptx.h"
 
 #include "road/nearest.h"
 
@@ -173,6 +174,7 @@ public:
         FlatMemory::constrain(y, 4);
         schedule_road();
         get_pipeline().add_custom_lowering_pass(new MayWriteInput(*n_tokens < 0));
+        complete_device_code(get_pipeline(), target);
     }
 
 private:
