@@ -378,8 +378,8 @@ private:
         y(FlatMemory::at(quad, place, all[0])) = packed(all[0], place, head, token);
     }
 
-    /// Not measured: no GPU was at hand. ptxas 13.0 gives the kernel at most 61 registers on sm_80 to sm_120, no stack
-    /// and no spills (2026-11-22, tests/gpu/check_ptx.py). A thread has 16 bytes in each load and store.
+    /// Not measured: no GPU was at hand. ptxas 13.5 gives the kernel at most 43 registers on sm_80 to sm_120, no stack
+    /// and no spills (2026-11-23, tests/gpu/check_ptx.py). A thread has 16 bytes in each load and store.
     void schedule_road() {
         using namespace Halide;
         const auto tail = TailStrategy::GuardWithIf;
