@@ -26,8 +26,9 @@ halyard_status upload(const halyard_gpu_queue &queue, const void *data, std::siz
     if (*memory == nullptr) {
         return fail_memory(n_bytes, error);
     }
-    if (!copy_in(queue, *memory, data, n_bytes)) {
-        return fail(error, HALYARD_ERROR_DEVICE, n_bytes, " bytes of angles could not be copied to the device");
+    if (const int status = copy_in(queue, *memory, data, n_bytes)) {
+        return fail(error, HALYARD_ERROR_DEVICE, n_bytes, " bytes of angles could not be copied to the device (",
+                    status, ")");
     }
     return HALYARD_OK;
 }

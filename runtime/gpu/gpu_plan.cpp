@@ -147,7 +147,7 @@ halyard_status load_kernels(const halyard_gpu_plan &plan, halyard_error *error) 
     const char zeros[Scratch::n_bytes] = {};
     Call call = {plan.queue.context, plan.queue.stream, ""};
     const Launch launch = {&plan.queue, &angles, plan.part_alignment, 0, true};
-    int status = copy_in(plan.queue, scratch.memory, zeros, Scratch::n_bytes) ? 0 : -1;
+    int status = copy_in(plan.queue, scratch.memory, zeros, Scratch::n_bytes);
     if (status == 0) {
         status = plan.checks->has_road ? load_road(launch, scratch, call) : load_rotations(plan, launch, scratch, call);
     }
@@ -156,9 +156,10 @@ halyard_status load_kernels(const halyard_gpu_plan &plan, halyard_error *error) 
                                  {scratch.memory, 0}, call);
     }
     char last[4];
-    const bool is_done = copy_out(plan.queue, last, scratch.memory, sizeof(last));  // waits for the launches
+    const int done = copy_out(plan.queue, last, scratch.memory, sizeof(last));  // tells what launches came to
     release(plan.queue, scratch.memory);
-    if (status != 0 || !is_done) {
+    status = status != 0 ? status : done;
+    if (status != 0) {
         return fail(error, HALYARD_ERROR_DEVICE,
                     "the kernels could not be loaded: ", call.message[0] != '\0' ? call.message : "the driver failed",
                     " (", status, ")");
