@@ -228,6 +228,7 @@ void execute(const emulated_cuda::Launch &launch) {
     }
     try {
         const auto number = static_cast<std::uint32_t>(++driver.n_executed);
+        emulated_cuda::allows_torn_writes = driver.allows_torn_writes;
         emulated_cuda::execute(launch, state().memory, number, state().seed * 0x9e3779b97f4a7c15 + number);
     } catch (const Fault &fault) {
         driver.fault = fault.what();

@@ -29,6 +29,7 @@ struct Driver {
     int calls_until = 0;               // how many calls of it succeed before
     void *device_of_contexts[2] = {};  // contexts of device 1; all others are of device 0
     bool executes = true;              // launches; and then streams are those that it has made
+    bool allows_torn_writes = false;   // by blocks of one launch: see memory.h
 
     // What happened.
     std::vector<Call> calls;
