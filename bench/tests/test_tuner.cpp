@@ -334,6 +334,30 @@ TEST_CASE("tuner: a GPU's variants that are wrong are named, and a right one is 
     }
 }
 
+TEST_CASE("tuner: variants for CUDA that are wrong are named, on an emulated device", "[tuner]") {
+    json recipes = few_recipes();
+    if (recipes["gpu_program"] == "") {
+        SKIP("no kernels for GPUs");
+    }
+    for (json &kernel : recipes["kernels"]) {
+        if (kernel["name"].get<std::string>().ends_with("_cuda_sm80")) {
+            kernel["link"].insert(kernel["link"].begin(), {"python3", HALYARD_FAKE_LINKER});
+        }
+    }
+    const ScratchDir dir;
+    setenv("LD_LIBRARY_PATH", HALYARD_EMULATED_CUDA_DIR, 1);
+    const Tuned tuned = run_tuner(dir, recipes, dir / "schedules", "cuda_sm80", "60");
+    unsetenv("LD_LIBRARY_PATH");
+    INFO(tuned.text);
+    CHECK(tuned.status == 0);  // whichever is the fastest: its times mean nothing
+    for (const char *said :
+         {"halyard_rotate_half_f32_cuda_sm80: ", "3 variants tried, 2 refused",
+          "refused element_threads 4: checking it failed: shape ",
+          "refused element_threads 32: making it failed: halyard_rotate_half_f32_cuda_sm80: this generator cannot"}) {
+        CHECK_THAT(tuned.text, ContainsSubstring(said));
+    }
+}
+
 TEST_CASE("tuner: a driver that computes nothing is not tuned for", "[tuner]") {
     const json recipes = few_recipes();
     if (recipes["gpu_program"] == "") {
