@@ -145,6 +145,7 @@ class Device:
         address = ctypes.c_ulonglong()
         self.call("cuMemAlloc_v2", ctypes.byref(address), values.nbytes)
         self.call("cuMemcpyHtoD_v2", address, values.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(values.nbytes))
+        self.call("cuStreamSynchronize", None)  # the copy may be on its way yet, and STREAM does not wait for it
         return OnDevice(values.shape, values.dtype, address=address.value)
 
     def get(self, array):
