@@ -2,7 +2,7 @@
 // than the default into generators/schedules. Exit status: 0 done; 1 something failed; 2 wrong usage; 130 interrupted.
 #include "measure/machine.h"
 #include "report/table.h"
-#include "rotate/dispatch.h"
+#include "walk/dispatch.h"
 #include "tool/files/output_file.h"
 #include "tune/gpu_variants.h"
 #include "tune/variants.h"

@@ -3,7 +3,7 @@
 #include "checks/kernel_checker.h"
 #include "checks/row_checker.h"
 #include "report/table.h"
-#include "rotate/dispatch.h"
+#include "walk/dispatch.h"
 
 #include <dlfcn.h>
 

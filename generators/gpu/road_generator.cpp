@@ -3,7 +3,7 @@
 #include "gpu/lowered.h"
 #include "gpu/ptx.h"
 
-#include "road/nearest.h"
+#include "base/nearest.h"
 
 #include <array>
 #include <string>

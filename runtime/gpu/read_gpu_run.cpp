@@ -94,15 +94,15 @@ halyard_status check_tensor_memory(MemoryQueries &queries, const Location &place
 }
 
 /// Reads where weights and caches lie, and has stages name them as the checks do.
-halyard_status place_stages(const halyard_gpu_run_args &given, const halyard_plan &plan, Addresses &addresses,
-                            bool is_cuda, GpuRun &out, halyard_stages *stages, halyard_error *error) {
+halyard_status place_stages(const halyard_gpu_run_args &given, const PlanDesc &plan, Addresses &addresses, bool is_cuda,
+                            GpuRun &out, halyard_stages *stages, halyard_error *error) {
     for (std::int32_t i = 0; i < plan.n_tensors; i++) {
         const halyard_stages *const element = element_of(given.stages, i);
         if (const halyard_status status = read_struct(element, "a stage", &stages[i], error)) {
             return status;
         }
         stages[i].size = sizeof(stages[i]);  // of the array that the checks go through
-        const TensorDesc &desc = plan.tensors[i].desc;
+        const TensorDesc &desc = plan.tensors[i];
         const std::int64_t weight_bytes = desc.norm && desc.norm->weight ? element_bytes(*desc.norm->weight) : 1;
         const std::int64_t weight_at = given.weight_offsets != nullptr ? given.weight_offsets[i] : 0;
         const std::int64_t cache_at = given.cache_offsets != nullptr ? given.cache_offsets[i] : 0;
@@ -148,7 +148,7 @@ halyard_status read_gpu_run(const halyard_gpu_plan &plan, const halyard_gpu_run_
     out->queue.stream = given.stream;
     Addresses addresses(is_cuda);
     Tensors tensors;
-    const std::int32_t n_tensors = plan.checks->n_tensors;
+    const std::int32_t n_tensors = plan.checks.n_tensors;
     for (std::int32_t i = 0; i < n_tensors; i++) {
         halyard_status status = read_struct(&given.x[i], "an x", &tensors.x[i], error);
         if (status == HALYARD_OK) {
@@ -183,7 +183,7 @@ halyard_status read_gpu_run(const halyard_gpu_plan &plan, const halyard_gpu_run_
     }
     halyard_stages stages[HALYARD_MAX_TENSORS];
     if (given.stages != nullptr) {
-        if (const halyard_status status = place_stages(given, *plan.checks, addresses, is_cuda, *out, stages, error)) {
+        if (const halyard_status status = place_stages(given, plan.checks, addresses, is_cuda, *out, stages, error)) {
             return status;
         }
     }
@@ -219,7 +219,7 @@ halyard_status read_gpu_run(const halyard_gpu_plan &plan, const halyard_gpu_run_
     checked.y = tensors.y;
     checked.slots = given.slots != nullptr ? &slots : nullptr;
     checked.stages = given.stages != nullptr ? stages : nullptr;
-    if (const halyard_status status = read_run(plan.checks, &checked, plan.queue.device, &out->run, &spans, error)) {
+    if (const halyard_status status = read_run(&plan.checks, &checked, plan.queue.device, &out->run, &spans, error)) {
         return status;
     }
     MemoryQueries queries(plan.queue);
@@ -227,7 +227,7 @@ halyard_status read_gpu_run(const halyard_gpu_plan &plan, const halyard_gpu_run_
         if (out->run.tensors[i].n_heads == 0) {
             continue;
         }
-        const bool has_cache = plan.checks->tensors[i].desc.cache.has_value();
+        const bool has_cache = plan.checks.tensors[i].cache.has_value();
         const MemoryRange &weight = out->run.stages[i].weight_memory;
         halyard_status status = check_tensor_memory(queries, out->x[i], tensors.x[i], "x", i, error);
         if (status == HALYARD_OK && has_cache) {
@@ -235,14 +235,14 @@ halyard_status read_gpu_run(const halyard_gpu_plan &plan, const halyard_gpu_run_
         } else if (status == HALYARD_OK && !out->run.tensors[i].in_place) {
             status = check_tensor_memory(queries, out->y[i], tensors.y[i], "y", i, error);
         }
-        if (status == HALYARD_OK && plan.checks->has_road && weight.begin != weight.end) {
+        if (status == HALYARD_OK && !plan.checks.only_rotates && weight.begin != weight.end) {
             status = check_memory(queries, out->weights[i], weight, stages[i].weight, "stages.weight", i, error);
         }
         if (status != HALYARD_OK) {
             return status;
         }
     }
-    if (given.positions != nullptr && plan.checks->rotates && !out->run.is_empty) {
+    if (given.positions != nullptr && plan.checks.rotates && !out->run.is_empty) {
         if (const halyard_status status = check_memory(queries, out->positions, out->run.positions.memory,
                                                        positions.data, "positions", 0, error)) {
             return status;
@@ -269,7 +269,7 @@ halyard_status read_gpu_run(const halyard_gpu_plan &plan, const halyard_gpu_run_
             return fail(error, HALYARD_ERROR_UNSUPPORTED, "error_word is not aligned to 4 bytes");
         }
     }
-    out->launch = {&out->queue, &angles, plan.part_alignment, plan.checks->sin_sign,
+    out->launch = {&out->queue, &angles, plan.part_alignment, plan.checks.sin_sign,
                    given.bad_position == HALYARD_BAD_POSITION_CLAMP};
     return HALYARD_OK;
 }
