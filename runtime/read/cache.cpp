@@ -19,6 +19,30 @@ std::int64_t reach_of(std::int64_t count, std::int64_t tile, std::int64_t stride
                     last_whole / tile * stride_tile + last_whole % tile * stride);
 }
 
+/// Checks the numbers of a description whose defaults are filled in, each by itself.
+halyard_status check_counts(const halyard_cache_desc &given, const char *name, halyard_error *error) {
+    struct Field {
+        const char *name;
+        std::int64_t value, least;
+    };
+    for (const Field &field :
+         {Field{"n_slots", given.n_slots, 1}, Field{"block_size", given.block_size, 1},
+          Field{"tile_tokens", given.tile_tokens, 1}, Field{"stride_tile_tokens", given.stride_tile_tokens, 0},
+          Field{"stride_token", given.stride_token, 0}, Field{"tile_elements", given.tile_elements, 1},
+          Field{"stride_tile_elements", given.stride_tile_elements, 0},
+          Field{"stride_element", given.stride_element, 0}, Field{"extent", given.extent, 0}}) {
+        if (field.value < field.least) {
+            return fail(error, HALYARD_ERROR_SHAPE, name, "->", field.name, " is ", field.value,
+                        ", but must be at least ", field.least);
+        }
+    }
+    if (given.n_slots % given.block_size != 0) {
+        return fail(error, HALYARD_ERROR_SHAPE, name, "->n_slots is ", given.n_slots,
+                    ", but must be a multiple of block_size, ", given.block_size);
+    }
+    return HALYARD_OK;
+}
+
 }  // namespace
 
 Lattice CacheDesc::elements(const void *data, Dtype dtype, std::int64_t n_heads, std::int64_t head_dim) const noexcept {
@@ -44,24 +68,8 @@ halyard_status read_cache(const halyard_cache_desc *cache, int index, std::int64
     given.tile_tokens = given.tile_tokens == 0 ? given.block_size : given.tile_tokens;
     given.tile_elements = given.tile_elements == 0 ? head_dim : given.tile_elements;
     given.stride_element = given.stride_element == 0 ? 1 : given.stride_element;
-    struct Field {
-        const char *name;
-        std::int64_t value, least;
-    };
-    for (const Field &field :
-         {Field{"n_slots", given.n_slots, 1}, Field{"block_size", given.block_size, 1},
-          Field{"tile_tokens", given.tile_tokens, 1}, Field{"stride_tile_tokens", given.stride_tile_tokens, 0},
-          Field{"stride_token", given.stride_token, 0}, Field{"tile_elements", given.tile_elements, 1},
-          Field{"stride_tile_elements", given.stride_tile_elements, 0},
-          Field{"stride_element", given.stride_element, 0}, Field{"extent", given.extent, 0}}) {
-        if (field.value < field.least) {
-            return fail(error, HALYARD_ERROR_SHAPE, name, "->", field.name, " is ", field.value,
-                        ", but must be at least ", field.least);
-        }
-    }
-    if (given.n_slots % given.block_size != 0) {
-        return fail(error, HALYARD_ERROR_SHAPE, name, "->n_slots is ", given.n_slots,
-                    ", but must be a multiple of block_size, ", given.block_size);
+    if (const halyard_status status = check_counts(given, name, error)) {
+        return status;
     }
     *out = {given.n_slots,
             given.block_size,

@@ -133,6 +133,24 @@ halyard_status check_tensor(const halyard_tensor_desc &tensor, int index, std::i
     return read_stages(tensor, index, out, error);
 }
 
+/// Copies the tensors of a description, with their defaults filled in. `read` has HALYARD_MAX_TENSORS elements.
+halyard_status read_tensor_descs(const halyard_plan_desc &given, halyard_tensor_desc *read, halyard_error *error) {
+    for (int i = 0; i < given.n_tensors; i++) {
+        const halyard_tensor_desc *const element = element_of(given.tensors, i);
+        char name[24];
+        std::snprintf(name, sizeof(name), "tensors[%d]", i);
+        if (const halyard_status status = read_struct(element, name, &read[i], error)) {
+            return status;
+        }
+        if (element->size != given.tensors->size) {
+            return fail(error, HALYARD_ERROR_STRUCT_SIZE, name, ".size is ", element->size,
+                        ", but that of tensors[0] is ", given.tensors->size);
+        }
+        set_defaults(given.frequencies, given.rerotates != 0, read[i]);
+    }
+    return HALYARD_OK;
+}
+
 }  // namespace
 
 halyard_status read_plan_desc(const halyard_plan_desc *desc, PlanDesc *out, halyard_plan_desc *given,
@@ -163,20 +181,11 @@ halyard_status read_plan_desc(const halyard_plan_desc *desc, PlanDesc *out, haly
         return fail_null(error, "desc.tensors");
     }
     halyard_tensor_desc read[HALYARD_MAX_TENSORS] = {};
+    if (const halyard_status status = read_tensor_descs(*given, read, error)) {
+        return status;
+    }
     for (int i = 0; i < given->n_tensors; i++) {
-        halyard_tensor_desc &tensor = read[i];
-        const halyard_tensor_desc *const element = element_of(given->tensors, i);
-        char name[24];
-        std::snprintf(name, sizeof(name), "tensors[%d]", i);
-        if (const halyard_status status = read_struct(element, name, &tensor, error)) {
-            return status;
-        }
-        if (element->size != given->tensors->size) {
-            return fail(error, HALYARD_ERROR_STRUCT_SIZE, name, ".size is ", element->size,
-                        ", but that of tensors[0] is ", given->tensors->size);
-        }
-        set_defaults(given->frequencies, given->rerotates != 0, tensor);
-        out->rotates = out->rotates || tensor.no_rotation == 0;
+        out->rotates = out->rotates || read[i].no_rotation == 0;
     }
     if (given->rotary_dim < 0 || given->rotary_dim % 2 != 0 || (given->rotary_dim == 0 && out->rotates)) {
         return fail(error, HALYARD_ERROR_ROTARY_DIM, "rotary_dim is ", given->rotary_dim,

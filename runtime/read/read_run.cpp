@@ -87,6 +87,29 @@ halyard_status fail_range(const halyard_tensor &tensor, const char *name, int in
                 ", ", tensor.strides[1], ", ", tensor.strides[2], ", ", tensor.strides[3], "}");
 }
 
+/// Reads where the output of a tensor lies whose input was read. is_same: it is the input in every field. (Inline for
+/// the cost of a run.)
+[[gnu::always_inline]] inline halyard_status read_output(const halyard_tensor &x, const halyard_tensor &y, int i,
+                                                         bool is_same, Run &run, Spans &spans, halyard_error *error) {
+    const TensorDesc &desc = run.plan->tensors[i];
+    RunTensor &tensor = run.tensors[i];
+    spans.y[i].begin = spans.x[i].begin;
+    spans.y[i].end = spans.x[i].end;
+    if (!is_same && !find_memory_range(y.data, y.shape, y.strides, element_bytes(desc.out_dtype), &spans.y[i])) {
+        return fail_range(y, "y", i, error);
+    }
+    if (!elements_are_apart(y)) {
+        return fail(error, HALYARD_ERROR_STRIDE, "y[", i, "] has strides ", y.strides[0], ", ", y.strides[1], ", ",
+                    y.strides[2], ", ", y.strides[3], ", by which two of its elements could meet");
+    }
+    tensor.y = static_cast<char *>(y.data);
+    read_strides(y, tensor.out);
+    tensor.in_place = desc.pairing == desc.out_pairing && desc.dtype == desc.out_dtype &&
+                      (is_same || (x.data == y.data && same_strides(tensor)));
+    tensor.within_int32 = spans.x[i].n_bytes() <= INT32_MAX && spans.y[i].n_bytes() <= INT32_MAX;
+    return HALYARD_OK;
+}
+
 /// Reads tensors, and checks each by itself and against its partner.
 halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor *given_y, std::int32_t device, Run &run,
                             Spans &spans, halyard_error *error) {
@@ -135,20 +158,9 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
             spans.y[i] = {0, 0};
             continue;  // read_stages does the rest
         }
-        spans.y[i].begin = spans.x[i].begin;
-        spans.y[i].end = spans.x[i].end;
-        if (!is_same && !find_memory_range(y.data, y.shape, y.strides, element_bytes(desc.out_dtype), &spans.y[i])) {
-            return fail_range(y, "y", i, error);
+        if (const halyard_status status = read_output(x, y, i, is_same, run, spans, error)) {
+            return status;
         }
-        if (!elements_are_apart(y)) {
-            return fail(error, HALYARD_ERROR_STRIDE, "y[", i, "] has strides ", y.strides[0], ", ", y.strides[1], ", ",
-                        y.strides[2], ", ", y.strides[3], ", by which two of its elements could meet");
-        }
-        tensor.y = static_cast<char *>(y.data);
-        read_strides(y, tensor.out);
-        tensor.in_place = desc.pairing == desc.out_pairing && desc.dtype == desc.out_dtype &&
-                          (is_same || (x.data == y.data && same_strides(tensor)));
-        tensor.within_int32 = spans.x[i].n_bytes() <= INT32_MAX && spans.y[i].n_bytes() <= INT32_MAX;
         run.written_apart += tensor.in_place ? 0 : spans.y[i].n_bytes();
     }
     return HALYARD_OK;
@@ -202,6 +214,22 @@ halyard_status read_moves(const halyard_run_args &args, Run &run, halyard_error 
                ? status
                : read_positions(args.from_positions, run.n_batch, run.n_tokens, run.from_angles->axes.n_axes,
                                 &run.from_positions, error, "from_positions");
+}
+
+/// Reads the positions that a run rotates by, or from and to.
+halyard_status read_tokens(const halyard_run_args &given, Run &run, halyard_error *error) {
+    halyard_status status = HALYARD_OK;
+    if (!run.plan->rotates) {
+        run.positions = {};
+    } else {
+        status = read_positions(given.positions, run.n_batch, run.n_tokens, given.angles->axes.n_axes, &run.positions,
+                                error);
+        if (status == HALYARD_OK && given.angles->kind == AngleKind::given) {
+            status = check_given_rows(*given.angles, given.positions != nullptr, run, error);
+        }
+    }
+    const bool moves = run.plan->rerotates || given.from_positions != nullptr || given.from_angles != nullptr;
+    return status == HALYARD_OK && moves ? read_moves(given, run, error) : status;
 }
 
 halyard_status read_executor(const halyard_executor *executor, halyard_executor *out, halyard_error *error) {
@@ -258,17 +286,8 @@ halyard_status read_run(const PlanDesc *plan, const halyard_run_args *args, std:
     if (status == HALYARD_OK) {
         status = read_tensors(given.x, given.y, device, *run, *spans, error);
     }
-    if (status == HALYARD_OK && !plan->rotates) {
-        run->positions = {};
-    } else if (status == HALYARD_OK) {
-        status = read_positions(given.positions, run->n_batch, run->n_tokens, given.angles->axes.n_axes,
-                                &run->positions, error);
-        if (status == HALYARD_OK && given.angles->kind == AngleKind::given) {
-            status = check_given_rows(*given.angles, given.positions != nullptr, *run, error);
-        }
-    }
-    if (status == HALYARD_OK && (plan->rerotates || given.from_positions != nullptr || given.from_angles != nullptr)) {
-        status = read_moves(given, *run, error);
+    if (status == HALYARD_OK) {
+        status = read_tokens(given, *run, error);
     }
     if (status == HALYARD_OK && (!plan->only_rotates || given.slots != nullptr || given.stages != nullptr)) {
         status = read_stages(given.slots, given.stages, *run, *spans, error);

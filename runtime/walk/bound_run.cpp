@@ -82,6 +82,50 @@ void rotate_prepared(const halyard_bound_run &bound, const halyard_angle_source 
     }
 }
 
+/// What a call brings that does not lie in its run.
+struct Brought {
+    const halyard_angle_source *angles;
+    const CheckedPositions &positions;
+    Spans &spans;
+};
+
+/// Does a call that is not prepared, or whose part or positions are not: as a run that is not bound.
+halyard_status run_with(const Brought &brought, bool is_apart, const Bound &bound, const halyard_bound_run_args &given,
+                        halyard_error *error) {
+    Spans &spans = brought.spans;
+    Run run;
+    static_cast<RunFrame &>(run) = bound.run;  // and of tensors just those that there are
+    run.angles = brought.angles;
+    run.positions = brought.positions;
+    for (int i = 0; i < run.plan->n_tensors; i++) {
+        run.tensors[i] = bound.run.tensors[i];
+        if (!run.plan->only_rotates) {
+            run.stages[i] = bound.run.stages[i];
+        }
+        run.tensors[i].x = static_cast<const char *>(given.x[i]);
+        run.tensors[i].y = static_cast<char *>(given.y[i]);
+    }
+    halyard_status status = read_part(given.part, given.n_parts, run.executor.n_threads > 0, &run.share, error);
+    if (status == HALYARD_OK && run.plan->rerotates) {
+        status = read_bound_positions(bound, given.from_positions, "args.from_positions", bound.from_positions_reach,
+                                      run.from_positions, error);
+    }
+    if (status == HALYARD_OK && !run.plan->only_rotates) {
+        status = read_bound_stages(bound, given, run, spans, error);
+        is_apart = status == HALYARD_OK && !Areas(run, run.angles, run.positions, spans).any_spans_meet();
+    }
+    if (status == HALYARD_OK && !is_apart) {
+        status = check_bound_elements(bound, given, run, spans, error);
+    }
+    if (status != HALYARD_OK) {
+        return status;
+    }
+    if (may_be_non_temporal(run)) {
+        choose_non_temporal(run);
+    }
+    return do_run(run, error);
+}
+
 }  // namespace
 
 }  // namespace halyard
@@ -166,37 +210,7 @@ halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_b
         rotate_prepared(*bound, *angles, rows, given.x, given.y);
         return HALYARD_OK;
     }
-    Run run;
-    static_cast<RunFrame &>(run) = bound->run;  // and of tensors just those that there are
-    run.angles = angles;
-    run.positions = positions;
-    for (int i = 0; i < run.plan->n_tensors; i++) {
-        run.tensors[i] = bound->run.tensors[i];
-        if (!only_rotates) {
-            run.stages[i] = bound->run.stages[i];
-        }
-        run.tensors[i].x = static_cast<const char *>(given.x[i]);
-        run.tensors[i].y = static_cast<char *>(given.y[i]);
-    }
-    status = read_part(given.part, given.n_parts, run.executor.n_threads > 0, &run.share, error);
-    if (status == HALYARD_OK && run.plan->rerotates) {
-        status = read_bound_positions(*bound, given.from_positions, "args.from_positions", bound->from_positions_reach,
-                                      run.from_positions, error);
-    }
-    if (status == HALYARD_OK && !only_rotates) {
-        status = read_bound_stages(*bound, given, run, spans, error);
-        is_apart = status == HALYARD_OK && !Areas(run, angles, positions, spans).any_spans_meet();
-    }
-    if (status == HALYARD_OK && !is_apart) {
-        status = check_bound_elements(*bound, given, run, spans, error);
-    }
-    if (status != HALYARD_OK) {
-        return status;
-    }
-    if (may_be_non_temporal(run)) {
-        choose_non_temporal(run);
-    }
-    return do_run(run, error);
+    return run_with({angles, positions, spans}, is_apart, *bound, given, error);
 }
 
 void halyard_destroy_bound_run(halyard_bound_run *bound) { delete bound; }
