@@ -74,6 +74,9 @@ std::uint8_t bytes_of_type(std::string_view type) {
     return static_cast<std::uint8_t>(*bits / 8);
 }
 
+/// {…}, a list of registers.
+bool is_list(std::string_view text) { return text.starts_with('{') && text.ends_with('}'); }
+
 std::vector<std::string_view> split(std::string_view text, char separator) {
     std::vector<std::string_view> parts;
     int depth = 0;
@@ -282,7 +285,7 @@ private:
             add_access(instruction, opcode, operands);
             return;
         } else if (opcode.starts_with("mov.b") && operands.size() == 2 &&
-                   (operands[0].starts_with('{') || operands[1].starts_with('{'))) {
+                   (is_list(operands[0]) || is_list(operands[1]))) {
             add_pack(instruction, opcode, operands);
             return;
         } else {
@@ -311,7 +314,7 @@ private:
 
     /// mov.b64 {low, high}, wide and the reverse.
     void add_pack(Instruction &instruction, std::string_view opcode, const std::vector<std::string_view> &operands) {
-        const bool unpacks = operands[0].starts_with('{');
+        const bool unpacks = is_list(operands[0]);
         const std::string_view list = operands[unpacks ? 0 : 1];
         const auto parts = split(list.substr(1, list.size() - 2), ',');
         const std::string name = std::string(unpacks ? "unpack" : "pack") + std::string(opcode.substr(3));
@@ -359,7 +362,7 @@ private:
         }
         instruction.execute = is_load ? execute_load : execute_store;
         std::string_view list = operands[is_load ? 0 : 1];
-        list = list.starts_with('{') ? list.substr(1, list.size() - 2) : list;
+        list = is_list(list) ? list.substr(1, list.size() - 2) : list;
         const auto elements = split(list, ',');
         if (elements.size() != instruction.n_elements) {
             throw Fault("has " + std::to_string(elements.size()) + " elements for " + std::string(opcode));
