@@ -18,7 +18,7 @@ void test_kernel(const char *name) {
         const halyard_gpu_queue &queue =
             gpu_test::queue_of(kernel.target == halyard::Target::cuda_sm80 ? HALYARD_CUDA : HALYARD_OPENCL);
         oracle::Random random(Catch::getSeed());
-        for (int i = 0, n = gpu_test::n_calls(16); i < n; i++) {
+        for (int i = 0, n = gpu_test::n_calls(32); i < n; i++) {
             INFO("seed " << Catch::getSeed() << ", run " << i);
             const std::string fault = gpu_test::check_gpu_run(kernel, queue, random);
             if (!fault.empty()) {
