@@ -1,4 +1,4 @@
-// The choice of a schedule: the only place where a kernel depends on the family of its target.
+// The choice of a schedule by the family of the target. families.h has what else depends on that.
 #pragma once
 
 #include "schedule_arm.h"

@@ -78,11 +78,7 @@ public:
         const auto cos_of = [&](const Expr &which) { return angle(which, k, t)[0]; };
         const auto sin_of = [&](const Expr &which) { return angle(which, k, t)[1]; };
 
-        const Expr pair = n_lanes() == 1 ? Expr(k) : k * n_lanes() + lane;
-        const Angle row = is_on_gpu() ? device_angles.at(target, pair, t, {lane, k, t}) : rows.at(pair, t);
-        const Expr cos = flip_sign(format.row_value(row.cos), zero);  // else LLVM copies cos by a call to memcpy
-        angle(lane, k, t) = Tuple(cos, flip_sign(format.row_value(row.sin), sin_sign_of(lane)));
-
+        define_angle(format, zero);
         y(origins.everywhere({k, r, h, t})) = Halide::undef(format.type());
         if (order() == Order::member_by_member) {  // one shuffle within a vector swaps self and cross
             const Halide::RVar m = over[0];
@@ -107,7 +103,7 @@ public:
             }
         }
         constrain(layout);
-        schedule_rotation(target, y, angle, loops_over(over), steps(), gpu_steps(layout), device_angles);
+        schedule_loops(layout, over);
     }
 
     void schedule() {
@@ -132,6 +128,13 @@ private:
             return becomes_neighbours ? Order::as_neighbours : Order::both_members;
         }
         return packed ? Order::both_in_word : swap_members != 0 ? Order::member_by_member : Order::both_members;
+    }
+
+    void define_angle(const Format &format, const Expr &zero) {
+        const Expr pair = n_lanes() == 1 ? Expr(k) : k * n_lanes() + lane;
+        const Angle row = is_on_gpu() ? device_angles.at(target, pair, t, {lane, k, t}) : rows.at(pair, t);
+        const Expr cos = flip_sign(format.row_value(row.cos), zero);  // else LLVM copies cos by a call to memcpy
+        angle(lane, k, t) = Tuple(cos, flip_sign(format.row_value(row.sin), sin_sign_of(lane)));
     }
 
     /// Both members of some pairs: [member][lane].
@@ -169,10 +172,14 @@ private:
         angle.bound(lane, 0, order() == Order::member_by_member ? 2 : n_lanes());
     }
 
+    void schedule_loops(const Layout &layout, const Halide::RDom &over) {
+        schedule_rotation(target, y, angle, loops_over(over), steps(), gpu_steps(layout), device_angles);
+    }
+
     Loops loops_over(const Halide::RDom &over) const {
         const bool by_member = order() == Order::member_by_member || order() == Order::as_neighbours;
         const bool strided = pairing == Pairing::strided;
-        const bool lanes_at_once = by_member && get_target().arch == Halide::Target::X86;
+        const bool lanes_at_once = by_member && takes_lanes_at_once(get_target());
         return {k, h, t, lane, by_member ? over[0] : Halide::RVar(), by_member, strided, n_lanes(), lanes_at_once};
     }
 

@@ -1,7 +1,7 @@
 // The arithmetic of a rotation, as small pure functions of Expr.
 #pragma once
 
-#include "Halide.h"
+#include "families.h"
 
 namespace halyard {
 
@@ -10,11 +10,6 @@ using Halide::Expr;
 using Halide::reinterpret;
 using Halide::select;
 using Halide::Target;
-
-/// Whether the target multiplies and adds with one rounding. Every GPU does.
-inline bool has_fma(const Target &target) {
-    return target.arch != Target::X86 || target.has_feature(Target::FMA) || target.has_gpu_feature();
-}
 
 /// a * b + c with one rounding. Halide 21 has no fma() (22 has): this calls LLVM's intrinsic for each lane, and LLVM
 /// joins the lanes again. Without FMA (sse41) it rounds twice: exact emulation was measured 13 times slower in f32.
@@ -50,11 +45,10 @@ struct Pair {
     Expr x0, x1;
 };
 
-/// Both members. LLVM hoists -sin out of the loop over heads, for which ARM has registers, but x86 would spill it, and
-/// has an instruction that subtracts the cross product. The bits are the same.
+/// Both members.
 inline Pair rotate(const Target &target, const Pair &x, const Expr &cos, const Expr &sin) {
     const Expr y1 = rotate_member(target, x.x1, x.x0, cos, sin);
-    if (target.arch == Target::ARM) {
+    if (negates_sin_first(target)) {
         return {rotate_member(target, x.x0, x.x1, cos, flip_sign(sin, sign_bit)), y1};
     }
     return {fma(target, x.x0, cos, flip_sign(Halide::strict_float(x.x1 * sin), sign_bit)), y1};

@@ -1,5 +1,6 @@
 // What happens to a tensor's elements between their load and their store, beside the rotation. Each stage is a kernel,
 // and they are called one after the other on a block of floats in the first-level cache.
+#include "schedule.h"
 #include "storage.h"
 
 #include <algorithm>
@@ -21,9 +22,6 @@ struct StageLoops {
     Halide::Var element, head;
     Halide::Var group, one;  // heads are taken in groups
 };
-
-/// Vectors that are unrolled. Two or eight make no difference on x86; with four, NEON spills in conversions to 8 bits.
-inline int vectors_in_step(const Halide::Target &target) { return target.arch == Halide::Target::ARM ? 2 : 4; }
 
 /// Heads that are filled by whole steps.
 inline void fill_in_steps(const Halide::Target &target, Halide::Stage stage, const Halide::Expr &n_elements,
@@ -309,8 +307,10 @@ public:
         begin_at_zero(y, 4);
 
         mean_square.schedule(y, group, 2 * n_pairs, tokens_per_group());
-        for (const int known : {64, 128, 32, 48}) {
-            rotate_in_groups(Halide::Func(y).specialize(n_pairs == known), known);
+        for (const int known : known_pairs) {
+            if (known % lanes == 0) {
+                rotate_in_groups(Halide::Func(y).specialize(n_pairs == known), known);
+            }
         }
         rotate_in_groups(Halide::Func(y), lanes);
         y.bound(r, 0, 2);
@@ -322,18 +322,15 @@ private:
     Func rotated{"rotated"};  // [element, head, token] -> both members
     RootMeanSquare mean_square;
 
-    /// Whether two neighbours are read, rounded and written as one word: .83 of the time (Zen 5), but NEON 1.16 times
-    /// the cycles (modelled, Neoverse N1).
-    bool in_words() const { return dtype == Storage::bf16 && get_target().arch == Target::X86; }
+    /// Whether two neighbours are read, rounded and written as one word.
+    bool in_words() const { return dtype == Storage::bf16 && joins_neighbours(get_target()); }
     int n_joined() const { return in_words() ? 2 : 1; }
     Expr pair(int i) const { return k * n_joined() + i; }
-
-    bool has_masks() const { return get_target().has_feature(Target::AVX512); }
 
     /// Where words fill registers.
     Expr rounds_by_test() const {
         const Expr n_pairs = y.dim(0).extent();
-        return cast<bool>(Expr(has_masks())) && (n_pairs == 64 || n_pairs == 128 || n_pairs == 32);
+        return cast<bool>(Expr(has_masks(get_target()))) && (n_pairs == 64 || n_pairs == 128 || n_pairs == 32);
     }
 
     /// Members of pairs, times scale and weight.
@@ -358,7 +355,7 @@ private:
     void rotate_in_groups(Halide::Stage stage, int n_pairs) {
         const Var outer("step"), inner("inner"), tokens("tokens"), token("token");
         // Words of 48 pairs are better split by LLVM than taken in halves of AVX-512's registers.
-        const int rest = in_words() && has_masks() ? n_pairs : lanes;
+        const int rest = in_words() && has_masks(get_target()) ? n_pairs : lanes;
         const int in_vector = n_pairs % (2 * lanes) == 0 ? n_joined() * lanes : rest;
         in_groups(stage, h, group, one, RootMeanSquare::heads_per_group, false);
         stage.split(t, tokens, token, tokens_per_group(), Halide::TailStrategy::GuardWithIf)

@@ -51,6 +51,10 @@ class Product:
 
     def row(self):
         k = self.kernel
+        if k.op in read_kernels.STAGES:
+            return f"HALYARD_STAGE_KERNEL({k.name}, {k.op}, {k.dtype}, {k.target.name})"
+        if k.op.startswith("rows_"):
+            return f"HALYARD_ROW_KERNEL({k.name}, {k.op.removeprefix('rows_')}, {k.target.name})"
         if k.op != "rotate":
             return None
         if k.target.is_gpu:
@@ -171,14 +175,8 @@ def warn_of_strays(folder, devices, list_of_kernels, warn):
 def rows_of(products, target):
     """The rows of a target, for C++."""
     rows = [product.row() for product in products if product.row()]
-    there = {(product.kernel.op, product.kernel.dtype) for product in products}
     if target.is_gpu:
         rows.insert(0, f"HALYARD_GPU_HELPERS({target.name})")
-    if {("rows_phase", "f32"), ("rows_factored", "f32")} <= there:
-        rows.append(f"HALYARD_ROW_KERNELS({target.name}, halyard_rows_phase_{target.name}, "
-                    f"halyard_rows_factored_{target.name})")
-    if {(stage, dtype) for stage, dtypes in read_kernels.STAGES.items() for dtype in dtypes} <= there:
-        rows.append(f"HALYARD_STAGE_KERNELS({target.name})")
     return "".join(row + "\n" for row in rows)
 
 

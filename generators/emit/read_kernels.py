@@ -7,8 +7,7 @@ import re
 
 DTYPES = ["f32", "f16", "bf16"]
 DTYPES_OF_CACHES = DTYPES + ["e4m3", "e5m2", "int8"]
-STAGES = {"widen": DTYPES_OF_CACHES, "norm": DTYPES, "widen_norm": DTYPES[1:], "norm_rotate": DTYPES,
-          "narrow": DTYPES_OF_CACHES, "largest": DTYPES[:1]}
+STAGES = ["widen", "norm", "widen_norm", "norm_rotate", "narrow", "largest"]
 PAIRINGS = ["half", "interleaved", "strided"]
 PLACES = ["out_of_place", "in_place", "non_temporal"]
 GPU_PLACES = PLACES[:2]
@@ -50,6 +49,7 @@ class Triple:
     format: str  # of its objects, as llvm-readobj prints it
     suffix: str  # of its objects
     library: str
+    non_temporal: bool  # whether kernels that store past the caches are made
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Parameter:
 class Kernel:
     name: str
     target: Target
-    op: str  # rotate, rows_phase, rows_factored, one of STAGES, road, check_positions or copy
+    op: str  # rotate, rows_phase, rows_factored, a stage, road, check_positions or copy
     generator: str
     arguments: dict[str, str]  # what the generator is told besides the parameters
     parameters: dict[str, int]  # the numbers of its schedule; a kernel that has none cannot be tuned
@@ -74,10 +74,11 @@ class Kernel:
     dtype: str | None = None
     packed: bool = False
     bits: int = 0  # GPU: of an access; 0: any layout
+    features: str = ""  # Halide's, beside the target's
 
     def halide(self, triple):
-        """What a generator is told about the target. A road's memory is all of a device's, so its offsets have 64 bits."""
-        return self.target.halide(triple) + ("-large_buffers" if self.op == "road" else "")
+        """What a generator is told about the target."""
+        return self.target.halide(triple) + (f"-{self.features}" if self.features else "")
 
     @property
     def is_non_temporal(self):
@@ -105,9 +106,9 @@ class KernelList:
         return [t for t in self.targets.values() if t.is_gpu]
 
     def kernels_of(self, target, triple=None):
-        """A target's kernels. Those that store past the caches are made for x86-64-linux only."""
-        return [k for k in self.kernels.values()
-                if k.target.name == target and (triple in (None, "x86-64-linux") or not k.is_non_temporal)]
+        """A target's kernels, or those of them that are made for a triple."""
+        past_caches = triple is None or self.triples[triple].non_temporal
+        return [k for k in self.kernels.values() if k.target.name == target and (past_caches or not k.is_non_temporal)]
 
 
 def read(path=LIST):
@@ -123,7 +124,9 @@ def read(path=LIST):
         except TypeError as error:
             raise BadList(f"{path}:{line}: {macro}: {error}") from None
         row(*cells)
-    return KernelList(reader.targets, reader.triples, reader.parameters, reader.kernels)
+    order = list(reader.targets)
+    kernels = sorted(reader.kernels.values(), key=lambda kernel: order.index(kernel.target.name))  # keeps the rows' order
+    return KernelList(reader.targets, reader.triples, reader.parameters, {kernel.name: kernel for kernel in kernels})
 
 
 def _rows(path):
@@ -175,16 +178,15 @@ class _Reader:
                     self._refuse(f"{name} exceeds {parameter.limit}")
         return numbers
 
-    def _target(self, name, is_gpu):
-        return self._one_of("target", name, {n: t for n, t in self.targets.items() if t.is_gpu == is_gpu})
+    def _targets(self, cell, is_gpu):
+        """The targets that a cell names."""
+        known = {n: t for n, t in self.targets.items() if t.is_gpu == is_gpu}
+        every = "gpus" if is_gpu else "cpus"
+        return list(known.values()) if cell == every else [self._one_of("target", cell, known | {every: None})]
 
-    def _kernel(self, name, target, **fields):
-        order = list(self.targets)
-        last = [k.target.name for k in self.kernels.values() if k.target.is_gpu == target.is_gpu
-                and k.op == fields["op"]]
-        if last and order.index(target.name) < order.index(last[-1]):
-            self._refuse(f"{name} comes after a kernel of {last[-1]}, which is no better target")
-        self._add(self.kernels, Kernel(name + "_" + target.name, target, **fields))
+    def _kernels(self, name, targets, **fields):
+        for target in targets:
+            self._add(self.kernels, Kernel(name + "_" + target.name, target, **fields))
 
     def target(self, name, processor, features, isa):
         for better in self.targets.values():
@@ -195,8 +197,9 @@ class _Reader:
     def gpu_target(self, name, features, isa):
         self._add(self.targets, Target(name, "x86-64", features, isa, True))
 
-    def triple(self, name, format, suffix, library):
-        self._add(self.triples, Triple(name, format, suffix, library))
+    def triple(self, name, format, suffix, library, non_temporal):
+        past_caches = self._one_of("non_temporal", non_temporal, FLAGS)
+        self._add(self.triples, Triple(name, format, suffix, library, past_caches))
 
     def parameter(self, name, loops, limit, *values):
         limit = None if limit == "none" else limit
@@ -214,7 +217,7 @@ class _Reader:
         if (place == "non_temporal") != ("non_temporal_mib" in numbers):
             self._refuse("non_temporal_mib is what a non_temporal kernel has, and no other")
         self._one_of("round_by_test", round_by_test, FLAGS)
-        self._rotation(pairing, dtype, place, place, self._target(target, False), packed,
+        self._rotation(pairing, dtype, place, place, self._targets(target, False), packed,
                        {"round_by_test": round_by_test}, numbers)
 
     def gpu_rotate(self, pairing, dtype, place, bits, target, packed, swap_members, element_threads, head_threads,
@@ -228,19 +231,19 @@ class _Reader:
         differs = [place] + (["by", bits] if bits not in ("128", "_") else [])
         word = (64 if dtype == "f32" else 32) if packed == "true" else 32
         width = {} if bits == "_" else {"width": str(int(bits) // word)}
-        self._rotation(pairing, dtype, place, "_".join(differs), self._target(target, True), packed,
+        self._rotation(pairing, dtype, place, "_".join(differs), self._targets(target, True), packed,
                        width | self._numbers(swap_members=swap_members), numbers,
                        bits=0 if bits == "_" else int(bits))
 
-    def _rotation(self, pairing, dtype, place, suffix, target, packed, arguments, numbers, bits=0):
+    def _rotation(self, pairing, dtype, place, suffix, targets, packed, arguments, numbers, bits=0):
         pairing_in, _, pairing_out = pairing.partition("_to_")
         pairing_out = pairing_out or pairing_in
         for one in (pairing_in, pairing_out):
             self._one_of("pairing", one, PAIRINGS)
         self._one_of("dtype", dtype, DTYPES)
         suffix = suffix.removeprefix("out_of_place").strip("_")
-        self._kernel(
-            f"halyard_rotate_{pairing}_{dtype}" + (f"_{suffix}" if suffix else ""), target, op="rotate",
+        self._kernels(
+            f"halyard_rotate_{pairing}_{dtype}" + (f"_{suffix}" if suffix else ""), targets, op="rotate",
             generator="rope",
             arguments={"dtype": dtype, "packed": packed, "pairing": pairing_in, "out_pairing": pairing_out,
                        "in_place": "true" if place == "in_place" else "false"} | arguments,
@@ -249,26 +252,27 @@ class _Reader:
 
     def rows(self, source, target, pairs_per_step):
         op = "rows_" + self._one_of("source", source, ["phase", "factored"])
-        self._kernel(f"halyard_{op}", self._target(target, False), op=op, generator=op, arguments={},
+        self._kernels(f"halyard_{op}", self._targets(target, False), op=op, generator=op, arguments={},
                      parameters=self._numbers(pairs_per_step=pairs_per_step), dtype="f32")
 
     def stage(self, stage, dtype, target):
-        self._one_of("dtype", dtype, self._one_of("stage", stage, STAGES))
+        self._one_of("stage", stage, STAGES)
+        self._one_of("dtype", dtype, DTYPES_OF_CACHES)
         arguments = {} if stage == "largest" else {"dtype": dtype}
         if stage in ("norm", "widen_norm"):
             arguments["widens"] = str(stage == "widen_norm").lower()
-        self._kernel(f"halyard_{stage}_{dtype}", self._target(target, False), op=stage,
+        self._kernels(f"halyard_{stage}_{dtype}", self._targets(target, False), op=stage,
                      generator=stage.removeprefix("widen_"), arguments=arguments, parameters={}, dtype=dtype)
 
-    def gpu_road(self, target):
-        self._kernel("halyard_road", self._target(target, True), op="road", generator="road", arguments={},
-                     parameters={})
+    def gpu_road(self, target, features):
+        self._kernels("halyard_road", self._targets(target, True), op="road", generator="road", arguments={},
+                      parameters={}, features=features)
 
     def gpu_check_positions(self, target):
-        self._kernel("halyard_check_positions", self._target(target, True), op="check_positions",
+        self._kernels("halyard_check_positions", self._targets(target, True), op="check_positions",
                      generator="check_positions", arguments={}, parameters={})
 
     def gpu_copy(self, bits, target):
         self._one_of("bits", bits, ["16", "32", "128"])
-        self._kernel(f"halyard_copy_{bits}", self._target(target, True), op="copy", generator="copy_columns",
+        self._kernels(f"halyard_copy_{bits}", self._targets(target, True), op="copy", generator="copy_columns",
                      arguments={"bits": bits}, parameters={})

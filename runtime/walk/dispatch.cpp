@@ -11,21 +11,8 @@
 #include <utility>
 
 #define HALYARD_KERNEL(name, ...) extern "C" halyard_rotate_kernel name;
-#define HALYARD_ROW_KERNELS(target, phase, factored)                                                                   \
-    extern "C" halyard_rows_phase_kernel phase;                                                                        \
-    extern "C" halyard_rows_factored_kernel factored;
-#define HALYARD_STAGE_KERNELS(target)                                                                                  \
-    extern "C" halyard_widen_kernel halyard_widen_f32_##target, halyard_widen_f16_##target,                            \
-        halyard_widen_bf16_##target, halyard_widen_e4m3_##target, halyard_widen_e5m2_##target,                         \
-        halyard_widen_int8_##target;                                                                                   \
-    extern "C" halyard_norm_kernel halyard_norm_f32_##target, halyard_norm_f16_##target, halyard_norm_bf16_##target,   \
-        halyard_widen_norm_f16_##target, halyard_widen_norm_bf16_##target;                                             \
-    extern "C" halyard_norm_rotate_kernel halyard_norm_rotate_f32_##target, halyard_norm_rotate_f16_##target,          \
-        halyard_norm_rotate_bf16_##target;                                                                             \
-    extern "C" halyard_narrow_kernel halyard_narrow_f32_##target, halyard_narrow_f16_##target,                         \
-        halyard_narrow_bf16_##target, halyard_narrow_e4m3_##target, halyard_narrow_e5m2_##target,                      \
-        halyard_narrow_int8_##target;                                                                                  \
-    extern "C" halyard_largest_kernel halyard_largest_f32_##target;
+#define HALYARD_ROW_KERNEL(name, source, target) extern "C" halyard_rows_##source##_kernel name;
+#define HALYARD_STAGE_KERNEL(name, stage, dtype, target) extern "C" halyard_##stage##_kernel name;
 #include "built_kernels.inc"
 
 namespace halyard {
@@ -49,26 +36,28 @@ static_assert(std::is_sorted(std::begin(table), std::end(table),
 static_assert(std::all_of(std::begin(table), std::end(table),
                           [](const Kernel &kernel) { return kernel.non_temporal_mib >= least_non_temporal_mib; }));
 
-constexpr RowKernels row_table[] = {
-#define HALYARD_ROW_KERNELS(target, phase, factored) {Target::target, phase, factored},
+/// The kernels of one target, which is the reference where it has none.
+constexpr RowKernels row_kernels_of(Target target) {
+    RowKernels kernels = {Target::reference, nullptr, nullptr};
+#define HALYARD_ROW_KERNEL(name, source, of)                                                                           \
+    if (target == Target::of) {                                                                                        \
+        kernels.target = target;                                                                                       \
+        kernels.source = name;                                                                                         \
+    }
 #include "built_kernels.inc"
-    {Target::reference, nullptr, nullptr},
-};
+    return kernels;
+}
 
-constexpr StageKernels stage_table[] = {
-#define HALYARD_STAGE_KERNELS(target)                                                                                  \
-    {Target::target,                                                                                                   \
-     {halyard_widen_f32_##target, halyard_widen_f16_##target, halyard_widen_bf16_##target,                             \
-      halyard_widen_e4m3_##target, halyard_widen_e5m2_##target, halyard_widen_int8_##target},                          \
-     {halyard_norm_f32_##target, halyard_norm_f16_##target, halyard_norm_bf16_##target},                               \
-     {nullptr, halyard_widen_norm_f16_##target, halyard_widen_norm_bf16_##target},                                     \
-     {halyard_norm_rotate_f32_##target, halyard_norm_rotate_f16_##target, halyard_norm_rotate_bf16_##target},          \
-     {halyard_narrow_f32_##target, halyard_narrow_f16_##target, halyard_narrow_bf16_##target,                          \
-      halyard_narrow_e4m3_##target, halyard_narrow_e5m2_##target, halyard_narrow_int8_##target},                       \
-     halyard_largest_f32_##target},
+constexpr StageKernels stage_kernels_of(Target target) {
+    StageKernels kernels = {Target::reference, {}, {}, {}, {}, {}, {}};
+#define HALYARD_STAGE_KERNEL(name, stage, dtype, of)                                                                   \
+    if (target == Target::of) {                                                                                        \
+        kernels.target = target;                                                                                       \
+        kernels.stage[index_of(dtype)] = name;                                                                         \
+    }
 #include "built_kernels.inc"
-    {Target::reference, {}, {}, {}, {}, {}, nullptr},
-};
+    return kernels;
+}
 
 struct TargetWords {
     const char *name;
@@ -83,14 +72,15 @@ constexpr TargetWords words[] = {
 };
 static_assert(std::size(words) == n_targets, "words for every target");
 
-/// The kernels of the best allowed target; the last row is the reference's.
-template <typename Kernels, std::size_t n>
-const Kernels &first_allowed(const Kernels (&rows)[n], TargetSet allowed) {
-    const Kernels *row = rows;
-    while (row->target != Target::reference && (allowed & bit(row->target)) == 0) {
-        row++;
+/// The kernels of the best allowed target that has some, or else the reference's.
+template <typename Kernels>
+Kernels first_allowed(Kernels (&kernels_of)(Target), TargetSet allowed) {
+    for (std::int32_t i = 0; i < n_targets; i++) {
+        if ((allowed & bit(Target(i))) != 0 && kernels_of(Target(i)).target == Target(i)) {
+            return kernels_of(Target(i));
+        }
     }
-    return *row;
+    return kernels_of(Target::reference);
 }
 
 TargetSet built_targets() {
@@ -184,9 +174,9 @@ const Kernel &select(const Task &task, TargetSet allowed) noexcept {
     return table[std::size(table) - 1];
 }
 
-RowKernels select_row_kernels(TargetSet allowed) noexcept { return first_allowed(row_table, allowed); }
+RowKernels select_row_kernels(TargetSet allowed) noexcept { return first_allowed(row_kernels_of, allowed); }
 
-StageKernels select_stage_kernels(TargetSet allowed) noexcept { return first_allowed(stage_table, allowed); }
+StageKernels select_stage_kernels(TargetSet allowed) noexcept { return first_allowed(stage_kernels_of, allowed); }
 
 const char *name_of(Target target) noexcept { return words[static_cast<std::int32_t>(target)].name; }
 

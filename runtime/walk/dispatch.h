@@ -85,16 +85,17 @@ struct RowKernels {
 /// The row kernels of the best allowed target.
 RowKernels select_row_kernels(TargetSet allowed) noexcept;
 
-/// A target's kernels for what else happens between load and store, by index_of the dtype. widen_norm has none for f32,
-/// which norm serves. The reference has none at all: each is NULL.
+/// A target's kernels for what else happens between load and store, by index_of the dtype, each in an array of its
+/// stage's name. widen_norm has none for f32, which norm serves, and largest none for others. The reference has none at
+/// all: each is NULL.
 struct StageKernels {
     Target target;
     halyard_widen_kernel *widen[n_dtypes];
     halyard_norm_kernel *norm[n_input_dtypes];
-    halyard_norm_kernel *widen_norm[n_input_dtypes];
+    halyard_widen_norm_kernel *widen_norm[n_input_dtypes];
     halyard_norm_rotate_kernel *norm_rotate[n_input_dtypes];
     halyard_narrow_kernel *narrow[n_dtypes];
-    halyard_largest_kernel *largest;
+    halyard_largest_kernel *largest[n_input_dtypes];
 };
 
 /// The stage kernels of the best allowed target.

@@ -341,11 +341,11 @@ void find_largest(const StageKernels &kernels, const Extents &extents, const flo
         }
         halyard_buffer *const y = call[1];
         y->dim++;  // it is [heads, tokens]
-        kernels.largest(call[0], y);
+        kernels.largest[0](call[0], y);
         return true;
     };
     bool is_done = false;
-    if (kernels.largest != nullptr && strides.element == 1) {
+    if (kernels.largest[0] != nullptr && strides.element == 1) {
         if (extents.n_elements % whole_vectors == 0) {
             is_done = find_in(extents, block, strides, largest);
         } else {

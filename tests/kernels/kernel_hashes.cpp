@@ -224,9 +224,9 @@ struct StageRow {
     halyard::Target target;
 };
 constexpr StageRow stage_rows[] = {
-#define HALYARD_STAGE(stage, dtype, target)                                                                            \
+#define HALYARD_STAGE_KERNEL(name, stage, dtype, target)                                                               \
     {"halyard_" #stage "_" #dtype, Stage::stage, halyard::Dtype::dtype, halyard::Target::target},
-#include "kernels.inc"
+#include "built_kernels.inc"
 };
 
 class Hashes {

@@ -55,15 +55,15 @@ struct Row {
         case Stage::widen_norm: return kernels.widen_norm[i] != nullptr;
         case Stage::norm_rotate: return kernels.norm_rotate[i] != nullptr;
         case Stage::narrow: return kernels.narrow[i] != nullptr;
-        case Stage::largest: return kernels.largest != nullptr;
+        case Stage::largest: return kernels.largest[i] != nullptr;
         }
         return false;
     }
 };
 
 constexpr Row rows[] = {
-#define HALYARD_STAGE(stage, dtype, target) {Stage::stage, Dtype::dtype, Target::target},
-#include "kernels.inc"
+#define HALYARD_STAGE_KERNEL(name, stage, dtype, target) {Stage::stage, Dtype::dtype, Target::target},
+#include "built_kernels.inc"
 };
 
 const StageKernels portable = halyard::select_stage_kernels(0);
