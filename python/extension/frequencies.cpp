@@ -69,6 +69,11 @@ void add_frequencies(nb::module_ &module) {
         .def_prop_ro("out_pairing",
                      [](const frequencies &self) { return name_or_none(pairings, self.info().out_pairing); })
         .def_prop_ro("method", [](const frequencies &self) { return std::string(self.info().method); })
+        .def_prop_ro("base",
+                     [](const frequencies &self) {
+                         const double base = self.info().base;
+                         return base == 0.0 ? std::nullopt : std::optional<double>(base);
+                     })
         .def_prop_ro("max_position", [](const frequencies &self) { return known(self.info().max_position); })
         .def_prop_ro("original_max_position",
                      [](const frequencies &self) { return known(self.info().original_max_position); })

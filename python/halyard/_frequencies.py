@@ -117,6 +117,11 @@ class Frequencies:
         return self._handle.method
 
     @property
+    def base(self) -> float | None:
+        """What unscaled frequencies are powers of; None of a list."""
+        return self._handle.base
+
+    @property
     def original_max_position(self) -> int | None:
         """In tokens: the context that the model was trained with, if known."""
         return self._handle.original_max_position

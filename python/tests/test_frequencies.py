@@ -18,6 +18,7 @@ def test_from_base_is_correctly_rounded():
 def test_from_list_takes_numbers_as_they_are():
     frequencies = halyard.Frequencies.from_list(np.array([0.5, 0.25]), 1.25)
     assert (frequencies.inv_freq, frequencies.attention_factor, frequencies.method) == ((0.5, 0.25), 1.25, "list")
+    assert frequencies.base is None
 
 
 def test_config_as_dict_file_and_folder(configs, tmp_path):
@@ -26,7 +27,7 @@ def test_config_as_dict_file_and_folder(configs, tmp_path):
     read = [halyard.Frequencies.from_config(config)
             for config in (path, str(path), json.loads(path.read_text()), tmp_path)]
     assert len({frequencies.inv_freq for frequencies in read}) == 1
-    assert (read[0].method, read[0].pairing, read[0].head_dim) == ("llama3", "half", 128)
+    assert (read[0].method, read[0].pairing, read[0].head_dim, read[0].base) == ("llama3", "half", 128, 500000.0)
 
 
 def test_layer_types_and_axes(configs):

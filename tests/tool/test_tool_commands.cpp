@@ -30,7 +30,8 @@ TEST_CASE("tool: angles from a base and a range", "[tool]") {
 TEST_CASE("tool: frequencies", "[tool]") {
     const ScratchDir dir;
     auto json = nlohmann::json::parse(succeed({"frequencies", "--rotary-dim", "8", "--base", "100"}));
-    CHECK(json.size() == 5);
+    CHECK(json.size() == 6);
+    CHECK(json.at("base") == 100.0);
     CHECK(json.at("method") == "default");
     CHECK(json.at("rotary_dim") == 8);
     CHECK(json.at("attention_factor") == 1.0);
@@ -151,9 +152,18 @@ TEST_CASE("tool: a model's config", "[tool]") {
     CHECK(json.at("axis_map") == "sections:20,20");
     json = nlohmann::json::parse(succeed({"frequencies", "--config", gemma, "--layer-type", "sliding_attention"}));
     CHECK(json.at("method") == "default");
-    const auto short_context = succeed({"frequencies", "--config", phi3, "--seq-len", "4096"});
-    CHECK(short_context == succeed({"frequencies", "--config", phi3}));
-    CHECK(short_context != succeed({"frequencies", "--config", phi3, "--seq-len", "4097"}));
+    const auto inv_freq_for = [&](const Arguments &length) {
+        json = nlohmann::json::parse(succeed(Arguments{"frequencies", "--config", phi3} + length));
+        return json.at("inv_freq");
+    };
+    const auto short_context = inv_freq_for({"--seq-len", "4096"});
+    CHECK(json.at("seq_len") == 4096);
+    CHECK(short_context != inv_freq_for({"--seq-len", "4097"}));
+    CHECK(short_context == inv_freq_for({}));
+    CHECK(!json.contains("seq_len"));
+    CHECK(json.at("base") == 10000.0);
+    CHECK(json.at("original_max_position") == 4096);
+    CHECK(json.at("max_position") == 131072);
 
     // Width and pairing are the model's, unless said otherwise.
     const auto x = write(dir, "x.npy", {3, 2, 80}, make_values(480));

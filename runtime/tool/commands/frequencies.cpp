@@ -59,6 +59,19 @@ void print_frequencies(const FrequencyOptions &options) {
     if (info.axis_map != HALYARD_AXIS_MAP_NONE) {
         json["axis_map"] = describe_axis_map(info);
     }
+    // What they were made from, as far as it is known.
+    if (info.base != 0.0) {
+        json["base"] = info.base;
+    }
+    if (info.original_max_position != 0) {
+        json["original_max_position"] = info.original_max_position;
+    }
+    if (info.max_position != 0) {
+        json["max_position"] = info.max_position;
+    }
+    if (options.seq_len) {
+        json["seq_len"] = *options.seq_len;
+    }
     print(json.dump(2) + "\n");
 }
 
