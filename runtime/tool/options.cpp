@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <initializer_list>
-#include <iterator>
 #include <limits>
 #include <memory>
 #include <string_view>
@@ -157,20 +156,6 @@ void check_standard_input(std::initializer_list<std::pair<const char *, const st
             throw CLI::ValidationError(option, std::string("only one input can be '-', and ") + first + " is");
         }
         first = option;
-    }
-}
-
-/// The picture is an SVG, whatever its file is called: a name that says otherwise would deceive the next program.
-void check_picture_name(const std::string &path) {
-    const auto dot = path.find_last_of("./");
-    std::string ending = dot != path.npos && path[dot] == '.' ? path.substr(dot + 1) : "";
-    std::transform(ending.begin(), ending.end(), ending.begin(),
-                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-    static constexpr std::string_view others[] = {"avif", "bmp",  "csv", "emf", "eps",  "gif", "gz",   "htm", "html",
-                                                  "jpeg", "jpg",  "jxl", "npy", "npz",  "pdf", "png",  "ppm", "ps",
-                                                  "json", "svgz", "tex", "tif", "tiff", "txt", "webp", "wmf"};
-    if (std::find(std::begin(others), std::end(others), ending) != std::end(others)) {
-        throw CLI::ValidationError("--output", "'" + path + "' ends as another format does, and the picture is an SVG");
     }
 }
 
@@ -341,19 +326,6 @@ void add_frequencies_command(CLI::App &app, FrequencyOptions &options) {
     command->callback([&options] { require_rotary_dim(options); });
 }
 
-void add_plot(CLI::App &app, PlotOptions &options) {
-    auto *command =
-        app.add_subcommand("plot", "Draw frequencies and angles: how q.k decays with distance, the wavelengths, "
-                                   "and the angles by position");
-    add_file(*command, "-o,--output", options.output, "an SVG")->required();
-    add_frequencies(*command, options.frequencies, false)
-        .rotary_dim->description("twice the number of pairs [the config's, or 2 * the length of --inv-freq]");
-    command->callback([&options] {
-        require_rotary_dim(options.frequencies);
-        check_picture_name(options.output);
-    });
-}
-
 }  // namespace
 
 void add_commands(CLI::App &app, Options &options) {
@@ -366,7 +338,6 @@ void add_commands(CLI::App &app, Options &options) {
     add_rotate(app, options.rotate);
     add_angles_command(app, options.angles);
     add_frequencies_command(app, options.frequencies);
-    add_plot(app, options.plot);
     for (auto *command : app.get_subcommands(nullptr)) {
         if (command->get_option_no_throw("--config") != nullptr) {
             command->footer("A FILE that is - is the standard input, or the standard output.");

@@ -83,18 +83,12 @@ struct AnglesOptions {
     std::string angles = "auto";
 };
 
-struct PlotOptions {
-    std::string output;
-    FrequencyOptions frequencies;
-};
-
 struct Options {
     ListOptions list;
     ExplainOptions explain;
     RotateOptions rotate;
     AnglesOptions angles;
     FrequencyOptions frequencies;
-    PlotOptions plot;
 };
 
 /// Teaches `app` the sub-commands and their options; parsing then fills in `options`, which must outlive it. Wrong

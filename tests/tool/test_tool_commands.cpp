@@ -101,7 +101,6 @@ TEST_CASE("tool: - is the standard input and the standard output", "[tool]") {
     const auto rows = run(Arguments{"angles", "-o", "-"} + options, "/dev/null");
     CHECK(run({"rotate", x, "-o", "-", "--cos-sin", "-"}, dir.write("cs.npy", rows)) == y);
     CHECK(run({"frequencies", "--config", "-"}, config) == succeed({"frequencies", "--config", config}));
-    CHECK(run({"plot", "--config", "-", "-o", "-"}, config).starts_with("<svg "));
 
     // What comes in is read as strictly as a file.
     const auto refuse = [&](const Arguments &arguments, const std::string &input, const std::string &why) {
@@ -243,7 +242,7 @@ TEST_CASE("tool: list and explain", "[tool]") {
 TEST_CASE("tool: help and version", "[tool]") {
     CHECK(succeed({"--help"}).find("rotate") != std::string::npos);
     CHECK(succeed({"--version"}).starts_with("halyard "));
-    for (const auto *command : {"list", "explain", "rotate", "angles", "frequencies", "plot"}) {
+    for (const auto *command : {"list", "explain", "rotate", "angles", "frequencies"}) {
         CHECK(succeed({command, "--help"}).find(command) != std::string::npos);
     }
 }

@@ -215,9 +215,8 @@ TEST_CASE("tool: what is said is of the command line", "[tool]") {
     const auto rotate_batch = "rotate " + write(dir, "b.npy", {2, 2, 1, 8}, make_values(32)) + " -o " + (dir / "y.npy");
     const std::vector<std::pair<std::string, std::string>> said = {
         {"rotat " + x, "'rotat' is no command; is it rotate?"},
-        {"plto", "'plto' is no command; is it plot?"},
         {"freq", "is it frequencies?"},
-        {"spin", "'spin' is no command; there are list, explain, rotate, angles, frequencies, plot"},
+        {"spin", "'spin' is no command; there are list, explain, rotate, angles, frequencies"},
         {"--spin", "'--spin' is no option here, where a command comes first"},
         {"", "a command is needed: list,"},
         {rotate + " --postions 0:2", "'--postions' is no option of 'rotate'; is it --positions?"},

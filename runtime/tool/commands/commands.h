@@ -11,6 +11,5 @@ void explain(const ExplainOptions &options);
 void rotate(const RotateOptions &options);
 void write_angles(const AnglesOptions &options);
 void print_frequencies(const FrequencyOptions &options);
-void plot(const PlotOptions &options);
 
 }  // namespace halyard::tool
