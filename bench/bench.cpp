@@ -2,7 +2,6 @@
 // Exit status: 0 done; 1 something failed, is wrong or got slower; 2 wrong usage.
 #include "measure/growth.h"
 #include "measure/machine.h"
-#include "report/chart.h"
 #include "report/compare.h"
 #include "report/table.h"
 #include "road/road_row.h"
@@ -280,11 +279,7 @@ int run_bench(int argc, char **argv) {
     app.add_flag("--write-floors", options.write_floors, "record the least ratios of five runs for this CPU")
         ->excludes(check);
 
-    std::string chart_json, chart_svg, chart_filter = "*/llama-3-8b/*/hot", before, after;
-    auto *const chart = app.add_subcommand("chart", "draw a run as an SVG");
-    chart->add_option("run", chart_json, "what --json wrote")->required();
-    chart->add_option("-o", chart_svg, "the picture")->required();
-    chart->add_option("--filter", chart_filter, "which rows [" + chart_filter + "]");
+    std::string before, after;
     auto *const compared = app.add_subcommand("compare", "what got slower from one run to another, beyond noise");
     compared->add_option("before", before, "what --json wrote")->required();
     compared->add_option("after", after, "what --json wrote later")->required();
@@ -300,13 +295,6 @@ int run_bench(int argc, char **argv) {
         return app.exit(error) == 0 ? 0 : 2;
     }
 
-    if (*chart) {
-        const std::string svg = draw_chart(load_json(chart_json), chart_filter);
-        tool::OutputFile file(chart_svg);
-        file.write(svg.data(), svg.size());
-        file.commit();
-        return 0;
-    }
     if (*compared) {
         const Comparison result = compare(load_json(before), load_json(after));
         std::printf("%s", result.text().c_str());

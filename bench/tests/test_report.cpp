@@ -1,6 +1,5 @@
-// Tests of what the bench makes of a run: comparisons, floors, files and charts.
+// Tests of what the bench makes of a run: comparisons, floors and files.
 #include "checks/scratch_dir.h"
-#include "report/chart.h"
 #include "report/compare.h"
 #include "report/table.h"
 
@@ -92,38 +91,4 @@ TEST_CASE("bench: files are JSON or refused") {
     CHECK_THROWS(save_json(dir / "no/such/folder.json", json::object()));
     CHECK_THROWS_WITH(load_json(dir / "absent"), ContainsSubstring("can't read"));
     CHECK_THROWS_WITH(load_json(dir.write("bad", "{")), ContainsSubstring("is not JSON"));
-}
-
-TEST_CASE("bench: a chart shows the rows that match, with machine and date") {
-    const Work work = {{"small", 2, 1, 16, 16, pairing::half, pairing::half}, 3, dtype::f32, false};
-    const Arena arena(PlacedWork::bytes_needed(work));
-    Setting setting;
-    setting.effort = {3, 1e-6};
-    Row row = measure_row(work, arena, setting);
-    row.rivals.push_back({Rival::Kind::peer, "slowlib", "", {1.0, 0.1, 1.0}, 0.0, 0.0, false});
-    row.rivals.push_back({Rival::Kind::peer, "fastlib", "", {0.5, 0.1, 0.5}, 0.0, 0.0, false});
-    row.rivals.push_back({Rival::Kind::peer, "wronglib", "", {0.1, 0.1, 0.1}, 0.0, 0.0, true});
-    const json run = {{"machine", {{"cpu", "a <CPU>"}, {"caches", "L1"}, {"commit", "abc"}, {"date", "2026-11-21"}}},
-                      {"command", "halyard_bench --quick"},
-                      {"rows", {to_json(row)}}};
-    const std::string svg = draw_chart(run, "half_f32/*");
-    CHECK(svg.starts_with("<svg"));
-    CHECK_THAT(svg, ContainsSubstring("3 tokens, f32, out of place") && ContainsSubstring("a &lt;CPU&gt;") &&
-                        ContainsSubstring("2026-11-21") && ContainsSubstring("halyard_bench --quick"));
-    CHECK_THAT(svg,
-               ContainsSubstring("fastlib 1 time") && !ContainsSubstring("slowlib") && !ContainsSubstring("wronglib"));
-    CHECK_THAT(svg, !ContainsSubstring("Decoding") && !ContainsSubstring("as a bound run"));
-    json both = run;
-    row.work.type = dtype::bf16;
-    row.work.n_tokens = 1;
-    row.ceilings.conversion.timing.median = 2 * row.ceilings.memory.timing.median;
-    row.rivals.push_back({Rival::Kind::bound, "bound", "", {1e-9, 0.0, 1e-9}, 0.0, 0.0, false});
-    both["rows"].push_back(to_json(row));
-    const std::string two_groups = draw_chart(both, "*");
-    CHECK(two_groups.find("Decoding") < two_groups.find("1 token, bf16, out of place *"));
-    CHECK(two_groups.find("1 token, bf16") < two_groups.find("All else"));
-    CHECK(two_groups.find("All else") < two_groups.find("3 tokens, f32"));
-    CHECK_THAT(two_groups, ContainsSubstring("as a bound run"));
-    CHECK_THROWS_WITH(draw_chart(run, "bf16*"), ContainsSubstring("no row matches"));
-    CHECK_THROWS_WITH(draw_chart({{"rows", {1}}}, "*"), ContainsSubstring("--json"));
 }

@@ -44,9 +44,11 @@ def make_checkout(build, folder):
 def imitate_run(build, command, *arguments):
     """What ./run COMMAND ARGUMENTS does in a block."""
     bin_folder = build.folder / "bin"
-    draws = {"plot": ["python/halyard/plot.py", bin_folder / "halyard"]}
+    draws = {"plot": ["python/halyard/plot.py", bin_folder / "halyard"], "bench chart": ["bench/report/chart.py"]}
     if attempt(build.source / "run", "help", command).returncode != 0:
         fail(f"./run has no command {command}")
+    if command == "bench" and arguments[:1] == ("chart",):
+        command, *arguments = "bench chart", *arguments[1:]
     if command in draws:
         python, (script, *given) = build.source / ".deps/plot/bin/python", draws[command]
         if not python.exists():
@@ -69,8 +71,6 @@ def imitate_run(build, command, *arguments):
         done = attempt(bin_folder / "halyard_bench", *arguments)
         if done.returncode not in (0, 1):  # the machine may be slower now
             fail(done.stderr)
-    elif command == "bench" and arguments[:1] == ("chart",):
-        run(bin_folder / "halyard_bench", *arguments)
     elif command == "bench":
         given = [argument for before, argument in zip(("", *arguments), arguments)
                  if argument not in SHORT and before != "--filter"]
