@@ -96,10 +96,11 @@ private:
             refuse_layer_type("the layers differ in their RoPE, so layer_type is needed: one of " + join(names));
         }
         const auto type = layer_type_.value_or(names.front());
-        if (contains(names, type)) {
-            return {type, *scaling_->object(type.c_str()), true, true};
-        }
         const auto &all = scaling_->value();
+        if (contains(names, type)) {
+            // Not by object(): a key may hold a zero, at which a C string ends.
+            return {type, JsonObject(*all.find(type), scaling_->name_of(type.c_str()) + "."), true, true};
+        }
         if (contains(listed_, type) || all.find(type) != nullptr) {
             refuse_layer_type("layers of type " + quote(type) + " have no RoPE in this model");
         }

@@ -277,6 +277,16 @@ TEST_CASE("config: messages show nothing that a terminal would act on", "[config
 
 // ---- Fuzz ----------------------------------------------------------------------------------------------------------
 
+TEST_CASE("config: a key that holds a zero is a key like others", "[config]") {
+    const auto parameters = [](const std::string &key) {
+        return llama(R"({"rope_parameters": {")" + key + R"(": {"rope_type": "default", "rope_theta": 1e4}}})").dump();
+    };
+    const auto outcome = read(parameters(R"(full_attention\u0000too)"));
+    CHECK(outcome.status == HALYARD_OK);
+    CHECK(outcome.info.base == 1e4);
+    CHECK(read(parameters(R"(full_attention\u0000too)"), "full_attention").status == HALYARD_ERROR_MISMATCH);
+}
+
 TEST_CASE("config: mutated configs are read or refused", "[config]") {
     std::vector<std::string> texts;
     for (const auto &file : std::filesystem::directory_iterator(HALYARD_CONFIG_DIR)) {
