@@ -27,6 +27,16 @@ RoadModel packed(std::string name, std::int64_t n_heads, std::int64_t n_kv_heads
              {n_kv_heads, head_dim, v, head_dim, false, true}}};
 }
 
+std::size_t bytes_of(std::int64_t n, std::int64_t each) { return static_cast<std::size_t>(n * each); }
+
+constexpr std::int64_t n_slots = road_pages * road_page_size;
+
+}  // namespace
+
+bool RoadModel::has_norm() const {
+    return std::any_of(parts.begin(), parts.end(), [](const RoadPart &part) { return part.norm_size > 0; });
+}
+
 std::vector<RoadModel> road_models() {
     // Of MLA: the part of q that is rotated, [tokens, 128, 64] out of heads of 192, and the one row that is cached, of
     // which the latent is normed and the rest rotated.
@@ -38,32 +48,6 @@ std::vector<RoadModel> road_models() {
                                 {{128, 64, 128, 192, true, false}, {1, 576, 128 * 192, 576, true, true, 512, 512}}};
     return {packed("llama-3-8b", 32, 8, 128, false, false), packed("qwen3-8b", 32, 8, 128, true, false),
             packed("gemma-3-4b", 8, 4, 256, true, true), deepseek};
-}
-
-std::size_t bytes_of(std::int64_t n, std::int64_t each) { return static_cast<std::size_t>(n * each); }
-
-constexpr std::int64_t n_slots = road_pages * road_page_size;
-
-}  // namespace
-
-bool RoadModel::has_norm() const {
-    return std::any_of(parts.begin(), parts.end(), [](const RoadPart &part) { return part.norm_size > 0; });
-}
-
-std::string RoadWork::name() const {
-    return model.name + "/" + std::to_string(n_tokens) + (cache == dtype::e4m3 ? "/e4m3" : "/bf16");
-}
-
-std::vector<RoadWork> road_works() {
-    std::vector<RoadWork> works;
-    for (const RoadModel &model : road_models()) {
-        for (const std::int64_t n_tokens : {1, 64, 512}) {
-            for (const dtype cache : {dtype::bf16, dtype::e4m3}) {
-                works.push_back({model, n_tokens, cache});
-            }
-        }
-    }
-    return works;
 }
 
 PlacedRoad::Layout PlacedRoad::lay_out(const RoadWork &work) {
@@ -93,7 +77,7 @@ PlacedRoad::Layout PlacedRoad::lay_out(const RoadWork &work) {
 PlacedRoad::PlacedRoad(const RoadWork &work, const Arena &arena) : work_(work), arena_(arena), layout_(lay_out(work)) {
     Work usual;
     usual.n_tokens = work.n_tokens;
-    positions_ = usual_positions(usual);
+    positions_ = positions_of(usual);
     slots_.resize(static_cast<std::size_t>(n_slots));
     std::iota(slots_.begin(), slots_.end(), 0);
     std::minstd_rand random(3);
