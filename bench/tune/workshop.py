@@ -2,6 +2,7 @@
 timed, those for this machine by the server, those of a GPU by programs of their own."""
 
 import collections
+import contextlib
 import math
 import os
 import pathlib
@@ -19,7 +20,18 @@ from search import NOT_TRIED, label
 AT_ONCE = 2
 PRODUCT = "variant"  # the name of what is linked
 SEED = 1
+SIGNALS = signal.SIGINT, signal.SIGTERM
 QUICK_CHECK, THOROUGH_CHECK = 8, 32  # random runs of a GPU's kernel
+
+
+@contextlib.contextmanager
+def uninterrupted():
+    """Ctrl-C waits, so that what is begun here is known to those who end it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
 class Job:
@@ -89,7 +101,7 @@ class Workshop:
         return " && ".join(map(shlex.join, commands))
 
     def make(self, variants, until):
-        faults, running, waiting = [NOT_TRIED] * len(variants), collections.deque(), collections.deque(enumerate(variants))
+        faults, waiting, running = [NOT_TRIED] * len(variants), collections.deque(enumerate(variants)), collections.deque()
         try:
             while running or (waiting and self.now() < until):
                 while len(running) < AT_ONCE and waiting and self.now() < until:
@@ -97,7 +109,9 @@ class Workshop:
                     folder = self.folder / str(self.n_folders)
                     folder.mkdir()
                     self.n_folders += 1
-                    running.append((i, folder, Job(self.command_for(variant, folder), folder / "log", self.patience)))
+                    command = self.command_for(variant, folder)
+                    with uninterrupted():
+                        running.append((i, folder, Job(command, folder / "log", self.patience)))
                 if running:
                     i, folder, job = running[0]
                     self.say(f"variant {i + 1} of {len(variants)}")
