@@ -164,9 +164,20 @@ class GpuTuner(WithRecipes):
             self.assertEqual(schedule["parameters"]["element_threads"], 16)
             self.assertTrue(schedule["device"]["driver"].startswith("OpenCL"))
 
+    EMULATED = {"LD_LIBRARY_PATH": str(BUILD / "emulated_cuda")}
+
+    def test_variants_for_CUDA_that_are_wrong_are_named_on_an_emulated_device(self):
+        for kernel in self.recipes["kernels"]:
+            if kernel["isa"] == "cuda_sm80":
+                kernel["link"] = [sys.executable, str(HERE / "fake_linker.py"), *kernel["link"]]
+        status, text = self.tune(target="cuda_sm80", environment=self.EMULATED)
+        self.assertEqual(status, 0, text)  # whichever is the fastest: its times mean nothing
+        self.says(text, "halyard_rotate_half_f32_cuda_sm80: ", "3 variants tried, 2 refused",
+                  "refused element_threads 4: checking it failed: shape ", "refused element_threads 32: making it failed: "
+                  "halyard_rotate_half_f32_cuda_sm80: this generator cannot")
+
     def test_a_driver_that_computes_nothing_is_not_tuned_for(self):
-        status, text = self.tune(target="cuda_sm80", environment={
-            "LD_LIBRARY_PATH": str(BUILD / "emulated_cuda"), "HALYARD_EMULATED_CUDA": "records"})
+        status, text = self.tune(target="cuda_sm80", environment=self.EMULATED | {"HALYARD_EMULATED_CUDA": "records"})
         self.assertEqual(status, 1, text)
         self.says(text, "tune: the default schedule can't be taken: checking it failed")
 
