@@ -106,6 +106,8 @@ set_up_tests() {
     want llvm-ar-19 llvm-19 "of emitted libraries"
     has_opencl || install_packages pocl-opencl-icd ocl-icd-libopencl1 ||
         say "there is no OpenCL device, and PoCL could not be installed, so the tests of OpenCL will be skipped"
+    (once cuda "$(pins 'nvidia-cuda-.*')" fetch_cuda_assembler) ||
+        say "the test of what NVIDIA's assembler makes of CUDA kernels will be skipped"
 }
 
 has_libfuzzer() {
@@ -164,6 +166,13 @@ fetch_halide() {
     rm -rf "$deps/halide"
     pip_install halide --target "$deps/halide" --implementation cp --python-version 3.13 --abi cp313 \
         --platform manylinux_2_28_x86_64
+}
+
+# check_ptx.py knows where they are.
+fetch_cuda_assembler() {
+    say "fetching NVIDIA's assembler and disassembler (52 MB)"
+    rm -rf "$deps/cuda"
+    pip_install 'nvidia-cuda-nvcc|nvidia-cuda-nvdisasm' --target "$deps/cuda"
 }
 
 # archive_uri: the archive that this machine gets its packages from, which may be a mirror. Its suite may be called

@@ -8,6 +8,9 @@ namespace {
 
 using oracle::Random;
 
+/// Two tables for every position have 65,536 rows each: they are made for rows of so many floats at most.
+constexpr std::int64_t most_of_whole_tables = 16;
+
 enum class Kind { table, listed, factored, phase, given_f32, given_f16, given_bf16 };
 
 halyard::frequencies frequencies_of(Random &random, std::int64_t rotary_dim) {
@@ -21,22 +24,23 @@ halyard::frequencies frequencies_of(Random &random, std::int64_t rotary_dim) {
 }  // namespace
 
 RandomAngles::RandomAngles(const halyard_gpu_queue &queue, Random &random, std::int64_t rotary_dim, std::int64_t n_axes,
-                           const Range &range)
+                           std::int64_t n_positions)
     : desc_(sized<halyard_angle_source_desc>()) {
     static constexpr const char *names[] = {"table",     "listed table", "factored",  "phase",
                                             "given f32", "given f16",    "given bf16"};
     const auto kind = static_cast<Kind>(random.in(0, 6));
     const bool is_given = kind >= Kind::given_f32;
     name_ = names[static_cast<int>(kind)];
-    desc_.first = range.is_given ? range.first : static_cast<std::int32_t>(random.in(-100, 100));
-    desc_.last = range.is_given ? range.last : desc_.first + static_cast<std::int32_t>(random.in(0, 300));
+    draw_range(random, n_positions);
     if (is_given) {
         desc_.last -= desc_.first;
         desc_.first = 0;
     }
-    if ((kind == Kind::phase || kind == Kind::factored) && !range.is_given && random.one_in(2)) {
-        desc_.first = kind == Kind::phase ? INT32_MIN : -100000;
-        desc_.last = kind == Kind::phase ? INT32_MAX : 100000;
+    if ((kind == Kind::phase || kind == Kind::factored) && random.one_in(2)) {
+        const bool is_whole = kind == Kind::phase || rotary_dim <= most_of_whole_tables;
+        desc_.first = is_whole ? INT32_MIN + static_cast<std::int32_t>(random.in(0, 9)) : -100000;
+        desc_.last =
+            is_whole ? INT32_MAX - static_cast<std::int32_t>(random.in(0, random.one_in(2) ? 9 : INT32_MAX)) : 100000;
     }
     const std::int64_t n_pairs = rotary_dim / 2;
     std::vector<std::int32_t> axis_of_pair(static_cast<std::size_t>(n_pairs));
@@ -62,12 +66,12 @@ RandomAngles::RandomAngles(const halyard_gpu_queue &queue, Random &random, std::
     const std::int32_t last = desc_.last;
     halyard_positions listed = {};
     if (kind == Kind::listed) {  // beside a position far off, so that there are gaps; or of a free range, maybe none
-        for (std::int32_t at = desc_.first; at <= last; at++) {
-            if (range.is_given || random.one_in(3)) {
-                list_.push_back(at);
+        for (std::int64_t at = desc_.first; at <= last; at++) {
+            if (n_positions != 0 || random.one_in(3)) {
+                list_.push_back(static_cast<std::int32_t>(at));
             }
         }
-        if (range.is_given) {
+        if (n_positions != 0 && last <= INT32_MAX - 100) {
             list_.push_back(last + 100);
             desc_.last = last + 100;
         }
@@ -77,6 +81,16 @@ RandomAngles::RandomAngles(const halyard_gpu_queue &queue, Random &random, std::
     host_ = std::make_unique<halyard::angle_source>(frequencies_of(random, rotary_dim), desc_);
     desc_.last = last;
     device_ = std::make_unique<halyard::gpu_angles>(queue, *host_);
+}
+
+/// Positions about 0, or at either end of int32.
+void RandomAngles::draw_range(Random &random, std::int64_t n_positions) {
+    const std::int64_t n = n_positions != 0 ? n_positions : random.in(1, 301);
+    const std::int64_t first = !random.one_in(3)  ? random.in(-100, 100)
+                               : random.one_in(2) ? INT32_MIN + random.in(0, 9)
+                                                  : INT32_MAX - n + 1 - random.in(0, random.one_in(2) ? 0 : 9);
+    desc_.first = static_cast<std::int32_t>(first);
+    desc_.last = static_cast<std::int32_t>(first + n - 1);
 }
 
 void RandomAngles::give_rows(const halyard_gpu_queue &queue, Random &random, std::int64_t rotary_dim) {

@@ -10,18 +10,13 @@
 
 namespace gpu_test {
 
-/// The positions that a source is to cover; drawn where there are none.
-struct Range {
-    std::int32_t first, last;
-    bool is_given;
-};
-
 /// A source of a random kind for positions on one axis or three: a table of all positions or of some, two tables,
-/// phases, or given rows of any dtype.
+/// phases, or given rows of any dtype. It covers all positions from first() to last(), n_positions or more; or where
+/// that is 0, any number, and a table of some has gaps.
 class RandomAngles {
 public:
     RandomAngles(const halyard_gpu_queue &queue, oracle::Random &random, std::int64_t rotary_dim, std::int64_t n_axes,
-                 const Range &range = {});
+                 std::int64_t n_positions = 0);
 
     const halyard::angle_source &on_host() const { return *host_; }
     const halyard::gpu_angles &on_device() const { return *device_; }
@@ -39,6 +34,7 @@ private:
     std::unique_ptr<halyard::angle_source> host_;
     std::unique_ptr<halyard::gpu_angles> device_;
 
+    void draw_range(oracle::Random &random, std::int64_t n_positions);
     void give_rows(const halyard_gpu_queue &queue, oracle::Random &random, std::int64_t rotary_dim);
 };
 

@@ -6,6 +6,8 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <string>
 
@@ -28,6 +30,38 @@ inline const halyard_gpu_queue &queue_of(std::int32_t device) {
             angles);
     }
     return queues[device]->get();
+}
+
+/// What the driver calls a device, and that it is a CPU if it says so. Nothing where the device cannot be used.
+inline std::string name_of(std::int32_t device) {
+    if (halyard::gpu_target(device).supported == 0) {
+        return "";
+    }
+    char name[256] = "";
+    if (device == HALYARD_CUDA) {
+        int first = 0;
+        halyard::tool::require_call(device, "cuDeviceGet", &first, 0);
+        halyard::tool::require_call(device, "cuDeviceGetName", &name[0], 256, first);
+        return name;
+    }
+    constexpr unsigned queue_device = 0x1091, device_type = 0x1000, device_platform = 0x1031, platform_name = 0x0902;
+    void *cl_device = nullptr, *platform = nullptr;
+    std::uint64_t type = 0;
+    auto *const no_size = static_cast<std::size_t *>(nullptr);
+    const auto ask = [&](const char *function, void *of, unsigned what, void *to, std::size_t n_bytes) {
+        halyard::tool::require_call(device, function, of, what, n_bytes, to, no_size);
+    };
+    ask("clGetCommandQueueInfo", queue_of(device).stream, queue_device, &cl_device, sizeof(cl_device));
+    ask("clGetDeviceInfo", cl_device, device_type, &type, sizeof(type));
+    ask("clGetDeviceInfo", cl_device, device_platform, &platform, sizeof(platform));
+    ask("clGetPlatformInfo", platform, platform_name, name, sizeof(name));
+    return name + std::string((type & 2) != 0 ? ", a CPU" : "");  // CL_DEVICE_TYPE_CPU
+}
+
+/// How many random calls a test makes: usually so many, and HALYARD_GPU_ROUNDS times as many where that is set.
+inline int n_calls(int usual) {
+    const char *const rounds = std::getenv("HALYARD_GPU_ROUNDS");
+    return usual * (rounds != nullptr ? std::max(std::atoi(rounds), 1) : 1);
 }
 
 }  // namespace gpu_test

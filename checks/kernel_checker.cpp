@@ -4,7 +4,7 @@
 #include "checks/oracle.h"
 #include "checks/sized.h"
 #include "halyard/halyard.hpp"
-#include "rotate/plan.h"
+#include "walk/plan.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -77,7 +77,7 @@ public:
         halyard::replace_kernels(plan, [&](const Kernel &, Place place, Layout layout) {
             // Trials are small, so that the runtime would never choose a non-temporal kernel for them.
             const bool is_large = kernel_.place == Place::non_temporal && place == Place::out_of_place;
-            const Kernel &own = chosen.get()->tensors[0].kernel(is_large ? Place::non_temporal : place, layout);
+            const Kernel &own = chosen.get()->chosen[0].kernel(is_large ? Place::non_temporal : place, layout);
             return serve_the_same(own, kernel_) || !listed_ ? &watched_ : &other_;
         });
         return plan;
@@ -85,7 +85,7 @@ public:
 
     bool is_chosen(const halyard_plan &plan, bool in_place, Layout layout) const {
         const Place place = in_place ? Place::in_place : Place::out_of_place;
-        return &plan.tensors[0].kernel(place, layout) == &watched_;
+        return &plan.chosen[0].kernel(place, layout) == &watched_;
     }
 
     bool is_reference() const { return kernel_.function == nullptr; }

@@ -4,8 +4,8 @@
 #include "angles/angle_source.h"
 #include "angles/frequencies.h"
 #include "checks/sized.h"
-#include "rotate/dispatch.h"
-#include "rotate/rows.h"
+#include "walk/dispatch.h"
+#include "walk/rows.h"
 
 #include <algorithm>
 #include <cmath>

@@ -3,7 +3,7 @@
 
 #include "checks/oracle.h"
 #include "halyard/halyard.hpp"
-#include "rotate/dispatch.h"
+#include "walk/dispatch.h"
 
 #include <array>
 #include <cstring>

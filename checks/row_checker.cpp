@@ -1,7 +1,7 @@
 #include "checks/row_checker.h"
 
 #include "checks/guarded_memory.h"
-#include "rotate/reference.h"
+#include "walk/reference.h"
 
 #include <algorithm>
 #include <bit>

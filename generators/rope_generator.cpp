@@ -2,6 +2,7 @@
 #include "choose_schedule.h"
 #include "gpu/device_angles.h"
 #include "gpu/lowered.h"
+#include "gpu/ptx.h"
 #include "layout.h"
 #include "storage.h"
 
@@ -116,6 +117,7 @@ public:
         if (is_on_gpu() && Pairing(pairing) != Pairing(out_pairing)) {
             get_pipeline().add_custom_lowering_pass(new ByQuads);
         }
+        complete_device_code(get_pipeline(), get_target());
     }
 
 private:

@@ -1,5 +1,5 @@
-// Not measured: no GPU was at hand. ptxas 13.0 gives the kernels at most 48 registers on sm_80 to sm_120, no stack and
-// no spills (2026-11-22, tests/gpu/check_ptx.py); all accesses to x and y are as wide as their names say.
+// Not measured: no GPU was at hand. ptxas 13.5 gives the kernels at most 48 registers on sm_80 to sm_120, no stack and
+// no spills (2026-11-23, tests/gpu/check_ptx.py); all accesses to x and y are as wide as their names say.
 #pragma once
 
 #include "gpu/device_angles.h"

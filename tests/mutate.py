@@ -17,16 +17,16 @@ import sys
 ROOT = pathlib.Path(__file__).parents[1]
 COPY = ROOT / "build/mutations"
 CMAKE = ROOT / ".deps/venv/bin/cmake"
-FILES = ["rotate/plan.cpp", "rotate/read_run.cpp", "rotate/read_road.cpp", "rotate/road.cpp",
-         "road/cache.cpp", "road/slots.cpp", "road/slots.h", "road/stage_desc.cpp", "road/stage_desc.h",
-         "angles/positions.cpp", "base/overlap.h", "base/overlap.cpp", "base/error.h", "base/error.cpp", "base/share.cpp",
+FILES = ["read/plan_desc.cpp", "read/read_run.cpp", "read/read_stages.cpp", "read/read_bound.cpp", "read/areas.h",
+         "read/areas.cpp", "read/cache.cpp", "read/slots.cpp", "read/slots.h", "read/stage_desc.cpp", "read/stage_desc.h",
+         "angles/positions.cpp", "base/token_numbers.h", "base/overlap.h", "base/overlap.cpp", "base/error.h", "base/error.cpp", "base/share.cpp",
          "base/text.h",
          "angles/angle_source.cpp", "angles/create_angle_source.cpp", "angles/tables.cpp", "angles/frequencies.cpp",
          "angles/for_length.cpp", "angles/joined.cpp", "angles/moves.cpp", "angles/pair_axes.cpp",
          "angles/references.cpp",
-         "angles/references/ggml.cpp", "angles/references/vllm.cpp", "rotate/run.cpp", "rotate/bound_run.cpp",
-         "rotate/dispatch.cpp", "rotate/make_rows.cpp",
-         "rotate/pool.cpp", "gpu/gpu_angles.cpp", "gpu/gpu_plan.cpp", "gpu/gpu_run.cpp", "gpu/launch.cpp",
+         "angles/references/ggml.cpp", "angles/references/vllm.cpp", "walk/run.cpp", "walk/bound_run.cpp",
+         "walk/plan.cpp", "walk/choose.cpp", "walk/blocks.cpp", "walk/dispatch.cpp", "walk/make_rows.cpp",
+         "walk/pool.cpp", "gpu/gpu_angles.cpp", "gpu/gpu_plan.cpp", "gpu/gpu_run.cpp", "gpu/launch.cpp",
          "gpu/read_gpu_run.cpp", "gpu/road_launch.cpp", "gpu/road_run.cpp"]
 # The quick ones, quickest first; the first that fails is the one that counts.
 TESTS = [("halyard_tests", "[errors]"), ("halyard_test_allocations",),
@@ -50,19 +50,19 @@ EQUIVALENT = {
         "leaves a copy of zeros, which read_run refuses",
     ("gpu/gpu_run.cpp", "step > 0", "deleted"): "joins heads that lie backwards too, which is as right",
     ("base/error.h", "in != nullptr && in->size == sizeof(Struct)", "deleted"): "copies what could be read where it is",
-    ("rotate/run.cpp", "n <= max_piece_tokens && n_tasks <= 1 && run.share.count == 1 && run.plan->rotates && "
+    ("walk/run.cpp", "n <= max_piece_tokens && n_tasks <= 1 && run.share.count == 1 && run.plan->rotates && "
      "!run.plan->rerotates && run.angles->is_direct && find_rows(run, run.positions, 0, n, rows)", "deleted"):
         "takes the way of many tokens, to the same bits",
-    ("rotate/read_road.cpp", "has_weight", "deleted"): "gives NULL a range at address 0, which nothing overlaps",
-    ("rotate/read_road.cpp", "is_static", "deleted"): "gives NULL a range at address 0, which nothing overlaps",
-    ("rotate/read_road.cpp", "desc.norm", "deleted"): "looks into a stage that is not there, whose memory holds zeros",
-    ("rotate/read_road.cpp", "desc.scale", "deleted"): "looks into a stage that is not there, whose memory holds zeros",
-    ("rotate/read_road.cpp", "run.tensors[i].n_heads == 0", "deleted"): "looks at ranges that nothing has set",
-    ("road/slots.cpp", "slot >= slots.n_slots", "deleted"):
+    ("read/read_stages.cpp", "has_weight", "deleted"): "gives NULL a range at address 0, which nothing overlaps",
+    ("read/read_stages.cpp", "is_static", "deleted"): "gives NULL a range at address 0, which nothing overlaps",
+    ("read/read_stages.cpp", "desc.norm", "deleted"): "looks into a stage that is not there, whose memory holds zeros",
+    ("read/read_stages.cpp", "desc.scale", "deleted"): "looks into a stage that is not there, whose memory holds zeros",
+    ("read/read_stages.cpp", "run.tensors[i].n_heads == 0", "deleted"): "looks at ranges that nothing has set",
+    ("read/slots.cpp", "slot >= slots.n_slots", "deleted"):
         "lets pass what another thread writes between two looks; the first look's like is caught",
-    ("road/stage_desc.cpp", "!out->weight", "deleted"): "looks at a dtype that is not there, which is undefined",
+    ("read/stage_desc.cpp", "!out->weight", "deleted"): "looks at a dtype that is not there, which is undefined",
     ("base/overlap.h", "shape[i] == 1", "deleted"): "0 times any stride is 0, a little later",
-    ("rotate/read_run.cpp", "!is_same", "deleted"): "checks the same tensor once more",
+    ("read/read_run.cpp", "!is_same", "deleted"): "checks the same tensor once more",
     ("angles/angle_source.cpp", "positions.consecutive && source.listed == nullptr && "
      "source.covers(positions.at(batch, 0, axis)) && source.covers(positions.at(batch, n_tokens - 1, axis))",
      "deleted"): "looks at each position instead of both ends",

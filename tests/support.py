@@ -4,7 +4,8 @@
 support.py --check README.md BUILD...   compares the table with the kernels that the builds have, and writes nothing
 
 A BUILD is a build folder: generated/ has the lists of its kernels, and tests.xml, in JUnit's format, the results of its
-latest `./run test`. A target's dtypes stand in a row for each way in which they were tested, under their pairings.
+latest `./run test`. A target's dtypes stand in a row for each way in which they were tested, under their pairings. What
+GPUs' kernels ran on is what the driver said then, in the output of a test.
 """
 
 import collections
@@ -17,8 +18,10 @@ BEGIN, END = "<!-- made by ./run support -->\n", "<!-- end -->\n"
 DTYPES = ["f32", "f16", "bf16"]
 PAIRINGS = ["half", "interleaved", "half_to_interleaved", "interleaved_to_half", "strided"]
 RUN, EMULATED, EMITTED = "on hardware", "emulated", "emitted only"
+DEVICES_TEST = "gpu: the devices of this machine"  # in tests/gpu/test_gpu_kernels.cpp
+POCL = "Portable Computing Language"
 
-Kernel = collections.namedtuple("Kernel", "name target pairing dtype")
+Kernel = collections.namedtuple("Kernel", "name target pairing dtype is_gpu")
 
 
 def kernels_of(build):
@@ -26,19 +29,22 @@ def kernels_of(build):
     lists = re.findall(r'"(.*)"', (build / "generated/built_rows.inc").read_text())
     text = "".join(pathlib.Path(path).read_text() for path in lists)
     pattern = rf"halyard_rotate_({'|'.join(PAIRINGS)})_({'|'.join(DTYPES)})\w*"
-    for row in re.finditer(r"^\w+\((\w+), (\w+), ", text, re.MULTILINE):
-        name = re.fullmatch(pattern, row[1])
+    for row in re.finditer(r"^(\w+)\((\w+), (\w+), ", text, re.MULTILINE):
+        name = re.fullmatch(pattern, row[2])
         if name:
-            yield Kernel(row[1], row[2], name[1], name[2])
+            yield Kernel(row[2], row[3], name[1], name[2], row[1] == "HALYARD_GPU_KERNEL")
 
 
 def results_of(build):
-    """What became of each test, and on which day."""
+    """What became of each test, what devices of GPUs' targets are, and on which day."""
     try:
         suite = xml.etree.ElementTree.parse(build / "tests.xml").getroot()
     except (OSError, xml.etree.ElementTree.ParseError) as error:
         sys.exit(f"support.py: {build} has no results of ./run test: {error}")
-    return {case.get("name"): case.get("status") for case in suite.iter("testcase")}, suite.get("timestamp", "")[:10]
+    cases = {case.get("name"): case for case in suite.iter("testcase")}
+    said = cases[DEVICES_TEST].findtext("system-out") if DEVICES_TEST in cases else ""
+    devices = dict(re.findall(r"^(\w+): (.+)$", said, re.MULTILINE))
+    return {name: case.get("status") for name, case in cases.items()}, devices, suite.get("timestamp", "")[:10]
 
 
 def cpu():
@@ -47,27 +53,34 @@ def cpu():
     return found[1].strip() if found else "a CPU that does not tell its name"
 
 
-def tested(kernel, build, status):
+def tested(kernel, build, status, devices):
     if status == "fail":
         sys.exit(f"support.py: the test of {kernel.name} failed")
     if status is None:
         sys.exit(f"support.py: {kernel.name} was not tested: run all of ./run test, and ./run test aarch64")
     if status != "run":
         return EMITTED
-    return EMULATED if build.name == "aarch64" else RUN
+    if not kernel.is_gpu:
+        return EMULATED if build.name == "aarch64" else RUN
+    device = devices.get(kernel.target)
+    if device is None:
+        sys.exit(f'support.py: the test "{DEVICES_TEST}" does not say what {kernel.target} ran on')
+    if device == "emulated":
+        return EMULATED
+    return f"on {device.replace(POCL, 'PoCL')}" if device.endswith(", a CPU") else RUN
 
 
 def make_table(builds):
     targets = {}  # target -> how tested -> pairing -> dtypes
     dates = set()
     for build in builds:
-        results, date = results_of(build)
+        results, devices, date = results_of(build)
         dates.add(date)
         worst = {}
         for kernel in kernels_of(build):
             key = kernel.target, kernel.pairing, kernel.dtype
-            how = tested(kernel, build, results.get(kernel.name))
-            worst[key] = max(worst.get(key, how), how, key=[RUN, EMULATED, EMITTED].index)
+            how = tested(kernel, build, results.get(kernel.name), devices)
+            worst[key] = max(worst.get(key, how), how, key=lambda one: (one == EMITTED, one != RUN))
         for (target, pairing, dtype), how in worst.items():
             targets.setdefault(target, {}).setdefault(how, {}).setdefault(pairing, set()).add(dtype)
     lines = [f"| target | tested | {' | '.join(pairing.replace('_', ' ') for pairing in PAIRINGS)} |",
@@ -100,7 +113,7 @@ def main():
     if not check:
         readme.write_text(before + BEGIN + make_table(builds) + END + after)
         return
-    listed = {tuple(kernel[1:]) for build in builds for kernel in kernels_of(build)}
+    listed = {tuple(kernel[1:4]) for build in builds for kernel in kernels_of(build)}
     targets = {target for target, _, _ in listed}
     shown = {cell for cell in combinations(table) if cell[0] in targets}
     if not listed or shown != listed:

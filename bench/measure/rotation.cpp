@@ -1,6 +1,7 @@
 #include "measure/rotation.h"
 
-#include "rotate/bound_run.h"
+#include "walk/bound_run.h"
+#include "walk/plan.h"
 
 #include <malloc.h>
 

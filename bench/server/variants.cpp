@@ -3,7 +3,7 @@
 #include "checks/kernel_checker.h"
 #include "checks/row_checker.h"
 #include "measure/rotation.h"
-#include "rotate/dispatch.h"
+#include "walk/dispatch.h"
 
 #include <dlfcn.h>
 

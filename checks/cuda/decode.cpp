@@ -38,15 +38,19 @@ std::optional<T> number_in(std::string_view text, int base = 10) {
     return status == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
 
-/// A literal: decimal, hexadecimal, or the bits of a float (PTX ISA 4.5).
+/// A literal: decimal, hexadecimal, or the eight digits of a float's bits (PTX ISA 4.5).
 std::optional<std::uint64_t> literal(std::string_view text) {
+    if (text.starts_with("0f") || text.starts_with("0F")) {
+        return text.size() == 10 ? number_in<std::uint64_t>(text.substr(2), 16) : std::nullopt;
+    }
     if (text.ends_with('U')) {
         text.remove_suffix(1);
     }
-    for (const std::string_view prefix : {"0f", "0F", "0x", "0X"}) {
-        if (text.starts_with(prefix)) {
-            return number_in<std::uint64_t>(text.substr(2), 16);
-        }
+    if (text.starts_with("0x") || text.starts_with("0X")) {
+        return number_in<std::uint64_t>(text.substr(2), 16);
+    }
+    if (text.size() > 1 && text[0] == '0') {
+        return std::nullopt;  // octal or binary
     }
     if (const auto value = number_in<std::int64_t>(text)) {
         return static_cast<std::uint64_t>(*value);
@@ -63,11 +67,15 @@ std::uint8_t bytes_of_type(std::string_view type) {
         return 1;
     }
     const auto bits = number_in<unsigned>(type.substr(std::min<std::size_t>(1, type.size())));
-    if (type.empty() || std::strchr("bsuf", type[0]) == nullptr || !bits || *bits < 8 || *bits > 64) {
+    if (type.empty() || std::strchr("bsuf", type[0]) == nullptr || !bits ||
+        (*bits != 8 && *bits != 16 && *bits != 32 && *bits != 64)) {
         throw Fault("has the type " + std::string(type) + ", which the machine does not know");
     }
     return static_cast<std::uint8_t>(*bits / 8);
 }
+
+/// {…}, a list of registers.
+bool is_list(std::string_view text) { return text.starts_with('{') && text.ends_with('}'); }
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
     std::vector<std::string_view> parts;
@@ -167,7 +175,11 @@ private:
 
     /// %r<12>, or names one by one, which a block of braces may declare again.
     void declare(std::string_view text) {
-        const std::uint8_t n_bytes = bytes_of_type(take(text, " \t"));
+        const std::string_view type = take(text, " \t");
+        const std::uint8_t n_bytes = bytes_of_type(type);
+        if (n_bytes == 1 && type != ".pred") {
+            throw Fault("has a register of 8 bits, which the machine does not know");
+        }
         for (std::string_view name : split(text, ',')) {
             name = name.substr(0, name.find('<'));
             declared_[std::string(name)] = n_bytes;
@@ -203,17 +215,18 @@ private:
                (axis == ".x" || axis == ".y" || axis == ".z");
     }
 
-    /// What is read. A register may be wider than what is read of it (PTX ISA 9.4.1).
-    Operand source(std::string_view text, std::uint8_t n_bytes) {
+    /// What is read. Where ld, st and cvt read, a register may be wider than what they take of it (PTX ISA 9.4.1).
+    Operand source(std::string_view text, std::uint8_t n_bytes, bool may_be_wider = false) {
         if (is_special(text)) {
             const auto [found, is_new] = to_.special.try_emplace(std::string(text));
             if (is_new) {
                 found->second = new_operand(4);
             }
-            return found->second;
+            return require_width(found->second, n_bytes, text);
         }
         if (const auto known = register_named(text)) {
-            return known->n_bytes > n_bytes ? narrowed(*known, n_bytes) : require_width(*known, n_bytes, text);
+            return may_be_wider && known->n_bytes > n_bytes ? narrowed(*known, n_bytes)
+                                                            : require_width(*known, n_bytes, text);
         }
         if (const auto symbol = symbols_.find(std::string(text)); symbol != symbols_.end()) {
             return constant(symbol->second, n_bytes);
@@ -226,7 +239,8 @@ private:
 
     static Operand require_width(const Operand &operand, std::uint8_t n_bytes, std::string_view text) {
         if (operand.n_bytes != n_bytes) {
-            throw Fault("has " + std::string(text) + ", which is not of " + std::to_string(8 * n_bytes) + " bits");
+            throw Fault("has " + std::string(text) + ", which is " +
+                        (n_bytes == 1 ? "no predicate" : "not of " + std::to_string(8 * n_bytes) + " bits"));
         }
         return operand;
     }
@@ -271,7 +285,7 @@ private:
             add_access(instruction, opcode, operands);
             return;
         } else if (opcode.starts_with("mov.b") && operands.size() == 2 &&
-                   (operands[0].starts_with('{') || operands[1].starts_with('{'))) {
+                   (is_list(operands[0]) || is_list(operands[1]))) {
             add_pack(instruction, opcode, operands);
             return;
         } else {
@@ -292,7 +306,7 @@ private:
         }
         instruction.execute = operation->execute;
         for (std::size_t i = 1; i < operands.size(); i++) {
-            instruction.operands[i] = source(operands[i], operation->widths[i]);
+            instruction.operands[i] = source(operands[i], operation->widths[i], opcode.starts_with("cvt."));
         }
         instruction.operands[0] = require_width(destination(operands[0]), operation->widths[0], operands[0]);
         to_.code.push_back(instruction);
@@ -300,7 +314,7 @@ private:
 
     /// mov.b64 {low, high}, wide and the reverse.
     void add_pack(Instruction &instruction, std::string_view opcode, const std::vector<std::string_view> &operands) {
-        const bool unpacks = operands[0].starts_with('{');
+        const bool unpacks = is_list(operands[0]);
         const std::string_view list = operands[unpacks ? 0 : 1];
         const auto parts = split(list.substr(1, list.size() - 2), ',');
         const std::string name = std::string(unpacks ? "unpack" : "pack") + std::string(opcode.substr(3));
@@ -348,7 +362,7 @@ private:
         }
         instruction.execute = is_load ? execute_load : execute_store;
         std::string_view list = operands[is_load ? 0 : 1];
-        list = list.starts_with('{') ? list.substr(1, list.size() - 2) : list;
+        list = is_list(list) ? list.substr(1, list.size() - 2) : list;
         const auto elements = split(list, ',');
         if (elements.size() != instruction.n_elements) {
             throw Fault("has " + std::to_string(elements.size()) + " elements for " + std::string(opcode));
@@ -356,8 +370,8 @@ private:
         set_address(instruction, operands[is_load ? 1 : 0]);
         for (std::size_t i = 0; i < elements.size(); i++) {
             instruction.operands[i] =
-                is_load ? destination(elements[i]) : source(elements[i], instruction.element_bytes);
-            if (instruction.operands[i].n_bytes < instruction.element_bytes) {
+                is_load ? destination(elements[i]) : source(elements[i], instruction.element_bytes, true);
+            if (instruction.operands[i].n_bytes < std::max<std::uint8_t>(2, instruction.element_bytes)) {
                 throw Fault("loads into " + std::string(elements[i]) + ", which is narrower");
             }
         }
@@ -388,6 +402,10 @@ private:
             throw Fault("has no parameter " + std::string(base));
         }
         instruction.displacement += found->second;
+        const std::int64_t all = 1 * instruction.n_elements * instruction.element_bytes;
+        if (instruction.displacement < 0 || instruction.displacement + all > to_.parameter_bytes) {
+            throw Fault("reads beyond the parameters");
+        }
     }
 };
 
@@ -431,16 +449,14 @@ public:
     Module decode() {
         while (!(rest_ = trimmed(rest_)).empty()) {
             if (rest_.starts_with(".extern .shared")) {
-                add_shared(take(rest_, ";"));
-                rest_.remove_prefix(1);
+                add_shared(take_until(";"));
             } else if (rest_.starts_with(".version") || rest_.starts_with(".target") ||
                        rest_.starts_with(".address_size")) {
                 rest_.remove_prefix(std::min(rest_.find('\n'), rest_.size()));
             } else if (rest_.starts_with(".visible .entry")) {
                 add_function();
             } else {
-                throw Fault("has the directive " + std::string(take(rest_, " \t\n")) +
-                            ", which the machine does not know");
+                refuse_directive();
             }
         }
         module_.lines = std::move(text_.lines);
@@ -455,6 +471,21 @@ private:
     Module module_;
     std::map<std::string, Address> symbols_;
 
+    [[noreturn]] void refuse_directive() const {
+        const std::string_view word = rest_.substr(0, rest_.find_first_of(" \t\n"));
+        throw Fault("has the directive " + std::string(word) + ", which the machine does not know");
+    }
+
+    /// What stands before a character, which is left behind.
+    std::string_view take_until(std::string_view end) {
+        const std::string_view taken = take(rest_, end);
+        if (rest_.empty()) {
+            throw Fault("ends where " + std::string(end) + " is missing");
+        }
+        rest_.remove_prefix(1);
+        return taken;
+    }
+
     /// .extern .shared .align 16 .b8 name[]: the memory that a launch asks for.
     void add_shared(std::string_view declaration) {
         const std::size_t end = declaration.find('['), begin = declaration.find_last_of(" \t") + 1;
@@ -462,20 +493,19 @@ private:
     }
 
     void add_function() {
-        std::string_view head = take(rest_, "(");
+        std::string_view head = take_until("(");
         const std::string name(head.substr(head.find_last_of(" \t") + 1));
         Function &function = module_.functions[name];
         function.name = name;
         FunctionDecoder decoder(function, symbols_);
-        rest_.remove_prefix(1);
-        const std::string_view parameters = take(rest_, ")");
+        const std::string_view parameters = take_until(")");
         for (const std::string_view parameter :
              parameters.empty() ? std::vector<std::string_view>() : split(parameters, ',')) {
             decoder.add_parameter(parameter);
         }
-        rest_ = trimmed(rest_.substr(1));
+        rest_ = trimmed(rest_);
         if (!rest_.starts_with('{')) {
-            throw Fault("has the directive " + std::string(take(rest_, " \t\n")) + ", which the machine does not know");
+            refuse_directive();
         }
         rest_.remove_prefix(1);
         for (int depth = 1; depth > 0;) {
@@ -487,12 +517,12 @@ private:
                 depth += rest_[0] == '{' ? 1 : -1;
                 rest_.remove_prefix(1);
             } else if (rest_[0] == '$') {
-                decoder.add_label(take(rest_, ":"));
-                rest_.remove_prefix(1);
+                decoder.add_label(take_until(":"));
             } else {
                 const std::uint32_t at = line();
-                decoder.add(take(rest_, ";"), at);
-                rest_.remove_prefix(std::min<std::size_t>(1, rest_.size()));
+                const std::size_t n = std::min(rest_.find(';'), rest_.size());
+                decoder.add(trimmed(rest_.substr(0, n)), at);
+                rest_.remove_prefix(std::min(n + 1, rest_.size()));
             }
         }
         decoder.finish();

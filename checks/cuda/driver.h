@@ -1,9 +1,10 @@
 // A CUDA driver without a device, libcuda.so.1: it executes what it is asked to launch, and records what it is asked to
 // do. Work waits until something waits for it, as late as a driver may leave it, and a program that does wrong gets one
-// sentence on stderr and CUDA_ERROR_LAUNCH_FAILED, which stays, as on a device. HALYARD_EMULATED_CUDA=records in the
-// environment lets it execute nothing, and HALYARD_EMULATED_CUDA_REPLACE=a.ptx:b.ptx has it load the second module
-// where it is given the first. What it does not model: several devices' memories, events that make streams wait, graphs
-// whose work is of several streams, and time.
+// sentence on stderr and CUDA_ERROR_LAUNCH_FAILED, which stays, as on a device. In the environment
+//   HALYARD_EMULATED_CUDA=records                lets it execute no launch, and no copy within the device
+//   HALYARD_EMULATED_CUDA_REPLACE=a.ptx:b.ptx    has it load the second module where it is given the first
+// What it does not model: several devices' memories, events that make streams wait, graphs whose work is of several
+// streams, and time.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +30,7 @@ struct Driver {
     int calls_until = 0;               // how many calls of it succeed before
     void *device_of_contexts[2] = {};  // contexts of device 1; all others are of device 0
     bool executes = true;              // launches; and then streams are those that it has made
+    bool allows_torn_writes = false;   // by blocks of one launch: see memory.h
 
     // What happened.
     std::vector<Call> calls;

@@ -65,9 +65,11 @@ void execute_load(const Instruction &instruction, const Threads &threads) {
         for (unsigned i = 0; i < n; i++) {
             std::uint64_t value = 0;
             std::memcpy(&value, loaded + i * bytes, bytes);
-            const unsigned halves = bytes / 2;
-            write(threads, instruction.operands[i], lane, widened(value, instruction),
-                  undefined >> i * halves & ((1u << halves) - 1));
+            const unsigned halves = bytes / 2, known = (1u << halves) - 1;
+            unsigned unset = undefined >> i * halves & known;
+            // The sign reaches up to a register's end.
+            unset |= instruction.is_signed && (unset << 1 & (known + 1)) != 0 ? 0xf & ~known : 0;
+            write(threads, instruction.operands[i], lane, widened(value, instruction), unset);
         }
     });
 }

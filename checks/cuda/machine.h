@@ -110,7 +110,7 @@ struct Module {
 Module decode(const std::string &ptx);
 
 /// Where a block's shared memory begins. On sm_90 and later the first 1,024 bytes are the system's.
-inline constexpr Address shared_begin = 0;
+inline constexpr Address shared_begin = 0x400;
 
 struct Launch {
     std::shared_ptr<const Module> module;

@@ -4,6 +4,7 @@
 #include "checks/cuda/machine.h"
 #include "checks/cuda/threads.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -63,6 +64,7 @@ struct AnyOf {};      // arithmetic: everything depends on everything
 struct Quotient {};   // likewise, and a division by 0 gives no defined value (PTX ISA 9.7.1)
 struct EachAlone {};  // xor, not, mov: each half word by itself
 struct Chosen {};     // selp: by a defined predicate, one of two
+struct Joined {};     // cvt to f16x2: the first source makes the upper half word, the second one the lower
 /// Bits move, so undefined ones move along; what says where to must be defined. The first n sources are such bits.
 template <unsigned n_data>
 struct Moves {
@@ -108,6 +110,8 @@ u8 undefined_halves(std::index_sequence<I...> indices, const std::tuple<A...> &s
         return any;
     } else if constexpr (std::is_same_v<Rule, Chosen>) {
         return halves[2] != 0 ? all_halves<R> : std::get<2>(sources) ? halves[0] : halves[1];
+    } else if constexpr (std::is_same_v<Rule, Joined>) {
+        return static_cast<u8>((halves[0] != 0 ? 2 : 0) | (halves[1] != 0 ? 1 : 0));
     } else if constexpr (std::is_same_v<Rule, Decided<true>> || std::is_same_v<Rule, Decided<false>>) {
         return Rule::of(std::get<0>(sources), std::get<1>(sources), halves[0], halves[1]);
     } else if constexpr (std::is_same_v<Rule, AnyOf>) {
@@ -287,7 +291,8 @@ void add_floats(Table &to) {
     to["mov.f32"] = form<u32(u32), [](u32 a) { return a; }, EachAlone>();
     to["cvt.f32.f16"] = form<f32(u16), from_f16>();
     to["cvt.rn.f16.f32"] = form<u16(f32), to_f16>();
-    to["cvt.rn.f16x2.f32"] = form<u32(f32, f32), [](f32 a, f32 b) { return u32{to_f16(a)} << 16 | to_f16(b); }>();
+    to["cvt.rn.f16x2.f32"] =
+        form<u32(f32, f32), [](f32 a, f32 b) { return u32{to_f16(a)} << 16 | to_f16(b); }, Joined>();
     to["cvt.rn.f32.s32"] = form<f32(s32), [](s32 a) { return static_cast<f32>(a); }>();
     to["cvt.rn.f32.u32"] = form<f32(u32), [](u32 a) { return static_cast<f32>(a); }>();
 }
@@ -336,6 +341,15 @@ const Table &table() {
 const Operation *find_operation(std::string_view opcode) {
     const auto found = table().find(std::string(opcode));
     return found == table().end() ? nullptr : &found->second;
+}
+
+std::vector<std::string> operations() {
+    std::vector<std::string> opcodes;
+    for (const auto &[opcode, operation] : table()) {
+        opcodes.push_back(opcode);
+    }
+    std::ranges::sort(opcodes);
+    return opcodes;
 }
 
 }  // namespace emulated_cuda

@@ -1,8 +1,9 @@
 // The whole road of a call's tensors on a GPU, in one launch: load, norm, rotate, scale, convert, store by slot.
 #include "gpu/device_angles.h"
 #include "gpu/lowered.h"
+#include "gpu/ptx.h"
 
-#include "road/nearest.h"
+#include "base/nearest.h"
 
 #include <array>
 #include <string>
@@ -173,6 +174,7 @@ public:
         FlatMemory::constrain(y, 4);
         schedule_road();
         get_pipeline().add_custom_lowering_pass(new MayWriteInput(*n_tokens < 0));
+        complete_device_code(get_pipeline(), target);
     }
 
 private:
@@ -376,8 +378,8 @@ private:
         y(FlatMemory::at(quad, place, all[0])) = packed(all[0], place, head, token);
     }
 
-    /// Not measured: no GPU was at hand. ptxas 13.0 gives the kernel at most 61 registers on sm_80 to sm_120, no stack
-    /// and no spills (2026-11-22, tests/gpu/check_ptx.py). A thread has 16 bytes in each load and store.
+    /// Not measured: no GPU was at hand. ptxas 13.5 gives the kernel at most 43 registers on sm_80 to sm_120, no stack
+    /// and no spills (2026-11-23, tests/gpu/check_ptx.py). A thread has 16 bytes in each load and store.
     void schedule_road() {
         using namespace Halide;
         const auto tail = TailStrategy::GuardWithIf;

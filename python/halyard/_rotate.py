@@ -109,7 +109,8 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
         cache_layout "hnd" [pages, heads, slots, head_dim]; cache_layout may be a CacheLayout.
     slots: int32 or int64 [tokens] or [batch, tokens]: where each token goes in the caches; -1: it is not stored. An
         int, or [batch, 1]: where the first token goes, the others follow; -1: none is stored.
-    duplicate_slots: what two tokens with one slot are: "error", or "last": the later one is kept.
+    duplicate_slots: what two tokens with one slot are: "error", or "last": the later one is kept. A CUDA device takes
+                  "last" alone, and mixes the elements of such tokens.
     threads: how many do the work, 1 … 1024; they are kept for the next call that asks for as many.
     target: the name of the target whose kernels are taken [the best].
 

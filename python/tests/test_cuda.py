@@ -1,5 +1,5 @@
-"""Tensors on a CUDA device: what is enqueued, and where, on a driver that only records (tests/gpu/fake_cuda.h); and what
-is refused. Whether the kernels are right is for the tests of the library."""
+"""Tensors on a CUDA device, which is the emulated one of the host build (checks/cuda/driver.h): what is enqueued, and
+where; that results are the CPU's; and what is refused."""
 
 import contextlib
 import ctypes
@@ -9,19 +9,20 @@ import shutil
 import subprocess
 import sys
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import halyard
 
-FAKE = pathlib.Path(__file__).parents[2] / "tests" / "gpu"
+ROOT = pathlib.Path(__file__).parents[2]
+DRIVER = ROOT / "build" / "host" / "emulated_cuda"
 COUNTERS = r"""
-#include "fake_cuda.h"
-#include <string>
+#include "checks/cuda/driver.h"
 struct Question { const char *name; void *stream; int count; };
 extern "C" __attribute__((visibility("default"))) int count_calls(const char *name, void *stream) {
     Question question = {name, stream, 0};
-    fake_cuda_access([](fake_cuda::Driver &driver, void *argument) {
+    emulated_cuda_access([](emulated_cuda::Driver &driver, void *argument) {
         auto &asked = *static_cast<Question *>(argument);
         for (const auto &call : driver.calls) {
             asked.count += call.name == asked.name && call.stream == asked.stream;
@@ -30,7 +31,8 @@ extern "C" __attribute__((visibility("default"))) int count_calls(const char *na
     return question.count;
 }
 """
-DIM, STREAM = 64, 0x5000
+DIM = 64
+STREAM = ctypes.c_void_p()  # the one that arrays' library works on; made with the first device
 
 
 class DLTensor(ctypes.Structure):
@@ -51,7 +53,7 @@ class ExchangeApi(ctypes.Structure):
 
 @TO_TENSOR
 def to_tensor(array, out):
-    code, bits = {"f": 2, "i": 0}[np.dtype(array.dtype).kind], 8 * np.dtype(array.dtype).itemsize
+    code, bits = {"f": 2, "i": 0, "V": 4}[np.dtype(array.dtype).kind], 8 * np.dtype(array.dtype).itemsize
     array.kept = (ctypes.c_int64 * len(array.shape))(*array.shape)
     out[0] = DLTensor(array.address, 2, array.device, len(array.shape), code, bits, 1, array.kept, None, 0)
     return 0
@@ -59,7 +61,7 @@ def to_tensor(array, out):
 
 @CURRENT_STREAM
 def current_stream(device, device_id, out):
-    out[0] = STREAM + device_id
+    out[0] = STREAM.value
     return 0
 
 
@@ -104,22 +106,66 @@ def test_one_place_for_all(angles):
 
 
 @pytest.mark.skipif(not halyard._core.has_gpu, reason="the package was built without the GPU's part")
-def test_what_is_enqueued(tmp_path):
+@pytest.mark.parametrize("check", ["enqueued", "results"])
+def test_on_a_device(tmp_path, check):
     """In a process of its own, with a driver of its own."""
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
         pytest.skip("there is no compiler")
+    if not (DRIVER / "libcuda.so.1").exists():
+        pytest.skip(f"there is no {DRIVER}/libcuda.so.1, which the host build's target halyard_emulated_cuda makes")
     (tmp_path / "counters.cpp").write_text(COUNTERS)
-    subprocess.run([compiler, "-std=c++20", "-shared", "-fPIC", "-I", FAKE, FAKE / "fake_cuda.cpp",
-                    tmp_path / "counters.cpp", "-o", tmp_path / "libcuda.so.1", "-Wl,-soname,libcuda.so.1"], check=True)
+    subprocess.run([compiler, "-std=c++20", "-shared", "-fPIC", "-I", ROOT, tmp_path / "counters.cpp",
+                    DRIVER / "libcuda.so.1", "-o", tmp_path / "libcounters.so"], check=True)
     package = str(pathlib.Path(halyard.__file__).parents[1])
-    done = subprocess.run([sys.executable, __file__], text=True, capture_output=True, timeout=100, env={
-        **os.environ, "LD_LIBRARY_PATH": str(tmp_path),
+    done = subprocess.run([sys.executable, __file__, check], text=True, capture_output=True, timeout=100, env={
+        **os.environ, "LD_LIBRARY_PATH": os.pathsep.join([str(DRIVER), str(tmp_path)]),
         "PYTHONPATH": os.pathsep.join([package, os.environ.get("PYTHONPATH", "")])})
     assert done.returncode == 0 and "all is well" in done.stdout, done.stderr
 
 
-def check_pytorch(source, q, allocate, launches):
+class Device:
+    """The driver, with a context and a stream, and memory of it."""
+
+    def __init__(self):
+        self.driver = ctypes.CDLL("libcuda.so.1")
+        self.counters = ctypes.CDLL("libcounters.so")
+        context = ctypes.c_void_p()
+        self.call("cuInit", 0)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+        self.call("cuCtxPushCurrent_v2", context)
+        self.call("cuStreamCreate", ctypes.byref(STREAM), 1)
+
+    def call(self, name, *arguments):
+        status = getattr(self.driver, name)(*arguments)
+        assert status == 0, f"{name} returns {status}"
+
+    def put(self, values):
+        """A copy of an array on the device."""
+        address = ctypes.c_ulonglong()
+        self.call("cuMemAlloc_v2", ctypes.byref(address), values.nbytes)
+        self.call("cuMemcpyHtoD_v2", address, values.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(values.nbytes))
+        self.call("cuStreamSynchronize", None)  # the copy may be on its way yet, and STREAM does not wait for it
+        return OnDevice(values.shape, values.dtype, address=address.value)
+
+    def get(self, array):
+        values = np.empty(array.shape, array.dtype)
+        self.call("cuStreamSynchronize", STREAM)
+        self.call("cuMemcpyDtoH_v2", values.ctypes.data_as(ctypes.c_void_p), ctypes.c_ulonglong(array.address),
+                  ctypes.c_size_t(values.nbytes))
+        return values
+
+    def count(self, name, stream=None):
+        return self.counters.count_calls(name.encode(), STREAM if stream is None else ctypes.c_void_p(stream))
+
+    def launches(self, call):
+        call()  # the first one makes a plan, which loads the kernels by launches of nothing
+        before = self.count("cuLaunchKernel")
+        call()
+        return self.count("cuLaunchKernel") - before
+
+
+def check_pytorch(device, source, q):
     """What is asked of PyTorch for its tensors: to work on q's device, and for a first position that lies there."""
     try:
         import torch
@@ -134,56 +180,39 @@ def check_pytorch(source, q, allocate, launches):
 
     def full(shape, number, **options):
         numbers.append((shape, number, options))
-        return allocate(shape, "i8")
+        return device.put(np.full(shape, number))
 
     q.is_cuda = True
     real = torch.cuda.device, torch.full
     torch.cuda.device, torch.full = on_device, full
     try:
-        assert launches(lambda: halyard.rotate(q, angles=source, positions=7, out=q)) == 1
+        assert device.launches(lambda: halyard.rotate(q, angles=source, positions=7, out=q)) == 1
     finally:
         torch.cuda.device, torch.full = real
         del q.is_cuda
     assert devices == [0, 0] and numbers == 2 * [((1, 1), 7, dict(dtype=torch.int64, device=0))]
 
 
-def check_what_is_enqueued():
-    driver = ctypes.CDLL("libcuda.so.1")
-    context = ctypes.c_void_p()
-    for status in (driver.cuInit(0), driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
-                   driver.cuCtxPushCurrent_v2(context)):
-        assert status == 0
-
-    def allocate(shape, dtype="f4"):
-        address = ctypes.c_ulonglong()
-        assert driver.cuMemAlloc_v2(ctypes.byref(address), int(np.prod(shape)) * np.dtype(dtype).itemsize) == 0
-        return OnDevice(shape, dtype, address=address.value)
-
-    def count(name, stream=STREAM):
-        return driver.count_calls(name.encode(), ctypes.c_void_p(stream))
-
-    def launches(call):
-        call()  # the first one makes a plan, which loads the kernels by launches of nothing
-        before = count("cuLaunchKernel")
-        call()
-        return count("cuLaunchKernel") - before
-
+def check_enqueued():
+    device = Device()
+    count, launches = device.count, device.launches
     source = halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM))
-    q, k, out, cache = (allocate((6, heads, DIM)) for heads in (4, 2, 4, 2))
-    positions, starts, slots = allocate((6,), "i8"), allocate((1, 1), "i8"), allocate((6,), "i4")
+    q, k, out, cache = (device.put(np.ones((6, heads, DIM), np.float32)) for heads in (4, 2, 4, 2))
+    positions, starts, slots = (device.put(values) for values in
+                                (np.arange(6), np.full((1, 1), 3), np.arange(6, dtype=np.int32)))
     assert launches(lambda: halyard.rotate(q, k, angles=source, positions=positions, out=(q, k))) == 2
     loaded, waited = count("cuModuleLoadData", 0), count("cuStreamSynchronize")
     for arguments in (dict(positions=positions), dict(positions=starts), dict()):
         assert launches(lambda: halyard.rotate(q, k, angles=source, out=(q, k), **arguments)) == 2
     assert count("cuModuleLoadData", 0) == loaded and count("cuStreamSynchronize") == waited
     assert launches(lambda: halyard.rotate(q, angles=source, out=out)) == 1
-    weight = allocate((DIM,))
+    weight = device.put(np.ones(DIM, np.float32))
     assert launches(lambda: halyard.rotate(
         q, k, angles=source, positions=positions, out=(q,), cache=(None, cache), slots=slots, duplicate_slots="last",
         norm=(halyard.Norm(weight), halyard.Norm(weight)))) == 1  # all of the road
     assert count("cuLaunchKernel", 0) == 0  # on no other stream
 
-    check_pytorch(source, q, allocate, launches)
+    check_pytorch(device, source, q)
     near = np.zeros((6, 4, DIM), np.float32)
     rows = np.ones((9, DIM // 2), np.float32)
     given = halyard.AngleSource.given(rows, rows)
@@ -201,8 +230,69 @@ def check_what_is_enqueued():
         with pytest.raises(halyard.Error, match=sentence):
             call()
     del source
-    print("all is well")
+
+
+def assert_bits(result, expected):
+    """Any NaN equals any other."""
+    words = f"u{expected.itemsize}"
+    same = result.view(words) == expected.view(words)
+    assert (same | (np.isnan(result) & np.isnan(expected))).all()
+
+
+def rotate_on_both(device, source, tensors, caches=None, weights=None, in_place=False, on_device=None, **options):
+    """Rotates arrays on the device and on the CPU; options of on_device are arrays that both take. Compares results."""
+    def rotate(place, take):
+        inputs = [place(x) for x in tensors]
+        stores = [None if cache is None else place(cache) for cache in caches or len(tensors) * [None]]
+        outputs = inputs if in_place else [place(np.zeros_like(x)) for x in tensors]
+        more = {name: place(values) for name, values in (on_device or {}).items()}
+        if caches:
+            more["cache"] = tuple(stores)
+        if weights:
+            more["norm"] = tuple(halyard.Norm(place(weight), 1e-5) for weight in weights)
+        given = tuple(None if store is not None else output for store, output in zip(stores, outputs))
+        halyard.rotate(*inputs, angles=source, out=given, **more, **options)
+        return [take(output if store is None else store) for store, output in zip(stores, outputs)]
+
+    for result, expected in zip(rotate(device.put, device.get), rotate(np.copy, lambda values: values)):
+        assert_bits(result, expected)
+
+
+def check_results():
+    device = Device()
+    rng = np.random.default_rng(20261121)
+    source = halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM))
+
+    def draw(shape, dtype=np.float32):
+        """Numbers, and some that are none."""
+        values = rng.standard_normal(shape).astype(dtype)
+        special = rng.random(shape) < 0.01
+        values[special] = rng.choice([np.nan, np.inf, -np.inf, -0.0], special.sum())
+        return values
+
+    given = dict(positions=rng.integers(0, 100000, 9))
+    for dtype in (np.float32, np.float16, ml_dtypes.bfloat16):
+        q, k = draw((9, 4, DIM), dtype), draw((9, 2, DIM), dtype)
+        for in_place in (False, True):
+            rotate_on_both(device, source, [q, k], in_place=in_place)
+            rotate_on_both(device, source, [q, k], in_place=in_place, on_device=given)
+            rotate_on_both(device, source, [q, k], in_place=in_place, on_device=dict(positions=np.full((1, 1), 77)))
+        rotate_on_both(device, source, [q], pairing="interleaved", on_device=given, inverse=True)
+        rotate_on_both(device, source, [draw((9, 4, 96), dtype)], rotary_offset=32, on_device=given)
+        # One token of each sequence.
+        decoded, at = [draw((9, 1, heads, DIM), dtype) for heads in (4, 2)], given["positions"].astype(np.int32)
+        rotate_on_both(device, source, decoded, in_place=True, on_device=dict(positions=at.reshape(9, 1)))
+
+        v, cache = draw((9, 2, DIM), dtype), draw((16, 2, DIM), dtype)
+        stored = dict(**given, slots=rng.permutation(16)[:9].astype(np.int32))
+        stored["slots"][4] = -1
+        weights = [rng.standard_normal(DIM).astype(np.float32) for _ in range(2)]
+        rotate_on_both(device, source, [q, k], weights=weights, on_device=given)
+        rotate_on_both(device, source, [q, k, v], [None, cache, cache], on_device=stored, duplicate_slots="last")
+        rotate_on_both(device, source, [q, k], [None, cache], weights, on_device=stored, duplicate_slots="last")
+    del source
 
 
 if __name__ == "__main__":
-    check_what_is_enqueued()
+    {"enqueued": check_enqueued, "results": check_results}[sys.argv[1]]()
+    print("all is well")

@@ -26,13 +26,8 @@ halyard_status read_positions(const halyard_positions *positions, std::int64_t n
     if (read.data == nullptr && read.shape[0] != 0 && read.shape[1] != 0) {
         return fail(error, HALYARD_ERROR_NULL_POINTER, name, ".data is NULL");
     }
-    if (read.type != HALYARD_INT32 && read.type != HALYARD_INT64) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".type is ", read.type,
-                    ", but it must be HALYARD_INT32 (0) or HALYARD_INT64 (1)");
-    }
-    if (read.consecutive != 0 && read.consecutive != 1) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".consecutive is ", read.consecutive,
-                    ", but it must be 0 or 1");
+    if (const halyard_status status = read_form(read, name, out, error)) {
+        return status;
     }
     const std::int64_t n_columns = read.consecutive != 0 ? 1 : n_tokens;
     if (read.shape[0] < 0 || read.shape[1] < 0) {
@@ -49,24 +44,17 @@ halyard_status read_positions(const halyard_positions *positions, std::int64_t n
     }
     const std::int64_t shape[] = {read.shape[0], read.shape[1], n_axes};
     const std::int64_t strides[] = {read.strides[0], read.strides[1], read.stride_axis};
-    const std::int64_t element_size = read.type == HALYARD_INT64 ? 8 : 4;
     const bool is_empty = read.shape[0] == 0 || read.shape[1] == 0;
     const bool is_single = read.shape[0] == 1 && read.shape[1] == 1 && n_axes == 1;  // a decoding step's
     if (is_single) {
         out->memory.begin = reinterpret_cast<std::uintptr_t>(read.data);
-        out->memory.end = out->memory.begin + static_cast<std::uintptr_t>(element_size);
-    } else if (!is_empty && !find_memory_range(read.data, shape, strides, element_size, &out->memory)) {
+        out->memory.end = out->memory.begin + static_cast<std::uintptr_t>(out->element_bytes());
+    } else if (!is_empty && !find_memory_range(read.data, shape, strides, out->element_bytes(), &out->memory)) {
         return fail(error, HALYARD_ERROR_OVERFLOW, name, " of shape {", read.shape[0], ", ", read.shape[1],
                     "}, strides {", read.strides[0], ", ", read.strides[1], "}, n_axes ", n_axes, " and stride_axis ",
                     read.stride_axis, " leave the address space");
     }
-    out->data = read.data;
-    out->is_int64 = read.type == HALYARD_INT64;
-    out->consecutive = read.consecutive != 0;
-    // The stride of a dimension that has one element is never walked, and may be anything.
     out->stride_axis = n_axes > 1 ? read.stride_axis : 0;
-    out->stride_batch = read.shape[0] > 1 ? read.strides[0] : 0;
-    out->stride_token = read.shape[1] > 1 ? read.strides[1] : 0;
     return HALYARD_OK;
 }
 

@@ -1,37 +1,23 @@
-// Token positions as the caller stores them: any stride, any alignment, int32 or int64.
+// Token positions as the caller stores them.
 #pragma once
 
-#include "base/overlap.h"
-#include "halyard/halyard.h"
+#include "base/token_numbers.h"
 
 #include <cstdint>
-#include <cstring>
 #include <limits>
 
 namespace halyard {
 
-/// The caller's positions, checked and with the defaults filled in. (No initializers: a run would pay for them.)
-struct CheckedPositions {
-    const void *data;
-    bool is_int64;  // else int32
-    bool consecutive;
-    std::int64_t stride_axis;   // in elements; 0 where there is one axis,
-    std::int64_t stride_batch;  // or where one row serves every batch row. Without data: from row to row of positions
-    std::int64_t stride_token;
-    MemoryRange memory;
+/// The caller's positions, checked. Without data a token's position is its number, and stride_batch leads from one
+/// batch row's to the next; with data, it is 0 where one row serves every batch row.
+struct CheckedPositions : TokenNumbers {
+    std::int64_t stride_axis;  // in elements; 0 where there is one axis
 
     /// The position of a token on an axis. Saturates where start + token leaves int64.
     std::int64_t at(std::int64_t batch, std::int64_t token, std::int32_t axis = 0) const noexcept {
         std::int64_t position = batch * stride_batch;  // where no data were given
         if (data != nullptr) {
-            const std::int64_t index = axis * stride_axis + batch * stride_batch + token * stride_token;
-            if (is_int64) {
-                std::memcpy(&position, static_cast<const char *>(data) + index * 8, 8);
-            } else {
-                std::int32_t narrow = 0;
-                std::memcpy(&narrow, static_cast<const char *>(data) + index * 4, 4);
-                position = narrow;
-            }
+            position = read(axis * stride_axis + batch * stride_batch + token * stride_token);
         }
         if (consecutive && __builtin_add_overflow(position, token, &position)) {
             position = std::numeric_limits<std::int64_t>::max();

@@ -282,21 +282,23 @@ void release(const halyard_gpu_queue &queue, void *memory) noexcept {
     cuda().release(address_of(memory));
 }
 
-bool copy_in(const halyard_gpu_queue &queue, void *memory, const void *data, std::size_t n_bytes) noexcept {
+int copy_in(const halyard_gpu_queue &queue, void *memory, const void *data, std::size_t n_bytes) noexcept {
     if (queue.device == HALYARD_OPENCL) {
-        return opencl().write(queue.stream, memory, 1, 0, n_bytes, data, 0, nullptr, nullptr) == 0;
+        return opencl().write(queue.stream, memory, 1, 0, n_bytes, data, 0, nullptr, nullptr);
     }
     const CurrentContext current(queue.context);
     // A copy of pageable memory may still be on its way, on the default stream, when the first call returns.
-    return cuda().copy_in(address_of(memory), data, n_bytes) == 0 && cuda().synchronize(nullptr) == 0;
+    const CudaResult status = cuda().copy_in(address_of(memory), data, n_bytes);
+    return status != 0 ? status : cuda().synchronize(nullptr);
 }
 
-bool copy_out(const halyard_gpu_queue &queue, void *data, void *memory, std::size_t n_bytes) noexcept {
+int copy_out(const halyard_gpu_queue &queue, void *data, void *memory, std::size_t n_bytes) noexcept {
     if (queue.device == HALYARD_OPENCL) {
-        return opencl().read(queue.stream, memory, 1, 0, n_bytes, data, 0, nullptr, nullptr) == 0;
+        return opencl().read(queue.stream, memory, 1, 0, n_bytes, data, 0, nullptr, nullptr);
     }
     const CurrentContext current(queue.context);
-    return cuda().synchronize(queue.stream) == 0 && cuda().copy_out(data, address_of(memory), n_bytes) == 0;
+    const CudaResult status = cuda().synchronize(queue.stream);
+    return status != 0 ? status : cuda().copy_out(data, address_of(memory), n_bytes);
 }
 
 MemoryQueries::~MemoryQueries() {

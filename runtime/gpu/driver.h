@@ -23,9 +23,10 @@ halyard_status read_queue(const halyard_gpu_queue *queue, halyard_gpu_queue *out
 void *allocate(const halyard_gpu_queue &queue, std::size_t n_bytes) noexcept;
 void release(const halyard_gpu_queue &queue, void *memory) noexcept;
 
-/// Copies to or from memory and waits until it is done. False where the driver refuses.
-bool copy_in(const halyard_gpu_queue &queue, void *memory, const void *data, std::size_t n_bytes) noexcept;
-bool copy_out(const halyard_gpu_queue &queue, void *data, void *memory, std::size_t n_bytes) noexcept;
+/// Copies to or from memory and waits until it, and what was enqueued before, is done. Returns what the driver does: 0,
+/// or the number of what went wrong, maybe in a launch before.
+int copy_in(const halyard_gpu_queue &queue, void *memory, const void *data, std::size_t n_bytes) noexcept;
+int copy_out(const halyard_gpu_queue &queue, void *data, void *memory, std::size_t n_bytes) noexcept;
 
 /// What the driver can tell of memory that a caller hands over.
 struct MemoryInfo {

@@ -26,8 +26,9 @@ halyard_status upload(const halyard_gpu_queue &queue, const void *data, std::siz
     if (*memory == nullptr) {
         return fail_memory(n_bytes, error);
     }
-    if (!copy_in(queue, *memory, data, n_bytes)) {
-        return fail(error, HALYARD_ERROR_DEVICE, n_bytes, " bytes of angles could not be copied to the device");
+    if (const int status = copy_in(queue, *memory, data, n_bytes)) {
+        return fail(error, HALYARD_ERROR_DEVICE, n_bytes, " bytes of angles could not be copied to the device (",
+                    status, ")");
     }
     return HALYARD_OK;
 }
@@ -137,6 +138,28 @@ halyard_status upload_source(halyard_gpu_angles &angles, const halyard_angle_sou
     return status;
 }
 
+/// The rows of a source, coarse and fine ones together.
+std::int64_t rows_of(const halyard_angle_source &source) {
+    return source.n_rows + (source.kind == AngleKind::factored ? std::int64_t{1} << source.fine_bits : 0);
+}
+
+/// Refuses sources that no kernel of a device reads.
+halyard_status check_source(const halyard_angle_source &source, halyard_error *error) {
+    if (source.kind == AngleKind::joined) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, "HALYARD_ANGLES_JOINED is for the CPU");
+    }
+    if (source.by_token) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED,
+                    "the source's rows are by_token, but a GPU finds them by position");
+    }
+    const std::int64_t n_rows = rows_of(source);
+    if (source.kind != AngleKind::phase && n_rows > INT32_MAX / source.stride_row) {
+        return fail(error, HALYARD_ERROR_OVERFLOW, n_rows, " rows of stride ", source.stride_row,
+                    " are more than the 2^31 elements that a GPU kernel can reach");
+    }
+    return HALYARD_OK;
+}
+
 }  // namespace
 
 }  // namespace halyard::gpu
@@ -162,19 +185,10 @@ halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const h
     if (const halyard_status status = read_queue(queue, &where, error)) {
         return status;
     }
-    if (source->kind == AngleKind::joined) {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED, "HALYARD_ANGLES_JOINED is for the CPU");
+    if (const halyard_status refused = check_source(*source, error)) {
+        return refused;
     }
-    if (source->by_token) {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED,
-                    "the source's rows are by_token, but a GPU finds them by position");
-    }
-    const bool is_given = source->kind == AngleKind::given, has_rows = source->kind != AngleKind::phase;
-    const std::int64_t n_fine = source->kind == AngleKind::factored ? std::int64_t{1} << source->fine_bits : 0;
-    if (has_rows && source->n_rows + n_fine > INT32_MAX / source->stride_row) {
-        return fail(error, HALYARD_ERROR_OVERFLOW, source->n_rows + n_fine, " rows of stride ", source->stride_row,
-                    " are more than the 2^31 elements that a GPU kernel can reach");
-    }
+    const bool is_given = source->kind == AngleKind::given;
     std::unique_ptr<halyard_gpu_angles, ReleaseAngles> angles(new (std::nothrow) halyard_gpu_angles{});
     if (angles == nullptr) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for angles");
@@ -199,7 +213,7 @@ halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const h
     }
     DeviceAngles &device = angles->device;
     device.form = form_of(*source);
-    device.n_rows = has_rows ? source->n_rows + n_fine : 1;
+    device.n_rows = source->kind == AngleKind::phase ? 1 : rows_of(*source);
     device.first_fine_row = static_cast<std::int32_t>(source->n_rows);
     halyard_status status = upload_axes(*angles, source->axes, error);
     if (status == HALYARD_OK) {

@@ -3,7 +3,7 @@
 // while it launches. Kernels return 0, or a negative code.
 #pragma once
 
-#include "rotate/kernel_abi.h"
+#include "walk/kernel_abi.h"
 
 #include <cstdint>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "gpu/gpu_kernel_abi.h"
-#include "rotate/dispatch.h"
+#include "walk/dispatch.h"
 
 namespace halyard::gpu {
 

@@ -58,17 +58,19 @@ Plans &plans() {
     return all;
 }
 
-/// A plan description for the CPU's checks, whose kernels are not called.
-halyard_status read_gpu_desc(const halyard_plan_desc *desc, halyard_plan_desc *out, halyard_error *error) {
-    if (const halyard_status status = read_struct(desc, "desc", out, error)) {
+/// Reads a description, of which a device decides the target.
+halyard_status read_gpu_desc(const halyard_plan_desc *desc, PlanDesc *out, halyard_error *error) {
+    halyard_plan_desc given = {};
+    if (const halyard_status status = read_struct(desc, "desc", &given, error)) {
         return status;
     }
-    if (out->target != nullptr || out->max_target != nullptr) {
+    if (given.target != nullptr || given.max_target != nullptr) {
         return fail(error, HALYARD_ERROR_MISMATCH, "desc names a target, but the device decides");
     }
-    out->size = sizeof(*out);
-    out->target = "reference";
-    return HALYARD_OK;
+    if (const halyard_status status = read_plan_desc(desc, out, &given, error)) {
+        return status;
+    }
+    return check_road_plan(*out, error);
 }
 
 struct ReleasePlan {
@@ -84,8 +86,8 @@ struct Scratch {
 
 /// The rotations that a plan may need.
 int load_rotations(const halyard_gpu_plan &plan, const Launch &launch, const Scratch &scratch, Call &call) {
-    for (std::int32_t i = 0; i < plan.checks->n_tensors; i++) {
-        const TensorDesc &desc = plan.checks->tensors[i].desc;
+    for (std::int32_t i = 0; i < plan.checks.n_tensors; i++) {
+        const TensorDesc &desc = plan.checks.tensors[i];
         const bool converts = desc.pairing != desc.out_pairing;
         for (const bool in_place : {false, true}) {
             for (const std::int64_t stride_head : {std::int64_t(16), std::int64_t(18), std::int64_t(17)}) {
@@ -101,7 +103,7 @@ int load_rotations(const halyard_gpu_plan &plan, const Launch &launch, const Scr
                 piece.x = {scratch.memory, 0};
                 piece.y = {scratch.memory, in_place ? 0 : 128};
                 piece.in = piece.out = {0, 0, stride_head, 1};
-                piece.rotary_dim = std::min<std::int64_t>(plan.checks->rotary_dim, 16);
+                piece.rotary_dim = std::min<std::int64_t>(plan.checks.rotary_dim, 16);
                 piece.n_heads = piece.n_tokens = 1;
                 piece.positions = scratch.position_0;
                 int status = rotate_on_device(launch, piece, call);
@@ -147,18 +149,20 @@ halyard_status load_kernels(const halyard_gpu_plan &plan, halyard_error *error) 
     const char zeros[Scratch::n_bytes] = {};
     Call call = {plan.queue.context, plan.queue.stream, ""};
     const Launch launch = {&plan.queue, &angles, plan.part_alignment, 0, true};
-    int status = copy_in(plan.queue, scratch.memory, zeros, Scratch::n_bytes) ? 0 : -1;
+    int status = copy_in(plan.queue, scratch.memory, zeros, Scratch::n_bytes);
     if (status == 0) {
-        status = plan.checks->has_road ? load_road(launch, scratch, call) : load_rotations(plan, launch, scratch, call);
+        status =
+            plan.checks.only_rotates ? load_rotations(plan, launch, scratch, call) : load_road(launch, scratch, call);
     }
     if (status == 0) {
         status = check_on_device(launch, scratch.position_0, 1, positions_of_source(angles), HALYARD_ERROR_POSITION,
                                  {scratch.memory, 0}, call);
     }
     char last[4];
-    const bool is_done = copy_out(plan.queue, last, scratch.memory, sizeof(last));  // waits for the launches
+    const int done = copy_out(plan.queue, last, scratch.memory, sizeof(last));  // tells what launches came to
     release(plan.queue, scratch.memory);
-    if (status != 0 || !is_done) {
+    status = status != 0 ? status : done;
+    if (status != 0) {
         return fail(error, HALYARD_ERROR_DEVICE,
                     "the kernels could not be loaded: ", call.message[0] != '\0' ? call.message : "the driver failed",
                     " (", status, ")");
@@ -223,17 +227,8 @@ halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc 
     if (const halyard_status status = check_text(text, n_bytes, error)) {
         return status;
     }
-    halyard_plan_desc copy = {};
-    if (const halyard_status status = read_gpu_desc(desc, &copy, error)) {
-        return status;
-    }
-    halyard_plan *checked = nullptr;
-    halyard_status status = halyard_create_plan(&copy, &checked, error);
-    if (status == HALYARD_OK) {
-        status = check_road_plan(*checked, error);
-    }
-    if (status != HALYARD_OK) {
-        halyard_destroy_plan(checked);
+    PlanDesc checked;
+    if (const halyard_status status = read_gpu_desc(desc, &checked, error)) {
         return status;
     }
     Text lines = {text, n_bytes};
@@ -242,13 +237,13 @@ halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc 
         lines.add(reason);
         lines.add("\n");
     }
-    if (checked->has_road) {
+    if (!checked.only_rotates) {
         lines.add("all tensors:\n  * halyard_road_");
         lines.add(device == HALYARD_CUDA ? "cuda_sm80" : "opencl");
         lines.add(": taken for any angles\n");
     }
-    for (std::int32_t i = 0; i < checked->n_tensors && !checked->has_road; i++) {
-        const TensorDesc &tensor = checked->tensors[i].desc;
+    for (std::int32_t i = 0; i < checked.n_tensors && checked.only_rotates; i++) {
+        const TensorDesc &tensor = checked.tensors[i];
         for (const bool in_place : {false, true}) {
             if (in_place && tensor.pairing != tensor.out_pairing) {
                 continue;
@@ -260,7 +255,6 @@ halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc 
         }
     }
     lines.end(n_needed);
-    halyard_destroy_plan(checked);
     return HALYARD_OK;
 }
 
@@ -282,10 +276,6 @@ halyard_status halyard_create_gpu_plan(const halyard_gpu_queue *queue, const hal
     if (where.context != angles->queue.context) {
         return fail(error, HALYARD_ERROR_MISMATCH, "angles lie in another context than queue's");
     }
-    halyard_plan_desc copy = {};
-    if (const halyard_status status = read_gpu_desc(desc, &copy, error)) {
-        return status;
-    }
     std::unique_ptr<halyard_gpu_plan, ReleasePlan> plan(new (std::nothrow) halyard_gpu_plan{});
     if (plan == nullptr) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a plan");
@@ -294,13 +284,10 @@ halyard_status halyard_create_gpu_plan(const halyard_gpu_queue *queue, const hal
     plans().add(*plan);  // which its end takes back
     plan->angles = angles;
     plan->part_alignment = where.device == HALYARD_OPENCL ? part_alignment(where) : 1;
-    halyard_status status = halyard_create_plan(&copy, &plan->checks, error);
-    if (status == HALYARD_OK && plan->checks->rotates && plan->checks->rotary_dim != angles->device.source.rotary_dim) {
+    halyard_status status = read_gpu_desc(desc, &plan->checks, error);
+    if (status == HALYARD_OK && plan->checks.rotates && plan->checks.rotary_dim != angles->device.source.rotary_dim) {
         return fail(error, HALYARD_ERROR_MISMATCH, "angles has a rotary_dim of ", angles->device.source.rotary_dim,
-                    ", but the plan's is ", plan->checks->rotary_dim);
-    }
-    if (status == HALYARD_OK) {
-        status = check_road_plan(*plan->checks, error);
+                    ", but the plan's is ", plan->checks.rotary_dim);
     }
     if (status == HALYARD_OK) {
         status = load_kernels(*plan, error);
@@ -316,7 +303,6 @@ void halyard_destroy_gpu_plan(halyard_gpu_plan *plan) {
         return;
     }
     plans().remove(*plan);
-    halyard_destroy_plan(plan->checks);
     delete plan;
 }
 

@@ -11,11 +11,11 @@ namespace {
 
 /// How many tensors from `index` on are adjacent heads of one buffer, as q and k of a packed QKV are. At least 1.
 int count_adjacent(const GpuRun &arguments, int index) {
-    const halyard_plan &plan = *arguments.run.plan;  // NOLINT(*NullDereference): read_run has set it
+    const PlanDesc &plan = *arguments.run.plan;  // NOLINT(*NullDereference): read_run has set it
     int n = 1;
     for (; index + n < plan.n_tensors; n++) {
         const RunTensor &last = arguments.run.tensors[index + n - 1], &next = arguments.run.tensors[index + n];
-        const TensorDesc &a = plan.tensors[index + n - 1].desc, &b = plan.tensors[index + n].desc;
+        const TensorDesc &a = plan.tensors[index + n - 1], &b = plan.tensors[index + n];
         const auto same = [](const RunTensor::Strides &s, const RunTensor::Strides &t, std::int64_t heads_s,
                              std::int64_t heads_t) {
             const bool heads_alike = heads_s == 1 || heads_t == 1 || s.head == t.head;
@@ -47,7 +47,7 @@ int count_adjacent(const GpuRun &arguments, int index) {
 /// Fills in a piece for tensors index … index + n - 1; its places are still to be set.
 DevicePiece piece_of(const GpuRun &arguments, int index, int n, const Block &block) {
     const RunTensor &tensor = arguments.run.tensors[index];
-    const TensorDesc &desc = arguments.run.plan->tensors[index].desc;
+    const TensorDesc &desc = arguments.run.plan->tensors[index];
     DevicePiece piece = {};
     piece.dtype = desc.dtype;
     piece.pairing = desc.pairing;
@@ -75,7 +75,7 @@ DevicePiece piece_of(const GpuRun &arguments, int index, int n, const Block &blo
 /// One launch for each batch row that needs its own, and the columns beside the window.
 int enqueue(const GpuRun &arguments, int index, int n, Call &call) {
     const RunTensor &tensor = arguments.run.tensors[index];
-    const TensorDesc &desc = arguments.run.plan->tensors[index].desc;
+    const TensorDesc &desc = arguments.run.plan->tensors[index];
     const Block block = split(arguments.run, tensor);
     const std::int64_t bytes = element_bytes(desc.dtype), window = desc.rotary_offset;
     DevicePiece piece = piece_of(arguments, index, n, block);
@@ -164,20 +164,20 @@ extern "C" halyard_status halyard_run_gpu(const halyard_gpu_plan *plan, const ha
     if (arguments.run.is_empty) {
         return HALYARD_OK;
     }
-    const bool has_road = plan->checks->has_road;
-    if (const halyard_status status = has_road ? check_road(arguments, error) : check_rotations(arguments, error)) {
+    const bool only_rotates = plan->checks.only_rotates;
+    if (const halyard_status status = only_rotates ? check_rotations(arguments, error) : check_road(arguments, error)) {
         return status;
     }
     Call call = {plan->queue.context, arguments.queue.stream, ""};
     int status = 0;
-    if (arguments.given.error_word != nullptr && plan->checks->rotates &&
+    if (arguments.given.error_word != nullptr && plan->checks.rotates &&
         arguments.run.bad_position == BadPosition::error) {
         status = enqueue_check(arguments, call);
     }
-    if (status == 0 && has_road) {
+    if (status == 0 && !only_rotates) {
         status = enqueue_road(arguments, call);
     }
-    for (int i = 0; i < plan->checks->n_tensors && status == 0 && !has_road;) {
+    for (int i = 0; i < plan->checks.n_tensors && status == 0 && only_rotates;) {
         const int n = count_adjacent(arguments, i);
         if (arguments.run.tensors[i].n_heads != 0) {
             status = enqueue(arguments, i, n, call);

@@ -4,7 +4,7 @@
 
 #include "gpu/gpu_angles.h"
 #include "gpu/halide_runtime.h"
-#include "rotate/read_run.h"
+#include "read/read_run.h"
 
 namespace halyard::gpu {
 

@@ -46,11 +46,6 @@ private:
     static std::uint64_t start_of(std::ptrdiff_t buffer) { return (static_cast<std::uint64_t>(buffer) + 1) << 59; }
 };
 
-/// Tensors that have comparable addresses instead of handles.
-struct Tensors {
-    halyard_tensor x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];
-};
-
 halyard_status fail_offset(const char *name, std::int64_t offset, bool is_cuda, halyard_error *error) {
     return fail(error, HALYARD_ERROR_OVERFLOW, name, " is ", offset, ", but must be ",
                 is_cuda ? "0 with CUDA" : "0 to 2^40");
@@ -93,185 +88,232 @@ halyard_status check_tensor_memory(MemoryQueries &queries, const Location &place
     return check_memory(queries, place, range, tensor.data, name, index, error);
 }
 
-/// Reads where weights and caches lie, and has stages name them as the checks do.
-halyard_status place_stages(const halyard_gpu_run_args &given, const halyard_plan &plan, Addresses &addresses,
-                            bool is_cuda, GpuRun &out, halyard_stages *stages, halyard_error *error) {
-    for (std::int32_t i = 0; i < plan.n_tensors; i++) {
-        const halyard_stages *const element = element_of(given.stages, i);
-        if (const halyard_status status = read_struct(element, "a stage", &stages[i], error)) {
+/// A run's arguments, which name memory by comparable addresses in the place of handles, and so can be checked as a
+/// CPU's are.
+class Reader {
+public:
+    Reader(const halyard_gpu_plan &plan, GpuRun &out)
+        : plan_(plan), out_(out), is_cuda_(plan.queue.device == HALYARD_CUDA), addresses_(is_cuda_),
+          queries_(plan.queue) {}
+
+    halyard_status read(const halyard_gpu_run_args *args, halyard_error *error) {
+        out_.given = {};
+        halyard_status status = read_struct(args, "args", &out_.given, error);
+        if (status == HALYARD_OK) {
+            status = check_given(error);
+        }
+        for (const auto step :
+             {&Reader::read_tensors, &Reader::read_positions, &Reader::read_stages, &Reader::read_slots,
+              &Reader::read_as_on_cpu, &Reader::check_tensors, &Reader::check_tokens, &Reader::read_error_word}) {
+            status = status == HALYARD_OK ? (this->*step)(error) : status;
+        }
+        return status;
+    }
+
+private:
+    const halyard_gpu_plan &plan_;
+    GpuRun &out_;
+    bool is_cuda_;
+    Addresses addresses_;
+    MemoryQueries queries_;
+    halyard_tensor x_[HALYARD_MAX_TENSORS], y_[HALYARD_MAX_TENSORS];
+    halyard_positions positions_ = {};
+    halyard_stages stages_[HALYARD_MAX_TENSORS];
+    halyard_slots slots_ = {};
+
+    halyard_status check_given(halyard_error *error) {
+        const halyard_gpu_run_args &given = out_.given;
+        if (given.x == nullptr || given.y == nullptr) {
+            return fail_null(error, given.x == nullptr ? "args.x" : "args.y");
+        }
+        if (!is_cuda_ && given.stream == nullptr) {
+            return fail_null(error, "args.stream");
+        }
+        if (given.bad_position != HALYARD_BAD_POSITION_ERROR && given.error_word != nullptr && given.slots == nullptr) {
+            return fail(error, HALYARD_ERROR_MISMATCH, "error_word is given, but policy ", given.bad_position,
+                        " tells of nothing");
+        }
+        out_.queue = plan_.queue;
+        out_.queue.stream = given.stream;
+        return HALYARD_OK;
+    }
+
+    halyard_status read_tensors(halyard_error *error) {
+        const halyard_gpu_run_args &given = out_.given;
+        for (std::int32_t i = 0; i < plan_.checks.n_tensors; i++) {
+            halyard_status status = read_struct(&given.x[i], "an x", &x_[i], error);
+            if (status == HALYARD_OK) {
+                status = read_struct(&given.y[i], "a y", &y_[i], error);
+            }
+            if (status != HALYARD_OK) {
+                return status;
+            }
+            for (const bool is_x : {true, false}) {
+                halyard_tensor &tensor = is_x ? x_[i] : y_[i];
+                Location &place = is_x ? out_.x[i] : out_.y[i];
+                const std::int64_t *const offsets = is_x ? given.x_offsets : given.y_offsets;
+                const std::int64_t offset = offsets != nullptr ? offsets[i] : 0;
+                place.memory = tensor.data;
+                if (!read_offset(offset, element_bytes(Dtype(tensor.dtype)), is_cuda_, &place.offset)) {
+                    return fail_offset(is_x ? "an offset of x" : "an offset of y", offset, is_cuda_, error);
+                }
+                tensor.data = addresses_.of(place);
+            }
+        }
+        return HALYARD_OK;
+    }
+
+    halyard_status read_positions(halyard_error *error) {
+        const halyard_gpu_run_args &given = out_.given;
+        if (given.positions == nullptr) {
+            return HALYARD_OK;
+        }
+        if (const halyard_status status = read_struct(given.positions, "positions", &positions_, error)) {
             return status;
         }
-        stages[i].size = sizeof(stages[i]);  // of the array that the checks go through
-        const TensorDesc &desc = plan.tensors[i].desc;
-        const std::int64_t weight_bytes = desc.norm && desc.norm->weight ? element_bytes(*desc.norm->weight) : 1;
-        const std::int64_t weight_at = given.weight_offsets != nullptr ? given.weight_offsets[i] : 0;
-        const std::int64_t cache_at = given.cache_offsets != nullptr ? given.cache_offsets[i] : 0;
-        out.weights[i].memory = const_cast<void *>(stages[i].weight);
-        if (!read_offset(weight_at, weight_bytes, is_cuda, &out.weights[i].offset)) {
-            return fail_offset("an offset of weights", weight_at, is_cuda, error);
+        out_.positions.memory = const_cast<void *>(positions_.data);
+        const std::int64_t bytes = positions_.type == HALYARD_INT64 ? 8 : 4;
+        if (!read_offset(given.positions_offset, bytes, is_cuda_, &out_.positions.offset)) {
+            return fail_offset("positions_offset", given.positions_offset, is_cuda_, error);
         }
-        if (stages[i].weight != nullptr) {
-            stages[i].weight = addresses.of(out.weights[i]);
-        }
-        if (desc.cache) {
-            out.y[i].memory = stages[i].cache;
-            if (!read_offset(cache_at, element_bytes(desc.out_dtype), is_cuda, &out.y[i].offset)) {
-                return fail_offset("an offset of caches", cache_at, is_cuda, error);
-            }
-            stages[i].cache = stages[i].cache != nullptr ? addresses.of(out.y[i]) : nullptr;
-        }
+        positions_.data = addresses_.of(out_.positions);
+        return HALYARD_OK;
     }
-    return HALYARD_OK;
-}
+
+    /// Reads where weights and caches lie.
+    halyard_status read_stages(halyard_error *error) {
+        const halyard_gpu_run_args &given = out_.given;
+        for (std::int32_t i = 0; i < plan_.checks.n_tensors && given.stages != nullptr; i++) {
+            halyard_stages &stages = stages_[i];
+            if (const halyard_status status = read_struct(element_of(given.stages, i), "a stage", &stages, error)) {
+                return status;
+            }
+            stages.size = sizeof(stages);  // of the array that the checks go through
+            const TensorDesc &desc = plan_.checks.tensors[i];
+            const std::int64_t weight_bytes = desc.norm && desc.norm->weight ? element_bytes(*desc.norm->weight) : 1;
+            const std::int64_t weight_at = given.weight_offsets != nullptr ? given.weight_offsets[i] : 0;
+            const std::int64_t cache_at = given.cache_offsets != nullptr ? given.cache_offsets[i] : 0;
+            out_.weights[i].memory = const_cast<void *>(stages.weight);
+            if (!read_offset(weight_at, weight_bytes, is_cuda_, &out_.weights[i].offset)) {
+                return fail_offset("an offset of weights", weight_at, is_cuda_, error);
+            }
+            if (stages.weight != nullptr) {
+                stages.weight = addresses_.of(out_.weights[i]);
+            }
+            if (desc.cache) {
+                out_.y[i].memory = stages.cache;
+                if (!read_offset(cache_at, element_bytes(desc.out_dtype), is_cuda_, &out_.y[i].offset)) {
+                    return fail_offset("an offset of caches", cache_at, is_cuda_, error);
+                }
+                stages.cache = stages.cache != nullptr ? addresses_.of(out_.y[i]) : nullptr;
+            }
+        }
+        return HALYARD_OK;
+    }
+
+    halyard_status read_slots(halyard_error *error) {
+        const halyard_gpu_run_args &given = out_.given;
+        if (given.slots == nullptr) {
+            return HALYARD_OK;
+        }
+        if (const halyard_status status = read_struct(given.slots, "slots", &slots_, error)) {
+            return status;
+        }
+        if (slots_.policy == HALYARD_SLOTS_CHECK) {
+            return fail(error, HALYARD_ERROR_UNSUPPORTED,
+                        "args.slots->policy is HALYARD_SLOTS_CHECK (0), but a device "
+                        "does not look for doubled slots: it must be HALYARD_SLOTS_RANGE_ONLY (1)");
+        }
+        if (slots_.consecutive != 0) {
+            return fail(error, HALYARD_ERROR_UNSUPPORTED, "args.slots->consecutive is ", slots_.consecutive,
+                        ", but a device reads every token's slot: it must be 0");
+        }
+        slots_.size = sizeof(slots_);
+        out_.slots.memory = const_cast<void *>(slots_.data);
+        if (!read_offset(given.slots_offset, slots_.type == HALYARD_INT64 ? 8 : 4, is_cuda_, &out_.slots.offset)) {
+            return fail_offset("slots_offset", given.slots_offset, is_cuda_, error);
+        }
+        slots_.data = addresses_.of(out_.slots);
+        return HALYARD_OK;
+    }
+
+    halyard_status read_as_on_cpu(halyard_error *error) {
+        const halyard_gpu_run_args &given = out_.given;
+        halyard_run_args checked = {};
+        checked.size = sizeof(checked);
+        checked.bad_position = given.bad_position;
+        checked.angles = &plan_.angles->device.source;
+        checked.positions = given.positions != nullptr ? &positions_ : nullptr;
+        checked.x = x_;
+        checked.y = y_;
+        checked.slots = given.slots != nullptr ? &slots_ : nullptr;
+        checked.stages = given.stages != nullptr ? stages_ : nullptr;
+        out_.launch = {&out_.queue, &plan_.angles->device, plan_.part_alignment, plan_.checks.sin_sign,
+                       given.bad_position == HALYARD_BAD_POSITION_CLAMP};
+        return read_run(&plan_.checks, &checked, plan_.queue.device, &out_.run, &out_.spans, error);
+    }
+
+    halyard_status check_tensors(halyard_error *error) {
+        for (std::int32_t i = 0; i < plan_.checks.n_tensors; i++) {
+            if (out_.run.tensors[i].n_heads == 0) {
+                continue;
+            }
+            const bool has_cache = plan_.checks.tensors[i].cache.has_value();
+            const MemoryRange &weight = out_.run.stages[i].weight_memory;
+            halyard_status status = check_tensor_memory(queries_, out_.x[i], x_[i], "x", i, error);
+            if (status == HALYARD_OK && has_cache) {
+                status = check_memory(queries_, out_.y[i], out_.spans.y[i], stages_[i].cache, "stages.cache", i, error);
+            } else if (status == HALYARD_OK && !out_.run.tensors[i].in_place) {
+                status = check_tensor_memory(queries_, out_.y[i], y_[i], "y", i, error);
+            }
+            if (status == HALYARD_OK && !plan_.checks.only_rotates && weight.begin != weight.end) {
+                status = check_memory(queries_, out_.weights[i], weight, stages_[i].weight, "stages.weight", i, error);
+            }
+            if (status != HALYARD_OK) {
+                return status;
+            }
+        }
+        return HALYARD_OK;
+    }
+
+    halyard_status check_tokens(halyard_error *error) {
+        const Run &run = out_.run;
+        if (out_.given.positions != nullptr && plan_.checks.rotates && !run.is_empty) {
+            if (const halyard_status status = check_memory(queries_, out_.positions, run.positions.memory,
+                                                           positions_.data, "positions", 0, error)) {
+                return status;
+            }
+        }
+        return out_.given.slots != nullptr && run.slots.data != nullptr
+                   ? check_memory(queries_, out_.slots, run.slots.memory, slots_.data, "slots", 0, error)
+                   : HALYARD_OK;
+    }
+
+    halyard_status read_error_word(halyard_error *error) {
+        const halyard_gpu_run_args &given = out_.given;
+        if (given.error_word == nullptr) {
+            return HALYARD_OK;
+        }
+        out_.error_word.memory = given.error_word;
+        if (!read_offset(given.error_word_offset, 4, is_cuda_, &out_.error_word.offset)) {
+            return fail_offset("error_word_offset", given.error_word_offset, is_cuda_, error);
+        }
+        const void *const word = addresses_.of(out_.error_word);
+        const auto begin = reinterpret_cast<std::uintptr_t>(word);
+        if (const halyard_status status =
+                check_memory(queries_, out_.error_word, {begin, begin + 4}, word, "error_word", 0, error)) {
+            return status;
+        }
+        return begin % 4 == 0 ? HALYARD_OK
+                              : fail(error, HALYARD_ERROR_UNSUPPORTED, "error_word is not aligned to 4 bytes");
+    }
+};
 
 }  // namespace
 
 halyard_status read_gpu_run(const halyard_gpu_plan &plan, const halyard_gpu_run_args *args, GpuRun *out,
                             halyard_error *error) noexcept {
-    out->given = {};
-    halyard_gpu_run_args &given = out->given;
-    if (const halyard_status status = read_struct(args, "args", &given, error)) {
-        return status;
-    }
-    if (given.x == nullptr || given.y == nullptr) {
-        return fail_null(error, given.x == nullptr ? "args.x" : "args.y");
-    }
-    const bool is_cuda = plan.queue.device == HALYARD_CUDA;
-    if (!is_cuda && given.stream == nullptr) {
-        return fail_null(error, "args.stream");
-    }
-    if (given.bad_position != HALYARD_BAD_POSITION_ERROR && given.error_word != nullptr && given.slots == nullptr) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "error_word is given, but policy ", given.bad_position,
-                    " tells of nothing");
-    }
-    out->queue = plan.queue;
-    out->queue.stream = given.stream;
-    Addresses addresses(is_cuda);
-    Tensors tensors;
-    const std::int32_t n_tensors = plan.checks->n_tensors;
-    for (std::int32_t i = 0; i < n_tensors; i++) {
-        halyard_status status = read_struct(&given.x[i], "an x", &tensors.x[i], error);
-        if (status == HALYARD_OK) {
-            status = read_struct(&given.y[i], "a y", &tensors.y[i], error);
-        }
-        if (status != HALYARD_OK) {
-            return status;
-        }
-        for (const bool is_x : {true, false}) {
-            halyard_tensor &tensor = is_x ? tensors.x[i] : tensors.y[i];
-            Location &place = is_x ? out->x[i] : out->y[i];
-            const std::int64_t *const offsets = is_x ? given.x_offsets : given.y_offsets;
-            const std::int64_t offset = offsets != nullptr ? offsets[i] : 0;
-            place.memory = tensor.data;
-            if (!read_offset(offset, element_bytes(Dtype(tensor.dtype)), is_cuda, &place.offset)) {
-                return fail_offset(is_x ? "an offset of x" : "an offset of y", offset, is_cuda, error);
-            }
-            tensor.data = addresses.of(place);
-        }
-    }
-    halyard_positions positions = {};
-    if (given.positions != nullptr) {
-        if (const halyard_status status = read_struct(given.positions, "positions", &positions, error)) {
-            return status;
-        }
-        out->positions.memory = const_cast<void *>(positions.data);
-        const std::int64_t bytes = positions.type == HALYARD_INT64 ? 8 : 4;
-        if (!read_offset(given.positions_offset, bytes, is_cuda, &out->positions.offset)) {
-            return fail_offset("positions_offset", given.positions_offset, is_cuda, error);
-        }
-        positions.data = addresses.of(out->positions);
-    }
-    halyard_stages stages[HALYARD_MAX_TENSORS];
-    if (given.stages != nullptr) {
-        if (const halyard_status status = place_stages(given, *plan.checks, addresses, is_cuda, *out, stages, error)) {
-            return status;
-        }
-    }
-    halyard_slots slots = {};
-    if (given.slots != nullptr) {
-        if (const halyard_status status = read_struct(given.slots, "slots", &slots, error)) {
-            return status;
-        }
-        if (slots.policy == HALYARD_SLOTS_CHECK) {
-            return fail(error, HALYARD_ERROR_UNSUPPORTED,
-                        "args.slots->policy is HALYARD_SLOTS_CHECK (0), but a device "
-                        "does not look for doubled slots: it must be HALYARD_SLOTS_RANGE_ONLY (1)");
-        }
-        if (slots.consecutive != 0) {
-            return fail(error, HALYARD_ERROR_UNSUPPORTED, "args.slots->consecutive is ", slots.consecutive,
-                        ", but a device reads every token's slot: it must be 0");
-        }
-        slots.size = sizeof(slots);
-        out->slots.memory = const_cast<void *>(slots.data);
-        if (!read_offset(given.slots_offset, slots.type == HALYARD_INT64 ? 8 : 4, is_cuda, &out->slots.offset)) {
-            return fail_offset("slots_offset", given.slots_offset, is_cuda, error);
-        }
-        slots.data = addresses.of(out->slots);
-    }
-    const DeviceAngles &angles = plan.angles->device;
-    halyard_run_args checked = {};
-    Spans &spans = out->spans;
-    checked.size = sizeof(checked);
-    checked.bad_position = given.bad_position;
-    checked.angles = &angles.source;
-    checked.positions = given.positions != nullptr ? &positions : nullptr;
-    checked.x = tensors.x;
-    checked.y = tensors.y;
-    checked.slots = given.slots != nullptr ? &slots : nullptr;
-    checked.stages = given.stages != nullptr ? stages : nullptr;
-    if (const halyard_status status = read_run(plan.checks, &checked, plan.queue.device, &out->run, &spans, error)) {
-        return status;
-    }
-    MemoryQueries queries(plan.queue);
-    for (std::int32_t i = 0; i < n_tensors; i++) {
-        if (out->run.tensors[i].n_heads == 0) {
-            continue;
-        }
-        const bool has_cache = plan.checks->tensors[i].desc.cache.has_value();
-        const MemoryRange &weight = out->run.stages[i].weight_memory;
-        halyard_status status = check_tensor_memory(queries, out->x[i], tensors.x[i], "x", i, error);
-        if (status == HALYARD_OK && has_cache) {
-            status = check_memory(queries, out->y[i], spans.y[i], stages[i].cache, "stages.cache", i, error);
-        } else if (status == HALYARD_OK && !out->run.tensors[i].in_place) {
-            status = check_tensor_memory(queries, out->y[i], tensors.y[i], "y", i, error);
-        }
-        if (status == HALYARD_OK && plan.checks->has_road && weight.begin != weight.end) {
-            status = check_memory(queries, out->weights[i], weight, stages[i].weight, "stages.weight", i, error);
-        }
-        if (status != HALYARD_OK) {
-            return status;
-        }
-    }
-    if (given.positions != nullptr && plan.checks->rotates && !out->run.is_empty) {
-        if (const halyard_status status = check_memory(queries, out->positions, out->run.positions.memory,
-                                                       positions.data, "positions", 0, error)) {
-            return status;
-        }
-    }
-    if (given.slots != nullptr && out->run.slots.data != nullptr) {
-        if (const halyard_status status =
-                check_memory(queries, out->slots, out->run.slots.memory, slots.data, "slots", 0, error)) {
-            return status;
-        }
-    }
-    if (given.error_word != nullptr) {
-        out->error_word.memory = given.error_word;
-        if (!read_offset(given.error_word_offset, 4, is_cuda, &out->error_word.offset)) {
-            return fail_offset("error_word_offset", given.error_word_offset, is_cuda, error);
-        }
-        const void *const word = addresses.of(out->error_word);
-        const auto begin = reinterpret_cast<std::uintptr_t>(word);
-        if (const halyard_status status =
-                check_memory(queries, out->error_word, {begin, begin + 4}, word, "error_word", 0, error)) {
-            return status;
-        }
-        if (begin % 4 != 0) {
-            return fail(error, HALYARD_ERROR_UNSUPPORTED, "error_word is not aligned to 4 bytes");
-        }
-    }
-    out->launch = {&out->queue, &angles, plan.part_alignment, plan.checks->sin_sign,
-                   given.bad_position == HALYARD_BAD_POSITION_CLAMP};
-    return HALYARD_OK;
+    return Reader(plan, *out).read(args, error);
 }
 
 }  // namespace halyard::gpu

@@ -3,7 +3,7 @@
 
 #include "gpu/gpu_plan.h"
 #include "gpu/launch.h"
-#include "rotate/read_run.h"
+#include "read/read_run.h"
 
 namespace halyard::gpu {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "gpu/launch.h"
-#include "rotate/plan.h"
+#include "read/plan_desc.h"
 
 namespace halyard::gpu {
 

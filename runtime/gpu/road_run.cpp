@@ -50,7 +50,7 @@ const char *refused_stage(const TensorDesc &desc) {
 RoadTensor tensor_of(const GpuRun &arguments, int index) {
     const RunTensor &tensor = arguments.run.tensors[index];
     RoadTensor road = {};
-    road.desc = &arguments.run.plan->tensors[index].desc;
+    road.desc = &arguments.run.plan->tensors[index];
     road.x = arguments.x[index];
     road.y = arguments.y[index];
     road.in = tensor.in;
@@ -98,7 +98,7 @@ Block block_of(const GpuRun &arguments) {
         if (tensor.n_heads == 0) {
             continue;
         }
-        if (run.plan->tensors[i].desc.cache) {
+        if (run.plan->tensors[i].cache) {
             tensor.out.token = 1;
             tensor.out.batch = run.n_tokens;
         }
@@ -154,13 +154,13 @@ int enqueue_together(const GpuRun &arguments, const Block &block, const int *ind
 
 }  // namespace
 
-halyard_status check_road_plan(const halyard_plan &plan, halyard_error *error) noexcept {
+halyard_status check_road_plan(const PlanDesc &plan, halyard_error *error) noexcept {
     if (plan.rerotates) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED,
                     "rerotates is 1, but on a device this version moves no keys from position to position");
     }
-    for (int i = 0; i < plan.n_tensors && plan.has_road; i++) {
-        if (const char *const reason = refused_stage(plan.tensors[i].desc)) {
+    for (int i = 0; i < plan.n_tensors && !plan.only_rotates; i++) {
+        if (const char *const reason = refused_stage(plan.tensors[i])) {
             return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", i, "]", reason);
         }
     }

@@ -6,7 +6,7 @@
 namespace halyard::gpu {
 
 /// Refuses what no kernel of a device does: `plan` is a description that was checked.
-halyard_status check_road_plan(const halyard_plan &plan, halyard_error *error) noexcept;
+halyard_status check_road_plan(const PlanDesc &plan, halyard_error *error) noexcept;
 
 /// Refuses what cannot be launched.
 halyard_status check_road(const GpuRun &arguments, halyard_error *error) noexcept;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "gpu/launch.h"
+#include "walk/kernel_abi.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,15 +1,21 @@
-"""check_ptx.py [--ptxas] FOLDER: what the PTX of every CUDA kernel must hold.
+"""check_ptx.py [--sass] FOLDER: what the PTX of every CUDA kernel must hold.
 
-1. Every element that a rotation stores comes from fma.rn.f32 whose addend is a rounded product, mul.f32: the canonical
-   form. The fused product is of the element itself: f32, of the same place in the vector that was loaded, unless the
-   pairing changes; in place, of what was loaded from the address that is stored to.
+1. Every element that a rotation stores comes from fma.rn.f32 whose addend is a rounded product, mul.rn.f32: the
+   canonical form. The fused product is of the element itself: f32, of the same place in the vector that was loaded,
+   unless the pairing changes; in place, of what was loaded from the address that is stored to.
 2. Loads and stores of x and y are of 128 bits, or of as many as the kernel's name says, but in kernels for any layout.
    So it is in the kernel of the road, whose floats lie in shared memory in between: there the rotation is one fused sum
    with a rounded product, and root and quotients are the nearest floats. Its loads of x, which may be y, are no .nc.
-3. Nothing flushes denormals (.ftz), calls, uses local memory, or traps: Halide asserts that way.
+3. Nothing flushes denormals (.ftz), calls, uses local memory, or traps: Halide asserts that way. No product or sum is
+   without .rn, for NVIDIA's assembler may fuse those.
+4. Every access to shared memory is to a place in the array that the kernel declares.
 
-With --ptxas also what NVIDIA's assembler makes of it: no more than 64 registers, no spills, no stack. Without ptxas on
-the PATH this prints SKIP.
+With --sass also what NVIDIA's assembler, ptxas, makes of it: no more than 64 registers, no spills, no stack. It has
+fused nothing: there are as many FFMA as fma.rn.f32, and no fewer FMUL and FADD than mul.rn.f32 and add.rn.f32. (It
+makes FADD of other things too, and some code twice. Roots and quotients become such instructions, so they are taken out
+before the count.) Since sm_90 the first KiB of shared memory is the system's: the kernel adds the address of what it
+declares, 0x400, and no access has a lower one as a constant. ptxas and nvdisasm are those that ./run test fetches, or
+those on the PATH; without them this prints SKIP.
 """
 
 import collections
@@ -19,9 +25,11 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 ARCHITECTURES = ["sm_80", "sm_90", "sm_100", "sm_120"]
 MOST_REGISTERS = 64
+FETCHED = pathlib.Path(__file__).parents[2] / ".deps/cuda/nvidia/cu13/bin"
 
 Instruction = collections.namedtuple("Instruction", "op sources address lane")
 
@@ -99,7 +107,7 @@ def faults_of_rotation(body, in_place, is_f32, is_strided, changes, bits):
             if not values or not all(map(is_fma, values)) or (is_f32 and len(values) != n_in):
                 yield f"stores at {address} other things than one fused sum"
             for fused in filter(is_fma, values):
-                addend = trace(sets, fused.sources[2], lambda i: i.op in ("mul.f32", "mul.rn.f32"))
+                addend = trace(sets, fused.sources[2], lambda i: i.op == "mul.rn.f32")
                 if not addend or not all(i.op.startswith("mul.") for i in addend):
                     yield f"adds no rounded product at {address}"
                 own = [load for source in fused.sources[:2] for load in loads_of_x(sets, source)]
@@ -130,18 +138,30 @@ def faults_of_road(body):
     yield from (f"has {op}" for op in set(ops) if op.startswith(("div.", "sqrt.", "rsqrt.", "rcp.")) and
                 op not in ("sqrt.rn.f32", "div.rn.f32") and ".f32" in op)
     addends = [i.sources[2] for i in instructions if is_fma(i) and len(i.sources) == 3]
-    if not any(j.op in ("mul.f32", "mul.rn.f32") for addend in addends for j in sets.get(addend, [])):
+    if not any(j.op == "mul.rn.f32" for addend in addends for j in sets.get(addend, [])):
         yield "adds no rounded product"
+
+
+def faults_of_shared(lines):
+    """See generators/gpu/ptx.h."""
+    accesses = [(before, line) for before, line in zip(lines, lines[1:]) if re.search(r"\b(ld|st)\b.*\.shared", line)]
+    for before, line in accesses:
+        if "[%shared1" not in line or not re.match(r"\s*add\.s64\s+%shared1, %shared0, %\w+;", before):
+            yield f"reaches shared memory that it does not declare: {line.strip()}"
+    if accesses and not any(re.match(r"\s*mov\.b64\s+%shared0, halyard_shared;", line) for line in lines):
+        yield "does not take the address of its shared memory"
 
 
 def faults(path):
     text = path.read_text()
-    for pattern in [r"\.ftz", r"\bcall", r"\.local\b", r"\btrap\b"]:
+    for pattern in [r"\.ftz", r"\bcall", r"\.local\b", r"\btrap\b", r"\b(add|mul|sub|mad)\.f32"]:
         if re.search(pattern, text):
             yield f"has {pattern}"
     bodies = re.split(r"\.visible \.entry ", text)[1:]
     if not bodies:
         yield "has no entry"
+    for body in bodies:
+        yield from faults_of_shared(body.splitlines())
     name = path.stem
     if "_copy_128_" in name and ".v2.b64" not in text and ".v4.b32" not in text:
         yield "copies by less than 128 bits"
@@ -155,40 +175,112 @@ def faults(path):
                                           "_to_" in name, int(bits[1]) if bits else 128)
 
 
-def assemble(path, architecture):
-    """Registers, and what is wrong."""
-    run = subprocess.run(["ptxas", "-v", f"-arch={architecture}", "-o", "/dev/null", path], capture_output=True,
-                         text=True)
-    found = []
-    registers = [int(n) for n in re.findall(r"Used (\d+) registers", run.stderr)]
-    if run.returncode != 0 or not registers:
-        found.append(f"is refused by ptxas for {architecture}: {run.stderr.strip()[:300]}")
-    elif max(registers) > MOST_REGISTERS:
-        found.append(f"takes {max(registers)} registers on {architecture}")
-    for count, what in re.findall(r"(\d+) bytes (stack frame|spill stores|spill loads)", run.stderr):
+def program(name):
+    return shutil.which(name, path=FETCHED) or shutil.which(name)
+
+
+def without_roots(ptx):
+    """PTX in which something else stands in the place of roots and quotients."""
+    return ptx.replace("div.rn.f32", "xor.b32").replace("sqrt.rn.f32", "not.b32")
+
+
+def joined(kernels):
+    """All kernels as one module, for nvdisasm is slow to start. Each entry has the name that its PTX has here."""
+    heads, externs, bodies = set(), set(), []
+    for name, ptx in kernels.items():
+        head, size, body = ptx.partition(".address_size 64\n")
+        heads.add(head + size)
+        externs.update(re.findall(r"\n(\.extern .*)", body))
+        entry, = re.findall(r"\.entry (\w+)", body)
+        bodies.append(re.sub(r"\n\.extern .*", "", body).replace(entry, name))
+    head, = heads
+    return "\n".join([head, *externs, *bodies])
+
+
+def assemble(ptx, architecture):
+    """What ptxas says of each entry of PTX, and its instructions."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, cubin = pathlib.Path(folder, "ptx"), pathlib.Path(folder, "cubin")
+        source.write_text(ptx)
+        said = subprocess.run([program("ptxas"), "-v", f"-arch={architecture}", "-o", cubin, source],
+                              capture_output=True, text=True)
+        if said.returncode != 0:
+            sys.exit(f"ptxas refuses the kernels for {architecture}: {said.stderr.strip()[:1000]}")
+        sass = subprocess.run([program("nvdisasm"), "-c", cubin], check=True, capture_output=True, text=True).stdout
+    of_entry = re.split(r"Compiling entry function '(\w+)'", said.stderr)[1:]
+    code = re.split(r"\n\.text\.(\w+):", sass)[1:]
+    instructions = dict(zip(code[::2], code[1::2]))
+    return {name: (text, instructions[name]) for name, text in zip(of_entry[::2], of_entry[1::2])}
+
+
+def faults_of_sums(ptx, sass):
+    """Whether products and sums are fused that should not be. There are no roots and quotients."""
+    def count(op):  # FFMA2 is two
+        return sum(2 if pair else 1 for pair in re.findall(rf"\b{op}(2?)\b", sass))
+
+    for op, rounded in ("FFMA", "fma"), ("FMUL", "mul"), ("FADD", "add"):
+        asked = len(re.findall(rf"\b{rounded}\.rn\.f32\b", ptx))
+        if count(op) < asked or (op == "FFMA" and count(op) > asked):
+            yield f"has {count(op)} {op} for {asked} {rounded}.rn.f32"
+
+
+def faults_of_base(sass):
+    """Whether shared memory is where it should be since sm_90."""
+    accesses = re.findall(r"\b(?:LDS|STS)\b.*", sass)
+    if accesses and not re.search(r"\bU?MOV U?R\d+, 0x400 ;", sass):
+        yield "does not add the address of its shared memory"
+    for access in accesses:
+        constant = re.search(r"\[(0x[0-9a-f]+)?\]", access.replace("RZ", ""))
+        if constant and int(constant[1] or "0", 16) < 0x400:
+            yield f"reaches the system's shared memory: {access}"
+
+
+def registers_of(said):
+    return int(re.search(r"Used (\d+) registers", said)[1])
+
+
+def faults_of_sass(ptx, said, sass, to_count, architecture):
+    """What is wrong with a kernel; without roots and quotients it is to_count."""
+    if registers_of(said) > MOST_REGISTERS:
+        yield f"takes {registers_of(said)} registers"
+    for count, what in re.findall(r"(\d+) bytes (stack frame|spill stores|spill loads)", said):
         if int(count) != 0:
-            found.append(f"has {count} bytes of {what} on {architecture}")
-    return max(registers, default=0), found
+            yield f"has {count} bytes of {what}"
+    if architecture != "sm_80":
+        yield from faults_of_base(sass)
+        if ".shared" in ptx and not re.search(r"\b(LDS|STS)\b", sass):
+            yield "uses no shared memory"
+    yield from faults_of_sums(without_roots(ptx), to_count)
+
+
+def check_sass(kernels):
+    """Prints the registers of all kernels. Returns what is wrong."""
+    counted = {name + "_to_count": without_roots(ptx) for name, ptx in kernels.items()}
+    all_kernels = {**kernels, **{name: ptx for name, ptx in counted.items() if ptx not in kernels.values()}}
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        assembled = list(pool.map(lambda a: assemble(joined(all_kernels), a), ARCHITECTURES))
+    found = []
+    print(f"{'registers':56}" + "".join(f"{architecture:>8}" for architecture in ARCHITECTURES))
+    for name, ptx in kernels.items():
+        print(f"{name:56}" + "".join(f"{registers_of(of[name][0]):8}" for of in assembled))
+        for architecture, of in zip(ARCHITECTURES, assembled):
+            _, to_count = of.get(name + "_to_count", of[name])
+            found += [f"{name} {fault} on {architecture}"
+                      for fault in faults_of_sass(ptx, *of[name], to_count, architecture)]
+    return found
 
 
 def main(arguments):
-    by_ptxas = arguments[:1] == ["--ptxas"]
-    paths = sorted(pathlib.Path(arguments[by_ptxas]).glob("*.ptx"))
-    found = []
-    if not by_ptxas:
-        for path in paths:
-            found += [f"{path.stem} {fault}" for fault in faults(path)]
-    elif shutil.which("ptxas") is None:
-        print("SKIP: there is no ptxas on the PATH (it comes with the CUDA toolkit)")
+    by_sass = arguments[:1] == ["--sass"]
+    paths = sorted(pathlib.Path(arguments[by_sass]).glob("*.ptx"))
+    missing = [name for name in ("ptxas", "nvdisasm") if program(name) is None]
+    if not by_sass:
+        found = [f"{path.stem} {fault}" for path in paths for fault in faults(path)]
+    elif missing:
+        print(f"SKIP: there is no {' and no '.join(missing)}, which ./run test fetches")
         return 0
     else:
-        print(f"{'registers':48}" + "".join(f"{name:>8}" for name in ARCHITECTURES))
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            jobs = {(path, a): pool.submit(assemble, path, a) for path in paths for a in ARCHITECTURES}
-            for path in paths:
-                results = [jobs[path, a].result() for a in ARCHITECTURES]
-                print(f"{path.stem:48}" + "".join(f"{registers:8}" for registers, _ in results))
-                found += [f"{path.stem} {fault}" for _, faults_of in results for fault in faults_of]
+        found = check_sass({path.stem: path.read_text() for path in paths})
     print("\n".join(found) or f"{len(paths)} kernels are as they should be")
     return 1 if found or not paths else 0
 

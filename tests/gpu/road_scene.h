@@ -3,6 +3,7 @@
 
 #include "checks/gpu_angles.h"
 #include "checks/gpu_device.h"
+#include "checks/road_oracle.h"
 #include "checks/sized.h"
 
 #include <cstring>
@@ -39,10 +40,10 @@ public:
         if (n_slots_ == 0 && plain()) {  // then it would not be a road
             tensors_[0].desc.no_rotation = 1;
         }
+        n_axes_ = rotary_dim_ >= 6 && random.one_in(3) ? 3 : 1;
+        angles_ = std::make_unique<gpu_test::RandomAngles>(queue, random, rotary_dim_, n_axes_, 200);
         draw_tokens();
         draw_memory();
-        angles_ =
-            std::make_unique<gpu_test::RandomAngles>(queue, random, rotary_dim_, 1, gpu_test::Range{0, 199, true});
     }
     GpuRoadScene(const GpuRoadScene &) = delete;
     GpuRoadScene &operator=(const GpuRoadScene &) = delete;
@@ -63,12 +64,8 @@ public:
                           result.begin() + t.y_begin + static_cast<std::int64_t>(t.y.size())};
             }
             const std::int32_t dtype = t.in_place ? dtype_ : t.desc.out_dtype;
-            if (const std::int64_t at = difference(dtype, expected, result); at >= 0) {
-                std::ostringstream out;
-                const std::int64_t bytes = stored_bytes(dtype);
-                out << "tensor " << i << ", element " << at << std::hex << " is " << word(dtype, result, at * bytes)
-                    << ", not " << word(dtype, expected, at * bytes) << std::dec;
-                return out.str() + text();
+            if (const std::string what = gpu_test::difference(dtype, expected, result); !what.empty()) {
+                return "tensor " + std::to_string(i) + ", " + what + text();
             }
         }
         std::int32_t word = 0;
@@ -97,43 +94,16 @@ private:
     const halyard_gpu_queue &queue_;
     oracle::Random &random_;
     std::int32_t dtype_ = 0;
-    std::int64_t head_dim_ = 0, rotary_dim_ = 0, n_batch_ = 0, n_tokens_ = 0, n_slots_ = 0, slot_row_ = 0;
+    std::int64_t head_dim_ = 0, rotary_dim_ = 0, n_axes_ = 0, n_batch_ = 0, n_tokens_ = 0, n_slots_ = 0, slot_row_ = 0;
     bool is_packed_ = false, has_bad_ = false, is_int64_ = false;
     bool has_bad_position_ = false, has_bad_slot_ = false;
     int n_tensors_ = 0;
     std::array<OnDevice, 4> tensors_;
     std::vector<char> x_;
-    std::vector<std::int64_t> positions_, slots_, host_slots_;
+    std::vector<std::int64_t> positions_;  // [axes, batch, tokens]
+    std::vector<std::int64_t> slots_, host_slots_;
     std::unique_ptr<gpu_test::Memory> x_memory_, word_memory_;
     std::unique_ptr<gpu_test::RandomAngles> angles_;
-
-    static std::int64_t stored_bytes(std::int32_t dtype) {
-        return dtype >= HALYARD_E4M3 ? 1 : oracle::element_bytes(dtype);
-    }
-    static std::uint32_t word(std::int32_t dtype, const std::vector<char> &from, std::int64_t at) {
-        std::uint32_t value = 0;
-        std::memcpy(&value, from.data() + at, static_cast<std::size_t>(stored_bytes(dtype)));
-        return value;
-    }
-    static bool is_nan(std::int32_t dtype, std::uint32_t value) {
-        switch (dtype) {
-        case HALYARD_E4M3: return (value & 0x7f) == 0x7f;
-        case HALYARD_E5M2: return (value & 0x7f) > 0x7c;
-        case HALYARD_INT8: return false;
-        default: return oracle::is_nan(dtype, value);
-        }
-    }
-    /// The first element that differs, or -1. Any NaN equals any other.
-    static std::int64_t difference(std::int32_t dtype, const std::vector<char> &a, const std::vector<char> &b) {
-        const std::int64_t bytes = stored_bytes(dtype);
-        for (std::int64_t i = 0; i < static_cast<std::int64_t>(a.size()) / bytes; i++) {
-            const std::uint32_t left = word(dtype, a, i * bytes), right = word(dtype, b, i * bytes);
-            if (left != right && !(is_nan(dtype, left) && is_nan(dtype, right))) {
-                return i;
-            }
-        }
-        return -1;
-    }
 
     bool plain() const {
         for (int i = 0; i < n_tensors_; i++) {
@@ -152,7 +122,7 @@ private:
         t.desc.out_dtype = out_dtype != 0      ? out_dtype
                            : random_.one_in(2) ? dtype_
                                                : static_cast<std::int32_t>(random_.in(1, 6));
-        if (head_dim_ * stored_bytes(t.desc.out_dtype) % 16 != 0) {
+        if (head_dim_ * oracle::stored_bytes(t.desc.out_dtype) % 16 != 0) {
             t.desc.out_dtype = dtype_;
         }
         t.desc.head_dim = head_dim_;
@@ -185,7 +155,8 @@ private:
         t.desc.cache = &t.cache;
         n_slots_ = 24;
         t.cache.n_slots = n_slots_;
-        const std::int64_t unit = 16 / stored_bytes(t.desc.out_dtype), row = head_dim_ + random_.in(0, 2) * unit;
+        const std::int64_t unit = 16 / oracle::stored_bytes(t.desc.out_dtype),
+                           row = head_dim_ + random_.in(0, 2) * unit;
         switch (random_.in(0, 2)) {
         case 0:
             t.cache.stride_head = row;
@@ -207,7 +178,7 @@ private:
         t.y_at = unit;
         t.y.resize(static_cast<std::size_t>(
             (2 * unit + n_blocks * std::max(t.cache.stride_block, n_slots_ * t.cache.stride_token + head_dim_)) *
-            stored_bytes(t.desc.out_dtype)));
+            oracle::stored_bytes(t.desc.out_dtype)));
     }
 
     void draw_tokens() {
@@ -217,10 +188,18 @@ private:
         for (std::int64_t i = 0; i < n_slots_; i++) {
             order.insert(order.begin() + random_.in(0, i), i);
         }
-        for (std::int64_t i = 0; i < n_batch_ * n_tokens_; i++) {
+        const std::int64_t n = n_batch_ * n_tokens_;
+        for (std::int64_t i = 0; i < n_axes_ * n; i++) {
+            positions_.push_back(random_.in(angles_->first(), angles_->last()));
+        }
+        for (std::int64_t i = 0; i < n; i++) {
             const bool is_bad = has_bad_ && random_.one_in(4);
             has_bad_position_ = has_bad_position_ || (is_bad && rotates());
-            positions_.push_back(is_bad ? 200 + random_.in(0, 9) : random_.in(0, 199));
+            if (is_bad) {
+                const std::int64_t distance = random_.in(1, 10);
+                positions_[static_cast<std::size_t>(random_.in(0, n_axes_ - 1) * n + i)] =
+                    random_.one_in(2) ? angles_->first() - distance : angles_->last() + distance;
+            }
             if (n_slots_ == 0) {
                 continue;
             }
@@ -260,12 +239,12 @@ private:
                 random_.one_in(2)) {
                 t.in_place = true;
             } else if (!t.has_cache) {
-                const std::int64_t out_unit = 16 / stored_bytes(t.desc.out_dtype);
+                const std::int64_t out_unit = 16 / oracle::stored_bytes(t.desc.out_dtype);
                 const std::int64_t head = head_dim_ + random_.in(0, 1) * out_unit;
                 t.out = {n_tokens_ * t.n_heads * head + gap * out_unit, t.n_heads * head, head, 1};
                 t.y_at = 2 * out_unit;
-                t.y.resize(
-                    static_cast<std::size_t>((n_batch_ * t.out[0] + 3 * out_unit) * stored_bytes(t.desc.out_dtype)));
+                t.y.resize(static_cast<std::size_t>((n_batch_ * t.out[0] + 3 * out_unit) *
+                                                    oracle::stored_bytes(t.desc.out_dtype)));
             }
             std::fill(t.y.begin(), t.y.end(), 0x5a);
             if (t.desc.norm != nullptr && t.norm.weight_dtype != 0) {
@@ -329,6 +308,12 @@ private:
         stages.cache = cache;
         return stages;
     }
+    halyard_positions positions_at(const void *data) const {
+        auto positions = halyard::positions(static_cast<const std::int64_t *>(data), {n_batch_, n_tokens_});
+        positions.n_axes = n_axes_;
+        positions.stride_axis = n_batch_ * n_tokens_;
+        return positions;
+    }
     halyard_slots slots_at(const void *data) const {
         auto slots = sized<halyard_slots>();
         slots.type = is_int64_ ? HALYARD_INT64 : HALYARD_INT32;
@@ -370,7 +355,8 @@ private:
         std::vector<halyard_stages> stages;
         for (int i = 0; i < n_tensors_; i++) {
             OnDevice &t = tensors_[static_cast<std::size_t>(i)];
-            const std::int64_t bytes = oracle::element_bytes(dtype_), out_bytes = stored_bytes(t.desc.out_dtype);
+            const std::int64_t bytes = oracle::element_bytes(dtype_),
+                               out_bytes = oracle::stored_bytes(t.desc.out_dtype);
             x.push_back(tensor(t, x_.data() + t.x_at * bytes, dtype_, t.in));
             y.push_back(t.in_place ? x.back() : tensor(t, t.y.data() + t.y_at * out_bytes, t.desc.out_dtype, t.out));
             stages.push_back(stages_of(
@@ -380,7 +366,7 @@ private:
         }
         const std::vector<char> slot_bytes = as_bytes(in_rows(host_slots_), is_int64_);
         const halyard_slots slots = slots_at(slot_bytes.data());
-        const auto positions = halyard::positions(positions_.data(), {n_batch_, n_tokens_});
+        const halyard_positions positions = positions_at(positions_.data());
         halyard::run_options options;
         options.positions = &positions;
         options.policy = halyard::bad_position::identity;
@@ -392,13 +378,14 @@ private:
     std::string run_on_device() {
         const halyard::gpu_plan plan(queue_, plan_desc(), angles_->on_device());
         const gpu_test::Memory places(queue_, as_bytes(positions_, true)),
-            slot_memory(queue_, as_bytes(in_rows(slots_.empty() ? positions_ : slots_), is_int64_));
+            slot_memory(queue_, as_bytes(in_rows(slots_.empty() ? std::vector<std::int64_t>(1) : slots_), is_int64_));
         std::vector<halyard_tensor> x, y;
         std::vector<halyard_stages> stages;
         std::vector<std::int64_t> x_offsets, y_offsets, weight_offsets;
         for (int i = 0; i < n_tensors_; i++) {
             OnDevice &t = tensors_[static_cast<std::size_t>(i)];
-            const std::int64_t bytes = oracle::element_bytes(dtype_), out_bytes = stored_bytes(t.desc.out_dtype);
+            const std::int64_t bytes = oracle::element_bytes(dtype_),
+                               out_bytes = oracle::stored_bytes(t.desc.out_dtype);
             const std::int64_t weight_bytes = t.weight.empty() ? 0 : oracle::element_bytes(t.norm.weight_dtype);
             const std::int64_t y_at = t.y_begin / out_bytes + t.y_at;
             const std::int64_t weight_at = t.weight.empty() ? 0 : t.weight_begin / weight_bytes + t.weight_at;
@@ -416,8 +403,7 @@ private:
                                        t.has_cache ? t.y_memory->data(y_at * out_bytes) : nullptr));
         }
         const halyard_slots slots = slots_at(slot_memory.data());
-        const auto positions =
-            halyard::positions(static_cast<const std::int64_t *>(places.data()), {n_batch_, n_tokens_});
+        const halyard_positions positions = positions_at(places.data());
         auto args = sized<halyard_gpu_run_args>();
         args.stream = queue_.stream;
         args.positions = &positions;
@@ -438,7 +424,8 @@ private:
     std::string text() const {
         std::ostringstream out;
         out << "; " << n_batch_ << " x " << n_tokens_ << " tokens, head_dim " << head_dim_ << ", dtype " << dtype_
-            << ", " << angles_->name() << (is_packed_ ? ", packed" : "") << ", rotary_dim " << rotary_dim_;
+            << ", " << angles_->name() << ", axes " << n_axes_ << (is_packed_ ? ", packed" : "") << ", rotary_dim "
+            << rotary_dim_;
         for (int i = 0; i < n_tensors_; i++) {
             const OnDevice &t = tensors_[static_cast<std::size_t>(i)];
             out << "; " << i << ": " << t.n_heads << " heads to " << t.desc.out_dtype << " pairing " << t.desc.pairing

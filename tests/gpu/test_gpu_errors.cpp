@@ -1,13 +1,15 @@
-// What halyard_gpu.h refuses: each wrong input, one at a time, and nothing is written. This is done with OpenCL, whose
-// buffers have sizes and contexts to check against; test_cuda_calls.cpp does the same for CUDA.
+// What halyard_gpu.h refuses: each wrong input, one at a time, and nothing is written. OpenCL's buffers have sizes and
+// contexts to check against; what only CUDA can refuse is in test_cuda_calls.cpp.
 #include "checks/gpu_device.h"
 #include "checks/sized.h"
 #include "gpu/driver.h"
 
 #include <catch2/matchers/catch_matchers.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <limits>
 
 namespace {
@@ -18,7 +20,8 @@ constexpr std::int64_t n_elements = 4 * 2 * 64;
 
 /// A run that works: f32 [1, 4, 2, 64] from one buffer to another, at positions, with an error word.
 struct Working {
-    const halyard_gpu_queue &queue = gpu_test::queue_of(HALYARD_OPENCL);
+    std::int32_t device;
+    const halyard_gpu_queue &queue = gpu_test::queue_of(device);
     halyard::angle_source source = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 99);
     halyard::gpu_angles angles{queue, source};
     halyard::gpu_plan plan{
@@ -34,9 +37,9 @@ struct Working {
 
     halyard_status run(halyard_error &error) const { return halyard_run_gpu(plan.get(), &args, &error); }
 
-    static halyard_tensor on_device(const Memory &memory) {
+    halyard_tensor on_device(const Memory &memory) const {
         auto tensor = halyard::tensor(memory.data(), halyard::dtype::f32, {1, 4, 2, 64});
-        tensor.device = HALYARD_OPENCL;
+        tensor.device = device;
         return tensor;
     }
     halyard_gpu_run_args make_args() {
@@ -52,25 +55,15 @@ struct Working {
     }
 };
 
-}  // namespace
+struct Wrong {
+    const char *what;
+    halyard_status status;
+    std::function<void(Working &)> make;
+};
 
-TEST_CASE("gpu errors: a run's arguments", "[gpu][opencl]") {
-    Working run;
-    auto error = sized<halyard_error>();
-    REQUIRE(run.run(error) == HALYARD_OK);
-    const std::vector<char> turned = run.to.read();
-    CHECK((turned != run.before));
-
-    struct Wrong {
-        const char *what;
-        halyard_status status;
-        std::function<void(Working &)> make;
-    };
-    const Memory elsewhere(run.queue, std::vector<char>(64));
-    const halyard::tool::DeviceQueue foreign(HALYARD_OPENCL);
-    const Memory of_foreign(foreign.get(), run.before);
-    constexpr auto far = std::int64_t{1} << 41;
-    const std::vector<Wrong> wrong = {
+/// What any device refuses.
+std::vector<Wrong> wrong_anywhere() {
+    return {
         {"args.size", HALYARD_ERROR_STRUCT_SIZE, [](Working &w) { w.args.size = 0; }},
         {"no x", HALYARD_ERROR_NULL_POINTER, [](Working &w) { w.args.x = nullptr; }},
         {"no y", HALYARD_ERROR_NULL_POINTER, [](Working &w) { w.args.y = nullptr; }},
@@ -81,7 +74,6 @@ TEST_CASE("gpu errors: a run's arguments", "[gpu][opencl]") {
         {"x's size", HALYARD_ERROR_STRUCT_SIZE, [](Working &w) { w.x.size = 0; }},
         {"y's size", HALYARD_ERROR_STRUCT_SIZE, [](Working &w) { w.y.size += 8; }},
         {"y's reserved", HALYARD_ERROR_UNKNOWN_VALUE, [](Working &w) { w.y.reserved = 1; }},
-        {"no queue", HALYARD_ERROR_NULL_POINTER, [](Working &w) { w.args.stream = nullptr; }},
         {"no data", HALYARD_ERROR_NULL_POINTER, [](Working &w) { w.x.data = nullptr; }},
         {"policy", HALYARD_ERROR_UNKNOWN_VALUE,
          [](Working &w) {
@@ -91,14 +83,31 @@ TEST_CASE("gpu errors: a run's arguments", "[gpu][opencl]") {
         {"a word with CLAMP", HALYARD_ERROR_MISMATCH,
          [](Working &w) { w.args.bad_position = HALYARD_BAD_POSITION_CLAMP; }},
         {"x on the CPU", HALYARD_ERROR_UNSUPPORTED, [](Working &w) { w.x.device = HALYARD_CPU; }},
-        {"y on CUDA", HALYARD_ERROR_UNSUPPORTED, [](Working &w) { w.y.device = HALYARD_CUDA; }},
         {"dtype", HALYARD_ERROR_MISMATCH, [](Working &w) { w.x.dtype = HALYARD_F16; }},
         {"head_dim", HALYARD_ERROR_MISMATCH, [](Working &w) { w.x.shape[3] = w.y.shape[3] = 32; }},
         {"shapes", HALYARD_ERROR_SHAPE, [](Working &w) { w.y.shape[1] = 3; }},
         {"a negative shape", HALYARD_ERROR_SHAPE, [](Working &w) { w.x.shape[1] = w.y.shape[1] = -1; }},
+        {"a negative offset", HALYARD_ERROR_OVERFLOW, [](Working &w) { w.x_offset = -1; }},
+        {"y over itself", HALYARD_ERROR_STRIDE, [](Working &w) { w.y.strides[2] = 1; }},
+        {"positions' size", HALYARD_ERROR_STRUCT_SIZE, [](Working &w) { w.positions.size = 0; }},
+        {"positions' shape", HALYARD_ERROR_SHAPE, [](Working &w) { w.positions.shape[1] = 3; }},
+        {"positions' type", HALYARD_ERROR_UNKNOWN_VALUE, [](Working &w) { w.positions.type = 5; }},
+        {"positions' axes", HALYARD_ERROR_SHAPE, [](Working &w) { w.positions.n_axes = 3; }},
+        {"positions' offset", HALYARD_ERROR_OVERFLOW, [](Working &w) { w.args.positions_offset = -1; }},
+        {"y over positions", HALYARD_ERROR_OVERLAP, [](Working &w) { w.positions.data = w.y.data; }},
+        {"the word's offset", HALYARD_ERROR_OVERFLOW, [](Working &w) { w.args.error_word_offset = -1; }},
+        {"y on another device", HALYARD_ERROR_UNSUPPORTED,
+         [](Working &w) { w.y.device = w.device == HALYARD_CUDA ? HALYARD_OPENCL : HALYARD_CUDA; }},
+    };
+}
+
+/// What OpenCL alone refuses: CUDA's pointers tell no size, may be of any of a device's contexts, and have no offsets.
+std::vector<Wrong> wrong_in_opencl(const Memory &of_foreign) {
+    constexpr auto far = std::int64_t{1} << 41;
+    return {
+        {"no queue", HALYARD_ERROR_NULL_POINTER, [](Working &w) { w.args.stream = nullptr; }},
         {"beyond x", HALYARD_ERROR_SHAPE, [](Working &w) { w.x_offset = 8; }},
         {"beyond y", HALYARD_ERROR_SHAPE, [](Working &w) { w.y.strides[1] = 200; }},
-        {"a negative offset", HALYARD_ERROR_OVERFLOW, [](Working &w) { w.x_offset = -1; }},
         {"a huge offset", HALYARD_ERROR_OVERFLOW, [](Working &w) { w.y_offset = far; }},
         {"before the start of x", HALYARD_ERROR_SHAPE, [](Working &w) { w.x.strides[1] = -128; }},
         {"elements backwards", HALYARD_ERROR_UNSUPPORTED,
@@ -106,7 +115,6 @@ TEST_CASE("gpu errors: a run's arguments", "[gpu][opencl]") {
              w.x_offset = 63;
              w.x.strides[3] = -1;
          }},
-        {"y over itself", HALYARD_ERROR_STRIDE, [](Working &w) { w.y.strides[2] = 1; }},
         {"y over x", HALYARD_ERROR_OVERLAP,
          [](Working &w) {
              w.x.shape[1] = w.y.shape[1] = 2;
@@ -120,19 +128,27 @@ TEST_CASE("gpu errors: a run's arguments", "[gpu][opencl]") {
          [&](Working &w) { w.positions.data = of_foreign.data(); }},
         {"a word of another context", HALYARD_ERROR_MISMATCH,
          [&](Working &w) { w.args.error_word = static_cast<std::int32_t *>(of_foreign.data()); }},
-        {"positions' size", HALYARD_ERROR_STRUCT_SIZE, [](Working &w) { w.positions.size = 0; }},
-        {"positions' shape", HALYARD_ERROR_SHAPE, [](Working &w) { w.positions.shape[1] = 3; }},
-        {"positions' type", HALYARD_ERROR_UNKNOWN_VALUE, [](Working &w) { w.positions.type = 5; }},
-        {"positions' axes", HALYARD_ERROR_SHAPE, [](Working &w) { w.positions.n_axes = 3; }},
         {"beyond positions", HALYARD_ERROR_SHAPE, [](Working &w) { w.positions.strides[1] = 2; }},
-        {"positions' offset", HALYARD_ERROR_OVERFLOW, [](Working &w) { w.args.positions_offset = -1; }},
-        {"y over positions", HALYARD_ERROR_OVERLAP, [](Working &w) { w.positions.data = w.y.data; }},
-        {"the word's offset", HALYARD_ERROR_OVERFLOW, [](Working &w) { w.args.error_word_offset = -1; }},
         {"beyond the word", HALYARD_ERROR_SHAPE, [](Working &w) { w.args.error_word_offset = 1000; }},
     };
+}
+
+void test_wrong_runs(std::int32_t device) {
+    Working run{device};
+    auto error = sized<halyard_error>();
+    REQUIRE(run.run(error) == HALYARD_OK);
+    const std::vector<char> turned = run.to.read();
+    CHECK((turned != run.before));
+
+    std::vector<Wrong> wrong = wrong_anywhere();
+    const halyard::tool::DeviceQueue foreign(device);
+    const Memory of_foreign(foreign.get(), run.before);
+    if (device == HALYARD_OPENCL) {
+        std::ranges::copy(wrong_in_opencl(of_foreign), std::back_inserter(wrong));
+    }
     for (const Wrong &input : wrong) {
         CAPTURE(input.what);
-        Working again;
+        Working again{device};
         input.make(again);
         error.message[0] = '\0';
         const halyard_status status = again.run(error);
@@ -151,8 +167,8 @@ TEST_CASE("gpu errors: a run's arguments", "[gpu][opencl]") {
     CHECK(run.run(error) == HALYARD_OK);
 }
 
-TEST_CASE("gpu errors: bad positions are told in the error word, and rotated as position 0", "[gpu][opencl]") {
-    Working run;
+void test_bad_positions(std::int32_t device) {
+    Working run{device};
     auto error = sized<halyard_error>();
     const auto result_at = [&](std::vector<std::int32_t> at) {
         std::vector<char> bytes(16);
@@ -175,28 +191,32 @@ TEST_CASE("gpu errors: bad positions are told in the error word, and rotated as 
     CHECK(told() == HALYARD_ERROR_POSITION);  // it stays until the caller resets it
 }
 
-TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
-    const halyard_gpu_queue &queue = gpu_test::queue_of(HALYARD_OPENCL);
+/// What a call throws, or HALYARD_OK.
+template <typename Make>
+halyard_status status_of(const Make &make) {
+    try {
+        make();
+    } catch (const halyard::error &error) {
+        CHECK(std::string(error.what()) != "");
+        return error.status();
+    }
+    return HALYARD_OK;
+}
+
+const halyard::plan_desc some_plan(64, {halyard::describe_tensor(halyard::dtype::bf16, 64, halyard::pairing::half)});
+
+halyard::angle_source table_of_64() {
+    return halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 99);
+}
+
+void test_wrong_angles(std::int32_t device) {
+    const halyard_gpu_queue &queue = gpu_test::queue_of(device);
     const auto frequencies = halyard::frequencies::from_base(10000, 64);
-    const auto status_of = [](const auto &make) -> halyard_status {
-        try {
-            make();
-        } catch (const halyard::error &error) {
-            CHECK(std::string(error.what()) != "");
-            return error.status();
-        }
-        return HALYARD_OK;
-    };
-    const auto source_of = [&](std::int32_t kind) {
-        auto desc = sized<halyard_angle_source_desc>();
-        desc.kind = kind;
-        desc.last = 99;
-        return halyard::angle_source(frequencies, desc);
-    };
-    const auto table = source_of(HALYARD_ANGLES_TABLE);
+    const auto table = table_of_64();
     const std::int32_t index[] = {0};
     CHECK(status_of([&] { halyard::gpu_angles(queue, halyard::angle_source::joined({&table}, index, 1)); }) ==
           HALYARD_ERROR_UNSUPPORTED);
+    const bool is_cuda = device == HALYARD_CUDA;  // whose memory tells no size, and takes no offset
     const Memory rows(queue, std::vector<char>(10 * 64 * 4));
     const auto given = [&](std::int64_t n_rows, std::int32_t dtype) {
         auto desc = sized<halyard_angle_source_desc>();
@@ -207,12 +227,12 @@ TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
         desc.rows_dtype = dtype;
         return halyard::angle_source(frequencies, desc);
     };
-    CHECK(status_of([&] { halyard::gpu_angles(queue, given(10, HALYARD_F32), 0, 32); }) == HALYARD_OK);
-    CHECK(status_of([&] { halyard::gpu_angles(queue, given(10, HALYARD_F32), 0, 33 + 64); }) == HALYARD_ERROR_SHAPE);
-    CHECK(status_of([&] { halyard::gpu_angles(queue, given(11, HALYARD_F32)); }) == HALYARD_ERROR_SHAPE);
-    for (const std::int32_t halves : {HALYARD_F16, HALYARD_BF16}) {
-        CHECK(status_of([&] { halyard::gpu_angles(queue, given(20, halves), 0, 32); }) == HALYARD_OK);
-        CHECK(status_of([&] { halyard::gpu_angles(queue, given(21, halves)); }) == HALYARD_ERROR_SHAPE);
+    for (const auto &[dtype, n] : {std::pair{HALYARD_F32, 10}, {HALYARD_F16, 20}, {HALYARD_BF16, 20}}) {
+        CHECK(status_of([&] { halyard::gpu_angles(queue, given(n, dtype), 0, is_cuda ? 0 : 32); }) == HALYARD_OK);
+        CHECK(status_of([&] { halyard::gpu_angles(queue, given(n, dtype), 0, 33 + 64); }) ==
+              (is_cuda ? HALYARD_ERROR_OVERFLOW : HALYARD_ERROR_SHAPE));
+        CHECK(status_of([&] { halyard::gpu_angles(queue, given(n + 1, dtype)); }) ==
+              (is_cuda ? HALYARD_OK : HALYARD_ERROR_SHAPE));
     }
     const auto by_token = halyard::angle_source::given_by_token(static_cast<const float *>(rows.data()), 10, 64);
     CHECK(status_of([&] { halyard::gpu_angles(queue, by_token); }) == HALYARD_ERROR_UNSUPPORTED);
@@ -222,20 +242,25 @@ TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
         CHECK(status_of([&] { halyard::gpu_angles(queue, given(10, HALYARD_F32), 0, offset); }) ==
               HALYARD_ERROR_OVERFLOW);
     }
-    const halyard::tool::DeviceQueue foreign(HALYARD_OPENCL);
+    const halyard::tool::DeviceQueue foreign(device);
     const Memory of_foreign(foreign.get(), std::vector<char>(10 * 64 * 4));
     const auto *const first = static_cast<const float *>(of_foreign.data());
     const auto other_rows = halyard::angle_source::given(first, first + 32, 4, 64, 64);
-    CHECK(status_of([&] { halyard::gpu_angles(queue, other_rows); }) == HALYARD_ERROR_MISMATCH);
+    CHECK(status_of([&] { halyard::gpu_angles(queue, other_rows); }) ==
+          (is_cuda ? HALYARD_OK : HALYARD_ERROR_MISMATCH));  // CUDA: of the same device
     CHECK(status_of([&] { halyard::gpu_angles(queue, given(1 << 25, HALYARD_F32)); }) == HALYARD_ERROR_OVERFLOW);
+}
 
+void test_wrong_plans(std::int32_t device) {
+    const halyard_gpu_queue &queue = gpu_test::queue_of(device);
+    const auto table = table_of_64();
+    const halyard::plan_desc &desc = some_plan;
     const halyard::gpu_angles angles(queue, table);
-    halyard::plan_desc desc(64, {halyard::describe_tensor(halyard::dtype::bf16, 64, halyard::pairing::half)});
     CHECK(status_of([&] { halyard::gpu_plan(queue, desc, halyard::gpu_angles()); }) == HALYARD_ERROR_NULL_POINTER);
     auto wrong = desc;
     wrong.target = "opencl";
     CHECK(status_of([&] { halyard::gpu_plan(queue, wrong, angles); }) == HALYARD_ERROR_MISMATCH);
-    CHECK(status_of([&] { halyard::explain(HALYARD_OPENCL, wrong); }) == HALYARD_ERROR_MISMATCH);
+    CHECK(status_of([&] { halyard::explain(device, wrong); }) == HALYARD_ERROR_MISMATCH);
     wrong = desc;
     wrong.max_target = "opencl";
     CHECK_THROWS_WITH(halyard::gpu_plan(queue, wrong, angles), "desc names a target, but the device decides");
@@ -245,50 +270,61 @@ TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
     wrong = desc;
     wrong.tensors.resize(99, wrong.tensors[0]);
     CHECK(status_of([&] { halyard::gpu_plan(queue, wrong, angles); }) != HALYARD_OK);
-    CHECK(status_of([&] { halyard::explain(HALYARD_OPENCL, wrong); }) == HALYARD_ERROR_SHAPE);
+    CHECK(status_of([&] { halyard::explain(device, wrong); }) == HALYARD_ERROR_SHAPE);
     auto no_context = queue;
     no_context.context = nullptr;
     CHECK(status_of([&] { halyard::gpu_angles(no_context, table); }) == HALYARD_ERROR_NULL_POINTER);
     auto no_stream = queue;
     no_stream.stream = nullptr;
-    CHECK(status_of([&] { halyard::gpu_angles(no_stream, table); }) == HALYARD_ERROR_NULL_POINTER);
-    CHECK(status_of([&] { halyard::gpu_plan(no_stream, desc, angles); }) == HALYARD_ERROR_NULL_POINTER);
+    const halyard_status no_queue = device == HALYARD_CUDA ? HALYARD_OK : HALYARD_ERROR_NULL_POINTER;
+    CHECK(status_of([&] { halyard::gpu_angles(no_stream, table); }) == no_queue);
+    CHECK(status_of([&] { halyard::gpu_plan(no_stream, desc, angles); }) == no_queue);
     auto no_device = queue;
     no_device.device = HALYARD_CPU;
     CHECK(status_of([&] { halyard::gpu_angles(no_device, table); }) == HALYARD_ERROR_UNKNOWN_VALUE);
     CHECK(status_of([&] { halyard::explain(HALYARD_CPU, desc); }) == HALYARD_ERROR_UNKNOWN_VALUE);
+}
 
-    const std::string text = halyard::explain(HALYARD_OPENCL, desc);
-    CHECK(text.find(
-              "halyard_rotate_half_bf16_opencl: taken where memory, strides and halves are multiples of 16 bytes") !=
-          std::string::npos);
-    CHECK(text.find("halyard_rotate_half_bf16_in_place_by_32_opencl: taken where memory, strides and halves are "
-                    "multiples of 4 bytes") != std::string::npos);
-    CHECK(text.find("halyard_rotate_strided_bf16_in_place_opencl: taken for any other layout") != std::string::npos);
-    CHECK(text.find("interleaved") == std::string::npos);
-    CHECK((text.find("_cuda_") == std::string::npos && text.find("_f32_") == std::string::npos));
+void test_explanations(std::int32_t device) {
+    const std::string target = halyard::gpu_target(device).name;
+    const auto has = [](const std::string &text, const std::string &part) { return text.find(part) != text.npos; };
+    const std::string text = halyard::explain(device, some_plan);
+    CHECK(has(text, "halyard_rotate_half_bf16_" + target +
+                        ": taken where memory, strides and halves are multiples of 16 bytes"));
+    CHECK(has(text, "halyard_rotate_half_bf16_in_place_by_32_" + target +
+                        ": taken where memory, strides and halves are multiples of 4 bytes"));
+    CHECK(has(text, "halyard_rotate_strided_bf16_in_place_" + target + ": taken for any other layout"));
+    CHECK(!has(text, "interleaved"));
+    CHECK(!has(text, device == HALYARD_CUDA ? "_opencl" : "_cuda_"));
+    CHECK(!has(text, "_f32_"));
     const auto in_place_at = text.find("tensor 0, in place:\n");
-    CHECK(in_place_at != std::string::npos);
+    CHECK(in_place_at != text.npos);
     CHECK(text.find("_in_place_") > in_place_at);
-    CHECK(text.find("halyard_rotate_half_bf16_opencl", in_place_at) == std::string::npos);
-    wrong = desc;
-    wrong.tensors[0].out_pairing = HALYARD_PAIRING_INTERLEAVED;
-    const std::string to_other = halyard::explain(HALYARD_OPENCL, wrong);
-    CHECK(to_other.find("halyard_rotate_strided_bf16_opencl") != std::string::npos);
-    CHECK(to_other.find("halyard_rotate_half_to_interleaved_bf16_opencl: taken where") != std::string::npos);
-    CHECK((to_other.find("_half_bf16") == std::string::npos && to_other.find("in place") == std::string::npos));
+    CHECK(!has(text.substr(in_place_at), "halyard_rotate_half_bf16_" + target));
+    halyard::plan_desc converts = some_plan;
+    converts.tensors[0].out_pairing = HALYARD_PAIRING_INTERLEAVED;
+    const std::string to_other = halyard::explain(device, converts);
+    CHECK(has(to_other, "halyard_rotate_strided_bf16_" + target));
+    CHECK(has(to_other, "halyard_rotate_half_to_interleaved_bf16_" + target + ": taken where"));
+    CHECK((!has(to_other, "_half_bf16") && !has(to_other, "in place")));
+}
+
+void test_null_pointers(std::int32_t device) {
+    const halyard_gpu_queue &queue = gpu_test::queue_of(device);
+    const auto table = table_of_64();
+    const halyard::gpu_angles angles(queue, table);
+    const std::string text = halyard::explain(device, some_plan);
     char few[8];
     std::int64_t n_needed = 0;
     auto error = sized<halyard_error>();
-    const auto given_desc = desc.get();
-    CHECK(halyard_explain_gpu_plan(HALYARD_OPENCL, &given_desc, few, 8, &n_needed, &error) == HALYARD_OK);
+    const auto given_desc = some_plan.get();
+    CHECK(halyard_explain_gpu_plan(device, &given_desc, few, 8, &n_needed, &error) == HALYARD_OK);
     CHECK(n_needed == static_cast<std::int64_t>(text.size()));
     CHECK(std::string(few) == text.substr(0, 7));
-    CHECK(halyard_explain_gpu_plan(HALYARD_OPENCL, &given_desc, few, -1, nullptr, &error) == HALYARD_ERROR_SHAPE);
-    CHECK(halyard_explain_gpu_plan(HALYARD_OPENCL, &given_desc, nullptr, 1, nullptr, &error) ==
-          HALYARD_ERROR_NULL_POINTER);
-    CHECK(halyard_explain_gpu_plan(HALYARD_OPENCL, nullptr, few, 8, nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
-    CHECK(halyard_get_gpu_target_info(HALYARD_OPENCL, nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(halyard_explain_gpu_plan(device, &given_desc, few, -1, nullptr, &error) == HALYARD_ERROR_SHAPE);
+    CHECK(halyard_explain_gpu_plan(device, &given_desc, nullptr, 1, nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(halyard_explain_gpu_plan(device, nullptr, few, 8, nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(halyard_get_gpu_target_info(device, nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
     auto info = sized<halyard_target_info>();
     CHECK(halyard_get_gpu_target_info(HALYARD_CPU, &info, &error) == HALYARD_ERROR_UNKNOWN_VALUE);
     halyard_gpu_angles *no_angles = nullptr;
@@ -302,6 +338,34 @@ TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
     CHECK((no_angles == nullptr && no_plan == nullptr));
     halyard_destroy_gpu_plan(nullptr);
     halyard_destroy_gpu_angles(nullptr);
+}
+
+}  // namespace
+
+TEST_CASE("gpu errors: a run's arguments", "[gpu][opencl]") { test_wrong_runs(HALYARD_OPENCL); }
+
+TEST_CASE("cuda device: a run's wrong arguments are refused", "[gpu][cuda]") { test_wrong_runs(HALYARD_CUDA); }
+
+TEST_CASE("gpu errors: bad positions are told in the error word, and rotated as position 0", "[gpu][opencl]") {
+    test_bad_positions(HALYARD_OPENCL);
+}
+
+TEST_CASE("cuda device: bad positions are told in the error word, and rotated as position 0", "[gpu][cuda]") {
+    test_bad_positions(HALYARD_CUDA);
+}
+
+TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
+    test_wrong_angles(HALYARD_OPENCL);
+    test_wrong_plans(HALYARD_OPENCL);
+    test_explanations(HALYARD_OPENCL);
+    test_null_pointers(HALYARD_OPENCL);
+}
+
+TEST_CASE("cuda device: wrong angles and plans are refused, and plans explained", "[gpu][cuda]") {
+    test_wrong_angles(HALYARD_CUDA);
+    test_wrong_plans(HALYARD_CUDA);
+    test_explanations(HALYARD_CUDA);
+    test_null_pointers(HALYARD_CUDA);
 }
 
 TEST_CASE("gpu errors: a target that cannot be had says why", "[gpu]") {

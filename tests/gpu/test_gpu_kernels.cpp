@@ -4,6 +4,7 @@
 #include <catch2/catch_get_random_seed.hpp>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <vector>
 
@@ -17,7 +18,7 @@ void test_kernel(const char *name) {
         const halyard_gpu_queue &queue =
             gpu_test::queue_of(kernel.target == halyard::Target::cuda_sm80 ? HALYARD_CUDA : HALYARD_OPENCL);
         oracle::Random random(Catch::getSeed());
-        for (int i = 0; i < 16; i++) {
+        for (int i = 0, n = gpu_test::n_calls(32); i < n; i++) {
             INFO("seed " << Catch::getSeed() << ", run " << i);
             const std::string fault = gpu_test::check_gpu_run(kernel, queue, random);
             if (!fault.empty()) {
@@ -30,11 +31,10 @@ void test_kernel(const char *name) {
     FAIL("not in the list");
 }
 
-}  // namespace
-
-TEST_CASE("gpu: heads that are wider than one launch can take have the reference's bits", "[gpu][opencl]") {
-    const halyard_gpu_queue &queue = gpu_test::queue_of(HALYARD_OPENCL);
-    const std::int64_t rotary_dim = 2 * 69984;  // three launches
+/// Turns heads so wide that each takes three launches.
+void test_wide_heads(std::int32_t device) {
+    const halyard_gpu_queue &queue = gpu_test::queue_of(device);
+    const std::int64_t rotary_dim = 2 * 69984;
     const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim);
     const auto angles = halyard::angle_source::phase(frequencies, 0, 999);
     const halyard::gpu_angles on_device(queue, angles);
@@ -50,13 +50,31 @@ TEST_CASE("gpu: heads that are wider than one launch can take have the reference
         auto view = halyard::tensor(x.data(), halyard::dtype::f32, {1, 2, 1, rotary_dim});
         halyard::run(reference, angles, view, view);
         view.data = memory.data();
-        view.device = HALYARD_OPENCL;
+        view.device = device;
         halyard::gpu_run_options options;
         options.stream = queue.stream;
         halyard::run(plan, view, view, options);
         std::vector<float> y(x.size());
         memory.read(y.data(), y.size() * sizeof(float));
         CHECK(y == x);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("gpu: heads that are wider than one launch can take have the reference's bits", "[gpu][opencl]") {
+    test_wide_heads(HALYARD_OPENCL);
+}
+
+TEST_CASE("cuda device: heads that are wider than one launch can take have the reference's bits", "[gpu][cuda]") {
+    test_wide_heads(HALYARD_CUDA);
+}
+
+TEST_CASE("gpu: the devices of this machine", "[gpu]") {
+    for (const auto &[device, target] : {std::pair{HALYARD_CUDA, "cuda_sm80"}, {HALYARD_OPENCL, "opencl"}}) {
+        const std::string name = gpu_test::name_of(device);  // tests/support.py reads this
+        std::printf("%s: %s\n", target, name.c_str());
+        CHECK(name.empty() == (halyard::gpu_target(device).supported == 0));
     }
 }
 

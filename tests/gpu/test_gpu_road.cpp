@@ -1,9 +1,12 @@
 // Roads on a device: the bits of the CPU's reference, whatever the stages, and nothing else is written.
+#include "checks/cuda/driver.h"
 #include "road_scene.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 
+#include <algorithm>
+#include <dlfcn.h>
 #include <functional>
 #include <limits>
 
@@ -12,7 +15,7 @@ namespace {
 void test_roads(std::int32_t device, const RoadChoice &choice, int n_runs) {
     const halyard_gpu_queue &queue = gpu_test::queue_of(device);
     oracle::Random random(Catch::getSeed());
-    for (int i = 0; i < n_runs; i++) {
+    for (int i = 0, n = gpu_test::n_calls(n_runs); i < n; i++) {
         INFO("seed " << Catch::getSeed() << ", run " << i << ", dtype " << choice.dtype);
         const std::string fault = GpuRoadScene(queue, random, choice).fault();
         if (!fault.empty()) {
@@ -22,36 +25,30 @@ void test_roads(std::int32_t device, const RoadChoice &choice, int n_runs) {
     SUCCEED();
 }
 
-}  // namespace
+/// Has the emulated driver, if that is the one, let blocks write different values to one place while this lives.
+class TornWrites {
+public:
+    TornWrites() { allow(true); }
+    TornWrites(const TornWrites &) = delete;
+    TornWrites &operator=(const TornWrites &) = delete;
+    ~TornWrites() { allow(false); }
 
-TEST_CASE("gpu road: any stages of q, k and v have the reference's bits", "[gpu][opencl]") {
-    for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
-        test_roads(HALYARD_OPENCL, {.dtype = dtype}, 40);
+private:
+    static void allow(bool is_allowed) {
+        void *const driver = dlopen("libcuda.so.1", RTLD_NOW);
+        void *const access = driver == nullptr ? nullptr : dlsym(driver, "emulated_cuda_access");
+        if (access != nullptr) {
+            reinterpret_cast<decltype(&emulated_cuda_access)>(access)(
+                [](emulated_cuda::Driver &emulated, void *allowed) {
+                    emulated.allows_torn_writes = *static_cast<bool *>(allowed);
+                },
+                &is_allowed);
+        }
     }
-}
+};
 
-TEST_CASE("gpu road: every dtype out has the reference's bits", "[gpu][opencl]") {
-    for (std::int32_t out = HALYARD_F32; out <= HALYARD_INT8; out++) {
-        test_roads(HALYARD_OPENCL, {.out_dtype = out, .head_dim = 128}, 12);
-    }
-}
-
-TEST_CASE("gpu road: bad positions and slots are told, and not stored", "[gpu][opencl]") {
-    test_roads(HALYARD_OPENCL, {.has_bad = true}, 60);
-}
-
-TEST_CASE("cuda device: roads have the reference's bits", "[gpu][cuda]") {
-    for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
-        test_roads(HALYARD_CUDA, {.dtype = dtype}, 40);
-    }
-    for (std::int32_t out = HALYARD_F32; out <= HALYARD_INT8; out++) {
-        test_roads(HALYARD_CUDA, {.out_dtype = out, .head_dim = 128}, 12);
-    }
-    test_roads(HALYARD_CUDA, {.has_bad = true}, 60);
-}
-
-TEST_CASE("gpu road: what no kernel of a device does is refused by the plan", "[gpu][opencl]") {
-    const halyard_gpu_queue &queue = gpu_test::queue_of(HALYARD_OPENCL);
+void test_refused_plans(std::int32_t device) {
+    const halyard_gpu_queue &queue = gpu_test::queue_of(device);
     const halyard::gpu_angles angles(queue,
                                      halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 9));
     auto norm = halyard::describe_norm(halyard::dtype::f32);
@@ -110,7 +107,7 @@ TEST_CASE("gpu road: what no kernel of a device does is refused by the plan", "[
         halyard::plan_desc desc(64, {halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half)});
         ask(desc.tensors[0]);
         CHECK_THROWS_WITH(halyard::gpu_plan(queue, desc, angles), "tensors[0]" + std::string(sentence));
-        CHECK_THROWS_WITH(halyard::explain(HALYARD_OPENCL, desc), "tensors[0]" + std::string(sentence));
+        CHECK_THROWS_WITH(halyard::explain(device, desc), "tensors[0]" + std::string(sentence));
     }
     halyard::plan_desc moves(64, {halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half)});
     moves.rerotates = true;
@@ -118,8 +115,8 @@ TEST_CASE("gpu road: what no kernel of a device does is refused by the plan", "[
                       "rerotates is 1, but on a device this version moves no keys from position to position");
 }
 
-TEST_CASE("gpu road: what cannot be launched is refused, and nothing is written", "[gpu][opencl]") {
-    const halyard_gpu_queue &queue = gpu_test::queue_of(HALYARD_OPENCL);
+void test_refused_runs(std::int32_t device) {
+    const halyard_gpu_queue &queue = gpu_test::queue_of(device);
     const halyard::gpu_angles angles(queue,
                                      halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 9));
     const auto cache_desc = halyard::describe_nhd_cache(2, 4, 2, 64);
@@ -130,15 +127,21 @@ TEST_CASE("gpu road: what cannot be launched is refused, and nothing is written"
     tensor_desc.scale = &scale_desc;
     tensor_desc.norm = &norm_desc;
     const halyard::gpu_plan plan(queue, halyard::plan_desc(64, {tensor_desc}), angles);
+    std::vector<char> slot_bytes(32);
+    for (std::size_t i = 0; i < 8; i++) {
+        slot_bytes[4 * i] = static_cast<char>(i);
+    }
     const std::vector<char> before(8 * 128 * 4 + 64, 9);
     const gpu_test::Memory from(queue, before), to(queue, before), weights(queue, std::vector<char>(64 * 4 + 16)),
-        slots_memory(queue, std::vector<char>(32));
+        slots_memory(queue, slot_bytes);
     struct Working {
         halyard_tensor x;
         halyard_slots slots = sized<halyard_slots>();
         halyard_stages stages = sized<halyard_stages>();
         std::int64_t x_offset = 0, weight_offset = 0, cache_offset = 0, slots_offset = 0;
         float scale = 0.5f;
+
+        bool has_offset() const { return (x_offset | weight_offset | cache_offset | slots_offset) != 0; }
     };
     const auto run = [&](Working &w) {
         auto args = sized<halyard_gpu_run_args>();
@@ -156,7 +159,7 @@ TEST_CASE("gpu road: what cannot be launched is refused, and nothing is written"
     const auto working = [&] {
         Working w;
         w.x = halyard::tensor(from.data(), halyard::dtype::f32, {1, 4, 2, 64});
-        w.x.device = HALYARD_OPENCL;
+        w.x.device = device;
         w.slots.policy = HALYARD_SLOTS_RANGE_ONLY;
         w.slots.data = slots_memory.data();
         w.slots.shape[0] = w.slots.strides[1] = 1;
@@ -191,7 +194,8 @@ TEST_CASE("gpu road: what cannot be launched is refused, and nothing is written"
         CAPTURE(i);
         Working w = working();
         wrong[i].second(w);
-        CHECK(run(w) == wrong[i].first);
+        const bool is_cuda = device == HALYARD_CUDA;  // which takes no offsets
+        CHECK(run(w) == (is_cuda && w.has_offset() ? HALYARD_ERROR_OVERFLOW : wrong[i].first));
     }
     CHECK((to.read() == before));
     Working w = working();
@@ -199,8 +203,10 @@ TEST_CASE("gpu road: what cannot be launched is refused, and nothing is written"
     CHECK((to.read() != before));
 }
 
-TEST_CASE("gpu road: of tokens with one slot some one is kept, whole", "[gpu][opencl]") {
-    const halyard_gpu_queue &queue = gpu_test::queue_of(HALYARD_OPENCL);
+/// Stores several tokens in one slot. They may be stored at once, so that each element comes from any of them.
+void test_doubled_slots(std::int32_t device) {
+    const halyard_gpu_queue &queue = gpu_test::queue_of(device);
+    const TornWrites torn_writes;
     const halyard::gpu_angles angles(queue,
                                      halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 9));
     const auto cache_desc = halyard::describe_nhd_cache(1, 4, 1, 64);
@@ -217,7 +223,7 @@ TEST_CASE("gpu road: of tokens with one slot some one is kept, whole", "[gpu][op
     std::memcpy(slot_bytes.data(), given, sizeof(given));
     const gpu_test::Memory from(queue, values), to(queue, std::vector<char>(4 * 64 * 4, 99)), where(queue, slot_bytes);
     auto x = halyard::tensor(from.data(), halyard::dtype::f32, {1, 8, 1, 64});
-    x.device = HALYARD_OPENCL;
+    x.device = device;
     auto slots = sized<halyard_slots>();
     slots.policy = HALYARD_SLOTS_RANGE_ONLY;
     slots.data = where.data();
@@ -237,7 +243,63 @@ TEST_CASE("gpu road: of tokens with one slot some one is kept, whole", "[gpu][op
     CHECK((row(0) == std::vector<char>(256, 5)));
     CHECK((row(1) == std::vector<char>(256, 99)));
     CHECK((row(3) == std::vector<char>(256, 99)));
-    const char kept = row(2)[0];
-    CHECK((row(2) == std::vector<char>(256, kept)));
-    CHECK((kept >= 0 && kept < 8 && given[static_cast<int>(kept)] == 2));
+    const std::vector<char> doubled = row(2);
+    for (std::size_t at = 0; at < doubled.size(); at += 4) {
+        CAPTURE(at);
+        const int token = doubled[at];
+        CHECK((token >= 0 && token < 8 && given[token] == 2));
+        CHECK((std::count(&doubled[at], &doubled[at] + 4, doubled[at]) == 4));  // no element is torn
+    }
+}
+
+}  // namespace
+
+TEST_CASE("gpu road: any stages of q, k and v have the reference's bits", "[gpu][opencl]") {
+    for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
+        test_roads(HALYARD_OPENCL, {.dtype = dtype}, 40);
+    }
+}
+
+TEST_CASE("gpu road: every dtype out has the reference's bits", "[gpu][opencl]") {
+    for (std::int32_t out = HALYARD_F32; out <= HALYARD_INT8; out++) {
+        test_roads(HALYARD_OPENCL, {.out_dtype = out, .head_dim = 128}, 12);
+    }
+}
+
+TEST_CASE("gpu road: bad positions and slots are told, and not stored", "[gpu][opencl]") {
+    test_roads(HALYARD_OPENCL, {.has_bad = true}, 60);
+}
+
+TEST_CASE("cuda device: roads have the reference's bits", "[gpu][cuda]") {
+    for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
+        test_roads(HALYARD_CUDA, {.dtype = dtype}, 40);
+    }
+    for (std::int32_t out = HALYARD_F32; out <= HALYARD_INT8; out++) {
+        test_roads(HALYARD_CUDA, {.out_dtype = out, .head_dim = 128}, 12);
+    }
+    test_roads(HALYARD_CUDA, {.has_bad = true}, 60);
+}
+
+TEST_CASE("gpu road: what no kernel of a device does is refused by the plan", "[gpu][opencl]") {
+    test_refused_plans(HALYARD_OPENCL);
+}
+
+TEST_CASE("cuda device: what no kernel of a device does is refused by the plan", "[gpu][cuda]") {
+    test_refused_plans(HALYARD_CUDA);
+}
+
+TEST_CASE("gpu road: what cannot be launched is refused, and nothing is written", "[gpu][opencl]") {
+    test_refused_runs(HALYARD_OPENCL);
+}
+
+TEST_CASE("cuda device: what cannot be launched is refused, and nothing is written", "[gpu][cuda]") {
+    test_refused_runs(HALYARD_CUDA);
+}
+
+TEST_CASE("gpu road: of tokens with one slot each element is one of theirs", "[gpu][opencl]") {
+    test_doubled_slots(HALYARD_OPENCL);
+}
+
+TEST_CASE("cuda device: of tokens with one slot each element is one of theirs", "[gpu][cuda]") {
+    test_doubled_slots(HALYARD_CUDA);
 }

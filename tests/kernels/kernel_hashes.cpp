@@ -3,8 +3,8 @@
 // same.
 #include "checks/make_sources.h"
 #include "checks/oracle.h"
-#include "rotate/piece.h"
-#include "rotate/stages.h"
+#include "walk/piece.h"
+#include "walk/stages.h"
 
 #include <algorithm>
 #include <cinttypes>
@@ -148,7 +148,7 @@ std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, Stage stage, h
     Hash hash;
     for (const std::int64_t n : counts_of_pairs()) {
         const halyard::Extents extents = {n, random.in(1, 40), random.in(1, 3)};
-        const halyard::StageStrides dense = {1, n, n * extents.n_heads}, by_element = {1, 0, 0};
+        const halyard::ElementStrides dense = {1, n, n * extents.n_heads}, by_element = {1, 0, 0};
         const std::int64_t count = n * extents.n_heads * extents.n_tokens;
         const auto x_dtype = static_cast<std::int32_t>(
             stage == Stage::widen || stage == Stage::widen_norm || stage == Stage::norm_rotate ? dtype

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "halyard/halyard.hpp"
-#include "rotate/dispatch.h"
+#include "walk/dispatch.h"
 
 #include <vector>
 

@@ -4,7 +4,7 @@
 #include "checks/oracle.h"
 #include "checks/road_oracle.h"
 #include "kernels/stage_kernels_here.h"
-#include "rotate/stages.h"
+#include "walk/stages.h"
 
 #include <catch2/catch_test_macros.hpp>
 

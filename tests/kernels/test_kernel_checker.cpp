@@ -1,8 +1,8 @@
 // Tests what the other tests rely on: the kernel checker must catch broken kernels, and the oracle must round right.
 #include "checks/kernel_checker.h"
 #include "checks/oracle.h"
-#include "rotate/piece.h"
-#include "rotate/reference.h"
+#include "walk/piece.h"
+#include "walk/reference.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>

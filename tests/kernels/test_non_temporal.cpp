@@ -1,7 +1,7 @@
 // Which runs store non-temporally, past the caches, and that this changes no bit.
 #include "checks/sized.h"
 #include "halyard/halyard.hpp"
-#include "rotate/plan.h"
+#include "walk/plan.h"
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -70,8 +70,8 @@ struct Request {
         auto desc = describe();
         desc.target = name.c_str();
         halyard_plan plan = *halyard::plan(desc).get();
-        Kernel ordinary = plan.tensors[0].kernel(Place::out_of_place, Layout::even);
-        Kernel non_temporal = plan.tensors[0].kernel(Place::non_temporal, Layout::even);
+        Kernel ordinary = plan.chosen[0].kernel(Place::out_of_place, Layout::even);
+        Kernel non_temporal = plan.chosen[0].kernel(Place::non_temporal, Layout::even);
         REQUIRE(ordinary.place == Place::out_of_place);
         REQUIRE(non_temporal.place == Place::non_temporal);
         Kernel in_place = ordinary;

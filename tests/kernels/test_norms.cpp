@@ -2,7 +2,7 @@
 #include "checks/nearest.h"
 #include "checks/oracle.h"
 #include "kernels/stage_kernels_here.h"
-#include "rotate/stages.h"
+#include "walk/stages.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
@@ -14,7 +14,7 @@
 using halyard::Dtype;
 using halyard::Extents;
 using halyard::StageKernels;
-using halyard::StageStrides;
+using halyard::ElementStrides;
 using halyard::Target;
 using oracle::Random;
 
@@ -73,7 +73,7 @@ TEST_CASE("norms: they are within their bound, and the portable loop keeps the o
         for (const StageKernels &kernels : all) {
             INFO(halyard::name_of(kernels.target) << ", " << n << " elements, rounding " << flags);
             const Extents extents = {n, 1, 1};
-            const StageStrides dense = {1, n, n};
+            const ElementStrides dense = {1, n, n};
             std::vector<float> normed = v;
             normalise(kernels, {eps, w.data(), 0, 0, Dtype::f32}, extents, normed.data(), dense);
             std::vector<float> coarse = v;

@@ -4,8 +4,8 @@
 #include "checks/kernel_checker.h"
 #include "checks/oracle.h"
 #include "halyard/halyard.hpp"
-#include "road/stage_desc.h"
-#include "rotate/stages.h"
+#include "read/stage_desc.h"
+#include "walk/stages.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
@@ -23,7 +23,7 @@ using halyard::Dtype;
 using halyard::Extents;
 using halyard::Norm;
 using halyard::StageKernels;
-using halyard::StageStrides;
+using halyard::ElementStrides;
 using halyard::Target;
 using oracle::Random;
 using oracle::Values;
@@ -73,7 +73,7 @@ const StageKernels portable = halyard::select_stage_kernels(0);
 /// An operand in guarded memory: from its first byte to its last.
 class Operand {
 public:
-    Operand(Random &random, Dtype type, const Extents &extents, const StageStrides &s, Values values)
+    Operand(Random &random, Dtype type, const Extents &extents, const ElementStrides &s, Values values)
         : dtype(type), strides(s), bytes_(halyard::element_bytes(type)) {
         const std::int64_t last =
             (extents.n_elements - 1) * s.element + (extents.n_heads - 1) * s.head + (extents.n_tokens - 1) * s.token;
@@ -87,7 +87,7 @@ public:
     }
 
     const Dtype dtype;
-    const StageStrides strides;
+    const ElementStrides strides;
 
     char *data() { return first_; }
     float *floats() { return reinterpret_cast<float *>(first_); }
@@ -144,9 +144,9 @@ Extents random_extents(Random &random) {
 }
 
 /// Heads one after the other with gaps or without, or tokens inside of heads. Seldom elements lie apart.
-StageStrides random_strides(Random &random, const Extents &extents) {
+ElementStrides random_strides(Random &random, const Extents &extents) {
     const std::int64_t gap = random.one_in(2) ? 0 : random.in(1, 5);
-    StageStrides strides = {random.one_in(12) ? random.in(2, 3) : 1, 0, 0};
+    ElementStrides strides = {random.one_in(12) ? random.in(2, 3) : 1, 0, 0};
     const std::int64_t head = (extents.n_elements - 1) * strides.element + 1 + gap;
     if (random.one_in(4)) {
         strides.token = head;
@@ -177,14 +177,14 @@ std::string fault_of_call(const Row &row, const StageKernels &kernels, bool fuse
     Operand y(random, row.stage == Stage::narrow || rotates ? row.dtype : Dtype::f32, extents, strides(),
               Values::any_bits);
 
-    StageStrides scale_strides = {0, 0, 0};
+    ElementStrides scale_strides = {0, 0, 0};
     if (random.one_in(2)) {
-        const StageStrides dense = strides();
+        const ElementStrides dense = strides();
         scale_strides = {random.one_in(2) ? dense.element : 0, random.one_in(2) ? dense.head : 0,
                          random.one_in(2) ? dense.token : 0};
     }
     Operand scales(random, Dtype::f32, extents, scale_strides, random.one_in(2) ? Values::ordinary : values);
-    const StageStrides of_weight = {1, random.one_in(2) ? 0 : extents.n_elements + random.in(0, 3), 0};
+    const ElementStrides of_weight = {1, random.one_in(2) ? 0 : extents.n_elements + random.in(0, 3), 0};
     Operand weight(random, Dtype::f32, {extents.n_elements, extents.n_heads, 1}, of_weight, Values::ordinary);
     Norm norm = {random.one_in(2) ? 1e-6f : 0.0f, weight.floats(), of_weight.head,
                  static_cast<std::int32_t>(random.in(0, 3)), row.dtype};
@@ -212,7 +212,7 @@ std::string fault_of_call(const Row &row, const StageKernels &kernels, bool fuse
     }
     const bool in_place = random.one_in(2);
     const auto piece_of = [&](char *from, char *to) {
-        const auto pairs_of = [&](const StageStrides &s) {
+        const auto pairs_of = [&](const ElementStrides &s) {
             return halyard::PairStrides{s.element, n_pairs * s.element, s.head, s.token};
         };
         halyard::Piece piece = {};
@@ -317,7 +317,7 @@ TEST_CASE("stage kernels: the portable loops' bits within the memory that they a
 namespace {
 
 void widen_rightly(halyard_buffer *x, halyard_buffer *y) {
-    const StageStrides in = {1, x->dim[1].stride, x->dim[2].stride}, out = {1, y->dim[1].stride, y->dim[2].stride};
+    const ElementStrides in = {1, x->dim[1].stride, x->dim[2].stride}, out = {1, y->dim[1].stride, y->dim[2].stride};
     const Extents extents = {x->dim[0].extent, x->dim[1].extent, x->dim[2].extent};
     widen(portable, Dtype::f32, extents, reinterpret_cast<char *>(x->host), in, reinterpret_cast<float *>(y->host),
           out);

@@ -20,9 +20,9 @@ ARROWS = {
     "runtime/base": ["runtime/include"],
     "runtime/angles": ["runtime/include", "runtime/base"],
     "runtime/config": ["runtime/include", "runtime/base", "runtime/angles"],
-    "runtime/road": ["runtime/include", "runtime/base"],
-    "runtime/rotate": ["runtime/include", "runtime/base", "runtime/angles", "runtime/road"],
-    "runtime/gpu": ["runtime/include", "runtime/base", "runtime/angles", "runtime/road", "runtime/rotate"],
+    "runtime/read": ["runtime/include", "runtime/base", "runtime/angles"],
+    "runtime/walk": ["runtime/include", "runtime/base", "runtime/angles", "runtime/read"],
+    "runtime/gpu": ["runtime/include", "runtime/base", "runtime/angles", "runtime/read", "runtime/walk"],
     "runtime/tool": ["runtime/include"],
     "checks": ["runtime"],
     "tests": ["runtime", "checks"],
@@ -233,15 +233,15 @@ def try_rules():
         "runtime/base/error.cpp": '#include "base/error.h"\nnamespace halyard {\nint fail(int s) noexcept { return s; }\n}\n',
         "runtime/angles/row.h": '#include "base/error.h"\n#include "angles/phase.h"\n',
         "runtime/angles/phase.h": "template <typename T>\nT twice(T x) {\n    return 2 * x;\n}\n",
-        "runtime/rotate/run.cpp": '#include "angles/row.h"\n#include "list.inc"\n#include "made_by_cmake.inc"\n'
+        "runtime/walk/run.cpp": '#include "angles/row.h"\n#include "list.inc"\n#include "made_by_cmake.inc"\n'
                                   "namespace halyard {\nnamespace {\nint help(int x) { return x; }\n}\n}\n"
                                   'extern "C" int halyard_run(void) { return help(0); }\n',
-        "runtime/gpu/launch.h": '#include "rotate/kernel.h"\n',
-        "runtime/rotate/kernel.h": "struct Kernel {\n    int bytes() const { return 4; }\n    int words() const;\n};\n",
+        "runtime/gpu/launch.h": '#include "walk/kernel.h"\n',
+        "runtime/walk/kernel.h": "struct Kernel {\n    int bytes() const { return 4; }\n    int words() const;\n};\n",
         "runtime/tool/main.cpp": "#include <halyard/halyard.h>\nint main() { return 0; }\n",
         "generators/list.inc": "",
         "generators/angles.h": '#include "angles/phase.h"\n',
-        "checks/oracle.h": '#include "rotate/kernel.h"\n',
+        "checks/oracle.h": '#include "walk/kernel.h"\n',
         "tests/runs/test_run.cpp": '#include "checks/oracle.h"\n#include "data/golden.h"\n',
         "tests/data/golden.h": "",
         "bench/measure/cell.h": '#include "checks/oracle.h"\n',
@@ -258,9 +258,9 @@ def try_rules():
     assert faults_in(sound) == [], faults_in(sound)
     for path, name, room, included in [
             ("runtime/base/overlap.h", "angles/row.h", "runtime/base", "runtime/angles/row.h"),
-            ("runtime/angles/table.h", "rotate/kernel.h", "runtime/angles", "runtime/rotate/kernel.h"),
-            ("runtime/config/rope.h", "rotate/kernel.h", "runtime/config", "runtime/rotate/kernel.h"),
-            ("runtime/rotate/plan.h", "gpu/launch.h", "runtime/rotate", "runtime/gpu/launch.h"),
+            ("runtime/angles/table.h", "walk/kernel.h", "runtime/angles", "runtime/walk/kernel.h"),
+            ("runtime/config/rope.h", "walk/kernel.h", "runtime/config", "runtime/walk/kernel.h"),
+            ("runtime/walk/plan.h", "gpu/launch.h", "runtime/walk", "runtime/gpu/launch.h"),
             ("runtime/include/halyard/halyard.hpp", "base/error.h", "runtime/include", "runtime/base/error.h"),
             ("runtime/tool/device.h", "gpu/launch.h", "runtime/tool", "runtime/gpu/launch.h"),
             ("runtime/gpu/check.h", "checks/oracle.h", "runtime/gpu", "checks/oracle.h"),
@@ -290,10 +290,10 @@ def try_rules():
     assert faults_in({**sound, **data, **pairs}) == []
 
     belongs = "is no function of the C ABI, so it belongs in a source that has a header"
-    broken("runtime/rotate/helper.cpp", "namespace halyard {\n\nint help(int x) {\n    return x;\n}\n}\n",
-           f"runtime/rotate/helper.cpp:3: help {belongs}")
-    broken("runtime/rotate/helper.cpp", "int Kernel::words() const { return 1; }\n",
-           f"runtime/rotate/helper.cpp:1: words {belongs}")
+    broken("runtime/walk/helper.cpp", "namespace halyard {\n\nint help(int x) {\n    return x;\n}\n}\n",
+           f"runtime/walk/helper.cpp:3: help {belongs}")
+    broken("runtime/walk/helper.cpp", "int Kernel::words() const { return 1; }\n",
+           f"runtime/walk/helper.cpp:1: words {belongs}")
     broken("runtime/angles/wave.h", "/// A wave.\nfloat wave(float x);\n",
            "runtime/angles/wave.h:2: wave is defined neither here nor in runtime/angles/wave.cpp")
     header = "runtime/angles/wave.h"

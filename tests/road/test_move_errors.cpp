@@ -3,7 +3,7 @@
 #include "checks/make_sources.h"
 #include "halyard/halyard.hpp"
 #include "refused.h"
-#include "rotate/plan.h"
+#include "walk/plan.h"
 
 #include <functional>
 #include <limits>
@@ -133,8 +133,8 @@ TEST_CASE("errors: moves, plans", "[errors][road][moves]") {
     scene.plan.frequencies = about.get();
     scene.tensors[0].pairing = scene.tensors[1].pairing = 0;
     const halyard::plan plan(scene.plan);
-    CHECK(plan.get()->tensors[0].desc.pairing == halyard::Pairing::half);
-    CHECK(plan.get()->tensors[1].desc.out_pairing == halyard::Pairing::half);
+    CHECK(plan.get()->tensors[0].pairing == halyard::Pairing::half);
+    CHECK(plan.get()->tensors[1].out_pairing == halyard::Pairing::half);
 }
 
 TEST_CASE("errors: moves, runs", "[errors][road][moves]") {

@@ -1,6 +1,6 @@
 // Roots and quotients are the nearest floats whatever the estimates that they are made from, as long as those are only
 // a few ulps off: what kernels for OpenCL rely on. A CPU's own operations say what is right.
-#include "road/nearest.h"
+#include "base/nearest.h"
 
 #include "checks/oracle.h"
 

@@ -329,7 +329,7 @@ TEST_CASE("errors: roads, slots of a run", "[errors][road]") {
                [](auto &s) { s.slots.scratch = reinterpret_cast<void *>(UINTPTR_MAX); });
     // Scratch and slots share memory with nothing that is written or read.
     refuse_run(HALYARD_ERROR_OVERLAP, {"slots.scratch", "slots.data"}, [](auto &s) { s.slots.scratch = s.at(2000); });
-    refuse_run(HALYARD_ERROR_OVERLAP, {"slots.scratch", "x[0]"}, [](auto &s) { s.slots.scratch = s.at(7); });
+    refuse_run(HALYARD_ERROR_OVERLAP, {"slots.scratch", "y[0]"}, [](auto &s) { s.slots.scratch = s.at(7); });
     refuse_run(HALYARD_ERROR_OVERLAP, {"slots.scratch", "stages[1].cache"},
                [](auto &s) { s.slots.scratch = s.at(1127); });
     accept_run([](auto &s) { s.slots.scratch = s.at(1128); });

@@ -189,7 +189,7 @@ TEST_CASE("runs: where an empty tensor would lie does not matter", "[errors]") {
     Scene s;
     s.x[1].data = s.y[1].data = s.y[0].data;
     check_refused(s, HALYARD_ERROR_OVERLAP,
-                  {"y[0]", "x[1]"});  // this leaves its spans on the stack, which the next run must not read
+                  {"y[1]", "y[0]"});  // this leaves its spans on the stack, which the next run must not read
     s.x[1].shape[2] = s.y[1].shape[2] = 0;
     check_accepted(s);
 }

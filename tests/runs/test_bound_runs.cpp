@@ -1,7 +1,7 @@
 // Bound runs and parts: the bits of a whole run, and its refusals.
 #include "checks/make_sources.h"
 #include "checks/rotate.h"
-#include "rotate/bound_run.h"
+#include "walk/bound_run.h"
 #include "scene.h"
 
 #include <catch2/catch_get_random_seed.hpp>
@@ -422,7 +422,7 @@ TEST_CASE("errors: bound runs", "[errors][bound]") {
     refuse(apart, HALYARD_ERROR_OVERLAP, {"y[1]", "x[0]"}, [&](Pointers &p) { p.y[1] = scene.at(1); });
     refuse(apart, HALYARD_ERROR_OVERLAP, {"y[0]", "x[1]"}, [&](Pointers &p) { p.y[0] = scene.x[1].data; });
     refuse(apart, HALYARD_ERROR_OVERLAP, {"y[1]", "y[0]"}, [&](Pointers &p) { p.y[1] = p.y[0]; });
-    refuse(in_place, HALYARD_ERROR_OVERLAP, {"y[0]", "x[1]"}, [](Pointers &p) { p.x[1] = p.y[1] = p.y[0]; });
+    refuse(in_place, HALYARD_ERROR_OVERLAP, {"y[1]", "y[0]"}, [](Pointers &p) { p.x[1] = p.y[1] = p.y[0]; });
     refuse(apart, HALYARD_ERROR_OVERLAP, {"y[1]", "positions"}, [&](Pointers &p) { p.y[1] = scene.at(2048 + 5); });
     refuse(apart, HALYARD_ERROR_OVERFLOW, {"args.x[0] or args.y[0] leaves the address space"},
            [](Pointers &p) { p.y[0] = reinterpret_cast<void *>(UINTPTR_MAX - 100); });

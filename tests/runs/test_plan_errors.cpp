@@ -2,7 +2,7 @@
 // accepted.
 #include "scene.h"
 
-#include "rotate/plan.h"
+#include "walk/plan.h"
 
 #include <algorithm>
 
@@ -152,7 +152,7 @@ TEST_CASE("plans: what the frequencies of a config tell need not be stated", "[p
         desc.rotary_dim = rotary_dim;
         const halyard::plan plan(desc);
         CHECK(plan.get()->rotary_dim == 64);
-        return plan.get()->tensors[0].desc;
+        return plan.get()->tensors[0];
     };
     const char *const llama = R"({"model_type": "llama", "head_dim": 64, "rope_theta": 10000.0})";
     const char *const deepseek = R"({"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "rope_theta": 10000.0})";

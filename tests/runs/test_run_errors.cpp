@@ -258,7 +258,7 @@ TEST_CASE("errors: runs, outputs over other arguments", "[errors]") {
     refuse_overlap("k's output over q's input", "y[1]", "x[0]", [](Scene &s) { s.y[1].data = s.x[0].data; });
     refuse_overlap("k's output over q's output", "y[1]", "y[0]",
                    [](Scene &s) { s.y[1].data = static_cast<float *>(s.y[0].data) + 95; });
-    refuse_overlap("both in place of the same memory", "y[0]", "x[1]",
+    refuse_overlap("both in place of the same memory", "y[1]", "y[0]",
                    [](Scene &s) { s.x[1] = s.y[1] = s.y[0] = s.x[0]; });
     refuse_overlap("an output over the positions", "y[1]", "positions", [](Scene &s) {
         s.args.positions = &s.positions;

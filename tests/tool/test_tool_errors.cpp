@@ -8,7 +8,9 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 TEST_CASE("tool: wrong usage has exit status 2", "[tool]") {
     const ScratchDir dir;
@@ -139,12 +141,25 @@ TEST_CASE("tool: what can't be carried out has exit status 1", "[tool]") {
             {"--cos-sin",
              {write_rows("cs5.npy", {3, 2, 5}), write_rows("cs0.npy", {3, 2, 0}),
               write_rows("cs4.npy", {3, 2, 4}) + " --rotary-dim 6"}},
-            {"--target", {"x86_nothing", "cuda_sm80"}}};
+            {"--target", {"x86_nothing"}}};
         for (const auto &[option, values] : wrong_values) {
             for (const std::string &value : values) {
                 check_fails(1, rotate + Arguments{option} + split(value), dir);
             }
         }
+    }
+
+    SECTION("a device that is not there") {
+        const char *const folders = std::getenv("LD_LIBRARY_PATH");  // where the emulated driver may lie
+        const std::string kept = folders != nullptr ? folders : "";
+        unsetenv("LD_LIBRARY_PATH");
+        for (const auto &target : nlohmann::json::parse(succeed({"list", "--json"}))) {
+            const std::string name = target.at("name");
+            if (name == "cuda_sm80" && !target.at("supported").get<bool>()) {
+                check_fails(1, rotate + Arguments{"--target", name}, dir);
+            }
+        }
+        setenv("LD_LIBRARY_PATH", kept.c_str(), 1);
     }
 
     SECTION("the output") {

@@ -26,7 +26,8 @@
  * are heads of more than 640 elements, and heads that are not dense or do not begin on 16 bytes.
  *   scales   are host memory, read during the call: so they can be checked. A captured graph keeps their values.
  *   slots    Their policy must be RANGE_ONLY. A slot out of range is not stored, and neither is a token with a bad
- *            position under BAD_POSITION_ERROR; of two tokens with one slot some one is kept.
+ *            position under BAD_POSITION_ERROR. What lies in a slot that several tokens name is undefined: they are
+ *            stored at once, so that each element comes from one of them, but not all from the same one.
  *   error word   SLOT for a slot out of range, POSITION for a bad position; where there are both, one of them.
  *
  * Results are the bits that the CPU's targets with fused multiply-add give, for each kind of angle source.

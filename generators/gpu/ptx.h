@@ -1,0 +1,82 @@
+// What is done to a CUDA kernel once it is PTX.
+#pragma once
+
+#include "Halide.h"
+
+#include <algorithm>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <utility>
+
+namespace halyard {
+
+/// PTX that says two things which Halide 21 leaves open:
+/// - Where shared memory is. Halide takes it from address 0 on, without declaring any. Since sm_90 the first KiB is the
+///   system's, and what a launch asks for begins behind it. So it is declared, and its address added to every other.
+/// - That products and sums are rounded. Without .rn ptxas may contract them, and the canonical form is lost.
+inline std::string complete_ptx(const std::string &ptx) {
+    static const std::regex rounded(R"(\b(add|mul|sub)\.f32\b)");
+    static const std::regex access(R"((.*\b(?:ld|st)\.shared\.[^[]*)\[(%\w+)(.*))");
+    const bool has_shared = ptx.find(".shared") != std::string::npos;
+    std::istringstream lines(ptx);
+    std::ostringstream complete;
+    for (std::string line; std::getline(lines, line);) {
+        if (line.find(".shared") == std::string::npos) {
+            complete << std::regex_replace(line, rounded, "$1.rn.f32") << "\n";
+        } else {
+            std::smatch part;  // what comes before the address, its register, what comes after that
+            _halide_user_assert(std::regex_match(line, part, access)) << "Another access to shared memory:" << line;
+            complete << "\tadd.s64 \t%shared1, %shared0, " << part[2] << ";\n"
+                     << part[1] << "[%shared1" << part[3] << "\n";
+        }
+        if (has_shared && line.rfind(".address_size", 0) == 0) {
+            complete << "\n.extern .shared .align 16 .b8 halyard_shared[];\n";
+        } else if (has_shared && line == "{") {
+            complete << "\t.reg .b64 \t%shared<2>;\n\tmov.b64 \t%shared0, halyard_shared;\n";
+        }
+    }
+    return complete.str();
+}
+
+/// Splits off the kernels, which Halide itself does right after its custom passes, and completes their PTX.
+class CompletePtx : public Halide::Internal::IRMutator {
+public:
+    explicit CompletePtx(Halide::Target target) : target_(std::move(target)) {}
+
+    Halide::Internal::Stmt mutate(const Halide::Internal::Stmt &stmt) override {
+        const bool is_whole = !std::exchange(is_split_, true);
+        return IRMutator::mutate(is_whole ? Halide::Internal::inject_gpu_offload(stmt, target_) : stmt);
+    }
+    using IRMutator::mutate;
+
+private:
+    using Call = Halide::Internal::Call;
+    using IRMutator::visit;
+
+    Halide::Target target_;
+    bool is_split_ = false;
+
+    /// Of the call that hands the PTX to the driver: (state, the text, which ends with a zero, and its size).
+    Halide::Expr visit(const Call *op) override {
+        if (op->name != "halide_cuda_initialize_kernels") {
+            return IRMutator::visit(op);
+        }
+        Halide::Buffer<> code = op->args[1].as<Call>()->args[0].as<Halide::Internal::Variable>()->image;
+        const std::string ptx = complete_ptx(static_cast<const char *>(code.data()));
+        const int size = static_cast<int>(ptx.size()) + 1;
+        Halide::Runtime::Buffer<uint8_t> text(size);
+        std::copy_n(ptx.c_str(), size, text.begin());
+        *code.get() = std::move(text);  // whoever refers to the code refers to this
+        return Call::make(op->type, op->name, {op->args[0], op->args[1], size}, op->call_type);
+    }
+};
+
+/// To be called last of what adds passes to a pipeline.
+inline void complete_device_code(Halide::Pipeline pipeline, const Halide::Target &target) {
+    if (target.has_feature(Halide::Target::CUDA)) {
+        pipeline.add_custom_lowering_pass(new CompletePtx(target));
+    }
+}
+
+}  // namespace halyard

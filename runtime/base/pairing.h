@@ -1,0 +1,32 @@
+// Which two elements of a head are a pair.
+#pragma once
+
+#include "halyard/halyard.h"
+
+#include <cstdint>
+#include <optional>
+
+namespace halyard {
+
+/// HALYARD_PAIRING_…
+enum class Pairing : std::int32_t { half = HALYARD_PAIRING_HALF, interleaved = HALYARD_PAIRING_INTERLEAVED };
+
+/// The pairing that a number of the C ABI stands for; none where there is no such pairing.
+constexpr std::optional<Pairing> to_pairing(std::int32_t number) noexcept {
+    switch (const auto pairing = static_cast<Pairing>(number)) {
+    case Pairing::half:
+    case Pairing::interleaved: return pairing;
+    }
+    return std::nullopt;
+}
+
+/// As kernels' names call it.
+constexpr const char *name_of(Pairing pairing) noexcept {
+    switch (pairing) {
+    case Pairing::half: return "half";
+    case Pairing::interleaved: return "interleaved";
+    }
+    return nullptr;
+}
+
+}  // namespace halyard

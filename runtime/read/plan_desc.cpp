@@ -1,0 +1,210 @@
+#include "read/plan_desc.h"
+
+#include "angles/frequencies.h"
+#include "base/error.h"
+#include "base/versioned.h"
+
+#include <cstdio>
+
+namespace halyard {
+
+namespace {
+
+/// Fills in what a description leaves to the frequencies, which may be NULL, and to its own other fields.
+void set_defaults(const halyard_frequencies *frequencies, bool rerotates, halyard_tensor_desc &tensor) {
+    const bool from_frequencies = tensor.pairing == 0 && frequencies != nullptr;
+    if (from_frequencies) {  // keys that were rotated have the pairing that rotations write
+        tensor.pairing = rerotates ? frequencies->about.out_pairing : frequencies->about.pairing;
+    }
+    if (tensor.out_pairing == 0) {
+        tensor.out_pairing = from_frequencies ? frequencies->about.out_pairing : tensor.pairing;
+    }
+    if (tensor.head_dim == 0 && frequencies != nullptr) {
+        tensor.head_dim = frequencies->about.head_dim;
+    }
+    if (tensor.out_dtype == 0) {
+        tensor.out_dtype = tensor.dtype;
+    }
+}
+
+/// Reads the stages beside the rotation of a tensor whose dtypes and head_dim were checked.
+halyard_status read_stages(const halyard_tensor_desc &tensor, int index, TensorDesc *out, halyard_error *error) {
+    if (tensor.norm != nullptr) {
+        if (const halyard_status status = read_norm(tensor.norm, index, tensor.head_dim, &out->norm.emplace(), error)) {
+            return status;
+        }
+    }
+    if (tensor.scale != nullptr) {
+        if (const halyard_status status =
+                read_scale(tensor.scale, index, out->out_dtype, &out->scale.emplace(), error)) {
+            return status;
+        }
+    }
+    std::int64_t stride = 0;
+    if (tensor.cache != nullptr) {
+        if (const halyard_status status =
+                read_cache(tensor.cache, index, tensor.head_dim, &out->cache.emplace(), error)) {
+            return status;
+        }
+    }
+    out->is_staged = out->norm || out->scale || out->dtype != out->out_dtype || is_8_bit(out->dtype) ||
+                     (out->cache && !out->cache->is_linear(tensor.head_dim, &stride));
+    if (out->is_staged && tensor.head_dim > max_staged_head) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].head_dim is ", tensor.head_dim,
+                    ", but stages beside the rotation work on heads of at most ", max_staged_head, " elements");
+    }
+    return HALYARD_OK;
+}
+
+/// Refuses what keys cannot have that move from where they are, as they are.
+halyard_status check_rerotated(const halyard_tensor_desc &tensor, int index, halyard_error *error) {
+    if (tensor.out_dtype != tensor.dtype) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].out_dtype is ",
+                    name_of_dtype(tensor.out_dtype), ", but a plan that rerotates keeps the dtype, ",
+                    name_of_dtype(tensor.dtype));
+    }
+    if (tensor.out_pairing != tensor.pairing) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].out_pairing is ", tensor.out_pairing,
+                    ", but a plan that rerotates keeps the pairing, ", tensor.pairing);
+    }
+    if (tensor.no_rotation != 0 || tensor.norm != nullptr) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].",
+                    tensor.norm != nullptr ? "norm" : "no_rotation",
+                    " is set, but a plan that rerotates does nothing but rotate");
+    }
+    return HALYARD_OK;
+}
+
+halyard_status check_tensor(const halyard_tensor_desc &tensor, int index, std::int64_t rotary_dim, bool rerotates,
+                            TensorDesc *out, halyard_error *error) {
+    const std::optional<Dtype> dtype = to_dtype(tensor.dtype);
+    if (tensor.dtype == 0) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].dtype is not set");
+    }
+    if (!dtype) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].dtype is ", tensor.dtype,
+                    ", which is no dtype");
+    }
+    if (is_8_bit(*dtype) && !rerotates) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].dtype is ", name_of(*dtype),
+                    ", which only outputs and keys that rerotate can have");
+    }
+    if (!to_dtype(tensor.out_dtype)) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].out_dtype is ", tensor.out_dtype,
+                    ", which is no dtype");
+    }
+    if (tensor.no_rotation != 0 && tensor.no_rotation != 1) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].no_rotation is ", tensor.no_rotation,
+                    ", but must be 0 or 1");
+    }
+    const bool rotates = tensor.no_rotation == 0;
+    if (rotates && tensor.pairing == 0) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index,
+                    "].pairing is not set, and no frequencies tell it");
+    }
+    const std::int32_t unread = HALYARD_PAIRING_HALF;
+    const std::optional<Pairing> pairing = to_pairing(rotates ? tensor.pairing : unread);
+    const std::optional<Pairing> out_pairing = to_pairing(rotates ? tensor.out_pairing : unread);
+    if (!pairing || !out_pairing) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].", pairing ? "out_pairing" : "pairing",
+                    " is ", pairing ? tensor.out_pairing : tensor.pairing, ", which is no pairing");
+    }
+    if (tensor.head_dim <= 0) {
+        return fail(error, HALYARD_ERROR_SHAPE, "tensors[", index, "].head_dim is ", tensor.head_dim,
+                    ", but must be at least 1");
+    }
+    if (rotates && (tensor.rotary_offset < 0 || rotary_dim > tensor.head_dim - tensor.rotary_offset)) {
+        return fail(error, HALYARD_ERROR_WINDOW, "tensors[", index, "].rotary_offset is ", tensor.rotary_offset, ": ",
+                    rotary_dim, " elements from there are not inside a head_dim of ", tensor.head_dim);
+    }
+    if (rerotates) {
+        if (const halyard_status status = check_rerotated(tensor, index, error)) {
+            return status;
+        }
+    }
+    *out = {};
+    out->dtype = *dtype;
+    out->pairing = *pairing;
+    out->out_pairing = *out_pairing;
+    out->head_dim = tensor.head_dim;
+    out->rotary_offset = rotates ? tensor.rotary_offset : 0;
+    out->out_dtype = *to_dtype(tensor.out_dtype);
+    out->rotates = rotates;
+    return read_stages(tensor, index, out, error);
+}
+
+/// Copies the tensors of a description, with their defaults filled in. `read` has HALYARD_MAX_TENSORS elements.
+halyard_status read_tensor_descs(const halyard_plan_desc &given, halyard_tensor_desc *read, halyard_error *error) {
+    for (int i = 0; i < given.n_tensors; i++) {
+        const halyard_tensor_desc *const element = element_of(given.tensors, i);
+        char name[24];
+        std::snprintf(name, sizeof(name), "tensors[%d]", i);
+        if (const halyard_status status = read_struct(element, name, &read[i], error)) {
+            return status;
+        }
+        if (element->size != given.tensors->size) {
+            return fail(error, HALYARD_ERROR_STRUCT_SIZE, name, ".size is ", element->size,
+                        ", but that of tensors[0] is ", given.tensors->size);
+        }
+        set_defaults(given.frequencies, given.rerotates != 0, read[i]);
+    }
+    return HALYARD_OK;
+}
+
+}  // namespace
+
+halyard_status read_plan_desc(const halyard_plan_desc *desc, PlanDesc *out, halyard_plan_desc *given,
+                              halyard_error *error) noexcept {
+    *out = {};
+    *given = {};
+    if (const halyard_status status = read_struct(desc, "desc", given, error)) {
+        return status;
+    }
+    if (given->direction != HALYARD_FORWARD && given->direction != HALYARD_INVERSE) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "direction is ", given->direction, ", which is no direction");
+    }
+    if (given->rerotates != 0 && given->rerotates != 1) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.rerotates is ", given->rerotates, ", but must be 0 or 1");
+    }
+    if (const halyard_frequencies *const frequencies = given->frequencies) {
+        if (given->rotary_dim != 0 && given->rotary_dim != 2 * frequencies->n_pairs) {
+            return fail(error, HALYARD_ERROR_MISMATCH, "rotary_dim is ", given->rotary_dim,
+                        ", but the frequencies' is ", 2 * frequencies->n_pairs);
+        }
+        given->rotary_dim = 2 * frequencies->n_pairs;
+    }
+    if (given->n_tensors < 1 || given->n_tensors > HALYARD_MAX_TENSORS) {
+        return fail(error, HALYARD_ERROR_SHAPE, "n_tensors is ", given->n_tensors, ", but must be 1 to ",
+                    HALYARD_MAX_TENSORS);
+    }
+    if (given->tensors == nullptr) {
+        return fail_null(error, "desc.tensors");
+    }
+    halyard_tensor_desc read[HALYARD_MAX_TENSORS] = {};
+    if (const halyard_status status = read_tensor_descs(*given, read, error)) {
+        return status;
+    }
+    for (int i = 0; i < given->n_tensors; i++) {
+        out->rotates = out->rotates || read[i].no_rotation == 0;
+    }
+    if (given->rotary_dim < 0 || given->rotary_dim % 2 != 0 || (given->rotary_dim == 0 && out->rotates)) {
+        return fail(error, HALYARD_ERROR_ROTARY_DIM, "rotary_dim is ", given->rotary_dim,
+                    ", but must be even and at least 2");
+    }
+    out->rotary_dim = given->rotary_dim;
+    out->sin_sign = given->direction == HALYARD_INVERSE ? 0x80000000u : 0u;
+    out->n_tensors = given->n_tensors;
+    out->rerotates = given->rerotates != 0;
+    out->only_rotates = !out->rerotates;
+    for (int i = 0; i < given->n_tensors; i++) {
+        if (const halyard_status status =
+                check_tensor(read[i], i, given->rotary_dim, given->rerotates != 0, &out->tensors[i], error)) {
+            return status;
+        }
+        const TensorDesc &tensor = out->tensors[i];
+        out->only_rotates = out->only_rotates && !tensor.is_staged && !tensor.cache && tensor.rotates;
+    }
+    return HALYARD_OK;
+}
+
+}  // namespace halyard

@@ -1,0 +1,201 @@
+#include "read/read_bound.h"
+
+#include "base/error.h"
+#include "read/areas.h"
+#include "read/read_stages.h"
+
+namespace halyard {
+
+namespace {
+
+Reach reach_of(const MemoryRange &range, const void *data) {
+    const auto address = reinterpret_cast<std::uintptr_t>(data);
+    return {address - range.begin, range.end - address};
+}
+
+/// The range of an array that begins at data; false where it leaves the address space.
+bool move_to(const void *data, const Reach &reach, MemoryRange *out) {
+    const auto address = reinterpret_cast<std::uintptr_t>(data);
+    out->begin = address - reach.below;
+    out->end = address + reach.above;
+    return out->begin <= address && out->end >= address;
+}
+
+/// Moves an array that a run brings or not to where it lies this time; false where that is not as it was bound.
+bool move_if_brought(const void *data, const Reach &reach, MemoryRange *out) {
+    *out = {0, 0};
+    return (data != nullptr) == (reach.above != 0) && (data == nullptr || move_to(data, reach, out));
+}
+
+/// Moves a tensor's stages to where they lie this time; false where they are not as they were bound.
+bool move_stages(const StagePointers &given, const StagesReach &reach, RunTensor &tensor, RunStages &stages,
+                 MemoryRange &cache) {
+    stages.weight = static_cast<const char *>(given.weight);
+    stages.scales = reinterpret_cast<const char *>(given.scales);
+    stages.scales_out = reinterpret_cast<char *>(given.scales_out);
+    if (reach.cache.above != 0) {
+        tensor.y = static_cast<char *>(given.cache);
+        tensor.x = tensor.in_place ? tensor.y : tensor.x;
+    }
+    MemoryRange none;
+    return move_if_brought(given.weight, reach.weight, &stages.weight_memory) &&
+           move_if_brought(given.scales, reach.scales, &stages.scales_memory) &&
+           move_if_brought(given.scales_out, reach.scales_out, &stages.scales_out_memory) &&
+           move_if_brought(given.cache, reach.cache, reach.cache.above != 0 ? &cache : &none);
+}
+
+}  // namespace
+
+void note_reaches(const halyard_run_args &args, const Spans &spans, Bound &bound) noexcept {
+    const Run &run = bound.run;
+    for (int i = 0; i < run.plan->n_tensors; i++) {
+        const RunTensor &tensor = run.tensors[i];
+        bound.x[i] = args.x[i];
+        bound.y[i] = args.y[i];
+        bound.x_reach[i] = tensor.n_heads == 0 ? Reach{0, 0} : reach_of(spans.x[i], args.x[i].data);
+        bound.y_reach[i] = tensor.n_heads == 0 ? Reach{0, 0} : reach_of(spans.y[i], tensor.y);
+        bound.stages_reach[i] = {};
+        if (!run.plan->only_rotates && tensor.n_heads != 0) {
+            const RunStages &stages = run.stages[i];
+            const auto reach = [](const MemoryRange &range, const void *data) {
+                return data == nullptr ? Reach{0, 0} : reach_of(range, data);
+            };
+            bound.stages_reach[i] = {reach(stages.weight_memory, stages.weight),
+                                     reach(stages.scales_memory, stages.scales),
+                                     reach(stages.scales_out_memory, stages.scales_out),
+                                     run.plan->tensors[i].cache ? bound.y_reach[i] : Reach{0, 0}};
+        }
+    }
+    bound.slots_reach = run.slots.data == nullptr ? Reach{0, 0} : reach_of(run.slots.memory, run.slots.data);
+    const auto reach_of_positions = [&](const CheckedPositions &positions) {
+        return positions.data == nullptr || run.is_empty ? Reach{0, 0} : reach_of(positions.memory, positions.data);
+    };
+    bound.positions_reach = reach_of_positions(run.positions);
+    bound.from_positions_reach = run.plan->rerotates ? reach_of_positions(run.from_positions) : Reach{0, 0};
+}
+
+halyard_status read_bound_angles(const Bound &bound, const halyard_bound_run_args &given,
+                                 const halyard_angle_source **out, halyard_error *error) noexcept {
+    *out = bound.run.angles;
+    if (given.angles == nullptr) {
+        return HALYARD_OK;
+    }
+    const char *const difference = *out == nullptr ? "kind" : find_difference(**out, *given.angles);
+    if (difference != nullptr) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "args.angles has another ", difference,
+                    " than the GIVEN source that a run has to be bound with then");
+    }
+    *out = given.angles;
+    return HALYARD_OK;
+}
+
+halyard_status read_bound_tensors(const Bound &bound, const halyard_bound_run_args &given, Spans &spans,
+                                  halyard_error *error) noexcept {
+    for (int i = 0; i < bound.run.plan->n_tensors; i++) {
+        const RunTensor &tensor = bound.run.tensors[i];
+        if (tensor.n_heads == 0) {
+            spans.x[i] = spans.y[i] = {0, 0};
+            continue;
+        }
+        if (bound.run.plan->tensors[i].cache && bound.run.plan->rerotates) {
+            spans.x[i] = {0, 0};  // nor is x its input
+            continue;
+        }
+        if (bound.run.plan->tensors[i].cache) {  // its output is not y
+            if (given.x[i] == nullptr) {
+                return fail(error, HALYARD_ERROR_NULL_POINTER, "args.x[", i, "] is NULL");
+            }
+            if (!move_to(given.x[i], bound.x_reach[i], &spans.x[i])) {
+                return fail(error, HALYARD_ERROR_OVERFLOW, "args.x[", i, "] leaves the address space");
+            }
+            continue;
+        }
+        if (given.x[i] == nullptr || given.y[i] == nullptr) {
+            return fail(error, HALYARD_ERROR_NULL_POINTER, "args.", given.x[i] == nullptr ? "x" : "y", "[", i,
+                        "] is NULL");
+        }
+        if (tensor.in_place && given.x[i] != given.y[i]) {
+            return fail(error, HALYARD_ERROR_MISMATCH, "args.y[", i, "] is not args.x[", i,
+                        "], but the tensor was bound in place");
+        }
+        if (!move_to(given.x[i], bound.x_reach[i], &spans.x[i]) ||
+            !move_to(given.y[i], bound.y_reach[i], &spans.y[i])) {
+            return fail(error, HALYARD_ERROR_OVERFLOW, "args.x[", i, "] or args.y[", i, "] leaves the address space");
+        }
+    }
+    return HALYARD_OK;
+}
+
+halyard_status read_bound_stages(const Bound &bound, const halyard_bound_run_args &given, Run &run, Spans &spans,
+                                 halyard_error *error) noexcept {
+    const auto at = [](auto *array, int i) { return array == nullptr ? nullptr : array[i]; };
+    for (int i = 0; i < run.plan->n_tensors; i++) {
+        const StagePointers pointers = {at(given.weights, i), at(given.scales, i), at(given.scales_out, i),
+                                        at(given.caches, i)};
+        if (run.tensors[i].n_heads == 0) {
+            continue;
+        }
+        if (!move_stages(pointers, bound.stages_reach[i], run.tensors[i], run.stages[i], spans.y[i])) {
+            return place_stages(pointers, i, run, spans, error);  // which says what is wrong
+        }
+        if (run.stages[i].scales != nullptr) {
+            if (const halyard_status status = check_static_scales(run, i, error)) {
+                return status;
+            }
+        }
+    }
+    CheckedSlots &slots = run.slots;
+    if (slots.data == nullptr) {
+        return HALYARD_OK;
+    }
+    if (given.slots == nullptr) {
+        return fail_null(error, "args.slots");
+    }
+    slots.data = given.slots;
+    if (!move_to(slots.data, bound.slots_reach, &slots.memory)) {
+        return fail(error, HALYARD_ERROR_OVERFLOW, "args.slots leaves the address space");
+    }
+    if (!slots.may_be_doubled) {
+        if (given.slots_scratch == nullptr) {
+            return fail_null(error, "args.slots_scratch");
+        }
+        const Reach reach = {0, slots.scratch_memory.n_bytes()};
+        slots.scratch = static_cast<unsigned char *>(given.slots_scratch);
+        if (!move_to(slots.scratch, reach, &slots.scratch_memory)) {
+            return fail(error, HALYARD_ERROR_OVERFLOW, "args.slots_scratch leaves the address space");
+        }
+    }
+    return HALYARD_OK;
+}
+
+halyard_status read_bound_positions(const Bound &bound, const void *data, const char *name, const Reach &reach,
+                                    CheckedPositions &positions, halyard_error *error) noexcept {
+    if (bound.run.is_empty || !bound.run.plan->rotates) {
+        return HALYARD_OK;  // nothing is read, and the positions may be none
+    }
+    if ((data != nullptr) != (positions.data != nullptr)) {
+        return fail(error, HALYARD_ERROR_MISMATCH, name, " is ", data == nullptr ? "NULL" : "set",
+                    ", but the run was bound ", data == nullptr ? "with" : "without", " positions");
+    }
+    if (data != nullptr) {
+        positions.data = data;
+        if (!move_to(data, reach, &positions.memory)) {
+            return fail(error, HALYARD_ERROR_OVERFLOW, name, " leaves the address space");
+        }
+    }
+    return HALYARD_OK;
+}
+
+halyard_status check_bound_elements(const Bound &bound, const halyard_bound_run_args &given, const Run &run,
+                                    const Spans &spans, halyard_error *error) noexcept {
+    halyard_tensor x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];
+    for (int i = 0; i < run.plan->n_tensors; i++) {
+        x[i] = bound.x[i];
+        y[i] = bound.y[i];
+        x[i].data = const_cast<void *>(given.x[i]);
+        y[i].data = given.y[i];
+    }
+    return Areas(run, run.angles, run.positions, spans).check(run, x, y, error);
+}
+
+}  // namespace halyard

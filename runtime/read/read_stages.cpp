@@ -1,0 +1,237 @@
+#include "read/read_stages.h"
+
+#include "base/error.h"
+#include "base/versioned.h"
+#include "read/areas.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace halyard {
+
+namespace {
+
+/// What is asked of the pointer, and the count, that a stage needs or not.
+halyard_status check_given(bool is_needed, const void *data, const char *field, const char *why, int index,
+                           halyard_error *error) {
+    if (is_needed && data == nullptr) {
+        return fail(error, HALYARD_ERROR_NULL_POINTER, "stages[", index, "].", field, " is NULL, but tensors[", index,
+                    "] has ", why);
+    }
+    if (!is_needed && data != nullptr) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "stages[", index, "].", field, " is set, but tensors[", index,
+                    "] does not have ", why);
+    }
+    return HALYARD_OK;
+}
+
+halyard_status check_count(std::int64_t given, std::int64_t needed, const char *field, int index,
+                           halyard_error *error) {
+    return given == needed ? HALYARD_OK
+                           : fail(error, HALYARD_ERROR_SHAPE, "stages[", index, "].", field, " is ", given,
+                                  ", but must be ", needed);
+}
+
+/// The memory of dense rows; false where they leave the address space.
+bool find_dense_range(const void *data, std::int64_t n_rows, std::int64_t n_columns, std::int64_t element_bytes,
+                      MemoryRange *out) {
+    const std::int64_t dense[] = {n_columns, 1};
+    return find_memory_range<2>(data, {n_rows, n_columns}, dense, element_bytes, out);
+}
+
+halyard_status fail_space(const char *field, int index, halyard_error *error) {
+    return fail(error, HALYARD_ERROR_OVERFLOW, "stages[", index, "].", field, " leaves the address space");
+}
+
+/// A cache as the output of a tensor, which it is walked as.
+void set_cache_strides(int index, const Spans &spans, Run &run) {
+    const TensorDesc &desc = run.plan->tensors[index];
+    const CacheDesc &cache = *desc.cache;
+    RunTensor &tensor = run.tensors[index];
+    tensor.out = {0, 0, tensor.n_heads > 1 ? cache.stride_head : 0, 0};
+    cache.is_linear(desc.head_dim, &tensor.out.element);
+    if (tensor.in_place) {
+        tensor.x = tensor.y;
+        tensor.in = tensor.out;
+    }
+    tensor.within_int32 = spans.x[index].n_bytes() <= INT32_MAX && spans.y[index].n_bytes() <= INT32_MAX;
+}
+
+}  // namespace
+
+halyard_status place_stages(const StagePointers &given, int index, Run &run, Spans &spans,
+                            halyard_error *error) noexcept {
+    const TensorDesc &desc = run.plan->tensors[index];
+    RunTensor &tensor = run.tensors[index];
+    RunStages &stages = run.stages[index];
+    const std::int64_t n_heads = tensor.n_heads;
+    const bool has_weight = desc.norm && desc.norm->weight;
+    const bool is_static = desc.scale && !desc.scale->dynamic, is_dynamic = desc.scale && desc.scale->dynamic;
+    halyard_status status = check_given(has_weight, given.weight, "weight", "a norm with a weight", index, error);
+    if (status == HALYARD_OK) {
+        status = check_given(is_static, given.scales, "scales", "static scales", index, error);
+    }
+    if (status == HALYARD_OK) {
+        status = check_given(is_dynamic, given.scales_out, "scales_out", "dynamic scales", index, error);
+    }
+    if (status == HALYARD_OK) {
+        status = check_given(desc.cache.has_value(), given.cache, "cache", "a cache", index, error);
+    }
+    if (status != HALYARD_OK) {
+        return status;
+    }
+    stages.weight = static_cast<const char *>(given.weight);
+    stages.scales = reinterpret_cast<const char *>(given.scales);
+    stages.scales_out = reinterpret_cast<char *>(given.scales_out);
+    stages.weight_memory = stages.scales_memory = stages.scales_out_memory = {0, 0};
+    if (desc.cache) {
+        tensor.y = static_cast<char *>(given.cache);
+        if (!find_memory_range(cache_of(run, index), &spans.y[index])) {
+            return fail_space("cache", index, error);
+        }
+        set_cache_strides(index, spans, run);
+    }
+    if (has_weight && !find_dense_range(stages.weight, desc.norm->row ? n_heads : 1, desc.norm->size,
+                                        element_bytes(*desc.norm->weight), &stages.weight_memory)) {
+        return fail_space("weight", index, error);
+    }
+    if (is_dynamic && !find_memory_range(scales_out_of(run, index), &stages.scales_out_memory)) {
+        return fail_space("scales_out", index, error);
+    }
+    if (is_static &&
+        !find_dense_range(stages.scales, desc.scale->by_head ? n_heads : 1, desc.scale->by_channel ? desc.head_dim : 1,
+                          sizeof(float), &stages.scales_memory)) {
+        return fail_space("scales", index, error);
+    }
+    return HALYARD_OK;
+}
+
+halyard_status check_static_scales(const Run &run, int index, halyard_error *error) noexcept {
+    const TensorDesc &desc = run.plan->tensors[index];
+    const bool is_static = desc.scale && !desc.scale->dynamic;
+    const std::int64_t n = is_static ? desc.scale->count(run.tensors[index].n_heads, desc.head_dim) : 0;
+    for (std::int64_t i = 0; i < n; i++) {
+        const auto scale = read_word<float>(run.stages[index].scales + i * std::int64_t{sizeof(float)});
+        if (!is_scale(scale)) {
+            return fail(error, HALYARD_ERROR_SCALE, "stages[", index, "].scales[", i, "] is ", double(scale),
+                        ", but it and its reciprocal must be positive and finite");
+        }
+    }
+    return HALYARD_OK;
+}
+
+halyard_status check_moved_scales(const Run &run, int index, halyard_error *error) noexcept {
+    const TensorDesc &desc = run.plan->tensors[index];
+    const RunStages &stages = run.stages[index];
+    const bool is_dynamic = desc.scale && desc.scale->dynamic && run.tensors[index].n_heads != 0;
+    for (std::int64_t batch = 0; batch < run.n_batch && is_dynamic; batch++) {
+        for (std::int64_t token = 0; token < run.n_tokens; token++) {
+            const std::int64_t row = desc.cache ? run.slots.of_token(batch * run.n_tokens + token) : token;
+            for (std::int64_t head = 0; head < run.tensors[index].n_heads && row >= 0; head++) {
+                const std::int64_t at = (desc.cache ? 0 : batch * stages.stride_batch) + row * stages.stride_token +
+                                        head * stages.stride_head;
+                const float scale = load_scale(stages.scales_out + at * std::int64_t{sizeof(float)});
+                if (!is_scale(scale)) {
+                    return fail(error, HALYARD_ERROR_SCALE, "stages[", index, "].scales_out[",
+                                desc.cache ? "slot " : "token ", row, ", head ", head, "] is ", double(scale),
+                                ", but it and its reciprocal must be positive and finite: no key was stored there");
+                }
+            }
+        }
+    }
+    return HALYARD_OK;
+}
+
+namespace {
+
+/// Reads the stages of one tensor, which has elements.
+halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, Spans &spans, halyard_error *error) {
+    const TensorDesc &desc = run.plan->tensors[index];
+    const std::int64_t n_heads = run.tensors[index].n_heads;
+    RunStages &stages = run.stages[index];
+    if (desc.norm && desc.norm->row && n_heads > max_staged_row / desc.head_dim) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, "x[", index, "] has rows of ", n_heads, " x ", desc.head_dim,
+                    " elements, but a norm works on at most ", max_staged_row);
+    }
+    stages.stride_batch = run.n_batch > 1 && !desc.cache ? given.stride_scales[0] : 0;
+    stages.stride_token = given.stride_scales[1];
+    stages.stride_head = n_heads > 1 ? given.stride_scales[2] : 0;
+    if (run.n_tokens == 1 && !desc.cache) {
+        stages.stride_token = 0;
+    }
+    const StagePointers pointers = {given.weight, given.scales, given.scales_out, given.cache};
+    if (const halyard_status status = place_stages(pointers, index, run, spans, error)) {
+        return status;
+    }
+    if (desc.cache && !elements_are_apart(cache_of(run, index))) {
+        return fail(error, HALYARD_ERROR_STRIDE, "tensors[", index, "].cache->stride_head is ", desc.cache->stride_head,
+                    ", by which two elements of ", n_heads, " heads could meet");
+    }
+    if (desc.scale && desc.scale->dynamic && !elements_are_apart(scales_out_of(run, index))) {
+        return fail(error, HALYARD_ERROR_STRIDE, "stages[", index, "].stride_scales is ", given.stride_scales[0], ", ",
+                    given.stride_scales[1], ", ", given.stride_scales[2], ", by which two scales could meet");
+    }
+    const bool has_weight = desc.norm && desc.norm->weight, is_static = desc.scale && !desc.scale->dynamic;
+    halyard_status status =
+        check_count(given.n_weights, has_weight ? desc.norm->count(n_heads) : 0, "n_weights", index, error);
+    if (status == HALYARD_OK) {
+        status = check_count(given.n_scales, is_static ? desc.scale->count(n_heads, desc.head_dim) : 0, "n_scales",
+                             index, error);
+    }
+    return status != HALYARD_OK ? status : check_static_scales(run, index, error);
+}
+
+}  // namespace
+
+halyard_status read_stages(const halyard_slots *slots, const halyard_stages *stages, Run &run, Spans &spans,
+                           halyard_error *error) noexcept {
+    std::int64_t n_slots = INT64_MAX;
+    bool has_cache = false, stores = false;
+    for (int i = 0; i < run.plan->n_tensors; i++) {
+        const TensorDesc &desc = run.plan->tensors[i];
+        halyard_stages given = {};
+        if (stages != nullptr) {
+            char name[24];
+            std::snprintf(name, sizeof(name), "stages[%d]", i);
+            const halyard_stages *const element = element_of(stages, i);
+            if (const halyard_status status = read_struct(element, name, &given, error)) {
+                return status;
+            }
+            if (given.reserved != 0) {
+                return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".reserved is ", given.reserved,
+                            ", but must be 0");
+            }
+        } else if ((desc.norm && desc.norm->weight) || desc.scale || desc.cache) {
+            return fail(error, HALYARD_ERROR_NULL_POINTER, "args.stages is NULL, but tensors[", i, "] has ",
+                        desc.cache   ? "a cache"
+                        : desc.scale ? "a scale"
+                                     : "a norm with a weight");
+        }
+        if (desc.cache) {
+            has_cache = true;
+            n_slots = std::min(n_slots, desc.cache->n_slots);
+        }
+        if (run.tensors[i].n_heads != 0) {
+            stores = stores || desc.cache;
+            if (const halyard_status status = read_stages_of(given, i, run, spans, error)) {
+                return status;
+            }
+        }
+    }
+    if (!has_cache && slots != nullptr) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "args.slots is set, but no tensor of the plan has a cache");
+    }
+    if (has_cache && slots == nullptr) {
+        return fail_null(error, "args.slots");
+    }
+    const halyard_status status =
+        stores ? read_slots(slots, run.n_batch, run.n_tokens, n_slots, &run.slots, error) : HALYARD_OK;
+    if (status == HALYARD_OK && stores && run.plan->rerotates && run.slots.may_be_doubled) {
+        return fail(error, HALYARD_ERROR_MISMATCH,
+                    "slots.policy is HALYARD_SLOTS_RANGE_ONLY, but a key must not be "
+                    "rotated twice, which HALYARD_SLOTS_CHECK makes sure of");
+    }
+    return status;
+}
+
+}  // namespace halyard

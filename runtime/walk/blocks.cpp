@@ -1,0 +1,419 @@
+// Stages work on one block after the other, which stays in the first-level cache: some heads of some tokens in f32,
+// [token][head][head_dim] dense.
+#include "walk/blocks.h"
+
+#include "walk/choose.h"
+#include "walk/run.h"
+#include "walk/stages.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+namespace halyard {
+
+namespace {
+
+constexpr std::int64_t block_floats = max_staged_row, head_floats = max_staged_head;
+
+/// A thread's memory for blocks.
+struct Workspace {
+    alignas(64) float block[block_floats];
+    alignas(64) float spare[head_floats];     // windows between two pairings
+    alignas(64) float r[head_floats];         // reciprocals of scales
+    alignas(64) float widened[block_floats];  // weights of a norm,
+    const float *weight = nullptr;            // which it reads here or where the caller has them
+};
+
+struct Block {
+    std::int64_t token, n_tokens;  // counted from the stretch's first
+    std::int64_t head, n_heads;    // likewise
+    ElementStrides strides;
+};
+
+/// How many heads and tokens a block holds: a norm of rows needs all heads; each head of a block may have an r.
+Block size_of_block(const TensorDesc &desc, const Stretch &stretch) {
+    Block block = {};
+    block.n_heads = desc.norm && desc.norm->row ? stretch.n_heads
+                                                : std::clamp<std::int64_t>(block_floats / desc.head_dim, 1,
+                                                                           std::min(stretch.n_heads, head_floats));
+    const std::int64_t room = std::min(block_floats / (block.n_heads * desc.head_dim), head_floats / block.n_heads);
+    block.n_tokens = std::clamp<std::int64_t>(room, 1, stretch.n_tokens);
+    return block;
+}
+
+/// The caller's weights, if a norm can read them where they lie; else NULL.
+const float *find_weight(const Run &run, int index) {
+    const NormDesc &norm = *run.plan->tensors[index].norm;
+    const char *const weight = run.stages[index].weight;
+    const bool is_ready = norm.weight == Dtype::f32 && !norm.unit_offset &&
+                          reinterpret_cast<std::uintptr_t>(weight) % alignof(float) == 0;
+    return is_ready ? reinterpret_cast<const float *>(weight) : nullptr;
+}
+
+/// Widens n weights of a norm. Where it has none they are 1.
+void load_weight(const Run &run, int index, std::int64_t n, float *out) {
+    const NormDesc &norm = *run.plan->tensors[index].norm;
+    if (!norm.weight) {
+        std::fill_n(out, n, 1.0f);
+        return;
+    }
+    widen(plan_of(run).stage_kernels, *norm.weight, {n, 1, 1}, run.stages[index].weight, {1, 0, 0}, out, {1, 0, 0});
+    for (std::int64_t i = 0; i < n && norm.unit_offset; i++) {
+        out[i] = 1.0f + out[i];
+    }
+}
+
+Norm norm_of(const TensorDesc &desc, const float *weight) {
+    return {desc.norm->eps, weight, 0, desc.norm->rounding, desc.dtype};
+}
+
+void norm_block(const Run &run, const TensorDesc &desc, const Block &block, Workspace &work) {
+    const Extents extents = desc.norm->row ? Extents{desc.norm->count(block.n_heads), 1, block.n_tokens}
+                                           : Extents{desc.norm->size, block.n_heads, block.n_tokens};
+    normalise(plan_of(run).stage_kernels, norm_of(desc, work.weight), extents, work.block + desc.norm->offset,
+              block.strides);
+}
+
+/// Elements of a block that lie evenly apart in a cache, too: heads of some tokens, or tiles of one, in the place of
+/// heads.
+struct Cached {
+    Extents extents;
+    bool is_tiled;
+    std::int64_t token, head, element, first;  // where they begin in the block; first is that in floats
+    ElementStrides strides;
+    std::int64_t offset;  // likewise in the cache, from slot 0 and the block's first head on
+    ElementStrides cache_strides;
+};
+
+/// Calls function(part) for all elements of a block that are stored, in as few parts as it takes.
+template <typename Function>
+void for_each_cached(const Run &run, const TensorDesc &desc, const Stretch &stretch, const Block &block,
+                     const Function &function) {
+    const CacheDesc &cache = *desc.cache;
+    std::int64_t stride_element = 0;
+    const bool is_linear = cache.is_linear(desc.head_dim, &stride_element);
+    const std::int64_t tile = cache.tile_elements, n_tiles = desc.head_dim / tile;
+    for_each_stored(
+        run.slots, cache, stretch.first + block.token, block.n_tokens, [&](std::int64_t token, const Stored &stored) {
+            Cached part = {};
+            part.token = token;
+            part.first = token * block.strides.token;
+            part.offset = stored.offset;
+            if (is_linear) {
+                part.extents = {desc.head_dim, block.n_heads, stored.n_tokens};
+                part.strides = block.strides;
+                part.cache_strides = {stride_element, cache.stride_head, stored.stride_token};
+                function(part);
+                return;
+            }
+            // What is left at the end of a head is a tile of its own.
+            part.is_tiled = true;
+            part.strides = {1, tile, block.strides.token};
+            part.cache_strides = {cache.stride_element, cache.stride_tile_elements, stored.stride_token};
+            for (part.head = 0; part.head < block.n_heads; part.head++) {
+                for (const bool is_rest : {false, true}) {
+                    part.element = is_rest ? n_tiles * tile : 0;
+                    part.extents = is_rest ? Extents{desc.head_dim - part.element, 1, stored.n_tokens}
+                                           : Extents{tile, n_tiles, stored.n_tokens};
+                    part.first = token * block.strides.token + part.head * block.strides.head + part.element;
+                    part.offset = stored.offset + part.head * cache.stride_head +
+                                  part.element / tile * cache.stride_tile_elements;
+                    if (part.extents.n_elements > 0 && part.extents.n_heads > 0) {
+                        function(part);
+                    }
+                }
+            }
+        });
+}
+
+/// Loads keys of a cache. Those of tokens that have none there are 0.
+void load_by_slot(const Run &run, int index, const Stretch &stretch, const Block &block, Workspace &work) {
+    const TensorDesc &desc = run.plan->tensors[index];
+    const char *const from = stretch.x + block.head * desc.cache->stride_head * element_bytes(desc.dtype);
+    for (std::int64_t token = 0; token < block.n_tokens; token++) {
+        if (run.slots.of_token(stretch.first + block.token + token) < 0) {
+            std::fill_n(work.block + token * block.strides.token, block.n_heads * block.strides.head, 0.0f);
+        }
+    }
+    for_each_cached(run, desc, stretch, block, [&](const Cached &part) {
+        widen(plan_of(run).stage_kernels, desc.dtype, part.extents, from + part.offset * element_bytes(desc.dtype),
+              part.cache_strides, work.block + part.first, part.strides);
+    });
+}
+
+/// Multiplies keys by their scales where those differ within a head.
+void unscale_block(const Run &run, int index, const Stretch &stretch, const Block &block, Workspace &work) {
+    const TensorDesc &desc = run.plan->tensors[index];
+    for (std::int64_t head = 0; head < block.n_heads; head++) {
+        const std::int64_t of_head = desc.scale->by_head ? (stretch.first_head + block.head + head) * desc.head_dim : 0;
+        widen_words<F32>(run.stages[index].scales, of_head, desc.head_dim, work.r);
+        for (std::int64_t token = 0; token < block.n_tokens; token++) {
+            float *const to = work.block + token * block.strides.token + head * block.strides.head;
+            for (std::int64_t i = 0; i < desc.head_dim; i++) {
+                to[i] *= work.r[i];
+            }
+        }
+    }
+}
+
+/// Loads a block, and norms it if that comes before the rotation.
+void load(const Run &run, int index, const Stretch &stretch, const Block &block, Workspace &work) {
+    const TensorDesc &desc = run.plan->tensors[index];
+    if (desc.cache && run.plan->rerotates) {
+        load_by_slot(run, index, stretch, block, work);
+        return;
+    }
+    const RunTensor::Strides &in = run.tensors[index].in;
+    const ElementStrides strides = {in.element, in.head, stretch.in_token};
+    const Extents extents = {desc.head_dim, block.n_heads, block.n_tokens};
+    const char *x = stretch.x + (block.token * stretch.in_token + block.head * in.head) * element_bytes(desc.dtype);
+    if (desc.norm && !desc.norm->after && !desc.norm->row && desc.norm->size == desc.head_dim) {
+        widen_and_normalise(plan_of(run).stage_kernels, desc.dtype, norm_of(desc, work.weight), extents, x, strides,
+                            work.block, block.strides);
+        return;
+    }
+    widen(plan_of(run).stage_kernels, desc.dtype, extents, x, strides, work.block, block.strides);
+    if (desc.norm && !desc.norm->after) {
+        norm_block(run, desc, block, work);
+    }
+}
+
+void rotate_block(const Run &run, int index, const Rows &rows, const Block &block, Workspace &work) {
+    const TensorDesc &desc = run.plan->tensors[index];
+    const std::int64_t rotary_dim = run.plan->rotary_dim;
+    const bool converts = desc.pairing != desc.out_pairing;
+    // Another pairing goes by way of spare, as many heads at a time as that holds.
+    const std::int64_t room = converts ? head_floats / rotary_dim : block.n_heads * block.n_tokens;
+    const std::int64_t n_heads = std::min(block.n_heads, room), n_tokens = std::min(block.n_tokens, room / n_heads);
+    Piece piece = {};
+    piece.dtype = Dtype::f32;
+    piece.n_pairs = rotary_dim / 2;
+    piece.within_int32 = true;
+    set_pair_strides({0, 0, block.strides.head, 1}, desc.pairing, piece.n_pairs, block.strides.token, piece.in);
+    for (std::int64_t token = 0; token < block.n_tokens; token += n_tokens) {
+        for (std::int64_t head = 0; head < block.n_heads; head += n_heads) {
+            float *const window =
+                work.block + token * block.strides.token + head * block.strides.head + desc.rotary_offset;
+            piece.n_heads = std::min(n_heads, block.n_heads - head);
+            piece.n_tokens = std::min(n_tokens, block.n_tokens - token);
+            rows.turn(piece, run.plan->sin_sign, block.token + token);
+            piece.x = reinterpret_cast<const char *>(window);
+            piece.y = reinterpret_cast<char *>(converts ? work.spare : window);
+            piece.out = piece.in;
+            if (converts) {
+                set_pair_strides({0, 0, rotary_dim, 1}, desc.out_pairing, piece.n_pairs, piece.n_heads * rotary_dim,
+                                 piece.out);
+            }
+            rotate_piece(*plan_of(run).chosen[index].in_blocks, piece);
+            const float *from = work.spare;
+            for (std::int64_t t = 0; t < piece.n_tokens && converts; t++) {
+                for (std::int64_t h = 0; h < piece.n_heads; h++, from += rotary_dim) {
+                    std::memcpy(window + t * block.strides.token + h * block.strides.head, from,
+                                static_cast<std::size_t>(rotary_dim) * sizeof(float));
+                }
+            }
+        }
+    }
+}
+
+/// Makes and writes the dynamic scales of a block, and sets r. A key that moves is still to be multiplied by the scale
+/// that it had, which goes into both.
+void scale_dynamically(const Run &run, int index, const Stretch &stretch, const Block &block, const float *heads,
+                       float *r) {
+    const TensorDesc &desc = run.plan->tensors[index];
+    const RunStages &stages = run.stages[index];
+    find_largest(plan_of(run).stage_kernels, {desc.head_dim, block.n_heads, block.n_tokens}, heads, block.strides, r);
+    for (std::int64_t token = 0; token < block.n_tokens; token++) {
+        const std::int64_t of_stretch = block.token + token;
+        const std::int64_t row = desc.cache ? run.slots.of_token(stretch.first + of_stretch) : of_stretch;
+        for (std::int64_t head = 0; head < block.n_heads; head++, r++) {
+            const std::int64_t at = row * stretch.scales_token + (block.head + head) * stages.stride_head;
+            char *const where = stretch.scales_out + at * std::int64_t{sizeof(float)};
+            const float before = run.plan->rerotates && row >= 0 ? load_scale(where) : 1.0f;
+            // The longest pair may turn into one element, beyond what any scale can hold.
+            const float scale =
+                std::min(before * (*r / greatest_of(desc.out_dtype)), std::numeric_limits<float>::max());
+            const float used = scale >= std::numeric_limits<float>::min() ? scale : 1.0f;  // below, it is not normal
+            *r = before / used;
+            if (row >= 0) {
+                store_scale(where, used);
+            }
+        }
+    }
+}
+
+/// The reciprocals of the static scales of a block's heads.
+ElementStrides load_scales(const Run &run, int index, const Stretch &stretch, const Block &block, float *r) {
+    const TensorDesc &desc = run.plan->tensors[index];
+    const std::int64_t n_channels = desc.scale->by_channel ? desc.head_dim : 1;
+    const std::int64_t first = desc.scale->by_head ? (stretch.first_head + block.head) * n_channels : 0;
+    const std::int64_t n = desc.scale->by_head ? block.n_heads * n_channels : n_channels;
+    widen_words<F32>(run.stages[index].scales, first, n, r);
+    for (std::int64_t i = 0; i < n; i++) {
+        r[i] = 1.0f / r[i];
+    }
+    return {desc.scale->by_channel ? 1 : 0, desc.scale->by_head ? n_channels : 0, 0};
+}
+
+/// Stores heads of a block's tokens in a cache.
+void store_by_slot(const Run &run, const TensorDesc &desc, const Stretch &stretch, const Block &block,
+                   const float *heads, const float *r, const ElementStrides &r_strides, char *y) {
+    for_each_cached(run, desc, stretch, block, [&](const Cached &part) {
+        const std::int64_t r_head = part.is_tiled ? part.strides.head * r_strides.element : r_strides.head;
+        narrow(plan_of(run).stage_kernels, desc.out_dtype, part.extents, heads + part.first, part.strides,
+               r + part.token * r_strides.token + part.head * r_strides.head + part.element * r_strides.element,
+               {r_strides.element, r_head, r_strides.token}, y + part.offset * element_bytes(desc.out_dtype),
+               part.cache_strides);
+    });
+}
+
+/// Scales and stores a block, as many heads at a time as r has room for.
+void store(const Run &run, int index, const Stretch &stretch, const Block &whole, Workspace &work) {
+    const TensorDesc &desc = run.plan->tensors[index];
+    const RunTensor::Strides &out = run.tensors[index].out;
+    const std::int64_t out_head = desc.cache ? desc.cache->stride_head : out.head;
+    const bool by_both = desc.scale && desc.scale->by_head && desc.scale->by_channel;
+    const std::int64_t room = by_both ? head_floats / desc.head_dim : head_floats;
+    Block block = whole;
+    for (std::int64_t head = 0; head < whole.n_heads; head += room) {
+        block.head = whole.head + head;
+        block.n_heads = std::min(room, whole.n_heads - head);
+        const float *const heads = work.block + head * block.strides.head;
+        ElementStrides r_strides = {0, 0, 0};
+        work.r[0] = 1.0f;
+        if (desc.scale && desc.scale->dynamic) {
+            scale_dynamically(run, index, stretch, block, heads, work.r);
+            r_strides = {0, 1, block.n_heads};
+        } else if (desc.scale && !(run.plan->rerotates && !desc.scale->by_channel)) {
+            r_strides = load_scales(run, index, stretch, block, work.r);
+        }
+        char *y = stretch.y + block.head * out_head * element_bytes(desc.out_dtype);
+        if (desc.cache) {
+            store_by_slot(run, desc, stretch, block, heads, work.r, r_strides, y);
+            continue;
+        }
+        y += block.token * stretch.out_token * element_bytes(desc.out_dtype);
+        narrow(plan_of(run).stage_kernels, desc.out_dtype, {desc.head_dim, block.n_heads, block.n_tokens}, heads,
+               block.strides, work.r, r_strides, y, {out.element, out.head, stretch.out_token});
+    }
+}
+
+/// Whether a norm of whole heads, their rotation and the store are one kernel's work, without a block between them.
+bool is_one_stage(const TensorDesc &desc, const RunTensor &tensor, std::int64_t rotary_dim) {
+    std::int64_t stride_element = tensor.out.element;
+    if (desc.cache && !desc.cache->is_linear(desc.head_dim, &stride_element)) {
+        return false;
+    }
+    return desc.norm && !desc.norm->after && !desc.norm->row && desc.norm->rounding == 0 &&
+           desc.norm->size == desc.head_dim && desc.rotates && rotary_dim == desc.head_dim &&
+           desc.pairing == Pairing::half && desc.out_pairing == Pairing::half && desc.dtype == desc.out_dtype &&
+           !desc.scale && tensor.in.element == 1 && stride_element == 1;
+}
+
+/// Tokens that go to a cache are done in calls for as many as lie evenly apart there.
+void norm_and_rotate_stretch(const Run &run, int index, const Stretch &stretch, const Rows &rows, const float *weight) {
+    const TensorDesc &desc = run.plan->tensors[index];
+    const RunTensor &tensor = run.tensors[index];
+    const std::int64_t bytes = element_bytes(desc.dtype);
+    Piece piece = {};
+    piece.dtype = desc.dtype;
+    piece.n_pairs = run.plan->rotary_dim / 2;
+    piece.n_heads = stretch.n_heads;
+    piece.within_int32 = tensor.within_int32;
+    set_pair_strides(tensor.in, Pairing::half, piece.n_pairs, stretch.in_token, piece.in);
+    set_pair_strides(tensor.out, Pairing::half, piece.n_pairs, stretch.out_token, piece.out);
+    const auto do_part = [&](std::int64_t token, const Stored &stored) {
+        piece.n_tokens = stored.n_tokens;
+        piece.out.token = stored.stride_token;
+        piece.x = stretch.x + token * stretch.in_token * bytes;
+        piece.y = stretch.y + stored.offset * bytes;
+        rows.turn(piece, run.plan->sin_sign, token);
+        norm_and_rotate(plan_of(run).stage_kernels, norm_of(desc, weight), piece);
+    };
+    if (desc.cache) {
+        for_each_stored(run.slots, *desc.cache, stretch.first, stretch.n_tokens, do_part);
+    } else {
+        do_part(0, {0, stretch.n_tokens, 0, stretch.out_token});
+    }
+}
+
+/// The same with weights that have to be widened.
+[[gnu::noinline]] void widen_norm_and_rotate_stretch(const Run &run, int index, const Stretch &stretch,
+                                                     const Rows &rows) {
+    alignas(64) float weight[head_floats];
+    load_weight(run, index, run.plan->tensors[index].head_dim, weight);
+    norm_and_rotate_stretch(run, index, stretch, rows, weight);
+}
+
+/// The whole road, block by block.
+[[gnu::noinline]] void take_blocks(const Run &run, int index, const Stretch &stretch, const Rows &rows) {
+    const TensorDesc &desc = run.plan->tensors[index];
+    Workspace work;
+    Block block = size_of_block(desc, stretch);
+    const std::int64_t n_heads = block.n_heads, n_tokens = block.n_tokens;
+    if (desc.norm) {
+        work.weight = find_weight(run, index);
+        if (work.weight == nullptr) {
+            load_weight(run, index, desc.norm->count(n_heads), work.widened);
+            work.weight = work.widened;
+        }
+    }
+    for (block.head = 0; block.head < stretch.n_heads; block.head += n_heads) {
+        for (block.token = 0; block.token < stretch.n_tokens; block.token += n_tokens) {
+            block.n_heads = std::min(n_heads, stretch.n_heads - block.head);
+            block.n_tokens = std::min(n_tokens, stretch.n_tokens - block.token);
+            block.strides = {1, desc.head_dim, block.n_heads * desc.head_dim};
+            load(run, index, stretch, block, work);
+            if (run.plan->rerotates && desc.scale && desc.scale->by_channel) {
+                unscale_block(run, index, stretch, block, work);
+            }
+            if (desc.rotates) {
+                rotate_block(run, index, rows, block, work);
+            }
+            if (desc.norm && desc.norm->after) {
+                norm_block(run, desc, block, work);
+            }
+            store(run, index, stretch, block, work);
+        }
+    }
+}
+
+}  // namespace
+
+// What needs much of the stack is apart: after a model's weights have passed, each line of it comes from memory.
+void take_road(const Run &run, int index, const Stretch &stretch, const Rows &rows) noexcept {
+    if (!is_one_stage(run.plan->tensors[index], run.tensors[index], run.plan->rotary_dim)) {
+        take_blocks(run, index, stretch, rows);
+    } else if (const float *weight = find_weight(run, index)) {
+        norm_and_rotate_stretch(run, index, stretch, rows, weight);
+    } else {
+        widen_norm_and_rotate_stretch(run, index, stretch, rows);
+    }
+}
+
+Stored find_stored(const CheckedSlots &slots, const CacheDesc &cache, std::int64_t first, std::int64_t n) noexcept {
+    Stored stored = {0, 0, 0, 0};
+    std::int64_t slot = -1;
+    while (stored.first < n && (slot = slots.of_token(first + stored.first)) < 0) {
+        stored.first++;
+    }
+    if (slot < 0) {
+        return stored;
+    }
+    stored.offset = cache.offset_of(slot);
+    std::int64_t last = stored.offset;
+    for (stored.n_tokens = 1; stored.first + stored.n_tokens < n; stored.n_tokens++) {
+        slot = slots.of_token(first + stored.first + stored.n_tokens);
+        const std::int64_t offset = slot < 0 ? last : cache.offset_of(slot), step = offset - last;
+        // Two tokens in one slot are stored by two calls, so that the later one is kept.
+        if (step == 0 || (stored.n_tokens > 1 && step != stored.stride_token)) {
+            break;
+        }
+        stored.stride_token = step;
+        last = offset;
+    }
+    return stored;
+}
+
+}  // namespace halyard

@@ -1,0 +1,63 @@
+// The road of a tensor that has more stages than its rotation, and the way of all tensors into caches.
+#pragma once
+
+#include "read/read_run.h"
+#include "walk/piece.h"
+
+namespace halyard {
+
+/// Rows of cos and sin as kernels read them, and for which pairs.
+struct Rows {
+    const char *cos, *sin;
+    std::int64_t n_rows, stride_row;
+    std::int64_t first_pair, n_pairs;
+    const std::int32_t *row_of_token;  // NULL where nothing is rotated
+
+    /// Has a piece turned by them, from the given token on.
+    void turn(Piece &piece, std::uint32_t sin_sign, std::int64_t first_token) const noexcept {
+        piece.cos_rows = cos;
+        piece.sin_rows = sin;
+        piece.n_rows = n_rows;
+        piece.stride_row = stride_row;
+        piece.row_of_token = row_of_token + first_token;
+        piece.sin_sign = sin_sign;
+    }
+};
+
+/// Some heads of tokens that follow each other evenly.
+struct Stretch {
+    std::int64_t first;  // token, counted through all batch rows
+    std::int64_t n_tokens, first_head, n_heads;
+    const char *x;                                   // the first head of the first token
+    char *y;                                         // likewise; with a cache, of slot 0
+    char *scales_out;                                // likewise
+    std::int64_t in_token, out_token, scales_token;  // strides; of a cache not read
+};
+
+/// Tokens that follow each other evenly in a cache.
+struct Stored {
+    std::int64_t first, n_tokens;  // first is counted from where the search began; n_tokens is 0 where there is none
+    std::int64_t offset, stride_token;  // in elements, from slot 0 on
+};
+
+/// The next ones to be stored of n tokens from `first` on, counted through all batch rows.
+Stored find_stored(const CheckedSlots &slots, const CacheDesc &cache, std::int64_t first, std::int64_t n) noexcept;
+
+/// Calls function(token, stored) for all that are stored of n tokens from `first` on; token is counted from there.
+template <typename Function>
+void for_each_stored(const CheckedSlots &slots, const CacheDesc &cache, std::int64_t first, std::int64_t n,
+                     const Function &function) {
+    for (std::int64_t token = 0; token < n;) {
+        const Stored stored = find_stored(slots, cache, first + token, n - token);
+        token += stored.first;
+        if (stored.n_tokens > 0) {
+            function(token, stored);
+        }
+        token += stored.n_tokens;
+    }
+}
+
+/// Takes a stretch of a tensor that is_staged from load to store, block by block.
+void take_road(const Run &run, int index, const Stretch &stretch, const Rows &rows) noexcept;
+
+}  // namespace halyard

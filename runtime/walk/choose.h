@@ -1,0 +1,24 @@
+// Which kernel each tensor of a run takes: by how it lies in memory.
+#pragma once
+
+#include "read/read_run.h"
+#include "walk/plan.h"
+
+namespace halyard {
+
+/// The plan of a run: runs are read against plans alone.
+inline const halyard_plan &plan_of(const Run &run) noexcept { return static_cast<const halyard_plan &>(*run.plan); }
+
+/// Chooses the kernels of a run that was read.
+void choose_kernels(Run &run) noexcept;
+
+/// Whether outputs are so large that it matters where they lie: then choose_non_temporal has to be asked again when a
+/// bound run brings others.
+inline bool may_be_non_temporal(const Run &run) noexcept {
+    return run.written_apart >> 20 >= static_cast<std::uintptr_t>(least_non_temporal_mib);
+}
+
+/// Chooses between kernels for ordinary and for non-temporal outputs by where the outputs lie.
+void choose_non_temporal(Run &run) noexcept;
+
+}  // namespace halyard

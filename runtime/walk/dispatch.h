@@ -1,0 +1,113 @@
+// The table of kernels, and the choice of one.
+#pragma once
+
+#include "base/pairing.h"
+#include "base/storage.h"
+#include "halyard/halyard.h"
+#include "walk/cpu.h"
+#include "walk/kernel_abi.h"
+
+#include <cstdint>
+#include <optional>
+
+namespace halyard {
+
+/// What the rows of kernels call the pairing that a kernel is for. A strided kernel is for any, since it takes any
+/// layout, and a pairing is only a matter of strides.
+namespace row_pairing {
+inline constexpr std::optional<Pairing> half = Pairing::half, interleaved = Pairing::interleaved, strided;
+}  // namespace row_pairing
+
+/// How the heads of a run's tensors lie in memory, in descending order of what they allow: the elements of each are
+/// neighbours, and offsets, strides and half the pairs are even, so that words of two elements can be read; just
+/// neighbours; neither.
+enum class Layout : std::int32_t { even, dense, strided };
+inline constexpr std::int32_t n_layouts = 3;
+
+/// Where a kernel writes: to other memory than it reads, to the same, or to other memory with non-temporal stores,
+/// which go past the caches.
+enum class Place : std::int32_t { out_of_place, in_place, non_temporal };
+inline constexpr std::int32_t n_places = 3;
+/// No kernel stores smaller outputs of a run non-temporally, and mostly none below the usual size.
+inline constexpr std::int32_t least_non_temporal_mib = 8;
+inline constexpr std::int32_t usual_non_temporal_mib = 32;
+
+/// A row of built_kernels.inc: a kernel of generators/kernels.inc.
+struct Kernel {
+    const char *name;
+    Target target;
+    std::optional<Pairing> pairing, out_pairing;  // none: any, in any layout
+    Dtype dtype;
+    Place place;
+    bool packed;                                             // its elements are words of two
+    std::int32_t non_temporal_mib = usual_non_temporal_mib;  // from so much output of a run on it is non-temporal
+    const char *schedule = "default";                        // the CPU that it is tuned for
+    halyard_rotate_kernel *function;                         // NULL in the last row, the reference
+};
+
+/// Whether two kernels serve the same tasks: they differ in nothing but their schedules.
+inline bool serve_the_same(const Kernel &a, const Kernel &b) {
+    return a.target == b.target && a.pairing == b.pairing && a.out_pairing == b.out_pairing && a.dtype == b.dtype &&
+           a.place == b.place && a.packed == b.packed && (a.function == nullptr) == (b.function == nullptr);
+}
+
+struct KernelList {
+    const Kernel *first;
+    std::int32_t count;
+    const Kernel *begin() const { return first; }
+    const Kernel *end() const { return first + count; }
+};
+
+/// Every kernel that was built, best first; the last row is the reference.
+KernelList kernels() noexcept;
+
+/// What a kernel has to serve.
+struct Task {
+    Dtype dtype;
+    Pairing pairing, out_pairing;
+    Place place;  // non_temporal: out of place, too large for the caches, and on whole cache lines
+    Layout layout;
+};
+
+/// Why a kernel cannot serve a task; NULL when it can.
+const char *refusal(const Kernel &kernel, const Task &task) noexcept;
+
+/// The first kernel of an allowed target that can serve the task. The reference serves every task.
+const Kernel &select(const Task &task, TargetSet allowed) noexcept;
+
+/// The kernels by which a target makes rows of cos and sin. The reference has none: both are NULL.
+struct RowKernels {
+    Target target;
+    halyard_rows_phase_kernel *phase;
+    halyard_rows_factored_kernel *factored;
+};
+
+/// The row kernels of the best allowed target.
+RowKernels select_row_kernels(TargetSet allowed) noexcept;
+
+/// A target's kernels for what else happens between load and store, by index_of the dtype. widen_norm has none for f32,
+/// which norm serves. The reference has none at all: each is NULL.
+struct StageKernels {
+    Target target;
+    halyard_widen_kernel *widen[n_dtypes];
+    halyard_norm_kernel *norm[n_input_dtypes];
+    halyard_norm_kernel *widen_norm[n_input_dtypes];
+    halyard_norm_rotate_kernel *norm_rotate[n_input_dtypes];
+    halyard_narrow_kernel *narrow[n_dtypes];
+    halyard_largest_kernel *largest;
+};
+
+/// The stage kernels of the best allowed target.
+StageKernels select_stage_kernels(TargetSet allowed) noexcept;
+
+/// A target's name.
+const char *name_of(Target target) noexcept;
+
+/// The targets that a plan may use: target and max_target as in halyard_plan_desc, then the environment.
+halyard_status allowed_targets(const char *target, const char *max_target, TargetSet *allowed,
+                               halyard_error *error) noexcept;
+
+/// Why a target is not allowed, in a few words.
+const char *why_not(Target target) noexcept;
+
+}  // namespace halyard

@@ -1,0 +1,244 @@
+#include "walk/rows.h"
+
+#include "base/storage.h"
+#include "walk/piece.h"
+#include "walk/reference.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace halyard {
+
+namespace {
+
+/// Copies or widens n_pairs elements of a caller's row.
+void widen(Dtype dtype, const void *row, std::int64_t first, std::int64_t n_pairs, float *out) noexcept {
+    switch (dtype) {
+    case Dtype::f32: std::memcpy(out, static_cast<const char *>(row) + first * 4, std::size_t(n_pairs) * 4); break;
+    case Dtype::f16: widen_words<F16>(row, first, n_pairs, out); break;
+    case Dtype::bf16: widen_words<BF16>(row, first, n_pairs, out); break;
+    case Dtype::e4m3:
+    case Dtype::e5m2:
+    case Dtype::int8: break;  // no rows have them
+    }
+}
+
+/// A buffer as a kernel reads it. Strides of dimension 0 are always 1.
+struct Buffer {
+    halyard_buffer header;
+    halyard_dimension dims[3];
+
+    Buffer(const void *data, std::int64_t extent0, std::int64_t stride1 = 0, std::int64_t extent2 = 0,
+           std::int64_t stride2 = 0) {
+        set_buffer(header, data, dims);
+        set_dimension(dims[0], extent0, 1);
+        set_dimension(dims[1], 2, stride1);
+        set_dimension(dims[2], extent2, stride2);  // NOLINT(*UninitializedObject): see set_buffer
+    }
+    Buffer(const Buffer &) = delete;
+    Buffer &operator=(const Buffer &) = delete;
+};
+
+/// Frequencies and attention_factor as a source of phases has them.
+struct Phases {
+    const std::uint32_t *turns_high, *turns_low;
+    float scale_high, scale_low;
+};
+
+void make_phase_rows(const Phases &phases, const RowKernels &kernels, const std::int32_t *positions,
+                     std::int64_t n_tokens, std::int64_t n_pairs, const RowOutput &out) noexcept {
+    const auto &[high, low, scale_high, scale_low] = phases;
+    if (kernels.phase == nullptr) {
+        for (std::int64_t t = 0; t < n_tokens; t++) {
+            float *row = out.data + t * out.stride_token;
+            phase_row_reference(positions[t], high, low, scale_high, scale_low, n_pairs, row, row + out.stride_sin);
+        }
+        return;
+    }
+    Buffer position(positions, n_tokens), turns_high(high, n_pairs), turns_low(low, n_pairs);
+    Buffer rows(out.data, n_pairs, out.stride_sin, n_tokens, out.stride_token);
+    kernels.phase(&position.header, &turns_high.header, &turns_low.header, scale_high, scale_low, &rows.header);
+}
+
+void make_factored_rows(const halyard_angle_source &source, const RowKernels &kernels, const std::int32_t *positions,
+                        std::int64_t n_tokens, std::int64_t first_pair, std::int64_t n_pairs,
+                        const RowOutput &out) noexcept {
+    std::int32_t coarse_row[max_piece_tokens], fine_row[max_piece_tokens];
+    for (std::int64_t t = 0; t < n_tokens; t++) {
+        // Position 0 is covered or what stands for a bad one, and turns nothing, not even by a rounding error.
+        const bool is_zero = positions[t] == 0;
+        const std::int64_t offset = is_zero ? 0 : positions[t] - source.first;
+        coarse_row[t] = is_zero ? source.identity_row : static_cast<std::int32_t>(offset >> source.fine_bits);
+        fine_row[t] = static_cast<std::int32_t>(offset & ((std::int64_t(1) << source.fine_bits) - 1));
+    }
+    const std::int64_t stride_sin = source.rotary_dim / 2, stride_row = source.rotary_dim;
+    const float *coarse_rows = source.owned_rows.get() + first_pair, *fine_rows = source.fine_rows.get() + first_pair;
+    if (kernels.factored == nullptr) {
+        for (std::int64_t t = 0; t < n_tokens; t++) {
+            const float *coarse = coarse_rows + coarse_row[t] * stride_row;
+            const float *fine = fine_rows + fine_row[t] * stride_row;
+            float *row = out.data + t * out.stride_token;
+            factored_row_reference(coarse, coarse + stride_sin, fine, fine + stride_sin, n_pairs, row,
+                                   row + out.stride_sin);
+        }
+        return;
+    }
+    // Both tables are far below 2^31 floats: see make_factored in tables.cpp.
+    Buffer coarse_index(coarse_row, n_tokens), fine_index(fine_row, n_tokens);
+    Buffer coarse(coarse_rows, n_pairs, stride_sin, source.n_rows, stride_row);
+    Buffer fine(fine_rows, n_pairs, stride_sin, std::int64_t(1) << source.fine_bits, stride_row);
+    Buffer rows(out.data, n_pairs, out.stride_sin, n_tokens, out.stride_token);
+    kernels.factored(&coarse_index.header, &fine_index.header, &coarse.header, &fine.header, &rows.header);
+}
+
+/// Copies rows that lie in memory, and widens them to float.
+void copy_rows(const halyard_angle_source &source, const std::int32_t *row_of_token, std::int64_t n_tokens,
+               std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept {
+    for (std::int64_t i = 0; i < n_tokens; i++) {
+        float *row = out.data + i * out.stride_token;
+        const std::int64_t at = row_of_token[i] * source.stride_row + first_pair;
+        widen(source.rows_dtype, source.cos_rows, at, n_pairs, row);
+        widen(source.rows_dtype, source.sin_rows, at, n_pairs, row + out.stride_sin);
+    }
+}
+
+/// Makes rows of pairs that all read one axis.
+void make_band(const halyard_angle_source &source, const RowKernels &kernels, const RowTokens &tokens,
+               std::int32_t axis, std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept {
+    if (n_pairs <= 0) {
+        return;
+    }
+    const bool reads_rows = source.has_rows();
+    std::int32_t found[max_piece_tokens];  // rows, or the positions that count
+    std::int64_t batch = tokens.first / tokens.tokens_in_batch, token = tokens.first % tokens.tokens_in_batch;
+    for (std::int64_t i = 0; i < tokens.n_tokens; i++) {
+        const std::int64_t position = tokens.positions->at(batch, token, axis);
+        found[i] = reads_rows ? source.find_row(position, tokens.bad_position)
+                              : source.find_position(position, tokens.bad_position);
+        if (reads_rows && found[i] < 0) {
+            found[i] = source.identity_row;
+        }
+        if (++token == tokens.tokens_in_batch) {
+            token = 0;
+            batch++;
+        }
+    }
+    switch (source.kind) {
+    case AngleKind::phase:
+        make_phase_rows({source.turns_high.get() + first_pair, source.turns_low.get() + first_pair, source.scale_high,
+                         source.scale_low},
+                        kernels, found, tokens.n_tokens, n_pairs, out);
+        break;
+    case AngleKind::factored:
+        make_factored_rows(source, kernels, found, tokens.n_tokens, first_pair, n_pairs, out);
+        break;
+    case AngleKind::table:
+    case AngleKind::given: copy_rows(source, found, tokens.n_tokens, first_pair, n_pairs, out); break;
+    case AngleKind::joined: break;  // each of its sources makes its own
+    }
+}
+
+/// Copies an axis' own pairs from rows of n_pairs pairs, those of other axes among them.
+void take_own_pairs(const PairAxes::Span &span, std::int64_t n_tokens, std::int64_t first_pair, std::int64_t n_pairs,
+                    const RowOutput &from, const RowOutput &to) noexcept {
+    const std::int32_t *const begin = std::lower_bound(span.own, span.own + span.n_own, first_pair);
+    const std::int32_t *const end = std::lower_bound(begin, span.own + span.n_own, first_pair + n_pairs);
+    for (std::int64_t t = 0; t < n_tokens; t++) {
+        const float *const its = from.data + t * from.stride_token - first_pair;
+        float *const row = to.data + t * to.stride_token - first_pair;
+        for (const std::int32_t *pair = begin; pair != end; pair++) {
+            row[*pair] = its[*pair];
+            row[*pair + to.stride_sin] = its[*pair + from.stride_sin];
+        }
+    }
+}
+
+}  // namespace
+
+RowBlock row_block(std::int64_t rotary_dim) noexcept {
+    const std::int64_t n_pairs = std::min(rotary_dim, made_floats) / 2;
+    return {std::clamp<std::int64_t>(made_floats / rotary_dim, 1, max_piece_tokens), n_pairs};
+}
+
+namespace {
+
+/// Has each of the joined sources make the rows of its tokens, as many together as follow each other.
+void make_joined_rows(const halyard_angle_source &joined, const RowKernels &kernels, const RowTokens &tokens,
+                      std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept {
+    const std::int64_t n_tokens = tokens.tokens_in_batch;
+    const auto source_of = [&](std::int64_t i) -> const halyard_angle_source & {
+        return joined.source_of((tokens.first + i) / n_tokens, (tokens.first + i) % n_tokens, n_tokens);
+    };
+    for (std::int64_t i = 0, end = 0; i < tokens.n_tokens; i = end) {
+        const halyard_angle_source &source = source_of(i);
+        for (end = i + 1; end < tokens.n_tokens && &source_of(end) == &source;) {
+            end++;
+        }
+        RowTokens its = tokens;
+        its.first += i;
+        its.n_tokens = end - i;
+        make_rows(source, kernels, its, first_pair, n_pairs,
+                  {out.data + i * out.stride_token, out.stride_token, out.stride_sin});
+    }
+}
+
+}  // namespace
+
+void make_rows(const halyard_angle_source &source, const RowKernels &kernels, const RowTokens &tokens,
+               std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept {
+    if (source.kind == AngleKind::joined) {
+        make_joined_rows(source, kernels, tokens, first_pair, n_pairs, out);
+        return;
+    }
+    const PairAxes &axes = source.axes;
+    if (axes.n_axes == 1) {
+        make_band(source, kernels, tokens, 0, first_pair, n_pairs, out);
+        return;
+    }
+    for (std::int32_t axis = 0; axis < axes.n_axes; axis++) {
+        const PairAxes::Span &span = axes.spans[axis];
+        const std::int64_t first = std::max(span.first, first_pair);
+        const std::int64_t n = std::min(span.last, first_pair + n_pairs) - first;
+        const RowOutput its = {out.data + first - first_pair, out.stride_token, out.stride_sin};
+        if (span.comes_first) {  // pairs in between are written by axes that follow
+            make_band(source, kernels, tokens, axis, first, n, its);
+        } else if (n > 0) {
+            float made[made_floats];
+            const RowOutput whole = {made, 2 * n, n};
+            make_band(source, kernels, tokens, axis, first, n, whole);
+            take_own_pairs(span, tokens.n_tokens, first, n, whole, its);
+        }
+    }
+}
+
+std::int64_t make_moved_rows(const Moves &moves, const RowKernels &kernels, std::int64_t tokens_in_batch,
+                             std::int64_t first, std::int64_t last, std::int64_t first_pair, std::int64_t n_pairs,
+                             float *rows, std::int32_t *row_of_token) noexcept {
+    const double factor = moves.factor();
+    const auto factor_high = static_cast<float>(factor);
+    const auto factor_low = static_cast<float>(factor - static_cast<double>(factor_high));
+    const std::int64_t most_rows = row_block(moves.to->rotary_dim).n_tokens;
+    const std::int64_t most_tokens = std::min(last - first, max_piece_tokens);
+    Move move;
+    std::int64_t n_rows = 0, n_tokens = 0;
+    for (; n_tokens < most_tokens; n_tokens++) {
+        const std::int64_t batch = (first + n_tokens) / tokens_in_batch;
+        const Move next = move_of(moves, batch, first + n_tokens - batch * tokens_in_batch);
+        if (n_rows == 0 || next != move) {
+            if (n_rows == most_rows) {
+                break;
+            }
+            move = next;
+            std::uint32_t turns[made_floats / 2];
+            find_turns(moves, move, first_pair, n_pairs, turns);
+            const std::int32_t once = 1;  // at position 1 a lower word adds nothing, whatever it is
+            make_phase_rows({turns, turns, factor_high, factor_low}, kernels, &once, 1, n_pairs,
+                            {rows + n_rows * 2 * n_pairs, 2 * n_pairs, n_pairs});
+            n_rows++;
+        }
+        row_of_token[n_tokens] = static_cast<std::int32_t>(n_rows - 1);
+    }
+    return n_tokens;
+}
+
+}  // namespace halyard

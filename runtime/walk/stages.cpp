@@ -1,0 +1,388 @@
+#include "walk/stages.h"
+
+#include "read/stage_desc.h"
+#include "walk/piece.h"
+#include "walk/reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+namespace halyard {
+
+namespace {
+
+// ---- The portable loops --------------------------------------------------------------------------------------------
+// This file is compiled without contraction, so nothing is fused but what std::fma fuses.
+
+template <typename Function>
+void for_each_element(const Extents &extents, Function function) {
+    for (std::int64_t t = 0; t < extents.n_tokens; t++) {
+        for (std::int64_t h = 0; h < extents.n_heads; h++) {
+            for (std::int64_t e = 0; e < extents.n_elements; e++) {
+                function(e, h, t);
+            }
+        }
+    }
+}
+
+std::int64_t offset(const ElementStrides &strides, std::int64_t element, std::int64_t head, std::int64_t token) {
+    return element * strides.element + head * strides.head + token * strides.token;
+}
+
+template <typename Storage>
+void widen_by_loop(const Extents &extents, const char *x, const ElementStrides &in, float *block,
+                   const ElementStrides &out) {
+    using Word = typename Storage::Word;
+    for_each_element(extents, [&](std::int64_t e, std::int64_t h, std::int64_t t) {
+        block[offset(out, e, h, t)] =
+            Storage::widen(read_word<Word>(x + offset(in, e, h, t) * std::int64_t{sizeof(Word)}));
+    });
+}
+
+template <typename Storage>
+void narrow_by_loop(const Extents &extents, const float *block, const ElementStrides &in, const float *r,
+                    const ElementStrides &r_strides, char *y, const ElementStrides &out) {
+    using Word = typename Storage::Word;
+    for_each_element(extents, [&](std::int64_t e, std::int64_t h, std::int64_t t) {
+        const Word word = Storage::narrow(block[offset(in, e, h, t)] * r[offset(r_strides, e, h, t)]);
+        std::memcpy(y + offset(out, e, h, t) * std::int64_t{sizeof(Word)}, &word, sizeof(Word));
+    });
+}
+
+float rounded(Dtype dtype, float value) {
+    switch (dtype) {
+    case Dtype::f16: return F16::widen(F16::narrow(value));
+    case Dtype::bf16: return BF16::widen(BF16::narrow(value));
+    case Dtype::f32:
+    case Dtype::e4m3:
+    case Dtype::e5m2:
+    case Dtype::int8: break;  // no input has those of 8 bits
+    }
+    return value;
+}
+
+void normalise_by_loop(const Norm &norm, const Extents &extents, float *block, const ElementStrides &strides) {
+    for (std::int64_t t = 0; t < extents.n_tokens; t++) {
+        for (std::int64_t h = 0; h < extents.n_heads; h++) {
+            float *const head = block + offset(strides, 0, h, t);
+            const float *const weight = norm.weight + h * norm.stride_weight_head;
+            float sums[16] = {};
+            for (std::int64_t e = 0; e < extents.n_elements; e++) {
+                const float v = head[e * strides.element];
+                sums[e % 16] = std::fma(v, v, sums[e % 16]);
+            }
+            for (int half = 8; half >= 1; half /= 2) {
+                for (int i = 0; i < half; i++) {
+                    sums[i] += sums[i + half];
+                }
+            }
+            const float scale = 1.0f / std::sqrt(sums[0] / static_cast<float>(extents.n_elements) + norm.eps);
+            for (std::int64_t e = 0; e < extents.n_elements; e++) {
+                float v = head[e * strides.element] * scale;
+                v = (norm.rounding & round_before_weight) != 0 ? rounded(norm.round_to, v) : v;
+                v *= weight[e];
+                head[e * strides.element] = (norm.rounding & round_after_weight) != 0 ? rounded(norm.round_to, v) : v;
+            }
+        }
+    }
+}
+
+void find_largest_by_loop(const Extents &extents, const float *block, const ElementStrides &strides, float *largest) {
+    std::fill_n(largest, extents.n_tokens * extents.n_heads, 0.0f);
+    for_each_element(extents, [&](std::int64_t e, std::int64_t h, std::int64_t t) {
+        const float magnitude = std::fabs(block[offset(strides, e, h, t)]);
+        float &most = largest[t * extents.n_heads + h];
+        most = magnitude > most && magnitude < INFINITY ? magnitude : most;
+    });
+}
+
+// ---- Calls of kernels ----------------------------------------------------------------------------------------------
+
+/// An operand as a kernel reads it.
+struct Operand {
+    const void *data;
+    std::int64_t strides[3];
+    halyard_buffer buffer;
+    halyard_dimension dims[3];
+
+    // NOLINTNEXTLINE(*UninitializedObject): see set_buffer
+    Operand(const void *first, const ElementStrides &s) : data(first), strides{s.element, s.head, s.token} {}
+    Operand(const Operand &) = delete;
+    Operand &operator=(const Operand &) = delete;
+
+    std::int64_t reach(const std::int64_t (&extents)[3]) const {
+        std::int64_t sum = 0;
+        for (int i = 0; i < 3; i++) {
+            sum += extents[i] == 1 ? 0 : (extents[i] - 1) * std::abs(strides[i]);  // one's stride may be any number
+        }
+        return sum;
+    }
+    halyard_buffer *describe(const std::int64_t (&extents)[3]) {
+        set_buffer(buffer, data, dims);
+        for (int i = 0; i < 3; i++) {
+            set_dimension(dims[i], extents[i], strides[i]);
+        }
+        return &buffer;
+    }
+};
+
+/// A call of a kernel with up to three operands of one shape.
+template <std::size_t n>
+struct Call {
+    std::int64_t extents[3];  // of elements, heads and tokens
+    Operand *operands[n];
+
+    /// Makes one dimension of two where all strides allow it: longer loops, and larger groups of heads.
+    void join(int inner, int outer) {
+        const bool fits = std::all_of(operands, operands + n, [&](const Operand *operand) {
+            return operand->strides[outer] == operand->strides[inner] * extents[inner];
+        });
+        if (fits || extents[outer] == 1) {
+            extents[inner] *= extents[outer];
+            extents[outer] = 1;
+        }
+    }
+    void join_all() {
+        join(0, 1);
+        join(extents[1] == 1 ? 0 : 1, 2);
+    }
+    /// Whether a kernel's 32-bit offsets can hold it.
+    bool fits() const {
+        return std::all_of(operands, operands + n,
+                           [&](const Operand *operand) { return operand->reach(extents) <= max_offset; });
+    }
+    halyard_buffer *operator[](std::size_t i) { return operands[i]->describe(extents); }
+};
+
+/// What kernels that reduce heads take at once.
+inline constexpr std::int64_t whole_vectors = 16;
+
+std::int64_t padded(std::int64_t n_elements) {
+    return (n_elements + whole_vectors - 1) / whole_vectors * whole_vectors;
+}
+
+/// Heads that are no whole vectors are copied to where they are followed by zeros, which change neither sums of squares
+/// nor largest magnitudes. `function` is called with the copies of some heads of a token; what it changes is copied
+/// back. False where a head is too long for that.
+template <typename Function>
+bool with_padding(const Extents &extents, const ElementStrides &strides, float *block, bool copy_back,
+                  Function function) {
+    constexpr std::int64_t room = 2048;
+    const std::int64_t stride = padded(extents.n_elements), at_once = room / stride;
+    if (at_once == 0) {
+        return false;
+    }
+    alignas(64) float copy[room];
+    const auto bytes = static_cast<std::size_t>(extents.n_elements) * sizeof(float);
+    for (std::int64_t t = 0; t < extents.n_tokens; t++) {
+        for (std::int64_t first = 0; first < extents.n_heads; first += at_once) {
+            const std::int64_t n_heads = std::min(at_once, extents.n_heads - first);
+            for (std::int64_t h = 0; h < n_heads; h++) {
+                float *const to = copy + h * stride;
+                std::memcpy(to, block + offset(strides, 0, first + h, t), bytes);
+                std::fill(to + extents.n_elements, to + stride, 0.0f);
+            }
+            function(Extents{stride, n_heads, 1}, copy, ElementStrides{1, stride, 0}, first, t);
+            for (std::int64_t h = 0; copy_back && h < n_heads; h++) {
+                std::memcpy(block + offset(strides, 0, first + h, t), copy + h * stride, bytes);
+            }
+        }
+    }
+    return true;
+}
+
+/// Calls a norm's kernel on heads of whole vectors, of which n elements count. False where it cannot serve.
+bool call_norm(halyard_norm_kernel *kernel, const Norm &norm, std::int64_t n, const Extents &extents, const void *x,
+               const ElementStrides &in, float *y, const ElementStrides &out) {
+    Operand weight(norm.weight, {1, norm.stride_weight_head, 0}), from(x, in), to(y, out);
+    Call<3> call = {{extents.n_elements, extents.n_heads, extents.n_tokens}, {&weight, &from, &to}};
+    call.join(1, 2);
+    if (!call.fits()) {
+        return false;
+    }
+    kernel(call[0], static_cast<float>(n), norm.eps, norm.rounding, call[1], call[2]);
+    return true;
+}
+
+void call_norm_rotate(halyard_norm_rotate_kernel *kernel, const Norm &norm, const Piece &piece) {
+    halyard_buffer weight, rows, cos, sin, x, y;
+    halyard_dimension weight_dims[2], rows_dim[1], row_dims[2], x_dims[4], y_dims[4];
+    set_buffer(weight, norm.weight, weight_dims);
+    set_dimension(weight_dims[0], piece.n_pairs, 1);
+    set_dimension(weight_dims[1], 2, piece.n_pairs);
+    set_rows(piece, rows, rows_dim, cos, sin, row_dims);
+    static constexpr Kernel unpacked = {};
+    set_tensor(x, x_dims, unpacked, piece, piece.x, piece.in);
+    set_tensor(y, y_dims, unpacked, piece, piece.y, piece.out);
+    kernel(&weight, norm.eps, &rows, &cos, &sin, piece.sin_sign, &x, &y);
+}
+
+}  // namespace
+
+void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents, const char *x, const ElementStrides &in,
+           float *block, const ElementStrides &out) noexcept {
+    halyard_widen_kernel *const kernel = kernels.widen[index_of(dtype)];
+    if (kernel != nullptr && in.element == 1 && out.element == 1) {
+        Operand from(x, in), to(block, out);
+        Call<2> call = {{extents.n_elements, extents.n_heads, extents.n_tokens}, {&from, &to}};
+        call.join_all();
+        if (call.fits()) {
+            kernel(call[0], call[1]);
+            return;
+        }
+    }
+    switch (dtype) {
+    case Dtype::f32: widen_by_loop<F32>(extents, x, in, block, out); break;
+    case Dtype::f16: widen_by_loop<F16>(extents, x, in, block, out); break;
+    case Dtype::bf16: widen_by_loop<BF16>(extents, x, in, block, out); break;
+    case Dtype::e4m3: widen_by_loop<E4M3>(extents, x, in, block, out); break;
+    case Dtype::e5m2: widen_by_loop<E5M2>(extents, x, in, block, out); break;
+    case Dtype::int8: widen_by_loop<Int8>(extents, x, in, block, out); break;
+    }
+}
+
+void normalise(const StageKernels &kernels, const Norm &norm, const Extents &extents, float *block,
+               const ElementStrides &strides) noexcept {
+    halyard_norm_kernel *const kernel = kernels.norm[norm.rounding == 0 ? 0 : index_of(norm.round_to)];
+    bool is_done = false;
+    if (kernel != nullptr && strides.element == 1) {
+        if (extents.n_elements % whole_vectors == 0) {
+            is_done = call_norm(kernel, norm, extents.n_elements, extents, block, strides, block, strides);
+        } else {
+            const auto norm_copy = [&](const Extents &copied, float *copy, const ElementStrides &copy_strides,
+                                       std::int64_t first_head, std::int64_t) {
+                Norm padded_norm = norm;
+                padded_norm.weight += first_head * norm.stride_weight_head;
+                const Extents weights = {extents.n_elements, copied.n_heads, 1};
+                const ElementStrides weight_strides = {1, norm.stride_weight_head, 0};
+                with_padding(weights, weight_strides, const_cast<float *>(padded_norm.weight), false,
+                             [&](const Extents &, const float *weight, const ElementStrides &of_weight, std::int64_t,
+                                 std::int64_t) {
+                                 padded_norm.weight = weight;
+                                 padded_norm.stride_weight_head = of_weight.head;
+                                 call_norm(kernel, padded_norm, extents.n_elements, copied, copy, copy_strides, copy,
+                                           copy_strides);
+                             });
+            };
+            is_done = with_padding(extents, strides, block, true, norm_copy);
+        }
+    }
+    if (!is_done) {
+        normalise_by_loop(norm, extents, block, strides);
+    }
+}
+
+void widen_and_normalise(const StageKernels &kernels, Dtype dtype, const Norm &norm, const Extents &extents,
+                         const char *x, const ElementStrides &in, float *block, const ElementStrides &out) noexcept {
+    halyard_norm_kernel *const kernel =
+        dtype == Dtype::f32 && norm.rounding == 0 ? kernels.norm[0] : kernels.widen_norm[index_of(dtype)];
+    const bool serves = kernel != nullptr && (norm.rounding == 0 || norm.round_to == dtype) && in.element == 1 &&
+                        out.element == 1 && extents.n_elements % whole_vectors == 0;
+    if (serves && call_norm(kernel, norm, extents.n_elements, extents, x, in, block, out)) {
+        return;
+    }
+    widen(kernels, dtype, extents, x, in, block, out);
+    normalise(kernels, norm, extents, block, out);
+}
+
+namespace {
+
+/// Stage by stage, a head at a time. (Apart from its caller, whose frame it would make large.)
+[[gnu::noinline]] void norm_and_rotate_by_stages(const StageKernels &kernels, const Norm &norm, const Piece &piece) {
+    float head[max_staged_head];
+    const std::int64_t bytes = element_bytes(piece.dtype);
+    const float one = 1.0f;
+    Piece rotated = piece;
+    rotated.dtype = Dtype::f32;
+    rotated.x = rotated.y = reinterpret_cast<char *>(head);
+    rotated.in = rotated.out = {1, piece.n_pairs, 0, 0};
+    rotated.n_heads = rotated.n_tokens = 1;
+    for (std::int64_t t = 0; t < piece.n_tokens; t++) {
+        rotated.row_of_token = piece.row_of_token + t;
+        for (std::int64_t h = 0; h < piece.n_heads; h++) {
+            // The members of all pairs are two heads of the stages, as far as strides go.
+            const Extents extents = {piece.n_pairs, 2, 1};
+            const ElementStrides dense = {1, piece.n_pairs, 0};
+            const char *const x = piece.x + (t * piece.in.token + h * piece.in.head) * bytes;
+            char *const y = piece.y + (t * piece.out.token + h * piece.out.head) * bytes;
+            widen(kernels, piece.dtype, extents, x, {piece.in.pair, piece.in.member, 0}, head, dense);
+            normalise(kernels, norm, {2 * piece.n_pairs, 1, 1}, head, {1, 0, 0});
+            rotate_reference(rotated);
+            narrow(kernels, piece.dtype, extents, head, dense, &one, {0, 0, 0}, y,
+                   {piece.out.pair, piece.out.member, 0});
+        }
+    }
+}
+
+}  // namespace
+
+void norm_and_rotate(const StageKernels &kernels, const Norm &norm, const Piece &piece) noexcept {
+    halyard_norm_rotate_kernel *const kernel = kernels.norm_rotate[index_of(piece.dtype)];
+    const bool is_dense = piece.in.pair == 1 && piece.out.pair == 1;
+    if (kernel != nullptr && is_dense && piece.within_int32 && piece.n_pairs % whole_vectors == 0 &&
+        piece.n_rows * piece.stride_row <= max_offset) {
+        call_norm_rotate(kernel, norm, piece);
+        return;
+    }
+    norm_and_rotate_by_stages(kernels, norm, piece);
+}
+
+void find_largest(const StageKernels &kernels, const Extents &extents, const float *block,
+                  const ElementStrides &strides, float *largest) noexcept {
+    const auto find_in = [&](const Extents &heads, const float *data, const ElementStrides &data_strides,
+                             float *found) {
+        Operand from(data, data_strides), to(found, {0, 1, heads.n_heads});
+        Call<2> call = {{heads.n_elements, heads.n_heads, heads.n_tokens}, {&from, &to}};
+        call.join(1, 2);
+        if (!call.fits()) {
+            return false;
+        }
+        halyard_buffer *const y = call[1];
+        y->dim++;  // it is [heads, tokens]
+        kernels.largest(call[0], y);
+        return true;
+    };
+    bool is_done = false;
+    if (kernels.largest != nullptr && strides.element == 1) {
+        if (extents.n_elements % whole_vectors == 0) {
+            is_done = find_in(extents, block, strides, largest);
+        } else {
+            is_done =
+                with_padding(extents, strides, const_cast<float *>(block), false,
+                             [&](const Extents &copied, const float *copy, const ElementStrides &copy_strides,
+                                 std::int64_t first_head, std::int64_t token) {
+                                 find_in(copied, copy, copy_strides, largest + token * extents.n_heads + first_head);
+                             });
+        }
+    }
+    if (!is_done) {
+        find_largest_by_loop(extents, block, strides, largest);
+    }
+}
+
+void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, const float *block,
+            const ElementStrides &in, const float *r, const ElementStrides &r_strides, char *y,
+            const ElementStrides &out) noexcept {
+    halyard_narrow_kernel *const kernel = kernels.narrow[index_of(dtype)];
+    if (kernel != nullptr && in.element == 1 && out.element == 1) {
+        Operand from(block, in), scales(r, r_strides), to(y, out);
+        Call<3> call = {{extents.n_elements, extents.n_heads, extents.n_tokens}, {&from, &scales, &to}};
+        call.join_all();
+        if (call.fits()) {
+            kernel(call[0], call[1], call[2]);
+            return;
+        }
+    }
+    switch (dtype) {
+    case Dtype::f32: narrow_by_loop<F32>(extents, block, in, r, r_strides, y, out); break;
+    case Dtype::f16: narrow_by_loop<F16>(extents, block, in, r, r_strides, y, out); break;
+    case Dtype::bf16: narrow_by_loop<BF16>(extents, block, in, r, r_strides, y, out); break;
+    case Dtype::e4m3: narrow_by_loop<E4M3>(extents, block, in, r, r_strides, y, out); break;
+    case Dtype::e5m2: narrow_by_loop<E5M2>(extents, block, in, r, r_strides, y, out); break;
+    case Dtype::int8: narrow_by_loop<Int8>(extents, block, in, r, r_strides, y, out); break;
+    }
+}
+
+}  // namespace halyard

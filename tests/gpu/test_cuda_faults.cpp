@@ -1,0 +1,322 @@
+// What programs do wrong, and the words that the machine has for it.
+#include "cuda_scene.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+using Catch::Matchers::ContainsSubstring;
+using cuda_scene::Scene;
+using cuda_scene::Size;
+
+namespace {
+
+struct Wrong {
+    std::string body, words;
+    Size size = {};
+};
+
+void check(const std::vector<Wrong> &all) {
+    Scene scene;
+    for (const auto &[body, words, size] : all) {
+        // However threads and blocks are interleaved.
+        for (std::uint64_t seed = 1; seed <= 20; seed++) {
+            INFO(body << "\nseed " << seed);
+            const std::string fault = scene.run(body, size, seed);
+            if (words.empty()) {
+                CHECK(fault == "");
+            } else {
+                CHECK_THAT(fault, ContainsSubstring(words));
+            }
+        }
+    }
+}
+
+const Size two_threads = {.block = {2, 1, 1}}, two_blocks = {.grid = {2, 1, 1}};
+
+/// What thread 0 does, and what thread 1 does, perhaps behind a barrier. %rd1 is where thread i has two bytes of its
+/// own in shared memory, and %rs0 is i.
+std::string of_two_threads(const std::string &first, const std::string &second, const std::string &between = "") {
+    return "mov.u32 %r0, %tid.x;\ncvt.u16.u32 %rs0, %r0;\nmul.wide.u32 %rd1, %r0, 2;\nadd.s64 %rd1, %rd1, %rd14;\n"
+           "setp.ne.s32 %p0, %r0, 0;\n@%p0 bra $other;\n" +
+           first + "\n$other: " + between + "@!%p0 bra $end;\n" + second + "\n$end: ";
+}
+
+std::string of_two_blocks(const std::string &first, const std::string &second) {
+    return "mov.u32 %r0, %ctaid.x;\ncvt.u16.u32 %rs0, %r0;\nsetp.ne.s32 %p0, %r0, 0;\n@%p0 bra $other;\n" + first +
+           "\nbra $end;\n$other: " + second + "\n$end: ";
+}
+
+}  // namespace
+
+TEST_CASE("cuda machine: accesses outside of memory are faults", "[machine]") {
+    const char *const nowhere = "which is in no memory that is allocated";
+    const char *const not_shared = "in shared memory, of which a launch has 20 bytes";
+    const Size twenty = {.shared_bytes = 20};
+    check({
+        {"ld.global.b16 %rs0, [%rd10];\nld.global.b32 %r0, [%rd10+56];\nld.global.nc.v4.b32 {%r0, %r1, %r2, %r3}, "
+         "[%rd10+32];",
+         ""},
+        {"ld.global.b32 %r0, [%rd10+-4];", nowhere},
+        {"ld.global.nc.b16 %rs0, [%rd10+-2];", nowhere},
+        {"ld.global.b32 %r0, [%rd10+60];", nowhere},
+        {"ld.global.b64 %rd0, [%rd10+56];", nowhere},
+        {"ld.global.v4.b32 {%r0, %r1, %r2, %r3}, [%rd10+48];", nowhere},
+        {"st.global.b32 [%rd11+-4], 0;", nowhere},
+        {"st.global.b16 [%rd11+60], 0;", nowhere},
+        {"st.global.v2.b64 [%rd11+48], {%rd10, %rd11};", nowhere},
+        {"ld.global.b32 %r0, [%rd13];", nowhere},  // freed
+        {"st.global.b32 [%rd13+8], 0;", nowhere},
+        {"ld.global.b32 %r0, [%rd10+1073741824];", nowhere},  // between allocations
+        {"mov.b64 %rd0, 0;\nld.global.b32 %r0, [%rd0];", nowhere},
+        {"mov.b64 %rd0, -4;\nst.global.b32 [%rd0], 1;", nowhere},
+        {"cvt.u32.u64 %r0, %rd10;\ncvt.u64.u32 %rd0, %r0;\nld.global.b32 %r0, [%rd0];", nowhere},
+        {"st.shared.v4.b32 [%rd14], {1, 2, 3, 4};\nst.shared.b32 [%rd14+16], 0;\nld.shared.b16 %rs0, [%rd14+18];", "",
+         twenty},
+        {"ld.shared.b32 %r0, [%rd14+20];", not_shared, twenty},
+        {"ld.shared.b64 %rd0, [%rd14+16];", not_shared, twenty},
+        {"st.shared.v4.b32 [%rd14+16], {1, 2, 3, 4};", not_shared, twenty},
+        {"st.shared.b16 [%rd14+-2], 0;", not_shared, twenty},
+        {"ld.shared.b32 %r0, [%rd10];", not_shared, twenty},
+        {"ld.shared.b16 %rs0, [%rd14];", "of which a launch has 0 bytes", {.shared_bytes = 0}},
+        {"mov.b64 %rd0, 0;\nst.shared.b32 [%rd0], 1;", emulated_cuda::shared_begin == 0 ? "" : not_shared, twenty},
+    });
+}
+
+TEST_CASE("cuda machine: accesses off their alignment are faults", "[machine]") {
+    const std::tuple<const char *, unsigned, const char *> accesses[] = {{"b16", 2, "%rs0"},
+                                                                         {"b32", 4, "%r0"},
+                                                                         {"b64", 8, "%rd0"},
+                                                                         {"v2.b16", 4, "{%rs0, %rs1}"},
+                                                                         {"v2.b32", 8, "{%r0, %r1}"},
+                                                                         {"v2.b64", 16, "{%rd0, %rd1}"},
+                                                                         {"v4.b16", 8, "{%rs0, %rs1, %rs2, %rs3}"},
+                                                                         {"v4.b32", 16, "{%r0, %r1, %r2, %r3}"}};
+    std::vector<Wrong> all;
+    for (const auto &[type, n, registers] : accesses) {
+        for (const unsigned off : {1u, n / 2, n - 1, n}) {
+            const std::string words = off == n ? "" : "which is not aligned to " + std::to_string(n) + " bytes";
+            const std::string of = std::string(".") + type + " ", at = "+" + std::to_string(off) + "]";
+            const std::string list = registers;
+            // What is stored must be set.
+            const std::string set = "ld.global" + of + list + ", [%rd10];\n";
+            all.push_back({"ld.global" + of + list + ", [%rd10" + at + ";", words});
+            all.push_back({"ld.global.nc" + of + list + ", [%rd10" + at + ";", words});
+            all.push_back({"ld.shared" + of + list + ", [%rd14" + at + ";", words});
+            all.push_back({set + "st.shared" + of + "[%rd14" + at + ", " + list + ";", words});
+        }
+    }
+    check(all);
+    Scene scene;
+    scene.fill(0, 1);
+    CHECK_THAT(scene.run("ld.global.v4.b32 {%r0, %r1, %r2, %r3}, [%rd10];\n"
+                         "st.global.v4.b32 [%rd11+8], {%r0, %r1, %r2, %r3};"),
+               ContainsSubstring("which is not aligned to 16 bytes"));
+}
+
+TEST_CASE("cuda machine: threads that touch one place of shared memory need a barrier in between", "[machine]") {
+    const char *const none = "with no barrier in between", *const barrier = "bar.sync 0;\n";
+    const std::string write = "st.shared.b16 [%rd14], 7;", write_other = "st.shared.b16 [%rd14], 8;",
+                      read = "ld.shared.b16 %rs1, [%rd14];", write_wide = "st.shared.b64 [%rd14], %rd10;",
+                      read_next = "ld.shared.b16 %rs1, [%rd14+2];";
+    const std::string both = "st.shared.b16 [%rd1], %rs0;\nld.shared.b16 %rs1, [%rd1];\nst.shared.b16 [%rd1], 9;";
+    std::vector<Wrong> all = {
+        {of_two_threads(write, read), none},
+        {of_two_threads(read, write), none},
+        {of_two_threads(write, write_other), none},
+        {of_two_threads(write, write), ""},  // one value
+        {of_two_threads(write, read_next), ""},
+        {of_two_threads(write_wide, read_next), none},
+        {of_two_threads(read_next, write_wide), none},
+        {of_two_threads(read, read), ""},
+        {of_two_threads(both, both), ""},  // each its own
+        {of_two_threads(write, read, barrier), ""},
+        {of_two_threads(read, write, barrier), ""},
+        {of_two_threads(write, write_other, barrier), ""},
+        {of_two_threads(write, read + "\n" + write_other, barrier), ""},
+        // Threads that read in another epoch are forgotten, but not those of this one.
+        {of_two_threads(write + "\n", read, barrier) + "bar.sync 0;\n@%p0 bra $last;\n" + write_other + "\n$last: ",
+         ""},
+        {"st.shared.b16 [%rd14], 7;\nbar.sync 0;\n" + read + of_two_threads(write_other, ""), none},
+        {"mov.u32 %r0, %tid.x;\ncvt.u16.u32 %rs0, %r0;\nst.shared.b16 [%rd14], %rs0;", none}};
+    for (Wrong &wrong : all) {
+        wrong.size = two_threads;
+    }
+    check(all);
+    // Blocks have shared memory of their own, which none finds set.
+    check({{of_two_blocks(write, read), "", two_blocks},
+           {of_two_blocks(write, read + "\nst.global.b16 [%rd11], %rs1;"), "stores a value that nothing has set",
+            two_blocks}});
+}
+
+TEST_CASE("cuda machine: blocks of a launch must not touch one place of global memory", "[machine]") {
+    const std::string write = "st.global.b16 [%rd11], 7;", write_other = "st.global.b16 [%rd11], 8;",
+                      read = "ld.global.b16 %rs1, [%rd11];", row = "st.global.v2.b16 [%rd11], {%rs0, %rs0};";
+    const Size many_blocks = {.grid = {9, 1, 1}};
+    check({{of_two_blocks(write, read), "of this launch", two_blocks},
+           {of_two_blocks(read, write), "of this launch", two_blocks},
+           {of_two_blocks(write, write_other), "writes another value where block number", two_blocks},
+           {of_two_blocks(write, write), "", two_blocks},  // one value, as blocks that report bad positions write
+           {of_two_blocks(read, read), "", two_blocks},
+           {of_two_blocks(write, "ld.global.b16 %rs1, [%rd11+2];"), "", two_blocks},
+           // Rows that would be torn, between blocks that run at once and those that follow each other.
+           {of_two_blocks(row, row), "writes another value where block number", two_blocks},
+           {of_two_blocks(row, row), "", {}},
+           {"mov.u32 %r0, %ctaid.x;\nsetp.ne.s32 %p0, %r0, 0;\n@%p0 bra $no;\n" + write +
+                "\n$no: setp.ne.s32 %p1, %r0, 8;\n@%p1 bra $end;\n" + write_other + "\n$end: ",
+            "writes another value where block number 0 wrote", many_blocks},
+           {of_two_threads("st.global.b16 [%rd11], 7;", "ld.global.b16 %rs1, [%rd11];"), "with no barrier in between",
+            two_threads},
+           {of_two_threads("st.global.b16 [%rd11], 7;", "ld.global.b16 %rs1, [%rd11];", "bar.sync 0;\n"), "",
+            two_threads}});
+}
+
+TEST_CASE("cuda machine: what a launch writes must not be read by ld.global.nc", "[machine]") {
+    const std::string write = "st.global.b16 [%rd11], 7;\n", read = "ld.global.nc.b16 %rs1, [%rd11];\n";
+    check({{write + read, "reads by ld.global.nc what this launch writes"},
+           {read + write, "writes what this launch reads by ld.global.nc"},
+           {read + "ld.global.b16 %rs1, [%rd11];\n" + write, "writes what this launch reads by ld.global.nc"},
+           {of_two_blocks(write, read), "ld.global.nc", two_blocks},
+           {of_two_threads(write, read, "bar.sync 0;\n"), "reads by ld.global.nc", two_threads},
+           {"st.global.b16 [%rd11+2], 7;\n" + read, ""},
+           {"ld.global.nc.v2.b32 {%r0, %r1}, [%rd11];\nst.global.b16 [%rd11+6], 7;", "reads by ld.global.nc"}});
+    Scene scene;  // launches come one after the other
+    CHECK(scene.run(write) == "");
+    CHECK(scene.run(read) == "");
+    CHECK(scene.run(write) == "");
+}
+
+TEST_CASE("cuda machine: values that nothing has set may be read, but not used", "[machine]") {
+    check({{"ld.shared.b32 %r0, [%rd14];\nadd.s32 %r1, %r0, %r9;\nmul.wide.s32 %rd0, %r1, 4;\nst.shared.b64 "
+            "[%rd14+8], %rd0;\nld.global.b32 %r2, [%rd12];\nsetp.eq.s32 %p0, %r2, 0;\nselp.b32 %r3, 1, 2, %p0;",
+            ""},
+           {"ld.shared.b16 %rs0, [%rd14];\nsetp.eq.b16 %p0, %rs0, 0;\n@%p0 bra $end;\n$end:",
+            "branches by a value that nothing has set"},
+           {"@!%p0 bra $end;\n$end:", "branches by a value that nothing has set"},
+           {"ld.global.b32 %r0, [%rd12];\nst.global.b32 [%rd11], %r0;", "stores a value that nothing has set"},
+           {"st.global.v2.b32 [%rd11], {1, %r9};", "stores a value that nothing has set"},
+           {"ld.shared.b64 %rd0, [%rd14];\nst.shared.b64 [%rd14+8], %rd0;\nld.shared.b16 %rs0, [%rd14+14];\n"
+            "st.global.b16 [%rd11], %rs0;",
+            "stores a value that nothing has set"},
+           {"ld.shared.b64 %rd0, [%rd14];\nld.global.b32 %r0, [%rd0];", "has an address that depends on a value"},
+           {"ld.shared.b64 %rd0, [%rd14];\nadd.s64 %rd1, %rd0, %rd10;\nst.shared.b32 [%rd1], 1;",
+            "has an address that depends on a value"},
+           {"div.s32 %r0, 1, 0;\nst.global.b32 [%rd11], %r0;", "stores a value that nothing has set"},
+           // Of a loop's first round, and of the half of a word that was written.
+           {"$loop: setp.eq.s32 %p0, %r1, 3;\n@%p0 bra $end;\nadd.s32 %r1, %r1, 1;\nbra $loop;\n$end:", "branches by"},
+           {"st.shared.b16 [%rd14+2], 1;\nld.shared.b32 %r0, [%rd14];\nshr.u32 %r1, %r0, 16;\n"
+            "st.global.b32 [%rd11], %r1;",
+            ""}});
+    Scene scene;
+    CHECK(scene.run("st.global.b32 [%rd12], 5;") == "");
+    CHECK(scene.run("ld.global.b32 %r0, [%rd12];\nst.global.b32 [%rd11], %r0;") == "");
+    CHECK(scene.read<int>(1) == 5);
+}
+
+TEST_CASE("cuda machine: barriers that not all threads reach, and traps, are faults", "[machine]") {
+    const char *const ends = "ends, or waits at a barrier, where other threads of the block do the other";
+    check({{of_two_threads("bar.sync 0;", "bar.sync 0;"), "waits at another barrier", two_threads},
+           {of_two_threads("bar.sync 0;", ""), ends, two_threads},
+           {of_two_threads("ret;", "") + "bar.sync 0;", ends, two_threads},
+           {of_two_threads("", "exit;") + "bar.sync 0;", ends, two_threads},
+           {"bar.sync 0;\nbar.sync 0;", "", two_threads},
+           {"trap;", "traps"},
+           {of_two_threads("", "trap;"), "traps", two_threads},
+           {of_two_threads("", "trap;"), ""}});
+    Scene scene;
+    const std::string barriers = "mov.b32 %r0, 0;\n$loop: bar.sync 0;\nadd.s32 %r0, %r0, 1;\nsetp.lt.s32 %p0, %r0, ";
+    CHECK(scene.run(barriers + "65535;\n@%p0 bra $loop;") == "");
+    CHECK_THAT(scene.run(barriers + "65536;\n@%p0 bra $loop;"), ContainsSubstring("waits at more barriers than"));
+}
+
+TEST_CASE("cuda machine: a fault says which thread does wrong, and in which line", "[machine]") {
+    const std::string body = "mov.u32 %r0, %tid.y;\nmov.u32 %r1, %ctaid.z;\nand.b32 %r2, %r0, %r1;\n"
+                             "setp.eq.s32 %p0, %r2, 0;\n@%p0 bra $end;\n\ttrap;  // here\n$end:";
+    CHECK(Scene().run(body, {.grid = {1, 1, 2}, .block = {1, 2, 1}}) ==
+          "thread (0, 1, 0) of block (0, 0, 1) of k, grid (1, 1, 2) of (1, 2, 1) threads, traps, in line 21: "
+          "trap;  // here");
+}
+
+TEST_CASE("cuda machine: what it does not know is named", "[machine]") {
+    const std::string unknown = ", which the machine does not know", opcode = "has the opcode ";
+    const std::pair<const char *, std::string> statements[] = {
+        {"tanh.approx.f32 %r0, %r1;", opcode + "tanh.approx.f32" + unknown},
+        {"add.ftz.f32 %r0, %r1, %r2;", opcode + "add.ftz.f32" + unknown},
+        {"narrow.8.4 %r0, %rd0;", opcode + "narrow.8.4" + unknown},
+        {"bar.sync 1;", opcode + "bar.sync" + unknown},
+        {"bar.sync 0, 32;", opcode + "bar.sync" + unknown},
+        {"ld.local.b32 %r0, [%rd0];", opcode + "ld.local.b32" + unknown},
+        {"ld.volatile.global.b32 %r0, [%rd0];", opcode + "ld.volatile.global.b32" + unknown},
+        {"ld.global.v8.b32 {%r0, %r1}, [%rd0];", opcode + "ld.global.v8.b32" + unknown},
+        {"ld.global.v4.b64 {%rd0, %rd1, %rd2, %rd3}, [%rd4];", opcode + "ld.global.v4.b64" + unknown},
+        {"ld.global.b8 %rs0, [%rd0];", opcode + "ld.global.b8" + unknown},
+        {"ld.shared.nc.b32 %r0, [%rd0];", opcode + "ld.shared.nc.b32" + unknown},
+        {"st.global.nc.b32 [%rd0], %r0;", opcode + "st.global.nc.b32" + unknown},
+        {"st.param.b32 [p0], %r0;", opcode + "st.param.b32" + unknown},
+        {"ld.global.b24 %r0, [%rd0];", "has the type b24" + unknown},
+        {"ld.global.b128 %rd0, [%rd0];", "has the type b128" + unknown},
+        {".reg .b8 %small<2>;", "has a register of 8 bits" + unknown},
+        {"@%p0 add.s32 %r0, %r1, %r2;",
+         "has a predicate before add.s32, which the machine knows before branches alone"},
+        {"add.s32 %r0, %r1, %laneid;", "has the operand %laneid" + unknown},
+        {"add.s32 %r0, %r1, %q1;", "has the operand %q1" + unknown},
+        {"add.s32 %r0, %r1, 017;", "has the operand 017" + unknown},
+        {"add.s32 %r0, %r1, 0b11;", "has the operand 0b11" + unknown},
+        {"add.rn.f32 %r0, %r1, 0f3F8;", "has the operand 0f3F8" + unknown},
+        {"add.rn.f32 %r0, %r1, 1.5;", "has the operand 1.5" + unknown},
+        {"ld.global.b32 %r0, [%rd0+%rd1];", "has an address that the machine does not know"},
+        {"mov.b64 %rd0, {%rs0, %rs1, %rs2, %rs3};", "has a mov.b64 of parts that the machine does not know"},
+        {"mov.b16 {%rs0, %rs1}, %r0;", "has a mov.b16 of parts that the machine does not know"}};
+    for (const auto &[statement, words] : statements) {
+        CHECK(Scene().run("\n" + std::string(statement)) == "line 17 of the module " + words);
+    }
+}
+
+TEST_CASE("cuda machine: PTX that an assembler would refuse is refused", "[machine]") {
+    const std::pair<const char *, const char *> statements[] = {
+        {"add.s32 %r0, %r1;", "gives add.s32 2 operands"},
+        {"add.s32 %r0, %r1, %r2, %r3;", "gives add.s32 4 operands"},
+        {"add.s32;", "gives add.s32 0 operands"},
+        {"add.s32 %rd0, %r1, %r2;", "has %rd0, which is not of 32 bits"},
+        {"add.s32 %r0, %rd1, %r2;", "has %rd1, which is not of 32 bits"},
+        {"add.s64 %rd0, %rd1, %r2;", "has %r2, which is not of 64 bits"},
+        {"add.s64 %rd0, %rd1, %tid.x;", "has %tid.x, which is not of 64 bits"},
+        {"shl.b64 %rd0, %rd1, %rd2;", "has %rd2, which is not of 32 bits"},
+        {"selp.b32 %r0, %r1, %r2, %r3;", "has %r3, which is no predicate"},
+        {"@%r0 bra $end;", "has %r0, which is no predicate"},
+        {"cvt.s64.s32 %r0, %r1;", "has %r0, which is not of 64 bits"},
+        {"cvt.u64.u32 %rd0, %rs1;", "has %rs1, which is not of 32 bits"},
+        {"mov.b64 {%rs0, %r1}, %rd0;", "has %rs0, which is not of 32 bits"},
+        {"ld.global.b32 %r0, [%r1];", "has %r1, which is not of 64 bits"},
+        {"ld.global.b32 %rs0, [%rd1];", "loads into %rs0, which is narrower"},
+        {"ld.param.b8 %p0, [byte];", "loads into %p0, which is narrower"},
+        {"ld.global.v2.b32 {%r0}, [%rd0];", "has 1 elements for ld.global.v2.b32"},
+        {"ld.global.b32 %r0, %rd0;", "has no address in brackets"},
+        {"st.global.b32 [%rd0], %rs0;", "has %rs0, which is not of 32 bits"},
+        {"add.s32 7, %r1, %r2;", "sets 7, which is no register"},
+        {"mov.u32 %tid.x, 0;", "sets %tid.x, which is no register"},
+        {"ld.param.b32 %r0, [p4];", "has no parameter p4"},
+        {"ld.param.b32 %r0, [byte];", "reads beyond the parameters"},
+        {"ld.param.b32 %r0, [p0+-4];", "reads beyond the parameters"},
+        {"bra;", "branches to no label"},
+        {"bra $nowhere;", "has no label $nowhere"}};
+    for (const auto &[statement, words] : statements) {
+        CHECK_THAT(Scene().run(statement), ContainsSubstring(std::string("of the module ") + words));
+    }
+    const std::pair<const char *, const char *> modules[] = {
+        {".version 7.0\n.global .b32 x;\n", "line 2 of the module has the directive .global, which the machine"},
+        {".visible .func f()\n{ ret; }", "line 1 of the module has the directive .visible"},
+        {".visible .entry k()\n.maxntid 32, 1, 1\n{ ret; }", "line 2 of the module has the directive .maxntid"},
+        {".visible .entry k(.reg .b32 a) { ret; }", "has a parameter without .param"},
+        {".visible .entry k(.param .align 8 .b8 a[16]) { ret; }", "has the type align"},
+        {".visible .entry k", "ends where ( is missing"},
+        {".visible .entry k(.param .u32 a", "ends where ) is missing"},
+        {".visible .entry k() { ret;", "ends within a function"},
+        {".visible .entry k() { ret", "ends within a function"},
+        {".visible .entry k() { $label", "ends where : is missing"},
+        {".extern .shared .align 16 .b8 s[]", "ends where ; is missing"}};
+    for (const auto &[text, words] : modules) {
+        const std::string module = text;
+        CHECK_THROWS_WITH(emulated_cuda::decode(module), ContainsSubstring(words));
+    }
+    CHECK(emulated_cuda::decode("").functions.empty());
+}
