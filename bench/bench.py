@@ -135,7 +135,8 @@ def run_roads(options):
     record = {"machine": machine.describe_machine(setting.server.about), "budget": budget_of(options, setting.server),
               "roads": found["road"], "shifts": found["shift"]}
     print(machine.format_machine(record["machine"]), tables.format_budget(record["budget"]), sep="\n")
-    print(f"Bound runs, one thread; others: how many times as long. {len(rows)} rows in {time.monotonic() - began:.0f} s.\n")
+    print("Bound runs, one thread; others: how many times as long. "
+          f"{len(rows)} rows in {time.monotonic() - began:.0f} s.\n")
     if found["road"]:
         print(roads.format_roads(found["road"]))
     if found["shift"]:
@@ -177,7 +178,8 @@ def add_common(parser):
     parser.add_argument("--filter", default="*", metavar="GLOB", help="only rows whose name matches, as in 'half_f32*'")
     parser.add_argument("--json", metavar="FILE", help="also write the rows to this file")
     parser.add_argument("--target", default="", help="force a target (halyard list names them)")
-    parser.add_argument("--peers", default="", metavar="COMMAND", help="also time these: the command of rivals/peers.py")
+    parser.add_argument("--peers", default="", metavar="COMMAND",
+                        help="also time these: the command of rivals/peers.py")
     parser.add_argument("--peer-seconds", type=seconds, default=60.0, metavar="S",
                         help="the longest that a peer may take to answer [60]")
 

@@ -73,8 +73,8 @@ def compare(before, after):
 
 
 def record_floors(recorded, runs):
-    """The least ratio that some runs measured for each row. Returns `recorded` with what it held for this CPU and target
-    replaced, as {"<CPU family>": {"<target>": {"cpu", "commit", "date", "rows": {"<name>": ratio}}}}.
+    """The least ratio that some runs measured for each row. Returns `recorded` with what it held for this CPU and
+    target replaced, as {"<CPU family>": {"<target>": {"cpu", "commit", "date", "rows": {"<name>": ratio}}}}.
 
     These are ratios of the fastest rounds, which other programs disturb less than the medians. Rows beyond the caches
     get no floor, because other programs that use the memory slow them down."""

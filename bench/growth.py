@@ -39,7 +39,7 @@ def print_growth(server, threads, effort=turns.THOROUGH):
     """A table for each, line by line as they are measured. With more than one thread it shows their speed-up too."""
     for what, fixed, works in list_tables(threads):
         server.reserve([work.described() for work in works.values()])
-        print(f"\n{fixed}\n{what:>9} {'ns for a token':>23} {'GB/s':>8} {'ceiling':>8} {'plan, KiB':>9} {'table, KiB':>12}" +
-              (f" {f'{threads} threads':>9}" if threads > 1 else ""))
+        print(f"\n{fixed}\n{what:>9} {'ns for a token':>23} {'GB/s':>8} {'ceiling':>8} {'plan, KiB':>9} "
+              f"{'table, KiB':>12}" + (f" {f'{threads} threads':>9}" if threads > 1 else ""))
         for n, work in works.items():
             print(measure_line(n, work, server, effort), flush=True)

@@ -1,4 +1,4 @@
-"""The processes in which things are timed: the server, which has Halyard, C loops and ceilings, and that of the peers."""
+"""The processes in which things are timed: the server (Halyard, C loops and ceilings), and that of the peers."""
 
 import os
 

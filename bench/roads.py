@@ -1,5 +1,5 @@
-"""Rows of roads, a layer's way from a projection to q and a cache, and of shifts, a whole cache whose keys move. What is
-one call of Halyard's is timed in the same rounds as other ways to the same result."""
+"""Rows of roads, a layer's way from a projection to q and a cache, and of shifts, a whole cache whose keys move. What
+is one call of Halyard's is timed in the same rounds as other ways to the same result."""
 
 import fnmatch
 import sys
@@ -22,8 +22,8 @@ def list_works(models, quick, pattern):
     """The roads, then the shifts. A quick run leaves out 512 tokens and has two layers."""
     works = [{"kind": "road", "model": model, "tokens": tokens, "cache": cache} for model in models
              for tokens in ((1, 64) if quick else (1, 64, 512)) for cache in ("bf16", "e4m3")]
-    works += [{"kind": "shift", "layers": 2 if quick else 32, "heads": 8, "head_dim": 128, "tokens": 8192, "dtype": dtype}
-              for dtype in ("bf16", "e4m3")]
+    works += [{"kind": "shift", "layers": 2 if quick else 32, "heads": 8, "head_dim": 128, "tokens": 8192,
+               "dtype": dtype} for dtype in ("bf16", "e4m3")]
     return [work for work in works if fnmatch.fnmatchcase(name_of(work), pattern)]
 
 
@@ -74,8 +74,8 @@ def format_road(row, rivals):
 
     plain = ways.get(("without_norm", ""))
     adds = f"{100 * (own.median / plain['median_seconds'] - 1):.0f} %" if plain else "-"
-    line = (f"{row['name']:<24}{own.median * 1e6:10.3f} +- {own.spread * 1e6:7.3f}  {times(ways.get(('unbound', ''))):>7}"
-            f"  {adds:>9}  {times(ways.get(('separate', ''))):>8}")
+    line = (f"{row['name']:<24}{own.median * 1e6:10.3f} +- {own.spread * 1e6:7.3f}"
+            f"  {times(ways.get(('unbound', ''))):>7}  {adds:>9}  {times(ways.get(('separate', ''))):>8}")
     for rival in rivals:
         line += f"  {times(ways.get(('loop', rival)) or ways.get(('peer', rival))):>{max(7, len(rival) + 2)}}"
     wrong = [f"  ({way['name'] or KIND_NAMES[way['kind']]} is wrong: error {show_error(way['max_error'])})"

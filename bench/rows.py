@@ -1,5 +1,5 @@
-"""Rows of the bench's table: works, each timed in the same rounds as its rivals and as the loops that set its ceilings. A
-row is what --json writes of it."""
+"""Rows of the bench's table: works, each timed in the same rounds as its rivals and as the loops that set its ceilings.
+A row is what --json writes of it."""
 
 import dataclasses
 import sys

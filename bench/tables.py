@@ -50,7 +50,8 @@ def columns_of(rows):
     add("kernels", "ns over kernels", over_kernels)
     for kind, pattern in ("loop", "x {} loop"), ("angles", "x {}"):
         for name in of_kind.get(kind, ()):
-            add(kind, pattern.format(name.split()[0]), lambda row, kind=kind, name=name: times(row, find(row, kind, name)))
+            add(kind, pattern.format(name.split()[0]),
+                lambda row, kind=kind, name=name: times(row, find(row, kind, name)))
     add("one_thread", "x 1 thread", lambda row: times(row, find(row, "one_thread")))
     add("peer", "x best peer", best_peer)
     return columns
@@ -63,7 +64,8 @@ def show_error(error):
 def format_row(row, width, columns):
     own = timing_of(row)
     line = (f"{row['name']:<{width}} {own.median * 1e6:11.3f} +- {own.spread * 1e6:8.3f} "
-            f"{row['gigabytes_per_second']:7.1f} {row['ratio']:6.2f} {'c' if row['judged_by'] == 'conversion' else ' '}")
+            f"{row['gigabytes_per_second']:7.1f} {row['ratio']:6.2f} "
+            f"{'c' if row['judged_by'] == 'conversion' else ' '}")
     line += "".join(f"  {cell(row):>{len(head)}}" for head, cell in columns.items())
     if row["wrong"]:
         line += f"  WRONG: error {show_error(row['max_error'])}"
@@ -72,8 +74,8 @@ def format_row(row, width, columns):
 
 
 def warn_of_noise(n_noisy, n_rows, what="the median"):
-    return [f"This machine is noisy: {n_noisy} of {n_rows} rows have a spread of more than {100 * NOISY:.0f} % of {what}."
-            ] if n_noisy else []
+    return [f"This machine is noisy: {n_noisy} of {n_rows} rows have a spread of more than {100 * NOISY:.0f} % of "
+            f"{what}."] if n_noisy else []
 
 
 def format_rows(rows):
@@ -96,7 +98,8 @@ def format_rows(rows):
 def format_accuracy(all_errors):
     lines = [f"{'':34} {'half':>12} {'interleaved':>12}"]
     for one in all_errors:
-        cells = (show_error(one["max_error"][how]) if how in one["max_error"] else "-" for how in ("half", "interleaved"))
+        cells = (show_error(one["max_error"][how]) if how in one["max_error"] else "-"
+                 for how in ("half", "interleaved"))
         lines.append(f"{one['name']:<34}" + "".join(f" {cell:>12}" for cell in cells))
     return "\n".join(lines)
 

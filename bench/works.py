@@ -1,4 +1,4 @@
-"""What the bench's table times: the models of shapes.txt, each with several counts of tokens, dtypes, places and so on."""
+"""What the bench's table times: the models of shapes.txt, each with several counts of tokens, dtypes and so on."""
 
 import dataclasses
 import fnmatch

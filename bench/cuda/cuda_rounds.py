@@ -53,9 +53,9 @@ class Device:
 
 def print_heading(about):
     print(f"{about['device']}\n{about['compiler']}, Halide {about['halide']}")
-    print("32 + 8 + 8 heads of 128 in one packed buffer, positions scattered below 131,072; medians of interleaved rounds; "
-          "ratio: copy / ours; GB/s of what is read and written, warm; roads norm q and k, rotate them, and store k and v "
-          "in pages of 16 tokens\n")
+    print("32 + 8 + 8 heads of 128 in one packed buffer, positions scattered below 131,072; medians of interleaved "
+          "rounds; ratio: copy / ours; GB/s of what is read and written, warm; roads norm q and k, rotate them, and "
+          "store k and v in pages of 16 tokens\n")
     print(f"{'':46} {'warm us':>9} {'copy':>9} {'empty':>9} {'ratio':>6} {'cold us':>9} {'copy':>9} {'empty':>9} "
           f"{'ratio':>6} {'GB/s':>7} {'host us':>7} {'empty':>7} {'spread':>7}")
 
@@ -111,7 +111,8 @@ def main():
     parser.add_argument("--quick", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--write-requests", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--answers", type=argparse.FileType(), help=argparse.SUPPRESS)
-    parser.add_argument("--program", default=HERE.parents[1] / "build/host/bin/halyard_bench_cuda", help=argparse.SUPPRESS)
+    parser.add_argument("--program", default=HERE.parents[1] / "build/host/bin/halyard_bench_cuda",
+                        help=argparse.SUPPRESS)
     options = parser.parse_args()
     effort = turns.QUICK if options.quick else turns.THOROUGH
     cases = list(list_cases(options.quick))

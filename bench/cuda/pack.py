@@ -74,7 +74,8 @@ def main():
     for script in "on_device.sh", "peers_cuda.py", "cuda_rounds.py", "../conversation.py", "../turns.py":
         shutil.copy(here / script, options.output)
     with open(options.output / "requests.jsonl", "w") as requests:
-        subprocess.run([sys.executable, "-EsB", here / "cuda_rounds.py", "--write-requests"], stdout=requests, check=True)
+        subprocess.run([sys.executable, "-EsB", here / "cuda_rounds.py", "--write-requests"], stdout=requests,
+                       check=True)
     if options.variants != "none":
         make_variants(options.build, options.variants, options.output / "variants.tar.xz")
     mib = sum(path.stat().st_size for path in options.output.rglob("*") if path.is_file()) / 2**20

@@ -2,6 +2,7 @@
 // memory that all rivals share; and the check of what they leave there.
 #pragma once
 
+#include "checks/road_oracle.h"
 #include "measure/placed_work.h"
 
 #include <cstddef>
@@ -77,6 +78,11 @@ public:
 
 private:
     static Layout lay_out(const RoadWork &work);
+    oracle::Road describe(std::size_t p, bool with_norm) const;
+    std::vector<float> read_x(std::size_t p, std::int64_t token) const;
+    /// Compares what a part has left of a token.
+    void compare(std::size_t p, std::int64_t token, const oracle::Road &road, const oracle::RoadValues &values,
+                 double slack, Check &check) const;
 
     RoadWork work_;
     const Arena &arena_;

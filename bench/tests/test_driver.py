@@ -169,8 +169,9 @@ class Rows(unittest.TestCase):
                          subject("kernels", "kernels", 0.5), peer)
         second = self.row(1.0, memory, subject("phase", "angles", 2.0, wrong=True))
         text = tables.format_rows([second, first])
-        for words in ("x gcc loop", "x bound", "ns over kernels", "x phase", "250000000.0", "3.00 lib (2.00 without its call)",
-                      "Slower than a C loop or a peer (1 of 2):", "(phase is wrong: error 1.0e-08)"):
+        for words in ("x gcc loop", "x bound", "ns over kernels", "x phase", "250000000.0",
+                      "3.00 lib (2.00 without its call)", "Slower than a C loop or a peer (1 of 2):",
+                      "(phase is wrong: error 1.0e-08)"):
             self.assertIn(words, text)
         self.assertLess(text.index("0.50"), text.index("The others:"))
         self.assertNotIn("noisy", text)
@@ -180,13 +181,14 @@ class Rows(unittest.TestCase):
 
 class Roads(unittest.TestCase):
     def row(self, *ways):
-        made = [{"name": name, "kind": kind, "form": "", "max_error": 0.0, "wrong": wrong, **turns.Timing(s, 0, s).json()}
-                for name, kind, s, wrong in (("", "fused", 1.0, False), *ways)]
+        made = [{"name": name, "kind": kind, "form": "", "max_error": 0.0, "wrong": wrong,
+                 **turns.Timing(s, 0, s).json()} for name, kind, s, wrong in (("", "fused", 1.0, False), *ways)]
         return {"name": "road", "ways": made, "loses": roads.loses(made)}
 
     def test_a_faster_rival_counts_only_where_it_is_right(self):
-        for way, lost, wrong in ((("", "separate", 0.5, False), False, False), (("gcc", "loop", 0.5, False), True, False),
-                                 (("gcc", "loop", 0.5, True), False, False), (("", "separate", 0.5, True), False, True)):
+        for way, lost, wrong in (
+                (("", "separate", 0.5, False), False, False), (("gcc", "loop", 0.5, False), True, False),
+                (("gcc", "loop", 0.5, True), False, False), (("", "separate", 0.5, True), False, True)):
             row = self.row(way)
             self.assertEqual((row["loses"], roads.is_wrong(row)), (lost, wrong))
             self.assertEqual("is wrong" in roads.format_roads([row]), way[3])
@@ -227,7 +229,8 @@ class Compare(unittest.TestCase):
     def test_floors_are_recorded_for_a_CPU_and_checked_with_a_margin(self):
         recorded = compare.record_floors({}, [make_run(a=0.8, b=0.5, old=0.9)])
         self.assertEqual(len(recorded["some CPU"]["x86_avx2"]["rows"]), 3)
-        recorded = compare.record_floors(recorded, [make_run(a=0.8, b=0.7, cold=0.5, large=0.5), make_run(a=0.9, b=0.5)])
+        runs = [make_run(a=0.8, b=0.7, cold=0.5, large=0.5), make_run(a=0.9, b=0.5)]
+        recorded = compare.record_floors(recorded, runs)
         self.assertEqual(recorded["some CPU"]["x86_avx2"]["rows"], {"a": 0.8, "b": 0.5})
         n_checked, below = compare.check_floors(recorded, make_run(a=0.49, b=0.29, other=0.1))
         self.assertEqual((n_checked, list(below)), (2, ["b"]))

@@ -11,8 +11,8 @@ sys.dont_write_bytecode = True
 BENCH = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(BENCH / "tune"), str(BENCH)]
 from files import Failed  # noqa: E402
-from search import (NOT_TRIED, Parameter, Run, format_results, label, list_variants, tune_kernel, tune_kernels,  # noqa: E402
-                    variant_of)
+from search import (  # noqa: E402
+    NOT_TRIED, Parameter, Run, format_results, label, list_variants, tune_kernel, tune_kernels, variant_of)
 
 SPACE = [Parameter("step", "known", "none", (4, 8, 16, 32, 64, 128)),
          Parameter("vector", "known", "step", (4, 8, 16, 32)), Parameter("any", "any", "none", (4, 8, 16, 32))]
@@ -25,8 +25,8 @@ def default_but(**numbers):
 
 
 class FakeWorkshop:
-    """Costs grow with the distance from the best variant. Each time is off by some percent, now and then by far more. The
-    clock, a list of one number, goes on as if variants were really made and timed."""
+    """Costs grow with the distance from the best variant. Each time is off by some percent, now and then by far more.
+    The clock, a list of one number, goes on as if variants were really made and timed."""
 
     shapes = ("a", "b", "c")
 

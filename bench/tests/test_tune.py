@@ -21,9 +21,9 @@ from files import load_json, save_json  # noqa: E402
 
 BUILD = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else ROOT / "build/host").resolve()
 FAKE_GENERATOR = str(HERE / "fake_generator.py")
-FEW_VALUES = {"elements_per_step": [4, 8, 16, 32, 64, 128], "elements_per_vector": [4], "elements_per_step_any": [8, 32],
-              "element_threads": [4, 8, 16, 32], "head_threads": [16], "heads_per_thread": [4], "few_tokens": [64],
-              "pairs_per_step": [4, 8, 16]}
+FEW_VALUES = {"elements_per_step": [4, 8, 16, 32, 64, 128], "elements_per_vector": [4],
+              "elements_per_step_any": [8, 32], "element_threads": [4, 8, 16, 32], "head_threads": [16],
+              "heads_per_thread": [4], "few_tokens": [64], "pairs_per_step": [4, 8, 16]}
 
 
 def few_recipes():
@@ -48,9 +48,9 @@ class WithRecipes(unittest.TestCase):
 
     def command(self, kernel="halyard_rotate_half_f32", target="x86_sse41", patience=60, output=None):
         save_json(self.folder / "recipes.json", self.recipes)
-        return [sys.executable, "-EsB", HERE.parent / "tune/tune.py", "--build", BUILD, "--kernels", f"{kernel}_{target}",
-                "--target", target, "--shapes", "llama-3-8b", "--patience", str(patience), "--recipes",
-                self.folder / "recipes.json", "--state", self.folder / "state", "--output",
+        return [sys.executable, "-EsB", HERE.parent / "tune/tune.py", "--build", BUILD, "--kernels",
+                f"{kernel}_{target}", "--target", target, "--shapes", "llama-3-8b", "--patience",
+                str(patience), "--recipes", self.folder / "recipes.json", "--state", self.folder / "state", "--output",
                 output or self.folder / "schedules"]
 
     def tune(self, *arguments, environment=None, **more):
@@ -173,8 +173,8 @@ class GpuTuner(WithRecipes):
         status, text = self.tune(target="cuda_sm80", environment=self.EMULATED)
         self.assertEqual(status, 0, text)  # whichever is the fastest: its times mean nothing
         self.says(text, "halyard_rotate_half_f32_cuda_sm80: ", "3 variants tried, 2 refused",
-                  "refused element_threads 4: checking it failed: shape ", "refused element_threads 32: making it failed: "
-                  "halyard_rotate_half_f32_cuda_sm80: this generator cannot")
+                  "refused element_threads 4: checking it failed: shape ",
+                  "refused element_threads 32: making it failed: halyard_rotate_half_f32_cuda_sm80: this generator cannot")
 
     def test_a_driver_that_computes_nothing_is_not_tuned_for(self):
         status, text = self.tune(target="cuda_sm80", environment=self.EMULATED | {"HALYARD_EMULATED_CUDA": "records"})

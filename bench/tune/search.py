@@ -1,5 +1,5 @@
-"""The search for a better schedule: which variants are tried, how they are compared, and what is kept for a run that goes
-on after an interruption.
+"""The search for a better schedule: which variants are tried, how they are compared, and what is kept for a run that
+goes on after an interruption.
 
 A variant is the sorted pairs of a schedule's numbers, (("elements_per_step", 64), ...). A workshop makes variants and
 times them:
@@ -97,8 +97,8 @@ def compare_samples(base, other, control):
 
 
 class Search:
-    """For the best variant of a kernel. It varies the numbers of the space that the kernel has, one group of loops after
-    the other, by successive halving."""
+    """For the best variant of a kernel. It varies the numbers of the space that the kernel has, one group of loops
+    after the other, by successive halving."""
 
     def __init__(self, space, defaults, workshop):
         self.defaults = self.best = self.candidate = variant_of(defaults)
@@ -246,8 +246,8 @@ def format_results(results):
             words = "-> {}, {}" if result["improved"] else "stays; {} is {}"
             verdict = words.format(list_changes(before, after),
                                    f"{result['gain']:.3f} +- {result['noise']:.3f} times as fast")
-        lines.append(f"{kernel}: {label(before)} {verdict} ({variants['tried']} variants tried, {len(variants['refused'])} "
-                     f"refused{'' if variants['complete'] else ', out of time'})")
+        lines.append(f"{kernel}: {label(before)} {verdict} ({variants['tried']} variants tried, "
+                     f"{len(variants['refused'])} refused{'' if variants['complete'] else ', out of time'})")
         for shape in result["shapes"]:
             us = [f"{1e6 * shape[which]['median']:10.3f} +- {1e6 * shape[which]['spread']:6.3f}"
                   for which in ("default", "tuned")]

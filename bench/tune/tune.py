@@ -1,7 +1,7 @@
 """Finds better schedules for this machine, and writes them into generators/schedules: ./run tune [ARGS]
 
-It tries other numbers in the kernels' schedules, and keeps those that are better than the default. Exit status: 0 done; 1
-something failed; 2 wrong usage; 130 interrupted.
+It tries other numbers in the kernels' schedules, and keeps those that are better than the default. Exit status: 0 done;
+1 something failed; 2 wrong usage; 130 interrupted.
 """
 
 import argparse
@@ -41,15 +41,17 @@ def models_for(recipe, models):
 
 
 def list_rotation_works(recipe, models):
-    """A decoding step and a batch of each model, and a prompt of the first that is in no cache. A kernel that stores past
-    the caches gets outputs from 6 to 96 MiB, on either side of each size from which on a run may do so, which are read
-    afterwards as a model's next step would."""
+    """A decoding step and a batch of each model, and a prompt of the first that is in no cache. A kernel that stores
+    past the caches gets outputs from 6 to 96 MiB, on either side of each size from which on a run may do so, which are
+    read afterwards as a model's next step would."""
     strided, place = recipe["pairing"] == "strided", recipe["place"]
     models = models_for(recipe, models)
     if place == "non_temporal":
         of = lambda model, tokens: Work(model, tokens, recipe["dtype"], False, read_back=True, strided=strided)
-        return [of(model, (mib << 20) // (of(model, 1).n_bytes // 2)) for model in models[:1] for mib in (6, 12, 24, 48, 96)]
-    of = lambda model, tokens, cold=False: Work(model, tokens, recipe["dtype"], place == "in_place", cold, strided=strided)
+        return [of(model, (mib << 20) // (of(model, 1).n_bytes // 2)) for model in models[:1]
+                for mib in (6, 12, 24, 48, 96)]
+    of = lambda model, tokens, cold=False: Work(
+        model, tokens, recipe["dtype"], place == "in_place", cold, strided=strided)
     return ([of(model, 512, True) for model in models[:1]] +
             [of(model, tokens) for model in models for tokens in (1, 64)])
 
@@ -171,7 +173,8 @@ class Tuning:
         log = self.options.state / "device.log"
         if self.on_gpu:
             self.target = self.options.target
-            said = ask_program([self.recipes["gpu_program"], "device", self.target], log, f"no device for {self.target}")
+            said = ask_program([self.recipes["gpu_program"], "device", self.target], log,
+                               f"no device for {self.target}")
             name, gpu, driver = (said + ["", "", ""])[:3]
             self.device, self.text = {"name": name, "gpu": gpu, "driver": driver}, f"{gpu} ({driver})"
         else:
@@ -252,7 +255,8 @@ def parse(arguments):
         metavar="FOLDER")
     add("--output", "where schedules are written [generators/schedules]", type=pathlib.Path,
         default=ROOT / "generators/schedules", metavar="FOLDER")
-    add("--build", "whose library is tuned [build/host]", type=pathlib.Path, default=ROOT / "build/host", metavar="FOLDER")
+    add("--build", "whose library is tuned [build/host]", type=pathlib.Path, default=ROOT / "build/host",
+        metavar="FOLDER")
     return parser.parse_args(arguments)
 
 

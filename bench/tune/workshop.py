@@ -101,7 +101,8 @@ class Workshop:
         return " && ".join(map(shlex.join, commands))
 
     def make(self, variants, until):
-        faults, waiting, running = [NOT_TRIED] * len(variants), collections.deque(enumerate(variants)), collections.deque()
+        faults, running = [NOT_TRIED] * len(variants), collections.deque()
+        waiting = collections.deque(enumerate(variants))
         try:
             while running or (waiting and self.now() < until):
                 while len(running) < AT_ONCE and waiting and self.now() < until:
