@@ -1,17 +1,16 @@
 // halyard_demo: rotates arrays with the best kernels of this machine, and shows how far the results are from exact
-// arithmetic and how fast they come beside a copy.
-#include "measure/machine.h"
-#include "report/table.h"
+// arithmetic. How fast they come is shown by bench/demo.py, which runs this first.
+#include "halyard/halyard.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <random>
+#include <vector>
 
 namespace {
 
 using namespace halyard;
-using namespace halyard::bench;
 
 constexpr std::int64_t head_dim = 128, pairs = head_dim / 2;
 constexpr double base = 500000.0;
@@ -120,51 +119,12 @@ bool show_accuracy() {
     return kept;
 }
 
-void show_speed() {
-    std::vector<Work> works;
-    for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16}) {
-        for (const pairing how : {pairing::half, pairing::interleaved}) {
-            works.push_back({{"one-head", 1, 0, 128, 128, how, how}, 1, type});
-            works.push_back({{"llama-3-8b", 32, 8, 128, 128, how, how}, 1, type});
-            works.push_back({{"llama-3-8b", 32, 8, 128, 128, how, how}, 64, type});
-        }
-    }
-    std::size_t n_bytes = 0;
-    for (const Work &work : works) {
-        n_bytes = std::max(n_bytes, PlacedWork::bytes_needed(work));
-    }
-    const Arena arena(n_bytes);
-    Setting setting;
-    setting.effort = quick;
-    std::vector<Row> rows;
-    pin_to_one_cpu(true);
-    for (const Work &work : works) {
-        rows.push_back(measure_row(work, arena, setting));
-    }
-    pin_to_one_cpu(false);
-    const auto n_lost = std::count_if(rows.begin(), rows.end(), [](const Row &row) { return row.loses(); });
-    std::printf(
-        "\nSpeed, one thread, in place, in the cache. Halyard is ahead or level in %zu of %zu rows; the others come "
-        "first.\n"
-        "  ceiling    the part of the speed of a multiply in place of the same bytes\n"
-        "  x          how many times our time it takes; below 1 it is faster\n"
-        "  reference  Halyard's portable C++\n"
-        "  bound      the same by a bound run, whose checks were made before but for those of pointers and positions\n"
-        "  C loops    compiled for this very CPU, each for one dtype and layout, with cos and sin ready in rows. They "
-        "check\n"
-        "             nothing, while a call's checks are most of the time of one-head. In f32 both wait for memory.\n"
-        "%s\n\n%s",
-        rows.size() - static_cast<std::size_t>(n_lost), rows.size(), describe_machine().text().c_str(),
-        format_rows(rows).c_str());
-}
-
 }  // namespace
 
 int main() {
     try {
         show_angles();
         const bool kept = show_accuracy();
-        show_speed();
         if (!kept) {
             std::fprintf(stderr, "halyard_demo: an error is larger than promised\n");
         }

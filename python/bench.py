@@ -9,6 +9,7 @@ median of the rounds' ratios.
 
 import argparse
 import copy
+import pathlib
 import statistics
 import sys
 import time
@@ -21,26 +22,25 @@ import halyard
 import halyard.torch
 import halyard.transformers
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
+import turns  # noqa: E402
+
 
 def time_in_turns(calls, n_rounds, n_times=1):
-    """{name: seconds of each round} of n_times calls of each."""
-    seconds = {name: [] for name in calls}
-    for _ in range(n_rounds):
-        for name, call in calls.items():
-            start = time.perf_counter()
-            for _ in range(n_times):
-                call()
-            seconds[name].append((time.perf_counter() - start) / n_times)
-    return seconds
+    """A subject for each call, by its name: n_times calls of each in every round."""
+    host = turns.Calls()
+    subjects = {name: turns.Subject(name, host, call) for name, call in calls.items()}
+    turns.take_turns(list(subjects.values()), n_rounds, n_times)
+    return subjects
 
 
-def show(title, seconds, unit, against):
+def show(title, subjects, unit, against):
     print(title)
     scale = {"ns": 1e9, "ms": 1e3}[unit]
-    for name, rounds in seconds.items():
-        ratio = statistics.median(a / b for a, b in zip(seconds[against], rounds))
-        print(f"  {name:34} {scale * statistics.median(rounds):10.1f} {unit}"
-              f"  ({scale * min(rounds):.1f} … {scale * max(rounds):.1f})  {ratio:6.2f} times as fast as {against}")
+    for name, subject in subjects.items():
+        ratio = statistics.median(turns.ratios(subjects[against].seconds, subject.seconds))
+        print(f"  {name:34} {scale * subject.timing().median:10.1f} {unit}  ({scale * min(subject.seconds):.1f} … "
+              f"{scale * max(subject.seconds):.1f})  {ratio:6.2f} times as fast as {against}")
 
 
 def overhead(arguments):

@@ -71,6 +71,16 @@ Work::Work(const halyard_gpu_queue &queue, const Case &test)
     }
     positions_ =
         halyard::positions(static_cast<const std::int32_t *>(allocate(n * 4, draw_positions(n).data())), {1, n});
+    place_slots(n);
+    how_.stream = queue.stream;
+    how_.positions = &positions_;
+    how_.policy = bad_position::identity;
+    how_.slots = is_road ? &slots_ : nullptr;
+    how_.stages = is_road ? stages_.data() : nullptr;
+}
+
+/// Each token has the slot of its number.
+void Work::place_slots(std::int64_t n) {
     std::vector<std::int32_t> each_one(static_cast<std::size_t>(n));
     std::iota(each_one.begin(), each_one.end(), 0);
     slots_ = make_struct<halyard_slots>();
@@ -79,11 +89,6 @@ Work::Work(const halyard_gpu_queue &queue, const Case &test)
     slots_.data = allocate(n * 4, each_one.data());
     slots_.shape[0] = slots_.strides[1] = 1;
     slots_.shape[1] = slots_.strides[0] = n;
-    how_.stream = queue.stream;
-    how_.positions = &positions_;
-    how_.policy = bad_position::identity;
-    how_.slots = is_road ? &slots_ : nullptr;
-    how_.stages = is_road ? stages_.data() : nullptr;
 }
 
 void Work::enqueue() const { run(plan_, x_.data(), y_.data(), how_); }

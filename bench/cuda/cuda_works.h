@@ -51,6 +51,7 @@ private:
     gpu_run_options how_;
 
     void *allocate(std::int64_t n_bytes, const void *data = nullptr);
+    void place_slots(std::int64_t n);
 };
 
 /// A kernel that does nothing.

@@ -2,7 +2,8 @@
 # Runs what ./run pack cuda has packed, on a machine with a CUDA device that may have no network, no compiler and no
 # Python: tests, then NVIDIA's checkers, the bench, and variants of schedules.
 # Usage: ./on_device.sh [RESULTS [STEPS]]: a folder, "results" unless told; all steps unless told, for a machine that is
-# lent for minutes at a time: device targets tests memcheck racecheck initcheck bench bench_again peers unpack variants.
+# lent for minutes at a time: device targets tests memcheck racecheck initcheck bench bench_table bench_again
+# bench_again_table peers unpack variants.
 # Each step is limited in time, and goes on where the one before failed.
 # Exit status: 0 all that could run is right; 1 something is wrong; 3 there is no device.
 set -uo pipefail
@@ -56,8 +57,13 @@ if command -v compute-sanitizer >/dev/null; then
 else
     say "there is no compute-sanitizer, so nothing ran under it"
 fi
-step bench 420 bin/halyard_bench_cuda
-step bench_again 240 bin/halyard_bench_cuda --quick
+# What is to be timed was written where there is Python; ./run bench cuda --answers prints the table of what comes out.
+for bench in bench bench_again; do
+    step "$bench" 420 bash -c 'bin/halyard_bench_cuda <requests.jsonl'
+    if command -v python3 >/dev/null && [[ -f $results/$bench.txt ]]; then
+        step "${bench}_table" 60 python3 cuda_rounds.py --answers "$results/$bench.txt"
+    fi
+done
 if command -v python3 >/dev/null && python3 -c 'import torch' 2>/dev/null; then
     step peers 300 python3 peers_cuda.py
 else

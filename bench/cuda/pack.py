@@ -1,6 +1,6 @@
 """pack.py BUILD OUTPUT [--variants KERNEL]: packs what a machine with a CUDA device needs, which may have no network, no
-compiler and no Python: programs without symbols, the C++ library that they need, on_device.sh, which runs them,
-peers_cuda.py, and variants of a kernel's schedule. OUTPUT is a folder, and is made anew."""
+compiler and no Python: programs without symbols, the C++ library that they need, on_device.sh, which runs them, what it
+asks them to time, peers_cuda.py, and variants of a kernel's schedule. OUTPUT is a folder, and is made anew."""
 
 import argparse
 import itertools
@@ -70,8 +70,12 @@ def main():
     found = libraries_of(options.build / "bin" / PROGRAMS[0])
     for library in LIBRARIES:
         shutil.copy(os.path.realpath(found[library]), options.output / "lib" / library)
-    for script in "on_device.sh", "peers_cuda.py":
-        shutil.copy(pathlib.Path(__file__).parent / script, options.output)
+    here = pathlib.Path(__file__).parent
+    for script in "on_device.sh", "peers_cuda.py", "cuda_rounds.py", "../conversation.py", "../turns.py":
+        shutil.copy(here / script, options.output)
+    with open(options.output / "requests.jsonl", "w") as requests:
+        subprocess.run([sys.executable, "-EsB", here / "cuda_rounds.py", "--write-requests"], stdout=requests,
+                       check=True)
     if options.variants != "none":
         make_variants(options.build, options.variants, options.output / "variants.tar.xz")
     mib = sum(path.stat().st_size for path in options.output.rglob("*") if path.is_file()) / 2**20

@@ -5,9 +5,12 @@ MiB were written; microseconds by the device's events, medians of rounds in whic
 had is named with the reason; one whose results are wrong, too. --cpu checks the program itself, without a device: it
 takes few tokens, and its times are the clock's."""
 
-import statistics
+import pathlib
 import sys
 import time
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))  # packed, it lies beside this
+import turns  # noqa: E402
 
 Q_HEADS, KV_HEADS, HEAD_DIM, POSITIONS, BASE = 32, 8, 128, 131072, 500000
 CALLS, ROUNDS = 100, 11
@@ -67,7 +70,10 @@ def make_peers(torch, device):
 
 
 class Clock:
-    """In the place of a device's events, where there is none."""
+    """In the place of a device's events, where there is none. What it makes returns microseconds."""
+
+    def round(self, ways):
+        return [sum(way() for _ in range(n)) for way, n in ways]
 
     def warm(self, call):
         return lambda: self.cold(call)()
@@ -80,7 +86,7 @@ class Clock:
         return once
 
 
-class Events:
+class Events(Clock):
     def __init__(self, torch):
         self.torch = torch
         self.flushed = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
@@ -130,13 +136,10 @@ def measure(torch, device, clock, n_tokens):
             times[name] = [clock.warm(work), clock.cold(work)]
         except Exception as why:  # whatever a peer does must not end the others
             print(f"{name:16} {n_tokens:6}  {type(why).__name__}: {str(why).splitlines()[0] if str(why) else ''}")
-    found = {name: ([], []) for name in times}
-    for _ in range(ROUNDS):
-        for name, ways in times.items():
-            for way, all_of in zip(ways, found[name]):
-                all_of.append(way())
-    for name, (warm, cold) in found.items():
-        print(f"{name:16} {n_tokens:6} {statistics.median(warm):10.2f} {statistics.median(cold):10.2f}", flush=True)
+    subjects = {name: [turns.Subject(name, clock, way) for way in ways] for name, ways in times.items()}
+    turns.take_turns([subject for both in subjects.values() for subject in both], ROUNDS, 1)
+    for name, both in subjects.items():
+        print(f"{name:16} {n_tokens:6}" + "".join(f" {subject.timing().median:10.2f}" for subject in both), flush=True)
 
 
 def main():

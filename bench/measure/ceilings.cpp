@@ -3,8 +3,6 @@
 #include "measure/share.h"
 #include "rivals/ceiling.h"
 
-#include <algorithm>
-
 namespace halyard::bench {
 
 namespace {
@@ -12,8 +10,8 @@ namespace {
 /// Runs a loop on x and y of a slot: on all that lies there, or in place on the rotary columns of each head.
 void run(const CeilingLoop &loop, const PlacedWork &placed, const halyard_executor *executor, std::size_t slot) {
     const Work &work = placed.work();
-    const auto head = static_cast<std::size_t>(work.model.head_dim * work.element_bytes());
-    const auto columns = static_cast<std::size_t>(work.model.rotary_dim * work.element_bytes());
+    const auto head = static_cast<std::size_t>(work.head_dim * work.element_bytes());
+    const auto columns = static_cast<std::size_t>(work.rotary_dim * work.element_bytes());
     const std::size_t n_bytes = work.tensor_bytes();
     const bool dense = !work.in_place || columns == head;
     const std::size_t step = dense ? 64 : head;
@@ -36,28 +34,12 @@ bool sets_ceiling_of(const CeilingLoop &loop, const Work &work) {
 void add_ceilings(std::vector<Subject> &subjects, PlacedWork &placed, const halyard_executor *executor) {
     for (const CeilingLoop &loop : ceiling_loops()) {
         if (sets_ceiling_of(loop, placed.work())) {
-            subjects.push_back(make_subject(
-                loop.name, [&loop, &placed, executor] { run(loop, placed, executor, placed.next_slot()); }));
+            subjects.push_back(
+                make_subject(loop.name, loop.of == CeilingLoop::Of::memory ? "memory" : "conversion",
+                             [&loop, &placed, executor] { run(loop, placed, executor, placed.next_slot()); }));
+            subjects.back().n_threads = executor == nullptr ? 1 : executor->n_threads;
         }
     }
-}
-
-Ceilings find_ceilings(const std::vector<Subject> &subjects) {
-    Ceilings ceilings;
-    for (const Subject &subject : subjects) {
-        for (const CeilingLoop &loop : ceiling_loops()) {
-            if (subject.name == loop.name) {
-                const Timing timing = summarise(subject.seconds);
-                double &seconds = ceilings.seconds.try_emplace(loop.name, timing.median).first->second;
-                seconds = std::min(seconds, timing.median);
-                Ceiling &ceiling = loop.of == CeilingLoop::Of::memory ? ceilings.memory : ceilings.conversion;
-                if (ceiling.name.empty() || timing.median < ceiling.timing.median) {
-                    ceiling = {loop.name, timing};
-                }
-            }
-        }
-    }
-    return ceilings;
 }
 
 }  // namespace halyard::bench

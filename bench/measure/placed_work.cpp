@@ -41,7 +41,7 @@ std::size_t slots_of(const Work &work) {
 }
 
 std::size_t row_bytes_of(const Work &work) {
-    return round_up(static_cast<std::size_t>(work.n_tokens * work.model.rotary_dim / 2) * sizeof(float), page);
+    return round_up(static_cast<std::size_t>(work.n_tokens * work.rotary_dim / 2) * sizeof(float), page);
 }
 
 std::size_t header_bytes_of(const Work &work) {
@@ -123,13 +123,18 @@ Arena::~Arena() {
     close(file_);
 }
 
-std::vector<std::int64_t> usual_positions(const Work &work) {
+std::vector<std::int64_t> positions_of(const Work &work) {
     std::vector<std::int64_t> positions;
     std::minstd_rand random(2);
     if (work.cold_table) {
         positions.resize(n_cold_positions);
         std::iota(positions.begin(), positions.end(), 0);
         std::shuffle(positions.begin(), positions.end(), random);
+        return positions;
+    }
+    if (work.first_position >= 0) {
+        positions.resize(static_cast<std::size_t>(work.n_tokens));
+        std::iota(positions.begin(), positions.end(), work.first_position);
         return positions;
     }
     for (std::int64_t t = 0; t < work.n_tokens; t++) {
@@ -142,10 +147,10 @@ std::size_t PlacedWork::bytes_needed(const Work &work) {
     return header_bytes_of(work) + (work.cold_table ? 1 : slots_of(work)) * (work.in_place ? 1 : 2) * stride_of(work);
 }
 
-PlacedWork::PlacedWork(const Work &work, const Arena &arena, std::vector<std::int64_t> positions)
-    : work_(work), arena_(arena), positions_(std::move(positions)),
-      cos_(header_bytes_of(work) - 2 * row_bytes_of(work)), sin_(cos_ + row_bytes_of(work)),
-      exact_(exact_rows({positions_.begin(), positions_.begin() + work.n_tokens}, work.model.rotary_dim)) {
+PlacedWork::PlacedWork(const Work &work, const Arena &arena)
+    : work_(work), arena_(arena), positions_(positions_of(work)), cos_(header_bytes_of(work) - 2 * row_bytes_of(work)),
+      sin_(cos_ + row_bytes_of(work)),
+      exact_(exact_rows({positions_.begin(), positions_.begin() + work.n_tokens}, work.rotary_dim)) {
     std::memcpy(at(0), positions_.data(), static_cast<std::size_t>(work.n_tokens) * sizeof(std::int64_t));
     auto *const cos = reinterpret_cast<float *>(at(cos_)), *const sin = reinterpret_cast<float *>(at(sin_));
     for (std::size_t i = 0; i < exact_->size() / 2; i++) {
@@ -191,8 +196,7 @@ void PlacedWork::reset() const {
 }
 
 double PlacedWork::max_error(const void *y) const {
-    const Model &model = work_.model;
-    const std::int64_t bytes = work_.element_bytes(), pairs = model.rotary_dim / 2;
+    const std::int64_t bytes = work_.element_bytes(), pairs = work_.rotary_dim / 2;
     const std::vector<char> &tile = tile_of(work_.type);
     const auto x_at = [&](std::int64_t i) {
         return read_element(work_.type, tile.data() + static_cast<std::size_t>(i * bytes) % tile.size());
@@ -204,21 +208,21 @@ double PlacedWork::max_error(const void *y) const {
     const auto compare = [&](double error) { worst = error <= worst ? worst : std::isnan(error) ? INFINITY : error; };
     const std::int64_t step = (work_.n_tokens + 63) / 64;
     for (std::int64_t t = work_.n_tokens - 1; t >= 0; t -= step) {
-        for (std::int64_t h = 0; h < model.n_heads(); h++) {
+        for (std::int64_t h = 0; h < work_.n_heads(); h++) {
             const auto at = [&](std::int64_t i) {
-                return t * model.n_heads() * model.head_dim + h * work_.stride_head() + i * work_.stride_element();
+                return t * work_.n_heads() * work_.head_dim + h * work_.stride_head() + i * work_.stride_element();
             };
             for (std::int64_t k = 0; k < pairs; k++) {
                 const auto of_pair = [&](pairing how, int member) {
                     return at(how == pairing::half ? k + member * pairs : 2 * k + member);
                 };
                 const double *exact = exact_->data() + 2 * (t * pairs + k);
-                const double x0 = x_at(of_pair(model.in, 0)), x1 = x_at(of_pair(model.in, 1));
+                const double x0 = x_at(of_pair(work_.in, 0)), x1 = x_at(of_pair(work_.in, 1));
                 const double length = std::hypot(x0, x1);
-                compare(std::fabs(y_at(of_pair(model.out, 0)) - (x0 * exact[0] - x1 * exact[1])) / length);
-                compare(std::fabs(y_at(of_pair(model.out, 1)) - (x0 * exact[1] + x1 * exact[0])) / length);
+                compare(std::fabs(y_at(of_pair(work_.out, 0)) - (x0 * exact[0] - x1 * exact[1])) / length);
+                compare(std::fabs(y_at(of_pair(work_.out, 1)) - (x0 * exact[1] + x1 * exact[0])) / length);
             }
-            for (std::int64_t i = model.rotary_dim; i < model.head_dim; i++) {
+            for (std::int64_t i = work_.rotary_dim; i < work_.head_dim; i++) {
                 compare(std::fabs(y_at(at(i)) - x_at(at(i))));
             }
         }

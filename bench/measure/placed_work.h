@@ -21,7 +21,7 @@ public:
 
     char *data() const { return data_; }
     std::size_t n_bytes() const { return n_bytes_; }
-    /// The file, which child processes inherit.
+    /// The file, for those who map it too.
     int file() const { return file_; }
 
 private:
@@ -34,9 +34,10 @@ private:
 inline constexpr std::int32_t n_positions = 32768;
 inline constexpr double rope_base = 10000.0;
 
-/// The positions of a decoding step (1 token), of a batch of requests at different places (64), or of a prompt; for a
-/// cold table those of one call after the other, together all that it has, 64 MiB with a rotary_dim of 128.
-std::vector<std::int64_t> usual_positions(const Work &work);
+/// Those that are described, or else the positions of a decoding step (1 token), of a batch of requests at different
+/// places (64), or of a prompt; for a cold table those of one call after the other, together all that it has, 64 MiB
+/// with a rotary_dim of 128.
+std::vector<std::int64_t> positions_of(const Work &work);
 inline constexpr std::int32_t n_cold_positions = 131072;
 
 class PlacedWork {
@@ -51,8 +52,7 @@ public:
     static std::size_t bytes_needed(const Work &work);
 
     /// Fills all x with numbers of either sign and absolute values from 0.5 to 2.
-    PlacedWork(const Work &work, const Arena &arena, std::vector<std::int64_t> positions);
-    PlacedWork(const Work &work, const Arena &arena) : PlacedWork(work, arena, usual_positions(work)) {}
+    PlacedWork(const Work &work, const Arena &arena);
 
     const Work &work() const { return work_; }
     std::size_t arena_bytes() const { return arena_.n_bytes(); }

@@ -13,9 +13,8 @@ namespace halyard::bench {
 namespace {
 
 plan_desc describe(const Work &work, const char *target) {
-    const auto tensor = describe_tensor(work.type, work.model.head_dim, work.model.in, work.model.out);
-    plan_desc desc =
-        work.apart ? plan_desc(work.model.rotary_dim, {tensor, tensor}) : plan_desc(work.model.rotary_dim, {tensor});
+    const auto tensor = describe_tensor(work.type, work.head_dim, work.in, work.out);
+    plan_desc desc = work.apart ? plan_desc(work.rotary_dim, {tensor, tensor}) : plan_desc(work.rotary_dim, {tensor});
     desc.target = target;
     return desc;
 }
@@ -40,15 +39,15 @@ std::shared_ptr<const angle_source> angles_for(std::int64_t rotary_dim, std::int
 }  // namespace
 
 Rotation::Rotation(const PlacedWork &placed, const char *target, const halyard_executor *executor, std::int32_t angles)
-    : angles_(angles_for(placed.work().model.rotary_dim, angles, placed.last_position())),
+    : angles_(angles_for(placed.work().rotary_dim, angles, placed.last_position())),
       plan_(describe(placed.work(), target)), executor_(executor),
       position_data_(placed.positions().begin(), placed.positions().end()), n_tensors_(placed.work().apart ? 2 : 1),
       cos_rows_(placed.cos_rows()), sin_rows_(placed.sin_rows()) {
     const Work &work = placed.work();
     const auto view = [&](char *data, std::int64_t first, std::int64_t n_heads) {
         halyard_tensor view = tensor(data + first * work.stride_head() * work.element_bytes(), work.type,
-                                     {1, work.n_tokens, n_heads, work.model.head_dim});
-        view.strides[1] = work.model.n_heads() * work.model.head_dim;
+                                     {1, work.n_tokens, n_heads, work.head_dim});
+        view.strides[1] = work.n_heads() * work.head_dim;
         view.strides[2] = work.stride_head();
         view.strides[3] = work.stride_element();
         return view;
@@ -58,7 +57,7 @@ Rotation::Rotation(const PlacedWork &placed, const char *target, const halyard_e
         views.positions = halyard::positions(position_data_.data() +
                                                  (work.cold_table ? static_cast<std::int64_t>(i) * work.n_tokens : 0),
                                              {1, work.n_tokens});
-        const std::int64_t n_q = work.model.n_q_heads, n_k = work.model.n_k_heads;
+        const std::int64_t n_q = work.n_q_heads, n_k = work.n_k_heads;
         views.x[0] = view(placed.x(i), 0, work.apart ? n_q : n_q + n_k);
         views.y[0] = view(placed.y(i), 0, work.apart ? n_q : n_q + n_k);
         views.x[1] = view(placed.x(i), n_q, n_k);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The peers of the bench: other libraries' RoPE, timed on the same buffers that Halyard's kernels work on.
 
-peers.py FD BYTES          serves halyard_bench; FD is an inherited memory file of BYTES bytes that both map
+peers.py FD BYTES          serves bench/hosts.py; FD is an inherited memory file of BYTES bytes, the server's too
 peers.py --check [NAMES]   runs each peer (or only those named) on small tensors against the formula in float64,
                            prints versions, errors and times, and exits with 1 if one is wrong
 

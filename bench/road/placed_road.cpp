@@ -1,7 +1,6 @@
 #include "road/placed_road.h"
 
 #include "checks/oracle.h"
-#include "checks/road_oracle.h"
 
 #include <algorithm>
 #include <cmath>
@@ -27,6 +26,28 @@ RoadModel packed(std::string name, std::int64_t n_heads, std::int64_t n_kv_heads
              {n_kv_heads, head_dim, v, head_dim, false, true}}};
 }
 
+std::size_t bytes_of(std::int64_t n, std::int64_t each) { return static_cast<std::size_t>(n * each); }
+
+constexpr std::int64_t n_slots = road_pages * road_page_size;
+
+/// How long the pair of an element is, which a rotation does not change; of what is in no pair, how large it is.
+long double length_at(const oracle::Road &road, const oracle::RoadValues &values, std::int64_t j) {
+    const std::int64_t of_window = j % road.head_dim - road.rotary_offset, n_pairs = road.rotary_dim / 2;
+    const bool is_pair = of_window >= 0 && of_window < road.rotary_dim;
+    const std::int64_t other = !is_pair        ? j
+                               : !road.half_in ? j + 1 - 2 * (of_window % 2)
+                                               : j + (of_window < n_pairs ? n_pairs : -n_pairs);
+    return is_pair
+               ? std::hypot(values.value[static_cast<std::size_t>(j)], values.value[static_cast<std::size_t>(other)])
+               : std::fabs(values.value[static_cast<std::size_t>(j)]);
+}
+
+}  // namespace
+
+bool RoadModel::has_norm() const {
+    return std::any_of(parts.begin(), parts.end(), [](const RoadPart &part) { return part.norm_size > 0; });
+}
+
 std::vector<RoadModel> road_models() {
     // Of MLA: the part of q that is rotated, [tokens, 128, 64] out of heads of 192, and the one row that is cached, of
     // which the latent is normed and the rest rotated.
@@ -38,32 +59,6 @@ std::vector<RoadModel> road_models() {
                                 {{128, 64, 128, 192, true, false}, {1, 576, 128 * 192, 576, true, true, 512, 512}}};
     return {packed("llama-3-8b", 32, 8, 128, false, false), packed("qwen3-8b", 32, 8, 128, true, false),
             packed("gemma-3-4b", 8, 4, 256, true, true), deepseek};
-}
-
-std::size_t bytes_of(std::int64_t n, std::int64_t each) { return static_cast<std::size_t>(n * each); }
-
-constexpr std::int64_t n_slots = road_pages * road_page_size;
-
-}  // namespace
-
-bool RoadModel::has_norm() const {
-    return std::any_of(parts.begin(), parts.end(), [](const RoadPart &part) { return part.norm_size > 0; });
-}
-
-std::string RoadWork::name() const {
-    return model.name + "/" + std::to_string(n_tokens) + (cache == dtype::e4m3 ? "/e4m3" : "/bf16");
-}
-
-std::vector<RoadWork> road_works() {
-    std::vector<RoadWork> works;
-    for (const RoadModel &model : road_models()) {
-        for (const std::int64_t n_tokens : {1, 64, 512}) {
-            for (const dtype cache : {dtype::bf16, dtype::e4m3}) {
-                works.push_back({model, n_tokens, cache});
-            }
-        }
-    }
-    return works;
 }
 
 PlacedRoad::Layout PlacedRoad::lay_out(const RoadWork &work) {
@@ -93,7 +88,7 @@ PlacedRoad::Layout PlacedRoad::lay_out(const RoadWork &work) {
 PlacedRoad::PlacedRoad(const RoadWork &work, const Arena &arena) : work_(work), arena_(arena), layout_(lay_out(work)) {
     Work usual;
     usual.n_tokens = work.n_tokens;
-    positions_ = usual_positions(usual);
+    positions_ = positions_of(usual);
     slots_.resize(static_cast<std::size_t>(n_slots));
     std::iota(slots_.begin(), slots_.end(), 0);
     std::minstd_rand random(3);
@@ -148,65 +143,67 @@ PlacedRoad::Check PlacedRoad::check(bool with_norm, double slack) const {
             sin.push_back(std::sin(theta));
         }
         for (std::size_t p = 0; p < work_.model.parts.size(); p++) {
-            const RoadPart &part = work_.model.parts[p];
-            oracle::Road road;
-            road.dtype = HALYARD_BF16;
-            road.n_heads = part.n_heads;
-            road.head_dim = part.head_dim;
-            road.rotary_dim = part.rotates ? work_.model.rotary_dim : 0;
-            road.rotary_offset = part.rotary_offset;
-            road.half_in = road.half_out = work_.model.how == pairing::half;
-            if (with_norm && part.norm_size > 0) {
-                road.norm.emplace();
-                road.norm->eps = road_eps;
-                road.norm->size = part.norm_size;
-                for (std::int64_t j = 0; j < part.norm_size; j++) {
-                    const float w = oracle::widen(HALYARD_BF16, at<std::uint16_t>(layout_.weight[p])[j]);
-                    road.norm->weight.push_back(work_.model.unit_offset ? 1.0f + w : w);
-                }
-            }
-            std::vector<float> x;
-            for (std::int64_t j = 0; j < part.n_heads * part.head_dim; j++) {
-                const std::int64_t place = token * work_.model.row_elements + part.x_offset +
-                                           j / part.head_dim * part.x_stride_head + j % part.head_dim;
-                x.push_back(oracle::widen(HALYARD_BF16, at<std::uint16_t>(layout_.x)[place]));
-            }
-            const oracle::RoadValues values = oracle::road_of(road, x, cos, sin);
-            const std::int64_t n_pairs = road.rotary_dim / 2;
-            // A pair is as long as it was before the rotation.
-            const auto length_at = [&](std::int64_t j) {
-                const std::int64_t of_window = j % part.head_dim - part.rotary_offset;
-                const bool is_pair = of_window >= 0 && of_window < road.rotary_dim;
-                const std::int64_t other = !is_pair        ? j
-                                           : !road.half_in ? j + 1 - 2 * (of_window % 2)
-                                                           : j + (of_window < n_pairs ? n_pairs : -n_pairs);
-                return is_pair ? std::hypot(values.value[static_cast<std::size_t>(j)],
-                                            values.value[static_cast<std::size_t>(other)])
-                               : std::fabs(values.value[static_cast<std::size_t>(j)]);
-            };
-            const std::int32_t stored = work_.stored_bytes(part) == 1 ? std::int32_t{HALYARD_E4M3} : HALYARD_BF16;
-            const std::optional<long double> scale =
-                stored == HALYARD_E4M3 ? std::optional<long double>(road_scale) : std::nullopt;
-            const std::int64_t row = part.is_cached ? slots_[static_cast<std::size_t>(token)] : token;
-            for (std::int64_t j = 0; j < part.n_heads * part.head_dim; j++) {
-                const std::int64_t place = row * part.n_heads * part.head_dim + j;
-                const auto word = stored == HALYARD_E4M3 ? at<std::uint8_t>(layout_.y[p])[place]
-                                                         : at<std::uint16_t>(layout_.y[p])[place];
-                const long double value = values.value[static_cast<std::size_t>(j)], length = length_at(j);
-                const long double bound = values.bound[static_cast<std::size_t>(j)] + slack * length;
-                if (!oracle::may_be_stored(stored, word, value, bound, scale)) {
-                    check.n_wrong++;
-                }
-                const long double unit = scale.value_or(1.0L);
-                const long double error = std::fabs(oracle::decode(stored, word) * unit - value) -
-                                          oracle::half_step(stored, value / unit) * unit;
-                if (length > 0 && !(error / length <= check.max_error)) {
-                    check.max_error = static_cast<double>(error / length);
-                }
-            }
+            const oracle::Road road = describe(p, with_norm);
+            compare(p, token, road, oracle::road_of(road, read_x(p, token), cos, sin), slack, check);
         }
     }
     return check;
+}
+
+oracle::Road PlacedRoad::describe(std::size_t p, bool with_norm) const {
+    const RoadPart &part = work_.model.parts[p];
+    oracle::Road road;
+    road.dtype = HALYARD_BF16;
+    road.n_heads = part.n_heads;
+    road.head_dim = part.head_dim;
+    road.rotary_dim = part.rotates ? work_.model.rotary_dim : 0;
+    road.rotary_offset = part.rotary_offset;
+    road.half_in = road.half_out = work_.model.how == pairing::half;
+    if (with_norm && part.norm_size > 0) {
+        road.norm.emplace();
+        road.norm->eps = road_eps;
+        road.norm->size = part.norm_size;
+        for (std::int64_t j = 0; j < part.norm_size; j++) {
+            const float w = oracle::widen(HALYARD_BF16, at<std::uint16_t>(layout_.weight[p])[j]);
+            road.norm->weight.push_back(work_.model.unit_offset ? 1.0f + w : w);
+        }
+    }
+    return road;
+}
+
+std::vector<float> PlacedRoad::read_x(std::size_t p, std::int64_t token) const {
+    const RoadPart &part = work_.model.parts[p];
+    std::vector<float> x;
+    for (std::int64_t j = 0; j < part.n_heads * part.head_dim; j++) {
+        const std::int64_t place = token * work_.model.row_elements + part.x_offset +
+                                   j / part.head_dim * part.x_stride_head + j % part.head_dim;
+        x.push_back(oracle::widen(HALYARD_BF16, at<std::uint16_t>(layout_.x)[place]));
+    }
+    return x;
+}
+
+void PlacedRoad::compare(std::size_t p, std::int64_t token, const oracle::Road &road, const oracle::RoadValues &values,
+                         double slack, Check &check) const {
+    const RoadPart &part = work_.model.parts[p];
+    const std::int32_t stored = work_.stored_bytes(part) == 1 ? std::int32_t{HALYARD_E4M3} : HALYARD_BF16;
+    const std::optional<long double> scale =
+        stored == HALYARD_E4M3 ? std::optional<long double>(road_scale) : std::nullopt;
+    const long double unit = scale.value_or(1.0L);
+    const std::int64_t row = part.is_cached ? slots_[static_cast<std::size_t>(token)] : token;
+    const std::int64_t n = part.n_heads * part.head_dim;
+    for (std::int64_t j = 0; j < n; j++) {
+        const std::int64_t place = row * n + j;
+        const auto word =
+            stored == HALYARD_E4M3 ? at<std::uint8_t>(layout_.y[p])[place] : at<std::uint16_t>(layout_.y[p])[place];
+        const long double value = values.value[static_cast<std::size_t>(j)], length = length_at(road, values, j);
+        const long double bound = values.bound[static_cast<std::size_t>(j)] + slack * length;
+        check.n_wrong += oracle::may_be_stored(stored, word, value, bound, scale) ? 0 : 1;
+        const long double error =
+            std::fabs(oracle::decode(stored, word) * unit - value) - oracle::half_step(stored, value / unit) * unit;
+        if (length > 0 && !(error / length <= check.max_error)) {
+            check.max_error = static_cast<double>(error / length);
+        }
+    }
 }
 
 }  // namespace halyard::bench

@@ -2,6 +2,7 @@
 // memory that all rivals share; and the check of what they leave there.
 #pragma once
 
+#include "checks/road_oracle.h"
 #include "measure/placed_work.h"
 
 #include <cstddef>
@@ -35,16 +36,14 @@ struct RoadWork {
     std::int64_t n_tokens;
     dtype cache;  // bf16 or e4m3
 
-    /// "qwen3-8b/64/e4m3"
-    std::string name() const;
     std::int64_t stored_bytes(const RoadPart &part) const { return part.is_cached && cache == dtype::e4m3 ? 1 : 2; }
 };
 
 inline constexpr std::int64_t road_page_size = 16, road_pages = 128;
 inline constexpr float road_scale = 0.015625f, road_eps = 1e-6f;
 
-/// Llama-3-8B, Qwen3-8B, Gemma-3-4B and DeepSeek-V3, at 1, 64 and 512 tokens, into either cache.
-std::vector<RoadWork> road_works();
+/// Llama-3-8B, Qwen3-8B, Gemma-3-4B and DeepSeek-V3.
+std::vector<RoadModel> road_models();
 
 class PlacedRoad {
 public:
@@ -79,6 +78,11 @@ public:
 
 private:
     static Layout lay_out(const RoadWork &work);
+    oracle::Road describe(std::size_t p, bool with_norm) const;
+    std::vector<float> read_x(std::size_t p, std::int64_t token) const;
+    /// Compares what a part has left of a token.
+    void compare(std::size_t p, std::int64_t token, const oracle::Road &road, const oracle::RoadValues &values,
+                 double slack, Check &check) const;
 
     RoadWork work_;
     const Arena &arena_;

@@ -34,10 +34,28 @@ RoadCall::RoadCall(const PlacedRoad &placed, RoadForm form, const char *target)
     add_step(placed, {false, false, true}, {norm, true, false}, target);
 }
 
+RoadCall::PartOfStep RoadCall::take_part(const PlacedRoad &placed, std::size_t i, const Stages &stages,
+                                         const Stages &done) {
+    const RoadWork &work = placed.work();
+    const PlacedRoad::Layout &layout = placed.layout();
+    const RoadPart &part = work.model.parts[i];
+    PartOfStep taken = {
+        stages.norm && part.norm_size > 0, stages.rotation && part.rotates, stages.store && part.is_cached, {}, {}};
+    // What stages before this one left lies in memory of its own, dense; so does what others go on with.
+    const std::int64_t n = work.n_tokens, row = part.n_heads * part.head_dim;
+    const bool is_between = (done.norm && part.norm_size > 0) || (done.rotation && part.rotates);
+    taken.y = tensor(placed.at<char>(part.is_cached ? layout.between[i] : layout.y[i]), dtype::bf16,
+                     {1, n, part.n_heads, part.head_dim}, {n * row, row, part.head_dim, 1});
+    taken.x = is_between ? taken.y
+                         : tensor(placed.at<std::uint16_t>(layout.x) + part.x_offset, dtype::bf16,
+                                  {1, n, part.n_heads, part.head_dim},
+                                  {n * work.model.row_elements, work.model.row_elements, part.x_stride_head, 1});
+    return taken;
+}
+
 void RoadCall::add_step(const PlacedRoad &placed, const Stages &stages, const Stages &done, const char *target) {
     const RoadWork &work = placed.work();
     const PlacedRoad::Layout &layout = placed.layout();
-    const std::int64_t n = work.n_tokens;
     auto step = std::make_shared<Step>();
     std::vector<halyard_tensor_desc> descs;
     std::vector<halyard_norm_desc> norms(work.model.parts.size());
@@ -46,28 +64,16 @@ void RoadCall::add_step(const PlacedRoad &placed, const Stages &stages, const St
     bool rotates = false, has_cache = false;
     for (std::size_t i = 0; i < work.model.parts.size(); i++) {
         const RoadPart &part = work.model.parts[i];
-        const bool norms_it = stages.norm && part.norm_size > 0, rotates_it = stages.rotation && part.rotates;
-        const bool stores_it = stages.store && part.is_cached;
-        if (!norms_it && !rotates_it && !stores_it) {
+        const PartOfStep taken = take_part(placed, i, stages, done);
+        if (!taken.norms && !taken.rotates && !taken.stores) {
             continue;
         }
-        auto desc = describe_tensor(dtype::bf16, part.head_dim, work.model.how, rotates_it ? part.rotary_offset : 0);
-        desc.no_rotation = rotates_it ? 0 : 1;
-        rotates = rotates || rotates_it;
-        // What stages before this one left lies in memory of its own, dense; so does what others go on with.
-        const std::int64_t row = part.n_heads * part.head_dim;
-        const bool is_between = (done.norm && part.norm_size > 0) || (done.rotation && part.rotates);
-        const std::size_t between = part.is_cached ? layout.between[i] : layout.y[i];
-        const auto dense = tensor(placed.at<char>(between), dtype::bf16, {1, n, part.n_heads, part.head_dim},
-                                  {n * row, row, part.head_dim, 1});
-        step->x.push_back(is_between
-                              ? dense
-                              : tensor(placed.at<std::uint16_t>(layout.x) + part.x_offset, dtype::bf16,
-                                       {1, n, part.n_heads, part.head_dim},
-                                       {n * work.model.row_elements, work.model.row_elements, part.x_stride_head, 1}));
-        step->y.push_back(dense);
+        auto desc = describe_tensor(dtype::bf16, part.head_dim, work.model.how, taken.rotates ? part.rotary_offset : 0);
+        desc.no_rotation = taken.rotates ? 0 : 1;
+        rotates = rotates || taken.rotates;
+        has_cache = has_cache || taken.stores;
         auto brought = make_struct<halyard_stages>();
-        if (norms_it) {
+        if (taken.norms) {
             norms[i] = describe_norm(dtype::bf16, road_eps);
             norms[i].unit_offset = work.model.unit_offset ? 1 : 0;
             norms[i].window_size = part.norm_size;
@@ -75,53 +81,61 @@ void RoadCall::add_step(const PlacedRoad &placed, const Stages &stages, const St
             brought.weight = placed.at<void>(layout.weight[i]);
             brought.n_weights = part.norm_size;
         }
-        if (stores_it) {
-            has_cache = true;
+        if (taken.stores) {
             caches[i] = describe_nhd_cache(road_pages, road_page_size, part.n_heads, part.head_dim);
             desc.cache = &caches[i];
             brought.cache = placed.at<void>(layout.y[i]);
-            if (work.cache == dtype::e4m3) {
-                desc.out_dtype = HALYARD_E4M3;
-                desc.scale = &scale;
-                brought.scales = placed.at<float>(layout.scale);
-                brought.n_scales = 1;
-            }
+        }
+        if (taken.stores && work.cache == dtype::e4m3) {
+            desc.out_dtype = HALYARD_E4M3;
+            desc.scale = &scale;
+            brought.scales = placed.at<float>(layout.scale);
+            brought.n_scales = 1;
         }
         descs.push_back(desc);
+        step->x.push_back(taken.x);
+        step->y.push_back(taken.y);
         step->stages.push_back(brought);
     }
     plan_desc described(work.model.rotary_dim, descs);
     described.target = target;
     step->made = plan(described);
-    step->positions = positions(placed.at<std::int64_t>(layout.positions), {1, n});
-    run_options options;
-    options.positions = rotates ? &step->positions : nullptr;
-    options.stages = step->stages.data();
-    if (has_cache) {
-        step->slots = slots(placed.at<std::int64_t>(layout.slots), {1, n}, placed.at<void>(layout.scratch),
-                            road_pages * road_page_size / 8);
-        options.slots = &step->slots;
-    }
-    step->args = detail::make_args(*angles_, step->x.data(), step->y.data(), options);
-    step->bound = bound_run(step->made, *angles_, step->x.data(), step->y.data(), options);
-    for (std::size_t i = 0; i < descs.size(); i++) {
-        step->x_data.push_back(step->x[i].data);
-        step->y_data.push_back(step->y[i].data);
-        step->weights.push_back(step->stages[i].weight);
-        step->caches.push_back(step->stages[i].cache);
-        step->scales.push_back(step->stages[i].scales);
-    }
-    halyard_bound_run_args &bound = step->bound_args;
-    bound.n_tensors = static_cast<std::int32_t>(descs.size());
-    bound.positions = rotates ? step->positions.data : nullptr;
-    bound.x = step->x_data.data();
-    bound.y = step->y_data.data();
-    bound.slots = has_cache ? step->slots.data : nullptr;
-    bound.slots_scratch = has_cache ? step->slots.scratch : nullptr;
-    bound.weights = step->weights.data();
-    bound.scales = step->scales.data();
-    bound.caches = step->caches.data();
+    bind(placed, *step, rotates, has_cache);
     steps_.push_back(std::move(step));
+}
+
+/// Makes ready what runs and bound runs of a step are told.
+void RoadCall::bind(const PlacedRoad &placed, Step &step, bool rotates, bool has_cache) const {
+    const PlacedRoad::Layout &layout = placed.layout();
+    const std::int64_t n = placed.work().n_tokens;
+    step.positions = positions(placed.at<std::int64_t>(layout.positions), {1, n});
+    run_options options;
+    options.positions = rotates ? &step.positions : nullptr;
+    options.stages = step.stages.data();
+    if (has_cache) {
+        step.slots = slots(placed.at<std::int64_t>(layout.slots), {1, n}, placed.at<void>(layout.scratch),
+                           road_pages * road_page_size / 8);
+        options.slots = &step.slots;
+    }
+    step.args = detail::make_args(*angles_, step.x.data(), step.y.data(), options);
+    step.bound = bound_run(step.made, *angles_, step.x.data(), step.y.data(), options);
+    for (std::size_t i = 0; i < step.x.size(); i++) {
+        step.x_data.push_back(step.x[i].data);
+        step.y_data.push_back(step.y[i].data);
+        step.weights.push_back(step.stages[i].weight);
+        step.caches.push_back(step.stages[i].cache);
+        step.scales.push_back(step.stages[i].scales);
+    }
+    halyard_bound_run_args &bound = step.bound_args;
+    bound.n_tensors = static_cast<std::int32_t>(step.x.size());
+    bound.positions = rotates ? step.positions.data : nullptr;
+    bound.x = step.x_data.data();
+    bound.y = step.y_data.data();
+    bound.slots = has_cache ? step.slots.data : nullptr;
+    bound.slots_scratch = has_cache ? step.slots.scratch : nullptr;
+    bound.weights = step.weights.data();
+    bound.scales = step.scales.data();
+    bound.caches = step.caches.data();
 }
 
 void RoadCall::run() const {

@@ -29,6 +29,13 @@ private:
     struct Stages {
         bool norm, rotation, store;
     };
+    /// What a step does to a tensor, and where it reads and writes.
+    struct PartOfStep {
+        bool norms, rotates, stores;
+        halyard_tensor x, y;
+    };
+    static PartOfStep take_part(const PlacedRoad &placed, std::size_t i, const Stages &stages, const Stages &done);
+    void bind(const PlacedRoad &placed, Step &step, bool rotates, bool has_cache) const;
     void add_step(const PlacedRoad &placed, const Stages &stages, const Stages &done, const char *target);
 
     std::shared_ptr<const angle_source> angles_;

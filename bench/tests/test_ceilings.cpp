@@ -1,11 +1,9 @@
-// Tests of the ceilings: what their loops do to every value, and by which of them a row is judged.
+// Tests of the loops that set ceilings: what they do to every value.
 #include "checks/oracle.h"
-#include "measure/row.h"
-#include "report/table.h"
+#include "halyard/halyard.h"
 #include "rivals/ceiling.h"
 
 #include <catch2/catch_test_macros.hpp>
-#include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +11,6 @@
 #include <memory>
 #include <numeric>
 
-using namespace halyard;
 using namespace halyard::bench;
 using Of = CeilingLoop::Of;
 
@@ -109,55 +106,5 @@ TEST_CASE("ceilings: loops touch their rows and nothing else") {
                 REQUIRE(result[i] == expected);
             }
         }
-    }
-}
-
-TEST_CASE("ceilings: the best loop of each kind counts, and the slower kind is the ceiling") {
-    const auto find = [](double copy, double slow_copy, double convert) {
-        return find_ceilings({{"halyard", {}, {4.0}},
-                              {"memcpy", {}, {slow_copy}},
-                              {"copy_256", {}, {copy}},
-                              {"convert_f16_256", {}, {convert}}});
-    };
-    if (std::ranges::none_of(ceiling_loops(), [](const CeilingLoop &loop) { return loop.of == Of::f16; })) {
-        SKIP("this machine has no loops that convert");
-    }
-    Row row = {};
-    row.timing.median = 4.0;
-    row.ceilings = find(1.0, 2.0, 3.0);
-    CHECK(row.ceilings.memory.name == "copy_256");
-    CHECK(row.ceilings.memory.timing.median == 1.0);
-    CHECK(row.ceilings.is_lower_by_conversion());
-    CHECK(row.ratio() == 0.75);
-    row.ceilings = find(1.0, 2.0, 3.5);  // a slower conversion lowers what can be asked
-    CHECK(row.ratio() == 0.875);
-    row.ceilings = find(1.0, 2.0, 0.5);
-    CHECK_FALSE(row.ceilings.is_lower_by_conversion());
-    CHECK(row.ratio() == 0.25);
-    row.timing.median = 8.0;  // a slower kernel reaches less of the same ceiling
-    CHECK(row.ratio() == 0.125);
-    CHECK_FALSE(find_ceilings({{"memcpy", {}, {1.0}}}).is_lower_by_conversion());
-}
-
-TEST_CASE("ceilings: rows of 16 bits show both, others memory's alone") {
-    for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16}) {
-        const Work work = {{"m", 2, 1, 16, 16, pairing::half, pairing::half}, 3, type};
-        const Arena arena(PlacedWork::bytes_needed(work));
-        Setting setting;
-        setting.effort = {3, 1e-6};
-        Row row = measure_row(work, arena, setting);
-        const std::string kind = type == dtype::f16 ? "convert_f16" : "convert_bf16";
-        const nlohmann::json value = to_json(row);
-        CHECK(value["memory"]["ratio"].get<double>() > 0.0);
-        const bool converts = std::ranges::any_of(ceiling_loops(), [&](const CeilingLoop &loop) {
-            return type != dtype::f32 && std::string(loop.name).starts_with(kind);
-        });
-        REQUIRE(value.contains("conversion") == converts);
-        CHECK((!converts || value["conversion"]["name"].get<std::string>().starts_with(kind)));
-        row.ceilings.conversion.timing.median = 2 * row.ceilings.memory.timing.median;
-        CHECK(to_json(row)["judged_by"] == "conversion");
-        CHECK_THAT(format_rows({row}), Catch::Matchers::ContainsSubstring(" c "));
-        row.ceilings.conversion.timing.median = 0.0;
-        CHECK(to_json(row)["judged_by"] == "memory");
     }
 }

@@ -33,7 +33,7 @@ def draw(rows, pattern="*", status=0):
     with tempfile.TemporaryDirectory() as folder:
         path, out = pathlib.Path(folder, "run.json"), pathlib.Path(folder, "run.svg")
         path.write_text(json.dumps(run))
-        done = subprocess.run([sys.executable, "-IB", ROOT / "bench/report/chart.py", path, "-o", out, "--filter",
+        done = subprocess.run([sys.executable, "-IB", ROOT / "bench/chart.py", path, "-o", out, "--filter",
                                pattern], capture_output=True, text=True)
         assert done.returncode == status, done.stderr
         return done.stderr if status else out.read_text()

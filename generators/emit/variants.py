@@ -1,6 +1,6 @@
 """What ./run tune needs of the generators: how variants of a kernel are made, and how a schedule file is finished.
 
-variants.py recipes --output FILE ...      writes for bench/tune/autotune.cpp how each kernel's variants are made
+variants.py recipes --output FILE ...      writes for bench/tune/tune.py how each kernel's variants are made
 variants.py variant --kernel K -o FOLDER NAME=VALUE ...   emits a kernel with these numbers
 variants.py cpu                            prints the name of this machine's CPU
 variants.py seal DRAFT FILE                writes a schedule file from a draft, with its checksum and the default's hash
@@ -33,7 +33,8 @@ def recipe(options, kernel):
     return {
         "name": kernel.name, "isa": target.name, "target": tuned_schedules.linux_target(kernel),
         "defaults": kernel.parameters,
-        "gpu": [kernel.pairing, kernel.out_pairing, kernel.dtype, kernel.place] if target.is_gpu else None,
+        "gpu": target.is_gpu, "op": kernel.op, "pairing": kernel.pairing, "out_pairing": kernel.out_pairing,
+        "dtype": kernel.dtype, "place": kernel.place,
         "emit": [*me, "variant", *made_by, "--kernel", kernel.name, "-o"],
         "suffix": ".o" if target.is_gpu else ".s", "check": check, "link": link}
 

@@ -44,7 +44,8 @@ def make_checkout(build, folder):
 def imitate_run(build, command, *arguments):
     """What ./run COMMAND ARGUMENTS does in a block."""
     bin_folder = build.folder / "bin"
-    draws = {"plot": ["python/halyard/plot.py", bin_folder / "halyard"], "bench chart": ["bench/report/chart.py"]}
+    draws = {"plot": ["python/halyard/plot.py", bin_folder / "halyard"], "bench chart": ["bench/chart.py"]}
+    bench = [*PYTHON, build.source / "bench/bench.py"]
     if attempt(build.source / "run", "help", command).returncode != 0:
         fail(f"./run has no command {command}")
     if command == "bench" and arguments[:1] == ("chart",):
@@ -59,22 +60,22 @@ def imitate_run(build, command, *arguments):
             "--json", build.HALYARD_JSON_DIR, "--destination", "dist", "--triple", f"x86-64-linux={build.kernels}",
             "--gpu", build.kernels, "--halide-license", build.HALYARD_HALIDE_LICENSE)
     elif command == "demo":
-        if "C loops    compiled for this very CPU" not in run(bin_folder / "halyard_demo"):
+        if "C loops    compiled for this very CPU" not in run(*PYTHON, build.source / "bench/demo.py", bin_folder):
             fail("the demo does not say what its rows compare")
     elif command == "halyard":
         run(bin_folder / "halyard", *arguments)
     elif command == "bench" and arguments[:1] == ("growth",):
-        run(bin_folder / "halyard_bench", *arguments, "--help")
+        run(*bench, *arguments, "--help")
     elif command == "bench" and arguments[:1] == ("road",):
-        run(bin_folder / "halyard_bench", "road", "--quick", "--filter", "llama-3-8b/1/bf16")
+        run(*bench, "road", "--quick", "--filter", "llama-3-8b/1/bf16", "--build", build.folder)
     elif command == "bench" and arguments[:1] == ("compare",):
-        done = attempt(bin_folder / "halyard_bench", *arguments)
+        done = attempt(*bench, *arguments)
         if done.returncode not in (0, 1):  # the machine may be slower now
             fail(done.stderr)
     elif command == "bench":
         given = [argument for before, argument in zip(("", *arguments), arguments)
                  if argument not in SHORT and before != "--filter"]
-        run(bin_folder / "halyard_bench", *given, *SHORT)
+        run(*bench, *given, *SHORT, "--build", build.folder)
     for before, after in zip(arguments, arguments[1:]):
         if before in ("-o", "--json") and not os.stat(after).st_size:
             fail(f"./run {command} {' '.join(arguments)} wrote nothing to {after}")

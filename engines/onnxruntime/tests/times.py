@@ -13,8 +13,11 @@ import numpy as np
 import onnx
 from decoder import Decoder
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+HERE = pathlib.Path(__file__).resolve()
+sys.path.insert(0, str(HERE.parents[1]))
+sys.path.append(str(HERE.parents[3] / "bench"))
 import rewrite  # noqa: E402
+import turns  # noqa: E402
 
 PROMPT = 512
 SHAPE = {"n_layers": 4, "width": 1024, "heads": 16, "kv_heads": 4, "head_dim": 64}
@@ -22,25 +25,21 @@ ROTATES = {"RotaryEmbedding", "RMSNormalization", "SimplifiedLayerNormalization"
 
 
 def in_turns(calls, rounds, clock):
-    """name -> seconds of each round; who comes first changes."""
-    seconds = {name: [] for name in calls}
-    for i in range(rounds + 1):
-        for name in list(calls)[:: 1 if i % 2 else -1]:
-            start = clock()
-            calls[name]()
-            if i:
-                seconds[name].append(clock() - start)
-    return seconds
+    """name -> seconds of each round but the first; who comes first changes."""
+    host = turns.Calls(clock)
+    subjects = [turns.Subject(name, host, call) for name, call in calls.items()]
+    turns.take_turns(subjects, rounds + 1, 1)
+    return {subject.name: subject.seconds[1:] for subject in subjects}
 
 
 def row(what, seconds, scale=1e3, unit="ms"):
     stock = seconds["stock"]
     texts = []
     for name, some in seconds.items():
-        ratios = sorted(a / b for a, b in zip(some, stock))
-        quarter = len(ratios) // 4
+        ratios = turns.ratios(some, stock)
+        first, median, third = statistics.quantiles(ratios, n=4, method="inclusive")
         texts.append(f"{name} {statistics.median(some) * scale:.3f} {unit}" + ("" if name == "stock" else
-                     f", {statistics.median(ratios):.3f} of it ({ratios[quarter]:.3f} to {ratios[-1 - quarter]:.3f})"))
+                     f", {median:.3f} of it ({first:.3f} to {third:.3f})"))
     print(f"{what}: {'; '.join(texts)}", flush=True)
 
 

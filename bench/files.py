@@ -1,0 +1,39 @@
+"""Files of JSON, which are written whole or not at all."""
+
+import json
+import os
+import pathlib
+import tempfile
+
+
+class Failed(Exception):
+    """Something that was asked for can't be done; says why in a sentence."""
+
+
+def save_json(path, value):
+    path = pathlib.Path(path)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        try:
+            json.dump(value, file, indent=1, sort_keys=True, ensure_ascii=False)
+            file.write("\n")
+            file.close()
+            os.chmod(file.name, 0o644)
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise
+
+
+def load_json(path):
+    try:
+        return json.loads(pathlib.Path(path).read_text())
+    except OSError:
+        raise Failed(f"can't read {path}") from None
+    except ValueError:
+        raise Failed(f"{path} is not JSON") from None
+
+
+def need_writable(path):
+    """Fails at once rather than after minutes."""
+    if path and not os.access(pathlib.Path(path).resolve().parent, os.W_OK):
+        raise Failed(f"can't write {path}")
