@@ -14,7 +14,7 @@ import sys
 import matplotlib
 from matplotlib.figure import Figure
 
-sys.path.append(str(pathlib.Path(__file__).parents[2] / "python/halyard"))  # last: torch.py is there, too
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "python/halyard"))  # last: torch.py is there, too
 import plot  # noqa: E402
 
 WIDTH, LEFT, RIGHT, TOP, ROW = 860, 285, 40, 74, 21  # pixels
