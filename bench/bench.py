@@ -6,6 +6,7 @@ Exit status: 0 done; 1 something failed, is wrong or got slower; 2 wrong usage.
 
 import argparse
 import pathlib
+import shlex
 import sys
 import time
 
@@ -35,7 +36,7 @@ def start(options, works):
     server.reserve(works)
     setting = Setting(server, turns.QUICK if options.quick else turns.THOROUGH, options.target)
     if options.peers:
-        setting.peers = Peers(options.peers.split(), server, options.peer_seconds)
+        setting.peers = Peers(shlex.split(options.peers), server, options.peer_seconds)
     return setting
 
 
@@ -155,7 +156,6 @@ def run_compare(options):
 def run_growth(options):
     server = start_server(options)
     print(machine.format_machine(machine.describe_machine(server.about)))
-    server.pin(options.threads == 1)
     print_growth(server, options.threads)
     return 0
 

@@ -17,6 +17,10 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[3] / "bench"))
+import turns  # noqa: E402
+from conversation import Conversation  # noqa: E402
+
 THREADS = 4
 # Of test-llama-archs: its tests, and the nodes in them that rotate.
 ARCHS = (133, 3940)
@@ -27,6 +31,31 @@ MODELS = 128
 # Of a q8_0 cache, what llama.cpp itself cannot do: it aborts in a context shift, or makes no context.
 NO_Q8_0 = {"deepseek2", "deepseek32", "dots3note", "glm-dsa", "grok", "hy_v4", "laguna", "minimax-m3", "mistral4"}
 TIMED = ["llama-dense", "qwen3-dense", "phi3-dense"]
+
+
+class TimedModel:
+    """A model before and after a library was loaded, timed in turns by times.cpp."""
+
+    TOKENS = 29
+
+    def __init__(self, command):
+        self.process, self.is_loaded = Conversation(command), False
+
+    def round(self, calls):
+        answers = [self.process.say(f"{which} {what} {n}").split() for (which, what), n in calls]
+        self.is_loaded = answers[-1][0] == "1"
+        return [float(seconds) for _, seconds in answers]
+
+    def compare(self):
+        subjects = {(which, what): turns.Subject(what, self, (which, what)) for what in ("prompt", "token")
+                    for which in (0, 1)}
+        n_calls = {id(subject): 1 if subject.name == "prompt" else self.TOKENS for subject in subjects.values()}
+        turns.take_turns(list(subjects.values()), 40, n_calls)
+        self.process.stop()
+        before, after, *tokens = (subject.timing() for subject in subjects.values())
+        parts = [f"{name} {a.median * 1e6:.1f}, {b.median * 1e6:.1f} us ({b.median / a.median:.3f}; fastest "
+                 f"{b.fastest / a.fastest:.3f})" for name, a, b in (("pp512", before, after), ("a token", *tokens))]
+        return f"{'stock, Halyard' if self.is_loaded else 'stock, stock'}: {'; '.join(parts)}"
 
 
 class Tests:
@@ -196,9 +225,9 @@ class Tests:
         for model in TIMED:
             for threads in "1", "2":
                 for library in self.library(), self.library("halyard_other"):
-                    _, output, _ = self.run(str(self.build / "bin" / "halyard_ggml_times"),
-                                            str(self.models / f"{model}.gguf"), library, threads, "40")
-                    print(f"{model}, {threads} threads: {output.splitlines()[-1]}", flush=True)
+                    program = TimedModel([str(self.build / "bin" / "halyard_ggml_times"),
+                                          str(self.models / f"{model}.gguf"), library, threads])
+                    print(f"{model}, {threads} threads: {program.compare()}", flush=True)
 
     def operator_times(self):
         times = {}

@@ -1,21 +1,22 @@
-// Times a model before and after ggml has loaded a backend library, in one process and in turns, so that what else the
-// machine does meets both.
+// Times a model before and after ggml has loaded a backend library, both in this process.
 //
-//     times MODEL.gguf LIBRARY.so THREADS ROUNDS
+//     times MODEL.gguf LIBRARY.so THREADS
 //
-// With one thread, times are the process's own on the CPU. A library that refuses to be loaded shows the noise.
+// It answers lines "0|1 prompt|token N", before or after, with whether the library was loaded (0 or 1) and the seconds
+// of N prompts of 512 tokens, or of N tokens behind one. With one thread, they are the process's own on the CPU.
 #include <ggml-backend.h>
 #include <llama.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
-#include <vector>
+#include <iostream>
+#include <sstream>
+#include <string>
 
 namespace {
 
-constexpr int n_prompt = 512, n_steps = 32, n_warm = 3;
+constexpr int n_prompt = 512, n_warm = 3;
 
 clockid_t the_clock = CLOCK_MONOTONIC;
 
@@ -62,19 +63,32 @@ double decode(llama_context *context, int n, int first) {
     return end - start;
 }
 
-double quantile(std::vector<double> values, double part) {
-    std::sort(values.begin(), values.end());
-    return values[static_cast<std::size_t>(static_cast<double>(values.size()) * part)];
+/// Microseconds of n prompts, or of n tokens behind one.
+double time_of(llama_context *context, const std::string &what, int n) {
+    double sum = 0.0;
+    for (int i = 0; i < (what == "prompt" ? n : 1); ++i) {
+        llama_memory_clear(llama_get_memory(context), true);
+        sum += decode(context, n_prompt, 0);
+    }
+    if (what == "prompt") {
+        return sum;
+    }
+    sum = 0.0;
+    for (int i = 0; i < n_warm + n; ++i) {
+        const double time = decode(context, 1, n_prompt + i);
+        sum += i < n_warm ? 0.0 : time;
+    }
+    return sum;
 }
 
 }  // namespace
 
 int main(int argc, char **argv) {
-    if (argc != 5) {
-        std::fprintf(stderr, "usage: times MODEL.gguf LIBRARY.so THREADS ROUNDS\n");
+    if (argc != 4) {
+        std::fprintf(stderr, "usage: times MODEL.gguf LIBRARY.so THREADS\n");
         return 2;
     }
-    const int n_threads = std::atoi(argv[3]), n_rounds = std::atoi(argv[4]);
+    const int n_threads = std::atoi(argv[3]);
     if (n_threads == 1) {
         the_clock = CLOCK_PROCESS_CPUTIME_ID;
     }
@@ -83,25 +97,13 @@ int main(int argc, char **argv) {
     llama_context *contexts[2] = {make_context(argv[1], n_threads), nullptr};
     const bool is_loaded = ggml_backend_load(argv[2]) != nullptr;
     contexts[1] = make_context(argv[1], n_threads);
-    std::vector<double> prompts[2], tokens[2];
-    for (int round = 0; round < n_rounds; ++round) {
-        for (int turn = 0; turn < 2; ++turn) {
-            const int which = (round + turn) % 2;
-            llama_memory_clear(llama_get_memory(contexts[which]), true);
-            prompts[which].push_back(decode(contexts[which], n_prompt, 0));
-            for (int i = 0; i < n_steps; ++i) {
-                const double time = decode(contexts[which], 1, n_prompt + i);
-                if (i >= n_warm) {
-                    tokens[which].push_back(time);
-                }
-            }
-        }
-    }
-    for (const double part : {0.1, 0.5}) {
-        const double a = quantile(prompts[0], part), b = quantile(prompts[1], part), c = quantile(tokens[0], part),
-                     d = quantile(tokens[1], part);
-        std::printf("%s quantile %.1f: pp512 %.0f, %.0f us (%.3f); a token %.1f, %.1f us (%.3f)\n",
-                    is_loaded ? "stock, Halyard" : "stock, stock", part, a, b, b / a, c, d, d / c);
+    for (std::string line; std::getline(std::cin, line);) {
+        std::istringstream words(line);
+        int which = 0, n = 0;
+        std::string what;
+        words >> which >> what >> n;
+        std::printf("%d %.9g\n", is_loaded ? 1 : 0, 1e-6 * time_of(contexts[which != 0 ? 1 : 0], what, n));
+        std::fflush(stdout);
     }
     return 0;
 }
