@@ -30,13 +30,13 @@ def start_server(options):
     return Server([str(pathlib.Path(options.build).resolve() / "bin/halyard_bench_server")])
 
 
-def start(options, works):
-    """A setting with memory for all works, and peers where they are asked for."""
+def start(options, works, pinned):
+    """A setting with memory for all works, and peers where they are asked for; `pinned` says how the first is timed."""
     server = start_server(options)
     server.reserve(works)
     setting = Setting(server, turns.QUICK if options.quick else turns.THOROUGH, options.target)
     if options.peers:
-        setting.peers = Peers(shlex.split(options.peers), server, options.peer_seconds)
+        setting.peers = Peers(shlex.split(options.peers), server, options.peer_seconds, pinned)
     return setting
 
 
@@ -88,7 +88,8 @@ def run_table(options):
     if not works:
         raise Failed(f'no row matches "{options.filter}"')
     need_writable(options.json)
-    setting = start(options, [work.described() for work in works + accuracy_works()])
+    described = [work.described() for work in works + accuracy_works()]
+    setting = start(options, described, pinned=works[0].threads == 1)
     began = time.monotonic()
     rows = measure_rows(works, setting)
     record = make_record(options, setting.server, rows) | {"budget": budget_of(options, setting.server)}
@@ -126,7 +127,7 @@ def run_roads(options):
     server.close()
     if not works:
         raise Failed(f'no row matches "{options.filter}"')
-    setting = start(options, works)
+    setting = start(options, works, pinned=True)
     setting.pin(True)
     began = time.monotonic()
     rows = roads.measure_way_rows(works, setting)

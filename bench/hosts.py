@@ -76,9 +76,9 @@ class Peers:
     longer there, and why some could not do some of the works.
     """
 
-    def __init__(self, command, server, limit):
-        self.command, self.server, self.limit = command, server, limit
-        self.pinned, self.prepared, self.lost, self.n_failures, self.process = False, None, [], 0, None
+    def __init__(self, command, server, limit, pinned=False):
+        self.command, self.server, self.limit, self.pinned = command, server, limit, pinned
+        self.prepared, self.lost, self.n_failures, self.process = None, [], 0, None
         try:
             self.start()
             answer = self.process.ask({"do": "list"}, 10 * limit)

@@ -110,8 +110,6 @@ def measure_rows(works, setting):
     return rows
 
 
-
-
 def timing_of(recorded):
     return Timing(*(recorded[f"{name}_seconds"] for name in Timing._fields))
 

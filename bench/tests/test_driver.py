@@ -1,5 +1,6 @@
 """Tests of the bench's driver, without a server: how turns are taken, what is listed, and what is made of the times."""
 
+import contextlib
 import copy
 import io
 import math
@@ -10,8 +11,9 @@ import unittest
 
 sys.dont_write_bytecode = True
 BENCH = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(BENCH))
+sys.path[:0] = [str(BENCH), str(BENCH / "cuda")]
 import compare  # noqa: E402
+import cuda_rounds  # noqa: E402
 import files  # noqa: E402
 import roads  # noqa: E402
 import rows  # noqa: E402
@@ -208,6 +210,23 @@ def make_run(spread=0.01, **ratios):
             "rows": [{"name": name, "target": "x86_avx2", **timing(1.0 / ratio), "cold": name == "cold",
                       "bytes": 1e9 if name == "large" else 1e3, "memory": {**timing(1.0), "ratio": ratio}}
                      for name, ratio in ratios.items()]}
+
+
+class Cuda(unittest.TestCase):
+    def test_what_was_asked_without_Python_there_makes_the_same_table(self):
+        case = next(cuda_rounds.list_cases(True))
+        answers = []
+        for request in cuda_rounds.list_requests([case], 3):
+            answers.append({"describe": {"device": "a device", "compiler": "c", "halide": "h"},
+                            "prepare": {"bytes": 2000, "subjects": []},
+                            "round": {"seconds": [1e-6 * (key + 1) * n for key, n in request.get("calls", ())]}
+                            }[request["do"]])
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            cuda_rounds.print_answers(iter(answers), [case], 3)
+        self.assertIn("a device", said.getvalue())
+        row = "in place bf16 half table 1 1.00 2.00 3.00 2.00 4.00 5.00 6.00 1.25 2 7.00 8.00 0 %"
+        self.assertEqual(said.getvalue().split("\n")[-2].split(), row.split())
 
 
 class Compare(unittest.TestCase):
