@@ -59,7 +59,7 @@ std::vector<char> random_bytes(Random &random, std::int32_t dtype, std::int64_t 
 }
 
 /// Random positions of every kind: int32 or int64, listed, consecutive or absent, strided, on one axis or three. All
-/// are from first to last, or about a fifth of them is not.
+/// are from first to last, often one of these two, or about a fifth of them is not, or a single one.
 struct RandomPositions {
     bool is_absent = false;
     std::vector<char> bytes;
@@ -88,9 +88,11 @@ struct RandomPositions {
         start = random.in(0, 3);
         const std::int64_t n = start + n_axes * view.stride_axis + 1, size = wide ? 8 : 4;
         bytes.resize(static_cast<std::size_t>(n * size));
+        const std::int64_t end = consecutive ? last - n_tokens : last,
+                           lone = random.one_in(2) ? random.in(0, n - 1) : -1;
         for (std::int64_t i = 0; i < n; i++) {
-            std::int64_t position = random.in(first, consecutive ? last - n_tokens : last);
-            if (may_be_bad && random.one_in(5)) {
+            std::int64_t position = !random.one_in(6) ? random.in(first, end) : random.one_in(2) ? first : end;
+            if (may_be_bad && (lone < 0 ? random.one_in(5) : i == lone)) {
                 const std::int64_t narrow[] = {first - 1, last + 1, INT32_MIN, INT32_MAX};
                 const std::int64_t far[] = {INT64_MIN, INT64_MAX, std::int64_t{1} << 32, -(std::int64_t{1} << 40)};
                 position = wide && random.one_in(2) ? random.one_of(far) : random.one_of(narrow);
@@ -152,8 +154,10 @@ std::string check_gpu_run(const halyard::gpu::GpuKernel &kernel, const halyard_g
                                  : is_fast                 ? 2 * random.in(1, 35)
                                                            : random.in(1, 70);
     const std::int64_t rotary_dim = 2 * n_pairs;
-    const std::int64_t offset = random.one_in(2) ? 0 : random.in(1, 3) * unit;
-    const std::int64_t head_dim = offset + rotary_dim + (random.one_in(2) ? 0 : random.in(1, 3) * unit);
+    // What is not rotated is copied by blocks of 8 columns.
+    const auto beside = [&] { return random.one_in(2) ? 0 : random.in(1, random.one_in(3) ? 20 : 3) * unit; };
+    const std::int64_t offset = beside();
+    const std::int64_t head_dim = offset + rotary_dim + beside();
     const bool is_large = n_tokens > 0;
     if (!is_large) {  // positions are checked by blocks of 128 tokens
         n_tokens = random.one_in(8) ? random.in(120, 300) : random.one_in(4) ? random.in(60, 70) : random.in(1, 5);

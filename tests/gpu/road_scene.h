@@ -6,6 +6,7 @@
 #include "checks/road_oracle.h"
 #include "checks/sized.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <sstream>
@@ -96,6 +97,7 @@ private:
     std::int32_t dtype_ = 0;
     std::int64_t head_dim_ = 0, rotary_dim_ = 0, n_axes_ = 0, n_batch_ = 0, n_tokens_ = 0, n_slots_ = 0, slot_row_ = 0;
     bool is_packed_ = false, has_bad_ = false, is_int64_ = false;
+    bool has_int32_positions_ = false;
     bool has_bad_position_ = false, has_bad_slot_ = false;
     int n_tensors_ = 0;
     std::array<OnDevice, 4> tensors_;
@@ -210,6 +212,9 @@ private:
                                         : slot);
             host_slots_.push_back(is_outside || (is_bad && rotates()) ? -1 : slot);
         }
+        has_int32_positions_ = random_.one_in(2) && std::ranges::all_of(positions_, [](std::int64_t position) {
+                                   return position == static_cast<std::int32_t>(position);
+                               });
     }
     bool rotates() const {
         for (int i = 0; i < n_tensors_; i++) {
@@ -308,8 +313,9 @@ private:
         stages.cache = cache;
         return stages;
     }
-    halyard_positions positions_at(const void *data) const {
+    halyard_positions positions_at(const void *data, bool is_int64) const {
         auto positions = halyard::positions(static_cast<const std::int64_t *>(data), {n_batch_, n_tokens_});
+        positions.type = is_int64 ? HALYARD_INT64 : HALYARD_INT32;
         positions.n_axes = n_axes_;
         positions.stride_axis = n_batch_ * n_tokens_;
         return positions;
@@ -366,7 +372,7 @@ private:
         }
         const std::vector<char> slot_bytes = as_bytes(in_rows(host_slots_), is_int64_);
         const halyard_slots slots = slots_at(slot_bytes.data());
-        const halyard_positions positions = positions_at(positions_.data());
+        const halyard_positions positions = positions_at(positions_.data(), true);
         halyard::run_options options;
         options.positions = &positions;
         options.policy = halyard::bad_position::identity;
@@ -377,7 +383,7 @@ private:
 
     std::string run_on_device() {
         const halyard::gpu_plan plan(queue_, plan_desc(), angles_->on_device());
-        const gpu_test::Memory places(queue_, as_bytes(positions_, true)),
+        const gpu_test::Memory places(queue_, as_bytes(positions_, !has_int32_positions_)),
             slot_memory(queue_, as_bytes(in_rows(slots_.empty() ? std::vector<std::int64_t>(1) : slots_), is_int64_));
         std::vector<halyard_tensor> x, y;
         std::vector<halyard_stages> stages;
@@ -403,7 +409,7 @@ private:
                                        t.has_cache ? t.y_memory->data(y_at * out_bytes) : nullptr));
         }
         const halyard_slots slots = slots_at(slot_memory.data());
-        const halyard_positions positions = positions_at(places.data());
+        const halyard_positions positions = positions_at(places.data(), !has_int32_positions_);
         auto args = sized<halyard_gpu_run_args>();
         args.stream = queue_.stream;
         args.positions = &positions;

@@ -10,7 +10,8 @@
 
 namespace {
 
-void test_kernel(const char *name) {
+/// Tries a kernel, as often as is wanted, of some tokens, or of so many at most.
+void test_kernel(const char *name, std::int64_t most_tokens = 0) {
     for (const halyard::gpu::GpuKernel &kernel : halyard::gpu::gpu_kernels()) {
         if (std::strcmp(kernel.name, name) != 0) {
             continue;
@@ -20,7 +21,8 @@ void test_kernel(const char *name) {
         oracle::Random random(Catch::getSeed());
         for (int i = 0, n = gpu_test::n_calls(32); i < n; i++) {
             INFO("seed " << Catch::getSeed() << ", run " << i);
-            const std::string fault = gpu_test::check_gpu_run(kernel, queue, random);
+            const std::int64_t n_tokens = most_tokens == 0 ? 0 : random.in(100, most_tokens);
+            const std::string fault = gpu_test::check_gpu_run(kernel, queue, random, n_tokens);
             if (!fault.empty()) {
                 FAIL(fault);
             }
@@ -76,6 +78,11 @@ TEST_CASE("gpu: the devices of this machine", "[gpu]") {
         std::printf("%s: %s\n", target, name.c_str());
         CHECK(name.empty() == (halyard::gpu_target(device).supported == 0));
     }
+}
+
+// A kernel of its own checks positions, by blocks of 128 tokens.
+TEST_CASE("cuda device: positions of many tokens are checked", "[gpu][cuda]") {
+    test_kernel("halyard_rotate_strided_f32_in_place_cuda_sm80", 260);
 }
 
 #define HALYARD_GPU_KERNEL(name, target, ...)                                                                          \
