@@ -3,8 +3,9 @@ of checks/cuda: mutate_ptx.py BUILD [--seed N] [--list] [--only WORD] [--every R
 
 Which statements are broken is drawn by a seed, which is printed. Each mutant is loaded in the kernel's place by a test
 program of its own; one that runs for ten times as long as the kernel itself is caught, too. Fails where no test notices
-and EQUIVALENT does not say why. --list shows the mutants and runs nothing; --only takes those whose kernel or rule has
-a word in its name; --every breaks all statements that a rule fits; --count draws so many of all mutants.
+and EQUIVALENT does not say why: then a test's scenes want something, or EQUIVALENT does. --list shows the mutants and
+runs nothing; --only takes those whose kernel or rule has a word in its name; --every breaks all statements that a rule
+fits; --count draws so many of all mutants.
 """
 
 import argparse
@@ -126,13 +127,16 @@ EQUIVALENT = [
     ("", "ge for gt", r"setp\.gt\.u32 .*2139095040", "cos and sin are not infinite"),
     ("rotate", "ge for gt", r"setp\.gt\.s32 %p, %r, 0; <- sub", "each block has some pair"),
     ("rotate", "ge for gt", r"setp\.gt\.s32 %p, %r, 0; <- ld\.param", "the search of a listed table has some step"),
-    ("rotate", "le for lt", r"setp\.lt\.s32 %p, %r, %r; <- mov.u32 %r, %tid.y; <- (min|shr)", "the next condition tells, too"),
+    ("rotate", "le for lt", r"setp\.lt\.s32 %p, %r, %r; <- mov.u32 %r, %tid.y; <- (min|shr)",
+     "the next condition tells, too"),
     ("rotate", "NaN kept as it is", "selp", "a NaN of cos or sin makes one of the result"),
     ("half_bf16_in_place", "xor dropped", r"xor\.b32 %r, %r, %r; <- selp\.b32 .* <- ld\.param", "cos keeps its sign"),
     ("copy_128", "addend dropped", r"mad\.lo\.s32 .* <- ld\.param\S+ %r, \[parameter\]; <- add\.s32 .* <- ld\.param",
      "what is copied begins where its pointer leads"),
-    ("", "lt for le", r"setp\.le\.s32 %p, %r, %r; <- add", "of a search; behind the last position none is equal either"),
-    ("", "ne for eq", r"setp\.eq\.b64 %p, %rd, %rd; <- add.s64 .* <- max", "a whole table's index, where one is listed"),
+    ("", "lt for le", r"setp\.le\.s32 %p, %r, %r; <- add",
+     "of a search; behind the last position none is equal either"),
+    ("", "ne for eq", r"setp\.eq\.b64 %p, %rd, %rd; <- add.s64 .* <- max",
+     "a whole table's index, where one is listed"),
     ("", "sub swapped", r"sub\.s32 %r, %r, %r; <- cvt\.u32\.u64", "a whole table's index, where one is listed"),
     ("", "sign lost in cvt", r"cvt\.s64\.s32 %rd, %r; <- mul\.lo", "tokens are counted from 0 upwards"),
     ("", "sum of 32 bits", r"add\.s64 %shared", "shared memory ends before 4 GiB"),
@@ -217,7 +221,8 @@ class Runner:
     def test(self, kernel, by, seed, limit, rounds=1):
         """What notices that a kernel is replaced by a file, in words, or None."""
         environment = {**os.environ, "LD_LIBRARY_PATH": str(self.build / "emulated_cuda"),
-                       "HALYARD_EMULATED_CUDA_REPLACE": f"{self.path_of(kernel)}:{by}", "HALYARD_GPU_ROUNDS": str(rounds)}
+                       "HALYARD_EMULATED_CUDA_REPLACE": f"{self.path_of(kernel)}:{by}",
+                       "HALYARD_GPU_ROUNDS": str(rounds)}
         environment.pop("HALYARD_EMULATED_CUDA", None)
         command = [self.build / "bin/halyard_gpu_tests", KERNELS[kernel][0], "--abort", "--rng-seed", str(seed)]
         try:

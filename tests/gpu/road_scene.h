@@ -97,7 +97,7 @@ private:
     std::int32_t dtype_ = 0;
     std::int64_t head_dim_ = 0, rotary_dim_ = 0, n_axes_ = 0, n_batch_ = 0, n_tokens_ = 0, n_slots_ = 0, slot_row_ = 0;
     bool is_packed_ = false, has_bad_ = false, is_int64_ = false;
-    bool has_int32_positions_ = false;
+    bool has_int32_positions_ = false, clamps_ = false;
     bool has_bad_position_ = false, has_bad_slot_ = false;
     int n_tensors_ = 0;
     std::array<OnDevice, 4> tensors_;
@@ -185,6 +185,7 @@ private:
 
     void draw_tokens() {
         is_int64_ = random_.one_in(2);
+        clamps_ = random_.one_in(3);
         slot_row_ = n_tokens_ + (random_.one_in(2) ? 0 : random_.in(1, 3));
         std::vector<std::int64_t> order;
         for (std::int64_t i = 0; i < n_slots_; i++) {
@@ -196,9 +197,10 @@ private:
         }
         for (std::int64_t i = 0; i < n; i++) {
             const bool is_bad = has_bad_ && random_.one_in(4);
-            has_bad_position_ = has_bad_position_ || (is_bad && rotates());
+            const bool is_told = is_bad && rotates() && !clamps_;  // and not stored
+            has_bad_position_ = has_bad_position_ || is_told;
             if (is_bad) {
-                const std::int64_t distance = random_.in(1, 10);
+                const std::int64_t distance = random_.one_in(3) ? 50 : random_.in(1, 10);  // 50: between two listed
                 positions_[static_cast<std::size_t>(random_.in(0, n_axes_ - 1) * n + i)] =
                     random_.one_in(2) ? angles_->first() - distance : angles_->last() + distance;
             }
@@ -207,10 +209,10 @@ private:
             }
             const std::int64_t slot = random_.one_in(5) ? -1 : order[static_cast<std::size_t>(i)];
             const bool is_outside = has_bad_ && random_.one_in(4);
-            has_bad_slot_ = has_bad_slot_ || is_outside;
+            has_bad_slot_ = has_bad_slot_ || (is_outside && !clamps_);
             slots_.push_back(is_outside ? (random_.one_in(2) ? -2 - random_.in(0, 9) : n_slots_ + random_.in(0, 99))
                                         : slot);
-            host_slots_.push_back(is_outside || (is_bad && rotates()) ? -1 : slot);
+            host_slots_.push_back(is_outside || is_told ? -1 : slot);
         }
         has_int32_positions_ = random_.one_in(2) && std::ranges::all_of(positions_, [](std::int64_t position) {
                                    return position == static_cast<std::int32_t>(position);
@@ -375,7 +377,7 @@ private:
         const halyard_positions positions = positions_at(positions_.data(), true);
         halyard::run_options options;
         options.positions = &positions;
-        options.policy = halyard::bad_position::identity;
+        options.policy = clamps_ ? halyard::bad_position::clamp : halyard::bad_position::identity;
         options.slots = n_slots_ != 0 ? &slots : nullptr;
         options.stages = stages.data();
         halyard::run(plan, angles_->on_host(), x.data(), y.data(), options);
@@ -420,7 +422,8 @@ private:
         args.weight_offsets = weight_offsets.data();
         args.slots = n_slots_ != 0 ? &slots : nullptr;
         args.stages = stages.data();
-        args.error_word = static_cast<std::int32_t *>(word_memory_->data());
+        args.bad_position = clamps_ ? HALYARD_BAD_POSITION_CLAMP : HALYARD_BAD_POSITION_ERROR;
+        args.error_word = clamps_ ? nullptr : static_cast<std::int32_t *>(word_memory_->data());
         auto error = sized<halyard_error>();
         const std::vector<char> x_before = x_memory_->read();
         const halyard_status status = halyard_run_gpu(plan.get(), &args, &error);
