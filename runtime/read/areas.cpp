@@ -22,28 +22,31 @@ Lattice cache_of(const Run &run, int index) noexcept {
 }
 
 /// Positions, weights and the like hold all of their span. Of the others it is worked out which elements they hold.
-bool Areas::may_meet(int i, int j, const Run &run, const halyard_tensor *x, const halyard_tensor *y) const noexcept {
+bool Areas::may_meet(int i, int j, const Name *names, const halyard_tensor *x, const halyard_tensor *y) const noexcept {
     if (!spans_[i].overlaps(spans_[j])) {
         return false;
     }
     Lattice lattices[2];
     for (const int k : {0, 1}) {
-        const Name &name = names_[k == 0 ? i : j];
+        const Name &name = names[k == 0 ? i : j];
         switch (name.what) {
         case What::x: lattices[k] = lattice_of(x[name.tensor]); break;
         case What::y:
             lattices[k] =
-                run.plan->tensors[name.tensor].cache ? cache_of(run, name.tensor) : lattice_of(y[name.tensor]);
+                run_.plan->tensors[name.tensor].cache ? cache_of(run_, name.tensor) : lattice_of(y[name.tensor]);
             break;
-        case What::scales_out: lattices[k] = scales_out_of(run, name.tensor); break;
+        case What::scales_out: lattices[k] = scales_out_of(run_, name.tensor); break;
         default: return true;
         }
     }
     return may_share_bytes(lattices[0], lattices[1]);
 }
 
-halyard_status Areas::check(const Run &run, const halyard_tensor *x, const halyard_tensor *y,
-                            halyard_error *error) const noexcept {
+halyard_status Areas::check(const halyard_tensor *x, const halyard_tensor *y, halyard_error *error) const noexcept {
+    Name names[most];
+    list([&](int i, What what, int tensor, const MemoryRange &) {
+        names[i] = {what, static_cast<std::int8_t>(tensor)};
+    });
     const auto name_of = [&](const Name &name, char(&text)[40]) {
         static constexpr const char *words[] = {"x[%d]",
                                                 "stages[%d].weight",
@@ -57,21 +60,21 @@ halyard_status Areas::check(const Run &run, const halyard_tensor *x, const halya
                                                 "y[%d]",
                                                 "stages[%d].scales_out",
                                                 "slots.scratch"};
-        const bool is_cache = name.what == What::y && run.plan->tensors[name.tensor].cache;
+        const bool is_cache = name.what == What::y && run_.plan->tensors[name.tensor].cache;
         std::snprintf(text, sizeof(text), is_cache ? "stages[%d].cache" : words[static_cast<int>(name.what)],
                       static_cast<int>(name.tensor));
     };
-    for (int i = n_read_; i < n_; i++) {
+    for (int i = n_.read; i < n_.all; i++) {
         for (int j = 0; j < i; j++) {
-            if (!may_meet(i, j, run, x, y)) {
+            if (!may_meet(i, j, names, x, y)) {
                 continue;
             }
             char written[40], other[40];
-            name_of(names_[i], written);
-            name_of(names_[j], other);
-            const TensorDesc &desc = run.plan->tensors[names_[i].tensor];
-            const bool is_its_input = names_[i].what == What::y && names_[j].what == What::x &&
-                                      names_[i].tensor == names_[j].tensor && !desc.cache;
+            name_of(names[i], written);
+            name_of(names[j], other);
+            const TensorDesc &desc = run_.plan->tensors[names[i].tensor];
+            const bool is_its_input = names[i].what == What::y && names[j].what == What::x &&
+                                      names[i].tensor == names[j].tensor && !desc.cache;
             return fail(error, HALYARD_ERROR_OVERLAP, written, " shares elements with ", other,
                         is_its_input && desc.dtype != desc.out_dtype
                             ? ", but only an output of its input's dtype can be in place"

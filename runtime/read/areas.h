@@ -6,45 +6,19 @@
 
 namespace halyard {
 
-/// Makes the list at the cost of a few stores, because every run does.
+/// Makes the list at the cost of a few stores, because every run does, and names what is in it only where spans meet.
 class Areas {
 public:
     /// The run's angles and positions are given apart: a bound run may bring others.
     Areas(const Run &run, const halyard_angle_source *angles, const CheckedPositions &positions,
-          const Spans &spans) noexcept {
-        const bool only_rotates = run.plan->only_rotates;
-        for (int i = 0; i < run.plan->n_tensors; i++) {
-            if (run.tensors[i].n_heads != 0) {
-                add(What::x, i, run.tensors[i].in_place ? nothing : spans.x[i]);  // else y is the same
-                if (!only_rotates) {
-                    add(What::weight, i, run.stages[i].weight_memory);
-                    add(What::scales, i, run.stages[i].scales_memory);
-                }
-            }
-        }
-        add(What::positions, 0, positions.memory);
-        add(What::from_positions, 0, run.plan->rerotates ? run.from_positions.memory : nothing);
-        if (angles != nullptr) {
-            add(What::cos, 0, angles->cos_memory);
-            add(What::sin, 0, angles->sin_memory);
-            add(What::source_index, 0, angles->index_memory);
-        }
-        const bool has_slots = run.slots.data != nullptr;
-        add(What::slots, 0, has_slots ? run.slots.memory : nothing);
-        n_read_ = n_;
-        for (int i = 0; i < run.plan->n_tensors; i++) {
-            if (run.tensors[i].n_heads != 0) {
-                add(What::y, i, spans.y[i]);
-                add(What::scales_out, i, only_rotates ? nothing : run.stages[i].scales_out_memory);
-            }
-        }
-        add(What::scratch, 0, has_slots ? run.slots.scratch_memory : nothing);
-    }
+          const Spans &spans) noexcept
+        : run_(run), angles_(angles), positions_(positions), tensors_(spans),
+          n_(list([this](int i, What, int, const MemoryRange &span) { spans_[i] = span; })) {}
 
     /// Whether what is written spans anything else. Elements may lie apart all the same.
     bool any_spans_meet() const noexcept {
         bool found = false;
-        for (int i = n_read_; i < n_ && !found; i++) {
+        for (int i = n_.read; i < n_.all && !found; i++) {
             unsigned meets = 0;  // no branches, for the cost of a run
             for (int j = 0; j < i; j++) {
                 meets |= static_cast<unsigned>(spans_[i].begin < spans_[j].end) &
@@ -56,8 +30,7 @@ public:
     }
 
     /// Looks closer where spans meet, and says which elements do. x and y are the run's tensors.
-    halyard_status check(const Run &run, const halyard_tensor *x, const halyard_tensor *y,
-                         halyard_error *error) const noexcept;
+    halyard_status check(const halyard_tensor *x, const halyard_tensor *y, halyard_error *error) const noexcept;
 
 private:
     enum class What : std::uint8_t {
@@ -78,19 +51,66 @@ private:
         What what;
         std::int8_t tensor;
     };
-    static constexpr MemoryRange nothing = {0, 0};
+    struct Counts {
+        int all, read;  // what is read comes first
+    };
     static constexpr int most = 5 * HALYARD_MAX_TENSORS + 7;
 
+    const Run &run_;
+    const halyard_angle_source *angles_;
+    const CheckedPositions &positions_;
+    const Spans &tensors_;
     MemoryRange spans_[most];
-    Name names_[most];
-    int n_ = 0, n_read_ = 0;
+    Counts n_;
 
-    void add(What what, int tensor, const MemoryRange &span) noexcept {
-        spans_[n_] = span;
-        names_[n_] = {what, static_cast<std::int8_t>(tensor)};
-        n_ += span.begin != span.end ? 1 : 0;
+    /// Notes every area that is not empty: note(i, what, tensor, span), of which the last with an i counts.
+    template <typename Note>
+    Counts list(Note note) const noexcept {
+        Counts n = {0, 0};
+        const auto add = [&](What what, int tensor, const MemoryRange &span) {
+            note(n.all, what, tensor, span);
+            n.all += span.begin != span.end ? 1 : 0;
+        };
+        const bool only_rotates = run_.plan->only_rotates;
+        for (int i = 0; i < run_.plan->n_tensors; i++) {
+            if (run_.tensors[i].n_heads != 0) {
+                if (!run_.tensors[i].in_place) {  // else y is the same
+                    add(What::x, i, tensors_.x[i]);
+                }
+                if (!only_rotates) {
+                    add(What::weight, i, run_.stages[i].weight_memory);
+                    add(What::scales, i, run_.stages[i].scales_memory);
+                }
+            }
+        }
+        add(What::positions, 0, positions_.memory);
+        if (run_.plan->rerotates) {
+            add(What::from_positions, 0, run_.from_positions.memory);
+        }
+        if (angles_ != nullptr) {
+            add(What::cos, 0, angles_->cos_memory);
+            add(What::sin, 0, angles_->sin_memory);
+            add(What::source_index, 0, angles_->index_memory);
+        }
+        const bool has_slots = run_.slots.data != nullptr;
+        if (has_slots) {
+            add(What::slots, 0, run_.slots.memory);
+        }
+        n.read = n.all;
+        for (int i = 0; i < run_.plan->n_tensors; i++) {
+            if (run_.tensors[i].n_heads != 0) {
+                add(What::y, i, tensors_.y[i]);
+                if (!only_rotates) {
+                    add(What::scales_out, i, run_.stages[i].scales_out_memory);
+                }
+            }
+        }
+        if (has_slots) {
+            add(What::scratch, 0, run_.slots.scratch_memory);
+        }
+        return n;
     }
-    bool may_meet(int i, int j, const Run &run, const halyard_tensor *x, const halyard_tensor *y) const noexcept;
+    bool may_meet(int i, int j, const Name *names, const halyard_tensor *x, const halyard_tensor *y) const noexcept;
 };
 
 /// Where the scales of a tensor are written, which have the shape of its tokens or of its cache's slots.

@@ -44,38 +44,9 @@ bool move_stages(const StagePointers &given, const StagesReach &reach, RunTensor
            move_if_brought(given.cache, reach.cache, reach.cache.above != 0 ? &cache : &none);
 }
 
-}  // namespace
-
-void note_reaches(const halyard_run_args &args, const Spans &spans, Bound &bound) noexcept {
-    const Run &run = bound.run;
-    for (int i = 0; i < run.plan->n_tensors; i++) {
-        const RunTensor &tensor = run.tensors[i];
-        bound.x[i] = args.x[i];
-        bound.y[i] = args.y[i];
-        bound.x_reach[i] = tensor.n_heads == 0 ? Reach{0, 0} : reach_of(spans.x[i], args.x[i].data);
-        bound.y_reach[i] = tensor.n_heads == 0 ? Reach{0, 0} : reach_of(spans.y[i], tensor.y);
-        bound.stages_reach[i] = {};
-        if (!run.plan->only_rotates && tensor.n_heads != 0) {
-            const RunStages &stages = run.stages[i];
-            const auto reach = [](const MemoryRange &range, const void *data) {
-                return data == nullptr ? Reach{0, 0} : reach_of(range, data);
-            };
-            bound.stages_reach[i] = {reach(stages.weight_memory, stages.weight),
-                                     reach(stages.scales_memory, stages.scales),
-                                     reach(stages.scales_out_memory, stages.scales_out),
-                                     run.plan->tensors[i].cache ? bound.y_reach[i] : Reach{0, 0}};
-        }
-    }
-    bound.slots_reach = run.slots.data == nullptr ? Reach{0, 0} : reach_of(run.slots.memory, run.slots.data);
-    const auto reach_of_positions = [&](const CheckedPositions &positions) {
-        return positions.data == nullptr || run.is_empty ? Reach{0, 0} : reach_of(positions.memory, positions.data);
-    };
-    bound.positions_reach = reach_of_positions(run.positions);
-    bound.from_positions_reach = run.plan->rerotates ? reach_of_positions(run.from_positions) : Reach{0, 0};
-}
-
-halyard_status read_bound_angles(const Bound &bound, const halyard_bound_run_args &given,
-                                 const halyard_angle_source **out, halyard_error *error) noexcept {
+/// Which angles this call reads: those that the run was bound with, or rows that lie elsewhere.
+halyard_status read_angles(const Bound &bound, const halyard_bound_run_args &given, const halyard_angle_source **out,
+                           halyard_error *error) {
     *out = bound.run.angles;
     if (given.angles == nullptr) {
         return HALYARD_OK;
@@ -89,8 +60,9 @@ halyard_status read_bound_angles(const Bound &bound, const halyard_bound_run_arg
     return HALYARD_OK;
 }
 
-halyard_status read_bound_tensors(const Bound &bound, const halyard_bound_run_args &given, Spans &spans,
-                                  halyard_error *error) noexcept {
+/// Reads where the tensors lie this time, and checks that.
+halyard_status read_tensors(const Bound &bound, const halyard_bound_run_args &given, Spans &spans,
+                            halyard_error *error) {
     for (int i = 0; i < bound.run.plan->n_tensors; i++) {
         const RunTensor &tensor = bound.run.tensors[i];
         if (tensor.n_heads == 0) {
@@ -126,8 +98,78 @@ halyard_status read_bound_tensors(const Bound &bound, const halyard_bound_run_ar
     return HALYARD_OK;
 }
 
+/// The positions that this call brings, with their range of memory.
+halyard_status read_positions(const Bound &bound, const void *data, const char *name, const Reach &reach,
+                              CheckedPositions &positions, halyard_error *error) {
+    if (bound.run.is_empty || !bound.run.plan->rotates) {
+        return HALYARD_OK;  // nothing is read, and the positions may be none
+    }
+    if ((data != nullptr) != (positions.data != nullptr)) {
+        return fail(error, HALYARD_ERROR_MISMATCH, name, " is ", data == nullptr ? "NULL" : "set",
+                    ", but the run was bound ", data == nullptr ? "with" : "without", " positions");
+    }
+    if (data != nullptr) {
+        positions.data = data;
+        if (!move_to(data, reach, &positions.memory)) {
+            return fail(error, HALYARD_ERROR_OVERFLOW, name, " leaves the address space");
+        }
+    }
+    return HALYARD_OK;
+}
+
+}  // namespace
+
+void note_reaches(const halyard_run_args &args, const Spans &spans, Bound &bound) noexcept {
+    const Run &run = bound.run;
+    for (int i = 0; i < run.plan->n_tensors; i++) {
+        const RunTensor &tensor = run.tensors[i];
+        bound.x[i] = args.x[i];
+        bound.y[i] = args.y[i];
+        bound.x_reach[i] = tensor.n_heads == 0 ? Reach{0, 0} : reach_of(spans.x[i], args.x[i].data);
+        bound.y_reach[i] = tensor.n_heads == 0 ? Reach{0, 0} : reach_of(spans.y[i], tensor.y);
+        bound.stages_reach[i] = {};
+        if (!run.plan->only_rotates && tensor.n_heads != 0) {
+            const RunStages &stages = run.stages[i];
+            const auto reach = [](const MemoryRange &range, const void *data) {
+                return data == nullptr ? Reach{0, 0} : reach_of(range, data);
+            };
+            bound.stages_reach[i] = {reach(stages.weight_memory, stages.weight),
+                                     reach(stages.scales_memory, stages.scales),
+                                     reach(stages.scales_out_memory, stages.scales_out),
+                                     run.plan->tensors[i].cache ? bound.y_reach[i] : Reach{0, 0}};
+        }
+    }
+    bound.slots_reach = run.slots.data == nullptr ? Reach{0, 0} : reach_of(run.slots.memory, run.slots.data);
+    const auto reach_of_positions = [&](const CheckedPositions &positions) {
+        return positions.data == nullptr || run.is_empty ? Reach{0, 0} : reach_of(positions.memory, positions.data);
+    };
+    bound.positions_reach = reach_of_positions(run.positions);
+    bound.from_positions_reach = run.plan->rerotates ? reach_of_positions(run.from_positions) : Reach{0, 0};
+}
+
+halyard_status read_bound(const Bound &bound, const halyard_bound_run_args &given, Brought *out,
+                          halyard_error *error) noexcept {
+    halyard_status status = read_angles(bound, given, &out->angles, error);
+    if (status == HALYARD_OK) {
+        status = read_tensors(bound, given, out->spans, error);
+    }
+    if (status == HALYARD_OK) {
+        out->positions = bound.run.positions;
+        status = read_positions(bound, given.positions, "args.positions", bound.positions_reach, out->positions, error);
+    }
+    out->is_apart = status == HALYARD_OK && bound.run.plan->only_rotates &&
+                    !Areas(bound.run, out->angles, out->positions, out->spans).any_spans_meet();
+    return status;
+}
+
 halyard_status read_bound_stages(const Bound &bound, const halyard_bound_run_args &given, Run &run, Spans &spans,
                                  halyard_error *error) noexcept {
+    if (run.plan->rerotates) {
+        if (const halyard_status status = read_positions(bound, given.from_positions, "args.from_positions",
+                                                         bound.from_positions_reach, run.from_positions, error)) {
+            return status;
+        }
+    }
     const auto at = [](auto *array, int i) { return array == nullptr ? nullptr : array[i]; };
     for (int i = 0; i < run.plan->n_tensors; i++) {
         const StagePointers pointers = {at(given.weights, i), at(given.scales, i), at(given.scales_out, i),
@@ -168,24 +210,6 @@ halyard_status read_bound_stages(const Bound &bound, const halyard_bound_run_arg
     return HALYARD_OK;
 }
 
-halyard_status read_bound_positions(const Bound &bound, const void *data, const char *name, const Reach &reach,
-                                    CheckedPositions &positions, halyard_error *error) noexcept {
-    if (bound.run.is_empty || !bound.run.plan->rotates) {
-        return HALYARD_OK;  // nothing is read, and the positions may be none
-    }
-    if ((data != nullptr) != (positions.data != nullptr)) {
-        return fail(error, HALYARD_ERROR_MISMATCH, name, " is ", data == nullptr ? "NULL" : "set",
-                    ", but the run was bound ", data == nullptr ? "with" : "without", " positions");
-    }
-    if (data != nullptr) {
-        positions.data = data;
-        if (!move_to(data, reach, &positions.memory)) {
-            return fail(error, HALYARD_ERROR_OVERFLOW, name, " leaves the address space");
-        }
-    }
-    return HALYARD_OK;
-}
-
 halyard_status check_bound_elements(const Bound &bound, const halyard_bound_run_args &given, const Run &run,
                                     const Spans &spans, halyard_error *error) noexcept {
     halyard_tensor x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];
@@ -195,7 +219,7 @@ halyard_status check_bound_elements(const Bound &bound, const halyard_bound_run_
         x[i].data = const_cast<void *>(given.x[i]);
         y[i].data = given.y[i];
     }
-    return Areas(run, run.angles, run.positions, spans).check(run, x, y, error);
+    return Areas(run, run.angles, run.positions, spans).check(x, y, error);
 }
 
 }  // namespace halyard

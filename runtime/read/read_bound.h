@@ -26,21 +26,21 @@ struct Bound {
 /// Notes how far the arrays of a run reach that was read from these arguments.
 void note_reaches(const halyard_run_args &args, const Spans &spans, Bound &bound) noexcept;
 
-/// Which angles this call reads: those that the run was bound with, or rows that lie elsewhere.
-halyard_status read_bound_angles(const Bound &bound, const halyard_bound_run_args &given,
-                                 const halyard_angle_source **out, halyard_error *error) noexcept;
+/// What a call brings that does not lie in its run.
+struct Brought {
+    const halyard_angle_source *angles;
+    CheckedPositions positions;
+    Spans spans;
+    bool is_apart;  // no spans meet; false, too, where stages have not been read yet
+};
 
-/// Reads where the tensors lie this time, and checks that.
-halyard_status read_bound_tensors(const Bound &bound, const halyard_bound_run_args &given, Spans &spans,
-                                  halyard_error *error) noexcept;
+/// Reads the angles, tensors and positions that this call brings, and checks them.
+halyard_status read_bound(const Bound &bound, const halyard_bound_run_args &given, Brought *out,
+                          halyard_error *error) noexcept;
 
-/// Reads the slots that this call brings, and where its stages lie.
+/// Reads what else this call brings: the positions that keys move from, the slots, and where the stages lie.
 halyard_status read_bound_stages(const Bound &bound, const halyard_bound_run_args &given, Run &run, Spans &spans,
                                  halyard_error *error) noexcept;
-
-/// The positions that this call brings, with their range of memory.
-halyard_status read_bound_positions(const Bound &bound, const void *data, const char *name, const Reach &reach,
-                                    CheckedPositions &positions, halyard_error *error) noexcept;
 
 /// Looks closer where spans overlap: elements may still be apart, as those of a packed buffer's slices are.
 halyard_status check_bound_elements(const Bound &bound, const halyard_bound_run_args &given, const Run &run,

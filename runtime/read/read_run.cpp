@@ -295,7 +295,7 @@ halyard_status read_run(const PlanDesc *plan, const halyard_run_args *args, std:
     if (status == HALYARD_OK) {
         const Areas areas(*run, run->angles, run->positions, *spans);
         if (areas.any_spans_meet()) {
-            status = areas.check(*run, given.x, given.y, error);
+            status = areas.check(given.x, given.y, error);
         }
     }
     if (status == HALYARD_OK && given.executor != nullptr) {

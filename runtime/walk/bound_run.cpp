@@ -82,17 +82,9 @@ void rotate_prepared(const halyard_bound_run &bound, const halyard_angle_source 
     }
 }
 
-/// What a call brings that does not lie in its run.
-struct Brought {
-    const halyard_angle_source *angles;
-    const CheckedPositions &positions;
-    Spans &spans;
-};
-
 /// Does a call that is not prepared, or whose part or positions are not: as a run that is not bound.
-halyard_status run_with(const Brought &brought, bool is_apart, const Bound &bound, const halyard_bound_run_args &given,
+halyard_status run_with(Brought &brought, const Bound &bound, const halyard_bound_run_args &given,
                         halyard_error *error) {
-    Spans &spans = brought.spans;
     Run run;
     static_cast<RunFrame &>(run) = bound.run;  // and of tensors just those that there are
     run.angles = brought.angles;
@@ -106,16 +98,13 @@ halyard_status run_with(const Brought &brought, bool is_apart, const Bound &boun
         run.tensors[i].y = static_cast<char *>(given.y[i]);
     }
     halyard_status status = read_part(given.part, given.n_parts, run.executor.n_threads > 0, &run.share, error);
-    if (status == HALYARD_OK && run.plan->rerotates) {
-        status = read_bound_positions(bound, given.from_positions, "args.from_positions", bound.from_positions_reach,
-                                      run.from_positions, error);
-    }
     if (status == HALYARD_OK && !run.plan->only_rotates) {
-        status = read_bound_stages(bound, given, run, spans, error);
-        is_apart = status == HALYARD_OK && !Areas(run, run.angles, run.positions, spans).any_spans_meet();
+        status = read_bound_stages(bound, given, run, brought.spans, error);
+        brought.is_apart =
+            status == HALYARD_OK && !Areas(run, run.angles, run.positions, brought.spans).any_spans_meet();
     }
-    if (status == HALYARD_OK && !is_apart) {
-        status = check_bound_elements(bound, given, run, spans, error);
+    if (status == HALYARD_OK && !brought.is_apart) {
+        status = check_bound_elements(bound, given, run, brought.spans, error);
     }
     if (status != HALYARD_OK) {
         return status;
@@ -188,29 +177,17 @@ halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_b
     if (given.from_positions != nullptr && !bound->run.plan->rerotates) {
         return fail(error, HALYARD_ERROR_MISMATCH, "args.from_positions is set, but the plan does not rerotate");
     }
-    Spans spans;
-    CheckedPositions positions = bound->run.positions;
-    const halyard_angle_source *angles = nullptr;
-    halyard_status status = read_bound_angles(*bound, given, &angles, error);
-    if (status == HALYARD_OK) {
-        status = read_bound_tensors(*bound, given, spans, error);
-    }
-    if (status == HALYARD_OK) {
-        status =
-            read_bound_positions(*bound, given.positions, "args.positions", bound->positions_reach, positions, error);
-    }
-    if (status != HALYARD_OK) {
+    Brought brought;
+    if (const halyard_status status = read_bound(*bound, given, &brought, error)) {
         return status;
     }
-    const bool only_rotates = bound->run.plan->only_rotates;
-    bool is_apart = only_rotates && !Areas(bound->run, angles, positions, spans).any_spans_meet();
     std::int32_t rows[max_piece_tokens];
-    if (is_apart && bound->is_prepared && given.part == 0 && (given.n_parts == 0 || given.n_parts == 1) &&
-        find_rows(bound->run, positions, 0, bound->rows[0].extent, rows)) {
-        rotate_prepared(*bound, *angles, rows, given.x, given.y);
+    if (brought.is_apart && bound->is_prepared && given.part == 0 && (given.n_parts == 0 || given.n_parts == 1) &&
+        find_rows(bound->run, brought.positions, 0, bound->rows[0].extent, rows)) {
+        rotate_prepared(*bound, *brought.angles, rows, given.x, given.y);
         return HALYARD_OK;
     }
-    return run_with({angles, positions, spans}, is_apart, *bound, given, error);
+    return run_with(brought, *bound, given, error);
 }
 
 void halyard_destroy_bound_run(halyard_bound_run *bound) { delete bound; }
