@@ -30,9 +30,8 @@ def start_server(options):
     return Server([str(pathlib.Path(options.build).resolve() / "bin/halyard_bench_server")])
 
 
-def start(options, works, pinned):
+def start(options, server, works, pinned):
     """A setting with memory for all works, and peers where they are asked for; `pinned` says how the first is timed."""
-    server = start_server(options)
     server.reserve(works)
     setting = Setting(server, turns.QUICK if options.quick else turns.THOROUGH, options.target)
     if options.peers:
@@ -89,7 +88,7 @@ def run_table(options):
         raise Failed(f'no row matches "{options.filter}"')
     need_writable(options.json)
     described = [work.described() for work in works + accuracy_works()]
-    setting = start(options, described, pinned=works[0].threads == 1)
+    setting = start(options, start_server(options), described, pinned=works[0].threads == 1)
     began = time.monotonic()
     rows = measure_rows(works, setting)
     record = make_record(options, setting.server, rows) | {"budget": budget_of(options, setting.server)}
@@ -124,10 +123,9 @@ def run_roads(options):
     need_writable(options.json)
     server = start_server(options)
     works = roads.list_works(server.about["road_models"], options.quick, options.filter)
-    server.close()
     if not works:
         raise Failed(f'no row matches "{options.filter}"')
-    setting = start(options, works, pinned=True)
+    setting = start(options, server, works, pinned=True)
     setting.pin(True)
     began = time.monotonic()
     rows = roads.measure_way_rows(works, setting)

@@ -5,7 +5,7 @@ import fnmatch
 import sys
 
 import turns
-from rows import show_progress, timing_of
+from rows import is_beaten, show_progress, timing_of
 from tables import show_error, warn_of_noise
 from turns import Subject
 
@@ -47,10 +47,7 @@ def measure_ways(work, setting):
 
 
 def loses(ways):
-    """Whether a loop or a peer is faster by more than both spreads."""
-    own = timing_of(ways[0])
-    return any(way.get("kind", "loop") in ("loop", "peer") and not way["wrong"] and way["median_seconds"] > 0.0 and
-               way["median_seconds"] + way["spread_seconds"] < own.median - own.spread for way in ways[1:])
+    return is_beaten(timing_of(ways[0]), ways[1:])
 
 
 def is_wrong(row):

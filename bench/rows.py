@@ -114,11 +114,14 @@ def timing_of(recorded):
     return Timing(*(recorded[f"{name}_seconds"] for name in Timing._fields))
 
 
-def loses(row):
+def is_beaten(own, rivals):
     """Whether a loop or a peer is faster by more than both spreads."""
-    own = timing_of(row)
-    return any(rival["kind"] in ("loop", "peer") and not rival["wrong"] and
-               rival["median_seconds"] + rival["spread_seconds"] < own.median - own.spread for rival in row["rivals"])
+    return any(rival.get("kind", "loop") in ("loop", "peer") and not rival["wrong"] and
+               0.0 < rival["median_seconds"] + rival["spread_seconds"] < own.median - own.spread for rival in rivals)
+
+
+def loses(row):
+    return is_beaten(timing_of(row), row["rivals"])
 
 
 # ---- Errors at the last of 131,072 positions, in f32 -----------------------------------------------------------------
