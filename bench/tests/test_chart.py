@@ -1,20 +1,14 @@
-"""A chart shows the rows that match, with machine and date. It takes matplotlib, as tests/tool/test_plot.py does."""
+"""A chart shows the rows that match, with machine and date."""
 
-import importlib.util
 import json
-import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).parents[2]
-if importlib.util.find_spec("matplotlib") is None:
-    python = ROOT / ".deps/plot/bin/python"
-    if not python.exists():
-        print("SKIP: matplotlib has not been fetched")
-        sys.exit()
-    os.execv(python, [python, "-B", *sys.argv])
+sys.path.append(str(ROOT / "checks"))
+import need_matplotlib  # noqa: E402, F401
 
 ROW = {"name": "half_f32/small/3/hot", "model": "small", "q_heads": 2, "k_heads": 1, "head_dim": 16, "tokens": 3,
        "dtype": "f32", "in_place": False, "cold": False, "angles": "table", "target": "x86_avx2", "threads": 1,

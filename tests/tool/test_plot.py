@@ -1,9 +1,5 @@
-"""test_plot.py TOOL: the picture of ./run plot shows the right numbers and words, and its files are right.
+"""test_plot.py TOOL: the picture of ./run plot shows the right numbers and words, and its files are right."""
 
-It takes matplotlib, which ./run plot and ./run test fetch into .deps/plot.
-"""
-
-import importlib.util
 import json
 import os
 import pathlib
@@ -14,12 +10,8 @@ import unittest
 import xml.etree.ElementTree as ElementTree
 
 ROOT = pathlib.Path(__file__).parents[2]
-if importlib.util.find_spec("matplotlib") is None:
-    python = ROOT / ".deps/plot/bin/python"
-    if not python.exists():
-        print("SKIP: matplotlib has not been fetched")
-        sys.exit()
-    os.execv(python, [python, "-B", *sys.argv])
+sys.path.append(str(ROOT / "checks"))
+import need_matplotlib  # noqa: E402, F401
 
 import numpy as np  # noqa: E402
 
