@@ -191,7 +191,7 @@ KernelReport check_phase_rows(const std::string &name, halyard_rows_phase_kernel
             low[k] = static_cast<std::uint32_t>(turns);
         }
         for (std::int64_t t = 0; t < layout.n_tokens; t++) {
-            halyard::phase_row_reference(positions[t], high.data(), low.data(), scale_high, scale_low, layout.n_pairs,
+            halyard::phase_row_reference(positions[t], {high.data(), low.data(), scale_high, scale_low}, layout.n_pairs,
                                          trial.want(t), trial.want(t) + layout.stride_sin);
         }
         if (kernel == nullptr) {

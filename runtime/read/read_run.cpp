@@ -14,17 +14,24 @@ namespace halyard {
 
 namespace {
 
-/// Whether a tensor is what its description and its partners ask for. `batch` and `tokens` are not negative.
-bool fits(const halyard_tensor &tensor, Dtype dtype, const TensorDesc &desc, std::int32_t device, std::int64_t batch,
-          std::int64_t tokens, std::int64_t heads) {
-    return tensor.size == sizeof(halyard_tensor) && tensor.dtype == static_cast<std::int32_t>(dtype) &&
-           tensor.device == device && tensor.reserved == 0 && tensor.shape[0] == batch && tensor.shape[1] == tokens &&
-           tensor.shape[2] == heads && heads >= 0 && tensor.shape[3] == desc.head_dim;
+/// What a tensor's description and its partners ask of it.
+struct Asked {
+    Dtype dtype;
+    std::int32_t device;
+    std::int64_t shape[4];
+};
+
+/// Whether a tensor is what is asked. The shape of `asked` but for the heads is not negative.
+bool fits(const halyard_tensor &tensor, const Asked &asked) {
+    return tensor.size == sizeof(halyard_tensor) && tensor.dtype == static_cast<std::int32_t>(asked.dtype) &&
+           tensor.device == asked.device && tensor.reserved == 0 && tensor.shape[0] == asked.shape[0] &&
+           tensor.shape[1] == asked.shape[1] && tensor.shape[2] == asked.shape[2] && asked.shape[2] >= 0 &&
+           tensor.shape[3] == asked.shape[3];
 }
 
 /// Says why a tensor does not fit.
-halyard_status fail_fit(const halyard_tensor &tensor, const char *name, int index, Dtype dtype, const TensorDesc &desc,
-                        std::int32_t device, const std::int64_t (&shape)[3], halyard_error *error) {
+halyard_status fail_fit(const halyard_tensor &tensor, const char *name, int index, const Asked &asked,
+                        halyard_error *error) {
     if (!is_released_size<halyard_tensor>(tensor.size)) {
         char what[24];
         std::snprintf(what, sizeof(what), "%s[%d]", name, index);
@@ -38,17 +45,17 @@ halyard_status fail_fit(const halyard_tensor &tensor, const char *name, int inde
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, "[", index, "].dtype is ", tensor.dtype,
                     ", which is no dtype");
     }
-    if (tensor.dtype != static_cast<std::int32_t>(dtype)) {
+    if (tensor.dtype != static_cast<std::int32_t>(asked.dtype)) {
         return fail(error, HALYARD_ERROR_MISMATCH, name, "[", index, "].dtype is ", name_of_dtype(tensor.dtype),
-                    ", but the plan's is ", name_of(dtype));
+                    ", but the plan's is ", name_of(asked.dtype));
     }
     if (tensor.device < HALYARD_CPU || tensor.device > HALYARD_OPENCL) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, "[", index, "].device is ", tensor.device,
                     ", which is no device");
     }
-    if (tensor.device != device) {
+    if (tensor.device != asked.device) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED, name, "[", index, "].device is ", tensor.device,
-                    ", but this call runs on device ", device, " only");
+                    ", but this call runs on device ", asked.device, " only");
     }
     for (int i = 0; i < 4; i++) {
         if (tensor.shape[i] < 0) {
@@ -56,16 +63,16 @@ halyard_status fail_fit(const halyard_tensor &tensor, const char *name, int inde
                         ", but must not be negative");
         }
     }
-    if (tensor.shape[3] != desc.head_dim) {
+    if (tensor.shape[3] != asked.shape[3]) {
         return fail(error, HALYARD_ERROR_MISMATCH, name, "[", index, "].shape[3] is ", tensor.shape[3],
-                    ", but the plan's head_dim is ", desc.head_dim);
+                    ", but the plan's head_dim is ", asked.shape[3]);
     }
     int i = 0;
-    while (i < 2 && tensor.shape[i] == shape[i]) {
+    while (i < 2 && tensor.shape[i] == asked.shape[i]) {
         i++;
     }
     return fail(error, HALYARD_ERROR_SHAPE, name, "[", index, "].shape[", i, "] is ", tensor.shape[i], ", but must be ",
-                shape[i], " as in ", i < 2 ? "x[0]" : "its input");
+                asked.shape[i], " as in ", i < 2 ? "x[0]" : "its input");
 }
 
 /// A tensor's strides, but 0 for those that are never walked and may be anything.
@@ -121,17 +128,17 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
         const TensorDesc &desc = run.plan->tensors[i];
         const halyard_tensor &x = given_x[i], &y = given_y[i];
         const std::int64_t heads = x.shape[2];
-        const std::int64_t shape[] = {run.n_batch, run.n_tokens, heads};
-        if (run.n_batch < 0 || run.n_tokens < 0 ||
-            !fits(x, desc.dtype, desc, device, run.n_batch, run.n_tokens, heads)) {
-            return fail_fit(x, "x", i, desc.dtype, desc, device, shape, error);
+        Asked asked = {desc.dtype, device, {run.n_batch, run.n_tokens, heads, desc.head_dim}};
+        if (run.n_batch < 0 || run.n_tokens < 0 || !fits(x, asked)) {
+            return fail_fit(x, "x", i, asked, error);
         }
+        asked.dtype = desc.out_dtype;
         const bool has_cache = !run.plan->only_rotates && desc.cache;
         // In place the output mostly is its input in every field, and there is nothing new to check.
         const bool is_same =
             (&y == &x || std::memcmp(&y, &x, sizeof(halyard_tensor)) == 0) && desc.dtype == desc.out_dtype;
-        if (!is_same && !has_cache && !fits(y, desc.out_dtype, desc, device, run.n_batch, run.n_tokens, heads)) {
-            return fail_fit(y, "y", i, desc.out_dtype, desc, device, shape, error);
+        if (!is_same && !has_cache && !fits(y, asked)) {
+            return fail_fit(y, "y", i, asked, error);
         }
         RunTensor &tensor = run.tensors[i];
         tensor.n_heads = run.n_batch == 0 || run.n_tokens == 0 ? 0 : heads;

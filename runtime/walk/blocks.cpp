@@ -58,7 +58,7 @@ void load_weight(const Run &run, int index, std::int64_t n, float *out) {
         std::fill_n(out, n, 1.0f);
         return;
     }
-    widen(plan_of(run).stage_kernels, *norm.weight, {n, 1, 1}, run.stages[index].weight, {1, 0, 0}, out, {1, 0, 0});
+    widen(plan_of(run).stage_kernels, *norm.weight, {n, 1, 1}, {run.stages[index].weight, {1, 0, 0}}, {out, {1, 0, 0}});
     for (std::int64_t i = 0; i < n && norm.unit_offset; i++) {
         out[i] = 1.0f + out[i];
     }
@@ -71,8 +71,8 @@ Norm norm_of(const TensorDesc &desc, const float *weight) {
 void norm_block(const Run &run, const TensorDesc &desc, const Block &block, Workspace &work) {
     const Extents extents = desc.norm->row ? Extents{desc.norm->count(block.n_heads), 1, block.n_tokens}
                                            : Extents{desc.norm->size, block.n_heads, block.n_tokens};
-    normalise(plan_of(run).stage_kernels, norm_of(desc, work.weight), extents, work.block + desc.norm->offset,
-              block.strides);
+    normalise(plan_of(run).stage_kernels, norm_of(desc, work.weight), extents,
+              {work.block + desc.norm->offset, block.strides});
 }
 
 /// Elements of a block that lie evenly apart in a cache, too: heads of some tokens, or tiles of one, in the place of
@@ -137,8 +137,9 @@ void load_by_slot(const Run &run, int index, const Stretch &stretch, const Block
         }
     }
     for_each_cached(run, desc, stretch, block, [&](const Cached &part) {
-        widen(plan_of(run).stage_kernels, desc.dtype, part.extents, from + part.offset * element_bytes(desc.dtype),
-              part.cache_strides, work.block + part.first, part.strides);
+        widen(plan_of(run).stage_kernels, desc.dtype, part.extents,
+              {from + part.offset * element_bytes(desc.dtype), part.cache_strides},
+              {work.block + part.first, part.strides});
     });
 }
 
@@ -165,15 +166,16 @@ void load(const Run &run, int index, const Stretch &stretch, const Block &block,
         return;
     }
     const RunTensor::Strides &in = run.tensors[index].in;
-    const ElementStrides strides = {in.element, in.head, stretch.in_token};
     const Extents extents = {desc.head_dim, block.n_heads, block.n_tokens};
-    const char *x = stretch.x + (block.token * stretch.in_token + block.head * in.head) * element_bytes(desc.dtype);
+    const Elements<const char> x = {stretch.x + (block.token * stretch.in_token + block.head * in.head) *
+                                                    element_bytes(desc.dtype),
+                                    {in.element, in.head, stretch.in_token}};
+    const Elements<float> floats = {work.block, block.strides};
     if (desc.norm && !desc.norm->after && !desc.norm->row && desc.norm->size == desc.head_dim) {
-        widen_and_normalise(plan_of(run).stage_kernels, desc.dtype, norm_of(desc, work.weight), extents, x, strides,
-                            work.block, block.strides);
+        widen_and_normalise(plan_of(run).stage_kernels, desc.dtype, norm_of(desc, work.weight), extents, x, floats);
         return;
     }
-    widen(plan_of(run).stage_kernels, desc.dtype, extents, x, strides, work.block, block.strides);
+    widen(plan_of(run).stage_kernels, desc.dtype, extents, x, floats);
     if (desc.norm && !desc.norm->after) {
         norm_block(run, desc, block, work);
     }
@@ -223,7 +225,7 @@ void scale_dynamically(const Run &run, int index, const Stretch &stretch, const 
                        float *r) {
     const TensorDesc &desc = run.plan->tensors[index];
     const RunStages &stages = run.stages[index];
-    find_largest(plan_of(run).stage_kernels, {desc.head_dim, block.n_heads, block.n_tokens}, heads, block.strides, r);
+    find_largest(plan_of(run).stage_kernels, {desc.head_dim, block.n_heads, block.n_tokens}, {heads, block.strides}, r);
     for (std::int64_t token = 0; token < block.n_tokens; token++) {
         const std::int64_t of_stretch = block.token + token;
         const std::int64_t row = desc.cache ? run.slots.of_token(stretch.first + of_stretch) : of_stretch;
@@ -258,13 +260,14 @@ ElementStrides load_scales(const Run &run, int index, const Stretch &stretch, co
 
 /// Stores heads of a block's tokens in a cache.
 void store_by_slot(const Run &run, const TensorDesc &desc, const Stretch &stretch, const Block &block,
-                   const float *heads, const float *r, const ElementStrides &r_strides, char *y) {
+                   const float *heads, const Elements<const float> &r, char *y) {
+    const auto &[of_element, of_head, of_token] = r.strides;
     for_each_cached(run, desc, stretch, block, [&](const Cached &part) {
-        const std::int64_t r_head = part.is_tiled ? part.strides.head * r_strides.element : r_strides.head;
-        narrow(plan_of(run).stage_kernels, desc.out_dtype, part.extents, heads + part.first, part.strides,
-               r + part.token * r_strides.token + part.head * r_strides.head + part.element * r_strides.element,
-               {r_strides.element, r_head, r_strides.token}, y + part.offset * element_bytes(desc.out_dtype),
-               part.cache_strides);
+        const Elements<const float> its_r = {
+            r.data + part.token * of_token + part.head * of_head + part.element * of_element,
+            {of_element, part.is_tiled ? part.strides.head * of_element : of_head, of_token}};
+        narrow(plan_of(run).stage_kernels, desc.out_dtype, part.extents, {heads + part.first, part.strides}, its_r,
+               {y + part.offset * element_bytes(desc.out_dtype), part.cache_strides});
     });
 }
 
@@ -280,22 +283,22 @@ void store(const Run &run, int index, const Stretch &stretch, const Block &whole
         block.head = whole.head + head;
         block.n_heads = std::min(room, whole.n_heads - head);
         const float *const heads = work.block + head * block.strides.head;
-        ElementStrides r_strides = {0, 0, 0};
+        Elements<const float> r = {work.r, {0, 0, 0}};
         work.r[0] = 1.0f;
         if (desc.scale && desc.scale->dynamic) {
             scale_dynamically(run, index, stretch, block, heads, work.r);
-            r_strides = {0, 1, block.n_heads};
+            r.strides = {0, 1, block.n_heads};
         } else if (desc.scale && !(run.plan->rerotates && !desc.scale->by_channel)) {
-            r_strides = load_scales(run, index, stretch, block, work.r);
+            r.strides = load_scales(run, index, stretch, block, work.r);
         }
         char *y = stretch.y + block.head * out_head * element_bytes(desc.out_dtype);
         if (desc.cache) {
-            store_by_slot(run, desc, stretch, block, heads, work.r, r_strides, y);
+            store_by_slot(run, desc, stretch, block, heads, r, y);
             continue;
         }
         y += block.token * stretch.out_token * element_bytes(desc.out_dtype);
-        narrow(plan_of(run).stage_kernels, desc.out_dtype, {desc.head_dim, block.n_heads, block.n_tokens}, heads,
-               block.strides, work.r, r_strides, y, {out.element, out.head, stretch.out_token});
+        narrow(plan_of(run).stage_kernels, desc.out_dtype, {desc.head_dim, block.n_heads, block.n_tokens},
+               {heads, block.strides}, r, {y, {out.element, out.head, stretch.out_token}});
     }
 }
 

@@ -84,16 +84,18 @@ void rotate_in_parts(const Kernel &kernel, const Piece &whole) noexcept {
     }
 }
 
-void copy_elements(std::int64_t bytes, bool non_temporal, std::int64_t n, std::int64_t n_heads, std::int64_t n_tokens,
-                   const char *x, const ElementStrides &in, char *y, const ElementStrides &out) noexcept {
+void copy_elements(std::int64_t bytes, bool non_temporal, Extents extents, const Elements<const char> &x,
+                   const Elements<char> &y) noexcept {
+    const ElementStrides &in = x.strides, &out = y.strides;
+    auto &[n, n_heads, n_tokens] = extents;
     if (in.element == 1 && out.element == 1 && in.head == n && out.head == n) {
         n *= n_heads;  // heads that lie side by side are one
         n_heads = 1;
     }
     for (std::int64_t token = 0; token < n_tokens && n > 0; token++) {
         for (std::int64_t head = 0; head < n_heads; head++) {
-            const char *from = x + (token * in.token + head * in.head) * bytes;
-            char *to = y + (token * out.token + head * out.head) * bytes;
+            const char *from = x.data + (token * in.token + head * in.head) * bytes;
+            char *to = y.data + (token * out.token + head * out.head) * bytes;
             if (in.element == 1 && out.element == 1) {
                 const auto n_bytes = static_cast<std::size_t>(n * bytes);
                 if (non_temporal) {

@@ -43,9 +43,21 @@ struct ElementStrides {
     std::int64_t element, head, token;
 };
 
-/// Copies n elements of each head, of `bytes` bytes each. Non-temporal stores are fenced.
-void copy_elements(std::int64_t bytes, bool non_temporal, std::int64_t n, std::int64_t n_heads, std::int64_t n_tokens,
-                   const char *x, const ElementStrides &in, char *y, const ElementStrides &out) noexcept;
+/// Some elements (a head, or a window of it) of some heads of some tokens. None is 0.
+struct Extents {
+    std::int64_t n_elements, n_heads, n_tokens;
+};
+
+/// Where such elements lie: the first of the first head of the first token. T is char where their dtype stands beside.
+template <typename T>
+struct Elements {
+    T *data;
+    ElementStrides strides;
+};
+
+/// Copies elements of `bytes` bytes each. Non-temporal stores are fenced.
+void copy_elements(std::int64_t bytes, bool non_temporal, Extents extents, const Elements<const char> &x,
+                   const Elements<char> &y) noexcept;
 
 /// The largest offset that a generated kernel's 32-bit arithmetic can hold.
 inline constexpr std::int64_t max_offset = INT32_MAX;

@@ -74,9 +74,9 @@ void rotate_reference(const Piece &piece) noexcept {
     }
 }
 
-void phase_row_reference(std::int32_t position, const std::uint32_t *turns_high, const std::uint32_t *turns_low,
-                         float scale_high, float scale_low, std::int64_t n_pairs, float *cos_row,
+void phase_row_reference(std::int32_t position, const Phases &phases, std::int64_t n_pairs, float *cos_row,
                          float *sin_row) noexcept {
+    const auto &[turns_high, turns_low, scale_high, scale_low] = phases;
     for (std::int64_t k = 0; k < n_pairs; k++) {
         const CosAndSin<float> angle =
             phase_angle(PortableMath(), position, turns_high[k], turns_low[k], scale_high, scale_low);

@@ -11,9 +11,14 @@ namespace halyard {
 /// Rotates in the canonical form of generators/rotation.h. Serves any strides, and is the oracle of the tests.
 void rotate_reference(const Piece &piece) noexcept;
 
+/// Frequencies and attention_factor as a source of phases has them.
+struct Phases {
+    const std::uint32_t *turns_high, *turns_low;
+    float scale_high, scale_low;
+};
+
 /// The arithmetic of generators/rows_generator.cpp, for one row.
-void phase_row_reference(std::int32_t position, const std::uint32_t *turns_high, const std::uint32_t *turns_low,
-                         float scale_high, float scale_low, std::int64_t n_pairs, float *cos_row,
+void phase_row_reference(std::int32_t position, const Phases &phases, std::int64_t n_pairs, float *cos_row,
                          float *sin_row) noexcept;
 void factored_row_reference(const float *coarse_cos, const float *coarse_sin, const float *fine_cos,
                             const float *fine_sin, std::int64_t n_pairs, float *cos_row, float *sin_row) noexcept;

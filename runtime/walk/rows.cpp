@@ -39,22 +39,16 @@ struct Buffer {
     Buffer &operator=(const Buffer &) = delete;
 };
 
-/// Frequencies and attention_factor as a source of phases has them.
-struct Phases {
-    const std::uint32_t *turns_high, *turns_low;
-    float scale_high, scale_low;
-};
-
 void make_phase_rows(const Phases &phases, const RowKernels &kernels, const std::int32_t *positions,
                      std::int64_t n_tokens, std::int64_t n_pairs, const RowOutput &out) noexcept {
-    const auto &[high, low, scale_high, scale_low] = phases;
     if (kernels.phase == nullptr) {
         for (std::int64_t t = 0; t < n_tokens; t++) {
             float *row = out.data + t * out.stride_token;
-            phase_row_reference(positions[t], high, low, scale_high, scale_low, n_pairs, row, row + out.stride_sin);
+            phase_row_reference(positions[t], phases, n_pairs, row, row + out.stride_sin);
         }
         return;
     }
+    const auto &[high, low, scale_high, scale_low] = phases;
     Buffer position(positions, n_tokens), turns_high(high, n_pairs), turns_low(low, n_pairs);
     Buffer rows(out.data, n_pairs, out.stride_sin, n_tokens, out.stride_token);
     kernels.phase(&position.header, &turns_high.header, &turns_low.header, scale_high, scale_low, &rows.header);
@@ -211,9 +205,10 @@ void make_rows(const halyard_angle_source &source, const RowKernels &kernels, co
     }
 }
 
-std::int64_t make_moved_rows(const Moves &moves, const RowKernels &kernels, std::int64_t tokens_in_batch,
-                             std::int64_t first, std::int64_t last, std::int64_t first_pair, std::int64_t n_pairs,
-                             float *rows, std::int32_t *row_of_token) noexcept {
+std::int64_t make_moved_rows(const Moves &moves, const RowKernels &kernels, const MovedTokens &tokens,
+                             std::int64_t first_pair, std::int64_t n_pairs, float *rows,
+                             std::int32_t *row_of_token) noexcept {
+    const auto &[tokens_in_batch, first, last] = tokens;
     const double factor = moves.factor();
     const auto factor_high = static_cast<float>(factor);
     const auto factor_low = static_cast<float>(factor - static_cast<double>(factor_high));

@@ -35,11 +35,16 @@ struct RowTokens {
 void make_rows(const halyard_angle_source &source, const RowKernels &kernels, const RowTokens &tokens,
                std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept;
 
-/// Makes some pairs of the rows by which keys of tokens first, first + 1, … to last - 1 turn, counted through batch
-/// rows of tokens_in_batch, as many as made_floats hold: [row][cos, sin][n_pairs]. Tokens in a row that move alike
-/// share one. Returns how many tokens have a row now, at least one and at most max_piece_tokens.
-std::int64_t make_moved_rows(const Moves &moves, const RowKernels &kernels, std::int64_t tokens_in_batch,
-                             std::int64_t first, std::int64_t last, std::int64_t first_pair, std::int64_t n_pairs,
-                             float *rows, std::int32_t *row_of_token) noexcept;
+/// The tokens whose keys move: first, first + 1, … to last - 1, counted through batch rows of tokens_in_batch.
+struct MovedTokens {
+    std::int64_t tokens_in_batch, first, last;
+};
+
+/// Makes some pairs of the rows by which keys turn, for as many of the tokens as made_floats hold: [row][cos,
+/// sin][n_pairs]. Tokens in a row that move alike share one. Returns how many tokens have a row now, at least one and
+/// at most max_piece_tokens.
+std::int64_t make_moved_rows(const Moves &moves, const RowKernels &kernels, const MovedTokens &tokens,
+                             std::int64_t first_pair, std::int64_t n_pairs, float *rows,
+                             std::int32_t *row_of_token) noexcept;
 
 }  // namespace halyard

@@ -84,9 +84,8 @@ constexpr TensorSet all_tensors = (1u << HALYARD_MAX_TENSORS) - 1;
         const ElementStrides in = {tensor.in.element, tensor.in.head, stretch.in_token};
         const ElementStrides out = {tensor.out.element, tensor.out.head, stretch.out_token};
         const auto copy = [&](std::int64_t first, std::int64_t last) {
-            const std::int64_t n = last - first;
-            copy_elements(bytes, tensor.non_temporal, n, stretch.n_heads, stretch.n_tokens,
-                          stretch.x + first * in.element * bytes, in, stretch.y + first * out.element * bytes, out);
+            copy_elements(bytes, tensor.non_temporal, {last - first, stretch.n_heads, stretch.n_tokens},
+                          {stretch.x + first * in.element * bytes, in}, {stretch.y + first * out.element * bytes, out});
         };
         copy(0, window);
         copy(window + rotary_dim, desc.head_dim);
@@ -211,8 +210,8 @@ void rotate_with_made_rows(const Run &run, std::int64_t first, std::int64_t last
         for (std::int64_t pair = 0; pair < n_pairs; pair += block.n_pairs) {
             const std::int64_t n = std::min(n_pairs - pair, block.n_pairs);
             if (run.plan->rerotates) {
-                n_tokens = make_moved_rows(run.moves(), plan_of(run).row_kernels, run.n_tokens, at, last, pair, n, made,
-                                           row_of_move);
+                n_tokens = make_moved_rows(run.moves(), plan_of(run).row_kernels, {run.n_tokens, at, last}, pair, n,
+                                           made, row_of_move);
             } else {
                 n_tokens = std::min(last - at, block.n_tokens);
                 const RowTokens tokens = {&run.positions, run.bad_position, run.n_tokens, at, n_tokens};

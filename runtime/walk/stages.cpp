@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <type_traits>
 
 namespace halyard {
 
@@ -27,27 +28,28 @@ void for_each_element(const Extents &extents, Function function) {
     }
 }
 
-std::int64_t offset(const ElementStrides &strides, std::int64_t element, std::int64_t head, std::int64_t token) {
-    return element * strides.element + head * strides.head + token * strides.token;
+template <typename T>
+T *find(const Elements<T> &elements, std::int64_t element, std::int64_t head, std::int64_t token,
+        std::int64_t bytes = 1) {
+    const ElementStrides &strides = elements.strides;
+    return elements.data + (element * strides.element + head * strides.head + token * strides.token) * bytes;
 }
 
 template <typename Storage>
-void widen_by_loop(const Extents &extents, const char *x, const ElementStrides &in, float *block,
-                   const ElementStrides &out) {
+void widen_by_loop(const Extents &extents, const Elements<const char> &x, const Elements<float> &block) {
     using Word = typename Storage::Word;
     for_each_element(extents, [&](std::int64_t e, std::int64_t h, std::int64_t t) {
-        block[offset(out, e, h, t)] =
-            Storage::widen(read_word<Word>(x + offset(in, e, h, t) * std::int64_t{sizeof(Word)}));
+        *find(block, e, h, t) = Storage::widen(read_word<Word>(find(x, e, h, t, sizeof(Word))));
     });
 }
 
 template <typename Storage>
-void narrow_by_loop(const Extents &extents, const float *block, const ElementStrides &in, const float *r,
-                    const ElementStrides &r_strides, char *y, const ElementStrides &out) {
+void narrow_by_loop(const Extents &extents, const Elements<const float> &block, const Elements<const float> &r,
+                    const Elements<char> &y) {
     using Word = typename Storage::Word;
     for_each_element(extents, [&](std::int64_t e, std::int64_t h, std::int64_t t) {
-        const Word word = Storage::narrow(block[offset(in, e, h, t)] * r[offset(r_strides, e, h, t)]);
-        std::memcpy(y + offset(out, e, h, t) * std::int64_t{sizeof(Word)}, &word, sizeof(Word));
+        const Word word = Storage::narrow(*find(block, e, h, t) * *find(r, e, h, t));
+        std::memcpy(find(y, e, h, t, sizeof(Word)), &word, sizeof(Word));
     });
 }
 
@@ -63,14 +65,15 @@ float rounded(Dtype dtype, float value) {
     return value;
 }
 
-void normalise_by_loop(const Norm &norm, const Extents &extents, float *block, const ElementStrides &strides) {
+void normalise_by_loop(const Norm &norm, const Extents &extents, const Elements<float> &block) {
+    const std::int64_t stride = block.strides.element;
     for (std::int64_t t = 0; t < extents.n_tokens; t++) {
         for (std::int64_t h = 0; h < extents.n_heads; h++) {
-            float *const head = block + offset(strides, 0, h, t);
+            float *const head = find(block, 0, h, t);
             const float *const weight = norm.weight + h * norm.stride_weight_head;
             float sums[16] = {};
             for (std::int64_t e = 0; e < extents.n_elements; e++) {
-                const float v = head[e * strides.element];
+                const float v = head[e * stride];
                 sums[e % 16] = std::fma(v, v, sums[e % 16]);
             }
             for (int half = 8; half >= 1; half /= 2) {
@@ -80,19 +83,19 @@ void normalise_by_loop(const Norm &norm, const Extents &extents, float *block, c
             }
             const float scale = 1.0f / std::sqrt(sums[0] / static_cast<float>(extents.n_elements) + norm.eps);
             for (std::int64_t e = 0; e < extents.n_elements; e++) {
-                float v = head[e * strides.element] * scale;
+                float v = head[e * stride] * scale;
                 v = (norm.rounding & round_before_weight) != 0 ? rounded(norm.round_to, v) : v;
                 v *= weight[e];
-                head[e * strides.element] = (norm.rounding & round_after_weight) != 0 ? rounded(norm.round_to, v) : v;
+                head[e * stride] = (norm.rounding & round_after_weight) != 0 ? rounded(norm.round_to, v) : v;
             }
         }
     }
 }
 
-void find_largest_by_loop(const Extents &extents, const float *block, const ElementStrides &strides, float *largest) {
+void find_largest_by_loop(const Extents &extents, const Elements<const float> &block, float *largest) {
     std::fill_n(largest, extents.n_tokens * extents.n_heads, 0.0f);
     for_each_element(extents, [&](std::int64_t e, std::int64_t h, std::int64_t t) {
-        const float magnitude = std::fabs(block[offset(strides, e, h, t)]);
+        const float magnitude = std::fabs(*find(block, e, h, t));
         float &most = largest[t * extents.n_heads + h];
         most = magnitude > most && magnitude < INFINITY ? magnitude : most;
     });
@@ -108,7 +111,9 @@ struct Operand {
     halyard_dimension dims[3];
 
     // NOLINTNEXTLINE(*UninitializedObject): see set_buffer
-    Operand(const void *first, const ElementStrides &s) : data(first), strides{s.element, s.head, s.token} {}
+    template <typename T>
+    explicit Operand(const Elements<T> &elements)
+        : data(elements.data), strides{elements.strides.element, elements.strides.head, elements.strides.token} {}
     Operand(const Operand &) = delete;
     Operand &operator=(const Operand &) = delete;
 
@@ -164,11 +169,10 @@ std::int64_t padded(std::int64_t n_elements) {
 }
 
 /// Heads that are no whole vectors are copied to where they are followed by zeros, which change neither sums of squares
-/// nor largest magnitudes. `function` is called with the copies of some heads of a token; what it changes is copied
-/// back. False where a head is too long for that.
-template <typename Function>
-bool with_padding(const Extents &extents, const ElementStrides &strides, float *block, bool copy_back,
-                  Function function) {
+/// nor largest magnitudes. `function` is called with the copies of some heads of a token; what it changes of a block
+/// that is not const is copied back. False where a head is too long for that.
+template <typename T, typename Function>
+bool with_padding(const Extents &extents, const Elements<T> &block, Function function) {
     constexpr std::int64_t room = 2048;
     const std::int64_t stride = padded(extents.n_elements), at_once = room / stride;
     if (at_once == 0) {
@@ -181,12 +185,14 @@ bool with_padding(const Extents &extents, const ElementStrides &strides, float *
             const std::int64_t n_heads = std::min(at_once, extents.n_heads - first);
             for (std::int64_t h = 0; h < n_heads; h++) {
                 float *const to = copy + h * stride;
-                std::memcpy(to, block + offset(strides, 0, first + h, t), bytes);
+                std::memcpy(to, find(block, 0, first + h, t), bytes);
                 std::fill(to + extents.n_elements, to + stride, 0.0f);
             }
-            function(Extents{stride, n_heads, 1}, copy, ElementStrides{1, stride, 0}, first, t);
-            for (std::int64_t h = 0; copy_back && h < n_heads; h++) {
-                std::memcpy(block + offset(strides, 0, first + h, t), copy + h * stride, bytes);
+            function(Extents{stride, n_heads, 1}, Elements<float>{copy, {1, stride, 0}}, first, t);
+            if constexpr (!std::is_const_v<T>) {
+                for (std::int64_t h = 0; h < n_heads; h++) {
+                    std::memcpy(find(block, 0, first + h, t), copy + h * stride, bytes);
+                }
             }
         }
     }
@@ -194,9 +200,10 @@ bool with_padding(const Extents &extents, const ElementStrides &strides, float *
 }
 
 /// Calls a norm's kernel on heads of whole vectors, of which n elements count. False where it cannot serve.
-bool call_norm(halyard_norm_kernel *kernel, const Norm &norm, std::int64_t n, const Extents &extents, const void *x,
-               const ElementStrides &in, float *y, const ElementStrides &out) {
-    Operand weight(norm.weight, {1, norm.stride_weight_head, 0}), from(x, in), to(y, out);
+template <typename T>
+bool call_norm(halyard_norm_kernel *kernel, const Norm &norm, std::int64_t n, const Extents &extents,
+               const Elements<T> &x, const Elements<float> &y) {
+    Operand weight(norm.weights()), from(x), to(y);
     Call<3> call = {{extents.n_elements, extents.n_heads, extents.n_tokens}, {&weight, &from, &to}};
     call.join(1, 2);
     if (!call.fits()) {
@@ -221,11 +228,11 @@ void call_norm_rotate(halyard_norm_rotate_kernel *kernel, const Norm &norm, cons
 
 }  // namespace
 
-void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents, const char *x, const ElementStrides &in,
-           float *block, const ElementStrides &out) noexcept {
+void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const char> &x,
+           const Elements<float> &block) noexcept {
     halyard_widen_kernel *const kernel = kernels.widen[index_of(dtype)];
-    if (kernel != nullptr && in.element == 1 && out.element == 1) {
-        Operand from(x, in), to(block, out);
+    if (kernel != nullptr && x.strides.element == 1 && block.strides.element == 1) {
+        Operand from(x), to(block);
         Call<2> call = {{extents.n_elements, extents.n_heads, extents.n_tokens}, {&from, &to}};
         call.join_all();
         if (call.fits()) {
@@ -234,57 +241,53 @@ void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents, con
         }
     }
     switch (dtype) {
-    case Dtype::f32: widen_by_loop<F32>(extents, x, in, block, out); break;
-    case Dtype::f16: widen_by_loop<F16>(extents, x, in, block, out); break;
-    case Dtype::bf16: widen_by_loop<BF16>(extents, x, in, block, out); break;
-    case Dtype::e4m3: widen_by_loop<E4M3>(extents, x, in, block, out); break;
-    case Dtype::e5m2: widen_by_loop<E5M2>(extents, x, in, block, out); break;
-    case Dtype::int8: widen_by_loop<Int8>(extents, x, in, block, out); break;
+    case Dtype::f32: widen_by_loop<F32>(extents, x, block); break;
+    case Dtype::f16: widen_by_loop<F16>(extents, x, block); break;
+    case Dtype::bf16: widen_by_loop<BF16>(extents, x, block); break;
+    case Dtype::e4m3: widen_by_loop<E4M3>(extents, x, block); break;
+    case Dtype::e5m2: widen_by_loop<E5M2>(extents, x, block); break;
+    case Dtype::int8: widen_by_loop<Int8>(extents, x, block); break;
     }
 }
 
-void normalise(const StageKernels &kernels, const Norm &norm, const Extents &extents, float *block,
-               const ElementStrides &strides) noexcept {
+void normalise(const StageKernels &kernels, const Norm &norm, const Extents &extents,
+               const Elements<float> &block) noexcept {
     halyard_norm_kernel *const kernel = kernels.norm[norm.rounding == 0 ? 0 : index_of(norm.round_to)];
     bool is_done = false;
-    if (kernel != nullptr && strides.element == 1) {
+    if (kernel != nullptr && block.strides.element == 1) {
         if (extents.n_elements % whole_vectors == 0) {
-            is_done = call_norm(kernel, norm, extents.n_elements, extents, block, strides, block, strides);
+            is_done = call_norm(kernel, norm, extents.n_elements, extents, block, block);
         } else {
-            const auto norm_copy = [&](const Extents &copied, float *copy, const ElementStrides &copy_strides,
-                                       std::int64_t first_head, std::int64_t) {
-                Norm padded_norm = norm;
-                padded_norm.weight += first_head * norm.stride_weight_head;
-                const Extents weights = {extents.n_elements, copied.n_heads, 1};
-                const ElementStrides weight_strides = {1, norm.stride_weight_head, 0};
-                with_padding(weights, weight_strides, const_cast<float *>(padded_norm.weight), false,
-                             [&](const Extents &, const float *weight, const ElementStrides &of_weight, std::int64_t,
-                                 std::int64_t) {
-                                 padded_norm.weight = weight;
-                                 padded_norm.stride_weight_head = of_weight.head;
-                                 call_norm(kernel, padded_norm, extents.n_elements, copied, copy, copy_strides, copy,
-                                           copy_strides);
+            const auto norm_copy = [&](const Extents &copied, const Elements<float> &copy, std::int64_t first_head,
+                                       std::int64_t) {
+                Norm its = norm;
+                its.weight += first_head * norm.stride_weight_head;
+                with_padding({extents.n_elements, copied.n_heads, 1}, its.weights(),
+                             [&](const Extents &, const Elements<float> &weights, std::int64_t, std::int64_t) {
+                                 its.weight = weights.data;
+                                 its.stride_weight_head = weights.strides.head;
+                                 call_norm(kernel, its, extents.n_elements, copied, copy, copy);
                              });
             };
-            is_done = with_padding(extents, strides, block, true, norm_copy);
+            is_done = with_padding(extents, block, norm_copy);
         }
     }
     if (!is_done) {
-        normalise_by_loop(norm, extents, block, strides);
+        normalise_by_loop(norm, extents, block);
     }
 }
 
 void widen_and_normalise(const StageKernels &kernels, Dtype dtype, const Norm &norm, const Extents &extents,
-                         const char *x, const ElementStrides &in, float *block, const ElementStrides &out) noexcept {
+                         const Elements<const char> &x, const Elements<float> &block) noexcept {
     halyard_norm_kernel *const kernel =
         dtype == Dtype::f32 && norm.rounding == 0 ? kernels.norm[0] : kernels.widen_norm[index_of(dtype)];
-    const bool serves = kernel != nullptr && (norm.rounding == 0 || norm.round_to == dtype) && in.element == 1 &&
-                        out.element == 1 && extents.n_elements % whole_vectors == 0;
-    if (serves && call_norm(kernel, norm, extents.n_elements, extents, x, in, block, out)) {
+    const bool serves = kernel != nullptr && (norm.rounding == 0 || norm.round_to == dtype) && x.strides.element == 1 &&
+                        block.strides.element == 1 && extents.n_elements % whole_vectors == 0;
+    if (serves && call_norm(kernel, norm, extents.n_elements, extents, x, block)) {
         return;
     }
-    widen(kernels, dtype, extents, x, in, block, out);
-    normalise(kernels, norm, extents, block, out);
+    widen(kernels, dtype, extents, x, block);
+    normalise(kernels, norm, extents, block);
 }
 
 namespace {
@@ -304,14 +307,14 @@ namespace {
         for (std::int64_t h = 0; h < piece.n_heads; h++) {
             // The members of all pairs are two heads of the stages, as far as strides go.
             const Extents extents = {piece.n_pairs, 2, 1};
-            const ElementStrides dense = {1, piece.n_pairs, 0};
+            const Elements<float> members = {head, {1, piece.n_pairs, 0}};
             const char *const x = piece.x + (t * piece.in.token + h * piece.in.head) * bytes;
             char *const y = piece.y + (t * piece.out.token + h * piece.out.head) * bytes;
-            widen(kernels, piece.dtype, extents, x, {piece.in.pair, piece.in.member, 0}, head, dense);
-            normalise(kernels, norm, {2 * piece.n_pairs, 1, 1}, head, {1, 0, 0});
+            widen(kernels, piece.dtype, extents, {x, {piece.in.pair, piece.in.member, 0}}, members);
+            normalise(kernels, norm, {2 * piece.n_pairs, 1, 1}, {head, {1, 0, 0}});
             rotate_reference(rotated);
-            narrow(kernels, piece.dtype, extents, head, dense, &one, {0, 0, 0}, y,
-                   {piece.out.pair, piece.out.member, 0});
+            narrow(kernels, piece.dtype, extents, {head, members.strides}, {&one, {0, 0, 0}},
+                   {y, {piece.out.pair, piece.out.member, 0}});
         }
     }
 }
@@ -329,11 +332,10 @@ void norm_and_rotate(const StageKernels &kernels, const Norm &norm, const Piece 
     norm_and_rotate_by_stages(kernels, norm, piece);
 }
 
-void find_largest(const StageKernels &kernels, const Extents &extents, const float *block,
-                  const ElementStrides &strides, float *largest) noexcept {
-    const auto find_in = [&](const Extents &heads, const float *data, const ElementStrides &data_strides,
-                             float *found) {
-        Operand from(data, data_strides), to(found, {0, 1, heads.n_heads});
+void find_largest(const StageKernels &kernels, const Extents &extents, const Elements<const float> &block,
+                  float *largest) noexcept {
+    const auto find_in = [&](const Extents &heads, const auto &data, float *found) {
+        Operand from(data), to(Elements<float>{found, {0, 1, heads.n_heads}});
         Call<2> call = {{heads.n_elements, heads.n_heads, heads.n_tokens}, {&from, &to}};
         call.join(1, 2);
         if (!call.fits()) {
@@ -345,29 +347,27 @@ void find_largest(const StageKernels &kernels, const Extents &extents, const flo
         return true;
     };
     bool is_done = false;
-    if (kernels.largest[0] != nullptr && strides.element == 1) {
+    if (kernels.largest[0] != nullptr && block.strides.element == 1) {
         if (extents.n_elements % whole_vectors == 0) {
-            is_done = find_in(extents, block, strides, largest);
+            is_done = find_in(extents, block, largest);
         } else {
-            is_done =
-                with_padding(extents, strides, const_cast<float *>(block), false,
-                             [&](const Extents &copied, const float *copy, const ElementStrides &copy_strides,
-                                 std::int64_t first_head, std::int64_t token) {
-                                 find_in(copied, copy, copy_strides, largest + token * extents.n_heads + first_head);
-                             });
+            is_done = with_padding(
+                extents, block,
+                [&](const Extents &copied, const Elements<float> &copy, std::int64_t first_head, std::int64_t token) {
+                    find_in(copied, copy, largest + token * extents.n_heads + first_head);
+                });
         }
     }
     if (!is_done) {
-        find_largest_by_loop(extents, block, strides, largest);
+        find_largest_by_loop(extents, block, largest);
     }
 }
 
-void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, const float *block,
-            const ElementStrides &in, const float *r, const ElementStrides &r_strides, char *y,
-            const ElementStrides &out) noexcept {
+void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const float> &block,
+            const Elements<const float> &r, const Elements<char> &y) noexcept {
     halyard_narrow_kernel *const kernel = kernels.narrow[index_of(dtype)];
-    if (kernel != nullptr && in.element == 1 && out.element == 1) {
-        Operand from(block, in), scales(r, r_strides), to(y, out);
+    if (kernel != nullptr && block.strides.element == 1 && y.strides.element == 1) {
+        Operand from(block), scales(r), to(y);
         Call<3> call = {{extents.n_elements, extents.n_heads, extents.n_tokens}, {&from, &scales, &to}};
         call.join_all();
         if (call.fits()) {
@@ -376,12 +376,12 @@ void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, co
         }
     }
     switch (dtype) {
-    case Dtype::f32: narrow_by_loop<F32>(extents, block, in, r, r_strides, y, out); break;
-    case Dtype::f16: narrow_by_loop<F16>(extents, block, in, r, r_strides, y, out); break;
-    case Dtype::bf16: narrow_by_loop<BF16>(extents, block, in, r, r_strides, y, out); break;
-    case Dtype::e4m3: narrow_by_loop<E4M3>(extents, block, in, r, r_strides, y, out); break;
-    case Dtype::e5m2: narrow_by_loop<E5M2>(extents, block, in, r, r_strides, y, out); break;
-    case Dtype::int8: narrow_by_loop<Int8>(extents, block, in, r, r_strides, y, out); break;
+    case Dtype::f32: narrow_by_loop<F32>(extents, block, r, y); break;
+    case Dtype::f16: narrow_by_loop<F16>(extents, block, r, y); break;
+    case Dtype::bf16: narrow_by_loop<BF16>(extents, block, r, y); break;
+    case Dtype::e4m3: narrow_by_loop<E4M3>(extents, block, r, y); break;
+    case Dtype::e5m2: narrow_by_loop<E5M2>(extents, block, r, y); break;
+    case Dtype::int8: narrow_by_loop<Int8>(extents, block, r, y); break;
     }
 }
 

@@ -10,18 +10,13 @@
 
 namespace halyard {
 
-/// A part of a block: some elements (a head, or a window of it) of some heads of some tokens. None is 0.
-struct Extents {
-    std::int64_t n_elements, n_heads, n_tokens;
-};
-
 // A stage takes the target's kernel, or a portable loop where there is none, or where the kernel cannot serve: an
 // element stride that is not 1, or a reach beyond 32 bits. Both have the same bits on every target with FMA. Operands
 // share no element unless a stage says otherwise, and may lie at any address that their strides keep.
 
 /// Makes floats of elements.
-void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents, const char *x, const ElementStrides &in,
-           float *block, const ElementStrides &out) noexcept;
+void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const char> &x,
+           const Elements<float> &block) noexcept;
 
 /// When a normed value is rounded. Bits.
 inline constexpr std::int32_t round_before_weight = 1, round_after_weight = 2;
@@ -36,15 +31,17 @@ struct Norm {
     std::int64_t stride_weight_head;  // 0 where heads share it
     std::int32_t rounding;            // round_before_weight and round_after_weight
     Dtype round_to;                   // f16 or bf16, where rounding is not 0; for f32 it changes nothing
+
+    Elements<const float> weights() const { return {weight, {1, stride_weight_head, 0}}; }
 };
 
 /// Norms each head of a block in place. A norm of whole rows is that of one head.
-void normalise(const StageKernels &kernels, const Norm &norm, const Extents &extents, float *block,
-               const ElementStrides &strides) noexcept;
+void normalise(const StageKernels &kernels, const Norm &norm, const Extents &extents,
+               const Elements<float> &block) noexcept;
 
 /// widen and normalise at once, which costs little more than widen alone.
 void widen_and_normalise(const StageKernels &kernels, Dtype dtype, const Norm &norm, const Extents &extents,
-                         const char *x, const ElementStrides &in, float *block, const ElementStrides &out) noexcept;
+                         const Elements<const char> &x, const Elements<float> &block) noexcept;
 
 /// Norms, rotates and stores heads that are all pairs, in half pairing and in the piece's dtype: widen_and_normalise,
 /// the rotation and narrow at once. y may be x, with the same strides. The norm rounds nothing to a dtype; a head's
@@ -52,12 +49,11 @@ void widen_and_normalise(const StageKernels &kernels, Dtype dtype, const Norm &n
 void norm_and_rotate(const StageKernels &kernels, const Norm &norm, const Piece &piece) noexcept;
 
 /// The largest magnitude of the finite elements of each head, 0 where there is none: [token][head], dense.
-void find_largest(const StageKernels &kernels, const Extents &extents, const float *block,
-                  const ElementStrides &strides, float *largest) noexcept;
+void find_largest(const StageKernels &kernels, const Extents &extents, const Elements<const float> &block,
+                  float *largest) noexcept;
 
 /// y = block times r, rounded to a dtype. Strides of r may be 0; without scales r is 1.
-void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, const float *block,
-            const ElementStrides &in, const float *r, const ElementStrides &r_strides, char *y,
-            const ElementStrides &out) noexcept;
+void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const float> &block,
+            const Elements<const float> &r, const Elements<char> &y) noexcept;
 
 }  // namespace halyard

@@ -168,13 +168,13 @@ std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, Stage stage, h
         std::int64_t n_made = count;
         auto out_dtype = static_cast<std::int32_t>(halyard::Dtype::f32);
         switch (stage) {
-        case Stage::widen: widen(kernels, dtype, extents, x.data(), dense, y.data(), dense); break;
+        case Stage::widen: widen(kernels, dtype, extents, {x.data(), dense}, {y.data(), dense}); break;
         case Stage::norm:
             std::copy_n(x_floats, count, y.data());
-            normalise(kernels, norm, extents, y.data(), dense);
+            normalise(kernels, norm, extents, {y.data(), dense});
             break;
         case Stage::widen_norm:
-            widen_and_normalise(kernels, dtype, norm, extents, x.data(), dense, y.data(), dense);
+            widen_and_normalise(kernels, dtype, norm, extents, {x.data(), dense}, {y.data(), dense});
             break;
         case Stage::norm_rotate: {
             const std::vector<std::int32_t> row_of_token(static_cast<std::size_t>(extents.n_tokens));
@@ -200,12 +200,12 @@ std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, Stage stage, h
             break;
         }
         case Stage::narrow:
-            narrow(kernels, dtype, extents, x_floats, dense, weights.data(), by_element,
-                   reinterpret_cast<char *>(y.data()), dense);
+            narrow(kernels, dtype, extents, {x_floats, dense}, {weights.data(), by_element},
+                   {reinterpret_cast<char *>(y.data()), dense});
             out_dtype = static_cast<std::int32_t>(dtype);
             break;
         case Stage::largest:
-            find_largest(kernels, extents, x_floats, dense, y.data());
+            find_largest(kernels, extents, {x_floats, dense}, y.data());
             n_made = extents.n_heads * extents.n_tokens;
             break;
         }

@@ -36,7 +36,8 @@ void narrow(const StageKernels &kernels, Dtype dtype, const std::vector<float> &
     const float one = 1;
     const auto n = static_cast<std::int64_t>(values.size());
     words.resize(values.size() * sizeof(float));
-    halyard::narrow(kernels, dtype, {n, 1, 1}, values.data(), {1, n, n}, &one, {0, 0, 0}, words.data(), {1, n, n});
+    halyard::narrow(kernels, dtype, {n, 1, 1}, {values.data(), {1, n, n}}, {&one, {0, 0, 0}},
+                    {words.data(), {1, n, n}});
 }
 
 /// The first value that is rounded wrongly, in words.
@@ -104,7 +105,7 @@ TEST_CASE("conversions: every element of 16 and 8 bits is widened exactly, on ev
         const char *const elements =
             is_8_bit ? reinterpret_cast<const char *>(bytes.data()) : reinterpret_cast<const char *>(words.data());
         for (const StageKernels &kernels : stage_kernels_here()) {
-            halyard::widen(kernels, dtype, {0x10000, 1, 1}, elements, {1, 0, 0}, values.data(), {1, 0, 0});
+            halyard::widen(kernels, dtype, {0x10000, 1, 1}, {elements, {1, 0, 0}}, {values.data(), {1, 0, 0}});
             int n_wrong = 0;
             for (std::size_t i = 0; i < words.size(); i++) {
                 const double exact =

@@ -12,9 +12,9 @@
 #include <vector>
 
 using halyard::Dtype;
+using halyard::ElementStrides;
 using halyard::Extents;
 using halyard::StageKernels;
-using halyard::ElementStrides;
 using halyard::Target;
 using oracle::Random;
 
@@ -75,9 +75,9 @@ TEST_CASE("norms: they are within their bound, and the portable loop keeps the o
             const Extents extents = {n, 1, 1};
             const ElementStrides dense = {1, n, n};
             std::vector<float> normed = v;
-            normalise(kernels, {eps, w.data(), 0, 0, Dtype::f32}, extents, normed.data(), dense);
+            normalise(kernels, {eps, w.data(), 0, 0, Dtype::f32}, extents, {normed.data(), dense});
             std::vector<float> coarse = v;
-            normalise(kernels, {eps, w.data(), 0, flags, dtype}, extents, coarse.data(), dense);
+            normalise(kernels, {eps, w.data(), 0, flags, dtype}, extents, {coarse.data(), dense});
             std::int64_t n_far = 0, n_other = 0;
             for (std::size_t i = 0; i < v.size(); i++) {
                 const long double exact = v[i] * scale * w[i];
@@ -105,7 +105,7 @@ TEST_CASE("norms: zeros, and sums that overflow", "[stages]") {
         const std::vector<float> ones(128, 1.0f);
         const auto normed = [&](float value, float eps) {
             std::vector<float> head(128, value);
-            normalise(kernels, {eps, ones.data(), 0, 0, Dtype::f32}, {128, 1, 1}, head.data(), {1, 128, 128});
+            normalise(kernels, {eps, ones.data(), 0, 0, Dtype::f32}, {128, 1, 1}, {head.data(), {1, 128, 128}});
             return head[77];
         };
         CHECK(normed(1e30f, 1e-6f) == 0.0f);

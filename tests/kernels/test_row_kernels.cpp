@@ -58,8 +58,8 @@ int make_rows(halyard_buffer *position, halyard_buffer *high, halyard_buffer *lo
     for (std::int64_t t = 0; t < rows->dim[2].extent; t++) {
         float *const row = reinterpret_cast<float *>(rows->host) + t * rows->dim[2].stride;
         halyard::phase_row_reference(reinterpret_cast<const std::int32_t *>(position->host)[t],
-                                     reinterpret_cast<const std::uint32_t *>(high->host),
-                                     reinterpret_cast<const std::uint32_t *>(low->host), scale_high, scale_low,
+                                     {reinterpret_cast<const std::uint32_t *>(high->host),
+                                      reinterpret_cast<const std::uint32_t *>(low->host), scale_high, scale_low},
                                      rows->dim[0].extent - n_left_out, row, row + rows->dim[1].stride);
     }
     return 0;
@@ -285,7 +285,7 @@ TEST_CASE("row errors: phase near the borders of octants and quarters", "[rows]"
                     maker.kernels.phase(&at.header, &turns_high.header, &turns_low.header, scale_high, scale_low,
                                         &out.header);
                 } else {
-                    halyard::phase_row_reference(position, high.data(), low.data(), scale_high, scale_low, n_pairs,
+                    halyard::phase_row_reference(position, {high.data(), low.data(), scale_high, scale_low}, n_pairs,
                                                  rows.data(), rows.data() + n_pairs);
                 }
                 see_all(rows, n_pairs, factor, in_order(exact, n_pairs), greatest[maker.name]);

@@ -20,10 +20,10 @@
 #include <vector>
 
 using halyard::Dtype;
+using halyard::ElementStrides;
 using halyard::Extents;
 using halyard::Norm;
 using halyard::StageKernels;
-using halyard::ElementStrides;
 using halyard::Target;
 using oracle::Random;
 using oracle::Values;
@@ -238,19 +238,20 @@ std::string fault_of_call(const Row &row, const StageKernels &kernels, bool fuse
         const auto of = [&](Operand &operand) { return on_images ? operand.image() : operand.data(); };
         const auto floats_of = [&](Operand &operand) { return reinterpret_cast<float *>(of(operand)); };
         switch (row.stage) {
-        case Stage::widen: widen(by, row.dtype, extents, of(x), x.strides, floats_of(y), y.strides); break;
-        case Stage::norm: normalise(by, norm, extents, floats_of(x), x.strides); break;
+        case Stage::widen: widen(by, row.dtype, extents, {of(x), x.strides}, {floats_of(y), y.strides}); break;
+        case Stage::norm: normalise(by, norm, extents, {floats_of(x), x.strides}); break;
         case Stage::widen_norm:
-            widen_and_normalise(by, row.dtype, norm, extents, of(x), x.strides, floats_of(y), y.strides);
+            widen_and_normalise(by, row.dtype, norm, extents, {of(x), x.strides}, {floats_of(y), y.strides});
             break;
         case Stage::norm_rotate:
             norm.rounding = 0;
             norm_and_rotate(by, norm, piece_of(of(x), of(y)));
             break;
         case Stage::narrow:
-            narrow(by, row.dtype, extents, floats_of(x), x.strides, scales.floats(), scale_strides, of(y), y.strides);
+            narrow(by, row.dtype, extents, {floats_of(x), x.strides}, {scales.floats(), scale_strides},
+                   {of(y), y.strides});
             break;
-        case Stage::largest: find_largest(by, extents, floats_of(x), x.strides, floats_of(largest)); break;
+        case Stage::largest: find_largest(by, extents, {floats_of(x), x.strides}, floats_of(largest)); break;
         }
     };
     call(kernels, false);
@@ -319,8 +320,8 @@ namespace {
 void widen_rightly(halyard_buffer *x, halyard_buffer *y) {
     const ElementStrides in = {1, x->dim[1].stride, x->dim[2].stride}, out = {1, y->dim[1].stride, y->dim[2].stride};
     const Extents extents = {x->dim[0].extent, x->dim[1].extent, x->dim[2].extent};
-    widen(portable, Dtype::f32, extents, reinterpret_cast<char *>(x->host), in, reinterpret_cast<float *>(y->host),
-          out);
+    widen(portable, Dtype::f32, extents, {reinterpret_cast<char *>(x->host), in},
+          {reinterpret_cast<float *>(y->host), out});
 }
 
 }  // namespace
@@ -368,7 +369,7 @@ TEST_CASE("stage kernels: the largest magnitude passes over NaN and infinities",
             heads[128 + 63] = -0x1p-149f;
             heads[192] = -0x1.fffffep127f;
             std::vector<float> largest(4, -1.0f);
-            find_largest(by, {64, 4, 1}, heads.data(), {1, 64, 0}, largest.data());
+            find_largest(by, {64, 4, 1}, {heads.data(), {1, 64, 0}}, largest.data());
             CHECK(largest == std::vector<float>{7.5f, 0.0f, 0x1p-149f, 0x1.fffffep127f});
         }
     }
