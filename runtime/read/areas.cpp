@@ -21,7 +21,7 @@ Lattice cache_of(const Run &run, int index) noexcept {
     return desc.cache->elements(run.tensors[index].y, desc.out_dtype, run.tensors[index].n_heads, desc.head_dim);
 }
 
-/// Positions, weights and the like hold all of their span. Of the others it is worked out which elements they hold.
+/// Tensors, caches and dynamic scales may have gaps, so their elements are compared. All else fills its span.
 bool Areas::may_meet(int i, int j, const Name *names, const halyard_tensor *x, const halyard_tensor *y) const noexcept {
     if (!spans_[i].overlaps(spans_[j])) {
         return false;

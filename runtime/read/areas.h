@@ -1,4 +1,4 @@
-// All memory that a run reads and writes, listed in one place, and whether any of it meets.
+// The one list of all memory that a run reads and writes, and the check that nothing written overlaps anything else.
 #pragma once
 
 #include "base/overlap.h"
@@ -6,16 +6,16 @@
 
 namespace halyard {
 
-/// Makes the list at the cost of a few stores, because every run does, and names what is in it only where spans meet.
+/// Every run makes the list, so it costs only a few stores. Names are added only when spans meet.
 class Areas {
 public:
-    /// The run's angles and positions are given apart: a bound run may bring others.
+    /// Angles and positions are separate arguments because a bound run's call may bring its own.
     Areas(const Run &run, const halyard_angle_source *angles, const CheckedPositions &positions,
           const Spans &spans) noexcept
         : run_(run), angles_(angles), positions_(positions), tensors_(spans),
           n_(list([this](int i, What, int, const MemoryRange &span) { spans_[i] = span; })) {}
 
-    /// Whether what is written spans anything else. Elements may lie apart all the same.
+    /// Whether the span of something written meets another span. Their elements may still be apart.
     bool any_spans_meet() const noexcept {
         bool found = false;
         for (int i = n_.read; i < n_.all && !found; i++) {
@@ -29,7 +29,7 @@ public:
         return found;
     }
 
-    /// Looks closer where spans meet, and says which elements do. x and y are the run's tensors.
+    /// Where spans meet, checks their elements and names those that meet. x and y are the run's tensors.
     halyard_status check(const halyard_tensor *x, const halyard_tensor *y, halyard_error *error) const noexcept;
 
 private:
@@ -63,7 +63,7 @@ private:
     MemoryRange spans_[most];
     Counts n_;
 
-    /// Notes every area that is not empty: note(i, what, tensor, span), of which the last with an i counts.
+    /// Calls note(i, what, tensor, span) for every area. An empty one does not advance i, so the next overwrites it.
     template <typename Note>
     Counts list(Note note) const noexcept {
         Counts n = {0, 0};

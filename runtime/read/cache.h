@@ -1,4 +1,4 @@
-// A cache as its description says it lies in memory: where a slot's elements are.
+// A checked cache description: where the elements of a slot lie.
 #pragma once
 
 #include "base/overlap.h"
@@ -9,7 +9,7 @@
 
 namespace halyard {
 
-/// A halyard_cache_desc that was checked, and its defaults filled in.
+/// A checked halyard_cache_desc with its defaults filled in.
 struct CacheDesc {
     std::int64_t n_slots, block_size;
     std::int64_t stride_block, stride_head;
@@ -23,18 +23,18 @@ struct CacheDesc {
         return block * stride_block + tile * stride_tile_tokens + (t - tile * tile_tokens) * stride_token;
     }
 
-    /// Whether the elements of a head lie one stride apart; that is *stride then.
+    /// Whether the elements of a head lie one stride apart, which *stride then is.
     bool is_linear(std::int64_t head_dim, std::int64_t *stride) const noexcept {
         *stride = tile_elements == 1 && head_dim > 1 ? stride_tile_elements : stride_element;
         return tile_elements == 1 || tile_elements == head_dim ||
                stride_tile_elements == tile_elements * stride_element;
     }
 
-    /// Every element; where tiles are cut off, a little more.
+    /// All elements. Where a head's last tile is partial, a little more.
     Lattice elements(const void *data, Dtype dtype, std::int64_t n_heads, std::int64_t head_dim) const noexcept;
 };
 
-/// Checks what can be without knowing how many heads there are.
+/// Checks all that does not depend on the number of heads.
 halyard_status read_cache(const halyard_cache_desc *cache, int index, std::int64_t head_dim, CacheDesc *out,
                           halyard_error *error) noexcept;
 

@@ -1,4 +1,4 @@
-// A halyard_plan_desc that was checked.
+// A checked halyard_plan_desc.
 #pragma once
 
 #include "base/pairing.h"
@@ -11,14 +11,14 @@
 
 namespace halyard {
 
-/// A halyard_tensor_desc that was checked.
+/// A checked halyard_tensor_desc.
 struct TensorDesc {
     Dtype dtype;
     Pairing pairing, out_pairing;
     std::int64_t head_dim, rotary_offset;
     Dtype out_dtype;
     bool rotates;
-    bool is_staged;  // it goes through blocks of f32; else a kernel rotates it from where it is to where it goes
+    bool is_staged;  // has stages beside its rotation, so it goes through blocks of f32
     std::optional<NormDesc> norm;
     std::optional<ScaleDesc> scale;
     std::optional<CacheDesc> cache;
@@ -28,13 +28,13 @@ struct PlanDesc {
     std::int64_t rotary_dim;
     std::uint32_t sin_sign;  // 0x80000000 for the inverse
     std::int32_t n_tensors;
-    bool rotates;       // a tensor at least
+    bool rotates;       // at least one tensor
     bool rerotates;     // all tensors, from one position to another
-    bool only_rotates;  // every tensor is a view that is rotated into a view, and no more
+    bool only_rotates;  // no tensor has a cache or stages
     TensorDesc tensors[HALYARD_MAX_TENSORS];
 };
 
-/// Checks everything of a description but its targets. `given` is set to a copy of it, with the defaults filled in.
+/// Checks a description, all but its targets. `given` becomes a copy of it with defaults filled in.
 halyard_status read_plan_desc(const halyard_plan_desc *desc, PlanDesc *out, halyard_plan_desc *given,
                               halyard_error *error) noexcept;
 

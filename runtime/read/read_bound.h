@@ -1,4 +1,4 @@
-// A run of which everything but its pointers was checked, and what each call of it brings.
+// Bound runs: a run whose arguments are checked, and the pointers that each call brings.
 #pragma once
 
 #include "read/read_run.h"
@@ -10,7 +10,7 @@ struct Reach {
     std::uintptr_t below, above;
 };
 
-/// How far what a run brings for a tensor's stages reaches; nowhere where it brings nothing.
+/// How far the arrays for a tensor's stages reach; 0 for those that are not there.
 struct StagesReach {
     Reach weight, scales, scales_out, cache;
 };
@@ -23,26 +23,26 @@ struct Bound {
     StagesReach stages_reach[HALYARD_MAX_TENSORS];
 };
 
-/// Notes how far the arrays of a run reach that was read from these arguments.
+/// Notes how far the arrays of a run reach. The run was read from these arguments.
 void note_reaches(const halyard_run_args &args, const Spans &spans, Bound &bound) noexcept;
 
-/// What a call brings that does not lie in its run.
+/// What a call brings beside its run.
 struct Brought {
     const halyard_angle_source *angles;
     CheckedPositions positions;
     Spans spans;
-    bool is_apart;  // no spans meet; false, too, where stages have not been read yet
+    bool is_apart;  // no spans meet; false if stages are still to be read
 };
 
 /// Reads the angles, tensors and positions that this call brings, and checks them.
 halyard_status read_bound(const Bound &bound, const halyard_bound_run_args &given, Brought *out,
                           halyard_error *error) noexcept;
 
-/// Reads what else this call brings: the positions that keys move from, the slots, and where the stages lie.
+/// Reads and checks the rest that this call brings: from_positions, slots and the pointers of stages.
 halyard_status read_bound_stages(const Bound &bound, const halyard_bound_run_args &given, Run &run, Spans &spans,
                                  halyard_error *error) noexcept;
 
-/// Looks closer where spans overlap: elements may still be apart, as those of a packed buffer's slices are.
+/// Checks elements where spans overlap, because they may be apart: slices of a packed buffer are.
 halyard_status check_bound_elements(const Bound &bound, const halyard_bound_run_args &given, const Run &run,
                                     const Spans &spans, halyard_error *error) noexcept;
 

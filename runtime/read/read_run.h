@@ -21,26 +21,26 @@ struct RunTensor {
         std::int64_t batch, token, head, element;  // 0 where the dimension has size 1
     };
     const char *x;
-    char *y;               // of a tensor with a cache, that is y
-    Strides in, out;       // a cache's tokens are strided by their slots
+    char *y;               // the cache, if the tensor has one
+    Strides in, out;       // with a cache, out.token is 0: slots say where tokens go
     std::int64_t n_heads;  // 0 where the tensor has no elements
     bool in_place;
     bool within_int32;  // a kernel's 32-bit offsets reach all of it
     // Chosen where the run is done (walk/choose.h):
-    bool non_temporal;  // the output is stored so: columns beside the window too, and pairs if there is a kernel for it
+    bool non_temporal;  // for columns beside the window too, and for pairs if there is a kernel
     const Kernel *kernel;
 };
 
-/// What a run brings for the stages of one tensor; of what its plan doesn't ask for, NULL and an empty range.
+/// Arrays for the stages of one tensor: NULL, with an empty range, where the plan does not ask for one.
 struct RunStages {
     const char *weight;
     const char *scales;                                    // floats, static
     char *scales_out;                                      // floats, dynamic
-    std::int64_t stride_batch, stride_token, stride_head;  // of scales_out; with a cache, stride_token is that of slots
+    std::int64_t stride_batch, stride_token, stride_head;  // of scales_out; with a cache, stride_token steps by slot
     MemoryRange weight_memory, scales_memory, scales_out_memory;
 };
 
-/// What a run is but for its tensors.
+/// A run without its tensors.
 struct RunFrame {
     const PlanDesc *plan;
     const halyard_angle_source *angles;
@@ -51,7 +51,7 @@ struct RunFrame {
     Share share;  // the part of it that is done
     std::int64_t n_batch, n_tokens;
     bool is_empty;                 // no tensor has an element
-    std::uintptr_t written_apart;  // bytes that outputs beside their inputs span: no less than what is written there
+    std::uintptr_t written_apart;  // bytes that out-of-place outputs span, an upper bound of what is written there
     halyard_executor executor;     // n_threads is 0 when there is none
     CheckedSlots slots;            // without data where no token is stored in a cache
 
@@ -60,7 +60,7 @@ struct RunFrame {
 
 struct Run : RunFrame {
     RunTensor tensors[HALYARD_MAX_TENSORS];
-    RunStages stages[HALYARD_MAX_TENSORS];  // set only where the plan has a road
+    RunStages stages[HALYARD_MAX_TENSORS];  // not set if the plan only rotates
 };
 
 /// What the tensors span in memory; empty tensors nothing.
@@ -68,8 +68,8 @@ struct Spans {
     MemoryRange x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];
 };
 
-/// Checks everything but whether the angle source covers the positions, and what slots hold. device: where the tensors'
-/// memory has to be.
+/// Reads and checks all arguments, but not yet whether the angle source covers the positions, nor what slots hold.
+/// device: where the tensors must lie.
 halyard_status read_run(const PlanDesc *plan, const halyard_run_args *args, std::int32_t device, Run *run, Spans *spans,
                         halyard_error *error) noexcept;
 

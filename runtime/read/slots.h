@@ -1,4 +1,4 @@
-// Where a run's tokens go in caches: slots as the caller stores them.
+// Slots: where in its caches a run stores each token.
 #pragma once
 
 #include "base/token_numbers.h"
@@ -7,7 +7,7 @@
 
 namespace halyard {
 
-/// The caller's slots, checked but for what they hold.
+/// The caller's slots. Their values are checked later, by check_slots.
 struct CheckedSlots : TokenNumbers {
     bool may_be_doubled;  // then the later token is kept
     std::int64_t n_batch, n_tokens;
@@ -17,14 +17,14 @@ struct CheckedSlots : TokenNumbers {
 
     std::int64_t at(std::int64_t batch, std::int64_t token) const noexcept {
         const std::int64_t slot = read(batch * stride_batch + token * stride_token);
-        // A start so great that the sum wraps is refused itself.
+        // If the sum wraps, the start is out of range, and check_slots refuses that.
         return consecutive && slot != -1
                    ? static_cast<std::int64_t>(static_cast<std::uint64_t>(slot) + static_cast<std::uint64_t>(token))
                    : slot;
     }
 
-    /// The slot of a token, counted through all batch rows; -1: it is not stored. Never one that no cache has: another
-    /// thread may have changed the caller's slots since they were checked.
+    /// The slot of a token, counted through all batch rows; -1 if it is not stored. Never out of range, even if another
+    /// thread has changed the caller's slots since they were checked.
     std::int64_t of_token(std::int64_t token) const noexcept {
         const std::int64_t batch = n_batch == 1 ? 0 : token / n_tokens;
         const std::int64_t slot = at(batch, token - batch * n_tokens);
@@ -36,7 +36,7 @@ struct CheckedSlots : TokenNumbers {
 halyard_status read_slots(const halyard_slots *slots, std::int64_t n_batch, std::int64_t n_tokens, std::int64_t n_slots,
                           CheckedSlots *out, halyard_error *error) noexcept;
 
-/// Checks what slots hold, in time that is linear in their number.
+/// Checks the values of slots, in time that is linear in their number.
 halyard_status check_slots(const CheckedSlots &slots, halyard_error *error) noexcept;
 
 }  // namespace halyard

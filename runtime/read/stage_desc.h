@@ -1,4 +1,4 @@
-// What a plan says about the stages beside the rotation: norms and scales. Caches are in cache.h.
+// Checked descriptions of a tensor's norm and scale. Caches are in cache.h.
 #pragma once
 
 #include "base/storage.h"
@@ -11,27 +11,27 @@
 
 namespace halyard {
 
-/// The longest head that stages work on, and the longest row that a norm does: they fit in a thread's block.
+/// The longest head that stages take, and the longest row that a norm takes: they fit in a thread's block.
 inline constexpr std::int64_t max_staged_head = 2048, max_staged_row = 8192;
 
-/// A halyard_norm_desc that was checked.
+/// A checked halyard_norm_desc.
 struct NormDesc {
-    bool row;    // all heads of a token together, else each by itself
-    bool after;  // the rotation
+    bool row;    // norms all heads of a token together, not each by itself
+    bool after;  // comes after the rotation
     bool unit_offset;
     std::int32_t rounding;  // HALYARD_NORM_ROUND_…
     float eps;
     std::optional<Dtype> weight;  // none: there is no weight
     std::int64_t offset, size;    // of the window
 
-    /// How many elements are normed together, and have a weight each.
+    /// How many elements are normed together. Each has a weight.
     std::int64_t count(std::int64_t n_heads) const noexcept { return row ? n_heads * size : size; }
 };
 
-/// A halyard_scale_desc that was checked.
+/// A checked halyard_scale_desc.
 struct ScaleDesc {
     bool dynamic;
-    bool by_head, by_channel;  // which static ones there are
+    bool by_head, by_channel;  // static scales: one for each head, each channel
 
     std::int64_t count(std::int64_t n_heads, std::int64_t head_dim) const noexcept {
         return (by_head ? n_heads : 1) * (by_channel ? head_dim : 1);
@@ -55,8 +55,8 @@ inline bool is_scale(float scale) noexcept {
     return scale > 0.0f && scale - scale == 0.0f && 1.0f / scale <= 0x1.fffffep127f;
 }
 
-// A dynamic scale where it lies. Another part of a run may be renewing it meanwhile, so it is loaded and stored as one,
-// unless it lies across words.
+// Loads and stores of a dynamic scale in the caller's memory. They are atomic unless the scale is misaligned, because
+// another part of the run may be writing the same scale.
 inline bool is_word(const char *at) noexcept { return reinterpret_cast<std::uintptr_t>(at) % sizeof(float) == 0; }
 inline float load_scale(const char *at) noexcept {
     return is_word(at)

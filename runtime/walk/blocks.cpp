@@ -1,5 +1,5 @@
-// Stages work on one block after the other, which stays in the first-level cache: some heads of some tokens in f32,
-// [token][head][head_dim] dense.
+// Stages work on one block after the other: some heads of some tokens in f32, dense [token][head][head_dim], which stay
+// in the first-level cache.
 #include "walk/blocks.h"
 
 #include "walk/choose.h"
@@ -21,8 +21,8 @@ struct Workspace {
     alignas(64) float block[block_floats];
     alignas(64) float spare[head_floats];     // windows between two pairings
     alignas(64) float r[head_floats];         // reciprocals of scales
-    alignas(64) float widened[block_floats];  // weights of a norm,
-    const float *weight = nullptr;            // which it reads here or where the caller has them
+    alignas(64) float widened[block_floats];  // a norm's weights, if they are no floats
+    const float *weight = nullptr;            // points to `widened` or to the caller's weights
 };
 
 struct Block {
@@ -31,7 +31,7 @@ struct Block {
     ElementStrides strides;
 };
 
-/// How many heads and tokens a block holds: a norm of rows needs all heads; each head of a block may have an r.
+/// How many heads and tokens a block holds. A norm of rows needs all heads. Each head of a block may have an r.
 Block size_of_block(const TensorDesc &desc, const Stretch &stretch) {
     Block block = {};
     block.n_heads = desc.norm && desc.norm->row ? stretch.n_heads
@@ -42,7 +42,7 @@ Block size_of_block(const TensorDesc &desc, const Stretch &stretch) {
     return block;
 }
 
-/// The caller's weights, if a norm can read them where they lie; else NULL.
+/// The caller's weights if a norm can read them as they are, else NULL.
 const float *find_weight(const Run &run, int index) {
     const NormDesc &norm = *run.plan->tensors[index].norm;
     const char *const weight = run.stages[index].weight;
@@ -51,7 +51,7 @@ const float *find_weight(const Run &run, int index) {
     return is_ready ? reinterpret_cast<const float *>(weight) : nullptr;
 }
 
-/// Widens n weights of a norm. Where it has none they are 1.
+/// Widens n weights of a norm. A norm without weights gets ones.
 void load_weight(const Run &run, int index, std::int64_t n, float *out) {
     const NormDesc &norm = *run.plan->tensors[index].norm;
     if (!norm.weight) {
@@ -75,8 +75,8 @@ void norm_block(const Run &run, const TensorDesc &desc, const Block &block, Work
               {work.block + desc.norm->offset, block.strides});
 }
 
-/// Elements of a block that lie evenly apart in a cache, too: heads of some tokens, or tiles of one, in the place of
-/// heads.
+/// Elements of a block that lie evenly apart in a cache too: heads of some tokens, or the tiles of one head, which then
+/// stand in the place of heads.
 struct Cached {
     Extents extents;
     bool is_tiled;
@@ -107,7 +107,7 @@ void for_each_cached(const Run &run, const TensorDesc &desc, const Stretch &stre
                 function(part);
                 return;
             }
-            // What is left at the end of a head is a tile of its own.
+            // The rest at the end of a head is a shorter tile.
             part.is_tiled = true;
             part.strides = {1, tile, block.strides.token};
             part.cache_strides = {cache.stride_element, cache.stride_tile_elements, stored.stride_token};
@@ -127,7 +127,7 @@ void for_each_cached(const Run &run, const TensorDesc &desc, const Stretch &stre
         });
 }
 
-/// Loads keys of a cache. Those of tokens that have none there are 0.
+/// Loads keys from a cache. Tokens that have no slot get zeros.
 void load_by_slot(const Run &run, int index, const Stretch &stretch, const Block &block, Workspace &work) {
     const TensorDesc &desc = run.plan->tensors[index];
     const char *const from = stretch.x + block.head * desc.cache->stride_head * element_bytes(desc.dtype);
@@ -158,7 +158,7 @@ void unscale_block(const Run &run, int index, const Stretch &stretch, const Bloc
     }
 }
 
-/// Loads a block, and norms it if that comes before the rotation.
+/// Loads a block, and norms it if the norm comes before the rotation.
 void load(const Run &run, int index, const Stretch &stretch, const Block &block, Workspace &work) {
     const TensorDesc &desc = run.plan->tensors[index];
     if (desc.cache && run.plan->rerotates) {
@@ -185,7 +185,7 @@ void rotate_block(const Run &run, int index, const Rows &rows, const Block &bloc
     const TensorDesc &desc = run.plan->tensors[index];
     const std::int64_t rotary_dim = run.plan->rotary_dim;
     const bool converts = desc.pairing != desc.out_pairing;
-    // Another pairing goes by way of spare, as many heads at a time as that holds.
+    // If the pairing changes, as many heads at a time as `spare` holds are rotated into it and copied back.
     const std::int64_t room = converts ? head_floats / rotary_dim : block.n_heads * block.n_tokens;
     const std::int64_t n_heads = std::min(block.n_heads, room), n_tokens = std::min(block.n_tokens, room / n_heads);
     Piece piece = {};
@@ -219,8 +219,8 @@ void rotate_block(const Run &run, int index, const Rows &rows, const Block &bloc
     }
 }
 
-/// Makes and writes the dynamic scales of a block, and sets r. A key that moves is still to be multiplied by the scale
-/// that it had, which goes into both.
+/// Makes and writes the dynamic scales of a block, and sets r. The block of a key that moves has not been multiplied by
+/// the key's old scale, so the old scale goes into the new one and into r.
 void scale_dynamically(const Run &run, int index, const Stretch &stretch, const Block &block, const float *heads,
                        float *r) {
     const TensorDesc &desc = run.plan->tensors[index];
@@ -233,7 +233,7 @@ void scale_dynamically(const Run &run, int index, const Stretch &stretch, const 
             const std::int64_t at = row * stretch.scales_token + (block.head + head) * stages.stride_head;
             char *const where = stretch.scales_out + at * std::int64_t{sizeof(float)};
             const float before = run.plan->rerotates && row >= 0 ? load_scale(where) : 1.0f;
-            // The longest pair may turn into one element, beyond what any scale can hold.
+            // The rotation may turn the longest pair into one element, for which no finite scale is large enough.
             const float scale =
                 std::min(before * (*r / greatest_of(desc.out_dtype)), std::numeric_limits<float>::max());
             const float used = scale >= std::numeric_limits<float>::min() ? scale : 1.0f;  // below, it is not normal
@@ -302,7 +302,7 @@ void store(const Run &run, int index, const Stretch &stretch, const Block &whole
     }
 }
 
-/// Whether a norm of whole heads, their rotation and the store are one kernel's work, without a block between them.
+/// Whether one kernel can norm whole heads, rotate and store them, so that no block is needed.
 bool is_one_stage(const TensorDesc &desc, const RunTensor &tensor, std::int64_t rotary_dim) {
     std::int64_t stride_element = tensor.out.element;
     if (desc.cache && !desc.cache->is_linear(desc.head_dim, &stride_element)) {
@@ -314,7 +314,7 @@ bool is_one_stage(const TensorDesc &desc, const RunTensor &tensor, std::int64_t 
            !desc.scale && tensor.in.element == 1 && stride_element == 1;
 }
 
-/// Tokens that go to a cache are done in calls for as many as lie evenly apart there.
+/// Norms, rotates and stores a stretch by one kernel. A call does as many tokens as lie evenly apart in the cache.
 void norm_and_rotate_stretch(const Run &run, int index, const Stretch &stretch, const Rows &rows, const float *weight) {
     const TensorDesc &desc = run.plan->tensors[index];
     const RunTensor &tensor = run.tensors[index];
@@ -384,7 +384,8 @@ void norm_and_rotate_stretch(const Run &run, int index, const Stretch &stretch, 
 
 }  // namespace
 
-// What needs much of the stack is apart: after a model's weights have passed, each line of it comes from memory.
+// take_blocks and widen_norm_and_rotate_stretch have large stack frames and are not inlined. Weights evict the stack
+// from the cache, so small calls must not touch such frames.
 void take_road(const Run &run, int index, const Stretch &stretch, const Rows &rows) noexcept {
     if (!is_one_stage(run.plan->tensors[index], run.tensors[index], run.plan->rotary_dim)) {
         take_blocks(run, index, stretch, rows);
@@ -409,7 +410,7 @@ Stored find_stored(const CheckedSlots &slots, const CacheDesc &cache, std::int64
     for (stored.n_tokens = 1; stored.first + stored.n_tokens < n; stored.n_tokens++) {
         slot = slots.of_token(first + stored.first + stored.n_tokens);
         const std::int64_t offset = slot < 0 ? last : cache.offset_of(slot), step = offset - last;
-        // Two tokens in one slot are stored by two calls, so that the later one is kept.
+        // Two tokens with one slot take two calls, so that the later one is kept.
         if (step == 0 || (stored.n_tokens > 1 && step != stored.stride_token)) {
             break;
         }

@@ -1,4 +1,5 @@
-// The road of a tensor that has more stages than its rotation, and the way of all tensors into caches.
+// The road: load, norm, rotation, scale and store of a tensor that has more stages than its rotation. Also how tokens
+// are found in caches.
 #pragma once
 
 #include "read/read_run.h"
@@ -6,14 +7,14 @@
 
 namespace halyard {
 
-/// Rows of cos and sin as kernels read them, and for which pairs.
+/// Rows of cos and sin as kernels read them, for some pairs.
 struct Rows {
     const char *cos, *sin;
     std::int64_t n_rows, stride_row;
     std::int64_t first_pair, n_pairs;
     const std::int32_t *row_of_token;  // NULL where nothing is rotated
 
-    /// Has a piece turned by them, from the given token on.
+    /// Sets the rows of a piece whose first token is the given one.
     void turn(Piece &piece, std::uint32_t sin_sign, std::int64_t first_token) const noexcept {
         piece.cos_rows = cos;
         piece.sin_rows = sin;
@@ -24,7 +25,7 @@ struct Rows {
     }
 };
 
-/// Some heads of tokens that follow each other evenly.
+/// Some heads of tokens that lie evenly apart.
 struct Stretch {
     std::int64_t first;  // token, counted through all batch rows
     std::int64_t n_tokens, first_head, n_heads;
@@ -34,16 +35,17 @@ struct Stretch {
     std::int64_t in_token, out_token, scales_token;  // strides; of a cache not read
 };
 
-/// Tokens that follow each other evenly in a cache.
+/// Tokens that lie evenly apart in a cache.
 struct Stored {
     std::int64_t first, n_tokens;  // first is counted from where the search began; n_tokens is 0 where there is none
     std::int64_t offset, stride_token;  // in elements, from slot 0 on
 };
 
-/// The next ones to be stored of n tokens from `first` on, counted through all batch rows.
+/// Finds the next tokens that are stored among n tokens from `first` on, counted through all batch rows.
 Stored find_stored(const CheckedSlots &slots, const CacheDesc &cache, std::int64_t first, std::int64_t n) noexcept;
 
-/// Calls function(token, stored) for all that are stored of n tokens from `first` on; token is counted from there.
+/// Calls function(token, stored) for all tokens that are stored among n tokens from `first` on. token counts from
+/// `first`.
 template <typename Function>
 void for_each_stored(const CheckedSlots &slots, const CacheDesc &cache, std::int64_t first, std::int64_t n,
                      const Function &function) {
@@ -57,7 +59,7 @@ void for_each_stored(const CheckedSlots &slots, const CacheDesc &cache, std::int
     }
 }
 
-/// Takes a stretch of a tensor that is_staged from load to store, block by block.
+/// Does all stages of a stretch of a tensor that is_staged, block by block.
 void take_road(const Run &run, int index, const Stretch &stretch, const Rows &rows) noexcept;
 
 }  // namespace halyard

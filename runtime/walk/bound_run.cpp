@@ -1,4 +1,4 @@
-// Bound runs: what is the same in each call is done once, when the run is bound.
+// Bound runs: binding does once what is the same in each call.
 #include "walk/bound_run.h"
 
 #include "base/error.h"
@@ -16,10 +16,10 @@ namespace halyard {
 
 namespace {
 
-/// Prepares the calls, if one of each tensor's kernel does the whole run, with rows where they lie in memory.
+/// Prepares the kernels' calls where each tensor needs just one, and reads its rows where they lie in memory.
 bool prepare(halyard_bound_run &bound) {
     const Run &run = bound.run;
-    if (!run.plan->only_rotates || run.is_empty) {  // the sizes of an empty run may be more than their product can hold
+    if (!run.plan->only_rotates || run.is_empty) {  // the sizes of an empty run may have a product beyond int64
         return false;
     }
     const halyard_angle_source &angles = *run.angles;
@@ -82,11 +82,11 @@ void rotate_prepared(const halyard_bound_run &bound, const halyard_angle_source 
     }
 }
 
-/// Does a call that is not prepared, or whose part or positions are not: as a run that is not bound.
+/// Does a call as an unbound run would: the run is not prepared, or the call has a part or positions of its own.
 halyard_status run_with(Brought &brought, const Bound &bound, const halyard_bound_run_args &given,
                         halyard_error *error) {
     Run run;
-    static_cast<RunFrame &>(run) = bound.run;  // and of tensors just those that there are
+    static_cast<RunFrame &>(run) = bound.run;  // copies only the tensors that exist
     run.angles = brought.angles;
     run.positions = brought.positions;
     for (int i = 0; i < run.plan->n_tensors; i++) {

@@ -1,4 +1,4 @@
-// A run of which everything but its pointers was checked.
+// A run whose arguments are checked, all but the pointers that each call brings.
 #pragma once
 
 #include "read/read_bound.h"
@@ -6,7 +6,7 @@
 
 namespace halyard {
 
-/// A tensor of a run that one call of a kernel does, as the kernel sees it: everything but the addresses.
+/// The operands of a prepared kernel's call for one tensor, all but the addresses.
 struct PreparedTensor {
     halyard_dimension x[4], y[4];
     std::int64_t window;  // in bytes, from y's first element on; out of place the window is the whole head
@@ -15,7 +15,7 @@ struct PreparedTensor {
 }  // namespace halyard
 
 struct halyard_bound_run : halyard::Bound {
-    // Where a call of one kernel for each tensor does it all.
+    // For runs that take one kernel's call for each tensor.
     bool is_prepared;
     halyard_dimension rows[1], row[2];
     halyard::PreparedTensor prepared[HALYARD_MAX_TENSORS];

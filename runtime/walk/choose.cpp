@@ -13,14 +13,14 @@ const Kernel &find_kernel(const halyard_plan::Chosen &chosen, const RunTensor &t
     const RunTensor::Strides &in = tensor.in, &out = tensor.out;
     Layout layout = Layout::strided;
     if (in.element == 1 && out.element == 1) {
-        // Words of two are read at any address, so only what steps from head to head has to be even.
+        // A kernel may read a word of two elements at any address, so only the strides from head to head must be even.
         const std::int64_t steps = in.batch | in.token | in.head | out.batch | out_token | out.head;
         layout = (steps & 1) == 0 ? Layout::even : Layout::dense;
     }
     return chosen.kernel(place, layout);
 }
 
-/// Whether all heads and their halves begin on a cache line, so that kernels can store lines as a whole.
+/// Whether all heads and their halves begin on a cache line: then a kernel stores whole lines.
 bool is_on_cache_lines(const TensorDesc &desc, const RunTensor &tensor, std::int64_t rotary_dim) {
     const std::int64_t half = desc.out_pairing == Pairing::half ? rotary_dim / 2 : 0;
     const std::int64_t steps =
@@ -51,10 +51,10 @@ void choose_kernels(Run &run) noexcept {
     }
 }
 
-/// Has outputs stored non-temporally if all of a run's together are as large as a kernel says: they would drive
-/// themselves out of the caches, and a line need not be read before it is overwritten. f32 4096 x 40 x 128 takes .72 of
-/// the time. With a reader of the whole output behind it, it takes 1.11 at 8 MiB, .89 at 16, .87 at 32 and .76 at 128
-/// (half, AVX2; Zen 4, 32 MiB of third-level cache, 2026-11).
+/// Has outputs stored non-temporally if together they are as large as a kernel says. Such outputs would evict each
+/// other from the caches anyway, and a non-temporal store does not read a line before it overwrites it. f32 4096 x 40 x
+/// 128 takes .72 of the time. With a reader of the whole output behind it, it takes 1.11 at 8 MiB, .89 at 16, .87 at 32
+/// and .76 at 128 (half, AVX2; Zen 4, 32 MiB of third-level cache, 2026-11).
 void choose_non_temporal(Run &run) noexcept {
     std::uintptr_t written = 0;
     for (int i = 0; i < run.plan->n_tensors; i++) {

@@ -1,4 +1,4 @@
-// Which kernel each tensor of a run takes: by how it lies in memory.
+// Chooses the kernel of each tensor of a run by how the tensor lies in memory.
 #pragma once
 
 #include "read/read_run.h"
@@ -6,14 +6,14 @@
 
 namespace halyard {
 
-/// The plan of a run: runs are read against plans alone.
+/// The plan of a run. (Every PlanDesc that a run is read with is a halyard_plan.)
 inline const halyard_plan &plan_of(const Run &run) noexcept { return static_cast<const halyard_plan &>(*run.plan); }
 
 /// Chooses the kernels of a run that was read.
 void choose_kernels(Run &run) noexcept;
 
-/// Whether outputs are so large that it matters where they lie: then choose_non_temporal has to be asked again when a
-/// bound run brings others.
+/// Whether outputs are large enough for non-temporal stores. Their addresses matter then, so a bound run that brings
+/// other outputs must call choose_non_temporal again.
 inline bool may_be_non_temporal(const Run &run) noexcept {
     return run.written_apart >> 20 >= static_cast<std::uintptr_t>(least_non_temporal_mib);
 }

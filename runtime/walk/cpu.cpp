@@ -10,7 +10,7 @@ namespace halyard {
 
 namespace {
 
-/// What a CPU and its operating system support, of all that targets ask for.
+/// The features that targets ask for: whether this CPU and its operating system support them.
 struct CpuFeatures {
     bool sse41 = false, avx2 = false, avx512 = false, neon = false;
 };
@@ -78,7 +78,7 @@ CpuFeatures detect() { return {}; }
 
 #endif
 
-/// Whether this CPU runs a target's kernels. A GPU's run where its driver is: see halyard_gpu.h.
+/// Whether this CPU runs a target's kernels. For GPUs see halyard_gpu.h: their driver decides.
 bool runs(Target target, const CpuFeatures &cpu) {
     switch (target) {
     case Target::x86_avx512: return cpu.avx512;

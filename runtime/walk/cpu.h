@@ -5,7 +5,7 @@
 
 namespace halyard {
 
-/// Those of generators/kernels.inc, best first; the reference runs everywhere.
+/// The targets of generators/kernels.inc, best first. The reference runs everywhere.
 enum class Target : std::int32_t {
 #define HALYARD_TARGET(name, ...) name,
 #define HALYARD_GPU_TARGET(name, ...) name,

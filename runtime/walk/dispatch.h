@@ -12,20 +12,20 @@
 
 namespace halyard {
 
-/// What the rows of kernels call the pairing that a kernel is for. A strided kernel is for any, since it takes any
-/// layout, and a pairing is only a matter of strides.
+/// The words for pairings in kernels.inc. A strided kernel serves any pairing, because a pairing is a matter of
+/// strides.
 namespace row_pairing {
 inline constexpr std::optional<Pairing> half = Pairing::half, interleaved = Pairing::interleaved, strided;
 }  // namespace row_pairing
 
-/// How the heads of a run's tensors lie in memory, in descending order of what they allow: the elements of each are
-/// neighbours, and offsets, strides and half the pairs are even, so that words of two elements can be read; just
-/// neighbours; neither.
+/// How the heads of a tensor lie in memory. even: their elements are neighbours, and offsets, strides and half the
+/// pairs are even, so that kernels can read words of two elements. dense: just neighbours. strided: neither. A layout
+/// may take the kernels of those that follow it.
 enum class Layout : std::int32_t { even, dense, strided };
 inline constexpr std::int32_t n_layouts = 3;
 
-/// Where a kernel writes: to other memory than it reads, to the same, or to other memory with non-temporal stores,
-/// which go past the caches.
+/// Where a kernel writes: to other memory than it reads, to the same memory, or to other memory with non-temporal
+/// stores, which bypass the caches.
 enum class Place : std::int32_t { out_of_place, in_place, non_temporal };
 inline constexpr std::int32_t n_places = 3;
 /// No kernel stores smaller outputs of a run non-temporally, and mostly none below the usual size.
@@ -45,7 +45,7 @@ struct Kernel {
     halyard_rotate_kernel *function;                         // NULL in the last row, the reference
 };
 
-/// Whether two kernels serve the same tasks: they differ in nothing but their schedules.
+/// Whether two kernels serve the same tasks, and so differ only in their schedules.
 inline bool serve_the_same(const Kernel &a, const Kernel &b) {
     return a.target == b.target && a.pairing == b.pairing && a.out_pairing == b.out_pairing && a.dtype == b.dtype &&
            a.place == b.place && a.packed == b.packed && (a.function == nullptr) == (b.function == nullptr);
@@ -75,7 +75,7 @@ const char *refusal(const Kernel &kernel, const Task &task) noexcept;
 /// The first kernel of an allowed target that can serve the task. The reference serves every task.
 const Kernel &select(const Task &task, TargetSet allowed) noexcept;
 
-/// The kernels by which a target makes rows of cos and sin. The reference has none: both are NULL.
+/// A target's kernels that make rows of cos and sin. The reference has none: both are NULL.
 struct RowKernels {
     Target target;
     halyard_rows_phase_kernel *phase;
@@ -85,9 +85,9 @@ struct RowKernels {
 /// The row kernels of the best allowed target.
 RowKernels select_row_kernels(TargetSet allowed) noexcept;
 
-/// A target's kernels for what else happens between load and store, by index_of the dtype, each in an array of its
-/// stage's name. widen_norm has none for f32, which norm serves, and largest none for others. The reference has none at
-/// all: each is NULL.
+/// A target's kernels for the stages beside the rotation: an array for each stage, with an entry for each dtype
+/// (index_of). NULL where there is no kernel: widen_norm of f32 (norm serves it), largest of other dtypes than f32, and
+/// all of the reference.
 struct StageKernels {
     Target target;
     halyard_widen_kernel *widen[n_dtypes];

@@ -1,4 +1,4 @@
-// Writes rows of cos and sin into the caller's memory, for runs to come.
+// halyard_make_rows: writes rows of cos and sin into the caller's memory, for later runs.
 #include "angles/angle_source.h"
 #include "base/error.h"
 #include "base/overlap.h"

@@ -1,4 +1,9 @@
-// A piece of work: what one call of a kernel does, and how a kernel is called.
+// The smallest unit of work, a piece: some heads of some tokens of one tensor, which one call of a kernel rotates. Also
+// how a kernel is called.
+//
+// Units of work from large to small: a run; its share, which one task does; a stretch, which is the tokens of a share
+// that lie evenly apart in one tensor; a block, which is as much of a stretch as stages keep in the first-level cache;
+// a piece.
 #pragma once
 
 #include "base/storage.h"
@@ -34,8 +39,8 @@ struct Piece {
     bool within_int32;                 // 32-bit offsets are known to reach all of x and y
 };
 
-/// Runs a kernel on a piece in as many calls as it takes to keep what each reaches within the kernel's 32-bit offsets.
-/// The reference does what they cannot hold at all: a single head of more than 2^31 elements' reach.
+/// Runs a kernel on a piece, in several calls if one would reach beyond the kernel's 32-bit offsets. The reference does
+/// what even a call for one head would not reach.
 void rotate_in_parts(const Kernel &kernel, const Piece &piece) noexcept;
 
 /// Strides of whole heads, in elements of their own dtype.
@@ -62,8 +67,8 @@ void copy_elements(std::int64_t bytes, bool non_temporal, Extents extents, const
 /// The largest offset that a generated kernel's 32-bit arithmetic can hold.
 inline constexpr std::int64_t max_offset = INT32_MAX;
 
-/// A dimension as a kernel reads it; min is always 0 and never read. One store of both numbers counts: a call for a
-/// single head is bound by its stores.
+/// Sets a dimension as a kernel reads it. Kernels do not read min, which is always 0. Both numbers go in one store,
+/// because stores are what limits a call for a single head.
 inline void set_dimension(halyard_dimension &dim, std::int64_t extent, std::int64_t stride) noexcept {
     const std::int32_t numbers[2] = {static_cast<std::int32_t>(extent), static_cast<std::int32_t>(stride)};
     const auto both = std::bit_cast<std::uint64_t>(numbers);
@@ -71,13 +76,13 @@ inline void set_dimension(halyard_dimension &dim, std::int64_t extent, std::int6
     std::memcpy(&dim.extent, &both, sizeof(both));
 }
 
-/// An array as a kernel reads it: of a buffer that is host and dim, and of a dimension its extent and stride.
+/// Sets a buffer as a kernel reads it. Kernels read only host and dim, and of a dimension only extent and stride.
 inline void set_buffer(halyard_buffer &buffer, const void *host, const halyard_dimension *dims) noexcept {
     buffer.host = static_cast<std::uint8_t *>(const_cast<void *>(host));
     buffer.dim = const_cast<halyard_dimension *>(dims);
 }
 
-/// A kernel's view of x or y.
+/// Sets a kernel's view of x or y.
 inline void set_tensor(halyard_buffer &buffer, halyard_dimension (&dims)[4], const Kernel &kernel, const Piece &piece,
                        const char *data, const PairStrides &strides) noexcept {
     // An element of a packed kernel is two of the tensor's: strides are even.
@@ -90,7 +95,7 @@ inline void set_tensor(halyard_buffer &buffer, halyard_dimension (&dims)[4], con
     set_dimension(dims[3], piece.n_tokens, strides.token >> halve);
 }
 
-/// A kernel's view of the rows.
+/// Sets a kernel's view of the rows.
 inline void set_rows(const Piece &piece, halyard_buffer &rows, halyard_dimension (&rows_dim)[1], halyard_buffer &cos,
                      halyard_buffer &sin, halyard_dimension (&row_dims)[2]) noexcept {
     set_buffer(rows, piece.row_of_token, rows_dim);
@@ -120,7 +125,7 @@ inline void rotate_piece(const Kernel &kernel, const Piece &piece) noexcept {
     if (piece.within_int32 && rows_fit && kernel.function != nullptr) {
         call_kernel(kernel, piece);
     } else {
-        const Piece copy = piece;  // so that the other branch needs no Piece in memory
+        const Piece copy = piece;  // the address of `piece` would force it into memory in the other branch too
         rotate_in_parts(kernel, copy);
     }
 }

@@ -14,14 +14,15 @@ namespace halyard {
 namespace {
 
 Task task_for(const TensorDesc &tensor, Dtype dtype, std::int64_t rotary_dim, Place place, Layout layout) {
-    // Words of two neighbours: a matter of strides for the run, but of the members' distance already here.
+    // Kernels may read words of two elements. choose_kernels checks strides; the distance of a pair's members is known
+    // here.
     const bool even_halves = tensor.pairing == Pairing::interleaved || rotary_dim % 4 == 0;
     const bool is_even = layout == Layout::even && even_halves;
     return {dtype, tensor.pairing, tensor.out_pairing, place,
             is_even || layout == Layout::strided ? layout : Layout::dense};
 }
 
-/// What rotates a tensor in blocks of f32, whose heads follow each other.
+/// The kernel that rotates a tensor in blocks of f32, where heads follow each other.
 Task block_task_for(const TensorDesc &tensor, std::int64_t rotary_dim) {
     const bool converts = tensor.pairing != tensor.out_pairing;
     const bool is_even = tensor.head_dim % 2 == 0 && rotary_dim % 2 == 0;
@@ -52,7 +53,7 @@ void explain_tensor(Text &text, const Task &task, TargetSet allowed) {
         const bool is_reference = kernel.function == nullptr;
         if (!is_reference &&
             (kernel.dtype != task.dtype || (kernel.place == Place::in_place) != (task.place == Place::in_place))) {
-            continue;  // not a candidate: it would say nothing
+            continue;  // no candidate, so explaining it would say nothing
         }
         const char *reason = refusal(kernel, task);
         text.add(&kernel == &taken ? "  * " : "    ");

@@ -24,9 +24,9 @@ struct halyard_plan : halyard::PlanDesc {
 
 namespace halyard {
 
-/// Has a plan call other kernels than it chose: for checks, tests and measurements. `replace(kernel, place, layout)` is
-/// asked for each tensor, place and layout, and returns a pointer to the kernel to call from now on. That one must
-/// outlive the plan, and serve what the plan's own would be called for: a run does not check it again.
+/// Replaces the kernels of a plan, for checks, tests and measurements. `replace(kernel, place, layout)` is called for
+/// each tensor, place and layout. It returns a pointer to the kernel to use from now on, which must outlive the plan
+/// and serve the same calls as the plan's own: runs do not check it.
 template <typename Replace>
 void replace_kernels(halyard_plan &plan, const Replace &replace) {
     for (std::int32_t i = 0; i < plan.n_tensors; i++) {

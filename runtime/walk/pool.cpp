@@ -18,8 +18,8 @@ namespace halyard {
 
 namespace {
 
-/// How long an idle thread looks for work before it sleeps. Waking a sleeping thread costs 40 us on a virtual machine,
-/// handing work to one that looks 0.3 us, and the layers of a decoder follow each other within this time.
+/// How long an idle thread spins before it sleeps. Waking a thread costs 40 us on a virtual machine, and handing work
+/// to a spinning one 0.3 us. The layers of a decoder follow each other within this time.
 constexpr std::chrono::microseconds patience{200};
 
 void relax() noexcept {

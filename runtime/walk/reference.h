@@ -1,4 +1,4 @@
-// The portable reference: what kernels compute, in plain C++ with std::fma. It has the same bits as every target with
+// The portable reference: what kernels compute, in plain C++ with std::fma. It gives the same bits as every target with
 // FMA.
 #pragma once
 

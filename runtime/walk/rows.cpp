@@ -59,7 +59,8 @@ void make_factored_rows(const halyard_angle_source &source, const RowKernels &ke
                         const RowOutput &out) noexcept {
     std::int32_t coarse_row[max_piece_tokens], fine_row[max_piece_tokens];
     for (std::int64_t t = 0; t < n_tokens; t++) {
-        // Position 0 is covered or what stands for a bad one, and turns nothing, not even by a rounding error.
+        // Position 0 turns nothing, not even by a rounding error, so it reads the identity row. It also stands for bad
+        // positions.
         const bool is_zero = positions[t] == 0;
         const std::int64_t offset = is_zero ? 0 : positions[t] - source.first;
         coarse_row[t] = is_zero ? source.identity_row : static_cast<std::int32_t>(offset >> source.fine_bits);
@@ -156,7 +157,7 @@ RowBlock row_block(std::int64_t rotary_dim) noexcept {
 
 namespace {
 
-/// Has each of the joined sources make the rows of its tokens, as many together as follow each other.
+/// Has each of the joined sources make the rows of its tokens, in one call for tokens that follow each other.
 void make_joined_rows(const halyard_angle_source &joined, const RowKernels &kernels, const RowTokens &tokens,
                       std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept {
     const std::int64_t n_tokens = tokens.tokens_in_batch;
@@ -226,7 +227,7 @@ std::int64_t make_moved_rows(const Moves &moves, const RowKernels &kernels, cons
             move = next;
             std::uint32_t turns[made_floats / 2];
             find_turns(moves, move, first_pair, n_pairs, turns);
-            const std::int32_t once = 1;  // at position 1 a lower word adds nothing, whatever it is
+            const std::int32_t once = 1;  // at position 1 the lower word of the turns adds nothing
             make_phase_rows({turns, turns, factor_high, factor_low}, kernels, &once, 1, n_pairs,
                             {rows + n_rows * 2 * n_pairs, 2 * n_pairs, n_pairs});
             n_rows++;

@@ -1,4 +1,4 @@
-// Makes rows of cos and sin for a few tokens at a time, where a kernel cannot read them from memory as they are.
+// Makes rows of cos and sin for a few tokens at a time, where a kernel cannot read the source's rows from memory.
 #pragma once
 
 #include "angles/angle_source.h"
@@ -8,7 +8,7 @@
 
 namespace halyard {
 
-/// Room for rows on the stack: 16 KiB, half a first-level cache, so that they are still there when they are read.
+/// Room for rows on the stack: 16 KiB, half a first-level cache, so that the rows are still cached when they are read.
 inline constexpr std::int64_t made_floats = 4096;
 
 /// How many tokens and pairs of rows are made at once.

@@ -55,12 +55,11 @@ constexpr std::int64_t bytes_worth_a_thread(Dtype dtype) {
 
 constexpr Share all_heads = {0, 1};
 
-/// Some tensors of a run, a bit for each.
+/// A set of a run's tensors, a bit for each.
 using TensorSet = std::uint32_t;
 constexpr TensorSet all_tensors = (1u << HALYARD_MAX_TENSORS) - 1;
 
-/// Rotates a stretch of a tensor from where it is to where it goes. Without a rotation, copies it. (Inline for the cost
-/// of a run.)
+/// Rotates a stretch from x to y, or copies it if the tensor is not rotated. (Inline for the cost of a run.)
 [[gnu::always_inline]] inline void rotate_stretch(const Run &run, int index, const Stretch &stretch, const Rows &rows) {
     const TensorDesc &desc = run.plan->tensors[index];
     const RunTensor &tensor = run.tensors[index];
@@ -92,8 +91,8 @@ constexpr TensorSet all_tensors = (1u << HALYARD_MAX_TENSORS) - 1;
     }
 }
 
-/// Rotates a stretch into a cache, or keys of it in the cache, in as many calls as it takes for tokens that lie evenly
-/// apart there.
+/// Rotates a stretch into a cache, or keys where they lie in the cache. Each call does tokens that lie evenly apart
+/// there.
 void rotate_by_slot(const Run &run, int index, const Stretch &stretch, const Rows &rows) {
     const TensorDesc &desc = run.plan->tensors[index];
     const std::int64_t bytes = element_bytes(desc.dtype);
@@ -157,7 +156,7 @@ void do_with(const Run &run, std::int64_t first, std::int64_t n, const Rows &row
         const RunTensor &tensor = run.tensors[index];
         const TensorDesc &desc = run.plan->tensors[index];
         if (tensor.n_heads == 0 || (tensors >> index & 1) == 0 ||
-            (rows.first_pair != 0 && (desc.is_staged || !desc.rotates))) {  // those do all pairs with the first
+            (rows.first_pair != 0 && (desc.is_staged || !desc.rotates))) {  // such tensors were done with pair 0
             continue;
         }
         if (run.n_tokens == 1) {  // batch rows of one token follow each other like tokens
@@ -243,7 +242,7 @@ void do_range(const Run &run, std::int64_t first, std::int64_t last, const Share
     for (std::int64_t at = first; at < last; at += max_piece_tokens) {
         const std::int64_t n = std::min(last - at, max_piece_tokens);
         if (!find_rows(run, run.positions, at, n, rows)) {
-            // Another thread must be writing the positions: then any row will do that is not out of bounds.
+            // They were checked, so another thread is writing the positions. Any row within bounds will do.
             std::replace_if(
                 rows, rows + n, [](std::int32_t row) { return row < 0; }, run.angles->identity_row);
         }
@@ -251,8 +250,8 @@ void do_range(const Run &run, std::int64_t first, std::int64_t last, const Share
     }
 }
 
-/// Has a task do the tokens whose slots are its own, so that of two tokens in one slot the later one is kept. Slots go
-/// to tasks in turn, as many together as still make long calls.
+/// Does the tokens whose slots belong to this task. Tokens with one slot then belong to one task, which keeps the later
+/// one. Slots go to tasks in turn, 16 at a time so that calls stay long.
 void do_own_slots(const Run &run, const Share &share, TensorSet tensors) {
     const std::int64_t n = run.n_batch * run.n_tokens, together = 16;
     const auto is_own = [&](std::int64_t token) {
@@ -307,7 +306,7 @@ struct SharedRun {
     std::atomic<std::int64_t> n_refused{0};
     std::atomic<std::uint64_t> started[1024 / 64] = {};  // a bit for each task; an executor has at most 1024 threads
 
-    /// Whether a task is ours to do, and nobody has begun it: in place, doing it twice would turn twice.
+    /// Whether the task exists and nobody has begun it. In place, a task done twice would rotate twice.
     bool may_start(std::int64_t index) {
         const std::uint64_t bit = std::uint64_t(1) << (index & 63);
         return index >= 0 && index < n_tasks && (started[index / 64].fetch_or(bit) & bit) == 0;

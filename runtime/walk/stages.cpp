@@ -139,7 +139,7 @@ struct Call {
     std::int64_t extents[3];  // of elements, heads and tokens
     Operand *operands[n];
 
-    /// Makes one dimension of two where all strides allow it: longer loops, and larger groups of heads.
+    /// Joins two dimensions into one where all strides allow it, for longer loops and larger groups of heads.
     void join(int inner, int outer) {
         const bool fits = std::all_of(operands, operands + n, [&](const Operand *operand) {
             return operand->strides[outer] == operand->strides[inner] * extents[inner];
@@ -161,15 +161,15 @@ struct Call {
     halyard_buffer *operator[](std::size_t i) { return operands[i]->describe(extents); }
 };
 
-/// What kernels that reduce heads take at once.
+/// Kernels that reduce heads take this many elements at once.
 inline constexpr std::int64_t whole_vectors = 16;
 
 std::int64_t padded(std::int64_t n_elements) {
     return (n_elements + whole_vectors - 1) / whole_vectors * whole_vectors;
 }
 
-/// Heads that are no whole vectors are copied to where they are followed by zeros, which change neither sums of squares
-/// nor largest magnitudes. `function` is called with the copies of some heads of a token; what it changes of a block
+/// Copies heads that are no whole vectors and pads them with zeros, which change neither sums of squares nor largest
+/// magnitudes. `function` is called with the copies of some heads of a token; what it changes of a block
 /// that is not const is copied back. False where a head is too long for that.
 template <typename T, typename Function>
 bool with_padding(const Extents &extents, const Elements<T> &block, Function function) {
@@ -292,7 +292,7 @@ void widen_and_normalise(const StageKernels &kernels, Dtype dtype, const Norm &n
 
 namespace {
 
-/// Stage by stage, a head at a time. (Apart from its caller, whose frame it would make large.)
+/// Stage by stage, a head at a time. (Not inlined, because it would make the stack frame of its caller large.)
 [[gnu::noinline]] void norm_and_rotate_by_stages(const StageKernels &kernels, const Norm &norm, const Piece &piece) {
     float head[max_staged_head];
     const std::int64_t bytes = element_bytes(piece.dtype);

@@ -1,5 +1,5 @@
-// What happens to a tensor's elements between their load and their store, beside the rotation: stages, each of which
-// goes over a block of floats that is small enough for the first-level cache.
+// Stages: what is done to a tensor's elements beside the rotation, between load and store. Each stage goes over a block
+// of floats that fits in the first-level cache.
 #pragma once
 
 #include "base/storage.h"
@@ -10,9 +10,9 @@
 
 namespace halyard {
 
-// A stage takes the target's kernel, or a portable loop where there is none, or where the kernel cannot serve: an
-// element stride that is not 1, or a reach beyond 32 bits. Both have the same bits on every target with FMA. Operands
-// share no element unless a stage says otherwise, and may lie at any address that their strides keep.
+// A stage calls the target's kernel. A portable loop does it where there is no kernel, and where an element stride is
+// not 1 or offsets need more than 32 bits. Both give the same bits on every target with FMA. Operands share no element
+// unless a stage says otherwise. They may lie at any address.
 
 /// Makes floats of elements.
 void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const char> &x,
@@ -39,13 +39,13 @@ struct Norm {
 void normalise(const StageKernels &kernels, const Norm &norm, const Extents &extents,
                const Elements<float> &block) noexcept;
 
-/// widen and normalise at once, which costs little more than widen alone.
+/// widen and normalise in one pass, which costs little more than widen alone.
 void widen_and_normalise(const StageKernels &kernels, Dtype dtype, const Norm &norm, const Extents &extents,
                          const Elements<const char> &x, const Elements<float> &block) noexcept;
 
-/// Norms, rotates and stores heads that are all pairs, in half pairing and in the piece's dtype: widen_and_normalise,
-/// the rotation and narrow at once. y may be x, with the same strides. The norm rounds nothing to a dtype; a head's
-/// elements are at most max_staged_head.
+/// widen_and_normalise, the rotation and narrow in one pass, for whole heads in half pairing whose output has the dtype
+/// of the input. y may be x if the strides are the same. norm.rounding is 0. A head has at most max_staged_head
+/// elements.
 void norm_and_rotate(const StageKernels &kernels, const Norm &norm, const Piece &piece) noexcept;
 
 /// The largest magnitude of the finite elements of each head, 0 where there is none: [token][head], dense.
