@@ -176,7 +176,7 @@ def add_subdirectory(build):
         shutil.copytree(build.source / name, bare / name)
     shutil.copy(build.source / "CMakeLists.txt", bare)
     done = attempt(*configure(build, folder, f"-DHALYARD_SOURCE_DIR={bare}", *WITHOUT_PACKAGES))
-    if done.returncode == 0 or not re.search(r'call\s+"\S*/run\s+setup"', done.stderr):
+    if done.returncode == 0 or not re.search(r'call\s+"[^"]*/run\s+setup"', done.stderr):
         fail(f"what a checkout lacks before ./run setup is not said: {done.stderr}")
 
     if not (build.source / ".deps/halide").exists():
