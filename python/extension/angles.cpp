@@ -1,5 +1,6 @@
 #include "angles.h"
 
+#include "module.h"
 #include "names.h"
 
 #include <nanobind/stl/optional.h>

@@ -37,6 +37,4 @@ private:
     run_cache<std::string, plan> plans_{max_plans};
 };
 
-void add_angles(nanobind::module_ &module);
-
 }  // namespace halyard::python

@@ -1,5 +1,5 @@
-#include "frequencies.h"
-
+// halyard._core.Frequencies.
+#include "module.h"
 #include "names.h"
 #include "refuse.h"
 

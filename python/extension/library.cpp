@@ -1,6 +1,6 @@
-#include "library.h"
-
+// halyard._core: version, targets and explain.
 #include "gpu.h"
+#include "module.h"
 #include "names.h"
 
 #include <nanobind/stl/optional.h>

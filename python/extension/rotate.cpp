@@ -1,7 +1,7 @@
-#include "rotate.h"
-
+// halyard._core.rotate and rerotate.
 #include "angles.h"
 #include "gpu.h"
+#include "module.h"
 #include "names.h"
 #include "road.h"
 #include "tokens.h"
@@ -39,7 +39,8 @@ T read(nb::handle tuple, std::size_t i, const char *name) {
 struct Options {
     explicit Options(nb::handle tuple)
         : pairing(read<Word>(tuple, 0, "pairing")), out_pairing(read<Word>(tuple, 1, "out_pairing")),
-          is_inverse(read<bool>(tuple, 2, "inverse")), layout{read<bool>(tuple, 3, "heads_first")},
+          is_inverse(read<bool>(tuple, 2, "inverse")), layout{value_of(layouts, "layout",
+                                                                       read<std::string>(tuple, 3, "layout")) != 0},
           bad_position(read<std::string>(tuple, 4, "bad_position")), n_threads(read<std::int32_t>(tuple, 5, "threads")),
           target(read<Word>(tuple, 6, "target")) {}
 

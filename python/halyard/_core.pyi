@@ -51,8 +51,9 @@ def targets() -> list[tuple[str, str, bool, bool, bool, str]]: ...
 def explain(dtypes: tuple[str, str], pairings: tuple[str, str], head_dim: int, rotary_dim: int, rotary_offset: int,
             inverse: bool, targets: tuple[str | None, str | None], /) -> str: ...
 def new_array(like: Any, dtype: str | None, name: str) -> Any: ...
-# pairing, out_pairing, inverse, heads_first, bad_position, threads, target
-_How = tuple[str | None, str | None, bool, bool, str, int, str | None]
+
+# pairing, out_pairing, inverse, layout, bad_position, threads, target
+_How = tuple[str | None, str | None, bool, str, str, int, str | None]
 
 def rotate(angles: AngleSource, x: tuple[Any, Any, Any], y: tuple[Any, Any, Any], positions: Any,
            offsets: tuple[int, int, int], stages: tuple[Any, Any, Any, Any, Any, Any, str] | None,

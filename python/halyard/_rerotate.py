@@ -4,7 +4,7 @@ from typing import Any
 
 from . import _core
 from ._angles import AngleSource
-from ._rotate import CacheLayout, is_heads_first, not_a_source
+from ._rotate import CacheLayout, not_a_source
 
 
 def rerotate(keys: Any, *, angles: AngleSource, from_positions: Any, positions: Any = None,
@@ -36,7 +36,7 @@ def rerotate(keys: Any, *, angles: AngleSource, from_positions: Any, positions: 
     for name, value in ("angles", angles), ("from_angles", source):
         if not isinstance(value, AngleSource):
             raise not_a_source(name, value)
-    how = (pairing, None, inverse, is_heads_first(layout), "error", threads, target)
+    how = (pairing, None, inverse, layout, "error", threads, target)
     told = (keys, out, slots, rotary_offset, n_heads, head_dim, scale, dtype, cache_layout)
     _core.rerotate(angles._handle, source._handle, told, from_positions, positions, how)
     return keys if out is None else out

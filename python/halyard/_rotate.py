@@ -130,18 +130,12 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
     stages = None
     if not (norm is None and scale is None and dtype is None and cache is None and slots is None):
         stages = (norm, scale, cache, dtype, cache_layout, slots, duplicate_slots)
-    how = (pairing, out_pairing, inverse, is_heads_first(layout), bad_position, threads, target)
+    how = (pairing, out_pairing, inverse, layout, bad_position, threads, target)
     return _turn((q, k, v), angles, positions, out, rotary_offset, stages, how)
 
 
 def not_a_source(name: str, value: Any) -> TypeError:
     return TypeError(f"{name} is a {type(value).__name__}, not a halyard.AngleSource")
-
-
-def is_heads_first(layout: str) -> bool:
-    if layout not in ("bshd", "bhsd"):
-        raise _core.Error(f'layout is "{layout}", which is none of: bshd, bhsd')
-    return layout == "bhsd"
 
 
 def _turn(inputs: tuple[Any, Any, Any], angles: AngleSource, positions: Any, out: Any, offset: int | tuple[int, ...],
@@ -151,9 +145,11 @@ def _turn(inputs: tuple[Any, Any, Any], angles: AngleSource, positions: Any, out
     outputs = _for_each("out", out, n_given)
     caches = dtypes = finish = _NONE
     if stages is not None:
-        norms, scales, caches, dtypes = (_for_each(name, value, n_given) for name, value in
-                                         zip(("norm", "scale", "cache", "dtype"), stages))
-        stages = (norms, scales, caches, dtypes, *stages[4:])
+        norm, scale, cache, dtype, cache_layout, slots, duplicate_slots = stages
+        caches = _for_each("cache", cache, n_given)
+        dtypes = _for_each("dtype", dtype, n_given)
+        stages = (_for_each("norm", norm, n_given), _for_each("scale", scale, n_given), caches, dtypes, cache_layout,
+                  slots, duplicate_slots)
     if out is None or stages is not None or type(out) is tuple:
         outputs, finish = _complete(inputs, outputs, caches, dtypes)
     offsets = (*offset, 0, 0) if isinstance(offset, tuple) else (offset, offset)

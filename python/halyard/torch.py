@@ -20,7 +20,7 @@ import torch
 
 from ._angles import AngleSource, _numbered
 from ._core import Error
-from ._rotate import is_heads_first, rotate as _rotate
+from ._rotate import rotate as _rotate
 
 Tensor = torch.Tensor
 
@@ -128,11 +128,13 @@ def rotate(q: Tensor, k: Tensor | None = None, *, angles: AngleSource, positions
 
     threads: 0: as many as PyTorch's (torch.get_num_threads()). The rest is as in halyard.rotate.
     """
+    if layout not in ("bshd", "bhsd"):
+        raise Error(f'layout is "{layout}", which is none of: bshd, bhsd')
     start = positions if isinstance(positions, (int, torch.SymInt)) else 0
     given = positions if isinstance(positions, Tensor) else None
     offsets = rotary_offset if isinstance(rotary_offset, tuple) else (rotary_offset, rotary_offset)
     options: dict[str, Any] = dict(start=start, inverse=inverse, pairing=pairing, out_pairing=out_pairing,
-                                   q_offset=offsets[0], k_offset=offsets[-1], heads_first=is_heads_first(layout),
+                                   q_offset=offsets[0], k_offset=offsets[-1], heads_first=layout == "bhsd",
                                    bad_position=bad_position, threads=threads)
     turned: Tensor | tuple[Tensor, Tensor]
     if k is None:
