@@ -94,9 +94,7 @@ std::unique_ptr<AngleSource> make(const frequencies &from, const std::string &ki
 const Array &check_rows(const Array &rows, std::int64_t pairs) {
     if (rows.n_dims() != 2 || (rows.size(1) > 1 && rows.stride(1) != 1) ||
         (rows.size(1) != pairs && rows.size(1) != 2 * pairs)) {
-        refuse(HALYARD_ERROR_SHAPE, rows.name() + " has the shape " + rows.shape_text() +
-                                        ", but has to be [positions, rotary_dim / 2] or [positions, rotary_dim], its "
-                                        "last dimension dense");
+        rows.refuse_shape("[positions, rotary_dim / 2] or [positions, rotary_dim], its last dimension dense");
     }
     return rows;
 }
@@ -127,8 +125,7 @@ std::unique_ptr<AngleSource> joined(const nb::list &sources, nb::handle index, b
     made->index = std::make_unique<Array>(index, "index");
     const auto &numbers = *made->index;
     if (numbers.n_dims() != (by_token ? 2 : 1) || !numbers.is_dense() || numbers.index_type() != HALYARD_INT32) {
-        refuse(HALYARD_ERROR_SHAPE, "index is " + numbers.dtype_name() + " " + numbers.shape_text() +
-                                        ", but has to be a dense int32 " + (by_token ? "[batch, tokens]" : "[batch]"));
+        numbers.refuse_kind(std::string("a dense int32 ") + (by_token ? "[batch, tokens]" : "[batch]"));
     }
     std::vector<const angle_source *> list;
     for (const nb::handle source : sources) {

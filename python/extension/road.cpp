@@ -34,10 +34,8 @@ std::int64_t stride_within(const Array &array, int dim) { return array.size(dim)
 halyard_tensor Layout::view(const Array &array) const {
     const int n = array.n_dims();
     if (n != 3 && n != 4) {
-        refuse(HALYARD_ERROR_SHAPE,
-               array.name() + " has the shape " + array.shape_text() + ", but has to be " +
-                   (heads_first ? "[heads, tokens, head_dim] or [batch, heads, tokens, head_dim]"
-                                : "[tokens, heads, head_dim] or [batch, tokens, heads, head_dim]"));
+        array.refuse_shape(heads_first ? "[heads, tokens, head_dim] or [batch, heads, tokens, head_dim]"
+                                       : "[tokens, heads, head_dim] or [batch, tokens, heads, head_dim]");
     }
     auto result = make_struct<halyard_tensor>();
     result.dtype = array.dtype();
@@ -118,7 +116,7 @@ void Road::read_moving_cache(const KeyArguments &arguments) {
         refuse(HALYARD_ERROR_MISMATCH, "n_heads and head_dim are for a cache with a CacheLayout, and needed there");
     }
     if (!tiled && cache.n_dims() != 3 && cache.n_dims() != 4) {
-        refuse(HALYARD_ERROR_SHAPE, "keys has the shape " + cache.shape_text() + ", but has to be a cache");
+        cache.refuse_shape("a cache");
     }
     const bool hnd = !tiled && cache.n_dims() == 4 && nb::cast<std::string>(layout) == "hnd";
     x = make_struct<halyard_tensor>();
@@ -183,8 +181,7 @@ void Road::read_norm(nb::handle norm) {
     }
     weight_.emplace(weight, name_of("weight"), input_->device());
     if (!weight_->is_dense() || weight_->n_dims() == 0) {
-        refuse(HALYARD_ERROR_SHAPE,
-               weight_->name() + " has the shape " + weight_->shape_text() + ", but has to be a dense row");
+        weight_->refuse_shape("a dense row");
     }
     norm_.weight_dtype = weight_->dtype();
     if (norm_.weight_dtype == 0) {
@@ -221,9 +218,8 @@ void Road::read_scale(nb::handle scale, Layout layout) {
     const bool per_head = is_row && scales_->size(0) == heads, per_channel = is_row && scales_->size(0) == head_dim;
     const bool per_both = n_dims == 2 && scales_->size(0) == heads && scales_->size(1) == head_dim;
     if (scales_->dtype() != HALYARD_F32 || !scales_->is_dense() || (!is_one && !per_both && per_head == per_channel)) {
-        refuse(HALYARD_ERROR_SHAPE, scales_->name() + " is " + scales_->dtype_name() + " " + scales_->shape_text() +
-                                        ", but has to be dense float32: one, [heads], [head_dim] or [heads, head_dim]" +
-                                        (per_head && per_channel ? " (the last, where both are alike)" : ""));
+        scales_->refuse_kind(std::string("dense float32: one, [heads], [head_dim] or [heads, head_dim]") +
+                             (per_head && per_channel ? " (the last, where both are alike)" : ""));
     }
     scale_.per = is_one     ? HALYARD_SCALE_PER_TENSOR
                  : per_both ? HALYARD_SCALE_PER_HEAD_AND_CHANNEL
@@ -252,9 +248,8 @@ void Road::read_dynamic_scales(nb::handle out, Layout layout) {
         stages.stride_scales[2] = fits ? array.stride(heads) : 0;
     }
     if (!fits) {
-        refuse(HALYARD_ERROR_SHAPE,
-               array.name() + " is " + array.dtype_name() + " " + array.shape_text() + ", but has to be float32 of " +
-                   (cache_ ? "[slots, heads]" : std::string("the shape of ") + name_ + " without head_dim"));
+        array.refuse_kind("float32 of " +
+                          (cache_ ? "[slots, heads]" : "the shape of " + std::string(name_) + " without head_dim"));
     }
     stages.scales_out = static_cast<float *>(array.data());
 }
@@ -279,10 +274,9 @@ void Road::read_cache(nb::handle object, nb::handle layout, nb::handle dtype) {
     }
     const int n = array.n_dims(), heads = name == "hnd" && n == 4 ? 1 : n - 2, tokens = n == 3 ? 0 : 3 - heads;
     if ((n != 3 && n != 4) || array.size(heads) != x.shape[2] || array.size(n - 1) != x.shape[3]) {
-        refuse(HALYARD_ERROR_SHAPE,
-               array.name() + " has the shape " + array.shape_text() + ", but has to be [slots, heads, head_dim] or " +
-                   (name == "hnd" ? "[pages, heads, slots, head_dim]" : "[pages, slots, heads, head_dim]") + " with " +
-                   std::to_string(x.shape[2]) + " heads of " + std::to_string(x.shape[3]));
+        array.refuse_shape(std::string("[slots, heads, head_dim] or ") +
+                           (name == "hnd" ? "[pages, heads, slots, head_dim]" : "[pages, slots, heads, head_dim]") +
+                           " with " + std::to_string(x.shape[2]) + " heads of " + std::to_string(x.shape[3]));
     }
     if (array.size(n - 1) > 1 && array.stride(n - 1) == 0) {
         refuse(HALYARD_ERROR_STRIDE, array.name() + " repeats one element, and cannot be written");

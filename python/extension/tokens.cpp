@@ -48,8 +48,7 @@ void Tokens::read(const char *name, nb::handle argument, std::int64_t n_axes, st
     const int own = n_axes > 1 ? 1 : 0, n = array.n_dims() - own;
     if ((n != 1 && n != 2) || (own == 1 && array.size(0) != n_axes)) {
         const auto axes = own == 1 ? std::to_string(n_axes) + ", " : "";
-        refuse(HALYARD_ERROR_SHAPE, std::string(name) + " has the shape " + array.shape_text() + ", but has to be [" +
-                                        axes + "tokens], [" + axes + "batch, tokens] or [" + axes + "batch, 1]");
+        array.refuse_shape("[" + axes + "tokens], [" + axes + "batch, tokens] or [" + axes + "batch, 1]");
     }
     out.shape[0] = n == 2 ? array.size(own) : 1;
     out.strides[0] = n == 2 ? array.stride(own) : 0;
