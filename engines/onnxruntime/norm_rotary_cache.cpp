@@ -9,21 +9,6 @@ namespace halyard_onnxruntime {
 
 namespace {
 
-// The inputs, in order.
-enum {
-    query,
-    key_input,
-    value,
-    cos_cache,
-    sin_cache,
-    position_ids,
-    past_key,
-    past_value,
-    write_indices,
-    q_norm_weight,
-    k_norm_weight
-};
-
 /// Reads the shape of tensor i, [batch, tokens, heads * head_dim] or [batch, tokens, heads, head_dim].
 void read_tensor(const Input &x, std::int64_t num_heads, const char *num_heads_name, std::size_t i, RunKey *key) {
     const bool is_split = x.rank() == 4;
@@ -103,7 +88,7 @@ NormRotaryCache::NormRotaryCache(const Ort::ConstKernelInfo &info, halyard::dtyp
 
 void NormRotaryCache::compute(const Ort::KernelContext &context) {
     const auto input = [&](std::size_t index) { return Input(context, inputs, index); };
-    const std::array<Input, 3> x = {input(query), input(key_input), input(value)};
+    const std::array<Input, 3> x = {input(query), input(key_tensor), input(value)};
     const std::array<Input, 2> past = {input(past_key), input(past_value)};
     RunKey key = attributes_.start_key(dtype_);
     Pointers pointers;
@@ -117,8 +102,8 @@ void NormRotaryCache::compute(const Ort::KernelContext &context) {
     read_cache(past[0], 1, &key);
     read_cache(past[1], 2, &key);
     read_angles(cos_.read(context), sin_.read(context), input(position_ids), angles_ != nullptr, &key, &pointers);
-    read_weight(input(q_norm_weight), 0, &key, &pointers);
-    read_weight(input(k_norm_weight), 1, &key, &pointers);
+    read_weight(input(q_weight), 0, &key, &pointers);
+    read_weight(input(k_weight), 1, &key, &pointers);
     const auto starts = read_starts(input(write_indices), key);
     pointers.slots = starts.data();
 
