@@ -36,6 +36,14 @@ void call(const char *name, Arguments... arguments) {
     }
 }
 
+/// q or k in a packed buffer.
+halyard_tensor slice(float *packed, std::int64_t first_head, std::int64_t heads, std::int32_t where) {
+    auto view = halyard::tensor(packed + first_head * head_dim, halyard::dtype::f32, {1, n_tokens, heads, head_dim},
+                                {n_tokens * n_packed, n_packed, head_dim, 1});
+    view.device = where;
+    return view;
+}
+
 }  // namespace
 
 int main() {
@@ -71,12 +79,6 @@ int main() {
         const halyard::gpu_plan plan(queue, desc, angles);
 
         // q and k of the packed buffer, in place: one launch, on our stream.
-        const auto slice = [](float *data, std::int64_t first_head, std::int64_t heads, std::int32_t where) {
-            auto view = halyard::tensor(data + first_head * head_dim, halyard::dtype::f32,
-                                        {1, n_tokens, heads, head_dim}, {n_tokens * n_packed, n_packed, head_dim, 1});
-            view.device = where;
-            return view;
-        };
         float *const on_device = reinterpret_cast<float *>(memory);
         const halyard_tensor q_and_k[] = {slice(on_device, 0, n_heads, HALYARD_CUDA),
                                           slice(on_device, n_heads, n_kv_heads, HALYARD_CUDA)};

@@ -49,6 +49,23 @@ static void attend(const float *q, const std::vector<float> &keys, const std::ve
     }
 }
 
+/// The keys and values that one call for all tokens puts into a cache, at positions 0, 1, 2, …
+static void prefill(const halyard::plan &plan, const halyard::angle_source &angles, std::vector<float> *keys,
+                    std::vector<float> *values) {
+    std::vector<float> packed(n_tokens * n_packed);
+    for (std::int64_t token = 0; token < n_tokens; ++token) {
+        project(token, &packed[token * n_packed]);
+    }
+    const halyard_tensor qkv[] = {slice(packed.data(), n_tokens, 0, n_heads),
+                                  slice(packed.data(), n_tokens, n_heads, n_kv_heads),
+                                  slice(packed.data(), n_tokens, n_heads + n_kv_heads, n_kv_heads)};
+    std::vector<std::int32_t> each(n_tokens);
+    std::iota(each.begin(), each.end(), 0);
+    const halyard_stages stages[] = {halyard::stages(), halyard::stages(keys->data()), halyard::stages(values->data())};
+    const auto slots = halyard::slots(each.data(), {1, n_tokens});
+    halyard::run(plan, angles, qkv, qkv, halyard::run_options().into(slots, stages));
+}
+
 int main() {
     // These are made once for the model: the angles serve all layers, and the plan takes q, k and v in one call.
     const auto frequencies = halyard::frequencies::from_base(10000.0, head_dim);
@@ -91,21 +108,8 @@ int main() {
         }
     }
 
-    // The same as a prefill: all tokens in one call, at positions 0, 1, 2, …
-    std::vector<float> all(n_tokens * n_packed);
-    for (std::int64_t token = 0; token < n_tokens; ++token) {
-        project(token, &all[token * n_packed]);
-    }
-    const halyard_tensor of_all[] = {slice(all.data(), n_tokens, 0, n_heads),
-                                     slice(all.data(), n_tokens, n_heads, n_kv_heads),
-                                     slice(all.data(), n_tokens, n_heads + n_kv_heads, n_kv_heads)};
     std::vector<float> all_keys(keys.size()), all_values(keys.size());
-    std::vector<std::int32_t> all_slots(n_tokens);
-    std::iota(all_slots.begin(), all_slots.end(), 0);
-    const halyard_stages to_all[] = {halyard::stages(), halyard::stages(all_keys.data()),
-                                     halyard::stages(all_values.data())};
-    const auto slots_of_all = halyard::slots(all_slots.data(), {1, n_tokens});
-    halyard::run(plan, table, of_all, of_all, halyard::run_options().into(slots_of_all, to_all));
+    prefill(plan, table, &all_keys, &all_values);
     std::int64_t n_different = 0;
     for (std::int64_t token = 0; token < n_tokens; ++token) {
         const std::int64_t at = token * n_kv_heads * head_dim;

@@ -59,7 +59,8 @@ static double greatest_difference(const std::vector<double> &a, const std::vecto
     return result;
 }
 
-int main() {
+/// LongRoPE's, with factors as a model's config tells them.
+static halyard::frequencies make_frequencies() {
     std::vector<double> short_factor(head_dim / 2), long_factor(head_dim / 2);
     for (std::size_t k = 0; k < long_factor.size(); ++k) {
         short_factor[k] = 1.0 + 0.01 * static_cast<double>(k);
@@ -74,9 +75,12 @@ int main() {
     scaling.short_factor = short_factor.data();
     scaling.long_factor = long_factor.data();
     scaling.n_factors = head_dim / 2;
+    return halyard::frequencies::from_scaling(scaling);
+}
 
+int main() {
     // growing begins
-    auto frequencies = halyard::frequencies::from_scaling(scaling);
+    auto frequencies = make_frequencies();
     halyard::angle_source angles(frequencies);
     halyard::plan_desc head(frequencies,
                             {halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half)});
@@ -116,7 +120,7 @@ int main() {
     stale = fresh;
     const halyard_tensor all[] = {view(fresh.data(), n_tokens)}, early[] = {view(stale.data(), n_trained)};
     halyard::run(rotate, angles, all, all, halyard::run_options().at(from_the_start));
-    const halyard::angle_source before(halyard::frequencies::from_scaling(scaling));
+    const halyard::angle_source before(make_frequencies());
     halyard::run(rotate, before, early, early, halyard::run_options().at(from_the_start));
     std::copy(fresh.begin() + n_trained * head_dim, fresh.end(), stale.begin() + n_trained * head_dim);
 

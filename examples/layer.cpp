@@ -29,9 +29,18 @@ static bf16 narrow(double number) {  // of ordinary numbers
     return static_cast<bf16>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+struct Weights {
+    std::vector<float> q, k;
+};
+
+struct Cache {
+    std::vector<bf16> k, v;
+    std::vector<unsigned char> scratch;
+};
+
 /// The layer. A plan is made once for the model, a run is made for each layer and step.
-static void run_layer(bf16 *packed, const float *q_weight, const float *k_weight, bf16 *k_pages, bf16 *v_pages,
-                      const std::int32_t *start, const std::int64_t *slot_of_token, unsigned char *scratch) {
+static void run_layer(bf16 *packed, const Weights &weights, Cache &cache, const std::int32_t *start,
+                      const std::int64_t *slot_of_token) {
     // layer begins
     const auto frequencies = halyard::frequencies::from_base(1e6, head_dim);
     const auto angles = halyard::angle_source::table(frequencies, 0, 4095);
@@ -48,30 +57,30 @@ static void run_layer(bf16 *packed, const float *q_weight, const float *k_weight
                                {n_tokens * n_packed, n_packed, head_dim, 1});
     };
     const halyard_tensor qkv[] = {view(0, n_heads), view(n_heads, n_kv_heads), view(n_heads + n_kv_heads, n_kv_heads)};
-    const halyard_stages stages[] = {halyard::stages(q_weight, head_dim), halyard::stages(k_weight, head_dim, k_pages),
-                                     halyard::stages(v_pages)};
+    const halyard_stages stages[] = {halyard::stages(weights.q.data(), head_dim),
+                                     halyard::stages(weights.k.data(), head_dim, cache.k.data()),
+                                     halyard::stages(cache.v.data())};
     const auto positions = halyard::consecutive_positions(start, 1);
-    const auto slots = halyard::slots(slot_of_token, {1, n_tokens}, scratch, n_pages * page_size / 8);
+    const auto slots = halyard::slots(slot_of_token, {1, n_tokens}, cache.scratch.data(), n_pages * page_size / 8);
     halyard::run(plan, angles, qkv, qkv, halyard::run_options().at(positions).into(slots, stages));
     // layer ends
 }
 
 int main() {
-    std::vector<bf16> packed(n_tokens * n_packed), k_pages(n_pages * page_size * n_kv_heads * head_dim),
-        v_pages = k_pages;
+    std::vector<bf16> packed(n_tokens * n_packed);
+    const std::vector<bf16> empty(n_pages * page_size * n_kv_heads * head_dim);
+    Cache cache = {empty, empty, std::vector<unsigned char>(n_pages * page_size / 8)};
     for (std::size_t i = 0; i < packed.size(); ++i) {
         packed[i] = narrow(std::sin(0.37 * static_cast<double>(i)));
     }
     const auto before = packed;
-    std::vector<float> q_weight(head_dim, 1.0f), k_weight(head_dim);
-    for (std::size_t i = 0; i < k_weight.size(); ++i) {
-        k_weight[i] = 1.0f + static_cast<float>(i) / 256.0f;
+    Weights weights = {std::vector<float>(head_dim, 1.0f), std::vector<float>(head_dim)};
+    for (std::size_t i = 0; i < weights.k.size(); ++i) {
+        weights.k[i] = 1.0f + static_cast<float>(i) / 256.0f;
     }
     const std::int32_t start = 1000;
     const std::int64_t slot_of_token[n_tokens] = {30, 31, 48, 49, -1};  // the last one is not cached
-    std::vector<unsigned char> scratch(n_pages * page_size / 8);
-    run_layer(packed.data(), q_weight.data(), k_weight.data(), k_pages.data(), v_pages.data(), &start, slot_of_token,
-              scratch.data());
+    run_layer(packed.data(), weights, cache, &start, slot_of_token);
 
     double worst = 0.0;
     std::int64_t n_different = 0;
@@ -87,14 +96,14 @@ int main() {
             for (std::int64_t i = 0; i < head_dim / 2; ++i) {
                 const double theta =
                     static_cast<double>(start + t) * std::pow(1e6, -2.0 * static_cast<double>(i) / head_dim);
-                const double a = widen(x[i]) * r * k_weight[i], b = widen(x[i + 64]) * r * k_weight[i + 64];
+                const double a = widen(x[i]) * r * weights.k[i], b = widen(x[i + 64]) * r * weights.k[i + 64];
                 const double y = a * std::cos(theta) - b * std::sin(theta);
-                worst = std::max(worst, std::fabs(widen(k_pages[at + i]) - y) / std::hypot(a, b));
+                worst = std::max(worst, std::fabs(widen(cache.k[at + i]) - y) / std::hypot(a, b));
             }
-            n_different += std::memcmp(&v_pages[at], x + n_kv_heads * head_dim, head_dim * sizeof(bf16)) != 0;
+            n_different += std::memcmp(&cache.v[at], x + n_kv_heads * head_dim, head_dim * sizeof(bf16)) != 0;
         }
     }
-    const auto n_cached = std::count_if(k_pages.begin(), k_pages.end(), [](bf16 word) { return word != 0; });
+    const auto n_cached = std::count_if(cache.k.begin(), cache.k.end(), [](bf16 word) { return word != 0; });
     std::printf("keys of %lld tokens are within %.4f of a pair's length of the formula; values that differ: %lld\n",
                 static_cast<long long>(n_cached / (n_kv_heads * head_dim)), worst, static_cast<long long>(n_different));
     return 0;

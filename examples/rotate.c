@@ -16,6 +16,34 @@ static int report(const halyard_error *error) {
     return 1;
 }
 
+/* The config tells head_dim and the pairing. */
+static halyard_status create_plan(const halyard_frequencies *frequencies, int32_t direction, halyard_plan **plan,
+                                  halyard_error *error) {
+    const halyard_tensor_desc tensor = {.size = sizeof(tensor), .dtype = HALYARD_F16};
+    const halyard_plan_desc desc = {
+        .size = sizeof(desc), .direction = direction, .frequencies = frequencies, .n_tensors = 1, .tensors = &tensor};
+    return halyard_create_plan(&desc, plan, error);
+}
+
+/* BHSD: the tokens of one head follow each other. */
+static halyard_tensor view(uint16_t *elements) {
+    const halyard_tensor tensor = {.size = sizeof(tensor),
+                                   .dtype = HALYARD_F16,
+                                   .data = elements,
+                                   .shape = {n_batch, n_tokens, n_heads, head_dim},
+                                   .strides = {n_heads * n_tokens * head_dim, head_dim, n_tokens * head_dim, 1}};
+    return tensor;
+}
+
+static int count_different(const uint16_t *x, const uint16_t *y) {
+    int i, n = 0;
+    for (i = 0; i < n_elements; i++) {
+        const int distance = (int)x[i] - (int)y[i]; /* in units of the last place */
+        n += distance < -2 || distance > 2;
+    }
+    return n;
+}
+
 int main(void) {
     static uint16_t x[n_elements], y[n_elements];
     halyard_error error = {.size = sizeof(error)};
@@ -23,7 +51,7 @@ int main(void) {
     halyard_angle_source *angles = NULL;
     halyard_plan *plans[2] = {NULL, NULL};
     halyard_pool *pool = NULL;
-    int i, n_wrong = 0;
+    int i;
 
     if (halyard_create_frequencies_from_config(config, (int64_t)strlen(config), NULL, &frequencies, &error) !=
         HALYARD_OK) {
@@ -34,17 +62,9 @@ int main(void) {
         halyard_create_pool(2, &pool, &error) != HALYARD_OK) {
         return report(&error);
     }
-    for (i = 0; i < 2; i++) {
-        /* The config tells head_dim and the pairing. */
-        const halyard_tensor_desc tensor = {.size = sizeof(tensor), .dtype = HALYARD_F16};
-        const halyard_plan_desc desc = {.size = sizeof(desc),
-                                        .direction = i == 0 ? HALYARD_FORWARD : HALYARD_INVERSE,
-                                        .frequencies = frequencies,
-                                        .n_tensors = 1,
-                                        .tensors = &tensor};
-        if (halyard_create_plan(&desc, &plans[i], &error) != HALYARD_OK) {
-            return report(&error);
-        }
+    if (create_plan(frequencies, HALYARD_FORWARD, &plans[0], &error) != HALYARD_OK ||
+        create_plan(frequencies, HALYARD_INVERSE, &plans[1], &error) != HALYARD_OK) {
+        return report(&error);
     }
 
     for (i = 0; i < n_elements; i++) {
@@ -54,13 +74,8 @@ int main(void) {
     const int32_t starts[n_batch] = {0, 4000};
     const halyard_positions positions = {
         .size = sizeof(positions), .consecutive = 1, .data = starts, .shape = {n_batch, 1}, .strides = {1, 0}};
-    /* BHSD: the tokens of one head follow each other. */
-    const int64_t strides[4] = {n_heads * n_tokens * head_dim, head_dim, n_tokens * head_dim, 1};
-    halyard_tensor from = {
-        .size = sizeof(from), .dtype = HALYARD_F16, .data = x, .shape = {n_batch, n_tokens, n_heads, head_dim}};
-    memcpy(from.strides, strides, sizeof(strides));
-    halyard_tensor to = from;
-    to.data = y;
+    const halyard_tensor from = view(x);
+    halyard_tensor to = view(y);
     halyard_run_args run = {.size = sizeof(run),
                             .angles = angles,
                             .positions = &positions,
@@ -74,10 +89,7 @@ int main(void) {
     if (halyard_run(plans[1], &run, &error) != HALYARD_OK) {
         return report(&error);
     }
-    for (i = 0; i < n_elements; i++) {
-        const int distance = (int)x[i] - (int)y[i]; /* in units of the last place */
-        n_wrong += distance < -2 || distance > 2;
-    }
+    const int n_wrong = count_different(x, y);
     printf("%s on %s: %d of %d elements did not come back\n", halyard_version(), halyard_get_plan_target(plans[0]),
            n_wrong, n_elements);
 

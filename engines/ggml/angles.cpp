@@ -12,9 +12,8 @@ namespace halyard_ggml {
 
 namespace {
 
-/// A server meets as many numbers of tokens as it has users, and a model has a few kinds of nodes. What is more is
-/// forgotten.
-constexpr std::size_t max_rows = 32, max_runs = 64;
+/// A server meets as many numbers of tokens as it has users. What is more is forgotten.
+constexpr std::size_t max_rows = 32;
 
 const float *factors_of(const Rope &rope) {
     return rope.factors == nullptr ? nullptr : static_cast<const float *>(rope.factors->data);
@@ -136,17 +135,22 @@ void AngleMaker::make_ggml_rows(const std::int32_t *positions, std::int64_t n_to
 
 TokenRows::TokenRows(std::shared_ptr<AngleMaker> made_by, std::int64_t tokens)
     : maker(std::move(made_by)), n_tokens(tokens), rows(static_cast<std::size_t>(2 * maker->n_pairs() * n_tokens)),
-      source(halyard::angle_source::given_by_token(rows.data(), n_tokens, 2 * maker->n_pairs(), true)) {}
+      source(halyard::angle_source::given_by_token(rows.data(), n_tokens, 2 * maker->n_pairs(), true)),
+      runs(std::make_shared<Runs>()) {}
 
-Angles::Angles(bool is_exact) : is_exact_(is_exact) {}
+void Angles::begin_graph() {
+    ++graph_;
+    if (rows_.size() > max_rows) {
+        std::sort(rows_.begin(), rows_.end(), [](const auto &a, const auto &b) { return a->graph > b->graph; });
+        rows_.resize(max_rows / 2);
+    }
+}
 
-Angles::~Angles() = default;
-
-TokenRows &Angles::rows(const Rope &rope) {
+std::shared_ptr<TokenRows> Angles::rows(const Rope &rope) {
     const std::int64_t n_tokens = rope.x->ne[2];
     const void *positions = rope.positions->data;
     std::shared_ptr<AngleMaker> maker;
-    TokenRows *free = nullptr;
+    std::shared_ptr<TokenRows> free;
     for (const auto &known : rows_) {
         if (!known->maker->serves(rope)) {
             continue;
@@ -154,9 +158,9 @@ TokenRows &Angles::rows(const Rope &rope) {
         maker = known->maker;
         if (known->n_tokens == n_tokens) {
             if (known->graph != graph_) {
-                free = known.get();
+                free = known;
             } else if (known->positions == positions) {
-                return *known;
+                return known;
             }
         }
     }
@@ -164,11 +168,10 @@ TokenRows &Angles::rows(const Rope &rope) {
         if (maker == nullptr) {
             maker = std::make_shared<AngleMaker>(rope, is_exact_);
         }
-        rows_.push_back(std::make_unique<TokenRows>(maker, n_tokens));
-        free = rows_.back().get();
+        free = rows_.emplace_back(std::make_shared<TokenRows>(maker, n_tokens));
     }
-    make(rope, free);
-    return *free;
+    make(rope, free.get());
+    return free;
 }
 
 void Angles::make(const Rope &rope, TokenRows *rows) {
@@ -183,21 +186,6 @@ bool Angles::make_again(const Rope &rope, TokenRows *rows) {
     }
     make(rope, rows);
     return true;
-}
-
-bool Angles::has_much() const {
-    return rows_.size() > max_rows ||
-           std::any_of(rows_.begin(), rows_.end(), [](const auto &known) { return known->runs.size() > max_runs; });
-}
-
-void Angles::forget() {
-    for (const auto &known : rows_) {
-        if (known->runs.size() > max_runs) {
-            known->runs.clear();
-        }
-    }
-    std::sort(rows_.begin(), rows_.end(), [](const auto &a, const auto &b) { return a->graph > b->graph; });
-    rows_.resize(std::min(rows_.size(), max_rows / 2));
 }
 
 }  // namespace halyard_ggml

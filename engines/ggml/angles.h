@@ -11,7 +11,7 @@
 
 namespace halyard_ggml {
 
-struct BoundRun;
+class Runs;
 
 /// Where the angles of one set of parameters come from.
 class AngleMaker {
@@ -38,7 +38,7 @@ private:
     std::unique_ptr<halyard::plan> plan_;
 };
 
-/// The rows of a number of tokens, and the runs that were bound to them.
+/// The rows of a number of tokens, and the runs that were bound to them. They live as long as anyone holds them.
 struct TokenRows {
     TokenRows(std::shared_ptr<AngleMaker> maker, std::int64_t n_tokens);
 
@@ -48,33 +48,29 @@ struct TokenRows {
     halyard::angle_source source;     // of these rows, which batch rows share
     const void *positions = nullptr;  // that they were made from
     std::uint64_t graph = 0;          // that they were last used in
-    std::vector<std::unique_ptr<BoundRun>> runs;
+    std::shared_ptr<Runs> runs;
 };
 
 /// Of one backend, which computes one graph at a time.
 class Angles {
 public:
-    explicit Angles(bool is_exact);
-    ~Angles();
+    explicit Angles(bool is_exact) : is_exact_(is_exact) {}
 
-    void begin_graph() { ++graph_; }
+    /// Forgets rows that have not been used of late, if there are many.
+    void begin_graph();
 
     /// The rows of a node. Throws as AngleMaker.
-    TokenRows &rows(const Rope &rope);
+    std::shared_ptr<TokenRows> rows(const Rope &rope);
 
     /// The same in another graph, for a node that these rows were made for. False where its factors have changed.
     bool make_again(const Rope &rope, TokenRows *rows);
-
-    /// Rows and their runs live until forget(), which keeps what the last graphs used.
-    bool has_much() const;
-    void forget();
 
 private:
     void make(const Rope &rope, TokenRows *rows);
 
     bool is_exact_;
     std::uint64_t graph_ = 0;
-    std::vector<std::unique_ptr<TokenRows>> rows_;
+    std::vector<std::shared_ptr<TokenRows>> rows_;
 };
 
 }  // namespace halyard_ggml

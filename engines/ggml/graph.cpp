@@ -60,10 +60,6 @@ ggml_status Computer::compute(ggml_backend_t backend, ggml_cgraph *graph) {
         log_line(GGML_LOG_LEVEL_ERROR, why);
         status = status == GGML_STATUS_SUCCESS ? GGML_STATUS_FAILED : status;
     }
-    if (angles_.has_much()) {
-        known_.clear();  // it points to what is forgotten
-        angles_.forget();
-    }
     return status;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 namespace halyard_ggml {
 
@@ -42,12 +43,11 @@ std::string Replacements::take_road(Angles &angles, RoadFinder &finder, int i, R
         if (is_less && !why.empty()) {
             continue;  // it has been tried
         }
-        TokenRows *rows = nullptr;
-        why = bind(angles, *road, call, &rows);
+        why = bind(angles, *road, call);
         if (why.empty()) {
-            const auto same = [&](const Used &used) { return used.rows == rows; };
+            const auto same = [&](const Used &used) { return used.rows == call->rows; };
             if (std::none_of(used_.begin(), used_.end(), same)) {
-                used_.push_back({road->rope, rows});
+                used_.push_back({road->rope, call->rows});
             }
             break;
         }
@@ -72,7 +72,7 @@ void Replacements::add(Angles &angles, RoadFinder &finder, int i) {
     }
     edit(road.last(), static_cast<std::ptrdiff_t>(calls_.size()));
     call.error = &error_;
-    calls_.push_back(call);
+    calls_.push_back(std::move(call));
     if (is_reporting()) {
         const std::string norm = road.norm_node == nullptr ? "" : "norm, ";
         ++counts_.replaced[norm + (road.set_rows_node == nullptr ? "rope" : "rope, cache")];
@@ -87,7 +87,7 @@ void Replacements::edit(ggml_tensor *node, std::ptrdiff_t call) {
 
 bool Replacements::refresh(Angles &angles) {
     for (const Used &used : used_) {
-        if (!angles.make_again(used.rope, used.rows)) {
+        if (!angles.make_again(used.rope, used.rows.get())) {
             return false;
         }
     }

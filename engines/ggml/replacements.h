@@ -9,6 +9,7 @@
 #include <ggml-impl.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,7 @@ private:
     };
     struct Used {
         Rope rope;
-        TokenRows *rows;
+        std::shared_ptr<TokenRows> rows;
     };
 
     void add(Angles &angles, RoadFinder &finder, int i);

@@ -27,67 +27,56 @@ void write_counts(std::FILE *file, const char *name, const std::map<std::string,
     std::fprintf(file, "\n    }");
 }
 
-class Report {
-public:
+/// It is written when the process ends.
+struct Report {
+    std::string path;
+    std::mutex mutex;
+    Counts sums;
+
     Report() {
-        const char *path = std::getenv("HALYARD_GGML_REPORT");
-        path_ = path == nullptr ? "" : path;
+        const char *asked = std::getenv("HALYARD_GGML_REPORT");
+        path = asked == nullptr ? "" : asked;
     }
-    Report(const Report &) = delete;
-    Report &operator=(const Report &) = delete;
     ~Report() {
-        std::FILE *file = path_.empty() ? nullptr : std::fopen(path_.c_str(), "w");
+        std::FILE *file = path.empty() ? nullptr : std::fopen(path.c_str(), "w");
         if (file == nullptr) {
             return;
         }
         std::fprintf(file, "{\n");
-        write_counts(file, "replaced", sums_.replaced);
+        write_counts(file, "replaced", sums.replaced);
         std::fprintf(file, ",\n");
-        write_counts(file, "left", sums_.left);
+        write_counts(file, "left", sums.left);
         std::fprintf(file, "\n}\n");
         std::fclose(file);
     }
-
-    bool is_wanted() const { return !path_.empty(); }
-
-    /// Why it cannot be written, or nothing. The file is there then.
-    std::string obstacle() const {
-        std::FILE *file = path_.empty() ? nullptr : std::fopen(path_.c_str(), "a");
-        if (file != nullptr) {
-            std::fclose(file);
-        }
-        return path_.empty() || file != nullptr
-                   ? ""
-                   : "HALYARD_GGML_REPORT is \"" + path_ + "\", which cannot be written: " + std::strerror(errno);
-    }
-
-    void add(const Counts &counts) {
-        const std::lock_guard lock(mutex_);
-        for (const auto &[what, n] : counts.replaced) {
-            sums_.replaced[what] += n;
-        }
-        for (const auto &[why, n] : counts.left) {
-            sums_.left[why] += n;
-        }
-    }
-
-private:
-    std::string path_;
-    std::mutex mutex_;
-    Counts sums_;
 };
 
 Report the_report;
 
 }  // namespace
 
-bool is_reporting() { return the_report.is_wanted(); }
+bool is_reporting() { return !the_report.path.empty(); }
 
-std::string report_obstacle() { return the_report.obstacle(); }
+std::string report_obstacle() {
+    std::FILE *file = is_reporting() ? std::fopen(the_report.path.c_str(), "a") : nullptr;
+    if (file != nullptr) {
+        std::fclose(file);
+    }
+    return !is_reporting() || file != nullptr
+               ? ""
+               : "HALYARD_GGML_REPORT is \"" + the_report.path + "\", which cannot be written: " + std::strerror(errno);
+}
 
 void report(const Counts &counts) {
-    if (is_reporting()) {
-        the_report.add(counts);
+    if (!is_reporting()) {
+        return;
+    }
+    const std::lock_guard lock(the_report.mutex);
+    for (const auto &[what, n] : counts.replaced) {
+        the_report.sums.replaced[what] += n;
+    }
+    for (const auto &[why, n] : counts.left) {
+        the_report.sums.left[why] += n;
     }
 }
 

@@ -67,7 +67,7 @@ RunKey key_of(const Road &road) {
     return key;
 }
 
-std::unique_ptr<halyard::plan> make_plan(const RunKey &key, std::int64_t rotary_dim) {
+halyard::plan make_plan(const RunKey &key, std::int64_t rotary_dim) {
     auto tensor =
         halyard::describe_tensor(static_cast<halyard::dtype>(key.in_dtype), key.shape[3],
                                  key.is_half ? halyard::pairing::half : halyard::pairing::interleaved, key.offset);
@@ -80,13 +80,11 @@ std::unique_ptr<halyard::plan> make_plan(const RunKey &key, std::int64_t rotary_
     cache.stride_head = key.shape[3];
     cache.stride_token = key.out[1];
     tensor.cache = key.n_slots == 0 ? nullptr : &cache;
-    return std::make_unique<halyard::plan>(halyard::plan_desc(
+    return halyard::plan(halyard::plan_desc(
         rotary_dim, {tensor}, key.is_inverse ? halyard::direction::inverse : halyard::direction::forward));
 }
 
-void make_run(const Road &road, const TokenRows &rows, BoundRun *out) {
-    const RunKey &key = out->key;
-    out->plan = make_plan(key, 2 * rows.maker->n_pairs());
+halyard::bound_run make_run(const Road &road, const RunKey &key, const TokenRows &rows, const halyard::plan &plan) {
     const std::array<std::int64_t, 4> shape = {key.shape[0], key.shape[1], key.shape[2], key.shape[3]};
     const auto x = halyard::input_tensor(road.x->data, static_cast<halyard::dtype>(key.in_dtype), shape,
                                          {key.in[0], key.in[1], key.in[2], 1});
@@ -108,24 +106,18 @@ void make_run(const Road &road, const TokenRows &rows, BoundRun *out) {
         slots.strides[1] = key.stride_slot_numbers;
         options.slots = &slots;
     }
-    out->run = std::make_unique<halyard::bound_run>(*out->plan, rows.source, x, y, options);
+    return halyard::bound_run(plan, rows.source, x, y, options);
 }
 
-const BoundRun &run_for(const Road &road, const RunKey &key, TokenRows &rows) {
-    for (const auto &known : rows.runs) {
-        if (known->key == key) {
-            return *known;
-        }
-    }
-    auto made = std::make_unique<BoundRun>();
-    made->key = key;
+BoundRun make(const Road &road, const RunKey &key, const TokenRows &rows) {
+    BoundRun made;
     try {
-        make_run(road, rows, made.get());
+        made.plan = make_plan(key, 2 * rows.maker->n_pairs());
+        made.run = make_run(road, key, rows, made.plan);
     } catch (const halyard::error &error) {
-        made->why_not = error.what();
+        made.why_not = error.what();
     }
-    rows.runs.push_back(std::move(made));
-    return *rows.runs.back();
+    return made;
 }
 
 }  // namespace
@@ -140,10 +132,10 @@ void Call::operator()(int part, int n_parts) {
     args.weights = weight == nullptr ? nullptr : &weight;
     args.slots = slots;
     args.caches = cache == nullptr ? nullptr : &cache;
-    halyard_run_bound(run, &args, part == 0 ? error : nullptr);
+    halyard_run_bound(bound->run.get(), &args, part == 0 ? error : nullptr);
 }
 
-std::string bind(Angles &angles, const Road &road, Call *call, TokenRows **rows) {
+std::string bind(Angles &angles, const Road &road, Call *call) {
     const ggml_tensor &y = *road.last();
     const bool has_cache = road.set_rows_node != nullptr;
     if (road.x->data == nullptr || y.data == nullptr) {
@@ -154,15 +146,14 @@ std::string bind(Angles &angles, const Road &road, Call *call, TokenRows **rows)
         return "input and output share memory";
     }
     try {
-        *rows = &angles.rows(road.rope);
+        call->rows = angles.rows(road.rope);
     } catch (const halyard::error &error) {
         return error.what();
     }
-    const BoundRun &bound = run_for(road, key, **rows);
-    if (bound.run == nullptr) {
-        return bound.why_not;
+    call->bound = call->rows->runs->find(key, [&] { return make(road, key, *call->rows); });
+    if (!call->bound->run) {
+        return call->bound->why_not;
     }
-    call->run = bound.run->get();
     call->x = road.x->data;
     call->y = has_cache ? nullptr : y.data;
     call->weight = road.weight == nullptr ? nullptr : road.weight->data;

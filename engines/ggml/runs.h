@@ -28,15 +28,21 @@ struct RunKey {
 
 /// A road that Halyard has taken, or why it has not.
 struct BoundRun {
-    RunKey key;
-    std::unique_ptr<halyard::plan> plan;
-    std::unique_ptr<halyard::bound_run> run;
+    halyard::plan plan;
+    halyard::bound_run run;
     std::string why_not;
+};
+
+/// The runs that were bound to some tokens' rows. A model has a few kinds of nodes.
+class Runs : public halyard::run_cache<RunKey, BoundRun> {
+public:
+    Runs() : run_cache(64) {}
 };
 
 /// A call with its pointers. ggml's threads make it together.
 struct Call {
-    const halyard_bound_run *run = nullptr;
+    std::shared_ptr<TokenRows> rows;
+    std::shared_ptr<const BoundRun> bound;
     const void *x = nullptr;
     void *y = nullptr;
     const void *weight = nullptr;
@@ -47,8 +53,7 @@ struct Call {
     void operator()(int part, int n_parts);
 };
 
-/// Binds a road. On success fills in `call` and what rows it reads, which hold as long as the angles keep them.
-/// Otherwise returns why not.
-std::string bind(Angles &angles, const Road &road, Call *call, TokenRows **rows);
+/// Binds a road. Fills in `call`, or returns why not.
+std::string bind(Angles &angles, const Road &road, Call *call);
 
 }  // namespace halyard_ggml

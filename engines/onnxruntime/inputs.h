@@ -68,10 +68,18 @@ struct RotationAttributes {
     float epsilon;
 };
 
+/// What an operator says of an input. Its elements are of the operator's dtype, or int64.
+struct InputKind {
+    const char *name;
+    bool is_required = false, is_int64 = false;
+};
+
 /// An input; empty where it is left out.
 struct Input {
     explicit Input(const char *called) : name(called) {}
     Input(const Ort::KernelContext &context, std::size_t index, const char *name);
+    Input(const Ort::KernelContext &context, const InputKind *kinds, std::size_t index)
+        : Input(context, index, kinds[index].name) {}
 
     explicit operator bool() const { return is_given; }
     std::int64_t rank() const { return static_cast<std::int64_t>(shape.size()); }

@@ -10,11 +10,11 @@ namespace {
 using namespace halyard_onnxruntime;
 
 /// An operator for each dtype. ONNX Runtime takes those of one name for one, and picks by type.
-template <typename Operator>
+template <typename Kernel>
 void add(Ort::CustomOpDomain &domain) {
-    static const Operator operators[] = {Operator(ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT),
-                                         Operator(ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16),
-                                         Operator(ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16)};
+    static const Operator<Kernel> operators[] = {Operator<Kernel>(ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT),
+                                                 Operator<Kernel>(ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16),
+                                                 Operator<Kernel>(ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16)};
     for (const auto &op : operators) {
         domain.Add(&op);
     }

@@ -1,8 +1,6 @@
 // Reads q, k, v and the caches, and takes them all down one road.
 #include "norm_rotary_cache.h"
 
-#include "angles.h"
-
 #include <array>
 #include <cstring>
 #include <vector>
@@ -10,21 +8,6 @@
 namespace halyard_onnxruntime {
 
 namespace {
-
-// The inputs, in order.
-enum {
-    query,
-    key_input,
-    value,
-    cos_cache,
-    sin_cache,
-    position_ids,
-    past_key,
-    past_value,
-    write_indices,
-    q_norm_weight,
-    k_norm_weight
-};
 
 /// Reads the shape of tensor i, [batch, tokens, heads * head_dim] or [batch, tokens, heads, head_dim].
 void read_tensor(const Input &x, std::int64_t num_heads, const char *num_heads_name, std::size_t i, RunKey *key) {
@@ -84,37 +67,29 @@ std::vector<std::int64_t> read_starts(const Input &indices, const RunKey &key) {
     return starts;
 }
 
-/// The present caches have the shapes of the past ones.
-OrtStatusPtr infer_shapes(const OrtCustomOp *, OrtShapeInferContext *context) noexcept {
-    return guard([&] {
-        const OrtApi &api = Ort::GetApi();
-        for (const std::size_t i : {0, 1}) {
-            OrtTensorTypeAndShapeInfo *past = nullptr;  // the context's
-            Ort::ThrowOnError(api.ShapeInferContext_GetInputTypeShape(context, past_key + i, &past));
-            Ort::ThrowOnError(api.ShapeInferContext_SetOutputTypeShape(context, 1 + i, past));
-        }
-    });
-}
-
 }  // namespace
 
-NormRotaryCacheKernel::NormRotaryCacheKernel(const Ort::ConstKernelInfo &info, halyard::dtype dtype)
-    : attributes_(info), kv_num_heads_(attribute<std::int64_t>(info, "kv_num_heads", attributes_.num_heads)),
-      dtype_(dtype), cos_(info, cos_cache, "cos_cache"), sin_(info, sin_cache, "sin_cache"),
-      angles_(read_angle_source(info)), runs_(angles_) {
+void NormRotaryCache::infer_shapes(OrtShapeInferContext *context) {
+    const OrtApi &api = Ort::GetApi();
+    for (const std::size_t i : {0, 1}) {
+        OrtTensorTypeAndShapeInfo *past = nullptr;  // the context's
+        Ort::ThrowOnError(api.ShapeInferContext_GetInputTypeShape(context, past_key + i, &past));
+        Ort::ThrowOnError(api.ShapeInferContext_SetOutputTypeShape(context, 1 + i, past));
+    }
+}
+
+NormRotaryCache::NormRotaryCache(const Ort::ConstKernelInfo &info, halyard::dtype dtype)
+    : RotatingKernel(info, dtype, cos_cache),
+      kv_num_heads_(attribute<std::int64_t>(info, "kv_num_heads", attributes_.num_heads)) {
     if (kv_num_heads_ < 0) {
         refuse(HALYARD_ERROR_SHAPE, "kv_num_heads is ", kv_num_heads_, ", but must not be negative");
     }
 }
 
-OrtStatusPtr NormRotaryCacheKernel::ComputeV2(OrtKernelContext *context) noexcept {
-    return guard([&] { compute(Ort::KernelContext(context)); });
-}
-
-void NormRotaryCacheKernel::compute(const Ort::KernelContext &context) {
-    const std::array<Input, 3> x = {Input(context, query, "query"), Input(context, key_input, "key"),
-                                    Input(context, value, "value")};
-    const std::array<Input, 2> past = {Input(context, past_key, "past_key"), Input(context, past_value, "past_value")};
+void NormRotaryCache::compute(const Ort::KernelContext &context) {
+    const auto input = [&](std::size_t index) { return Input(context, inputs, index); };
+    const std::array<Input, 3> x = {input(query), input(key_tensor), input(value)};
+    const std::array<Input, 2> past = {input(past_key), input(past_value)};
     RunKey key = attributes_.start_key(dtype_);
     Pointers pointers;
     key.n_tensors = 3;
@@ -126,11 +101,10 @@ void NormRotaryCacheKernel::compute(const Ort::KernelContext &context) {
     key.tensors[2].is_rotated = false;
     read_cache(past[0], 1, &key);
     read_cache(past[1], 2, &key);
-    read_angles(cos_.read(context), sin_.read(context), Input(context, position_ids, "position_ids"),
-                angles_ != nullptr, &key, &pointers);
-    read_weight(Input(context, q_norm_weight, "q_norm_weight"), 0, &key, &pointers);
-    read_weight(Input(context, k_norm_weight, "k_norm_weight"), 1, &key, &pointers);
-    const auto starts = read_starts(Input(context, write_indices, "write_indices"), key);
+    read_angles(cos_.read(context), sin_.read(context), input(position_ids), angles_ != nullptr, &key, &pointers);
+    read_weight(input(q_weight), 0, &key, &pointers);
+    read_weight(input(k_weight), 1, &key, &pointers);
+    const auto starts = read_starts(input(write_indices), key);
     pointers.slots = starts.data();
 
     auto y = context.GetOutput(0, {key.n_batch, key.tensors[0].n_heads, key.n_tokens, key.head_dim});
@@ -147,28 +121,6 @@ void NormRotaryCacheKernel::compute(const Ort::KernelContext &context) {
     if (key.n_batch != 0 && key.n_tokens != 0) {
         runs_.run(context, key, pointers);
     }
-}
-
-NormRotaryCache::NormRotaryCache(ONNXTensorElementDataType type) : type_(type) {
-    InferOutputShapeFn = infer_shapes;
-    // Where a session's caller has bound both to the same memory, they share it anyhow.
-    GetMayInplace = [](int **inputs, int **outputs) {
-        return tell_places({{past_key, 1}, {past_value, 2}}, inputs, outputs);
-    };
-    ReleaseMayInplace = release_places;
-}
-
-ONNXTensorElementDataType NormRotaryCache::GetInputType(std::size_t index) const {
-    return index == position_ids || index == write_indices ? ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64 : type_;
-}
-
-OrtCustomOpInputOutputCharacteristic NormRotaryCache::GetInputCharacteristic(std::size_t index) const {
-    const bool is_required = index <= value || index == past_key || index == past_value;
-    return is_required ? INPUT_OUTPUT_REQUIRED : INPUT_OUTPUT_OPTIONAL;
-}
-
-OrtStatusPtr NormRotaryCache::CreateKernelV2(const OrtApi &, const OrtKernelInfo *info, void **kernel) const noexcept {
-    return guard([&] { *kernel = new NormRotaryCacheKernel(Ort::ConstKernelInfo(info), dtype_of(type_)); });
 }
 
 }  // namespace halyard_onnxruntime

@@ -1,46 +1,43 @@
 // The operator NormRotaryCache: q, k and v go from a projection to attention and its cache, with norms of q and k.
 #pragma once
 
-#include "inputs.h"
-#include "runs.h"
-
-#include <cstddef>
-#include <cstdint>
-#include <memory>
+#include "operator.h"
 
 namespace halyard_onnxruntime {
 
-class NormRotaryCacheKernel {
+class NormRotaryCache : public RotatingKernel {
 public:
-    NormRotaryCacheKernel(const Ort::ConstKernelInfo &info, halyard::dtype dtype);
+    static constexpr const char *name = "NormRotaryCache";
+    static constexpr InputKind inputs[] = {{"query", true},    {"key", true},        {"value", true},
+                                           {"cos_cache"},      {"sin_cache"},        {"position_ids", false, true},
+                                           {"past_key", true}, {"past_value", true}, {"write_indices", false, true},
+                                           {"q_norm_weight"},  {"k_norm_weight"}};
+    enum {  // where each is among them
+        query,
+        key_tensor,
+        value,
+        cos_cache,
+        sin_cache,
+        position_ids,
+        past_key,
+        past_value,
+        write_indices,
+        q_weight,
+        k_weight
+    };
+    static constexpr std::size_t n_outputs = 3;
+    // Where a session's caller has bound both to the same memory, they share it anyhow.
+    static constexpr Place places[] = {{past_key, 1}, {past_value, 2}};
 
-    /// Called by any number of threads at once.
-    OrtStatusPtr ComputeV2(OrtKernelContext *context) noexcept;
+    /// The present caches have the shapes of the past ones.
+    static void infer_shapes(OrtShapeInferContext *context);
+
+    NormRotaryCache(const Ort::ConstKernelInfo &info, halyard::dtype dtype);
 
 private:
-    void compute(const Ort::KernelContext &context);
+    void compute(const Ort::KernelContext &context) override;
 
-    RotationAttributes attributes_;
     std::int64_t kv_num_heads_;
-    halyard::dtype dtype_;
-    Table cos_, sin_;
-    std::shared_ptr<const halyard::angle_source> angles_;
-    Runs runs_;
-};
-
-struct NormRotaryCache : Ort::CustomOpBase<NormRotaryCache, NormRotaryCacheKernel, true> {
-    explicit NormRotaryCache(ONNXTensorElementDataType type);
-
-    const char *GetName() const { return "NormRotaryCache"; }
-    std::size_t GetInputTypeCount() const { return 11; }
-    ONNXTensorElementDataType GetInputType(std::size_t index) const;
-    OrtCustomOpInputOutputCharacteristic GetInputCharacteristic(std::size_t index) const;
-    std::size_t GetOutputTypeCount() const { return 3; }
-    ONNXTensorElementDataType GetOutputType(std::size_t) const { return type_; }
-    OrtStatusPtr CreateKernelV2(const OrtApi &api, const OrtKernelInfo *info, void **kernel) const noexcept;
-
-private:
-    ONNXTensorElementDataType type_;
 };
 
 }  // namespace halyard_onnxruntime

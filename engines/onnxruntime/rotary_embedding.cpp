@@ -1,8 +1,7 @@
 // Reads X in one of its three layouts, and rotates it.
 #include "rotary_embedding.h"
 
-#include "angles.h"
-
+#include <utility>
 #include <vector>
 
 namespace halyard_onnxruntime {
@@ -51,54 +50,46 @@ std::vector<std::int64_t> output_shape(const Input &x, const RunKey &key, bool h
     return x.shape;
 }
 
-/// Y has X's type and shape, with heads before tokens. (ONNX Runtime asks the first operator of a name for all of
-/// them.)
-OrtStatusPtr infer_shape(const OrtCustomOp *, OrtShapeInferContext *context) noexcept {
-    return guard([&] {
-        const OrtApi &api = Ort::GetApi();
-        OrtTensorTypeAndShapeInfo *info = nullptr;  // the context's
-        Ort::ThrowOnError(api.ShapeInferContext_GetInputTypeShape(context, 0, &info));
-        const Ort::ConstTensorTypeAndShapeInfo x(info);
-        const OrtOpAttr *layout = nullptr;
-        if (auto *status = api.ShapeInferContext_GetAttribute(context, "tokens_first", &layout)) {
-            api.ReleaseStatus(status);
-        }
-        std::int64_t has_tokens_first = 0;
-        std::size_t n_bytes = 0;
-        if (layout != nullptr) {
-            Ort::ThrowOnError(
-                api.ReadOpAttr(layout, ORT_OP_ATTR_INT, &has_tokens_first, sizeof(has_tokens_first), &n_bytes));
-        }
-        auto shape = x.GetShape();
-        std::vector<const char *> names(shape.size());
-        x.GetSymbolicDimensions(names.data(), names.size());
-        if (shape.size() == 4 && has_tokens_first != 0) {
-            std::swap(shape[1], shape[2]);
-            std::swap(names[1], names[2]);
-        }
-        OrtTensorTypeAndShapeInfo *y = nullptr;
-        Ort::ThrowOnError(api.CreateTensorTypeAndShapeInfo(&y));
-        const Ort::TensorTypeAndShapeInfo made(y);
-        Ort::ThrowOnError(api.SetTensorElementType(y, x.GetElementType()));
-        Ort::ThrowOnError(api.SetDimensions(y, shape.data(), shape.size()));
-        Ort::ThrowOnError(api.SetSymbolicDimensions(y, names.data(), names.size()));
-        Ort::ThrowOnError(api.ShapeInferContext_SetOutputTypeShape(context, 0, y));
-    });
-}
-
 }  // namespace
 
-RotaryEmbeddingKernel::RotaryEmbeddingKernel(const Ort::ConstKernelInfo &info, halyard::dtype dtype)
-    : attributes_(info), dtype_(dtype), has_tokens_first_(attribute<std::int64_t>(info, "tokens_first", 0) != 0),
-      cos_(info, 1, "cos_cache"), sin_(info, 2, "sin_cache"), angles_(read_angle_source(info)), runs_(angles_) {}
-
-OrtStatusPtr RotaryEmbeddingKernel::ComputeV2(OrtKernelContext *context) noexcept {
-    return guard([&] { compute(Ort::KernelContext(context)); });
+// ONNX Runtime asks the first operator of a name for those of all dtypes.
+void RotaryEmbedding::infer_shapes(OrtShapeInferContext *context) {
+    const OrtApi &api = Ort::GetApi();
+    OrtTensorTypeAndShapeInfo *info = nullptr;  // the context's
+    Ort::ThrowOnError(api.ShapeInferContext_GetInputTypeShape(context, 0, &info));
+    const Ort::ConstTensorTypeAndShapeInfo x(info);
+    const OrtOpAttr *layout = nullptr;
+    if (auto *status = api.ShapeInferContext_GetAttribute(context, "tokens_first", &layout)) {
+        api.ReleaseStatus(status);
+    }
+    std::int64_t has_tokens_first = 0;
+    std::size_t n_bytes = 0;
+    if (layout != nullptr) {
+        Ort::ThrowOnError(
+            api.ReadOpAttr(layout, ORT_OP_ATTR_INT, &has_tokens_first, sizeof(has_tokens_first), &n_bytes));
+    }
+    auto shape = x.GetShape();
+    std::vector<const char *> names(shape.size());
+    x.GetSymbolicDimensions(names.data(), names.size());
+    if (shape.size() == 4 && has_tokens_first != 0) {
+        std::swap(shape[1], shape[2]);
+        std::swap(names[1], names[2]);
+    }
+    OrtTensorTypeAndShapeInfo *y = nullptr;
+    Ort::ThrowOnError(api.CreateTensorTypeAndShapeInfo(&y));
+    const Ort::TensorTypeAndShapeInfo made(y);
+    Ort::ThrowOnError(api.SetTensorElementType(y, x.GetElementType()));
+    Ort::ThrowOnError(api.SetDimensions(y, shape.data(), shape.size()));
+    Ort::ThrowOnError(api.SetSymbolicDimensions(y, names.data(), names.size()));
+    Ort::ThrowOnError(api.ShapeInferContext_SetOutputTypeShape(context, 0, y));
 }
 
-void RotaryEmbeddingKernel::compute(const Ort::KernelContext &context) {
+RotaryEmbedding::RotaryEmbedding(const Ort::ConstKernelInfo &info, halyard::dtype dtype)
+    : RotatingKernel(info, dtype, 1), has_tokens_first_(attribute<std::int64_t>(info, "tokens_first", 0) != 0) {}
+
+void RotaryEmbedding::compute(const Ort::KernelContext &context) {
     const Input cos = cos_.read(context), sin = sin_.read(context);
-    const Input x(context, 0, "X"), positions(context, 3, "position_ids"), weight(context, 4, "norm_weight");
+    const Input x(context, inputs, 0), positions(context, inputs, 3), weight(context, inputs, 4);
     RunKey key = attributes_.start_key(dtype_);
     Pointers pointers;
     read_shape(x, cos, attributes_, has_tokens_first_, &key);
@@ -121,25 +112,6 @@ void RotaryEmbeddingKernel::compute(const Ort::KernelContext &context) {
         tensor.is_in_place = false;
     }
     runs_.run(context, key, pointers);
-}
-
-RotaryEmbedding::RotaryEmbedding(ONNXTensorElementDataType type) : type_(type) {
-    InferOutputShapeFn = infer_shape;
-    // ONNX Runtime does so where X ends here, and the shapes are known to be the same.
-    GetMayInplace = [](int **inputs, int **outputs) { return tell_places({{0, 0}}, inputs, outputs); };
-    ReleaseMayInplace = release_places;
-}
-
-ONNXTensorElementDataType RotaryEmbedding::GetInputType(std::size_t index) const {
-    return index == 3 ? ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64 : type_;
-}
-
-OrtCustomOpInputOutputCharacteristic RotaryEmbedding::GetInputCharacteristic(std::size_t index) const {
-    return index == 0 ? INPUT_OUTPUT_REQUIRED : INPUT_OUTPUT_OPTIONAL;
-}
-
-OrtStatusPtr RotaryEmbedding::CreateKernelV2(const OrtApi &, const OrtKernelInfo *info, void **kernel) const noexcept {
-    return guard([&] { *kernel = new RotaryEmbeddingKernel(Ort::ConstKernelInfo(info), dtype_of(type_)); });
 }
 
 }  // namespace halyard_onnxruntime

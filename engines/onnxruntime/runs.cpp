@@ -4,22 +4,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <thread>
+#include <vector>
 
 namespace halyard_onnxruntime {
 
-struct BoundRun {
-    RunKey key;
-    halyard::angle_source rows;                 // that lay here
-    const void *cos = nullptr, *sin = nullptr;  // when the run was bound
-    halyard::plan plan;
-    halyard::bound_run run;
-    int n_parts = 1;
-};
-
 namespace {
-
-/// Prompts come in many lengths, but a step of decoding in one. What is more is forgotten.
-constexpr std::size_t max_runs = 16;
 
 /// Below this a thread that is woken costs more than it saves, as Halyard's own executors have it.
 constexpr std::int64_t bytes_of_part = 192 << 10;
@@ -35,19 +24,8 @@ int count_parts(const RunKey &key) {
 }
 
 halyard::angle_source make_rows(const RunKey &key, const Pointers &pointers) {
-    auto desc = halyard::make_struct<halyard_angle_source_desc>();
-    desc.kind = HALYARD_ANGLES_GIVEN;
-    desc.cos_rows = pointers.cos;
-    desc.sin_rows = pointers.sin;
-    desc.n_rows = key.rows.n_rows;
-    desc.stride_row = key.rotary_dim / 2;
-    desc.rotary_dim = key.rotary_dim;
-    desc.rows_dtype = static_cast<std::int32_t>(key.dtype);
-    desc.by_token = key.rows.are_by_token ? 1 : 0;
-    auto details = halyard::make_struct<halyard_error>();
-    halyard_angle_source *made = nullptr;
-    halyard::detail::check(halyard_create_angle_source(nullptr, &desc, &made, &details), details);
-    return halyard::angle_source(made);
+    return halyard::angle_source::given(pointers.cos, pointers.sin, key.dtype, key.rows.n_rows, key.rotary_dim / 2,
+                                        key.rotary_dim, key.rows.are_by_token);
 }
 
 halyard::plan make_plan(const RunKey &key) {
@@ -108,32 +86,19 @@ struct Call {
 
 }  // namespace
 
-Runs::Runs(std::shared_ptr<const halyard::angle_source> own) : own_(std::move(own)) {}
-Runs::~Runs() = default;
-
-std::shared_ptr<const BoundRun> Runs::find(const RunKey &key, const Pointers &pointers) {
-    const std::lock_guard lock(mutex_);
-    const auto found = std::find_if(known_.rbegin(), known_.rend(), [&](const auto &run) { return run->key == key; });
-    if (found != known_.rend()) {
-        return *found;
-    }
-    auto made = std::make_shared<BoundRun>();
-    made->key = key;
-    made->rows = key.rows.are_given ? make_rows(key, pointers) : halyard::angle_source();
-    made->cos = pointers.cos;
-    made->sin = pointers.sin;
-    made->plan = make_plan(key);
-    made->run = bind(key, pointers, made->plan, key.rows.are_given ? made->rows : *own_);
-    made->n_parts = count_parts(key);
-    if (known_.size() == max_runs) {
-        known_.erase(known_.begin());
-    }
-    known_.push_back(std::move(made));
-    return known_.back();
+BoundRun Runs::make(const RunKey &key, const Pointers &pointers) const {
+    BoundRun made;
+    made.rows = key.rows.are_given ? make_rows(key, pointers) : halyard::angle_source();
+    made.cos = pointers.cos;
+    made.sin = pointers.sin;
+    made.plan = make_plan(key);
+    made.run = bind(key, pointers, made.plan, key.rows.are_given ? made.rows : *own_);
+    made.n_parts = count_parts(key);
+    return made;
 }
 
 void Runs::run(const Ort::KernelContext &context, const RunKey &key, const Pointers &pointers) {
-    const auto bound = find(key, pointers);
+    const auto bound = known_.find(key, [&] { return make(key, pointers); });
     Call call = {bound->run.get(), halyard::make_struct<halyard_bound_run_args>(),
                  halyard::make_struct<halyard_error>()};
     call.args.n_parts = bound->n_parts;

@@ -8,8 +8,6 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <vector>
 
 namespace halyard_onnxruntime {
 
@@ -62,24 +60,29 @@ struct Pointers {
     const void *slots = nullptr;
 };
 
-struct BoundRun;
+/// A run, and the rows that it was bound to, if rows are given.
+struct BoundRun {
+    halyard::angle_source rows;
+    const void *cos = nullptr, *sin = nullptr;  // where they lay
+    halyard::plan plan;
+    halyard::bound_run run;
+    int n_parts = 1;
+};
 
 /// The calls of one node. Threads may run it at the same time.
 class Runs {
 public:
     /// own: the node's angles; NULL where rows are given.
-    explicit Runs(std::shared_ptr<const halyard::angle_source> own);
-    ~Runs();
+    explicit Runs(std::shared_ptr<const halyard::angle_source> own) : own_(std::move(own)) {}
 
     /// Throws halyard::error; nothing has been written then.
     void run(const Ort::KernelContext &context, const RunKey &key, const Pointers &pointers);
 
 private:
-    std::shared_ptr<const BoundRun> find(const RunKey &key, const Pointers &pointers);
+    BoundRun make(const RunKey &key, const Pointers &pointers) const;
 
     std::shared_ptr<const halyard::angle_source> own_;
-    std::mutex mutex_;
-    std::vector<std::shared_ptr<const BoundRun>> known_;  // the latest last
+    halyard::run_cache<RunKey, BoundRun> known_{16};  // prompts come in many lengths, but a step of decoding in one
 };
 
 }  // namespace halyard_onnxruntime

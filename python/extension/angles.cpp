@@ -1,5 +1,6 @@
 #include "angles.h"
 
+#include "module.h"
 #include "names.h"
 
 #include <nanobind/stl/optional.h>
@@ -93,9 +94,7 @@ std::unique_ptr<AngleSource> make(const frequencies &from, const std::string &ki
 const Array &check_rows(const Array &rows, std::int64_t pairs) {
     if (rows.n_dims() != 2 || (rows.size(1) > 1 && rows.stride(1) != 1) ||
         (rows.size(1) != pairs && rows.size(1) != 2 * pairs)) {
-        refuse(HALYARD_ERROR_SHAPE, rows.name() + " has the shape " + rows.shape_text() +
-                                        ", but has to be [positions, rotary_dim / 2] or [positions, rotary_dim], its "
-                                        "last dimension dense");
+        rows.refuse_shape("[positions, rotary_dim / 2] or [positions, rotary_dim], its last dimension dense");
     }
     return rows;
 }
@@ -113,18 +112,9 @@ std::unique_ptr<AngleSource> given(nb::handle cos, nb::handle sin, std::int64_t 
                    made->sin->dtype_name() + " " + made->sin->shape_text() +
                    ", but both have to have one shape, one stride, and one of float32, float16 and bfloat16");
     }
-    auto desc = describe_angles(HALYARD_ANGLES_GIVEN);
-    desc.cos_rows = made->cos->data();
-    desc.sin_rows = made->sin->data();
-    desc.n_rows = made->cos->size(0);
-    desc.stride_row = made->cos->size(0) > 1 ? made->cos->stride(0) : rotary_dim;
-    desc.rotary_dim = rotary_dim;
-    desc.rows_dtype = made->cos->dtype();
-    desc.by_token = by_token ? 1 : 0;
-    auto details = make_struct<halyard_error>();
-    halyard_angle_source *source = nullptr;
-    detail::check(halyard_create_angle_source(nullptr, &desc, &source, &details), details);
-    made->source = angle_source(source);
+    const auto n_rows = made->cos->size(0), stride_row = n_rows > 1 ? made->cos->stride(0) : rotary_dim;
+    made->source = angle_source::given(made->cos->data(), made->sin->data(), static_cast<dtype>(made->cos->dtype()),
+                                       n_rows, stride_row, rotary_dim, by_token);
     made->rotary_dim = rotary_dim;
     return made;
 }
@@ -135,10 +125,9 @@ std::unique_ptr<AngleSource> joined(const nb::list &sources, nb::handle index, b
     made->index = std::make_unique<Array>(index, "index");
     const auto &numbers = *made->index;
     if (numbers.n_dims() != (by_token ? 2 : 1) || !numbers.is_dense() || numbers.index_type() != HALYARD_INT32) {
-        refuse(HALYARD_ERROR_SHAPE, "index is " + numbers.dtype_name() + " " + numbers.shape_text() +
-                                        ", but has to be a dense int32 " + (by_token ? "[batch, tokens]" : "[batch]"));
+        numbers.refuse_kind(std::string("a dense int32 ") + (by_token ? "[batch, tokens]" : "[batch]"));
     }
-    std::vector<const halyard_angle_source *> list;
+    std::vector<const angle_source *> list;
     for (const nb::handle source : sources) {
         const auto &each = *nb::cast<AngleSource *>(source);
         const auto &first = *nb::cast<AngleSource *>(sources[0]);
@@ -151,37 +140,14 @@ std::unique_ptr<AngleSource> joined(const nb::list &sources, nb::handle index, b
         made->out_pairing = first.out_pairing;
         made->n_axes = first.n_axes;
         made->sources.push_back(nb::borrow(source));
-        list.push_back(each.source.get());
+        list.push_back(&each.source);
     }
-    auto details = make_struct<halyard_error>();
-    halyard_angle_source *source = nullptr;
-    detail::check(halyard_create_joined_angle_source(list.data(), static_cast<std::int32_t>(list.size()),
-                                                     static_cast<const std::int32_t *>(numbers.data()),
-                                                     numbers.n_elements(), by_token ? 1 : 0, &source, &details),
-                  details);
-    made->source = angle_source(source);
+    made->source =
+        angle_source::joined(list, static_cast<const std::int32_t *>(numbers.data()), numbers.n_elements(), by_token);
     return made;
 }
 
 }  // namespace
-
-std::shared_ptr<const plan> AngleSource::find_plan(const halyard_plan_desc &desc) {
-    auto key = key_of(desc);
-    if (last_ != nullptr && key == key_) {
-        return last_;
-    }
-    auto found = plans_.find(key);
-    if (found == plans_.end()) {
-        auto made = std::make_shared<const plan>(desc);
-        if (plans_.size() >= max_plans) {
-            plans_.clear();
-        }
-        found = plans_.emplace(key, std::move(made)).first;
-    }
-    key_ = std::move(key);
-    last_ = found->second;
-    return last_;
-}
 
 void add_angles(nb::module_ &module) {
     nb::class_<AngleSource>(module, "AngleSource")

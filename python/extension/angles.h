@@ -7,8 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
-#include <unordered_map>
 #include <vector>
 
 namespace halyard::python {
@@ -31,14 +29,12 @@ public:
     std::shared_ptr<void> on_devices;       ///< what gpu.cpp keeps
 
     /// The plan of a description, made where it is the first time that it is asked for. Call it with the GIL held.
-    std::shared_ptr<const plan> find_plan(const halyard_plan_desc &desc);
+    std::shared_ptr<const plan> find_plan(const halyard_plan_desc &desc) {
+        return plans_.find(key_of(desc), [&] { return plan(desc); });
+    }
 
 private:
-    std::unordered_map<std::string, std::shared_ptr<const plan>> plans_;
-    std::string key_;  // of the plan that was asked for last
-    std::shared_ptr<const plan> last_;
+    run_cache<std::string, plan> plans_{max_plans};
 };
-
-void add_angles(nanobind::module_ &module);
 
 }  // namespace halyard::python

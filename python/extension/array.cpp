@@ -296,6 +296,14 @@ std::string Array::shape_text() const {
     return text + "]";
 }
 
+void Array::refuse_shape(const std::string &wanted) const {
+    refuse(HALYARD_ERROR_SHAPE, name_ + " has the shape " + shape_text() + ", but has to be " + wanted);
+}
+
+void Array::refuse_kind(const std::string &wanted) const {
+    refuse(HALYARD_ERROR_SHAPE, name_ + " is " + dtype_name() + " " + shape_text() + ", but has to be " + wanted);
+}
+
 void Array::require_writable() const {
     // JAX's arrays never change, but its capsules don't say so.
     const auto type = nb::borrow(reinterpret_cast<PyObject *>(Py_TYPE(owner_.ptr())));

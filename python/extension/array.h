@@ -43,6 +43,9 @@ public:
     bool is_uint8() const { return dtype_.code == dlpack::uint_code && dtype_.bits == 8 && dtype_.lanes == 1; }
     std::string dtype_name() const;
     std::string shape_text() const;
+    /// Throw: the shape, or dtype and shape, have to be what is said.
+    [[noreturn]] void refuse_shape(const std::string &wanted) const;
+    [[noreturn]] void refuse_kind(const std::string &wanted) const;
     /// Throws where the array may not be written.
     void require_writable() const;
 

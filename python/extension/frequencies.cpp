@@ -1,5 +1,5 @@
-#include "frequencies.h"
-
+// halyard._core.Frequencies.
+#include "module.h"
 #include "names.h"
 #include "refuse.h"
 
@@ -35,9 +35,23 @@ nb::tuple inv_freq(const frequencies &self) {
     return nb::tuple(values);
 }
 
-/// 0 stands for what is not known.
-std::optional<std::int64_t> known(std::int64_t number) {
-    return number == 0 ? std::nullopt : std::optional<std::int64_t>(number);
+using Info = halyard_frequencies_info;
+
+template <auto field>
+auto tell(const frequencies &self) {
+    return self.info().*field;
+}
+
+/// The same where 0 stands for what is not known.
+template <auto field>
+auto tell_known(const frequencies &self) {
+    const auto number = self.info().*field;
+    return number == 0 ? std::nullopt : std::optional(number);
+}
+
+template <auto field>
+auto tell_pairing(const frequencies &self) {
+    return name_or_none(pairings, self.info().*field);
 }
 
 /// The axis map as (name, counts), or None where there is one axis.
@@ -62,23 +76,17 @@ void add_frequencies(nb::module_ &module) {
         .def_static("from_config", from_config, nb::arg("text"), nb::arg("seq_len"), nb::arg("layer_type").none())
         .def("for_length", &frequencies::for_length)
         .def_prop_ro("inv_freq", inv_freq)
-        .def_prop_ro("attention_factor", [](const frequencies &self) { return self.info().attention_factor; })
-        .def_prop_ro("rotary_dim", [](const frequencies &self) { return self.info().rotary_dim; })
-        .def_prop_ro("head_dim", [](const frequencies &self) { return known(self.info().head_dim); })
-        .def_prop_ro("pairing", [](const frequencies &self) { return name_or_none(pairings, self.info().pairing); })
-        .def_prop_ro("out_pairing",
-                     [](const frequencies &self) { return name_or_none(pairings, self.info().out_pairing); })
-        .def_prop_ro("method", [](const frequencies &self) { return std::string(self.info().method); })
-        .def_prop_ro("base",
-                     [](const frequencies &self) {
-                         const double base = self.info().base;
-                         return base == 0.0 ? std::nullopt : std::optional<double>(base);
-                     })
-        .def_prop_ro("max_position", [](const frequencies &self) { return known(self.info().max_position); })
-        .def_prop_ro("original_max_position",
-                     [](const frequencies &self) { return known(self.info().original_max_position); })
-        .def_prop_ro("first_seq_len", [](const frequencies &self) { return self.info().first_seq_len; })
-        .def_prop_ro("last_seq_len", [](const frequencies &self) { return self.info().last_seq_len; })
+        .def_prop_ro("attention_factor", tell<&Info::attention_factor>)
+        .def_prop_ro("rotary_dim", tell<&Info::rotary_dim>)
+        .def_prop_ro("head_dim", tell_known<&Info::head_dim>)
+        .def_prop_ro("pairing", tell_pairing<&Info::pairing>)
+        .def_prop_ro("out_pairing", tell_pairing<&Info::out_pairing>)
+        .def_prop_ro("method", tell<&Info::method>)
+        .def_prop_ro("base", tell_known<&Info::base>)
+        .def_prop_ro("max_position", tell_known<&Info::max_position>)
+        .def_prop_ro("original_max_position", tell_known<&Info::original_max_position>)
+        .def_prop_ro("first_seq_len", tell<&Info::first_seq_len>)
+        .def_prop_ro("last_seq_len", tell<&Info::last_seq_len>)
         .def_prop_ro("axis_map", axis_map);
 }
 

@@ -16,8 +16,10 @@ namespace {
 
 /// An angle source in a device's memory, and the plans that were made for it.
 struct OnDevice {
+    OnDevice(const halyard_gpu_queue &queue, const angle_source &source) : angles(queue, source) {}
+
     gpu_angles angles;
-    std::map<std::string, gpu_plan> plans;
+    run_cache<std::string, gpu_plan> plans{max_plans};
 };
 
 using OnDevices = std::map<std::int32_t, OnDevice>;
@@ -27,11 +29,7 @@ OnDevice &find_device(AngleSource &source, std::int32_t device, const halyard_gp
         source.on_devices = std::make_shared<OnDevices>();
     }
     auto &devices = *static_cast<OnDevices *>(source.on_devices.get());
-    auto found = devices.find(device);
-    if (found == devices.end()) {
-        found = devices.emplace(device, OnDevice{gpu_angles(queue, source.source), {}}).first;
-    }
-    return found->second;
+    return devices.try_emplace(device, queue, source.source).first->second;
 }
 
 }  // namespace
@@ -46,17 +44,7 @@ void run_on_gpu(AngleSource &source, const halyard_plan_desc &desc, std::int32_t
     }
     const auto queue = describe_queue(HALYARD_CUDA, nullptr, stream);
     auto &own = find_device(source, device, queue);
-    const auto key = key_of(desc);
-    auto found = own.plans.find(key);
-    if (found == own.plans.end()) {
-        auto details = make_struct<halyard_error>();
-        halyard_gpu_plan *made = nullptr;
-        detail::check(halyard_create_gpu_plan(&queue, &desc, own.angles.get(), &made, &details), details);
-        if (own.plans.size() >= max_plans) {
-            own.plans.clear();
-        }
-        found = own.plans.emplace(key, gpu_plan(made)).first;
-    }
+    const auto made = own.plans.find(key_of(desc), [&] { return gpu_plan(queue, desc, own.angles); });
     auto on_gpu = make_struct<halyard_gpu_run_args>();
     on_gpu.bad_position = args.bad_position;
     on_gpu.stream = stream;
@@ -65,8 +53,7 @@ void run_on_gpu(AngleSource &source, const halyard_plan_desc &desc, std::int32_t
     on_gpu.y = args.y;
     on_gpu.slots = args.slots;
     on_gpu.stages = args.stages;
-    auto details = make_struct<halyard_error>();
-    detail::check(halyard_run_gpu(found->second.get(), &on_gpu, &details), details);
+    detail::call(halyard_run_gpu, made->get(), &on_gpu);
 }
 
 }  // namespace halyard::python

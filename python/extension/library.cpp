@@ -1,14 +1,16 @@
-#include "library.h"
-
+// halyard._core: version, targets and explain.
 #include "gpu.h"
+#include "module.h"
 #include "names.h"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace nb = nanobind;
 
@@ -24,20 +26,22 @@ nb::list list_targets() {
     return result;
 }
 
-std::string explain_rotation(const std::string &dtype, const std::string &out_dtype, std::int64_t head_dim,
-                             std::int64_t rotary_dim, std::int64_t rotary_offset, const std::string &pairing,
-                             const std::string &out_pairing, bool inverse, std::optional<const char *> target,
-                             std::optional<const char *> max_target) {
+using InAndOut = std::pair<std::string, std::string>;
+using Targets = std::pair<std::optional<const char *>, std::optional<const char *>>;  // the one, and the best one
+
+std::string explain_rotation(const InAndOut &dtype, const InAndOut &pairing, std::int64_t head_dim,
+                             std::int64_t rotary_dim, std::int64_t rotary_offset, bool inverse,
+                             const Targets &targets) {
     auto tensor = make_struct<halyard_tensor_desc>();
-    tensor.dtype = value_of(dtypes, "dtype", dtype);
-    tensor.out_dtype = value_of(dtypes, "out_dtype", out_dtype);
-    tensor.pairing = value_of(pairings, "pairing", pairing);
-    tensor.out_pairing = value_of(pairings, "out_pairing", out_pairing);
+    tensor.dtype = value_of(dtypes, "dtype", dtype.first);
+    tensor.out_dtype = value_of(dtypes, "out_dtype", dtype.second);
+    tensor.pairing = value_of(pairings, "pairing", pairing.first);
+    tensor.out_pairing = value_of(pairings, "out_pairing", pairing.second);
     tensor.head_dim = head_dim;
     tensor.rotary_offset = rotary_offset;
     plan_desc desc(rotary_dim, {tensor}, inverse ? direction::inverse : direction::forward);
-    desc.target = target.value_or(nullptr);
-    desc.max_target = max_target.value_or(nullptr);
+    desc.target = targets.first.value_or(nullptr);
+    desc.max_target = targets.second.value_or(nullptr);
     return explain(desc);
 }
 
@@ -47,9 +51,7 @@ void add_library(nb::module_ &module) {
     module.attr("version") = version();
     module.attr("has_gpu") = has_gpu();
     module.def("targets", list_targets);
-    module.def("explain", explain_rotation, nb::arg("dtype"), nb::arg("out_dtype"), nb::arg("head_dim"),
-               nb::arg("rotary_dim"), nb::arg("rotary_offset"), nb::arg("pairing"), nb::arg("out_pairing"),
-               nb::arg("inverse"), nb::arg("target").none(), nb::arg("max_target").none());
+    module.def("explain", explain_rotation);
 }
 
 }  // namespace halyard::python

@@ -1,10 +1,5 @@
 // The extension halyard._core: the C ABI as the package's Python calls it. Its annotations are in _core.pyi.
-#include "angles.h"
-#include "frequencies.h"
-#include "library.h"
-#include "new_array.h"
-#include "refuse.h"
-#include "rotate.h"
+#include "module.h"
 
 NB_MODULE(_core, module) {
     nanobind::set_leak_warnings(false);  // objects that outlive the interpreter, in caches of others', are no fault

@@ -29,6 +29,7 @@ inline constexpr Name references[] = {{"exact", HALYARD_REFERENCE_EXACT},
 inline constexpr Name axis_maps[] = {{"none", HALYARD_AXIS_MAP_NONE},
                                      {"sections", HALYARD_AXIS_MAP_SECTIONS},
                                      {"interleaved", HALYARD_AXIS_MAP_INTERLEAVED}};
+inline constexpr Name layouts[] = {{"bshd", 0}, {"bhsd", 1}};  // whether heads come first
 inline constexpr Name bad_positions[] = {{"error", HALYARD_BAD_POSITION_ERROR},
                                          {"clamp", HALYARD_BAD_POSITION_CLAMP},
                                          {"identity", HALYARD_BAD_POSITION_IDENTITY}};

@@ -1,6 +1,6 @@
-#include "new_array.h"
-
+// halyard._core.new_array.
 #include "array.h"
+#include "module.h"
 #include "names.h"
 
 #include <nanobind/ndarray.h>

@@ -1,5 +1,7 @@
 #include "refuse.h"
 
+#include "module.h"
+
 #include <cstring>
 #include <exception>
 

@@ -12,7 +12,4 @@ namespace halyard::python {
 /// Throws halyard::error, which Python sees as halyard.Error.
 [[noreturn]] inline void refuse(halyard_status status, const std::string &message) { throw error(status, message); }
 
-/// Makes halyard.Error and has halyard::error raised as one.
-void add_error(nanobind::module_ &module);
-
 }  // namespace halyard::python

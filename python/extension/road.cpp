@@ -4,7 +4,7 @@
 
 #include <nanobind/stl/string.h>
 
-#include <limits>
+#include <utility>
 
 namespace nb = nanobind;
 
@@ -12,6 +12,19 @@ namespace halyard::python {
 namespace {
 
 std::int64_t number_in(nb::handle object, const char *field) { return nb::cast<std::int64_t>(object.attr(field)); }
+
+/// What a CacheLayout says, by the names of its fields.
+constexpr std::pair<const char *, std::int64_t halyard_cache_desc::*> numbers_of_tiles[] = {
+    {"n_slots", &halyard_cache_desc::n_slots},
+    {"block_size", &halyard_cache_desc::block_size},
+    {"stride_block", &halyard_cache_desc::stride_block},
+    {"stride_head", &halyard_cache_desc::stride_head},
+    {"tile_tokens", &halyard_cache_desc::tile_tokens},
+    {"tile_elements", &halyard_cache_desc::tile_elements},
+    {"stride_tile_tokens", &halyard_cache_desc::stride_tile_tokens},
+    {"stride_token", &halyard_cache_desc::stride_token},
+    {"stride_tile_elements", &halyard_cache_desc::stride_tile_elements},
+    {"stride_element", &halyard_cache_desc::stride_element}};
 
 /// A stride of a cache within a block, where 0 means that there is one step.
 std::int64_t stride_within(const Array &array, int dim) { return array.size(dim) > 1 ? array.stride(dim) : 0; }
@@ -21,10 +34,8 @@ std::int64_t stride_within(const Array &array, int dim) { return array.size(dim)
 halyard_tensor Layout::view(const Array &array) const {
     const int n = array.n_dims();
     if (n != 3 && n != 4) {
-        refuse(HALYARD_ERROR_SHAPE,
-               array.name() + " has the shape " + array.shape_text() + ", but has to be " +
-                   (heads_first ? "[heads, tokens, head_dim] or [batch, heads, tokens, head_dim]"
-                                : "[tokens, heads, head_dim] or [batch, tokens, heads, head_dim]"));
+        array.refuse_shape(heads_first ? "[heads, tokens, head_dim] or [batch, heads, tokens, head_dim]"
+                                       : "[tokens, heads, head_dim] or [batch, tokens, heads, head_dim]");
     }
     auto result = make_struct<halyard_tensor>();
     result.dtype = array.dtype();
@@ -68,48 +79,54 @@ void Road::read(const char *name, nb::handle x_object, nb::handle y_object, Layo
     }
 }
 
-std::int64_t Road::read_keys(nb::handle keys, nb::handle out, nb::handle slots, Layout layout,
-                             std::optional<std::int64_t> n_heads, std::optional<std::int64_t> head_dim,
-                             const StageArguments &arguments) {
+void Road::read_keys(const KeyArguments &arguments, Layout layout) {
     name_ = "keys";
     desc = make_struct<halyard_tensor_desc>();
     stages = make_struct<halyard_stages>();
-    if (slots.is_none()) {
-        input_.emplace(keys, "keys");
-        x = layout.view(*input_);
-        desc.dtype = x.dtype = dtype_of(*input_, arguments.dtype);
-        desc.head_dim = x.shape[3];
-        if (out.is_none()) {
-            input_->require_writable();
-            desc.out_dtype = desc.dtype;
-            y = x;
-        } else {
-            read_output(out, layout, arguments.dtype);
-        }
+    if (arguments.slots.is_none()) {
+        read_moving_array(arguments, layout);
     } else {
-        const Array tokens(slots, "slots"), cache(keys, "keys");
-        const bool tiled = !PyUnicode_Check(arguments.cache_layout.ptr());
-        if (!out.is_none()) {
-            refuse(HALYARD_ERROR_UNSUPPORTED, "keys in slots move where they lie, so that out has to be None");
-        }
-        if (tiled != n_heads.has_value() || tiled != head_dim.has_value()) {
-            refuse(HALYARD_ERROR_MISMATCH, "n_heads and head_dim are for a cache with a CacheLayout, and needed there");
-        }
-        if (!tiled && cache.n_dims() != 3 && cache.n_dims() != 4) {
-            refuse(HALYARD_ERROR_SHAPE, "keys has the shape " + cache.shape_text() + ", but has to be a cache");
-        }
-        const bool hnd = !tiled && cache.n_dims() == 4 && nb::cast<std::string>(arguments.cache_layout) == "hnd";
-        x = make_struct<halyard_tensor>();
-        x.shape[0] = tokens.n_dims() == 2 ? tokens.size(0) : 1;
-        x.shape[1] = tokens.n_dims() > 0 ? tokens.size(tokens.n_dims() - 1) : 0;
-        x.shape[2] = tiled ? *n_heads : cache.size(hnd ? 1 : cache.n_dims() - 2);
-        x.shape[3] = desc.head_dim = tiled ? *head_dim : cache.size(cache.n_dims() - 1);
-        read_cache(keys, arguments.cache_layout, arguments.dtype);
-        desc.dtype = x.dtype = desc.out_dtype;
-        y = x;
+        read_moving_cache(arguments);
     }
-    read_scale(arguments.scale, layout);
-    return cache_desc_.n_slots;
+    read_scale(arguments.stages.scale, layout);
+}
+
+void Road::read_moving_array(const KeyArguments &arguments, Layout layout) {
+    input_.emplace(arguments.keys, "keys");
+    x = layout.view(*input_);
+    desc.dtype = x.dtype = dtype_of(*input_, arguments.stages.dtype);
+    desc.head_dim = x.shape[3];
+    if (arguments.out.is_none()) {
+        input_->require_writable();
+        desc.out_dtype = desc.dtype;
+        y = x;
+    } else {
+        read_output(arguments.out, layout, arguments.stages.dtype);
+    }
+}
+
+void Road::read_moving_cache(const KeyArguments &arguments) {
+    const Array tokens(arguments.slots, "slots"), cache(arguments.keys, "keys");
+    const auto layout = arguments.stages.cache_layout;
+    const bool tiled = !PyUnicode_Check(layout.ptr());
+    if (!arguments.out.is_none()) {
+        refuse(HALYARD_ERROR_UNSUPPORTED, "keys in slots move where they lie, so that out has to be None");
+    }
+    if (tiled != arguments.n_heads.has_value() || tiled != arguments.head_dim.has_value()) {
+        refuse(HALYARD_ERROR_MISMATCH, "n_heads and head_dim are for a cache with a CacheLayout, and needed there");
+    }
+    if (!tiled && cache.n_dims() != 3 && cache.n_dims() != 4) {
+        cache.refuse_shape("a cache");
+    }
+    const bool hnd = !tiled && cache.n_dims() == 4 && nb::cast<std::string>(layout) == "hnd";
+    x = make_struct<halyard_tensor>();
+    x.shape[0] = tokens.n_dims() == 2 ? tokens.size(0) : 1;
+    x.shape[1] = tokens.n_dims() > 0 ? tokens.size(tokens.n_dims() - 1) : 0;
+    x.shape[2] = tiled ? *arguments.n_heads : cache.size(hnd ? 1 : cache.n_dims() - 2);
+    x.shape[3] = desc.head_dim = tiled ? *arguments.head_dim : cache.size(cache.n_dims() - 1);
+    read_cache(arguments.keys, layout, arguments.stages.dtype);
+    desc.dtype = x.dtype = desc.out_dtype;
+    y = x;
 }
 
 std::int32_t Road::dtype_of(const Array &array, nb::handle asked) const {
@@ -164,8 +181,7 @@ void Road::read_norm(nb::handle norm) {
     }
     weight_.emplace(weight, name_of("weight"), input_->device());
     if (!weight_->is_dense() || weight_->n_dims() == 0) {
-        refuse(HALYARD_ERROR_SHAPE,
-               weight_->name() + " has the shape " + weight_->shape_text() + ", but has to be a dense row");
+        weight_->refuse_shape("a dense row");
     }
     norm_.weight_dtype = weight_->dtype();
     if (norm_.weight_dtype == 0) {
@@ -202,9 +218,8 @@ void Road::read_scale(nb::handle scale, Layout layout) {
     const bool per_head = is_row && scales_->size(0) == heads, per_channel = is_row && scales_->size(0) == head_dim;
     const bool per_both = n_dims == 2 && scales_->size(0) == heads && scales_->size(1) == head_dim;
     if (scales_->dtype() != HALYARD_F32 || !scales_->is_dense() || (!is_one && !per_both && per_head == per_channel)) {
-        refuse(HALYARD_ERROR_SHAPE, scales_->name() + " is " + scales_->dtype_name() + " " + scales_->shape_text() +
-                                        ", but has to be dense float32: one, [heads], [head_dim] or [heads, head_dim]" +
-                                        (per_head && per_channel ? " (the last, where both are alike)" : ""));
+        scales_->refuse_kind(std::string("dense float32: one, [heads], [head_dim] or [heads, head_dim]") +
+                             (per_head && per_channel ? " (the last, where both are alike)" : ""));
     }
     scale_.per = is_one     ? HALYARD_SCALE_PER_TENSOR
                  : per_both ? HALYARD_SCALE_PER_HEAD_AND_CHANNEL
@@ -233,9 +248,8 @@ void Road::read_dynamic_scales(nb::handle out, Layout layout) {
         stages.stride_scales[2] = fits ? array.stride(heads) : 0;
     }
     if (!fits) {
-        refuse(HALYARD_ERROR_SHAPE,
-               array.name() + " is " + array.dtype_name() + " " + array.shape_text() + ", but has to be float32 of " +
-                   (cache_ ? "[slots, heads]" : std::string("the shape of ") + name_ + " without head_dim"));
+        array.refuse_kind("float32 of " +
+                          (cache_ ? "[slots, heads]" : "the shape of " + std::string(name_) + " without head_dim"));
     }
     stages.scales_out = static_cast<float *>(array.data());
 }
@@ -260,10 +274,9 @@ void Road::read_cache(nb::handle object, nb::handle layout, nb::handle dtype) {
     }
     const int n = array.n_dims(), heads = name == "hnd" && n == 4 ? 1 : n - 2, tokens = n == 3 ? 0 : 3 - heads;
     if ((n != 3 && n != 4) || array.size(heads) != x.shape[2] || array.size(n - 1) != x.shape[3]) {
-        refuse(HALYARD_ERROR_SHAPE,
-               array.name() + " has the shape " + array.shape_text() + ", but has to be [slots, heads, head_dim] or " +
-                   (name == "hnd" ? "[pages, heads, slots, head_dim]" : "[pages, slots, heads, head_dim]") + " with " +
-                   std::to_string(x.shape[2]) + " heads of " + std::to_string(x.shape[3]));
+        array.refuse_shape(std::string("[slots, heads, head_dim] or ") +
+                           (name == "hnd" ? "[pages, heads, slots, head_dim]" : "[pages, slots, heads, head_dim]") +
+                           " with " + std::to_string(x.shape[2]) + " heads of " + std::to_string(x.shape[3]));
     }
     if (array.size(n - 1) > 1 && array.stride(n - 1) == 0) {
         refuse(HALYARD_ERROR_STRIDE, array.name() + " repeats one element, and cannot be written");
@@ -277,42 +290,27 @@ void Road::read_cache(nb::handle object, nb::handle layout, nb::handle dtype) {
 }
 
 void Road::read_tiles(nb::handle layout) {
-    auto &desc_of = cache_desc_;
-    desc_of.n_slots = number_in(layout, "n_slots");
-    desc_of.block_size = number_in(layout, "block_size");
-    desc_of.stride_block = number_in(layout, "stride_block");
-    desc_of.stride_head = number_in(layout, "stride_head");
-    desc_of.tile_tokens = number_in(layout, "tile_tokens");
-    desc_of.stride_tile_tokens = number_in(layout, "stride_tile_tokens");
-    desc_of.stride_token = number_in(layout, "stride_token");
-    desc_of.tile_elements = number_in(layout, "tile_elements");
-    desc_of.stride_tile_elements = number_in(layout, "stride_tile_elements");
-    desc_of.stride_element = number_in(layout, "stride_element");
+    for (const auto &[name, field] : numbers_of_tiles) {
+        cache_desc_.*field = number_in(layout, name);
+    }
     // Only here the library is told strides that are not an array's, so it is here that they must stay in its memory.
-    const auto block_size = desc_of.block_size != 0 ? desc_of.block_size : desc_of.n_slots;
-    const auto tile_tokens = desc_of.tile_tokens != 0 ? desc_of.tile_tokens : block_size;
-    const auto tile_elements = desc_of.tile_elements != 0 ? desc_of.tile_elements : x.shape[3];
-    const auto stride_element = desc_of.stride_element != 0 ? desc_of.stride_element : 1;
-    const std::int64_t all[] = {desc_of.n_slots,
-                                block_size,
-                                desc_of.stride_block,
-                                desc_of.stride_head,
-                                tile_tokens,
-                                tile_elements,
-                                desc_of.stride_tile_tokens,
-                                desc_of.stride_token,
-                                desc_of.stride_tile_elements,
-                                stride_element};
-    for (const auto number : all) {
-        if (number < 0 || number > std::int64_t{1} << 48) {
+    auto all = cache_desc_;
+    const auto set = [](std::int64_t &number, std::int64_t otherwise) { number = number != 0 ? number : otherwise; };
+    set(all.block_size, all.n_slots);
+    set(all.tile_tokens, all.block_size);
+    set(all.tile_elements, x.shape[3]);
+    set(all.stride_element, 1);
+    for (const auto &[name, field] : numbers_of_tiles) {
+        if (all.*field < 0 || all.*field > std::int64_t{1} << 48) {
             refuse(HALYARD_ERROR_STRIDE,
-                   "cache_layout holds " + std::to_string(number) + ", but its numbers have to be in 0 … 2^48");
+                   "cache_layout holds " + std::to_string(all.*field) + ", but its numbers have to be in 0 … 2^48");
         }
     }
-    if (!cache_->is_dense() || desc_of.n_slots == 0 || block_size == 0 || tile_tokens == 0 || tile_elements == 0) {
+    if (!cache_->is_dense() || all.n_slots == 0 || all.block_size == 0 || all.tile_tokens == 0 ||
+        all.tile_elements == 0) {
         refuse(HALYARD_ERROR_SHAPE, "cache_layout takes a dense array and at least one slot, but " + cache_->name() +
                                         " has the shape " + cache_->shape_text() + ", and n_slots is " +
-                                        std::to_string(desc_of.n_slots));
+                                        std::to_string(all.n_slots));
     }
     const auto reach = [](std::int64_t steps, std::int64_t stride) {
         return steps > 1 ? static_cast<long double>(steps - 1) * static_cast<long double>(stride) : 0.0L;
@@ -320,10 +318,9 @@ void Road::read_tiles(nb::handle layout) {
     const auto in_tiles = [&](std::int64_t n, std::int64_t tile, std::int64_t stride_tile, std::int64_t stride) {
         return reach((n + tile - 1) / tile, stride_tile) + reach(n < tile ? n : tile, stride);
     };
-    const auto last = reach(desc_of.n_slots / block_size, desc_of.stride_block) +
-                      reach(x.shape[2], desc_of.stride_head) +
-                      in_tiles(block_size, tile_tokens, desc_of.stride_tile_tokens, desc_of.stride_token) +
-                      in_tiles(x.shape[3], tile_elements, desc_of.stride_tile_elements, stride_element);
+    const auto last = reach(all.n_slots / all.block_size, all.stride_block) + reach(x.shape[2], all.stride_head) +
+                      in_tiles(all.block_size, all.tile_tokens, all.stride_tile_tokens, all.stride_token) +
+                      in_tiles(x.shape[3], all.tile_elements, all.stride_tile_elements, all.stride_element);
     if (!(last < static_cast<long double>(cache_->n_elements()))) {
         refuse(HALYARD_ERROR_SHAPE, "cache_layout reaches element " + std::to_string(static_cast<std::int64_t>(last)) +
                                         " of " + cache_->name() + ", which has " +

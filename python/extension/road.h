@@ -22,6 +22,15 @@ struct StageArguments {
     nanobind::handle norm, scale, cache, dtype, cache_layout;
 };
 
+/// What it says of keys that move: an array and where its result goes (None: there), or with slots a cache. Of a cache
+/// with tiles n_heads and head_dim are told, of others its shape tells them. Of the stages norm and cache are not
+/// looked at.
+struct KeyArguments {
+    nanobind::handle keys, out, slots;
+    std::optional<std::int64_t> n_heads = std::nullopt, head_dim = std::nullopt;
+    StageArguments stages = {};
+};
+
 /// The C ABI's structs of one tensor, and the arrays that they point into. It must stay where it is.
 class Road {
 public:
@@ -37,12 +46,8 @@ public:
     /// What x is, once it was read.
     const Array &input() const { return *input_; }
 
-    /// Reads keys that move: an array and where its result goes (None: there), or with slots a cache, whose number of
-    /// slots is returned (else 0). Of a cache with tiles n_heads and head_dim are told, of others its shape tells them.
-    /// Of the arguments norm and cache are not looked at.
-    std::int64_t read_keys(nanobind::handle keys, nanobind::handle out, nanobind::handle slots, Layout layout,
-                           std::optional<std::int64_t> n_heads, std::optional<std::int64_t> head_dim,
-                           const StageArguments &arguments);
+    /// Reads keys that move.
+    void read_keys(const KeyArguments &arguments, Layout layout);
 
     halyard_tensor_desc desc{};
     halyard_tensor x{};
@@ -51,6 +56,8 @@ public:
     bool has_stages = false;  ///< whether the run brings anything for it
 
 private:
+    void read_moving_array(const KeyArguments &arguments, Layout layout);
+    void read_moving_cache(const KeyArguments &arguments);
     void read_output(nanobind::handle y, Layout layout, nanobind::handle dtype);
     void read_norm(nanobind::handle norm);
     void read_scale(nanobind::handle scale, Layout layout);

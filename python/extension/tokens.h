@@ -10,8 +10,21 @@
 
 namespace halyard::python {
 
+/// What positions and slots are read from.
+class Tokens {
+protected:
+    /// Reads the number of the first token, or an array [tokens], [batch, tokens] or [batch, 1] behind a dimension of
+    /// axes, if there are several, into halyard_positions or halyard_slots. `status` is of a start that is no int64.
+    template <typename Numbers>
+    void read(const char *name, nanobind::handle argument, std::int64_t n_axes, std::int32_t device,
+              halyard_status status, Numbers &out);
+
+    std::optional<Array> array_;
+    std::int64_t start_ = 0;
+};
+
 /// Positions as the C ABI has them, and what they point into.
-class Positions {
+class Positions : Tokens {
 public:
     /// NULL where the argument is None. `name` is what messages call it. An array has to lie on `device`.
     const halyard_positions *read(const char *name, nanobind::handle argument, std::int64_t n_axes,
@@ -19,23 +32,17 @@ public:
 
 private:
     halyard_positions positions_{};
-    std::optional<Array> array_;
-    std::int64_t start_ = 0;
 };
 
 /// Slots as the C ABI has them, what they point into, and the scratch in which doubled ones are found.
-class Slots {
+class Slots : Tokens {
 public:
     /// NULL where the argument is None. n_slots is that of the smallest cache. An array has to lie on `device`.
-    const halyard_slots *read(nanobind::handle argument, const char *duplicates, std::int64_t n_slots,
+    const halyard_slots *read(nanobind::handle argument, const std::string &duplicates, std::int64_t n_slots,
                               std::int32_t device = Array::on_cpu);
 
 private:
-    void read_array(nanobind::handle argument, std::int32_t device);
-
     halyard_slots slots_{};
-    std::optional<Array> array_;
-    std::int64_t start_ = 0;
     std::vector<unsigned char> scratch_;
 };
 

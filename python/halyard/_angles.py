@@ -7,6 +7,7 @@ from typing import Any
 
 from . import _core
 from ._frequencies import Frequencies
+from ._handle import told
 
 
 _numbers = itertools.count(1)
@@ -73,34 +74,12 @@ class AngleSource:
         self._number = next(_numbers)
         _numbered[self._number] = self
 
-    @property
-    def kind(self) -> str:
-        """"table", "factored", "phase", "given" or "joined": never "auto"."""
-        return self._handle.kind
-
-    @property
-    def rotary_dim(self) -> int:
-        return self._handle.rotary_dim
-
-    @property
-    def first(self) -> int:
-        """The first position that is covered."""
-        return self._handle.first
-
-    @property
-    def last(self) -> int:
-        """The last position that is covered."""
-        return self._handle.last
-
-    @property
-    def n_axes(self) -> int:
-        """How many axes positions have."""
-        return self._handle.n_axes
-
-    @property
-    def n_bytes(self) -> int:
-        """Memory that the source owns."""
-        return self._handle.n_bytes
+    kind: str = told("kind", '"table", "factored", "phase", "given" or "joined": never "auto".')
+    rotary_dim: int = told("rotary_dim")
+    first: int = told("first", "The first position that is covered.")
+    last: int = told("last", "The last position that is covered.")
+    n_axes: int = told("n_axes", "How many axes positions have.")
+    n_bytes: int = told("n_bytes", "Memory that the source owns.")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "AngleSource":
         return self  # it never changes

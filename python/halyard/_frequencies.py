@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from . import _core
+from ._handle import told
 
 
 class Frequencies:
@@ -72,69 +73,25 @@ class Frequencies:
         """
         return self._wrap(self._handle.for_length(seq_len))
 
-    @property
-    def first_seq_len(self) -> int:
-        """In tokens: the shortest context that they are for. A length outside first_seq_len … last_seq_len takes
-        others (for_length)."""
-        return self._handle.first_seq_len
-
-    @property
-    def last_seq_len(self) -> int:
-        """In tokens: the longest context that they are for; 2**53 where any is."""
-        return self._handle.last_seq_len
-
-    @property
-    def inv_freq(self) -> tuple[float, ...]:
-        """rotary_dim / 2 numbers in radians per position, correctly rounded."""
-        return self._handle.inv_freq
-
-    @property
-    def attention_factor(self) -> float:
-        return self._handle.attention_factor
-
-    @property
-    def rotary_dim(self) -> int:
-        return self._handle.rotary_dim
-
-    @property
-    def head_dim(self) -> int | None:
-        """Columns of the head that is rotated (of MLA its rotated slice alone), if a config tells."""
-        return self._handle.head_dim
-
-    @property
-    def pairing(self) -> str | None:
-        """"half" or "interleaved", as the model reads its heads, if a config tells."""
-        return self._handle.pairing
-
-    @property
-    def out_pairing(self) -> str | None:
-        """As the model writes them: another one than pairing in DeepSeek-V3 and its kin."""
-        return self._handle.out_pairing
-
-    @property
-    def method(self) -> str:
-        """"default", "list", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope" or "proportional"."""
-        return self._handle.method
-
-    @property
-    def base(self) -> float | None:
-        """What unscaled frequencies are powers of; None of a list."""
-        return self._handle.base
-
-    @property
-    def original_max_position(self) -> int | None:
-        """In tokens: the context that the model was trained with, if known."""
-        return self._handle.original_max_position
-
-    @property
-    def max_position(self) -> int | None:
-        """In tokens: the context that the model is meant for, if known."""
-        return self._handle.max_position
-
-    @property
-    def axis_map(self) -> tuple[str, tuple[int, ...]] | None:
-        """("sections" or "interleaved", pairs of each axis) where positions have several axes, as in Qwen2-VL."""
-        return self._handle.axis_map
+    first_seq_len: int = told("first_seq_len", "In tokens: the shortest context that they are for. A length outside "
+                              "first_seq_len … last_seq_len takes others (for_length).")
+    last_seq_len: int = told("last_seq_len", "In tokens: the longest context that they are for; 2**53 where any is.")
+    inv_freq: tuple[float, ...] = told("inv_freq", "rotary_dim / 2 numbers in radians per position, correctly rounded.")
+    attention_factor: float = told("attention_factor")
+    rotary_dim: int = told("rotary_dim")
+    head_dim: int | None = told(
+        "head_dim", "Columns of the head that is rotated (of MLA its rotated slice alone), if a config tells.")
+    pairing: str | None = told("pairing", '"half" or "interleaved", as the model reads its heads, if a config tells.')
+    out_pairing: str | None = told(
+        "out_pairing", "As the model writes them: another one than pairing in DeepSeek-V3 and its kin.")
+    method: str = told(
+        "method", '"default", "list", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope" or "proportional".')
+    base: float | None = told("base", "What unscaled frequencies are powers of; None of a list.")
+    original_max_position: int | None = told(
+        "original_max_position", "In tokens: the context that the model was trained with, if known.")
+    max_position: int | None = told("max_position", "In tokens: the context that the model is meant for, if known.")
+    axis_map: tuple[str, tuple[int, ...]] | None = told(
+        "axis_map", '("sections" or "interleaved", pairs of each axis) where positions have several, as in Qwen2-VL.')
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Frequencies":
         return self  # it never changes

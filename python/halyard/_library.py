@@ -33,5 +33,5 @@ def explain(dtype: str = "f32", head_dim: int = 128, *, rotary_dim: int | None =
     dtype, out_dtype: "f32", "f16", "bf16", and for outputs "e4m3", "e5m2", "int8" [dtype].
     rotary_dim: [head_dim]. out_pairing: [pairing]. target, max_target: as in rotate; the best one to consider.
     """
-    return _core.explain(dtype, out_dtype or dtype, head_dim, head_dim if rotary_dim is None else rotary_dim,
-                         rotary_offset, pairing, out_pairing or pairing, inverse, target, max_target)
+    return _core.explain((dtype, out_dtype or dtype), (pairing, out_pairing or pairing), head_dim,
+                         head_dim if rotary_dim is None else rotary_dim, rotary_offset, inverse, (target, max_target))

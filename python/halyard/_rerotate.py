@@ -4,7 +4,7 @@ from typing import Any
 
 from . import _core
 from ._angles import AngleSource
-from ._rotate import CacheLayout
+from ._rotate import CacheLayout, not_a_source
 
 
 def rerotate(keys: Any, *, angles: AngleSource, from_positions: Any, positions: Any = None,
@@ -35,9 +35,8 @@ def rerotate(keys: Any, *, angles: AngleSource, from_positions: Any, positions: 
     source = angles if from_angles is None else from_angles
     for name, value in ("angles", angles), ("from_angles", source):
         if not isinstance(value, AngleSource):
-            raise TypeError(f"{name} is a {type(value).__name__}, not a halyard.AngleSource")
-    if layout not in ("bshd", "bhsd"):
-        raise _core.Error(f'layout is "{layout}", which is none of: bshd, bhsd')
-    _core.rerotate(angles._handle, source._handle, keys, out, from_positions, positions, rotary_offset, pairing,
-                   inverse, layout == "bhsd", scale, dtype, cache_layout, n_heads, head_dim, slots, threads, target)
+            raise not_a_source(name, value)
+    how = (pairing, None, inverse, layout, "error", threads, target)
+    told = (keys, out, slots, rotary_offset, n_heads, head_dim, scale, dtype, cache_layout)
+    _core.rerotate(angles._handle, source._handle, told, from_positions, positions, how)
     return keys if out is None else out

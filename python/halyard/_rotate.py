@@ -126,26 +126,36 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
     x[i] or y[i], that is the i-th of the tensors, as it goes in or comes out.
     """
     if not isinstance(angles, AngleSource):
-        raise TypeError(f"angles is a {type(angles).__name__}, not a halyard.AngleSource")
-    inputs = (q, k, v)
-    n_given = 1 + (k is not None) + (v is not None)
-    outputs = _for_each("out", out, n_given)
-    stages, caches, dtypes = None, _NONE, _NONE
+        raise not_a_source("angles", angles)
+    stages = None
     if not (norm is None and scale is None and dtype is None and cache is None and slots is None):
+        stages = (norm, scale, cache, dtype, cache_layout, slots, duplicate_slots)
+    how = (pairing, out_pairing, inverse, layout, bad_position, threads, target)
+    return _turn((q, k, v), angles, positions, out, rotary_offset, stages, how)
+
+
+def not_a_source(name: str, value: Any) -> TypeError:
+    return TypeError(f"{name} is a {type(value).__name__}, not a halyard.AngleSource")
+
+
+def _turn(inputs: tuple[Any, Any, Any], angles: AngleSource, positions: Any, out: Any, offset: int | tuple[int, ...],
+          stages: tuple[Any, ...] | None, how: tuple[Any, ...]) -> Any:
+    """rotate, with what belongs together in tuples as the extension takes them."""
+    n_given = 1 + (inputs[1] is not None) + (inputs[2] is not None)
+    outputs = _for_each("out", out, n_given)
+    caches = dtypes = finish = _NONE
+    if stages is not None:
+        norm, scale, cache, dtype, cache_layout, slots, duplicate_slots = stages
         caches = _for_each("cache", cache, n_given)
         dtypes = _for_each("dtype", dtype, n_given)
         stages = (_for_each("norm", norm, n_given), _for_each("scale", scale, n_given), caches, dtypes, cache_layout,
                   slots, duplicate_slots)
-    finish = _NONE
     if out is None or stages is not None or type(out) is tuple:
         outputs, finish = _complete(inputs, outputs, caches, dtypes)
-    if layout not in ("bshd", "bhsd"):
-        raise _core.Error(f'layout is "{layout}", which is none of: bshd, bhsd')
-    offsets = (*rotary_offset, 0, 0) if isinstance(rotary_offset, tuple) else (rotary_offset, rotary_offset)
-    given = (inputs, outputs, positions, (offsets[0], offsets[1], 0), pairing, out_pairing, inverse, layout == "bhsd",
-             bad_position, threads, target, stages)
-    if getattr(q, "is_cuda", False):
-        _rotate_on_gpu(angles, q, *given)
+    offsets = (*offset, 0, 0) if isinstance(offset, tuple) else (offset, offset)
+    given = (inputs, outputs, positions, (offsets[0], offsets[1], 0), stages, how)
+    if getattr(inputs[0], "is_cuda", False):
+        _turn_on_gpu(angles, *given)
     else:
         _core.rotate(angles._handle, *given)
     if n_given == 1:
@@ -153,13 +163,14 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
     return tuple(_result(i, outputs, caches, finish) for i in range(3) if inputs[i] is not None)
 
 
-def _rotate_on_gpu(angles: AngleSource, q: Any, inputs: Any, outputs: Any, positions: Any, *others: Any) -> None:
+def _turn_on_gpu(angles: AngleSource, inputs: tuple[Any, Any, Any], outputs: Any, positions: Any, *others: Any) -> None:
     """Of PyTorch's tensors: in the context of q's device, and with a first position that lies there."""
     import torch
-    with torch.cuda.device(q.device):
+    device = inputs[0].device
+    with torch.cuda.device(device):
         if isinstance(positions, int):
             axes = (angles.n_axes,) if angles.n_axes > 1 else ()
-            positions = torch.full((*axes, 1, 1), positions, dtype=torch.int64, device=q.device)
+            positions = torch.full((*axes, 1, 1), positions, dtype=torch.int64, device=device)
         _core.rotate(angles._handle, inputs, outputs, positions, *others)
 
 

@@ -6,12 +6,7 @@ import pytest
 
 import halyard
 
-DIM = 64
-
-
-@pytest.fixture(scope="module")
-def angles():
-    return halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM))
+BASE, DIM = 1e4, 64
 
 
 class OnlyDlpack:

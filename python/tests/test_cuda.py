@@ -31,7 +31,7 @@ extern "C" __attribute__((visibility("default"))) int count_calls(const char *na
     return question.count;
 }
 """
-DIM = 64
+BASE, DIM = 1e4, 64
 STREAM = ctypes.c_void_p()  # the one that arrays' library works on; made with the first device
 
 
@@ -80,11 +80,6 @@ class OnDevice:
         self.shape, self.dtype, self.device, self.address = shape, dtype, device, address
 
 
-@pytest.fixture(scope="module")
-def angles():
-    return halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM))
-
-
 def test_one_place_for_all(angles):
     """Whatever the build: nothing is read, and no driver asked."""
     far, near = OnDevice((3, 2, DIM)), np.ones((3, 2, DIM), np.float32)
@@ -107,7 +102,7 @@ def test_one_place_for_all(angles):
 
 @pytest.mark.skipif(not halyard._core.has_gpu, reason="the package was built without the GPU's part")
 @pytest.mark.parametrize("check", ["enqueued", "results"])
-def test_on_a_device(tmp_path, check):
+def test_on_a_device(tmp_path, run_python, check):
     """In a process of its own, with a driver of its own."""
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
@@ -117,10 +112,7 @@ def test_on_a_device(tmp_path, check):
     (tmp_path / "counters.cpp").write_text(COUNTERS)
     subprocess.run([compiler, "-std=c++20", "-shared", "-fPIC", "-I", ROOT, tmp_path / "counters.cpp",
                     DRIVER / "libcuda.so.1", "-o", tmp_path / "libcounters.so"], check=True)
-    package = str(pathlib.Path(halyard.__file__).parents[1])
-    done = subprocess.run([sys.executable, __file__, check], text=True, capture_output=True, timeout=100, env={
-        **os.environ, "LD_LIBRARY_PATH": os.pathsep.join([str(DRIVER), str(tmp_path)]),
-        "PYTHONPATH": os.pathsep.join([package, os.environ.get("PYTHONPATH", "")])})
+    done = run_python(__file__, check, library_path=[DRIVER, tmp_path])
     assert done.returncode == 0 and "all is well" in done.stdout, done.stderr
 
 

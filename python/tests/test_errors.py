@@ -110,7 +110,9 @@ def test_bad_input(angles, name):
 
 def test_wrong_kinds_of_arguments(angles):
     for arguments in (dict(angles=None), dict(angles=angles, threads="2"), dict(angles=angles, rotary_offset=0.5),
-                      dict(angles=angles, inverse="yes", pairing=3), dict(angles=angles, norm=1.0),
+                      dict(angles=angles, inverse="yes"), dict(angles=angles, pairing=3), dict(angles=angles, norm=1.0),
+                      dict(angles=angles, layout=3), dict(angles=angles, bad_position=None),
+                      dict(angles=angles, cache=zeros(9, 2, DIM), slots=0, duplicate_slots=None),
                       dict(angles=angles, scale="1"), dict(angles=angles, cache_layout=3, cache=zeros(9, 2, DIM))):
         with pytest.raises((TypeError, AttributeError, halyard.Error, RuntimeError)):
             halyard.rotate(X.copy(), **arguments)

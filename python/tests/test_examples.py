@@ -2,31 +2,22 @@
 
 import contextlib
 import io
-import os
 import pathlib
 import re
 import socket
-import subprocess
-import sys
 
 import pytest
-
-import halyard
 
 pytest.importorskip("torch")
 ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("n_processes", [2, 4])
-def test_context_parallel(n_processes):
+def test_context_parallel(run_python, n_processes):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    package = str(pathlib.Path(halyard.__file__).parents[1])
-    done = subprocess.run([sys.executable, ROOT / "examples/context_parallel.py", str(n_processes)], text=True,
-                          capture_output=True, timeout=500, env={
-                              **os.environ, "MASTER_PORT": port,
-                              "PYTHONPATH": os.pathsep.join([package, os.environ.get("PYTHONPATH", "")])})
+    done = run_python(ROOT / "examples/context_parallel.py", n_processes, MASTER_PORT=port)
     assert done.returncode == 0, done.stderr
     assert f"{n_processes} processes" in done.stdout and "bitwise equal to one process: True" in done.stdout
 

@@ -1,10 +1,7 @@
 """Halyard as a layer of the package `kernels`: q and k turned by given rows, alone and in models."""
 
 import importlib
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
@@ -67,13 +64,11 @@ def test_bad_input():
         layer(q, k, cos.requires_grad_(), sin)
 
 
-def test_models():
+def test_models(run_python):
     """In a process of its own, see below."""
     pytest.importorskip("transformers")
     pytest.importorskip("kernels")
-    package = str(pathlib.Path(halyard.__file__).parents[1])
-    done = subprocess.run([sys.executable, __file__], text=True, capture_output=True, timeout=500, env={
-        **os.environ, "PYTHONPATH": os.pathsep.join([package, os.environ.get("PYTHONPATH", "")])})
+    done = run_python(__file__)
     assert done.returncode == 0 and "all is well" in done.stdout, done.stderr
 
 

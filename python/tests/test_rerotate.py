@@ -7,14 +7,10 @@ import pytest
 import exact
 import halyard
 
-DIM, HEADS, TOKENS, PAGES, PAGE, BASE = 64, 2, 5, 4, 8, 1e4
+DIM, HEADS, TOKENS, BASE = 64, 2, 5, 1e4
+PAGES, PAGE, TILE = exact.PAGES, exact.PAGE, exact.TILE
 FREQUENCIES = exact.inv_freq(BASE, DIM)
 FROM, TO = np.array([7, 100, 3, 0, 131_071]), np.array([0, 90, 2**31 - 1, 5, 131_000])
-
-
-@pytest.fixture(scope="module")
-def angles():
-    return halyard.AngleSource(halyard.Frequencies.from_base(BASE, DIM))
 
 
 @pytest.fixture
@@ -41,48 +37,35 @@ def test_a_shift_is_as_if_rotated_there(angles, keys):
     assert np.abs(there - halyard.rotate(keys, angles=angles, positions=200)).max() < 8 * exact.EPS * 4
 
 
-@pytest.mark.parametrize("layout", ["rows", "nhd", "hnd"])
+SLOTS = np.array([9, 30, -1, 0, 17])
+TILED = dict(cache_layout=halyard.CacheLayout(PAGES * PAGE, PAGE, stride_block=HEADS * DIM * PAGE, stride_head=DIM * PAGE,
+                                              stride_token=TILE, tile_elements=TILE, stride_tile_elements=PAGE * TILE))
+
+
+@pytest.mark.parametrize("layout", ["rows", "nhd", "hnd", "tiled"])
 def test_caches(angles, keys, layout):
-    shape = {"rows": (PAGES * PAGE, HEADS, DIM), "nhd": (PAGES, PAGE, HEADS, DIM), "hnd": (PAGES, HEADS, PAGE, DIM)}
-    cache = np.full(shape[layout], 5, np.float32)
-    options = dict(cache_layout="hnd" if layout == "hnd" else "nhd")
-    slots = np.array([9, 30, -1, 0, 17])
-    halyard.rotate(keys, angles=angles, positions=FROM, cache=cache, slots=slots, **options)
+    cache = np.full(exact.cache_shape(layout, HEADS, DIM), 5, np.float32)
+    options = dict(angles=angles, slots=SLOTS, **(
+        TILED if layout == "tiled" else dict(cache_layout="hnd" if layout == "hnd" else "nhd")))
+    halyard.rotate(keys, positions=FROM, cache=cache, **options)
     stored = cache.copy()
-    halyard.rerotate(cache, angles=angles, from_positions=FROM, positions=TO, slots=slots, **options)
-
-    def rows(array):
-        array = array.swapaxes(1, 2) if layout == "hnd" else array
-        return array.reshape(-1, HEADS, DIM)
-
-    moves = slots >= 0
-    exact.check(rows(cache)[slots[moves]], rows(stored)[slots[moves]], (TO - FROM)[moves], FREQUENCIES)
-    others = np.setdiff1d(np.arange(PAGES * PAGE), slots)
-    assert (rows(cache)[others] == 5).all()
+    halyard.rerotate(cache, from_positions=FROM, positions=TO, **options,
+                     **(dict(n_heads=HEADS, head_dim=DIM) if layout == "tiled" else {}))
+    moves = SLOTS >= 0
+    place = exact.at_slots(layout, SLOTS[moves])
+    moved, before = (array[place].reshape(-1, HEADS, DIM) for array in (cache, stored))
+    exact.check(moved, before, (TO - FROM)[moves], FREQUENCIES)
+    cache[place] = 5
+    assert (cache == 5).all()
 
 
-def test_tiled_cache(angles, keys):
-    """[pages, heads, head_dim / x, slots, x], as paged attention has it."""
-    x = 8
-    cache = np.full((PAGES, HEADS, DIM // x, PAGE, x), 5, np.float32)
-    layout = halyard.CacheLayout(PAGES * PAGE, PAGE, stride_block=HEADS * DIM * PAGE, stride_head=DIM * PAGE,
-                                 stride_token=x, tile_elements=x, stride_tile_elements=PAGE * x)
-    slots = np.array([9, 30, -1, 0, 17])
-    halyard.rotate(keys, angles=angles, positions=FROM, cache=cache, cache_layout=layout, slots=slots)
-    rows = cache.transpose(0, 3, 1, 2, 4).reshape(-1, HEADS, DIM)
-    options = dict(angles=angles, from_positions=FROM, positions=TO, cache_layout=layout, slots=slots)
-    before = cache.copy()
-    for bad in (dict(), dict(n_heads=HEADS), dict(n_heads=HEADS + 1, head_dim=DIM),
-                dict(n_heads=HEADS, head_dim=DIM + 1), dict(n_heads=-1, head_dim=DIM)):
-        with pytest.raises(halyard.Error):
-            halyard.rerotate(cache, **options, **bad)
-        assert np.array_equal(cache, before)
-    halyard.rerotate(cache, **options, n_heads=HEADS, head_dim=DIM)
-    moved = cache.transpose(0, 3, 1, 2, 4).reshape(-1, HEADS, DIM)
-    moves = slots >= 0
-    exact.check(moved[slots[moves]], rows[slots[moves]], (TO - FROM)[moves], FREQUENCIES)
-    others = np.setdiff1d(np.arange(PAGES * PAGE), slots)
-    assert (moved[others] == 5).all()
+@pytest.mark.parametrize("bad", [dict(), dict(n_heads=HEADS), dict(n_heads=HEADS + 1, head_dim=DIM),
+                                 dict(n_heads=HEADS, head_dim=DIM + 1), dict(n_heads=-1, head_dim=DIM)])
+def test_heads_that_are_not_in_the_tiles(angles, bad):
+    cache = np.full(exact.cache_shape("tiled", HEADS, DIM), 5, np.float32)
+    with pytest.raises(halyard.Error):
+        halyard.rerotate(cache, angles=angles, from_positions=FROM, positions=TO, slots=SLOTS, **TILED, **bad)
+    assert (cache == 5).all()
 
 
 def test_dynamic_scales_are_renewed(angles, keys):

@@ -1,5 +1,7 @@
 """Norms, scales, caches and slots: the road as keyword arguments of rotate."""
 
+import dataclasses
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -7,15 +9,11 @@ import pytest
 import exact
 import halyard
 
-DIM, HEADS, TOKENS, PAGES, PAGE = 64, 3, 5, 4, 8
+DIM, HEADS, TOKENS = 64, 3, 5
+PAGES, PAGE = exact.PAGES, exact.PAGE
 BASE = 1e6
 FREQUENCIES = exact.inv_freq(BASE, DIM)
 SLOTS = np.array([9, 30, -1, 0, 17])
-
-
-@pytest.fixture(scope="module")
-def angles():
-    return halyard.AngleSource(halyard.Frequencies.from_base(BASE, DIM))
 
 
 @pytest.fixture
@@ -53,33 +51,37 @@ def test_norm_of_a_window_and_of_rows(rng, angles, qkv):
     np.testing.assert_allclose(np.square(after).mean(-1), 1, rtol=1e-5)
 
 
-def store(cache, x, slots, layout):
-    """What the cache holds afterwards, element by element."""
-    expected = cache.copy()
-    for token, slot in enumerate(slots):
-        if slot >= 0 and layout == "rows":
-            expected[slot] = x[token]
-        elif slot >= 0 and layout == "nhd":
-            expected[slot // PAGE, slot % PAGE] = x[token]
-        elif slot >= 0:
-            expected[slot // PAGE, :, slot % PAGE] = x[token]
-    return expected
+# Of such a cache the array's dimensions don't tell where things lie.
+TILED = halyard.CacheLayout(PAGES * PAGE, PAGE, stride_block=HEADS * DIM * PAGE, stride_head=DIM * PAGE,
+                            stride_token=exact.TILE, tile_elements=exact.TILE, stride_tile_elements=PAGE * exact.TILE)
 
 
-@pytest.mark.parametrize("layout", ["rows", "nhd", "hnd"])
+@pytest.mark.parametrize("layout", ["rows", "nhd", "hnd", "tiled"])
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn])
 def test_caches(angles, qkv, layout, dtype):
-    shape = {"rows": (PAGES * PAGE, HEADS, DIM), "nhd": (PAGES, PAGE, HEADS, DIM), "hnd": (PAGES, HEADS, PAGE, DIM)}
-    k_cache, v_cache = (np.full(shape[layout], i, np.float32).astype(dtype) for i in (3, 4))
+    shape = exact.cache_shape(layout, HEADS, DIM)
+    k_cache, v_cache = (np.full(shape, i, np.float32).astype(dtype) for i in (3, 4))
     before = k_cache.copy(), v_cache.copy()
     q = qkv[0].copy()
     returned = halyard.rotate(*(q, *qkv[1:]), angles=angles, positions=7, out=(q,), cache=(None, k_cache, v_cache),
-                              cache_layout="hnd" if layout == "hnd" else "nhd", slots=SLOTS)
+                              cache_layout={"hnd": "hnd", "tiled": TILED}.get(layout, "nhd"), slots=SLOTS)
     assert returned[0] is q and returned[1] is k_cache and returned[2] is v_cache
     expected = halyard.rotate(*qkv[:2], angles=angles, positions=7)
     assert np.array_equal(q, expected[0])
-    assert np.array_equal(k_cache, store(before[0], expected[1].astype(dtype), SLOTS, layout))
-    assert np.array_equal(v_cache, store(before[1], qkv[2].astype(dtype), SLOTS, layout))
+    stored = SLOTS >= 0
+    place = exact.at_slots(layout, SLOTS[stored])
+    for cache, old, x in ((k_cache, before[0], expected[1]), (v_cache, before[1], qkv[2])):
+        old[place] = x[stored].astype(dtype).reshape(old[place].shape)
+        assert np.array_equal(cache, old)
+
+
+@pytest.mark.parametrize("bad", [dict(stride_block=HEADS * DIM * PAGE + 1), dict(stride_head=-1), dict(n_slots=0),
+                                 dict(n_slots=(PAGES + 1) * PAGE), dict(stride_block=2**60)])
+def test_tiles_beyond_the_cache(angles, qkv, bad):
+    keys = np.full(exact.cache_shape("tiled", HEADS, DIM), 3, np.float32)
+    with pytest.raises(halyard.Error):
+        halyard.rotate(qkv[1], angles=angles, cache=keys, cache_layout=dataclasses.replace(TILED, **bad), slots=SLOTS)
+    assert (keys == 3).all()
 
 
 def test_interleaved_cache_and_batches(angles, rng):
@@ -94,26 +96,6 @@ def test_interleaved_cache_and_batches(angles, rng):
         if slot >= 0:
             expected[slot // PAGE, :, slot % PAGE] = stored, given
     assert np.array_equal(pages, expected)
-
-
-def test_tiled_cache(angles, qkv):
-    """[pages, heads, head_dim / x, slots, x], as paged attention has it."""
-    x = 8
-    keys = np.zeros((PAGES, HEADS, DIM // x, PAGE, x), np.float32)
-    layout = halyard.CacheLayout(PAGES * PAGE, PAGE, stride_block=HEADS * DIM * PAGE, stride_head=DIM * PAGE,
-                                 stride_token=x, tile_elements=x, stride_tile_elements=PAGE * x)
-    halyard.rotate(qkv[1], angles=angles, cache=keys, cache_layout=layout, slots=SLOTS)
-    expected = halyard.rotate(qkv[1], angles=angles)
-    for token, slot in enumerate(SLOTS):
-        if slot >= 0:
-            assert np.array_equal(keys[slot // PAGE, :, :, slot % PAGE].reshape(HEADS, DIM), expected[token])
-    for bad in (dict(stride_block=HEADS * DIM * PAGE + 1), dict(stride_head=-1), dict(n_slots=(PAGES + 1) * PAGE),
-                dict(n_slots=0), dict(stride_block=2**60)):
-        fields = {**{name: getattr(layout, name) for name in layout.__dataclass_fields__}, **bad}
-        before = keys.copy()
-        with pytest.raises(halyard.Error):
-            halyard.rotate(qkv[1], angles=angles, cache=keys, cache_layout=halyard.CacheLayout(**fields), slots=SLOTS)
-        assert np.array_equal(keys, before)
 
 
 def test_ranges_of_slots(angles, rng):

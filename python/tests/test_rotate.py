@@ -16,11 +16,6 @@ BASE, DIM = 10000.0, 64
 DTYPES = [np.dtype(np.float32), np.dtype(np.float16), exact.BF16]
 
 
-@pytest.fixture(scope="module")
-def angles():
-    return halyard.AngleSource(halyard.Frequencies.from_base(BASE, DIM))
-
-
 FREQUENCIES = exact.inv_freq(BASE, DIM)
 
 

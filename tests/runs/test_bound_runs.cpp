@@ -1,13 +1,15 @@
 // Bound runs and parts: the bits of a whole run, and its refusals.
 #include "checks/make_sources.h"
 #include "checks/rotate.h"
-#include "walk/bound_run.h"
 #include "scene.h"
+#include "walk/bound_run.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -472,4 +474,47 @@ TEST_CASE("errors: parts of a run", "[errors][bound]") {
     refuse(HALYARD_ERROR_SHAPE, {"args.part is -1"}, -1, 2);
     refuse(HALYARD_ERROR_SHAPE, {"args.part is 1, but must be 0 to 0"}, 1, 0);
     refuse(HALYARD_ERROR_MISMATCH, {"args.n_parts is 2", "executor"}, 0, 2, true);
+}
+
+TEST_CASE(
+    "bound runs: a cache makes each once, forgets the one that was asked for the longest ago, and shares the rest") {
+    halyard::run_cache<int, std::unique_ptr<int>> cache(3);
+    std::vector<int> made;
+    const auto find = [&](int key) {
+        return cache.find(key, [&] {
+            made.push_back(key);
+            return std::make_unique<int>(10 * key);
+        });
+    };
+    const auto first = find(1);
+    for (const int key : {2, 3, 1, 4, 1, 3, 2, 1}) {  // 2 makes room for 4, and 4 for 2
+        CHECK(**find(key) == 10 * key);
+    }
+    CHECK(made == std::vector<int>{1, 2, 3, 4, 2});
+    CHECK(find(1) == first);
+    find(5), find(6), find(7);
+    CHECK(**first == 10);  // which the cache has forgotten
+    CHECK(find(1) != first);
+
+    const auto refuse = [&] { return cache.find(8, [&]() -> std::unique_ptr<int> { throw halyard::error(1, "no"); }); };
+    CHECK_THROWS_AS(refuse(), halyard::error);
+    CHECK(**find(8) == 80);
+    CHECK(made.back() == 8);
+
+    halyard::run_cache<int, int> shared(4);
+    std::atomic<int> n_made = 0, n_wrong = 0;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; t++) {
+        threads.emplace_back([&, t] {
+            for (int i = 0; i < 1000; i++) {
+                const int key = (i * (t + 1)) % 4;
+                n_wrong += *shared.find(key, [&] { return ++n_made, key; }) != key;
+            }
+        });
+    }
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    CHECK(n_made == 4);
+    CHECK(n_wrong == 0);
 }

@@ -1,9 +1,15 @@
 """Models of one node, sessions with Halyard's library, and what is exact."""
 
+import pathlib
+import sys
+
 import ml_dtypes
 import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[3] / "python" / "tests"))
+import exact  # noqa: E402
 
 LIBRARY = None  # the path; set by conftest.py or times.py
 
@@ -11,9 +17,6 @@ TYPES = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.float16): TensorPr
          np.dtype(ml_dtypes.bfloat16): TensorProto.BFLOAT16, np.dtype(np.float64): TensorProto.DOUBLE,
          np.dtype(np.int64): TensorProto.INT64, np.dtype(np.int32): TensorProto.INT32}
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16]
-# Half an ulp of the storage, relative to the value, and absolute among subnormals.
-HALF_ULP = {np.dtype(np.float32): (0.0, 2.0**-149), np.dtype(np.float16): (2.0**-11, 2.0**-25),
-            np.dtype(ml_dtypes.bfloat16): (2.0**-8, 2.0**-134)}
 
 
 def opsets(onnx_version=23):
@@ -80,23 +83,10 @@ def run_node(op, inputs, n_outputs=1, domain="halyard", n_threads=2, **attribute
 
 
 def rotate_exactly(x, cos, sin, interleaved=False):
-    """(result, pairs' lengths times the rows') in double: x [batch, tokens, heads, head_dim], rows [batch, tokens, 1,
-    rotary_dim / 2]. A product of two f32 is exact in double, so the result is off by a rounding of 2^-53."""
-    x, cos, sin = (np.asarray(a, dtype=np.float64) for a in (x, cos, sin))
-    half = cos.shape[-1]
-    first, second = ((slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else
-                     (slice(0, half), slice(half, 2 * half)))
-    x0, x1 = x[..., first], x[..., second]
-    result, length = x.copy(), np.zeros(x.shape)
-    result[..., first], result[..., second] = x0 * cos - x1 * sin, x0 * sin + x1 * cos
-    length[..., first] = length[..., second] = np.hypot(x0, x1) * np.hypot(cos, sin)
-    return result, length
+    """(result, pairs' lengths times the rows'): x [batch, tokens, heads, head_dim], rows [batch, tokens, 1,
+    rotary_dim / 2]."""
+    return exact.turn(x, cos, sin, pairing="interleaved" if interleaved else "half")
 
 
-def check(y, exact, length, dtype, n_eps=2.0):
-    """|y - exact| <= n_eps * 2^-23 * length + half an ulp of the storage (of a value that is itself off by that)."""
-    relative, absolute = HALF_ULP[np.dtype(dtype)]
-    off = n_eps * 2.0**-23 * length
-    bound = off + relative * (np.abs(exact) + off) + absolute
-    worst = np.abs(np.asarray(y, dtype=np.float64) - exact) - bound
-    assert (worst <= 0).all(), f"beyond the bound by {worst.max()} of {bound.max()}"
+def check(y, result, length, dtype, n_eps=2.0):
+    exact.check_near(y, result, length, dtype, n_eps * exact.EPS)

@@ -73,8 +73,22 @@ def test_starts_are_zero_without_write_indices(rng):
     check_all({**inputs, "write": np.zeros(2, np.int64)}, outputs, np.float32)
 
 
+def run_in_place(session, inputs, caches):
+    """The output for q. Past and present are bound to the same memory, as decoding does it."""
+    binding = session.io_binding()
+    for name, array in inputs.items():
+        if not name.startswith("past"):
+            binding.bind_cpu_input(name, array)
+    binding.bind_output("out0")
+    for name, out, cache in ("past_k", "out1", caches[0]), ("past_v", "out2", caches[1]):
+        binding.bind_ortvalue_input(name, cache)
+        binding.bind_ortvalue_output(out, cache)
+    session.run_with_iobinding(binding)
+    return binding.copy_outputs_to_cpu()[0]
+
+
 def test_in_place(rng):
-    """Past and present bound to the same memory, as decoding does it: nothing is copied, step after step."""
+    """Nothing is copied, step after step."""
     inputs = inputs_for(rng, np.float32, 1, 1)
     session = make_session(make_model("NormRotaryCache", inputs, 3, **ATTRIBUTES))
     caches = [onnxruntime.OrtValue.ortvalue_from_numpy(inputs[name].copy()) for name in ("past_k", "past_v")]
@@ -84,17 +98,9 @@ def test_in_place(rng):
         inputs["write"] = np.array([step])
         inputs["ids"] = np.array([[step + 40]])
         inputs.update(past_k=caches[0].numpy().copy(), past_v=caches[1].numpy().copy())
-        binding = session.io_binding()
-        for name, array in inputs.items():
-            if not name.startswith("past"):
-                binding.bind_cpu_input(name, array)
-        binding.bind_output("out0")
-        for name, out, cache in ("past_k", "out1", caches[0]), ("past_v", "out2", caches[1]):
-            binding.bind_ortvalue_input(name, cache)
-            binding.bind_ortvalue_output(out, cache)
-        session.run_with_iobinding(binding)
+        y = run_in_place(session, inputs, caches)
         assert [cache.data_ptr() for cache in caches] == addresses
-        check_all(inputs, [binding.copy_outputs_to_cpu()[0], caches[0].numpy(), caches[1].numpy()], np.float32)
+        check_all(inputs, [y, caches[0].numpy(), caches[1].numpy()], np.float32)
 
 
 def test_a_position_out_of_range_writes_nothing(rng):
@@ -102,16 +108,8 @@ def test_a_position_out_of_range_writes_nothing(rng):
     inputs["ids"][1, 2] = 64
     session = make_session(make_model("NormRotaryCache", inputs, 3, **ATTRIBUTES))
     caches = [onnxruntime.OrtValue.ortvalue_from_numpy(inputs[name].copy()) for name in ("past_k", "past_v")]
-    binding = session.io_binding()
-    for name, array in inputs.items():
-        if not name.startswith("past"):
-            binding.bind_cpu_input(name, array)
-    for name, out, cache in ("past_k", "out1", caches[0]), ("past_v", "out2", caches[1]):
-        binding.bind_ortvalue_input(name, cache)
-        binding.bind_ortvalue_output(out, cache)
-    binding.bind_output("out0")
     with pytest.raises(Exception, match="64"):
-        session.run_with_iobinding(binding)
+        run_in_place(session, inputs, caches)
     assert (caches[0].numpy() == inputs["past_k"]).all() and (caches[1].numpy() == inputs["past_v"]).all()
 
 

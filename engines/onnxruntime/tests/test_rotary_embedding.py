@@ -9,6 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 from nodes import DTYPES, check, feeds_of, make_model, make_session, rotate_exactly, run_node
+from onnx import numpy_helper
 from onnx.backend.test.case.node import collect_testcases
 from onnx.reference import ReferenceEvaluator
 
@@ -198,7 +199,7 @@ def test_exact_angles(rng):
     x = rng.standard_normal((1, 4, 2 * 64)).astype(np.float32)
     ids = np.array([[0, 1, 131_071, 2**31 - 1]])
     y = run_node("RotaryEmbedding", {"x": x, "cos": None, "sin": None, "ids": ids}, num_heads=2,
-                 inv_freq=onnx.numpy_helper.from_array(inv_freq), attention_factor=1.25)
+                 inv_freq=numpy_helper.from_array(inv_freq), attention_factor=1.25)
     angles = ids[..., None].astype(np.longdouble) * inv_freq.astype(np.longdouble)
     rows = [(1.25 * f(angles)).astype(np.float64)[:, :, None, :] for f in (np.cos, np.sin)]
     check(y.reshape(1, 4, 2, 64), *rotate_exactly(x.reshape(1, 4, 2, 64), *rows), np.float32)
@@ -206,7 +207,7 @@ def test_exact_angles(rng):
 
 def test_exact_angles_are_refused_beyond_n_positions(rng):
     x = rng.standard_normal((1, 4, 2 * 64)).astype(np.float32)
-    inv_freq = onnx.numpy_helper.from_array(np.ones(32))
+    inv_freq = numpy_helper.from_array(np.ones(32))
     inputs = {"x": x, "cos": None, "sin": None, "ids": np.array([4])}
     run_node("RotaryEmbedding", inputs, num_heads=2, inv_freq=inv_freq, n_positions=8)
     with pytest.raises(INVALID, match="position"):
@@ -254,6 +255,12 @@ def test_threads_may_share_a_session(rng):
 
 
 F32 = np.float32
+
+
+def tables(shape):
+    return {"cos": np.zeros(shape, F32), "sin": np.zeros(shape, F32)}
+
+
 # What is wrong -> (inputs that differ, attributes that differ, what the sentence says).
 BAD = {
     "x of two dimensions": ({"x": np.zeros((10, 48), F32)}, {}, "3 or 4 dimensions"),
@@ -263,22 +270,19 @@ BAD = {
     "neither heads nor whole heads": ({}, {"num_heads": 0, "rotary_embedding_dim": 16}, "num_heads = 0"),
     "odd rotary_dim": ({}, {"rotary_embedding_dim": 15}, "rotary_embedding_dim is 15"),
     "negative rotary_dim": ({}, {"rotary_embedding_dim": -2}, "rotary_embedding_dim is -2"),
-    "rotary_dim beyond the head": ({"cos": np.zeros((64, 9), F32), "sin": np.zeros((64, 9), F32)},
-                                   {"rotary_embedding_dim": 18}, "rotary"),
-    "odd head": ({"x": np.zeros((2, 5, 45), F32), "cos": np.zeros((64, 7), F32), "sin": np.zeros((64, 7), F32)}, {},
+    "rotary_dim beyond the head": (tables((64, 9)), {"rotary_embedding_dim": 18}, "rotary"),
+    "odd head": ({"x": np.zeros((2, 5, 45), F32), **tables((64, 7))}, {},
                  "rotary_dim"),
     "no cos": ({"cos": None}, {}, "cos_cache is missing"),
     "no sin": ({"sin": None}, {}, "sin_cache is missing"),
     "sin unlike cos": ({"sin": np.zeros((63, 8), F32)}, {}, "but sin_cache"),
-    "narrow tables": ({"cos": np.zeros((64, 7), F32), "sin": np.zeros((64, 7), F32)}, {}, "rotary_dim / 2 = 8"),
-    "wide tables": ({"cos": np.zeros((64, 16), F32), "sin": np.zeros((64, 16), F32)}, {}, "rotary_dim / 2 = 8"),
-    "tables of one dimension": ({"cos": np.zeros(8, F32), "sin": np.zeros(8, F32)}, {}, "cos_cache is [8]"),
-    "tables of three dimensions beside positions": ({"cos": np.zeros((2, 5, 8), F32), "sin": np.zeros((2, 5, 8), F32)},
-                                                    {}, "cos_cache is [2, 5, 8]"),
+    "narrow tables": (tables((64, 7)), {}, "rotary_dim / 2 = 8"),
+    "wide tables": (tables((64, 16)), {}, "rotary_dim / 2 = 8"),
+    "tables of one dimension": (tables(8), {}, "cos_cache is [8]"),
+    "tables of three dimensions beside positions": (tables((2, 5, 8)), {}, "cos_cache is [2, 5, 8]"),
     "tables of two dimensions without positions": ({"ids": None}, {}, "where position_ids is left out"),
-    "rows of too few tokens": ({"ids": None, "cos": np.zeros((2, 4, 8), F32), "sin": np.zeros((2, 4, 8), F32)}, {},
-                               "[2, 5, 8]"),
-    "tables without rows": ({"cos": np.zeros((0, 8), F32), "sin": np.zeros((0, 8), F32)}, {}, "n_rows"),
+    "rows of too few tokens": ({"ids": None, **tables((2, 4, 8))}, {}, "[2, 5, 8]"),
+    "tables without rows": (tables((0, 8)), {}, "n_rows"),
     "too few positions": ({"ids": np.zeros((2, 4), np.int64)}, {}, "position_ids is [2, 4]"),
     "positions of one batch row": ({"ids": np.zeros((1, 5), np.int64)}, {}, "position_ids is [1, 5]"),
     "two starts": ({"ids": np.zeros(2, np.int64)}, {}, "position_ids is [2]"),
@@ -287,14 +291,14 @@ BAD = {
     "norm_weight of another size": ({"weight": np.zeros(15, F32)}, {}, "norm_weight is [15]"),
     "norm_weight of two dimensions": ({"weight": np.zeros((1, 16), F32)}, {}, "norm_weight is [1, 16]"),
     "negative epsilon": ({"weight": np.zeros(16, F32)}, {"epsilon": -1.0}, "eps"),
-    "inv_freq of f32": ({}, {"inv_freq": onnx.numpy_helper.from_array(np.ones(8, F32))}, "inv_freq is not"),
-    "inv_freq that is infinite": ({}, {"inv_freq": onnx.numpy_helper.from_array(np.full(8, np.inf))}, "inv_freq"),
-    "attention_factor of zero": ({}, {"inv_freq": onnx.numpy_helper.from_array(np.ones(8)), "attention_factor": 0.0},
+    "inv_freq of f32": ({}, {"inv_freq": numpy_helper.from_array(np.ones(8, F32))}, "inv_freq is not"),
+    "inv_freq that is infinite": ({}, {"inv_freq": numpy_helper.from_array(np.full(8, np.inf))}, "inv_freq"),
+    "attention_factor of zero": ({}, {"inv_freq": numpy_helper.from_array(np.ones(8)), "attention_factor": 0.0},
                                  "attention_factor"),
     "positions of int32": ({"ids": np.zeros((2, 5), np.int32)}, {}, "Type"),
     "x of double": ({"x": np.zeros((2, 5, 48))}, {}, "Type|type"),
     "tables of another type": ({"cos": np.zeros((64, 8), np.float16)}, {}, "Type|type"),
-    "frequencies of another width": ({"cos": None, "sin": None}, {"inv_freq": onnx.numpy_helper.from_array(np.ones(7))},
+    "frequencies of another width": ({"cos": None, "sin": None}, {"inv_freq": numpy_helper.from_array(np.ones(7))},
                                      "rotary_dim"),
 }
 

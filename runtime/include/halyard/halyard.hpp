@@ -1,5 +1,5 @@
 /// Halyard's C++ face: the C ABI of halyard.h with owners, exceptions and a few helpers that fill in its structs.
-/// Header-only, C++17, and without logic of its own: halyard.h says what everything means.
+/// Header-only, C++17, and but for run_cache without logic of its own: halyard.h says what everything means.
 ///
 ///     const auto frequencies = halyard::frequencies::from_base(10000.0, 128);
 ///     const auto angles = halyard::angle_source::table(frequencies, 0, 4095);
@@ -16,13 +16,17 @@
 
 #include "halyard/halyard.h"
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -76,6 +80,40 @@ inline void check(halyard_status status, const halyard_error &details) {
     }
 }
 
+/// Calls a function of the C ABI, whose last parameter is where it tells what is wrong.
+template <typename Function, typename... Arguments>
+void call(Function *function, Arguments... arguments) {
+    auto details = make_struct<halyard_error>();
+    check(function(arguments..., &details), details);
+}
+
+/// The same of one that makes an object, whose owner the caller becomes.
+template <typename Object, typename Function, typename... Arguments>
+Object *create(Function *function, Arguments... arguments) {
+    Object *made = nullptr;
+    call(function, arguments..., &made);
+    return made;
+}
+
+/// What such a function tells of an object, in a struct.
+template <typename Struct, typename Function, typename Object>
+Struct tell(Function *function, Object of) {
+    auto info = make_struct<Struct>();
+    call(function, of, &info);
+    return info;
+}
+
+/// A text whose length the function tells where there is no room for it.
+template <typename Function, typename... Arguments>
+std::string read_text(Function *function, Arguments... arguments) {
+    std::int64_t n_needed = 0;
+    call(function, arguments..., static_cast<char *>(nullptr), std::int64_t{0}, &n_needed);
+    std::string text(static_cast<std::size_t>(n_needed) + 1, '\0');
+    call(function, arguments..., &text[0], n_needed + 1, static_cast<std::int64_t *>(nullptr));
+    text.resize(static_cast<std::size_t>(n_needed));
+    return text;
+}
+
 /// The one owner of an object of the C ABI.
 template <typename Object, void (*destroy)(Object *)>
 class handle {
@@ -105,50 +143,35 @@ inline std::int64_t multiply(std::int64_t a, std::int64_t b) noexcept {
     return a > greatest / b ? greatest : a * b;
 }
 
-inline halyard_positions make_positions(const void *data, std::int32_t type, std::array<std::int64_t, 2> shape,
-                                        bool consecutive) noexcept {
-    auto positions = make_struct<halyard_positions>();
-    positions.type = type;
-    positions.consecutive = consecutive ? 1 : 0;
-    positions.data = data;
-    positions.shape[0] = shape[0];
-    positions.shape[1] = shape[1];
-    positions.strides[0] = shape[1];
-    positions.strides[1] = 1;
-    return positions;
-}
-
-inline halyard_slots make_slots(const void *data, std::int32_t type, std::array<std::int64_t, 2> shape, void *scratch,
-                                std::int64_t scratch_bytes) noexcept {
-    auto result = make_struct<halyard_slots>();
-    result.type = type;
-    result.policy = scratch == nullptr && scratch_bytes == 0 ? HALYARD_SLOTS_RANGE_ONLY : HALYARD_SLOTS_CHECK;
-    result.data = data;
-    result.shape[0] = shape[0];
-    result.shape[1] = shape[1];
-    result.strides[0] = shape[1];
-    result.strides[1] = 1;
-    result.scratch = scratch;
-    result.scratch_bytes = scratch_bytes;
-    return result;
+/// Dense positions or slots of tokens.
+template <typename Struct, typename Index>
+Struct number_tokens(const Index *data, std::array<std::int64_t, 2> shape) noexcept {
+    static_assert(std::is_same<Index, std::int32_t>::value || std::is_same<Index, std::int64_t>::value,
+                  "positions and slots are std::int32_t or std::int64_t");
+    auto numbers = make_struct<Struct>();
+    numbers.type = std::is_same<Index, std::int32_t>::value ? HALYARD_INT32 : HALYARD_INT64;
+    numbers.data = data;
+    numbers.shape[0] = shape[0];
+    numbers.shape[1] = shape[1];
+    numbers.strides[0] = shape[1];
+    numbers.strides[1] = 1;
+    return numbers;
 }
 
 }  // namespace detail
 
-/// Dense positions [1 or batch, tokens]. The memory stays the caller's.
-inline halyard_positions positions(const std::int32_t *data, std::array<std::int64_t, 2> shape) noexcept {
-    return detail::make_positions(data, HALYARD_INT32, shape, false);
-}
-inline halyard_positions positions(const std::int64_t *data, std::array<std::int64_t, 2> shape) noexcept {
-    return detail::make_positions(data, HALYARD_INT64, shape, false);
+/// Dense positions [1 or batch, tokens], of int32 or int64. The memory stays the caller's.
+template <typename Index>
+halyard_positions positions(const Index *data, std::array<std::int64_t, 2> shape) noexcept {
+    return detail::number_tokens<halyard_positions>(data, shape);
 }
 
 /// A start for each batch row (n_rows is 1 or batch): token t has position start + t. The memory stays the caller's.
-inline halyard_positions consecutive_positions(const std::int32_t *starts, std::int64_t n_rows) noexcept {
-    return detail::make_positions(starts, HALYARD_INT32, {n_rows, 1}, true);
-}
-inline halyard_positions consecutive_positions(const std::int64_t *starts, std::int64_t n_rows) noexcept {
-    return detail::make_positions(starts, HALYARD_INT64, {n_rows, 1}, true);
+template <typename Index>
+halyard_positions consecutive_positions(const Index *starts, std::int64_t n_rows) noexcept {
+    auto result = positions(starts, {n_rows, 1});
+    result.consecutive = 1;
+    return result;
 }
 
 /// A tensor [batch, tokens, heads, head_dim] with a stride, in elements, for each dimension. The memory stays the
@@ -190,27 +213,18 @@ public:
 
     /// inv_freq[k] = base^(-2k / rotary_dim).
     static frequencies from_base(double base, std::int64_t rotary_dim) {
-        auto details = make_struct<halyard_error>();
-        halyard_frequencies *made = nullptr;
-        detail::check(halyard_create_frequencies_from_base(base, rotary_dim, &made, &details), details);
-        return frequencies(made);
+        return frequencies(detail::create<halyard_frequencies>(halyard_create_frequencies_from_base, base, rotary_dim));
     }
 
     /// The n_pairs inverse frequencies as given, in radians per position; they are copied.
     static frequencies from_list(const double *inv_freq, std::int64_t n_pairs, double attention_factor = 1.0) {
-        auto details = make_struct<halyard_error>();
-        halyard_frequencies *made = nullptr;
-        detail::check(halyard_create_frequencies_from_list(inv_freq, n_pairs, attention_factor, &made, &details),
-                      details);
-        return frequencies(made);
+        return frequencies(detail::create<halyard_frequencies>(halyard_create_frequencies_from_list, inv_freq, n_pairs,
+                                                               attention_factor));
     }
 
     /// Those of a model that was made fit for longer contexts; scaling.size must be set.
     static frequencies from_scaling(const halyard_scaling &scaling) {
-        auto details = make_struct<halyard_error>();
-        halyard_frequencies *made = nullptr;
-        detail::check(halyard_create_frequencies_from_scaling(&scaling, &made, &details), details);
-        return frequencies(made);
+        return frequencies(detail::create<halyard_frequencies>(halyard_create_frequencies_from_scaling, &scaling));
     }
 
     /// Those of the model whose Hugging Face config.json this is. seq_len 0: a short context; layer_type may be NULL
@@ -220,18 +234,13 @@ public:
         auto options = make_struct<halyard_config_options>();
         options.seq_len = seq_len;
         options.layer_type = layer_type;
-        auto details = make_struct<halyard_error>();
-        halyard_frequencies *made = nullptr;
-        detail::check(halyard_create_frequencies_from_config(text, n_bytes, &options, &made, &details), details);
-        return frequencies(made);
+        return frequencies(
+            detail::create<halyard_frequencies>(halyard_create_frequencies_from_config, text, n_bytes, &options));
     }
 
     /// Those of the same model for another context length, in tokens.
     frequencies for_length(std::int64_t seq_len) const {
-        auto details = make_struct<halyard_error>();
-        halyard_frequencies *made = nullptr;
-        detail::check(halyard_create_frequencies_for_length(get(), seq_len, &made, &details), details);
-        return frequencies(made);
+        return frequencies(detail::create<halyard_frequencies>(halyard_create_frequencies_for_length, get(), seq_len));
     }
 
     /// Whether they are for a context of seq_len tokens. Where not: for_length(), and cached keys are rotated again.
@@ -242,10 +251,7 @@ public:
 
     /// rotary_dim, attention_factor, inv_freq (which points into this object), and what a config told.
     halyard_frequencies_info info() const {
-        auto details = make_struct<halyard_error>();
-        auto result = make_struct<halyard_frequencies_info>();
-        detail::check(halyard_get_frequencies_info(get(), &result, &details), details);
-        return result;
+        return detail::tell<halyard_frequencies_info>(halyard_get_frequencies_info, get());
     }
 };
 
@@ -336,10 +342,13 @@ public:
     }
 
     /// The caller's own rows: position p reads rotary_dim / 2 values of a dtype at row p of cos_rows and sin_rows. The
-    /// memory stays the caller's, must outlive the source, and may be rewritten between runs.
+    /// memory stays the caller's, must outlive the source, and may be rewritten between runs. by_token: they are the
+    /// rows of a run's tokens instead, [batch, tokens] = n_rows, and such runs name no positions.
     static angle_source given(const void *cos_rows, const void *sin_rows, dtype type, std::int64_t n_rows,
-                              std::int64_t stride_row, std::int64_t rotary_dim) {
-        return angle_source(nullptr, describe_rows(cos_rows, sin_rows, type, n_rows, stride_row, rotary_dim));
+                              std::int64_t stride_row, std::int64_t rotary_dim, bool by_token = false) {
+        auto desc = describe_rows(cos_rows, sin_rows, type, n_rows, stride_row, rotary_dim);
+        desc.by_token = by_token ? 1 : 0;
+        return angle_source(nullptr, desc);
     }
     static angle_source given(const float *cos_rows, const float *sin_rows, std::int64_t n_rows,
                               std::int64_t stride_row, std::int64_t rotary_dim) {
@@ -348,9 +357,15 @@ public:
 
     /// Several sources as one: batch row b reads sources[index[b]] or, by_token, token t sources[index[b * tokens +
     /// t]]. They must outlive it, and so must the index, which may be rewritten between runs.
-    static angle_source joined(std::initializer_list<const angle_source *> sources, const std::int32_t *index,
+    static angle_source joined(const std::vector<const angle_source *> &sources, const std::int32_t *index,
                                std::int64_t n_index, bool by_token = false) {
-        return angle_source(make_joined(sources, index, n_index, by_token));
+        std::vector<const halyard_angle_source *> list;
+        for (const angle_source *source : sources) {
+            list.push_back(source->get());
+        }
+        return angle_source(detail::create<halyard_angle_source>(halyard_create_joined_angle_source, list.data(),
+                                                                 static_cast<std::int32_t>(list.size()), index, n_index,
+                                                                 by_token ? 1 : 0));
     }
 
     /// Rows as make_rows writes them, [batch, tokens, 2, rotary_dim / 2], for runs of batch x tokens = n_rows tokens,
@@ -365,29 +380,12 @@ public:
     }
 
     halyard_angle_source_info info() const {
-        auto details = make_struct<halyard_error>();
-        auto result = make_struct<halyard_angle_source_info>();
-        detail::check(halyard_get_angle_source_info(get(), &result, &details), details);
-        return result;
+        return detail::tell<halyard_angle_source_info>(halyard_get_angle_source_info, get());
     }
 
 private:
     angle_source(const halyard_frequencies *frequencies, const halyard_angle_source_desc &desc)
-        : handle(make(frequencies, desc)) {}
-
-    static halyard_angle_source *make_joined(std::initializer_list<const angle_source *> sources,
-                                             const std::int32_t *index, std::int64_t n_index, bool by_token) {
-        std::vector<const halyard_angle_source *> list;
-        for (const angle_source *source : sources) {
-            list.push_back(source->get());
-        }
-        auto details = make_struct<halyard_error>();
-        halyard_angle_source *made = nullptr;
-        detail::check(halyard_create_joined_angle_source(list.data(), static_cast<std::int32_t>(list.size()), index,
-                                                         n_index, by_token ? 1 : 0, &made, &details),
-                      details);
-        return made;
-    }
+        : handle(detail::create<halyard_angle_source>(halyard_create_angle_source, frequencies, &desc)) {}
 
     static halyard_angle_source_desc describe_rows(const void *cos_rows, const void *sin_rows, dtype type,
                                                    std::int64_t n_rows, std::int64_t stride_row,
@@ -401,13 +399,6 @@ private:
         desc.stride_row = stride_row;
         desc.rotary_dim = rotary_dim;
         return desc;
-    }
-
-    static halyard_angle_source *make(const halyard_frequencies *frequencies, const halyard_angle_source_desc &desc) {
-        auto details = make_struct<halyard_error>();
-        halyard_angle_source *made = nullptr;
-        detail::check(halyard_create_angle_source(frequencies, &desc, &made, &details), details);
-        return made;
     }
 };
 
@@ -523,18 +514,10 @@ public:
     using handle::handle;
 
     explicit plan(const plan_desc &desc) : plan(desc.get()) {}
-    explicit plan(const halyard_plan_desc &desc) : handle(make(desc)) {}
+    explicit plan(const halyard_plan_desc &desc) : handle(detail::create<halyard_plan>(halyard_create_plan, &desc)) {}
 
     /// The name of the kernels' target; a static string.
     const char *target() const noexcept { return halyard_get_plan_target(get()); }
-
-private:
-    static halyard_plan *make(const halyard_plan_desc &desc) {
-        auto details = make_struct<halyard_error>();
-        halyard_plan *made = nullptr;
-        detail::check(halyard_create_plan(&desc, &made, &details), details);
-        return made;
-    }
 };
 
 /// Threads that wait for work. executor() stays valid until the pool is destroyed, also when the pool moves.
@@ -543,17 +526,9 @@ public:
     using handle::handle;
 
     /// n_threads counts the calling thread: 1 … 1024.
-    explicit pool(std::int32_t n_threads) : handle(make(n_threads)) {}
+    explicit pool(std::int32_t n_threads) : handle(detail::create<halyard_pool>(halyard_create_pool, n_threads)) {}
 
     const halyard_executor *executor() const noexcept { return halyard_get_pool_executor(get()); }
-
-private:
-    static halyard_pool *make(std::int32_t n_threads) {
-        auto details = make_struct<halyard_error>();
-        halyard_pool *made = nullptr;
-        detail::check(halyard_create_pool(n_threads, &made, &details), details);
-        return made;
-    }
 };
 
 /// Which part of a run a thread of the caller's does: all of them together do it whole.
@@ -562,30 +537,34 @@ struct part_of_run {
     std::int32_t n_parts = 1;
 };
 
-/// Dense slots [batch, tokens], no two of them alike but for -1, which is checked in a scratch of the caller's: a bit
-/// for each slot of the cache. The memory stays the caller's.
-inline halyard_slots slots(const std::int32_t *data, std::array<std::int64_t, 2> shape, void *scratch,
-                           std::int64_t scratch_bytes) noexcept {
-    return detail::make_slots(data, HALYARD_INT32, shape, scratch, scratch_bytes);
-}
-inline halyard_slots slots(const std::int64_t *data, std::array<std::int64_t, 2> shape, void *scratch,
-                           std::int64_t scratch_bytes) noexcept {
-    return detail::make_slots(data, HALYARD_INT64, shape, scratch, scratch_bytes);
+/// Dense slots [batch, tokens], of int32 or int64: of tokens with the same one the last is kept. The memory stays the
+/// caller's.
+template <typename Index>
+halyard_slots slots(const Index *data, std::array<std::int64_t, 2> shape) noexcept {
+    auto result = detail::number_tokens<halyard_slots>(data, shape);
+    result.policy = HALYARD_SLOTS_RANGE_ONLY;
+    return result;
 }
 
-/// Dense slots [batch, tokens]: of tokens with the same one the last is kept. The memory stays the caller's.
-inline halyard_slots slots(const std::int32_t *data, std::array<std::int64_t, 2> shape) noexcept {
-    return detail::make_slots(data, HALYARD_INT32, shape, nullptr, 0);
-}
-inline halyard_slots slots(const std::int64_t *data, std::array<std::int64_t, 2> shape) noexcept {
-    return detail::make_slots(data, HALYARD_INT64, shape, nullptr, 0);
+/// The same, no two of them alike but for -1, which is checked in a scratch of the caller's: a bit for each slot of the
+/// cache.
+template <typename Index>
+halyard_slots slots(const Index *data, std::array<std::int64_t, 2> shape, void *scratch,
+                    std::int64_t scratch_bytes) noexcept {
+    auto result = slots(data, shape);
+    if (scratch != nullptr || scratch_bytes != 0) {
+        result.policy = HALYARD_SLOTS_CHECK;
+        result.scratch = scratch;
+        result.scratch_bytes = scratch_bytes;
+    }
+    return result;
 }
 
 /// A start for each batch row: token t has slot start + t, or none where the start is -1. The memory stays the
 /// caller's.
 inline halyard_slots consecutive_slots(const std::int64_t *starts, std::int64_t n_batch, void *scratch,
                                        std::int64_t scratch_bytes) noexcept {
-    auto result = detail::make_slots(starts, HALYARD_INT64, {n_batch, 1}, scratch, scratch_bytes);
+    auto result = slots(starts, {n_batch, 1}, scratch, scratch_bytes);
     result.consecutive = 1;
     return result;
 }
@@ -664,9 +643,8 @@ inline halyard_run_args make_args(const angle_source &angles, const halyard_tens
 /// Rotates the plan's n_tensors tensors x into y, or in place where both describe the same memory.
 inline void run(const plan &made, const angle_source &angles, const halyard_tensor *x, const halyard_tensor *y,
                 const run_options &options = {}) {
-    auto details = make_struct<halyard_error>();
     const auto args = detail::make_args(angles, x, y, options);
-    detail::check(halyard_run(made.get(), &args, &details), details);
+    detail::call(halyard_run, made.get(), &args);
 }
 
 /// The same for a plan of one tensor.
@@ -699,7 +677,6 @@ public:
     /// The same where the plan has more stages than rotations.
     void operator()(std::initializer_list<const void *> x, std::initializer_list<void *> y, const void *positions,
                     const bound_stages &stages, part_of_run part = {}) const {
-        auto details = make_struct<halyard_error>();
         auto args = make_struct<halyard_bound_run_args>();
         args.part = part.part;
         args.n_parts = part.n_parts;
@@ -715,19 +692,50 @@ public:
         args.scales_out = stages.scales_out;
         args.from_positions = stages.from_positions;
         args.angles = stages.angles;
-        detail::check(halyard_run_bound(get(), &args, &details), details);
+        detail::call(halyard_run_bound, get(), &args);
     }
 
 private:
     static halyard_bound_run *make(const plan &made, const angle_source &angles, const halyard_tensor *x,
                                    const halyard_tensor *y, run_options options) {
         options.part = {};
-        auto details = make_struct<halyard_error>();
         const auto args = detail::make_args(angles, x, y, options);
-        halyard_bound_run *bound = nullptr;
-        detail::check(halyard_bind_run(made.get(), &args, &bound, &details), details);
-        return bound;
+        return detail::create<halyard_bound_run>(halyard_bind_run, made.get(), &args);
     }
+};
+
+/// What was made for keys, for those whose calls come again and again in a few forms: a plan and a bound run, say, by
+/// all that they depend on but pointers. Keys are compared by ==. Of more than n_most keys (1 …), the one that nobody
+/// has asked for the longest is forgotten.
+///
+/// Ownership: the cache shares what it keeps with those who found it, so what it forgets lives on while they hold it.
+/// Threads: any number of them may use one cache. While one makes something, the others wait.
+template <typename Key, typename Made>
+class run_cache {
+public:
+    explicit run_cache(std::size_t n_most) : n_most_(n_most) {}
+
+    /// What make() returned when the key was new, or returns now. What it throws is passed on, and nothing is kept
+    /// then. Nothing is allocated for a key that is known.
+    template <typename Make>
+    std::shared_ptr<const Made> find(const Key &key, Make &&make) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        auto found = std::find_if(known_.rbegin(), known_.rend(), [&](const auto &each) { return each->first == key; });
+        if (found == known_.rend()) {
+            known_.push_back(std::make_shared<const std::pair<Key, Made>>(key, make()));
+            if (known_.size() > n_most_) {
+                known_.erase(known_.begin());
+            }
+        } else if (found != known_.rbegin()) {
+            std::rotate(found.base() - 1, found.base(), known_.end());  // the latest is the last
+        }
+        return {known_.back(), &known_.back()->second};
+    }
+
+private:
+    std::size_t n_most_;
+    std::mutex mutex_;
+    std::vector<std::shared_ptr<const std::pair<Key, Made>>> known_;
 };
 
 /// Writes the rows of n_batch x n_tokens tokens, [n_batch, n_tokens, 2, rotary_dim / 2], to rows, which has room for
@@ -745,18 +753,14 @@ inline void make_rows(const plan &made, const angle_source &angles, const halyar
     args.n_floats = n_floats;
     args.part = part.part;
     args.n_parts = part.n_parts;
-    auto details = make_struct<halyard_error>();
-    detail::check(halyard_make_rows(made.get(), &args, &details), details);
+    detail::call(halyard_make_rows, made.get(), &args);
 }
 
 /// Every target, best first; the last is the portable reference.
 inline std::vector<halyard_target_info> targets() {
     std::vector<halyard_target_info> result;
     for (std::int32_t i = 0; i < halyard_get_target_count(); ++i) {
-        auto details = make_struct<halyard_error>();
-        auto info = make_struct<halyard_target_info>();
-        detail::check(halyard_get_target_info(i, &info, &details), details);
-        result.push_back(info);
+        result.push_back(detail::tell<halyard_target_info>(halyard_get_target_info, i));
     }
     return result;
 }
@@ -764,13 +768,7 @@ inline std::vector<halyard_target_info> targets() {
 /// Each kernel that could serve a description, and why it was taken or refused, in lines of text.
 inline std::string explain(const plan_desc &description) {
     const auto desc = description.get();
-    auto details = make_struct<halyard_error>();
-    std::int64_t n_needed = 0;
-    detail::check(halyard_explain_plan(&desc, nullptr, 0, &n_needed, &details), details);
-    std::string text(static_cast<std::size_t>(n_needed) + 1, '\0');
-    detail::check(halyard_explain_plan(&desc, &text[0], n_needed + 1, nullptr, &details), details);
-    text.resize(static_cast<std::size_t>(n_needed));
-    return text;
+    return detail::read_text(halyard_explain_plan, &desc);
 }
 
 }  // namespace halyard

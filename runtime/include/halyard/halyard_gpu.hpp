@@ -30,17 +30,8 @@ public:
     /// The offsets are for given rows, OpenCL, in elements.
     gpu_angles(const halyard_gpu_queue &queue, const angle_source &source, std::int64_t cos_offset = 0,
                std::int64_t sin_offset = 0)
-        : handle(make(queue, source, cos_offset, sin_offset)) {}
-
-private:
-    static halyard_gpu_angles *make(const halyard_gpu_queue &queue, const angle_source &source, std::int64_t cos_offset,
-                                    std::int64_t sin_offset) {
-        auto details = make_struct<halyard_error>();
-        halyard_gpu_angles *made = nullptr;
-        detail::check(halyard_create_gpu_angles(&queue, source.get(), cos_offset, sin_offset, &made, &details),
-                      details);
-        return made;
-    }
+        : handle(detail::create<halyard_gpu_angles>(halyard_create_gpu_angles, &queue, source.get(), cos_offset,
+                                                    sin_offset)) {}
 };
 
 /// A description that has been checked, with its kernels loaded. The angles must outlive it.
@@ -49,16 +40,9 @@ public:
     using handle::handle;
 
     gpu_plan(const halyard_gpu_queue &queue, const plan_desc &desc, const gpu_angles &angles)
-        : handle(make(queue, desc.get(), angles)) {}
-
-private:
-    static halyard_gpu_plan *make(const halyard_gpu_queue &queue, const halyard_plan_desc &desc,
-                                  const gpu_angles &angles) {
-        auto details = make_struct<halyard_error>();
-        halyard_gpu_plan *made = nullptr;
-        detail::check(halyard_create_gpu_plan(&queue, &desc, angles.get(), &made, &details), details);
-        return made;
-    }
+        : gpu_plan(queue, desc.get(), angles) {}
+    gpu_plan(const halyard_gpu_queue &queue, const halyard_plan_desc &desc, const gpu_angles &angles)
+        : handle(detail::create<halyard_gpu_plan>(halyard_create_gpu_plan, &queue, &desc, angles.get())) {}
 };
 
 struct gpu_run_options {
@@ -82,7 +66,6 @@ struct gpu_run_options {
 /// Enqueues what the plan does to its n_tensors tensors.
 inline void run(const gpu_plan &made, const halyard_tensor *x, const halyard_tensor *y,
                 const gpu_run_options &options) {
-    auto details = make_struct<halyard_error>();
     auto args = make_struct<halyard_gpu_run_args>();
     args.bad_position = static_cast<std::int32_t>(options.policy);
     args.stream = options.stream;
@@ -99,7 +82,7 @@ inline void run(const gpu_plan &made, const halyard_tensor *x, const halyard_ten
     args.slots_offset = options.slots_offset;
     args.weight_offsets = options.weight_offsets;
     args.cache_offsets = options.cache_offsets;
-    detail::check(halyard_run_gpu(made.get(), &args, &details), details);
+    detail::call(halyard_run_gpu, made.get(), &args);
 }
 
 /// The same for a plan of one tensor.
@@ -110,22 +93,13 @@ inline void run(const gpu_plan &made, const halyard_tensor &x, const halyard_ten
 
 /// What there is to say of HALYARD_CUDA or HALYARD_OPENCL on this machine.
 inline halyard_target_info gpu_target(std::int32_t device) {
-    auto details = make_struct<halyard_error>();
-    auto info = make_struct<halyard_target_info>();
-    detail::check(halyard_get_gpu_target_info(device, &info, &details), details);
-    return info;
+    return detail::tell<halyard_target_info>(halyard_get_gpu_target_info, device);
 }
 
 /// Which kernel serves a description's tensors on a device, and when, in lines of text.
 inline std::string explain(std::int32_t device, const plan_desc &description) {
     const auto desc = description.get();
-    auto details = make_struct<halyard_error>();
-    std::int64_t n_needed = 0;
-    detail::check(halyard_explain_gpu_plan(device, &desc, nullptr, 0, &n_needed, &details), details);
-    std::string text(static_cast<std::size_t>(n_needed) + 1, '\0');
-    detail::check(halyard_explain_gpu_plan(device, &desc, &text[0], n_needed + 1, nullptr, &details), details);
-    text.resize(static_cast<std::size_t>(n_needed));
-    return text;
+    return detail::read_text(halyard_explain_gpu_plan, device, &desc);
 }
 
 }  // namespace halyard
