@@ -68,7 +68,7 @@ public:
         CAPTURE(words);
         with(changes, [&] { refused_(status, words); });
     }
-    /// Each of the fields may have none of the values, which the sentence names. So it does `more`.
+    /// None of the fields may have any of the values. The sentence says which it is, and has these words more.
     template <typename Values = Numbers>
     void refuse_each(halyard_status status, const Values &values, std::initializer_list<Named> fields,
                      const Words &more = {}) const {

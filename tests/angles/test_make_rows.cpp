@@ -141,7 +141,7 @@ struct ValidCall {
 
 }  // namespace
 
-TEST_CASE("make_rows: arguments are checked before the first write", "[angles]") {
+TEST_CASE("make_rows: arguments are checked before the first write", "[angles][errors]") {
     ValidCall call;
     auto &args = call.args;
     const Table &calls = call.calls;
@@ -193,7 +193,7 @@ TEST_CASE("make_rows: arguments are checked before the first write", "[angles]")
     refuse_counts(HALYARD_ERROR_OVERFLOW, (1LL << 62) + 1, 1, 64);
 }
 
-TEST_CASE("make_rows: positions are checked before the first write", "[angles]") {
+TEST_CASE("make_rows: positions are checked before the first write", "[angles][errors]") {
     ValidCall call;
     auto &positions = call.positions;
     const Table &calls = call.calls;

@@ -27,7 +27,7 @@ Desc describe_given(const void *rows, std::int64_t n_rows = 4, std::int64_t rota
 
 }  // namespace
 
-TEST_CASE("angle sources: arguments are checked", "[angles]") {
+TEST_CASE("angle sources: arguments are checked", "[angles][errors]") {
     const auto frequencies = halyard::frequencies::from_base(10000, 4);
     auto table = describe_source(HALYARD_ANGLES_AUTO, 0, 3);
     const Table tables = sources_of(frequencies, table);
@@ -59,7 +59,7 @@ TEST_CASE("angle sources: arguments are checked", "[angles]") {
     halyard_destroy_angle_source(nullptr);
 }
 
-TEST_CASE("angle sources: given rows are checked", "[angles]") {
+TEST_CASE("angle sources: given rows are checked", "[angles][errors]") {
     const auto frequencies = halyard::frequencies::from_base(10000, 4);
     const std::vector<float> rows(16);
     auto given = describe_given(rows.data());
@@ -87,7 +87,7 @@ TEST_CASE("angle sources: given rows are checked", "[angles]") {
     CHECK((info.rotary_dim == 4 && info.first == 0 && info.last == 3 && info.n_rows == 4 && info.bytes == 0));
 }
 
-TEST_CASE("angle sources: lists of positions are checked", "[angles]") {
+TEST_CASE("angle sources: lists of positions are checked", "[angles][errors]") {
     const auto frequencies = halyard::frequencies::from_base(10000, 4);
     const std::vector<std::int32_t> values = {1, 2, 3, 4};
     auto listed = positions_of(values);

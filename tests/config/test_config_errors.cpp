@@ -48,7 +48,7 @@ void check_refused(const std::vector<Bad> &cases) {
 
 }  // namespace
 
-TEST_CASE("config: fields of the wrong type are named", "[config]") {
+TEST_CASE("config: fields of the wrong type are named", "[config][errors]") {
     check_refused({
         {llama(R"({"rope_theta": "10000"})"), refused, {"rope_theta", "string"}},
         {llama(R"({"rope_theta": true})"), refused, {"rope_theta", "boolean"}},
@@ -68,7 +68,7 @@ TEST_CASE("config: fields of the wrong type are named", "[config]") {
     });
 }
 
-TEST_CASE("config: absurd values of scalings are named", "[config]") {
+TEST_CASE("config: absurd values of scalings are named", "[config][errors]") {
     check_refused({
         {llama(R"({"rope_theta": 0})"), range, {"rope_theta", "0"}},
         {llama(R"({"rope_theta": -10000})"), range, {"rope_theta", "-10000"}},
@@ -114,7 +114,7 @@ TEST_CASE("config: absurd values of scalings are named", "[config]") {
     check_outcome(read(vision.dump(), "vision"), range, {"vision_config.rope_parameters.rope_theta is -1"});
 }
 
-TEST_CASE("config: absurd lengths and widths are named", "[config]") {
+TEST_CASE("config: absurd lengths and widths are named", "[config][errors]") {
     check_refused({
         {llama_scaled(R"("original_max_position_embeddings": 0)"), shape, {"original_max_position_embeddings"}},
         {llama_scaled(R"("original_max_position_embeddings": 1.5)"), shape, {"original_max_position_embeddings"}},
@@ -141,7 +141,7 @@ TEST_CASE("config: absurd lengths and widths are named", "[config]") {
     });
 }
 
-TEST_CASE("config: missing fields are named", "[config]") {
+TEST_CASE("config: missing fields are named", "[config][errors]") {
     check_refused({
         {type("nobody-knows"), refused, {"rope_theta"}},
         {json::parse(R"({"hidden_size": 4096, "num_attention_heads": 32})"), refused, {"rope_theta"}},
@@ -167,7 +167,7 @@ TEST_CASE("config: missing fields are named", "[config]") {
     });
 }
 
-TEST_CASE("config: fields that contradict each other are named", "[config]") {
+TEST_CASE("config: fields that contradict each other are named", "[config][errors]") {
     check_refused({
         {llama_scaled(R"("type": "yarn")"), refused, {"rope_type", "type"}},
         {llama_scaled(R"("rope_theta": 10000)"), refused, {"rope_theta", "10000", "500000"}},
@@ -186,7 +186,7 @@ TEST_CASE("config: fields that contradict each other are named", "[config]") {
     });
 }
 
-TEST_CASE("config: axes that cannot be are named", "[config]") {
+TEST_CASE("config: axes that cannot be are named", "[config][errors]") {
     check_refused({
         {llama_scaled(R"("mrope_section": [16, 24, 23])"), refused, {"mrope_section", "63", "64"}},
         {llama_scaled(R"("mrope_section": [64])"), refused, {"mrope_section"}},
@@ -204,7 +204,7 @@ TEST_CASE("config: axes that cannot be are named", "[config]") {
     });
 }
 
-TEST_CASE("config: methods and models that are not known, or have no RoPE", "[config]") {
+TEST_CASE("config: methods and models that are not known, or have no RoPE", "[config][errors]") {
     check_refused({
         {llama_scaled(R"("rope_type": "ntk")"), unsupported, {"rope_type", "ntk"}},
         {llama_scaled(R"("rope_type": "")"), unsupported, {"rope_type"}},
@@ -267,7 +267,7 @@ TEST_CASE("config: text that is no config", "[config]") {
     CHECK(read(llama("{\"a\": \"" + std::string(1000000, 'x') + "\"}").dump()).status == HALYARD_OK);
 }
 
-TEST_CASE("config: arguments are checked", "[config]") {
+TEST_CASE("config: arguments are checked", "[config][errors]") {
     halyard_frequencies *out = nullptr;
     const char *text = "{}";
     CHECK(halyard_create_frequencies_from_config(nullptr, 2, nullptr, &out, nullptr) == HALYARD_ERROR_NULL_POINTER);

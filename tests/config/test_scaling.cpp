@@ -282,7 +282,7 @@ void refuse_reals(const std::vector<std::int32_t> &of, const char *word, double 
 
 }  // namespace
 
-TEST_CASE("scaling: bad arguments of any method", "[scaling]") {
+TEST_CASE("scaling: bad arguments of any method", "[scaling][errors]") {
     using S = halyard_scaling;
     refuse(all, HALYARD_ERROR_STRUCT_SIZE, "size", &S::size, {0, 8, sizeof(S) - 1, sizeof(S) + 1});
     refuse({by_default}, HALYARD_ERROR_UNKNOWN_VALUE, "method", &S::method, {-1, 8, INT32_MAX, INT32_MIN});
@@ -310,7 +310,7 @@ TEST_CASE("scaling: bad arguments of any method", "[scaling]") {
     CHECK(out == nullptr);
 }
 
-TEST_CASE("scaling: bad arguments of YaRN, Llama 3 and LongRoPE", "[scaling]") {
+TEST_CASE("scaling: bad arguments of YaRN, Llama 3 and LongRoPE", "[scaling][errors]") {
     using S = halyard_scaling;
     refuse({yarn}, HALYARD_ERROR_SHAPE, "max_position", [](S &s) {
         s.factor = 0;

@@ -279,10 +279,14 @@ TEST_CASE("errors: roads, stages that do not fit their run", "[errors][road]") {
     });
     runs.accept({{s.k_cache.stride_head, 32}});
     runs.accept({{s.tensors[0].out_dtype, HALYARD_BF16}, {s.y[0].dtype, HALYARD_BF16}, {s.y[0].data, s.at(3000)}});
-    // Overlaps, each with the nearest place that is right.
+}
+
+TEST_CASE("errors: roads, stages over other arguments", "[errors][road]") {
+    RoadRun s;
+    auto &stages = s.stages;
     struct Overlap {
         Words words;
-        Set wrong, right;
+        Set wrong, right;  // which are next to each other
     };
     for (const Overlap &each : std::initializer_list<Overlap>{
              {{"stages[1].cache", "x[2]"}, {stages[1].cache, s.at(495)}, {stages[1].cache, s.at(496)}},
@@ -295,8 +299,8 @@ TEST_CASE("errors: roads, stages that do not fit their run", "[errors][road]") {
              {{"stages[2].scales_out", "slots.data"},
               {stages[2].scales_out, s.at(2000)},
               {stages[2].scales_out, s.at(2012)}}}) {
-        runs.refuse(HALYARD_ERROR_OVERLAP, each.words, {each.wrong});
-        runs.accept({each.right});
+        s.runs.refuse(HALYARD_ERROR_OVERLAP, each.words, {each.wrong});
+        s.runs.accept({each.right});
     }
 }
 

@@ -167,19 +167,28 @@ TEST_CASE("tool: outputs, angles and frequencies that can't be had have exit sta
     dir.fail(1, "explain --rotary-dim 256");
 }
 
+namespace {
+
+struct SaidFiles : ToolFolder {
+    SaidFiles() {
+        ::write(*this, "x.npy", {2, 2, 8}, make_values(32));
+        ::write(*this, "b.npy", {2, 2, 1, 8}, make_values(32));
+        ::write<std::int64_t>(*this, "p6.npy", {2}, {5, 6});
+        ::write<std::int64_t>(*this, "p16.npy", {2}, {-1, 3});
+        ::write<std::int64_t>(*this, "p31.npy", {2}, {5, std::int64_t{1} << 31});
+        ::write<std::int32_t>(*this, "axes.npy", {3, 2}, {0, 1, 0, 1, 0, 9});
+        ::write<std::int32_t>(*this, "rows.npy", {2, 2}, {0, 1, 0, 7});
+        ::write<double>(*this, "f0.npy", {0}, {});
+        ::write<double>(*this, "fn.npy", {4}, {1, 0.5, std::nan(""), 0.1});
+        ::write<double>(*this, "f.npy", {4}, {1, 0.5, 0.2, 0.1});
+        std::filesystem::create_symlink(HALYARD_CONFIG_DIR "/llama-2-7b.json", *this / "llama.json");
+    }
+};
+
+}  // namespace
+
 TEST_CASE("tool: what is said is of the command line", "[tool]") {
-    const ToolFolder dir;
-    write(dir, "x.npy", {2, 2, 8}, make_values(32));
-    write(dir, "b.npy", {2, 2, 1, 8}, make_values(32));
-    write<std::int64_t>(dir, "p6.npy", {2}, {5, 6});
-    write<std::int64_t>(dir, "p16.npy", {2}, {-1, 3});
-    write<std::int64_t>(dir, "p31.npy", {2}, {5, std::int64_t{1} << 31});
-    write<std::int32_t>(dir, "axes.npy", {3, 2}, {0, 1, 0, 1, 0, 9});
-    write<std::int32_t>(dir, "rows.npy", {2, 2}, {0, 1, 0, 7});
-    write<double>(dir, "f0.npy", {0}, {});
-    write<double>(dir, "fn.npy", {4}, {1, 0.5, std::nan(""), 0.1});
-    write<double>(dir, "f.npy", {4}, {1, 0.5, 0.2, 0.1});
-    std::filesystem::create_symlink(HALYARD_CONFIG_DIR "/llama-2-7b.json", dir / "llama.json");
+    const SaidFiles dir;
     const std::string beyond = "positions of 32 bits are -2147483648 to 2147483647";
     dir.fail_saying(2, "",
                     {{"rotat x.npy", "'rotat' is no command; is it rotate?"},
