@@ -1,9 +1,10 @@
 // Positions with several axes: each pair reads the axis that the map says, whatever the source.
 #include "angles/refused_source.h"
+#include "changes.h"
 #include "checks/make_sources.h"
 #include "checks/oracle.h"
 #include "checks/rotate.h"
-#include "data/golden.h"
+#include "data/golden_elements.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
@@ -39,7 +40,7 @@ std::vector<std::int64_t> axis_of_pair(std::int32_t axis_map, const std::vector<
 void set_axes(halyard_angle_source_desc &desc, std::int32_t axis_map, const std::vector<std::int64_t> &counts) {
     desc.axis_map = axis_map;
     desc.n_axes = static_cast<std::int32_t>(counts.size());
-    std::copy(counts.begin(), counts.end(), desc.axis_counts);
+    std::fill(std::copy(counts.begin(), counts.end(), desc.axis_counts), std::end(desc.axis_counts), 0);
 }
 
 /// Dense positions [axes, batch, tokens].
@@ -76,11 +77,6 @@ std::vector<std::int32_t> random_list(Random &random, std::int64_t n_axes, std::
         axes.push_back(goes_on ? axes.back() : static_cast<std::int32_t>(random.in(0, n_axes - 1)));
     }
     return axes;
-}
-
-Elements read(const golden::Section &section, const std::string &name) {
-    const auto array = section.array<float>(name);
-    return {HALYARD_F32, {1, array.shape.at(0), array.shape.at(1), array.shape.at(2)}, array.values};
 }
 
 /// A golden case of section mrope.
@@ -129,7 +125,8 @@ TEST_CASE("axis maps: golden mrope, exact, by every source and target", "[axes][
                            : 0;
         }
         const auto frequencies = halyard::frequencies::from_list(golden.inv_freq.data(), golden.n_pairs());
-        const Elements x = read(section, entry.at("x")), want = read(section, entry.at("y_exact"));
+        const Elements x = golden::read_elements(section, entry.at("x")),
+                       want = golden::read_elements(section, entry.at("y_exact"));
         const auto at = golden.at();
         const auto greatest = *std::max_element(golden.positions.begin(), golden.positions.end());
         for (const std::int32_t kind : {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE, HALYARD_ANGLES_FACTORED}) {
@@ -167,7 +164,8 @@ TEST_CASE("axis maps: golden mrope, with transformers' rounding and with its cos
     for (const auto &entry : section.cases()) {
         INFO(entry.at("name").get<std::string>());
         const Case golden(section, entry);
-        const Elements x = read(section, entry.at("x")), theirs = read(section, entry.at("y"));
+        const Elements x = golden::read_elements(section, entry.at("x")),
+                       theirs = golden::read_elements(section, entry.at("y"));
         const auto cos = section.array<float>(entry.at("cos")), sin = section.array<float>(entry.at("sin"));
         const auto count_far = [&](const Elements &y, long double bound) {
             std::int64_t n = 0;
@@ -213,91 +211,120 @@ TEST_CASE("axis maps: golden mrope, with transformers' rounding and with its cos
     }
 }
 
-TEST_CASE("axis maps: random maps, each pair from its own axis, bit by bit", "[axes]") {
-    Random random(Catch::getSeed());
-    constexpr std::int32_t kinds[] = {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE,
-                                      HALYARD_ANGLES_GIVEN};
-    constexpr std::int64_t dims[] = {2, 4, 10, 48, 128, 130, 4096, 4102, 10000};
-    for (int trial = 0; trial < 240; trial++) {
-        const std::int32_t kind = kinds[trial % 4];
+namespace {
+
+/// A source with a random map of axes, and the same without the map.
+struct RandomMap {
+    std::int64_t rotary_dim, n_pairs, n_axes;
+    std::vector<std::int64_t> axes;  // of each pair
+    std::vector<std::uint16_t> rows;
+    std::int32_t kind, first, last = 40;
+    halyard::angle_source plain, mapped;
+
+    RandomMap(std::int32_t its_kind, Random &random) : kind(its_kind) {
+        constexpr std::int64_t dims[] = {2, 4, 10, 48, 128, 130, 4096, 4102, 10000};
         constexpr std::int32_t maps[] = {HALYARD_AXIS_MAP_SECTIONS, HALYARD_AXIS_MAP_INTERLEAVED,
                                          HALYARD_AXIS_MAP_LIST};
         const std::int32_t axis_map = random.one_of(maps);
-        const std::int64_t rotary_dim = random.one_of(dims), n_pairs = rotary_dim / 2, n_axes = random.in(1, 4);
+        rotary_dim = random.one_of(dims);
+        n_pairs = rotary_dim / 2;
+        n_axes = random.in(1, 4);
         const bool is_list = axis_map == HALYARD_AXIS_MAP_LIST;
         const auto counts = is_list ? std::vector<std::int64_t>(static_cast<std::size_t>(n_axes))
                                     : random_counts(random, axis_map, n_axes, n_pairs);
         const auto list = random_list(random, n_axes, n_pairs);
-        const auto axes =
-            is_list ? std::vector<std::int64_t>(list.begin(), list.end()) : axis_of_pair(axis_map, counts);
-        const std::int64_t n_batch = random.in(1, 3), n_tokens = rotary_dim > 1000 ? random.in(1, 3) : random.in(1, 80);
-        const std::int32_t first = kind == HALYARD_ANGLES_GIVEN ? 0 : -30, last = 40;
-        // The same source with the map and without it.
+        axes = is_list ? std::vector<std::int64_t>(list.begin(), list.end()) : axis_of_pair(axis_map, counts);
+        first = kind == HALYARD_ANGLES_GIVEN ? 0 : -30;
         auto desc = describe_source(kind, first, last);
-        std::vector<std::uint16_t> memory;
         if (kind == HALYARD_ANGLES_GIVEN) {
             for (std::int64_t i = 0; i < (last + 1) * rotary_dim; i++) {
-                memory.push_back(
+                rows.push_back(
                     static_cast<std::uint16_t>(oracle::narrow(HALYARD_F16, static_cast<float>(random.unit()))));
             }
-            desc.cos_rows = memory.data();
-            desc.sin_rows = memory.data() + n_pairs;
+            desc.cos_rows = rows.data();
+            desc.sin_rows = rows.data() + n_pairs;
             desc.n_rows = last + 1;
-            desc.stride_row = rotary_dim;
-            desc.rotary_dim = rotary_dim;
+            desc.stride_row = desc.rotary_dim = rotary_dim;
             desc.rows_dtype = HALYARD_F16;
         }
         const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim);
-        const halyard::angle_source plain(frequencies, desc);
+        plain = halyard::angle_source(frequencies, desc);
         set_axes(desc, axis_map, counts);
         desc.axis_of_pair = list.data();
-        const halyard::angle_source mapped(frequencies, desc);
-        INFO("kind " << kind << ", map " << axis_map << ", rotary_dim " << rotary_dim << ", axes " << n_axes
-                     << ", batch " << n_batch << ", tokens " << n_tokens);
+        mapped = halyard::angle_source(frequencies, desc);
+    }
+};
 
-        // Positions [axes, 1 or batch, tokens], or NULL, or a start for each axis and row.
+/// Positions of any form for a source with a map, and what they say.
+struct RandomPositions {
+    std::int64_t n_batch, n_tokens, n_rows;
+    bool starts, none;
+    std::vector<std::int64_t> data;
+    halyard_positions at;
+
+    RandomPositions(const RandomMap &map, Random &random) {
+        n_batch = random.in(1, 3);
+        n_tokens = random.in(1, map.rotary_dim > 1000 ? 3 : 80);
+        // [axes, 1 or batch, tokens], or NULL, or a start for each axis and row.
         const std::int64_t form = random.in(0, 7);
-        const std::int64_t n_rows = random.one_in(2) ? n_batch : 1;
-        const bool starts = form == 1 && n_tokens <= last - first;
+        n_rows = random.one_in(2) ? n_batch : 1;
+        starts = form == 1 && n_tokens <= map.last - map.first;
         const std::int64_t n_columns = starts ? 1 : n_tokens;
-        std::vector<std::int64_t> data(static_cast<std::size_t>(n_axes * n_rows * n_columns));
+        data.resize(static_cast<std::size_t>(map.n_axes * n_rows * n_columns));
         for (std::int64_t &position : data) {
-            position = random.in(first, starts ? last - n_tokens + 1 : last);
+            position = random.in(map.first, starts ? map.last - n_tokens + 1 : map.last);
         }
-        auto at = axis_positions(data, n_axes, n_rows, n_columns);
+        at = axis_positions(data, map.n_axes, n_rows, n_columns);
         at.consecutive = starts ? 1 : 0;
         // The axes come last in memory: [batch, tokens, axes].
         if (form == 2) {
             at.stride_axis = 1;
-            at.strides[1] = n_axes;
-            at.strides[0] = n_axes * n_columns;
+            at.strides[1] = map.n_axes;
+            at.strides[0] = map.n_axes * n_columns;
         }
-        if (n_axes == 1 && random.one_in(2)) {
+        if (map.n_axes == 1 && random.one_in(2)) {
             at.n_axes = 0;
         }
-        const bool is_clear = kind != HALYARD_ANGLES_GIVEN || n_batch == 1;  // which row a token reads
-        const bool none = form == 0 && n_tokens <= last + 1 && is_clear;
-        const auto position_of = [&](std::int64_t axis, std::int64_t batch, std::int64_t token) {
-            if (none) {
-                return token;
-            }
-            const std::int64_t row = n_rows == 1 ? 0 : batch, column = starts ? 0 : token;
-            const std::int64_t i = axis * at.stride_axis + row * at.strides[0] + column * at.strides[1];
-            return data[static_cast<std::size_t>(i)] + (starts ? token : 0);
-        };
-        const auto rows = rows_of(mapped, none ? nullptr : &at, n_batch, n_tokens);
+        const bool is_clear = map.kind != HALYARD_ANGLES_GIVEN || n_batch == 1;  // which row a token reads
+        none = form == 0 && n_tokens <= map.last + 1 && is_clear;
+    }
+
+    const halyard_positions *given() const { return none ? nullptr : &at; }
+
+    std::int64_t of(std::int64_t axis, std::int64_t batch, std::int64_t token) const {
+        if (none) {
+            return token;
+        }
+        const std::int64_t row = n_rows == 1 ? 0 : batch, column = starts ? 0 : token;
+        const std::int64_t i = axis * at.stride_axis + row * at.strides[0] + column * at.strides[1];
+        return data[static_cast<std::size_t>(i)] + (starts ? token : 0);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("axis maps: random maps, each pair from its own axis, bit by bit", "[axes]") {
+    Random random(Catch::getSeed());
+    constexpr std::int32_t kinds[] = {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE,
+                                      HALYARD_ANGLES_GIVEN};
+    for (int trial = 0; trial < 240; trial++) {
+        const RandomMap map(kinds[trial % 4], random);
+        const RandomPositions positions(map, random);
+        const std::int64_t n_batch = positions.n_batch, n_tokens = positions.n_tokens;
+        CAPTURE(trial, map.rotary_dim, map.n_axes, n_batch, n_tokens);
+        const auto rows = rows_of(map.mapped, positions.given(), n_batch, n_tokens);
 
         // Each axis is rotated without a map, and each pair is taken from its axis.
         std::vector<float> want(rows.size());
-        for (std::int64_t axis = 0; axis < n_axes; axis++) {
+        for (std::int64_t axis = 0; axis < map.n_axes; axis++) {
             std::vector<std::int64_t> of_axis;
             for (std::int64_t t = 0; t < n_batch * n_tokens; t++) {
-                of_axis.push_back(position_of(axis, t / n_tokens, t % n_tokens));
+                of_axis.push_back(positions.of(axis, t / n_tokens, t % n_tokens));
             }
-            const auto plain_at = halyard::positions(of_axis.data(), {n_batch, n_tokens});
-            const auto plain_rows = rows_of(plain, &plain_at, n_batch, n_tokens);
+            const auto plain_at = positions_of(of_axis, n_batch);
+            const auto plain_rows = rows_of(map.plain, &plain_at, n_batch, n_tokens);
             for (std::size_t i = 0; i < want.size(); i++) {
-                if (axes[i % static_cast<std::size_t>(n_pairs)] == axis) {
+                if (map.axes[i % static_cast<std::size_t>(map.n_pairs)] == axis) {
                     want[i] = plain_rows[i];
                 }
             }
@@ -306,11 +333,11 @@ TEST_CASE("axis maps: random maps, each pair from its own axis, bit by bit", "[a
 
         // A run reads the same rows.
         Rotation rotation;
-        rotation.rotary_dim = rotary_dim;
+        rotation.rotary_dim = map.rotary_dim;
         rotation.pairing = random.one_in(2) ? HALYARD_PAIRING_HALF : HALYARD_PAIRING_INTERLEAVED;
-        const Elements x = Elements::random(HALYARD_F32, {n_batch, n_tokens, 2, rotary_dim}, random);
-        const auto given = halyard::angle_source::given_by_token(want.data(), n_batch * n_tokens, rotary_dim);
-        CHECK(rotate(rotation, mapped, none ? nullptr : &at, x) == rotate(rotation, given, nullptr, x));
+        const Elements x = Elements::random(HALYARD_F32, {n_batch, n_tokens, 2, map.rotary_dim}, random);
+        const auto given = halyard::angle_source::given_by_token(want.data(), n_batch * n_tokens, map.rotary_dim);
+        CHECK(rotate(rotation, map.mapped, positions.given(), x) == rotate(rotation, given, nullptr, x));
     }
 }
 
@@ -354,57 +381,53 @@ TEST_CASE("axis maps: splits over threads and targets change no bit", "[axes][th
 
 namespace {
 
-void check_refused(const halyard_angle_source_desc &desc, halyard_status status, const std::string &words) {
+void check_map_refused(const halyard_angle_source_desc &desc, halyard_status status, const std::string &words) {
     check_source_refused(halyard::frequencies::from_base(10000, 128).get(), &desc, status, {words});
 }
 
 }  // namespace
 
 TEST_CASE("axis maps: what is no map is refused", "[axes][errors]") {
+    const auto frequencies = halyard::frequencies::from_base(10000, 128);
     for (const std::int32_t kind : {HALYARD_ANGLES_AUTO, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_FACTORED,
                                     HALYARD_ANGLES_PHASE, HALYARD_ANGLES_GIVEN}) {
         INFO("kind " << kind);
         float rows[256] = {};
-        auto good = describe_source(kind, 0, 9);
-        good.cos_rows = good.sin_rows = rows;
-        good.n_rows = 2;
-        good.stride_row = 64;
-        good.rotary_dim = 128;
-        const auto refuse = [&](std::int32_t axis_map, const std::vector<std::int64_t> &counts, halyard_status status,
-                                const std::string &words) {
-            auto desc = good;
+        auto desc = describe_source(kind, 0, 9);
+        desc.cos_rows = desc.sin_rows = rows;
+        desc.n_rows = 2;
+        desc.stride_row = 64;
+        desc.rotary_dim = 128;
+        const auto refuse = [&](std::int32_t axis_map, const std::vector<std::int64_t> &counts,
+                                const std::string &words, halyard_status status = HALYARD_ERROR_SHAPE) {
             set_axes(desc, axis_map, counts);
-            check_refused(desc, status, words);
+            check_map_refused(desc, status, words);
         };
         for (const std::int32_t axis_map : {-1, 5, 100}) {
-            refuse(axis_map, {32, 32}, HALYARD_ERROR_UNKNOWN_VALUE, "desc.axis_map is " + std::to_string(axis_map));
+            refuse(axis_map, {32, 32}, "desc.axis_map is " + text(axis_map), HALYARD_ERROR_UNKNOWN_VALUE);
         }
         for (const auto axis_map : {HALYARD_AXIS_MAP_SECTIONS, HALYARD_AXIS_MAP_INTERLEAVED}) {
-            refuse(axis_map, {24, 20, 19}, HALYARD_ERROR_SHAPE, "add up to 63, but rotary_dim / 2 is 64");
-            refuse(axis_map, {24, 20, 21}, HALYARD_ERROR_SHAPE, "add up to 65, but rotary_dim / 2 is 64");
-            refuse(axis_map, {45, 20, -1}, HALYARD_ERROR_SHAPE, "desc.axis_counts[2] is -1");
-            refuse(axis_map, {65, 20, 0}, HALYARD_ERROR_SHAPE, "desc.axis_counts[0] is 65");
-            refuse(axis_map, {1, std::numeric_limits<std::int64_t>::max()}, HALYARD_ERROR_SHAPE, "desc.axis_counts[1]");
-            refuse(axis_map, {std::numeric_limits<std::int64_t>::min(), 64}, HALYARD_ERROR_SHAPE,
-                   "desc.axis_counts[0]");
-            auto desc = good;
+            refuse(axis_map, {24, 20, 19}, "add up to 63, but rotary_dim / 2 is 64");
+            refuse(axis_map, {24, 20, 21}, "add up to 65, but rotary_dim / 2 is 64");
+            refuse(axis_map, {45, 20, -1}, "desc.axis_counts[2] is -1");
+            refuse(axis_map, {65, 20, 0}, "desc.axis_counts[0] is 65");
+            refuse(axis_map, {1, INT64_MAX}, "desc.axis_counts[1]");
+            refuse(axis_map, {INT64_MIN, 64}, "desc.axis_counts[0]");
             set_axes(desc, axis_map, {16, 16, 16, 16});
-            for (const std::int32_t n_axes : {0, -1, 5, std::numeric_limits<std::int32_t>::max()}) {
+            for (const std::int32_t n_axes : {0, -1, 5, INT32_MAX}) {
                 desc.n_axes = n_axes;
-                check_refused(desc, HALYARD_ERROR_SHAPE, "desc.n_axes is " + std::to_string(n_axes));
+                check_map_refused(desc, HALYARD_ERROR_SHAPE, "desc.n_axes is " + text(n_axes));
             }
         }
-        refuse(HALYARD_AXIS_MAP_NONE, {32, 32}, HALYARD_ERROR_SHAPE, "desc.n_axes is 2");
-        refuse(0, {32, 32}, HALYARD_ERROR_MISMATCH, "desc.n_axes is 2, but desc.axis_map is not set");
+        refuse(HALYARD_AXIS_MAP_NONE, {32, 32}, "desc.n_axes is 2");
+        refuse(0, {32, 32}, "desc.n_axes is 2, but desc.axis_map is not set", HALYARD_ERROR_MISMATCH);
         // Of 64 pairs, 21 are 1 modulo 3 and 21 are 2 modulo 3.
-        refuse(HALYARD_AXIS_MAP_INTERLEAVED, {21, 22, 21}, HALYARD_ERROR_SHAPE,
+        refuse(HALYARD_AXIS_MAP_INTERLEAVED, {21, 22, 21},
                "desc.axis_counts[1] is 22, but of 64 pairs taken in turns by 3 axes, axis 1 has 21");
-        refuse(HALYARD_AXIS_MAP_INTERLEAVED, {22, 20, 22}, HALYARD_ERROR_SHAPE, "desc.axis_counts[2] is 22");
-        refuse(HALYARD_AXIS_MAP_INTERLEAVED, {31, 33}, HALYARD_ERROR_SHAPE, "desc.axis_counts[1] is 33");
-        const auto frequencies = halyard::frequencies::from_base(10000, 128);
-        for (const std::vector<std::int64_t> &counts :
+        refuse(HALYARD_AXIS_MAP_INTERLEAVED, {22, 20, 22}, "desc.axis_counts[2] is 22");
+        refuse(HALYARD_AXIS_MAP_INTERLEAVED, {31, 33}, "desc.axis_counts[1] is 33");
+        for (const auto &counts :
              std::vector<std::vector<std::int64_t>>{{64}, {32, 32}, {22, 21, 21}, {64, 0, 0}, {16, 16, 16, 16}}) {
-            auto desc = good;
             set_axes(desc, HALYARD_AXIS_MAP_INTERLEAVED, counts);
             CHECK_NOTHROW(halyard::angle_source(frequencies, desc));
             set_axes(desc, HALYARD_AXIS_MAP_SECTIONS, {counts.rbegin(), counts.rend()});
@@ -434,110 +457,115 @@ TEST_CASE("axis maps: a list names an axis for each pair, and says what sections
     std::vector<std::int32_t> list(64, 1);
     auto desc = describe_source(HALYARD_ANGLES_TABLE, 0, 9);
     set_axes(desc, HALYARD_AXIS_MAP_LIST, {0, 0});
-    check_refused(desc, HALYARD_ERROR_NULL_POINTER, "desc.axis_of_pair is NULL");
+    check_map_refused(desc, HALYARD_ERROR_NULL_POINTER, "desc.axis_of_pair is NULL");
     desc.axis_of_pair = list.data();
-    for (const std::int32_t wrong : {-1, 2, std::numeric_limits<std::int32_t>::min()}) {
+    for (const std::int32_t wrong : {-1, 2, INT32_MIN}) {
         list[63] = wrong;
-        check_refused(desc, HALYARD_ERROR_SHAPE,
-                      "desc.axis_of_pair[63] is " + std::to_string(wrong) + ", but it must be 0 to 1");
+        check_map_refused(desc, HALYARD_ERROR_SHAPE,
+                          "desc.axis_of_pair[63] is " + text(wrong) + ", but it must be 0 to 1");
     }
     list[63] = 0;
     for (const std::int32_t n_axes : {0, 5}) {
         desc.n_axes = n_axes;
-        check_refused(desc, HALYARD_ERROR_SHAPE, "desc.n_axes is " + std::to_string(n_axes));
+        check_map_refused(desc, HALYARD_ERROR_SHAPE, "desc.n_axes is " + text(n_axes));
     }
     // A caller that was compiled before there were lists.
     desc.size = offsetof(halyard_angle_source_desc, axis_of_pair);
     desc.n_axes = 2;
-    check_refused(desc, HALYARD_ERROR_NULL_POINTER, "desc.axis_of_pair is NULL");
+    check_map_refused(desc, HALYARD_ERROR_NULL_POINTER, "desc.axis_of_pair is NULL");
 }
 
-TEST_CASE("axis maps: positions that do not fit are refused, and messages name the axis", "[axes][errors]") {
-    const std::int64_t rotary_dim = 128, n_batch = 2, n_tokens = 3;
-    const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim);
-    Rotation rotation;
-    rotation.rotary_dim = rotary_dim;
-    Elements x(HALYARD_F32, {n_batch, n_tokens, 1, rotary_dim},
-               std::vector<float>(static_cast<std::size_t>(n_batch * n_tokens * rotary_dim), 0.5f));
-    for (const std::int32_t kind : {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
-        INFO("kind " << kind);
-        auto desc = describe_source(kind, 0, 99);
-        const halyard::angle_source plain(frequencies, desc);
-        set_axes(desc, HALYARD_AXIS_MAP_SECTIONS, {16, 24, 24});
-        const halyard::angle_source mapped(frequencies, desc);
-        const auto refuse = [&](const halyard::angle_source &source, const halyard_positions &at, halyard_status status,
-                                const std::string &words) {
-            Elements y(HALYARD_F32, x.shape);
-            const Elements before = y;
-            halyard::run_options options;
-            options.positions = &at;
-            try {
-                halyard::run(rotation.plan(), source, x.tensor(), y.tensor(), options);
-                FAIL_CHECK("accepted");
-            } catch (const halyard::error &error) {
-                CHECK(error.status() == status);
-                CHECK(std::string(error.what()).find(words) != std::string::npos);
-            }
-            CHECK(y == before);
-            std::vector<float> rows(static_cast<std::size_t>(n_batch * n_tokens * rotary_dim), 7.0f);
-            const auto args =
-                rows_args(source, &at, n_batch, n_tokens, rows.data(), static_cast<std::int64_t>(rows.size()));
-            CHECK(halyard_make_rows(rotation.plan().get(), &args, nullptr) == status);
-            CHECK(rows == std::vector<float>(rows.size(), 7.0f));
-        };
-        std::vector<std::int64_t> data(4 * n_batch * n_tokens, 5);
-        for (const std::int64_t n_axes : {0, 1, 2, 4, -1}) {
-            refuse(mapped, axis_positions(data, n_axes, n_batch, n_tokens), HALYARD_ERROR_SHAPE,
-                   "positions.n_axes is " + std::to_string(n_axes) + ", but it must be 3" +
-                       (n_axes < 2 ? " (with a stride_axis of 0" : ""));
-        }
-        for (const std::int64_t n_axes : {2, 3, -1}) {
-            refuse(plain, axis_positions(data, n_axes, n_batch, n_tokens), HALYARD_ERROR_SHAPE,
-                   "positions.n_axes is " + std::to_string(n_axes) + ", but it must be 1");
-        }
-        auto at = axis_positions(data, 3, n_batch, n_tokens);
-        at.stride_axis = std::numeric_limits<std::int64_t>::max() / 4;
-        refuse(mapped, at, HALYARD_ERROR_OVERFLOW, "positions");
-        at = axis_positions(data, 3, n_batch, n_tokens);
-        for (const std::int64_t stride :
-             {std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()}) {
-            auto far = at;
-            far.stride_axis = stride;
-            refuse(mapped, far, HALYARD_ERROR_OVERFLOW,
-                   "n_axes 3 and stride_axis " + std::to_string(stride) + " leave the address space");
-        }
-        CHECK_NOTHROW(rotate(rotation, mapped, &at, x));
-        for (std::size_t i = 0; i < 3 * n_batch * n_tokens; i++) {
-            for (const std::int64_t bad : {std::int64_t{100}, std::int64_t{-1}, std::int64_t{1} << 32}) {
-                data[i] = bad;
-                refuse(mapped, at, HALYARD_ERROR_POSITION,
-                       "positions[axis " + std::to_string(i / 6) + ", batch " + std::to_string(i / 3 % 2) + ", token " +
-                           std::to_string(i % 3) + "] is " + std::to_string(bad));
-                data[i] = 5;
-            }
-        }
-        // Policies apply to each axis by itself.
-        data[1] = 1000;
-        data[6] = -3;
-        const auto clamped = rows_of(mapped, &at, n_batch, n_tokens, halyard::bad_position::clamp);
-        const auto identity = rows_of(mapped, &at, n_batch, n_tokens, halyard::bad_position::identity);
-        data[1] = 99;
-        data[6] = 0;
-        CHECK(rows_of(mapped, &at, n_batch, n_tokens) == clamped);
-        data[1] = 0;
-        CHECK(rows_of(mapped, &at, n_batch, n_tokens) == identity);
+namespace {
 
+constexpr std::int64_t rotary_dim = 128, n_batch = 2, n_tokens = 3;
+
+/// A run of two times three tokens by sections of three axes, and rows for them; and the same without a map.
+struct MappedRun {
+    halyard::angle_source plain, mapped;
+    halyard::plan plan = plan_for(rotary_dim);
+    std::vector<float> x = std::vector<float>(n_batch * n_tokens * rotary_dim, 0.5f), out;
+    std::vector<std::int64_t> data = std::vector<std::int64_t>(4 * n_batch * n_tokens, 5);
+    halyard_positions at = axis_positions(data, 3, n_batch, n_tokens);
+    const halyard::angle_source *source = &mapped;
+
+    explicit MappedRun(std::int32_t kind) {
+        const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim);
+        auto desc = describe_source(kind, 0, 99);
+        plain = halyard::angle_source(frequencies, desc);
+        set_axes(desc, HALYARD_AXIS_MAP_SECTIONS, {16, 24, 24});
+        mapped = halyard::angle_source(frequencies, desc);
+    }
+
+    /// Runs, in place where there is no other place.
+    halyard_status run(void *from, void *to, halyard_error *error) const {
+        auto args = sized<halyard_run_args>();
+        const auto in = halyard::tensor(from, halyard::dtype::f32, {n_batch, n_tokens, 1, rotary_dim});
+        const auto into = halyard::tensor(to, halyard::dtype::f32, {n_batch, n_tokens, 1, rotary_dim});
+        args.angles = source->get();
+        args.positions = &at;
+        args.x = &in;
+        args.y = &into;
+        return halyard_run(plan.get(), &args, error);
+    }
+
+    Table runs{[this](halyard_status status, const Words &words) {
+        out.assign(x.size(), 7.0f);
+        check_refused(status, words, [this](auto *error) { return run(x.data(), out.data(), error); });
+        const auto args = rows_args(*source, &at, n_batch, n_tokens, out.data(), std::ssize(out));
+        check_refused(status, words, [&](auto *error) { return halyard_make_rows(plan.get(), &args, error); });
+        CHECK(out == std::vector<float>(x.size(), 7.0f));
+    }};
+};
+
+constexpr std::int32_t mapped_kinds[] = {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE};
+
+}  // namespace
+
+TEST_CASE("axis maps: positions that do not fit are refused, and messages name the axis", "[axes][errors]") {
+    for (const std::int32_t kind : mapped_kinds) {
+        CAPTURE(kind);
+        MappedRun s(kind);
+        CHECK(s.run(s.x.data(), s.x.data(), nullptr) == HALYARD_OK);
+        const Named n_axes = {"positions.n_axes", s.at.n_axes};
+        s.runs.refuse_each(HALYARD_ERROR_SHAPE, {0, 1, -1}, {n_axes}, {"but it must be 3 (with a stride_axis of 0"});
+        s.runs.refuse_each(HALYARD_ERROR_SHAPE, {2, 4}, {n_axes}, {"but it must be 3"});
+        s.source = &s.plain;
+        s.runs.refuse_each(HALYARD_ERROR_SHAPE, {2, 3, -1}, {n_axes}, {"but it must be 1"});
+        s.source = &s.mapped;
+        s.runs.refuse(HALYARD_ERROR_OVERFLOW, {"positions"}, {{s.at.stride_axis, INT64_MAX / 4}});
+        for (const std::int64_t stride : Numbers{INT64_MAX, INT64_MIN}) {
+            s.runs.refuse(HALYARD_ERROR_OVERFLOW,
+                          {"n_axes 3 and stride_axis " + text(stride) + " leave the address space"},
+                          {{s.at.stride_axis, stride}});
+        }
+        for (std::int64_t i = 0; i < 3 * n_batch * n_tokens; i++) {
+            s.runs.refuse_each(
+                HALYARD_ERROR_POSITION, {100, -1, std::int64_t{1} << 32},
+                {{"positions[axis " + text(i / 6) + ", batch " + text(i / 3 % 2) + ", token " + text(i % 3) + "]",
+                  s.data[static_cast<std::size_t>(i)]}});
+        }
         // An output may not overlap the positions of the last axis.
-        data.assign(data.size(), 5);
         std::vector<char> arena(64 * 1024);
-        const auto tensor =
-            halyard::tensor(arena.data() + 4096, halyard::dtype::f32, {n_batch, n_tokens, 1, rotary_dim});
-        at.data = arena.data() + 4096 - 8 * 2 * 6 - 8;  // axes 0 and 1 are before it, axis 2 begins 8 bytes before it
-        halyard::run_options options;
-        options.positions = &at;
-        CHECK_THROWS_AS(halyard::run(rotation.plan(), mapped, tensor, tensor, options), halyard::error);
-        at.data = arena.data() + 4096 - 8 * 3 * 6;
-        CHECK_NOTHROW(halyard::run(rotation.plan(), mapped, tensor, tensor, options));
+        auto *const tensor = arena.data() + 4096;
+        s.at.data = tensor - 8 * 2 * 6 - 8;  // axes 0 and 1 are before it, axis 2 begins 8 bytes before it
+        CHECK(s.run(tensor, tensor, nullptr) == HALYARD_ERROR_OVERLAP);
+        s.at.data = tensor - 8 * 3 * 6;
+        CHECK(s.run(tensor, tensor, nullptr) == HALYARD_OK);
+    }
+}
+
+TEST_CASE("axis maps: policies apply to each axis by itself", "[axes]") {
+    for (const std::int32_t kind : mapped_kinds) {
+        CAPTURE(kind);
+        MappedRun s(kind);
+        const auto rows_at = [&](std::int64_t on_axis_0, std::int64_t on_axis_1, auto policy) {
+            s.data[1] = on_axis_0;
+            s.data[6] = on_axis_1;
+            return rows_of(s.mapped, &s.at, n_batch, n_tokens, policy);
+        };
+        using enum halyard::bad_position;
+        CHECK(rows_at(1000, -3, clamp) == rows_at(99, 0, error));
+        CHECK(rows_at(1000, -3, identity) == rows_at(0, 0, error));
     }
 }
 
@@ -594,6 +622,6 @@ TEST_CASE("axis maps: a source takes over what a config told its frequencies", "
     const halyard::angle_source base(halyard::frequencies::from_base(1e6, 128));
     CHECK(base.get()->axes.n_axes == 1);
     CHECK(base.info().kind == HALYARD_ANGLES_PHASE);
-    CHECK(base.info().first == std::numeric_limits<std::int32_t>::min());
-    CHECK(base.info().last == std::numeric_limits<std::int32_t>::max());
+    CHECK(base.info().first == INT32_MIN);
+    CHECK(base.info().last == INT32_MAX);
 }

@@ -1,15 +1,12 @@
 // halyard_make_rows: every form of positions, bad positions, and bad arguments.
+#include "changes.h"
 #include "checks/make_sources.h"
 #include "checks/oracle.h"
-#include "refused.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 
-#include <algorithm>
 #include <cmath>
-#include <functional>
 #include <thread>
-#include <utility>
 
 namespace {
 
@@ -122,131 +119,127 @@ TEST_CASE("make_rows: the first bad position is named and nothing is written", "
     refuse(some, halyard::consecutive_positions(&one, 1), 1, 5, not_listed);
 }
 
-TEST_CASE("make_rows: arguments are checked before the first write", "[angles]") {
-    Given given(10);
-    std::vector<float> rows(64, 42.0f);
-    const std::vector<std::int32_t> values = {1, 2, 3, 4, 5, 6};
-    const auto valid = positions_of(values, 2);
-    const auto clamp = HALYARD_BAD_POSITION_CLAMP;
-    using Description = halyard_positions;
-    struct Call {
-        const halyard_plan *plan;
-        halyard_rows_args args;
+namespace {
 
-        halyard_status make(halyard_error *error) const { return halyard_make_rows(plan, &args, error); }
-    };
-    const auto plan = plan_for(2), plan_of_four = plan_for(4);
-    const Call good = {plan.get(), rows_args(given.source, &valid, 2, 3, rows.data(), 64)};
-    const auto refuse = [&](halyard_status status, const Words &words, const std::function<void(Call &)> &change) {
-        Call call = good;
-        change(call);
-        check_refused(status, words, [&](auto *error) { return call.make(error); });
+/// A call for rows of two times three tokens, into memory whose numbers must stay 42.
+struct ValidCall {
+    Given given{10};
+    halyard::plan narrow = plan_for(2);
+    const halyard_plan *plan = narrow.get();
+    std::vector<float> rows = std::vector<float>(64, 42.0f);
+    std::vector<std::int32_t> values = {1, 2, 3, 4, 5, 6};
+    halyard_positions positions = positions_of(values, 2);
+    halyard_rows_args args = rows_args(given.source, &positions, 2, 3, rows.data(), 64);
+
+    halyard_status make(halyard_error *error) const { return halyard_make_rows(plan, &args, error); }
+
+    Table calls{[this](halyard_status status, const Words &words) {
+        check_refused(status, words, [this](auto *error) { return make(error); });
         CHECK(rows == std::vector<float>(64, 42.0f));
-    };
-    const auto refuse_positions = [&](halyard_status status, const std::function<void(Description &)> &change) {
-        auto positions = valid;
-        change(positions);
-        refuse(status, {}, [&](Call &call) {
-            call.args.positions = &positions;
-            call.args.bad_position = clamp;
-        });
-    };
+    }};
+};
 
-    refuse(HALYARD_ERROR_NULL_POINTER, {"plan is NULL"}, [](Call &call) { call.plan = nullptr; });
+}  // namespace
+
+TEST_CASE("make_rows: arguments are checked before the first write", "[angles][errors]") {
+    ValidCall call;
+    auto &args = call.args;
+    const Table &calls = call.calls;
     check_refused(HALYARD_ERROR_NULL_POINTER, {"args is NULL"},
-                  [&](auto *error) { return halyard_make_rows(plan.get(), nullptr, error); });
-    for (const std::uint32_t size : bad_sizes<halyard_rows_args>()) {
-        refuse(HALYARD_ERROR_STRUCT_SIZE, {"args.size", text(size)}, [=](Call &call) { call.args.size = size; });
-    }
-    const auto refuse_part = [&](const Words &words, std::int32_t part, std::int32_t n_parts) {
-        refuse(HALYARD_ERROR_SHAPE, words, [=](Call &call) {
-            call.args.part = part;
-            call.args.n_parts = n_parts;
-        });
-    };
-    for (const std::int32_t n_parts : {-1, 1025, INT32_MIN, INT32_MAX}) {
-        refuse_part({"args.n_parts is " + text(n_parts)}, 0, n_parts);
-    }
+                  [&](auto *error) { return halyard_make_rows(call.plan, nullptr, error); });
+    calls.refuse_each(HALYARD_ERROR_STRUCT_SIZE, bad_sizes<halyard_rows_args>(), {{"args.size", args.size}});
+    calls.refuse_each(HALYARD_ERROR_SHAPE, {-1, 1025, INT32_MIN, INT32_MAX}, {{"args.n_parts", args.n_parts}});
     for (const std::int32_t part : {-1, 3, INT32_MIN, INT32_MAX}) {
-        refuse_part({"args.part is " + text(part), "0 to 2"}, part, 3);
-    }
-    refuse_part({"args.part is 1, but must be 0 to 0"}, 1, 0);
-    refuse(HALYARD_ERROR_NULL_POINTER, {"args.angles is NULL"}, [](Call &call) { call.args.angles = nullptr; });
-    refuse(HALYARD_ERROR_MISMATCH, {"angles has a rotary_dim of 2, but the plan's is 4"},
-           [&](Call &call) { call.plan = plan_of_four.get(); });
-    refuse(HALYARD_ERROR_NULL_POINTER, {}, [](Call &call) { call.args.rows = nullptr; });
-    refuse_positions(HALYARD_ERROR_NULL_POINTER, [](Description &positions) { positions.data = nullptr; });
-    for (const std::uint32_t size : {0u, 4u, unsigned(sizeof(valid)) - 8, unsigned(sizeof(valid)) + 8}) {
-        refuse_positions(HALYARD_ERROR_STRUCT_SIZE, [&](Description &positions) { positions.size = size; });
-    }
-    for (const std::int32_t value : {-1, 2, 99}) {
-        refuse_positions(HALYARD_ERROR_UNKNOWN_VALUE, [&](Description &positions) { positions.type = value; });
-        refuse_positions(HALYARD_ERROR_UNKNOWN_VALUE, [&](Description &positions) { positions.consecutive = value; });
+        calls.refuse(HALYARD_ERROR_SHAPE, {"args.part is " + text(part), "0 to 2"},
+                     {{args.part, part}, {args.n_parts, 3}});
     }
     for (const std::int32_t policy : {-1, 3}) {
-        refuse(HALYARD_ERROR_UNKNOWN_VALUE, {}, [&](Call &call) { call.args.bad_position = policy; });
+        calls.refuse(HALYARD_ERROR_UNKNOWN_VALUE, {}, {{args.bad_position, policy}});
     }
     for (const auto &[n_batch, n_tokens] : {std::pair<std::int64_t, std::int64_t>{-1, 3}, {2, -3}, {3, 3}}) {
-        refuse(HALYARD_ERROR_SHAPE, {}, [&, b = n_batch, t = n_tokens](Call &call) {
-            call.args.n_batch = b;
-            call.args.n_tokens = t;
-        });
+        calls.refuse(HALYARD_ERROR_SHAPE, {}, {{args.n_batch, n_batch}, {args.n_tokens, n_tokens}});
     }
-    refuse(HALYARD_ERROR_SHAPE, {"positions.shape is {2, 3}, but it must be {1 or 2, 4}"},
-           [](Call &call) { call.args.n_tokens = 4; });
-    for (const int d : {0, 1}) {
-        refuse_positions(HALYARD_ERROR_SHAPE, [=](Description &positions) { positions.shape[d] = -1; });
-    }
-    refuse_positions(HALYARD_ERROR_SHAPE, [](Description &positions) { positions.consecutive = 1; });
-    refuse(HALYARD_ERROR_SHAPE, {"n_floats is 11, but the rows need 12"}, [](Call &call) { call.args.n_floats = 11; });
-    refuse(HALYARD_ERROR_SHAPE, {}, [](Call &call) { call.args.n_floats = -1; });
+    const auto plan_of_four = plan_for(4);
+    calls.refuse({
+        {HALYARD_ERROR_NULL_POINTER, {"plan is NULL"}, {{call.plan, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.angles is NULL"}, {{args.angles, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {}, {{args.rows, nullptr}}},
+        {HALYARD_ERROR_MISMATCH,
+         {"angles has a rotary_dim of 2, but the plan's is 4"},
+         {{call.plan, plan_of_four.get()}}},
+        {HALYARD_ERROR_SHAPE, {"args.part is 1, but must be 0 to 0"}, {{args.part, 1}}},
+        {HALYARD_ERROR_SHAPE, {"positions.shape is {2, 3}, but it must be {1 or 2, 4}"}, {{args.n_tokens, 4}}},
+        {HALYARD_ERROR_SHAPE, {"n_floats is 11, but the rows need 12"}, {{args.n_floats, 11}}},
+        {HALYARD_ERROR_SHAPE, {}, {{args.n_floats, -1}}},
+    });
 
-    for (const std::int64_t stride : Numbers{INT64_MIN, INT64_MAX, INT64_MAX / 2, INT64_MIN / 8}) {
-        for (const int d : {0, 1}) {
-            refuse_positions(HALYARD_ERROR_OVERFLOW, [&](Description &positions) { positions.strides[d] = stride; });
-        }
-    }
-    const auto refuse_counts = [&](halyard_status status, const halyard::plan &of, const halyard::angle_source &angles,
-                                   std::int64_t n_batch, std::int64_t n_tokens, std::int64_t n_floats) {
-        refuse(status, {}, [&](Call &call) {
-            call = {of.get(), rows_args(angles, nullptr, n_batch, n_tokens, rows.data(), n_floats)};
-        });
+    args.positions = nullptr;
+    const auto refuse_counts = [&](halyard_status status, std::int64_t n_batch, std::int64_t n_tokens,
+                                   std::int64_t n_floats) {
+        calls.refuse(status, {}, {{args.n_batch, n_batch}, {args.n_tokens, n_tokens}, {args.n_floats, n_floats}});
     };
-    refuse_counts(HALYARD_ERROR_OVERFLOW, plan, given.source, INT64_MAX, INT64_MAX, INT64_MAX);
-    refuse_counts(HALYARD_ERROR_OVERFLOW, plan, given.source, 1, INT64_MAX / 4, INT64_MAX);
+    refuse_counts(HALYARD_ERROR_OVERFLOW, INT64_MAX, INT64_MAX, INT64_MAX);
+    refuse_counts(HALYARD_ERROR_OVERFLOW, 1, INT64_MAX / 4, INT64_MAX);
+    for (const std::int64_t negative : Numbers{-1, INT64_MIN}) {
+        refuse_counts(HALYARD_ERROR_SHAPE, negative, 1, 64);
+        refuse_counts(HALYARD_ERROR_SHAPE, 1, negative, 64);
+        refuse_counts(HALYARD_ERROR_SHAPE, negative, negative, 64);
+    }
     // In 64 bits, their number of floats wraps around to that of one token.
     const auto four = halyard::angle_source::table(halyard::frequencies::from_base(10000, 4), 0, 9);
-    refuse_counts(HALYARD_ERROR_OVERFLOW, plan_of_four, four, 1, (1LL << 62) + 1, 64);
-    refuse_counts(HALYARD_ERROR_OVERFLOW, plan_of_four, four, (1LL << 62) + 1, 1, 64);
-    for (const std::int64_t negative : Numbers{-1, INT64_MIN}) {
-        refuse_counts(HALYARD_ERROR_SHAPE, plan, given.source, negative, 1, 64);
-        refuse_counts(HALYARD_ERROR_SHAPE, plan, given.source, 1, negative, 64);
-        refuse_counts(HALYARD_ERROR_SHAPE, plan, given.source, negative, negative, 64);
-    }
+    call.plan = plan_of_four.get();
+    args.angles = four.get();
+    refuse_counts(HALYARD_ERROR_OVERFLOW, 1, (1LL << 62) + 1, 64);
+    refuse_counts(HALYARD_ERROR_OVERFLOW, (1LL << 62) + 1, 1, 64);
+}
 
-    for (const std::ptrdiff_t at : {0, 19}) {
-        refuse(HALYARD_ERROR_OVERLAP, {}, [&](Call &call) {
-            call.args.rows = given.memory.data() + at;
-            call.args.n_floats = 20;
-        });
+TEST_CASE("make_rows: positions are checked before the first write", "[angles][errors]") {
+    ValidCall call;
+    auto &positions = call.positions;
+    const Table &calls = call.calls;
+    call.args.bad_position = HALYARD_BAD_POSITION_CLAMP;
+    const auto refuse = [&](halyard_status status, const std::vector<Set> &changes) {
+        calls.refuse(status, {}, changes);
+    };
+    refuse(HALYARD_ERROR_NULL_POINTER, {{positions.data, nullptr}});
+    for (const std::size_t size : {std::size_t{0}, std::size_t{4}, sizeof(positions) - 8, sizeof(positions) + 8}) {
+        refuse(HALYARD_ERROR_STRUCT_SIZE, {{positions.size, size}});
     }
-    CHECK(rows_of(given.source, nullptr, 1, 10) == given.memory);
-    std::vector<float> cos(4, 42.0f), sin = cos;
-    const auto apart = halyard::angle_source::given(cos.data(), sin.data(), 4, 1, 2);
-    for (std::vector<float> *const over : {&cos, &sin}) {
-        refuse(HALYARD_ERROR_OVERLAP, {},
-               [&](Call &call) { call.args = rows_args(apart, nullptr, 1, 2, over->data(), 4); });
-        CHECK(*over == std::vector<float>(4, 42.0f));
+    for (const std::int32_t value : {-1, 2, 99}) {
+        refuse(HALYARD_ERROR_UNKNOWN_VALUE, {{positions.type, value}});
+        refuse(HALYARD_ERROR_UNKNOWN_VALUE, {{positions.consecutive, value}});
+    }
+    refuse(HALYARD_ERROR_SHAPE, {{positions.consecutive, 1}});
+    for (const int d : {0, 1}) {
+        refuse(HALYARD_ERROR_SHAPE, {{positions.shape[d], -1}});
+        for (const std::int64_t stride : Numbers{INT64_MIN, INT64_MAX, INT64_MAX / 2, INT64_MIN / 8}) {
+            refuse(HALYARD_ERROR_OVERFLOW, {{positions.strides[d], stride}});
+        }
     }
     // There are floats in the place of positions, but none is read before the check.
-    refuse_positions(HALYARD_ERROR_OVERLAP, [&](Description &positions) { positions.data = rows.data() + 11; });
-    auto behind = valid;
-    behind.data = rows.data() + 12;
-    Call last = good;
-    last.args.positions = &behind;
-    last.args.bad_position = clamp;
-    CHECK(last.make(nullptr) == HALYARD_OK);
-    CHECK(std::vector<float>(rows.begin() + 12, rows.end()) == std::vector<float>(52, 42.0f));
+    refuse(HALYARD_ERROR_OVERLAP, {{positions.data, call.rows.data() + 11}});
+    positions.data = call.rows.data() + 12;
+    CHECK(call.make(nullptr) == HALYARD_OK);
+    CHECK(std::vector<float>(call.rows.begin() + 12, call.rows.end()) == std::vector<float>(52, 42.0f));
+}
+
+TEST_CASE("make_rows: rows over the source's are refused", "[angles]") {
+    ValidCall call;
+    auto &args = call.args;
+    args.positions = nullptr;
+    auto &memory = call.given.memory;
+    const auto before = memory;
+    for (const std::ptrdiff_t at : {0, 19}) {
+        call.calls.refuse(HALYARD_ERROR_OVERLAP, {}, {{args.rows, memory.data() + at}, {args.n_floats, 20}});
+    }
+    CHECK(memory == before);
+    std::vector<float> cos(4, 42.0f), sin = cos;
+    const auto apart = halyard::angle_source::given(cos.data(), sin.data(), 4, 1, 2);
+    args = rows_args(apart, nullptr, 1, 2, cos.data(), 4);
+    for (std::vector<float> *const over : {&cos, &sin}) {
+        call.calls.refuse(HALYARD_ERROR_OVERLAP, {}, {{args.rows, over->data()}});
+        CHECK(*over == std::vector<float>(4, 42.0f));
+    }
 }
 
 TEST_CASE("make_rows: nothing to do is fine", "[angles]") {

@@ -213,37 +213,62 @@ TEST_CASE("references: ggml's cos and sin are within an ulp of its operator's", 
     WARN("ggml: cos and sin differ from its operator's" << report);
 }
 
-TEST_CASE("references: what an engine has not is refused", "[sources][errors]") {
-    const json yarn = {
+namespace {
+
+/// YaRN's scaling with some other arguments.
+json yarn_with(const json &changes) {
+    json scaling = {
         {"method", "yarn"}, {"base", 10000.0}, {"rotary_dim", 64}, {"factor", 4.0}, {"original_max_position", 4096}};
-    const auto refuse = [](const halyard::frequencies &frequencies, std::int32_t reference, const Words &words) {
-        auto desc = describe_source(HALYARD_ANGLES_AUTO, 0, 9);
-        desc.reference = reference;
-        check_source_refused(frequencies.get(), &desc, HALYARD_ERROR_UNSUPPORTED, words);
-    };
-    const auto make = [](const json &changed) {
-        const Scaling scaling(changed);
-        return halyard::frequencies::from_scaling(scaling.value);
-    };
-    const auto change = [](json from, const json &with) {
-        from.update(with);
-        return from;
-    };
-    const json dynamic = change(yarn, {{"method", "dynamic"}}), linear = change(yarn, {{"method", "linear"}});
-    const json proportional = change(yarn, {{"method", "proportional"}});
-    refuse(make(dynamic), HALYARD_REFERENCE_GGML, {"HALYARD_REFERENCE_GGML", "method is dynamic"});
-    refuse(make_frequencies({1.0, 0.5}), HALYARD_REFERENCE_GGML, {"method is list"});
-    refuse(make(change(yarn, {{"base", 0x1.000001p0}})), HALYARD_REFERENCE_GGML, {"base is 1", "logarithm"});
-    for (const Dtype &dtype : dtypes) {
-        const std::string name = dtype.reference == HALYARD_REFERENCE_VLLM_F16 ? "VLLM_F16" : "VLLM_BF16";
-        refuse(make(change(linear, {{"attention_factor", 1.5}})), dtype.reference, {name, "attention_factor is 1.5"});
+    scaling.update(changes);
+    return scaling;
+}
+
+halyard::frequencies make(const json &changes) {
+    const Scaling scaling(yarn_with(changes));
+    return halyard::frequencies::from_scaling(scaling.value);
+}
+
+void refuse(const halyard::frequencies &frequencies, std::int32_t reference, const Words &words,
+            halyard_status status = HALYARD_ERROR_UNSUPPORTED, std::int32_t kind = HALYARD_ANGLES_AUTO) {
+    auto desc = describe_source(kind, 0, 9);
+    desc.reference = reference;
+    check_source_refused(frequencies.get(), &desc, status, words);
+}
+
+}  // namespace
+
+TEST_CASE("references: what an engine has not is refused", "[sources][errors]") {
+    constexpr auto f16 = HALYARD_REFERENCE_VLLM_F16, bf16 = HALYARD_REFERENCE_VLLM_BF16, ggml = HALYARD_REFERENCE_GGML;
+    refuse(make({{"method", "dynamic"}}), ggml, {"HALYARD_REFERENCE_GGML", "method is dynamic"});
+    refuse(make_frequencies({1.0, 0.5}), ggml, {"method is list"});
+    refuse(make({{"base", 0x1.000001p0}}), ggml, {"base is 1", "logarithm"});
+    const auto linear = make({{"method", "linear"}, {"attention_factor", 1.5}});
+    refuse(linear, f16, {"VLLM_F16", "attention_factor is 1.5"});
+    refuse(linear, bf16, {"VLLM_BF16", "attention_factor is 1.5"});
+    refuse(make({{"method", "dynamic"}, {"factor", 0x1p60}, {"seq_len", 4096}}), bf16, {"base is 0"});
+    refuse(make_frequencies({1.0, 0.5}, 65505.0), f16, {"attention_factor is 65505"});
+    CHECK_NOTHROW(rows_at(make_frequencies({1.0, 0.5}, 65505.0), bf16, {1}));
+    for (const std::int32_t reference : {f16, bf16, ggml}) {
+        refuse(make({{"method", "proportional"}}), reference, {"factor is 4"});
+        for (const double base : {0.5, 0x1p128}) {
+            refuse(halyard::frequencies::from_base(base, 2), reference, {"base is"});
+        }
+        Scaling other(yarn_with({{"method", "default"}}));
+        other.value.exponent_dim = 128;
+        refuse(halyard::frequencies::from_scaling(other.value), reference, {"exponent_dim is 128"});
+        for (const std::int32_t kind : {HALYARD_ANGLES_PHASE, HALYARD_ANGLES_FACTORED}) {
+            refuse(halyard::frequencies::from_base(10000, 64), reference,
+                   {"HALYARD_REFERENCE_" + std::string(reference == ggml ? "GGML" : "V")}, HALYARD_ERROR_MISMATCH,
+                   kind);
+        }
     }
-    const json far = change(dynamic, {{"factor", 0x1p60}, {"seq_len", 4096}});
-    refuse(make(far), HALYARD_REFERENCE_VLLM_BF16, {"base is 0"});
+}
+
+TEST_CASE("references: an attention_factor that is 0 in float32 alone is refused", "[sources][errors]") {
     int n_refused = 0;
     for (int factor = 2; factor <= 100; factor++) {  // 1 + 0.1 m ln(factor) is just above 0, but not always in float32
         const double m = -10.0 / std::log(factor) * (1 - 0x1p-33);
-        const auto frequencies = make(change(yarn, {{"factor", factor}, {"mscale", 1.0}, {"mscale_all_dim", m}}));
+        const auto frequencies = make({{"factor", factor}, {"mscale", 1.0}, {"mscale_all_dim", m}});
         auto desc = describe_source(HALYARD_ANGLES_TABLE, 5, 5);
         desc.reference = HALYARD_REFERENCE_GGML;
         halyard_angle_source *made = nullptr;
@@ -257,26 +282,6 @@ TEST_CASE("references: what an engine has not is refused", "[sources][errors]") 
         halyard_destroy_angle_source(made);
     }
     CHECK(n_refused > 0);
-    refuse(make_frequencies({1.0, 0.5}, 65505.0), HALYARD_REFERENCE_VLLM_F16, {"attention_factor is 65505"});
-    CHECK_NOTHROW(rows_at(make_frequencies({1.0, 0.5}, 65505.0), HALYARD_REFERENCE_VLLM_BF16, {1}));
-    for (const std::int32_t reference :
-         {HALYARD_REFERENCE_VLLM_F16, HALYARD_REFERENCE_VLLM_BF16, HALYARD_REFERENCE_GGML}) {
-        refuse(make(proportional), reference, {"factor is 4"});
-        for (const double base : {0.5, 0x1p128}) {
-            refuse(halyard::frequencies::from_base(base, 2), reference, {"base is"});
-        }
-        Scaling other(change(yarn, {{"method", "default"}}));
-        other.value.exponent_dim = 128;
-        refuse(halyard::frequencies::from_scaling(other.value), reference, {"exponent_dim is 128"});
-        for (const std::int32_t kind : {HALYARD_ANGLES_PHASE, HALYARD_ANGLES_FACTORED}) {
-            auto desc = describe_source(kind, 0, 9);
-            desc.reference = reference;
-            const auto frequencies = halyard::frequencies::from_base(10000, 64);
-            check_source_refused(
-                frequencies.get(), &desc, HALYARD_ERROR_MISMATCH,
-                {"HALYARD_REFERENCE_" + std::string(reference == HALYARD_REFERENCE_GGML ? "GGML" : "V")});
-        }
-    }
 }
 
 TEST_CASE("references: rows are the same however a table is made, and finite at every position", "[sources]") {

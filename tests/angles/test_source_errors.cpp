@@ -1,20 +1,18 @@
 // Bad descriptions of angle sources.
 #include "angles/refused_source.h"
+#include "changes.h"
 #include "checks/make_sources.h"
 #include "checks/rotate.h"
-
-#include <functional>
-#include <utility>
 
 namespace {
 
 using Desc = halyard_angle_source_desc;
 
-/// Changes one thing in a good description, which is then refused.
-void refuse(const halyard::frequencies &frequencies, Desc desc, halyard_status status, const Words &words,
-            const std::function<void(Desc &)> &change) {
-    change(desc);
-    check_source_refused(frequencies.get(), &desc, status, words);
+/// Of these frequencies and this description no source is made.
+Table sources_of(const halyard::frequencies &frequencies, const Desc &desc) {
+    return Table([&](halyard_status status, const Words &words) {
+        check_source_refused(frequencies.get(), &desc, status, words);
+    });
 }
 
 /// A good description of the caller's own rows, of any dtype.
@@ -29,95 +27,28 @@ Desc describe_given(const void *rows, std::int64_t n_rows = 4, std::int64_t rota
 
 }  // namespace
 
-TEST_CASE("angle sources: arguments are checked", "[angles]") {
+TEST_CASE("angle sources: arguments are checked", "[angles][errors]") {
     const auto frequencies = halyard::frequencies::from_base(10000, 4);
-    const std::vector<float> rows(16);
     auto table = describe_source(HALYARD_ANGLES_AUTO, 0, 3);
-    auto given = describe_given(rows.data());
-    const auto refuse_table = [&](halyard_status status, const Words &words,
-                                  const std::function<void(Desc &)> &change) {
-        refuse(frequencies, table, status, words, change);
-    };
-    const auto refuse_given = [&](halyard_status status, const std::function<void(Desc &)> &change) {
-        refuse(frequencies, given, status, {}, change);
-    };
-
+    const Table tables = sources_of(frequencies, table);
     check_source_refused(nullptr, &table, HALYARD_ERROR_NULL_POINTER);
     check_source_refused(frequencies.get(), nullptr, HALYARD_ERROR_NULL_POINTER);
     check_refused(HALYARD_ERROR_NULL_POINTER, {},
                   [&](auto *error) { return halyard_create_angle_source(frequencies.get(), &table, nullptr, error); });
     for (const std::uint32_t size : bad_sizes<Desc>()) {
-        refuse_table(HALYARD_ERROR_STRUCT_SIZE, {}, [&](Desc &desc) { desc.size = size; });
+        tables.refuse(HALYARD_ERROR_STRUCT_SIZE, {}, {{table.size, size}});
     }
-    refuse_table(HALYARD_ERROR_POSITION, {}, [](Desc &desc) { desc.last = -1; });
-
-    refuse_given(HALYARD_ERROR_NULL_POINTER, [](Desc &desc) { desc.cos_rows = nullptr; });
-    refuse_given(HALYARD_ERROR_NULL_POINTER, [](Desc &desc) { desc.sin_rows = nullptr; });
-    for (const std::int32_t by_token : {-1, 3, INT32_MAX}) {
-        refuse_given(HALYARD_ERROR_UNKNOWN_VALUE, [=](Desc &desc) { desc.by_token = by_token; });
-    }
-    for (const std::int32_t by_token : {-1, 1, 2}) {
-        refuse_table(HALYARD_ERROR_UNKNOWN_VALUE, {"desc.by_token is " + text(by_token)},
-                     [=](Desc &desc) { desc.by_token = by_token; });
-    }
-    for (const std::int64_t rotary_dim : Numbers{0, -2, 3, (1 << 20) + 2}) {
-        refuse_given(HALYARD_ERROR_ROTARY_DIM, [&](Desc &desc) { desc.rotary_dim = rotary_dim; });
-    }
-    for (const std::int64_t n_rows : Numbers{0, -1, INT64_MIN}) {
-        refuse_given(HALYARD_ERROR_SHAPE, [&](Desc &desc) { desc.n_rows = n_rows; });
-    }
-    for (const std::int64_t stride : Numbers{1, 0, -4, INT64_MIN}) {
-        refuse_given(HALYARD_ERROR_SHAPE, [&](Desc &desc) { desc.stride_row = stride; });
-    }
-    for (const std::int64_t n_rows : Numbers{INT64_MAX, 1LL << 31, INT64_MAX / 8}) {
-        refuse_given(HALYARD_ERROR_OVERFLOW, [&](Desc &desc) { desc.n_rows = n_rows; });
-    }
-    refuse_given(HALYARD_ERROR_OVERFLOW, [](Desc &desc) { desc.stride_row = INT64_MAX; });
-    const auto *const end_of_memory = reinterpret_cast<const float *>(UINTPTR_MAX - 31);
-    refuse_given(HALYARD_ERROR_OVERFLOW, [=](Desc &desc) { desc.cos_rows = end_of_memory; });
-    refuse_given(HALYARD_ERROR_OVERFLOW, [=](Desc &desc) { desc.sin_rows = end_of_memory; });
-
-    const std::vector<std::int32_t> values = {1, 2, 3, 4};
-    const auto refuse_listed = [&](halyard_status status, const Words &words, auto change) {
-        auto listed = positions_of(values);
-        change(listed);
-        refuse_table(status, words, [&](Desc &desc) { desc.listed = &listed; });
-    };
-    refuse_listed(HALYARD_ERROR_STRUCT_SIZE, {"desc.listed.size is 3"}, [](auto &listed) { listed.size = 3; });
-    refuse_listed(HALYARD_ERROR_NULL_POINTER, {}, [](auto &listed) { listed.data = nullptr; });
-    refuse_listed(HALYARD_ERROR_UNKNOWN_VALUE, {}, [](auto &listed) { listed.type = 2; });
-    refuse_listed(HALYARD_ERROR_MISMATCH, {}, [](auto &listed) { listed.consecutive = 1; });
-    for (const auto &[n_batch, n_tokens] : {std::pair<std::int64_t, std::int64_t>{-1, 4}, {4, -1}, {-2, -2}}) {
-        refuse_listed(HALYARD_ERROR_SHAPE, {"desc.listed.shape"}, [&, b = n_batch, t = n_tokens](auto &listed) {
-            listed.shape[0] = b;
-            listed.shape[1] = t;
-        });
-    }
-    // 2^80 and 2^64 bytes; and an address below all.
-    for (const auto &[shape, stride] :
-         {std::pair<std::int64_t, std::int64_t>{1LL << 40, 0}, {1LL << 31, 0}, {1LL << 31, INT64_MIN}}) {
-        refuse_listed(HALYARD_ERROR_OVERFLOW, {}, [&, n = shape, s = stride](auto &listed) {
-            listed.shape[0] = listed.shape[1] = n;
-            listed.strides[0] = s;
-            listed.strides[1] = 0;
-        });
-    }
-
-    // What is refused for a table is not read for given rows, and the other way round.
-    given.first = 7;
-    given.last = -7;
-    const halyard::angle_source source{halyard::frequencies(), given};
-    auto info = source.info();
-    CHECK(info.kind == HALYARD_ANGLES_GIVEN);
-    CHECK((info.rotary_dim == 4 && info.first == 0 && info.last == 3 && info.n_rows == 4 && info.bytes == 0));
+    tables.refuse(HALYARD_ERROR_POSITION, {}, {{table.last, -1}});
+    tables.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 1, 2}, {{"desc.by_token", table.by_token}});
+    // What is refused for given rows is not read for a table.
     table.n_rows = -1;
     table.rotary_dim = 3;
-    CHECK_NOTHROW(halyard::angle_source(frequencies, table));
+    const halyard::angle_source source(frequencies, table);
 
+    auto info = sized<halyard_angle_source_info>();
     const auto refuse_info = [](halyard_status status, const halyard_angle_source *of, halyard_angle_source_info *to) {
         check_refused(status, {}, [&](auto *error) { return halyard_get_angle_source_info(of, to, error); });
     };
-    info = sized<halyard_angle_source_info>();
     refuse_info(HALYARD_ERROR_NULL_POINTER, nullptr, &info);
     refuse_info(HALYARD_ERROR_NULL_POINTER, source.get(), nullptr);
     for (const std::uint32_t size : {0u, 8u, unsigned(sizeof(info)) + 1}) {
@@ -126,6 +57,59 @@ TEST_CASE("angle sources: arguments are checked", "[angles]") {
         CHECK(info.n_rows == 0);
     }
     halyard_destroy_angle_source(nullptr);
+}
+
+TEST_CASE("angle sources: given rows are checked", "[angles][errors]") {
+    const auto frequencies = halyard::frequencies::from_base(10000, 4);
+    const std::vector<float> rows(16);
+    auto given = describe_given(rows.data());
+    const Table sources = sources_of(frequencies, given);
+    const auto refuse = [&](halyard_status status, auto &field, const Numbers &values) {
+        for (const auto value : values) {
+            sources.refuse(status, {}, {{field, value}});
+        }
+    };
+    refuse(HALYARD_ERROR_UNKNOWN_VALUE, given.by_token, {-1, 3, INT32_MAX});
+    refuse(HALYARD_ERROR_ROTARY_DIM, given.rotary_dim, {0, -2, 3, (1 << 20) + 2});
+    refuse(HALYARD_ERROR_SHAPE, given.n_rows, {0, -1, INT64_MIN});
+    refuse(HALYARD_ERROR_SHAPE, given.stride_row, {1, 0, -4, INT64_MIN});
+    refuse(HALYARD_ERROR_OVERFLOW, given.n_rows, {INT64_MAX, 1LL << 31, INT64_MAX / 8});
+    refuse(HALYARD_ERROR_OVERFLOW, given.stride_row, {INT64_MAX});
+    for (const void **const field : {&given.cos_rows, &given.sin_rows}) {
+        sources.refuse(HALYARD_ERROR_NULL_POINTER, {}, {{*field, nullptr}});
+        sources.refuse(HALYARD_ERROR_OVERFLOW, {}, {{*field, reinterpret_cast<const void *>(UINTPTR_MAX - 31)}});
+    }
+    // What is refused for a table is not read for given rows.
+    given.first = 7;
+    given.last = -7;
+    const auto info = halyard::angle_source(halyard::frequencies(), given).info();
+    CHECK(info.kind == HALYARD_ANGLES_GIVEN);
+    CHECK((info.rotary_dim == 4 && info.first == 0 && info.last == 3 && info.n_rows == 4 && info.bytes == 0));
+}
+
+TEST_CASE("angle sources: lists of positions are checked", "[angles][errors]") {
+    const auto frequencies = halyard::frequencies::from_base(10000, 4);
+    const std::vector<std::int32_t> values = {1, 2, 3, 4};
+    auto listed = positions_of(values);
+    auto table = describe_source(HALYARD_ANGLES_AUTO, 0, 3);
+    table.listed = &listed;
+    const Table tables = sources_of(frequencies, table);
+    tables.refuse({
+        {HALYARD_ERROR_STRUCT_SIZE, {"desc.listed.size is 3"}, {{listed.size, 3}}},
+        {HALYARD_ERROR_NULL_POINTER, {}, {{listed.data, nullptr}}},
+        {HALYARD_ERROR_UNKNOWN_VALUE, {}, {{listed.type, 2}}},
+        {HALYARD_ERROR_MISMATCH, {}, {{listed.consecutive, 1}}},
+        {HALYARD_ERROR_SHAPE, {"desc.listed.shape"}, {{listed.shape[0], -1}}},
+        {HALYARD_ERROR_SHAPE, {"desc.listed.shape"}, {{listed.shape[0], 4}, {listed.shape[1], -1}}},
+        {HALYARD_ERROR_SHAPE, {"desc.listed.shape"}, {{listed.shape[0], -2}, {listed.shape[1], -2}}},
+    });
+    // 2^80 and 2^64 bytes; and an address below all.
+    for (const auto &[n, stride] :
+         {std::pair<std::int64_t, std::int64_t>{1LL << 40, 0}, {1LL << 31, 0}, {1LL << 31, INT64_MIN}}) {
+        tables.refuse(
+            HALYARD_ERROR_OVERFLOW, {},
+            {{listed.shape[0], n}, {listed.shape[1], n}, {listed.strides[0], stride}, {listed.strides[1], 0}});
+    }
 }
 
 TEST_CASE("angle sources: factored tables hold at most 2^31 - 1 floats", "[angles]") {
@@ -151,44 +135,39 @@ TEST_CASE("angle sources: a table that no memory holds is an error", "[angles]")
 
 TEST_CASE("sources: what cannot be had is refused", "[sources][errors]") {
     const auto frequencies = halyard::frequencies::from_base(10000, 128);
-    const auto make = [&](const Desc &desc) { return halyard::angle_source(frequencies, desc); };
+    const std::vector<std::int32_t> positions = {1, 5};
+    const auto listed = positions_of(positions);
+    Desc desc;
+    const Table sources = sources_of(frequencies, desc);
     for (const std::int32_t kind : {HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
         const std::string name = kind == HALYARD_ANGLES_PHASE ? "PHASE" : "FACTORED";
-        const auto good = describe_source(kind, 0, 99);
-        CHECK_NOTHROW(make(good));
-        refuse(frequencies, good, HALYARD_ERROR_MISMATCH, {"HALYARD_ANGLES_" + name, "HALYARD_REFERENCE_HF_F32"},
-               [](Desc &desc) { desc.reference = HALYARD_REFERENCE_HF_F32; });
-        const std::vector<std::int32_t> positions = {1, 5};
-        const auto listed = positions_of(positions);
-        refuse(frequencies, good, HALYARD_ERROR_MISMATCH, {"desc.listed"}, [&](Desc &desc) { desc.listed = &listed; });
-        refuse(frequencies, good, HALYARD_ERROR_POSITION, {"desc.last is 4"}, [](Desc &desc) {
-            desc.first = 5;
-            desc.last = 4;
+        desc = describe_source(kind, 0, 99);
+        CHECK_NOTHROW(halyard::angle_source(frequencies, desc));
+        sources.refuse({
+            {HALYARD_ERROR_MISMATCH,
+             {"HALYARD_ANGLES_" + name, "HALYARD_REFERENCE_HF_F32"},
+             {{desc.reference, HALYARD_REFERENCE_HF_F32}}},
+            {HALYARD_ERROR_MISMATCH, {"desc.listed"}, {{desc.listed, &listed}}},
+            {HALYARD_ERROR_POSITION, {"desc.last is 4"}, {{desc.first, 5}, {desc.last, 4}}},
         });
-        check_source_refused(nullptr, &good, HALYARD_ERROR_NULL_POINTER, {"frequencies"});
+        check_source_refused(nullptr, &desc, HALYARD_ERROR_NULL_POINTER, {"frequencies"});
     }
-    for (const std::int32_t kind : {-1, 5, 1000, INT32_MAX}) {
-        refuse(frequencies, describe_source(kind), HALYARD_ERROR_UNKNOWN_VALUE, {"desc.kind is " + text(kind)},
-               [](Desc &) {});
-    }
-    for (const std::int32_t reference : {-1, 5}) {
-        for (const std::int32_t kind : {HALYARD_ANGLES_AUTO, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_GIVEN,
-                                        HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
-            refuse(frequencies, describe_source(kind), HALYARD_ERROR_UNKNOWN_VALUE,
-                   {"desc.reference is " + text(reference)}, [&](Desc &desc) { desc.reference = reference; });
-        }
+    desc = describe_source(HALYARD_ANGLES_AUTO);
+    sources.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 5, 1000, INT32_MAX}, {{"desc.kind", desc.kind}});
+    for (const std::int32_t kind : {HALYARD_ANGLES_AUTO, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_GIVEN,
+                                    HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
+        desc = describe_source(kind);
+        sources.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 5}, {{"desc.reference", desc.reference}});
     }
     const float rows[64] = {};
-    for (const std::int32_t dtype : {-1, 4, 77}) {
-        const auto good = describe_given(rows, 2, 8);
-        CHECK_NOTHROW(make(good));
-        refuse(frequencies, good, HALYARD_ERROR_UNKNOWN_VALUE, {"desc.rows_dtype is " + text(dtype)},
-               [&](Desc &desc) { desc.rows_dtype = dtype; });
-    }
+    desc = describe_given(rows, 2, 8);
+    CHECK_NOTHROW(halyard::angle_source(frequencies, desc));
+    sources.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 4, 77}, {{"desc.rows_dtype", desc.rows_dtype}});
     // 65537 coarse rows of 2^15 floats are one too many for 32 bits.
     const auto wide = halyard::frequencies::from_base(10000, 1 << 15);
-    refuse(wide, describe_source(HALYARD_ANGLES_FACTORED, least_position, greatest_position), HALYARD_ERROR_OVERFLOW,
-           {"factored tables of 65537 and 65536 rows and rotary_dim 32768"}, [](Desc &) {});
+    desc = describe_source(HALYARD_ANGLES_FACTORED, least_position, greatest_position);
+    check_source_refused(wide.get(), &desc, HALYARD_ERROR_OVERFLOW,
+                         {"factored tables of 65537 and 65536 rows and rotary_dim 32768"});
     CHECK_NOTHROW(make_source(wide, HALYARD_ANGLES_FACTORED, 0, 99));
     CHECK_NOTHROW(make_source(wide, HALYARD_ANGLES_PHASE, least_position, greatest_position));
 }

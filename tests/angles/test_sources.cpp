@@ -156,62 +156,67 @@ bool is_fused(const std::string &target) { return target != "x86_sse41"; }
 
 // ---- Runs ----------------------------------------------------------------------------------------------------------
 
+namespace {
+
+/// A random rotation of this width; odd numbers of pairs too, where words of two elements cannot be read.
+Rotation random_rotation(std::int64_t rotary_dim, Random &random) {
+    constexpr std::int64_t margins[] = {0, 0, 2, 3, 8};
+    Rotation rotation;
+    rotation.rotary_dim = rotary_dim;
+    rotation.inverse = random.one_in(3);
+    rotation.offset = random.one_of(margins);
+    rotation.head_dim = rotary_dim + rotation.offset + random.one_of(margins);
+    return rotation;
+}
+
+void check_run(Rotation rotation, const Angles &angles, std::int64_t n_tokens, Random &random) {
+    const bool in_batches = random.one_in(3) && n_tokens % 3 == 0;
+    const std::array<std::int64_t, 4> shape = {in_batches ? 3 : 1, in_batches ? n_tokens / 3 : n_tokens,
+                                               random.in(1, 2), rotation.head_dim};
+    std::vector<std::int64_t> positions;
+    for (std::int64_t t = 0; t < n_tokens; t++) {
+        positions.push_back(angles.random_position(random));
+    }
+    const auto at = halyard::positions(positions.data(), {shape[0], shape[1]});
+    const Elements x = Elements::random(rotation.dtype, shape, random);
+    CAPTURE(rotation.pairing, rotation.out_pairing, rotation.dtype, n_tokens, shape[0], rotation.offset,
+            rotation.head_dim);
+    rotation.target = "reference";
+    const Elements want = rotate(rotation, angles.source(), &at, x);
+    CHECK(count_wrong(rotation, angles, positions, x, want) == 0);
+    for (const char *target : targets_here()) {
+        INFO(target);
+        rotation.target = target;
+        const Elements y = rotate(rotation, angles.source(), &at, x);
+        if (is_fused(target)) {
+            CHECK(y == want);
+        } else {
+            CHECK(count_wrong(rotation, angles, positions, x, y) == 0);
+        }
+        if (rotation.pairing == rotation.out_pairing) {
+            CHECK(rotate(rotation, angles.source(), &at, x, true) == y);
+        }
+    }
+}
+
+}  // namespace
+
 TEST_CASE("sources: runs are within the promise, and the same bits on every target", "[sources]") {
     Random random(Catch::getSeed());
-    constexpr std::int32_t both[] = {HALYARD_PAIRING_HALF, HALYARD_PAIRING_INTERLEAVED};
-    constexpr std::int32_t dtypes[] = {HALYARD_F32, HALYARD_F16, HALYARD_BF16};
     int round = 0;
     for (const std::int64_t rotary_dim : {2, 6, 128, 576, 4096, 4100, 8192, 10000}) {
         const std::int64_t block = halyard::row_block(rotary_dim).n_tokens;
-        std::vector<std::int64_t> token_counts = {1, block, block + 1, 2 * block + 1,
-                                                  std::max<std::int64_t>(1, block - 1)};
+        const std::int64_t token_counts[] = {1, block, block + 1, 2 * block + 1, std::max<std::int64_t>(1, block - 1)};
         for (const Source &which : sources) {
+            INFO(which.name << ", rotary_dim " << rotary_dim);
             const Angles angles(which, rotary_dim, random);
-            for (const std::int32_t pairing : both) {
-                for (const std::int32_t out_pairing : both) {
-                    for (const std::int32_t dtype : dtypes) {
-                        Rotation rotation;
-                        rotation.rotary_dim = rotary_dim;
-                        rotation.pairing = pairing;
-                        rotation.out_pairing = out_pairing;
-                        rotation.dtype = dtype;
-                        rotation.inverse = random.one_in(3);
-                        // Odd numbers of pairs too, where words of two elements cannot be read.
-                        constexpr std::int64_t margins[] = {0, 0, 2, 3, 8};
-                        rotation.offset = random.one_of(margins);
-                        rotation.head_dim = rotary_dim + rotation.offset + random.one_of(margins);
-                        const std::int64_t n_tokens = token_counts[static_cast<std::size_t>(round++) % 5];
-                        const bool in_batches = random.one_in(3) && n_tokens % 3 == 0;
-                        const std::array<std::int64_t, 4> shape = {in_batches ? 3 : 1,
-                                                                   in_batches ? n_tokens / 3 : n_tokens,
-                                                                   random.in(1, 2), rotation.head_dim};
-                        std::vector<std::int64_t> positions;
-                        for (std::int64_t t = 0; t < n_tokens; t++) {
-                            positions.push_back(angles.random_position(random));
-                        }
-                        const auto at = halyard::positions(positions.data(), {shape[0], shape[1]});
-                        const Elements x = Elements::random(dtype, shape, random);
-                        INFO(which.name << ", rotary_dim " << rotary_dim << ", pairings " << pairing << " "
-                                        << out_pairing << ", dtype " << dtype << ", tokens " << n_tokens << ", batch "
-                                        << shape[0] << ", offset " << rotation.offset << ", head_dim "
-                                        << rotation.head_dim);
-                        rotation.target = "reference";
-                        const Elements want = rotate(rotation, angles.source(), &at, x);
-                        CHECK(count_wrong(rotation, angles, positions, x, want) == 0);
-                        for (const char *target : targets_here()) {
-                            INFO(target);
-                            rotation.target = target;
-                            const Elements y = rotate(rotation, angles.source(), &at, x);
-                            if (is_fused(target)) {
-                                CHECK(y == want);
-                            } else {
-                                CHECK(count_wrong(rotation, angles, positions, x, y) == 0);
-                            }
-                            if (pairing == out_pairing) {
-                                CHECK(rotate(rotation, angles.source(), &at, x, true) == y);
-                            }
-                        }
-                    }
+            for (const int pairings : {0, 1, 2, 3}) {
+                for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
+                    Rotation rotation = random_rotation(rotary_dim, random);
+                    rotation.pairing = HALYARD_PAIRING_HALF + (pairings >> 1);
+                    rotation.out_pairing = HALYARD_PAIRING_HALF + (pairings & 1);
+                    rotation.dtype = dtype;
+                    check_run(rotation, angles, token_counts[static_cast<std::size_t>(round++) % 5], random);
                 }
             }
         }
@@ -352,77 +357,75 @@ TEST_CASE("sources: tokens without stated positions, and from a start on", "[sou
 
 // ---- Positions that are not covered --------------------------------------------------------------------------------
 
+namespace {
+
+/// One position of a source that covers a range, by each policy.
+void check_policies(const halyard::angle_source &source, double factor, std::int64_t position) {
+    INFO("position " << position);
+    const auto info = source.info();
+    const auto at = halyard::positions(&position, {1, 1});
+    const std::int64_t nearest = std::clamp<std::int64_t>(position, info.first, info.last);
+    const auto of_nearest = halyard::positions(&nearest, {1, 1});
+    const bool is_covered = position == nearest;
+    const auto want = rows_of(source, &of_nearest, 1, 1);
+    CHECK(rows_of(source, &at, 1, 1, halyard::bad_position::clamp) == want);
+
+    // Without a rotation not even the last bit may differ.
+    std::vector<float> no_rotation(want.size(), 0.0f);
+    std::fill_n(no_rotation.begin(), want.size() / 2, static_cast<float>(factor));
+    CHECK(rows_of(source, &at, 1, 1, halyard::bad_position::identity) == (is_covered ? want : no_rotation));
+
+    const Rotation rotation = {.rotary_dim = info.rotary_dim};
+    Elements x(HALYARD_F32, {1, 1, 1, info.rotary_dim}, std::vector<float>(want.size(), 0.75f));
+    Elements y(HALYARD_F32, x.shape);
+    const Elements before = y;
+    halyard::run_options options;
+    options.positions = &at;
+    std::string message;
+    try {
+        halyard::run(rotation.plan(), source, x.tensor(), y.tensor(), options);
+    } catch (const halyard::error &error) {
+        CHECK(error.status() == HALYARD_ERROR_POSITION);
+        message = error.what();
+    }
+    CHECK(message == (is_covered ? ""
+                                 : "positions[batch 0, token 0] is " + std::to_string(position) +
+                                       ", but the angle source covers " + std::to_string(info.first) + " to " +
+                                       std::to_string(info.last)));
+    CHECK((y == before) == !is_covered);
+    options.policy = halyard::bad_position::clamp;
+    halyard::run(rotation.plan(), source, x.tensor(), y.tensor(), options);
+    CHECK(y == rotate(rotation, source, &of_nearest, x));
+}
+
+}  // namespace
+
 TEST_CASE("sources: positions out of range, by policy", "[sources]") {
-    const std::int64_t rotary_dim = 24, n_pairs = 12;
     const double factor = 1.3;
     std::vector<double> list;
-    for (std::int64_t k = 0; k < n_pairs; k++) {
-        list.push_back(std::pow(10000.0, -static_cast<double>(k) / n_pairs));
+    for (int k = 0; k < 12; k++) {
+        list.push_back(std::pow(10000.0, -static_cast<double>(k) / 12));
     }
-    const auto frequencies = halyard::frequencies::from_list(list.data(), n_pairs, factor);
-    struct Range {
-        std::int32_t first, last;
-    };
-    constexpr Range ranges[] = {{0, 99},
-                                {0, 0},
-                                {100, 199},
-                                {-500, -400},
-                                {-5, 5},
-                                {7, 7},
-                                {least_position, least_position + 3},
-                                {greatest_position - 3, greatest_position},
-                                {least_position, greatest_position}};
+    const auto frequencies = make_frequencies(list, factor);
+    using Limits = std::numeric_limits<std::int64_t>;
     for (const std::int32_t kind : {HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
-        for (const auto [first, last] : ranges) {
+        for (const auto &[first, last] :
+             std::initializer_list<std::pair<std::int32_t, std::int32_t>>{{0, 99},
+                                                                          {0, 0},
+                                                                          {100, 199},
+                                                                          {-500, -400},
+                                                                          {-5, 5},
+                                                                          {7, 7},
+                                                                          {least_position, least_position + 3},
+                                                                          {greatest_position - 3, greatest_position},
+                                                                          {least_position, greatest_position}}) {
             INFO((kind == HALYARD_ANGLES_PHASE ? "phase " : "factored ") << first << " to " << last);
             const auto source = make_source(frequencies, kind, first, last);
-            CHECK(source.info().first == first);
-            CHECK(source.info().last == last);
-            for (const std::int64_t position :
-                 {std::int64_t{first}, std::int64_t{last}, std::int64_t{first} - 1, std::int64_t{last} + 1,
-                  std::int64_t{0}, std::int64_t{1} << 31, -(std::int64_t{1} << 31) - 1, std::int64_t{1} << 32,
-                  std::int64_t{1} << 62, std::numeric_limits<std::int64_t>::min(),
-                  std::numeric_limits<std::int64_t>::max()}) {
-                INFO("position " << position);
-                const auto at = halyard::positions(&position, {1, 1});
-                const bool is_covered = position >= first && position <= last;
-                const std::int64_t nearest = position < first ? first : position > last ? last : position;
-                const auto of_nearest = halyard::positions(&nearest, {1, 1});
-                const auto want = rows_of(source, &of_nearest, 1, 1);
-                CHECK(rows_of(source, &at, 1, 1, halyard::bad_position::clamp) == want);
-
-                const auto by_identity = rows_of(source, &at, 1, 1, halyard::bad_position::identity);
-                if (is_covered) {
-                    CHECK(by_identity == want);
-                } else {  // not even the last bit may differ
-                    std::vector<float> no_rotation(static_cast<std::size_t>(rotary_dim), 0.0f);
-                    std::fill_n(no_rotation.begin(), n_pairs, static_cast<float>(factor));
-                    CHECK(by_identity == no_rotation);
-                }
-
-                Rotation rotation;
-                rotation.rotary_dim = rotary_dim;
-                Elements x(HALYARD_F32, {1, 1, 1, rotary_dim},
-                           std::vector<float>(static_cast<std::size_t>(rotary_dim), 0.75f));
-                Elements y(HALYARD_F32, x.shape);
-                const Elements before = y;
-                halyard::run_options options;
-                options.positions = &at;
-                std::string message;
-                try {
-                    halyard::run(rotation.plan(), source, x.tensor(), y.tensor(), options);
-                } catch (const halyard::error &error) {
-                    CHECK(error.status() == HALYARD_ERROR_POSITION);
-                    message = error.what();
-                }
-                CHECK(message == (is_covered ? ""
-                                             : "positions[batch 0, token 0] is " + std::to_string(position) +
-                                                   ", but the angle source covers " + std::to_string(first) + " to " +
-                                                   std::to_string(last)));
-                CHECK((y == before) == !is_covered);
-                options.policy = halyard::bad_position::clamp;
-                halyard::run(rotation.plan(), source, x.tensor(), y.tensor(), options);
-                CHECK(y == rotate(rotation, source, &of_nearest, x));
+            CHECK((source.info().first == first && source.info().last == last));
+            const std::int64_t below = first, above = last, two_31 = std::int64_t{1} << 31;
+            for (const std::int64_t position : {below, above, below - 1, above + 1, std::int64_t{0}, two_31,
+                                                -two_31 - 1, 2 * two_31, two_31 << 31, Limits::min(), Limits::max()}) {
+                check_policies(source, factor, position);
             }
         }
     }
@@ -480,15 +483,6 @@ std::int64_t ulps_between(float a, float b) {
     return std::abs(order(a) - order(b));
 }
 
-nlohmann::json find_case(const golden::Section &section, const std::string &name) {
-    for (const auto &entry : section.cases()) {
-        if (entry.at("name") == name) {
-            return entry;
-        }
-    }
-    throw std::runtime_error("no golden case " + name);
-}
-
 halyard::angle_source hf_table(const halyard::frequencies &frequencies, const halyard_positions &listed) {
     auto desc = describe_source(HALYARD_ANGLES_TABLE, least_position, greatest_position);
     desc.listed = &listed;
@@ -503,7 +497,7 @@ TEST_CASE("sources: hf_f32 is within an ulp of transformers' cos and sin, given 
     std::int64_t greatest = 0, n_off = 0, n_far_from_exact = 0, n_all = 0;
     for (const auto &entry : section.cases()) {
         INFO(entry.at("name").get<std::string>());
-        const auto evaluation = find_case(of_frequencies, entry.at("frequencies_case")).at("evaluations").at(0);
+        const auto evaluation = of_frequencies.find_case(entry.at("frequencies_case")).at("evaluations").at(0);
         const auto hf = of_frequencies.array<float>(evaluation.at("inv_freq_hf_f32")).values;
         const std::vector<double> list(hf.begin(), hf.end());
         const auto n_pairs = static_cast<std::int64_t>(list.size());

@@ -241,101 +241,101 @@ TEST_CASE("scaling: what frequencies tell about themselves", "[scaling]") {
     }
 }
 
-TEST_CASE("scaling: bad arguments", "[scaling]") {
-    const double nan = std::numeric_limits<double>::quiet_NaN(), infinity = HUGE_VAL;
-    const std::vector<std::int32_t> all(std::begin(methods), std::end(methods));
-    const std::vector<std::int32_t> ntk = {HALYARD_SCALING_NTK, HALYARD_SCALING_DYNAMIC_NTK};
-    const std::vector<std::int32_t> yarn = {HALYARD_SCALING_YARN}, llama3 = {HALYARD_SCALING_LLAMA3},
-                                    longrope = {HALYARD_SCALING_LONGROPE}, dynamic = {HALYARD_SCALING_DYNAMIC_NTK};
-    const std::vector<std::int32_t> scaled(all.begin() + 1, all.end());
+namespace {
+
+constexpr std::int32_t by_default = HALYARD_SCALING_DEFAULT, linear = HALYARD_SCALING_LINEAR, ntk = HALYARD_SCALING_NTK,
+                       dynamic = HALYARD_SCALING_DYNAMIC_NTK, yarn = HALYARD_SCALING_YARN,
+                       llama3 = HALYARD_SCALING_LLAMA3, longrope = HALYARD_SCALING_LONGROPE,
+                       proportional = HALYARD_SCALING_PROPORTIONAL;
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN(), infinity = HUGE_VAL;
+const std::vector<std::int32_t> all(std::begin(methods), std::end(methods));
+constexpr std::int64_t most = INT64_MAX, least = INT64_MIN, widest = std::int64_t{1} << 20;
+
+/// Changes a good scaling of each of these methods.
+void refuse(const std::vector<std::int32_t> &of, halyard_status status, const char *word,
+            const std::function<void(halyard_scaling &)> &change) {
     auto *const untouched = reinterpret_cast<halyard_frequencies *>(0x1234);
     halyard_frequencies *out = untouched;
-    // Changes a good scaling of each of these methods.
-    const auto refuse = [&](const std::vector<std::int32_t> &of, halyard_status status, const char *word,
-                            const std::function<void(halyard_scaling &)> &change) {
-        for (const auto method : of) {
-            auto scaling = describe(method);
-            change(scaling);
-            CAPTURE(method, word);
-            check_refused(status, {word},
-                          [&](auto *error) { return halyard_create_frequencies_from_scaling(&scaling, &out, error); });
-            CHECK(out == untouched);
-        }
-    };
-    const auto refuse_reals = [&](const std::vector<std::int32_t> &of, const char *word, double halyard_scaling::*field,
-                                  const std::vector<double> &values) {
-        for (const double value : values) {
-            refuse(of, HALYARD_ERROR_FREQUENCY, word, [=](halyard_scaling &s) { s.*field = value; });
-        }
-    };
-    const auto refuse_counts = [&](const std::vector<std::int32_t> &of, halyard_status status, const char *word,
-                                   std::int64_t halyard_scaling::*field, const std::vector<std::int64_t> &values) {
-        for (const std::int64_t value : values) {
-            refuse(of, status, word, [=](halyard_scaling &s) { s.*field = value; });
-        }
-    };
-    for (const std::uint32_t size : {0u, 8u, static_cast<std::uint32_t>(sizeof(halyard_scaling)) - 1,
-                                     static_cast<std::uint32_t>(sizeof(halyard_scaling)) + 1}) {
-        refuse(all, HALYARD_ERROR_STRUCT_SIZE, "size", [=](halyard_scaling &s) { s.size = size; });
+    for (const auto method : of) {
+        auto scaling = describe(method);
+        change(scaling);
+        CAPTURE(method, word);
+        check_refused(status, {word},
+                      [&](auto *error) { return halyard_create_frequencies_from_scaling(&scaling, &out, error); });
+        CHECK(out == untouched);
     }
-    for (const std::int32_t method : {-1, 8, INT32_MAX, INT32_MIN}) {
-        refuse({0}, HALYARD_ERROR_UNKNOWN_VALUE, "method", [=](halyard_scaling &s) { s.method = method; });
+}
+
+/// Gives a field each of these values.
+template <typename Field>
+void refuse(const std::vector<std::int32_t> &of, halyard_status status, const char *word, Field halyard_scaling::*field,
+            std::initializer_list<std::type_identity_t<Field>> values) {
+    for (const Field value : values) {
+        refuse(of, status, word, [=](halyard_scaling &s) { s.*field = value; });
     }
-    refuse(all, HALYARD_ERROR_UNKNOWN_VALUE, "no_truncate", [](halyard_scaling &s) { s.no_truncate = 2; });
-    refuse(all, HALYARD_ERROR_UNKNOWN_VALUE, "reserved", [](halyard_scaling &s) { s.reserved = 1; });
-    refuse_reals(all, "base", &halyard_scaling::base, {0.0, -1.0, nan, infinity, -infinity, 1e-300});
-    refuse_reals(all, "attention_factor", &halyard_scaling::attention_factor, {-1.0, nan, infinity, 1e30, 1e-40});
-    refuse_counts(all, HALYARD_ERROR_ROTARY_DIM, "rotary_dim", &halyard_scaling::rotary_dim,
-                  {0, -2, 1, 127, (std::int64_t{1} << 20) + 2, INT64_MAX, INT64_MIN});
-    refuse_counts(all, HALYARD_ERROR_ROTARY_DIM, "exponent_dim", &halyard_scaling::exponent_dim,
-                  {-1, 1, (std::int64_t{1} << 20) + 1, INT64_MIN});
-    refuse_counts({HALYARD_SCALING_PROPORTIONAL}, HALYARD_ERROR_ROTARY_DIM, "rotated_dim",
-                  &halyard_scaling::rotated_dim, {-2, 1, 3, 130, INT64_MAX});
-    refuse_counts(ntk, HALYARD_ERROR_ROTARY_DIM, "rotary_dim", &halyard_scaling::rotary_dim, {2});
-    refuse_reals(scaled, "factor", &halyard_scaling::factor, {0.5, -1.0, nan, infinity, 1e30});
-    refuse_reals({HALYARD_SCALING_LINEAR, HALYARD_SCALING_NTK, HALYARD_SCALING_DYNAMIC_NTK, HALYARD_SCALING_LLAMA3},
-                 "factor", &halyard_scaling::factor, {0.0});
-    refuse_counts({HALYARD_SCALING_DYNAMIC_NTK, HALYARD_SCALING_YARN, HALYARD_SCALING_LLAMA3, HALYARD_SCALING_LONGROPE},
-                  HALYARD_ERROR_SHAPE, "original_max_position", &halyard_scaling::original_max_position,
-                  {0, -1, INT64_MAX, INT64_MIN});
-    refuse_counts({HALYARD_SCALING_DYNAMIC_NTK, HALYARD_SCALING_LONGROPE}, HALYARD_ERROR_SHAPE, "seq_len",
-                  &halyard_scaling::seq_len, {-1, INT64_MAX, INT64_MIN});
-    refuse({HALYARD_SCALING_YARN, HALYARD_SCALING_LONGROPE}, HALYARD_ERROR_SHAPE, "max_position",
-           [](halyard_scaling &s) {
-               s.factor = 0;
-               s.max_position = 0;
-           });
-    refuse(yarn, HALYARD_ERROR_SHAPE, "max_position", [](halyard_scaling &s) {
+}
+
+void refuse_reals(const std::vector<std::int32_t> &of, const char *word, double halyard_scaling::*field,
+                  std::initializer_list<double> values) {
+    refuse(of, HALYARD_ERROR_FREQUENCY, word, field, values);
+}
+
+}  // namespace
+
+TEST_CASE("scaling: bad arguments of any method", "[scaling][errors]") {
+    using S = halyard_scaling;
+    refuse(all, HALYARD_ERROR_STRUCT_SIZE, "size", &S::size, {0, 8, sizeof(S) - 1, sizeof(S) + 1});
+    refuse({by_default}, HALYARD_ERROR_UNKNOWN_VALUE, "method", &S::method, {-1, 8, INT32_MAX, INT32_MIN});
+    refuse(all, HALYARD_ERROR_UNKNOWN_VALUE, "no_truncate", &S::no_truncate, {2});
+    refuse(all, HALYARD_ERROR_UNKNOWN_VALUE, "reserved", &S::reserved, {1});
+    refuse_reals(all, "base", &S::base, {0.0, -1.0, not_a_number, infinity, -infinity, 1e-300});
+    refuse_reals(all, "attention_factor", &S::attention_factor, {-1.0, not_a_number, infinity, 1e30, 1e-40});
+    refuse(all, HALYARD_ERROR_ROTARY_DIM, "rotary_dim", &S::rotary_dim, {0, -2, 1, 127, widest + 2, most, least});
+    refuse(all, HALYARD_ERROR_ROTARY_DIM, "exponent_dim", &S::exponent_dim, {-1, 1, widest + 1, least});
+    refuse({proportional}, HALYARD_ERROR_ROTARY_DIM, "rotated_dim", &S::rotated_dim, {-2, 1, 3, 130, most});
+    refuse({ntk, dynamic}, HALYARD_ERROR_ROTARY_DIM, "rotary_dim", &S::rotary_dim, {2});
+    refuse_reals({all.begin() + 1, all.end()}, "factor", &S::factor, {0.5, -1.0, not_a_number, infinity, 1e30});
+    refuse_reals({linear, ntk, dynamic, llama3}, "factor", &S::factor, {0.0});
+    refuse({dynamic, yarn, llama3, longrope}, HALYARD_ERROR_SHAPE, "original_max_position", &S::original_max_position,
+           {0, -1, most, least});
+    refuse({dynamic, longrope}, HALYARD_ERROR_SHAPE, "seq_len", &S::seq_len, {-1, most, least});
+    refuse({yarn, longrope}, HALYARD_ERROR_SHAPE, "max_position", [](S &s) {
+        s.factor = 0;
+        s.max_position = 0;
+    });
+    const auto good = describe(yarn);
+    halyard_frequencies *out = nullptr;
+    CHECK(halyard_create_frequencies_from_scaling(nullptr, &out, nullptr) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(halyard_create_frequencies_from_scaling(&good, nullptr, nullptr) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(out == nullptr);
+}
+
+TEST_CASE("scaling: bad arguments of YaRN, Llama 3 and LongRoPE", "[scaling][errors]") {
+    using S = halyard_scaling;
+    refuse({yarn}, HALYARD_ERROR_SHAPE, "max_position", [](S &s) {
         s.factor = 0;
         s.max_position = s.original_max_position - 1;
     });
-    refuse_reals(yarn, "base", &halyard_scaling::base, {1.0, 0.999});
-    refuse_reals(yarn, "beta_fast", &halyard_scaling::beta_fast, {-1.0, nan, infinity, 1e300, 1e-300, 0.5});
-    refuse_reals(yarn, "beta_slow", &halyard_scaling::beta_slow, {-1.0, nan, infinity, 1e300, 1e-300, 33.0});
-    refuse_reals(yarn, "mscale", &halyard_scaling::mscale, {nan, infinity, -infinity});
-    refuse_reals(yarn, "mscale_all_dim", &halyard_scaling::mscale_all_dim, {nan, infinity, -infinity});
-    refuse(yarn, HALYARD_ERROR_FREQUENCY, "mscale", [](halyard_scaling &s) {
+    refuse_reals({yarn}, "base", &S::base, {1.0, 0.999});
+    refuse_reals({yarn}, "beta_fast", &S::beta_fast, {-1.0, not_a_number, infinity, 1e300, 1e-300, 0.5});
+    refuse_reals({yarn}, "beta_slow", &S::beta_slow, {-1.0, not_a_number, infinity, 1e300, 1e-300, 33.0});
+    refuse_reals({yarn}, "mscale", &S::mscale, {not_a_number, infinity, -infinity});
+    refuse_reals({yarn}, "mscale_all_dim", &S::mscale_all_dim, {not_a_number, infinity, -infinity});
+    refuse({yarn}, HALYARD_ERROR_FREQUENCY, "mscale", [](S &s) {
         s.mscale = -20;
         s.mscale_all_dim = 1;
     });
-    refuse_reals(llama3, "low_freq_factor", &halyard_scaling::low_freq_factor, {0.0, -1.0, nan, infinity});
-    refuse_reals(llama3, "high_freq_factor", &halyard_scaling::high_freq_factor, {0.0, 0.5, -1.0, nan, infinity});
-    refuse_counts(longrope, HALYARD_ERROR_SHAPE, "n_factors", &halyard_scaling::n_factors, {0, 63, 65, -1, INT64_MAX});
-    refuse(longrope, HALYARD_ERROR_NULL_POINTER, "short_factor", [](halyard_scaling &s) { s.short_factor = nullptr; });
-    refuse(longrope, HALYARD_ERROR_NULL_POINTER, "long_factor", [](halyard_scaling &s) { s.long_factor = nullptr; });
-    refuse(longrope, HALYARD_ERROR_SHAPE, "original_max_position",
-           [](halyard_scaling &s) { s.original_max_position = 1; });
+    refuse_reals({llama3}, "low_freq_factor", &S::low_freq_factor, {0.0, -1.0, not_a_number, infinity});
+    refuse_reals({llama3}, "high_freq_factor", &S::high_freq_factor, {0.0, 0.5, -1.0, not_a_number, infinity});
+    refuse({longrope}, HALYARD_ERROR_SHAPE, "n_factors", &S::n_factors, {0, 63, 65, -1, most});
+    refuse({longrope}, HALYARD_ERROR_NULL_POINTER, "short_factor", &S::short_factor, {nullptr});
+    refuse({longrope}, HALYARD_ERROR_NULL_POINTER, "long_factor", &S::long_factor, {nullptr});
+    refuse({longrope}, HALYARD_ERROR_SHAPE, "original_max_position", &S::original_max_position, {1});
     std::vector<double> list(64, 1.0);
-    for (const double value : {0.0, -1.0, nan, infinity, 1e30, 1e-30}) {
+    for (const double value : {0.0, -1.0, not_a_number, infinity, 1e30, 1e-30}) {
         list.back() = value;
-        refuse(longrope, HALYARD_ERROR_FREQUENCY, "long_factor[63]",
-               [&](halyard_scaling &s) { s.long_factor = list.data(); });
+        refuse({longrope}, HALYARD_ERROR_FREQUENCY, "long_factor[63]", &S::long_factor, {list.data()});
     }
-
-    const auto good = describe(HALYARD_SCALING_YARN);
-    CHECK(halyard_create_frequencies_from_scaling(nullptr, &out, nullptr) == HALYARD_ERROR_NULL_POINTER);
-    CHECK(halyard_create_frequencies_from_scaling(&good, nullptr, nullptr) == HALYARD_ERROR_NULL_POINTER);
-    CHECK(out == untouched);
 }
 
 TEST_CASE("scaling: fields that a method does not read may hold anything", "[scaling]") {

@@ -4,6 +4,7 @@
 #include "checks/cuda/driver.h"
 #include "checks/sized.h"
 #include "halyard/halyard_gpu.hpp"
+#include "tests/changes.h"
 #include "tool/device_memory.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -69,16 +70,30 @@ std::vector<Call> calls_of(Action action) {
     return calls;
 }
 
-std::vector<Call> launches_in(const std::vector<Call> &calls) {
-    std::vector<Call> launches;
-    std::copy_if(calls.begin(), calls.end(), std::back_inserter(launches),
-                 [](const Call &call) { return call.name == "cuLaunchKernel"; });
-    return launches;
+std::vector<Call> launches_in(std::vector<Call> calls) {
+    std::erase_if(calls, [](const Call &call) { return call.name != "cuLaunchKernel"; });
+    return calls;
 }
 
-template <typename Action>
-std::vector<Call> launches_of(Action action) {
-    return launches_in(calls_of(action));
+/// The launches of a run of one tensor, or of an array of them.
+template <typename Tensors>
+std::vector<Call> launches_of(const halyard::gpu_plan &plan, const Tensors &x, const Tensors &y,
+                              const halyard::gpu_run_options &how) {
+    return launches_in(calls_of([&] { halyard::run(plan, x, y, how); }));
+}
+template <typename Tensors>
+std::size_t count_launches(const halyard::gpu_plan &plan, const Tensors &x, const Tensors &y,
+                           const halyard::gpu_run_options &how) {
+    return launches_of(plan, x, y, how).size();
+}
+
+/// How many launches a run makes until one of them fails.
+std::size_t count_until_failure(const halyard::gpu_plan &plan, const halyard_tensor &x, const halyard_tensor &y,
+                                const halyard::gpu_run_options &how, int calls_until = 0) {
+    fail_at("cuLaunchKernel", 719, calls_until);
+    const auto calls = calls_of([&] { CHECK_THROWS_AS(halyard::run(plan, x, y, how), halyard::error); });
+    fail_at("", 0);
+    return launches_in(calls).size();
 }
 
 char contexts[4], streams[16];  // their addresses stand for a driver's contexts and streams
@@ -94,19 +109,31 @@ public:
         : DeviceMemory(queue, nullptr, n_bytes) {}
 };
 
-halyard_tensor on_device(halyard_tensor tensor) {
+constexpr auto f16 = halyard::dtype::f16, bf16 = halyard::dtype::bf16, f32 = halyard::dtype::f32;
+constexpr auto half = halyard::pairing::half;
+
+halyard_tensor view(void *data, halyard::dtype type, std::array<std::int64_t, 4> shape,
+                    std::array<std::int64_t, 4> strides) {
+    auto tensor = halyard::tensor(data, type, shape, strides);
     tensor.device = HALYARD_CUDA;
     return tensor;
 }
 
-halyard_tensor view(void *data, halyard::dtype type, std::array<std::int64_t, 4> shape,
-                    std::array<std::int64_t, 4> strides) {
-    return on_device(halyard::tensor(data, type, shape, strides));
+halyard_positions positions_in(const Memory &memory, std::array<std::int64_t, 2> shape, std::int64_t offset = 0) {
+    return halyard::positions(static_cast<const std::int32_t *>(memory.data(offset)), shape);
+}
+
+halyard::angle_source make_table(std::int64_t rotary_dim = 64) {
+    return halyard::angle_source::table(halyard::frequencies::from_base(10000, rotary_dim), 0, 99);
 }
 
 halyard::gpu_angles make_angles(std::int64_t rotary_dim = 64, const halyard_gpu_queue &queue = queue_of()) {
-    return halyard::gpu_angles(queue,
-                               halyard::angle_source::table(halyard::frequencies::from_base(10000, rotary_dim), 0, 99));
+    return halyard::gpu_angles(queue, make_table(rotary_dim));
+}
+
+/// A plan of one f32 head of 64.
+halyard::plan_desc describe(std::int64_t rotary_dim = 64) {
+    return halyard::plan_desc(rotary_dim, {halyard::describe_tensor(f32, 64, half)});
 }
 
 halyard::gpu_run_options on_stream(int i = 5) {
@@ -115,42 +142,66 @@ halyard::gpu_run_options on_stream(int i = 5) {
     return how;
 }
 
-constexpr auto f16 = halyard::dtype::f16;
-constexpr auto f32 = halyard::dtype::f32;
-
 /// A plan and memory for one f32 tensor [1, 4, 2, 64].
 struct Simple {
     halyard::gpu_angles angles = make_angles();
-    halyard::gpu_plan plan = halyard::gpu_plan(
-        queue_of(), halyard::plan_desc(64, {halyard::describe_tensor(f32, 64, halyard::pairing::half)}), angles);
+    halyard::gpu_plan plan{queue_of(), describe(), angles};
     Memory memory;
-    halyard_tensor x = view(memory.data(), f32, {1, 4, 2, 64}, {512, 128, 64, 1});
+    halyard_tensor x = view(memory.data(), f32, {1, 4, 2, 64}, {512, 128, 64, 1}), y = x;
+    halyard_gpu_run_args args = sized<halyard_gpu_run_args>();
+    const halyard_gpu_plan *its_plan = plan.get();
 
-    halyard_status run(const halyard_tensor &from, const halyard_tensor &to, halyard_error &error) const {
-        auto args = sized<halyard_gpu_run_args>();
-        args.x = &from;
-        args.y = &to;
-        return halyard_run_gpu(plan.get(), &args, &error);
+    Simple() {
+        args.x = &x;
+        args.y = &y;
+    }
+    Simple(const Simple &) = delete;
+
+    halyard_status run(halyard_error *error = nullptr) const { return halyard_run_gpu(its_plan, &args, error); }
+
+    /// Runs, refused before any launch.
+    Table runs{[this](halyard_status status, const Words &words) {
+                   const auto calls = calls_of([&] { check_refused(status, words, [&](auto *e) { return run(e); }); });
+                   CHECK(launches_in(calls).empty());
+               },
+               [this] { CHECK(!launches_in(calls_of([&] { CHECK(run() == HALYARD_OK); })).empty()); }};
+};
+
+}  // namespace
+
+namespace {
+
+/// q and k of [tokens 8, heads 8 + 2 + 2, 64]: q, k and v lie side by side.
+struct Packed {
+    static constexpr std::int64_t token = 12 * 64;
+
+    halyard::gpu_angles angles = make_angles();
+    halyard::gpu_plan plan{
+        queue_of(),
+        halyard::plan_desc(64, {halyard::describe_tensor(f16, 64, half), halyard::describe_tensor(f16, 64, half)}),
+        angles};
+    Memory packed, places{64}, word{4};
+    halyard_tensor q = view(packed.data(), f16, {1, 8, 8, 64}, {0, token, 64, 1});
+    halyard_tensor k = view(packed.data(8 * 64 * 2), f16, {1, 8, 2, 64}, {0, token, 64, 1});
+    halyard_positions positions = positions_in(places, {1, 8});
+    halyard::gpu_run_options how = on_stream();
+
+    Packed() { how.positions = &positions; }
+    Packed(const Packed &) = delete;
+
+    void tell_errors() { how.error_word = static_cast<std::int32_t *>(word.data()); }
+    std::size_t count(const halyard_tensor &first, const halyard_tensor &second) const {
+        const halyard_tensor both[] = {first, second};
+        return count_launches(plan, both, both, how);
     }
 };
 
 }  // namespace
 
 TEST_CASE("cuda calls: q and k of one buffer take one launch, on the caller's stream and in its context", "[cuda]") {
-    const auto angles = make_angles();
-    const halyard::gpu_plan plan(queue_of(),
-                                 halyard::plan_desc(64, {halyard::describe_tensor(f16, 64, halyard::pairing::half),
-                                                         halyard::describe_tensor(f16, 64, halyard::pairing::half)}),
-                                 angles);
-    const Memory packed, places(64), word(4);
-    // [tokens 8, heads 8 + 2 + 2, 64]: q, k and v side by side.
-    const halyard_tensor q = view(packed.data(), f16, {1, 8, 8, 64}, {0, 12 * 64, 64, 1});
-    const halyard_tensor k = view(packed.data(8 * 64 * 2), f16, {1, 8, 2, 64}, {0, 12 * 64, 64, 1});
-    const auto positions = halyard::positions(static_cast<const std::int32_t *>(places.data()), {1, 8});
-    const halyard_tensor tensors[] = {q, k};
-    auto how = on_stream();
-    how.positions = &positions;
-    const auto calls = calls_of([&] { halyard::run(plan, tensors, tensors, how); });
+    Packed s;
+    const halyard_tensor tensors[] = {s.q, s.k};
+    const auto calls = calls_of([&] { halyard::run(s.plan, tensors, tensors, s.how); });
     const auto launches = launches_in(calls);
     REQUIRE(launches.size() == 1);
     CHECK(launches[0].stream == &streams[5]);
@@ -167,105 +218,109 @@ TEST_CASE("cuda calls: q and k of one buffer take one launch, on the caller's st
         CAPTURE(call.name);
         CHECK(harmless.contains(call.name));
     }
+    s.tell_errors();  // takes one more
+    CHECK(s.count(s.q, s.k) == 2);
+}
 
-    SECTION("an error word takes one more") {
-        how.error_word = static_cast<std::int32_t *>(word.data());
-        CHECK(launches_of([&] { halyard::run(plan, tensors, tensors, how); }).size() == 2);
-    }
-    SECTION("buffers of their own take one each, on the same stream, without a wait") {
+TEST_CASE("cuda calls: what is no row of heads takes a launch each, and what is empty none", "[cuda]") {
+    Packed s;
+    SECTION("buffers of their own, on the same stream, without a wait") {
         const Memory other;
-        const halyard_tensor apart[] = {q, view(other.data(), f16, {1, 8, 2, 64}, {0, 128, 64, 1})};
-        const auto both = launches_of([&] { halyard::run(plan, apart, apart, how); });
+        const halyard_tensor apart[] = {s.q, view(other.data(), f16, {1, 8, 2, 64}, {0, 128, 64, 1})};
+        const auto both = launches_of(s.plan, apart, apart, s.how);
         REQUIRE(both.size() == 2);
         CHECK((both[0].stream == &streams[5] && both[1].stream == &streams[5]));
     }
-    SECTION("no heads take none") {
-        const halyard_tensor no_k[] = {q, view(packed.data(1), f16, {1, 8, 0, 64}, {0, 12 * 64, 64, 1})};
-        CHECK(launches_of([&] { halyard::run(plan, no_k, no_k, how); }).size() == 1);
+    SECTION("other places and strides") {
+        const auto count = [&](std::int64_t head, std::int64_t n, std::array<std::int64_t, 4> strides) {
+            return s.count(s.q, view(s.packed.data(head * 64 * 2), f16, {1, 8, n, 64}, strides));
+        };
+        CHECK(count(9, 2, {0, 12 * 64, 64, 1}) == 2);
+        CHECK(count(8, 2, {0, 12 * 64, 128, 1}) == 2);
+        CHECK(count(8, 2, {0, 24 * 64, 64, 1}) == 2);
+        CHECK(count(8, 1, {0, 12 * 64, 64, 2}) == 2);
+        CHECK(count(0, 0, {0, 12 * 64, 64, 1}) == 1);  // no heads
     }
-    SECTION("no tokens take no call at all") {
-        const halyard_tensor none[] = {view(packed.data(), f16, {1, 0, 8, 64}, {0, 12 * 64, 64, 1}),
-                                       view(packed.data(), f16, {1, 0, 2, 64}, {0, 12 * 64, 64, 1})};
-        how.positions = nullptr;
-        CHECK(calls_of([&] { halyard::run(plan, none, none, how); }).empty());
-        how.error_word = static_cast<std::int32_t *>(word.data());
-        CHECK(launches_of([&] { halyard::run(plan, none, none, how); }).empty());
-    }
-    SECTION("without batch rows or heads, not even positions are checked") {
-        how.error_word = static_cast<std::int32_t *>(word.data());
-        for (const auto &shape : {std::array<std::int64_t, 4>{0, 8, 8, 64}, {1, 8, 0, 64}}) {
-            const halyard_tensor empty = view(packed.data(), f16, shape, {0, 12 * 64, 64, 1});
-            const halyard_tensor both[] = {empty, empty};
-            CHECK(launches_of([&] { halyard::run(plan, both, both, how); }).empty());
+    SECTION("other steps from batch row to batch row") {
+        const std::int64_t token = Packed::token;
+        s.positions = positions_in(s.places, {2, 4});
+        for (const std::int64_t gap : {0, 1}) {
+            const auto q = view(s.packed.data(), f16, {2, 4, 8, 64}, {4 * token, token, 64, 1});
+            const auto k = view(s.packed.data(8 * 64 * 2), f16, {2, 4, 2, 64}, {(4 + gap) * token, token, 64, 1});
+            CHECK(s.count(q, k) == (gap == 0 ? 1 : 3));
         }
     }
-    SECTION("what is no row of heads takes one each") {
-        const auto count = [&](const halyard_tensor &second) {
-            const halyard_tensor both[] = {q, second};
-            return launches_of([&] { halyard::run(plan, both, both, how); }).size();
-        };
-        CHECK(count(view(packed.data(9 * 64 * 2), f16, {1, 8, 2, 64}, {0, 12 * 64, 64, 1})) == 2);
-        CHECK(count(view(packed.data(8 * 64 * 2), f16, {1, 8, 2, 64}, {0, 12 * 64, 128, 1})) == 2);
-        CHECK(count(view(packed.data(8 * 64 * 2), f16, {1, 8, 2, 64}, {0, 24 * 64, 64, 1})) == 2);
-        CHECK(count(view(packed.data(8 * 64 * 2), f16, {1, 8, 1, 64}, {0, 12 * 64, 64, 2})) == 2);
+    SECTION("no tokens: not even a call") {
+        s.q.shape[1] = s.k.shape[1] = 0;
+        s.how.positions = nullptr;
+        const halyard_tensor none[] = {s.q, s.k};
+        CHECK(calls_of([&] { halyard::run(s.plan, none, none, s.how); }).empty());
+        s.tell_errors();
+        CHECK(s.count(s.q, s.k) == 0);
     }
-    SECTION("nor what steps otherwise from batch row to batch row") {
-        const std::int64_t token = 12 * 64;
-        const auto rows = halyard::positions(static_cast<const std::int32_t *>(places.data()), {2, 4});
-        how.positions = &rows;
-        for (const std::int64_t gap : {0, 1}) {
-            const halyard_tensor both[] = {
-                view(packed.data(), f16, {2, 4, 8, 64}, {4 * token, token, 64, 1}),
-                view(packed.data(8 * 64 * 2), f16, {2, 4, 2, 64}, {(4 + gap) * token, token, 64, 1})};
-            CHECK(launches_of([&] { halyard::run(plan, both, both, how); }).size() == (gap == 0 ? 1 : 3));
+    SECTION("no batch rows or heads: not even positions are checked") {
+        s.tell_errors();
+        for (const auto &shape : {std::array<std::int64_t, 4>{0, 8, 8, 64}, {1, 8, 0, 64}}) {
+            const auto empty = view(s.packed.data(), f16, shape, {0, 12 * 64, 64, 1});
+            CHECK(s.count(empty, empty) == 0);
         }
     }
 }
 
+namespace {
+
+/// A road of q and k with a norm, k and v into caches of e4m3, of [tokens 8, heads 32 + 8 + 8, 128].
+struct PackedRoad {
+    static constexpr std::int64_t n_tokens = 8, row = (32 + 8 + 8) * 128;
+
+    halyard::gpu_angles angles = make_angles(128);
+    halyard_norm_desc norm = halyard::describe_norm(bf16);
+    halyard_cache_desc cache = halyard::describe_nhd_cache(16, 16, 8, 128);
+    halyard_scale_desc scales = halyard::describe_static_scales();
+    halyard::gpu_plan plan{queue_of(), describe_road(), angles};
+    Memory packed{n_tokens * row * 2}, k_cache{256 * 8 * 128}, v_cache{256 * 8 * 128}, q_weight{256}, k_weight{256},
+        places{64}, slots_memory{64}, word{4};
+    halyard_tensor tensors[3] = {part(0, 32), part(32, 8), part(40, 8)};
+    float scale = 0.5f;
+    halyard_stages stages[3] = {halyard::stages(q_weight.data(), 128),
+                                halyard::stages(k_weight.data(), 128, k_cache.data()), halyard::stages(v_cache.data())};
+    halyard_slots slots = halyard::slots(static_cast<const std::int32_t *>(slots_memory.data()), {1, n_tokens});
+    halyard_positions positions = positions_in(places, {1, n_tokens});
+    halyard::gpu_run_options how = on_stream();
+
+    PackedRoad() {
+        stages[1].scales = stages[2].scales = &scale;
+        stages[1].n_scales = stages[2].n_scales = 1;
+        how.positions = &positions;
+        how.slots = &slots;
+        how.stages = stages;
+    }
+    PackedRoad(const PackedRoad &) = delete;
+
+    halyard::plan_desc describe_road() const {
+        auto q = halyard::describe_tensor(bf16, 128, half), k = q, v = q;
+        q.norm = k.norm = &norm;
+        k.cache = v.cache = &cache;
+        k.scale = v.scale = &scales;
+        k.out_dtype = v.out_dtype = HALYARD_E4M3;
+        v.no_rotation = 1;
+        return halyard::plan_desc(128, {q, k, v});
+    }
+    halyard_tensor part(std::int64_t first, std::int64_t n) const {
+        return view(packed.data(first * 128 * 2), bf16, {1, n_tokens, n, 128}, {0, row, 128, 1});
+    }
+};
+
+}  // namespace
+
 TEST_CASE("cuda calls: a road of q, k and v takes one launch, wherever they and their caches lie", "[cuda]") {
-    const auto angles = make_angles(128);
-    const auto norm = halyard::describe_norm(halyard::dtype::bf16);
-    const auto cache_desc = halyard::describe_nhd_cache(16, 16, 8, 128);
-    const auto scale_desc = halyard::describe_static_scales();
-    auto q = halyard::describe_tensor(halyard::dtype::bf16, 128, halyard::pairing::half), k = q, v = q;
-    q.norm = k.norm = &norm;
-    k.cache = v.cache = &cache_desc;
-    k.scale = v.scale = &scale_desc;
-    k.out_dtype = v.out_dtype = HALYARD_E4M3;
-    v.no_rotation = 1;
-    const halyard::gpu_plan plan(queue_of(), halyard::plan_desc(128, {q, k, v}), angles);
-    constexpr std::int64_t n_tokens = 8, row = (32 + 8 + 8) * 128;
-    const Memory packed(n_tokens * row * 2), k_cache(256 * 8 * 128), v_cache(256 * 8 * 128), q_weight(256),
-        k_weight(256), places(64), slots_memory(64), word(4);
-    const auto part = [&](std::int64_t first, std::int64_t n) {
-        return view(packed.data(first * 128 * 2), halyard::dtype::bf16, {1, n_tokens, n, 128}, {0, row, 128, 1});
-    };
-    const halyard_tensor tensors[] = {part(0, 32), part(32, 8), part(40, 8)};
-    const float scale = 0.5f;
-    halyard_stages stages[3] = {sized<halyard_stages>(), sized<halyard_stages>(), sized<halyard_stages>()};
-    stages[0].weight = q_weight.data();
-    stages[1].weight = k_weight.data();
-    stages[0].n_weights = stages[1].n_weights = 128;
-    stages[1].cache = k_cache.data();
-    stages[2].cache = v_cache.data();
-    stages[1].scales = stages[2].scales = &scale;
-    stages[1].n_scales = stages[2].n_scales = 1;
-    auto slots = sized<halyard_slots>();
-    slots.policy = HALYARD_SLOTS_RANGE_ONLY;
-    slots.data = slots_memory.data();
-    slots.shape[0] = slots.strides[1] = 1;
-    slots.shape[1] = slots.strides[0] = n_tokens;
-    const auto positions = halyard::positions(static_cast<const std::int32_t *>(places.data()), {1, n_tokens});
-    auto how = on_stream();
-    how.positions = &positions;
-    how.slots = &slots;
-    how.stages = stages;
-    const auto calls = calls_of([&] { halyard::run(plan, tensors, tensors, how); });
+    PackedRoad s;
+    const auto calls = calls_of([&] { halyard::run(s.plan, s.tensors, s.tensors, s.how); });
     const auto launches = launches_in(calls);
     REQUIRE(launches.size() == 1);
     CHECK(launches[0].stream == &streams[5]);
     CHECK(launches[0].store_bits == 128);
-    CHECK((launches[0].grid[0] == n_tokens && launches[0].grid[1] == 48 / 4 && launches[0].grid[2] == 1));
+    CHECK((launches[0].grid[0] == s.n_tokens && launches[0].grid[1] == 48 / 4 && launches[0].grid[2] == 1));
     CHECK((launches[0].block[0] == 16 && launches[0].block[1] == 4 && launches[0].block[2] == 1));
     CHECK(calls.size() == 8 + 3 + 9);  // three parts of packed, two weights, two caches, positions and slots
     for (const Call &call : calls) {   // as a rotation's
@@ -275,61 +330,54 @@ TEST_CASE("cuda calls: a road of q, k and v takes one launch, wherever they and 
     }
 
     SECTION("q out of place, in memory of its own, is in the same launch") {
-        const Memory other(n_tokens * 32 * 128 * 2);
-        const halyard_tensor out =
-            view(other.data(), halyard::dtype::bf16, {1, n_tokens, 32, 128}, {0, 32 * 128, 128, 1});
-        const halyard_tensor y[] = {out, tensors[1], tensors[2]};
-        CHECK(launches_of([&] { halyard::run(plan, tensors, y, how); }).size() == 1);
+        const Memory other(s.n_tokens * 32 * 128 * 2);
+        const halyard_tensor y[] = {view(other.data(), bf16, {1, s.n_tokens, 32, 128}, {0, 32 * 128, 128, 1}),
+                                    s.tensors[1], s.tensors[2]};
+        CHECK(count_launches(s.plan, s.tensors, y, s.how) == 1);
     }
     SECTION("an error word takes one more for positions, and one for slots") {
-        how.error_word = static_cast<std::int32_t *>(word.data());
-        CHECK(launches_of([&] { halyard::run(plan, tensors, tensors, how); }).size() == 3);
+        s.how.error_word = static_cast<std::int32_t *>(s.word.data());
+        CHECK(count_launches(s.plan, s.tensors, s.tensors, s.how) == 3);
     }
     SECTION("the longest heads fit in shared memory") {
         const auto long_angles = make_angles(640);
-        auto long_head = halyard::describe_tensor(f32, 640, halyard::pairing::half);
-        long_head.norm = &norm;
+        auto long_head = halyard::describe_tensor(f32, 640, half);
+        long_head.norm = &s.norm;
         const halyard::gpu_plan long_plan(queue_of(), halyard::plan_desc(640, {long_head}), long_angles);
-        const halyard_tensor x = view(packed.data(), f32, {1, 2, 4, 640}, {0, 4 * 640, 640, 1});
-        how = on_stream();
-        how.stages = stages;
-        stages[0].n_weights = 640;
+        const halyard_tensor x = view(s.packed.data(), f32, {1, 2, 4, 640}, {0, 4 * 640, 640, 1});
         const Memory weight(640 * 2);
-        stages[0].weight = weight.data();
-        CHECK(launches_of([&] { halyard::run(long_plan, x, x, how); }).size() == 1);
+        s.stages[0] = halyard::stages(weight.data(), 640);
+        auto how = on_stream();
+        how.stages = s.stages;
+        CHECK(count_launches(long_plan, x, x, how) == 1);
     }
     SECTION("a launch that fails is told") {
         fail_at("cuLaunchKernel", 700);
-        CHECK_THROWS(halyard::run(plan, tensors, tensors, how));
+        CHECK_THROWS(halyard::run(s.plan, s.tensors, s.tensors, s.how));
+        fail_at("", 0);
     }
 }
 
 TEST_CASE("cuda calls: misaligned memory goes by a kernel for any layout, columns beside the window by copies",
           "[cuda]") {
-    const Simple simple;
-    auto x = simple.x;
-    x.data = simple.memory.data(4);
-    auto launches = launches_of([&] { halyard::run(simple.plan, x, x, on_stream()); });
-    REQUIRE(launches.size() == 1);
-    CHECK(launches[0].store_bits == 32);
-    // So does aligned memory whose elements are no neighbours.
+    Simple s;
     const Memory to;
-    auto y = simple.x;
-    y.data = to.data();
-    const auto apart = view(simple.memory.data(), f32, {1, 4, 2, 64}, {0, 512, 256, 4});
-    for (const bool from_apart : {true, false}) {
-        launches = launches_in(
-            calls_of([&] { halyard::run(simple.plan, from_apart ? apart : y, from_apart ? y : apart, on_stream()); }));
+    s.y.data = to.data();
+    auto x = s.x;
+    x.data = s.memory.data(4);
+    // So does aligned memory whose elements are no neighbours.
+    const auto apart = view(s.memory.data(), f32, {1, 4, 2, 64}, {0, 512, 256, 4});
+    for (const auto &[from, into] : {std::pair(x, x), {apart, s.y}, {s.y, apart}}) {
+        const auto launches = launches_of(s.plan, from, into, on_stream());
         REQUIRE(launches.size() == 1);
         CHECK(launches[0].store_bits == 32);
     }
-
     const auto angles = make_angles(32);
-    auto tensor = halyard::describe_tensor(f32, 64, halyard::pairing::half);
+    auto tensor = halyard::describe_tensor(f32, 64, half);
     tensor.rotary_offset = 16;
     const halyard::gpu_plan window(queue_of(), halyard::plan_desc(32, {tensor}), angles);
-    CHECK(launches_of([&] { halyard::run(window, simple.x, y, on_stream()); }).size() == 3);
-    CHECK(launches_of([&] { halyard::run(window, y, y, on_stream()); }).size() == 1);
+    CHECK(count_launches(window, s.x, s.y, on_stream()) == 3);
+    CHECK(count_launches(window, s.y, s.y, on_stream()) == 1);
 }
 
 TEST_CASE("cuda calls: accesses are as wide as memory, strides and halves are aligned", "[cuda]") {
@@ -343,11 +391,11 @@ TEST_CASE("cuda calls: accesses are as wide as memory, strides and halves are al
         const std::array<std::int64_t, 4> strides = {0, 8 * stride_head, stride_head, 1};
         const auto x = view(from.data(begin_bytes), type, {1, 4, 2, 64}, strides);
         const auto y = view(to.data(begin_bytes), type, {1, 4, 2, 64}, strides);
-        const auto launches = launches_of([&] { halyard::run(plan, x, y, on_stream()); });
+        const auto launches = launches_of(plan, x, y, on_stream());
         REQUIRE(!launches.empty());
         return launches[0].store_bits;  // copies follow
     };
-    using enum halyard::pairing;
+    constexpr auto interleaved = halyard::pairing::interleaved;
     for (const auto in : {half, interleaved}) {
         for (const auto out : {half, interleaved}) {
             CAPTURE(static_cast<int>(in), static_cast<int>(out));
@@ -374,57 +422,49 @@ TEST_CASE("cuda calls: accesses are as wide as memory, strides and halves are al
 }
 
 TEST_CASE("cuda calls: what 32 bits or a grid cannot hold is split", "[cuda]") {
-    const Simple simple;
-    const auto launches_on = [&](std::array<std::int64_t, 4> shape, std::array<std::int64_t, 4> strides) {
-        const halyard_tensor x = view(simple.memory.data(), f32, shape, strides);
-        return launches_of([&] { halyard::run(simple.plan, x, x, on_stream()); });
+    const Simple s;
+    const auto at = [&](std::array<std::int64_t, 4> shape, std::array<std::int64_t, 4> strides) {
+        return view(s.memory.data(), f32, shape, strides);
     };
+    const auto count = [&](const halyard_tensor &x) { return count_launches(s.plan, x, x, on_stream()); };
     const std::int64_t billion = (std::int64_t{1} << 30) - 64;
-    CHECK(launches_on({1, 8, 2, 64}, {0, billion, 64, 1}).size() == 4);
-    fail_at("cuLaunchKernel", 719);
-    CHECK(launches_in(calls_of([&] {
-              const halyard_tensor x = view(simple.memory.data(), f32, {1, 8, 2, 64}, {0, billion, 64, 1});
-              CHECK_THROWS_AS(halyard::run(simple.plan, x, x, on_stream()), halyard::error);
-          })).size() == 1);
-    fail_at("", 0);
-    CHECK(launches_on({1, 2, 4, 64}, {0, 4 * billion, billion, 1}).size() == 4);
-    CHECK(launches_on({3, 4, 2, 64}, {4 * billion, 128, 64, 1}).size() == 3);
+    const auto far_tokens = at({1, 8, 2, 64}, {0, billion, 64, 1});
+    CHECK(count(far_tokens) == 4);
+    CHECK(count_until_failure(s.plan, far_tokens, far_tokens, on_stream()) == 1);
+    CHECK(count(at({1, 2, 4, 64}, {0, 4 * billion, billion, 1})) == 4);
+    CHECK(count(at({3, 4, 2, 64}, {4 * billion, 128, 64, 1})) == 3);
     // A grid's shorter dimensions hold 65,535 blocks, enough for schedules that give a block one head and one pair.
     const auto fits = [](const Call &launch) {
         return launch.result == 0 && launch.grid[1] * launch.block[1] < 65535 + launch.block[1] &&
                launch.grid[2] * launch.block[0] < 65535 + launch.block[0];
     };
-    const auto many_heads = launches_on({1, 1, 1 << 21, 64}, {0, 0, 64, 1});
-    CHECK(std::ranges::all_of(many_heads, fits));
-    const halyard::frequencies wide = halyard::frequencies::from_base(10000, 1 << 20);
-    auto phase = sized<halyard_angle_source_desc>();
-    phase.kind = HALYARD_ANGLES_PHASE;
-    const halyard::gpu_angles wide_angles(queue_of(), halyard::angle_source(wide, phase));
-    for (const std::int32_t pairing : {HALYARD_PAIRING_HALF, HALYARD_PAIRING_INTERLEAVED}) {
-        const auto tensor = halyard::describe_tensor(f32, 1 << 20, static_cast<halyard::pairing>(pairing));
+    const auto many_heads = at({1, 1, 1 << 21, 64}, {0, 0, 64, 1});
+    CHECK(std::ranges::all_of(launches_of(s.plan, many_heads, many_heads, on_stream()), fits));
+    const auto wide = halyard::frequencies::from_base(10000, 1 << 20);
+    const halyard::gpu_angles wide_angles(queue_of(), halyard::angle_source::phase(wide));
+    for (const auto pairing : {half, halyard::pairing::interleaved}) {
+        const auto tensor = halyard::describe_tensor(f32, 1 << 20, pairing);
         const halyard::gpu_plan plan(queue_of(), halyard::plan_desc(1 << 20, {tensor}), wide_angles);
         for (const std::int64_t stride : {1, 2}) {
-            const halyard_tensor x = view(simple.memory.data(), f32, {1, 1, 3, 1 << 20}, {0, 0, stride << 20, stride});
-            const auto many_pairs = launches_of([&] { halyard::run(plan, x, x, on_stream()); });
+            const auto x = at({1, 1, 3, 1 << 20}, {0, 0, stride << 20, stride});
+            const auto many_pairs = launches_of(plan, x, x, on_stream());
             CHECK(many_pairs.size() > 1);
             CHECK(std::ranges::all_of(many_pairs, fits));
         }
     }
     // Batch rows without a gap, at positions without one, are as good as tokens.
     const Memory places(96);
-    const auto positions = halyard::positions(static_cast<const std::int32_t *>(places.data()), {3, 4});
+    const auto positions = positions_in(places, {3, 4});
     auto how = on_stream();
     how.positions = &positions;
-    const halyard_tensor rows = view(simple.memory.data(), f32, {3, 4, 2, 64}, {512, 128, 64, 1});
-    CHECK(launches_of([&] { halyard::run(simple.plan, rows, rows, how); }).size() == 1);
+    const auto rows = at({3, 4, 2, 64}, {512, 128, 64, 1});
+    CHECK(count_launches(s.plan, rows, rows, how) == 1);
 }
 
 TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creation stays", "[cuda]") {
-    const halyard::plan_desc desc(64, {halyard::describe_tensor(f32, 64, halyard::pairing::half)});
-    auto phase_desc = sized<halyard_angle_source_desc>();
-    phase_desc.kind = HALYARD_ANGLES_PHASE;
+    const auto desc = describe();
     const auto frequencies = halyard::frequencies::from_base(10000, 64);
-    const halyard::angle_source phase(frequencies, phase_desc);
+    const auto phase = halyard::angle_source::phase(frequencies);
     const auto factored = halyard::angle_source::factored(frequencies, -1000, 1000);
     const std::int32_t some[] = {3, 90};
     const auto list = halyard::positions(some, {1, 2});
@@ -446,19 +486,17 @@ TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creat
         REQUIRE(n_failures < 1000);
         fail_at(function, failure, n_failures);
         bool failed = false;
-        {
-            try {
-                const auto angles = make_angles();
-                const halyard::gpu_angles by_phase(queue_of(), phase), by_two(queue_of(), factored),
-                    by_list(queue_of(), listed);
-                const halyard::gpu_plan plan(queue_of(), desc, angles);
-            } catch (const halyard::error &error) {
-                failed = true;
-                CAPTURE(error.what());
-                CHECK(error.status() == status);
-                const bool has_number = std::string(error.what()).ends_with("(" + std::to_string(failure) + ")");
-                CHECK((has_number || !std::string(function).starts_with("cuMemcpy")));
-            }
+        try {
+            const auto angles = make_angles();
+            const halyard::gpu_angles by_phase(queue_of(), phase), by_two(queue_of(), factored),
+                by_list(queue_of(), listed);
+            const halyard::gpu_plan plan(queue_of(), desc, angles);
+        } catch (const halyard::error &error) {
+            failed = true;
+            CAPTURE(error.what());
+            CHECK(error.status() == status);
+            const bool has_number = std::string(error.what()).ends_with("(" + std::to_string(failure) + ")");
+            CHECK((has_number || !std::string(function).starts_with("cuMemcpy")));
         }
         with_driver([&](Driver &driver) { is_done = driver.calls_until >= 0; });
         CHECK(failed == !is_done);
@@ -492,7 +530,7 @@ TEST_CASE("cuda calls: no host memory is an error, and nothing stays", "[cuda]")
         CHECK(State() == empty);
     };
     const auto queue = queue_of();
-    const auto source = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 99);
+    const auto source = make_table();
     auto error = sized<halyard_error>();
     halyard_gpu_angles *made = nullptr;
     fails_until_there_is(
@@ -503,7 +541,7 @@ TEST_CASE("cuda calls: no host memory is an error, and nothing stays", "[cuda]")
         3, [&] { return halyard_create_gpu_angles(&queue, factored.get(), 0, 0, &made, &error); },
         [&] { halyard_destroy_gpu_angles(made); });
     const auto angles = make_angles();
-    const halyard::plan_desc desc(64, {halyard::describe_tensor(f32, 64, halyard::pairing::half)});
+    const auto desc = describe();
     const auto given_desc = desc.get();
     halyard_gpu_plan *plan = nullptr;
     fails_until_there_is(
@@ -522,7 +560,7 @@ TEST_CASE("cuda calls: a plan loads the kernels that it may need, until the driv
                }))
             .size();
     };
-    halyard::plan_desc desc(64, {halyard::describe_tensor(f32, 64, halyard::pairing::half)});
+    auto desc = describe();
     CHECK(count(desc) == 10);  // by 128 bits, 64 or 32, in place or not, copies, and the check of positions
     fail_at("cuLaunchKernel", 701);
     CHECK(count(desc) == 1);
@@ -532,54 +570,47 @@ TEST_CASE("cuda calls: a plan loads the kernels that it may need, until the driv
 }
 
 TEST_CASE("cuda calls: each batch row's positions are checked, until the driver fails", "[cuda]") {
-    const Simple simple;
+    const Simple s;
     const Memory places(128), word(4);
-    auto positions = halyard::positions(static_cast<const std::int32_t *>(places.data()), {3, 4});
+    auto positions = positions_in(places, {3, 4});
     positions.strides[0] = 6;
     auto how = on_stream();
     how.positions = &positions;
     how.error_word = static_cast<std::int32_t *>(word.data());
-    const halyard_tensor x = view(simple.memory.data(), f32, {3, 4, 2, 64}, {512, 128, 64, 1});
-    CHECK(launches_of([&] { halyard::run(simple.plan, x, x, how); }).size() == 6);
-    const auto launches_until_failure = [&] {
-        fail_at("cuLaunchKernel", 719);
-        const auto calls = calls_of([&] { CHECK_THROWS_AS(halyard::run(simple.plan, x, x, how), halyard::error); });
-        fail_at("", 0);
-        return launches_in(calls).size();
-    };
-    CHECK(launches_until_failure() == 1);
+    const halyard_tensor x = view(s.memory.data(), f32, {3, 4, 2, 64}, {512, 128, 64, 1});
+    CHECK(count_launches(s.plan, x, x, how) == 6);
+    CHECK(count_until_failure(s.plan, x, x, how) == 1);
     // Positions that are far apart are checked one by one. They begin behind the tensor, so that it does not lie among
     // them.
-    positions.data = simple.memory.data(1 << 15);
+    positions.data = s.memory.data(1 << 15);
     positions.strides[0] = 0;
     positions.strides[1] = INT32_MAX;
-    CHECK(launches_until_failure() == 1);
+    CHECK(count_until_failure(s.plan, x, x, how) == 1);
 }
 
 TEST_CASE("cuda calls: negative strides and the default stream are fine", "[cuda]") {
-    const Simple simple;
-    const halyard_tensor x = view(simple.memory.data(4 * 3 * 128), f32, {1, 4, 2, 64}, {512, -128, 64, 1});
-    CHECK(launches_of([&] { halyard::run(simple.plan, x, x, on_stream()); }).size() == 1);
+    const Simple s;
+    const halyard_tensor x = view(s.memory.data(4 * 3 * 128), f32, {1, 4, 2, 64}, {512, -128, 64, 1});
+    CHECK(count_launches(s.plan, x, x, on_stream()) == 1);
     auto queue = queue_of();
     queue.stream = nullptr;
-    const auto angles = make_angles(64, queue);
-    CHECK(angles.get() != nullptr);
+    CHECK(make_angles(64, queue).get() != nullptr);
 }
 
 TEST_CASE("cuda calls: a launch that fails is told with the driver's number", "[cuda]") {
-    const Simple simple;
+    const Simple s;
     fail_at("cuLaunchKernel", 719);
-    auto error = sized<halyard_error>();
-    CHECK(simple.run(simple.x, simple.x, error) == HALYARD_ERROR_DEVICE);
-    INFO(error.message);
-    CHECK(std::string(error.message).find("cuLaunchKernel") != std::string::npos);
+    check_refused(HALYARD_ERROR_DEVICE, {"cuLaunchKernel"}, [&](auto *error) {
+        fail_at("cuLaunchKernel", 719);
+        return s.run(error);
+    });
     fail_at("", 0);
-    CHECK(simple.run(simple.x, simple.x, error) == HALYARD_OK);
+    s.runs.accept({});
 }
 
 TEST_CASE("cuda calls: given rows are of any dtype, and aligned to its elements", "[cuda]") {
     const Memory rows;
-    for (const auto &[type, bytes] : {std::pair{f32, 4}, {f16, 2}, {halyard::dtype::bf16, 2}}) {
+    for (const auto &[type, bytes] : {std::pair{f32, 4}, {f16, 2}, {bf16, 2}}) {
         for (const std::int64_t begin : {0, bytes / 2, bytes}) {
             for (const bool is_cos : {true, false}) {
                 const void *const cos = rows.data(is_cos ? begin : 0), *const sin = rows.data(is_cos ? 0 : begin);
@@ -597,172 +628,104 @@ TEST_CASE("cuda calls: given rows are of any dtype, and aligned to its elements"
 }
 
 TEST_CASE("cuda calls: memory that is not the device's is refused before any launch", "[cuda]") {
-    const Simple simple;
-    const Memory other;
+    Simple s;
     std::vector<float> host(1 << 14);
-    auto error = sized<halyard_error>();
-    const auto refused = [&](const halyard_tensor &x, const halyard_tensor &y) {
-        halyard_status status = HALYARD_OK;
-        const auto calls = calls_of([&] { status = simple.run(x, y, error); });
-        CHECK(launches_in(calls).empty());
-        CHECK(error.message[0] != '\0');
-        return status;
-    };
-    auto wrong = simple.x;
-    wrong.data = host.data();
-    CHECK(refused(wrong, wrong) == HALYARD_ERROR_UNSUPPORTED);
-    CHECK(refused(simple.x, wrong) == HALYARD_ERROR_UNSUPPORTED);
-    wrong = simple.x;
-    wrong.data = simple.memory.data(2);  // in the middle of an element
-    CHECK(refused(wrong, wrong) == HALYARD_ERROR_UNSUPPORTED);
-    wrong.data = nullptr;
-    CHECK(refused(wrong, wrong) == HALYARD_ERROR_NULL_POINTER);
-    wrong = simple.x;
-    wrong.device = HALYARD_CPU;
-    CHECK(refused(wrong, wrong) == HALYARD_ERROR_UNSUPPORTED);
-    wrong.device = HALYARD_OPENCL;
-    CHECK(refused(wrong, wrong) == HALYARD_ERROR_UNSUPPORTED);
-    wrong = simple.x;
-    wrong.shape[1] = 5;
-    CHECK(refused(simple.x, wrong) == HALYARD_ERROR_SHAPE);
-    wrong = simple.x;
-    wrong.data = simple.memory.data(64);  // neither in place nor apart
-    CHECK(refused(simple.x, wrong) == HALYARD_ERROR_OVERLAP);
-
-    SECTION("offsets, positions and error words") {
-        auto args = sized<halyard_gpu_run_args>();
-        args.x = args.y = &simple.x;
-        auto positions = halyard::positions(static_cast<const std::int32_t *>(other.data()), {1, 4});
-        args.positions = &positions;
-        args.error_word = static_cast<std::int32_t *>(other.data(64));
-        const auto status_with = [&](const auto &change) {
-            const auto changed = [&] {
-                auto copy = args;
-                change(copy);
-                return copy;
-            }();
-            halyard_status status = HALYARD_OK;
-            const auto calls = calls_of([&] { status = halyard_run_gpu(simple.plan.get(), &changed, &error); });
-            CHECK(launches_in(calls).empty() == (status != HALYARD_OK));
-            return status;
-        };
-        using Args = halyard_gpu_run_args;
-        CHECK(status_with([](Args &) {}) == HALYARD_OK);
-        const std::int64_t one = 1;
-        CHECK(status_with([&](Args &wrong) { wrong.x_offsets = &one; }) == HALYARD_ERROR_OVERFLOW);
-        CHECK(status_with([&](Args &wrong) { wrong.y_offsets = &one; }) == HALYARD_ERROR_OVERFLOW);
-        CHECK(status_with([](Args &wrong) { wrong.positions_offset = 1; }) == HALYARD_ERROR_OVERFLOW);
-        CHECK(status_with([](Args &wrong) { wrong.error_word_offset = 1; }) == HALYARD_ERROR_OVERFLOW);
-        const auto word = [](void *memory) {
-            return [=](Args &wrong) { wrong.error_word = static_cast<std::int32_t *>(memory); };
-        };
-        CHECK(status_with(word(host.data())) == HALYARD_ERROR_UNSUPPORTED);
-        CHECK(status_with(word(other.data(66))) == HALYARD_ERROR_UNSUPPORTED);
-        positions.data = host.data();
-        CHECK(status_with([](Args &) {}) == HALYARD_ERROR_UNSUPPORTED);
-        for (const std::int64_t offset : {0, 1}) {
-            const auto *const first = static_cast<const float *>(other.data());
-            const auto rows = halyard::angle_source::given(first, first + 32, 4, 64, 64);
-            halyard_gpu_angles *made = nullptr;
-            const auto queue = queue_of();
-            CHECK(halyard_create_gpu_angles(&queue, rows.get(), offset, 0, &made, &error) ==
-                  (offset == 0 ? HALYARD_OK : HALYARD_ERROR_OVERFLOW));
-            halyard_destroy_gpu_angles(made);
-        }
-    }
-    SECTION("another device's") {
-        with_driver([](Driver &driver) { driver.device_of_contexts[0] = &contexts[3]; });
-        const auto queue = queue_of(&contexts[3]);
-        const auto angles = make_angles(64, queue);
-        const halyard::gpu_plan plan(
-            queue, halyard::plan_desc(64, {halyard::describe_tensor(f32, 64, halyard::pairing::half)}), angles);
-        CHECK_THROWS_AS(halyard::run(plan, simple.x, simple.x, on_stream()), halyard::error);
-        with_driver([](Driver &driver) { driver.device_of_contexts[0] = nullptr; });
-    }
-    SECTION("on the CPU") {
-        const halyard::plan plan(halyard::plan_desc(64, {halyard::describe_tensor(f32, 64, halyard::pairing::half)}));
-        const auto source = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 99);
-        CHECK_THROWS_AS(halyard::run(plan, source, simple.x, simple.x), halyard::error);
+    auto &x = s.x, &y = s.y;
+    s.runs.refuse({
+        {HALYARD_ERROR_UNSUPPORTED, {}, {{x.data, host.data()}, {y.data, host.data()}}},
+        {HALYARD_ERROR_UNSUPPORTED, {}, {{y.data, host.data()}}},
+        // In the middle of an element.
+        {HALYARD_ERROR_UNSUPPORTED, {}, {{x.data, s.memory.data(2)}, {y.data, s.memory.data(2)}}},
+        {HALYARD_ERROR_NULL_POINTER, {}, {{x.data, nullptr}, {y.data, nullptr}}},
+        {HALYARD_ERROR_UNSUPPORTED, {}, {{x.device, HALYARD_CPU}, {y.device, HALYARD_CPU}}},
+        {HALYARD_ERROR_UNSUPPORTED, {}, {{x.device, HALYARD_OPENCL}, {y.device, HALYARD_OPENCL}}},
+        {HALYARD_ERROR_SHAPE, {}, {{y.shape[1], 5}}},
+        {HALYARD_ERROR_OVERLAP, {}, {{y.data, s.memory.data(64)}}},  // neither in place nor apart
+    });
+    const Memory other;
+    auto positions = positions_in(other, {1, 4});
+    s.args.positions = &positions;
+    s.args.error_word = static_cast<std::int32_t *>(other.data(64));
+    s.runs.accept({});
+    const std::int64_t one = 1;
+    s.runs.refuse({
+        {HALYARD_ERROR_OVERFLOW, {}, {{s.args.x_offsets, &one}}},
+        {HALYARD_ERROR_OVERFLOW, {}, {{s.args.y_offsets, &one}}},
+        {HALYARD_ERROR_OVERFLOW, {}, {{s.args.positions_offset, 1}}},
+        {HALYARD_ERROR_OVERFLOW, {}, {{s.args.error_word_offset, 1}}},
+        {HALYARD_ERROR_UNSUPPORTED, {}, {{s.args.error_word, static_cast<void *>(host.data())}}},
+        {HALYARD_ERROR_UNSUPPORTED, {}, {{s.args.error_word, other.data(66)}}},
+        {HALYARD_ERROR_UNSUPPORTED, {}, {{positions.data, host.data()}}},
+    });
+    for (const std::int64_t offset : {0, 1}) {
+        const auto *const first = static_cast<const float *>(other.data());
+        const auto rows = halyard::angle_source::given(first, first + 32, 4, 64, 64);
+        halyard_gpu_angles *made = nullptr;
+        const auto queue = queue_of();
+        CHECK(halyard_create_gpu_angles(&queue, rows.get(), offset, 0, &made, nullptr) ==
+              (offset == 0 ? HALYARD_OK : HALYARD_ERROR_OVERFLOW));
+        halyard_destroy_gpu_angles(made);
     }
 }
 
-TEST_CASE("cuda calls: what no index of 32 bits can reach is refused before any launch", "[cuda]") {
-    const Simple simple;
-    auto error = sized<halyard_error>();
-    const auto status_of = [&](const halyard::gpu_plan &plan, const halyard_tensor &x,
-                               const halyard_positions *positions) {
-        auto args = sized<halyard_gpu_run_args>();
-        args.x = args.y = &x;
-        args.positions = positions;
-        halyard_status status = HALYARD_OK;
-        const auto calls = calls_of([&] { status = halyard_run_gpu(plan.get(), &args, &error); });
-        CAPTURE(error.message);
-        CHECK(launches_in(calls).empty() == (status != HALYARD_OK));
-        return status;
-    };
-    SECTION("heads") {
-        const auto with_stride = [&](std::int64_t stride) {
-            return status_of(simple.plan, view(simple.memory.data(), f32, {1, 4, 2, 64}, {0, 2, 1, stride}), nullptr);
-        };
-        CHECK(with_stride(INT32_MAX / 64) == HALYARD_OK);
-        CHECK(with_stride(INT32_MAX / 64 + 1) == HALYARD_ERROR_UNSUPPORTED);
-    }
-    SECTION("positions") {
-        char *const data = static_cast<char *>(simple.memory.data(1 << 15));  // behind the tensor
-        auto positions = halyard::positions(reinterpret_cast<const std::int32_t *>(data), {1, 4});
-        positions.strides[1] = INT32_MAX;
-        CHECK(status_of(simple.plan, simple.x, &positions) == HALYARD_OK);
-        positions.strides[1]++;
-        CHECK(status_of(simple.plan, simple.x, &positions) == HALYARD_ERROR_UNSUPPORTED);
-        positions.type = HALYARD_INT64;
-        positions.strides[1] = INT32_MAX / 2;
-        CHECK(status_of(simple.plan, simple.x, &positions) == HALYARD_OK);
-        positions.strides[1]++;
-        CHECK(status_of(simple.plan, simple.x, &positions) == HALYARD_ERROR_UNSUPPORTED);
-        positions.strides[1] = 1;
-        positions.data = data + 2;
-        CHECK(status_of(simple.plan, simple.x, &positions) == HALYARD_ERROR_UNSUPPORTED);
+TEST_CASE("cuda calls: a plan of another device, or of the CPU, refuses a device's memory", "[cuda]") {
+    const Simple s;
+    with_driver([](Driver &driver) { driver.device_of_contexts[0] = &contexts[3]; });
+    const auto queue = queue_of(&contexts[3]);
+    const auto angles = make_angles(64, queue);
+    const halyard::gpu_plan plan(queue, describe(), angles);
+    CHECK_THROWS_AS(halyard::run(plan, s.x, s.x, on_stream()), halyard::error);
+    with_driver([](Driver &driver) { driver.device_of_contexts[0] = nullptr; });
+    const halyard::plan of_cpu(describe());
+    CHECK_THROWS_AS(halyard::run(of_cpu, make_table(), s.x, s.x), halyard::error);
+}
 
-        auto desc = sized<halyard_angle_source_desc>();
-        desc.kind = HALYARD_ANGLES_TABLE;
-        desc.last = 99;
-        desc.axis_map = HALYARD_AXIS_MAP_SECTIONS;
-        desc.n_axes = 3;
-        desc.axis_counts[0] = 16;
-        desc.axis_counts[1] = desc.axis_counts[2] = 8;
-        const halyard::gpu_angles angles(queue_of(),
-                                         halyard::angle_source(halyard::frequencies::from_base(10000, 64), desc));
-        const halyard::gpu_plan plan(
-            queue_of(), halyard::plan_desc(64, {halyard::describe_tensor(f32, 64, halyard::pairing::half)}), angles);
-        positions = halyard::positions(reinterpret_cast<const std::int32_t *>(data), {1, 4});
-        positions.n_axes = 3;
-        positions.stride_axis = INT32_MAX / 3;
-        CHECK(status_of(plan, simple.x, &positions) == HALYARD_OK);
-        positions.stride_axis++;
-        CHECK(status_of(plan, simple.x, &positions) == HALYARD_ERROR_UNSUPPORTED);
-    }
+TEST_CASE("cuda calls: what no index of 32 bits can reach is refused before any launch", "[cuda]") {
+    Simple s;
+    const auto is_the_greatest = [&](auto &field, std::int64_t value, const std::vector<Set> &with = {}) {
+        auto changes = with;
+        changes.emplace_back(field, value);
+        s.runs.accept(changes);
+        changes.back() = Set(field, value + 1);
+        s.runs.refuse(HALYARD_ERROR_UNSUPPORTED, {}, changes);
+    };
+    const auto transposed = view(s.memory.data(), f32, {1, 4, 2, 64}, {0, 2, 1, INT32_MAX / 64});
+    s.runs.accept({{s.x, transposed}, {s.y, transposed}});
+    auto further = transposed;
+    further.strides[3]++;
+    s.runs.refuse(HALYARD_ERROR_UNSUPPORTED, {}, {{s.x, further}, {s.y, further}});
+
+    auto positions = positions_in(s.memory, {1, 4}, 1 << 15);  // behind the tensor
+    s.args.positions = &positions;
+    is_the_greatest(positions.strides[1], INT32_MAX);
+    is_the_greatest(positions.strides[1], INT32_MAX / 2, {{positions.type, HALYARD_INT64}});
+    s.runs.refuse(HALYARD_ERROR_UNSUPPORTED, {},
+                  {{positions.data, s.memory.data((1 << 15) + 2)}, {positions.type, HALYARD_INT64}});
+
+    const auto map = halyard::axis_map::sections({16, 8, 8});
+    const halyard::gpu_angles angles(queue_of(),
+                                     halyard::angle_source(halyard::frequencies::from_base(10000, 64),
+                                                           halyard::describe_angles(HALYARD_ANGLES_TABLE, map, 0, 99)));
+    const halyard::gpu_plan plan(queue_of(), describe(), angles);
+    s.its_plan = plan.get();
+    positions.n_axes = 3;
+    is_the_greatest(positions.stride_axis, INT32_MAX / 3);
 }
 
 TEST_CASE("cuda calls: columns beside the window that 32 bits cannot hold are copied in parts", "[cuda]") {
     const auto angles = make_angles(2);
-    const halyard::gpu_plan plan(
-        queue_of(), halyard::plan_desc(2, {halyard::describe_tensor(f32, 64, halyard::pairing::half)}), angles);
+    const halyard::gpu_plan plan(queue_of(), describe(2), angles);
     const Memory from, to;
     const auto apart = [](const Memory &memory) {
         return view(memory.data(), f32, {1, 4, 2, 64}, {0, 2, 1, std::int64_t{1} << 26});
     };
-    const auto calls = calls_of([&] { halyard::run(plan, apart(from), apart(to), on_stream()); });
-    CHECK(launches_in(calls).size() == 3);  // the window, then 31 columns twice
-    fail_at("cuLaunchKernel", 719, 1);
-    CHECK(launches_in(calls_of([&] {
-              CHECK_THROWS_AS(halyard::run(plan, apart(from), apart(to), on_stream()), halyard::error);
-          })).size() == 2);
-    fail_at("", 0);
+    CHECK(count_launches(plan, apart(from), apart(to), on_stream()) == 3);  // the window, then 31 columns twice
+    CHECK(count_until_failure(plan, apart(from), apart(to), on_stream(), 1) == 2);
 }
 
 TEST_CASE("cuda calls: plans of a context share its modules, and the last one unloads them", "[cuda]") {
     const State before;
-    const halyard::plan_desc desc(64, {halyard::describe_tensor(f32, 64, halyard::pairing::half)});
+    const auto desc = describe();
     {
         const auto angles = make_angles(), others = make_angles(64, queue_of(&contexts[1]));
         CHECK_THROWS_AS(halyard::gpu_plan(queue_of(), desc, others), halyard::error);
@@ -776,13 +739,13 @@ TEST_CASE("cuda calls: plans of a context share its modules, and the last one un
         CHECK(State().n_modules == n_of_one);
         const Memory memory;
         const halyard_tensor x = view(memory.data(), f32, {1, 4, 2, 64}, {512, 128, 64, 1});
-        CHECK(launches_of([&] { halyard::run(first, x, x, on_stream()); }).size() == 1);
+        CHECK(count_launches(first, x, x, on_stream()) == 1);
     }
     CHECK(State() == before);
 }
 
 TEST_CASE("cuda calls: threads keep to their streams and contexts", "[cuda][threads]") {
-    const halyard::plan_desc desc(64, {halyard::describe_tensor(f32, 64, halyard::pairing::half)});
+    const auto desc = describe();
     const auto angles = make_angles(), others = make_angles(64, queue_of(&contexts[1]));
     const halyard::gpu_plan plan(queue_of(), desc, angles), other(queue_of(&contexts[1]), desc, others);
     const Memory memory;
@@ -808,7 +771,7 @@ TEST_CASE("cuda calls: threads keep to their streams and contexts", "[cuda][thre
 TEST_CASE("cuda calls: no context, and an unknown device", "[cuda]") {
     auto error = sized<halyard_error>();
     halyard_gpu_angles *made = nullptr;
-    const auto source = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 99);
+    const auto source = make_table();
     auto queue = queue_of(nullptr);  // NULL means the current context, and there is none
     CHECK(halyard_create_gpu_angles(&queue, source.get(), 0, 0, &made, &error) != HALYARD_OK);
     queue = queue_of();

@@ -1,15 +1,11 @@
 // What halyard_gpu.h refuses: each wrong input, one at a time, and nothing is written. OpenCL's buffers have sizes and
 // contexts to check against; what only CUDA can refuse is in test_cuda_calls.cpp.
 #include "checks/gpu_device.h"
-#include "checks/sized.h"
 #include "gpu/driver.h"
+#include "tests/changes.h"
 
 #include <catch2/matchers/catch_matchers.hpp>
 
-#include <algorithm>
-#include <cstring>
-#include <functional>
-#include <iterator>
 #include <limits>
 
 namespace {
@@ -33,149 +29,119 @@ struct Working {
     halyard_tensor x = on_device(from), y = on_device(to);
     halyard_positions positions = halyard::positions(static_cast<const std::int32_t *>(places.data()), {1, 4});
     std::int64_t x_offset = 0, y_offset = 0;
-    halyard_gpu_run_args args = make_args();
+    halyard_gpu_run_args args = sized<halyard_gpu_run_args>();
 
-    halyard_status run(halyard_error &error) const { return halyard_run_gpu(plan.get(), &args, &error); }
+    explicit Working(std::int32_t its_device) : device(its_device) {
+        args.stream = queue.stream;
+        args.positions = &positions;
+        args.x = &x;
+        args.y = &y;
+        args.x_offsets = &x_offset;
+        args.y_offsets = &y_offset;
+        args.error_word = static_cast<std::int32_t *>(word.data());
+    }
+    Working(const Working &) = delete;
 
     halyard_tensor on_device(const Memory &memory) const {
         auto tensor = halyard::tensor(memory.data(), halyard::dtype::f32, {1, 4, 2, 64});
         tensor.device = device;
         return tensor;
     }
-    halyard_gpu_run_args make_args() {
-        auto made = sized<halyard_gpu_run_args>();
-        made.stream = queue.stream;
-        made.positions = &positions;
-        made.x = &x;
-        made.y = &y;
-        made.x_offsets = &x_offset;
-        made.y_offsets = &y_offset;
-        made.error_word = static_cast<std::int32_t *>(word.data());
-        return made;
-    }
+    halyard_status run(halyard_error *error = nullptr) const { return halyard_run_gpu(plan.get(), &args, error); }
+
+    /// Runs that write nothing.
+    Table runs{[this](halyard_status status, const Words &words) {
+        check_refused(status, words, [this](auto *error) { return run(error); });
+        CHECK((to.read() == before));
+        CHECK((from.read() == x_before));
+    }};
 };
 
-struct Wrong {
-    const char *what;
-    halyard_status status;
-    std::function<void(Working &)> make;
-};
-
-/// What any device refuses.
-std::vector<Wrong> wrong_anywhere() {
-    return {
-        {"args.size", HALYARD_ERROR_STRUCT_SIZE, [](Working &w) { w.args.size = 0; }},
-        {"no x", HALYARD_ERROR_NULL_POINTER, [](Working &w) { w.args.x = nullptr; }},
-        {"no y", HALYARD_ERROR_NULL_POINTER, [](Working &w) { w.args.y = nullptr; }},
-        {"slots", HALYARD_ERROR_STRUCT_SIZE,
-         [](Working &w) { w.args.slots = reinterpret_cast<const halyard_slots *>(&w.args); }},
-        {"stages", HALYARD_ERROR_STRUCT_SIZE,
-         [](Working &w) { w.args.stages = reinterpret_cast<const halyard_stages *>(&w.args); }},
-        {"x's size", HALYARD_ERROR_STRUCT_SIZE, [](Working &w) { w.x.size = 0; }},
-        {"y's size", HALYARD_ERROR_STRUCT_SIZE, [](Working &w) { w.y.size += 8; }},
-        {"y's reserved", HALYARD_ERROR_UNKNOWN_VALUE, [](Working &w) { w.y.reserved = 1; }},
-        {"no data", HALYARD_ERROR_NULL_POINTER, [](Working &w) { w.x.data = nullptr; }},
-        {"policy", HALYARD_ERROR_UNKNOWN_VALUE,
-         [](Working &w) {
-             w.args.bad_position = 9;
-             w.args.error_word = nullptr;
-         }},
-        {"a word with CLAMP", HALYARD_ERROR_MISMATCH,
-         [](Working &w) { w.args.bad_position = HALYARD_BAD_POSITION_CLAMP; }},
-        {"x on the CPU", HALYARD_ERROR_UNSUPPORTED, [](Working &w) { w.x.device = HALYARD_CPU; }},
-        {"dtype", HALYARD_ERROR_MISMATCH, [](Working &w) { w.x.dtype = HALYARD_F16; }},
-        {"head_dim", HALYARD_ERROR_MISMATCH, [](Working &w) { w.x.shape[3] = w.y.shape[3] = 32; }},
-        {"shapes", HALYARD_ERROR_SHAPE, [](Working &w) { w.y.shape[1] = 3; }},
-        {"a negative shape", HALYARD_ERROR_SHAPE, [](Working &w) { w.x.shape[1] = w.y.shape[1] = -1; }},
-        {"a negative offset", HALYARD_ERROR_OVERFLOW, [](Working &w) { w.x_offset = -1; }},
-        {"y over itself", HALYARD_ERROR_STRIDE, [](Working &w) { w.y.strides[2] = 1; }},
-        {"positions' size", HALYARD_ERROR_STRUCT_SIZE, [](Working &w) { w.positions.size = 0; }},
-        {"positions' shape", HALYARD_ERROR_SHAPE, [](Working &w) { w.positions.shape[1] = 3; }},
-        {"positions' type", HALYARD_ERROR_UNKNOWN_VALUE, [](Working &w) { w.positions.type = 5; }},
-        {"positions' axes", HALYARD_ERROR_SHAPE, [](Working &w) { w.positions.n_axes = 3; }},
-        {"positions' offset", HALYARD_ERROR_OVERFLOW, [](Working &w) { w.args.positions_offset = -1; }},
-        {"y over positions", HALYARD_ERROR_OVERLAP, [](Working &w) { w.positions.data = w.y.data; }},
-        {"the word's offset", HALYARD_ERROR_OVERFLOW, [](Working &w) { w.args.error_word_offset = -1; }},
-        {"y on another device", HALYARD_ERROR_UNSUPPORTED,
-         [](Working &w) { w.y.device = w.device == HALYARD_CUDA ? HALYARD_OPENCL : HALYARD_CUDA; }},
-    };
+void refuse_anywhere(Working &w) {
+    auto *const other = reinterpret_cast<const void *>(&w.args);
+    const std::int32_t other_device = w.device == HALYARD_CUDA ? HALYARD_OPENCL : HALYARD_CUDA;
+    w.runs.refuse({
+        {HALYARD_ERROR_STRUCT_SIZE, {"args.size is 0"}, {{w.args.size, 0}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.x is NULL"}, {{w.args.x, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.y is NULL"}, {{w.args.y, nullptr}}},
+        {HALYARD_ERROR_STRUCT_SIZE, {"slots.size is "}, {{w.args.slots, other}}},
+        {HALYARD_ERROR_STRUCT_SIZE, {"a stage.size is "}, {{w.args.stages, other}}},
+        {HALYARD_ERROR_STRUCT_SIZE, {"an x.size is 0"}, {{w.x.size, 0}}},
+        {HALYARD_ERROR_STRUCT_SIZE, {"a y.size is "}, {{w.y.size, w.y.size + 8}}},
+        {HALYARD_ERROR_UNKNOWN_VALUE, {"y[0].reserved is 1"}, {{w.y.reserved, 1}}},
+        {HALYARD_ERROR_NULL_POINTER, {"x[0].data is NULL"}, {{w.x.data, nullptr}}},
+        {HALYARD_ERROR_UNKNOWN_VALUE, {"bad_position is 9"}, {{w.args.bad_position, 9}, {w.args.error_word, nullptr}}},
+        {HALYARD_ERROR_MISMATCH,
+         {"error_word is given, but policy 1 tells of nothing"},
+         {{w.args.bad_position, HALYARD_BAD_POSITION_CLAMP}}},
+        {HALYARD_ERROR_UNSUPPORTED, {"x[0].device is 0"}, {{w.x.device, HALYARD_CPU}}},
+        {HALYARD_ERROR_UNSUPPORTED, {"y[0].device is " + text(other_device)}, {{w.y.device, other_device}}},
+        {HALYARD_ERROR_MISMATCH, {"x[0].dtype is f16, but the plan's is f32"}, {{w.x.dtype, HALYARD_F16}}},
+        {HALYARD_ERROR_MISMATCH, {"x[0].shape[3] is 32"}, {{w.x.shape[3], 32}, {w.y.shape[3], 32}}},
+        {HALYARD_ERROR_SHAPE, {"y[0].shape[1] is 3, but must be 4"}, {{w.y.shape[1], 3}}},
+        {HALYARD_ERROR_SHAPE, {"x[0].shape[1] is -1"}, {{w.x.shape[1], -1}, {w.y.shape[1], -1}}},
+        {HALYARD_ERROR_OVERFLOW, {"offset of x is -1"}, {{w.x_offset, -1}}},
+        {HALYARD_ERROR_STRIDE, {"y[0] has strides 512, 128, 1, 1"}, {{w.y.strides[2], 1}}},
+        {HALYARD_ERROR_STRUCT_SIZE, {"positions.size is 0"}, {{w.positions.size, 0}}},
+        {HALYARD_ERROR_SHAPE, {"positions.shape is {1, 3}"}, {{w.positions.shape[1], 3}}},
+        {HALYARD_ERROR_UNKNOWN_VALUE, {"positions.type is 5"}, {{w.positions.type, 5}}},
+        {HALYARD_ERROR_SHAPE, {"positions.n_axes is 3"}, {{w.positions.n_axes, 3}}},
+        {HALYARD_ERROR_OVERFLOW, {"positions_offset is -1"}, {{w.args.positions_offset, -1}}},
+        {HALYARD_ERROR_OVERLAP, {"y[0] shares elements with positions.data"}, {{w.positions.data, w.y.data}}},
+        {HALYARD_ERROR_OVERFLOW, {"error_word_offset is -1"}, {{w.args.error_word_offset, -1}}},
+    });
 }
 
 /// What OpenCL alone refuses: CUDA's pointers tell no size, may be of any of a device's contexts, and have no offsets.
-std::vector<Wrong> wrong_in_opencl(const Memory &of_foreign) {
-    constexpr auto far = std::int64_t{1} << 41;
-    return {
-        {"no queue", HALYARD_ERROR_NULL_POINTER, [](Working &w) { w.args.stream = nullptr; }},
-        {"beyond x", HALYARD_ERROR_SHAPE, [](Working &w) { w.x_offset = 8; }},
-        {"beyond y", HALYARD_ERROR_SHAPE, [](Working &w) { w.y.strides[1] = 200; }},
-        {"a huge offset", HALYARD_ERROR_OVERFLOW, [](Working &w) { w.y_offset = far; }},
-        {"before the start of x", HALYARD_ERROR_SHAPE, [](Working &w) { w.x.strides[1] = -128; }},
-        {"elements backwards", HALYARD_ERROR_UNSUPPORTED,
-         [](Working &w) {
-             w.x_offset = 63;
-             w.x.strides[3] = -1;
-         }},
-        {"y over x", HALYARD_ERROR_OVERLAP,
-         [](Working &w) {
-             w.x.shape[1] = w.y.shape[1] = 2;
-             w.positions.shape[1] = 2;
-             w.y.data = w.x.data;
-             w.y_offset = 64;
-         }},
-        {"memory of another context", HALYARD_ERROR_MISMATCH, [&](Working &w) { w.x.data = of_foreign.data(); }},
-        {"y of another context", HALYARD_ERROR_MISMATCH, [&](Working &w) { w.y.data = of_foreign.data(); }},
-        {"positions of another context", HALYARD_ERROR_MISMATCH,
-         [&](Working &w) { w.positions.data = of_foreign.data(); }},
-        {"a word of another context", HALYARD_ERROR_MISMATCH,
-         [&](Working &w) { w.args.error_word = static_cast<std::int32_t *>(of_foreign.data()); }},
-        {"beyond positions", HALYARD_ERROR_SHAPE, [](Working &w) { w.positions.strides[1] = 2; }},
-        {"beyond the word", HALYARD_ERROR_SHAPE, [](Working &w) { w.args.error_word_offset = 1000; }},
-    };
+void refuse_in_opencl(Working &w, void *of_foreign) {
+    const std::string elsewhere = "lies in another device or context than the plan's";
+    w.runs.refuse({
+        {HALYARD_ERROR_NULL_POINTER, {"args.stream is NULL"}, {{w.args.stream, nullptr}}},
+        {HALYARD_ERROR_SHAPE, {"x[0] reaches beyond its buffer of "}, {{w.x_offset, 8}}},
+        {HALYARD_ERROR_SHAPE, {"x[0] reaches beyond its buffer of "}, {{w.x.strides[1], -128}}},
+        {HALYARD_ERROR_SHAPE, {"y[0] reaches beyond its buffer of "}, {{w.y.strides[1], 200}}},
+        {HALYARD_ERROR_OVERFLOW, {"offset of y is 2199023255552"}, {{w.y_offset, std::int64_t{1} << 41}}},
+        {HALYARD_ERROR_UNSUPPORTED, {"elements go backwards"}, {{w.x_offset, 63}, {w.x.strides[3], -1}}},
+        {HALYARD_ERROR_OVERLAP,
+         {"y[0] shares elements with x[0]"},
+         {{w.x.shape[1], 2}, {w.y.shape[1], 2}, {w.positions.shape[1], 2}, {w.y.data, w.x.data}, {w.y_offset, 64}}},
+        {HALYARD_ERROR_MISMATCH, {"x[0] " + elsewhere}, {{w.x.data, of_foreign}}},
+        {HALYARD_ERROR_MISMATCH, {"y[0] " + elsewhere}, {{w.y.data, of_foreign}}},
+        {HALYARD_ERROR_MISMATCH, {"positions[0] " + elsewhere}, {{w.positions.data, of_foreign}}},
+        {HALYARD_ERROR_MISMATCH, {"error_word[0] " + elsewhere}, {{w.args.error_word, of_foreign}}},
+        {HALYARD_ERROR_SHAPE, {"positions[0] reaches beyond its buffer of "}, {{w.positions.strides[1], 2}}},
+        {HALYARD_ERROR_SHAPE, {"error_word[0] reaches beyond its buffer of "}, {{w.args.error_word_offset, 1000}}},
+    });
 }
 
 void test_wrong_runs(std::int32_t device) {
-    Working run{device};
-    auto error = sized<halyard_error>();
-    REQUIRE(run.run(error) == HALYARD_OK);
-    const std::vector<char> turned = run.to.read();
-    CHECK((turned != run.before));
-
-    std::vector<Wrong> wrong = wrong_anywhere();
-    const halyard::tool::DeviceQueue foreign(device);
-    const Memory of_foreign(foreign.get(), run.before);
+    Working w{device};
+    refuse_anywhere(w);
     if (device == HALYARD_OPENCL) {
-        std::ranges::copy(wrong_in_opencl(of_foreign), std::back_inserter(wrong));
+        const halyard::tool::DeviceQueue foreign(device);
+        const Memory of_foreign(foreign.get(), w.before);
+        refuse_in_opencl(w, of_foreign.data());
     }
-    for (const Wrong &input : wrong) {
-        CAPTURE(input.what);
-        Working again{device};
-        input.make(again);
-        error.message[0] = '\0';
-        const halyard_status status = again.run(error);
-        CAPTURE(error.message);
-        CHECK(status == input.status);
-        CHECK(error.message[0] != '\0');
-        CHECK((again.to.read() == again.before));
-        CHECK((again.from.read() == again.x_before));
-    }
-    CHECK(halyard_run_gpu(nullptr, &run.args, &error) == HALYARD_ERROR_NULL_POINTER);
-    CHECK(halyard_run_gpu(run.plan.get(), nullptr, &error) == HALYARD_ERROR_NULL_POINTER);
-    CHECK(halyard_run_gpu(run.plan.get(), nullptr, nullptr) == HALYARD_ERROR_NULL_POINTER);
+    check_refused(HALYARD_ERROR_NULL_POINTER, {},
+                  [&](auto *error) { return halyard_run_gpu(nullptr, &w.args, error); });
+    check_refused(HALYARD_ERROR_NULL_POINTER, {},
+                  [&](auto *error) { return halyard_run_gpu(w.plan.get(), nullptr, error); });
+    REQUIRE(w.run() == HALYARD_OK);
+    CHECK((w.to.read() != w.before));
     // Without tokens, only sizes are checked.
-    run.x.shape[1] = run.y.shape[1] = run.positions.shape[1] = 0;
-    run.x.data = run.y.data = nullptr;
-    CHECK(run.run(error) == HALYARD_OK);
+    w.x.shape[1] = w.y.shape[1] = w.positions.shape[1] = 0;
+    w.x.data = w.y.data = nullptr;
+    CHECK(w.run() == HALYARD_OK);
 }
 
 void test_bad_positions(std::int32_t device) {
     Working run{device};
-    auto error = sized<halyard_error>();
     const auto result_at = [&](std::vector<std::int32_t> at) {
         std::vector<char> bytes(16);
         std::memcpy(bytes.data(), at.data(), 16);
         const Memory places(run.queue, bytes);
         run.positions.data = places.data();
-        REQUIRE(run.run(error) == HALYARD_OK);
+        REQUIRE(run.run() == HALYARD_OK);
         return run.to.read();
     };
     const auto told = [&] {
@@ -191,11 +157,17 @@ void test_bad_positions(std::int32_t device) {
     CHECK(told() == HALYARD_ERROR_POSITION);  // it stays until the caller resets it
 }
 
-/// What a call throws, or HALYARD_OK.
-template <typename Make>
-halyard_status status_of(const Make &make) {
+using halyard::gpu_angles, halyard::gpu_plan;
+
+struct Explanation {
+    Explanation(std::int32_t device, const halyard::plan_desc &desc) { halyard::explain(device, desc); }
+};
+
+/// What making angles, a plan or an explanation of these throws, or HALYARD_OK.
+template <typename Made, typename... Arguments>
+halyard_status status_of(const Arguments &...arguments) {
     try {
-        make();
+        Made(arguments...);
     } catch (const halyard::error &error) {
         CHECK(std::string(error.what()) != "");
         return error.status();
@@ -214,8 +186,7 @@ void test_wrong_angles(std::int32_t device) {
     const auto frequencies = halyard::frequencies::from_base(10000, 64);
     const auto table = table_of_64();
     const std::int32_t index[] = {0};
-    CHECK(status_of([&] { halyard::gpu_angles(queue, halyard::angle_source::joined({&table}, index, 1)); }) ==
-          HALYARD_ERROR_UNSUPPORTED);
+    CHECK(status_of<gpu_angles>(queue, halyard::angle_source::joined({&table}, index, 1)) == HALYARD_ERROR_UNSUPPORTED);
     const bool is_cuda = device == HALYARD_CUDA;  // whose memory tells no size, and takes no offset
     const Memory rows(queue, std::vector<char>(10 * 64 * 4));
     const auto given = [&](std::int64_t n_rows, std::int32_t dtype) {
@@ -228,27 +199,24 @@ void test_wrong_angles(std::int32_t device) {
         return halyard::angle_source(frequencies, desc);
     };
     for (const auto &[dtype, n] : {std::pair{HALYARD_F32, 10}, {HALYARD_F16, 20}, {HALYARD_BF16, 20}}) {
-        CHECK(status_of([&] { halyard::gpu_angles(queue, given(n, dtype), 0, is_cuda ? 0 : 32); }) == HALYARD_OK);
-        CHECK(status_of([&] { halyard::gpu_angles(queue, given(n, dtype), 0, 33 + 64); }) ==
+        CHECK(status_of<gpu_angles>(queue, given(n, dtype), 0, is_cuda ? 0 : 32) == HALYARD_OK);
+        CHECK(status_of<gpu_angles>(queue, given(n, dtype), 0, 33 + 64) ==
               (is_cuda ? HALYARD_ERROR_OVERFLOW : HALYARD_ERROR_SHAPE));
-        CHECK(status_of([&] { halyard::gpu_angles(queue, given(n + 1, dtype)); }) ==
-              (is_cuda ? HALYARD_OK : HALYARD_ERROR_SHAPE));
+        CHECK(status_of<gpu_angles>(queue, given(n + 1, dtype)) == (is_cuda ? HALYARD_OK : HALYARD_ERROR_SHAPE));
     }
     const auto by_token = halyard::angle_source::given_by_token(static_cast<const float *>(rows.data()), 10, 64);
-    CHECK(status_of([&] { halyard::gpu_angles(queue, by_token); }) == HALYARD_ERROR_UNSUPPORTED);
+    CHECK(status_of<gpu_angles>(queue, by_token) == HALYARD_ERROR_UNSUPPORTED);
     for (const std::int64_t offset : {std::int64_t{-1}, std::int64_t{1} << 31, std::int64_t{INT64_MAX}}) {
-        CHECK(status_of([&] { halyard::gpu_angles(queue, given(10, HALYARD_F32), offset, 0); }) ==
-              HALYARD_ERROR_OVERFLOW);
-        CHECK(status_of([&] { halyard::gpu_angles(queue, given(10, HALYARD_F32), 0, offset); }) ==
-              HALYARD_ERROR_OVERFLOW);
+        CHECK(status_of<gpu_angles>(queue, given(10, HALYARD_F32), offset, 0) == HALYARD_ERROR_OVERFLOW);
+        CHECK(status_of<gpu_angles>(queue, given(10, HALYARD_F32), 0, offset) == HALYARD_ERROR_OVERFLOW);
     }
     const halyard::tool::DeviceQueue foreign(device);
     const Memory of_foreign(foreign.get(), std::vector<char>(10 * 64 * 4));
     const auto *const first = static_cast<const float *>(of_foreign.data());
     const auto other_rows = halyard::angle_source::given(first, first + 32, 4, 64, 64);
-    CHECK(status_of([&] { halyard::gpu_angles(queue, other_rows); }) ==
+    CHECK(status_of<gpu_angles>(queue, other_rows) ==
           (is_cuda ? HALYARD_OK : HALYARD_ERROR_MISMATCH));  // CUDA: of the same device
-    CHECK(status_of([&] { halyard::gpu_angles(queue, given(1 << 25, HALYARD_F32)); }) == HALYARD_ERROR_OVERFLOW);
+    CHECK(status_of<gpu_angles>(queue, given(1 << 25, HALYARD_F32)) == HALYARD_ERROR_OVERFLOW);
 }
 
 void test_wrong_plans(std::int32_t device) {
@@ -256,33 +224,33 @@ void test_wrong_plans(std::int32_t device) {
     const auto table = table_of_64();
     const halyard::plan_desc &desc = some_plan;
     const halyard::gpu_angles angles(queue, table);
-    CHECK(status_of([&] { halyard::gpu_plan(queue, desc, halyard::gpu_angles()); }) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(status_of<gpu_plan>(queue, desc, halyard::gpu_angles()) == HALYARD_ERROR_NULL_POINTER);
     auto wrong = desc;
     wrong.target = "opencl";
-    CHECK(status_of([&] { halyard::gpu_plan(queue, wrong, angles); }) == HALYARD_ERROR_MISMATCH);
-    CHECK(status_of([&] { halyard::explain(device, wrong); }) == HALYARD_ERROR_MISMATCH);
+    CHECK(status_of<gpu_plan>(queue, wrong, angles) == HALYARD_ERROR_MISMATCH);
+    CHECK(status_of<Explanation>(device, wrong) == HALYARD_ERROR_MISMATCH);
     wrong = desc;
     wrong.max_target = "opencl";
     CHECK_THROWS_WITH(halyard::gpu_plan(queue, wrong, angles), "desc names a target, but the device decides");
     wrong = desc;
     wrong.rotary_dim = 32;
-    CHECK(status_of([&] { halyard::gpu_plan(queue, wrong, angles); }) == HALYARD_ERROR_MISMATCH);
+    CHECK(status_of<gpu_plan>(queue, wrong, angles) == HALYARD_ERROR_MISMATCH);
     wrong = desc;
     wrong.tensors.resize(99, wrong.tensors[0]);
-    CHECK(status_of([&] { halyard::gpu_plan(queue, wrong, angles); }) != HALYARD_OK);
-    CHECK(status_of([&] { halyard::explain(device, wrong); }) == HALYARD_ERROR_SHAPE);
+    CHECK(status_of<gpu_plan>(queue, wrong, angles) != HALYARD_OK);
+    CHECK(status_of<Explanation>(device, wrong) == HALYARD_ERROR_SHAPE);
     auto no_context = queue;
     no_context.context = nullptr;
-    CHECK(status_of([&] { halyard::gpu_angles(no_context, table); }) == HALYARD_ERROR_NULL_POINTER);
+    CHECK(status_of<gpu_angles>(no_context, table) == HALYARD_ERROR_NULL_POINTER);
     auto no_stream = queue;
     no_stream.stream = nullptr;
     const halyard_status no_queue = device == HALYARD_CUDA ? HALYARD_OK : HALYARD_ERROR_NULL_POINTER;
-    CHECK(status_of([&] { halyard::gpu_angles(no_stream, table); }) == no_queue);
-    CHECK(status_of([&] { halyard::gpu_plan(no_stream, desc, angles); }) == no_queue);
+    CHECK(status_of<gpu_angles>(no_stream, table) == no_queue);
+    CHECK(status_of<gpu_plan>(no_stream, desc, angles) == no_queue);
     auto no_device = queue;
     no_device.device = HALYARD_CPU;
-    CHECK(status_of([&] { halyard::gpu_angles(no_device, table); }) == HALYARD_ERROR_UNKNOWN_VALUE);
-    CHECK(status_of([&] { halyard::explain(HALYARD_CPU, desc); }) == HALYARD_ERROR_UNKNOWN_VALUE);
+    CHECK(status_of<gpu_angles>(no_device, table) == HALYARD_ERROR_UNKNOWN_VALUE);
+    CHECK(status_of<Explanation>(HALYARD_CPU, desc) == HALYARD_ERROR_UNKNOWN_VALUE);
 }
 
 void test_explanations(std::int32_t device) {

@@ -217,7 +217,7 @@ def source_faults(tree, shared):
         yield f"{header}: declares only what its source defines, so the exception for it can go"
 
 
-# ---- The rules, tried ----------------------------------------------------------------------------------------------
+# ---- The rules, tried: each lets a sound tree pass, and finds what breaks it -----------------------------------------
 
 
 def faults_of(tree, allowed=ALLOWED, shared=SHARED_HEADERS, crowded=CROWDED):
@@ -225,37 +225,39 @@ def faults_of(tree, allowed=ALLOWED, shared=SHARED_HEADERS, crowded=CROWDED):
             *source_faults(tree, shared)]
 
 
-def try_rules():
-    """Every rule lets a sound tree pass, and finds what breaks it."""
-    sound = {
-        "runtime/include/halyard/halyard.h": "int halyard_run(void);\n",
-        "runtime/base/error.h": '#include "halyard/halyard.h"\nnamespace halyard {\nint fail(int status) noexcept;\n}\n',
-        "runtime/base/error.cpp": '#include "base/error.h"\nnamespace halyard {\nint fail(int s) noexcept { return s; }\n}\n',
-        "runtime/angles/row.h": '#include "base/error.h"\n#include "angles/phase.h"\n',
-        "runtime/angles/phase.h": "template <typename T>\nT twice(T x) {\n    return 2 * x;\n}\n",
-        "runtime/walk/run.cpp": '#include "angles/row.h"\n#include "list.inc"\n#include "made_by_cmake.inc"\n'
-                                  "namespace halyard {\nnamespace {\nint help(int x) { return x; }\n}\n}\n"
-                                  'extern "C" int halyard_run(void) { return help(0); }\n',
-        "runtime/gpu/launch.h": '#include "walk/kernel.h"\n',
-        "runtime/walk/kernel.h": "struct Kernel {\n    int bytes() const { return 4; }\n    int words() const;\n};\n",
-        "runtime/tool/main.cpp": "#include <halyard/halyard.h>\nint main() { return 0; }\n",
-        "generators/list.inc": "",
-        "generators/angles.h": '#include "angles/phase.h"\n',
-        "checks/oracle.h": '#include "walk/kernel.h"\n',
-        "tests/runs/test_run.cpp": '#include "checks/oracle.h"\n#include "data/golden.h"\n',
-        "tests/data/golden.h": "",
-        "bench/measure/cell.h": '#include "checks/oracle.h"\n',
-        "bench/report/table.h": '#include "measure/cell.h"\n',
-    }
+SOUND = {
+    "runtime/include/halyard/halyard.h": "int halyard_run(void);\n",
+    "runtime/base/error.h": '#include "halyard/halyard.h"\nnamespace halyard {\nint fail(int status) noexcept;\n}\n',
+    "runtime/base/error.cpp": '#include "base/error.h"\nnamespace halyard {\nint fail(int s) noexcept { return s; }\n}\n',
+    "runtime/angles/row.h": '#include "base/error.h"\n#include "angles/phase.h"\n',
+    "runtime/angles/phase.h": "template <typename T>\nT twice(T x) {\n    return 2 * x;\n}\n",
+    "runtime/walk/run.cpp": '#include "angles/row.h"\n#include "list.inc"\n#include "made_by_cmake.inc"\n'
+                              "namespace halyard {\nnamespace {\nint help(int x) { return x; }\n}\n}\n"
+                              'extern "C" int halyard_run(void) { return help(0); }\n',
+    "runtime/gpu/launch.h": '#include "walk/kernel.h"\n',
+    "runtime/walk/kernel.h": "struct Kernel {\n    int bytes() const { return 4; }\n    int words() const;\n};\n",
+    "runtime/tool/main.cpp": "#include <halyard/halyard.h>\nint main() { return 0; }\n",
+    "generators/list.inc": "",
+    "generators/angles.h": '#include "angles/phase.h"\n',
+    "checks/oracle.h": '#include "walk/kernel.h"\n',
+    "tests/runs/test_run.cpp": '#include "checks/oracle.h"\n#include "data/golden.h"\n',
+    "tests/data/golden.h": "",
+    "bench/measure/cell.h": '#include "checks/oracle.h"\n',
+    "bench/report/table.h": '#include "measure/cell.h"\n',
+}
 
-    def faults_in(tree, allowed=None, shared=None, crowded=None):
-        return faults_of(tree, allowed or {}, shared or {}, crowded or {})
 
-    def broken(path, text, expected, **exceptions):
-        found = faults_in({**sound, path: text}, **exceptions)
-        assert found == [expected], f"{path} {text!r} makes {found}, not {[expected]}"
+def faults_in(tree, allowed=None, shared=None, crowded=None):
+    return faults_of(tree, allowed or {}, shared or {}, crowded or {})
 
-    assert faults_in(sound) == [], faults_in(sound)
+
+def broken(path, text, expected, **exceptions):
+    """A sound tree with another text in this file has this fault."""
+    found = faults_in({**SOUND, path: text}, **exceptions)
+    assert found == [expected], f"{path} {text!r} makes {found}, not {[expected]}"
+
+
+def try_arrows():
     for path, name, room, included in [
             ("runtime/base/overlap.h", "angles/row.h", "runtime/base", "runtime/angles/row.h"),
             ("runtime/angles/table.h", "walk/kernel.h", "runtime/angles", "runtime/walk/kernel.h"),
@@ -273,22 +275,26 @@ def try_rules():
         broken(path, f'\n#include "{name}"\n', f"{path}:2: {room} must not include {included}")
 
     arrow = ("runtime/tool/device.h", "runtime/gpu/launch.h")
-    tree = {**sound, arrow[0]: '#include "gpu/launch.h"\n'}
+    tree = {**SOUND, arrow[0]: '#include "gpu/launch.h"\n'}
     assert faults_in(tree, allowed={arrow: "why"}) == []
     broken("runtime/tool/device.h", "", "runtime/tool/device.h: does not include runtime/gpu/launch.h, "
            "so the exception for it can go", allowed={arrow: "why"})
 
+
+def try_folders():
     broken("runtime/gpu/error.h", "", "runtime/gpu/error.h:1: runtime/base has a header of this name too")
 
     many = {f"tests/runs/test_{i}.cpp": "" for i in range(MOST_SOURCES)}
-    assert faults_in({**sound, **many}) == ["tests/runs: has 16 sources, but at most 15 are one room"]
-    assert faults_in({**sound, **many}, crowded={"tests/runs": "why"}) == []
+    assert faults_in({**SOUND, **many}) == ["tests/runs: has 16 sources, but at most 15 are one room"]
+    assert faults_in({**SOUND, **many}, crowded={"tests/runs": "why"}) == []
     broken("tests/runs/more.h", "", "tests/runs: has no more than 15 sources, so the exception for it can go",
            crowded={"tests/runs": "why"})
     data = {f"tests/data/{i}.h": "" for i in range(MOST_SOURCES + 1)}
     pairs = {f"bench/tune/{i}.{suffix}": "" for i in range(MOST_SOURCES) for suffix in ("h", "cpp")}
-    assert faults_in({**sound, **data, **pairs}) == []
+    assert faults_in({**SOUND, **data, **pairs}) == []
 
+
+def try_sources():
     belongs = "is no function of the C ABI, so it belongs in a source that has a header"
     broken("runtime/walk/helper.cpp", "namespace halyard {\n\nint help(int x) {\n    return x;\n}\n}\n",
            f"runtime/walk/helper.cpp:3: help {belongs}")
@@ -297,7 +303,7 @@ def try_rules():
     broken("runtime/angles/wave.h", "/// A wave.\nfloat wave(float x);\n",
            "runtime/angles/wave.h:2: wave is defined neither here nor in runtime/angles/wave.cpp")
     header = "runtime/angles/wave.h"
-    assert faults_in({**sound, header: "float wave(float x);\n"}, shared={header: "why"}) == []
+    assert faults_in({**SOUND, header: "float wave(float x);\n"}, shared={header: "why"}) == []
     broken(header, "", f"{header}: declares only what its source defines, so the exception for it can go",
            shared={header: "why"})
 
@@ -310,7 +316,10 @@ def read_tree(folder):
 
 
 def main():
-    try_rules()
+    assert faults_in(SOUND) == [], faults_in(SOUND)
+    try_arrows()
+    try_folders()
+    try_sources()
     tree = read_tree(sys.argv[1])
     assert len(tree) > 100, f"{sys.argv[1]} holds {len(tree)} sources"
     faults = faults_of(tree)

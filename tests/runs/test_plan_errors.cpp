@@ -1,10 +1,9 @@
 // Bad descriptions of plans: each field that can be wrong is made wrong, one at a time. What is right at the limits is
 // accepted.
+#include "changes.h"
 #include "scene.h"
 
 #include "walk/plan.h"
-
-#include <algorithm>
 
 namespace {
 
@@ -20,84 +19,73 @@ struct Description : halyard_plan_desc {
     Description &operator=(const Description &) = delete;
 };
 
-/// Changes one thing in a good description, which then gives neither a plan nor an explanation.
-void refuse(halyard_status status, const Words &words, const std::function<void(Description &)> &change) {
+void check_plan_refused(const halyard_plan_desc *desc, halyard_status status, const Words &words) {
     auto *const untouched = reinterpret_cast<halyard_plan *>(16);
-    Description desc;
-    change(desc);
-    CAPTURE(words);
     halyard_plan *plan = untouched;
-    check_refused(status, words, [&](auto *error) { return halyard_create_plan(&desc, &plan, error); });
+    check_refused(status, words, [&](auto *error) { return halyard_create_plan(desc, &plan, error); });
     CHECK(plan == untouched);
+}
 
-    char lines[64];
-    std::memset(lines, 'p', sizeof(lines));
-    std::int64_t n_needed = -7;
-    check_refused(status, words,
-                  [&](auto *error) { return halyard_explain_plan(&desc, lines, sizeof(lines), &n_needed, error); });
-    CHECK(n_needed == -7);
-    CHECK(std::all_of(std::begin(lines), std::end(lines), [](char c) { return c == 'p'; }));
+/// A description gives neither a plan nor an explanation, or at least a plan.
+Table plans_of(const Description &desc) {
+    return Table(
+        [&desc](halyard_status status, const Words &words) {
+            check_plan_refused(&desc, status, words);
+            char lines[64];
+            std::memset(lines, 'p', sizeof(lines));
+            std::int64_t n_needed = -7;
+            check_refused(status, words, [&](auto *error) {
+                return halyard_explain_plan(&desc, lines, sizeof(lines), &n_needed, error);
+            });
+            CHECK(n_needed == -7);
+            CHECK(std::string(lines, sizeof(lines)) == std::string(sizeof(lines), 'p'));
+        },
+        [&desc] { CHECK_NOTHROW(halyard::plan(desc)); });
 }
 
 }  // namespace
 
 TEST_CASE("errors: plans", "[errors]") {
+    Description desc;
+    const Table plans = plans_of(desc);
+    auto &first = desc.tensors[0], &second = desc.tensors[1];
     const std::string head_dim = text(Scene::head_dim);
-    for (const std::uint32_t size : bad_sizes<halyard_plan_desc>()) {
-        refuse(HALYARD_ERROR_STRUCT_SIZE, {"desc.size", text(size)}, [=](auto &desc) { desc.size = size; });
-    }
-    for (const std::uint32_t size : bad_sizes<halyard_tensor_desc>()) {
-        refuse(HALYARD_ERROR_STRUCT_SIZE, {"tensors[0].size", text(size)},
-               [=](auto &desc) { desc.tensors[0].size = size; });
-        refuse(HALYARD_ERROR_STRUCT_SIZE, {"tensors[1].size", text(size)},
-               [=](auto &desc) { desc.tensors[1].size = size; });
-    }
-    refuse(HALYARD_ERROR_NULL_POINTER, {"desc.tensors is NULL"},
-           [](auto &desc) { desc.halyard_plan_desc::tensors = nullptr; });
-    for (const std::int32_t value : {-1, 7, INT32_MAX, INT32_MIN}) {
-        const auto unknown = [&](const char *name, auto change) {
-            refuse(HALYARD_ERROR_UNKNOWN_VALUE, {name, text(value)}, change);
-        };
-        unknown("direction", [=](auto &desc) { desc.direction = value; });
-        unknown("tensors[1].pairing", [=](auto &desc) { desc.tensors[1].pairing = value; });
-        unknown("tensors[1].out_pairing", [=](auto &desc) { desc.tensors[1].out_pairing = value; });
-        unknown("tensors[1].dtype", [=](auto &desc) { desc.tensors[1].dtype = value; });
-        unknown("tensors[1].out_dtype", [=](auto &desc) { desc.tensors[1].out_dtype = value; });
-        unknown("desc.rerotates", [=](auto &desc) { desc.rerotates = value; });
-    }
-    refuse(HALYARD_ERROR_UNKNOWN_VALUE, {"tensors[1].dtype is not set"}, [](auto &desc) { desc.tensors[1].dtype = 0; });
-    refuse(HALYARD_ERROR_UNKNOWN_VALUE, {"tensors[1].pairing is not set, and no frequencies tell it"},
-           [](auto &desc) { desc.tensors[1].pairing = 0; });
-    for (const std::int64_t value : Numbers{0, -2, -1, 1, 5, INT64_MAX, INT64_MIN}) {
-        refuse(HALYARD_ERROR_ROTARY_DIM, {"rotary_dim", text(value)}, [=](auto &desc) { desc.rotary_dim = value; });
-    }
-    for (const std::int32_t value : {0, -1, HALYARD_MAX_TENSORS + 1, INT32_MAX, INT32_MIN}) {
-        refuse(HALYARD_ERROR_SHAPE, {"n_tensors", text(value)}, [=](auto &desc) { desc.n_tensors = value; });
-    }
-    for (const std::int64_t value : Numbers{0, -1, INT64_MIN}) {
-        refuse(HALYARD_ERROR_SHAPE, {"tensors[0].head_dim", text(value)},
-               [=](auto &desc) { desc.tensors[0].head_dim = value; });
-    }
+    plans.refuse_each(HALYARD_ERROR_STRUCT_SIZE, bad_sizes<halyard_plan_desc>(), {{"desc.size", desc.size}});
+    plans.refuse_each(HALYARD_ERROR_STRUCT_SIZE, bad_sizes<halyard_tensor_desc>(),
+                      {{"tensors[0].size", first.size}, {"tensors[1].size", second.size}});
+    plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 7, INT32_MAX, INT32_MIN},
+                      {{"direction", desc.direction},
+                       {"tensors[1].pairing", second.pairing},
+                       {"tensors[1].out_pairing", second.out_pairing},
+                       {"tensors[1].dtype", second.dtype},
+                       {"tensors[1].out_dtype", second.out_dtype},
+                       {"desc.rerotates", desc.rerotates}});
+    plans.refuse_each(HALYARD_ERROR_ROTARY_DIM, {0, -2, -1, 1, 5, INT64_MAX, INT64_MIN},
+                      {{"rotary_dim", desc.rotary_dim}});
+    plans.refuse_each(HALYARD_ERROR_SHAPE, {0, -1, HALYARD_MAX_TENSORS + 1, INT32_MAX, INT32_MIN},
+                      {{"n_tensors", desc.n_tensors}});
+    plans.refuse_each(HALYARD_ERROR_SHAPE, {0, -1, INT64_MIN}, {{"tensors[0].head_dim", first.head_dim}});
     for (const std::int64_t value : Numbers{-1, 5, 8, 9, INT64_MAX, INT64_MAX - 3, INT64_MIN}) {
-        refuse(HALYARD_ERROR_WINDOW, {"tensors[1].rotary_offset", text(value), head_dim},
-               [=](auto &desc) { desc.tensors[1].rotary_offset = value; });
+        plans.refuse(HALYARD_ERROR_WINDOW, {"tensors[1].rotary_offset", text(value), head_dim},
+                     {{second.rotary_offset, value}});
     }
     for (const std::int64_t value : Numbers{8, 10, INT64_MAX - 1}) {
-        refuse(HALYARD_ERROR_WINDOW, {"tensors[0]", text(value), head_dim},
-               [=](auto &desc) { desc.rotary_dim = value; });
+        plans.refuse(HALYARD_ERROR_WINDOW, {"tensors[0]", text(value), head_dim}, {{desc.rotary_dim, value}});
     }
-    refuse(HALYARD_ERROR_WINDOW, {"tensors[1]", "5"}, [](auto &desc) { desc.tensors[1].head_dim = 5; });
-    refuse(HALYARD_ERROR_MISMATCH, {"target", "max_target"},
-           [](auto &desc) { desc.target = desc.max_target = "reference"; });
-
-    const Description desc;
-    auto *const untouched = reinterpret_cast<halyard_plan *>(16);
-    halyard_plan *plan = untouched;
-    check_refused(HALYARD_ERROR_NULL_POINTER, {"desc is NULL"},
-                  [&](auto *error) { return halyard_create_plan(nullptr, &plan, error); });
+    plans.refuse({
+        {HALYARD_ERROR_NULL_POINTER, {"desc.tensors is NULL"}, {{desc.halyard_plan_desc::tensors, nullptr}}},
+        {HALYARD_ERROR_UNKNOWN_VALUE, {"tensors[1].dtype is not set"}, {{second.dtype, 0}}},
+        {HALYARD_ERROR_UNKNOWN_VALUE,
+         {"tensors[1].pairing is not set, and no frequencies tell it"},
+         {{second.pairing, 0}}},
+        {HALYARD_ERROR_WINDOW, {"tensors[1]", "5"}, {{second.head_dim, 5}}},
+        {HALYARD_ERROR_MISMATCH,
+         {"target", "max_target"},
+         {{desc.target, "reference"}, {desc.max_target, "reference"}}},
+    });
+    check_plan_refused(nullptr, HALYARD_ERROR_NULL_POINTER, {"desc is NULL"});
     check_refused(HALYARD_ERROR_NULL_POINTER, {"out is NULL"},
                   [&](auto *error) { return halyard_create_plan(&desc, nullptr, error); });
-    CHECK(plan == untouched);
     CHECK(halyard_get_plan_target(nullptr) == nullptr);
     halyard_destroy_plan(nullptr);
 }
@@ -120,28 +108,13 @@ TEST_CASE("errors: explaining a plan", "[errors]") {
 }
 
 TEST_CASE("plans: what is right at the limits", "[errors]") {
-    const auto accepted = [](const halyard_plan_desc &desc) {
-        auto error = sized<halyard_error>();
-        halyard_plan *plan = nullptr;
-        const halyard_status status = halyard_create_plan(&desc, &plan, &error);
-        CAPTURE(error.message);
-        CHECK(status == HALYARD_OK);
-        halyard_destroy_plan(plan);
-    };
-    Description narrow;
-    narrow.tensors[0].rotary_offset = 4;  // the window ends where the head ends
-    narrow.tensors[1].rotary_offset = 1;
-    accepted(narrow);
-    Description wide;
-    wide.rotary_dim = 6;
-    accepted(wide);
-    wide.tensors[0].head_dim = INT64_MAX;
-    wide.tensors[0].rotary_offset = INT64_MAX - 6;
-    accepted(wide);
-    Description one;
-    one.n_tensors = 1;
-    one.tensors[1].dtype = 99;  // beyond n_tensors, so not read
-    accepted(one);
+    Description desc;
+    const Table plans = plans_of(desc);
+    auto &first = desc.tensors[0], &second = desc.tensors[1];
+    plans.accept({{first.rotary_offset, 4}, {second.rotary_offset, 1}});  // the window ends where the head ends
+    plans.accept({{desc.rotary_dim, 6}});
+    plans.accept({{desc.rotary_dim, 6}, {first.head_dim, INT64_MAX}, {first.rotary_offset, INT64_MAX - 6}});
+    plans.accept({{desc.n_tensors, 1}, {second.dtype, 99}});  // beyond n_tensors, so not read
 }
 
 TEST_CASE("plans: what the frequencies of a config tell need not be stated", "[plans]") {
@@ -175,9 +148,8 @@ TEST_CASE("plans: what the frequencies of a config tell need not be stated", "[p
     CHECK(resolve(deepseek, into_half).pairing == halyard::Pairing::interleaved);
 
     const auto refuse = [](halyard_status status, const Words &words, const halyard::plan_desc &desc) {
-        halyard_plan *plan = nullptr;
         const auto given = desc.get();
-        check_refused(status, words, [&](auto *error) { return halyard_create_plan(&given, &plan, error); });
+        check_plan_refused(&given, status, words);
     };
     const auto from_base = halyard::frequencies::from_base(10000.0, 64);
     refuse(HALYARD_ERROR_UNKNOWN_VALUE, {"pairing is not set"},

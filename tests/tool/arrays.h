@@ -18,12 +18,12 @@ std::string descr_of() {
     return (std::is_floating_point_v<Element> ? "<f" : "<i") + std::to_string(sizeof(Element));
 }
 
-/// Returns the path.
+/// Returns the name, which is what a command in that folder says.
 template <typename Element>
-std::string write(const ScratchDir &dir, const std::string &name, const Shape &shape,
+std::string write(const ToolFolder &folder, const std::string &name, const Shape &shape,
                   const std::vector<Element> &values, const std::string &descr = descr_of<Element>()) {
-    halyard::tool::write_npy(dir / name, descr, shape, values.data(), values.size() * sizeof(Element));
-    return dir / name;
+    halyard::tool::write_npy(folder / name, descr, shape, values.data(), values.size() * sizeof(Element));
+    return name;
 }
 
 /// Numbers without a pattern, the same in every run.

@@ -45,8 +45,8 @@ inline std::vector<float> decode(std::int32_t dtype, const Words &words) {
     return values;
 }
 
-/// Returns the path.
-inline std::string write_words(const ScratchDir &dir, const std::string &name, std::int32_t dtype, const Shape &shape,
+/// Returns the name.
+inline std::string write_words(const ToolFolder &dir, const std::string &name, std::int32_t dtype, const Shape &shape,
                                const Words &words) {
     const auto n_bytes = static_cast<std::size_t>(oracle::stored_bytes(dtype));
     std::string bytes;
@@ -54,7 +54,7 @@ inline std::string write_words(const ScratchDir &dir, const std::string &name, s
         bytes.append(reinterpret_cast<const char *>(&word), n_bytes);
     }
     halyard::tool::write_npy(dir / name, npy_name(dtype), shape, bytes.data(), bytes.size());
-    return dir / name;
+    return name;
 }
 
 /// The words of a file that must be of this dtype and shape.

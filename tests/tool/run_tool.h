@@ -19,6 +19,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #if !defined(HALYARD_TOOL_LAUNCHER)
@@ -44,67 +45,31 @@ inline Arguments split(const std::string &line) {
     return words;
 }
 
+/// What stands behind `halyard` on a command line: words, or a line of them.
+struct Command : Arguments {
+    Command(const char *line) : Arguments(split(line)) {}
+    Command(const std::string &line) : Arguments(split(line)) {}
+    Command(Arguments words) : Arguments(std::move(words)) {}
+
+    std::string line() const {
+        std::string text = "halyard";
+        for (const auto &word : *this) {
+            text += " " + word;
+        }
+        return text;
+    }
+};
+
 struct Result {
     int status = -1;  // 128 + the signal where the tool was killed
     std::string output;
     std::string errors;
 };
 
-/// Runs `halyard arguments…`. Its standard output goes to `output_path`, or to Result::output when that is empty. Kills
-/// it after a while where it is told to. Its standard input comes from `input_path`.
-inline Result run_tool(const Arguments &arguments, const std::string &output_path = "",
-                       std::optional<std::chrono::nanoseconds> kill_after = std::nullopt,
-                       const std::string &input_path = "/dev/null") {
-    const ScratchDir dir;
-    Arguments words = split(HALYARD_TOOL_LAUNCHER) + Arguments{HALYARD_TOOL_PATH} + arguments;
-    std::vector<char *> argv;
-    for (auto &word : words) {
-        argv.push_back(word.data());
-    }
-    argv.push_back(nullptr);
-
-    const auto output = output_path.empty() ? dir / "output" : output_path;
-    const auto errors = dir / "errors";
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 0, input_path.c_str(), O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&actions, 1, output.c_str(), O_WRONLY | O_CREAT, 0600);
-    posix_spawn_file_actions_addopen(&actions, 2, errors.c_str(), O_WRONLY | O_CREAT, 0600);
-    pid_t child = 0;
-    const int failed = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
-    posix_spawn_file_actions_destroy(&actions);
-    if (failed != 0) {
-        throw std::runtime_error("can't start " + words[0] + ": " + std::strerror(failed));
-    }
-    if (kill_after) {
-        std::this_thread::sleep_for(*kill_after);
-        kill(child, SIGKILL);
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    Result result;
-    result.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    result.output = output_path.empty() ? dir.read("output") : "";
-    result.errors = dir.read("errors");
-    return result;
-}
-
-inline std::string join(const Arguments &arguments) {
-    std::string text = "halyard";
-    for (const auto &argument : arguments) {
-        text += " " + argument;
-    }
-    return text;
-}
-
-/// Runs the tool, which must succeed and write nothing to standard error. Returns its standard output.
-inline std::string succeed(const Arguments &arguments) {
-    const auto result = run_tool(arguments);
-    INFO(join(arguments));
-    REQUIRE(result.errors == "");
-    REQUIRE(result.status == 0);
-    return result.output;
-}
+struct How {
+    std::string input = "/dev/null", output = "";  // files; "": Result::output
+    std::optional<std::chrono::nanoseconds> kill_after = std::nullopt;
+};
 
 /// The words of the API that a text holds, which mean nothing to those who use the tool; "" if none. Its environment
 /// variables are theirs.
@@ -126,19 +91,77 @@ inline std::string find_api_words(std::string text) {
     return found;
 }
 
-/// Checks what every error promises: the status, a few lines that begin with `halyard:` and speak of options and files,
-/// and no file left behind.
-inline void check_fails(int status, const Arguments &arguments, const ScratchDir &dir) {
-    const auto n_entries = dir.count_entries();
-    const auto result = run_tool(arguments);
-    INFO(join(arguments));
-    CAPTURE(result.errors);
-    CHECK(result.status == status);
-    CHECK(result.output == "");
-    CHECK(result.errors.starts_with("halyard: "));
-    CHECK(result.errors.ends_with('\n'));
-    const auto n_lines = std::count(result.errors.begin(), result.errors.end(), '\n');
-    CHECK(n_lines <= (status == 1 ? 1 : 6));
-    CHECK(find_api_words(result.errors) == "");
-    CHECK(dir.count_entries() == n_entries);
-}
+/// A folder with the tool's files, in which it runs.
+class ToolFolder : public ScratchDir {
+public:
+    Result run(const Command &command, const How &how = {}) const {
+        const ScratchDir streams;
+        Arguments words = split(HALYARD_TOOL_LAUNCHER) + Arguments{HALYARD_TOOL_PATH} + command;
+        std::vector<char *> argv;
+        for (auto &word : words) {
+            argv.push_back(word.data());
+        }
+        argv.push_back(nullptr);
+        const auto output = how.output.empty() ? streams / "output" : how.output, errors = streams / "errors";
+        posix_spawn_file_actions_t actions;
+        posix_spawn_file_actions_init(&actions);
+        posix_spawn_file_actions_addchdir_np(&actions, (*this / "").c_str());
+        posix_spawn_file_actions_addopen(&actions, 0, how.input.c_str(), O_RDONLY, 0);
+        posix_spawn_file_actions_addopen(&actions, 1, output.c_str(), O_WRONLY | O_CREAT, 0600);
+        posix_spawn_file_actions_addopen(&actions, 2, errors.c_str(), O_WRONLY | O_CREAT, 0600);
+        pid_t child = 0;
+        const int failed = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
+        posix_spawn_file_actions_destroy(&actions);
+        if (failed != 0) {
+            throw std::runtime_error("can't start " + words[0] + ": " + std::strerror(failed));
+        }
+        if (how.kill_after) {
+            std::this_thread::sleep_for(*how.kill_after);
+            kill(child, SIGKILL);
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+                how.output.empty() ? streams.read("output") : "", streams.read("errors")};
+    }
+
+    /// It must succeed and write nothing to standard error. Returns its standard output.
+    std::string succeed(const Command &command, const How &how = {}) const {
+        const auto result = run(command, how);
+        INFO(command.line());
+        REQUIRE(result.errors == "");
+        REQUIRE(result.status == 0);
+        return result.output;
+    }
+
+    /// Checks what every error promises: the status, a few lines that begin with `halyard:` and speak of options and
+    /// files, among them these words, and no file left behind.
+    void fail(int status, const Command &command, const std::string &words = "") const {
+        const auto n_entries = count_entries();
+        const auto result = run(command);
+        INFO(command.line());
+        CAPTURE(result.errors, words);
+        CHECK(result.status == status);
+        CHECK(result.output == "");
+        CHECK(result.errors.starts_with("halyard: "));
+        CHECK(result.errors.ends_with('\n'));
+        CHECK(std::count(result.errors.begin(), result.errors.end(), '\n') <= (status == 1 ? 1 : 6));
+        CHECK(result.errors.find(words) != std::string::npos);
+        CHECK(find_api_words(result.errors) == "");
+        CHECK(count_entries() == n_entries);
+    }
+
+    /// Adds each of these options to the command.
+    void fail_each(int status, const std::string &command, const Arguments &options) const {
+        for (const auto &each : options) {
+            fail(status, command + " " + each);
+        }
+    }
+    /// Adds each of these options to the command, against which it says these words.
+    void fail_saying(int status, const std::string &command,
+                     const std::vector<std::pair<std::string, std::string>> &said) const {
+        for (const auto &[options, words] : said) {
+            fail(status, command + " " + options, words);
+        }
+    }
+};

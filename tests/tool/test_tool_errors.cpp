@@ -1,311 +1,273 @@
 // What the tool refuses, and what it leaves behind when it fails or is killed.
 #include "tool/arrays.h"
 
-#include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-#include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <csignal>
 #include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
+namespace {
+
+/// Three tokens of two heads of eight columns, and files that go with them.
+struct Files : ToolFolder {
+    Files() {
+        ::write(*this, "x.npy", {3, 2, 8}, make_values(48));
+        ::write<double>(*this, "f.npy", {4}, {1, 2, 3, 4});
+        ::write<std::int32_t>(*this, "p.npy", {3}, {1, 2, 3});
+        ::write(*this, "cs.npy", {3, 2, 4}, make_values(24));
+    }
+};
+
+const std::string rotate = "rotate x.npy -o y.npy";
+
+using Options = std::vector<std::pair<std::string, Arguments>>;
+
+/// Gives each option each of its values.
+void fail_values(const ToolFolder &dir, int status, const Options &wrong) {
+    for (const auto &[option, values] : wrong) {
+        dir.fail_each(status, rotate + " " + option, values);
+    }
+}
+
+}  // namespace
+
 TEST_CASE("tool: wrong usage has exit status 2", "[tool]") {
-    const ScratchDir dir;
-    const auto x = write(dir, "x.npy", {3, 2, 8}, make_values(48));
-    const auto f = write<double>(dir, "f.npy", {4}, {1, 2, 3, 4});
-    const auto cs = write(dir, "cs.npy", {3, 2, 4}, make_values(24));
-    const auto p = write<std::int32_t>(dir, "p.npy", {3}, {1, 2, 3});
-
-    const auto y = " -o " + (dir / "y.npy");
-    for (const std::string &command : Arguments{
-             "", "spin", "--spin", "list --yaml", "list more", "list explain", "rotate", "rotate " + x, "rotate" + y,
-             "angles --rotary-dim 8" + y, "angles --rotary-dim 8 --positions 0:3", "angles --positions 0:3" + y,
-             "frequencies", "frequencies --base 100", "explain --head-dim big", "explain --dtype f64"}) {
-        check_fails(2, split(command), dir);
+    const Files dir;
+    for (const char *command :
+         {"", "spin", "--spin", "list --yaml", "list more", "list explain", "rotate", "rotate x.npy", "rotate -o y.npy",
+          "angles --rotary-dim 8 -o y.npy", "angles --rotary-dim 8 --positions 0:3", "angles --positions 0:3 -o y.npy",
+          "frequencies", "frequencies --base 100", "explain --head-dim big", "explain --dtype f64"}) {
+        dir.fail(2, command);
     }
-
-    const Arguments rotate = {"rotate", x, "-o", dir / "y.npy"};
-    const std::vector<std::pair<std::string, Arguments>> wrong_values = {
-        {"--base", {"ten", "1e4x", "nan", "inf", "1e999", ""}},
-        {"--inv-freq", {""}},
-        {"--rotary-dim", {"8.0", "99999999999999999999", "0x8"}},
-        {"--rotary-offset", {"one"}},
-        {"--pairing", {"Half", "neox"}},
-        {"--out-pairing", {""}},
-        {"--dtype", {"f64"}},
-        {"--layout", {"sbhd"}},
-        {"--threads", {"0", "1025", "-1", "two"}},
-        {"--bad-position", {"wrap"}},
-        {"--max-position", {"0", "2147483649", "x"}},
-        {"--angles", {"exact"}},
-        {"--reference", {"torch", "vllm", "ggml_f32"}},
-        {"--axis-map", {"16,24,24", "sections:", "sections:1,,2"}},
-        {"--seq-len", {"long"}},
-        {"--config", {""}},
-        {"--target", {""}},
-        {"--positions", {":", "0:", ":3", "0:3:1", "0:x", "0.0:3.0", "3:0", "", "0: 3", "2147483646:2147483649"}},
-        {"--positions", {"-2147483649:-2147483646", "99999999999999999999:3"}}};
-    for (const auto &[option, values] : wrong_values) {
-        for (const std::string &value : values) {
-            check_fails(2, rotate + Arguments{option, value}, dir);
-        }
-    }
-    // Options that are unknown, incomplete, given twice, or at odds with each other.
-    for (const std::string &options : Arguments{"--spin",
-                                                "extra.npy",
-                                                "--base",
-                                                "--base 100 --base 100",
-                                                "--base 100 --inv-freq " + f,
-                                                "--base 100 --config config.json",
-                                                "--inv-freq " + f + " --config config.json",
-                                                "--attention-factor 1.5",
-                                                "--inv-freq " + f + " --attention-factor much",
-                                                "--in-place --out-pairing interleaved",
-                                                "--seq-len 4096",
-                                                "--layer-type full_attention",
-                                                "--config config.json --seq-len 0",
-                                                "--config config.json --layer-type ''",
-                                                "--config config.json --attention-factor 1",
-                                                "--cos-sin " + cs + " --config config.json",
-                                                "--cos-sin " + cs + " --positions " + p,
-                                                "--cos-sin " + cs + " --base 100",
-                                                "--cos-sin " + cs + " --inv-freq " + f,
-                                                "--cos-sin " + cs + " --max-position 5",
-                                                "--cos-sin " + cs + " --angles table",
-                                                "--positions - --config -",
-                                                "--inv-freq - --positions -"}) {
-        check_fails(2, rotate + split(options), dir);
-    }
+    fail_values(dir, 2,
+                {{"--base", {"ten", "1e4x", "nan", "inf", "1e999", "''"}},
+                 {"--inv-freq", {"''"}},
+                 {"--rotary-dim", {"8.0", "99999999999999999999", "0x8"}},
+                 {"--rotary-offset", {"one"}},
+                 {"--pairing", {"Half", "neox"}},
+                 {"--out-pairing", {"''"}},
+                 {"--dtype", {"f64"}},
+                 {"--layout", {"sbhd"}},
+                 {"--threads", {"0", "1025", "-1", "two"}},
+                 {"--bad-position", {"wrap"}},
+                 {"--max-position", {"0", "2147483649", "x"}},
+                 {"--angles", {"exact"}},
+                 {"--reference", {"torch", "vllm", "ggml_f32"}},
+                 {"--axis-map", {"16,24,24", "sections:", "sections:1,,2"}},
+                 {"--seq-len", {"long"}},
+                 {"--config", {"''"}},
+                 {"--target", {"''"}},
+                 {"--positions", {":", "0:", ":3", "0:3:1", "0:x", "0.0:3.0", "3:0", "''"}},
+                 {"--positions", {"2147483646:2147483649", "-2147483649:-2147483646", "99999999999999999999:3"}}});
+    dir.fail(2, Arguments{"rotate", "x.npy", "-o", "y.npy", "--positions", "0: 3"});
 }
 
-TEST_CASE("tool: what can't be carried out has exit status 1", "[tool]") {
-    const ScratchDir dir;
-    const auto x = write(dir, "x.npy", {3, 2, 8}, make_values(48));
-    const auto p = write<std::int32_t>(dir, "p.npy", {3}, {1, 2, 3});
-    const auto f = write<double>(dir, "f.npy", {4}, {1, 2, 3, 4});
-    const Arguments frequencies = {"--rotary-dim", "8"}, rotate = {"rotate", x, "-o", dir / "y.npy"};
-
-    SECTION("the file") {
-        const auto bytes = dir.read("x.npy");
-        const std::vector<std::string> inputs = {
-            dir / "missing.npy",
-            dir / "",
-            "/dev/null",
-            dir.write("empty.npy", ""),
-            dir.write("text.npy", "hello"),
-            dir.write("short.npy", bytes.substr(0, bytes.size() - 1)),
-            dir.write("long.npy", bytes + "x"),
-            write<double>(dir, "f8.npy", {3, 2, 8}, std::vector<double>(48)),
-            write<float>(dir, "big_endian.npy", {3, 2, 8}, make_values(48), ">f4"),
-            write<float>(dir, "two.npy", {6, 8}, make_values(48)),
-            write<float>(dir, "five.npy", {1, 1, 3, 2, 8}, make_values(48)),
-            write<float>(dir, "odd.npy", {3, 2, 7}, make_values(42)),
-            write<float>(dir, "no_columns.npy", {3, 2, 0}, {}),
-            write<float>(dir, "untyped.npy", {3, 4, 8}, make_values(48), "<u2"),
-            dir / "line\nbreak\x1b.npy",
-            dir.write("fortran.npy", std::string(bytes).replace(bytes.find("False"), 5, "True "))};
-        for (const auto &input : inputs) {
-            check_fails(1, {"rotate", input, "-o", dir / "y.npy"}, dir);
-        }
-    }
-
-    SECTION("the options with it") {
-        const auto f2 = write<float>(dir, "f2.npy", {3, 4, 8}, make_values(48), "<f2");
-        check_fails(1, {"rotate", f2, "-o", dir / "y.npy", "--dtype", "f32"}, dir);
-        check_fails(1, {"rotate", f2, "-o", dir / "y.npy", "--dtype", "bf16"}, dir);
-        const auto long_list = write<double>(dir, "long.npy", {5}, {1, 2, 3, 4, 5});
-        const auto write_positions = [&](const char *name, const Shape &shape) {
-            return write(dir, name, shape, std::vector<std::int32_t>(shape.empty() ? 1 : shape[0] * shape.back()));
-        };
-        const auto write_rows = [&](const char *name, const Shape &shape) {
-            return write(dir, name, shape, make_values(static_cast<std::size_t>(shape[0] * shape[1] * shape[2])));
-        };
-        const std::vector<std::pair<std::string, Arguments>> wrong_values = {
-            {"--dtype", {"f16"}},
-            {"--layout", {"bhsd"}},
-            {"--rotary-dim", {"7", "0", "-2", "10"}},
-            {"--rotary-offset", {"2", "-2 --rotary-dim 4", "9223372036854775807 --rotary-dim 4"}},
-            {"--base", {"0", "-1"}},
-            {"--inv-freq", {"missing.npy", long_list, long_list + " --rotary-dim 8", p, f + " --attention-factor 0"}},
-            {"--inv-freq",
-             {write<double>(dir, "nan.npy", {4}, {1, 2, std::nan(""), 3}),
-              write<double>(dir, "square.npy", {2, 2}, {1, 2, 3, 4})}},
-            {"--positions", {"missing.npy", "0:4", "0:2", x, write_positions("p2.npy", {2})}},
-            {"--positions",
-             {write_positions("p0.npy", {}), write_positions("rows.npy", {2, 3}),
-              write_positions("axes.npy", {1, 1, 3})}},
-            {"--cos-sin", {"missing.npy", p, write_rows("cs2.npy", {2, 2, 4}), write_rows("cs3.npy", {3, 3, 4})}},
-            {"--cos-sin",
-             {write_rows("cs5.npy", {3, 2, 5}), write_rows("cs0.npy", {3, 2, 0}),
-              write_rows("cs4.npy", {3, 2, 4}) + " --rotary-dim 6"}},
-            {"--target", {"x86_nothing"}}};
-        for (const auto &[option, values] : wrong_values) {
-            for (const std::string &value : values) {
-                check_fails(1, rotate + Arguments{option} + split(value), dir);
-            }
-        }
-    }
-
-    SECTION("a device that is not there") {
-        const char *const folders = std::getenv("LD_LIBRARY_PATH");  // where the emulated driver may lie
-        const std::string kept = folders != nullptr ? folders : "";
-        unsetenv("LD_LIBRARY_PATH");
-        for (const auto &target : nlohmann::json::parse(succeed({"list", "--json"}))) {
-            const std::string name = target.at("name");
-            if (name == "cuda_sm80" && !target.at("supported").get<bool>()) {
-                check_fails(1, rotate + Arguments{"--target", name}, dir);
-            }
-        }
-        setenv("LD_LIBRARY_PATH", kept.c_str(), 1);
-    }
-
-    SECTION("the output") {
-        std::filesystem::create_directory(dir / "folder");
-        const std::vector<std::string> outputs = {
-            dir / "folder",      dir / "folder/",     dir / "missing/y.npy",      "/dev/null",
-            dir / "x.npy/y.npy", "/proc/halyard.npy", dir / std::string(300, 'y')};
-        for (const auto &output : outputs) {
-            check_fails(1, {"rotate", x, "-o", output}, dir);
-            CHECK(std::filesystem::is_empty(dir / "folder"));
-            check_fails(1, Arguments{"angles", "--positions", p, "-o", output} + frequencies, dir);
-        }
-    }
-
-    SECTION("angles and frequencies") {
-        const auto rows = write<std::int32_t>(dir, "rows.npy", {1, 3}, {1, 2, 3});
-        const auto beyond = write<std::int64_t>(dir, "beyond.npy", {1}, {std::int64_t(1) << 31});
-        check_fails(1, Arguments{"angles", "--positions", rows, "-o", dir / "y.npy"} + frequencies, dir);
-        check_fails(1, Arguments{"angles", "--positions", beyond, "-o", dir / "y.npy"} + frequencies, dir);
-        check_fails(1, {"angles", "--positions", p, "-o", dir / "y.npy", "--rotary-dim", "7"}, dir);
-        check_fails(1, {"frequencies", "--rotary-dim", "7"}, dir);
-        check_fails(1, {"frequencies", "--rotary-dim", "6", "--inv-freq", f}, dir);
-        check_fails(1, {"frequencies", "--inv-freq", dir / "missing.npy"}, dir);
-        check_fails(1, {"explain", "--rotary-dim", "256"}, dir);
-    }
-
-    SECTION("axes, sources and references") {
-        const auto axes = write<std::int32_t>(dir, "axes.npy", {3, 3}, {0, 1, 2, 3, 4, 5, 6, 7, 8});
-        const std::string at_axes = " --positions " + axes;
-        for (const std::string &options :
-             Arguments{"--axis-map sections:2,1,2" + at_axes, "--axis-map sections:2,1,-1" + at_axes,
-                       "--axis-map sections:2,2" + at_axes, "--axis-map sections:0,0,0,2,2" + at_axes,
-                       "--axis-map interleaved:0,4,0" + at_axes, "--axis-map sections:2,1,1 --positions " + p,
-                       "--axis-map sections:2,1,1 --positions 0:3", at_axes, "--angles phase --reference hf_f32",
-                       "--angles factored --reference hf_f32"}) {
-            check_fails(1, rotate + split(options), dir);
-        }
-    }
+TEST_CASE("tool: options that are unknown, incomplete, given twice or at odds have exit status 2", "[tool]") {
+    const Files dir;
+    dir.fail_each(2, rotate,
+                  {"--spin", "extra.npy", "--base", "--base 100 --base 100", "--base 100 --inv-freq f.npy",
+                   "--base 100 --config config.json", "--inv-freq f.npy --config config.json", "--attention-factor 1.5",
+                   "--inv-freq f.npy --attention-factor much", "--in-place --out-pairing interleaved", "--seq-len 4096",
+                   "--layer-type full_attention", "--config config.json --seq-len 0",
+                   "--config config.json --layer-type ''", "--config config.json --attention-factor 1",
+                   "--positions - --config -", "--inv-freq - --positions -"});
+    dir.fail_each(2, rotate + " --cos-sin cs.npy",
+                  {"--config config.json", "--positions p.npy", "--base 100", "--inv-freq f.npy", "--max-position 5",
+                   "--angles table"});
 }
+
+TEST_CASE("tool: inputs that can't be had have exit status 1", "[tool]") {
+    const Files dir;
+    const auto bytes = dir.read("x.npy");
+    dir.write("empty.npy", "");
+    dir.write("text.npy", "hello");
+    dir.write("short.npy", bytes.substr(0, bytes.size() - 1));
+    dir.write("long.npy", bytes + "x");
+    dir.write("fortran.npy", std::string(bytes).replace(bytes.find("False"), 5, "True "));
+    write<double>(dir, "f8.npy", {3, 2, 8}, std::vector<double>(48));
+    write<float>(dir, "big_endian.npy", {3, 2, 8}, make_values(48), ">f4");
+    write<float>(dir, "two.npy", {6, 8}, make_values(48));
+    write<float>(dir, "five.npy", {1, 1, 3, 2, 8}, make_values(48));
+    write<float>(dir, "odd.npy", {3, 2, 7}, make_values(42));
+    write<float>(dir, "no_columns.npy", {3, 2, 0}, {});
+    write<float>(dir, "untyped.npy", {3, 4, 8}, make_values(48), "<u2");
+    for (const char *input :
+         {"missing.npy", "./", "/dev/null", "empty.npy", "text.npy", "short.npy", "long.npy", "fortran.npy", "f8.npy",
+          "big_endian.npy", "two.npy", "five.npy", "odd.npy", "no_columns.npy", "untyped.npy", "line\nbreak\x1b.npy"}) {
+        dir.fail(1, Arguments{"rotate", input, "-o", "y.npy"});
+    }
+    write<float>(dir, "f2.npy", {3, 4, 8}, make_values(48), "<f2");
+    dir.fail_each(1, "rotate f2.npy -o y.npy", {"--dtype f32", "--dtype bf16"});
+}
+
+TEST_CASE("tool: options that don't go with the input have exit status 1", "[tool]") {
+    const Files dir;
+    write<double>(dir, "long.npy", {5}, {1, 2, 3, 4, 5});
+    write<double>(dir, "nan.npy", {4}, {1, 2, std::nan(""), 3});
+    write<double>(dir, "square.npy", {2, 2}, {1, 2, 3, 4});
+    write(dir, "p0.npy", {}, std::vector<std::int32_t>(1));
+    write(dir, "p2.npy", {2}, std::vector<std::int32_t>(2));
+    write(dir, "rows.npy", {2, 3}, std::vector<std::int32_t>(6));
+    write(dir, "axes.npy", {1, 1, 3}, std::vector<std::int32_t>(3));
+    write(dir, "cs2.npy", {2, 2, 4}, make_values(16));
+    write(dir, "cs3.npy", {3, 3, 4}, make_values(36));
+    write(dir, "cs5.npy", {3, 2, 5}, make_values(30));
+    write(dir, "cs0.npy", {3, 2, 0}, make_values(0));
+    fail_values(
+        dir, 1,
+        {{"--dtype", {"f16"}},
+         {"--layout", {"bhsd"}},
+         {"--rotary-dim", {"7", "0", "-2", "10"}},
+         {"--rotary-offset", {"2", "-2 --rotary-dim 4", "9223372036854775807 --rotary-dim 4"}},
+         {"--base", {"0", "-1"}},
+         {"--inv-freq",
+          {"missing.npy", "long.npy", "long.npy --rotary-dim 8", "p.npy", "nan.npy", "square.npy",
+           "f.npy --attention-factor 0"}},
+         {"--positions", {"missing.npy", "0:4", "0:2", "x.npy", "p2.npy", "p0.npy", "rows.npy", "axes.npy"}},
+         {"--cos-sin", {"missing.npy", "p.npy", "cs2.npy", "cs3.npy", "cs5.npy", "cs0.npy", "cs.npy --rotary-dim 6"}},
+         {"--target", {"x86_nothing"}},
+         {"--reference hf_f32 --angles", {"phase", "factored"}}});
+    write<std::int32_t>(dir, "axes.npy", {3, 3}, {0, 1, 2, 3, 4, 5, 6, 7, 8});
+    fail_values(dir, 1,
+                {{"--positions axes.npy --axis-map",
+                  {"sections:2,1,2", "sections:2,1,-1", "sections:2,2", "sections:0,0,0,2,2", "interleaved:0,4,0"}},
+                 {"--axis-map sections:2,1,1 --positions", {"p.npy", "0:3"}},
+                 {"--positions", {"axes.npy"}}});
+}
+
+TEST_CASE("tool: a device that is not there has exit status 1", "[tool]") {
+    const Files dir;
+    const char *const folders = std::getenv("LD_LIBRARY_PATH");  // where the emulated driver may lie
+    const std::string kept = folders != nullptr ? folders : "";
+    unsetenv("LD_LIBRARY_PATH");
+    for (const auto &target : nlohmann::json::parse(dir.succeed("list --json"))) {
+        if (target.at("name") == "cuda_sm80" && !target.at("supported").get<bool>()) {
+            dir.fail(1, rotate + " --target cuda_sm80");
+        }
+    }
+    setenv("LD_LIBRARY_PATH", kept.c_str(), 1);
+}
+
+TEST_CASE("tool: outputs, angles and frequencies that can't be had have exit status 1", "[tool]") {
+    const Files dir;
+    std::filesystem::create_directory(dir / "folder");
+    for (const std::string &output : Arguments{"folder", "folder/", "missing/y.npy", "/dev/null", "x.npy/y.npy",
+                                               "/proc/halyard.npy", std::string(300, 'y')}) {
+        dir.fail(1, "rotate x.npy -o " + output);
+        CHECK(std::filesystem::is_empty(dir / "folder"));
+        dir.fail(1, "angles --positions p.npy --rotary-dim 8 -o " + output);
+    }
+    write<std::int32_t>(dir, "rows.npy", {1, 3}, {1, 2, 3});
+    write<std::int64_t>(dir, "beyond.npy", {1}, {std::int64_t(1) << 31});
+    dir.fail_each(1, "angles -o y.npy",
+                  {"--positions rows.npy --rotary-dim 8", "--positions beyond.npy --rotary-dim 8",
+                   "--positions p.npy --rotary-dim 7"});
+    dir.fail_each(1, "frequencies", {"--rotary-dim 7", "--rotary-dim 6 --inv-freq f.npy", "--inv-freq missing.npy"});
+    dir.fail(1, "explain --rotary-dim 256");
+}
+
+namespace {
+
+struct SaidFiles : ToolFolder {
+    SaidFiles() {
+        ::write(*this, "x.npy", {2, 2, 8}, make_values(32));
+        ::write(*this, "b.npy", {2, 2, 1, 8}, make_values(32));
+        ::write<std::int64_t>(*this, "p6.npy", {2}, {5, 6});
+        ::write<std::int64_t>(*this, "p16.npy", {2}, {-1, 3});
+        ::write<std::int64_t>(*this, "p31.npy", {2}, {5, std::int64_t{1} << 31});
+        ::write<std::int32_t>(*this, "axes.npy", {3, 2}, {0, 1, 0, 1, 0, 9});
+        ::write<std::int32_t>(*this, "rows.npy", {2, 2}, {0, 1, 0, 7});
+        ::write<double>(*this, "f0.npy", {0}, {});
+        ::write<double>(*this, "fn.npy", {4}, {1, 0.5, std::nan(""), 0.1});
+        ::write<double>(*this, "f.npy", {4}, {1, 0.5, 0.2, 0.1});
+        std::filesystem::create_symlink(HALYARD_CONFIG_DIR "/llama-2-7b.json", *this / "llama.json");
+    }
+};
+
+}  // namespace
 
 TEST_CASE("tool: what is said is of the command line", "[tool]") {
-    const ScratchDir dir;
-    const auto x = write(dir, "x.npy", {2, 2, 8}, make_values(32));
-    const auto p = [&](const char *name, const std::vector<std::int64_t> &values) {
-        return " --positions " + write<std::int64_t>(dir, name, {2}, values);
-    };
-    const auto axes = " --positions " + write<std::int32_t>(dir, "axes.npy", {3, 2}, {0, 1, 0, 1, 0, 9});
-    const auto rows = " --positions " + write<std::int32_t>(dir, "rows.npy", {2, 2}, {0, 1, 0, 7});
-    const auto list = [&](const char *name, const std::vector<double> &values) {
-        return " --inv-freq " + write<double>(dir, name, {static_cast<std::int64_t>(values.size())}, values);
-    };
-    const auto rotate = "rotate " + x + " -o " + (dir / "y.npy");
-    const auto rotate_batch = "rotate " + write(dir, "b.npy", {2, 2, 1, 8}, make_values(32)) + " -o " + (dir / "y.npy");
-    const std::vector<std::pair<std::string, std::string>> said = {
-        {"rotat " + x, "'rotat' is no command; is it rotate?"},
-        {"freq", "is it frequencies?"},
-        {"spin", "'spin' is no command; there are list, explain, rotate, angles, frequencies"},
-        {"--spin", "'--spin' is no option here, where a command comes first"},
-        {"", "a command is needed: list,"},
-        {rotate + " --postions 0:2", "'--postions' is no option of 'rotate'; is it --positions?"},
-        {rotate + " --spin=3", "'--spin' is no option of 'rotate'\n"},
-        {rotate + " more.npy", "'more.npy' is one argument too many"},
-        {rotate + " --base", "--base has no value"},
-        {rotate + " --max-position 6" + p("p6.npy", {5, 6}),
-         "token 1 has position 6 in '" + (dir / "p6.npy") +
-             "', but --max-position 6 allows 0 to 5 (see --bad-position)"},
-        {rotate + " --max-position 6" + p("p16.npy", {-1, 3}), "token 0 has position -1 in"},
-        {rotate + " --max-position 1", "token 1 has position 1, but --max-position 1 allows 0 to 0"},
-        {rotate + p("p31.npy", {5, std::int64_t{1} << 31}),
-         "has position 2147483648 in '" + (dir / "p31.npy") +
-             "', but positions of 32 bits are -2147483648 to 2147483647"},
-        {rotate + " --angles phase" + p("p31.npy", {5, std::int64_t{1} << 31}), "positions of 32 bits are"},
-        {rotate + " --axis-map sections:2,1,1 --max-position 9" + axes, "token 1 has position 9 on axis 2 in"},
-        {rotate_batch + " --max-position 7" + rows, "token 1 of batch row 1 has position 7 in"},
-        {"angles --rotary-dim 8 -o y.npy" + p("p31.npy", {5, std::int64_t{1} << 31}),
-         "positions of 32 bits are -2147483648 to 2147483647\n"},
-        {rotate + " --rotary-dim 10", "a rotary_dim of 10 and --rotary-offset 0 don't fit a head of 8 columns"},
-        {rotate + " --rotary-offset 2", "a rotary_dim of 8 and --rotary-offset 2 don't fit a head of 8 columns"},
-        {rotate + " --rotary-offset 9223372036854775807", "don't fit"},
-        {rotate + " --base 0", "--base is 0"},
-        {rotate + " --base 1e-300", "--base is 1e-300"},
-        {rotate + list("f0.npy", {}) + " --rotary-dim 0", "f0.npy' holds no inverse frequency"},
-        {rotate + list("fn.npy", {1, 0.5, std::nan(""), 0.1}), "in --inv-freq, inv_freq[2] is nan"},
-        {rotate + list("f.npy", {1, 0.5, 0.2, 0.1}) + " --attention-factor 0", "--attention-factor is 0"},
-        {rotate + " --target nothing", "--target is \"nothing\", which is none of x86"},
-        {rotate + " --axis-map sections:2,1,2" + axes, "the numbers of --axis-map add up to 5"},
-        {rotate + " --axis-map sections:2,-1,3" + axes, "the second number of --axis-map is -1"},
-        {rotate + " --axis-map interleaved:0,0,4" + axes, "the third number of --axis-map is 4"},
-        {rotate + " --reference hf_f32 --angles phase", "--reference is hf_f32, which --angles phase cannot"},
-        {rotate + " --reference hf_f32 --angles factored", "--reference is hf_f32, which --angles factored cannot"},
-        {rotate + " --reference vllm_f16 --angles phase", "--reference is vllm_f16, which --angles phase cannot"},
-        {rotate + " --reference vllm_bf16 --base 0.5", "--reference is vllm_bf16, but the frequencies' base is 0.5"},
-        {rotate + list("f.npy", {1, 0.5, 0.2, 0.1}) + " --reference ggml", "--reference is ggml, but the frequencies'"},
-        {"explain --rotary-offset 3", "--rotary-offset 3"},
-        {"explain --head-dim 7", "a head has 7 columns"},
-        {"frequencies --config " HALYARD_CONFIG_DIR "/llama-2-7b.json --seq-len 9223372036854775807",
-         "--seq-len is 9223372036854775807, but it must be"},
-    };
-    for (const auto &[command, words] : said) {
-        const auto result = run_tool(split(command));
-        INFO(command);
-        CAPTURE(result.errors);
-        CHECK((result.status == 1 || result.status == 2));
-        CHECK(result.errors.find(words) != std::string::npos);
-        CHECK(find_api_words(result.errors) == "");
-        CHECK(std::count(result.errors.begin(), result.errors.end(), '\n') == result.status);
-    }
-    CHECK(!std::filesystem::exists(dir / "y.npy"));
-    const auto explained = succeed({"explain", "--target", "nothing"});
-    CHECK(explained.find("--target is \"nothing\"") != std::string::npos);
+    const SaidFiles dir;
+    const std::string beyond = "positions of 32 bits are -2147483648 to 2147483647";
+    dir.fail_saying(2, "",
+                    {{"rotat x.npy", "'rotat' is no command; is it rotate?"},
+                     {"freq", "is it frequencies?"},
+                     {"spin", "'spin' is no command; there are list, explain, rotate, angles, frequencies"},
+                     {"--spin", "'--spin' is no option here, where a command comes first"},
+                     {"", "a command is needed: list,"},
+                     {rotate + " --postions 0:2", "'--postions' is no option of 'rotate'; is it --positions?"},
+                     {rotate + " --spin=3", "'--spin' is no option of 'rotate'\n"},
+                     {rotate + " more.npy", "'more.npy' is one argument too many"},
+                     {rotate + " --base", "--base has no value"}});
+    dir.fail_saying(
+        1, rotate,
+        {{"--max-position 6 --positions p6.npy",
+          "token 1 has position 6 in 'p6.npy', but --max-position 6 allows 0 to 5 (see --bad-position)"},
+         {"--max-position 6 --positions p16.npy", "token 0 has position -1 in"},
+         {"--max-position 1", "token 1 has position 1, but --max-position 1 allows 0 to 0"},
+         {"--positions p31.npy", "has position 2147483648 in 'p31.npy', but " + beyond},
+         {"--angles phase --positions p31.npy", "positions of 32 bits are"},
+         {"--axis-map sections:2,1,1 --max-position 9 --positions axes.npy", "token 1 has position 9 on axis 2 in"},
+         {"--rotary-dim 10", "a rotary_dim of 10 and --rotary-offset 0 don't fit a head of 8 columns"},
+         {"--rotary-offset 2", "a rotary_dim of 8 and --rotary-offset 2 don't fit a head of 8 columns"},
+         {"--rotary-offset 9223372036854775807", "don't fit"},
+         {"--base 0", "--base is 0"},
+         {"--base 1e-300", "--base is 1e-300"},
+         {"--inv-freq f0.npy --rotary-dim 0", "f0.npy' holds no inverse frequency"},
+         {"--inv-freq fn.npy", "in --inv-freq, inv_freq[2] is nan"},
+         {"--inv-freq f.npy --attention-factor 0", "--attention-factor is 0"},
+         {"--target nothing", "--target is \"nothing\", which is none of x86"},
+         {"--axis-map sections:2,1,2 --positions axes.npy", "the numbers of --axis-map add up to 5"},
+         {"--axis-map sections:2,-1,3 --positions axes.npy", "the second number of --axis-map is -1"},
+         {"--axis-map interleaved:0,0,4 --positions axes.npy", "the third number of --axis-map is 4"},
+         {"--reference hf_f32 --angles phase", "--reference is hf_f32, which --angles phase cannot"},
+         {"--reference hf_f32 --angles factored", "--reference is hf_f32, which --angles factored cannot"},
+         {"--reference vllm_f16 --angles phase", "--reference is vllm_f16, which --angles phase cannot"},
+         {"--reference vllm_bf16 --base 0.5", "--reference is vllm_bf16, but the frequencies' base is 0.5"},
+         {"--inv-freq f.npy --reference ggml", "--reference is ggml, but the frequencies'"}});
+    dir.fail_saying(
+        1, "",
+        {{"rotate b.npy -o y.npy --max-position 7 --positions rows.npy", "token 1 of batch row 1 has position 7 in"},
+         {"angles --rotary-dim 8 -o y.npy --positions p31.npy", beyond + "\n"},
+         {"explain --rotary-offset 3", "--rotary-offset 3"},
+         {"explain --head-dim 7", "a head has 7 columns"},
+         {"frequencies --config llama.json --seq-len 9223372036854775807",
+          "--seq-len is 9223372036854775807, but it must be"}});
+    CHECK(dir.succeed("explain --target nothing").find("--target is \"nothing\"") != std::string::npos);
     // A position that is held needs no place of its own.
-    succeed(split(rotate + " --max-position 6 --bad-position clamp" + p("p6.npy", {5, 6})));
+    dir.succeed(rotate + " --max-position 6 --bad-position clamp --positions p6.npy");
 }
 
 TEST_CASE("tool: a failure leaves an existing output alone", "[tool]") {
-    const ScratchDir dir;
-    const auto x = write(dir, "x.npy", {3, 2, 8}, make_values(48));
+    const ToolFolder dir;
+    write(dir, "x.npy", {3, 2, 8}, make_values(48));
     dir.write("y.npy", "precious");
-    check_fails(1, {"rotate", x, "-o", dir / "y.npy", "--rotary-dim", "10"}, dir);
-    check_fails(1, {"rotate", x, "-o", dir / "y.npy", "--max-position", "1"}, dir);
+    dir.fail_each(1, rotate, {"--rotary-dim 10", "--max-position 1"});
     CHECK(dir.read("y.npy") == "precious");
-    succeed({"rotate", x, "-o", dir / "y.npy"});
-    const auto y = bytes_of(dir / "y.npy");
+    dir.succeed(rotate);
     // The output may be the input.
-    succeed({"rotate", x, "-o", x});
-    CHECK(bytes_of(x) == y);
+    dir.succeed("rotate x.npy -o x.npy");
+    CHECK(bytes_of(dir / "x.npy") == bytes_of(dir / "y.npy"));
     CHECK(dir.count_entries() == 2);
 }
 
 TEST_CASE("tool: killed at any moment, it leaves a whole output, the old one or the new one", "[tool]") {
-    const ScratchDir dir;
-    const auto x = write(dir, "x.npy", {2048, 8, 128}, make_values(2048 * 8 * 128));
-    const Arguments rotate = {"rotate", x, "-o", dir / "y.npy"};
-    const Arguments kinds[] = {rotate, rotate + Arguments{"--inverse"}};
+    const ToolFolder dir;
+    write(dir, "x.npy", {2048, 8, 128}, make_values(2048 * 8 * 128));
+    const std::string kinds[] = {rotate, rotate + " --inverse"};
     std::string whole[2];
     std::chrono::nanoseconds usual{0};
     for (int kind = 0; kind < 2; kind++) {
         const auto start = std::chrono::steady_clock::now();
-        succeed(kinds[kind]);
+        dir.succeed(kinds[kind]);
         usual = std::chrono::steady_clock::now() - start;
         whole[kind] = dir.read("y.npy");
     }
     int n_killed = 0;
     for (int i = 0; i < 24; i++) {
         const bool was_there = std::filesystem::exists(dir / "y.npy");
-        n_killed += run_tool(kinds[i % 2], "", usual * i / 24).status == 128 + SIGKILL ? 1 : 0;
+        n_killed += dir.run(kinds[i % 2], {.kill_after = usual * i / 24}).status == 128 + SIGKILL ? 1 : 0;
         CAPTURE(i, n_killed);
         if (was_there || std::filesystem::exists(dir / "y.npy")) {
             const auto y = dir.read("y.npy");
@@ -322,9 +284,8 @@ TEST_CASE("tool: a broken standard output is an error", "[tool]") {
     if (!std::filesystem::exists("/dev/full")) {
         SKIP("there is no /dev/full here");
     }
-    const auto arguments = GENERATE(Arguments{"list"}, Arguments{"list", "--json"}, Arguments{"explain"},
-                                    Arguments{"frequencies", "--rotary-dim", "8"}, Arguments{"--help"});
-    const auto result = run_tool(arguments, "/dev/full");
+    const char *const command = GENERATE("list", "list --json", "explain", "frequencies --rotary-dim 8", "--help");
+    const auto result = ToolFolder().run(command, {.output = "/dev/full"});
     CHECK(result.status == 1);
     CHECK(result.errors.starts_with("halyard: "));
 }

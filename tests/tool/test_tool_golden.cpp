@@ -16,7 +16,7 @@ using nlohmann::json;
 /// The CPU's targets that this machine can run, or its devices.
 std::vector<std::string> supported_targets(bool devices) {
     std::vector<std::string> names;
-    for (const auto &target : json::parse(succeed({"list", "--json"}))) {
+    for (const auto &target : json::parse(ToolFolder().succeed("list --json"))) {
         const std::string name = target.at("name");
         const bool is_device = name == "cuda_sm80" || name == "opencl";
         if (is_device == devices && target.at("built").get<bool>() && target.at("supported").get<bool>()) {
@@ -26,8 +26,8 @@ std::vector<std::string> supported_targets(bool devices) {
     return names;
 }
 
-/// Writes elements [tokens, heads, head_dim] to a file, and returns its path.
-std::string write(const ScratchDir &dir, const std::string &name, const golden::Storage &storage,
+/// Writes elements [tokens, heads, head_dim] to a file, and returns its name.
+std::string write(const ToolFolder &dir, const std::string &name, const golden::Storage &storage,
                   const Elements &elements) {
     return write(dir, name, {elements.shape[1], elements.shape[2], elements.shape[3]}, elements.bytes, storage.descr);
 }
@@ -39,6 +39,22 @@ Elements load(const std::string &path, const golden::Storage &storage) {
     REQUIRE(array.n_bytes == elements.bytes.size());
     std::memcpy(elements.bytes.data(), array.data.get(), array.n_bytes);
     return elements;
+}
+
+/// Writes positions, or inverse frequencies, and returns the option that names them.
+template <typename Element>
+std::string option(const ToolFolder &dir, const std::string &name, const golden::Array<Element> &array) {
+    return " --" + name + " " + write(dir, name + ".npy", array.shape, array.values);
+}
+
+std::string option(const ToolFolder &dir, const std::vector<double> &inv_freq) {
+    return option(dir, "inv-freq", golden::Array<double>{inv_freq, {std::ssize(inv_freq)}});
+}
+
+std::string options_of(const Rotation &rotation, const json &test) {
+    return " --rotary-dim " + std::to_string(rotation.rotary_dim) + " --rotary-offset " +
+           std::to_string(rotation.offset) + " --pairing " + test.at("pairing").get<std::string>() +
+           (rotation.inverse ? " --inverse" : "");
 }
 
 /// The largest error of y, in units of what is promised of it. Both y and the exact answer are rounded to the dtype,
@@ -72,40 +88,33 @@ double worst_error(const Rotation &rotation, const Elements &x, const Elements &
 /// Every golden case of every dtype, in place and out of place.
 void check_golden_cases(const std::vector<std::string> &targets) {
     const golden::Section section("apply");
-    const ScratchDir dir;
+    const ToolFolder dir;
     for (const auto &test : section.cases()) {
         CAPTURE(test.at("name").get<std::string>());
         const Rotation rotation = golden::rotation_of(test);
         const double base = test.at("base"), factor = test.at("attention_factor");
-        const auto positions = section.array<std::int64_t>(test.at("positions"));
-        Arguments options = {"--positions",     write(dir, "p.npy", positions.shape, positions.values),
-                             "--rotary-dim",    std::to_string(rotation.rotary_dim),
-                             "--rotary-offset", std::to_string(rotation.offset),
-                             "--pairing",       test.at("pairing")};
+        auto options =
+            options_of(rotation, test) + option(dir, "positions", section.array<std::int64_t>(test.at("positions")));
         if (factor == 1.0) {
-            options = options + Arguments{"--base", json(base).dump()};
+            options += " --base " + json(base).dump();
         } else {
             std::vector<double> inv_freq;
             for (std::int64_t k = 0; k < rotation.rotary_dim / 2; ++k) {
                 inv_freq.push_back(
                     std::pow(base, -2.0 * static_cast<double>(k) / static_cast<double>(rotation.rotary_dim)));
             }
-            options = options + Arguments{"--inv-freq", write(dir, "f.npy", {rotation.rotary_dim / 2}, inv_freq),
-                                          "--attention-factor", json(factor).dump()};
-        }
-        if (rotation.inverse) {
-            options.push_back("--inverse");
+            options += option(dir, inv_freq) + " --attention-factor " + json(factor).dump();
         }
         for (const auto &storage : golden::storages) {
             const std::string dtype = storage.name;
             const Elements x = golden::read_elements(section, test.at("x_" + dtype), storage.dtype);
             const Elements exact = golden::read_elements(section, test.at("y_" + dtype), storage.dtype);
-            const auto x_path = write(dir, "x.npy", storage, x);
+            write(dir, "x.npy", storage, x);
             for (const auto &target : targets) {
                 CAPTURE(dtype, target);
-                const auto rotate = Arguments{"rotate", x_path, "--dtype", dtype, "--target", target} + options;
-                CHECK(succeed(rotate + Arguments{"-o", dir / "y.npy"}) == "");
-                succeed(rotate + Arguments{"-o", dir / "in_place.npy", "--in-place"});
+                const auto rotate = "rotate x.npy --dtype " + dtype + " --target " + target + options;
+                CHECK(dir.succeed(rotate + " -o y.npy") == "");
+                dir.succeed(rotate + " -o in_place.npy --in-place");
                 const Elements y = load(dir / "y.npy", storage);
                 CHECK(y == load(dir / "in_place.npy", storage));
                 CHECK(worst_error(rotation, x, y, exact, factor) <= 1.0);
@@ -135,19 +144,17 @@ TEST_CASE("tool: golden cases on devices, in place and out of place", "[tool][gp
 
 TEST_CASE("tool: golden positions with several axes, from every source of angles", "[tool][golden]") {
     const golden::Section section("mrope");
-    const ScratchDir dir;
+    const ToolFolder dir;
     const auto &f32 = golden::storages[0];
     const auto devices = supported_targets(true);
     for (const auto &test : section.cases()) {
         CAPTURE(test.at("name").get<std::string>());
         const Elements x = golden::read_elements(section, test.at("x")),
                        exact = golden::read_elements(section, test.at("y_exact"));
-        const auto positions = section.array<std::int64_t>(test.at("positions"));
-        std::string map = test.at("kind") == "interleaved_axes" ? "interleaved" : "sections";
+        std::string listed = test.at("kind") == "interleaved_axes" ? " --axis-map interleaved" : " --axis-map sections";
         char separator = ':';
         for (const auto &count : test.at("section")) {
-            map += separator;
-            map += count.dump();
+            listed += separator + count.dump();
             separator = ',';
         }
         std::vector<double> inv_freq;
@@ -155,29 +162,31 @@ TEST_CASE("tool: golden positions with several axes, from every source of angles
         for (const double index : test.at("inv_freq_index")) {
             inv_freq.push_back(std::pow(base, -2.0 * index / freq_dim));
         }
+        listed += option(dir, inv_freq);
+        write(dir, "x.npy", f32, x);
+        const auto rotate =
+            "rotate x.npy -o y.npy" + option(dir, "positions", section.array<std::int64_t>(test.at("positions")));
         Rotation whole_heads;
         whole_heads.rotary_dim = x.shape[3];
-        const auto error_of = [&](const Arguments &options) {
-            succeed(Arguments{"rotate", write(dir, "x.npy", f32, x), "-o", dir / "y.npy", "--positions",
-                              write(dir, "p.npy", positions.shape, positions.values)} +
-                    options);
+        const auto error_of = [&](const std::string &options) {
+            dir.succeed(rotate + options);
             return worst_error(whole_heads, x, load(dir / "y.npy", f32), exact, 1.0);
         };
-        const Arguments listed = {"--inv-freq", write(dir, "f.npy", {std::ssize(inv_freq)}, inv_freq), "--axis-map",
-                                  map};
         for (const auto &target : devices) {
             for (const char *angles : {"table", "phase"}) {
                 CAPTURE(target, angles);
-                CHECK(error_of(listed + Arguments{"--angles", angles, "--target", target}) <= 1.0);
+                CHECK(error_of(listed + " --angles " + angles + " --target " + target) <= 1.0);
             }
         }
         for (const std::string angles : {"auto", "table", "phase", "factored"}) {
             CAPTURE(angles);
-            CHECK(error_of(listed + Arguments{"--angles", angles}) <= (angles == "factored" ? 2.0 : 1.0));
+            CHECK(error_of(listed + " --angles " + angles) <= (angles == "factored" ? 2.0 : 1.0));
         }
         for (const char *form : {"config_old", "config_new"}) {
             if (test.at(form).is_string()) {  // the config brings the axis map too
-                CHECK(error_of({"--config", HALYARD_GOLDEN_DIR "/mrope/" + test.at(form).get<std::string>()}) <= 1.0);
+                std::filesystem::copy(HALYARD_GOLDEN_DIR "/mrope/" + test.at(form).get<std::string>(),
+                                      dir / "config.json", std::filesystem::copy_options::overwrite_existing);
+                CHECK(error_of(" --config config.json") <= 1.0);
             }
         }
     }
@@ -185,7 +194,7 @@ TEST_CASE("tool: golden positions with several axes, from every source of angles
 
 TEST_CASE("tool: golden hf_apply on the best target and on devices", "[tool][golden]") {
     const golden::Section section("hf_apply"), frequencies("frequencies");
-    const ScratchDir dir;
+    const ToolFolder dir;
     const auto &f32 = golden::storages[0];
     auto targets = supported_targets(true);
     targets.push_back(supported_targets(false).front());
@@ -194,22 +203,18 @@ TEST_CASE("tool: golden hf_apply on the best target and on devices", "[tool][gol
         const auto &evaluation = frequencies.find_case(test.at("frequencies_case")).at("evaluations").at(0);
         const auto inv_freq = frequencies.array<double>(evaluation.at("inv_freq_exact_f64"));
         const double factor = evaluation.at("attention_factor_exact_f64");
-        const auto positions = section.array<std::int64_t>(test.at("positions"));
         const Rotation rotation = golden::rotation_of(test);
-        const Arguments options = {"--positions",        write(dir, "p.npy", positions.shape, positions.values),
-                                   "--inv-freq",         write(dir, "f.npy", inv_freq.shape, inv_freq.values),
-                                   "--attention-factor", json(factor).dump(),
-                                   "--rotary-dim",       std::to_string(rotation.rotary_dim),
-                                   "--rotary-offset",    std::to_string(rotation.offset),
-                                   "--pairing",          test.at("pairing"),
-                                   "--out-pairing",      test.at("out_layout")};
+        const auto options = options_of(rotation, test) + option(dir, "inv-freq", inv_freq) +
+                             option(dir, "positions", section.array<std::int64_t>(test.at("positions"))) +
+                             " --attention-factor " + json(factor).dump() + " --out-pairing " +
+                             test.at("out_layout").get<std::string>();
         for (const std::string name : {"q", "k"}) {
             const Elements x = golden::read_elements(section, test.at(name)),
                            exact = golden::read_elements(section, test.at(name + "_exact"));
             for (const auto &target : targets) {
                 CAPTURE(name, target);
-                succeed(Arguments{"rotate", write(dir, "x.npy", f32, x), "-o", dir / "y.npy", "--target", target} +
-                        options);
+                write(dir, "x.npy", f32, x);
+                dir.succeed("rotate x.npy -o y.npy --target " + target + options);
                 CHECK(worst_error(rotation, x, load(dir / "y.npy", f32), exact, factor) <= 1.0);
             }
         }
@@ -218,14 +223,13 @@ TEST_CASE("tool: golden hf_apply on the best target and on devices", "[tool][gol
 
 TEST_CASE("tool: vLLM's and ggml's references give their cos and sin", "[tool][golden]") {
     const golden::Section section("parity");
-    const ScratchDir dir;
+    const ToolFolder dir;
     const auto positions = section.array<std::int32_t>("positions");
-    const auto p = write(dir, "p.npy", positions.shape, positions.values);
     const auto &arrays = section.find_case("base_500000");
     for (const std::string reference : {"vllm_f16", "vllm_bf16", "ggml"}) {
-        const Arguments options = {"--reference",  reference, "--base",      "500000",
-                                   "--rotary-dim", "128",     "--positions", p};
-        succeed(Arguments{"angles", "-o", dir / "cs.npy"} + options);
+        const auto options =
+            " --base 500000 --rotary-dim 128 --reference " + reference + option(dir, "positions", positions);
+        dir.succeed("angles -o cs.npy" + options);
         const auto rows = floats_of(dir / "cs.npy");
         const auto engine = reference == "ggml" ? "ggml" : "vllm";
         const auto suffix = reference == "ggml" ? "" : reference.substr(4);
@@ -246,15 +250,15 @@ TEST_CASE("tool: vLLM's and ggml's references give their cos and sin", "[tool][g
         for (std::size_t i = 0; i < x.size(); ++i) {
             x[i] = i % 128 < 64 ? 1.0f : 0.0f;
         }
-        const auto n_tokens = static_cast<std::int64_t>(positions.values.size());
-        succeed(Arguments{"rotate", write(dir, "x.npy", {n_tokens, 1, 128}, x), "-o", dir / "y.npy"} + options);
+        write(dir, "x.npy", {std::ssize(positions.values), 1, 128}, x);
+        dir.succeed("rotate x.npy -o y.npy" + options);
         CHECK(floats_of(dir / "y.npy") == rows);
     }
 }
 
 TEST_CASE("tool: hf_f32 gives Hugging Face's own cos and sin", "[tool][golden]") {
     const golden::Section section("hf_apply"), frequencies("frequencies");
-    const ScratchDir dir;
+    const ToolFolder dir;
     for (const auto &test : section.cases()) {
         CAPTURE(test.at("name").get<std::string>());
         const auto cos = section.array<float>(test.at("cos")), sin = section.array<float>(test.at("sin"));
@@ -262,9 +266,8 @@ TEST_CASE("tool: hf_f32 gives Hugging Face's own cos and sin", "[tool][golden]")
         const auto &evaluation = frequencies.find_case(test.at("frequencies_case")).at("evaluations").at(0);
         const auto inv_freq = frequencies.array<float>(evaluation.at("inv_freq_hf_f32"));
         const double factor = test.at("attention_factor");
-        succeed({"angles", "-o", dir / "cs.npy", "--reference", "hf_f32", "--attention-factor", json(factor).dump(),
-                 "--inv-freq", write(dir, "f.npy", inv_freq.shape, inv_freq.values), "--positions",
-                 write(dir, "p.npy", positions.shape, positions.values)});
+        dir.succeed("angles -o cs.npy --reference hf_f32 --attention-factor " + json(factor).dump() +
+                    option(dir, "inv-freq", inv_freq) + option(dir, "positions", positions));
         const auto rows = floats_of(dir / "cs.npy");
         const std::size_t n_pairs = inv_freq.values.size(), width = cos.values.size() / positions.values.size();
         std::int64_t worst = 0;

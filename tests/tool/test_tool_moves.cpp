@@ -8,13 +8,20 @@ namespace {
 
 constexpr std::int64_t n_tokens = 5, n_heads = 3, head_dim = 20, n_slots = 8;
 
-/// Writes what tokens of `from` + 0, 1, … become at 7 times their number, as the tool is told.
-Arguments positions(const ScratchDir &dir) {
-    std::vector<std::int64_t> to;
-    for (std::int64_t t = 0; t < n_tokens; t++) {
-        to.push_back(7 * t);
+/// Tokens of 100 + 0, 1, … go to 7 times their number, as the tool is told.
+const std::string moved = "--from-positions 100:105 --positions to.npy";
+
+struct Files : ToolFolder {
+    Files() { ::write<std::int64_t>(*this, "to.npy", {n_tokens}, {0, 7, 14, 21, 28}); }
+};
+
+/// A scale for each of n heads, which is exact.
+std::vector<float> make_scales(int n) {
+    std::vector<float> scales;
+    for (int i = 0; i < n; i++) {
+        scales.push_back(0.25f + 0.125f * static_cast<float>(i));
     }
-    return {"--from-positions", "100:105", "--positions", write(dir, "to.npy", {n_tokens}, to)};
+    return scales;
 }
 
 /// How many words of keys [tokens, heads, head_dim] are not those of keys that moved so.
@@ -55,38 +62,34 @@ Words make_keys(std::int32_t dtype, std::size_t n) {
 }  // namespace
 
 TEST_CASE("tool: keys move in arrays of every dtype", "[tool][road][moves]") {
-    const ScratchDir dir;
+    const Files dir;
     const auto dtype =
         GENERATE(as<std::int32_t>{}, HALYARD_F32, HALYARD_F16, HALYARD_BF16, HALYARD_E4M3, HALYARD_E5M2, HALYARD_INT8);
     const Shape shape = {n_tokens, n_heads, head_dim};
     const auto keys = make_keys(dtype, n_tokens * n_heads * head_dim);
-    const auto command =
-        Arguments{"rotate",      write_words(dir, "x.npy", dtype, shape, keys), "-o", dir / "y.npy", "--dtype",
-                  word_of(dtype)} +
-        positions(dir);
-    succeed(command);
-    CHECK(count_wrong(dtype, keys, read_words(dir / "y.npy", dtype, shape)) == 0);
-    const auto alone = dir.read("y.npy");
-    succeed(command + split("--in-place --threads 3"));
-    CHECK(dir.read("y.npy") == alone);
+    write_words(dir, "x.npy", dtype, shape, keys);
+    const auto move = [&](const std::string &options) {
+        dir.succeed("rotate x.npy -o y.npy --dtype " + word_of(dtype) + " " + moved + options);
+        return read_words(dir / "y.npy", dtype, shape);
+    };
+    const auto alone = move("");
+    CHECK(count_wrong(dtype, keys, alone) == 0);
+    CHECK(move(" --in-place --threads 3") == alone);
     if (dtype < HALYARD_E4M3) {
         return;
     }
-    std::vector<float> scales;
-    for (int i = 0; i < n_tokens * n_heads; i++) {
-        scales.push_back(0.25f + 0.125f * static_cast<float>(i));
-    }
-    const auto file = write(dir, "scales.npy", {n_tokens, n_heads}, scales);
+    const auto scales = make_scales(n_tokens * n_heads);
+    write(dir, "scales.npy", {n_tokens, n_heads}, scales);
     const auto before = dir.read("scales.npy");
-    succeed(command + Arguments{"--cache-scales", file, "--scale-dynamic", dir / "new.npy"});
+    const auto scaled = move(" --cache-scales scales.npy --scale-dynamic new.npy");
     CHECK(dir.read("scales.npy") == before);
-    CHECK(count_wrong(dtype, keys, read_words(dir / "y.npy", dtype, shape), scales, floats_of(dir / "new.npy")) == 0);
-    succeed(command + Arguments{"--cache-scales", file});  // new ones take the place of the old
+    CHECK(count_wrong(dtype, keys, scaled, scales, floats_of(dir / "new.npy")) == 0);
+    move(" --cache-scales scales.npy");  // new ones take the place of the old
     CHECK(dir.read("scales.npy") == dir.read("new.npy"));
 }
 
 TEST_CASE("tool: keys move in caches of every layout", "[tool][road][moves]") {
-    const ScratchDir dir;
+    const Files dir;
     const std::int32_t dtype = HALYARD_E4M3;
     struct Layout {
         const char *name;
@@ -105,15 +108,12 @@ TEST_CASE("tool: keys move in caches of every layout", "[tool][road][moves]") {
         return static_cast<std::size_t>(at);
     };
     const auto cache = make_keys(dtype, n_slots * n_heads * head_dim);
-    std::vector<float> scales;
-    for (int i = 0; i < n_slots * n_heads; i++) {
-        scales.push_back(0.25f + 0.125f * static_cast<float>(i));
-    }
-    succeed(Arguments{"rotate", write_words(dir, "cache.npy", dtype, layout.shape, cache), "-o", dir / "y.npy",
-                      "--dtype", "e4m3", "--slots", write(dir, "slots.npy", {n_tokens}, slots), "--cache-layout",
-                      layout.name, "--cache-scales", write(dir, "scales.npy", {n_slots, n_heads}, scales),
-                      "--scale-dynamic", dir / "new.npy"} +
-            positions(dir));
+    const auto scales = make_scales(n_slots * n_heads);
+    write_words(dir, "cache.npy", dtype, layout.shape, cache);
+    write(dir, "slots.npy", {n_tokens}, slots);
+    write(dir, "scales.npy", {n_slots, n_heads}, scales);
+    dir.succeed(std::string("rotate cache.npy -o y.npy --dtype e4m3 --slots slots.npy --cache-layout ") + layout.name +
+                " --cache-scales scales.npy --scale-dynamic new.npy " + moved);
     const auto after = read_words(dir / "y.npy", dtype, layout.shape);
     const auto new_scales = floats_of(dir / "new.npy");
     Words keys, moved, rest = after;
@@ -139,36 +139,30 @@ TEST_CASE("tool: keys move in caches of every layout", "[tool][road][moves]") {
 }
 
 TEST_CASE("tool: what contradicts keys that move", "[tool][road][moves]") {
-    const ScratchDir dir;
-    const auto refuse = [&](const Arguments &command, int status, const Arguments &words) {
-        const auto errors = run_tool(command).errors;
-        for (const auto &word : words) {
-            CAPTURE(errors, word);
-            CHECK(errors.find(word) != std::string::npos);
-        }
-        check_fails(status, command, dir);
-    };
-    const auto keys = write_words(dir, "x.npy", HALYARD_INT8, {2, 2, 4}, make_words(HALYARD_INT8, 16));
-    const auto x = write(dir, "f.npy", {2, 2, 4}, std::vector<float>(16));
-    const auto slots = write(dir, "slots.npy", {2}, std::vector<std::int64_t>{0, 1});
-    const auto command = Arguments{"rotate", x, "-o", dir / "y.npy", "--from-positions", "0:2"};
-    for (const std::string option : {"--out-dtype f16", "--no-rotation", "--norm rms", "--reference hf_f32",
-                                      "--bad-position clamp", "--max-position 9"}) {
-        refuse(command + split(option), 2, {"--from-positions", split(option)[0]});
+    const ToolFolder dir;
+    write_words(dir, "keys.npy", HALYARD_INT8, {2, 2, 4}, make_words(HALYARD_INT8, 16));
+    write(dir, "x.npy", {2, 2, 4}, std::vector<float>(16));
+    write(dir, "slots.npy", {2}, std::vector<std::int64_t>{0, 1});
+    write(dir, "zeros.npy", {2, 2}, std::vector<float>(4));
+    const std::string rotate = "rotate x.npy -o y.npy", move = rotate + " --from-positions 0:2";
+    for (const std::string options : {"--out-dtype f16", "--no-rotation", "--norm rms", "--reference hf_f32",
+                                      "--bad-position clamp", "--max-position 9", "--cos-sin x.npy"}) {
+        dir.fail_saying(2, move, {{options, "--from-positions"}, {options, split(options)[0]}});
     }
-    refuse(command + Arguments{"--cos-sin", x}, 2, {"--from-positions", "--cos-sin"});
-    refuse(command + Arguments{"--scale-dynamic", "s.npy"}, 2, {"--scale-dynamic requires --cache-scales"});
-    refuse(command + Arguments{"--slots", slots}, 2, {"--slots requires --cache-layout"});
-    refuse(command + Arguments{"--slots", slots, "--cache-layout", "rows", "--cache", x}, 2, {"--cache"});
-    refuse(command + Arguments{"--slots", slots, "--cache-layout", "hnd"}, 1,
-           {"[2, 2, 4]", "[pages, heads, bs, head_dim]"});
-    refuse(command + Arguments{"--cache-scales", x}, 1, {"--cache-scales is for e4m3, e5m2 and int8"});
-    const Arguments plain = {"rotate", x, "-o", dir / "y.npy"};
-    refuse(plain + Arguments{"--cache-scales", x}, 2, {"--cache-scales requires --from-positions"});
-    refuse(plain + Arguments{"--slots", slots, "--cache-layout", "rows"}, 2, {"--slots requires --cache"});
-    refuse(plain + Arguments{"--dtype", "int8"}, 2, {"--dtype", "int8 is for keys that move"});
-    refuse(plain + Arguments{"--from-positions", "0:3"}, 1, {"--from-positions 0:3 has positions for 3 tokens"});
-    const auto zeros = write(dir, "zeros.npy", {2, 2}, std::vector<float>(4));
-    refuse({"rotate", keys, "-o", dir / "y.npy", "--from-positions", "0:2", "--cache-scales", zeros}, 1,
-           {"in --cache-scales, [token 0, head 0] is 0"});
+    dir.fail_saying(2, move,
+                    {{"--scale-dynamic s.npy", "--scale-dynamic requires --cache-scales"},
+                     {"--slots slots.npy", "--slots requires --cache-layout"},
+                     {"--slots slots.npy --cache-layout rows --cache x.npy", "--cache"}});
+    dir.fail_saying(1, move,
+                    {{"--slots slots.npy --cache-layout hnd", "[2, 2, 4]"},
+                     {"--slots slots.npy --cache-layout hnd", "[pages, heads, bs, head_dim]"},
+                     {"--cache-scales x.npy", "--cache-scales is for e4m3, e5m2 and int8"}});
+    dir.fail_saying(2, rotate,
+                    {{"--cache-scales x.npy", "--cache-scales requires --from-positions"},
+                     {"--slots slots.npy --cache-layout rows", "--slots requires --cache"},
+                     {"--dtype int8", "--dtype"},
+                     {"--dtype int8", "int8 is for keys that move"}});
+    dir.fail(1, rotate + " --from-positions 0:3", "--from-positions 0:3 has positions for 3 tokens");
+    dir.fail(1, "rotate keys.npy -o y.npy --from-positions 0:2 --cache-scales zeros.npy",
+             "in --cache-scales, [token 0, head 0] is 0");
 }

@@ -11,107 +11,86 @@
 namespace {
 
 /// Four tokens of two heads of eight columns, and files that go with them, or don't.
-struct RoadFiles {
-    ScratchDir dir;
-    std::string x = write(dir, "x.npy", {4, 2, 8}, make_values(64));
-    std::string square = write(dir, "square.npy", {4, 8, 8}, make_values(256));
-    std::string weight = write(dir, "w.npy", {8}, make_values(8));
-    std::string rows = write(dir, "rows.npy", {6, 2, 8}, make_values(96));
-    std::string pages = write(dir, "pages.npy", {3, 2, 2, 8}, make_values(96));
-    std::string tiles = write(dir, "tiles.npy", {3, 2, 32}, make_values(192));
-    std::string slots = write<std::int64_t>(dir, "slots.npy", {4}, {5, -1, 0, -1});
-
-    /// `options` with X and Y.
-    Arguments rotate(const std::string &options) const {
-        return Arguments{"rotate", x, "-o", dir / "y.npy"} + split(options);
-    }
-    /// Options that store in a cache by a layout.
-    std::string store(const std::string &cache, const std::string &layout) const {
-        return " --slots " + slots + " --cache " + cache + " --cache-layout " + layout;
-    }
-    std::string store(const std::string &slots_file) const {
-        return " --slots " + slots_file + " --cache " + rows + " --cache-layout rows";
+struct RoadFiles : ToolFolder {
+    RoadFiles() {
+        ::write(*this, "x.npy", {4, 2, 8}, make_values(64));
+        ::write(*this, "w.npy", {8}, make_values(8));
+        ::write(*this, "rows.npy", {6, 2, 8}, make_values(96));
+        ::write(*this, "pages.npy", {3, 2, 2, 8}, make_values(96));
+        ::write(*this, "tiles.npy", {3, 2, 32}, make_values(192));
+        ::write<std::int64_t>(*this, "slots.npy", {4}, {5, -1, 0, -1});
     }
 };
 
-using Said = std::vector<std::pair<std::string, std::string>>;
+const std::string rotate = "rotate x.npy -o y.npy";
 
-/// Each of the options must fail, with these words in its sentence.
-void check_said(const RoadFiles &files, int status, const Said &said) {
-    for (const auto &[options, words] : said) {
-        const auto command = files.rotate(options);
-        const auto errors = run_tool(command).errors;
-        INFO(options);
-        CAPTURE(errors);
-        CHECK(errors.find(words) != std::string::npos);
-        check_fails(status, command, files.dir);
-    }
+/// Options that store in a cache by a layout.
+std::string store(const std::string &cache, const std::string &layout, const std::string &slots = "slots.npy") {
+    return "--slots " + slots + " --cache " + cache + " --cache-layout " + layout;
 }
+std::string store_by(const std::string &slots) { return store("rows.npy", "rows", slots); }
+std::string tile(const std::string &numbers) { return store("tiles.npy", "tile:" + numbers); }
 
 }  // namespace
 
 TEST_CASE("tool: wrong usage of the road's options", "[tool][road]") {
-    const RoadFiles files;
-    const auto tile = [&](const std::string &numbers) { return files.store(files.tiles, "tile:" + numbers); };
-    check_said(files, 2,
-               {
-                   {"--norm l2", "--norm: 'l2' is not one of rms"},
-                   {"--norm-weight " + files.weight, "--norm-weight requires --norm"},
-                   {"--norm-eps 1e-5", "--norm-eps requires --norm"},
-                   {"--norm-width row", "--norm-width requires --norm"},
-                   {"--norm-order after", "--norm-order requires --norm"},
-                   {"--norm-round", "--norm-round requires --norm"},
-                   {"--norm rms --norm-unit-offset", "--norm-unit-offset requires --norm-weight"},
-                   {"--norm rms --norm-eps nan", "--norm-eps: 'nan' is not a finite number"},
-                   {"--norm rms --norm-eps inf", "--norm-eps: 'inf' is not a finite number"},
-                   {"--norm rms --norm-eps small", "--norm-eps: 'small' is not a finite number"},
-                   {"--norm rms --norm-width all", "--norm-width: 'all' is not one of head or row"},
-                   {"--norm rms --norm-order both", "--norm-order: 'both' is not one of before or after"},
-                   {"--norm rms --norm-weight ''", "--norm-weight: it is empty"},
-                   {"--out-dtype f64", "--out-dtype: 'f64' is not one of f32, f16, bf16, e4m3, e5m2 or int8"},
-                   {"--scale ''", "--scale: it is empty"},
-                   {"--scale 1e999", "--scale: '1e999' is neither a number"},
-                   {"--scale 0,5", "--scale: '0,5' is neither a number"},
-                   {"--scale 2 --out-dtype int8 --scale-dynamic s.npy", "excludes"},
-                   {"--out-dtype int8 --scale-dynamic -", "--scale-dynamic: it has to be a file's name"},
-                   {"--out-dtype int8 --scale-dynamic " + (files.dir / "./y.npy"), "is where Y is written"},
-                   {"--slots " + files.slots, "--slots requires --cache"},
-                   {"--cache " + files.rows, "--cache requires --slots"},
-                   {"--cache-layout rows", "--cache-layout requires --slots"},
-                   {"--slots " + files.slots + " --cache " + files.rows, "requires --cache-layout"},
-                   {files.store(files.rows, "pages"), "--cache-layout: 'pages' is not rows, nhd, hnd or tile:bs"},
-                   {files.store("-") + " --norm rms --norm-weight -", "only one input can be '-'"},
-                   {files.store(files.slots) + " --in-place", "--in-place: --cache contradicts it"},
-                   {tile("4,4,0,8,8,0"), "seven whole numbers"},
-                   {tile("4,4,0,8,8,0,1,1"), "seven whole numbers"},
-                   {tile("4,4,0,8,8,0,"), "seven whole numbers"},
-                   {tile("4,4,,8,8,0,1"), "seven whole numbers"},
-                   {tile("4,4,0,8,8,0,99999999999999999999"), "seven whole numbers"},
-                   {tile("0,4,0,8,8,0,1"), "bs of 'tile:0,4,0,8,8,0,1' is 0, but must be at least 1"},
-                   {tile("4,0,0,8,8,0,1"), "Tt of 'tile:4,0,0,8,8,0,1' is 0, but must be at least 1"},
-                   {tile("4,4,0,8,-8,0,1"), "Dt of 'tile:4,4,0,8,-8,0,1' is -8, but must be at least 1"},
-                   {tile("4,4,0,-8,8,0,1"), "s1 of 'tile:4,4,0,-8,8,0,1' is -8, but must be at least 0"},
-               });
+    const RoadFiles dir;
+    dir.fail_saying(2, rotate,
+                    {
+                        {"--norm l2", "--norm: 'l2' is not one of rms"},
+                        {"--norm-weight w.npy", "--norm-weight requires --norm"},
+                        {"--norm-eps 1e-5", "--norm-eps requires --norm"},
+                        {"--norm-width row", "--norm-width requires --norm"},
+                        {"--norm-order after", "--norm-order requires --norm"},
+                        {"--norm-round", "--norm-round requires --norm"},
+                        {"--norm rms --norm-unit-offset", "--norm-unit-offset requires --norm-weight"},
+                        {"--norm rms --norm-eps nan", "--norm-eps: 'nan' is not a finite number"},
+                        {"--norm rms --norm-eps inf", "--norm-eps: 'inf' is not a finite number"},
+                        {"--norm rms --norm-eps small", "--norm-eps: 'small' is not a finite number"},
+                        {"--norm rms --norm-width all", "--norm-width: 'all' is not one of head or row"},
+                        {"--norm rms --norm-order both", "--norm-order: 'both' is not one of before or after"},
+                        {"--norm rms --norm-weight ''", "--norm-weight: it is empty"},
+                        {"--out-dtype f64", "--out-dtype: 'f64' is not one of f32, f16, bf16, e4m3, e5m2 or int8"},
+                        {"--scale ''", "--scale: it is empty"},
+                        {"--scale 1e999", "--scale: '1e999' is neither a number"},
+                        {"--scale 0,5", "--scale: '0,5' is neither a number"},
+                        {"--scale 2 --out-dtype int8 --scale-dynamic s.npy", "excludes"},
+                        {"--out-dtype int8 --scale-dynamic -", "--scale-dynamic: it has to be a file's name"},
+                        {"--out-dtype int8 --scale-dynamic ./y.npy", "is where Y is written"},
+                        {"--slots slots.npy", "--slots requires --cache"},
+                        {"--cache rows.npy", "--cache requires --slots"},
+                        {"--cache-layout rows", "--cache-layout requires --slots"},
+                        {"--slots slots.npy --cache rows.npy", "requires --cache-layout"},
+                        {store("rows.npy", "pages"), "--cache-layout: 'pages' is not rows, nhd, hnd or tile:bs"},
+                        {store_by("-") + " --norm rms --norm-weight -", "only one input can be '-'"},
+                        {store_by("slots.npy") + " --in-place", "--in-place: --cache contradicts it"},
+                        {tile("4,4,0,8,8,0"), "seven whole numbers"},
+                        {tile("4,4,0,8,8,0,1,1"), "seven whole numbers"},
+                        {tile("4,4,0,8,8,0,"), "seven whole numbers"},
+                        {tile("4,4,,8,8,0,1"), "seven whole numbers"},
+                        {tile("4,4,0,8,8,0,99999999999999999999"), "seven whole numbers"},
+                        {tile("0,4,0,8,8,0,1"), "bs of 'tile:0,4,0,8,8,0,1' is 0, but must be at least 1"},
+                        {tile("4,0,0,8,8,0,1"), "Tt of 'tile:4,0,0,8,8,0,1' is 0, but must be at least 1"},
+                        {tile("4,4,0,8,-8,0,1"), "Dt of 'tile:4,4,0,8,-8,0,1' is -8, but must be at least 1"},
+                        {tile("4,4,0,-8,8,0,1"), "s1 of 'tile:4,4,0,-8,8,0,1' is -8, but must be at least 0"},
+                    });
 }
 
 TEST_CASE("tool: norms, dtypes and scales that can't be", "[tool][road]") {
-    const RoadFiles files;
-    const auto &dir = files.dir;
+    const RoadFiles dir;
     const auto scales = [&](const char *name, const Shape &shape, const std::vector<float> &values) {
         return "--scale " + write(dir, name, shape, values);
     };
-    const auto many = write(dir, "many.npy", {1, 65, 128}, make_values(65 * 128));
-    const auto wide = write(dir, "wide.npy", {1, 1, 2050}, make_values(2050));
     const auto weight = [&](const std::string &file) { return "--norm rms --norm-weight " + file; };
     const std::string positive = ", but a scale and its reciprocal must be positive and finite";
-    check_said(
-        files, 1,
+    dir.fail_saying(
+        1, rotate,
         {
             {"--norm rms --norm-eps -1e-6", "--norm-eps is -1e-06, but must be at least 0"},
             {"--norm rms --norm-eps 1e39", "--norm-eps is 1e+39, but must be at least 0, and finite in f32"},
             {weight("missing.npy"), "can't read 'missing.npy'"},
             {weight(write(dir, "w4.npy", {4}, make_values(4))), "has shape [4], but the weights are [head_dim], [8]"},
-            {weight(files.weight) + " --norm-width row", "--norm-width row are [heads * head_dim], for 2 heads of 8"},
+            {weight("w.npy") + " --norm-width row", "--norm-width row are [heads * head_dim], for 2 heads of 8"},
             {weight(write(dir, "w28.npy", {2, 8}, make_values(16))) + " --norm-width row", "has shape [2, 8], but"},
             {weight(write(dir, "w0.npy", {}, make_values(1))), "has shape [], but the weights"},
             {weight(write(dir, "wf8.npy", {8}, std::vector<double>(8, 1.0))), "its type is '<f8'"},
@@ -125,8 +104,8 @@ TEST_CASE("tool: norms, dtypes and scales that can't be", "[tool][road]") {
             {"--scale 1e39", "--scale is 1e+39" + positive},
             {"--scale 1e-39", "--scale is 1e-39" + positive},
             {"--scale ten", "can't read 'ten'"},
-            {scales("s0.npy", {}, {0}), "scale 0 of '" + (dir / "s0.npy") + "' is 0" + positive},
-            {scales("s2.npy", {2}, {1, std::nanf("")}), "scale 1 of '" + (dir / "s2.npy") + "' is nan" + positive},
+            {scales("s0.npy", {}, {0}), "scale 0 of 's0.npy' is 0" + positive},
+            {scales("s2.npy", {2}, {1, std::nanf("")}), "scale 1 of 's2.npy' is nan" + positive},
             {scales("st.npy", {2}, {1, 0x1p-130f}), "scale 1 of '"},
             {scales("s1.npy", {1}, {1}), "has shape [1], but scales are [], [heads], [head_dim] or [heads, head_dim]"},
             {scales("s3.npy", {3}, {1, 1, 1}), "has shape [3], but scales are"},
@@ -136,58 +115,55 @@ TEST_CASE("tool: norms, dtypes and scales that can't be", "[tool][road]") {
             {"--scale-dynamic s.npy", "--scale-dynamic is for e4m3, e5m2 and int8, but what is written is f32"},
             {"--scale-dynamic s.npy --out-dtype bf16", "but what is written is bf16 (see --out-dtype)"},
             {"--scale-dynamic /dev/null --out-dtype int8", "can't write '/dev/null'"},
-            {"--scale-dynamic " + (dir / "no/s.npy") + " --out-dtype int8", "no/s.npy'"},
+            {"--scale-dynamic no/s.npy --out-dtype int8", "no/s.npy'"},
         });
     // A width that is also the number of heads says nothing about which of them is meant.
-    const auto command = Arguments{"rotate", files.square, "-o", dir / "y.npy", "--scale"};
-    CHECK(run_tool(command + Arguments{files.weight}).errors.find("as many heads as columns") != std::string::npos);
-    check_fails(1, command + Arguments{files.weight}, dir);
-    const auto each = write(dir, "each.npy", {8, 8}, std::vector<float>(64, 2.0f));
-    succeed(command + Arguments{each});
+    write(dir, "square.npy", {4, 8, 8}, make_values(256));
+    write(dir, "each.npy", {8, 8}, std::vector<float>(64, 2.0f));
+    dir.fail(1, "rotate square.npy -o y.npy --scale w.npy", "as many heads as columns");
+    dir.succeed("rotate square.npy -o y.npy --scale each.npy");
     std::filesystem::remove(dir / "y.npy");
     // The library's limits.
-    const auto row = run_tool({"rotate", many, "-o", dir / "y.npy", "--norm", "rms", "--norm-width", "row"});
-    CHECK(row.errors == "halyard: X has rows of 65 x 128 elements, but a norm works on at most 8192\n");
-    const auto head = run_tool({"rotate", wide, "-o", dir / "y.npy", "--out-dtype", "f16"});
-    CHECK(head.errors.starts_with("halyard: X's head_dim is 2050, but stages"));
-    CHECK(!std::filesystem::exists(dir / "y.npy"));
+    write(dir, "many.npy", {1, 65, 128}, make_values(65 * 128));
+    write(dir, "wide.npy", {1, 1, 2050}, make_values(2050));
+    dir.fail(1, "rotate many.npy -o y.npy --norm rms --norm-width row",
+             "halyard: X has rows of 65 x 128 elements, but a norm works on at most 8192\n");
+    dir.fail(1, "rotate wide.npy -o y.npy --out-dtype f16", "halyard: X's head_dim is 2050, but stages");
 }
 
 TEST_CASE("tool: slots and caches that can't be", "[tool][road]") {
-    const RoadFiles files;
-    const auto &dir = files.dir;
+    const RoadFiles dir;
     const auto slots = [&](const char *name, const std::vector<std::int32_t> &values) {
-        return files.store(write(dir, name, {static_cast<std::int64_t>(values.size())}, values));
+        return store_by(write(dir, name, {std::ssize(values)}, values));
     };
-    const auto tile = [&](const std::string &numbers) { return files.store(files.tiles, "tile:" + numbers); };
     const auto bytes = write(dir, "u1.npy", {6, 2, 8}, std::vector<float>(24), "|u1");
     const auto integers = write(dir, "i1.npy", {6, 2, 8}, std::vector<float>(24), "|i1");
     const auto other = write(dir, "other.npy", {5, 2}, make_values(10));
-    check_said(
-        files, 1,
+    dir.fail_saying(
+        1, rotate,
         {
             {slots("s6.npy", {0, 6, 1, 2}), "in --slots, [batch 0, token 1] is 6, but must be -1 to 5"},
             {slots("s-2.npy", {0, 1, 2, -2}), "in --slots, [batch 0, token 3] is -2, but must be -1 to 5"},
             {slots("sd.npy", {3, -1, -1, 3}), "in --slots, [batch 0, token 3] is 3, as is [batch 0, token 0]"},
             {slots("s3.npy", {0, 1, 2}), "has shape [3], but X needs slots [tokens], [4]"},
-            {files.store(write<std::int32_t>(dir, "s14.npy", {1, 4}, {0, 1, 2, 3})), "has shape [1, 4], but X needs"},
-            {files.store(write(dir, "sf.npy", {4}, make_values(4))), "its type is '<f4', but <i4 or <i8 is needed"},
-            {files.store("missing.npy"), "can't read 'missing.npy'"},
-            {files.store("missing.npy", "rows"), "can't read 'missing.npy'"},
-            {files.store(files.rows, "nhd"), "has shape [6, 2, 8], but --cache-layout nhd is [pages, bs, heads"},
-            {files.store(files.pages, "rows"), "but --cache-layout rows is [slots, heads, head_dim], for 2 heads of 8"},
-            {files.store(write(dir, "h3.npy", {6, 3, 8}, make_values(144)), "rows"), "has shape [6, 3, 8], but"},
-            {files.store(write(dir, "d4.npy", {6, 2, 4}, make_values(48)), "rows"), "has shape [6, 2, 4], but"},
-            {files.store(write(dir, "n.npy", {3, 4, 2, 8}, make_values(192)), "hnd"), "[pages, heads, bs, head_dim]"},
-            {files.store(write(dir, "h.npy", {3, 2, 4, 8}, make_values(192)), "nhd"), "[pages, bs, heads, head_dim]"},
-            {files.store(write<float>(dir, "none.npy", {0, 2, 8}, {}), "rows"), "has shape [0, 2, 8], but it needs a"},
-            {files.store(bytes, "rows"), "holds |u1, but what is stored is f32, <f4, as X is (see --out-dtype)"},
-            {files.store(files.rows, "rows") + " --out-dtype f16", "holds <f4, but what is stored is f16, <f2"},
-            {files.store(bytes, "rows") + " --out-dtype int8", "holds |u1, but what is stored is int8, |i1"},
-            {files.store(integers, "rows") + " --out-dtype e5m2", "holds |i1, but what is stored is e5m2, |u1"},
-            {files.store(integers, "rows") + " --out-dtype int8 --scale-dynamic " + other,
+            {store_by(write<std::int32_t>(dir, "s14.npy", {1, 4}, {0, 1, 2, 3})), "has shape [1, 4], but X needs"},
+            {store_by(write(dir, "sf.npy", {4}, make_values(4))), "its type is '<f4', but <i4 or <i8 is needed"},
+            {store_by("missing.npy"), "can't read 'missing.npy'"},
+            {store("missing.npy", "rows"), "can't read 'missing.npy'"},
+            {store("rows.npy", "nhd"), "has shape [6, 2, 8], but --cache-layout nhd is [pages, bs, heads"},
+            {store("pages.npy", "rows"), "but --cache-layout rows is [slots, heads, head_dim], for 2 heads of 8"},
+            {store(write(dir, "h3.npy", {6, 3, 8}, make_values(144)), "rows"), "has shape [6, 3, 8], but"},
+            {store(write(dir, "d4.npy", {6, 2, 4}, make_values(48)), "rows"), "has shape [6, 2, 4], but"},
+            {store(write(dir, "n.npy", {3, 4, 2, 8}, make_values(192)), "hnd"), "[pages, heads, bs, head_dim]"},
+            {store(write(dir, "h.npy", {3, 2, 4, 8}, make_values(192)), "nhd"), "[pages, bs, heads, head_dim]"},
+            {store(write<float>(dir, "none.npy", {0, 2, 8}, {}), "rows"), "has shape [0, 2, 8], but it needs a"},
+            {store(bytes, "rows"), "holds |u1, but what is stored is f32, <f4, as X is (see --out-dtype)"},
+            {store("rows.npy", "rows") + " --out-dtype f16", "holds <f4, but what is stored is f16, <f2"},
+            {store(bytes, "rows") + " --out-dtype int8", "holds |u1, but what is stored is int8, |i1"},
+            {store(integers, "rows") + " --out-dtype e5m2", "holds |i1, but what is stored is e5m2, |u1"},
+            {store(integers, "rows") + " --out-dtype int8 --scale-dynamic " + other,
              "has shape [5, 2], but the scales of this cache are [slots, heads], [6, 2]"},
-            {files.store(integers, "rows") + " --out-dtype int8 --scale-dynamic " + integers, "its type is '|i1'"},
+            {store(integers, "rows") + " --out-dtype int8 --scale-dynamic " + integers, "its type is '|i1'"},
             {tile("2,2,0,8,8,0,1"), "but --cache-layout tile:2,2,0,8,8,0,1 is [pages, heads, bs * head_dim]"},
             {tile("4611686018427387908,4,0,8,8,0,1"), "is [pages, heads, bs * head_dim]"},
             {tile("4,4,0,9,8,0,1"), "bs * head_dim of --cache-layout is 32, but a block's tiles reach element 34"},
@@ -200,9 +176,8 @@ TEST_CASE("tool: slots and caches that can't be", "[tool][road]") {
         });
     // Names of GPUs' targets, whether or not there is one.
     for (const std::string &options : Arguments{"--norm rms", "--scale 2", "--out-dtype f32", "--no-rotation",
-                                                files.store(files.slots), "--out-dtype int8 --scale-dynamic s.npy"}) {
-        check_fails(1, files.rotate(options + " --target opencl"), dir);
-        check_fails(1, files.rotate(options + " --target cuda_sm80"), dir);
+                                                store_by("slots.npy"), "--out-dtype int8 --scale-dynamic s.npy"}) {
+        dir.fail_each(1, rotate + " " + options, {"--target opencl", "--target cuda_sm80"});
     }
     // Whatever fails, existing files stay as they were.
     dir.write("y.npy", "precious");
@@ -210,11 +185,8 @@ TEST_CASE("tool: slots and caches that can't be", "[tool][road]") {
     const auto doubled = write<std::int32_t>(dir, "twice.npy", {4}, {1, 1, 2, 3});
     write(dir, "six.npy", {6, 2}, make_values(12));
     const auto six = dir.read("six.npy");
-    check_fails(1,
-                files.rotate("--out-dtype int8 --scale-dynamic " + (dir / "six.npy") + " --slots " + doubled +
-                             " --cache " + integers + " --cache-layout rows"),
-                dir);
-    check_fails(1, files.rotate("--out-dtype int8 --scale-dynamic /dev/null"), dir);
+    dir.fail_each(1, rotate + " --out-dtype int8",
+                  {"--scale-dynamic six.npy " + store(integers, "rows", doubled), "--scale-dynamic /dev/null"});
     CHECK(dir.read("y.npy") == "precious");
     CHECK(dir.read("six.npy") == six);
     CHECK(dir.read("other.npy") == kept);

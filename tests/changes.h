@@ -1,0 +1,94 @@
+// Tables of what a valid call may not have. Each row changes something, is refused with a status and words, and is
+// undone, so that one valid call serves them all.
+#pragma once
+
+#include "refused.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <type_traits>
+#include <utility>
+
+/// A field of a valid call, and another value for it.
+class Set {
+public:
+    template <typename Field, typename Value>
+    Set(Field &field, const Value &value) : Set(&field, sizeof(Field)) {
+        static_assert(std::is_trivially_copyable_v<Field>);
+        const auto given = static_cast<Field>(value);
+        std::memcpy(bytes_.data(), &given, sizeof(given));
+    }
+    template <typename Element, std::size_t count>
+    Set(Element (&field)[count], const std::array<Element, count> &value) : Set(&field, sizeof(field)) {
+        std::memcpy(bytes_.data(), value.data(), sizeof(field));
+    }
+
+    /// Gives the field its other value, and the next time its own again.
+    void swap() { std::swap_ranges(bytes_.begin(), bytes_.end(), field_); }
+
+private:
+    Set(void *field, std::size_t n_bytes) : field_(static_cast<char *>(field)), bytes_(n_bytes) {}
+
+    char *field_;
+    std::vector<char> bytes_;
+};
+
+/// An integer of a valid call, by the name that messages have for it.
+struct Named {
+    std::string name;
+    std::function<Set(std::int64_t)> set;
+
+    template <typename Integer>
+    Named(std::string its_name, Integer &integer)
+        : name(std::move(its_name)), set([&integer](std::int64_t value) { return Set(integer, value); }) {}
+};
+
+struct Bad {
+    halyard_status status;
+    Words words;
+    std::vector<Set> changes;
+};
+
+/// A valid call, and how to see that it is refused, or accepted, as it stands at the moment.
+class Table {
+public:
+    using Refused = std::function<void(halyard_status, const Words &)>;
+    using Accepted = std::function<void()>;
+
+    explicit Table(Refused refused, Accepted accepted = nullptr)
+        : refused_(std::move(refused)), accepted_(std::move(accepted)) {}
+
+    void refuse(std::initializer_list<Bad> rows) const {
+        for (const Bad &row : rows) {
+            refuse(row.status, row.words, row.changes);
+        }
+    }
+    void refuse(halyard_status status, const Words &words, const std::vector<Set> &changes) const {
+        CAPTURE(words);
+        with(changes, [&] { refused_(status, words); });
+    }
+    /// None of the fields may have any of the values. The sentence says which it is, and has these words more.
+    template <typename Values = Numbers>
+    void refuse_each(halyard_status status, const Values &values, std::initializer_list<Named> fields,
+                     const Words &more = {}) const {
+        for (const Named &field : fields) {
+            for (const std::int64_t value : values) {
+                Words words = {field.name + " is " + text(value)};
+                words.insert(words.end(), more.begin(), more.end());
+                refuse(status, words, {field.set(value)});
+            }
+        }
+    }
+    void accept(const std::vector<Set> &changes) const { with(changes, accepted_); }
+
+private:
+    static void with(std::vector<Set> changes, const std::function<void()> &check) {
+        std::for_each(changes.begin(), changes.end(), [](Set &set) { set.swap(); });
+        check();
+        std::for_each(changes.rbegin(), changes.rend(), [](Set &set) { set.swap(); });
+    }
+
+    Refused refused_;
+    Accepted accepted_;
+};

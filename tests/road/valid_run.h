@@ -1,0 +1,137 @@
+// A run with stages, and all that belongs to it, which is valid until a test changes something.
+#pragma once
+
+#include "changes.h"
+
+#include "halyard/halyard.hpp"
+
+#include <numeric>
+
+/// Up to three tensors, in place where they have no cache. All memory lies in one arena: x at 0, 200 and 400, 96 floats
+/// each; slots at 2000; their scratch at 2100, one byte.
+struct ValidRun {
+    static constexpr std::int64_t n_batch = 2, n_tokens = 3, H = 2, D = 8, bs = 4, n_slots = 8;
+
+    halyard::frequencies frequencies = halyard::frequencies::from_base(100.0, D);
+    halyard::angle_source angles = halyard::angle_source::table(frequencies, 0, 9);
+    halyard_norm_desc norm = halyard::describe_norm(halyard::dtype::f32);
+    halyard_scale_desc dynamic = halyard::describe_dynamic_scales();
+    halyard_tensor_desc tensors[3];
+    halyard_plan_desc plan = sized<halyard_plan_desc>();
+    std::vector<float> arena = std::vector<float>(4096);
+    halyard_tensor x[3], y[3];
+    halyard_stages stages[3];
+    halyard_slots slots;
+    halyard_run_args args = sized<halyard_run_args>();
+
+    float *at(std::int64_t element) { return arena.data() + element; }
+    std::int64_t *numbers(std::int64_t element) { return reinterpret_cast<std::int64_t *>(at(element)); }
+
+    explicit ValidRun(std::int32_t n_tensors) {
+        std::iota(arena.begin(), arena.end(), 1.0f);
+        plan.rotary_dim = D;
+        plan.n_tensors = n_tensors;
+        plan.tensors = tensors;
+        for (int i = 0; i < 3; i++) {
+            tensors[i] = halyard::describe_tensor(halyard::dtype::f32, D, halyard::pairing::half);
+            x[i] = y[i] = halyard::tensor(at(200 * i), halyard::dtype::f32, {n_batch, n_tokens, H, D});
+            stages[i] = halyard::stages();
+        }
+        const std::int64_t values[] = {5, 0, -1, 7, 2, 3};
+        std::copy_n(values, 6, numbers(2000));
+        slots = halyard::slots(numbers(2000), {n_batch, n_tokens}, at(2100), 1);
+        args.angles = angles.get();
+        args.x = x;
+        args.y = y;
+        args.slots = &slots;
+        args.stages = stages;
+    }
+    ValidRun(const ValidRun &) = delete;
+    ValidRun &operator=(const ValidRun &) = delete;
+
+    /// Stores a tensor with dynamic scales: 128 bytes at 1300, scales at 1400.
+    void store_with_dynamic_scales(int i, const halyard_cache_desc &cache) {
+        tensors[i].scale = &dynamic;
+        tensors[i].cache = &cache;
+        stages[i] = halyard::stages(at(1300));
+        stages[i].scales_out = at(1400);
+        stages[i].stride_scales[1] = H;
+        stages[i].stride_scales[2] = 1;
+    }
+
+    /// Whether the arena holds what it held, but for slots' scratch, which may be written.
+    bool holds(std::vector<float> before) const {
+        before[2100] = arena[2100];
+        return std::memcmp(arena.data(), before.data(), before.size() * sizeof(float)) == 0;
+    }
+
+    Table plans{[this](halyard_status status, const Words &words) {
+                    auto *const untouched = reinterpret_cast<halyard_plan *>(16);
+                    halyard_plan *made = untouched;
+                    check_refused(status, words, [&](auto *e) { return halyard_create_plan(&plan, &made, e); });
+                    CHECK(made == untouched);
+                },
+                [this] { CHECK_NOTHROW(halyard::plan(plan)); }};
+
+    /// Runs, each refused as a whole and in each of three parts.
+    Table runs{[this](halyard_status status, const Words &words) {
+                   const halyard::plan made(plan);
+                   const auto before = arena;
+                   for (const std::int32_t part : {-1, 0, 1, 2}) {
+                       auto some = args;
+                       some.part = std::max(part, 0);
+                       some.n_parts = part < 0 ? 0 : 3;
+                       check_refused(status, words, [&](auto *e) { return halyard_run(made.get(), &some, e); });
+                       CHECK(holds(before));
+                   }
+               },
+               [this] {
+                   const auto before = arena;
+                   const halyard::plan made(plan);
+                   auto error = sized<halyard_error>();
+                   const halyard_status status = halyard_run(made.get(), &args, &error);
+                   CAPTURE(error.message);
+                   CHECK(status == HALYARD_OK);
+                   arena = before;
+               }};
+};
+
+/// A run that is bound, and the pointers of its next call.
+struct BoundRun {
+    const void *x[3] = {}, *weights[3] = {};
+    void *y[3] = {}, *caches[3] = {};
+    const float *scales[3] = {};
+    float *scales_out[3] = {};
+    halyard_bound_run_args args = sized<halyard_bound_run_args>();
+    halyard::plan plan;
+    halyard::bound_run bound;
+
+    explicit BoundRun(const ValidRun &run) : plan(run.plan) {
+        halyard_bound_run *made = nullptr;
+        REQUIRE(halyard_bind_run(plan.get(), &run.args, &made, nullptr) == HALYARD_OK);
+        bound = halyard::bound_run(made);
+        for (int i = 0; i < run.plan.n_tensors; i++) {
+            x[i] = run.x[i].data;
+            y[i] = run.tensors[i].cache == nullptr ? run.y[i].data : nullptr;
+            weights[i] = run.stages[i].weight;
+            scales[i] = run.stages[i].scales;
+            scales_out[i] = run.stages[i].scales_out;
+            caches[i] = run.stages[i].cache;
+        }
+        args.n_tensors = run.plan.n_tensors;
+        args.x = x;
+        args.y = y;
+        args.slots = run.slots.data;
+        args.slots_scratch = run.slots.scratch;
+        args.weights = weights;
+        args.scales = scales;
+        args.scales_out = scales_out;
+        args.caches = caches;
+    }
+    BoundRun(const BoundRun &) = delete;
+    BoundRun &operator=(const BoundRun &) = delete;
+
+    halyard_status operator()(halyard_error *error = nullptr) const {
+        return halyard_run_bound(bound.get(), &args, error);
+    }
+};
