@@ -35,7 +35,7 @@ def start(options, server, works, pinned):
     server.reserve(works)
     setting = Setting(server, turns.QUICK if options.quick else turns.THOROUGH, options.target)
     if options.peers:
-        setting.peers = Peers(shlex.split(options.peers), server, options.peer_seconds, pinned)
+        setting.peers = Peers(shlex.split(options.peers), server, options.peer_seconds, works[0]["kind"], pinned)
     return setting
 
 
@@ -122,7 +122,7 @@ def run_table(options):
 def run_roads(options):
     need_writable(options.json)
     server = start_server(options)
-    works = roads.list_works(server.about["road_models"], options.quick, options.filter)
+    works = roads.list_works(options.quick, options.filter)
     if not works:
         raise Failed(f'no row matches "{options.filter}"')
     setting = start(options, server, works, pinned=True)

@@ -53,6 +53,7 @@ class Subject:
     host: typing.Any
     key: typing.Any
     seconds: list = dataclasses.field(default_factory=list)  # for one call, of each round; empty: it can't be called
+    about: dict = dataclasses.field(default_factory=dict)  # what else is known of it
 
     def timing(self):
         return summarise(self.seconds)

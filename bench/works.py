@@ -90,6 +90,11 @@ class Work:
         return "/".join(parts)
 
     @property
+    def for_peers(self):
+        """Whether other libraries have such a work."""
+        return self.model.pairing == self.model.out_pairing and not self.cold_table
+
+    @property
     def n_bytes(self):
         """Bytes that have to be read and written, without angles. In place, columns outside the window stay."""
         width = self.model.rotary_dim if self.in_place else self.model.head_dim

@@ -1,8 +1,9 @@
-// All functions of loop.c behind one signature, for one compiler. Where only a part of a head is rotated, the loop is
-// inlined for each head, and the other columns are copied.
+// All functions of loop.c behind one signature, and those of road_loops.c, for one compiler. Where only a part of a
+// head is rotated, the loop is inlined for each head, and the other columns are copied.
 #include "loops.h"
 
 #include "loop.c"
+#include "road_loops.c"
 
 #define ENTRY(name, type)                                                                                              \
     __attribute__((flatten)) static void partial_##name(const type *x, type *y, const float *cos, const float *sin,    \
@@ -67,4 +68,7 @@ IN_PLACE_ENTRIES(uint16_t, bf16)
         half_##dtype, interleaved_##dtype, half_to_interleaved_##dtype, interleaved_to_half_##dtype,                   \
             half_##dtype##_in_place, interleaved_##dtype##_in_place                                                    \
     }
-const struct halyard_loops TABLE = {COMPILER, {ROW(f32), ROW(f16), ROW(bf16)}};
+const struct halyard_loops TABLE = {COMPILER,
+                                    {ROW(f32), ROW(f16), ROW(bf16)},
+                                    {{road_half_bf16, road_interleaved_bf16}, {road_half_e4m3, road_interleaved_e4m3}},
+                                    {{shift_bf16, shift_bf16_by_layer}, {shift_e4m3, shift_e4m3_by_layer}}};
