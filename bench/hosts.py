@@ -1,5 +1,6 @@
 """The processes in which things are timed: the server (Halyard, C loops and ceilings), and those of the peers."""
 
+import functools
 import os
 
 from conversation import Conversation, Declined, Lost
@@ -18,23 +19,28 @@ def pin(pid, pinned):
 
 
 class Server:
-    """Makes works ready and times them: server/server.cpp says what it is asked."""
+    """Makes works ready and times them: server/server.cpp and cuda/gpu_server.cpp say what they are asked. `limit` is how
+    many seconds an answer may take."""
 
-    def __init__(self, command):
+    def __init__(self, command, limit=None):
+        self.name, self.limit, self.file = command[0], limit, None
         try:
             self.process = Conversation(command)
-            self.about = self.ask("describe")
         except Lost as error:
-            raise Failed(f"{command[0]}: {error}") from None
-        self.file = None
+            raise Failed(f"{self.name}: {error}") from None
+
+    @functools.cached_property
+    def about(self):
+        return self.ask("describe")
 
     def ask(self, what, **request):
         try:
-            return self.process.ask({"do": what, **request})
+            return self.process.ask({"do": what, **request}, self.limit)
         except Declined as error:
             raise Failed(str(error)) from None
         except Lost as error:
-            raise Failed(f"the server {error} ({self.process.last_words()})") from None
+            words = self.process.last_words()
+            raise Failed(f"{self.name} {error}" + (f" ({words})" if words else "")) from None
 
     def pin(self, pinned):
         pin(self.process.pid, pinned)
