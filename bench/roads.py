@@ -3,33 +3,21 @@ is one call of Halyard's is timed in the same rounds as other ways to the same r
 
 import fnmatch
 import sys
-import typing
 
 import turns
 from rows import is_beaten, prepare, rival_of, timing_of, with_progress
 from tables import show_error, warn_of_noise
+from works import Part, list_parts
 
 KIND_NAMES = {"fused": "this", "unbound": "unbound", "without_norm": "without norm", "separate": "separate"}
-
-
-class Part(typing.NamedTuple):
-    """A tensor of a road: where its heads lie in a token's row of what the projection left, and what becomes of them."""
-    heads: int
-    head_dim: int
-    x_offset: int
-    x_stride_head: int
-    rotates: bool
-    is_cached: bool
-    rotary_offset: int = 0
-    norm_size: int = 0  # 0: no norm; else elements from the head's first
 
 
 def packed(heads, kv_heads, head_dim, has_norm=False, unit_offset=False):
     """A model with q, k and v one after the other."""
     norm_size, k, v = head_dim * has_norm, heads * head_dim, (heads + kv_heads) * head_dim
-    parts = [Part(heads, head_dim, 0, head_dim, True, False, 0, norm_size),
-             Part(kv_heads, head_dim, k, head_dim, True, True, 0, norm_size),
-             Part(kv_heads, head_dim, v, head_dim, False, True)]
+    parts = list_parts(Part(heads, head_dim, 0, head_dim, norm_size=norm_size),
+                       Part(kv_heads, head_dim, k, head_dim, is_cached=True, norm_size=norm_size),
+                       Part(kv_heads, head_dim, v, head_dim, rotates=False, is_cached=True))
     return {"row_elements": v + kv_heads * head_dim, "rotary_dim": head_dim, "pairing": "half",
             "unit_offset": unit_offset, "parts": parts}
 
@@ -40,21 +28,22 @@ MODELS = {
     # Of MLA: the part of q that is rotated, [tokens, 128, 64] out of heads of 192, and the one row that is cached, of
     # which the latent is normed and the rest rotated.
     "deepseek-v3": {"row_elements": 128 * 192 + 576, "rotary_dim": 64, "pairing": "interleaved", "unit_offset": False,
-                    "parts": [Part(128, 64, 128, 192, True, False),
-                              Part(1, 576, 128 * 192, 576, True, True, 512, 512)]},
+                    "parts": list_parts(Part(128, 64, 128, 192),
+                                        Part(1, 576, 128 * 192, 576, True, True, 512, 512))},
 }
 
 
 def road(model, tokens, cache):
     """What the server is told; a cache has 128 pages of 16 tokens."""
-    parts = [part._asdict() for part in MODELS[model]["parts"]]
-    return {"kind": "road", "model": model, "tokens": tokens, "cache": cache, "n_slots": 2048, **MODELS[model],
-            "parts": parts}
+    return {"kind": "road", "model": model, "tokens": tokens, "dtype": "bf16", "cache": cache, "in_place": False,
+            "n_slots": 2048, **MODELS[model]}
 
 
 def shift(layers, heads, head_dim, tokens, dtype):
     return {"kind": "shift", "layers": layers, "heads": heads, "head_dim": head_dim, "tokens": tokens, "dtype": dtype,
-            "moved_by": -2048}
+            "moved_by": -2048, "n_slots": tokens, "pairing": "half", "rotary_dim": head_dim, "in_place": True,
+            "angles": "phase", "row_elements": heads * head_dim,
+            "parts": list_parts(Part(heads, head_dim, 0, head_dim, is_cached=True))}
 
 
 def name_of(work):

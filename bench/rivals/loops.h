@@ -23,11 +23,12 @@ struct halyard_road_part {
     void *y;                           /* dense [row, heads, head_dim] */
     const int64_t *slots;              /* a token's row; NULL: rows are tokens */
     float r;                           /* what e4m3 is multiplied by */
+    int64_t tokens;
+    const float *cos, *sin; /* rows [tokens, rotary_dim / 2] */
+    float eps;
 };
 
-/* cos and sin are rows [tokens, rotary_dim / 2]. */
-typedef void halyard_road_loop(const struct halyard_road_part *part, const float *cos, const float *sin, int64_t tokens,
-                               float eps);
+typedef void halyard_road_loop(const struct halyard_road_part *part);
 
 /* A layer's cached keys, dense [row, heads, head_dim] in half pairing, which are all turned by one row of cos and sin.
  */
@@ -36,10 +37,10 @@ struct halyard_shift {
     const int64_t *slots; /* the tokens' rows */
     int64_t tokens, heads, head_dim;
     const float *cos, *sin;
+    float *layer; /* has room for the tokens' keys in f32, where a loop takes that */
 };
 
-/* layer has room for the tokens' keys in f32, where a loop takes that. */
-typedef void halyard_shift_loop(const struct halyard_shift *shift, float *layer);
+typedef void halyard_shift_loop(const struct halyard_shift *shift);
 
 struct halyard_loops {
     const char *compiler; /* "gcc 12.2.0" */

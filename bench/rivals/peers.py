@@ -88,15 +88,14 @@ class Work:
 
 
 def read_work(request, memory):
-    dtype, heads = DTYPES[request["dtype"]], request["q_heads"] + request["k_heads"]
-    shape = request["tokens"], heads, request["head_dim"]
+    dtype, shape = DTYPES[request["dtype"]], (request["tokens"], request["heads"], request["head_dim"])
 
     def tensor(at):
         return memory[at : at + int(np.prod(shape)) * dtype.itemsize].view(dtype).reshape(shape)
 
     at = request["positions"]
-    fields = ("dtype", "pairing", "in_place", "head_dim", "rotary_dim", "base", "threads", "max_position")
-    return Work(heads=heads, positions=memory[at : at + 8 * request["tokens"]].view(np.int64).copy(), memory=memory,
+    fields = ("dtype", "pairing", "in_place", "heads", "head_dim", "rotary_dim", "base", "threads", "max_position")
+    return Work(positions=memory[at : at + 8 * request["tokens"]].view(np.int64).copy(), memory=memory,
                 copies=[(tensor(x), tensor(y)) for x, y in request["copies"]],
                 **{field: request[field] for field in fields})
 

@@ -72,12 +72,12 @@ ALWAYS_INLINE float reciprocal_root(const uint16_t *restrict x, int64_t n, float
     return 1.0f / sqrtf(sum / (float)n + eps);
 }
 
-ALWAYS_INLINE void take_road(const struct road given, const float *restrict cos, const float *restrict sin,
-                             int64_t tokens, float eps) {
+ALWAYS_INLINE void take_road(const struct road given) {
     const struct road *const road = &given;  // a copy, which no store can change
     const struct halyard_road_part *const part = &road->part;
+    const float *restrict const cos = part->cos, *restrict const sin = part->sin;
     const int64_t n_normed = part->norm_size, window = part->rotary_offset, end = window + part->rotary_dim;
-    for (int64_t t = 0; t < tokens; t++) {
+    for (int64_t t = 0; t < part->tokens; t++) {
         const int64_t row = part->slots ? part->slots[t] : t;
         if (row < 0) {
             continue;
@@ -92,7 +92,7 @@ ALWAYS_INLINE void take_road(const struct road given, const float *restrict cos,
                 pass(road, x, y, end, part->head_dim, 0, 1.0f);
                 continue;
             }
-            const float r = reciprocal_root(x, n_normed, eps);
+            const float r = reciprocal_root(x, n_normed, part->eps);
             if (n_normed == part->head_dim) {
                 pass(road, x, y, 0, window, 1, r);
                 rotate(road, x, y, c, s, 1, r);
@@ -106,9 +106,8 @@ ALWAYS_INLINE void take_road(const struct road given, const float *restrict cos,
 }
 
 #define ROAD(name, e4m3, interleaved)                                                                                  \
-    static void road_##name(const struct halyard_road_part *part, const float *cos, const float *sin, int64_t tokens,  \
-                            float eps) {                                                                               \
-        take_road((struct road){*part, e4m3, interleaved}, cos, sin, tokens, eps);                                     \
+    static void road_##name(const struct halyard_road_part *part) {                                                    \
+        take_road((struct road){*part, e4m3, interleaved});                                                            \
     }
 ROAD(half_bf16, 0, 0)
 ROAD(interleaved_bf16, 0, 1)
@@ -150,8 +149,9 @@ ALWAYS_INLINE void shift_in_place(const struct halyard_shift given, int is_e4m3)
     }
 }
 
-ALWAYS_INLINE void shift_by_layer(const struct halyard_shift given, float *restrict layer, int is_e4m3) {
+ALWAYS_INLINE void shift_by_layer(const struct halyard_shift given, int is_e4m3) {
     const struct halyard_shift *const shift = &given;
+    float *restrict const layer = shift->layer;
     const float *restrict const cos = shift->cos, *restrict const sin = shift->sin;
     const int64_t n = shift->tokens * shift->heads, head_dim = shift->head_dim, pairs = head_dim / 2;
     for (int64_t i = 0; i < n; i++) {
@@ -177,12 +177,7 @@ ALWAYS_INLINE void shift_by_layer(const struct halyard_shift given, float *restr
 }
 
 #define SHIFT(dtype, e4m3)                                                                                             \
-    static void shift_##dtype(const struct halyard_shift *shift, float *layer) {                                       \
-        (void)layer;                                                                                                   \
-        shift_in_place(*shift, e4m3);                                                                                  \
-    }                                                                                                                  \
-    static void shift_##dtype##_by_layer(const struct halyard_shift *shift, float *layer) {                            \
-        shift_by_layer(*shift, layer, e4m3);                                                                           \
-    }
+    static void shift_##dtype(const struct halyard_shift *shift) { shift_in_place(*shift, e4m3); }                     \
+    static void shift_##dtype##_by_layer(const struct halyard_shift *shift) { shift_by_layer(*shift, e4m3); }
 SHIFT(bf16, 0)
 SHIFT(e4m3, 1)

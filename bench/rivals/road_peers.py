@@ -90,8 +90,8 @@ def make_road(request):
         made = []
         for part, weight, output in zip(parts, weights, outputs):
             heads, dim, normed, first = part["heads"], part["head_dim"], part["norm_size"], part["rotary_offset"]
-            y = x.as_strided((x.shape[0], heads, dim), (x.stride(0), part["x_stride_head"], 1),
-                             x.storage_offset() + part["x_offset"])
+            y = x.as_strided((x.shape[0], heads, dim), (x.stride(0), part["stride_head"], 1),
+                             x.storage_offset() + part["offset"])
             if normed == dim:
                 y = norm(y, weight)
             elif normed:

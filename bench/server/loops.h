@@ -1,9 +1,11 @@
-// The loops of rivals/loops.c on a placed work. What they return is called with the number of a copy.
+// The loops of rivals on a placed work. What the functions return is called with the number of a copy.
 #pragma once
 
+#include "rivals/ceiling.h"
 #include "rivals/loops.h"
 #include "server/placed.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,6 +43,23 @@ void share(const halyard_executor *executor, std::int64_t n, const Part &part) {
             all.part(all.n * i / all.n_tasks, all.n * (i + 1) / all.n_tasks);
         },
         &shared);
+}
+
+/// A loop that sets a ceiling runs on all that lies in x and y, or in place on the rotary columns of each head.
+inline auto ceiling_loop(const CeilingLoop &loop, const Placed &placed, const halyard_executor *executor) {
+    const Work &work = placed.work();
+    const auto head = static_cast<std::size_t>(work.parts[0].head_dim * bytes_of(work.type));
+    const auto columns = static_cast<std::size_t>(work.rotary_dim * bytes_of(work.type));
+    const bool dense = !work.in_place || columns == head;
+    return [&placed, executor, run = loop.run, n_bytes = work.tensor_bytes(), dense, columns,
+            step = dense ? 64 : head](std::size_t copy) {
+        const auto n_steps = static_cast<std::int64_t>((n_bytes + step - 1) / step);
+        share(executor, n_steps, [&](std::int64_t first, std::int64_t last) {
+            const std::size_t from = static_cast<std::size_t>(first) * step;
+            const std::size_t n = std::min(n_bytes, static_cast<std::size_t>(last) * step) - from;
+            run({placed.x(copy) + from, placed.y(copy) + from, dense ? 1 : n / step, dense ? n : columns, step});
+        });
+    };
 }
 
 inline auto rotation_loop(const halyard_loops &loops, const Placed &placed, const halyard_executor *executor) {
@@ -86,13 +105,16 @@ inline auto road_loop(const halyard_loops &loops, const Placed &placed) {
         call.y = placed.at<void>(layout.y[i].at);
         call.slots = part.is_cached ? placed.at<std::int64_t>(layout.slots) : nullptr;
         call.r = 1.0f / road_scale;
+        call.tokens = work.n_tokens;
+        call.cos = placed.at<float>(layout.cos);
+        call.sin = placed.at<float>(layout.sin);
+        call.eps = road_eps;
         const bool is_e4m3 = part.is_cached && work.cache == dtype::e4m3;
         calls.push_back({loops.road[is_e4m3 ? 1 : 0][work.in == pairing::half ? 0 : 1], call});
     }
-    const float *const cos = placed.at<float>(layout.cos), *const sin = placed.at<float>(layout.sin);
-    return [calls, cos, sin, n = work.n_tokens](std::size_t) {
+    return [calls](std::size_t) {
         for (const Call &call : calls) {
-            call.loop(&call.part, cos, sin, n, road_eps);
+            call.loop(&call.part);
         }
     };
 }
@@ -106,12 +128,14 @@ inline auto shift_loop(const halyard_loops &loops, const Placed &placed, bool by
                            work.n_heads(),
                            work.parts[0].head_dim,
                            placed.at<float>(layout.cos),
-                           placed.at<float>(layout.sin)};
+                           placed.at<float>(layout.sin),
+                           nullptr};
     halyard_shift_loop *const loop = loops.shift[work.type == dtype::e4m3 ? 1 : 0][by_f32 ? 1 : 0];
     std::vector<float> layer(static_cast<std::size_t>(by_f32 ? work.n_tokens * work.row_elements : 0));
     return [&placed, loop, shift, layer](std::size_t copy) mutable {
         shift.keys = placed.x(copy);
-        loop(&shift, layer.data());
+        shift.layer = layer.data();
+        loop(&shift);
     };
 }
 

@@ -1,7 +1,6 @@
 #include "server/prepared.h"
 
 #include "server/call.h"
-#include "server/ceilings.h"
 #include "server/loops.h"
 
 #include <algorithm>
@@ -67,9 +66,9 @@ void Prepared::prepare_rotation() {
     }
     placed_.reset();
     if (is_wanted("ceiling")) {
-        add_ceilings(subjects, placed_, executor_);
+        add_ceilings(executor_);
         if (executor_ != nullptr) {
-            add_ceilings(subjects, placed_, nullptr);  // one thread copies small tensors faster
+            add_ceilings(nullptr);  // one thread copies small tensors faster
         }
     }
     about["target"] = own->target();
@@ -99,6 +98,22 @@ void Prepared::add_own_rivals(const std::string &target) {
     if (work.cold_table && is_wanted("angles")) {
         add_call("phase", "angles", {target_, executor_, HALYARD_ANGLES_PHASE});
         add_call("factored", "angles", {target_, executor_, HALYARD_ANGLES_FACTORED});
+    }
+}
+
+/// What memory allows, and for 16-bit elements what converting them allows.
+void Prepared::add_ceilings(const halyard_executor *executor) {
+    using Of = CeilingLoop::Of;
+    const Work &work = placed_.work();
+    for (const CeilingLoop &loop : ceiling_loops()) {
+        const bool is_its_conversion =
+            (loop.of == Of::f16 && work.type == dtype::f16) || (loop.of == Of::bf16 && work.type == dtype::bf16);
+        if ((work.in_place ? loop.in_place : loop.out_of_place) && (loop.of == Of::memory || is_its_conversion)) {
+            const auto run = ceiling_loop(loop, placed_, executor);
+            subjects.push_back(make_subject(loop.name, loop.of == Of::memory ? "memory" : "conversion",
+                                            [run, this] { run(placed_.next_copy()); }));
+            subjects.back().n_threads = executor == nullptr ? 1 : executor->n_threads;
+        }
     }
 }
 

@@ -29,65 +29,6 @@ std::int32_t read_angles(const std::string &name) {
     return name == "phase" ? HALYARD_ANGLES_PHASE : name == "factored" ? HALYARD_ANGLES_FACTORED : HALYARD_ANGLES_TABLE;
 }
 
-Work read_rotation(const json &described) {
-    Work work;
-    work.in = read_pairing(described.at("pairing"));
-    work.out = read_pairing(described.at("out_pairing"));
-    work.rotary_dim = described.at("rotary_dim");
-    work.n_tokens = described.at("tokens");
-    work.type = read_dtype(described.at("dtype"));
-    work.in_place = described.at("in_place");
-    work.cold = described.at("cold");
-    work.angles = read_angles(described.at("angles"));
-    work.n_threads = described.at("threads");
-    work.read_back = described.at("read_back");
-    work.cold_table = described.at("cold_table");
-    work.first_position = described.value("first_position", work.first_position);
-    const std::int64_t n_q = described.at("q_heads"), n_k = described.at("k_heads"), dim = described.at("head_dim");
-    const bool strided = described.at("strided");  // element i of all heads of a token comes before element i + 1
-    const std::int64_t stride_head = strided ? 1 : dim;
-    work.stride_element = strided ? n_q + n_k : 1;
-    work.row_elements = (n_q + n_k) * dim;
-    if (described.at("apart")) {  // q and k are two tensors, one behind the other in memory
-        work.parts = {{n_q, dim, 0, stride_head}, {n_k, dim, n_q * stride_head, stride_head}};
-    } else {
-        work.parts = {{n_q + n_k, dim, 0, stride_head}};
-    }
-    return work;
-}
-
-Work read_road(const json &described) {
-    Work work;
-    work.in = work.out = read_pairing(described.at("pairing"));
-    work.rotary_dim = described.at("rotary_dim");
-    work.row_elements = described.at("row_elements");
-    work.n_tokens = described.at("tokens");
-    work.type = dtype::bf16;
-    work.in_place = false;
-    work.n_slots = described.at("n_slots");
-    work.cache = read_dtype(described.at("cache"));
-    work.unit_offset = described.at("unit_offset");
-    for (const json &part : described.at("parts")) {
-        work.parts.push_back({part.at("heads"), part.at("head_dim"), part.at("x_offset"), part.at("x_stride_head"),
-                              part.at("rotates"), part.at("is_cached"), part.at("rotary_offset"),
-                              part.at("norm_size")});
-    }
-    return work;
-}
-
-Work read_shift(const json &described) {
-    Work work;
-    const std::int64_t n_heads = described.at("heads"), dim = work.rotary_dim = described.at("head_dim");
-    work.parts = {{n_heads, dim, 0, dim, true, true}};
-    work.row_elements = n_heads * dim;
-    work.n_tokens = work.n_slots = described.at("tokens");
-    work.n_layers = described.at("layers");
-    work.moved_by = described.at("moved_by");
-    work.type = work.cache = read_dtype(described.at("dtype"));
-    work.angles = HALYARD_ANGLES_PHASE;
-    return work;
-}
-
 }  // namespace
 
 bool Work::has_norm() const {
@@ -105,8 +46,34 @@ std::int64_t Work::n_heads() const {
 std::size_t Work::tensor_bytes() const { return static_cast<std::size_t>(n_tokens * row_elements * bytes_of(type)); }
 
 Work read_work(const json &described) {
-    const std::string kind = described.at("kind");
-    return kind == "road" ? read_road(described) : kind == "shift" ? read_shift(described) : read_rotation(described);
+    Work work;
+    const auto read = [&](const char *name, auto &field) { field = described.value(name, field); };
+    const std::string dtype = described.at("dtype"), pairing = described.at("pairing");
+    work.type = read_dtype(dtype);
+    work.cache = read_dtype(described.value("cache", dtype));
+    work.in = read_pairing(pairing);
+    work.out = read_pairing(described.value("out_pairing", pairing));
+    work.n_tokens = described.at("tokens");
+    work.rotary_dim = described.at("rotary_dim");
+    work.row_elements = described.at("row_elements");
+    work.in_place = described.at("in_place");
+    work.angles = read_angles(described.value("angles", "table"));
+    read("stride_element", work.stride_element);
+    read("cold", work.cold);
+    read("cold_table", work.cold_table);
+    read("threads", work.n_threads);
+    read("read_back", work.read_back);
+    read("first_position", work.first_position);
+    read("n_slots", work.n_slots);
+    read("unit_offset", work.unit_offset);
+    read("moved_by", work.moved_by);
+    read("layers", work.n_layers);
+    for (const json &part : described.at("parts")) {
+        work.parts.push_back({part.at("heads"), part.at("head_dim"), part.at("offset"), part.at("stride_head"),
+                              part.at("rotates"), part.at("is_cached"), part.at("rotary_offset"),
+                              part.at("norm_size")});
+    }
+    return work;
 }
 
 const char *name_of(pairing pairing) { return pairing == pairing::half ? "half" : "interleaved"; }

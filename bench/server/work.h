@@ -48,8 +48,7 @@ struct Work {
     std::size_t tensor_bytes() const;  // of x
 };
 
-/// "kind" is rotation, road or shift. Throws std::runtime_error, or nlohmann's exceptions, where it is not described as
-/// it must be.
+/// Throws std::runtime_error, or nlohmann's exceptions, where it is not described as it must be.
 Work read_work(const nlohmann::json &described);
 
 const char *name_of(pairing pairing);

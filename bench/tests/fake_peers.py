@@ -17,7 +17,7 @@ work = {}
 def rotate(to_x):
     """f32, half; copies x where to_x, which is wrong."""
     x, y = work["copies"][0]
-    heads, dim, pairs = work["q_heads"] + work["k_heads"], work["head_dim"], work["rotary_dim"] // 2
+    heads, dim, pairs = work["heads"], work["head_dim"], work["rotary_dim"] // 2
     for t in range(work["tokens"]):
         position = struct.unpack_from("<q", memory, work["positions"] + 8 * t)[0]
         for h in range(heads):

@@ -106,7 +106,7 @@ class Rows(WithServer):
 
     def test_what_the_server_cannot_do_is_a_sentence(self):
         for what, request, words in (("dance", {}, "can't dance"), ("load", {}, "no kernel is open"),
-                                     ("prepare", {"kind": "road", "pairing": "x"}, 'no pairing "x"'),
+                                     ("prepare", {"dtype": "f32", "pairing": "x"}, 'no pairing "x"'),
                                      ("round", {"calls": [[99, 1]]}, "")):
             with self.assertRaisesRegex(Failed, words):
                 self.server.ask(what, **request)

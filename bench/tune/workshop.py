@@ -131,11 +131,11 @@ class Workshop:
             self.say(f"timing {len(variants)} variants on {work.name}")
             subjects = self.subjects(i, variants)
             turns.measure(subjects, effort)
-            samples.append(self.timed(subjects, effort))
+            if not subjects[0].seconds:
+                raise Failed(f"the schedule {subjects[0].name}, with which others are compared, ended: "
+                             f"{subjects[0].host.why}")
+            samples.append([subject.seconds or [math.inf] * effort.n_rounds for subject in subjects])  # never wins
         return list(map(list, zip(*samples)))
-
-    def timed(self, subjects, effort):
-        return [subject.seconds for subject in subjects]
 
 
 class LocalWorkshop(Workshop):
@@ -222,9 +222,3 @@ class GpuWorkshop(Workshop):
             self.running[variant].ask("prepare", kernel=self.recipe["name"], tokens=self.works[i].tokens,
                                       heads=model.heads, head_dim=model.head_dim, rotary_dim=model.rotary_dim)
         return [turns.Subject(label(variant), self.running[variant], 0) for variant in variants]
-
-    def timed(self, subjects, effort):
-        if not subjects[0].seconds:
-            raise Failed(f"the schedule {subjects[0].name}, with which others are compared, ended: "
-                         f"{subjects[0].host.why}")
-        return [subject.seconds or [math.inf] * effort.n_rounds for subject in subjects]  # what ended never wins
