@@ -75,6 +75,14 @@ class Calls:
         return self.clock() - start
 
 
+def time_calls(calls, n_rounds, n_times=1, clock=time.perf_counter):
+    """Functions by their names -> subjects, which made n_times calls in each round."""
+    host = Calls(clock)
+    subjects = {name: Subject(name, host, call) for name, call in calls.items()}
+    take_turns(list(subjects.values()), n_rounds, n_times)
+    return subjects
+
+
 def time_in_order(calls):
     """The seconds of each (subject, n_calls). What lies in one process is asked for at once."""
     seconds = []
