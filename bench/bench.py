@@ -24,6 +24,7 @@ from rows import Setting, accuracy_works, measure_accuracy, measure_rows
 from works import list_works, read_models
 
 FOLDER = ROOT / "bench"
+PEER_SECONDS = 60.0  # the longest that one may take to answer; making ready may take ten times as long
 
 
 def start_server(options):
@@ -32,15 +33,23 @@ def start_server(options):
 
 def start(options, server, works, pinned):
     """A setting with memory for all works, and peers where they are asked for; `pinned` says how the first is timed."""
+    if not works:
+        raise Failed(f'no row matches "{options.filter}"')
+    need_writable(options.json)
     server.reserve(works)
     setting = Setting(server, turns.QUICK if options.quick else turns.THOROUGH, options.target)
     if options.peers:
-        setting.peers = Peers(shlex.split(options.peers), server, options.peer_seconds, pinned)
+        setting.peers = Peers(shlex.split(options.peers), server, PEER_SECONDS, works[0]["kind"], pinned)
     return setting
 
 
-def budget_of(options, server):
-    return machine.find_budget(pathlib.Path(options.build), [target["name"] for target in server.about["targets"]])
+def describe(options, server):
+    """What stands above every table, and is printed now."""
+    targets = [target["name"] for target in server.about["targets"]]
+    head = {"machine": machine.describe_machine(server.about),
+            "budget": machine.find_budget(pathlib.Path(options.build), targets)}
+    print(machine.format_machine(head["machine"]), tables.format_budget(head["budget"]), sep="\n")
+    return head
 
 
 # ---- The table -------------------------------------------------------------------------------------------------------
@@ -57,10 +66,6 @@ def command_of(options):
     return " ".join(filter(None, words))
 
 
-def make_record(options, server, rows):
-    return {"machine": machine.describe_machine(server.about), "command": command_of(options), "rows": rows}
-
-
 def check_floors_again(options, works, setting, record):
     """Measures rows below their floor again, thoroughly and up to three times. Returns how many were checked, and those
     that are below it every time."""
@@ -70,7 +75,7 @@ def check_floors_again(options, works, setting, record):
     for _ in range(3):
         if below:
             rows = measure_rows([work for work in works if work.name in below], setting)
-            below = check_floors(recorded, make_record(options, setting.server, rows))[1]
+            below = check_floors(recorded, record | {"rows": rows})[1]
     return n_checked, below
 
 
@@ -84,15 +89,11 @@ def print_accuracy(setting, record):
 def run_table(options):
     with open(options.shapes) as shapes:
         works = list_works(read_models(shapes), options.quick, options.filter, options.threads)
-    if not works:
-        raise Failed(f'no row matches "{options.filter}"')
-    need_writable(options.json)
-    described = [work.described() for work in works + accuracy_works()]
-    setting = start(options, start_server(options), described, pinned=works[0].threads == 1)
+    described = [work.described() for work in works + accuracy_works() * bool(works)]
+    setting = start(options, start_server(options), described, pinned=works[:1] and works[0].threads == 1)
     began = time.monotonic()
     rows = measure_rows(works, setting)
-    record = make_record(options, setting.server, rows) | {"budget": budget_of(options, setting.server)}
-    print(machine.format_machine(record["machine"]), tables.format_budget(record["budget"]), sep="\n")
+    record = {"command": command_of(options), "rows": rows} | describe(options, setting.server)
     print("One thread: pinned to a CPU, and the peers to the same one. Ceiling: the part of the speed of the\n"
           "fastest copy (in place: multiply) of the same bytes in the same rounds, or (c) of the fastest loop that\n"
           "only converts them to f32 and back, where that is slower. x: how many times our time.\n"
@@ -102,7 +103,7 @@ def run_table(options):
     if options.json:
         save_json(options.json, record)
     if options.write_floors:
-        runs = [record] + [make_record(options, setting.server, measure_rows(works, setting)) for _ in range(4)]
+        runs = [record] + [record | {"rows": measure_rows(works, setting)} for _ in range(4)]
         known = load_json(options.floors) if pathlib.Path(options.floors).exists() else {}
         save_json(options.floors, record_floors(known, runs))
     status = 1 if any(row["wrong"] for row in rows) else 0
@@ -120,27 +121,21 @@ def run_table(options):
 
 
 def run_roads(options):
-    need_writable(options.json)
-    server = start_server(options)
-    works = roads.list_works(server.about["road_models"], options.quick, options.filter)
-    if not works:
-        raise Failed(f'no row matches "{options.filter}"')
-    setting = start(options, server, works, pinned=True)
+    works = roads.list_works(options.quick, options.filter)
+    setting = start(options, start_server(options), works, pinned=True)
     setting.pin(True)
     began = time.monotonic()
     rows = roads.measure_way_rows(works, setting)
-    found = {kind: [row for work, row in zip(works, rows) if work["kind"] == kind] for kind in ("road", "shift")}
+    found = {f"{kind}s": [row for work, row in zip(works, rows) if work["kind"] == kind] for kind in ("road", "shift")}
     if setting.peers:
         roads.say_missing_peers(setting.peers.list)
-    record = {"machine": machine.describe_machine(setting.server.about), "budget": budget_of(options, setting.server),
-              "roads": found["road"], "shifts": found["shift"]}
-    print(machine.format_machine(record["machine"]), tables.format_budget(record["budget"]), sep="\n")
+    record = describe(options, setting.server) | found
     print("Bound runs, one thread; others: how many times as long. "
           f"{len(rows)} rows in {time.monotonic() - began:.0f} s.\n")
-    if found["road"]:
-        print(roads.format_roads(found["road"]))
-    if found["shift"]:
-        print("\n" + roads.format_shifts(found["shift"]))
+    if found["roads"]:
+        print(roads.format_roads(found["roads"]))
+    if found["shifts"]:
+        print("\n" + roads.format_shifts(found["shifts"]))
     if options.json:
         save_json(options.json, {key: value for key, value in record.items() if key != "shifts" or value})
     return 1 if any(map(roads.is_wrong, rows)) else 0
@@ -166,12 +161,6 @@ def count(text):
     return number
 
 
-def seconds(text):
-    if not float(text) > 0:
-        raise argparse.ArgumentTypeError(f"{text} is not more than 0")
-    return float(text)
-
-
 def add_common(parser):
     parser.add_argument("--quick", action="store_true", help="a short list, fewer and shorter rounds")
     parser.add_argument("--filter", default="*", metavar="GLOB", help="only rows whose name matches, as in 'half_f32*'")
@@ -179,8 +168,6 @@ def add_common(parser):
     parser.add_argument("--target", default="", help="force a target (halyard list names them)")
     parser.add_argument("--peers", default="", metavar="COMMAND",
                         help="also time these: the command of rivals/peers.py")
-    parser.add_argument("--peer-seconds", type=seconds, default=60.0, metavar="S",
-                        help="the longest that a peer may take to answer [60]")
 
 
 def add_table(parser):

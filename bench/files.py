@@ -1,8 +1,9 @@
-"""Files of JSON, which are written whole or not at all."""
+"""Files of JSON, which are written whole or not at all, and a terminal's line of progress."""
 
 import json
 import os
 import pathlib
+import sys
 import tempfile
 
 
@@ -37,3 +38,9 @@ def need_writable(path):
     """Fails at once rather than after minutes."""
     if path and not os.access(pathlib.Path(path).resolve().parent, os.W_OK):
         raise Failed(f"can't write {path}")
+
+
+def show_progress(text=""):
+    """On one line of a terminal, in the place of what was there."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)

@@ -1,13 +1,12 @@
-"""The processes in which things are timed: the server (Halyard, C loops and ceilings), and that of the peers."""
+"""The processes in which things are timed: the server (Halyard, C loops and ceilings), and those of the peers."""
 
+import functools
 import os
 
 from conversation import Conversation, Declined, Lost
 from files import Failed
-from turns import Subject
 
 ALL_CPUS = os.sched_getaffinity(0)
-FAILURES_ALLOWED = 3
 
 
 def pin(pid, pinned):
@@ -20,23 +19,28 @@ def pin(pid, pinned):
 
 
 class Server:
-    """Makes works ready and times them: server/server.cpp says what it is asked."""
+    """Makes works ready and times them: server/server.cpp and cuda/gpu_server.cpp say what they are asked. `limit` is how
+    many seconds an answer may take."""
 
-    def __init__(self, command):
+    def __init__(self, command, limit=None):
+        self.name, self.limit, self.file = command[0], limit, None
         try:
             self.process = Conversation(command)
-            self.about = self.ask("describe")
         except Lost as error:
-            raise Failed(f"{command[0]}: {error}") from None
-        self.file = None
+            raise Failed(f"{self.name}: {error}") from None
+
+    @functools.cached_property
+    def about(self):
+        return self.ask("describe")
 
     def ask(self, what, **request):
         try:
-            return self.process.ask({"do": what, **request})
+            return self.process.ask({"do": what, **request}, self.limit)
         except Declined as error:
             raise Failed(str(error)) from None
         except Lost as error:
-            raise Failed(f"the server {error} ({self.process.last_words()})") from None
+            words = self.process.last_words()
+            raise Failed(f"{self.name} {error}" + (f" ({words})" if words else "")) from None
 
     def pin(self, pinned):
         pin(self.process.pid, pinned)
@@ -49,15 +53,6 @@ class Server:
             os.close(self.file)
         self.file = os.open(f"/proc/{self.process.pid}/fd/{answer['file']}", os.O_RDWR)
 
-    def prepare(self, work, **more):
-        """Returns what the server says of a work, and the subjects, each with what is known of it beforehand."""
-        answer = self.ask("prepare", **work, **more)
-        subjects = []
-        for key, about in enumerate(answer["subjects"]):
-            subjects.append(Subject(about["name"], self, key))
-            subjects[-1].about = about
-        return answer, subjects
-
     def round(self, calls):
         return self.ask("round", calls=calls)["seconds"]
 
@@ -68,122 +63,105 @@ class Server:
             self.file = None
 
 
-class Peers:
-    """Other libraries, in a Python process on the server's memory: rivals/peers.py says what is asked and answered. A
-    peer that crashes, hangs or answers nonsense becomes absent, and the process starts again without it.
+class Peer:
+    """Another library, in a Python process of its own on the server's memory: rivals/peers.py says what it is asked. One
+    that crashes, hangs or answers nonsense is lost; `why` says so then."""
 
-    `list` is {"peers", "absent", "refused"}: the versions of the peers that are there, why others are not there or no
-    longer there, and why some could not do some of the works.
-    """
+    def __init__(self, name, command, server, limit):
+        self.name, self.command, self.server, self.limit = name, [*command, name], server, limit
+        self.process, self.why = None, ""
 
-    def __init__(self, command, server, limit, pinned=False):
-        self.command, self.server, self.limit, self.pinned = command, server, limit, pinned
-        self.prepared, self.lost, self.n_failures, self.process = None, [], 0, None
-        try:
-            self.start()
-            answer = self.process.ask({"do": "list"}, 10 * limit)
-            self.list = {"peers": [{key: str(peer[key]) for key in peer} for peer in answer["peers"]],
-                         "absent": [{"name": peer["name"], "why": peer["why"]} for peer in answer["absent"]],
-                         "refused": []}
-            [peer["name"] + peer["version"] for peer in self.list["peers"]]
-        except (Lost, Declined, KeyError, TypeError) as error:
-            words = self.process.last_words() if self.process else ""
-            raise Failed(f"the peers' process {command[-1]} is of no use: it {error}" +
-                         (f" ({words})" if words else "")) from None
-
-    def start(self):
-        if self.process:
-            self.process.stop()
-        self.process = None
+    def start(self, pinned):
+        self.close()
         self.process = Conversation([*self.command, str(self.server.file), str(self.server.n_bytes)],
                                     files=(self.server.file,))
-        pin(self.process.pid, self.pinned)
+        pin(self.process.pid, pinned)
 
-    def pin(self, pinned):
-        """Starts the process anew where that changes its CPUs: its libraries have made their threads."""
-        if pinned != self.pinned:
-            self.pinned, self.prepared = pinned, None
-            if self.process:
-                self.start()
-
-    def give_up(self, peer, why):
-        words = self.process.last_words() if self.process else ""
-        self.list["absent"].append({"name": peer, "why": why + (f" ({words})" if words else "")})
-        self.lost.append(peer)
-
-    def prepare(self, request):
-        """[{"peer", "form"}]: those that can do a work and have not failed before."""
-        if request is None or self.n_failures == FAILURES_ALLOWED:
-            return []
-        self.prepared = request
-        try:
-            answer = self.process.ask({**request, "without": self.lost}, 10 * self.limit)
-            for peer in answer["refused"]:
-                known = {"name": peer["peer"], "why": peer["why"]}
-                if known not in self.list["refused"]:
-                    self.list["refused"].append(known)
-            return [peer for peer in answer["ready"] if peer["peer"] not in self.lost and peer["form"] is not None]
-        except Declined:
-            return []
-        except (Lost, KeyError, TypeError) as error:
-            self.n_failures += 1
-            if self.n_failures < FAILURES_ALLOWED:
-                self.prepared = None
-                self.start()
-                return []
-            self.give_up("every peer",
-                         f"making ready failed {FAILURES_ALLOWED} times; the last time the process {error}")
-            self.process.stop()
-            self.process = None
-            return []
-
-    def start_again(self):
-        """Prepares the other peers for the same work."""
-        while self.n_failures < FAILURES_ALLOWED:
-            try:
-                self.start()
-                if self.prepared:
-                    self.process.ask({**self.prepared, "without": self.lost}, 10 * self.limit)
-                return
-            except (Lost, Declined):
-                self.n_failures += 1
-
-    def ask_number(self, what, peer, n_calls, key):
-        """A number of a peer's answer; None where the peer is lost or declines."""
-        if self.process is None or peer in self.lost:
+    def ask(self, what, key, n_limits=1, **more):
+        """A part of the answer; None where the peer is lost. Raises Declined."""
+        if self.why:
             return None
         try:
-            number = self.process.ask({"do": what, "peer": peer, "times": n_calls}, self.limit).get(key)
-        except Declined:
-            return None
+            answer = self.process.ask({"do": what, **more}, n_limits * self.limit).get(key)
+            if isinstance(answer, str) if key in ("version", "form") else isinstance(answer, (int, float)):
+                return answer
+            self.why = f"answered without {key}"
         except Lost as error:
-            self.give_up(peer, str(error))
-            self.start_again()
-            return None
-        if isinstance(number, (int, float)) and number >= 0:
-            return number
-        self.give_up(peer, f"answered without {key}")
+            words = self.process.last_words()
+            self.why = str(error) + (f" ({words})" if words else "")
         return None
 
-    def result(self, peer):
-        """Where in the memory the peer's result lies."""
-        at = self.ask_number("result", peer, 1, "at")
-        return int(at) if at is not None and at < self.server.n_bytes else None
-
     def round(self, calls):
-        """Keys are ("run", peer), or ("overhead", peer) for the smallest tensor that the peer takes."""
-        return [self.ask_number(what, peer, n, "seconds") for (what, peer), n in calls]
-
-    def check(self, server, make_ready):
-        """Prepares peers, compares the result of each with the formula, and returns (peer, form, what was found)."""
-        found = []
-        for peer in self.prepare(make_ready):
-            server.ask("reset")
-            at = self.result(peer["peer"])
-            if at is not None:
-                found.append((peer["peer"], peer["form"], server.ask("check", at=at)))
-        return found
+        """Keys are "run", or "overhead" for the smallest tensor that the peer takes."""
+        seconds = []
+        for what, n in calls:
+            try:
+                seconds.append(self.ask(what, "seconds", times=n))
+            except Declined:
+                seconds.append(None)
+        return seconds
 
     def close(self):
         if self.process:
             self.process.stop()
+
+
+class Peers:
+    """Other libraries. `list` is {"peers", "absent", "refused"}: the versions of those that are there, why others are not
+    there or no longer there, and why some could not do some of the works."""
+
+    def __init__(self, command, server, limit, kind="rotation", pinned=False):
+        self.server, self.pinned, self.refused, process = server, pinned, {}, None
+        try:
+            process = Conversation(command)
+            answer = process.ask({"do": "list", "kind": kind}, 10 * limit)
+            self.never = dict(answer["absent"])
+            self.peers = [Peer(name, command, server, limit) for name in answer["peers"]]
+        except (Lost, Declined, KeyError, TypeError, ValueError) as error:
+            words = process and process.last_words()
+            raise Failed(f"the peers' program {command[-1]} is of no use: it {error}" +
+                         (f" ({words})" if words else "")) from None
+        finally:
+            if process:
+                process.stop()
+        self.versions = {}
+        for peer in self.peers:
+            try:
+                peer.start(pinned)
+                self.versions[peer.name] = peer.ask("load", "version", 10)
+            except Declined as why:
+                peer.why = str(why)
+
+    @property
+    def list(self):
+        lost = {peer.name: peer.why for peer in self.peers if peer.why}
+        return {"peers": [{"name": name, "version": version} for name, version in self.versions.items() if version],
+                "absent": [{"name": name, "why": why} for name, why in {**self.never, **lost}.items()],
+                "refused": [{"name": name, "why": why} for name, why in self.refused]}
+
+    def pin(self, pinned):
+        """Starts the processes anew where that changes their CPUs: libraries have made their threads."""
+        if pinned != self.pinned:
+            self.pinned = pinned
+            for peer in self.peers:
+                if not peer.why:
+                    peer.start(pinned)
+
+    def check(self, work, places):
+        """Has all peers make a work ready, compares the result of each with the formula, and returns (peer, form, what was
+        found). `places` is what the server says of the work's memory."""
+        found = []
+        for peer in self.peers:
+            try:
+                form = peer.ask("prepare", "form", 10, **work, **places)
+                self.server.ask("reset")
+                if form is not None and peer.ask("result", "seconds") is not None:
+                    found.append((peer, form, self.server.ask("check")))
+            except Declined as why:
+                self.refused[peer.name, str(why)] = True
+        self.server.ask("reset")
+        return found
+
+    def close(self):
+        for peer in self.peers:
+            peer.close()

@@ -1,4 +1,4 @@
-"""Describes the machine and the build: the head of every table, and what the kernels cost in bytes and seconds."""
+"""Describes the machine and the build: the head of every table, and what the kernels cost in bytes."""
 
 import datetime
 import os
@@ -6,8 +6,9 @@ import pathlib
 import re
 import subprocess
 
+from files import load_json
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-STAGES = ("halyard_widen_", "halyard_norm_", "halyard_largest_", "halyard_narrow_")
 
 
 def read_line(path):
@@ -61,25 +62,15 @@ def format_machine(machine):
             .format_map(machine))
 
 
-def read_ninja_log(path):
-    """Seconds of each output: lines of start and end in milliseconds, a time stamp, the output, a hash."""
-    seconds = {}
-    for line in path.read_text().split("\n") if path.exists() else ():
-        words = line.split("\t")
-        if len(words) > 3 and words[0].isdigit():
-            seconds[pathlib.Path(words[3]).name] = (int(words[1]) - int(words[0])) * 1e-3
-    return seconds
-
-
 def find_budget(build, targets):
-    """What each target's kernels cost: how many there are, their bytes, and seconds of one core, from Ninja's log; 0
-    where the log has none."""
-    seconds, budgets = read_ninja_log(build / ".ninja_log"), []
+    """What each target's kernels cost: how many there are, and their bytes."""
+    budgets = []
     for target in targets:
-        objects = list((build / "kernels").glob(f"*_{target}.o"))
-        if objects:
-            budgets.append({"target": target, "kernels": len(objects),
-                            "stage_kernels": sum(path.name.startswith(STAGES) for path in objects),
-                            "bytes": sum(path.stat().st_size for path in objects),
-                            "emit_seconds": sum(seconds.get(path.name, 0.0) for path in objects)})
+        listed = build / f"kernels/kernels_{target}.json"
+        if listed.exists():
+            kernels = load_json(listed)["kernels"]
+            objects = [build / f"kernels/{kernel['name']}.o" for kernel in kernels]
+            budgets.append({"target": target, "kernels": len(kernels),
+                            "stage_kernels": sum((kernel["row"] or "").startswith("HALYARD_STAGE") for kernel in kernels),
+                            "bytes": sum(path.stat().st_size for path in objects if path.exists())})
     return budgets

@@ -5,11 +5,45 @@ import fnmatch
 import sys
 
 import turns
-from rows import is_beaten, show_progress, timing_of
+from rows import is_beaten, prepare, rival_of, timing_of, with_progress
 from tables import show_error, warn_of_noise
-from turns import Subject
+from works import Part, list_parts
 
 KIND_NAMES = {"fused": "this", "unbound": "unbound", "without_norm": "without norm", "separate": "separate"}
+
+
+def packed(heads, kv_heads, head_dim, has_norm=False, unit_offset=False):
+    """A model with q, k and v one after the other."""
+    norm_size, k, v = head_dim * has_norm, heads * head_dim, (heads + kv_heads) * head_dim
+    parts = list_parts(Part(heads, head_dim, 0, head_dim, norm_size=norm_size),
+                       Part(kv_heads, head_dim, k, head_dim, is_cached=True, norm_size=norm_size),
+                       Part(kv_heads, head_dim, v, head_dim, rotates=False, is_cached=True))
+    return {"row_elements": v + kv_heads * head_dim, "rotary_dim": head_dim, "pairing": "half",
+            "unit_offset": unit_offset, "parts": parts}
+
+
+MODELS = {
+    "llama-3-8b": packed(32, 8, 128), "qwen3-8b": packed(32, 8, 128, has_norm=True),
+    "gemma-3-4b": packed(8, 4, 256, has_norm=True, unit_offset=True),
+    # Of MLA: the part of q that is rotated, [tokens, 128, 64] out of heads of 192, and the one row that is cached, of
+    # which the latent is normed and the rest rotated.
+    "deepseek-v3": {"row_elements": 128 * 192 + 576, "rotary_dim": 64, "pairing": "interleaved", "unit_offset": False,
+                    "parts": list_parts(Part(128, 64, 128, 192),
+                                        Part(1, 576, 128 * 192, 576, True, True, 512, 512))},
+}
+
+
+def road(model, tokens, cache):
+    """What the server is told; a cache has 128 pages of 16 tokens."""
+    return {"kind": "road", "model": model, "tokens": tokens, "dtype": "bf16", "cache": cache, "in_place": False,
+            "n_slots": 2048, **MODELS[model]}
+
+
+def shift(layers, heads, head_dim, tokens, dtype):
+    return {"kind": "shift", "layers": layers, "heads": heads, "head_dim": head_dim, "tokens": tokens, "dtype": dtype,
+            "moved_by": -2048, "n_slots": tokens, "pairing": "half", "rotary_dim": head_dim, "in_place": True,
+            "angles": "phase", "row_elements": heads * head_dim,
+            "parts": list_parts(Part(heads, head_dim, 0, head_dim, is_cached=True))}
 
 
 def name_of(work):
@@ -18,32 +52,27 @@ def name_of(work):
     return f"shift/{work['layers']}x{work['heads']}x{work['head_dim']}x{work['tokens']}/{work['dtype']}"
 
 
-def list_works(models, quick, pattern):
+def list_works(quick, pattern):
     """The roads, then the shifts. A quick run leaves out 512 tokens and has two layers."""
-    works = [{"kind": "road", "model": model, "tokens": tokens, "cache": cache} for model in models
-             for tokens in ((1, 64) if quick else (1, 64, 512)) for cache in ("bf16", "e4m3")]
-    works += [{"kind": "shift", "layers": 2 if quick else 32, "heads": 8, "head_dim": 128, "tokens": 8192,
-               "dtype": dtype} for dtype in ("bf16", "e4m3")]
+    works = [road(model, tokens, cache) for model in MODELS for tokens in ((1, 64) if quick else (1, 64, 512))
+             for cache in ("bf16", "e4m3")]
+    works += [shift(2 if quick else 32, 8, 128, 8192, dtype) for dtype in ("bf16", "e4m3")]
     return [work for work in works if fnmatch.fnmatchcase(name_of(work), pattern)]
 
 
 def measure_way_rows(works, setting):
-    return [measure_ways(work, setting) for work in show_progress(works, name_of)]
+    return [measure_ways(work, setting) for work in with_progress(works, name_of)]
 
 
 def measure_ways(work, setting):
-    peers = setting.peers if work["kind"] == "road" else None
-    ready, subjects = setting.server.prepare(work, target=setting.target, with_peers=peers is not None)
-    for name, form, found in peers.check(setting.server, ready["peers"]) if peers else ():
-        subjects.append(Subject(name, peers, ("run", name)))
-        subjects[-1].about = {"kind": "peer", "form": form, **found}
+    is_road = work["kind"] == "road"
+    ready, subjects = prepare(work, setting, for_peers=is_road)
     turns.measure(subjects, setting.effort)
-    ways = [{"name": subject.name, **subject.timing().json(), "wrong": subject.about["wrong"],
-             **({"kind": subject.about["kind"], "form": subject.about.get("form", ""),
-                 "max_error": subject.about["max_error"]} if work["kind"] == "road" else {})} for subject in subjects]
+    ways = [{"form": "", **rival_of(subject)} for subject in subjects]
+    if not is_road:
+        ways = [{key: way[key] for key in way if key not in ("kind", "form", "max_error")} for way in ways]
     row = {"name": name_of(work), "target": ready["target"], "ways": ways, "loses": loses(ways)}
-    return row | ({"model": work["model"], "tokens": work["tokens"]} if work["kind"] == "road" else
-                  {"bytes": ready["bytes"]})
+    return row | ({"model": work["model"], "tokens": work["tokens"]} if is_road else {"bytes": ready["bytes"]})
 
 
 def loses(ways):
@@ -58,8 +87,7 @@ def is_wrong(row):
 
 def say_missing_peers(listed):
     for peer in listed["absent"] + listed["refused"]:
-        if peer["name"].startswith("torch") or peer["name"] == "every peer":
-            print(f"{peer['name']}: {peer['why']}", file=sys.stderr)
+        print(f"{peer['name']}: {peer['why']}", file=sys.stderr)
 
 
 def format_road(row, rivals):

@@ -2,9 +2,9 @@
 A row is what --json writes of it."""
 
 import dataclasses
-import sys
 
 import turns
+from files import show_progress
 from turns import Subject, Timing
 from works import Model, Work
 
@@ -36,9 +36,9 @@ def best_ceiling(subjects, own):
 
 
 def rival_of(subject):
-    about = subject.about
-    return {"name": subject.name, "kind": about["kind"], "max_error": about["max_error"], "wrong": about["wrong"],
-            **about.get("of_peer", {}), **subject.timing().json()}
+    """A rival of a row, or a way to the same result."""
+    about = {key: value for key, value in subject.about.items() if key != "threads"}
+    return {"name": subject.name, **about, **subject.timing().json()}
 
 
 def describe(work, target):
@@ -51,15 +51,15 @@ def describe(work, target):
             "threads": work.threads, "bytes": work.n_bytes}
 
 
-def add_peers(setting, ready, subjects):
-    """Adds the peers that can do a work, and what their calls take that have next to nothing to do."""
-    overheads = {}
-    for name, form, found in setting.peers.check(setting.server, ready["peers"]):
-        subjects.append(Subject(name, setting.peers, ("run", name)))
-        subjects[-1].about = {"kind": "peer", "of_peer": {"form": form}, **found}
-        overheads[name] = Subject(f"{name}'s call", setting.peers, ("overhead", name))
-    setting.server.ask("reset")
-    return overheads
+def prepare(work, setting, for_peers=True, **more):
+    """What the server says of a work, and the subjects, with those of peers, each with what is known of it beforehand."""
+    peers = setting.peers if for_peers else None
+    ready = setting.server.ask("prepare", target=setting.target, with_peers=peers is not None, **work, **more)
+    subjects = [Subject(about.pop("name"), setting.server, key, about=about)
+                for key, about in enumerate(ready["subjects"])]
+    for peer, form, found in peers.check(work, ready["places"]) if peers else ():
+        subjects.append(Subject(peer.name, peer, "run", about={"kind": "peer", **found, "form": form}))
+    return ready, subjects
 
 
 def make_row(work, target, subjects):
@@ -81,30 +81,27 @@ def make_row(work, target, subjects):
 
 
 def measure_row(work, setting):
-    ready, subjects = setting.server.prepare(work.described(), target=setting.target,
-                                             with_peers=setting.peers is not None)
-    overheads = add_peers(setting, ready, subjects) if setting.peers else {}
+    ready, subjects = prepare(work.described(), setting, work.for_peers)
+    # What a peer's calls take that have next to nothing to do.
+    overheads = {s.name: Subject(s.name, s.host, "overhead") for s in subjects if s.about["kind"] == "peer"}
     turns.measure([*subjects, *overheads.values()], setting.effort)
     for subject in subjects:
         if subject.name in overheads:
-            subject.about["of_peer"]["overhead_seconds"] = overheads[subject.name].timing().median
+            subject.about["overhead_seconds"] = overheads[subject.name].timing().median
     return make_row(work, ready["target"], subjects)
 
 
-def show_progress(things, name_of):
-    """The things, one after the other; on a terminal the one at hand is shown."""
-    watched = sys.stderr.isatty()
+def with_progress(things, name_of):
+    """The things, one after the other; the one at hand is shown."""
     for i, thing in enumerate(things, 1):
-        if watched:
-            print(f"\r\033[K{i} of {len(things)}: {name_of(thing)}", end="", file=sys.stderr, flush=True)
+        show_progress(f"{i} of {len(things)}: {name_of(thing)}")
         yield thing
-    if watched:
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    show_progress()
 
 
 def measure_rows(works, setting):
     rows = []
-    for work in show_progress(works, lambda work: work.name):
+    for work in with_progress(works, lambda work: work.name):
         setting.pin(work.threads == 1)
         rows.append(measure_row(work, setting))
     return rows
@@ -136,10 +133,7 @@ def measure_accuracy(setting):
     """[{"name", "max_error": {pairing: error}}] of Halyard, the loops and the peers."""
     errors = {}
     for work in accuracy_works():
-        ready, subjects = setting.server.prepare(work.described(), rivals=["loop"], with_peers=True)
-        for subject in subjects:
-            name = "halyard" if subject.about["kind"] == "halyard" else f"{subject.name}, exact cos and sin"
+        for subject in prepare(work.described(), setting, rivals=["loop"])[1]:
+            name = subject.name + (", exact cos and sin" if subject.about["kind"] == "loop" else "")
             errors.setdefault(name, {})[work.model.pairing] = subject.about["max_error"]
-        for name, _, found in setting.peers.check(setting.server, ready["peers"]):
-            errors.setdefault(name, {})[work.model.pairing] = found["max_error"]
     return [{"name": name, "max_error": of} for name, of in errors.items()]

@@ -105,12 +105,8 @@ def format_accuracy(all_errors):
 
 
 def format_budget(budgets):
-    lines = []
-    for budget in budgets:
-        lines.append(f"{budget['target']}: {budget['kernels']} kernels, {budget['stage_kernels']} of them stages, "
-                     f"{budget['bytes'] * 1e-6:.2f} MB of objects" +
-                     (f", {budget['emit_seconds']:.0f} s of one core to emit" if budget["emit_seconds"] else ""))
-    return "\n".join(lines)
+    return "\n".join("{target}: {kernels} kernels, {stage_kernels} of them stages, {megabytes:.2f} MB of objects".format(
+        megabytes=budget["bytes"] * 1e-6, **budget) for budget in budgets)
 
 
 def format_peers(listed):

@@ -53,6 +53,7 @@ class Subject:
     host: typing.Any
     key: typing.Any
     seconds: list = dataclasses.field(default_factory=list)  # for one call, of each round; empty: it can't be called
+    about: dict = dataclasses.field(default_factory=dict)  # what else is known of it
 
     def timing(self):
         return summarise(self.seconds)
@@ -72,6 +73,14 @@ class Calls:
         for _ in itertools.repeat(None, n_calls):
             function()
         return self.clock() - start
+
+
+def time_calls(calls, n_rounds, n_times=1, clock=time.perf_counter):
+    """Functions by their names -> subjects, which made n_times calls in each round."""
+    host = Calls(clock)
+    subjects = {name: Subject(name, host, call) for name, call in calls.items()}
+    take_turns(list(subjects.values()), n_rounds, n_times)
+    return subjects
 
 
 def time_in_order(calls):

@@ -13,6 +13,23 @@ THOROUGH_MODEL = "llama-3-8b"
 INTERLEAVED_TWIN = "llama-3-8b-meta"
 
 
+class Part(typing.NamedTuple):
+    """A tensor of a run: where its heads lie in a token's row, in elements, and what becomes of them."""
+    heads: int
+    head_dim: int
+    offset: int
+    stride_head: int
+    rotates: bool = True
+    is_cached: bool = False
+    rotary_offset: int = 0
+    norm_size: int = 0  # 0: no norm; else elements from the head's first
+
+
+def list_parts(*parts):
+    """What the server is told of them."""
+    return [part._asdict() for part in parts]
+
+
 class Model(typing.NamedTuple):
     """A line of shapes.txt."""
     name: str
@@ -90,17 +107,27 @@ class Work:
         return "/".join(parts)
 
     @property
+    def for_peers(self):
+        """Whether other libraries have such a work."""
+        return self.model.pairing == self.model.out_pairing and not self.cold_table
+
+    @property
     def n_bytes(self):
         """Bytes that have to be read and written, without angles. In place, columns outside the window stay."""
         width = self.model.rotary_dim if self.in_place else self.model.head_dim
         return 2 * self.tokens * self.model.heads * width * ELEMENT_BYTES[self.dtype]
 
     def described(self):
-        """What the server is told."""
+        """What the server is told, and peers."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "model"}
-        shape = self.model._asdict()
-        del shape["name"]
-        return {"kind": "rotation", "name": self.name, **fields, **shape}
+        model, (q, k) = self.model, self.model[1:3]
+        stride = 1 if self.strided else model.head_dim
+        parts = [Part(q, model.head_dim, 0, stride), Part(k, model.head_dim, q * stride, stride)]
+        if not self.apart:
+            parts = [parts[0]._replace(heads=q + k)]
+        return {"kind": "rotation", **model._asdict(), "name": self.name, **fields, "heads": q + k,
+                "row_elements": (q + k) * model.head_dim, "stride_element": q + k if self.strided else 1,
+                "parts": list_parts(*parts)}
 
 
 def is_quick(work):

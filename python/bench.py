@@ -26,14 +26,6 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
 import turns  # noqa: E402
 
 
-def time_in_turns(calls, n_rounds, n_times=1):
-    """A subject for each call, by its name: n_times calls of each in every round."""
-    host = turns.Calls()
-    subjects = {name: turns.Subject(name, host, call) for name, call in calls.items()}
-    turns.take_turns(list(subjects.values()), n_rounds, n_times)
-    return subjects
-
-
 def show(title, subjects, unit, against):
     print(title)
     scale = {"ns": 1e9, "ms": 1e3}[unit]
@@ -57,7 +49,7 @@ def overhead(arguments):
         }
     calls["torch.ops: q and k, new"] = lambda: halyard.torch.rotate(q, k, angles=wide, positions=3)
     with torch.no_grad():
-        show("a call", time_in_turns(calls, arguments.rounds, 2000), "ns", "NumPy: two numbers, in place")
+        show("a call", turns.time_calls(calls, arguments.rounds, 2000), "ns", "NumPy: two numbers, in place")
 
 
 class Share:
@@ -125,7 +117,7 @@ def models(arguments):
                 shares = [Share(model).of(make(model)) for model in (stock, patched)]
                 title = (f"{name}, {dtype}, {n_threads} threads, {work}: RoPE takes {100 * shares[0]:.1f} % of stock "
                          f"eager, {100 * shares[1]:.1f} % of patched")
-                show(title, time_in_turns(calls, arguments.rounds), "ms", "stock, eager")
+                show(title, turns.time_calls(calls, arguments.rounds), "ms", "stock, eager")
 
 
 def main():

@@ -1,7 +1,7 @@
 """Times the CUDA kernels on this machine's device, beside a copy: ./run bench cuda [--quick]
 
     --quick             fewer rows and shorter rounds
-    --write-requests    prints lines for halyard_bench_cuda, which asks it for all rounds: for a machine without Python
+    --write-requests    prints lines for halyard_bench_gpu, which ask it for all rounds: for a machine without Python
     --answers FILE      prints the table of what it has answered to them
 """
 
@@ -13,7 +13,8 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[1:1] = [str(HERE), str(HERE.parent)]  # packed, all lie in one folder
 import turns  # noqa: E402
-from conversation import Conversation, Declined, Lost  # noqa: E402
+from files import Failed  # noqa: E402
+from hosts import Server  # noqa: E402
 
 COLUMNS = [("warm", "halyard"), ("warm", "copy"), ("warm", "empty"), ("cold", "halyard"), ("cold", "copy"),
            ("cold", "empty"), ("host", "halyard"), ("host", "empty")]  # the server's subjects, in order
@@ -35,22 +36,6 @@ def list_cases(quick):
                     yield case(tokens, "rotate", dtype, pairing, True, angles)
 
 
-class Device:
-    """The server, halyard_bench_cuda."""
-
-    def __init__(self, program):
-        self.process = Conversation([str(program)])
-
-    def ask(self, what, **request):
-        try:
-            return self.process.ask({"do": what, **request})
-        except Lost as lost:
-            raise Lost(self.process.last_words() or str(lost)) from None
-
-    def round(self, calls):
-        return self.ask("round", calls=calls)["seconds"]
-
-
 def print_heading(about):
     print(f"{about['device']}\n{about['compiler']}, Halide {about['halide']}")
     print("32 + 8 + 8 heads of 128 in one packed buffer, positions scattered below 131,072; medians of interleaved "
@@ -70,7 +55,7 @@ def print_row(case, n_bytes, timings):
 
 
 def measure(device, cases, effort):
-    print_heading(device.ask("describe"))
+    print_heading(device.about)
     for case in cases:
         ready = device.ask("prepare", **case)
         subjects = [turns.Subject(about["name"], device, key) for key, about in enumerate(ready["subjects"])]
@@ -111,7 +96,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--write-requests", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--answers", type=argparse.FileType(), help=argparse.SUPPRESS)
-    parser.add_argument("--program", default=HERE.parents[1] / "build/host/bin/halyard_bench_cuda",
+    parser.add_argument("--program", default=HERE.parents[1] / "build/host/bin/halyard_bench_gpu",
                         help=argparse.SUPPRESS)
     options = parser.parse_args()
     effort = turns.QUICK if options.quick else turns.THOROUGH
@@ -124,8 +109,8 @@ def main():
         if options.answers:
             print_answers(map(json.loads, options.answers), cases, effort.n_rounds)
         else:
-            measure(Device(options.program), cases, effort)
-    except (Lost, Declined, KeyError, StopIteration, ValueError) as error:
+            measure(Server([str(options.program)]), cases, effort)
+    except (Failed, KeyError, StopIteration, ValueError) as error:
         print(f"bench cuda: {error or repr(error)}", file=sys.stderr)
         return 1
     return 0

@@ -43,7 +43,7 @@ else
     say "there is no nvidia-smi, so clocks are not noted"
 fi
 step targets 60 bin/halyard list
-if ! bin/halyard_gpu_variant device cuda_sm80 >"$results/why_not.txt" 2>&1; then
+if ! bin/halyard_bench_gpu device cuda_sm80 >"$results/why_not.txt" 2>&1; then
     say "no device: $(cat "$results/why_not.txt")"
     exit 3
 fi
@@ -59,7 +59,7 @@ else
 fi
 # What is to be timed was written where there is Python; ./run bench cuda --answers prints the table of what comes out.
 for bench in bench bench_again; do
-    step "$bench" 420 bash -c 'bin/halyard_bench_cuda <requests.jsonl'
+    step "$bench" 420 bash -c 'bin/halyard_bench_gpu <requests.jsonl'
     if command -v python3 >/dev/null && [[ -f $results/$bench.txt ]]; then
         step "${bench}_table" 60 python3 cuda_rounds.py --answers "$results/$bench.txt"
     fi
@@ -72,14 +72,16 @@ fi
 
 # The tuner needs Halide, a compiler and Python. Here variants that it would make take turns, as they were made before.
 time_variants() {
-    local round variant kernel
+    local round variant name tokens calls
     for round in 1 2 3 4 5; do
         for variant in variants/*; do
-            kernel=$(basename -- "$variant")
-            printf 'round %d %s' "$round" "$kernel"
-            # tokens, heads, head_dim, rotary_dim, calls
-            printf '%s\n' '1 40 128 128 1000' '64 40 128 128 1000' '4096 40 128 128 100' |
-                "$variant" time "${kernel%%.*}" | tr '\n' ' ' | sed 's/^/ /'
+            name=$(basename -- "$variant")
+            printf 'round %d %s' "$round" "$name"
+            while read -r tokens calls; do
+                printf '{"do":"prepare","kernel":"%s","tokens":%d,"heads":40,"head_dim":128,"rotary_dim":128}\n' \
+                    "${name%%.*}" "$tokens"
+                printf '{"do":"round","calls":[[0,%d]]}\n' "$calls"
+            done <<<$'1 1000\n64 1000\n4096 100' | "$variant" | grep -v subjects | tr '\n' ' ' | sed 's/^/ /'
             echo
         done
     done

@@ -16,7 +16,7 @@ import tarfile
 import tempfile
 
 MOST_MIB = 64
-PROGRAMS = ["halyard", "halyard_gpu_tests", "halyard_bench_cuda", "halyard_gpu_variant"]
+PROGRAMS = ["halyard", "halyard_gpu_tests", "halyard_bench_gpu"]
 LIBRARIES = ["libstdc++.so.6", "libgcc_s.so.1"]
 # Blocks of 64 to 512 threads: beside each other in a head, by heads, and heads that each thread takes.
 VARIANTS = [numbers for numbers in itertools.product((4, 8, 16), (4, 8, 16, 32), (1, 2, 4))
@@ -71,7 +71,7 @@ def main():
     for library in LIBRARIES:
         shutil.copy(os.path.realpath(found[library]), options.output / "lib" / library)
     here = pathlib.Path(__file__).parent
-    for script in "on_device.sh", "peers_cuda.py", "cuda_rounds.py", "../conversation.py", "../turns.py":
+    for script in "on_device.sh", "peers_cuda.py", "cuda_rounds.py", "../conversation.py", "../files.py", "../hosts.py", "../turns.py":
         shutil.copy(here / script, options.output)
     with open(options.output / "requests.jsonl", "w") as requests:
         subprocess.run([sys.executable, "-EsB", here / "cuda_rounds.py", "--write-requests"], stdout=requests,

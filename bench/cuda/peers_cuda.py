@@ -7,7 +7,6 @@ takes few tokens, and its times are the clock's."""
 
 import pathlib
 import sys
-import time
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))  # packed, it lies beside this
 import turns  # noqa: E402
@@ -69,48 +68,39 @@ def make_peers(torch, device):
             "sgl-kernel": sgl_kernel, "vllm": vllm}, (cos, sin)
 
 
-class Clock:
-    """In the place of a device's events, where there is none. What it makes returns microseconds."""
+class Events:
+    """Times by the device's events. Keys are actions with what a call of theirs is part of, and what goes before it."""
 
-    def round(self, ways):
-        return [sum(way() for _ in range(n)) for way, n in ways]
-
-    def warm(self, call):
-        return lambda: self.cold(call)()
-
-    def cold(self, call):
-        def once():
-            start = time.perf_counter()
-            call()
-            return (time.perf_counter() - start) * 1e6
-        return once
-
-
-class Events(Clock):
     def __init__(self, torch):
         self.torch = torch
         self.flushed = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
 
-    def between(self, action):
+    def round(self, calls):
+        return [sum(self.time(*key) for _ in range(n)) for key, n in calls]
+
+    def time(self, before, action, n_calls):
         start, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        before()
         start.record()
         action()
         end.record()
         end.synchronize()
-        return start.elapsed_time(end) * 1e3
+        return start.elapsed_time(end) * 1e-3 / n_calls
 
-    def warm(self, call):
+    def ways(self, call):
+        """Warm and cold."""
         graph = self.torch.cuda.CUDAGraph()
         with self.torch.cuda.graph(graph):
             for _ in range(CALLS):
                 call()
-        return lambda: self.between(graph.replay) / CALLS
+        return [(lambda: None, graph.replay, CALLS), (self.flushed.zero_, call, 1)]
 
-    def cold(self, call):
-        def once():
-            self.flushed.zero_()
-            return self.between(call)
-        return once
+
+class Clock(turns.Calls):
+    """In the place of a device's events, where there is none."""
+
+    def ways(self, call):
+        return [call, call]
 
 
 def measure(torch, device, clock, n_tokens):
@@ -123,7 +113,7 @@ def measure(torch, device, clock, n_tokens):
     expected = [t.float() * c + rotate_half(t.float(), torch) * s for t in parts(packed)]
     source = packed[:, :Q_HEADS + KV_HEADS].contiguous()
     target = torch.empty_like(source)
-    times = {"copy": [clock.warm(lambda: target.copy_(source)), clock.cold(lambda: target.copy_(source))]}
+    times = {"copy": clock.ways(lambda: target.copy_(source))}
     for name, make in peers.items():
         try:
             call = make()
@@ -132,14 +122,13 @@ def measure(torch, device, clock, n_tokens):
             worst = max(float((a.float() - b).abs().max()) for a, b in zip(done, expected))
             if not worst <= TOLERANCE:
                 raise ValueError(f"its results are up to {worst:.3g} off")
-            work = lambda call=call, own=own: call(*parts(own), positions)
-            times[name] = [clock.warm(work), clock.cold(work)]
+            times[name] = clock.ways(lambda call=call, own=own: call(*parts(own), positions))
         except Exception as why:  # whatever a peer does must not end the others
             print(f"{name:16} {n_tokens:6}  {type(why).__name__}: {str(why).splitlines()[0] if str(why) else ''}")
     subjects = {name: [turns.Subject(name, clock, way) for way in ways] for name, ways in times.items()}
     turns.take_turns([subject for both in subjects.values() for subject in both], ROUNDS, 1)
     for name, both in subjects.items():
-        print(f"{name:16} {n_tokens:6}" + "".join(f" {subject.timing().median:10.2f}" for subject in both), flush=True)
+        print(f"{name:16} {n_tokens:6}" + "".join(f" {subject.timing().median * 1e6:10.2f}" for subject in both), flush=True)
 
 
 def main():

@@ -1,17 +1,24 @@
-// All functions of loop.c behind one signature, for one compiler. Where only a part of a head is rotated, the loop is
-// inlined for each head, and the other columns are copied.
+// All functions of loop.c behind one signature, and those of road_loops.c, for one compiler. Where only a part of a
+// head is rotated, the loop is inlined for each head, and the other columns are copied.
 #include "loops.h"
 
 #include "loop.c"
+#include "road_loops.c"
 
-#define ENTRY(name, type)                                                                                              \
+// What a loop takes: both tensors, or one.
+#define OUT_OF_PLACE_TENSORS x, y
+#define IN_PLACE_TENSORS y
+
+#define ENTRY(name, type, tensors, copies)                                                                             \
     __attribute__((flatten)) static void partial_##name(const type *x, type *y, const float *cos, const float *sin,    \
                                                         int64_t tokens, int64_t heads, int64_t head_dim,               \
                                                         int64_t rotary_dim) {                                          \
         for (int64_t t = 0; t < tokens; t++) {                                                                         \
             for (int64_t h = 0; h < heads; h++) {                                                                      \
-                CALL(name, cos + t * rotary_dim / 2, sin + t * rotary_dim / 2, 1, 1, rotary_dim);                      \
-                COPY_REST                                                                                              \
+                halyard_loop_##name(tensors, cos + t * rotary_dim / 2, sin + t * rotary_dim / 2, 1, 1, rotary_dim);    \
+                for (int64_t i = rotary_dim; copies && i < head_dim; i++) {                                            \
+                    y[i] = x[i];                                                                                       \
+                }                                                                                                      \
                 x += head_dim;                                                                                         \
                 y += head_dim;                                                                                         \
             }                                                                                                          \
@@ -24,34 +31,19 @@
         if (rotary_dim < head_dim) {                                                                                   \
             partial_##name(x, y, cos, sin, tokens, heads, head_dim, rotary_dim);                                       \
         } else {                                                                                                       \
-            CALL(name, cos, sin, tokens, heads, head_dim);                                                             \
+            halyard_loop_##name(tensors, cos, sin, tokens, heads, head_dim);                                           \
         }                                                                                                              \
     }
-
-#define CALL(name, cos, sin, tokens, heads, head_dim) halyard_loop_##name(x, y, cos, sin, tokens, heads, head_dim)
-#define COPY_REST                                                                                                      \
-    for (int64_t i = rotary_dim; i < head_dim; i++) {                                                                  \
-        y[i] = x[i];                                                                                                   \
-    }
-#define OUT_OF_PLACE_ENTRIES(type, dtype)                                                                              \
-    ENTRY(half_##dtype, type)                                                                                          \
-    ENTRY(interleaved_##dtype, type)                                                                                   \
-    ENTRY(half_to_interleaved_##dtype, type)                                                                           \
-    ENTRY(interleaved_to_half_##dtype, type)
-OUT_OF_PLACE_ENTRIES(float, f32)
-OUT_OF_PLACE_ENTRIES(half_float, f16)
-OUT_OF_PLACE_ENTRIES(uint16_t, bf16)
-#undef CALL
-#undef COPY_REST
-
-#define CALL(name, cos, sin, tokens, heads, head_dim) (void)x, halyard_loop_##name(y, cos, sin, tokens, heads, head_dim)
-#define COPY_REST
-#define IN_PLACE_ENTRIES(type, dtype)                                                                                  \
-    ENTRY(half_##dtype##_in_place, type)                                                                               \
-    ENTRY(interleaved_##dtype##_in_place, type)
-IN_PLACE_ENTRIES(float, f32)
-IN_PLACE_ENTRIES(half_float, f16)
-IN_PLACE_ENTRIES(uint16_t, bf16)
+#define ENTRIES(type, dtype)                                                                                           \
+    ENTRY(half_##dtype, type, OUT_OF_PLACE_TENSORS, 1)                                                                 \
+    ENTRY(interleaved_##dtype, type, OUT_OF_PLACE_TENSORS, 1)                                                          \
+    ENTRY(half_to_interleaved_##dtype, type, OUT_OF_PLACE_TENSORS, 1)                                                  \
+    ENTRY(interleaved_to_half_##dtype, type, OUT_OF_PLACE_TENSORS, 1)                                                  \
+    ENTRY(half_##dtype##_in_place, type, IN_PLACE_TENSORS, 0)                                                          \
+    ENTRY(interleaved_##dtype##_in_place, type, IN_PLACE_TENSORS, 0)
+ENTRIES(float, f32)
+ENTRIES(half_float, f16)
+ENTRIES(uint16_t, bf16)
 
 #define STRING(x) #x
 #define VERSION(major, minor, patch) STRING(major) "." STRING(minor) "." STRING(patch)
@@ -67,4 +59,7 @@ IN_PLACE_ENTRIES(uint16_t, bf16)
         half_##dtype, interleaved_##dtype, half_to_interleaved_##dtype, interleaved_to_half_##dtype,                   \
             half_##dtype##_in_place, interleaved_##dtype##_in_place                                                    \
     }
-const struct halyard_loops TABLE = {COMPILER, {ROW(f32), ROW(f16), ROW(bf16)}};
+const struct halyard_loops TABLE = {COMPILER,
+                                    {ROW(f32), ROW(f16), ROW(bf16)},
+                                    {{road_half_bf16, road_interleaved_bf16}, {road_half_e4m3, road_interleaved_e4m3}},
+                                    {{shift_bf16, shift_bf16_by_layer}, {shift_e4m3, shift_e4m3_by_layer}}};

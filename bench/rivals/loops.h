@@ -1,4 +1,4 @@
-/* The loops of loop.c, in a table for each compiler that was found. */
+/* The loops of loop.c and road_loops.c, in a table for each compiler that was found. */
 #pragma once
 
 #include <stdint.h>
@@ -11,10 +11,43 @@ extern "C" {
 typedef void halyard_loop(const void *x, void *y, const float *cos, const float *sin, int64_t tokens, int64_t heads,
                           int64_t head_dim, int64_t rotary_dim);
 
+/* One tensor of a road. x is bf16. */
+struct halyard_road_part {
+    const uint16_t *x;
+    int64_t stride_token, stride_head; /* of x, in elements */
+    int64_t heads, head_dim;
+    int64_t rotary_dim, rotary_offset; /* 0: it is not rotated */
+    int64_t norm_size;                 /* 0: no norm; head_dim, or rotary_offset; a multiple of 16 */
+    const uint16_t *weight;            /* bf16 [norm_size] */
+    float weight_offset;               /* 1 where the weight is 1 + w, else 0 */
+    void *y;                           /* dense [row, heads, head_dim] */
+    const int64_t *slots;              /* a token's row; NULL: rows are tokens */
+    float r;                           /* what e4m3 is multiplied by */
+    int64_t tokens;
+    const float *cos, *sin; /* rows [tokens, rotary_dim / 2] */
+    float eps;
+};
+
+typedef void halyard_road_loop(const struct halyard_road_part *part);
+
+/* A layer's cached keys, dense [row, heads, head_dim] in half pairing, which are all turned by one row of cos and sin.
+ */
+struct halyard_shift {
+    void *keys;
+    const int64_t *slots; /* the tokens' rows */
+    int64_t tokens, heads, head_dim;
+    const float *cos, *sin;
+    float *layer; /* has room for the tokens' keys in f32, where a loop takes that */
+};
+
+typedef void halyard_shift_loop(const struct halyard_shift *shift);
+
 struct halyard_loops {
     const char *compiler; /* "gcc 12.2.0" */
     /* [dtype - HALYARD_F32][half, interleaved, half to interleaved, interleaved to half; the first two in place] */
     halyard_loop *rotate[3][6];
+    halyard_road_loop *road[2][2];   /* [bf16, e4m3][half, interleaved] */
+    halyard_shift_loop *shift[2][2]; /* [bf16, e4m3][pair by pair in place, by way of f32 as llama.cpp does] */
 };
 
 /* Each exists where its compiler was found: HALYARD_LOOPS_GCC, HALYARD_LOOPS_CLANG. */

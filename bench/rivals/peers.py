@@ -1,21 +1,20 @@
-#!/usr/bin/env python3
 """The peers of the bench: other libraries' RoPE, timed on the same buffers that Halyard's kernels work on.
 
-peers.py FD BYTES          serves bench/hosts.py; FD is an inherited memory file of BYTES bytes, the server's too
-peers.py --check [NAMES]   runs each peer (or only those named) on small tensors against the formula in float64,
-                           prints versions, errors and times, and exits with 1 if one is wrong
+peers.py                  says which there are
+peers.py NAME FD BYTES    serves one of them; FD is an inherited memory file of BYTES bytes, the server's too
 
-When it serves, it reads JSON objects from stdin, one a line, and answers each with a line on stdout; stderr is the log.
-  {"do":"list"}  ->  {"peers":[{"name","version","note"}...],"absent":[{"name","why"}...]}
-  {"do":"prepare","dtype":"f32|f16|bf16","pairing":"half|interleaved","in_place","tokens","heads","head_dim",
-   "rotary_dim","base","threads","positions":offset,"max_position","slots":[[x offset, y offset]...],"without":[NAMES]}
-                 ->  {"ready":[{"peer","form"}...],"refused":[{"peer","why"}...]}
+It reads JSON objects from stdin, one a line, and answers each with a line on stdout; stderr is the log.
+  {"do":"list","kind":"rotation|road"}  ->  {"peers":[NAMES],"absent":{NAME:why}}
+  {"do":"load"}                ->  {"version"}
+  {"do":"prepare", a work as works.py or roads.py describes it, and what the server says of its memory: "base",
+   "positions":offset,"max_position","copies":[[x offset, y offset]...]; of a road also "eps","scale","slots":offset,
+   "weights":[offset...],"outputs":[offset...]}
+                               ->  {"form"}      what is timed
       x and y are dense [tokens, heads, head_dim], positions int64 [tokens]. What a peer makes once per model or once
-      for all layers (caches, rows of cos and sin, compiled graphs) is made here, untimed. "form" says what is timed.
-      With "road":true, road_peers.py says what is asked; the answer is the same.
-  {"do":"run","peer","times":n}       ->  {"seconds"}   n calls, taking the slots in turn
-  {"do":"result","peer"}              ->  {"at":offset} one call on slot 0; its output is then there, in y
-  {"do":"overhead","peer","times":n}  ->  {"seconds"}   the same calls on one token of one head of two numbers
+      for all layers (caches, rows of cos and sin, compiled graphs) is made here, untimed.
+  {"do":"run","times":n}       ->  {"seconds"}   n calls, taking the copies in turn
+  {"do":"result"}              ->  {"seconds"}   one call on the first copy; its output is then there, in y
+  {"do":"overhead","times":n}  ->  {"seconds"}   the same calls on one token of one head of two numbers
   What fails is answered with {"error":"one sentence"}.
 
 A peer makes its angles by its own recipe. A peer that takes caches gets what exporters put there: angles by Hugging
@@ -27,7 +26,6 @@ import dataclasses
 import functools
 import itertools
 import json
-import math
 import mmap
 import os
 import pathlib
@@ -64,8 +62,8 @@ class Work:
     threads: int
     max_position: int
     positions: np.ndarray  # int64 [tokens]
-    memory: np.ndarray  # the bytes that hold all slots, from a page's start
-    slots: list  # of (x, y), dense [tokens, heads, head_dim] in memory; the same where in place
+    memory: np.ndarray  # the bytes that hold all copies, from a page's start
+    copies: list  # of (x, y), dense [tokens, heads, head_dim] in memory; the same where in place
 
     @property
     def tokens(self):
@@ -76,17 +74,30 @@ class Work:
         return self.tokens, self.heads, self.head_dim
 
     def own_outputs(self):
-        """Where a peer that can't work in place writes: y, or one tensor of its own for all slots."""
-        own = aligned_bytes(self.slots[0][0].nbytes).view(DTYPES[self.dtype]).reshape(self.shape)
-        return [own if self.in_place else y for x, y in self.slots]
+        """Where a peer that can't work in place writes: y, or one tensor of its own for all copies."""
+        own = aligned_bytes(self.copies[0][0].nbytes).view(DTYPES[self.dtype]).reshape(self.shape)
+        return [own if self.in_place else y for x, y in self.copies]
 
     def smallest(self):
         """The same kind of work with next to nothing to do."""
         small = dataclasses.replace(self, heads=1, head_dim=2, rotary_dim=2, max_position=1,
                                     positions=np.zeros(1, np.int64), memory=aligned_bytes(2 * mmap.PAGESIZE))
         x, y = (small.memory[at:].view(DTYPES[self.dtype])[:2].reshape(1, 1, 2) for at in (0, mmap.PAGESIZE))
-        small.slots = [(x, x if self.in_place else y)]
+        small.copies = [(x, x if self.in_place else y)]
         return small
+
+
+def read_work(request, memory):
+    dtype, shape = DTYPES[request["dtype"]], (request["tokens"], request["heads"], request["head_dim"])
+
+    def tensor(at):
+        return memory[at : at + int(np.prod(shape)) * dtype.itemsize].view(dtype).reshape(shape)
+
+    at = request["positions"]
+    fields = ("dtype", "pairing", "in_place", "heads", "head_dim", "rotary_dim", "base", "threads", "max_position")
+    return Work(positions=memory[at : at + 8 * request["tokens"]].view(np.int64).copy(), memory=memory,
+                copies=[(tensor(x), tensor(y)) for x, y in request["copies"]],
+                **{field: request[field] for field in fields})
 
 
 def aligned_bytes(size):
@@ -104,18 +115,32 @@ def float32_rows(positions, rotary_dim, base):
 
 
 class Peer:
-    """One library. An object of it is ready for one work: calls[i]() rotates slot i."""
+    """One library. An object of it is ready for one work: calls[i]() rotates copy i."""
 
-    note = ""
+    @classmethod
+    def on(cls, work):
+        peer = cls(work)
+        peer.work = work  # keeps the memory alive, which the library does not
+        return peer
+
+    @classmethod
+    def of(cls, request, memory):
+        return cls.on(read_work(request, memory))
 
     def output(self, result):
-        """What a call on slot 0 returned, as an array like x; None where the call wrote to y itself."""
+        """What a call on copy 0 returned, as an array like x; None where the call wrote to y itself."""
         return result
+
+    def leave_result(self):
+        """Calls the peer on copy 0 as it is now, and leaves the result in y of it."""
+        y = self.work.copies[0][1]
+        result = self.output(getattr(self, "call_anew", self.calls[0])())
+        if result is not None and result is not y:
+            y.view(np.uint8)[:] = np.ascontiguousarray(result).view(np.uint8).reshape(*self.work.shape[:2], -1)
 
 
 class OnnxRuntime(Peer):
     name = "onnxruntime"
-    note = "com.microsoft.RotaryEmbedding"
     domain, opset, inputs = "com.microsoft", 1, ("x", "position_ids", "cos_cache", "sin_cache")
     package = "onnxruntime"
 
@@ -156,7 +181,7 @@ class OnnxRuntime(Peer):
                      "cos_cache": value(self.caches[0]), "sin_cache": value(self.caches[1])}
         self.outputs = work.own_outputs()
         self.calls = []
-        for (x, _), y in zip(work.slots, self.outputs):
+        for (x, _), y in zip(work.copies, self.outputs):
             binding = session.io_binding()
             for name, constant in constants.items():
                 binding.bind_ortvalue_input(name, constant)
@@ -172,13 +197,13 @@ class OnnxRuntime(Peer):
 
 class OnnxRuntimeStandard(OnnxRuntime):
     name = "onnxruntime-onnx"
-    note = "RotaryEmbedding of ONNX opset 23"
     domain, opset, inputs = "", 23, ("x", "cos_cache", "sin_cache", "position_ids")
 
 
 class Transformers(Peer):
+    """PyTorch, eager: apply_rotary_pos_emb of Llama (half) and of GPT-J (interleaved)."""
+
     name = "transformers"
-    note = "PyTorch eager; apply_rotary_pos_emb of Llama (half) and GPT-J (interleaved)"
     package = "transformers"
 
     @staticmethod
@@ -194,7 +219,7 @@ class Transformers(Peer):
         import torch
         torch.set_num_threads(work.threads)
         dtype = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[work.dtype]
-        tensors = [torch.from_numpy(x.view(np.uint8)).view(dtype)[None] for x, _ in work.slots]
+        tensors = [torch.from_numpy(x.view(np.uint8)).view(dtype)[None] for x, _ in work.copies]
         rotate = self.ready_to_call((self.half if work.pairing == "half" else self.interleaved)(work, dtype), work)
         self.calls = [functools.partial(rotate, x) for x in tensors]
         self.form = "into new memory, rows of cos and sin made beforehand"
@@ -247,7 +272,6 @@ class Transformers(Peer):
 
 class TransformersCompiled(Transformers):
     name = "transformers-compiled"
-    note = "the same through torch.compile, which calls the C++ compiler"
 
     def ready_to_call(self, rotate, work):
         import torch
@@ -263,8 +287,9 @@ class TransformersCompiled(Transformers):
 
 
 class OpenVino(Peer):
+    """Graphs that its CPU plugin fuses into its RoPE operation."""
+
     name = "openvino"
-    note = "graphs that its CPU plugin fuses into its RoPE operation, where it does"
     package = "openvino"
 
     @staticmethod
@@ -295,7 +320,7 @@ class OpenVino(Peer):
         self.arrays = [np.ascontiguousarray(r) for r in rows]  # OpenVINO's tensors do not keep them
         rows = [openvino.Tensor(r, shared_memory=True) for r in self.arrays]
         self.calls = []
-        for (x, _), y in zip(work.slots, self.outputs):
+        for (x, _), y in zip(work.copies, self.outputs):
             request = compiled.create_infer_request()
             for i, tensor in enumerate([self.tensor(x, shape), *rows]):
                 request.set_input_tensor(i, tensor)
@@ -363,7 +388,6 @@ class OpenVino(Peer):
 
 class Ggml(Peer):
     name = "ggml"
-    note = "ggml_rope_ext in a graph on its CPU backend; cos and sin are made in every call"
     package = "ggml"
 
     class InitParams(ctypes.Structure):
@@ -414,7 +438,7 @@ class Ggml(Peer):
         self.pool = cpu.ggml_threadpool_new(params)
         cpu.ggml_backend_cpu_set_threadpool(self.backend, self.pool)
         size = 3 * base.ggml_tensor_overhead() + base.ggml_graph_overhead_custom(8, False)
-        self.context = base.ggml_init(self.InitParams(size * len(work.slots) + 4096, None, True))
+        self.context = base.ggml_init(self.InitParams(size * len(work.copies) + 4096, None, True))
         self.positions = aligned_bytes(4 * work.tokens).view(np.int32)
         self.positions[:] = work.positions
         self.buffers = [base.ggml_backend_cpu_buffer_from_ptr(array.ctypes.data, array.nbytes)
@@ -424,7 +448,7 @@ class Ggml(Peer):
         rope = base.ggml_rope_ext_inplace if work.in_place else base.ggml_rope_ext
         mode = 2 if work.pairing == "half" else 0
         self.calls = []
-        for x_at, y_at in work.slots:
+        for x_at, y_at in work.copies:
             x = base.ggml_new_tensor_3d(self.context, types[work.dtype], work.head_dim, work.heads, work.tokens)
             base.ggml_backend_tensor_alloc(self.buffers[1], x, x_at.ctypes.data)
             y = rope(self.context, x, positions, None, work.rotary_dim, mode, 0, work.base, 1, 0, 1, 0, 0)
@@ -448,8 +472,9 @@ class Ggml(Peer):
 
 
 class Jax(Peer):
+    """The formula under jit: JAX has no function for it."""
+
     name = "jax"
-    note = "the formula under jit: JAX has no function for it"
     package = "jax"
 
     @classmethod
@@ -481,7 +506,7 @@ class Jax(Peer):
 
         compiled = jax.jit(rotate, donate_argnums=0 if in_place else ())
         # Memory that is donated must be JAX's own; JAX only reads the rest.
-        arrays = [jnp.array(x, copy=True) if in_place else jax.device_put(x, may_alias=True) for x, _ in work.slots]
+        arrays = [jnp.array(x, copy=True) if in_place else jax.device_put(x, may_alias=True) for x, _ in work.copies]
 
         def call(i):
             y = compiled(arrays[i], cos, sin)
@@ -490,7 +515,7 @@ class Jax(Peer):
             return y.block_until_ready()
 
         def anew():
-            arrays[0] = jnp.array(work.slots[0][0], copy=True)
+            arrays[0] = jnp.array(work.copies[0][0], copy=True)
             return call(0)
 
         self.calls = [functools.partial(call, i) for i in range(len(arrays))]
@@ -505,7 +530,6 @@ class Jax(Peer):
 
 class Mlx(Peer):
     name = "mlx"
-    note = "mx.fast.rope on its CPU device"
     package = "mlx"
 
     @staticmethod
@@ -536,9 +560,9 @@ class Mlx(Peer):
             mx.eval(y)
             return y
 
-        arrays = [array(x) for x, _ in work.slots]
+        arrays = [array(x) for x, _ in work.copies]
         self.calls = [functools.partial(call, x) for x in arrays]
-        self.call_anew = lambda: call(array(work.slots[0][0]))
+        self.call_anew = lambda: call(array(work.copies[0][0]))
         self.form = "from and into memory of its own, cos and sin made in the call"
 
     def output(self, result):
@@ -547,9 +571,9 @@ class Mlx(Peer):
         return np.array(result.view(mx.uint16) if result.dtype == mx.bfloat16 else result)
 
 
-PEERS = {peer.name: peer for peer in (OnnxRuntime, OnnxRuntimeStandard, Transformers, TransformersCompiled, OpenVino,
-                                      Ggml, Jax, Mlx)}
-NEVER = {"xnnpack": "no package of the Python package index exports its rope operator"}
+ROTATIONS = (OnnxRuntime, OnnxRuntimeStandard, Transformers, TransformersCompiled, OpenVino, Ggml, Jax, Mlx)
+PEERS = {"rotation": {peer.name: peer for peer in ROTATIONS}, "road": {peer.name: peer for peer in road_peers.ROADS}}
+NEVER = {"rotation": {"xnnpack": "no package of the Python package index exports its rope operator"}, "road": {}}
 
 
 def one_sentence(error):
@@ -558,226 +582,75 @@ def one_sentence(error):
     return (lines[0] if lines else type(error).__name__)[:300]
 
 
-class Bench:
-    def __init__(self):
-        self.versions = {}
-        self.absent = dict(NEVER)
-        self.ready = {}
-        self.small = {}
-        self.at = {}
-
-    def load(self, name):
-        if name not in self.versions and name not in self.absent:
-            try:
-                self.versions[name] = PEERS[name].load()
-            except Exception as error:
-                why = ENVIRONMENT / f"{PEERS[name].package}.why"  # left by ./run where it could not be installed
-                self.absent[name] = one_sentence(why.read_text() if why.exists() else error)
-        return name in self.versions
-
-    def list(self):
-        peers = [{"name": name, "version": self.versions[name], "note": PEERS[name].note}
-                 for name in PEERS if self.load(name)]
-        return {"peers": peers, "absent": [{"name": name, "why": why} for name, why in self.absent.items()]}
-
-    @staticmethod
-    def make(name, work):
-        peer = PEERS[name](work)
-        peer.work = work  # keeps the memory alive, which the library does not
-        return peer
-
-    def prepare(self, work, names):
-        self.ready = {}
-        self.work = work
-        kind = (work.dtype, work.pairing, work.in_place, work.threads)
-        ready, refused = [], []
-        for name in names:
-            if not self.load(name):
-                continue
-            try:
-                peer = self.make(name, work)
-                if (name, *kind) not in self.small:
-                    self.small[name, *kind] = self.make(name, work.smallest())
-                self.ready[name] = peer, itertools.cycle(peer.calls), self.small[name, *kind]
-                ready.append({"peer": name, "form": peer.form})
-            except Exception as error:
-                refused.append({"peer": name, "why": one_sentence(error)})
-        return {"ready": ready, "refused": refused}
-
-    def prepare_road(self, request, memory):
-        self.ready = {}
-        ready, refused = [], []
-        for kind in road_peers.ROADS:
-            if kind.name in request.get("without", []):
-                continue
-            try:
-                peer = kind(request, memory)
-                self.ready[kind.name] = peer, itertools.cycle(peer.calls), peer
-                ready.append({"peer": kind.name, "form": peer.form})
-            except Exception as error:
-                refused.append({"peer": kind.name, "why": one_sentence(error)})
-        return {"ready": ready, "refused": refused}
-
-    def peer(self, name):
-        if name not in self.ready:
-            raise Refused(f"{name} is not ready")
-        return self.ready[name]
-
-    def run(self, name, times):
-        calls = self.peer(name)[1]
-        start = time.perf_counter()
-        for call in itertools.islice(calls, times):
-            call()
-        return {"seconds": time.perf_counter() - start}
-
-    def overhead(self, name, times):
-        calls = itertools.repeat(self.peer(name)[2].calls[0], times)
-        start = time.perf_counter()
-        for call in calls:
-            call()
-        return {"seconds": time.perf_counter() - start}
-
-    def result(self, name):
-        """Calls the peer on slot 0 as it is now, and leaves the result in y of slot 0."""
-        peer = self.peer(name)[0]
-        if isinstance(peer, road_peers.Road):
-            return peer.result()
-        y = self.work.slots[0][1]
-        result = peer.output(getattr(peer, "call_anew", peer.calls[0])())
-        if result is not None and result is not y:
-            y.view(np.uint8)[:] = np.ascontiguousarray(result).view(np.uint8).reshape(*self.work.shape[:2], -1)
+def time_calls(calls):
+    start = time.perf_counter()
+    for call in calls:
+        call()
+    return {"seconds": time.perf_counter() - start}
 
 
-def work_of(request, memory):
-    dtype = DTYPES[request["dtype"]]
-    shape = request["tokens"], request["heads"], request["head_dim"]
-    size = math.prod(shape) * dtype.itemsize
+class Served:
+    """A peer in this process."""
 
-    def tensor(at):
-        return memory[at : at + size].view(dtype).reshape(shape)
+    def __init__(self, name, descriptor, size):
+        self.kind = next(peers[name] for peers in PEERS.values() if name in peers)
+        self.memory, self.small = np.frombuffer(mmap.mmap(descriptor, size), np.uint8), {}
 
-    slots = []
-    for x_at, y_at in request["slots"]:
-        x = tensor(x_at)
-        slots.append((x, x if x_at == y_at else tensor(y_at)))
-    at = request["positions"]
-    fields = ("dtype", "pairing", "in_place", "heads", "head_dim", "rotary_dim", "base", "threads", "max_position")
-    positions = memory[at : at + 8 * request["tokens"]].view(np.int64).copy()
-    return Work(positions=positions, memory=memory, slots=slots, **{field: request[field] for field in fields})
+    @functools.cache
+    def load(self):
+        try:
+            return {"version": self.kind.load()}
+        except Exception as error:
+            why = ENVIRONMENT / f"{self.kind.package}.why"  # left by ./run where it could not be installed
+            raise Refused(why.read_text() if why.exists() else error) from None
+
+    def prepare(self, request):
+        self.load()
+        self.peer = self.calls = None
+        self.peer = self.kind.of(request, self.memory)
+        self.calls = itertools.cycle(self.peer.calls)
+        if request["kind"] == "rotation":
+            work = self.peer.work
+            kind = work.dtype, work.pairing, work.in_place, work.threads
+            if kind not in self.small:
+                self.small[kind] = self.kind.on(work.smallest())
+            self.overhead = self.small[kind].calls[0]
+        return {"form": self.peer.form}
+
+    def answer(self, request):
+        match request["do"]:
+            case "load":
+                return self.load()
+            case "prepare":
+                return self.prepare(request)
+            case "run":
+                return time_calls(itertools.islice(self.calls, request["times"]))
+            case "overhead":
+                return time_calls(itertools.repeat(self.overhead, request["times"]))
+            case "result":
+                return time_calls([self.peer.leave_result])
+        raise Refused(f"cannot {request['do']}")
 
 
-def serve(descriptor, size):
+def list_peers(request):
+    return {"peers": list(PEERS[request["kind"]]), "absent": NEVER[request["kind"]]}
+
+
+def serve(answer):
     # What libraries print goes to the log.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    memory = np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
-    bench, y_at = Bench(), 0
     for line in sys.stdin:
         try:
-            request = json.loads(line)
-            match request["do"]:
-                case "list":
-                    answer = bench.list()
-                case "prepare" if request.get("road"):
-                    answer = bench.prepare_road(request, memory)
-                    y_at = request["x"]
-                case "prepare":
-                    without = request.get("without", [])
-                    answer = bench.prepare(work_of(request, memory), [name for name in PEERS if name not in without])
-                    y_at = request["slots"][0][1]
-                case "run":
-                    answer = bench.run(request["peer"], request["times"])
-                case "overhead":
-                    answer = bench.overhead(request["peer"], request["times"])
-                case "result":
-                    bench.result(request["peer"])
-                    answer = {"at": y_at}
-                case other:
-                    answer = {"error": f"cannot {other}"}
+            said = answer(json.loads(line))
         except Exception as error:
-            answer = {"error": one_sentence(error)}
-        answers.write(json.dumps(answer) + "\n")
+            said = {"error": one_sentence(error)}
+        answers.write(json.dumps(said) + "\n")
         answers.flush()
 
 
-def exact(x, work):
-    """The formula in float64, whose angles at positions below 2^17 are good to 1e-10."""
-    inv_freq = work.base ** (-np.arange(0, work.rotary_dim, 2) / work.rotary_dim)
-    angles = work.positions[:, None, None] * inv_freq
-    cos, sin = np.cos(angles), np.sin(angles)
-    y = x.copy()
-    half = work.rotary_dim // 2
-    first, second = ((slice(half), slice(half, 2 * half)) if work.pairing == "half" else
-                     (slice(0, 2 * half, 2), slice(1, 2 * half, 2)))
-    y[..., first] = x[..., first] * cos - x[..., second] * sin
-    y[..., second] = x[..., second] * cos + x[..., first] * sin
-    return y
-
-
-# A wrong pairing, layout or position is off by about 1. Errors above these at small positions are more than rounding.
-# At the end of a long context, float32 angles alone are off by hundredths.
-BOUNDS = {"f32": 1e-3, "f16": 2e-2, "bf16": 1e-1}
-FAR_BOUND = 3e-1
-
-
-def check(names):
-    bench, wrong, generator = Bench(), [], np.random.default_rng(1)
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    print(f"{'peer':22}{'dtype':6}{'pairing':12}{'place':7}{'shape':15}{'at 0..63':>10}{'131008..':>10}{'us':>9}  form")
-    for dtype, pairing, in_place, (heads, head_dim, rotary_dim) in itertools.product(
-            DTYPES, ("half", "interleaved"), (False, True), ((40, 128, 128), (5, 80, 32))):
-        errors, times, forms, place = {}, {}, {}, "in" if in_place else "out"
-        for first in (0, 131008):
-            positions = np.arange(first, first + 64)
-            if first:
-                generator.shuffle(positions)
-            shape = (64, heads, head_dim)
-            size = -(-math.prod(shape) * DTYPES[dtype].itemsize // mmap.PAGESIZE) * mmap.PAGESIZE
-            memory = aligned_bytes(2 * size)
-            x, y = (memory[at:].view(DTYPES[dtype])[: math.prod(shape)].reshape(shape) for at in (0, size))
-            work = Work(dtype, pairing, in_place, heads, head_dim, rotary_dim, 10000.0, 1, 131072, positions,
-                        memory, [(x, x if in_place else y)])
-            given = generator.uniform(-1, 1, shape).astype(DTYPES[dtype])
-            expected = exact(given.astype(np.float64), work)
-            for refused in bench.prepare(work, names)["refused"]:
-                forms[refused["peer"]] = "refused: " + refused["why"]
-            for name, (peer, _, _) in bench.ready.items():
-                memory[:] = 0xff
-                x[:] = given
-                bench.result(name)
-                got = work.slots[0][1].astype(np.float64)
-                error = np.abs(got - expected).max()
-                errors[name, first], forms[name] = error, peer.form
-                same = np.array_equal(got[..., rotary_dim:], expected[..., rotary_dim:])
-                kept = in_place or np.array_equal(x.view(np.uint8), given.view(np.uint8))
-                if not error <= (FAR_BOUND if first else BOUNDS[dtype]) or not same or not kept:
-                    wrong.append(f"{name} {dtype} {pairing} {place} {shape} {rotary_dim}")
-                x[:] = given
-                times[name] = min(bench.run(name, 10)["seconds"] for _ in range(5)) / 10
-        for name in names:
-            line = f"{name:22}{dtype:6}{pairing:12}{place:7}{f'64x{heads}x{head_dim}/{rotary_dim}':15}"
-            if (name, 131008) in errors:
-                line += f"{errors[name, 0]:10.1e}{errors[name, 131008]:10.1e}{times[name] * 1e6:9.1f}"
-            elif name in bench.absent:
-                continue
-            else:
-                line += " " * 29
-            print(line + "  " + forms.get(name, ""), flush=True)
-    for name in names:
-        print(f"{name}: {bench.versions[name]}" if name in bench.versions else f"{name}: absent: {bench.absent[name]}")
-    for line in wrong:
-        print("WRONG: " + line)
-    return 1 if wrong else 0
-
-
-def main(arguments):
-    if arguments[:1] == ["--check"] and all(name in PEERS for name in arguments[1:]):
-        return check(arguments[1:] or list(PEERS))
-    if len(arguments) == 2 and all(argument.isdigit() for argument in arguments):
-        return serve(*map(int, arguments))
-    print(__doc__, file=sys.stderr)
-    return 2
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    arguments = sys.argv[1:]
+    if len(arguments) not in (0, 3):
+        sys.exit(__doc__)
+    serve(Served(arguments[0], *map(int, arguments[1:])).answer if arguments else list_peers)

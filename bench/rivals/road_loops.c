@@ -1,24 +1,7 @@
 // A rival: the road from projection to cache as the author of an engine would write it in C, in one pass over each
 // head: norm, rotation, conversion, store by slot. Slots are not checked. Sums have 16 partial sums, so that the
-// compiler can make vectors of them. Compile with -O3 -ffp-contract=fast and the CPU's name.
-#include "road_loops.h"
-
+// compiler can make vectors of them. loops.c includes this, after loop.c.
 #include <math.h>
-
-union bits {
-    float value;
-    uint32_t word;
-};
-
-static inline float load(uint16_t x) {
-    const union bits bits = {.word = (uint32_t)x << 16};
-    return bits.value;
-}
-
-static inline uint16_t to_bf16(float value) {
-    const union bits bits = {.value = value};
-    return (uint16_t)((bits.word + 0x7fff + ((bits.word >> 16) & 1)) >> 16);
-}
 
 /// Rounds to nearest even and saturates, but for NaN. Below 2^-6 numbers are multiples of 2^-9, which adding 2^14
 /// leaves at the end.
@@ -33,42 +16,46 @@ static inline uint8_t to_e4m3(float value) {
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-/// What a call is specialised for.
-struct form {
+/// bf16, or e4m3.
+ALWAYS_INLINE void store(void *restrict y, int64_t at, float value, int is_e4m3) {
+    if (is_e4m3) {
+        ((uint8_t *)y)[at] = to_e4m3(value);
+    } else {
+        store_bf16(&((uint16_t *)y)[at], value);
+    }
+}
+
+/// What a call is specialised for, beside its part.
+struct road {
+    struct halyard_road_part part;
     int is_e4m3, is_interleaved;
 };
 
-ALWAYS_INLINE void store(const struct halyard_road_part *part, const struct form form, void *restrict y, int64_t at,
-                         float value) {
-    if (form.is_e4m3) {
-        ((uint8_t *)y)[at] = to_e4m3(value * part->r);
-    } else {
-        ((uint16_t *)y)[at] = to_bf16(value);
-    }
+ALWAYS_INLINE void store_part(const struct road *road, void *restrict y, int64_t at, float value) {
+    store(y, at, road->is_e4m3 ? value * road->part.r : value, road->is_e4m3);
 }
 
-ALWAYS_INLINE float normed(const struct halyard_road_part *part, const uint16_t *restrict x, int64_t i, int is_normed,
-                           float r) {
-    return is_normed ? load(x[i]) * r * (load(part->weight[i]) + part->weight_offset) : load(x[i]);
+ALWAYS_INLINE float normed(const struct road *road, const uint16_t *restrict x, int64_t i, int is_normed, float r) {
+    const float value = load_bf16(&x[i]);
+    return is_normed ? value * r * (load_bf16(&road->part.weight[i]) + road->part.weight_offset) : value;
 }
 
-ALWAYS_INLINE void pass(const struct halyard_road_part *part, const struct form form, const uint16_t *restrict x,
-                        void *restrict y, int64_t first, int64_t last, int is_normed, float r) {
+ALWAYS_INLINE void pass(const struct road *road, const uint16_t *restrict x, void *restrict y, int64_t first,
+                        int64_t last, int is_normed, float r) {
     for (int64_t i = first; i < last; i++) {
-        store(part, form, y, i, normed(part, x, i, is_normed, r));
+        store_part(road, y, i, normed(road, x, i, is_normed, r));
     }
 }
 
-ALWAYS_INLINE void rotate(const struct halyard_road_part *part, const struct form form, const uint16_t *restrict x,
-                          void *restrict y, const float *restrict cos, const float *restrict sin, int is_normed,
-                          float r) {
-    const int64_t pairs = part->rotary_dim / 2, first = part->rotary_offset;
+ALWAYS_INLINE void rotate(const struct road *road, const uint16_t *restrict x, void *restrict y,
+                          const float *restrict cos, const float *restrict sin, int is_normed, float r) {
+    const int64_t pairs = road->part.rotary_dim / 2, first = road->part.rotary_offset;
     for (int64_t k = 0; k < pairs; k++) {
-        const int64_t i0 = first + (form.is_interleaved ? 2 * k : k);
-        const int64_t i1 = form.is_interleaved ? i0 + 1 : i0 + pairs;
-        const float x0 = normed(part, x, i0, is_normed, r), x1 = normed(part, x, i1, is_normed, r);
-        store(part, form, y, i0, x0 * cos[k] - x1 * sin[k]);
-        store(part, form, y, i1, x1 * cos[k] + x0 * sin[k]);
+        const int64_t i0 = first + (road->is_interleaved ? 2 * k : k);
+        const int64_t i1 = road->is_interleaved ? i0 + 1 : i0 + pairs;
+        const float x0 = normed(road, x, i0, is_normed, r), x1 = normed(road, x, i1, is_normed, r);
+        store_part(road, y, i0, x0 * cos[k] - x1 * sin[k]);
+        store_part(road, y, i1, x1 * cos[k] + x0 * sin[k]);
     }
 }
 
@@ -76,7 +63,7 @@ ALWAYS_INLINE float reciprocal_root(const uint16_t *restrict x, int64_t n, float
     float sums[16] = {0}, sum = 0;
     for (int64_t i = 0; i < n; i += 16) {
         for (int64_t j = 0; j < 16; j++) {
-            sums[j] += load(x[i + j]) * load(x[i + j]);
+            sums[j] += load_bf16(&x[i + j]) * load_bf16(&x[i + j]);
         }
     }
     for (int64_t j = 0; j < 16; j++) {
@@ -85,42 +72,42 @@ ALWAYS_INLINE float reciprocal_root(const uint16_t *restrict x, int64_t n, float
     return 1.0f / sqrtf(sum / (float)n + eps);
 }
 
-ALWAYS_INLINE void take_road(const struct halyard_road_part *given, const float *restrict cos,
-                             const float *restrict sin, int64_t tokens, float eps, const struct form form) {
-    const struct halyard_road_part copy = *given, *const part = &copy;  // which no store can change
+ALWAYS_INLINE void take_road(const struct road given) {
+    const struct road *const road = &given;  // a copy, which no store can change
+    const struct halyard_road_part *const part = &road->part;
+    const float *restrict const cos = part->cos, *restrict const sin = part->sin;
     const int64_t n_normed = part->norm_size, window = part->rotary_offset, end = window + part->rotary_dim;
-    for (int64_t t = 0; t < tokens; t++) {
+    for (int64_t t = 0; t < part->tokens; t++) {
         const int64_t row = part->slots ? part->slots[t] : t;
         if (row < 0) {
             continue;
         }
         for (int64_t h = 0; h < part->heads; h++) {
             const uint16_t *const x = part->x + t * part->stride_token + h * part->stride_head;
-            void *const y = (char *)part->y + (row * part->heads + h) * part->head_dim * (form.is_e4m3 ? 1 : 2);
+            void *const y = (char *)part->y + (row * part->heads + h) * part->head_dim * (road->is_e4m3 ? 1 : 2);
             const float *const c = cos + t * (part->rotary_dim / 2), *const s = sin + t * (part->rotary_dim / 2);
             if (n_normed == 0) {
-                pass(part, form, x, y, 0, window, 0, 1.0f);
-                rotate(part, form, x, y, c, s, 0, 1.0f);
-                pass(part, form, x, y, end, part->head_dim, 0, 1.0f);
+                pass(road, x, y, 0, window, 0, 1.0f);
+                rotate(road, x, y, c, s, 0, 1.0f);
+                pass(road, x, y, end, part->head_dim, 0, 1.0f);
                 continue;
             }
-            const float r = reciprocal_root(x, n_normed, eps);
+            const float r = reciprocal_root(x, n_normed, part->eps);
             if (n_normed == part->head_dim) {
-                pass(part, form, x, y, 0, window, 1, r);
-                rotate(part, form, x, y, c, s, 1, r);
-                pass(part, form, x, y, end, part->head_dim, 1, r);
+                pass(road, x, y, 0, window, 1, r);
+                rotate(road, x, y, c, s, 1, r);
+                pass(road, x, y, end, part->head_dim, 1, r);
             } else {  // the norm ends where the window begins
-                pass(part, form, x, y, 0, n_normed, 1, r);
-                rotate(part, form, x, y, c, s, 0, 1.0f);
+                pass(road, x, y, 0, n_normed, 1, r);
+                rotate(road, x, y, c, s, 0, 1.0f);
             }
         }
     }
 }
 
 #define ROAD(name, e4m3, interleaved)                                                                                  \
-    static void name(const struct halyard_road_part *part, const float *cos, const float *sin, int64_t tokens,         \
-                     float eps) {                                                                                      \
-        take_road(part, cos, sin, tokens, eps, (struct form){e4m3, interleaved});                                      \
+    static void road_##name(const struct halyard_road_part *part) {                                                    \
+        take_road((struct road){*part, e4m3, interleaved});                                                            \
     }
 ROAD(half_bf16, 0, 0)
 ROAD(interleaved_bf16, 0, 1)
@@ -138,80 +125,59 @@ static inline float from_e4m3(uint8_t x) {
 }
 
 ALWAYS_INLINE float key(const void *restrict keys, int64_t i, int is_e4m3) {
-    return is_e4m3 ? from_e4m3(((const uint8_t *)keys)[i]) : load(((const uint16_t *)keys)[i]);
+    return is_e4m3 ? from_e4m3(((const uint8_t *)keys)[i]) : load_bf16(&((const uint16_t *)keys)[i]);
 }
 
-ALWAYS_INLINE void store_key(void *restrict keys, int64_t i, float value, int is_e4m3) {
-    if (is_e4m3) {
-        ((uint8_t *)keys)[i] = to_e4m3(value);
-    } else {
-        ((uint16_t *)keys)[i] = to_bf16(value);
-    }
+ALWAYS_INLINE void *key_head(const struct halyard_shift *shift, int64_t token, int64_t head, int is_e4m3) {
+    const int64_t row = shift->slots[token] * shift->heads + head;
+    return (char *)shift->keys + row * shift->head_dim * (is_e4m3 ? 1 : 2);
 }
 
-ALWAYS_INLINE void *head_of(void *keys, int64_t row, int64_t head_dim, int is_e4m3) {
-    return (char *)keys + row * head_dim * (is_e4m3 ? 1 : 2);
-}
-
-ALWAYS_INLINE void shift_in_place(void *keys, const int64_t *slots, int64_t tokens, int64_t heads, int64_t head_dim,
-                                  const float *restrict cos, const float *restrict sin, int is_e4m3) {
-    for (int64_t t = 0; t < tokens; t++) {
-        for (int64_t h = 0; h < heads; h++) {
-            void *const head = head_of(keys, slots[t] * heads + h, head_dim, is_e4m3);
-            for (int64_t k = 0; k < head_dim / 2; k++) {
-                const float x0 = key(head, k, is_e4m3), x1 = key(head, k + head_dim / 2, is_e4m3);
-                store_key(head, k, x0 * cos[k] - x1 * sin[k], is_e4m3);
-                store_key(head, k + head_dim / 2, x1 * cos[k] + x0 * sin[k], is_e4m3);
+ALWAYS_INLINE void shift_in_place(const struct halyard_shift given, int is_e4m3) {
+    const struct halyard_shift *const shift = &given;
+    const float *restrict const cos = shift->cos, *restrict const sin = shift->sin;
+    const int64_t pairs = shift->head_dim / 2;
+    for (int64_t t = 0; t < shift->tokens; t++) {
+        for (int64_t h = 0; h < shift->heads; h++) {
+            void *const head = key_head(shift, t, h, is_e4m3);
+            for (int64_t k = 0; k < pairs; k++) {
+                const float x0 = key(head, k, is_e4m3), x1 = key(head, k + pairs, is_e4m3);
+                store(head, k, x0 * cos[k] - x1 * sin[k], is_e4m3);
+                store(head, k + pairs, x1 * cos[k] + x0 * sin[k], is_e4m3);
             }
         }
     }
 }
 
-ALWAYS_INLINE void shift_by_layer(void *keys, const int64_t *slots, int64_t tokens, int64_t heads, int64_t head_dim,
-                                  const float *restrict cos, const float *restrict sin, float *restrict layer,
-                                  int is_e4m3) {
-    for (int64_t i = 0; i < tokens * heads; i++) {
-        const void *const head = head_of(keys, slots[i / heads] * heads + i % heads, head_dim, is_e4m3);
+ALWAYS_INLINE void shift_by_layer(const struct halyard_shift given, int is_e4m3) {
+    const struct halyard_shift *const shift = &given;
+    float *restrict const layer = shift->layer;
+    const float *restrict const cos = shift->cos, *restrict const sin = shift->sin;
+    const int64_t n = shift->tokens * shift->heads, head_dim = shift->head_dim, pairs = head_dim / 2;
+    for (int64_t i = 0; i < n; i++) {
+        const void *const head = key_head(shift, i / shift->heads, i % shift->heads, is_e4m3);
         for (int64_t d = 0; d < head_dim; d++) {
             layer[i * head_dim + d] = key(head, d, is_e4m3);
         }
     }
-    for (int64_t i = 0; i < tokens * heads; i++) {
+    for (int64_t i = 0; i < n; i++) {
         float *const x = layer + i * head_dim;
-        for (int64_t k = 0; k < head_dim / 2; k++) {
-            const float x0 = x[k], x1 = x[k + head_dim / 2];
+        for (int64_t k = 0; k < pairs; k++) {
+            const float x0 = x[k], x1 = x[k + pairs];
             x[k] = x0 * cos[k] - x1 * sin[k];
-            x[k + head_dim / 2] = x1 * cos[k] + x0 * sin[k];
+            x[k + pairs] = x1 * cos[k] + x0 * sin[k];
         }
     }
-    for (int64_t i = 0; i < tokens * heads; i++) {
-        void *const head = head_of(keys, slots[i / heads] * heads + i % heads, head_dim, is_e4m3);
+    for (int64_t i = 0; i < n; i++) {
+        void *const head = key_head(shift, i / shift->heads, i % shift->heads, is_e4m3);
         for (int64_t d = 0; d < head_dim; d++) {
-            store_key(head, d, layer[i * head_dim + d], is_e4m3);
+            store(head, d, layer[i * head_dim + d], is_e4m3);
         }
     }
 }
 
 #define SHIFT(dtype, e4m3)                                                                                             \
-    static void shift_##dtype(void *keys, const int64_t *slots, int64_t tokens, int64_t heads, int64_t head_dim,       \
-                              const float *cos, const float *sin, float *layer) {                                      \
-        (void)layer;                                                                                                   \
-        shift_in_place(keys, slots, tokens, heads, head_dim, cos, sin, e4m3);                                          \
-    }                                                                                                                  \
-    static void shift_##dtype##_by_layer(void *keys, const int64_t *slots, int64_t tokens, int64_t heads,              \
-                                         int64_t head_dim, const float *cos, const float *sin, float *layer) {         \
-        shift_by_layer(keys, slots, tokens, heads, head_dim, cos, sin, layer, e4m3);                                   \
-    }
+    static void shift_##dtype(const struct halyard_shift *shift) { shift_in_place(*shift, e4m3); }                     \
+    static void shift_##dtype##_by_layer(const struct halyard_shift *shift) { shift_by_layer(*shift, e4m3); }
 SHIFT(bf16, 0)
 SHIFT(e4m3, 1)
-
-#ifdef __clang__
-#define TABLE halyard_road_loops_clang
-#define COMPILER "clang"
-#else
-#define TABLE halyard_road_loops_gcc
-#define COMPILER "gcc"
-#endif
-const struct halyard_road_loops TABLE = {COMPILER,
-                                         {{half_bf16, interleaved_bf16}, {half_e4m3, interleaved_e4m3}},
-                                         {{shift_bf16, shift_bf16_by_layer}, {shift_e4m3, shift_e4m3_by_layer}}};

@@ -1,8 +1,7 @@
 """The peers of the bench's roads: RMSNorm, RoPE and the copy into a cache, as PyTorch does them eagerly and compiled.
 
 The forms are those of Hugging Face's models: the norm in f32, rounded before the weight (Gemma: after 1 + w), rows of
-cos and sin in bf16. peers.py, which serves the bench, says how it asks: {"do":"prepare","road":true, ...} has in the
-place of slots "x", a projection's output [tokens, row_elements] in bf16, and "parts" of it, with where each goes.
+cos and sin in bf16. peers.py, which serves them, says how they are asked.
 """
 
 import numpy as np
@@ -12,12 +11,22 @@ class Road:
     """Ready for one road: calls[0]() takes it."""
 
     name = "torch"
+    package = "transformers"
     what = "eager"
 
-    def __init__(self, request, memory):
+    @staticmethod
+    def load():
         import torch
         torch.set_num_threads(1)
         torch.set_grad_enabled(False)
+        return torch.__version__
+
+    @classmethod
+    def of(cls, request, memory):
+        return cls(request, memory)
+
+    def __init__(self, request, memory):
+        import torch
         self.torch = torch
 
         def words(at, count, dtype):
@@ -25,15 +34,14 @@ class Road:
 
         tokens, row, bf16 = request["tokens"], request["row_elements"], torch.bfloat16
         self.parts = request["parts"]
-        x = words(request["x"], tokens * row, bf16).view(tokens, row)
+        x = words(request["copies"][0][0], tokens * row, bf16).view(tokens, row)
         slots = words(request["slots"], tokens, torch.int64)
         cached = torch.uint8 if request["cache"] == "e4m3" else bf16
-        weights = [words(part["weight"], part["norm_size"], bf16) for part in self.parts]
+        weights = [words(at, part["norm_size"], bf16) for at, part in zip(request["weights"], self.parts)]
         self.outputs = []
-        for part in self.parts:
+        for at, part in zip(request["outputs"], self.parts):
             shape = (request["n_slots"] if part["is_cached"] else tokens, part["heads"], part["head_dim"])
-            dtype = cached if part["is_cached"] else bf16
-            self.outputs.append(words(part["y"], int(np.prod(shape)), dtype).view(shape))
+            self.outputs.append(words(at, int(np.prod(shape)), cached if part["is_cached"] else bf16).view(shape))
         pairs = request["rotary_dim"] // 2
         inv_freq = 1.0 / request["base"] ** (torch.arange(0, 2 * pairs, 2, dtype=torch.float32) / (2 * pairs))
         angles = words(request["positions"], tokens, torch.int64).float()[:, None, None] * inv_freq
@@ -47,7 +55,7 @@ class Road:
     def ready_to_call(self, take):
         return take
 
-    def result(self):
+    def leave_result(self):
         kept = [output for output, part in zip(self.outputs, self.parts) if not part["is_cached"]]
         for output, made in zip(kept, self.calls[0]()):
             output.copy_(made)
@@ -82,8 +90,8 @@ def make_road(request):
         made = []
         for part, weight, output in zip(parts, weights, outputs):
             heads, dim, normed, first = part["heads"], part["head_dim"], part["norm_size"], part["rotary_offset"]
-            y = x.as_strided((x.shape[0], heads, dim), (x.stride(0), part["x_stride_head"], 1),
-                             x.storage_offset() + part["x_offset"])
+            y = x.as_strided((x.shape[0], heads, dim), (x.stride(0), part["stride_head"], 1),
+                             x.storage_offset() + part["offset"])
             if normed == dim:
                 y = norm(y, weight)
             elif normed:

@@ -1,20 +1,14 @@
-// What the server has made ready: things that are compared with each other, on memory that they share.
+// A work made ready: Halyard in several ways, C loops, and the loops that set ceilings, on memory that they share.
 #pragma once
 
-#include "halyard/halyard.hpp"
-#include "measure/placed_work.h"
-#include "measure/subject.h"
-
-#include <nlohmann/json.hpp>
+#include "server/placed.h"
+#include "server/serve.h"
 
 #include <map>
+#include <string>
 #include <vector>
 
 namespace halyard::bench {
-
-/// What a rival in this process or another may be off by, in lengths of a pair, until its result is wrong. What rounds
-/// angles to f32 or results to bf16 stays below it.
-inline constexpr double wrong_error = 0.05;
 
 /// Where works are placed and on what threads they run.
 struct Site {
@@ -29,15 +23,33 @@ struct Site {
 
 class Prepared {
 public:
-    virtual ~Prepared() = default;
+    /// "rivals" of the request names the kinds that are wanted of a rotation; without it there are all. Each result is
+    /// checked.
+    Prepared(const nlohmann::json &request, const Site &site);
 
     std::vector<Subject> subjects;  // the first is Halyard
-    nlohmann::json about;           // what else the driver has to know: the target, and what peers are told
+    nlohmann::json about;           // what else the driver has to know: the target, and where peers find what they need
 
     /// Brings the inputs back and poisons the outputs.
-    virtual void reset() = 0;
-    /// Compares what a peer has left, at a place of the arena, with the formula: {"max_error", "wrong"}.
-    virtual nlohmann::json check(std::size_t at) const = 0;
+    void reset() const { placed_.reset(); }
+    /// Compares what a peer has left, where Halyard leaves it, with the formula: {"max_error", "wrong"}.
+    nlohmann::json check();
+
+private:
+    Placed placed_;
+    const halyard_executor *executor_;
+    std::string target_;
+    std::vector<std::string> wanted_ = {"reference", "one_thread", "bound", "kernels", "angles", "loop", "ceiling"};
+
+    void prepare_rotation();
+    void prepare_road();
+    void prepare_shift();
+    void add_own_rivals(const std::string &target);
+    void add_ceilings(const halyard_executor *executor);
+    bool is_wanted(const char *kind) const;
+    nlohmann::json find_places() const;
+    template <typename Run>
+    void add(const std::string &name, const char *kind, double slack, Run run, bool with_norm = true);
 };
 
 }  // namespace halyard::bench

@@ -1,21 +1,18 @@
 // halyard_bench_server: makes works ready and times calls of them, as the driver (bench/*.py) asks. It reads JSON
 // objects from standard input, one a line, and answers each with a line; standard error is the log.
-//   {"do":"describe"}                -> {"compiler","halide","loops","targets":[{"name","active","supported"}...],
-//                                        "road_models":[NAMES]}
+//   {"do":"describe"}                -> {"compiler","halide","loops","targets":[{"name","active","supported"}...]}
 //   {"do":"reserve","works":[...]}   -> {"file","bytes"}: memory that is enough for each of them, and its file here
-//   {"do":"prepare","kind":"rotation|road|shift", "target", and what the work is}
-//       -> {"subjects":[{"name","kind","threads","max_error","wrong"}...],"target","peers", and what else there is}
-//      Each result is compared with the formula first. "peers" is what peers are to be asked, where "with_peers" is
-//      true.
+//   {"do":"prepare","kind":"rotation|road|shift", "target", and what the work is: work.cpp reads it}
+//       -> {"subjects":[{"name","kind","threads","max_error","wrong"}...],"target", and what else there is}
+//      Each result is compared with the formula first. Where "with_peers" is true, "places" says where peers find what
+//      they need.
 //   {"do":"round","calls":[[SUBJECT,n]...]}  -> {"seconds":[...]}: n calls of each, in this order
 //   {"do":"reset"}                   -> {}: inputs are as they were, outputs are poisoned
-//   {"do":"check","at":OFFSET}       -> {"max_error","wrong"} of what a peer has left there
+//   {"do":"check"}                   -> {"max_error","wrong"} of what a peer has left in the first output
 //   variants.h has what the tuner asks beside these.
 //   What fails is answered with {"error":"one sentence"}.
-#include "rivals/loops.h"
-#include "server/prepared_road.h"
-#include "server/prepared_rotation.h"
-#include "server/prepared_shift.h"
+#include "server/loops.h"
+#include "server/prepared.h"
 #include "server/serve.h"
 #include "server/variants.h"
 
@@ -28,40 +25,6 @@ namespace {
 using namespace halyard;
 using namespace halyard::bench;
 using nlohmann::json;
-
-json describe_build() {
-    json listed = json::array();
-    for (const halyard_target_info &target : targets()) {
-        listed.push_back({{"name", target.name}, {"active", target.active != 0}, {"supported", target.supported != 0}});
-    }
-    json models = json::array();
-    for (const RoadModel &model : road_models()) {
-        models.push_back(model.name);
-    }
-    std::string loops;
-#if defined(HALYARD_LOOPS_GCC)
-    loops += halyard_loops_gcc.compiler;
-#else
-    loops += "no gcc";
-#endif
-#if defined(HALYARD_LOOPS_CLANG)
-    loops += std::string(", ") + halyard_loops_clang.compiler;
-#else
-    loops += ", no clang";
-#endif
-    return {{"compiler", HALYARD_COMPILER},
-            {"halide", HALYARD_HALIDE},
-            {"loops", loops},
-            {"targets", listed},
-            {"road_models", models}};
-}
-
-std::size_t bytes_needed(const json &work) {
-    const std::string kind = work.at("kind");
-    return kind == "road"    ? PlacedRoad::bytes_needed(read_road(work))
-           : kind == "shift" ? static_cast<std::size_t>(read_shift(work).n_bytes())
-                             : PlacedWork::bytes_needed(read_work(work));
-}
 
 class Server {
 public:
@@ -86,12 +49,23 @@ private:
     std::unique_ptr<Variants> variants_;
     std::vector<Subject> subjects_;
 
-    json describe(const json &) { return describe_build(); }
+    json describe(const json &) {
+        json listed = json::array();
+        for (const halyard_target_info &target : targets()) {
+            listed.push_back(
+                {{"name", target.name}, {"active", target.active != 0}, {"supported", target.supported != 0}});
+        }
+        std::string compilers;
+        for (const auto &[name, loops] : all_loops) {
+            compilers += (compilers.empty() ? "" : ", ") + (loops ? loops->compiler : std::string("no ") + name);
+        }
+        return {{"compiler", HALYARD_COMPILER}, {"halide", HALYARD_HALIDE}, {"loops", compilers}, {"targets", listed}};
+    }
 
     json reserve(const json &request) {
         std::size_t n_bytes = 0;
         for (const json &work : request.at("works")) {
-            n_bytes = std::max(n_bytes, bytes_needed(work));
+            n_bytes = std::max(n_bytes, Placed::bytes_needed(read_work(work)));
         }
         subjects_.clear();
         prepared_.reset();
@@ -100,16 +74,12 @@ private:
     }
 
     json prepare(const json &request) {
-        if (!arena_ || bytes_needed(request) > arena_->n_bytes()) {
+        if (!arena_ || Placed::bytes_needed(read_work(request)) > arena_->n_bytes()) {
             throw std::runtime_error("too little memory is reserved");
         }
-        const Site site = {*arena_, pools_};
-        const std::string kind = request.at("kind");
         subjects_.clear();
         prepared_.reset();
-        prepared_ = kind == "road"    ? prepare_road(request, site)
-                    : kind == "shift" ? prepare_shift(request, site)
-                                      : prepare_rotation(request, site);
+        prepared_ = std::make_unique<Prepared>(request, Site{*arena_, pools_});
         subjects_ = std::move(prepared_->subjects);
         json answer = prepared_->about;
         answer["subjects"] = list_subjects(subjects_);
@@ -123,7 +93,7 @@ private:
         prepared().reset();
         return json::object();
     }
-    json check(const json &request) { return prepared().check(request.at("at")); }
+    json check(const json &) { return prepared().check(); }
 
     Variants &variants() { return variants_ != nullptr ? *variants_ : throw std::runtime_error("no kernel is open"); }
     json open(const json &request) {

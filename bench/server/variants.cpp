@@ -2,7 +2,7 @@
 
 #include "checks/kernel_checker.h"
 #include "checks/row_checker.h"
-#include "measure/rotation.h"
+#include "server/call.h"
 #include "walk/dispatch.h"
 
 #include <dlfcn.h>
@@ -26,12 +26,12 @@ constexpr int quick_check = 2, thorough_check = 20;  // how often each count of 
 struct Variants::Place {
     std::string name;
     Arena arena;
-    PlacedWork placed;
-    Rotation rotation;
+    Placed placed;
+    Call call;
 
     Place(std::string its_name, const Work &work, const std::string &target)
-        : name(std::move(its_name)), arena(PlacedWork::bytes_needed(work)), placed(work, arena),
-          rotation(placed, target.c_str(), nullptr) {}
+        : name(std::move(its_name)), arena(Placed::bytes_needed(work)), placed(work, arena),
+          call(placed, {target, nullptr, work.angles}) {}
 };
 
 /// A kernel in a shared object: it rotates, or it makes rows.
@@ -45,9 +45,7 @@ struct Variants::Variant {
     Variant &operator=(const Variant &) = delete;
     ~Variant() { dlclose(object); }
 
-    bool enter(Rotation &rotation) const {
-        return rotate.function != nullptr ? rotation.use(rotate) : rotation.use(rows);
-    }
+    bool enter(Call &call) const { return rotate.function != nullptr ? call.use(rotate) : call.use(rows); }
 };
 
 Variants::Variants(const json &request)
@@ -110,17 +108,17 @@ std::string Variants::check_on_works(const Variant &variant) {
     const KernelReport report = check_apart(kernel_, patience_, [&](TrialText &text) {
         KernelReport found;
         for (auto place = places_.begin(); place != places_.end() && found.fault.empty(); place++) {
-            const PlacedWork &placed = (*place)->placed;
+            Placed &placed = (*place)->placed;
             const std::string &name = (*place)->name;
             std::snprintf(text, sizeof(text), "%s", name.c_str());
             placed.reset();
-            if (!variant.enter((*place)->rotation)) {
+            if (!variant.enter((*place)->call)) {
                 found.fault = name + ": no plan takes the kernel";
                 break;
             }
-            (*place)->rotation.run(0);
-            if (const double error = placed.max_error(placed.y(0)); !(error <= placed.promised_error())) {
-                found.fault = name + ": off by " + std::to_string(error) + " of a pair's length";
+            (*place)->call.run(0);
+            if (const Placed::Found result = placed.check(slack_of(placed.work())); result.n_wrong > 0) {
+                found.fault = name + ": off by " + std::to_string(result.max_error) + " of a pair's length";
             }
         }
         return found;
@@ -143,13 +141,13 @@ std::vector<Subject> Variants::choose(const json &request) const {
     for (const std::size_t i : request.at("variants")) {
         const Variant &made = *variants_.at(i);
         subjects.push_back({std::to_string(i), "variant", [&place, &made](long n_calls) {
-                                made.enter(place.rotation);
+                                made.enter(place.call);
                                 const double start = now();
                                 for (long i = 0; i < n_calls; i++) {
-                                    const std::size_t slot = place.placed.next_slot();
-                                    place.rotation.run(slot);
+                                    const std::size_t copy = place.placed.next_copy();
+                                    place.call.run(copy);
                                     if (place.placed.work().read_back) {
-                                        place.placed.read_output(slot);
+                                        place.placed.read_output(copy);
                                     }
                                 }
                                 return now() - start;

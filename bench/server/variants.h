@@ -7,8 +7,9 @@
 // seconds each may take.
 #pragma once
 
-#include "server/prepared.h"
+#include "server/serve.h"
 
+#include <cstdint>
 #include <memory>
 
 namespace halyard::bench {
@@ -23,7 +24,7 @@ public:
     std::vector<Subject> choose(const nlohmann::json &request) const;
 
 private:
-    struct Place;    // a work, its memory and a rotation
+    struct Place;    // a work, its memory and a call
     struct Variant;  // a kernel and the shared object that it is in
 
     std::string kernel_, target_;

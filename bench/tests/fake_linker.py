@@ -8,6 +8,6 @@ import sys
 
 *command, to = sys.argv[1:]
 subprocess.run([*command, to + ".real"], check=True)
-pathlib.Path(to).write_text('#!/bin/sh\n[ "$1" != time ] || export HALYARD_EMULATED_CUDA=records\n'
+pathlib.Path(to).write_text('#!/bin/sh\n[ "$1" ] || export HALYARD_EMULATED_CUDA=records\n'
                             'exec "$0.real" "$@"\n')
 pathlib.Path(to).chmod(0o700)

@@ -7,14 +7,16 @@ import struct
 import sys
 import time
 
-mode, file, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-memory = mmap.mmap(file, size)
+mode, *served = sys.argv[1:]
+name, memory = None, None
+if served:
+    name, memory = served[0], mmap.mmap(int(served[1]), int(served[2]))
 work = {}
 
 
 def rotate(to_x):
     """f32, half; copies x where to_x, which is wrong."""
-    x, y = work["slots"][0]
+    x, y = work["copies"][0]
     heads, dim, pairs = work["heads"], work["head_dim"], work["rotary_dim"] // 2
     for t in range(work["tokens"]):
         position = struct.unpack_from("<q", memory, work["positions"] + 8 * t)[0]
@@ -27,39 +29,35 @@ def rotate(to_x):
                 values[k] = x0 * math.cos(angle) - x1 * math.sin(angle)
                 values[k + pairs] = x0 * math.sin(angle) + x1 * math.cos(angle)
             struct.pack_into(f"<{dim}f", memory, y + at, *values)
-    return {"at": y}
 
 
 def answer(request):
-    do, peer = request["do"], request.get("peer")
+    do = request["do"]
     if do == "list":
         if mode == "nonsense":
             return ["what?"]
-        return {"peers": [{"name": name, "version": "1", "note": ""}
-                          for name in ("right", "wrong", "crash", "hang", "nonsense", "decline")],
-                "absent": [{"name": "missing", "why": "is not installed"}]}
+        return {"peers": ["right", "wrong", "unready", "fussy", "crash", "hang", "nonsense", "decline", "broken"],
+                "absent": {"missing": "is not installed"}}
+    if do == "load":
+        return {"error": "does not load"} if name == "broken" else {"version": "1"}
     if do == "prepare":
-        if mode == "crash":
+        if name == "unready":
             print("no luck today", file=sys.stderr, flush=True)
             os._exit(3)
         work.update(request)
-        names = ["right", "wrong", "crash", "hang", "nonsense", "decline"]
-        return {"ready": [{"peer": name, "form": "slowly"} for name in names if name not in request["without"]],
-                "refused": [{"peer": "fussy", "why": "not this"}]}
-    if do == "result" and work.get("road"):
-        return {"at": work["x"]}  # and leaves the outputs as they are
-    if do == "result":
-        return rotate(peer == "wrong")
+        return {"error": "not this"} if name == "fussy" else {"form": "slowly"}
+    if do == "result" and work["kind"] == "rotation":  # of a road it leaves the outputs as they are
+        rotate(name == "wrong")
     if do == "run":
-        if peer == "crash":
+        if name == "crash":
             os._exit(3)
-        if peer == "hang":
+        if name == "hang":
             time.sleep(60)
-        if peer == "nonsense":
+        if name == "nonsense":
             return {"seconds": "many"}
-        if peer == "decline":
+        if name == "decline":
             return {"error": "not now"}
-    return {"seconds": 1e-5 * request["times"]}
+    return {"seconds": 1e-5 * request.get("times", 1)}
 
 
 for line in sys.stdin:

@@ -106,7 +106,7 @@ class Rows(WithServer):
 
     def test_what_the_server_cannot_do_is_a_sentence(self):
         for what, request, words in (("dance", {}, "can't dance"), ("load", {}, "no kernel is open"),
-                                     ("prepare", {"kind": "road", "model": "x"}, 'no road of "x"'),
+                                     ("prepare", {"dtype": "f32", "pairing": "x"}, 'no pairing "x"'),
                                      ("round", {"calls": [[99, 1]]}, "")):
             with self.assertRaisesRegex(Failed, words):
                 self.server.ask(what, **request)
@@ -118,14 +118,13 @@ class Roads(WithServer):
         return roads.measure_ways(work, rows.Setting(self.server, HARDLY_ANY, **more))
 
     def test_all_ways_of_all_roads_are_right(self):
-        with_norm = set(self.server.about["road_models"]) - {"llama-3-8b"}
-        for model, tokens, cache in itertools.product(self.server.about["road_models"], (1, 5), ("bf16", "e4m3")):
-            row = self.measure({"kind": "road", "model": model, "tokens": tokens, "cache": cache})
+        for model, tokens, cache in itertools.product(roads.MODELS, (1, 5), ("bf16", "e4m3")):
+            row = self.measure(roads.road(model, tokens, cache))
             with self.subTest(row["name"]):
                 kinds = [way["kind"] for way in row["ways"]]
                 self.assertEqual(kinds[0], "fused")
                 self.assertEqual("unbound" in kinds, tokens == 1)
-                self.assertEqual("without_norm" in kinds, model in with_norm)
+                self.assertEqual("without_norm" in kinds, model != "llama-3-8b")
                 self.assertIn("separate", kinds)
                 self.assertFalse(roads.is_wrong(row))
                 for way in row["ways"]:
@@ -136,16 +135,16 @@ class Roads(WithServer):
 
     def test_all_ways_to_shift_a_cache_are_right(self):
         for dtype in "bf16", "e4m3":
-            row = self.measure({"kind": "shift", "layers": 2, "heads": 3, "head_dim": 32, "tokens": 64, "dtype": dtype})
+            row = self.measure(roads.shift(2, 3, 32, 64, dtype))
             self.assertEqual(row["name"], f"shift/2x3x32x64/{dtype}")
             self.assertGreaterEqual(len(row["ways"]), 3)
             self.assertFalse(any(way["wrong"] for way in row["ways"]))
             self.assertNotIn("wrong", roads.format_shifts([row]))
 
     def test_a_peer_that_takes_no_road_is_seen(self):
-        work = {"kind": "road", "model": "qwen3-8b", "tokens": 2, "cache": "bf16"}
+        work = roads.road("qwen3-8b", 2, "bf16")
         self.server.reserve([work])
-        peers = Peers(fake_peers("good"), self.server, 2.0)
+        peers = Peers(fake_peers("good"), self.server, 2.0, "road")
         row = roads.measure_ways(work, rows.Setting(self.server, HARDLY_ANY, peers=peers))
         peers.close()
         self.assertTrue(next(way for way in row["ways"] if way["name"] == "right")["wrong"])
@@ -178,20 +177,16 @@ class PeersTest(WithServer):
             self.assertEqual(found["right"]["form"], "slowly")
             self.assertIn("right", tables.best_peer(row))
         for name, why in (("missing", "is not installed"), ("crash", "ended"), ("hang", "in time"),
-                          ("nonsense", "without seconds")):
+                          ("nonsense", "without seconds"), ("unready", "ended (no luck today)"),
+                          ("broken", "does not load")):
             self.assertIn(why, self.why_absent(peers, name))
         self.assertEqual([self.why_absent(peers, name) for name in ("decline", "right")], ["", ""])
         self.assertEqual(peers.list["refused"], [{"name": "fussy", "why": "not this"}])
         self.assertIn("Not in every row: fussy: not this", tables.format_peers(peers.list))
+        peers.pin(True)  # starts them anew
+        self.assertTrue(peers.check(self.work.described(), self.server.ask(
+            "prepare", with_peers=True, **self.work.described())["places"]))
         peers.close()
-
-    def test_a_process_of_peers_that_cannot_make_ready_is_given_up(self):
-        peers = Peers(fake_peers("crash"), self.server, 1.0)
-        ready = self.server.prepare(self.work.described(), with_peers=True)[0]["peers"]
-        for _ in range(5):
-            self.assertEqual(peers.prepare(ready), [])
-        self.assertIn("no luck today", self.why_absent(peers, "every peer"))
-        self.assertEqual(len(peers.list["absent"]), 2)
 
     def test_a_process_that_is_no_process_of_peers_is_refused(self):
         for command, limit, words in ((fake_peers("nonsense"), 1.0, r'nonsense: \["what\?"\]'),

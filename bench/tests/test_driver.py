@@ -133,9 +133,8 @@ class Works(unittest.TestCase):
 
 
 def subject(name, kind, seconds, **about):
-    made = turns.Subject(name, None, None, [seconds] * 3)
-    made.about = {"kind": kind, "max_error": 1e-8, "wrong": False, **about}
-    return made
+    return turns.Subject(name, None, None, [seconds] * 3,
+                         {"kind": kind, "max_error": 1e-8, "wrong": False, **about})
 
 
 class Rows(unittest.TestCase):
@@ -161,12 +160,12 @@ class Rows(unittest.TestCase):
         memory = subject("memcpy", "memory", 0.5)
         for rival, lost in ((subject("gcc 12", "loop", 0.5), True), (subject("gcc 12", "loop", 0.5, wrong=True), False),
                             (subject("gcc 12", "loop", 2.0), False), (subject("bound", "bound", 0.5), False),
-                            (subject("lib", "peer", 0.5, of_peer={"form": "", "overhead_seconds": 0.0}), True)):
+                            (subject("lib", "peer", 0.5, form="", overhead_seconds=0.0), True)):
             self.assertEqual(rows.loses(self.row(1.0, memory, rival)), lost)
 
     def test_tables(self):
         memory = subject("memcpy", "memory", 0.5)
-        peer = subject("lib", "peer", 3.0, of_peer={"form": "f", "overhead_seconds": 1.0})
+        peer = subject("lib", "peer", 3.0, form="f", overhead_seconds=1.0)
         first = self.row(1.0, memory, subject("gcc 12.2", "loop", 0.5), subject("bound", "bound", 0.75),
                          subject("kernels", "kernels", 0.5), peer)
         second = self.row(1.0, memory, subject("phase", "angles", 2.0, wrong=True))
@@ -196,11 +195,10 @@ class Roads(unittest.TestCase):
             self.assertEqual("is wrong" in roads.format_roads([row]), way[3])
 
     def test_names(self):
-        names = [roads.name_of(work) for work in roads.list_works(["llama-3-8b"], False, "*")]
-        self.assertEqual(len(names), 8)
-        self.assertIn("llama-3-8b/512/e4m3", names)
-        self.assertIn("shift/32x8x128x8192/bf16", names)
-        self.assertEqual(len(roads.list_works(["llama-3-8b"], True, "llama*")), 4)
+        names = [roads.name_of(work) for work in roads.list_works(False, "*")]
+        self.assertEqual(len(names), 4 * 6 + 2)
+        self.assertLessEqual({"llama-3-8b/512/e4m3", "deepseek-v3/1/bf16", "shift/32x8x128x8192/bf16"}, set(names))
+        self.assertEqual(len(roads.list_works(True, "llama*")), 4)
 
 
 def make_run(spread=0.01, **ratios):

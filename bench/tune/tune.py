@@ -16,7 +16,7 @@ import time
 
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))
 from conversation import Lost  # noqa: E402
-from files import Failed, load_json, save_json  # noqa: E402
+from files import Failed, load_json, save_json, show_progress  # noqa: E402
 from hosts import Server  # noqa: E402
 from machine import ROOT, describe_machine, format_machine, read_cpuinfo  # noqa: E402
 from search import Parameter, Run, format_results, tune_kernels  # noqa: E402
@@ -136,19 +136,11 @@ class Progress:
         self.kernel, self.n_begun = kernel, self.n_begun + 1
 
     def say(self, what):
-        if not sys.stderr.isatty():
-            return
         done, now = self.n_begun - 1, time.monotonic()
         guess = (now - self.start) / done * (self.n_kernels - done) if done else math.inf
         seconds = min(guess, self.until - now)
         left = f", {seconds / 60:.0f} min left" if seconds < math.inf else ""
-        print(f"\r\033[K{self.n_begun} of {self.n_kernels}{left}: {self.kernel}: {what}", end="", file=sys.stderr,
-              flush=True)
-
-    @staticmethod
-    def clear():
-        if sys.stderr.isatty():
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        show_progress(f"{self.n_begun} of {self.n_kernels}{left}: {self.kernel}: {what}")
 
 
 class Tuning:
@@ -217,7 +209,7 @@ class Tuning:
             kernels={kernel: recipe["defaults"] for kernel, (recipe, _) in self.plans.items()}, space=space,
             seconds=60 * self.options.minutes, journal=self.options.state / "journal.json", key=key, open=self.open,
             now=time.monotonic, finish=self.finish))
-        self.progress.clear()
+        show_progress()
         n_better = sum(result["improved"] for result in results.values())
         print(f"{self.text}\n\n{format_results(results)}\n\n"
               "Before and after: medians over the rounds, half the distance of the quartiles, and how many\n"
@@ -267,11 +259,11 @@ def main(arguments):
         Tuning(options).run()
         return 0
     except KeyboardInterrupt:
-        Progress.clear()
+        show_progress()
         print("tune: interrupted; what is finished is kept, and the same command goes on", file=sys.stderr)
         return 130
     except (Failed, Lost, OSError, ValueError) as error:
-        Progress.clear()
+        show_progress()
         print(f"tune: {error}", file=sys.stderr)
         return 1
 

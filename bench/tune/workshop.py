@@ -13,8 +13,8 @@ import subprocess
 import time
 
 import turns
-from conversation import Conversation, Lost
 from files import Failed
+from hosts import Server
 from search import NOT_TRIED, label
 
 AT_ONCE = 2
@@ -124,6 +124,19 @@ class Workshop:
                 job.end()
         return faults
 
+    def measure(self, variants, effort):
+        """subjects(i, variants) makes them ready on work i."""
+        samples = []
+        for i, work in enumerate(self.works):
+            self.say(f"timing {len(variants)} variants on {work.name}")
+            subjects = self.subjects(i, variants)
+            turns.measure(subjects, effort)
+            if not subjects[0].seconds:
+                raise Failed(f"the schedule {subjects[0].name}, with which others are compared, ended: "
+                             f"{subjects[0].host.why}")
+            samples.append([subject.seconds or [math.inf] * effort.n_rounds for subject in subjects])  # never wins
+        return list(map(list, zip(*samples)))
+
 
 class LocalWorkshop(Workshop):
     """Variants for this machine: the server checks them in processes of their own, and times them on works."""
@@ -144,36 +157,33 @@ class LocalWorkshop(Workshop):
         self.say(f"checking {label(variant)}")
         return self.server.ask("prove", variant=self.made[variant])["fault"]
 
+    def subjects(self, i, variants):
+        self.server.ask("choose", work=i, variants=[self.made[variant] for variant in variants])
+        return [turns.Subject(label(variant), self.server, key) for key, variant in enumerate(variants)]
+
     def measure(self, variants, effort):
-        samples = [[] for _ in variants]
         self.server.pin(True)
-        for i, shape in enumerate(self.shapes):
-            self.say(f"timing {len(variants)} variants on {shape}")
-            self.server.ask("choose", work=i, variants=[self.made[variant] for variant in variants])
-            subjects = [turns.Subject(label(variant), self.server, key) for key, variant in enumerate(variants)]
-            turns.measure(subjects, effort)
-            for some, subject in zip(samples, subjects):
-                some.append(subject.seconds)
+        samples = super().measure(variants, effort)
         self.server.pin(False)
         return samples
 
 
-class GpuProgram:
-    """A variant of a GPU's kernel: a program of its own (cuda/gpu_variant.cpp), because a wrong kernel can break the
-    whole context of a device."""
+class GpuProgram(Server):
+    """A variant of a GPU's kernel: a program of its own (cuda/gpu_server.cpp), because a wrong kernel can break the whole
+    context of a device. One that fails can't be called any more; `why` says so then."""
 
-    def __init__(self, path, kernel, patience):
-        self.process, self.patience = Conversation([str(path), "time", kernel]), patience
+    why = ""
+
+    def ask(self, what, **request):
+        try:
+            return None if self.why else super().ask(what, **request)
+        except Failed as error:
+            self.why = str(error)
+            return None
 
     def round(self, calls):
-        """Keys are shapes, "TOKENS HEADS HEAD_DIM ROTARY_DIM"."""
-        seconds = []
-        for shape, n_calls in calls:
-            try:
-                seconds.append(float(self.process.say(f"{shape} {n_calls}", self.patience)))
-            except (Lost, ValueError):
-                seconds.append(None)
-        return seconds
+        answer = self.ask("round", calls=calls)
+        return answer["seconds"] if answer else [None] * len(calls)
 
 
 class GpuWorkshop(Workshop):
@@ -183,7 +193,7 @@ class GpuWorkshop(Workshop):
 
     def close(self):
         for program in self.running.values():
-            program.process.stop()
+            program.close()
         super().close()
 
     def check(self, program, seed, times):
@@ -201,22 +211,14 @@ class GpuWorkshop(Workshop):
         self.say(f"checking {label(variant)}")
         return self.check(self.made[variant], SEED + 1, THOROUGH_CHECK)
 
-    def measure(self, variants, effort):
+    def subjects(self, i, variants):
         # A search narrows: variants that are not asked for now will not be again, and the others need their memory.
         for variant in set(self.running) - set(variants):
-            self.running.pop(variant).process.stop()
+            self.running.pop(variant).close()
         for variant in set(variants) - set(self.running):
-            self.running[variant] = GpuProgram(self.made[variant], self.recipe["name"], self.patience)
-        samples = [[] for _ in variants]
-        for work in self.works:
-            self.say(f"timing {len(variants)} variants on {work.name}")
-            model = work.model
-            shape = f"{work.tokens} {model.heads} {model.head_dim} {model.rotary_dim}"
-            subjects = [turns.Subject(label(variant), self.running[variant], shape) for variant in variants]
-            turns.measure(subjects, effort)
-            if not subjects[0].seconds:
-                raise Failed(f"the schedule {subjects[0].name}, with which others are compared, ended: "
-                             f"{subjects[0].host.process.last_words()}")
-            for some, subject in zip(samples, subjects):
-                some.append(subject.seconds or [math.inf] * effort.n_rounds)  # what ended never wins
-        return samples
+            self.running[variant] = GpuProgram([str(self.made[variant])], self.patience)
+        model = self.works[i].model
+        for variant in set(variants):
+            self.running[variant].ask("prepare", kernel=self.recipe["name"], tokens=self.works[i].tokens,
+                                      heads=model.heads, head_dim=model.head_dim, rotary_dim=model.rotary_dim)
+        return [turns.Subject(label(variant), self.running[variant], 0) for variant in variants]

@@ -58,6 +58,19 @@ class TimedModel:
         return f"{'stock, Halyard' if self.is_loaded else 'stock, stock'}: {'; '.join(parts)}"
 
 
+class EngineBench:
+    """llama-bench, whose runs have samples of their own: of each key, those of a prompt and those of tokens."""
+
+    def __init__(self, run):
+        self.run, self.samples = run, {}
+
+    def round(self, calls):
+        for key, _ in calls:
+            for all_samples, some in zip(self.samples.setdefault(key, [[], []]), self.run(key)):
+                all_samples.extend(some)
+        return [0.0] * len(calls)
+
+
 class Tests:
     def __init__(self, arguments):
         self.build = pathlib.Path(arguments.build).resolve()
@@ -207,12 +220,10 @@ class Tests:
     def engine_times(self):
         for model in TIMED:
             for threads in 1, 2:
-                samples = {None: [[], []], self.library(): [[], []]}
-                for turn in range(8):
-                    for library in list(samples)[::1 if turn % 2 else -1]:
-                        for all_samples, some in zip(samples[library], self.bench(model, threads, library)):
-                            all_samples.extend(some)
-                for what, stock, ours in zip(["pp512", "tg128"], *samples.values()):
+                host = EngineBench(lambda library: self.bench(model, threads, library))
+                subjects = [turns.Subject(str(library), host, library) for library in (None, self.library())]
+                turns.take_turns(subjects, 8, 1)
+                for what, stock, ours in zip(["pp512", "tg128"], *(host.samples[s.key] for s in subjects)):
                     a, b = statistics.median(stock), statistics.median(ours)
                     spread = [(statistics.quantiles(s, n=10)[8] - min(s)) / statistics.median(s) for s in (stock, ours)]
                     print(f"{model:12} {what} {threads} threads: stock {a * 1e3:8.3f} ms, Halyard {b * 1e3:8.3f} ms, "

@@ -25,11 +25,8 @@ ROTATES = {"RotaryEmbedding", "RMSNormalization", "SimplifiedLayerNormalization"
 
 
 def in_turns(calls, rounds, clock):
-    """name -> seconds of each round but the first; who comes first changes."""
-    host = turns.Calls(clock)
-    subjects = [turns.Subject(name, host, call) for name, call in calls.items()]
-    turns.take_turns(subjects, rounds + 1, 1)
-    return {subject.name: subject.seconds[1:] for subject in subjects}
+    """name -> seconds of each round but the first."""
+    return {name: subject.seconds[1:] for name, subject in turns.time_calls(calls, rounds + 1, clock=clock).items()}
 
 
 def row(what, seconds, scale=1e3, unit="ms"):

@@ -25,7 +25,7 @@ public:
         tool::call_driver(HALYARD_CUDA, "cuEventDestroy_v2", end_);
     }
     template <typename Action>
-    double time(Action action) {
+    double time(Action action) const {
         call_cuda("cuEventRecord", start_, stream_);
         action();
         call_cuda("cuEventRecord", end_, stream_);
@@ -57,12 +57,43 @@ public:
         tool::call_driver(HALYARD_CUDA, "cuGraphExecDestroy", executable_);
         tool::call_driver(HALYARD_CUDA, "cuGraphDestroy", graph_);
     }
-    void launch() const { call_cuda("cuGraphLaunch", executable_, stream_); }
+    /// Seconds of n_calls calls, by as many launches as hold them.
+    double time(const Stopwatch &watch, long n) const {
+        const long n_launches = (n + n_calls - 1) / n_calls;
+        const double seconds = watch.time([&] {
+            for (long i = 0; i < n_launches; i++) {
+                call_cuda("cuGraphLaunch", executable_, stream_);
+            }
+        });
+        return seconds * static_cast<double>(n) / static_cast<double>(n_launches * n_calls);
+    }
 
     static constexpr long n_calls = 100;
 
 private:
     void *stream_, *graph_ = nullptr, *executable_ = nullptr;
+};
+
+/// A kernel that does nothing.
+class EmptyKernel {
+public:
+    explicit EmptyKernel(void *stream) : stream_(stream) {
+        static const char code[] =
+            ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry empty()\n{\n    ret;\n}\n";
+        call_cuda("cuModuleLoadData", &module_, static_cast<const void *>(code));
+        call_cuda("cuModuleGetFunction", &function_, module_, "empty");
+    }
+    EmptyKernel(const EmptyKernel &) = delete;
+    EmptyKernel &operator=(const EmptyKernel &) = delete;
+    ~EmptyKernel() { tool::call_driver(HALYARD_CUDA, "cuModuleUnload", module_); }
+
+    void enqueue() const {
+        void **const none = nullptr;
+        call_cuda("cuLaunchKernel", function_, 1u, 1u, 1u, 32u, 1u, 1u, 0u, stream_, none, none);
+    }
+
+private:
+    void *stream_, *module_ = nullptr, *function_ = nullptr;
 };
 
 }  // namespace halyard::bench

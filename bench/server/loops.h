@@ -1,0 +1,142 @@
+// The loops of rivals on a placed work. What the functions return is called with the number of a copy.
+#pragma once
+
+#include "rivals/ceiling.h"
+#include "rivals/loops.h"
+#include "server/placed.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace halyard::bench {
+
+/// NULL where there is no such compiler.
+inline const std::pair<const char *, const halyard_loops *> all_loops[] = {
+#if defined(HALYARD_LOOPS_GCC)
+    {"gcc", &halyard_loops_gcc},
+#else
+    {"gcc", nullptr},
+#endif
+#if defined(HALYARD_LOOPS_CLANG)
+    {"clang", &halyard_loops_clang},
+#else
+    {"clang", nullptr},
+#endif
+};
+
+/// Calls part(first, last) for shares of n things, on all threads of an executor; with none on this thread.
+template <typename Part>
+void share(const halyard_executor *executor, std::int64_t n, const Part &part) {
+    if (executor == nullptr) {
+        return part(0, n);
+    }
+    struct Shared {
+        std::int64_t n, n_tasks;
+        const Part &part;
+    } shared = {n, executor->n_threads, part};
+    executor->parallel_for(
+        executor->context, shared.n_tasks,
+        [](void *data, std::int64_t i) {
+            const auto &all = *static_cast<const Shared *>(data);
+            all.part(all.n * i / all.n_tasks, all.n * (i + 1) / all.n_tasks);
+        },
+        &shared);
+}
+
+/// A loop that sets a ceiling runs on all that lies in x and y, or in place on the rotary columns of each head.
+inline auto ceiling_loop(const CeilingLoop &loop, const Placed &placed, const halyard_executor *executor) {
+    const Work &work = placed.work();
+    const auto head = static_cast<std::size_t>(work.parts[0].head_dim * bytes_of(work.type));
+    const auto columns = static_cast<std::size_t>(work.rotary_dim * bytes_of(work.type));
+    const bool dense = !work.in_place || columns == head;
+    return [&placed, executor, run = loop.run, n_bytes = work.tensor_bytes(), dense, columns,
+            step = dense ? 64 : head](std::size_t copy) {
+        const auto n_steps = static_cast<std::int64_t>((n_bytes + step - 1) / step);
+        share(executor, n_steps, [&](std::int64_t first, std::int64_t last) {
+            const std::size_t from = static_cast<std::size_t>(first) * step;
+            const std::size_t n = std::min(n_bytes, static_cast<std::size_t>(last) * step) - from;
+            run({placed.x(copy) + from, placed.y(copy) + from, dense ? 1 : n / step, dense ? n : columns, step});
+        });
+    };
+}
+
+inline auto rotation_loop(const halyard_loops &loops, const Placed &placed, const halyard_executor *executor) {
+    const Work &work = placed.work();
+    const int out = work.out == pairing::half ? 0 : 1;
+    const int which = work.in_place ? 4 + out : work.in == work.out ? out : 3 - out;
+    halyard_loop *const rotate = loops.rotate[static_cast<int>(work.type) - HALYARD_F32][which];
+    const std::int64_t n = work.n_tokens, head_dim = work.parts[0].head_dim, n_heads = work.n_heads();
+    const halyard_executor *used = executor != nullptr && n >= executor->n_threads ? executor : nullptr;
+    return [&placed, rotate, used, n, head_dim, n_heads](std::size_t copy) {
+        share(used, n, [&](std::int64_t first, std::int64_t last) {
+            const Work &work = placed.work();
+            const std::int64_t at = first * work.row_elements * bytes_of(work.type);
+            const float *const cos = placed.at<float>(placed.layout().cos) + first * work.rotary_dim / 2;
+            const float *const sin = placed.at<float>(placed.layout().sin) + first * work.rotary_dim / 2;
+            rotate(placed.x(copy) + at, placed.y(copy) + at, cos, sin, last - first, n_heads, head_dim,
+                   work.rotary_dim);
+        });
+    };
+}
+
+inline auto road_loop(const halyard_loops &loops, const Placed &placed) {
+    const Work &work = placed.work();
+    const Placed::Layout &layout = placed.layout();
+    struct Call {
+        halyard_road_loop *loop;
+        halyard_road_part part;
+    };
+    std::vector<Call> calls;
+    for (std::size_t i = 0; i < work.parts.size(); i++) {
+        const Part &part = work.parts[i];
+        halyard_road_part call = {};
+        call.x = placed.at<std::uint16_t>(layout.x[i].at);
+        call.stride_token = work.row_elements;
+        call.stride_head = part.stride_head;
+        call.heads = part.n_heads;
+        call.head_dim = part.head_dim;
+        call.rotary_dim = part.rotates ? work.rotary_dim : 0;
+        call.rotary_offset = part.rotary_offset;
+        call.norm_size = part.norm_size;
+        call.weight = placed.at<std::uint16_t>(layout.weight[i]);
+        call.weight_offset = work.unit_offset ? 1.0f : 0.0f;
+        call.y = placed.at<void>(layout.y[i].at);
+        call.slots = part.is_cached ? placed.at<std::int64_t>(layout.slots) : nullptr;
+        call.r = 1.0f / road_scale;
+        call.tokens = work.n_tokens;
+        call.cos = placed.at<float>(layout.cos);
+        call.sin = placed.at<float>(layout.sin);
+        call.eps = road_eps;
+        const bool is_e4m3 = part.is_cached && work.cache == dtype::e4m3;
+        calls.push_back({loops.road[is_e4m3 ? 1 : 0][work.in == pairing::half ? 0 : 1], call});
+    }
+    return [calls](std::size_t) {
+        for (const Call &call : calls) {
+            call.loop(&call.part);
+        }
+    };
+}
+
+inline auto shift_loop(const halyard_loops &loops, const Placed &placed, bool by_f32) {
+    const Work &work = placed.work();
+    const Placed::Layout &layout = placed.layout();
+    halyard_shift shift = {nullptr,
+                           placed.at<std::int64_t>(layout.slots),
+                           work.n_tokens,
+                           work.n_heads(),
+                           work.parts[0].head_dim,
+                           placed.at<float>(layout.cos),
+                           placed.at<float>(layout.sin),
+                           nullptr};
+    halyard_shift_loop *const loop = loops.shift[work.type == dtype::e4m3 ? 1 : 0][by_f32 ? 1 : 0];
+    std::vector<float> layer(static_cast<std::size_t>(by_f32 ? work.n_tokens * work.row_elements : 0));
+    return [&placed, loop, shift, layer](std::size_t copy) mutable {
+        shift.keys = placed.x(copy);
+        shift.layer = layer.data();
+        loop(&shift);
+    };
+}
+
+}  // namespace halyard::bench
