@@ -14,13 +14,15 @@ from pathlib import Path
 TOPS = ["runtime", "checks", "tests", "bench", "generators", "engines", "python"]
 SUFFIXES = (".h", ".hpp", ".c", ".cpp", ".inc", ".py")
 
-# What the sources of a folder may include beside its own. Subfolders count as their folder, but for runtime's rooms.
+# What the sources of a folder may include beside its own. Subfolders count as their folder, but for those named here.
 ARROWS = {
     "runtime/include": [],
     "runtime/base": ["runtime/include"],
-    "runtime/angles": ["runtime/include", "runtime/base"],
-    "runtime/config": ["runtime/include", "runtime/base", "runtime/angles"],
-    "runtime/read": ["runtime/include", "runtime/base", "runtime/angles"],
+    "runtime/frequencies": ["runtime/include", "runtime/base"],
+    "runtime/angles/references": ["runtime/include", "runtime/base", "runtime/frequencies"],
+    "runtime/angles": ["runtime/include", "runtime/base", "runtime/frequencies", "runtime/angles/references"],
+    "runtime/config": ["runtime/include", "runtime/base", "runtime/frequencies"],
+    "runtime/read": ["runtime/include", "runtime/base", "runtime/frequencies", "runtime/angles"],
     "runtime/walk": ["runtime/include", "runtime/base", "runtime/angles", "runtime/read"],
     "runtime/gpu": ["runtime/include", "runtime/base", "runtime/angles", "runtime/read", "runtime/walk"],
     "runtime/tool": ["runtime/include"],
@@ -55,8 +57,10 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<(halyard/[^>]+)>
 
 def room_of(path):
     """The folder that the arrows are about."""
-    parts = path.split("/")
-    return "/".join(parts[:2]) if parts[0] == "runtime" else parts[0]
+    folder = posixpath.dirname(path)
+    while folder and folder not in ARROWS:
+        folder = posixpath.dirname(folder)
+    return folder or path.split("/")[0]
 
 
 def resolve(tree, includer, name):
@@ -258,6 +262,7 @@ def try_rules():
     assert faults_in(sound) == [], faults_in(sound)
     for path, name, room, included in [
             ("runtime/base/overlap.h", "angles/row.h", "runtime/base", "runtime/angles/row.h"),
+            ("runtime/angles/references/more.h", "angles/row.h", "runtime/angles/references", "runtime/angles/row.h"),
             ("runtime/angles/table.h", "walk/kernel.h", "runtime/angles", "runtime/walk/kernel.h"),
             ("runtime/config/rope.h", "walk/kernel.h", "runtime/config", "runtime/walk/kernel.h"),
             ("runtime/walk/plan.h", "gpu/launch.h", "runtime/walk", "runtime/gpu/launch.h"),

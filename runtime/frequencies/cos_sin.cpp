@@ -3,9 +3,9 @@
 // Ziv's strategy ("Fast evaluation of elementary mathematical functions with correctly rounded last bit", ACM TOMS 17,
 // 1991): work in plain double, which tells the nearest float but for about one entry in 2^23; settle those in
 // double-double. What comes out is the rounded true value, so it does not depend on platform, compiler or libm.
-#include "angles/cos_sin.h"
+#include "frequencies/cos_sin.h"
 
-#include "angles/frequencies.h"
+#include "frequencies/frequencies.h"
 
 #include <bit>
 #include <cmath>

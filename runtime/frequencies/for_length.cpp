@@ -1,7 +1,7 @@
 // The frequencies of a model for another context length.
-#include "angles/frequencies.h"
-#include "angles/scaling.h"
 #include "base/error.h"
+#include "frequencies/frequencies.h"
+#include "frequencies/scaling.h"
 
 #include <algorithm>
 #include <cstddef>

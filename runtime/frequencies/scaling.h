@@ -2,7 +2,7 @@
 // name that the caller knows it by.
 #pragma once
 
-#include "angles/frequencies.h"
+#include "frequencies/frequencies.h"
 #include "halyard/halyard.h"
 
 #include <cstdint>

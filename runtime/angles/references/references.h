@@ -1,14 +1,22 @@
 // Whose cos and sin a table holds.
 #pragma once
 
-#include "angles/angle_source.h"
-#include "angles/frequencies.h"
+#include "frequencies/frequencies.h"
 #include "halyard/halyard.h"
 
 #include <cstdint>
 #include <memory>
 
 namespace halyard {
+
+/// HALYARD_REFERENCE_…: whose cos and sin a table holds.
+enum class Reference : std::int32_t {
+    exact = HALYARD_REFERENCE_EXACT,
+    hf_f32 = HALYARD_REFERENCE_HF_F32,
+    vllm_f16 = HALYARD_REFERENCE_VLLM_F16,
+    vllm_bf16 = HALYARD_REFERENCE_VLLM_BF16,
+    ggml = HALYARD_REFERENCE_GGML
+};
 
 /// The name of its constant.
 const char *name_of(Reference reference) noexcept;

@@ -1,7 +1,7 @@
 // cos and sin of position times frequency, correctly rounded to float32: single entries and whole rows.
 #pragma once
 
-#include "angles/double_double.h"
+#include "frequencies/double_double.h"
 #include "halyard/halyard.h"
 
 #include <cstdint>

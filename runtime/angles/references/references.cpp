@@ -1,4 +1,4 @@
-#include "angles/references.h"
+#include "angles/references/references.h"
 
 #include "angles/references/ggml.h"
 #include "angles/references/vllm.h"

@@ -1,5 +1,5 @@
 // The scaling methods of halyard.h, in double-double throughout: their formulas and sources stand there.
-#include "angles/scaling.h"
+#include "frequencies/scaling.h"
 
 #include "base/error.h"
 #include "base/versioned.h"

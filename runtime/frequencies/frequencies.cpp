@@ -1,5 +1,5 @@
 // Inverse frequencies: from a base by double-double exponentials, or as the caller lists them.
-#include "angles/frequencies.h"
+#include "frequencies/frequencies.h"
 
 #include "base/error.h"
 #include "base/versioned.h"

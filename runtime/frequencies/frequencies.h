@@ -1,8 +1,8 @@
 // Inverse frequencies: what the rest of the runtime reads of them, and how it makes them.
 #pragma once
 
-#include "angles/cos_sin.h"
-#include "angles/double_double.h"
+#include "frequencies/cos_sin.h"
+#include "frequencies/double_double.h"
 #include "halyard/halyard.h"
 
 #include <cstdint>
