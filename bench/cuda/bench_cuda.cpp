@@ -47,14 +47,14 @@ public:
     }
 
 private:
-    tool::DeviceQueue own_{HALYARD_CUDA};
+    device::DeviceQueue own_{HALYARD_CUDA};
     gpu_angles table_, phase_;
     static constexpr std::size_t flushed_bytes = std::size_t{256} << 20;
-    tool::DeviceMemory flushed_{own_.get(), nullptr, flushed_bytes};
+    device::DeviceMemory flushed_{own_.get(), nullptr, flushed_bytes};
     Stopwatch watch_{own_.get().stream};
     EmptyKernel empty_{own_.get().stream};
     std::unique_ptr<Work> work_;
-    std::unique_ptr<tool::DeviceMemory> from_, to_;
+    std::unique_ptr<device::DeviceMemory> from_, to_;
     std::unique_ptr<Graph> calls_, copies_, nothings_;
     std::vector<Subject> subjects_;
 
@@ -85,8 +85,8 @@ private:
         work_.reset();
         work_ = std::make_unique<Work>(queue(), test);
         const auto half = static_cast<std::size_t>(work_->n_bytes() / 2);
-        from_ = std::make_unique<tool::DeviceMemory>(queue(), nullptr, half);
-        to_ = std::make_unique<tool::DeviceMemory>(queue(), nullptr, half);
+        from_ = std::make_unique<device::DeviceMemory>(queue(), nullptr, half);
+        to_ = std::make_unique<device::DeviceMemory>(queue(), nullptr, half);
         const auto call = [this] { work_->enqueue(); };
         const auto copy = [this, half, stream] {
             call_cuda("cuMemcpyDtoDAsync_v2", reinterpret_cast<unsigned long long>(to_->data()),

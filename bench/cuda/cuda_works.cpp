@@ -94,7 +94,7 @@ void Work::place_slots(std::int64_t n) {
 void Work::enqueue() const { run(plan_, x_.data(), y_.data(), how_); }
 
 void *Work::allocate(std::int64_t n_bytes, const void *data) {
-    memories_.push_back(std::make_unique<tool::DeviceMemory>(queue_, data, static_cast<std::size_t>(n_bytes)));
+    memories_.push_back(std::make_unique<device::DeviceMemory>(queue_, data, static_cast<std::size_t>(n_bytes)));
     return memories_.back()->data();
 }
 
@@ -105,7 +105,7 @@ EmptyKernel::EmptyKernel(void *stream) : stream_(stream) {
     call_cuda("cuModuleGetFunction", &function_, module_, "empty");
 }
 
-EmptyKernel::~EmptyKernel() { tool::call_driver(HALYARD_CUDA, "cuModuleUnload", module_); }
+EmptyKernel::~EmptyKernel() { device::call_driver(HALYARD_CUDA, "cuModuleUnload", module_); }
 
 void EmptyKernel::enqueue() const {
     void **const none = nullptr;

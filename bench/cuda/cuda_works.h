@@ -1,8 +1,8 @@
 // What the bench of CUDA kernels times: calls on q, k and v of a packed buffer, and what they are compared with.
 #pragma once
 
+#include "device/device_memory.h"
 #include "halyard/halyard_gpu.hpp"
-#include "tool/device_memory.h"
 
 #include <array>
 #include <memory>
@@ -38,7 +38,7 @@ public:
 private:
     halyard_gpu_queue queue_;
     std::int64_t n_bytes_ = 0;
-    std::vector<std::unique_ptr<tool::DeviceMemory>> memories_;
+    std::vector<std::unique_ptr<device::DeviceMemory>> memories_;
     halyard_norm_desc norm_;
     halyard_scale_desc scale_desc_;
     halyard_cache_desc cache_;

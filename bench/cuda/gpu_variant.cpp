@@ -7,9 +7,9 @@
 // Exit status: 0 done; 1 it failed, or is wrong; 2 wrong usage.
 #include "checks/gpu_checker.h"
 #include "cuda/cuda_timing.h"
+#include "device/device_memory.h"
 #include "halyard/halyard_gpu.hpp"
 #include "measure/subject.h"
-#include "tool/device_memory.h"
 
 #include <algorithm>
 #include <array>
@@ -59,16 +59,16 @@ std::string ask_opencl(void *queue, unsigned what) {
     std::size_t *const no_size = nullptr;
     void *device = nullptr;
     char text[256] = "";
-    tool::require_call(HALYARD_OPENCL, "clGetCommandQueueInfo", queue, queue_device, sizeof(device),
-                       static_cast<void *>(&device), no_size);
-    tool::require_call(HALYARD_OPENCL, "clGetDeviceInfo", device, what, sizeof(text), static_cast<void *>(text),
-                       no_size);
+    device::require_call(HALYARD_OPENCL, "clGetCommandQueueInfo", queue, queue_device, sizeof(device),
+                         static_cast<void *>(&device), no_size);
+    device::require_call(HALYARD_OPENCL, "clGetDeviceInfo", device, what, sizeof(text), static_cast<void *>(text),
+                         no_size);
     return text;
 }
 
 void print_device(const std::string &target) {
     const std::int32_t device = device_of(target == "cuda_sm80" ? Target::cuda_sm80 : Target::opencl);
-    const tool::DeviceQueue queue(device);
+    const device::DeviceQueue queue(device);
     std::string name, driver;
     if (device == HALYARD_CUDA) {
         char text[256] = "";
@@ -86,7 +86,7 @@ void print_device(const std::string &target) {
 }
 
 void check(const gpu::GpuKernel &kernel, std::uint64_t seed, int times) {
-    const tool::DeviceQueue queue(device_of(kernel.target));
+    const device::DeviceQueue queue(device_of(kernel.target));
     oracle::Random random(seed);
     constexpr std::int64_t many_tokens = 1100;  // more than any schedule counts as few
     for (int i = 0; i <= times; i++) {
@@ -117,7 +117,7 @@ public:
         halyard_tensor_desc desc = describe_tensor(type, shape[2], as(kernel.layout.pairing));
         desc.out_pairing = static_cast<std::int32_t>(as(kernel.layout.out_pairing));
         plan_ = std::make_unique<gpu_plan>(queue, plan_desc(shape[3], {desc}), *angles_);
-        const auto view = [&](const tool::DeviceMemory &memory) {
+        const auto view = [&](const device::DeviceMemory &memory) {
             halyard_tensor tensor =
                 halyard::tensor(memory.data(offset_ * bytes_), type, {1, shape[0], shape[1], shape[2]});
             tensor.device = queue.device;
@@ -162,7 +162,7 @@ private:
     halyard_gpu_queue queue_;
     Shape shape_;
     std::int64_t bytes_, offset_;
-    tool::DeviceMemory x_, y_, places_;
+    device::DeviceMemory x_, y_, places_;
     std::unique_ptr<gpu_angles> angles_;
     std::unique_ptr<gpu_plan> plan_;
     halyard_tensor x_view_ = {}, y_view_ = {};
@@ -214,7 +214,7 @@ private:
 };
 
 void time_calls(const gpu::GpuKernel &kernel) {
-    const tool::DeviceQueue queue(device_of(kernel.target));
+    const device::DeviceQueue queue(device_of(kernel.target));
     std::map<Site::Shape, std::unique_ptr<Site>> sites;
     for (std::string line; std::getline(std::cin, line);) {
         std::istringstream words(line);

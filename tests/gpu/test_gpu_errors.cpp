@@ -141,7 +141,7 @@ void test_wrong_runs(std::int32_t device) {
     CHECK((turned != run.before));
 
     std::vector<Wrong> wrong = wrong_anywhere();
-    const halyard::tool::DeviceQueue foreign(device);
+    const halyard::device::DeviceQueue foreign(device);
     const Memory of_foreign(foreign.get(), run.before);
     if (device == HALYARD_OPENCL) {
         std::ranges::copy(wrong_in_opencl(of_foreign), std::back_inserter(wrong));
@@ -242,7 +242,7 @@ void test_wrong_angles(std::int32_t device) {
         CHECK(status_of([&] { halyard::gpu_angles(queue, given(10, HALYARD_F32), 0, offset); }) ==
               HALYARD_ERROR_OVERFLOW);
     }
-    const halyard::tool::DeviceQueue foreign(device);
+    const halyard::device::DeviceQueue foreign(device);
     const Memory of_foreign(foreign.get(), std::vector<char>(10 * 64 * 4));
     const auto *const first = static_cast<const float *>(of_foreign.data());
     const auto other_rows = halyard::angle_source::given(first, first + 32, 4, 64, 64);

@@ -1,4 +1,4 @@
-#include "tool/words.h"
+#include "tool/options/words.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,13 +1,13 @@
 // halyard frequencies: what the library makes of a base, a list or a config, as JSON.
-#include "tool/commands/commands.h"
-#include "tool/inputs.h"
-#include "tool/print.h"
+#include "tool/commands.h"
+#include "tool/files/output_file.h"
+#include "tool/options/frequency_options.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -31,14 +31,16 @@ std::string describe_axis_map(const halyard_frequencies_info &info) {
     return text;
 }
 
-}  // namespace
+/// The nearest float: what --reference hf_f32 makes of a frequency and a factor.
+double round_to_float(double value) { return static_cast<float>(value); }
 
 void print_frequencies(const FrequencyOptions &options) {
-    const auto frequencies = make_frequencies(options, std::nullopt);
-    const auto info = frequencies.info();
+    options.require_rotary_dim();
+    const auto made = options.make();
+    const auto info = made.info();
     std::vector<double> inv_freq(info.inv_freq, info.inv_freq + info.rotary_dim / 2);
     double attention_factor = info.attention_factor;
-    if (options.reference == "hf_f32") {
+    if (options.reference == HALYARD_REFERENCE_HF_F32) {
         // What such a table is made of.
         std::transform(inv_freq.begin(), inv_freq.end(), inv_freq.begin(), round_to_float);
         attention_factor = round_to_float(attention_factor);
@@ -49,8 +51,8 @@ void print_frequencies(const FrequencyOptions &options) {
     json["rotary_dim"] = info.rotary_dim;
     json["pairing"] = name_of_pairing(info.pairing);
     json["method"] = info.method;
-    if (options.reference != "exact") {
-        json["reference"] = options.reference;
+    if (options.reference == HALYARD_REFERENCE_HF_F32) {
+        json["reference"] = "hf_f32";
     }
     if (info.head_dim != 0) {
         json["out_pairing"] = name_of_pairing(info.out_pairing);
@@ -73,6 +75,16 @@ void print_frequencies(const FrequencyOptions &options) {
         json["seq_len"] = *options.seq_len;
     }
     print(json.dump(2) + "\n");
+}
+
+}  // namespace
+
+void add_frequencies(CLI::App &app) {
+    auto *command = app.add_subcommand("frequencies", "Print inv_freq, attention_factor, rotary_dim, pairing and "
+                                                      "method as JSON");
+    const auto options = std::make_shared<FrequencyOptions>();
+    options->add_alone(*command, false);
+    command->callback([options] { print_frequencies(*options); });
 }
 
 }  // namespace halyard::tool

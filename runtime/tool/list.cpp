@@ -1,9 +1,7 @@
 // halyard list: the targets that there are, and which of them this machine can run.
-#include "tool/commands/commands.h"
-#if HALYARD_TOOL_HAS_GPU
+#include "tool/commands.h"
 #include "tool/device.h"
-#endif
-#include "tool/print.h"
+#include "tool/files/output_file.h"
 
 #include <nlohmann/json.hpp>
 
@@ -11,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -59,20 +58,22 @@ std::string format_table(const std::vector<halyard_target_info> &targets) {
 /// The library's targets, and what halyard::gpu has to say of its own.
 std::vector<halyard_target_info> all_targets() {
     auto all = targets();
-#if HALYARD_TOOL_HAS_GPU
     for (auto &target : all) {
-        if (const auto device = device_of(target.name); device != HALYARD_CPU) {
-            target = gpu_target(device);
+        if constexpr (has_gpu) {
+            const auto device = device_of(target.name);
+            target = device != HALYARD_CPU ? gpu_target(device) : target;
         }
     }
-#endif
     return all;
 }
 
 }  // namespace
 
-void list(const ListOptions &options) {
-    print(options.json ? format_json(all_targets()) : format_table(all_targets()));
+void add_list(CLI::App &app) {
+    auto *command = app.add_subcommand("list", "Every kernel target: built? supported here? chosen? If not, why");
+    const auto json = std::make_shared<bool>(false);
+    command->add_flag("--json", *json, "an array of objects instead of a table");
+    command->callback([json] { print(*json ? format_json(all_targets()) : format_table(all_targets())); });
 }
 
 }  // namespace halyard::tool

@@ -1,5 +1,5 @@
-// A device's queue and memory, and its driver's functions: for the tool, the tests and the bench, which are clients of
-// halyard_gpu.h that have neither. Everything throws halyard::error where the driver refuses. No package has this.
+// A queue and memory of a device, and its driver's functions: for the tool, checks, tests and bench, which are clients
+// of halyard_gpu.h that have neither. Everything throws halyard::error where the driver refuses. No package has this.
 #pragma once
 
 #include "halyard/halyard_gpu.hpp"
@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-namespace halyard::tool {
+namespace halyard::device {
 
 /// A function of libcuda.so.1 (HALYARD_CUDA) or libOpenCL.so.1 (HALYARD_OPENCL).
 void *find_driver_function(std::int32_t device, const char *name);
@@ -55,8 +55,8 @@ public:
     ~DeviceMemory();
 
     /// Copies to or from the first n_bytes, after all that was enqueued, and waits until it is done.
-    void write(const void *data, std::size_t n_bytes) const;
-    void read(void *data, std::size_t n_bytes) const;
+    void write(const void *data, std::size_t n_bytes) const { copy(const_cast<void *>(data), n_bytes, true); }
+    void read(void *data, std::size_t n_bytes) const { copy(data, n_bytes, false); }
 
     /// What a view takes as its data, and as its offset, for what begins some way into the memory.
     void *data(std::int64_t bytes = 0) const noexcept {
@@ -67,9 +67,10 @@ public:
 private:
     explicit DeviceMemory(const halyard_gpu_queue &queue) noexcept : queue_(queue) {}
     bool is_opencl() const noexcept { return queue_.device == HALYARD_OPENCL; }
+    void copy(void *data, std::size_t n_bytes, bool is_write) const;
 
     halyard_gpu_queue queue_;
     void *memory_ = nullptr;
 };
 
-}  // namespace halyard::tool
+}  // namespace halyard::device

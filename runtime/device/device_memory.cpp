@@ -1,9 +1,9 @@
 // Names, signatures and numbers: CUDA driver API reference manual, and OpenCL 1.2 specification.
-#include "tool/device_memory.h"
+#include "device/device_memory.h"
 
 #include <dlfcn.h>
 
-namespace halyard::tool {
+namespace halyard::device {
 
 namespace {
 
@@ -170,51 +170,32 @@ DeviceMemory::~DeviceMemory() {
     cuda("cuMemFree_v2", address_of(memory_));
 }
 
-void DeviceMemory::write(const void *data, std::size_t n_bytes) const {
+void DeviceMemory::copy(void *data, std::size_t n_bytes, bool is_write) const {
     if (n_bytes == 0) {
         return;
     }
     int status = 0;
     if (is_opencl()) {
         void *const nothing = nullptr;
-        status = opencl("clEnqueueWriteBuffer", queue_.stream, memory_, 1u, std::size_t{0}, n_bytes, data, 0u, nothing,
-                        nothing);
+        status = opencl(is_write ? "clEnqueueWriteBuffer" : "clEnqueueReadBuffer", queue_.stream, memory_, 1u,
+                        std::size_t{0}, n_bytes, data, 0u, nothing, nothing);
     } else {
         const CurrentContext current(queue_.context);
         status = cuda("cuStreamSynchronize", queue_.stream);
         if (status == 0) {
-            status = cuda("cuMemcpyHtoD_v2", address_of(memory_), data, n_bytes);
+            status = is_write ? cuda("cuMemcpyHtoD_v2", address_of(memory_), data, n_bytes)
+                              : cuda("cuMemcpyDtoH_v2", data, address_of(memory_), n_bytes);
         }
-        if (status == 0) {
+        if (status == 0 && is_write) {
             // A copy of pageable memory may still be on its way, on the default stream, when that call returns.
             void *const default_stream = nullptr;
             status = cuda("cuStreamSynchronize", default_stream);
         }
     }
     if (status != 0) {
-        throw error(HALYARD_ERROR_DEVICE, std::to_string(n_bytes) + " bytes could not be copied to the device");
+        throw error(HALYARD_ERROR_DEVICE, std::to_string(n_bytes) + " bytes could not be copied " +
+                                              (is_write ? "to" : "from") + " the device");
     }
 }
 
-void DeviceMemory::read(void *data, std::size_t n_bytes) const {
-    if (n_bytes == 0) {
-        return;
-    }
-    int status = 0;
-    if (is_opencl()) {
-        void *const nothing = nullptr;
-        status = opencl("clEnqueueReadBuffer", queue_.stream, memory_, 1u, std::size_t{0}, n_bytes, data, 0u, nothing,
-                        nothing);
-    } else {
-        const CurrentContext current(queue_.context);
-        status = cuda("cuStreamSynchronize", queue_.stream);
-        if (status == 0) {
-            status = cuda("cuMemcpyDtoH_v2", data, address_of(memory_), n_bytes);
-        }
-    }
-    if (status != 0) {
-        throw error(HALYARD_ERROR_DEVICE, std::to_string(n_bytes) + " bytes could not be copied from the device");
-    }
-}
-
-}  // namespace halyard::tool
+}  // namespace halyard::device
