@@ -2,8 +2,8 @@
 #pragma once
 
 #include "checks/oracle.h"
+#include "device/device_memory.h"
 #include "gpu/gpu_kernels.h"
-#include "tool/device_memory.h"
 
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@
 namespace gpu_test {
 
 /// Device memory with a copy of some bytes.
-class Memory : public halyard::tool::DeviceMemory {
+class Memory : public halyard::device::DeviceMemory {
 public:
     Memory(const halyard_gpu_queue &queue, const std::vector<char> &bytes)
         : DeviceMemory(queue, bytes.data(), bytes.size()), n_bytes_(bytes.size()) {}

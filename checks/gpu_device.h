@@ -18,9 +18,9 @@ inline const halyard_gpu_queue &queue_of(std::int32_t device) {
     if (const auto target = halyard::gpu_target(device); target.supported == 0) {
         SKIP(target.reason);
     }
-    static std::unique_ptr<halyard::tool::DeviceQueue> queues[3];
+    static std::unique_ptr<halyard::device::DeviceQueue> queues[3];
     if (queues[device] == nullptr) {
-        queues[device] = std::make_unique<halyard::tool::DeviceQueue>(device);
+        queues[device] = std::make_unique<halyard::device::DeviceQueue>(device);
         // The last plan of a context takes the compiled kernels with it, so one plan is kept.
         const auto frequencies = halyard::frequencies::from_base(10000, 16);
         const halyard_gpu_queue &queue = queues[device]->get();
@@ -40,8 +40,8 @@ inline std::string name_of(std::int32_t device) {
     char name[256] = "";
     if (device == HALYARD_CUDA) {
         int first = 0;
-        halyard::tool::require_call(device, "cuDeviceGet", &first, 0);
-        halyard::tool::require_call(device, "cuDeviceGetName", &name[0], 256, first);
+        halyard::device::require_call(device, "cuDeviceGet", &first, 0);
+        halyard::device::require_call(device, "cuDeviceGetName", &name[0], 256, first);
         return name;
     }
     constexpr unsigned queue_device = 0x1091, device_type = 0x1000, device_platform = 0x1031, platform_name = 0x0902;
@@ -49,7 +49,7 @@ inline std::string name_of(std::int32_t device) {
     std::uint64_t type = 0;
     auto *const no_size = static_cast<std::size_t *>(nullptr);
     const auto ask = [&](const char *function, void *of, unsigned what, void *to, std::size_t n_bytes) {
-        halyard::tool::require_call(device, function, of, what, n_bytes, to, no_size);
+        halyard::device::require_call(device, function, of, what, n_bytes, to, no_size);
     };
     ask("clGetCommandQueueInfo", queue_of(device).stream, queue_device, &cl_device, sizeof(cl_device));
     ask("clGetDeviceInfo", cl_device, device_type, &type, sizeof(type));

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "angles/angle_source.h"
-#include "angles/frequencies.h"
 #include "checks/sized.h"
+#include "frequencies/frequencies.h"
 #include "walk/dispatch.h"
 #include "walk/rows.h"
 

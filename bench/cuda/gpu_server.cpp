@@ -68,10 +68,10 @@ std::string ask_opencl(void *queue, unsigned what) {
     std::size_t *const no_size = nullptr;
     void *device = nullptr;
     char text[256] = "";
-    tool::require_call(HALYARD_OPENCL, "clGetCommandQueueInfo", queue, queue_device, sizeof(device),
-                       static_cast<void *>(&device), no_size);
-    tool::require_call(HALYARD_OPENCL, "clGetDeviceInfo", device, what, sizeof(text), static_cast<void *>(text),
-                       no_size);
+    device::require_call(HALYARD_OPENCL, "clGetCommandQueueInfo", queue, queue_device, sizeof(device),
+                         static_cast<void *>(&device), no_size);
+    device::require_call(HALYARD_OPENCL, "clGetDeviceInfo", device, what, sizeof(text), static_cast<void *>(text),
+                         no_size);
     return text;
 }
 
@@ -90,7 +90,7 @@ std::string short_name(const std::string &name) {
 }
 
 void print_device(const std::string &target) {
-    const tool::DeviceQueue queue(device_of(target));
+    const device::DeviceQueue queue(device_of(target));
     constexpr unsigned device_name = 0x102b, driver_version = 0x102d;
     const Device device = queue.get().device == HALYARD_CUDA
                               ? describe_cuda()
@@ -116,7 +116,7 @@ std::string describe_for_table() {
 }
 
 void check(const gpu::GpuKernel &kernel, std::uint64_t seed, int times) {
-    const tool::DeviceQueue queue(device_of(kernel.target));
+    const device::DeviceQueue queue(device_of(kernel.target));
     oracle::Random random(seed);
     constexpr std::int64_t many_tokens = 1100;  // more than any schedule counts as few
     for (int i = 0; i <= times; i++) {
@@ -191,10 +191,10 @@ public:
     }
 
 private:
-    std::optional<tool::DeviceQueue> own_;
+    std::optional<device::DeviceQueue> own_;
     std::map<std::pair<std::int64_t, bool>, gpu_angles> angles_;
     static constexpr std::size_t flushed_bytes = std::size_t{256} << 20;
-    std::optional<tool::DeviceMemory> flushed_, from_, to_;
+    std::optional<device::DeviceMemory> flushed_, from_, to_;
     std::optional<Stopwatch> watch_;
     std::optional<EmptyKernel> empty_;
     std::optional<Work> work_;

@@ -1,14 +1,14 @@
 // Times work on CUDA devices by their own events. Signatures: CUDA driver API reference manual.
 #pragma once
 
-#include "tool/device_memory.h"
+#include "device/device_memory.h"
 
 namespace halyard::bench {
 
 /// Calls a function of the driver, and throws where it fails.
 template <typename... Arguments>
 void call_cuda(const char *name, Arguments... arguments) {
-    tool::require_call(HALYARD_CUDA, name, arguments...);
+    device::require_call(HALYARD_CUDA, name, arguments...);
 }
 
 /// Measures the seconds on the device between two events around an action.
@@ -21,8 +21,8 @@ public:
     Stopwatch(const Stopwatch &) = delete;
     Stopwatch &operator=(const Stopwatch &) = delete;
     ~Stopwatch() {
-        tool::call_driver(HALYARD_CUDA, "cuEventDestroy_v2", start_);
-        tool::call_driver(HALYARD_CUDA, "cuEventDestroy_v2", end_);
+        device::call_driver(HALYARD_CUDA, "cuEventDestroy_v2", start_);
+        device::call_driver(HALYARD_CUDA, "cuEventDestroy_v2", end_);
     }
     template <typename Action>
     double time(Action action) const {
@@ -54,8 +54,8 @@ public:
     Graph(const Graph &) = delete;
     Graph &operator=(const Graph &) = delete;
     ~Graph() {
-        tool::call_driver(HALYARD_CUDA, "cuGraphExecDestroy", executable_);
-        tool::call_driver(HALYARD_CUDA, "cuGraphDestroy", graph_);
+        device::call_driver(HALYARD_CUDA, "cuGraphExecDestroy", executable_);
+        device::call_driver(HALYARD_CUDA, "cuGraphDestroy", graph_);
     }
     /// Seconds of n_calls calls, by as many launches as hold them.
     double time(const Stopwatch &watch, long n) const {
@@ -85,7 +85,7 @@ public:
     }
     EmptyKernel(const EmptyKernel &) = delete;
     EmptyKernel &operator=(const EmptyKernel &) = delete;
-    ~EmptyKernel() { tool::call_driver(HALYARD_CUDA, "cuModuleUnload", module_); }
+    ~EmptyKernel() { device::call_driver(HALYARD_CUDA, "cuModuleUnload", module_); }
 
     void enqueue() const {
         void **const none = nullptr;

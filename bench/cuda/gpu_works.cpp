@@ -57,12 +57,12 @@ void Work::place_tensors(const Case &test) {
     const std::int64_t n_bytes = (n * row + test.offset) * bytes;
     // Numbers near 1, whatever their dtype.
     const std::vector<char> ordinary(static_cast<std::size_t>(n_bytes), 0x3f);
-    const tool::DeviceMemory &x = allocate(n_bytes, ordinary.data());
-    const tool::DeviceMemory &y = is_road(test) || test.in_place ? x : allocate(n_bytes);
+    const device::DeviceMemory &x = allocate(n_bytes, ordinary.data());
+    const device::DeviceMemory &y = is_road(test) || test.in_place ? x : allocate(n_bytes);
     const std::int64_t counts[] = {test.n_q_heads, test.n_kv_heads, is_road(test) ? test.n_kv_heads : 0};
     std::int64_t first = test.offset;
     for (std::size_t i = 0; i < 3 && counts[i] > 0; i++) {
-        const auto view = [&](const tool::DeviceMemory &memory) {
+        const auto view = [&](const device::DeviceMemory &memory) {
             auto tensor =
                 halyard::tensor(memory.data(first * bytes), test.type, {1, n, counts[i], dim}, {n * row, row, dim, 1});
             tensor.device = queue_.device;
@@ -110,8 +110,8 @@ void Work::finish() const {
     memories_.back()->read(&byte, 1);
 }
 
-const tool::DeviceMemory &Work::allocate(std::int64_t n_bytes, const void *data) {
-    memories_.push_back(std::make_unique<tool::DeviceMemory>(queue_, data, static_cast<std::size_t>(n_bytes)));
+const device::DeviceMemory &Work::allocate(std::int64_t n_bytes, const void *data) {
+    memories_.push_back(std::make_unique<device::DeviceMemory>(queue_, data, static_cast<std::size_t>(n_bytes)));
     return *memories_.back();
 }
 

@@ -1,8 +1,8 @@
 // What the server of a GPU times: calls on q, k and v of a packed buffer, or on one tensor.
 #pragma once
 
+#include "device/device_memory.h"
 #include "halyard/halyard_gpu.hpp"
-#include "tool/device_memory.h"
 
 #include <array>
 #include <memory>
@@ -40,7 +40,7 @@ public:
 private:
     halyard_gpu_queue queue_;
     std::int64_t n_bytes_ = 0;
-    std::vector<std::unique_ptr<tool::DeviceMemory>> memories_;
+    std::vector<std::unique_ptr<device::DeviceMemory>> memories_;
     halyard_norm_desc norm_;
     halyard_scale_desc scale_desc_ = describe_static_scales();
     halyard_cache_desc cache_;
@@ -56,7 +56,7 @@ private:
     void make_plan(const Case &test, const gpu_angles &angles);
     void place_tensors(const Case &test);
     void place_positions(std::int64_t n);
-    const tool::DeviceMemory &allocate(std::int64_t n_bytes, const void *data = nullptr);
+    const device::DeviceMemory &allocate(std::int64_t n_bytes, const void *data = nullptr);
 };
 
 }  // namespace halyard::bench

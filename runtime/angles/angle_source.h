@@ -3,6 +3,7 @@
 
 #include "angles/pair_axes.h"
 #include "angles/positions.h"
+#include "angles/references/references.h"
 #include "base/overlap.h"
 #include "base/storage.h"
 #include "halyard/halyard.h"
@@ -41,15 +42,6 @@ constexpr std::optional<BadPosition> to_bad_position(std::int32_t number) noexce
     }
     return std::nullopt;
 }
-
-/// HALYARD_REFERENCE_…: whose cos and sin a table holds.
-enum class Reference : std::int32_t {
-    exact = HALYARD_REFERENCE_EXACT,
-    hf_f32 = HALYARD_REFERENCE_HF_F32,
-    vllm_f16 = HALYARD_REFERENCE_VLLM_F16,
-    vllm_bf16 = HALYARD_REFERENCE_VLLM_BF16,
-    ggml = HALYARD_REFERENCE_GGML
-};
 
 /// Rows start on a cache line, so that no vector load of a row whose rotary_dim is a multiple of 16 straddles two.
 inline constexpr std::align_val_t row_alignment{64};

@@ -1,6 +1,6 @@
 // Makes angle sources, from frequencies or from the caller's own rows.
 #include "angles/angle_source.h"
-#include "angles/references.h"
+#include "angles/references/references.h"
 #include "angles/tables.h"
 #include "base/error.h"
 #include "base/versioned.h"

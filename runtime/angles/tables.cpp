@@ -1,6 +1,6 @@
 #include "angles/tables.h"
 
-#include "angles/references.h"
+#include "angles/references/references.h"
 #include "base/error.h"
 #include "base/versioned.h"
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "angles/angle_source.h"
-#include "angles/frequencies.h"
+#include "frequencies/frequencies.h"
 
 #include <cstdint>
 #include <limits>

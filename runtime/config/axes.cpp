@@ -1,6 +1,6 @@
 #include "config/axes.h"
 
-#include "angles/frequencies.h"
+#include "frequencies/frequencies.h"
 
 #include <algorithm>
 #include <cstddef>

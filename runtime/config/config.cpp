@@ -1,12 +1,12 @@
 // From a Hugging Face config.json to frequencies: finds the fields that matter, in each of the places where models keep
 // them, and hands the numbers to the scaling methods. What reads a config throws Failure; here it becomes a status.
-#include "angles/scaling.h"
 #include "base/error.h"
 #include "base/versioned.h"
 #include "config/language_model.h"
 #include "config/layers.h"
 #include "config/rope.h"
 #include "config/vision.h"
+#include "frequencies/scaling.h"
 
 #include <algorithm>
 #include <cstddef>

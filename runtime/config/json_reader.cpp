@@ -140,6 +140,35 @@ std::string read_word(const std::string &name, const Json &value) {
     return value.text;
 }
 
+bool read_flag(const std::string &name, const Json &value) {
+    if (value.kind != Json::Kind::boolean) {
+        refuse_type(name, value, "true or false");
+    }
+    return value.flag;
+}
+
+JsonObject read_object(const std::string &name, const Json &value) { return {value, name + "."}; }
+
+template <auto read_one>
+auto read_all(const std::string &name, const Json &array) {
+    if (!array.is_array()) {
+        refuse_type(name, array, "an array");
+    }
+    std::vector<decltype(read_one(name, array))> values;
+    values.reserve(array.elements.size());
+    for (const Json &element : array.elements) {
+        values.push_back(read_one(name + "[" + std::to_string(values.size()) + "]", element));
+    }
+    return values;
+}
+
+/// What `read` makes of a field, if it is there.
+template <typename Value>
+std::optional<Value> make(const Json *field, const std::string &name,
+                          Value (*read)(const std::string &, const Json &)) {
+    return field == nullptr ? std::nullopt : std::optional(read(name, *field));
+}
+
 }  // namespace
 
 void refuse(const std::string &message, halyard_status status) { throw Failure(status, message); }
@@ -206,22 +235,23 @@ const Json *JsonObject::find(const char *key) const {
     return found == nullptr || found->kind == Json::Kind::null ? nullptr : found;
 }
 
-const Json *JsonObject::find_array(const char *key) const {
-    const Json *found = find(key);
-    if (found != nullptr && !found->is_array()) {
-        refuse_type(name_of(key), *found, "an array");
-    }
-    return found;
-}
-
-std::optional<double> JsonObject::number(const char *key) const {
-    const Json *found = find(key);
-    return found == nullptr ? std::nullopt : std::optional(read_number(name_of(key), *found));
-}
-
+std::optional<double> JsonObject::number(const char *key) const { return make(find(key), name_of(key), read_number); }
 std::optional<std::int64_t> JsonObject::count(const char *key) const {
-    const Json *found = find(key);
-    return found == nullptr ? std::nullopt : std::optional(read_count(name_of(key), *found));
+    return make(find(key), name_of(key), read_count);
+}
+std::optional<bool> JsonObject::flag(const char *key) const { return make(find(key), name_of(key), read_flag); }
+std::optional<std::string> JsonObject::word(const char *key) const { return make(find(key), name_of(key), read_word); }
+std::optional<JsonObject> JsonObject::object(const char *key) const {
+    return make(find(key), name_of(key), read_object);
+}
+std::optional<std::vector<double>> JsonObject::numbers(const char *key) const {
+    return make(find(key), name_of(key), read_all<read_number>);
+}
+std::optional<std::vector<std::int64_t>> JsonObject::counts(const char *key) const {
+    return make(find(key), name_of(key), read_all<read_count>);
+}
+std::optional<std::vector<std::string>> JsonObject::words(const char *key) const {
+    return make(find(key), name_of(key), read_all<read_word>);
 }
 
 std::optional<std::int64_t> JsonObject::first_count(std::initializer_list<const char *> keys) const {
@@ -231,53 +261,6 @@ std::optional<std::int64_t> JsonObject::first_count(std::initializer_list<const 
         first = first ? first : value;
     }
     return first;
-}
-
-std::optional<bool> JsonObject::flag(const char *key) const {
-    const Json *found = find(key);
-    if (found != nullptr && found->kind != Json::Kind::boolean) {
-        refuse_type(name_of(key), *found, "true or false");
-    }
-    return found == nullptr ? std::nullopt : std::optional(found->flag);
-}
-
-std::optional<std::string> JsonObject::word(const char *key) const {
-    const Json *found = find(key);
-    return found == nullptr ? std::nullopt : std::optional(read_word(name_of(key), *found));
-}
-
-std::optional<JsonObject> JsonObject::object(const char *key) const {
-    const Json *found = find(key);
-    return found == nullptr ? std::nullopt : std::optional(JsonObject(*found, name_of(key) + "."));
-}
-
-namespace {
-
-template <typename Value, typename Read>
-std::vector<Value> read_all(const std::string &name, const Json &array, Read read) {
-    std::vector<Value> values;
-    values.reserve(array.elements.size());
-    for (const Json &element : array.elements) {
-        values.push_back(read(name + "[" + std::to_string(values.size()) + "]", element));
-    }
-    return values;
-}
-
-}  // namespace
-
-std::optional<std::vector<double>> JsonObject::numbers(const char *key) const {
-    const Json *found = find_array(key);
-    return found == nullptr ? std::nullopt : std::optional(read_all<double>(name_of(key), *found, read_number));
-}
-
-std::optional<std::vector<std::int64_t>> JsonObject::counts(const char *key) const {
-    const Json *found = find_array(key);
-    return found == nullptr ? std::nullopt : std::optional(read_all<std::int64_t>(name_of(key), *found, read_count));
-}
-
-std::optional<std::vector<std::string>> JsonObject::words(const char *key) const {
-    const Json *found = find_array(key);
-    return found == nullptr ? std::nullopt : std::optional(read_all<std::string>(name_of(key), *found, read_word));
 }
 
 void Agreement::add(const JsonObject &object, const char *key, double times) {

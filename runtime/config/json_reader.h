@@ -81,7 +81,6 @@ public:
 
 private:
     const Json *find(const char *key) const;
-    const Json *find_array(const char *key) const;
 
     const Json *value_;
     std::string path_;  // "" or ends in a dot

@@ -1,8 +1,8 @@
 #include "config/rope.h"
 
-#include "angles/frequencies.h"
 #include "config/axes.h"
 #include "config/widths.h"
+#include "frequencies/frequencies.h"
 
 #include <algorithm>
 #include <optional>

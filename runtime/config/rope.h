@@ -1,8 +1,8 @@
 // What a config says about the RoPE of one kind of layers: method, base, pairing and the method's numbers.
 #pragma once
 
-#include "angles/scaling.h"
 #include "config/layers.h"
+#include "frequencies/scaling.h"
 #include "halyard/halyard.h"
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 #include "read/plan_desc.h"
 
-#include "angles/frequencies.h"
 #include "base/error.h"
 #include "base/versioned.h"
+#include "frequencies/frequencies.h"
 
 #include <cstdio>
 

@@ -1,10 +1,11 @@
 #include "tool/device.h"
 
-#include "tool/device_memory.h"
-#include "tool/refusal.h"
+#include "device/device_memory.h"
+#include "tool/files/refusal.h"
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 namespace halyard::tool {
 
@@ -15,27 +16,28 @@ constexpr std::int64_t max_table_bytes = std::int64_t{64} << 20;
 
 std::size_t bytes_of(const halyard_positions &positions) {
     return static_cast<std::size_t>(std::max<std::int64_t>(positions.n_axes, 1) * positions.shape[0] *
-                                    positions.shape[1] * (positions.type == HALYARD_INT64 ? 8 : 4));
+                                    positions.shape[1] * 8);
 }
 
 }  // namespace
 
-std::int32_t device_of(const std::string &target) {
-    return target == "cuda_sm80" ? HALYARD_CUDA : target == "opencl" ? HALYARD_OPENCL : HALYARD_CPU;
-}
-
-angle_source make_device_source(const frequencies &frequencies, const std::string &angles, const std::string &reference,
-                                const AxisMapOption &axes, std::optional<std::int64_t> max_position,
+angle_source make_device_source(const frequencies &made, std::int32_t reference, const AngleOptions &options,
                                 const TokenPositions &positions) {
     using Limits = std::numeric_limits<std::int32_t>;
     const auto narrow = [](std::int64_t position) {
         return static_cast<std::int32_t>(std::clamp<std::int64_t>(position, Limits::min(), Limits::max()));
     };
-    const auto [least, greatest] = max_position ? std::pair{std::int64_t{0}, *max_position - 1} : positions.range();
-    const std::int32_t first = narrow(least), last = narrow(greatest);
-    const auto table_bytes = (std::int64_t{last} - first + 1) * frequencies.info().rotary_dim * 4;
-    const bool by_phase = angles == "auto" && reference == "exact" && table_bytes > max_table_bytes;
-    return make_source(frequencies, by_phase ? "phase" : angles, reference, axes, first, last, nullptr);
+    const auto &values = positions.values();
+    const auto [least, greatest] = std::minmax_element(values.begin(), values.end());
+    const std::int32_t first = options.max_position ? 0 : narrow(*least);
+    const std::int32_t last = narrow(options.max_position ? *options.max_position - 1 : *greatest);
+    const auto table_bytes = (std::int64_t{last} - first + 1) * made.info().rotary_dim * 4;
+    const bool needs_phase = reference == HALYARD_REFERENCE_EXACT && table_bytes > max_table_bytes;
+    const auto automatic = needs_phase ? HALYARD_ANGLES_PHASE : HALYARD_ANGLES_TABLE;
+    auto desc =
+        describe_angles(options.kind == HALYARD_ANGLES_AUTO ? automatic : options.kind, options.map, first, last);
+    desc.reference = reference;
+    return angle_source(made, desc);
 }
 
 void rotate_on_device(const DeviceRotation &rotation) {
@@ -44,13 +46,12 @@ void rotate_on_device(const DeviceRotation &rotation) {
                     (rotation.device == HALYARD_CUDA ? "CUDA can't be used: " : "OpenCL can't be used: ") +
                         std::string(target.reason));
     }
-    const DeviceQueue queue(rotation.device);
+    const device::DeviceQueue queue(rotation.device);
     const auto &where = queue.get();
 
-    std::optional<DeviceMemory> rows;
+    std::optional<device::DeviceMemory> rows;
     gpu_angles angles;
-    if (rotation.rows != nullptr) {
-        const auto &file = *rotation.rows;
+    if (const auto &file = rotation.rows; !file.shape.empty()) {
         const auto n_pairs = file.shape[2];
         rows.emplace(where, file.data.get(), file.n_bytes);
         const auto source = angle_source::given(static_cast<const float *>(rows->data()),
@@ -58,32 +59,33 @@ void rotate_on_device(const DeviceRotation &rotation) {
                                                 2 * n_pairs, 2 * n_pairs);
         angles = gpu_angles(where, source, 0, rows->offset(n_pairs));
     } else {
-        angles = gpu_angles(where, *rotation.angles);
+        angles = gpu_angles(where, rotation.angles);
     }
     const gpu_plan plan(where, rotation.desc, angles);
 
-    const DeviceMemory x(where, rotation.x.data, rotation.n_bytes);
-    std::optional<DeviceMemory> separate_y;
-    if (!rotation.in_place) {
+    const bool in_place = rotation.x.data == rotation.y.data;
+    const device::DeviceMemory x(where, rotation.x.data, rotation.n_bytes);
+    std::optional<device::DeviceMemory> separate_y;
+    if (!in_place) {
         separate_y.emplace(where, nullptr, rotation.n_bytes);
     }
-    const DeviceMemory &y = rotation.in_place ? x : *separate_y;
-    const auto view = [&](halyard_tensor tensor, const DeviceMemory &memory) {
+    const device::DeviceMemory &y = in_place ? x : *separate_y;
+    const auto view = [&](halyard_tensor tensor, const device::DeviceMemory &memory) {
         tensor.data = memory.data();
         tensor.device = rotation.device;
         return tensor;
     };
 
     const std::int32_t nothing = HALYARD_OK;
-    const DeviceMemory error_word(where, &nothing, sizeof(nothing));
-    std::optional<DeviceMemory> places;
+    const device::DeviceMemory error_word(where, &nothing, sizeof(nothing));
+    std::optional<device::DeviceMemory> places;
     halyard_positions positions{};
     gpu_run_options how;
     how.stream = where.stream;
-    how.policy = rotation.policy;
-    how.error_word = rotation.policy == bad_position::error ? static_cast<std::int32_t *>(error_word.data()) : nullptr;
-    if (rotation.positions != nullptr) {
-        positions = *rotation.positions;
+    how.policy = rotation.how.policy;
+    how.error_word = how.policy == bad_position::error ? static_cast<std::int32_t *>(error_word.data()) : nullptr;
+    if (rotation.how.positions != nullptr) {
+        positions = *rotation.how.positions;
         places.emplace(where, positions.data, bytes_of(positions));
         positions.data = places->data();
         how.positions = &positions;

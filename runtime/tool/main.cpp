@@ -1,14 +1,17 @@
 // The command-line tool: a thin client of halyard.hpp. Exit status: 0 done, 1 the request can't be carried out, 2 wrong
 // usage.
-#include "tool/commands/commands.h"
-#include "tool/options.h"
-#include "tool/print.h"
-#include "tool/words.h"
+#include "tool/commands.h"
+#include "tool/files/output_file.h"
+#include "tool/files/refusal.h"
+#include "tool/options/words.h"
+
+#include "halyard/halyard.hpp"
 
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -32,20 +35,14 @@ void complain(std::string sentence) {
     std::fprintf(stderr, "halyard: %s\n", sentence.c_str());
 }
 
-void run_command(const CLI::App &app, const Options &options) {
-    const auto command = app.get_subcommands().front()->get_name();
-    if (command == "list") {
-        list(options.list);
-    } else if (command == "explain") {
-        explain(options.explain);
-    } else if (command == "rotate") {
-        rotate(options.rotate);
-    } else if (command == "angles") {
-        write_angles(options.angles);
-    } else {
-        print_frequencies(options.frequencies);
+/// Options without CLI11's list of what excludes what: the descriptions say it in words.
+class HelpFormatter : public CLI::Formatter {
+public:
+    std::string make_option_opts(const CLI::Option *option) const override {
+        const auto type = option->get_type_name();
+        return (type.empty() ? "" : " " + type) + (option->get_required() ? " (required)" : "");
     }
-}
+};
 
 std::string ask_whether(const std::string &nearest) { return nearest.empty() ? "" : "; is it " + nearest + "?"; }
 
@@ -54,11 +51,10 @@ std::string explain_usage(const CLI::App &app, const CLI::ParseError &error, int
     const auto given = app.get_subcommands();
     if (given.empty()) {
         std::vector<std::string> known;
-        std::string all;
         for (const auto *command : app.get_subcommands(nullptr)) {
             known.push_back(command->get_name());
-            all += (all.empty() ? "" : ", ") + known.back();
         }
+        const auto all = join(known, ", ", ", ");
         if (argc < 2) {
             return "a command is needed: " + all;
         }
@@ -95,16 +91,18 @@ std::string explain_usage(const CLI::App &app, const CLI::ParseError &error, int
 }
 
 int run_tool(int argc, char **argv) {
-    Options options;
     CLI::App app("Halyard: rotary position embedding (RoPE) kernels, compiled ahead of time", "halyard");
-    add_commands(app, options);
-    const auto help_of = [&app] {
-        const auto commands = app.get_subcommands();
-        return std::string("halyard ") + (commands.empty() ? "" : commands.front()->get_name() + " ") + "--help";
-    };
+    app.require_subcommand(1);
+    app.formatter(std::make_shared<HelpFormatter>());
+    app.set_help_flag("-h,--help", "Print this and exit");
+    app.set_version_flag("--version", halyard::version(), "Print the version and exit");
+    add_list(app);
+    add_explain(app);
+    add_rotate(app);
+    add_angles(app);
+    add_frequencies(app);
     try {
         app.parse(argc, argv);
-        run_command(app, options);
         return 0;
     } catch (const CLI::CallForHelp &) {
         print(app.help());
@@ -114,7 +112,8 @@ int run_tool(int argc, char **argv) {
         return 0;
     } catch (const CLI::ParseError &error) {
         complain(explain_usage(app, error, argc, argv));
-        complain("'" + help_of() + "' shows how it is used");
+        const auto given = app.get_subcommands();
+        complain("'halyard " + (given.empty() ? "" : given.front()->get_name() + " ") + "--help' shows how it is used");
         return exit_wrong_usage;
     }
 }

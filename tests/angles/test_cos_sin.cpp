@@ -1,7 +1,7 @@
 // Cos and sin of tables: every value is correctly rounded.
-#include "angles/cos_sin.h"
 #include "checks/make_sources.h"
 #include "data/golden.h"
+#include "frequencies/cos_sin.h"
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -3,9 +3,9 @@
 // kernels are right.
 #include "checks/cuda/driver.h"
 #include "checks/sized.h"
+#include "device/device_memory.h"
 #include "halyard/halyard_gpu.hpp"
 #include "tests/changes.h"
-#include "tool/device_memory.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -103,7 +103,7 @@ halyard_gpu_queue queue_of(void *context = &contexts[0]) {
 }
 
 /// Device memory without contents.
-class Memory : public halyard::tool::DeviceMemory {
+class Memory : public halyard::device::DeviceMemory {
 public:
     explicit Memory(std::size_t n_bytes = 1 << 16, const halyard_gpu_queue &queue = queue_of())
         : DeviceMemory(queue, nullptr, n_bytes) {}

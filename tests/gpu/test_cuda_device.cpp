@@ -13,7 +13,7 @@ using gpu_test::Memory;
 /// Calls a function of the driver. Signatures are those of the CUDA driver API's reference manual.
 template <typename... Arguments>
 int call(const char *name, Arguments... arguments) {
-    return halyard::tool::call_driver(HALYARD_CUDA, name, arguments...);
+    return halyard::device::call_driver(HALYARD_CUDA, name, arguments...);
 }
 
 template <typename Value>

@@ -118,7 +118,7 @@ void test_wrong_runs(std::int32_t device) {
     Working w{device};
     refuse_anywhere(w);
     if (device == HALYARD_OPENCL) {
-        const halyard::tool::DeviceQueue foreign(device);
+        const halyard::device::DeviceQueue foreign(device);
         const Memory of_foreign(foreign.get(), w.before);
         refuse_in_opencl(w, of_foreign.data());
     }
@@ -210,7 +210,7 @@ void test_wrong_angles(std::int32_t device) {
         CHECK(status_of<gpu_angles>(queue, given(10, HALYARD_F32), offset, 0) == HALYARD_ERROR_OVERFLOW);
         CHECK(status_of<gpu_angles>(queue, given(10, HALYARD_F32), 0, offset) == HALYARD_ERROR_OVERFLOW);
     }
-    const halyard::tool::DeviceQueue foreign(device);
+    const halyard::device::DeviceQueue foreign(device);
     const Memory of_foreign(foreign.get(), std::vector<char>(10 * 64 * 4));
     const auto *const first = static_cast<const float *>(of_foreign.data());
     const auto other_rows = halyard::angle_source::given(first, first + 32, 4, 64, 64);

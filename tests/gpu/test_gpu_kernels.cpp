@@ -48,7 +48,7 @@ void test_wide_heads(std::int32_t device) {
         const halyard::plan reference(desc);
         std::vector<float> x(static_cast<std::size_t>(2 * rotary_dim));
         std::generate(x.begin(), x.end(), [&] { return static_cast<float>(random.unit()); });
-        const halyard::tool::DeviceMemory memory(queue, x.data(), x.size() * sizeof(float));
+        const halyard::device::DeviceMemory memory(queue, x.data(), x.size() * sizeof(float));
         auto view = halyard::tensor(x.data(), halyard::dtype::f32, {1, 2, 1, rotary_dim});
         halyard::run(reference, angles, view, view);
         view.data = memory.data();

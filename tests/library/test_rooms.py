@@ -14,23 +14,31 @@ from pathlib import Path
 TOPS = ["runtime", "checks", "tests", "bench", "generators", "engines", "python"]
 SUFFIXES = (".h", ".hpp", ".c", ".cpp", ".inc", ".py")
 
-# What the sources of a folder may include beside its own. Subfolders count as their folder, but for runtime's rooms.
+# What the sources of a folder may include beside its own. Subfolders count as their folder, but for those named here.
 ARROWS = {
     "runtime/include": [],
     "runtime/base": ["runtime/include"],
-    "runtime/angles": ["runtime/include", "runtime/base"],
-    "runtime/config": ["runtime/include", "runtime/base", "runtime/angles"],
-    "runtime/read": ["runtime/include", "runtime/base", "runtime/angles"],
+    "runtime/frequencies": ["runtime/include", "runtime/base"],
+    "runtime/angles/references": ["runtime/include", "runtime/base", "runtime/frequencies"],
+    "runtime/angles": ["runtime/include", "runtime/base", "runtime/frequencies", "runtime/angles/references"],
+    "runtime/config": ["runtime/include", "runtime/base", "runtime/frequencies"],
+    "runtime/read": ["runtime/include", "runtime/base", "runtime/frequencies", "runtime/angles"],
     "runtime/walk": ["runtime/include", "runtime/base", "runtime/angles", "runtime/read"],
     "runtime/gpu": ["runtime/include", "runtime/base", "runtime/angles", "runtime/read", "runtime/walk"],
-    "runtime/tool": ["runtime/include"],
+    "runtime/device": ["runtime/include"],
+    "runtime/tool/files": [],
+    "runtime/tool/options": ["runtime/include", "runtime/tool/files"],
+    "runtime/tool": ["runtime/include", "runtime/device", "runtime/tool/options", "runtime/tool/files"],
     "checks": ["runtime"],
     "tests": ["runtime", "checks"],
+    "tests/tool": ["runtime", "checks", "tests", "runtime/tool/files"],
     "bench": ["runtime", "checks"],
     "engines": ["runtime/include"],
     "generators": ["runtime"],  # what kernels and the portable reference share
     "python": ["runtime/include"],
 }
+# What "runtime" in a row does not stand for.
+PRIVATE = "runtime/tool"
 # The list of kernels, which everyone reads.
 LISTS = re.compile(r"generators/\w+\.inc")
 
@@ -39,7 +47,7 @@ ALLOWED = {}
 
 # Headers that declare what several sources define: why.
 SHARED_HEADERS = {
-    "runtime/tool/commands/commands.h": "the entry points of the tool's commands, a source each",
+    "runtime/tool/commands.h": "the entry points of the tool's commands, a source each",
 }
 
 MOST_SOURCES = 15  # of a folder; a source and its header count as one
@@ -55,8 +63,10 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<(halyard/[^>]+)>
 
 def room_of(path):
     """The folder that the arrows are about."""
-    parts = path.split("/")
-    return "/".join(parts[:2]) if parts[0] == "runtime" else parts[0]
+    folder = posixpath.dirname(path)
+    while folder and folder not in ARROWS:
+        folder = posixpath.dirname(folder)
+    return folder or path.split("/")[0]
 
 
 def resolve(tree, includer, name):
@@ -79,7 +89,8 @@ def line_of(text, at):
 
 def may_include(includer, included):
     room, other = room_of(includer), room_of(included)
-    return other == room or other in ARROWS.get(room, []) or other.split("/")[0] in ARROWS.get(room, [])
+    tops = [] if other.startswith(PRIVATE) else [other.split("/")[0]]
+    return other == room or any(each in ARROWS.get(room, []) for each in [other, *tops])
 
 
 def arrow_faults(tree, allowed):
@@ -236,7 +247,8 @@ SOUND = {
                               'extern "C" int halyard_run(void) { return help(0); }\n',
     "runtime/gpu/launch.h": '#include "walk/kernel.h"\n',
     "runtime/walk/kernel.h": "struct Kernel {\n    int bytes() const { return 4; }\n    int words() const;\n};\n",
-    "runtime/tool/main.cpp": "#include <halyard/halyard.h>\nint main() { return 0; }\n",
+    "runtime/tool/main.cpp": '#include <halyard/halyard.h>\n#include "files/npy.h"\nint main() { return 0; }\n',
+    "runtime/tool/files/npy.h": "",
     "generators/list.inc": "",
     "generators/angles.h": '#include "angles/phase.h"\n',
     "checks/oracle.h": '#include "walk/kernel.h"\n',
@@ -260,11 +272,14 @@ def broken(path, text, expected, **exceptions):
 def try_arrows():
     for path, name, room, included in [
             ("runtime/base/overlap.h", "angles/row.h", "runtime/base", "runtime/angles/row.h"),
+            ("runtime/angles/references/more.h", "angles/row.h", "runtime/angles/references", "runtime/angles/row.h"),
             ("runtime/angles/table.h", "walk/kernel.h", "runtime/angles", "runtime/walk/kernel.h"),
             ("runtime/config/rope.h", "walk/kernel.h", "runtime/config", "runtime/walk/kernel.h"),
             ("runtime/walk/plan.h", "gpu/launch.h", "runtime/walk", "runtime/gpu/launch.h"),
             ("runtime/include/halyard/halyard.hpp", "base/error.h", "runtime/include", "runtime/base/error.h"),
             ("runtime/tool/device.h", "gpu/launch.h", "runtime/tool", "runtime/gpu/launch.h"),
+            ("runtime/tool/files/more.h", "tool/main.cpp", "runtime/tool/files", "runtime/tool/main.cpp"),
+            ("checks/rows.h", "tool/files/npy.h", "checks", "runtime/tool/files/npy.h"),
             ("runtime/gpu/check.h", "checks/oracle.h", "runtime/gpu", "checks/oracle.h"),
             ("runtime/gpu/check.h", "../../generators/angles.h", "runtime/gpu", "generators/angles.h"),
             ("checks/rows.h", "measure/cell.h", "checks", "bench/measure/cell.h"),

@@ -2,7 +2,7 @@
 // differences between one libm and the next.
 #pragma once
 
-#include "angles/double_double.h"
+#include "frequencies/double_double.h"
 
 namespace halyard {
 

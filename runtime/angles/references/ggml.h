@@ -1,8 +1,8 @@
 // The cos and sin that ggml's CPU backend rotates with, given what llama.cpp hands to ggml_rope_ext for a model.
 #pragma once
 
-#include "angles/frequencies.h"
-#include "angles/references.h"
+#include "angles/references/references.h"
+#include "frequencies/frequencies.h"
 #include "halyard/halyard.h"
 
 #include <memory>

@@ -1,8 +1,8 @@
 // The rows of vLLM's cos_sin_cache, which it makes in float32 and rounds to its dtype.
 #pragma once
 
-#include "angles/frequencies.h"
-#include "angles/references.h"
+#include "angles/references/references.h"
+#include "frequencies/frequencies.h"
 #include "halyard/halyard.h"
 
 #include <memory>

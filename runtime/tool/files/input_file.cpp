@@ -1,6 +1,6 @@
 #include "tool/files/input_file.h"
 
-#include "tool/refusal.h"
+#include "tool/files/refusal.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -13,6 +13,11 @@ namespace halyard::tool {
 /// What stands for the standard input or the standard output where a file is asked for.
 inline constexpr const char *standard_stream = "-";
 
+struct CloseFile {
+    void operator()(std::FILE *file) const noexcept { std::fclose(file); }
+};
+using File = std::unique_ptr<std::FILE, CloseFile>;
+
 /// A file for sentences: 'x.npy', or the standard input.
 std::string name_input(const std::string &path);
 
@@ -36,12 +41,8 @@ public:
     void read(void *data, std::size_t n_bytes);
 
 private:
-    struct Closer {
-        void operator()(std::FILE *file) const noexcept { std::fclose(file); }
-    };
-
     const std::string &path_;
-    std::unique_ptr<std::FILE, Closer> file_;  // NULL: the standard input
+    File file_;  // NULL: the standard input
     std::uintmax_t remaining_ = 0;
     std::vector<unsigned char> ahead_;  // of the standard input: its last remaining_ bytes have not been taken yet
 };

@@ -2,6 +2,7 @@
 
 #include "tool/files/input_file.h"
 #include "tool/files/output_file.h"
+#include "tool/files/refusal.h"
 
 #include <algorithm>
 #include <bit>
@@ -182,15 +183,6 @@ std::string read_header(InputFile &file, const std::string &path) {
     return header;
 }
 
-std::string list_types(std::initializer_list<std::string_view> accepted) {
-    std::string text;
-    for (const auto &type : accepted) {
-        text += text.empty() ? "" : &type == accepted.end() - 1 ? " or " : ", ";
-        text += type;
-    }
-    return text;
-}
-
 /// The number of elements; none where it is beyond 64 bits.
 std::optional<std::int64_t> count_elements(std::span<const std::int64_t> shape) {
     if (std::find(shape.begin(), shape.end(), 0) != shape.end()) {
@@ -216,6 +208,14 @@ std::string format_shape(std::span<const std::int64_t> shape) {
     return text + "]";
 }
 
+void refuse_shape(const NpyArray &array, const std::string &needed) {
+    throw Refusal(array.name + " has shape " + format_shape(array.shape) + ", but " + needed);
+}
+
+bool is_product(std::int64_t n, std::int64_t a, std::int64_t b) {
+    return a == 0 || b == 0 ? n == 0 : n % a == 0 && n / a == b;
+}
+
 NpyArray read_npy(const std::string &path, std::initializer_list<std::string_view> accepted) {
     InputFile file(path);
     const auto text = read_header(file, path);
@@ -229,7 +229,7 @@ NpyArray read_npy(const std::string &path, std::initializer_list<std::string_vie
     if (std::find(accepted.begin(), accepted.end(), array.descr) == accepted.end()) {
         const bool big_endian = array.descr.starts_with('>');
         refuse_input(path, "its type is '" + array.descr.substr(0, 40) + "'" + (big_endian ? " (big-endian)" : "") +
-                               ", but " + list_types(accepted) + " is needed");
+                               ", but " + join(accepted) + " is needed");
     }
     if (*header.fortran_order) {
         refuse_input(path, "it is in Fortran order; numpy.ascontiguousarray makes it C order");

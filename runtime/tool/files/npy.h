@@ -25,6 +25,13 @@ struct NpyArray {
     std::span<const Element> elements() const {
         return {reinterpret_cast<const Element *>(data.get()), n_bytes / sizeof(Element)};
     }
+
+    /// All elements, of an array of Wide or of Narrow numbers.
+    template <typename Wide, typename Narrow>
+    std::vector<Wide> widened() const {
+        const auto copy = [](const auto &numbers) { return std::vector<Wide>(numbers.begin(), numbers.end()); };
+        return descr.back() == '0' + sizeof(Wide) ? copy(elements<Wide>()) : copy(elements<Narrow>());
+    }
 };
 
 /// Reads a file, or the standard input ("-"), whose type is one of `accepted` (names such as "<f4"). Throws Refusal,
@@ -34,6 +41,12 @@ NpyArray read_npy(const std::string &path, std::initializer_list<std::string_vie
 
 /// "[2, 3]": a shape as sentences show it.
 std::string format_shape(std::span<const std::int64_t> shape);
+
+/// Throws Refusal: the array has a shape, but what is needed is another one.
+[[noreturn]] void refuse_shape(const NpyArray &array, const std::string &needed);
+
+/// Whether n is a times b, which may be beyond 64 bits.
+bool is_product(std::int64_t n, std::int64_t a, std::int64_t b);
 
 /// Writes a version 1.0 file, complete or not at all, or to the standard output ("-"). Throws Refusal.
 void write_npy(const std::string &path, std::string_view descr, std::span<const std::int64_t> shape, const void *data,

@@ -1,7 +1,6 @@
 #include "tool/files/output_file.h"
 
-#include "tool/files/input_file.h"
-#include "tool/refusal.h"
+#include "tool/files/refusal.h"
 
 #include <cerrno>
 #include <cstdint>
@@ -66,7 +65,7 @@ OutputFile::OutputFile(const std::string &path) : name_("'" + path + "'"), targe
         if (!std::filesystem::is_regular_file(status)) {
             refuse(name_, "it is not a regular file");
         }
-        const std::unique_ptr<std::FILE, Closer> probe(std::fopen(path.c_str(), "r+b"));
+        const File probe(std::fopen(path.c_str(), "r+b"));
         if (probe == nullptr) {
             refuse(name_, std::strerror(errno));
         }
@@ -113,6 +112,12 @@ void OutputFile::commit() {
         refuse(name_, code.message());
     }
     temporary_.clear();
+}
+
+void print(const std::string &text) {
+    OutputFile output(standard_stream);
+    output.write(text.data(), text.size());
+    output.commit();
 }
 
 }  // namespace halyard::tool

@@ -1,10 +1,11 @@
 // Files that are there complete or not at all; and the standard output.
 #pragma once
 
+#include "tool/files/input_file.h"
+
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <string>
 
 namespace halyard::tool {
@@ -28,16 +29,15 @@ public:
     void commit();
 
 private:
-    struct Closer {
-        void operator()(std::FILE *file) const noexcept { std::fclose(file); }
-    };
-
     std::FILE *stream() const noexcept { return file_ != nullptr ? file_.get() : stdout; }
 
     std::string name_;              // as the user wrote it, for sentences
     std::filesystem::path target_;  // where that leads, through symbolic links
     std::filesystem::path temporary_;
-    std::unique_ptr<std::FILE, Closer> file_;  // NULL: the standard output
+    File file_;  // NULL: the standard output
 };
+
+/// Writes a text to the standard output. Throws Refusal where it can't, a full disk for instance.
+void print(const std::string &text);
 
 }  // namespace halyard::tool

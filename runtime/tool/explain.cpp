@@ -1,0 +1,48 @@
+// halyard explain: which kernel a rotation takes, and why not another.
+#include "tool/commands.h"
+#include "tool/device.h"
+#include "tool/files/output_file.h"
+#include "tool/options/dtypes.h"
+#include "tool/options/frequency_options.h"
+#include "tool/options/rotation_options.h"
+#include "tool/options/words.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+namespace halyard::tool {
+namespace {
+
+struct Explain {
+    RotationOptions rotation;
+    dtype type = dtype::f32;
+    std::int64_t head_dim = 128;
+    std::optional<std::int64_t> rotary_dim;
+
+    void run() {
+        rotation.check();
+        auto desc = rotation.describe(describe_tensor(type, head_dim), rotary_dim ? *rotary_dim : whole_head(head_dim));
+        const auto device = device_of(rotation.target);
+        if (device == HALYARD_CPU) {
+            print(say_options(halyard::explain(desc)));
+        } else if constexpr (has_gpu) {
+            desc.target = nullptr;
+            print(say_options(halyard::explain(device, desc)));
+        }
+    }
+};
+
+}  // namespace
+
+void add_explain(CLI::App &app) {
+    auto *command = app.add_subcommand("explain", "Each candidate kernel for a rotation: taken or refused, and why");
+    const auto given = std::make_shared<Explain>();
+    add_word(*command, "--dtype", given->type, "the elements' type [f32]", words_of_dtypes<dtype>(3));
+    add_integer(*command, "--head-dim", given->head_dim, "columns of a head [128]", 1);
+    add_integer(*command, "--rotary-dim", given->rotary_dim, "how many of them are rotated [--head-dim]");
+    given->rotation.add(*command);
+    command->callback([given] { given->run(); });
+}
+
+}  // namespace halyard::tool

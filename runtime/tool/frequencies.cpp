@@ -1,0 +1,90 @@
+// halyard frequencies: what the library makes of a base, a list or a config, as JSON.
+#include "tool/commands.h"
+#include "tool/files/output_file.h"
+#include "tool/options/frequency_options.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace halyard::tool {
+namespace {
+
+/// null where it is not known: neither a base nor a list knows.
+nlohmann::ordered_json name_of_pairing(std::int32_t pairing) {
+    if (pairing == 0) {
+        return nullptr;
+    }
+    return pairing == HALYARD_PAIRING_HALF ? "half" : "interleaved";
+}
+
+/// As --axis-map takes it.
+std::string describe_axis_map(const halyard_frequencies_info &info) {
+    std::string text = info.axis_map == HALYARD_AXIS_MAP_SECTIONS ? "sections" : "interleaved";
+    for (std::int32_t axis = 0; axis < info.n_axes; ++axis) {
+        text += (axis == 0 ? ":" : ",") + std::to_string(info.axis_counts[axis]);
+    }
+    return text;
+}
+
+/// The nearest float: what --reference hf_f32 makes of a frequency and a factor.
+double round_to_float(double value) { return static_cast<float>(value); }
+
+void print_frequencies(const FrequencyOptions &options) {
+    options.require_rotary_dim();
+    const auto made = options.make();
+    const auto info = made.info();
+    std::vector<double> inv_freq(info.inv_freq, info.inv_freq + info.rotary_dim / 2);
+    double attention_factor = info.attention_factor;
+    if (options.reference == HALYARD_REFERENCE_HF_F32) {
+        // What such a table is made of.
+        std::transform(inv_freq.begin(), inv_freq.end(), inv_freq.begin(), round_to_float);
+        attention_factor = round_to_float(attention_factor);
+    }
+    nlohmann::ordered_json json;
+    json["inv_freq"] = inv_freq;
+    json["attention_factor"] = attention_factor;
+    json["rotary_dim"] = info.rotary_dim;
+    json["pairing"] = name_of_pairing(info.pairing);
+    json["method"] = info.method;
+    if (options.reference == HALYARD_REFERENCE_HF_F32) {
+        json["reference"] = "hf_f32";
+    }
+    if (info.head_dim != 0) {
+        json["out_pairing"] = name_of_pairing(info.out_pairing);
+        json["head_dim"] = info.head_dim;
+    }
+    if (info.axis_map != HALYARD_AXIS_MAP_NONE) {
+        json["axis_map"] = describe_axis_map(info);
+    }
+    // What they were made from, as far as it is known.
+    if (info.base != 0.0) {
+        json["base"] = info.base;
+    }
+    if (info.original_max_position != 0) {
+        json["original_max_position"] = info.original_max_position;
+    }
+    if (info.max_position != 0) {
+        json["max_position"] = info.max_position;
+    }
+    if (options.seq_len) {
+        json["seq_len"] = *options.seq_len;
+    }
+    print(json.dump(2) + "\n");
+}
+
+}  // namespace
+
+void add_frequencies(CLI::App &app) {
+    auto *command = app.add_subcommand("frequencies", "Print inv_freq, attention_factor, rotary_dim, pairing and "
+                                                      "method as JSON");
+    const auto options = std::make_shared<FrequencyOptions>();
+    options->add_alone(*command, false);
+    command->callback([options] { print_frequencies(*options); });
+}
+
+}  // namespace halyard::tool

@@ -1,0 +1,141 @@
+// What frequencies are made from.
+#pragma once
+
+#include "tool/files/input_file.h"
+#include "tool/files/npy.h"
+#include "tool/files/refusal.h"
+#include "tool/options/arguments.h"
+#include "tool/options/words.h"
+
+#include "halyard/halyard.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace halyard::tool {
+
+/// What is rotated where nothing says how much: all columns of a head. Throws Refusal where that can't be.
+inline std::int64_t whole_head(std::int64_t head_dim) {
+    if (head_dim < 2 || head_dim % 2 != 0) {
+        throw Refusal("a head has " + std::to_string(head_dim) +
+                      " columns, but an even number of them is rotated, at least 2 (see --rotary-dim)");
+    }
+    return head_dim;
+}
+
+struct FrequencyOptions {
+    std::optional<double> base;
+    std::string inv_freq;  // files are "" when not given
+    std::optional<double> attention_factor;
+    std::string config;
+    std::optional<std::int64_t> seq_len;
+    std::string layer_type;
+    std::optional<std::int64_t> rotary_dim;
+    std::int32_t reference = HALYARD_REFERENCE_EXACT;
+
+    /// `has_rows`: cos and sin are made; otherwise just the references are known that round frequencies and angles.
+    /// Returns the options that a caller's own cos and sin exclude.
+    std::vector<CLI::Option *> add(CLI::App &app, const std::string &rotary_dim_help, bool has_rows) {
+        auto *from_base = add_real(app, "--base", base, "inv_freq[k] = BASE^(-2k / rotary_dim) [10000]");
+        auto *from_file = add_file(app, "--inv-freq", inv_freq,
+                                   "or: inverse frequencies, radians per position; .npy, <f8 or <f4, [rotary_dim / 2]");
+        auto *factor = add_real(app, "--attention-factor", attention_factor,
+                                "what cos and sin are multiplied by, with --inv-freq [1]");
+        auto *from_model = add_file(app, "--config", config, "or: a model's Hugging Face config.json");
+        auto *length = add_integer(app, "--seq-len", seq_len,
+                                   "context length in tokens, for the methods that depend on it, with --config", 1);
+        auto *layer = add_text(app, "--layer-type", layer_type,
+                               "whose frequencies, with --config: one of its layer types, or vision", "NAME");
+        auto *width = add_integer(app, "--rotary-dim", rotary_dim, rotary_dim_help);
+        Words<std::int32_t> references = {{"exact", HALYARD_REFERENCE_EXACT}, {"hf_f32", HALYARD_REFERENCE_HF_F32}};
+        std::string help = "whose rounding: exact, or hf_f32 as Hugging Face's float32 [exact]";
+        if (has_rows) {
+            references.insert(references.end(), {{"vllm_f16", HALYARD_REFERENCE_VLLM_F16},
+                                                 {"vllm_bf16", HALYARD_REFERENCE_VLLM_BF16},
+                                                 {"ggml", HALYARD_REFERENCE_GGML}});
+            help =
+                "whose cos and sin: exact, hf_f32 (Hugging Face's float32), vllm_f16 or vllm_bf16 (vLLM's table), ggml "
+                "(llama.cpp's); all but exact are for tables only [exact]";
+        }
+        auto *rounding = add_word(app, "--reference", reference, help, references);
+        from_base->excludes(from_file)->excludes(from_model);
+        from_file->excludes(from_model);
+        factor->needs(from_file);
+        length->needs(from_model);
+        layer->needs(from_model);
+        const std::vector<CLI::Option *> sources = {from_base, from_file, factor, from_model, length, layer, rounding};
+        for (auto *option : sources) {
+            option->group("Frequencies");
+        }
+        width->group("Frequencies");
+        app.footer("A FILE that is - is the standard input, or the standard output.");
+        return sources;
+    }
+
+    /// Of commands without a tensor, where only some of the options say how many frequencies there are.
+    std::vector<CLI::Option *> add_alone(CLI::App &app, bool has_rows) {
+        return add(app, "twice the number of pairs [the config's, or 2 * the length of --inv-freq]", has_rows);
+    }
+
+    void require_rotary_dim() const {
+        if (!rotary_dim && inv_freq.empty() && config.empty()) {
+            throw CLI::RequiredError("--rotary-dim, --inv-freq or --config");
+        }
+    }
+
+    /// Without --config and --rotary-dim they have `default_rotary_dim`, or what --inv-freq holds when that is none.
+    frequencies make(std::optional<std::int64_t> default_rotary_dim = std::nullopt) const {
+        if (!config.empty()) {
+            return from_config();
+        }
+        if (!inv_freq.empty()) {
+            return from_list(rotary_dim ? rotary_dim : default_rotary_dim);
+        }
+        return frequencies::from_base(base.value_or(10000.0),
+                                      rotary_dim ? *rotary_dim : whole_head(default_rotary_dim.value()));
+    }
+
+private:
+    frequencies from_config() const {
+        // Published ones have a few kilobytes; the largest, with a label for each of many classes, about a megabyte.
+        constexpr std::size_t most_bytes = std::size_t{1} << 26;
+        const auto text = read_text(config, most_bytes);
+        frequencies made;
+        try {
+            made = frequencies::from_config(text.data(), static_cast<std::int64_t>(text.size()), seq_len.value_or(0),
+                                            layer_type.empty() ? nullptr : layer_type.c_str());
+        } catch (const error &refused) {
+            const bool is_layer = refused.status() == HALYARD_ERROR_MISMATCH;
+            throw Refusal(name_input(config) + ": " + say_options(refused.what()) +
+                          (is_layer ? " (see --layer-type)" : ""));
+        }
+        const auto of_model = made.info().rotary_dim;
+        if (rotary_dim && *rotary_dim != of_model) {
+            throw Refusal(name_input(config) + " makes a rotary_dim of " + std::to_string(of_model) +
+                          ", but --rotary-dim is " + std::to_string(*rotary_dim));
+        }
+        return made;
+    }
+
+    frequencies from_list(std::optional<std::int64_t> wanted) const {
+        const auto file = read_npy(inv_freq, {"<f8", "<f4"});
+        if (file.shape.size() != 1) {
+            throw Refusal(file.name + " has shape " + format_shape(file.shape) + ", but [rotary_dim / 2] is needed");
+        }
+        if (file.n_elements == 0) {
+            throw Refusal(file.name + " holds no inverse frequency");
+        }
+        if (wanted && (*wanted % 2 != 0 || *wanted / 2 != file.n_elements)) {
+            throw Refusal(file.name + " holds " + std::to_string(file.n_elements) +
+                          " inverse frequencies, for a rotary_dim of " + std::to_string(2 * file.n_elements) +
+                          ", not " + std::to_string(*wanted) + (rotary_dim ? "" : ", X's head_dim; see --rotary-dim"));
+        }
+        const auto values = file.widened<double, float>();
+        return frequencies::from_list(values.data(), file.n_elements, attention_factor.value_or(1.0));
+    }
+};
+
+}  // namespace halyard::tool

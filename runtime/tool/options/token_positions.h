@@ -1,0 +1,163 @@
+// A position for each token.
+#pragma once
+
+#include "tool/files/input_file.h"
+#include "tool/files/npy.h"
+#include "tool/files/refusal.h"
+#include "tool/options/arguments.h"
+
+#include "halyard/halyard.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace halyard::tool {
+
+/// What --positions or --from-positions says.
+class TokenPositions {
+    using Limits = std::numeric_limits<std::int32_t>;
+
+public:
+    explicit TokenPositions(std::string option = "--positions") : option_(std::move(option)) {}
+
+    CLI::Option *add(CLI::App &app, const std::string &help) {
+        return add_value(app, option_, "FILE|START:STOP", help,
+                         [this](const std::string &text) { return parse(text); });
+    }
+
+    bool is_given() const { return !name_.empty(); }
+    const std::string &path() const { return path_; }  // "" of START:STOP
+
+    /// Reads the file. Where nothing was given, positions are 0, 1, 2, … for each of n_tokens.
+    void read(std::int64_t n_tokens) {
+        if (!is_given()) {
+            shape_ = {n_tokens};
+        }
+        if (path_.empty()) {
+            return;
+        }
+        const auto file = read_npy(path_, {"<i4", "<i8"});
+        if (file.shape.empty() || file.shape.size() > 3) {
+            throw Refusal(name_ + " has shape " + format_shape(file.shape) +
+                          ", but positions are [tokens] or [batch, tokens], or such for each axis of an axis map");
+        }
+        shape_ = file.shape;
+        values_ = file.widened<std::int64_t, std::int32_t>();
+    }
+
+    /// [tokens], [batch, tokens], [axes, tokens] or [axes, batch, tokens], as given.
+    const std::vector<std::int64_t> &shape() const { return shape_; }
+    const std::string &name() const { return name_; }
+    /// Checks the shape of what was given against X's [batch, tokens], the first dimension being axes where there are
+    /// several.
+    void check_shape(const std::array<std::int64_t, 4> &x, std::int32_t n_axes) const {
+        if (!is_given()) {
+            return;
+        }
+        if (n_axes > 1 && (shape_.size() < 2 || shape_[0] != n_axes)) {
+            throw Refusal(name_ + " has shape " + format_shape(shape_) + ", but " + std::to_string(n_axes) +
+                          " axes need positions [axes, tokens] or [axes, batch, tokens]");
+        }
+        if (n_axes == 1 && shape_.size() > 2) {
+            throw Refusal(name_ + " has shape " + format_shape(shape_) +
+                          ", but without an axis map positions are [tokens] or [batch, tokens]");
+        }
+        if (n_tokens() != x[1]) {
+            throw Refusal(name_ + " has positions for " + std::to_string(n_tokens()) + " tokens, but X has " +
+                          std::to_string(x[1]));
+        }
+        if (has_batch(n_axes) && n_batch(n_axes) != x[0]) {
+            throw Refusal(name_ + " has positions for a batch of " + std::to_string(n_batch(n_axes)) +
+                          ", but X has a batch of " + std::to_string(x[0]));
+        }
+    }
+
+    /// What the library takes, of this object's memory: NULL where nothing was given. Without a batch, one row serves
+    /// every batch row. (Only now consecutive positions are written out, so that a wrong count has been found before.)
+    const halyard_positions *view(std::int32_t n_axes) {
+        if (path_.empty()) {
+            values_.resize(static_cast<std::size_t>(n_tokens()));
+            std::iota(values_.begin(), values_.end(), start_);
+        }
+        if (!is_given()) {
+            return nullptr;
+        }
+        view_ = positions(values_.data(), {n_batch(n_axes), n_tokens()});
+        view_.n_axes = n_axes;
+        view_.stride_axis = view_.shape[0] * view_.shape[1];
+        return &view_;
+    }
+
+    /// All positions, of all axes, after a view of them.
+    const std::vector<std::int64_t> &values() const { return values_; }
+    /// Throws Refusal where one is not in 0 … max_position - 1 or, without a max_position, not one of 32 bits. `hint`
+    /// is what to do about it. After a view.
+    void require_valid(std::int32_t n_axes, std::optional<std::int64_t> max_position, const std::string &hint) const {
+        const std::int64_t first = max_position ? 0 : Limits::min();
+        const std::int64_t last = max_position ? *max_position - 1 : Limits::max();
+        const auto bad =
+            std::find_if(values_.begin(), values_.end(), [&](auto each) { return each < first || each > last; });
+        if (bad == values_.end()) {
+            return;
+        }
+        const auto index = bad - values_.begin(), row = index / n_tokens();
+        throw Refusal("token " + std::to_string(index % n_tokens()) +
+                      (n_batch(n_axes) > 1 ? " of batch row " + std::to_string(row % n_batch(n_axes)) : "") +
+                      " has position " + std::to_string(*bad) +
+                      (n_axes > 1 ? " on axis " + std::to_string(row / n_batch(n_axes)) : "") +
+                      (path_.empty() ? "" : " in " + name_) + ", but " +
+                      (max_position ? "--max-position " + std::to_string(*max_position) + " allows "
+                                    : "positions of 32 bits are ") +
+                      std::to_string(first) + " to " + std::to_string(last) + hint);
+    }
+
+private:
+    /// START:STOP, or the path of a file; what looks like a range must be one. Returns what is wrong with it.
+    std::string parse(const std::string &text) {
+        if (text.empty()) {
+            return "it is empty";
+        }
+        const auto colon = text.find(':');
+        if (colon == text.npos || text.find('/') != text.npos || text.ends_with(".npy")) {
+            path_ = text;
+            name_ = name_input(path_);
+            return "";
+        }
+        const auto start = parse_number<std::int64_t>(std::string_view(text).substr(0, colon));
+        const auto stop = parse_number<std::int64_t>(std::string_view(text).substr(colon + 1));
+        if (!start || !stop) {
+            return "'" + text + "' is not START:STOP, two whole numbers";
+        }
+        if (*start > *stop) {
+            return "'" + text + "' stops before it starts";
+        }
+        if (*start < Limits::min() || *stop > std::int64_t{Limits::max()} + 1) {
+            return "'" + text + "' leaves the positions of 32 bits";
+        }
+        name_ = option_ + " " + std::to_string(*start) + ":" + std::to_string(*stop);
+        start_ = *start;
+        shape_ = {*stop - *start};
+        return "";
+    }
+
+    std::int64_t n_tokens() const { return shape_.back(); }
+    bool has_batch(std::int32_t n_axes) const { return shape_.size() == (n_axes > 1 ? 3 : 2); }
+    std::int64_t n_batch(std::int32_t n_axes) const { return has_batch(n_axes) ? shape_[shape_.size() - 2] : 1; }
+
+    std::string option_, name_;  // as sentences call it: --positions 0:3, or a file's name
+    std::string path_;
+    std::int64_t start_ = 0;
+    std::vector<std::int64_t> shape_, values_;
+    halyard_positions view_{};
+};
+
+}  // namespace halyard::tool
