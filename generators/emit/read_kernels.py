@@ -9,8 +9,7 @@ DTYPES = ["f32", "f16", "bf16"]
 DTYPES_OF_CACHES = DTYPES + ["e4m3", "e5m2", "int8"]
 STAGES = ["widen", "norm", "widen_norm", "norm_rotate", "narrow", "largest"]
 PAIRINGS = ["half", "interleaved", "strided"]
-GPU_PLACES = {"out_of_place": ["out_of_place"], "in_place": ["in_place"], "both": ["out_of_place", "in_place"]}
-PLACES = GPU_PLACES | {"non_temporal": ["non_temporal"]}
+PLACES = {"out_of_place": ["out_of_place"], "in_place": ["in_place"], "both": ["out_of_place", "in_place"]}
 FLAGS = {"true": True, "false": False}
 LIST = pathlib.Path(__file__).parents[1] / "kernels.inc"
 
@@ -122,7 +121,8 @@ def read(path=LIST):
             raise BadList(f"{path}:{line}: {macro}: {error}") from None
         row(*cells)
     order = list(reader.targets)
-    kernels = sorted(reader.kernels.values(), key=lambda kernel: order.index(kernel.target.name))  # keeps the rows' order
+    kernels = sorted(reader.kernels.values(),  # keeps the rows' order
+                     key=lambda kernel: (order.index(kernel.target.name), not kernel.is_non_temporal))
     return KernelList(reader.targets, reader.triples, reader.parameters, {kernel.name: kernel for kernel in kernels})
 
 
@@ -209,19 +209,21 @@ class _Reader:
         numbers = self._numbers(
             elements_per_step=elements_per_step, elements_per_step_any=elements_per_step_any,
             elements_per_vector=elements_per_vector, heads_per_step=heads_per_step, hoist_rows=hoist_rows,
-            non_temporal_mib=non_temporal_mib, swap_members=swap_members)
+            swap_members=swap_members)
+        past_caches = self._numbers(non_temporal_mib=non_temporal_mib)
         places = self._one_of("place", place, PLACES)
-        if (place == "non_temporal") != ("non_temporal_mib" in numbers):
-            self._refuse("non_temporal_mib is what a non_temporal kernel has, and no other")
+        if past_caches and place == "in_place":
+            self._refuse("non_temporal_mib is of no kernel that is in place")
         self._one_of("round_by_test", round_by_test, FLAGS)
-        self._rotation(pairing, dtype, places, self._targets(target, False), packed, {"round_by_test": round_by_test},
-                       numbers)
+        arguments = {"round_by_test": round_by_test}
+        for of_these, parameters in (["non_temporal"] if past_caches else [], numbers | past_caches), (places, numbers):
+            self._rotation(pairing, dtype, of_these, self._targets(target, False), packed, arguments, parameters)
 
     def gpu_rotate(self, pairing, dtype, place, bits, target, packed, swap_members, element_threads, head_threads,
                    heads_per_thread, few_tokens):
         numbers = self._numbers(element_threads=element_threads, head_threads=head_threads,
                                 heads_per_thread=heads_per_thread, few_tokens=few_tokens)
-        places = self._one_of("place", place, GPU_PLACES)
+        places = self._one_of("place", place, PLACES)
         if (pairing == "strided") != (bits == "_"):
             self._refuse("bits is what a kernel has that is not strided, and no other")
         self._one_of("bits", bits, ["128", "32", "_"])
