@@ -14,7 +14,7 @@ from pathlib import Path
 TOPS = ["runtime", "checks", "tests", "bench", "generators", "engines", "python"]
 SUFFIXES = (".h", ".hpp", ".c", ".cpp", ".inc", ".py")
 
-# What the sources of a folder may include beside its own. Subfolders count as their folder, but for runtime's rooms.
+# What the sources of a folder may include beside its own. Subfolders count as their folder, but for those named here.
 ARROWS = {
     "runtime/include": [],
     "runtime/base": ["runtime/include"],
@@ -28,7 +28,9 @@ ARROWS = {
     "tests": ["runtime", "checks"],
     "bench": ["runtime", "checks"],
     "engines": ["runtime/include"],
-    "generators": ["runtime"],  # what kernels and the portable reference share
+    "generators/arithmetic": ["runtime"],  # what kernels and the portable reference share
+    "generators/gpu": ["runtime", "generators/arithmetic"],
+    "generators": ["runtime", "generators/arithmetic", "generators/gpu"],
     "python": ["runtime/include"],
 }
 # The list of kernels, which everyone reads.
@@ -56,7 +58,8 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<(halyard/[^>]+)>
 def room_of(path):
     """The folder that the arrows are about."""
     parts = path.split("/")
-    return "/".join(parts[:2]) if parts[0] == "runtime" else parts[0]
+    inner = "/".join(parts[:2])
+    return inner if parts[0] == "runtime" or inner in ARROWS else parts[0]
 
 
 def resolve(tree, includer, name):
@@ -240,7 +243,10 @@ def try_rules():
         "runtime/walk/kernel.h": "struct Kernel {\n    int bytes() const { return 4; }\n    int words() const;\n};\n",
         "runtime/tool/main.cpp": "#include <halyard/halyard.h>\nint main() { return 0; }\n",
         "generators/list.inc": "",
-        "generators/angles.h": '#include "angles/phase.h"\n',
+        "generators/arithmetic/angles.h": '#include "angles/phase.h"\n',
+        "generators/gpu/lowered.h": '#include "arithmetic/angles.h"\n',
+        "generators/rope.cpp": '#include "gpu/lowered.h"\n',
+        "generators/schedule.h": "",
         "checks/oracle.h": '#include "walk/kernel.h"\n',
         "tests/runs/test_run.cpp": '#include "checks/oracle.h"\n#include "data/golden.h"\n',
         "tests/data/golden.h": "",
@@ -264,11 +270,14 @@ def try_rules():
             ("runtime/include/halyard/halyard.hpp", "base/error.h", "runtime/include", "runtime/base/error.h"),
             ("runtime/tool/device.h", "gpu/launch.h", "runtime/tool", "runtime/gpu/launch.h"),
             ("runtime/gpu/check.h", "checks/oracle.h", "runtime/gpu", "checks/oracle.h"),
-            ("runtime/gpu/check.h", "../../generators/angles.h", "runtime/gpu", "generators/angles.h"),
+            ("runtime/gpu/check.h", "../../generators/schedule.h", "runtime/gpu", "generators/schedule.h"),
+            ("runtime/gpu/check.h", "generators/gpu/lowered.h", "runtime/gpu", "generators/gpu/lowered.h"),
             ("checks/rows.h", "measure/cell.h", "checks", "bench/measure/cell.h"),
             ("checks/rows.h", "data/golden.h", "checks", "tests/data/golden.h"),
             ("tests/runs/more.h", "measure/cell.h", "tests", "bench/measure/cell.h"),
             ("bench/measure/more.h", "tests/data/golden.h", "bench", "tests/data/golden.h"),
+            ("generators/gpu/more.h", "schedule.h", "generators/gpu", "generators/schedule.h"),
+            ("generators/arithmetic/more.h", "gpu/lowered.h", "generators/arithmetic", "generators/gpu/lowered.h"),
             ("generators/more.h", "checks/oracle.h", "generators", "checks/oracle.h")]:
         broken(path, f'\n#include "{name}"\n', f"{path}:2: {room} must not include {included}")
 
