@@ -1,16 +1,19 @@
-// The choice of a schedule by the family of the target. families.h has what else depends on that.
+// The choice of a schedule by the family of the target. arithmetic/families.h has what else depends on that.
 #pragma once
 
 #include "schedule_arm.h"
 #include "schedule_gpu.h"
 #include "schedule_x86.h"
 
+#include <optional>
+
 namespace halyard {
 
 inline void schedule_rotation(const Halide::Target &target, Halide::Func y, Halide::Func angle, const Loops &loops,
-                              const Steps &steps, const GpuSteps &gpu_steps, DeviceAngles &device_angles) {
+                              const Steps &steps, const GpuSteps &gpu_steps,
+                              std::optional<DeviceAngles> &device_angles) {
     if (target.has_gpu_feature()) {
-        schedule_gpu(y, angle, loops, gpu_steps, device_angles);
+        schedule_gpu(y, angle, loops, gpu_steps, *device_angles);
     } else if (target.arch == Halide::Target::ARM) {
         schedule_arm(y, angle, loops, steps);
     } else {

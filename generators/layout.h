@@ -1,7 +1,8 @@
 // How x and y lie in memory: the strides of a pairing, the elements of a pair, and where a GPU's memory begins.
 #pragma once
 
-#include "Halide.h"
+#include "arithmetic/angles.h"
+#include "gpu/fields.h"
 
 #include <map>
 #include <string>
@@ -38,9 +39,7 @@ struct Layout {
     /// Sets the constraints of a buffer [pair, member, head, token] or [pair, member, head, token, offset].
     template <typename AnyBuffer>
     void constrain(AnyBuffer &buffer, Order order, bool has_offset) const {
-        for (int i = 0; i < 4; i++) {
-            buffer.dim(i).set_min(0);
-        }
+        begin_at_zero(buffer);
         buffer.dim(1).set_extent(order == Order::both_in_word ? 1 : 2);
         if (pairing == Pairing::interleaved && order != Order::both_in_word) {
             buffer.dim(0).set_stride(2);
@@ -57,7 +56,6 @@ private:
     /// What wide accesses need. Halide checks it when a kernel is called.
     template <typename AnyBuffer>
     void constrain_for_gpu(AnyBuffer &buffer, Order order) const {
-        buffer.dim(4).set_min(0);
         buffer.dim(4).set_stride(1);
         buffer.dim(0).set_extent(buffer.dim(0).extent() / per_thread * per_thread);
         for (int i = 1; i < 4; i++) {
@@ -72,14 +70,10 @@ private:
 /// kernels are told offsets, and buffers have one more dimension there, whose stride is 1.
 class Origins {
 public:
-    void add_to(Halide::Internal::GeneratorBase &generator, const Halide::Target &target) {
-        if (target.has_gpu_feature()) {
-            x = generator.add_input<int32_t>("x_offset");
-            y = generator.add_input<int32_t>("y_offset");
-        }
-    }
+    Origins() = default;
+    explicit Origins(const Fields::Offsets &offsets) : offsets_(&offsets) {}
 
-    bool are_offsets() const { return x != nullptr; }
+    bool are_offsets() const { return offsets_ != nullptr; }
     int n_dims() const { return are_offsets() ? 5 : 4; }
 
     /// The left side of y's pure definition.
@@ -98,7 +92,7 @@ public:
             over.emplace_back(0, 2);
         }
         if (are_offsets()) {
-            over.emplace_back(layout.aligned(*y), 1);
+            over.emplace_back(layout.aligned(*offsets_->y), 1);
         }
         return over.empty() ? Halide::RDom() : Halide::RDom(over, "over");
     }
@@ -106,7 +100,7 @@ public:
     /// A place in x, and one in y, which is written over the domain.
     std::vector<Halide::Expr> in_x(std::vector<Halide::Expr> place, const Layout &layout) const {
         if (are_offsets()) {
-            place.push_back(layout.aligned(*x));
+            place.push_back(layout.aligned(*offsets_->x));
         }
         return place;
     }
@@ -119,7 +113,7 @@ public:
     }
 
 private:
-    Halide::GeneratorInput<int32_t> *x = nullptr, *y = nullptr;  // elements to the first pair
+    const Fields::Offsets *offsets_ = nullptr;
 };
 
 }  // namespace halyard

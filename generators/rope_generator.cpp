@@ -1,12 +1,14 @@
-#include "angles.h"
+#include "arithmetic/angles.h"
+#include "arithmetic/storage.h"
 #include "choose_schedule.h"
 #include "gpu/device_angles.h"
 #include "gpu/lowered.h"
 #include "gpu/ptx.h"
 #include "layout.h"
-#include "storage.h"
 
 #include <array>
+#include <memory>
+#include <optional>
 
 namespace halyard {
 
@@ -29,8 +31,8 @@ class ConvertFirst : public Halide::Internal::IRMutator {
 /// Rotary position embedding: y is x with pair k of every head turned by its token's angle.
 class Rope : public Halide::Generator<Rope> {
 public:
-    GeneratorParam<Storage> dtype{"dtype", Storage::f32, storages};
-    GeneratorParam<bool> packed{"packed", false};  // words of two neighbours; f32 only on a GPU
+    GeneratorParam<Dtype> dtype{"dtype", Dtype::f32, dtypes};
+    GeneratorParam<bool> packed{"packed", false};  // words of two neighbours, of 16 bits each
     GeneratorParam<Pairing> pairing{"pairing", Pairing::half, pairings};
     GeneratorParam<Pairing> out_pairing{"out_pairing", Pairing::half, pairings};
     GeneratorParam<bool> in_place{"in_place", false};  // x is y, and the buffer x is not read
@@ -49,17 +51,22 @@ public:
     GeneratorParam<int> heads_per_thread{"heads_per_thread", 4, 1, 16};
     GeneratorParam<int> few_tokens{"few_tokens", 64, 0, 4096};
 
-    RowInputs rows;               // row_of_token, cos_rows and sin_rows
-    DeviceAngles device_angles;   // a GPU's
-    Input<uint32_t> *sin_sign;    // 0; the inverse 0x80000000
-    Origins origins;              // x_offset and y_offset, if there are offsets
+    RowInputs rows;                            // row_of_token, cos_rows and sin_rows, but
+    std::unique_ptr<Fields::Rotation> device;  // a GPU has these, sin_sign among them
+    Input<uint32_t> *sin_sign;                 // 0; the inverse 0x80000000
     Input<Buffer<void>> *x;       // [pair, member, head, token]; packed: two pairs or two members in an element
     Output<Buffer<void>> y{"y"};  // likewise
 
     void configure() {
-        is_on_gpu() ? device_angles.add_to(*this) : rows.add_to(*this);
-        sin_sign = add_input<uint32_t>("sin_sign");
-        origins.add_to(*this, target);
+        if (is_on_gpu()) {
+            device.reset(new Fields::Rotation{*this});
+            device_angles.emplace(device->angles);
+            origins = Origins(device->offsets);
+            sin_sign = &*device->sin_sign;
+        } else {
+            rows.add_to(*this);
+            sin_sign = add_input<uint32_t>("sin_sign");
+        }
         const Halide::Type element = element_type(target, dtype, packed);
         x = add_input<Buffer<void>>("x", element, origins.n_dims());
         y.set_type(element);
@@ -107,7 +114,7 @@ public:
     }
 
     void schedule() {
-        if (order() == Order::member_by_member && dtype == Storage::f16) {
+        if (order() == Order::member_by_member && dtype == Dtype::f16) {
             get_pipeline().add_custom_lowering_pass(new ConvertFirst);
         }
         if (is_on_gpu() && Pairing(pairing) != Pairing(out_pairing)) {
@@ -118,6 +125,8 @@ public:
 
 private:
     Var k{"k"}, r{"r"}, h{"h"}, t{"t"}, lane{"lane"};
+    std::optional<DeviceAngles> device_angles;
+    Origins origins;
     Func angle{"angle"};  // [lane, element, token] -> (cos, sin) of each lane's pair; interleaved: of each member
 
     bool is_on_gpu() const { return get_target().has_gpu_feature(); }
@@ -132,7 +141,7 @@ private:
 
     void define_angle(const Format &format, const Expr &zero) {
         const Expr pair = n_lanes() == 1 ? Expr(k) : k * n_lanes() + lane;
-        const Angle row = is_on_gpu() ? device_angles.at(target, pair, t, {lane, k, t}) : rows.at(pair, t);
+        const Angle row = is_on_gpu() ? device_angles->at(target, pair, t, {lane, k, t}) : rows.at(pair, t);
         const Expr cos = flip_sign(format.row_value(row.cos), zero);  // else LLVM copies cos by a call to memcpy
         angle(lane, k, t) = Tuple(cos, flip_sign(format.row_value(row.sin), sin_sign_of(lane)));
     }
@@ -168,7 +177,7 @@ private:
     void constrain(const Layout &layout) {
         layout.constrain(*x, order(), origins.are_offsets());
         layout_of(out_pairing).constrain(y, order(), origins.are_offsets());
-        is_on_gpu() ? device_angles.constrain() : rows.constrain();
+        is_on_gpu() ? device_angles->constrain() : rows.constrain();
         angle.bound(lane, 0, order() == Order::member_by_member ? 2 : n_lanes());
     }
 

@@ -1,4 +1,4 @@
-#include "angles.h"
+#include "arithmetic/angles.h"
 #include "choose_schedule.h"
 
 namespace halyard {
@@ -20,10 +20,7 @@ public:
             phase_angle<ExprMath>({target}, position(t), turns_high(k), turns_low(k), scale_high, scale_low);
         rows(k, c, t) = Halide::undef<float>();
         rows(k, Halide::scatter(0, 1), t) = Halide::gather(angle.cos, angle.sin);
-        for (Halide::Internal::Dimension dim :
-             {position.dim(0), turns_high.dim(0), turns_low.dim(0), rows.dim(0), rows.dim(1), rows.dim(2)}) {
-            dim.set_min(0);
-        }
+        begin_at_zero(position, turns_high, turns_low, rows);
         schedule_rows(target, rows, k, t, pairs_per_step);
     }
 
@@ -50,11 +47,7 @@ public:
                                                 {fine(k, 0, at_fine), fine(k, 1, at_fine)});
         rows(k, c, t) = Halide::undef<float>();
         rows(k, Halide::scatter(0, 1), t) = Halide::gather(angle.cos, angle.sin);
-        for (Halide::Internal::Dimension dim :
-             {coarse_row.dim(0), fine_row.dim(0), coarse.dim(0), coarse.dim(1), coarse.dim(2), fine.dim(0), fine.dim(1),
-              fine.dim(2), rows.dim(0), rows.dim(1), rows.dim(2)}) {
-            dim.set_min(0);
-        }
+        begin_at_zero(coarse_row, fine_row, coarse, fine, rows);
         schedule_rows(target, rows, k, t, pairs_per_step);
     }
 

@@ -1,16 +1,15 @@
 // What happens to a tensor's elements between their load and their store, beside the rotation. Each stage is a kernel,
 // and they are called one after the other on a block of floats in the first-level cache.
+#include "arithmetic/angles.h"
+#include "arithmetic/norm.h"
+#include "arithmetic/storage.h"
 #include "schedule.h"
-#include "storage.h"
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
 namespace halyard {
-
-/// The lanes of a vector, and the partial sums of a norm.
-inline constexpr int lanes = 16;
 
 // ---- The loops -----------------------------------------------------------------------------------------------------
 // The same for all families: vectors have 16 lanes, of which LLVM makes as many registers as a target needs. Measured
@@ -76,26 +75,17 @@ inline void join_halves(const std::vector<Halide::Func> &halves, Halide::Func in
 
 // ---- The stages ----------------------------------------------------------------------------------------------------
 
-/// Sets that indices begin at 0. That makes the strides of dimension 0 one, too.
-template <typename AnyBuffer>
-void begin_at_zero(AnyBuffer &buffer, int n_dims = 3) {
-    for (int i = 0; i < n_dims; i++) {
-        buffer.dim(i).set_min(0);
-    }
-}
-
 /// The vectors of a head: at least one, else LLVM would make a call to memset for heads that have none.
 inline Halide::RDom vectors_of(const Expr &n_elements) {
     return Halide::RDom(0, Halide::max(n_elements / lanes, 1), "steps");
 }
 
-/// Joins the 16 lanes of each head in one order: i and i + 8, then i + 4, i + 2 and i + 1. The last Func has one
-/// element.
+/// Joins the lanes of each head. The last Func has one element.
 template <typename Join>
 std::vector<Halide::Func> tree_of(Halide::Func from, const Halide::Var &e, const Halide::Var &h, const Halide::Var &t,
                                   Join join) {
     std::vector<Halide::Func> tree;
-    for (int half = lanes / 2; half >= 1; half /= 2) {
+    for (const int half : halves_of_lanes) {
         Halide::Func joined("lanes_" + std::to_string(half));
         joined(e, h, t) = join(from(e, h, t), from(e + half, h, t));
         tree.push_back(joined);
@@ -107,7 +97,7 @@ std::vector<Halide::Func> tree_of(Halide::Func from, const Halide::Var &e, const
 /// Any dtype to float.
 class Widen : public Halide::Generator<Widen> {
 public:
-    GeneratorParam<Storage> dtype{"dtype", Storage::f32, cache_storages};
+    GeneratorParam<Dtype> dtype{"dtype", Dtype::f32, dtypes_of_caches};
 
     Input<Buffer<void>> *x;           // [element, head, token]
     Output<Buffer<float, 3>> y{"y"};  // likewise
@@ -116,8 +106,7 @@ public:
 
     void generate() {
         y(e, h, t) = widen(target, dtype, (*x)(e, h, t));
-        begin_at_zero(*x);
-        begin_at_zero(y);
+        begin_at_zero(*x, y);
         convert_in_steps(target, Halide::Func(y), y.dim(0).extent(), e);
     }
 
@@ -128,7 +117,7 @@ private:
 /// Float to any dtype, times reciprocal scales.
 class Narrow : public Halide::Generator<Narrow> {
 public:
-    GeneratorParam<Storage> dtype{"dtype", Storage::f32, cache_storages};
+    GeneratorParam<Dtype> dtype{"dtype", Dtype::f32, dtypes_of_caches};
 
     Input<Buffer<float, 3>> x{"x"};  // [element, head, token]
     Input<Buffer<float, 3>> r{"r"};  // likewise, of any strides
@@ -141,9 +130,7 @@ public:
 
     void generate() {
         y(e, h, t) = narrow(target, dtype, Halide::strict_float(x(e, h, t) * r(e, h, t)));
-        begin_at_zero(x);
-        begin_at_zero(r);
-        begin_at_zero(y);
+        begin_at_zero(x, r, y);
         r.dim(0).set_stride(Expr());
         for (const int stride : {0, 1}) {  // any other goes element by element
             convert_in_steps(target, Halide::Func(y).specialize(r.dim(0).stride() == stride), y.dim(0).extent(), e);
@@ -166,14 +153,11 @@ public:
     template <typename Squared>
     void define(const Target &target, Squared squared, const Expr &n, const Expr &eps, const Expr &n_heads) {
         sum(e, h, t) = 0.0f;
-        const Expr element = squared(e, h, t);
-        sum(e, h, t) = fma(target, element, element, sum(e, h, t));
+        sum(e, h, t) = add_square(target, sum(e, h, t), squared(e, h, t));
         sums(e, h, t) = sum(e, h, t);
         tree = tree_of(sums, e, h, t, [](const Expr &x, const Expr &y) { return Halide::strict_float(x + y); });
         // The last vector of scales may have lanes beyond the last head.
-        const Expr total = tree.back()(0, Halide::min(h, n_heads - 1), t);
-        const Expr mean_and_eps = Halide::strict_float(Halide::strict_float(total / n) + eps);
-        scale(h, t) = Halide::strict_float(1.0f / Halide::strict_float(Halide::sqrt(mean_and_eps)));
+        scale(h, t) = scale_of_norm(target, tree.back()(0, Halide::min(h, n_heads - 1), t), n, eps);
     }
 
     /// For a group of heads of some tokens in each call: 32 heads take .5 of the time of 8, since sums, roots and
@@ -201,8 +185,8 @@ private:
 /// x / sqrt(mean of x^2 + eps) * weight, for each head.
 class Norm : public Halide::Generator<Norm> {
 public:
-    GeneratorParam<Storage> dtype{"dtype", Storage::f32, storages};  // what values are rounded to, if they are
-    GeneratorParam<bool> widens{"widens", false};                    // x is of that dtype; else it is float
+    GeneratorParam<Dtype> dtype{"dtype", Dtype::f32, dtypes};  // what values are rounded to, if they are
+    GeneratorParam<bool> widens{"widens", false};              // x is of that dtype; else it is float
 
     Input<Buffer<float, 2>> weight{"weight"};  // [element, head]
     Input<float> n{"n"};                       // elements of a head that count; any others are zero
@@ -222,14 +206,12 @@ public:
             target,
             [&](const Var &i, const Var &head, const Var &token) { return value(i + steps * lanes, head, token); }, n,
             eps, y.dim(1).extent());
-        const Expr normed = rounded(Halide::strict_float(value(e, h, t) * mean_square.scale(h, t)), 2);
-        y(e, h, t) = rounded(Halide::strict_float(normed * weight(e, h)), 1);
-        begin_at_zero(weight, 2);
-        begin_at_zero(*x);
-        begin_at_zero(y);
+        y(e, h, t) = norm_element(value(e, h, t), mean_square.scale(h, t), weight(e, h),
+                                  [&](const Expr &v, int flag) { return rounded(v, flag); });
+        begin_at_zero(weight, *x, y);
 
         mean_square.schedule(y, group, y.dim(0).extent());
-        for (int flags = 0; flags < (dtype == Storage::f32 ? 0 : 3); flags++) {
+        for (int flags = 0; flags < (dtype == Dtype::f32 ? 0 : 3); flags++) {
             multiply_in_groups(Halide::Func(y).specialize(rounding == flags));
         }
         multiply_in_groups(Halide::Func(y));
@@ -239,16 +221,17 @@ private:
     Var e{"e"}, h{"h"}, t{"t"}, group{"group"}, one{"one"};
     RootMeanSquare mean_square;
 
-    Storage storage_of_x() const { return widens ? dtype : Storage::f32; }
+    Dtype storage_of_x() const { return widens ? dtype : Dtype::f32; }
 
-    /// What a value is rounded to before or after the weight, unless rounding says that it is so only at the other
-    /// place.
-    Expr rounded(const Expr &v, int other) const {
-        return dtype == Storage::f32 ? v : select(rounding == 0 || rounding == other, v, round_to(target, dtype, v));
+    /// What a value is rounded to, unless there is no such flag: none at all, or only the other.
+    Expr rounded(const Expr &v, int flag) const {
+        constexpr int both = HALYARD_NORM_ROUND_BEFORE_WEIGHT | HALYARD_NORM_ROUND_AFTER_WEIGHT;
+        const Expr is_unset = rounding == 0 || rounding == (both ^ flag);
+        return dtype == Dtype::f32 ? v : select(is_unset, v, round_to(target, dtype, v));
     }
 
     void multiply_in_groups(Halide::Stage stage) {
-        in_groups(stage, h, group, one, RootMeanSquare::heads_per_group, dtype == Storage::f32);
+        in_groups(stage, h, group, one, RootMeanSquare::heads_per_group, dtype == Dtype::f32);
         fill_in_steps(target, stage, y.dim(0).extent(), e);
         stage.vectorize(e, lanes, Halide::TailStrategy::RoundUp);
     }
@@ -258,18 +241,18 @@ private:
 /// them. The same bits as those of widen_norm, rotate and narrow.
 class NormRotate : public Halide::Generator<NormRotate> {
 public:
-    GeneratorParam<Storage> dtype{"dtype", Storage::f32, storages};
+    GeneratorParam<Dtype> dtype{"dtype", Dtype::f32, dtypes};
 
     Input<Buffer<float, 2>> weight{"weight"};  // [pair, member]
     Input<float> eps{"eps"};
-    Input<Buffer<int32_t, 1>> row_of_token{"row_of_token"};  // [token]
-    Input<Buffer<float, 2>> cos_rows{"cos_rows"};            // [pair, row]
-    Input<Buffer<float, 2>> sin_rows{"sin_rows"};            // likewise
-    Input<uint32_t> sin_sign{"sin_sign"};                    // 0; the inverse 0x80000000
-    Input<Buffer<void>> *x;                                  // [pair, member, head, token], pairs of whole vectors
+    RowInputs rows;
+    Input<uint32_t> *sin_sign;    // 0; the inverse 0x80000000
+    Input<Buffer<void>> *x;       // [pair, member, head, token], pairs of whole vectors
     Output<Buffer<void>> y{"y"};  // likewise; x may be y: both members of a pair are read before they are written
 
     void configure() {
+        rows.add_to(*this);
+        sin_sign = add_input<uint32_t>("sin_sign");
         x = add_input<Buffer<void>>("x", element_type(target, dtype, false), 4);
         y.set_type(element_type(target, dtype, false));
         y.set_dimensions(4);
@@ -285,13 +268,14 @@ public:
             },
             cast<float>(2 * n_pairs), eps, n_heads);
 
-        const Format format = {target, dtype, in_words(), rounding_of(target, rounds_by_test(), sin_sign & 0x7fffffff)};
+        const Format format = {target, dtype, in_words(),
+                               rounding_of(target, rounds_by_test(), *sin_sign & 0x7fffffff)};
         std::vector<Expr> x0 = normed(format, 0), x1 = normed(format, 1);
-        const Expr row = unsafe_promise_clamped(row_of_token(t), 0, cos_rows.dim(1).extent() - 1);
         for (int i = 0; i < n_joined(); i++) {
+            const Angle row = rows.at(pair(i), t);
             // No NaN but the canonical one and those of x, which have no lower half, gets here: see round_to_bf16.
-            const Expr cos = canonical_nan(cos_rows(pair(i), row)), sin = canonical_nan(sin_rows(pair(i), row));
-            const Pair turned = rotate(target, {x0[i], x1[i]}, cos, flip_sign(sin, sin_sign));
+            const Expr sin = flip_sign(canonical_nan(row.sin), *sin_sign);
+            const Pair turned = rotate(target, {x0[i], x1[i]}, canonical_nan(row.cos), sin);
             x0[i] = turned.x0;
             x1[i] = turned.x1;
         }
@@ -299,12 +283,8 @@ public:
         const Expr joined = k / n_joined();
         const Expr element = select(r == 0, rotated(joined, h, t)[0], rotated(joined, h, t)[1]);
         y(k, r, h, t) = in_words() ? Halide::extract_bits<uint16_t>(element, 16 * (k % 2)) : element;
-        begin_at_zero(weight, 2);
-        begin_at_zero(row_of_token, 1);
-        begin_at_zero(cos_rows, 2);
-        begin_at_zero(sin_rows, 2);
-        begin_at_zero(*x, 4);
-        begin_at_zero(y, 4);
+        begin_at_zero(weight, *x, y);
+        rows.constrain();
 
         mean_square.schedule(y, group, 2 * n_pairs, tokens_per_group());
         for (const int known : known_pairs) {
@@ -323,14 +303,17 @@ private:
     RootMeanSquare mean_square;
 
     /// Whether two neighbours are read, rounded and written as one word.
-    bool in_words() const { return dtype == Storage::bf16 && joins_neighbours(get_target()); }
+    bool in_words() const { return dtype == Dtype::bf16 && joins_neighbours(get_target()); }
     int n_joined() const { return in_words() ? 2 : 1; }
     Expr pair(int i) const { return k * n_joined() + i; }
 
     /// Where words fill registers.
     Expr rounds_by_test() const {
-        const Expr n_pairs = y.dim(0).extent();
-        return cast<bool>(Expr(has_masks(get_target()))) && (n_pairs == 64 || n_pairs == 128 || n_pairs == 32);
+        Expr fills = Halide::Internal::const_false();
+        for (const int known : known_pairs) {
+            fills = known % (2 * lanes) == 0 ? fills || y.dim(0).extent() == known : fills;
+        }
+        return cast<bool>(Expr(has_masks(get_target()))) && fills;
     }
 
     /// Members of pairs, times scale and weight.
@@ -341,15 +324,15 @@ private:
         }
         std::vector<Expr> floats = format.floats(element);
         for (int i = 0; i < n_joined(); i++) {
-            floats[i] = Halide::strict_float(Halide::strict_float(floats[i] * mean_square.scale(h, t)) *
-                                             canonical_nan(weight(pair(i), member)));
+            floats[i] = norm_element(floats[i], mean_square.scale(h, t), canonical_nan(weight(pair(i), member)),
+                                     [](const Expr &v, int) { return v; });
         }
         return floats;
     }
 
     /// With two, the roots of few heads are waited for once, not twice: .85 of the time for 8 heads (AVX-512). Two
     /// tokens' heads of f32 would not stay in the first-level cache.
-    int tokens_per_group() const { return dtype == Storage::f32 ? 1 : 2; }
+    int tokens_per_group() const { return dtype == Dtype::f32 ? 1 : 2; }
 
     /// A step's rows and weights are read once for all heads of a group.
     void rotate_in_groups(Halide::Stage stage, int n_pairs) {
@@ -383,8 +366,7 @@ public:
         mosts(e, h, t) = most(e, h, t);
         const auto tree = tree_of(mosts, e, h, t, [](const Expr &a, const Expr &b) { return Halide::max(a, b); });
         y(h, t) = reinterpret<float>(tree.back()(0, h, t));
-        begin_at_zero(x);
-        begin_at_zero(y, 2);
+        begin_at_zero(x, y);
 
         in_groups(Halide::Func(y), h, group, one, heads_per_group, false);
         reduce_in_groups(most, mosts, y, {e, h, group, one}, x.dim(0).extent(), heads_per_group);

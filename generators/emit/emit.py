@@ -85,10 +85,9 @@ class Emitter:
         """Emits one kernel. Returns its files, of which the first is the one that decides whether it has changed."""
         name = kernel.name
         path = pathlib.Path(folder, name)
-        gpu_suffix = kernel.target.device_suffix
         files = {"assembly": ".s", "object": suffix, "stmt": ".stmt"}
-        if gpu_suffix:
-            files = {"object": suffix, "stmt": ".stmt", "device_code": gpu_suffix}
+        if kernel.target.is_gpu:
+            files = {"object": suffix, "stmt": ".stmt", "device_code": "." + kernel.target.device_code}
         files = {output: path.with_name(name + files[output]) for output in outputs or files}
         wanted = [output for output in files if not (output == "object" and kernel.is_non_temporal)]
         command = [self.generator, "-f", name, "-n", name, "-o", folder, "-e", ",".join(wanted),

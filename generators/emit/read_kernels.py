@@ -9,8 +9,7 @@ DTYPES = ["f32", "f16", "bf16"]
 DTYPES_OF_CACHES = DTYPES + ["e4m3", "e5m2", "int8"]
 STAGES = ["widen", "norm", "widen_norm", "norm_rotate", "narrow", "largest"]
 PAIRINGS = ["half", "interleaved", "strided"]
-PLACES = ["out_of_place", "in_place", "non_temporal"]
-GPU_PLACES = PLACES[:2]
+PLACES = {"out_of_place": ["out_of_place"], "in_place": ["in_place"], "both": ["out_of_place", "in_place"]}
 FLAGS = {"true": True, "false": False}
 LIST = pathlib.Path(__file__).parents[1] / "kernels.inc"
 
@@ -29,18 +28,15 @@ class Target:
     processor: str  # as Halide calls it; of a GPU the one that launches its kernels
     features: str
     isa: str  # what a machine must have
-    is_gpu: bool
+    device_code: str | None = None  # of a GPU: the suffix of the text that its driver compiles
+
+    @property
+    def is_gpu(self):
+        return self.device_code is not None
 
     def halide(self, triple):
         """What a generator is told about the target: Halide's name of it."""
-        if self.is_gpu:
-            return f"{triple}-sse41-{self.features}-{GPU_OPTIONS}"
-        return f"{triple}-{self.features}-{CPU_OPTIONS}"
-
-    @property
-    def device_suffix(self):
-        """The suffix of the text that a GPU's driver compiles."""
-        return None if not self.is_gpu else ".ptx" if self.features.startswith("cuda") else ".cl"
+        return f"{triple}-{self.features}-{GPU_OPTIONS if self.is_gpu else CPU_OPTIONS}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +121,8 @@ def read(path=LIST):
             raise BadList(f"{path}:{line}: {macro}: {error}") from None
         row(*cells)
     order = list(reader.targets)
-    kernels = sorted(reader.kernels.values(), key=lambda kernel: order.index(kernel.target.name))  # keeps the rows' order
+    kernels = sorted(reader.kernels.values(),  # keeps the rows' order
+                     key=lambda kernel: (order.index(kernel.target.name), not kernel.is_non_temporal))
     return KernelList(reader.targets, reader.triples, reader.parameters, {kernel.name: kernel for kernel in kernels})
 
 
@@ -192,10 +189,10 @@ class _Reader:
         for better in self.targets.values():
             if better.processor == processor and not set(features.split("-")) < set(better.features.split("-")):
                 self._refuse(f"{name} has features that {better.name}, which comes before it, has not")
-        self._add(self.targets, Target(name, processor, features, isa, False))
+        self._add(self.targets, Target(name, processor, features, isa))
 
-    def gpu_target(self, name, features, isa):
-        self._add(self.targets, Target(name, "x86-64", features, isa, True))
+    def gpu_target(self, name, processor, features, device_code, isa):
+        self._add(self.targets, Target(name, processor, features, isa, device_code))
 
     def triple(self, name, format, suffix, library, non_temporal):
         past_caches = self._one_of("non_temporal", non_temporal, FLAGS)
@@ -212,43 +209,43 @@ class _Reader:
         numbers = self._numbers(
             elements_per_step=elements_per_step, elements_per_step_any=elements_per_step_any,
             elements_per_vector=elements_per_vector, heads_per_step=heads_per_step, hoist_rows=hoist_rows,
-            non_temporal_mib=non_temporal_mib, swap_members=swap_members)
-        self._one_of("place", place, PLACES)
-        if (place == "non_temporal") != ("non_temporal_mib" in numbers):
-            self._refuse("non_temporal_mib is what a non_temporal kernel has, and no other")
+            swap_members=swap_members)
+        past_caches = self._numbers(non_temporal_mib=non_temporal_mib)
+        places = self._one_of("place", place, PLACES)
+        if past_caches and place == "in_place":
+            self._refuse("non_temporal_mib is of no kernel that is in place")
         self._one_of("round_by_test", round_by_test, FLAGS)
-        self._rotation(pairing, dtype, place, place, self._targets(target, False), packed,
-                       {"round_by_test": round_by_test}, numbers)
+        arguments = {"round_by_test": round_by_test}
+        for of_these, parameters in (["non_temporal"] if past_caches else [], numbers | past_caches), (places, numbers):
+            self._rotation(pairing, dtype, of_these, self._targets(target, False), packed, arguments, parameters)
 
     def gpu_rotate(self, pairing, dtype, place, bits, target, packed, swap_members, element_threads, head_threads,
                    heads_per_thread, few_tokens):
         numbers = self._numbers(element_threads=element_threads, head_threads=head_threads,
                                 heads_per_thread=heads_per_thread, few_tokens=few_tokens)
-        self._one_of("place", place, GPU_PLACES)
+        places = self._one_of("place", place, PLACES)
         if (pairing == "strided") != (bits == "_"):
             self._refuse("bits is what a kernel has that is not strided, and no other")
-        self._one_of("bits", bits, ["128", "64", "32", "_"])
-        differs = [place] + (["by", bits] if bits not in ("128", "_") else [])
-        word = (64 if dtype == "f32" else 32) if packed == "true" else 32
-        width = {} if bits == "_" else {"width": str(int(bits) // word)}
-        self._rotation(pairing, dtype, place, "_".join(differs), self._targets(target, True), packed,
+        self._one_of("bits", bits, ["128", "32", "_"])
+        width = {} if bits == "_" else {"width": str(int(bits) // 32)}
+        self._rotation(pairing, dtype, places, self._targets(target, True), packed,
                        width | self._numbers(swap_members=swap_members), numbers,
                        bits=0 if bits == "_" else int(bits))
 
-    def _rotation(self, pairing, dtype, place, suffix, targets, packed, arguments, numbers, bits=0):
+    def _rotation(self, pairing, dtype, places, targets, packed, arguments, numbers, bits=0):
         pairing_in, _, pairing_out = pairing.partition("_to_")
         pairing_out = pairing_out or pairing_in
         for one in (pairing_in, pairing_out):
             self._one_of("pairing", one, PAIRINGS)
         self._one_of("dtype", dtype, DTYPES)
-        suffix = suffix.removeprefix("out_of_place").strip("_")
-        self._kernels(
-            f"halyard_rotate_{pairing}_{dtype}" + (f"_{suffix}" if suffix else ""), targets, op="rotate",
-            generator="rope",
-            arguments={"dtype": dtype, "packed": packed, "pairing": pairing_in, "out_pairing": pairing_out,
-                       "in_place": "true" if place == "in_place" else "false"} | arguments,
-            parameters=numbers, place=place, pairing=pairing_in, out_pairing=pairing_out, dtype=dtype,
-            packed=self._one_of("packed", packed, FLAGS), bits=bits)
+        for place in places:
+            differs = ([] if place == "out_of_place" else [place]) + (["by_32"] if bits == 32 else [])
+            self._kernels(
+                "_".join(["halyard_rotate", pairing, dtype, *differs]), targets, op="rotate", generator="rope",
+                arguments={"dtype": dtype, "packed": packed, "pairing": pairing_in, "out_pairing": pairing_out,
+                           "in_place": str(place == "in_place").lower()} | arguments,
+                parameters=numbers, place=place, pairing=pairing_in, out_pairing=pairing_out, dtype=dtype,
+                packed=self._one_of("packed", packed, FLAGS), bits=bits)
 
     def rows(self, source, target, pairs_per_step):
         op = "rows_" + self._one_of("source", source, ["phase", "factored"])

@@ -1,34 +1,21 @@
 // What a GPU does besides rotating.
 #include "gpu/device_angles.h"
 
+#include <memory>
+
 namespace halyard {
-
-namespace {
-
-/// A grid of any size: blocks of 128 threads, side by side in the first dimension.
-void schedule_flat(Halide::Stage stage, const Halide::VarOrRVar &across, const Halide::VarOrRVar &block,
-                   const Halide::VarOrRVar &thread) {
-    stage.split(across, block, thread, 128, Halide::TailStrategy::GuardWithIf).gpu_blocks(block).gpu_threads(thread);
-}
-
-}  // namespace
 
 /// Stores a code in a word if an angle source does not cover a position. Otherwise the word is left alone.
 class CheckPositions : public Halide::Generator<CheckPositions> {
 public:
-    DevicePositions positions;
-    Input<int32_t> *code;
-    Input<int32_t> *word_offset;
+    std::unique_ptr<Fields::Check> in;
     Output<Buffer<int32_t, 1>> word{"word"};  // [offset]
 
-    void configure() {
-        positions.add_to(*this);
-        code = add_input<int32_t>("code");
-        word_offset = add_input<int32_t>("word_offset");
-    }
+    void configure() { in.reset(new Fields::Check{*this}); }
 
     void generate() {
-        const Halide::RDom over({{0, positions.n_tokens()}, {0, positions.n_axes()}, {*word_offset, 1}}, "over");
+        const DevicePositions positions(in->positions);
+        const Halide::RDom over({{0, positions.n_tokens()}, {0, positions.n_axes()}, {*in->word_offset, 1}}, "over");
         const Halide::RVar token = over.x;
         // The last block's spare threads read nothing, but Halide's bounds include them.
         const Expr position = positions.at(unsafe_promise_clamped(token, 0, positions.n_tokens() - 1), over.y);
@@ -37,15 +24,19 @@ public:
         Halide::RDom bad = over;
         bad.where(!positions.covers(position, below(over.y, token)));
         word(i) = Halide::undef<int32_t>();
-        word(over.z) = Expr(*code);
+        word(over.z) = Expr(*in->code);
         positions.constrain();
-        word.dim(0).set_min(0);
+        begin_at_zero(word);
 
         const Var block("block"), thread("thread");
         word.gpu_tile(i, block, thread, 1);
-        // Every thread that stores at all stores the same.
+        // Every thread that stores at all stores the same. A grid's first dimension holds any number of blocks.
         const Halide::RVar token_block("token_block"), token_thread("token_thread");
-        schedule_flat(word.update().allow_race_conditions(), token, token_block, token_thread);
+        word.update()
+            .allow_race_conditions()
+            .split(token, token_block, token_thread, 128, Halide::TailStrategy::GuardWithIf)
+            .gpu_blocks(token_block)
+            .gpu_threads(token_thread);
         below.compute_at(word, token_thread).store_in(Halide::MemoryType::Register);
     }
 
@@ -60,31 +51,27 @@ class CopyColumns : public Halide::Generator<CopyColumns> {
 public:
     GeneratorParam<int> bits{"bits", 32};  // of an element: 16, 32 or 128 (as four words)
 
-    Input<int32_t> x_offset{"x_offset"};
-    Input<int32_t> y_offset{"y_offset"};
-    Input<Buffer<void, 4>> x{"x"};   // [column, head, token, offset]
+    std::unique_ptr<Fields::Offsets> offsets;
+    Input<Buffer<void>> *x;          // [column, head, token, offset]
     Output<Buffer<void, 4>> y{"y"};  // likewise
 
     void configure() {
         const Halide::Type element = Halide::UInt(bits == 16 ? 16 : 32);
-        x.set_type(element);
+        offsets.reset(new Fields::Offsets{*this});
+        x = add_input<Buffer<void>>("x", element, 4);
         y.set_type(element);
     }
 
     void generate() {
         const int lanes = bits == 128 ? 4 : 1;
         const auto aligned = [&](const Expr &words) { return words / lanes * lanes; };
-        const Halide::RDom start({{aligned(y_offset), 1}}, "start");
+        const Halide::RDom start({{aligned(*offsets->y), 1}}, "start");
         y(column, head, token, offset) = Halide::undef(y.type());
-        y(column, head, token, start) = x(column, head, token, aligned(x_offset));
+        y(column, head, token, start) = (*x)(column, head, token, aligned(*offsets->x));
 
-        for (Halide::Internal::Dimension dim : {x.dim(3), y.dim(3)}) {
-            dim.set_stride(1);
-        }
         const auto constrain = [&](auto &buffer) {
-            for (int i = 0; i < 4; i++) {
-                buffer.dim(i).set_min(0);
-            }
+            begin_at_zero(buffer);
+            buffer.dim(3).set_stride(1);
             buffer.dim(1).set_stride(aligned(buffer.dim(1).stride()));
             buffer.dim(2).set_stride(aligned(buffer.dim(2).stride()));
             buffer.dim(0).set_extent(aligned(buffer.dim(0).extent()));
@@ -92,7 +79,7 @@ public:
                 buffer.dim(0).set_stride(Expr());
             }
         };
-        constrain(x);
+        constrain(*x);
         constrain(y);
 
         const auto tail = Halide::TailStrategy::GuardWithIf;

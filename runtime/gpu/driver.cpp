@@ -21,27 +21,60 @@ namespace halyard::gpu {
 
 namespace {
 
+/// Looks up functions, and remembers the first that is missing.
+class Library {
+public:
+    explicit Library(bool is_cuda) : handle_(find_driver_library(is_cuda)) {}
+
+    bool is_open() const { return handle_ != nullptr; }
+    const char *missing() const { return missing_; }
+
+    void *find(const char *name) {
+        void *const symbol = handle_ == nullptr ? nullptr : dlsym(handle_, name);
+        if (symbol == nullptr && missing_ == nullptr) {
+            missing_ = name;
+        }
+        return symbol;
+    }
+
+private:
+    void *handle_;
+    const char *missing_ = nullptr;
+};
+
+/// A function of a library, which is called as itself.
+template <typename Type>
+class Function {
+public:
+    Function(Library &library, const char *name) : function_(reinterpret_cast<Type *>(library.find(name))) {}
+    operator Type *() const { return function_; }
+
+private:
+    Type *function_;
+};
+
 // ---- CUDA: what its driver API calls and numbers them ---------------------------------------------------------------
 
 using CudaResult = int;  // 0 is success
 using CudaAddress = unsigned long long;
 
 struct Cuda {
-    CudaResult (*init)(unsigned);
-    CudaResult (*get_count)(int *);
-    CudaResult (*get_device)(int *, int);
-    CudaResult (*get_attribute)(int *, int, int);
-    CudaResult (*get_current)(void **);
-    CudaResult (*push)(void *);
-    CudaResult (*pop)(void **);
-    CudaResult (*get_context_device)(int *);
-    CudaResult (*get_pointer_attribute)(void *, int, CudaAddress);
-    CudaResult (*allocate)(CudaAddress *, std::size_t);
-    CudaResult (*release)(CudaAddress);
-    CudaResult (*copy_in)(CudaAddress, const void *, std::size_t);
-    CudaResult (*copy_out)(void *, CudaAddress, std::size_t);
-    CudaResult (*synchronize)(void *);
-    char why_not[96];
+    Library library{true};
+    Function<CudaResult(unsigned)> init{library, "cuInit"};
+    Function<CudaResult(int *)> get_count{library, "cuDeviceGetCount"};
+    Function<CudaResult(int *, int)> get_device{library, "cuDeviceGet"};
+    Function<CudaResult(int *, int, int)> get_attribute{library, "cuDeviceGetAttribute"};
+    Function<CudaResult(void **)> get_current{library, "cuCtxGetCurrent"};
+    Function<CudaResult(void *)> push{library, "cuCtxPushCurrent_v2"};
+    Function<CudaResult(void **)> pop{library, "cuCtxPopCurrent_v2"};
+    Function<CudaResult(int *)> get_context_device{library, "cuCtxGetDevice"};
+    Function<CudaResult(void *, int, CudaAddress)> get_pointer_attribute{library, "cuPointerGetAttribute"};
+    Function<CudaResult(CudaAddress *, std::size_t)> allocate{library, "cuMemAlloc_v2"};
+    Function<CudaResult(CudaAddress)> release{library, "cuMemFree_v2"};
+    Function<CudaResult(CudaAddress, const void *, std::size_t)> copy_in{library, "cuMemcpyHtoD_v2"};
+    Function<CudaResult(void *, CudaAddress, std::size_t)> copy_out{library, "cuMemcpyDtoH_v2"};
+    Function<CudaResult(void *)> synchronize{library, "cuStreamSynchronize"};
+    char why_not[96] = {};
 };
 
 constexpr int compute_capability_major = 75;  // CU_DEVICE_ATTRIBUTE_…
@@ -50,16 +83,21 @@ constexpr int pointer_device = 9;             // CU_POINTER_ATTRIBUTE_DEVICE_ORD
 // ---- OpenCL: the same of version 1.2 --------------------------------------------------------------------------------
 
 struct OpenCl {
-    int (*get_platforms)(unsigned, void **, unsigned *);
-    int (*get_devices)(void *, std::uint64_t, unsigned, void **, unsigned *);
-    int (*get_device_info)(void *, unsigned, std::size_t, void *, std::size_t *);
-    int (*get_queue_info)(void *, unsigned, std::size_t, void *, std::size_t *);
-    void *(*create_buffer)(void *, std::uint64_t, std::size_t, void *, int *);
-    int (*release_buffer)(void *);
-    int (*get_memory_info)(void *, unsigned, std::size_t, void *, std::size_t *);
-    int (*write)(void *, void *, unsigned, std::size_t, std::size_t, const void *, unsigned, const void *, void *);
-    int (*read)(void *, void *, unsigned, std::size_t, std::size_t, void *, unsigned, const void *, void *);
-    char why_not[96];
+    using GetInfo = int(void *, unsigned, std::size_t, void *, std::size_t *);
+    template <typename Data>
+    using Copy = int(void *, void *, unsigned, std::size_t, std::size_t, Data, unsigned, const void *, void *);
+
+    Library library{false};
+    Function<int(unsigned, void **, unsigned *)> get_platforms{library, "clGetPlatformIDs"};
+    Function<int(void *, std::uint64_t, unsigned, void **, unsigned *)> get_devices{library, "clGetDeviceIDs"};
+    Function<GetInfo> get_device_info{library, "clGetDeviceInfo"};
+    Function<GetInfo> get_queue_info{library, "clGetCommandQueueInfo"};
+    Function<void *(void *, std::uint64_t, std::size_t, void *, int *)> create_buffer{library, "clCreateBuffer"};
+    Function<int(void *)> release_buffer{library, "clReleaseMemObject"};
+    Function<GetInfo> get_memory_info{library, "clGetMemObjectInfo"};
+    Function<Copy<const void *>> write{library, "clEnqueueWriteBuffer"};
+    Function<Copy<void *>> read{library, "clEnqueueReadBuffer"};
+    char why_not[96] = {};
 };
 
 constexpr std::uint64_t any_device_type = 0xffffffff;  // CL_DEVICE_TYPE_ALL
@@ -71,57 +109,20 @@ constexpr unsigned base_address_align = 0x1019;        // CL_DEVICE_MEM_BASE_ADD
 
 // ---- Finding them --------------------------------------------------------------------------------------------------
 
-/// Looks up one function after the other, and remembers the first that is missing.
-class Library {
-public:
-    Library(bool is_cuda) : handle_(find_driver_library(is_cuda)) {}
-
-    bool is_open() const { return handle_ != nullptr; }
-    const char *missing() const { return missing_; }
-
-    template <typename Function>
-    void find(Function &function, const char *name) {
-        void *const symbol = handle_ == nullptr ? nullptr : dlsym(handle_, name);
-        if (symbol == nullptr && missing_ == nullptr) {
-            missing_ = name;
-        }
-        function = reinterpret_cast<Function>(symbol);
-    }
-
-private:
-    void *handle_;
-    const char *missing_ = nullptr;
-};
-
 template <typename Driver>
-bool is_complete(const Library &library, const char *name, Driver &driver) {
-    if (!library.is_open()) {
+bool is_complete(Driver &driver, const char *name) {
+    if (!driver.library.is_open()) {
         std::snprintf(driver.why_not, sizeof(driver.why_not), "no driver: %s not found", name);
-    } else if (library.missing() != nullptr) {
+    } else if (driver.library.missing() != nullptr) {
         std::snprintf(driver.why_not, sizeof(driver.why_not), "%s has no %s: its driver is too old", name,
-                      library.missing());
+                      driver.library.missing());
     }
     return driver.why_not[0] == '\0';
 }
 
 Cuda load_cuda() {
-    Cuda cuda = {};
-    Library library(true);
-    library.find(cuda.init, "cuInit");
-    library.find(cuda.get_count, "cuDeviceGetCount");
-    library.find(cuda.get_device, "cuDeviceGet");
-    library.find(cuda.get_attribute, "cuDeviceGetAttribute");
-    library.find(cuda.get_current, "cuCtxGetCurrent");
-    library.find(cuda.push, "cuCtxPushCurrent_v2");
-    library.find(cuda.pop, "cuCtxPopCurrent_v2");
-    library.find(cuda.get_context_device, "cuCtxGetDevice");
-    library.find(cuda.get_pointer_attribute, "cuPointerGetAttribute");
-    library.find(cuda.allocate, "cuMemAlloc_v2");
-    library.find(cuda.release, "cuMemFree_v2");
-    library.find(cuda.copy_in, "cuMemcpyHtoD_v2");
-    library.find(cuda.copy_out, "cuMemcpyDtoH_v2");
-    library.find(cuda.synchronize, "cuStreamSynchronize");
-    if (!is_complete(library, "libcuda.so.1", cuda)) {
+    Cuda cuda;
+    if (!is_complete(cuda, "libcuda.so.1")) {
         return cuda;
     }
     int count = 0, device = 0, major = 0;
@@ -139,18 +140,8 @@ Cuda load_cuda() {
 }
 
 OpenCl load_opencl() {
-    OpenCl cl = {};
-    Library library(false);
-    library.find(cl.get_platforms, "clGetPlatformIDs");
-    library.find(cl.get_devices, "clGetDeviceIDs");
-    library.find(cl.get_device_info, "clGetDeviceInfo");
-    library.find(cl.get_queue_info, "clGetCommandQueueInfo");
-    library.find(cl.create_buffer, "clCreateBuffer");
-    library.find(cl.release_buffer, "clReleaseMemObject");
-    library.find(cl.get_memory_info, "clGetMemObjectInfo");
-    library.find(cl.write, "clEnqueueWriteBuffer");
-    library.find(cl.read, "clEnqueueReadBuffer");
-    if (!is_complete(library, "libOpenCL.so.1", cl)) {
+    OpenCl cl;
+    if (!is_complete(cl, "libOpenCL.so.1")) {
         return cl;
     }
     void *platforms[16];

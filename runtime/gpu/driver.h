@@ -45,7 +45,6 @@ public:
     ~MemoryQueries();
 
     MemoryInfo describe(void *memory) noexcept;
-    const halyard_gpu_queue &queue() const noexcept { return queue_; }
 
 private:
     const halyard_gpu_queue &queue_;

@@ -33,17 +33,17 @@ halyard_status upload(const halyard_gpu_queue &queue, const void *data, std::siz
     return HALYARD_OK;
 }
 
-DeviceForm form_of(const halyard_angle_source &source) {
+AngleForm form_of(const halyard_angle_source &source) {
     switch (source.kind) {
-    case AngleKind::phase: return DeviceForm::phase;
-    case AngleKind::factored: return DeviceForm::factored;
+    case AngleKind::phase: return AngleForm::phase;
+    case AngleKind::factored: return AngleForm::factored;
     case AngleKind::table:
     case AngleKind::given:
     case AngleKind::joined: break;
     }
-    return source.rows_dtype == Dtype::f16    ? DeviceForm::rows_f16
-           : source.rows_dtype == Dtype::bf16 ? DeviceForm::rows_bf16
-                                              : DeviceForm::rows_f32;
+    return source.rows_dtype == Dtype::f16    ? AngleForm::rows_f16
+           : source.rows_dtype == Dtype::bf16 ? AngleForm::rows_bf16
+                                              : AngleForm::rows_f32;
 }
 
 /// Uploads the positions of a listed table.
@@ -123,7 +123,7 @@ halyard_status upload_source(halyard_gpu_angles &angles, const halyard_angle_sou
     const auto n_floats = static_cast<std::size_t>(device.n_rows * source.stride_row);
     const float *rows = source.owned_rows.get();
     std::unique_ptr<float[]> both;
-    if (device.form == DeviceForm::factored) {
+    if (device.form == AngleForm::factored) {
         both.reset(new (std::nothrow) float[n_floats]);
         if (both == nullptr) {
             return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for ", device.n_rows, " rows");

@@ -2,14 +2,12 @@
 #pragma once
 
 #include "angles/angle_source.h"
+#include "gpu/launch_fields.h"
 #include "halyard/halyard_gpu.h"
 
 #include <cstdint>
 
 namespace halyard::gpu {
-
-/// How kernels get cos and sin: AngleForm in generators/gpu/device_angles.h.
-enum class DeviceForm : std::int32_t { rows_f32, rows_f16, rows_bf16, factored, phase };
 
 /// Ascending positions on the device.
 struct DeviceList {
@@ -21,7 +19,7 @@ struct DeviceList {
 /// What an angle source covers, and what of it lies in device memory.
 struct DeviceAngles {
     halyard_angle_source source;  // without memory of its own
-    DeviceForm form = DeviceForm::rows_f32;
+    AngleForm form = AngleForm::rows_f32;
     // Rows of cos and of sin, at offsets in elements; FACTORED: coarse ones, then fine ones. PHASE: the upper and lower
     // words of frequencies.
     void *first_rows = nullptr, *second_rows = nullptr;

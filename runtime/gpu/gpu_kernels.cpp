@@ -1,17 +1,12 @@
 #include "gpu/gpu_kernels.h"
 
-#include <type_traits>
-
 namespace halyard::gpu {
 
-using kernel_function = std::remove_pointer_t<KernelFunction>;
-using copy_function = std::remove_pointer_t<CopyFunction>;
-
 extern "C" {
-#define HALYARD_GPU_KERNEL(name, ...) kernel_function name##_argv;
+#define HALYARD_GPU_KERNEL(name, ...) KernelFunction name##_argv;
 #define HALYARD_GPU_HELPERS(target)                                                                                    \
-    kernel_function halyard_check_positions_##target##_argv, halyard_road_##target##_argv;                             \
-    copy_function halyard_copy_16_##target, halyard_copy_32_##target, halyard_copy_128_##target;
+    KernelFunction halyard_check_positions_##target##_argv, halyard_road_##target##_argv,                              \
+        halyard_copy_16_##target##_argv, halyard_copy_32_##target##_argv, halyard_copy_128_##target##_argv;
 #include "built_kernels.inc"
 }
 
@@ -30,10 +25,10 @@ constexpr GpuHelpers helpers[] = {
 #define HALYARD_GPU_HELPERS(target)                                                                                    \
     {Target::target,                                                                                                   \
      halyard_check_positions_##target##_argv,                                                                          \
-     halyard_copy_16_##target,                                                                                         \
-     halyard_copy_32_##target,                                                                                         \
-     halyard_copy_128_##target,                                                                                        \
-     halyard_road_##target##_argv},
+     halyard_road_##target##_argv,                                                                                     \
+     halyard_copy_16_##target##_argv,                                                                                  \
+     halyard_copy_32_##target##_argv,                                                                                  \
+     halyard_copy_128_##target##_argv},
 #include "built_kernels.inc"
 };
 

@@ -53,12 +53,8 @@ DevicePiece piece_of(const GpuRun &arguments, int index, int n, const Block &blo
     piece.pairing = desc.pairing;
     piece.out_pairing = desc.out_pairing;
     piece.in_place = tensor.in_place;
-    piece.in = tensor.in;
-    piece.out = tensor.out;
-    if (arguments.run.n_tokens == 1) {
-        piece.in.token = tensor.in.batch;
-        piece.out.token = tensor.out.batch;
-    }
+    piece.in = strides_in_block(arguments.run, tensor.in);
+    piece.out = strides_in_block(arguments.run, tensor.out);
     piece.rotary_dim = arguments.run.plan->rotary_dim;
     piece.n_tokens = block.n_tokens;
     for (int i = index; i < index + n; i++) {

@@ -1,7 +1,7 @@
 #include "gpu/launch.h"
 
 #include "gpu/gpu_kernels.h"
-#include "gpu/kernel_arguments.h"
+#include "gpu/launch_arguments.h"
 
 #include <algorithm>
 
@@ -10,7 +10,6 @@ namespace halyard::gpu {
 namespace {
 
 // What one launch can hold.
-constexpr std::int64_t most_blocks = 65535;                 // CUDA's limit to a grid's second and third dimension
 constexpr std::int64_t most_pairs = std::int64_t{1} << 15;  // of a rotation, however few of them a block takes
 static_assert(most_pairs <= most_blocks);
 constexpr std::int64_t fewest_columns_a_block = 8;            // of a copy
@@ -53,52 +52,48 @@ const GpuKernel &kernel_of(const Launch &launch, const DevicePiece &piece) {
     return *select_gpu_kernel(target, piece.dtype, any_layout, piece.in_place);  // NOLINT(*NullDereference): is listed
 }
 
-/// What a kernel takes elements for: words of two, but those for any layout, and f32 by 128 bits.
+/// What a kernel takes elements for: f32, words of two, or those for any layout one.
 std::uint32_t type_of(const GpuKernel &kernel) {
-    if (kernel.dtype == Dtype::f32) {
-        return kernel.layout.bytes == 8 ? type_uint64 : type_float;
-    }
-    return kernel.layout == any_layout ? type_uint16 : type_uint32;
+    return kernel.dtype == Dtype::f32    ? halide_type<float>
+           : kernel.layout == any_layout ? halide_type<std::uint16_t>
+                                         : halide_type<std::uint32_t>;
 }
 
 /// A tensor as a rotation kernel sees it: [pair, member, head, token, offset]. In a kernel that takes words of two, a
 /// word has two members, of one pair if it is interleaved, or of two.
 void add_pairs(View &view, const DevicePiece &piece, std::int64_t n_pairs, Pairing pairing,
                const RunTensor::Strides &strides, std::uint32_t type) {
-    const int halve = type == type_uint32 || type == type_uint64 ? 1 : 0;
+    const int halve = type == halide_type<std::uint32_t> ? 1 : 0;
     if (pairing == Pairing::half) {
-        view.add(n_pairs >> halve, strides.element);
-        view.add(2, (piece.rotary_dim / 2 * strides.element) >> halve);
+        view.add(n_pairs >> halve, strides.element).add(2, (piece.rotary_dim / 2 * strides.element) >> halve);
     } else if (halve != 0 && piece.pairing == piece.out_pairing) {
-        view.add(n_pairs, 1);  // a word is a pair
-        view.add(1, 4);
-    } else {
-        view.add(n_pairs >> halve, 2 * strides.element);  // of words: two pairs lie in two neighbours
-        view.add(2, strides.element);
+        view.add(n_pairs, 1).add(1, 4);  // a word is a pair
+    } else {                             // of words: two pairs lie in two neighbours
+        view.add(n_pairs >> halve, 2 * strides.element).add(2, strides.element);
     }
-    view.add(piece.n_heads, strides.head >> halve);
-    view.add(piece.n_tokens, strides.token >> halve);
-    view.add_offset();
+    view.add(piece.n_heads, strides.head >> halve).add(piece.n_tokens, strides.token >> halve).add_offset();
+}
+
+/// Adds what comes last, and sets where it begins.
+void add_x_and_y(Arguments &all, Fields::Offsets &offsets, View &x, View &y) {
+    offsets.x = x.offset();
+    offsets.y = y.offset();
+    all.add(x);
+    all.add(y);
 }
 
 int rotate_part(const Launch &launch, const DevicePiece &piece, const PairRange &pairs, Call &call) {
     const GpuKernel &kernel = kernel_of(launch, piece);
     const std::uint32_t type = type_of(kernel);
-    const std::int64_t bytes = type == type_uint16 ? 2 : type == type_uint64 ? 8 : 4;
-    View x(launch, begin_of(pairs, piece.x, piece, piece.pairing, piece.in), type, bytes);
-    View y(launch, begin_of(pairs, piece.y, piece, piece.out_pairing, piece.out), type, bytes);
+    View x(launch, begin_of(pairs, piece.x, piece, piece.pairing, piece.in), type);
+    View y(launch, begin_of(pairs, piece.y, piece, piece.out_pairing, piece.out), type);
     add_pairs(x, piece, pairs.count, piece.pairing, piece.in, type);
     add_pairs(y, piece, pairs.count, piece.out_pairing, piece.out, type);
-    View &x_or_y = piece.in_place ? y : x;
-    const std::int32_t x_offset = x_or_y.offset(), y_offset = y.offset();
-    PositionArguments positions(launch, piece.positions, piece.n_tokens, positions_of_source(*launch.angles));
-    AngleArguments angles(launch, pairs);
-    const void *const context = &call;
-    Arguments all;
-    all.add(context);
-    positions.add_to(all);
-    angles.add_to(all);
-    all.add_all(launch.sin_sign, x_offset, y_offset, x_or_y, y);
+    Arguments all(call);
+    Fields::Rotation fields{all};
+    set_angles(fields.angles, launch, piece.positions, piece.n_tokens, pairs);
+    fields.sin_sign = launch.sin_sign;
+    add_x_and_y(all, fields.offsets, piece.in_place ? y : x, y);
     return kernel.function(all.get());
 }
 
@@ -106,20 +101,20 @@ int copy_part(const Launch &launch, const DevicePiece &piece, std::int64_t n_col
     const std::int64_t bytes = element_bytes(piece.dtype);
     const bool is_fast = is_aligned(launch, piece, n_columns, wide_bytes);
     const GpuHelpers &helpers = gpu_helpers(target_of(launch.queue->device));
-    const std::int64_t word = is_fast ? 4 : bytes;
-    const std::int64_t per_word = word / bytes;
-    const std::uint32_t type = word == 4 ? type_uint32 : type_uint16;
-    View x(launch, piece.x, type, word);
-    View y(launch, piece.y, type, word);
-    for (const auto &[view, strides_of] :
-         {std::pair<View *, const RunTensor::Strides *>(&x, &piece.in), {&y, &piece.out}}) {
-        view->add(n_columns / per_word, strides_of->element);
-        view->add(piece.n_heads, strides_of->head / per_word);
-        view->add(piece.n_tokens, strides_of->token / per_word);
-        view->add_offset();
+    const std::int64_t per_word = is_fast ? 4 / bytes : 1;
+    const std::uint32_t type = per_word * bytes == 4 ? halide_type<std::uint32_t> : halide_type<std::uint16_t>;
+    View x(launch, piece.x, type), y(launch, piece.y, type);
+    for (const auto &[view, strides] : {std::pair(&x, &piece.in), std::pair(&y, &piece.out)}) {
+        view->add(n_columns / per_word, strides->element)
+            .add(piece.n_heads, strides->head / per_word)
+            .add(piece.n_tokens, strides->token / per_word)
+            .add_offset();
     }
-    const CopyFunction copy = is_fast ? helpers.copy_128 : bytes == 4 ? helpers.copy_32 : helpers.copy_16;
-    return copy(&call, x.offset(), y.offset(), x.get(), y.get());
+    Arguments all(call);
+    Fields::Offsets offsets{all};
+    add_x_and_y(all, offsets, x, y);
+    KernelFunction *const copy = is_fast ? helpers.copy_128 : bytes == 4 ? helpers.copy_32 : helpers.copy_16;
+    return copy(all.get());
 }
 
 /// How many elements of a stride fit into room; at least the first one does. Halide wants them times the stride, one
@@ -164,9 +159,7 @@ int in_parts(const Launch &launch, const DevicePiece &whole, std::int64_t n_colu
     DevicePiece piece = whole;
     for (std::int64_t token = 0; token < whole.n_tokens; token += tokens_at_once) {
         piece.n_tokens = std::min(tokens_at_once, whole.n_tokens - token);
-        piece.positions.place =
-            moved(whole.positions.place, token * whole.positions.stride_token * whole.positions.n_words * 4);
-        piece.positions.start = whole.positions.start + token * whole.positions.step;
+        piece.positions = from_token(token, whole.positions);
         for (std::int64_t head = 0; head < whole.n_heads; head += heads_at_once) {
             piece.n_heads = std::min(heads_at_once, whole.n_heads - head);
             piece.x = moved(whole.x, (token * whole.in.token + head * whole.in.head) * bytes);
@@ -217,18 +210,14 @@ int check_on_device(const Launch &launch, const LaunchPositions &positions, std:
     const std::int64_t tokens_at_once = most_positions(launch, positions);
     for (std::int64_t token = 0; token < n_tokens; token += tokens_at_once) {
         const std::int64_t n = std::min(tokens_at_once, n_tokens - token);
-        LaunchPositions part = positions;
-        part.place = moved(positions.place, token * positions.stride_token * positions.n_words * 4);
-        part.start = positions.start + token * positions.step;
-        PositionArguments given(launch, part, n, covered);
-        View out(launch, word, type_int32, 4);
+        View out(launch, word, halide_type<std::int32_t>);
         out.add_offset();
-        const std::int32_t word_offset = out.offset();
-        const void *const context = &call;
-        Arguments all;
-        all.add(context);
-        given.add_to(all);
-        all.add_all(code, word_offset, out);
+        Arguments all(call);
+        Fields::Check fields{all};
+        set_positions(fields.positions, launch, from_token(token, positions), n, covered);
+        fields.code = code;
+        fields.word_offset = out.offset();
+        all.add(out);
         const int status = gpu_helpers(target_of(launch.queue->device)).check_positions(all.get());
         if (status != 0) {
             return status;

@@ -8,6 +8,8 @@
 
 namespace halyard::gpu {
 
+inline constexpr std::int64_t most_blocks = 65535;  // CUDA's limit to a grid's second and third dimension
+
 /// Where an array is: memory, and the bytes from its start to the array's first element.
 struct Location {
     void *memory;
@@ -29,6 +31,13 @@ struct LaunchPositions {
     std::int32_t step;                       // and this times the token's number
     std::int64_t stride_token, stride_axis;  // in positions
 };
+
+/// Those of the tokens from one on.
+inline LaunchPositions from_token(std::int64_t token, LaunchPositions positions) {
+    positions.place = moved(positions.place, token * positions.stride_token * positions.n_words * 4);
+    positions.start += token * positions.step;
+    return positions;
+}
 
 /// Some heads of some tokens of one tensor, which on the CPU is a Piece. Strides are in elements.
 struct DevicePiece {

@@ -46,48 +46,6 @@ private:
     static std::uint64_t start_of(std::ptrdiff_t buffer) { return (static_cast<std::uint64_t>(buffer) + 1) << 59; }
 };
 
-halyard_status fail_offset(const char *name, std::int64_t offset, bool is_cuda, halyard_error *error) {
-    return fail(error, HALYARD_ERROR_OVERFLOW, name, " is ", offset, ", but must be ",
-                is_cuda ? "0 with CUDA" : "0 to 2^40");
-}
-
-/// An offset in elements, as bytes; false where it is out of range.
-bool read_offset(std::int64_t offset, std::int64_t element_bytes, bool is_cuda, std::int64_t *bytes) {
-    *bytes = offset * (offset >= 0 && offset <= std::int64_t{1} << 40 ? element_bytes : 0);
-    return is_cuda ? offset == 0 : offset >= 0 && offset <= std::int64_t{1} << 40;
-}
-
-/// Whether a tensor's memory is the plan's device's and, OpenCL, large enough.
-halyard_status check_memory(MemoryQueries &queries, const Location &place, const MemoryRange &range,
-                            const void *first_element, const char *name, int index, halyard_error *error) {
-    const MemoryInfo info = queries.describe(place.memory);
-    const halyard_gpu_queue &queue = queries.queue();
-    if (!info.is_known) {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED, name, "[", index, "] is memory that the driver of device ",
-                    queue.device, " does not know");
-    }
-    if (!info.is_of_context) {
-        return fail(error, HALYARD_ERROR_MISMATCH, name, "[", index,
-                    "] lies in another device or context than the plan's");
-    }
-    const auto first = reinterpret_cast<std::uintptr_t>(first_element);
-    const auto offset = static_cast<std::uint64_t>(place.offset);
-    if (queue.device == HALYARD_OPENCL && (first - range.begin > offset || range.end - first > info.n_bytes ||
-                                           offset > info.n_bytes - (range.end - first))) {
-        return fail(error, HALYARD_ERROR_SHAPE, name, "[", index, "] reaches beyond its buffer of ", info.n_bytes,
-                    " bytes");
-    }
-    return HALYARD_OK;
-}
-
-halyard_status check_tensor_memory(MemoryQueries &queries, const Location &place, const halyard_tensor &tensor,
-                                   const char *name, int index, halyard_error *error) {
-    MemoryRange range = {0, 0};
-    find_memory_range(tensor.data, tensor.shape, tensor.strides, element_bytes(Dtype(tensor.dtype)),
-                      &range);  // checked before
-    return check_memory(queries, place, range, tensor.data, name, index, error);
-}
-
 /// A run's arguments, which name memory by comparable addresses in the place of handles, and so can be checked as a
 /// CPU's are.
 class Reader {
@@ -121,6 +79,52 @@ private:
     halyard_stages stages_[HALYARD_MAX_TENSORS];
     halyard_slots slots_ = {};
 
+    static std::int64_t offset_of(const std::int64_t *offsets, std::int32_t i) {
+        return offsets != nullptr ? offsets[i] : 0;
+    }
+
+    /// Sets where an array is. The offset, which has that name, is in elements.
+    halyard_status read_place(const char *name, const void *memory, std::int64_t offset, std::int64_t bytes,
+                              Location *out, halyard_error *error) const {
+        constexpr std::int64_t most = std::int64_t{1} << 40;
+        if (offset < 0 || offset > (is_cuda_ ? 0 : most)) {
+            return fail(error, HALYARD_ERROR_OVERFLOW, name, " is ", offset, ", but must be ",
+                        is_cuda_ ? "0 with CUDA" : "0 to 2^40");
+        }
+        *out = {const_cast<void *>(memory), offset * bytes};
+        return HALYARD_OK;
+    }
+
+    /// Whether memory is the plan's device's and, OpenCL, large enough.
+    halyard_status check_memory(const Location &place, const MemoryRange &range, const void *first_element,
+                                const char *name, int index, halyard_error *error) {
+        const MemoryInfo info = queries_.describe(place.memory);
+        if (!info.is_known) {
+            return fail(error, HALYARD_ERROR_UNSUPPORTED, name, "[", index, "] is memory that the driver of device ",
+                        plan_.queue.device, " does not know");
+        }
+        if (!info.is_of_context) {
+            return fail(error, HALYARD_ERROR_MISMATCH, name, "[", index,
+                        "] lies in another device or context than the plan's");
+        }
+        const auto first = reinterpret_cast<std::uintptr_t>(first_element);
+        const auto offset = static_cast<std::uint64_t>(place.offset);
+        if (!is_cuda_ && (first - range.begin > offset || range.end - first > info.n_bytes ||
+                          offset > info.n_bytes - (range.end - first))) {
+            return fail(error, HALYARD_ERROR_SHAPE, name, "[", index, "] reaches beyond its buffer of ", info.n_bytes,
+                        " bytes");
+        }
+        return HALYARD_OK;
+    }
+
+    halyard_status check_tensor_memory(const Location &place, const halyard_tensor &tensor, const char *name, int index,
+                                       halyard_error *error) {
+        MemoryRange range = {0, 0};
+        find_memory_range(tensor.data, tensor.shape, tensor.strides, element_bytes(Dtype(tensor.dtype)),
+                          &range);  // checked before
+        return check_memory(place, range, tensor.data, name, index, error);
+    }
+
     halyard_status check_given(halyard_error *error) {
         const halyard_gpu_run_args &given = out_.given;
         if (given.x == nullptr || given.y == nullptr) {
@@ -140,27 +144,24 @@ private:
 
     halyard_status read_tensors(halyard_error *error) {
         const halyard_gpu_run_args &given = out_.given;
-        for (std::int32_t i = 0; i < plan_.checks.n_tensors; i++) {
-            halyard_status status = read_struct(&given.x[i], "an x", &x_[i], error);
+        halyard_status status = HALYARD_OK;
+        for (std::int32_t i = 0; i < plan_.checks.n_tensors && status == HALYARD_OK; i++) {
+            status = read_struct(&given.x[i], "an x", &x_[i], error);
             if (status == HALYARD_OK) {
                 status = read_struct(&given.y[i], "a y", &y_[i], error);
-            }
-            if (status != HALYARD_OK) {
-                return status;
             }
             for (const bool is_x : {true, false}) {
                 halyard_tensor &tensor = is_x ? x_[i] : y_[i];
                 Location &place = is_x ? out_.x[i] : out_.y[i];
-                const std::int64_t *const offsets = is_x ? given.x_offsets : given.y_offsets;
-                const std::int64_t offset = offsets != nullptr ? offsets[i] : 0;
-                place.memory = tensor.data;
-                if (!read_offset(offset, element_bytes(Dtype(tensor.dtype)), is_cuda_, &place.offset)) {
-                    return fail_offset(is_x ? "an offset of x" : "an offset of y", offset, is_cuda_, error);
+                if (status == HALYARD_OK) {
+                    const std::int64_t offset = offset_of(is_x ? given.x_offsets : given.y_offsets, i);
+                    status = read_place(is_x ? "an offset of x" : "an offset of y", tensor.data, offset,
+                                        element_bytes(Dtype(tensor.dtype)), &place, error);
+                    tensor.data = addresses_.of(place);
                 }
-                tensor.data = addresses_.of(place);
             }
         }
-        return HALYARD_OK;
+        return status;
     }
 
     halyard_status read_positions(halyard_error *error) {
@@ -171,44 +172,34 @@ private:
         if (const halyard_status status = read_struct(given.positions, "positions", &positions_, error)) {
             return status;
         }
-        out_.positions.memory = const_cast<void *>(positions_.data);
-        const std::int64_t bytes = positions_.type == HALYARD_INT64 ? 8 : 4;
-        if (!read_offset(given.positions_offset, bytes, is_cuda_, &out_.positions.offset)) {
-            return fail_offset("positions_offset", given.positions_offset, is_cuda_, error);
-        }
+        const halyard_status status = read_place("positions_offset", positions_.data, given.positions_offset,
+                                                 positions_.type == HALYARD_INT64 ? 8 : 4, &out_.positions, error);
         positions_.data = addresses_.of(out_.positions);
-        return HALYARD_OK;
+        return status;
     }
 
     /// Reads where weights and caches lie.
     halyard_status read_stages(halyard_error *error) {
         const halyard_gpu_run_args &given = out_.given;
-        for (std::int32_t i = 0; i < plan_.checks.n_tensors && given.stages != nullptr; i++) {
+        halyard_status status = HALYARD_OK;
+        for (std::int32_t i = 0; given.stages != nullptr && i < plan_.checks.n_tensors && status == HALYARD_OK; i++) {
             halyard_stages &stages = stages_[i];
-            if (const halyard_status status = read_struct(element_of(given.stages, i), "a stage", &stages, error)) {
-                return status;
-            }
+            status = read_struct(element_of(given.stages, i), "a stage", &stages, error);
             stages.size = sizeof(stages);  // of the array that the checks go through
             const TensorDesc &desc = plan_.checks.tensors[i];
-            const std::int64_t weight_bytes = desc.norm && desc.norm->weight ? element_bytes(*desc.norm->weight) : 1;
-            const std::int64_t weight_at = given.weight_offsets != nullptr ? given.weight_offsets[i] : 0;
-            const std::int64_t cache_at = given.cache_offsets != nullptr ? given.cache_offsets[i] : 0;
-            out_.weights[i].memory = const_cast<void *>(stages.weight);
-            if (!read_offset(weight_at, weight_bytes, is_cuda_, &out_.weights[i].offset)) {
-                return fail_offset("an offset of weights", weight_at, is_cuda_, error);
+            if (status == HALYARD_OK) {
+                const std::int64_t bytes = desc.norm && desc.norm->weight ? element_bytes(*desc.norm->weight) : 1;
+                status = read_place("an offset of weights", stages.weight, offset_of(given.weight_offsets, i), bytes,
+                                    &out_.weights[i], error);
+                stages.weight = stages.weight != nullptr ? addresses_.of(out_.weights[i]) : nullptr;
             }
-            if (stages.weight != nullptr) {
-                stages.weight = addresses_.of(out_.weights[i]);
-            }
-            if (desc.cache) {
-                out_.y[i].memory = stages.cache;
-                if (!read_offset(cache_at, element_bytes(desc.out_dtype), is_cuda_, &out_.y[i].offset)) {
-                    return fail_offset("an offset of caches", cache_at, is_cuda_, error);
-                }
+            if (status == HALYARD_OK && desc.cache) {
+                status = read_place("an offset of caches", stages.cache, offset_of(given.cache_offsets, i),
+                                    element_bytes(desc.out_dtype), &out_.y[i], error);
                 stages.cache = stages.cache != nullptr ? addresses_.of(out_.y[i]) : nullptr;
             }
         }
-        return HALYARD_OK;
+        return status;
     }
 
     halyard_status read_slots(halyard_error *error) {
@@ -229,12 +220,10 @@ private:
                         ", but a device reads every token's slot: it must be 0");
         }
         slots_.size = sizeof(slots_);
-        out_.slots.memory = const_cast<void *>(slots_.data);
-        if (!read_offset(given.slots_offset, slots_.type == HALYARD_INT64 ? 8 : 4, is_cuda_, &out_.slots.offset)) {
-            return fail_offset("slots_offset", given.slots_offset, is_cuda_, error);
-        }
+        const halyard_status status = read_place("slots_offset", slots_.data, given.slots_offset,
+                                                 slots_.type == HALYARD_INT64 ? 8 : 4, &out_.slots, error);
         slots_.data = addresses_.of(out_.slots);
-        return HALYARD_OK;
+        return status;
     }
 
     halyard_status read_as_on_cpu(halyard_error *error) {
@@ -260,14 +249,14 @@ private:
             }
             const bool has_cache = plan_.checks.tensors[i].cache.has_value();
             const MemoryRange &weight = out_.run.stages[i].weight_memory;
-            halyard_status status = check_tensor_memory(queries_, out_.x[i], x_[i], "x", i, error);
+            halyard_status status = check_tensor_memory(out_.x[i], x_[i], "x", i, error);
             if (status == HALYARD_OK && has_cache) {
-                status = check_memory(queries_, out_.y[i], out_.spans.y[i], stages_[i].cache, "stages.cache", i, error);
+                status = check_memory(out_.y[i], out_.spans.y[i], stages_[i].cache, "stages.cache", i, error);
             } else if (status == HALYARD_OK && !out_.run.tensors[i].in_place) {
-                status = check_tensor_memory(queries_, out_.y[i], y_[i], "y", i, error);
+                status = check_tensor_memory(out_.y[i], y_[i], "y", i, error);
             }
             if (status == HALYARD_OK && !plan_.checks.only_rotates && weight.begin != weight.end) {
-                status = check_memory(queries_, out_.weights[i], weight, stages_[i].weight, "stages.weight", i, error);
+                status = check_memory(out_.weights[i], weight, stages_[i].weight, "stages.weight", i, error);
             }
             if (status != HALYARD_OK) {
                 return status;
@@ -279,13 +268,13 @@ private:
     halyard_status check_tokens(halyard_error *error) {
         const Run &run = out_.run;
         if (out_.given.positions != nullptr && plan_.checks.rotates && !run.is_empty) {
-            if (const halyard_status status = check_memory(queries_, out_.positions, run.positions.memory,
-                                                           positions_.data, "positions", 0, error)) {
+            if (const halyard_status status =
+                    check_memory(out_.positions, run.positions.memory, positions_.data, "positions", 0, error)) {
                 return status;
             }
         }
         return out_.given.slots != nullptr && run.slots.data != nullptr
-                   ? check_memory(queries_, out_.slots, run.slots.memory, slots_.data, "slots", 0, error)
+                   ? check_memory(out_.slots, run.slots.memory, slots_.data, "slots", 0, error)
                    : HALYARD_OK;
     }
 
@@ -294,18 +283,16 @@ private:
         if (given.error_word == nullptr) {
             return HALYARD_OK;
         }
-        out_.error_word.memory = given.error_word;
-        if (!read_offset(given.error_word_offset, 4, is_cuda_, &out_.error_word.offset)) {
-            return fail_offset("error_word_offset", given.error_word_offset, is_cuda_, error);
-        }
+        halyard_status status =
+            read_place("error_word_offset", given.error_word, given.error_word_offset, 4, &out_.error_word, error);
         const void *const word = addresses_.of(out_.error_word);
         const auto begin = reinterpret_cast<std::uintptr_t>(word);
-        if (const halyard_status status =
-                check_memory(queries_, out_.error_word, {begin, begin + 4}, word, "error_word", 0, error)) {
-            return status;
+        if (status == HALYARD_OK) {
+            status = check_memory(out_.error_word, {begin, begin + 4}, word, "error_word", 0, error);
         }
-        return begin % 4 == 0 ? HALYARD_OK
-                              : fail(error, HALYARD_ERROR_UNSUPPORTED, "error_word is not aligned to 4 bytes");
+        return status != HALYARD_OK || begin % 4 == 0
+                   ? status
+                   : fail(error, HALYARD_ERROR_UNSUPPORTED, "error_word is not aligned to 4 bytes");
     }
 };
 

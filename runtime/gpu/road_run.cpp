@@ -53,13 +53,9 @@ RoadTensor tensor_of(const GpuRun &arguments, int index) {
     road.desc = &arguments.run.plan->tensors[index];
     road.x = arguments.x[index];
     road.y = arguments.y[index];
-    road.in = tensor.in;
-    road.out = tensor.out;
+    road.in = strides_in_block(arguments.run, tensor.in);
+    road.out = strides_in_block(arguments.run, tensor.out);
     road.out.element = road.desc->cache ? 1 : tensor.out.element;
-    if (arguments.run.n_tokens == 1) {
-        road.in.token = tensor.in.batch;
-        road.out.token = tensor.out.batch;
-    }
     road.n_heads = tensor.n_heads;
     road.x_begin = arguments.spans.x[index].begin;
     road.y_begin = arguments.spans.y[index].begin;
@@ -73,17 +69,7 @@ RoadTensor tensor_of(const GpuRun &arguments, int index) {
 
 LaunchPositions slots_of(const GpuRun &arguments, const Block &block, std::int64_t batch) {
     const CheckedSlots &slots = arguments.run.slots;
-    if (slots.data == nullptr) {
-        return {};
-    }
-    const std::int32_t n_words = slots.is_int64 ? 2 : 1;
-    const bool one_each = arguments.run.n_tokens == 1 && block.is_joined;
-    return {moved(arguments.slots, batch * slots.stride_batch * n_words * 4),
-            n_words,
-            0,
-            0,
-            one_each ? slots.stride_batch : slots.stride_token,
-            0};
+    return slots.data == nullptr ? LaunchPositions{} : numbers_of(arguments.run, slots, arguments.slots, block, batch);
 }
 
 /// Tokens that one launch can take, of all tensors.

@@ -26,23 +26,35 @@ inline Block split(const Run &run, const RunTensor &tensor) {
                                                                   : Block{run.n_batch, run.n_tokens, false};
 }
 
-inline LaunchPositions positions_of(const GpuRun &arguments, const Block &block, std::int64_t batch) {
-    const CheckedPositions &positions = arguments.run.positions;
-    const bool one_each = arguments.run.n_tokens == 1 && block.is_joined;
-    const std::int32_t n_words = positions.data != nullptr && positions.is_int64 ? 2 : 1;
-    const std::int64_t stride_token = one_each                ? positions.stride_batch
-                                      : positions.consecutive ? 0
-                                                              : positions.stride_token;
-    const std::int32_t step = positions.consecutive && !one_each ? 1 : 0;
-    if (positions.data == nullptr) {
-        return {counted_positions(*arguments.launch.angles), 1, 0, step, 0, 0};
+/// The strides of heads whose tokens, one of each batch row, may be joined.
+inline RunTensor::Strides strides_in_block(const Run &run, RunTensor::Strides strides) {
+    if (run.n_tokens == 1) {
+        strides.token = strides.batch;
     }
-    return {moved(arguments.positions, batch * positions.stride_batch * n_words * 4),
-            n_words,
+    return strides;
+}
+
+/// The positions or slots of a batch row's tokens, on one axis.
+inline LaunchPositions numbers_of(const Run &run, const TokenNumbers &numbers, const Location &place,
+                                  const Block &block, std::int64_t batch) {
+    const bool one_each = run.n_tokens == 1 && block.is_joined;
+    const std::int64_t stride_token = one_each ? numbers.stride_batch : numbers.consecutive ? 0 : numbers.stride_token;
+    return {moved(place, batch * numbers.stride_batch * numbers.element_bytes()),
+            numbers.is_int64 ? 2 : 1,
             0,
-            step,
+            numbers.consecutive && !one_each ? 1 : 0,
             stride_token,
-            positions.stride_axis};
+            0};
+}
+
+inline LaunchPositions positions_of(const GpuRun &arguments, const Block &block, std::int64_t batch) {
+    const CheckedPositions &given = arguments.run.positions;
+    LaunchPositions positions = numbers_of(arguments.run, given, arguments.positions, block, batch);
+    if (given.data == nullptr) {
+        return {counted_positions(*arguments.launch.angles), 1, 0, positions.step, 0, 0};
+    }
+    positions.stride_axis = given.stride_axis;
+    return positions;
 }
 
 /// Refuses positions that cannot be read.

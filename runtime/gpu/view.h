@@ -6,13 +6,19 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <type_traits>
 
 namespace halyard::gpu {
 
-// halide_type_t: code, bits, and one lane.
-constexpr std::uint32_t type_of(std::uint32_t code, std::uint32_t bits) { return code | bits << 8 | 1u << 16; }
-inline constexpr std::uint32_t type_int32 = type_of(0, 32), type_uint16 = type_of(1, 16), type_uint32 = type_of(1, 32),
-                               type_uint64 = type_of(1, 64), type_float = type_of(2, 32);
+/// halide_type_t: code, bits, and one lane.
+template <typename T>
+inline constexpr auto type_code = std::is_floating_point_v<T> ? 2u
+                                  : std::is_unsigned_v<T>     ? 1u
+                                                              : 0u;
+template <typename T>
+inline constexpr std::uint32_t halide_type = type_code<T> | 8 * sizeof(T) << 8 | 1 << 16;
+constexpr std::int64_t bytes_of(std::uint32_t type) { return (type >> 8 & 0xff) / 8; }
+
 inline constexpr std::uint64_t is_on_device = 2;  // halide_buffer_device_dirty
 
 inline constexpr std::int64_t most_elements = INT32_MAX;  // Halide's indices, extents and their product have 32 bits
@@ -20,12 +26,18 @@ inline constexpr std::uint64_t wide_bytes = 16;           // of an access of 128
 
 inline std::int64_t distance(std::int64_t stride) { return std::abs(stride); }
 
+/// What stays where it is, because its address is taken.
+struct Fixed {
+    Fixed() = default;
+    Fixed(const Fixed &) = delete;
+    Fixed &operator=(const Fixed &) = delete;
+};
+
 /// A kernel's view of an array. The last of its dimensions, at most five, stands for the offset: it ends just behind
 /// it.
-class View {
+class View : Fixed {
 public:
-    View(const Launch &launch, const Location &place, std::uint32_t type, std::int64_t element_bytes)
-        : buffer_{}, dims_{} {
+    View(const Launch &launch, const Location &place, std::uint32_t type) : buffer_{}, dims_{} {
         std::int64_t offset = place.offset;
         if (launch.queue->device == HALYARD_OPENCL) {
             // A part of a buffer can only begin at certain addresses; the rest of the way is an index.
@@ -39,19 +51,18 @@ public:
             buffer_.device_interface = cuda_interface();
             offset = 0;
         }
-        offset_ = static_cast<std::int32_t>(offset / element_bytes);
+        offset_ = static_cast<std::int32_t>(offset / bytes_of(type));
         buffer_.flags = is_on_device;
         buffer_.type = type;
         buffer_.dim = dims_;
     }
-    View(const View &) = delete;
-    View &operator=(const View &) = delete;
 
-    void add(std::int64_t extent, std::int64_t stride) {
+    View &add(std::int64_t extent, std::int64_t stride) {
         // A stride that is not walked may be anything at all; a stride of 1 is what a kernel counts on.
         const bool is_walked = extent > 1 || stride == 1;
         dims_[buffer_.dimensions++] = {0, static_cast<std::int32_t>(extent),
                                        static_cast<std::int32_t>(is_walked ? stride : 0), 0};
+        return *this;
     }
     void add_offset() { add(offset_ + 1, 1); }
 
@@ -79,13 +90,6 @@ inline std::uint64_t address_bits(const Launch &launch, const Location &place) {
     // OpenCL buffers start at the greatest alignment of any type.
     const auto base = launch.queue->device == HALYARD_OPENCL ? 0 : reinterpret_cast<std::uintptr_t>(place.memory);
     return base + static_cast<std::uint64_t>(place.offset);
-}
-
-/// Positions as kernels see them: [offset + word, token, axis].
-inline void add_positions(View &view, const LaunchPositions &positions, std::int64_t n_tokens, std::int32_t n_axes) {
-    view.add(view.offset() + positions.n_words, 1);
-    view.add(n_tokens, positions.stride_token * positions.n_words);
-    view.add(n_axes, positions.stride_axis * positions.n_words);
 }
 
 /// How many tokens' positions one launch can reach: of two words, on all axes, and as far apart as they are.

@@ -66,7 +66,7 @@ struct TargetWords {
 
 constexpr TargetWords words[] = {
 #define HALYARD_TARGET(name, processor, features, isa) {#name, isa},
-#define HALYARD_GPU_TARGET(name, features, isa) {#name, isa},
+#define HALYARD_GPU_TARGET(name, processor, features, device_code, isa) {#name, isa},
 #include "kernels.inc"
     {"reference", "portable C++"},
 };

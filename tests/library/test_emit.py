@@ -66,14 +66,14 @@ class List(Scratch):
                 (row.replace("factored", "phase"), "halyard_rows_phase_x86_avx2 is there already"),
                 (row.replace("x86_avx2", "x86_avx512"), "halyard_rows_factored_x86_avx512 is there already")]:
             self.refuse(row, new, why)
-        row = "HALYARD_ROTATE(half,                f32,  non_temporal, x86_avx2,   false, false, _,   128, 16, 8,     1,    1,    32)"
+        row = "HALYARD_ROTATE(half,                f32,  both,         x86_avx2,   false, false, _,   128, 16, 8,     1,    1,    32)"
         for old, new, why in [("f32", "f64", "dtype is 'f64'"), ("half,", "halve,", "pairing is 'halve'"),
-                              ("non_temporal", "past_caches", "place is 'past_caches'"),
-                              (" 32)", " _)", "non_temporal_mib is what a non_temporal kernel has"),
+                              ("both", "non_temporal", "place is 'non_temporal'"),
+                              ("both", "in_place", "non_temporal_mib is of no kernel that is in place"),
                               ("128", "4", "elements_per_vector exceeds elements_per_step"),
                               ("false", "no", "packed is 'no'")]:
             self.refuse(row, row.replace(old, new, 1), why)
-        row = "HALYARD_GPU_ROTATE(strided,             f32,  in_place,     _,   gpus,  false, _,   32,    4,   4,    64)"
+        row = "HALYARD_GPU_ROTATE(strided,             f32,  both,         _,   gpus,  false, _,   32,    4,   4,    64)"
         for old, new, why in [(" _, ", " 32, ", "bits is what a kernel has that is not strided"),
                               ("strided", "half", "bits is what a kernel has that is not strided"),
                               (" _, ", " 16, ", "bits is what a kernel has")]:
@@ -229,11 +229,11 @@ class Emission(Scratch):
             end.write(b"another comment")
         self.expect_tuned(*self.emit(generator=other))
         # A new kernel, and another comment in the list.
-        self.edit_list("^HALYARD_ROTATE.half, +f32, +in_place, +x86_avx2, .*\n", "")
+        self.edit_list("^(HALYARD_ROTATE.half, +f32, +)both(, +x86_avx2, )", r"\1out_of_place\2")
         self.edit_list("^// ---- ", "// ------ ")
         self.expect_tuned(*self.emit())
         # Another default.
-        self.edit_list(r"^(HALYARD_ROTATE.half, +f32, +out_of_place, x86_avx2, .*)128, 16, ", r"\g<1>64, 16, ")
+        self.edit_list(r"^(HALYARD_ROTATE.half, +f32, +out_of_place, +x86_avx2, .*)128, 16, ", r"\g<1>64, 16, ")
         kernels, said = self.emit()
         self.assertEqual([(k["schedule"], k["parameters"]["elements_per_step"]) for k in kernels], [("default", 64)])
         self.assertEqual(said, f"warning: {KERNEL}.{DEVICE}.json is not used, and the kernel has its default schedule: "
@@ -286,7 +286,8 @@ class Emission(Scratch):
         pattern = "^halyard_rotate_half_f32(_in_place)?_x86_avx2$"
         self.emit(kernels=pattern)
         before = {path.name: path.stat().st_mtime_ns for path in self.out.glob("*.s")}
-        self.edit_list(r"^(HALYARD_ROTATE.half, +f32, +in_place, +x86_avx2, .*)128, 16, ", r"\g<1>64, 16, ")
+        self.edit_list(r"^(HALYARD_ROTATE.half, +f32, +)both(, +x86_avx2, .*)128, 16, (.*)32\)$",
+                       r"\1out_of_place\g<2>128, 16, \g<3>32)\n\1in_place\g<2>64, 16, \3_)")
         self.emit(kernels=pattern)
         changed = {path.name for path in self.out.glob("*.s") if path.stat().st_mtime_ns != before[path.name]}
         self.assertEqual(changed, {"halyard_rotate_half_f32_in_place_x86_avx2.s"})
@@ -295,7 +296,7 @@ class Emission(Scratch):
 
     def test_a_run_that_fails_leaves_no_manifest(self):
         self.emit()
-        self.edit_list(r"^(HALYARD_ROTATE.half, +f32, +out_of_place, x86_avx2, .*)128, 16, ", r"\g<1>64, 16, ")
+        self.edit_list(r"^(HALYARD_ROTATE.half, +f32, +both, +x86_avx2, .*)128, 16, ", r"\g<1>64, 16, ")
         with self.assertRaises(AssertionError):
             self.emit(generator="/bin/false")
         self.assertFalse((self.out / "kernels_x86_avx2.json").exists())

@@ -34,7 +34,9 @@ ARROWS = {
     "tests/tool": ["runtime", "checks", "tests", "runtime/tool/files"],
     "bench": ["runtime", "checks"],
     "engines": ["runtime/include"],
-    "generators": ["runtime"],  # what kernels and the portable reference share
+    "generators/arithmetic": ["runtime"],  # what kernels and the portable reference share
+    "generators/gpu": ["runtime", "generators/arithmetic"],
+    "generators": ["runtime", "generators/arithmetic", "generators/gpu"],
     "python": ["runtime/include"],
 }
 # What "runtime" in a row does not stand for.
@@ -250,7 +252,10 @@ SOUND = {
     "runtime/tool/main.cpp": '#include <halyard/halyard.h>\n#include "files/npy.h"\nint main() { return 0; }\n',
     "runtime/tool/files/npy.h": "",
     "generators/list.inc": "",
-    "generators/angles.h": '#include "angles/phase.h"\n',
+    "generators/arithmetic/angles.h": '#include "angles/phase.h"\n',
+    "generators/gpu/lowered.h": '#include "arithmetic/angles.h"\n',
+    "generators/rope.cpp": '#include "gpu/lowered.h"\n',
+    "generators/schedule.h": "",
     "checks/oracle.h": '#include "walk/kernel.h"\n',
     "tests/runs/test_run.cpp": '#include "checks/oracle.h"\n#include "data/golden.h"\n',
     "tests/data/golden.h": "",
@@ -281,11 +286,14 @@ def try_arrows():
             ("runtime/tool/files/more.h", "tool/main.cpp", "runtime/tool/files", "runtime/tool/main.cpp"),
             ("checks/rows.h", "tool/files/npy.h", "checks", "runtime/tool/files/npy.h"),
             ("runtime/gpu/check.h", "checks/oracle.h", "runtime/gpu", "checks/oracle.h"),
-            ("runtime/gpu/check.h", "../../generators/angles.h", "runtime/gpu", "generators/angles.h"),
+            ("runtime/gpu/check.h", "../../generators/schedule.h", "runtime/gpu", "generators/schedule.h"),
+            ("runtime/gpu/check.h", "generators/gpu/lowered.h", "runtime/gpu", "generators/gpu/lowered.h"),
             ("checks/rows.h", "measure/cell.h", "checks", "bench/measure/cell.h"),
             ("checks/rows.h", "data/golden.h", "checks", "tests/data/golden.h"),
             ("tests/runs/more.h", "measure/cell.h", "tests", "bench/measure/cell.h"),
             ("bench/measure/more.h", "tests/data/golden.h", "bench", "tests/data/golden.h"),
+            ("generators/gpu/more.h", "schedule.h", "generators/gpu", "generators/schedule.h"),
+            ("generators/arithmetic/more.h", "gpu/lowered.h", "generators/arithmetic", "generators/gpu/lowered.h"),
             ("generators/more.h", "checks/oracle.h", "generators", "checks/oracle.h")]:
         broken(path, f'\n#include "{name}"\n', f"{path}:2: {room} must not include {included}")
 

@@ -16,8 +16,8 @@
  * theirs, of positions or of slots), each takes a launch of its own, and so does each head where heads do.
  *
  * Layouts. Any strides are rotated. Accesses are of 16 bytes where the addresses, the strides of tokens and heads, and
- * in half pairing the halves of a head, are multiples of that; else of two elements where those are multiples of two
- * elements and the pairing stays; else of one element.
+ * in half pairing the halves of a head, are multiples of that; else, of f16 and bf16, of two elements where those are
+ * multiples of two elements and the pairing stays; else of one element.
  *
  * The road. A plan may ask for more than rotations: norms of heads before the rotation, with any weight and rounding;
  * one static scale per tensor; any out_dtype; tensors that are not rotated; caches whose heads are dense, in pages of

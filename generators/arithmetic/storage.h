@@ -1,7 +1,9 @@
 // How floats are stored, one to an element or two, as small pure functions of Expr.
 #pragma once
 
-#include "rotation.h"
+#include "arithmetic/rotation.h"
+
+#include "base/storage.h"
 
 #include <map>
 #include <string>
@@ -9,28 +11,25 @@
 
 namespace halyard {
 
-enum class Storage { f32, f16, bf16, e4m3, e5m2, int8 };
-
-inline const std::map<std::string, Storage> storages = {
-    {"f32", Storage::f32}, {"f16", Storage::f16}, {"bf16", Storage::bf16}};
+inline const std::map<std::string, Dtype> dtypes = {{"f32", Dtype::f32}, {"f16", Dtype::f16}, {"bf16", Dtype::bf16}};
 
 /// And what only widen() and narrow() know.
-inline const std::map<std::string, Storage> cache_storages = {{"f32", Storage::f32},   {"f16", Storage::f16},
-                                                              {"bf16", Storage::bf16}, {"e4m3", Storage::e4m3},
-                                                              {"e5m2", Storage::e5m2}, {"int8", Storage::int8}};
+inline const std::map<std::string, Dtype> dtypes_of_caches = {{"f32", Dtype::f32},   {"f16", Dtype::f16},
+                                                              {"bf16", Dtype::bf16}, {"e4m3", Dtype::e4m3},
+                                                              {"e5m2", Dtype::e5m2}, {"int8", Dtype::int8}};
 
-/// The type of a buffer's element: one number, or packed two neighbouring ones, the lower address in the lower half.
-/// bf16 and floats of 8 bits are integers, and so are a GPU's f16: OpenCL devices need not have that type.
-inline Halide::Type element_type(const Target &target, Storage storage, bool packed) {
-    switch (storage) {
-    case Storage::f32: return packed ? Halide::UInt(64) : Halide::Float(32);
-    case Storage::e4m3:
-    case Storage::e5m2: return Halide::UInt(8);
-    case Storage::int8: return Halide::Int(8);
-    case Storage::f16:
-    case Storage::bf16: break;
+/// The type of a buffer's element: one number, or packed two neighbouring ones of 16 bits, the lower address in the
+/// lower half. bf16 and floats of 8 bits are integers, and so are a GPU's f16: OpenCL devices need not have that type.
+inline Halide::Type element_type(const Target &target, Dtype dtype, bool packed) {
+    switch (dtype) {
+    case Dtype::f32: return Halide::Float(32);
+    case Dtype::e4m3:
+    case Dtype::e5m2: return Halide::UInt(8);
+    case Dtype::int8: return Halide::Int(8);
+    case Dtype::f16:
+    case Dtype::bf16: break;
     }
-    if (storage == Storage::f16 && !target.has_gpu_feature()) {
+    if (dtype == Dtype::f16 && !target.has_gpu_feature()) {
         return Halide::Float(16);
     }
     return Halide::UInt(packed ? 32 : 16);
@@ -117,15 +116,12 @@ inline Expr f32_to_f16_bits(const Target &target, const Expr &x) {
 }
 
 /// The one or two floats of an element.
-inline std::vector<Expr> unpack(const Target &target, Storage storage, const Expr &element) {
+inline std::vector<Expr> unpack(const Target &target, Dtype dtype, const Expr &element) {
     if (element.type().is_float()) {
         return {cast<float>(element)};
     }
     const Expr word = cast<uint32_t>(element);
-    if (storage == Storage::f32) {
-        return {reinterpret<float>(word), reinterpret<float>(cast<uint32_t>(element >> 32))};
-    }
-    const bool is_f16 = storage == Storage::f16;
+    const bool is_f16 = dtype == Dtype::f16;
     std::vector<Expr> floats = {is_f16 ? f16_bits_to_f32(target, word) : reinterpret<float>(word << 16)};
     if (element.type().bits() == 32) {
         floats.push_back(is_f16 ? f16_bits_to_f32(target, word >> 16) : reinterpret<float>(word & Expr(0xffff0000u)));
@@ -134,16 +130,12 @@ inline std::vector<Expr> unpack(const Target &target, Storage storage, const Exp
 }
 
 /// The reverse.
-inline Expr pack(const Target &target, Storage storage, const Halide::Type &type, const Rounding &rounding,
+inline Expr pack(const Target &target, Dtype dtype, const Halide::Type &type, const Rounding &rounding,
                  const std::vector<Expr> &floats) {
     if (type.is_float()) {
-        return storage == Storage::f16 ? to_f16(target, floats[0]) : floats[0];
+        return dtype == Dtype::f16 ? to_f16(target, floats[0]) : floats[0];
     }
-    if (storage == Storage::f32) {
-        const Expr upper = cast<uint64_t>(reinterpret<uint32_t>(floats[1]));
-        return cast<uint64_t>(reinterpret<uint32_t>(floats[0])) | upper << 32;
-    }
-    if (storage == Storage::f16) {
+    if (dtype == Dtype::f16) {
         const Expr lower = f32_to_f16_bits(target, floats[0]);
         return floats.size() == 1 ? cast<uint16_t>(lower) : lower | (f32_to_f16_bits(target, floats[1]) << 16);
     }
@@ -161,28 +153,21 @@ inline Expr is_any_nan(const Target &target, const Expr &x) {
     return target.has_gpu_feature() ? is_nan_bits(reinterpret<uint32_t>(x)) : Halide::strict_float(x != x);
 }
 
-/// A float of 8 bits, in numbers.
-struct SmallFloat {
-    int fraction_bits, bias;
-    uint32_t largest, nan;  // bits of finite numbers end with the largest
-};
-
-inline constexpr SmallFloat e4m3_format = {3, 7, 0x7e, 0x7f}, e5m2_format = {2, 15, 0x7b, 0x7e};
-
 /// To nearest even; what is beyond the largest becomes the largest. A sum with a power of two whose last place is that
 /// of the format rounds; below the normal numbers, places stay as they are. Its last places, and how many binades the
 /// number is above the least normal one, make the result: the anchor's lowest byte, which is even, takes that one off.
 /// Only the lowest byte counts.
-inline Expr to_small_float(const Target &target, const Expr &x, const SmallFloat &format) {
-    const int dropped = 23 - format.fraction_bits;
-    const uint32_t rebias = uint32_t(127 - format.bias) << 23, least_normal = rebias + (1u << 23);
+template <int fraction_bits, int bias, uint8_t largest, uint8_t nan>
+Expr to_small_float(SmallFloat<fraction_bits, bias, largest, nan>, const Target &target, const Expr &x) {
+    const int dropped = 23 - fraction_bits;
+    const uint32_t rebias = uint32_t(127 - bias) << 23, least_normal = rebias + (1u << 23);
     const Expr bits = reinterpret<uint32_t>(x), magnitude = bits & 0x7fffffff, sign = (bits >> 24) & 0x80;
-    const Expr clamped = Halide::min(magnitude, Expr(rebias + (format.largest << dropped)));
+    const Expr clamped = Halide::min(magnitude, Expr(rebias + (uint32_t(largest) << dropped)));
     const Expr binade = Halide::max(clamped, Expr(least_normal)) & 0x7f800000;
     const Expr anchor = binade + Expr((uint32_t(dropped) << 23) + (-(least_normal >> dropped) & 0xff));
     const Expr sum = Halide::strict_float(reinterpret<float>(clamped) + reinterpret<float>(anchor));
     const Expr finite = reinterpret<uint32_t>(sum) + (binade >> dropped);
-    return cast<uint8_t>(select(is_any_nan(target, x), Expr(format.nan), finite) | sign);
+    return cast<uint8_t>(select(is_any_nan(target, x), Expr(uint32_t(nan)), finite) | sign);
 }
 
 /// To nearest even, clamped; NaN is 0. Adding 1.5 * 2^23 leaves the rounded number in the lower bits.
@@ -216,56 +201,56 @@ inline Expr widen_f16(const Target &target, const Expr &word) {
 
 /// An element of one number as a float. E5M2 is the upper half of an f16. E4M3 has one bit more of a fraction and one
 /// less of an exponent, so that in its place in an f16 it is a 256th, denormals too; it has no infinity, and one NaN.
-inline Expr widen(const Target &target, Storage storage, const Expr &element) {
-    switch (storage) {
-    case Storage::f16: return widen_f16(target, reinterpret<uint16_t>(element));
-    case Storage::e4m3: {
+inline Expr widen(const Target &target, Dtype dtype, const Expr &element) {
+    switch (dtype) {
+    case Dtype::f16: return widen_f16(target, reinterpret<uint16_t>(element));
+    case Dtype::e4m3: {
         const Expr word = cast<uint16_t>(element), magnitude = word & 0x7f;
         const Expr wide = widen_f16(target, (word & 0x80) << 8 | magnitude << 7) * 256.0f;
         return select(magnitude == 0x7f, reinterpret<float>(Expr(0x7fc00000u)), wide);
     }
-    case Storage::e5m2: return widen_f16(target, cast<uint16_t>(element) << 8);
-    case Storage::int8: return cast<float>(element);
-    case Storage::f32:
-    case Storage::bf16: break;
+    case Dtype::e5m2: return widen_f16(target, cast<uint16_t>(element) << 8);
+    case Dtype::int8: return cast<float>(element);
+    case Dtype::f32:
+    case Dtype::bf16: break;
     }
-    return unpack(target, storage, element)[0];
+    return unpack(target, dtype, element)[0];
 }
 
 /// x as an element of one number: to nearest even, NaN stays NaN.
-inline Expr narrow(const Target &target, Storage storage, const Expr &x) {
-    switch (storage) {
-    case Storage::f32: break;
-    case Storage::f16:
+inline Expr narrow(const Target &target, Dtype dtype, const Expr &x) {
+    switch (dtype) {
+    case Dtype::f32: break;
+    case Dtype::f16:
         return converts_f16(target) ? cast(Halide::Float(16), x)
                                     : reinterpret(Halide::Float(16), cast<uint16_t>(narrow_to_f16_in_integers(x)));
-    case Storage::bf16: return cast<uint16_t>(round_any_to_bf16(target, x) >> 16);
-    case Storage::e4m3: return to_small_float(target, x, e4m3_format);
-    case Storage::e5m2: return to_small_float(target, x, e5m2_format);
-    case Storage::int8: return to_int8(target, x);
+    case Dtype::bf16: return cast<uint16_t>(round_any_to_bf16(target, x) >> 16);
+    case Dtype::e4m3: return to_small_float(E4M3(), target, x);
+    case Dtype::e5m2: return to_small_float(E5M2(), target, x);
+    case Dtype::int8: return to_int8(target, x);
     }
     return x;
 }
 
 /// x rounded to f16 or bf16.
-inline Expr round_to(const Target &target, Storage storage, const Expr &x) {
-    return storage == Storage::bf16 ? reinterpret<float>(round_any_to_bf16(target, x) & Expr(0xffff0000u))
-                                    : widen(target, storage, narrow(target, storage, x));
+inline Expr round_to(const Target &target, Dtype dtype, const Expr &x) {
+    return dtype == Dtype::bf16 ? reinterpret<float>(round_any_to_bf16(target, x) & Expr(0xffff0000u))
+                                : widen(target, dtype, narrow(target, dtype, x));
 }
 
 /// How x and y are stored.
 struct Format {
     Target target;
-    Storage storage;
+    Dtype dtype;
     bool packed;
     Rounding rounding;
 
-    Halide::Type type() const { return element_type(target, storage, packed); }
-    std::vector<Expr> floats(const Expr &element) const { return unpack(target, storage, element); }
-    Expr element(const std::vector<Expr> &floats) const { return pack(target, storage, type(), rounding, floats); }
+    Halide::Type type() const { return element_type(target, dtype, packed); }
+    std::vector<Expr> floats(const Expr &element) const { return unpack(target, dtype, element); }
+    Expr element(const std::vector<Expr> &floats) const { return pack(target, dtype, type(), rounding, floats); }
 
     /// A value of the caller's own rows. A NaN is made one that survives the rounding to bf16.
-    Expr row_value(const Expr &value) const { return storage == Storage::bf16 ? canonical_nan(value) : value; }
+    Expr row_value(const Expr &value) const { return dtype == Dtype::bf16 ? canonical_nan(value) : value; }
 };
 
 }  // namespace halyard

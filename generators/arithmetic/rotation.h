@@ -1,7 +1,7 @@
 // The arithmetic of a rotation, as small pure functions of Expr.
 #pragma once
 
-#include "families.h"
+#include "arithmetic/families.h"
 
 namespace halyard {
 

@@ -1,7 +1,7 @@
 // Where cos and sin come from, as small pure functions of Expr.
 #pragma once
 
-#include "rotation.h"
+#include "arithmetic/rotation.h"
 
 #include "angles/phase.h"
 #include "halyard/halyard.h"
@@ -34,6 +34,17 @@ struct ExprMath {
 template <typename T>
 using Input = Halide::GeneratorInput<T>;
 
+/// Sets that indices of buffers begin at 0. That makes the strides of dimension 0 one, too.
+template <typename... AnyBuffer>
+void begin_at_zero(AnyBuffer &...buffers) {
+    const auto begin = [](auto &buffer) {
+        for (int i = 0; i < buffer.dimensions(); i++) {
+            buffer.dim(i).set_min(0);
+        }
+    };
+    (begin(buffers), ...);
+}
+
 /// The rows of cos and sin that a CPU's kernel reads, which were made or looked up for it.
 class RowInputs {
 public:
@@ -48,13 +59,7 @@ public:
         return {(*cos_rows)(pair, row), (*sin_rows)(pair, row)};
     }
 
-    void constrain() {
-        row_of_token->dim(0).set_min(0);
-        for (int i = 0; i < 2; i++) {
-            cos_rows->dim(i).set_min(0);
-            sin_rows->dim(i).set_min(0);
-        }
-    }
+    void constrain() { begin_at_zero(*row_of_token, *cos_rows, *sin_rows); }
 
 private:
     Input<Halide::Buffer<int32_t, 1>> *row_of_token = nullptr;  // [token]

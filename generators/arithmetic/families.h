@@ -1,5 +1,6 @@
 // What kernels do otherwise on another family of targets, and why. Beside this, choose_schedule.h chooses the schedule,
-// storage.h the instructions that convert, and GPUs find their arguments otherwise (gpu/, Origins in layout.h).
+// storage.h the instructions that convert, norm.h roots and quotients, and GPUs find their arguments otherwise (gpu/,
+// Origins in layout.h).
 #pragma once
 
 #include "Halide.h"

@@ -1,0 +1,131 @@
+// The arguments of a kernel's call: their addresses, in the order of launch_fields.h.
+#pragma once
+
+#include "gpu/launch_fields.h"
+#include "gpu/view.h"
+
+#include <bit>
+#include <optional>
+
+namespace halyard::gpu {
+
+/// Holds addresses. What they point to must live until the kernel is called.
+class Arguments : Fixed {
+public:
+    explicit Arguments(const Call &call) : context_(&call) { *next() = &context_; }
+
+    /// The place of the next argument.
+    void **next() { return &list_[n_++]; }
+    void add(View &view) { *next() = view.get(); }
+    void **get() { return list_; }
+
+private:
+    const void *context_;
+    void *list_[144];
+    int n_ = 0;
+};
+
+/// What LaunchFields are of: the arguments of a call.
+struct ArgumentSide {
+    using Owner = Arguments;
+
+    template <typename T>
+    class Scalar : Fixed {
+    public:
+        Scalar(Arguments &all, const char *) { *all.next() = &value_; }
+        Scalar &operator=(T value) {
+            value_ = value;
+            return *this;
+        }
+
+    private:
+        T value_ = {};
+    };
+
+    template <typename T>
+    class OfTensors : Fixed {
+    public:
+        OfTensors(Arguments &all, const char *) {
+            for (T &value : values_) {
+                *all.next() = &value;
+            }
+        }
+        T &operator[](int i) { return values_[i]; }
+
+    private:
+        T values_[HALYARD_MAX_TENSORS] = {};
+    };
+
+    template <typename T, int n_dims>
+    class Array : Fixed {
+    public:
+        Array(Arguments &all, const char *) : place_(all.next()) {}
+        /// Sets where it begins. Its n_dims dimensions are still to be added.
+        View &begin_at(const Launch &launch, const Location &place) {
+            View &view = view_.emplace(launch, place, halide_type<T>);
+            *place_ = view.get();
+            return view;
+        }
+
+    private:
+        void **place_;
+        std::optional<View> view_;
+    };
+};
+
+using Fields = LaunchFields<ArgumentSide>;
+
+inline void set_positions(Fields::Positions &to, const Launch &launch, const LaunchPositions &given,
+                          std::int64_t n_tokens, const Covered &covered) {
+    View &view = to.positions.begin_at(launch, given.place);
+    view.add(view.offset() + given.n_words, 1)
+        .add(n_tokens, given.stride_token * given.n_words)
+        .add(covered.n_axes, given.stride_axis * given.n_words);
+    to.n_words = given.n_words;
+    to.offset = view.offset();
+    to.start = given.start;
+    to.step = given.step;
+    to.first = covered.first;
+    to.last = covered.last;
+    const std::int32_t length = std::max(covered.list.n, 1);
+    to.list.begin_at(launch, {covered.list.memory, 0}).add(length, 1);
+    to.n_list_steps =
+        covered.list.is_list ? static_cast<std::int32_t>(std::bit_width(static_cast<std::uint32_t>(length))) : 0;
+    to.n_listed = covered.list.n;
+}
+
+/// Some of the pairs of each head.
+struct PairRange {
+    std::int64_t first, count;
+};
+
+/// Sets the positions of some tokens, and the angles of some pairs.
+inline void set_angles(Fields::Angles &to, const Launch &launch, const LaunchPositions &positions,
+                       std::int64_t n_tokens, const PairRange &pairs) {
+    const DeviceAngles &angles = *launch.angles;
+    const halyard_angle_source &source = angles.source;
+    set_positions(to.positions, launch, positions, n_tokens, positions_of_source(angles));
+    to.axis_of_pair.begin_at(launch, {angles.axis_of_pair, 4 * pairs.first}).add(pairs.count, 1);
+    to.clamps = launch.clamps;
+    to.form = static_cast<std::int32_t>(angles.form);
+    // Of rows as floats and rows as halves a kernel reads one, and its offset goes for that.
+    const bool has_halves = angles.form == AngleForm::rows_f16 || angles.form == AngleForm::rows_bf16;
+    const auto set_rows = [&](auto &floats, auto &halves, void *memory, std::int64_t offset) {
+        const std::int64_t first = offset + pairs.first;
+        View &as_floats = floats.begin_at(launch, {memory, has_halves ? 0 : first * 4});
+        View &as_halves = halves.begin_at(launch, {memory, has_halves ? first * 2 : 0});
+        for (View *view : {&as_floats, &as_halves}) {
+            view->add(view->offset() + pairs.count, 1).add(angles.n_rows, source.stride_row);
+        }
+        return (has_halves ? as_halves : as_floats).offset();
+    };
+    to.first_offset = set_rows(to.first_rows, to.first_halves, angles.first_rows, angles.first_offset);
+    to.second_offset = set_rows(to.second_rows, to.second_halves, angles.second_rows, angles.second_offset);
+    to.row_of_zero = source.identity_row;
+    to.first_fine_row = angles.first_fine_row;
+    to.fine_bits = source.fine_bits;
+    to.scale_high = source.scale_high;
+    to.scale_low = source.scale_low;
+}
+
+}  // namespace halyard::gpu
