@@ -58,6 +58,7 @@ EQUIVALENT = {
     ("read/read_stages.cpp", "is_static", "deleted"): "gives NULL a range at address 0, which nothing overlaps",
     ("read/read_stages.cpp", "desc.norm", "deleted"): "looks into a stage that is not there, whose memory holds zeros",
     ("read/read_stages.cpp", "desc.scale", "deleted"): "looks into a stage that is not there, whose memory holds zeros",
+    ("read/read_bound.cpp", "run.tensors[i].n_heads == 0", "deleted"): "looks at ranges that nothing has set",
     ("read/slots.cpp", "slot >= slots.n_slots", "deleted"):
         "lets pass what another thread writes between two looks; the first look's like is caught",
     ("read/stage_desc.cpp", "!out->weight", "deleted"): "looks at a dtype that is not there, which is undefined",
