@@ -50,7 +50,8 @@ EQUIVALENT = {
     ("gpu/read_gpu_run.cpp", 'read_struct(given.positions, "positions", &positions_, error)', "deleted"):
         "leaves a copy of zeros, which read_run refuses",
     ("gpu/gpu_run.cpp", "step > 0", "deleted"): "joins heads that lie backwards too, which is as right",
-    ("base/versioned.h", "in != nullptr && in->size == sizeof(Struct)", "deleted"): "copies what could be read where it is",
+    ("base/versioned.h", "in != nullptr && in->size == sizeof(Struct)", "deleted"):
+        "copies what could be read where it is",
     ("walk/run.cpp", "n <= max_piece_tokens && n_tasks <= 1 && run.share.count == 1 && run.plan->rotates && "
      "!run.plan->rerotates && run.angles->is_direct && find_rows(run, run.positions, 0, n, rows)", "deleted"):
         "takes the way of many tokens, to the same bits",
