@@ -51,7 +51,8 @@ EQUIVALENT = {
     ("gpu/read_gpu_run.cpp", 'read_struct(given.positions, "positions", &positions_, error)', "deleted"):
         "leaves a copy of zeros, which read_run refuses",
     ("gpu/gpu_run.cpp", "step > 0", "deleted"): "joins heads that lie backwards too, which is as right",
-    ("base/versioned.h", "in != nullptr && in->size == sizeof(Struct)", "deleted"): "copies what could be read where it is",
+    ("base/versioned.h", "in != nullptr && in->size == sizeof(Struct)", "deleted"):
+        "copies what could be read where it is",
     ("walk/run.cpp", "n <= max_piece_tokens && n_tasks <= 1 && run.share.count == 1 && run.plan->rotates && "
      "!run.plan->rerotates && run.angles->is_direct && find_rows(run, run.positions, 0, n, rows)", "deleted"):
         "takes the way of many tokens, to the same bits",
@@ -59,6 +60,7 @@ EQUIVALENT = {
     ("read/read_stages.cpp", "is_static", "deleted"): "gives NULL a range at address 0, which nothing overlaps",
     ("read/read_stages.cpp", "desc.norm", "deleted"): "looks into a stage that is not there, whose memory holds zeros",
     ("read/read_stages.cpp", "desc.scale", "deleted"): "looks into a stage that is not there, whose memory holds zeros",
+    ("read/read_bound.cpp", "run.tensors[i].n_heads == 0", "deleted"): "looks at ranges that nothing has set",
     ("read/slots.cpp", "slot >= slots.n_slots", "deleted"):
         "lets pass what another thread writes between two looks; the first look's like is caught",
     ("read/stage_desc.cpp", "!out->weight", "deleted"): "looks at a dtype that is not there, which is undefined",

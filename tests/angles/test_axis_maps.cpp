@@ -1,7 +1,7 @@
 // Positions with several axes: each pair reads the axis that the map says, whatever the source.
+#include "angles/given_rows.h"
 #include "angles/refused_source.h"
 #include "changes.h"
-#include "checks/make_sources.h"
 #include "checks/oracle.h"
 #include "checks/rotate.h"
 #include "data/golden_elements.h"
@@ -175,12 +175,8 @@ TEST_CASE("axis maps: golden mrope, with transformers' rounding and with its cos
             return n;
         };
         // A given source has a row for each token, so all axes read row t. Both sides round three times, and |x| < 8.
-        auto desc = describe_source(HALYARD_ANGLES_GIVEN);
-        desc.cos_rows = cos.values.data();
-        desc.sin_rows = sin.values.data();
-        desc.n_rows = golden.n_tokens;
-        desc.stride_row = cos.shape[1];
-        desc.rotary_dim = golden.rotation.rotary_dim;
+        auto desc = describe_given(cos.values.data(), sin.values.data(), golden.n_tokens, cos.shape[1],
+                                   golden.rotation.rotary_dim);
         set_axes(desc, golden.axis_map, golden.counts);
         const halyard::angle_source given{halyard::frequencies(), desc};
         CHECK(count_far(rotate(golden.rotation, given, nullptr, x), 2 * 8 * 0x1p-23L) == 0);
@@ -241,11 +237,7 @@ struct RandomMap {
                 rows.push_back(
                     static_cast<std::uint16_t>(oracle::narrow(HALYARD_F16, static_cast<float>(random.unit()))));
             }
-            desc.cos_rows = rows.data();
-            desc.sin_rows = rows.data() + n_pairs;
-            desc.n_rows = last + 1;
-            desc.stride_row = desc.rotary_dim = rotary_dim;
-            desc.rows_dtype = HALYARD_F16;
+            desc = describe_given(rows.data(), rows.data() + n_pairs, last + 1, rotary_dim, rotary_dim, HALYARD_F16);
         }
         const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim);
         plain = halyard::angle_source(frequencies, desc);
@@ -393,11 +385,9 @@ TEST_CASE("axis maps: what is no map is refused", "[axes][errors]") {
                                     HALYARD_ANGLES_PHASE, HALYARD_ANGLES_GIVEN}) {
         INFO("kind " << kind);
         float rows[256] = {};
-        auto desc = describe_source(kind, 0, 9);
-        desc.cos_rows = desc.sin_rows = rows;
-        desc.n_rows = 2;
-        desc.stride_row = 64;
-        desc.rotary_dim = 128;
+        auto desc = describe_given(rows, rows, 2, 64, 128);
+        desc.kind = kind;
+        desc.last = 9;
         const auto refuse = [&](std::int32_t axis_map, const std::vector<std::int64_t> &counts,
                                 const std::string &words, halyard_status status = HALYARD_ERROR_SHAPE) {
             set_axes(desc, axis_map, counts);

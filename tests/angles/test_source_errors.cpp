@@ -1,7 +1,7 @@
 // Bad descriptions of angle sources.
+#include "angles/given_rows.h"
 #include "angles/refused_source.h"
 #include "changes.h"
-#include "checks/make_sources.h"
 #include "checks/rotate.h"
 
 namespace {
@@ -13,16 +13,6 @@ Table sources_of(const halyard::frequencies &frequencies, const Desc &desc) {
     return Table([&](halyard_status status, const Words &words) {
         check_source_refused(frequencies.get(), &desc, status, words);
     });
-}
-
-/// A good description of the caller's own rows, of any dtype.
-Desc describe_given(const void *rows, std::int64_t n_rows = 4, std::int64_t rotary_dim = 4) {
-    auto desc = describe_source(HALYARD_ANGLES_GIVEN);
-    desc.cos_rows = rows;
-    desc.sin_rows = static_cast<const float *>(rows) + rotary_dim / 2;
-    desc.n_rows = n_rows;
-    desc.stride_row = desc.rotary_dim = rotary_dim;
-    return desc;
 }
 
 }  // namespace
@@ -62,7 +52,7 @@ TEST_CASE("angle sources: arguments are checked", "[angles][errors]") {
 TEST_CASE("angle sources: given rows are checked", "[angles][errors]") {
     const auto frequencies = halyard::frequencies::from_base(10000, 4);
     const std::vector<float> rows(16);
-    auto given = describe_given(rows.data());
+    auto given = describe_given(rows.data(), rows.data() + 2, 4, 4, 4);
     const Table sources = sources_of(frequencies, given);
     const auto refuse = [&](halyard_status status, auto &field, const Numbers &values) {
         for (const auto value : values) {
@@ -160,7 +150,7 @@ TEST_CASE("sources: what cannot be had is refused", "[sources][errors]") {
         sources.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 5}, {{"desc.reference", desc.reference}});
     }
     const float rows[64] = {};
-    desc = describe_given(rows, 2, 8);
+    desc = describe_given(rows, rows + 4, 2, 8, 8);
     CHECK_NOTHROW(halyard::angle_source(frequencies, desc));
     sources.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 4, 77}, {{"desc.rows_dtype", desc.rows_dtype}});
     // 65537 coarse rows of 2^15 floats are one too many for 32 bits.
@@ -175,10 +165,8 @@ TEST_CASE("sources: what cannot be had is refused", "[sources][errors]") {
 TEST_CASE("sources: rows of two bytes cannot be written through", "[sources][errors]") {
     // The span that outputs are kept away from counts bytes, not floats.
     std::vector<std::uint16_t> memory(64, 0x3c00);
-    auto desc = describe_given(memory.data(), 2, 8);
-    desc.sin_rows = memory.data() + 4;
-    desc.rows_dtype = HALYARD_F16;
-    const halyard::angle_source source{halyard::frequencies(), desc};
+    const halyard::angle_source source{halyard::frequencies(),
+                                       describe_given(memory.data(), memory.data() + 4, 2, 8, 8, HALYARD_F16)};
     Rotation rotation;
     rotation.rotary_dim = 8;
     rotation.dtype = HALYARD_F16;

@@ -1,8 +1,7 @@
 // Angle sources of every kind: runs compared with exact rotation, rows, positions out of range, and Hugging Face's
 // float32 angles. test_source_errors.cpp has the bad descriptions, test_row_kernels.cpp the kernels that make rows.
-#include "checks/make_sources.h"
-#include "checks/oracle.h"
-#include "checks/rotate.h"
+#include "angles/count_wrong.h"
+#include "angles/given_rows.h"
 #include "data/golden.h"
 
 #include <catch2/catch_get_random_seed.hpp>
@@ -102,14 +101,9 @@ private:
             oracle::write_word(which_.rows_dtype, first_row() + i * bytes(),
                                oracle::narrow(which_.rows_dtype, static_cast<float>(random.unit())));
         }
-        auto desc = describe_source(HALYARD_ANGLES_GIVEN);
-        desc.cos_rows = first_row();
-        desc.sin_rows = first_row() + n_pairs_ * bytes();
-        desc.n_rows = n_rows;
-        desc.stride_row = stride_row();
-        desc.rotary_dim = 2 * n_pairs_;
-        desc.rows_dtype = which_.rows_dtype;
-        source_ = halyard::angle_source(halyard::frequencies(), desc);
+        source_ = halyard::angle_source(halyard::frequencies(),
+                                        describe_given(first_row(), first_row() + n_pairs_ * bytes(), n_rows,
+                                                       stride_row(), 2 * n_pairs_, which_.rows_dtype));
     }
 
     const Source &which_;
@@ -121,33 +115,14 @@ private:
     halyard::angle_source source_;
 };
 
-/// How many elements of y are wrong: rotated ones that are beyond their bound, and others that differ from x.
 std::int64_t count_wrong(const Rotation &rotation, const Angles &angles, const std::vector<std::int64_t> &positions,
                          const Elements &x, const Elements &y) {
-    std::int64_t n_wrong = 0;
-    const std::int64_t head_dim = rotation.full_head(), n_heads = x.shape[2];
-    for (std::int64_t token = 0; token < x.shape[0] * x.shape[1]; token++) {
-        for (std::int64_t k = 0; k < rotation.rotary_dim / 2; k++) {
-            const ExactCosSin at = angles.exact(positions[static_cast<std::size_t>(token)], k);
-            const long double sin = rotation.inverse ? -at.sin : at.sin;
-            for (std::int64_t head = token * n_heads; head < (token + 1) * n_heads; head++) {
-                const oracle::Pair<long double> pair = {x[head * head_dim + rotation.index(rotation.pairing, k, 0)],
-                                                        x[head * head_dim + rotation.index(rotation.pairing, k, 1)]};
-                const auto exact = oracle::rotate_exactly(pair, at.cos, sin);
-                const float y0 = y[head * head_dim + rotation.index(rotation.pairing_of_output(), k, 0)];
-                const float y1 = y[head * head_dim + rotation.index(rotation.pairing_of_output(), k, 1)];
-                n_wrong += std::fabs(y0 - exact.x0) <= angles.bound(x.dtype, pair, at, exact.x0) ? 0 : 1;
-                n_wrong += std::fabs(y1 - exact.x1) <= angles.bound(x.dtype, {pair.x1, pair.x0}, at, exact.x1) ? 0 : 1;
-            }
-        }
-        for (std::int64_t head = token * n_heads; head < (token + 1) * n_heads; head++) {
-            for (std::int64_t i = 0; i < head_dim; i++) {
-                const bool is_outside = i < rotation.offset || i >= rotation.offset + rotation.rotary_dim;
-                n_wrong += is_outside && y.word(head * head_dim + i) != x.word(head * head_dim + i) ? 1 : 0;
-            }
-        }
-    }
-    return n_wrong;
+    return count_wrong(
+        rotation, x, y,
+        [&](std::int64_t token, std::int64_t k) { return angles.exact(positions[static_cast<std::size_t>(token)], k); },
+        [&](oracle::Pair<long double> pair, const ExactCosSin &at, long double exact) {
+            return angles.bound(x.dtype, pair, at, exact);
+        });
 }
 
 bool is_fused(const std::string &target) { return target != "x86_sse41"; }
@@ -593,12 +568,7 @@ TEST_CASE("sources: hf_f32 frequencies from a config are some ulp from transform
 
 TEST_CASE("sources: hf_f32 reads given rows as they are", "[sources]") {
     const float rows[] = {0.25f, 0.5f, 0.75f, 1.0f};
-    auto desc = describe_source(HALYARD_ANGLES_GIVEN);
-    desc.cos_rows = rows;
-    desc.sin_rows = rows + 2;
-    desc.n_rows = 1;
-    desc.stride_row = 4;
-    desc.rotary_dim = 4;
+    auto desc = describe_given(rows, rows + 2, 1, 4, 4);
     desc.reference = HALYARD_REFERENCE_HF_F32;
     const halyard::angle_source source{halyard::frequencies(), desc};
     CHECK(rows_of(source, nullptr, 1, 1) == std::vector<float>(rows, rows + 4));

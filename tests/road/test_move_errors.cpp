@@ -1,6 +1,6 @@
 // What is refused of plans and runs that move keys, with a sentence that names the argument and its value; nothing is
 // written. Beside each bad value stands a good one.
-#include "checks/make_sources.h"
+#include "angles/given_rows.h"
 #include "road/valid_run.h"
 #include "walk/plan.h"
 
@@ -66,17 +66,13 @@ TEST_CASE("errors: moves, plans", "[errors][road][moves]") {
 TEST_CASE("errors: moves, angles from which and to which keys turn", "[errors][road][moves]") {
     MoveRun s;
     const auto make = [&](const halyard_angle_source_desc &desc) { return halyard::angle_source(s.frequencies, desc); };
-    auto table = describe_source(HALYARD_ANGLES_TABLE, 0, 9), given = describe_source(HALYARD_ANGLES_GIVEN);
+    auto table = describe_source(HALYARD_ANGLES_TABLE, 0, 9);
     const auto exact = make(table);
     table.reference = HALYARD_REFERENCE_HF_F32;
-    given.cos_rows = given.sin_rows = s.at(3000);
-    given.n_rows = 6;
-    given.stride_row = 4;
-    given.rotary_dim = 8;
     const std::int32_t index[2] = {};
     const auto inner = make(describe_source(HALYARD_ANGLES_PHASE));
     const auto joined = halyard::angle_source::joined({&inner}, index, 2);
-    const auto rounded = make(table), by_rows = make(given);
+    const auto rounded = make(table), by_rows = make(describe_given(s.at(3000), s.at(3000), 6, 4, 8));
     const auto narrow = make_source(halyard::frequencies::from_base(100.0, 6), HALYARD_ANGLES_PHASE, 0, 0);
     for (const auto &[what, field] :
          {std::pair("from_angles ", &s.args.from_angles), std::pair("angles ", &s.args.angles)}) {

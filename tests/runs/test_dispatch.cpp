@@ -1,7 +1,6 @@
 // Which kernel serves what: the list of kernels, the choice, the environment, and how the library explains it.
+#include "angles/count_wrong.h"
 #include "checks/element_at.h"
-#include "checks/make_sources.h"
-#include "checks/rotate.h"
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -519,71 +518,64 @@ TEST_CASE("dispatch: this machine takes the target that it should", "[.][dispatc
     }
 }
 
+namespace {
+
+/// The same elements, each so many elements from the next, rotated there; out of place to others like them.
+Elements rotate_apart(const Rotation &rotation, const halyard::angle_source &angles, const Elements &x,
+                      std::int64_t stride, bool in_place) {
+    Elements from(x.dtype, {1, x.shape[1], x.shape[2], x.shape[3] * stride}), to = from;
+    auto in = halyard::tensor(from.bytes.data(), static_cast<halyard::dtype>(x.dtype), x.shape);
+    for (std::int64_t &each : in.strides) {
+        each *= stride;
+    }
+    auto out = in;
+    out.data = in_place ? from.bytes.data() : to.bytes.data();
+    for (std::int64_t i = 0; i < x.count(); i++) {
+        oracle::write_word(x.dtype, element_at(in, i), x.word(i));
+    }
+    halyard::run(rotation.plan(), angles, in, out);
+    Elements y(x.dtype, x.shape);
+    for (std::int64_t i = 0; i < x.count(); i++) {
+        y.set_word(i, oracle::read_word(x.dtype, element_at(out, i)));
+    }
+    return y;
+}
+
+}  // namespace
+
 TEST_CASE("dispatch: every target that this machine has rotates", "[dispatch][emulated]") {
     // A quick look at each kernel, for slow emulators; test_kernels.cpp looks closely.
     Rotation rotation;
     rotation.rotary_dim = 64;
     rotation.head_dim = 72;
     rotation.offset = 4;
-    const std::array<std::int64_t, 4> shape = {1, 3, 3, rotation.head_dim};
     const auto inv_freq = oracle::inv_freq_of(10000, rotation.rotary_dim);
     const auto angles = halyard::angle_source::table(halyard::frequencies::from_base(10000, rotation.rotary_dim), 0, 3);
     std::vector<float> values;  // small integers, which every dtype holds
     for (std::int64_t i = 0; i < 3 * 3 * rotation.head_dim; i++) {
         values.push_back(static_cast<float>(i * 7 % 255 - 127));
     }
-    const auto check = [&](bool in_place, std::int64_t stride) {
-        const Elements x(rotation.dtype, shape, values);
-        Elements from(x.dtype, {1, 3, 3, rotation.head_dim * stride}), to = from;
-        auto in = halyard::tensor(from.bytes.data(), static_cast<halyard::dtype>(x.dtype), shape);
-        for (std::int64_t &each : in.strides) {
-            each *= stride;
-        }
-        auto out = in;
-        out.data = in_place ? from.bytes.data() : to.bytes.data();
-        for (std::int64_t i = 0; i < x.count(); i++) {
-            oracle::write_word(x.dtype, element_at(in, i), x.word(i));
-        }
-        halyard::run(rotation.plan(), angles, in, out);
-
-        Elements y(x.dtype, shape);
-        for (std::int64_t i = 0; i < x.count(); i++) {
-            y.set_word(i, oracle::read_word(x.dtype, element_at(out, i)));
-        }
-        int n_wrong = 0;
-        for (std::int64_t head = 0; head < x.count(); head += rotation.head_dim) {
-            for (std::int64_t i = 0; i < rotation.head_dim; i++) {
-                const bool is_outside = i < rotation.offset || i >= rotation.offset + rotation.rotary_dim;
-                n_wrong += is_outside && y.word(head + i) != x.word(head + i) ? 1 : 0;
-            }
-            for (std::int64_t k = 0; k < rotation.rotary_dim / 2; k++) {
-                const auto at = [&](const Elements &of, std::int32_t pairing, int member) -> long double {
-                    return of[head + rotation.index(pairing, k, member)];
-                };
-                const oracle::Pair<long double> pair = {at(x, rotation.pairing, 0), at(x, rotation.pairing, 1)};
-                const auto exact_angle = exact_cos_sin(inv_freq[static_cast<std::size_t>(k)], head / (3 * shape[3]));
-                const auto exact = oracle::rotate_exactly(pair, exact_angle.cos, exact_angle.sin);
-                for (const auto &[member, want] : {std::pair{0, exact.x0}, std::pair{1, exact.x1}}) {
-                    const long double error = std::fabs(at(y, rotation.out_pairing, member) - want);
-                    n_wrong += error <= oracle::promised_bound(x.dtype, pair, 1, want) ? 0 : 1;
-                }
-            }
-        }
-        CAPTURE(rotation.target, rotation.dtype, rotation.pairing, rotation.out_pairing, in_place, stride);
-        CHECK(n_wrong == 0);
-    };
     for (const char *target : targets_here()) {
         for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
-            for (const int pairings : {0, 1, 2, 3}) {
+            const Elements x(dtype, {1, 3, 3, rotation.head_dim}, values);
+            for (const int form : {0, 1, 2, 3, 4, 5, 6, 7}) {
                 rotation.target = target;
                 rotation.dtype = dtype;
-                rotation.pairing = HALYARD_PAIRING_HALF + (pairings & 1);
-                rotation.out_pairing = HALYARD_PAIRING_HALF + (pairings >> 1);
-                for (const std::int64_t stride : {1, 2}) {
-                    check(false, stride);
-                    if (rotation.pairing == rotation.out_pairing) {
-                        check(true, stride);
-                    }
+                rotation.pairing = HALYARD_PAIRING_HALF + (form & 1);
+                rotation.out_pairing = HALYARD_PAIRING_HALF + (form >> 1 & 1);
+                const std::int64_t stride = 1 + (form >> 2);
+                CAPTURE(target, dtype, rotation.pairing, rotation.out_pairing, stride);
+                const Elements y = rotate_apart(rotation, angles, x, stride, false);
+                CHECK(count_wrong(
+                          rotation, x, y,
+                          [&](std::int64_t token, std::int64_t k) {
+                              return exact_cos_sin(inv_freq[static_cast<std::size_t>(k)], token);
+                          },
+                          [&](oracle::Pair<long double> pair, const ExactCosSin &, long double exact) {
+                              return oracle::promised_bound(dtype, pair, 1, exact);
+                          }) == 0);
+                if (rotation.pairing == rotation.out_pairing) {
+                    CHECK(rotate_apart(rotation, angles, x, stride, true) == y);
                 }
             }
         }

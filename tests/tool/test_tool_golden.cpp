@@ -1,11 +1,11 @@
-// Golden cases through the command-line tool.
+// Golden cases through the command-line tool. What the library is tested for is only compared with the library.
+#include "checks/make_sources.h"
 #include "data/golden_elements.h"
 #include "tool/arrays.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 namespace {
@@ -221,65 +221,35 @@ TEST_CASE("tool: golden hf_apply on the best target and on devices", "[tool][gol
     }
 }
 
-TEST_CASE("tool: vLLM's and ggml's references give their cos and sin", "[tool][golden]") {
-    const golden::Section section("parity");
+TEST_CASE("tool: a reference's angles are the library's, and it rotates by them", "[tool]") {
     const ToolFolder dir;
-    const auto positions = section.array<std::int32_t>("positions");
-    const auto &arrays = section.find_case("base_500000");
-    for (const std::string reference : {"vllm_f16", "vllm_bf16", "ggml"}) {
+    const std::vector<std::int32_t> positions = {0, 1, 7, 65, 4095, 131071};
+    const auto at = positions_of(positions);
+    write(dir, "p.npy", {6}, positions);
+    write<float>(dir, "f.npy", {4}, {1.0f, 0.3f, 1e-3f, 0.25f});
+    const auto of_base = halyard::frequencies::from_base(500000, 8);
+    const auto of_list = make_frequencies({1.0f, 0.3f, 1e-3f, 0.25f}, 1.25);
+    std::vector<float> x;  // (1, 0) in each pair shows cos and sin
+    for (int i = 0; i < 6 * 8; ++i) {
+        x.push_back(i % 8 < 4 ? 1.0f : 0.0f);
+    }
+    write(dir, "x.npy", {6, 1, 8}, x);
+    for (const auto &[name, reference] : {std::pair("hf_f32", HALYARD_REFERENCE_HF_F32),
+                                          {"vllm_f16", HALYARD_REFERENCE_VLLM_F16},
+                                          {"vllm_bf16", HALYARD_REFERENCE_VLLM_BF16},
+                                          {"ggml", HALYARD_REFERENCE_GGML}}) {
+        CAPTURE(name);
+        const bool is_listed = reference == HALYARD_REFERENCE_HF_F32;  // the others need a base
+        auto desc = describe_source(HALYARD_ANGLES_TABLE, least_position, greatest_position);
+        desc.listed = &at;
+        desc.reference = reference;
+        const auto rows = rows_of(halyard::angle_source(is_listed ? of_list : of_base, desc), &at, 1, 6);
         const auto options =
-            " --base 500000 --rotary-dim 128 --reference " + reference + option(dir, "positions", positions);
+            std::string(" --positions p.npy --reference ") + name +
+            (is_listed ? " --inv-freq f.npy --attention-factor 1.25" : " --base 500000 --rotary-dim 8");
         dir.succeed("angles -o cs.npy" + options);
-        const auto rows = floats_of(dir / "cs.npy");
-        const auto engine = reference == "ggml" ? "ggml" : "vllm";
-        const auto suffix = reference == "ggml" ? "" : reference.substr(4);
-        for (const bool is_sin : {false, true}) {
-            const std::string name = arrays.at(engine).at((is_sin ? "sin" : "cos") + suffix);
-            for (std::size_t i = 0; i < rows.size() / 2; ++i) {
-                const float ours = rows[i / 64 * 128 + (is_sin ? 64 : 0) + i % 64];
-                if (reference == "ggml") {
-                    CHECK(std::fabs(ours - section.array<float>(name).values[i]) <= 0x1p-24f);
-                } else {
-                    const auto word = section.array<std::uint16_t>(name).values[i];
-                    CHECK(ours == oracle::widen(reference == "vllm_f16" ? HALYARD_F16 : HALYARD_BF16, word));
-                }
-            }
-        }
-        // A rotation of (1, 0) shows the same numbers.
-        std::vector<float> x(positions.values.size() * 128);
-        for (std::size_t i = 0; i < x.size(); ++i) {
-            x[i] = i % 128 < 64 ? 1.0f : 0.0f;
-        }
-        write(dir, "x.npy", {std::ssize(positions.values), 1, 128}, x);
+        CHECK(floats_of(dir / "cs.npy") == rows);
         dir.succeed("rotate x.npy -o y.npy" + options);
         CHECK(floats_of(dir / "y.npy") == rows);
-    }
-}
-
-TEST_CASE("tool: hf_f32 gives Hugging Face's own cos and sin", "[tool][golden]") {
-    const golden::Section section("hf_apply"), frequencies("frequencies");
-    const ToolFolder dir;
-    for (const auto &test : section.cases()) {
-        CAPTURE(test.at("name").get<std::string>());
-        const auto cos = section.array<float>(test.at("cos")), sin = section.array<float>(test.at("sin"));
-        const auto positions = section.array<std::int64_t>(test.at("positions"));
-        const auto &evaluation = frequencies.find_case(test.at("frequencies_case")).at("evaluations").at(0);
-        const auto inv_freq = frequencies.array<float>(evaluation.at("inv_freq_hf_f32"));
-        const double factor = test.at("attention_factor");
-        dir.succeed("angles -o cs.npy --reference hf_f32 --attention-factor " + json(factor).dump() +
-                    option(dir, "inv-freq", inv_freq) + option(dir, "positions", positions));
-        const auto rows = floats_of(dir / "cs.npy");
-        const std::size_t n_pairs = inv_freq.values.size(), width = cos.values.size() / positions.values.size();
-        std::int64_t worst = 0;
-        for (std::size_t t = 0; t < positions.values.size(); ++t) {
-            for (std::size_t k = 0; k < n_pairs; ++k) {
-                const auto ulps = [](float a, float b) {
-                    return std::abs(std::int64_t{std::bit_cast<std::int32_t>(a)} - std::bit_cast<std::int32_t>(b));
-                };
-                worst = std::max({worst, ulps(rows[2 * t * n_pairs + k], cos.values[t * width + k]),
-                                  ulps(rows[(2 * t + 1) * n_pairs + k], sin.values[t * width + k])});
-            }
-        }
-        CHECK(worst <= 1);
     }
 }
