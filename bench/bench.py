@@ -89,8 +89,8 @@ def print_accuracy(setting, record):
 def run_table(options):
     with open(options.shapes) as shapes:
         works = list_works(read_models(shapes), options.quick, options.filter, options.threads)
-    described = [work.described() for work in works + accuracy_works() * bool(works)]
-    setting = start(options, start_server(options), described, pinned=works[:1] and works[0].threads == 1)
+    described = [work.described() for work in works + (accuracy_works() if works else [])]
+    setting = start(options, start_server(options), described, pinned=options.threads[0] == 1)
     began = time.monotonic()
     rows = measure_rows(works, setting)
     record = {"command": command_of(options), "rows": rows} | describe(options, setting.server)
