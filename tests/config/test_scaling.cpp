@@ -194,6 +194,15 @@ TEST_CASE("scaling: options of the methods", "[scaling]") {
     check_against_formula(longrope);
     CHECK(halyard::frequencies::from_scaling(longrope).info().attention_factor == 1.0);
 
+    // The logarithm of a trained length of 1 is 0, which nothing divides by where no attention_factor is to be found.
+    longrope = describe(HALYARD_SCALING_LONGROPE);
+    longrope.original_max_position = 1;
+    longrope.factor = 1.0;
+    check_against_formula(longrope);
+    longrope.factor = 8.0;
+    longrope.attention_factor = 1.5;
+    check_against_formula(longrope);
+
     auto proportional = describe(HALYARD_SCALING_PROPORTIONAL);
     proportional.rotated_dim = 32;
     check_against_formula(proportional);
@@ -286,7 +295,7 @@ TEST_CASE("scaling: bad arguments of any method", "[scaling][errors]") {
     using S = halyard_scaling;
     refuse(all, HALYARD_ERROR_STRUCT_SIZE, "size", &S::size, {0, 8, sizeof(S) - 1, sizeof(S) + 1});
     refuse({by_default}, HALYARD_ERROR_UNKNOWN_VALUE, "method", &S::method, {-1, 8, INT32_MAX, INT32_MIN});
-    refuse(all, HALYARD_ERROR_UNKNOWN_VALUE, "no_truncate", &S::no_truncate, {2});
+    refuse(all, HALYARD_ERROR_UNKNOWN_VALUE, "no_truncate", &S::no_truncate, {2, -1});
     refuse(all, HALYARD_ERROR_UNKNOWN_VALUE, "reserved", &S::reserved, {1});
     refuse_reals(all, "base", &S::base, {0.0, -1.0, not_a_number, infinity, -infinity, 1e-300});
     refuse_reals(all, "attention_factor", &S::attention_factor, {-1.0, not_a_number, infinity, 1e30, 1e-40});
