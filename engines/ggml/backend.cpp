@@ -147,9 +147,9 @@ std::string hook() {
     if (!why_not.empty()) {
         return why_not;
     }
-    const std::string obstacle = report_obstacle();
-    if (!obstacle.empty()) {
-        log_line(GGML_LOG_LEVEL_WARN, obstacle.c_str());
+    const std::string no_report = why_no_report();
+    if (!no_report.empty()) {
+        log_line(GGML_LOG_LEVEL_WARN, no_report.c_str());
     }
     hooks().is_exact = angles == 0;
     if (join != 0) {

@@ -57,7 +57,7 @@ Report the_report;
 
 bool is_reporting() { return !the_report.path.empty(); }
 
-std::string report_obstacle() {
+std::string why_no_report() {
     std::FILE *file = is_reporting() ? std::fopen(the_report.path.c_str(), "a") : nullptr;
     if (file != nullptr) {
         std::fclose(file);

@@ -10,7 +10,7 @@ namespace halyard_ggml {
 bool is_reporting();
 
 /// Why that file cannot be written, or nothing.
-std::string report_obstacle();
+std::string why_no_report();
 
 /// How many nodes, by what replaced them and by why they were left.
 struct Counts {

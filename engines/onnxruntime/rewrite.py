@@ -165,7 +165,7 @@ class Rewriter:
                 self.walk(graph, scope, types_of(graph))
             if node.op_type != "RotaryEmbedding" or node.domain not in (*ONNX, MICROSOFT):
                 continue
-            why_not = self.reason_to_leave(node, scope)
+            why_not = self.why_not(node, scope)
             if why_not:
                 self.left[why_not] += 1
                 continue
@@ -180,7 +180,7 @@ class Rewriter:
                 if reads[name] == 0:
                     owner.initializer.remove(scope.initializers[name])
 
-    def reason_to_leave(self, node, scope):
+    def why_not(self, node, scope):
         if (node.domain, node.op_type) in self.own:
             return "the model has a function of this name"
         attributes = attributes_of(node)

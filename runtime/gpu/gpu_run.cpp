@@ -127,7 +127,7 @@ halyard_status check_rotations(const GpuRun &arguments, halyard_error *error) {
         piece.x = arguments.x[i];
         piece.y = arguments.y[i];
         piece.positions = positions_of(arguments, block, 0);
-        const char *const reason = obstacle(arguments.launch, piece);
+        const char *const reason = why_not(arguments.launch, piece);
         if (reason[0] != '\0') {
             return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensor ", i, " ", reason);
         }

@@ -226,7 +226,7 @@ int check_on_device(const Launch &launch, const LaunchPositions &positions, std:
     return 0;
 }
 
-const char *obstacle(const Launch &launch, const DevicePiece &piece) noexcept {
+const char *why_not(const Launch &launch, const DevicePiece &piece) noexcept {
     const auto bytes = static_cast<std::uint64_t>(element_bytes(piece.dtype));
     const std::uintptr_t bits = address_bits(launch, piece.x) | address_bits(launch, piece.y);
     if (bits % bytes != 0) {  // NOLINT(*DivideZero): the plan has checked the dtype
@@ -241,7 +241,7 @@ const char *obstacle(const Launch &launch, const DevicePiece &piece) noexcept {
                : "";
 }
 
-const char *positions_obstacle(const Launch &launch, const LaunchPositions &positions, std::int32_t n_axes) noexcept {
+const char *why_not(const Launch &launch, const LaunchPositions &positions, std::int32_t n_axes) noexcept {
     if (address_bits(launch, positions.place) % 4 != 0) {
         return "are not aligned to 4 bytes";
     }

@@ -1,5 +1,5 @@
 // Launches: pieces of tensors as kernels see them. A kernel reaches 2^31 - 1 elements and a grid has limits of its own,
-// so a piece that is larger takes several launches; what no launch can reach is refused (obstacle).
+// so a piece that is larger takes several launches; what no launch can reach is refused (why_not).
 #pragma once
 
 #include "gpu/gpu_angles.h"
@@ -82,9 +82,9 @@ int check_on_device(const Launch &launch, const LaunchPositions &positions, std:
                     const Covered &covered, std::int32_t code, const Location &word, Call &call) noexcept;
 
 /// Why a piece cannot be enqueued, in a few words; an empty string when it can.
-const char *obstacle(const Launch &launch, const DevicePiece &piece) noexcept;
+const char *why_not(const Launch &launch, const DevicePiece &piece) noexcept;
 
 /// The same for positions, or slots.
-const char *positions_obstacle(const Launch &launch, const LaunchPositions &positions, std::int32_t n_axes) noexcept;
+const char *why_not(const Launch &launch, const LaunchPositions &positions, std::int32_t n_axes) noexcept;
 
 }  // namespace halyard::gpu

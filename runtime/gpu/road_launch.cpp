@@ -164,7 +164,7 @@ int take_road_on_device(const Launch &launch, const RoadPiece &whole, Call &call
     return 0;
 }
 
-const char *road_obstacle(const Launch &launch, const RoadTensor &tensor) noexcept {
+const char *why_not(const Launch &launch, const RoadTensor &tensor) noexcept {
     constexpr std::int64_t most_heads = most_blocks * road_heads_in_block / HALYARD_MAX_TENSORS;  // of all tensors
     const TensorDesc &desc = *tensor.desc;
     const std::int64_t in_bytes = element_bytes(desc.dtype), out_bytes = element_bytes(desc.out_dtype);

@@ -40,6 +40,6 @@ bool can_share_launch(const Launch &launch, const RoadTensor &a, const RoadTenso
 int take_road_on_device(const Launch &launch, const RoadPiece &piece, Call &call) noexcept;
 
 /// Why a tensor's road cannot be enqueued, in a few words; an empty string when it can.
-const char *road_obstacle(const Launch &launch, const RoadTensor &tensor) noexcept;
+const char *why_not(const Launch &launch, const RoadTensor &tensor) noexcept;
 
 }  // namespace halyard::gpu

@@ -12,7 +12,7 @@ namespace halyard::gpu {
 namespace {
 
 /// What a tensor's description asks for that no kernel does; NULL where there is nothing.
-const char *refused_stage(const TensorDesc &desc) {
+const char *why_not(const TensorDesc &desc) {
     const auto divides = [&](Dtype dtype) {
         return desc.head_dim * element_bytes(dtype) % std::int64_t{wide_bytes} == 0;
     };
@@ -146,7 +146,7 @@ halyard_status check_road_plan(const PlanDesc &plan, halyard_error *error) noexc
                     "rerotates is 1, but on a device this version moves no keys from position to position");
     }
     for (int i = 0; i < plan.n_tensors && !plan.only_rotates; i++) {
-        if (const char *const reason = refused_stage(plan.tensors[i])) {
+        if (const char *const reason = why_not(plan.tensors[i])) {
             return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", i, "]", reason);
         }
     }
@@ -157,7 +157,7 @@ halyard_status check_road(const GpuRun &arguments, halyard_error *error) noexcep
     const Block block = block_of(arguments);
     for (int i = 0; i < arguments.run.plan->n_tensors; i++) {
         const char *const reason =
-            arguments.run.tensors[i].n_heads == 0 ? "" : road_obstacle(arguments.launch, tensor_of(arguments, i));
+            arguments.run.tensors[i].n_heads == 0 ? "" : why_not(arguments.launch, tensor_of(arguments, i));
         if (reason[0] != '\0') {
             return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensor ", i, " ", reason);
         }
@@ -166,7 +166,7 @@ halyard_status check_road(const GpuRun &arguments, halyard_error *error) noexcep
         return status;
     }
     const LaunchPositions slots = slots_of(arguments, block, 0);
-    const char *const reason = slots.place.memory != nullptr ? positions_obstacle(arguments.launch, slots, 1) : "";
+    const char *const reason = slots.place.memory != nullptr ? why_not(arguments.launch, slots, 1) : "";
     return reason[0] == '\0' ? HALYARD_OK : fail(error, HALYARD_ERROR_UNSUPPORTED, "slots ", reason);
 }
 

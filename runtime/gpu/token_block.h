@@ -59,8 +59,8 @@ inline LaunchPositions positions_of(const GpuRun &arguments, const Block &block,
 
 /// Refuses positions that cannot be read.
 inline halyard_status check_positions_of(const GpuRun &arguments, const Block &block, halyard_error *error) {
-    const char *const reason = positions_obstacle(arguments.launch, positions_of(arguments, block, 0),
-                                                  arguments.launch.angles->source.axes.n_axes);
+    const char *const reason =
+        why_not(arguments.launch, positions_of(arguments, block, 0), arguments.launch.angles->source.axes.n_axes);
     return reason[0] == '\0' ? HALYARD_OK : fail(error, HALYARD_ERROR_UNSUPPORTED, "positions ", reason);
 }
 

@@ -137,7 +137,7 @@ const char *environment(const char *variable) {
 
 KernelList kernels() noexcept { return {table, static_cast<std::int32_t>(std::size(table))}; }
 
-const char *refusal(const Kernel &kernel, const Task &task) noexcept {
+const char *why_not(const Kernel &kernel, const Task &task) noexcept {
     if (kernel.function == nullptr) {
         return nullptr;
     }
@@ -167,7 +167,7 @@ const char *refusal(const Kernel &kernel, const Task &task) noexcept {
 
 const Kernel &select(const Task &task, TargetSet allowed) noexcept {
     for (const Kernel &kernel : table) {
-        if ((allowed & bit(kernel.target)) != 0 && refusal(kernel, task) == nullptr) {
+        if ((allowed & bit(kernel.target)) != 0 && why_not(kernel, task) == nullptr) {
             return kernel;
         }
     }

@@ -70,7 +70,7 @@ struct Task {
 };
 
 /// Why a kernel cannot serve a task; NULL when it can.
-const char *refusal(const Kernel &kernel, const Task &task) noexcept;
+const char *why_not(const Kernel &kernel, const Task &task) noexcept;
 
 /// The first kernel of an allowed target that can serve the task. The reference serves every task.
 const Kernel &select(const Task &task, TargetSet allowed) noexcept;

@@ -55,7 +55,7 @@ void explain_tensor(Text &text, const Task &task, TargetSet allowed) {
             (kernel.dtype != task.dtype || (kernel.place == Place::in_place) != (task.place == Place::in_place))) {
             continue;  // no candidate, so explaining it would say nothing
         }
-        const char *reason = refusal(kernel, task);
+        const char *reason = why_not(kernel, task);
         text.add(&kernel == &taken ? "  * " : "    ");
         text.add(kernel.name);
         text.add(": ");

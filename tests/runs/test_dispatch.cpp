@@ -188,7 +188,7 @@ TEST_CASE("dispatch: every target serves every task with a kernel of its own", "
             const Kernel &kernel = halyard::select(task, halyard::bit(target));
             CAPTURE(halyard::name_of(target), kernel.name, static_cast<int>(task.layout));
             CHECK(kernel.target == target);
-            CHECK(halyard::refusal(kernel, task) == nullptr);
+            CHECK(halyard::why_not(kernel, task) == nullptr);
             if (task.layout == Layout::even && target != Target::reference) {
                 CHECK((kernel.pairing == task.pairing));
             }
@@ -201,14 +201,14 @@ TEST_CASE("dispatch: the choice depends on its arguments alone", "[dispatch]") {
         for (TargetSet allowed = 0; allowed <= every_target; allowed++) {
             const Kernel &kernel = halyard::select(task, allowed);
             REQUIRE(&kernel == &halyard::select(task, allowed));
-            REQUIRE(halyard::refusal(kernel, task) == nullptr);
+            REQUIRE(halyard::why_not(kernel, task) == nullptr);
             const bool falls_through = kernel.target == Target::reference;
             REQUIRE((falls_through || (allowed & halyard::bit(kernel.target)) != 0));
             for (const Kernel &better : halyard::kernels()) {
                 if (&better == &kernel) {
                     break;
                 }
-                REQUIRE(((allowed & halyard::bit(better.target)) == 0 || halyard::refusal(better, task) != nullptr));
+                REQUIRE(((allowed & halyard::bit(better.target)) == 0 || halyard::why_not(better, task) != nullptr));
             }
         }
     }
@@ -230,7 +230,7 @@ TEST_CASE("dispatch: what a kernel refuses", "[dispatch]") {
                                                     kernel.out_pairing == task.out_pairing &&
                                                     (!kernel.packed || task.layout == Layout::even))));
             CAPTURE(kernel.name);
-            REQUIRE((halyard::refusal(kernel, task) == nullptr) == fits);
+            REQUIRE((halyard::why_not(kernel, task) == nullptr) == fits);
         }
     }
 }
