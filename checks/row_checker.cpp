@@ -35,15 +35,15 @@ private:
 };
 
 /// Where rows go: cos of pair k of token t to t * stride_token + k, and sin to stride_sin behind it.
-struct Layout {
+struct RowsShape {
     std::int64_t n_tokens, n_pairs, stride_token, stride_sin;
 
     std::int64_t extent() const { return (n_tokens - 1) * stride_token + stride_sin + n_pairs; }
 };
 
-Layout random_layout(Random &random) {
+RowsShape random_shape(Random &random) {
     static constexpr std::int64_t long_rows[] = {128, 288, 1000, 2048, 5000};
-    Layout layout = {};
+    RowsShape layout = {};
     layout.n_pairs = random.one_in(8) ? random.one_of(long_rows) : random.in(1, 97);
     layout.n_tokens = random.in(1, layout.n_pairs > 500 ? 3 : 7);
     if (random.one_in(4)) {  // all cos, then all sin
@@ -69,7 +69,7 @@ std::uint64_t random_turns(Random &random) {
 class Trial {
 public:
     Trial(const std::string &name, Random &random, TrialText &text)
-        : layout(random_layout(random)), at_end(!random.one_in(4)), out(layout.extent(), at_end), report_(text) {
+        : layout(random_shape(random)), at_end(!random.one_in(4)), out(layout.extent(), at_end), report_(text) {
         std::fill(out.begin(), out.end(), poison);
         want_.assign(out.begin(), out.end());
         std::snprintf(text, sizeof(text), "%s: %lld tokens of %lld pairs, sin %lld after cos, tokens %lld apart, %s",
@@ -78,7 +78,7 @@ public:
                       at_end ? "ending at a page" : "beginning at a page");
     }
 
-    const Layout layout;
+    const RowsShape layout;
     const bool at_end;
     Guarded<float> out;
 
@@ -177,7 +177,7 @@ ExactCosSin exact_of_turns(std::uint64_t turns, std::int32_t position) {
 KernelReport check_phase_rows(const std::string &name, halyard_rows_phase_kernel *kernel, bool fused,
                               std::uint64_t seed, int n_trials, unsigned limit_seconds) {
     return check(name, seed, n_trials, limit_seconds, [&](Trial &trial, Random &random) {
-        const Layout &layout = trial.layout;
+        const RowsShape &layout = trial.layout;
         const double factor = random.one_of(attention_factors);
         const auto scale_high = static_cast<float>(factor), scale_low = static_cast<float>(factor - scale_high);
         Guarded<std::int32_t> positions(layout.n_tokens, trial.at_end);
@@ -216,7 +216,7 @@ KernelReport check_phase_rows(const std::string &name, halyard_rows_phase_kernel
 KernelReport check_factored_rows(const std::string &name, halyard_rows_factored_kernel *kernel, bool fused,
                                  std::uint64_t seed, int n_trials, unsigned limit_seconds) {
     return check(name, seed, n_trials, limit_seconds, [&](Trial &trial, Random &random) {
-        const Layout &layout = trial.layout;
+        const RowsShape &layout = trial.layout;
         Guarded<std::int32_t> coarse_row(layout.n_tokens, trial.at_end), fine_row(layout.n_tokens, trial.at_end);
         // The pairs are a part of a table's, as where pairs are done in blocks.
         const std::int64_t n_coarse = random.in(1, 5), n_fine = random.in(1, 4);

@@ -31,7 +31,7 @@ std::int64_t stride_within(const Array &array, int dim) { return array.size(dim)
 
 }  // namespace
 
-halyard_tensor Layout::view(const Array &array) const {
+halyard_tensor HeadOrder::view(const Array &array) const {
     const int n = array.n_dims();
     if (n != 3 && n != 4) {
         array.refuse_shape(heads_first ? "[heads, tokens, head_dim] or [batch, heads, tokens, head_dim]"
@@ -53,7 +53,7 @@ halyard_tensor Layout::view(const Array &array) const {
     return result;
 }
 
-void Road::read(const char *name, nb::handle x_object, nb::handle y_object, Layout layout,
+void Road::read(const char *name, nb::handle x_object, nb::handle y_object, HeadOrder layout,
                 const StageArguments *arguments, std::int32_t device) {
     name_ = name;
     input_.emplace(x_object, name, device);
@@ -79,7 +79,7 @@ void Road::read(const char *name, nb::handle x_object, nb::handle y_object, Layo
     }
 }
 
-void Road::read_keys(const KeyArguments &arguments, Layout layout) {
+void Road::read_keys(const KeyArguments &arguments, HeadOrder layout) {
     name_ = "keys";
     desc = make_struct<halyard_tensor_desc>();
     stages = make_struct<halyard_stages>();
@@ -91,7 +91,7 @@ void Road::read_keys(const KeyArguments &arguments, Layout layout) {
     read_scale(arguments.stages.scale, layout);
 }
 
-void Road::read_moving_array(const KeyArguments &arguments, Layout layout) {
+void Road::read_moving_array(const KeyArguments &arguments, HeadOrder layout) {
     input_.emplace(arguments.keys, "keys");
     x = layout.view(*input_);
     desc.dtype = x.dtype = dtype_of(*input_, arguments.stages.dtype);
@@ -149,7 +149,7 @@ std::int32_t Road::dtype_of(const Array &array, nb::handle asked) const {
     return wanted;
 }
 
-void Road::read_output(nb::handle object, Layout layout, nb::handle dtype) {
+void Road::read_output(nb::handle object, HeadOrder layout, nb::handle dtype) {
     output_.emplace(object, name_of("out"), input_->device());
     output_->require_writable();
     if (output_->n_dims() != input_->n_dims()) {
@@ -193,7 +193,7 @@ void Road::read_norm(nb::handle norm) {
     has_stages = true;
 }
 
-void Road::read_scale(nb::handle scale, Layout layout) {
+void Road::read_scale(nb::handle scale, HeadOrder layout) {
     if (scale.is_none()) {
         return;
     }
@@ -229,7 +229,7 @@ void Road::read_scale(nb::handle scale, Layout layout) {
     stages.n_scales = scales_->n_elements();
 }
 
-void Road::read_dynamic_scales(nb::handle out, Layout layout) {
+void Road::read_dynamic_scales(nb::handle out, HeadOrder layout) {
     scales_.emplace(out, name_of("scales_out"));
     scales_->require_writable();
     const auto &array = *scales_;

@@ -10,7 +10,7 @@ namespace halyard::python {
 
 /// The dimensions of a tensor or of what has one number for each of its heads. `heads_first`: BHSD, else BSHD; without
 /// a batch SHD or HSD.
-struct Layout {
+struct HeadOrder {
     bool heads_first;
 
     /// Tensors of 3 or 4 dimensions as the C ABI has them; throws for others.
@@ -40,14 +40,14 @@ public:
 
     /// Reads x, and y unless the tensor goes to a cache. `name` is q, k or v.
     /// x has to lie on `device`, or anywhere, and all else where x does.
-    void read(const char *name, nanobind::handle x, nanobind::handle y, Layout layout, const StageArguments *arguments,
-              std::int32_t device);
+    void read(const char *name, nanobind::handle x, nanobind::handle y, HeadOrder layout,
+              const StageArguments *arguments, std::int32_t device);
 
     /// What x is, once it was read.
     const Array &input() const { return *input_; }
 
     /// Reads keys that move.
-    void read_keys(const KeyArguments &arguments, Layout layout);
+    void read_keys(const KeyArguments &arguments, HeadOrder layout);
 
     halyard_tensor_desc desc{};
     halyard_tensor x{};
@@ -56,12 +56,12 @@ public:
     bool has_stages = false;  ///< whether the run brings anything for it
 
 private:
-    void read_moving_array(const KeyArguments &arguments, Layout layout);
+    void read_moving_array(const KeyArguments &arguments, HeadOrder layout);
     void read_moving_cache(const KeyArguments &arguments);
-    void read_output(nanobind::handle y, Layout layout, nanobind::handle dtype);
+    void read_output(nanobind::handle y, HeadOrder layout, nanobind::handle dtype);
     void read_norm(nanobind::handle norm);
-    void read_scale(nanobind::handle scale, Layout layout);
-    void read_dynamic_scales(nanobind::handle out, Layout layout);
+    void read_scale(nanobind::handle scale, HeadOrder layout);
+    void read_dynamic_scales(nanobind::handle out, HeadOrder layout);
     void read_cache(nanobind::handle cache, nanobind::handle layout, nanobind::handle dtype);
     void read_tiles(nanobind::handle layout);
     std::int32_t dtype_of(const Array &array, nanobind::handle asked) const;

@@ -56,7 +56,7 @@ struct Options {
     using Word = std::optional<const char *>;  // or None
     Word pairing, out_pairing;
     bool is_inverse;
-    Layout layout;
+    HeadOrder layout;
     std::string bad_position;
     std::int32_t n_threads;
     Word target;

@@ -91,13 +91,13 @@ TEST_CASE("tool: keys move in arrays of every dtype", "[tool][road][moves]") {
 TEST_CASE("tool: keys move in caches of every layout", "[tool][road][moves]") {
     const Files dir;
     const std::int32_t dtype = HALYARD_E4M3;
-    struct Layout {
+    struct CacheLayout {
         const char *name;
         Shape shape;
     };
-    const Layout layout =
-        GENERATE(Layout{"rows", {n_slots, n_heads, head_dim}}, Layout{"nhd", {2, 4, n_heads, head_dim}},
-                 Layout{"hnd", {2, n_heads, 4, head_dim}}, Layout{"tile:4,4,0,1,4,16,4", {2, n_heads, 4 * head_dim}});
+    const CacheLayout layout = GENERATE(
+        CacheLayout{"rows", {n_slots, n_heads, head_dim}}, CacheLayout{"nhd", {2, 4, n_heads, head_dim}},
+        CacheLayout{"hnd", {2, n_heads, 4, head_dim}}, CacheLayout{"tile:4,4,0,1,4,16,4", {2, n_heads, 4 * head_dim}});
     CAPTURE(layout.name);
     const std::vector<std::int64_t> slots = {5, 0, -1, 7, 2};
     const auto place = [&](std::int64_t slot, std::int64_t head, std::int64_t d) {

@@ -246,7 +246,7 @@ namespace {
 constexpr std::int64_t bs = 8, n_pages = 2, n_slots = bs * n_pages;
 
 /// Where a cache's layout has element d of a head in a slot.
-struct Layout {
+struct CacheLayout {
     std::string option;
     Shape shape;
     std::function<std::int64_t(std::int64_t slot, std::int64_t head, std::int64_t d)> index;
@@ -258,7 +258,7 @@ std::int64_t in_block(std::int64_t slot, std::int64_t head, std::int64_t at) {
 
 const Shape tiles = {n_pages, n_heads, bs *head_dim};
 
-const Layout layouts[] = {
+const CacheLayout layouts[] = {
     {"rows",
      {n_slots, n_heads, head_dim},
      [](auto slot, auto head, auto d) { return (slot * n_heads + head) * head_dim + d; }},
