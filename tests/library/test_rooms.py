@@ -110,6 +110,19 @@ def arrow_faults(tree, allowed):
         yield f"{path}: does not include {included}, so the exception for it can go"
 
 
+def circle_faults(tree):
+    """Two folders of one room that include each other, about which ARROWS says nothing."""
+    first = {}
+    for path, text in sorted(tree.items()):
+        for match in INCLUDE.finditer(text) if not path.endswith(".py") else ():
+            included = resolve(tree, path, match[1] or match[2])
+            if included is not None and room_of(included) == room_of(path) and not LISTS.fullmatch(included):
+                first.setdefault((posixpath.dirname(path), posixpath.dirname(included)), (path, included))
+    for (folder, other), (path, included) in sorted(first.items()):
+        if folder < other and (other, folder) in first:
+            yield f"{path}: includes {included}, but {other} includes {folder} too"
+
+
 # ---- Folders and names ---------------------------------------------------------------------------------------------
 
 
@@ -234,7 +247,7 @@ def source_faults(tree, shared):
 
 
 def faults_of(tree, allowed=ALLOWED, shared=SHARED_HEADERS, crowded=CROWDED):
-    return [*arrow_faults(tree, allowed), *name_faults(tree), *folder_faults(tree, crowded),
+    return [*arrow_faults(tree, allowed), *circle_faults(tree), *name_faults(tree), *folder_faults(tree, crowded),
             *source_faults(tree, shared)]
 
 
@@ -312,6 +325,8 @@ def try_folders():
     assert faults_in({**SOUND, **many}, crowded={"tests/runs": "why"}) == []
     broken("tests/runs/more.h", "", "tests/runs: has no more than 15 sources, so the exception for it can go",
            crowded={"tests/runs": "why"})
+    broken("bench/measure/more.h", '#include "report/table.h"\n', "bench/measure/more.h: includes bench/report/table.h, "
+           "but bench/report includes bench/measure too")
     data = {f"tests/data/{i}.h": "" for i in range(MOST_SOURCES + 1)}
     pairs = {f"bench/tune/{i}.{suffix}": "" for i in range(MOST_SOURCES) for suffix in ("h", "cpp")}
     assert faults_in({**SOUND, **data, **pairs}) == []
