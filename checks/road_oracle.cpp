@@ -125,7 +125,12 @@ void rotate(const Road &road, const std::vector<long double> &cos, const std::ve
 
 RoadValues road_of(const Road &road, const std::vector<float> &x, const std::vector<long double> &cos,
                    const std::vector<long double> &sin) {
-    State state = {{x.begin(), x.end()}, {}, std::vector<long double>(x.size(), 0.0L)};
+    return road_of_values(road, {x.begin(), x.end()}, cos, sin);
+}
+
+RoadValues road_of_values(const Road &road, const std::vector<long double> &x, const std::vector<long double> &cos,
+                          const std::vector<long double> &sin) {
+    State state = {x, {}, std::vector<long double>(x.size(), 0.0L)};
     for (const long double v : state.value) {
         state.length.push_back(std::fabs(v));
     }
@@ -140,7 +145,8 @@ RoadValues road_of(const Road &road, const std::vector<float> &x, const std::vec
     }
     RoadValues result = {state.value, {}};
     for (std::size_t i = 0; i < x.size(); i++) {
-        long double factor = road.rotary_dim > 0 ? 2 : 0;
+        const std::int64_t in_window = static_cast<std::int64_t>(i) % road.head_dim - road.rotary_offset;
+        long double factor = in_window >= 0 && in_window < road.rotary_dim ? road.turn_eps : 0;
         if (road.norm) {
             const std::int64_t n = road.norm->row ? road.n_heads * road.head_dim : road.norm->size;
             factor += 4 + (static_cast<long double>(n) / 16 + 5) / 2;
