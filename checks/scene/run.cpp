@@ -189,7 +189,7 @@ void Scene::fill_input(int i) {
         return;  // as a fuzzer has it, with no memory behind it
     }
     for_each_head(call, i, [&](const Head &at) {
-        if (place_of_input(call, i, at, 0) == nullptr) {
+        if (place_of_input(call, i, at, 0) == nullptr || has_bad_slot(at.batch, at.token)) {
             return;
         }
         for (std::int64_t d = 0; d < call.tensors[i].head_dim; d++) {
