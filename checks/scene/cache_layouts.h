@@ -4,6 +4,7 @@
 #include "halyard/halyard.h"
 
 #include <cstdint>
+#include <iterator>
 
 enum CacheLayout {
     no_cache,
@@ -25,68 +26,37 @@ inline constexpr std::int64_t x_of_split = 8;
 inline std::int64_t describe_layout(int layout, std::int64_t n_pages, std::int64_t bs, std::int64_t n_heads,
                                     std::int64_t head_dim, halyard_cache_desc &cache) {
     const std::int64_t H = n_heads, D = head_dim, x = x_of_split;
+    const bool is_rows = layout == rows, is_by_token = is_rows || layout == nhd;
+    const std::int64_t width = layout == packed_v ? 2 * D : D;  // [pages, H, bs, 2 D], of which it is the first half
     cache.n_slots = n_pages * bs;
-    cache.block_size = bs;
-    cache.stride_block = H * bs * D;
-    cache.stride_head = bs * D;
-    cache.stride_token = D;
-    cache.extent = bs * D;
-    switch (layout) {
-    case rows:
-        cache.block_size = 0;
-        cache.stride_block = 12345;  // there is one block
-        cache.stride_head = D;
-        cache.stride_token = H * D;
-        cache.extent = 0;
-        break;
-    case nhd:
-        cache.stride_head = D;
-        cache.stride_token = H * D;
-        cache.extent = (bs - 1) * H * D + D;
-        break;
-    case hnd: break;
-    case transposed_k:
-        cache.tile_tokens = bs;
-        cache.stride_token = 1;
-        cache.tile_elements = 1;
-        cache.stride_tile_elements = bs;
-        break;
-    case amx_k:
-        cache.tile_tokens = 16;
-        cache.stride_tile_tokens = 16 * D;
-        cache.stride_token = 2;
-        cache.tile_elements = 2;
-        cache.stride_tile_elements = 32;
-        cache.stride_element = 1;
-        break;
-    case amx_v:
-        cache.tile_tokens = 2;
-        cache.stride_tile_tokens = 32;
-        cache.stride_token = 1;
-        cache.tile_elements = 16;
-        cache.stride_tile_elements = 16 * bs;
-        cache.stride_element = 2;
-        break;
-    case x_split:
-        cache.stride_token = x;
-        cache.tile_elements = x;
-        cache.stride_tile_elements = bs * x;
-        break;
-    case x_split_v:
-        cache.tile_tokens = x;
-        cache.stride_tile_tokens = D * x;
-        cache.stride_token = 1;
-        cache.stride_element = x;
-        break;
-    case packed_v:  // [pages, H, bs, 2 D], of which this is the first half
-        cache.stride_block = H * bs * 2 * D;
-        cache.stride_head = bs * 2 * D;
-        cache.stride_token = 2 * D;
-        cache.extent = (bs - 1) * 2 * D + D;
-        return n_pages * H * bs * 2 * D - D;
-    default: break;
-    }
-    return n_pages * bs * H * D;
+    cache.block_size = is_rows ? 0 : bs;
+    cache.stride_block = is_rows ? 12345 : H * bs * width;  // of rows there is one block
+    cache.stride_head = is_by_token ? D : bs * width;
+    cache.extent = is_rows              ? 0
+                   : layout == nhd      ? (bs - 1) * H * D + D
+                   : layout == packed_v ? (bs - 1) * width + D
+                                        : bs * D;
+    // tile_tokens, stride_tile_tokens, stride_token, tile_elements, stride_tile_elements, stride_element
+    const std::int64_t tiles[][6] = {{},
+                                     {0, 0, H * D, 0, 0, 0},
+                                     {0, 0, H * D, 0, 0, 0},
+                                     {0, 0, D, 0, 0, 0},
+                                     {bs, 0, 1, 1, bs, 0},
+                                     {16, 16 * D, 2, 2, 32, 1},
+                                     {2, 32, 1, 16, 16 * bs, 2},
+                                     {0, 0, x, x, bs * x, 0},
+                                     {x, D * x, 1, 0, 0, x},
+                                     {0, 0, 2 * D, 0, 0, 0}};
+    static_assert(std::size(tiles) == n_layouts_of_caches);
+    const auto &[tile_tokens, stride_tile_tokens, stride_token, tile_elements, stride_tile_elements, stride_element] =
+        tiles[layout];
+    cache.tile_tokens = tile_tokens;
+    cache.stride_tile_tokens = stride_tile_tokens;
+    cache.stride_token = stride_token;
+    cache.tile_elements = tile_elements;
+    cache.stride_tile_elements = stride_tile_elements;
+    cache.stride_element = stride_element;
+    return n_pages * H * bs * width - (width - D);
 }
 
 inline std::int64_t index_in_layout(int layout, std::int64_t bs, std::int64_t n_heads, std::int64_t head_dim,

@@ -12,22 +12,21 @@ std::int64_t round_up(std::int64_t n, std::int64_t step) { return (n + step - 1)
 
 }  // namespace
 
-void Memory::add_untyped(void *&pointer, std::size_t region, const Extent &extent, std::int64_t step,
-                         std::int64_t gap) {
+void Memory::add_at(void *pointer, std::size_t region, const Extent &extent, std::int64_t step, std::int64_t gap) {
     Region &in = regions_[region];
     const bool fits = extent.high - extent.low <= most_bytes;
     const std::int64_t low = fits ? static_cast<std::int64_t>(extent.low) : 0;
     const std::int64_t high = fits ? static_cast<std::int64_t>(extent.high) : 64;
     const std::int64_t offset = round_up(in.size - low, step);
-    pointers_.push_back({&pointer, region, offset});
+    pointers_.push_back({pointer, region, offset});
     in.step = std::max(in.step, step);
     in.size = offset + high + gap;
 }
 
-void Memory::add_untyped_beside(void *&pointer, void *&other, std::int64_t bytes) {
+void Memory::add_beside_at(void *pointer, const void *other, std::int64_t bytes) {
     for (std::size_t i = 0; i < pointers_.size(); i++) {
-        if (pointers_[i].at == &other) {
-            pointers_.push_back({&pointer, pointers_[i].region, pointers_[i].offset + bytes});
+        if (pointers_[i].at == other) {
+            pointers_.push_back({pointer, pointers_[i].region, pointers_[i].offset + bytes});
             return;
         }
     }
@@ -44,7 +43,8 @@ void Memory::place(oracle::Random &random) {
         }
     }
     for (const Pointer &pointer : pointers_) {
-        *pointer.at = regions_[pointer.region].begin() + pointer.offset;
+        char *const place = regions_[pointer.region].begin() + pointer.offset;
+        std::memcpy(pointer.at, &place, sizeof(place));
     }
 }
 

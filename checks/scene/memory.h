@@ -15,25 +15,18 @@ using Images = std::vector<std::vector<char>>;
 
 class Memory {
 public:
-    /// A pointer of a scene, and where it is to lead: so many bytes into a region.
-    struct Pointer {
-        void **at;
-        std::size_t region;
-        std::int64_t offset;
-    };
-
     std::size_t new_region() { return regions_.emplace_back(), regions_.size() - 1; }
 
     /// Sets aside what an array reaches, behind all others of the region and at a multiple of so many bytes, with a gap
     /// behind it. place() lets the pointer lead to its first element. Of what is too large, there is only a little.
     template <typename T>
     void add(T *&pointer, std::size_t region, const Extent &extent, std::int64_t step, std::int64_t gap = 0) {
-        add_untyped(untyped(pointer), region, extent, step, gap);
+        add_at(&pointer, region, extent, step, gap);
     }
     /// A pointer that leads so many bytes behind where another one does.
     template <typename T, typename Other>
     void add_beside(T *&pointer, Other *&other, std::int64_t bytes) {
-        add_untyped_beside(untyped(pointer), untyped(other), bytes);
+        add_beside_at(&pointer, &other, bytes);
     }
 
     /// Makes the regions, filled with noise, and sets the pointers.
@@ -46,7 +39,6 @@ public:
     };
     Found find(const void *at) const;
     bool holds(const void *first, const Extent &extent) const;
-    const std::vector<Pointer> &pointers() const { return pointers_; }
 
     Images image() const;
     void restore(const Images &images) const;
@@ -63,16 +55,18 @@ private:
         std::unique_ptr<GuardedMemory> memory;
         char *begin() const { return memory->end() - size; }
     };
+    /// A pointer of a scene, and where it is to lead: so many bytes into a region.
+    struct Pointer {
+        void *at;
+        std::size_t region;
+        std::int64_t offset;
+    };
     std::vector<Region> regions_;
-    mutable std::size_t last_found_ = 0;
     std::vector<Pointer> pointers_;
+    mutable std::size_t last_found_ = 0;
 
-    template <typename T>
-    static void *&untyped(T *&pointer) {
-        return reinterpret_cast<void *&>(const_cast<std::remove_const_t<T> *&>(pointer));
-    }
-    void add_untyped(void *&pointer, std::size_t region, const Extent &extent, std::int64_t step, std::int64_t gap);
-    void add_untyped_beside(void *&pointer, void *&other, std::int64_t bytes);
+    void add_at(void *pointer, std::size_t region, const Extent &extent, std::int64_t step, std::int64_t gap);
+    void add_beside_at(void *pointer, const void *other, std::int64_t bytes);
 };
 
 }  // namespace scenes

@@ -185,8 +185,11 @@ void Scene::fill_stages(int i) {
 /// Finite numbers as activations are, but where any values will do.
 void Scene::fill_input(int i) {
     const std::int32_t dtype = call.tensors[i].dtype;
-    if (call.tensors[i].head_dim > 1 << 20) {
-        return;  // as a fuzzer has it, with no memory behind it
+    const bool is_cached = call.plan.rerotates != 0 && call.tensors[i].cache != nullptr;
+    if (call.tensors[i].head_dim > 1 << 20 ||
+        !memory.holds(is_cached ? call.stages[i].cache : call.x[i].data,
+                      is_cached ? extent_of_cache(call, i) : extent_of(call.x[i]))) {
+        return;  // a fuzzer has it, with no memory behind it
     }
     for_each_head(call, i, [&](const Head &at) {
         if (place_of_input(call, i, at, 0) == nullptr || has_bad_slot(at.batch, at.token)) {
@@ -245,7 +248,8 @@ void Scene::fill_slots() {
     for (std::int64_t i = 0; i < n; i += slots.consecutive != 0 ? n_tokens_ : 1) {
         std::int64_t slot =
             slots.consecutive != 0 || (are_in_order && !draw_.one_in(12)) ? skip + i : draw_.in(0, n_slots_ - 1);
-        const bool is_doubled = draw_.one_in(may_be_doubled ? 3 : 40) && (may_be_doubled || choice_.has_bad);
+        const bool is_doubled =  // a device keeps any of two
+            draw_.one_in(may_be_doubled ? 3 : 40) && (may_be_doubled || (choice_.has_bad && !choice_.on_device));
         while (slots.consecutive == 0 && !is_doubled && std::count(used.begin(), used.end(), slot) != 0) {
             slot = (slot + 1) % n_slots_;
         }
@@ -317,41 +321,48 @@ void Scene::draw_form(halyard_positions &view) {
 }
 
 void Scene::fill_positions() {
-    static constexpr std::int64_t differences[] = {-1000, 7, 123456};
-    const std::int64_t ends[] = {INT32_MIN, INT32_MIN + 1, -1, 0, 1, INT32_MAX};
-    const auto moved = [&] {
-        return positions_ == 1   ? draw_.in(0, 8191)
-               : positions_ == 2 ? draw_.one_of(ends)
-                                 : std::int64_t{static_cast<std::int32_t>(draw_.bits())};
-    };
-    for (halyard_positions *view : {&call.positions, &call.from_positions}) {
-        const bool is_from = view == &call.from_positions,
-                   is_used = is_from ? call.args.from_positions != nullptr : call.args.positions != nullptr;
-        for (std::int64_t i = 0; is_used && i < view->n_axes * view->shape[0] * view->shape[1]; i++) {
+    for (const halyard_positions *view : {call.args.positions, call.args.from_positions}) {
+        const std::int64_t n = view != nullptr ? view->n_axes * view->shape[0] * view->shape[1] : 0;
+        const std::int64_t how = choice_.has_bad ? draw_.in(0, 2) : 0;  // none is bad, a single one, or many are
+        const std::int64_t lone = how == 1 && n > 0 ? draw_.in(0, n - 1) : -1;
+        for (std::int64_t i = 0; i < n; i++) {
             const std::int64_t t = i % view->shape[1], b = i / view->shape[1] % view->shape[0];
             const std::int64_t axis = i / view->shape[1] / view->shape[0];
-            std::int64_t position = call.plan.rerotates == 0 ? good_position() : moved();
-            if (call.plan.rerotates != 0 && positions_ == 0) {
-                position = is_from ? read_number(call.positions.type, place_of_number(call.positions, axis, b, t)) -
-                                         differences[axis]
-                                   : draw_.in(0, 8191);
-            } else if (choice_.has_bad && draw_.one_in(5)) {
-                position = bad_position(view->type);
-            }
+            const bool is_bad = i == lone || (how == 2 && draw_.one_in(5));
+            const std::int64_t position = is_bad                     ? bad_position(view->type)
+                                          : call.plan.rerotates == 0 ? good_position(how != 0)
+                                                                     : moved_position(view, axis, b, t);
             write_number(view->type, place_of_number(*view, axis, b, t), position);
         }
     }
 }
 
-/// One that is covered, often at an end; or of a list with gaps perhaps not.
-std::int64_t Scene::good_position() {
-    const std::int64_t first = angles.first,
-                       last = angles.last_dense - (call.positions.consecutive != 0 ? n_tokens_ : 0);
+/// One that keys go to or come from: near, so that differences can be alike, or anywhere.
+std::int64_t Scene::moved_position(const halyard_positions *view, std::int64_t axis, std::int64_t b, std::int64_t t) {
+    static constexpr std::int64_t differences[] = {-1000, 7, 123456};
+    static constexpr std::int64_t ends[] = {INT32_MIN, INT32_MIN + 1, -1, 0, 1, INT32_MAX};
+    if (positions_ == 0 && view == &call.from_positions) {
+        const std::int64_t to = read_number(call.positions.type, place_of_number(call.positions, axis, b, t));
+        return std::clamp<std::int64_t>(to, -(std::int64_t{1} << 40), std::int64_t{1} << 40) - differences[axis];
+    }
+    return positions_ <= 1   ? draw_.in(0, 8191)
+           : positions_ == 2 ? draw_.one_of(ends)
+                             : static_cast<std::int32_t>(draw_.bits());
+}
+
+/// One that is covered, often at an end; or that may be in a list's gap.
+std::int64_t Scene::good_position(bool may_be_in_gap) {
+    const bool is_one = call.positions.consecutive == 0;
+    if (choice_.has_gaps && is_one && !may_be_in_gap && !angles.list.empty()) {
+        return angles.list[static_cast<std::size_t>(draw_.in(0, static_cast<std::int64_t>(angles.list.size()) - 1))];
+    }
+    const std::int64_t first = angles.first, last = angles.last_dense - (is_one ? 0 : n_tokens_);
     return !draw_.one_in(6)  ? draw_.in(first, last)
            : draw_.one_in(2) ? draw_.in(first, std::min(first + 1, last))
                              : draw_.in(std::max(first, last - 1), last);
 }
 
+/// One that is not covered.
 std::int64_t Scene::bad_position(std::int32_t type) {
     const std::int64_t first = angles.first, last = angles.last;
     const std::int64_t narrow[] = {first - 1, last + 1, last - 50, INT32_MIN, INT32_MAX};  // -50: between two listed
