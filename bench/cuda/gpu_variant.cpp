@@ -5,7 +5,7 @@
 //   time KERNEL              reads lines "TOKENS HEADS HEAD_DIM ROTARY_DIM CALLS", and prints for each how many seconds
 //                            these calls take on the device
 // Exit status: 0 done; 1 it failed, or is wrong; 2 wrong usage.
-#include "checks/gpu_checker.h"
+#include "checks/scene/on_device.h"
 #include "cuda/cuda_timing.h"
 #include "halyard/halyard_gpu.hpp"
 #include "measure/subject.h"
@@ -90,7 +90,7 @@ void check(const gpu::GpuKernel &kernel, std::uint64_t seed, int times) {
     oracle::Random random(seed);
     constexpr std::int64_t many_tokens = 1100;  // more than any schedule counts as few
     for (int i = 0; i <= times; i++) {
-        const std::string fault = gpu_test::check_gpu_run(kernel, queue.get(), random, i < times ? 0 : many_tokens);
+        const std::string fault = scenes::fault_of_kernel(kernel, queue.get(), random, i < times ? 0 : many_tokens);
         if (!fault.empty()) {
             throw std::runtime_error(fault);
         }
