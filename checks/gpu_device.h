@@ -1,7 +1,7 @@
 // The GPU that tests run on; PoCL may stand in for one.
 #pragma once
 
-#include "checks/gpu_checker.h"
+#include "checks/gpu_memory.h"
 #include "halyard/halyard_gpu.hpp"
 
 #include <catch2/catch_test_macros.hpp>

@@ -13,12 +13,12 @@ namespace {
 constexpr long double eps = 0x1p-23L;
 
 /// A binary floating-point format, in numbers.
-struct Layout {
+struct Format {
     int bits, fraction_bits, min_exponent;
     long double greatest;
 };
 
-Layout layout_of(std::int32_t dtype) {
+Format format_of(std::int32_t dtype) {
     switch (dtype) {
     case HALYARD_F32: return {32, 23, -126, 0x1.fffffep127L};
     case HALYARD_F16: return {16, 10, -14, 65504.0L};
@@ -31,15 +31,15 @@ Layout layout_of(std::int32_t dtype) {
 
 }  // namespace
 
-std::int64_t stored_bytes(std::int32_t dtype) { return layout_of(dtype).bits / 8; }
+std::int64_t stored_bytes(std::int32_t dtype) { return format_of(dtype).bits / 8; }
 
-long double greatest(std::int32_t dtype) { return layout_of(dtype).greatest; }
+long double greatest(std::int32_t dtype) { return format_of(dtype).greatest; }
 
 long double decode(std::int32_t dtype, std::uint32_t word) {
     if (dtype == HALYARD_INT8) {
         return static_cast<std::int8_t>(word);
     }
-    const Layout layout = layout_of(dtype);
+    const Format layout = format_of(dtype);
     const std::uint32_t sign = word >> (layout.bits - 1) & 1, magnitude = word & ((1u << (layout.bits - 1)) - 1);
     const std::uint32_t exponent = magnitude >> layout.fraction_bits;
     const std::uint32_t fraction = magnitude & ((1u << layout.fraction_bits) - 1);
@@ -58,7 +58,7 @@ long double half_step(std::int32_t dtype, long double value) {
     if (dtype == HALYARD_INT8) {
         return 0.5L;
     }
-    const Layout layout = layout_of(dtype);
+    const Format layout = format_of(dtype);
     const int exponent = value == 0 ? layout.min_exponent : std::max(std::ilogb(value), layout.min_exponent);
     return std::ldexp(0.5L, exponent - layout.fraction_bits);
 }
@@ -125,7 +125,12 @@ void rotate(const Road &road, const std::vector<long double> &cos, const std::ve
 
 RoadValues road_of(const Road &road, const std::vector<float> &x, const std::vector<long double> &cos,
                    const std::vector<long double> &sin) {
-    State state = {{x.begin(), x.end()}, {}, std::vector<long double>(x.size(), 0.0L)};
+    return road_of_values(road, {x.begin(), x.end()}, cos, sin);
+}
+
+RoadValues road_of_values(const Road &road, const std::vector<long double> &x, const std::vector<long double> &cos,
+                          const std::vector<long double> &sin) {
+    State state = {x, {}, std::vector<long double>(x.size(), 0.0L)};
     for (const long double v : state.value) {
         state.length.push_back(std::fabs(v));
     }
@@ -140,7 +145,8 @@ RoadValues road_of(const Road &road, const std::vector<float> &x, const std::vec
     }
     RoadValues result = {state.value, {}};
     for (std::size_t i = 0; i < x.size(); i++) {
-        long double factor = road.rotary_dim > 0 ? 2 : 0;
+        const std::int64_t in_window = static_cast<std::int64_t>(i) % road.head_dim - road.rotary_offset;
+        long double factor = in_window >= 0 && in_window < road.rotary_dim ? road.turn_eps : 0;
         if (road.norm) {
             const std::int64_t n = road.norm->row ? road.n_heads * road.head_dim : road.norm->size;
             factor += 4 + (static_cast<long double>(n) / 16 + 5) / 2;

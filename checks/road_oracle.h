@@ -28,6 +28,7 @@ struct Road {
     std::int64_t n_heads = 0, head_dim = 0;
     std::int64_t rotary_dim = 0, rotary_offset = 0;  // rotary_dim 0: no rotation
     bool half_in = true, half_out = true;            // pairings
+    long double turn_eps = 2;                        // how many eps of its length a rotation may be off
     std::optional<RoadNorm> norm;
 };
 
@@ -38,6 +39,9 @@ struct RoadValues {
 /// cos and sin are those of the token's pairs, with the sign of the direction.
 RoadValues road_of(const Road &road, const std::vector<float> &x, const std::vector<long double> &cos,
                    const std::vector<long double> &sin);
+/// The same of keys that move, whose values have been scaled.
+RoadValues road_of_values(const Road &road, const std::vector<long double> &x, const std::vector<long double> &cos,
+                          const std::vector<long double> &sin);
 
 /// Whether a word can be what is stored of a value by a scale, 1 if there is none.
 bool may_be_stored(std::int32_t out_dtype, std::uint32_t word, long double value, long double bound,

@@ -17,7 +17,7 @@
 //   device TARGET            prints the tuner's name for the device, its own name and its driver's version, a line each
 //   check KERNEL SEED TIMES  compares random runs with the portable reference; says on standard error what is wrong
 // Exit status: 0 done; 1 it failed, or is wrong; 2 wrong usage.
-#include "checks/gpu_checker.h"
+#include "checks/scene/on_device.h"
 #include "cuda/gpu_timing.h"
 #include "cuda/gpu_works.h"
 #include "server/serve.h"
@@ -120,7 +120,7 @@ void check(const gpu::GpuKernel &kernel, std::uint64_t seed, int times) {
     oracle::Random random(seed);
     constexpr std::int64_t many_tokens = 1100;  // more than any schedule counts as few
     for (int i = 0; i <= times; i++) {
-        const std::string fault = gpu_test::check_gpu_run(kernel, queue.get(), random, i < times ? 0 : many_tokens);
+        const std::string fault = scenes::fault_of_kernel(kernel, queue.get(), random, i < times ? 0 : many_tokens);
         if (!fault.empty()) {
             throw std::runtime_error(fault);
         }

@@ -9,8 +9,7 @@ import subprocess
 import sys
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
-SEEDS = {"api": TESTS / "fuzz/api", "road": TESTS / "fuzz/road", "config": TESTS / "data/configs",
-         "npy": TESTS / "fuzz/npy"}
+SEEDS = {"api": TESTS / "fuzz/api", "config": TESTS / "data/configs", "npy": TESTS / "fuzz/npy"}
 
 
 def start(build, name, seeds, minutes):
@@ -29,7 +28,7 @@ def main():
     failed = False
     for name, process in running.items():
         broken = process.wait() != 0
-        wanted = r"^broken|runtime error|ERROR|Test unit written" if broken else r"^Done|calls of"
+        wanted = r"what\(\):|runtime error|ERROR|Test unit written" if broken else r"^Done|calls of"
         lines = (build / f"{name}.log").read_text(errors="replace").splitlines()
         print(f"run: {name}:", *[line for line in lines if re.search(wanted, line)], file=sys.stderr)
         failed |= broken

@@ -1,6 +1,6 @@
 // Fuzzes the reader of config.json: any bytes give frequencies that the rest of the library can use, or an error.
 #include "angles/angle_source.h"
-#include "require.h"
+#include "checks/require.h"
 
 #include <algorithm>
 #include <cmath>

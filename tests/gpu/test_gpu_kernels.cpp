@@ -1,5 +1,6 @@
-// Tests every GPU kernel, in a test case of the kernel's name: see gpu_checker.h.
+// Tests every GPU kernel, in a test case of the kernel's name: see checks/scene/on_device.h.
 #include "checks/gpu_device.h"
+#include "checks/scene/on_device.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 
@@ -22,7 +23,7 @@ void test_kernel(const char *name, std::int64_t most_tokens = 0) {
         for (int i = 0, n = gpu_test::n_calls(32); i < n; i++) {
             INFO("seed " << Catch::getSeed() << ", run " << i);
             const std::int64_t n_tokens = most_tokens == 0 ? 0 : random.in(100, most_tokens);
-            const std::string fault = gpu_test::check_gpu_run(kernel, queue, random, n_tokens);
+            const std::string fault = scenes::fault_of_kernel(kernel, queue, random, n_tokens);
             if (!fault.empty()) {
                 FAIL(fault);
             }

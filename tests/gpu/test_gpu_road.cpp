@@ -1,6 +1,7 @@
 // Roads on a device: the bits of the CPU's reference, whatever the stages, and nothing else is written.
 #include "checks/cuda/driver.h"
-#include "road_scene.h"
+#include "checks/gpu_device.h"
+#include "checks/scene/on_device.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
@@ -12,17 +13,27 @@
 
 namespace {
 
-void test_roads(std::int32_t device, const RoadChoice &choice, int n_runs) {
+using namespace scenes;
+
+/// Of one dtype in or out (0: any).
+void test_roads(std::int32_t device, int n_runs, std::int32_t dtype, std::int32_t out_dtype = 0, bool has_bad = false) {
     const halyard_gpu_queue &queue = gpu_test::queue_of(device);
     oracle::Random random(Catch::getSeed());
-    for (int i = 0, n = gpu_test::n_calls(n_runs); i < n; i++) {
-        INFO("seed " << Catch::getSeed() << ", run " << i << ", dtype " << choice.dtype);
-        const std::string fault = GpuRoadScene(queue, random, choice).fault();
-        if (!fault.empty()) {
-            FAIL(fault);
-        }
+    Choice choice;
+    choice.on_device = true;
+    choice.has_bad = has_bad;
+    choice.step = 16;
+    choice.level[of_dtype] = dtype - HALYARD_F32;
+    if (out_dtype != 0) {
+        choice.level[of_out_dtype] = out_dtype;
+        choice.level[of_head_dim] = 3;
     }
-    SUCCEED();
+    for (int i = 0, n = gpu_test::n_calls(n_runs); i < n; i++) {
+        INFO("seed " << Catch::getSeed() << ", run " << i << ", dtype " << dtype);
+        Draw draw(random);
+        Scene scene(draw, choice);
+        REQUIRE(fault_on_device(scene, queue) == "");
+    }
 }
 
 /// Has the emulated driver, if that is the one, let blocks write different values to one place while this lives.
@@ -256,28 +267,28 @@ void test_doubled_slots(std::int32_t device) {
 
 TEST_CASE("gpu road: any stages of q, k and v have the reference's bits", "[gpu][opencl]") {
     for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
-        test_roads(HALYARD_OPENCL, {.dtype = dtype}, 40);
+        test_roads(HALYARD_OPENCL, 40, dtype);
     }
 }
 
 TEST_CASE("gpu road: every dtype out has the reference's bits", "[gpu][opencl]") {
     for (std::int32_t out = HALYARD_F32; out <= HALYARD_INT8; out++) {
-        test_roads(HALYARD_OPENCL, {.out_dtype = out, .head_dim = 128}, 12);
+        test_roads(HALYARD_OPENCL, 12, 0, out);
     }
 }
 
 TEST_CASE("gpu road: bad positions and slots are told, and not stored", "[gpu][opencl]") {
-    test_roads(HALYARD_OPENCL, {.has_bad = true}, 60);
+    test_roads(HALYARD_OPENCL, 60, 0, 0, true);
 }
 
 TEST_CASE("cuda device: roads have the reference's bits", "[gpu][cuda]") {
     for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
-        test_roads(HALYARD_CUDA, {.dtype = dtype}, 40);
+        test_roads(HALYARD_CUDA, 40, dtype);
     }
     for (std::int32_t out = HALYARD_F32; out <= HALYARD_INT8; out++) {
-        test_roads(HALYARD_CUDA, {.out_dtype = out, .head_dim = 128}, 12);
+        test_roads(HALYARD_CUDA, 12, 0, out);
     }
-    test_roads(HALYARD_CUDA, {.has_bad = true}, 60);
+    test_roads(HALYARD_CUDA, 60, 0, 0, true);
 }
 
 TEST_CASE("gpu road: what no kernel of a device does is refused by the plan", "[gpu][opencl]") {

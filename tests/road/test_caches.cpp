@@ -2,9 +2,9 @@
 #include "checks/guarded_memory.h"
 #include "checks/oracle.h"
 #include "checks/rotate.h"
+#include "checks/scene/cache_layouts.h"
 #include "checks/sized.h"
 #include "halyard/halyard.hpp"
-#include "layouts.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>

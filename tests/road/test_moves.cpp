@@ -1,35 +1,14 @@
 // Re-rotation: cached keys that move to other positions, in every dtype and layout, against the oracle; and what many
 // moves add up to.
-#include "cover_pairs.h"
-#include "moves_scene.h"
+#include "checks/make_sources.h"
+#include "checks/road_oracle.h"
+#include "checks/rotate.h"
 
 #include <catch2/catch_get_random_seed.hpp>
+#include <catch2/catch_test_macros.hpp>
 
 #include <cmath>
-
-TEST_CASE("moves: every pair of what they are put together from, on every target", "[road][moves]") {
-    oracle::Random random(Catch::getSeed());
-    std::uint64_t seed = Catch::getSeed();
-    for (const MoveChoice &choice : cover_pairs(random, n_move_levels)) {
-        CAPTURE(choice);
-        MovesScene scene(choice, ++seed);
-        const auto expected = scene.run("reference", MovesScene::Mode::whole);
-        scene.check(expected);
-        for (const char *target : targets_here()) {
-            CAPTURE(target);
-            const auto result = scene.run(target, MovesScene::Mode::whole);
-            if (std::strcmp(target, "x86_sse41") == 0) {
-                scene.check(result);  // without FMA its bits differ
-            } else {
-                CHECK((result == expected));
-            }
-        }
-        CHECK((scene.run(nullptr, MovesScene::Mode::parts) == expected));
-        CHECK((scene.run(nullptr, MovesScene::Mode::pool) == expected));
-        CHECK((scene.run(nullptr, MovesScene::Mode::bound) == expected));
-        CHECK((scene.run(nullptr, MovesScene::Mode::bound_parts) == expected));
-    }
-}
+#include <optional>
 
 namespace {
 

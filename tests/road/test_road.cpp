@@ -1,45 +1,52 @@
 // Whole roads, from projection to cache: a covering array of all their stages against the oracle, on every target; and
 // the same bits for any split of the work.
-#include "cover_pairs.h"
-#include "road_scene.h"
+#include "checks/rotate.h"
+#include "checks/scene/ways.h"
 
 #include <catch2/catch_get_random_seed.hpp>
+#include <catch2/catch_test_macros.hpp>
 
 #include <bit>
 #include <cmath>
 
 namespace {
 
+using namespace scenes;
+
 /// Runs a road on every target and in every way, against the oracle.
-void check_road(const Choice &choice, std::uint64_t seed) {
-    CAPTURE(choice);
-    RoadScene scene(choice, seed);
-    const auto expected = scene.run("reference", RoadScene::Mode::whole);
-    scene.check(expected);
-    for (const char *target : targets_here()) {
-        CAPTURE(target);
-        const auto result = scene.run(target, RoadScene::Mode::whole);
-        if (std::strcmp(target, "x86_sse41") == 0) {
-            scene.check(result);  // without FMA its bits differ
-        } else {
-            CHECK((result == expected));
-        }
-    }
-    CHECK((scene.run(nullptr, RoadScene::Mode::parts) == expected));
-    CHECK((scene.run(nullptr, RoadScene::Mode::pool) == expected));
-    CHECK((scene.run(nullptr, RoadScene::Mode::bound) == expected));
-    CHECK((scene.run(nullptr, RoadScene::Mode::bound_parts) == expected));
+void check_road(const Levels &levels, std::uint64_t seed, bool moves = false) {
+    CAPTURE(levels, seed);
+    Choice choice;
+    choice.level = levels;
+    choice.moves = moves;
+    oracle::Random random(seed);
+    Draw draw(random);
+    Scene scene(draw, choice);
+    REQUIRE(fault_of_ways(scene) == "");
 }
 
 }  // namespace
 
 TEST_CASE("road: every pair of stages on every target", "[road]") {
     oracle::Random random(Catch::getSeed());
+    Levels n_levels = of_roads;
+    n_levels[of_head_dim] = 7;
+    n_levels[of_values] = 1;
     const auto choices = cover_pairs(random, n_levels);
     CHECK(choices.size() > 60);
     std::uint64_t seed = Catch::getSeed();
-    for (const Choice &choice : choices) {
-        check_road(choice, ++seed);
+    for (const Levels &levels : choices) {
+        check_road(levels, ++seed);
+    }
+}
+
+TEST_CASE("moves: every pair of what they are put together from, on every target", "[road][moves]") {
+    oracle::Random random(Catch::getSeed());
+    Levels n_levels = of_moves;
+    n_levels[of_head_dim] = 5;
+    std::uint64_t seed = Catch::getSeed();
+    for (const Levels &levels : cover_pairs(random, n_levels)) {
+        check_road(levels, ++seed, true);
     }
 }
 
@@ -49,18 +56,16 @@ TEST_CASE("road: norm and rotation at once, into every cache", "[road]") {
     for (int dtype = 0; dtype < 3; dtype++) {
         for (int layout = 0; layout < n_layouts_of_caches; layout++) {
             for (int norm = 1; norm < 4; norm++) {
-                Choice choice;
-                for (std::size_t f = 0; f < n_factors; f++) {
-                    choice[f] = static_cast<int>(random.in(0, n_levels[f] - 1));
-                }
-                choice[of_dtype] = choice[of_out_dtype] = dtype;
-                choice[of_layout] = layout;
-                choice[of_norm] = norm;
-                choice[of_pairing] = 1;
-                choice[of_order] = choice[of_rounding] = choice[of_scale] = choice[of_window] = 0;
-                check_road(choice, random.bits());
-                choice[of_rounding] = norm;  // by which it takes more than one kernel
-                check_road(choice, random.bits());
+                Levels levels = Choice::all_drawn();
+                levels[of_dtype] = dtype;
+                levels[of_layout] = layout;
+                levels[of_norm] = norm;
+                levels[of_head_dim] = static_cast<int>(random.in(0, 6));
+                levels[of_out_dtype] = levels[of_turn] = levels[of_order] = levels[of_rounding] = levels[of_scale] =
+                    levels[of_window] = levels[of_values] = 0;
+                check_road(levels, random.bits());
+                levels[of_rounding] = norm;  // by which it takes more than one kernel
+                check_road(levels, random.bits());
             }
         }
     }

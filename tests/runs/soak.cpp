@@ -1,9 +1,7 @@
 // Makes random sources, plans, pools and runs in many threads for as long as it is told to, and compares each result
 // with the reference's. Between rounds, when all objects are destroyed, memory, files and threads must be what they
 // were.
-#include "checks/make_sources.h"
-#include "checks/oracle.h"
-#include "checks/rotate.h"
+#include "checks/scene/ways.h"
 
 #include <malloc.h>
 
@@ -20,60 +18,30 @@
 
 namespace {
 
+using namespace scenes;
 using Clock = std::chrono::steady_clock;
 
 std::atomic<long> n_runs{0}, n_refused{0}, n_wrong{0};
 
-halyard::frequencies make_frequencies(oracle::Random &random, std::int64_t n_pairs) {
-    if (random.one_in(2)) {
-        return halyard::frequencies::from_base(1000.0 * static_cast<double>(random.in(1, 1000)), 2 * n_pairs);
-    }
+/// Makes a scene's run on the best target and on the reference. Some are refused for their positions or slots.
+void run_something(oracle::Random &random, const halyard_executor *executor) {
     static const std::string config = R"({"model_type": "llama", "head_dim": 64, "max_position_embeddings": 8192,
         "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}})";
-    return halyard::frequencies::from_config(config.data(), static_cast<std::int64_t>(config.size()));
-}
-
-/// Makes one request on the best target and on the reference. Some are refused for their positions.
-void rotate_something(oracle::Random &random, const halyard_executor *executor) {
-    const auto frequencies = make_frequencies(random, random.in(1, 64));
-    const auto first = static_cast<std::int32_t>(random.in(-100, 100)), n_rows = 600;
-    const std::int32_t kinds[] = {HALYARD_ANGLES_AUTO, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_FACTORED,
-                                  HALYARD_ANGLES_PHASE};
-    auto source = make_source(frequencies, random.one_of(kinds), first, first + n_rows - 1);
-    const std::int64_t n_tokens = random.one_in(16) ? 512 : random.in(0, 40);
-    std::vector<std::int64_t> numbers(static_cast<std::size_t>(n_tokens));
-    for (std::int64_t &number : numbers) {
-        number = first + random.in(0, n_rows - 1);
-    }
-    if (n_tokens > 0 && random.one_in(8)) {
-        numbers[static_cast<std::size_t>(random.in(0, n_tokens - 1))] = first + n_rows;
-    }
-    auto positions = sized<halyard_positions>();
-    positions.type = HALYARD_INT64;
-    positions.data = numbers.data();
-    positions.shape[0] = 1;
-    positions.shape[1] = n_tokens;
-    positions.strides[1] = 1;
-
-    Rotation rotation;
-    rotation.rotary_dim = frequencies.info().rotary_dim;
-    rotation.offset = random.one_in(2) ? random.in(0, 9) : 0;
-    rotation.head_dim = rotation.rotary_dim + rotation.offset + random.in(0, 9);
-    rotation.dtype = static_cast<std::int32_t>(random.in(1, 3));
-    rotation.pairing = static_cast<std::int32_t>(random.in(1, 2));
-    rotation.out_pairing = static_cast<std::int32_t>(random.in(1, 2));
-    rotation.inverse = random.one_in(2);
-    const bool in_place = rotation.pairing == rotation.out_pairing && random.one_in(2);
-    const auto x = Elements::random(rotation.dtype, {1, n_tokens, random.in(1, 8), rotation.head_dim}, random);
+    halyard::frequencies::from_config(config.data(), static_cast<std::int64_t>(config.size()));
+    Choice choice = random.one_in(2) ? Choice::of_rotations() : Choice();
+    choice.moves = random.one_in(4);
+    choice.has_bad = random.one_in(4);
+    Draw draw(random);
+    Scene scene(draw, choice);
     try {
-        const Elements y = rotate(rotation, source, &positions, x, in_place, executor);
-        const bool has_same_bits = std::string(rotation.plan().target()) != "x86_sse41";
-        rotation.target = "reference";
-        const Elements expected = rotate(rotation, source, &positions, x);
-        n_wrong += has_same_bits && y != expected ? 1 : 0;
+        scene.call.args.executor = executor;
+        const Images result = run(scene, nullptr, Way::whole);
+        const bool has_same_bits = std::string(halyard::plan(scene.call.plan).target()) != "x86_sse41";
+        const Images expected = run(scene, "reference", Way::whole);
+        n_wrong += has_same_bits && !scene.difference(expected, result).empty() ? 1 : 0;
         n_runs += 2;
-    } catch (const halyard::error &error) {
-        n_wrong += error.status() == HALYARD_ERROR_POSITION ? 0 : 1;
+    } catch (const std::runtime_error &) {
+        n_wrong += scene.is_refused() ? 0 : 1;
         n_refused++;
     }
 }
@@ -107,9 +75,9 @@ void run_round(std::uint64_t seed, double seconds) {
             while (Clock::now() < end) {
                 if (random.one_in(10)) {
                     const halyard::pool own(static_cast<std::int32_t>(random.in(1, 4)));
-                    rotate_something(random, own.executor());
+                    run_something(random, own.executor());
                 } else {
-                    rotate_something(random, random.one_in(2) ? shared.executor() : nullptr);
+                    run_something(random, random.one_in(2) ? shared.executor() : nullptr);
                 }
             }
         });

@@ -1,6 +1,7 @@
 // Bound runs and parts: the bits of a whole run, and its refusals.
 #include "checks/make_sources.h"
 #include "checks/rotate.h"
+#include "checks/scene/ways.h"
 #include "scene.h"
 #include "walk/bound_run.h"
 
@@ -11,96 +12,11 @@
 #include <functional>
 #include <memory>
 #include <numeric>
-#include <random>
 #include <thread>
 
 namespace {
 
 using oracle::Random;
-
-/// A run with everything drawn, of one or two tensors that may lie in each other's gaps.
-struct Drawn {
-    halyard::plan plan;
-    halyard::angle_source angles;
-    std::vector<std::int64_t> position_data;
-    halyard_positions positions = {};
-    bool has_positions = false;
-    std::int32_t policy = HALYARD_BAD_POSITION_ERROR;
-    std::int64_t n_batch, n_tokens;
-    std::vector<std::vector<char>> in, out;
-    std::vector<halyard_tensor> x, y;
-
-    explicit Drawn(Random &random) {
-        const std::int64_t rotary_dim = 2 * random.in(1, 40);
-        n_batch = random.in(0, 7) == 0 ? 0 : random.in(1, 3);
-        n_tokens = random.one_in(12) ? 0 : random.one_in(3) ? 1 : random.one_in(12) ? 300 : random.in(1, 20);
-        const auto n_tensors = static_cast<std::size_t>(random.in(1, 3));
-        std::vector<halyard_tensor_desc> descs;
-        for (std::size_t i = 0; i < n_tensors; i++) {
-            const auto dtype = halyard::dtype(random.in(1, 3));
-            const std::int64_t offset = random.one_in(2) ? 0 : random.in(0, 5);
-            const std::int64_t head_dim = rotary_dim + offset + (random.one_in(2) ? 0 : random.in(0, 5));
-            const auto pairing = halyard::pairing(random.in(1, 2));
-            const auto out_pairing = random.one_in(3) ? halyard::pairing(random.in(1, 2)) : pairing;
-            descs.push_back(halyard::describe_tensor(dtype, head_dim, pairing, out_pairing, offset));
-            const std::int64_t heads = random.one_in(8) ? 0 : random.in(1, 6);
-            const std::int64_t gap = random.one_in(2) ? 0 : random.in(0, 3);
-            const std::int64_t stride_token = heads * (head_dim + gap) + random.in(0, 4);
-            const std::array<std::int64_t, 4> shape = {n_batch, n_tokens, heads, head_dim};
-            const std::array<std::int64_t, 4> strides = {n_tokens * stride_token + (random.one_in(2) ? 0 : 6),
-                                                         stride_token, head_dim + gap, 1};
-            const std::int64_t bytes = oracle::element_bytes(static_cast<std::int32_t>(dtype));
-            const auto n_bytes = static_cast<std::size_t>((n_batch + 1) * (strides[0] + 1) * bytes);
-            in.push_back(oracle::random_elements(random, static_cast<std::int32_t>(dtype), oracle::Values::ordinary,
-                                                 static_cast<std::int64_t>(n_bytes) / bytes));
-            in.back().resize(n_bytes);
-            out.push_back(std::vector<char>(n_bytes, 0x5a));
-            x.push_back(halyard::tensor(in.back().data(), dtype, shape, strides));
-            const bool in_place = random.one_in(2) && pairing == out_pairing;
-            y.push_back(halyard::tensor(in_place ? in.back().data() : out.back().data(), dtype, shape, strides));
-        }
-        halyard::plan_desc desc(rotary_dim, descs, halyard::direction(random.in(0, 1)));
-        desc.target = random.one_in(4) ? "reference" : nullptr;
-        plan = halyard::plan(desc);
-        const auto frequencies = halyard::frequencies::from_base(10000.0, rotary_dim);
-        const std::int32_t kinds[] = {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE,
-                                      HALYARD_ANGLES_FACTORED};
-        angles = halyard::angle_source(frequencies, halyard::describe_angles(kinds[random.in(0, 3)], 0, 999));
-        policy = static_cast<std::int32_t>(random.in(0, 2));
-        has_positions = random.one_in(2);
-        const bool starts = random.one_in(3);
-        const std::int64_t columns = starts ? 1 : n_tokens;
-        position_data.reserve(1);  // so that there is an address, also where there are no positions
-        for (std::int64_t i = 0; i < n_batch * columns; i++) {
-            position_data.push_back(random.in(0, policy == HALYARD_BAD_POSITION_ERROR ? 690 : 2000));
-        }
-        positions = halyard::positions(position_data.data(), {n_batch, columns});
-        positions.consecutive = starts ? 1 : 0;
-    }
-
-    halyard_run_args args() const {
-        auto result = sized<halyard_run_args>();
-        result.bad_position = policy;
-        result.angles = angles.get();
-        result.positions = has_positions ? &positions : nullptr;
-        result.x = x.data();
-        result.y = y.data();
-        return result;
-    }
-
-    std::vector<std::vector<char>> memory() const {
-        auto all = in;
-        all.insert(all.end(), out.begin(), out.end());
-        return all;
-    }
-
-    void restore(const std::vector<std::vector<char>> &before) {  // where it is: tensors point there
-        for (std::size_t i = 0; i < in.size(); i++) {
-            std::copy(before[i].begin(), before[i].end(), in[i].begin());
-            std::copy(before[in.size() + i].begin(), before[in.size() + i].end(), out[i].begin());
-        }
-    }
-};
 
 /// The pointers of a bound run's call.
 struct Pointers {
@@ -138,44 +54,37 @@ Bound bind(const halyard::plan &plan, const halyard_run_args &args) {
 TEST_CASE("bound runs and parts give the bits of a whole run", "[bound]") {
     Random random(Catch::getSeed());
     int n_prepared = 0, n_others = 0;
-    for (int round = 0; round < 600; round++) {
+    for (int round = 0; round < 300; round++) {
         CAPTURE(round);
-        Drawn drawn(random);
-        const auto before = drawn.memory();
-        const auto args = drawn.args();
-        auto error = sized<halyard_error>();
-        const Bound bound = bind(drawn.plan, args);
-        CHECK(drawn.memory() == before);
+        using namespace scenes;
+        Draw draw(random);
+        Choice choice = Choice::of_rotations();
+        choice.level[of_head_dim] = 11;
+        choice.level[of_shape] = 8;
+        if (random.one_in(4)) {  // one token, dense heads without a rest, and of a table: these are prepared
+            choice.n_tensors = random.in(1, 2);
+            for (const Factor factor : {of_shape, of_strides, of_source, of_axes, of_window}) {
+                choice.level[factor] = 0;
+            }
+            choice.level[of_head_dim] = static_cast<int>(random.in(0, 10));
+        }
+        scenes::Scene scene(draw, choice);
+        scene.call.plan.target = random.one_in(4) ? "reference" : nullptr;
+        const char *const target = scene.call.plan.target;
+        const halyard::plan plan(scene.call.plan);
+        const Bound bound = bind(plan, scene.call.args);
+        CHECK(scene.memory.image() == scene.before);
         n_prepared += bound->is_prepared ? 1 : 0;
         n_others += bound->is_prepared ? 0 : 1;
-        REQUIRE(halyard_run(drawn.plan.get(), &args, &error) == HALYARD_OK);
-        const auto expected = drawn.memory();
-
-        Pointers pointers(drawn.x.data(), drawn.y.data(), drawn.x.size());
-        pointers.args.positions = drawn.has_positions ? drawn.position_data.data() : nullptr;
-        drawn.restore(before);
-        REQUIRE(halyard_run_bound(bound.get(), &pointers.args, &error) == HALYARD_OK);
-        CHECK(drawn.memory() == expected);
-
-        // In parts, in any order; more than there are heads or tokens, too.
-        const auto n_parts = static_cast<std::int32_t>(random.one_in(6) ? 50 : random.in(2, 7));
-        std::vector<std::int32_t> order(static_cast<std::size_t>(n_parts));
-        std::iota(order.begin(), order.end(), 0);
-        for (const bool is_bound : {false, true}) {
-            drawn.restore(before);
-            std::shuffle(order.begin(), order.end(), std::mt19937(static_cast<unsigned>(round)));
-            for (const std::int32_t part : order) {
-                auto whole = args;
-                whole.part = pointers.args.part = part;
-                whole.n_parts = pointers.args.n_parts = n_parts;
-                REQUIRE((is_bound ? halyard_run_bound(bound.get(), &pointers.args, &error)
-                                  : halyard_run(drawn.plan.get(), &whole, &error)) == HALYARD_OK);
-            }
-            CHECK(drawn.memory() == expected);
+        const Images expected = run(scene, target, Way::whole);
+        REQUIRE(scene.fault(expected) == "");
+        const auto n_parts = static_cast<std::int32_t>(random.one_in(6) ? 50 : random.in(2, 7));  // than tokens, too
+        for (const Way way : {Way::bound, Way::parts, Way::bound_parts}) {
+            REQUIRE(scene.difference(expected, run(scene, target, way, n_parts)) == "");
         }
     }
     CHECK(n_prepared > 20);
-    CHECK(n_others > 200);
+    CHECK(n_others > 100);
 }
 
 TEST_CASE("bound runs: the same one at other addresses, on several threads at once", "[bound][threads]") {

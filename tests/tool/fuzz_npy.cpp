@@ -1,5 +1,5 @@
 // Fuzzes the reader of .npy files: any bytes give an array whose data were all in the file, or are refused.
-#include "tests/fuzz/require.h"
+#include "checks/require.h"
 #include "tool/files/npy.h"
 #include "tool/files/refusal.h"
 

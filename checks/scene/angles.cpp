@@ -1,0 +1,223 @@
+#include "checks/scene/angles.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace scenes {
+
+namespace {
+
+/// Two tables for every position have 65,536 rows each: they are made for rows of so many floats at most.
+constexpr std::int64_t most_of_whole_tables = 16;
+
+constexpr double bases[] = {10000, 500000};
+
+constexpr std::int32_t least = INT32_MIN, greatest = INT32_MAX;
+
+}  // namespace
+
+const char *Angles::name() const {
+    static constexpr const char *names[] = {"table",     "phase",      "factored", "listed table",  "given f32",
+                                            "given f16", "given bf16", "joined",   "given by token"};
+    return names[kind];
+}
+
+void Angles::draw(Draw &draw, const Choice &choice, const Call &call, Kind of_kind, int axes) {
+    kind = of_kind;
+    desc.rotary_dim = call.plan.rotary_dim >= 2 && call.plan.rotary_dim <= 4096 ? call.plan.rotary_dim / 2 * 2 : 2;
+    const std::int64_t n_pairs = desc.rotary_dim / 2;
+    static constexpr std::int32_t kinds[] = {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE, HALYARD_ANGLES_FACTORED,
+                                             HALYARD_ANGLES_TABLE, HALYARD_ANGLES_GIVEN, HALYARD_ANGLES_GIVEN,
+                                             HALYARD_ANGLES_GIVEN, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_GIVEN};
+    desc.kind = kinds[kind];
+    draw_range(draw, choice);
+    draw_axes(draw, axes, n_pairs);
+    if (kind == listed) {
+        draw_list(draw, choice);
+    } else if (kind == by_token) {
+        desc.rows_dtype = static_cast<std::int32_t>(draw.in(HALYARD_F32, HALYARD_BF16));
+        desc.by_token = static_cast<std::int32_t>(draw.in(1, 2));
+        desc.n_rows = std::max<std::int64_t>(call.n_tokens() * (desc.by_token == 1 ? call.n_batch() : 1), 1);
+    } else if (is_given()) {
+        desc.rows_dtype = kind - given_f32 + 1;
+        desc.n_rows = desc.last + 1;
+    } else if (kind == joined) {
+        draw_index(draw, call);
+    }
+    are_from_base_ = draw.one_in(2);
+    for (int i = 0; i < 2; i++) {
+        for (const long double value : oracle::inv_freq_of(bases[i], desc.rotary_dim)) {
+            inv_freq_[i].push_back(are_from_base_ ? value : static_cast<double>(value));
+        }
+        factors_[i] = are_from_base_ || draw.one_in(2) ? 1 : i == 0 ? 1.2707 : 0.7;
+    }
+}
+
+/// Positions about 0, or at either end of int32.
+void Angles::draw_range(Draw &draw, const Choice &choice) {
+    const std::int64_t most = !draw.is_fuzzed() ? 200 : desc.rotary_dim <= 16 ? 256 : 40;  // fuzzers are in a hurry
+    const std::int64_t n = choice.has_gaps ? draw.in(1, draw.is_fuzzed() ? 40 : 301) : most;
+    const std::int64_t begin = !draw.one_in(3)  ? draw.in(-100, 100)
+                               : draw.one_in(2) ? least + draw.in(0, 9)
+                                                : greatest - n + 1 - draw.in(0, draw.one_in(2) ? 0 : 9);
+    desc.first = static_cast<std::int32_t>(begin);
+    desc.last = static_cast<std::int32_t>(begin + n - 1);
+    if (is_given()) {
+        desc.last -= desc.first;
+        desc.first = 0;
+    } else if ((kind == phase || kind == factored) && draw.one_in(2)) {
+        const bool is_whole = kind == phase || desc.rotary_dim <= most_of_whole_tables;
+        desc.first = is_whole ? least + static_cast<std::int32_t>(draw.in(0, 9)) : -100000;
+        desc.last = is_whole ? greatest - static_cast<std::int32_t>(draw.in(0, draw.one_in(2) ? 9 : greatest)) : 100000;
+    }
+    first = desc.first;
+    last = last_dense = desc.last;
+}
+
+void Angles::draw_axes(Draw &draw, int axes, std::int64_t n_pairs) {
+    if (axes == 0 || n_pairs < 3) {
+        return;
+    }
+    desc.axis_map = HALYARD_AXIS_MAP_NONE + axes;
+    desc.n_axes = 3;
+    for (std::int64_t k = 0; k < n_pairs; k++) {
+        axis_of_pair_.push_back(static_cast<std::int32_t>(draw.is_fuzzed() ? k * k % 3 : draw.in(0, 2)));
+    }
+    desc.axis_of_pair = axis_of_pair_.data();
+    desc.axis_counts[1] = n_pairs / 3;
+    desc.axis_counts[2] = n_pairs / 3 - (n_pairs > 3 ? 1 : 0);
+    desc.axis_counts[0] = n_pairs - desc.axis_counts[1] - desc.axis_counts[2];
+}
+
+/// All positions, beside one far off, so that there are gaps; or some of a range.
+void Angles::draw_list(Draw &draw, const Choice &choice) {
+    for (std::int64_t at = first; at <= last; at++) {
+        if (!choice.has_gaps || draw.one_in(3)) {
+            list.push_back(static_cast<std::int32_t>(at));
+        }
+    }
+    if (!choice.has_gaps && last <= greatest - 100) {
+        list.push_back(last + 100);
+        last = desc.last = last + 100;
+    }
+    listed_ = halyard::positions(list.data(), {1, static_cast<std::int64_t>(list.size())});
+    desc.listed = &listed_;
+}
+
+void Angles::draw_index(Draw &draw, const Call &call) {
+    index_by_token = draw.one_in(2);
+    n_index = call.n_batch() * (index_by_token ? call.n_tokens() : 1) + draw.in(0, 2);
+    n_index = std::clamp<std::int64_t>(n_index, 1, 4096);
+}
+
+void Angles::add_to(Draw &draw, Memory &memory) {
+    if (kind == joined) {
+        memory.add(index, memory.new_region(), Extent(4, n_index), 1, draw.in(0, 3));  // of any alignment
+    } else if (is_given()) {
+        const std::int64_t n_pairs = desc.rotary_dim / 2, bytes = oracle::element_bytes(desc.rows_dtype);
+        const bool is_fused = draw.one_in(2);  // cos and sin of a position beside each other
+        desc.stride_row = (is_fused ? desc.rotary_dim : n_pairs) + draw.in(0, 3);
+        const std::size_t region = memory.new_region();
+        const Extent extent = Extent(bytes, is_fused ? desc.rotary_dim : n_pairs).add(desc.n_rows, desc.stride_row);
+        memory.add(desc.cos_rows, region, extent, bytes);
+        if (is_fused) {
+            memory.add_beside(desc.sin_rows, desc.cos_rows, n_pairs * bytes);
+        } else {
+            memory.add(desc.sin_rows, region, extent, bytes);
+        }
+    }
+}
+
+void Angles::fill(oracle::Random &random) const {
+    for (std::int64_t i = 0; i < n_index; i++) {
+        const auto source = static_cast<std::int32_t>(random.in(0, 1));
+        std::memcpy(reinterpret_cast<char *>(index) + 4 * i, &source, 4);
+    }
+    const std::int64_t bytes = is_given() ? oracle::element_bytes(desc.rows_dtype) : 0, n_pairs = desc.rotary_dim / 2;
+    for (std::int64_t i = 0; is_given() && i < desc.n_rows * n_pairs; i++) {
+        const std::int64_t at = (i / n_pairs * desc.stride_row + i % n_pairs) * bytes;
+        const double theta = 3 * random.unit();
+        const auto write = [&](const void *rows, double value) {
+            oracle::write_word(desc.rows_dtype, static_cast<char *>(const_cast<void *>(rows)) + at,
+                               oracle::narrow(desc.rows_dtype, static_cast<float>(value)));
+        };
+        write(desc.cos_rows, std::cos(theta));
+        write(desc.sin_rows, std::sin(theta));
+    }
+}
+
+std::string Angles::create(bool moves) {
+    auto error = sized<halyard_error>();
+    for (int i = 0; i < (kind == joined || moves ? 2 : 1); i++) {
+        const std::vector<double> list(inv_freq_[i].begin(), inv_freq_[i].end());
+        const auto n_pairs = static_cast<std::int64_t>(list.size());
+        frequencies_[i] = are_from_base_ ? halyard::frequencies::from_base(bases[i], 2 * n_pairs)
+                                         : halyard::frequencies::from_list(list.data(), n_pairs, factors_[i]);
+        halyard_angle_source *made = nullptr;
+        if (halyard_create_angle_source(frequencies_[i].get(), &desc, &made, &error) != HALYARD_OK) {
+            return error.message;
+        }
+        sources_[i] = halyard::angle_source(made);
+    }
+    if (kind == joined) {
+        joined_ = halyard::angle_source::joined({&sources_[0], &sources_[1]}, index, n_index, index_by_token);
+    }
+    return "";
+}
+
+bool Angles::is_covered(std::int64_t position) const {
+    return desc.listed != nullptr ? std::find(list.begin(), list.end(), position) != list.end()
+                                  : position >= first && position <= last;
+}
+
+std::int64_t Angles::axis_of(std::int64_t pair) const {
+    switch (desc.axis_map) {
+    case HALYARD_AXIS_MAP_SECTIONS:
+        return pair < desc.axis_counts[0] ? 0 : pair < desc.axis_counts[0] + desc.axis_counts[1] ? 1 : 2;
+    case HALYARD_AXIS_MAP_INTERLEAVED: return pair < 3 * desc.axis_counts[pair % 3] ? pair % 3 : 0;
+    case HALYARD_AXIS_MAP_LIST: return axis_of_pair_[static_cast<std::size_t>(pair)];
+    default: return 0;
+    }
+}
+
+std::int64_t Angles::resolve(const Call &call, std::int64_t position) const {
+    if (call.plan.rerotates != 0 || is_covered(position) || call.args.bad_position == HALYARD_BAD_POSITION_ERROR) {
+        return position;
+    }
+    if (call.args.bad_position == HALYARD_BAD_POSITION_IDENTITY) {
+        return 0;
+    }
+    const std::int64_t near = std::clamp<std::int64_t>(position, first, last);
+    const auto nearest = std::min_element(list.begin(), list.end(), [&](std::int64_t a, std::int64_t b) {
+        return std::abs(near - a) < std::abs(near - b);  // of two equally near, the lower is first
+    });
+    return nearest == list.end() ? near : *nearest;
+}
+
+Angles::CosSin Angles::at(const Call &call, std::int64_t batch, std::int64_t token, std::int64_t pair) const {
+    const auto k = static_cast<std::size_t>(pair);
+    const std::int64_t position = resolve(call, position_of(call.args.positions, axis_of(pair), batch, token));
+    const long double sign = call.plan.direction == HALYARD_INVERSE ? -1 : 1;
+    if (is_given()) {
+        const std::int64_t row = desc.by_token == 0   ? position
+                                 : desc.by_token == 1 ? batch * call.n_tokens() + token
+                                                      : token;
+        const auto read = [&](const void *rows) {
+            const std::int64_t at = (row * desc.stride_row + pair) * oracle::element_bytes(desc.rows_dtype);
+            return oracle::widen(desc.rows_dtype,
+                                 oracle::read_word(desc.rows_dtype, static_cast<const char *>(rows) + at));
+        };
+        return {read(desc.cos_rows), sign * read(desc.sin_rows)};
+    }
+    const std::int64_t which = kind == joined ? index[index_by_token ? batch * call.n_tokens() + token : batch] : 0;
+    long double theta = inv_freq_[which][k] * position, factor = factors_[which];
+    if (call.plan.rerotates != 0) {  // exact to 2^-31
+        const std::int64_t from = position_of(call.args.from_positions, axis_of(pair), batch, token);
+        const bool is_one = call.args.from_angles == nullptr;
+        theta = is_one ? inv_freq_[0][k] * static_cast<long double>(position - from) : theta - inv_freq_[1][k] * from;
+        factor = is_one ? 1 : static_cast<long double>(factors_[0]) / factors_[1];
+    }
+    return {factor * std::cos(theta), sign * factor * std::sin(theta)};
+}
+
+}  // namespace scenes

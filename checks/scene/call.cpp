@@ -1,0 +1,147 @@
+#include "checks/scene/call.h"
+
+#include <cstring>
+
+namespace scenes {
+
+namespace {
+
+/// Wide enough for what is refused, too; strides where there is one step or none do not count.
+std::int64_t times(std::int64_t index, std::int64_t stride) {
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(index) * static_cast<std::uint64_t>(stride));
+}
+
+std::int64_t or_else(std::int64_t value, std::int64_t other) { return value != 0 ? value : other; }
+
+std::int64_t bytes_of_number(std::int32_t type) { return type == HALYARD_INT64 ? 8 : 4; }
+
+}  // namespace
+
+Extent extent_of(const halyard_tensor &tensor) {
+    Extent extent(bytes_of(tensor.dtype));
+    for (int d = 0; d < 4; d++) {
+        extent.add(tensor.shape[d], tensor.strides[d]);
+    }
+    return extent;
+}
+
+Extent extent_of(const halyard_slots &slots) {
+    return Extent(bytes_of_number(slots.type))
+        .add(slots.shape[0], slots.strides[0])
+        .add(slots.shape[1], slots.strides[1]);
+}
+
+Extent extent_of(const halyard_positions &positions) {
+    return Extent(bytes_of_number(positions.type))
+        .add(positions.shape[0], positions.strides[0])
+        .add(positions.shape[1], positions.strides[1])
+        .add(positions.n_axes, positions.stride_axis);
+}
+
+Extent extent_of_cache(const Call &call, int i) {
+    const halyard_cache_desc &cache = *call.tensors[i].cache;
+    const std::int64_t head_dim = call.tensors[i].head_dim;
+    const std::int64_t bs = std::max<std::int64_t>(or_else(cache.block_size, cache.n_slots), 1);
+    const std::int64_t tile_t = std::max<std::int64_t>(or_else(cache.tile_tokens, bs), 1);
+    const std::int64_t tile_d = std::max<std::int64_t>(or_else(cache.tile_elements, head_dim), 1);
+    return Extent(bytes_of(call.out_dtype(i)))
+        .add(cache.n_slots / bs, cache.stride_block)
+        .add(call.x[i].shape[2], cache.stride_head)
+        .add((bs - 1) / tile_t + 1, cache.stride_tile_tokens)
+        .add(std::min(tile_t, bs), cache.stride_token)
+        .add((std::max<std::int64_t>(head_dim, 1) - 1) / tile_d + 1, cache.stride_tile_elements)
+        .add(std::min(tile_d, head_dim), or_else(cache.stride_element, 1));
+}
+
+Extent extent_of_scales_out(const Call &call, int i) {
+    const halyard_cache_desc *const cache = call.tensors[i].cache;
+    const std::int64_t *strides = call.stages[i].stride_scales, *shape = call.x[i].shape;
+    return Extent(4)
+        .add(cache != nullptr ? 1 : shape[0], strides[0])
+        .add(cache != nullptr ? cache->n_slots : shape[1], strides[1])
+        .add(shape[2], strides[2]);
+}
+
+void write_number(std::int32_t type, char *at, std::int64_t value) {
+    const auto narrow = static_cast<std::int32_t>(value);
+    type == HALYARD_INT64 ? std::memcpy(at, &value, 8) : std::memcpy(at, &narrow, 4);
+}
+
+std::int64_t read_number(std::int32_t type, const char *at) {
+    std::int64_t value = 0;
+    std::int32_t narrow = 0;
+    type == HALYARD_INT64 ? std::memcpy(&value, at, 8) : std::memcpy(&narrow, at, 4);
+    return type == HALYARD_INT64 ? value : narrow;
+}
+
+char *place_of_number(const halyard_positions &p, std::int64_t axis, std::int64_t b, std::int64_t t) {
+    const std::int64_t at = times(axis, p.stride_axis) + times(p.shape[0] > 1 ? b : 0, p.strides[0]) +
+                            times(p.consecutive != 0 ? 0 : t, p.strides[1]);
+    return static_cast<char *>(const_cast<void *>(p.data)) + at * bytes_of_number(p.type);
+}
+
+char *place_of_number(const halyard_slots &slots, std::int64_t b, std::int64_t t) {
+    const std::int64_t at = times(b, slots.strides[0]) + times(slots.consecutive != 0 ? 0 : t, slots.strides[1]);
+    return static_cast<char *>(const_cast<void *>(slots.data)) + at * bytes_of_number(slots.type);
+}
+
+std::int64_t position_of(const halyard_positions *positions, std::int64_t axis, std::int64_t b, std::int64_t t) {
+    if (positions == nullptr) {
+        return t;
+    }
+    return read_number(positions->type, place_of_number(*positions, axis, b, t)) +
+           (positions->consecutive != 0 ? t : 0);
+}
+
+std::int64_t slot_of(const Call &call, std::int64_t b, std::int64_t t) {
+    const std::int64_t slot = read_number(call.slots.type, place_of_number(call.slots, b, t));
+    return call.slots.consecutive == 0 || slot == -1 ? slot : slot + t;
+}
+
+char *place_in(const halyard_tensor &tensor, const Head &at, std::int64_t d) {
+    const std::int64_t *strides = tensor.strides;
+    const std::int64_t offset =
+        times(at.batch, strides[0]) + times(at.token, strides[1]) + times(at.head, strides[2]) + times(d, strides[3]);
+    return static_cast<char *>(tensor.data) + offset * bytes_of(tensor.dtype);
+}
+
+char *place_of_output(const Call &call, int i, const Head &at, std::int64_t d) {
+    if (call.tensors[i].cache == nullptr) {
+        return place_in(call.y[i], at, d);
+    }
+    const halyard_cache_desc &cache = *call.tensors[i].cache;
+    const std::int64_t slot = slot_of(call, at.batch, at.token), bs = or_else(cache.block_size, cache.n_slots);
+    const std::int64_t tile_t = or_else(cache.tile_tokens, bs);
+    const std::int64_t tile_d = or_else(cache.tile_elements, call.tensors[i].head_dim), t = slot % bs;
+    const std::int64_t offset = times(slot / bs, cache.stride_block) + times(at.head, cache.stride_head) +
+                                times(t / tile_t, cache.stride_tile_tokens) + times(t % tile_t, cache.stride_token) +
+                                times(d / tile_d, cache.stride_tile_elements) +
+                                times(d % tile_d, or_else(cache.stride_element, 1));
+    return slot < 0 ? nullptr : static_cast<char *>(call.stages[i].cache) + offset * bytes_of(call.out_dtype(i));
+}
+
+char *place_of_scale(const Call &call, int i, const Head &at) {
+    const halyard_stages &stages = call.stages[i];
+    const bool has_cache = call.tensors[i].cache != nullptr;
+    const std::int64_t row = has_cache
+                                 ? times(slot_of(call, at.batch, at.token), stages.stride_scales[1])
+                                 : times(at.batch, stages.stride_scales[0]) + times(at.token, stages.stride_scales[1]);
+    return reinterpret_cast<char *>(stages.scales_out) + 4 * (row + times(at.head, stages.stride_scales[2]));
+}
+
+std::uint32_t word_at(std::int32_t dtype, const char *at) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, at, static_cast<std::size_t>(oracle::stored_bytes(dtype)));
+    return word;
+}
+
+std::optional<float> scale_of(const Call &call, int i, const Head &at, std::int64_t d) {
+    if (call.tensors[i].scale == nullptr || call.is_dynamic(i)) {
+        return std::nullopt;
+    }
+    const bool by_channel = (call.scales[i].per & 2) != 0, by_head = (call.scales[i].per & 1) != 0;
+    const std::int64_t row = by_head ? at.head * (by_channel ? call.tensors[i].head_dim : 1) : 0;
+    return call.stages[i].scales[row + (by_channel ? d : 0)];
+}
+
+}  // namespace scenes

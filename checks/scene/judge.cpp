@@ -1,0 +1,298 @@
+// What is right of all that a scene's run has left.
+#include "checks/scene/scene.h"
+
+#include <cmath>
+#include <sstream>
+
+namespace scenes {
+
+namespace {
+
+std::string say(int i, const Head &at, std::int64_t d, const std::string &what) {
+    std::ostringstream text;
+    text << "tensor " << i << " [" << at.batch << ", " << at.token << ", " << at.head << ", " << d << "]: " << what;
+    return text.str();
+}
+
+bool are_equal(std::int32_t dtype, std::uint32_t a, std::uint32_t b) {
+    return a == b || (std::isnan(oracle::decode(dtype, a)) && std::isnan(oracle::decode(dtype, b)));
+}
+
+}  // namespace
+
+std::string Scene::fault(const Images &after, bool is_fused) const {
+    const std::vector<float> rows = make_rows();
+    for (int i = 0; i < call.n(); i++) {
+        if (call.is_plain(i)) {
+            if (std::string what = check_bits(i, rows, is_fused, after); !what.empty()) {
+                return what + text();
+            }
+        }
+        for (std::int64_t token = 0; are_numbers_ && token < call.n_batch() * call.n_tokens(); token++) {
+            if (std::string what = check_token(i, token / call.n_tokens(), token % call.n_tokens(), after);
+                !what.empty()) {
+                return what + text();
+            }
+        }
+    }
+    const std::string what = check_rest(after);
+    return what.empty() ? "" : what + text();
+}
+
+/// Whether nothing was written but outputs and scratch.
+std::string Scene::check_rest(const Images &after) const {
+    Images expected = before;
+    const auto take = [&](const char *at, std::int64_t bytes) {
+        std::copy_n(memory.in(after, at), bytes, memory.in(expected, at));
+    };
+    for_each_output(call, [&](const char *at, std::int32_t dtype) { take(at, bytes_of(dtype)); });
+    if (call.scratch() != nullptr) {
+        take(static_cast<const char *>(call.scratch()), call.slots.scratch_bytes);
+    }
+    return expected == after ? "" : "what is no output was written";
+}
+
+std::string Scene::difference(const Images &expected, const Images &result) const {
+    std::string what;
+    Images accepted = result;
+    for_each_output(call, [&](const char *at, std::int32_t dtype) {
+        char *const is = memory.in(accepted, at);
+        const std::uint32_t word = word_at(dtype, is), should_be = word_at(dtype, memory.in(expected, at));
+        if (word != should_be && are_equal(dtype, word, should_be)) {
+            std::copy_n(memory.in(expected, at), bytes_of(dtype), is);
+        } else if (word != should_be && what.empty()) {
+            std::ostringstream text;
+            text << "an output is " << std::hex << word << ", not " << should_be;
+            what = text.str();
+        }
+    });
+    if (call.scratch() != nullptr) {
+        std::copy_n(memory.in(expected, call.scratch()), call.slots.scratch_bytes, memory.in(accepted, call.scratch()));
+    }
+    what = what.empty() && accepted != expected ? "what is no output differs" : what;
+    return what.empty() ? "" : what + text();
+}
+
+// ---- Bits ----------------------------------------------------------------------------------------------------------
+
+/// cos and sin of all tokens.
+std::vector<float> Scene::make_rows() const {
+    const std::int64_t rotary_dim = call.plan.rotary_dim, n_pairs = rotary_dim / 2;
+    bool is_needed = false;
+    for (int i = 0; i < call.n(); i++) {
+        is_needed = is_needed || (call.is_plain(i) && call.tensors[i].no_rotation == 0 && call.x[i].shape[2] > 0);
+    }
+    std::vector<float> rows(static_cast<std::size_t>(is_needed ? call.n_batch() * call.n_tokens() * rotary_dim : 0));
+    if (is_needed && angles.kind == Angles::by_token) {
+        for (std::int64_t i = 0; i < call.n_batch() * call.n_tokens() * n_pairs; i++) {
+            const auto value =
+                angles.at(call, i / n_pairs / call.n_tokens(), i / n_pairs % call.n_tokens(), i % n_pairs);
+            const auto at = static_cast<std::size_t>(i / n_pairs * rotary_dim + i % n_pairs);
+            rows[at] = static_cast<float>(value.cos);
+            rows[at + static_cast<std::size_t>(n_pairs)] =
+                static_cast<float>(call.plan.direction == HALYARD_INVERSE ? -value.sin : value.sin);
+        }
+    } else if (is_needed) {
+        halyard_plan_desc desc = call.plan;
+        desc.target = "reference";
+        auto args = sized<halyard_rows_args>();
+        args.bad_position = call.args.bad_position;
+        args.angles = call.args.angles;
+        args.positions = call.args.positions;
+        args.n_batch = call.n_batch();
+        args.n_tokens = call.n_tokens();
+        args.rows = rows.data();
+        args.n_floats = static_cast<std::int64_t>(rows.size());
+        if (halyard_make_rows(halyard::plan(desc).get(), &args, nullptr) != HALYARD_OK) {
+            throw std::runtime_error("what a run takes, halyard_make_rows does not" + text());
+        }
+    }
+    return rows;
+}
+
+/// Of a tensor that is rotated and stored, and nothing else.
+std::string Scene::check_bits(int i, const std::vector<float> &rows, bool is_fused, const Images &after) const {
+    const halyard_tensor_desc &desc = call.tensors[i];
+    const std::int64_t n_pairs = desc.no_rotation != 0 ? 0 : call.plan.rotary_dim / 2, window = desc.rotary_offset;
+    const auto arithmetic = is_fused ? oracle::Arithmetic::fused : oracle::Arithmetic::plain;
+    std::string what;
+    for_each_head(call, i, [&](const Head &at) {
+        if (!what.empty() || (desc.cache != nullptr && !is_kept(at.batch, at.token))) {
+            return;
+        }
+        const auto read = [&](std::int64_t d) {
+            return oracle::read_word(desc.dtype, memory.in(before, place_of_input(call, i, at, d)));
+        };
+        const auto expect = [&](std::int64_t d, std::uint32_t should_be) {
+            const std::uint32_t word = word_at(desc.dtype, memory.in(after, place_of_output(call, i, at, d)));
+            if (!are_equal(desc.dtype, word, should_be)) {
+                std::ostringstream text;
+                text << "is " << std::hex << word << ", not " << should_be;
+                what = say(i, at, d, text.str());
+            }
+        };
+        for (std::int64_t d = 0; d < desc.head_dim; d++) {
+            if (d < window || d >= window + 2 * n_pairs) {
+                expect(d, read(d));
+            }
+        }
+        const float *const row = rows.data() + (at.batch * call.n_tokens() + at.token) * 2 * n_pairs;
+        for (std::int64_t k = 0; k < n_pairs; k++) {
+            const auto index = [&](std::int32_t pairing, std::int64_t member) {
+                return window + (pairing == HALYARD_PAIRING_HALF ? k + member * n_pairs : 2 * k + member);
+            };
+            const float sin = call.plan.direction == HALYARD_INVERSE ? -row[n_pairs + k] : row[n_pairs + k];
+            const auto turned = oracle::rotate(arithmetic,
+                                               {oracle::widen(desc.dtype, read(index(desc.pairing, 0))),
+                                                oracle::widen(desc.dtype, read(index(desc.pairing, 1)))},
+                                               row[k], sin);
+            expect(index(call.out_pairing(i), 0), oracle::narrow(desc.dtype, turned.x0));
+            expect(index(call.out_pairing(i), 1), oracle::narrow(desc.dtype, turned.x1));
+        }
+    });
+    return what;
+}
+
+// ---- Bounds --------------------------------------------------------------------------------------------------------
+
+oracle::Road Scene::road_of(int i) const {
+    const halyard_tensor_desc &desc = call.tensors[i];
+    oracle::Road road;
+    road.dtype = desc.dtype;
+    road.n_heads = call.x[i].shape[2];
+    road.head_dim = desc.head_dim;
+    road.rotary_dim = desc.no_rotation != 0 ? 0 : call.plan.rotary_dim;
+    road.rotary_offset = desc.rotary_offset;
+    road.half_in = desc.pairing == HALYARD_PAIRING_HALF;
+    road.half_out = call.out_pairing(i) == HALYARD_PAIRING_HALF;
+    const bool scales_pairs = call.plan.rerotates != 0 && desc.scale != nullptr && (desc.scale->per & 2) != 0;
+    road.turn_eps = scales_pairs ? 2.5L : angles.eps();
+    if (desc.norm == nullptr) {
+        return road;
+    }
+    const halyard_norm_desc &described = *desc.norm;
+    oracle::RoadNorm norm;
+    norm.row = described.width == HALYARD_NORM_ROW;
+    norm.after = described.order == HALYARD_NORM_AFTER;
+    norm.rounds_before = (described.rounding & HALYARD_NORM_ROUND_BEFORE_WEIGHT) != 0 && desc.dtype != HALYARD_F32;
+    norm.rounds_after = (described.rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0 && desc.dtype != HALYARD_F32;
+    norm.eps = described.no_eps != 0 ? 0 : static_cast<float>(described.eps == 0 ? 1e-6 : described.eps);
+    norm.offset = described.window_offset;
+    norm.size = described.window_size != 0 ? described.window_size : desc.head_dim - norm.offset;
+    for (std::int64_t k = 0; described.weight_dtype != 0 && k < call.stages[i].n_weights; k++) {
+        const char *const at = static_cast<const char *>(call.stages[i].weight) + k * bytes_of(described.weight_dtype);
+        const float w = oracle::widen(described.weight_dtype, oracle::read_word(described.weight_dtype, at));
+        norm.weight.push_back(described.unit_offset != 0 ? 1.0f + w : w);
+    }
+    road.norm = norm;
+    return road;
+}
+
+std::string Scene::check_token(int i, std::int64_t batch, std::int64_t token, const Images &after) const {
+    const halyard_tensor_desc &desc = call.tensors[i];
+    if ((desc.cache != nullptr && !is_kept(batch, token)) || call.x[i].shape[2] == 0) {
+        return "";
+    }
+    const oracle::Road road = road_of(i);
+    std::vector<long double> cos, sin, x;
+    for (std::int64_t k = 0; k < road.rotary_dim / 2; k++) {
+        const Angles::CosSin turn = angles.at(call, batch, token, k);
+        cos.push_back(turn.cos);
+        sin.push_back(turn.sin);
+    }
+    for (std::int64_t k = 0; k < call.x[i].shape[2] * desc.head_dim; k++) {
+        const Head at = {batch, token, k / desc.head_dim};
+        x.push_back(oracle::decode(
+            desc.dtype, word_at(desc.dtype, memory.in(before, place_of_input(call, i, at, k % desc.head_dim)))));
+        if (call.plan.rerotates != 0 && desc.scale != nullptr) {
+            float scale = scale_of(call, i, at, k % desc.head_dim).value_or(1.0f);
+            if (call.is_dynamic(i)) {
+                std::copy_n(memory.in(before, place_of_scale(call, i, at)), 4, reinterpret_cast<char *>(&scale));
+            }
+            x.back() *= scale;
+        }
+    }
+    const oracle::RoadValues values = oracle::road_of_values(road, x, cos, sin);
+    for (std::int64_t head = 0; head < call.x[i].shape[2]; head++) {
+        if (std::string what = check_head(i, {batch, token, head}, values, after); !what.empty()) {
+            return what;
+        }
+    }
+    return "";
+}
+
+std::string Scene::check_head(int i, const Head &at, const oracle::RoadValues &values, const Images &after) const {
+    const std::int64_t head_dim = call.tensors[i].head_dim;
+    float dynamic = 0;
+    if (call.is_dynamic(i)) {
+        std::copy_n(memory.in(after, place_of_scale(call, i, at)), 4, reinterpret_cast<char *>(&dynamic));
+        if (std::string what = check_scale(i, at, values, dynamic); !what.empty()) {
+            return what;
+        }
+    }
+    for (std::int64_t d = 0; d < head_dim; d++) {
+        const auto k = static_cast<std::size_t>(at.head * head_dim + d);
+        const std::uint32_t word = word_at(call.out_dtype(i), memory.in(after, place_of_output(call, i, at, d)));
+        const std::optional<float> of_element = call.is_dynamic(i) ? dynamic : scale_of(call, i, at, d);
+        const std::optional<long double> scale = of_element ? std::optional<long double>(*of_element) : std::nullopt;
+        if (!oracle::may_be_stored(call.out_dtype(i), word, values.value[k], values.bound[k], scale)) {
+            std::ostringstream text;
+            text << "is " << oracle::decode(call.out_dtype(i), word) << " times " << scale.value_or(1) << ", not "
+                 << values.value[k] << ", off by at most " << values.bound[k];
+            return say(i, at, d, text.str());
+        }
+    }
+    return "";
+}
+
+/// Of the head's greatest value, which is off by no more than the worst of its values may be.
+std::string Scene::check_scale(int i, const Head &at, const oracle::RoadValues &values, float scale) const {
+    const std::int64_t head_dim = call.tensors[i].head_dim;
+    long double greatest = 0, bound = 0;
+    for (std::int64_t d = 0; d < head_dim; d++) {
+        const auto k = static_cast<std::size_t>(at.head * head_dim + d);
+        greatest = std::max(greatest, std::fabs(values.value[k]));
+        bound = std::max(bound, values.bound[k]);
+    }
+    const long double most = oracle::greatest(call.out_dtype(i)), exact = greatest / most;
+    if (std::fabs(scale - exact) <= bound / most + exact * 0x1p-23L) {
+        return "";
+    }
+    return say(i, at, 0, "the scale is " + std::to_string(scale) + ", not " + std::to_string(exact));
+}
+
+std::string Scene::text() const {
+    std::ostringstream out;
+    out << "; " << call.n_batch() << " x " << call.n_tokens() << " tokens, rotary_dim " << call.plan.rotary_dim
+        << ", direction " << call.plan.direction << (call.plan.rerotates != 0 ? ", moves" : "") << ", " << angles.name()
+        << " of " << angles.n_axes() << " axes, policy " << call.args.bad_position << ", positions "
+        << (call.args.positions == nullptr    ? "absent"
+            : call.positions.consecutive != 0 ? "consecutive"
+                                              : "listed")
+        << ", slots of policy " << call.slots.policy << (call.slots.consecutive != 0 ? " in ranges" : "");
+    for (int i = 0; i < call.n(); i++) {
+        const halyard_tensor_desc &desc = call.tensors[i];
+        out << "; tensor " << i << ": " << call.x[i].shape[2] << " x " << desc.head_dim << ", dtype " << desc.dtype
+            << " to " << desc.out_dtype << ", pairing " << desc.pairing << " to " << desc.out_pairing << " at "
+            << desc.rotary_offset << (desc.no_rotation != 0 ? ", not rotated" : "")
+            << (in_place_[i] ? ", in place" : "") << ", strides";
+        for (const halyard_tensor *tensor : {&call.x[i], &call.y[i]}) {
+            out << ' ' << tensor->strides[0] << ' ' << tensor->strides[1] << ' ' << tensor->strides[2] << ' '
+                << tensor->strides[3];
+        }
+        if (desc.norm != nullptr) {
+            out << ", norm of width " << desc.norm->width << ", order " << desc.norm->order << ", weight "
+                << desc.norm->weight_dtype << ", unit " << desc.norm->unit_offset << ", rounding "
+                << desc.norm->rounding << ", window " << desc.norm->window_offset << ' ' << desc.norm->window_size;
+        }
+        if (desc.scale != nullptr) {
+            out << ", scale of kind " << desc.scale->kind << " per " << desc.scale->per;
+        }
+        if (desc.cache != nullptr) {
+            out << ", cache of blocks of " << desc.cache->block_size;
+        }
+    }
+    return out.str();
+}
+
+}  // namespace scenes

@@ -1,0 +1,242 @@
+#include "checks/scene/on_device.h"
+
+#include "checks/gpu_memory.h"
+#include "checks/scene/ways.h"
+
+namespace scenes {
+
+namespace {
+
+/// Copies of a scene's regions on a device.
+class Mirror {
+public:
+    Mirror(const Scene &scene, const halyard_gpu_queue &queue) : scene_(scene) {
+        for (const std::vector<char> &bytes : scene.before) {
+            regions_.push_back(
+                std::make_unique<gpu_test::Memory>(queue, bytes.empty() ? std::vector<char>(16) : bytes));
+        }
+    }
+
+    /// Where a copy is, and the offset of its view.
+    void *data(const void *host) const {
+        const Memory::Found found = scene_.memory.find(host);
+        return found.region < 0 ? nullptr : regions_[static_cast<std::size_t>(found.region)]->data(found.offset);
+    }
+    std::int64_t offset(const void *host, std::int64_t bytes) const {
+        const Memory::Found found = scene_.memory.find(host);
+        return found.region < 0 ? 0 : regions_[static_cast<std::size_t>(found.region)]->offset(found.offset / bytes);
+    }
+    Images image() const {
+        Images images;
+        for (std::size_t i = 0; i < regions_.size(); i++) {
+            images.push_back(regions_[i]->read());
+            images.back().resize(scene_.before[i].size());
+        }
+        return images;
+    }
+
+private:
+    const Scene &scene_;
+    std::vector<std::unique_ptr<gpu_test::Memory>> regions_;
+};
+
+/// A run on a device: the scene's, with pointers into its mirror.
+class DeviceRun {
+public:
+    DeviceRun(const Scene &scene, const Mirror &mirror, const halyard_gpu_queue &queue, const gpu_test::Memory &words)
+        : queue_(queue), mirror_(mirror), call_(scene.call), positions_(call_.positions), slots_(call_.slots) {
+        args_.stream = queue.stream;
+        args_.bad_position = call_.args.bad_position;
+        if (call_.args.positions != nullptr) {
+            positions_.data = mirror.data(call_.positions.data);
+            args_.positions = &positions_;
+            args_.positions_offset = mirror.offset(call_.positions.data, bytes_of_type(positions_.type));
+        }
+        for (int i = 0; i < call_.n(); i++) {
+            x_[i] = view(call_.x[i], x_offsets_[i]);
+            y_[i] = view(call_.y[i], y_offsets_[i]);
+            stages_[i] = call_.stages[i];
+            stages_[i].weight = mirror.data(call_.stages[i].weight);
+            weight_offsets_[i] = mirror.offset(call_.stages[i].weight, bytes_of(call_.norms[i].weight_dtype));
+            stages_[i].cache = mirror.data(call_.stages[i].cache);
+            cache_offsets_[i] = mirror.offset(call_.stages[i].cache, bytes_of(call_.out_dtype(i)));
+        }
+        args_.x = x_;
+        args_.y = y_;
+        args_.x_offsets = x_offsets_;
+        args_.y_offsets = y_offsets_;
+        args_.weight_offsets = weight_offsets_;
+        args_.cache_offsets = cache_offsets_;
+        args_.stages = call_.args.stages != nullptr ? stages_ : nullptr;
+        if (call_.args.slots != nullptr) {
+            slots_.data = mirror.data(call_.slots.data);
+            args_.slots = &slots_;
+            args_.slots_offset = mirror.offset(call_.slots.data, bytes_of_type(slots_.type));
+        }
+        if (args_.bad_position == HALYARD_BAD_POSITION_ERROR) {
+            args_.error_word = static_cast<std::int32_t *>(words.data(4));
+            args_.error_word_offset = words.offset(1);
+        }
+    }
+    DeviceRun(const DeviceRun &) = delete;
+    DeviceRun &operator=(const DeviceRun &) = delete;
+
+    /// Makes it. Throws where it is refused.
+    Images run(const Angles &angles) const {
+        halyard_angle_source_desc desc = angles.desc;
+        halyard::angle_source given;
+        std::int64_t cos_offset = 0, sin_offset = 0;
+        if (angles.is_given()) {
+            desc.cos_rows = mirror_.data(angles.desc.cos_rows);
+            desc.sin_rows = mirror_.data(angles.desc.sin_rows);
+            cos_offset = mirror_.offset(angles.desc.cos_rows, bytes_of(desc.rows_dtype));
+            sin_offset = mirror_.offset(angles.desc.sin_rows, bytes_of(desc.rows_dtype));
+            given = halyard::angle_source(halyard::frequencies(), desc);
+        }
+        auto error = sized<halyard_error>();
+        const auto need = [&](halyard_status status) {
+            if (status != HALYARD_OK) {
+                throw std::runtime_error(error.message);
+            }
+        };
+        halyard_gpu_angles *angles_there = nullptr;
+        need(halyard_create_gpu_angles(&queue_, angles.is_given() ? given.get() : angles.get(), cos_offset, sin_offset,
+                                       &angles_there, &error));
+        const halyard::gpu_angles owns_angles(angles_there);
+        halyard_gpu_plan *plan = nullptr;
+        need(halyard_create_gpu_plan(&queue_, &call_.plan, angles_there, &plan, &error));
+        const halyard::gpu_plan owns_plan(plan);
+        need(halyard_run_gpu(plan, &args_, &error));
+        return mirror_.image();
+    }
+
+private:
+    const halyard_gpu_queue &queue_;
+    const Mirror &mirror_;
+    const Call &call_;
+    halyard_tensor x_[HALYARD_MAX_TENSORS], y_[HALYARD_MAX_TENSORS];
+    halyard_stages stages_[HALYARD_MAX_TENSORS];
+    std::int64_t x_offsets_[HALYARD_MAX_TENSORS], y_offsets_[HALYARD_MAX_TENSORS];
+    std::int64_t weight_offsets_[HALYARD_MAX_TENSORS], cache_offsets_[HALYARD_MAX_TENSORS];
+    halyard_positions positions_;
+    halyard_slots slots_;
+    halyard_gpu_run_args args_ = sized<halyard_gpu_run_args>();
+
+    static std::int64_t bytes_of_type(std::int32_t type) { return type == HALYARD_INT64 ? 8 : 4; }
+
+    halyard_tensor view(const halyard_tensor &host, std::int64_t &offset) const {
+        halyard_tensor tensor = host;
+        tensor.data = mirror_.data(host.data);
+        tensor.device = queue_.device;
+        offset = mirror_.offset(host.data, bytes_of(host.dtype));
+        return tensor;
+    }
+};
+
+/// What the CPU leaves where each bad position is 0, and a token with one, or with a bad slot, has no slot. The slots
+/// in memory stay so.
+Images run_on_host(Scene &scene) {
+    scene.memory.restore(scene.before);
+    Call &call = scene.call;
+    const std::int32_t policy = call.args.bad_position;
+    const bool is_told = policy == HALYARD_BAD_POSITION_ERROR;
+    for (std::int64_t b = 0; call.args.slots != nullptr && b < call.n_batch(); b++) {
+        for (std::int64_t t = 0; t < call.n_tokens(); t++) {
+            if (scene.has_bad_slot(b, t) || (is_told && scene.has_bad_position(b, t))) {
+                write_number(call.slots.type, place_of_number(call.slots, b, t), -1);
+            }
+        }
+    }
+    halyard_plan_desc desc = call.plan;
+    desc.target = "reference";
+    const halyard::plan plan(desc);
+    WatchedError error;
+    call.args.bad_position = is_told ? HALYARD_BAD_POSITION_IDENTITY : policy;
+    const halyard_status status = run(plan.get(), call, Way::whole, 1, error);
+    call.args.bad_position = policy;
+    if (status != HALYARD_OK) {
+        throw std::runtime_error("on the CPU: " + std::string(error.error.message));
+    }
+    return scene.memory.image();
+}
+
+/// Whether the error word tells of a bad position or slot where there is one, and its neighbour is as it was.
+bool is_word_right(const Scene &scene, const std::vector<char> &words) {
+    bool has_bad_position = false, has_bad_slot = false;
+    for (std::int64_t i = 0, n_tokens = scene.call.n_tokens(); i < scene.call.n_batch() * n_tokens; i++) {
+        has_bad_position = has_bad_position || scene.has_bad_position(i / n_tokens, i % n_tokens);
+        has_bad_slot = has_bad_slot || scene.has_bad_slot(i / n_tokens, i % n_tokens);
+    }
+    const std::int64_t word = read_number(HALYARD_INT32, words.data() + 4);
+    const bool is_told = scene.call.args.bad_position == HALYARD_BAD_POSITION_ERROR;
+    return read_number(HALYARD_INT32, words.data()) == 0 &&
+           (word == 0
+                ? !is_told || (!has_bad_position && !has_bad_slot)
+                : (word == HALYARD_ERROR_POSITION && has_bad_position) || (word == HALYARD_ERROR_SLOT && has_bad_slot));
+}
+
+}  // namespace
+
+std::string fault_on_device(Scene &scene, const halyard_gpu_queue &queue) {
+    const Mirror mirror(scene, queue);
+    const gpu_test::Memory words(queue, std::vector<char>(8));
+    Images result;
+    try {
+        result = DeviceRun(scene, mirror, queue, words).run(scene.angles);
+        if (!is_word_right(scene, words.read())) {
+            return "the error words are wrong" + scene.text();
+        }
+        const Images expected = run_on_host(scene);
+        if (scene.call.args.slots != nullptr) {  // those of the CPU have changed
+            const auto region = static_cast<std::size_t>(scene.memory.find(scene.call.slots.data).region);
+            if (result[region] != scene.before[region]) {
+                return "slots were written" + scene.text();
+            }
+            result[region] = expected[region];
+        }
+        return scene.difference(expected, result);
+    } catch (const std::exception &refused) {
+        return refused.what() + scene.text();
+    }
+}
+
+std::string fault_of_kernel(const halyard::gpu::GpuKernel &kernel, const halyard_gpu_queue &queue,
+                            oracle::Random &random, std::int64_t n_tokens) {
+    const bool is_fast = kernel.layout != halyard::gpu::any_layout, is_large = n_tokens > 0;
+    const auto dtype = static_cast<std::int32_t>(kernel.dtype);
+    Choice choice = Choice::of_rotations();
+    choice.on_device = choice.has_bad = true;
+    choice.has_gaps = random.one_in(2);  // then hardly any run has good positions alone
+    choice.in_place = kernel.in_place;
+    choice.n_tensors = 1;
+    choice.step = is_fast ? kernel.layout.bytes : 1;
+    choice.level[of_dtype] = dtype - HALYARD_F32;
+    choice.level[of_strides] = 4;
+    const auto any = [&] { return static_cast<std::int64_t>(random.in(0, 1)); };
+    const auto pairing_of = [](halyard::Pairing of) { return of == halyard::Pairing::interleaved ? 1 : 0; };
+    const std::int64_t from = kernel.layout.pairing ? pairing_of(*kernel.layout.pairing) : any();
+    const std::int64_t to = kernel.in_place             ? from
+                            : kernel.layout.out_pairing ? pairing_of(*kernel.layout.out_pairing)
+                                                        : any();
+    choice.level[of_turn] = static_cast<int>(from == to ? from : 2 + from);
+
+    const std::int64_t fast_pairs[] = {8, 16, 24, 32, 40, 48, 64, 80, 128};
+    const std::int64_t unit = is_fast ? kernel.layout.bytes / oracle::element_bytes(dtype) : 1;
+    choice.rotary_dim = 2 * (kernel.layout.bytes == 16 ? random.one_of(fast_pairs)
+                             : is_fast                 ? 2 * random.in(1, 35)
+                                                       : random.in(1, 70));
+    // What is not rotated is copied by blocks of 8 columns.
+    const auto beside = [&] { return random.one_in(2) ? 0 : random.in(1, random.one_in(3) ? 20 : 3) * unit; };
+    choice.rotary_offset = beside();
+    choice.head_dim = choice.rotary_offset + choice.rotary_dim + beside();
+    if (!is_large) {  // positions are checked by blocks of 128 tokens
+        n_tokens = random.one_in(8) ? random.in(120, 300) : random.one_in(4) ? random.in(60, 70) : random.in(1, 5);
+    }
+    const std::int64_t most_heads = is_large ? 9 : n_tokens > 70 ? 2 : random.one_in(4) ? 70 : 9;
+    choice.shape = {random.in(1, 3), n_tokens, random.in(1, most_heads)};
+    Draw draw(random);
+    Scene scene(draw, choice);
+    return fault_on_device(scene, queue);
+}
+
+}  // namespace scenes

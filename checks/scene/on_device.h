@@ -1,0 +1,20 @@
+// A scene on a device.
+#pragma once
+
+#include "checks/scene/scene.h"
+#include "gpu/gpu_kernels.h"
+#include "halyard/halyard_gpu.hpp"
+
+namespace scenes {
+
+/// What is wrong with what a scene's run leaves on a device, in words, or nothing. It is to be what the portable
+/// reference leaves on the CPU, where a token with a bad position or slot is not stored; and the error word tells of
+/// it.
+std::string fault_on_device(Scene &scene, const halyard_gpu_queue &queue);
+
+/// The same of one random run that a kernel serves, in any layout and with any kind of positions. n_tokens is the count
+/// of tokens in each batch row; 0 means any count up to 300.
+std::string fault_of_kernel(const halyard::gpu::GpuKernel &kernel, const halyard_gpu_queue &queue,
+                            oracle::Random &random, std::int64_t n_tokens = 0);
+
+}  // namespace scenes

@@ -1,0 +1,168 @@
+#include "checks/scene/scene.h"
+
+#include <sstream>
+
+namespace scenes {
+
+namespace {
+
+constexpr std::int64_t most_of_row = 8192;  // elements that a norm of a row may have
+
+}  // namespace
+
+Scene::Scene(Draw &draw, const Choice &choice) : draw_(draw), choice_(choice) {
+    draw_plan();
+    draw_run();
+    if (const std::string refused = create_angles(); !refused.empty()) {
+        throw std::runtime_error("there is no angle source: " + refused + text());
+    }
+}
+
+std::string Scene::create_angles() {
+    const std::string refused = angles.create(call.plan.rerotates != 0);
+    call.args.angles = angles.get();
+    const bool has_other = call.plan.rerotates != 0 && level(of_from) == 1;
+    call.args.from_angles = has_other ? angles.other() : nullptr;
+    return refused;
+}
+
+/// Of the first tensor, or of another one, whose levels no test fixes. What there need not be is there half the times.
+int Scene::level(Factor factor, bool is_first) {
+    const int fixed = choice_.level[factor];
+    const bool is_optional = factor == of_out_dtype || factor == of_norm || factor == of_scale || factor == of_layout;
+    if (fixed >= 0 && (is_first || (is_optional && fixed == 0))) {
+        return fixed;
+    }
+    return is_optional && draw_.one_in(2) ? 0 : static_cast<int>(draw_.in(0, choice_.levels()[factor] - 1));
+}
+
+// ---- The plan ------------------------------------------------------------------------------------------------------
+
+void Scene::draw_plan() {
+    static constexpr std::int64_t shapes[][2] = {{1, 1}, {3, 1}, {1, 3}, {2, 5}, {1, 19}, {2, 19}, {1, 37}, {1, 70}};
+    static constexpr std::int64_t head_dims[] = {64, 80, 96, 128, 192, 256, 512, 16, 32, 576, 640};
+    const auto shape = static_cast<std::size_t>(level(of_shape));
+    const bool is_any = shape == std::size(shapes);
+    n_batch_ = choice_.shape[0] != 0 ? choice_.shape[0] : is_any ? draw_.in(0, 3) : shapes[shape][0];
+    n_tokens_ = choice_.shape[1] != 0 ? choice_.shape[1] : is_any ? draw_.in(0, 16) : shapes[shape][1];
+    n_slots_ = choice_.on_device ? 24 : draw_.is_fuzzed() ? 80 : 128;
+    const auto width = static_cast<std::size_t>(choice_.head_dim == 0 ? level(of_head_dim) : 0);
+    halyard_tensor_desc &head = call.tensors[0];
+    call.plan.rotary_dim = choice_.rotary_dim;
+    if (choice_.head_dim != 0) {
+        head.head_dim = choice_.head_dim;
+        head.rotary_offset = choice_.rotary_offset;
+    } else if (width == std::size(head_dims)) {
+        call.plan.rotary_dim = 2 * draw_.in(1, 40);
+        head.rotary_offset = draw_.one_in(2) ? 0 : draw_.in(0, 9);
+        head.head_dim = call.plan.rotary_dim + head.rotary_offset + (draw_.one_in(2) ? 0 : draw_.in(0, 20));
+    } else {
+        const bool is_whole = level(of_window) == 0;
+        head.head_dim = head_dims[width];
+        call.plan.rotary_dim = is_whole ? head.head_dim : head.head_dim / 2;
+        head.rotary_offset = is_whole ? 0 : draw_.in(0, head.head_dim - call.plan.rotary_dim);
+    }
+    call.plan.n_tensors = static_cast<std::int32_t>(choice_.n_tensors != 0 ? choice_.n_tensors
+                                                    : draw_.one_in(2)      ? 2
+                                                                           : draw_.in(1, HALYARD_MAX_TENSORS));
+    call.plan.direction = level(of_direction);
+    call.plan.rerotates = choice_.moves ? 1 : 0;
+    for (int i = 0; i < call.n(); i++) {
+        draw_tensor(i);
+    }
+}
+
+void Scene::draw_tensor(int i) {
+    halyard_tensor_desc &tensor = call.tensors[i];
+    const bool is_first = i == 0;
+    if (!is_first) {
+        const halyard_tensor_desc &first = call.tensors[0];
+        const bool is_alike = choice_.on_device || draw_.one_in(2);
+        tensor.head_dim = is_alike ? first.head_dim : call.plan.rotary_dim + draw_.in(0, 20);
+        tensor.rotary_offset = draw_.in(0, tensor.head_dim - call.plan.rotary_dim);
+    }
+    tensor.dtype = choice_.on_device && !is_first ? call.tensors[0].dtype : level(of_dtype, is_first) + HALYARD_F32;
+    tensor.out_dtype = level(of_out_dtype, is_first);
+    draw_turn(tensor, level(of_turn, is_first));
+    const int heads = level(of_heads, is_first);
+    static constexpr std::int64_t head_counts[] = {1, 3, 8};
+    n_heads_[i] = is_first && choice_.shape[2] != 0 ? choice_.shape[2]
+                  : heads < 3                       ? head_counts[heads]
+                  : choice_.on_device               ? draw_.in(1, draw_.one_in(3) ? 17 : 4)
+                                                    : draw_.in(0, 4);
+    draw_scale(i);
+    draw_norm(i);
+    if (const int layout = level(of_layout, is_first); layout != no_cache) {
+        draw_cache(i, layout);
+    }
+}
+
+void Scene::draw_turn(halyard_tensor_desc &tensor, int turn) {
+    const bool crosses = turn == 2 || turn == 3;
+    tensor.no_rotation = turn == 4 ? 1 : 0;
+    tensor.pairing = turn == 1 || turn == 3 ? HALYARD_PAIRING_INTERLEAVED : HALYARD_PAIRING_HALF;
+    tensor.out_pairing = crosses ? HALYARD_PAIRING_HALF + HALYARD_PAIRING_INTERLEAVED - tensor.pairing
+                                 : draw_.one_of({0, tensor.pairing});
+}
+
+void Scene::draw_norm(int i) {
+    const int kind = level(of_norm, i == 0);
+    if (kind == 0) {
+        return;
+    }
+    halyard_norm_desc &norm = call.norms[i];
+    halyard_tensor_desc &tensor = call.tensors[i];
+    tensor.norm = &norm;
+    norm.width = kind == 6 ? HALYARD_NORM_ROW : HALYARD_NORM_HEAD;
+    norm.order = level(of_order, i == 0);
+    norm.rounding = level(of_rounding, i == 0);
+    norm.weight_dtype = kind == 3 ? 0 : static_cast<std::int32_t>(draw_.in(HALYARD_F32, HALYARD_BF16));
+    norm.unit_offset = kind == 2 ? 1 : 0;
+    norm.eps = kind == 5 ? 0.25 : 0;
+    norm.no_eps = norm.eps == 0 && draw_.one_in(4) ? 1 : 0;
+    if (kind == 4) {
+        norm.window_offset = draw_.one_in(3) ? 0 : draw_.in(0, tensor.head_dim - 1);
+        norm.window_size = draw_.one_in(3) ? 0 : draw_.in(1, tensor.head_dim - norm.window_offset);
+    }
+    if (kind == 6) {
+        n_heads_[i] = std::min(n_heads_[i], most_of_row / tensor.head_dim);
+    }
+}
+
+void Scene::draw_scale(int i) {
+    const int kind = level(of_scale, i == 0);
+    halyard_tensor_desc &tensor = call.tensors[i];
+    if (kind == 0 || (kind == 5 && choice_.moves && tensor.dtype < HALYARD_E4M3)) {
+        return;  // dynamic scales are for 8 bits
+    }
+    tensor.scale = &call.scales[i];
+    call.scales[i].kind = kind == 5 ? HALYARD_SCALE_DYNAMIC : HALYARD_SCALE_STATIC;
+    call.scales[i].per = kind == 5 ? 0 : kind - 1;
+    if (kind == 5 && call.out_dtype(i) < HALYARD_E4M3) {
+        tensor.out_dtype = call.out_dtype(i) + 3;
+    }
+}
+
+void Scene::draw_cache(int i, int layout) {
+    halyard_tensor_desc &tensor = call.tensors[i];
+    halyard_cache_desc &cache = call.caches[i];
+    tensor.cache = &cache;
+    const std::int64_t bs = choice_.on_device ? (layout == hnd ? 4 : 8) : draw_.is_fuzzed() ? 16 : 32;
+    const bool is_row_major = layout <= hnd, fits = tensor.head_dim % 16 == 0;
+    const std::int64_t unit = choice_.on_device ? 16 / oracle::stored_bytes(call.out_dtype(i)) : 1;
+    const std::int64_t gap = is_row_major && draw_.one_in(2) ? draw_.in(1, 2) * unit : 0;
+    describe_layout(is_row_major || fits ? layout : hnd, n_slots_ / bs, bs, std::max<std::int64_t>(n_heads_[i], 1),
+                    tensor.head_dim + gap, cache);
+    if (choice_.on_device && cache.block_size == 0) {
+        cache.stride_block = 0;  // a device wants it to be aligned, too
+    }
+    if (is_row_major && cache.block_size != 0 && draw_.one_in(3)) {  // with those of another cache in between
+        cache.stride_block = 2 * cache.stride_block + unit;
+    }
+    if (!choice_.on_device && draw_.one_in(6)) {  // backwards
+        cache.stride_block *= -1;
+        cache.stride_head *= -1;
+    }
+}
+
+}  // namespace scenes

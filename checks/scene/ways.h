@@ -1,0 +1,23 @@
+// The ways in which a scene's run can be made, on every target, which all give the same bits.
+#pragma once
+
+#include "checks/require.h"
+#include "checks/scene/scene.h"
+
+namespace scenes {
+
+enum class Way { whole, parts, pool, bound, bound_parts };
+inline constexpr Way all_ways[] = {Way::whole, Way::parts, Way::pool, Way::bound, Way::bound_parts};
+
+/// Makes a run, in so many parts or by so many threads where that is its way. All parts must return the same status.
+halyard_status run(const halyard_plan *plan, const Call &call, Way way, std::int32_t n_parts, WatchedError &error);
+
+/// What a scene's run leaves in memory. Throws where it is refused.
+Images run(Scene &scene, const char *target, Way way, std::int32_t n_parts = 3);
+
+/// What is wrong with what any way leaves on any target that this machine can run, in words, or nothing. The portable
+/// reference is judged by the oracle, and so is the one target that has no fused multiply-add; all others have its
+/// bits.
+std::string fault_of_ways(Scene &scene);
+
+}  // namespace scenes
