@@ -1,11 +1,15 @@
 #include "gpu/gpu_kernels.h"
 
+#include <type_traits>
+
 namespace halyard::gpu {
 
+using kernel_function = std::remove_pointer_t<KernelFunction>;
+
 extern "C" {
-#define HALYARD_GPU_KERNEL(name, ...) KernelFunction name##_argv;
+#define HALYARD_GPU_KERNEL(name, ...) kernel_function name##_argv;
 #define HALYARD_GPU_HELPERS(target)                                                                                    \
-    KernelFunction halyard_check_positions_##target##_argv, halyard_road_##target##_argv,                              \
+    kernel_function halyard_check_positions_##target##_argv, halyard_road_##target##_argv,                             \
         halyard_copy_16_##target##_argv, halyard_copy_32_##target##_argv, halyard_copy_128_##target##_argv;
 #include "built_kernels.inc"
 }

@@ -8,7 +8,7 @@ namespace halyard::gpu {
 /// Kernels are called with the addresses of their arguments (launch_arguments.h). First stands a Call
 /// (halide_runtime.h), which Halide's runtime hands to our handlers while it launches. They return 0, or a negative
 /// code.
-using KernelFunction = int(void **arguments);
+using KernelFunction = int (*)(void **arguments);
 
 constexpr Target target_of(std::int32_t device) { return device == HALYARD_CUDA ? Target::cuda_sm80 : Target::opencl; }
 
@@ -30,7 +30,7 @@ struct GpuKernel {
     Dtype dtype;
     bool in_place;
     const char *schedule;  // "default", or the device that it was tuned for
-    KernelFunction *function;
+    KernelFunction function;
 };
 
 struct GpuKernelList {
@@ -45,8 +45,8 @@ GpuKernelList gpu_kernels() noexcept;
 /// A target's other kernels.
 struct GpuHelpers {
     Target target;
-    KernelFunction *check_positions, *road;
-    KernelFunction *copy_16, *copy_32, *copy_128;  // by bits of an element
+    KernelFunction check_positions, road;
+    KernelFunction copy_16, copy_32, copy_128;  // by bits of an element
 };
 
 const GpuHelpers &gpu_helpers(Target target) noexcept;

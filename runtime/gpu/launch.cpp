@@ -89,12 +89,12 @@ int rotate_part(const Launch &launch, const DevicePiece &piece, const PairRange 
     View y(launch, begin_of(pairs, piece.y, piece, piece.out_pairing, piece.out), type);
     add_pairs(x, piece, pairs.count, piece.pairing, piece.in, type);
     add_pairs(y, piece, pairs.count, piece.out_pairing, piece.out, type);
-    Arguments all(call);
+    Arguments all;
     Fields::Rotation fields{all};
     set_angles(fields.angles, launch, piece.positions, piece.n_tokens, pairs);
     fields.sin_sign = launch.sin_sign;
     add_x_and_y(all, fields.offsets, piece.in_place ? y : x, y);
-    return kernel.function(all.get());
+    return kernel.function(all.get(call));
 }
 
 int copy_part(const Launch &launch, const DevicePiece &piece, std::int64_t n_columns, Call &call) {
@@ -110,11 +110,11 @@ int copy_part(const Launch &launch, const DevicePiece &piece, std::int64_t n_col
             .add(piece.n_tokens, strides->token / per_word)
             .add_offset();
     }
-    Arguments all(call);
+    Arguments all;
     Fields::Offsets offsets{all};
     add_x_and_y(all, offsets, x, y);
-    KernelFunction *const copy = is_fast ? helpers.copy_128 : bytes == 4 ? helpers.copy_32 : helpers.copy_16;
-    return copy(all.get());
+    const KernelFunction copy = is_fast ? helpers.copy_128 : bytes == 4 ? helpers.copy_32 : helpers.copy_16;
+    return copy(all.get(call));
 }
 
 /// How many elements of a stride fit into room; at least the first one does. Halide wants them times the stride, one
@@ -212,13 +212,13 @@ int check_on_device(const Launch &launch, const LaunchPositions &positions, std:
         const std::int64_t n = std::min(tokens_at_once, n_tokens - token);
         View out(launch, word, halide_type<std::int32_t>);
         out.add_offset();
-        Arguments all(call);
+        Arguments all;
         Fields::Check fields{all};
         set_positions(fields.positions, launch, from_token(token, positions), n, covered);
         fields.code = code;
         fields.word_offset = out.offset();
         all.add(out);
-        const int status = gpu_helpers(target_of(launch.queue->device)).check_positions(all.get());
+        const int status = gpu_helpers(target_of(launch.queue->device)).check_positions(all.get(call));
         if (status != 0) {
             return status;
         }

@@ -12,17 +12,21 @@ namespace halyard::gpu {
 /// Holds addresses. What they point to must live until the kernel is called.
 class Arguments : Fixed {
 public:
-    explicit Arguments(const Call &call) : context_(&call) { *next() = &context_; }
-
     /// The place of the next argument.
     void **next() { return &list_[n_++]; }
     void add(View &view) { *next() = view.get(); }
-    void **get() { return list_; }
+
+    /// All of them, behind the call's context.
+    void **get(const Call &call) {
+        context_ = &call;
+        list_[0] = &context_;
+        return list_;
+    }
 
 private:
-    const void *context_;
+    const void *context_ = nullptr;
     void *list_[144];
-    int n_ = 0;
+    int n_ = 1;
 };
 
 /// What LaunchFields are of: the arguments of a call.

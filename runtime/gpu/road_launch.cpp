@@ -107,7 +107,7 @@ int launch_road(const Launch &launch, const RoadPiece &piece, Call &call) {
         weights.include(any.memory, address_bits(launch, any));
     }
     const TensorDesc &desc = *piece.tensors[0].desc;
-    Arguments all(call);
+    Arguments all;
     Fields::Road fields{all};
     set_angles(fields.angles, launch, piece.positions, piece.n_tokens, {0, launch.angles->source.rotary_dim / 2});
     fields.sin_sign = launch.sin_sign;
@@ -127,7 +127,7 @@ int launch_road(const Launch &launch, const RoadPiece &piece, Call &call) {
     Flat::add_dimensions(fields.x.begin_at(launch, x.begin()), 4);
     View out(launch, y.begin(), halide_type<std::uint32_t>);
     all.add(Flat::add_dimensions(out, 4));
-    return gpu_helpers(target_of(launch.queue->device)).road(all.get());
+    return gpu_helpers(target_of(launch.queue->device)).road(all.get(call));
 }
 
 }  // namespace

@@ -8,7 +8,8 @@
 
 namespace halyard {
 
-/// Rotates in the canonical form of generators/arithmetic/rotation.h. Serves any strides, and is the oracle of the tests.
+/// Rotates in the canonical form of generators/arithmetic/rotation.h. Serves any strides, and is the oracle of the
+/// tests.
 void rotate_reference(const Piece &piece) noexcept;
 
 /// Frequencies and attention_factor as a source of phases has them.
