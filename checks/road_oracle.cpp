@@ -39,16 +39,16 @@ long double decode(std::int32_t dtype, std::uint32_t word) {
     if (dtype == HALYARD_INT8) {
         return static_cast<std::int8_t>(word);
     }
-    const Format layout = format_of(dtype);
-    const std::uint32_t sign = word >> (layout.bits - 1) & 1, magnitude = word & ((1u << (layout.bits - 1)) - 1);
-    const std::uint32_t exponent = magnitude >> layout.fraction_bits;
-    const std::uint32_t fraction = magnitude & ((1u << layout.fraction_bits) - 1);
+    const Format format = format_of(dtype);
+    const std::uint32_t sign = word >> (format.bits - 1) & 1, magnitude = word & ((1u << (format.bits - 1)) - 1);
+    const std::uint32_t exponent = magnitude >> format.fraction_bits;
+    const std::uint32_t fraction = magnitude & ((1u << format.fraction_bits) - 1);
     const auto base = static_cast<long double>(fraction);
     long double value = exponent == 0
-                            ? std::ldexp(base, layout.min_exponent - layout.fraction_bits)
-                            : std::ldexp(base + std::ldexp(1.0L, layout.fraction_bits),
-                                         static_cast<int>(exponent) - 1 + layout.min_exponent - layout.fraction_bits);
-    if (value > layout.greatest) {  // the exponent of infinities and NaN, or E4M3's only NaN
+                            ? std::ldexp(base, format.min_exponent - format.fraction_bits)
+                            : std::ldexp(base + std::ldexp(1.0L, format.fraction_bits),
+                                         static_cast<int>(exponent) - 1 + format.min_exponent - format.fraction_bits);
+    if (value > format.greatest) {  // the exponent of infinities and NaN, or E4M3's only NaN
         value = dtype != HALYARD_E4M3 && fraction == 0 ? INFINITY : NAN;
     }
     return sign != 0 ? -value : value;
@@ -58,9 +58,9 @@ long double half_step(std::int32_t dtype, long double value) {
     if (dtype == HALYARD_INT8) {
         return 0.5L;
     }
-    const Format layout = format_of(dtype);
-    const int exponent = value == 0 ? layout.min_exponent : std::max(std::ilogb(value), layout.min_exponent);
-    return std::ldexp(0.5L, exponent - layout.fraction_bits);
+    const Format format = format_of(dtype);
+    const int exponent = value == 0 ? format.min_exponent : std::max(std::ilogb(value), format.min_exponent);
+    return std::ldexp(0.5L, exponent - format.fraction_bits);
 }
 
 namespace {
