@@ -55,7 +55,7 @@ void Angles::draw(Draw &draw, const Choice &choice, const Call &call, Kind of_ki
 
 /// Positions about 0, or at either end of int32.
 void Angles::draw_range(Draw &draw, const Choice &choice) {
-    const std::int64_t most = !draw.is_fuzzed() ? 200 : desc.rotary_dim <= 16 ? 256 : 40;  // fuzzers are in a hurry
+    const std::int64_t most = !draw.is_fuzzed() ? 200 : desc.rotary_dim <= 32 ? 256 : 40;  // fuzzers are in a hurry
     const std::int64_t n = choice.has_gaps ? draw.in(1, draw.is_fuzzed() ? 40 : 301) : most;
     const std::int64_t begin = !draw.one_in(3)  ? draw.in(-100, 100)
                                : draw.one_in(2) ? least + draw.in(0, 9)

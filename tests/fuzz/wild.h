@@ -62,6 +62,12 @@ inline Fields fields_of_angles(Draw &draw, halyard_angle_source_desc &desc) {
     Fields fields;
     add(fields, desc.size, desc.by_token, desc.reference, desc.axis_map, desc.n_axes, desc.reserved);
     add(fields, desc.axis_counts[0], desc.axis_counts[1], desc.axis_counts[2], desc.axis_counts[3]);
+    if (desc.last - std::int64_t{desc.first} < 1000) {
+        add(fields, desc.kind);
+    }
+    if (desc.axis_of_pair != nullptr) {
+        add(fields, const_cast<std::int32_t &>(desc.axis_of_pair[0]));
+    }
     if (draw.wild && draw.one_in(16)) {
         const std::int64_t wrong[] = {0, -1, std::numeric_limits<std::int64_t>::max() / 2};
         const std::int64_t width = desc.rotary_dim;
