@@ -282,6 +282,9 @@ TEST_CASE("config: arguments are checked", "[config][errors]") {
         CHECK(halyard_create_frequencies_from_config(good.data(), static_cast<std::int64_t>(good.size()), &options,
                                                      &out, nullptr) == HALYARD_ERROR_STRUCT_SIZE);
     }
+    halyard_error unsized = {};
+    CHECK(halyard_create_frequencies_from_config(good.data(), static_cast<std::int64_t>(good.size()), nullptr, &out,
+                                                 &unsized) == HALYARD_ERROR_STRUCT_SIZE);
     CHECK(out == nullptr);
     CHECK(read(good, nullptr, -1).status == HALYARD_ERROR_SHAPE);
     CHECK(read(good, nullptr, INT64_MAX).status == HALYARD_ERROR_SHAPE);

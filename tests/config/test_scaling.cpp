@@ -316,6 +316,8 @@ TEST_CASE("scaling: bad arguments of any method", "[scaling][errors]") {
     halyard_frequencies *out = nullptr;
     CHECK(halyard_create_frequencies_from_scaling(nullptr, &out, nullptr) == HALYARD_ERROR_NULL_POINTER);
     CHECK(halyard_create_frequencies_from_scaling(&good, nullptr, nullptr) == HALYARD_ERROR_NULL_POINTER);
+    halyard_error unsized = {};
+    CHECK(halyard_create_frequencies_from_scaling(&good, &out, &unsized) == HALYARD_ERROR_STRUCT_SIZE);
     CHECK(out == nullptr);
 }
 
