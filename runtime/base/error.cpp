@@ -17,7 +17,7 @@ void Sentence::add(const Part &part) noexcept {
         text = {digits, std::to_chars(digits, digits_end, part.real_, std::chars_format::general, 6).ptr};
         break;
     }
-    next_ = std::copy_n(text.data(), std::min<std::ptrdiff_t>(std::ssize(text), end_ - next_), next_);
+    next_ = std::copy_n(text.begin(), std::min<std::ptrdiff_t>(std::ssize(text), end_ - next_), next_);
     *next_ = '\0';
 }
 

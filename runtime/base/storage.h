@@ -145,6 +145,7 @@ constexpr std::size_t index_of(Dtype dtype) noexcept { return static_cast<std::s
 
 /// The dtype that a number of the C ABI stands for; none where there is no such dtype.
 constexpr std::optional<Dtype> to_dtype(std::int32_t number) noexcept {
+    // NOLINTNEXTLINE(*EnumCastOutOfRange): the underlying type is fixed, so any number is a value
     switch (const auto dtype = static_cast<Dtype>(number)) {
     case Dtype::f32:
     case Dtype::f16:

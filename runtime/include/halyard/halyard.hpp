@@ -360,6 +360,7 @@ public:
     static angle_source joined(const std::vector<const angle_source *> &sources, const std::int32_t *index,
                                std::int64_t n_index, bool by_token = false) {
         std::vector<const halyard_angle_source *> list;
+        list.reserve(sources.size());
         for (const angle_source *source : sources) {
             list.push_back(source->get());
         }
@@ -758,8 +759,10 @@ inline void make_rows(const plan &made, const angle_source &angles, const halyar
 
 /// Every target, best first; the last is the portable reference.
 inline std::vector<halyard_target_info> targets() {
+    const std::int32_t n = halyard_get_target_count();
     std::vector<halyard_target_info> result;
-    for (std::int32_t i = 0; i < halyard_get_target_count(); ++i) {
+    result.reserve(static_cast<std::size_t>(n));
+    for (std::int32_t i = 0; i < n; ++i) {
         result.push_back(detail::tell<halyard_target_info>(halyard_get_target_info, i));
     }
     return result;

@@ -38,7 +38,7 @@ std::optional<Number> parse_number(std::string_view text) {
 /// -o by its long name alone.)
 template <typename Read>
 CLI::Option *add_value(CLI::App &app, const std::string &name, const std::string &type, const std::string &help,
-                       Read read) {
+                       const Read &read) {
     const auto take = [name, read](const std::string &text) {
         if (const std::string wrong = read(text); !wrong.empty()) {
             throw CLI::ValidationError(name, wrong);
@@ -53,12 +53,13 @@ CLI::Option *add_integer(CLI::App &app, const std::string &name, Value &value, c
                          std::int64_t least = std::numeric_limits<std::int64_t>::min(),
                          std::int64_t greatest = std::numeric_limits<std::int64_t>::max()) {
     return add_value(app, name, "N", help, [&value, least, greatest](const std::string &text) -> std::string {
-        const auto number = parse_number<std::int64_t>(text);
-        if (!number) {
+        const auto parsed = parse_number<std::int64_t>(text);
+        if (!parsed) {
             return "'" + text + "' is not a whole number of 64 bits";
         }
-        value = *number;
-        const bool fits = *number >= least && *number <= greatest;
+        const std::int64_t number = *parsed;
+        value = number;
+        const bool fits = number >= least && number <= greatest;
         return fits ? "" : text + " is not in " + std::to_string(least) + " ... " + std::to_string(greatest);
     });
 }
