@@ -22,6 +22,25 @@ std::int32_t find_axis_map(const Model &model, const JsonObject &scaling) {
     return stated.value_or(false) ? static_cast<std::int32_t>(HALYARD_AXIS_MAP_INTERLEAVED) : usual;
 }
 
+/// Where the config does not count, the model's code does. Interleaved axes take what there is of their pairs, and the
+/// first axis has all others.
+std::vector<std::int64_t> find_usual_counts(const ModelType &known, std::int64_t n_pairs) {
+    if (known.n_equal_axes != 0) {
+        return std::vector<std::int64_t>(static_cast<std::size_t>(known.n_equal_axes), n_pairs / known.n_equal_axes);
+    }
+    std::vector<std::int64_t> counts(std::begin(known.axis_counts), std::end(known.axis_counts));
+    if (known.axis_map == HALYARD_AXIS_MAP_INTERLEAVED) {
+        const auto n_axes = std::ssize(counts);
+        counts[0] = n_pairs;
+        for (std::int64_t axis = 1; axis < n_axes; ++axis) {
+            auto &count = counts[static_cast<std::size_t>(axis)];
+            count = std::min(count, (n_pairs - axis + n_axes - 1) / n_axes);
+            counts[0] -= count;
+        }
+    }
+    return counts;
+}
+
 }  // namespace
 
 void read_axes(const Model &model, const Layer &layer, std::int64_t rotary_dim, bool says_mrope,
@@ -29,6 +48,11 @@ void read_axes(const Model &model, const Layer &layer, std::int64_t rotary_dim, 
     about->axis_map = HALYARD_AXIS_MAP_NONE;
     auto counts = layer.scaling.counts("mrope_section");
     const auto name = layer.scaling.name_of("mrope_section");
+    if (counts && model.known != nullptr && model.known->splits_pairs) {
+        refuse(name + " gives the two elements of a pair different axes in models of model_type " + quote(model.type) +
+                   ", which is not supported",
+               HALYARD_ERROR_UNSUPPORTED);
+    }
     if (!counts) {
         if (model.known == nullptr || model.known->axis_map == HALYARD_AXIS_MAP_NONE) {
             if (says_mrope) {
@@ -36,7 +60,7 @@ void read_axes(const Model &model, const Layer &layer, std::int64_t rotary_dim, 
             }
             return;
         }
-        counts.emplace(std::begin(model.known->axis_counts), std::end(model.known->axis_counts));
+        counts = find_usual_counts(*model.known, rotary_dim / 2);
     }
     const std::int64_t n_pairs = rotary_dim / 2;
     const auto n_axes = static_cast<std::int64_t>(counts->size());

@@ -2,6 +2,7 @@
 // them, and hands the numbers to the scaling methods. What reads a config throws Failure; here it becomes a status.
 #include "base/error.h"
 #include "base/versioned.h"
+#include "config/keys.h"
 #include "config/language_model.h"
 #include "config/layers.h"
 #include "config/rope.h"
@@ -31,6 +32,14 @@ std::unique_ptr<halyard_frequencies> repeat(const halyard_frequencies &once) noe
     return twice;
 }
 
+/// Turns every pair the other way round.
+void turn_back(halyard_frequencies &frequencies) noexcept {
+    for (std::int64_t k = 0; k < frequencies.n_pairs; ++k) {
+        const auto value = frequencies.inv_freq.get()[k];
+        set_inv_freq(frequencies, k, {-value.hi, -value.lo});
+    }
+}
+
 bool is_vision(const std::optional<std::string> &layer_type) { return layer_type == "vision"; }
 
 Rope read_text(std::string_view text, const std::optional<std::string> &layer_type, std::int64_t seq_len) {
@@ -40,6 +49,7 @@ Rope read_text(std::string_view text, const std::optional<std::string> &layer_ty
         return read_vision(root);
     }
     const auto model = find_model(root);
+    check_keys(root, model);
     return read_rope(model, choose_layer(model, layer_type), seq_len);
 }
 
@@ -59,6 +69,13 @@ halyard_status make_frequencies(std::string_view text, const halyard_config_opti
     result->origin->long_attention_factor = rope.long_attention_factor;
     result->origin->longest_seq_len = rope.longest_seq_len;
     result->last_seq_len = std::min(result->last_seq_len, rope.longest_seq_len);
+    if (rope.is_backward) {
+        if (result->last_seq_len != max_tokens) {
+            refuse("a model that turns by -position is not supported with a scaling that changes with the context",
+                   HALYARD_ERROR_UNSUPPORTED);
+        }
+        turn_back(*result);
+    }
     result = is_vision(layer_type) ? repeat(*result) : std::move(result);
     if (result == nullptr) {
         throw std::bad_alloc();

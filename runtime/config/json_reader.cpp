@@ -116,7 +116,35 @@ private:
     refuse(name + " is of type " + names[static_cast<int>(value.kind)] + ", but it must be " + must);
 }
 
+/// Stands before the words of quote_non_finite. No JSON writer leaves it in a string as it is.
+constexpr char non_finite = '\x7f';
+
+/// Python writes Infinity, -Infinity and NaN, which JSON has no words for: they stand in configs where they do not
+/// concern RoPE. Makes strings of them that are as long, so that lines and columns stay.
+std::string quote_non_finite(std::string_view text) {
+    std::string result(text);
+    for (std::size_t i = 0, in_string = 0; i < text.size(); ++i) {
+        if (in_string != 0 && text[i] == '\\') {
+            ++i;
+        } else if (text[i] == '"') {
+            in_string ^= 1;
+        }
+        for (const std::string_view word : {"NaN", "Infinity", "-Infinity"}) {
+            if (in_string == 0 && i < text.size() && text.substr(i, word.size()) == word) {
+                result.replace(i, 2, {'"', non_finite});
+                result[i + word.size() - 1] = '"';
+                i += word.size() - 1;
+                break;
+            }
+        }
+    }
+    return result;
+}
+
 double read_number(const std::string &name, const Json &value) {
+    if (value.kind == Json::Kind::string && value.text.starts_with(non_finite)) {
+        refuse(name + " is infinite or no number, but it must be a finite number", HALYARD_ERROR_FREQUENCY);
+    }
     if (value.kind != Json::Kind::number) {
         refuse_type(name, value, "a number");
     }
@@ -203,7 +231,8 @@ Json parse_json(std::string_view text) {
     }
     Json root;
     Builder builder(text, root);
-    nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
+    const auto quoted = quote_non_finite(text);
+    nlohmann::json::sax_parse(quoted.begin(), quoted.end(), &builder);
     return root;
 }
 

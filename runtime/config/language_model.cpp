@@ -9,10 +9,20 @@ namespace {
 /// Refuses configs that say that the model learns of positions in another way.
 void check_uses_rope(const JsonObject &config, const std::string &type, const ModelType *known) {
     // Some models with RoPE have inherited this field from BERT with its "absolute", and don't read it.
-    const bool reads_type = known == nullptr || type == "esm";
-    if (const auto kind = config.word("position_embedding_type");
-        reads_type && kind && *kind != "rope" && *kind != "rotary" && *kind != "default") {
+    const bool is_granite = type == "granitemoehybrid", reads_type = known == nullptr || is_granite || type == "esm";
+    const auto kind = config.word("position_embedding_type");
+    if (reads_type && kind && *kind != "rope" && *kind != "rotary" && *kind != "default") {
         refuse(config.name_of("position_embedding_type") + " is " + quote(*kind) + ", so the model has no RoPE");
+    }
+    if (is_granite && !kind) {
+        refuse(config.name_of("position_embedding_type") + " is not \"rope\", so the model has no RoPE");
+    }
+    if (type == "zamba2" && !config.flag("use_mem_rope").value_or(false)) {
+        refuse(config.name_of("use_mem_rope") + " is not true, so model_type 'zamba2' has no RoPE");
+    }
+    if (config.flag("rotary_value").value_or(false)) {
+        refuse(config.name_of("rotary_value") + " is true, so v is turned too, which is not supported",
+               HALYARD_ERROR_UNSUPPORTED);
     }
     for (const char *key : {"alibi", "use_alibi", "position_encoding_2d"}) {
         if (config.flag(key).value_or(false)) {
@@ -33,11 +43,8 @@ void check_uses_rope(const JsonObject &config, const std::string &type, const Mo
 }
 
 void check_type(const std::string &type) {
-    if (const char *const kind = find_other_positions(type)) {
-        refuse("model_type is " + quote(type) + ", which has " + kind + " and no RoPE");
-    }
-    if (type == "ernie4_5_vl_moe" || type == "ernie4_5_vl_moe_text") {
-        refuse("model_type is " + quote(type) + ", whose order of axes is not supported", HALYARD_ERROR_UNSUPPORTED);
+    if (const auto *const refusal = find_refusal(type)) {
+        refuse("model_type is " + quote(type) + ", which " + refusal->why, refusal->status);
     }
 }
 
@@ -49,7 +56,7 @@ Model find_model(const JsonObject &root) {
     // Models of several parts keep the language model inside, some of them two levels down.
     for (bool is_found = true; is_found;) {
         is_found = false;
-        for (const char *key : {"thinker_config", "text_config", "llm_config", "language_config"}) {
+        for (const char *key : {"thinker_config", "vlm_config", "text_config", "llm_config", "language_config"}) {
             if (const auto inner = model.config.object(key)) {
                 model.config = *inner;
                 model.type = inner->word("model_type").value_or(model.type);

@@ -23,8 +23,9 @@ bool contains(const std::vector<std::string> &words, const std::string &word) {
 class LayerChooser {
 public:
     LayerChooser(const Model &model, const std::optional<std::string> &layer_type)
-        : config_(model.config), layer_type_(layer_type), kind_(model.known ? model.known->layers : Layers::alike),
-          scaling_(find_scaling()), listed_(config_.words("layer_types").value_or(std::vector<std::string>())) {}
+        : config_(model.config), type_(model.type), layer_type_(layer_type),
+          kind_(model.known ? model.known->layers : Layers::alike), scaling_(find_scaling()),
+          listed_(config_.words("layer_types").value_or(std::vector<std::string>())) {}
 
     Layer choose() const {
         check_is_listed();
@@ -40,6 +41,9 @@ public:
         case Layers::gemma4:
         case Layers::olmo3:
         case Layers::modernbert: return choose_from_two();
+        case Layers::nested:
+            refuse(config_.name_of("rope_parameters") + " has no entry for each kind of layers, which model_type " +
+                   quote(type_) + " needs");
         default: return choose_alike();
         }
     }
@@ -144,6 +148,7 @@ private:
     }
 
     const JsonObject &config_;
+    const std::string &type_;
     const std::optional<std::string> &layer_type_;
     Layers kind_;
     std::optional<JsonObject> scaling_;

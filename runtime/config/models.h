@@ -15,13 +15,14 @@ enum class Layers : std::int32_t {
     gemma4,              // likewise, and full_attention: p-RoPE on wider heads
     olmo3,               // sliding_attention: no scaling
     modernbert,          // a base each
+    nested,              // rope_parameters must have an entry for each kind
     not_full_attention,  // full_attention has no RoPE
     not_full_if_sliding  // likewise, in models with a sliding window
 };
 
-/// Defaults of one model type, as its configuration and modeling files in transformers 5.23.0 document them.
+/// What models of some types do where their configs say nothing.
 struct ModelType {
-    const char *name;
+    const char *names;  // apart by spaces
     std::int32_t pairing = HALYARD_PAIRING_HALF;
     std::int32_t out_pairing = 0;  // 0: as pairing
     double base = 10000.0;         // of full_attention, where layers differ
@@ -31,6 +32,10 @@ struct ModelType {
     Layers layers = Layers::alike;
     std::int32_t axis_map = HALYARD_AXIS_MAP_NONE;
     std::int32_t axis_counts[3] = {};
+    std::int32_t n_equal_axes = 0;  // instead of axis_counts: as many pairs for each
+    bool splits_pairs = false;      // by its axes: not supported
+    bool needs_scaling = false;     // without rope_parameters its code scales by numbers of its own
+    bool is_backward = false;       // it turns by -position
     bool has_vision = false;        // its image encoder is understood too
     bool yarn_is_longrope = false;  // early Phi-3 configs say "yarn"
 };
@@ -38,7 +43,13 @@ struct ModelType {
 /// NULL when there is none.
 const ModelType *find_model_type(std::string_view name) noexcept;
 
-/// Why a model type has no RoPE that the reader could find: "learned positions", say. NULL for all others.
-const char *find_other_positions(std::string_view name) noexcept;
+/// Why configs of a model type are refused: what follows "which".
+struct ModelRefusal {
+    const char *why;
+    halyard_status status = HALYARD_ERROR_CONFIG;
+};
+
+/// NULL for types that may be read.
+const ModelRefusal *find_refusal(std::string_view name) noexcept;
 
 }  // namespace halyard

@@ -49,6 +49,7 @@ public:
         check_qwen();
         read_axes(model_, layer_, rope_.scaling.rotary_dim, says_mrope_, &rope_.about);
         read_pairing();
+        rope_.is_backward = known_ != nullptr && known_->is_backward;
         return std::move(rope_);
     }
 
@@ -73,6 +74,9 @@ private:
                                  quote(*old_name));
         }
         const auto stated = new_name ? new_name : old_name;
+        if (!layer_.is_scaled && known_ != nullptr && known_->needs_scaling) {
+            refuse_missing(config_.name_of("rope_parameters") + ", which model_type " + quote(model_.type) + " needs,");
+        }
         if (!stated) {
             for (const char *key : {"factor", "short_factor", "long_factor", "low_freq_factor", "beta_fast", "mscale",
                                     "attention_factor", "alpha"}) {
@@ -135,9 +139,30 @@ private:
         }
         const bool has_local_base =
             model_.is_kind(Layers::gemma3) || model_.is_kind(Layers::gemma4) || model_.is_kind(Layers::modernbert);
+        check_layers(stated ? stated->value : known_->base);
         rope_.scaling.base = stated ? stated->value : has_local_base && layer_.is_sliding() ? 10000.0 : known_->base;
         rope_.names.base = rope_.keep(stated ? stated->name : config_.name_of("rope_theta"));
         rope_.about.base = rope_.scaling.base;
+    }
+
+    /// Refuses lists by which layers of one kind differ. A zero is a layer without RoPE.
+    void check_layers(double base) {
+        const auto bases = config_.numbers("layer_rope_theta").value_or(std::vector<double>());
+        for (const double own : bases) {
+            if (own != 0.0 && own != base) {
+                refuse(config_.name_of("layer_rope_theta") + " gives a layer a base of " + format_number(own) +
+                           ", but that of all layers must be " + format_number(base),
+                       HALYARD_ERROR_UNSUPPORTED);
+            }
+        }
+        const auto scaled = config_.value().find("rope_scaling_layers");
+        const auto n_layers = config_.count("num_hidden_layers");
+        if (scaled != nullptr && scaled->is_array() && rope_.scaling.method != HALYARD_SCALING_DEFAULT &&
+            !(n_layers && std::ssize(scaled->elements) == *n_layers)) {
+            refuse(config_.name_of("rope_scaling_layers") +
+                       " leaves layers without the scaling, which is not supported",
+                   HALYARD_ERROR_UNSUPPORTED);
+        }
     }
 
     void read_positions() {
@@ -263,14 +288,17 @@ private:
         }
     }
 
-    /// The first Qwen changes its base with the context by a rule of its own.
+    /// The first Qwen changes its base, and multiplies q, by rules of its own beyond the context that it was trained
+    /// with.
     void check_qwen() {
-        if (model_.type != "qwen" || !config_.flag("use_dynamic_ntk").value_or(false)) {
+        const bool is_dynamic = config_.flag("use_dynamic_ntk").value_or(false);
+        if (model_.type != "qwen" || !(is_dynamic || config_.flag("use_logn_attn").value_or(false))) {
             return;
         }
         rope_.longest_seq_len = config_.count("seq_length").value_or(8192);
         if (rope_.scaling.seq_len > rope_.longest_seq_len) {
-            refuse(config_.name_of("use_dynamic_ntk") + " is true, which is supported up to seq_length tokens only",
+            refuse(config_.name_of(is_dynamic ? "use_dynamic_ntk" : "use_logn_attn") +
+                       " is true, which is supported up to seq_length tokens only",
                    HALYARD_ERROR_UNSUPPORTED);
         }
     }

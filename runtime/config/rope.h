@@ -20,6 +20,7 @@ struct Rope {
     std::vector<double> short_factor, long_factor;
     ScalingNames names;  // the config's own
     halyard_frequencies_info about = {};
+    bool is_backward = false;                                          // the model turns by -position
     double short_attention_factor = 0.0, long_attention_factor = 0.0;  // as in Origin
     std::int64_t longest_seq_len = max_tokens;
 

@@ -31,6 +31,13 @@ public:
         }
         const double part = factor ? factor->value : model_.known != nullptr ? model_.known->partial_factor : 1.0;
         const auto product = static_cast<std::int64_t>(static_cast<double>(head_dim) * part);
+        if (model_.type == "minimax_m3_vl_text" && stated_dim && !factor && *stated_dim != head_dim) {
+            refuse(config_.name_of("rotary_dim") + " is " + std::to_string(*stated_dim) + ", which the code of " +
+                       "model_type 'minimax_m3_vl_text' does not read: without a partial_rotary_factor it turns the "
+                       "whole head of " +
+                       std::to_string(head_dim),
+                   HALYARD_ERROR_UNSUPPORTED);
+        }
         if (stated_dim && factor && *stated_dim != product) {
             refuse_contradiction(config_.name_of("rotary_dim"), std::to_string(*stated_dim),
                                  "head_dim times " + factor->name, std::to_string(product));
@@ -68,7 +75,7 @@ private:
     }
 
     std::int64_t find_head_dim() const {
-        const auto common = config_.first_count({"head_dim", "kv_channels"});
+        const auto common = config_.first_count({"attention_head_dim", "head_dim", "kv_channels"});
         const auto usual = common                                                   ? *common
                            : model_.known != nullptr && model_.known->head_dim != 0 ? model_.known->head_dim
                                                                                     : divide_hidden_size();
@@ -93,7 +100,11 @@ private:
             if ((*types)[i] != layer_.type) {
                 continue;
             }
-            const auto fields = own.object(std::to_string(i).c_str());
+            // transformers fills numbers up with zeros, to as many digits as the last has.
+            std::optional<JsonObject> fields;
+            for (auto key = std::to_string(i); !fields && key.size() <= 4; key.insert(0, "0")) {
+                fields = own.object(key.c_str());
+            }
             const auto head_dim = fields ? fields->count("head_dim").value_or(usual) : usual;
             if (result && *result != head_dim) {
                 refuse(config_.name_of("per_layer_config") + " gives layers of type " + quote(layer_.type) +

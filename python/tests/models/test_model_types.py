@@ -1,0 +1,404 @@
+"""Every model type of the installed transformers with RoPE: Halyard reads its config as its own code works, or refuses
+it by name.
+
+A case is a rotary embedding class of a type, made from the type's default config, for each kind of layers. What Halyard
+makes of the same config is compared with the class's inverse frequencies and attention scaling, and with what the
+model's own function does to random q and k at random positions. `python test_model_types.py` prints the table;
+with --write, it renews tests/data/model_types.json, which tests without transformers read, and runtime/models.md.
+"""
+
+import dataclasses
+import importlib
+import inspect
+import json
+import pathlib
+import re
+import sys
+import typing
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+if int(transformers.__version__.split(".", maxsplit=1)[0]) < 5:
+    pytest.skip("transformers is older than 5", allow_module_level=True)
+
+import halyard  # noqa: E402
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # noqa: E402
+from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES  # noqa: E402
+
+DATA = pathlib.Path(__file__).parents[3] / "tests" / "data" / "model_types.json"
+
+# Where the default config cannot be used as it is: what to change, and why.
+ADJUSTED = {
+    "esm": (dict(position_embedding_type="rotary"), "the default learns positions; ESM-2 states this"),
+    "gemma4_assistant": (None, "its class refuses its own defaults"),
+    "glm4_moe": (dict(head_dim=128), "4096 columns make no 96 heads; GLM-4.5 states this"),
+    "glm4v_moe_text": (dict(head_dim=128), "4096 columns make no 96 heads; GLM-4.5V states this"),
+    "glm4v_text": (dict(rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5)),
+                   "the axes' usual sections cover half of a head; GLM-4.1V states this"),
+    "glm_image_text": (dict(rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5)),
+                       "the axes' usual sections cover half of a head"),
+    "granitemoehybrid": (dict(position_embedding_type="rope"), "the default has no RoPE"),
+    "hunyuan_vl_text": (dict(rope_parameters=dict(rope_type="default", rope_theta=1e4, mrope_section=[16] * 4)),
+                        "the embedding cannot run without sections"),
+    "nougat": (None, "its class refuses its own defaults"),
+    "cohere_compass_text": (dict(rope_parameters=dict(full_attention=dict(rope_type="default", rope_theta=1e4))),
+                            "the default states no base"),
+    "qwen3_omni_moe_text": (dict(head_dim=128), "2048 columns make no 28 heads; Qwen3-Omni states this"),
+    "qwen3_omni_moe": (dict(thinker_config=dict(text_config=dict(head_dim=128))), "as qwen3_omni_moe_text"),
+    "zamba2": (dict(use_mem_rope=True), "the default has no RoPE"),
+}
+# Fields of a config that tell of positions and heads, which are all that is kept of it as a fixture.
+KEPT = re.compile(r"rope|rotary|theta|head|^hidden_size$|^n_embd$|layer_types$|per_layer_config|sliding_window$|"
+                  r"max_position|^n_positions$|^n_ctx$|^model_type$|^position_embedding|attn_temp|attn_scale|floor_scale|"
+                  r"_config$|^num_hidden_layers$|^d_model$|^kv_channels$|embed_dim$")
+BARE = ("rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor", "head_dim", "layer_rope_theta")
+
+RIGHT, REFUSED, NONE, WRONG = "right", "refused", "no RoPE", "WRONG"
+TYPES = sorted(CONFIG_MAPPING.keys())
+
+
+@dataclasses.dataclass
+class Case:
+    model_type: str
+    embedding: str  # the class's name
+    layer_type: str | None
+    verdict: str
+    words: str  # what was read, why it was refused, or what is wrong
+    config: dict[str, typing.Any] | None = None
+    facts: dict[str, typing.Any] | None = None
+
+
+def default_config(model_type):
+    """The type's config as its class makes it without arguments, but for what ADJUSTED says; None where it cannot."""
+    changes, _ = ADJUSTED.get(model_type, ({}, ""))
+    config = None if changes is None else CONFIG_MAPPING[model_type](**changes)
+    inner = config and text_config(config)
+    if inner and ADJUSTED.get(inner.model_type, (None,))[0] and "text_config" in config.to_dict():
+        changes = {"model_type": inner.model_type, **ADJUSTED[inner.model_type][0]}
+        config = CONFIG_MAPPING[model_type](text_config=changes)
+    return config
+
+
+def text_config(config):
+    """The language model's part of a config, or None where it is no part."""
+    try:
+        inner = config.get_text_config()
+    except (AttributeError, ValueError):  # of which it has several
+        return None
+    return None if inner is config else inner
+
+
+def modeling_module(config):
+    """The name and the text of the module with the model's code, which is not imported for that."""
+    path = pathlib.Path(inspect.getfile(type(config)))
+    path = path.with_name(path.name.replace("configuration_", "modeling_"))
+    if path.exists():
+        return type(config).__module__.replace("configuration_", "modeling_"), path.read_text(encoding="utf-8")
+    model = MODEL_MAPPING_NAMES.get(config.model_type)  # some types are another's code with defaults of their own
+    if not isinstance(model, str):
+        return None, ""
+    module = sys.modules[getattr(transformers, model).__module__]
+    return module.__name__, inspect.getsource(module)
+
+
+def names_config(value, config):
+    """Whether a class of a model's code says that it takes configs of this class."""
+    hints = [p.annotation for p in inspect.signature(value.__init__).parameters.values()]
+    hints += [value.__dict__.get("__annotations__", {}).get("config"), getattr(value, "config_class", None)]
+    return any(hint is type(config) or hint == type(config).__name__ for hint in hints)
+
+
+def is_rotary(value):
+    return (re.search(r"Rotary|Rope|RoPE", value.__name__) is not None
+            and not re.search(r"Attention$|^SolarOpen(?!Rotary)", value.__name__))
+
+
+class Sinusoids(torch.nn.Module):
+    """The embedding of the older models that make a table of sin and cos."""
+
+    def __init__(self, config, code):
+        super().__init__()
+        if hasattr(code, "create_sinusoidal_positions"):
+            table = code.create_sinusoidal_positions(64, config.rotary_dim)
+        else:
+            width = config.hidden_size // config.num_attention_heads
+            table = code.RoFormerSinusoidalPositionalEmbedding(64, width).create_weight()
+        self.sin, self.cos = table.chunk(2, dim=-1)
+        self.inv_freq = torch.atan2(self.sin[1], self.cos[1])
+        self.code = code
+
+    def forward(self, _, position_ids):
+        return self.cos[position_ids], self.sin[position_ids]
+
+    def turn(self, q, k, cos, sin):
+        if hasattr(self.code, "apply_rotary_pos_emb"):
+            return tuple(self.code.apply_rotary_pos_emb(x.transpose(1, 2), sin, cos).transpose(1, 2) for x in (q, k))
+        attention = self.code.RoFormerSelfAttention
+        return attention.apply_rotary_position_embeddings(torch.cat((sin, cos), dim=-1)[:, None], q, k)
+
+
+def embeddings(config):
+    """What makes the embeddings that models of this config use, by name."""
+    if text_config(config) is not None:
+        return {}
+    name, text = modeling_module(config)
+    if not re.search(r"^class \w*(Rotary|Rope|RoPE)", text, re.MULTILINE):
+        if not re.search(r"def create_sinusoidal_positions.*\n(.*\n)*def apply_rotary|class RoFormerSinusoidal", text):
+            return {}
+        code = importlib.import_module(name)
+        return {"sinusoids": lambda c: Sinusoids(c, code)}
+    code = importlib.import_module(name)
+    own = [value for value in vars(code).values() if inspect.isclass(value) and value.__module__ == name]
+    rotary = [value for value in own if is_rotary(value)]
+    users = "".join(inspect.getsource(value) for value in own if value not in rotary and names_config(value, config))
+    used = [value for value in rotary if re.search(rf"\b{value.__name__}\(", users)]
+    named = [value for value in rotary if names_config(value, config)]
+    if not used and not named and "rope_parameters" in config.to_dict():
+        named = [value for value in rotary if "Vision" not in value.__name__]
+    return {value.__name__: value for value in used or named}
+
+
+def turning_function(module, config):
+    """What turns q and k in the module of a model's code."""
+    if isinstance(module, Sinusoids):
+        return module.turn
+    code = sys.modules[type(module).__module__]
+    names = [name for name, value in vars(code).items()
+             if inspect.isfunction(value) and value.__module__ == code.__name__
+             and re.search(r"^apply_rot\w*emb", name) and not re.search("vision|_2d", name)]
+    if len(names) > 1:
+        users = "".join(inspect.getsource(value) for value in vars(code).values() if inspect.isclass(value)
+                        and value.__module__ == code.__name__ and names_config(value, config))
+        names = [name for name in names if re.search(rf"\b{name}\(", users)] or names
+    if "apply_rotary_pos_emb_interleave" in names:
+        source = inspect.getsource(code)
+        chosen = not re.search(r"if self\.config\.rope_interleave", source) or getattr(config, "rope_interleave", True)
+        names = ["apply_rotary_pos_emb_interleave" if chosen else "apply_rotary_pos_emb"]
+    if len(names) != 1:
+        raise LookupError(f"its functions are {', '.join(names) or 'none'}")
+    return getattr(code, names[0])
+
+
+def call(function, q, k, rows):
+    """q and k as [batch, heads, tokens, width], turned by a model's function."""
+    names = tuple(inspect.signature(function).parameters)
+    if names[0] == "x":
+        return function(q, *rows), function(k, *rows)
+    if names[:2] == ("xq", "xk"):
+        if "[:, :, None" in inspect.getsource(function):  # which takes [batch, tokens, heads, width]
+            return tuple(x.transpose(1, 2) for x in function(q.transpose(1, 2), k.transpose(1, 2), rows))
+        return function(q, k, rows)
+    return function(q, k, *rows)[:2]
+
+
+def own_turns(module, config, layer_type, n_axes, widths):
+    """Positions, q and k, and what the model makes of them."""
+    random = torch.Generator().manual_seed(1)
+    function = turning_function(module, config)
+    has_axes = "position_ids.expand(" in inspect.getsource(type(module).forward)
+    if has_axes != (n_axes > 1):
+        raise ValueError(f"its positions have {'several axes' if has_axes else 'one axis'}")
+    positions = torch.randint(60, (n_axes, 1, 7) if has_axes else (1, 7), generator=random)
+    rows = module(torch.zeros(1), positions, *(() if layer_type is None else (layer_type,)))
+    first_error = None
+    for columns in dict.fromkeys(widths):  # functions that take the rotated columns alone refuse whole heads
+        q, k = (torch.randn(1, heads, 7, columns, generator=random) for heads in (3, 2))
+        try:
+            return positions, (q, k), call(function, q, k, rows)
+        except RuntimeError as error:
+            first_error = first_error or error
+    raise first_error
+
+
+def held(module, layer_type):
+    """Inverse frequencies and attention scaling of an embedding."""
+    prefix = "" if layer_type is None else f"{layer_type}_"
+    inv_freq = getattr(module, f"{prefix}inv_freq")
+    return inv_freq.double(), float(getattr(module, f"{prefix}attention_scaling", 1.0))
+
+
+def compare_held(frequencies, inv_freq, factor):
+    own = torch.tensor(frequencies.inv_freq, dtype=torch.float64)
+    if own.shape != inv_freq.shape:
+        return f"{len(own)} pairs, but {len(inv_freq)}"
+    if not torch.allclose(own.abs(), inv_freq, rtol=2e-6, atol=0):
+        return "inv_freq differs"
+    if abs(frequencies.attention_factor - factor) > 1e-6 * factor:
+        return f"attention_factor {frequencies.attention_factor}, but {factor}"
+    return None
+
+
+def compare(frequencies, module, config, layer_type):
+    """What is wrong with the frequencies that Halyard read, or None."""
+    if not hasattr(module, "inv_freq") and layer_type is None:
+        return f"{type(module).__name__} has no inv_freq"
+    if wrong := compare_held(frequencies, *held(module, layer_type)):
+        return wrong
+    fields = config.to_dict()
+    head_dim = fields.get("qk_rope_head_dim") or fields.get("head_dim")
+    if head_dim and layer_type is None and frequencies.head_dim != head_dim:
+        return f"head_dim {frequencies.head_dim}, but {head_dim}"
+    if frequencies.pairing is None:
+        return "the pairing is unknown"
+    n_axes = len(frequencies.axis_map[1]) if frequencies.axis_map else 1
+    try:
+        positions, before, after = own_turns(module, config, layer_type, n_axes,
+                                             (frequencies.head_dim, frequencies.rotary_dim))
+    except Exception as error:  # noqa: BLE001: whatever the model's code raises
+        return f"{type(error).__name__}: {error}"
+    turned = halyard.rotate(*before, angles=halyard.AngleSource(frequencies), positions=positions.to(torch.int32),
+                            pairing=frequencies.pairing, out_pairing=frequencies.out_pairing, layout="bhsd")
+    if any((x - y).abs().max() > 1e-4 for x, y in zip(turned, after)):
+        return "q and k turn otherwise"
+    return None
+
+
+def read(text, layer_type=None):
+    """Frequencies, or the words of the refusal."""
+    try:
+        return halyard.Frequencies._wrap(halyard._core.Frequencies.from_config(text.encode(), 0, layer_type)), ""
+    except halyard.Error as error:
+        return None, str(error)
+
+
+def describe(f):
+    pairing = f.pairing if f.pairing == f.out_pairing else f"{f.pairing}, writes {f.out_pairing}"
+    axes = "" if f.axis_map is None else f", axes {f.axis_map[0]}:" + ",".join(map(str, f.axis_map[1]))
+    return f"{pairing} {f.rotary_dim} of {f.head_dim}, base {f.base:g}, {f.method}{axes}"
+
+
+def keep(fields):
+    """What concerns RoPE of a config's fields."""
+    kept = {}
+    for key, value in fields.items():
+        if value is None or not KEPT.search(key):
+            continue
+        if isinstance(value, dict) and key.endswith("_config") and key != "per_layer_config":
+            value = keep(value) if key in ("text_config", "thinker_config", "vlm_config") else None
+        elif key.endswith("layer_types") and not fields.get("per_layer_config"):
+            value = sorted(set(value))
+        elif isinstance(value, list) and len(value) > 8 and key not in ("layer_types", "layers_block_type"):
+            value = value if key == "layer_rope_theta" else None
+        if value is not None:
+            kept[key] = value
+    return kept
+
+
+def facts_of(f):
+    return {"pairing": f.pairing, "out_pairing": f.out_pairing, "head_dim": f.head_dim, "rotary_dim": f.rotary_dim,
+            "base": f.base, "method": f.method, "attention_factor": f.attention_factor,
+            "axis_map": f.axis_map and [f.axis_map[0], *f.axis_map[1]]}
+
+
+def embedding_cases(config, name, make):
+    """The cases of one embedding, one for each kind of layers that it knows."""
+    model_type, text = config.model_type, config.to_json_string(use_diff=False)
+    fields, why = json.loads(text), ""
+    try:
+        module = make(config)
+    except Exception as error:  # noqa: BLE001: whatever its constructor lacks
+        module, why = None, f"{type(error).__name__}: {error}"
+    kinds = sorted(module.rope_type) if isinstance(getattr(module, "rope_type", None), dict) else []
+    for asked in kinds or [None]:
+        layer_type = asked
+        frequencies, words = read(text, layer_type)
+        if frequencies is None:
+            verdict = REFUSED if f"'{model_type}'" in words else "REFUSED, BUT NOT BY NAME"
+            yield Case(model_type, name, layer_type, verdict, words, keep(fields))
+            continue
+        wrong = why if module is None else compare(frequencies, module, config, asked)
+        bare = json.dumps({key: value for key, value in fields.items() if key not in BARE})
+        if not wrong and (other := read(bare, layer_type)[0]):
+            wrong = compare_held(other, *held(module, asked))
+            wrong = wrong and f"{wrong} where the config leaves out {', '.join(k for k in BARE if fields.get(k))}"
+        reduced = read(json.dumps(keep(fields)), layer_type)[0]
+        if not wrong and (reduced is None or facts_of(reduced) != facts_of(frequencies)):
+            wrong = f"the fixture lacks a field: {keep(fields)}"
+        facts = facts_of(frequencies)
+        if not wrong:
+            inv_freq = held(module, asked)[0] * (-1.0 if frequencies.inv_freq[0] < 0 else 1.0)
+            facts["inv_freq"] = [float(f"{float(inv_freq[i]):.9g}") for i in (0, len(inv_freq) // 2, -1)]
+        words = describe(frequencies) + (f": {wrong}" if wrong else "")
+        yield Case(model_type, name, layer_type, WRONG if wrong else RIGHT, words, keep(fields), facts)
+
+
+def plain_cases(config):
+    """The cases of a type without an embedding of its own: its language model's, or none."""
+    text, inner = config.to_json_string(use_diff=False), text_config(config)
+    model_type, fields = config.model_type, keep(json.loads(text))
+    words = read(text)[1]
+    if inner is None:
+        if words:
+            yield Case(model_type, "", None, NONE, words, fields)
+        else:
+            yield Case(model_type, "", None, WRONG, f"read without RoPE of its own: {describe(read(text)[0])}")
+        return
+    _, _, needed = words.partition("layer_type is needed: one of ")
+    kinds = re.findall("'([^']+)'", needed) or [None]
+    for layer_type in kinds:
+        frequencies, words = read(text, layer_type)
+        expected, inner_words = read(inner.to_json_string(use_diff=False), layer_type)
+        told = [describe(f) if f else re.sub(r"\b(\w+_config\.)+", "", w)
+                for f, w in ((frequencies, words), (expected, inner_words))]
+        if frequencies is None and expected is None:
+            verdict, words = REFUSED if embeddings(inner) else NONE, f"as {inner.model_type}: {words}"
+        elif told[0] == told[1]:
+            verdict, words = RIGHT, f"as {inner.model_type}"
+        else:
+            verdict, words = (REFUSED, words) if f"'{model_type}'" in words else (WRONG, " / ".join(told))
+        yield Case(model_type, "", layer_type, verdict, words, fields, frequencies and facts_of(frequencies))
+
+
+def cases_of(model_type):
+    warnings.filterwarnings("ignore")
+    transformers.logging.set_verbosity_error()
+    config = default_config(model_type)
+    found = {} if config is None else embeddings(config)
+    for name, make in found.items():
+        yield from embedding_cases(config, name, make)
+    if config is not None and not found:
+        yield from plain_cases(config)
+
+
+@pytest.mark.parametrize("first", sorted({name[0] for name in TYPES}))
+def test_types_are_read_as_their_code_works_or_refused_by_name(first):
+    """Types whose names begin with one letter, so that a failure does not hide all others."""
+    wrong = []
+    for model_type in (name for name in TYPES if name[0] == first):
+        try:
+            cases = list(cases_of(model_type))
+        except Exception as error:  # noqa: BLE001: of a newer transformers, say
+            wrong.append(f"{model_type}: {type(error).__name__}: {error}")
+            continue
+        wrong += [f"{case.model_type} {case.embedding} {case.layer_type or ''}: {case.verdict}: {case.words}"
+                  for case in cases if case.verdict not in (RIGHT, REFUSED, NONE)]
+    assert not wrong, "\n".join(wrong)
+
+
+def main():
+    """Prints the table; with --write, renews the fixtures."""
+    written = []
+    for model_type in TYPES:
+        try:
+            cases = list(cases_of(model_type))
+        except Exception as error:  # noqa: BLE001
+            cases = [Case(model_type, "", None, "NO CASE", f"{type(error).__name__}: {error}")]
+        for case in cases:
+            words = " ".join(case.words.split())[:400]
+            print(case.verdict, case.model_type, case.embedding, case.layer_type, words, sep=" | ", flush=True)
+            row = {key: value for key, value in dataclasses.asdict(case).items()
+                   if value is not None and key not in ("embedding", "words")}
+            if case.verdict == REFUSED:
+                row["words"] = case.words.split(": ", maxsplit=1)[1] if case.words.startswith("as ") else case.words
+            if case.verdict in (RIGHT, REFUSED) and row not in written:
+                written.append(row)
+    if "--write" in sys.argv:
+        rows = [json.dumps(row, sort_keys=True, allow_nan=False) for row in written]
+        DATA.write_text("[\n" + ",\n".join(rows) + "\n]\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

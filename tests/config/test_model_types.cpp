@@ -1,0 +1,116 @@
+// The default config of every model type of transformers with RoPE, as python/tests/models/test_model_types.py compared it
+// with the type's own code, and the page that lists the types.
+#include "config/read_config.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <set>
+
+namespace {
+
+using nlohmann::json;
+
+json read_cases() { return json::parse(golden::read_file(HALYARD_CONFIG_DIR "/../model_types.json")); }
+
+json name_or_null(std::int32_t pairing) { return pairing == 0 ? json() : json(name_of_pairing(pairing)); }
+
+void check_facts(const halyard_frequencies_info &info, const json &facts) {
+    CHECK(name_or_null(info.pairing) == facts.at("pairing"));
+    CHECK(name_or_null(info.out_pairing) == facts.at("out_pairing"));
+    CHECK(info.head_dim == facts.at("head_dim"));
+    CHECK(info.rotary_dim == facts.at("rotary_dim"));
+    CHECK(info.base == facts.at("base"));
+    CHECK(info.method == facts.at("method").get<std::string>());
+    CHECK(info.attention_factor == facts.at("attention_factor"));
+    auto axes = json::array();
+    if (info.axis_map != HALYARD_AXIS_MAP_NONE) {
+        axes.push_back(info.axis_map == HALYARD_AXIS_MAP_SECTIONS ? "sections" : "interleaved");
+        for (std::int32_t axis = 0; axis < info.n_axes; ++axis) {
+            axes.push_back(info.axis_counts[axis]);
+        }
+    }
+    CHECK((axes.empty() ? json() : axes) == facts.at("axis_map"));
+    if (facts.contains("inv_freq")) {  // first, middle and last of the package's own, which are rounded to float32
+        const auto n_pairs = info.rotary_dim / 2;
+        const std::int64_t places[] = {0, n_pairs / 2, n_pairs - 1};
+        for (std::size_t i = 0; i < 3; ++i) {
+            const double own = facts.at("inv_freq").at(i);
+            CHECK(std::fabs(info.inv_freq[places[i]] - own) <= 2e-6 * std::fabs(own));
+        }
+    }
+}
+
+std::string join(const std::set<std::string> &names) {
+    std::string text;
+    for (const auto &name : names) {
+        text += (text.empty() ? "" : ", ") + name;
+    }
+    return text;
+}
+
+/// The second table of runtime/models.md.
+std::string make_table() {
+    std::map<std::string, std::set<std::string>> right, refused;
+    for (const auto &one : read_cases()) {
+        const std::string type = one.at("model_type");
+        if (one.at("verdict") == "refused") {
+            const std::string words = one.at("words");
+            const auto which = words.find(", which ");
+            const bool is_of_type = words.starts_with("model_type is ") && which != words.npos;
+            refused[is_of_type ? words.substr(which + 8) : words].insert(type);
+            continue;
+        }
+        const auto &facts = one.at("facts");
+        const std::string in = facts.at("pairing"), out = facts.at("out_pairing");
+        auto kind = in == out ? in : in + ", writes " + out;
+        kind += facts.at("axis_map").is_null() ? "" : ", axes " + facts.at("axis_map").at(0).get<std::string>();
+        kind += facts.contains("inv_freq") && facts.at("inv_freq").at(0) < 0.0 ? ", backward" : "";
+        right[kind].insert(type);
+    }
+    std::string text = "| Read as, or why not | Model types |\n|---|---|\n";
+    for (const auto &[kind, types] : right) {
+        text += "| " + kind + " | " + join(types) + " |\n";
+    }
+    for (const auto &[why, types] : refused) {
+        text += "| refused: " + why + " | " + join(types) + " |\n";
+    }
+    return text;
+}
+
+}  // namespace
+
+TEST_CASE("config: the model types of transformers", "[config]") {
+    std::size_t n_right = 0;
+    for (const auto &one : read_cases()) {
+        const std::string type = one.at("model_type"), layer_type = one.value("layer_type", "");
+        INFO(type << ", " << layer_type);
+        const auto outcome = read(one.at("config").dump(), layer_type.empty() ? nullptr : layer_type.c_str());
+        INFO(outcome.message);
+        if (one.at("verdict") == "refused") {
+            CHECK(outcome.status != HALYARD_OK);
+            CHECK(outcome.message == one.at("words"));
+            continue;
+        }
+        ++n_right;
+        REQUIRE(outcome.status == HALYARD_OK);
+        check_facts(outcome.info, one.at("facts"));
+    }
+    CHECK(n_right > 200);
+}
+
+TEST_CASE("config: runtime/models.md lists the model types as they are tested", "[config]") {
+    auto page = golden::read_file(HALYARD_MODELS_PAGE);
+    const auto table = make_table();
+    const auto begin = page.find("| Read as, ");
+    REQUIRE(begin != std::string::npos);
+    auto end = page.find("\n\n", begin);
+    end = end == std::string::npos ? page.size() : end + 1;
+    if (std::getenv("HALYARD_WRITE_MODELS") != nullptr) {
+        std::ofstream(HALYARD_MODELS_PAGE, std::ios::binary) << page.replace(begin, end - begin, table);
+        SKIP("wrote the table");
+    }
+    INFO("HALYARD_WRITE_MODELS=1 and this test alone bring the page up to date");
+    CHECK(page.substr(begin, end - begin) == table);
+}
