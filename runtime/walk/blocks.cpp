@@ -261,11 +261,11 @@ ElementStrides load_scales(const Run &run, int index, const Stretch &stretch, co
 /// Stores heads of a block's tokens in a cache.
 void store_by_slot(const Run &run, const TensorDesc &desc, const Stretch &stretch, const Block &block,
                    const float *heads, const Elements<const float> &r, char *y) {
-    const auto &[of_element, of_head, of_token] = r.strides;
+    const ElementStrides &by = r.strides;
     for_each_cached(run, desc, stretch, block, [&](const Cached &part) {
         const Elements<const float> its_r = {
-            r.data + part.token * of_token + part.head * of_head + part.element * of_element,
-            {of_element, part.is_tiled ? part.strides.head * of_element : of_head, of_token}};
+            r.data + part.token * by.token + part.head * by.head + part.element * by.element,
+            {by.element, part.is_tiled ? part.strides.head * by.element : by.head, by.token}};
         narrow(plan_of(run).stage_kernels, desc.out_dtype, part.extents, {heads + part.first, part.strides}, its_r,
                {y + part.offset * element_bytes(desc.out_dtype), part.cache_strides});
     });
