@@ -153,12 +153,11 @@ halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, 
         return fail(error, HALYARD_ERROR_UNSUPPORTED, "x[", index, "] has rows of ", n_heads, " x ", desc.head_dim,
                     " elements, but a norm works on at most ", max_staged_row);
     }
-    stages.stride_batch = run.n_batch > 1 && !desc.cache ? given.stride_scales[0] : 0;
-    stages.stride_token = given.stride_scales[1];
-    stages.stride_head = n_heads > 1 ? given.stride_scales[2] : 0;
-    if (run.n_tokens == 1 && !desc.cache) {
-        stages.stride_token = 0;
-    }
+    // Strides that are never walked may be anything, and all are where no scales are written.
+    const bool writes_scales = desc.scale && desc.scale->dynamic;
+    stages.stride_batch = writes_scales && run.n_batch > 1 && !desc.cache ? given.stride_scales[0] : 0;
+    stages.stride_token = writes_scales && (run.n_tokens > 1 || desc.cache) ? given.stride_scales[1] : 0;
+    stages.stride_head = writes_scales && n_heads > 1 ? given.stride_scales[2] : 0;
     const StagePointers pointers = {given.weight, given.scales, given.scales_out, given.cache};
     if (const halyard_status status = place_stages(pointers, index, run, spans, error)) {
         return status;
@@ -167,7 +166,7 @@ halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, 
         return fail(error, HALYARD_ERROR_STRIDE, "tensors[", index, "].cache->stride_head is ", desc.cache->stride_head,
                     ", by which two elements of ", n_heads, " heads could meet");
     }
-    if (desc.scale && desc.scale->dynamic && !elements_are_apart(scales_out_of(run, index))) {
+    if (writes_scales && !elements_are_apart(scales_out_of(run, index))) {
         return fail(error, HALYARD_ERROR_STRIDE, "stages[", index, "].stride_scales is ", given.stride_scales[0], ", ",
                     given.stride_scales[1], ", ", given.stride_scales[2], ", by which two scales could meet");
     }
