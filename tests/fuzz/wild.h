@@ -198,10 +198,10 @@ void for_each_array(const Call &call, Function function) {
         if (!is_empty(call.y[i]) && !has_cache) {
             function(call.y[i].data, extent_of(call.y[i]));
         }
-        if (has_cache) {
+        if (has_cache && !is_empty(call.x[i])) {
             function(stages.cache, extent_of_cache(call, i));
         }
-        if (call.is_dynamic(i)) {
+        if (call.is_dynamic(i) && !is_empty(call.x[i])) {
             function(stages.scales_out, extent_of_scales_out(call, i));
         }
         if (stages.n_weights != 0) {
