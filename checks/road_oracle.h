@@ -43,7 +43,8 @@ RoadValues road_of(const Road &road, const std::vector<float> &x, const std::vec
 RoadValues road_of_values(const Road &road, const std::vector<long double> &x, const std::vector<long double> &cos,
                           const std::vector<long double> &sin);
 
-/// Whether a word can be what is stored of a value by a scale, 1 if there is none. True where value or bound is not finite.
+/// Whether a word can be what is stored of a value by a scale, 1 if there is none. Anything can, where value or bound is
+/// not finite.
 bool may_be_stored(std::int32_t out_dtype, std::uint32_t word, long double value, long double bound,
                    std::optional<long double> scale);
 
