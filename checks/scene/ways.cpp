@@ -1,42 +1,19 @@
 #include "checks/scene/ways.h"
 
+#include "checks/scene/bound_pointers.h"
+
 namespace scenes {
 
 namespace {
 
 /// The pointers of a bound run's call, taken from those that it was bound with.
-struct BoundArgs {
-    const void *x[HALYARD_MAX_TENSORS], *weights[HALYARD_MAX_TENSORS];
-    void *y[HALYARD_MAX_TENSORS], *caches[HALYARD_MAX_TENSORS];
-    const float *scales[HALYARD_MAX_TENSORS];
-    float *scales_out[HALYARD_MAX_TENSORS];
-    halyard_bound_run_args args = sized<halyard_bound_run_args>();
-
-    explicit BoundArgs(const Call &call) {
-        for (int i = 0; i < call.n(); i++) {
-            x[i] = call.x[i].data;
-            y[i] = call.y[i].data;
-            weights[i] = call.stages[i].weight;
-            scales[i] = call.stages[i].scales;
-            scales_out[i] = call.stages[i].scales_out;
-            caches[i] = call.stages[i].cache;
-        }
-        args.n_tensors = call.plan.n_tensors;
+struct ScenePointers : BoundPointers {
+    explicit ScenePointers(const Call &call) : BoundPointers(call.x, call.y, call.plan.n_tensors, call.args.stages) {
         args.positions = call.args.positions != nullptr ? call.args.positions->data : nullptr;
-        args.x = x;
-        args.y = y;
         args.slots = call.args.slots != nullptr ? call.slots.data : nullptr;
         args.slots_scratch = call.args.slots != nullptr ? call.slots.scratch : nullptr;
         args.from_positions = call.args.from_positions != nullptr ? call.args.from_positions->data : nullptr;
-        if (call.args.stages != nullptr) {
-            args.weights = weights;
-            args.scales = scales;
-            args.scales_out = scales_out;
-            args.caches = caches;
-        }
     }
-    BoundArgs(const BoundArgs &) = delete;
-    BoundArgs &operator=(const BoundArgs &) = delete;
 };
 
 /// Every third part, then those behind them, and so on.
@@ -76,7 +53,7 @@ halyard_status run(const halyard_plan *plan, const Call &of, Way way, std::int32
     if (status != HALYARD_OK) {
         return status;
     }
-    BoundArgs pointers(of);
+    ScenePointers pointers(of);
     pointers.args.n_parts = way == Way::bound_parts ? n_parts : 1;
     return for_each_part(pointers.args.n_parts, error, [&](std::int32_t part) {
         pointers.args.part = part;

@@ -7,7 +7,9 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -89,4 +91,19 @@ inline nlohmann::json phi3(const std::string &patch = "{}") {
     auto config = nlohmann::json::parse(read_fixture("phi-3-mini-128k"));
     config.merge_patch(nlohmann::json::parse(patch));
     return config;
+}
+
+/// Checks that a table of runtime/models.md, the one that begins so, is up to date; or brings it up to date.
+inline void check_models_page(const std::string &begins, const std::string &table) {
+    auto page = golden::read_file(HALYARD_MODELS_PAGE);
+    const auto begin = page.find(begins);
+    REQUIRE(begin != std::string::npos);
+    auto end = page.find("\n\n", begin);
+    end = end == std::string::npos ? page.size() : end + 1;
+    if (std::getenv("HALYARD_WRITE_MODELS") != nullptr) {
+        std::ofstream(HALYARD_MODELS_PAGE, std::ios::binary) << page.replace(begin, end - begin, table);
+        SKIP("wrote the table");
+    }
+    INFO("HALYARD_WRITE_MODELS=1 and this test alone bring the page up to date");
+    CHECK(page.substr(begin, end - begin) == table);
 }

@@ -1,10 +1,8 @@
-// The default config of every model type of transformers with RoPE, as python/tests/models/test_model_types.py compared it
-// with the type's own code, and the page that lists the types.
+// The default config of every model type of transformers with RoPE, as python/tests/models/test_model_types.py compared
+// it with the type's own code, and the page that lists the types.
 #include "config/read_config.h"
 
 #include <cmath>
-#include <cstdlib>
-#include <fstream>
 #include <map>
 #include <set>
 
@@ -101,16 +99,5 @@ TEST_CASE("config: the model types of transformers", "[config]") {
 }
 
 TEST_CASE("config: runtime/models.md lists the model types as they are tested", "[config]") {
-    auto page = golden::read_file(HALYARD_MODELS_PAGE);
-    const auto table = make_table();
-    const auto begin = page.find("| Read as, ");
-    REQUIRE(begin != std::string::npos);
-    auto end = page.find("\n\n", begin);
-    end = end == std::string::npos ? page.size() : end + 1;
-    if (std::getenv("HALYARD_WRITE_MODELS") != nullptr) {
-        std::ofstream(HALYARD_MODELS_PAGE, std::ios::binary) << page.replace(begin, end - begin, table);
-        SKIP("wrote the table");
-    }
-    INFO("HALYARD_WRITE_MODELS=1 and this test alone bring the page up to date");
-    CHECK(page.substr(begin, end - begin) == table);
+    check_models_page("| Read as, ", make_table());
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "changes.h"
-
+#include "checks/scene/bound_pointers.h"
 #include "halyard/halyard.hpp"
 
 #include <numeric>
@@ -97,39 +97,21 @@ struct ValidRun {
 };
 
 /// A run that is bound, and the pointers of its next call.
-struct BoundRun {
-    const void *x[3] = {}, *weights[3] = {};
-    void *y[3] = {}, *caches[3] = {};
-    const float *scales[3] = {};
-    float *scales_out[3] = {};
-    halyard_bound_run_args args = sized<halyard_bound_run_args>();
+struct BoundRun : BoundPointers {
     halyard::plan plan;
     halyard::bound_run bound;
 
-    explicit BoundRun(const ValidRun &run) : plan(run.plan) {
+    explicit BoundRun(const ValidRun &run)
+        : BoundPointers(run.x, run.y, run.plan.n_tensors, run.stages), plan(run.plan) {
         halyard_bound_run *made = nullptr;
         REQUIRE(halyard_bind_run(plan.get(), &run.args, &made, nullptr) == HALYARD_OK);
         bound = halyard::bound_run(made);
         for (int i = 0; i < run.plan.n_tensors; i++) {
-            x[i] = run.x[i].data;
-            y[i] = run.tensors[i].cache == nullptr ? run.y[i].data : nullptr;
-            weights[i] = run.stages[i].weight;
-            scales[i] = run.stages[i].scales;
-            scales_out[i] = run.stages[i].scales_out;
-            caches[i] = run.stages[i].cache;
+            y[i] = run.tensors[i].cache == nullptr ? y[i] : nullptr;
         }
-        args.n_tensors = run.plan.n_tensors;
-        args.x = x;
-        args.y = y;
         args.slots = run.slots.data;
         args.slots_scratch = run.slots.scratch;
-        args.weights = weights;
-        args.scales = scales;
-        args.scales_out = scales_out;
-        args.caches = caches;
     }
-    BoundRun(const BoundRun &) = delete;
-    BoundRun &operator=(const BoundRun &) = delete;
 
     halyard_status operator()(halyard_error *error = nullptr) const {
         return halyard_run_bound(bound.get(), &args, error);

@@ -1,6 +1,7 @@
 // Bound runs and parts: the bits of a whole run, and its refusals.
 #include "checks/make_sources.h"
 #include "checks/rotate.h"
+#include "checks/scene/bound_pointers.h"
 #include "checks/scene/ways.h"
 #include "scene.h"
 #include "walk/bound_run.h"
@@ -17,23 +18,6 @@
 namespace {
 
 using oracle::Random;
-
-/// The pointers of a bound run's call.
-struct Pointers {
-    std::vector<const void *> x;
-    std::vector<void *> y;
-    halyard_bound_run_args args = sized<halyard_bound_run_args>();
-
-    explicit Pointers(const halyard_tensor *from, const halyard_tensor *to, std::size_t n) {
-        for (std::size_t i = 0; i < n; i++) {
-            x.push_back(from[i].data);
-            y.push_back(to[i].data);
-        }
-        args.n_tensors = static_cast<std::int32_t>(n);
-        args.x = x.data();
-        args.y = y.data();
-    }
-};
 
 struct DestroyBound {
     void operator()(halyard_bound_run *bound) const { halyard_destroy_bound_run(bound); }
@@ -300,9 +284,9 @@ TEST_CASE("errors: bound runs", "[errors][bound]") {
     }();
     const Bound with_executor = bind(plan, executor_args);
 
-    using Change = std::function<void(Pointers &)>;
+    using Change = std::function<void(BoundPointers &)>;
     const auto refuse = [&](const Bound &bound, halyard_status status, const Words &words, const Change &change) {
-        Pointers pointers(scene.x, bound == in_place ? scene.x : scene.y, 2);
+        BoundPointers pointers(scene.x, bound == in_place ? scene.x : scene.y, 2);
         pointers.args.positions = bound == counted ? nullptr : scene.positions.data;
         change(pointers);
         const auto before = scene.arena;
@@ -311,57 +295,58 @@ TEST_CASE("errors: bound runs", "[errors][bound]") {
                       [&](auto *error) { return halyard_run_bound(bound.get(), &pointers.args, error); });
         CHECK(std::memcmp(before.data(), scene.arena.data(), before.size() * sizeof(float)) == 0);
     };
-    const auto nothing = [](Pointers &) {};
+    const auto nothing = [](BoundPointers &) {};
     refuse(Bound(), HALYARD_ERROR_NULL_POINTER, {"bound is NULL"}, nothing);
     check_refused(HALYARD_ERROR_NULL_POINTER, {"args is NULL"},
                   [&](auto *error) { return halyard_run_bound(apart.get(), nullptr, error); });
     for (const std::uint32_t size : bad_sizes<halyard_bound_run_args>()) {
         refuse(apart, HALYARD_ERROR_STRUCT_SIZE, {"args.size", text(size)},
-               [=](Pointers &pointers) { pointers.args.size = size; });
+               [=](BoundPointers &pointers) { pointers.args.size = size; });
     }
     for (const std::int32_t n_tensors : {0, 1, 3, -1}) {
         refuse(apart, HALYARD_ERROR_SHAPE, {"args.n_tensors is " + text(n_tensors) + ", but the plan's is 2"},
-               [=](Pointers &p) { p.args.n_tensors = n_tensors; });
+               [=](BoundPointers &p) { p.args.n_tensors = n_tensors; });
     }
-    refuse(apart, HALYARD_ERROR_NULL_POINTER, {"args.x is NULL"}, [](Pointers &p) { p.args.x = nullptr; });
-    refuse(apart, HALYARD_ERROR_NULL_POINTER, {"args.y is NULL"}, [](Pointers &p) { p.args.y = nullptr; });
-    refuse(apart, HALYARD_ERROR_NULL_POINTER, {"args.x[1] is NULL"}, [](Pointers &p) { p.x[1] = nullptr; });
-    refuse(apart, HALYARD_ERROR_NULL_POINTER, {"args.y[0] is NULL"}, [](Pointers &p) { p.y[0] = nullptr; });
+    refuse(apart, HALYARD_ERROR_NULL_POINTER, {"args.x is NULL"}, [](BoundPointers &p) { p.args.x = nullptr; });
+    refuse(apart, HALYARD_ERROR_NULL_POINTER, {"args.y is NULL"}, [](BoundPointers &p) { p.args.y = nullptr; });
+    refuse(apart, HALYARD_ERROR_NULL_POINTER, {"args.x[1] is NULL"}, [](BoundPointers &p) { p.x[1] = nullptr; });
+    refuse(apart, HALYARD_ERROR_NULL_POINTER, {"args.y[0] is NULL"}, [](BoundPointers &p) { p.y[0] = nullptr; });
     refuse(in_place, HALYARD_ERROR_MISMATCH, {"args.y[1] is not args.x[1]", "in place"},
-           [&](Pointers &p) { p.y[1] = scene.y[1].data; });
-    refuse(apart, HALYARD_ERROR_OVERLAP, {"y[0]", "x[0]"}, [&](Pointers &p) { p.y[0] = scene.x[0].data; });
-    refuse(apart, HALYARD_ERROR_OVERLAP, {"y[1]", "x[0]"}, [&](Pointers &p) { p.y[1] = scene.at(1); });
-    refuse(apart, HALYARD_ERROR_OVERLAP, {"y[0]", "x[1]"}, [&](Pointers &p) { p.y[0] = scene.x[1].data; });
-    refuse(apart, HALYARD_ERROR_OVERLAP, {"y[1]", "y[0]"}, [&](Pointers &p) { p.y[1] = p.y[0]; });
-    refuse(in_place, HALYARD_ERROR_OVERLAP, {"y[1]", "y[0]"}, [](Pointers &p) { p.x[1] = p.y[1] = p.y[0]; });
-    refuse(apart, HALYARD_ERROR_OVERLAP, {"y[1]", "positions"}, [&](Pointers &p) { p.y[1] = scene.at(2048 + 5); });
+           [&](BoundPointers &p) { p.y[1] = scene.y[1].data; });
+    refuse(apart, HALYARD_ERROR_OVERLAP, {"y[0]", "x[0]"}, [&](BoundPointers &p) { p.y[0] = scene.x[0].data; });
+    refuse(apart, HALYARD_ERROR_OVERLAP, {"y[1]", "x[0]"}, [&](BoundPointers &p) { p.y[1] = scene.at(1); });
+    refuse(apart, HALYARD_ERROR_OVERLAP, {"y[0]", "x[1]"}, [&](BoundPointers &p) { p.y[0] = scene.x[1].data; });
+    refuse(apart, HALYARD_ERROR_OVERLAP, {"y[1]", "y[0]"}, [&](BoundPointers &p) { p.y[1] = p.y[0]; });
+    refuse(in_place, HALYARD_ERROR_OVERLAP, {"y[1]", "y[0]"}, [](BoundPointers &p) { p.x[1] = p.y[1] = p.y[0]; });
+    refuse(apart, HALYARD_ERROR_OVERLAP, {"y[1]", "positions"}, [&](BoundPointers &p) { p.y[1] = scene.at(2048 + 5); });
     refuse(apart, HALYARD_ERROR_OVERFLOW, {"args.x[0] or args.y[0] leaves the address space"},
-           [](Pointers &p) { p.y[0] = reinterpret_cast<void *>(UINTPTR_MAX - 100); });
+           [](BoundPointers &p) { p.y[0] = reinterpret_cast<void *>(UINTPTR_MAX - 100); });
     refuse(apart, HALYARD_ERROR_OVERFLOW, {"args.positions leaves the address space"},
-           [](Pointers &p) { p.args.positions = reinterpret_cast<void *>(UINTPTR_MAX - 3); });
+           [](BoundPointers &p) { p.args.positions = reinterpret_cast<void *>(UINTPTR_MAX - 3); });
     refuse(apart, HALYARD_ERROR_MISMATCH, {"args.positions is NULL", "with positions"},
-           [](Pointers &p) { p.args.positions = nullptr; });
+           [](BoundPointers &p) { p.args.positions = nullptr; });
     refuse(counted, HALYARD_ERROR_MISMATCH, {"args.positions is set", "without positions"},
-           [&](Pointers &p) { p.args.positions = scene.positions.data; });
+           [&](BoundPointers &p) { p.args.positions = scene.positions.data; });
     for (const std::int32_t n_parts : {-1, 1025, INT32_MIN, INT32_MAX}) {
         refuse(apart, HALYARD_ERROR_SHAPE, {"args.n_parts is " + text(n_parts)},
-               [=](Pointers &p) { p.args.n_parts = n_parts; });
+               [=](BoundPointers &p) { p.args.n_parts = n_parts; });
     }
     for (const std::int32_t part : {-1, 3, INT32_MIN, INT32_MAX}) {
-        refuse(apart, HALYARD_ERROR_SHAPE, {"args.part is " + text(part), "0 to 2"}, [=](Pointers &p) {
+        refuse(apart, HALYARD_ERROR_SHAPE, {"args.part is " + text(part), "0 to 2"}, [=](BoundPointers &p) {
             p.args.part = part;
             p.args.n_parts = 3;
         });
     }
-    refuse(apart, HALYARD_ERROR_SHAPE, {"args.part is 1, but must be 0 to 0"}, [](Pointers &p) { p.args.part = 1; });
+    refuse(apart, HALYARD_ERROR_SHAPE, {"args.part is 1, but must be 0 to 0"},
+           [](BoundPointers &p) { p.args.part = 1; });
     refuse(with_executor, HALYARD_ERROR_MISMATCH, {"args.n_parts is 2", "executor"},
-           [](Pointers &p) { p.args.n_parts = 2; });
+           [](BoundPointers &p) { p.args.n_parts = 2; });
     // Every part tells of a bad position, wherever it is.
     const std::int32_t bad = 10;
     std::memcpy(scene.at(2048 + 4), &bad, sizeof(bad));
     refuse(apart, HALYARD_ERROR_POSITION, {"positions[batch 1, token 1] is 10"}, nothing);
     for (const std::int32_t part : {0, 1, 2}) {
-        refuse(apart, HALYARD_ERROR_POSITION, {"positions[batch 1, token 1] is 10"}, [=](Pointers &p) {
+        refuse(apart, HALYARD_ERROR_POSITION, {"positions[batch 1, token 1] is 10"}, [=](BoundPointers &p) {
             p.args.part = part;
             p.args.n_parts = 3;
         });
