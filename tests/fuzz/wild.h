@@ -198,6 +198,9 @@ void for_each_array(const Call &call, Function function) {
         if (!is_empty(call.y[i]) && !has_cache) {
             function(call.y[i].data, extent_of(call.y[i]));
         }
+        if (call.args.stages == nullptr) {
+            continue;
+        }
         if (has_cache && !is_empty(call.x[i])) {
             function(stages.cache, extent_of_cache(call, i));
         }
