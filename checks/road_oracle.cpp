@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 namespace oracle {
 
@@ -151,7 +152,10 @@ RoadValues road_of_values(const Road &road, const std::vector<long double> &x, c
             const std::int64_t n = road.norm->row ? road.n_heads * road.head_dim : road.norm->size;
             factor += 4 + (static_cast<long double>(n) / 16 + 5) / 2;
         }
-        result.bound.push_back(factor * eps * state.length[i] + state.extra[i] * (1 + 64 * eps) + 0x1p-148L);
+        // A longer pair may be infinite, whatever its members should be.
+        const bool is_bound = state.length[i] <= 0.999999L * std::numeric_limits<float>::max();
+        result.bound.push_back(is_bound ? factor * eps * state.length[i] + state.extra[i] * (1 + 64 * eps) + 0x1p-148L
+                                        : std::numeric_limits<long double>::infinity());
     }
     return result;
 }
@@ -170,6 +174,11 @@ bool may_be_stored(std::int32_t out_dtype, std::uint32_t word, long double value
     if (saturates) {
         const long double least = out_dtype == HALYARD_INT8 ? -128.0L : -greatest(out_dtype);
         value = std::clamp(value, least, greatest(out_dtype));
+    }
+    if (!saturates && std::isinf(stored)) {
+        const long double most = greatest(out_dtype);
+        return std::fabs(value) + bound >= most + half_step(out_dtype, most) &&
+               std::signbit(stored) == std::signbit(value);
     }
     const long double rounding = out_dtype == HALYARD_F32 ? 0.0L : half_step(out_dtype, std::fabs(value) + bound);
     return std::fabs(stored - value) <= bound + rounding;

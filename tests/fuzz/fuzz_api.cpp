@@ -59,7 +59,8 @@ void compare(Draw &draw, Scene &scene, const halyard::plan &plan, const halyard:
         require(draw.wild || scene.is_refused(), "a sensible run succeeds", error.error.message);
         return;
     }
-    require(!is_absurd(scene.call), "what has no memory is refused");
+    const std::string absurd = find_absurd(scene.call);
+    require(absurd.empty(), "what has no memory is refused", absurd.c_str());
     const std::string fault = scene.fault(expected), difference = scene.difference(expected, result);
     require(fault.empty(), "outputs are what the formula says, and nothing else is written", fault.c_str());
     require(difference.empty(), "outputs are the reference's", difference.c_str());

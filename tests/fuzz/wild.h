@@ -183,59 +183,67 @@ inline void make_wild_contents(Draw &draw, Scene &scene) {
     scene.before = scene.memory.image();
 }
 
-/// Calls function(first, extent) for each array that a call describes.
+/// Calls function(name, first, extent) for each array that a call describes and that a run looks at: none of what is
+/// empty.
 template <typename Function>
 void for_each_array(const Call &call, Function function) {
-    const auto is_empty = [](const halyard_tensor &tensor) {
-        return std::count(tensor.shape, tensor.shape + 4, 0) > 0;
-    };
+    bool is_empty = true;
     for (int i = 0; i < call.n(); i++) {
         const halyard_stages &stages = call.stages[i];
         const bool has_cache = call.tensors[i].cache != nullptr;
-        if (!is_empty(call.x[i]) && !(has_cache && call.plan.rerotates != 0)) {
-            function(call.x[i].data, extent_of(call.x[i]));
+        if (std::count(call.x[i].shape, call.x[i].shape + 4, 0) > 0) {
+            continue;
         }
-        if (!is_empty(call.y[i]) && !has_cache) {
-            function(call.y[i].data, extent_of(call.y[i]));
+        is_empty = false;
+        if (!has_cache || call.plan.rerotates == 0) {
+            function("x", call.x[i].data, extent_of(call.x[i]));
+        }
+        if (!has_cache) {
+            function("y", call.y[i].data, extent_of(call.y[i]));
         }
         if (call.args.stages == nullptr) {
             continue;
         }
-        if (has_cache && !is_empty(call.x[i])) {
-            function(stages.cache, extent_of_cache(call, i));
+        if (has_cache) {
+            function("cache", stages.cache, extent_of_cache(call, i));
         }
-        if (call.is_dynamic(i) && !is_empty(call.x[i])) {
-            function(stages.scales_out, extent_of_scales_out(call, i));
+        if (call.is_dynamic(i)) {
+            function("scales_out", stages.scales_out, extent_of_scales_out(call, i));
         }
         if (stages.n_weights != 0) {
-            function(stages.weight, Extent(bytes_of(call.norms[i].weight_dtype), stages.n_weights));
+            function("weight", stages.weight, Extent(bytes_of(call.norms[i].weight_dtype), stages.n_weights));
         }
         if (stages.n_scales != 0) {
-            function(stages.scales, Extent(4, stages.n_scales));
+            function("scales", stages.scales, Extent(4, stages.n_scales));
         }
     }
+    if (is_empty) {
+        return;
+    }
     if (call.args.slots != nullptr) {
-        function(call.slots.data, extent_of(call.slots));
-        function(call.scratch(), Extent(1, call.slots.scratch_bytes));
+        function("slots", call.slots.data, extent_of(call.slots));
+        function("slots.scratch", call.scratch(), Extent(1, call.slots.scratch_bytes));
     }
     for (const halyard_positions *positions : {call.args.positions, call.args.from_positions}) {
         if (positions != nullptr) {
-            function(positions->data, extent_of(*positions));
+            function("positions", positions->data, extent_of(*positions));
         }
     }
 }
 
-inline bool is_absurd(const Call &call) {
-    bool absurd = false;
-    for_each_array(call, [&](const void *, const Extent &extent) { absurd = absurd || extent.is_absurd(); });
-    return absurd;
+/// An array that no memory can hold, or nothing.
+inline std::string find_absurd(const Call &call) {
+    std::string found;
+    for_each_array(
+        call, [&](const char *name, const void *, const Extent &extent) { found = extent.is_absurd() ? name : found; });
+    return found;
 }
 
 /// Whether all that a scene describes lies in its memory, or is absurd. The library cannot know that other memory is
 /// not the caller's. And whether the shapes that it takes to walk through it are small.
 inline bool fits(const Scene &scene) {
     bool fits = true;
-    for_each_array(scene.call, [&](const void *first, const Extent &extent) {
+    for_each_array(scene.call, [&](const char *, const void *first, const Extent &extent) {
         fits = fits && (first == nullptr || extent.is_absurd() || scene.memory.holds(first, extent));
     });
     for (int i = 0; i < scene.call.n(); i++) {
