@@ -16,10 +16,10 @@ enum class Pairing { half, interleaved, strided };
 inline const std::map<std::string, Pairing> pairings = {
     {"half", Pairing::half}, {"interleaved", Pairing::interleaved}, {"strided", Pairing::strided}};
 
-/// In which order a kernel writes what it has rotated.
+/// The order in which a kernel writes its results.
 enum class Order {
     both_members,      // the elements of both members at once
-    member_by_member,  // neighbours in memory, which are the members of pairs
+    member_by_member,  // elements in the order of memory, where members of pairs are neighbours
     as_neighbours,     // likewise, but they come from halves that lie apart
     both_in_word       // an element is a word that holds both members
 };
@@ -66,8 +66,8 @@ private:
     }
 };
 
-/// Where x and y begin. A CPU is told their addresses. A GPU's memory may have a handle instead (OpenCL), so its
-/// kernels are told offsets, and buffers have one more dimension there, whose stride is 1.
+/// Where x and y begin. CPU kernels get addresses. OpenCL memory is a handle, so GPU kernels get offsets: their buffers
+/// have one more dimension, of stride 1.
 class Origins {
 public:
     Origins() = default;

@@ -12,8 +12,8 @@
 
 namespace halyard {
 
-/// Converts before it shuffles. An interleaved f16 kernel reads a vector once as it is and once with the members of its
-/// pairs swapped. Halide would convert both, LLVM leaves it so, and on x86 a conversion costs more than a shuffle.
+/// Makes interleaved f16 kernels convert before they shuffle. They read each vector twice: as it is, and with the
+/// members of its pairs swapped. Halide would convert both, but on x86 a conversion costs more than a shuffle.
 class ConvertFirst : public Halide::Internal::IRMutator {
     using IRMutator::visit;
 
@@ -168,7 +168,7 @@ private:
     /// The pairs in an element.
     int n_lanes() const { return packed && order() != Order::both_in_word ? 2 : 1; }
 
-    /// What turns the sign of sin: the inverse does, and so does the first member where each is rotated by itself.
+    /// The sign bit to flip in sin: of the inverse, and of the first member in kernels that rotate members one by one.
     Expr sin_sign_of(const Expr &member) const {
         const Expr sign = *sin_sign;
         return order() == Order::member_by_member ? sign ^ select(member == 0, sign_bit, Expr(0u)) : sign;
@@ -192,7 +192,7 @@ private:
         return {k, h, t, lane, by_member ? over[0] : Halide::RVar(), by_member, strided, n_lanes(), lanes_at_once};
     }
 
-    /// Where vectors fill registers: at the known sizes, and at others if their steps do.
+    /// Whether vectors fill registers: at the known sizes, and at others if their steps do.
     Expr rounds_by_test(const Loops &loops) {
         Expr by_test = cast<bool>(steps().any >= steps().in_register);
         for (const int extent : known_extents(loops)) {

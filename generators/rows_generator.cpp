@@ -28,8 +28,8 @@ private:
     Var k{"k"}, c{"c"}, t{"t"};
 };
 
-/// A row from two: the angle of a position is that of a multiple of n plus that of the remainder, and angles add by one
-/// complex product. A table of N positions becomes two of sqrt(N) rows.
+/// Makes a row from two: a position is a multiple of n plus a remainder, and one complex product adds their angles. So
+/// two tables of sqrt(N) rows serve N positions.
 class RowsFactored : public Halide::Generator<RowsFactored> {
 public:
     GeneratorParam<int> pairs_per_step{"pairs_per_step", 16, 4, 64};

@@ -41,9 +41,9 @@ inline std::vector<int> known_extents(const Loops &loops) {
     return extents;
 }
 
-/// The step or the vector at a known extent: what was asked for, or where that does not divide the extent, its half and
-/// so on, down to a register. Else it is the whole extent, as one vector that LLVM splits without masks: in parts of 8,
-/// 40 pairs of bf16 took 1.7 times as long with AVX-512 (Zen 5, 2026-11).
+/// The size of a step or a vector at a known extent: the wanted one if it divides the extent, else its half, and so on
+/// down to a register. If none divides it, the size is the whole extent, as one vector that LLVM splits without masks:
+/// vectors of 8 took 1.7 times as long for 40 pairs of bf16 with AVX-512 (Zen 5, 2026-11).
 inline int fit(int elements, int extent, const Steps &steps) {
     for (int fitting = std::min(elements, extent); fitting >= steps.in_register; fitting /= 2) {
         if (extent % fitting == 0) {
@@ -53,9 +53,9 @@ inline int fit(int elements, int extent, const Steps &steps) {
     return extent;
 }
 
-/// Tokens are the outer loop, then come steps of elements, then heads. So a step's cos and sin are read once per token
-/// and stay near for all heads: in registers where the step is a vector, else in the first-level cache. A head that is
-/// one step is read and written in order, which is faster once the data is larger than the second-level cache.
+/// The loops are tokens, then steps of elements, then heads. So all heads of a token share a step's cos and sin: in
+/// registers if the step is one vector, else in the first-level cache. If a whole head is one step, memory is read and
+/// written in order, which is faster for data that is larger than the second-level cache.
 inline void rotate_in_steps(Halide::Stage stage, const Loops &loops, int step, int vector, int heads) {
     using namespace Halide;
     const Var outer("step"), inner("inner"), vectors("vectors"), next_heads("next_heads");

@@ -49,26 +49,25 @@ struct Rounding {
     Expr last_bit;  // 0x10000: the last of the bits that are kept
 };
 
-/// Zero has to be 0 whenever a kernel runs, but must not be a constant. If LLVM knew the bit, it would shift before it
-/// masks, and NEON would need USHR, AND and ADD instead of AND and USRA, which take .88 to .90 of the cycles
-/// (llvm-mca's model of Neoverse N1).
+/// `zero` must be 0 at run time but no constant. If LLVM knew the bit, it would shift before it masks: on NEON that is
+/// USHR, AND and ADD instead of AND and USRA, which take .88 to .90 of the cycles (llvm-mca's model of Neoverse N1).
 inline Rounding rounding_of(const Target &target, const Expr &by_test, const Expr &zero) {
     const Expr last_bit(0x10000u);
     return {by_test, target.arch == Target::ARM ? last_bit ^ zero : last_bit};
 }
 
-/// Bits whose upper half is rounded to bf16, to nearest even; the lower half is noise. The carry would turn a NaN with
-/// a full lower half into zero. Both forms round alike. by_test is one operation shorter where the ISA has masks
-/// (AVX-512 .26 against .24 of the ceiling, AVX2 .17 against .21; Zen 4, 40 x 64 heads of 128, 2026-11), but masks are
-/// few: in vectors of half a register it took 1.3 times as long (Zen 5).
+/// Rounds to bf16, to nearest even: the result is the upper half of the bits, and the lower half is noise. A NaN whose
+/// lower half is full would overflow into zero. Both forms give the same bits. by_test is one operation shorter on ISAs
+/// with masks (AVX-512 .26 against .24 of the ceiling, AVX2 .17 against .21; Zen 4, 40 x 64 heads of 128, 2026-11). But
+/// masks are few: in vectors of half a register it took 1.3 times as long (Zen 5).
 inline Expr round_bits_to_bf16(const Expr &bits, const Rounding &rounding) {
     const Expr up = bits + 0x8000;
     const Expr tested = select((up & 0xffff) == 0, up & Expr(0xfffeffffu), up);
     return select(rounding.by_test, tested, bits + ((bits & rounding.last_bit) >> 16) + 0x7fff);
 }
 
-/// The same of a float. A CPU never has a NaN with a full lower half here, because x comes from bf16 data, whose lower
-/// halves are zero, and from rows whose NaN were made canonical; CUDA produces one.
+/// The same for a float. On CPUs no NaN with a full lower half gets here: x comes from bf16 data, whose lower halves
+/// are zero, and from rows with canonical NaNs. CUDA makes such NaNs.
 inline Expr round_to_bf16(const Target &target, const Expr &x, const Rounding &rounding) {
     return round_bits_to_bf16(reinterpret<uint32_t>(target.has_gpu_feature() ? canonical_nan(x) : x), rounding);
 }
@@ -84,7 +83,7 @@ inline Expr to_f16(const Target &target, const Expr &x) {
     return select(is_nan_bits(bits), reinterpret(Halide::Float(16), nan), narrow);
 }
 
-/// The f16 in the lower half of a word, in integers, but for denormals, which are multiples of 2^-24.
+/// The f16 in the lower half of a word, by integer operations. Denormals are converted as multiples of 2^-24.
 inline Expr widen_f16_in_integers(const Expr &word) {
     const Expr sign = (word & 0x8000) << 16, exponent = (word >> 10) & 0x1f, mantissa = word & 0x3ff;
     const Expr bias = select(exponent == 0x1f, Expr(224u << 23), Expr(112u << 23));
@@ -145,18 +144,17 @@ inline Expr pack(const Target &target, Dtype dtype, const Halide::Type &type, co
 }
 
 // ---- Any float to any dtype ----------------------------------------------------------------------------------------
-// Unlike pack(), these take every bit pattern. They clamp in integers, because targets' min and max of floats make
-// different things of NaN.
+// Unlike pack(), these take every bit pattern. They clamp as integers, because min and max of floats treat NaN
+// differently on each target.
 
 /// Whether x is a NaN. Halide 21 cannot emit the comparison of floats for vectors of an OpenCL device.
 inline Expr is_any_nan(const Target &target, const Expr &x) {
     return target.has_gpu_feature() ? is_nan_bits(reinterpret<uint32_t>(x)) : Halide::strict_float(x != x);
 }
 
-/// To nearest even; what is beyond the largest becomes the largest. A sum with a power of two whose last place is that
-/// of the format rounds; below the normal numbers, places stay as they are. Its last places, and how many binades the
-/// number is above the least normal one, make the result: the anchor's lowest byte, which is even, takes that one off.
-/// Only the lowest byte counts.
+/// Rounds to nearest even; larger numbers become the largest. Adding a power of two (the anchor) whose last place is
+/// the format's makes the FPU round; below the normal numbers the anchor stays the same. The low byte of the sum,
+/// corrected by the exponent's offset, is the result. Other bytes are noise.
 template <int fraction_bits, int bias, uint8_t largest, uint8_t nan>
 Expr to_small_float(SmallFloat<fraction_bits, bias, largest, nan>, const Target &target, const Expr &x) {
     const int dropped = 23 - fraction_bits;
@@ -170,7 +168,7 @@ Expr to_small_float(SmallFloat<fraction_bits, bias, largest, nan>, const Target 
     return cast<uint8_t>(select(is_any_nan(target, x), Expr(uint32_t(nan)), finite) | sign);
 }
 
-/// To nearest even, clamped; NaN is 0. Adding 1.5 * 2^23 leaves the rounded number in the lower bits.
+/// Rounds to nearest even and clamps; NaN becomes 0. Adding 1.5 * 2^23 leaves the rounded number in the low bits.
 inline Expr to_int8(const Target &target, const Expr &x) {
     const Expr bits = reinterpret<uint32_t>(x), magnitude = bits & 0x7fffffff;
     const Expr clamped = Halide::min(magnitude, Expr(0x43000000u)) | (bits & Expr(0x80000000u));  // at 128
@@ -181,8 +179,8 @@ inline Expr to_int8(const Target &target, const Expr &x) {
     return cast<int8_t>(select(is_any_nan(target, x), 0, Halide::min(rounded, 127)));
 }
 
-/// Bits whose upper half is x rounded to bf16; the lower half is noise. NaN is not 0x7fc0, because LLVM (Halide 21)
-/// makes a vector of that by an FNEG of 16-bit floats, which ARMv8.0 lacks.
+/// Bits whose upper half is x rounded to bf16; the lower half is noise. The NaN is not 0x7fc0: LLVM (Halide 21) makes
+/// vectors of that constant by an FNEG of 16-bit floats, which ARMv8.0 lacks.
 inline Expr round_any_to_bf16(const Target &target, const Expr &x) {
     const Rounding rounding = {cast<bool>(Expr(target.has_feature(Target::AVX512))), Expr(0x10000u)};
     return select(is_any_nan(target, x), Expr(0x7fff0000u), round_bits_to_bf16(reinterpret<uint32_t>(x), rounding));
@@ -199,8 +197,9 @@ inline Expr widen_f16(const Target &target, const Expr &word) {
                                 : widen_f16_in_integers(cast<uint32_t>(word));
 }
 
-/// An element of one number as a float. E5M2 is the upper half of an f16. E4M3 has one bit more of a fraction and one
-/// less of an exponent, so that in its place in an f16 it is a 256th, denormals too; it has no infinity, and one NaN.
+/// An element of one number as a float. E5M2 is the upper half of an f16. E4M3 has one fraction bit more and one
+/// exponent bit less: shifted to its place in an f16 it is 1/256 of its value, denormals too. It has no infinity, and
+/// one NaN.
 inline Expr widen(const Target &target, Dtype dtype, const Expr &element) {
     switch (dtype) {
     case Dtype::f16: return widen_f16(target, reinterpret<uint16_t>(element));
@@ -249,7 +248,7 @@ struct Format {
     std::vector<Expr> floats(const Expr &element) const { return unpack(target, dtype, element); }
     Expr element(const std::vector<Expr> &floats) const { return pack(target, dtype, type(), rounding, floats); }
 
-    /// A value of the caller's own rows. A NaN is made one that survives the rounding to bf16.
+    /// A value of the caller's rows. A NaN becomes one that survives the rounding to bf16.
     Expr row_value(const Expr &value) const { return dtype == Dtype::bf16 ? canonical_nan(value) : value; }
 };
 

@@ -33,7 +33,7 @@ public:
     Expr at(const Expr &token, const Expr &axis) const {
         const Expr number =
             number_at(*in.offset, *in.n_words, [&](const Expr &at) { return (*in.positions)(at, token, axis); });
-        // Positions beyond int32 are all alike, and so far from its ends the sum cannot wrap.
+        // All positions beyond int32 are equally bad. The clamp keeps the sum below from wrapping.
         const Expr far = Halide::Internal::make_const(Halide::Int(64), int64_t(1) << 61);
         const Expr given = Halide::clamp(number, -far, far);
         return given + *in.start + cast<int64_t>(token * *in.step);
@@ -81,7 +81,7 @@ private:
     }
 };
 
-/// What a GPU's kernel is told of an angle source, of whatever kind: kernels branch, but all threads alike.
+/// An angle source of any kind. Kernels branch by its kind, and all threads take the same branch.
 class DeviceAngles {
 public:
     explicit DeviceAngles(const Fields::Angles &given) : in(given), positions(given.positions) {}
@@ -105,7 +105,7 @@ public:
             select(positions.is_in_list(exact, n_below), n_below, *in.clamps != 0 && positions.has_list(),
                    positions.nearest_in_list(exact, n_below), *in.row_of_zero);
         const Expr in_order = select(is_known, cast<int32_t>(from_first), *in.row_of_zero);
-        // Position 0 turns nothing, not even by a rounding error.
+        // Position 0 turns nothing: this avoids even a rounding error.
         const Expr coarse =
             select(known == 0, *in.row_of_zero, cast<int32_t>(from_first >> cast<uint32_t>(*in.fine_bits)));
         const Expr fine = select(known == 0, Expr(0u), from_first & ((Expr(1u) << cast<uint32_t>(*in.fine_bits)) - 1));

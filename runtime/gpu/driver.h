@@ -10,21 +10,21 @@
 
 namespace halyard::gpu {
 
-/// Why a device cannot be used, in a few words; an empty string when it can. Looked up once.
+/// Says in a few words why a device cannot be used; the string is empty where it can. The answer is looked up once.
 const char *why_not(std::int32_t device) noexcept;
 
-/// Fails where a number names no kind of GPU. `name` is for the message.
+/// Fails if a number names no kind of GPU. The message calls the argument `name`.
 halyard_status check_device(const char *name, std::int32_t device, halyard_error *error) noexcept;
 
-/// Fails where a queue is no queue, or its device cannot be used; else copies it, with the context that it stands for.
+/// Copies a queue, with its context. Fails if it is not valid or its device cannot be used.
 halyard_status read_queue(const halyard_gpu_queue *queue, halyard_gpu_queue *out, halyard_error *error) noexcept;
 
-/// Memory of the device: an address (CUDA) or a cl_mem. NULL where there is none left.
+/// Allocates device memory: an address (CUDA) or a cl_mem. NULL if the device has no memory left.
 void *allocate(const halyard_gpu_queue &queue, std::size_t n_bytes) noexcept;
 void release(const halyard_gpu_queue &queue, void *memory) noexcept;
 
-/// Copies to or from memory and waits until it, and what was enqueued before, is done. Returns what the driver does: 0,
-/// or the number of what went wrong, maybe in a launch before.
+/// Copies to or from device memory, after all that was enqueued, and waits. Returns 0 or the driver's error, which an
+/// earlier launch may have caused.
 int copy_in(const halyard_gpu_queue &queue, void *memory, const void *data, std::size_t n_bytes) noexcept;
 int copy_out(const halyard_gpu_queue &queue, void *data, void *memory, std::size_t n_bytes) noexcept;
 
@@ -35,8 +35,8 @@ struct MemoryInfo {
     std::uint64_t n_bytes;  // OpenCL: the buffer's size. CUDA: unlimited
 };
 
-/// Asks the driver about memory. From the first question on a CUDA queue's context is current in this thread, as long
-/// as this lives: to make it so for each would cost more driver calls than the questions.
+/// Asks the driver about memory. The first question makes a CUDA queue's context current in this thread, and it stays
+/// so until the end of this object: switching for each question would take more driver calls than the questions.
 class MemoryQueries {
 public:
     explicit MemoryQueries(const halyard_gpu_queue &queue) noexcept : queue_(queue) {}
@@ -52,7 +52,7 @@ private:
     int device_ = -1;  // CUDA: the context's
 };
 
-/// OpenCL: what the offset of a part of a buffer has to be a multiple of, in bytes, for the driver to make a handle.
+/// OpenCL: the driver makes sub-buffers only at offsets that are multiples of this number of bytes.
 std::uint64_t part_alignment(const halyard_gpu_queue &queue) noexcept;
 
 }  // namespace halyard::gpu

@@ -5,9 +5,8 @@
 
 namespace halyard::gpu {
 
-/// Kernels are called with the addresses of their arguments (launch_arguments.h). First stands a Call
-/// (halide_runtime.h), which Halide's runtime hands to our handlers while it launches. They return 0, or a negative
-/// code.
+/// A kernel takes the addresses of its arguments (launch_arguments.h). The first is a Call (halide_runtime.h), which
+/// Halide's runtime passes to our handlers. A kernel returns 0 or a negative code.
 using KernelFunction = int (*)(void **arguments);
 
 constexpr Target target_of(std::int32_t device) { return device == HALYARD_CUDA ? Target::cuda_sm80 : Target::opencl; }
@@ -42,7 +41,7 @@ struct GpuKernelList {
 
 GpuKernelList gpu_kernels() noexcept;
 
-/// A target's other kernels.
+/// The kernels of a target that do not rotate.
 struct GpuHelpers {
     Target target;
     KernelFunction check_positions, road;

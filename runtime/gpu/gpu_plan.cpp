@@ -77,7 +77,7 @@ struct ReleasePlan {
     void operator()(halyard_gpu_plan *plan) const noexcept { halyard_destroy_gpu_plan(plan); }
 };
 
-/// Memory that kernels are loaded with, by running each once.
+/// Memory for the first run of each kernel, which loads it.
 struct Scratch {
     static constexpr std::size_t n_bytes = 256;
     void *memory;
@@ -159,7 +159,7 @@ halyard_status load_kernels(const halyard_gpu_plan &plan, halyard_error *error) 
                                  {scratch.memory, 0}, call);
     }
     char last[4];
-    const int done = copy_out(plan.queue, last, scratch.memory, sizeof(last));  // tells what launches came to
+    const int done = copy_out(plan.queue, last, scratch.memory, sizeof(last));  // returns the launches' errors too
     release(plan.queue, scratch.memory);
     status = status != 0 ? status : done;
     if (status != 0) {
@@ -281,7 +281,7 @@ halyard_status halyard_create_gpu_plan(const halyard_gpu_queue *queue, const hal
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a plan");
     }
     plan->queue = where;
-    plans().add(*plan);  // which its end takes back
+    plans().add(*plan);  // halyard_destroy_gpu_plan removes it
     plan->angles = angles;
     plan->part_alignment = where.device == HALYARD_OPENCL ? part_alignment(where) : 1;
     halyard_status status = read_gpu_desc(desc, &plan->checks, error);

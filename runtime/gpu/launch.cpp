@@ -52,7 +52,7 @@ const GpuKernel &kernel_of(const Launch &launch, const DevicePiece &piece) {
     return *select_gpu_kernel(target, piece.dtype, any_layout, piece.in_place);  // NOLINT(*NullDereference): is listed
 }
 
-/// What a kernel takes elements for: f32, words of two, or those for any layout one.
+/// The type of what a kernel accesses: a float, a 16-bit element (any layout), or a word of two elements.
 std::uint32_t type_of(const GpuKernel &kernel) {
     return kernel.dtype == Dtype::f32    ? halide_type<float>
            : kernel.layout == any_layout ? halide_type<std::uint16_t>
@@ -74,7 +74,7 @@ void add_pairs(View &view, const DevicePiece &piece, std::int64_t n_pairs, Pairi
     view.add(piece.n_heads, strides.head >> halve).add(piece.n_tokens, strides.token >> halve).add_offset();
 }
 
-/// Adds what comes last, and sets where it begins.
+/// Adds the last dimension, the offset, and sets the view's place.
 void add_x_and_y(Arguments &all, Fields::Offsets &offsets, View &x, View &y) {
     offsets.x = x.offset();
     offsets.y = y.offset();
@@ -117,8 +117,8 @@ int copy_part(const Launch &launch, const DevicePiece &piece, std::int64_t n_col
     return copy(all.get(call));
 }
 
-/// How many elements of a stride fit into room; at least the first one does. Halide wants them times the stride, one
-/// more than they span, in 32 bits too.
+/// How many elements of a stride fit into room, at least one. Halide also needs their number times the stride, which is
+/// one stride more than they span, in 32 bits.
 std::int64_t fitting(std::int64_t count, std::int64_t stride, std::int64_t room) {
     const std::int64_t step = std::max<std::int64_t>(1, distance(stride));
     return std::min({count, 1 + room / step, std::max<std::int64_t>(1, most_elements / step)});
@@ -138,8 +138,8 @@ std::int64_t bridge(const Launch &launch, const DevicePiece &piece) {
 template <typename Part>
 int in_parts(const Launch &launch, const DevicePiece &whole, std::int64_t n_columns, const Part &part) {
     const std::int64_t bytes = element_bytes(whole.dtype);
-    // Halide multiplies all extents of a view, its offset's too. Blocks have a head or more, whatever the schedule, so
-    // heads are limited as blocks are. Tokens go along a grid's first dimension, which holds them all.
+    // Halide multiplies all extents of a view, that of the offset too. Each block has at least one head, so the limit
+    // of blocks limits heads. Tokens lie along a grid's first dimension, which has no such limit.
     const std::int64_t most = most_elements / static_cast<std::int64_t>(launch.part_alignment);
     const std::int64_t reach = (n_columns - 1) * element_stride(whole) + bridge(launch, whole);
     const std::int64_t stride_head = std::max(distance(whole.in.head), distance(whole.out.head));
@@ -188,7 +188,8 @@ int rotate_on_device(const Launch &launch, const DevicePiece &piece, Call &call)
 }
 
 int copy_on_device(const Launch &launch, const DevicePiece &piece, std::int64_t n_columns, Call &call) noexcept {
-    const auto most_bridged = static_cast<std::int64_t>(launch.part_alignment);  // by any part, wherever it begins
+    const auto most_bridged =
+        static_cast<std::int64_t>(launch.part_alignment);  // from a sub-buffer's start to a part's
     const std::int64_t columns_at_once =
         std::min(fitting(n_columns, element_stride(piece), most_elements - most_bridged), most_columns);
     DevicePiece columns = piece;

@@ -1,5 +1,5 @@
-// Launches: pieces of tensors as kernels see them. A kernel reaches 2^31 - 1 elements and a grid has limits of its own,
-// so a piece that is larger takes several launches; what no launch can reach is refused (why_not).
+// Launches of kernels on pieces of tensors. A kernel reaches 2^31 - 1 elements and grids are limited, so a large piece
+// takes several launches. why_not refuses what no launch can reach.
 #pragma once
 
 #include "gpu/gpu_angles.h"
@@ -18,7 +18,7 @@ struct Location {
 
 inline Location moved(const Location &place, std::int64_t bytes) { return {place.memory, place.offset + bytes}; }
 
-/// The zero that is every token's position where positions are only counted.
+/// A zero in device memory: the position of every token where positions are counted from a start.
 inline Location counted_positions(const DeviceAngles &angles) {
     return {angles.axis_of_pair, angles.source.rotary_dim / 2 * std::int64_t{sizeof(std::int32_t)}};
 }
@@ -32,14 +32,14 @@ struct LaunchPositions {
     std::int64_t stride_token, stride_axis;  // in positions
 };
 
-/// Those of the tokens from one on.
+/// The positions of the tokens from `token` on.
 inline LaunchPositions from_token(std::int64_t token, LaunchPositions positions) {
     positions.place = moved(positions.place, token * positions.stride_token * positions.n_words * 4);
     positions.start += token * positions.step;
     return positions;
 }
 
-/// Some heads of some tokens of one tensor, which on the CPU is a Piece. Strides are in elements.
+/// Some heads of some tokens of one tensor, like a Piece on the CPU. Strides are in elements.
 struct DevicePiece {
     Dtype dtype;
     Pairing pairing, out_pairing;
@@ -65,7 +65,7 @@ int rotate_on_device(const Launch &launch, const DevicePiece &piece, Call &call)
 /// Copies n columns of every head from x to y.
 int copy_on_device(const Launch &launch, const DevicePiece &piece, std::int64_t n_columns, Call &call) noexcept;
 
-/// Which numbers are right: those of a list, or those from first to last.
+/// The numbers that are valid: those of a list, or those from first to last.
 struct Covered {
     std::int32_t first, last, n_axes;
     DeviceList list;
@@ -81,10 +81,10 @@ inline Covered positions_of_source(const DeviceAngles &angles) {
 int check_on_device(const Launch &launch, const LaunchPositions &positions, std::int64_t n_tokens,
                     const Covered &covered, std::int32_t code, const Location &word, Call &call) noexcept;
 
-/// Why a piece cannot be enqueued, in a few words; an empty string when it can.
+/// Says in a few words why a piece cannot be enqueued; the string is empty where it can.
 const char *why_not(const Launch &launch, const DevicePiece &piece) noexcept;
 
-/// The same for positions, or slots.
+/// Likewise for positions and slots.
 const char *why_not(const Launch &launch, const LaunchPositions &positions, std::int32_t n_axes) noexcept;
 
 }  // namespace halyard::gpu

@@ -29,7 +29,7 @@ private:
     int n_ = 1;
 };
 
-/// What LaunchFields are of: the arguments of a call.
+/// The Side of LaunchFields that is the arguments of a call.
 struct ArgumentSide {
     using Owner = Arguments;
 
@@ -112,7 +112,7 @@ inline void set_angles(Fields::Angles &to, const Launch &launch, const LaunchPos
     to.axis_of_pair.begin_at(launch, {angles.axis_of_pair, 4 * pairs.first}).add(pairs.count, 1);
     to.clamps = launch.clamps;
     to.form = static_cast<std::int32_t>(angles.form);
-    // Of rows as floats and rows as halves a kernel reads one, and its offset goes for that.
+    // A kernel reads the rows either as floats or as halves, and counts the offset in the ones that it reads.
     const bool has_halves = angles.form == AngleForm::rows_f16 || angles.form == AngleForm::rows_bf16;
     const auto set_rows = [&](auto &floats, auto &halves, void *memory, std::int64_t offset) {
         const std::int64_t first = offset + pairs.first;

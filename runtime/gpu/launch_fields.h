@@ -18,13 +18,13 @@ enum class AngleForm : std::int32_t { rows_f32, rows_f16, rows_bf16, factored, p
 /// The number of a dtype.
 constexpr std::int32_t number_of(Dtype dtype) noexcept { return static_cast<std::int32_t>(index_of(dtype)); }
 
-/// Memory of which a kernel reaches all that 64 bits can: [word, quad, row], rows of 2^22 quads of 16 bytes each. What
-/// a tensor has begins with a quad, and is named by its number.
+/// Memory of more than 2^31 elements: [word, quad, row] with quads of 16 bytes and rows of 2^22 quads. Each tensor
+/// begins at a quad, whose number names the place.
 struct FlatMemory {
     static constexpr int quad_bytes = 16, quads_in_row = 1 << 22, most = 1 << 28;
 };
 
-/// A block of the road's kernel takes so many heads of a token.
+/// How many heads of a token a block of the road's kernel takes.
 inline constexpr int road_heads_in_block = 4;
 
 template <typename Side>

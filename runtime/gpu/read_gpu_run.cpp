@@ -20,8 +20,8 @@ namespace halyard::gpu {
 
 namespace {
 
-/// Arrays in an order in which the checks can compare them. CUDA: their addresses. OpenCL: cl_mem are handles, so each
-/// buffer gets a range of numbers to itself, wider than any buffer.
+/// Gives arrays addresses that the overlap checks can compare. CUDA: their own. OpenCL: a cl_mem is a handle, so each
+/// buffer gets a range of numbers that is wider than any buffer.
 class Addresses {
 public:
     explicit Addresses(bool is_cuda) : is_cuda_(is_cuda) {}
@@ -46,8 +46,7 @@ private:
     static std::uint64_t start_of(std::ptrdiff_t buffer) { return (static_cast<std::uint64_t>(buffer) + 1) << 59; }
 };
 
-/// A run's arguments, which name memory by comparable addresses in the place of handles, and so can be checked as a
-/// CPU's are.
+/// A run's arguments with comparable addresses instead of handles, so that the checks of CPU runs apply.
 class Reader {
 public:
     Reader(const halyard_gpu_plan &plan, GpuRun &out)

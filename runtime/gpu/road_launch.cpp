@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::int64_t quad = FlatMemory::quad_bytes;
 
-/// All inputs, outputs or weights of a launch, as the kernel sees them: with OpenCL a buffer, else what lies from the
-/// first of them on.
+/// All inputs, outputs or weights of a launch as one array: with OpenCL a buffer, with CUDA all memory from the first
+/// of them on.
 class Flat {
 public:
     explicit Flat(const Launch &launch) : launch_(launch) {}
@@ -78,7 +78,7 @@ void set_tensor(Fields::Road &to, int i, const RoadTensor &tensor, const Flat &x
     }
 }
 
-/// Sets the slots of some tokens; without slots, what is read in their place and not looked at.
+/// Sets the slots of some tokens. Without slots the kernel loads other memory and ignores it.
 void set_slots(Fields::Road &to, const Launch &launch, const RoadPiece &piece) {
     const LaunchPositions &given = piece.slots.place.memory != nullptr ? piece.slots : piece.positions;
     View &view = to.slots.begin_at(launch, given.place);
@@ -102,7 +102,7 @@ int launch_road(const Launch &launch, const RoadPiece &piece, Call &call) {
         has_roundings = has_roundings || (tensor.desc->norm && tensor.desc->norm->rounding != 0);
     }
     if (weights.is_empty()) {
-        // A norm without weights loads some all the same, by ld.global.nc: from memory that no kernel writes.
+        // A norm without weights loads weights all the same, by ld.global.nc: so from memory that no kernel writes.
         const Location any = {launch.angles->axis_of_pair, 0};
         weights.include(any.memory, address_bits(launch, any));
     }

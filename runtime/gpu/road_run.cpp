@@ -11,7 +11,7 @@ namespace halyard::gpu {
 
 namespace {
 
-/// What a tensor's description asks for that no kernel does; NULL where there is nothing.
+/// What a tensor asks for that no kernel does, in words; NULL if kernels do it all.
 const char *why_not(const TensorDesc &desc) {
     const auto divides = [&](Dtype dtype) {
         return desc.head_dim * element_bytes(dtype) % std::int64_t{wide_bytes} == 0;
@@ -96,9 +96,9 @@ Block block_of(const GpuRun &arguments) {
     return block;
 }
 
-/// Sets the error word if a slot is none.
+/// Enqueues a check that sets the error word if a slot is out of range.
 int enqueue_slots_check(const GpuRun &arguments, const Block &block, Call &call) {
-    // No list, but a kernel takes some memory for it.
+    // There is no list, but the kernel needs an address for it.
     const DeviceList none = {false, arguments.launch.angles->list.memory, 0};
     const Covered covered = {-1, static_cast<std::int32_t>(arguments.run.slots.n_slots - 1), 1, none};
     for (std::int64_t batch = 0; batch < block.n_batch; batch++) {
