@@ -23,10 +23,9 @@ struct Asked {
 
 /// Whether a tensor is what is asked. The shape of `asked` but for the heads is not negative.
 bool fits(const halyard_tensor &tensor, const Asked &asked) {
-    return tensor.size == sizeof(halyard_tensor) && tensor.dtype == static_cast<std::int32_t>(asked.dtype) &&
-           tensor.device == asked.device && tensor.reserved == 0 && tensor.shape[0] == asked.shape[0] &&
-           tensor.shape[1] == asked.shape[1] && tensor.shape[2] == asked.shape[2] && asked.shape[2] >= 0 &&
-           tensor.shape[3] == asked.shape[3];
+    return tensor.dtype == static_cast<std::int32_t>(asked.dtype) && tensor.device == asked.device &&
+           tensor.reserved == 0 && tensor.shape[0] == asked.shape[0] && tensor.shape[1] == asked.shape[1] &&
+           tensor.shape[2] == asked.shape[2] && asked.shape[2] >= 0 && tensor.shape[3] == asked.shape[3];
 }
 
 /// Says why a tensor does not fit.
@@ -120,6 +119,11 @@ halyard_status fail_range(const halyard_tensor &tensor, const char *name, int in
 /// Reads tensors, and checks each by itself and against its partner.
 halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor *given_y, std::int32_t device, Run &run,
                             Spans &spans, halyard_error *error) {
+    // A size that is not set may stand where no tensor does: nothing else of it is read.
+    const auto has_size = [](const halyard_tensor &tensor) { return tensor.size == sizeof(halyard_tensor); };
+    if (!has_size(given_x[0])) {
+        return fail_fit(given_x[0], "x", 0, {}, error);
+    }
     run.n_batch = given_x[0].shape[0];
     run.n_tokens = given_x[0].shape[1];
     run.is_empty = true;
@@ -127,16 +131,19 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
     for (int i = 0; i < run.plan->n_tensors; i++) {
         const TensorDesc &desc = run.plan->tensors[i];
         const halyard_tensor &x = given_x[i], &y = given_y[i];
+        const bool has_cache = !run.plan->only_rotates && desc.cache;
+        if (!has_size(x) || !(has_cache || has_size(y))) {
+            return has_size(x) ? fail_fit(y, "y", i, {}, error) : fail_fit(x, "x", i, {}, error);
+        }
         const std::int64_t heads = x.shape[2];
         Asked asked = {desc.dtype, device, {run.n_batch, run.n_tokens, heads, desc.head_dim}};
         if (run.n_batch < 0 || run.n_tokens < 0 || !fits(x, asked)) {
             return fail_fit(x, "x", i, asked, error);
         }
         asked.dtype = desc.out_dtype;
-        const bool has_cache = !run.plan->only_rotates && desc.cache;
         // In place the output mostly is its input in every field, and there is nothing new to check.
-        const bool is_same =
-            (&y == &x || std::memcmp(&y, &x, sizeof(halyard_tensor)) == 0) && desc.dtype == desc.out_dtype;
+        const bool is_same = !has_cache && desc.dtype == desc.out_dtype &&
+                             (&y == &x || std::memcmp(&y, &x, sizeof(halyard_tensor)) == 0);
         if (!is_same && !has_cache && !fits(y, asked)) {
             return fail_fit(y, "y", i, asked, error);
         }

@@ -1,6 +1,7 @@
 // Bad arguments of runs: everything that can be wrong is made wrong, one thing at a time. Each mistake has its own
 // status and a sentence that names the argument and its value, and nothing is written.
 #include "changes.h"
+#include "checks/guarded_memory.h"
 #include "scene.h"
 
 namespace {
@@ -52,6 +53,16 @@ TEST_CASE("errors: runs, pointers, structs and enumerations", "[errors]") {
                      {{"x[0].device", s.x[0].device}, {"y[1].device", s.y[1].device}});
     runs.refuse_each(HALYARD_ERROR_THREADS, {0, -1, 1025, INT32_MAX, INT32_MIN},
                      {{"executor.n_threads", s.executor.n_threads}});
+
+    // Of a tensor whose size is not set nothing else is read: here it would lie beyond the end of memory.
+    const GuardedMemory memory(1);
+    auto *const cut = reinterpret_cast<halyard_tensor *>(memory.end() - alignof(halyard_tensor));
+    cut->size = 0;
+    runs.refuse(HALYARD_ERROR_STRUCT_SIZE, {"x[0].size is 0"}, {{s.args.x, cut}});
+    runs.refuse(HALYARD_ERROR_STRUCT_SIZE, {"y[0].size is 0"}, {{s.args.y, cut}});
+    halyard_tensor *const second = cut - 1;
+    *second = s.x[0];
+    runs.refuse(HALYARD_ERROR_STRUCT_SIZE, {"x[1].size is 0"}, {{s.args.x, second}});
 
     const halyard::plan plan(s.desc);
     check_refused(HALYARD_ERROR_NULL_POINTER, {"plan is NULL"},
