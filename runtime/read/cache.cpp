@@ -80,7 +80,8 @@ halyard_status read_cache(const halyard_cache_desc *cache, int index, std::int64
             given.stride_token,
             std::min(given.tile_elements, head_dim),
             given.stride_tile_elements,
-            given.stride_element};
+            given.stride_element,
+            0};
     // At an address that is far from both ends, and never looked at.
     const Lattice one_head =
         out->elements(reinterpret_cast<const void *>(std::uintptr_t{1} << 62), Dtype::f32, 1, head_dim);
@@ -92,6 +93,11 @@ halyard_status read_cache(const halyard_cache_desc *cache, int index, std::int64
     const std::int64_t reach =
         reach_of(given.block_size, given.tile_tokens, given.stride_tile_tokens, given.stride_token) +
         reach_of(head_dim, given.tile_elements, given.stride_tile_elements, given.stride_element);
+    std::int64_t whole_reach = 0;
+    for (int i = 2; i < 6; i++) {
+        whole_reach += (one_head.shape[i] - 1) * one_head.strides[i];
+    }
+    out->overhang = whole_reach - reach;
     if (given.extent != 0 && reach >= given.extent) {
         return fail(error, HALYARD_ERROR_STRIDE, name, "->extent is ", given.extent,
                     ", but a block's tiles reach element ", reach);

@@ -15,6 +15,7 @@ struct CacheDesc {
     std::int64_t stride_block, stride_head;
     std::int64_t tile_tokens, stride_tile_tokens, stride_token;
     std::int64_t tile_elements, stride_tile_elements, stride_element;  // tile_elements is at most head_dim
+    std::int64_t overhang;  // by how many elements elements() reaches beyond the last one, in partial tiles
 
     /// Where element 0 of a slot's head 0 lies, in elements.
     std::int64_t offset_of(std::int64_t slot) const noexcept {
@@ -30,7 +31,7 @@ struct CacheDesc {
                stride_tile_elements == tile_elements * stride_element;
     }
 
-    /// All elements. Where a head's last tile is partial, a little more.
+    /// All elements, as if partial tiles were whole: see overhang.
     Lattice elements(const void *data, Dtype dtype, std::int64_t n_heads, std::int64_t head_dim) const noexcept;
 };
 

@@ -89,6 +89,7 @@ halyard_status place_stages(const StagePointers &given, int index, Run &run, Spa
         if (!find_memory_range(cache_of(run, index), &spans.y[index])) {
             return fail_space("cache", index, error);
         }
+        spans.y[index].end -= static_cast<std::uintptr_t>(desc.cache->overhang * element_bytes(desc.out_dtype));
         set_cache_strides(index, spans, run);
     }
     if (has_weight && !find_dense_range(stages.weight, desc.norm->row ? n_heads : 1, desc.norm->size,

@@ -346,7 +346,10 @@ TEST_CASE("caches: whatever is accepted, elements lie apart and inside the exten
         auto desc = halyard::describe_tensor(halyard::dtype::f32, head_dim);
         desc.no_rotation = 1;
         desc.cache = &cache;
-        std::vector<float> x(static_cast<std::size_t>(cache.n_slots * H * head_dim), 1.0f), held(4000, 0.0f);
+        // The input lies directly behind the last element.
+        std::vector<float> held(4000, 0.0f);
+        float *const behind = held.data() + std::clamp<std::int64_t>(2001 + places.back(), 0, 3000);
+        std::fill_n(behind, cache.n_slots * H * head_dim, 1.0f);
         std::vector<std::int32_t> order(static_cast<std::size_t>(cache.n_slots));
         std::iota(order.begin(), order.end(), 0);
         auto error = sized<halyard_error>();
@@ -357,7 +360,7 @@ TEST_CASE("caches: whatever is accepted, elements lie apart and inside the exten
         auto status = halyard_create_plan(&plan_desc, &made, &error);
         const halyard::plan plan(made);
         if (status == HALYARD_OK) {
-            const auto view = halyard::tensor(x.data(), halyard::dtype::f32, {1, cache.n_slots, H, head_dim});
+            const auto view = halyard::tensor(behind, halyard::dtype::f32, {1, cache.n_slots, H, head_dim});
             const auto slots = halyard::slots(order.data(), {1, cache.n_slots});
             const auto stages = halyard::stages(held.data() + 2000);
             auto args = sized<halyard_run_args>();
@@ -371,9 +374,9 @@ TEST_CASE("caches: whatever is accepted, elements lie apart and inside the exten
             n_accepted++;
             REQUIRE((is_apart && is_inside));
             std::vector<std::int64_t> written;
-            for (std::int64_t i = 0; i < 4000; i++) {
-                if (held[static_cast<std::size_t>(i)] != 0.0f) {
-                    written.push_back(i - 2000);
+            for (const float *at = held.data(); at < behind; at++) {
+                if (*at != 0.0f) {
+                    written.push_back(at - held.data() - 2000);
                 }
             }
             REQUIRE(written == places);
