@@ -15,10 +15,13 @@ list(REMOVE_DUPLICATES HALYARD_CXX_LIBRARIES)
 
 # halyard_install(<name> <component of the shared library> <component of the rest> <private libraries> <requires>)
 function(halyard_install name runtime development private requires)
-    install(TARGETS ${name}_static ${name}_shared EXPORT ${name}Targets
-        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${development}
-        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${runtime} NAMELINK_COMPONENT ${development})
-    install(EXPORT ${name}Targets NAMESPACE halyard:: DESTINATION ${package_folder} COMPONENT ${development})
+    foreach(kind static shared)  # apart, because a distribution may leave one out
+        install(TARGETS ${name}_${kind} EXPORT ${name}_${kind}Targets
+            ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${development}
+            LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${runtime} NAMELINK_COMPONENT ${development})
+        install(EXPORT ${name}_${kind}Targets NAMESPACE halyard::
+            DESTINATION ${package_folder} COMPONENT ${development})
+    endforeach()
     install(FILES include/halyard/${name}.h include/halyard/${name}.hpp
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/halyard COMPONENT ${development})
     # The static library, as find_package has it: a program that links the shared one starts only where it finds it.

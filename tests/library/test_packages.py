@@ -100,6 +100,26 @@ def find_package(build, kind):
                  [f"libhalyard.so.{build.HALYARD_SOVERSION}]"] if kind == "shared" else [])
 
 
+def find_package_one_kind(build):
+    """Where one kind of library is not installed, the other one serves. Without either the package says so."""
+    whole, part = prefix(build), build.scratch / "prefix.one_kind"
+    for removed, needs in [("*.so*", False), ("*.a", True)]:
+        shutil.rmtree(part, ignore_errors=True)
+        shutil.copytree(whole, part, symlinks=True)
+        for path in part.rglob(f"libhalyard{removed}"):
+            path.unlink()
+        folder = consume(build, "find_package_one_kind", f"-DCMAKE_PREFIX_PATH={part}", "-DLANGUAGES=C", cxx=False)
+        expect_example(build, folder / "consumer_c")
+        needed = "libhalyard" in run(build.CMAKE_READELF, "-dW", folder / "consumer_c")
+        expect_equal(f"without {removed}, whether libhalyard.so is needed", needed, needs)
+    for path in part.rglob("libhalyard*"):
+        path.unlink()
+    done = attempt(*configure(build, build.scratch / "find_package_none", f"-DCMAKE_PREFIX_PATH={part}", "-DLANGUAGES=C",
+                              cxx=False))
+    if done.returncode == 0 or "neither libhalyard.a nor libhalyard.so" not in " ".join(done.stderr.split()):
+        fail(f"a package without libraries was not refused: {done.stderr}")
+
+
 def find_package_readme(build):
     folder = consume_installed(build, "find_package_readme", f"-DREADME_CMAKE={readme(build, 'cmake')}")
     expect_example(build, folder / "app")
@@ -255,5 +275,5 @@ def triple_archive(build):
         fail(f"the program lacks the kernels of the archive: {symbols}")
 
 
-main(install, find_package, find_package_readme, find_package_c_alone, find_package_lto, find_package_refuses,
-     another_halide_runtime, pkg_config, dlopen, add_subdirectory, source_archive, triple_archive)
+main(install, find_package, find_package_one_kind, find_package_readme, find_package_c_alone, find_package_lto,
+     find_package_refuses, another_halide_runtime, pkg_config, dlopen, add_subdirectory, source_archive, triple_archive)

@@ -70,7 +70,10 @@ int main(int n_arguments, char **arguments) {
     }
     const halyard_tensor x = {
         .size = sizeof(x), .dtype = HALYARD_F32, .data = q, .shape = {1, 3, 1, 4}, .strides = {12, 4, 4, 1}};
-    const halyard_run_args run = {.size = sizeof(run), .angles = angles, .x = &x, .y = &x};
+    const int32_t numbers[] = {0, 1, 7};
+    const halyard_positions positions = {
+        .size = sizeof(positions), .type = HALYARD_INT32, .data = numbers, .shape = {1, 3}, .strides = {3, 1}};
+    const halyard_run_args run = {.size = sizeof(run), .angles = angles, .positions = &positions, .x = &x, .y = &x};
     CALL(status, halyard_run, plan, &run, &error);
     if (status != HALYARD_OK) {
         return fail("run", &error);
