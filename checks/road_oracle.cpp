@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 namespace oracle {
 
@@ -101,6 +102,28 @@ void norm(const Road &road, State &state) {
     }
 }
 
+/// Each n values become sums of them with signs, over the root of n. Their errors count with the length of all n.
+void transform(std::int64_t n, std::vector<long double> &values, std::vector<long double> &errors) {
+    const auto length_of = [n](const long double *of) { return std::sqrt(std::inner_product(of, of + n, of, 0.0L)); };
+    for (std::size_t first = 0; first < values.size(); first += static_cast<std::size_t>(n)) {
+        const std::vector<long double> before(&values[first], &values[first] + n);
+        const long double length = length_of(before.data()), error = length_of(&errors[first]);
+        const bool is_bound = length <= 0.999999L * std::numeric_limits<float>::max();
+        for (std::int64_t i = 0; i < n; i++) {
+            long double sum = 0;
+            for (std::int64_t k = 0; k < n; k++) {
+                const bool is_negative = std::popcount(static_cast<std::uint64_t>(i & k)) % 2 == 1;
+                sum += is_negative ? -before[static_cast<std::size_t>(k)] : before[static_cast<std::size_t>(k)];
+            }
+            const auto at = first + static_cast<std::size_t>(i);
+            values[at] = sum / std::sqrt(static_cast<long double>(n));
+            errors[at] = is_bound ? error + (std::log2(static_cast<long double>(n)) + 2) / 2 * eps * (length + error) +
+                                        static_cast<long double>(n) * 0x1p-149L
+                                  : std::numeric_limits<long double>::infinity();
+        }
+    }
+}
+
 void rotate(const Road &road, const std::vector<long double> &cos, const std::vector<long double> &sin, State &state) {
     const State before = state;
     const std::int64_t n_pairs = road.rotary_dim / 2;
@@ -135,6 +158,15 @@ RoadValues road_of_values(const Road &road, const std::vector<long double> &x, c
     for (const long double v : state.value) {
         state.length.push_back(std::fabs(v));
     }
+    if (road.hadamard != 0 && road.undoes) {
+        for (std::size_t i = 0; i < x.size(); i++) {
+            state.extra[i] = eps / 2 * state.length[i];  // of a product with a scale
+        }
+        transform(road.hadamard, state.value, state.extra);
+        for (std::size_t i = 0; i < x.size(); i++) {
+            state.length[i] = std::fabs(state.value[i]);
+        }
+    }
     if (road.norm && !road.norm->after) {
         norm(road, state);
     }
@@ -156,6 +188,9 @@ RoadValues road_of_values(const Road &road, const std::vector<long double> &x, c
         const bool is_bound = state.length[i] <= 0.999999L * std::numeric_limits<float>::max();
         result.bound.push_back(is_bound ? factor * eps * state.length[i] + state.extra[i] * (1 + 64 * eps) + 0x1p-148L
                                         : std::numeric_limits<long double>::infinity());
+    }
+    if (road.hadamard != 0) {
+        transform(road.hadamard, result.value, result.bound);
     }
     return result;
 }

@@ -30,6 +30,8 @@ struct Road {
     bool half_in = true, half_out = true;            // pairings
     long double turn_eps = 2;                        // how many eps of its length a rotation may be off
     std::optional<RoadNorm> norm;
+    std::int64_t hadamard = 0;  // elements of a block that is transformed
+    bool undoes = false;        // the same transform before the rotation, as of keys that move
 };
 
 /// What one token holds before it is scaled, [heads, head_dim], and how far from it halyard.h lets results be.
@@ -43,8 +45,8 @@ RoadValues road_of(const Road &road, const std::vector<float> &x, const std::vec
 RoadValues road_of_values(const Road &road, const std::vector<long double> &x, const std::vector<long double> &cos,
                           const std::vector<long double> &sin);
 
-/// Whether a word can be what is stored of a value by a scale, 1 if there is none. Anything can, where value or bound is
-/// not finite.
+/// Whether a word can be what is stored of a value by a scale, 1 if there is none. Anything can, where value or bound
+/// is not finite.
 bool may_be_stored(std::int32_t out_dtype, std::uint32_t word, long double value, long double bound,
                    std::optional<long double> scale);
 

@@ -61,7 +61,7 @@ struct Call {
     /// Whether a tensor is rotated, or copied, and nothing else is done to it.
     bool is_plain(int i) const {
         return plan.rerotates == 0 && tensors[i].norm == nullptr && tensors[i].scale == nullptr &&
-               out_dtype(i) == tensors[i].dtype;
+               tensors[i].hadamard == 0 && out_dtype(i) == tensors[i].dtype;
     }
 };
 

@@ -167,6 +167,8 @@ oracle::Road Scene::road_of(int i) const {
     road.half_out = call.out_pairing(i) == HALYARD_PAIRING_HALF;
     const bool scales_pairs = call.plan.rerotates != 0 && desc.scale != nullptr && (desc.scale->per & 2) != 0;
     road.turn_eps = scales_pairs ? 2.5L : angles.eps();
+    road.hadamard = desc.hadamard;
+    road.undoes = call.plan.rerotates != 0;
     if (desc.norm == nullptr) {
         return road;
     }
@@ -287,6 +289,9 @@ std::string Scene::text() const {
         }
         if (desc.scale != nullptr) {
             out << ", scale of kind " << desc.scale->kind << " per " << desc.scale->per;
+        }
+        if (desc.hadamard != 0) {
+            out << ", Hadamard transform of " << desc.hadamard;
         }
         if (desc.cache != nullptr) {
             out << ", cache of blocks of " << desc.cache->block_size;

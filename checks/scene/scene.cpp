@@ -29,7 +29,8 @@ std::string Scene::create_angles() {
 /// Of the first tensor, or of another one, whose levels no test fixes. What there need not be is there half the times.
 int Scene::level(Factor factor, bool is_first) {
     const int fixed = choice_.level[factor];
-    const bool is_optional = factor == of_out_dtype || factor == of_norm || factor == of_scale || factor == of_layout;
+    const bool is_optional = factor == of_out_dtype || factor == of_norm || factor == of_scale || factor == of_layout ||
+                             factor == of_hadamard;
     if (fixed >= 0 && (is_first || (is_optional && fixed == 0))) {
         return fixed;
     }
@@ -92,6 +93,9 @@ void Scene::draw_tensor(int i) {
                                                     : draw_.in(0, 4);
     draw_scale(i);
     draw_norm(i);
+    if (level(of_hadamard, is_first) != 0) {
+        draw_hadamard(tensor);
+    }
     if (const int layout = level(of_layout, is_first); layout != no_cache) {
         draw_cache(i, layout);
     }
@@ -127,6 +131,15 @@ void Scene::draw_norm(int i) {
     if (kind == 6) {
         n_heads_[i] = std::min(n_heads_[i], most_of_row / tensor.head_dim);
     }
+}
+
+/// Of a power of two that divides the head, if there is one: mostly the largest.
+void Scene::draw_hadamard(halyard_tensor_desc &tensor) {
+    std::int64_t n = tensor.head_dim & -tensor.head_dim;
+    while (n > 2 && draw_.one_in(3)) {
+        n /= 2;
+    }
+    tensor.hadamard = n < 2 ? 0 : static_cast<std::int32_t>(n);
 }
 
 void Scene::draw_scale(int i) {

@@ -51,6 +51,7 @@ private:
     void draw_tensor(int i);
     void draw_turn(halyard_tensor_desc &tensor, int turn);
     void draw_norm(int i);
+    void draw_hadamard(halyard_tensor_desc &tensor);
     void draw_scale(int i);
     void draw_cache(int i, int layout);
     void draw_view(int i);

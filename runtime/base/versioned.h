@@ -30,7 +30,7 @@ inline constexpr std::array released_sizes<halyard_angle_source_desc> = {120u, 1
 template <>
 inline constexpr std::array released_sizes<halyard_angle_source_info> = {48u};
 template <>
-inline constexpr std::array released_sizes<halyard_tensor_desc> = {64u};
+inline constexpr std::array released_sizes<halyard_tensor_desc> = {64u, 72u};
 template <>
 inline constexpr std::array released_sizes<halyard_plan_desc> = {56u};
 template <>

@@ -16,6 +16,9 @@ const char *why_not(const TensorDesc &desc) {
     const auto divides = [&](Dtype dtype) {
         return desc.head_dim * element_bytes(dtype) % std::int64_t{wide_bytes} == 0;
     };
+    if (desc.hadamard != 0) {
+        return ".hadamard is set, but no kernel of a device transforms";
+    }
     if (desc.norm && desc.norm->row) {
         return ".norm->width is HALYARD_NORM_ROW (1), but on a device norms are of heads";
     }

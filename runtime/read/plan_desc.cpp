@@ -40,6 +40,12 @@ halyard_status read_stages(const halyard_tensor_desc &tensor, int index, TensorD
             return status;
         }
     }
+    const std::int64_t n = tensor.hadamard;
+    if (n != 0 && (n < 2 || (n & (n - 1)) != 0 || tensor.head_dim % n != 0)) {
+        return fail(error, HALYARD_ERROR_SHAPE, "tensors[", index, "].hadamard is ", n,
+                    ", but must be 0 or a power of two from 2 on that divides head_dim, ", tensor.head_dim);
+    }
+    out->hadamard = n;
     std::int64_t stride = 0;
     if (tensor.cache != nullptr) {
         if (const halyard_status status =
@@ -47,7 +53,7 @@ halyard_status read_stages(const halyard_tensor_desc &tensor, int index, TensorD
             return status;
         }
     }
-    out->is_staged = out->norm || out->scale || out->dtype != out->out_dtype || is_8_bit(out->dtype) ||
+    out->is_staged = out->norm || out->scale || n != 0 || out->dtype != out->out_dtype || is_8_bit(out->dtype) ||
                      (out->cache && !out->cache->is_linear(tensor.head_dim, &stride));
     if (out->is_staged && tensor.head_dim > max_staged_head) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].head_dim is ", tensor.head_dim,

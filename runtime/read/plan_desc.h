@@ -17,6 +17,7 @@ struct TensorDesc {
     Pairing pairing, out_pairing;
     std::int64_t head_dim, rotary_offset;
     Dtype out_dtype;
+    std::int64_t hadamard;  // elements of a block that is transformed, or 0
     bool rotates;
     bool is_staged;  // has stages beside its rotation, so it goes through blocks of f32
     std::optional<NormDesc> norm;

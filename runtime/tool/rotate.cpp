@@ -164,6 +164,7 @@ private:
                                   : norm_.is_given()                       ? "--norm"
                                   : store_.scale || !store_.scales.empty() ? "--scale"
                                   : !store_.scale_dynamic.empty()          ? "--scale-dynamic"
+                                  : store_.hadamard != 0                   ? "--hadamard"
                                   : !store_.cache.empty()                  ? "--cache"
                                   : call_.moves                            ? "--from-positions"
                                                                            : nullptr;

@@ -219,6 +219,10 @@ void rotate_block(const Run &run, int index, const Rows &rows, const Block &bloc
     }
 }
 
+void transform_block(const Run &run, const TensorDesc &desc, const Block &block, Workspace &work) {
+    transform(plan_of(run).stage_kernels, desc.hadamard, block.n_tokens * block.strides.token, work.block);
+}
+
 /// Makes and writes the dynamic scales of a block, and sets r. The block of a key that moves has not been multiplied by
 /// the key's old scale, so the old scale goes into the new one and into r.
 void scale_dynamically(const Run &run, int index, const Stretch &stretch, const Block &block, const float *heads,
@@ -311,7 +315,7 @@ bool is_one_stage(const TensorDesc &desc, const RunTensor &tensor, std::int64_t 
     return desc.norm && !desc.norm->after && !desc.norm->row && desc.norm->rounding == 0 &&
            desc.norm->size == desc.head_dim && desc.rotates && rotary_dim == desc.head_dim &&
            desc.pairing == Pairing::half && desc.out_pairing == Pairing::half && desc.dtype == desc.out_dtype &&
-           !desc.scale && tensor.in.element == 1 && stride_element == 1;
+           !desc.scale && desc.hadamard == 0 && tensor.in.element == 1 && stride_element == 1;
 }
 
 /// Norms, rotates and stores a stretch by one kernel. A call does as many tokens as lie evenly apart in the cache.
@@ -371,11 +375,17 @@ void norm_and_rotate_stretch(const Run &run, int index, const Stretch &stretch, 
             if (run.plan->rerotates && desc.scale && desc.scale->by_channel) {
                 unscale_block(run, index, stretch, block, work);
             }
+            if (desc.hadamard != 0 && run.plan->rerotates) {  // as it was stored; the transform is its own inverse
+                transform_block(run, desc, block, work);
+            }
             if (desc.rotates) {
                 rotate_block(run, index, rows, block, work);
             }
             if (desc.norm && desc.norm->after) {
                 norm_block(run, desc, block, work);
+            }
+            if (desc.hadamard != 0) {
+                transform_block(run, desc, block, work);
             }
             store(run, index, stretch, block, work);
         }

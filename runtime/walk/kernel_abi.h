@@ -150,6 +150,18 @@ typedef int halyard_norm_rotate_kernel(halyard_buffer *weight, float eps, halyar
  */
 typedef int halyard_largest_kernel(halyard_buffer *x, halyard_buffer *y);
 
+/* halyard_hadamard_f32_<target> multiplies blocks of 64 elements by scale, and then makes of each u and v that lie 1, 2,
+ * 4, 8, 16 and 32 apart u + v and u - v, in this order:
+ *
+ *   x, y   float [64, blocks]   y may be x, with the same strides
+ *
+ * halyard_butterfly_f32_<target> does so for one distance more:
+ *
+ *   x, y   float [distance, 2, pairs of blocks]   u at 0 and v at 1 of dim[1]; the distance is a multiple of 16
+ */
+typedef int halyard_hadamard_kernel(float scale, halyard_buffer *x, halyard_buffer *y);
+typedef int halyard_butterfly_kernel(halyard_buffer *x, halyard_buffer *y);
+
 #ifdef __cplusplus
 }
 #endif

@@ -363,6 +363,43 @@ void find_largest(const StageKernels &kernels, const Extents &extents, const Ele
     }
 }
 
+void transform(const StageKernels &kernels, std::int64_t n, std::int64_t n_elements, float *elements) noexcept {
+    constexpr std::int64_t n_in_kernel = 64;
+    const float scale = 1.0f / std::sqrt(static_cast<float>(n));
+    halyard_buffer x, y;
+    halyard_dimension dims[3];
+    std::int64_t distance = 1;
+    const bool has_kernels = kernels.hadamard[0] != nullptr && n >= n_in_kernel;
+    if (has_kernels) {
+        set_buffer(x, elements, dims);
+        set_dimension(dims[0], n_in_kernel, 1);
+        set_dimension(dims[1], n_elements / n_in_kernel, n_in_kernel);
+        y = x;
+        kernels.hadamard[0](scale, &x, &y);
+        distance = n_in_kernel;
+    } else {
+        for (std::int64_t i = 0; i < n_elements; i++) {
+            elements[i] *= scale;
+        }
+    }
+    for (; distance < n; distance *= 2) {
+        if (has_kernels) {
+            set_dimension(dims[0], distance, 1);
+            set_dimension(dims[1], 2, distance);
+            set_dimension(dims[2], n_elements / (2 * distance), 2 * distance);
+            kernels.butterfly[0](&x, &y);
+            continue;
+        }
+        for (std::int64_t first = 0; first < n_elements; first += 2 * distance) {
+            for (float *u = elements + first, *v = u + distance; u < elements + first + distance; u++, v++) {
+                const float sum = *u + *v, difference = *u - *v;
+                *u = sum;
+                *v = difference;
+            }
+        }
+    }
+}
+
 void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const float> &block,
             const Elements<const float> &r, const Elements<char> &y) noexcept {
     halyard_narrow_kernel *const kernel = kernels.narrow[index_of(dtype)];

@@ -52,6 +52,12 @@ void norm_and_rotate(const StageKernels &kernels, const Norm &norm, const Piece 
 void find_largest(const StageKernels &kernels, const Extents &extents, const Elements<const float> &block,
                   float *largest) noexcept;
 
+/// The orthonormal Hadamard transform (Sylvester's) of each n = 2^i elements of some that lie one after the other, in
+/// place: all are multiplied by 1 / sqrt(n), and then u and v that lie 1, 2, 4, … apart become u + v and u - v. It is its
+/// own inverse. Each of the log2(n) sums and the product round; together they are off by at most (log2(n) + 2) / 2
+/// eps_f32 of the length of the n elements, since a transform keeps the length of what an earlier one has rounded.
+void transform(const StageKernels &kernels, std::int64_t n, std::int64_t n_elements, float *elements) noexcept;
+
 /// y = block times r, rounded to a dtype. Strides of r may be 0; without scales r is 1.
 void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const float> &block,
             const Elements<const float> &r, const Elements<char> &y) noexcept;

@@ -39,8 +39,9 @@ inline Fields fields_of_plan(Call &call) {
     add(fields, call.plan.size, call.plan.direction, call.plan.rotary_dim, call.plan.n_tensors, call.plan.rerotates);
     add_link(fields, call.plan.tensors);
     for (int i = 0; i < call.n(); i++) {
-        auto &[size, dtype, out_dtype, pairing, out_pairing, no_rotation, head_dim, offset, a, b, c] = call.tensors[i];
-        add(fields, size, dtype, out_dtype, pairing, out_pairing, no_rotation, head_dim, offset);
+        auto &[size, dtype, out_dtype, pairing, out_pairing, no_rotation, head_dim, offset, a, b, c, hadamard, zero] =
+            call.tensors[i];
+        add(fields, size, dtype, out_dtype, pairing, out_pairing, no_rotation, head_dim, offset, hadamard, zero);
         if (call.tensors[i].norm != nullptr) {
             auto &[of, kind, width, order, weight, unit, rounding, no_eps, eps, first, n] = call.norms[i];
             add(fields, of, kind, width, order, weight, unit, rounding, no_eps, eps, first, n);

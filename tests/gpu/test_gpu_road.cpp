@@ -105,6 +105,7 @@ void test_refused_plans(std::int32_t device) {
              cache.stride_block = 4 * 5 * 128;
              tensor.cache = &cache;
          }},
+        {".hadamard is set, but no kernel of a device transforms", [](auto &tensor) { tensor.hadamard = 64; }},
         {".head_dim is no multiple of 16 bytes, in dtype or out_dtype, by which a device loads and stores heads",
          [](auto &tensor) {
              tensor.head_dim = 72;

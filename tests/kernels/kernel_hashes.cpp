@@ -139,7 +139,7 @@ std::uint64_t hash_of_rows(const halyard::RowKernels &kernels, std::int32_t kind
     return hash.value();
 }
 
-enum class Stage { widen, norm, widen_norm, norm_rotate, narrow, largest };
+enum class Stage { widen, norm, widen_norm, norm_rotate, narrow, largest, hadamard, butterfly };
 
 /// Hashes what a stage makes of any bits, with scales and weights that are numbers.
 std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, Stage stage, halyard::Dtype dtype) {
@@ -166,6 +166,7 @@ std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, Stage stage, h
         const halyard::Norm norm = {1e-6f, weights.data(), 0, static_cast<std::int32_t>(random.in(0, 3)), dtype};
         auto *const x_floats = reinterpret_cast<float *>(x.data());
         std::int64_t n_made = count;
+        const std::int64_t transformed = stage == Stage::hadamard ? 64 : 256;
         auto out_dtype = static_cast<std::int32_t>(halyard::Dtype::f32);
         switch (stage) {
         case Stage::widen: widen(kernels, dtype, extents, {x.data(), dense}, {y.data(), dense}); break;
@@ -207,6 +208,12 @@ std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, Stage stage, h
         case Stage::largest:
             find_largest(kernels, extents, {x_floats, dense}, y.data());
             n_made = extents.n_heads * extents.n_tokens;
+            break;
+        case Stage::hadamard:
+        case Stage::butterfly:
+            n_made = count / transformed * transformed;
+            std::copy_n(x_floats, n_made, y.data());
+            transform(kernels, transformed, n_made, y.data());
             break;
         }
         const char *made = reinterpret_cast<const char *>(y.data());

@@ -30,10 +30,11 @@ using oracle::Values;
 
 namespace {
 
-enum class Stage { widen, norm, widen_norm, norm_rotate, narrow, largest };
+enum class Stage { widen, norm, widen_norm, norm_rotate, narrow, largest, hadamard, butterfly };
 
 const char *name_of(Stage stage) {
-    constexpr const char *names[] = {"widen", "norm", "widen_norm", "norm_rotate", "narrow", "largest"};
+    constexpr const char *names[] = {"widen",  "norm",    "widen_norm", "norm_rotate",
+                                     "narrow", "largest", "hadamard",   "butterfly"};
     return names[static_cast<int>(stage)];
 }
 
@@ -56,6 +57,8 @@ struct Row {
         case Stage::norm_rotate: return kernels.norm_rotate[i] != nullptr;
         case Stage::narrow: return kernels.narrow[i] != nullptr;
         case Stage::largest: return kernels.largest[i] != nullptr;
+        case Stage::hadamard: return kernels.hadamard[i] != nullptr;
+        case Stage::butterfly: return kernels.butterfly[i] != nullptr;
         }
         return false;
     }
@@ -188,6 +191,9 @@ std::string fault_of_call(const Row &row, const StageKernels &kernels, bool fuse
     Operand weight(random, Dtype::f32, {extents.n_elements, extents.n_heads, 1}, of_weight, Values::ordinary);
     Norm norm = {random.one_in(2) ? 1e-6f : 0.0f, weight.floats(), of_weight.head,
                  static_cast<std::int32_t>(random.in(0, 3)), row.dtype};
+    const std::int64_t n_transformed = std::int64_t{1} << (row.stage == Stage::hadamard ? 6 : random.in(1, 11));
+    const Extents blocks = {n_transformed * random.in(1, std::max<std::int64_t>(2048 / n_transformed, 1)), 1, 1};
+    Operand transformed(random, Dtype::f32, blocks, {1, 0, 0}, values);
     Operand largest(random, Dtype::f32, {extents.n_heads * extents.n_tokens, 1, 1}, {1, 0, 0}, Values::any_bits);
 
     std::snprintf(text, sizeof(text),
@@ -252,6 +258,8 @@ std::string fault_of_call(const Row &row, const StageKernels &kernels, bool fuse
                    {of(y), y.strides});
             break;
         case Stage::largest: find_largest(by, extents, {floats_of(x), x.strides}, floats_of(largest)); break;
+        case Stage::hadamard:
+        case Stage::butterfly: transform(by, n_transformed, blocks.n_elements, floats_of(transformed)); break;
         }
     };
     call(kernels, false);
@@ -259,8 +267,12 @@ std::string fault_of_call(const Row &row, const StageKernels &kernels, bool fuse
         return "";  // other bits; the guards have been there, and the accuracy is tested below
     }
     call(portable, true);
-    for (const auto &[name, operand] :
-         {std::pair{"x: ", &x}, {"y: ", &y}, {"largest: ", &largest}, {"scales: ", &scales}, {"weights: ", &weight}}) {
+    for (const auto &[name, operand] : {std::pair{"x: ", &x},
+                                        {"y: ", &y},
+                                        {"largest: ", &largest},
+                                        {"scales: ", &scales},
+                                        {"weights: ", &weight},
+                                        {"transformed: ", &transformed}}) {
         if (const std::string difference = operand->difference(); !difference.empty()) {
             return std::string(text) + ": " + name + difference;
         }

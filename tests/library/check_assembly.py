@@ -81,11 +81,11 @@ def faults(assembler, path):
     for line in re.findall(r"^\tv?p?(?:gather|scatter).*", assembly, re.MULTILINE):
         yield f"gathers or scatters: {line.strip()}"
 
-    stage = re.match("halyard_(widen_norm|norm_rotate|widen|norm|narrow|largest)_", kernel)
+    stage = re.match("halyard_(widen_norm|norm_rotate|widen|norm|narrow|largest|hadamard|butterfly)_", kernel)
     needed = [target.fused]
     if stage:
-        needed = {"norm": [target.fused_vectors, *target.roots], "widen": [], "narrow": [], "largest": []}[
-            stage[1].removeprefix("widen_").removesuffix("_rotate")]
+        needed = {"norm": [target.fused_vectors, *target.roots]}.get(
+            stage[1].removeprefix("widen_").removesuffix("_rotate"), [])
         if "_f16_" in kernel and target.f16:
             needed += [target.f16[0]] * (stage[1] != "narrow") + [target.f16[1]] * (stage[1] != "widen")
     elif "_strided_" not in kernel:  # which go element by element

@@ -47,6 +47,16 @@ Pointer before_the_end_of_memory(std::uintptr_t n_bytes) {
 
 }  // namespace
 
+TEST_CASE("errors: roads, Hadamard transforms of a plan", "[errors][road]") {
+    RoadRun s;
+    const Table &plans = s.plans;
+    plans.refuse_each(HALYARD_ERROR_SHAPE, {1, -2, 3, 6, 2 * RoadRun::D, 1 << 30, INT32_MAX, INT32_MIN},
+                      {{"tensors[1].hadamard", s.tensors[1].hadamard}});
+    for (const std::int64_t n : {std::int64_t{2}, std::int64_t{4}, RoadRun::D}) {
+        plans.accept({{s.tensors[1].hadamard, n}, {s.tensors[2].hadamard, n}});
+    }
+}
+
 TEST_CASE("errors: roads, norms of a plan", "[errors][road]") {
     RoadRun s;
     const Table &plans = s.plans;

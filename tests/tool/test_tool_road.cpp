@@ -112,6 +112,28 @@ TEST_CASE("tool: a norm's eps is what keeps a head of zeros from NaN", "[tool][r
     }
 }
 
+TEST_CASE("tool: Hadamard transforms before scales, and undone by themselves", "[tool][road]") {
+    const ToolFolder dir;
+    const auto dtype = GENERATE(as<std::int32_t>{}, HALYARD_F32, HALYARD_F16, HALYARD_BF16);
+    const auto x = make_words(dtype, n_all);
+    const auto command = rotate(dir, dtype, x);
+    auto road = rotation(dtype);
+    for (const std::int64_t n : {2, 4}) {
+        road.hadamard = n;
+        const auto want = roads_of(road, decode(dtype, x), n_tokens);
+        dir.succeed(command + " --hadamard " + std::to_string(n) + " --out-dtype f32 --scale 0.5");
+        CHECK(count_wrong(HALYARD_F32, read_words(dir / "y.npy", HALYARD_F32, shape), want,
+                          [](std::size_t) { return 0.5f; }) == 0);
+    }
+    write(dir, "four.npy", {1, 1, 4}, std::vector<float>{1, 2, 3, 4});
+    dir.succeed("rotate four.npy -o y.npy --no-rotation --hadamard 4");
+    CHECK(floats_of(dir / "y.npy") == std::vector<float>{5, -1, -2, 0});
+    dir.succeed("rotate y.npy -o z.npy --no-rotation --hadamard 4");
+    CHECK(floats_of(dir / "z.npy") == std::vector<float>{1, 2, 3, 4});
+    dir.fail_each(2, "rotate four.npy -o y.npy --no-rotation", {"--hadamard 1", "--hadamard -4", "--hadamard x"});
+    dir.fail_each(1, "rotate four.npy -o y.npy --no-rotation", {"--hadamard 3", "--hadamard 8"});
+}
+
 TEST_CASE("tool: every dtype to every other, with scales", "[tool][road]") {
     const ToolFolder dir;
     const auto dtype = GENERATE(as<std::int32_t>{}, HALYARD_F32, HALYARD_F16, HALYARD_BF16);

@@ -447,7 +447,8 @@ enum { HALYARD_MAX_TENSORS = 4 };
 
 /* The road from a projection to a cache. Each tensor of a plan takes, of these stages, those that it has:
  *
- *     load (dtype) -> norm -> rotate -> norm -> scale, convert (out_dtype) -> store (view, or cache by slot)
+ *     load (dtype) -> norm -> rotate -> norm -> Hadamard -> scale, convert (out_dtype)
+ *         -> store (view, or cache by slot)
  *
  * Between load and store all is f32. Elements beside the rotary window take every stage but the rotation. Conversions
  * round to nearest even and keep denormals; f16 and bf16 overflow to infinity.
@@ -543,6 +544,13 @@ typedef struct halyard_cache_desc {
  * * 2^-23. Moves add up what each rounds. Keys of few bits should move seldom and far: where a slow pair turns by less
  * than half an ulp, the step is lost. */
 
+/* Hadamard. Quantised caches keep keys and values that a Hadamard transform has spread over the head, so that no element
+ * stands out. It is Sylvester's, orthonormal, and so its own inverse; attention takes q and the cache transformed alike.
+ * Each n elements, from the head's first on, are multiplied by f32(1 / sqrt(n)), and then u and v that lie 1, 2, 4, …
+ * apart become u + v and u - v: ggml's order, to the bit. A result may be off by (log2(n) + 2) / 2 * 2^-23 of the length
+ * of the n elements, and by the length of what they were off before. A plan that rerotates undoes it before the rotation
+ * and does it again behind it. */
+
 /* The fixed part of one tensor that a plan rotates: q, say, or k. */
 typedef struct halyard_tensor_desc {
     uint32_t size;
@@ -559,6 +567,9 @@ typedef struct halyard_tensor_desc {
     const halyard_norm_desc *norm;
     const halyard_scale_desc *scale;
     const halyard_cache_desc *cache; /* where the output goes; NULL: into the run's y */
+    int32_t hadamard;                /* n: a Hadamard transform of each n elements of a head, see below; a power of two, 2
+                                        or more, that divides head_dim (else SHAPE) [0: none] */
+    int32_t reserved;                /* 0 */
 } halyard_tensor_desc;
 
 typedef struct halyard_plan_desc {

@@ -31,8 +31,9 @@ public:
     std::optional<double> scale;  // --scale as a number,
     std::string scales;           // or as a file
     std::string scale_dynamic;
-    std::string slots, cache;  // both or none; where keys move, X is the cache
-    std::string cache_scales;  // of keys that move
+    std::int32_t hadamard = 0;  // 0: none
+    std::string slots, cache;   // both or none; where keys move, X is the cache
+    std::string cache_scales;   // of keys that move
 
     void add(CLI::App &command) {
         auto *type = add_word(command, "--out-dtype", out_type,
@@ -47,6 +48,10 @@ public:
             add_file(command, "--scale-dynamic", scale_dynamic,
                      "make a scale for each token and head, and write them: <f4, [tokens, heads], or [batch, "
                      "tokens, heads]; with --slots [slots, heads], the others as they were, or 1");
+        auto *blocks = add_integer(command, "--hadamard", hadamard,
+                                   "a Hadamard transform of each N elements, before scales; a power of two that "
+                                   "divides head_dim",
+                                   2, 1 << 20);
         auto *to_slots =
             add_file(command, "--slots", slots,
                      "where each token goes in the cache, -1: nowhere; <i4 or <i8, [tokens] or, of a 4-D X, "
@@ -69,7 +74,7 @@ public:
         to_slots->needs(layout);
         before->needs(to_slots)->needs(layout);
         layout->needs(to_slots);
-        for (auto *option : {type, fixed, dynamic, to_slots, before, layout, moved}) {
+        for (auto *option : {type, blocks, fixed, dynamic, to_slots, before, layout, moved}) {
             option->group("Scale, type and cache");
         }
     }
@@ -100,6 +105,11 @@ public:
     void read(Call &call) {
         const auto &type = find_dtype(type_of(call));
         call.tensor.out_dtype = static_cast<std::int32_t>(type.value);
+        if (hadamard != 0 && ((hadamard & (hadamard - 1)) != 0 || call.shape[3] % hadamard != 0)) {
+            throw Refusal("--hadamard is " + std::to_string(hadamard) + ", but must be a power of two that divides " +
+                          "head_dim, " + std::to_string(call.shape[3]));
+        }
+        call.tensor.hadamard = hadamard;
         if (has_cache()) {
             read_cache(call);
             n_bytes_ = cache_of(call).n_bytes;
