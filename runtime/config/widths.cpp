@@ -31,10 +31,10 @@ public:
         }
         const double part = factor ? factor->value : model_.known != nullptr ? model_.known->partial_factor : 1.0;
         const auto product = static_cast<std::int64_t>(static_cast<double>(head_dim) * part);
-        if (model_.type == "minimax_m3_vl_text" && stated_dim && !factor && *stated_dim != head_dim) {
-            refuse(config_.name_of("rotary_dim") + " is " + std::to_string(*stated_dim) + ", which the code of " +
-                       "model_type 'minimax_m3_vl_text' does not read: without a partial_rotary_factor it turns the "
-                       "whole head of " +
+        if (model_.known != nullptr && model_.known->turns_whole && stated_dim && !factor && *stated_dim != head_dim) {
+            refuse(config_.name_of("rotary_dim") + " is " + std::to_string(*stated_dim) +
+                       ", which the code of model_type " + quote(model_.type) +
+                       " does not read: without a partial_rotary_factor it turns the whole head of " +
                        std::to_string(head_dim),
                    HALYARD_ERROR_UNSUPPORTED);
         }
@@ -102,7 +102,7 @@ private:
             }
             // transformers fills numbers up with zeros, to as many digits as the last has.
             std::optional<JsonObject> fields;
-            for (auto key = std::to_string(i); !fields && key.size() <= 4; key.insert(0, "0")) {
+            for (auto key = std::to_string(i); !fields && key.size() <= 4; key.insert(key.begin(), '0')) {
                 fields = own.object(key.c_str());
             }
             const auto head_dim = fields ? fields->count("head_dim").value_or(usual) : usual;
