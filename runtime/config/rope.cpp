@@ -170,6 +170,11 @@ private:
         auto &s = rope_.scaling;
         const auto max_position = config_.first_count(
             {"max_position_embeddings", "n_positions", "seq_length", "max_sequence_length", "n_ctx"});
+        const auto repeated = scaling_.count("max_position_embeddings");
+        if (repeated && max_position && *repeated != *max_position) {
+            refuse_contradiction(scaling_.name_of("max_position_embeddings"), std::to_string(*repeated),
+                                 config_.name_of("max_position_embeddings"), std::to_string(*max_position));
+        }
         const auto inside = scaling_.count("original_max_position_embeddings");
         const auto outside = config_.count("original_max_position_embeddings");
         if (inside && outside && *inside != *outside && !layer_.has_own_base) {
@@ -336,6 +341,13 @@ private:
         if (const auto interleaved = config_.flag("rotary_emb_interleaved"); interleaved && known_ == nullptr) {
             rope_.about.pairing = *interleaved ? HALYARD_PAIRING_INTERLEAVED : HALYARD_PAIRING_HALF;
             rope_.about.out_pairing = rope_.about.pairing;
+        }
+        for (const char *key : {"rope_interleave", "rotary_emb_interleaved"}) {
+            const auto stated = config_.flag(key);
+            if (stated && known_ != nullptr && *stated != (rope_.about.pairing == HALYARD_PAIRING_INTERLEAVED)) {
+                refuse_contradiction(config_.name_of(key), *stated ? "true" : "false", "model_type",
+                                     quote(model_.type));
+            }
         }
     }
 

@@ -331,8 +331,8 @@ TEST_CASE("config: messages show nothing that a terminal would act on", "[config
 
 TEST_CASE("config: a key that holds a zero is a key like others", "[config]") {
     const auto parameters = [](const std::string &key) {
-        return llama(R"({"rope_theta": null, "rope_scaling": null, "rope_parameters": {")" + key +
-                     R"(": {"rope_type": "default", "rope_theta": 1e4}}})")
+        return llama(R"({"rope_theta": null, "rope_scaling": null, "layer_types": [")" + key +
+                     R"("], "rope_parameters": {")" + key + R"(": {"rope_type": "default", "rope_theta": 1e4}}})")
             .dump();
     };
     const auto outcome = read(parameters(R"(full_attention\u0000too)"));

@@ -266,6 +266,8 @@ def keep(fields):
             value = keep(value) if key in ("text_config", "thinker_config", "vlm_config") else None
         elif key.endswith("layer_types") and not fields.get("per_layer_config"):
             value = sorted(set(value))
+        elif key == "num_hidden_layers" and fields.get("layer_types") and not fields.get("per_layer_config"):
+            value = None  # each kind is named once
         elif isinstance(value, list) and len(value) > 8 and key not in ("layer_types", "layers_block_type"):
             value = value if key == "layer_rope_theta" else None
         if value is not None:
