@@ -243,8 +243,9 @@ void check_top(const JsonObject &config, const Model &model) {
 
 /// What is stated around the language model's part must stand in it too, since nothing else is read.
 void check_around(const JsonObject &around, const JsonObject &config) {
-    if (around.word("model_type") == "musicflamingo") {
-        return;  // there it is about the audio
+    const auto type = around.word("model_type");
+    if (type == "fuyu" || type == "musicflamingo") {
+        return;  // transformers 5.19 writes defaults there that nothing reads; there it is about the audio
     }
     for (const Key &key : top_keys) {
         const Json *outside = around.value().find(key.name), *inside = config.value().find(key.name);

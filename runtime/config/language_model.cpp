@@ -46,17 +46,18 @@ void check_type(const std::string &type) {
     }
 }
 
-/// The key of the object that holds the language model, or NULL.
+/// The key of the object that holds the language model, or NULL. ColPali repeats what is inside it.
 const char *find_part(const JsonObject &config) {
     const char *found = nullptr;
     for (const char *key : {"thinker_config", "vlm_config", "text_config", "llm_config", "language_config"}) {
         if (!config.has(key)) {
             continue;
         }
-        if (found != nullptr) {
+        const Json *inside = found == nullptr ? nullptr : config.object(found)->value().find(key);
+        if (found != nullptr && (inside == nullptr || !(*inside == *config.value().find(key)))) {
             refuse(config.name_of(found) + " and " + config.name_of(key) + " are both there");
         }
-        found = key;
+        found = found == nullptr ? key : found;
     }
     return found;
 }

@@ -143,6 +143,13 @@ TEST_CASE("config: broken configs are refused by name, lists by layers", "[confi
         {gemma4_with(R"({"1": {"head_dim": 512, "rope_theta": 5}})"), "per_layer_config.1.rope_theta is not known"},
         {gemma4_with(R"({"1": {"head_dim": "512"}})"), "per_layer_config.'1'.head_dim is of type string"},
         {gemma4_with(R"({"1": 512})"), "per_layer_config"},
+        {R"({"model_type": "gemma4_text", "layer_types": ["full_attention", "full_attention"],
+            "per_layer_config": {"1": {"head_dim": 512}}})",
+         "per_layer_config gives layers of type 'full_attention' heads of different widths"},
+        {R"({"model_type": "gemma4_text", "per_layer_config": {"1": {"head_dim": 512}}})",
+         "layer_types, which per_layer_config needs, is missing"},
+        {llama(R"({"layer_types": ["full_attention"], "per_layer_config": {"0": {"head_dim": 64}}})").dump(),
+         "there is a per_layer_config, so layer_type is needed"},
     });
 }
 
@@ -202,6 +209,9 @@ TEST_CASE("config: broken configs are refused by name, axes", "[config]") {
 TEST_CASE("config: broken configs are refused by name, an image encoder's part", "[config]") {
     // An image encoder's part, which reads little.
     check_broken({
+        {R"({"model_type": "qwen2_vl", "vision_config": {"num_heads": 16}})", "vision_config.hidden_size is missing"},
+        {R"({"model_type": "qwen2_vl", "vision_config": {"embed_dim": 1280}})", "vision_config.num_heads is missing"},
+        {vision_with(R"("rope_parameters": {"rope_type": "linear"})"), "vision_config.rope_parameters.rope_type is"},
         {vision_with(R"("rope_theta": 5e5)"), "vision_config.rope_theta is not known here"},
         {vision_with(R"("rope_scaling": {"type": "linear", "factor": 2})"), "vision_config.rope_scaling is not known"},
         {vision_with(R"("rope_parameters": {"partial_rotary_factor": 0.5})"),

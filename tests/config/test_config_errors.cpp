@@ -237,6 +237,10 @@ TEST_CASE("config: methods and models that are not known, or have no RoPE", "[co
         {type("gptj", R"(, "rotary": false)"), refused, {"rotary"}},
         {type("esm", R"(, "position_embedding_type": "absolute")"), refused, {"position_embedding_type"}},
         {type("smollm3", R"(, "no_rope_layers": [0, 0])"), refused, {"no_rope_layers"}},
+        {type("granitemoehybrid"), refused, {"position_embedding_type", "no RoPE"}},
+        {type("nanochat", R"(, "max_position_embeddings": 2048, "rope_scaling": {"type": "dynamic", "factor": 2})"),
+         unsupported,
+         {"-position"}},
     });
     check_outcome(read(read_fixture("qwen-7b"), nullptr, 8193), unsupported, {"use_dynamic_ntk"});
 }
