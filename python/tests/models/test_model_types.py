@@ -177,7 +177,8 @@ def turning_function(module, config):
     code = sys.modules[type(module).__module__]
     # With a `kernels` that it takes, transformers makes a module of a function that a kernel may take the place of.
     names = [name for name, value in vars(code).items()
-             if (isinstance(value, torch.nn.Module) or (inspect.isfunction(value) and value.__module__ == code.__name__))
+             if (isinstance(value, torch.nn.Module)
+                 or (inspect.isfunction(value) and value.__module__ == code.__name__))
              and re.search(r"^apply_rot\w*emb", name) and not re.search("vision|_2d", name)]
     if len(names) > 1:
         users = "".join(inspect.getsource(value) for value in vars(code).values() if inspect.isclass(value)

@@ -1,9 +1,9 @@
-"""Every RoPE class of the installed vLLM: Halyard reads a config that leads vLLM to it as the class works, or refuses it
-by name.
+"""Every RoPE class of the installed vLLM: Halyard reads a config that leads vLLM to it as the class works, or refuses
+it by name.
 
 No more of vLLM is imported than its classes, and these need nothing but PyTorch: what else they import is left out.
-`python test_vllm_classes.py` prints the table; with --write, it renews tests/data/vllm_classes.json, which tests without
-vLLM read, and from which runtime/models.md is made.
+`python test_vllm_classes.py` prints the table; with --write, it renews tests/data/vllm_classes.json, which tests
+without vLLM read, and from which runtime/models.md is made.
 """
 
 import dataclasses
