@@ -69,7 +69,7 @@ class Frequencies:
 
         Of dynamic NTK and LongRoPE others, of all other methods the same. Keys that were cached with the old ones have
         to move: rerotate's from_angles. Raises halyard.Error for a length that is out of range, and for the first
-        Qwen's use_dynamic_ntk beyond its seq_length.
+        Qwen's use_dynamic_ntk beyond its seq_length, or dual chunks beyond the first.
         """
         return self._wrap(self._handle.for_length(seq_len))
 

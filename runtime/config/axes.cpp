@@ -11,15 +11,17 @@
 namespace halyard {
 namespace {
 
-std::int32_t find_axis_map(const Model &model, const JsonObject &scaling) {
-    const auto stated = scaling.flag("mrope_interleaved");
-    const auto usual = model.known != nullptr && model.known->axis_map != HALYARD_AXIS_MAP_NONE
-                           ? model.known->axis_map
-                           : static_cast<std::int32_t>(HALYARD_AXIS_MAP_SECTIONS);
-    if (stated && !*stated && usual == HALYARD_AXIS_MAP_INTERLEAVED) {
-        refuse_contradiction(scaling.name_of("mrope_interleaved"), "false", "model_type", quote(model.type));
+/// Refuses what a config says of the axes' order, where the model's code does not do it. Qwen3-Omni says it twice.
+void check_order(const Model &model, const JsonObject &scaling, std::int32_t axis_map) {
+    for (const char *key : {"mrope_interleaved", "interleaved"}) {
+        const auto stated = scaling.flag(key);
+        if (stated && *stated && axis_map == HALYARD_AXIS_MAP_NONE && !scaling.has("mrope_section")) {
+            refuse_missing(scaling.name_of("mrope_section") + ", which " + key + " needs,");
+        }
+        if (stated && axis_map != HALYARD_AXIS_MAP_NONE && *stated != (axis_map == HALYARD_AXIS_MAP_INTERLEAVED)) {
+            refuse_contradiction(scaling.name_of(key), *stated ? "true" : "false", "model_type", quote(model.type));
+        }
     }
-    return stated.value_or(false) ? static_cast<std::int32_t>(HALYARD_AXIS_MAP_INTERLEAVED) : usual;
 }
 
 /// Where the config does not count, the model's code does. Interleaved axes take what there is of their pairs, and the
@@ -45,7 +47,8 @@ std::vector<std::int64_t> find_usual_counts(const ModelType &known, std::int64_t
 
 void read_axes(const Model &model, const Layer &layer, std::int64_t rotary_dim, bool says_mrope,
                halyard_frequencies_info *about) {
-    about->axis_map = HALYARD_AXIS_MAP_NONE;
+    about->axis_map = model.known != nullptr ? model.known->axis_map : HALYARD_AXIS_MAP_NONE;
+    check_order(model, layer.scaling, about->axis_map);
     auto counts = layer.scaling.counts("mrope_section");
     const auto name = layer.scaling.name_of("mrope_section");
     if (counts && model.known != nullptr && model.known->splits_pairs) {
@@ -54,7 +57,7 @@ void read_axes(const Model &model, const Layer &layer, std::int64_t rotary_dim, 
                HALYARD_ERROR_UNSUPPORTED);
     }
     if (!counts) {
-        if (model.known == nullptr || model.known->axis_map == HALYARD_AXIS_MAP_NONE) {
+        if (about->axis_map == HALYARD_AXIS_MAP_NONE) {
             if (says_mrope) {
                 refuse_missing(name);
             }
@@ -75,7 +78,11 @@ void read_axes(const Model &model, const Layer &layer, std::int64_t rotary_dim, 
         refuse(name + " sums to " + std::to_string(sum) + ", but a rotary_dim of " + std::to_string(rotary_dim) +
                " has " + std::to_string(n_pairs) + " pairs");
     }
-    about->axis_map = find_axis_map(model, layer.scaling);
+    if (about->axis_map == HALYARD_AXIS_MAP_NONE) {
+        refuse(name + " is there, but in which order axes take their pairs in models of model_type " +
+                   quote(model.type) + " is not known here",
+               HALYARD_ERROR_UNSUPPORTED);
+    }
     for (std::int64_t axis = 1; axis < n_axes && about->axis_map == HALYARD_AXIS_MAP_INTERLEAVED; ++axis) {
         const auto count = (*counts)[static_cast<std::size_t>(axis)];
         if (n_axes * (count - 1) + axis >= n_pairs) {

@@ -49,7 +49,7 @@ Rope read_text(std::string_view text, const std::optional<std::string> &layer_ty
         return read_vision(root);
     }
     const auto model = find_model(root);
-    check_keys(root, model);
+    check_keys(model);
     return read_rope(model, choose_layer(model, layer_type), seq_len);
 }
 

@@ -292,6 +292,16 @@ std::optional<std::int64_t> JsonObject::first_count(std::initializer_list<const 
     return first;
 }
 
+std::optional<std::int64_t> JsonObject::common_count(std::initializer_list<const char *> keys) const {
+    Agreement agreement;
+    for (const char *key : keys) {
+        count(key);
+        agreement.add(*this, key);
+    }
+    const auto &stated = agreement.stated();
+    return stated ? std::optional(static_cast<std::int64_t>(stated->value)) : std::nullopt;
+}
+
 void Agreement::add(const JsonObject &object, const char *key, double times) {
     const auto number = object.number(key);
     if (!number) {

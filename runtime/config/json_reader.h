@@ -72,6 +72,8 @@ public:
     std::optional<std::int64_t> count(const char *key) const;
     /// The first of several that is there; all that are must be whole numbers.
     std::optional<std::int64_t> first_count(std::initializer_list<const char *> keys) const;
+    /// The one that several state. Throws Failure where they contradict each other.
+    std::optional<std::int64_t> common_count(std::initializer_list<const char *> keys) const;
     std::optional<bool> flag(const char *key) const;
     std::optional<std::string> word(const char *key) const;
     std::optional<JsonObject> object(const char *key) const;

@@ -3,66 +3,101 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace halyard {
 namespace {
 
+enum class Kind { anything, count, counts, flag, number, numbers, word };
+
+struct Key {
+    const char *name;
+    Kind kind;
+};
+
 // In rope_scaling and its like, whether of all layers or of one kind. max_position_embeddings repeats the config's
 // (Ministral 3), finetuned is of YaRN's first code and changes no frequency, and interleaved repeats
 // mrope_interleaved (Qwen3-Omni).
-constexpr const char *scaling_keys[] = {
-    "alpha",
-    "attention_factor",
-    "attn_factor",
-    "base",
-    "beta_fast",
-    "beta_slow",
-    "extrapolation_factor",
-    "factor",
-    "finetuned",
-    "high_freq_factor",
-    "interleaved",
-    "llama_4_scaling_beta",
-    "long_factor",
-    "long_mscale",
-    "low_freq_factor",
-    "max_position_embeddings",
-    "mrope_interleaved",
-    "mrope_section",
-    "mscale",
-    "mscale_all_dim",
-    "original_max_position_embeddings",
-    "partial_rotary_factor",
-    "rope_theta",
-    "rope_type",
-    "short_factor",
-    "short_mscale",
-    "truncate",
-    "type",
+constexpr Key scaling_keys[] = {
+    {"alpha", Kind::number},
+    {"attention_factor", Kind::number},
+    {"attn_factor", Kind::number},
+    {"base", Kind::number},
+    {"beta_fast", Kind::number},
+    {"beta_slow", Kind::number},
+    {"extrapolation_factor", Kind::number},
+    {"factor", Kind::number},
+    {"finetuned", Kind::flag},
+    {"high_freq_factor", Kind::number},
+    {"interleaved", Kind::flag},
+    {"llama_4_scaling_beta", Kind::number},
+    {"long_factor", Kind::numbers},
+    {"long_mscale", Kind::number},
+    {"low_freq_factor", Kind::number},
+    {"max_position_embeddings", Kind::count},
+    {"mrope_interleaved", Kind::flag},
+    {"mrope_section", Kind::counts},
+    {"mscale", Kind::number},
+    {"mscale_all_dim", Kind::number},
+    {"original_max_position_embeddings", Kind::count},
+    {"partial_rotary_factor", Kind::number},
+    {"rope_theta", Kind::number},
+    {"rope_type", Kind::word},
+    {"short_factor", Kind::numbers},
+    {"short_mscale", Kind::number},
+    {"truncate", Kind::flag},
+    {"type", Kind::word},
 };
 
 // At the top, where they are read whatever the model is.
-constexpr const char *top_keys[] = {
-    "layer_rope_theta",
-    "no_rope_layer_interval",
-    "no_rope_layers",
-    "partial_rotary_factor",
-    "qk_rope_head_dim",
-    "rope_interleave",
-    "rope_parameters",
-    "rope_pct",
-    "rope_ratio",
-    "rope_scaling",
-    "rope_scaling_layers",
-    "rope_theta",
-    "rotary",
-    "rotary_dim",
-    "rotary_emb_base",
-    "rotary_emb_fraction",
-    "rotary_emb_interleaved",
-    "rotary_pct",
-    "rotary_value",
-    "use_mem_rope",
+constexpr Key top_keys[] = {
+    {"layer_rope_theta", Kind::numbers},
+    {"no_rope_layer_interval", Kind::count},
+    {"no_rope_layers", Kind::numbers},
+    {"partial_rotary_factor", Kind::number},
+    {"qk_rope_head_dim", Kind::count},
+    {"rope_interleave", Kind::flag},
+    {"rope_parameters", Kind::anything},
+    {"rope_pct", Kind::number},
+    {"rope_ratio", Kind::number},
+    {"rope_scaling", Kind::anything},
+    {"rope_scaling_layers", Kind::anything},
+    {"rope_theta", Kind::number},
+    {"rotary", Kind::anything},
+    {"rotary_dim", Kind::count},
+    {"rotary_emb_base", Kind::number},
+    {"rotary_emb_fraction", Kind::number},
+    {"rotary_emb_interleaved", Kind::flag},
+    {"rotary_pct", Kind::number},
+    {"rotary_value", Kind::flag},
+};
+
+// At the top, where layers of two kinds have a base each.
+constexpr struct {
+    const char *name;
+    Layers layers;
+} bases[] = {
+    {"global_rope_theta", Layers::modernbert},
+    {"local_rope_theta", Layers::modernbert},
+    {"rope_local_base_freq", Layers::gemma3},
+};
+
+// What rope_parameters may have an entry for: the layer_types of transformers with attention, and DeepSeek-V4's.
+constexpr const char *layer_types[] = {
+    "chunked_attention",
+    "compress",
+    "compressed_sparse_attention",
+    "full_attention",
+    "heavily_compressed_attention",
+    "hybrid",
+    "hybrid_sliding",
+    "indexed_attention",
+    "linear_attention",
+    "main",
+    "minimax_m3_sparse",
+    "reference_sliding_attention",
+    "sliding_attention",
+    "window_attention",
 };
 
 struct Meaningless {
@@ -79,9 +114,24 @@ constexpr Meaningless meaningless[] = {
     {"use_rotary_embedding", "CLVP, which is refused"},
 };
 
+/// NULL where it is none of them.
 template <typename Keys>
-bool contains(const Keys &keys, std::string_view key) {
-    return std::ranges::find(keys, key) != std::end(keys);
+const Key *find_key(const Keys &keys, std::string_view name) {
+    const auto found = std::ranges::find(keys, name, &Key::name);
+    return found != std::end(keys) ? found : nullptr;
+}
+
+/// Throws where the value is of the wrong type, even if nothing here reads it.
+void check_type(const JsonObject &object, const Key &key) {
+    switch (key.kind) {
+    case Kind::anything: break;
+    case Kind::count: object.count(key.name); break;
+    case Kind::counts: object.counts(key.name); break;
+    case Kind::flag: object.flag(key.name); break;
+    case Kind::number: object.number(key.name); break;
+    case Kind::numbers: object.numbers(key.name); break;
+    case Kind::word: object.word(key.name); break;
+    }
 }
 
 /// Whether a word of the key, as in "layer_rope_theta", is one of RoPE's.
@@ -95,47 +145,139 @@ bool speaks_of_rope(std::string_view key) {
         [&](const char *word) { return name.find(word) != name.npos; });
 }
 
-[[noreturn]] void refuse_key(const JsonObject &object, const std::string &key) {
+/// The key's name, which may hold anything.
+std::string name_of(const JsonObject &object, const std::string &key) {
     const auto quoted = quote(key);
-    refuse(object.name_of("") + (quoted.size() == key.size() + 2 ? quoted.substr(1, key.size()) : quoted) +
-           " is not known here, and might change the rotation");
+    return object.name_of("") + (quoted.size() == key.size() + 2 ? quoted.substr(1, key.size()) : quoted);
 }
 
-/// rope_scaling or its like. Objects inside are those of each kind of layers.
-void check_scaling(const JsonObject &scaling, bool is_whole) {
+[[noreturn]] void refuse_key(const JsonObject &object, const std::string &key) {
+    refuse(name_of(object, key) + " is not known here, and might change the rotation");
+}
+
+/// What rope_scaling or its like says of all layers, or of those of one kind.
+void check_scaling(const JsonObject &scaling) {
     for (const auto &[key, value] : scaling.value().fields) {
-        if (is_whole && value.is_object()) {
-            check_scaling(JsonObject(value, scaling.name_of(key.c_str()) + "."), false);
-        } else if (value.kind != Json::Kind::null && !contains(scaling_keys, key)) {
+        const Key *known = find_key(scaling_keys, key);
+        if (value.kind != Json::Kind::null && known == nullptr) {
             refuse_key(scaling, key);
+        }
+        if (known != nullptr) {
+            check_type(scaling, *known);
+        }
+    }
+}
+
+/// rope_scaling or its like of the config. Objects inside are entries for kinds of layers.
+void check_whole_scaling(const JsonObject &scaling, const JsonObject &config) {
+    const auto &fields = scaling.value().fields;
+    const auto is_entry = [](const Json::Field &field) {
+        return field.value.is_object() && find_key(scaling_keys, field.key) == nullptr;
+    };
+    if (std::ranges::none_of(fields, is_entry)) {
+        check_scaling(scaling);
+        return;
+    }
+    const auto listed = config.words("layer_types").value_or(std::vector<std::string>());
+    for (const auto &field : fields) {
+        const auto &[key, value] = field;
+        const bool is_null = value.kind == Json::Kind::null;
+        const bool is_kind = std::ranges::find(layer_types, key) != std::end(layer_types) ||
+                             std::ranges::find(listed, key) != listed.end();
+        if (is_kind && !is_null) {
+            check_scaling(JsonObject(value, name_of(scaling, key) + "."));
+        } else if (!is_kind && (is_entry(field) || find_key(scaling_keys, key) == nullptr)) {
+            refuse_key(scaling, key);
+        } else if (!is_kind && !is_null && key != "rope_type" && key != "type" && key != "truncate") {
+            refuse(name_of(scaling, key) + " stands beside entries for kinds of layers, which do not read it");
+        }
+    }
+}
+
+/// Lists by layers. Longer ones are published with models that predict several tokens at once.
+void check_lengths(const JsonObject &config) {
+    const auto n_layers = config.count("num_hidden_layers");
+    for (const char *key : {"layer_rope_theta", "layer_types", "no_rope_layers"}) {
+        const Json *found = config.value().find(key);
+        const auto n = found != nullptr && found->is_array() ? std::ssize(found->elements) : 0;
+        if (n_layers && n != 0 && n < *n_layers) {
+            refuse(config.name_of(key) + " has " + std::to_string(n) + " elements, but num_hidden_layers is " +
+                   std::to_string(*n_layers));
         }
     }
 }
 
 void check_top(const JsonObject &config, const Model &model) {
     for (const auto &[key, value] : config.value().fields) {
+        const Key *known = find_key(top_keys, key);
         const bool is_known =
-            contains(top_keys, key) ||
-            std::ranges::find(meaningless, key, &Meaningless::key) != std::end(meaningless) ||
-            (model.is_kind(Layers::gemma3) && key == "rope_local_base_freq") ||
-            (model.is_kind(Layers::modernbert) && (key == "global_rope_theta" || key == "local_rope_theta"));
+            known != nullptr || std::ranges::find(meaningless, key, &Meaningless::key) != std::end(meaningless) ||
+            (model.type == "zamba2" && key == "use_mem_rope") || std::ranges::any_of(bases, [&](const auto &base) {
+                return model.is_kind(base.layers) && key == base.name;
+            });
         if (value.kind != Json::Kind::null && speaks_of_rope(key) && !is_known) {
             refuse_key(config, key);
         }
+        if (known != nullptr) {
+            check_type(config, *known);
+        }
+    }
+    for (const auto &base : bases) {
+        config.number(base.name);
     }
     for (const char *key : {"rope_scaling", "rope_parameters"}) {
         if (const auto scaling = config.object(key)) {
-            check_scaling(*scaling, true);
+            check_whole_scaling(*scaling, config);
+        }
+    }
+    const auto layers = config.object("per_layer_config").value_or(JsonObject::empty(""));
+    for (const auto &[layer, fields] : layers.value().fields) {
+        const JsonObject own(fields, name_of(layers, layer) + ".");
+        for (const auto &[key, value] : fields.fields) {
+            if (value.kind != Json::Kind::null && speaks_of_rope(key)) {
+                refuse_key(own, key);
+            }
+        }
+    }
+}
+
+/// What is stated around the language model's part must stand in it too, since nothing else is read.
+void check_around(const JsonObject &around, const JsonObject &config) {
+    const auto type = around.word("model_type");
+    if (type == "fuyu" || type == "musicflamingo") {
+        return;  // transformers 5.19 writes defaults there that nothing reads; there it is about the audio
+    }
+    for (const Key &key : top_keys) {
+        const Json *outside = around.value().find(key.name), *inside = config.value().find(key.name);
+        if (outside != nullptr && outside->kind != Json::Kind::null && (inside == nullptr || !(*inside == *outside))) {
+            refuse(around.name_of(key.name) + " is not what " + config.name_of(key.name) + " says, which is read");
         }
     }
 }
 
 }  // namespace
 
-void check_keys(const JsonObject &root, const Model &model) {
+void check_keys(const Model &model) {
     check_top(model.config, model);
-    if (&root.value() != &model.config.value()) {
-        check_top(root, model);
+    check_lengths(model.config);
+    for (const auto &around : model.around) {
+        check_top(around, model);
+        check_around(around, model.config);
+    }
+}
+
+void check_vision_keys(const JsonObject &vision) {
+    for (const auto &[key, value] : vision.value().fields) {
+        if (value.kind != Json::Kind::null && speaks_of_rope(key) && key != "rope_parameters") {
+            refuse_key(vision, key);
+        }
+    }
+    if (const auto parameters = vision.object("rope_parameters")) {
+        for (const auto &[key, value] : parameters->value().fields) {
+            if (value.kind != Json::Kind::null && key != "rope_theta" && key != "rope_type") {
+                refuse_key(*parameters, key);
+            }
+        }
     }
 }
 

@@ -6,6 +6,9 @@
 namespace halyard {
 
 /// Throws Failure, naming the key, where one is not known: what it asks for would be left out without a word.
-void check_keys(const JsonObject &root, const Model &model);
+void check_keys(const Model &model);
+
+/// The same for an image encoder's part.
+void check_vision_keys(const JsonObject &vision);
 
 }  // namespace halyard

@@ -29,15 +29,13 @@ void check_uses_rope(const JsonObject &config, const std::string &type, const Mo
             refuse(config.name_of(key) + " is true, so the model has no RoPE that is known here");
         }
     }
-    if (const Json *const rotary = config.value().find("rotary");
-        rotary != nullptr && rotary->kind == Json::Kind::boolean && !rotary->flag) {
+    // InternLM's is an object.
+    if (config.has("rotary") && !config.value().find("rotary")->is_object() && !*config.flag("rotary")) {
         refuse(config.name_of("rotary") + " is false, so the model has no RoPE");
     }
     // In spite of its name, 1 means a layer with RoPE.
-    if (const Json *const found = config.value().find("no_rope_layers");
-        found != nullptr && !found->elements.empty() && std::ranges::all_of(found->elements, [](const Json &has_rope) {
-            return has_rope.kind == Json::Kind::number && has_rope.number == 0.0;
-        })) {
+    const auto has_rope = config.numbers("no_rope_layers").value_or(std::vector<double>());
+    if (!has_rope.empty() && std::ranges::count(has_rope, 0.0) == std::ssize(has_rope)) {
         refuse(config.name_of("no_rope_layers") + " leaves no layer with RoPE");
     }
 }
@@ -48,23 +46,34 @@ void check_type(const std::string &type) {
     }
 }
 
+/// The key of the object that holds the language model, or NULL. ColPali repeats what is inside it.
+const char *find_part(const JsonObject &config) {
+    const char *found = nullptr;
+    for (const char *key : {"thinker_config", "vlm_config", "text_config", "llm_config", "language_config"}) {
+        if (!config.has(key)) {
+            continue;
+        }
+        const Json *inside = found == nullptr ? nullptr : config.object(found)->value().find(key);
+        if (found != nullptr && (inside == nullptr || !(*inside == *config.value().find(key)))) {
+            refuse(config.name_of(found) + " and " + config.name_of(key) + " are both there");
+        }
+        found = found == nullptr ? key : found;
+    }
+    return found;
+}
+
 }  // namespace
 
 Model find_model(const JsonObject &root) {
     Model model = {root, root.word("model_type").value_or("")};
     check_type(model.type);
     // Models of several parts keep the language model inside, some of them two levels down.
-    for (bool is_found = true; is_found;) {
-        is_found = false;
-        for (const char *key : {"thinker_config", "vlm_config", "text_config", "llm_config", "language_config"}) {
-            if (const auto inner = model.config.object(key)) {
-                model.config = *inner;
-                model.type = inner->word("model_type").value_or(model.type);
-                check_type(model.type);
-                is_found = true;
-                break;
-            }
-        }
+    for (auto key = find_part(root); key != nullptr; key = find_part(model.config)) {
+        const auto inner = *model.config.object(key);
+        model.around.push_back(model.config);
+        model.config = inner;
+        model.type = inner.word("model_type").value_or(model.type);
+        check_type(model.type);
     }
     model.known = find_model_type(model.type);
     check_uses_rope(model.config, model.type, model.known);

@@ -5,14 +5,16 @@
 #include "config/models.h"
 
 #include <string>
+#include <vector>
 
 namespace halyard {
 
 /// The language model's part of a config, and what is known about its type.
 struct Model {
     JsonObject config;
-    std::string type;                  // "" where it is not stated
-    const ModelType *known = nullptr;  // NULL where the type is not known
+    std::string type;                     // "" where it is not stated
+    const ModelType *known = nullptr;     // NULL where the type is not known
+    std::vector<JsonObject> around = {};  // the objects that the part is in, the whole first
 
     bool is_kind(Layers kind) const { return known != nullptr && known->layers == kind; }
 };

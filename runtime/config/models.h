@@ -37,6 +37,7 @@ struct ModelType {
     bool needs_scaling = false;     // without rope_parameters its code scales by numbers of its own
     bool is_backward = false;       // it turns by -position
     bool has_vision = false;        // its image encoder is understood too
+    bool turns_whole = false;       // heads, whatever rotary_dim says, where no partial factor is stated
     bool yarn_is_longrope = false;  // early Phi-3 configs say "yarn"
 };
 

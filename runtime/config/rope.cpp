@@ -47,6 +47,7 @@ public:
         read_positions();
         read_numbers();
         check_qwen();
+        check_chunks();
         read_axes(model_, layer_, rope_.scaling.rotary_dim, says_mrope_, &rope_.about);
         read_pairing();
         rope_.is_backward = known_ != nullptr && known_->is_backward;
@@ -169,6 +170,11 @@ private:
         auto &s = rope_.scaling;
         const auto max_position = config_.first_count(
             {"max_position_embeddings", "n_positions", "seq_length", "max_sequence_length", "n_ctx"});
+        const auto repeated = scaling_.count("max_position_embeddings");
+        if (repeated && max_position && *repeated != *max_position) {
+            refuse_contradiction(scaling_.name_of("max_position_embeddings"), std::to_string(*repeated),
+                                 config_.name_of("max_position_embeddings"), std::to_string(*max_position));
+        }
         const auto inside = scaling_.count("original_max_position_embeddings");
         const auto outside = config_.count("original_max_position_embeddings");
         if (inside && outside && *inside != *outside && !layer_.has_own_base) {
@@ -295,10 +301,30 @@ private:
         if (model_.type != "qwen" || !(is_dynamic || config_.flag("use_logn_attn").value_or(false))) {
             return;
         }
-        rope_.longest_seq_len = config_.count("seq_length").value_or(8192);
-        if (rope_.scaling.seq_len > rope_.longest_seq_len) {
-            refuse(config_.name_of(is_dynamic ? "use_dynamic_ntk" : "use_logn_attn") +
-                       " is true, which is supported up to seq_length tokens only",
+        end_at(config_.count("seq_length").value_or(8192),
+               config_.name_of(is_dynamic ? "use_dynamic_ntk" : "use_logn_attn") + " is true");
+    }
+
+    /// Dual chunk attention (Qwen2.5-1M, arXiv:2402.17463) counts positions anew in each chunk.
+    void check_chunks() {
+        const auto chunks = config_.object("dual_chunk_attention_config");
+        if (!chunks) {
+            return;
+        }
+        const auto chunk = require(chunks->count("chunk_size"), *chunks, "chunk_size");
+        const auto local = require(chunks->count("local_size"), *chunks, "local_size");
+        if (local >= chunk) {
+            refuse_contradiction(chunks->name_of("local_size"), std::to_string(local), chunks->name_of("chunk_size"),
+                                 std::to_string(chunk));
+        }
+        end_at(chunk - local, config_.name_of("dual_chunk_attention_config") + " is there");
+    }
+
+    /// Refuses longer sequences.
+    void end_at(std::int64_t n_tokens, const std::string &why) {
+        rope_.longest_seq_len = std::min(rope_.longest_seq_len, n_tokens);
+        if (rope_.scaling.seq_len > n_tokens) {
+            refuse(why + ", which is supported up to " + std::to_string(n_tokens) + " tokens only",
                    HALYARD_ERROR_UNSUPPORTED);
         }
     }
@@ -315,6 +341,13 @@ private:
         if (const auto interleaved = config_.flag("rotary_emb_interleaved"); interleaved && known_ == nullptr) {
             rope_.about.pairing = *interleaved ? HALYARD_PAIRING_INTERLEAVED : HALYARD_PAIRING_HALF;
             rope_.about.out_pairing = rope_.about.pairing;
+        }
+        for (const char *key : {"rope_interleave", "rotary_emb_interleaved"}) {
+            const auto stated = config_.flag(key);
+            if (stated && known_ != nullptr && *stated != (rope_.about.pairing == HALYARD_PAIRING_INTERLEAVED)) {
+                refuse_contradiction(config_.name_of(key), *stated ? "true" : "false", "model_type",
+                                     quote(model_.type));
+            }
         }
     }
 

@@ -1,5 +1,7 @@
 #include "config/vision.h"
 
+#include "config/keys.h"
+
 #include <string>
 
 namespace halyard {
@@ -14,6 +16,7 @@ Rope read_vision(const JsonObject &root) {
     if (!vision) {
         refuse_missing("vision_config");
     }
+    check_vision_keys(*vision);
     // In Qwen2-VL, hidden_size is the language model's.
     const char *const width_key = vision->has("embed_dim") ? "embed_dim" : "hidden_size";
     const auto width = vision->count(width_key);

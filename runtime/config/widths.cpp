@@ -1,9 +1,12 @@
 #include "config/widths.h"
 
+#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <initializer_list>
 #include <optional>
+#include <system_error>
+#include <vector>
 
 namespace halyard {
 namespace {
@@ -31,10 +34,10 @@ public:
         }
         const double part = factor ? factor->value : model_.known != nullptr ? model_.known->partial_factor : 1.0;
         const auto product = static_cast<std::int64_t>(static_cast<double>(head_dim) * part);
-        if (model_.type == "minimax_m3_vl_text" && stated_dim && !factor && *stated_dim != head_dim) {
-            refuse(config_.name_of("rotary_dim") + " is " + std::to_string(*stated_dim) + ", which the code of " +
-                       "model_type 'minimax_m3_vl_text' does not read: without a partial_rotary_factor it turns the "
-                       "whole head of " +
+        if (model_.known != nullptr && model_.known->turns_whole && stated_dim && !factor && *stated_dim != head_dim) {
+            refuse(config_.name_of("rotary_dim") + " is " + std::to_string(*stated_dim) +
+                       ", which the code of model_type " + quote(model_.type) +
+                       " does not read: without a partial_rotary_factor it turns the whole head of " +
                        std::to_string(head_dim),
                    HALYARD_ERROR_UNSUPPORTED);
         }
@@ -61,8 +64,8 @@ public:
 
 private:
     std::int64_t divide_hidden_size() const {
-        const auto hidden = config_.first_count({"hidden_size", "n_embd", "n_embed", "d_model"});
-        const auto heads = config_.first_count({"num_attention_heads", "n_head", "n_heads"});
+        const auto hidden = config_.common_count({"hidden_size", "n_embd", "n_embed", "d_model"});
+        const auto heads = config_.common_count({"num_attention_heads", "n_head", "n_heads"});
         if (!hidden || !heads) {
             refuse_missing(config_.name_of("head_dim") + ", or " + (hidden ? "num_attention_heads" : "hidden_size") +
                            " to find it from,");
@@ -75,7 +78,9 @@ private:
     }
 
     std::int64_t find_head_dim() const {
-        const auto common = config_.first_count({"attention_head_dim", "head_dim", "kv_channels"});
+        // Zamba2's kv_channels are half of its attention_head_dim.
+        const auto common = config_.has("attention_head_dim") ? config_.common_count({"attention_head_dim", "head_dim"})
+                                                              : config_.common_count({"head_dim", "kv_channels"});
         const auto usual = common                                                   ? *common
                            : model_.known != nullptr && model_.known->head_dim != 0 ? model_.known->head_dim
                                                                                     : divide_hidden_size();
@@ -95,23 +100,30 @@ private:
         if (!types) {
             refuse_missing(config_.name_of("layer_types") + ", which per_layer_config needs,");
         }
+        std::vector<std::int64_t> widths(types->size(), usual);
+        std::vector<bool> is_stated(types->size());
+        for (const auto &[key, value] : own.value().fields) {
+            const auto name = own.name_of("") + quote(key);
+            // transformers fills numbers up with zeros, to as many digits as the last has.
+            size_t i = 0;
+            const auto end = std::from_chars(key.data(), key.data() + key.size(), i);
+            if (end.ec != std::errc() || end.ptr != key.data() + key.size() || i >= types->size() || is_stated[i]) {
+                refuse(name + " is not the number of a layer, or that of another entry");
+            }
+            is_stated[i] = true;
+            widths[i] = JsonObject(value, name + ".").count("head_dim").value_or(usual);
+        }
         std::optional<std::int64_t> result;
         for (size_t i = 0; i < types->size(); ++i) {
             if ((*types)[i] != layer_.type) {
                 continue;
             }
-            // transformers fills numbers up with zeros, to as many digits as the last has.
-            std::optional<JsonObject> fields;
-            for (auto key = std::to_string(i); !fields && key.size() <= 4; key.insert(0, "0")) {
-                fields = own.object(key.c_str());
-            }
-            const auto head_dim = fields ? fields->count("head_dim").value_or(usual) : usual;
-            if (result && *result != head_dim) {
+            if (result && *result != widths[i]) {
                 refuse(config_.name_of("per_layer_config") + " gives layers of type " + quote(layer_.type) +
                            " heads of different widths",
                        HALYARD_ERROR_UNSUPPORTED);
             }
-            result = head_dim;
+            result = widths[i];
         }
         return result.value_or(usual);
     }

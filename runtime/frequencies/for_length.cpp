@@ -87,6 +87,7 @@ extern "C" halyard_status halyard_create_frequencies_for_length(const halyard_fr
         result->origin->short_attention_factor = frequencies->origin->short_attention_factor;
         result->origin->long_attention_factor = frequencies->origin->long_attention_factor;
         result->origin->longest_seq_len = frequencies->origin->longest_seq_len;
+        result->last_seq_len = std::min(result->last_seq_len, result->origin->longest_seq_len);
     }
     *out = result.release();
     return HALYARD_OK;

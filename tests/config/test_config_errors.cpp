@@ -195,11 +195,24 @@ TEST_CASE("config: axes that cannot be are named", "[config][errors]") {
         {llama_scaled(R"("mrope_section": [-16, 40, 40])"), shape, {"mrope_section[0]"}},
         {llama_scaled(R"("mrope_section": "16,24,24")"), refused, {"mrope_section"}},
         {llama_scaled(R"("mrope_section": [9007199254740992, 9007199254740992])"), refused, {"mrope_section"}},
-        {llama_scaled(R"("mrope_section": [20, 22, 22], "mrope_interleaved": true)"), refused, {"mrope_section"}},
+        {llama_scaled(R"("mrope_section": [16, 24, 24])"), unsupported, {"mrope_section", "'llama'"}},
         {llama_scaled(R"("mrope_section": [16, 24, 24], "mrope_interleaved": 1)"), refused, {"mrope_interleaved"}},
+        {type("keye", R"(, "rope_theta": 1e6, "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]})"),
+         unsupported,
+         {"mrope_section", "'keye'"}},
+        {type("qwen3_vl_text", R"(, "rope_scaling": {"rope_type": "default", "mrope_section": [20, 22, 22]})"),
+         refused,
+         {"mrope_section[1]"}},
         {type("qwen3_vl_text", R"(, "rope_scaling": {"rope_type": "default", "mrope_interleaved": false})"),
          refused,
          {"mrope_interleaved"}},
+        {type("qwen3_vl_text", R"(, "rope_scaling": {"rope_type": "default", "interleaved": false})"),
+         refused,
+         {"rope_scaling.interleaved is false"}},
+        {type("qwen2_vl", R"(, "rope_scaling": {"type": "mrope", "mrope_interleaved": true})"),
+         refused,
+         {"mrope_interleaved is true"}},
+        {llama_scaled(R"("mrope_interleaved": true)"), refused, {"mrope_section, which mrope_interleaved needs"}},
         {type("qwen2_vl", R"(, "head_dim": 64)"), refused, {"mrope_section"}},
     });
 }
@@ -224,8 +237,30 @@ TEST_CASE("config: methods and models that are not known, or have no RoPE", "[co
         {type("gptj", R"(, "rotary": false)"), refused, {"rotary"}},
         {type("esm", R"(, "position_embedding_type": "absolute")"), refused, {"position_embedding_type"}},
         {type("smollm3", R"(, "no_rope_layers": [0, 0])"), refused, {"no_rope_layers"}},
+        {type("granitemoehybrid"), refused, {"position_embedding_type", "no RoPE"}},
+        {type("nanochat", R"(, "max_position_embeddings": 2048, "rope_scaling": {"type": "dynamic", "factor": 2})"),
+         unsupported,
+         {"-position"}},
     });
     check_outcome(read(read_fixture("qwen-7b"), nullptr, 8193), unsupported, {"use_dynamic_ntk"});
+}
+
+TEST_CASE("config: positions that begin anew in chunks are read as far as the first goes", "[config][errors]") {
+    const auto chunks = [](const char *size, const char *local) {
+        return type("qwen2", R"(, "rope_theta": 1e7, "dual_chunk_attention_config": {"chunk_size": )" +
+                                 std::string(size) + R"(, "local_size": )" + local + "}")
+            .dump();
+    };
+    const auto text = chunks("262144", "8192");
+    const auto outcome = read_good(text, nullptr, 253952);
+    CHECK(is_same(outcome, read_good(type("qwen2", R"(, "rope_theta": 1e7)").dump())));
+    CHECK(outcome.info.last_seq_len == 253952);
+    CHECK(outcome.frequencies.for_length(253952).info().last_seq_len == 253952);
+    CHECK_THROWS_AS(outcome.frequencies.for_length(253953), halyard::error);
+    check_outcome(read(text, nullptr, 253953), unsupported, {"dual_chunk_attention_config", "253952 tokens"});
+    check_outcome(read(chunks("8192", "8192")), refused, {"dual_chunk_attention_config.local_size is 8192"});
+    check_outcome(read(chunks("8192", "null")), refused, {"dual_chunk_attention_config.local_size is missing"});
+    check_outcome(read(chunks("1.5", "1")), shape, {"dual_chunk_attention_config.chunk_size is 1.5"});
 }
 
 TEST_CASE("config: text that is no config", "[config]") {
@@ -300,8 +335,8 @@ TEST_CASE("config: messages show nothing that a terminal would act on", "[config
 
 TEST_CASE("config: a key that holds a zero is a key like others", "[config]") {
     const auto parameters = [](const std::string &key) {
-        return llama(R"({"rope_theta": null, "rope_scaling": null, "rope_parameters": {")" + key +
-                     R"(": {"rope_type": "default", "rope_theta": 1e4}}})")
+        return llama(R"({"rope_theta": null, "rope_scaling": null, "layer_types": [")" + key +
+                     R"("], "rope_parameters": {")" + key + R"(": {"rope_type": "default", "rope_theta": 1e4}}})")
             .dump();
     };
     const auto outcome = read(parameters(R"(full_attention\u0000too)"));

@@ -88,6 +88,21 @@ TEST_CASE("config: layer types", "[config]") {
     CHECK(read_good(wider.dump(), "b").info.head_dim == 128);
     mismatch(wider.dump(), nullptr, "'a', 'b'");
 
+    // Gemma 4 as transformers writes it: each layer's width under its number. Drafters beside it repeat a method.
+    auto saved = json::parse(read_fixture("gemma-4-12b"));
+    auto &inside = saved.at("text_config");
+    inside.erase("global_head_dim");
+    inside["rope_parameters"]["rope_theta"] = nullptr;
+    inside["rope_parameters"]["rope_type"] = "default";
+    for (const char *layer : {"05", "11", "17", "23", "29", "35", "41", "47"}) {
+        inside["per_layer_config"][layer] = {{"head_dim", 512}, {"num_key_value_heads", 1}};
+    }
+    for (const char *type : {"full_attention", "sliding_attention"}) {
+        const auto outcome = read_good(saved.dump(), type);
+        CHECK(is_same(outcome, read_good(read_fixture("gemma-4-12b"), type)));
+        CHECK(outcome.info.head_dim == (std::string(type) == "full_attention" ? 512 : 256));
+    }
+
     // For Gemma 4 the model type alone says everything.
     const std::string gemma4 = R"({"model_type": "gemma4_text"})";
     CHECK(is_same(read_good(gemma4, "full_attention"), read_good(read_fixture("gemma-4"), "full_attention")));

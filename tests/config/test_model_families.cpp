@@ -98,6 +98,8 @@ const Family families[] = {
     {"Gemma 3", "gemma-3-4b", sliding, half, half, 256, plain(10000, 256)},
     {"Gemma 4", "gemma-4", full, half, half, 512, gemma4()},
     {"Gemma 4", "gemma-4", sliding, half, half, 256, plain(10000, 256)},
+    {"Gemma 4 12B", "gemma-4-12b", full, half, half, 512, gemma4()},
+    {"Gemma 4 12B", "gemma-4-12b", sliding, half, half, 256, plain(10000, 256)},
     {"Phi-1.5", "phi-1.5", nullptr, half, half, 64, plain(10000, 32)},
     {"Phi-2", "phi-2", nullptr, half, half, 80, plain(10000, 32)},
     {"Phi-3", "phi-3-mini-4k", nullptr, half, half, 96, plain(10000, 96)},

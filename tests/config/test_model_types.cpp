@@ -1,5 +1,6 @@
 // The default config of every model type of transformers with RoPE, as python/tests/models/test_model_types.py compared
-// it with the type's own code, and the page that lists the types.
+// it with the type's own code; configs for every RoPE class of vLLM, as test_vllm_classes.py beside it did; and the
+// page that lists both.
 #include "config/read_config.h"
 
 #include <cmath>
@@ -10,7 +11,11 @@ namespace {
 
 using nlohmann::json;
 
-json read_cases() { return json::parse(golden::read_file(HALYARD_CONFIG_DIR "/../model_types.json")); }
+constexpr const char *types = "model_types", *classes = "vllm_classes";
+
+json read_cases(const std::string &file) {
+    return json::parse(golden::read_file(HALYARD_CONFIG_DIR "/../" + file + ".json"));
+}
 
 json name_or_null(std::int32_t pairing) { return pairing == 0 ? json() : json(name_of_pairing(pairing)); }
 
@@ -40,51 +45,14 @@ void check_facts(const halyard_frequencies_info &info, const json &facts) {
     }
 }
 
-std::string join(const std::set<std::string> &names) {
-    std::string text;
-    for (const auto &name : names) {
-        text += (text.empty() ? "" : ", ") + name;
-    }
-    return text;
-}
-
-/// The second table of runtime/models.md.
-std::string make_table() {
-    std::map<std::string, std::set<std::string>> right, refused;
-    for (const auto &one : read_cases()) {
-        const std::string type = one.at("model_type");
-        if (one.at("verdict") == "refused") {
-            const std::string words = one.at("words");
-            const auto which = words.find(", which ");
-            const bool is_of_type = words.starts_with("model_type is ") && which != words.npos;
-            refused[is_of_type ? words.substr(which + 8) : words].insert(type);
-            continue;
-        }
-        const auto &facts = one.at("facts");
-        const std::string in = facts.at("pairing"), out = facts.at("out_pairing");
-        auto kind = in == out ? in : in + ", writes " + out;
-        kind += facts.at("axis_map").is_null() ? "" : ", axes " + facts.at("axis_map").at(0).get<std::string>();
-        kind += facts.contains("inv_freq") && facts.at("inv_freq").at(0) < 0.0 ? ", backward" : "";
-        right[kind].insert(type);
-    }
-    std::string text = "| Read as, or why not | Model types |\n|---|---|\n";
-    for (const auto &[kind, types] : right) {
-        text += "| " + kind + " | " + join(types) + " |\n";
-    }
-    for (const auto &[why, types] : refused) {
-        text += "| refused: " + why + " | " + join(types) + " |\n";
-    }
-    return text;
-}
-
-}  // namespace
-
-TEST_CASE("config: the model types of transformers", "[config]") {
+/// Reads all configs of a file, and returns how many are read rightly.
+std::size_t check_cases(const std::string &file) {
     std::size_t n_right = 0;
-    for (const auto &one : read_cases()) {
-        const std::string type = one.at("model_type"), layer_type = one.value("layer_type", "");
-        INFO(type << ", " << layer_type);
-        const auto outcome = read(one.at("config").dump(), layer_type.empty() ? nullptr : layer_type.c_str());
+    for (const auto &one : read_cases(file)) {
+        const std::string layer_type = one.value("layer_type", "");
+        INFO(one.at(file == types ? "model_type" : "class").get<std::string>() << ", " << layer_type);
+        const auto outcome = read(one.at("config").dump(), layer_type.empty() ? nullptr : layer_type.c_str(),
+                                  one.value("seq_len", std::int64_t{0}));
         INFO(outcome.message);
         if (one.at("verdict") == "refused") {
             CHECK(outcome.status != HALYARD_OK);
@@ -95,9 +63,74 @@ TEST_CASE("config: the model types of transformers", "[config]") {
         REQUIRE(outcome.status == HALYARD_OK);
         check_facts(outcome.info, one.at("facts"));
     }
-    CHECK(n_right > 200);
+    return n_right;
 }
 
+std::string join(const std::set<std::string> &names, const char *between) {
+    std::string text;
+    for (const auto &name : names) {
+        text += (text.empty() ? "" : between) + name;
+    }
+    return text;
+}
+
+std::string describe(const json &facts) {
+    const std::string in = facts.at("pairing"), out = facts.at("out_pairing");
+    auto kind = in == out ? in : in + ", writes " + out;
+    kind += facts.at("axis_map").is_null() ? "" : ", axes " + facts.at("axis_map").at(0).get<std::string>();
+    return kind + (facts.contains("inv_freq") && facts.at("inv_freq").at(0) < 0.0 ? ", backward" : "");
+}
+
+/// The second table of runtime/models.md.
+std::string make_type_table() {
+    std::map<std::string, std::set<std::string>> right, refused;
+    for (const auto &one : read_cases(types)) {
+        const std::string type = one.at("model_type");
+        if (one.at("verdict") == "refused") {
+            const std::string words = one.at("words");
+            const auto which = words.find(", which ");
+            const bool is_of_type = words.starts_with("model_type is ") && which != words.npos;
+            refused[is_of_type ? words.substr(which + 8) : words].insert(type);
+            continue;
+        }
+        right[describe(one.at("facts"))].insert(type);
+    }
+    std::string text = "| Read as, or why not | Model types |\n|---|---|\n";
+    for (const auto &[kind, names] : right) {
+        text += "| " + kind + " | " + join(names, ", ") + " |\n";
+    }
+    for (const auto &[why, names] : refused) {
+        text += "| refused: " + why + " | " + join(names, ", ") + " |\n";
+    }
+    return text;
+}
+
+/// The third.
+std::string make_class_table() {
+    std::map<std::string, std::set<std::string>> told;
+    for (const auto &one : read_cases(classes)) {
+        told[one.at("class")].insert(one.at("verdict") == "refused"
+                                         ? "refused: " + one.at("words").get<std::string>()
+                                         : describe(one.at("facts")) + ", " +
+                                               one.at("facts").at("method").get<std::string>());
+    }
+    std::string text = "| Class of vLLM | Read as, or why not |\n|---|---|\n";
+    for (const auto &[name, texts] : told) {
+        text += "| " + name + " | " + join(texts, "; ") + " |\n";
+    }
+    return text;
+}
+
+}  // namespace
+
+TEST_CASE("config: the model types of transformers", "[config]") { CHECK(check_cases(types) > 200); }
+
+TEST_CASE("config: the RoPE classes of vLLM", "[config]") { CHECK(check_cases(classes) > 20); }
+
 TEST_CASE("config: runtime/models.md lists the model types as they are tested", "[config]") {
-    check_models_page("| Read as, ", make_table());
+    check_models_page("| Read as, ", make_type_table());
+}
+
+TEST_CASE("config: runtime/models.md lists the classes of vLLM as they are tested", "[config]") {
+    check_models_page("| Class of vLLM ", make_class_table());
 }

@@ -271,7 +271,8 @@ typedef struct halyard_config_options {
  *     seq_len from the options;
  *   - the width from head_dim (or hidden_size / num_attention_heads) times partial_rotary_factor or rotary_pct, or from
  *     rotary_dim, or qk_rope_head_dim;
- *   - mrope_section and mrope_interleaved; a text_config inside; rope_local_base_freq, global_head_dim, layer_types.
+ *   - mrope_section and mrope_interleaved, of model types whose order of axes is known; a text_config inside;
+ *     rope_local_base_freq, global_head_dim, layer_types; dual_chunk_attention_config, as far as its first chunk goes.
  * Fields that model_type documents a default for may be absent; those of an unknown model_type must be there, and its
  * pairing stays unknown. Otherwise nothing is guessed: what is missing, contradictory, of the wrong type or absurd is
  * an error that names the field. Fields that have nothing to do with RoPE are not looked at.
@@ -305,7 +306,7 @@ typedef struct halyard_frequencies_info {
     /* The context lengths, in tokens, that they are for, both included: 0 … 2^53 but for two methods, where L is
      * original_max_position. LONGROPE: 0 … L or L + 1 … 2^53. DYNAMIC_NTK: 0 … L or, made for more, L … seq_len. A
      * sequence whose length leaves them needs others (halyard_create_frequencies_for_length), and its cached keys
-     * have to be rotated again. */
+     * have to be rotated again. Less than 2^53 too where a config's rule for longer contexts is not supported. */
     int64_t first_seq_len;
     int64_t last_seq_len;
 } halyard_frequencies_info;
@@ -320,8 +321,8 @@ HALYARD_API halyard_status halyard_get_frequencies_info(const halyard_frequencie
  *   seq_len  in tokens, 0 … 2^53. DYNAMIC_NTK changes with every token above L, so that an engine asks for more than
  *            the sequence has: the next multiple of 4096, say. Made for more than L, they go on for shorter sequences
  *            down to L, as in Hugging Face's dynamic_frequency_update.
- * Errors: NULL_POINTER, SHAPE (seq_len), UNSUPPORTED (the first Qwen's use_dynamic_ntk beyond its seq_length),
- * OUT_OF_MEMORY. */
+ * Errors: NULL_POINTER, SHAPE (seq_len), UNSUPPORTED (the first Qwen's use_dynamic_ntk beyond its seq_length, dual
+ * chunks beyond the first), OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_create_frequencies_for_length(const halyard_frequencies *frequencies,
                                                                  int64_t seq_len, halyard_frequencies **out,
                                                                  halyard_error *error);

@@ -1,0 +1,50 @@
+"""What Halyard reads of a config, beside what a package's own class made of it."""
+
+import json
+import sys
+
+import halyard
+import torch
+
+
+def read(text, layer_type=None, seq_len=0):
+    """Frequencies, or the words of the refusal."""
+    try:
+        return halyard.Frequencies._wrap(halyard._core.Frequencies.from_config(text.encode(), seq_len, layer_type)), ""
+    except halyard.Error as error:
+        return None, str(error)
+
+
+def describe(f):
+    pairing = f.pairing if f.pairing == f.out_pairing else f"{f.pairing}, writes {f.out_pairing}"
+    axes = "" if f.axis_map is None else f", axes {f.axis_map[0]}:" + ",".join(map(str, f.axis_map[1]))
+    return f"{pairing} {f.rotary_dim} of {f.head_dim}, base {f.base:g}, {f.method}{axes}"
+
+
+def facts_of(f):
+    return {"pairing": f.pairing, "out_pairing": f.out_pairing, "head_dim": f.head_dim, "rotary_dim": f.rotary_dim,
+            "base": f.base, "method": f.method, "attention_factor": f.attention_factor,
+            "axis_map": f.axis_map and [f.axis_map[0], *f.axis_map[1]]}
+
+
+def facts_beside(f, inv_freq):
+    """The same with the first, middle and last of a package's own inverse frequencies."""
+    return {**facts_of(f), "inv_freq": [float(f"{float(inv_freq[i]):.9g}") for i in (0, len(inv_freq) // 2, -1)]}
+
+
+def compare_held(frequencies, inv_freq, factor):
+    own = torch.tensor(frequencies.inv_freq, dtype=torch.float64)
+    if own.shape != inv_freq.shape:
+        return f"{len(own)} pairs, but {len(inv_freq)}"
+    if not torch.allclose(own.abs(), inv_freq, rtol=2e-6, atol=0):
+        return "inv_freq differs"
+    if abs(frequencies.attention_factor - factor) > 1e-6 * factor:
+        return f"attention_factor {frequencies.attention_factor}, but {factor}"
+    return None
+
+
+def write_rows(path, rows):
+    """A fixture of one row a line, if the command line asks for it."""
+    if "--write" in sys.argv:
+        lines = [json.dumps(row, sort_keys=True, allow_nan=False) for row in rows]
+        path.write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")

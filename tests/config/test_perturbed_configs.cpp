@@ -1,0 +1,184 @@
+// Fixtures with one of RoPE's fields changed: reading fails, or something else is read. A field that does neither is
+// one that nobody looked at, so each such field is named here with the reason.
+#include "config/read_config.h"
+
+#include <filesystem>
+#include <map>
+#include <set>
+
+namespace {
+
+using nlohmann::json;
+using Path = json::json_pointer;
+
+struct Fixture {
+    json config;
+    std::set<std::string> layer_types;  // "": none is asked for
+};
+
+/// Fields that may be changed, in a fixture or model type, or NULL for any; and the field, or NULL for all.
+struct Silent {
+    const char *fixture;
+    const char *key;
+    const char *why;
+};
+
+constexpr Silent silent[] = {
+    {nullptr, "no_rope_layers", "which layers rotate; those that do are alike"},
+    {nullptr, "no_rope_layer_interval", "likewise"},
+    {nullptr, "llama_4_scaling_beta", "a factor of q, and of no frequency"},
+    {nullptr, "original_rope", "ChatGLM's code turns the same way whatever this says"},
+    {"hunyuan-7b", "beta_fast", "its code reads alpha alone"},
+    {"hunyuan-7b", "beta_slow", "likewise"},
+    {"hunyuan-7b", "factor", "likewise"},
+    {"hunyuan-7b", "mscale", "likewise"},
+    {"hunyuan-7b", "mscale_all_dim", "likewise"},
+    {"deepseek_v4", "partial_rotary_factor", "qk_rope_head_dim says how wide the rotated part is"},
+    {"deepseek_v4", "rope_theta", "the entries for its kinds of layers have a base each"},
+    {"deepseek_v4", "compress_rope_theta", "likewise"},
+    {"dots3_note", "partial_rotary_factor", "qk_rope_head_dim says how wide the rotated part is"},
+    {"dots3_note_text", "partial_rotary_factor", "likewise"},
+    {"mistral4", "partial_rotary_factor", "likewise"},
+    {"musicflamingo", nullptr, "around the language model's part stands what is about the audio"},
+};
+
+/// What is read of a config: for each kind of layers, and for a short and a long context. "" where nothing is.
+using Outcomes = std::map<std::string, std::string>;
+
+Outcomes read_all(const Fixture &fixture, const json &config) {
+    Outcomes outcomes;
+    const auto text = config.dump();
+    for (const auto &layer_type : fixture.layer_types) {
+        for (const std::int64_t seq_len : {0, 1 << 20}) {
+            const auto outcome = read(text, layer_type.empty() ? nullptr : layer_type.c_str(), seq_len);
+            const auto &info = outcome.info;
+            auto &told = outcomes[layer_type + " " + std::to_string(seq_len)];
+            if (outcome.status == HALYARD_OK) {
+                const std::vector<double> inv_freq(info.inv_freq, info.inv_freq + info.rotary_dim / 2);
+                const std::vector<std::int64_t> counts(info.axis_counts, info.axis_counts + info.n_axes);
+                told = json({inv_freq, info.attention_factor, info.pairing, info.out_pairing, info.method,
+                             info.head_dim, info.axis_map, counts, info.base, info.original_max_position,
+                             info.max_position, info.first_seq_len, info.last_seq_len})
+                           .dump();
+            }
+        }
+    }
+    return outcomes;
+}
+
+/// Whether nothing can be read of the part that the field is in: the language model's, or the image encoder's.
+bool is_refused(const Outcomes &outcomes, const Path &path) {
+    const bool is_vision = path.to_string().starts_with("/vision_config");
+    for (const auto &[asked, told] : outcomes) {
+        if (!told.empty() && asked.starts_with("vision ") == is_vision) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool speaks_of_rope(const std::string &name) {
+    return name.find("rope") != name.npos || name.find("rotary") != name.npos || name.find("theta") != name.npos;
+}
+
+/// The fields that speak of RoPE, and all that are inside one of them.
+void collect(const json &object, const Path &path, std::vector<Path> *paths) {
+    for (const auto &[key, value] : object.items()) {
+        if (!value.is_null() && speaks_of_rope((path / key).to_string()) && !value.empty()) {
+            paths->push_back(path / key);
+        }
+        if (value.is_object()) {
+            collect(value, path / key, paths);
+        }
+    }
+}
+
+/// Another value of the same type; an object's is null.
+json other_value(const json &value) {
+    if (value.is_number()) {
+        return value.get<double>() * 2.0;
+    }
+    if (value.is_array()) {
+        auto changed = value;
+        changed[0] = other_value(value[0]);
+        return changed;
+    }
+    return value.is_boolean()  ? json(!value.get<bool>())
+           : value.is_string() ? json(value.get<std::string>() + "x")
+                               : json();
+}
+
+bool is_silent(const std::string &fixture, const Path &path, std::set<const Silent *> *met) {
+    for (const auto &one : silent) {
+        if ((one.fixture == nullptr || fixture == one.fixture) && (one.key == nullptr || path.back() == one.key)) {
+            met->insert(&one);
+            return true;
+        }
+    }
+    return false;
+}
+
+void check_field(const std::string &name, const Fixture &fixture, const Path &path, std::set<const Silent *> *met) {
+    auto changed = fixture.config;
+    auto &value = changed[path];
+    value = other_value(value);
+    const bool is_noticed = value.is_null() || read_all(fixture, changed) != read_all(fixture, fixture.config);
+    CHECK((is_noticed || is_silent(name, path, met)));
+    value = value.is_number() ? json("5") : json(5);
+    CHECK((is_refused(read_all(fixture, changed), path) || is_silent(name, path, met)));
+
+    changed = fixture.config;
+    auto &parent = changed[path.parent_pointer()];
+    parent.erase(path.back());
+    const auto misspelt = path.back().substr(0, path.back().size() - 2) + path.back().back();
+    parent[misspelt] = fixture.config.at(path);
+    if (speaks_of_rope(misspelt) || speaks_of_rope(path.parent_pointer().to_string())) {
+        CAPTURE(misspelt);
+        CHECK((is_refused(read_all(fixture, changed), path) || is_silent(name, path, met)));
+    }
+
+    auto text = fixture.config.dump();
+    text.insert(text.find('"' + path.back() + "\":"), '"' + path.back() + "\":null,");
+    CHECK(read(text).message.find("twice in one object") != std::string::npos);
+}
+
+std::map<std::string, Fixture> read_fixtures() {
+    std::map<std::string, Fixture> fixtures;
+    for (const auto &file : std::filesystem::directory_iterator(HALYARD_CONFIG_DIR)) {
+        const auto name = file.path().stem().string();
+        fixtures[name] = {json::parse(read_fixture(name)),
+                          {"", "full_attention", "sliding_attention", "chunked_attention", "vision"}};
+    }
+    for (const auto &one : json::parse(golden::read_file(HALYARD_CONFIG_DIR "/../model_types.json"))) {
+        if (one.at("verdict") == "right") {
+            auto &fixture = fixtures[one.at("model_type")];
+            fixture.config = one.at("config");
+            fixture.layer_types.insert(one.value("layer_type", ""));
+            for (const char *place : {"/rope_parameters", "/text_config/rope_parameters"}) {
+                const auto entries = fixture.config.value(Path(place), json::object());
+                for (const auto &[key, value] : entries.items()) {
+                    fixture.layer_types.insert(value.is_object() ? key : "");
+                }
+            }
+        }
+    }
+    return fixtures;
+}
+
+}  // namespace
+
+TEST_CASE("config: no field that speaks of RoPE is left out silently", "[config]") {
+    std::set<const Silent *> met;
+    for (const auto &[name, fixture] : read_fixtures()) {
+        std::vector<Path> paths;
+        collect(fixture.config, Path(), &paths);
+        for (const auto &path : paths) {
+            INFO(name << " " << path);
+            check_field(name, fixture, path, &met);
+        }
+    }
+    for (const auto &one : silent) {
+        INFO(one.key << ": " << one.why);
+        CHECK(met.contains(&one));
+    }
+}
