@@ -66,6 +66,8 @@ struct halyard_angle_source {
     std::int64_t n_rows = 0;        // below 2^31
     std::int32_t identity_row = 0;  // the row of position 0; a table always has one, after its other rows if need be
     std::int64_t stride_row = 0;    // in elements
+    std::int64_t n_heads = 0;       // given: how many have rows of their own; 0: all share them
+    std::int64_t stride_head = 0;   // in elements
     const void *cos_rows = nullptr;
     const void *sin_rows = nullptr;
     halyard::MemoryRange cos_memory = {0, 0};  // what the rows span
@@ -99,6 +101,9 @@ struct halyard_angle_source {
 
     /// Whether each position has a row in memory, so that find_row serves it; else find_position does.
     bool has_rows() const noexcept { return kind == halyard::AngleKind::table || kind == halyard::AngleKind::given; }
+
+    /// Whether heads read different rows.
+    bool is_by_head() const noexcept { return stride_head != 0; }
 
     /// joined: which source a token of a run reads, as the index says.
     std::int32_t read_index(std::int64_t batch, std::int64_t token, std::int64_t n_tokens) const noexcept {

@@ -10,9 +10,7 @@
 #include "walk/rows.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <numeric>
 
 namespace halyard {
 
@@ -123,6 +121,15 @@ void do_tokens(const Run &run, int index, std::int64_t batch, std::int64_t token
     if (stretch.n_heads == 0) {
         return;  // there are more shares than heads
     }
+    // A norm of rows needs all heads at once.
+    if (rows.is_by_head && desc.rotates && !(desc.norm && desc.norm->row)) {
+        for (std::int64_t i = 0; i < stretch.n_heads; i++) {
+            const std::int64_t head = stretch.first_head + i;
+            do_tokens(run, index, batch, token, n_tokens,
+                      rows_of_head(run, rows, head, batch * run.n_tokens + token, n_tokens), {head, tensor.n_heads});
+        }
+        return;
+    }
     const auto offset = [&](const RunTensor::Strides &strides) {
         return batch * strides.batch + token * strides.token + stretch.first_head * strides.head;
     };
@@ -188,15 +195,11 @@ void rotate_directly(const Run &run, std::int64_t first, std::int64_t n, const s
                        angles.stride_row,
                        0,
                        angles.rotary_dim / 2,
-                       row_of_token};
+                       row_of_token,
+                       angles.is_by_head(),
+                       nullptr};
     do_with(run, first, n, rows, share, tensors);
 }
-
-constexpr auto row_after_row = [] {
-    std::array<std::int32_t, max_piece_tokens> rows{};
-    std::iota(rows.begin(), rows.end(), 0);
-    return rows;
-}();
 
 /// Rotates tokens first … last - 1 with rows that are made a block at a time: those of positions, or of moves.
 void rotate_with_made_rows(const Run &run, std::int64_t first, std::int64_t last, const Share &share,
@@ -208,13 +211,16 @@ void rotate_with_made_rows(const Run &run, std::int64_t first, std::int64_t last
     for (std::int64_t at = first, n_tokens = 0; at < last; at += n_tokens) {
         for (std::int64_t pair = 0; pair < n_pairs; pair += block.n_pairs) {
             const std::int64_t n = std::min(n_pairs - pair, block.n_pairs);
+            const bool is_by_head = run.angles->is_by_head();
             if (run.plan->rerotates) {
                 n_tokens = make_moved_rows(run.moves(), plan_of(run).row_kernels, {run.n_tokens, at, last}, pair, n,
                                            made, row_of_move);
             } else {
                 n_tokens = std::min(last - at, block.n_tokens);
                 const RowTokens tokens = {&run.positions, run.bad_position, run.n_tokens, at, n_tokens};
-                make_rows(*run.angles, plan_of(run).row_kernels, tokens, pair, n, {made, 2 * n, n});
+                if (!is_by_head) {
+                    make_rows(*run.angles, plan_of(run).row_kernels, tokens, pair, n, {made, 2 * n, n});
+                }
             }
             const Rows rows = {reinterpret_cast<const char *>(made),
                                reinterpret_cast<const char *>(made + n),
@@ -222,7 +228,9 @@ void rotate_with_made_rows(const Run &run, std::int64_t first, std::int64_t last
                                2 * n,
                                pair,
                                n,
-                               run.plan->rerotates ? row_of_move : row_after_row.data()};
+                               run.plan->rerotates ? row_of_move : row_after_row.data(),
+                               is_by_head,
+                               is_by_head ? made : nullptr};
             do_with(run, at, n_tokens, rows, share, tensors);
         }
     }
