@@ -66,8 +66,6 @@ struct halyard_angle_source {
     std::int64_t n_rows = 0;        // below 2^31
     std::int32_t identity_row = 0;  // the row of position 0; a table always has one, after its other rows if need be
     std::int64_t stride_row = 0;    // in elements
-    std::int64_t n_heads = 0;       // given: how many have rows of their own; 0: all share them
-    std::int64_t stride_head = 0;   // in elements
     const void *cos_rows = nullptr;
     const void *sin_rows = nullptr;
     halyard::MemoryRange cos_memory = {0, 0};  // what the rows span
@@ -95,9 +93,11 @@ struct halyard_angle_source {
     halyard::MemoryRange index_memory = {0, 0};
 
     halyard::Reference reference = halyard::Reference::exact;
-    bool is_direct = false;  // kernels can read the rows where they lie
-    bool by_token = false;   // given: the rows are those of a run's tokens, in order,
-    bool is_shared = false;  // or those of each of its batch rows
+    bool is_direct = false;        // kernels can read the rows where they lie
+    bool by_token = false;         // given: the rows are those of a run's tokens, in order,
+    bool is_shared = false;        // or those of each of its batch rows
+    std::int64_t n_heads = 0;      // given: how many have rows of their own; 0: all share them
+    std::int64_t stride_head = 0;  // in elements
 
     /// Whether each position has a row in memory, so that find_row serves it; else find_position does.
     bool has_rows() const noexcept { return kind == halyard::AngleKind::table || kind == halyard::AngleKind::given; }

@@ -210,17 +210,24 @@ void make_linear_rows(const LinearAngles &linear, const RowKernels &kernels, std
                       std::int64_t first, std::int64_t last, float *rows) noexcept {
     const auto factor_high = static_cast<float>(linear.attention_factor);
     const auto factor_low = static_cast<float>(linear.attention_factor - static_cast<double>(factor_high));
-    for (std::int64_t head = 0; head < linear.n_heads && first < last; head++) {
-        for (std::int64_t pair = 0; pair < linear.n_pairs; pair += LinearPairs::most) {
-            const std::int64_t n = std::min(linear.n_pairs - pair, LinearPairs::most);
-            const LinearPairs pairs(linear, head, pair, n);
-            for (std::int64_t at = first; at < last; at++) {
-                std::uint32_t turns[LinearPairs::most];
-                pairs.find_turns(at / tokens_in_batch, at % tokens_in_batch, turns);
-                const std::int32_t once = 1;  // at position 1 the lower word of the turns adds nothing
-                make_phase_rows({turns, turns, factor_high, factor_low}, kernels, &once, 1, n,
-                                {rows + (at * linear.n_heads + head) * 2 * linear.n_pairs + pair, 2 * linear.n_pairs,
-                                 linear.n_pairs});
+    const std::int64_t stride = 2 * linear.n_pairs;
+    const std::int32_t once = 1;  // at position 1 the lower word of the turns adds nothing
+    const auto make = [&](std::int64_t head, std::int64_t pair, std::int64_t begin, std::int64_t end) {
+        const std::int64_t n = std::min(linear.n_pairs - pair, LinearPairs::most);
+        const LinearPairs pairs(linear, head, pair, n);
+        for (std::int64_t at = begin; at < end; at++) {
+            std::uint32_t turns[LinearPairs::most];
+            pairs.find_turns(at / tokens_in_batch, at % tokens_in_batch, turns);
+            make_phase_rows({turns, turns, factor_high, factor_low}, kernels, &once, 1, n,
+                            {rows + (at * linear.n_heads + head) * stride + pair, stride, linear.n_pairs});
+        }
+    };
+    // Some tokens at a time, since the rows of each head lie among those of others: 8 heads take 0.7 of the time.
+    constexpr std::int64_t most_tokens = 64;
+    for (std::int64_t at = first; at < last; at += most_tokens) {
+        for (std::int64_t head = 0; head < linear.n_heads; head++) {
+            for (std::int64_t pair = 0; pair < linear.n_pairs; pair += LinearPairs::most) {
+                make(head, pair, at, std::min(at + most_tokens, last));
             }
         }
     }

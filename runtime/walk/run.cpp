@@ -121,15 +121,6 @@ void do_tokens(const Run &run, int index, std::int64_t batch, std::int64_t token
     if (stretch.n_heads == 0) {
         return;  // there are more shares than heads
     }
-    // A norm of rows needs all heads at once.
-    if (rows.is_by_head && desc.rotates && !(desc.norm && desc.norm->row)) {
-        for (std::int64_t i = 0; i < stretch.n_heads; i++) {
-            const std::int64_t head = stretch.first_head + i;
-            do_tokens(run, index, batch, token, n_tokens,
-                      rows_of_head(run, rows, head, batch * run.n_tokens + token, n_tokens), {head, tensor.n_heads});
-        }
-        return;
-    }
     const auto offset = [&](const RunTensor::Strides &strides) {
         return batch * strides.batch + token * strides.token + stretch.first_head * strides.head;
     };
@@ -156,6 +147,21 @@ void do_tokens(const Run &run, int index, std::int64_t batch, std::int64_t token
     }
 }
 
+/// The same with rows that are by head: a stretch is one head then, but for a norm of rows, which needs all at once.
+[[gnu::noinline]] void do_heads(const Run &run, int index, std::int64_t batch, std::int64_t token,
+                                std::int64_t n_tokens, const Rows &rows, const Share &share) {
+    const TensorDesc &desc = run.plan->tensors[index];
+    const std::int64_t n_heads = run.tensors[index].n_heads;
+    if (!desc.rotates || (desc.norm && desc.norm->row)) {
+        do_tokens(run, index, batch, token, n_tokens, rows, share);
+        return;
+    }
+    for (std::int64_t head = first_of_share(n_heads, share); head < end_of_share(n_heads, share); head++) {
+        const Rows its = rows_of_head(run, rows, head, batch * run.n_tokens + token, n_tokens);
+        do_tokens(run, index, batch, token, n_tokens, its, {head, n_heads});
+    }
+}
+
 /// Does n tokens, counted through all batch rows.
 void do_with(const Run &run, std::int64_t first, std::int64_t n, const Rows &rows, const Share &share,
              TensorSet tensors) {
@@ -167,7 +173,8 @@ void do_with(const Run &run, std::int64_t first, std::int64_t n, const Rows &row
             continue;
         }
         if (run.n_tokens == 1) {  // batch rows of one token follow each other like tokens
-            do_tokens(run, index, first, 0, n, rows, share);
+            rows.is_by_head ? do_heads(run, index, first, 0, n, rows, share)
+                            : do_tokens(run, index, first, 0, n, rows, share);
             continue;
         }
         const bool joined =
@@ -179,7 +186,8 @@ void do_with(const Run &run, std::int64_t first, std::int64_t n, const Rows &row
             const std::int64_t n_here = joined ? n - i : std::min(n - i, run.n_tokens - token);
             Rows rows_here = rows;
             rows_here.row_of_token += rows.row_of_token == nullptr ? 0 : i;
-            do_tokens(run, index, batch, token, n_here, rows_here, share);
+            rows.is_by_head ? do_heads(run, index, batch, token, n_here, rows_here, share)
+                            : do_tokens(run, index, batch, token, n_here, rows_here, share);
             i += n_here;
         }
     }

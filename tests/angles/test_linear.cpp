@@ -111,7 +111,7 @@ TEST_CASE("linear angles: cos and sin are within 1.2e-7 of long double's", "[ang
         constexpr std::int64_t pairs[] = {1, 7, 64, 128, 129, 300};
         linear.n_axes = static_cast<std::int32_t>(random.in(1, 4));
         linear.n_pairs = random.one_of(pairs);
-        linear.n_tokens = random.in(1, 9);
+        linear.n_tokens = random.one_in(6) ? 150 : random.in(1, 9);
         linear.n_heads = random.in(0, 3);
         linear.draw(random, 29);
         CAPTURE(trial, linear.n_axes, linear.n_pairs, linear.n_tokens, linear.n_heads);
@@ -276,7 +276,6 @@ TEST_CASE("linear angles: runs read the rows of each head", "[angles]") {
     SECTION("with rows that lie elsewhere, bound runs too") {
         const std::vector<float> moved = rows;
         const auto elsewhere = halyard::angle_source::given_by_token(moved.data(), 6, 16, false, 4);
-        const auto shared = halyard::angle_source::given_by_token(moved.data(), 6, 16);
         auto args = sized<halyard_bound_run_args>();
         const void *const from = x.data();
         void *const to = bound_y.data();
@@ -287,9 +286,17 @@ TEST_CASE("linear angles: runs read the rows of each head", "[angles]") {
         std::fill(bound_y.begin(), bound_y.end(), 42.0f);
         CHECK(halyard_run_bound(bound.get(), &args, nullptr) == HALYARD_OK);
         CHECK(bound_y == expected);
-        args.angles = shared.get();
-        check_refused(HALYARD_ERROR_MISMATCH, {"args.angles has another stride_row"},
-                      [&](auto *error) { return halyard_run_bound(bound.get(), &args, error); });
+        auto other =
+            halyard::angle_source::describe_rows(moved.data(), moved.data() + 8, halyard::dtype::f32, 6, 64, 16);
+        other.by_token = 1;
+        for (const char *const field : {"n_heads", "stride_head"}) {
+            const auto unlike = halyard::angle_source::given(other);
+            args.angles = unlike.get();
+            check_refused(HALYARD_ERROR_MISMATCH, {std::string("args.angles has another ") + field},
+                          [&](auto *error) { return halyard_run_bound(bound.get(), &args, error); });
+            other.n_heads = 4;
+            other.stride_head = 8;
+        }
     }
     SECTION("but of as many heads alone, and not over them") {
         auto args = sized<halyard_run_args>();
