@@ -219,7 +219,7 @@ std::int64_t Angles::resolve(const Call &call, std::int64_t position) const {
 }
 
 Angles::CosSin Angles::at(const Call &call, const Head &of, std::int64_t pair) const {
-    const auto [batch, token, head] = of;
+    const std::int64_t batch = of.batch, token = of.token, head = of.head;
     const auto k = static_cast<std::size_t>(pair);
     const std::int64_t position = resolve(call, position_of(call.args.positions, axis_of(pair), batch, token));
     const long double sign = call.plan.direction == HALYARD_INVERSE ? -1 : 1;

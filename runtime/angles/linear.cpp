@@ -14,7 +14,7 @@ namespace {
 
 constexpr double most_of_angle = 0x1p31, most_of_term = 0x1p40;
 
-/// Whether an angle may be had, which double's rounding must not refuse: its terms are off by less than 2^-12.
+/// Whether an angle may be had, which roundings must not refuse: terms and sums are off by less than 2^-9 together.
 bool is_angle(double angle) noexcept { return std::fabs(angle) <= most_of_angle + 1.0; }
 
 /// Checks the angles of one token.
