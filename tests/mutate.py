@@ -22,7 +22,7 @@ FILES = ["read/plan_desc.cpp", "read/read_run.cpp", "read/read_stages.cpp", "rea
          "read/stage_desc.h", "base/error.h", "base/error.cpp", "base/overlap.h", "base/overlap.cpp", "base/share.cpp",
          "base/text.h", "base/token_numbers.h", "base/versioned.h", "angles/angle_source.cpp",
          "angles/create_angle_source.cpp", "frequencies/for_length.cpp", "frequencies/frequencies.h",
-         "frequencies/frequencies.cpp", "angles/joined.cpp", "angles/moves.cpp", "angles/pair_axes.cpp",
+         "frequencies/frequencies.cpp", "angles/joined.cpp", "angles/linear.cpp", "angles/moves.cpp", "angles/pair_axes.cpp",
          "angles/positions.cpp", "angles/references/references.cpp", "angles/references/ggml.cpp",
          "angles/references/vllm.cpp", "frequencies/scaling.cpp", "angles/tables.cpp", "config/config.cpp",
          "walk/run.cpp", "walk/bound_run.cpp", "walk/plan.cpp", "walk/choose.cpp", "walk/blocks.cpp",

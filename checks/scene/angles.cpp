@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <set>
 
 namespace scenes {
 
@@ -44,6 +45,7 @@ void Angles::draw(Draw &draw, const Choice &choice, const Call &call, Kind of_ki
     } else if (kind == joined) {
         draw_index(draw, call);
     }
+    draw_heads(draw, choice, call);
     are_from_base_ = draw.one_in(2);
     for (int i = 0; i < 2; i++) {
         for (const long double value : oracle::inv_freq_of(bases[i], desc.rotary_dim)) {
@@ -110,15 +112,36 @@ void Angles::draw_index(Draw &draw, const Call &call) {
     n_index = std::clamp<std::int64_t>(n_index, 1, 4096);
 }
 
+/// Rows for each head, where all that are rotated have as many.
+void Angles::draw_heads(Draw &draw, const Choice &choice, const Call &call) {
+    std::set<std::int64_t> counts;
+    for (int i = 0; i < call.n(); i++) {
+        if (call.tensors[i].no_rotation == 0) {
+            counts.insert(call.x[i].shape[2]);
+        }
+    }
+    if (is_given() && !choice.on_device && counts.size() == 1 && draw.one_in(2)) {
+        desc.n_heads = *counts.begin();
+    }
+}
+
 void Angles::add_to(Draw &draw, Memory &memory) {
     if (kind == joined) {
         memory.add(index, memory.new_region(), Extent(4, n_index), 1, draw.in(0, 3));  // of any alignment
     } else if (is_given()) {
         const std::int64_t n_pairs = desc.rotary_dim / 2, bytes = oracle::element_bytes(desc.rows_dtype);
         const bool is_fused = draw.one_in(2);  // cos and sin of a position beside each other
-        desc.stride_row = (is_fused ? desc.rotary_dim : n_pairs) + draw.in(0, 3);
+        const std::int64_t width = (is_fused ? desc.rotary_dim : n_pairs) + draw.in(0, 3);
+        const bool heads_come_first = draw.one_in(2);
+        desc.stride_row = heads_come_first ? width : width * n_rows_of_token();
+        if (desc.n_heads != 0 && !draw.one_in(6)) {  // else they share the rows
+            const std::int64_t way = draw.one_in(4) ? -1 : 1;
+            desc.stride_head = way * (heads_come_first ? width * desc.n_rows + draw.in(0, 3) : width);
+        }
         const std::size_t region = memory.new_region();
-        const Extent extent = Extent(bytes, is_fused ? desc.rotary_dim : n_pairs).add(desc.n_rows, desc.stride_row);
+        const Extent extent = Extent(bytes, is_fused ? desc.rotary_dim : n_pairs)
+                                  .add(desc.n_rows, desc.stride_row)
+                                  .add(n_rows_of_token(), desc.stride_head);
         memory.add(desc.cos_rows, region, extent, bytes);
         if (is_fused) {
             memory.add_beside(desc.sin_rows, desc.cos_rows, n_pairs * bytes);
@@ -134,8 +157,9 @@ void Angles::fill(oracle::Random &random) const {
         std::memcpy(reinterpret_cast<char *>(index) + 4 * i, &source, 4);
     }
     const std::int64_t bytes = is_given() ? oracle::element_bytes(desc.rows_dtype) : 0, n_pairs = desc.rotary_dim / 2;
-    for (std::int64_t i = 0; is_given() && i < desc.n_rows * n_pairs; i++) {
-        const std::int64_t at = (i / n_pairs * desc.stride_row + i % n_pairs) * bytes;
+    for (std::int64_t i = 0; is_given() && i < n_rows_of_token() * desc.n_rows * n_pairs; i++) {
+        const std::int64_t row = i / n_pairs % desc.n_rows, head = i / n_pairs / desc.n_rows;
+        const std::int64_t at = (row * desc.stride_row + head * desc.stride_head + i % n_pairs) * bytes;
         const double theta = 3 * random.unit();
         const auto write = [&](const void *rows, double value) {
             oracle::write_word(desc.rows_dtype, static_cast<char *>(const_cast<void *>(rows)) + at,
@@ -194,7 +218,8 @@ std::int64_t Angles::resolve(const Call &call, std::int64_t position) const {
     return nearest == list.end() ? near : *nearest;
 }
 
-Angles::CosSin Angles::at(const Call &call, std::int64_t batch, std::int64_t token, std::int64_t pair) const {
+Angles::CosSin Angles::at(const Call &call, const Head &of, std::int64_t pair) const {
+    const std::int64_t batch = of.batch, token = of.token, head = of.head;
     const auto k = static_cast<std::size_t>(pair);
     const std::int64_t position = resolve(call, position_of(call.args.positions, axis_of(pair), batch, token));
     const long double sign = call.plan.direction == HALYARD_INVERSE ? -1 : 1;
@@ -203,7 +228,8 @@ Angles::CosSin Angles::at(const Call &call, std::int64_t batch, std::int64_t tok
                                  : desc.by_token == 1 ? batch * call.n_tokens() + token
                                                       : token;
         const auto read = [&](const void *rows) {
-            const std::int64_t at = (row * desc.stride_row + pair) * oracle::element_bytes(desc.rows_dtype);
+            const std::int64_t at =
+                (row * desc.stride_row + head * desc.stride_head + pair) * oracle::element_bytes(desc.rows_dtype);
             return oracle::widen(desc.rows_dtype,
                                  oracle::read_word(desc.rows_dtype, static_cast<const char *>(rows) + at));
         };

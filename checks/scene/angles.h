@@ -35,11 +35,13 @@ struct Angles {
     std::int64_t n_axes() const { return std::max(desc.n_axes, 1); }
     const char *name() const;
 
-    /// cos and sin of a token's pair, with the sign of the direction. How far halyard.h lets results be, in eps.
+    /// cos and sin of a head's pair, with the sign of the direction. How far halyard.h lets results be, in eps.
     struct CosSin {
         long double cos, sin;
     };
-    CosSin at(const Call &call, std::int64_t batch, std::int64_t token, std::int64_t pair) const;
+    CosSin at(const Call &call, const Head &head, std::int64_t pair) const;
+    /// How many heads have rows of their own.
+    std::int64_t n_rows_of_token() const { return std::max<std::int64_t>(desc.n_heads, 1); }
     long double eps() const { return kind == factored ? 4 : 2; }
 
 private:
@@ -55,6 +57,7 @@ private:
     void draw_axes(Draw &draw, int axes, std::int64_t n_pairs);
     void draw_list(Draw &draw, const Choice &choice);
     void draw_index(Draw &draw, const Call &call);
+    void draw_heads(Draw &draw, const Choice &choice, const Call &call);
     std::int64_t axis_of(std::int64_t pair) const;
     /// What a run takes in the place of a position, by its policy.
     std::int64_t resolve(const Call &call, std::int64_t position) const;

@@ -9,6 +9,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -91,12 +92,22 @@ std::unique_ptr<AngleSource> make(const frequencies &from, const std::string &ki
     return made;
 }
 
-const Array &check_rows(const Array &rows, std::int64_t pairs) {
-    if (rows.n_dims() != 2 || (rows.size(1) > 1 && rows.stride(1) != 1) ||
-        (rows.size(1) != pairs && rows.size(1) != 2 * pairs)) {
-        rows.refuse_shape("[positions, rotary_dim / 2] or [positions, rotary_dim], its last dimension dense");
+void check_rows(const Array &rows, std::int64_t pairs) {
+    const int last = rows.n_dims() - 1;
+    if ((last != 1 && last != 2) || (rows.size(last) > 1 && rows.stride(last) != 1) ||
+        (rows.size(last) != pairs && rows.size(last) != 2 * pairs)) {
+        rows.refuse_shape("[positions, rotary_dim / 2] or [positions, heads, rotary_dim / 2], or of rotary_dim, its "
+                          "last dimension dense");
     }
-    return rows;
+}
+
+/// Whether cos and sin are alike in shape, strides and dtype, which is one of rows.
+bool are_alike(const Array &cos, const Array &sin) {
+    bool alike = cos.n_dims() == sin.n_dims() && cos.dtype() == sin.dtype() && cos.dtype() != 0;
+    for (int i = 0; alike && i < cos.n_dims() - 1; ++i) {
+        alike = cos.size(i) == sin.size(i) && cos.stride(i) == sin.stride(i);
+    }
+    return alike;
 }
 
 std::unique_ptr<AngleSource> given(nb::handle cos, nb::handle sin, std::int64_t rotary_dim, bool by_token) {
@@ -105,17 +116,80 @@ std::unique_ptr<AngleSource> given(nb::handle cos, nb::handle sin, std::int64_t 
     made->sin = std::make_unique<Array>(sin, "sin");
     check_rows(*made->cos, rotary_dim / 2);
     check_rows(*made->sin, rotary_dim / 2);
-    if (made->cos->size(0) != made->sin->size(0) || made->cos->stride(0) != made->sin->stride(0) ||
-        made->cos->dtype() != made->sin->dtype() || made->cos->dtype() == 0) {
+    if (!are_alike(*made->cos, *made->sin)) {
         refuse(HALYARD_ERROR_MISMATCH,
                "cos is " + made->cos->dtype_name() + " " + made->cos->shape_text() + " and sin is " +
                    made->sin->dtype_name() + " " + made->sin->shape_text() +
                    ", but both have to have one shape, one stride, and one of float32, float16 and bfloat16");
     }
     const auto n_rows = made->cos->size(0), stride_row = n_rows > 1 ? made->cos->stride(0) : rotary_dim;
-    made->source = angle_source::given(made->cos->data(), made->sin->data(), static_cast<dtype>(made->cos->dtype()),
-                                       n_rows, stride_row, rotary_dim, by_token);
+    auto desc = angle_source::describe_rows(made->cos->data(), made->sin->data(),
+                                            static_cast<dtype>(made->cos->dtype()), n_rows, stride_row, rotary_dim);
+    desc.by_token = by_token ? 1 : 0;
+    if (made->cos->n_dims() == 3) {
+        desc.n_heads = made->cos->size(1);
+        desc.stride_head = desc.n_heads == 0 ? 0 : made->cos->stride(1);
+    }
+    made->source = angle_source::given(desc);
     made->rotary_dim = rotary_dim;
+    return made;
+}
+
+/// An array of float32 or float64 as dense numbers of float64.
+std::vector<double> read_reals(const Array &array) {
+    std::vector<double> numbers;
+    const bool is_wide = array.is_float64();
+    for (std::int64_t i = 0; i < array.n_elements(); ++i) {
+        std::int64_t rest = i, at = 0;
+        for (int dim = array.n_dims() - 1; dim >= 0; --dim) {
+            at += rest % array.size(dim) * array.stride(dim);
+            rest /= array.size(dim);
+        }
+        numbers.push_back(is_wide ? static_cast<const double *>(array.data())[at]
+                                  : static_cast<const float *>(array.data())[at]);
+    }
+    return numbers;
+}
+
+std::unique_ptr<AngleSource> linear(nb::handle positions, nb::handle matrix, double attention_factor) {
+    const Array at(positions, "positions"), by(matrix, "matrix");
+    const auto is_real = [](const Array &array) { return array.is_float64() || array.dtype() == HALYARD_F32; };
+    const bool has_batch = at.n_dims() == 3, has_heads = by.n_dims() == 3;
+    if (!is_real(at) || (at.n_dims() != 2 && !has_batch)) {
+        at.refuse_kind("float32 or float64 [axes, tokens] or [axes, batch, tokens]");
+    }
+    if (!is_real(by) || (by.n_dims() != 2 && !has_heads) || by.size(has_heads ? 1 : 0) != at.size(0)) {
+        by.refuse_kind("float32 or float64 [axes, pairs] or [heads, axes, pairs], with " + std::to_string(at.size(0)) +
+                       " axes as positions have");
+    }
+    const auto numbers = read_reals(by);
+    auto angles = make_struct<halyard_linear_angles>();
+    angles.type = at.is_float64() ? HALYARD_REAL64 : HALYARD_REAL32;
+    angles.n_axes = static_cast<std::int32_t>(std::min<std::int64_t>(at.size(0), std::numeric_limits<int>::max()));
+    angles.positions = at.data();
+    angles.stride_axis = at.stride(0);
+    angles.stride_batch = has_batch ? at.stride(1) : 0;
+    angles.stride_token = at.stride(has_batch ? 2 : 1);
+    angles.matrix = numbers.data();
+    angles.n_heads = has_heads ? by.size(0) : 0;
+    angles.attention_factor = attention_factor;
+    if (numbers.empty() || at.n_elements() == 0 || attention_factor == 0) {
+        refuse(attention_factor == 0 ? HALYARD_ERROR_FREQUENCY : HALYARD_ERROR_SHAPE,
+               "positions are " + at.shape_text() + ", the matrix " + by.shape_text() + " and attention_factor " +
+                   std::to_string(attention_factor) + ", but none may be empty or 0");
+    }
+    auto made = std::make_unique<AngleSource>();
+    made->rotary_dim = 2 * by.size(by.n_dims() - 1);
+    const auto n_batch = has_batch ? at.size(1) : 1, n_tokens = at.size(has_batch ? 2 : 1);
+    const auto n_floats = n_batch * n_tokens * std::max<std::int64_t>(angles.n_heads, 1) * made->rotary_dim;
+    made->rows = std::make_unique<float[]>(static_cast<std::size_t>(n_floats));
+    {
+        nb::gil_scoped_release release;
+        const plan maker(plan_desc(made->rotary_dim, {describe_tensor(dtype::f32, made->rotary_dim, pairing::half)}));
+        make_rows(maker, angles, n_batch, n_tokens, made->rows.get(), n_floats);
+    }
+    made->source = angle_source::given_by_token(made->rows.get(), n_batch * n_tokens, made->rotary_dim, !has_batch,
+                                                angles.n_heads);
     return made;
 }
 
@@ -154,6 +228,7 @@ void add_angles(nb::module_ &module) {
         .def_static("make", make, nb::arg("frequencies"), nb::arg("kind"), nb::arg("first").none(),
                     nb::arg("last").none(), nb::arg("reference"), nb::arg("axis_map").none())
         .def_static("given", given)
+        .def_static("linear", linear)
         .def_static("joined", joined)
         .def_ro("rotary_dim", &AngleSource::rotary_dim)
         .def_ro("n_axes", &AngleSource::n_axes)

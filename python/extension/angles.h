@@ -24,6 +24,7 @@ public:
     std::int32_t out_pairing = 0;  ///< likewise
     std::int64_t n_axes = 1;
     std::unique_ptr<Array> cos, sin;        ///< the memory of given rows
+    std::unique_ptr<float[]> rows;          ///< that were made of linear angles
     std::unique_ptr<Array> index;           ///< of joined sources
     std::vector<nanobind::object> sources;  ///< which they are
     std::shared_ptr<void> on_devices;       ///< what gpu.cpp keeps

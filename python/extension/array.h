@@ -41,6 +41,7 @@ public:
     /// HALYARD_INT32 or HALYARD_INT64; throws for other elements.
     std::int32_t index_type() const;
     bool is_uint8() const { return dtype_.code == dlpack::uint_code && dtype_.bits == 8 && dtype_.lanes == 1; }
+    bool is_float64() const { return dtype_.code == dlpack::float_code && dtype_.bits == 64 && dtype_.lanes == 1; }
     std::string dtype_name() const;
     std::string shape_text() const;
     /// Throw: the shape, or dtype and shape, have to be what is said.

@@ -43,13 +43,29 @@ class AngleSource:
         """Rows of the caller's own, which are not copied and may be rewritten between calls.
 
         cos, sin: [n_rows, rotary_dim / 2] of float32, float16 or bfloat16, the last dimension dense; position p reads
-            row p. Rows that repeat themselves to rotary_dim are taken too, with rotary_dim given.
+            row p. Rows that repeat themselves to rotary_dim are taken too, with rotary_dim given. [n_rows, heads,
+            rotary_dim / 2]: each head has rows of its own, and all that is rotated has so many heads.
         rotary_dim: [twice the columns]
         by_token: the rows are those of a call's tokens, in [batch, tokens] order; such calls have no positions.
         """
         self = object.__new__(cls)
         dim = 2 * int(cos.shape[-1]) if rotary_dim is None else rotary_dim
         self._wrap(_core.AngleSource.given(cos, sin, dim, by_token))
+        return self
+
+    @classmethod
+    def linear(cls, positions: Any, matrix: Any, *, attention_factor: float = 1.0) -> "AngleSource":
+        """For positions that need not be integers, as models of images, video and audio have them (DINOv3, LTX, Mochi):
+        pair k of a token at positions p turns by sum(p[a] * matrix[a, k] for each axis a), in radians.
+
+        positions: float32 or float64 [axes, tokens], or [axes, batch, tokens] where batch rows differ. The source is for
+            calls of just these tokens, which have no positions of their own; it copies what it takes.
+        matrix: float32 or float64 [axes, rotary_dim / 2], or [heads, axes, rotary_dim / 2] where heads differ.
+
+        cos and sin are within 1.2e-7 * attention_factor of those of the exact sum, for angles up to 2**31.
+        """
+        self = object.__new__(cls)
+        self._wrap(_core.AngleSource.linear(positions, matrix, attention_factor))
         return self
 
     @classmethod

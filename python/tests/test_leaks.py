@@ -41,6 +41,7 @@ def calls(angles, x, k, cache, slots, positions):
         "refused": refused,
         "frequencies": lambda: halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM), first=0, last=9),
         "given": lambda: halyard.AngleSource.given(x[:, 0, :32], x[:, 0, 32:]),
+        "linear": lambda: halyard.AngleSource.linear(x[:2, 0], np.ones((2, 32))),
         "joined": lambda: halyard.AngleSource.joined([angles, angles], index),
         "length": lambda: LENGTHS.for_length(99),
         "config": lambda: halyard.Frequencies.from_config({"model_type": "llama", "hidden_size": 64,

@@ -93,12 +93,17 @@ struct halyard_angle_source {
     halyard::MemoryRange index_memory = {0, 0};
 
     halyard::Reference reference = halyard::Reference::exact;
-    bool is_direct = false;  // kernels can read the rows where they lie
-    bool by_token = false;   // given: the rows are those of a run's tokens, in order,
-    bool is_shared = false;  // or those of each of its batch rows
+    bool is_direct = false;        // kernels can read the rows where they lie
+    bool by_token = false;         // given: the rows are those of a run's tokens, in order,
+    bool is_shared = false;        // or those of each of its batch rows
+    std::int64_t n_heads = 0;      // given: how many have rows of their own; 0: all share them
+    std::int64_t stride_head = 0;  // in elements
 
     /// Whether each position has a row in memory, so that find_row serves it; else find_position does.
     bool has_rows() const noexcept { return kind == halyard::AngleKind::table || kind == halyard::AngleKind::given; }
+
+    /// Whether heads read different rows.
+    bool is_by_head() const noexcept { return stride_head != 0; }
 
     /// joined: which source a token of a run reads, as the index says.
     std::int32_t read_index(std::int64_t batch, std::int64_t token, std::int64_t n_tokens) const noexcept {

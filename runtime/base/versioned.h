@@ -26,7 +26,7 @@ inline constexpr std::array released_sizes<halyard_frequencies_info> = {120u, 13
 template <>
 inline constexpr std::array released_sizes<halyard_positions> = {72u};
 template <>
-inline constexpr std::array released_sizes<halyard_angle_source_desc> = {120u, 128u};
+inline constexpr std::array released_sizes<halyard_angle_source_desc> = {120u, 128u, 144u};
 template <>
 inline constexpr std::array released_sizes<halyard_angle_source_info> = {48u};
 template <>
@@ -34,7 +34,9 @@ inline constexpr std::array released_sizes<halyard_tensor_desc> = {64u, 72u};
 template <>
 inline constexpr std::array released_sizes<halyard_plan_desc> = {56u};
 template <>
-inline constexpr std::array released_sizes<halyard_rows_args> = {64u};
+inline constexpr std::array released_sizes<halyard_linear_angles> = {72u};
+template <>
+inline constexpr std::array released_sizes<halyard_rows_args> = {64u, 72u};
 template <>
 inline constexpr std::array released_sizes<halyard_tensor> = {88u};
 template <>

@@ -5,6 +5,7 @@
 #include "tool/options/angle_options.h"
 #include "tool/options/arguments.h"
 #include "tool/options/frequency_options.h"
+#include "tool/options/linear_options.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -21,12 +22,18 @@ struct Angles {
     FrequencyOptions frequencies;
     TokenPositions positions;
     AngleOptions angles;
+    LinearOptions linear;
 
     void run() {
-        frequencies.require_rotary_dim();
         check_standard_input({{"--positions", positions.path()},
                               {"--inv-freq", frequencies.inv_freq},
-                              {"--config", frequencies.config}});
+                              {"--config", frequencies.config},
+                              {"--axis-matrix", linear.path()}});
+        if (linear.is_given()) {
+            run_linear();
+            return;
+        }
+        frequencies.require_rotary_dim();
         const auto made = frequencies.make();
         const auto rotary_dim = made.info().rotary_dim;
         positions.read(0);
@@ -46,6 +53,17 @@ struct Angles {
         const std::int64_t shape[] = {n_tokens, 2, rotary_dim / 2};
         write_npy(output, "<f4", shape, rows.data(), rows.size() * sizeof(float));
     }
+
+private:
+    void run_linear() {
+        linear.read(positions, frequencies.rotary_dim);
+        const auto rows = linear.make_rows();
+        std::vector<std::int64_t> shape = {linear.n_tokens(), 2, linear.rotary_dim() / 2};
+        if (linear.n_heads() != 0) {
+            shape.insert(shape.begin() + 1, linear.n_heads());
+        }
+        write_npy(output, "<f4", shape, rows.data(), rows.size() * sizeof(float));
+    }
 };
 
 }  // namespace
@@ -56,8 +74,12 @@ void add_angles(CLI::App &app) {
     const auto given = std::make_shared<Angles>();
     given->positions.add(*command, "<i4 or <i8, [tokens]; or START ... STOP - 1")->required();
     add_file(*command, "-o,--output", given->output, "the cos row and the sin row of each token")->required();
-    given->frequencies.add_alone(*command, true);
-    given->angles.add_kind(*command);
+    auto excluded = given->frequencies.add_alone(*command, true);
+    excluded.push_back(given->angles.add_kind(*command));
+    auto *matrix = given->linear.add(*command);
+    for (auto *option : excluded) {
+        matrix->excludes(option);
+    }
     command->callback([given] { given->run(); });
 }
 

@@ -6,6 +6,7 @@
 #include "tool/options/angle_options.h"
 #include "tool/options/dtypes.h"
 #include "tool/options/frequency_options.h"
+#include "tool/options/linear_options.h"
 #include "tool/options/norm_options.h"
 #include "tool/options/rotation_options.h"
 #include "tool/options/store_options.h"
@@ -18,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <system_error>
+#include <vector>
 
 namespace halyard::tool {
 namespace {
@@ -31,9 +33,9 @@ public:
         add_file(command, "-o,--output", output_, "Y, of X's shape; of its type too without --out-dtype")->required();
         auto excluded =
             frequencies_.add(command, "how many columns of a head are rotated [the config's, else X's head_dim]", true);
-        excluded.push_back(positions_.add(
+        auto *positions = positions_.add(
             command, "<i4 or <i8, [tokens] or [batch, tokens], with an axis map [axes, ...]; or START ... STOP - 1 "
-                     "[0, 1, 2, ...]"));
+                     "[0, 1, 2, ...]; see --axis-matrix, too");
         excluded.push_back(from_.add(command,
                                      "X holds keys that were rotated for these positions, as --positions takes "
                                      "them; they move from there to --positions. With --slots X is the cache"));
@@ -42,7 +44,7 @@ public:
         excluded.push_back(angles_.add_kind(command));
         auto *rows = add_file(command, "--cos-sin", cos_sin_,
                               "instead of frequencies and positions: cos and sin rows as 'angles' writes them, <f4, "
-                              "[tokens, 2, pairs]");
+                              "[tokens, 2, pairs] or [tokens, heads, 2, pairs]");
         add_word(command, "--dtype", type_, "X's type, needed for bf16, e4m3 and e5m2; see --out-dtype for Y's",
                  words_of_dtypes<std::optional<dtype>>());
         add_word(command, "--layout", heads_first_,
@@ -56,9 +58,13 @@ public:
         excluded.push_back(add_integer(command, "--max-position", angles_.max_position,
                                        "the valid positions are 0 ... N - 1 [those of 32 bits]", 1,
                                        std::int64_t{1} << 31));
+        auto *matrix = linear_.add(command);
         for (auto *option : excluded) {
             rows->excludes(option);
+            matrix->excludes(option);
         }
+        rows->excludes(positions)->excludes(matrix);
+        matrix->needs(positions);
         norm_.add(command);
         command.add_flag("--no-rotation", no_rotation_,
                          "every stage but the rotation: what says how to rotate, positions too, is not looked at");
@@ -149,6 +155,7 @@ private:
                               {"--inv-freq", frequencies_.inv_freq},
                               {"--config", frequencies_.config},
                               {"--cos-sin", cos_sin_},
+                              {"--axis-matrix", linear_.path()},
                               {"--norm-weight", norm_.path()},
                               {"--scale", store_.scales},
                               {"--slots", store_.slots},
@@ -167,6 +174,7 @@ private:
                                   : store_.hadamard != 0                   ? "--hadamard"
                                   : !store_.cache.empty()                  ? "--cache"
                                   : call_.moves                            ? "--from-positions"
+                                  : linear_.is_given()                     ? "--axis-matrix"
                                                                            : nullptr;
         if (device_of(rotation_.target) != HALYARD_CPU && given != nullptr) {
             throw Refusal(std::string(given) + " is for the CPU, but --target is " + rotation_.target +
@@ -236,7 +244,11 @@ private:
         }
         if (!cos_sin_.empty()) {
             read_rows();
-            return rotation_.describe(call_.tensor, 2 * rows_.shape[2]);
+            return rotation_.describe(call_.tensor, 2 * rows_.shape.back());
+        }
+        if (linear_.is_given()) {
+            read_linear();
+            return rotation_.describe(call_.tensor, linear_.rotary_dim());
         }
         made_ = frequencies_.make(call_.shape[3]);
         const auto model = made_.info();
@@ -256,35 +268,71 @@ private:
         return desc;
     }
 
+    void check_heads(const std::string &name, std::int64_t n_heads) const {
+        if (n_heads != call_.shape[2]) {
+            throw Refusal(name + " is for " + std::to_string(n_heads) + " heads, but X has " +
+                          std::to_string(call_.shape[2]));
+        }
+    }
+
     /// Rows of cos and sin from a file, one for each token.
     void read_rows() {
         rows_ = read_npy(cos_sin_, {"<f4"});
         const auto &shape = rows_.shape;
-        if (shape.size() != 3 || shape[1] != 2) {
-            refuse_shape(rows_, "[tokens, 2, pairs] is needed");
+        const bool by_head = shape.size() == 4;
+        if ((shape.size() != 3 && !by_head) || shape[shape.size() - 2] != 2) {
+            refuse_shape(rows_, "[tokens, 2, pairs] or [tokens, heads, 2, pairs] is needed");
+        }
+        if (by_head && device_of(rotation_.target) != HALYARD_CPU) {
+            throw Refusal(rows_.name + " has rows for each head, but on a GPU heads share theirs");
         }
         if (shape[0] != call_.shape[1]) {
             throw Refusal(rows_.name + " has rows for " + std::to_string(shape[0]) + " tokens, but X has " +
                           std::to_string(call_.shape[1]));
         }
+        if (by_head) {
+            check_heads(rows_.name, shape[1]);
+        }
         const auto wanted = frequencies_.rotary_dim;
-        if (wanted && (*wanted % 2 != 0 || *wanted / 2 != shape[2])) {
-            throw Refusal(rows_.name + " has rows of " + std::to_string(shape[2]) + " pairs, but --rotary-dim is " +
+        const auto n_pairs = shape.back();
+        if (wanted && (*wanted % 2 != 0 || *wanted / 2 != n_pairs)) {
+            throw Refusal(rows_.name + " has rows of " + std::to_string(n_pairs) + " pairs, but --rotary-dim is " +
                           std::to_string(*wanted));
         }
-        if (shape[2] == 0) {
+        if (n_pairs == 0) {
             throw Refusal(rows_.name + " has rows of no pairs");
         }
         if (rows_.n_elements != 0) {
             const auto *const cos = rows_.elements<float>().data();
-            source_ = angle_source::given(cos, cos + shape[2], shape[0], 2 * shape[2], 2 * shape[2]);
+            auto rows = angle_source::describe_rows(cos, cos + n_pairs, dtype::f32, shape[0],
+                                                    rows_.n_elements / shape[0], 2 * n_pairs);
+            rows.n_heads = by_head ? shape[1] : 0;
+            rows.stride_head = by_head ? 2 * n_pairs : 0;
+            source_ = angle_source::given(rows);
+        }
+    }
+
+    /// Rows of fractional positions, one for each token and, by some matrices, head.
+    void read_linear() {
+        linear_.read(positions_, frequencies_.rotary_dim);
+        if (linear_.n_tokens() != call_.shape[1]) {
+            throw Refusal(positions_.name() + " has positions for " + std::to_string(linear_.n_tokens()) +
+                          " tokens, but X has " + std::to_string(call_.shape[1]));
+        }
+        if (linear_.n_heads() != 0) {
+            check_heads(linear_.name(), linear_.n_heads());
+        }
+        if (call_.x.n_elements != 0) {
+            linear_rows_ = linear_.make_rows();
+            source_ = angle_source::given_by_token(linear_rows_.data(), linear_.n_tokens(), linear_.rotary_dim(), true,
+                                                   linear_.n_heads());
         }
     }
 
     void take_positions() {
         auto &how = call_.how;
         if (!made_) {
-            how.positions = no_rotation_ ? nullptr : &from_first_row_;
+            how.positions = no_rotation_ || linear_.is_given() ? nullptr : &from_first_row_;
             return;
         }
         const auto n_axes = angles_.n_axes();
@@ -344,6 +392,8 @@ private:
     Call call_;
     frequencies made_;
     NpyArray rows_;  // of cos and sin
+    LinearOptions linear_;
+    std::vector<float> linear_rows_;
     angle_source source_;
     const std::int32_t first_row_ = 0;  // all batch rows read the caller's cos and sin from there on
     const halyard_positions from_first_row_ = consecutive_positions(&first_row_, 1);

@@ -1,5 +1,6 @@
 // halyard_make_rows: writes rows of cos and sin into the caller's memory, for later runs.
 #include "angles/angle_source.h"
+#include "angles/linear.h"
 #include "base/error.h"
 #include "base/overlap.h"
 #include "base/share.h"
@@ -12,6 +13,113 @@
 #include <optional>
 
 using namespace halyard;
+
+namespace {
+
+/// Finds what the rows of a call span, and checks that there is room for them.
+halyard_status read_memory(const halyard_rows_args &args, std::int64_t rotary_dim, std::int64_t n_heads,
+                           MemoryRange *out, halyard_error *error) noexcept {
+    const bool is_empty = args.n_batch == 0 || args.n_tokens == 0;
+    if (args.rows == nullptr && !is_empty) {
+        return fail_null(error, "args.rows");
+    }
+    std::int64_t n_needed = 0;
+    const std::int64_t dense[] = {1};
+    if (!is_empty && (__builtin_mul_overflow(args.n_tokens, rotary_dim, &n_needed) ||
+                      __builtin_mul_overflow(n_heads, n_needed, &n_needed) ||
+                      __builtin_mul_overflow(args.n_batch, n_needed, &n_needed) ||
+                      !find_memory_range<1>(args.rows, {n_needed}, dense, sizeof(float), out))) {
+        return fail(error, HALYARD_ERROR_OVERFLOW, "the rows of ", args.n_batch, " x ", args.n_tokens,
+                    " tokens of rotary_dim ", rotary_dim, " leave the address space");
+    }
+    if (args.n_floats < n_needed) {
+        return fail(error, HALYARD_ERROR_SHAPE, "args.n_floats is ", args.n_floats, ", but the rows need ", n_needed);
+    }
+    return HALYARD_OK;
+}
+
+/// Makes the rows of an angle source.
+halyard_status make_of_source(const halyard_plan &plan, const halyard_rows_args &args, BadPosition policy,
+                              const Share &share, halyard_error *error) noexcept {
+    const halyard_angle_source &angles = *args.angles;
+    if (angles.rotary_dim != plan.rotary_dim) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "angles has a rotary_dim of ", angles.rotary_dim,
+                    ", but the plan's is ", plan.rotary_dim);
+    }
+    if (angles.by_token || angles.n_heads != 0) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "angles has rows ", angles.by_token ? "by_token" : "for each head",
+                    ", which are made already");
+    }
+    CheckedPositions checked;
+    MemoryRange written = {0, 0};
+    halyard_status status =
+        read_positions(args.positions, args.n_batch, args.n_tokens, angles.axes.n_axes, &checked, error);
+    if (status == HALYARD_OK) {
+        status = read_memory(args, angles.rotary_dim, 1, &written, error);
+    }
+    if (status != HALYARD_OK) {
+        return status;
+    }
+    const char *const shared = written.overlaps(angles.cos_memory) || written.overlaps(angles.sin_memory)
+                                   ? "the rows of the angle source"
+                               : written.overlaps(angles.index_memory) ? "the index of the angle source"
+                               : written.overlaps(checked.memory)      ? "positions.data"
+                                                                       : nullptr;
+    if (shared != nullptr) {
+        return fail(error, HALYARD_ERROR_OVERLAP, "args.rows shares memory with ", shared);
+    }
+    status = check_positions(angles, checked, policy, args.n_batch, args.n_tokens, error);
+    if (status != HALYARD_OK) {
+        return status;
+    }
+    const std::int64_t n_pairs = angles.rotary_dim / 2;
+    const std::int64_t end = end_of_share(args.n_batch * args.n_tokens, share);
+    const RowBlock block = row_block(angles.rotary_dim);
+    for (std::int64_t at = first_of_share(args.n_batch * args.n_tokens, share); at < end; at += block.n_tokens) {
+        // Positions are read again, and another thread may have changed them: a bad one counts as 0.
+        const RowTokens tokens = {&checked, policy, args.n_tokens, at, std::min(block.n_tokens, end - at)};
+        for (std::int64_t pair = 0; pair < n_pairs; pair += block.n_pairs) {
+            make_rows(angles, plan.row_kernels, tokens, pair, std::min(block.n_pairs, n_pairs - pair),
+                      {args.rows + at * angles.rotary_dim + pair, angles.rotary_dim, n_pairs});
+        }
+    }
+    return HALYARD_OK;
+}
+
+/// Makes the rows of linear angles.
+halyard_status make_of_linear(const halyard_plan &plan, const halyard_rows_args &args, const Share &share,
+                              halyard_error *error) noexcept {
+    if (args.angles != nullptr || args.positions != nullptr || args.bad_position != 0) {
+        const char *const name = args.angles != nullptr      ? "angles"
+                                 : args.positions != nullptr ? "positions"
+                                                             : "bad_position";
+        return fail(error, HALYARD_ERROR_MISMATCH, "args.", name,
+                    " is set, but args.linear brings angles and positions of its own");
+    }
+    LinearAngles linear;
+    MemoryRange written = {0, 0};
+    halyard_status status =
+        read_linear_angles(args.linear, plan.rotary_dim, args.n_batch, args.n_tokens, &linear, error);
+    if (status == HALYARD_OK) {
+        status = read_memory(args, plan.rotary_dim, linear.n_heads, &written, error);
+    }
+    if (status != HALYARD_OK) {
+        return status;
+    }
+    if (written.overlaps(linear.positions_memory) || written.overlaps(linear.matrix_memory)) {
+        return fail(error, HALYARD_ERROR_OVERLAP, "args.rows shares memory with linear.",
+                    written.overlaps(linear.positions_memory) ? "positions" : "matrix");
+    }
+    status = check_linear_angles(linear, args.n_batch, args.n_tokens, error);
+    if (status == HALYARD_OK) {
+        const std::int64_t n = args.n_batch * args.n_tokens;
+        make_linear_rows(linear, plan.row_kernels, args.n_tokens, first_of_share(n, share), end_of_share(n, share),
+                         args.rows);
+    }
+    return status;
+}
+
+}  // namespace
 
 extern "C" halyard_status halyard_make_rows(const halyard_plan *plan, const halyard_rows_args *args,
                                             halyard_error *error) {
@@ -28,75 +136,23 @@ extern "C" halyard_status halyard_make_rows(const halyard_plan *plan, const haly
         return status;
     }
     const halyard_rows_args &given = *view;
-    const halyard_angle_source *const angles = given.angles;
-    const std::int64_t n_batch = given.n_batch, n_tokens = given.n_tokens;
-    if (angles == nullptr) {
+    if (given.angles == nullptr && given.linear == nullptr) {
         return fail_null(error, "args.angles");
-    }
-    if (angles->rotary_dim != plan->rotary_dim) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "angles has a rotary_dim of ", angles->rotary_dim,
-                    ", but the plan's is ", plan->rotary_dim);
-    }
-    if (given.rows == nullptr && n_batch != 0 && n_tokens != 0) {
-        return fail_null(error, "args.rows");
-    }
-    if (angles->by_token) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "angles has rows by_token, which are made already");
     }
     const std::optional<BadPosition> policy = to_bad_position(given.bad_position);
     if (!policy) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "args.bad_position is ", given.bad_position,
                     ", but it must be HALYARD_BAD_POSITION_ERROR (0), _CLAMP (1) or _IDENTITY (2)");
     }
-    if (n_batch < 0 || n_tokens < 0) {
-        return fail(error, HALYARD_ERROR_SHAPE, "args.n_batch is ", n_batch, " and args.n_tokens is ", n_tokens,
-                    ", but neither may be negative");
+    if (given.n_batch < 0 || given.n_tokens < 0) {
+        return fail(error, HALYARD_ERROR_SHAPE, "args.n_batch is ", given.n_batch, " and args.n_tokens is ",
+                    given.n_tokens, ", but neither may be negative");
     }
     Share share = {0, 1};
     status = read_part(given.part, given.n_parts, false, &share, error);
-    CheckedPositions checked;
-    if (status == HALYARD_OK) {
-        status = read_positions(given.positions, n_batch, n_tokens, angles->axes.n_axes, &checked, error);
-    }
     if (status != HALYARD_OK) {
         return status;
     }
-    std::int64_t n_needed = 0;
-    MemoryRange written = {0, 0};
-    const bool is_empty = n_batch == 0 || n_tokens == 0;
-    const std::int64_t dense[] = {1};
-    if (!is_empty && (__builtin_mul_overflow(n_tokens, angles->rotary_dim, &n_needed) ||
-                      __builtin_mul_overflow(n_batch, n_needed, &n_needed) ||
-                      !find_memory_range<1>(given.rows, {n_needed}, dense, sizeof(float), &written))) {
-        return fail(error, HALYARD_ERROR_OVERFLOW, "the rows of ", n_batch, " x ", n_tokens, " tokens of rotary_dim ",
-                    angles->rotary_dim, " leave the address space");
-    }
-    if (given.n_floats < n_needed) {
-        return fail(error, HALYARD_ERROR_SHAPE, "args.n_floats is ", given.n_floats, ", but the rows need ", n_needed);
-    }
-    if (written.overlaps(angles->cos_memory) || written.overlaps(angles->sin_memory)) {
-        return fail(error, HALYARD_ERROR_OVERLAP, "args.rows shares memory with the rows of the angle source");
-    }
-    if (written.overlaps(angles->index_memory)) {
-        return fail(error, HALYARD_ERROR_OVERLAP, "args.rows shares memory with the index of the angle source");
-    }
-    if (written.overlaps(checked.memory)) {
-        return fail(error, HALYARD_ERROR_OVERLAP, "args.rows shares memory with positions.data");
-    }
-    status = check_positions(*angles, checked, *policy, n_batch, n_tokens, error);
-    if (status != HALYARD_OK) {
-        return status;
-    }
-    const std::int64_t n_pairs = angles->rotary_dim / 2;
-    const std::int64_t end = end_of_share(n_batch * n_tokens, share);
-    const RowBlock block = row_block(angles->rotary_dim);
-    for (std::int64_t at = first_of_share(n_batch * n_tokens, share); at < end; at += block.n_tokens) {
-        // Positions are read again, and another thread may have changed them: a bad one counts as 0.
-        const RowTokens tokens = {&checked, *policy, n_tokens, at, std::min(block.n_tokens, end - at)};
-        for (std::int64_t pair = 0; pair < n_pairs; pair += block.n_pairs) {
-            make_rows(*angles, plan->row_kernels, tokens, pair, std::min(block.n_pairs, n_pairs - pair),
-                      {given.rows + at * angles->rotary_dim + pair, angles->rotary_dim, n_pairs});
-        }
-    }
-    return HALYARD_OK;
+    return given.linear != nullptr ? make_of_linear(*plan, given, share, error)
+                                   : make_of_source(*plan, given, *policy, share, error);
 }

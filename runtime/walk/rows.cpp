@@ -87,11 +87,11 @@ void make_factored_rows(const halyard_angle_source &source, const RowKernels &ke
 }
 
 /// Copies rows that lie in memory, and widens them to float.
-void copy_rows(const halyard_angle_source &source, const std::int32_t *row_of_token, std::int64_t n_tokens,
+void copy_rows(const halyard_angle_source &source, const std::int32_t *row_of_token, const RowTokens &tokens,
                std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept {
-    for (std::int64_t i = 0; i < n_tokens; i++) {
+    for (std::int64_t i = 0; i < tokens.n_tokens; i++) {
         float *row = out.data + i * out.stride_token;
-        const std::int64_t at = row_of_token[i] * source.stride_row + first_pair;
+        const std::int64_t at = row_of_token[i] * source.stride_row + tokens.head * source.stride_head + first_pair;
         widen(source.rows_dtype, source.cos_rows, at, n_pairs, row);
         widen(source.rows_dtype, source.sin_rows, at, n_pairs, row + out.stride_sin);
     }
@@ -128,7 +128,7 @@ void make_band(const halyard_angle_source &source, const RowKernels &kernels, co
         make_factored_rows(source, kernels, found, tokens.n_tokens, first_pair, n_pairs, out);
         break;
     case AngleKind::table:
-    case AngleKind::given: copy_rows(source, found, tokens.n_tokens, first_pair, n_pairs, out); break;
+    case AngleKind::given: copy_rows(source, found, tokens, first_pair, n_pairs, out); break;
     case AngleKind::joined: break;  // each of its sources makes its own
     }
 }
@@ -202,6 +202,33 @@ void make_rows(const halyard_angle_source &source, const RowKernels &kernels, co
             const RowOutput whole = {made, 2 * n, n};
             make_band(source, kernels, tokens, axis, first, n, whole);
             take_own_pairs(span, tokens.n_tokens, first, n, whole, its);
+        }
+    }
+}
+
+void make_linear_rows(const LinearAngles &linear, const RowKernels &kernels, std::int64_t tokens_in_batch,
+                      std::int64_t first, std::int64_t last, float *rows) noexcept {
+    const auto factor_high = static_cast<float>(linear.attention_factor);
+    const auto factor_low = static_cast<float>(linear.attention_factor - static_cast<double>(factor_high));
+    const std::int64_t stride = 2 * linear.n_pairs;
+    const std::int32_t once = 1;  // at position 1 the lower word of the turns adds nothing
+    const auto make = [&](std::int64_t head, std::int64_t pair, std::int64_t begin, std::int64_t end) {
+        const std::int64_t n = std::min(linear.n_pairs - pair, LinearPairs::most);
+        const LinearPairs pairs(linear, head, pair, n);
+        for (std::int64_t at = begin; at < end; at++) {
+            std::uint32_t turns[LinearPairs::most];
+            pairs.find_turns(at / tokens_in_batch, at % tokens_in_batch, turns);
+            make_phase_rows({turns, turns, factor_high, factor_low}, kernels, &once, 1, n,
+                            {rows + (at * linear.n_heads + head) * stride + pair, stride, linear.n_pairs});
+        }
+    };
+    // Some tokens at a time, since the rows of each head lie among those of others: 8 heads take 0.7 of the time.
+    constexpr std::int64_t most_tokens = 64;
+    for (std::int64_t at = first; at < last; at += most_tokens) {
+        for (std::int64_t head = 0; head < linear.n_heads; head++) {
+            for (std::int64_t pair = 0; pair < linear.n_pairs; pair += LinearPairs::most) {
+                make(head, pair, at, std::min(at + most_tokens, last));
+            }
         }
     }
 }

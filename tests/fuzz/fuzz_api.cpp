@@ -3,8 +3,10 @@
 #include "checks/scene/ways.h"
 #include "wild.h"
 
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <vector>
 
 namespace {
 
@@ -91,6 +93,58 @@ void ask(Draw &draw, const Scene &scene) {
     require(call(none, halyard_get_angle_source_info(scene.angles.get(), &about, &none.error)) == HALYARD_OK, "info");
 }
 
+/// Rows of angles that are linear in positions. Positions and matrix are as long as the most that may be read of them.
+void ask_for_linear_rows(Draw &draw) {
+    constexpr std::int64_t n_pairs = 3, most_heads = 3, most_tokens = 12;
+    // Wild heads may be as many as there is room for rows.
+    std::vector<double> positions(HALYARD_MAX_AXES * most_tokens);
+    std::vector<double> matrix(most_heads * most_tokens * HALYARD_MAX_AXES * n_pairs);
+    static constexpr double sizes[] = {0x1p-30, 1, 100, 0x1p20, 0x1p33, 0x1p45};
+    for (std::vector<double> *const numbers : {&positions, &matrix}) {
+        const double size = draw.one_of(sizes);
+        for (double &number : *numbers) {
+            number = static_cast<double>(draw.in(-128, 127)) * size / 100;
+        }
+    }
+    if (draw.wild && draw.one_in(4)) {
+        static constexpr double wild_doubles[] = {1e300, -1e300, INFINITY, NAN, 0x1p-1074};
+        positions[static_cast<std::size_t>(draw.in(0, 47))] = draw.one_of(wild_doubles);
+        matrix[static_cast<std::size_t>(draw.in(0, 35))] = draw.one_of(wild_doubles);
+    }
+    std::vector<float> rows(most_heads * most_tokens * 2 * n_pairs, 42.0f);
+    const std::vector<float> untouched = rows;
+    auto args = sized<halyard_rows_args>();
+    args.n_batch = draw.in(0, 3);
+    args.n_tokens = draw.in(0, 4);
+    auto linear =
+        halyard::linear_angles(positions.data(), args.n_batch, args.n_tokens, matrix.data(),
+                               static_cast<std::int32_t>(draw.in(1, HALYARD_MAX_AXES)), draw.in(0, most_heads));
+    linear.type = static_cast<std::int32_t>(draw.in(HALYARD_REAL32, HALYARD_REAL64));  // floats may be anything then
+    args.rows = rows.data();
+    args.n_floats = static_cast<std::int64_t>(rows.size());
+    args.linear = &linear;
+    Fields fields;
+    add(fields, linear.size, linear.type, linear.n_axes, linear.reserved, linear.stride_axis, linear.stride_batch,
+        linear.stride_token, linear.n_heads, linear.attention_factor, args.size, args.bad_position, args.n_batch,
+        args.n_tokens, args.part, args.n_parts);
+    add_link(fields, linear.positions);
+    add_link(fields, linear.matrix);
+    add_link(fields, args.rows);
+    make_wild(draw, fields);
+    const Extent extent = Extent(linear.type == HALYARD_REAL64 ? 8 : 4)
+                              .add(linear.n_axes, linear.stride_axis)
+                              .add(args.n_batch, linear.stride_batch)
+                              .add(args.n_tokens, linear.stride_token);
+    const bool holds = extent.low >= 0 && extent.high <= static_cast<__int128>(positions.size() * sizeof(double));
+    const halyard::plan plan(halyard::plan_desc(
+        2 * n_pairs, {halyard::describe_tensor(halyard::dtype::f32, 2 * n_pairs, halyard::pairing::half)}));
+    if (holds || extent.is_absurd()) {
+        WatchedError error;
+        const halyard_status status = call(error, halyard_make_rows(plan.get(), &args, &error.error));
+        require(status == HALYARD_OK || rows == untouched, "rows that fail are not written");
+    }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
@@ -124,5 +178,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
         compare(draw, scene, plan, reference);
     }
     ask(draw, scene);
+    ask_for_linear_rows(draw);
     return 0;
 }

@@ -206,6 +206,9 @@ void test_wrong_angles(std::int32_t device) {
     }
     const auto by_token = halyard::angle_source::given_by_token(static_cast<const float *>(rows.data()), 10, 64);
     CHECK(status_of<gpu_angles>(queue, by_token) == HALYARD_ERROR_UNSUPPORTED);
+    auto by_head = halyard::angle_source::describe_rows(rows.data(), rows.data(), halyard::dtype::f32, 10, 64, 64);
+    by_head.n_heads = 2;
+    CHECK(status_of<gpu_angles>(queue, halyard::angle_source::given(by_head)) == HALYARD_ERROR_UNSUPPORTED);
     for (const std::int64_t offset : {std::int64_t{-1}, std::int64_t{1} << 31, std::int64_t{INT64_MAX}}) {
         CHECK(status_of<gpu_angles>(queue, given(10, HALYARD_F32), offset, 0) == HALYARD_ERROR_OVERFLOW);
         CHECK(status_of<gpu_angles>(queue, given(10, HALYARD_F32), 0, offset) == HALYARD_ERROR_OVERFLOW);

@@ -355,6 +355,22 @@ public:
         return given(cos_rows, sin_rows, dtype::f32, n_rows, stride_row, rotary_dim);
     }
 
+    /// Such rows in the words of the C ABI, for what has fields of its own there: rows for each head, say.
+    static halyard_angle_source_desc describe_rows(const void *cos_rows, const void *sin_rows, dtype type,
+                                                   std::int64_t n_rows, std::int64_t stride_row,
+                                                   std::int64_t rotary_dim) noexcept {
+        auto desc = make_struct<halyard_angle_source_desc>();
+        desc.kind = HALYARD_ANGLES_GIVEN;
+        desc.cos_rows = cos_rows;
+        desc.sin_rows = sin_rows;
+        desc.rows_dtype = static_cast<std::int32_t>(type);
+        desc.n_rows = n_rows;
+        desc.stride_row = stride_row;
+        desc.rotary_dim = rotary_dim;
+        return desc;
+    }
+    static angle_source given(const halyard_angle_source_desc &rows) { return angle_source(nullptr, rows); }
+
     /// Several sources as one: batch row b reads sources[index[b]] or, by_token, token t sources[index[b * tokens +
     /// t]]. They must outlive it, and so must the index, which may be rewritten between runs.
     static angle_source joined(const std::vector<const angle_source *> &sources, const std::int32_t *index,
@@ -370,13 +386,16 @@ public:
     }
 
     /// Rows as make_rows writes them, [batch, tokens, 2, rotary_dim / 2], for runs of batch x tokens = n_rows tokens,
-    /// which then name no positions. Where batch rows share them, they are [tokens, 2, rotary_dim / 2] = n_rows. The
-    /// memory stays the caller's, must outlive the source, and may be rewritten between runs.
+    /// which then name no positions; with n_heads, [batch, tokens, n_heads, 2, rotary_dim / 2]. Where batch rows share
+    /// them, they are those of tokens = n_rows. The memory stays the caller's, must outlive the source, and may be
+    /// rewritten between runs.
     static angle_source given_by_token(const float *rows, std::int64_t n_rows, std::int64_t rotary_dim,
-                                       bool are_shared = false) {
+                                       bool are_shared = false, std::int64_t n_heads = 0) {
         auto desc = describe_rows(rows, rows == nullptr ? nullptr : rows + rotary_dim / 2, dtype::f32, n_rows,
-                                  rotary_dim, rotary_dim);
+                                  n_heads == 0 ? rotary_dim : n_heads * rotary_dim, rotary_dim);
         desc.by_token = are_shared ? 2 : 1;
+        desc.n_heads = n_heads;
+        desc.stride_head = n_heads == 0 ? 0 : rotary_dim;
         return angle_source(nullptr, desc);
     }
 
@@ -387,20 +406,6 @@ public:
 private:
     angle_source(const halyard_frequencies *frequencies, const halyard_angle_source_desc &desc)
         : handle(detail::create<halyard_angle_source>(halyard_create_angle_source, frequencies, &desc)) {}
-
-    static halyard_angle_source_desc describe_rows(const void *cos_rows, const void *sin_rows, dtype type,
-                                                   std::int64_t n_rows, std::int64_t stride_row,
-                                                   std::int64_t rotary_dim) noexcept {
-        auto desc = make_struct<halyard_angle_source_desc>();
-        desc.kind = HALYARD_ANGLES_GIVEN;
-        desc.cos_rows = cos_rows;
-        desc.sin_rows = sin_rows;
-        desc.rows_dtype = static_cast<std::int32_t>(type);
-        desc.n_rows = n_rows;
-        desc.stride_row = stride_row;
-        desc.rotary_dim = rotary_dim;
-        return desc;
-    }
 };
 
 /// The fixed part of one tensor that a plan rotates, of one pairing before and after.
@@ -754,6 +759,38 @@ inline void make_rows(const plan &made, const angle_source &angles, const halyar
     args.n_floats = n_floats;
     args.part = part.part;
     args.n_parts = part.n_parts;
+    detail::call(halyard_make_rows, made.get(), &args);
+}
+
+/// Angles that are linear in positions, [n_axes, batch, tokens] dense, which need not be integers: see
+/// halyard_linear_angles. `matrix` is [n_axes, rotary_dim / 2] or, with n_heads, [n_heads, n_axes, rotary_dim / 2].
+template <typename Real>
+halyard_linear_angles linear_angles(const Real *positions, std::int64_t n_batch, std::int64_t n_tokens,
+                                    const double *matrix, std::int32_t n_axes, std::int64_t n_heads = 0) {
+    static_assert(std::is_same_v<Real, float> || std::is_same_v<Real, double>);
+    auto linear = make_struct<halyard_linear_angles>();
+    linear.type = std::is_same_v<Real, float> ? HALYARD_REAL32 : HALYARD_REAL64;
+    linear.n_axes = n_axes;
+    linear.positions = positions;
+    linear.stride_axis = n_batch * n_tokens;
+    linear.stride_batch = n_tokens;
+    linear.stride_token = 1;
+    linear.matrix = matrix;
+    linear.n_heads = n_heads;
+    return linear;
+}
+
+/// make_rows of linear angles; with n_heads the rows are [n_batch, n_tokens, n_heads, 2, rotary_dim / 2].
+inline void make_rows(const plan &made, const halyard_linear_angles &linear, std::int64_t n_batch,
+                      std::int64_t n_tokens, float *rows, std::int64_t n_floats, part_of_run part = {}) {
+    auto args = make_struct<halyard_rows_args>();
+    args.n_batch = n_batch;
+    args.n_tokens = n_tokens;
+    args.rows = rows;
+    args.n_floats = n_floats;
+    args.part = part.part;
+    args.n_parts = part.n_parts;
+    args.linear = &linear;
     detail::call(halyard_make_rows, made.get(), &args);
 }
 

@@ -50,6 +50,9 @@ constexpr Words anywhere[] = {
     {"tensors[0].cache has strides by which two of its elements could meet",
      "by --cache-layout two elements of the cache could meet"},
     {"tensors[0].cache", "--cache-layout"},
+    {"linear.positions[", "in --positions, ["},
+    {"linear.matrix[", "--axis-matrix ["},
+    {"linear.n_axes is", "the number of axes of --axis-matrix is"},
 };
 
 /// Damerau and Levenshtein's: how many letters were left out, added, changed, or swapped with the next.

@@ -1,0 +1,67 @@
+// Angles that are linear in positions which need not be integers: each is the sum, over the axes of positions, of the
+// position times an entry of a matrix. What is read of them, and by how much pairs turn.
+#pragma once
+
+#include "base/overlap.h"
+#include "halyard/halyard.h"
+
+#include <cstdint>
+#include <cstring>
+
+namespace halyard {
+
+/// The caller's description, checked.
+struct LinearAngles {
+    const void *positions = nullptr;
+    bool is_f64 = false;  // the positions, else f32
+    std::int32_t n_axes = 0;
+    std::int64_t stride_axis = 0, stride_batch = 0, stride_token = 0;  // in elements; 0 where there is one
+    const void *matrix = nullptr;
+    std::int64_t n_heads = 0, n_pairs = 0;  // one head where heads share the rows
+    double attention_factor = 1.0;
+    MemoryRange positions_memory = {0, 0}, matrix_memory = {0, 0};
+
+    double position(std::int32_t axis, std::int64_t batch, std::int64_t token) const noexcept {
+        const std::int64_t at = axis * stride_axis + batch * stride_batch + token * stride_token;
+        return is_f64 ? read<double>(positions, at) : read<float>(positions, at);
+    }
+
+    double entry(std::int64_t head, std::int32_t axis, std::int64_t pair) const noexcept {
+        return read<double>(matrix, (head * n_axes + axis) * n_pairs + pair);
+    }
+
+private:
+    template <typename Real>
+    static Real read(const void *numbers, std::int64_t index) noexcept {
+        Real number = 0;
+        std::memcpy(&number, static_cast<const char *>(numbers) + index * std::int64_t{sizeof(Real)}, sizeof(Real));
+        return number;
+    }
+};
+
+/// Reads a description for rows of rotary_dim, and checks all but its numbers.
+halyard_status read_linear_angles(const halyard_linear_angles *linear, std::int64_t rotary_dim, std::int64_t n_batch,
+                                  std::int64_t n_tokens, LinearAngles *out, halyard_error *error) noexcept;
+
+/// Fails, naming the first bad one, unless all numbers are finite and all angles within bounds.
+halyard_status check_linear_angles(const LinearAngles &angles, std::int64_t n_batch, std::int64_t n_tokens,
+                                   halyard_error *error) noexcept;
+
+/// Some of a head's pairs, as the turns of tokens are found from them.
+struct LinearPairs {
+    static constexpr std::int64_t most = 128;
+
+    /// Takes pairs first … first + n_pairs - 1, at most `most`.
+    LinearPairs(const LinearAngles &angles, std::int64_t head, std::int64_t first, std::int64_t n_pairs) noexcept;
+
+    /// By how much the pairs of a token turn, in 2^-32 turns, less than 0.7 off. Whole turns are lost, as they may.
+    void find_turns(std::int64_t batch, std::int64_t token, std::uint32_t *turns) const noexcept;
+
+private:
+    const LinearAngles &angles_;
+    const std::int64_t n_pairs_;
+    // Entries of the matrix in turns per position, in three parts, the upper one of 26 bits.
+    double upper_[HALYARD_MAX_AXES][most], lower_[HALYARD_MAX_AXES][most], rest_[HALYARD_MAX_AXES][most];
+};
+
+}  // namespace halyard
