@@ -22,7 +22,7 @@ inline constexpr std::array released_sizes<halyard_scaling> = {160u};
 template <>
 inline constexpr std::array released_sizes<halyard_config_options> = {24u};
 template <>
-inline constexpr std::array released_sizes<halyard_frequencies_info> = {120u, 136u};
+inline constexpr std::array released_sizes<halyard_frequencies_info> = {120u, 136u, 168u};
 template <>
 inline constexpr std::array released_sizes<halyard_positions> = {72u};
 template <>

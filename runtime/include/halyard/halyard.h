@@ -278,10 +278,22 @@ typedef struct halyard_config_options {
  * Errors: NULL_POINTER (text, out), STRUCT_SIZE, SHAPE (n_bytes or seq_len is negative or too large; a factor list's
  * length; a number of tokens), ROTARY_DIM, FREQUENCY (numbers out of range, as for from_scaling), CONFIG (the rest,
  * with line and column where it is not JSON), MISMATCH (layer_type is needed, not known, or has no RoPE), UNSUPPORTED
- * (RoPE of a kind that this version does not know), OUT_OF_MEMORY. */
+ * (RoPE, or a scale of q, of a kind that this version does not know), OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_create_frequencies_from_config(const char *text, int64_t n_bytes,
                                                                   const halyard_config_options *options,
                                                                   halyard_frequencies **out, halyard_error *error);
+
+/* By what q is multiplied at position p, with the numbers a, n and d of halyard_frequencies_info. */
+enum {
+    HALYARD_Q_SCALE_NONE = 0,
+    HALYARD_Q_SCALE_LOG = 1,  /* 1 + a ln(1 + floor((p + d) / n)), arXiv:2501.19399: Llama 4, Ministral 3, Mistral 4 */
+    HALYARD_Q_SCALE_POWER = 2 /* (1 + (p + d) / n)^a: Beam */
+};
+enum {
+    HALYARD_LAYERS_NONE = 0,
+    HALYARD_LAYERS_ALL = 1,
+    HALYARD_LAYERS_UNROTATED = 2 /* those that turn neither q nor k */
+};
 
 typedef struct halyard_frequencies_info {
     uint32_t size;
@@ -308,6 +320,16 @@ typedef struct halyard_frequencies_info {
      * have to be rotated again. */
     int64_t first_seq_len;
     int64_t last_seq_len;
+    /* What the model asks of q beside its angles, and a rotation alone does not do: in the layers that q_scale_layers
+     * says, q at position p is multiplied by what q_scale_rule says of p, after the rotation and any norm. Plans do so
+     * where a tensor has position_scales; halyard_make_position_scales makes these. */
+    double q_scale;               /* a [0] */
+    int64_t q_scale_length;       /* n, in tokens: >= 1 where there is a rule [0] */
+    int32_t q_scale_shift;        /* d: 0 or 1 [0] */
+    int32_t q_scale_rule;         /* HALYARD_Q_SCALE_… [NONE] */
+    int32_t q_scale_layers;       /* HALYARD_LAYERS_… [NONE] */
+    int32_t has_unrotated_layers; /* 1: the attention of other layers than those that the frequencies are for turns
+                                     neither q nor k (Llama 4, SmolLM3, Cohere 2); linear attention does not count [0] */
 } halyard_frequencies_info;
 
 /* Fills in *info (its size must be set). HALYARD_ERROR_NULL_POINTER, HALYARD_ERROR_STRUCT_SIZE. */
@@ -344,6 +366,19 @@ typedef struct halyard_positions {
     int64_t n_axes;      /* how many such arrays there are, one for each axis of the source's axis map; 0 is 1 */
     int64_t stride_axis; /* in elements, from one of them to the next */
 } halyard_positions;
+
+/* What q is multiplied by at each position of a model whose frequencies tell such a rule (q_scale_rule), rounded
+ * correctly from twice double precision: the position_scales of runs. Allocates nothing.
+ *   positions  of one axis, each 0 … 2^31 - 1.                Else POSITION. NULL: 0, 1, 2, … in every batch row.
+ *   n_batch    >= 0, as is n_tokens.                          Else SHAPE.
+ *   out        [n_batch, n_tokens] dense, aligned to its floats; may be NULL where there are no tokens.
+ *   n_floats   the capacity of out, >= n_batch * n_tokens.    Else SHAPE.
+ * Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, SHAPE, OVERFLOW, POSITION (a negative one, or one outside int32),
+ * OVERLAP (out and positions), MISMATCH (the frequencies have no such rule, or positions of several axes). */
+HALYARD_API halyard_status halyard_make_position_scales(const halyard_frequencies *frequencies,
+                                                        const halyard_positions *positions, int64_t n_batch,
+                                                        int64_t n_tokens, float *out, int64_t n_floats,
+                                                        halyard_error *error);
 
 /* ---- Angle sources --------------------------------------------------------------------------------------- */
 
