@@ -151,7 +151,15 @@ RoadValues road_of_values(const Road &road, const std::vector<long double> &x, c
             const std::int64_t n = road.norm->row ? road.n_heads * road.head_dim : road.norm->size;
             factor += 4 + (static_cast<long double>(n) / 16 + 5) / 2;
         }
-        result.bound.push_back(factor * eps * state.length[i] + state.extra[i] * (1 + 64 * eps) + 0x1p-148L);
+        long double scale = 1, underflow = 0x1p-148L;
+        if (!road.position_scales.empty()) {
+            scale = road.position_scales[i / static_cast<std::size_t>(road.head_dim)];
+            factor += 0.5L;
+            underflow *= 1 + std::fabs(scale);
+        }
+        const long double bound = factor * eps * state.length[i] + state.extra[i] * (1 + 64 * eps);
+        result.value[i] *= scale;
+        result.bound.push_back(bound * std::fabs(scale) + underflow);
     }
     return result;
 }

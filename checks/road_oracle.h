@@ -1,4 +1,4 @@
-// Works out what a tensor's whole road ought to give: norm, rotation, norm, scale, conversion. Without any code of the
+// Works out what a tensor's whole road ought to give: norm, rotation, norm, scales, conversion. Without any code of the
 // runtime or the generators, and in long double.
 #pragma once
 
@@ -30,6 +30,7 @@ struct Road {
     bool half_in = true, half_out = true;            // pairings
     long double turn_eps = 2;                        // how many eps of its length a rotation may be off
     std::optional<RoadNorm> norm;
+    std::vector<float> position_scales;  // of the token's heads; empty: it has none
 };
 
 /// What one token holds before it is scaled, [heads, head_dim], and how far from it halyard.h lets results be.
@@ -43,8 +44,8 @@ RoadValues road_of(const Road &road, const std::vector<float> &x, const std::vec
 RoadValues road_of_values(const Road &road, const std::vector<long double> &x, const std::vector<long double> &cos,
                           const std::vector<long double> &sin);
 
-/// Whether a word can be what is stored of a value by a scale, 1 if there is none. Anything can, where value or bound is
-/// not finite.
+/// Whether a word can be what is stored of a value by a scale, 1 if there is none. Anything can, where value or bound
+/// is not finite.
 bool may_be_stored(std::int32_t out_dtype, std::uint32_t word, long double value, long double bound,
                    std::optional<long double> scale);
 

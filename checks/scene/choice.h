@@ -31,15 +31,16 @@ enum Factor {
     of_positions,
     of_strides,  // dense, packed, by head, with gaps, any
     of_direction,
-    of_values,  // numbers, any bits
+    of_values,           // numbers, any bits
+    of_position_scales,  // none, one, of tokens, of tokens and heads
     n_factors
 };
 using Levels = std::array<int, n_factors>;
 
 /// How many levels each factor has, on a CPU, of keys that move there, and on a device.
-inline constexpr Levels of_roads = {3, 7, 5, 7, 2, 4, 6, 10, 3, 2, 2, 12, 9, 4, 9, 4, 1, 1, 5, 2, 2};
-inline constexpr Levels of_moves = {6, 1, 2, 1, 1, 1, 6, 10, 3, 1, 2, 12, 9, 4, 3, 4, 2, 4, 5, 2, 1};
-inline constexpr Levels of_device = {3, 7, 5, 6, 1, 4, 2, 4, 2, 2, 2, 11, 5, 4, 7, 4, 1, 1, 4, 2, 2};
+inline constexpr Levels of_roads = {3, 7, 5, 7, 2, 4, 6, 10, 3, 2, 2, 12, 9, 4, 9, 4, 1, 1, 5, 2, 2, 4};
+inline constexpr Levels of_moves = {6, 1, 2, 1, 1, 1, 6, 10, 3, 1, 2, 12, 9, 4, 3, 4, 2, 4, 5, 2, 1, 1};
+inline constexpr Levels of_device = {3, 7, 5, 6, 1, 4, 2, 4, 2, 2, 2, 11, 5, 4, 7, 4, 1, 1, 4, 2, 2, 1};
 
 /// What a test fixes of a scene: levels that are not -1, and what is not 0. The rest is drawn.
 struct Choice {
@@ -61,7 +62,9 @@ struct Choice {
     /// Fixes that all tensors are rotated and nothing else.
     static Choice of_rotations() {
         Choice choice;
-        choice.level[of_out_dtype] = choice.level[of_norm] = choice.level[of_scale] = choice.level[of_layout] = 0;
+        for (const Factor factor : {of_out_dtype, of_norm, of_scale, of_layout, of_position_scales}) {
+            choice.level[factor] = 0;
+        }
         return choice;
     }
 };

@@ -30,7 +30,7 @@ inline constexpr std::array released_sizes<halyard_angle_source_desc> = {120u, 1
 template <>
 inline constexpr std::array released_sizes<halyard_angle_source_info> = {48u};
 template <>
-inline constexpr std::array released_sizes<halyard_tensor_desc> = {64u};
+inline constexpr std::array released_sizes<halyard_tensor_desc> = {64u, 72u};
 template <>
 inline constexpr std::array released_sizes<halyard_plan_desc> = {56u};
 template <>
@@ -42,7 +42,7 @@ inline constexpr std::array released_sizes<halyard_executor> = {24u};
 template <>
 inline constexpr std::array released_sizes<halyard_run_args> = {72u, 88u};
 template <>
-inline constexpr std::array released_sizes<halyard_bound_run_args> = {40u, 88u, 96u, 104u};
+inline constexpr std::array released_sizes<halyard_bound_run_args> = {40u, 88u, 96u, 104u, 112u};
 template <>
 inline constexpr std::array released_sizes<halyard_norm_desc> = {56u};
 template <>
@@ -52,7 +52,7 @@ inline constexpr std::array released_sizes<halyard_cache_desc> = {96u};
 template <>
 inline constexpr std::array released_sizes<halyard_slots> = {72u};
 template <>
-inline constexpr std::array released_sizes<halyard_stages> = {80u};
+inline constexpr std::array released_sizes<halyard_stages> = {80u, 112u};
 template <>
 inline constexpr std::array released_sizes<halyard_target_info> = {288u};
 

@@ -482,12 +482,14 @@ enum { HALYARD_MAX_TENSORS = 4 };
 
 /* The road from a projection to a cache. Each tensor of a plan takes, of these stages, those that it has:
  *
- *     load (dtype) -> norm -> rotate -> norm -> scale, convert (out_dtype) -> store (view, or cache by slot)
+ *     load (dtype) -> norm -> rotate -> norm -> scale by position -> scale, convert (out_dtype)
+ *         -> store (view, or cache by slot)
  *
  * Between load and store all is f32. Elements beside the rotary window take every stage but the rotation. Conversions
  * round to nearest even and keep denormals; f16 and bf16 overflow to infinity.
- * A result before conversion is within (2 + 4 for a norm + 2 for a scale) * 2^-23 of the length of its (normed) pair,
- * and (n / 16 + 5) / 2 * 2^-23 of it more for the sum of a norm's n squares, which is not compensated.
+ * A result before conversion is within (2 + 4 for a norm + 1/2 for a scale by position + 2 for a scale) * 2^-23 of the
+ * length of its (normed) pair, times the magnitude of its scale by position, and (n / 16 + 5) / 2 * 2^-23 of it more for
+ * the sum of a norm's n squares, which is not compensated.
  * A tensor with other stages than the rotation and a cache whose heads are rows has heads of at most 2048 elements, and
  * rows that are normed of at most 8192 (else UNSUPPORTED), since a thread works in 96 KiB of its stack. */
 
@@ -594,6 +596,10 @@ typedef struct halyard_tensor_desc {
     const halyard_norm_desc *norm;
     const halyard_scale_desc *scale;
     const halyard_cache_desc *cache; /* where the output goes; NULL: into the run's y */
+    int32_t position_scales; /* 1: elements are multiplied by numbers that the run brings for each token, as some models
+                                do to q (see q_scale_rule): v becomes f32(v * s), whatever the direction, also beside
+                                the window and where there is no_rotation */
+    int32_t reserved;        /* 0 */
 } halyard_tensor_desc;
 
 typedef struct halyard_plan_desc {
@@ -605,8 +611,8 @@ typedef struct halyard_plan_desc {
                                know has to be set. Read during the call only. */
     int32_t n_tensors;      /* 1 … HALYARD_MAX_TENSORS */
     int32_t rerotates;      /* 1: runs move keys that were rotated in `direction` from some positions to others; see
-                               Re-rotation. No tensor has a norm, no_rotation, another out_dtype or another out_pairing
-                               then (else MISMATCH) */
+                               Re-rotation. No tensor has a norm, no_rotation, position_scales, another out_dtype or
+                               another out_pairing then (else MISMATCH) */
     const halyard_tensor_desc *tensors; /* [n_tensors] */
     const char *target;     /* NULL: the best one that is built and that this machine runs, subject to the
                                environment: HALYARD_TARGET forces a target, HALYARD_MAX_TARGET sets a ceiling. A name
@@ -710,6 +716,8 @@ typedef struct halyard_stages {
                                  moves, they and their reciprocals are positive and finite (else SCALE) */
     int64_t stride_scales[3]; /* in elements: batch, token, head; with a cache 0, slot, head */
     void *cache;              /* the first element of slot 0 and head 0, any alignment */
+    const float *position_scales;      /* [batch, tokens, heads] finite numbers (else SCALE), any alignment */
+    int64_t stride_position_scales[3]; /* in elements: batch, token, head; any sign, 0 shares one */
 } halyard_stages;
 
 typedef struct halyard_run_args {
@@ -740,8 +748,8 @@ typedef struct halyard_run_args {
  * MISMATCH (dtype, head_dim or rotary_dim is not the plan's; positions that given rows need, or can't have; what the
  * plan's stages do not ask for; sources by which keys cannot move), OVERFLOW, STRIDE, OVERLAP, POSITION, SLOT, SCALE,
  * THREADS, EXECUTOR, UNSUPPORTED (device; a row that is too long for its norm).
- * Outputs (caches and scales too) may not share memory with positions, slots, weights, static scales or the rows of a
- * given source either; there spans are compared.
+ * Outputs (caches and scales too) may not share memory with positions, slots, weights, static scales, scales by position
+ * or the rows of a given source either; there spans are compared.
  * Parts. A caller that has threads of its own makes the same call on each of them but for `part`: together they do what
  * the whole run does, to the bit, in any order. Every part checks everything, so that all return the same status and none
  * writes on an error. Parts take no executor (else MISMATCH); a part that there is no work for does nothing. */
@@ -781,12 +789,13 @@ typedef struct halyard_bound_run_args {
     const void *from_positions; /* halyard_positions' data; NULL where the plan does not rerotate */
     const halyard_angle_source *angles; /* NULL: those that the run was bound with. Else, where these are GIVEN, a GIVEN
                                            source like them (else MISMATCH), whose rows lie elsewhere */
+    const float *const *position_scales; /* [n_tensors] as the arrays of stages above */
 } halyard_bound_run_args;
 
-/* Runs. What is checked: pointers, positions, slots, static scales, and that outputs share no element with inputs,
- * positions, given rows and each other. Allocates nothing. Errors: NULL_POINTER, STRUCT_SIZE, SHAPE (n_tensors, part),
- * MISMATCH (positions and slots that were bound or not; in place or not; angles; parts of a run with an executor),
- * OVERFLOW, OVERLAP, POSITION, SLOT, SCALE, EXECUTOR. */
+/* Runs. What is checked: pointers, positions, slots, scales that are read, and that outputs share no element with
+ * inputs, positions, given rows and each other. Allocates nothing. Errors: NULL_POINTER, STRUCT_SIZE, SHAPE (n_tensors,
+ * part), MISMATCH (positions and slots that were bound or not; in place or not; angles; parts of a run with an
+ * executor), OVERFLOW, OVERLAP, POSITION, SLOT, SCALE, EXECUTOR. */
 HALYARD_API halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_bound_run_args *args,
                                              halyard_error *error);
 

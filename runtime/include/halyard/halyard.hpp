@@ -627,6 +627,7 @@ struct bound_stages {
     float *const *scales_out = nullptr;
     const void *from_positions = nullptr;
     const halyard_angle_source *angles = nullptr;  ///< given rows that lie elsewhere than those that were bound
+    const float *const *position_scales = nullptr;
 };
 
 namespace detail {
@@ -703,6 +704,7 @@ public:
         args.scales_out = stages.scales_out;
         args.from_positions = stages.from_positions;
         args.angles = stages.angles;
+        args.position_scales = stages.position_scales;
         detail::call(halyard_run_bound, get(), &args);
     }
 
