@@ -114,8 +114,11 @@ void read_query(const Model &model, const Layer &layer, halyard_frequencies_info
         refuse(model.config.name_of("llama_4_scaling") + " is not known here, and might change q",
                HALYARD_ERROR_UNSUPPORTED);
     }
+    if (rule != QScale::ministral) {
+        check_other_scales(model, layer.scaling);
+    }
     switch (rule) {
-    case QScale::none: check_other_scales(model, layer.scaling); break;
+    case QScale::none: break;
     case QScale::llama4: read_llama4(model.config, about); break;
     case QScale::ministral: read_ministral(layer.scaling, about); break;
     case QScale::beam:  // its code has these numbers
