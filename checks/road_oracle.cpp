@@ -188,8 +188,15 @@ RoadValues road_of_values(const Road &road, const std::vector<long double> &x, c
         }
         // A longer pair may be infinite, whatever its members should be.
         const bool is_bound = state.length[i] <= 0.999999L * std::numeric_limits<float>::max();
-        result.bound.push_back(is_bound ? factor * eps * state.length[i] + state.extra[i] * (1 + 64 * eps) + 0x1p-148L
-                                        : std::numeric_limits<long double>::infinity());
+        const long double bound = is_bound ? factor * eps * state.length[i] + state.extra[i] * (1 + 64 * eps)
+                                           : std::numeric_limits<long double>::infinity();
+        long double scale = 1, underflow = 0x1p-148L;
+        if (!road.position_scales.empty()) {
+            scale = road.position_scales[i / static_cast<std::size_t>(road.head_dim)];
+            underflow *= 1 + std::fabs(scale);
+        }
+        result.value[i] *= scale;
+        result.bound.push_back(scale == 0 && !is_bound ? bound : bound * std::fabs(scale) + underflow);
     }
     if (road.hadamard != 0) {
         transform(road.hadamard, result.value, result.bound);

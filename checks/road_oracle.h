@@ -1,4 +1,4 @@
-// Works out what a tensor's whole road ought to give: norm, rotation, norm, scale, conversion. Without any code of the
+// Works out what a tensor's whole road ought to give: norm, rotation, norm, scales, conversion. Without any code of the
 // runtime or the generators, and in long double.
 #pragma once
 
@@ -32,6 +32,7 @@ struct Road {
     std::optional<RoadNorm> norm;
     std::int64_t hadamard = 0;  // elements of a block that is transformed
     bool undoes = false;        // the same transform before the rotation, as of keys that move
+    std::vector<float> position_scales;  // of the token's heads; empty: it has none
 };
 
 /// What one token holds before it is scaled, [heads, head_dim], and how far from it halyard.h lets results be.

@@ -7,7 +7,7 @@
 struct BoundPointers {
     const void *x[HALYARD_MAX_TENSORS] = {}, *weights[HALYARD_MAX_TENSORS] = {};
     void *y[HALYARD_MAX_TENSORS] = {}, *caches[HALYARD_MAX_TENSORS] = {};
-    const float *scales[HALYARD_MAX_TENSORS] = {};
+    const float *scales[HALYARD_MAX_TENSORS] = {}, *position_scales[HALYARD_MAX_TENSORS] = {};
     float *scales_out[HALYARD_MAX_TENSORS] = {};
     halyard_bound_run_args args = sized<halyard_bound_run_args>();
 
@@ -27,11 +27,13 @@ struct BoundPointers {
         args.scales = scales;
         args.scales_out = scales_out;
         args.caches = caches;
+        args.position_scales = position_scales;
         for (std::int32_t i = 0; i < n_tensors; i++) {
             weights[i] = stages[i].weight;
             scales[i] = stages[i].scales;
             scales_out[i] = stages[i].scales_out;
             caches[i] = stages[i].cache;
+            position_scales[i] = stages[i].position_scales;
         }
     }
     BoundPointers(const BoundPointers &) = delete;

@@ -62,6 +62,11 @@ Extent extent_of_scales_out(const Call &call, int i) {
         .add(shape[2], strides[2]);
 }
 
+Extent extent_of_position_scales(const Call &call, int i) {
+    const std::int64_t *strides = call.stages[i].stride_position_scales, *shape = call.x[i].shape;
+    return Extent(4).add(shape[0], strides[0]).add(shape[1], strides[1]).add(shape[2], strides[2]);
+}
+
 void write_number(std::int32_t type, char *at, std::int64_t value) {
     const auto narrow = static_cast<std::int32_t>(value);
     type == HALYARD_INT64 ? std::memcpy(at, &value, 8) : std::memcpy(at, &narrow, 4);
@@ -127,6 +132,12 @@ char *place_of_scale(const Call &call, int i, const Head &at) {
                                  ? times(slot_of(call, at.batch, at.token), stages.stride_scales[1])
                                  : times(at.batch, stages.stride_scales[0]) + times(at.token, stages.stride_scales[1]);
     return reinterpret_cast<char *>(stages.scales_out) + 4 * (row + times(at.head, stages.stride_scales[2]));
+}
+
+char *place_of_position_scale(const Call &call, int i, const Head &at) {
+    const std::int64_t(&strides)[3] = call.stages[i].stride_position_scales;
+    const std::int64_t element = times(at.batch, strides[0]) + times(at.token, strides[1]) + times(at.head, strides[2]);
+    return reinterpret_cast<char *>(const_cast<float *>(call.stages[i].position_scales)) + 4 * element;
 }
 
 std::uint32_t word_at(std::int32_t dtype, const char *at) {

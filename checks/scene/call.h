@@ -61,7 +61,7 @@ struct Call {
     /// Whether a tensor is rotated, or copied, and nothing else is done to it.
     bool is_plain(int i) const {
         return plan.rerotates == 0 && tensors[i].norm == nullptr && tensors[i].scale == nullptr &&
-               tensors[i].hadamard == 0 && out_dtype(i) == tensors[i].dtype;
+               tensors[i].position_scales == 0 && tensors[i].hadamard == 0 && out_dtype(i) == tensors[i].dtype;
     }
 };
 
@@ -91,6 +91,7 @@ Extent extent_of(const halyard_slots &slots);
 Extent extent_of(const halyard_positions &positions);
 Extent extent_of_cache(const Call &call, int i);
 Extent extent_of_scales_out(const Call &call, int i);
+Extent extent_of_position_scales(const Call &call, int i);
 
 /// Token t of batch row b: its position on an axis, and its slot, -1 if it has none.
 std::int64_t position_of(const halyard_positions *positions, std::int64_t axis, std::int64_t b, std::int64_t t);
@@ -109,6 +110,8 @@ char *place_in(const halyard_tensor &tensor, const Head &at, std::int64_t d);
 /// Where an element of a tensor's output lies, and its dynamic scale. NULL where its token has no slot.
 char *place_of_output(const Call &call, int i, const Head &at, std::int64_t d);
 char *place_of_scale(const Call &call, int i, const Head &at);
+/// Where the scale by position lies that a run brings.
+char *place_of_position_scale(const Call &call, int i, const Head &at);
 /// Where an element of the input lies.
 inline char *place_of_input(const Call &call, int i, const Head &at, std::int64_t d) {
     const bool is_cached = call.plan.rerotates != 0 && call.tensors[i].cache != nullptr;

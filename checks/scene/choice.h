@@ -31,16 +31,17 @@ enum Factor {
     of_positions,
     of_strides,  // dense, packed, by head, with gaps, any
     of_direction,
-    of_values,    // numbers, any bits
-    of_hadamard,  // none, a power of two that divides the head
+    of_values,           // numbers, any bits
+    of_position_scales,  // none, one, of tokens, of tokens and heads
+    of_hadamard,         // none, a power of two that divides the head
     n_factors
 };
 using Levels = std::array<int, n_factors>;
 
 /// How many levels each factor has, on a CPU, of keys that move there, and on a device.
-inline constexpr Levels of_roads = {3, 7, 5, 7, 2, 4, 6, 10, 3, 2, 2, 12, 9, 4, 9, 4, 1, 1, 5, 2, 2, 2};
-inline constexpr Levels of_moves = {6, 1, 2, 1, 1, 1, 6, 10, 3, 1, 2, 12, 9, 4, 3, 4, 2, 4, 5, 2, 1, 2};
-inline constexpr Levels of_device = {3, 7, 5, 6, 1, 4, 2, 4, 2, 2, 2, 11, 5, 4, 7, 4, 1, 1, 4, 2, 2, 1};
+inline constexpr Levels of_roads = {3, 7, 5, 7, 2, 4, 6, 10, 3, 2, 2, 12, 9, 4, 9, 4, 1, 1, 5, 2, 2, 4, 2};
+inline constexpr Levels of_moves = {6, 1, 2, 1, 1, 1, 6, 10, 3, 1, 2, 12, 9, 4, 3, 4, 2, 4, 5, 2, 1, 1, 2};
+inline constexpr Levels of_device = {3, 7, 5, 6, 1, 4, 2, 4, 2, 2, 2, 11, 5, 4, 7, 4, 1, 1, 4, 2, 2, 1, 1};
 
 /// What a test fixes of a scene: levels that are not -1, and what is not 0. The rest is drawn.
 struct Choice {
@@ -62,7 +63,7 @@ struct Choice {
     /// Fixes that all tensors are rotated and nothing else.
     static Choice of_rotations() {
         Choice choice;
-        for (const Factor none : {of_out_dtype, of_norm, of_scale, of_layout, of_hadamard}) {
+        for (const Factor none : {of_out_dtype, of_norm, of_scale, of_layout, of_position_scales, of_hadamard}) {
             choice.level[none] = 0;
         }
         return choice;

@@ -2,6 +2,7 @@
 #include "checks/scene/scene.h"
 
 #include <cmath>
+#include <cstring>
 #include <sstream>
 
 namespace scenes {
@@ -198,7 +199,10 @@ std::string Scene::check_token(int i, std::int64_t batch, std::int64_t token, co
     if ((desc.cache != nullptr && !is_kept(batch, token)) || call.x[i].shape[2] == 0) {
         return "";
     }
-    const oracle::Road road = road_of(i);
+    oracle::Road road = road_of(i);
+    for (std::int64_t head = 0; desc.position_scales != 0 && head < road.n_heads; head++) {
+        std::memcpy(&road.position_scales.emplace_back(), place_of_position_scale(call, i, {batch, token, head}), 4);
+    }
     std::vector<long double> cos, sin, x;
     for (std::int64_t i = 0, n = road.rotary_dim / 2; i < n * angles.n_rows_of_token(); i++) {
         const Angles::CosSin turn = angles.at(call, {batch, token, i / n}, i % n);
@@ -260,7 +264,8 @@ std::string Scene::check_scale(int i, const Head &at, const oracle::RoadValues &
         bound = std::max(bound, values.bound[k]);
     }
     const long double most = oracle::greatest(call.out_dtype(i)), exact = greatest / most;
-    if (std::fabs(scale - exact) <= bound / most + exact * 0x1p-23L) {
+    const bool is_too_small = (greatest - bound) / most < 0x1p-126L;  // for a normal scale, so that it is 1
+    if (std::fabs(scale - exact) <= bound / most + exact * 0x1p-23L || (is_too_small && scale == 1.0f)) {
         return "";
     }
     return say(i, at, 0, "the scale is " + std::to_string(scale) + ", not " + std::to_string(exact));
@@ -293,6 +298,9 @@ std::string Scene::text() const {
         }
         if (desc.scale != nullptr) {
             out << ", scale of kind " << desc.scale->kind << " per " << desc.scale->per;
+        }
+        if (desc.position_scales != 0) {
+            out << ", scaled by position";
         }
         if (desc.hadamard != 0) {
             out << ", Hadamard transform of " << desc.hadamard;

@@ -165,9 +165,27 @@ void Scene::add_stages(int i, std::size_t caches, std::size_t weights) {
     if (desc.cache != nullptr) {
         memory.add(stages.cache, caches, extent_of_cache(call, i), choice_.step, choice_.step * draw_.in(0, 3));
     }
-    if (desc.norm != nullptr || desc.scale != nullptr || desc.cache != nullptr || draw_.one_in(4)) {
+    if (desc.position_scales != 0) {
+        add_position_scales(i);
+    }
+    if (desc.norm != nullptr || desc.scale != nullptr || desc.cache != nullptr || desc.position_scales != 0 ||
+        draw_.one_in(4)) {
         call.args.stages = call.stages;
     }
+}
+
+/// With gaps, forwards or backwards; shared by heads, or by everything.
+void Scene::add_position_scales(int i) {
+    std::int64_t(&strides)[3] = call.stages[i].stride_position_scales;
+    if (position_scales_[i] > 1) {
+        const bool by_head = position_scales_[i] == 3;
+        strides[2] = by_head ? draw_.in(1, 2) : 0;
+        strides[1] = (by_head ? n_heads_[i] * strides[2] : 1) + draw_.in(0, 1);
+        strides[0] = draw_.one_in(3) ? 0 : n_tokens_ * strides[1] + draw_.in(0, 1);
+        strides[1] *= draw_.one_in(4) ? -1 : 1;
+    }
+    memory.add(call.stages[i].position_scales, memory.new_region(), extent_of_position_scales(call, i), 1,
+               draw_.in(0, 3));
 }
 
 void Scene::fill_stages(int i) {
@@ -181,6 +199,16 @@ void Scene::fill_stages(int i) {
     for (std::int64_t k = 0; stages.scales != nullptr && k < stages.n_scales; k++) {
         const_cast<float *>(stages.scales)[k] = 0.03f + 0.02f * static_cast<float>(contents_.unit());
     }
+    if (stages.position_scales == nullptr ||
+        !memory.holds(stages.position_scales, extent_of_position_scales(call, i))) {
+        return;  // a fuzzer has it, with no memory behind it
+    }
+    for_each_head(call, i, [&](const Head &at) {
+        static constexpr float special[] = {0.0f, -1.5f, 0x1p-20f};
+        const float scale =
+            contents_.one_in(8) ? contents_.one_of(special) : 1.0f + 0.5f * static_cast<float>(contents_.unit());
+        std::memcpy(place_of_position_scale(call, i, at), &scale, sizeof(scale));
+    });
 }
 
 /// Finite numbers as activations are, but where any values will do.

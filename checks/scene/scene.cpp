@@ -30,7 +30,7 @@ std::string Scene::create_angles() {
 int Scene::level(Factor factor, bool is_first) {
     const int fixed = choice_.level[factor];
     const bool is_optional = factor == of_out_dtype || factor == of_norm || factor == of_scale || factor == of_layout ||
-                             factor == of_hadamard;
+                             factor == of_position_scales || factor == of_hadamard;
     if (fixed >= 0 && (is_first || (is_optional && fixed == 0))) {
         return fixed;
     }
@@ -93,6 +93,8 @@ void Scene::draw_tensor(int i) {
                                                     : draw_.in(0, 4);
     draw_scale(i);
     draw_norm(i);
+    position_scales_[i] = level(of_position_scales, is_first);
+    tensor.position_scales = position_scales_[i] != 0 ? 1 : 0;
     if (level(of_hadamard, is_first) != 0) {
         draw_hadamard(tensor);
     }

@@ -42,6 +42,7 @@ private:
     oracle::Random contents_{0};  // of memory
     std::int64_t n_batch_ = 1, n_tokens_ = 0, n_heads_[HALYARD_MAX_TENSORS] = {}, n_slots_ = 0;
     bool in_place_[HALYARD_MAX_TENSORS] = {};
+    int position_scales_[HALYARD_MAX_TENSORS] = {};
     int strides_ = 0, positions_ = 0;
     bool are_packed_ = false;
     bool are_numbers_ = true;  // the inputs
@@ -59,6 +60,7 @@ private:
     void pack_inputs();
     void place_tensors();
     void add_stages(int i, std::size_t caches, std::size_t weights);
+    void add_position_scales(int i);
     void draw_slots();
     void draw_positions();
     void draw_form(halyard_positions &positions);

@@ -2,6 +2,7 @@
 #include "module.h"
 #include "names.h"
 #include "refuse.h"
+#include "tokens.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -67,6 +68,33 @@ nb::object axis_map(const frequencies &self) {
     return nb::make_tuple(name_in(axis_maps, info.axis_map), nb::tuple(counts));
 }
 
+/// What q is scaled by as (rule, scale, length, shift, layers), or None.
+nb::object q_scale(const frequencies &self) {
+    const auto info = self.info();
+    if (info.q_scale_rule == HALYARD_Q_SCALE_NONE) {
+        return nb::none();
+    }
+    return nb::make_tuple(info.q_scale_rule == HALYARD_Q_SCALE_LOG ? "log" : "power", info.q_scale, info.q_scale_length,
+                          info.q_scale_shift, info.q_scale_layers == HALYARD_LAYERS_ALL ? "all" : "unrotated");
+}
+
+bool has_unrotated_layers(const frequencies &self) { return self.info().has_unrotated_layers != 0; }
+
+/// Fills in a float32 array of the shape of positions.
+void position_scales(const frequencies &self, nb::handle positions, nb::handle out) {
+    Positions read;
+    const auto *const view = read.read("positions", positions, 1);
+    const Array array(out, "out");
+    const int n = array.n_dims();
+    const auto n_batch = n == 2 ? array.size(0) : 1, n_tokens = array.size(n - 1);
+    const auto scales = self.position_scales(view, n_batch, n_tokens);
+    auto *const to = static_cast<float *>(array.data());
+    for (std::int64_t i = 0; i < n_batch * n_tokens; ++i) {
+        to[(n == 2 ? i / n_tokens * array.stride(0) : 0) + i % n_tokens * array.stride(n - 1)] =
+            scales[static_cast<std::size_t>(i)];
+    }
+}
+
 }  // namespace
 
 void add_frequencies(nb::module_ &module) {
@@ -87,7 +115,10 @@ void add_frequencies(nb::module_ &module) {
         .def_prop_ro("original_max_position", tell_known<&Info::original_max_position>)
         .def_prop_ro("first_seq_len", tell<&Info::first_seq_len>)
         .def_prop_ro("last_seq_len", tell<&Info::last_seq_len>)
-        .def_prop_ro("axis_map", axis_map);
+        .def_prop_ro("axis_map", axis_map)
+        .def_prop_ro("q_scale", q_scale)
+        .def_prop_ro("has_unrotated_layers", has_unrotated_layers)
+        .def("position_scales", position_scales, nb::arg("positions"), nb::arg("out"));
 }
 
 }  // namespace halyard::python

@@ -75,6 +75,7 @@ void Road::read(const char *name, nb::handle x_object, nb::handle y_object, Head
     }
     if (arguments != nullptr) {
         read_norm(arguments->norm);
+        read_position_scales(arguments->position_scales, layout);
         read_scale(arguments->scale, layout);
     }
 }
@@ -252,6 +253,29 @@ void Road::read_dynamic_scales(nb::handle out, HeadOrder layout) {
                           (cache_ ? "[slots, heads]" : "the shape of " + std::string(name_) + " without head_dim"));
     }
     stages.scales_out = static_cast<float *>(array.data());
+}
+
+void Road::read_position_scales(nb::handle scales, HeadOrder layout) {
+    if (scales.is_none()) {
+        return;
+    }
+    const auto &array = position_scales_.emplace(scales, name_of("position_scales"), input_->device());
+    const bool has_batch = input_->n_dims() == 4;
+    const int n = array.n_dims(), batch = has_batch && n > 1 ? 1 : 0;  // dimensions in front of tokens and heads
+    const bool has_heads = n == batch + 2;
+    const int tokens = batch + (has_heads && layout.heads_first ? 1 : 0), heads = 2 * batch + 1 - tokens;
+    bool fits = array.dtype() == HALYARD_F32 && (has_heads || n == batch + 1) && array.size(tokens) == x.shape[1];
+    fits = fits && (batch == 0 || array.size(0) == x.shape[0]) && (!has_heads || array.size(heads) == x.shape[2]);
+    if (!fits) {
+        array.refuse_kind("float32 [tokens]" + std::string(has_batch ? ", [batch, tokens]" : "") +
+                          ", or of the shape of " + name_ + " without head_dim");
+    }
+    desc.position_scales = 1;
+    stages.position_scales = static_cast<const float *>(array.data());
+    stages.stride_position_scales[0] = batch == 0 ? 0 : array.stride(0);
+    stages.stride_position_scales[1] = array.stride(tokens);
+    stages.stride_position_scales[2] = has_heads ? array.stride(heads) : 0;
+    has_stages = true;
 }
 
 void Road::read_cache(nb::handle object, nb::handle layout, nb::handle dtype) {

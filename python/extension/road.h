@@ -19,7 +19,7 @@ struct HeadOrder {
 
 /// What Python says of one tensor's stages; None where it says nothing.
 struct StageArguments {
-    nanobind::handle norm, scale, cache, dtype, cache_layout;
+    nanobind::handle norm, scale, cache, dtype, cache_layout, position_scales;
 };
 
 /// What it says of keys that move: an array and where its result goes (None: there), or with slots a cache. Of a cache
@@ -62,13 +62,14 @@ private:
     void read_norm(nanobind::handle norm);
     void read_scale(nanobind::handle scale, HeadOrder layout);
     void read_dynamic_scales(nanobind::handle out, HeadOrder layout);
+    void read_position_scales(nanobind::handle scales, HeadOrder layout);
     void read_cache(nanobind::handle cache, nanobind::handle layout, nanobind::handle dtype);
     void read_tiles(nanobind::handle layout);
     std::int32_t dtype_of(const Array &array, nanobind::handle asked) const;
     std::string name_of(const char *what) const { return std::string(what) + " of " + name_; }
 
     const char *name_ = "";
-    std::optional<Array> input_, output_, weight_, scales_, cache_;
+    std::optional<Array> input_, output_, weight_, scales_, position_scales_, cache_;
     halyard_norm_desc norm_{};
     halyard_scale_desc scale_{};
     halyard_cache_desc cache_desc_{};

@@ -29,6 +29,9 @@ class Frequencies:
     original_max_position: int | None
     max_position: int | None
     axis_map: tuple[str, tuple[int, ...]] | None
+    q_scale: tuple[str, float, int, int, str] | None
+    has_unrotated_layers: bool
+    def position_scales(self, positions: Any, out: Any) -> None: ...
 
 class AngleSource:
     @staticmethod
@@ -58,7 +61,7 @@ def new_array(like: Any, dtype: str | None, name: str) -> Any: ...
 _How = tuple[str | None, str | None, bool, str, str, int, str | None]
 
 def rotate(angles: AngleSource, x: tuple[Any, Any, Any], y: tuple[Any, Any, Any], positions: Any,
-           offsets: tuple[int, int, int], stages: tuple[Any, Any, Any, Any, Any, Any, str] | None,
+           offsets: tuple[int, int, int], stages: tuple[Any, Any, Any, Any, Any, Any, str, Any] | None,
            how: _How) -> None: ...
 def rerotate(angles: AngleSource, from_angles: AngleSource, keys: tuple[Any, ...], from_positions: Any, positions: Any,
              how: _How) -> None: ...

@@ -3,10 +3,25 @@
 import json
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from . import _core
+from . import _arrays, _core
 from ._handle import told
+
+
+class QScale(NamedTuple):
+    """What a model multiplies q by at position p, after the rotation and any norm.
+
+    rule "log": 1 + scale * ln(1 + floor((p + shift) / length)), as in Llama 4 and Ministral 3;
+    rule "power": (1 + (p + shift) / length) ** scale.
+    layers: "all", or "unrotated": those that turn neither q nor k.
+    """
+
+    rule: str
+    scale: float
+    length: int
+    shift: int
+    layers: str
 
 
 class Frequencies:
@@ -92,6 +107,26 @@ class Frequencies:
     max_position: int | None = told("max_position", "In tokens: the context that the model is meant for, if known.")
     axis_map: tuple[str, tuple[int, ...]] | None = told(
         "axis_map", '("sections" or "interleaved", pairs of each axis) where positions have several, as in Qwen2-VL.')
+
+    has_unrotated_layers: bool = told(
+        "has_unrotated_layers", "Whether the attention of other layers than those that these are for turns neither q "
+        "nor k (Llama 4, SmolLM3, Cohere 2).")
+
+    @property
+    def q_scale(self) -> QScale | None:
+        """What the model asks of q beside its angles, which no rotation does; None where that is nothing."""
+        values = self._handle.q_scale
+        return None if values is None else QScale(*values)
+
+    def position_scales(self, positions: Any) -> Any:
+        """What q is multiplied by at these positions, as rotate's position_scales: q_scale, rounded to float32.
+
+        positions: int32 or int64 [tokens] or [batch, tokens], none negative. Returns a new array of their library and
+        shape. Raises halyard.Error where the model has no such rule.
+        """
+        scales, finish = _arrays.new_like("positions", positions, "f32")
+        self._handle.position_scales(positions, scales)
+        return scales if finish is None else finish(scales)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Frequencies":
         return self  # it never changes

@@ -84,10 +84,12 @@ def _for_each(argument: str, value: Any, n_given: int) -> tuple[Any, Any, Any]:
 def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positions: Any = None, out: Any = None,
            inverse: bool = False, pairing: str | None = None, out_pairing: str | None = None,
            rotary_offset: int | tuple[int, ...] = 0, layout: str = "bshd", bad_position: str = "error",
-           norm: Any = None, scale: Any = None, dtype: Any = None, cache: Any = None, cache_layout: Any = "nhd",
-           slots: Any = None, duplicate_slots: str = "error", threads: int = 1, target: str | None = None) -> Any:
+           norm: Any = None, position_scales: Any = None, scale: Any = None, dtype: Any = None, cache: Any = None,
+           cache_layout: Any = "nhd", slots: Any = None, duplicate_slots: str = "error", threads: int = 1,
+           target: str | None = None) -> Any:
     """Rotates q and k. v, which is not rotated, takes the other stages of the road, as q and k do:
-    norm, rotation, norm, scale, conversion to another dtype, and a store into an array or into a cache by slot.
+    norm, rotation, norm, scale by position, scale, conversion to another dtype, and a store into an array or into a
+    cache by slot.
 
     q, k, v: float32, float16 or bfloat16, [tokens, heads, head_dim] or [batch, tokens, heads, head_dim], with any
         strides; heads and head_dim may differ. With layout "bhsd" heads come before tokens.
@@ -101,6 +103,8 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
     rotary_offset: where the rotated window begins in a head; (for q, for k) where they differ.
     bad_position: what a position is that angles does not cover: "error", "clamp" (to the nearest) or "identity".
     norm: a Norm.
+    position_scales: what a tensor is multiplied by: float32 [tokens] or, with a batch, [batch, tokens]; or of the
+        tensor's shape without head_dim. Frequencies.position_scales makes those of models that scale q.
     scale: stored = convert(value / scale), so that value = stored * scale: a number, float32 [heads], [head_dim] or
         [heads, head_dim], or a DynamicScale.
     dtype: of outputs that are made, "f32", "f16", "bf16", "e4m3", "e5m2" or "int8" [the input's]; of uint8 arrays, e4m3
@@ -114,8 +118,9 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
     threads: how many do the work, 1 … 1024; they are kept for the next call that asks for as many.
     target: the name of the target whose kernels are taken [the best].
 
-    out, norm, scale, dtype and cache are tuples (for q, for k, for v), with None where one has none, or what is meant
-    for q where it is alone. Returns the array that each tensor went to: of q alone the array, else a tuple of them.
+    out, norm, position_scales, scale, dtype and cache are tuples (for q, for k, for v), with None where one has none,
+    or what is meant for q where it is alone. Returns the array that each tensor went to: of q alone the array, else a
+    tuple of them.
 
     Tensors may lie on a CUDA device where the package was built for that (HALYARD_BUILD_GPU), and then all arrays do
     but scales. The work is enqueued on the stream that their library works on, and not waited for, so what positions
@@ -128,8 +133,9 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
     if not isinstance(angles, AngleSource):
         raise not_a_source("angles", angles)
     stages = None
-    if not (norm is None and scale is None and dtype is None and cache is None and slots is None):
-        stages = (norm, scale, cache, dtype, cache_layout, slots, duplicate_slots)
+    if not (norm is None and scale is None and dtype is None and cache is None and slots is None
+            and position_scales is None):
+        stages = (norm, scale, cache, dtype, cache_layout, slots, duplicate_slots, position_scales)
     how = (pairing, out_pairing, inverse, layout, bad_position, threads, target)
     return _turn((q, k, v), angles, positions, out, rotary_offset, stages, how)
 
@@ -145,11 +151,11 @@ def _turn(inputs: tuple[Any, Any, Any], angles: AngleSource, positions: Any, out
     outputs = _for_each("out", out, n_given)
     caches = dtypes = finish = _NONE
     if stages is not None:
-        norm, scale, cache, dtype, cache_layout, slots, duplicate_slots = stages
+        norm, scale, cache, dtype, cache_layout, slots, duplicate_slots, position_scales = stages
         caches = _for_each("cache", cache, n_given)
         dtypes = _for_each("dtype", dtype, n_given)
         stages = (_for_each("norm", norm, n_given), _for_each("scale", scale, n_given), caches, dtypes, cache_layout,
-                  slots, duplicate_slots)
+                  slots, duplicate_slots, _for_each("position_scales", position_scales, n_given))
     if out is None or stages is not None or type(out) is tuple:
         outputs, finish = _complete(inputs, outputs, caches, dtypes)
     offsets = (*offset, 0, 0) if isinstance(offset, tuple) else (offset, offset)

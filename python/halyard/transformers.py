@@ -29,14 +29,16 @@ from ._frequencies import Frequencies
 from ._rotate import rotate as _rotate
 
 _ALONE = ("gemma3n_text", "gemma4_text")  # turn q and k one after the other, and in some layers q alone
+_TOKENS_FIRST = ("llama4_text",)  # turn q and k of [batch, tokens, heads, head_dim]
+_SCALING_Q = ("llama4_text", "ministral3")  # multiply q by position themselves, wherever it was turned
 # Model types whose code is known: what turns q and k there, in the module of the model.
 _FUNCTIONS = {
     **dict.fromkeys(
-        ("gemma", "gemma2", "gemma3_text", "glm", "glm4", "gpt_neox", "llama", "mistral", "mixtral", "phi", "phi3",
-         "qwen2", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3", "qwen3_moe", "qwen3_vl_text"),
+        ("gemma", "gemma2", "gemma3_text", "glm", "glm4", "gpt_neox", "llama", "ministral3", "mistral", "mixtral",
+         "phi", "phi3", "qwen2", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3", "qwen3_moe", "qwen3_vl_text"),
         ("apply_rotary_pos_emb",)),
     **dict.fromkeys(_ALONE, ("apply_rotary_pos_emb",)),
-    "deepseek_v2": ("apply_rotary_emb",),
+    **dict.fromkeys(("deepseek_v2", "llama4_text"), ("apply_rotary_emb",)),
     "deepseek_v3": ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave"),
 }
 _CHANGING = ("dynamic", "longrope")  # methods whose frequencies depend on how long a sequence is
@@ -92,6 +94,8 @@ class _Embedding:
     def make(self, module: _Module, layer_type: str | None, seq_len: int) -> _Source:
         """The source for a layer type and a length, once it was compared with the frequencies that the module holds."""
         frequencies = Frequencies.from_config(self.config, seq_len=seq_len, layer_type=layer_type)
+        if frequencies.q_scale is not None and self.config.model_type not in _SCALING_Q:
+            raise Error(f"{_name(module)} multiplies q by position, which is not known of its code")
         prefix = "" if layer_type is None else f"{layer_type}_"
         held, factor = getattr(module, f"{prefix}original_inv_freq"), getattr(module, f"{prefix}attention_scaling")
         if seq_len != 0:
@@ -153,8 +157,9 @@ def _forward(module: _Module, x: torch.Tensor, position_ids: torch.Tensor,
     return _Turns(position_ids, source)
 
 
-def _replace(original: Any, alone: bool) -> Any:
+def _replace(original: Any, model_type: str) -> Any:
     """What takes the place of a model's function: of models that are not patched, it does what it did."""
+    alone, tokens_first = model_type in _ALONE, model_type in _TOKENS_FIRST
     n = 1 if alone else 2  # tensors that it turns, which cos and sin follow
 
     @functools.wraps(original, updated=())
@@ -164,7 +169,7 @@ def _replace(original: Any, alone: bool) -> Any:
         turns: Any = (cos, sin) if type(sin) is _Source else cos if type(cos) is _Turns else None
         if turns is None:
             return original(*args, **others)
-        layout = "bshd" if unsqueeze_dim == 2 else "bhsd"
+        layout = "bshd" if unsqueeze_dim == 2 or tokens_first else "bhsd"
         if alone:
             return turns[1].rotate(args[0], None, turns[0][..., 0], layout)
         return turns[1].rotate(args[0], args[1], turns[0], layout)
@@ -223,6 +228,8 @@ def _check_results(module: _Module, names: tuple[str, ...]) -> None:
         rows = stock if isinstance(stock, tuple) else (stock,)
         if module.config.model_type in _ALONE:
             expected = tuple(original(x, *rows) for x in (q, k))
+        elif module.config.model_type in _TOKENS_FIRST:
+            expected = tuple(x.transpose(1, 2) for x in original(q.transpose(1, 2), k.transpose(1, 2), *rows))
         else:
             expected = original(q, k, *rows)
         frequency = max(abs(value) for value in Frequencies.from_config(module.config, layer_type=layer_type).inv_freq)
@@ -258,7 +265,7 @@ def patch(model: torch.nn.Module, *, reference: str = "exact", max_position: int
         source = sys.modules[type(module).__module__]
         for name in _FUNCTIONS[module.config.model_type]:
             if not hasattr(getattr(source, name), "_halyard_original"):
-                setattr(source, name, _replace(getattr(source, name), module.config.model_type in _ALONE))
+                setattr(source, name, _replace(getattr(source, name), module.config.model_type))
         module.forward = types.MethodType(_forward, module)
     return model
 

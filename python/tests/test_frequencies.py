@@ -51,6 +51,31 @@ def test_seq_len_chooses_longrope_factors(configs):
     assert short.attention_factor == long.attention_factor == pytest.approx(factor)
 
 
+LLAMA4 = {"model_type": "llama4_text", "head_dim": 16, "attn_scale": 0.5, "floor_scale": 8}
+
+
+def test_what_a_config_asks_of_q():
+    frequencies = halyard.Frequencies.from_config(LLAMA4)
+    assert frequencies.q_scale == halyard.QScale("log", 0.5, 8, 1, "unrotated")
+    assert frequencies.has_unrotated_layers
+    positions = np.array([[0, 6, 7, 8], [100, 14, 15, 1 << 30]])
+    expected = 1 + 0.5 * np.log1p((positions + 1) // 8)
+    for order in "CF":
+        scales = frequencies.position_scales(np.asarray(positions, np.int32, order=order))
+        assert scales.dtype == np.float32 and np.array_equal(scales, expected.astype(np.float32))
+    assert np.array_equal(frequencies.position_scales(positions[0, ::-2]), scales[0, ::-2])
+    for bad, words in ((np.array([0, -1]), r"token 1\] is -1"), (np.array([1 << 31]), "is 2147483648"),
+                       (np.zeros((1, 2, 3), np.int32), "positions"), (np.zeros(3, np.float32), "positions")):
+        with pytest.raises(halyard.Error, match=words):
+            frequencies.position_scales(bad)
+    with pytest.raises(TypeError):
+        frequencies.position_scales(5)
+    plain = halyard.Frequencies.from_base(10000.0, 16)
+    assert plain.q_scale is None and plain.has_unrotated_layers is False
+    with pytest.raises(halyard.Error, match="no rule"):
+        plain.position_scales(positions)
+
+
 @pytest.mark.parametrize("config, status", [
     ({}, "HALYARD_ERROR_CONFIG"),
     ({"model_type": "llama", "rope_theta": "much"}, "HALYARD_ERROR_CONFIG"),

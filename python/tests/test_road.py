@@ -51,6 +51,47 @@ def test_norm_of_a_window_and_of_rows(rng, angles, qkv):
     np.testing.assert_allclose(np.square(after).mean(-1), 1, rtol=1e-5)
 
 
+def test_scales_by_position(rng, angles, qkv):
+    """Of tokens and of heads, shared or not, in any strides: one product of float32 behind the rotation."""
+    plain = halyard.rotate(*qkv, angles=angles, positions=7)
+    of_tokens = rng.standard_normal(2 * TOKENS).astype(np.float32)[::-2]
+    of_heads = rng.standard_normal((HEADS, TOKENS)).astype(np.float32).T
+    y = halyard.rotate(*qkv, angles=angles, positions=7, position_scales=(of_tokens, None, of_heads))
+    assert np.array_equal(y[0], plain[0] * of_tokens[:, None, None])
+    assert np.array_equal(y[1], plain[1])
+    assert np.array_equal(y[2], qkv[2] * of_heads[..., None])
+    batch = np.stack([qkv[0], qkv[0] + 1])
+    plain = halyard.rotate(batch, angles=angles)
+    for scales in (of_tokens, rng.standard_normal((2, TOKENS)).astype(np.float32),
+                   rng.standard_normal((2, TOKENS, 2 * HEADS)).astype(np.float32)):
+        y = halyard.rotate(batch, angles=angles, position_scales=scales)
+        wide = scales.reshape(*(1,) * (scales.ndim == 1), *scales.shape, *(1,) * (4 - max(scales.ndim, 2)))
+        assert np.array_equal(y, plain * wide)
+    heads_first = halyard.rotate(batch.swapaxes(1, 2), angles=angles, layout="bhsd",
+                                 position_scales=scales.swapaxes(1, 2))
+    assert np.array_equal(heads_first.swapaxes(1, 2), y)
+    out = np.empty(batch.shape, np.int8)
+    halyard.rotate(batch, angles=angles, position_scales=of_tokens, scale=0.05, out=out)
+    expected = np.clip(np.rint(plain * of_tokens[:, None, None] * np.float32(1 / np.float32(0.05))), -128, 127)
+    assert np.array_equal(out, expected)
+
+
+@pytest.mark.parametrize("shape", [(), (TOKENS + 1,), (TOKENS, HEADS), (2, TOKENS), (1, TOKENS, 2 * HEADS)])
+def test_scales_by_position_of_another_shape(angles, qkv, shape):
+    with pytest.raises(halyard.Error, match=r"position_scales of q .*float32 \[tokens\], or of the shape of q"):
+        halyard.rotate(qkv[0], angles=angles, position_scales=np.ones(shape, np.float32))
+
+
+def test_bad_scales_by_position(angles, qkv):
+    before = qkv[0].copy()
+    for scales, words in ((np.ones(TOKENS), "position_scales of q"), (np.full(TOKENS, np.inf, np.float32), "finite")):
+        with pytest.raises(halyard.Error, match=words):
+            halyard.rotate(qkv[0], angles=angles, position_scales=scales, out=qkv[0])
+    with pytest.raises(TypeError):
+        halyard.rotate(qkv[0], angles=angles, position_scales=2.0)
+    assert np.array_equal(qkv[0], before)
+
+
 # Of such a cache the array's dimensions don't tell where things lie.
 TILED = halyard.CacheLayout(PAGES * PAGE, PAGE, stride_block=HEADS * DIM * PAGE, stride_head=DIM * PAGE,
                             stride_token=exact.TILE, tile_elements=exact.TILE, stride_tile_elements=PAGE * exact.TILE)

@@ -22,7 +22,7 @@ inline constexpr std::array released_sizes<halyard_scaling> = {160u};
 template <>
 inline constexpr std::array released_sizes<halyard_config_options> = {24u};
 template <>
-inline constexpr std::array released_sizes<halyard_frequencies_info> = {120u, 136u};
+inline constexpr std::array released_sizes<halyard_frequencies_info> = {120u, 136u, 168u};
 template <>
 inline constexpr std::array released_sizes<halyard_positions> = {72u};
 template <>
@@ -44,7 +44,7 @@ inline constexpr std::array released_sizes<halyard_executor> = {24u};
 template <>
 inline constexpr std::array released_sizes<halyard_run_args> = {72u, 88u};
 template <>
-inline constexpr std::array released_sizes<halyard_bound_run_args> = {40u, 88u, 96u, 104u};
+inline constexpr std::array released_sizes<halyard_bound_run_args> = {40u, 88u, 96u, 104u, 112u};
 template <>
 inline constexpr std::array released_sizes<halyard_norm_desc> = {56u};
 template <>
@@ -54,7 +54,7 @@ inline constexpr std::array released_sizes<halyard_cache_desc> = {96u};
 template <>
 inline constexpr std::array released_sizes<halyard_slots> = {72u};
 template <>
-inline constexpr std::array released_sizes<halyard_stages> = {80u};
+inline constexpr std::array released_sizes<halyard_stages> = {80u, 112u};
 template <>
 inline constexpr std::array released_sizes<halyard_target_info> = {288u};
 

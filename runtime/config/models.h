@@ -20,6 +20,9 @@ enum class Layers : std::int32_t {
     not_full_if_sliding  // likewise, in models with a sliding window
 };
 
+/// How the code of a model scales q by position.
+enum class QScale : std::int32_t { none, llama4, ministral, beam };
+
 /// What models of some types do where their configs say nothing.
 struct ModelType {
     const char *names;  // apart by spaces
@@ -30,6 +33,8 @@ struct ModelType {
     std::int64_t head_dim = 0;    // 0: hidden_size / num_attention_heads
     std::int64_t rotary_dim = 0;  // 0: head_dim times the partial factor
     Layers layers = Layers::alike;
+    std::int64_t unrotated_each = 0;  // each so many layers one has no RoPE, unless no_rope_layers lists them
+    QScale q_scale = QScale::none;
     std::int32_t axis_map = HALYARD_AXIS_MAP_NONE;
     std::int32_t axis_counts[3] = {};
     std::int32_t n_equal_axes = 0;  // instead of axis_counts: as many pairs for each

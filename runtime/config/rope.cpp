@@ -1,6 +1,7 @@
 #include "config/rope.h"
 
 #include "config/axes.h"
+#include "config/query.h"
 #include "config/widths.h"
 #include "frequencies/frequencies.h"
 
@@ -49,6 +50,7 @@ public:
         check_qwen();
         check_chunks();
         read_axes(model_, layer_, rope_.scaling.rotary_dim, says_mrope_, &rope_.about);
+        read_query(model_, layer_, &rope_.about);
         read_pairing();
         rope_.is_backward = known_ != nullptr && known_->is_backward;
         return std::move(rope_);

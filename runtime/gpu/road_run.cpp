@@ -25,6 +25,9 @@ const char *why_not(const TensorDesc &desc) {
     if (desc.norm && desc.norm->after) {
         return ".norm->order is HALYARD_NORM_AFTER (1), but on a device norms come before the rotation";
     }
+    if (desc.position_scales) {
+        return ".position_scales is 1, but on a device nothing is scaled by position";
+    }
     if (desc.scale && desc.scale->dynamic) {
         return ".scale->kind is HALYARD_SCALE_DYNAMIC (1), but on a device scales are static";
     }

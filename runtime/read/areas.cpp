@@ -51,6 +51,7 @@ halyard_status Areas::check(const halyard_tensor *x, const halyard_tensor *y, ha
         static constexpr const char *words[] = {"x[%d]",
                                                 "stages[%d].weight",
                                                 "stages[%d].scales",
+                                                "stages[%d].position_scales",
                                                 "positions.data",
                                                 "from_positions.data",
                                                 "the cos rows of the angle source",

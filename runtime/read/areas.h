@@ -37,6 +37,7 @@ private:
         x,
         weight,
         scales,
+        position_scales,
         positions,
         from_positions,
         cos,
@@ -54,7 +55,7 @@ private:
     struct Counts {
         int all, read;  // what is read comes first
     };
-    static constexpr int most = 5 * HALYARD_MAX_TENSORS + 7;
+    static constexpr int most = 6 * HALYARD_MAX_TENSORS + 7;
 
     const Run &run_;
     const halyard_angle_source *angles_;
@@ -80,6 +81,7 @@ private:
                 if (!only_rotates) {
                     add(What::weight, i, run_.stages[i].weight_memory);
                     add(What::scales, i, run_.stages[i].scales_memory);
+                    add(What::position_scales, i, run_.stages[i].position_scales_memory);
                 }
             }
         }

@@ -40,6 +40,11 @@ halyard_status read_stages(const halyard_tensor_desc &tensor, int index, TensorD
             return status;
         }
     }
+    if (tensor.position_scales != 0 && tensor.position_scales != 1) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].position_scales is ",
+                    tensor.position_scales, ", but must be 0 or 1");
+    }
+    out->position_scales = tensor.position_scales != 0;
     const std::int64_t n = tensor.hadamard;
     if (n != 0 && (n < 2 || (n & (n - 1)) != 0 || tensor.head_dim % n != 0)) {
         return fail(error, HALYARD_ERROR_SHAPE, "tensors[", index, "].hadamard is ", n,
@@ -53,8 +58,8 @@ halyard_status read_stages(const halyard_tensor_desc &tensor, int index, TensorD
             return status;
         }
     }
-    out->is_staged = out->norm || out->scale || n != 0 || out->dtype != out->out_dtype || is_8_bit(out->dtype) ||
-                     (out->cache && !out->cache->is_linear(tensor.head_dim, &stride));
+    out->is_staged = out->norm || out->position_scales || n != 0 || out->scale || out->dtype != out->out_dtype ||
+                     is_8_bit(out->dtype) || (out->cache && !out->cache->is_linear(tensor.head_dim, &stride));
     if (out->is_staged && tensor.head_dim > max_staged_head) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].head_dim is ", tensor.head_dim,
                     ", but stages beside the rotation work on heads of at most ", max_staged_head, " elements");
@@ -73,9 +78,11 @@ halyard_status check_rerotated(const halyard_tensor_desc &tensor, int index, hal
         return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].out_pairing is ", tensor.out_pairing,
                     ", but a plan that rerotates keeps the pairing, ", tensor.pairing);
     }
-    if (tensor.no_rotation != 0 || tensor.norm != nullptr) {
+    if (tensor.no_rotation != 0 || tensor.norm != nullptr || tensor.position_scales != 0) {
         return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].",
-                    tensor.norm != nullptr ? "norm" : "no_rotation",
+                    tensor.norm != nullptr        ? "norm"
+                    : tensor.position_scales != 0 ? "position_scales"
+                                                  : "no_rotation",
                     " is set, but a plan that rerotates does nothing but rotate");
     }
     return HALYARD_OK;

@@ -23,6 +23,7 @@ struct TensorDesc {
     std::optional<NormDesc> norm;
     std::optional<ScaleDesc> scale;
     std::optional<CacheDesc> cache;
+    bool position_scales;  // the run brings factors of its tokens
 };
 
 struct PlanDesc {

@@ -33,6 +33,7 @@ bool move_stages(const StagePointers &given, const StagesReach &reach, RunTensor
     stages.weight = static_cast<const char *>(given.weight);
     stages.scales = reinterpret_cast<const char *>(given.scales);
     stages.scales_out = reinterpret_cast<char *>(given.scales_out);
+    stages.position_scales = reinterpret_cast<const char *>(given.position_scales);
     if (reach.cache.above != 0) {
         tensor.y = static_cast<char *>(given.cache);
         tensor.x = tensor.in_place ? tensor.y : tensor.x;
@@ -41,6 +42,7 @@ bool move_stages(const StagePointers &given, const StagesReach &reach, RunTensor
     return move_if_brought(given.weight, reach.weight, &stages.weight_memory) &&
            move_if_brought(given.scales, reach.scales, &stages.scales_memory) &&
            move_if_brought(given.scales_out, reach.scales_out, &stages.scales_out_memory) &&
+           move_if_brought(given.position_scales, reach.position_scales, &stages.position_scales_memory) &&
            move_if_brought(given.cache, reach.cache, reach.cache.above != 0 ? &cache : &none);
 }
 
@@ -136,7 +138,8 @@ void note_reaches(const halyard_run_args &args, const Spans &spans, Bound &bound
             bound.stages_reach[i] = {reach(stages.weight_memory, stages.weight),
                                      reach(stages.scales_memory, stages.scales),
                                      reach(stages.scales_out_memory, stages.scales_out),
-                                     run.plan->tensors[i].cache ? bound.y_reach[i] : Reach{0, 0}};
+                                     run.plan->tensors[i].cache ? bound.y_reach[i] : Reach{0, 0},
+                                     reach(stages.position_scales_memory, stages.position_scales)};
         }
     }
     bound.slots_reach = run.slots.data == nullptr ? Reach{0, 0} : reach_of(run.slots.memory, run.slots.data);
@@ -173,7 +176,7 @@ halyard_status read_bound_stages(const Bound &bound, const halyard_bound_run_arg
     const auto at = [](auto *array, int i) { return array == nullptr ? nullptr : array[i]; };
     for (int i = 0; i < run.plan->n_tensors; i++) {
         const StagePointers pointers = {at(given.weights, i), at(given.scales, i), at(given.scales_out, i),
-                                        at(given.caches, i)};
+                                        at(given.caches, i), at(given.position_scales, i)};
         if (run.tensors[i].n_heads == 0) {
             continue;
         }
@@ -184,6 +187,9 @@ halyard_status read_bound_stages(const Bound &bound, const halyard_bound_run_arg
             if (const halyard_status status = check_static_scales(run, i, error)) {
                 return status;
             }
+        }
+        if (const halyard_status status = check_position_scales(run, i, error)) {
+            return status;
         }
     }
     CheckedSlots &slots = run.slots;

@@ -37,7 +37,9 @@ struct RunStages {
     const char *scales;                                    // floats, static
     char *scales_out;                                      // floats, dynamic
     std::int64_t stride_batch, stride_token, stride_head;  // of scales_out; with a cache, stride_token steps by slot
-    MemoryRange weight_memory, scales_memory, scales_out_memory;
+    const char *position_scales;                           // floats
+    std::int64_t position_strides[3];                      // of position_scales: batch, token, head
+    MemoryRange weight_memory, scales_memory, scales_out_memory, position_scales_memory;
 };
 
 /// A run without its tensors.

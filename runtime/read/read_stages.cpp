@@ -77,13 +77,18 @@ halyard_status place_stages(const StagePointers &given, int index, Run &run, Spa
     if (status == HALYARD_OK) {
         status = check_given(desc.cache.has_value(), given.cache, "cache", "a cache", index, error);
     }
+    if (status == HALYARD_OK) {
+        status = check_given(desc.position_scales, given.position_scales, "position_scales", "scales by position",
+                             index, error);
+    }
     if (status != HALYARD_OK) {
         return status;
     }
     stages.weight = static_cast<const char *>(given.weight);
     stages.scales = reinterpret_cast<const char *>(given.scales);
     stages.scales_out = reinterpret_cast<char *>(given.scales_out);
-    stages.weight_memory = stages.scales_memory = stages.scales_out_memory = {0, 0};
+    stages.position_scales = reinterpret_cast<const char *>(given.position_scales);
+    stages.weight_memory = stages.scales_memory = stages.scales_out_memory = stages.position_scales_memory = {0, 0};
     if (desc.cache) {
         tensor.y = static_cast<char *>(given.cache);
         if (!find_memory_range(cache_of(run, index), &spans.y[index])) {
@@ -104,6 +109,11 @@ halyard_status place_stages(const StagePointers &given, int index, Run &run, Spa
                           sizeof(float), &stages.scales_memory)) {
         return fail_space("scales", index, error);
     }
+    const std::int64_t shape[] = {run.n_batch, run.n_tokens, n_heads};
+    if (desc.position_scales && !find_memory_range(stages.position_scales, shape, stages.position_strides,
+                                                   sizeof(float), &stages.position_scales_memory)) {
+        return fail_space("position_scales", index, error);
+    }
     return HALYARD_OK;
 }
 
@@ -116,6 +126,26 @@ halyard_status check_static_scales(const Run &run, int index, halyard_error *err
         if (!is_scale(scale)) {
             return fail(error, HALYARD_ERROR_SCALE, "stages[", index, "].scales[", i, "] is ", double(scale),
                         ", but it and its reciprocal must be positive and finite");
+        }
+    }
+    return HALYARD_OK;
+}
+
+halyard_status check_position_scales(const Run &run, int index, halyard_error *error) noexcept {
+    const RunStages &stages = run.stages[index];
+    const std::int64_t(&strides)[3] = stages.position_strides;
+    const auto n_apart = [&](std::int64_t n, int dim) { return strides[dim] == 0 ? 1 : n; };  // 0 where there are none
+    const bool has = run.plan->tensors[index].position_scales && run.tensors[index].n_heads != 0;
+    for (std::int64_t batch = 0; has && batch < n_apart(run.n_batch, 0); batch++) {
+        for (std::int64_t token = 0; token < n_apart(run.n_tokens, 1); token++) {
+            for (std::int64_t head = 0; head < n_apart(run.tensors[index].n_heads, 2); head++) {
+                const std::int64_t at = batch * strides[0] + token * strides[1] + head * strides[2];
+                const auto scale = read_word<float>(stages.position_scales + at * std::int64_t{sizeof(float)});
+                if (scale - scale != 0.0f) {
+                    return fail(error, HALYARD_ERROR_SCALE, "stages[", index, "].position_scales[batch ", batch,
+                                ", token ", token, ", head ", head, "] is ", double(scale), ", but must be finite");
+                }
+            }
         }
     }
     return HALYARD_OK;
@@ -159,7 +189,11 @@ halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, 
     stages.stride_batch = writes_scales && run.n_batch > 1 && !desc.cache ? given.stride_scales[0] : 0;
     stages.stride_token = writes_scales && (run.n_tokens > 1 || desc.cache) ? given.stride_scales[1] : 0;
     stages.stride_head = writes_scales && n_heads > 1 ? given.stride_scales[2] : 0;
-    const StagePointers pointers = {given.weight, given.scales, given.scales_out, given.cache};
+    const std::int64_t shape[] = {run.n_batch, run.n_tokens, n_heads};
+    for (int i = 0; i < 3; i++) {
+        stages.position_strides[i] = desc.position_scales && shape[i] > 1 ? given.stride_position_scales[i] : 0;
+    }
+    const StagePointers pointers = {given.weight, given.scales, given.scales_out, given.cache, given.position_scales};
     if (const halyard_status status = place_stages(pointers, index, run, spans, error)) {
         return status;
     }
@@ -178,7 +212,10 @@ halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, 
         status = check_count(given.n_scales, is_static ? desc.scale->count(n_heads, desc.head_dim) : 0, "n_scales",
                              index, error);
     }
-    return status != HALYARD_OK ? status : check_static_scales(run, index, error);
+    if (status == HALYARD_OK) {
+        status = check_static_scales(run, index, error);
+    }
+    return status != HALYARD_OK ? status : check_position_scales(run, index, error);
 }
 
 }  // namespace
@@ -201,11 +238,12 @@ halyard_status read_stages(const halyard_slots *slots, const halyard_stages *sta
                 return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".reserved is ", given.reserved,
                             ", but must be 0");
             }
-        } else if ((desc.norm && desc.norm->weight) || desc.scale || desc.cache) {
+        } else if ((desc.norm && desc.norm->weight) || desc.scale || desc.cache || desc.position_scales) {
             return fail(error, HALYARD_ERROR_NULL_POINTER, "args.stages is NULL, but tensors[", i, "] has ",
-                        desc.cache   ? "a cache"
-                        : desc.scale ? "a scale"
-                                     : "a norm with a weight");
+                        desc.cache             ? "a cache"
+                        : desc.scale           ? "a scale"
+                        : desc.position_scales ? "scales by position"
+                                               : "a norm with a weight");
         }
         if (desc.cache) {
             has_cache = true;

@@ -11,6 +11,7 @@ struct StagePointers {
     const float *scales;
     float *scales_out;
     void *cache;
+    const float *position_scales;
 };
 
 /// Sets and checks the pointers of a tensor's stages. Strides were read before.
@@ -19,6 +20,9 @@ halyard_status place_stages(const StagePointers &given, int index, Run &run, Spa
 
 /// Checks the values of static scales, if a tensor has them. Their number was checked before.
 halyard_status check_static_scales(const Run &run, int index, halyard_error *error) noexcept;
+
+/// Checks the values of scales by position, if a tensor has them.
+halyard_status check_position_scales(const Run &run, int index, halyard_error *error) noexcept;
 
 /// Checks the dynamic scales of keys that move, if a tensor has them. Slots were checked before.
 halyard_status check_moved_scales(const Run &run, int index, halyard_error *error) noexcept;

@@ -31,6 +31,20 @@ std::string describe_axis_map(const halyard_frequencies_info &info) {
     return text;
 }
 
+/// By what q is multiplied at each position, as halyard.h has it; null where there is no such rule.
+nlohmann::ordered_json describe_q_scale(const halyard_frequencies_info &info) {
+    if (info.q_scale_rule == HALYARD_Q_SCALE_NONE) {
+        return nullptr;
+    }
+    nlohmann::ordered_json json;
+    json["rule"] = info.q_scale_rule == HALYARD_Q_SCALE_LOG ? "log" : "power";
+    json["scale"] = info.q_scale;
+    json["length"] = info.q_scale_length;
+    json["shift"] = info.q_scale_shift;
+    json["layers"] = info.q_scale_layers == HALYARD_LAYERS_ALL ? "all" : "unrotated";
+    return json;
+}
+
 /// The nearest float: what --reference hf_f32 makes of a frequency and a factor.
 double round_to_float(double value) { return static_cast<float>(value); }
 
@@ -73,6 +87,12 @@ void print_frequencies(const FrequencyOptions &options) {
     }
     if (options.seq_len) {
         json["seq_len"] = *options.seq_len;
+    }
+    if (info.has_unrotated_layers != 0) {
+        json["has_unrotated_layers"] = true;
+    }
+    if (const auto q_scale = describe_q_scale(info); !q_scale.is_null()) {
+        json["q_scale"] = q_scale;
     }
     print(json.dump(2) + "\n");
 }

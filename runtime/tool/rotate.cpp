@@ -8,6 +8,7 @@
 #include "tool/options/frequency_options.h"
 #include "tool/options/linear_options.h"
 #include "tool/options/norm_options.h"
+#include "tool/options/position_scales.h"
 #include "tool/options/rotation_options.h"
 #include "tool/options/store_options.h"
 
@@ -68,6 +69,7 @@ public:
         norm_.add(command);
         command.add_flag("--no-rotation", no_rotation_,
                          "every stage but the rotation: what says how to rotate, positions too, is not looked at");
+        position_scales_.add(command);
         store_.add(command);
     }
 
@@ -80,6 +82,7 @@ public:
 
         read_x();
         norm_.read(call_);
+        position_scales_.read(call_);
         store_.read(call_);
         const auto out_type = store_.type_of(call_);
         if (rotation_.in_place && out_type != call_.type) {
@@ -115,6 +118,7 @@ private:
         const char *const contradicts = store_.out_type                                     ? "--out-dtype"
                                         : no_rotation_                                      ? "--no-rotation"
                                         : norm_.is_given()                                  ? "--norm"
+                                        : position_scales_.is_given()                       ? "--position-scales"
                                         : !store_.cache.empty()                             ? "--cache"
                                         : frequencies_.reference != HALYARD_REFERENCE_EXACT ? "--reference"
                                         : angles_.policy != bad_position::error             ? "--bad-position"
@@ -157,6 +161,7 @@ private:
                               {"--cos-sin", cos_sin_},
                               {"--axis-matrix", linear_.path()},
                               {"--norm-weight", norm_.path()},
+                              {"--position-scales", position_scales_.path()},
                               {"--scale", store_.scales},
                               {"--slots", store_.slots},
                               {"--cache", store_.cache},
@@ -169,6 +174,7 @@ private:
                                   : store_.out_type                        ? "--out-dtype"
                                   : no_rotation_                           ? "--no-rotation"
                                   : norm_.is_given()                       ? "--norm"
+                                  : position_scales_.is_given()            ? "--position-scales"
                                   : store_.scale || !store_.scales.empty() ? "--scale"
                                   : !store_.scale_dynamic.empty()          ? "--scale-dynamic"
                                   : store_.hadamard != 0                   ? "--hadamard"
@@ -386,6 +392,7 @@ private:
     bool heads_first_ = false;
     std::int64_t n_threads_ = 1;
     NormOptions norm_;
+    PositionScales position_scales_;
     bool no_rotation_ = false;
     StoreOptions store_;
 

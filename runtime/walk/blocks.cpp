@@ -229,8 +229,14 @@ void rotate_block(const Run &run, int index, const Stretch &stretch, const Rows 
     }
 }
 
-void transform_block(const Run &run, const TensorDesc &desc, const Block &block, Workspace &work) {
-    transform(plan_of(run).stage_kernels, desc.hadamard, block.n_tokens * block.strides.token, work.block);
+/// Transforms a block, or some heads of each of its tokens.
+void transform_heads(const Run &run, const TensorDesc &desc, const Block &block, float *heads) {
+    const std::int64_t n = block.n_heads * desc.head_dim;
+    const bool is_dense = n == block.strides.token;
+    for (std::int64_t token = 0; token < (is_dense ? 1 : block.n_tokens); token++) {
+        transform(plan_of(run).stage_kernels, desc.hadamard, is_dense ? block.n_tokens * n : n,
+                  heads + token * block.strides.token);
+    }
 }
 
 /// Makes and writes the dynamic scales of a block, and sets r. The block of a key that moves has not been multiplied by
@@ -272,6 +278,30 @@ ElementStrides load_scales(const Run &run, int index, const Stretch &stretch, co
     return {desc.scale->by_channel ? 1 : 0, desc.scale->by_head ? n_channels : 0, 0};
 }
 
+/// The scales by position of a block's heads, [token][head].
+void load_position_scales(const Run &run, int index, const Stretch &stretch, const Block &block, float *s) {
+    const std::int64_t stride_head = run.stages[index].position_strides[2];
+    for (std::int64_t token = 0; token < block.n_tokens; token++) {
+        for (std::int64_t head = 0; head < block.n_heads; head++, s++) {
+            const std::int64_t at =
+                (block.token + token) * stretch.position_scales_token + (block.head + head) * stride_head;
+            *s = read_word<float>(stretch.position_scales + at * std::int64_t{sizeof(float)});
+        }
+    }
+}
+
+/// Multiplies each head of a block by a factor, [token][head].
+void scale_heads(const TensorDesc &desc, const Block &block, const float *s, float *heads) {
+    for (std::int64_t token = 0; token < block.n_tokens; token++) {
+        for (std::int64_t head = 0; head < block.n_heads; head++, s++) {
+            float *const to = heads + token * block.strides.token + head * block.strides.head;
+            for (std::int64_t i = 0; i < desc.head_dim; i++) {
+                to[i] *= *s;
+            }
+        }
+    }
+}
+
 /// Stores heads of a block's tokens in a cache.
 void store_by_slot(const Run &run, const TensorDesc &desc, const Stretch &stretch, const Block &block,
                    const float *heads, const Elements<const float> &r, char *y) {
@@ -296,9 +326,20 @@ void store(const Run &run, int index, const Stretch &stretch, const Block &whole
     for (std::int64_t head = 0; head < whole.n_heads; head += room) {
         block.head = whole.head + head;
         block.n_heads = std::min(room, whole.n_heads - head);
-        const float *const heads = work.block + head * block.strides.head;
+        float *const heads = work.block + head * block.strides.head;
         Elements<const float> r = {work.r, {0, 0, 0}};
         work.r[0] = 1.0f;
+        if (desc.position_scales) {
+            load_position_scales(run, index, stretch, block, work.r);
+            if (desc.scale || desc.hadamard != 0) {
+                scale_heads(desc, block, work.r, heads);
+            } else {
+                r.strides = {0, 1, block.n_heads};  // it takes the place of a scale, without a pass of its own
+            }
+        }
+        if (desc.hadamard != 0) {
+            transform_heads(run, desc, block, heads);
+        }
         if (desc.scale && desc.scale->dynamic) {
             scale_dynamically(run, index, stretch, block, heads, work.r);
             r.strides = {0, 1, block.n_heads};
@@ -325,7 +366,7 @@ bool is_one_stage(const TensorDesc &desc, const RunTensor &tensor, std::int64_t 
     return desc.norm && !desc.norm->after && !desc.norm->row && desc.norm->rounding == 0 &&
            desc.norm->size == desc.head_dim && desc.rotates && rotary_dim == desc.head_dim &&
            desc.pairing == Pairing::half && desc.out_pairing == Pairing::half && desc.dtype == desc.out_dtype &&
-           !desc.scale && desc.hadamard == 0 && tensor.in.element == 1 && stride_element == 1;
+           !desc.position_scales && desc.hadamard == 0 && !desc.scale && tensor.in.element == 1 && stride_element == 1;
 }
 
 /// Norms, rotates and stores a stretch by one kernel. A call does as many tokens as lie evenly apart in the cache.
@@ -386,16 +427,13 @@ void norm_and_rotate_stretch(const Run &run, int index, const Stretch &stretch, 
                 unscale_block(run, index, stretch, block, work);
             }
             if (desc.hadamard != 0 && run.plan->rerotates) {  // as it was stored; the transform is its own inverse
-                transform_block(run, desc, block, work);
+                transform_heads(run, desc, block, work.block);
             }
             if (desc.rotates) {
                 rotate_block(run, index, stretch, rows, block, work);
             }
             if (desc.norm && desc.norm->after) {
                 norm_block(run, desc, block, work);
-            }
-            if (desc.hadamard != 0) {
-                transform_block(run, desc, block, work);
             }
             store(run, index, stretch, block, work);
         }

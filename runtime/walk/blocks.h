@@ -48,7 +48,9 @@ struct Stretch {
     const char *x;                                   // the first head of the first token
     char *y;                                         // likewise; with a cache, of slot 0
     char *scales_out;                                // likewise
+    const char *position_scales;                     // likewise; not read where the tensor has none
     std::int64_t in_token, out_token, scales_token;  // strides; of a cache not read
+    std::int64_t position_scales_token;
 };
 
 /// Tokens that lie evenly apart in a cache.

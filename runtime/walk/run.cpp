@@ -139,6 +139,12 @@ void do_tokens(const Run &run, int index, std::int64_t batch, std::int64_t token
         stretch.scales_out =
             stages.scales_out == nullptr ? nullptr : stages.scales_out + of_head * std::int64_t{sizeof(float)};
         stretch.scales_token = by_batch && !desc.cache ? stages.stride_batch : stages.stride_token;
+        if (desc.position_scales) {
+            const std::int64_t(&strides)[3] = stages.position_strides;
+            const std::int64_t at = batch * strides[0] + token * strides[1] + stretch.first_head * strides[2];
+            stretch.position_scales = stages.position_scales + at * std::int64_t{sizeof(float)};
+            stretch.position_scales_token = strides[by_batch ? 0 : 1];
+        }
         take_road(run, index, stretch, rows);
     } else if (desc.cache) {
         rotate_by_slot(run, index, stretch, rows);

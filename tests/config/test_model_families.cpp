@@ -174,6 +174,18 @@ std::string describe(const char *kind, const std::vector<std::int64_t> &counts) 
     return text;
 }
 
+/// What is asked of q beside its angles, if anything.
+std::string describe_query(const halyard_frequencies_info &info) {
+    if (info.q_scale_rule == HALYARD_Q_SCALE_NONE) {
+        return "";
+    }
+    REQUIRE(info.q_scale_rule == HALYARD_Q_SCALE_LOG);
+    const std::string shift = info.q_scale_shift != 0 ? "(p + " + std::to_string(info.q_scale_shift) + ")" : "p";
+    return ", q \xc3\x97 (1 + " + format(info.q_scale) + " ln(1 + \xe2\x8c\x8a" + shift + " / " +
+           std::to_string(info.q_scale_length) + "\xe2\x8c\x8b))" +
+           (info.q_scale_layers == HALYARD_LAYERS_UNROTATED ? " in layers without RoPE" : "");
+}
+
 /// The table of runtime/models.md.
 std::string make_table() {
     std::string text = "| Family | Fixture | model_type | Pairing | head_dim | rotary_dim | Base | Scaling |\n"
@@ -192,7 +204,8 @@ std::string make_table() {
             std::to_string(family.scaling.rotary_dim),
             format(family.scaling.base),
             describe(family.scaling) + describe("interleaved", family.interleaved_axes) +
-                describe("sections", family.sections)};
+                describe("sections", family.sections) +
+                describe_query(read_good(read_fixture(family.fixture), family.layer_type).info)};
         for (const auto &cell : cells) {
             text += "| " + cell + " ";
         }

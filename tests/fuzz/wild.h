@@ -39,9 +39,9 @@ inline Fields fields_of_plan(Call &call) {
     add(fields, call.plan.size, call.plan.direction, call.plan.rotary_dim, call.plan.n_tensors, call.plan.rerotates);
     add_link(fields, call.plan.tensors);
     for (int i = 0; i < call.n(); i++) {
-        auto &[size, dtype, out_dtype, pairing, out_pairing, no_rotation, head_dim, offset, a, b, c, hadamard, zero] =
-            call.tensors[i];
-        add(fields, size, dtype, out_dtype, pairing, out_pairing, no_rotation, head_dim, offset, hadamard, zero);
+        auto &[size, dtype, out_dtype, pairing, out_pairing, no_rotation, head_dim, offset, a, b, c, by_position,
+               hadamard] = call.tensors[i];
+        add(fields, size, dtype, out_dtype, pairing, out_pairing, no_rotation, head_dim, offset, by_position, hadamard);
         if (call.tensors[i].norm != nullptr) {
             auto &[of, kind, width, order, weight, unit, rounding, no_eps, eps, first, n] = call.norms[i];
             add(fields, of, kind, width, order, weight, unit, rounding, no_eps, eps, first, n);
@@ -123,6 +123,9 @@ inline Fields fields_of_run(Call &call) {
         add_address(fields, stages.scales, 4);
         add_address(fields, stages.scales_out, 4);
         add_address(fields, stages.cache);
+        add(fields, stages.stride_position_scales[0], stages.stride_position_scales[1],
+            stages.stride_position_scales[2]);
+        add_address(fields, stages.position_scales);
     }
     return fields;
 }
@@ -167,7 +170,7 @@ inline void make_wild(Draw &draw, const Fields &fields) {
     }
 }
 
-/// Of slots, scales and the index of joined sources.
+/// Of slots, scales (by position too) and the index of joined sources.
 inline void make_wild_contents(Draw &draw, Scene &scene) {
     static constexpr float wild_scales[] = {0.0f, -1.0f, INFINITY, NAN, 0x1p-140f, 0x1p-126f};
     const Call &call = scene.call;
@@ -182,6 +185,12 @@ inline void make_wild_contents(Draw &draw, Scene &scene) {
         if (call.stages[i].n_scales > 0) {
             const_cast<float *>(call.stages[i].scales)[draw.in(0, call.stages[i].n_scales - 1)] =
                 draw.one_of(wild_scales);
+        }
+        const std::int64_t *const shape = call.x[i].shape;
+        if (call.tensors[i].position_scales == 1 && shape[0] > 0 && shape[1] > 0 && shape[2] > 0) {
+            const float scale = draw.one_of(wild_scales);
+            const Head at = {draw.in(0, shape[0] - 1), draw.in(0, shape[1] - 1), draw.in(0, shape[2] - 1)};
+            std::memcpy(place_of_position_scale(call, i, at), &scale, sizeof(scale));
         }
     }
     if (scene.angles.index != nullptr) {
@@ -223,6 +232,9 @@ void for_each_array(const Call &call, Function function) {
         }
         if (stages.n_scales != 0) {
             function("scales", stages.scales, Extent(4, stages.n_scales));
+        }
+        if (call.tensors[i].position_scales == 1) {
+            function("position_scales", stages.position_scales, extent_of_position_scales(call, i));
         }
     }
     if (call.args.slots != nullptr && stores) {

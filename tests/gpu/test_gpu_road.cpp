@@ -77,6 +77,8 @@ void test_refused_plans(std::int32_t device) {
              norm.order = HALYARD_NORM_AFTER;
              tensor.norm = &norm;
          }},
+        {".position_scales is 1, but on a device nothing is scaled by position",
+         [&](auto &tensor) { tensor.position_scales = 1; }},
         {".scale->kind is HALYARD_SCALE_DYNAMIC (1), but on a device scales are static",
          [&](auto &tensor) {
              scale.kind = HALYARD_SCALE_DYNAMIC;

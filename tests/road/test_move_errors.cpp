@@ -48,6 +48,7 @@ TEST_CASE("errors: moves, plans", "[errors][road][moves]") {
              {{desc.out_pairing, HALYARD_PAIRING_INTERLEAVED}}},
             {HALYARD_ERROR_MISMATCH, {tensor + "no_rotation is set"}, {{desc.no_rotation, 1}}},
             {HALYARD_ERROR_MISMATCH, {tensor + "norm is set"}, {{desc.norm, &s.norm}}},
+            {HALYARD_ERROR_MISMATCH, {tensor + "position_scales is set"}, {{desc.position_scales, 1}}},
         });
     }
     plans.refuse(HALYARD_ERROR_UNSUPPORTED, {"tensors[1].dtype is e4m3"}, {{s.plan.rerotates, 0}});

@@ -50,6 +50,56 @@ TEST_CASE("moves: every pair of what they are put together from, on every target
     }
 }
 
+TEST_CASE("road: a scale by position is one product, before any other scale", "[road]") {
+    constexpr std::int64_t n_batch = 2, n_tokens = 5, n_heads = 131, head_dim = 70;  // more heads than fit in a block
+    constexpr std::int64_t n = n_batch * n_tokens * n_heads;
+    const auto angles = halyard::angle_source(halyard::frequencies::from_base(1e4, 64));
+    oracle::Random random(Catch::getSeed());
+    std::vector<float> x(n * head_dim), s(n), turned(x), both(x);
+    for (std::vector<float> *values : {&x, &s}) {
+        std::generate(values->begin(), values->end(), [&] { return 3 * static_cast<float>(random.unit()); });
+    }
+    s[5] = -0.0f;
+    const auto scale = halyard::describe_static_scales();
+    const float step = 0.37f;
+    auto stages = halyard::stages();
+    stages.position_scales = s.data();
+    stages.stride_position_scales[0] = n_tokens * n_heads;
+    stages.stride_position_scales[1] = n_heads;
+    stages.stride_position_scales[2] = 1;
+    for (const bool scales_twice : {false, true}) {
+        for (const std::int32_t no_rotation : {0, 1}) {
+            auto desc = halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::interleaved, 3);
+            desc.no_rotation = no_rotation;
+            const auto run = [&](std::vector<float> &to) {
+                const std::array<std::int64_t, 4> shape = {n_batch, n_tokens, n_heads, head_dim};
+                halyard::run_options options;
+                options.stages = &stages;
+                halyard::run(halyard::plan(halyard::plan_desc(64, {desc})), angles,
+                             halyard::input_tensor(x.data(), halyard::dtype::f32, shape),
+                             halyard::tensor(to.data(), halyard::dtype::f32, shape), options);
+            };
+            stages.position_scales = nullptr;
+            run(turned);
+            stages.position_scales = s.data();
+            desc.position_scales = 1;
+            desc.scale = scales_twice ? &scale : nullptr;
+            stages.scales = scales_twice ? &step : nullptr;
+            stages.n_scales = scales_twice ? 1 : 0;
+            run(both);
+            stages.scales = nullptr;
+            stages.n_scales = 0;
+            std::size_t n_wrong = 0;
+            for (std::size_t i = 0; i < x.size(); i++) {
+                float should_be = turned[i] * s[i / head_dim];
+                should_be *= scales_twice ? 1.0f / step : 1.0f;
+                n_wrong += std::bit_cast<std::uint32_t>(both[i]) == std::bit_cast<std::uint32_t>(should_be) ? 0 : 1;
+            }
+            CHECK(n_wrong == 0);
+        }
+    }
+}
+
 // A norm of whole heads, their rotation in half pairing and the store are one kernel, where a cache lets it.
 TEST_CASE("road: norm and rotation at once, into every cache", "[road]") {
     oracle::Random random(Catch::getSeed());

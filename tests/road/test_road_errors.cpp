@@ -314,6 +314,103 @@ TEST_CASE("errors: roads, stages over other arguments", "[errors][road]") {
     }
 }
 
+namespace {
+
+/// The same, with scales by position for q: [2, 3, 2] floats at 3000.
+struct ScaledRun : RoadRun {
+    ScaledRun() {
+        tensors[0].position_scales = 1;
+        stages[0].position_scales = at(3000);
+        stages[0].stride_position_scales[0] = 6;
+        stages[0].stride_position_scales[1] = 2;
+        stages[0].stride_position_scales[2] = 1;
+    }
+};
+
+}  // namespace
+
+TEST_CASE("errors: roads, scales by position", "[errors][road]") {
+    ScaledRun s;
+    auto &q = s.stages[0];
+    s.plans.accept({});
+    s.plans.accept({{s.tensors[0].no_rotation, 1}});
+    s.plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 2, INT32_MAX, INT32_MIN},
+                        {{"tensors[0].position_scales", s.tensors[0].position_scales}});
+    s.plans.refuse(HALYARD_ERROR_UNSUPPORTED, {"tensors[0].head_dim is 2050", "2048"}, {{s.tensors[0].head_dim, 2050}});
+
+    const Table &runs = s.runs;
+    runs.accept({});
+    for (const double scale : {nan_value, infinite, -infinite}) {
+        runs.refuse(HALYARD_ERROR_SCALE, {"stages[0].position_scales[batch 1, token 2, head 0] is ", "must be finite"},
+                    {{*s.at(3010), scale}});
+    }
+    for (const double scale : {0.0, -0.0, -1.0, 0x1p-140, 0x1.fffffep127}) {
+        runs.accept({{*s.at(3010), scale}});
+    }
+    // What a stride of 0 shares is read once, and what strides do not lead to is not.
+    std::int64_t(&strides)[3] = q.stride_position_scales;
+    runs.accept({{*s.at(3010), nan_value}, {strides[0], 0}});
+    runs.accept({{*s.at(3010), nan_value}, {strides[1], 0}});
+    runs.accept({{*s.at(3001), nan_value}, {strides[2], 0}});
+    runs.refuse(HALYARD_ERROR_SCALE, {"position_scales[batch 0, token 0, head 0] is nan"},
+                {{*s.at(3010), nan_value},
+                 {q.position_scales, s.at(3010)},
+                 {strides[0], -3},
+                 {strides[1], -2},
+                 {strides[2], 0}});
+    runs.refuse({
+        {HALYARD_ERROR_NULL_POINTER,
+         {"args.stages is NULL", "tensors[0] has scales by position"},
+         {{s.plan.n_tensors, 1}, {s.args.slots, nullptr}, {s.args.stages, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"stages[0].position_scales is NULL"}, {{q.position_scales, nullptr}}},
+        {HALYARD_ERROR_MISMATCH,
+         {"stages[1].position_scales is set", "does not have scales by position"},
+         {{s.stages[1].position_scales, s.at(3000)}}},
+        {HALYARD_ERROR_OVERFLOW, {"stages[0].position_scales", "address space"}, {{strides[1], INT64_MAX}}},
+        {HALYARD_ERROR_OVERFLOW,
+         {"stages[0].position_scales", "address space"},
+         {{q.position_scales, before_the_end_of_memory<float *>(47)}}},
+        {HALYARD_ERROR_OVERLAP, {"y[0]", "stages[0].position_scales"}, {{q.position_scales, s.at(95)}}},
+        {HALYARD_ERROR_OVERLAP, {"stages[2].cache", "stages[0].position_scales"}, {{q.position_scales, s.at(1289)}}},
+    });
+    runs.accept({{q.position_scales, s.at(96)}});
+    // Nothing is asked of a tensor without heads.
+    runs.accept({{s.x[0].shape[2], 0}, {s.y[0].shape[2], 0}, {q.position_scales, nullptr}});
+    // Where the plan asks for none, strides may be anything.
+    runs.accept({{s.tensors[0].position_scales, 0}, {q.position_scales, nullptr}, {strides[0], INT64_MAX}});
+}
+
+TEST_CASE("errors: roads, scales by position of bound runs", "[errors][road]") {
+    ScaledRun s;
+    BoundRun bound(s);
+    const auto refuse = [&](halyard_status status, const Words &words, const std::vector<Set> &changes) {
+        const Table calls([&](halyard_status of, const Words &said) {
+            const auto before = s.arena;
+            check_refused(of, said, [&](auto *e) { return bound(e); });
+            CHECK(s.holds(before));
+        });
+        calls.refuse(status, words, changes);
+    };
+    refuse(HALYARD_ERROR_SCALE, {"stages[0].position_scales[batch 0, token 1, head 1] is nan"},
+           {{*s.at(3003), nan_value}});
+    refuse(HALYARD_ERROR_NULL_POINTER, {"stages[0].position_scales is NULL"}, {{bound.position_scales[0], nullptr}});
+    refuse(HALYARD_ERROR_NULL_POINTER, {"stages[0].position_scales is NULL"}, {{bound.args.position_scales, nullptr}});
+    // An earlier caller's arguments end before.
+    refuse(HALYARD_ERROR_NULL_POINTER, {"stages[0].position_scales is NULL"},
+           {{bound.args.size, offsetof(halyard_bound_run_args, position_scales)}});
+    refuse(HALYARD_ERROR_MISMATCH, {"stages[1].position_scales is set"}, {{bound.position_scales[1], s.at(3000)}});
+    refuse(HALYARD_ERROR_OVERLAP, {"y[0]", "stages[0].position_scales"}, {{bound.position_scales[0], s.at(90)}});
+    // Those of each call count.
+    const auto before = s.arena;
+    bound.position_scales[0] = s.at(3100);
+    CHECK(bound() == HALYARD_OK);
+    const auto after = s.arena;
+    s.arena = before;
+    s.stages[0].position_scales = s.at(3100);
+    CHECK(halyard_run(bound.plan.get(), &s.args, nullptr) == HALYARD_OK);
+    CHECK(s.holds(after));
+}
+
 TEST_CASE("errors: roads, counts and strides that nothing bounds", "[errors][road]") {
     RoadRun s;
     const Table &runs = s.runs;

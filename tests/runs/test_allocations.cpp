@@ -234,7 +234,7 @@ private:
         check("bound, in a pool", [&] { in_pool({in_.data}, {out_.data}); });
     }
 
-    /// A norm, dynamic scales, 8 bits and slots.
+    /// A norm, scales by position and dynamic ones, 8 bits and slots.
     void take_a_road(const char *target) {
         const auto norm = halyard::describe_norm(halyard::dtype::f32);
         auto head = head_;
@@ -243,13 +243,17 @@ private:
         head.norm = &norm;
         head.scale = &scales_;
         head.cache = &cache_;
+        head.position_scales = 1;
         const halyard::plan plan = plan_of(target, head);
-        const auto stages = stages_with(weight_.data(), head_dim);
+        auto stages = stages_with(weight_.data(), head_dim);
+        stages.position_scales = weight_.data();  // one for all
         auto into = halyard::run_options().into(slots_, &stages);
         const halyard::bound_run bound(plan, angles_, in_, in_, into);
         halyard::bound_stages pointers = pointers_;
         const void *const weights[] = {weight_.data()};
+        const float *const by_position[] = {weight_.data()};
         pointers.weights = weights;
+        pointers.position_scales = by_position;
         check("a road", [&] { halyard::run(plan, angles_, in_, in_, into); });
         into.executor = pool_.executor();
         check("a road, in a pool", [&] { halyard::run(plan, angles_, in_, in_, into); });

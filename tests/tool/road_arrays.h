@@ -70,7 +70,9 @@ inline Words read_words(const std::string &path, std::int32_t dtype, const Shape
 }
 
 /// What the road makes of tokens [tokens, heads, head_dim] at positions 0, 1, … and the default base, in that order.
-inline oracle::RoadValues roads_of(const oracle::Road &road, const std::vector<float> &x, std::size_t n_tokens) {
+/// position_scales are those of all heads, or none.
+inline oracle::RoadValues roads_of(oracle::Road road, const std::vector<float> &x, std::size_t n_tokens,
+                                   const std::vector<float> &position_scales = {}) {
     const auto n = static_cast<std::size_t>(road.n_heads * road.head_dim);
     oracle::RoadValues all;
     for (std::size_t token = 0; token < x.size() / n; token++) {
@@ -81,6 +83,10 @@ inline oracle::RoadValues roads_of(const oracle::Road &road, const std::vector<f
             const long double angle = static_cast<long double>(token % n_tokens) * std::pow(10000.0L, exponent);
             cos.push_back(std::cos(angle));
             sin.push_back(std::sin(angle));
+        }
+        if (!position_scales.empty()) {
+            const auto first = position_scales.begin() + static_cast<std::ptrdiff_t>(token) * road.n_heads;
+            road.position_scales.assign(first, first + road.n_heads);
         }
         const auto from = x.begin() + static_cast<std::ptrdiff_t>(token * n);
         const auto one = oracle::road_of(road, {from, from + static_cast<std::ptrdiff_t>(n)}, cos, sin);

@@ -57,6 +57,22 @@ TEST_CASE("tool: frequencies", "[tool]") {
     CHECK(parse(dir, "frequencies --inv-freq f4.npy").at("inv_freq").at(0) == static_cast<double>(0.1f));
 }
 
+TEST_CASE("tool: frequencies say what a config asks of q", "[tool]") {
+    const ToolFolder dir;
+    dir.write("llama4.json", R"({"model_type": "llama4_text", "head_dim": 16, "attn_scale": 0.25})");
+    auto json = parse(dir, "frequencies --config llama4.json");
+    CHECK(json.at("has_unrotated_layers") == true);
+    CHECK(
+        json.at("q_scale") ==
+        nlohmann::json::parse(R"({"rule": "log", "scale": 0.25, "length": 8192, "shift": 1, "layers": "unrotated"})"));
+    dir.write("smollm3.json", R"({"model_type": "smollm3", "head_dim": 16})");
+    json = parse(dir, "frequencies --config smollm3.json");
+    CHECK(json.at("has_unrotated_layers") == true);
+    CHECK(!json.contains("q_scale"));
+    dir.write("llama.json", R"({"model_type": "llama", "head_dim": 16})");
+    CHECK(!parse(dir, "frequencies --config llama.json").contains("has_unrotated_layers"));
+}
+
 TEST_CASE("tool: the frequencies of a reference are those that it turns by", "[tool]") {
     const ToolFolder dir;
     const std::vector<double> list = {1.0 / 3.0, 0.1, 1e-40, -1.0};

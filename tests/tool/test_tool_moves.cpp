@@ -145,8 +145,9 @@ TEST_CASE("tool: what contradicts keys that move", "[tool][road][moves]") {
     write(dir, "slots.npy", {2}, std::vector<std::int64_t>{0, 1});
     write(dir, "zeros.npy", {2, 2}, std::vector<float>(4));
     const std::string rotate = "rotate x.npy -o y.npy", move = rotate + " --from-positions 0:2";
-    for (const std::string options : {"--out-dtype f16", "--no-rotation", "--norm rms", "--reference hf_f32",
-                                      "--bad-position clamp", "--max-position 9", "--cos-sin x.npy"}) {
+    for (const std::string options :
+         {"--out-dtype f16", "--no-rotation", "--norm rms", "--position-scales p.npy", "--reference hf_f32",
+          "--bad-position clamp", "--max-position 9", "--cos-sin x.npy"}) {
         dir.fail_saying(2, move, {{options, "--from-positions"}, {options, split(options)[0]}});
     }
     dir.fail_saying(2, move,

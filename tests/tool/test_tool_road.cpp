@@ -1,4 +1,5 @@
 // The tool's norm, scale, conversion and caches against the oracle, from files to files.
+#include "checks/oracle.h"
 #include "tool/road_arrays.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -100,6 +101,52 @@ TEST_CASE("tool: norms of every form", "[tool][road]") {
     for (const std::string &options : Arguments{"--norm-width row", "--norm-eps 1", "--norm-round", "--no-rotation"}) {
         dir.succeed(command + " " + options);
         CHECK((dir.read("y.npy") == plain) == (options == "--norm-round" && dtype == HALYARD_F32));
+    }
+}
+
+TEST_CASE("tool: scales by position", "[tool][road]") {
+    const ToolFolder dir;
+    const auto dtype = GENERATE(as<std::int32_t>{}, HALYARD_F32, HALYARD_F16, HALYARD_BF16);
+    const bool is_batch = GENERATE(false, true);
+    const std::size_t n_sets = is_batch ? 2 : 1;
+    const Shape sizes = is_batch ? Shape{2, n_tokens, n_heads, head_dim} : shape;
+    const auto x = make_words(dtype, n_sets * n_all);
+    const auto command = rotate(dir, dtype, x, sizes);
+    std::vector<Shape> shapes = {
+        {n_tokens}, Shape(sizes.begin(), sizes.end() - 2), Shape(sizes.begin(), sizes.end() - 1)};
+    for (const Shape &each : shapes) {
+        std::int64_t n = 1;
+        for (const auto size : each) {
+            n *= size;
+        }
+        const auto given = decode(HALYARD_F32, make_words(HALYARD_F32, static_cast<std::size_t>(n), 5));
+        std::vector<float> scales;
+        for (std::size_t i = 0; i < n_sets * n_tokens * n_heads; i++) {
+            scales.push_back(given[(given.size() == n_sets * n_tokens * n_heads ? i : i / n_heads) % given.size()]);
+        }
+        const auto want = roads_of(rotation(dtype), decode(dtype, x), n_tokens, scales);
+        const std::string option = " --position-scales " + write(dir, "p.npy", each, given);
+        CAPTURE(dtype, each);
+        dir.succeed(command + option);
+        CHECK(count_wrong(dtype, read_words(dir / "y.npy", dtype, sizes), want) == 0);
+        dir.succeed(command + option + " --out-dtype e4m3 --scale 0.5 --threads 2");
+        CHECK(count_wrong(HALYARD_E4M3, read_words(dir / "y.npy", HALYARD_E4M3, sizes), want,
+                          [](std::size_t) { return 0.5L; }) == 0);
+    }
+    // Heads before tokens in X, but not in the scales.
+    if (is_batch) {
+        const auto scales = decode(HALYARD_F32, make_words(HALYARD_F32, 2 * n_heads * n_tokens, 5));
+        write(dir, "p.npy", {2, n_heads, n_tokens}, scales);
+        dir.succeed(command + " --no-rotation --layout bhsd --position-scales p.npy");
+        std::size_t n_wrong = 0;
+        const auto words = read_words(dir / "y.npy", dtype, sizes);
+        for (std::size_t i = 0; i < words.size(); i++) {  // [2, heads 5, tokens 3, head_dim]
+            const std::size_t head = i / head_dim / n_heads % n_tokens, token = i / head_dim % n_heads;
+            const float s = scales[(i / n_all * n_heads + token) * n_tokens + head];
+            const float v = oracle::widen(dtype, x[i]) * s;
+            n_wrong += words[i] == oracle::narrow(dtype, v) ? 0 : 1;
+        }
+        CHECK(n_wrong == 0);
     }
 }
 

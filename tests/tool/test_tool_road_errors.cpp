@@ -57,6 +57,8 @@ TEST_CASE("tool: wrong usage of the road's options", "[tool][road]") {
                         {"--scale 2 --out-dtype int8 --scale-dynamic s.npy", "excludes"},
                         {"--out-dtype int8 --scale-dynamic -", "--scale-dynamic: it has to be a file's name"},
                         {"--out-dtype int8 --scale-dynamic ./y.npy", "is where Y is written"},
+                        {"--position-scales ''", "--position-scales: it is empty"},
+                        {"--position-scales - --norm rms --norm-weight -", "only one input can be '-'"},
                         {"--slots slots.npy", "--slots requires --cache"},
                         {"--cache rows.npy", "--cache requires --slots"},
                         {"--cache-layout rows", "--cache-layout requires --slots"},
@@ -129,6 +131,29 @@ TEST_CASE("tool: norms, dtypes and scales that can't be", "[tool][road]") {
     dir.fail(1, "rotate many.npy -o y.npy --norm rms --norm-width row",
              "halyard: X has rows of 65 x 128 elements, but a norm works on at most 8192\n");
     dir.fail(1, "rotate wide.npy -o y.npy --out-dtype f16", "halyard: X's head_dim is 2050, but stages");
+}
+
+TEST_CASE("tool: scales by position that can't be", "[tool][road]") {
+    const RoadFiles dir;
+    const auto by_position = [&](const char *name, const Shape &shape, int n) {
+        return "--position-scales " + write(dir, name, shape, make_values(static_cast<std::size_t>(n)));
+    };
+    dir.fail_saying(
+        1, rotate,
+        {
+            {by_position("p3.npy", {3}, 3),
+             "has shape [3], but X has scales by position [tokens] or [tokens, heads], [4"},
+            {by_position("p8.npy", {4, 8}, 32), "has shape [4, 8], but X has scales by position"},
+            {by_position("p14.npy", {1, 4}, 4), "has shape [1, 4], but"},
+            {by_position("p0.npy", {}, 1), "has shape [], but"},
+            {"--position-scales " + write(dir, "pn.npy", {4}, std::vector<float>{1, 0, -1, std::nanf("")}),
+             "number 3 of 'pn.npy' is nan, but what tokens are multiplied by must be finite"},
+            {"--position-scales " + write(dir, "pi.npy", {4}, std::vector<float>{1, INFINITY, 0, 0}),
+             "number 1 of 'pi.npy' is inf"},
+            {"--position-scales " + write(dir, "pf8.npy", {4}, std::vector<double>{1, 1, 1, 1}), "its type is '<f8'"},
+            {"--position-scales missing.npy", "can't read 'missing.npy'"},
+        });
+    dir.fail_each(1, rotate + " " + by_position("p.npy", {4}, 4), {"--target opencl", "--target cuda_sm80"});
 }
 
 TEST_CASE("tool: slots and caches that can't be", "[tool][road]") {

@@ -17,7 +17,7 @@ def rope(kind="default", **more):
 
 
 def _causal(name, **more):
-    text = "Text" if name in ("Gemma3", "Gemma3n", "Gemma4") else ""
+    text = "Text" if name in ("Gemma3", "Gemma3n", "Gemma4", "Llama4") else ""
     config = getattr(transformers, f"{name}{text}Config")(**{**SIZES, **more})
     return getattr(transformers, f"{name}ForCausalLM")(config)
 
@@ -42,6 +42,12 @@ MODELS = {
     "qwen3": lambda: _causal("Qwen3", head_dim=32),
     "qwen3_moe": lambda: _causal("Qwen3Moe", head_dim=32, num_experts=4, num_experts_per_tok=2,
                                  moe_intermediate_size=32),
+    "llama4": lambda: _causal("Llama4", head_dim=16, num_hidden_layers=4, no_rope_layer_interval=2, floor_scale=8,
+                              attn_scale=0.5, intermediate_size_mlp=96, num_local_experts=2,
+                              **rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                                     original_max_position_embeddings=64)),
+    "ministral3": lambda: _causal("Ministral3", head_dim=16, **rope("yarn", factor=8.0, llama_4_scaling_beta=0.5,
+                                                                    original_max_position_embeddings=8)),
     "mistral": lambda: _causal("Mistral"),
     "mixtral": lambda: _causal("Mixtral", num_local_experts=4),
     "gemma": lambda: _causal("Gemma", head_dim=32),

@@ -280,10 +280,22 @@ typedef struct halyard_config_options {
  * Errors: NULL_POINTER (text, out), STRUCT_SIZE, SHAPE (n_bytes or seq_len is negative or too large; a factor list's
  * length; a number of tokens), ROTARY_DIM, FREQUENCY (numbers out of range, as for from_scaling), CONFIG (the rest,
  * with line and column where it is not JSON), MISMATCH (layer_type is needed, not known, or has no RoPE), UNSUPPORTED
- * (RoPE of a kind that this version does not know), OUT_OF_MEMORY. */
+ * (RoPE, or a scale of q, of a kind that this version does not know), OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_create_frequencies_from_config(const char *text, int64_t n_bytes,
                                                                   const halyard_config_options *options,
                                                                   halyard_frequencies **out, halyard_error *error);
+
+/* By what q is multiplied at position p, with the numbers a, n and d of halyard_frequencies_info. */
+enum {
+    HALYARD_Q_SCALE_NONE = 0,
+    HALYARD_Q_SCALE_LOG = 1,  /* 1 + a ln(1 + floor((p + d) / n)), arXiv:2501.19399: Llama 4, Ministral 3, Mistral 4 */
+    HALYARD_Q_SCALE_POWER = 2 /* (1 + (p + d) / n)^a: Beam */
+};
+enum {
+    HALYARD_LAYERS_NONE = 0,
+    HALYARD_LAYERS_ALL = 1,
+    HALYARD_LAYERS_UNROTATED = 2 /* those that turn neither q nor k */
+};
 
 typedef struct halyard_frequencies_info {
     uint32_t size;
@@ -310,6 +322,16 @@ typedef struct halyard_frequencies_info {
      * have to be rotated again. Less than 2^53 too where a config's rule for longer contexts is not supported. */
     int64_t first_seq_len;
     int64_t last_seq_len;
+    /* What the model asks of q beside its angles, and a rotation alone does not do: in the layers that q_scale_layers
+     * says, q at position p is multiplied by what q_scale_rule says of p, after the rotation and any norm. Plans do so
+     * where a tensor has position_scales; halyard_make_position_scales makes these. */
+    double q_scale;               /* a [0] */
+    int64_t q_scale_length;       /* n, in tokens: >= 1 where there is a rule [0] */
+    int32_t q_scale_shift;        /* d: 0 or 1 [0] */
+    int32_t q_scale_rule;         /* HALYARD_Q_SCALE_… [NONE] */
+    int32_t q_scale_layers;       /* HALYARD_LAYERS_… [NONE] */
+    int32_t has_unrotated_layers; /* 1: the attention of other layers than those that the frequencies are for turns
+                                     neither q nor k (Llama 4, SmolLM3, Cohere 2); linear attention does not count [0] */
 } halyard_frequencies_info;
 
 /* Fills in *info (its size must be set). HALYARD_ERROR_NULL_POINTER, HALYARD_ERROR_STRUCT_SIZE. */
@@ -346,6 +368,19 @@ typedef struct halyard_positions {
     int64_t n_axes;      /* how many such arrays there are, one for each axis of the source's axis map; 0 is 1 */
     int64_t stride_axis; /* in elements, from one of them to the next */
 } halyard_positions;
+
+/* What q is multiplied by at each position of a model whose frequencies tell such a rule (q_scale_rule), rounded
+ * correctly from twice double precision: the position_scales of runs. Allocates nothing.
+ *   positions  of one axis, each 0 … 2^31 - 1.                Else POSITION. NULL: 0, 1, 2, … in every batch row.
+ *   n_batch    >= 0, as is n_tokens.                          Else SHAPE.
+ *   out        [n_batch, n_tokens] dense, aligned to its floats; may be NULL where there are no tokens.
+ *   n_floats   the capacity of out, >= n_batch * n_tokens.    Else SHAPE.
+ * Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, SHAPE, OVERFLOW, POSITION (a negative one, or one outside int32),
+ * OVERLAP (out and positions), MISMATCH (the frequencies have no such rule, or positions of several axes). */
+HALYARD_API halyard_status halyard_make_position_scales(const halyard_frequencies *frequencies,
+                                                        const halyard_positions *positions, int64_t n_batch,
+                                                        int64_t n_tokens, float *out, int64_t n_floats,
+                                                        halyard_error *error);
 
 /* ---- Angle sources --------------------------------------------------------------------------------------- */
 
@@ -455,13 +490,14 @@ enum { HALYARD_MAX_TENSORS = 4 };
 
 /* The road from a projection to a cache. Each tensor of a plan takes, of these stages, those that it has:
  *
- *     load (dtype) -> norm -> rotate -> norm -> Hadamard -> scale, convert (out_dtype)
+ *     load (dtype) -> norm -> rotate -> norm -> scale by position -> Hadamard -> scale, convert (out_dtype)
  *         -> store (view, or cache by slot)
  *
  * Between load and store all is f32. Elements beside the rotary window take every stage but the rotation. Conversions
  * round to nearest even and keep denormals; f16 and bf16 overflow to infinity.
- * A result before conversion is within (2 + 4 for a norm + 2 for a scale) * 2^-23 of the length of its (normed) pair,
- * and (n / 16 + 5) / 2 * 2^-23 of it more for the sum of a norm's n squares, which is not compensated.
+ * A result before conversion is within (2 + 4 for a norm + 1/2 for a scale by position + 2 for a scale) * 2^-23 of the
+ * length of its (normed) pair, times the magnitude of its scale by position, and (n / 16 + 5) / 2 * 2^-23 of it more for
+ * the sum of a norm's n squares, which is not compensated.
  * A tensor with other stages than the rotation and a cache whose heads are rows has heads of at most 2048 elements, and
  * rows that are normed of at most 8192 (else UNSUPPORTED), since a thread works in 96 KiB of its stack. */
 
@@ -575,9 +611,11 @@ typedef struct halyard_tensor_desc {
     const halyard_norm_desc *norm;
     const halyard_scale_desc *scale;
     const halyard_cache_desc *cache; /* where the output goes; NULL: into the run's y */
-    int32_t hadamard;                /* n: a Hadamard transform of each n elements of a head, see below; a power of two, 2
-                                        or more, that divides head_dim (else SHAPE) [0: none] */
-    int32_t reserved;                /* 0 */
+    int32_t position_scales; /* 1: elements are multiplied by numbers that the run brings for each token, as some models
+                                do to q (see q_scale_rule): v becomes f32(v * s), whatever the direction, also beside
+                                the window and where there is no_rotation */
+    int32_t hadamard;        /* n: a Hadamard transform of each n elements of a head, see Hadamard; a power of two, 2 or
+                                more, that divides head_dim (else SHAPE) [0: none] */
 } halyard_tensor_desc;
 
 typedef struct halyard_plan_desc {
@@ -589,8 +627,8 @@ typedef struct halyard_plan_desc {
                                know has to be set. Read during the call only. */
     int32_t n_tensors;      /* 1 … HALYARD_MAX_TENSORS */
     int32_t rerotates;      /* 1: runs move keys that were rotated in `direction` from some positions to others; see
-                               Re-rotation. No tensor has a norm, no_rotation, another out_dtype or another out_pairing
-                               then (else MISMATCH) */
+                               Re-rotation. No tensor has a norm, no_rotation, position_scales, another out_dtype or
+                               another out_pairing then (else MISMATCH) */
     const halyard_tensor_desc *tensors; /* [n_tensors] */
     const char *target;     /* NULL: the best one that is built and that this machine runs, subject to the
                                environment: HALYARD_TARGET forces a target, HALYARD_MAX_TARGET sets a ceiling. A name
@@ -719,6 +757,8 @@ typedef struct halyard_stages {
                                  moves, they and their reciprocals are positive and finite (else SCALE) */
     int64_t stride_scales[3]; /* in elements: batch, token, head; with a cache 0, slot, head */
     void *cache;              /* the first element of slot 0 and head 0, any alignment */
+    const float *position_scales;      /* [batch, tokens, heads] finite numbers (else SCALE), any alignment */
+    int64_t stride_position_scales[3]; /* in elements: batch, token, head; any sign, 0 shares one */
 } halyard_stages;
 
 typedef struct halyard_run_args {
@@ -749,8 +789,8 @@ typedef struct halyard_run_args {
  * MISMATCH (dtype, head_dim or rotary_dim is not the plan's; positions that given rows need, or can't have; what the
  * plan's stages do not ask for; sources by which keys cannot move), OVERFLOW, STRIDE, OVERLAP, POSITION, SLOT, SCALE,
  * THREADS, EXECUTOR, UNSUPPORTED (device; a row that is too long for its norm).
- * Outputs (caches and scales too) may not share memory with positions, slots, weights, static scales or the rows of a
- * given source either; there spans are compared.
+ * Outputs (caches and scales too) may not share memory with positions, slots, weights, static scales, scales by position
+ * or the rows of a given source either; there spans are compared.
  * Parts. A caller that has threads of its own makes the same call on each of them but for `part`: together they do what
  * the whole run does, to the bit, in any order. Every part checks everything, so that all return the same status and none
  * writes on an error. Parts take no executor (else MISMATCH); a part that there is no work for does nothing. */
@@ -790,12 +830,13 @@ typedef struct halyard_bound_run_args {
     const void *from_positions; /* halyard_positions' data; NULL where the plan does not rerotate */
     const halyard_angle_source *angles; /* NULL: those that the run was bound with. Else, where these are GIVEN, a GIVEN
                                            source like them (else MISMATCH), whose rows lie elsewhere */
+    const float *const *position_scales; /* [n_tensors] as the arrays of stages above */
 } halyard_bound_run_args;
 
-/* Runs. What is checked: pointers, positions, slots, static scales, and that outputs share no element with inputs,
- * positions, given rows and each other. Allocates nothing. Errors: NULL_POINTER, STRUCT_SIZE, SHAPE (n_tensors, part),
- * MISMATCH (positions and slots that were bound or not; in place or not; angles; parts of a run with an executor),
- * OVERFLOW, OVERLAP, POSITION, SLOT, SCALE, EXECUTOR. */
+/* Runs. What is checked: pointers, positions, slots, scales that are read, and that outputs share no element with
+ * inputs, positions, given rows and each other. Allocates nothing. Errors: NULL_POINTER, STRUCT_SIZE, SHAPE (n_tensors,
+ * part), MISMATCH (positions and slots that were bound or not; in place or not; angles; parts of a run with an
+ * executor), OVERFLOW, OVERLAP, POSITION, SLOT, SCALE, EXECUTOR. */
 HALYARD_API halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_bound_run_args *args,
                                              halyard_error *error);
 

@@ -249,6 +249,16 @@ public:
         return seq_len >= about.first_seq_len && seq_len <= about.last_seq_len;
     }
 
+    /// What a model with a q_scale_rule multiplies q by, [n_batch, n_tokens]: position_scales for runs. positions may
+    /// be NULL: 0, 1, 2, … in every batch row.
+    std::vector<float> position_scales(const halyard_positions *positions, std::int64_t n_batch,
+                                       std::int64_t n_tokens) const {
+        std::vector<float> scales(static_cast<std::size_t>(detail::multiply(n_batch, n_tokens)));
+        detail::call(halyard_make_position_scales, get(), positions, n_batch, n_tokens, scales.data(),
+                     static_cast<std::int64_t>(scales.size()));
+        return scales;
+    }
+
     /// rotary_dim, attention_factor, inv_freq (which points into this object), and what a config told.
     halyard_frequencies_info info() const {
         return detail::tell<halyard_frequencies_info>(halyard_get_frequencies_info, get());
@@ -622,6 +632,7 @@ struct bound_stages {
     float *const *scales_out = nullptr;
     const void *from_positions = nullptr;
     const halyard_angle_source *angles = nullptr;  ///< given rows that lie elsewhere than those that were bound
+    const float *const *position_scales = nullptr;
 };
 
 namespace detail {
@@ -698,6 +709,7 @@ public:
         args.scales_out = stages.scales_out;
         args.from_positions = stages.from_positions;
         args.angles = stages.angles;
+        args.position_scales = stages.position_scales;
         detail::call(halyard_run_bound, get(), &args);
     }
 

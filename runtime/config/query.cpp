@@ -1,0 +1,133 @@
+#include "config/query.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace halyard {
+namespace {
+
+/// Whether a field is true, or a number that is not 0, as Llama 4 has it too.
+bool is_on(const JsonObject &config, const char *key, bool otherwise) {
+    const Json *const value = config.has(key) ? config.value().find(key) : nullptr;
+    if (value != nullptr && value->kind == Json::Kind::number) {
+        return value->number != 0.0;
+    }
+    return config.flag(key).value_or(otherwise);
+}
+
+/// Whether the config lists layers of a type, or no layers at all, so that the model's own pattern holds.
+bool may_have_layers(const JsonObject &config, const std::string &type) {
+    const auto listed = config.words("layer_types");
+    return !listed || std::ranges::find(*listed, type) != listed->end();
+}
+
+bool is_zero(const Json &value) {
+    return (value.kind == Json::Kind::number && value.number == 0.0) ||
+           (value.kind == Json::Kind::boolean && !value.flag);
+}
+
+bool has_zero(const JsonObject &config, const char *key) {
+    const Json *const list = config.value().find(key);
+    return list != nullptr && std::ranges::any_of(list->elements, is_zero);
+}
+
+/// Whether the config has null in the place of the RoPE of some layers.
+bool has_layers_of_null(const JsonObject &config) {
+    const auto all = config.object("rope_parameters");
+    return all && std::ranges::any_of(all->value().fields, [&](const auto &field) {
+               return field.value.kind == Json::Kind::null && field.key.find("attention") != field.key.npos &&
+                      may_have_layers(config, field.key);
+           });
+}
+
+bool has_unrotated_layers(const Model &model) {
+    const auto &config = model.config;
+    const Json *const listed = config.value().find("no_rope_layers");  // where 1 means a layer with RoPE
+    const bool is_listed = listed != nullptr && !listed->elements.empty();
+    if (model.known != nullptr && model.known->unrotated_each != 0 && !is_listed) {
+        const auto each = config.count("no_rope_layer_interval").value_or(model.known->unrotated_each);
+        return each <= config.count("num_hidden_layers").value_or(each);
+    }
+    if (!is_listed && (model.is_kind(Layers::not_full_attention) ||
+                       (model.is_kind(Layers::not_full_if_sliding) && config.has("sliding_window")))) {
+        return may_have_layers(config, "full_attention");
+    }
+    return has_zero(config, "no_rope_layers") || has_zero(config, "layer_rope_theta") || has_layers_of_null(config);
+}
+
+/// Sets a rule whose factor the object states under this key.
+void set_rule(std::int32_t rule, std::int32_t layers, const JsonObject &object, const char *key, double scale,
+              halyard_frequencies_info *about) {
+    if (!(std::fabs(scale) <= 0x1p20)) {
+        refuse(object.name_of(key) + " is " + format_number(scale) + ", but it must be within 2^20",
+               HALYARD_ERROR_FREQUENCY);
+    }
+    about->q_scale = scale;
+    about->q_scale_rule = rule;
+    about->q_scale_layers = layers;
+}
+
+/// Ministral 3 and Mistral 4, whose code has no defaults.
+void read_ministral(const JsonObject &scaling, halyard_frequencies_info *about) {
+    const auto beta = scaling.number("llama_4_scaling_beta");
+    const auto length = scaling.count("original_max_position_embeddings");
+    if (!beta || !length) {
+        refuse_missing(scaling.name_of(beta ? "original_max_position_embeddings" : "llama_4_scaling_beta") +
+                       ", by which q is scaled,");
+    }
+    set_rule(HALYARD_Q_SCALE_LOG, HALYARD_LAYERS_ALL, scaling, "llama_4_scaling_beta", *beta, about);
+    about->q_scale_length = *length;
+}
+
+/// Llama 4 scales q by the place of its token in the sequence, counted from 1, where it has no RoPE.
+void read_llama4(const JsonObject &config, halyard_frequencies_info *about) {
+    if (about->has_unrotated_layers != 0 && is_on(config, "attn_temperature_tuning", true)) {
+        set_rule(HALYARD_Q_SCALE_LOG, HALYARD_LAYERS_UNROTATED, config, "attn_scale",
+                 config.number("attn_scale").value_or(0.1), about);
+        about->q_scale_length = config.count("floor_scale").value_or(8192);
+        about->q_scale_shift = 1;
+    }
+}
+
+/// Refuses what would scale q in another model.
+void check_other_scales(const Model &model, const JsonObject &scaling) {
+    const auto refuse_scale = [&](const std::string &field) {
+        refuse(field + " speaks of a scale of q, which model_type " + quote(model.type) + " is not known to have",
+               HALYARD_ERROR_UNSUPPORTED);
+    };
+    if (const auto beta = scaling.number("llama_4_scaling_beta"); beta && *beta != 0.0) {
+        refuse_scale(scaling.name_of("llama_4_scaling_beta"));
+    }
+    for (const char *key : {"attn_temperature_tuning", "use_logn_attn"}) {
+        if (model.known == nullptr && is_on(model.config, key, false)) {
+            refuse_scale(model.config.name_of(key));
+        }
+    }
+}
+
+}  // namespace
+
+void read_query(const Model &model, const Layer &layer, halyard_frequencies_info *about) {
+    about->has_unrotated_layers = has_unrotated_layers(model) ? 1 : 0;
+    const auto rule = model.known != nullptr ? model.known->q_scale : QScale::none;
+    if (model.config.has("llama_4_scaling")) {
+        refuse(model.config.name_of("llama_4_scaling") + " is not known here, and might change q",
+               HALYARD_ERROR_UNSUPPORTED);
+    }
+    if (rule != QScale::ministral) {
+        check_other_scales(model, layer.scaling);
+    }
+    switch (rule) {
+    case QScale::none: break;
+    case QScale::llama4: read_llama4(model.config, about); break;
+    case QScale::ministral: read_ministral(layer.scaling, about); break;
+    case QScale::beam:  // its code has these numbers
+        if (about->has_unrotated_layers != 0) {
+            set_rule(HALYARD_Q_SCALE_POWER, HALYARD_LAYERS_UNROTATED, model.config, "", 0.1, about);
+            about->q_scale_length = 2048;
+            about->q_scale_shift = 1;
+        }
+    }
+}
+
+}  // namespace halyard
