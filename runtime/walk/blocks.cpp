@@ -333,6 +333,7 @@ void store(const Run &run, int index, const Stretch &stretch, const Block &whole
             load_position_scales(run, index, stretch, block, work.r);
             if (desc.scale || desc.hadamard != 0) {
                 scale_heads(desc, block, work.r, heads);
+                work.r[0] = 1.0f;
             } else {
                 r.strides = {0, 1, block.n_heads};  // it takes the place of a scale, without a pass of its own
             }
