@@ -20,7 +20,9 @@ struct RoadNorm {
     bool rounds_before = false, rounds_after = false;  // the weight, to the input's dtype
     long double eps = 0;
     std::int64_t offset = 0, size = 0;  // of the window
-    std::vector<float> weight;          // [size], or all heads'; w, or f32(1 + w)
+    std::vector<float> weight, bias;    // [size], or all heads'; w, or f32(1 + w)
+    bool layer = false;                 // takes the mean off
+    bool per_head = false;              // each head has a weight of its own
 };
 
 struct Road {
@@ -43,8 +45,8 @@ RoadValues road_of(const Road &road, const std::vector<float> &x, const std::vec
 RoadValues road_of_values(const Road &road, const std::vector<long double> &x, const std::vector<long double> &cos,
                           const std::vector<long double> &sin);
 
-/// Whether a word can be what is stored of a value by a scale, 1 if there is none. Anything can, where value or bound is
-/// not finite.
+/// Whether a word can be what is stored of a value by a scale, 1 if there is none. Anything can, where value or bound
+/// is not finite.
 bool may_be_stored(std::int32_t out_dtype, std::uint32_t word, long double value, long double bound,
                    std::optional<long double> scale);
 

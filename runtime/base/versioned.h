@@ -42,9 +42,9 @@ inline constexpr std::array released_sizes<halyard_executor> = {24u};
 template <>
 inline constexpr std::array released_sizes<halyard_run_args> = {72u, 88u};
 template <>
-inline constexpr std::array released_sizes<halyard_bound_run_args> = {40u, 88u, 96u, 104u};
+inline constexpr std::array released_sizes<halyard_bound_run_args> = {40u, 88u, 96u, 104u, 112u};
 template <>
-inline constexpr std::array released_sizes<halyard_norm_desc> = {56u};
+inline constexpr std::array released_sizes<halyard_norm_desc> = {56u, 64u};
 template <>
 inline constexpr std::array released_sizes<halyard_scale_desc> = {16u};
 template <>
@@ -52,7 +52,7 @@ inline constexpr std::array released_sizes<halyard_cache_desc> = {96u};
 template <>
 inline constexpr std::array released_sizes<halyard_slots> = {72u};
 template <>
-inline constexpr std::array released_sizes<halyard_stages> = {80u};
+inline constexpr std::array released_sizes<halyard_stages> = {80u, 88u};
 template <>
 inline constexpr std::array released_sizes<halyard_target_info> = {288u};
 

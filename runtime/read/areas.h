@@ -36,6 +36,7 @@ private:
     enum class What : std::uint8_t {
         x,
         weight,
+        bias,
         scales,
         positions,
         from_positions,
@@ -54,7 +55,7 @@ private:
     struct Counts {
         int all, read;  // what is read comes first
     };
-    static constexpr int most = 5 * HALYARD_MAX_TENSORS + 7;
+    static constexpr int most = 6 * HALYARD_MAX_TENSORS + 7;
 
     const Run &run_;
     const halyard_angle_source *angles_;
@@ -79,6 +80,7 @@ private:
                 }
                 if (!only_rotates) {
                     add(What::weight, i, run_.stages[i].weight_memory);
+                    add(What::bias, i, run_.stages[i].bias_memory);
                     add(What::scales, i, run_.stages[i].scales_memory);
                 }
             }

@@ -11,6 +11,7 @@ struct StagePointers {
     const float *scales;
     float *scales_out;
     void *cache;
+    const void *bias;
 };
 
 /// Sets and checks the pointers of a tensor's stages. Strides were read before.

@@ -30,10 +30,10 @@ using oracle::Values;
 
 namespace {
 
-enum class Stage { widen, norm, widen_norm, norm_rotate, narrow, largest };
+enum class Stage { widen, norm, widen_norm, layer_norm, norm_rotate, narrow, largest };
 
 const char *name_of(Stage stage) {
-    constexpr const char *names[] = {"widen", "norm", "widen_norm", "norm_rotate", "narrow", "largest"};
+    constexpr const char *names[] = {"widen", "norm", "widen_norm", "layer_norm", "norm_rotate", "narrow", "largest"};
     return names[static_cast<int>(stage)];
 }
 
@@ -53,6 +53,7 @@ struct Row {
         case Stage::widen: return kernels.widen[i] != nullptr;
         case Stage::norm: return kernels.norm[i] != nullptr;
         case Stage::widen_norm: return kernels.widen_norm[i] != nullptr;
+        case Stage::layer_norm: return kernels.layer_norm[i] != nullptr;
         case Stage::norm_rotate: return kernels.norm_rotate[i] != nullptr;
         case Stage::narrow: return kernels.narrow[i] != nullptr;
         case Stage::largest: return kernels.largest[i] != nullptr;
@@ -167,6 +168,8 @@ Values random_values(Random &random) {
 std::string fault_of_call(const Row &row, const StageKernels &kernels, bool fused, Random &random, TrialText &text) {
     Extents extents = random_extents(random);
     const bool rotates = row.stage == Stage::norm_rotate;
+    const bool norms =
+        rotates || row.stage == Stage::norm || row.stage == Stage::widen_norm || row.stage == Stage::layer_norm;
     if (rotates) {
         extents.n_elements = std::min<std::int64_t>((extents.n_elements + 1) / 2 * 2, halyard::max_staged_head);
     }
@@ -188,6 +191,8 @@ std::string fault_of_call(const Row &row, const StageKernels &kernels, bool fuse
     Operand weight(random, Dtype::f32, {extents.n_elements, extents.n_heads, 1}, of_weight, Values::ordinary);
     Norm norm = {random.one_in(2) ? 1e-6f : 0.0f, weight.floats(), of_weight.head,
                  static_cast<std::int32_t>(random.in(0, 3)), row.dtype};
+    Operand bias(random, Dtype::f32, {extents.n_elements, extents.n_heads, 1}, of_weight, Values::ordinary);
+    norm.bias = row.stage == Stage::layer_norm ? bias.floats() : nullptr;
     Operand largest(random, Dtype::f32, {extents.n_heads * extents.n_tokens, 1, 1}, {1, 0, 0}, Values::any_bits);
 
     std::snprintf(text, sizeof(text),
@@ -243,6 +248,13 @@ std::string fault_of_call(const Row &row, const StageKernels &kernels, bool fuse
         case Stage::widen_norm:
             widen_and_normalise(by, row.dtype, norm, extents, {of(x), x.strides}, {floats_of(y), y.strides});
             break;
+        case Stage::layer_norm:
+            if (in_place) {
+                normalise(by, norm, extents, {floats_of(x), x.strides});
+            } else {
+                widen_and_normalise(by, Dtype::f32, norm, extents, {of(x), x.strides}, {floats_of(y), y.strides});
+            }
+            break;
         case Stage::norm_rotate:
             norm.rounding = 0;
             norm_and_rotate(by, norm, piece_of(of(x), of(y)));
@@ -255,12 +267,16 @@ std::string fault_of_call(const Row &row, const StageKernels &kernels, bool fuse
         }
     };
     call(kernels, false);
-    if (!fused && (row.stage == Stage::norm || row.stage == Stage::widen_norm || rotates)) {
+    if (!fused && norms) {
         return "";  // other bits; the guards have been there, and the accuracy is tested below
     }
     call(portable, true);
-    for (const auto &[name, operand] :
-         {std::pair{"x: ", &x}, {"y: ", &y}, {"largest: ", &largest}, {"scales: ", &scales}, {"weights: ", &weight}}) {
+    for (const auto &[name, operand] : {std::pair{"x: ", &x},
+                                        {"y: ", &y},
+                                        {"largest: ", &largest},
+                                        {"scales: ", &scales},
+                                        {"weights: ", &weight},
+                                        {"biases: ", &bias}}) {
         if (const std::string difference = operand->difference(); !difference.empty()) {
             return std::string(text) + ": " + name + difference;
         }
