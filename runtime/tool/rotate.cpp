@@ -150,6 +150,7 @@ private:
                               {"--config", frequencies_.config},
                               {"--cos-sin", cos_sin_},
                               {"--norm-weight", norm_.path()},
+                              {"--norm-bias", norm_.bias_path()},
                               {"--scale", store_.scales},
                               {"--slots", store_.slots},
                               {"--cache", store_.cache},
