@@ -71,6 +71,24 @@ TEST_CASE("road: norm and rotation at once, into every cache", "[road]") {
     }
 }
 
+// Weights and biases of all heads are more than fits beside a block of them; and rows are as long as may be.
+TEST_CASE("road: norms of many heads, with weights of their own or of the row", "[road]") {
+    oracle::Random random(Catch::getSeed());
+    for (int round = 0; round < 24; round++) {
+        const bool is_row = round % 3 == 0;
+        Choice choice;
+        choice.level[of_norm] = is_row ? 9 : 10;
+        choice.level[of_values] = 0;
+        choice.head_dim = 512;
+        choice.rotary_dim = 64;
+        choice.shape = {1, 3, is_row ? 8 : 12};
+        choice.n_tensors = 1;
+        Draw draw(random);
+        Scene scene(draw, choice);
+        REQUIRE(fault_of_ways(scene) == "");
+    }
+}
+
 namespace {
 
 /// One head of one token by way of a norm, a scale and a dtype. Returns the bits of each element.
