@@ -73,31 +73,58 @@ struct State {
     std::vector<long double> extra;   // the error of roundings to 16 bits
 };
 
+/// The mean of a function of some elements, the first of which is `first`.
+template <typename Function>
+long double mean_of(std::size_t first, std::int64_t size, Function function) {
+    long double sum = 0;
+    for (std::int64_t i = 0; i < size; i++) {
+        sum += function(first + static_cast<std::size_t>(i));
+    }
+    return sum / static_cast<long double>(size);
+}
+
+/// How far the rounded mean of a layer norm puts a normed value off before the weight, in units of 1 + |value|.
+long double offset_of_mean(const RoadNorm &norm, const State &state, std::size_t first, std::int64_t size,
+                           long double r) {
+    const long double m =
+        std::sqrt(mean_of(first, size, [&](std::size_t i) { return state.length[i] * state.length[i]; }));
+    const long double d = (static_cast<long double>(size) / 32 + 7) * eps * r * m;
+    return norm.after && !(d <= 0.25L) ? INFINITY : d;
+}
+
 void norm(const Road &road, State &state) {
     const RoadNorm &norm = *road.norm;
     const std::int64_t n_groups = norm.row ? 1 : road.n_heads;
     const std::int64_t size = norm.row ? road.n_heads * road.head_dim : norm.size;
     for (std::int64_t group = 0; group < n_groups; group++) {
         const auto first = static_cast<std::size_t>(group * road.head_dim + norm.offset);
-        long double sum = 0;
-        for (std::int64_t i = 0; i < size; i++) {
-            const long double v = state.value[first + static_cast<std::size_t>(i)];
-            sum += v * v;
-        }
-        const long double r = 1 / std::sqrt(sum / static_cast<long double>(size) + norm.eps);
+        const long double mean =
+            norm.layer ? mean_of(first, size, [&](std::size_t i) { return state.value[i]; }) : 0.0L;
+        const long double r = 1 / std::sqrt(mean_of(first, size,
+                                                    [&](std::size_t i) {
+                                                        const long double c = state.value[i] - mean;
+                                                        return c * c;
+                                                    }) +
+                                            norm.eps);
+        const long double d = norm.layer ? offset_of_mean(norm, state, first, size, r) : 0.0L;
         for (std::int64_t i = 0; i < size; i++) {
             const auto at = first + static_cast<std::size_t>(i);
-            const long double w = norm.weight.empty() ? 1.0L : norm.weight[static_cast<std::size_t>(i)];
-            const long double normed = state.value[at] * r;
-            state.extra[at] = state.extra[at] * r * std::fabs(w);
+            const auto of_weight = static_cast<std::size_t>((norm.per_head ? group * size : 0) + i);
+            const long double w = norm.weight.empty() ? 1.0L : norm.weight[of_weight];
+            const long double b = norm.bias.empty() ? 0.0L : norm.bias[of_weight];
+            const long double normed = (state.value[at] - mean) * r, off = d * (1 + std::fabs(normed));
+            state.extra[at] = (state.extra[at] * r + off) * std::fabs(w);
             if (norm.rounds_before) {
-                state.extra[at] += half_step(road.dtype, std::fabs(normed) * (1 + 64 * eps)) * std::fabs(w);
+                state.extra[at] += half_step(road.dtype, std::fabs(normed) * (1 + 64 * eps) + off) * std::fabs(w);
             }
+            const long double before = norm.layer && !norm.after ? 0.0L : state.length[at] * r;
+            state.length[at] = (before + (norm.layer ? std::fabs(normed) : 0.0L)) * std::fabs(w) + std::fabs(b);
+            state.value[at] = normed * w + b;
             if (norm.rounds_after) {
-                state.extra[at] += half_step(road.dtype, std::fabs(normed * w) * (1 + 64 * eps) + state.extra[at]);
+                state.extra[at] +=
+                    half_step(road.dtype, std::fabs(state.value[at]) +
+                                              64 * eps * (std::fabs(normed * w) + std::fabs(b)) + state.extra[at]);
             }
-            state.value[at] = normed * w;
-            state.length[at] *= r * std::fabs(w);
         }
     }
 }

@@ -20,7 +20,9 @@ struct RoadNorm {
     bool rounds_before = false, rounds_after = false;  // the weight, to the input's dtype
     long double eps = 0;
     std::int64_t offset = 0, size = 0;  // of the window
-    std::vector<float> weight;          // [size], or all heads'; w, or f32(1 + w)
+    std::vector<float> weight, bias;    // [size], or all heads'; w, or f32(1 + w)
+    bool layer = false;                 // takes the mean off
+    bool per_head = false;              // each head has a weight of its own
 };
 
 struct Road {

@@ -14,7 +14,8 @@ namespace halyard {
 // ---- The loops -----------------------------------------------------------------------------------------------------
 // The same for all families: vectors have 16 lanes, of which LLVM makes as many registers as a target needs. Measured
 // on a Zen 5 (AVX-512, 4.1 GHz), 2026-11-22: 32 heads of 128 in the first-level cache, ns a head: widen bf16 2.1, norm
-// f32 4.9, narrow to bf16 4.7, to e4m3 7.9; a copy by memcpy 3.3.
+// f32 4.9, narrow to bf16 4.7, to e4m3 7.9; a copy by memcpy 3.3. A layer norm, which goes over a head three times and not
+// twice, takes 1.6 to 1.8 times as long as a norm (heads of 64, 80, 128, f32, AVX2 and AVX-512, 2026-11-23).
 
 /// The dimensions of a stage that reduces heads.
 struct StageLoops {
@@ -51,14 +52,17 @@ inline void in_groups(Halide::Stage stage, const Halide::Var &head, const Halide
     stage.partition(group, last_apart ? Halide::Partition::Auto : Halide::Partition::Never);
 }
 
+/// Whether a reduction's steps can be unrolled.
+inline Halide::Expr fills_steps(const Halide::Expr &n_elements) { return n_elements % (4 * lanes) == 0; }
+
 /// What is reduced to 16 lanes per head, for a group of heads at once. Were it for one head, LLVM would not store the
 /// vector, and reduce its halves apart from the first element on.
 inline void reduce_in_groups(Halide::Func reduced, Halide::Func kept, Halide::Func in, const StageLoops &loops,
-                             const Halide::Expr &n_elements, int heads) {
+                             const Halide::Expr &unrolls, int heads) {
     using namespace Halide;
     reduced.compute_at(kept, loops.head).vectorize(loops.element, lanes);
     reduced.update().vectorize(loops.element, lanes);
-    reduced.update().specialize(n_elements % (4 * lanes) == 0).unroll(reduced.rvars()[0], 4);
+    reduced.update().specialize(unrolls).unroll(reduced.rvars()[0], 4);
     kept.compute_at(in, loops.group).store_in(MemoryType::Stack).bound_storage(loops.head, heads);
     kept.bound_extent(loops.element, lanes).vectorize(loops.element);
 }
@@ -141,38 +145,43 @@ private:
     Var e{"e"}, h{"h"}, t{"t"};
 };
 
-/// 1 / sqrt(mean of x^2 + eps) of each head. The sum has one order: 16 partial sums, then a tree.
-class RootMeanSquare {
+/// A number of each head, made of a sum over its elements. The sum has one order: 16 partial sums, then a tree.
+class NumberOfHead {
     using Func = Halide::Func;
     using Var = Halide::Var;
 
 public:
-    Func scale{"scale"};  // [head, token]
+    explicit NumberOfHead(const char *name) : number(name) {}
 
-    /// squared(e) is what lane e adds in a step of the sum.
-    template <typename Squared>
-    void define(const Target &target, Squared squared, const Expr &n, const Expr &eps, const Expr &n_heads) {
+    Func number;  // [head, token]
+
+    /// add(sum, e, h, t) is what lane e of the sum becomes in a step, finish(sum) the number.
+    template <typename Add, typename Finish>
+    void define(Add add, Finish finish, const Expr &n_heads) {
         sum(e, h, t) = 0.0f;
-        sum(e, h, t) = add_square(target, sum(e, h, t), squared(e, h, t));
+        sum(e, h, t) = add(sum(e, h, t), e, h, t);
         sums(e, h, t) = sum(e, h, t);
         tree = tree_of(sums, e, h, t, [](const Expr &x, const Expr &y) { return Halide::strict_float(x + y); });
-        // The last vector of scales may have lanes beyond the last head.
-        scale(h, t) = scale_of_norm(target, tree.back()(0, Halide::min(h, n_heads - 1), t), n, eps);
+        // The last vector of numbers may have lanes beyond the last head.
+        number(h, t) = finish(tree.back()(0, Halide::min(h, n_heads - 1), t));
     }
 
     /// For a group of heads of some tokens in each call: 32 heads take .5 of the time of 8, since sums, roots and
     /// products of heads overlap.
-    void schedule(const Func &in, const Var &group, const Expr &n_elements, int tokens = 1) {
+    void schedule(const Func &in, const Var &group, const Expr &unrolls, int tokens = 1) {
         const Func total = tree.back();
-        reduce_in_groups(sum, sums, in, {e, h, group, group}, n_elements, heads_per_group);
+        reduce_in_groups(sum, sums, in, {e, h, group, group}, unrolls, heads_per_group);
         sums.bound_storage(t, tokens);
         join_halves({tree.begin(), tree.end() - 1}, total, h, e);
-        for (Func of_group : {total, scale}) {
+        for (Func of_group : {total, number}) {
             of_group.compute_at(in, group).store_in(Halide::MemoryType::Stack);
             of_group.bound_storage(h, heads_per_group).bound_storage(t, tokens);
         }
-        scale.vectorize(h, 8, Halide::TailStrategy::RoundUp);
+        number.vectorize(h, 8, Halide::TailStrategy::RoundUp);
     }
+
+    /// Has code of its own for sums where a condition holds that `add` looks at.
+    void specialize(const Expr &condition) { sum.update().specialize(condition); }
 
     static constexpr int heads_per_group = 32;
 
@@ -182,36 +191,58 @@ private:
     std::vector<Func> tree;
 };
 
-/// x / sqrt(mean of x^2 + eps) * weight, for each head.
+/// x / sqrt(mean of x^2 + eps) * weight, for each head; or the same of x - mean, plus a bias.
 class Norm : public Halide::Generator<Norm> {
 public:
     GeneratorParam<Dtype> dtype{"dtype", Dtype::f32, dtypes};  // what values are rounded to, if they are
     GeneratorParam<bool> widens{"widens", false};              // x is of that dtype; else it is float
+    GeneratorParam<bool> centres{"centres", false};            // takes the mean off, and adds a bias
 
     Input<Buffer<float, 2>> weight{"weight"};  // [element, head]
     Input<float> n{"n"};                       // elements of a head that count; any others are zero
     Input<float> eps{"eps"};
-    Input<int32_t> rounding{"rounding"};  // 1: before the weight, 2: after it, 3: both
+    Input<int32_t> rounding{"rounding"};  // 1: before the weight, 2: after it and the bias, 3: both
+    Input<Buffer<float, 2>> *bias;        // [element, head]
     Input<Buffer<void>> *x;               // [element, head, token], whole vectors
     Output<Buffer<float, 3>> y{"y"};      // likewise; x may be y: an element is read only before it is written
 
-    void configure() { x = add_input<Buffer<void>>("x", element_type(target, storage_of_x(), false), 3); }
+    void configure() {
+        bias = centres ? add_input<Buffer<float, 2>>("bias") : nullptr;
+        x = add_input<Buffer<void>>("x", element_type(target, storage_of_x(), false), 3);
+    }
 
     void generate() {
-        const auto value = [&](const Expr &element, const Var &head, const Var &token) {
-            return widen(target, storage_of_x(), (*x)(element, head, token));
-        };
-        const Halide::RDom steps = vectors_of(y.dim(0).extent());
-        mean_square.define(
-            target,
-            [&](const Var &i, const Var &head, const Var &token) { return value(i + steps * lanes, head, token); }, n,
-            eps, y.dim(1).extent());
-        y(e, h, t) = norm_element(value(e, h, t), mean_square.scale(h, t), weight(e, h),
-                                  [&](const Expr &v, int flag) { return rounded(v, flag); });
+        const Expr n_elements = y.dim(0).extent(), n_heads = y.dim(1).extent();
+        const Halide::RDom steps = vectors_of(n_elements);
+        if (centres) {
+            mean.define(
+                [&](const Expr &sum, const Var &i, const Var &head, const Var &token) {
+                    return Halide::strict_float(sum + widened(i + steps * lanes, head, token));
+                },
+                [&](const Expr &sum) { return mean_of(target, sum, n); }, n_heads);
+        }
+        scale.define(
+            [&](const Expr &sum, const Var &i, const Var &head, const Var &token) {
+                const Expr at = i + steps * lanes, v = value(at, head, token);
+                return add_square(target, sum, centres ? select(is_whole() || at < cast<int>(n), v, 0.0f) : v);
+            },
+            [&](const Expr &sum) { return scale_of_norm(target, sum, n, eps); }, n_heads);
+        y(e, h, t) = norm_element(
+            value(e, h, t), scale.number(h, t), weight(e, h), [&](const Expr &v, int flag) { return rounded(v, flag); },
+            centres ? (*bias)(e, h) : Expr());
         begin_at_zero(weight, *x, y);
 
-        mean_square.schedule(y, group, y.dim(0).extent());
-        for (int flags = 0; flags < (dtype == Dtype::f32 ? 0 : 3); flags++) {
+        if (centres) {
+            begin_at_zero(*bias);
+            mean.schedule(y, group, fills_steps(n_elements));
+            scale.schedule(y, group, is_whole() && fills_steps(n_elements));
+            scale.specialize(is_whole());
+        } else {
+            scale.schedule(y, group, fills_steps(n_elements));
+        }
+        // Layer norms round where torch does, or seldom.
+        for (int flags = centres ? HALYARD_NORM_ROUND_AFTER_WEIGHT : 0; flags < (dtype == Dtype::f32 ? 0 : 3);
+             flags++) {
             multiply_in_groups(Halide::Func(y).specialize(rounding == flags));
         }
         multiply_in_groups(Halide::Func(y));
@@ -219,7 +250,18 @@ public:
 
 private:
     Var e{"e"}, h{"h"}, t{"t"}, group{"group"}, one{"one"};
-    RootMeanSquare mean_square;
+    NumberOfHead scale{"scale"}, mean{"mean"};
+
+    Expr widened(const Expr &element, const Var &head, const Var &token) const {
+        return widen(target, storage_of_x(), (*x)(element, head, token));
+    }
+    Expr value(const Expr &element, const Var &head, const Var &token) const {
+        const Expr v = widened(element, head, token);
+        return centres ? Halide::strict_float(v - mean.number(head, token)) : v;
+    }
+
+    /// Whether all elements count.
+    Expr is_whole() const { return cast<int>(n) == y.dim(0).extent(); }
 
     Dtype storage_of_x() const { return widens ? dtype : Dtype::f32; }
 
@@ -231,7 +273,7 @@ private:
     }
 
     void multiply_in_groups(Halide::Stage stage) {
-        in_groups(stage, h, group, one, RootMeanSquare::heads_per_group, dtype == Dtype::f32);
+        in_groups(stage, h, group, one, NumberOfHead::heads_per_group, dtype == Dtype::f32);
         fill_in_steps(target, stage, y.dim(0).extent(), e);
         stage.vectorize(e, lanes, Halide::TailStrategy::RoundUp);
     }
@@ -261,12 +303,11 @@ public:
     void generate() {
         const Expr n_pairs = y.dim(0).extent(), n_heads = y.dim(2).extent();
         const Halide::RDom steps(0, Halide::max(n_pairs / lanes, 1), 0, 2, "steps");  // elements in order
-        mean_square.define(
-            target,
-            [&](const Var &i, const Var &head, const Var &token) {
-                return widen(target, dtype, (*x)(i + steps.x * lanes, steps.y, head, token));
+        scale.define(
+            [&](const Expr &sum, const Var &i, const Var &head, const Var &token) {
+                return add_square(target, sum, widen(target, dtype, (*x)(i + steps.x * lanes, steps.y, head, token)));
             },
-            cast<float>(2 * n_pairs), eps, n_heads);
+            [&](const Expr &sum) { return scale_of_norm(target, sum, cast<float>(2 * n_pairs), eps); }, n_heads);
 
         const Format format = {target, dtype, in_words(),
                                rounding_of(target, rounds_by_test(), *sin_sign & 0x7fffffff)};
@@ -286,7 +327,7 @@ public:
         begin_at_zero(weight, *x, y);
         rows.constrain();
 
-        mean_square.schedule(y, group, 2 * n_pairs, tokens_per_group());
+        scale.schedule(y, group, fills_steps(2 * n_pairs), tokens_per_group());
         for (const int known : known_pairs) {
             if (known % lanes == 0) {
                 rotate_in_groups(Halide::Func(y).specialize(n_pairs == known), known);
@@ -300,7 +341,7 @@ public:
 private:
     Var k{"k"}, r{"r"}, h{"h"}, t{"t"}, group{"group"}, one{"one"}, vectors{"vectors"};
     Func rotated{"rotated"};  // [element, head, token] -> both members
-    RootMeanSquare mean_square;
+    NumberOfHead scale{"scale"};
 
     /// Whether two neighbours are read, rounded and written as one word.
     bool in_words() const { return dtype == Dtype::bf16 && joins_neighbours(get_target()); }
@@ -324,7 +365,7 @@ private:
         }
         std::vector<Expr> floats = format.floats(element);
         for (int i = 0; i < n_joined(); i++) {
-            floats[i] = norm_element(floats[i], mean_square.scale(h, t), canonical_nan(weight(pair(i), member)),
+            floats[i] = norm_element(floats[i], scale.number(h, t), canonical_nan(weight(pair(i), member)),
                                      [](const Expr &v, int) { return v; });
         }
         return floats;
@@ -340,7 +381,7 @@ private:
         // Words of 48 pairs are better split by LLVM than taken in halves of AVX-512's registers.
         const int rest = in_words() && has_masks(get_target()) ? n_pairs : lanes;
         const int in_vector = n_pairs % (2 * lanes) == 0 ? n_joined() * lanes : rest;
-        in_groups(stage, h, group, one, RootMeanSquare::heads_per_group, false);
+        in_groups(stage, h, group, one, NumberOfHead::heads_per_group, false);
         stage.split(t, tokens, token, tokens_per_group(), Halide::TailStrategy::GuardWithIf)
             .partition(tokens, Halide::Partition::Never)
             .split(k, outer, inner, std::min(n_pairs, 4 * lanes), Halide::TailStrategy::RoundUp)
@@ -369,7 +410,7 @@ public:
         begin_at_zero(x, y);
 
         in_groups(Halide::Func(y), h, group, one, heads_per_group, false);
-        reduce_in_groups(most, mosts, y, {e, h, group, one}, x.dim(0).extent(), heads_per_group);
+        reduce_in_groups(most, mosts, y, {e, h, group, one}, fills_steps(x.dim(0).extent()), heads_per_group);
         join_halves(tree, y, one, e);
     }
 

@@ -5,7 +5,7 @@
 
 /// Pointers of tensors and of their stages, which may be NULL. A test may replace each; args shows them to the library.
 struct BoundPointers {
-    const void *x[HALYARD_MAX_TENSORS] = {}, *weights[HALYARD_MAX_TENSORS] = {};
+    const void *x[HALYARD_MAX_TENSORS] = {}, *weights[HALYARD_MAX_TENSORS] = {}, *biases[HALYARD_MAX_TENSORS] = {};
     void *y[HALYARD_MAX_TENSORS] = {}, *caches[HALYARD_MAX_TENSORS] = {};
     const float *scales[HALYARD_MAX_TENSORS] = {}, *position_scales[HALYARD_MAX_TENSORS] = {};
     float *scales_out[HALYARD_MAX_TENSORS] = {};
@@ -24,12 +24,14 @@ struct BoundPointers {
             return;
         }
         args.weights = weights;
+        args.biases = biases;
         args.scales = scales;
         args.scales_out = scales_out;
         args.caches = caches;
         args.position_scales = position_scales;
         for (std::int32_t i = 0; i < n_tensors; i++) {
             weights[i] = stages[i].weight;
+            biases[i] = stages[i].bias;
             scales[i] = stages[i].scales;
             scales_out[i] = stages[i].scales_out;
             caches[i] = stages[i].cache;

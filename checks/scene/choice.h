@@ -14,7 +14,8 @@ enum Factor {
     of_dtype,
     of_out_dtype,  // 0: the same
     of_turn,       // half, interleaved, from half to interleaved, from interleaved to half, none
-    of_norm,       // none, of weights, of 1 + weights, without weights, of a window, with an eps, of the row
+    of_norm,       // none, of weights, of 1 + weights, without weights, of a window, with an eps, of the row; those,
+                   // but of layers: without a bias, with one, of the row; and each head with weights of its own
     of_order,
     of_rounding,
     of_scale,   // none, static by HALYARD_SCALE_PER_…, dynamic
@@ -39,7 +40,7 @@ enum Factor {
 using Levels = std::array<int, n_factors>;
 
 /// How many levels each factor has, on a CPU, of keys that move there, and on a device.
-inline constexpr Levels of_roads = {3, 7, 5, 7, 2, 4, 6, 10, 3, 2, 2, 12, 9, 4, 9, 4, 1, 1, 5, 2, 2, 4, 2};
+inline constexpr Levels of_roads = {3, 7, 5, 11, 2, 4, 6, 10, 3, 2, 2, 12, 9, 4, 9, 4, 1, 1, 5, 2, 2, 4, 2};
 inline constexpr Levels of_moves = {6, 1, 2, 1, 1, 1, 6, 10, 3, 1, 2, 12, 9, 4, 3, 4, 2, 4, 5, 2, 1, 1, 2};
 inline constexpr Levels of_device = {3, 7, 5, 6, 1, 4, 2, 4, 2, 2, 2, 11, 5, 4, 7, 4, 1, 1, 4, 2, 2, 1, 1};
 

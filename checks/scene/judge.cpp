@@ -185,10 +185,18 @@ oracle::Road Scene::road_of(int i) const {
     norm.eps = described.no_eps != 0 ? 0 : static_cast<float>(described.eps == 0 ? 1e-6 : described.eps);
     norm.offset = described.window_offset;
     norm.size = described.window_size != 0 ? described.window_size : desc.head_dim - norm.offset;
+    norm.layer = described.kind == HALYARD_NORM_LAYER;
+    norm.per_head = described.weight_per_head != 0;
+    const auto read = [&](const void *array, std::int64_t k) {
+        const char *const at = static_cast<const char *>(array) + k * bytes_of(described.weight_dtype);
+        return oracle::widen(described.weight_dtype, oracle::read_word(described.weight_dtype, at));
+    };
     for (std::int64_t k = 0; described.weight_dtype != 0 && k < call.stages[i].n_weights; k++) {
-        const char *const at = static_cast<const char *>(call.stages[i].weight) + k * bytes_of(described.weight_dtype);
-        const float w = oracle::widen(described.weight_dtype, oracle::read_word(described.weight_dtype, at));
+        const float w = read(call.stages[i].weight, k);
         norm.weight.push_back(described.unit_offset != 0 ? 1.0f + w : w);
+        if (described.has_bias != 0) {
+            norm.bias.push_back(read(call.stages[i].bias, k));
+        }
     }
     road.norm = norm;
     return road;
@@ -292,9 +300,11 @@ std::string Scene::text() const {
                 << tensor->strides[3];
         }
         if (desc.norm != nullptr) {
-            out << ", norm of width " << desc.norm->width << ", order " << desc.norm->order << ", weight "
-                << desc.norm->weight_dtype << ", unit " << desc.norm->unit_offset << ", rounding "
-                << desc.norm->rounding << ", window " << desc.norm->window_offset << ' ' << desc.norm->window_size;
+            out << ", norm of kind " << desc.norm->kind << ", width " << desc.norm->width << ", order "
+                << desc.norm->order << ", weight " << desc.norm->weight_dtype << ", unit " << desc.norm->unit_offset
+                << ", rounding " << desc.norm->rounding << ", window " << desc.norm->window_offset << ' '
+                << desc.norm->window_size << ", bias " << desc.norm->has_bias << ", weights per head "
+                << desc.norm->weight_per_head;
         }
         if (desc.scale != nullptr) {
             out << ", scale of kind " << desc.scale->kind << " per " << desc.scale->per;

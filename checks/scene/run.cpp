@@ -144,12 +144,20 @@ void Scene::add_stages(int i, std::size_t caches, std::size_t weights) {
     if (desc.norm != nullptr && desc.norm->weight_dtype != 0) {
         const halyard_norm_desc &norm = *desc.norm;
         const std::int64_t window = norm.window_size != 0 ? norm.window_size : desc.head_dim - norm.window_offset;
-        stages.n_weights = norm.width == HALYARD_NORM_ROW ? heads * desc.head_dim : window;
-        const std::int64_t bytes = bytes_of(norm.weight_dtype);
-        Extent extent(bytes, stages.n_weights);
-        extent.low -= bytes * draw_.in(0, 3);                          // what lies in front
-        const bool is_aligned = choice_.on_device || draw_.one_in(2);  // then floats are read where they lie
-        memory.add(stages.weight, weights, extent, is_aligned ? bytes : 1, is_aligned ? 0 : draw_.in(0, 3));
+        stages.n_weights = norm.width == HALYARD_NORM_ROW ? heads * desc.head_dim
+                           : norm.weight_per_head != 0    ? heads * window
+                                                          : window;
+        const auto add = [&](const void *&array) {
+            const std::int64_t bytes = bytes_of(norm.weight_dtype);
+            Extent extent(bytes, stages.n_weights);
+            extent.low -= bytes * draw_.in(0, 3);                          // what lies in front
+            const bool is_aligned = choice_.on_device || draw_.one_in(2);  // then floats are read where they lie
+            memory.add(array, weights, extent, is_aligned ? bytes : 1, is_aligned ? 0 : draw_.in(0, 3));
+        };
+        add(stages.weight);
+        if (norm.has_bias != 0) {
+            add(stages.bias);
+        }
     }
     if (call.is_dynamic(i)) {  // with gaps; by slot heads first
         const std::int64_t n_rows = desc.cache != nullptr ? n_slots_ : n_batch_ * n_tokens_;
@@ -190,11 +198,13 @@ void Scene::add_position_scales(int i) {
 
 void Scene::fill_stages(int i) {
     halyard_stages &stages = call.stages[i];
-    for (std::int64_t k = 0; stages.weight != nullptr && k < stages.n_weights; k++) {
-        const std::int32_t dtype = call.norms[i].weight_dtype;
-        char *const weight = static_cast<char *>(const_cast<void *>(stages.weight));
-        oracle::write_word(dtype, weight + k * bytes_of(dtype),
-                           oracle::narrow(dtype, 1.0f + 0.5f * static_cast<float>(contents_.unit())));
+    for (const void *const array : {stages.weight, stages.bias}) {
+        for (std::int64_t k = 0; array != nullptr && k < stages.n_weights; k++) {
+            const std::int32_t dtype = call.norms[i].weight_dtype;
+            const float around = array == stages.weight ? 1.0f : 0.0f;
+            oracle::write_word(dtype, static_cast<char *>(const_cast<void *>(array)) + k * bytes_of(dtype),
+                               oracle::narrow(dtype, around + 0.5f * static_cast<float>(contents_.unit())));
+        }
     }
     for (std::int64_t k = 0; stages.scales != nullptr && k < stages.n_scales; k++) {
         const_cast<float *>(stages.scales)[k] = 0.03f + 0.02f * static_cast<float>(contents_.unit());

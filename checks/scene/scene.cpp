@@ -119,19 +119,24 @@ void Scene::draw_norm(int i) {
     halyard_norm_desc &norm = call.norms[i];
     halyard_tensor_desc &tensor = call.tensors[i];
     tensor.norm = &norm;
-    norm.width = kind == 6 ? HALYARD_NORM_ROW : HALYARD_NORM_HEAD;
+    const bool is_row = kind == 6 || kind == 9, is_layer = kind >= 7 && kind <= 9, is_of_window = kind == 4;
+    norm.kind = is_layer || (kind == 10 && draw_.one_in(2)) ? HALYARD_NORM_LAYER : HALYARD_NORM_RMS;
+    norm.width = is_row ? HALYARD_NORM_ROW : HALYARD_NORM_HEAD;
     norm.order = level(of_order, i == 0);
     norm.rounding = level(of_rounding, i == 0);
-    norm.weight_dtype = kind == 3 ? 0 : static_cast<std::int32_t>(draw_.in(HALYARD_F32, HALYARD_BF16));
-    norm.unit_offset = kind == 2 ? 1 : 0;
+    const bool has_weight = kind != 3 && (kind != 7 || draw_.one_in(2));
+    norm.weight_dtype = !has_weight ? 0 : static_cast<std::int32_t>(draw_.in(HALYARD_F32, HALYARD_BF16));
+    norm.unit_offset = kind == 2 || (kind == 8 && draw_.one_in(4)) ? 1 : 0;
+    norm.has_bias = kind == 8 || (norm.kind == HALYARD_NORM_LAYER && kind > 8 && draw_.one_in(2)) ? 1 : 0;
+    norm.weight_per_head = kind == 10 ? 1 : 0;
     norm.eps = kind == 5 ? 0.25 : 0;
     norm.no_eps = norm.eps == 0 && draw_.one_in(4) ? 1 : 0;
-    if (kind == 4) {
+    if (is_of_window || (kind > 6 && !is_row && draw_.one_in(4))) {
         norm.window_offset = draw_.one_in(3) ? 0 : draw_.in(0, tensor.head_dim - 1);
         norm.window_size = draw_.one_in(3) ? 0 : draw_.in(1, tensor.head_dim - norm.window_offset);
     }
-    if (kind == 6) {
-        n_heads_[i] = std::min(n_heads_[i], most_of_row / tensor.head_dim);
+    if (is_row) {
+        n_heads_[i] = std::min(n_heads_[i], (is_layer ? most_of_row / 2 : most_of_row) / tensor.head_dim);
     }
 }
 

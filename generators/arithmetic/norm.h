@@ -1,4 +1,5 @@
-// The norm of a head, as small pure functions of Expr: x / sqrt(mean of x^2 + eps) * weight, each operation rounded.
+// The norm of a head, as small pure functions of Expr: x / sqrt(mean of x^2 + eps) * weight, each operation rounded. A
+// layer norm is that of x - mean, plus a bias.
 #pragma once
 
 #include "arithmetic/rotation.h"
@@ -60,17 +61,22 @@ inline Expr add_square(const Target &target, const Expr &sum, const Expr &elemen
     return fma(target, element, element, sum);
 }
 
+/// The mean of a head, from the sum of its n elements.
+inline Expr mean_of(const Target &target, const Expr &sum, const Expr &n) { return RootMath{target}.quotient(sum, n); }
+
 /// What the elements of a head are multiplied by, from the sum of n squares.
 inline Expr scale_of_norm(const Target &target, const Expr &sum, const Expr &n, const Expr &eps) {
     const RootMath math = {target};
     return math.quotient(1.0f, math.root(math.plus(math.quotient(sum, n), eps)));
 }
 
-/// An element that is normed. round(v, flag) rounds v to the tensor's dtype if that flag is set.
+/// An element that is normed. round(v, flag) rounds v to the tensor's dtype if that flag is set. The bias may be
+/// absent.
 template <typename Round>
-Expr norm_element(const Expr &x, const Expr &scale, const Expr &weight, Round round) {
+Expr norm_element(const Expr &x, const Expr &scale, const Expr &weight, Round round, const Expr &bias = Expr()) {
     const Expr scaled = round(Halide::strict_float(x * scale), HALYARD_NORM_ROUND_BEFORE_WEIGHT);
-    return round(Halide::strict_float(scaled * weight), HALYARD_NORM_ROUND_AFTER_WEIGHT);
+    const Expr weighted = Halide::strict_float(scaled * weight);
+    return round(bias.defined() ? Halide::strict_float(weighted + bias) : weighted, HALYARD_NORM_ROUND_AFTER_WEIGHT);
 }
 
 }  // namespace halyard

@@ -7,7 +7,7 @@ import re
 
 DTYPES = ["f32", "f16", "bf16"]
 DTYPES_OF_CACHES = DTYPES + ["e4m3", "e5m2", "int8"]
-STAGES = ["widen", "norm", "widen_norm", "norm_rotate", "narrow", "largest", "hadamard", "butterfly"]
+STAGES = ["widen", "norm", "widen_norm", "layer_norm", "norm_rotate", "narrow", "largest", "hadamard", "butterfly"]
 PAIRINGS = ["half", "interleaved", "strided"]
 PLACES = {"out_of_place": ["out_of_place"], "in_place": ["in_place"], "both": ["out_of_place", "in_place"]}
 FLAGS = {"true": True, "false": False}
@@ -256,10 +256,11 @@ class _Reader:
         self._one_of("stage", stage, STAGES)
         self._one_of("dtype", dtype, DTYPES_OF_CACHES)
         arguments = {} if stage in ("largest", "hadamard", "butterfly") else {"dtype": dtype}
-        if stage in ("norm", "widen_norm"):
-            arguments["widens"] = str(stage == "widen_norm").lower()
+        if stage in ("norm", "widen_norm", "layer_norm"):
+            arguments |= {"widens": str(stage == "widen_norm").lower(), "centres": str(stage == "layer_norm").lower()}
         self._kernels(f"halyard_{stage}_{dtype}", self._targets(target, False), op=stage,
-                     generator=stage.removeprefix("widen_"), arguments=arguments, parameters={}, dtype=dtype)
+                     generator=stage.removeprefix("widen_").removeprefix("layer_"), arguments=arguments, parameters={},
+                     dtype=dtype)
 
     def gpu_road(self, target, features):
         self._kernels("halyard_road", self._targets(target, True), op="road", generator="road", arguments={},

@@ -33,6 +33,7 @@ inline constexpr Name layouts[] = {{"bshd", 0}, {"bhsd", 1}};  // whether heads 
 inline constexpr Name bad_positions[] = {{"error", HALYARD_BAD_POSITION_ERROR},
                                          {"clamp", HALYARD_BAD_POSITION_CLAMP},
                                          {"identity", HALYARD_BAD_POSITION_IDENTITY}};
+inline constexpr Name norm_kinds[] = {{"rms", HALYARD_NORM_RMS}, {"layer", HALYARD_NORM_LAYER}};
 inline constexpr Name norm_widths[] = {{"head", HALYARD_NORM_HEAD}, {"row", HALYARD_NORM_ROW}};
 inline constexpr Name norm_orders[] = {{"before", HALYARD_NORM_BEFORE}, {"after", HALYARD_NORM_AFTER}};
 inline constexpr Name norm_roundings[] = {{"none", 0},

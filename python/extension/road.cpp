@@ -167,6 +167,7 @@ void Road::read_norm(nb::handle norm) {
         return;
     }
     norm_ = make_struct<halyard_norm_desc>();
+    norm_.kind = value_of(norm_kinds, "kind of a norm", nb::cast<std::string>(norm.attr("kind")));
     norm_.width = value_of(norm_widths, "width of a norm", nb::cast<std::string>(norm.attr("width")));
     norm_.order = value_of(norm_orders, "order of a norm", nb::cast<std::string>(norm.attr("order")));
     norm_.rounding = value_of(norm_roundings, "rounding of a norm", nb::cast<std::string>(norm.attr("rounding")));
@@ -178,6 +179,9 @@ void Road::read_norm(nb::handle norm) {
     desc.norm = &norm_;
     const nb::object weight = norm.attr("weight");
     if (weight.is_none()) {
+        if (!norm.attr("bias").is_none()) {
+            refuse(HALYARD_ERROR_MISMATCH, name_of("bias") + " is given, but there is no weight");
+        }
         return;
     }
     weight_.emplace(weight, name_of("weight"), input_->device());
@@ -189,9 +193,26 @@ void Road::read_norm(nb::handle norm) {
         refuse(HALYARD_ERROR_UNSUPPORTED,
                weight_->name() + " holds " + weight_->dtype_name() + ", but has to hold float32, float16 or bfloat16");
     }
+    const bool is_by_head = weight_->n_dims() == 2 && weight_->size(0) == x.shape[2];
+    norm_.weight_per_head = is_by_head && norm_.width == HALYARD_NORM_HEAD ? 1 : 0;
     stages.weight = weight_->data();
     stages.n_weights = weight_->n_elements();
     has_stages = true;
+    read_bias(norm.attr("bias"));
+}
+
+void Road::read_bias(nb::handle bias) {
+    if (bias.is_none()) {
+        return;
+    }
+    bias_.emplace(bias, name_of("bias"), input_->device());
+    if (!bias_->is_dense() || bias_->shape_text() != weight_->shape_text() || bias_->dtype() != weight_->dtype()) {
+        refuse(HALYARD_ERROR_SHAPE, bias_->name() + " holds " + bias_->dtype_name() + " of the shape " +
+                                        bias_->shape_text() + ", but has to be dense, and as the weight is: " +
+                                        weight_->dtype_name() + " of the shape " + weight_->shape_text());
+    }
+    norm_.has_bias = 1;
+    stages.bias = bias_->data();
 }
 
 void Road::read_scale(nb::handle scale, HeadOrder layout) {

@@ -60,6 +60,7 @@ private:
     void read_moving_cache(const KeyArguments &arguments);
     void read_output(nanobind::handle y, HeadOrder layout, nanobind::handle dtype);
     void read_norm(nanobind::handle norm);
+    void read_bias(nanobind::handle bias);
     void read_scale(nanobind::handle scale, HeadOrder layout);
     void read_dynamic_scales(nanobind::handle out, HeadOrder layout);
     void read_position_scales(nanobind::handle scales, HeadOrder layout);
@@ -69,7 +70,7 @@ private:
     std::string name_of(const char *what) const { return std::string(what) + " of " + name_; }
 
     const char *name_ = "";
-    std::optional<Array> input_, output_, weight_, scales_, position_scales_, cache_;
+    std::optional<Array> input_, output_, weight_, bias_, scales_, position_scales_, cache_;
     halyard_norm_desc norm_{};
     halyard_scale_desc scale_{};
     halyard_cache_desc cache_desc_{};

@@ -10,15 +10,19 @@ from ._angles import AngleSource
 @dataclasses.dataclass(frozen=True)
 class Norm:
     """RMSNorm: v / sqrt(mean(v ** 2) + eps), times the weight. Defaults are Llama's kind, of each head.
+    A layer norm takes the mean off v first, and adds a bias at the end.
 
-    weight: float32, float16 or bfloat16, as many as are normed; None: there is none.
+    weight: float32, float16 or bfloat16, as many as are normed; of two dimensions, [heads, window_size], each head has
+        its own; None: there is none.
     eps: >= 0.
     unit_offset: multiply by 1 + weight (Gemma).
     width: "head", or "row": all heads of a token together.
     order: "before" or "after" the rotation.
     rounding: where the normed value is rounded to the input's dtype: "none", "before_weight", "after_weight" or "both"
-        (as transformers' modules do).
+        (as transformers' modules do). After the weight is after the bias, where there is one (as torch does).
     window_offset, window_size: the elements of a head that are normed [all]; the others pass by.
+    kind: "rms" or "layer".
+    bias: of a layer norm, of the weight's dtype and shape; None: there is none.
     """
 
     weight: Any = None
@@ -29,6 +33,8 @@ class Norm:
     rounding: str = "none"
     window_offset: int = 0
     window_size: int = 0
+    kind: str = "rms"
+    bias: Any = None
 
 
 @dataclasses.dataclass(frozen=True)

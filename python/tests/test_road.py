@@ -92,6 +92,46 @@ def test_bad_scales_by_position(angles, qkv):
     assert np.array_equal(qkv[0], before)
 
 
+@pytest.mark.parametrize("per_head", [False, True])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_layer_norms(rng, angles, qkv, per_head, has_bias):
+    shape = (2 * HEADS, DIM) if per_head else (DIM,)
+    weight, bias = (rng.standard_normal(shape).astype(np.float32) for _ in range(2))
+    y = halyard.rotate(qkv[0], angles=angles, positions=np.zeros(TOKENS, np.int32),  # which leaves all where it is
+                       norm=halyard.Norm(weight, 1e-5, kind="layer", bias=bias if has_bias else None))
+    wide = qkv[0].astype(np.longdouble)
+    expected = normed(wide - wide.mean(-1, keepdims=True), weight, 1e-5)
+    bound = (np.abs(expected) * (2 + 4 + (DIM / 16 + 5) / 2 + 12) + 12 * np.abs(weight) + np.abs(bias)) * exact.EPS
+    assert (np.abs(y - (expected + bias * has_bias)) <= bound).all()
+
+
+def test_weights_of_each_head(rng, angles, qkv):
+    weight = rng.standard_normal((2 * HEADS, DIM)).astype(np.float32)
+    y = halyard.rotate(qkv[0], angles=angles, norm=halyard.Norm(weight, 1e-5))
+    exact.check(y, normed(qkv[0], weight, 1e-5), np.arange(TOKENS), FREQUENCIES, eps=12 * exact.EPS)
+    for head in range(2 * HEADS):
+        alone = halyard.rotate(qkv[0][:, head:head + 1], angles=angles, norm=halyard.Norm(weight[head], 1e-5))
+        assert np.array_equal(alone[:, 0], y[:, head])
+
+
+def test_layer_norm_is_that_of_torch(rng, angles):
+    torch = pytest.importorskip("torch")
+    norm = torch.nn.LayerNorm(DIM)
+    with torch.no_grad():
+        norm.weight.copy_(torch.from_numpy(1 + 0.1 * rng.standard_normal(DIM)))
+        norm.bias.copy_(torch.from_numpy(rng.standard_normal(DIM)))
+        for dtype, allowed in ((torch.float32, 2e-6), (torch.bfloat16, 0.0)):
+            norm.to(dtype)
+            x = torch.from_numpy(rng.standard_normal((200, HEADS, DIM)) + 3).to(dtype)
+            y = halyard.rotate(x, angles=angles, positions=torch.zeros(200, dtype=torch.int32),
+                               norm=halyard.Norm(norm.weight.detach(), norm.eps, kind="layer",
+                                                 bias=norm.bias.detach(), rounding="after_weight"))
+            off = (y.double() - norm(x).double()).abs()
+            # Rounded to bf16 they may differ by one step, where the sums' rounding errors decide.
+            assert (off <= allowed + (0.0 if allowed else 2.0 ** -7) * y.double().abs()).all()
+            assert (off > allowed).sum() <= 0.01 * off.numel()
+
+
 # Of such a cache the array's dimensions don't tell where things lie.
 TILED = halyard.CacheLayout(PAGES * PAGE, PAGE, stride_block=HEADS * DIM * PAGE, stride_head=DIM * PAGE,
                             stride_token=exact.TILE, tile_elements=exact.TILE, stride_tile_elements=PAGE * exact.TILE)

@@ -22,31 +22,31 @@ inline constexpr std::array released_sizes<halyard_scaling> = {160u};
 template <>
 inline constexpr std::array released_sizes<halyard_config_options> = {24u};
 template <>
-inline constexpr std::array released_sizes<halyard_frequencies_info> = {120u, 136u, 168u};
+inline constexpr std::array released_sizes<halyard_frequencies_info> = {168u};
 template <>
 inline constexpr std::array released_sizes<halyard_positions> = {72u};
 template <>
-inline constexpr std::array released_sizes<halyard_angle_source_desc> = {120u, 128u, 144u};
+inline constexpr std::array released_sizes<halyard_angle_source_desc> = {144u};
 template <>
 inline constexpr std::array released_sizes<halyard_angle_source_info> = {48u};
 template <>
-inline constexpr std::array released_sizes<halyard_tensor_desc> = {64u, 72u};
+inline constexpr std::array released_sizes<halyard_tensor_desc> = {72u};
 template <>
 inline constexpr std::array released_sizes<halyard_plan_desc> = {56u};
 template <>
 inline constexpr std::array released_sizes<halyard_linear_angles> = {72u};
 template <>
-inline constexpr std::array released_sizes<halyard_rows_args> = {64u, 72u};
+inline constexpr std::array released_sizes<halyard_rows_args> = {72u};
 template <>
 inline constexpr std::array released_sizes<halyard_tensor> = {88u};
 template <>
 inline constexpr std::array released_sizes<halyard_executor> = {24u};
 template <>
-inline constexpr std::array released_sizes<halyard_run_args> = {72u, 88u};
+inline constexpr std::array released_sizes<halyard_run_args> = {88u};
 template <>
-inline constexpr std::array released_sizes<halyard_bound_run_args> = {40u, 88u, 96u, 104u, 112u};
+inline constexpr std::array released_sizes<halyard_bound_run_args> = {120u};
 template <>
-inline constexpr std::array released_sizes<halyard_norm_desc> = {56u};
+inline constexpr std::array released_sizes<halyard_norm_desc> = {64u};
 template <>
 inline constexpr std::array released_sizes<halyard_scale_desc> = {16u};
 template <>
@@ -54,7 +54,7 @@ inline constexpr std::array released_sizes<halyard_cache_desc> = {96u};
 template <>
 inline constexpr std::array released_sizes<halyard_slots> = {72u};
 template <>
-inline constexpr std::array released_sizes<halyard_stages> = {80u, 112u};
+inline constexpr std::array released_sizes<halyard_stages> = {120u};
 template <>
 inline constexpr std::array released_sizes<halyard_target_info> = {288u};
 

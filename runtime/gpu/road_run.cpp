@@ -19,6 +19,12 @@ const char *why_not(const TensorDesc &desc) {
     if (desc.hadamard != 0) {
         return ".hadamard is set, but no kernel of a device transforms";
     }
+    if (desc.norm && desc.norm->layer) {
+        return ".norm->kind is HALYARD_NORM_LAYER (1), but on a device norms are HALYARD_NORM_RMS";
+    }
+    if (desc.norm && desc.norm->per_head) {
+        return ".norm->weight_per_head is 1, but on a device all heads have the same weights";
+    }
     if (desc.norm && desc.norm->row) {
         return ".norm->width is HALYARD_NORM_ROW (1), but on a device norms are of heads";
     }

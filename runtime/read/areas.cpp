@@ -50,6 +50,7 @@ halyard_status Areas::check(const halyard_tensor *x, const halyard_tensor *y, ha
     const auto name_of = [&](const Name &name, char(&text)[40]) {
         static constexpr const char *words[] = {"x[%d]",
                                                 "stages[%d].weight",
+                                                "stages[%d].bias",
                                                 "stages[%d].scales",
                                                 "stages[%d].position_scales",
                                                 "positions.data",

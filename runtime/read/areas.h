@@ -36,6 +36,7 @@ private:
     enum class What : std::uint8_t {
         x,
         weight,
+        bias,
         scales,
         position_scales,
         positions,
@@ -80,6 +81,7 @@ private:
                 }
                 if (!only_rotates) {
                     add(What::weight, i, run_.stages[i].weight_memory);
+                    add(What::bias, i, run_.stages[i].bias_memory);
                     add(What::scales, i, run_.stages[i].scales_memory);
                     add(What::position_scales, i, run_.stages[i].position_scales_memory);
                 }

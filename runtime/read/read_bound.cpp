@@ -31,6 +31,7 @@ bool move_if_brought(const void *data, const Reach &reach, MemoryRange *out) {
 bool move_stages(const StagePointers &given, const StagesReach &reach, RunTensor &tensor, RunStages &stages,
                  MemoryRange &cache) {
     stages.weight = static_cast<const char *>(given.weight);
+    stages.bias = static_cast<const char *>(given.bias);
     stages.scales = reinterpret_cast<const char *>(given.scales);
     stages.scales_out = reinterpret_cast<char *>(given.scales_out);
     stages.position_scales = reinterpret_cast<const char *>(given.position_scales);
@@ -40,6 +41,7 @@ bool move_stages(const StagePointers &given, const StagesReach &reach, RunTensor
     }
     MemoryRange none;
     return move_if_brought(given.weight, reach.weight, &stages.weight_memory) &&
+           move_if_brought(given.bias, reach.bias, &stages.bias_memory) &&
            move_if_brought(given.scales, reach.scales, &stages.scales_memory) &&
            move_if_brought(given.scales_out, reach.scales_out, &stages.scales_out_memory) &&
            move_if_brought(given.position_scales, reach.position_scales, &stages.position_scales_memory) &&
@@ -136,6 +138,7 @@ void note_reaches(const halyard_run_args &args, const Spans &spans, Bound &bound
                 return data == nullptr ? Reach{0, 0} : reach_of(range, data);
             };
             bound.stages_reach[i] = {reach(stages.weight_memory, stages.weight),
+                                     reach(stages.bias_memory, stages.bias),
                                      reach(stages.scales_memory, stages.scales),
                                      reach(stages.scales_out_memory, stages.scales_out),
                                      run.plan->tensors[i].cache ? bound.y_reach[i] : Reach{0, 0},
@@ -175,8 +178,8 @@ halyard_status read_bound_stages(const Bound &bound, const halyard_bound_run_arg
     }
     const auto at = [](auto *array, int i) { return array == nullptr ? nullptr : array[i]; };
     for (int i = 0; i < run.plan->n_tensors; i++) {
-        const StagePointers pointers = {at(given.weights, i), at(given.scales, i), at(given.scales_out, i),
-                                        at(given.caches, i), at(given.position_scales, i)};
+        const StagePointers pointers = {at(given.weights, i), at(given.scales, i),          at(given.scales_out, i),
+                                        at(given.caches, i),  at(given.position_scales, i), at(given.biases, i)};
         if (run.tensors[i].n_heads == 0) {
             continue;
         }

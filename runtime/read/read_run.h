@@ -33,13 +33,13 @@ struct RunTensor {
 
 /// Arrays for the stages of one tensor: NULL, with an empty range, where the plan does not ask for one.
 struct RunStages {
-    const char *weight;
+    const char *weight, *bias;
     const char *scales;                                    // floats, static
     char *scales_out;                                      // floats, dynamic
     std::int64_t stride_batch, stride_token, stride_head;  // of scales_out; with a cache, stride_token steps by slot
     const char *position_scales;                           // floats
     std::int64_t position_strides[3];                      // of position_scales: batch, token, head
-    MemoryRange weight_memory, scales_memory, scales_out_memory, position_scales_memory;
+    MemoryRange weight_memory, bias_memory, scales_memory, scales_out_memory, position_scales_memory;
 };
 
 /// A run without its tensors.

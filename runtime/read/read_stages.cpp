@@ -65,9 +65,12 @@ halyard_status place_stages(const StagePointers &given, int index, Run &run, Spa
     RunTensor &tensor = run.tensors[index];
     RunStages &stages = run.stages[index];
     const std::int64_t n_heads = tensor.n_heads;
-    const bool has_weight = desc.norm && desc.norm->weight;
+    const bool has_weight = desc.norm && desc.norm->weight, has_bias = desc.norm && desc.norm->has_bias;
     const bool is_static = desc.scale && !desc.scale->dynamic, is_dynamic = desc.scale && desc.scale->dynamic;
     halyard_status status = check_given(has_weight, given.weight, "weight", "a norm with a weight", index, error);
+    if (status == HALYARD_OK) {
+        status = check_given(has_bias, given.bias, "bias", "a norm with a bias", index, error);
+    }
     if (status == HALYARD_OK) {
         status = check_given(is_static, given.scales, "scales", "static scales", index, error);
     }
@@ -85,10 +88,12 @@ halyard_status place_stages(const StagePointers &given, int index, Run &run, Spa
         return status;
     }
     stages.weight = static_cast<const char *>(given.weight);
+    stages.bias = static_cast<const char *>(given.bias);
     stages.scales = reinterpret_cast<const char *>(given.scales);
     stages.scales_out = reinterpret_cast<char *>(given.scales_out);
     stages.position_scales = reinterpret_cast<const char *>(given.position_scales);
-    stages.weight_memory = stages.scales_memory = stages.scales_out_memory = stages.position_scales_memory = {0, 0};
+    stages.weight_memory = stages.bias_memory = stages.scales_memory = stages.scales_out_memory =
+        stages.position_scales_memory = {0, 0};
     if (desc.cache) {
         tensor.y = static_cast<char *>(given.cache);
         if (!find_memory_range(cache_of(run, index), &spans.y[index])) {
@@ -97,9 +102,15 @@ halyard_status place_stages(const StagePointers &given, int index, Run &run, Spa
         spans.y[index].end -= static_cast<std::uintptr_t>(desc.cache->overhang * element_bytes(desc.out_dtype));
         set_cache_strides(index, spans, run);
     }
-    if (has_weight && !find_dense_range(stages.weight, desc.norm->row ? n_heads : 1, desc.norm->size,
-                                        element_bytes(*desc.norm->weight), &stages.weight_memory)) {
+    const auto find_range = [&](const char *data, MemoryRange *out) {
+        return find_dense_range(data, desc.norm->n_rows_of_weights(n_heads), desc.norm->size,
+                                element_bytes(*desc.norm->weight), out);
+    };
+    if (has_weight && !find_range(stages.weight, &stages.weight_memory)) {
         return fail_space("weight", index, error);
+    }
+    if (has_bias && !find_range(stages.bias, &stages.bias_memory)) {
+        return fail_space("bias", index, error);
     }
     if (is_dynamic && !find_memory_range(scales_out_of(run, index), &stages.scales_out_memory)) {
         return fail_space("scales_out", index, error);
@@ -180,9 +191,10 @@ halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, 
     const TensorDesc &desc = run.plan->tensors[index];
     const std::int64_t n_heads = run.tensors[index].n_heads;
     RunStages &stages = run.stages[index];
-    if (desc.norm && desc.norm->row && n_heads > max_staged_row / desc.head_dim) {
+    if (desc.norm && desc.norm->row && n_heads > desc.norm->most_of_row() / desc.head_dim) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED, "x[", index, "] has rows of ", n_heads, " x ", desc.head_dim,
-                    " elements, but a norm works on at most ", max_staged_row);
+                    " elements, but a ", desc.norm->layer ? "layer norm" : "norm", " works on at most ",
+                    desc.norm->most_of_row());
     }
     // Strides that are never walked may be anything, and all are where no scales are written.
     const bool writes_scales = desc.scale && desc.scale->dynamic;
@@ -193,7 +205,8 @@ halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, 
     for (int i = 0; i < 3; i++) {
         stages.position_strides[i] = desc.position_scales && shape[i] > 1 ? given.stride_position_scales[i] : 0;
     }
-    const StagePointers pointers = {given.weight, given.scales, given.scales_out, given.cache, given.position_scales};
+    const StagePointers pointers = {given.weight, given.scales,          given.scales_out,
+                                    given.cache,  given.position_scales, given.bias};
     if (const halyard_status status = place_stages(pointers, index, run, spans, error)) {
         return status;
     }
@@ -207,7 +220,7 @@ halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, 
     }
     const bool has_weight = desc.norm && desc.norm->weight, is_static = desc.scale && !desc.scale->dynamic;
     halyard_status status =
-        check_count(given.n_weights, has_weight ? desc.norm->count(n_heads) : 0, "n_weights", index, error);
+        check_count(given.n_weights, has_weight ? desc.norm->n_weights(n_heads) : 0, "n_weights", index, error);
     if (status == HALYARD_OK) {
         status = check_count(given.n_scales, is_static ? desc.scale->count(n_heads, desc.head_dim) : 0, "n_scales",
                              index, error);

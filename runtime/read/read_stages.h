@@ -12,6 +12,7 @@ struct StagePointers {
     float *scales_out;
     void *cache;
     const float *position_scales;
+    const void *bias;
 };
 
 /// Sets and checks the pointers of a tensor's stages. Strides were read before.

@@ -23,34 +23,62 @@ halyard_status fail_value(const Name &name, const char *field, std::int32_t valu
 
 bool is_within(std::int32_t value, std::int32_t last) { return value >= 0 && value <= last; }
 
+/// Checks what is one of a few numbers.
+halyard_status check_choices(const halyard_norm_desc &given, const Name &name, halyard_error *error) {
+    struct Field {
+        const char *name;
+        std::int32_t value, last;
+    };
+    for (const Field &field :
+         {Field{"kind", given.kind, 1}, Field{"width", given.width, 1}, Field{"order", given.order, 1},
+          Field{"unit_offset", given.unit_offset, 1}, Field{"rounding", given.rounding, 3},
+          Field{"no_eps", given.no_eps, 1}, Field{"has_bias", given.has_bias, 1},
+          Field{"weight_per_head", given.weight_per_head, 1}}) {
+        if (!is_within(field.value, field.last)) {
+            return fail_value(name, field.name, field.value, field.last, error);
+        }
+    }
+    return HALYARD_OK;
+}
+
+/// Reads which weights a norm has, and checks what needs them.
+halyard_status check_weight(const halyard_norm_desc &given, const Name &name, std::optional<Dtype> *weight,
+                            halyard_error *error) {
+    *weight = to_dtype(given.weight_dtype);
+    if (given.weight_dtype != 0 && (!*weight || is_8_bit(**weight))) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name.text, "->weight_dtype is ", given.weight_dtype,
+                    ", which is no dtype", *weight ? " of weights" : "");
+    }
+    if (const char *const field = given.unit_offset != 0       ? "unit_offset"
+                                  : given.has_bias != 0        ? "has_bias"
+                                  : given.weight_per_head != 0 ? "weight_per_head"
+                                                               : nullptr;
+        field != nullptr && !*weight) {
+        return fail(error, HALYARD_ERROR_MISMATCH, name.text, "->", field,
+                    " is 1, but there is no weight: weight_dtype is 0");
+    }
+    if (given.has_bias != 0 && given.kind != HALYARD_NORM_LAYER) {
+        return fail(error, HALYARD_ERROR_MISMATCH, name.text,
+                    "->has_bias is 1, but kind is HALYARD_NORM_RMS (0): only layer norms have a bias");
+    }
+    return HALYARD_OK;
+}
+
 }  // namespace
 
 halyard_status read_norm(const halyard_norm_desc *norm, int index, std::int64_t head_dim, NormDesc *out,
                          halyard_error *error) noexcept {
     const Name name(index, "norm");
     halyard_norm_desc given = {};
-    if (const halyard_status status = read_struct(norm, name.text, &given, error)) {
+    halyard_status status = read_struct(norm, name.text, &given, error);
+    if (status == HALYARD_OK) {
+        status = check_choices(given, name, error);
+    }
+    if (status == HALYARD_OK) {
+        status = check_weight(given, name, &out->weight, error);
+    }
+    if (status != HALYARD_OK) {
         return status;
-    }
-    struct Field {
-        const char *name;
-        std::int32_t value, last;
-    };
-    for (const Field &field : {Field{"kind", given.kind, 0}, Field{"width", given.width, 1},
-                               Field{"order", given.order, 1}, Field{"unit_offset", given.unit_offset, 1},
-                               Field{"rounding", given.rounding, 3}, Field{"no_eps", given.no_eps, 1}}) {
-        if (!is_within(field.value, field.last)) {
-            return fail_value(name, field.name, field.value, field.last, error);
-        }
-    }
-    out->weight = to_dtype(given.weight_dtype);
-    if (given.weight_dtype != 0 && (!out->weight || is_8_bit(*out->weight))) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name.text, "->weight_dtype is ", given.weight_dtype,
-                    ", which is no dtype", out->weight ? " of weights" : "");
-    }
-    if (given.unit_offset != 0 && !out->weight) {
-        return fail(error, HALYARD_ERROR_MISMATCH, name.text,
-                    "->unit_offset is 1, but there is no weight: weight_dtype is 0");
     }
     const auto eps = static_cast<float>(given.eps);
     if (!(given.eps >= 0.0) || eps - eps != 0.0f) {
@@ -72,12 +100,19 @@ halyard_status read_norm(const halyard_norm_desc *norm, int index, std::int64_t 
                     " is ", given.window_offset != 0 ? given.window_offset : given.window_size,
                     ", but a norm of rows has no window");
     }
+    if (out->row && given.weight_per_head != 0) {
+        return fail(error, HALYARD_ERROR_MISMATCH, name.text,
+                    "->weight_per_head is 1, but a norm of rows has a weight for each element anyway");
+    }
     out->after = given.order == HALYARD_NORM_AFTER;
     out->unit_offset = given.unit_offset != 0;
     out->rounding = given.rounding;
     out->eps = given.no_eps == 0 && given.eps == 0.0 ? 1e-6f : eps;
     out->offset = given.window_offset;
     out->size = given.window_size == 0 ? rest : given.window_size;
+    out->layer = given.kind == HALYARD_NORM_LAYER;
+    out->has_bias = given.has_bias != 0;
+    out->per_head = given.weight_per_head != 0;
     return HALYARD_OK;
 }
 

@@ -23,9 +23,17 @@ struct NormDesc {
     float eps;
     std::optional<Dtype> weight;  // none: there is no weight
     std::int64_t offset, size;    // of the window
+    bool layer;                   // takes the mean off
+    bool has_bias;
+    bool per_head;  // each head has weights of its own
 
-    /// How many elements are normed together. Each has a weight.
+    /// How many elements are normed together.
     std::int64_t count(std::int64_t n_heads) const noexcept { return row ? n_heads * size : size; }
+    /// How many of those heads have weights of their own, as far as weights go.
+    std::int64_t n_rows_of_weights(std::int64_t n_heads) const noexcept { return row || per_head ? n_heads : 1; }
+    std::int64_t n_weights(std::int64_t n_heads) const noexcept { return n_rows_of_weights(n_heads) * size; }
+    /// The longest row that is normed. A layer norm has weights and biases where others have weights only.
+    std::int64_t most_of_row() const noexcept { return layer ? max_staged_row / 2 : max_staged_row; }
 };
 
 /// A checked halyard_scale_desc.

@@ -161,6 +161,7 @@ private:
                               {"--cos-sin", cos_sin_},
                               {"--axis-matrix", linear_.path()},
                               {"--norm-weight", norm_.path()},
+                              {"--norm-bias", norm_.bias_path()},
                               {"--position-scales", position_scales_.path()},
                               {"--scale", store_.scales},
                               {"--slots", store_.slots},

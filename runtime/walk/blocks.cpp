@@ -22,8 +22,8 @@ struct Workspace {
     alignas(64) float block[block_floats];
     alignas(64) float spare[head_floats];     // windows between two pairings
     alignas(64) float r[head_floats];         // reciprocals of scales
-    alignas(64) float widened[block_floats];  // a norm's weights, if they are no floats
-    const float *weight = nullptr;            // points to `widened` or to the caller's weights
+    alignas(64) float widened[block_floats];  // a norm's weights, if they are no floats; in the second half its biases
+    const float *weight = nullptr, *bias = nullptr;  // of the block's heads, in `widened` or where the caller has them
 };
 
 struct Block {
@@ -35,44 +35,83 @@ struct Block {
 /// How many heads and tokens a block holds. A norm of rows needs all heads. Each head of a block may have an r.
 Block size_of_block(const TensorDesc &desc, const Stretch &stretch) {
     Block block = {};
+    // Weights of heads may need as much room as the heads.
+    const std::int64_t head_room =
+        desc.norm && desc.norm->layer && desc.norm->per_head ? block_floats / 2 : block_floats;
     block.n_heads = desc.norm && desc.norm->row ? stretch.n_heads
-                                                : std::clamp<std::int64_t>(block_floats / desc.head_dim, 1,
+                                                : std::clamp<std::int64_t>(head_room / desc.head_dim, 1,
                                                                            std::min(stretch.n_heads, head_floats));
     const std::int64_t room = std::min(block_floats / (block.n_heads * desc.head_dim), head_floats / block.n_heads);
     block.n_tokens = std::clamp<std::int64_t>(room, 1, stretch.n_tokens);
     return block;
 }
 
+/// A norm's weights or biases if they are floats where the caller has them, else NULL.
+const float *find_floats(const NormDesc &norm, const char *data) {
+    const bool are_floats = norm.weight == Dtype::f32 && reinterpret_cast<std::uintptr_t>(data) % alignof(float) == 0;
+    return are_floats ? reinterpret_cast<const float *>(data) : nullptr;
+}
+
 /// The caller's weights if a norm can read them as they are, else NULL.
 const float *find_weight(const Run &run, int index) {
     const NormDesc &norm = *run.plan->tensors[index].norm;
-    const char *const weight = run.stages[index].weight;
-    const bool is_ready = norm.weight == Dtype::f32 && !norm.unit_offset &&
-                          reinterpret_cast<std::uintptr_t>(weight) % alignof(float) == 0;
-    return is_ready ? reinterpret_cast<const float *>(weight) : nullptr;
+    return norm.unit_offset ? nullptr : find_floats(norm, run.stages[index].weight);
 }
 
-/// Widens n weights of a norm. A norm without weights gets ones.
-void load_weight(const Run &run, int index, std::int64_t n, float *out) {
+/// Widens n weights of a norm, the first of which is weight `first`. A norm without weights gets ones.
+void load_weight(const Run &run, int index, std::int64_t first, std::int64_t n, float *out) {
     const NormDesc &norm = *run.plan->tensors[index].norm;
     if (!norm.weight) {
         std::fill_n(out, n, 1.0f);
         return;
     }
-    widen(plan_of(run).stage_kernels, *norm.weight, {n, 1, 1}, {run.stages[index].weight, {1, 0, 0}}, {out, {1, 0, 0}});
+    const char *const weight = run.stages[index].weight + first * element_bytes(*norm.weight);
+    widen(plan_of(run).stage_kernels, *norm.weight, {n, 1, 1}, {weight, {1, 0, 0}}, {out, {1, 0, 0}});
     for (std::int64_t i = 0; i < n && norm.unit_offset; i++) {
         out[i] = 1.0f + out[i];
     }
 }
 
-Norm norm_of(const TensorDesc &desc, const float *weight) {
-    return {desc.norm->eps, weight, 0, desc.norm->rounding, desc.dtype};
+/// The same of biases. A layer norm without biases gets what changes nothing, not even a -0.
+void load_bias(const Run &run, int index, std::int64_t first, std::int64_t n, float *out) {
+    const NormDesc &norm = *run.plan->tensors[index].norm;
+    if (!norm.has_bias) {
+        std::fill_n(out, n, -0.0f);
+        return;
+    }
+    const char *const bias = run.stages[index].bias + first * element_bytes(*norm.weight);
+    widen(plan_of(run).stage_kernels, *norm.weight, {n, 1, 1}, {bias, {1, 0, 0}}, {out, {1, 0, 0}});
+}
+
+/// Finds or loads a norm's weights and biases for some heads, whose first is counted through all of the tensor.
+void set_weights(const Run &run, int index, std::int64_t first_head, std::int64_t n_heads, Workspace &work) {
+    const NormDesc &norm = *run.plan->tensors[index].norm;
+    const std::int64_t n = norm.n_weights(n_heads), first = norm.per_head ? first_head * norm.size : 0;
+    const float *const weight = find_weight(run, index);
+    if (weight == nullptr) {
+        load_weight(run, index, first, n, work.widened);
+    }
+    work.weight = weight == nullptr ? work.widened : weight + first;
+    if (!norm.layer) {
+        return;
+    }
+    float *const second_half = work.widened + block_floats / 2;
+    const float *const bias = norm.has_bias ? find_floats(norm, run.stages[index].bias) : nullptr;
+    if (bias == nullptr) {
+        load_bias(run, index, first, n, second_half);
+    }
+    work.bias = bias == nullptr ? second_half : bias + first;
+}
+
+Norm norm_of(const TensorDesc &desc, const float *weight, const float *bias = nullptr) {
+    const std::int64_t stride_head = desc.norm->per_head ? desc.norm->size : 0;
+    return {desc.norm->eps, weight, stride_head, desc.norm->rounding, desc.dtype, bias};
 }
 
 void norm_block(const Run &run, const TensorDesc &desc, const Block &block, Workspace &work) {
     const Extents extents = desc.norm->row ? Extents{desc.norm->count(block.n_heads), 1, block.n_tokens}
                                            : Extents{desc.norm->size, block.n_heads, block.n_tokens};
-    normalise(plan_of(run).stage_kernels, norm_of(desc, work.weight), extents,
+    normalise(plan_of(run).stage_kernels, norm_of(desc, work.weight, work.bias), extents,
               {work.block + desc.norm->offset, block.strides});
 }
 
@@ -173,7 +212,8 @@ void load(const Run &run, int index, const Stretch &stretch, const Block &block,
                                     {in.element, in.head, stretch.in_token}};
     const Elements<float> floats = {work.block, block.strides};
     if (desc.norm && !desc.norm->after && !desc.norm->row && desc.norm->size == desc.head_dim) {
-        widen_and_normalise(plan_of(run).stage_kernels, desc.dtype, norm_of(desc, work.weight), extents, x, floats);
+        widen_and_normalise(plan_of(run).stage_kernels, desc.dtype, norm_of(desc, work.weight, work.bias), extents, x,
+                            floats);
         return;
     }
     widen(plan_of(run).stage_kernels, desc.dtype, extents, x, floats);
@@ -364,10 +404,11 @@ bool is_one_stage(const TensorDesc &desc, const RunTensor &tensor, std::int64_t 
     if (desc.cache && !desc.cache->is_linear(desc.head_dim, &stride_element)) {
         return false;
     }
-    return desc.norm && !desc.norm->after && !desc.norm->row && desc.norm->rounding == 0 &&
-           desc.norm->size == desc.head_dim && desc.rotates && rotary_dim == desc.head_dim &&
-           desc.pairing == Pairing::half && desc.out_pairing == Pairing::half && desc.dtype == desc.out_dtype &&
-           !desc.position_scales && desc.hadamard == 0 && !desc.scale && tensor.in.element == 1 && stride_element == 1;
+    return desc.norm && !desc.norm->layer && !desc.norm->per_head && !desc.norm->after && !desc.norm->row &&
+           desc.norm->rounding == 0 && desc.norm->size == desc.head_dim && desc.rotates &&
+           rotary_dim == desc.head_dim && desc.pairing == Pairing::half && desc.out_pairing == Pairing::half &&
+           desc.dtype == desc.out_dtype && !desc.position_scales && desc.hadamard == 0 && !desc.scale &&
+           tensor.in.element == 1 && stride_element == 1;
 }
 
 /// Norms, rotates and stores a stretch by one kernel. A call does as many tokens as lie evenly apart in the cache.
@@ -401,7 +442,7 @@ void norm_and_rotate_stretch(const Run &run, int index, const Stretch &stretch, 
 [[gnu::noinline]] void widen_norm_and_rotate_stretch(const Run &run, int index, const Stretch &stretch,
                                                      const Rows &rows) {
     alignas(64) float weight[head_floats];
-    load_weight(run, index, run.plan->tensors[index].head_dim, weight);
+    load_weight(run, index, 0, run.plan->tensors[index].head_dim, weight);
     norm_and_rotate_stretch(run, index, stretch, rows, weight);
 }
 
@@ -411,16 +452,12 @@ void norm_and_rotate_stretch(const Run &run, int index, const Stretch &stretch, 
     Workspace work;
     Block block = size_of_block(desc, stretch);
     const std::int64_t n_heads = block.n_heads, n_tokens = block.n_tokens;
-    if (desc.norm) {
-        work.weight = find_weight(run, index);
-        if (work.weight == nullptr) {
-            load_weight(run, index, desc.norm->count(n_heads), work.widened);
-            work.weight = work.widened;
-        }
-    }
     for (block.head = 0; block.head < stretch.n_heads; block.head += n_heads) {
+        block.n_heads = std::min(n_heads, stretch.n_heads - block.head);
+        if (desc.norm && (block.head == 0 || desc.norm->per_head)) {
+            set_weights(run, index, stretch.first_head + block.head, block.n_heads, work);
+        }
         for (block.token = 0; block.token < stretch.n_tokens; block.token += n_tokens) {
-            block.n_heads = std::min(n_heads, stretch.n_heads - block.head);
             block.n_tokens = std::min(n_tokens, stretch.n_tokens - block.token);
             block.strides = {1, desc.head_dim, block.n_heads * desc.head_dim};
             load(run, index, stretch, block, work);

@@ -93,6 +93,7 @@ struct StageKernels {
     halyard_widen_kernel *widen[n_dtypes];
     halyard_norm_kernel *norm[n_input_dtypes];
     halyard_widen_norm_kernel *widen_norm[n_input_dtypes];
+    halyard_layer_norm_kernel *layer_norm[n_input_dtypes];
     halyard_norm_rotate_kernel *norm_rotate[n_input_dtypes];
     halyard_narrow_kernel *narrow[n_dtypes];
     halyard_largest_kernel *largest[n_input_dtypes];

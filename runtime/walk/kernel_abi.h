@@ -6,9 +6,9 @@
  *
  * Kernels check nothing. They read `host` and `dim` of a buffer, `extent` and `stride` of a dimension, and no other
  * field. Extents are at least 1, element offsets from `host` at most 2^31 - 1, and dim[0] has stride 1 where nothing
- * else is said. The arrays of halyard_rotate, but for row_of_token, may lie at any address, and so may x, y, r and
- * weight below; all others are aligned as their elements are in C. A kernel needs a CPU with what its target names,
- * keeps no state and calls nothing, so that calls which write different elements may run at once. It returns 0.
+ * else is said. The arrays of halyard_rotate, but for row_of_token, may lie at any address, and so may x, y, r,
+ * weight and bias below; all others are aligned as their elements are in C. A kernel needs a CPU with what its target
+ * names, keeps no state and calls nothing, so that calls which write different elements may run at once. It returns 0.
  */
 #ifndef HALYARD_KERNEL_ABI_H
 #define HALYARD_KERNEL_ABI_H
@@ -130,6 +130,18 @@ typedef int halyard_narrow_kernel(halyard_buffer *x, halyard_buffer *r, halyard_
 typedef int halyard_norm_kernel(halyard_buffer *weight, float n, float eps, int32_t rounding, halyard_buffer *x,
                                 halyard_buffer *y);
 typedef halyard_norm_kernel halyard_widen_norm_kernel;
+
+/* halyard_layer_norm_<dtype>_<target> takes the mean off before that, and adds a bias, each operation rounded to float:
+ *
+ *     c = x - sum(x) / n        y = (c (1 / sqrt(sum(c^2) / n + eps))) weight + bias
+ *
+ * with both sums in the order of halyard_norm, that of x by additions. All else is as there, but for
+ *
+ *   rounding   2 is after the bias
+ *   bias       float [elements, heads]   -0.0 changes nothing
+ */
+typedef int halyard_layer_norm_kernel(halyard_buffer *weight, float n, float eps, int32_t rounding,
+                                      halyard_buffer *bias, halyard_buffer *x, halyard_buffer *y);
 
 /* halyard_norm_rotate_<dtype>_<target> is halyard_widen_norm, halyard_rotate of whole heads in half pairing, and
  * halyard_narrow to the same dtype, at once and with the same bits:

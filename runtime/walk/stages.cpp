@@ -65,27 +65,41 @@ float rounded(Dtype dtype, float value) {
     return value;
 }
 
+/// The sum of n elements in the order of all norms. add(sum, e) adds element e.
+template <typename Add>
+float sum_in_order(std::int64_t n, Add add) {
+    float sums[16] = {};
+    for (std::int64_t e = 0; e < n; e++) {
+        sums[e % 16] = add(sums[e % 16], e);
+    }
+    for (int half = 8; half >= 1; half /= 2) {
+        for (int i = 0; i < half; i++) {
+            sums[i] += sums[i + half];
+        }
+    }
+    return sums[0];
+}
+
 void normalise_by_loop(const Norm &norm, const Extents &extents, const Elements<float> &block) {
-    const std::int64_t stride = block.strides.element;
+    const std::int64_t stride = block.strides.element, n = extents.n_elements;
+    const auto count = static_cast<float>(n);
     for (std::int64_t t = 0; t < extents.n_tokens; t++) {
         for (std::int64_t h = 0; h < extents.n_heads; h++) {
             float *const head = find(block, 0, h, t);
             const float *const weight = norm.weight + h * norm.stride_weight_head;
-            float sums[16] = {};
-            for (std::int64_t e = 0; e < extents.n_elements; e++) {
-                const float v = head[e * stride];
-                sums[e % 16] = std::fma(v, v, sums[e % 16]);
-            }
-            for (int half = 8; half >= 1; half /= 2) {
-                for (int i = 0; i < half; i++) {
-                    sums[i] += sums[i + half];
-                }
-            }
-            const float scale = 1.0f / std::sqrt(sums[0] / static_cast<float>(extents.n_elements) + norm.eps);
-            for (std::int64_t e = 0; e < extents.n_elements; e++) {
-                float v = head[e * stride] * scale;
+            const float *const bias = norm.bias == nullptr ? nullptr : norm.bias + h * norm.stride_weight_head;
+            const auto add = [&](float sum, std::int64_t e) { return sum + head[e * stride]; };
+            const float mean = bias == nullptr ? 0.0f : sum_in_order(n, add) / count;
+            const float sum = sum_in_order(n, [&](float squares, std::int64_t e) {
+                const float v = head[e * stride] - mean;
+                return std::fma(v, v, squares);
+            });
+            const float scale = 1.0f / std::sqrt(sum / count + norm.eps);
+            for (std::int64_t e = 0; e < n; e++) {
+                float v = (head[e * stride] - mean) * scale;
                 v = (norm.rounding & round_before_weight) != 0 ? rounded(norm.round_to, v) : v;
                 v *= weight[e];
+                v = bias == nullptr ? v : v + bias[e];
                 head[e * stride] = (norm.rounding & round_after_weight) != 0 ? rounded(norm.round_to, v) : v;
             }
         }
@@ -168,9 +182,9 @@ std::int64_t padded(std::int64_t n_elements) {
     return (n_elements + whole_vectors - 1) / whole_vectors * whole_vectors;
 }
 
-/// Copies heads that are no whole vectors and pads them with zeros, which change neither sums of squares nor largest
-/// magnitudes. `function` is called with the copies of some heads of a token; what it changes of a block
-/// that is not const is copied back. False where a head is too long for that.
+/// Copies heads that are no whole vectors and pads them with zeros, which change neither sums nor largest magnitudes.
+/// `function` is called with the copies of some heads of a token; what it changes of a block that is not const is
+/// copied back. False where a head is too long for that.
 template <typename T, typename Function>
 bool with_padding(const Extents &extents, const Elements<T> &block, Function function) {
     constexpr std::int64_t room = 2048;
@@ -199,18 +213,65 @@ bool with_padding(const Extents &extents, const Elements<T> &block, Function fun
     return true;
 }
 
+/// A kernel of either kind of norm, or none.
+struct NormKernel {
+    halyard_norm_kernel *rms = nullptr;
+    halyard_layer_norm_kernel *layer = nullptr;
+
+    explicit operator bool() const { return rms != nullptr || layer != nullptr; }
+};
+
+NormKernel kernel_of(const StageKernels &kernels, const Norm &norm, std::size_t dtype) {
+    return norm.bias == nullptr ? NormKernel{kernels.norm[dtype], nullptr}
+                                : NormKernel{nullptr, kernels.layer_norm[dtype]};
+}
+
 /// Calls a norm's kernel on heads of whole vectors, of which n elements count. False where it cannot serve.
 template <typename T>
-bool call_norm(halyard_norm_kernel *kernel, const Norm &norm, std::int64_t n, const Extents &extents,
-               const Elements<T> &x, const Elements<float> &y) {
-    Operand weight(norm.weights()), from(x), to(y);
-    Call<3> call = {{extents.n_elements, extents.n_heads, extents.n_tokens}, {&weight, &from, &to}};
+bool call_norm(const NormKernel &kernel, const Norm &norm, std::int64_t n, const Extents &extents, const Elements<T> &x,
+               const Elements<float> &y) {
+    Operand weight(norm.weights()), bias(norm.biases()), from(x), to(y);
+    Call<4> call = {{extents.n_elements, extents.n_heads, extents.n_tokens}, {&weight, &bias, &from, &to}};
     call.join(1, 2);
     if (!call.fits()) {
         return false;
     }
-    kernel(call[0], static_cast<float>(n), norm.eps, norm.rounding, call[1], call[2]);
+    const auto count = static_cast<float>(n);
+    if (kernel.layer != nullptr) {
+        kernel.layer(call[0], count, norm.eps, norm.rounding, call[1], call[2], call[3]);
+    } else {
+        kernel.rms(call[0], count, norm.eps, norm.rounding, call[2], call[3]);
+    }
     return true;
+}
+
+/// The same on heads that are no whole vectors, in place.
+bool call_norm_on_copies(const NormKernel &kernel, const Norm &norm, const Extents &extents,
+                         const Elements<float> &block) {
+    const auto norm_copy = [&](const Extents &copied, const Elements<float> &copy, std::int64_t first_head,
+                               std::int64_t) {
+        const Extents of_weights = {extents.n_elements, copied.n_heads, 1};
+        Norm its = norm;
+        its.weight += first_head * norm.stride_weight_head;
+        const auto call = [&] { call_norm(kernel, its, extents.n_elements, copied, copy, copy); };
+        with_padding(of_weights, its.weights(),
+                     [&](const Extents &, const Elements<float> &weights, std::int64_t, std::int64_t) {
+                         its.weight = weights.data;
+                         if (norm.bias == nullptr) {
+                             its.stride_weight_head = weights.strides.head;
+                             call();
+                             return;
+                         }
+                         its.bias += first_head * norm.stride_weight_head;
+                         with_padding(of_weights, its.biases(),
+                                      [&](const Extents &, const Elements<float> &biases, std::int64_t, std::int64_t) {
+                                          its.bias = biases.data;
+                                          its.stride_weight_head = weights.strides.head;
+                                          call();
+                                      });
+                     });
+    };
+    return with_padding(extents, block, norm_copy);
 }
 
 void call_norm_rotate(halyard_norm_rotate_kernel *kernel, const Norm &norm, const Piece &piece) {
@@ -252,25 +313,12 @@ void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents, con
 
 void normalise(const StageKernels &kernels, const Norm &norm, const Extents &extents,
                const Elements<float> &block) noexcept {
-    halyard_norm_kernel *const kernel = kernels.norm[norm.rounding == 0 ? 0 : index_of(norm.round_to)];
+    const NormKernel kernel = kernel_of(kernels, norm, norm.rounding == 0 ? 0 : index_of(norm.round_to));
     bool is_done = false;
-    if (kernel != nullptr && block.strides.element == 1) {
-        if (extents.n_elements % whole_vectors == 0) {
-            is_done = call_norm(kernel, norm, extents.n_elements, extents, block, block);
-        } else {
-            const auto norm_copy = [&](const Extents &copied, const Elements<float> &copy, std::int64_t first_head,
-                                       std::int64_t) {
-                Norm its = norm;
-                its.weight += first_head * norm.stride_weight_head;
-                with_padding({extents.n_elements, copied.n_heads, 1}, its.weights(),
-                             [&](const Extents &, const Elements<float> &weights, std::int64_t, std::int64_t) {
-                                 its.weight = weights.data;
-                                 its.stride_weight_head = weights.strides.head;
-                                 call_norm(kernel, its, extents.n_elements, copied, copy, copy);
-                             });
-            };
-            is_done = with_padding(extents, block, norm_copy);
-        }
+    if (kernel && block.strides.element == 1) {
+        is_done = extents.n_elements % whole_vectors == 0
+                      ? call_norm(kernel, norm, extents.n_elements, extents, block, block)
+                      : call_norm_on_copies(kernel, norm, extents, block);
     }
     if (!is_done) {
         normalise_by_loop(norm, extents, block);
@@ -279,9 +327,14 @@ void normalise(const StageKernels &kernels, const Norm &norm, const Extents &ext
 
 void widen_and_normalise(const StageKernels &kernels, Dtype dtype, const Norm &norm, const Extents &extents,
                          const Elements<const char> &x, const Elements<float> &block) noexcept {
-    halyard_norm_kernel *const kernel =
-        dtype == Dtype::f32 && norm.rounding == 0 ? kernels.norm[0] : kernels.widen_norm[index_of(dtype)];
-    const bool serves = kernel != nullptr && (norm.rounding == 0 || norm.round_to == dtype) && x.strides.element == 1 &&
+    const bool is_float = dtype == Dtype::f32 && norm.rounding == 0;
+    NormKernel kernel = {};
+    if (is_float) {
+        kernel = kernel_of(kernels, norm, 0);
+    } else if (norm.bias == nullptr) {  // no layer norm widens
+        kernel.rms = kernels.widen_norm[index_of(dtype)];
+    }
+    const bool serves = kernel && (norm.rounding == 0 || norm.round_to == dtype) && x.strides.element == 1 &&
                         block.strides.element == 1 && extents.n_elements % whole_vectors == 0;
     if (serves && call_norm(kernel, norm, extents.n_elements, extents, x, block)) {
         return;

@@ -21,18 +21,32 @@ void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents, con
 /// When a normed value is rounded. Bits.
 inline constexpr std::int32_t round_before_weight = 1, round_after_weight = 2;
 
-/// v (1 / sqrt(mean of v^2 + eps)) weight, each operation rounded to float. The sum has one order, which kernel_abi.h
-/// states. A result is within (n / 64 + 3.5) eps_f32 of the exact one, relative to it: half of what the sum (n / 16
-/// roundings of a partial sum, four of the tree), the mean and eps round, and whole that of the root, the quotient and
-/// two products. x86_sse41 rounds products and sums apart, so there n / 64 is n / 32. Rounding to a dtype comes on top.
+/// An RMS norm: v (1 / sqrt(mean of v^2 + eps)) weight, each operation rounded to float. The sum has one order, which
+/// kernel_abi.h states. A result is within (n / 64 + 3.5) eps_f32 of the exact one, relative to it: half of what the
+/// sum (n / 16 roundings of a partial sum, four of the tree), the mean and eps round, and whole that of the root, the
+/// quotient and two products. x86_sse41 rounds products and sums apart, so there n / 64 is n / 32. Rounding to a dtype
+/// comes on top.
+///
+/// A layer norm: (c (1 / sqrt(mean of c^2 + eps))) weight + bias, c = v - mean of v. With u = eps_f32 / 2, s = 1 /
+/// sqrt(mean of c^2 + eps) and z = |c s|, all exact, a result is within
+///
+///     (n / 64 + 4.5) eps_f32 |c s weight| + u |result| + (n / 16 + 5) u A s (1 + z / 3) |weight|
+///
+/// of the exact one. First what an RMS norm rounds, and each c (once itself, and half of twice in the mean of squares);
+/// then the last sum. The mean of v is off by D, at most (n / 16 + 5) u of A, the mean of |v|: n / 16 roundings of a
+/// partial sum, four of the tree, and the quotient. All c are D off; and as the exact c add up to 0, the mean of
+/// squares grows by D^2, so that s becomes s / sqrt(1 + t^2), t = D s. That is off by less than t / 3 of s, whatever t
+/// is.
 struct Norm {
     float eps;
     const float *weight;              // [n_heads][n_elements], the elements dense; 1 + w where that is meant
     std::int64_t stride_weight_head;  // 0 where heads share it
     std::int32_t rounding;            // round_before_weight and round_after_weight
     Dtype round_to;                   // f16 or bf16, where rounding is not 0; for f32 it changes nothing
+    const float *bias = nullptr;      // of a layer norm, as weight; -0.0 where there is none. NULL: it is an RMS norm
 
     Elements<const float> weights() const { return {weight, {1, stride_weight_head, 0}}; }
+    Elements<const float> biases() const { return {bias, {1, stride_weight_head, 0}}; }
 };
 
 /// Norms each head of a block in place. A norm of whole rows is that of one head.
@@ -44,8 +58,8 @@ void widen_and_normalise(const StageKernels &kernels, Dtype dtype, const Norm &n
                          const Elements<const char> &x, const Elements<float> &block) noexcept;
 
 /// widen_and_normalise, the rotation and narrow in one pass, for whole heads in half pairing whose output has the dtype
-/// of the input. y may be x if the strides are the same. norm.rounding is 0. A head has at most max_staged_head
-/// elements.
+/// of the input. y may be x if the strides are the same. It is an RMS norm, and its rounding is 0. A head has at most
+/// max_staged_head elements.
 void norm_and_rotate(const StageKernels &kernels, const Norm &norm, const Piece &piece) noexcept;
 
 /// The largest magnitude of the finite elements of each head, 0 where there is none: [token][head], dense.

@@ -43,8 +43,9 @@ inline Fields fields_of_plan(Call &call) {
                hadamard] = call.tensors[i];
         add(fields, size, dtype, out_dtype, pairing, out_pairing, no_rotation, head_dim, offset, by_position, hadamard);
         if (call.tensors[i].norm != nullptr) {
-            auto &[of, kind, width, order, weight, unit, rounding, no_eps, eps, first, n] = call.norms[i];
-            add(fields, of, kind, width, order, weight, unit, rounding, no_eps, eps, first, n);
+            auto &[of, kind, width, order, weight, unit, rounding, no_eps, eps, first, n, bias, per_head] =
+                call.norms[i];
+            add(fields, of, kind, width, order, weight, unit, rounding, no_eps, eps, first, n, bias, per_head);
         }
         if (call.tensors[i].scale != nullptr) {
             auto &[of, kind, per, reserved] = call.scales[i];
@@ -120,6 +121,7 @@ inline Fields fields_of_run(Call &call) {
         add(fields, stages.size, stages.reserved, stages.n_weights, stages.n_scales);
         add(fields, stages.stride_scales[0], stages.stride_scales[1], stages.stride_scales[2]);
         add_address(fields, stages.weight);
+        add_address(fields, stages.bias);
         add_address(fields, stages.scales, 4);
         add_address(fields, stages.scales_out, 4);
         add_address(fields, stages.cache);
@@ -228,7 +230,9 @@ void for_each_array(const Call &call, Function function) {
             function("scales_out", stages.scales_out, extent_of_scales_out(call, i));
         }
         if (stages.n_weights != 0) {
-            function("weight", stages.weight, Extent(bytes_of(call.norms[i].weight_dtype), stages.n_weights));
+            const Extent weights(bytes_of(call.norms[i].weight_dtype), stages.n_weights);
+            function("weight", stages.weight, weights);
+            function("bias", stages.bias, weights);
         }
         if (stages.n_scales != 0) {
             function("scales", stages.scales, Extent(4, stages.n_scales));

@@ -71,9 +71,20 @@ void test_refused_plans(std::int32_t device) {
              norm.width = HALYARD_NORM_ROW;
              tensor.norm = &norm;
          }},
+        {".norm->kind is HALYARD_NORM_LAYER (1), but on a device norms are HALYARD_NORM_RMS",
+         [&](auto &tensor) {
+             norm = halyard::describe_layer_norm(halyard::dtype::f32, false);
+             tensor.norm = &norm;
+         }},
+        {".norm->weight_per_head is 1, but on a device all heads have the same weights",
+         [&](auto &tensor) {
+             norm = halyard::describe_norm(halyard::dtype::f32);
+             norm.weight_per_head = 1;
+             tensor.norm = &norm;
+         }},
         {".norm->order is HALYARD_NORM_AFTER (1), but on a device norms come before the rotation",
          [&](auto &tensor) {
-             norm.width = 0;
+             norm.weight_per_head = 0;
              norm.order = HALYARD_NORM_AFTER;
              tensor.norm = &norm;
          }},

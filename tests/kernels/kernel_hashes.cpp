@@ -139,7 +139,7 @@ std::uint64_t hash_of_rows(const halyard::RowKernels &kernels, std::int32_t kind
     return hash.value();
 }
 
-enum class Stage { widen, norm, widen_norm, norm_rotate, narrow, largest, hadamard, butterfly };
+enum class Stage { widen, norm, widen_norm, layer_norm, norm_rotate, narrow, largest, hadamard, butterfly };
 
 /// Hashes what a stage makes of any bits, with scales and weights that are numbers.
 std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, Stage stage, halyard::Dtype dtype) {
@@ -153,7 +153,8 @@ std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, Stage stage, h
         const auto x_dtype = static_cast<std::int32_t>(
             stage == Stage::widen || stage == Stage::widen_norm || stage == Stage::norm_rotate ? dtype
                                                                                                : halyard::Dtype::f32);
-        const bool sums = stage == Stage::norm || stage == Stage::widen_norm || stage == Stage::norm_rotate;
+        const bool sums = stage == Stage::norm || stage == Stage::widen_norm || stage == Stage::norm_rotate ||
+                          stage == Stage::layer_norm;
         const Values values = sums ? Values::ordinary : of_x[random.in(0, 3)];
         // Bytes are those of random elements of 16 bits, more than enough of them.
         std::vector<char> x =
@@ -174,6 +175,13 @@ std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, Stage stage, h
             std::copy_n(x_floats, count, y.data());
             normalise(kernels, norm, extents, {y.data(), dense});
             break;
+        case Stage::layer_norm: {
+            halyard::Norm layer_norm = norm;
+            layer_norm.bias = weights.data();
+            std::copy_n(x_floats, count, y.data());
+            normalise(kernels, layer_norm, extents, {y.data(), dense});
+            break;
+        }
         case Stage::widen_norm:
             widen_and_normalise(kernels, dtype, norm, extents, {x.data(), dense}, {y.data(), dense});
             break;

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 using halyard::Dtype;
@@ -20,19 +21,24 @@ using oracle::Random;
 
 namespace {
 
-/// In the order that kernel_abi.h states, written out.
-float canonical_scale(const std::vector<float> &v, float eps) {
+/// The mean of what add(sum, element) adds up, in the order that kernel_abi.h states, written out.
+template <typename Add>
+float canonical_mean(const std::vector<float> &v, Add add) {
     float p[16];
     for (std::size_t i = 0; i < 16; i++) {
         p[i] = 0;
         for (std::size_t at = i; at < v.size(); at += 16) {
-            p[i] = std::fma(v[at], v[at], p[i]);
+            p[i] = add(p[i], v[at]);
         }
     }
     const float a[] = {p[0] + p[8],  p[1] + p[9],  p[2] + p[10], p[3] + p[11],
                        p[4] + p[12], p[5] + p[13], p[6] + p[14], p[7] + p[15]};
     const float sum = ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
-    const float mean = sum / static_cast<float>(v.size());
+    return sum / static_cast<float>(v.size());
+}
+
+float canonical_scale(const std::vector<float> &v, float eps) {
+    const float mean = canonical_mean(v, [](float sum, float x) { return std::fma(x, x, sum); });
     const float root = std::sqrt(mean + eps);
     return 1.0f / root;
 }
@@ -98,6 +104,148 @@ TEST_CASE("norms: they are within their bound, and the portable loop keeps the o
         }
     }
     WARN("norms: the greatest error is " << worst << " eps of the result");
+}
+
+namespace {
+
+/// A layer norm of a head whose numbers lie around `around`, exactly.
+struct LayerNorm {
+    std::vector<float> v, w, b;
+    float eps;
+    long double mean = 0, scale = 0, magnitude = 0;  // 1 / sqrt(...), and the mean of |v|
+
+    LayerNorm(Random &random, std::int64_t n, float around, float with_eps) : eps(with_eps) {
+        const auto count = static_cast<long double>(n);
+        for (std::int64_t i = 0; i < n; i++) {
+            v.push_back(around + static_cast<float>(random.unit()));
+            w.push_back(static_cast<float>(1 + random.unit()));
+            b.push_back(random.one_in(4) ? -0.0f : static_cast<float>(2 * random.unit()));
+            mean += v.back() / count;
+            magnitude += std::fabs(v.back()) / count;
+        }
+        long double squares = 0;
+        for (const float x : v) {
+            squares += (x - mean) * (x - mean);
+        }
+        scale = 1 / std::sqrt(squares / count + eps);
+    }
+    long double weighted(std::size_t i) const { return (v[i] - mean) * scale * w[i]; }
+    /// What walk/stages.h says. Squares take two roundings where there is no fma.
+    long double bound(std::size_t i, bool has_fma) const {
+        const auto of_partial = static_cast<long double>((v.size() + 15) / 16);
+        const long double z = std::fabs(v[i] - mean) * scale;
+        const long double of_rms = (of_partial * (has_fma ? 1 : 2) + 6) / 2 + 4, of_centring = 2;
+        const long double units = (of_rms + of_centring) * z * std::fabs(w[i]) + std::fabs(weighted(i) + b[i]) +
+                                  (of_partial + 5) * magnitude * scale * (1 + z / 3) * std::fabs(w[i]);
+        return units * 0x1p-24L * 1.001L + 0x1p-149L;
+    }
+    /// Operation by operation. Rounds by `round` where flags say so.
+    template <typename Round>
+    std::vector<float> by_operations(std::int32_t flags, Round round) const {
+        const float rounded_mean = canonical_mean(v, [](float sum, float x) { return sum + x; });
+        std::vector<float> y;
+        for (const float x : v) {
+            y.push_back(x - rounded_mean);
+        }
+        const float rounded_scale = canonical_scale(y, eps);
+        for (std::size_t i = 0; i < y.size(); i++) {
+            float value = y[i] * rounded_scale;
+            value = (flags & halyard::round_before_weight) != 0 ? round(value) : value;
+            value *= w[i];
+            value += b[i];
+            y[i] = (flags & halyard::round_after_weight) != 0 ? round(value) : value;
+        }
+        return y;
+    }
+};
+
+}  // namespace
+
+TEST_CASE("norms: those of layers are within their bound, and the portable loop keeps the order", "[stages]") {
+    Random random(Catch::getSeed());
+    const oracle::Nearest nearest_f16(HALYARD_F16), nearest_bf16(HALYARD_BF16);
+    double worst = 0;
+    for (int round = 0; round < 600; round++) {
+        const std::int64_t n = round % 3 == 0 ? random.in(1, 600) : 16 * random.in(1, 32);
+        const float arounds[] = {0.0f, 1.0f, -100.0f, 1e6f, 1e-3f};
+        const LayerNorm norm(random, n, random.one_of(arounds), round % 2 == 0 ? 1e-5f : 1e-12f);
+        const auto flags = static_cast<std::int32_t>(random.in(0, 3));
+        const Dtype dtype = random.one_in(2) ? Dtype::f16 : Dtype::bf16;
+        const oracle::Nearest &nearest = dtype == Dtype::f16 ? nearest_f16 : nearest_bf16;
+        const auto exactly = norm.by_operations(0, [](float value) { return value; });
+        const auto coarsely = norm.by_operations(
+            flags, [&](float value) { return static_cast<float>(nearest.value_of(nearest.word_of(value))); });
+        for (const StageKernels &kernels : stage_kernels_here()) {
+            INFO(halyard::name_of(kernels.target) << ", " << n << " elements, rounding " << flags);
+            const bool has_fma = kernels.target != Target::x86_sse41;
+            const auto normed = [&](std::int32_t rounding, Dtype to) {
+                std::vector<float> y = norm.v;
+                normalise(kernels, {norm.eps, norm.w.data(), 0, rounding, to, norm.b.data()}, {n, 1, 1},
+                          {y.data(), {1, n, n}});
+                return y;
+            };
+            const std::vector<float> y = normed(0, Dtype::f32);
+            std::int64_t n_far = 0;
+            for (std::size_t i = 0; i < y.size(); i++) {
+                const long double off = std::fabs(y[i] - (norm.weighted(i) + norm.b[i])),
+                                  bound = norm.bound(i, has_fma);
+                n_far += off <= bound ? 0 : 1;
+                worst = std::max(worst, static_cast<double>(off / bound));
+            }
+            CHECK(n_far == 0);
+            CHECK((!has_fma || (y == exactly && normed(flags, dtype) == coarsely)));
+        }
+    }
+    WARN("norms of layers: the greatest error is " << worst << " of its bound");
+}
+
+TEST_CASE("norms: those of layers without a bias keep the sign of zeros", "[stages]") {
+    for (const StageKernels &kernels : stage_kernels_here()) {
+        const std::vector<float> ones(128, 1.0f), none(128, -0.0f);
+        std::vector<float> head(128, -0.0f);
+        normalise(kernels, {1e-6f, ones.data(), 0, 0, Dtype::f32, none.data()}, {128, 1, 1},
+                  {head.data(), {1, 128, 0}});
+        CHECK(std::all_of(head.begin(), head.end(), [](float v) { return v == 0 && std::signbit(v); }));
+    }
+}
+
+TEST_CASE("norms: those of layers where numbers are equal, one, or too large", "[stages]") {
+    for (const StageKernels &kernels : stage_kernels_here()) {
+        const auto normed = [&](std::vector<float> head, float eps) {
+            const std::vector<float> ones(head.size(), 1.0f), halves(head.size(), 0.5f);
+            const auto n = static_cast<std::int64_t>(head.size());
+            normalise(kernels, {eps, ones.data(), 0, 0, Dtype::f32, halves.data()}, {n, 1, 1},
+                      {head.data(), {1, n, n}});
+            return head;
+        };
+        for (const std::size_t n : {1, 3, 16, 50, 128}) {
+            INFO(halyard::name_of(kernels.target) << ", " << n);
+            // The mean is exact: what is left is the bias, or nothing known.
+            for (const float v : normed(std::vector<float>(n, -3.0f), 1e-6f)) {
+                CHECK(v == 0.5f);
+            }
+            for (const float v : normed(std::vector<float>(n, 3.0f), 0.0f)) {
+                CHECK(std::isnan(v));
+            }
+            // It may have to be rounded, by at most (n / 16 + 5) 2^-24 of 0.1, which 1 / sqrt(eps) = 1000 makes larger.
+            const double bound = (static_cast<double>(n) / 16 + 5) * 0x1p-24 * 0.1 * 1000 * 1.4 + 0x1p-24;
+            for (const float v : normed(std::vector<float>(n, 0.1f), 1e-6f)) {
+                CHECK(std::fabs(v - 0.5f) <= bound);
+            }
+            for (const float v : normed(std::vector<float>(n, 0.1f), 0.0f)) {
+                CHECK((std::isnan(v) || v == 1.5f || v == -0.5f));
+            }
+        }
+        std::vector<float> head(128, 1.0f);
+        head[5] = 1e30f;  // its square overflows
+        CHECK(normed(head, 1e-6f)[7] == 0.5f);
+        head[5] = head[6] = std::numeric_limits<float>::max();  // and their sum
+        CHECK(std::isnan(normed(head, 1e-6f)[7]));
+        for (const float special : {INFINITY, NAN}) {
+            head[5] = special;
+            CHECK(std::isnan(normed(head, 1e-6f)[7]));
+        }
+    }
 }
 
 TEST_CASE("norms: zeros, and sums that overflow", "[stages]") {

@@ -30,10 +30,10 @@ using oracle::Values;
 
 namespace {
 
-enum class Stage { widen, norm, widen_norm, norm_rotate, narrow, largest, hadamard, butterfly };
+enum class Stage { widen, norm, widen_norm, layer_norm, norm_rotate, narrow, largest, hadamard, butterfly };
 
 const char *name_of(Stage stage) {
-    constexpr const char *names[] = {"widen",  "norm",    "widen_norm", "norm_rotate",
+    constexpr const char *names[] = {"widen",  "norm",    "widen_norm", "layer_norm", "norm_rotate",
                                      "narrow", "largest", "hadamard",   "butterfly"};
     return names[static_cast<int>(stage)];
 }
@@ -54,6 +54,7 @@ struct Row {
         case Stage::widen: return kernels.widen[i] != nullptr;
         case Stage::norm: return kernels.norm[i] != nullptr;
         case Stage::widen_norm: return kernels.widen_norm[i] != nullptr;
+        case Stage::layer_norm: return kernels.layer_norm[i] != nullptr;
         case Stage::norm_rotate: return kernels.norm_rotate[i] != nullptr;
         case Stage::narrow: return kernels.narrow[i] != nullptr;
         case Stage::largest: return kernels.largest[i] != nullptr;
@@ -170,6 +171,8 @@ Values random_values(Random &random) {
 std::string fault_of_call(const Row &row, const StageKernels &kernels, bool fused, Random &random, TrialText &text) {
     Extents extents = random_extents(random);
     const bool rotates = row.stage == Stage::norm_rotate;
+    const bool norms =
+        rotates || row.stage == Stage::norm || row.stage == Stage::widen_norm || row.stage == Stage::layer_norm;
     if (rotates) {
         extents.n_elements = std::min<std::int64_t>((extents.n_elements + 1) / 2 * 2, halyard::max_staged_head);
     }
@@ -194,6 +197,8 @@ std::string fault_of_call(const Row &row, const StageKernels &kernels, bool fuse
     const std::int64_t n_transformed = std::int64_t{1} << (row.stage == Stage::hadamard ? 6 : random.in(1, 11));
     const Extents blocks = {n_transformed * random.in(1, std::max<std::int64_t>(2048 / n_transformed, 1)), 1, 1};
     Operand transformed(random, Dtype::f32, blocks, {1, 0, 0}, values);
+    Operand bias(random, Dtype::f32, {extents.n_elements, extents.n_heads, 1}, of_weight, Values::ordinary);
+    norm.bias = row.stage == Stage::layer_norm ? bias.floats() : nullptr;
     Operand largest(random, Dtype::f32, {extents.n_heads * extents.n_tokens, 1, 1}, {1, 0, 0}, Values::any_bits);
 
     std::snprintf(text, sizeof(text),
@@ -249,6 +254,13 @@ std::string fault_of_call(const Row &row, const StageKernels &kernels, bool fuse
         case Stage::widen_norm:
             widen_and_normalise(by, row.dtype, norm, extents, {of(x), x.strides}, {floats_of(y), y.strides});
             break;
+        case Stage::layer_norm:
+            if (in_place) {
+                normalise(by, norm, extents, {floats_of(x), x.strides});
+            } else {
+                widen_and_normalise(by, Dtype::f32, norm, extents, {of(x), x.strides}, {floats_of(y), y.strides});
+            }
+            break;
         case Stage::norm_rotate:
             norm.rounding = 0;
             norm_and_rotate(by, norm, piece_of(of(x), of(y)));
@@ -263,7 +275,7 @@ std::string fault_of_call(const Row &row, const StageKernels &kernels, bool fuse
         }
     };
     call(kernels, false);
-    if (!fused && (row.stage == Stage::norm || row.stage == Stage::widen_norm || rotates)) {
+    if (!fused && norms) {
         return "";  // other bits; the guards have been there, and the accuracy is tested below
     }
     call(portable, true);
@@ -272,6 +284,7 @@ std::string fault_of_call(const Row &row, const StageKernels &kernels, bool fuse
                                         {"largest: ", &largest},
                                         {"scales: ", &scales},
                                         {"weights: ", &weight},
+                                        {"biases: ", &bias},
                                         {"transformed: ", &transformed}}) {
         if (const std::string difference = operand->difference(); !difference.empty()) {
             return std::string(text) + ": " + name + difference;

@@ -33,7 +33,7 @@ known_spills = [
     # Sixteen registers, two operands to an instruction, and no instructions that convert f16.
     (r"rotate_.*_x86_sse41", 10, 8),
     (r"rows_phase_x86_sse41", 2, 0),
-    (r"(narrow|norm|widen_norm)_f16_x86_sse41", 44, 0),
+    (r"(narrow|norm|widen_norm|layer_norm)_f16_x86_sse41", 44, 0),
     (r"norm_rotate_f16_x86_sse41", 141, 0),
     (r"norm_rotate_bf16_x86_sse41", 38, 0),
     (r"norm_rotate_f32_x86_sse41", 7, 0),
@@ -81,11 +81,11 @@ def faults(assembler, path):
     for line in re.findall(r"^\tv?p?(?:gather|scatter).*", assembly, re.MULTILINE):
         yield f"gathers or scatters: {line.strip()}"
 
-    stage = re.match("halyard_(widen_norm|norm_rotate|widen|norm|narrow|largest|hadamard|butterfly)_", kernel)
+    stage = re.match("halyard_(widen_norm|layer_norm|norm_rotate|widen|norm|narrow|largest|hadamard|butterfly)_", kernel)
     needed = [target.fused]
     if stage:
         needed = {"norm": [target.fused_vectors, *target.roots]}.get(
-            stage[1].removeprefix("widen_").removesuffix("_rotate"), [])
+            stage[1].removeprefix("widen_").removeprefix("layer_").removesuffix("_rotate"), [])
         if "_f16_" in kernel and target.f16:
             needed += [target.f16[0]] * (stage[1] != "narrow") + [target.f16[1]] * (stage[1] != "widen")
     elif "_strided_" not in kernel:  # which go element by element

@@ -105,7 +105,7 @@ TEST_CASE("road: norm and rotation at once, into every cache", "[road]") {
     oracle::Random random(Catch::getSeed());
     for (int dtype = 0; dtype < 3; dtype++) {
         for (int layout = 0; layout < n_layouts_of_caches; layout++) {
-            for (int norm = 1; norm < 4; norm++) {
+            for (const int norm : {1, 2, 3, 8, 10}) {  // the last two have no such kernel
                 Levels levels = Choice::all_drawn();
                 levels[of_dtype] = dtype;
                 levels[of_layout] = layout;
@@ -114,10 +114,28 @@ TEST_CASE("road: norm and rotation at once, into every cache", "[road]") {
                 levels[of_out_dtype] = levels[of_turn] = levels[of_order] = levels[of_rounding] = levels[of_scale] =
                     levels[of_window] = levels[of_values] = 0;
                 check_road(levels, random.bits());
-                levels[of_rounding] = norm;  // by which it takes more than one kernel
+                levels[of_rounding] = 1 + norm % 3;  // by which it takes more than one kernel
                 check_road(levels, random.bits());
             }
         }
+    }
+}
+
+// Weights and biases of all heads are more than fits beside a block of them; and rows are as long as may be.
+TEST_CASE("road: norms of many heads, with weights of their own or of the row", "[road]") {
+    oracle::Random random(Catch::getSeed());
+    for (int round = 0; round < 24; round++) {
+        const bool is_row = round % 3 == 0;
+        Choice choice;
+        choice.level[of_norm] = is_row ? 9 : 10;
+        choice.level[of_values] = 0;
+        choice.head_dim = 512;
+        choice.rotary_dim = 64;
+        choice.shape = {1, 3, is_row ? 8 : 12};
+        choice.n_tensors = 1;
+        Draw draw(random);
+        Scene scene(draw, choice);
+        REQUIRE(fault_of_ways(scene) == "");
     }
 }
 
@@ -192,6 +210,28 @@ TEST_CASE("road: the ends of the numbers", "[road]") {
         CHECK(scale == 1.0f);
         CHECK((take(nullptr, &dynamic, HALYARD_E4M3, {448 * 0x1p-126f, 0.0f}, target, &scale) == Bits{0x7e, 0}));
         CHECK(scale == 0x1p-126f);
+    }
+}
+
+TEST_CASE("road: layer norms of equal numbers, of zeros, and of too large ones", "[road]") {
+    const float most = std::numeric_limits<float>::max();
+    for (const char *target : targets_here()) {
+        CAPTURE(target);
+        auto norm = sized<halyard_norm_desc>();
+        norm.kind = HALYARD_NORM_LAYER;
+        const auto normed = [&](const std::vector<float> &x) { return take(&norm, nullptr, HALYARD_F32, x, target); };
+        // Without a bias nothing is added, not even +0 to -0.
+        CHECK((normed({-0.0f, -0.0f, -0.0f}) == Bits{0x80000000u, 0x80000000u, 0x80000000u}));
+        CHECK((normed({3.0f, 3.0f, 3.0f, 3.0f}) == Bits{0, 0, 0, 0}));
+        CHECK((normed({7.0f}) == Bits{0}));
+        const float r = 1.0f / std::sqrt(1.0f + 1e-6f);
+        CHECK((normed({5.0f, 3.0f}) == Bits{std::bit_cast<std::uint32_t>(r), std::bit_cast<std::uint32_t>(-r)}));
+        // A sum of squares that overflows gives r = 0; a sum that does, NaN.
+        CHECK((normed({1e30f, -1.0f, 0.0f, 5.0f}) == Bits{0, 0x80000000u, 0x80000000u, 0x80000000u}));
+        CHECK(std::isnan(std::bit_cast<float>(normed({most, most})[0])));
+        norm.no_eps = 1;
+        CHECK(std::isnan(std::bit_cast<float>(normed({3.0f, 3.0f})[1])));
+        CHECK((normed({5.0f, 3.0f}) == Bits{0x3f800000u, 0xbf800000u}));
     }
 }
 

@@ -19,6 +19,13 @@ struct RoadRun : ValidRun {
     halyard_cache_desc k_cache = halyard::describe_hnd_cache(n_slots / bs, bs, H, D);
     halyard_cache_desc v_cache = halyard::describe_nhd_cache(n_slots / bs, bs, H, D);
 
+    /// Makes k's norm that of a layer, with a bias.
+    void add_bias() {
+        norm.kind = HALYARD_NORM_LAYER;
+        norm.has_bias = 1;
+        stages[1].bias = at(910);
+    }
+
     RoadRun() : ValidRun(3) {
         tensors[1].norm = &norm;
         tensors[1].scale = &fixed;
@@ -64,11 +71,13 @@ TEST_CASE("errors: roads, norms of a plan", "[errors][road]") {
     const std::string name = "tensors[1].norm";
     plans.accept({});
     plans.refuse_each(HALYARD_ERROR_STRUCT_SIZE, bad_sizes<halyard_norm_desc>(), {{name + ".size", norm.size}});
-    plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 1, INT32_MAX, INT32_MIN}, {{name + "->kind", norm.kind}});
+    plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 2, INT32_MAX, INT32_MIN}, {{name + "->kind", norm.kind}});
     plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 2, INT32_MAX, INT32_MIN},
                       {{name + "->width", norm.width},
                        {name + "->order", norm.order},
                        {name + "->unit_offset", norm.unit_offset},
+                       {name + "->has_bias", norm.has_bias},
+                       {name + "->weight_per_head", norm.weight_per_head},
                        {name + "->no_eps", norm.no_eps}});
     plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 4, INT32_MAX, INT32_MIN},
                       {{name + "->rounding", norm.rounding}});
@@ -107,6 +116,29 @@ TEST_CASE("errors: roads, norms of a plan", "[errors][road]") {
         {HALYARD_ERROR_UNSUPPORTED,
          {"tensors[1].head_dim is 2050", "2048"},
          {{s.tensors[1].head_dim, 2050}, {s.k_cache, halyard::describe_hnd_cache(2, 4, RoadRun::H, 2050)}}},
+    });
+}
+
+TEST_CASE("errors: roads, weights and biases of a plan's norm", "[errors][road]") {
+    RoadRun s;
+    const Table &plans = s.plans;
+    auto &norm = s.norm;
+    const std::string name = "tensors[1].norm";
+    plans.accept({{norm.kind, HALYARD_NORM_LAYER}});
+    plans.accept({{norm.weight_per_head, 1}});
+    plans.accept({{norm.kind, HALYARD_NORM_LAYER}, {norm.has_bias, 1}, {norm.weight_per_head, 1}});
+    plans.accept({{norm.kind, HALYARD_NORM_LAYER}, {norm.weight_dtype, 0}});
+    plans.refuse({
+        {HALYARD_ERROR_MISMATCH,
+         {name + "->has_bias is 1", "no weight"},
+         {{norm.weight_dtype, 0}, {norm.has_bias, 1}, {norm.kind, HALYARD_NORM_LAYER}}},
+        {HALYARD_ERROR_MISMATCH,
+         {name + "->weight_per_head is 1", "no weight"},
+         {{norm.weight_dtype, 0}, {norm.weight_per_head, 1}}},
+        {HALYARD_ERROR_MISMATCH, {name + "->has_bias is 1", "kind is HALYARD_NORM_RMS (0)"}, {{norm.has_bias, 1}}},
+        {HALYARD_ERROR_MISMATCH,
+         {name + "->weight_per_head is 1", "rows"},
+         {{norm.weight_per_head, 1}, {norm.width, HALYARD_NORM_ROW}}},
     });
 }
 
@@ -229,6 +261,10 @@ TEST_CASE("errors: roads, stages that a run lacks or has too many of", "[errors]
         {HALYARD_ERROR_MISMATCH, {"stages[0].cache is set"}, {{stages[0].cache, s.at(950)}}},
         {HALYARD_ERROR_NULL_POINTER, {"args.angles is NULL"}, {{s.args.angles, nullptr}}},
     });
+    runs.refuse(HALYARD_ERROR_MISMATCH, {"stages[1].bias is set", "norm with a bias"}, {{stages[1].bias, s.at(0)}});
+    runs.refuse(HALYARD_ERROR_NULL_POINTER, {"stages[1].bias is NULL", "norm with a bias"},
+                {{s.norm.kind, HALYARD_NORM_LAYER}, {s.norm.has_bias, 1}});
+    runs.accept({{s.norm.kind, HALYARD_NORM_LAYER}, {s.norm.has_bias, 1}, {stages[1].bias, s.at(910)}});
     runs.accept({{s.x[1].shape[2], 0}, {stages[1], halyard::stages()}});  // nothing is asked of a tensor without heads
     runs.accept({{s.y[1].size, 0}});                                      // of a tensor with a cache, not read
     // Nothing is rotated, so angles are not needed.
@@ -257,6 +293,12 @@ TEST_CASE("errors: roads, stages that do not fit their run", "[errors][road]") {
     runs.refuse_each(HALYARD_ERROR_SHAPE, {7, 9, 0, -1, INT64_MAX}, {{"stages[1].n_scales", stages[1].n_scales}},
                      {"2"});
     runs.accept({{s.norm.width, HALYARD_NORM_ROW}, {stages[1].n_weights, RoadRun::H * RoadRun::D}});
+    runs.accept({{s.norm.weight_per_head, 1}, {stages[1].n_weights, RoadRun::H * RoadRun::D}});
+    runs.refuse(HALYARD_ERROR_SHAPE, {"stages[1].n_weights is 8", "16"}, {{s.norm.weight_per_head, 1}});
+    runs.accept({{s.norm.weight_per_head, 1},
+                 {s.norm.window_offset, 1},
+                 {s.norm.window_size, 5},
+                 {stages[1].n_weights, RoadRun::H * 5}});
     for (const double scale : {0.0, -0.0, -1.0, nan_value, infinite, 0x1p-140}) {
         runs.refuse(HALYARD_ERROR_SCALE, {"stages[1].scales[1] is "}, {{*s.at(951), scale}});
     }
@@ -274,11 +316,23 @@ TEST_CASE("errors: roads, stages that do not fit their run", "[errors][road]") {
          {"stages[1].weight", "address space"},
          {{stages[1].weight, before_the_end_of_memory(30)}}},
         {HALYARD_ERROR_OVERFLOW,
+         {"stages[1].bias", "address space"},
+         {{s.norm.kind, HALYARD_NORM_LAYER}, {s.norm.has_bias, 1}, {stages[1].bias, before_the_end_of_memory(30)}}},
+        {HALYARD_ERROR_OVERFLOW,
+         {"stages[1].weight", "address space"},
+         {{s.norm.weight_per_head, 1}, {stages[1].weight, before_the_end_of_memory(62)}}},
+        {HALYARD_ERROR_OVERFLOW,
          {"stages[1].scales", "address space"},
          {{stages[1].scales, before_the_end_of_memory<float *>(6)}}},
         {HALYARD_ERROR_UNSUPPORTED,
          {"rows of 1025 x 8", "8192"},
          {{s.norm.width, HALYARD_NORM_ROW}, {s.x[1].shape[2], 1025}, {s.x[1].strides[2], 0}}},
+        {HALYARD_ERROR_UNSUPPORTED,
+         {"rows of 513 x 8", "layer norm", "4096"},
+         {{s.norm.kind, HALYARD_NORM_LAYER},
+          {s.norm.width, HALYARD_NORM_ROW},
+          {s.x[1].shape[2], 513},
+          {s.x[1].strides[2], 0}}},
         {HALYARD_ERROR_MISMATCH,
          {"y[0].dtype is f32, but the plan's is bf16"},
          {{s.tensors[0].out_dtype, HALYARD_BF16}}},
@@ -293,6 +347,7 @@ TEST_CASE("errors: roads, stages that do not fit their run", "[errors][road]") {
 
 TEST_CASE("errors: roads, stages over other arguments", "[errors][road]") {
     RoadRun s;
+    s.add_bias();
     auto &stages = s.stages;
     struct Overlap {
         Words words;
@@ -301,6 +356,8 @@ TEST_CASE("errors: roads, stages over other arguments", "[errors][road]") {
     for (const Overlap &each : std::initializer_list<Overlap>{
              {{"stages[1].cache", "x[2]"}, {stages[1].cache, s.at(495)}, {stages[1].cache, s.at(496)}},
              {{"y[0]", "stages[1].weight"}, {stages[1].weight, s.at(95)}, {stages[1].weight, s.at(96)}},
+             {{"y[0]", "stages[1].bias"}, {stages[1].bias, s.at(95)}, {stages[1].bias, s.at(96)}},
+             {{"stages[1].cache", "stages[1].bias"}, {stages[1].bias, s.at(1127)}, {stages[1].bias, s.at(1128)}},
              {{"stages[1].cache", "stages[1].scales"}, {stages[1].cache, s.at(951)}, {stages[1].cache, s.at(952)}},
              {{"stages[2].cache", "stages[1].cache"}, {stages[2].cache, s.at(1127)}, {stages[2].cache, s.at(1128)}},
              {{"stages[2].scales_out", "stages[2].cache"},
@@ -421,6 +478,11 @@ TEST_CASE("errors: roads, counts and strides that nothing bounds", "[errors][roa
     runs.refuse(HALYARD_ERROR_SHAPE, {"stages[1].n_scales is 2", "3"},
                 {{s.x[1].shape[2], 3}, {s.k_cache.stride_block, 96}, {s.stages[1].scales, last_two}});
     // Heads without an end, in a cache whose heads could all lie in one place.
+    runs.refuse(HALYARD_ERROR_OVERFLOW, {"stages[1].weight", "address space"},
+                {{s.norm.weight_per_head, 1},
+                 {s.x[1].shape[2], INT64_MAX / 2},
+                 {s.x[1].strides[2], 0},
+                 {s.k_cache.stride_head, 0}});
     runs.refuse(HALYARD_ERROR_OVERFLOW, {"stages[1].scales", "address space"},
                 {{s.fixed.per, HALYARD_SCALE_PER_HEAD_AND_CHANNEL},
                  {s.x[1].shape[2], INT64_MAX / 2},
@@ -449,6 +511,7 @@ TEST_CASE("errors: roads, counts and strides that nothing bounds", "[errors][roa
 
 TEST_CASE("errors: roads, bound runs", "[errors][road][bound]") {
     RoadRun s;
+    s.add_bias();
     BoundRun b(s);
     const Table calls([&](halyard_status status, const Words &words) {
         const auto before = s.arena;
@@ -459,6 +522,11 @@ TEST_CASE("errors: roads, bound runs", "[errors][road][bound]") {
         {HALYARD_ERROR_NULL_POINTER, {"args.slots is NULL"}, {{b.args.slots, nullptr}}},
         {HALYARD_ERROR_NULL_POINTER, {"args.slots_scratch is NULL"}, {{b.args.slots_scratch, nullptr}}},
         {HALYARD_ERROR_NULL_POINTER, {"stages[1].weight is NULL"}, {{b.args.weights, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"stages[1].bias is NULL"}, {{b.args.biases, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"stages[1].bias is NULL"}, {{b.biases[1], nullptr}}},
+        {HALYARD_ERROR_MISMATCH, {"stages[0].bias is set"}, {{b.biases[0], s.at(910)}}},
+        {HALYARD_ERROR_OVERLAP, {"stages[1].cache", "stages[1].bias"}, {{b.biases[1], b.caches[1]}}},
+        {HALYARD_ERROR_OVERFLOW, {"stages[1].bias", "address space"}, {{b.biases[1], before_the_end_of_memory(30)}}},
         {HALYARD_ERROR_NULL_POINTER, {"stages[1].scales is NULL"}, {{b.scales[1], nullptr}}},
         {HALYARD_ERROR_NULL_POINTER, {"stages[2].scales_out is NULL"}, {{b.scales_out[2], nullptr}}},
         {HALYARD_ERROR_NULL_POINTER, {"stages[1].cache is NULL"}, {{b.args.caches, nullptr}}},
@@ -511,7 +579,10 @@ void change_at_random(RoadRun &s, oracle::Random &random) {
                       &cache->tile_tokens, &cache->stride_tile_tokens, &cache->stride_token, &cache->tile_elements,
                       &cache->stride_tile_elements, &cache->stride_element, &cache->extent});
     }
-    std::int32_t *const ints[] = {&n.width,
+    std::int32_t *const ints[] = {&n.kind,
+                                  &n.has_bias,
+                                  &n.weight_per_head,
+                                  &n.width,
                                   &n.order,
                                   &n.unit_offset,
                                   &n.rounding,
@@ -551,6 +622,9 @@ TEST_CASE("errors: roads, whatever is accepted stays in its memory and is the sa
         // Everything has room: caches of two dozen slots, whose strides are small, in the middle of the arena.
         s.stages[1].cache = s.at(3000);
         s.stages[2].cache = s.at(1300);
+        if (random.one_in(2)) {
+            s.add_bias();
+        }
         change_at_random(s, random);
         const auto before = s.arena;
         auto error = sized<halyard_error>();

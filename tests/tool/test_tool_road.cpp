@@ -150,6 +150,40 @@ TEST_CASE("tool: scales by position", "[tool][road]") {
     }
 }
 
+TEST_CASE("tool: norms of layers, and weights of each head", "[tool][road]") {
+    const ToolFolder dir;
+    const auto dtype = GENERATE(as<std::int32_t>{}, HALYARD_F32, HALYARD_F16, HALYARD_BF16);
+    const auto weight_dtype = GENERATE(as<std::int32_t>{}, HALYARD_F32, HALYARD_BF16);
+    const auto x = make_words(dtype, n_all);
+    const auto values = decode(dtype, x);
+    const auto command = rotate(dir, dtype, x) + " --norm-eps 1e-5 --norm ";
+    enum { shared, per_head, of_row };
+    for (const int weights : {shared, per_head, of_row}) {
+        for (const std::string kind : {"rms", "layer", "layer with bias"}) {
+            auto road = rotation(dtype);
+            auto &norm = road.norm.emplace();
+            norm.layer = kind != "rms";
+            norm.row = weights == of_row;
+            norm.per_head = weights == per_head;
+            norm.size = head_dim;
+            norm.eps = 1e-5f;
+            const std::int64_t n = weights == shared ? head_dim : n_heads * head_dim;
+            const Shape sizes = norm.per_head ? Shape{n_heads, head_dim} : Shape{n};
+            const auto add = [&](const std::string &what, std::vector<float> &to, std::uint64_t seed) {
+                const auto words = make_words(weight_dtype, static_cast<std::size_t>(n), seed);
+                to = decode(weight_dtype, words);
+                return " --norm-" + what + " " + write_words(dir, what + ".npy", weight_dtype, sizes, words);
+            };
+            std::string options = kind.substr(0, kind.find(' ')) + add("weight", norm.weight, 7);
+            options += kind == "layer with bias" ? add("bias", norm.bias, 8) : "";
+            options += norm.row ? " --norm-width row" : "";
+            CAPTURE(dtype, weights, kind);
+            dir.succeed(command + options);
+            CHECK(count_wrong(dtype, read_words(dir / "y.npy", dtype, shape), roads_of(road, values, n_tokens)) == 0);
+        }
+    }
+}
+
 TEST_CASE("tool: a norm's eps is what keeps a head of zeros from NaN", "[tool][road]") {
     const ToolFolder dir;
     write(dir, "x.npy", {1, 2, 8}, std::vector<float>(16));

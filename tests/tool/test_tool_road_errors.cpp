@@ -37,8 +37,11 @@ TEST_CASE("tool: wrong usage of the road's options", "[tool][road]") {
     const RoadFiles dir;
     dir.fail_saying(2, rotate,
                     {
-                        {"--norm l2", "--norm: 'l2' is not one of rms"},
+                        {"--norm l2", "--norm: 'l2' is not one of rms or layer"},
                         {"--norm-weight w.npy", "--norm-weight requires --norm"},
+                        {"--norm-bias w.npy", "--norm-bias requires --norm"},
+                        {"--norm layer --norm-bias w.npy", "--norm-bias requires --norm-weight"},
+                        {"--norm rms --norm-weight w.npy --norm-bias w.npy", "--norm-bias: it is for --norm layer"},
                         {"--norm-eps 1e-5", "--norm-eps requires --norm"},
                         {"--norm-width row", "--norm-width requires --norm"},
                         {"--norm-order after", "--norm-order requires --norm"},
@@ -65,6 +68,7 @@ TEST_CASE("tool: wrong usage of the road's options", "[tool][road]") {
                         {"--slots slots.npy --cache rows.npy", "requires --cache-layout"},
                         {store("rows.npy", "pages"), "--cache-layout: 'pages' is not rows, nhd, hnd or tile:bs"},
                         {store_by("-") + " --norm rms --norm-weight -", "only one input can be '-'"},
+                        {"--norm layer --norm-weight - --norm-bias -", "only one input can be '-'"},
                         {store_by("slots.npy") + " --in-place", "--in-place: --cache contradicts it"},
                         {tile("4,4,0,8,8,0"), "seven whole numbers"},
                         {tile("4,4,0,8,8,0,1,1"), "seven whole numbers"},
@@ -76,6 +80,19 @@ TEST_CASE("tool: wrong usage of the road's options", "[tool][road]") {
                         {tile("4,4,0,8,-8,0,1"), "Dt of 'tile:4,4,0,8,-8,0,1' is -8, but must be at least 1"},
                         {tile("4,4,0,-8,8,0,1"), "s1 of 'tile:4,4,0,-8,8,0,1' is -8, but must be at least 0"},
                     });
+}
+
+TEST_CASE("tool: biases that can't be", "[tool][road]") {
+    const RoadFiles dir;
+    const std::string layer = "--norm layer --norm-weight w.npy --norm-bias ";
+    dir.fail_saying(
+        1, rotate,
+        {
+            {layer + "missing.npy", "can't read 'missing.npy'"},
+            {layer + write(dir, "b4.npy", {4}, make_values(4)), "has shape [4], but the biases have the shape of the"},
+            {layer + write(dir, "b28.npy", {2, 8}, make_values(16)), "has shape [2, 8], but the biases"},
+            {layer + write(dir, "bf2.npy", {8}, std::vector<float>(4), "<f2"), "its type is '<f2'"},
+        });
 }
 
 TEST_CASE("tool: norms, dtypes and scales that can't be", "[tool][road]") {
@@ -91,7 +108,9 @@ TEST_CASE("tool: norms, dtypes and scales that can't be", "[tool][road]") {
             {"--norm rms --norm-eps -1e-6", "--norm-eps is -1e-06, but must be at least 0"},
             {"--norm rms --norm-eps 1e39", "--norm-eps is 1e+39, but must be at least 0, and finite in f32"},
             {weight("missing.npy"), "can't read 'missing.npy'"},
-            {weight(write(dir, "w4.npy", {4}, make_values(4))), "has shape [4], but the weights are [head_dim], [8]"},
+            {weight(write(dir, "w4.npy", {4}, make_values(4))),
+             "has shape [4], but the weights are [head_dim] or [heads, head_dim], for 2 heads of 8"},
+            {weight(write(dir, "w82.npy", {8, 2}, make_values(16))), "has shape [8, 2], but the weights"},
             {weight("w.npy") + " --norm-width row", "--norm-width row are [heads * head_dim], for 2 heads of 8"},
             {weight(write(dir, "w28.npy", {2, 8}, make_values(16))) + " --norm-width row", "has shape [2, 8], but"},
             {weight(write(dir, "w0.npy", {}, make_values(1))), "has shape [], but the weights"},

@@ -497,22 +497,34 @@ enum { HALYARD_MAX_TENSORS = 4 };
  * round to nearest even and keep denormals; f16 and bf16 overflow to infinity.
  * A result before conversion is within (2 + 4 for a norm + 1/2 for a scale by position + 2 for a scale) * 2^-23 of the
  * length of its (normed) pair, times the magnitude of its scale by position, and (n / 16 + 5) / 2 * 2^-23 of it more for
- * the sum of a norm's n squares, which is not compensated.
+ * the sum of a norm's n squares, which is not compensated. What a layer norm and a Hadamard transform add to that is said
+ * below.
  * A tensor with other stages than the rotation and a cache whose heads are rows has heads of at most 2048 elements, and
- * rows that are normed of at most 8192 (else UNSUPPORTED), since a thread works in 96 KiB of its stack. */
+ * rows that are normed of at most 8192, by a layer norm of at most 4096 (else UNSUPPORTED), since a thread works in 112
+ * KiB of its stack. */
 
-enum { HALYARD_NORM_RMS = 0 };
+enum { HALYARD_NORM_RMS = 0, HALYARD_NORM_LAYER = 1 };
 enum { HALYARD_NORM_HEAD = 0, HALYARD_NORM_ROW = 1 };     /* each head by itself; all heads of a token together */
 enum { HALYARD_NORM_BEFORE = 0, HALYARD_NORM_AFTER = 1 }; /* the rotation */
 /* Flags. Where the normed value is rounded to the input's dtype (Hugging Face's modules do both). */
-enum { HALYARD_NORM_ROUND_BEFORE_WEIGHT = 1, HALYARD_NORM_ROUND_AFTER_WEIGHT = 2 };
+enum { HALYARD_NORM_ROUND_BEFORE_WEIGHT = 1, HALYARD_NORM_ROUND_AFTER_WEIGHT = 2 }; /* and after the bias */
 
-/* RMSNorm (arXiv:1910.07467): v * r, then times the weight, with r = 1 / sqrt(sum(v^2) / n + eps). Each operation is
+/* RMS (arXiv:1910.07467): v * r, then times the weight, with r = 1 / sqrt(sum(v^2) / n + eps). Each operation is
  * rounded in f32. The sum has one order: partial sum i of 16 takes the elements i, i + 16, … by fma; those are added as
- * i and i + 8, i and i + 4, and so on. A sum that overflows gives r = 0; a head of zeros with eps = 0 gives NaN. */
+ * i and i + 8, i and i + 4, and so on. A sum that overflows gives r = 0; a head of zeros with eps = 0 gives NaN.
+ *
+ * LAYER (LayerNorm, arXiv:1607.06450): the mean is taken off first, c = v - sum(v) / n. Then as RMS with c in the place
+ * of v, (c * r) * weight, and plus the bias. Each operation is rounded, and sum(v) has the order of the other sum, by
+ * additions. Equal numbers with eps = 0 give NaN, or anything where their mean has to be rounded; a sum(v) that
+ * overflows gives NaN.
+ * Where a result is within some part of its pair's length, c * r * weight + bias counts there with |c * r * weight| +
+ * |bias|, and AFTER the rotation with |r * weight| times its pair's former length more. The mean is rounded too, by which
+ * the normed value may be off by d * (1 + |c * r|) * |weight| more: d = (n / 32 + 7) * 2^-23 * r * m, and m^2 is the mean
+ * of v^2 (AFTER: of the squared lengths of pairs, and for d <= 1/4 only). So little is known of numbers that are nearer to
+ * each other than they are rounded; eps limits by how much that is wrong. */
 typedef struct halyard_norm_desc {
     uint32_t size;
-    int32_t kind;          /* HALYARD_NORM_RMS */
+    int32_t kind;          /* HALYARD_NORM_RMS, or HALYARD_NORM_LAYER */
     int32_t width;         /* HALYARD_NORM_HEAD, or HALYARD_NORM_ROW */
     int32_t order;         /* HALYARD_NORM_BEFORE, or HALYARD_NORM_AFTER */
     int32_t weight_dtype;  /* HALYARD_F32, HALYARD_F16 or HALYARD_BF16; [0: there is no weight] */
@@ -522,6 +534,9 @@ typedef struct halyard_norm_desc {
     double eps;            /* >= 0, rounded to f32 and finite there; [0: 1e-6] */
     int64_t window_offset; /* HALYARD_NORM_HEAD: the elements of a head that are normed, */
     int64_t window_size;   /* [0: all from window_offset on]; the others pass by. HALYARD_NORM_ROW: both 0 */
+    int32_t has_bias;      /* 1: there is a bias, one for each weight. LAYER with a weight only (else MISMATCH) */
+    int32_t weight_per_head; /* 1: each head has weights of its own, [heads, window_size], and biases. HALYARD_NORM_HEAD
+                              with a weight only (else MISMATCH) */
 } halyard_norm_desc;
 
 enum { HALYARD_SCALE_STATIC = 0, HALYARD_SCALE_DYNAMIC = 1 };
@@ -748,8 +763,8 @@ typedef struct halyard_stages {
     uint32_t size;
     int32_t reserved;         /* 0 */
     const void *weight;       /* the norm's, of its weight_dtype, dense, any alignment */
-    int64_t n_weights;        /* window_size; HALYARD_NORM_ROW: heads * head_dim. In the order of the input before the
-                                 rotation, of the output after it */
+    int64_t n_weights;        /* window_size; weight_per_head: heads * window_size; HALYARD_NORM_ROW: heads * head_dim. In
+                                 the order of the input before the rotation, of the output after it */
     const float *scales;      /* STATIC, dense */
     int64_t n_scales;         /* 1, heads, head_dim or heads * head_dim */
     float *scales_out;        /* DYNAMIC: [batch, tokens, heads]; of a tensor with a cache [slots, heads], where tokens
@@ -759,6 +774,7 @@ typedef struct halyard_stages {
     void *cache;              /* the first element of slot 0 and head 0, any alignment */
     const float *position_scales;      /* [batch, tokens, heads] finite numbers (else SCALE), any alignment */
     int64_t stride_position_scales[3]; /* in elements: batch, token, head; any sign, 0 shares one */
+    const void *bias;         /* the norm's, n_weights of its weight_dtype, in their order, dense, any alignment */
 } halyard_stages;
 
 typedef struct halyard_run_args {
@@ -789,8 +805,8 @@ typedef struct halyard_run_args {
  * MISMATCH (dtype, head_dim or rotary_dim is not the plan's; positions that given rows need, or can't have; what the
  * plan's stages do not ask for; sources by which keys cannot move), OVERFLOW, STRIDE, OVERLAP, POSITION, SLOT, SCALE,
  * THREADS, EXECUTOR, UNSUPPORTED (device; a row that is too long for its norm).
- * Outputs (caches and scales too) may not share memory with positions, slots, weights, static scales, scales by position
- * or the rows of a given source either; there spans are compared.
+ * Outputs (caches and scales too) may not share memory with positions, slots, weights, biases, static scales, scales by
+ * position or the rows of a given source either; there spans are compared.
  * Parts. A caller that has threads of its own makes the same call on each of them but for `part`: together they do what
  * the whole run does, to the bit, in any order. Every part checks everything, so that all return the same status and none
  * writes on an error. Parts take no executor (else MISMATCH); a part that there is no work for does nothing. */
@@ -831,6 +847,7 @@ typedef struct halyard_bound_run_args {
     const halyard_angle_source *angles; /* NULL: those that the run was bound with. Else, where these are GIVEN, a GIVEN
                                            source like them (else MISMATCH), whose rows lie elsewhere */
     const float *const *position_scales; /* [n_tensors] as the arrays of stages above */
+    const void *const *biases;
 } halyard_bound_run_args;
 
 /* Runs. What is checked: pointers, positions, slots, scales that are read, and that outputs share no element with

@@ -455,6 +455,14 @@ inline halyard_norm_desc describe_norm(dtype weight, double eps = 1e-6) noexcept
     return desc;
 }
 
+/// The same as a layer norm, which takes the mean off, with a bias [head_dim] or without.
+inline halyard_norm_desc describe_layer_norm(dtype weight, bool has_bias, double eps = 1e-5) noexcept {
+    auto desc = describe_norm(weight, eps);
+    desc.kind = HALYARD_NORM_LAYER;
+    desc.has_bias = has_bias ? 1 : 0;
+    return desc;
+}
+
 /// Scales that the run brings; per is HALYARD_SCALE_PER_….
 inline halyard_scale_desc describe_static_scales(std::int32_t per = HALYARD_SCALE_PER_TENSOR) noexcept {
     auto desc = make_struct<halyard_scale_desc>();
@@ -633,6 +641,7 @@ struct bound_stages {
     const void *from_positions = nullptr;
     const halyard_angle_source *angles = nullptr;  ///< given rows that lie elsewhere than those that were bound
     const float *const *position_scales = nullptr;
+    const void *const *biases = nullptr;
 };
 
 namespace detail {
@@ -710,6 +719,7 @@ public:
         args.from_positions = stages.from_positions;
         args.angles = stages.angles;
         args.position_scales = stages.position_scales;
+        args.biases = stages.biases;
         detail::call(halyard_run_bound, get(), &args);
     }
 

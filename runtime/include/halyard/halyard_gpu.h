@@ -19,11 +19,11 @@
  * in half pairing the halves of a head, are multiples of that; else, of f16 and bf16, of two elements where those are
  * multiples of two elements and the pairing stays; else of one element.
  *
- * The road. A plan may ask for more than rotations: norms of heads before the rotation, with any weight and rounding;
- * one static scale per tensor; any out_dtype; tensors that are not rotated; caches whose heads are dense, in pages of
- * any strides. All of it, for all tensors of one dtype and head_dim, is one launch, wherever they lie. (OpenCL: one for
- * those whose inputs are in one cl_mem, outputs in one, and weights in one.) Other stages are refused (UNSUPPORTED), as
- * are heads of more than 640 elements, and heads that are not dense or do not begin on 16 bytes.
+ * The road. A plan may ask for more than rotations: RMS norms of heads before the rotation, with any rounding and any
+ * weight that heads share; one static scale per tensor; any out_dtype; tensors that are not rotated; caches whose heads
+ * are dense, in pages of any strides. All of it, for all tensors of one dtype and head_dim, is one launch, wherever they
+ * lie. (OpenCL: one for those whose inputs are in one cl_mem, outputs in one, and weights in one.) Other stages are
+ * refused (UNSUPPORTED), as are heads of more than 640 elements, and heads that are not dense or do not begin on 16 bytes.
  *   scales   are host memory, read during the call: so they can be checked. A captured graph keeps their values.
  *   slots    Their policy must be RANGE_ONLY. A slot out of range is not stored, and neither is a token with a bad
  *            position under BAD_POSITION_ERROR. What lies in a slot that several tokens name is undefined: they are
