@@ -172,10 +172,10 @@ LinearPairs::LinearPairs(const LinearAngles &angles, std::int64_t head, std::int
     }
 }
 
-// A term is a position p times an entry w, both in an upper part of 26 bits and the others. The product of the upper
-// parts is exact, and so is what is left of it without whole turns. The other products are below 2^13 turns, for terms
-// up to 2^40 rad, and so are off by at most 2^-40 turns each; their sums over all axes are below 2^16, and off by 2^-37
-// each. All of that is a hundredth of 2^-33 turns, by which the turns are rounded at the end.
+// A term is a position times an entry, each in an upper part of 26 bits and the rest. The product of the upper parts is
+// exact, and so is what is left of it without whole turns. The other products are below 2^12 turns, for terms up to
+// 2^40 rad, so that an axis is off by at most 2^-39 turns. The sum of four is below 2^15, and each addition to it off
+// by at most 2^-39, too. All of that is an eighth of 2^-33 turns, by which the last rounding may be off.
 void LinearPairs::find_turns(std::int64_t batch, std::int64_t token, std::uint32_t *turns) const noexcept {
     double sum[most] = {};
     for (std::int32_t axis = 0; axis < angles_.n_axes; axis++) {
