@@ -18,33 +18,37 @@ std::string llama_with(const std::string &what, const std::string &instead) {
     return text.replace(place, what.size(), instead);
 }
 
+/// Puts a text in the place of the question mark.
+std::string fill(std::string text, const std::string &value) { return text.replace(text.find('?'), 1, value); }
+
 std::string gemma3_with(const std::string &full) {
-    return R"({"model_type": "gemma3_text", "hidden_size": 2304, "num_attention_heads": 8, "rope_parameters":
-        {"sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}, "full_attention": )" +
-           full + "}}";
+    return fill(R"({"model_type": "gemma3_text", "hidden_size": 2304, "num_attention_heads": 8, "rope_parameters":
+        {"sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}, "full_attention": ?}})",
+                full);
 }
 
 std::string qwen2_vl_with(const std::string &sections) {
-    return R"({"model_type": "qwen2_vl", "hidden_size": 3584, "num_attention_heads": 28, "rope_scaling":
-        {"type": "mrope", "mrope_section": )" +
-           sections + "}}";
+    return fill(R"({"model_type": "qwen2_vl", "hidden_size": 3584, "num_attention_heads": 28, "rope_scaling":
+        {"type": "mrope", "mrope_section": ?}})",
+                sections);
 }
 
 std::string gemma4_with(const std::string &layers) {
-    return R"({"model_type": "gemma4_text", "layer_types": ["sliding_attention", "full_attention"], "rope_parameters":
-        {"sliding_attention": {}, "full_attention": {"rope_type": "proportional"}}, "per_layer_config": )" +
-           layers + "}";
+    return fill(R"({"model_type": "gemma4_text", "layer_types": ["sliding_attention", "full_attention"],
+        "rope_parameters": {"sliding_attention": {}, "full_attention": {"rope_type": "proportional"}},
+        "per_layer_config": ?})",
+                layers);
 }
 
-std::string whole_with(const std::string &beside, const std::string &inside = "{}") {
+std::string whole_with(const std::string &beside) {
     auto config = json::parse(beside);
     config["model_type"] = "llava";
-    config["text_config"] = llama(inside);
+    config["text_config"] = llama();
     return config.dump();
 }
 
 std::string vision_with(const std::string &fields) {
-    return R"({"model_type": "qwen2_vl", "vision_config": {"embed_dim": 1280, "num_heads": 16, )" + fields + "}}";
+    return fill(R"({"model_type": "qwen2_vl", "vision_config": {"embed_dim": 1280, "num_heads": 16, ?}})", fields);
 }
 
 void check_broken(const std::vector<Broken> &cases) {
