@@ -218,7 +218,7 @@ TEST_CASE("norms: those of layers where numbers are equal, one, or too large", "
                       {head.data(), {1, n, n}});
             return head;
         };
-        for (const std::size_t n : {1, 3, 16, 50, 128}) {
+        for (const std::size_t n : {1u, 3u, 16u, 50u, 128u}) {
             INFO(halyard::name_of(kernels.target) << ", " << n);
             // The mean is exact: what is left is the bias, or nothing known.
             for (const float v : normed(std::vector<float>(n, -3.0f), 1e-6f)) {
