@@ -213,17 +213,18 @@ RoadValues road_of_values(const Road &road, const std::vector<long double> &x, c
             const std::int64_t n = road.norm->row ? road.n_heads * road.head_dim : road.norm->size;
             factor += 4 + (static_cast<long double>(n) / 16 + 5) / 2;
         }
-        // A longer pair may be infinite, whatever its members should be.
-        const bool is_bound = state.length[i] <= 0.999999L * std::numeric_limits<float>::max();
-        const long double bound = is_bound ? factor * eps * state.length[i] + state.extra[i] * (1 + 64 * eps)
-                                           : std::numeric_limits<long double>::infinity();
         long double scale = 1, underflow = 0x1p-148L;
         if (!road.position_scales.empty()) {
             scale = road.position_scales[i / static_cast<std::size_t>(road.head_dim)];
+            factor += 0.5L;
             underflow *= 1 + std::fabs(scale);
         }
         result.value[i] *= scale;
-        result.bound.push_back(scale == 0 && !is_bound ? bound : bound * std::fabs(scale) + underflow);
+        // A longer pair may be infinite, whatever its members should be.
+        const bool is_bound = state.length[i] <= 0.999999L * std::numeric_limits<float>::max();
+        const long double bound = factor * eps * state.length[i] + state.extra[i] * (1 + 64 * eps);
+        result.bound.push_back(is_bound ? bound * std::fabs(scale) + underflow
+                                        : std::numeric_limits<long double>::infinity());
     }
     if (road.hadamard != 0) {
         transform(road.hadamard, result.value, result.bound);

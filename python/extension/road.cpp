@@ -76,6 +76,7 @@ void Road::read(const char *name, nb::handle x_object, nb::handle y_object, Head
     if (arguments != nullptr) {
         read_norm(arguments->norm);
         read_position_scales(arguments->position_scales, layout);
+        read_hadamard(arguments->hadamard);
         read_scale(arguments->scale, layout);
     }
 }
@@ -89,6 +90,7 @@ void Road::read_keys(const KeyArguments &arguments, HeadOrder layout) {
     } else {
         read_moving_cache(arguments);
     }
+    read_hadamard(arguments.stages.hadamard);
     read_scale(arguments.stages.scale, layout);
 }
 
@@ -274,6 +276,17 @@ void Road::read_dynamic_scales(nb::handle out, HeadOrder layout) {
                           (cache_ ? "[slots, heads]" : "the shape of " + std::string(name_) + " without head_dim"));
     }
     stages.scales_out = static_cast<float *>(array.data());
+}
+
+void Road::read_hadamard(nb::handle n) {
+    const auto value = nb::cast<std::int64_t>(n);
+    if (value < 0 || (value & (value - 1)) != 0 || value == 1 || (value != 0 && desc.head_dim % value != 0)) {
+        refuse(HALYARD_ERROR_SHAPE, name_of("hadamard") + " is " + std::to_string(value) +
+                                        ", but has to be 0 or a power of two that divides head_dim, " +
+                                        std::to_string(desc.head_dim));
+    }
+    desc.hadamard = static_cast<std::int32_t>(value);
+    has_stages = has_stages || value != 0;
 }
 
 void Road::read_position_scales(nb::handle scales, HeadOrder layout) {

@@ -19,7 +19,7 @@ struct HeadOrder {
 
 /// What Python says of one tensor's stages; None where it says nothing.
 struct StageArguments {
-    nanobind::handle norm, scale, cache, dtype, cache_layout, position_scales;
+    nanobind::handle norm, scale, cache, dtype, cache_layout, position_scales, hadamard;
 };
 
 /// What it says of keys that move: an array and where its result goes (None: there), or with slots a cache. Of a cache
@@ -64,6 +64,7 @@ private:
     void read_scale(nanobind::handle scale, HeadOrder layout);
     void read_dynamic_scales(nanobind::handle out, HeadOrder layout);
     void read_position_scales(nanobind::handle scales, HeadOrder layout);
+    void read_hadamard(nanobind::handle n);
     void read_cache(nanobind::handle cache, nanobind::handle layout, nanobind::handle dtype);
     void read_tiles(nanobind::handle layout);
     std::int32_t dtype_of(const Array &array, nanobind::handle asked) const;

@@ -121,8 +121,8 @@ void run_released(const plan &made, const halyard_run_args &args) {
 }
 
 /// Reads x, three tensors or None, and where they go. `stages` is None, or (norms, scales, caches, dtypes,
-/// cache_layout, slots, duplicate_slots, position_scales), the first four and the last with one for each tensor, as y
-/// and offsets have.
+/// cache_layout, slots, duplicate_slots, position_scales, hadamard), the first four and the last two with one for each
+/// tensor, as y and offsets have.
 void read_tensors(nb::handle x, nb::handle y, nb::handle offsets, nb::handle stages, const Options &options,
                   Tensors &tensors) {
     for (std::size_t i = 0; i < max_tensors; ++i) {
@@ -131,8 +131,8 @@ void read_tensors(nb::handle x, nb::handle y, nb::handle offsets, nb::handle sta
         }
         StageArguments arguments{};
         if (!stages.is_none()) {
-            arguments = {at(at(stages, 0), i), at(at(stages, 1), i), at(at(stages, 2), i),
-                         at(at(stages, 3), i), at(stages, 4),        at(at(stages, 7), i)};
+            arguments = {at(at(stages, 0), i), at(at(stages, 1), i), at(at(stages, 2), i), at(at(stages, 3), i),
+                         at(stages, 4),        at(at(stages, 7), i), at(at(stages, 8), i)};
         }
         auto &road = tensors.roads[tensors.n];
         road.read(tensor_names[i], at(x, i), at(y, i), options.layout, stages.is_none() ? nullptr : &arguments,
@@ -185,6 +185,7 @@ void rerotate(AngleSource &angles, AngleSource &from_angles, nb::tuple told, nb:
     keys.stages.scale = at(told, 6);
     keys.stages.dtype = at(told, 7);
     keys.stages.cache_layout = at(told, 8);
+    keys.stages.hadamard = at(told, 9);
     Tensors tensors;
     auto &road = tensors.roads[0];
     road.read_keys(keys, options.layout);

@@ -90,12 +90,12 @@ def _for_each(argument: str, value: Any, n_given: int) -> tuple[Any, Any, Any]:
 def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positions: Any = None, out: Any = None,
            inverse: bool = False, pairing: str | None = None, out_pairing: str | None = None,
            rotary_offset: int | tuple[int, ...] = 0, layout: str = "bshd", bad_position: str = "error",
-           norm: Any = None, position_scales: Any = None, scale: Any = None, dtype: Any = None, cache: Any = None,
-           cache_layout: Any = "nhd", slots: Any = None, duplicate_slots: str = "error", threads: int = 1,
-           target: str | None = None) -> Any:
+           norm: Any = None, position_scales: Any = None, hadamard: int | tuple[int, ...] = 0, scale: Any = None,
+           dtype: Any = None, cache: Any = None, cache_layout: Any = "nhd", slots: Any = None,
+           duplicate_slots: str = "error", threads: int = 1, target: str | None = None) -> Any:
     """Rotates q and k. v, which is not rotated, takes the other stages of the road, as q and k do:
-    norm, rotation, norm, scale by position, scale, conversion to another dtype, and a store into an array or into a
-    cache by slot.
+    norm, rotation, norm, scale by position, Hadamard transform, scale, conversion to another dtype, and a store into an
+    array or into a cache by slot.
 
     q, k, v: float32, float16 or bfloat16, [tokens, heads, head_dim] or [batch, tokens, heads, head_dim], with any
         strides; heads and head_dim may differ. With layout "bhsd" heads come before tokens.
@@ -111,6 +111,8 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
     norm: a Norm.
     position_scales: what a tensor is multiplied by: float32 [tokens] or, with a batch, [batch, tokens]; or of the
         tensor's shape without head_dim. Frequencies.position_scales makes those of models that scale q.
+    hadamard: n: a Hadamard transform of each n elements of a head, orthonormal and so its own inverse; a power of two
+        that divides head_dim; (for q, for k, for v) where they differ [0: none].
     scale: stored = convert(value / scale), so that value = stored * scale: a number, float32 [heads], [head_dim] or
         [heads, head_dim], or a DynamicScale.
     dtype: of outputs that are made, "f32", "f16", "bf16", "e4m3", "e5m2" or "int8" [the input's]; of uint8 arrays, e4m3
@@ -140,8 +142,8 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
         raise not_a_source("angles", angles)
     stages = None
     if not (norm is None and scale is None and dtype is None and cache is None and slots is None
-            and position_scales is None):
-        stages = (norm, scale, cache, dtype, cache_layout, slots, duplicate_slots, position_scales)
+            and position_scales is None and hadamard == 0):
+        stages = (norm, scale, cache, dtype, cache_layout, slots, duplicate_slots, position_scales, hadamard)
     how = (pairing, out_pairing, inverse, layout, bad_position, threads, target)
     return _turn((q, k, v), angles, positions, out, rotary_offset, stages, how)
 
@@ -157,11 +159,12 @@ def _turn(inputs: tuple[Any, Any, Any], angles: AngleSource, positions: Any, out
     outputs = _for_each("out", out, n_given)
     caches = dtypes = finish = _NONE
     if stages is not None:
-        norm, scale, cache, dtype, cache_layout, slots, duplicate_slots, position_scales = stages
+        norm, scale, cache, dtype, cache_layout, slots, duplicate_slots, position_scales, hadamard = stages
         caches = _for_each("cache", cache, n_given)
         dtypes = _for_each("dtype", dtype, n_given)
         stages = (_for_each("norm", norm, n_given), _for_each("scale", scale, n_given), caches, dtypes, cache_layout,
-                  slots, duplicate_slots, _for_each("position_scales", position_scales, n_given))
+                  slots, duplicate_slots, _for_each("position_scales", position_scales, n_given),
+                  (*hadamard, 0, 0, 0)[:3] if isinstance(hadamard, tuple) else (hadamard,) * 3)
     if out is None or stages is not None or type(out) is tuple:
         outputs, finish = _complete(inputs, outputs, caches, dtypes)
     offsets = (*offset, 0, 0) if isinstance(offset, tuple) else (offset, offset)

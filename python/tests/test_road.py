@@ -92,6 +92,32 @@ def test_bad_scales_by_position(angles, qkv):
     assert np.array_equal(qkv[0], before)
 
 
+def test_hadamard(rng, angles, qkv):
+    """Of heads of 64: NumPy's matrix in float64, for q and v; twice it is nothing, and keys move with it."""
+    matrix = np.array([[1.0]])
+    while len(matrix) < DIM:
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    matrix /= np.sqrt(DIM)
+    plain = halyard.rotate(*qkv, angles=angles)
+    y = halyard.rotate(*qkv, angles=angles, hadamard=(DIM, 0, DIM))
+    lengths = [np.linalg.norm(each.astype(np.float64), axis=-1, keepdims=True) for each in plain]
+    for i in 0, 2:
+        assert (np.abs(y[i] - plain[i].astype(np.float64) @ matrix) <= 6 * exact.EPS * lengths[i]).all()
+    assert np.array_equal(y[1], plain[1])
+    again = halyard.rotate(v=y[2], q=y[2], angles=angles, positions=np.zeros(TOKENS, np.int32), hadamard=DIM)[1]
+    assert (np.abs(again - qkv[2]) <= 12 * exact.EPS * lengths[2]).all()
+    moved = halyard.rerotate(halyard.rotate(qkv[1], angles=angles, hadamard=DIM), angles=angles, hadamard=DIM,
+                             from_positions=0, positions=5)
+    there = halyard.rotate(qkv[1], angles=angles, positions=5, hadamard=DIM)
+    assert (np.abs(moved - there) <= 24 * exact.EPS * lengths[1]).all()
+
+
+@pytest.mark.parametrize("n", [1, -2, 3, 2 * 64, 2 ** 40])
+def test_bad_hadamard(angles, qkv, n):
+    with pytest.raises(halyard.Error, match=f"hadamard of q is {n}, but has to be 0 or a power of two that divides head"):
+        halyard.rotate(qkv[0], angles=angles, hadamard=n)
+
+
 @pytest.mark.parametrize("per_head", [False, True])
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_layer_norms(rng, angles, qkv, per_head, has_bias):

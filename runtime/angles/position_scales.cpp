@@ -76,10 +76,6 @@ extern "C" halyard_status halyard_make_position_scales(const halyard_frequencies
     if (about.q_scale_rule == HALYARD_Q_SCALE_NONE) {
         return fail(error, HALYARD_ERROR_MISMATCH, "the frequencies tell no rule by which q is scaled by position");
     }
-    if (about.n_axes > 1) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "the frequencies are for positions of ", about.n_axes,
-                    " axes, but a scale by position reads one");
-    }
     if (n_batch < 0 || n_tokens < 0) {
         return fail(error, HALYARD_ERROR_SHAPE, "n_batch is ", n_batch, " and n_tokens is ", n_tokens,
                     ", but neither may be negative");

@@ -459,9 +459,8 @@ TEST_CASE("axis maps: a list names an axis for each pair, and says what sections
         desc.n_axes = n_axes;
         check_map_refused(desc, HALYARD_ERROR_SHAPE, "desc.n_axes is " + text(n_axes));
     }
-    // A caller that was compiled before there were lists.
-    desc.size = offsetof(halyard_angle_source_desc, axis_of_pair);
     desc.n_axes = 2;
+    desc.axis_of_pair = nullptr;
     check_map_refused(desc, HALYARD_ERROR_NULL_POINTER, "desc.axis_of_pair is NULL");
 }
 

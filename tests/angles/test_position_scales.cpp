@@ -141,9 +141,4 @@ TEST_CASE("errors: position scales", "[errors]") {
          {"address space"},
          {{s.given, nullptr}, {s.n_batch, 1}, {s.n_tokens, INT64_MAX}, {s.n_floats, INT64_MAX}}},
     });
-    // Positions of several axes have no one position that a rule could read.
-    const auto axes = read_good(R"({"model_type": "ministral3", "head_dim": 16, "rope_parameters": {"rope_type": "yarn",
-        "factor": 16.0, "rope_theta": 1e6, "llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 64,
-        "mrope_section": [2, 3, 3]}})");
-    table.refuse(HALYARD_ERROR_MISMATCH, {"3 axes"}, {{s.frequencies, axes.frequencies.get()}});
 }

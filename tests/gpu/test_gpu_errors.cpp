@@ -58,7 +58,7 @@ struct Working {
 };
 
 void refuse_anywhere(Working &w) {
-    auto *const other = reinterpret_cast<const void *>(&w.args);
+    auto *const other = reinterpret_cast<const void *>(&w.x);  // of another size
     const std::int32_t other_device = w.device == HALYARD_CUDA ? HALYARD_OPENCL : HALYARD_CUDA;
     w.runs.refuse({
         {HALYARD_ERROR_STRUCT_SIZE, {"args.size is 0"}, {{w.args.size, 0}}},

@@ -452,9 +452,6 @@ TEST_CASE("errors: roads, scales by position of bound runs", "[errors][road]") {
            {{*s.at(3003), nan_value}});
     refuse(HALYARD_ERROR_NULL_POINTER, {"stages[0].position_scales is NULL"}, {{bound.position_scales[0], nullptr}});
     refuse(HALYARD_ERROR_NULL_POINTER, {"stages[0].position_scales is NULL"}, {{bound.args.position_scales, nullptr}});
-    // An earlier caller's arguments end before.
-    refuse(HALYARD_ERROR_NULL_POINTER, {"stages[0].position_scales is NULL"},
-           {{bound.args.size, offsetof(halyard_bound_run_args, position_scales)}});
     refuse(HALYARD_ERROR_MISMATCH, {"stages[1].position_scales is set"}, {{bound.position_scales[1], s.at(3000)}});
     refuse(HALYARD_ERROR_OVERLAP, {"y[0]", "stages[0].position_scales"}, {{bound.position_scales[0], s.at(90)}});
     // Those of each call count.

@@ -112,7 +112,7 @@ EXAMPLES = [
     Example("YaRNScalingRotaryEmbedding", config("gpt_oss", "yarn", theta=1.5e5, head_dim=64, truncate=False, **YARN)),
     Example("YaRNScalingRotaryEmbedding", config("seed_oss", "yarn", theta=1e7, attention_factor=1.25, **YARN)),
     Example("YaRNScalingRotaryEmbedding", config("ministral3", "yarn", beta_fast=16.0, beta_slow=2.0, mscale=1.0,
-                                                 mscale_all_dim=0.5, **YARN)),
+                                                 mscale_all_dim=0.5, llama_4_scaling_beta=0.1, **YARN)),
     # vLLM makes it YaRN with an attention_factor of 1 + 0.07 ln(factor).
     Example("YaRNScalingRotaryEmbedding", config("telechat3", "telechat3-yarn", **YARN), by_get_rope=False),
     Example("Llama3RotaryEmbedding", config("llama", "llama3", theta=5e5, factor=8.0, low_freq_factor=1.0,

@@ -376,7 +376,7 @@ typedef struct halyard_positions {
  *   out        [n_batch, n_tokens] dense, aligned to its floats; may be NULL where there are no tokens.
  *   n_floats   the capacity of out, >= n_batch * n_tokens.    Else SHAPE.
  * Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, SHAPE, OVERFLOW, POSITION (a negative one, or one outside int32),
- * OVERLAP (out and positions), MISMATCH (the frequencies have no such rule, or positions of several axes). */
+ * OVERLAP (out and positions), MISMATCH (the frequencies have no such rule). */
 HALYARD_API halyard_status halyard_make_position_scales(const halyard_frequencies *frequencies,
                                                         const halyard_positions *positions, int64_t n_batch,
                                                         int64_t n_tokens, float *out, int64_t n_floats,
