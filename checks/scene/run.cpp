@@ -396,7 +396,7 @@ std::int64_t Scene::good_position(bool may_be_in_gap) {
         return angles.list[static_cast<std::size_t>(draw_.in(0, static_cast<std::int64_t>(angles.list.size()) - 1))];
     }
     const std::int64_t first = angles.first, last = angles.last_dense - (is_one ? 0 : n_tokens_);
-    return !draw_.one_in(6)  ? draw_.in(first, last)
+    return !draw_.one_in(3)  ? draw_.in(first, last)
            : draw_.one_in(2) ? draw_.in(first, std::min(first + 1, last))
                              : draw_.in(std::max(first, last - 1), last);
 }
