@@ -116,13 +116,26 @@ halyard_status fail_range(const halyard_tensor &tensor, const char *name, int in
     return HALYARD_OK;
 }
 
+/// Checks the sizes of all tensors that are read. Of one whose size is not set nothing else may be there to read.
+halyard_status check_sizes(const PlanDesc &plan, const halyard_tensor *x, const halyard_tensor *y,
+                           halyard_error *error) {
+    for (int i = 0; i < plan.n_tensors; i++) {
+        const bool has_cache = !plan.only_rotates && plan.tensors[i].cache;
+        if (x[i].size != sizeof(halyard_tensor)) {
+            return fail_fit(x[i], "x", i, {}, error);
+        }
+        if (y[i].size != sizeof(halyard_tensor) && !has_cache) {
+            return fail_fit(y[i], "y", i, {}, error);
+        }
+    }
+    return HALYARD_OK;
+}
+
 /// Reads tensors, and checks each by itself and against its partner.
 halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor *given_y, std::int32_t device, Run &run,
                             Spans &spans, halyard_error *error) {
-    // A size that is not set may stand where no tensor does: nothing else of it is read.
-    const auto has_size = [](const halyard_tensor &tensor) { return tensor.size == sizeof(halyard_tensor); };
-    if (!has_size(given_x[0])) {
-        return fail_fit(given_x[0], "x", 0, {}, error);
+    if (const halyard_status status = check_sizes(*run.plan, given_x, given_y, error)) {
+        return status;
     }
     run.n_batch = given_x[0].shape[0];
     run.n_tokens = given_x[0].shape[1];
@@ -132,9 +145,6 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
         const TensorDesc &desc = run.plan->tensors[i];
         const halyard_tensor &x = given_x[i], &y = given_y[i];
         const bool has_cache = !run.plan->only_rotates && desc.cache;
-        if (!has_size(x) || !(has_cache || has_size(y))) {
-            return has_size(x) ? fail_fit(y, "y", i, {}, error) : fail_fit(x, "x", i, {}, error);
-        }
         const std::int64_t heads = x.shape[2];
         Asked asked = {desc.dtype, device, {run.n_batch, run.n_tokens, heads, desc.head_dim}};
         if (run.n_batch < 0 || run.n_tokens < 0 || !fits(x, asked)) {

@@ -57,6 +57,28 @@ void set_cache_strides(int index, const Spans &spans, Run &run) {
     tensor.within_int32 = spans.x[index].n_bytes() <= INT32_MAX && spans.y[index].n_bytes() <= INT32_MAX;
 }
 
+/// Checks that the arrays are there that a tensor's stages ask for, and no others.
+halyard_status check_pointers(const TensorDesc &desc, const StagePointers &given, int index,
+                              halyard_error *error) noexcept {
+    const struct {
+        bool is_asked;
+        const void *data;
+        const char *name, *what;
+    } arrays[] = {{desc.norm && desc.norm->weight, given.weight, "weight", "a norm with a weight"},
+                  {desc.norm && desc.norm->has_bias, given.bias, "bias", "a norm with a bias"},
+                  {desc.scale && !desc.scale->dynamic, given.scales, "scales", "static scales"},
+                  {desc.scale && desc.scale->dynamic, given.scales_out, "scales_out", "dynamic scales"},
+                  {desc.cache.has_value(), given.cache, "cache", "a cache"},
+                  {desc.position_scales, given.position_scales, "position_scales", "scales by position"}};
+    for (const auto &array : arrays) {
+        if (const halyard_status status =
+                check_given(array.is_asked, array.data, array.name, array.what, index, error)) {
+            return status;
+        }
+    }
+    return HALYARD_OK;
+}
+
 }  // namespace
 
 halyard_status place_stages(const StagePointers &given, int index, Run &run, Spans &spans,
@@ -67,24 +89,7 @@ halyard_status place_stages(const StagePointers &given, int index, Run &run, Spa
     const std::int64_t n_heads = tensor.n_heads;
     const bool has_weight = desc.norm && desc.norm->weight, has_bias = desc.norm && desc.norm->has_bias;
     const bool is_static = desc.scale && !desc.scale->dynamic, is_dynamic = desc.scale && desc.scale->dynamic;
-    halyard_status status = check_given(has_weight, given.weight, "weight", "a norm with a weight", index, error);
-    if (status == HALYARD_OK) {
-        status = check_given(has_bias, given.bias, "bias", "a norm with a bias", index, error);
-    }
-    if (status == HALYARD_OK) {
-        status = check_given(is_static, given.scales, "scales", "static scales", index, error);
-    }
-    if (status == HALYARD_OK) {
-        status = check_given(is_dynamic, given.scales_out, "scales_out", "dynamic scales", index, error);
-    }
-    if (status == HALYARD_OK) {
-        status = check_given(desc.cache.has_value(), given.cache, "cache", "a cache", index, error);
-    }
-    if (status == HALYARD_OK) {
-        status = check_given(desc.position_scales, given.position_scales, "position_scales", "scales by position",
-                             index, error);
-    }
-    if (status != HALYARD_OK) {
+    if (const halyard_status status = check_pointers(desc, given, index, error)) {
         return status;
     }
     stages.weight = static_cast<const char *>(given.weight);

@@ -239,99 +239,124 @@ TEST_CASE("linear angles: every form of positions and of the matrix", "[angles]"
     }
 }
 
-TEST_CASE("linear angles: runs read the rows of each head", "[angles]") {
-    oracle::Random random(Catch::getSeed());
-    Linear<double> linear;
-    linear.n_axes = 2;
-    linear.n_batch = 2;
-    linear.n_tokens = 3;
-    linear.n_heads = 4;
-    linear.n_pairs = 8;
-    linear.draw(random, 12);
-    const auto rows = rows_of(linear);
-    Rotation rotation;
-    rotation.rotary_dim = 16;
-    const auto plan = rotation.plan();
-    const auto angles = halyard::angle_source::given_by_token(rows.data(), 6, 16, false, 4);
-    std::vector<float> x(6 * 4 * 16), y(x.size(), 42.0f), bound_y = y, expected = y;
-    for (float &value : x) {
-        value = static_cast<float>(random.unit());
-    }
-    const auto view = [](std::vector<float> &data, std::int64_t heads = 4) {
-        return halyard::tensor(data.data(), halyard::dtype::f32, {2, 3, heads, 16});
-    };
-    halyard::run(plan, angles, view(x), view(y));
-    for (std::size_t row = 0; row < 24; row++) {
-        for (std::size_t k = row * 16; k < row * 16 + 8; k++) {
-            const auto turned = oracle::rotate(oracle::Arithmetic::fused, {x[k], x[k + 8]}, rows[k], rows[k + 8]);
-            expected[k] = turned.x0;
-            expected[k + 8] = turned.x1;
-        }
-    }
-    CHECK(y == expected);
-    const halyard::bound_run bound(plan, angles, view(x), view(bound_y));
-    bound({x.data()}, {bound_y.data()});
-    CHECK(bound_y == expected);
+namespace {
 
-    SECTION("with rows that lie elsewhere, bound runs too") {
-        const std::vector<float> moved = rows;
-        const auto elsewhere = halyard::angle_source::given_by_token(moved.data(), 6, 16, false, 4);
-        auto args = sized<halyard_bound_run_args>();
-        const void *const from = x.data();
-        void *const to = bound_y.data();
-        args.n_tensors = 1;
-        args.x = &from;
-        args.y = &to;
-        args.angles = elsewhere.get();
-        std::fill(bound_y.begin(), bound_y.end(), 42.0f);
-        CHECK(halyard_run_bound(bound.get(), &args, nullptr) == HALYARD_OK);
-        CHECK(bound_y == expected);
-        auto other =
-            halyard::angle_source::describe_rows(moved.data(), moved.data() + 8, halyard::dtype::f32, 6, 64, 16);
-        other.by_token = 1;
-        for (const char *const field : {"n_heads", "stride_head"}) {
-            const auto unlike = halyard::angle_source::given(other);
-            args.angles = unlike.get();
-            check_refused(HALYARD_ERROR_MISMATCH, {std::string("args.angles has another ") + field},
-                          [&](auto *error) { return halyard_run_bound(bound.get(), &args, error); });
-            other.n_heads = 4;
-            other.stride_head = 8;
+/// A run of two times three tokens with rows for each of four heads, and what it ought to give.
+struct RunByHead {
+    std::vector<float> rows, x, y, expected;
+    halyard::plan plan;
+    halyard::angle_source angles;
+
+    RunByHead() {
+        oracle::Random random(Catch::getSeed());
+        Linear<double> linear;
+        linear.n_axes = 2;
+        linear.n_batch = 2;
+        linear.n_tokens = 3;
+        linear.n_heads = 4;
+        linear.n_pairs = 8;
+        linear.draw(random, 12);
+        rows = rows_of(linear);
+        Rotation rotation;
+        rotation.rotary_dim = 16;
+        plan = rotation.plan();
+        angles = by_token(rows);
+        for (int i = 0; i < 6 * 4 * 16; i++) {
+            x.push_back(static_cast<float>(random.unit()));
+        }
+        y.assign(x.size(), 42.0f);
+        expected = y;
+        for (std::size_t row = 0; row < 24; row++) {
+            for (std::size_t k = row * 16; k < row * 16 + 8; k++) {
+                const auto turned = oracle::rotate(oracle::Arithmetic::fused, {x[k], x[k + 8]}, rows[k], rows[k + 8]);
+                expected[k] = turned.x0;
+                expected[k + 8] = turned.x1;
+            }
         }
     }
-    SECTION("but of as many heads alone, and not over them") {
-        auto args = sized<halyard_run_args>();
-        args.angles = angles.get();
-        const auto refuse = [&](halyard_status status, const Words &words, const halyard_tensor &in,
-                                const halyard_tensor &out) {
-            args.x = &in;
-            args.y = &out;
-            check_refused(status, words, [&](auto *error) { return halyard_run(plan.get(), &args, error); });
-        };
-        refuse(HALYARD_ERROR_SHAPE, {"x[0] has 3 heads, but the angle source has rows for 4"}, view(x, 3), view(y, 3));
-        std::vector<float> memory(rows);
-        memory.resize(2 * rows.size());
-        const auto of_memory = halyard::angle_source::given_by_token(memory.data(), 6, 16, false, 4);
-        args.angles = of_memory.get();
-        auto over = view(y);
-        over.data = memory.data() + rows.size() - 1;  // the last head's last sin
-        refuse(HALYARD_ERROR_OVERLAP, {"the sin rows of the angle source"}, view(x), over);
-        CHECK(y == expected);
+    static halyard::angle_source by_token(const std::vector<float> &of) {
+        return halyard::angle_source::given_by_token(of.data(), 6, 16, false, 4);
     }
-    SECTION("nor does make_rows make them again") {
-        std::vector<float> again(rows.size(), 42.0f);
-        const auto desc = [&] {
-            auto given =
-                halyard::angle_source::describe_rows(rows.data(), rows.data() + 8, halyard::dtype::f32, 6, 64, 16);
-            given.n_heads = 4;
-            given.stride_head = 16;
-            return given;
-        }();
-        const auto by_position = halyard::angle_source::given(desc);
-        const auto args = rows_args(by_position, nullptr, 1, 6, again.data(), 96);
-        check_refused(HALYARD_ERROR_MISMATCH, {"angles has rows for each head"},
-                      [&](auto *error) { return halyard_make_rows(plan.get(), &args, error); });
-        CHECK(again == std::vector<float>(rows.size(), 42.0f));
+    static halyard_tensor view(std::vector<float> &data, std::int64_t heads = 4) {
+        return halyard::tensor(data.data(), halyard::dtype::f32, {2, 3, heads, 16});
     }
+};
+
+}  // namespace
+
+TEST_CASE("linear angles: runs read the rows of each head", "[angles]") {
+    RunByHead run;
+    halyard::run(run.plan, run.angles, run.view(run.x), run.view(run.y));
+    CHECK(run.y == run.expected);
+}
+
+TEST_CASE("linear angles: bound runs read the rows of each head, which may lie elsewhere", "[angles]") {
+    RunByHead run;
+    const halyard::bound_run bound(run.plan, run.angles, run.view(run.x), run.view(run.y));
+    bound({run.x.data()}, {run.y.data()});
+    CHECK(run.y == run.expected);
+    const std::vector<float> moved = run.rows;
+    const auto elsewhere = run.by_token(moved);
+    auto args = sized<halyard_bound_run_args>();
+    const void *const from = run.x.data();
+    void *const to = run.y.data();
+    args.n_tensors = 1;
+    args.x = &from;
+    args.y = &to;
+    args.angles = elsewhere.get();
+    std::fill(run.y.begin(), run.y.end(), 42.0f);
+    CHECK(halyard_run_bound(bound.get(), &args, nullptr) == HALYARD_OK);
+    CHECK(run.y == run.expected);
+    auto other = halyard::angle_source::describe_rows(moved.data(), moved.data() + 8, halyard::dtype::f32, 6, 64, 16);
+    other.by_token = 1;
+    for (const char *const field : {"n_heads", "stride_head"}) {
+        const auto unlike = halyard::angle_source::given(other);
+        args.angles = unlike.get();
+        check_refused(HALYARD_ERROR_MISMATCH, {std::string("args.angles has another ") + field},
+                      [&](auto *error) { return halyard_run_bound(bound.get(), &args, error); });
+        other.n_heads = 4;
+        other.stride_head = 8;
+    }
+}
+
+TEST_CASE("linear angles: runs have as many heads as the rows, and do not write over them", "[angles]") {
+    RunByHead run;
+    halyard::run(run.plan, run.angles, run.view(run.x), run.view(run.y));
+    auto args = sized<halyard_run_args>();
+    args.angles = run.angles.get();
+    const auto refuse = [&](halyard_status status, const Words &words, const halyard_tensor &in,
+                            const halyard_tensor &out) {
+        args.x = &in;
+        args.y = &out;
+        check_refused(status, words, [&](auto *error) { return halyard_run(run.plan.get(), &args, error); });
+    };
+    refuse(HALYARD_ERROR_SHAPE, {"x[0] has 3 heads, but the angle source has rows for 4"}, run.view(run.x, 3),
+           run.view(run.y, 3));
+    std::vector<float> memory(run.rows);
+    memory.resize(2 * run.rows.size());
+    const auto of_memory = run.by_token(memory);
+    args.angles = of_memory.get();
+    auto over = run.view(run.y);
+    over.data = memory.data() + run.rows.size() - 1;  // the last head's last sin
+    refuse(HALYARD_ERROR_OVERLAP, {"the sin rows of the angle source"}, run.view(run.x), over);
+    CHECK(run.y == run.expected);
+}
+
+TEST_CASE("linear angles: rows of each head are not made again", "[angles]") {
+    RunByHead run;
+    std::vector<float> again(run.rows.size(), 42.0f);
+    const auto desc = [&] {
+        auto given =
+            halyard::angle_source::describe_rows(run.rows.data(), run.rows.data() + 8, halyard::dtype::f32, 6, 64, 16);
+        given.n_heads = 4;
+        given.stride_head = 16;
+        return given;
+    }();
+    const auto by_position = halyard::angle_source::given(desc);
+    const auto args = rows_args(by_position, nullptr, 1, 6, again.data(), 96);
+    check_refused(HALYARD_ERROR_MISMATCH, {"angles has rows for each head"},
+                  [&](auto *error) { return halyard_make_rows(run.plan.get(), &args, error); });
+    CHECK(again == std::vector<float>(run.rows.size(), 42.0f));
 }
 
 namespace {
