@@ -156,23 +156,32 @@ TEST_CASE("linear angles: positions of integers turn as those of a source", "[an
     }
 }
 
-TEST_CASE("linear angles: every form of positions and of the matrix", "[angles]") {
-    oracle::Random random(Catch::getSeed());
-    Linear<float> linear;
-    linear.n_axes = 3;
-    linear.n_batch = 2;
-    linear.n_tokens = 5;
-    linear.n_heads = 2;
-    linear.n_pairs = 6;
-    linear.draw(random, 10);
-    const auto expected = rows_of(linear);
-    const auto plan = plan_for(12);
-    const auto make = [&](const halyard_linear_angles &form) {
+namespace {
+
+/// Of three axes, two times five tokens and two heads, and the rows that they give.
+struct LinearOfHeads {
+    Linear<float> linear = {3, 2, 5, 2, 6, 0, {}, {}};
+    halyard::plan plan = plan_for(12);
+    std::vector<float> expected;
+
+    LinearOfHeads() {
+        oracle::Random random(Catch::getSeed());
+        linear.draw(random, 10);
+        expected = rows_of(linear);
+    }
+    std::vector<float> make(const halyard_linear_angles &form) const {
         std::vector<float> rows(expected.size(), NAN);
         halyard::make_rows(plan, form, 2, 5, rows.data(), static_cast<std::int64_t>(rows.size()));
         return rows;
-    };
-    CHECK(make(linear.describe()) == expected);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("linear angles: every form of positions and of the matrix", "[angles]") {
+    LinearOfHeads of;
+    auto &[linear, plan, expected] = of;
+    CHECK(of.make(linear.describe()) == expected);
 
     SECTION("of float64, and at any address") {
         std::vector<char> numbers(30 * 8 + 3), matrix(36 * 8 + 1);
@@ -185,7 +194,7 @@ TEST_CASE("linear angles: every form of positions and of the matrix", "[angles]"
         form.type = HALYARD_REAL64;
         form.positions = numbers.data() + 3;
         form.matrix = reinterpret_cast<const double *>(matrix.data() + 1);
-        CHECK(make(form) == expected);
+        CHECK(of.make(form) == expected);
     }
     SECTION("backwards, with gaps") {
         std::vector<float> spread(200, NAN);
@@ -198,19 +207,24 @@ TEST_CASE("linear angles: every form of positions and of the matrix", "[angles]"
             spread[static_cast<std::size_t>(199 - i % 5 * 2 - i / 5 % 2 * 13 - i / 10 * 60)] =
                 linear.positions[static_cast<std::size_t>(i)];
         }
-        CHECK(make(form) == expected);
+        CHECK(of.make(form) == expected);
     }
     SECTION("shared by axes, batch rows and tokens") {
         auto form = linear.describe();
         form.stride_axis = form.stride_batch = form.stride_token = 0;
         std::fill(linear.positions.begin() + 1, linear.positions.end(), linear.positions[0]);
-        CHECK(make(form) == rows_of(linear));
+        CHECK(of.make(form) == rows_of(linear));
     }
     SECTION("an attention_factor of 1 is none") {
         auto form = linear.describe();
         form.attention_factor = 1;
-        CHECK(make(form) == expected);
+        CHECK(of.make(form) == expected);
     }
+}
+
+TEST_CASE("linear angles: heads and parts", "[angles]") {
+    LinearOfHeads of;
+    auto &[linear, plan, expected] = of;
     SECTION("heads are what they are alone") {
         std::vector<float> alone;
         for (std::int64_t i = 0; i < 20; i++) {
