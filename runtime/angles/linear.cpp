@@ -57,7 +57,7 @@ halyard_status check_linear_angles(const LinearAngles &angles, std::int64_t n_ba
                 greatest_entry = std::max(greatest_entry, std::fabs(entry));
             }
         }
-        for (std::int64_t batch = 0; batch < n_batch; batch++) {
+        for (std::int64_t batch = 0; batch < (n_tokens == 0 ? 0 : n_batch); batch++) {
             for (std::int64_t token = 0; token < n_tokens; token++) {
                 const double position = angles.position(axis, batch, token);
                 if (!std::isfinite(position)) {
