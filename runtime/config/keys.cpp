@@ -208,7 +208,9 @@ void check_lengths(const JsonObject &config) {
 }
 
 void check_top(const JsonObject &config, const Model &model) {
-    for (const auto &[key, value] : config.value().fields) {
+    for (const auto &field : config.value().fields) {
+        const auto &key = field.key;
+        const auto &value = field.value;
         const Key *known = find_key(top_keys, key);
         const bool is_known =
             known != nullptr || std::ranges::find(meaningless, key, &Meaningless::key) != std::end(meaningless) ||
