@@ -30,7 +30,7 @@ inline constexpr std::array released_sizes<halyard_angle_source_desc> = {144u};
 template <>
 inline constexpr std::array released_sizes<halyard_angle_source_info> = {48u};
 template <>
-inline constexpr std::array released_sizes<halyard_tensor_desc> = {72u};
+inline constexpr std::array released_sizes<halyard_tensor_desc> = {88u};
 template <>
 inline constexpr std::array released_sizes<halyard_plan_desc> = {56u};
 template <>
@@ -44,7 +44,7 @@ inline constexpr std::array released_sizes<halyard_executor> = {24u};
 template <>
 inline constexpr std::array released_sizes<halyard_run_args> = {88u};
 template <>
-inline constexpr std::array released_sizes<halyard_bound_run_args> = {120u};
+inline constexpr std::array released_sizes<halyard_bound_run_args> = {136u};
 template <>
 inline constexpr std::array released_sizes<halyard_norm_desc> = {64u};
 template <>
@@ -52,9 +52,11 @@ inline constexpr std::array released_sizes<halyard_scale_desc> = {16u};
 template <>
 inline constexpr std::array released_sizes<halyard_cache_desc> = {96u};
 template <>
+inline constexpr std::array released_sizes<halyard_groups_desc> = {152u};
+template <>
 inline constexpr std::array released_sizes<halyard_slots> = {72u};
 template <>
-inline constexpr std::array released_sizes<halyard_stages> = {120u};
+inline constexpr std::array released_sizes<halyard_stages> = {136u};
 template <>
 inline constexpr std::array released_sizes<halyard_target_info> = {288u};
 

@@ -111,6 +111,7 @@ enum { HALYARD_F32 = 1, HALYARD_F16 = 2, HALYARD_BF16 = 3 };                /* s
  * 57344), and integers. Every float is rounded to nearest even. E4M3 and E5M2 keep subnormals and NaN, and what is larger
  * than their largest value becomes that, infinities too. INT8 is clamped to [-128, 127], and NaN is 0. */
 enum { HALYARD_E4M3 = 4, HALYARD_E5M2 = 5, HALYARD_INT8 = 6 };
+enum { HALYARD_UINT8 = 7 }; /* the bytes of records, see Groups */
 enum { HALYARD_PAIRING_HALF = 1, HALYARD_PAIRING_INTERLEAVED = 2 };
 enum { HALYARD_FORWARD = 0, HALYARD_INVERSE = 1 };
 enum { HALYARD_INT32 = 0, HALYARD_INT64 = 1 };                              /* storage of positions */
@@ -490,8 +491,8 @@ enum { HALYARD_MAX_TENSORS = 4 };
 
 /* The road from a projection to a cache. Each tensor of a plan takes, of these stages, those that it has:
  *
- *     load (dtype) -> norm -> rotate -> norm -> scale by position -> Hadamard -> scale, convert (out_dtype)
- *         -> store (view, or cache by slot)
+ *     load (dtype, or records) -> norm -> rotate -> norm -> scale by position -> Hadamard
+ *         -> scale, convert (out_dtype), or groups -> store (view, or cache by slot)
  *
  * Between load and store all is f32. Elements beside the rotary window take every stage but the rotation. Conversions
  * round to nearest even and keep denormals; f16 and bf16 overflow to infinity.
@@ -610,6 +611,92 @@ typedef struct halyard_cache_desc {
  * of the n elements, and by the length of what they were off before. A plan that rerotates undoes it before the rotation
  * and does it again behind it. */
 
+/* Groups. What a quantised cache stores of a head is a record of bytes: elements in groups, a scale for each group, and
+ * perhaps a zero point. Tensors of records have HALYARD_UINT8 as their dtype and record_bytes as their last dimension; in
+ * a cache a record's bytes lie one after the other. With v the elements of a group as they come out of the other stages,
+ * in f32 and each operation rounded:
+ *
+ *     RULE_LARGEST    s = max(largest |v| / M, floor)                  q = round(v * r), to -M … M (int8: -128 … 127)
+ *                     M is 127 (int8), 7 (int4), 448 (e4m3), 57344 (e5m2)
+ *     RULE_SIGNED     s = (the v of largest |v|, the first of equals) / -8       q = trunc(v * r + 8.5), to 0 … 15; uint4
+ *     RULE_RANGE      s = (max - min) / M, or floor if that is 0; z = -min / s   q = round(fma(v, r, z)), to 0 … M
+ *                     M is 255 (uint8), 15 (uint4)
+ *
+ * v is read back as q * s, (q - 8) * s and (q - z) * s, with s and z as stored. s is rounded to scale_dtype: F32, F16 and
+ * BF16 to nearest even, but what is finite stays finite; E8M0_UP is the next power of two from s on, E8M0_OCP (of
+ * RULE_LARGEST) 2^(floor(log2(largest |v|)) - 8 for e4m3, - 15 for e5m2), both within 2^-127 … 2^127. Of what is not
+ * finite only elements are concerned: NaNs count as 0, infinities become the nearest q, and the others decide about s.
+ * Where r would not be finite, or s as stored is 0, r and so all v * r are 0.
+ * Results, being rounded to so few bits, have no bound: what v is within, is said at the other stages. All bytes are the
+ * same on every target with fused multiply-add. */
+enum {
+    HALYARD_GROUPS_GGML_Q8_0 = 1,           /* 34 bytes for 32 elements: f16 s, then int8; as ggml on x86 */
+    HALYARD_GROUPS_GGML_Q8_0_NEON = 2,      /* the same with r of s, as ggml on ARM */
+    HALYARD_GROUPS_GGML_Q8_0_REFERENCE = 3, /* and half away from zero, as ggml's portable code */
+    HALYARD_GROUPS_GGML_Q4_0 = 4,           /* 18 bytes for 32 elements: f16 s, then uint4 by halves; RULE_SIGNED */
+    HALYARD_GROUPS_VLLM_INT8 = 5,           /* int8 per head; f32 scales apart, [blocks, block_size, heads] */
+    HALYARD_GROUPS_VLLM_FP8 = 6,            /* e4m3, likewise */
+    HALYARD_GROUPS_OPENVINO_U8 = 7,         /* f32 s, f32 z, a head of uint8; RULE_RANGE */
+    HALYARD_GROUPS_OPENVINO_U4 = 8,         /* the same of uint4, even elements in the high nibbles */
+    HALYARD_GROUPS_MLA_V32 = 9,             /* DeepSeek V3.2: 512 e4m3, 4 f32 scales of 128 each, then 64 bf16 */
+    HALYARD_GROUPS_MLA_V4 = 10,             /* V4: 448 e4m3, then 64 bf16; 7 E8M0_UP of 64 each apart, in 8 bytes */
+    HALYARD_GROUPS_MLA_V41 = 11,            /* V4.1: 512 e4m3; 16 E8M0_UP of 32 each apart */
+    HALYARD_GROUPS_MX = 12                  /* OCP MXFP8: E8M0_OCP, then 32 e4m3 */
+};
+enum {
+    HALYARD_ELEMENT_INT8 = 1,
+    HALYARD_ELEMENT_UINT8 = 2,
+    HALYARD_ELEMENT_INT4 = 3, /* two in a byte, as the next: see packing */
+    HALYARD_ELEMENT_UINT4 = 4,
+    HALYARD_ELEMENT_E4M3 = 5,
+    HALYARD_ELEMENT_E5M2 = 6
+};
+enum { HALYARD_PACKING_LOW_FIRST = 1, HALYARD_PACKING_HIGH_FIRST = 2, HALYARD_PACKING_HALVES = 3 };
+enum { HALYARD_RULE_LARGEST = 1, HALYARD_RULE_SIGNED = 2, HALYARD_RULE_RANGE = 3 };
+enum { HALYARD_RECIPROCAL_OF_STORED = 0, HALYARD_RECIPROCAL_OF_SCALE = 1, HALYARD_RECIPROCAL_OF_LARGEST = 2 };
+enum { HALYARD_ROUNDING_EVEN = 0, HALYARD_ROUNDING_AWAY = 1 };
+enum {
+    HALYARD_GROUP_SCALE_F32 = 1,
+    HALYARD_GROUP_SCALE_F16 = 2,
+    HALYARD_GROUP_SCALE_BF16 = 3,
+    HALYARD_GROUP_SCALE_E8M0_UP = 4,
+    HALYARD_GROUP_SCALE_E8M0_OCP = 5
+};
+
+typedef struct halyard_groups_desc {
+    uint32_t size;
+    int32_t preset;      /* HALYARD_GROUPS_…: says all that follows up to scales_apart; fields that are set besides have to
+                            be what it says (else MISMATCH) [0: the fields say it] */
+    int32_t element;     /* HALYARD_ELEMENT_… */
+    int32_t packing;     /* HALYARD_PACKING_…, of 4 bits: neighbours, the first in the low or in the high nibble; or
+                            element i of a group in the low nibble beside i + group / 2. 0 of 8 bits */
+    int32_t rule;        /* HALYARD_RULE_… */
+    int32_t reciprocal;  /* what r is: 1 / s as it is stored, 1 / s before s is rounded to scale_dtype, or M / largest |v|
+                            of RULE_LARGEST without floor. 1 / s as stored where that s is not s rounded: an E8M0, or
+                            clamped */
+    int32_t rounding;    /* HALYARD_ROUNDING_…: AWAY, halves away from zero, is for integers of RULE_LARGEST */
+    int32_t scale_dtype; /* HALYARD_GROUP_SCALE_…; of zero points too, F32, F16 or BF16 then */
+    int32_t raw_dtype;   /* HALYARD_F32, HALYARD_F16 or HALYARD_BF16: of elements that are in no group; 0: there are none */
+    float floor;         /* >= 0 and finite, of RULE_RANGE > 0; 0 of RULE_SIGNED and of E8M0_OCP */
+    int64_t group;       /* 16, 32, 64, 128, or n_grouped [n_grouped] */
+    int64_t n_grouped;   /* elements from a head's first on that are in groups, a multiple of group [head_dim]; the others
+                            are stored as raw_dtype */
+    /* Of a record, in bytes: group g has its elements at data_offset + g * data_stride, its scale at scale_offset + g *
+     * scale_stride, its zero point at zero_offset + g * zero_stride. Strides are >= 0; the places lie apart. */
+    int64_t record_bytes; /* [as many as the places take] */
+    int64_t data_offset, data_stride;
+    int64_t scale_offset, scale_stride;
+    int64_t zero_offset, zero_stride;
+    int64_t raw_offset;
+    int32_t scales_apart; /* 1: scales lie in memory that the run brings (group_scales), where scale_offset counts from a
+                             head's first byte. Without zero points only */
+    int32_t reserved;     /* 0 */
+    /* Of scales that lie apart, in bytes, from one block of the cache to the next, one slot of a block, and one head; of
+     * views from batch row to batch row, token and head. [All 0: dense, blocks of slots of heads of n_groups *
+     * scale_stride bytes.] */
+    int64_t scales_stride_block, scales_stride_token, scales_stride_head;
+} halyard_groups_desc;
+
 /* The fixed part of one tensor that a plan rotates: q, say, or k. */
 typedef struct halyard_tensor_desc {
     uint32_t size;
@@ -631,6 +718,11 @@ typedef struct halyard_tensor_desc {
                                 the window and where there is no_rotation */
     int32_t hadamard;        /* n: a Hadamard transform of each n elements of a head, see Hadamard; a power of two, 2 or
                                 more, that divides head_dim (else SHAPE) [0: none] */
+    /* How records of the output hold heads, and those of the input; NULL: elements of a dtype do. Where they are given,
+     * out_dtype or dtype is HALYARD_UINT8 [HALYARD_UINT8]. A plan that rerotates has groups alone, for both. A tensor with
+     * groups has no scale (else MISMATCH). Read during the call only. */
+    const halyard_groups_desc *groups;
+    const halyard_groups_desc *from_groups;
 } halyard_tensor_desc;
 
 typedef struct halyard_plan_desc {
@@ -775,6 +867,8 @@ typedef struct halyard_stages {
     const float *position_scales;      /* [batch, tokens, heads] finite numbers (else SCALE), any alignment */
     int64_t stride_position_scales[3]; /* in elements: batch, token, head; any sign, 0 shares one */
     const void *bias;         /* the norm's, n_weights of its weight_dtype, in their order, dense, any alignment */
+    void *group_scales;             /* those of groups that lie apart: of slot 0 or token 0, and head 0; any alignment */
+    const void *from_group_scales;  /* those of from_groups, likewise */
 } halyard_stages;
 
 typedef struct halyard_run_args {
@@ -848,6 +942,8 @@ typedef struct halyard_bound_run_args {
                                            source like them (else MISMATCH), whose rows lie elsewhere */
     const float *const *position_scales; /* [n_tensors] as the arrays of stages above */
     const void *const *biases;
+    void *const *group_scales;
+    const void *const *from_group_scales;
 } halyard_bound_run_args;
 
 /* Runs. What is checked: pointers, positions, slots, scales that are read, and that outputs share no element with
