@@ -38,8 +38,8 @@ std::int64_t stored_bytes(std::int32_t dtype) { return format_of(dtype).bits / 8
 long double greatest(std::int32_t dtype) { return format_of(dtype).greatest; }
 
 long double decode(std::int32_t dtype, std::uint32_t word) {
-    if (dtype == HALYARD_INT8) {
-        return static_cast<std::int8_t>(word);
+    if (dtype == HALYARD_INT8 || dtype == HALYARD_UINT8) {
+        return dtype == HALYARD_INT8 ? static_cast<std::int8_t>(word) : static_cast<long double>(word);
     }
     const Format format = format_of(dtype);
     const std::uint32_t sign = word >> (format.bits - 1) & 1, magnitude = word & ((1u << (format.bits - 1)) - 1);

@@ -8,7 +8,7 @@
 
 namespace oracle {
 
-/// HALYARD_F32 … HALYARD_INT8: the exact value of a word, how wide it is, half the distance between neighbours at a
+/// HALYARD_F32 … HALYARD_UINT8: the exact value of a word, how wide it is, half the distance between neighbours at a
 /// value, and the greatest finite number.
 long double decode(std::int32_t dtype, std::uint32_t word);
 std::int64_t stored_bytes(std::int32_t dtype);

@@ -9,6 +9,8 @@ struct BoundPointers {
     void *y[HALYARD_MAX_TENSORS] = {}, *caches[HALYARD_MAX_TENSORS] = {};
     const float *scales[HALYARD_MAX_TENSORS] = {}, *position_scales[HALYARD_MAX_TENSORS] = {};
     float *scales_out[HALYARD_MAX_TENSORS] = {};
+    void *group_scales[HALYARD_MAX_TENSORS] = {};
+    const void *from_group_scales[HALYARD_MAX_TENSORS] = {};
     halyard_bound_run_args args = sized<halyard_bound_run_args>();
 
     BoundPointers(const halyard_tensor *from, const halyard_tensor *to, std::int32_t n_tensors,
@@ -29,6 +31,8 @@ struct BoundPointers {
         args.scales_out = scales_out;
         args.caches = caches;
         args.position_scales = position_scales;
+        args.group_scales = group_scales;
+        args.from_group_scales = from_group_scales;
         for (std::int32_t i = 0; i < n_tensors; i++) {
             weights[i] = stages[i].weight;
             biases[i] = stages[i].bias;
@@ -36,6 +40,8 @@ struct BoundPointers {
             scales_out[i] = stages[i].scales_out;
             caches[i] = stages[i].cache;
             position_scales[i] = stages[i].position_scales;
+            group_scales[i] = stages[i].group_scales;
+            from_group_scales[i] = stages[i].from_group_scales;
         }
     }
     BoundPointers(const BoundPointers &) = delete;

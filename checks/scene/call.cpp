@@ -1,5 +1,6 @@
 #include "checks/scene/call.h"
 
+#include <array>
 #include <cstring>
 
 namespace scenes {
@@ -12,6 +13,10 @@ std::int64_t times(std::int64_t index, std::int64_t stride) {
 }
 
 std::int64_t or_else(std::int64_t value, std::int64_t other) { return value != 0 ? value : other; }
+
+bool is_of_cache(const Call &call, int i, bool is_input) {
+    return call.tensors[i].cache != nullptr && (!is_input || call.plan.rerotates != 0);
+}
 
 std::int64_t bytes_of_number(std::int32_t type) { return type == HALYARD_INT64 ? 8 : 4; }
 
@@ -40,7 +45,7 @@ Extent extent_of(const halyard_positions &positions) {
 
 Extent extent_of_cache(const Call &call, int i) {
     const halyard_cache_desc &cache = *call.tensors[i].cache;
-    const std::int64_t head_dim = call.tensors[i].head_dim;
+    const std::int64_t head_dim = call.width_of(i, false);
     const std::int64_t bs = std::max<std::int64_t>(or_else(cache.block_size, cache.n_slots), 1);
     const std::int64_t tile_t = std::max<std::int64_t>(or_else(cache.tile_tokens, bs), 1);
     const std::int64_t tile_d = std::max<std::int64_t>(or_else(cache.tile_elements, head_dim), 1);
@@ -65,6 +70,54 @@ Extent extent_of_scales_out(const Call &call, int i) {
 Extent extent_of_position_scales(const Call &call, int i) {
     const std::int64_t *strides = call.stages[i].stride_position_scales, *shape = call.x[i].shape;
     return Extent(4).add(shape[0], strides[0]).add(shape[1], strides[1]).add(shape[2], strides[2]);
+}
+
+namespace {
+
+/// Strides of scales that lie apart, in bytes: block or batch row, token or slot, head.
+std::array<std::int64_t, 3> strides_of_group_scales(const Call &call, int i, bool is_input,
+                                                    const oracle::Record &record) {
+    const std::int64_t(&given)[3] = record.scale_strides;
+    if (given[0] != 0 || given[1] != 0 || given[2] != 0) {
+        return {given[0], given[1], given[2]};
+    }
+    const halyard_cache_desc *const cache = is_of_cache(call, i, is_input) ? call.tensors[i].cache : nullptr;
+    const std::int64_t n = cache != nullptr ? or_else(cache->block_size, cache->n_slots) : call.n_tokens();
+    const std::int64_t head = record.dense_scales(), token = times(call.x[i].shape[2], head);
+    return {times(n, token), token, head};
+}
+
+}  // namespace
+
+Extent extent_of_group_scales(const Call &call, int i, bool is_input) {
+    const oracle::Record record = call.record_of(i, is_input);
+    const auto strides = strides_of_group_scales(call, i, is_input, record);
+    const halyard_cache_desc *const cache = is_of_cache(call, i, is_input) ? call.tensors[i].cache : nullptr;
+    const std::int64_t bs =
+        cache != nullptr ? std::max<std::int64_t>(or_else(cache->block_size, cache->n_slots), 1) : 0;
+    Extent extent(1);
+    extent.add(cache != nullptr ? cache->n_slots / bs : call.n_batch(), strides[0])
+        .add(cache != nullptr ? bs : call.n_tokens(), strides[1])
+        .add(call.x[i].shape[2], strides[2]);
+    extent.low += record.scale_offset;
+    extent.high += record.scale_offset + (record.n_groups() - 1) * record.scale_stride + record.scale_bytes() - 1;
+    return extent;
+}
+
+char *place_of_group_scales(const Call &call, int i, const Head &at, bool is_input) {
+    const oracle::Record record = call.record_of(i, is_input);
+    const auto strides = strides_of_group_scales(call, i, is_input, record);
+    const halyard_stages &stages = call.stages[i];
+    const bool is_from = is_input && call.plan.rerotates == 0;
+    std::int64_t row = at.batch, token = at.token;
+    if (is_of_cache(call, i, is_input)) {
+        const halyard_cache_desc &cache = *call.tensors[i].cache;
+        const std::int64_t slot = slot_of(call, at.batch, at.token), bs = or_else(cache.block_size, cache.n_slots);
+        row = slot / bs;
+        token = slot % bs;
+    }
+    return static_cast<char *>(is_from ? const_cast<void *>(stages.from_group_scales) : stages.group_scales) +
+           times(row, strides[0]) + times(token, strides[1]) + times(at.head, strides[2]);
 }
 
 void write_number(std::int32_t type, char *at, std::int64_t value) {
@@ -117,7 +170,7 @@ char *place_of_output(const Call &call, int i, const Head &at, std::int64_t d) {
     const halyard_cache_desc &cache = *call.tensors[i].cache;
     const std::int64_t slot = slot_of(call, at.batch, at.token), bs = or_else(cache.block_size, cache.n_slots);
     const std::int64_t tile_t = or_else(cache.tile_tokens, bs);
-    const std::int64_t tile_d = or_else(cache.tile_elements, call.tensors[i].head_dim), t = slot % bs;
+    const std::int64_t tile_d = or_else(cache.tile_elements, call.width_of(i, false)), t = slot % bs;
     const std::int64_t offset = times(slot / bs, cache.stride_block) + times(at.head, cache.stride_head) +
                                 times(t / tile_t, cache.stride_tile_tokens) + times(t % tile_t, cache.stride_token) +
                                 times(d / tile_d, cache.stride_tile_elements) +

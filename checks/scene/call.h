@@ -1,10 +1,12 @@
 // All that a call says, and where the elements lie that it describes: worked out from halyard.h alone.
 #pragma once
 
+#include "checks/record_oracle.h"
 #include "checks/road_oracle.h"
 #include "checks/sized.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 namespace scenes {
@@ -16,6 +18,7 @@ struct Call {
     halyard_norm_desc norms[HALYARD_MAX_TENSORS];
     halyard_scale_desc scales[HALYARD_MAX_TENSORS];
     halyard_cache_desc caches[HALYARD_MAX_TENSORS];
+    halyard_groups_desc groups[HALYARD_MAX_TENSORS], from_groups[HALYARD_MAX_TENSORS];
     halyard_tensor x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];
     halyard_stages stages[HALYARD_MAX_TENSORS];
     halyard_slots slots = sized<halyard_slots>();
@@ -28,6 +31,7 @@ struct Call {
             norms[i] = sized<halyard_norm_desc>();
             scales[i] = sized<halyard_scale_desc>();
             caches[i] = sized<halyard_cache_desc>();
+            groups[i] = from_groups[i] = sized<halyard_groups_desc>();
             x[i] = y[i] = sized<halyard_tensor>();
             stages[i] = sized<halyard_stages>();
         }
@@ -39,7 +43,25 @@ struct Call {
     Call &operator=(const Call &) = delete;
 
     int n() const { return plan.n_tensors; }
-    std::int32_t out_dtype(int i) const { return tensors[i].out_dtype != 0 ? tensors[i].out_dtype : tensors[i].dtype; }
+    /// How the output is kept in records, or the input, which of keys that move is the same.
+    const halyard_groups_desc *groups_of(int i, bool is_input) const {
+        return is_input && plan.rerotates == 0 ? tensors[i].from_groups : tensors[i].groups;
+    }
+    std::int32_t in_dtype(int i) const { return groups_of(i, true) != nullptr ? HALYARD_UINT8 : tensors[i].dtype; }
+    std::int32_t out_dtype(int i) const {
+        return groups_of(i, false) != nullptr ? HALYARD_UINT8
+               : tensors[i].out_dtype != 0    ? tensors[i].out_dtype
+                                              : tensors[i].dtype;
+    }
+    /// What stages round to where they round to the input's dtype; of records that is f32.
+    std::int32_t dtype_of_stages(int i) const { return in_dtype(i) == HALYARD_UINT8 ? HALYARD_F32 : in_dtype(i); }
+    oracle::Record record_of(int i, bool is_input) const {
+        return oracle::record_of(*groups_of(i, is_input), tensors[i].head_dim);
+    }
+    /// Elements or bytes of a head where it lies.
+    std::int64_t width_of(int i, bool is_input) const {
+        return groups_of(i, is_input) != nullptr ? record_of(i, is_input).bytes : tensors[i].head_dim;
+    }
     std::int32_t out_pairing(int i) const {
         return tensors[i].out_pairing != 0 ? tensors[i].out_pairing : tensors[i].pairing;
     }
@@ -61,13 +83,14 @@ struct Call {
     /// Whether a tensor is rotated, or copied, and nothing else is done to it.
     bool is_plain(int i) const {
         return plan.rerotates == 0 && tensors[i].norm == nullptr && tensors[i].scale == nullptr &&
-               tensors[i].position_scales == 0 && tensors[i].hadamard == 0 && out_dtype(i) == tensors[i].dtype;
+               tensors[i].position_scales == 0 && tensors[i].hadamard == 0 && groups_of(i, true) == nullptr &&
+               out_dtype(i) == tensors[i].dtype;
     }
 };
 
 /// Of any dtype; 4 where it is none.
 inline std::int64_t bytes_of(std::int32_t dtype) {
-    return dtype >= HALYARD_F32 && dtype <= HALYARD_INT8 ? oracle::stored_bytes(dtype) : 4;
+    return dtype >= HALYARD_F32 && dtype <= HALYARD_UINT8 ? oracle::stored_bytes(dtype) : 4;
 }
 
 /// What an array reaches, in bytes from its first element on.
@@ -92,6 +115,7 @@ Extent extent_of(const halyard_positions &positions);
 Extent extent_of_cache(const Call &call, int i);
 Extent extent_of_scales_out(const Call &call, int i);
 Extent extent_of_position_scales(const Call &call, int i);
+Extent extent_of_group_scales(const Call &call, int i, bool is_input);
 
 /// Token t of batch row b: its position on an axis, and its slot, -1 if it has none.
 std::int64_t position_of(const halyard_positions *positions, std::int64_t axis, std::int64_t b, std::int64_t t);
@@ -107,17 +131,24 @@ struct Head {
 };
 
 char *place_in(const halyard_tensor &tensor, const Head &at, std::int64_t d);
-/// Where an element of a tensor's output lies, and its dynamic scale. NULL where its token has no slot.
+/// Where an element of a tensor's output lies, or a byte of a record, and its dynamic scale. NULL where its token has
+/// no slot.
 char *place_of_output(const Call &call, int i, const Head &at, std::int64_t d);
 char *place_of_scale(const Call &call, int i, const Head &at);
 /// Where the scale by position lies that a run brings.
 char *place_of_position_scale(const Call &call, int i, const Head &at);
-/// Where an element of the input lies.
+/// Where the scales of a head begin that lie apart from its record.
+char *place_of_group_scales(const Call &call, int i, const Head &at, bool is_input);
+/// Where an element of the input lies, or a byte of a record.
 inline char *place_of_input(const Call &call, int i, const Head &at, std::int64_t d) {
     const bool is_cached = call.plan.rerotates != 0 && call.tensors[i].cache != nullptr;
     return is_cached ? place_of_output(call, i, at, d) : place_in(call.x[i], at, d);
 }
 std::uint32_t word_at(std::int32_t dtype, const char *at);
+/// Any NaN equals any other.
+inline bool are_equal(std::int32_t dtype, std::uint32_t a, std::uint32_t b) {
+    return a == b || (std::isnan(oracle::decode(dtype, a)) && std::isnan(oracle::decode(dtype, b)));
+}
 /// The static scale of an element, if there is one.
 std::optional<float> scale_of(const Call &call, int i, const Head &at, std::int64_t d);
 
@@ -129,10 +160,14 @@ void for_each_head(const Call &call, int i, Function function) {
     }
 }
 
-/// Calls function(at, dtype) with the address of each element that a run writes.
+/// Calls function(at, dtype) with the address of each element that a run writes; of records, of each byte that holds
+/// something, and of raw elements.
 template <typename Function>
 void for_each_output(const Call &call, Function function) {
     for (int i = 0; i < call.n(); i++) {
+        const bool are_records = call.groups_of(i, false) != nullptr;
+        const std::int64_t n_elements = are_records ? 0 : call.tensors[i].head_dim;
+        const auto places = are_records ? places_of(call.record_of(i, false)) : std::vector<oracle::Place>();
         for_each_head(call, i, [&](const Head &at) {
             if (place_of_output(call, i, at, 0) == nullptr) {
                 return;
@@ -140,8 +175,15 @@ void for_each_output(const Call &call, Function function) {
             if (call.is_dynamic(i)) {
                 function(place_of_scale(call, i, at), HALYARD_F32);
             }
-            for (std::int64_t d = 0; d < call.tensors[i].head_dim; d++) {
+            for (std::int64_t d = 0; d < n_elements; d++) {
                 function(place_of_output(call, i, at, d), call.out_dtype(i));
+            }
+            for (const oracle::Place &place : places) {
+                char *const first =
+                    place.is_apart ? place_of_group_scales(call, i, at, false) : place_of_output(call, i, at, 0);
+                for (std::int64_t byte = 0; byte < place.bytes; byte += bytes_of(place.dtype)) {
+                    function(first + place.offset + byte, place.dtype);
+                }
             }
         });
     }

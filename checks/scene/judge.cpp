@@ -15,10 +15,6 @@ std::string say(int i, const Head &at, std::int64_t d, const std::string &what) 
     return text.str();
 }
 
-bool are_equal(std::int32_t dtype, std::uint32_t a, std::uint32_t b) {
-    return a == b || (std::isnan(oracle::decode(dtype, a)) && std::isnan(oracle::decode(dtype, b)));
-}
-
 }  // namespace
 
 std::string Scene::fault(const Images &after, bool is_fused) const {
@@ -28,6 +24,12 @@ std::string Scene::fault(const Images &after, bool is_fused) const {
             if (std::string what = check_bits(i, rows, is_fused, after); !what.empty()) {
                 return what + text();
             }
+        }
+        if (call.groups_of(i, false) != nullptr) {
+            if (std::string what = check_records(i, is_fused, after); !what.empty()) {
+                return what + text();
+            }
+            continue;
         }
         for (std::int64_t token = 0; are_numbers_ && token < call.n_batch() * call.n_tokens(); token++) {
             if (std::string what = check_token(i, token / call.n_tokens(), token % call.n_tokens(), after);
@@ -162,7 +164,7 @@ std::string Scene::check_bits(int i, const std::vector<float> &rows, bool is_fus
 oracle::Road Scene::road_of(int i) const {
     const halyard_tensor_desc &desc = call.tensors[i];
     oracle::Road road;
-    road.dtype = desc.dtype;
+    road.dtype = call.dtype_of_stages(i);
     road.n_heads = call.x[i].shape[2];
     road.head_dim = desc.head_dim;
     road.rotary_dim = desc.no_rotation != 0 ? 0 : call.plan.rotary_dim;
@@ -180,8 +182,8 @@ oracle::Road Scene::road_of(int i) const {
     oracle::RoadNorm norm;
     norm.row = described.width == HALYARD_NORM_ROW;
     norm.after = described.order == HALYARD_NORM_AFTER;
-    norm.rounds_before = (described.rounding & HALYARD_NORM_ROUND_BEFORE_WEIGHT) != 0 && desc.dtype != HALYARD_F32;
-    norm.rounds_after = (described.rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0 && desc.dtype != HALYARD_F32;
+    norm.rounds_before = (described.rounding & HALYARD_NORM_ROUND_BEFORE_WEIGHT) != 0 && road.dtype != HALYARD_F32;
+    norm.rounds_after = (described.rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0 && road.dtype != HALYARD_F32;
     norm.eps = described.no_eps != 0 ? 0 : static_cast<float>(described.eps == 0 ? 1e-6 : described.eps);
     norm.offset = described.window_offset;
     norm.size = described.window_size != 0 ? described.window_size : desc.head_dim - norm.offset;
@@ -217,17 +219,9 @@ std::string Scene::check_token(int i, std::int64_t batch, std::int64_t token, co
         cos.push_back(turn.cos);
         sin.push_back(turn.sin);
     }
-    for (std::int64_t k = 0; k < call.x[i].shape[2] * desc.head_dim; k++) {
-        const Head at = {batch, token, k / desc.head_dim};
-        x.push_back(oracle::decode(
-            desc.dtype, word_at(desc.dtype, memory.in(before, place_of_input(call, i, at, k % desc.head_dim)))));
-        if (call.plan.rerotates != 0 && desc.scale != nullptr) {
-            float scale = scale_of(call, i, at, k % desc.head_dim).value_or(1.0f);
-            if (call.is_dynamic(i)) {
-                std::copy_n(memory.in(before, place_of_scale(call, i, at)), 4, reinterpret_cast<char *>(&scale));
-            }
-            x.back() *= scale;
-        }
+    for (std::int64_t head = 0; head < call.x[i].shape[2]; head++) {
+        const std::vector<long double> values = read_head(i, {batch, token, head});
+        x.insert(x.end(), values.begin(), values.end());
     }
     const oracle::RoadValues values = oracle::road_of_values(road, x, cos, sin);
     for (std::int64_t head = 0; head < call.x[i].shape[2]; head++) {
@@ -236,6 +230,32 @@ std::string Scene::check_token(int i, std::int64_t batch, std::int64_t token, co
         }
     }
     return "";
+}
+
+/// What a head of the input held before the run.
+std::vector<long double> Scene::read_head(int i, const Head &at) const {
+    const halyard_tensor_desc &desc = call.tensors[i];
+    const auto place = [&](std::int64_t d) { return memory.in(before, place_of_input(call, i, at, d)); };
+    if (call.groups_of(i, true) != nullptr) {
+        const oracle::Record record = call.record_of(i, true);
+        const char *const scales =
+            record.scales_apart ? memory.in(before, place_of_group_scales(call, i, at, true)) : nullptr;
+        const std::vector<float> head = oracle::decode(record, reinterpret_cast<const unsigned char *>(place(0)),
+                                                       reinterpret_cast<const unsigned char *>(scales));
+        return {head.begin(), head.end()};
+    }
+    std::vector<long double> head;
+    for (std::int64_t d = 0; d < desc.head_dim; d++) {
+        head.push_back(oracle::decode(desc.dtype, word_at(desc.dtype, place(d))));
+        if (call.plan.rerotates != 0 && desc.scale != nullptr) {
+            float scale = scale_of(call, i, at, d).value_or(1.0f);
+            if (call.is_dynamic(i)) {
+                std::copy_n(memory.in(before, place_of_scale(call, i, at)), 4, reinterpret_cast<char *>(&scale));
+            }
+            head.back() *= scale;
+        }
+    }
+    return head;
 }
 
 std::string Scene::check_head(int i, const Head &at, const oracle::RoadValues &values, const Images &after) const {
@@ -314,6 +334,17 @@ std::string Scene::text() const {
         }
         if (desc.hadamard != 0) {
             out << ", Hadamard transform of " << desc.hadamard;
+        }
+        for (const halyard_groups_desc *const groups : {desc.groups, desc.from_groups}) {
+            if (groups == nullptr) {
+                continue;
+            }
+            const oracle::Record record = oracle::record_of(*groups, desc.head_dim);
+            out << (groups == desc.groups ? ", records" : ", from records") << " of preset " << groups->preset
+                << ", element " << record.element << ", rule " << record.rule << ", reciprocal " << record.reciprocal
+                << ", rounding " << record.rounding << ", scale " << record.scale_dtype << ", raw " << record.raw_dtype
+                << ", floor " << record.floor << ", " << record.n_groups() << " groups of " << record.group << " in "
+                << record.bytes << " bytes" << (record.scales_apart ? ", scales apart" : "");
         }
         if (desc.cache != nullptr) {
             out << ", cache of blocks of " << desc.cache->block_size;

@@ -46,13 +46,14 @@ void Scene::draw_run() {
 void Scene::draw_view(int i) {
     const halyard_tensor_desc &desc = call.tensors[i];
     halyard_tensor &x = call.x[i], &y = call.y[i];
-    const std::int64_t shape[] = {n_batch_, n_tokens_, n_heads_[i], desc.head_dim};
+    const std::int64_t shape[] = {n_batch_, n_tokens_, n_heads_[i]};
     for (halyard_tensor *tensor : {&x, &y}) {
-        std::copy(shape, shape + 4, tensor->shape);
-        tensor->dtype = tensor == &x ? desc.dtype : call.out_dtype(i);
+        std::copy(shape, shape + 3, tensor->shape);
+        tensor->shape[3] = call.width_of(i, tensor == &x);
+        tensor->dtype = tensor == &x ? call.in_dtype(i) : call.out_dtype(i);
     }
-    const bool could_be =
-        desc.cache == nullptr && x.dtype == y.dtype && (desc.no_rotation != 0 || call.out_pairing(i) == desc.pairing);
+    const bool could_be = desc.cache == nullptr && x.dtype == y.dtype && x.shape[3] == y.shape[3] &&
+                          (desc.no_rotation != 0 || call.out_pairing(i) == desc.pairing);
     in_place_[i] = could_be && (choice_.in_place && i == 0 ? *choice_.in_place : draw_.one_in(2));
     draw_strides(x, !in_place_[i]);
     draw_strides(y, false);
@@ -62,16 +63,17 @@ void Scene::draw_view(int i) {
 void Scene::draw_strides(halyard_tensor &tensor, bool is_input) {
     enum { dense, packed, by_head, gaps, any };
     const std::int64_t unit = std::max<std::int64_t>(choice_.step / bytes_of(tensor.dtype), 1);
+    const bool is_record = tensor.dtype == HALYARD_UINT8;  // whose bytes lie one behind the other
     int order[] = {3, 2, 1, 0};
     if (strides_ == by_head || (strides_ >= gaps && draw_.one_in(2))) {
         std::swap(order[1], order[2]);
     }
     for (int i = 3; i > 0 && strides_ == any && draw_.one_in(2); i--) {
-        std::swap(order[i], order[draw_.in(choice_.on_device ? 1 : 0, i)]);
+        std::swap(order[i], order[draw_.in(choice_.on_device || is_record ? 1 : 0, i)]);
     }
-    std::int64_t reach = strides_ == any && draw_.one_in(4) ? 2 : 1;
+    std::int64_t reach = strides_ == any && !is_record && draw_.one_in(4) ? 2 : 1;
     for (const int d : order) {
-        const bool is_backward = strides_ == any && draw_.one_in(6) && !(choice_.on_device && d == 3);
+        const bool is_backward = strides_ == any && draw_.one_in(6) && !((choice_.on_device || is_record) && d == 3);
         tensor.strides[d] = is_backward ? -reach : reach;
         const __int128 all = __int128{reach} * std::max<std::int64_t>(tensor.shape[d], 1);
         reach = static_cast<std::int64_t>(std::min<__int128>(all, std::int64_t{1} << 60));
@@ -171,13 +173,16 @@ void Scene::add_stages(int i, std::size_t caches, std::size_t weights) {
         memory.add(stages.scales, memory.new_region(), Extent(4, stages.n_scales), 4);
     }
     if (desc.cache != nullptr) {
-        memory.add(stages.cache, caches, extent_of_cache(call, i), choice_.step, choice_.step * draw_.in(0, 3));
+        Extent extent = extent_of_cache(call, i);
+        extent.high += page_scales_[i] != 0 ? desc.cache->stride_block : 0;  // of the last page, those behind records
+        memory.add(stages.cache, caches, extent, choice_.step, choice_.step * draw_.in(0, 3));
     }
     if (desc.position_scales != 0) {
         add_position_scales(i);
     }
+    const bool has_group_scales = add_group_scales(i);
     if (desc.norm != nullptr || desc.scale != nullptr || desc.cache != nullptr || desc.position_scales != 0 ||
-        draw_.one_in(4)) {
+        has_group_scales || draw_.one_in(4)) {
         call.args.stages = call.stages;
     }
 }
@@ -223,7 +228,7 @@ void Scene::fill_stages(int i) {
 
 /// Finite numbers as activations are, but where any values will do.
 void Scene::fill_input(int i) {
-    const std::int32_t dtype = call.tensors[i].dtype;
+    const std::int32_t dtype = call.in_dtype(i);
     const bool is_cached = call.plan.rerotates != 0 && call.tensors[i].cache != nullptr;
     if (call.tensors[i].head_dim > 1 << 20 ||
         !memory.holds(is_cached ? call.stages[i].cache : call.x[i].data,
@@ -232,6 +237,10 @@ void Scene::fill_input(int i) {
     }
     for_each_head(call, i, [&](const Head &at) {
         if (place_of_input(call, i, at, 0) == nullptr || has_bad_slot(at.batch, at.token)) {
+            return;
+        }
+        if (dtype == HALYARD_UINT8) {
+            fill_record(i, at);
             return;
         }
         for (std::int64_t d = 0; d < call.tensors[i].head_dim; d++) {

@@ -30,7 +30,8 @@ std::string Scene::create_angles() {
 int Scene::level(Factor factor, bool is_first) {
     const int fixed = choice_.level[factor];
     const bool is_optional = factor == of_out_dtype || factor == of_norm || factor == of_scale || factor == of_layout ||
-                             factor == of_position_scales || factor == of_hadamard;
+                             factor == of_position_scales || factor == of_hadamard || factor == of_groups ||
+                             factor == of_from_groups;
     if (fixed >= 0 && (is_first || (is_optional && fixed == 0))) {
         return fixed;
     }
@@ -91,6 +92,7 @@ void Scene::draw_tensor(int i) {
                   : heads < 3                       ? head_counts[heads]
                   : choice_.on_device               ? draw_.in(1, draw_.one_in(3) ? 17 : 4)
                                                     : draw_.in(0, 4);
+    draw_records(i);
     draw_scale(i);
     draw_norm(i);
     position_scales_[i] = level(of_position_scales, is_first);
@@ -101,6 +103,8 @@ void Scene::draw_tensor(int i) {
     if (const int layout = level(of_layout, is_first); layout != no_cache) {
         draw_cache(i, layout);
     }
+    draw_group_scales(i, true);
+    draw_group_scales(i, false);
 }
 
 void Scene::draw_turn(halyard_tensor_desc &tensor, int turn) {
@@ -152,7 +156,8 @@ void Scene::draw_hadamard(halyard_tensor_desc &tensor) {
 void Scene::draw_scale(int i) {
     const int kind = level(of_scale, i == 0);
     halyard_tensor_desc &tensor = call.tensors[i];
-    if (kind == 0 || (kind == 5 && choice_.moves && tensor.dtype < HALYARD_E4M3)) {
+    if (kind == 0 || tensor.groups != nullptr || tensor.from_groups != nullptr ||
+        (kind == 5 && choice_.moves && tensor.dtype < HALYARD_E4M3)) {
         return;  // dynamic scales are for 8 bits
     }
     tensor.scale = &call.scales[i];
@@ -168,11 +173,13 @@ void Scene::draw_cache(int i, int layout) {
     halyard_cache_desc &cache = call.caches[i];
     tensor.cache = &cache;
     const std::int64_t bs = choice_.on_device ? (layout == hnd ? 4 : 8) : draw_.is_fuzzed() ? 16 : 32;
-    const bool is_row_major = layout <= hnd, fits = tensor.head_dim % 16 == 0;
+    const std::int64_t width = call.width_of(i, false);
+    const bool fits = tensor.groups != nullptr ? layout == packed_v : width % 16 == 0;  // records lie in one piece
+    const bool is_row_major = layout <= hnd;
     const std::int64_t unit = choice_.on_device ? 16 / oracle::stored_bytes(call.out_dtype(i)) : 1;
     const std::int64_t gap = is_row_major && draw_.one_in(2) ? draw_.in(1, 2) * unit : 0;
     describe_layout(is_row_major || fits ? layout : hnd, n_slots_ / bs, bs, std::max<std::int64_t>(n_heads_[i], 1),
-                    tensor.head_dim + gap, cache);
+                    width + gap, cache);
     if (choice_.on_device && cache.block_size == 0) {
         cache.stride_block = 0;  // a device wants it to be aligned, too
     }

@@ -43,6 +43,7 @@ private:
     std::int64_t n_batch_ = 1, n_tokens_ = 0, n_heads_[HALYARD_MAX_TENSORS] = {}, n_slots_ = 0;
     bool in_place_[HALYARD_MAX_TENSORS] = {};
     int position_scales_[HALYARD_MAX_TENSORS] = {};
+    std::int64_t page_scales_[HALYARD_MAX_TENSORS] = {};  // where those of groups lie in a block of the cache, or 0
     int strides_ = 0, positions_ = 0;
     bool are_packed_ = false;
     bool are_numbers_ = true;  // the inputs
@@ -55,6 +56,12 @@ private:
     void draw_hadamard(halyard_tensor_desc &tensor);
     void draw_scale(int i);
     void draw_cache(int i, int layout);
+    void draw_records(int i);
+    void draw_groups(halyard_groups_desc &groups, std::int64_t head_dim, int kind);
+    void draw_shape(halyard_groups_desc &groups, std::int64_t head_dim, bool is_even);
+    void draw_places(halyard_groups_desc &groups, std::int64_t head_dim);
+    void draw_group_scales(int i, bool is_input);
+    bool add_group_scales(int i);
     void draw_view(int i);
     void draw_strides(halyard_tensor &tensor, bool is_input);
     void pack_inputs();
@@ -72,11 +79,15 @@ private:
     std::int64_t bad_position(std::int32_t type);
     void fill_stages(int i);
     void fill_input(int i);
+    void fill_record(int i, const Head &at);
 
     oracle::Road road_of(int i) const;
     std::string check_token(int i, std::int64_t batch, std::int64_t token, const Images &after) const;
     std::string check_head(int i, const Head &at, const oracle::RoadValues &values, const Images &after) const;
     std::string check_scale(int i, const Head &at, const oracle::RoadValues &values, float scale) const;
+    std::vector<long double> read_head(int i, const Head &at) const;
+    std::vector<float> floats_of(int i, bool is_fused) const;
+    std::string check_records(int i, bool is_fused, const Images &after) const;
     std::vector<float> make_rows() const;
     std::string check_bits(int i, const std::vector<float> &rows, bool is_fused, const Images &after) const;
     std::string check_rest(const Images &after) const;

@@ -18,7 +18,7 @@ struct Address {
 struct Link {
     void *at;
 };
-using Field = std::variant<std::uint32_t *, std::int32_t *, std::int64_t *, double *, Address, Link>;
+using Field = std::variant<std::uint32_t *, std::int32_t *, std::int64_t *, double *, float *, Address, Link>;
 using Fields = std::vector<Field>;
 
 template <typename... Numbers>
@@ -34,13 +34,21 @@ void add_link(Fields &fields, T *&pointer) {
     fields.push_back(Link{&pointer});
 }
 
+/// How records hold heads.
+inline void add_fields_of_groups(Fields &fields, halyard_groups_desc &groups) {
+    auto &[size, preset, element, packing, rule, reciprocal, rounding, scale, raw, floor, group, grouped, bytes, data,
+           data_step, scales, scale_step, zeros, zero_step, raws, apart, reserved, block, token, head] = groups;
+    add(fields, size, preset, element, packing, rule, reciprocal, rounding, scale, raw, floor, group, grouped, bytes,
+        data, data_step, scales, scale_step, zeros, zero_step, raws, apart, reserved, block, token, head);
+}
+
 inline Fields fields_of_plan(Call &call) {
     Fields fields;
     add(fields, call.plan.size, call.plan.direction, call.plan.rotary_dim, call.plan.n_tensors, call.plan.rerotates);
     add_link(fields, call.plan.tensors);
     for (int i = 0; i < call.n(); i++) {
         auto &[size, dtype, out_dtype, pairing, out_pairing, no_rotation, head_dim, offset, a, b, c, by_position,
-               hadamard] = call.tensors[i];
+               hadamard, d, e] = call.tensors[i];
         add(fields, size, dtype, out_dtype, pairing, out_pairing, no_rotation, head_dim, offset, by_position, hadamard);
         if (call.tensors[i].norm != nullptr) {
             auto &[of, kind, width, order, weight, unit, rounding, no_eps, eps, first, n, bias, per_head] =
@@ -51,6 +59,13 @@ inline Fields fields_of_plan(Call &call) {
             auto &[of, kind, per, reserved] = call.scales[i];
             add(fields, of, kind, per, reserved);
         }
+        for (halyard_groups_desc *const groups : {&call.groups[i], &call.from_groups[i]}) {
+            if (groups == call.tensors[i].groups || groups == call.tensors[i].from_groups) {
+                add_fields_of_groups(fields, *groups);
+            }
+        }
+        add_link(fields, call.tensors[i].groups);
+        add_link(fields, call.tensors[i].from_groups);
         if (call.tensors[i].cache != nullptr) {
             auto &[of, reserved, n, bs, block, head, tile_t, s0, s1, tile_d, s2, s3, extent] = call.caches[i];
             add(fields, of, reserved, n, bs, block, head, tile_t, s0, s1, tile_d, s2, s3, extent);
@@ -128,6 +143,8 @@ inline Fields fields_of_run(Call &call) {
         add(fields, stages.stride_position_scales[0], stages.stride_position_scales[1],
             stages.stride_position_scales[2]);
         add_address(fields, stages.position_scales);
+        add_address(fields, stages.group_scales);
+        add_address(fields, stages.from_group_scales);
     }
     return fields;
 }
@@ -160,6 +177,8 @@ inline void make_wild(Draw &draw, const Fields &fields) {
             std::memset(link->at, 0, sizeof(void *));
         } else if (double *const *const number = std::get_if<double *>(&field)) {
             **number = draw.one_of(wild_doubles);
+        } else if (float *const *const single = std::get_if<float *>(&field)) {
+            **single = static_cast<float>(draw.one_of(wild_doubles));
         } else {
             std::visit(
                 [&](auto at) {
@@ -239,6 +258,13 @@ void for_each_array(const Call &call, Function function) {
         }
         if (call.tensors[i].position_scales == 1) {
             function("position_scales", stages.position_scales, extent_of_position_scales(call, i));
+        }
+        for (const bool is_input : {false, true}) {
+            const bool is_other = !is_input || call.plan.rerotates == 0;
+            if (is_other && call.groups_of(i, is_input) != nullptr && call.record_of(i, is_input).scales_apart) {
+                function("group_scales", is_input ? stages.from_group_scales : stages.group_scales,
+                         extent_of_group_scales(call, i, is_input));
+            }
         }
     }
     if (call.args.slots != nullptr && stores) {

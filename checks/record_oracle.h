@@ -1,0 +1,46 @@
+// Works out the bytes of records of groups from the floats that are stored, and the floats from the bytes: as halyard.h
+// describes them, without any code of the runtime or the generators.
+#pragma once
+
+#include "halyard/halyard.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace oracle {
+
+/// A halyard_groups_desc whose preset and defaults are filled in.
+struct Record {
+    std::int32_t element = 0, packing = 0, rule = 0, reciprocal = 0, rounding = 0, scale_dtype = 0, raw_dtype = 0;
+    float floor = 0;
+    std::int64_t head_dim = 0, group = 0, n_grouped = 0, bytes = 0;
+    std::int64_t data_offset = 0, data_stride = 0, scale_offset = 0, scale_stride = 0, zero_offset = 0, zero_stride = 0;
+    std::int64_t raw_offset = 0;
+    bool scales_apart = false;
+    /// Of scales that lie apart: from block or batch row to the next, from token or slot, from head; all 0: dense.
+    std::int64_t scale_strides[3] = {};
+
+    std::int64_t n_groups() const { return n_grouped / group; }
+    std::int64_t data_bytes() const { return packing != 0 ? group / 2 : group; }
+    std::int64_t scale_bytes() const;
+    /// Of a head's scales in dense order.
+    std::int64_t dense_scales() const;
+};
+
+Record record_of(const halyard_groups_desc &desc, std::int64_t head_dim);
+
+/// A run of bytes of a record that hold something: in the record, or in memory of scales that lie apart.
+struct Place {
+    std::int64_t offset, bytes;
+    bool is_apart;
+    std::int32_t dtype;  // of raw elements; else HALYARD_UINT8
+};
+std::vector<Place> places_of(const Record &record);
+
+/// Writes the places of one head's record. All targets with fused multiply-add write the same bytes.
+void encode(const Record &record, const float *head, unsigned char *bytes, unsigned char *scales, bool is_fused = true);
+
+/// What the elements of a record are read as.
+std::vector<float> decode(const Record &record, const unsigned char *bytes, const unsigned char *scales);
+
+}  // namespace oracle
