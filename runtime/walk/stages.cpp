@@ -60,7 +60,8 @@ float rounded(Dtype dtype, float value) {
     case Dtype::f32:
     case Dtype::e4m3:
     case Dtype::e5m2:
-    case Dtype::int8: break;  // no input has those of 8 bits
+    case Dtype::int8:
+    case Dtype::uint8: break;  // no input has those of 8 bits
     }
     return value;
 }
@@ -308,6 +309,7 @@ void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents, con
     case Dtype::e4m3: widen_by_loop<E4M3>(extents, x, block); break;
     case Dtype::e5m2: widen_by_loop<E5M2>(extents, x, block); break;
     case Dtype::int8: widen_by_loop<Int8>(extents, x, block); break;
+    case Dtype::uint8: break;  // records are no numbers
     }
 }
 
@@ -472,6 +474,7 @@ void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, co
     case Dtype::e4m3: narrow_by_loop<E4M3>(extents, block, r, y); break;
     case Dtype::e5m2: narrow_by_loop<E5M2>(extents, block, r, y); break;
     case Dtype::int8: narrow_by_loop<Int8>(extents, block, r, y); break;
+    case Dtype::uint8: break;
     }
 }
 

@@ -1,0 +1,27 @@
+// Records: how a block of floats becomes groups of few bits with scales, and how those become floats again.
+#pragma once
+
+#include "walk/blocks.h"
+
+namespace halyard {
+
+/// The groups that are worked on at once have so many elements at most; a head has at least 16 in a group, or just one
+/// group.
+inline constexpr std::int64_t record_room = max_staged_row, max_groups = max_staged_row / 16;
+inline constexpr std::int64_t numbers_of_groups = 4;
+
+/// A thread's memory for groups.
+struct RecordMemory {
+    unsigned char *elements;  // [record_room]
+    float *numbers;           // [numbers_of_groups][max_groups]
+};
+
+/// Quantises the heads of a block and stores them, those of tokens without a slot excepted.
+void store_records(const Run &run, int index, const Stretch &stretch, const Block &block, const float *heads,
+                   const RecordMemory &memory) noexcept;
+
+/// Makes floats of the records of a block; zeros of tokens without a slot.
+void load_records(const Run &run, int index, const Stretch &stretch, const Block &block, float *heads,
+                  const RecordMemory &memory) noexcept;
+
+}  // namespace halyard
