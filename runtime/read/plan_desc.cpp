@@ -107,8 +107,9 @@ halyard_status read_stages(const halyard_tensor_desc &tensor, int index, TensorD
         return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].norm->rounding is ", out->norm->rounding,
                     ", but records have no dtype to round to");
     }
-    out->is_staged = out->groups || out->from_groups || out->norm || out->position_scales || n != 0 || out->scale || out->dtype != out->out_dtype ||
-                     is_8_bit(out->dtype) || (out->cache && !out->cache->is_linear(tensor.head_dim, &stride));
+    out->is_staged = out->groups || out->from_groups || out->norm || out->position_scales || n != 0 || out->scale ||
+                     out->dtype != out->out_dtype || is_8_bit(out->dtype) ||
+                     (out->cache && !out->cache->is_linear(tensor.head_dim, &stride));
     return out->is_staged && tensor.head_dim > max_staged_head ? fail_long_head(tensor, index, error) : HALYARD_OK;
 }
 
@@ -188,8 +189,10 @@ halyard_status check_tensor(const halyard_tensor_desc &tensor, int index, std::i
     out->rotary_offset = rotates ? tensor.rotary_offset : 0;
     out->out_dtype = *to_dtype(tensor.out_dtype);
     out->rotates = rotates;
-    const bool is_too_long = (tensor.groups != nullptr || tensor.from_groups != nullptr) && tensor.head_dim > max_staged_head;
-    const halyard_status status = is_too_long ? fail_long_head(tensor, index, error) : read_records(tensor, index, rerotates, out, error);
+    const bool is_too_long =
+        (tensor.groups != nullptr || tensor.from_groups != nullptr) && tensor.head_dim > max_staged_head;
+    const halyard_status status =
+        is_too_long ? fail_long_head(tensor, index, error) : read_records(tensor, index, rerotates, out, error);
     return status != HALYARD_OK ? status : read_stages(tensor, index, out, error);
 }
 

@@ -24,7 +24,7 @@ struct TensorDesc {
     std::optional<NormDesc> norm;
     std::optional<ScaleDesc> scale;
     std::optional<CacheDesc> cache;
-    bool position_scales;  // the run brings factors of its tokens
+    bool position_scales;                           // the run brings factors of its tokens
     std::optional<GroupsDesc> groups, from_groups;  // of records that are written, and read
 
     /// The last dimensions of x and y: elements of a head, or bytes of a record.

@@ -184,10 +184,10 @@ halyard_status read_bound_stages(const Bound &bound, const halyard_bound_run_arg
     }
     const auto at = [](auto *array, int i) { return array == nullptr ? nullptr : array[i]; };
     for (int i = 0; i < run.plan->n_tensors; i++) {
-        const StagePointers pointers = {at(given.weights, i),         at(given.scales, i), at(given.scales_out, i),
-                                        at(given.caches, i),          at(given.position_scales, i),
-                                        at(given.biases, i),          at(given.group_scales, i),
-                                        at(given.from_group_scales, i)};
+        const StagePointers pointers = {at(given.weights, i),         at(given.scales, i),
+                                        at(given.scales_out, i),      at(given.caches, i),
+                                        at(given.position_scales, i), at(given.biases, i),
+                                        at(given.group_scales, i),    at(given.from_group_scales, i)};
         if (run.tensors[i].n_heads == 0) {
             continue;
         }

@@ -120,8 +120,7 @@ halyard_status fail_record_stride(const halyard_tensor &tensor, const char *name
     tensor.y = static_cast<char *>(y.data);
     read_strides(y, tensor.out);
     tensor.in_place = desc.pairing == desc.out_pairing && desc.dtype == desc.out_dtype &&
-                      desc.in_dim() == desc.out_dim() &&
-                      (is_same || (x.data == y.data && same_strides(tensor)));
+                      desc.in_dim() == desc.out_dim() && (is_same || (x.data == y.data && same_strides(tensor)));
     tensor.within_int32 = spans.x[i].n_bytes() <= INT32_MAX && spans.y[i].n_bytes() <= INT32_MAX;
     return HALYARD_OK;
 }

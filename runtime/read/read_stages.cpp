@@ -65,16 +65,16 @@ halyard_status check_pointers(const TensorDesc &desc, bool moves, const StagePoi
         bool is_asked;
         const void *data;
         const char *name, *what;
-    } arrays[] = {{desc.norm && desc.norm->weight, given.weight, "weight", "a norm with a weight"},
-                  {desc.norm && desc.norm->has_bias, given.bias, "bias", "a norm with a bias"},
-                  {desc.scale && !desc.scale->dynamic, given.scales, "scales", "static scales"},
-                  {desc.scale && desc.scale->dynamic, given.scales_out, "scales_out", "dynamic scales"},
-                  {desc.cache.has_value(), given.cache, "cache", "a cache"},
-                  {desc.position_scales, given.position_scales, "position_scales", "scales by position"},
-                  {desc.groups && desc.groups->scales_apart, given.group_scales, "group_scales",
-                   "groups with scales_apart"},
-                  {desc.from_groups && desc.from_groups->scales_apart && !moves, given.from_group_scales,
-                   "from_group_scales", "from_groups with scales_apart"}};
+    } arrays[] = {
+        {desc.norm && desc.norm->weight, given.weight, "weight", "a norm with a weight"},
+        {desc.norm && desc.norm->has_bias, given.bias, "bias", "a norm with a bias"},
+        {desc.scale && !desc.scale->dynamic, given.scales, "scales", "static scales"},
+        {desc.scale && desc.scale->dynamic, given.scales_out, "scales_out", "dynamic scales"},
+        {desc.cache.has_value(), given.cache, "cache", "a cache"},
+        {desc.position_scales, given.position_scales, "position_scales", "scales by position"},
+        {desc.groups && desc.groups->scales_apart, given.group_scales, "group_scales", "groups with scales_apart"},
+        {desc.from_groups && desc.from_groups->scales_apart && !moves, given.from_group_scales, "from_group_scales",
+         "from_groups with scales_apart"}};
     for (const auto &array : arrays) {
         if (const halyard_status status =
                 check_given(array.is_asked, array.data, array.name, array.what, index, error)) {
@@ -265,8 +265,7 @@ halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, 
                     given.stride_scales[1], ", ", given.stride_scales[2], ", by which two scales could meet");
     }
     if (stages.group_scales.data != nullptr &&
-        !elements_are_apart(
-            group_scales_of(run, index, *desc.groups, stages.group_scales, desc.cache.has_value()))) {
+        !elements_are_apart(group_scales_of(run, index, *desc.groups, stages.group_scales, desc.cache.has_value()))) {
         return fail(error, HALYARD_ERROR_STRIDE, "tensors[", index,
                     "].groups->scales_stride_… are such that two scales could meet");
     }
@@ -310,11 +309,11 @@ halyard_status read_stages(const halyard_slots *slots, const halyard_stages *sta
         } else if ((desc.norm && desc.norm->weight) || desc.scale || desc.cache || desc.position_scales ||
                    has_scales_apart(desc)) {
             return fail(error, HALYARD_ERROR_NULL_POINTER, "args.stages is NULL, but tensors[", i, "] has ",
-                        desc.cache             ? "a cache"
-                        : desc.scale           ? "a scale"
-                        : desc.position_scales ? "scales by position"
+                        desc.cache               ? "a cache"
+                        : desc.scale             ? "a scale"
+                        : desc.position_scales   ? "scales by position"
                         : has_scales_apart(desc) ? "groups with scales_apart"
-                                               : "a norm with a weight");
+                                                 : "a norm with a weight");
         }
         if (desc.cache) {
             has_cache = true;

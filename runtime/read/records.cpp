@@ -45,9 +45,10 @@ TokenRecords written_records(const Run &run, int index, std::int64_t token) noex
 
 TokenRecords read_records(const Run &run, int index, std::int64_t token) noexcept {
     const TensorDesc &desc = run.plan->tensors[index];
-    return run.plan->rerotates ? written_records(run, index, token)
-                               : records_of_view(run, *desc.from_groups, run.stages[index].from_group_scales,
-                                                 const_cast<char *>(run.tensors[index].x), run.tensors[index].in, token);
+    return run.plan->rerotates
+               ? written_records(run, index, token)
+               : records_of_view(run, *desc.from_groups, run.stages[index].from_group_scales,
+                                 const_cast<char *>(run.tensors[index].x), run.tensors[index].in, token);
 }
 
 float load_group_scale(const GroupsDesc &groups, const char *at) noexcept {

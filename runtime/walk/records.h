@@ -5,10 +5,9 @@
 
 namespace halyard {
 
-/// The groups that are worked on at once have so many elements at most; a head has at least 16 in a group, or just one
-/// group.
-inline constexpr std::int64_t record_room = max_staged_row, max_groups = max_staged_row / 16;
-inline constexpr std::int64_t numbers_of_groups = 4;
+/// How many groups are worked on at once, which have at most record_room elements. A head has at most 128.
+inline constexpr std::int64_t max_groups = 256, record_room = max_staged_row;
+inline constexpr std::int64_t numbers_of_groups = 6;
 
 /// A thread's memory for groups.
 struct RecordMemory {
