@@ -136,9 +136,10 @@ enum class Dtype : std::int32_t {
     bf16 = HALYARD_BF16,
     e4m3 = HALYARD_E4M3,  // from here on for outputs, and keys that rerotate
     e5m2 = HALYARD_E5M2,
-    int8 = HALYARD_INT8
+    int8 = HALYARD_INT8,
+    uint8 = HALYARD_UINT8  // bytes of records, which are no numbers
 };
-inline constexpr std::int32_t n_dtypes = 6, n_input_dtypes = 3;
+inline constexpr std::int32_t n_dtypes = 6, n_input_dtypes = 3;  // of numbers
 
 /// The place of a dtype in arrays.
 constexpr std::size_t index_of(Dtype dtype) noexcept { return static_cast<std::size_t>(dtype) - 1; }
@@ -152,7 +153,8 @@ constexpr std::optional<Dtype> to_dtype(std::int32_t number) noexcept {
     case Dtype::bf16:
     case Dtype::e4m3:
     case Dtype::e5m2:
-    case Dtype::int8: return dtype;
+    case Dtype::int8:
+    case Dtype::uint8: return dtype;
     }
     return std::nullopt;
 }
@@ -169,6 +171,7 @@ constexpr const char *name_of(Dtype dtype) noexcept {
     case Dtype::e4m3: return "e4m3";
     case Dtype::e5m2: return "e5m2";
     case Dtype::int8: return "int8";
+    case Dtype::uint8: return "uint8";
     }
     return nullptr;
 }
@@ -187,6 +190,7 @@ constexpr std::int64_t element_bytes(Dtype dtype) noexcept {
     case Dtype::e4m3: return sizeof(E4M3::Word);
     case Dtype::e5m2: return sizeof(E5M2::Word);
     case Dtype::int8: return sizeof(Int8::Word);
+    case Dtype::uint8: return 1;
     }
     return 0;
 }

@@ -16,6 +16,9 @@ const char *why_not(const TensorDesc &desc) {
     const auto divides = [&](Dtype dtype) {
         return desc.head_dim * element_bytes(dtype) % std::int64_t{wide_bytes} == 0;
     };
+    if (desc.groups || desc.from_groups) {
+        return ".groups is set, but no kernel of a device stores records";
+    }
     if (desc.hadamard != 0) {
         return ".hadamard is set, but no kernel of a device transforms";
     }

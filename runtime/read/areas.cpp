@@ -18,10 +18,21 @@ Lattice scales_out_of(const Run &run, int index) noexcept {
 
 Lattice cache_of(const Run &run, int index) noexcept {
     const TensorDesc &desc = run.plan->tensors[index];
-    return desc.cache->elements(run.tensors[index].y, desc.out_dtype, run.tensors[index].n_heads, desc.head_dim);
+    return desc.cache->elements(run.tensors[index].y, desc.out_dtype, run.tensors[index].n_heads, desc.out_dim());
 }
 
-/// Tensors, caches and dynamic scales may have gaps, so their elements are compared. All else fills its span.
+Lattice group_scales_of(const Run &run, int index, const GroupsDesc &groups, const GroupScales &scales,
+                        bool by_slot) noexcept {
+    const TensorDesc &desc = run.plan->tensors[index];
+    return {scales.data + groups.scale_offset,
+            1,
+            {by_slot ? desc.cache->n_slots / desc.cache->block_size : run.n_batch,
+             by_slot ? desc.cache->block_size : run.n_tokens, run.tensors[index].n_heads, groups.n_groups,
+             groups.scale_bytes(), 1},
+            {scales.stride_batch, scales.stride_token, scales.stride_head, groups.scale_stride, 1, 0}};
+}
+
+/// Tensors, caches and scales that are written may have gaps, so their elements are compared. All else fills its span.
 bool Areas::may_meet(int i, int j, const Name *names, const halyard_tensor *x, const halyard_tensor *y) const noexcept {
     if (!spans_[i].overlaps(spans_[j])) {
         return false;
@@ -36,6 +47,15 @@ bool Areas::may_meet(int i, int j, const Name *names, const halyard_tensor *x, c
                 run_.plan->tensors[name.tensor].cache ? cache_of(run_, name.tensor) : lattice_of(y[name.tensor]);
             break;
         case What::scales_out: lattices[k] = scales_out_of(run_, name.tensor); break;
+        case What::group_scales:
+            lattices[k] = group_scales_of(run_, name.tensor, *run_.plan->tensors[name.tensor].groups,
+                                          run_.stages[name.tensor].group_scales,
+                                          run_.plan->tensors[name.tensor].cache.has_value());
+            break;
+        case What::from_group_scales:
+            lattices[k] = group_scales_of(run_, name.tensor, *run_.plan->tensors[name.tensor].from_groups,
+                                          run_.stages[name.tensor].from_group_scales, false);
+            break;
         default: return true;
         }
     }
@@ -53,6 +73,7 @@ halyard_status Areas::check(const halyard_tensor *x, const halyard_tensor *y, ha
                                                 "stages[%d].bias",
                                                 "stages[%d].scales",
                                                 "stages[%d].position_scales",
+                                                "stages[%d].from_group_scales",
                                                 "positions.data",
                                                 "from_positions.data",
                                                 "the cos rows of the angle source",
@@ -61,6 +82,7 @@ halyard_status Areas::check(const halyard_tensor *x, const halyard_tensor *y, ha
                                                 "slots.data",
                                                 "y[%d]",
                                                 "stages[%d].scales_out",
+                                                "stages[%d].group_scales",
                                                 "slots.scratch"};
         const bool is_cache = name.what == What::y && run_.plan->tensors[name.tensor].cache;
         std::snprintf(text, sizeof(text), is_cache ? "stages[%d].cache" : words[static_cast<int>(name.what)],

@@ -39,6 +39,7 @@ private:
         bias,
         scales,
         position_scales,
+        from_group_scales,
         positions,
         from_positions,
         cos,
@@ -47,6 +48,7 @@ private:
         slots,
         y,  // or a cache
         scales_out,
+        group_scales,
         scratch
     };
     struct Name {
@@ -56,7 +58,7 @@ private:
     struct Counts {
         int all, read;  // what is read comes first
     };
-    static constexpr int most = 6 * HALYARD_MAX_TENSORS + 7;
+    static constexpr int most = 8 * HALYARD_MAX_TENSORS + 7;
 
     const Run &run_;
     const halyard_angle_source *angles_;
@@ -84,6 +86,7 @@ private:
                     add(What::bias, i, run_.stages[i].bias_memory);
                     add(What::scales, i, run_.stages[i].scales_memory);
                     add(What::position_scales, i, run_.stages[i].position_scales_memory);
+                    add(What::from_group_scales, i, run_.stages[i].from_group_scales.memory);
                 }
             }
         }
@@ -106,6 +109,7 @@ private:
                 add(What::y, i, tensors_.y[i]);
                 if (!only_rotates) {
                     add(What::scales_out, i, run_.stages[i].scales_out_memory);
+                    add(What::group_scales, i, run_.stages[i].group_scales.memory);
                 }
             }
         }
@@ -119,6 +123,10 @@ private:
 
 /// Where the scales of a tensor are written, which have the shape of its tokens or of its cache's slots.
 Lattice scales_out_of(const Run &run, int index) noexcept;
+
+/// Scales of groups that lie apart, in bytes: of the slots of a cache if there is one, else of tokens.
+Lattice group_scales_of(const Run &run, int index, const GroupsDesc &groups, const GroupScales &scales,
+                        bool by_slot) noexcept;
 
 /// The cache of a tensor, wherever that has one.
 Lattice cache_of(const Run &run, int index) noexcept;

@@ -22,9 +22,50 @@ void set_defaults(const halyard_frequencies *frequencies, bool rerotates, halyar
     if (tensor.head_dim == 0 && frequencies != nullptr) {
         tensor.head_dim = frequencies->about.head_dim;
     }
-    if (tensor.out_dtype == 0) {
-        tensor.out_dtype = tensor.dtype;
+    if (tensor.dtype == 0 && (tensor.from_groups != nullptr || (rerotates && tensor.groups != nullptr))) {
+        tensor.dtype = HALYARD_UINT8;
     }
+    if (tensor.out_dtype == 0) {
+        tensor.out_dtype = tensor.groups != nullptr ? HALYARD_UINT8 : tensor.dtype;
+    }
+}
+
+/// Checks that a tensor has records where its dtypes are those of records, and reads these.
+halyard_status read_records(const halyard_tensor_desc &tensor, int index, bool rerotates, TensorDesc *out,
+                            halyard_error *error) {
+    const bool reads = tensor.from_groups != nullptr || (rerotates && tensor.groups != nullptr);
+    const bool writes = tensor.groups != nullptr;
+    if (rerotates && tensor.from_groups != nullptr) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index,
+                    "].from_groups is set, but a plan that rerotates has groups alone, for what it reads and writes");
+    }
+    if (reads != (out->dtype == Dtype::uint8) || writes != (out->out_dtype == Dtype::uint8)) {
+        const bool is_in = reads != (out->dtype == Dtype::uint8);
+        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].", is_in ? "dtype" : "out_dtype", " is ",
+                    name_of(is_in ? out->dtype : out->out_dtype), ", but ",
+                    is_in && !rerotates ? "from_groups" : "groups", (is_in ? reads : writes) ? " is set" : " is NULL",
+                    ": uint8 is for records");
+    }
+    if (tensor.scale != nullptr && (reads || writes)) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index,
+                    "].scale is set, but groups have scales of their own");
+    }
+    halyard_status status = HALYARD_OK;
+    if (writes) {
+        status = read_groups(tensor.groups, index, "groups", tensor.head_dim, &out->groups.emplace(), error);
+    }
+    if (status == HALYARD_OK && reads && rerotates) {
+        out->from_groups = out->groups;
+    } else if (status == HALYARD_OK && reads) {
+        status =
+            read_groups(tensor.from_groups, index, "from_groups", tensor.head_dim, &out->from_groups.emplace(), error);
+    }
+    return status;
+}
+
+halyard_status fail_long_head(const halyard_tensor_desc &tensor, int index, halyard_error *error) {
+    return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].head_dim is ", tensor.head_dim,
+                ", but stages beside the rotation work on heads of at most ", max_staged_head, " elements");
 }
 
 /// Reads the stages beside the rotation of a tensor whose dtypes and head_dim were checked.
@@ -54,17 +95,22 @@ halyard_status read_stages(const halyard_tensor_desc &tensor, int index, TensorD
     std::int64_t stride = 0;
     if (tensor.cache != nullptr) {
         if (const halyard_status status =
-                read_cache(tensor.cache, index, tensor.head_dim, &out->cache.emplace(), error)) {
+                read_cache(tensor.cache, index, out->out_dim(), &out->cache.emplace(), error)) {
             return status;
         }
+        if (out->groups && (!out->cache->is_linear(out->out_dim(), &stride) || (stride != 1 && out->out_dim() > 1))) {
+            return fail(error, HALYARD_ERROR_STRIDE, "tensors[", index,
+                        "].cache has elements that are apart, but the bytes of a record lie one after the other");
+        }
     }
-    out->is_staged = out->norm || out->position_scales || n != 0 || out->scale || out->dtype != out->out_dtype ||
-                     is_8_bit(out->dtype) || (out->cache && !out->cache->is_linear(tensor.head_dim, &stride));
-    if (out->is_staged && tensor.head_dim > max_staged_head) {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].head_dim is ", tensor.head_dim,
-                    ", but stages beside the rotation work on heads of at most ", max_staged_head, " elements");
+    if (out->from_groups && out->norm && out->norm->rounding != 0) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].norm->rounding is ", out->norm->rounding,
+                    ", but records have no dtype to round to");
     }
-    return HALYARD_OK;
+    out->is_staged = out->groups || out->from_groups || out->norm || out->position_scales || n != 0 || out->scale ||
+                     out->dtype != out->out_dtype || is_8_bit(out->dtype) ||
+                     (out->cache && !out->cache->is_linear(tensor.head_dim, &stride));
+    return out->is_staged && tensor.head_dim > max_staged_head ? fail_long_head(tensor, index, error) : HALYARD_OK;
 }
 
 /// Refuses what keys cannot have that move from where they are, as they are.
@@ -98,7 +144,7 @@ halyard_status check_tensor(const halyard_tensor_desc &tensor, int index, std::i
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].dtype is ", tensor.dtype,
                     ", which is no dtype");
     }
-    if (is_8_bit(*dtype) && !rerotates) {
+    if (is_8_bit(*dtype) && !rerotates && tensor.from_groups == nullptr) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].dtype is ", name_of(*dtype),
                     ", which only outputs and keys that rerotate can have");
     }
@@ -143,7 +189,11 @@ halyard_status check_tensor(const halyard_tensor_desc &tensor, int index, std::i
     out->rotary_offset = rotates ? tensor.rotary_offset : 0;
     out->out_dtype = *to_dtype(tensor.out_dtype);
     out->rotates = rotates;
-    return read_stages(tensor, index, out, error);
+    const bool is_too_long =
+        (tensor.groups != nullptr || tensor.from_groups != nullptr) && tensor.head_dim > max_staged_head;
+    const halyard_status status =
+        is_too_long ? fail_long_head(tensor, index, error) : read_records(tensor, index, rerotates, out, error);
+    return status != HALYARD_OK ? status : read_stages(tensor, index, out, error);
 }
 
 /// Copies the tensors of a description, with their defaults filled in. `read` has HALYARD_MAX_TENSORS elements.

@@ -4,6 +4,7 @@
 #include "base/pairing.h"
 #include "base/storage.h"
 #include "read/cache.h"
+#include "read/groups.h"
 #include "read/stage_desc.h"
 
 #include <cstdint>
@@ -23,7 +24,12 @@ struct TensorDesc {
     std::optional<NormDesc> norm;
     std::optional<ScaleDesc> scale;
     std::optional<CacheDesc> cache;
-    bool position_scales;  // the run brings factors of its tokens
+    bool position_scales;                           // the run brings factors of its tokens
+    std::optional<GroupsDesc> groups, from_groups;  // of records that are written, and read
+
+    /// The last dimensions of x and y: elements of a head, or bytes of a record.
+    std::int64_t in_dim() const noexcept { return from_groups ? from_groups->record_bytes : head_dim; }
+    std::int64_t out_dim() const noexcept { return groups ? groups->record_bytes : head_dim; }
 };
 
 struct PlanDesc {

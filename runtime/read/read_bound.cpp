@@ -35,6 +35,8 @@ bool move_stages(const StagePointers &given, const StagesReach &reach, RunTensor
     stages.scales = reinterpret_cast<const char *>(given.scales);
     stages.scales_out = reinterpret_cast<char *>(given.scales_out);
     stages.position_scales = reinterpret_cast<const char *>(given.position_scales);
+    stages.group_scales.data = static_cast<char *>(given.group_scales);
+    stages.from_group_scales.data = static_cast<char *>(const_cast<void *>(given.from_group_scales));
     if (reach.cache.above != 0) {
         tensor.y = static_cast<char *>(given.cache);
         tensor.x = tensor.in_place ? tensor.y : tensor.x;
@@ -45,6 +47,8 @@ bool move_stages(const StagePointers &given, const StagesReach &reach, RunTensor
            move_if_brought(given.scales, reach.scales, &stages.scales_memory) &&
            move_if_brought(given.scales_out, reach.scales_out, &stages.scales_out_memory) &&
            move_if_brought(given.position_scales, reach.position_scales, &stages.position_scales_memory) &&
+           move_if_brought(given.group_scales, reach.group_scales, &stages.group_scales.memory) &&
+           move_if_brought(given.from_group_scales, reach.from_group_scales, &stages.from_group_scales.memory) &&
            move_if_brought(given.cache, reach.cache, reach.cache.above != 0 ? &cache : &none);
 }
 
@@ -142,7 +146,9 @@ void note_reaches(const halyard_run_args &args, const Spans &spans, Bound &bound
                                      reach(stages.scales_memory, stages.scales),
                                      reach(stages.scales_out_memory, stages.scales_out),
                                      run.plan->tensors[i].cache ? bound.y_reach[i] : Reach{0, 0},
-                                     reach(stages.position_scales_memory, stages.position_scales)};
+                                     reach(stages.position_scales_memory, stages.position_scales),
+                                     reach(stages.group_scales.memory, stages.group_scales.data),
+                                     reach(stages.from_group_scales.memory, stages.from_group_scales.data)};
         }
     }
     bound.slots_reach = run.slots.data == nullptr ? Reach{0, 0} : reach_of(run.slots.memory, run.slots.data);
@@ -178,8 +184,10 @@ halyard_status read_bound_stages(const Bound &bound, const halyard_bound_run_arg
     }
     const auto at = [](auto *array, int i) { return array == nullptr ? nullptr : array[i]; };
     for (int i = 0; i < run.plan->n_tensors; i++) {
-        const StagePointers pointers = {at(given.weights, i), at(given.scales, i),          at(given.scales_out, i),
-                                        at(given.caches, i),  at(given.position_scales, i), at(given.biases, i)};
+        const StagePointers pointers = {at(given.weights, i),         at(given.scales, i),
+                                        at(given.scales_out, i),      at(given.caches, i),
+                                        at(given.position_scales, i), at(given.biases, i),
+                                        at(given.group_scales, i),    at(given.from_group_scales, i)};
         if (run.tensors[i].n_heads == 0) {
             continue;
         }

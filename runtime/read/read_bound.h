@@ -12,7 +12,7 @@ struct Reach {
 
 /// How far the arrays for a tensor's stages reach; 0 for those that are not there.
 struct StagesReach {
-    Reach weight, bias, scales, scales_out, cache, position_scales;
+    Reach weight, bias, scales, scales_out, cache, position_scales, group_scales, from_group_scales;
 };
 
 struct Bound {

@@ -64,7 +64,8 @@ halyard_status fail_fit(const halyard_tensor &tensor, const char *name, int inde
     }
     if (tensor.shape[3] != asked.shape[3]) {
         return fail(error, HALYARD_ERROR_MISMATCH, name, "[", index, "].shape[3] is ", tensor.shape[3],
-                    ", but the plan's head_dim is ", asked.shape[3]);
+                    asked.dtype == Dtype::uint8 ? ", but a record of the plan's has " : ", but the plan's head_dim is ",
+                    asked.shape[3], asked.dtype == Dtype::uint8 ? " bytes" : "");
     }
     int i = 0;
     while (i < 2 && tensor.shape[i] == asked.shape[i]) {
@@ -93,6 +94,11 @@ halyard_status fail_range(const halyard_tensor &tensor, const char *name, int in
                 ", ", tensor.strides[1], ", ", tensor.strides[2], ", ", tensor.strides[3], "}");
 }
 
+halyard_status fail_record_stride(const halyard_tensor &tensor, const char *name, int index, halyard_error *error) {
+    return fail(error, HALYARD_ERROR_STRIDE, name, "[", index, "].strides[3] is ", tensor.strides[3],
+                ", but the bytes of a record lie one after the other");
+}
+
 /// Reads where the output of a tensor lies whose input was read. is_same: it is the input in every field. (Inline for
 /// the cost of a run.)
 [[gnu::always_inline]] inline halyard_status read_output(const halyard_tensor &x, const halyard_tensor &y, int i,
@@ -108,10 +114,13 @@ halyard_status fail_range(const halyard_tensor &tensor, const char *name, int in
         return fail(error, HALYARD_ERROR_STRIDE, "y[", i, "] has strides ", y.strides[0], ", ", y.strides[1], ", ",
                     y.strides[2], ", ", y.strides[3], ", by which two of its elements could meet");
     }
+    if (desc.groups && y.shape[3] > 1 && y.strides[3] != 1) {
+        return fail_record_stride(y, "y", i, error);
+    }
     tensor.y = static_cast<char *>(y.data);
     read_strides(y, tensor.out);
     tensor.in_place = desc.pairing == desc.out_pairing && desc.dtype == desc.out_dtype &&
-                      (is_same || (x.data == y.data && same_strides(tensor)));
+                      desc.in_dim() == desc.out_dim() && (is_same || (x.data == y.data && same_strides(tensor)));
     tensor.within_int32 = spans.x[i].n_bytes() <= INT32_MAX && spans.y[i].n_bytes() <= INT32_MAX;
     return HALYARD_OK;
 }
@@ -146,13 +155,14 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
         const halyard_tensor &x = given_x[i], &y = given_y[i];
         const bool has_cache = !run.plan->only_rotates && desc.cache;
         const std::int64_t heads = x.shape[2];
-        Asked asked = {desc.dtype, device, {run.n_batch, run.n_tokens, heads, desc.head_dim}};
+        Asked asked = {desc.dtype, device, {run.n_batch, run.n_tokens, heads, desc.in_dim()}};
         if (run.n_batch < 0 || run.n_tokens < 0 || !fits(x, asked)) {
             return fail_fit(x, "x", i, asked, error);
         }
         asked.dtype = desc.out_dtype;
+        asked.shape[3] = desc.out_dim();
         // In place the output mostly is its input in every field, and there is nothing new to check.
-        const bool is_same = !has_cache && desc.dtype == desc.out_dtype &&
+        const bool is_same = !has_cache && desc.dtype == desc.out_dtype && desc.in_dim() == desc.out_dim() &&
                              (&y == &x || std::memcmp(&y, &x, sizeof(halyard_tensor)) == 0);
         if (!is_same && !has_cache && !fits(y, asked)) {
             return fail_fit(y, "y", i, asked, error);
@@ -174,6 +184,9 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
         }
         if (!find_memory_range(x.data, x.shape, x.strides, element_bytes(desc.dtype), &spans.x[i])) {
             return fail_range(x, "x", i, error);
+        }
+        if (desc.from_groups && x.shape[3] > 1 && x.strides[3] != 1) {
+            return fail_record_stride(x, "x", i, error);
         }
         tensor.x = static_cast<const char *>(x.data);
         read_strides(x, tensor.in);

@@ -40,6 +40,7 @@ struct RunStages {
     const char *position_scales;                           // floats
     std::int64_t position_strides[3];                      // of position_scales: batch, token, head
     MemoryRange weight_memory, bias_memory, scales_memory, scales_out_memory, position_scales_memory;
+    GroupScales group_scales, from_group_scales;  // of groups whose scales lie apart
 };
 
 /// A run without its tensors.

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/versioned.h"
 #include "read/areas.h"
+#include "read/records.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -49,7 +50,7 @@ void set_cache_strides(int index, const Spans &spans, Run &run) {
     const CacheDesc &cache = *desc.cache;
     RunTensor &tensor = run.tensors[index];
     tensor.out = {0, 0, tensor.n_heads > 1 ? cache.stride_head : 0, 0};
-    cache.is_linear(desc.head_dim, &tensor.out.element);
+    cache.is_linear(desc.out_dim(), &tensor.out.element);
     if (tensor.in_place) {
         tensor.x = tensor.y;
         tensor.in = tensor.out;
@@ -58,18 +59,22 @@ void set_cache_strides(int index, const Spans &spans, Run &run) {
 }
 
 /// Checks that the arrays are there that a tensor's stages ask for, and no others.
-halyard_status check_pointers(const TensorDesc &desc, const StagePointers &given, int index,
+halyard_status check_pointers(const TensorDesc &desc, bool moves, const StagePointers &given, int index,
                               halyard_error *error) noexcept {
     const struct {
         bool is_asked;
         const void *data;
         const char *name, *what;
-    } arrays[] = {{desc.norm && desc.norm->weight, given.weight, "weight", "a norm with a weight"},
-                  {desc.norm && desc.norm->has_bias, given.bias, "bias", "a norm with a bias"},
-                  {desc.scale && !desc.scale->dynamic, given.scales, "scales", "static scales"},
-                  {desc.scale && desc.scale->dynamic, given.scales_out, "scales_out", "dynamic scales"},
-                  {desc.cache.has_value(), given.cache, "cache", "a cache"},
-                  {desc.position_scales, given.position_scales, "position_scales", "scales by position"}};
+    } arrays[] = {
+        {desc.norm && desc.norm->weight, given.weight, "weight", "a norm with a weight"},
+        {desc.norm && desc.norm->has_bias, given.bias, "bias", "a norm with a bias"},
+        {desc.scale && !desc.scale->dynamic, given.scales, "scales", "static scales"},
+        {desc.scale && desc.scale->dynamic, given.scales_out, "scales_out", "dynamic scales"},
+        {desc.cache.has_value(), given.cache, "cache", "a cache"},
+        {desc.position_scales, given.position_scales, "position_scales", "scales by position"},
+        {desc.groups && desc.groups->scales_apart, given.group_scales, "group_scales", "groups with scales_apart"},
+        {desc.from_groups && desc.from_groups->scales_apart && !moves, given.from_group_scales, "from_group_scales",
+         "from_groups with scales_apart"}};
     for (const auto &array : arrays) {
         if (const halyard_status status =
                 check_given(array.is_asked, array.data, array.name, array.what, index, error)) {
@@ -89,7 +94,7 @@ halyard_status place_stages(const StagePointers &given, int index, Run &run, Spa
     const std::int64_t n_heads = tensor.n_heads;
     const bool has_weight = desc.norm && desc.norm->weight, has_bias = desc.norm && desc.norm->has_bias;
     const bool is_static = desc.scale && !desc.scale->dynamic, is_dynamic = desc.scale && desc.scale->dynamic;
-    if (const halyard_status status = check_pointers(desc, given, index, error)) {
+    if (const halyard_status status = check_pointers(desc, run.plan->rerotates, given, index, error)) {
         return status;
     }
     stages.weight = static_cast<const char *>(given.weight);
@@ -97,8 +102,10 @@ halyard_status place_stages(const StagePointers &given, int index, Run &run, Spa
     stages.scales = reinterpret_cast<const char *>(given.scales);
     stages.scales_out = reinterpret_cast<char *>(given.scales_out);
     stages.position_scales = reinterpret_cast<const char *>(given.position_scales);
+    stages.group_scales.data = static_cast<char *>(given.group_scales);
+    stages.from_group_scales.data = static_cast<char *>(const_cast<void *>(given.from_group_scales));
     stages.weight_memory = stages.bias_memory = stages.scales_memory = stages.scales_out_memory =
-        stages.position_scales_memory = {0, 0};
+        stages.position_scales_memory = stages.group_scales.memory = stages.from_group_scales.memory = {0, 0};
     if (desc.cache) {
         tensor.y = static_cast<char *>(given.cache);
         if (!find_memory_range(cache_of(run, index), &spans.y[index])) {
@@ -129,6 +136,16 @@ halyard_status place_stages(const StagePointers &given, int index, Run &run, Spa
     if (desc.position_scales && !find_memory_range(stages.position_scales, shape, stages.position_strides,
                                                    sizeof(float), &stages.position_scales_memory)) {
         return fail_space("position_scales", index, error);
+    }
+    if (stages.group_scales.data != nullptr &&
+        !find_memory_range(group_scales_of(run, index, *desc.groups, stages.group_scales, desc.cache.has_value()),
+                           &stages.group_scales.memory)) {
+        return fail_space("group_scales", index, error);
+    }
+    if (stages.from_group_scales.data != nullptr &&
+        !find_memory_range(group_scales_of(run, index, *desc.from_groups, stages.from_group_scales, false),
+                           &stages.from_group_scales.memory)) {
+        return fail_space("from_group_scales", index, error);
     }
     return HALYARD_OK;
 }
@@ -169,6 +186,9 @@ halyard_status check_position_scales(const Run &run, int index, halyard_error *e
 
 halyard_status check_moved_scales(const Run &run, int index, halyard_error *error) noexcept {
     const TensorDesc &desc = run.plan->tensors[index];
+    if (desc.groups) {
+        return check_moved_records(run, index, error);
+    }
     const RunStages &stages = run.stages[index];
     const bool is_dynamic = desc.scale && desc.scale->dynamic && run.tensors[index].n_heads != 0;
     for (std::int64_t batch = 0; batch < run.n_batch && is_dynamic; batch++) {
@@ -191,6 +211,25 @@ halyard_status check_moved_scales(const Run &run, int index, halyard_error *erro
 
 namespace {
 
+/// Where scales of groups lie from block (or batch row), token and head to the next: as described, or dense.
+void set_group_strides(const std::optional<GroupsDesc> &groups, std::int64_t n_tokens, std::int64_t n_heads,
+                       GroupScales &scales) {
+    scales.stride_batch = scales.stride_token = scales.stride_head = 0;
+    if (!groups || !groups->scales_apart) {
+        return;
+    }
+    const std::int64_t(&given)[3] = groups->scales_strides;
+    const bool is_dense = given[0] == 0 && given[1] == 0 && given[2] == 0;
+    scales.stride_head = is_dense ? groups->n_groups * groups->scale_stride : given[2];
+    scales.stride_token = is_dense ? n_heads * scales.stride_head : given[1];
+    // Beyond what an address can be, saturated: the memory range says so.
+    if (!is_dense) {
+        scales.stride_batch = given[0];
+    } else if (__builtin_mul_overflow(n_tokens, scales.stride_token, &scales.stride_batch)) {
+        scales.stride_batch = INT64_MAX;
+    }
+}
+
 /// Reads the stages of one tensor, which has elements.
 halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, Spans &spans, halyard_error *error) {
     const TensorDesc &desc = run.plan->tensors[index];
@@ -210,8 +249,10 @@ halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, 
     for (int i = 0; i < 3; i++) {
         stages.position_strides[i] = desc.position_scales && shape[i] > 1 ? given.stride_position_scales[i] : 0;
     }
-    const StagePointers pointers = {given.weight, given.scales,          given.scales_out,
-                                    given.cache,  given.position_scales, given.bias};
+    set_group_strides(desc.groups, desc.cache ? desc.cache->block_size : run.n_tokens, n_heads, stages.group_scales);
+    set_group_strides(desc.from_groups, run.n_tokens, n_heads, stages.from_group_scales);
+    const StagePointers pointers = {given.weight,          given.scales, given.scales_out,   given.cache,
+                                    given.position_scales, given.bias,   given.group_scales, given.from_group_scales};
     if (const halyard_status status = place_stages(pointers, index, run, spans, error)) {
         return status;
     }
@@ -222,6 +263,11 @@ halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, 
     if (writes_scales && !elements_are_apart(scales_out_of(run, index))) {
         return fail(error, HALYARD_ERROR_STRIDE, "stages[", index, "].stride_scales is ", given.stride_scales[0], ", ",
                     given.stride_scales[1], ", ", given.stride_scales[2], ", by which two scales could meet");
+    }
+    if (stages.group_scales.data != nullptr &&
+        !elements_are_apart(group_scales_of(run, index, *desc.groups, stages.group_scales, desc.cache.has_value()))) {
+        return fail(error, HALYARD_ERROR_STRIDE, "tensors[", index,
+                    "].groups->scales_stride_… are such that two scales could meet");
     }
     const bool has_weight = desc.norm && desc.norm->weight, is_static = desc.scale && !desc.scale->dynamic;
     halyard_status status =
@@ -234,6 +280,10 @@ halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, 
         status = check_static_scales(run, index, error);
     }
     return status != HALYARD_OK ? status : check_position_scales(run, index, error);
+}
+
+bool has_scales_apart(const TensorDesc &desc) {
+    return (desc.groups && desc.groups->scales_apart) || (desc.from_groups && desc.from_groups->scales_apart);
 }
 
 }  // namespace
@@ -256,12 +306,14 @@ halyard_status read_stages(const halyard_slots *slots, const halyard_stages *sta
                 return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".reserved is ", given.reserved,
                             ", but must be 0");
             }
-        } else if ((desc.norm && desc.norm->weight) || desc.scale || desc.cache || desc.position_scales) {
+        } else if ((desc.norm && desc.norm->weight) || desc.scale || desc.cache || desc.position_scales ||
+                   has_scales_apart(desc)) {
             return fail(error, HALYARD_ERROR_NULL_POINTER, "args.stages is NULL, but tensors[", i, "] has ",
-                        desc.cache             ? "a cache"
-                        : desc.scale           ? "a scale"
-                        : desc.position_scales ? "scales by position"
-                                               : "a norm with a weight");
+                        desc.cache               ? "a cache"
+                        : desc.scale             ? "a scale"
+                        : desc.position_scales   ? "scales by position"
+                        : has_scales_apart(desc) ? "groups with scales_apart"
+                                                 : "a norm with a weight");
         }
         if (desc.cache) {
             has_cache = true;

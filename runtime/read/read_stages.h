@@ -13,6 +13,8 @@ struct StagePointers {
     void *cache;
     const float *position_scales;
     const void *bias;
+    void *group_scales;
+    const void *from_group_scales;
 };
 
 /// Sets and checks the pointers of a tensor's stages. Strides were read before.

@@ -3,6 +3,7 @@
 #include "walk/blocks.h"
 
 #include "walk/choose.h"
+#include "walk/records.h"
 #include "walk/rows.h"
 #include "walk/run.h"
 #include "walk/stages.h"
@@ -24,13 +25,11 @@ struct Workspace {
     alignas(64) float r[head_floats];         // reciprocals of scales
     alignas(64) float widened[block_floats];  // a norm's weights, if they are no floats; in the second half its biases
     const float *weight = nullptr, *bias = nullptr;  // of the block's heads, in `widened` or where the caller has them
-};
 
-struct Block {
-    std::int64_t token, n_tokens;  // counted from the stretch's first
-    std::int64_t head, n_heads;    // likewise
-    ElementStrides strides;
+    /// What neither windows nor scales need while records are read or written.
+    RecordMemory memory_of_records() { return {reinterpret_cast<unsigned char *>(spare), r}; }
 };
+static_assert(head_floats * sizeof(float) >= record_room && head_floats >= numbers_of_groups * max_groups);
 
 /// How many heads and tokens a block holds. A norm of rows needs all heads. Each head of a block may have an r.
 Block size_of_block(const TensorDesc &desc, const Stretch &stretch) {
@@ -201,6 +200,13 @@ void unscale_block(const Run &run, int index, const Stretch &stretch, const Bloc
 /// Loads a block, and norms it if the norm comes before the rotation.
 void load(const Run &run, int index, const Stretch &stretch, const Block &block, Workspace &work) {
     const TensorDesc &desc = run.plan->tensors[index];
+    if (desc.from_groups) {
+        load_records(run, index, stretch, block, work.block, work.memory_of_records());
+        if (desc.norm && !desc.norm->after) {
+            norm_block(run, desc, block, work);
+        }
+        return;
+    }
     if (desc.cache && run.plan->rerotates) {
         load_by_slot(run, index, stretch, block, work);
         return;
@@ -371,7 +377,7 @@ void store(const Run &run, int index, const Stretch &stretch, const Block &whole
         work.r[0] = 1.0f;
         if (desc.position_scales) {
             load_position_scales(run, index, stretch, block, work.r);
-            if (desc.scale || desc.hadamard != 0) {
+            if (desc.scale || desc.groups || desc.hadamard != 0) {
                 scale_heads(desc, block, work.r, heads);
                 work.r[0] = 1.0f;
             } else {
@@ -380,6 +386,10 @@ void store(const Run &run, int index, const Stretch &stretch, const Block &whole
         }
         if (desc.hadamard != 0) {
             transform_heads(run, desc, block, heads);
+        }
+        if (desc.groups) {
+            store_records(run, index, stretch, block, heads, work.memory_of_records());
+            continue;
         }
         if (desc.scale && desc.scale->dynamic) {
             scale_dynamically(run, index, stretch, block, heads, work.r);
@@ -407,7 +417,7 @@ bool is_one_stage(const TensorDesc &desc, const RunTensor &tensor, std::int64_t 
     return desc.norm && !desc.norm->layer && !desc.norm->per_head && !desc.norm->after && !desc.norm->row &&
            desc.norm->rounding == 0 && desc.norm->size == desc.head_dim && desc.rotates &&
            rotary_dim == desc.head_dim && desc.pairing == Pairing::half && desc.out_pairing == Pairing::half &&
-           desc.dtype == desc.out_dtype && !desc.position_scales && desc.hadamard == 0 && !desc.scale &&
+           desc.dtype == desc.out_dtype && !desc.groups && !desc.position_scales && desc.hadamard == 0 && !desc.scale &&
            tensor.in.element == 1 && stride_element == 1;
 }
 

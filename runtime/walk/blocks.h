@@ -53,6 +53,13 @@ struct Stretch {
     std::int64_t position_scales_token;
 };
 
+/// As much of a stretch as stages work on at once, in floats.
+struct Block {
+    std::int64_t token, n_tokens;  // counted from the stretch's first
+    std::int64_t head, n_heads;    // likewise
+    ElementStrides strides;
+};
+
 /// Tokens that lie evenly apart in a cache.
 struct Stored {
     std::int64_t first, n_tokens;  // first is counted from where the search began; n_tokens is 0 where there is none

@@ -70,7 +70,8 @@ void rotate_reference(const Piece &piece) noexcept {
     case Dtype::bf16: rotate<BF16>(piece); break;
     case Dtype::e4m3:
     case Dtype::e5m2:
-    case Dtype::int8: break;  // no input has them
+    case Dtype::int8:
+    case Dtype::uint8: break;  // no input has them
     }
 }
 

@@ -19,7 +19,8 @@ void widen(Dtype dtype, const void *row, std::int64_t first, std::int64_t n_pair
     case Dtype::bf16: widen_words<BF16>(row, first, n_pairs, out); break;
     case Dtype::e4m3:
     case Dtype::e5m2:
-    case Dtype::int8: break;  // no rows have them
+    case Dtype::int8:
+    case Dtype::uint8: break;  // no rows have them
     }
 }
 

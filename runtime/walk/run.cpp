@@ -44,7 +44,8 @@ constexpr std::int64_t bytes_worth_a_thread(Dtype dtype) {
     case Dtype::bf16:
     case Dtype::e4m3:
     case Dtype::e5m2:
-    case Dtype::int8: return 48 * kib;
+    case Dtype::int8:
+    case Dtype::uint8: return 48 * kib;
     }
     return 0;
 }

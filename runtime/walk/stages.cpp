@@ -60,7 +60,8 @@ float rounded(Dtype dtype, float value) {
     case Dtype::f32:
     case Dtype::e4m3:
     case Dtype::e5m2:
-    case Dtype::int8: break;  // no input has those of 8 bits
+    case Dtype::int8:
+    case Dtype::uint8: break;  // no input has those of 8 bits
     }
     return value;
 }
@@ -112,6 +113,54 @@ void find_largest_by_loop(const Extents &extents, const Elements<const float> &b
         const float magnitude = std::fabs(*find(block, e, h, t));
         float &most = largest[t * extents.n_heads + h];
         most = magnitude > most && magnitude < INFINITY ? magnitude : most;
+    });
+}
+
+void find_range_by_loop(const Extents &extents, const Elements<const float> &block, float *least, float *greatest) {
+    const std::int64_t n_heads = extents.n_tokens * extents.n_heads;
+    std::fill_n(least, n_heads, INFINITY);
+    std::fill_n(greatest, n_heads, -INFINITY);
+    for_each_element(extents, [&](std::int64_t e, std::int64_t h, std::int64_t t) {
+        const float v = *find(block, e, h, t);
+        const std::int64_t i = t * extents.n_heads + h;
+        if (std::fabs(v) < INFINITY) {
+            least[i] = std::min(least[i], v);
+            greatest[i] = std::max(greatest[i], v);
+        }
+    });
+    for (float *const found : {least, greatest}) {
+        std::replace_if(
+            found, found + n_heads, [](float v) { return v == 0.0f || std::fabs(v) == INFINITY; }, 0.0f);
+    }
+}
+
+/// What an integer is before it is clamped.
+float integer_of(Quantisation::Mode mode, float v, float r, float z) {
+    switch (mode) {
+    case Quantisation::Mode::even: return std::nearbyint(std::fma(v, r, z));
+    case Quantisation::Mode::away: return std::round(v * r);
+    case Quantisation::Mode::offset: break;
+    }
+    return std::trunc(v * r + z);
+}
+
+void quantise_by_loop(const Quantisation &how, const Extents &extents, const Elements<const float> &block,
+                      const float *r, const float *z, unsigned char *y) {
+    for_each_element(extents, [&](std::int64_t e, std::int64_t h, std::int64_t t) {
+        const std::int64_t group = t * extents.n_heads + h;
+        const float element = *find(block, e, h, t), by = r[group];
+        const float v = std::isnan(element) || by == 0.0f ? 0.0f : element;
+        unsigned char &to = y[group * extents.n_elements + e];
+        if (how.dtype == Dtype::e4m3) {
+            to = E4M3::narrow(v * by);
+        } else if (how.dtype == Dtype::e5m2) {
+            to = E5M2::narrow(v * by);
+        } else {
+            float q = integer_of(how.mode, v, by, z == nullptr ? 0.0f : z[group]);
+            q = q >= how.low ? q : how.low;  // of a NaN too
+            q = q <= how.high ? q : how.high;
+            to = static_cast<unsigned char>(static_cast<std::int32_t>(q));
+        }
     });
 }
 
@@ -308,6 +357,7 @@ void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents, con
     case Dtype::e4m3: widen_by_loop<E4M3>(extents, x, block); break;
     case Dtype::e5m2: widen_by_loop<E5M2>(extents, x, block); break;
     case Dtype::int8: widen_by_loop<Int8>(extents, x, block); break;
+    case Dtype::uint8: break;  // records are no numbers
     }
 }
 
@@ -416,6 +466,11 @@ void find_largest(const StageKernels &kernels, const Extents &extents, const Ele
     }
 }
 
+void find_range(const StageKernels &, const Extents &extents, const Elements<const float> &block, float *least,
+                float *greatest) noexcept {
+    find_range_by_loop(extents, block, least, greatest);
+}
+
 void transform(const StageKernels &kernels, std::int64_t n, std::int64_t n_elements, float *elements) noexcept {
     constexpr std::int64_t n_in_kernel = 64;
     const float scale = 1.0f / std::sqrt(static_cast<float>(n));
@@ -472,7 +527,13 @@ void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, co
     case Dtype::e4m3: narrow_by_loop<E4M3>(extents, block, r, y); break;
     case Dtype::e5m2: narrow_by_loop<E5M2>(extents, block, r, y); break;
     case Dtype::int8: narrow_by_loop<Int8>(extents, block, r, y); break;
+    case Dtype::uint8: break;
     }
+}
+
+void quantise(const StageKernels &, const Quantisation &how, const Extents &extents, const Elements<const float> &block,
+              const float *r, const float *z, unsigned char *y) noexcept {
+    quantise_by_loop(how, extents, block, r, z, y);
 }
 
 }  // namespace halyard

@@ -66,14 +66,34 @@ void norm_and_rotate(const StageKernels &kernels, const Norm &norm, const Piece 
 void find_largest(const StageKernels &kernels, const Extents &extents, const Elements<const float> &block,
                   float *largest) noexcept;
 
+/// The least and the greatest of the finite elements of each head, 0 where there is none: [token][head], dense. No zero
+/// has a sign.
+void find_range(const StageKernels &kernels, const Extents &extents, const Elements<const float> &block, float *least,
+                float *greatest) noexcept;
+
 /// The orthonormal Hadamard transform (Sylvester's) of each n = 2^i elements of some that lie one after the other, in
-/// place: all are multiplied by 1 / sqrt(n), and then u and v that lie 1, 2, 4, … apart become u + v and u - v. It is its
-/// own inverse. Each of the log2(n) sums and the product round; together they are off by at most (log2(n) + 2) / 2
+/// place: all are multiplied by 1 / sqrt(n), and then u and v that lie 1, 2, 4, … apart become u + v and u - v. It is
+/// its own inverse. Each of the log2(n) sums and the product round; together they are off by at most (log2(n) + 2) / 2
 /// eps_f32 of the length of the n elements, since a transform keeps the length of what an earlier one has rounded.
 void transform(const StageKernels &kernels, std::int64_t n, std::int64_t n_elements, float *elements) noexcept;
 
 /// y = block times r, rounded to a dtype. Strides of r may be 0; without scales r is 1.
 void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const float> &block,
             const Elements<const float> &r, const Elements<char> &y) noexcept;
+
+/// How numbers of a group become its elements: see halyard_groups_desc.
+struct Quantisation {
+    Dtype dtype;  // e4m3 or e5m2, as narrow rounds them; or int8: integers, of which the low byte is kept
+    /// Of integers. even: fma(v, r, z), to nearest even. away: v r, halves away from zero; z is not read. offset: v r +
+    /// z, each rounded to float, and then towards zero.
+    enum class Mode : std::int32_t { even, away, offset } mode;
+    float low, high;  // what integers are clamped to, NaN to low: integers themselves, of at most 16 bits
+};
+
+/// y = the elements of groups, which stand in the place of heads: one byte each. A NaN counts as 0, as does every v of
+/// a group whose r is 0. r and z are [token][head], y is [token][head][element], all dense. r is finite. z is read of
+/// integers only; without z it is 0.
+void quantise(const StageKernels &kernels, const Quantisation &how, const Extents &extents,
+              const Elements<const float> &block, const float *r, const float *z, unsigned char *y) noexcept;
 
 }  // namespace halyard

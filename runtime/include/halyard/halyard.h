@@ -622,11 +622,11 @@ typedef struct halyard_cache_desc {
  *     RULE_RANGE      s = (max - min) / M, or floor if that is 0; z = -min / s   q = round(fma(v, r, z)), to 0 … M
  *                     M is 255 (uint8), 15 (uint4)
  *
- * v is read back as q * s, (q - 8) * s and (q - z) * s, with s and z as stored. s is rounded to scale_dtype: F32, F16 and
- * BF16 to nearest even, but what is finite stays finite; E8M0_UP is the next power of two from s on, E8M0_OCP (of
- * RULE_LARGEST) 2^(floor(log2(largest |v|)) - 8 for e4m3, - 15 for e5m2), both within 2^-127 … 2^127. Of what is not
- * finite only elements are concerned: NaNs count as 0, infinities become the nearest q, and the others decide about s.
- * Where r would not be finite, or s as stored is 0, r and so all v * r are 0.
+ * v is read back as q * s, (q - 8) * s and (q - z) * s, with s and z as stored, and q is of z as stored. They are rounded
+ * to scale_dtype: F32, F16 and BF16 to nearest even, but what overflows becomes the largest finite number; E8M0_UP is the
+ * next power of two from s on, E8M0_OCP 2^(floor(log2(largest |v|)) - 8 for e4m3, - 15 for e5m2), both within 2^-127 …
+ * 2^127. Of v that are not finite NaNs count as 0, infinities become the nearest q, and s and z are those of the others,
+ * or of zeros where there are none. Where r would not be finite it is 0, and so are all v.
  * Results, being rounded to so few bits, have no bound: what v is within, is said at the other stages. All bytes are the
  * same on every target with fused multiply-add. */
 enum {

@@ -1,0 +1,376 @@
+#include "read/groups.h"
+
+#include "base/error.h"
+#include "base/versioned.h"
+#include "read/stage_desc.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace halyard {
+
+namespace {
+
+/// What a preset says; 0 stands for the same defaults as in descriptions.
+halyard_groups_desc fields_of(std::int32_t preset) {
+    halyard_groups_desc desc = {};
+    const auto set = [&](std::int32_t element, std::int32_t scale_dtype, std::int64_t group, float floor) {
+        desc.element = element;
+        desc.scale_dtype = scale_dtype;
+        desc.group = group;
+        desc.floor = floor;
+        desc.rule = HALYARD_RULE_LARGEST;
+    };
+    const auto set_places = [&](std::int64_t data, std::int64_t scale_stride, std::int64_t data_stride) {
+        desc.data_offset = data;
+        desc.scale_stride = scale_stride;
+        desc.data_stride = data_stride;
+    };
+    constexpr float mla_floor = 1e-4f / 448.0f;
+    switch (preset) {
+    case HALYARD_GROUPS_GGML_Q8_0:
+    case HALYARD_GROUPS_GGML_Q8_0_NEON:
+    case HALYARD_GROUPS_GGML_Q8_0_REFERENCE:
+        set(HALYARD_ELEMENT_INT8, HALYARD_GROUP_SCALE_F16, 32, 0.0f);
+        set_places(2, 34, 34);
+        desc.reciprocal =
+            preset == HALYARD_GROUPS_GGML_Q8_0 ? HALYARD_RECIPROCAL_OF_LARGEST : HALYARD_RECIPROCAL_OF_SCALE;
+        desc.rounding = preset == HALYARD_GROUPS_GGML_Q8_0_REFERENCE ? HALYARD_ROUNDING_AWAY : HALYARD_ROUNDING_EVEN;
+        break;
+    case HALYARD_GROUPS_GGML_Q4_0:
+        set(HALYARD_ELEMENT_UINT4, HALYARD_GROUP_SCALE_F16, 32, 0.0f);
+        set_places(2, 18, 18);
+        desc.packing = HALYARD_PACKING_HALVES;
+        desc.rule = HALYARD_RULE_SIGNED;
+        desc.reciprocal = HALYARD_RECIPROCAL_OF_SCALE;
+        break;
+    case HALYARD_GROUPS_VLLM_INT8:
+    case HALYARD_GROUPS_VLLM_FP8:
+        set(preset == HALYARD_GROUPS_VLLM_INT8 ? HALYARD_ELEMENT_INT8 : HALYARD_ELEMENT_E4M3, HALYARD_GROUP_SCALE_F32,
+            0, 1e-6f);
+        set_places(0, 4, 0);
+        desc.rounding = preset == HALYARD_GROUPS_VLLM_INT8 ? HALYARD_ROUNDING_AWAY : HALYARD_ROUNDING_EVEN;
+        desc.scales_apart = 1;
+        break;
+    case HALYARD_GROUPS_OPENVINO_U8:
+    case HALYARD_GROUPS_OPENVINO_U4:
+        set(preset == HALYARD_GROUPS_OPENVINO_U8 ? HALYARD_ELEMENT_UINT8 : HALYARD_ELEMENT_UINT4,
+            HALYARD_GROUP_SCALE_F32, 0, 1e-4f);
+        set_places(8, 0, 0);
+        desc.packing = preset == HALYARD_GROUPS_OPENVINO_U4 ? HALYARD_PACKING_HIGH_FIRST : 0;
+        desc.rule = HALYARD_RULE_RANGE;
+        desc.zero_offset = 4;
+        break;
+    case HALYARD_GROUPS_MLA_V32:
+        set(HALYARD_ELEMENT_E4M3, HALYARD_GROUP_SCALE_F32, 128, mla_floor);
+        set_places(0, 4, 128);
+        desc.n_grouped = desc.scale_offset = 512;
+        desc.raw_dtype = HALYARD_BF16;
+        desc.raw_offset = 528;
+        desc.record_bytes = 656;
+        break;
+    case HALYARD_GROUPS_MLA_V4:
+        set(HALYARD_ELEMENT_E4M3, HALYARD_GROUP_SCALE_E8M0_UP, 64, mla_floor);
+        set_places(0, 1, 64);
+        desc.n_grouped = desc.raw_offset = 448;
+        desc.raw_dtype = HALYARD_BF16;
+        desc.record_bytes = 576;
+        desc.scales_apart = 1;
+        break;
+    case HALYARD_GROUPS_MLA_V41:
+        set(HALYARD_ELEMENT_E4M3, HALYARD_GROUP_SCALE_E8M0_UP, 32, mla_floor);
+        set_places(0, 1, 32);
+        desc.n_grouped = desc.record_bytes = 512;
+        desc.scales_apart = 1;
+        break;
+    case HALYARD_GROUPS_MX:
+        set(HALYARD_ELEMENT_E4M3, HALYARD_GROUP_SCALE_E8M0_OCP, 32, 0.0f);
+        set_places(1, 33, 33);
+        break;
+    }
+    return desc;
+}
+
+/// A description and the name of its field, for sentences.
+struct Named {
+    const halyard_groups_desc &desc;
+    const char *name;
+    halyard_error *error;
+
+    template <typename... Parts>
+    halyard_status refuse(halyard_status status, const Parts &...parts) const {
+        return fail(error, status, name, "->", parts...);
+    }
+};
+
+/// Fills in a preset. Fields that are set beside it have to be what it says.
+halyard_status take_preset(halyard_groups_desc &desc, const char *name, halyard_error *error) {
+    if (desc.preset < 0 || desc.preset > HALYARD_GROUPS_MX) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, "->preset is ", desc.preset, ", which is no preset");
+    }
+    if (desc.preset == 0) {
+        return HALYARD_OK;
+    }
+    const halyard_groups_desc preset = fields_of(desc.preset);
+    halyard_status status = HALYARD_OK;
+    const auto take = [&](const char *field, auto &given, auto wanted) {
+        if (status == HALYARD_OK && given != 0 && given != wanted) {
+            status =
+                fail(error, HALYARD_ERROR_MISMATCH, name, "->", field, " is ", given, ", but the preset's is ", wanted);
+        }
+        given = wanted;
+    };
+    const auto take_if_set = [&](const char *field, std::int64_t &given, std::int64_t wanted) {
+        if (wanted != 0) {  // else it is the head's matter
+            take(field, given, wanted);
+        }
+    };
+    take("element", desc.element, preset.element);
+    take("packing", desc.packing, preset.packing);
+    take("rule", desc.rule, preset.rule);
+    take("reciprocal", desc.reciprocal, preset.reciprocal);
+    take("rounding", desc.rounding, preset.rounding);
+    take("scale_dtype", desc.scale_dtype, preset.scale_dtype);
+    take("raw_dtype", desc.raw_dtype, preset.raw_dtype);
+    auto floor = static_cast<double>(desc.floor);
+    take("floor", floor, static_cast<double>(preset.floor));
+    desc.floor = preset.floor;
+    take_if_set("group", desc.group, preset.group);
+    take_if_set("n_grouped", desc.n_grouped, preset.n_grouped);
+    take_if_set("record_bytes", desc.record_bytes, preset.record_bytes);
+    take("data_offset", desc.data_offset, preset.data_offset);
+    take("data_stride", desc.data_stride, preset.data_stride);
+    take("scale_offset", desc.scale_offset, preset.scale_offset);
+    take("scale_stride", desc.scale_stride, preset.scale_stride);
+    take("zero_offset", desc.zero_offset, preset.zero_offset);
+    take("zero_stride", desc.zero_stride, preset.zero_stride);
+    take("raw_offset", desc.raw_offset, preset.raw_offset);
+    take("scales_apart", desc.scales_apart, preset.scales_apart);
+    return status;
+}
+
+/// Checks what is one of a few numbers.
+halyard_status check_choices(const Named &groups) {
+    const halyard_groups_desc &desc = groups.desc;
+    struct Field {
+        const char *name;
+        std::int32_t value, first, last;
+    };
+    for (const Field &field :
+         {Field{"element", desc.element, 1, 6}, Field{"packing", desc.packing, 0, 3}, Field{"rule", desc.rule, 1, 3},
+          Field{"reciprocal", desc.reciprocal, 0, 2}, Field{"rounding", desc.rounding, 0, 1},
+          Field{"scale_dtype", desc.scale_dtype, 1, 5}, Field{"raw_dtype", desc.raw_dtype, 0, n_input_dtypes},
+          Field{"scales_apart", desc.scales_apart, 0, 1}, Field{"reserved", desc.reserved, 0, 0}}) {
+        if (field.value < field.first || field.value > field.last) {
+            return field.last == 0
+                       ? groups.refuse(HALYARD_ERROR_UNKNOWN_VALUE, field.name, " is ", field.value, ", but must be 0")
+                       : groups.refuse(HALYARD_ERROR_UNKNOWN_VALUE, field.name, " is ", field.value,
+                                       field.value == 0 ? ", not set, but must be " : ", but must be ", field.first,
+                                       " to ", field.last);
+        }
+    }
+    return HALYARD_OK;
+}
+
+/// Checks that the choices agree with each other.
+halyard_status check_agreement(const Named &groups) {
+    const halyard_groups_desc &desc = groups.desc;
+    const bool is_float = desc.element >= HALYARD_ELEMENT_E4M3;
+    const bool is_signed = desc.element == HALYARD_ELEMENT_INT8 || desc.element == HALYARD_ELEMENT_INT4;
+    const bool is_4_bit = desc.element == HALYARD_ELEMENT_INT4 || desc.element == HALYARD_ELEMENT_UINT4;
+    const bool is_e8m0 = desc.scale_dtype >= HALYARD_GROUP_SCALE_E8M0_UP;
+    const bool is_largest = desc.rule == HALYARD_RULE_LARGEST;
+    const bool fits_rule = is_largest                         ? is_float || is_signed
+                           : desc.rule == HALYARD_RULE_SIGNED ? desc.element == HALYARD_ELEMENT_UINT4
+                                                              : !is_float && !is_signed;
+    if (!fits_rule) {
+        return groups.refuse(HALYARD_ERROR_MISMATCH, "rule is ", desc.rule, ", but element is ", desc.element,
+                             ": HALYARD_RULE_LARGEST (1) is for INT8, INT4, E4M3 and E5M2, SIGNED (2) for UINT4, RANGE "
+                             "(3) for UINT8 and UINT4");
+    }
+    if ((desc.packing != 0) != is_4_bit) {
+        return groups.refuse(HALYARD_ERROR_MISMATCH, "packing is ", desc.packing, ", but elements have ",
+                             is_4_bit ? "4 bits, two of which share a byte" : "8 bits");
+    }
+    if (desc.reciprocal == HALYARD_RECIPROCAL_OF_LARGEST && (!is_largest || desc.floor != 0.0f)) {
+        return groups.refuse(HALYARD_ERROR_MISMATCH,
+                             "reciprocal is HALYARD_RECIPROCAL_OF_LARGEST (2), which is for HALYARD_RULE_LARGEST "
+                             "without a floor");
+    }
+    if (desc.rounding != 0 && !(is_largest && is_signed)) {
+        return groups.refuse(HALYARD_ERROR_MISMATCH,
+                             "rounding is HALYARD_ROUNDING_AWAY (1), which is for integers of HALYARD_RULE_LARGEST");
+    }
+    if (is_e8m0 && (!is_largest || desc.reciprocal != 0)) {
+        return groups.refuse(HALYARD_ERROR_MISMATCH, "scale_dtype is ", desc.scale_dtype,
+                             ", a power of two, which is for HALYARD_RULE_LARGEST and HALYARD_RECIPROCAL_OF_STORED");
+    }
+    if (desc.scale_dtype == HALYARD_GROUP_SCALE_E8M0_OCP && !is_float) {
+        return groups.refuse(HALYARD_ERROR_MISMATCH,
+                             "scale_dtype is HALYARD_GROUP_SCALE_E8M0_OCP (5), which is for E4M3 and E5M2");
+    }
+    const bool has_floor = desc.rule != HALYARD_RULE_SIGNED && desc.scale_dtype != HALYARD_GROUP_SCALE_E8M0_OCP;
+    if (!(desc.floor >= 0.0f) || desc.floor - desc.floor != 0.0f) {
+        return groups.refuse(HALYARD_ERROR_SCALE, "floor is ", double(desc.floor),
+                             ", but must be at least 0 and finite");
+    }
+    if (desc.rule == HALYARD_RULE_RANGE ? desc.floor == 0.0f : desc.floor != 0.0f && !has_floor) {
+        return groups.refuse(
+            HALYARD_ERROR_MISMATCH, "floor is ", double(desc.floor), ", but HALYARD_RULE_",
+            desc.rule == HALYARD_RULE_RANGE
+                ? "RANGE needs a scale for groups of equal numbers"
+                : (desc.rule == HALYARD_RULE_SIGNED ? "SIGNED has none" : "LARGEST with E8M0_OCP has none"));
+    }
+    if (desc.scales_apart != 0 && desc.rule == HALYARD_RULE_RANGE) {
+        return groups.refuse(HALYARD_ERROR_MISMATCH,
+                             "scales_apart is 1, but HALYARD_RULE_RANGE has zero points, which lie in the record");
+    }
+    if (desc.scales_apart == 0 &&
+        (desc.scales_stride_block != 0 || desc.scales_stride_token != 0 || desc.scales_stride_head != 0)) {
+        return groups.refuse(HALYARD_ERROR_MISMATCH, "scales_stride_… is set, but scales_apart is 0");
+    }
+    return HALYARD_OK;
+}
+
+/// Checks that groups and raw elements fill a head.
+halyard_status check_shape(const Named &groups, std::int64_t head_dim) {
+    const halyard_groups_desc &desc = groups.desc;
+    if (desc.n_grouped < 1 || desc.n_grouped > head_dim) {
+        return groups.refuse(HALYARD_ERROR_SHAPE, "n_grouped is ", desc.n_grouped, ", but must be 1 to head_dim, ",
+                             head_dim);
+    }
+    const bool is_size = desc.group == 16 || desc.group == 32 || desc.group == 64 || desc.group == 128;
+    if (!is_size && desc.group != desc.n_grouped) {
+        return groups.refuse(HALYARD_ERROR_SHAPE, "group is ", desc.group,
+                             ", but must be 16, 32, 64, 128 or n_grouped, ", desc.n_grouped);
+    }
+    if (desc.n_grouped % desc.group != 0) {
+        return groups.refuse(HALYARD_ERROR_SHAPE, "group is ", desc.group, ", by which ", desc.n_grouped,
+                             " elements in groups cannot be divided");
+    }
+    if (desc.packing != 0 && desc.group % 2 != 0) {
+        return groups.refuse(HALYARD_ERROR_SHAPE, "group is ", desc.group, ", but two elements share a byte");
+    }
+    if ((desc.raw_dtype != 0) != (desc.n_grouped < head_dim)) {
+        return groups.refuse(HALYARD_ERROR_SHAPE, "n_grouped is ", desc.n_grouped, " and head_dim ", head_dim,
+                             desc.raw_dtype != 0 ? ", which leaves no elements for raw_dtype"
+                                                 : ", but raw_dtype is 0: the other elements would be in no place");
+    }
+    return HALYARD_OK;
+}
+
+/// A place in a record, in bytes.
+struct Place {
+    std::int64_t begin, end;
+    const char *name;
+};
+
+/// Checks that all places of a record lie apart, and inside it. record_bytes 0 becomes as many as they take.
+halyard_status check_places(const Named &groups, const GroupsDesc &out, std::int64_t *record_bytes) {
+    Place places[3 * max_staged_head / 16 + 1];
+    std::size_t n = 0;
+    halyard_status status = HALYARD_OK;
+    const auto add = [&](const char *name, std::int64_t count, std::int64_t offset, std::int64_t stride,
+                         std::int64_t bytes) {
+        constexpr std::int64_t most = std::int64_t{1} << 30;
+        if (status == HALYARD_OK && (offset < 0 || stride < 0 || offset > most || stride > most)) {
+            status = groups.refuse(HALYARD_ERROR_SHAPE, name, "_offset is ", offset, " and ", name, "_stride ", stride,
+                                   ", but must be 0 to 2^30 bytes");
+        }
+        for (std::int64_t i = 0; status == HALYARD_OK && i < count; i++) {
+            places[n++] = {offset + i * stride, offset + i * stride + bytes, name};
+        }
+    };
+    if (out.scales_apart) {
+        add("scale", out.n_groups, out.scale_offset, out.scale_stride, out.scale_bytes());
+        if (status == HALYARD_OK && out.n_groups > 1 && out.scale_stride < out.scale_bytes()) {
+            status = groups.refuse(HALYARD_ERROR_STRIDE, "scale_stride is ", out.scale_stride,
+                                   ", by which two scales would share bytes");
+        }
+        n = 0;
+    } else {
+        add("scale", out.n_groups, out.scale_offset, out.scale_stride, out.scale_bytes());
+    }
+    add("data", out.n_groups, out.data_offset, out.data_stride, out.data_bytes());
+    if (out.has_zero()) {
+        add("zero", out.n_groups, out.zero_offset, out.zero_stride, out.scale_bytes());
+    }
+    if (out.raw) {
+        add("raw", 1, out.raw_offset, 0, out.n_raw * element_bytes(*out.raw));
+    }
+    if (status != HALYARD_OK) {
+        return status;
+    }
+    std::sort(places, places + n, [](const Place &a, const Place &b) { return a.begin < b.begin; });
+    for (std::size_t i = 1; i < n; i++) {
+        if (places[i].begin < places[i - 1].end) {
+            return groups.refuse(HALYARD_ERROR_STRIDE, places[i].name, "_offset is such that it shares byte ",
+                                 places[i].begin, " of the record with ", places[i - 1].name);
+        }
+    }
+    const std::int64_t taken = places[n - 1].end;
+    if (*record_bytes != 0 && *record_bytes < taken) {
+        return groups.refuse(HALYARD_ERROR_SHAPE, "record_bytes is ", *record_bytes, ", but its places take ", taken);
+    }
+    *record_bytes = *record_bytes == 0 ? taken : *record_bytes;
+    return HALYARD_OK;
+}
+
+}  // namespace
+
+float GroupsDesc::greatest() const noexcept {
+    switch (element) {
+    case HALYARD_ELEMENT_INT8: return greatest_of(Dtype::int8);
+    case HALYARD_ELEMENT_UINT8: return 255.0f;
+    case HALYARD_ELEMENT_INT4: return 7.0f;
+    case HALYARD_ELEMENT_UINT4: return rule == HALYARD_RULE_SIGNED ? -8.0f : 15.0f;
+    default: return greatest_of(element == HALYARD_ELEMENT_E4M3 ? Dtype::e4m3 : Dtype::e5m2);
+    }
+}
+
+halyard_status read_groups(const halyard_groups_desc *groups, int index, const char *field, std::int64_t head_dim,
+                           GroupsDesc *out, halyard_error *error) noexcept {
+    char name[40];
+    std::snprintf(name, sizeof(name), "tensors[%d].%s", index, field);
+    halyard_groups_desc desc = {};
+    if (const halyard_status status = read_struct(groups, name, &desc, error)) {
+        return status;
+    }
+    halyard_status status = take_preset(desc, name, error);
+    desc.n_grouped = desc.n_grouped == 0 ? head_dim : desc.n_grouped;
+    desc.group = desc.group == 0 ? desc.n_grouped : desc.group;
+    const Named named = {desc, name, error};
+    status = status == HALYARD_OK ? check_choices(named) : status;
+    status = status == HALYARD_OK ? check_agreement(named) : status;
+    status = status == HALYARD_OK ? check_shape(named, head_dim) : status;
+    if (status != HALYARD_OK) {
+        return status;
+    }
+    *out = {};
+    out->element = desc.element;
+    out->packing = desc.packing;
+    out->rule = desc.rule;
+    out->reciprocal = desc.reciprocal;
+    out->rounding = desc.rounding;
+    out->scale_dtype = desc.scale_dtype;
+    out->scales_apart = desc.scales_apart != 0;
+    out->raw = to_dtype(desc.raw_dtype);
+    out->floor = desc.floor;
+    out->group = desc.group;
+    out->n_groups = desc.n_grouped / desc.group;
+    out->n_raw = head_dim - desc.n_grouped;
+    out->data_offset = desc.data_offset;
+    out->data_stride = desc.data_stride;
+    out->scale_offset = desc.scale_offset;
+    out->scale_stride = desc.scale_stride;
+    out->zero_offset = desc.zero_offset;
+    out->zero_stride = desc.zero_stride;
+    out->raw_offset = desc.raw_offset;
+    out->scales_strides[0] = desc.scales_stride_block;
+    out->scales_strides[1] = desc.scales_stride_token;
+    out->scales_strides[2] = desc.scales_stride_head;
+    out->record_bytes = desc.record_bytes;
+    return check_places(named, *out, &out->record_bytes);
+}
+
+}  // namespace halyard

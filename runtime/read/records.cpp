@@ -1,0 +1,91 @@
+#include "read/records.h"
+
+#include "base/error.h"
+
+#include <bit>
+
+namespace halyard {
+
+namespace {
+
+/// Where a tensor's records lie as a view.
+TokenRecords records_of_view(const Run &run, const GroupsDesc &groups, const GroupScales &scales, char *data,
+                             const RunTensor::Strides &strides, std::int64_t at) {
+    const std::int64_t batch = at / run.n_tokens, token = at - batch * run.n_tokens;
+    TokenRecords records = {data + batch * strides.batch + token * strides.token, strides.head, nullptr, strides.head};
+    records.scales = records.bytes;
+    if (groups.scales_apart) {
+        records.scales = scales.data + batch * scales.stride_batch + token * scales.stride_token;
+        records.scales_stride_head = scales.stride_head;
+    }
+    return records;
+}
+
+}  // namespace
+
+TokenRecords written_records(const Run &run, int index, std::int64_t token) noexcept {
+    const TensorDesc &desc = run.plan->tensors[index];
+    const RunTensor &tensor = run.tensors[index];
+    const GroupScales &scales = run.stages[index].group_scales;
+    if (!desc.cache) {
+        return records_of_view(run, *desc.groups, scales, tensor.y, tensor.out, token);
+    }
+    const std::int64_t slot = run.slots.of_token(token);
+    if (slot < 0) {
+        return {nullptr, 0, nullptr, 0};
+    }
+    char *const bytes = tensor.y + desc.cache->offset_of(slot);
+    if (!desc.groups->scales_apart) {
+        return {bytes, desc.cache->stride_head, bytes, desc.cache->stride_head};
+    }
+    const std::int64_t block = slot / desc.cache->block_size, in_block = slot - block * desc.cache->block_size;
+    return {bytes, desc.cache->stride_head, scales.data + block * scales.stride_batch + in_block * scales.stride_token,
+            scales.stride_head};
+}
+
+TokenRecords read_records(const Run &run, int index, std::int64_t token) noexcept {
+    const TensorDesc &desc = run.plan->tensors[index];
+    return run.plan->rerotates
+               ? written_records(run, index, token)
+               : records_of_view(run, *desc.from_groups, run.stages[index].from_group_scales,
+                                 const_cast<char *>(run.tensors[index].x), run.tensors[index].in, token);
+}
+
+float load_group_scale(const GroupsDesc &groups, const char *at) noexcept {
+    switch (groups.scale_dtype) {
+    case HALYARD_GROUP_SCALE_F32: return read_word<float>(at);
+    case HALYARD_GROUP_SCALE_F16: return F16::widen(read_word<std::uint16_t>(at));
+    case HALYARD_GROUP_SCALE_BF16: return BF16::widen(read_word<std::uint16_t>(at));
+    default: break;
+    }
+    const auto byte = static_cast<std::uint32_t>(read_word<std::uint8_t>(at));
+    constexpr std::uint32_t tiniest = 0x00400000, nan = 0x7fc00000;  // 2^-127 is no normal number; 255 is E8M0's NaN
+    return std::bit_cast<float>(byte == 0 ? tiniest : byte == 255 ? nan : byte << 23);
+}
+
+halyard_status check_moved_records(const Run &run, int index, halyard_error *error) noexcept {
+    const TensorDesc &desc = run.plan->tensors[index];
+    const GroupsDesc &groups = *desc.groups;
+    const std::int64_t n_heads = run.tensors[index].n_heads;
+    for (std::int64_t token = 0; n_heads != 0 && token < run.n_batch * run.n_tokens; token++) {
+        const TokenRecords records = written_records(run, index, token);
+        for (std::int64_t head = 0; records.bytes != nullptr && head < n_heads; head++) {
+            const char *const scale = records.scales + head * records.scales_stride_head + groups.scale_offset;
+            const char *const zero = records.bytes + head * records.stride_head + groups.zero_offset;
+            for (std::int64_t g = 0; g < groups.n_groups; g++) {
+                const float s = load_group_scale(groups, scale + g * groups.scale_stride);
+                const float z = groups.has_zero() ? load_group_scale(groups, zero + g * groups.zero_stride) : 0.0f;
+                if (s - s != 0.0f || z - z != 0.0f) {
+                    return fail(error, HALYARD_ERROR_SCALE, "the record of ", desc.cache ? "slot " : "token ",
+                                desc.cache ? run.slots.of_token(token) : token % run.n_tokens, ", head ", head,
+                                ", of tensor ", index, " has ", double(s - s != 0.0f ? s : z), " as the ",
+                                s - s != 0.0f ? "scale" : "zero point", " of group ", g,
+                                ", but it must be finite: no key was stored there");
+                }
+            }
+        }
+    }
+    return HALYARD_OK;
+}
+
+}  // namespace halyard

@@ -1,0 +1,369 @@
+#include "walk/records.h"
+
+#include "read/records.h"
+#include "walk/choose.h"
+#include "walk/stages.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace halyard {
+
+namespace {
+
+/// The numbers of some groups, and how they are stored.
+struct Numbers {
+    float *least, *most;  // of elements; most is the largest magnitude where that decides
+    float *s, *r, *z;
+    char *words;  // scales as they are stored
+
+    explicit Numbers(float *memory)
+        : least(memory), most(memory + max_groups), s(memory + 2 * max_groups), r(memory + 3 * max_groups),
+          z(memory + 4 * max_groups), words(reinterpret_cast<char *>(memory + 5 * max_groups)) {}
+};
+
+/// Some heads of tokens that follow each other without a gap.
+struct Heads {
+    std::int64_t token, n_tokens, head, n_heads;  // counted from the block's first
+    const float *data;
+
+    std::int64_t count() const { return n_tokens * n_heads; }
+};
+
+/// Calls function(heads) for all heads of a block, as many as there is memory for at once.
+template <typename Function>
+void for_each_heads(const GroupsDesc &groups, const Block &block, std::int64_t head_dim, const float *data,
+                    const Function &function) {
+    const std::int64_t room = std::min(max_groups / groups.n_groups, record_room / groups.n_grouped());
+    const bool is_dense = block.strides.token == block.n_heads * head_dim && block.n_heads <= room;
+    const std::int64_t n_tokens = is_dense ? std::max<std::int64_t>(room / block.n_heads, 1) : 1;
+    const std::int64_t n_heads = std::min(block.n_heads, room);
+    for (std::int64_t token = 0; token < block.n_tokens; token += n_tokens) {
+        for (std::int64_t head = 0; head < block.n_heads; head += n_heads) {
+            function(Heads{token, std::min(n_tokens, block.n_tokens - token), head,
+                           std::min(n_heads, block.n_heads - head),
+                           data + token * block.strides.token + head * block.strides.head});
+        }
+    }
+}
+
+// ---- Scales --------------------------------------------------------------------------------------------------------
+
+/// The first element that is as large as the largest, of which the sign alone is not known. 0 is +0.
+float first_of_equals(const float *group, std::int64_t n, float magnitude) {
+    const float *const found = std::find_if(group, group + n, [&](float v) { return std::fabs(v) == magnitude; });
+    return magnitude == 0.0f || found == group + n ? 0.0f : *found;
+}
+
+/// Finds s of each group, unrounded but finite.
+void find_scales(const StageKernels &kernels, const GroupsDesc &groups, const Extents &extents,
+                 const Elements<const float> &heads, const Numbers &numbers) {
+    const std::int64_t n = extents.n_heads * extents.n_tokens;
+    const float greatest = groups.greatest();
+    if (groups.rule == HALYARD_RULE_LARGEST) {
+        find_largest(kernels, extents, heads, numbers.most);
+        for (std::int64_t i = 0; i < n; i++) {
+            numbers.s[i] = std::max(numbers.most[i] / greatest, groups.floor);
+        }
+        return;
+    }
+    find_range(kernels, extents, heads, numbers.least, numbers.most);
+    for (std::int64_t i = 0; i < n; i++) {
+        const float least = numbers.least[i], most = numbers.most[i];
+        if (groups.rule == HALYARD_RULE_RANGE) {
+            const float s = (most - least) / greatest;
+            numbers.s[i] = std::min(s == 0.0f ? groups.floor : s, std::numeric_limits<float>::max());
+            continue;
+        }
+        const std::int64_t head = i / extents.n_heads, group = i - head * extents.n_heads;
+        const float *const elements = heads.data + head * heads.strides.token + group * heads.strides.head;
+        const float signed_most = -least == most  ? first_of_equals(elements, extents.n_elements, most)
+                                  : -least > most ? least
+                                                  : most;
+        numbers.s[i] = signed_most / greatest;
+    }
+}
+
+/// The exponents of powers of two as E8M0: from s on, or as OCP says.
+void round_to_powers(const GroupsDesc &groups, std::int64_t n, const Numbers &numbers) {
+    const bool up = groups.scale_dtype == HALYARD_GROUP_SCALE_E8M0_UP;
+    const int of_greatest = groups.element == HALYARD_ELEMENT_E4M3 ? 8 : 15;
+    for (std::int64_t i = 0; i < n; i++) {
+        const auto bits = std::bit_cast<std::uint32_t>(up ? numbers.s[i] : numbers.most[i]);
+        const auto exponent = static_cast<int>(bits >> 23), fraction = static_cast<int>(bits & 0x7fffffu);
+        constexpr int half = 0x400000;  // of the smallest normal number: 2^-127, E8M0's smallest
+        const int above = exponent == 0 ? fraction > half : fraction != 0;
+        const int byte = std::clamp(up ? exponent + above : exponent - of_greatest, 0, 254);
+        numbers.words[i] = static_cast<char>(byte);
+        numbers.s[i] = load_group_scale(groups, numbers.words + i);
+    }
+}
+
+/// Rounds numbers to the dtype of scales. What overflows becomes the largest finite number, and `number` that too.
+void round_numbers(const StageKernels &kernels, Dtype dtype, std::int64_t n, float *numbers, char *words) {
+    static constexpr float one = 1.0f;
+    narrow(kernels, dtype, {n, 1, 1}, {numbers, {1, 0, 0}}, {&one, {0, 0, 0}}, {words, {1, 0, 0}});
+    if (dtype == Dtype::f32) {
+        return;
+    }
+    const std::uint16_t infinity = dtype == Dtype::f16 ? 0x7c00 : 0x7f80;
+    for (std::int64_t i = 0; i < n; i++) {
+        char *const at = words + i * std::int64_t{sizeof(std::uint16_t)};
+        const auto word = read_word<std::uint16_t>(at);
+        if ((word & 0x7fffu) == infinity) {
+            const auto finite = static_cast<std::uint16_t>(word - 1u);
+            std::memcpy(at, &finite, sizeof(finite));
+            numbers[i] = dtype == Dtype::f16 ? F16::widen(finite) : BF16::widen(finite);
+        }
+    }
+}
+
+/// Makes scales, as they are stored too, reciprocals and zero points of groups. z_words has room for them as `words`.
+void make_numbers(const StageKernels &kernels, const GroupsDesc &groups, const Extents &extents,
+                  const Elements<const float> &heads, const Numbers &numbers) {
+    const std::int64_t n = extents.n_heads * extents.n_tokens;
+    find_scales(kernels, groups, extents, heads, numbers);
+    const float greatest = groups.greatest();
+    const std::optional<Dtype> dtype = groups.scale();
+    if (dtype) {
+        round_numbers(kernels, *dtype, n, numbers.s, numbers.words);
+    } else {
+        round_to_powers(groups, n, numbers);
+    }
+    for (std::int64_t i = 0; i < n; i++) {
+        numbers.z[i] = 0.0f;
+    }
+    if (groups.has_zero()) {
+        constexpr float finite = std::numeric_limits<float>::max();
+        for (std::int64_t i = 0; i < n; i++) {
+            numbers.z[i] = std::clamp(-numbers.least[i] / numbers.s[i], -finite, finite);
+        }
+        char *const words = reinterpret_cast<char *>(numbers.least);  // which is not read again
+        round_numbers(kernels, *dtype, n, numbers.z, words);
+        widen(kernels, *dtype, {n, 1, 1}, {words, {1, 0, 0}}, {numbers.z, {1, 0, 0}});
+    }
+    const bool of_stored = groups.reciprocal == HALYARD_RECIPROCAL_OF_STORED;
+    if (of_stored && dtype && *dtype != Dtype::f32) {
+        widen(kernels, *dtype, {n, 1, 1}, {numbers.words, {1, 0, 0}}, {numbers.s, {1, 0, 0}});
+    }
+    const bool of_largest = groups.reciprocal == HALYARD_RECIPROCAL_OF_LARGEST;
+    for (std::int64_t i = 0; i < n; i++) {
+        const bool is_clamped = of_largest && numbers.s[i] != numbers.most[i] / greatest;
+        const float r = of_largest && !is_clamped ? greatest / numbers.most[i] : 1.0f / numbers.s[i];
+        numbers.r[i] = r - r == 0.0f ? r : 0.0f;
+    }
+    if (groups.rule == HALYARD_RULE_SIGNED) {
+        std::fill_n(numbers.z, n, 8.5f);
+    }
+}
+
+// ---- Elements ------------------------------------------------------------------------------------------------------
+
+Quantisation quantisation_of(const GroupsDesc &groups) {
+    using Mode = Quantisation::Mode;
+    const float greatest = groups.greatest();
+    switch (groups.element) {
+    case HALYARD_ELEMENT_E4M3: return {Dtype::e4m3, Mode::even, 0.0f, 0.0f};
+    case HALYARD_ELEMENT_E5M2: return {Dtype::e5m2, Mode::even, 0.0f, 0.0f};
+    default: break;
+    }
+    if (groups.rule == HALYARD_RULE_SIGNED) {
+        return {Dtype::int8, Mode::offset, 0.0f, 15.0f};
+    }
+    const Mode mode = groups.rounding == HALYARD_ROUNDING_AWAY ? Mode::away : Mode::even;
+    const float low = groups.has_zero() ? 0.0f : groups.element == HALYARD_ELEMENT_INT8 ? -128.0f : -greatest;
+    return {Dtype::int8, mode, low, greatest};
+}
+
+/// The place of an element's nibble among those of its group.
+std::int64_t nibble_of(const GroupsDesc &groups, std::int64_t element) {
+    const std::int64_t half = groups.group / 2;
+    switch (groups.packing) {
+    case HALYARD_PACKING_HALVES: return element < half ? 2 * element : 2 * (element - half) + 1;
+    case HALYARD_PACKING_HIGH_FIRST: return element ^ 1;
+    default: return element;
+    }
+}
+
+/// Stores the elements of a group, a byte each, two in a byte.
+void pack(const GroupsDesc &groups, const unsigned char *elements, char *out) {
+    for (std::int64_t i = 0; i < groups.group; i++) {
+        const std::int64_t nibble = nibble_of(groups, i), shift = 4 * (nibble & 1);
+        const unsigned kept = shift == 0 ? 0 : static_cast<unsigned char>(out[nibble / 2]) & 0x0fu;
+        out[nibble / 2] = static_cast<char>(kept | (elements[i] & 0x0fu) << shift);
+    }
+}
+
+void unpack(const GroupsDesc &groups, const char *in, unsigned char *elements) {
+    const bool is_signed = groups.element == HALYARD_ELEMENT_INT4;
+    for (std::int64_t i = 0; i < groups.group; i++) {
+        const std::int64_t nibble = nibble_of(groups, i);
+        const unsigned value = static_cast<unsigned char>(in[nibble / 2]) >> 4 * (nibble & 1) & 0x0fu;
+        elements[i] = static_cast<unsigned char>(is_signed && value > 7 ? value | 0xf0u : value);
+    }
+}
+
+/// Copies groups to or from their places in a record, whose strides may leave gaps. Most have a size that is known.
+template <std::int64_t n>
+void copy_groups_of(std::int64_t n_groups, const char *from, std::int64_t from_stride, char *to,
+                    std::int64_t to_stride) {
+    for (std::int64_t g = 0; g < n_groups; g++) {
+        std::memcpy(to + g * to_stride, from + g * from_stride, n);
+    }
+}
+void copy_groups(std::int64_t n_groups, std::int64_t bytes, const char *from, std::int64_t from_stride, char *to,
+                 std::int64_t to_stride) {
+    switch (bytes) {
+    case 1: copy_groups_of<1>(n_groups, from, from_stride, to, to_stride); return;
+    case 2: copy_groups_of<2>(n_groups, from, from_stride, to, to_stride); return;
+    case 4: copy_groups_of<4>(n_groups, from, from_stride, to, to_stride); return;
+    case 16: copy_groups_of<16>(n_groups, from, from_stride, to, to_stride); return;
+    case 32: copy_groups_of<32>(n_groups, from, from_stride, to, to_stride); return;
+    case 64: copy_groups_of<64>(n_groups, from, from_stride, to, to_stride); return;
+    default:
+        for (std::int64_t g = 0; g < n_groups; g++) {
+            std::memcpy(to + g * to_stride, from + g * from_stride, static_cast<std::size_t>(bytes));
+        }
+    }
+}
+
+/// Stores a head's groups, the first of which is group `first` of those that were worked on.
+void store_head(const GroupsDesc &groups, std::int64_t first, const unsigned char *elements, const Numbers &numbers,
+                char *record, char *scales) {
+    const std::int64_t bytes = groups.scale_bytes(), n = groups.n_groups;
+    copy_groups(n, bytes, numbers.words + first * bytes, bytes, scales + groups.scale_offset, groups.scale_stride);
+    if (groups.has_zero()) {
+        copy_groups(n, bytes, reinterpret_cast<const char *>(numbers.least) + first * bytes, bytes,
+                    record + groups.zero_offset, groups.zero_stride);
+    }
+    const unsigned char *const from = elements + first * groups.group;
+    char *const to = record + groups.data_offset;
+    if (!groups.is_4_bit()) {
+        copy_groups(n, groups.group, reinterpret_cast<const char *>(from), groups.group, to, groups.data_stride);
+        return;
+    }
+    for (std::int64_t g = 0; g < n; g++) {
+        pack(groups, from + g * groups.group, to + g * groups.data_stride);
+    }
+}
+
+/// Makes floats of n dense elements of groups: q s, or (q - z) s.
+void dequantise(const StageKernels &kernels, const GroupsDesc &groups, std::int64_t n_groups,
+                const unsigned char *elements, const float *s, const float *z, std::int64_t n_heads,
+                std::int64_t head_dim, float *heads) {
+    const bool is_unsigned = groups.has_zero() || groups.rule == HALYARD_RULE_SIGNED;
+    const Elements<float> floats = {heads, {1, groups.group, head_dim}};
+    if (!is_unsigned) {
+        const Dtype dtype = groups.element == HALYARD_ELEMENT_E4M3   ? Dtype::e4m3
+                            : groups.element == HALYARD_ELEMENT_E5M2 ? Dtype::e5m2
+                                                                     : Dtype::int8;
+        widen(kernels, dtype, {groups.group, groups.n_groups, n_heads},
+              {reinterpret_cast<const char *>(elements), {1, groups.group, groups.n_grouped()}}, floats);
+    }
+    for (std::int64_t i = 0; i < n_groups; i++) {
+        const std::int64_t head = i / groups.n_groups, group = i - head * groups.n_groups;
+        float *const to = heads + head * head_dim + group * groups.group;
+        const unsigned char *const from = elements + i * groups.group;
+        const float scale = s[i], zero = is_unsigned ? z[i] : 0.0f;
+        if (is_unsigned) {
+            for (std::int64_t e = 0; e < groups.group; e++) {
+                to[e] = (static_cast<float>(from[e]) - zero) * scale;
+            }
+        } else {
+            for (std::int64_t e = 0; e < groups.group; e++) {
+                to[e] *= scale;
+            }
+        }
+    }
+}
+
+/// Loads a head's groups, as store_head stores them. s and z become floats.
+void load_head(const GroupsDesc &groups, std::int64_t first, const char *record, const char *scales,
+               unsigned char *elements, const Numbers &numbers) {
+    unsigned char *const to = elements + first * groups.group;
+    const char *const from = record + groups.data_offset;
+    if (groups.is_4_bit()) {
+        for (std::int64_t g = 0; g < groups.n_groups; g++) {
+            unpack(groups, from + g * groups.data_stride, to + g * groups.group);
+        }
+    } else {
+        copy_groups(groups.n_groups, groups.group, from, groups.data_stride, reinterpret_cast<char *>(to),
+                    groups.group);
+    }
+    for (std::int64_t g = 0; g < groups.n_groups; g++) {
+        numbers.s[first + g] = load_group_scale(groups, scales + groups.scale_offset + g * groups.scale_stride);
+        numbers.z[first + g] =
+            groups.has_zero() ? load_group_scale(groups, record + groups.zero_offset + g * groups.zero_stride) : 8.0f;
+    }
+}
+
+}  // namespace
+
+void store_records(const Run &run, int index, const Stretch &stretch, const Block &block, const float *heads,
+                   const RecordMemory &memory) noexcept {
+    const TensorDesc &desc = run.plan->tensors[index];
+    const GroupsDesc &groups = *desc.groups;
+    const StageKernels &kernels = plan_of(run).stage_kernels;
+    const Numbers numbers(memory.numbers);
+    for_each_heads(groups, block, desc.head_dim, heads, [&](const Heads &part) {
+        const Extents extents = {groups.group, groups.n_groups, part.count()};
+        const Elements<const float> elements = {part.data, {1, groups.group, desc.head_dim}};
+        make_numbers(kernels, groups, extents, elements, numbers);
+        quantise(kernels, quantisation_of(groups), extents, elements, numbers.r, numbers.z, memory.elements);
+        for (std::int64_t token = 0; token < part.n_tokens; token++) {
+            const TokenRecords records = written_records(run, index, stretch.first + block.token + part.token + token);
+            for (std::int64_t h = 0; records.bytes != nullptr && h < part.n_heads; h++) {
+                const std::int64_t head = stretch.first_head + block.head + part.head + h;
+                const std::int64_t at = token * part.n_heads + h;
+                char *const record = records.bytes + head * records.stride_head;
+                store_head(groups, at * groups.n_groups, memory.elements, numbers, record,
+                           records.scales + head * records.scales_stride_head);
+                if (groups.raw) {
+                    static constexpr float one = 1.0f;
+                    narrow(kernels, *groups.raw, {groups.n_raw, 1, 1},
+                           {part.data + at * desc.head_dim + groups.n_grouped(), {1, 0, 0}}, {&one, {0, 0, 0}},
+                           {record + groups.raw_offset, {1, 0, 0}});
+                }
+            }
+        }
+    });
+}
+
+void load_records(const Run &run, int index, const Stretch &stretch, const Block &block, float *heads,
+                  const RecordMemory &memory) noexcept {
+    const TensorDesc &desc = run.plan->tensors[index];
+    const GroupsDesc &groups = *desc.from_groups;
+    const StageKernels &kernels = plan_of(run).stage_kernels;
+    const Numbers numbers(memory.numbers);
+    for_each_heads(groups, block, desc.head_dim, heads, [&](const Heads &part) {
+        float *const floats = heads + (part.data - heads);
+        for (std::int64_t token = 0; token < part.n_tokens; token++) {
+            const TokenRecords records = read_records(run, index, stretch.first + block.token + part.token + token);
+            for (std::int64_t h = 0; h < part.n_heads; h++) {
+                const std::int64_t head = stretch.first_head + block.head + part.head + h;
+                const std::int64_t at = token * part.n_heads + h, first = at * groups.n_groups;
+                if (records.bytes == nullptr) {
+                    std::fill_n(memory.elements + first * groups.group, groups.n_grouped(), 0);
+                    std::fill_n(numbers.s + first, groups.n_groups, 0.0f);
+                    std::fill_n(numbers.z + first, groups.n_groups, 0.0f);
+                    std::fill_n(floats + at * desc.head_dim + groups.n_grouped(), groups.n_raw, 0.0f);
+                    continue;
+                }
+                const char *const record = records.bytes + head * records.stride_head;
+                load_head(groups, first, record, records.scales + head * records.scales_stride_head, memory.elements,
+                          numbers);
+                if (groups.raw) {
+                    widen(kernels, *groups.raw, {groups.n_raw, 1, 1}, {record + groups.raw_offset, {1, 0, 0}},
+                          {floats + at * desc.head_dim + groups.n_grouped(), {1, 0, 0}});
+                }
+            }
+        }
+        dequantise(kernels, groups, part.count() * groups.n_groups, memory.elements, numbers.s, numbers.z, part.count(),
+                   desc.head_dim, floats);
+    });
+}
+
+}  // namespace halyard
