@@ -192,7 +192,7 @@ std::int64_t nibble_of(const GroupsDesc &groups, std::int64_t element) {
 void pack(const GroupsDesc &groups, const unsigned char *elements, char *out) {
     for (std::int64_t i = 0; i < groups.group; i++) {
         const std::int64_t nibble = nibble_of(groups, i), shift = 4 * (nibble & 1);
-        const unsigned kept = shift == 0 ? 0 : static_cast<unsigned char>(out[nibble / 2]) & 0x0fu;
+        const unsigned kept = static_cast<unsigned char>(out[nibble / 2]) & (shift == 0 ? 0xf0u : 0x0fu);
         out[nibble / 2] = static_cast<char>(kept | (elements[i] & 0x0fu) << shift);
     }
 }
