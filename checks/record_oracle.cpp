@@ -119,6 +119,7 @@ void place_preset(std::int32_t preset, Record &record) {
     case HALYARD_GROUPS_MLA_V4:
         put_in_front(record, 64, 448);
         record.scales_apart = true;
+        record.head_scales = 8;
         put_raw(record, 448);
         break;
     case HALYARD_GROUPS_MLA_V41:
@@ -141,8 +142,6 @@ std::int64_t reach_of(const Record &record) {
 }  // namespace
 
 std::int64_t Record::scale_bytes() const { return is_e8m0(*this) ? 1 : element_bytes(dtype_of_scale(*this)); }
-
-std::int64_t Record::dense_scales() const { return n_groups() * scale_stride; }
 
 Record record_of(const halyard_groups_desc &desc, std::int64_t head_dim) {
     Record record;
@@ -247,6 +246,7 @@ Summary sum_up(const Record &record, const float *group) {
         of.max = !has_any || v > of.max ? v : of.max;
         has_any = true;
     }
+    of.min = of.min == 0 ? 0.0f : of.min;  // zeros of both signs are one number, whichever comes first
     return of;
 }
 
@@ -290,7 +290,7 @@ Quantiser quantiser_of(const Record &record, const float *group) {
     }
     result.r = std::isfinite(result.r) ? result.r : 0.0f;
     if (record.rule == HALYARD_RULE_RANGE) {
-        result.zero = round_to_dtype(record, -of.min / s);
+        result.zero = round_to_dtype(record, -of.min / (result.scale.is_other ? result.scale.value : s));
     }
     return result;
 }

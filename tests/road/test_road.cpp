@@ -31,7 +31,7 @@ TEST_CASE("road: every pair of stages on every target", "[road]") {
     oracle::Random random(Catch::getSeed());
     Levels n_levels = of_roads;
     n_levels[of_head_dim] = 7;
-    n_levels[of_values] = 1;
+    n_levels[of_values] = n_levels[of_groups] = n_levels[of_from_groups] = 1;
     const auto choices = cover_pairs(random, n_levels);
     CHECK(choices.size() > 60);
     std::uint64_t seed = Catch::getSeed();
@@ -44,6 +44,31 @@ TEST_CASE("moves: every pair of what they are put together from, on every target
     oracle::Random random(Catch::getSeed());
     Levels n_levels = of_moves;
     n_levels[of_head_dim] = 5;
+    n_levels[of_groups] = 1;
+    std::uint64_t seed = Catch::getSeed();
+    for (const Levels &levels : cover_pairs(random, n_levels)) {
+        check_road(levels, ++seed, true);
+    }
+}
+
+// Those that have records have no scale, and no other dtype where these are.
+TEST_CASE("road: every pair of stages and records, on every target", "[road][groups]") {
+    oracle::Random random(Catch::getSeed());
+    Levels n_levels = of_roads;
+    n_levels[of_head_dim] = 10;
+    n_levels[of_scale] = 1;
+    std::uint64_t seed = Catch::getSeed();
+    for (const Levels &levels : cover_pairs(random, n_levels)) {
+        check_road(levels, ++seed);
+    }
+}
+
+TEST_CASE("moves: every pair of what they are put together from and records, on every target",
+          "[road][moves][groups]") {
+    oracle::Random random(Catch::getSeed());
+    Levels n_levels = of_moves;
+    n_levels[of_head_dim] = 10;
+    n_levels[of_dtype] = n_levels[of_scale] = 1;
     std::uint64_t seed = Catch::getSeed();
     for (const Levels &levels : cover_pairs(random, n_levels)) {
         check_road(levels, ++seed, true);

@@ -1,0 +1,571 @@
+// Records of groups, as a user of a quantised cache meets them: the bytes of each preset, typed from the description of
+// its format; elements that are not finite, ties and the ends of scales; caches that change their format; and what
+// moves add up to.
+#include "checks/make_sources.h"
+#include "checks/record_oracle.h"
+#include "checks/rotate.h"
+#include "checks/sized.h"
+
+#include <catch2/catch_get_random_seed.hpp>
+#include <catch2/catch_test_macros.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <iomanip>
+#include <limits>
+#include <numeric>
+#include <sstream>
+
+namespace {
+
+using Bytes = std::vector<unsigned char>;
+
+halyard_groups_desc preset(std::int32_t number) {
+    auto groups = sized<halyard_groups_desc>();
+    groups.preset = number;
+    return groups;
+}
+
+/// A head's record, and its scales where they lie apart.
+struct Stored {
+    Bytes record, scales;
+    bool operator==(const Stored &) const = default;
+};
+
+/// Stores heads of so many elements, that are neither rotated nor anything else, one behind the other.
+Stored store(const halyard_groups_desc &groups, const std::vector<float> &heads, std::int64_t head_dim,
+             const char *target = nullptr) {
+    const oracle::Record record = oracle::record_of(groups, head_dim);
+    const std::int64_t n = static_cast<std::int64_t>(heads.size()) / head_dim;
+    Stored stored = {Bytes(static_cast<std::size_t>(n * record.bytes), 0xa5),
+                     Bytes(static_cast<std::size_t>(record.scales_apart ? n * record.dense_scales() : 0), 0xa5)};
+    auto desc = halyard::describe_tensor(halyard::dtype::f32, head_dim);
+    desc.no_rotation = 1;
+    desc.groups = &groups;
+    halyard::plan_desc plan(0, {desc});
+    plan.target = target;
+    auto stages = halyard::stages();
+    stages.group_scales = record.scales_apart ? stored.scales.data() : nullptr;
+    halyard::run_options options;
+    options.stages = &stages;
+    auto y = halyard::tensor(stored.record.data(), halyard::dtype::int8, {1, 1, n, record.bytes});
+    y.dtype = HALYARD_UINT8;
+    halyard::run(halyard::plan(plan), halyard::angle_source(),
+                 halyard::input_tensor(heads.data(), halyard::dtype::f32, {1, 1, n, head_dim}), y, options);
+    return stored;
+}
+
+/// Loads what was stored.
+std::vector<float> load(const halyard_groups_desc &groups, const Stored &stored, std::int64_t head_dim,
+                        const char *target = nullptr) {
+    const oracle::Record record = oracle::record_of(groups, head_dim);
+    const std::int64_t n = static_cast<std::int64_t>(stored.record.size()) / record.bytes;
+    std::vector<float> heads(static_cast<std::size_t>(n * head_dim));
+    auto desc = halyard::describe_tensor(halyard::dtype::f32, head_dim);
+    desc.dtype = HALYARD_UINT8;
+    desc.out_dtype = HALYARD_F32;
+    desc.no_rotation = 1;
+    desc.from_groups = &groups;
+    halyard::plan_desc plan(0, {desc});
+    plan.target = target;
+    auto stages = halyard::stages();
+    stages.from_group_scales = record.scales_apart ? stored.scales.data() : nullptr;
+    halyard::run_options options;
+    options.stages = &stages;
+    auto x = halyard::input_tensor(stored.record.data(), halyard::dtype::int8, {1, 1, n, record.bytes});
+    x.dtype = HALYARD_UINT8;
+    halyard::run(halyard::plan(plan), halyard::angle_source(), x,
+                 halyard::tensor(heads.data(), halyard::dtype::f32, {1, 1, n, head_dim}), options);
+    return heads;
+}
+
+/// A head of zeros but for some elements.
+std::vector<float> head_of(std::size_t n, const std::vector<std::pair<std::size_t, float>> &elements) {
+    std::vector<float> head(n);
+    for (const auto &[at, value] : elements) {
+        head[at] = value;
+    }
+    return head;
+}
+
+/// Bytes that are all the same but for some.
+Bytes bytes_of_record(std::size_t n, const std::vector<std::pair<std::size_t, Bytes>> &pieces,
+                      unsigned char others = 0) {
+    Bytes bytes(n, others);
+    for (const auto &[at, piece] : pieces) {
+        std::copy(piece.begin(), piece.end(), bytes.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    return bytes;
+}
+
+constexpr unsigned char minus(int n) { return static_cast<unsigned char>(256 - n); }
+
+}  // namespace
+
+TEST_CASE("groups: the records of ggml", "[road][groups]") {
+    for (const char *target : targets_here()) {
+        CAPTURE(target);
+        // block_q8_0: f16 d, int8 qs[32]. With 127 as the largest, d and its reciprocal are 1.
+        const auto head = head_of(64, {{0, 127.0f}, {1, -127.0f}, {2, 62.5f}, {3, 63.5f}, {31, -0.75f}, {40, -254.0f}});
+        const Bytes even = bytes_of_record(68, {{0, {0x00, 0x3c, 127, minus(127), 62, 64}},
+                                                {33, {minus(1)}},
+                                                {34, {0x00, 0x40}},
+                                                {34 + 2 + 8, {minus(127)}}});
+        CHECK(store(preset(HALYARD_GROUPS_GGML_Q8_0), head, 64, target).record == even);
+        CHECK(store(preset(HALYARD_GROUPS_GGML_Q8_0_NEON), head, 64, target).record == even);
+        Bytes away = even;
+        away[2 + 2] = 63;
+        CHECK(store(preset(HALYARD_GROUPS_GGML_Q8_0_REFERENCE), head, 64, target).record == away);
+        // 12.75 / 127 = 0.1003937 is 0x2e6d in f16. 6.375 is half of the largest: by 127 / 12.75 it is less than 63.5,
+        // by 1 / (12.75 / 127) it is not.
+        const auto other = head_of(32, {{5, 12.75f}, {6, 6.375f}});
+        const Bytes x86 = bytes_of_record(34, {{0, {0x6d, 0x2e}}, {7, {127, 63}}});
+        CHECK(store(preset(HALYARD_GROUPS_GGML_Q8_0), other, 32, target).record == x86);
+        Bytes neon = x86;
+        neon[8] = 64;
+        CHECK(store(preset(HALYARD_GROUPS_GGML_Q8_0_NEON), other, 32, target).record == neon);
+        CHECK(store(preset(HALYARD_GROUPS_GGML_Q8_0_REFERENCE), other, 32, target).record == neon);
+        // block_q4_0: f16 d = max / -8, with the sign of the largest; nibble j beside j + 16. 0 is 8.
+        const auto fours = head_of(32, {{0, -8.0f}, {1, 7.0f}, {2, 7.9f}, {15, 0.5f}, {16, 1.0f}, {17, 8.0f}});
+        CHECK(store(preset(HALYARD_GROUPS_GGML_Q4_0), fours, 32, target).record ==
+              bytes_of_record(18, {{0, {0x00, 0x3c, 0x90, 0xff, 0x8f}}, {17, {0x89}}}, 0x88));
+        const auto positive = head_of(32, {{3, 4.0f}, {20, -4.0f}});  // the first of equals: d = -0.5
+        CHECK(store(preset(HALYARD_GROUPS_GGML_Q4_0), positive, 32, target).record ==
+              bytes_of_record(18, {{0, {0x00, 0xb8}}, {2 + 3, {0x80}}, {2 + 4, {0xf8}}}, 0x88));
+    }
+}
+
+TEST_CASE("groups: the records of vLLM and OpenVINO", "[road][groups]") {
+    const Bytes one = {0x00, 0x00, 0x80, 0x3f};
+    for (const char *target : targets_here()) {
+        CAPTURE(target);
+        // A f32 scale for each head, apart: the largest / 127 or 448, at least 1e-6, which is 0x358637bd.
+        const std::vector<float> ints = {127.0f, -1.5f, 0.5f, 2.5f, 0.0f, 0.0f, 0.0f, -1e-5f};
+        CHECK((store(preset(HALYARD_GROUPS_VLLM_INT8), ints, 4, target) ==
+               Stored{{127, minus(2), 1, 3, 0, 0, 0, minus(10)}, {0x00, 0x00, 0x80, 0x3f, 0xbd, 0x37, 0x86, 0x35}}));
+        // e4m3: 448 is 0x7e, 1 0x38, and 17 lies between 16, 0x58, and 18.
+        const std::vector<float> floats = {448.0f, -448.0f, 1.0f, 17.0f};
+        CHECK((store(preset(HALYARD_GROUPS_VLLM_FP8), floats, 4, target) == Stored{{0x7e, 0xfe, 0x38, 0x58}, one}));
+        // Scale, zero point, elements: (max - min) / 255 = 1, and -min / 1 = 1.
+        CHECK((store(preset(HALYARD_GROUPS_OPENVINO_U8), {-1.0f, 254.0f, 0.0f, 0.5f}, 4, target).record ==
+               Bytes{0x00, 0x00, 0x80, 0x3f, 0x00, 0x00, 0x80, 0x3f, 0, 255, 1, 2}));
+        // 4 bits, the first in the high nibble: (12 + 3) / 15 = 1, and the zero point is 3.
+        CHECK((store(preset(HALYARD_GROUPS_OPENVINO_U4), {-3.0f, 12.0f, 0.0f, 0.5f}, 4, target).record ==
+               Bytes{0x00, 0x00, 0x80, 0x3f, 0x00, 0x00, 0x40, 0x40, 0x0f, 0x34}));
+        // Equal numbers: the scale is 1e-4, 0x38d1b717, and its reciprocal 10000 to the last place; the zero point is
+        // -10000 times 0.25.
+        CHECK((store(preset(HALYARD_GROUPS_OPENVINO_U8), {0.25f, 0.25f}, 2, target).record ==
+               Bytes{0x17, 0xb7, 0xd1, 0x38, 0x00, 0x40, 0x1c, 0xc5, 0, 0}));
+    }
+}
+
+TEST_CASE("groups: the records of DeepSeek and of OCP", "[road][groups]") {
+    for (const char *target : targets_here()) {
+        CAPTURE(target);
+        // V3.2: 512 e4m3, the f32 scales of each 128, 64 bf16. A group of zeros has 1e-4 / 448.
+        const auto v32 =
+            head_of(576, {{0, 448.0f}, {1, -1.0f}, {128, 896.0f}, {257, 0.875f}, {512, 1.0f}, {575, -2.0f}});
+        Stored stored = store(preset(HALYARD_GROUPS_MLA_V32), v32, 576, target);
+        const oracle::Record of_v32 = oracle::record_of(preset(HALYARD_GROUPS_MLA_V32), 576);
+        Bytes floor(4);
+        std::memcpy(floor.data(), &of_v32.floor, 4);
+        CHECK(stored.record == bytes_of_record(656, {{0, {0x7e, 0xb8}},
+                                                     {128, {0x7e}},
+                                                     {257, {0x7e}},
+                                                     {512, {0x00, 0x00, 0x80, 0x3f, 0x00, 0x00, 0x00, 0x40}},
+                                                     {520, {0x00, 0x00, 0x00, 0x3b}},
+                                                     {524, floor},
+                                                     {528, {0x80, 0x3f}},
+                                                     {654, {0x00, 0xc0}}}));
+        // V4: 448 e4m3, 64 bf16; 7 powers of two apart, with 8 bytes for each head, of which the last is not written.
+        // 449 takes the next power, 2^1, by which it is 224.5; zeros take 2^-22, the next from 1e-4 / 448 on.
+        auto v4 = head_of(1024, {{0, 448.0f}, {64, 449.0f}, {448, 1.0f}, {512 + 447, -448.0f}});
+        stored = store(preset(HALYARD_GROUPS_MLA_V4), v4, 512, target);
+        CHECK(stored.record ==
+              bytes_of_record(2 * 576, {{0, {0x7e}}, {64, {0x76}}, {448, {0x80, 0x3f}}, {576 + 447, {0xfe}}}));
+        CHECK(stored.scales == Bytes{127, 128, 105, 105, 105, 105, 105, 0xa5, 105, 105, 105, 105, 105, 105, 127, 0xa5});
+        // V4.1: 512 e4m3, 16 powers of two.
+        stored = store(preset(HALYARD_GROUPS_MLA_V41), head_of(512, {{32, 2.0f}, {511, 0.5f}}), 512, target);
+        CHECK(stored.record == bytes_of_record(512, {{32, {0x78}}, {511, {0x78}}}));  // 256, by 2^-7 and by 2^-9
+        CHECK(stored.scales == bytes_of_record(16, {{1, {120}}, {15, {118}}}, 105));
+        // MXFP8: 2^(floor(log2(largest)) - 8), then 32 e4m3, which 500 does not fit into.
+        const auto mx = head_of(96, {{0, 448.0f}, {32, -500.0f}, {33, 256.0f}});
+        CHECK(store(preset(HALYARD_GROUPS_MX), mx, 96, target).record ==
+              bytes_of_record(99, {{0, {127, 0x7e}}, {33, {127, 0xfe, 0x78}}}));
+    }
+}
+
+TEST_CASE("groups: what is not finite, zeros, and scales beyond their dtype", "[road][groups]") {
+    for (const char *target : targets_here()) {
+        CAPTURE(target);
+        const auto q8 = [&](const std::vector<std::pair<std::size_t, float>> &elements) {
+            return store(preset(HALYARD_GROUPS_GGML_Q8_0), head_of(32, elements), 32, target).record;
+        };
+        // NaN counts as 0, infinities become the nearest, and the others decide: 254 / 127 = 2.
+        CHECK(q8({{0, NAN}, {1, INFINITY}, {2, -INFINITY}, {3, 254.0f}, {4, -NAN}}) ==
+              bytes_of_record(34, {{0, {0x00, 0x40, 0, 127, 0x80, 127}}}));
+        CHECK(q8({}) == Bytes(34));
+        CHECK(q8({{0, NAN}, {1, INFINITY}}) == Bytes(34));  // no others: zeros
+        CHECK(q8({{0, 0x1p-140f}}) == Bytes(34));           // a reciprocal beyond f32
+        // s = 1e-6 / 127 is 0 in f16, but its reciprocal is finite: the elements are ggml's.
+        CHECK(q8({{0, 1e-6f}, {1, -1e-6f}}) == bytes_of_record(34, {{2, {127, minus(127)}}}));
+        // Beyond f16: 65504, and elements by the reciprocal of that.
+        CHECK(q8({{0, 1e30f}, {1, 65504.0f}, {2, -3 * 65504.0f}}) ==
+              bytes_of_record(34, {{0, {0xff, 0x7b, 127, 1, minus(3)}}}));
+        const auto q4 = preset(HALYARD_GROUPS_GGML_Q4_0);
+        CHECK(store(q4, std::vector<float>(32), 32, target).record == bytes_of_record(18, {{0, {0x00, 0x80}}}, 0x88));
+        CHECK(store(q4, std::vector<float>(32, -0.0f), 32, target).record ==
+              bytes_of_record(18, {{0, {0x00, 0x80}}}, 0x88));
+        CHECK(store(q4, head_of(32, {{0, NAN}, {1, INFINITY}, {2, 8.0f}, {16, -INFINITY}}), 32, target).record ==
+              bytes_of_record(18, {{0, {0x00, 0xbc, 0xf8, 0x80, 0x80}}}, 0x88));
+        // Ranges: NaN counts as 0, but the others say what the range is.
+        CHECK((store(preset(HALYARD_GROUPS_OPENVINO_U8), {2.0f, NAN, 257.0f, INFINITY, -INFINITY, 4.0f}, 6, target)
+                   .record == Bytes{0x00, 0x00, 0x80, 0x3f, 0x00, 0x00, 0x00, 0xc0, 0, 0, 255, 255, 0, 2}));
+        // A range beyond f32 takes the largest scale.
+        const float most = std::numeric_limits<float>::max();
+        CHECK((store(preset(HALYARD_GROUPS_OPENVINO_U8), {-most, most}, 2, target).record ==
+               Bytes{0xff, 0xff, 0x7f, 0x7f, 0x00, 0x00, 0x80, 0x3f, 0, 2}));
+        // Powers of two end at 2^-127 and 2^127.
+        CHECK(store(preset(HALYARD_GROUPS_MX), std::vector<float>(32, -0x1p-140f), 32, target).record ==
+              bytes_of_record(33, {{0, {0}}}, 0x80));
+        CHECK(store(preset(HALYARD_GROUPS_MX), head_of(32, {{0, most}, {1, NAN}, {2, -INFINITY}}), 32, target).record ==
+              bytes_of_record(33, {{0, {127 + 119, 0x7e, 0, 0xfe}}}));
+    }
+}
+
+// ---- Against the oracle --------------------------------------------------------------------------------------------
+
+namespace {
+
+/// A group of the hard kinds: zeros, one element, subnormal numbers, ties, ends, what is not finite, any bits.
+void fill_hard(oracle::Random &random, float *group, std::int64_t n) {
+    static constexpr float specials[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 0x1p-149f, -0x1p-126f, 65504.0f * 127};
+    const std::int64_t kind = random.in(0, 9);
+    const int exponent = static_cast<int>(kind < 5 ? 0 : random.in(-150, 127));
+    for (std::int64_t i = 0; i < n; i++) {
+        const double unit = random.unit();
+        const double value = kind == 0   ? 0.0
+                             : kind == 1 ? std::nearbyint(254 * unit) / 2  // ties, where the largest is 127
+                             : kind == 2 ? std::nearbyint(32 * unit) / 4
+                                         : std::ldexp(unit, exponent);
+        group[i] = static_cast<float>(value);
+        if (kind == 9 || (kind == 8 && random.one_in(6))) {
+            group[i] = kind == 8 ? random.one_of(specials)
+                                 : oracle::widen(HALYARD_F32, static_cast<std::uint32_t>(random.bits()));
+        }
+    }
+    const auto at = static_cast<std::size_t>(random.in(0, n - 1));
+    group[at] = kind == 0 && random.one_in(2) ? static_cast<float>(random.unit()) : kind == 1 ? 127.0f : group[at];
+}
+
+/// All that can be put together of rules, elements, packings, reciprocals, roundings, scales and floors.
+std::vector<halyard_groups_desc> all_arithmetic() {
+    std::vector<halyard_groups_desc> all;
+    for (std::int32_t number = HALYARD_GROUPS_GGML_Q8_0; number <= HALYARD_GROUPS_OPENVINO_U4; number++) {
+        all.push_back(preset(number));
+    }
+    all.push_back(preset(HALYARD_GROUPS_MX));
+    auto groups = sized<halyard_groups_desc>();
+    groups.group = 32;
+    const auto add = [&](std::int32_t element, std::int32_t rule) {
+        const bool is_4_bit = element == HALYARD_ELEMENT_INT4 || element == HALYARD_ELEMENT_UINT4;
+        const bool is_float = element >= HALYARD_ELEMENT_E4M3, is_largest = rule == HALYARD_RULE_LARGEST;
+        groups.element = element;
+        groups.rule = rule;
+        groups.data_offset = 8;
+        groups.data_stride = groups.scale_stride = groups.zero_stride = is_4_bit ? 24 : 40;
+        groups.zero_offset = rule == HALYARD_RULE_RANGE ? 4 : 0;
+        for (int i = 0; i < 3 * 3 * 2 * 5 * 3; i++) {
+            groups.packing = is_4_bit ? 1 + i % 3 : 0;
+            groups.reciprocal = i / 3 % 3;
+            groups.rounding = i / 9 % 2;
+            groups.scale_dtype = 1 + i / 18 % 5;
+            groups.floor = i / 90 == 0 ? 0.0f : i / 90 == 1 ? 0.01f : 0x1p-100f;
+            const bool is_power = groups.scale_dtype >= HALYARD_GROUP_SCALE_E8M0_UP;
+            const bool is_ocp = groups.scale_dtype == HALYARD_GROUP_SCALE_E8M0_OCP;
+            const bool is_right =
+                (is_4_bit || i % 3 == 0) &&
+                (groups.reciprocal == 0 || (!is_power && (groups.reciprocal == 1 || is_largest))) &&
+                (groups.reciprocal != 2 || groups.floor == 0) && (groups.rounding == 0 || (is_largest && !is_float)) &&
+                (!is_power || is_largest) && (!is_ocp || is_float) &&
+                (rule == HALYARD_RULE_RANGE ? groups.floor > 0 : groups.floor == 0 || (is_largest && !is_ocp));
+            if (is_right) {
+                all.push_back(groups);
+            }
+        }
+    };
+    for (const std::int32_t element :
+         {HALYARD_ELEMENT_INT8, HALYARD_ELEMENT_INT4, HALYARD_ELEMENT_E4M3, HALYARD_ELEMENT_E5M2}) {
+        add(element, HALYARD_RULE_LARGEST);
+    }
+    add(HALYARD_ELEMENT_UINT4, HALYARD_RULE_SIGNED);
+    add(HALYARD_ELEMENT_UINT8, HALYARD_RULE_RANGE);
+    add(HALYARD_ELEMENT_UINT4, HALYARD_RULE_RANGE);
+    return all;
+}
+
+}  // namespace
+
+TEST_CASE("groups: hard groups of every arithmetic, on every target", "[road][groups]") {
+    constexpr std::int64_t head_dim = 96, n_heads = 80;
+    oracle::Random random(Catch::getSeed());
+    const auto all = all_arithmetic();
+    CHECK(all.size() > 150);
+    for (const halyard_groups_desc &groups : all) {
+        const oracle::Record record = oracle::record_of(groups, head_dim);
+        CAPTURE(groups.preset, record.element, record.packing, record.rule, record.reciprocal, record.rounding,
+                record.scale_dtype, record.floor);
+        std::vector<float> heads(n_heads * head_dim);
+        for (std::size_t at = 0; at < heads.size(); at += static_cast<std::size_t>(record.group)) {
+            fill_hard(random, &heads[at], record.group);
+        }
+        for (const char *target : targets_here()) {
+            CAPTURE(target);
+            const Stored stored = store(groups, heads, head_dim, target);
+            Stored expected = {Bytes(stored.record.size(), 0xa5), Bytes(stored.scales.size(), 0xa5)};
+            const bool is_fused = std::strcmp(target, "x86_sse41") != 0;
+            for (std::int64_t head = 0; head < n_heads; head++) {
+                oracle::encode(record, heads.data() + head * head_dim, expected.record.data() + head * record.bytes,
+                               expected.scales.data() + head * record.dense_scales(), is_fused);
+            }
+            const auto wrong = std::mismatch(stored.record.begin(), stored.record.end(), expected.record.begin());
+            const auto place = wrong.first - stored.record.begin();
+            CAPTURE(place / record.bytes, place % record.bytes);
+            REQUIRE((stored.record == expected.record));
+            REQUIRE((stored.scales == expected.scales));
+            const std::vector<float> loaded = load(groups, stored, head_dim, target);
+            for (std::int64_t head = 0; head < n_heads; head++) {
+                const auto values = oracle::decode(record, stored.record.data() + head * record.bytes,
+                                                   stored.scales.data() + head * record.dense_scales());
+                for (std::size_t d = 0; d < values.size(); d++) {
+                    const float is = loaded[static_cast<std::size_t>(head * head_dim) + d];
+                    REQUIRE((std::bit_cast<std::uint32_t>(is) == std::bit_cast<std::uint32_t>(values[d]) ||
+                             (std::isnan(is) && std::isnan(values[d]))));
+                }
+            }
+        }
+    }
+}
+
+// ---- Caches --------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// A cache of records of one format, [slots, heads], for keys of 128 that a Hadamard transform spreads or not.
+class RecordCache {
+public:
+    static constexpr std::int64_t n = 48, n_heads = 2, head_dim = 128;
+
+    RecordCache(const halyard_groups_desc &groups, std::int32_t hadamard)
+        : groups_(groups), record_(oracle::record_of(groups, head_dim)), hadamard_(hadamard),
+          bytes(static_cast<std::size_t>(n * n_heads * record_.bytes)),
+          scales(static_cast<std::size_t>(record_.scales_apart ? n * n_heads * record_.dense_scales() : 1)),
+          scratch_(n / 8) {
+        cache_.n_slots = n;
+        cache_.stride_head = record_.bytes;
+        cache_.stride_token = n_heads * record_.bytes;
+    }
+
+    /// Stores keys of any dtype, token t in slot slots[t]; rotated by positions, if there is a source of angles.
+    void store(const halyard_tensor &keys, const std::vector<std::int32_t> &slots,
+               const halyard::angle_source &angles = halyard::angle_source(), std::int64_t first = 0) {
+        auto desc = describe();
+        desc.dtype = keys.dtype;
+        desc.no_rotation = angles.get() == nullptr ? 1 : 0;
+        run(halyard::plan_desc(desc.no_rotation != 0 ? 0 : head_dim, {desc}), keys, slots, angles, first, first, false);
+    }
+
+    void move(const halyard::angle_source &angles, std::int64_t from, std::int64_t to) {
+        halyard::plan_desc desc(head_dim, {describe()});
+        desc.rerotates = true;
+        auto x = halyard::tensor(nullptr, halyard::dtype::int8, {1, n, n_heads, record_.bytes});
+        x.dtype = HALYARD_UINT8;
+        std::vector<std::int32_t> slots(n);
+        std::iota(slots.begin(), slots.end(), 0);
+        run(desc, x, slots, angles, to, from, true);
+    }
+
+    /// The elements as they are read, transformed back.
+    std::vector<float> values() const {
+        std::vector<float> result;
+        for (std::int64_t i = 0; i < n * n_heads; i++) {
+            std::vector<float> head =
+                oracle::decode(record_, bytes.data() + i * record_.bytes, scales.data() + i * record_.dense_scales());
+            for (std::int64_t distance = 1; distance < hadamard_; distance *= 2) {
+                for (std::int64_t k = 0; k < head_dim; k++) {
+                    if ((k & distance) == 0) {
+                        float &u = head[static_cast<std::size_t>(k)], &v = head[static_cast<std::size_t>(k + distance)];
+                        const float sum = (u + v) / std::sqrt(2.0f);
+                        v = (u - v) / std::sqrt(2.0f);
+                        u = sum;
+                    }
+                }
+            }
+            result.insert(result.end(), head.begin(), head.end());
+        }
+        return result;
+    }
+
+    const oracle::Record &record() const { return record_; }
+
+private:
+    halyard_groups_desc groups_;
+    oracle::Record record_;
+    std::int32_t hadamard_;
+
+public:
+    Bytes bytes, scales;
+
+private:
+    Bytes scratch_;
+    halyard_cache_desc cache_ = sized<halyard_cache_desc>();
+
+    halyard_tensor_desc describe() const {
+        auto desc = halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half);
+        desc.dtype = desc.out_dtype = HALYARD_UINT8;
+        desc.cache = &cache_;
+        desc.groups = &groups_;
+        desc.hadamard = hadamard_;
+        return desc;
+    }
+
+    void run(const halyard::plan_desc &desc, const halyard_tensor &x, const std::vector<std::int32_t> &slots,
+             const halyard::angle_source &angles, std::int64_t first, std::int64_t first_from, bool moves) {
+        auto stages = halyard::stages(bytes.data());
+        stages.group_scales = record_.scales_apart ? scales.data() : nullptr;
+        auto places = sized<halyard_slots>();
+        places.data = slots.data();
+        places.shape[0] = 1;
+        places.shape[1] = places.strides[0] = x.shape[1];
+        places.strides[1] = 1;
+        places.scratch = scratch_.data();
+        places.scratch_bytes = static_cast<std::int64_t>(scratch_.size());
+        const auto to = halyard::consecutive_positions(&first, 1),
+                   from = halyard::consecutive_positions(&first_from, 1);
+        halyard::run_options options;
+        options.into(places, &stages).from_positions = moves ? &from : nullptr;
+        options.positions = desc.tensors[0].no_rotation != 0 ? nullptr : &to;
+        halyard::run(halyard::plan(desc), angles, x, x, options);
+    }
+};
+
+std::vector<std::int32_t> shuffled_slots(oracle::Random &random) {
+    std::vector<std::int32_t> slots(RecordCache::n);
+    std::iota(slots.begin(), slots.end(), 0);
+    for (std::size_t i = slots.size() - 1; i > 0; i--) {
+        std::swap(slots[i], slots[static_cast<std::size_t>(random.in(0, static_cast<std::int64_t>(i)))]);
+    }
+    return slots;
+}
+
+}  // namespace
+
+TEST_CASE("groups: a cache of floats becomes records, and those floats again, by slot", "[road][groups]") {
+    oracle::Random random(Catch::getSeed());
+    constexpr std::int64_t n = RecordCache::n, n_heads = RecordCache::n_heads, head_dim = RecordCache::head_dim;
+    for (const std::int32_t dtype : {HALYARD_F16, HALYARD_BF16, HALYARD_F32}) {
+        for (const std::int32_t number : {HALYARD_GROUPS_GGML_Q8_0, HALYARD_GROUPS_GGML_Q4_0, HALYARD_GROUPS_VLLM_FP8,
+                                          HALYARD_GROUPS_OPENVINO_U4, HALYARD_GROUPS_MX}) {
+            CAPTURE(dtype, number);
+            Elements old = Elements::random(dtype, {1, n, n_heads, head_dim}, random);
+            const auto slots = shuffled_slots(random);  // where the new cache has the keys of each slot of the old one
+            RecordCache cache(preset(number), 0);
+            cache.store(old.tensor(), slots);
+            const std::vector<float> values = cache.values();
+            for (std::int64_t t = 0; t < n * n_heads; t++) {
+                const std::int64_t at = slots[static_cast<std::size_t>(t / n_heads)] * n_heads + t % n_heads;
+                std::vector<float> head;
+                for (std::int64_t d = 0; d < head_dim; d++) {
+                    head.push_back(old[t * head_dim + d]);
+                }
+                const oracle::Record &record = cache.record();
+                Bytes bytes(static_cast<std::size_t>(record.bytes)),
+                    scales(static_cast<std::size_t>(record.dense_scales()));
+                oracle::encode(record, head.data(), bytes.data(), scales.data());
+                REQUIRE(std::equal(bytes.begin(), bytes.end(), cache.bytes.begin() + at * record.bytes));
+            }
+            // Back: records in the place of a view, floats into a cache by the same slots.
+            auto desc = halyard::describe_tensor(static_cast<halyard::dtype>(dtype), head_dim);
+            const auto groups = preset(number);
+            desc.out_dtype = dtype;
+            desc.dtype = HALYARD_UINT8;
+            desc.no_rotation = 1;
+            desc.from_groups = &groups;
+            auto x = halyard::tensor(cache.bytes.data(), halyard::dtype::int8, {1, n, n_heads, cache.record().bytes});
+            x.dtype = HALYARD_UINT8;
+            auto stages = halyard::stages();
+            stages.from_group_scales = cache.record().scales_apart ? cache.scales.data() : nullptr;
+            halyard::run_options options;
+            options.stages = &stages;
+            Elements back(dtype, {1, n, n_heads, head_dim});
+            halyard::run(halyard::plan(halyard::plan_desc(0, {desc})), halyard::angle_source(), x, back.tensor(),
+                         options);
+            std::size_t n_wrong = 0;
+            for (std::int64_t i = 0; i < back.count(); i++) {
+                n_wrong += back.word(i) != oracle::narrow(dtype, values[static_cast<std::size_t>(i)]) ? 1 : 0;
+            }
+            CHECK(n_wrong == 0);
+        }
+    }
+}
+
+// A move adds at most half a step of a group to each element, which a transform spreads over the head; and moves add
+// up, but for chance. A slow pair that turns by less than half a step at a time stays where it is.
+TEST_CASE("groups: the error of keys that move 1, 10 and 100 times", "[road][moves][groups]") {
+    constexpr std::int64_t first = 20'000, n = RecordCache::n, head_dim = RecordCache::head_dim;
+    const auto angles = halyard::angle_source::phase(halyard::frequencies::from_base(10000.0, head_dim));
+    oracle::Random random(Catch::getSeed());
+    Elements keys = Elements::random(HALYARD_F32, {1, n, RecordCache::n_heads, head_dim}, random);
+    std::vector<std::int32_t> slots(n);
+    std::iota(slots.begin(), slots.end(), 0);
+    struct Format {
+        const char *name;
+        std::int32_t preset, hadamard;
+        double step;  // half of one, as a part of the group's largest
+    };
+    std::ostringstream table;
+    table
+        << "off by (root of mean squares):\n                  stored   1 move   10 moves  100 moves  one as far as 100";
+    for (const Format &format : {Format{"q8_0", HALYARD_GROUPS_GGML_Q8_0, 0, 0.5 / 127},
+                                 Format{"q8_0, Hadamard", HALYARD_GROUPS_GGML_Q8_0, 128, 0.5 / 127},
+                                 Format{"q4_0", HALYARD_GROUPS_GGML_Q4_0, 0, 1.0 / 8},
+                                 Format{"q4_0, Hadamard", HALYARD_GROUPS_GGML_Q4_0, 128, 1.0 / 8},
+                                 Format{"vllm_int8", HALYARD_GROUPS_VLLM_INT8, 0, 0.5 / 127},
+                                 Format{"vllm_fp8", HALYARD_GROUPS_VLLM_FP8, 0, 0x1p-4},
+                                 Format{"openvino_u4", HALYARD_GROUPS_OPENVINO_U4, 128, 1.0 / 15},
+                                 Format{"mx", HALYARD_GROUPS_MX, 0, 0x1p-3}}) {
+        table << '\n' << std::left << std::setw(16) << format.name << std::right;
+        const auto off_by = [&](int n_moves, int distance) {
+            RecordCache cache(preset(format.preset), format.hadamard);
+            cache.store(keys.tensor(), slots, angles, first);
+            for (int i = 0; i < n_moves; i++) {
+                cache.move(angles, first - i * distance, first - (i + 1) * distance);
+            }
+            Rotation rotation;
+            rotation.rotary_dim = rotation.head_dim = head_dim;
+            const std::int64_t at = first - n_moves * distance;
+            const auto positions = halyard::consecutive_positions(&at, 1);
+            const Elements expected = rotate(rotation, angles, &positions, keys);
+            double sum = 0, of = 0, largest = 0;
+            const std::vector<float> values = cache.values();
+            for (std::int64_t i = 0; i < expected.count(); i++) {
+                sum += std::pow(double(values[static_cast<std::size_t>(i)]) - double(expected[i]), 2);
+                of += std::pow(double(expected[i]), 2);
+                largest = std::max(largest, std::fabs(double(expected[i])));
+            }
+            // Of the largest of all keys, that a transform may make longer by its root of 128 elements' share.
+            const double mean = std::sqrt(of / static_cast<double>(expected.count()));
+            const double peak = format.hadamard != 0 ? 6 : largest / mean;
+            const double error = std::sqrt(sum / of);
+            CAPTURE(format.name, n_moves, distance, error, peak);
+            CHECK(error <= std::pow(1 + format.step * peak, n_moves + 1) - 1 + 1e-5);
+            table << std::setw(11) << std::setprecision(3) << error;
+        };
+        off_by(0, 1);
+        off_by(1, 1);
+        off_by(10, 1);
+        off_by(100, 1);
+        off_by(1, 100);
+    }
+    WARN(table.str());
+}
