@@ -31,6 +31,9 @@ struct Workspace {
 };
 static_assert(head_floats * sizeof(float) >= record_room && head_floats >= numbers_of_groups * max_groups);
 
+/// So many tokens of 16 bits fill a line of the cache.
+constexpr std::int64_t tokens_of_column = 32;
+
 /// How many heads and tokens a block holds. A norm of rows needs all heads. Each head of a block may have an r.
 Block size_of_block(const TensorDesc &desc, const Stretch &stretch) {
     Block block = {};
@@ -40,6 +43,13 @@ Block size_of_block(const TensorDesc &desc, const Stretch &stretch) {
     block.n_heads = desc.norm && desc.norm->row ? stretch.n_heads
                                                 : std::clamp<std::int64_t>(head_room / desc.head_dim, 1,
                                                                            std::min(stretch.n_heads, head_floats));
+    std::int64_t stride_element = 1;
+    const bool is_apart =
+        desc.cache && (!desc.cache->is_linear(desc.out_dim(), &stride_element) || stride_element != 1);
+    if (is_apart && !(desc.norm && desc.norm->row)) {
+        // Tokens lie side by side there, so that more of them make longer stores.
+        block.n_heads = std::clamp<std::int64_t>(head_room / (tokens_of_column * desc.head_dim), 1, block.n_heads);
+    }
     const std::int64_t room = std::min(block_floats / (block.n_heads * desc.head_dim), head_floats / block.n_heads);
     block.n_tokens = std::clamp<std::int64_t>(room, 1, stretch.n_tokens);
     return block;

@@ -3,6 +3,7 @@
 #include "read/stage_desc.h"
 #include "walk/piece.h"
 #include "walk/reference.h"
+#include "walk/transpose.h"
 
 #include <algorithm>
 #include <cmath>
@@ -508,9 +509,61 @@ void transform(const StageKernels &kernels, std::int64_t n, std::int64_t n_eleme
     }
 }
 
+namespace {
+
+/// Narrows elements that lie apart in y, but dense in the block: by way of dense ones. The elements of a head are units
+/// that are dense in y too, of one element or more. (Not inlined, because it would make the stack frame of its caller
+/// large.)
+[[gnu::noinline]] void narrow_apart(const StageKernels &kernels, Dtype dtype, std::int64_t unit, const Extents &extents,
+                                    const Elements<const float> &block, const Elements<const float> &r,
+                                    const Elements<char> &y) {
+    constexpr std::int64_t tokens_at_once = 32, elements_at_once = 64;
+    alignas(64) char dense[tokens_at_once * elements_at_once * sizeof(float)];
+    const std::int64_t bytes = element_bytes(dtype);
+    for (std::int64_t token = 0; token < extents.n_tokens; token += tokens_at_once) {
+        const std::int64_t n_tokens = std::min(tokens_at_once, extents.n_tokens - token);
+        for (std::int64_t e = 0; e < extents.n_elements; e += elements_at_once) {
+            const std::int64_t n = std::min(elements_at_once, extents.n_elements - e);
+            const auto at = [&](const ElementStrides &strides) { return e * strides.element + token * strides.token; };
+            narrow(kernels, dtype, {n, 1, n_tokens}, {block.data + at(block.strides), block.strides},
+                   {r.data + at(r.strides), r.strides}, {dense, {1, 0, n}});
+            copy_units(unit * bytes, n / unit, n_tokens, {dense, unit * bytes, n * bytes},
+                       {y.data + (e / unit * y.strides.element + token * y.strides.token) * bytes,
+                        y.strides.element * bytes, y.strides.token * bytes});
+        }
+    }
+}
+
+/// Narrows by narrow_apart if that serves: elements lie apart in y, or in tiles that stand in the place of heads.
+bool narrow_by_units(const StageKernels &kernels, Dtype dtype, const Extents &extents,
+                     const Elements<const float> &block, const Elements<const float> &r, const Elements<char> &y) {
+    const std::int64_t unit = extents.n_elements;
+    const bool is_tiled = y.strides.element == 1 && extents.n_heads > 1 && block.strides.head == unit &&
+                          r.strides.head == unit * r.strides.element && is_unit(unit * element_bytes(dtype));
+    if (is_tiled) {
+        narrow_apart(kernels, dtype, unit, {unit * extents.n_heads, 1, extents.n_tokens}, block, r,
+                     {y.data, {y.strides.head, 0, y.strides.token}});
+        return true;
+    }
+    if (y.strides.element == 1) {
+        return false;
+    }
+    for (std::int64_t h = 0; h < extents.n_heads; h++) {
+        narrow_apart(kernels, dtype, 1, {extents.n_elements, 1, extents.n_tokens},
+                     {block.data + h * block.strides.head, block.strides}, {r.data + h * r.strides.head, r.strides},
+                     {y.data + h * y.strides.head * element_bytes(dtype), y.strides});
+    }
+    return true;
+}
+
+}  // namespace
+
 void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const float> &block,
             const Elements<const float> &r, const Elements<char> &y) noexcept {
     halyard_narrow_kernel *const kernel = kernels.narrow[index_of(dtype)];
+    if (kernel != nullptr && block.strides.element == 1 && narrow_by_units(kernels, dtype, extents, block, r, y)) {
+        return;
+    }
     if (kernel != nullptr && block.strides.element == 1 && y.strides.element == 1) {
         Operand from(block), scales(r), to(y);
         Call<3> call = {{extents.n_elements, extents.n_heads, extents.n_tokens}, {&from, &scales, &to}};
