@@ -16,20 +16,20 @@ struct BoundPointers {
         args.n_tensors = n_tensors;
         args.x = x;
         args.y = y;
+        if (stages != nullptr) {
+            args.weights = weights;
+            args.biases = biases;
+            args.scales = scales;
+            args.scales_out = scales_out;
+            args.caches = caches;
+            args.position_scales = position_scales;
+        }
         for (std::int32_t i = 0; i < n_tensors; i++) {
             x[i] = from[i].data;
             y[i] = to[i].data;
-        }
-        if (stages == nullptr) {
-            return;
-        }
-        args.weights = weights;
-        args.biases = biases;
-        args.scales = scales;
-        args.scales_out = scales_out;
-        args.caches = caches;
-        args.position_scales = position_scales;
-        for (std::int32_t i = 0; i < n_tensors; i++) {
+            if (stages == nullptr) {
+                continue;
+            }
             weights[i] = stages[i].weight;
             biases[i] = stages[i].bias;
             scales[i] = stages[i].scales;

@@ -302,24 +302,23 @@ bool call_norm_on_copies(const NormKernel &kernel, const Norm &norm, const Exten
                                std::int64_t) {
         const Extents of_weights = {extents.n_elements, copied.n_heads, 1};
         Norm its = norm;
-        its.weight += first_head * norm.stride_weight_head;
+        const auto of_heads = [&](Elements<const float> numbers) {
+            numbers.data += first_head * norm.stride_weight_head;
+            return numbers;
+        };
         const auto call = [&] { call_norm(kernel, its, extents.n_elements, copied, copy, copy); };
-        with_padding(of_weights, its.weights(),
-                     [&](const Extents &, const Elements<float> &weights, std::int64_t, std::int64_t) {
-                         its.weight = weights.data;
-                         if (norm.bias == nullptr) {
-                             its.stride_weight_head = weights.strides.head;
-                             call();
-                             return;
-                         }
-                         its.bias += first_head * norm.stride_weight_head;
-                         with_padding(of_weights, its.biases(),
-                                      [&](const Extents &, const Elements<float> &biases, std::int64_t, std::int64_t) {
-                                          its.bias = biases.data;
-                                          its.stride_weight_head = weights.strides.head;
-                                          call();
-                                      });
-                     });
+        with_padding(of_weights, of_heads(norm.weights()), [&](const auto &, const auto &weights, auto...) {
+            its.weight = weights.data;
+            its.stride_weight_head = weights.strides.head;
+            if (norm.bias == nullptr) {
+                call();
+                return;
+            }
+            with_padding(of_weights, of_heads(norm.biases()), [&](const auto &, const auto &biases, auto...) {
+                its.bias = biases.data;
+                call();
+            });
+        });
     };
     return with_padding(extents, block, norm_copy);
 }

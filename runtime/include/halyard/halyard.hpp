@@ -766,6 +766,22 @@ private:
     std::vector<std::shared_ptr<const std::pair<Key, Made>>> known_;
 };
 
+namespace detail {
+
+/// Makes rows of whatever args says they are made from.
+inline void make_rows(const plan &made, halyard_rows_args args, std::int64_t n_batch, std::int64_t n_tokens,
+                      float *rows, std::int64_t n_floats, part_of_run part) {
+    args.n_batch = n_batch;
+    args.n_tokens = n_tokens;
+    args.rows = rows;
+    args.n_floats = n_floats;
+    args.part = part.part;
+    args.n_parts = part.n_parts;
+    call(halyard_make_rows, made.get(), &args);
+}
+
+}  // namespace detail
+
 /// Writes the rows of n_batch x n_tokens tokens, [n_batch, n_tokens, 2, rotary_dim / 2], to rows, which has room for
 /// n_floats: angle_source::given_by_token reads them. positions may be NULL. A part of it writes some tokens' rows.
 inline void make_rows(const plan &made, const angle_source &angles, const halyard_positions *positions,
@@ -775,13 +791,7 @@ inline void make_rows(const plan &made, const angle_source &angles, const halyar
     args.bad_position = static_cast<std::int32_t>(policy);
     args.angles = angles.get();
     args.positions = positions;
-    args.n_batch = n_batch;
-    args.n_tokens = n_tokens;
-    args.rows = rows;
-    args.n_floats = n_floats;
-    args.part = part.part;
-    args.n_parts = part.n_parts;
-    detail::call(halyard_make_rows, made.get(), &args);
+    detail::make_rows(made, args, n_batch, n_tokens, rows, n_floats, part);
 }
 
 /// Angles that are linear in positions, [n_axes, batch, tokens] dense, which need not be integers: see
@@ -806,14 +816,8 @@ halyard_linear_angles linear_angles(const Real *positions, std::int64_t n_batch,
 inline void make_rows(const plan &made, const halyard_linear_angles &linear, std::int64_t n_batch,
                       std::int64_t n_tokens, float *rows, std::int64_t n_floats, part_of_run part = {}) {
     auto args = make_struct<halyard_rows_args>();
-    args.n_batch = n_batch;
-    args.n_tokens = n_tokens;
-    args.rows = rows;
-    args.n_floats = n_floats;
-    args.part = part.part;
-    args.n_parts = part.n_parts;
     args.linear = &linear;
-    detail::call(halyard_make_rows, made.get(), &args);
+    detail::make_rows(made, args, n_batch, n_tokens, rows, n_floats, part);
 }
 
 /// Every target, best first; the last is the portable reference.
