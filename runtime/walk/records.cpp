@@ -250,10 +250,9 @@ void store_head(const GroupsDesc &groups, std::int64_t first, const unsigned cha
     }
 }
 
-/// Makes floats of n dense elements of groups: q s, or (q - z) s.
-void dequantise(const StageKernels &kernels, const GroupsDesc &groups, std::int64_t n_groups,
-                const unsigned char *elements, const float *s, const float *z, std::int64_t n_heads,
-                std::int64_t head_dim, float *heads) {
+/// Makes floats of the dense elements of some heads: q s, or (q - z) s.
+void dequantise(const StageKernels &kernels, const GroupsDesc &groups, const unsigned char *elements,
+                const Numbers &numbers, std::int64_t n_heads, std::int64_t head_dim, float *heads) {
     const bool is_unsigned = groups.has_zero() || groups.rule == HALYARD_RULE_SIGNED;
     const Elements<float> floats = {heads, {1, groups.group, head_dim}};
     if (!is_unsigned) {
@@ -263,11 +262,11 @@ void dequantise(const StageKernels &kernels, const GroupsDesc &groups, std::int6
         widen(kernels, dtype, {groups.group, groups.n_groups, n_heads},
               {reinterpret_cast<const char *>(elements), {1, groups.group, groups.n_grouped()}}, floats);
     }
-    for (std::int64_t i = 0; i < n_groups; i++) {
+    for (std::int64_t i = 0; i < n_heads * groups.n_groups; i++) {
         const std::int64_t head = i / groups.n_groups, group = i - head * groups.n_groups;
         float *const to = heads + head * head_dim + group * groups.group;
         const unsigned char *const from = elements + i * groups.group;
-        const float scale = s[i], zero = is_unsigned ? z[i] : 0.0f;
+        const float scale = numbers.s[i], zero = is_unsigned ? numbers.z[i] : 0.0f;
         if (is_unsigned) {
             for (std::int64_t e = 0; e < groups.group; e++) {
                 to[e] = (static_cast<float>(from[e]) - zero) * scale;
@@ -361,8 +360,7 @@ void load_records(const Run &run, int index, const Stretch &stretch, const Block
                 }
             }
         }
-        dequantise(kernels, groups, part.count() * groups.n_groups, memory.elements, numbers.s, numbers.z, part.count(),
-                   desc.head_dim, floats);
+        dequantise(kernels, groups, memory.elements, numbers, part.count(), desc.head_dim, floats);
     });
 }
 

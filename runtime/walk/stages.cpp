@@ -3,7 +3,7 @@
 #include "read/stage_desc.h"
 #include "walk/piece.h"
 #include "walk/reference.h"
-#include "walk/transpose.h"
+#include "base/transpose.h"
 
 #include <algorithm>
 #include <cmath>
