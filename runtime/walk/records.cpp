@@ -178,31 +178,34 @@ Quantisation quantisation_of(const GroupsDesc &groups) {
     return {Dtype::int8, mode, low, greatest};
 }
 
-/// The place of an element's nibble among those of its group.
-std::int64_t nibble_of(const GroupsDesc &groups, std::int64_t element) {
-    const std::int64_t half = groups.group / 2;
+/// The elements that share a byte of a group: that of the low nibble, and that of the high one.
+struct Neighbours {
+    std::int64_t low, high;
+};
+Neighbours neighbours_in(const GroupsDesc &groups, std::int64_t byte) {
     switch (groups.packing) {
-    case HALYARD_PACKING_HALVES: return element < half ? 2 * element : 2 * (element - half) + 1;
-    case HALYARD_PACKING_HIGH_FIRST: return element ^ 1;
-    default: return element;
+    case HALYARD_PACKING_HALVES: return {byte, byte + groups.group / 2};
+    case HALYARD_PACKING_HIGH_FIRST: return {2 * byte + 1, 2 * byte};
+    default: return {2 * byte, 2 * byte + 1};
     }
 }
 
 /// Stores the elements of a group, a byte each, two in a byte.
 void pack(const GroupsDesc &groups, const unsigned char *elements, char *out) {
-    for (std::int64_t i = 0; i < groups.group; i++) {
-        const std::int64_t nibble = nibble_of(groups, i), shift = 4 * (nibble & 1);
-        const unsigned kept = shift == 0 ? 0 : static_cast<unsigned char>(out[nibble / 2]) & 0x0fu;
-        out[nibble / 2] = static_cast<char>(kept | (elements[i] & 0x0fu) << shift);
+    for (std::int64_t i = 0; i < groups.group / 2; i++) {
+        const Neighbours of = neighbours_in(groups, i);
+        out[i] = static_cast<char>((elements[of.low] & 0x0fu) | (elements[of.high] & 0x0fu) << 4);
     }
 }
 
 void unpack(const GroupsDesc &groups, const char *in, unsigned char *elements) {
-    const bool is_signed = groups.element == HALYARD_ELEMENT_INT4;
-    for (std::int64_t i = 0; i < groups.group; i++) {
-        const std::int64_t nibble = nibble_of(groups, i);
-        const unsigned value = static_cast<unsigned char>(in[nibble / 2]) >> 4 * (nibble & 1) & 0x0fu;
-        elements[i] = static_cast<unsigned char>(is_signed && value > 7 ? value | 0xf0u : value);
+    const unsigned sign = groups.element == HALYARD_ELEMENT_INT4 ? 8 : 0;
+    const auto extended = [&](unsigned nibble) { return static_cast<unsigned char>((nibble ^ sign) - sign); };
+    for (std::int64_t i = 0; i < groups.group / 2; i++) {
+        const Neighbours of = neighbours_in(groups, i);
+        const auto byte = static_cast<unsigned char>(in[i]);
+        elements[of.low] = extended(byte & 0x0fu);
+        elements[of.high] = extended(byte >> 4);
     }
 }
 
