@@ -149,7 +149,12 @@ def vllm(v, kind):
     if kind == "fp8":
         q = as_e4m3(times(v, r))
         return q, as_bytes(s, F32), q.view(E4M3).astype(F32) * s
-    q = np.clip(half_away(times(v, r)), -128, 127).astype(np.int8)
+    product = times(v, r)
+    whole = half_away(product)
+    # vLLM adds 0.5 and cuts off, which is another number for the float below 0.5, whose sum rounds to 1, and no other.
+    its_whole = np.trunc(product + np.copysign(F32(0.5), product))
+    assert ((whole == its_whole) | (np.abs(product) == np.nextafter(F32(0.5), F32(0)))).all()
+    q = np.clip(whole, -128, 127).astype(np.int8)
     return q.view(np.uint8), as_bytes(s, F32), q * s
 
 
