@@ -283,11 +283,11 @@ float GroupsDesc::greatest() const noexcept {
     }
 }
 
-halyard_status read_groups(const halyard_groups_desc *groups, int index, const char *field, std::int64_t head_dim,
-                           GroupsDesc *out, halyard_error *error) noexcept {
-    char name[40];
-    std::snprintf(name, sizeof(name), "tensors[%d].%s", index, field);
-    halyard_groups_desc desc = {};
+namespace {
+
+/// Reads groups into `desc`, filled in, and into *out.
+halyard_status read_into(const halyard_groups_desc *groups, const char *name, std::int64_t head_dim,
+                         halyard_groups_desc &desc, GroupsDesc *out, halyard_error *error) {
     if (const halyard_status status = read_struct(groups, name, &desc, error)) {
         return status;
     }
@@ -324,8 +324,49 @@ halyard_status read_groups(const halyard_groups_desc *groups, int index, const c
     out->scales_strides[0] = desc.scales_stride_block;
     out->scales_strides[1] = desc.scales_stride_token;
     out->scales_strides[2] = desc.scales_stride_head;
+    const std::int64_t preset_bytes = desc.preset != 0 ? fields_of(desc.preset).record_bytes : 0;
+    desc.record_bytes = preset_bytes != 0 ? 0 : desc.record_bytes;
+    status = check_places(named, *out, &desc.record_bytes);
+    if (status == HALYARD_OK && preset_bytes != 0 && desc.record_bytes != preset_bytes) {
+        return named.refuse(HALYARD_ERROR_SHAPE, "preset is ", desc.preset, ", whose records have ", preset_bytes,
+                            " bytes, but heads of ", head_dim, " elements take ", desc.record_bytes);
+    }
     out->record_bytes = desc.record_bytes;
-    return check_places(named, *out, &out->record_bytes);
+    return status;
+}
+
+}  // namespace
+
+halyard_status read_groups(const halyard_groups_desc *groups, int index, const char *field, std::int64_t head_dim,
+                           GroupsDesc *out, halyard_error *error) noexcept {
+    char name[40];
+    std::snprintf(name, sizeof(name), "tensors[%d].%s", index, field);
+    halyard_groups_desc desc = {};
+    return read_into(groups, name, head_dim, desc, out, error);
 }
 
 }  // namespace halyard
+
+using namespace halyard;
+
+extern "C" {
+
+halyard_status halyard_resolve_groups(const halyard_groups_desc *groups, int64_t head_dim, halyard_groups_desc *out,
+                                      halyard_error *error) {
+    if (const halyard_status status = check_error(error)) {
+        return status;
+    }
+    if (head_dim < 1) {
+        return fail(error, HALYARD_ERROR_SHAPE, "head_dim is ", head_dim, ", but must be at least 1");
+    }
+    if (head_dim > max_staged_head) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, "head_dim is ", head_dim, ", but heads in groups have at most ",
+                    max_staged_head, " elements");
+    }
+    halyard_groups_desc desc = {};
+    GroupsDesc read;
+    const halyard_status status = read_into(groups, "groups", head_dim, desc, &read, error);
+    return status != HALYARD_OK ? status : write_struct(desc, "out", out, error);
+}
+
+}  // extern "C"
