@@ -15,6 +15,9 @@ namespace {
 
 constexpr int n_heads = 4, n_kv_heads = 2, n_slots = 64, n_steps = 6;
 
+/// What forbids to store k or v early, or to store k alone.
+enum class Odd { nothing, cache_is_read, slots_are_made, k_is_read };
+
 /// What a graph is made of.
 struct Layer {
     ggml_type type;  // of both caches
@@ -22,6 +25,7 @@ struct Layer {
     bool has_norm, is_half;
     bool v_is_packed;  // with q and k, so that the transform needs a dense copy of it
     bool k_is_last;    // v's transform lies between v and its SET_ROWS, or k's
+    Odd odd = Odd::nothing;
 };
 
 const std::vector<Layer> layers = {
@@ -37,6 +41,9 @@ const std::vector<Layer> layers = {
     {GGML_TYPE_Q4_0, 128, 0, 0, 2, false, false, true, true},
     {GGML_TYPE_Q8_0, 80, 0, 0, 4, false, true, true, true},    // heads are not whole groups: left
     {GGML_TYPE_F16, 128, 128, 0, 6, false, true, true, true},  // DeepSeek's indexer
+    {GGML_TYPE_Q8_0, 64, 64, 64, 3, false, true, true, true, Odd::cache_is_read},
+    {GGML_TYPE_Q8_0, 64, 64, 64, 3, false, true, false, false, Odd::slots_are_made},
+    {GGML_TYPE_Q8_0, 64, 64, 64, 3, false, true, false, true, Odd::k_is_read},
 };
 
 class Model {
@@ -77,11 +84,16 @@ public:
         std::vector<std::int32_t> positions(static_cast<std::size_t>(layer_.n_tokens));
         std::vector<std::int64_t> slots(positions.size());
         for (std::size_t t = 0; t < slots.size(); ++t) {
-            positions[t] = is_at_zero ? 0 : static_cast<std::int32_t>(7 * seed + t);
+            positions[t] = is_at_zero ? 0 : static_cast<std::int32_t>(5 * seed + t);
             slots[t] = first_slot + layer_.n_tokens - 1 - static_cast<int>(t);
         }
         ggml_backend_tensor_set(positions_, positions.data(), 0, ggml_nbytes(positions_));
-        ggml_backend_tensor_set(slots_, slots.data(), 0, ggml_nbytes(slots_));
+        if (slots32_ != nullptr) {
+            const std::vector<std::int32_t> narrow(slots.begin(), slots.end());
+            ggml_backend_tensor_set(slots32_, narrow.data(), 0, ggml_nbytes(slots32_));
+        } else {
+            ggml_backend_tensor_set(slots_, slots.data(), 0, ggml_nbytes(slots_));
+        }
         set_hadamard(k_rot_, v_rot_);
         return ggml_backend_sched_graph_compute(sched_.get(), graph_);
     }
@@ -100,6 +112,7 @@ public:
     const ggml_tensor *k_cache() const { return k_cache_; }
     const ggml_tensor *v_cache() const { return v_cache_; }
     const ggml_tensor *q() const { return q_; }
+    const ggml_tensor *out() const { return out_; }
 
 private:
     static void set_hadamard(ggml_tensor *a, ggml_tensor *b) {
@@ -185,10 +198,25 @@ private:
         ggml_build_forward_expand(graph_, q_);
         ggml_build_forward_expand(graph_, layer_.k_is_last ? v : k);
         ggml_build_forward_expand(graph_, layer_.k_is_last ? k : v);
+        read_between(k);
         store(k_cache_, k);
         store(v_cache_, v);
         if (can_shift()) {
             build_shift();
+        }
+    }
+
+    void read_between(ggml_tensor *k) {
+        ggml_context *c = context_.get();
+        if (layer_.odd == Odd::slots_are_made) {
+            slots32_ = input(ggml_new_tensor_1d(c, GGML_TYPE_I32, layer_.n_tokens));
+            slots_ = ggml_cast(c, ggml_cast(c, slots32_, GGML_TYPE_F32), GGML_TYPE_I32);
+            ggml_build_forward_expand(graph_, slots_);
+        } else if (layer_.odd != Odd::nothing) {
+            ggml_tensor *rows = ggml_get_rows(c, v_cache_, positions_);
+            out_ = layer_.odd == Odd::k_is_read ? ggml_scale(c, k, 2.0f) : rows;
+            ggml_set_output(out_);
+            ggml_build_forward_expand(graph_, out_);
         }
     }
 
@@ -213,12 +241,13 @@ private:
     ggml_tensor *k_cache_ = nullptr, *v_cache_ = nullptr, *weight_ = nullptr;
     ggml_tensor *x_ = nullptr, *v_in_ = nullptr, *positions_ = nullptr, *slots_ = nullptr, *shifts_ = nullptr;
     ggml_tensor *k_rot_ = nullptr, *v_rot_ = nullptr, *shift_rot_ = nullptr, *q_ = nullptr;
+    ggml_tensor *slots32_ = nullptr, *out_ = nullptr;
 };
 
 /// What a step leaves.
 struct Snapshot {
     std::vector<char> k, v;
-    std::vector<float> keys, q;
+    std::vector<float> keys, q, out;
 };
 
 std::vector<float> floats_of(const ggml_tensor *tensor) {
@@ -237,8 +266,9 @@ std::vector<Snapshot> run(const Layer &layer, int n_threads) {
     std::vector<Snapshot> results;
     const auto after = [&](ggml_status status) {
         expect(status == GGML_STATUS_SUCCESS, "a step succeeds");
-        results.push_back(
-            {bytes_of(model.k_cache()), bytes_of(model.v_cache()), floats_of(model.k_cache()), floats_of(model.q())});
+        results.push_back({bytes_of(model.k_cache()), bytes_of(model.v_cache()), floats_of(model.k_cache()),
+                           floats_of(model.q()),
+                           model.out() == nullptr ? std::vector<float>() : floats_of(model.out())});
     };
     after(model.store(1, 0, true));
     if (model.can_shift()) {
@@ -280,6 +310,10 @@ void compare(const Layer &layer, int step, const Snapshot &stock, const Snapshot
                 return;
             }
         }
+    }
+    for (std::size_t i = 0; i < stock.out.size(); ++i) {
+        expect(std::fabs(stock.out[i] - ours.out[i]) <= 1e-4f * static_cast<float>(1 << 8),
+               where + "what is read between is near");
     }
     for (std::size_t i = 0; i < stock.q.size(); ++i) {
         expect(std::fabs(stock.q[i] - ours.q[i]) <= 1e-4f * static_cast<float>(1 << 8), where + "q is near");
