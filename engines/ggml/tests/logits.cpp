@@ -6,9 +6,9 @@
 //
 // Without flash attention, which quantised values need, only keys are quantised, and sequences have caches of their
 // own. Prints the normalised mean square error of each, and exits with 1 where one is above test-llama-archs' 1e-4.
-// With quantised caches none may be above the largest that stock has beside itself: with quantised keys, with and
-// without flash attention; or above 1e-7, where the model needs one of both. Exits with 3 where llama.cpp makes no
-// context of such settings.
+// With quantised caches none may be above the largest that stock has beside itself, with and without flash attention
+// for quantised keys, nor above 1e-7 where that is less or the model needs one of both. Exits with 3 where llama.cpp
+// makes no context of such settings.
 #include <ggml-backend.h>
 #include <llama.h>
 
@@ -250,7 +250,7 @@ int main(int argc, char **argv) {
     if (ggml_is_quantized(settings.type)) {
         const auto of_stock = errors(run(settings.with_flash(true)), run(settings.with_flash(false)));
         own = *std::max_element(of_stock.begin(), of_stock.end());
-        allowed = own < 0.0 ? 1e-7 : own;
+        allowed = std::max(own, 1e-7);
     }
     if (ggml_backend_load(argv[2]) == nullptr) {
         stop(std::string("ggml could not load ") + argv[2]);
