@@ -28,6 +28,14 @@ inline halyard_angle_source_desc describe_source(std::int32_t kind, std::int32_t
     return desc;
 }
 
+/// Rows of cos and sin of the caller's own.
+inline halyard_angle_source_desc describe_given(const void *cos, const void *sin, std::int64_t n_rows,
+                                                std::int64_t stride_row, std::int64_t rotary_dim,
+                                                std::int32_t dtype = HALYARD_F32) {
+    return halyard::angle_source::describe_rows(cos, sin, static_cast<halyard::dtype>(dtype), n_rows, stride_row,
+                                                rotary_dim);
+}
+
 inline halyard::angle_source make_source(const halyard::frequencies &frequencies, std::int32_t kind, std::int32_t first,
                                          std::int32_t last) {
     return halyard::angle_source(frequencies, describe_source(kind, first, last));

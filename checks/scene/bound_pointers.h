@@ -18,22 +18,22 @@ struct BoundPointers {
         args.n_tensors = n_tensors;
         args.x = x;
         args.y = y;
+        if (stages != nullptr) {
+            args.weights = weights;
+            args.biases = biases;
+            args.scales = scales;
+            args.scales_out = scales_out;
+            args.caches = caches;
+            args.position_scales = position_scales;
+            args.group_scales = group_scales;
+            args.from_group_scales = from_group_scales;
+        }
         for (std::int32_t i = 0; i < n_tensors; i++) {
             x[i] = from[i].data;
             y[i] = to[i].data;
-        }
-        if (stages == nullptr) {
-            return;
-        }
-        args.weights = weights;
-        args.biases = biases;
-        args.scales = scales;
-        args.scales_out = scales_out;
-        args.caches = caches;
-        args.position_scales = position_scales;
-        args.group_scales = group_scales;
-        args.from_group_scales = from_group_scales;
-        for (std::int32_t i = 0; i < n_tensors; i++) {
+            if (stages == nullptr) {
+                continue;
+            }
             weights[i] = stages[i].weight;
             biases[i] = stages[i].bias;
             scales[i] = stages[i].scales;

@@ -14,6 +14,7 @@ namespace {
 
 /// A server meets as many numbers of tokens as it has users. What is more is forgotten.
 constexpr std::size_t max_rows = 32;
+constexpr std::size_t max_makers = 16;
 
 const float *factors_of(const Rope &rope) {
     return rope.factors == nullptr ? nullptr : static_cast<const float *>(rope.factors->data);
@@ -28,6 +29,11 @@ T yarn_ramp(const float *low_and_high, int pair) {
 
 void corr_dims(const RopeParameters &p, float *low_and_high) {
     ggml_rope_yarn_corr_dims(p.n_dims, p.n_ctx_orig, p.freq_base, p.beta_fast, p.beta_slow, low_and_high);
+}
+
+/// By what cos and sin are multiplied.
+double magnitude(const RopeParameters &p) {
+    return p.attn_factor * (p.ext_factor == 0.0f ? 1.0 : 1.0 + 0.1 * std::log(1.0 / p.freq_scale));
 }
 
 halyard::frequencies exact_frequencies(const RopeParameters &p, const std::vector<float> &factors,
@@ -45,15 +51,14 @@ halyard::frequencies exact_frequencies(const RopeParameters &p, const std::vecto
         value *= p.freq_scale * (1 - ramp) + ramp;
         inv_freq.push_back(static_cast<double>(value));
     }
-    const double yarn_factor = p.ext_factor == 0.0f ? 1.0 : 1.0 + 0.1 * std::log(1.0 / p.freq_scale);
-    return halyard::frequencies::from_list(inv_freq.data(), static_cast<std::int64_t>(inv_freq.size()),
-                                           p.attn_factor * yarn_factor);
+    return halyard::frequencies::from_list(inv_freq.data(), static_cast<std::int64_t>(inv_freq.size()), magnitude(p));
 }
 
 }  // namespace
 
 AngleMaker::AngleMaker(const Rope &rope, bool is_exact)
-    : parameters_(rope.parameters), pairs_(pair_angles(rope.parameters, rope.n_pairs)), n_axes_(rope.n_axes) {
+    : moves(std::make_shared<Runs>()), parameters_(rope.parameters), pairs_(pair_angles(rope.parameters, rope.n_pairs)),
+      n_axes_(rope.n_axes) {
     if (const float *factors = factors_of(rope)) {
         factors_.assign(factors, factors + rope.n_pairs);
     }
@@ -91,6 +96,16 @@ void AngleMaker::make_exact_rows(const std::int32_t *positions, std::int64_t n_t
     where.n_axes = n_axes_;
     where.stride_axis = n_tokens;
     halyard::make_rows(*plan_, *source_, &where, 1, n_tokens, rows, n_tokens * 2 * n_pairs());
+}
+
+const halyard::angle_source *AngleMaker::source_of_moves(std::string *why_not) const {
+    // A shift that multiplied keys by a magnitude would do so each time; Halyard's keeps what they have.
+    const bool is_turn = std::fabs(magnitude(parameters_) - 1.0) < 1e-6;
+    if (source_ == nullptr || !is_turn) {
+        *why_not = source_ == nullptr ? "the angles are ggml's" : "it multiplies keys by a factor";
+        return nullptr;
+    }
+    return source_.get();
 }
 
 /// ggml_rope_cache_init, ggml_mrope_cache_init and rope_yarn of ggml-cpu/ops.cpp, operation by operation.
@@ -138,8 +153,13 @@ TokenRows::TokenRows(std::shared_ptr<AngleMaker> made_by, std::int64_t tokens)
       source(halyard::angle_source::given_by_token(rows.data(), n_tokens, 2 * maker->n_pairs(), true)),
       runs(std::make_shared<Runs>()) {}
 
+Angles::Angles(bool is_exact) : is_exact_(is_exact), unrotated_(std::make_shared<Runs>()) {}
+
 void Angles::begin_graph() {
     ++graph_;
+    if (makers_.size() > max_makers) {
+        makers_.erase(makers_.begin(), makers_.end() - max_makers / 2);
+    }
     if (rows_.size() > max_rows) {
         std::sort(rows_.begin(), rows_.end(), [](const auto &a, const auto &b) { return a->graph > b->graph; });
         rows_.resize(max_rows / 2);
@@ -149,29 +169,33 @@ void Angles::begin_graph() {
 std::shared_ptr<TokenRows> Angles::rows(const Rope &rope) {
     const std::int64_t n_tokens = rope.x->ne[2];
     const void *positions = rope.positions->data;
-    std::shared_ptr<AngleMaker> maker;
     std::shared_ptr<TokenRows> free;
     for (const auto &known : rows_) {
-        if (!known->maker->serves(rope)) {
+        if (known->n_tokens != n_tokens || !known->maker->serves(rope)) {
             continue;
         }
-        maker = known->maker;
-        if (known->n_tokens == n_tokens) {
-            if (known->graph != graph_) {
-                free = known;
-            } else if (known->positions == positions) {
-                return known;
-            }
+        if (known->graph != graph_) {
+            free = known;
+        } else if (known->positions == positions) {
+            return known;
         }
     }
     if (free == nullptr) {
-        if (maker == nullptr) {
-            maker = std::make_shared<AngleMaker>(rope, is_exact_);
-        }
-        free = rows_.emplace_back(std::make_shared<TokenRows>(maker, n_tokens));
+        free = rows_.emplace_back(std::make_shared<TokenRows>(maker(rope), n_tokens));
     }
     make(rope, free.get());
     return free;
+}
+
+std::shared_ptr<AngleMaker> Angles::maker(const Rope &rope) {
+    const auto found =
+        std::find_if(makers_.begin(), makers_.end(), [&](const auto &known) { return known->serves(rope); });
+    if (found != makers_.end()) {
+        std::rotate(found, found + 1, makers_.end());
+    } else {
+        makers_.push_back(std::make_shared<AngleMaker>(rope, is_exact_));
+    }
+    return makers_.back();
 }
 
 void Angles::make(const Rope &rope, TokenRows *rows) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace halyard_ggml {
@@ -25,6 +26,11 @@ public:
 
     /// Writes [n_tokens, 2, n_pairs]; positions are [n_axes, n_tokens].
     void make_rows(const std::int32_t *positions, std::int64_t n_tokens, float *rows);
+
+    /// What keys move by, or NULL and why they stay with ggml.
+    const halyard::angle_source *source_of_moves(std::string *why_not) const;
+
+    std::shared_ptr<Runs> moves;  // that were bound to this source
 
 private:
     void make_exact_rows(const std::int32_t *positions, std::int64_t n_tokens, float *rows);
@@ -54,13 +60,19 @@ struct TokenRows {
 /// Of one backend, which computes one graph at a time.
 class Angles {
 public:
-    explicit Angles(bool is_exact) : is_exact_(is_exact) {}
+    explicit Angles(bool is_exact);
 
     /// Forgets rows that have not been used of late, if there are many.
     void begin_graph();
 
     /// The rows of a node. Throws as AngleMaker.
     std::shared_ptr<TokenRows> rows(const Rope &rope);
+
+    /// What makes them. Throws likewise.
+    std::shared_ptr<AngleMaker> maker(const Rope &rope);
+
+    /// Runs that turn nothing.
+    Runs &unrotated() { return *unrotated_; }
 
     /// The same in another graph, for a node that these rows were made for. False where its factors have changed.
     bool make_again(const Rope &rope, TokenRows *rows);
@@ -71,6 +83,8 @@ private:
     bool is_exact_;
     std::uint64_t graph_ = 0;
     std::vector<std::shared_ptr<TokenRows>> rows_;
+    std::vector<std::shared_ptr<AngleMaker>> makers_;  // the latest last
+    std::shared_ptr<Runs> unrotated_;
 };
 
 }  // namespace halyard_ggml

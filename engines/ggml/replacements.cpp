@@ -1,6 +1,8 @@
 // Finds what can be replaced, puts it in, and takes it out again.
 #include "replacements.h"
 
+#include "nodes.h"
+
 #include <ggml.h>
 
 #include <algorithm>
@@ -24,9 +26,13 @@ bool is_rope(const ggml_tensor &node) {
 Replacements::Replacements(Angles &angles, Joins joins, ggml_cgraph *graph) : uid_(graph->uid) {
     RoadFinder finder(graph, joins);
     for (int i = 0; i < graph->n_nodes; ++i) {
-        if (is_rope(*graph->nodes[i])) {
+        const ggml_tensor &node = *graph->nodes[i];
+        if (is_rope(node) || (hadamard_size(node) != 0 && !is_edited(&node))) {
             add(angles, finder, i);
         }
+    }
+    if (is_reporting()) {
+        count_left(graph);
     }
     report(counts_);
 }
@@ -34,21 +40,23 @@ Replacements::Replacements(Angles &angles, Joins joins, ggml_cgraph *graph) : ui
 /// Finds the longest road through a node that Halyard takes. Returns why there is none.
 std::string Replacements::take_road(Angles &angles, RoadFinder &finder, int i, Road *road, Call *call) {
     std::string why;
-    for (const Neighbours wanted : {Neighbours{true, true}, {false, true}, {true, false}, {false, false}}) {
+    for (const Neighbours wanted : {Neighbours{true, true, true},
+                                    {false, true, true},
+                                    {true, true, false},
+                                    {false, true, false},
+                                    {true, false, false},
+                                    {false, false, false}}) {
         if (const char *reason = finder.find(i, wanted, road)) {
-            return reason;
+            return why.empty() ? reason : why;
         }
-        const bool is_less =
-            (wanted.norm && road->norm_node == nullptr) || (wanted.cache && road->set_rows_node == nullptr);
+        const bool is_less = (wanted.norm && road->norm_node == nullptr) ||
+                             (wanted.hadamard && road->hadamard_node == nullptr) ||
+                             (wanted.cache && road->set_rows_node == nullptr);
         if (is_less && !why.empty()) {
             continue;  // it has been tried
         }
         why = bind(angles, *road, call);
         if (why.empty()) {
-            const auto same = [&](const Used &used) { return used.rows == call->rows; };
-            if (std::none_of(used_.begin(), used_.end(), same)) {
-                used_.push_back({road->rope, call->rows});
-            }
             break;
         }
     }
@@ -56,26 +64,94 @@ std::string Replacements::take_road(Angles &angles, RoadFinder &finder, int i, R
 }
 
 void Replacements::add(Angles &angles, RoadFinder &finder, int i) {
+    if (add_move(angles, finder, i)) {
+        return;
+    }
     Road road = {};
     Call call;
     const std::string why = take_road(angles, finder, i, &road, &call);
     if (!why.empty()) {
-        if (is_reporting()) {
+        if (is_reporting() && is_rope(*finder.graph()->nodes[i])) {
             ++counts_.left[why];
         }
         return;
     }
-    for (ggml_tensor *passed_on : {road.norm_node, road.mul_node, road.rope_node}) {
-        if (passed_on != nullptr && passed_on != road.last()) {
-            edit(passed_on, -1);
+    std::string what;
+    const auto name = [&](const ggml_tensor *node, const char *stage) {
+        what += node == nullptr ? "" : (what.empty() ? "" : ", ") + std::string(stage);
+    };
+    name(road.norm_node, "norm");
+    name(road.rope_node, "rope");
+    name(road.hadamard_node, "hadamard");
+    name(road.set_rows_node, "cache");
+    if (road.rope_node != nullptr) {
+        use(road.rope, call);
+    }
+    put(std::move(call), what,
+        {road.norm_node, road.mul_node, road.cont_node, road.rope_node, road.hadamard_node, road.set_rows_node},
+        road.call_node);
+}
+
+/// Whether node i was part of a shift that Halyard takes.
+bool Replacements::add_move(Angles &angles, RoadFinder &finder, int i) {
+    Move move;
+    Call call;
+    if (!finder.joins().moves || !find_move(finder.graph(), i, &move) ||
+        (move.rope.factors != nullptr && !finder.is_ready(move.rope.factors))) {
+        return false;
+    }
+    const std::string why = bind(angles, move, &call);
+    if (!why.empty()) {
+        if (is_reporting()) {
+            ++counts_.left["shift: " + why];
+        }
+        return false;
+    }
+    use(move.rope, call);
+    put(std::move(call), "shift", move.nodes, move.nodes.back());
+    return true;
+}
+
+/// Remembers what a call's angles come from.
+void Replacements::use(const Rope &rope, const Call &call) {
+    const auto same = [&](const Used &used) { return used.maker == call.maker && used.rows == call.rows; };
+    if (std::none_of(used_.begin(), used_.end(), same)) {
+        used_.push_back({rope, call.maker, call.rows});
+    }
+}
+
+/// Makes a call in the place of a node, and the others of its road empty.
+void Replacements::put(Call call, const std::string &what, const std::vector<ggml_tensor *> &nodes,
+                       ggml_tensor *call_node) {
+    for (ggml_tensor *node : nodes) {
+        if (node != nullptr && node != call_node) {
+            edit(node, -1);
         }
     }
-    edit(road.last(), static_cast<std::ptrdiff_t>(calls_.size()));
+    edit(call_node, static_cast<std::ptrdiff_t>(calls_.size()));
     call.error = &error_;
     calls_.push_back(std::move(call));
     if (is_reporting()) {
-        const std::string norm = road.norm_node == nullptr ? "" : "norm, ";
-        ++counts_.replaced[norm + (road.set_rows_node == nullptr ? "rope" : "rope, cache")];
+        ++counts_.replaced[what];
+    }
+}
+
+bool Replacements::is_edited(const ggml_tensor *node) const {
+    return std::any_of(edits_.begin(), edits_.end(), [&](const Edit &edit) { return edit.node == node; });
+}
+
+/// Counts what is left beside rotations.
+void Replacements::count_left(const ggml_cgraph *graph) {
+    for (int i = 0; i < graph->n_nodes; ++i) {
+        const ggml_tensor *node = graph->nodes[i];
+        if (!is_computed(*node) || is_edited(node)) {
+            continue;
+        }
+        if (hadamard_size(*node) != 0) {
+            ++counts_.left["Hadamard transforms"];
+        } else if (node->op == GGML_OP_SET_ROWS && ggml_is_quantized(node->type)) {
+            ++counts_.left["stores into quantised caches"];
+        }
     }
 }
 
@@ -87,7 +163,7 @@ void Replacements::edit(ggml_tensor *node, std::ptrdiff_t call) {
 
 bool Replacements::refresh(Angles &angles) {
     for (const Used &used : used_) {
-        if (!angles.make_again(used.rope, used.rows.get())) {
+        if (used.rows == nullptr ? !used.maker->serves(used.rope) : !angles.make_again(used.rope, used.rows.get())) {
             return false;
         }
     }

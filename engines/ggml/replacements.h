@@ -2,6 +2,7 @@
 #pragma once
 
 #include "angles.h"
+#include "move.h"
 #include "report.h"
 #include "road.h"
 #include "runs.h"
@@ -44,12 +45,18 @@ private:
     };
     struct Used {
         Rope rope;
-        std::shared_ptr<TokenRows> rows;
+        std::shared_ptr<AngleMaker> maker;
+        std::shared_ptr<TokenRows> rows;  // NULL: a shift, which needs none
     };
 
     void add(Angles &angles, RoadFinder &finder, int i);
+    bool add_move(Angles &angles, RoadFinder &finder, int i);
     std::string take_road(Angles &angles, RoadFinder &finder, int i, Road *road, Call *call);
+    void use(const Rope &rope, const Call &call);
+    void put(Call call, const std::string &what, const std::vector<ggml_tensor *> &nodes, ggml_tensor *call_node);
     void edit(ggml_tensor *node, std::ptrdiff_t call);
+    bool is_edited(const ggml_tensor *node) const;
+    void count_left(const ggml_cgraph *graph);
 
     std::uint64_t uid_;
     std::vector<Call> calls_;

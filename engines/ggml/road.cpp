@@ -1,6 +1,8 @@
 // Looks for roads in a graph.
 #include "road.h"
 
+#include "nodes.h"
+
 #include <ggml-impl.h>
 #include <ggml.h>
 
@@ -11,35 +13,12 @@ namespace halyard_ggml {
 
 namespace {
 
-bool is_computed(const ggml_tensor &node) {
-    return !ggml_op_is_empty(node.op) && (node.flags & GGML_TENSOR_FLAG_COMPUTE) != 0;
-}
-
-/// The nearest computed node after i (step 1), or before it (-1); -1 where there is none.
-int neighbour(const ggml_cgraph *graph, int i, int step) {
-    for (i += step; i >= 0 && i < graph->n_nodes; i += step) {
-        if (is_computed(*graph->nodes[i])) {
-            return i;
-        }
-    }
-    return -1;
-}
-
-int index_of(const ggml_cgraph *graph, const ggml_tensor *node, int from, int to) {
-    for (int i = from; i < to; ++i) {
-        if (graph->nodes[i] == node) {
-            return i;
-        }
-    }
-    return -1;
-}
-
-/// Whether the node's only reader is the next one of the road, so that its result need not be written.
-bool is_passed_on(const ggml_cgraph *graph, int i) { return ggml_node_has_n_uses(graph, i, 1); }
+/// How far behind a node its SET_ROWS is looked for: a layer computes less between k's and v's.
+constexpr int max_distance = 64;
 
 /// Whether what a tensor holds is known before the graph is computed.
 bool is_input(const ggml_cgraph *graph, const ggml_tensor *tensor) {
-    const ggml_tensor *root = tensor->view_src == nullptr ? tensor : tensor->view_src;
+    const ggml_tensor *root = root_of(tensor);
     if (root->op != GGML_OP_NONE || tensor->data == nullptr || (tensor != root && !ggml_op_is_empty(tensor->op))) {
         return false;
     }
@@ -86,34 +65,89 @@ void find_norm(const ggml_cgraph *graph, int rope, Road *road) {
     std::memcpy(&road->eps, norm->op_params, sizeof(road->eps));
 }
 
-/// Adds SET_ROWS of whole tokens, behind views that flatten the heads.
-void find_cache(const ggml_cgraph *graph, int rope, Road *road) {
-    const int i = neighbour(graph, rope, 1);
-    const ggml_tensor &node = *road->rope_node;
-    if (i < 0 || graph->nodes[i]->op != GGML_OP_SET_ROWS || !is_passed_on(graph, rope)) {
-        return;
-    }
-    ggml_tensor *set_rows = graph->nodes[i];
-    const ggml_tensor *flat = set_rows->src[0], *slots = set_rows->src[1];
-    if (flat != &node) {
-        const int view = index_of(graph, flat, rope + 1, i);
-        if (view < 0 || !ggml_op_is_empty(flat->op) || flat->src[0] != &node || flat->data != node.data ||
-            ggml_node_get_use_count(graph, view) != 1 || (flat->flags & GGML_TENSOR_FLAG_OUTPUT) != 0) {
-            return;
-        }
-    }
+/// Whether SET_ROWS stores whole tokens, the heads of which lie side by side, in a way that Halyard stores them too.
+bool stores_tokens(const ggml_tensor &set_rows, const ggml_tensor &x) {
+    const ggml_tensor &flat = *set_rows.src[0], &slots = *set_rows.src[1];
+    const auto bytes = ggml_type_size(set_rows.type);
     const bool is_float =
-        set_rows->type == GGML_TYPE_F32 || set_rows->type == GGML_TYPE_F16 || set_rows->type == GGML_TYPE_BF16;
-    if (!is_float || !ggml_is_contiguous(&node) || !ggml_is_contiguous(flat) || node.ne[3] != 1 ||
-        flat->ne[0] != node.ne[0] * node.ne[1] || flat->ne[1] != node.ne[2] || flat->ne[2] != 1 || flat->ne[3] != 1 ||
-        set_rows->ne[2] != 1 || set_rows->ne[3] != 1 || set_rows->nb[0] != ggml_type_size(set_rows->type) ||
-        set_rows->nb[1] % ggml_type_size(set_rows->type) != 0 || slots->nb[0] % ggml_type_size(slots->type) != 0) {
+        set_rows.type == GGML_TYPE_F32 || set_rows.type == GGML_TYPE_F16 || set_rows.type == GGML_TYPE_BF16;
+    const bool is_records =
+        is_record_type(set_rows) && x.ne[0] % ggml_blck_size(set_rows.type) == 0 && flat.type == GGML_TYPE_F32;
+    return (is_records || (is_float && set_rows.nb[1] % bytes == 0)) && set_rows.nb[0] == bytes &&
+           flat.ne[0] == x.ne[0] * x.ne[1] && flat.ne[1] == x.ne[2] && ggml_nelements(&flat) == ggml_nelements(&x) &&
+           x.ne[3] == 1 && set_rows.ne[2] == 1 && set_rows.ne[3] == 1 && slots.nb[0] % ggml_type_size(slots.type) == 0;
+}
+
+/// Adds the Hadamard transform that follows the rotation.
+void find_hadamard(const ggml_cgraph *graph, int rope, Road *road) {
+    const int i = neighbour(graph, rope, 1);
+    if (i < 0 || road->rope_node->type != GGML_TYPE_F32 || !is_passed_on(graph, rope)) {
         return;
     }
-    road->set_rows_node = set_rows;
+    ggml_tensor *node = graph->nodes[i];
+    const std::int64_t n = hadamard_size(*node);
+    if (n != 0 && road->x->ne[0] % n == 0 && ggml_is_contiguous(node) && is_result(graph, node->src[1], rope)) {
+        road->hadamard_node = node;
+    }
+}
+
+/// Finds what a Hadamard transform reads that no rotation is before: heads of tokens.
+const char *find_unrotated(const ggml_cgraph *graph, int i, Road *road) {
+    ggml_tensor *node = graph->nodes[i];
+    road->hadamard_node = node;
+    const ggml_tensor *x = node->src[1];
+    const int before = neighbour(graph, i, -1);
+    if (before >= 0 && graph->nodes[before]->op == GGML_OP_CONT && is_passed_on(graph, before) &&
+        is_result(graph, x, before)) {
+        road->cont_node = graph->nodes[before];
+        x = road->cont_node->src[0];
+    } else if (x->op == GGML_OP_RESHAPE && x->src[0]->data == x->data) {
+        x = x->src[0];
+    }
+    road->x = x;
+    const bool is_f32 = is_f32_rows(*x) && x->nb[1] % sizeof(float) == 0 && x->nb[2] % sizeof(float) == 0 &&
+                        x->nb[3] % sizeof(float) == 0;
+    return is_f32 && x->ne[0] % hadamard_size(*node) == 0 && ggml_is_contiguous(node)
+               ? nullptr
+               : "the heads are not whole ones of f32";
 }
 
 }  // namespace
+
+/// Adds the SET_ROWS that stores what the last node returns.
+void RoadFinder::find_cache(int last, Road *road) {
+    if (!is_passed_on(graph_, last)) {
+        return;
+    }
+    int i = last;
+    ggml_tensor *set_rows = nullptr;
+    while (set_rows == nullptr) {
+        i = neighbour(graph_, i, 1);
+        if (i < 0 || i > last + max_distance) {
+            return;
+        }
+        ggml_tensor *node = graph_->nodes[i];
+        if (node->op == GGML_OP_SET_ROWS && is_result(graph_, node->src[0], last)) {
+            set_rows = node;
+        }
+    }
+    const std::int64_t from = is_record_type(*set_rows) ? joins_.records_from : joins_.cache_from;
+    if (road->x->ne[2] < from || !stores_tokens(*set_rows, *road->x)) {
+        return;
+    }
+    const bool is_next = neighbour(graph_, last, 1) == i;
+    for (int between = last + 1; between < i; ++between) {
+        const ggml_tensor &node = *graph_->nodes[between];
+        if (is_computed(node) && touches(node, root_of(set_rows))) {
+            return;
+        }
+    }
+    if (!is_next && !is_ready(set_rows->src[1])) {
+        return;
+    }
+    road->set_rows_node = set_rows;
+    road->call_node = is_next ? set_rows : graph_->nodes[last];
+}
 
 bool RoadFinder::is_ready(const ggml_tensor *tensor) {
     const auto found =
@@ -125,24 +159,43 @@ bool RoadFinder::is_ready(const ggml_tensor *tensor) {
     return known_.back().second;
 }
 
-const char *RoadFinder::find(int i, Neighbours wanted, Road *out) {
-    Road road = {};
-    road.rope_node = graph_->nodes[i];
-    if (const char *why = read_rope(*road.rope_node, &road.rope)) {
+const char *RoadFinder::find_rope(int i, Neighbours wanted, Road *road) {
+    road->rope_node = graph_->nodes[i];
+    if (const char *why = read_rope(*road->rope_node, &road->rope)) {
         return why;
     }
-    if (!is_ready(road.rope.positions)) {
+    if (!is_ready(road->rope.positions)) {
         return "the graph itself makes the positions";
     }
-    if (road.rope.factors != nullptr && !is_ready(road.rope.factors)) {
+    if (road->rope.factors != nullptr && !is_ready(road->rope.factors)) {
         return "the graph itself makes the frequency factors";
     }
-    road.x = road.rope.x;
-    if (wanted.norm && road.x->ne[2] >= joins_.norm_from) {
-        find_norm(graph_, i, &road);
+    road->x = road->rope.x;
+    if (wanted.norm && road->x->ne[2] >= joins_.norm_from) {
+        find_norm(graph_, i, road);
     }
-    if (wanted.cache && road.rope.x->ne[2] >= joins_.cache_from) {
-        find_cache(graph_, i, &road);
+    if (wanted.hadamard && road->x->ne[2] >= joins_.hadamard_from) {
+        find_hadamard(graph_, i, road);
+    }
+    return nullptr;
+}
+
+const char *RoadFinder::find(int i, Neighbours wanted, Road *out) {
+    Road road = {};
+    const bool is_rotated = hadamard_size(*graph_->nodes[i]) == 0;
+    if (const char *why = is_rotated ? find_rope(i, wanted, &road) : find_unrotated(graph_, i, &road)) {
+        return why;
+    }
+    int last = i;
+    while (graph_->nodes[last] != road.last()) {
+        ++last;
+    }
+    road.call_node = road.last();
+    if (wanted.cache) {
+        find_cache(last, &road);
+    }
+    if (!is_rotated && road.set_rows_node == nullptr) {
+        return "there is no cache behind it";
     }
     *out = road;
     return nullptr;

@@ -12,7 +12,7 @@ namespace halyard_ggml {
 
 /// What of a road is wanted beside the rotation.
 struct Neighbours {
-    bool norm, cache;
+    bool norm, hadamard, cache;
 };
 
 /// From how many tokens on a rotation is joined with its neighbours. One call for all is more code, which has to come
@@ -20,20 +20,27 @@ struct Neighbours {
 /// of 16 and 4 heads of 64: with a norm it gains from two tokens on, while ggml's SET_ROWS is as fast up to 512.
 struct Joins {
     std::int64_t norm_from = 2, cache_from = 512;
+    std::int64_t hadamard_from = 1, records_from = 1;  // and stores into quantised caches
+    bool moves = true;                                 // shifts of quantised keys
 };
 
-/// RMS_NORM -> MUL -> ROPE -> VIEW -> SET_ROWS; all but ROPE may be absent. Nodes are NULL then.
+/// RMS_NORM -> MUL -> ROPE -> MUL_MAT (Hadamard) -> SET_ROWS; all but ROPE may be absent. Or CONT -> MUL_MAT (Hadamard)
+/// -> SET_ROWS, as v takes it; CONT may be absent. Views may lie between. Nodes are NULL then.
 struct Road {
     Rope rope;
     ggml_tensor *rope_node;
-    ggml_tensor *norm_node, *mul_node;
+    ggml_tensor *norm_node, *mul_node, *cont_node;
+    ggml_tensor *hadamard_node;
     ggml_tensor *set_rows_node;
-    const ggml_tensor *x;       // what the first of the nodes reads, of the shape of ROPE's input
+    ggml_tensor *call_node;     // in whose place the call is made: the last one, or the one before SET_ROWS
+    const ggml_tensor *x;       // what the first of the nodes reads, [head_dim, heads, tokens, batch]
     const ggml_tensor *weight;  // of MUL, float [head_dim]
     float eps;
 
-    /// The last node: the call is made in its place.
-    ggml_tensor *last() const { return set_rows_node != nullptr ? set_rows_node : rope_node; }
+    /// The node whose result the call writes.
+    ggml_tensor *last() const {
+        return set_rows_node != nullptr ? set_rows_node : hadamard_node != nullptr ? hadamard_node : rope_node;
+    }
 };
 
 /// Finds the roads of one graph.
@@ -41,13 +48,21 @@ class RoadFinder {
 public:
     RoadFinder(const ggml_cgraph *graph, Joins joins) : graph_(graph), joins_(joins) {}
 
-    /// The longest road through node i, a ROPE or ROPE_BACK, with no other neighbours than those wanted. The results of
-    /// all nodes but the last are read by the next one only, and nothing is computed between them. Returns NULL, or why
-    /// the node stays with ggml: a static string.
+    const ggml_cgraph *graph() const { return graph_; }
+    const Joins &joins() const { return joins_; }
+
+    /// The longest road through node i, a ROPE, ROPE_BACK or Hadamard transform without one, with no other neighbours
+    /// than those wanted. The results of all nodes but the last are read by the next one only, and nothing is computed
+    /// between them; but before SET_ROWS there may be what has nothing to do with its cache. Returns NULL, or why the
+    /// node stays with ggml: a static string.
     const char *find(int i, Neighbours wanted, Road *out);
 
-private:
+    /// Whether what a tensor holds is known before the graph is computed.
     bool is_ready(const ggml_tensor *tensor);
+
+private:
+    const char *find_rope(int i, Neighbours wanted, Road *road);
+    void find_cache(int last, Road *road);
 
     const ggml_cgraph *graph_;
     Joins joins_;

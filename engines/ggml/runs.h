@@ -2,6 +2,7 @@
 #pragma once
 
 #include "angles.h"
+#include "move.h"
 #include "road.h"
 
 #include <halyard/halyard.hpp>
@@ -14,14 +15,16 @@ namespace halyard_ggml {
 
 /// What a bound run depends on.
 struct RunKey {
-    std::int64_t shape[4];         // batch, tokens, heads, head_dim
+    std::int64_t shape[4];         // batch, tokens, heads, head_dim in elements of a head
     std::int64_t in[3], out[3];    // strides, in elements, of batch, tokens, heads; of a cache 0, slot, 0
     std::int64_t offset, n_slots;  // 0 slots: there is no cache
     std::int64_t stride_slot_numbers;
+    std::int64_t hadamard;  // n of the transform, or 0
     std::int32_t in_dtype, out_dtype;
+    std::int32_t groups;  // HALYARD_GROUPS_… of the output, or 0
     std::int32_t slot_type;
     float eps;
-    bool is_half, is_inverse, is_in_place, has_norm, has_weight;
+    bool is_half, is_inverse, is_in_place, is_rotated, is_move, has_norm, has_weight;
 
     bool operator==(const RunKey &) const = default;
 };
@@ -41,13 +44,15 @@ public:
 
 /// A call with its pointers. ggml's threads make it together.
 struct Call {
-    std::shared_ptr<TokenRows> rows;
+    std::shared_ptr<AngleMaker> maker;  // NULL: nothing rotates
+    std::shared_ptr<TokenRows> rows;    // NULL: nothing rotates, or keys move
     std::shared_ptr<const BoundRun> bound;
     const void *x = nullptr;
     void *y = nullptr;
     const void *weight = nullptr;
     const void *slots = nullptr;
     void *cache = nullptr;
+    const void *shifts = nullptr;    // int32, by how much keys move
     halyard_error *error = nullptr;  // what the first thread's part came to
 
     void operator()(int part, int n_parts);
@@ -55,5 +60,6 @@ struct Call {
 
 /// Binds a road. Fills in `call`, or returns why not.
 std::string bind(Angles &angles, const Road &road, Call *call);
+std::string bind(Angles &angles, const Move &move, Call *call);
 
 }  // namespace halyard_ggml

@@ -48,9 +48,12 @@ std::string key_of(const halyard_plan_desc &desc) {
         append_if(key, tensor.norm);
         append_if(key, tensor.scale);
         append_if(key, tensor.cache);
+        append_if(key, tensor.groups);
+        append_if(key, tensor.from_groups);
         tensor.norm = nullptr;
         tensor.scale = nullptr;
         tensor.cache = nullptr;
+        tensor.groups = tensor.from_groups = nullptr;
         append(key, tensor);
     }
     return key;

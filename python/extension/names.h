@@ -40,6 +40,36 @@ inline constexpr Name norm_roundings[] = {{"none", 0},
                                           {"before_weight", HALYARD_NORM_ROUND_BEFORE_WEIGHT},
                                           {"after_weight", HALYARD_NORM_ROUND_AFTER_WEIGHT},
                                           {"both", HALYARD_NORM_ROUND_BEFORE_WEIGHT | HALYARD_NORM_ROUND_AFTER_WEIGHT}};
+inline constexpr Name presets_of_groups[] = {{"ggml_q8_0", HALYARD_GROUPS_GGML_Q8_0},
+                                             {"ggml_q8_0_neon", HALYARD_GROUPS_GGML_Q8_0_NEON},
+                                             {"ggml_q8_0_reference", HALYARD_GROUPS_GGML_Q8_0_REFERENCE},
+                                             {"ggml_q4_0", HALYARD_GROUPS_GGML_Q4_0},
+                                             {"vllm_int8", HALYARD_GROUPS_VLLM_INT8},
+                                             {"vllm_fp8", HALYARD_GROUPS_VLLM_FP8},
+                                             {"openvino_u8", HALYARD_GROUPS_OPENVINO_U8},
+                                             {"openvino_u4", HALYARD_GROUPS_OPENVINO_U4},
+                                             {"mla_v32", HALYARD_GROUPS_MLA_V32},
+                                             {"mla_v4", HALYARD_GROUPS_MLA_V4},
+                                             {"mla_v41", HALYARD_GROUPS_MLA_V41},
+                                             {"mx", HALYARD_GROUPS_MX}};
+inline constexpr Name elements_of_groups[] = {{"int8", HALYARD_ELEMENT_INT8}, {"uint8", HALYARD_ELEMENT_UINT8},
+                                              {"int4", HALYARD_ELEMENT_INT4}, {"uint4", HALYARD_ELEMENT_UINT4},
+                                              {"e4m3", HALYARD_ELEMENT_E4M3}, {"e5m2", HALYARD_ELEMENT_E5M2}};
+inline constexpr Name packings_of_groups[] = {{"low_first", HALYARD_PACKING_LOW_FIRST},
+                                              {"high_first", HALYARD_PACKING_HIGH_FIRST},
+                                              {"halves", HALYARD_PACKING_HALVES}};
+inline constexpr Name rules_of_groups[] = {
+    {"largest", HALYARD_RULE_LARGEST}, {"signed", HALYARD_RULE_SIGNED}, {"range", HALYARD_RULE_RANGE}};
+inline constexpr Name reciprocals_of_groups[] = {{"of_stored", HALYARD_RECIPROCAL_OF_STORED},
+                                                 {"of_scale", HALYARD_RECIPROCAL_OF_SCALE},
+                                                 {"of_largest", HALYARD_RECIPROCAL_OF_LARGEST}};
+inline constexpr Name roundings_of_groups[] = {{"even", HALYARD_ROUNDING_EVEN}, {"away", HALYARD_ROUNDING_AWAY}};
+inline constexpr Name scales_of_groups[] = {{"f32", HALYARD_GROUP_SCALE_F32},
+                                            {"f16", HALYARD_GROUP_SCALE_F16},
+                                            {"bf16", HALYARD_GROUP_SCALE_BF16},
+                                            {"e8m0_up", HALYARD_GROUP_SCALE_E8M0_UP},
+                                            {"e8m0_ocp", HALYARD_GROUP_SCALE_E8M0_OCP}};
+inline constexpr Name raws_of_groups[] = {{"f32", HALYARD_F32}, {"f16", HALYARD_F16}, {"bf16", HALYARD_BF16}};
 inline constexpr Name slot_policies[] = {{"error", HALYARD_SLOTS_CHECK}, {"last", HALYARD_SLOTS_RANGE_ONLY}};
 
 /// The value of a name; throws HALYARD_ERROR_UNKNOWN_VALUE, naming the argument and the names that there are.

@@ -61,11 +61,16 @@ void Road::read(const char *name, nb::handle x_object, nb::handle y_object, Head
     desc = make_struct<halyard_tensor_desc>();
     desc.head_dim = x.shape[3];
     desc.dtype = input_->dtype();
-    if (desc.dtype != HALYARD_F32 && desc.dtype != HALYARD_F16 && desc.dtype != HALYARD_BF16) {
+    if (arguments != nullptr && !arguments->from_groups.is_none()) {
+        read_from_groups(arguments->from_groups);
+    } else if (desc.dtype != HALYARD_F32 && desc.dtype != HALYARD_F16 && desc.dtype != HALYARD_BF16) {
         refuse(HALYARD_ERROR_UNSUPPORTED,
                std::string(name) + " holds " + input_->dtype_name() + ", but has to hold float32, float16 or bfloat16");
     }
     stages = make_struct<halyard_stages>();
+    if (arguments != nullptr) {
+        read_groups(arguments->groups, nullptr);
+    }
     const nb::handle dtype = arguments != nullptr ? arguments->dtype : nb::handle(Py_None);
     if (arguments != nullptr && !arguments->cache.is_none()) {
         read_cache(arguments->cache, arguments->cache_layout, dtype);
@@ -78,6 +83,8 @@ void Road::read(const char *name, nb::handle x_object, nb::handle y_object, Head
         read_position_scales(arguments->position_scales, layout);
         read_hadamard(arguments->hadamard);
         read_scale(arguments->scale, layout);
+        read_group_scales(arguments->group_scales, layout);
+        read_from_group_scales(arguments->from_group_scales, layout);
     }
 }
 
@@ -92,13 +99,15 @@ void Road::read_keys(const KeyArguments &arguments, HeadOrder layout) {
     }
     read_hadamard(arguments.stages.hadamard);
     read_scale(arguments.stages.scale, layout);
+    read_group_scales(arguments.stages.group_scales, layout);
 }
 
 void Road::read_moving_array(const KeyArguments &arguments, HeadOrder layout) {
     input_.emplace(arguments.keys, "keys");
     x = layout.view(*input_);
-    desc.dtype = x.dtype = dtype_of(*input_, arguments.stages.dtype);
     desc.head_dim = x.shape[3];
+    read_groups(arguments.stages.groups, &*input_);
+    desc.dtype = x.dtype = dtype_of(*input_, arguments.stages.dtype);
     if (arguments.out.is_none()) {
         input_->require_writable();
         desc.out_dtype = desc.dtype;
@@ -126,13 +135,26 @@ void Road::read_moving_cache(const KeyArguments &arguments) {
     x.shape[0] = tokens.n_dims() == 2 ? tokens.size(0) : 1;
     x.shape[1] = tokens.n_dims() > 0 ? tokens.size(tokens.n_dims() - 1) : 0;
     x.shape[2] = tiled ? *arguments.n_heads : cache.size(hnd ? 1 : cache.n_dims() - 2);
-    x.shape[3] = desc.head_dim = tiled ? *arguments.head_dim : cache.size(cache.n_dims() - 1);
+    desc.head_dim = tiled ? *arguments.head_dim : cache.size(cache.n_dims() - 1);
+    read_groups(arguments.stages.groups, tiled ? nullptr : &cache);
+    x.shape[3] = stored_width();
     read_cache(arguments.keys, layout, arguments.stages.dtype);
     desc.dtype = x.dtype = desc.out_dtype;
     y = x;
 }
 
 std::int32_t Road::dtype_of(const Array &array, nb::handle asked) const {
+    if (desc.groups != nullptr) {
+        if (!asked.is_none()) {
+            refuse(HALYARD_ERROR_MISMATCH, name_of("dtype") + " is " + nb::cast<std::string>(asked) + ", but " +
+                                               name_of("groups") + " make records of bytes");
+        }
+        if (!array.is_uint8()) {
+            refuse(HALYARD_ERROR_MISMATCH,
+                   array.name() + " holds " + array.dtype_name() + ", but records are bytes, uint8");
+        }
+        return HALYARD_UINT8;
+    }
     const auto stored = array.dtype();
     if (asked.is_none()) {
         if (stored == 0) {
@@ -236,7 +258,7 @@ void Road::read_scale(nb::handle scale, HeadOrder layout) {
         return;
     }
     scales_.emplace(scale, name_of("scale"));
-    const auto heads = x.shape[2], head_dim = x.shape[3];
+    const auto heads = x.shape[2], head_dim = desc.head_dim;
     const int n_dims = scales_->n_dims();
     const bool is_row = n_dims == 1, is_one = scales_->n_elements() == 1;
     const bool per_head = is_row && scales_->size(0) == heads, per_channel = is_row && scales_->size(0) == head_dim;
@@ -289,6 +311,78 @@ void Road::read_hadamard(nb::handle n) {
     has_stages = has_stages || value != 0;
 }
 
+void Road::read_groups(nb::handle groups, const Array *moving) {
+    if (groups.is_none()) {
+        return;
+    }
+    groups_ = python::read_groups(groups, name_of("groups"));
+    if (moving != nullptr) {
+        desc.head_dim = find_head_dim(groups_, *moving, name_of("groups"));
+    }
+    groups_ = resolve_groups(groups_, desc.head_dim, name_of("groups"));
+    desc.groups = &groups_;
+}
+
+void Road::read_from_groups(nb::handle groups) {
+    const auto name = name_of("from_groups");
+    from_groups_ = python::read_groups(groups, name);
+    desc.head_dim = find_head_dim(from_groups_, *input_, name);
+    from_groups_ = resolve_groups(from_groups_, desc.head_dim, name);
+    desc.from_groups = &from_groups_;
+    desc.dtype = x.dtype = HALYARD_UINT8;
+}
+
+void Road::require_scales(nb::handle scales, bool is_apart, const char *what, const char *groups) const {
+    if (scales.is_none() == is_apart) {
+        refuse(HALYARD_ERROR_MISMATCH, name_of(what) + (is_apart ? " is None, but " : " is given, but ") +
+                                           name_of(groups) + " has " + (is_apart ? "its" : "no") + " scales apart");
+    }
+}
+
+ScaleRows Road::rows_of_views(HeadOrder layout) const {
+    const bool has_batch = input_->n_dims() == 4;
+    const int tokens = (has_batch ? 1 : 0) + (layout.heads_first ? 1 : 0), heads = (has_batch ? 3 : 1) - tokens;
+    return {has_batch ? 0 : -1, tokens, heads, x.shape[0], x.shape[1], x.shape[2]};
+}
+
+void Road::read_group_scales(nb::handle scales, HeadOrder layout) {
+    const bool is_apart = desc.groups != nullptr && groups_.scales_apart != 0;
+    require_scales(scales, is_apart, "group_scales", "groups");
+    if (!is_apart) {
+        return;
+    }
+    const auto &array =
+        group_scales_.emplace(scales, name_of("group_scales"), input_ ? input_->device() : Array::on_cpu);
+    array.require_writable();
+    has_stages = true;
+    if (!cache_) {
+        stages.group_scales = python::read_group_scales(array, rows_of_views(layout), groups_,
+                                                        "the shape of " + std::string(name_) + " without head_dim");
+        return;
+    }
+    const auto block_size = cache_desc_.block_size != 0 ? cache_desc_.block_size : cache_desc_.n_slots;
+    const bool is_paged = array.n_dims() == (groups_.n_grouped > groups_.group ? 4 : 3);
+    const auto n_pages = is_paged && block_size != 0 ? cache_desc_.n_slots / block_size : 1;
+    const ScaleRows rows = is_paged ? ScaleRows{0, 1, 2, n_pages, block_size, x.shape[2]}
+                                    : ScaleRows{-1, 0, 1, 1, cache_desc_.n_slots, x.shape[2]};
+    stages.group_scales =
+        python::read_group_scales(array, rows, groups_, "[slots, heads] or [pages, slots of a page, heads]");
+    if (!is_paged) {
+        groups_.scales_stride_block = detail::multiply(block_size, groups_.scales_stride_token);
+    }
+}
+
+void Road::read_from_group_scales(nb::handle scales, HeadOrder layout) {
+    const bool is_apart = desc.from_groups != nullptr && from_groups_.scales_apart != 0;
+    require_scales(scales, is_apart, "from_group_scales", "from_groups");
+    if (is_apart) {
+        const auto &array = from_group_scales_.emplace(scales, name_of("from_group_scales"), input_->device());
+        stages.from_group_scales = python::read_group_scales(
+            array, rows_of_views(layout), from_groups_, "the shape of " + std::string(name_) + " without its bytes");
+        has_stages = true;
+    }
+}
+
 void Road::read_position_scales(nb::handle scales, HeadOrder layout) {
     if (scales.is_none()) {
         return;
@@ -331,10 +425,11 @@ void Road::read_cache(nb::handle object, nb::handle layout, nb::handle dtype) {
                "cache_layout is \"" + name.substr(0, 40) + "\", which is none of: nhd, hnd");
     }
     const int n = array.n_dims(), heads = name == "hnd" && n == 4 ? 1 : n - 2, tokens = n == 3 ? 0 : 3 - heads;
-    if ((n != 3 && n != 4) || array.size(heads) != x.shape[2] || array.size(n - 1) != x.shape[3]) {
+    if ((n != 3 && n != 4) || array.size(heads) != x.shape[2] || array.size(n - 1) != stored_width()) {
         array.refuse_shape(std::string("[slots, heads, head_dim] or ") +
                            (name == "hnd" ? "[pages, heads, slots, head_dim]" : "[pages, slots, heads, head_dim]") +
-                           " with " + std::to_string(x.shape[2]) + " heads of " + std::to_string(x.shape[3]));
+                           " with " + std::to_string(x.shape[2]) + " heads of " + std::to_string(stored_width()) +
+                           (desc.groups != nullptr ? ", the bytes of a record" : ""));
     }
     if (array.size(n - 1) > 1 && array.stride(n - 1) == 0) {
         refuse(HALYARD_ERROR_STRIDE, array.name() + " repeats one element, and cannot be written");
@@ -356,7 +451,7 @@ void Road::read_tiles(nb::handle layout) {
     const auto set = [](std::int64_t &number, std::int64_t otherwise) { number = number != 0 ? number : otherwise; };
     set(all.block_size, all.n_slots);
     set(all.tile_tokens, all.block_size);
-    set(all.tile_elements, x.shape[3]);
+    set(all.tile_elements, stored_width());
     set(all.stride_element, 1);
     for (const auto &[name, field] : numbers_of_tiles) {
         if (all.*field < 0 || all.*field > std::int64_t{1} << 48) {
@@ -378,7 +473,7 @@ void Road::read_tiles(nb::handle layout) {
     };
     const auto last = reach(all.n_slots / all.block_size, all.stride_block) + reach(x.shape[2], all.stride_head) +
                       in_tiles(all.block_size, all.tile_tokens, all.stride_tile_tokens, all.stride_token) +
-                      in_tiles(x.shape[3], all.tile_elements, all.stride_tile_elements, all.stride_element);
+                      in_tiles(stored_width(), all.tile_elements, all.stride_tile_elements, all.stride_element);
     if (!(last < static_cast<long double>(cache_->n_elements()))) {
         refuse(HALYARD_ERROR_SHAPE, "cache_layout reaches element " + std::to_string(static_cast<std::int64_t>(last)) +
                                         " of " + cache_->name() + ", which has " +

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "array.h"
+#include "groups.h"
 
 #include <cstdint>
 #include <optional>
@@ -20,11 +21,12 @@ struct HeadOrder {
 /// What Python says of one tensor's stages; None where it says nothing.
 struct StageArguments {
     nanobind::handle norm, scale, cache, dtype, cache_layout, position_scales, hadamard;
+    nanobind::handle groups, from_groups, group_scales, from_group_scales;
 };
 
 /// What it says of keys that move: an array and where its result goes (None: there), or with slots a cache. Of a cache
-/// with tiles n_heads and head_dim are told, of others its shape tells them. Of the stages norm and cache are not
-/// looked at.
+/// with tiles n_heads and head_dim are told, of others its shape tells them, and how wide a record is. Of the stages
+/// those that do not move keys are not looked at.
 struct KeyArguments {
     nanobind::handle keys, out, slots;
     std::optional<std::int64_t> n_heads = std::nullopt, head_dim = std::nullopt;
@@ -67,14 +69,24 @@ private:
     void read_hadamard(nanobind::handle n);
     void read_cache(nanobind::handle cache, nanobind::handle layout, nanobind::handle dtype);
     void read_tiles(nanobind::handle layout);
+    void read_groups(nanobind::handle groups, const Array *moving);
+    void read_from_groups(nanobind::handle groups);
+    void read_group_scales(nanobind::handle scales, HeadOrder layout);
+    void read_from_group_scales(nanobind::handle scales, HeadOrder layout);
+    void require_scales(nanobind::handle scales, bool is_apart, const char *what, const char *groups) const;
+    ScaleRows rows_of_views(HeadOrder layout) const;
     std::int32_t dtype_of(const Array &array, nanobind::handle asked) const;
+    /// Of a head in a cache or an output, in elements or in bytes.
+    std::int64_t stored_width() const { return desc.groups != nullptr ? groups_.record_bytes : desc.head_dim; }
     std::string name_of(const char *what) const { return std::string(what) + " of " + name_; }
 
     const char *name_ = "";
-    std::optional<Array> input_, output_, weight_, bias_, scales_, position_scales_, cache_;
+    std::optional<Array> input_, output_, weight_, bias_, scales_, position_scales_, cache_, group_scales_,
+        from_group_scales_;
     halyard_norm_desc norm_{};
     halyard_scale_desc scale_{};
     halyard_cache_desc cache_desc_{};
+    halyard_groups_desc groups_{}, from_groups_{};
     float scale_value_ = 0.0f;
 };
 

@@ -121,18 +121,18 @@ void run_released(const plan &made, const halyard_run_args &args) {
 }
 
 /// Reads x, three tensors or None, and where they go. `stages` is None, or (norms, scales, caches, dtypes,
-/// cache_layout, slots, duplicate_slots, position_scales, hadamard), the first four and the last two with one for each
-/// tensor, as y and offsets have.
+/// cache_layout, slots, duplicate_slots, position_scales, hadamard, groups, from_groups, group_scales,
+/// from_group_scales), all but the three from cache_layout on with one for each tensor, as y and offsets have.
 void read_tensors(nb::handle x, nb::handle y, nb::handle offsets, nb::handle stages, const Options &options,
                   Tensors &tensors) {
     for (std::size_t i = 0; i < max_tensors; ++i) {
-        if (i > 0 && at(x, i).is_none()) {
+        if (at(x, i).is_none() && (i > 0 || !at(x, 2).is_none())) {  // q is left out where v comes alone
             continue;
         }
         StageArguments arguments{};
         if (!stages.is_none()) {
-            arguments = {at(at(stages, 0), i), at(at(stages, 1), i), at(at(stages, 2), i), at(at(stages, 3), i),
-                         at(stages, 4),        at(at(stages, 7), i), at(at(stages, 8), i)};
+            const auto of = [&](std::size_t stage) { return at(at(stages, stage), i); };
+            arguments = {of(0), of(1), of(2), of(3), at(stages, 4), of(7), of(8), of(9), of(10), of(11), of(12)};
         }
         auto &road = tensors.roads[tensors.n];
         road.read(tensor_names[i], at(x, i), at(y, i), options.layout, stages.is_none() ? nullptr : &arguments,
@@ -174,7 +174,8 @@ void rotate(AngleSource &angles, nb::tuple x, nb::tuple y, nb::handle positions,
 }
 
 /// Moves keys from positions to others. `told` is (keys, out, slots, offset, n_heads, head_dim, scale, dtype,
-/// cache_layout): keys are an array or with slots a cache, and go to where they lie, or to `out`.
+/// cache_layout, hadamard, groups, group_scales): keys are an array or with slots a cache, and go to where they lie, or
+/// to `out`.
 void rerotate(AngleSource &angles, AngleSource &from_angles, nb::tuple told, nb::handle from_positions,
               nb::handle positions, nb::tuple how) {
     const Options options(how);
@@ -186,6 +187,8 @@ void rerotate(AngleSource &angles, AngleSource &from_angles, nb::tuple told, nb:
     keys.stages.dtype = at(told, 7);
     keys.stages.cache_layout = at(told, 8);
     keys.stages.hadamard = at(told, 9);
+    keys.stages.groups = at(told, 10);
+    keys.stages.group_scales = at(told, 11);
     Tensors tensors;
     auto &road = tensors.roads[0];
     road.read_keys(keys, options.layout);

@@ -17,11 +17,12 @@ TypeError. Objects never change, and any number of threads may use them; calls r
 """
 
 from ._angles import AngleSource
+from ._convert import convert
 from ._core import Error, version as __version__
 from ._frequencies import Frequencies, QScale
 from ._library import Target, explain, targets
 from ._rerotate import rerotate
-from ._rotate import CacheLayout, DynamicScale, Norm, rotate
+from ._rotate import CacheLayout, DynamicScale, Groups, Norm, rotate
 
-__all__ = ["AngleSource", "CacheLayout", "DynamicScale", "Error", "Frequencies", "Norm", "QScale", "Target",
-           "explain", "rerotate", "rotate", "targets"]
+__all__ = ["AngleSource", "CacheLayout", "DynamicScale", "Error", "Frequencies", "Groups", "Norm", "QScale",
+           "Target", "convert", "explain", "rerotate", "rotate", "targets"]

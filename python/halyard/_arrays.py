@@ -23,37 +23,39 @@ def _library_of(kind: Any) -> str:
     return ""
 
 
-def _new_numpy(like: Any, dtype: str | None) -> Any:
+def _new_numpy(like: Any, dtype: str | None, tail: tuple[int, ...] | None) -> Any:
     import numpy
-    if dtype is None:
-        return numpy.empty_like(like, subok=False)
-    name = _LONG_NAMES[dtype]
+    kind: Any = None if dtype is None else _LONG_NAMES.get(dtype, dtype)
     if dtype in ("bf16", "e4m3", "e5m2"):
         import ml_dtypes
-        return numpy.empty_like(like, getattr(ml_dtypes, name), subok=False)
-    return numpy.empty_like(like, name, subok=False)
+        kind = getattr(ml_dtypes, kind)
+    return (numpy.empty_like(like, kind, subok=False) if tail is None else
+            numpy.empty((*like.shape[:-1], *tail), kind or like.dtype))
 
 
-def _new_torch(like: Any, dtype: str | None) -> Any:
+def _new_torch(like: Any, dtype: str | None, tail: tuple[int, ...] | None) -> Any:
     import torch
-    return torch.empty_like(like, dtype=None if dtype is None else getattr(torch, _LONG_NAMES[dtype]))
+    kind = None if dtype is None else getattr(torch, _LONG_NAMES.get(dtype, dtype))
+    return (torch.empty_like(like, dtype=kind) if tail is None else
+            torch.empty((*like.shape[:-1], *tail), dtype=kind or like.dtype, device=like.device))
 
 
-def new_like(name: str, like: Any, dtype: str | None) -> tuple[Any, Finish | None]:
+def new_like(name: str, like: Any, dtype: str | None, tail: tuple[int, ...] | None = None) -> tuple[Any, Finish | None]:
     """An array like another one, but for its dtype, and what makes of it, once it is filled in, what the caller gets.
+    With a tail that takes the place of the last dimension, and the array is dense.
 
     Arrays of other libraries than NumPy and PyTorch may not be written, so theirs are made from filled memory, without
     a copy; where the library's from_dlpack is not known (by __array_namespace__), the result has __dlpack__ and no
     more.
     """
-    if dtype is not None and dtype not in _LONG_NAMES:
+    if dtype is not None and dtype not in _LONG_NAMES and dtype != "uint8":
         raise _core.Error(f'dtype is "{dtype}", which is none of: {", ".join(_LONG_NAMES)}')
     library = _library_of(type(like))
     if library == "numpy":
-        return _new_numpy(like, dtype), None
+        return _new_numpy(like, dtype, tail), None
     if library == "torch":
-        return _new_torch(like, dtype), None
-    made = _core.new_array(like, dtype, name)
+        return _new_torch(like, dtype, tail), None
+    made = _core.new_array(like, dtype, name, tail)
     if hasattr(like, "__array_namespace__"):
         return made, like.__array_namespace__().from_dlpack
     return made, None

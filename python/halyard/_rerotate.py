@@ -4,13 +4,14 @@ from typing import Any
 
 from . import _core
 from ._angles import AngleSource
-from ._rotate import CacheLayout, not_a_source
+from ._rotate import CacheLayout, Groups, not_a_source
 
 
 def rerotate(keys: Any, *, angles: AngleSource, from_positions: Any, positions: Any = None,
              from_angles: AngleSource | None = None, out: Any = None, slots: Any = None,
              cache_layout: str | CacheLayout = "nhd", n_heads: int | None = None, head_dim: int | None = None,
-             scale: Any = None, hadamard: int = 0, dtype: str | None = None, pairing: str | None = None, rotary_offset: int = 0,
+             scale: Any = None, hadamard: int = 0, groups: str | Groups | None = None, group_scales: Any = None,
+             dtype: str | None = None, pairing: str | None = None, rotary_offset: int = 0,
              layout: str = "bshd", inverse: bool = False, threads: int = 1, target: str | None = None) -> Any:
     """Moves keys that were rotated for some positions to others, as when a context shifts or a cached prefix is used
     again: by R(positions - from_positions), in one step and where they lie.
@@ -26,7 +27,8 @@ def rerotate(keys: Any, *, angles: AngleSource, from_positions: Any, positions: 
     slots: int32 or int64 [tokens] or [batch, tokens]: the tokens that move; -1: none. No two are alike.
     scale: of keys of 8 bits, a number or an array as in rotate, or a DynamicScale, which is read and renewed.
     hadamard: of keys that are stored so, as in rotate: it is undone and done again.
-    dtype: of uint8 arrays, "e4m3" or "e5m2".
+    groups: of keys that are records of bytes, as in rotate; group_scales are read and renewed.
+    dtype: of other uint8 arrays, "e4m3" or "e5m2".
     pairing: of the keys [what the config says of rotated ones; else half].
     inverse: the keys were turned back, not forward. The rest is as in rotate.
 
@@ -38,6 +40,7 @@ def rerotate(keys: Any, *, angles: AngleSource, from_positions: Any, positions: 
         if not isinstance(value, AngleSource):
             raise not_a_source(name, value)
     how = (pairing, None, inverse, layout, "error", threads, target)
-    told = (keys, out, slots, rotary_offset, n_heads, head_dim, scale, dtype, cache_layout, hadamard)
+    told = (keys, out, slots, rotary_offset, n_heads, head_dim, scale, dtype, cache_layout, hadamard, groups,
+            group_scales)
     _core.rerotate(angles._handle, source._handle, told, from_positions, positions, how)
     return keys if out is None else out

@@ -70,6 +70,49 @@ class CacheLayout:
     stride_element: int = 0
 
 
+@dataclasses.dataclass(frozen=True)
+class Groups:
+    """How a record of bytes holds a head: elements in groups, each with a scale and perhaps a zero point.
+
+    What the fields mean, and what each preset says, is told at halyard_groups_desc in halyard/halyard.h; None and 0 are
+    what is not said there. A preset's name alone may take the place of a Groups.
+
+    preset: "ggml_q8_0", "ggml_q8_0_neon", "ggml_q8_0_reference", "ggml_q4_0", "vllm_int8", "vllm_fp8", "openvino_u8",
+        "openvino_u4", "mla_v32", "mla_v4", "mla_v41" or "mx".
+    element: "int8", "uint8", "int4", "uint4", "e4m3" or "e5m2".
+    packing: of 4 bits, "low_first", "high_first" or "halves".
+    rule: "largest", "signed" or "range".
+    reciprocal: "of_stored", "of_scale" or "of_largest".
+    rounding: "even" or "away".
+    scale_dtype: "f32", "f16", "bf16", "e8m0_up" or "e8m0_ocp".
+    raw_dtype: "f32", "f16" or "bf16", of elements that are in no group.
+    floor: of scales.
+    group, n_grouped: in elements [n_grouped; head_dim]. record_bytes, offsets and strides are in bytes.
+    scales_apart: scales lie in an array of their own: see group_scales of rotate.
+    """
+
+    preset: str | None = None
+    element: str | None = None
+    packing: str | None = None
+    rule: str | None = None
+    reciprocal: str | None = None
+    rounding: str | None = None
+    scale_dtype: str | None = None
+    raw_dtype: str | None = None
+    floor: float = 0.0
+    group: int = 0
+    n_grouped: int = 0
+    record_bytes: int = 0
+    data_offset: int = 0
+    data_stride: int = 0
+    scale_offset: int = 0
+    scale_stride: int = 0
+    zero_offset: int = 0
+    zero_stride: int = 0
+    raw_offset: int = 0
+    scales_apart: bool = False
+
+
 _NONE = (None, None, None)
 
 
@@ -91,7 +134,8 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
            inverse: bool = False, pairing: str | None = None, out_pairing: str | None = None,
            rotary_offset: int | tuple[int, ...] = 0, layout: str = "bshd", bad_position: str = "error",
            norm: Any = None, position_scales: Any = None, hadamard: int | tuple[int, ...] = 0, scale: Any = None,
-           dtype: Any = None, cache: Any = None, cache_layout: Any = "nhd", slots: Any = None,
+           dtype: Any = None, groups: Any = None, from_groups: Any = None, group_scales: Any = None,
+           from_group_scales: Any = None, cache: Any = None, cache_layout: Any = "nhd", slots: Any = None,
            duplicate_slots: str = "error", threads: int = 1, target: str | None = None) -> Any:
     """Rotates q and k. v, which is not rotated, takes the other stages of the road, as q and k do:
     norm, rotation, norm, scale by position, Hadamard transform, scale, conversion to another dtype, and a store into an
@@ -117,6 +161,14 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
         [heads, head_dim], or a DynamicScale.
     dtype: of outputs that are made, "f32", "f16", "bf16", "e4m3", "e5m2" or "int8" [the input's]; of uint8 arrays, e4m3
         or e5m2.
+    groups: how records of bytes hold heads, as engines' quantised caches do: a preset's name, "ggml_q8_0" say, or
+        Groups. What a tensor goes to is uint8 then, and has the bytes of a record in the place of head_dim.
+    from_groups: the same of a tensor that comes as such records. It goes to float32, or what dtype or groups say.
+    group_scales: of groups whose scales lie apart: an array of the tensor's shape without head_dim and, where a head
+        has several groups, with these as its last dimension; with a cache [slots, heads] or [pages, slots of a page,
+        heads]. float32, float16, bfloat16, or uint8 for powers of two. Where there is no cache it is made [None], and
+        (array, scales) takes the array's place in what is returned.
+    from_group_scales: those that from_groups has apart, likewise.
     cache: an array that takes the place of out: [slots, heads, head_dim], [pages, slots, heads, head_dim], or with
         cache_layout "hnd" [pages, heads, slots, head_dim]; cache_layout may be a CacheLayout.
     slots: int32 or int64 [tokens] or [batch, tokens]: where each token goes in the caches; -1: it is not stored. An
@@ -126,7 +178,7 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
     threads: how many do the work, 1 … 1024; they are kept for the next call that asks for as many.
     target: the name of the target whose kernels are taken [the best].
 
-    out, norm, position_scales, scale, dtype and cache are tuples (for q, for k, for v), with None where one has none,
+    out, norm, position_scales, scale, dtype, cache, groups and what goes with them are tuples (for q, for k, for v), with None where one has none,
     or what is meant for q where it is alone. Returns the array that each tensor went to: of q alone the array, else a
     tuple of them.
 
@@ -140,10 +192,14 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
     """
     if not isinstance(angles, AngleSource):
         raise not_a_source("angles", angles)
+    if q is None:
+        raise TypeError("q is None, but only k and v can be left out")
     stages = None
     if not (norm is None and scale is None and dtype is None and cache is None and slots is None
-            and position_scales is None and hadamard == 0):
-        stages = (norm, scale, cache, dtype, cache_layout, slots, duplicate_slots, position_scales, hadamard)
+            and position_scales is None and hadamard == 0 and groups is None and from_groups is None
+            and group_scales is None and from_group_scales is None):
+        stages = (norm, scale, cache, dtype, cache_layout, slots, duplicate_slots, position_scales, hadamard, groups,
+                  from_groups, group_scales, from_group_scales)
     how = (pairing, out_pairing, inverse, layout, bad_position, threads, target)
     return _turn((q, k, v), angles, positions, out, rotary_offset, stages, how)
 
@@ -157,31 +213,38 @@ def _turn(inputs: tuple[Any, Any, Any], angles: AngleSource, positions: Any, out
     """rotate, with what belongs together in tuples as the extension takes them."""
     n_given = 1 + (inputs[1] is not None) + (inputs[2] is not None)
     outputs = _for_each("out", out, n_given)
-    caches = dtypes = finish = _NONE
+    results = None  # where outputs are all there is
     if stages is not None:
-        norm, scale, cache, dtype, cache_layout, slots, duplicate_slots, position_scales, hadamard = stages
-        caches = _for_each("cache", cache, n_given)
-        dtypes = _for_each("dtype", dtype, n_given)
-        stages = (_for_each("norm", norm, n_given), _for_each("scale", scale, n_given), caches, dtypes, cache_layout,
-                  slots, duplicate_slots, _for_each("position_scales", position_scales, n_given),
-                  (*hadamard, 0, 0, 0)[:3] if isinstance(hadamard, tuple) else (hadamard,) * 3)
-    if out is None or stages is not None or type(out) is tuple:
-        outputs, finish = _complete(inputs, outputs, caches, dtypes)
+        norm, scale, cache, dtype, cache_layout, slots, duplicate_slots, position_scales, hadamard, *groups = stages
+        names = ("groups", "from_groups", "group_scales", "from_group_scales")
+        groups, from_groups, group_scales, from_group_scales = (_for_each(name, each, n_given)
+                                                                for name, each in zip(names, groups))
+        results = _Results(inputs, _for_each("cache", cache, n_given), _for_each("dtype", dtype, n_given), groups,
+                           from_groups)
+        stages = (_for_each("norm", norm, n_given), _for_each("scale", scale, n_given), results.caches, results.dtypes,
+                  cache_layout, slots, duplicate_slots, _for_each("position_scales", position_scales, n_given),
+                  (*hadamard, 0, 0, 0)[:3] if isinstance(hadamard, tuple) else (hadamard,) * 3, groups, from_groups,
+                  results.complete_scales(group_scales), from_group_scales)
+    elif out is None or type(out) is tuple:
+        results = _Results(inputs)
+    if results is not None:
+        outputs = results.complete(outputs)
     offsets = (*offset, 0, 0) if isinstance(offset, tuple) else (offset, offset)
     given = (inputs, outputs, positions, (offsets[0], offsets[1], 0), stages, how)
-    if getattr(inputs[0], "is_cuda", False):
+    if any(getattr(x, "is_cuda", False) for x in inputs):
         _turn_on_gpu(angles, *given)
     else:
         _core.rotate(angles._handle, *given)
     if n_given == 1:
-        return _result(0, outputs, caches, finish)
-    return tuple(_result(i, outputs, caches, finish) for i in range(3) if inputs[i] is not None)
+        return outputs[0] if results is None else results.of(0, outputs[0])
+    return tuple(outputs[i] if results is None else results.of(i, outputs[i])
+                 for i in range(3) if inputs[i] is not None)
 
 
 def _turn_on_gpu(angles: AngleSource, inputs: tuple[Any, Any, Any], outputs: Any, positions: Any, *others: Any) -> None:
-    """Of PyTorch's tensors: in the context of q's device, and with a first position that lies there."""
+    """Of PyTorch's tensors: in the context of the first one's device, and with a first position that lies there."""
     import torch
-    device = inputs[0].device
+    device = next(x for x in inputs if x is not None).device
     with torch.cuda.device(device):
         if isinstance(positions, int):
             axes = (angles.n_axes,) if angles.n_axes > 1 else ()
@@ -189,17 +252,58 @@ def _turn_on_gpu(angles: AngleSource, inputs: tuple[Any, Any, Any], outputs: Any
         _core.rotate(angles._handle, inputs, outputs, positions, *others)
 
 
-def _complete(inputs: tuple[Any, ...], outputs: tuple[Any, ...], caches: tuple[Any, ...],
-              dtypes: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The outputs with new arrays where there are none, and what makes of each what the caller gets."""
-    completed, finish = list(outputs), list[Any](_NONE)
-    for i, x in enumerate(inputs):
-        if x is not None and outputs[i] is None and caches[i] is None:
-            completed[i], finish[i] = _arrays.new_like("qkv"[i], x, dtypes[i])
-    return tuple(completed), tuple(finish)
+class _Results:
+    """Where the tensors of a call go: arrays that are made where none are given, and what the caller gets."""
 
+    def __init__(self, inputs: tuple[Any, ...], caches: tuple[Any, ...] = _NONE, dtypes: tuple[Any, ...] = _NONE,
+                 groups: tuple[Any, ...] = _NONE, from_groups: tuple[Any, ...] = _NONE):
+        self.inputs, self.caches, self.dtypes, self.groups, self.from_groups = inputs, caches, dtypes, groups, from_groups
+        self._finish, self._scales = list[Any](_NONE), list[Any](_NONE)
 
-def _result(i: int, outputs: tuple[Any, ...], caches: tuple[Any, ...], finish: tuple[Any, ...]) -> Any:
-    if caches[i] is not None:
-        return caches[i]
-    return outputs[i] if finish[i] is None else finish[i](outputs[i])
+    def complete(self, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The outputs with new arrays where there are none."""
+        completed = list(outputs)
+        for i, x in enumerate(self.inputs):
+            if x is not None and outputs[i] is None and self.caches[i] is None:
+                completed[i], self._finish[i] = _arrays.new_like("qkv"[i], x, *self._kind_of_output(i, x))
+        return tuple(completed)
+
+    def complete_scales(self, scales: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Scales of groups that lie apart, with new arrays where there are none and no cache."""
+        completed = list(scales)
+        for i, x in enumerate(self.inputs):
+            if x is not None and self.groups[i] is not None and scales[i] is None and self.caches[i] is None:
+                _, n_groups, is_apart, dtype = self._resolve(i, x)
+                if is_apart:
+                    tail = (n_groups,) if n_groups > 1 else ()
+                    completed[i], finish = _arrays.new_like(f"group_scales of {'qkv'[i]}", x, dtype, tail)
+                    self._scales[i] = completed[i], finish
+        return tuple(completed)
+
+    def of(self, i: int, output: Any) -> Any:
+        """What the caller gets of tensor i, once it is filled in."""
+        if self.caches[i] is not None:
+            return self.caches[i]
+        finish = self._finish[i]
+        result = output if finish is None else finish(output)
+        if self._scales[i] is None:
+            return result
+        scales, finish = self._scales[i]
+        return result, scales if finish is None else finish(scales)
+
+    def _kind_of_output(self, i: int, x: Any) -> tuple[str | None, tuple[int, ...] | None]:
+        """Its dtype, and what takes the place of the input's last dimension; None: both are as the input has them."""
+        if self.groups[i] is not None:
+            return "uint8", (self._resolve(i, x)[0],)
+        if self.from_groups[i] is not None:
+            return self.dtypes[i] or "f32", (self._head_dim(i, x),)
+        return self.dtypes[i], None
+
+    def _head_dim(self, i: int, x: Any) -> int:
+        name = "qkv"[i]
+        if self.from_groups[i] is not None:
+            return _core.find_head_dim(self.from_groups[i], x, name, f"from_groups of {name}")
+        return x.shape[-1] if len(x.shape) > 0 else 0
+
+    def _resolve(self, i: int, x: Any) -> tuple[int, int, bool, str]:
+        return _core.resolve_groups(self.groups[i], self._head_dim(i, x), f"groups of {'qkv'[i]}")

@@ -3,10 +3,10 @@
 #pragma once
 
 #include "base/overlap.h"
+#include "base/storage.h"
 #include "halyard/halyard.h"
 
 #include <cstdint>
-#include <cstring>
 
 namespace halyard {
 
@@ -33,9 +33,7 @@ struct LinearAngles {
 private:
     template <typename Real>
     static Real read(const void *numbers, std::int64_t index) noexcept {
-        Real number = 0;
-        std::memcpy(&number, static_cast<const char *>(numbers) + index * std::int64_t{sizeof(Real)}, sizeof(Real));
-        return number;
+        return read_word<Real>(static_cast<const char *>(numbers) + index * std::int64_t{sizeof(Real)});
     }
 };
 

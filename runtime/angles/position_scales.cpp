@@ -1,7 +1,7 @@
 // halyard_make_position_scales: what models multiply q by at each position.
 #include "angles/positions.h"
 #include "base/error.h"
-#include "base/overlap.h"
+#include "base/floats_out.h"
 #include "frequencies/frequencies.h"
 
 #include <cstdint>
@@ -40,19 +40,10 @@ private:
 /// Checks where the scales go: `out`, with room for n_floats.
 halyard_status check_out(const CheckedPositions &positions, std::int64_t n_batch, std::int64_t n_tokens,
                          const float *out, std::int64_t n_floats, halyard_error *error) {
-    std::int64_t n = 0;
     MemoryRange written = {0, 0};
-    const std::int64_t dense[] = {1};
-    if (__builtin_mul_overflow(n_batch, n_tokens, &n) ||
-        (n != 0 && out != nullptr && !find_memory_range<1>(out, {n}, dense, sizeof(float), &written))) {
-        return fail(error, HALYARD_ERROR_OVERFLOW, "the scales of ", n_batch, " x ", n_tokens,
-                    " tokens leave the address space");
-    }
-    if (n_floats < n) {
-        return fail(error, HALYARD_ERROR_SHAPE, "n_floats is ", n_floats, ", but the scales need ", n);
-    }
-    if (n != 0 && out == nullptr) {
-        return fail_null(error, "out");
+    const FloatsOut scales = {out, n_floats, "out", "n_floats", "scales"};
+    if (const halyard_status status = find_floats_out(scales, {n_batch, n_tokens, 1, 1}, &written, error)) {
+        return status;
     }
     if (written.overlaps(positions.memory)) {
         return fail(error, HALYARD_ERROR_OVERLAP, "out shares memory with positions.data");

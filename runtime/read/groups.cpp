@@ -12,84 +12,39 @@ namespace halyard {
 namespace {
 
 /// What a preset says; 0 stands for the same defaults as in descriptions.
-halyard_groups_desc fields_of(std::int32_t preset) {
-    halyard_groups_desc desc = {};
-    const auto set = [&](std::int32_t element, std::int32_t scale_dtype, std::int64_t group, float floor) {
-        desc.element = element;
-        desc.scale_dtype = scale_dtype;
-        desc.group = group;
-        desc.floor = floor;
-        desc.rule = HALYARD_RULE_LARGEST;
-    };
-    const auto set_places = [&](std::int64_t data, std::int64_t scale_stride, std::int64_t data_stride) {
-        desc.data_offset = data;
-        desc.scale_stride = scale_stride;
-        desc.data_stride = data_stride;
-    };
-    constexpr float mla_floor = 1e-4f / 448.0f;
-    switch (preset) {
-    case HALYARD_GROUPS_GGML_Q8_0:
-    case HALYARD_GROUPS_GGML_Q8_0_NEON:
-    case HALYARD_GROUPS_GGML_Q8_0_REFERENCE:
-        set(HALYARD_ELEMENT_INT8, HALYARD_GROUP_SCALE_F16, 32, 0.0f);
-        set_places(2, 34, 34);
-        desc.reciprocal =
-            preset == HALYARD_GROUPS_GGML_Q8_0 ? HALYARD_RECIPROCAL_OF_LARGEST : HALYARD_RECIPROCAL_OF_SCALE;
-        desc.rounding = preset == HALYARD_GROUPS_GGML_Q8_0_REFERENCE ? HALYARD_ROUNDING_AWAY : HALYARD_ROUNDING_EVEN;
-        break;
-    case HALYARD_GROUPS_GGML_Q4_0:
-        set(HALYARD_ELEMENT_UINT4, HALYARD_GROUP_SCALE_F16, 32, 0.0f);
-        set_places(2, 18, 18);
-        desc.packing = HALYARD_PACKING_HALVES;
-        desc.rule = HALYARD_RULE_SIGNED;
-        desc.reciprocal = HALYARD_RECIPROCAL_OF_SCALE;
-        break;
-    case HALYARD_GROUPS_VLLM_INT8:
-    case HALYARD_GROUPS_VLLM_FP8:
-        set(preset == HALYARD_GROUPS_VLLM_INT8 ? HALYARD_ELEMENT_INT8 : HALYARD_ELEMENT_E4M3, HALYARD_GROUP_SCALE_F32,
-            0, 1e-6f);
-        set_places(0, 4, 0);
-        desc.rounding = preset == HALYARD_GROUPS_VLLM_INT8 ? HALYARD_ROUNDING_AWAY : HALYARD_ROUNDING_EVEN;
-        desc.scales_apart = 1;
-        break;
-    case HALYARD_GROUPS_OPENVINO_U8:
-    case HALYARD_GROUPS_OPENVINO_U4:
-        set(preset == HALYARD_GROUPS_OPENVINO_U8 ? HALYARD_ELEMENT_UINT8 : HALYARD_ELEMENT_UINT4,
-            HALYARD_GROUP_SCALE_F32, 0, 1e-4f);
-        set_places(8, 0, 0);
-        desc.packing = preset == HALYARD_GROUPS_OPENVINO_U4 ? HALYARD_PACKING_HIGH_FIRST : 0;
-        desc.rule = HALYARD_RULE_RANGE;
-        desc.zero_offset = 4;
-        break;
-    case HALYARD_GROUPS_MLA_V32:
-        set(HALYARD_ELEMENT_E4M3, HALYARD_GROUP_SCALE_F32, 128, mla_floor);
-        set_places(0, 4, 128);
-        desc.n_grouped = desc.scale_offset = 512;
-        desc.raw_dtype = HALYARD_BF16;
-        desc.raw_offset = 528;
-        desc.record_bytes = 656;
-        break;
-    case HALYARD_GROUPS_MLA_V4:
-        set(HALYARD_ELEMENT_E4M3, HALYARD_GROUP_SCALE_E8M0_UP, 64, mla_floor);
-        set_places(0, 1, 64);
-        desc.n_grouped = desc.raw_offset = 448;
-        desc.raw_dtype = HALYARD_BF16;
-        desc.record_bytes = 576;
-        desc.scales_apart = 1;
-        break;
-    case HALYARD_GROUPS_MLA_V41:
-        set(HALYARD_ELEMENT_E4M3, HALYARD_GROUP_SCALE_E8M0_UP, 32, mla_floor);
-        set_places(0, 1, 32);
-        desc.n_grouped = desc.record_bytes = 512;
-        desc.scales_apart = 1;
-        break;
-    case HALYARD_GROUPS_MX:
-        set(HALYARD_ELEMENT_E4M3, HALYARD_GROUP_SCALE_E8M0_OCP, 32, 0.0f);
-        set_places(1, 33, 33);
-        break;
-    }
-    return desc;
-}
+struct Preset {
+    std::int32_t element, scale;
+    std::int64_t group;
+    float floor;
+    std::int64_t data, data_stride, scale_at, scale_stride;
+    std::int32_t reciprocal = 0, rounding = 0;
+    bool apart = false;
+    std::int32_t rule = HALYARD_RULE_LARGEST, packing = 0;
+    std::int64_t zero = 0;
+    std::int64_t n_grouped = 0, raw = 0, bytes = 0;  // raw: where bf16 begin
+};
+
+constexpr std::int32_t int8 = HALYARD_ELEMENT_INT8, e4m3 = HALYARD_ELEMENT_E4M3, f32 = HALYARD_GROUP_SCALE_F32,
+                       f16 = HALYARD_GROUP_SCALE_F16, up = HALYARD_GROUP_SCALE_E8M0_UP,
+                       of_scale = HALYARD_RECIPROCAL_OF_SCALE, away = HALYARD_ROUNDING_AWAY;
+constexpr std::int32_t signed_rule = HALYARD_RULE_SIGNED, range = HALYARD_RULE_RANGE;
+constexpr float mla_floor = 1e-4f / 448.0f;  // of the largest magnitude 1e-4
+
+/// In the order of HALYARD_GROUPS_….
+constexpr Preset presets[] = {
+    {int8, f16, 32, 0, 2, 34, 0, 34, HALYARD_RECIPROCAL_OF_LARGEST},  // GGML_Q8_0
+    {int8, f16, 32, 0, 2, 34, 0, 34, of_scale},                       // …_NEON
+    {int8, f16, 32, 0, 2, 34, 0, 34, of_scale, away},                 // …_REFERENCE
+    {HALYARD_ELEMENT_UINT4, f16, 32, 0, 2, 18, 0, 18, of_scale, 0, false, signed_rule, HALYARD_PACKING_HALVES},  // Q4_0
+    {int8, f32, 0, 1e-6f, 0, 0, 0, 4, 0, away, true},                              // VLLM_INT8
+    {e4m3, f32, 0, 1e-6f, 0, 0, 0, 4, 0, 0, true},                                 // VLLM_FP8
+    {HALYARD_ELEMENT_UINT8, f32, 0, 1e-4f, 8, 0, 0, 0, 0, 0, false, range, 0, 4},  // OPENVINO_U8
+    {HALYARD_ELEMENT_UINT4, f32, 0, 1e-4f, 8, 0, 0, 0, 0, 0, false, range, HALYARD_PACKING_HIGH_FIRST, 4},  // …_U4
+    {e4m3, f32, 128, mla_floor, 0, 128, 512, 4, 0, 0, false, HALYARD_RULE_LARGEST, 0, 0, 512, 528, 656},    // MLA_V32
+    {e4m3, up, 64, mla_floor, 0, 64, 0, 1, 0, 0, true, HALYARD_RULE_LARGEST, 0, 0, 448, 448, 576},          // MLA_V4
+    {e4m3, up, 32, mla_floor, 0, 32, 0, 1, 0, 0, true, HALYARD_RULE_LARGEST, 0, 0, 512, 0, 512},            // MLA_V41
+    {e4m3, HALYARD_GROUP_SCALE_E8M0_OCP, 32, 0, 1, 33, 0, 33},                                              // MX
+};
 
 /// A description and the name of its field, for sentences.
 struct Named {
@@ -111,7 +66,7 @@ halyard_status take_preset(halyard_groups_desc &desc, const char *name, halyard_
     if (desc.preset == 0) {
         return HALYARD_OK;
     }
-    const halyard_groups_desc preset = fields_of(desc.preset);
+    const Preset &preset = presets[desc.preset - 1];
     halyard_status status = HALYARD_OK;
     const auto take = [&](const char *field, auto &given, auto wanted) {
         if (status == HALYARD_OK && given != 0 && given != wanted) {
@@ -130,22 +85,22 @@ halyard_status take_preset(halyard_groups_desc &desc, const char *name, halyard_
     take("rule", desc.rule, preset.rule);
     take("reciprocal", desc.reciprocal, preset.reciprocal);
     take("rounding", desc.rounding, preset.rounding);
-    take("scale_dtype", desc.scale_dtype, preset.scale_dtype);
-    take("raw_dtype", desc.raw_dtype, preset.raw_dtype);
+    take("scale_dtype", desc.scale_dtype, preset.scale);
+    take("raw_dtype", desc.raw_dtype, preset.raw != 0 ? HALYARD_BF16 : 0);
     auto floor = static_cast<double>(desc.floor);
     take("floor", floor, static_cast<double>(preset.floor));
     desc.floor = preset.floor;
     take_if_set("group", desc.group, preset.group);
     take_if_set("n_grouped", desc.n_grouped, preset.n_grouped);
-    take_if_set("record_bytes", desc.record_bytes, preset.record_bytes);
-    take("data_offset", desc.data_offset, preset.data_offset);
+    take_if_set("record_bytes", desc.record_bytes, preset.bytes);
+    take("data_offset", desc.data_offset, preset.data);
     take("data_stride", desc.data_stride, preset.data_stride);
-    take("scale_offset", desc.scale_offset, preset.scale_offset);
+    take("scale_offset", desc.scale_offset, preset.scale_at);
     take("scale_stride", desc.scale_stride, preset.scale_stride);
-    take("zero_offset", desc.zero_offset, preset.zero_offset);
-    take("zero_stride", desc.zero_stride, preset.zero_stride);
-    take("raw_offset", desc.raw_offset, preset.raw_offset);
-    take("scales_apart", desc.scales_apart, preset.scales_apart);
+    take("zero_offset", desc.zero_offset, preset.zero);
+    take("zero_stride", desc.zero_stride, std::int64_t{0});
+    take("raw_offset", desc.raw_offset, preset.raw);
+    take("scales_apart", desc.scales_apart, std::int32_t{preset.apart});
     return status;
 }
 
@@ -328,11 +283,11 @@ float GroupsDesc::greatest() const noexcept {
     }
 }
 
-halyard_status read_groups(const halyard_groups_desc *groups, int index, const char *field, std::int64_t head_dim,
-                           GroupsDesc *out, halyard_error *error) noexcept {
-    char name[40];
-    std::snprintf(name, sizeof(name), "tensors[%d].%s", index, field);
-    halyard_groups_desc desc = {};
+namespace {
+
+/// Reads groups into `desc`, filled in, and into *out.
+halyard_status read_into(const halyard_groups_desc *groups, const char *name, std::int64_t head_dim,
+                         halyard_groups_desc &desc, GroupsDesc *out, halyard_error *error) {
     if (const halyard_status status = read_struct(groups, name, &desc, error)) {
         return status;
     }
@@ -370,8 +325,49 @@ halyard_status read_groups(const halyard_groups_desc *groups, int index, const c
     out->scales_strides[0] = desc.scales_stride_block;
     out->scales_strides[1] = desc.scales_stride_token;
     out->scales_strides[2] = desc.scales_stride_head;
+    const std::int64_t preset_bytes = desc.preset != 0 ? fields_of(desc.preset).record_bytes : 0;
+    desc.record_bytes = preset_bytes != 0 ? 0 : desc.record_bytes;
+    status = check_places(named, *out, &desc.record_bytes);
+    if (status == HALYARD_OK && preset_bytes != 0 && desc.record_bytes != preset_bytes) {
+        return named.refuse(HALYARD_ERROR_SHAPE, "preset is ", desc.preset, ", whose records have ", preset_bytes,
+                            " bytes, but heads of ", head_dim, " elements take ", desc.record_bytes);
+    }
     out->record_bytes = desc.record_bytes;
-    return check_places(named, *out, &out->record_bytes);
+    return status;
+}
+
+}  // namespace
+
+halyard_status read_groups(const halyard_groups_desc *groups, int index, const char *field, std::int64_t head_dim,
+                           GroupsDesc *out, halyard_error *error) noexcept {
+    char name[40];
+    std::snprintf(name, sizeof(name), "tensors[%d].%s", index, field);
+    halyard_groups_desc desc = {};
+    return read_into(groups, name, head_dim, desc, out, error);
 }
 
 }  // namespace halyard
+
+using namespace halyard;
+
+extern "C" {
+
+halyard_status halyard_resolve_groups(const halyard_groups_desc *groups, int64_t head_dim, halyard_groups_desc *out,
+                                      halyard_error *error) {
+    if (const halyard_status status = check_error(error)) {
+        return status;
+    }
+    if (head_dim < 1) {
+        return fail(error, HALYARD_ERROR_SHAPE, "head_dim is ", head_dim, ", but must be at least 1");
+    }
+    if (head_dim > max_staged_head) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, "head_dim is ", head_dim, ", but heads in groups have at most ",
+                    max_staged_head, " elements");
+    }
+    halyard_groups_desc desc = {};
+    GroupsDesc read;
+    const halyard_status status = read_into(groups, "groups", head_dim, desc, &read, error);
+    return status != HALYARD_OK ? status : write_struct(desc, "out", out, error);
+}
+
+}  // extern "C"

@@ -69,7 +69,8 @@ halyard_status fail_long_head(const halyard_tensor_desc &tensor, int index, haly
 }
 
 /// Reads the stages beside the rotation of a tensor whose dtypes and head_dim were checked.
-halyard_status read_stages(const halyard_tensor_desc &tensor, int index, TensorDesc *out, halyard_error *error) {
+halyard_status read_stages(const halyard_tensor_desc &tensor, int index, bool rerotates, TensorDesc *out,
+                           halyard_error *error) {
     if (tensor.norm != nullptr) {
         if (const halyard_status status = read_norm(tensor.norm, index, tensor.head_dim, &out->norm.emplace(), error)) {
             return status;
@@ -107,9 +108,12 @@ halyard_status read_stages(const halyard_tensor_desc &tensor, int index, TensorD
         return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].norm->rounding is ", out->norm->rounding,
                     ", but records have no dtype to round to");
     }
+    const bool is_in_rows = !out->cache || out->cache->is_linear(tensor.head_dim, &stride);
+    // Blocks are transposed in registers, which is faster than kernels for any stride.
+    const bool is_transposed = out->cache && is_in_rows && stride != 1 && !rerotates;
     out->is_staged = out->groups || out->from_groups || out->norm || out->position_scales || n != 0 || out->scale ||
-                     out->dtype != out->out_dtype || is_8_bit(out->dtype) ||
-                     (out->cache && !out->cache->is_linear(tensor.head_dim, &stride));
+                     out->dtype != out->out_dtype || is_8_bit(out->dtype) || !is_in_rows ||
+                     (is_transposed && tensor.head_dim <= max_staged_head);
     return out->is_staged && tensor.head_dim > max_staged_head ? fail_long_head(tensor, index, error) : HALYARD_OK;
 }
 
@@ -193,7 +197,7 @@ halyard_status check_tensor(const halyard_tensor_desc &tensor, int index, std::i
         (tensor.groups != nullptr || tensor.from_groups != nullptr) && tensor.head_dim > max_staged_head;
     const halyard_status status =
         is_too_long ? fail_long_head(tensor, index, error) : read_records(tensor, index, rerotates, out, error);
-    return status != HALYARD_OK ? status : read_stages(tensor, index, out, error);
+    return status != HALYARD_OK ? status : read_stages(tensor, index, rerotates, out, error);
 }
 
 /// Copies the tensors of a description, with their defaults filled in. `read` has HALYARD_MAX_TENSORS elements.

@@ -45,10 +45,12 @@ TokenRecords written_records(const Run &run, int index, std::int64_t token) noex
 
 TokenRecords read_records(const Run &run, int index, std::int64_t token) noexcept {
     const TensorDesc &desc = run.plan->tensors[index];
-    return run.plan->rerotates
-               ? written_records(run, index, token)
-               : records_of_view(run, *desc.from_groups, run.stages[index].from_group_scales,
-                                 const_cast<char *>(run.tensors[index].x), run.tensors[index].in, token);
+    const RunStages &stages = run.stages[index];
+    if (run.plan->rerotates && desc.cache) {
+        return written_records(run, index, token);
+    }
+    return records_of_view(run, *desc.from_groups, run.plan->rerotates ? stages.group_scales : stages.from_group_scales,
+                           const_cast<char *>(run.tensors[index].x), run.tensors[index].in, token);
 }
 
 float load_group_scale(const GroupsDesc &groups, const char *at) noexcept {
@@ -68,7 +70,7 @@ halyard_status check_moved_records(const Run &run, int index, halyard_error *err
     const GroupsDesc &groups = *desc.groups;
     const std::int64_t n_heads = run.tensors[index].n_heads;
     for (std::int64_t token = 0; n_heads != 0 && token < run.n_batch * run.n_tokens; token++) {
-        const TokenRecords records = written_records(run, index, token);
+        const TokenRecords records = read_records(run, index, token);
         for (std::int64_t head = 0; records.bytes != nullptr && head < n_heads; head++) {
             const char *const scale = records.scales + head * records.scales_stride_head + groups.scale_offset;
             const char *const zero = records.bytes + head * records.stride_head + groups.zero_offset;

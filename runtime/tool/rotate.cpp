@@ -29,7 +29,8 @@ class Rotate {
 public:
     void add_options(CLI::App &command) {
         add_file(command, "X", input_,
-                 ".npy in C order, <f4, <f2 or <u2 (bf16 bits), [tokens, heads, head_dim] or 4-D (see --layout)")
+                 ".npy in C order, <f4, <f2 or <u2 (bf16 bits), [tokens, heads, head_dim] or 4-D (see --layout); for "
+                 "records see --from-groups")
             ->required();
         add_file(command, "-o,--output", output_, "Y, of X's shape; of its type too without --out-dtype")->required();
         auto excluded =
@@ -105,8 +106,16 @@ private:
         if (store_.has_cache() && store_.cache.empty()) {
             throw CLI::RequiresError("--slots", "--cache");
         }
-        if (!store_.cache_scales.empty()) {
+        const bool has_groups = store_.groups.is_given() || store_.from_groups.is_given();
+        if (!store_.cache_scales.empty() && !has_groups) {
             throw CLI::RequiresError("--cache-scales", "--from-positions");
+        }
+        if (has_groups && rotation_.in_place) {
+            throw CLI::ValidationError("--in-place",
+                                       "--groups and --from-groups contradict it: heads take other places");
+        }
+        if (store_.from_groups.is_given() && type_) {
+            throw CLI::ValidationError("--dtype", "--from-groups contradicts it: X holds records");
         }
         if (type_ && find_dtype(*type_).n_bytes == 1) {
             throw CLI::ValidationError("--dtype", std::string(find_dtype(*type_).word) +
@@ -116,6 +125,7 @@ private:
 
     void check_with_moves() const {
         const char *const contradicts = store_.out_type                                     ? "--out-dtype"
+                                        : store_.from_groups.is_given()                     ? "--from-groups"
                                         : no_rotation_                                      ? "--no-rotation"
                                         : norm_.is_given()                                  ? "--norm"
                                         : position_scales_.is_given()                       ? "--position-scales"
@@ -129,7 +139,10 @@ private:
                                                                " contradicts it: keys stay as they are, and move from "
                                                                "and to every position of 32 bits by exact angles");
         }
-        if (!store_.scale_dynamic.empty() && store_.cache_scales.empty()) {
+        if (store_.groups.is_given() && type_) {
+            throw CLI::ValidationError("--dtype", "--groups contradicts it: X holds records");
+        }
+        if (!store_.scale_dynamic.empty() && store_.cache_scales.empty() && !store_.groups.is_given()) {
             throw CLI::RequiresError("--scale-dynamic", "--cache-scales");
         }
         if (store_.cache_scales == standard_stream && store_.scale_dynamic.empty()) {
@@ -179,6 +192,8 @@ private:
                                   : store_.scale || !store_.scales.empty() ? "--scale"
                                   : !store_.scale_dynamic.empty()          ? "--scale-dynamic"
                                   : store_.hadamard != 0                   ? "--hadamard"
+                                  : store_.groups.is_given()               ? "--groups"
+                                  : store_.from_groups.is_given()          ? "--from-groups"
                                   : !store_.cache.empty()                  ? "--cache"
                                   : call_.moves                            ? "--from-positions"
                                   : linear_.is_given()                     ? "--axis-matrix"
@@ -190,13 +205,16 @@ private:
     }
 
     void read_x() {
-        call_.x = call_.moves ? read_npy(input_, {"<f4", "<f2", "<u2", "|u1", "|i1"})
-                              : read_npy(input_, {"<f4", "<f2", "<u2"});
-        call_.type = find_type();
+        const bool has_records = store_.groups_of_x(call_.moves) != nullptr;
+        call_.x = has_records   ? read_npy(input_, {"|u1"})
+                  : call_.moves ? read_npy(input_, {"<f4", "<f2", "<u2", "|u1", "|i1"})
+                                : read_npy(input_, {"<f4", "<f2", "<u2"});
+        call_.type = has_records ? dtype::uint8 : find_type();
         if (!is_cache()) {
             find_shape();
         }
         store_.read_slots(call_);
+        store_.find_widths(call_);
         call_.tensor = describe_tensor(call_.type, call_.shape[3]);
     }
 
@@ -208,7 +226,7 @@ private:
         const auto &x = call_.x;
         std::string held;
         for (const auto &each : dtypes) {
-            if (x.descr == each.descr) {
+            if (x.descr == each.descr && each.value != dtype::uint8) {
                 const bool holds_bits = x.descr[1] == 'u';  // of a type that NumPy does not have
                 if (type_ ? *type_ == each.value : !holds_bits) {
                     return each.value;
@@ -356,8 +374,8 @@ private:
     }
 
     void run_plan(const plan &plan, plan_desc desc) {
-        auto x = input_tensor(is_cache() ? nullptr : call_.x.data.get(), call_.type, call_.shape, call_.strides);
-        const auto y = tensor(store_.memory(call_), store_.type_of(call_), call_.shape, call_.strides);
+        auto x = call_.describe(is_cache() ? nullptr : call_.x.data.get(), call_.type, call_.x_width);
+        const auto y = call_.describe(store_.memory(call_), store_.type_of(call_), call_.y_width);
         if (rotation_.in_place && !is_cache()) {
             std::memcpy(y.data, x.data, call_.x.n_bytes);
             x = y;

@@ -31,6 +31,9 @@ struct Workspace {
 };
 static_assert(head_floats * sizeof(float) >= record_room && head_floats >= numbers_of_groups * max_groups);
 
+/// So many tokens of 16 bits fill a line of the cache.
+constexpr std::int64_t tokens_of_column = 32;
+
 /// How many heads and tokens a block holds. A norm of rows needs all heads. Each head of a block may have an r.
 Block size_of_block(const TensorDesc &desc, const Stretch &stretch) {
     Block block = {};
@@ -40,6 +43,13 @@ Block size_of_block(const TensorDesc &desc, const Stretch &stretch) {
     block.n_heads = desc.norm && desc.norm->row ? stretch.n_heads
                                                 : std::clamp<std::int64_t>(head_room / desc.head_dim, 1,
                                                                            std::min(stretch.n_heads, head_floats));
+    std::int64_t stride_element = 1;
+    const bool is_apart =
+        desc.cache && (!desc.cache->is_linear(desc.out_dim(), &stride_element) || stride_element != 1);
+    if (is_apart && !(desc.norm && desc.norm->row)) {
+        // Tokens lie side by side there, so that more of them make longer stores.
+        block.n_heads = std::clamp<std::int64_t>(head_room / (tokens_of_column * desc.head_dim), 1, block.n_heads);
+    }
     const std::int64_t room = std::min(block_floats / (block.n_heads * desc.head_dim), head_floats / block.n_heads);
     block.n_tokens = std::clamp<std::int64_t>(room, 1, stretch.n_tokens);
     return block;
@@ -57,29 +67,24 @@ const float *find_weight(const Run &run, int index) {
     return norm.unit_offset ? nullptr : find_floats(norm, run.stages[index].weight);
 }
 
-/// Widens n weights of a norm, the first of which is weight `first`. A norm without weights gets ones.
-void load_weight(const Run &run, int index, std::int64_t first, std::int64_t n, float *out) {
-    const NormDesc &norm = *run.plan->tensors[index].norm;
-    if (!norm.weight) {
-        std::fill_n(out, n, 1.0f);
+/// Widens n of a norm's weights or biases from number `first` on. A norm that has none gets n times `neutral`.
+void load_numbers(const Run &run, int index, const char *numbers, float neutral, std::int64_t first, std::int64_t n,
+                  float *out) {
+    if (numbers == nullptr) {
+        std::fill_n(out, n, neutral);
         return;
     }
-    const char *const weight = run.stages[index].weight + first * element_bytes(*norm.weight);
-    widen(plan_of(run).stage_kernels, *norm.weight, {n, 1, 1}, {weight, {1, 0, 0}}, {out, {1, 0, 0}});
+    const Dtype dtype = *run.plan->tensors[index].norm->weight;
+    const char *const from = numbers + first * element_bytes(dtype);
+    widen(plan_of(run).stage_kernels, dtype, {n, 1, 1}, {from, {1, 0, 0}}, {out, {1, 0, 0}});
+}
+
+void load_weight(const Run &run, int index, std::int64_t first, std::int64_t n, float *out) {
+    const NormDesc &norm = *run.plan->tensors[index].norm;
+    load_numbers(run, index, norm.weight ? run.stages[index].weight : nullptr, 1.0f, first, n, out);
     for (std::int64_t i = 0; i < n && norm.unit_offset; i++) {
         out[i] = 1.0f + out[i];
     }
-}
-
-/// The same of biases. A layer norm without biases gets what changes nothing, not even a -0.
-void load_bias(const Run &run, int index, std::int64_t first, std::int64_t n, float *out) {
-    const NormDesc &norm = *run.plan->tensors[index].norm;
-    if (!norm.has_bias) {
-        std::fill_n(out, n, -0.0f);
-        return;
-    }
-    const char *const bias = run.stages[index].bias + first * element_bytes(*norm.weight);
-    widen(plan_of(run).stage_kernels, *norm.weight, {n, 1, 1}, {bias, {1, 0, 0}}, {out, {1, 0, 0}});
 }
 
 /// Finds or loads a norm's weights and biases for some heads, whose first is counted through all of the tensor.
@@ -95,9 +100,10 @@ void set_weights(const Run &run, int index, std::int64_t first_head, std::int64_
         return;
     }
     float *const second_half = work.widened + block_floats / 2;
-    const float *const bias = norm.has_bias ? find_floats(norm, run.stages[index].bias) : nullptr;
+    const char *const given = norm.has_bias ? run.stages[index].bias : nullptr;
+    const float *const bias = find_floats(norm, given);
     if (bias == nullptr) {
-        load_bias(run, index, first, n, second_half);
+        load_numbers(run, index, given, -0.0f, first, n, second_half);  // not even a -0 is changed by adding that
     }
     work.bias = bias == nullptr ? second_half : bias + first;
 }

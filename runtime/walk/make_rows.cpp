@@ -2,7 +2,7 @@
 #include "angles/angle_source.h"
 #include "angles/linear.h"
 #include "base/error.h"
-#include "base/overlap.h"
+#include "base/floats_out.h"
 #include "base/share.h"
 #include "base/versioned.h"
 #include "walk/plan.h"
@@ -19,23 +19,8 @@ namespace {
 /// Finds what the rows of a call span, and checks that there is room for them.
 halyard_status read_memory(const halyard_rows_args &args, std::int64_t rotary_dim, std::int64_t n_heads,
                            MemoryRange *out, halyard_error *error) noexcept {
-    const bool is_empty = args.n_batch == 0 || args.n_tokens == 0;
-    if (args.rows == nullptr && !is_empty) {
-        return fail_null(error, "args.rows");
-    }
-    std::int64_t n_needed = 0;
-    const std::int64_t dense[] = {1};
-    if (!is_empty && (__builtin_mul_overflow(args.n_tokens, rotary_dim, &n_needed) ||
-                      __builtin_mul_overflow(n_heads, n_needed, &n_needed) ||
-                      __builtin_mul_overflow(args.n_batch, n_needed, &n_needed) ||
-                      !find_memory_range<1>(args.rows, {n_needed}, dense, sizeof(float), out))) {
-        return fail(error, HALYARD_ERROR_OVERFLOW, "the rows of ", args.n_batch, " x ", args.n_tokens,
-                    " tokens of rotary_dim ", rotary_dim, " leave the address space");
-    }
-    if (args.n_floats < n_needed) {
-        return fail(error, HALYARD_ERROR_SHAPE, "args.n_floats is ", args.n_floats, ", but the rows need ", n_needed);
-    }
-    return HALYARD_OK;
+    const FloatsOut rows = {args.rows, args.n_floats, "args.rows", "args.n_floats", "rows"};
+    return find_floats_out(rows, {args.n_batch, args.n_tokens, n_heads, rotary_dim}, out, error);
 }
 
 /// Makes the rows of an angle source.

@@ -178,31 +178,34 @@ Quantisation quantisation_of(const GroupsDesc &groups) {
     return {Dtype::int8, mode, low, greatest};
 }
 
-/// The place of an element's nibble among those of its group.
-std::int64_t nibble_of(const GroupsDesc &groups, std::int64_t element) {
-    const std::int64_t half = groups.group / 2;
+/// The elements that share a byte of a group: that of the low nibble, and that of the high one.
+struct Neighbours {
+    std::int64_t low, high;
+};
+Neighbours neighbours_in(const GroupsDesc &groups, std::int64_t byte) {
     switch (groups.packing) {
-    case HALYARD_PACKING_HALVES: return element < half ? 2 * element : 2 * (element - half) + 1;
-    case HALYARD_PACKING_HIGH_FIRST: return element ^ 1;
-    default: return element;
+    case HALYARD_PACKING_HALVES: return {byte, byte + groups.group / 2};
+    case HALYARD_PACKING_HIGH_FIRST: return {2 * byte + 1, 2 * byte};
+    default: return {2 * byte, 2 * byte + 1};
     }
 }
 
 /// Stores the elements of a group, a byte each, two in a byte.
 void pack(const GroupsDesc &groups, const unsigned char *elements, char *out) {
-    for (std::int64_t i = 0; i < groups.group; i++) {
-        const std::int64_t nibble = nibble_of(groups, i), shift = 4 * (nibble & 1);
-        const unsigned kept = static_cast<unsigned char>(out[nibble / 2]) & (shift == 0 ? 0xf0u : 0x0fu);
-        out[nibble / 2] = static_cast<char>(kept | (elements[i] & 0x0fu) << shift);
+    for (std::int64_t i = 0; i < groups.group / 2; i++) {
+        const Neighbours of = neighbours_in(groups, i);
+        out[i] = static_cast<char>((elements[of.low] & 0x0fu) | (elements[of.high] & 0x0fu) << 4);
     }
 }
 
 void unpack(const GroupsDesc &groups, const char *in, unsigned char *elements) {
-    const bool is_signed = groups.element == HALYARD_ELEMENT_INT4;
-    for (std::int64_t i = 0; i < groups.group; i++) {
-        const std::int64_t nibble = nibble_of(groups, i);
-        const unsigned value = static_cast<unsigned char>(in[nibble / 2]) >> 4 * (nibble & 1) & 0x0fu;
-        elements[i] = static_cast<unsigned char>(is_signed && value > 7 ? value | 0xf0u : value);
+    const unsigned sign = groups.element == HALYARD_ELEMENT_INT4 ? 8 : 0;
+    const auto extended = [&](unsigned nibble) { return static_cast<unsigned char>((nibble ^ sign) - sign); };
+    for (std::int64_t i = 0; i < groups.group / 2; i++) {
+        const Neighbours of = neighbours_in(groups, i);
+        const auto byte = static_cast<unsigned char>(in[i]);
+        elements[of.low] = extended(byte & 0x0fu);
+        elements[of.high] = extended(byte >> 4);
     }
 }
 
@@ -250,10 +253,9 @@ void store_head(const GroupsDesc &groups, std::int64_t first, const unsigned cha
     }
 }
 
-/// Makes floats of n dense elements of groups: q s, or (q - z) s.
-void dequantise(const StageKernels &kernels, const GroupsDesc &groups, std::int64_t n_groups,
-                const unsigned char *elements, const float *s, const float *z, std::int64_t n_heads,
-                std::int64_t head_dim, float *heads) {
+/// Makes floats of the dense elements of some heads: q s, or (q - z) s.
+void dequantise(const StageKernels &kernels, const GroupsDesc &groups, const unsigned char *elements,
+                const Numbers &numbers, std::int64_t n_heads, std::int64_t head_dim, float *heads) {
     const bool is_unsigned = groups.has_zero() || groups.rule == HALYARD_RULE_SIGNED;
     const Elements<float> floats = {heads, {1, groups.group, head_dim}};
     if (!is_unsigned) {
@@ -263,11 +265,11 @@ void dequantise(const StageKernels &kernels, const GroupsDesc &groups, std::int6
         widen(kernels, dtype, {groups.group, groups.n_groups, n_heads},
               {reinterpret_cast<const char *>(elements), {1, groups.group, groups.n_grouped()}}, floats);
     }
-    for (std::int64_t i = 0; i < n_groups; i++) {
+    for (std::int64_t i = 0; i < n_heads * groups.n_groups; i++) {
         const std::int64_t head = i / groups.n_groups, group = i - head * groups.n_groups;
         float *const to = heads + head * head_dim + group * groups.group;
         const unsigned char *const from = elements + i * groups.group;
-        const float scale = s[i], zero = is_unsigned ? z[i] : 0.0f;
+        const float scale = numbers.s[i], zero = is_unsigned ? numbers.z[i] : 0.0f;
         if (is_unsigned) {
             for (std::int64_t e = 0; e < groups.group; e++) {
                 to[e] = (static_cast<float>(from[e]) - zero) * scale;
@@ -361,8 +363,7 @@ void load_records(const Run &run, int index, const Stretch &stretch, const Block
                 }
             }
         }
-        dequantise(kernels, groups, part.count() * groups.n_groups, memory.elements, numbers.s, numbers.z, part.count(),
-                   desc.head_dim, floats);
+        dequantise(kernels, groups, memory.elements, numbers, part.count(), desc.head_dim, floats);
     });
 }
 

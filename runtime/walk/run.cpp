@@ -179,9 +179,12 @@ void do_with(const Run &run, std::int64_t first, std::int64_t n, const Rows &row
             (rows.first_pair != 0 && (desc.is_staged || !desc.rotates))) {  // such tensors were done with pair 0
             continue;
         }
+        const auto do_here = [&](std::int64_t batch, std::int64_t token, std::int64_t n_here, const Rows &rows_here) {
+            rows.is_by_head ? do_heads(run, index, batch, token, n_here, rows_here, share)
+                            : do_tokens(run, index, batch, token, n_here, rows_here, share);
+        };
         if (run.n_tokens == 1) {  // batch rows of one token follow each other like tokens
-            rows.is_by_head ? do_heads(run, index, first, 0, n, rows, share)
-                            : do_tokens(run, index, first, 0, n, rows, share);
+            do_here(first, 0, n, rows);
             continue;
         }
         const bool joined =
@@ -193,8 +196,7 @@ void do_with(const Run &run, std::int64_t first, std::int64_t n, const Rows &row
             const std::int64_t n_here = joined ? n - i : std::min(n - i, run.n_tokens - token);
             Rows rows_here = rows;
             rows_here.row_of_token += rows.row_of_token == nullptr ? 0 : i;
-            rows.is_by_head ? do_heads(run, index, batch, token, n_here, rows_here, share)
-                            : do_tokens(run, index, batch, token, n_here, rows_here, share);
+            do_here(batch, token, n_here, rows_here);
             i += n_here;
         }
     }

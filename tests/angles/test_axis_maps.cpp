@@ -1,7 +1,7 @@
 // Positions with several axes: each pair reads the axis that the map says, whatever the source.
-#include "angles/given_rows.h"
 #include "angles/refused_source.h"
 #include "changes.h"
+#include "checks/make_sources.h"
 #include "checks/oracle.h"
 #include "checks/rotate.h"
 #include "data/golden_elements.h"

@@ -1,7 +1,7 @@
 // Bad descriptions of angle sources.
-#include "angles/given_rows.h"
 #include "angles/refused_source.h"
 #include "changes.h"
+#include "checks/make_sources.h"
 #include "checks/rotate.h"
 
 namespace {

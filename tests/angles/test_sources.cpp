@@ -1,7 +1,7 @@
 // Angle sources of every kind: runs compared with exact rotation, rows, positions out of range, and Hugging Face's
 // float32 angles. test_source_errors.cpp has the bad descriptions, test_row_kernels.cpp the kernels that make rows.
 #include "angles/count_wrong.h"
-#include "angles/given_rows.h"
+#include "checks/make_sources.h"
 #include "data/golden.h"
 
 #include <catch2/catch_get_random_seed.hpp>

@@ -1,6 +1,6 @@
 // What is refused of plans and runs that move keys, with a sentence that names the argument and its value; nothing is
 // written. Beside each bad value stands a good one.
-#include "angles/given_rows.h"
+#include "checks/make_sources.h"
 #include "road/valid_run.h"
 #include "walk/plan.h"
 

@@ -4,18 +4,13 @@
 //     graphs LIBRARY.so THREADS
 //
 // Prints what fails, and exits with 1 then.
-#include <ggml-alloc.h>
-#include <ggml-backend.h>
-#include <ggml.h>
+#include "backend.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,34 +18,6 @@
 namespace {
 
 constexpr int head_dim = 64, n_heads = 8, n_kv_heads = 2, n_slots = 96, n_steps = 20;
-
-struct Deleter {
-    void operator()(ggml_context *context) const { ggml_free(context); }
-    void operator()(ggml_backend_t backend) const { ggml_backend_free(backend); }
-    void operator()(ggml_backend_sched_t sched) const { ggml_backend_sched_free(sched); }
-    void operator()(ggml_backend_buffer_t buffer) const { ggml_backend_buffer_free(buffer); }
-};
-template <typename T>
-using Owned = std::unique_ptr<std::remove_pointer_t<T>, Deleter>;
-
-std::string last_log;
-std::atomic<int> n_failed = 0;
-
-void expect(bool is_so, const std::string &what) {
-    if (!is_so) {
-        std::printf("FAILED: %s\n", what.c_str());
-        ++n_failed;
-    }
-}
-
-Owned<ggml_backend_t> make_backend(int n_threads) {
-    ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
-    Owned<ggml_backend_t> backend(ggml_backend_dev_init(device, nullptr));
-    auto *set_n_threads = reinterpret_cast<ggml_backend_set_n_threads_t>(
-        ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), "ggml_backend_set_n_threads"));
-    set_n_threads(backend.get(), n_threads);
-    return backend;
-}
 
 /// What a graph is made of.
 struct Layer {
@@ -103,12 +70,7 @@ public:
         return status;
     }
 
-    std::vector<char> bytes(bool of_cache) const {
-        const ggml_tensor *tensor = of_cache ? cache_ : out_;
-        std::vector<char> result(ggml_nbytes(tensor));
-        ggml_backend_tensor_get(tensor, result.data(), 0, result.size());
-        return result;
-    }
+    std::vector<char> bytes(bool of_cache) const { return bytes_of(of_cache ? cache_ : out_); }
 
     std::vector<float> numbers(bool of_cache) const {
         const auto raw = bytes(of_cache);
@@ -124,18 +86,6 @@ public:
     }
 
 private:
-    static Owned<ggml_context *> make_context() { return Owned<ggml_context *>(ggml_init({1 << 20, nullptr, true})); }
-
-    static void fill(ggml_tensor *tensor, unsigned seed) {
-        std::mt19937 random(seed);
-        std::uniform_real_distribution<float> number(-1.0f, 1.0f);
-        std::vector<float> values(static_cast<std::size_t>(ggml_nelements(tensor)));
-        for (float &value : values) {
-            value = number(random);
-        }
-        ggml_backend_tensor_set(tensor, values.data(), 0, ggml_nbytes(tensor));
-    }
-
     ggml_tensor *rotated(ggml_tensor *x) {
         ggml_context *c = context_.get();
         if (layer_.has_norm) {

@@ -28,8 +28,23 @@ ARCHS = (133, 3940)
 OPERATORS = {"ROPE": (470, 470), "ROPE_SET_ROWS,RMS_NORM_MUL_ROPE": (283, 279)}
 # How many models of random weights test-llama-archs writes.
 MODELS = 128
-# Of a q8_0 cache, what llama.cpp itself cannot do: it aborts in a context shift, or makes no context.
-NO_Q8_0 = {"deepseek2", "deepseek32", "dots3note", "glm-dsa", "grok", "hy_v4", "laguna", "minimax-m3", "mistral4"}
+# Those whose quantised keys llama.cpp itself cannot shift: it aborts.
+NO_SHIFT = {"deepseek2", "deepseek32", "dots3note", "glm-dsa", "hy_v4", "minimax-m3", "mistral4"}
+# What may be left beside rotations: the transforms of what attention returns and of q that is scaled after its rotation;
+# values without a transform.
+LEFT = {"nodes", "Hadamard transforms", "stores into quantised caches"}
+# (angles, join): what is replaced in the graphs of records.cpp, and what is left.
+RECORDS = {
+    ("exact", "auto"): ({"shift": 52, "hadamard, cache": 131},
+                        {"nodes": 154, "Hadamard transforms": 42, "stores into quantised caches": 112}),
+    ("exact", "always"): ({"shift": 52, "hadamard, cache": 131},
+                          {"nodes": 154, "Hadamard transforms": 42, "stores into quantised caches": 112}),
+    ("exact", "never"): ({"rope": 472}, {"nodes": 970, "Hadamard transforms": 578,
+                                        "stores into quantised caches": 392}),
+    ("ggml", "auto"): ({"hadamard, cache": 131},
+                       {"nodes": 250, "Hadamard transforms": 86, "shift: the angles are ggml's": 52,
+                        "stores into quantised caches": 112}),
+}
 TIMED = ["llama-dense", "qwen3-dense", "phi3-dense"]
 
 
@@ -105,7 +120,7 @@ class Tests:
 
     def row(self, what, passed, result):
         self.n_failed += not passed
-        print(f"{'ok    ' if passed else 'FAILED'} {what:59} {result[:500]}", flush=True)
+        print(f"{'ok    ' if passed else 'FAILED'} {what:59} {result[:1000]}", flush=True)
 
     # ---- What is right -----------------------------------------------------------------------------------------------
 
@@ -117,6 +132,14 @@ class Tests:
             passed = status == 0 and left == {"nodes": 400, "the graph itself makes the positions": 400}
             self.row(f"graphs made here, {THREADS} threads, join {join}", passed,
                      f"{output.strip()}; {report and report['replaced']['nodes']} nodes replaced, {left}")
+
+    def records(self):
+        """What lies in quantised caches, beside stock's."""
+        for (angles, join), (replaced, left) in RECORDS.items():
+            status, output, report = self.run(str(self.build / "bin" / "halyard_ggml_records"), self.library(),
+                                              str(THREADS), HALYARD_GGML_ANGLES=angles, HALYARD_GGML_JOIN=join)
+            passed = status == 0 and report["left"] == left and replaced.items() <= report["replaced"].items()
+            self.row(f"quantised caches made here, {angles} {join}", passed, f"{output.strip()[-400:]}; {report}")
 
     def operators(self):
         for operators, (n_cases, n_nodes) in OPERATORS.items():
@@ -138,27 +161,36 @@ class Tests:
             self.run(self.llama_program("test-llama-archs"), "--seed", "1", "-o", str(self.models))
         return sorted(self.models.glob("*.gguf"))
 
-    def architectures(self, cache, join):
-        """Each model before and after the library is loaded: a prompt, tokens, and a context shift."""
+    def architectures(self, cache, flash, join, disable="0"):
+        """Each model before and after the library is loaded: a prompt, tokens of two sequences, a state that is saved
+        and restored, and a context shift. Without the Hadamard transform, which LLAMA_ATTN_ROT_DISABLE switches off,
+        llama.cpp itself crashes in that."""
         counts = collections.Counter()
+        is_quantised = cache.startswith("q")
         paths = self.make_models()
         for path in paths:
             name = re.sub("-(dense|moe)$", "", path.stem)
-            if cache == "q8_0" and name in NO_Q8_0:
-                continue
+            stays = ["no-shift"] if is_quantised and (name in NO_SHIFT or disable != "0") else []
             status, output, report = self.run(str(self.build / "bin" / "halyard_ggml_logits"), str(path),
-                                              self.library(), str(THREADS), cache, HALYARD_GGML_JOIN=join)
+                                              self.library(), str(THREADS), cache, flash, *stays,
+                                              HALYARD_GGML_JOIN=join, LLAMA_ATTN_ROT_DISABLE=disable)
+            if status == 3 and is_quantised:
+                counts["refused by llama.cpp"] += 1
+                continue
             counts["models"] += 1
-            counts["shifted"] += "shifted -" not in output
+            for what in "restored", "shifted":
+                counts[what] += f"{what} -" not in output
             replaced, left = (report[kind] if report else {"nodes": -1} for kind in ("replaced", "left"))
             counts["with RoPE"] += replaced["nodes"] > 0
-            counts.update({f"{kind} nodes": report[kind]["nodes"] for kind in ("replaced", "left") if report})
-            if status != 0 or left["nodes"] != 0:
-                self.row(f"{path.stem}, {cache} cache", False, output.strip()[-200:])
+            for kind in "replaced", "left":
+                counts.update({f"{kind}: {what}": n for what, n in report[kind].items() if report and what != "nodes"})
+            if status != 0 or not left.keys() <= (LEFT if is_quantised else {"nodes"}):
+                self.row(f"{path.stem}, {cache} cache", False, f"{output.strip()[-200:]} {left}")
             elif cache == "f16" and join == "always":
                 parts = ", ".join(f"{n} {what}" for what, n in replaced.items() if what != "nodes")
                 print(f"       {path.stem:31} {output.strip():60} {parts}", flush=True)
-        self.row(f"models of random weights, {cache} cache, join {join}", len(paths) == MODELS,
+        where = f"{cache} cache, flash attention {flash}, join {join}" + (", no Hadamard" if disable != "0" else "")
+        self.row(f"models, {where}", len(paths) == MODELS,
                  ", ".join(f"{n} {what}" for what, n in counts.items()))
 
     def llama_archs(self):
@@ -230,6 +262,11 @@ class Tests:
                           f"{a / b:.3f} times as fast; least {min(stock) / min(ours):.3f}; "
                           f"spread {spread[0]:.0%} {spread[1]:.0%}", flush=True)
 
+    def record_times(self):
+        """The second line of a pair is stock beside stock."""
+        for library in self.library(), self.library("halyard_other"):
+            print(self.run(str(self.build / "bin" / "halyard_ggml_record_times"), library, "1")[1], end="", flush=True)
+
     def turns(self):
         """In one process; the second line of a pair is stock beside stock."""
         self.make_models()
@@ -263,17 +300,21 @@ def main():
     arguments = parser.parse_args()
     tests = Tests(arguments)
     if arguments.times:
+        tests.record_times()
         tests.operator_times()
         tests.turns()
         tests.engine_times()
         return 0
     tests.graphs()
+    tests.records()
     if not arguments.graphs:
         tests.operators()
         tests.refusals()
         tests.llama_archs()
-        for cache, join in ("f16", "always"), ("f16", "auto"), ("f32", "always"), ("q8_0", "always"):
-            tests.architectures(cache, join)
+        for what in (("f16", "auto", "always"), ("f16", "auto", "auto"), ("f32", "auto", "always"),
+                     ("q8_0", "on", "always"), ("q8_0", "off", "auto"), ("q4_0", "on", "auto"),
+                     ("q8_0", "on", "auto", "1")):
+            tests.architectures(*what)
     print(f"{tests.n_failed} failed")
     return tests.n_failed != 0
 

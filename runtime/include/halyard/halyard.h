@@ -697,6 +697,12 @@ typedef struct halyard_groups_desc {
     int64_t scales_stride_block, scales_stride_token, scales_stride_head;
 } halyard_groups_desc;
 
+/* Writes to *out (its size must be set) what groups are for heads of head_dim elements: *groups with what its preset and
+ * its defaults say filled in, record_bytes too, so that a caller knows how much memory to bring. Strides of scales that
+ * lie apart stay as they are. Errors: NULL_POINTER, STRUCT_SIZE, and what a plan says of such groups. */
+HALYARD_API halyard_status halyard_resolve_groups(const halyard_groups_desc *groups, int64_t head_dim,
+                                                  halyard_groups_desc *out, halyard_error *error);
+
 /* The fixed part of one tensor that a plan rotates: q, say, or k. */
 typedef struct halyard_tensor_desc {
     uint32_t size;

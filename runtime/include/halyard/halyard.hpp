@@ -1,5 +1,6 @@
 /// Halyard's C++ face: the C ABI of halyard.h with owners, exceptions and a few helpers that fill in its structs.
-/// Header-only, C++17, and but for run_cache without logic of its own: halyard.h says what everything means.
+/// Header-only, C++17, and but for run_cache and find_head_dim without logic of its own: halyard.h says what everything
+/// means.
 ///
 ///     const auto frequencies = halyard::frequencies::from_base(10000.0, 128);
 ///     const auto angles = halyard::angle_source::table(frequencies, 0, 4095);
@@ -50,7 +51,8 @@ enum class dtype : std::int32_t {
     bf16 = HALYARD_BF16,
     e4m3 = HALYARD_E4M3,
     e5m2 = HALYARD_E5M2,
-    int8 = HALYARD_INT8
+    int8 = HALYARD_INT8,
+    uint8 = HALYARD_UINT8  ///< the bytes of records
 };
 enum class pairing : std::int32_t { half = HALYARD_PAIRING_HALF, interleaved = HALYARD_PAIRING_INTERLEAVED };
 enum class direction : std::int32_t { forward = HALYARD_FORWARD, inverse = HALYARD_INVERSE };
@@ -477,7 +479,39 @@ inline halyard_scale_desc describe_dynamic_scales() noexcept {
     return desc;
 }
 
-/// A dense cache [pages, page_size, heads, head_dim]. One page of all slots is [slots, heads, head_dim].
+/// Groups as an engine's cache holds them, HALYARD_GROUPS_….
+inline halyard_groups_desc describe_groups(std::int32_t preset) noexcept {
+    auto desc = make_struct<halyard_groups_desc>();
+    desc.preset = preset;
+    return desc;
+}
+
+/// The same groups with all that they leave out filled in, for heads of head_dim elements: their record_bytes, say.
+inline halyard_groups_desc resolve_groups(const halyard_groups_desc &groups, std::int64_t head_dim) {
+    auto resolved = make_struct<halyard_groups_desc>();
+    detail::call(halyard_resolve_groups, &groups, head_dim, &resolved);
+    return resolved;
+}
+
+/// The one head_dim whose heads have records of so many bytes; 0 where there is none, or several.
+inline std::int64_t find_head_dim(const halyard_groups_desc &groups, std::int64_t record_bytes) noexcept {
+    const auto most = record_bytes > 1024 ? std::int64_t{2048} : 2 * record_bytes;  // two in a byte, of at most 2048
+    auto resolved = make_struct<halyard_groups_desc>();
+    std::int64_t found = 0;
+    for (std::int64_t head_dim = 1; head_dim <= most; ++head_dim) {
+        if (halyard_resolve_groups(&groups, head_dim, &resolved, nullptr) == HALYARD_OK &&
+            resolved.record_bytes == record_bytes) {
+            if (found != 0) {
+                return 0;
+            }
+            found = head_dim;
+        }
+    }
+    return found;
+}
+
+/// A dense cache [pages, page_size, heads, head_dim], or of records with record_bytes in the place of head_dim. One
+/// page of all slots is [slots, heads, head_dim].
 inline halyard_cache_desc describe_nhd_cache(std::int64_t n_pages, std::int64_t page_size, std::int64_t n_heads,
                                              std::int64_t head_dim) noexcept {
     auto desc = make_struct<halyard_cache_desc>();
@@ -642,6 +676,8 @@ struct bound_stages {
     const halyard_angle_source *angles = nullptr;  ///< given rows that lie elsewhere than those that were bound
     const float *const *position_scales = nullptr;
     const void *const *biases = nullptr;
+    void *const *group_scales = nullptr;
+    const void *const *from_group_scales = nullptr;
 };
 
 namespace detail {
@@ -720,6 +756,8 @@ public:
         args.angles = stages.angles;
         args.position_scales = stages.position_scales;
         args.biases = stages.biases;
+        args.group_scales = stages.group_scales;
+        args.from_group_scales = stages.from_group_scales;
         detail::call(halyard_run_bound, get(), &args);
     }
 
@@ -766,6 +804,22 @@ private:
     std::vector<std::shared_ptr<const std::pair<Key, Made>>> known_;
 };
 
+namespace detail {
+
+/// Makes rows of whatever args says they are made from.
+inline void make_rows(const plan &made, halyard_rows_args args, std::int64_t n_batch, std::int64_t n_tokens,
+                      float *rows, std::int64_t n_floats, part_of_run part) {
+    args.n_batch = n_batch;
+    args.n_tokens = n_tokens;
+    args.rows = rows;
+    args.n_floats = n_floats;
+    args.part = part.part;
+    args.n_parts = part.n_parts;
+    call(halyard_make_rows, made.get(), &args);
+}
+
+}  // namespace detail
+
 /// Writes the rows of n_batch x n_tokens tokens, [n_batch, n_tokens, 2, rotary_dim / 2], to rows, which has room for
 /// n_floats: angle_source::given_by_token reads them. positions may be NULL. A part of it writes some tokens' rows.
 inline void make_rows(const plan &made, const angle_source &angles, const halyard_positions *positions,
@@ -775,13 +829,7 @@ inline void make_rows(const plan &made, const angle_source &angles, const halyar
     args.bad_position = static_cast<std::int32_t>(policy);
     args.angles = angles.get();
     args.positions = positions;
-    args.n_batch = n_batch;
-    args.n_tokens = n_tokens;
-    args.rows = rows;
-    args.n_floats = n_floats;
-    args.part = part.part;
-    args.n_parts = part.n_parts;
-    detail::call(halyard_make_rows, made.get(), &args);
+    detail::make_rows(made, args, n_batch, n_tokens, rows, n_floats, part);
 }
 
 /// Angles that are linear in positions, [n_axes, batch, tokens] dense, which need not be integers: see
@@ -806,14 +854,8 @@ halyard_linear_angles linear_angles(const Real *positions, std::int64_t n_batch,
 inline void make_rows(const plan &made, const halyard_linear_angles &linear, std::int64_t n_batch,
                       std::int64_t n_tokens, float *rows, std::int64_t n_floats, part_of_run part = {}) {
     auto args = make_struct<halyard_rows_args>();
-    args.n_batch = n_batch;
-    args.n_tokens = n_tokens;
-    args.rows = rows;
-    args.n_floats = n_floats;
-    args.part = part.part;
-    args.n_parts = part.n_parts;
     args.linear = &linear;
-    detail::call(halyard_make_rows, made.get(), &args);
+    detail::make_rows(made, args, n_batch, n_tokens, rows, n_floats, part);
 }
 
 /// Every target, best first; the last is the portable reference.

@@ -1,4 +1,5 @@
-// Where Y ends: its type, the scales that it is divided by, and a cache that it is stored in.
+// Where Y ends: its type, the scales that it is divided by, groups that it is kept in, and a cache that it is stored
+// in.
 #pragma once
 
 #include "tool/files/input_file.h"
@@ -6,6 +7,7 @@
 #include "tool/options/cache_layout.h"
 #include "tool/options/call.h"
 #include "tool/options/dtypes.h"
+#include "tool/options/groups.h"
 
 #include "halyard/halyard.hpp"
 
@@ -31,9 +33,10 @@ public:
     std::optional<double> scale;  // --scale as a number,
     std::string scales;           // or as a file
     std::string scale_dynamic;
-    std::int32_t hadamard = 0;  // 0: none
-    std::string slots, cache;   // both or none; where keys move, X is the cache
-    std::string cache_scales;   // of keys that move
+    std::int32_t hadamard = 0;                                    // 0: none
+    std::string slots, cache;                                     // both or none; where keys move, X is the cache
+    std::string cache_scales;                                     // of keys that move, and of records that are read
+    GroupsWord groups{"--groups"}, from_groups{"--from-groups"};  // how records hold Y, and X
 
     void add(CLI::App &command) {
         auto *type = add_word(command, "--out-dtype", out_type,
@@ -47,7 +50,8 @@ public:
         auto *dynamic =
             add_file(command, "--scale-dynamic", scale_dynamic,
                      "make a scale for each token and head, and write them: <f4, [tokens, heads], or [batch, "
-                     "tokens, heads]; with --slots [slots, heads], the others as they were, or 1");
+                     "tokens, heads]; with --slots [slots, heads], the others as they were, or 1; with --groups: where "
+                     "scales go that lie apart, by that shape and, where a head has several, [..., groups]");
         auto *blocks = add_integer(command, "--hadamard", hadamard,
                                    "a Hadamard transform of each N elements, before scales; a power of two that "
                                    "divides head_dim",
@@ -62,13 +66,15 @@ public:
         auto *moved = add_file(command, "--cache-scales", cache_scales,
                                "with --from-positions: the scales of X's tokens and heads, <f4, [slots, heads], or "
                                "without --slots [tokens, heads] or [batch, tokens, heads]; new ones are written "
-                               "there, or where --scale-dynamic says");
+                               "there, or where --scale-dynamic says; with --from-groups: those of X's records, if "
+                               "they lie apart");
         auto *layout =
             add_value(command, "--cache-layout", "rows|nhd|hnd|tile:bs,Tt,s0,s1,Dt,s2,s3",
                       "[slots, heads, head_dim]; [pages, bs, heads, head_dim]; [pages, heads, bs, head_dim]; "
                       "[pages, heads, bs * head_dim], where element d of a block's token t and one head is "
                       "number (t / Tt) * s0 + (t % Tt) * s1 + (d / Dt) * s2 + (d % Dt) * s3",
                       [this](const std::string &text) { return layout_.parse(text); });
+        add_groups(command)->excludes(type)->excludes(fixed);
         fixed->excludes(dynamic);
         moved->excludes(fixed);
         to_slots->needs(layout);
@@ -81,7 +87,14 @@ public:
 
     bool has_cache() const { return !slots.empty(); }
     /// Where dynamic scales are written.
-    const std::string &scales_path() const { return scale_dynamic.empty() ? cache_scales : scale_dynamic; }
+    const std::string &scales_path() const {
+        return scale_dynamic.empty() && !from_groups.is_given() ? cache_scales : scale_dynamic;
+    }
+    /// How records hold X; NULL where elements do.
+    const GroupsWord *groups_of_x(bool moves) const {
+        const auto &of_x = moves ? groups : from_groups;
+        return of_x.is_given() ? &of_x : nullptr;
+    }
 
     /// Reads which slots of the cache the tokens have. Where keys move, those and the cache tell the call's shape.
     void read_slots(Call &call) {
@@ -97,8 +110,23 @@ public:
             refuse_shape(slots_file_, "slots are [tokens] or [batch, tokens]");
         }
         call.has_batch = shape.size() == 2;
-        const auto [heads, head_dim] = layout_.find_heads(call.x);
-        call.shape = {call.has_batch ? shape[0] : 1, shape.back(), heads, head_dim};
+        const auto [heads, width] = layout_.find_heads(call.x);
+        call.shape = {call.has_batch ? shape[0] : 1, shape.back(), heads, width};
+    }
+
+    /// Tells the call how wide heads are in X and Y, of which it knows the former as the last of its shape.
+    void find_widths(Call &call) {
+        call.x_width = call.y_width = call.shape[3];
+        const auto *const of_x = groups_of_x(call.moves);
+        if (of_x != nullptr) {
+            call.y_width = call.shape[3] = of_x->find_head_dim(call.x, call.x_width);
+        }
+        for (auto *const each : {&groups, &from_groups}) {
+            if (each->is_given()) {
+                each->resolve(call.shape[3]);
+            }
+        }
+        call.y_width = groups.is_given() ? groups.desc().record_bytes : call.y_width;
     }
 
     /// Reads the other files, checks their types and shapes, and brings them to the call. Throws Refusal.
@@ -114,30 +142,102 @@ public:
             read_cache(call);
             n_bytes_ = cache_of(call).n_bytes;
         } else {
-            n_bytes_ = static_cast<std::size_t>(call.x.n_elements) * static_cast<std::size_t>(type.n_bytes);
+            const auto n_heads = call.x.n_elements != 0 ? call.x.n_elements / call.x_width : 0;
+            n_bytes_ = static_cast<std::size_t>(n_heads) * static_cast<std::size_t>(call.y_width * type.n_bytes);
             y_ = std::make_unique_for_overwrite<std::byte[]>(n_bytes_);
+        }
+        if (groups.is_given() || from_groups.is_given()) {
+            call.tensor.groups = groups.is_given() ? &groups.desc() : nullptr;
+            call.tensor.from_groups = from_groups.is_given() ? &from_groups.desc() : nullptr;
+            read_group_scales(call);
         }
         if (scale || !scales.empty()) {
             read_static_scales(call);
-        } else if (!scales_path().empty()) {
+        } else if (!scales_path().empty() && !groups.is_given()) {
             read_dynamic_scales(call);
         }
     }
 
     /// Y's type and memory: the cache, or as many elements as X has.
-    dtype type_of(const Call &call) const { return out_type.value_or(call.type); }
+    dtype type_of(const Call &call) const {
+        return groups.is_given()        ? dtype::uint8
+               : from_groups.is_given() ? out_type.value_or(dtype::f32)
+                                        : out_type.value_or(call.type);
+    }
     void *memory(const Call &call) const { return has_cache() ? cache_of(call).data.get() : y_.get(); }
     /// Writes Y, and dynamic scales; all or nothing.
     void write(const Call &call, const std::string &output) const {
-        const auto &shape = has_cache() ? cache_of(call).shape : call.x.shape;
+        auto shape = has_cache() ? cache_of(call).shape : call.x.shape;
+        if (!has_cache()) {
+            shape.back() = call.y_width;
+        }
         std::vector<NpyOutput> files = {{output, find_dtype(type_of(call)).descr, shape, memory(call), n_bytes_}};
-        if (!scales_path().empty()) {
+        if (group_scales_.is_described()) {
+            files.push_back(group_scales_.output(scales_path()));
+        } else if (!scales_path().empty()) {
             files.push_back({scales_path(), "<f4", scales_shape_, scales_.data(), scales_.size() * sizeof(float)});
         }
         write_npy_files(files);
     }
 
 private:
+    /// Returns --groups.
+    CLI::Option *add_groups(CLI::App &command) {
+        auto *to = add_value(command, "--groups", "PRESET|FIELD=VALUE,...",
+                             "store heads as records of groups with scales, |u1, their bytes in the place of "
+                             "head_dim; with --from-positions X holds such. PRESET is " +
+                                 list_presets() +
+                                 "; fields say what the library's header says of them: " + list_group_fields(),
+                             [this](const std::string &text) { return groups.parse(text); });
+        auto *from = add_value(command, "--from-groups", "PRESET|FIELD=VALUE,...",
+                               "X holds records of such groups; Y holds f32, or what --out-dtype or --groups says",
+                               [this](const std::string &text) { return from_groups.parse(text); });
+        for (auto *option : {to, from}) {
+            option->group("Scale, type and cache");
+        }
+        return to;
+    }
+
+    /// Of records whose scales lie apart. Throws for those that are missing, or have no use.
+    void read_group_scales(Call &call) {
+        const bool writes = groups.is_given() && groups.desc().scales_apart != 0;
+        const bool reads = from_groups.is_given() && from_groups.desc().scales_apart != 0;
+        const auto require = [](bool has_use, const std::string &path, const GroupsWord &of, const char *option) {
+            if (has_use && path.empty()) {
+                throw CLI::RequiresError(of.name(), option);
+            }
+            if (!has_use && !path.empty()) {
+                throw CLI::ValidationError(option, (of.is_given() ? of.name() + " keeps" : "such records keep") +
+                                                       std::string(" no scales apart"));
+            }
+        };
+        if (groups.is_given() || reads) {
+            require(writes, scales_path(), groups, "--scale-dynamic");
+        }
+        if (!call.moves) {
+            require(reads, cache_scales, from_groups, "--cache-scales");
+        }
+        const auto [batch, tokens, heads, elements] = call.shape;
+        const auto of_tokens = call.has_batch ? std::vector{batch, tokens, heads} : std::vector{tokens, heads};
+        if (reads) {
+            from_group_scales_.describe(from_groups, of_tokens);
+            from_group_scales_.read(cache_scales);
+            call.stages.from_group_scales = from_group_scales_.data();
+        }
+        if (writes) {
+            group_scales_.describe(groups, has_cache() ? std::vector{cache_desc_.n_slots, heads} : of_tokens);
+            if (call.moves || (has_cache() && !is_new_file(scale_dynamic))) {
+                group_scales_.read(cache_scales.empty() ? scale_dynamic : cache_scales);
+            }
+            call.stages.group_scales = group_scales_.data();
+        }
+    }
+
+    static bool is_new_file(const std::string &path) {
+        std::error_code code;
+        return std::filesystem::status(path, code).type() == std::filesystem::file_type::not_found;
+    }
+
     /// A number, or the path of a file; what looks like a number must be one.
     std::string parse_scale(const std::string &text) {
         if (text.empty()) {
@@ -164,8 +264,8 @@ private:
             throw Refusal(file.name + " holds " + file.descr + ", but what is stored is " + type.word + ", " +
                           type.descr + (out_type ? "" : ", as X is (see --out-dtype)"));
         }
-        const auto [batch, tokens, heads, head_dim] = call.shape;
-        cache_desc_ = layout_.describe(file, heads, head_dim);
+        const auto [batch, tokens, heads, elements] = call.shape;
+        cache_desc_ = layout_.describe(file, heads, call.y_width);
         call.tensor.cache = file.n_elements != 0 ? &cache_desc_ : nullptr;  // of no heads it has no strides
         call.stages.cache = file.data.get();
 
@@ -235,9 +335,7 @@ private:
         scales_shape_ = has_cache()      ? std::vector{cache_desc_.n_slots, heads}
                         : call.has_batch ? std::vector{batch, tokens, heads}
                                          : std::vector{tokens, heads};
-        std::error_code code;
-        const bool is_new =
-            !call.moves && std::filesystem::status(scale_dynamic, code).type() == std::filesystem::file_type::not_found;
+        const bool is_new = !call.moves && is_new_file(scale_dynamic);
         if ((has_cache() || call.moves) && !is_new) {
             const auto before = read_npy(call.moves ? cache_scales : scale_dynamic, {"<f4"});
             if (before.shape != scales_shape_) {
@@ -267,6 +365,7 @@ private:
     std::vector<unsigned char> scratch_;
     std::unique_ptr<std::byte[]> y_;
     std::size_t n_bytes_ = 0;
+    GroupScales group_scales_, from_group_scales_;
     std::vector<float> scales_;  // static, or as they will be written
     std::vector<std::int64_t> scales_shape_;
     halyard_scale_desc scale_desc_;

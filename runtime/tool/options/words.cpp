@@ -51,6 +51,13 @@ constexpr Words anywhere[] = {
      "by --cache-layout two elements of the cache could meet"},
     {"tensors[0].cache", "--cache-layout"},
     {"linear.positions[", "in --positions, ["},
+    {"HALYARD_RULE_LARGEST", "rule=largest"},
+    {"HALYARD_RULE_SIGNED", "rule=signed"},
+    {"HALYARD_RULE_RANGE", "rule=range"},
+    {"HALYARD_RECIPROCAL_OF_LARGEST", "of_largest"},
+    {"HALYARD_RECIPROCAL_OF_STORED", "reciprocal=of_stored"},
+    {"HALYARD_ROUNDING_AWAY", "away"},
+    {"HALYARD_GROUP_SCALE_E8M0_OCP", "e8m0_ocp"},
     {"linear.matrix[", "--axis-matrix ["},
     {"linear.n_axes is", "the number of axes of --axis-matrix is"},
 };

@@ -1,0 +1,370 @@
+// Computes graphs as llama.cpp makes them for quantised caches with and without a backend library, in one process, and
+// compares what is in the caches: q, k and v with their Hadamard transforms, and shifts of keys.
+//
+//     records LIBRARY.so THREADS
+//
+// Prints what fails, and exits with 1 then.
+#include "backend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+constexpr int n_heads = 4, n_kv_heads = 2, n_slots = 64, n_steps = 6;
+
+/// What forbids to store k or v early, or to store k alone.
+enum class Odd { nothing, cache_is_read, slots_are_made, k_is_read };
+
+/// What a graph is made of.
+struct Layer {
+    ggml_type type;  // of both caches
+    int head_dim, k_hadamard, v_hadamard, n_tokens;
+    bool has_norm, is_half;
+    bool v_is_packed;  // with q and k, so that the transform needs a dense copy of it
+    bool k_is_last;    // v's transform lies between v and its SET_ROWS, or k's
+    Odd odd = Odd::nothing;
+};
+
+const std::vector<Layer> layers = {
+    {GGML_TYPE_Q8_0, 128, 128, 64, 1, false, true, false, true},
+    {GGML_TYPE_Q8_0, 128, 128, 64, 1, true, false, true, false},
+    {GGML_TYPE_Q8_0, 64, 64, 64, 7, true, true, true, true},
+    {GGML_TYPE_Q8_0, 192, 64, 64, 33, false, false, false, false},
+    {GGML_TYPE_Q8_0, 256, 256, 64, 5, false, true, true, true},
+    {GGML_TYPE_Q4_0, 128, 128, 64, 1, true, true, false, true},
+    {GGML_TYPE_Q4_0, 64, 64, 64, 17, false, false, true, false},
+    {GGML_TYPE_Q4_0, 320, 64, 64, 3, false, true, false, true},
+    {GGML_TYPE_Q8_0, 96, 0, 0, 9, true, true, true, true},  // head_dim has no 64, or LLAMA_ATTN_ROT_DISABLE
+    {GGML_TYPE_Q4_0, 128, 0, 0, 2, false, false, true, true},
+    {GGML_TYPE_Q8_0, 80, 0, 0, 4, false, true, true, true},    // heads are not whole groups: left
+    {GGML_TYPE_F16, 128, 128, 0, 6, false, true, true, true},  // DeepSeek's indexer
+    {GGML_TYPE_Q8_0, 64, 64, 64, 3, false, true, true, true, Odd::cache_is_read},
+    {GGML_TYPE_Q8_0, 64, 64, 64, 3, false, true, false, false, Odd::slots_are_made},
+    {GGML_TYPE_Q8_0, 64, 64, 64, 3, false, true, false, true, Odd::k_is_read},
+};
+
+class Model {
+public:
+    Model(const Layer &layer, int n_threads)
+        : layer_(layer), backend_(make_backend(n_threads)), fixed_(make_context()), context_(make_context()) {
+        for (ggml_tensor **cache : {&k_cache_, &v_cache_}) {
+            *cache = ggml_new_tensor_2d(fixed_.get(), layer.type, layer.head_dim * n_kv_heads, n_slots);
+        }
+        weight_ = ggml_new_tensor_1d(fixed_.get(), GGML_TYPE_F32, layer.head_dim);
+        buffer_.reset(ggml_backend_alloc_ctx_tensors(fixed_.get(), backend_.get()));
+        ggml_backend_buffer_clear(buffer_.get(), 0);
+        fill(weight_, 3);
+        build();
+        ggml_backend_t backends[] = {backend_.get()};
+        for (auto *sched : {&sched_, &shift_sched_}) {
+            sched->reset(ggml_backend_sched_new(backends, nullptr, 1, 128, false, true));
+        }
+        if (!ggml_backend_sched_alloc_graph(sched_.get(), graph_) ||
+            (can_shift() && !ggml_backend_sched_alloc_graph(shift_sched_.get(), shift_graph_))) {
+            std::exit(2);
+        }
+    }
+
+    ggml_status store(unsigned seed, int first_slot, bool is_at_zero) {
+        for (ggml_tensor *input : {x_, v_in_}) {
+            if (input->buffer == nullptr) {
+                continue;  // the graph has no use for it
+            }
+            auto values = random_numbers(ggml_nelements(input), seed);
+            // Heads of many magnitudes, and one of zeros.
+            for (std::size_t i = 0; i < values.size(); ++i) {
+                const auto head = i / static_cast<std::size_t>(layer_.head_dim);
+                values[i] = head % 5 == 4 ? 0.0f : std::ldexp(values[i], static_cast<int>(head * 7 % 23) - 14);
+            }
+            ggml_backend_tensor_set(input, values.data(), 0, ggml_nbytes(input));
+        }
+        std::vector<std::int32_t> positions(static_cast<std::size_t>(layer_.n_tokens));
+        std::vector<std::int64_t> slots(positions.size());
+        for (std::size_t t = 0; t < slots.size(); ++t) {
+            positions[t] = is_at_zero ? 0 : static_cast<std::int32_t>(5 * seed + t);
+            slots[t] = first_slot + layer_.n_tokens - 1 - static_cast<int>(t);
+        }
+        ggml_backend_tensor_set(positions_, positions.data(), 0, ggml_nbytes(positions_));
+        if (slots32_ != nullptr) {
+            const std::vector<std::int32_t> narrow(slots.begin(), slots.end());
+            ggml_backend_tensor_set(slots32_, narrow.data(), 0, ggml_nbytes(slots32_));
+        } else {
+            ggml_backend_tensor_set(slots_, slots.data(), 0, ggml_nbytes(slots_));
+        }
+        set_hadamard(k_rot_, v_rot_);
+        return ggml_backend_sched_graph_compute(sched_.get(), graph_);
+    }
+
+    ggml_status shift(bool by_zero) {
+        std::vector<std::int32_t> shifts(n_slots);
+        for (int t = 0; t < n_slots; ++t) {
+            shifts[static_cast<std::size_t>(t)] = by_zero || t % 4 == 0 ? 0 : 3 - t;
+        }
+        ggml_backend_tensor_set(shifts_, shifts.data(), 0, ggml_nbytes(shifts_));
+        set_hadamard(shift_rot_, nullptr);
+        return ggml_backend_sched_graph_compute(shift_sched_.get(), shift_graph_);
+    }
+
+    bool can_shift() const { return ggml_is_quantized(layer_.type) && layer_.head_dim % 32 == 0; }
+    const ggml_tensor *k_cache() const { return k_cache_; }
+    const ggml_tensor *v_cache() const { return v_cache_; }
+    const ggml_tensor *q() const { return q_; }
+    const ggml_tensor *out() const { return out_; }
+
+private:
+    static void set_hadamard(ggml_tensor *a, ggml_tensor *b) {
+        for (ggml_tensor *rot : {a, b}) {
+            if (rot == nullptr || rot->buffer == nullptr) {
+                continue;
+            }
+            const auto n = static_cast<unsigned>(rot->ne[0]);
+            std::vector<float> values(n * n);
+            for (unsigned i = 0; i < n * n; ++i) {
+                const float sign = __builtin_popcount(i / n & i % n) % 2 == 0 ? 1.0f : -1.0f;
+                values[i] = sign / std::sqrt(static_cast<float>(n));
+            }
+            ggml_backend_tensor_set(rot, values.data(), 0, ggml_nbytes(rot));
+        }
+    }
+
+    ggml_tensor *input(ggml_tensor *tensor) {
+        ggml_set_input(tensor);
+        return tensor;
+    }
+    ggml_tensor *new_hadamard(int n) {
+        return n == 0 ? nullptr : input(ggml_new_tensor_2d(context_.get(), GGML_TYPE_F32, n, n));
+    }
+
+    /// llama_mul_mat_hadamard of llama-impl.h.
+    ggml_tensor *transformed(ggml_tensor *x, ggml_tensor *rot) {
+        if (rot == nullptr) {
+            return x;
+        }
+        ggml_context *c = context_.get();
+        const std::int64_t n = rot->ne[0], rows = ggml_nelements(x) / n;
+        ggml_tensor *y = ggml_is_contiguous(x) ? ggml_reshape_2d(c, x, n, rows) : ggml_cont_2d(c, x, n, rows);
+        y = ggml_mul_mat(c, rot, y);
+        ggml_mul_mat_set_hint(y, GGML_HINT_SRC0_IS_HADAMARD);
+        return ggml_reshape_4d(c, y, x->ne[0], x->ne[1], x->ne[2], x->ne[3]);
+    }
+
+    ggml_tensor *turned(ggml_tensor *x, ggml_tensor *positions) {
+        return ggml_rope_ext(context_.get(), x, positions, nullptr, layer_.head_dim,
+                             layer_.is_half ? GGML_ROPE_TYPE_NEOX : GGML_ROPE_TYPE_NORMAL, 4096, 10000.0f, 1.0f, 0.0f,
+                             1.0f, 32.0f, 1.0f);
+    }
+
+    ggml_tensor *rotated(ggml_tensor *x) {
+        ggml_context *c = context_.get();
+        if (layer_.has_norm) {
+            x = ggml_mul(c, ggml_rms_norm(c, x, 1e-6f), weight_);
+        }
+        return transformed(turned(x, positions_), k_rot_);
+    }
+
+    void store(ggml_tensor *cache, ggml_tensor *x) {
+        ggml_context *c = context_.get();
+        if (!ggml_is_contiguous(x)) {
+            x = ggml_cont(c, x);
+        }
+        ggml_tensor *flat = ggml_view_2d(c, x, x->ne[0] * x->ne[1], x->ne[2], x->nb[2], 0);
+        ggml_build_forward_expand(graph_, ggml_set_rows(c, cache, flat, slots_));
+    }
+
+    void build() {
+        ggml_context *c = context_.get();
+        graph_ = ggml_new_graph(c);
+        const int n = layer_.n_tokens, d = layer_.head_dim;
+        x_ = input(ggml_new_tensor_2d(c, GGML_TYPE_F32, (n_heads + 2 * n_kv_heads) * d, n));
+        v_in_ = input(ggml_new_tensor_2d(c, GGML_TYPE_F32, n_kv_heads * d, n));
+        positions_ = input(ggml_new_tensor_1d(c, GGML_TYPE_I32, n));
+        slots_ = input(ggml_new_tensor_1d(c, GGML_TYPE_I64, n));
+        k_rot_ = new_hadamard(layer_.k_hadamard);
+        v_rot_ = new_hadamard(layer_.v_hadamard);
+        ggml_tensor *packed = ggml_scale(c, x_, 1.5f);
+        const std::size_t bytes = static_cast<std::size_t>(d) * sizeof(float);
+        const auto slice = [&](int first, int heads) {
+            return ggml_view_3d(c, packed, d, heads, n, bytes, packed->nb[1], static_cast<std::size_t>(first) * bytes);
+        };
+        q_ = rotated(slice(0, n_heads));
+        ggml_set_output(q_);
+        ggml_tensor *k = rotated(slice(n_heads, n_kv_heads));
+        ggml_tensor *v = layer_.v_is_packed ? slice(n_heads + n_kv_heads, n_kv_heads)
+                                            : ggml_reshape_3d(c, ggml_scale(c, v_in_, 1.5f), d, n_kv_heads, n);
+        v = transformed(v, v_rot_);
+        ggml_build_forward_expand(graph_, q_);
+        ggml_build_forward_expand(graph_, layer_.k_is_last ? v : k);
+        ggml_build_forward_expand(graph_, layer_.k_is_last ? k : v);
+        read_between(k);
+        store(k_cache_, k);
+        store(v_cache_, v);
+        if (can_shift()) {
+            build_shift();
+        }
+    }
+
+    void read_between(ggml_tensor *k) {
+        ggml_context *c = context_.get();
+        if (layer_.odd == Odd::slots_are_made) {
+            slots32_ = input(ggml_new_tensor_1d(c, GGML_TYPE_I32, layer_.n_tokens));
+            slots_ = ggml_cast(c, ggml_cast(c, slots32_, GGML_TYPE_F32), GGML_TYPE_I32);
+            ggml_build_forward_expand(graph_, slots_);
+        } else if (layer_.odd != Odd::nothing) {
+            ggml_tensor *rows = ggml_get_rows(c, v_cache_, positions_);
+            out_ = layer_.odd == Odd::k_is_read ? ggml_scale(c, k, 2.0f) : rows;
+            ggml_set_output(out_);
+            ggml_build_forward_expand(graph_, out_);
+        }
+    }
+
+    /// llama_kv_cache::build_rope_shift.
+    void build_shift() {
+        ggml_context *c = context_.get();
+        shift_graph_ = ggml_new_graph(c);
+        shifts_ = input(ggml_new_tensor_1d(c, GGML_TYPE_I32, n_slots));
+        shift_rot_ = new_hadamard(layer_.k_hadamard);
+        const std::size_t row = ggml_row_size(layer_.type, layer_.head_dim);
+        ggml_tensor *keys = ggml_view_3d(c, k_cache_, layer_.head_dim, n_kv_heads, n_slots, row, k_cache_->nb[1], 0);
+        ggml_tensor *floats = transformed(ggml_cast(c, keys, GGML_TYPE_F32), shift_rot_);
+        ggml_build_forward_expand(shift_graph_, ggml_cpy(c, transformed(turned(floats, shifts_), shift_rot_), keys));
+    }
+
+    Layer layer_;
+    Owned<ggml_backend_t> backend_;
+    Owned<ggml_context *> fixed_, context_;
+    Owned<ggml_backend_buffer_t> buffer_;
+    Owned<ggml_backend_sched_t> sched_, shift_sched_;
+    ggml_cgraph *graph_ = nullptr, *shift_graph_ = nullptr;
+    ggml_tensor *k_cache_ = nullptr, *v_cache_ = nullptr, *weight_ = nullptr;
+    ggml_tensor *x_ = nullptr, *v_in_ = nullptr, *positions_ = nullptr, *slots_ = nullptr, *shifts_ = nullptr;
+    ggml_tensor *k_rot_ = nullptr, *v_rot_ = nullptr, *shift_rot_ = nullptr, *q_ = nullptr;
+    ggml_tensor *slots32_ = nullptr, *out_ = nullptr;
+};
+
+/// What a step leaves.
+struct Snapshot {
+    std::vector<char> k, v;
+    std::vector<float> keys, q, out;
+};
+
+std::vector<float> floats_of(const ggml_tensor *tensor) {
+    const auto bytes = bytes_of(tensor);
+    std::vector<float> result(static_cast<std::size_t>(ggml_nelements(tensor)));
+    if (tensor->type == GGML_TYPE_F32) {
+        std::memcpy(result.data(), bytes.data(), bytes.size());
+    } else {
+        ggml_get_type_traits(tensor->type)->to_float(bytes.data(), result.data(), ggml_nelements(tensor));
+    }
+    return result;
+}
+
+std::vector<Snapshot> run(const Layer &layer, int n_threads) {
+    Model model(layer, n_threads);
+    std::vector<Snapshot> results;
+    const auto after = [&](ggml_status status) {
+        expect(status == GGML_STATUS_SUCCESS, "a step succeeds");
+        results.push_back({bytes_of(model.k_cache()), bytes_of(model.v_cache()), floats_of(model.k_cache()),
+                           floats_of(model.q()),
+                           model.out() == nullptr ? std::vector<float>() : floats_of(model.out())});
+    };
+    after(model.store(1, 0, true));
+    if (model.can_shift()) {
+        after(model.shift(true));
+        after(model.shift(false));
+    }
+    for (unsigned i = 0; i < n_steps; ++i) {
+        after(model.store(2 + i, static_cast<int>(11 * i) % (n_slots - layer.n_tokens), false));
+    }
+    return results;
+}
+
+/// Compares stock's with ours. Where all angles are 0 and nothing is normed, they are equal.
+void compare(const Layer &layer, int step, const Snapshot &stock, const Snapshot &ours, long long *n_different) {
+    const std::string where = "head_dim " + std::to_string(layer.head_dim) + ", " + ggml_type_name(layer.type) +
+                              ", tokens " + std::to_string(layer.n_tokens) + ", step " + std::to_string(step) + ": ";
+    expect(stock.v == ours.v, where + "v's bytes are equal");
+    const bool is_equal = !layer.has_norm && (step == 0 || (step == 1 && ggml_is_quantized(layer.type)));
+    expect(!is_equal || stock.k == ours.k, where + "k's bytes are equal without an angle");
+    for (std::size_t i = 0; i < stock.k.size(); ++i) {
+        *n_different += stock.k[i] != ours.k[i];
+    }
+    const double quanta = layer.type == GGML_TYPE_Q4_0 ? 2.05 / 7 : layer.type == GGML_TYPE_Q8_0 ? 1.05 / 127 : 1e-3;
+    const auto d = static_cast<std::size_t>(layer.head_dim);
+    for (std::size_t head = 0; head < stock.keys.size() / d; ++head) {
+        double length = 0.0;
+        for (std::size_t i = 0; i < d; ++i) {
+            length = std::hypot(length, stock.keys[head * d + i]);
+        }
+        for (std::size_t i = 0; i < d; ++i) {
+            const std::size_t at = head * d + i;
+            double largest = 0.0;
+            for (std::size_t j = at / 32 * 32; j < at / 32 * 32 + 32; ++j) {
+                largest = std::max(largest, static_cast<double>(std::fabs(stock.keys[j])));
+            }
+            if (std::fabs(stock.keys[at] - ours.keys[at]) > quanta * largest + 1e-4 * length) {
+                expect(false, where + "k's element " + std::to_string(at) + " is " + std::to_string(ours.keys[at]) +
+                                  ", stock's " + std::to_string(stock.keys[at]));
+                return;
+            }
+        }
+    }
+    for (std::size_t i = 0; i < stock.out.size(); ++i) {
+        expect(std::fabs(stock.out[i] - ours.out[i]) <= 1e-4f * static_cast<float>(1 << 8),
+               where + "what is read between is near");
+    }
+    for (std::size_t i = 0; i < stock.q.size(); ++i) {
+        expect(std::fabs(stock.q[i] - ours.q[i]) <= 1e-4f * static_cast<float>(1 << 8), where + "q is near");
+    }
+}
+
+void test_bad_slots(int n_threads) {
+    Model model(layers[2], n_threads);
+    expect(model.store(1, 5, false) == GGML_STATUS_SUCCESS, "good slots succeed");
+    const auto k = bytes_of(model.k_cache()), v = bytes_of(model.v_cache());
+    for (const int slot : {n_slots, 1 << 30, -20}) {
+        last_log.clear();
+        expect(model.store(2, slot, false) == GGML_STATUS_FAILED, "a bad slot fails");
+        expect(last_log.find("slot") != std::string::npos, "a bad slot is told: " + last_log);
+        expect(bytes_of(model.k_cache()) == k && bytes_of(model.v_cache()) == v, "a bad slot writes nothing");
+    }
+    expect(model.store(3, 6, false) == GGML_STATUS_SUCCESS, "good slots succeed after bad ones");
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    if (argc != 3) {
+        std::fprintf(stderr, "usage: records LIBRARY.so THREADS\n");
+        return 2;
+    }
+    const int n_threads = std::atoi(argv[2]);
+    ggml_log_set([](ggml_log_level, const char *text, void *) { last_log = text; }, nullptr);
+    ggml_backend_load_all();
+    std::vector<std::vector<Snapshot>> before;
+    for (const Layer &layer : layers) {
+        before.push_back(run(layer, n_threads));
+    }
+    if (ggml_backend_load(argv[1]) == nullptr) {
+        std::fprintf(stderr, "records: could not load %s: %s\n", argv[1], last_log.c_str());
+        return 2;
+    }
+    long long n_bytes = 0, n_different = 0;
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+        const auto after = run(layers[i], n_threads), alone = run(layers[i], 1);
+        for (std::size_t step = 0; step < after.size(); ++step) {
+            compare(layers[i], static_cast<int>(step), before[i][step], after[step], &n_different);
+            n_bytes += static_cast<long long>(after[step].k.size());
+            expect(after[step].k == alone[step].k && after[step].v == alone[step].v && after[step].q == alone[step].q,
+                   "any number of threads gives the same bits");
+        }
+    }
+    const char *join = std::getenv("HALYARD_GGML_JOIN");
+    if (join == nullptr || std::strcmp(join, "never") != 0) {  // there ggml ends the process
+        test_bad_slots(n_threads);
+    }
+    std::printf("%lld of %lld bytes of k differ, %d failed\n", n_different, n_bytes, n_failed.load());
+    return n_failed == 0 ? 0 : 1;
+}

@@ -1,0 +1,33 @@
+// Records of groups: what Python says of them, and their scales that lie apart.
+#pragma once
+
+#include "array.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace halyard::python {
+
+/// The groups of a tensor, of which `name` is what messages call them: a preset's name or a halyard.Groups.
+halyard_groups_desc read_groups(nanobind::handle groups, const std::string &name);
+
+/// All of their fields, for heads of head_dim; throws what the library says, by their name.
+halyard_groups_desc resolve_groups(const halyard_groups_desc &groups, std::int64_t head_dim, const std::string &name);
+
+/// How many elements heads have whose records are an array's last dimension; throws where that does not tell.
+std::int64_t find_head_dim(const halyard_groups_desc &groups, const Array &records, const std::string &name);
+
+/// One number for each group of each head: where they lie, in an array's dimensions.
+struct ScaleRows {
+    int block, token,
+        head;  ///< which dimensions are those of blocks or batch rows, tokens and heads; -1: there is none
+    std::int64_t n_blocks, n_tokens, n_heads;
+};
+
+/// Reads an array of scales of resolved groups that lie apart, and gives these its strides. Throws where it is not as
+/// rows and groups say; `wanted` is what it has to be.
+void *read_group_scales(const Array &array, const ScaleRows &rows, halyard_groups_desc &groups,
+                        const std::string &wanted);
+
+}  // namespace halyard::python

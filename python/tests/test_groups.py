@@ -1,0 +1,221 @@
+"""Records of groups as keyword arguments: views, caches and slots, scales apart, moves, other libraries, bad input.
+Which bytes records hold is for test_writers.py."""
+
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import exact
+import halyard
+
+DIM, HEADS, TOKENS, BASE = 64, 2, 5, 1e4
+PAGES, PAGE = exact.PAGES, exact.PAGE
+SLOTS = np.array([9, 30, -1, 0, 17])
+FROM, TO = np.array([7, 100, 3, 0, 131_071]), np.array([0, 90, 2**31 - 1, 5, 131_000])
+Q8_0 = halyard.Groups(element="int8", rule="largest", reciprocal="of_largest", scale_dtype="f16", group=32,
+                      data_offset=2, data_stride=34, scale_stride=34)
+
+
+@pytest.fixture
+def keys(rng):
+    return rng.standard_normal((TOKENS, HEADS, DIM)).astype(np.float32)
+
+
+def records_of(values, groups="ggml_q8_0", **options):
+    return halyard.convert(values, groups=groups, **options)
+
+
+def test_a_rotation_goes_to_records(angles, keys):
+    """As the floats that it would go to; in fields as by the preset; in any strides, and into what is given."""
+    plain = halyard.rotate(keys, angles=angles, positions=7)
+    got = halyard.rotate(keys, angles=angles, positions=7, groups="ggml_q8_0")
+    assert got.shape == (TOKENS, HEADS, 68) and got.dtype == np.uint8
+    assert np.array_equal(got, records_of(plain)) and np.array_equal(got, records_of(plain, Q8_0))
+    assert np.array_equal(got, records_of(plain, halyard.Groups("ggml_q8_0", group=32)))
+    wide = np.zeros((HEADS, TOKENS, 80), np.uint8)
+    out = wide.swapaxes(0, 1)[..., 7:75]
+    assert halyard.rotate(keys, angles=angles, positions=7, groups="ggml_q8_0", out=out) is out
+    assert np.array_equal(out, got) and not wide[..., :7].any() and not wide[..., 75:].any()
+    batch = np.stack([keys, keys])
+    first = halyard.rotate(batch.swapaxes(1, 2), angles=angles, positions=7, groups="ggml_q8_0", layout="bhsd")
+    assert first.shape == (2, HEADS, TOKENS, 68) and np.array_equal(first[1].swapaxes(0, 1), got)
+
+
+def test_tensors_of_their_own(angles, keys):
+    q, k, v = halyard.rotate(keys, keys, keys, angles=angles, groups=(None, "ggml_q8_0", "ggml_q4_0"),
+                             hadamard=(0, 64, 64), dtype=("f16", None, None))
+    assert np.array_equal(q, halyard.rotate(keys, angles=angles, dtype="f16"))
+    turned = halyard.rotate(keys, angles=angles)
+    assert np.array_equal(k, records_of(turned, hadamard=64))
+    assert np.array_equal(v, records_of(keys, "ggml_q4_0", hadamard=64))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_back_to_floats(keys, dtype):
+    records = records_of(keys.astype(dtype))
+    values = halyard.convert(records, from_groups="ggml_q8_0")
+    parts = records.reshape(TOKENS, HEADS, 2, 34)
+    expected = parts[..., 2:].view(np.int8) * parts[..., :2].copy().view(np.float16).astype(np.float32)
+    assert values.dtype == np.float32 and np.array_equal(values, expected.reshape(keys.shape))
+    rounded = halyard.convert(records, from_groups="ggml_q8_0", dtype="bf16")
+    assert np.array_equal(rounded, values.astype(ml_dtypes.bfloat16))
+    out = np.empty(keys.shape, dtype)
+    assert halyard.convert(records, from_groups=Q8_0, out=out) is out
+    assert np.array_equal(out, values.astype(dtype))
+    other = halyard.convert(records, from_groups="ggml_q8_0", groups="ggml_q4_0")
+    assert np.array_equal(other, records_of(values, "ggml_q4_0"))
+
+
+@pytest.mark.parametrize("layout", ["rows", "nhd", "hnd"])
+def test_caches(angles, keys, layout):
+    """Written by slot, read back as an array, and moved where they lie."""
+    shape = exact.cache_shape(layout, HEADS, 68)
+    cache = np.full(shape, 5, np.uint8)
+    options = dict(slots=SLOTS, cache_layout="hnd" if layout == "hnd" else "nhd", groups="ggml_q8_0", hadamard=64)
+    assert halyard.rotate(keys, angles=angles, positions=FROM, cache=cache, **options) is cache
+    stored, kept = exact.at_slots(layout, SLOTS[SLOTS >= 0]), SLOTS >= 0
+    want = halyard.rotate(keys, angles=angles, positions=FROM, groups="ggml_q8_0", hadamard=64)
+    assert np.array_equal(cache[stored].reshape(want[kept].shape), want[kept])
+    before = cache.copy()
+    halyard.rerotate(cache, angles=angles, from_positions=FROM, positions=TO, **options)
+    halyard.rerotate(want, angles=angles, from_positions=FROM, positions=TO, groups="ggml_q8_0", hadamard=64)
+    assert np.array_equal(cache[stored].reshape(want[kept].shape), want[kept])
+    before[stored] = cache[stored] = 0
+    assert np.array_equal(before, cache)
+
+
+def test_moves_are_as_if_rotated_there(angles, keys):
+    records = halyard.rotate(keys, angles=angles, positions=1000, groups="ggml_q8_0", hadamard=64)
+    out = np.empty_like(records)
+    assert halyard.rerotate(records, angles=angles, from_positions=1000, positions=200, groups=Q8_0, hadamard=64,
+                            out=out) is out
+    there = halyard.rotate(keys, angles=angles, positions=200)
+    values = halyard.convert(halyard.convert(out, from_groups="ggml_q8_0"), hadamard=64)
+    assert np.abs(values - there).max() < 3 * np.abs(keys).max() * 3 / 127
+
+
+@pytest.mark.parametrize("preset, dtype, of_groups", [("vllm_int8", np.float32, ()), ("vllm_fp8", np.float32, ()),
+                                                      ("mla_v41", np.uint8, (16,)), ("mla_v4", np.uint8, (7,))])
+def test_scales_apart(rng, preset, dtype, of_groups):
+    """Made where none are given, in any strides where they are, and by slot or page in caches."""
+    width = 512 if of_groups else DIM
+    angles = halyard.AngleSource(halyard.Frequencies.from_base(BASE, 64))
+    keys = rng.standard_normal((TOKENS, HEADS, width)).astype(np.float32)
+    records, scales = halyard.rotate(keys, angles=angles, groups=preset)
+    assert scales.shape == (TOKENS, HEADS, *of_groups) and scales.dtype == dtype
+    wide = np.zeros((HEADS + 1, 2 * TOKENS, *of_groups), dtype)
+    given = wide[:HEADS, ::2].swapaxes(0, 1)
+    again = halyard.rotate(keys, angles=angles, groups=preset, group_scales=given)
+    assert np.array_equal(again[0], records) and again[1] is given if isinstance(again, tuple) else \
+        np.array_equal(again, records)
+    assert np.array_equal(given, scales) and not wide[HEADS:].any() and not wide[:, 1::2].any()
+    values = halyard.convert(records, from_groups=preset, from_group_scales=given)
+    assert np.abs(values - halyard.rotate(keys, angles=angles)).max() < 0.3
+    kept = SLOTS >= 0
+    for shape in (PAGES * PAGE, HEADS), (PAGES, PAGE, HEADS):
+        cache = np.zeros((PAGES, PAGE, HEADS, records.shape[-1]), np.uint8)
+        of_cache = np.full((*shape, *of_groups), 1, dtype)
+        halyard.rotate(keys, angles=angles, groups=preset, cache=cache, slots=SLOTS, group_scales=of_cache)
+        flat = of_cache.reshape(PAGES * PAGE, *scales.shape[1:])
+        assert np.array_equal(flat[SLOTS[kept]], scales[kept])
+        assert np.array_equal(cache.reshape(PAGES * PAGE, HEADS, -1)[SLOTS[kept]], records[kept])
+        rest = np.delete(flat, SLOTS[kept], 0)
+        assert (rest == 1).all()
+        halyard.rerotate(cache, angles=angles, groups=preset, slots=SLOTS, group_scales=of_cache, from_positions=FROM,
+                         positions=TO)
+        moved, moved_scales = records.copy(), scales.copy()
+        halyard.rerotate(moved, angles=angles, groups=preset, group_scales=moved_scales, from_positions=FROM,
+                         positions=TO)
+        assert np.array_equal(flat[SLOTS[kept]], moved_scales[kept])
+        assert np.array_equal(cache.reshape(PAGES * PAGE, HEADS, -1)[SLOTS[kept]], moved[kept])
+
+
+def test_pages_of_deepseek(rng):
+    """A page's records, and behind them its scales, 8 bytes a token: in one array of bytes."""
+    keys = rng.standard_normal((TOKENS, 1, 512)).astype(np.float32)
+    pages = np.zeros((PAGES, PAGE * (576 + 8)), np.uint8)
+    cache = pages[:, :PAGE * 576].reshape(PAGES, PAGE, 1, 576)
+    scales = pages[:, PAGE * 576:].reshape(PAGES, PAGE, 1, 8)[..., :7]
+    assert np.shares_memory(cache, pages) and np.shares_memory(scales, pages)
+    halyard.convert(keys, groups="mla_v4", cache=cache, group_scales=scales, slots=SLOTS)
+    records, apart = halyard.convert(keys, groups="mla_v4")
+    for token, slot in enumerate(SLOTS):
+        if slot >= 0:
+            assert np.array_equal(cache[slot // PAGE, slot % PAGE], records[token])
+            assert np.array_equal(scales[slot // PAGE, slot % PAGE], apart[token])
+
+
+def test_other_libraries(angles, keys):
+    torch = pytest.importorskip("torch")
+    want = halyard.rotate(keys, angles=angles, groups="ggml_q8_0")
+    got = halyard.rotate(torch.from_numpy(keys), angles=angles, groups="ggml_q8_0")
+    assert got.dtype == torch.uint8 and np.array_equal(got.numpy(), want)
+    records, scales = halyard.convert(torch.from_numpy(keys), groups="vllm_int8")
+    assert scales.dtype == torch.float32 and scales.shape == (TOKENS, HEADS)
+    jax = pytest.importorskip("jax.numpy")
+    got = halyard.rotate(jax.asarray(keys), angles=angles, groups="ggml_q8_0")
+    assert np.array_equal(np.asarray(got), want)
+    _, of_jax = halyard.convert(jax.asarray(keys), groups="vllm_int8")
+    assert np.array_equal(np.asarray(of_jax), scales.numpy())
+
+
+X, U8 = np.zeros((2, 1, 64), np.float32), np.zeros((2, 1, 68), np.uint8)
+Groups = halyard.Groups
+BAD = [
+    (dict(groups="q8_0"), 'groups of v is "q8_0", which is none of: ggml_q8_0, '),
+    (dict(groups=Groups()), "groups of v: element is 0, not set"),
+    (dict(groups=Groups(element="int9")), 'element of groups of v is "int9", which is none of: int8, uint8'),
+    (dict(groups=Groups("ggml_q8_0", element="uint8")), "groups of v: element is 2, but the preset's is 1"),
+    (dict(groups=Groups("ggml_q8_0", group=16)), "groups of v: group is 16, but the preset's is 32"),
+    (dict(groups=Groups("ggml_q8_0", record_bytes=60)), "groups of v: record_bytes is 60, but its places take 68"),
+    (dict(groups="mla_v4"), "groups of v: n_grouped is 448, but must be 1 to head_dim, 64"),
+    (dict(groups="ggml_q8_0", dtype="int8"), "dtype of v is int8, but groups of v make records"),
+    (dict(groups="ggml_q8_0", scale=2.0), "scale is set, but groups have scales of their own"),
+    (dict(groups="ggml_q8_0", out=np.zeros((2, 1, 68), np.int8)), "out of v holds int8, but records are bytes, uint8"),
+    (dict(groups="ggml_q8_0", out=np.zeros((2, 1, 64), np.uint8)), "shape[3] is 64, but a record of the plan's has 68"),
+    (dict(groups="ggml_q8_0", out=np.zeros((2, 1, 136), np.uint8)[..., ::2]), "bytes of a record lie one after"),
+    (dict(groups="ggml_q8_0", group_scales=X[..., 0]), "group_scales of v is given, but groups of v has no scales apart"),
+    (dict(group_scales=X[..., 0]), "group_scales of v is given, but groups of v has no"),
+    (dict(from_group_scales=X[..., 0]), "from_group_scales of v is given, but from_groups of v has no"),
+    (dict(groups="vllm_int8", group_scales=np.zeros((2, 2), np.float32)), "group_scales of v is float32 [2, 2], but has"),
+    (dict(groups="vllm_int8", group_scales=np.zeros((2, 1), np.float16)), "group_scales of v is float16 [2, 1], but has"),
+    (dict(groups="vllm_int8", cache=np.zeros((4, 1, 64), np.uint8), slots=0), "group_scales of v is None, but groups"),
+    (dict(groups="ggml_q8_0", cache=np.zeros((4, 1, 64), np.uint8), slots=0), "heads of 68, the bytes of a record"),
+    (dict(groups="ggml_q8_0", cache=np.zeros((4, 1, 68), np.int8), slots=0), "cache of v holds int8, but records"),
+    (dict(from_groups="ggml_q8_0"), "v is float32 [2, 1, 64], but has to be uint8, the bytes of records"),
+    (dict(v=U8), "v holds uint8, but has to hold float32"),
+    (dict(v=U8[..., :40].copy(), from_groups="ggml_q8_0"), "no head, or more than one, has one of 40 bytes"),
+    (dict(v=U8, from_groups="vllm_int8"), "from_group_scales of v is None, but from_groups of v has its scales apart"),
+]
+
+
+@pytest.mark.parametrize("bad, words", BAD, ids=range(len(BAD)))
+def test_bad_groups(bad, words):
+    arguments = {"v": X, **bad}
+    arrays = [each for each in arguments.values() if isinstance(each, np.ndarray)]
+    before = [each.copy() for each in arrays]
+    with pytest.raises(halyard.Error, match=re.escape(words)):
+        halyard.convert(arguments.pop("v"), **arguments)
+    assert all(np.array_equal(*each) for each in zip(arrays, before))
+
+
+def test_bad_groups_of_other_calls(angles, keys):
+    records = records_of(keys)
+    for call, raised, words in (
+            (lambda: halyard.rotate(keys, angles=angles, groups=7), TypeError, "groups of q is a int, not a halyard.Groups"),
+            (lambda: halyard.rotate(keys, keys, angles=angles, groups="mx"), halyard.Error, "groups is no tuple"),
+            (lambda: halyard.rotate(None, v=keys, angles=angles), TypeError, "q is None"),
+            (lambda: halyard.rerotate(keys, angles=angles, from_positions=0, groups="ggml_q8_0"), halyard.Error,
+             "keys is float32"),
+            (lambda: halyard.rerotate(records, angles=angles, from_positions=0), halyard.Error, "keys holds uint8"),
+            (lambda: halyard.rerotate(records, angles=angles, from_positions=0, groups="ggml_q8_0", dtype="e4m3"),
+             halyard.Error, "dtype of keys is e4m3, but groups of keys make records"),
+            (lambda: halyard.rerotate(records, angles=angles, from_positions=0, groups="ggml_q4_0"), halyard.Error,
+             "no head, or more than one"),
+            (lambda: halyard.rerotate(np.full_like(records, 255), angles=angles, from_positions=0, groups="ggml_q8_0"),
+             halyard.Error, "must be finite")):
+        with pytest.raises(raised, match=re.escape(words)):
+            call()
+    assert np.array_equal(records, records_of(keys))

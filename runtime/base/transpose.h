@@ -1,0 +1,95 @@
+// Units of a few bytes, transposed in registers: tokens by elements become elements by tokens.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+namespace halyard {
+
+/// Where units lie: unit u of token t is at data + u * unit + t * token bytes.
+template <typename T>
+struct Units {
+    T *data;
+    std::int64_t unit, token;
+};
+
+namespace transposing {
+
+/// As many units as fill a register of 16 bytes.
+template <typename Word>
+struct Register {
+    static constexpr std::size_t n = 16 / sizeof(Word);
+    typedef Word Vector __attribute__((vector_size(16)));
+
+    /// Units of a and b in turns, from unit `first` of each on.
+    template <std::size_t first, std::size_t... i>
+    static Vector interleave(Vector a, Vector b, std::index_sequence<i...>) {
+        return __builtin_shufflevector(a, b, (first + i / 2 + (i % 2) * n)...);
+    }
+};
+
+/// n tokens of n units, which are dense in a token; the tokens of a unit become dense.
+template <typename Word>
+void transpose_square(const char *from, std::int64_t token, char *to, std::int64_t unit) {
+    using Of = Register<Word>;
+    constexpr std::size_t n = Of::n;
+    typename Of::Vector rows[n], next[n];
+    for (std::size_t t = 0; t < n; t++) {
+        std::memcpy(&rows[t], from + static_cast<std::int64_t>(t) * token, 16);
+    }
+    for (std::size_t step = 1; step < n; step *= 2) {
+        for (std::size_t i = 0; i < n / 2; i++) {
+            next[2 * i] = Of::template interleave<0>(rows[i], rows[i + n / 2], std::make_index_sequence<n>());
+            next[2 * i + 1] = Of::template interleave<n / 2>(rows[i], rows[i + n / 2], std::make_index_sequence<n>());
+        }
+        std::copy(next, next + n, rows);
+    }
+    for (std::size_t u = 0; u < n; u++) {
+        std::memcpy(to + static_cast<std::int64_t>(u) * unit, &rows[u], 16);
+    }
+}
+
+template <typename Word>
+void copy(std::int64_t n_units, std::int64_t n_tokens, const Units<const char> &from, const Units<char> &to) {
+    constexpr std::int64_t n = 16 / sizeof(Word), bytes = sizeof(Word);
+    const bool is_transposed = from.unit == bytes && to.token == bytes;
+    const std::int64_t tokens = is_transposed ? n_tokens / n * n : 0, units = is_transposed ? n_units / n * n : 0;
+    for (std::int64_t u = 0; u < units; u += n) {
+        for (std::int64_t t = 0; t < tokens; t += n) {
+            transpose_square<Word>(from.data + u * bytes + t * from.token, from.token,
+                                   to.data + u * to.unit + t * bytes, to.unit);
+        }
+    }
+    for (std::int64_t u = 0; u < n_units; u++) {
+        for (std::int64_t t = u < units ? tokens : 0; t < n_tokens; t++) {
+            std::memcpy(to.data + u * to.unit + t * to.token, from.data + u * from.unit + t * from.token, bytes);
+        }
+    }
+}
+
+}  // namespace transposing
+
+/// Whether units of so many bytes can be copied.
+inline bool is_unit(std::int64_t bytes) { return bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8 || bytes == 16; }
+
+/// Copies units of so many bytes, in registers where that transposes them.
+inline void copy_units(std::int64_t bytes, std::int64_t n_units, std::int64_t n_tokens, const Units<const char> &from,
+                       const Units<char> &to) {
+    switch (bytes) {
+    case 1: transposing::copy<std::uint8_t>(n_units, n_tokens, from, to); break;
+    case 2: transposing::copy<std::uint16_t>(n_units, n_tokens, from, to); break;
+    case 4: transposing::copy<std::uint32_t>(n_units, n_tokens, from, to); break;
+    case 8: transposing::copy<std::uint64_t>(n_units, n_tokens, from, to); break;
+    default:
+        for (std::int64_t u = 0; u < n_units; u++) {
+            for (std::int64_t t = 0; t < n_tokens; t++) {
+                std::memcpy(to.data + u * to.unit + t * to.token, from.data + u * from.unit + t * from.token, 16);
+            }
+        }
+    }
+}
+
+}  // namespace halyard
