@@ -119,7 +119,6 @@ void place_preset(std::int32_t preset, Record &record) {
     case HALYARD_GROUPS_MLA_V4:
         put_in_front(record, 64, 448);
         record.scales_apart = true;
-        record.head_scales = 8;
         put_raw(record, 448);
         break;
     case HALYARD_GROUPS_MLA_V41:

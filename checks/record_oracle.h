@@ -19,13 +19,12 @@ struct Record {
     bool scales_apart = false;
     /// Of scales that lie apart: from block or batch row to the next, from token or slot, from head; all 0: dense.
     std::int64_t scale_strides[3] = {};
-    std::int64_t head_scales = 0;  // what dense scales of a head take, if not all that their strides say
 
     std::int64_t n_groups() const { return n_grouped / group; }
     std::int64_t data_bytes() const { return packing != 0 ? group / 2 : group; }
     std::int64_t scale_bytes() const;
     /// Bytes of a head's scales in dense order.
-    std::int64_t dense_scales() const { return head_scales != 0 ? head_scales : n_groups() * scale_stride; }
+    std::int64_t dense_scales() const { return n_groups() * scale_stride; }
 };
 
 Record record_of(const halyard_groups_desc &desc, std::int64_t head_dim);

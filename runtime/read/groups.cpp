@@ -321,7 +321,6 @@ halyard_status read_into(const halyard_groups_desc *groups, const char *name, st
     out->zero_offset = desc.zero_offset;
     out->zero_stride = desc.zero_stride;
     out->raw_offset = desc.raw_offset;
-    out->dense_scales = desc.preset == HALYARD_GROUPS_MLA_V4 ? 8 : out->n_groups * desc.scale_stride;
     out->scales_strides[0] = desc.scales_stride_block;
     out->scales_strides[1] = desc.scales_stride_token;
     out->scales_strides[2] = desc.scales_stride_head;

@@ -20,7 +20,6 @@ struct GroupsDesc {
     std::int64_t record_bytes;
     std::int64_t data_offset, data_stride, scale_offset, scale_stride, zero_offset, zero_stride, raw_offset;
     std::int64_t scales_strides[3];  // of scales that lie apart: block or batch row, token, head; all 0: dense
-    std::int64_t dense_scales;       // bytes of a head's where they are dense
 
     bool has_zero() const noexcept { return rule == HALYARD_RULE_RANGE; }
     bool is_e8m0() const noexcept { return scale_dtype >= HALYARD_GROUP_SCALE_E8M0_UP; }

@@ -220,7 +220,7 @@ void set_group_strides(const std::optional<GroupsDesc> &groups, std::int64_t n_t
     }
     const std::int64_t(&given)[3] = groups->scales_strides;
     const bool is_dense = given[0] == 0 && given[1] == 0 && given[2] == 0;
-    scales.stride_head = is_dense ? groups->dense_scales : given[2];
+    scales.stride_head = is_dense ? groups->n_groups * groups->scale_stride : given[2];
     scales.stride_token = is_dense ? n_heads * scales.stride_head : given[1];
     // Beyond what an address can be, saturated: the memory range says so.
     if (!is_dense) {

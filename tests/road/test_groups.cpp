@@ -37,8 +37,9 @@ Stored store(const halyard_groups_desc &groups, const std::vector<float> &heads,
              const char *target = nullptr) {
     const oracle::Record record = oracle::record_of(groups, head_dim);
     const std::int64_t n = static_cast<std::int64_t>(heads.size()) / head_dim;
+    const std::int64_t head_scales = std::max(record.dense_scales(), record.scale_strides[2]);
     Stored stored = {Bytes(static_cast<std::size_t>(n * record.bytes), 0xa5),
-                     Bytes(static_cast<std::size_t>(record.scales_apart ? n * record.dense_scales() : 0), 0xa5)};
+                     Bytes(static_cast<std::size_t>(record.scales_apart ? n * head_scales : 0), 0xa5)};
     auto desc = halyard::describe_tensor(halyard::dtype::f32, head_dim);
     desc.no_rotation = 1;
     desc.groups = &groups;
@@ -177,10 +178,13 @@ TEST_CASE("groups: the records of DeepSeek and of OCP", "[road][groups]") {
                                                      {524, floor},
                                                      {528, {0x80, 0x3f}},
                                                      {654, {0x00, 0xc0}}}));
-        // V4: 448 e4m3, 64 bf16; 7 powers of two apart, with 8 bytes for each head, of which the last is not written.
+        // V4: 448 e4m3, 64 bf16; 7 powers of two apart, here in the 8 bytes that V4's pages have for them.
         // 449 takes the next power, 2^1, by which it is 224.5; zeros take 2^-22, the next from 1e-4 / 448 on.
         auto v4 = head_of(1024, {{0, 448.0f}, {64, 449.0f}, {448, 1.0f}, {512 + 447, -448.0f}});
-        stored = store(preset(HALYARD_GROUPS_MLA_V4), v4, 512, target);
+        auto of_v4 = preset(HALYARD_GROUPS_MLA_V4);
+        of_v4.scales_stride_head = 8;
+        of_v4.scales_stride_token = of_v4.scales_stride_block = 16;
+        stored = store(of_v4, v4, 512, target);
         CHECK(stored.record ==
               bytes_of_record(2 * 576, {{0, {0x7e}}, {64, {0x76}}, {448, {0x80, 0x3f}}, {576 + 447, {0xfe}}}));
         CHECK(stored.scales == Bytes{127, 128, 105, 105, 105, 105, 105, 0xa5, 105, 105, 105, 105, 105, 105, 127, 0xa5});

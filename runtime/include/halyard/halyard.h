@@ -693,7 +693,7 @@ typedef struct halyard_groups_desc {
     int32_t reserved;     /* 0 */
     /* Of scales that lie apart, in bytes, from one block of the cache to the next, one slot of a block, and one head; of
      * views from batch row to batch row, token and head. [All 0: dense, blocks of slots of heads of n_groups *
-     * scale_stride bytes, of MLA_V4 of 8.] */
+     * scale_stride bytes.] */
     int64_t scales_stride_block, scales_stride_token, scales_stride_head;
 } halyard_groups_desc;
 
