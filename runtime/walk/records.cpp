@@ -178,35 +178,42 @@ Quantisation quantisation_of(const GroupsDesc &groups) {
     return {Dtype::int8, mode, low, greatest};
 }
 
-/// The elements that share a byte of a group: that of the low nibble, and that of the high one.
-struct Neighbours {
-    std::int64_t low, high;
-};
-Neighbours neighbours_in(const GroupsDesc &groups, std::int64_t byte) {
-    switch (groups.packing) {
-    case HALYARD_PACKING_HALVES: return {byte, byte + groups.group / 2};
-    case HALYARD_PACKING_HIGH_FIRST: return {2 * byte + 1, 2 * byte};
-    default: return {2 * byte, 2 * byte + 1};
+/// Calls function(byte, low, high) for each byte of a group: the elements whose nibbles it holds.
+template <typename Function>
+void for_each_byte(const GroupsDesc &groups, const Function &function) {
+    const std::int64_t n = groups.group / 2;
+    switch (groups.packing) {  // loops of their own, so that the compiler makes vectors of them
+    case HALYARD_PACKING_HALVES:
+        for (std::int64_t i = 0; i < n; i++) {
+            function(i, i, i + n);
+        }
+        return;
+    case HALYARD_PACKING_HIGH_FIRST:
+        for (std::int64_t i = 0; i < n; i++) {
+            function(i, 2 * i + 1, 2 * i);
+        }
+        return;
+    default:
+        for (std::int64_t i = 0; i < n; i++) {
+            function(i, 2 * i, 2 * i + 1);
+        }
     }
 }
 
 /// Stores the elements of a group, a byte each, two in a byte.
-void pack(const GroupsDesc &groups, const unsigned char *elements, char *out) {
-    for (std::int64_t i = 0; i < groups.group / 2; i++) {
-        const Neighbours of = neighbours_in(groups, i);
-        out[i] = static_cast<char>((elements[of.low] & 0x0fu) | (elements[of.high] & 0x0fu) << 4);
-    }
+void pack(const GroupsDesc &groups, const unsigned char *__restrict elements, char *__restrict out) {
+    for_each_byte(groups, [=](std::int64_t i, std::int64_t low, std::int64_t high) {
+        out[i] = static_cast<char>((elements[low] & 0x0fu) | (elements[high] & 0x0fu) << 4);
+    });
 }
 
-void unpack(const GroupsDesc &groups, const char *in, unsigned char *elements) {
+void unpack(const GroupsDesc &groups, const char *__restrict in, unsigned char *__restrict elements) {
     const unsigned sign = groups.element == HALYARD_ELEMENT_INT4 ? 8 : 0;
-    const auto extended = [&](unsigned nibble) { return static_cast<unsigned char>((nibble ^ sign) - sign); };
-    for (std::int64_t i = 0; i < groups.group / 2; i++) {
-        const Neighbours of = neighbours_in(groups, i);
+    for_each_byte(groups, [=](std::int64_t i, std::int64_t low, std::int64_t high) {
         const auto byte = static_cast<unsigned char>(in[i]);
-        elements[of.low] = extended(byte & 0x0fu);
-        elements[of.high] = extended(byte >> 4);
-    }
+        elements[low] = static_cast<unsigned char>(((byte & 0x0fu) ^ sign) - sign);
+        elements[high] = static_cast<unsigned char>((unsigned{byte} >> 4 ^ sign) - sign);
+    });
 }
 
 /// Copies groups to or from their places in a record, whose strides may leave gaps. Most have a size that is known.
