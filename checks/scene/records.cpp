@@ -281,9 +281,9 @@ std::string Scene::check_records(int i, bool is_fused, const Images &after) cons
         }
         oracle::encode(record, from, bytes.data(), scales.data(), is_fused);
         for (const oracle::Place &place : places) {
-            const char *const first = memory.in(after, place.is_apart ? place_of_group_scales(call, i, at, false)
-                                                                      : place_of_output(call, i, at, 0)) +
-                                      place.offset;
+            char *const base =
+                place.is_apart ? place_of_group_scales(call, i, at, false) : place_of_output(call, i, at, 0);
+            const char *const first = memory.in(after, base + place.offset);
             const unsigned char *const expected = (place.is_apart ? scales : bytes).data() + place.offset;
             for (std::int64_t byte = 0; byte < place.bytes && what.empty(); byte += bytes_of(place.dtype)) {
                 const std::uint32_t is = word_at(place.dtype, first + byte);

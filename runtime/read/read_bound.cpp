@@ -18,7 +18,7 @@ bool move_to(const void *data, const Reach &reach, MemoryRange *out) {
     const auto address = reinterpret_cast<std::uintptr_t>(data);
     out->begin = address - reach.below;
     out->end = address + reach.above;
-    return out->begin <= address && out->end >= address;
+    return out->begin <= out->end && out->end >= address;  // it may begin behind data, as scales in their memory do
 }
 
 /// Moves an array that a run brings or not to where it lies this time; false where that is not as it was bound.
@@ -192,7 +192,9 @@ halyard_status read_bound_stages(const Bound &bound, const halyard_bound_run_arg
             continue;
         }
         if (!move_stages(pointers, bound.stages_reach[i], run.tensors[i], run.stages[i], spans.y[i])) {
-            return place_stages(pointers, i, run, spans, error);  // which says what is wrong
+            if (const halyard_status status = place_stages(pointers, i, run, spans, error)) {
+                return status;  // which says what is wrong
+            }
         }
         if (run.stages[i].scales != nullptr) {
             if (const halyard_status status = check_static_scales(run, i, error)) {

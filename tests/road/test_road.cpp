@@ -22,6 +22,7 @@ void check_road(const Levels &levels, std::uint64_t seed, bool moves = false) {
     oracle::Random random(seed);
     Draw draw(random);
     Scene scene(draw, choice);
+    CAPTURE(scene.text());  // of what crashes
     REQUIRE(fault_of_ways(scene) == "");
 }
 
