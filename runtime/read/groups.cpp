@@ -324,7 +324,7 @@ halyard_status read_into(const halyard_groups_desc *groups, const char *name, st
     out->scales_strides[0] = desc.scales_stride_block;
     out->scales_strides[1] = desc.scales_stride_token;
     out->scales_strides[2] = desc.scales_stride_head;
-    const std::int64_t preset_bytes = desc.preset != 0 ? fields_of(desc.preset).record_bytes : 0;
+    const std::int64_t preset_bytes = desc.preset != 0 ? presets[desc.preset - 1].bytes : 0;
     desc.record_bytes = preset_bytes != 0 ? 0 : desc.record_bytes;
     status = check_places(named, *out, &desc.record_bytes);
     if (status == HALYARD_OK && preset_bytes != 0 && desc.record_bytes != preset_bytes) {
