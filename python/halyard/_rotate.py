@@ -193,7 +193,7 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
     if not isinstance(angles, AngleSource):
         raise not_a_source("angles", angles)
     if q is None:
-        raise TypeError("q is None, but only k and v can be left out")
+        raise TypeError("q is a NoneType, but only k and v can be left out")
     stages = None
     if not (norm is None and scale is None and dtype is None and cache is None and slots is None
             and position_scales is None and hadamard == 0 and groups is None and from_groups is None

@@ -206,7 +206,7 @@ def test_bad_groups_of_other_calls(angles, keys):
     for call, raised, words in (
             (lambda: halyard.rotate(keys, angles=angles, groups=7), TypeError, "groups of q is a int, not a halyard.Groups"),
             (lambda: halyard.rotate(keys, keys, angles=angles, groups="mx"), halyard.Error, "groups is no tuple"),
-            (lambda: halyard.rotate(None, v=keys, angles=angles), TypeError, "q is None"),
+            (lambda: halyard.rotate(None, v=keys, angles=angles), TypeError, "q is a NoneType"),
             (lambda: halyard.rerotate(keys, angles=angles, from_positions=0, groups="ggml_q8_0"), halyard.Error,
              "keys is float32"),
             (lambda: halyard.rerotate(records, angles=angles, from_positions=0), halyard.Error, "keys holds uint8"),

@@ -159,7 +159,7 @@ def vllm(v, kind):
 
 
 def openvino(v, kind):
-    """src/plugins/intel_cpu/src/nodes/kernels/scaled_attn/attn_quant.cpp, attn_quant_u8 and quant_u4."""
+    """quant_u8 and quant_u4 of src/plugins/intel_cpu/src/nodes/kernels/scaled_attn/attn_quant_kernel.hpp, by vectors."""
     greatest = F32(255 if kind == "u8" else 15)
     finite = np.isfinite(v)
     none = ~finite.any(-1, keepdims=True)

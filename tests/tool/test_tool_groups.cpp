@@ -69,7 +69,7 @@ TEST_CASE("tool: records of groups, and what they are read back as", "[tool][roa
     }
     CHECK(n_wrong == 0);
     // Fields say what the preset says, or what it leaves open.
-    for (const std::string groups : {fields_of_q8_0, std::string("ggml_q8_0,n_grouped=64,group=32")}) {
+    for (const std::string &groups : {fields_of_q8_0, std::string("ggml_q8_0,n_grouped=64,group=32")}) {
         dir.succeed("rotate x.npy -o f.npy --no-rotation --groups " + groups);
         CHECK(dir.read("f.npy") == dir.read("y.npy"));
     }
