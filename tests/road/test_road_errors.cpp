@@ -321,9 +321,7 @@ TEST_CASE("errors: roads, stages that do not fit their run", "[errors][road]") {
         runs.accept({{*s.at(951), scale}});
     }
     runs.refuse({
-        {HALYARD_ERROR_STRIDE,
-         {"x[1] has 2 heads", "tensors[1].cache, whose stride_head is 31"},
-         {{s.k_cache.stride_head, 31}}},
+        {HALYARD_ERROR_STRIDE, {"x[1] has 2 heads", "whose stride_head is 31"}, {{s.k_cache.stride_head, 31}}},
         {HALYARD_ERROR_STRIDE, {"stages[2].stride_scales is 0, 1, 1"}, {{stages[2].stride_scales[1], 1}}},
         {HALYARD_ERROR_OVERFLOW, {"stages[2].scales_out", "address space"}, {{stages[2].stride_scales[1], INT64_MAX}}},
         {HALYARD_ERROR_OVERFLOW,
