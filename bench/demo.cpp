@@ -84,7 +84,7 @@ double rotate_and_compare(pairing how, std::int32_t last_position) {
     const auto angles = angle_source::table(frequencies::from_base(base, head_dim), 0, last_position, listed);
     const plan made(plan_desc(head_dim, {describe_tensor(dtype::f32, head_dim, how)}));
     run_options options;
-    options.positions = &listed;
+    options.positions = listed;
     run(made, angles, input_tensor(x.data(), dtype::f32, {1, tokens, heads, head_dim}),
         tensor(y.data(), dtype::f32, {1, tokens, heads, head_dim}), options);
 

@@ -94,7 +94,9 @@ inline Elements rotate(const Rotation &rotation, const halyard::angle_source &an
                        const halyard_positions *positions, Elements x, bool in_place = false,
                        const halyard_executor *executor = nullptr) {
     halyard::run_options options;
-    options.positions = positions;
+    if (positions != nullptr) {
+        options.positions = *positions;
+    }
     options.executor = executor;
     const halyard::plan plan = rotation.plan();
     if (in_place) {

@@ -61,8 +61,9 @@ static void prefill(const halyard::plan &plan, const halyard::angle_source &angl
                                   slice(packed.data(), n_tokens, n_heads + n_kv_heads, n_kv_heads)};
     std::vector<std::int32_t> each(n_tokens);
     std::iota(each.begin(), each.end(), 0);
-    const halyard_stages stages[] = {halyard::stages(), halyard::stages(keys->data()), halyard::stages(values->data())};
-    const auto slots = halyard::slots(each.data(), {1, n_tokens});
+    const halyard_stages stages[] = {halyard::stages(), halyard::stages_into(keys->data()),
+                                     halyard::stages_into(values->data())};
+    const auto slots = halyard::slots(each.data(), {1, n_tokens}, halyard::keep_last);
     halyard::run(plan, angles, qkv, qkv, halyard::run_options().into(slots, stages));
 }
 
@@ -87,8 +88,9 @@ int main() {
     std::int32_t slot = 0;
     const halyard_tensor qkv[] = {slice(packed.data(), 1, 0, n_heads), slice(packed.data(), 1, n_heads, n_kv_heads),
                                   slice(packed.data(), 1, n_heads + n_kv_heads, n_kv_heads)};
-    const halyard_stages stages[] = {halyard::stages(), halyard::stages(keys.data()), halyard::stages(values.data())};
-    const auto slots = halyard::slots(&slot, {1, 1});
+    const halyard_stages stages[] = {halyard::stages(), halyard::stages_into(keys.data()),
+                                     halyard::stages_into(values.data())};
+    const auto slots = halyard::slots(&slot, {1, 1}, halyard::keep_last);
     const halyard::bound_run rotate(plan, angles, qkv, qkv, halyard::run_options().into(slots, stages));
     void *const caches[] = {nullptr, keys.data(), values.data()};
     for (std::int32_t token = 0; token < n_tokens; ++token) {

@@ -59,7 +59,7 @@ static void run_layer(bf16 *packed, const Weights &weights, Cache &cache, const 
     const halyard_tensor qkv[] = {view(0, n_heads), view(n_heads, n_kv_heads), view(n_heads + n_kv_heads, n_kv_heads)};
     const halyard_stages stages[] = {halyard::stages(weights.q.data(), head_dim),
                                      halyard::stages(weights.k.data(), head_dim, cache.k.data()),
-                                     halyard::stages(cache.v.data())};
+                                     halyard::stages_into(cache.v.data())};
     const auto positions = halyard::consecutive_positions(start, 1);
     const auto slots = halyard::slots(slot_of_token, {1, n_tokens}, cache.scratch.data(), n_pages * page_size / 8);
     halyard::run(plan, angles, qkv, qkv, halyard::run_options().at(positions).into(slots, stages));

@@ -41,7 +41,7 @@ int main() {
     }
     const auto view = halyard::tensor(x.data(), halyard::dtype::f32, {1, n_patches, n_heads, head_dim});
     halyard::run_options how;
-    how.positions = &positions;
+    how.positions = positions;
     halyard::run(plan, angles, view, view, how);
 
     const auto score = [&](std::int32_t row, std::int32_t column, std::int32_t down, std::int32_t across) {

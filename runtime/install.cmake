@@ -1,4 +1,4 @@
-# Says what cmake --install copies, in these components: runtime has the shared library and the licence; development has
+# Says what cmake --install copies, in these components: runtime has the shared library and licences; development has
 # the headers, the static library, and the files for CMake and pkg-config; gpu has all of halyard::gpu, beside those two;
 # tools has the tool. The installed folder may be moved.
 
@@ -24,11 +24,18 @@ function(halyard_install name runtime development private requires)
     endforeach()
     install(FILES include/halyard/${name}.h include/halyard/${name}.hpp
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/halyard COMPONENT ${development})
-    # The static library, as find_package has it: a program that links the shared one starts only where it finds it.
+    # The static library has the plain name, as for find_package: a program that links the shared one starts only where
+    # it finds it.
     list(TRANSFORM private PREPEND -l)
     list(JOIN private " " private)
-    configure_file(halyard.pc.in ${name}.pc @ONLY)
-    install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}.pc
+    set(pc_name ${name})
+    set(libraries "\${libdir}/lib${name}.a ${private}")
+    configure_file(halyard.pc.in ${pc_name}.pc @ONLY)
+    set(pc_name ${name}-shared)
+    set(libraries "-L\${libdir} -l${name}")
+    set(requires "")  # the library for GPUs holds the other one
+    configure_file(halyard.pc.in ${pc_name}.pc @ONLY)
+    install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}.pc ${CMAKE_CURRENT_BINARY_DIR}/${name}-shared.pc
         DESTINATION ${package_config_folder} COMPONENT ${development})
 endfunction()
 
@@ -37,7 +44,8 @@ if(HALYARD_BUILD_GPU)
     halyard_install(halyard_gpu gpu gpu "${CMAKE_DL_LIBS}" "halyard = ${PROJECT_VERSION}")
 endif()
 
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/LICENSES_OF_OTHERS
+    DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 configure_package_config_file(halyardConfig.cmake.in halyardConfig.cmake INSTALL_DESTINATION ${package_folder})
 # Before 1.0, a new minor version may break programs.
 write_basic_package_version_file(halyardConfigVersion.cmake COMPATIBILITY SameMinorVersion)

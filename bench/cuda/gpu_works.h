@@ -31,7 +31,7 @@ public:
     /// The source of angles must outlive this.
     Work(const halyard_gpu_queue &queue, const Case &test, const gpu_angles &angles);
 
-    void enqueue() const { run(plan_, x_.data(), y_.data(), how_); }
+    void enqueue() const { run(plan_, x_, y_, how_); }
     /// Waits until all that was enqueued is done.
     void finish() const;
     /// That it reads and writes, without cos and sin.

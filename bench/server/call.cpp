@@ -140,11 +140,19 @@ void Call::bind(const Placed &placed) {
     }
     run_options options;
     options.executor = executor_;
-    options.positions = rotates_ ? &first.positions : nullptr;
-    options.from_positions = work.is_shift() ? &from_positions_ : nullptr;
-    options.stages = brings_stages_ ? stages_.data() : nullptr;
-    options.slots = stores_ ? &slots_ : nullptr;
-    bound_ = bound_run(plan_, *angles_, first.x, first.y, options);
+    if (rotates_) {
+        options.at(first.positions);
+    }
+    if (work.is_shift()) {
+        options.moved_from(from_positions_);
+    }
+    if (brings_stages_) {
+        options.stages = {stages_.data(), parts_.size()};
+    }
+    if (stores_) {
+        options.slots = slots_;
+    }
+    bound_ = bound_run(plan_, *angles_, {first.x, parts_.size()}, {first.y, parts_.size()}, options);
 }
 
 // The arguments are filled anew for each call, as an engine does it.
@@ -154,6 +162,7 @@ void Call::run(std::size_t copy) const {
     auto args = make_struct<halyard_run_args>();
     args.angles = angles_->get();
     args.positions = rotates_ ? &views.positions : nullptr;
+    args.n_tensors = static_cast<std::int32_t>(parts_.size());
     args.x = views.x;
     args.y = views.y;
     args.executor = executor_;

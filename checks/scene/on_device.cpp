@@ -61,6 +61,7 @@ public:
             stages_[i].cache = mirror.data(call_.stages[i].cache);
             cache_offsets_[i] = mirror.offset(call_.stages[i].cache, bytes_of(call_.out_dtype(i)));
         }
+        args_.n_tensors = scene.call.args.n_tensors;
         args_.x = x_;
         args_.y = y_;
         args_.x_offsets = x_offsets_;

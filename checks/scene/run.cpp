@@ -332,6 +332,7 @@ bool Scene::is_kept(std::int64_t batch, std::int64_t token) const {
 void Scene::draw_positions() {
     halyard_run_args &args = call.args;
     const bool moves = call.plan.rerotates != 0;
+    args.n_tensors = draw_.one_in(2) ? call.plan.n_tensors : 0;
     args.bad_position = moves ? 0 : static_cast<std::int32_t>(draw_.in(0, 2));
     const bool may_be_absent =
         !moves && angles.first <= 0 && angles.last_dense >= n_tokens_ && (n_batch_ == 1 || !angles.is_given());

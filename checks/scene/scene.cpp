@@ -127,8 +127,9 @@ void Scene::draw_norm(int i) {
     norm.kind = is_layer || (kind == 10 && draw_.one_in(2)) ? HALYARD_NORM_LAYER : HALYARD_NORM_RMS;
     norm.width = is_row ? HALYARD_NORM_ROW : HALYARD_NORM_HEAD;
     norm.order = level(of_order, i == 0);
-    norm.rounding = tensor.from_groups == nullptr ? level(of_rounding, i == 0) : 0;  // to a dtype
     const bool has_weight = kind != 3 && (kind != 7 || draw_.one_in(2));
+    norm.rounding = level(of_rounding, i == 0) & (has_weight ? 3 : HALYARD_NORM_ROUND_BEFORE_WEIGHT);
+    norm.rounding = tensor.from_groups == nullptr ? norm.rounding : 0;  // to a dtype
     norm.weight_dtype = !has_weight ? 0 : static_cast<std::int32_t>(draw_.in(HALYARD_F32, HALYARD_BF16));
     norm.unit_offset = kind == 2 || (kind == 8 && draw_.one_in(4)) ? 1 : 0;
     norm.has_bias = kind == 8 || (norm.kind == HALYARD_NORM_LAYER && kind > 8 && draw_.one_in(2)) ? 1 : 0;

@@ -153,7 +153,7 @@ halyard::bound_run make_run(const Road &road, const RunKey &key, const halyard::
     auto stages = halyard::stages(key.has_weight ? road.weight->data : nullptr, key.has_weight ? key.shape[3] : 0,
                                   key.n_slots == 0 ? nullptr : road.last()->data);
     if (key.has_norm || key.n_slots != 0) {
-        options.stages = &stages;
+        options.stages = stages;
     }
     auto slots = halyard::make_struct<halyard_slots>();
     if (key.n_slots != 0) {
@@ -163,7 +163,7 @@ halyard::bound_run make_run(const Road &road, const RunKey &key, const halyard::
         slots.shape[0] = 1;
         slots.shape[1] = key.shape[1];
         slots.strides[1] = key.stride_slot_numbers;
-        options.slots = &slots;
+        options.slots = slots;
     }
     return halyard::bound_run(plan, angles, x, y, options);
 }

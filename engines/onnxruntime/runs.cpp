@@ -61,13 +61,19 @@ halyard::bound_run bind(const RunKey &key, const Pointers &pointers, const halya
     const auto *starts = static_cast<const std::int64_t *>(pointers.positions);
     const auto positions = key.positions == Positions::each ? halyard::positions(starts, {key.n_batch, key.n_tokens})
                                                             : halyard::consecutive_positions(starts, 1);
-    const auto slots =
-        halyard::consecutive_slots(static_cast<const std::int64_t *>(pointers.slots), key.n_batch, nullptr, 0);
+    const auto n = static_cast<std::size_t>(key.n_tensors);
     halyard::run_options options;
-    options.positions = key.positions == Positions::none ? nullptr : &positions;
-    options.stages = has_stages ? stages.data() : nullptr;
-    options.slots = pointers.slots == nullptr ? nullptr : &slots;
-    return halyard::bound_run(plan, angles, x.data(), y.data(), options);
+    if (key.positions != Positions::none) {
+        options.positions = positions;
+    }
+    if (has_stages) {
+        options.stages = {stages.data(), n};
+    }
+    if (pointers.slots != nullptr) {
+        const auto *first = static_cast<const std::int64_t *>(pointers.slots);
+        options.slots = halyard::consecutive_slots(first, key.n_batch, halyard::keep_last);
+    }
+    return halyard::bound_run(plan, angles, {x.data(), n}, {y.data(), n}, options);
 }
 
 /// A call that ONNX Runtime's threads make together.

@@ -55,7 +55,7 @@ def readme():
 
 def sources(json_folder):
     """All that is built but the kernels."""
-    names = ["CMakeLists.txt", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "generators/CMakeLists.txt",
+    names = ["CMakeLists.txt", "LICENSE", "LICENSES_OF_OTHERS", "CHANGELOG.md", "CONTRIBUTING.md", "generators/CMakeLists.txt",
              "bench/llama-3-8b.svg", "bench/README.md"]  # the README leads to the bench's
     files = {name: ROOT / name for name in names} | {"README.md": readme()}
     files |= in_folder("generators", below(ROOT / "generators", r"\.(cmake|inc)$"))

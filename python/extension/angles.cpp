@@ -135,6 +135,7 @@ std::unique_ptr<AngleSource> given(nb::handle cos, nb::handle sin, std::int64_t 
     }
     made->source = angle_source::given(desc);
     made->rotary_dim = rotary_dim;
+    made->by_token = by_token;
     return made;
 }
 
@@ -191,6 +192,7 @@ std::unique_ptr<AngleSource> linear(nb::handle positions, nb::handle matrix, dou
         const plan maker(plan_desc(made->rotary_dim, {describe_tensor(dtype::f32, made->rotary_dim, pairing::half)}));
         make_rows(maker, angles, n_batch, n_tokens, made->rows.get(), n_floats);
     }
+    made->by_token = true;
     made->source = angle_source::given_by_token(made->rows.get(), n_batch * n_tokens, made->rotary_dim, !has_batch,
                                                 angles.n_heads);
     return made;
@@ -230,9 +232,9 @@ void add_angles(nb::module_ &module) {
     nb::class_<AngleSource>(module, "AngleSource")
         .def_static("make", make, nb::arg("frequencies"), nb::arg("kind"), nb::arg("first").none(),
                     nb::arg("last").none(), nb::arg("reference"), nb::arg("axis_map").none())
-        .def_static("given", given)
-        .def_static("linear", linear)
-        .def_static("joined", joined)
+        .def_static("given", given, nb::arg("cos"), nb::arg("sin"), nb::arg("rotary_dim"), nb::arg("by_token"))
+        .def_static("linear", linear, nb::arg("positions"), nb::arg("matrix"), nb::arg("attention_factor"))
+        .def_static("joined", joined, nb::arg("sources"), nb::arg("index"), nb::arg("by_token"))
         .def_ro("rotary_dim", &AngleSource::rotary_dim)
         .def_ro("n_axes", &AngleSource::n_axes)
         .def_prop_ro("pairing", [](const AngleSource &self) { return name_or_none(pairings, self.pairing); })

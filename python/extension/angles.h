@@ -23,6 +23,7 @@ public:
     std::int32_t pairing = 0;      ///< the model's, or 0
     std::int32_t out_pairing = 0;  ///< likewise
     std::int64_t n_axes = 1;
+    bool by_token = false;                  ///< the rows are a run's own, which names no positions
     std::unique_ptr<Array> cos, sin;        ///< the memory of given rows
     std::unique_ptr<float[]> rows;          ///< that were made of linear angles
     std::unique_ptr<Array> index;           ///< of joined sources

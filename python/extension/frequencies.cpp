@@ -99,10 +99,10 @@ void position_scales(const frequencies &self, nb::handle positions, nb::handle o
 
 void add_frequencies(nb::module_ &module) {
     nb::class_<frequencies>(module, "Frequencies")
-        .def_static("from_base", &frequencies::from_base)
-        .def_static("from_list", from_list)
+        .def_static("from_base", &frequencies::from_base, nb::arg("base"), nb::arg("rotary_dim"))
+        .def_static("from_list", from_list, nb::arg("inv_freq"), nb::arg("attention_factor"))
         .def_static("from_config", from_config, nb::arg("text"), nb::arg("seq_len"), nb::arg("layer_type").none())
-        .def("for_length", &frequencies::for_length)
+        .def("for_length", &frequencies::for_length, nb::arg("seq_len"))
         .def_prop_ro("inv_freq", inv_freq)
         .def_prop_ro("attention_factor", tell<&Info::attention_factor>)
         .def_prop_ro("rotary_dim", tell<&Info::rotary_dim>)

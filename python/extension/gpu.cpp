@@ -49,6 +49,7 @@ void run_on_gpu(AngleSource &source, const halyard_plan_desc &desc, std::int32_t
     on_gpu.bad_position = args.bad_position;
     on_gpu.stream = stream;
     on_gpu.positions = args.positions;
+    on_gpu.n_tensors = args.n_tensors;
     on_gpu.x = args.x;
     on_gpu.y = args.y;
     on_gpu.slots = args.slots;

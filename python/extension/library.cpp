@@ -51,7 +51,8 @@ void add_library(nb::module_ &module) {
     module.attr("version") = version();
     module.attr("has_gpu") = has_gpu();
     module.def("targets", list_targets);
-    module.def("explain", explain_rotation);
+    module.def("explain", explain_rotation, nb::arg("dtypes"), nb::arg("pairings"), nb::arg("head_dim"),
+               nb::arg("rotary_dim"), nb::arg("rotary_offset"), nb::arg("inverse"), nb::arg("targets"));
 }
 
 }  // namespace halyard::python

@@ -106,6 +106,7 @@ struct Tensors {
     halyard_run_args make_args(const Options &options) const {
         auto args = make_struct<halyard_run_args>();
         args.bad_position = value_of(bad_positions, "bad_position", options.bad_position);
+        args.n_tensors = static_cast<std::int32_t>(n);
         args.x = x.data();
         args.y = y.data();
         args.executor = find_executor(options.n_threads);
@@ -143,6 +144,33 @@ void read_tensors(nb::handle x, nb::handle y, nb::handle offsets, nb::handle sta
     }
 }
 
+/// Positions that are left out are 0, 1, 2, …, which is meant where one sequence is read from its start. A step of
+/// decoding would be turned by nothing, and of a batch or a cache it is the rows' own positions that matter.
+void require_positions(const AngleSource &angles, const Tensors &tensors) {
+    const char *const why = tensors.roads[0].input().n_dims() == 4 ? "q has a batch"
+                            : tensors.n_slots() != 0               ? "tokens go into a cache"
+                            : tensors.x[0].shape[1] == 1           ? "q has one token"
+                                                                   : nullptr;
+    const bool is_empty = tensors.x[0].shape[0] == 0 || tensors.x[0].shape[1] == 0;
+    if (why != nullptr && !angles.by_token && !is_empty) {
+        refuse(HALYARD_ERROR_MISMATCH, std::string("positions is left out, but ") + why +
+                                           ": say where the tokens are (0, if they start at position 0)");
+    }
+}
+
+/// What tensors and positions that do not fit each other may mean instead.
+const char *guess_layout(const Options &options, const Tensors &tensors, const halyard_positions *positions) {
+    const auto n_tokens = tensors.x[0].shape[1], n_heads = tensors.x[0].shape[2];
+    bool fits = !options.layout.heads_first && n_tokens != n_heads;
+    bool differs = positions != nullptr && positions->consecutive == 0 && positions->shape[1] != n_tokens;
+    for (std::size_t i = 0; i < tensors.n; ++i) {
+        fits = fits && tensors.x[i].shape[2] == n_heads;
+        differs = differs || tensors.x[i].shape[1] != n_tokens;
+    }
+    fits = fits && (positions == nullptr || positions->consecutive != 0 || positions->shape[1] == n_heads);
+    return fits && differs ? "; if heads come before tokens, say layout=\"bhsd\"" : "";
+}
+
 /// Rotates x into y or caches: see read_tensors.
 void rotate(AngleSource &angles, nb::tuple x, nb::tuple y, nb::handle positions, nb::tuple offsets, nb::handle stages,
             nb::tuple how) {
@@ -166,10 +194,21 @@ void rotate(AngleSource &angles, nb::tuple x, nb::tuple y, nb::handle positions,
         args.slots =
             read_slots.read(at(stages, 5), read<std::string>(stages, 6, "duplicate_slots"), tensors.n_slots(), device);
     }
-    if (device != Array::on_cpu) {
-        run_on_gpu(angles, desc, device, tensors.roads[0].input().stream(), args);
-    } else {
-        run_released(*angles.find_plan(desc), args);
+    try {
+        const auto made = device == Array::on_cpu ? angles.find_plan(desc) : nullptr;
+        if (positions.is_none()) {
+            require_positions(angles, tensors);
+        }
+        if (made == nullptr) {
+            run_on_gpu(angles, desc, device, tensors.roads[0].input().stream(), args);
+        } else {
+            run_released(*made, args);
+        }
+    } catch (const error &refusal) {
+        if (refusal.status() != HALYARD_ERROR_SHAPE) {
+            throw;
+        }
+        refuse(refusal.status(), refusal.what() + std::string(guess_layout(options, tensors, args.positions)));
     }
 }
 

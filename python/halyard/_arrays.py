@@ -12,6 +12,15 @@ _LONG_NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "e4m3": "
 Finish = Callable[[Any], Any]
 
 
+def name_of_dtype(dtype: Any) -> Any:
+    """A dtype's name, "f16" say, of a dtype of NumPy or PyTorch or of its name there; else what was given."""
+    if isinstance(dtype, type):
+        name = dtype.__name__
+    else:
+        name = dtype if isinstance(dtype, str) else str(dtype).removeprefix("torch.")
+    return next((short for short, long in _LONG_NAMES.items() if name in (short, long)), name)
+
+
 @functools.lru_cache(maxsize=256)
 def _library_of(kind: Any) -> str:
     for base in kind.__mro__:
@@ -49,7 +58,7 @@ def new_like(name: str, like: Any, dtype: str | None, tail: tuple[int, ...] | No
     more.
     """
     if dtype is not None and dtype not in _LONG_NAMES and dtype != "uint8":
-        raise _core.Error(f'dtype is "{dtype}", which is none of: {", ".join(_LONG_NAMES)}')
+        raise _core.Error(f"dtype is {dtype}, which is none of: {', '.join(_LONG_NAMES)}")
     library = _library_of(type(like))
     if library == "numpy":
         return _new_numpy(like, dtype, tail), None

@@ -145,7 +145,8 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
         strides; heads and head_dim may differ. With layout "bhsd" heads come before tokens.
     angles: where cos and sin come from.
     positions: int32 or int64 [tokens] or [batch, tokens]; with an axis map [axes, tokens] or [axes, batch, tokens]; an
-        int, or [batch, 1]: that of the first token, the others follow [0].
+        int, or [batch, 1]: that of the first token, the others follow. May be left out, for 0, of several tokens
+        without a batch that go into no cache; and has to be where angles are given by_token.
     out: where results go: new arrays of the input's library [None]; the input itself, for in place; any array of its
         shape. Its dtype may be another one: float8_e4m3fn, float8_e5m2 and int8 too.
     inverse: turn back.
@@ -159,8 +160,8 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
         that divides head_dim; (for q, for k, for v) where they differ [0: none].
     scale: stored = convert(value / scale), so that value = stored * scale: a number, float32 [heads], [head_dim] or
         [heads, head_dim], or a DynamicScale.
-    dtype: of outputs that are made, "f32", "f16", "bf16", "e4m3", "e5m2" or "int8" [the input's]; of uint8 arrays, e4m3
-        or e5m2.
+    dtype: of outputs that are made, "f32", "f16", "bf16", "e4m3", "e5m2" or "int8", or such a dtype of NumPy or PyTorch
+        [the input's]; of uint8 arrays, e4m3 or e5m2.
     groups: how records of bytes hold heads, as engines' quantised caches do: a preset's name, "ggml_q8_0" say, or
         Groups. What a tensor goes to is uint8 then, and has the bytes of a record in the place of head_dim.
     from_groups: the same of a tensor that comes as such records. It goes to float32, or what dtype or groups say.
@@ -219,9 +220,15 @@ def _turn(inputs: tuple[Any, Any, Any], angles: AngleSource, positions: Any, out
         names = ("groups", "from_groups", "group_scales", "from_group_scales")
         groups, from_groups, group_scales, from_group_scales = (_for_each(name, each, n_given)
                                                                 for name, each in zip(names, groups))
-        results = _Results(inputs, _for_each("cache", cache, n_given), _for_each("dtype", dtype, n_given), groups,
+        dtypes = tuple(None if each is None else _arrays.name_of_dtype(each)
+                       for each in _for_each("dtype", dtype, n_given))
+        norms = _for_each("norm", norm, n_given)
+        for each in norms:
+            if each is not None and not isinstance(each, Norm):
+                raise TypeError(f"norm is a {type(each).__name__}, not a halyard.Norm: its weight is Norm(weight)")
+        results = _Results(inputs, _for_each("cache", cache, n_given), dtypes, groups,
                            from_groups)
-        stages = (_for_each("norm", norm, n_given), _for_each("scale", scale, n_given), results.caches, results.dtypes,
+        stages = (norms, _for_each("scale", scale, n_given), results.caches, results.dtypes,
                   cache_layout, slots, duplicate_slots, _for_each("position_scales", position_scales, n_given),
                   (*hadamard, 0, 0, 0)[:3] if isinstance(hadamard, tuple) else (hadamard,) * 3, groups, from_groups,
                   results.complete_scales(group_scales), from_group_scales)

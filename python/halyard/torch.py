@@ -130,6 +130,9 @@ def rotate(q: Tensor, k: Tensor | None = None, *, angles: AngleSource, positions
     """
     if layout not in ("bshd", "bhsd"):
         raise Error(f'layout is "{layout}", which is none of: bshd, bhsd')
+    if positions is None and q.dim() in (3, 4) and (q.dim() == 4 or q.shape[1 if layout == "bhsd" else 0] == 1):
+        raise Error(f"positions is left out, but q has {'a batch' if q.dim() == 4 else 'one token'}: say where the "
+                    "tokens are (0, if they start at position 0)")
     start = positions if isinstance(positions, (int, torch.SymInt)) else 0
     given = positions if isinstance(positions, Tensor) else None
     offsets = rotary_offset if isinstance(rotary_offset, tuple) else (rotary_offset, rotary_offset)

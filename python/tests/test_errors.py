@@ -49,6 +49,7 @@ BAD = {
     "an output of uint8 alone": (dict(out=zeros(3, 2, DIM, dtype=np.uint8)), halyard.Error, "uint8"),
     "another dtype than the output's": (dict(dtype="f16"), halyard.Error, "dtype of q is f16"),
     "an unknown dtype": (dict(dtype="f64"), halyard.Error, "f64"),
+    "NumPy's dtype of another kind": (dict(dtype=np.float64, out=None), halyard.Error, "^dtype is float64"),
     "an overlapping output": (dict(q=SHARED[:3], out=SHARED[1:]), halyard.Error, "y"),
     "an output whose elements meet": (
         dict(out=np.lib.stride_tricks.as_strided(zeros(3, DIM), (3, 2, DIM), (256, 0, 4))), halyard.Error, "stride"),
@@ -61,6 +62,15 @@ BAD = {
     "int16 positions": (dict(positions=zeros(3, dtype=np.int16)), halyard.Error, "positions holds int16"),
     "0-d positions": (dict(positions=np.array(3)), halyard.Error, "positions has the shape"),
     "too many positions": (dict(positions=zeros(4, dtype=np.int64)), halyard.Error, "positions"),
+    "no positions of one token": (dict(q=zeros(1, 2, DIM)), halyard.Error,
+                                  "positions is left out, but q has one token"),
+    "no positions of a batch": (dict(q=zeros(1, 3, 2, DIM)), halyard.Error, "positions is left out, but q has a batch"),
+    "no positions for a cache": (dict(cache=zeros(9, 2, DIM), slots=0, positions=None), halyard.Error,
+                                 "positions is left out, but tokens go into a cache"),
+    "heads before tokens": (dict(q=zeros(2, 5, DIM), out=zeros(2, 5, DIM), positions=np.arange(5)), halyard.Error,
+                            'heads come before tokens, say layout="bhsd"'),
+    "k's heads before tokens": (dict(q=zeros(8, 5, DIM), k=zeros(2, 5, DIM), out=None, positions=0), halyard.Error,
+                                'heads come before tokens, say layout="bhsd"'),
     "a position that is not covered": (dict(positions=np.array([0, 100, 1])), halyard.Error, "100"),
     "a start that is not covered": (dict(positions=98), halyard.Error, "100"),
     "a start beyond int64": (dict(positions=2**70), halyard.Error, "positions"),
@@ -72,7 +82,7 @@ BAD = {
     "no threads": (dict(threads=0), halyard.Error, "0"),
     "too many threads": (dict(threads=1025), halyard.Error, "1025"),
     "slots without a cache": (dict(slots=np.arange(3)), halyard.Error, "slots"),
-    "a cache without slots": (dict(cache=zeros(9, 2, DIM)), halyard.Error, "slots"),
+    "a cache without slots": (dict(cache=zeros(9, 2, DIM)), halyard.Error, "^slots is None"),
     "a slot that is not there": (dict(cache=zeros(9, 2, DIM), slots=np.array([0, 9, 1])), halyard.Error, "9"),
     "a cache of other heads": (dict(cache=zeros(9, 3, DIM), slots=np.arange(3)), halyard.Error, "2 heads of 64"),
     "a cache of longer heads": (dict(cache=zeros(9, 2, DIM + 1), slots=np.arange(3)), halyard.Error, "2 heads of 64"),
@@ -94,6 +104,8 @@ BAD = {
                          "bias of q"),
     "a bias of another dtype": (dict(norm=halyard.Norm(zeros(DIM), kind="layer", bias=zeros(DIM, dtype=np.float16))),
                                 halyard.Error, "bias of q"),
+    "a weight for a norm": (dict(norm=zeros(DIM)), TypeError, r"norm is a ndarray, not a halyard.Norm"),
+    "rounding after no weight": (dict(norm=halyard.Norm(rounding="both")), halyard.Error, "no weight"),
     "a norm of another kind": (dict(norm=halyard.Norm(kind="group")), halyard.Error, "kind of a norm"),
     "a norm of nothing known": (dict(norm=halyard.Norm(width="batch")), halyard.Error, "width"),
     "an in-place output of another dtype": (dict(out=X, dtype="bf16"), halyard.Error, "dtype"),
@@ -105,8 +117,10 @@ def test_bad_input(angles, name):
     arguments, raised, sentence = BAD[name]
     out = np.full(X.shape, 7, np.float32)
     given = {"q": X, **arguments}
-    if "cache" not in given:
-        given.setdefault("out", out)
+    if "cache" in given:
+        given.setdefault("positions", 0)
+    else:
+        given.setdefault("out", np.full(given["q"].shape, 7, np.float32) if "no positions" in name else out)
     arrays = [value for value in [*given.values(), *(given["out"] if isinstance(given.get("out"), tuple) else ())]
               if isinstance(value, np.ndarray)]
     before = [array.copy() for array in arrays]

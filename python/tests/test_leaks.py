@@ -35,8 +35,8 @@ def calls(angles, x, k, cache, slots, positions):
         "bf16": lambda: halyard.rotate(bf16, angles=angles),
         "capsule": lambda: halyard.rotate(x.__dlpack__(), angles=angles, out=x.__dlpack__(max_version=(1, 0))),
         "other array": lambda: halyard._core.new_array(x, None, "x"),
-        "cache": lambda: halyard.rotate(x, k, k, angles=angles, out=(x,), cache=(None, cache, cache.copy()),
-                                        slots=slots, norm=(halyard.Norm(np.ones(DIM, np.float32)),)),
+        "cache": lambda: halyard.rotate(x, k, k, angles=angles, positions=0, out=(x,),
+                                        cache=(None, cache, cache.copy()), slots=slots, norm=(halyard.Norm(np.ones(DIM, np.float32)),)),
         "rerotate": lambda: halyard.rerotate(cache, angles=angles, from_positions=3, positions=positions, slots=slots),
         "refused": refused,
         "frequencies": lambda: halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM), first=0, last=9),
@@ -73,7 +73,7 @@ def test_plans_do_not_pile_up():
     """A stream of shapes that are all different keeps no more than a bound of plans."""
     angles = halyard.AngleSource(halyard.Frequencies.from_base(1e4, 2))
     for head_dim in range(2, 6000):
-        halyard.rotate(np.zeros((1, 1, head_dim), np.float32), angles=angles)
+        halyard.rotate(np.zeros((1, 1, head_dim), np.float32), angles=angles, positions=0)
         if head_dim == 2000:
             memory = resident()
     assert resident() - memory < 2_000_000

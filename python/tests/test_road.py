@@ -61,17 +61,17 @@ def test_scales_by_position(rng, angles, qkv):
     assert np.array_equal(y[1], plain[1])
     assert np.array_equal(y[2], qkv[2] * of_heads[..., None])
     batch = np.stack([qkv[0], qkv[0] + 1])
-    plain = halyard.rotate(batch, angles=angles)
+    plain = halyard.rotate(batch, angles=angles, positions=0)
     for scales in (of_tokens, rng.standard_normal((2, TOKENS)).astype(np.float32),
                    rng.standard_normal((2, TOKENS, 2 * HEADS)).astype(np.float32)):
-        y = halyard.rotate(batch, angles=angles, position_scales=scales)
+        y = halyard.rotate(batch, angles=angles, positions=0, position_scales=scales)
         wide = scales.reshape(*(1,) * (scales.ndim == 1), *scales.shape, *(1,) * (4 - max(scales.ndim, 2)))
         assert np.array_equal(y, plain * wide)
-    heads_first = halyard.rotate(batch.swapaxes(1, 2), angles=angles, layout="bhsd",
+    heads_first = halyard.rotate(batch.swapaxes(1, 2), angles=angles, positions=0, layout="bhsd",
                                  position_scales=scales.swapaxes(1, 2))
     assert np.array_equal(heads_first.swapaxes(1, 2), y)
     out = np.empty(batch.shape, np.int8)
-    halyard.rotate(batch, angles=angles, position_scales=of_tokens, scale=0.05, out=out)
+    halyard.rotate(batch, angles=angles, positions=0, position_scales=of_tokens, scale=0.05, out=out)
     expected = np.clip(np.rint(plain * of_tokens[:, None, None] * np.float32(1 / np.float32(0.05))), -128, 127)
     assert np.array_equal(out, expected)
 
@@ -197,7 +197,7 @@ def test_interleaved_cache_and_batches(angles, rng):
     pages = np.zeros((PAGES, 2, PAGE, HEADS, DIM), np.float32)
     slots = np.array([[1, 2, 3], [8, 9, -1]], np.int32)
     q, k, v = x.copy(), x.copy(), x.copy()
-    halyard.rotate(q, k, v, angles=angles, out=(q,), cache=(None, pages[:, 0], pages[:, 1]), slots=slots)
+    halyard.rotate(q, k, v, angles=angles, positions=0, out=(q,), cache=(None, pages[:, 0], pages[:, 1]), slots=slots)
     expected = np.zeros_like(pages)
     for slot, stored, given in zip(slots.flat, q.reshape(-1, HEADS, DIM), x.reshape(-1, HEADS, DIM)):
         if slot >= 0:
@@ -242,23 +242,25 @@ def test_scales(angles, qkv, rng):
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
 def test_dynamic_scales(angles, rng, layout):
     x = rng.standard_normal((2, TOKENS, HEADS, DIM)).astype(np.float32)
-    y = halyard.rotate(x, angles=angles)
+    y = halyard.rotate(x, angles=angles, positions=0)
     expected = np.abs(y).max(-1) / np.float32(127)
     scales = np.zeros(expected.shape, np.float32)
     given, out = (x, scales) if layout == "bshd" else (x.swapaxes(1, 2), scales.swapaxes(1, 2))
-    stored = halyard.rotate(given, angles=angles, layout=layout, scale=halyard.DynamicScale(out), dtype="int8")
+    stored = halyard.rotate(given, angles=angles, positions=0, layout=layout, scale=halyard.DynamicScale(out),
+                            dtype="int8")
     assert np.array_equal(scales, expected)
     stored = stored if layout == "bshd" else stored.swapaxes(1, 2)
     assert np.abs(stored * scales[..., None] - y).max() <= scales.max()
     with pytest.raises(halyard.Error, match="scales_out"):
-        halyard.rotate(x, angles=angles, scale=halyard.DynamicScale(np.zeros((2, TOKENS), np.float32)), dtype="int8")
+        halyard.rotate(x, angles=angles, positions=0, scale=halyard.DynamicScale(np.zeros((2, TOKENS), np.float32)),
+                       dtype="int8")
 
 
 def test_dynamic_scales_by_slot(angles, qkv):
     cache = np.zeros((PAGES, PAGE, HEADS, DIM), np.int8)
     scales = np.full((PAGES * PAGE, HEADS), -1, np.float32)
-    halyard.rotate(qkv[1], angles=angles, cache=cache, slots=SLOTS, scale=halyard.DynamicScale(scales))
-    y = halyard.rotate(qkv[1], angles=angles)
+    halyard.rotate(qkv[1], angles=angles, positions=0, cache=cache, slots=SLOTS, scale=halyard.DynamicScale(scales))
+    y = halyard.rotate(qkv[1], angles=angles, positions=0)
     stored = SLOTS >= 0
     assert np.array_equal(scales[SLOTS[stored]], (np.abs(y).max(-1) / np.float32(127))[stored])
     assert np.count_nonzero(scales != -1) == 4 * HEADS
@@ -268,10 +270,10 @@ def test_doubled_slots(angles, qkv):
     cache = np.zeros((PAGES * PAGE, HEADS, DIM), np.float32)
     slots = np.array([1, 2, 1, 3, 4])
     with pytest.raises(halyard.Error) as caught:
-        halyard.rotate(qkv[1], angles=angles, cache=cache, slots=slots)
+        halyard.rotate(qkv[1], angles=angles, positions=0, cache=cache, slots=slots)
     assert caught.value.status == "HALYARD_ERROR_SLOT" and not cache.any()
-    halyard.rotate(qkv[1], angles=angles, cache=cache, slots=slots, duplicate_slots="last")
-    assert np.array_equal(cache[1], halyard.rotate(qkv[1], angles=angles)[2])
+    halyard.rotate(qkv[1], angles=angles, positions=0, cache=cache, slots=slots, duplicate_slots="last")
+    assert np.array_equal(cache[1], halyard.rotate(qkv[1], angles=angles, positions=0)[2])
 
 
 def test_v_takes_no_rotation(angles, qkv):

@@ -14,10 +14,10 @@ halyard_status check_source_of_moves(const halyard_angle_source &source, const c
     }
     if (source.turns_high == nullptr) {
         return fail(error, HALYARD_ERROR_MISMATCH, name,
-                    source.kind == AngleKind::given    ? " has given rows"
-                    : source.kind == AngleKind::joined ? " has sources of its own"
-                                                       : " has another reference than EXACT",
-                    ", by which no key can move to another position");
+                    source.kind == AngleKind::given ? " has given rows, which do not tell by how much a key has to turn"
+                    : source.kind == AngleKind::joined
+                        ? " is joined of others, by which this version does not move keys"
+                        : " has another reference than EXACT, by which keys do not move");
     }
     return HALYARD_OK;
 }

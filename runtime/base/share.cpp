@@ -14,7 +14,8 @@ halyard_status read_part(std::int32_t part, std::int32_t n_parts, bool has_execu
         return fail(error, HALYARD_ERROR_SHAPE, "args.n_parts is ", n_parts, ", but must be 0 to 1024");
     }
     if (part < 0 || part >= out->count) {
-        return fail(error, HALYARD_ERROR_SHAPE, "args.part is ", part, ", but must be 0 to ", out->count - 1);
+        return fail(error, HALYARD_ERROR_SHAPE, "args.part is ", part, ", but must be 0",
+                    out->count == 1 ? Part("") : Part(" to "), out->count == 1 ? Part("") : Part(out->count - 1));
     }
     if (has_executor) {
         return fail(error, HALYARD_ERROR_MISMATCH, "args.n_parts is ", n_parts,

@@ -42,7 +42,7 @@ inline constexpr std::array released_sizes<halyard_tensor> = {88u};
 template <>
 inline constexpr std::array released_sizes<halyard_executor> = {24u};
 template <>
-inline constexpr std::array released_sizes<halyard_run_args> = {88u};
+inline constexpr std::array released_sizes<halyard_run_args> = {96u};
 template <>
 inline constexpr std::array released_sizes<halyard_bound_run_args> = {136u};
 template <>

@@ -30,8 +30,11 @@ constexpr std::size_t max_depth = 64;
     const auto line = std::count(before.begin(), before.end(), '\n') + 1;
     const auto last_newline = before.rfind('\n');
     const auto column = before.size() - (last_newline == before.npos ? 0 : last_newline + 1) + 1;
+    const auto first = text.find_first_not_of(" \t\r\n");
+    const bool is_begun = first == text.npos || std::string_view("{}[]").find(text[first]) != text.npos;
     refuse("the config is not JSON: line " + std::to_string(line) + ", column " + std::to_string(column) +
-           (before.size() == text.size() ? ", where it ends too early" : what));
+           (before.size() == text.size() ? ", where it ends too early" : what) +
+           (is_begun ? "" : ": it has to be the text of a config.json, {...}, and not its path"));
 }
 
 /// Builds the value while it reads the text. Throws for what is wrong with it.

@@ -12,7 +12,7 @@
 namespace halyard {
 
 template <>
-inline constexpr std::array released_sizes<halyard_gpu_run_args> = {96u, 120u};
+inline constexpr std::array released_sizes<halyard_gpu_run_args> = {128u};
 
 }  // namespace halyard
 
@@ -128,6 +128,9 @@ private:
         const halyard_gpu_run_args &given = out_.given;
         if (given.x == nullptr || given.y == nullptr) {
             return fail_null(error, given.x == nullptr ? "args.x" : "args.y");
+        }
+        if (const halyard_status status = check_n_tensors(plan_.checks, given.n_tensors, given.reserved, error)) {
+            return status;
         }
         if (!is_cuda_ && given.stream == nullptr) {
             return fail_null(error, "args.stream");

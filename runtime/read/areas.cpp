@@ -3,8 +3,19 @@
 #include "base/error.h"
 
 #include <cstdio>
+#include <cstring>
 
 namespace halyard {
+
+StageName::StageName(const RunFrame &run, const char *field, int index) noexcept {
+    const bool is_plural = field[std::strlen(field) - 1] == 's' || std::strcmp(field, "scales_out") == 0;
+    if (run.is_bound) {
+        const char *const ending = std::strcmp(field, "bias") == 0 ? "es" : is_plural ? "" : "s";
+        std::snprintf(text_, sizeof(text_), "args.%s%s[%d]", field, ending, index);
+    } else {
+        std::snprintf(text_, sizeof(text_), "stages[%d].%s", index, field);
+    }
+}
 
 Lattice scales_out_of(const Run &run, int index) noexcept {
     const TensorDesc &desc = run.plan->tensors[index];
@@ -68,25 +79,30 @@ halyard_status Areas::check(const halyard_tensor *x, const halyard_tensor *y, ha
         names[i] = {what, static_cast<std::int8_t>(tensor)};
     });
     const auto name_of = [&](const Name &name, char(&text)[40]) {
-        static constexpr const char *words[] = {"x[%d]",
-                                                "stages[%d].weight",
-                                                "stages[%d].bias",
-                                                "stages[%d].scales",
-                                                "stages[%d].position_scales",
-                                                "stages[%d].from_group_scales",
-                                                "positions.data",
-                                                "from_positions.data",
-                                                "the cos rows of the angle source",
-                                                "the sin rows of the angle source",
-                                                "the index of the angle source",
-                                                "slots.data",
-                                                "y[%d]",
-                                                "stages[%d].scales_out",
-                                                "stages[%d].group_scales",
-                                                "slots.scratch"};
-        const bool is_cache = name.what == What::y && run_.plan->tensors[name.tensor].cache;
-        std::snprintf(text, sizeof(text), is_cache ? "stages[%d].cache" : words[static_cast<int>(name.what)],
-                      static_cast<int>(name.tensor));
+        const int i = name.tensor;
+        const auto set = [&](const char *of_run, const char *of_bound_run = nullptr) {
+            const bool is_bound = run_.is_bound && of_bound_run != nullptr;
+            std::snprintf(text, sizeof(text), is_bound ? of_bound_run : of_run, i);
+        };
+        const auto set_stage = [&](const char *field) { set(StageName(run_, field, i).text()); };
+        switch (name.what) {
+        case What::x: return set("x[%d]");
+        case What::weight: return set_stage("weight");
+        case What::bias: return set_stage("bias");
+        case What::scales: return set_stage("scales");
+        case What::position_scales: return set_stage("position_scales");
+        case What::positions: return set("positions.data", "args.positions");
+        case What::from_positions: return set("from_positions.data", "args.from_positions");
+        case What::cos: return set("the cos rows of the angle source");
+        case What::sin: return set("the sin rows of the angle source");
+        case What::source_index: return set("the index of the angle source");
+        case What::slots: return set("slots.data", "args.slots");
+        case What::y: return run_.plan->tensors[i].cache ? set_stage("cache") : set("y[%d]");
+        case What::scales_out: return set_stage("scales_out");
+        case What::group_scales: return set_stage("group_scales");
+        case What::from_group_scales: return set_stage("from_group_scales");
+        case What::scratch: return set("slots.scratch", "args.slots_scratch");
+        }
     };
     for (int i = n_.read; i < n_.all; i++) {
         for (int j = 0; j < i; j++) {

@@ -1,10 +1,24 @@
 // The one list of all memory that a run reads and writes, and the check that nothing written overlaps anything else.
 #pragma once
 
+#include "base/error.h"
 #include "base/overlap.h"
 #include "read/read_run.h"
 
 namespace halyard {
+
+/// What the caller calls an array that a tensor's stages read or write: a field of halyard_stages, or of
+/// halyard_bound_run_args.
+class StageName {
+public:
+    StageName(const RunFrame &run, const char *field, int index) noexcept;
+
+    operator Part() const noexcept { return text_; }
+    const char *text() const noexcept { return text_; }
+
+private:
+    char text_[40];
+};
 
 /// Every run makes the list, so it costs only a few stores. Names are added only when spans meet.
 class Areas {

@@ -125,6 +125,9 @@ halyard_status fail_record_stride(const halyard_tensor &tensor, const char *name
     return HALYARD_OK;
 }
 
+// A second size of halyard_tensor needs copies of such tensors, found by element_of.
+static_assert(released_sizes<halyard_tensor>.size() == 1, "arrays of tensors are walked by this version's size");
+
 /// Checks the sizes of all tensors that are read. Of one whose size is not set nothing else may be there to read.
 halyard_status check_sizes(const PlanDesc &plan, const halyard_tensor *x, const halyard_tensor *y,
                            halyard_error *error) {
@@ -292,6 +295,18 @@ halyard_status read_executor(const halyard_executor *executor, halyard_executor 
 
 }  // namespace
 
+halyard_status check_n_tensors(const PlanDesc &plan, std::int32_t n_tensors, std::int32_t reserved,
+                               halyard_error *error) noexcept {
+    if (n_tensors != 0 && n_tensors != plan.n_tensors) {
+        return fail(error, HALYARD_ERROR_SHAPE, "args.n_tensors is ", n_tensors, ", but the plan's is ",
+                    plan.n_tensors);
+    }
+    if (reserved != 0) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "args.reserved is ", reserved, ", but must be 0");
+    }
+    return HALYARD_OK;
+}
+
 halyard_status read_run(const PlanDesc *plan, const halyard_run_args *args, std::int32_t device, Run *run, Spans *spans,
                         halyard_error *error) noexcept {
     if (plan == nullptr) {
@@ -313,6 +328,9 @@ halyard_status read_run(const PlanDesc *plan, const halyard_run_args *args, std:
     if (given.y == nullptr) {
         return fail_null(error, "args.y");
     }
+    if (const halyard_status status = check_n_tensors(*plan, given.n_tensors, given.reserved, error)) {
+        return status;
+    }
     const std::optional<BadPosition> bad_position = to_bad_position(given.bad_position);
     if (!bad_position) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "bad_position is ", given.bad_position, ", which is no policy");
@@ -325,6 +343,7 @@ halyard_status read_run(const PlanDesc *plan, const halyard_run_args *args, std:
     run->angles = plan->rotates ? given.angles : nullptr;
     run->slots.data = nullptr;
     run->bad_position = *bad_position;
+    run->is_bound = false;
     run->executor.n_threads = 0;
     halyard_status status = read_part(given.part, given.n_parts, given.executor != nullptr, &run->share, error);
     if (status == HALYARD_OK) {

@@ -51,7 +51,8 @@ struct RunFrame {
     const halyard_angle_source *from_angles;  // where keys come from; set only where the plan rerotates
     CheckedPositions from_positions;
     BadPosition bad_position;
-    Share share;  // the part of it that is done
+    bool is_bound;  // its arguments are those of halyard_run_bound, and have other names
+    Share share;    // the part of it that is done
     std::int64_t n_batch, n_tokens;
     bool is_empty;                 // no tensor has an element
     std::uintptr_t written_apart;  // bytes that out-of-place outputs span, an upper bound of what is written there
@@ -70,6 +71,10 @@ struct Run : RunFrame {
 struct Spans {
     MemoryRange x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];
 };
+
+/// Checks that a caller who says how many tensors there are, not 0, has as many as the plan; and that reserved is 0.
+halyard_status check_n_tensors(const PlanDesc &plan, std::int32_t n_tensors, std::int32_t reserved,
+                               halyard_error *error) noexcept;
 
 /// Reads and checks all arguments, but not yet whether the angle source covers the positions, nor what slots hold.
 /// device: where the tensors must lie.

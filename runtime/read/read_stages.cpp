@@ -13,17 +13,14 @@ namespace halyard {
 namespace {
 
 /// What is asked of the pointer, and the count, that a stage needs or not.
-halyard_status check_given(bool is_needed, const void *data, const char *field, const char *why, int index,
-                           halyard_error *error) {
-    if (is_needed && data == nullptr) {
-        return fail(error, HALYARD_ERROR_NULL_POINTER, "stages[", index, "].", field, " is NULL, but tensors[", index,
-                    "] has ", why);
+halyard_status check_given(const Run &run, bool is_needed, const void *data, const char *field, const char *why,
+                           int index, halyard_error *error) {
+    if (is_needed == (data != nullptr)) {
+        return HALYARD_OK;
     }
-    if (!is_needed && data != nullptr) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "stages[", index, "].", field, " is set, but tensors[", index,
-                    "] does not have ", why);
-    }
-    return HALYARD_OK;
+    return fail(error, is_needed ? HALYARD_ERROR_NULL_POINTER : HALYARD_ERROR_MISMATCH, StageName(run, field, index),
+                is_needed ? " is NULL" : " is set", ", but tensors[", index, is_needed ? "] has " : "] does not have ",
+                why);
 }
 
 halyard_status check_count(std::int64_t given, std::int64_t needed, const char *field, int index,
@@ -40,8 +37,8 @@ bool find_dense_range(const void *data, std::int64_t n_rows, std::int64_t n_colu
     return find_memory_range<2>(data, {n_rows, n_columns}, dense, element_bytes, out);
 }
 
-halyard_status fail_space(const char *field, int index, halyard_error *error) {
-    return fail(error, HALYARD_ERROR_OVERFLOW, "stages[", index, "].", field, " leaves the address space");
+halyard_status fail_space(const Run &run, const char *field, int index, halyard_error *error) {
+    return fail(error, HALYARD_ERROR_OVERFLOW, StageName(run, field, index), " leaves the address space");
 }
 
 /// A cache as the output of a tensor, which it is walked as.
@@ -59,8 +56,8 @@ void set_cache_strides(int index, const Spans &spans, Run &run) {
 }
 
 /// Checks that the arrays are there that a tensor's stages ask for, and no others.
-halyard_status check_pointers(const TensorDesc &desc, bool moves, const StagePointers &given, int index,
-                              halyard_error *error) noexcept {
+halyard_status check_pointers(const Run &run, const StagePointers &given, int index, halyard_error *error) noexcept {
+    const TensorDesc &desc = run.plan->tensors[index];
     const struct {
         bool is_asked;
         const void *data;
@@ -73,11 +70,11 @@ halyard_status check_pointers(const TensorDesc &desc, bool moves, const StagePoi
         {desc.cache.has_value(), given.cache, "cache", "a cache"},
         {desc.position_scales, given.position_scales, "position_scales", "scales by position"},
         {desc.groups && desc.groups->scales_apart, given.group_scales, "group_scales", "groups with scales_apart"},
-        {desc.from_groups && desc.from_groups->scales_apart && !moves, given.from_group_scales, "from_group_scales",
-         "from_groups with scales_apart"}};
+        {desc.from_groups && desc.from_groups->scales_apart && !run.plan->rerotates, given.from_group_scales,
+         "from_group_scales", "from_groups with scales_apart"}};
     for (const auto &array : arrays) {
         if (const halyard_status status =
-                check_given(array.is_asked, array.data, array.name, array.what, index, error)) {
+                check_given(run, array.is_asked, array.data, array.name, array.what, index, error)) {
             return status;
         }
     }
@@ -94,7 +91,7 @@ halyard_status place_stages(const StagePointers &given, int index, Run &run, Spa
     const std::int64_t n_heads = tensor.n_heads;
     const bool has_weight = desc.norm && desc.norm->weight, has_bias = desc.norm && desc.norm->has_bias;
     const bool is_static = desc.scale && !desc.scale->dynamic, is_dynamic = desc.scale && desc.scale->dynamic;
-    if (const halyard_status status = check_pointers(desc, run.plan->rerotates, given, index, error)) {
+    if (const halyard_status status = check_pointers(run, given, index, error)) {
         return status;
     }
     stages.weight = static_cast<const char *>(given.weight);
@@ -109,7 +106,7 @@ halyard_status place_stages(const StagePointers &given, int index, Run &run, Spa
     if (desc.cache) {
         tensor.y = static_cast<char *>(given.cache);
         if (!find_memory_range(cache_of(run, index), &spans.y[index])) {
-            return fail_space("cache", index, error);
+            return fail_space(run, "cache", index, error);
         }
         spans.y[index].end -= static_cast<std::uintptr_t>(desc.cache->overhang * element_bytes(desc.out_dtype));
         set_cache_strides(index, spans, run);
@@ -119,33 +116,33 @@ halyard_status place_stages(const StagePointers &given, int index, Run &run, Spa
                                 element_bytes(*desc.norm->weight), out);
     };
     if (has_weight && !find_range(stages.weight, &stages.weight_memory)) {
-        return fail_space("weight", index, error);
+        return fail_space(run, "weight", index, error);
     }
     if (has_bias && !find_range(stages.bias, &stages.bias_memory)) {
-        return fail_space("bias", index, error);
+        return fail_space(run, "bias", index, error);
     }
     if (is_dynamic && !find_memory_range(scales_out_of(run, index), &stages.scales_out_memory)) {
-        return fail_space("scales_out", index, error);
+        return fail_space(run, "scales_out", index, error);
     }
     if (is_static &&
         !find_dense_range(stages.scales, desc.scale->by_head ? n_heads : 1, desc.scale->by_channel ? desc.head_dim : 1,
                           sizeof(float), &stages.scales_memory)) {
-        return fail_space("scales", index, error);
+        return fail_space(run, "scales", index, error);
     }
     const std::int64_t shape[] = {run.n_batch, run.n_tokens, n_heads};
     if (desc.position_scales && !find_memory_range(stages.position_scales, shape, stages.position_strides,
                                                    sizeof(float), &stages.position_scales_memory)) {
-        return fail_space("position_scales", index, error);
+        return fail_space(run, "position_scales", index, error);
     }
     if (stages.group_scales.data != nullptr &&
         !find_memory_range(group_scales_of(run, index, *desc.groups, stages.group_scales, desc.cache.has_value()),
                            &stages.group_scales.memory)) {
-        return fail_space("group_scales", index, error);
+        return fail_space(run, "group_scales", index, error);
     }
     if (stages.from_group_scales.data != nullptr &&
         !find_memory_range(group_scales_of(run, index, *desc.from_groups, stages.from_group_scales, false),
                            &stages.from_group_scales.memory)) {
-        return fail_space("from_group_scales", index, error);
+        return fail_space(run, "from_group_scales", index, error);
     }
     return HALYARD_OK;
 }
@@ -157,7 +154,7 @@ halyard_status check_static_scales(const Run &run, int index, halyard_error *err
     for (std::int64_t i = 0; i < n; i++) {
         const auto scale = read_word<float>(run.stages[index].scales + i * std::int64_t{sizeof(float)});
         if (!is_scale(scale)) {
-            return fail(error, HALYARD_ERROR_SCALE, "stages[", index, "].scales[", i, "] is ", double(scale),
+            return fail(error, HALYARD_ERROR_SCALE, StageName(run, "scales", index), "[", i, "] is ", double(scale),
                         ", but it and its reciprocal must be positive and finite");
         }
     }
@@ -175,7 +172,7 @@ halyard_status check_position_scales(const Run &run, int index, halyard_error *e
                 const std::int64_t at = batch * strides[0] + token * strides[1] + head * strides[2];
                 const auto scale = read_word<float>(stages.position_scales + at * std::int64_t{sizeof(float)});
                 if (scale - scale != 0.0f) {
-                    return fail(error, HALYARD_ERROR_SCALE, "stages[", index, "].position_scales[batch ", batch,
+                    return fail(error, HALYARD_ERROR_SCALE, StageName(run, "position_scales", index), "[batch ", batch,
                                 ", token ", token, ", head ", head, "] is ", double(scale), ", but must be finite");
                 }
             }
@@ -199,9 +196,10 @@ halyard_status check_moved_scales(const Run &run, int index, halyard_error *erro
                                         head * stages.stride_head;
                 const float scale = load_scale(stages.scales_out + at * std::int64_t{sizeof(float)});
                 if (!is_scale(scale)) {
-                    return fail(error, HALYARD_ERROR_SCALE, "stages[", index, "].scales_out[",
-                                desc.cache ? "slot " : "token ", row, ", head ", head, "] is ", double(scale),
-                                ", but it and its reciprocal must be positive and finite: no key was stored there");
+                    return fail(error, HALYARD_ERROR_SCALE, StageName(run, "scales_out", index),
+                                desc.cache ? "[slot " : "[token ", row, ", head ", head, "] is ", double(scale),
+                                ", but it and its reciprocal must be positive and finite",
+                                scale == 0.0f ? ": no key was stored there" : "");
                 }
             }
         }
@@ -230,6 +228,25 @@ void set_group_strides(const std::optional<GroupsDesc> &groups, std::int64_t n_t
     }
 }
 
+/// Refuses strides of scales that nothing asks for.
+halyard_status check_unasked_strides(const halyard_stages &given, const TensorDesc &desc, int index,
+                                     halyard_error *error) {
+    const bool writes_scales = desc.scale && desc.scale->dynamic;
+    for (int i = 0; i < 3; i++) {
+        if (given.stride_scales[i] != 0 && (!writes_scales || (i == 0 && desc.cache))) {
+            return fail(error, HALYARD_ERROR_MISMATCH, "stages[", index, "].stride_scales[", i, "] is ",
+                        given.stride_scales[i], ", but ",
+                        !writes_scales ? "no scales are written"
+                                       : "in a cache scales have no batch: theirs are 0, slot, head");
+        }
+        if (given.stride_position_scales[i] != 0 && !desc.position_scales) {
+            return fail(error, HALYARD_ERROR_MISMATCH, "stages[", index, "].stride_position_scales[", i, "] is ",
+                        given.stride_position_scales[i], ", but tensors[", index, "] does not have scales by position");
+        }
+    }
+    return HALYARD_OK;
+}
+
 /// Reads the stages of one tensor, which has elements.
 halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, Spans &spans, halyard_error *error) {
     const TensorDesc &desc = run.plan->tensors[index];
@@ -240,8 +257,11 @@ halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, 
                     " elements, but a ", desc.norm->layer ? "layer norm" : "norm", " works on at most ",
                     desc.norm->most_of_row());
     }
-    // Strides that are never walked may be anything, and all are where no scales are written.
     const bool writes_scales = desc.scale && desc.scale->dynamic;
+    if (const halyard_status status = check_unasked_strides(given, desc, index, error)) {
+        return status;
+    }
+    // Strides that are never walked may be anything.
     stages.stride_batch = writes_scales && run.n_batch > 1 && !desc.cache ? given.stride_scales[0] : 0;
     stages.stride_token = writes_scales && (run.n_tokens > 1 || desc.cache) ? given.stride_scales[1] : 0;
     stages.stride_head = writes_scales && n_heads > 1 ? given.stride_scales[2] : 0;
@@ -257,8 +277,9 @@ halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, 
         return status;
     }
     if (desc.cache && !elements_are_apart(cache_of(run, index))) {
-        return fail(error, HALYARD_ERROR_STRIDE, "tensors[", index, "].cache->stride_head is ", desc.cache->stride_head,
-                    ", by which two elements of ", n_heads, " heads could meet");
+        return fail(error, HALYARD_ERROR_STRIDE, "x[", index, "] has ", n_heads, " heads, but two elements of so many ",
+                    "could meet in tensors[", index, "].cache, whose stride_head is ", desc.cache->stride_head,
+                    ", stride_token ", desc.cache->stride_token, " and stride_block ", desc.cache->stride_block);
     }
     if (writes_scales && !elements_are_apart(scales_out_of(run, index))) {
         return fail(error, HALYARD_ERROR_STRIDE, "stages[", index, "].stride_scales is ", given.stride_scales[0], ", ",

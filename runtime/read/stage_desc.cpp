@@ -18,7 +18,8 @@ struct Name {
 /// Says that a field is not one of 0 … last.
 halyard_status fail_value(const Name &name, const char *field, std::int32_t value, std::int32_t last,
                           halyard_error *error) {
-    return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name.text, "->", field, " is ", value, ", but must be 0 to ", last);
+    return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name.text, "->", field, " is ", value, ", but must be 0",
+                last == 0 ? Part("") : Part(" to "), last == 0 ? Part("") : Part(last));
 }
 
 bool is_within(std::int32_t value, std::int32_t last) { return value >= 0 && value <= last; }
@@ -56,6 +57,10 @@ halyard_status check_weight(const halyard_norm_desc &given, const Name &name, st
         field != nullptr && !*weight) {
         return fail(error, HALYARD_ERROR_MISMATCH, name.text, "->", field,
                     " is 1, but there is no weight: weight_dtype is 0");
+    }
+    if ((given.rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0 && !*weight) {
+        return fail(error, HALYARD_ERROR_MISMATCH, name.text, "->rounding is ", given.rounding,
+                    ", with HALYARD_NORM_ROUND_AFTER_WEIGHT (2), but there is no weight: weight_dtype is 0");
     }
     if (given.has_bias != 0 && given.kind != HALYARD_NORM_LAYER) {
         return fail(error, HALYARD_ERROR_MISMATCH, name.text,

@@ -84,7 +84,7 @@ void rotate_on_device(const DeviceRotation &rotation) {
     how.stream = where.stream;
     how.policy = rotation.how.policy;
     how.error_word = how.policy == bad_position::error ? static_cast<std::int32_t *>(error_word.data()) : nullptr;
-    if (rotation.how.positions != nullptr) {
+    if (rotation.how.positions) {
         positions = *rotation.how.positions;
         places.emplace(where, positions.data, bytes_of(positions));
         positions.data = places->data();

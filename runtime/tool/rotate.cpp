@@ -124,7 +124,9 @@ private:
     }
 
     void check_with_moves() const {
-        const char *const contradicts = store_.out_type                                     ? "--out-dtype"
+        const bool converts =
+            rotation_.pairing != 0 && rotation_.out_pairing != 0 && rotation_.pairing != rotation_.out_pairing;
+        const char *const contradicts = converts                                            ? "--out-pairing"
                                         : store_.from_groups.is_given()                     ? "--from-groups"
                                         : no_rotation_                                      ? "--no-rotation"
                                         : norm_.is_given()                                  ? "--norm"
@@ -185,7 +187,6 @@ private:
 
     void check_device() const {
         const char *const given = n_threads_ > 1                           ? "--threads"
-                                  : store_.out_type                        ? "--out-dtype"
                                   : no_rotation_                           ? "--no-rotation"
                                   : norm_.is_given()                       ? "--norm"
                                   : position_scales_.is_given()            ? "--position-scales"
@@ -204,12 +205,24 @@ private:
         }
     }
 
+    /// What keeps X's type may say so, but name no other.
+    void check_out_type() const {
+        const bool is_on_device = device_of(rotation_.target) != HALYARD_CPU;
+        if (store_.out_type && *store_.out_type != call_.type && (call_.moves || is_on_device)) {
+            throw Refusal(std::string("--out-dtype is ") + find_dtype(*store_.out_type).word + ", but X holds " +
+                          find_dtype(call_.type).word + ", and " +
+                          (call_.moves ? "keys keep their type where they move"
+                                       : "--target " + rotation_.target + " only rotates"));
+        }
+    }
+
     void read_x() {
         const bool has_records = store_.groups_of_x(call_.moves) != nullptr;
         call_.x = has_records   ? read_npy(input_, {"|u1"})
                   : call_.moves ? read_npy(input_, {"<f4", "<f2", "<u2", "|u1", "|i1"})
                                 : read_npy(input_, {"<f4", "<f2", "<u2"});
         call_.type = has_records ? dtype::uint8 : find_type();
+        check_out_type();
         if (!is_cache()) {
             find_shape();
         }
@@ -357,7 +370,9 @@ private:
     void take_positions() {
         auto &how = call_.how;
         if (!made_) {
-            how.positions = no_rotation_ || linear_.is_given() ? nullptr : &from_first_row_;
+            if (!no_rotation_ && !linear_.is_given()) {
+                how.positions = from_first_row_;
+            }
             return;
         }
         const auto n_axes = angles_.n_axes();
@@ -390,7 +405,7 @@ private:
                 threads = pool(static_cast<std::int32_t>(n_threads_));
                 call_.how.executor = threads.executor();
             }
-            call_.how.stages = &call_.stages;
+            call_.how.stages = call_.stages;
             halyard::run(plan, source_, x, y, call_.how);
         } else if constexpr (has_gpu) {
             desc.target = nullptr;

@@ -147,6 +147,7 @@ halyard_status halyard_bind_run(const halyard_plan *plan, const halyard_run_args
                     ", but a bound run is whole: each call says which part it does");
     }
     note_reaches(*args, spans, *bound);
+    run.is_bound = true;
     bound->is_prepared = prepare(*bound);
     *out = bound.release();
     return HALYARD_OK;

@@ -167,7 +167,7 @@ TEST_CASE("make_rows: arguments are checked before the first write", "[angles][e
         {HALYARD_ERROR_MISMATCH,
          {"angles has a rotary_dim of 2, but the plan's is 4"},
          {{call.plan, plan_of_four.get()}}},
-        {HALYARD_ERROR_SHAPE, {"args.part is 1, but must be 0 to 0"}, {{args.part, 1}}},
+        {HALYARD_ERROR_SHAPE, {"args.part is 1, but must be 0"}, {{args.part, 1}}},
         {HALYARD_ERROR_SHAPE, {"positions.shape is {2, 3}, but it must be {1 or 2, 4}"}, {{args.n_tokens, 4}}},
         {HALYARD_ERROR_SHAPE, {"n_floats is 11, but the rows need 12"}, {{args.n_floats, 11}}},
         {HALYARD_ERROR_SHAPE, {}, {{args.n_floats, -1}}},
@@ -350,7 +350,7 @@ TEST_CASE("make_rows: rows by token serve each batch row with its own, and only 
             return halyard::tensor(data.data(), halyard::dtype::f32, {batch, tokens, 1, 8});
         };
         halyard::run_options how;
-        how.positions = &at;
+        how.positions = at;
         halyard::run(plan, table, view(x, n_batch, n_tokens), view(expected, n_batch, n_tokens), how);
         const auto run = [&](const halyard::angle_source &angles, std::int64_t batch, std::int64_t tokens,
                              const halyard_positions *positions) {
@@ -406,7 +406,7 @@ TEST_CASE("make_rows: rows by token that batch rows share", "[angles]") {
             return halyard::tensor(data.data(), halyard::dtype::f32, {batch, tokens, n_heads, dim});
         };
         halyard::run_options options;
-        options.positions = &at;
+        options.positions = at;
         const auto from = view(x, n_batch, n_tokens);
         halyard::run(plan, table, from, view(expected, n_batch, n_tokens), options);
         std::vector<float> y(x.size(), 42.0f), bound_y = y, parts_y = y;

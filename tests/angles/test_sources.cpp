@@ -355,7 +355,7 @@ void check_policies(const halyard::angle_source &source, double factor, std::int
     Elements y(HALYARD_F32, x.shape);
     const Elements before = y;
     halyard::run_options options;
-    options.positions = &at;
+    options.positions = at;
     std::string message;
     try {
         halyard::run(rotation.plan(), source, x.tensor(), y.tensor(), options);

@@ -268,6 +268,8 @@ TEST_CASE("config: text that is no config", "[config]") {
         {"", "line 1, column 1"},
         {" \n\n ", "line 3, column 2"},
         {"{\n  \"rope_theta\": 1e4,\n  }", "line 3, column 3"},
+        {"models/config.json", "line 1, column 1: it has to be the text of a config.json"},
+        {"nets/config.json", "and not its path"},
         {"{\"rope_theta\": 1e999}", "no double"},
         {"{\"rope_theta\": 01}", "line 1"},
         {"{\"rope_theta\": 1} x", "line 1, column 19"},

@@ -105,7 +105,7 @@ inline Fields fields_of_angles(Draw &draw, halyard_angle_source_desc &desc) {
 inline Fields fields_of_run(Call &call) {
     Fields fields;
     halyard_run_args &args = call.args;
-    add(fields, args.size, args.bad_position);
+    add(fields, args.size, args.bad_position, args.n_tensors, args.reserved);
     add_link(fields, args.angles);
     add_link(fields, args.positions);
     add_link(fields, args.x);

@@ -283,8 +283,10 @@ struct PackedRoad {
     halyard_tensor tensors[3] = {part(0, 32), part(32, 8), part(40, 8)};
     float scale = 0.5f;
     halyard_stages stages[3] = {halyard::stages(q_weight.data(), 128),
-                                halyard::stages(k_weight.data(), 128, k_cache.data()), halyard::stages(v_cache.data())};
-    halyard_slots slots = halyard::slots(static_cast<const std::int32_t *>(slots_memory.data()), {1, n_tokens});
+                                halyard::stages(k_weight.data(), 128, k_cache.data()),
+                                halyard::stages_into(v_cache.data())};
+    halyard_slots slots =
+        halyard::slots(static_cast<const std::int32_t *>(slots_memory.data()), {1, n_tokens}, halyard::keep_last);
     halyard_positions positions = positions_in(places, {1, n_tokens});
     halyard::gpu_run_options how = on_stream();
 

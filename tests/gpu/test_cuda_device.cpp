@@ -55,7 +55,7 @@ struct Rotation {
         const auto at = positions_from(start);
         const auto positions = halyard::positions(at.data(), {1, n_tokens});
         halyard::run_options how;
-        how.positions = &positions;
+        how.positions = positions;
         const auto view = halyard::tensor(turned.data(), halyard::dtype::bf16, {1, n_tokens, n_heads, head_dim});
         halyard::run(halyard::plan(on_cpu), source, view, view, how);
         return bytes_of(turned);

@@ -58,6 +58,9 @@ struct Working {
 };
 
 void refuse_anywhere(Working &w) {
+    w.runs.refuse_each(HALYARD_ERROR_SHAPE, {-1, 2, INT32_MAX}, {{"args.n_tensors", w.args.n_tensors}},
+                       {"the plan's is 1"});
+    w.runs.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 1}, {{"args.reserved", w.args.reserved}});
     auto *const other = reinterpret_cast<const void *>(&w.x);  // of another size
     const std::int32_t other_device = w.device == HALYARD_CUDA ? HALYARD_OPENCL : HALYARD_CUDA;
     w.runs.refuse({

@@ -123,6 +123,12 @@ def headers(build):
         for standard in 17, 20:
             run(build.CMAKE_CXX_COMPILER, f"-std=c++{standard}", *strict, cpp)
             run(build.CMAKE_CXX_COMPILER, f"-std=c++{standard}", *strict, "-x", "c++", c)
+        # Without exceptions a program says what happens instead of them, or is told to.
+        without = [build.CMAKE_CXX_COMPILER, "-std=c++17", "-fno-exceptions", "-fno-rtti", *strict]
+        run(*without, "-include", "cstdlib", "-DHALYARD_THROW(error)=static_cast<void>(error), std::abort()", cpp)
+        refused = attempt(*without, cpp)
+        if refused.returncode == 0 or "define HALYARD_THROW(error)" not in refused.stderr:
+            fail(f"{header}.hpp without exceptions tells: {refused.stderr}")
 
 
 def c_program(build):

@@ -75,8 +75,9 @@ def install(build):
         if files_below(parts) == before:
             fail(f"the component {component} is empty")
         if component == "runtime":
-            expect_equal("the licence that is installed", (parts / "share/doc/halyard/LICENSE").read_text(),
-                         (build.source / "LICENSE").read_text())
+            for name in "LICENSE", "LICENSES_OF_OTHERS":
+                expect_equal(f"{name} as it is installed", (parts / "share/doc/halyard" / name).read_text(),
+                             (build.source / name).read_text())
     run(build.CMAKE_COMMAND, "--install", build.folder, "--prefix", whole)
     expect_equal("the components together are not the whole", files_below(parts), files_below(whole))
     for path in whole.rglob("*"):
@@ -175,6 +176,15 @@ def pkg_config(build):
             run(build.CMAKE_C_COMPILER, "-std=c11", build.here / "consumer/consumer.c", "-Wl,--no-undefined",
                 "-o", consumer, *kind, *shlex.split(flags))
             expect_example(build, consumer, LD_LIBRARY_PATH=None)
+            expect_equal("whether it needs libhalyard.so", "libhalyard" in run(build.CMAKE_READELF, "-dW", consumer), False)
+        # The shared library has a name of its own. A program finds it where the loader is told to look.
+        flags = run(program, "--cflags", "--libs", f"{name}-shared = {build.PROJECT_VERSION}", PKG_CONFIG_PATH=folder)
+        consumer = build.scratch / f"pkg_config_{name}_shared"
+        run(build.CMAKE_C_COMPILER, "-std=c11", build.here / "consumer/consumer.c", "-Wl,--no-undefined", "-Wl,--no-as-needed",
+            "-o", consumer, *shlex.split(flags))
+        expect_example(build, consumer, LD_LIBRARY_PATH=prefix(build) / build.CMAKE_INSTALL_LIBDIR)
+        if f"lib{name}.so" not in run(build.CMAKE_READELF, "-dW", consumer):
+            fail(f"{name}-shared.pc does not link lib{name}.so")
 
 
 def dlopen(build):

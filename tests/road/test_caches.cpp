@@ -33,10 +33,10 @@ halyard_tensor_desc copied(halyard::dtype dtype, halyard::dtype out_dtype, std::
 /// Runs a plan of one tensor into a cache.
 void store(const halyard::plan &plan, const halyard_tensor &x, const halyard_slots &slots, void *cache,
            const halyard_executor *executor = nullptr) {
-    const auto stages = halyard::stages(cache);
+    const auto stages = halyard::stages_into(cache);
     halyard::run_options options;
-    options.slots = &slots;
-    options.stages = &stages;
+    options.slots = slots;
+    options.stages = stages;
     options.executor = executor;
     halyard::run(plan, halyard::angle_source(), x, x, options);
 }
@@ -74,15 +74,15 @@ TEST_CASE("caches: each layout holds each element where its formula says", "[roa
                     const auto one = halyard::describe_static_scales();
                     desc.scale = converts ? &one : nullptr;  // has it go through blocks
                     const halyard::plan plan(halyard::plan_desc(0, {desc}));
-                    auto stages = halyard::stages(data);
+                    auto stages = halyard::stages_into(data);
                     const float scale = 1.0f;
                     stages.scales = converts ? &scale : nullptr;
                     stages.n_scales = converts ? 1 : 0;
                     std::vector<unsigned char> scratch(n_slots / 8);
                     const auto slots = halyard::slots(order.data(), {1, n_slots}, scratch.data(), n_slots / 8);
                     halyard::run_options options;
-                    options.slots = &slots;
-                    options.stages = &stages;
+                    options.slots = slots;
+                    options.stages = stages;
                     const auto view = halyard::tensor(x.data(), halyard::dtype::f32, {1, n_slots, n_heads, head_dim});
                     halyard::run(plan, halyard::angle_source(), view, view, options);
                     std::vector<float> held(static_cast<std::size_t>(n)), expected(held.size());
@@ -133,7 +133,7 @@ TEST_CASE("caches: tiles that head_dim and the block cut off", "[road]") {
         }
     }
     store(plan, halyard::tensor(x.data(), halyard::dtype::f32, {1, n_slots, 1, D}),
-          halyard::slots(order.data(), {1, n_slots}), held.data());
+          halyard::slots(order.data(), {1, n_slots}, halyard::keep_last), held.data());
     CHECK(held == expected);
 }
 
@@ -163,8 +163,8 @@ TEST_CASE("caches: k and v of one packed buffer, and scales in its gaps", "[road
     alignas(4) char memory[H * n_slots * row];
     std::memset(memory, 0x5a, sizeof(memory));
     const std::int64_t slot_values[] = {7, 0, -1, 3};
-    const auto slots = halyard::slots(slot_values, {1, 4});
-    halyard_stages stages[2] = {halyard::stages(memory), halyard::stages(memory + D)};
+    const auto slots = halyard::slots(slot_values, {1, 4}, halyard::keep_last);
+    halyard_stages stages[2] = {halyard::stages_into(memory), halyard::stages_into(memory + D)};
     for (const int i : {0, 1}) {
         stages[i].scales_out = reinterpret_cast<float *>(memory + 2 * D + 4 * i);
         stages[i].stride_scales[1] = row / 4;
@@ -173,7 +173,7 @@ TEST_CASE("caches: k and v of one packed buffer, and scales in its gaps", "[road
     const halyard_tensor views[] = {halyard::tensor(x.data(), halyard::dtype::f32, {1, 4, H, D}),
                                     halyard::tensor(x.data() + 4 * H * D, halyard::dtype::f32, {1, 4, H, D})};
     halyard::run_options options;
-    options.slots = &slots;
+    options.slots = slots;
     options.stages = stages;
     halyard::run(plan, angles, views, views, options);
     for (std::int64_t head = 0; head < H; head++) {
@@ -215,7 +215,7 @@ TEST_CASE("caches: of two tokens in one slot the later one is kept, whatever the
         slot_values[t] = random.in(-1, n_slots - 1);
         std::fill_n(x.data() + t * H * D, H * D, static_cast<float>(t));
     }
-    const auto slots = halyard::slots(slot_values.data(), {1, n_tokens});
+    const auto slots = halyard::slots(slot_values.data(), {1, n_tokens}, halyard::keep_last);
     const auto view = halyard::tensor(x.data(), halyard::dtype::f32, {1, n_tokens, H, D});
     const auto cache = halyard::describe_nhd_cache(n_slots, 1, H, D);
     const auto one = halyard::describe_static_scales();
@@ -229,13 +229,13 @@ TEST_CASE("caches: of two tokens in one slot the later one is kept, whatever the
                 std::fill_n(expected.data() + slot_values[t] * H * D, H * D, static_cast<float>(t));
             }
         }
-        auto stages = halyard::stages(held.data());
+        auto stages = halyard::stages_into(held.data());
         const float scale = 1.0f;
         stages.scales = staged ? &scale : nullptr;
         stages.n_scales = staged ? 1 : 0;
         halyard::run_options options;
-        options.slots = &slots;
-        options.stages = &stages;
+        options.slots = slots;
+        options.stages = stages;
         for (const std::int32_t n_threads : {1, 2, 3, 7}) {
             const halyard::pool pool(n_threads);
             options.executor = pool.executor();
@@ -276,14 +276,14 @@ TEST_CASE("caches: rows of multi-head latent attention", "[road]") {
         x[i] = static_cast<float>(std::cos(static_cast<double>(i)));
     }
     const std::int32_t slot_values[] = {3, 4, 31, 0, 17};
-    const auto slots = halyard::slots(slot_values, {1, n_tokens});
+    const auto slots = halyard::slots(slot_values, {1, n_tokens}, halyard::keep_last);
     const auto stages = halyard::stages(weight.data(), latent, held.data());
     const std::int32_t start = 42;
     const auto positions = halyard::consecutive_positions(&start, 1);
     halyard::run_options options;
-    options.positions = &positions;
-    options.slots = &slots;
-    options.stages = &stages;
+    options.positions = positions;
+    options.slots = slots;
+    options.stages = stages;
     const auto view = halyard::tensor(x.data(), halyard::dtype::f32, {1, n_tokens, 1, D});
     halyard::run(plan, angles, view, view, options);
     for (std::int64_t t = 0; t < n_tokens; t++) {
@@ -361,8 +361,8 @@ TEST_CASE("caches: whatever is accepted, elements lie apart and inside the exten
         const halyard::plan plan(made);
         if (status == HALYARD_OK) {
             const auto view = halyard::tensor(behind, halyard::dtype::f32, {1, cache.n_slots, H, head_dim});
-            const auto slots = halyard::slots(order.data(), {1, cache.n_slots});
-            const auto stages = halyard::stages(held.data() + 2000);
+            const auto slots = halyard::slots(order.data(), {1, cache.n_slots}, halyard::keep_last);
+            const auto stages = halyard::stages_into(held.data() + 2000);
             auto args = sized<halyard_run_args>();
             args.x = args.y = &view;
             args.slots = &slots;
@@ -400,7 +400,7 @@ TEST_CASE("caches: blocks further apart than 32 bits reach, and inputs with any 
     const auto frequencies = halyard::frequencies::from_base(100.0, D);
     const auto angles = halyard::angle_source::table(frequencies, 0, 9);
     const std::int32_t slot_values[n_tokens] = {3, bs + 3, 1, bs + 7};
-    const auto slots = halyard::slots(slot_values, {1, n_tokens});
+    const auto slots = halyard::slots(slot_values, {1, n_tokens}, halyard::keep_last);
     // From the last element to the first: heads and elements are reversed.
     std::vector<float> x(n_tokens * H * D * 2), dense(n_tokens * H * D), expected(dense.size());
     std::iota(x.begin(), x.end(), 1.0f);
@@ -426,10 +426,10 @@ TEST_CASE("caches: blocks further apart than 32 bits reach, and inputs with any 
             halyard::plan_desc desc(frequencies, {head});
             desc.target = target;
             const halyard::plan plan(desc);
-            auto stages = halyard::stages(data);
+            auto stages = halyard::stages_into(data);
             stages.scales = staged ? &scale : nullptr;
             stages.n_scales = staged ? 1 : 0;
-            halyard::run(plan, angles, view, view, halyard::run_options().into(slots, &stages));
+            halyard::run(plan, angles, view, view, halyard::run_options().into(slots, stages));
             for (std::size_t t = 0; t < n_tokens; t++) {
                 char *const at = data + (slot_values[t] / bs * far + slot_values[t] % bs * H * D) * 4;
                 CHECK(std::memcmp(at, expected.data() + t * H * D, H * D * 4) == 0);

@@ -81,7 +81,7 @@ TEST_CASE("errors: moves, angles from which and to which keys turn", "[errors][r
         s.runs.refuse({
             {HALYARD_ERROR_MISMATCH, {what, "has another reference than EXACT"}, {{*field, rounded.get()}}},
             {HALYARD_ERROR_MISMATCH, {what, "has given rows"}, {{*field, by_rows.get()}}},
-            {HALYARD_ERROR_MISMATCH, {what, "has sources of its own"}, {{*field, joined.get()}}},
+            {HALYARD_ERROR_MISMATCH, {what, "is joined of others"}, {{*field, joined.get()}}},
             {HALYARD_ERROR_MISMATCH, {what, "has a rotary_dim of 6, but the plan's is 8"}, {{*field, narrow.get()}}},
         });
     }
@@ -195,8 +195,8 @@ TEST_CASE("errors: moves, bound", "[errors][road][moves]") {
         {HALYARD_ERROR_OVERFLOW,
          {"args.from_positions leaves the address space"},
          {{from, reinterpret_cast<const void *>(UINTPTR_MAX - 8)}}},
-        {HALYARD_ERROR_OVERLAP, {"stages[1].cache", "from_positions.data"}, {{from, s.at(1310)}}},
-        {HALYARD_ERROR_SCALE, {"stages[1].scales_out[slot 0, head 0] is 0"}, {{*s.at(1400), 0.0f}}},
+        {HALYARD_ERROR_OVERLAP, {"args.caches[1]", "args.from_positions"}, {{from, s.at(1310)}}},
+        {HALYARD_ERROR_SCALE, {"args.scales_out[1][slot 0, head 0] is 0"}, {{*s.at(1400), 0.0f}}},
     });
     CHECK(bound() == HALYARD_OK);
 

@@ -177,13 +177,15 @@ private:
 
     void run(const halyard::plan_desc &desc, const halyard_tensor &x, const halyard_positions &to,
              std::optional<halyard_positions> from = std::nullopt) {
-        auto stages = halyard::stages(bytes_.data());
-        stages.scales_out = desc.tensors[0].scale != nullptr ? scales_.data() : nullptr;
-        stages.stride_scales[1] = 1;
+        auto stages = halyard::stages_into(bytes_.data());
+        if (desc.tensors[0].scale != nullptr) {
+            stages.scales_out = scales_.data();
+            stages.stride_scales[1] = 1;
+        }
         const std::int64_t first_slot = 0;
         const auto slots = halyard::consecutive_slots(&first_slot, 1, scratch_.data(), n / 8);
         halyard::run_options options;
-        options.at(to).into(slots, &stages).from_positions = from ? &*from : nullptr;
+        options.at(to).into(slots, stages).from_positions = from;
         halyard::run(halyard::plan(desc), angles_, x, x, options);
     }
 };

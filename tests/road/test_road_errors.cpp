@@ -86,6 +86,7 @@ TEST_CASE("errors: roads, norms of a plan", "[errors][road]") {
     }
     plans.accept({{norm.eps, 0}, {norm.kind, 0}});
     plans.accept({{norm.eps, 0}, {norm.rounding, 3}});
+    plans.accept({{norm.weight_dtype, 0}, {norm.rounding, 1}});
     plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 7, HALYARD_E4M3, HALYARD_INT8},
                       {{name + "->weight_dtype", norm.weight_dtype}});
     for (const double eps : {-1e-6, nan_value, infinite, -infinite, 1e39}) {
@@ -110,6 +111,8 @@ TEST_CASE("errors: roads, norms of a plan", "[errors][road]") {
     }
     plans.refuse({
         {HALYARD_ERROR_MISMATCH, {"unit_offset is 1", "no weight"}, {{norm.weight_dtype, 0}, {norm.unit_offset, 1}}},
+        {HALYARD_ERROR_MISMATCH, {"rounding is 2", "no weight"}, {{norm.weight_dtype, 0}, {norm.rounding, 2}}},
+        {HALYARD_ERROR_MISMATCH, {"rounding is 3", "no weight"}, {{norm.weight_dtype, 0}, {norm.rounding, 3}}},
         {HALYARD_ERROR_MISMATCH, {"eps is 1e-06", "no_eps is 1"}, {{norm.no_eps, 1}}},
         {HALYARD_ERROR_MISMATCH, {"window_size is 4", "rows"}, {{norm.width, 1}, {norm.window_size, 4}}},
         {HALYARD_ERROR_MISMATCH, {"window_offset is 2", "rows"}, {{norm.width, 1}, {norm.window_offset, 2}}},
@@ -261,6 +264,18 @@ TEST_CASE("errors: roads, stages that a run lacks or has too many of", "[errors]
         {HALYARD_ERROR_MISMATCH, {"stages[0].cache is set"}, {{stages[0].cache, s.at(950)}}},
         {HALYARD_ERROR_NULL_POINTER, {"args.angles is NULL"}, {{s.args.angles, nullptr}}},
     });
+    // Strides of what nothing asks for: scales of a cache are by slot, and have no batch.
+    for (const int i : {0, 1, 2}) {
+        const std::string at = "[" + text(i) + "] is 7";
+        runs.refuse({
+            {HALYARD_ERROR_MISMATCH, {"stages[1].stride_scales" + at}, {{stages[1].stride_scales[i], 7}}},
+            {HALYARD_ERROR_MISMATCH,
+             {"stages[2].stride_position_scales" + at},
+             {{stages[2].stride_position_scales[i], 7}}},
+        });
+    }
+    runs.refuse(HALYARD_ERROR_MISMATCH, {"stages[2].stride_scales[0] is 7", "slot, head"},
+                {{stages[2].stride_scales[0], 7}});
     runs.refuse(HALYARD_ERROR_MISMATCH, {"stages[1].bias is set", "norm with a bias"}, {{stages[1].bias, s.at(0)}});
     runs.refuse(HALYARD_ERROR_NULL_POINTER, {"stages[1].bias is NULL", "norm with a bias"},
                 {{s.norm.kind, HALYARD_NORM_LAYER}, {s.norm.has_bias, 1}});
@@ -306,7 +321,7 @@ TEST_CASE("errors: roads, stages that do not fit their run", "[errors][road]") {
         runs.accept({{*s.at(951), scale}});
     }
     runs.refuse({
-        {HALYARD_ERROR_STRIDE, {"tensors[1].cache->stride_head is 31"}, {{s.k_cache.stride_head, 31}}},
+        {HALYARD_ERROR_STRIDE, {"x[1] has 2 heads", "whose stride_head is 31"}, {{s.k_cache.stride_head, 31}}},
         {HALYARD_ERROR_STRIDE, {"stages[2].stride_scales is 0, 1, 1"}, {{stages[2].stride_scales[1], 1}}},
         {HALYARD_ERROR_OVERFLOW, {"stages[2].scales_out", "address space"}, {{stages[2].stride_scales[1], INT64_MAX}}},
         {HALYARD_ERROR_OVERFLOW,
@@ -433,8 +448,9 @@ TEST_CASE("errors: roads, scales by position", "[errors][road]") {
     runs.accept({{q.position_scales, s.at(96)}});
     // Nothing is asked of a tensor without heads.
     runs.accept({{s.x[0].shape[2], 0}, {s.y[0].shape[2], 0}, {q.position_scales, nullptr}});
-    // Where the plan asks for none, strides may be anything.
-    runs.accept({{s.tensors[0].position_scales, 0}, {q.position_scales, nullptr}, {strides[0], INT64_MAX}});
+    // Where the plan asks for none, there are no strides.
+    runs.refuse(HALYARD_ERROR_MISMATCH, {"stages[0].stride_position_scales[0] is " + text(INT64_MAX)},
+                {{s.tensors[0].position_scales, 0}, {q.position_scales, nullptr}, {strides[0], INT64_MAX}});
 }
 
 TEST_CASE("errors: roads, scales by position of bound runs", "[errors][road]") {
@@ -448,12 +464,12 @@ TEST_CASE("errors: roads, scales by position of bound runs", "[errors][road]") {
         });
         calls.refuse(status, words, changes);
     };
-    refuse(HALYARD_ERROR_SCALE, {"stages[0].position_scales[batch 0, token 1, head 1] is nan"},
+    refuse(HALYARD_ERROR_SCALE, {"args.position_scales[0][batch 0, token 1, head 1] is nan"},
            {{*s.at(3003), nan_value}});
-    refuse(HALYARD_ERROR_NULL_POINTER, {"stages[0].position_scales is NULL"}, {{bound.position_scales[0], nullptr}});
-    refuse(HALYARD_ERROR_NULL_POINTER, {"stages[0].position_scales is NULL"}, {{bound.args.position_scales, nullptr}});
-    refuse(HALYARD_ERROR_MISMATCH, {"stages[1].position_scales is set"}, {{bound.position_scales[1], s.at(3000)}});
-    refuse(HALYARD_ERROR_OVERLAP, {"y[0]", "stages[0].position_scales"}, {{bound.position_scales[0], s.at(90)}});
+    refuse(HALYARD_ERROR_NULL_POINTER, {"args.position_scales[0] is NULL"}, {{bound.position_scales[0], nullptr}});
+    refuse(HALYARD_ERROR_NULL_POINTER, {"args.position_scales[0] is NULL"}, {{bound.args.position_scales, nullptr}});
+    refuse(HALYARD_ERROR_MISMATCH, {"args.position_scales[1] is set"}, {{bound.position_scales[1], s.at(3000)}});
+    refuse(HALYARD_ERROR_OVERLAP, {"y[0]", "args.position_scales[0]"}, {{bound.position_scales[0], s.at(90)}});
     // Those of each call count.
     const auto before = s.arena;
     bound.position_scales[0] = s.at(3100);
@@ -518,26 +534,26 @@ TEST_CASE("errors: roads, bound runs", "[errors][road][bound]") {
     calls.refuse({
         {HALYARD_ERROR_NULL_POINTER, {"args.slots is NULL"}, {{b.args.slots, nullptr}}},
         {HALYARD_ERROR_NULL_POINTER, {"args.slots_scratch is NULL"}, {{b.args.slots_scratch, nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"stages[1].weight is NULL"}, {{b.args.weights, nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"stages[1].bias is NULL"}, {{b.args.biases, nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"stages[1].bias is NULL"}, {{b.biases[1], nullptr}}},
-        {HALYARD_ERROR_MISMATCH, {"stages[0].bias is set"}, {{b.biases[0], s.at(910)}}},
-        {HALYARD_ERROR_OVERLAP, {"stages[1].cache", "stages[1].bias"}, {{b.biases[1], b.caches[1]}}},
-        {HALYARD_ERROR_OVERFLOW, {"stages[1].bias", "address space"}, {{b.biases[1], before_the_end_of_memory(30)}}},
-        {HALYARD_ERROR_NULL_POINTER, {"stages[1].scales is NULL"}, {{b.scales[1], nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"stages[2].scales_out is NULL"}, {{b.scales_out[2], nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"stages[1].cache is NULL"}, {{b.args.caches, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.weights[1] is NULL"}, {{b.args.weights, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.biases[1] is NULL"}, {{b.args.biases, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.biases[1] is NULL"}, {{b.biases[1], nullptr}}},
+        {HALYARD_ERROR_MISMATCH, {"args.biases[0] is set"}, {{b.biases[0], s.at(910)}}},
+        {HALYARD_ERROR_OVERLAP, {"args.caches[1]", "args.biases[1]"}, {{b.biases[1], b.caches[1]}}},
+        {HALYARD_ERROR_OVERFLOW, {"args.biases[1]", "address space"}, {{b.biases[1], before_the_end_of_memory(30)}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.scales[1] is NULL"}, {{b.scales[1], nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.scales_out[2] is NULL"}, {{b.scales_out[2], nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.caches[1] is NULL"}, {{b.args.caches, nullptr}}},
         {HALYARD_ERROR_NULL_POINTER, {"args.x[1] is NULL"}, {{b.x[1], nullptr}}},
-        {HALYARD_ERROR_MISMATCH, {"stages[0].cache is set"}, {{b.caches[0], b.caches[1]}}},
-        {HALYARD_ERROR_SCALE, {"stages[1].scales[0] is 0"}, {{*s.at(950), 0}}},
+        {HALYARD_ERROR_MISMATCH, {"args.caches[0] is set"}, {{b.caches[0], b.caches[1]}}},
+        {HALYARD_ERROR_SCALE, {"args.scales[1][0] is 0"}, {{*s.at(950), 0}}},
         {HALYARD_ERROR_SLOT, {"slots[batch 0, token 2] is 8"}, {{s.numbers(2000)[2], 8}}},
         {HALYARD_ERROR_SLOT, {"slots[batch 0, token 2] is 5"}, {{s.numbers(2000)[2], 5}}},
-        {HALYARD_ERROR_OVERLAP, {"stages[1].cache", "x[2]"}, {{b.caches[1], s.at(495)}}},
-        {HALYARD_ERROR_OVERLAP, {"stages[2].cache", "stages[1].cache"}, {{b.caches[2], b.caches[1]}}},
-        {HALYARD_ERROR_OVERLAP, {"stages[1].cache", "stages[1].weight"}, {{b.weights[1], b.caches[1]}}},
-        {HALYARD_ERROR_OVERLAP, {"stages[2].scales_out", "x[2]"}, {{b.scales_out[2], s.at(495)}}},
-        {HALYARD_ERROR_OVERLAP, {"slots.scratch", "slots.data"}, {{b.args.slots_scratch, s.at(2000)}}},
-        {HALYARD_ERROR_OVERFLOW, {"stages[1].cache", "address space"}, {{b.caches[1], before_the_end_of_memory(100)}}},
+        {HALYARD_ERROR_OVERLAP, {"args.caches[1]", "x[2]"}, {{b.caches[1], s.at(495)}}},
+        {HALYARD_ERROR_OVERLAP, {"args.caches[2]", "args.caches[1]"}, {{b.caches[2], b.caches[1]}}},
+        {HALYARD_ERROR_OVERLAP, {"args.caches[1]", "args.weights[1]"}, {{b.weights[1], b.caches[1]}}},
+        {HALYARD_ERROR_OVERLAP, {"args.scales_out[2]", "x[2]"}, {{b.scales_out[2], s.at(495)}}},
+        {HALYARD_ERROR_OVERLAP, {"args.slots_scratch", "args.slots"}, {{b.args.slots_scratch, s.at(2000)}}},
+        {HALYARD_ERROR_OVERFLOW, {"args.caches[1]", "address space"}, {{b.caches[1], before_the_end_of_memory(100)}}},
         {HALYARD_ERROR_OVERFLOW,
          {"args.slots leaves the address space"},
          {{b.args.slots, before_the_end_of_memory(3)}}},

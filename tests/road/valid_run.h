@@ -53,7 +53,7 @@ struct ValidRun {
     void store_with_dynamic_scales(int i, const halyard_cache_desc &cache) {
         tensors[i].scale = &dynamic;
         tensors[i].cache = &cache;
-        stages[i] = halyard::stages(at(1300));
+        stages[i] = halyard::stages_into(at(1300));
         stages[i].scales_out = at(1400);
         stages[i].stride_scales[1] = H;
         stages[i].stride_scales[2] = 1;

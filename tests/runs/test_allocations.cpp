@@ -247,7 +247,7 @@ private:
         const halyard::plan plan = plan_of(target, head);
         auto stages = stages_with(weight_.data(), head_dim);
         stages.position_scales = weight_.data();  // one for all
-        auto into = halyard::run_options().into(slots_, &stages);
+        auto into = halyard::run_options().into(slots_, stages);
         const halyard::bound_run bound(plan, angles_, in_, in_, into);
         halyard::bound_stages pointers = pointers_;
         const void *const weights[] = {weight_.data()};
@@ -272,7 +272,7 @@ private:
         const auto to_view = halyard::positions(numbers_.data(), {1, n_tokens});
         const auto from_view = halyard::positions(from.data(), {1, n_tokens});
         const auto stages = stages_with(nullptr, 0);
-        auto how = halyard::run_options().at(to_view).into(slots_, &stages).moved_from(from_view, angles_.get());
+        auto how = halyard::run_options().at(to_view).into(slots_, stages).moved_from(from_view, angles_.get());
         const halyard::bound_run bound(plan, angles_, keys, keys, how);
         halyard::bound_stages pointers = pointers_;
         pointers.from_positions = from.data();

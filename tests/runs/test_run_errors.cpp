@@ -49,6 +49,10 @@ TEST_CASE("errors: runs, pointers, structs and enumerations", "[errors]") {
                       {"y[1].device", s.y[1].device},
                       {"x[1].reserved", s.x[1].reserved},
                       {"y[0].reserved", s.y[0].reserved}});
+    runs.refuse_each(HALYARD_ERROR_SHAPE, {-1, 1, 3, INT32_MAX, INT32_MIN}, {{"args.n_tensors", s.args.n_tensors}},
+                     {"the plan's is 2"});
+    runs.accept({{s.args.n_tensors, 2}});
+    runs.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 1}, {{"args.reserved", s.args.reserved}});
     runs.refuse_each(HALYARD_ERROR_UNSUPPORTED, {HALYARD_CUDA, HALYARD_OPENCL},
                      {{"x[0].device", s.x[0].device}, {"y[1].device", s.y[1].device}});
     runs.refuse_each(HALYARD_ERROR_THREADS, {0, -1, 1025, INT32_MAX, INT32_MIN},
@@ -239,4 +243,51 @@ TEST_CASE("errors: runs, positions that the source does not cover", "[errors]") 
     refuse({"positions[batch 1, token 2] is 10"}, {{wide[1], 8}});
     refuse({"positions[batch 1, token 0] is -1"}, {{wide[1], -1}});
     refuse({"positions[batch 1, token 0]"}, {{wide[1], INT64_MAX}});
+}
+
+TEST_CASE("errors: runs, the C++ face counts what it is given", "[errors]") {
+    Scene s;
+    const halyard::plan plan(s.desc);
+    const auto refuses = [&](halyard_status status, const std::string &words, const auto &call) {
+        const auto before = s.arena;
+        try {
+            call();
+            FAIL("not refused: " << words);
+        } catch (const halyard::error &error) {
+            CAPTURE(error.what());
+            CHECK(error.status() == status);
+            CHECK(std::string(error.what()).find(words) != std::string::npos);
+        }
+        CHECK(s.arena == before);
+    };
+    const auto count = [&](const std::string &n, const halyard::tensors &x, const halyard::tensors &y,
+                           const halyard::run_options &options = {}) {
+        refuses(HALYARD_ERROR_SHAPE, "args.n_tensors is " + n + ", but the plan's is 2",
+                [&] { halyard::run(plan, s.source, x, y, options); });
+        refuses(HALYARD_ERROR_SHAPE, "args.n_tensors is " + n,
+                [&] { halyard::bound_run(plan, s.source, x, y, options); });
+    };
+    count("1", s.x[0], s.y[0]);
+    count("-1", s.x, s.y[0]);
+    count("3", {s.x[0], s.x[1], s.x[0]}, {s.y[0], s.y[1], s.y[0]});
+    count("-1", {s.x, 5}, {s.y, 5});
+    count("-1", {s.x, std::size_t{0}}, {s.y, std::size_t{0}});
+    halyard::run_options three;
+    three.stages = {halyard::stages(), halyard::stages(), halyard::stages()};
+    count("-1", s.x, s.y, three);
+    const std::vector<halyard_stages> many(9, halyard::stages());
+    three.stages = many;
+    count("-1", s.x, s.y, three);
+
+    // Options keep what they are told: the descriptions were temporary.
+    const std::int64_t numbers[] = {9, 8, 7, 6, 5, 4};
+    auto options = halyard::run_options();
+    options.at(halyard::positions(numbers, {Scene::batch, Scene::tokens}));
+    std::vector<float> once(s.arena.begin() + 1024, s.arena.begin() + 2048);
+    halyard::run(plan, s.source, s.x, s.y, options);
+    std::swap_ranges(once.begin(), once.end(), s.arena.begin() + 1024);
+    const auto at = halyard::positions(numbers, {Scene::batch, Scene::tokens});
+    s.args.positions = &at;
+    CHECK(halyard_run(plan.get(), &s.args, nullptr) == HALYARD_OK);
+    CHECK(std::equal(once.begin(), once.end(), s.arena.begin() + 1024));
 }

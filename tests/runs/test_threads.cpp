@@ -70,7 +70,7 @@ struct Work {
         options.executor = executor;
         const auto y = tensors(result.q, result.k);
         const auto x = in_place ? y : tensors(q, k);
-        halyard::run(plan, angles, x.data(), y.data(), options);
+        halyard::run(plan, angles, x, y, options);
         return result;
     }
 };
@@ -426,11 +426,11 @@ TEST_CASE("executors: positions that change after the check count as 0 where the
     });
     const auto rotate = [&](const halyard_executor *executor) {
         halyard::run_options options;
-        options.positions = &positions;
+        options.positions = positions;
         options.executor = executor;
         Work::Result result = {what.q, what.k};
         const auto tensors = what.tensors(result.q, result.k);
-        halyard::run(what.plan, what.angles, tensors.data(), tensors.data(), options);
+        halyard::run(what.plan, what.angles, tensors, tensors, options);
         return result;
     };
     const auto changed = rotate(&hook.executor);

@@ -146,8 +146,8 @@ TEST_CASE("tool: what contradicts keys that move", "[tool][road][moves]") {
     write(dir, "zeros.npy", {2, 2}, std::vector<float>(4));
     const std::string rotate = "rotate x.npy -o y.npy", move = rotate + " --from-positions 0:2";
     for (const std::string options :
-         {"--out-dtype f16", "--no-rotation", "--norm rms", "--position-scales p.npy", "--reference hf_f32",
-          "--bad-position clamp", "--max-position 9", "--cos-sin x.npy"}) {
+         {"--out-pairing interleaved --pairing half", "--no-rotation", "--norm rms", "--position-scales p.npy",
+          "--reference hf_f32", "--bad-position clamp", "--max-position 9", "--cos-sin x.npy"}) {
         dir.fail_saying(2, move, {{options, "--from-positions"}, {options, split(options)[0]}});
     }
     dir.fail_saying(2, move,
@@ -157,7 +157,9 @@ TEST_CASE("tool: what contradicts keys that move", "[tool][road][moves]") {
     dir.fail_saying(1, move,
                     {{"--slots slots.npy --cache-layout hnd", "[2, 2, 4]"},
                      {"--slots slots.npy --cache-layout hnd", "[pages, heads, bs, head_dim]"},
-                     {"--cache-scales x.npy", "--cache-scales is for e4m3, e5m2 and int8"}});
+                     {"--cache-scales x.npy", "--cache-scales is for e4m3, e5m2 and int8"},
+                     {"--out-dtype f16", "--out-dtype is f16, but X holds f32, and keys keep their type"}});
+    dir.succeed(move + " --out-dtype f32 --out-pairing half --pairing half");
     dir.fail_saying(2, rotate,
                     {{"--cache-scales x.npy", "--cache-scales requires --from-positions"},
                      {"--slots slots.npy --cache-layout rows", "--slots requires --cache"},

@@ -220,7 +220,7 @@ TEST_CASE("tool: slots and caches that can't be", "[tool][road]") {
         });
     // Names of GPUs' targets, whether or not there is one.
     for (const std::string &options :
-         Arguments{"--norm rms", "--scale 2", "--out-dtype f32", "--no-rotation", "--hadamard 2", store_by("slots.npy"),
+         Arguments{"--norm rms", "--scale 2", "--out-dtype bf16", "--no-rotation", "--hadamard 2", store_by("slots.npy"),
                    "--out-dtype int8 --scale-dynamic s.npy"}) {
         dir.fail_each(1, rotate + " " + options, {"--target opencl", "--target cuda_sm80"});
     }

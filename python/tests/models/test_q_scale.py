@@ -161,7 +161,8 @@ def test_the_road_of_a_model(name):
         unrotated = name == "llama4" and not layer.self_attn.use_rope
         scaled = frequencies.q_scale.layers == "all" or unrotated
         q = inputs[i].view(1, n_tokens, -1, layer.self_attn.head_dim)
-        options = dict(angles=angles, position_scales=(scales if scaled else None,) * (3 if unrotated else 1))
+        options = dict(angles=angles, positions=0,
+                       position_scales=(scales if scaled else None,) * (3 if unrotated else 1))
         if unrotated:  # v is not rotated, and takes the other stages
             y = halyard.rotate(q, None, q, **options)[1]
         else:

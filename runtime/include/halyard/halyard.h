@@ -34,8 +34,9 @@
  * destroy an object only when no call uses it. Descriptions, tensors and strings are read during the call only,
  * but for the memory of a given source (see halyard_angle_source_desc).
  *
- * Structs start with `size`: set it to sizeof the struct, in each element of an array too. Later versions append
- * fields: those that the size of an earlier version leaves out take their default. Any other size is refused, 0 too.
+ * Structs start with `size`: set it to sizeof the struct, in each element of an array too, which lie as far apart as the
+ * first one's size says. Later versions append fields: those that the size of an earlier version leaves out take their
+ * default. Any other size is refused, 0 too.
  * Zero is the default of every field unless said otherwise in [brackets].
  */
 #ifndef HALYARD_H
@@ -497,9 +498,10 @@ enum { HALYARD_MAX_TENSORS = 4 };
  * Between load and store all is f32. Elements beside the rotary window take every stage but the rotation. Conversions
  * round to nearest even and keep denormals; f16 and bf16 overflow to infinity.
  * A result before conversion is within (2 + 4 for a norm + 1/2 for a scale by position + 2 for a scale) * 2^-23 of the
- * length of its (normed) pair, times the magnitude of its scale by position, and (n / 16 + 5) / 2 * 2^-23 of it more for
- * the sum of a norm's n squares, which is not compensated. What a layer norm and a Hadamard transform add to that is said
- * below.
+ * length of its pair, times the magnitude of its scale by position, and (n / 16 + 5) / 2 * 2^-23 of it more for the sum
+ * of a norm's n squares, which is not compensated. With a norm BEFORE the rotation that length is the normed and
+ * weighted pair's; with one AFTER it, it is the length of the pair before the norm, times |r * weight| of the element
+ * itself. What a layer norm and a Hadamard transform add to that is said below.
  * A tensor with other stages than the rotation and a cache whose heads are rows has heads of at most 2048 elements, and
  * rows that are normed of at most 8192, by a layer norm of at most 4096 (else UNSUPPORTED), since a thread works in 112
  * KiB of its stack. */
@@ -529,8 +531,8 @@ typedef struct halyard_norm_desc {
     int32_t width;         /* HALYARD_NORM_HEAD, or HALYARD_NORM_ROW */
     int32_t order;         /* HALYARD_NORM_BEFORE, or HALYARD_NORM_AFTER */
     int32_t weight_dtype;  /* HALYARD_F32, HALYARD_F16 or HALYARD_BF16; [0: there is no weight] */
-    int32_t unit_offset;   /* 1: the weight is f32(1 + w) (Gemma) */
-    int32_t rounding;      /* flags HALYARD_NORM_ROUND_… */
+    int32_t unit_offset;   /* 1: the weight is f32(1 + w) (Gemma). With a weight only (else MISMATCH) */
+    int32_t rounding;      /* flags HALYARD_NORM_ROUND_…; AFTER_WEIGHT with a weight only (else MISMATCH) */
     int32_t no_eps;        /* 1: eps is 0, which the field cannot say (it has to be 0 then) */
     double eps;            /* >= 0, rounded to f32 and finite there; [0: 1e-6] */
     int64_t window_offset; /* HALYARD_NORM_HEAD: the elements of a head that are normed, */
@@ -841,7 +843,8 @@ typedef struct halyard_executor {
 enum { HALYARD_SLOTS_CHECK = 0, HALYARD_SLOTS_RANGE_ONLY = 1 };
 
 /* Where tokens go in caches: one slot for each. -1: the token is not stored (in views it is as ever). Any other number
- * that a cache of the plan does not have is a HALYARD_ERROR_SLOT, before anything is written. */
+ * that a cache of the plan does not have is a HALYARD_ERROR_SLOT, before anything is written. Where no tensor with a
+ * cache has heads, nothing is stored, and the slots are not looked at. */
 typedef struct halyard_slots {
     uint32_t size;
     int32_t type;          /* HALYARD_INT32 or HALYARD_INT64 */
@@ -856,7 +859,8 @@ typedef struct halyard_slots {
     int64_t scratch_bytes; /* at least n_slots / 8, rounded up, of the plan's smallest cache; else SHAPE */
 } halyard_slots;
 
-/* What a run brings for the stages of one tensor: just what its plan asks for, the rest is 0. */
+/* What a run brings for the stages of one tensor: just what its plan asks for, the rest is 0 (else MISMATCH, or SHAPE
+ * for a count). */
 typedef struct halyard_stages {
     uint32_t size;
     int32_t reserved;         /* 0 */
@@ -868,7 +872,7 @@ typedef struct halyard_stages {
     float *scales_out;        /* DYNAMIC: [batch, tokens, heads]; of a tensor with a cache [slots, heads], where tokens
                                  without a slot write none. A plan that rerotates reads them first: of the tokens that it
                                  moves, they and their reciprocals are positive and finite (else SCALE) */
-    int64_t stride_scales[3]; /* in elements: batch, token, head; with a cache 0, slot, head */
+    int64_t stride_scales[3]; /* in elements: batch, token, head; with a cache 0 (else MISMATCH), slot, head */
     void *cache;              /* the first element of slot 0 and head 0, any alignment */
     const float *position_scales;      /* [batch, tokens, heads] finite numbers (else SCALE), any alignment */
     int64_t stride_position_scales[3]; /* in elements: batch, token, head; any sign, 0 shares one */
@@ -898,6 +902,9 @@ typedef struct halyard_run_args {
     const halyard_angle_source *from_angles; /* what they were rotated with [angles]; NULL for other plans. Neither source
                                             has given rows, or another reference than EXACT, and bad_position is ERROR
                                             (else MISMATCH) */
+    int32_t n_tensors;                   /* how many tensors x, y and stages hold: the plan's, else SHAPE [unchecked: as
+                                            many as the plan's] */
+    int32_t reserved;                    /* 0 */
 } halyard_run_args;
 
 /* Rotates, with the plan's other stages. Positions, slots and scales are checked before the first write. Allocates
@@ -918,10 +925,10 @@ HALYARD_API halyard_status halyard_run(const halyard_plan *plan, const halyard_r
  * steps and layers do. A run by way of it gives the bits of halyard_run, in a fraction of the time of a small one. */
 typedef struct halyard_bound_run halyard_bound_run;
 
-/* Checks a run as halyard_run does, but for what positions hold, and does not run it. The pointers in args (data of
- * tensors and positions) are an example: each run brings its own. A tensor that is in place here is in place there. The
- * plan, args->angles and from_angles must outlive the bound run, and so must what args->executor calls. args->part and
- * n_parts must be 0.
+/* Checks a run as halyard_run does, but for what positions and slots hold, and does not run it. The pointers in args
+ * (data of tensors and positions) are an example: each run brings its own. A tensor that is in place here is in place
+ * there. The plan, args->angles and from_angles must outlive the bound run, and so must what args->executor calls.
+ * args->part and n_parts must be 0.
  * Errors: as halyard_run, and OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_bind_run(const halyard_plan *plan, const halyard_run_args *args,
                                             halyard_bound_run **out, halyard_error *error);
@@ -954,8 +961,9 @@ typedef struct halyard_bound_run_args {
 
 /* Runs. What is checked: pointers, positions, slots, scales that are read, and that outputs share no element with
  * inputs, positions, given rows and each other. Allocates nothing. Errors: NULL_POINTER, STRUCT_SIZE, SHAPE (n_tensors,
- * part), MISMATCH (positions and slots that were bound or not; in place or not; angles; parts of a run with an
- * executor), OVERFLOW, OVERLAP, POSITION, SLOT, SCALE, EXECUTOR. */
+ * part), MISMATCH (positions and slots that were bound or not; a tensor apart that was bound in place; angles; parts of
+ * a run with an executor), OVERFLOW, OVERLAP (also a tensor in place that was bound apart), POSITION, SLOT, SCALE,
+ * EXECUTOR. */
 HALYARD_API halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_bound_run_args *args,
                                              halyard_error *error);
 

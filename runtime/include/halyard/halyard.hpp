@@ -9,7 +9,10 @@
 ///     const auto x = halyard::tensor(data, halyard::dtype::f32, {batch, tokens, heads, 128});
 ///     halyard::run(plan, angles, x, x);  // in place
 ///
-/// Errors. Whatever can fail throws halyard::error; on an error no output tensor has been written.
+/// Errors. Whatever can fail throws halyard::error. No output tensor has been written then, unless its status is
+/// HALYARD_ERROR_EXECUTOR or HALYARD_ERROR_DEVICE, which come after the work began and leave outputs incomplete.
+/// A program that is compiled without exceptions defines HALYARD_THROW(error), which is called in the place of `throw
+/// error` and must not return, before it includes this header; or it uses halyard.h, which never throws.
 /// Ownership. frequencies, angle_source, plan and pool each own one object of the C ABI: they move, they don't copy,
 /// and they destroy it. A moved-from one is empty (get() is NULL), and using it throws HALYARD_ERROR_NULL_POINTER.
 /// Threads. The objects are immutable: any number of threads may use one at once. Destroy or move it when none does.
@@ -25,11 +28,19 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#if !defined(HALYARD_THROW)
+#if !defined(__cpp_exceptions)
+#error "halyard.hpp tells errors by exceptions: allow them, define HALYARD_THROW(error), or include halyard.h"
+#endif
+#define HALYARD_THROW(error) throw error
+#endif
 
 namespace halyard {
 
@@ -78,7 +89,9 @@ namespace detail {
 inline void check(halyard_status status, const halyard_error &details) {
     if (status != HALYARD_OK) {
         const char *name = halyard_status_name(status);
-        throw error(status, details.message[0] != '\0' ? details.message : name != nullptr ? name : "unknown status");
+        HALYARD_THROW(error(status, details.message[0] != '\0' ? details.message
+                                    : name != nullptr          ? name
+                                                               : "unknown status"));
     }
 }
 
@@ -595,39 +608,38 @@ struct part_of_run {
     std::int32_t n_parts = 1;
 };
 
-/// Dense slots [batch, tokens], of int32 or int64: of tokens with the same one the last is kept. The memory stays the
-/// caller's.
+/// Dense slots [batch, tokens], of int32 or int64, no two of them alike but for -1. That is checked in a scratch of the
+/// caller's: a bit for each slot of the cache. The memory stays the caller's.
 template <typename Index>
-halyard_slots slots(const Index *data, std::array<std::int64_t, 2> shape) noexcept {
+halyard_slots slots(const Index *data, std::array<std::int64_t, 2> shape, void *scratch,
+                    std::int64_t scratch_bytes) noexcept {
     auto result = detail::number_tokens<halyard_slots>(data, shape);
+    result.scratch = scratch;
+    result.scratch_bytes = scratch_bytes;
+    return result;
+}
+
+/// In the place of a scratch: tokens may have the same slot, and the last of them is kept.
+struct keep_last_t {};
+inline constexpr keep_last_t keep_last{};
+
+template <typename Index>
+halyard_slots slots(const Index *data, std::array<std::int64_t, 2> shape, keep_last_t) noexcept {
+    auto result = slots(data, shape, nullptr, 0);
     result.policy = HALYARD_SLOTS_RANGE_ONLY;
     return result;
 }
 
-/// The same, no two of them alike but for -1, which is checked in a scratch of the caller's: a bit for each slot of the
-/// cache.
-template <typename Index>
-halyard_slots slots(const Index *data, std::array<std::int64_t, 2> shape, void *scratch,
-                    std::int64_t scratch_bytes) noexcept {
-    auto result = slots(data, shape);
-    if (scratch != nullptr || scratch_bytes != 0) {
-        result.policy = HALYARD_SLOTS_CHECK;
-        result.scratch = scratch;
-        result.scratch_bytes = scratch_bytes;
-    }
-    return result;
-}
-
-/// A start for each batch row: token t has slot start + t, or none where the start is -1. The memory stays the
-/// caller's.
-inline halyard_slots consecutive_slots(const std::int64_t *starts, std::int64_t n_batch, void *scratch,
-                                       std::int64_t scratch_bytes) noexcept {
-    auto result = slots(starts, {n_batch, 1}, scratch, scratch_bytes);
+/// A start for each batch row: token t has slot start + t, or none where the start is -1. The last arguments are a
+/// scratch, or keep_last, as above. The memory stays the caller's.
+template <typename... Doubled>
+halyard_slots consecutive_slots(const std::int64_t *starts, std::int64_t n_batch, Doubled... doubled) noexcept {
+    auto result = slots(starts, {n_batch, 1}, doubled...);
     result.consecutive = 1;
     return result;
 }
 
-/// What a run brings for a tensor that has a norm with a weight, a cache, or both.
+/// What a run brings for a tensor that has a norm with a weight, and maybe a cache.
 inline halyard_stages stages(const void *weight, std::int64_t n_weights, void *cache = nullptr) noexcept {
     auto result = make_struct<halyard_stages>();
     result.weight = weight;
@@ -635,30 +647,95 @@ inline halyard_stages stages(const void *weight, std::int64_t n_weights, void *c
     result.cache = cache;
     return result;
 }
-inline halyard_stages stages(void *cache = nullptr) noexcept { return stages(nullptr, 0, cache); }
+/// For a tensor that has a cache and no norm with a weight.
+inline halyard_stages stages_into(void *cache) noexcept { return stages(nullptr, 0, cache); }
+/// For a tensor that has neither.
+inline halyard_stages stages() noexcept { return stages(nullptr, 0); }
 
-struct run_options {
-    const halyard_positions *positions = nullptr;  ///< NULL: 0, 1, 2, … in every batch row
-    const halyard_executor *executor = nullptr;    ///< NULL: the calling thread does everything
-    bad_position policy = bad_position::error;
-    part_of_run part = {};
-    const halyard_slots *slots = nullptr;               ///< for plans with caches
-    const halyard_stages *stages = nullptr;             ///< for plans that ask for them, one for each tensor
-    const halyard_positions *from_positions = nullptr;  ///< for plans that rerotate: where keys are now,
-    const halyard_angle_source *from_angles = nullptr;  ///< and what they were rotated with; NULL: the run's source
+/// Structs of the C ABI, one for each tensor of a plan and in its order: one, an array, a list, or a pointer with its
+/// count. They are looked at while it lives, and not copied.
+template <typename Struct>
+class array_of {
+public:
+    array_of(const Struct &one) noexcept : data_(&one), size_(1) {}
+    array_of(const Struct *data, std::size_t size) noexcept : data_(data), size_(size) {}
+    template <std::size_t n>
+    array_of(const Struct (&array)[n]) noexcept : data_(array), size_(n) {}
+    template <std::size_t n>
+    array_of(const std::array<Struct, n> &array) noexcept : data_(array.data()), size_(n) {}
+    array_of(const std::vector<Struct> &list) noexcept : data_(list.data()), size_(list.size()) {}
+    array_of(std::initializer_list<Struct> list) noexcept : size_(list.size()) {
+        data_ = list.begin();  // as a parameter it lives no longer than the list
+    }
 
-    /// Sets positions, or slots and stages, which must live until the run.
-    run_options &at(const halyard_positions &where) noexcept {
-        positions = &where;
+    const Struct *data() const noexcept { return data_; }
+    std::size_t size() const noexcept { return size_; }
+
+private:
+    const Struct *data_;
+    std::size_t size_;
+};
+
+using tensors = array_of<halyard_tensor>;
+
+/// Copies of the stages of a plan's tensors, or none.
+class stages_of_tensors {
+public:
+    stages_of_tensors() noexcept {}  // which leaves the copies unset
+    template <typename Stages,
+              typename = std::enable_if_t<std::is_convertible_v<const Stages &, array_of<halyard_stages>>>>
+    stages_of_tensors(const Stages &stages) noexcept : stages_of_tensors(array_of<halyard_stages>(stages)) {}
+    stages_of_tensors(std::initializer_list<halyard_stages> list) noexcept
+        : stages_of_tensors(array_of<halyard_stages>(list)) {}
+    stages_of_tensors(const halyard_stages *stages, std::size_t n) noexcept
+        : stages_of_tensors(array_of<halyard_stages>(stages, n)) {}
+    /// Of more than HALYARD_MAX_TENSORS only the count is kept, which every plan refuses.
+    stages_of_tensors(array_of<halyard_stages> stages) noexcept : size_(stages.size()) {
+        std::copy_n(stages.data(), std::min<std::size_t>(size_, HALYARD_MAX_TENSORS), copies_);
+    }
+
+    stages_of_tensors(const stages_of_tensors &other) noexcept { *this = other; }
+    stages_of_tensors &operator=(const stages_of_tensors &other) noexcept {
+        size_ = other.size_;
+        std::copy_n(other.copies_, std::min<std::size_t>(size_, HALYARD_MAX_TENSORS), copies_);
         return *this;
     }
-    run_options &into(const halyard_slots &where, const halyard_stages *of_tensors) noexcept {
-        slots = &where;
+
+    /// NULL where there are none.
+    const halyard_stages *data() const noexcept { return size_ == 0 ? nullptr : copies_; }
+    std::size_t size() const noexcept { return size_; }
+
+private:
+    halyard_stages copies_[HALYARD_MAX_TENSORS];
+    std::size_t size_ = 0;
+};
+
+/// How a run is done beside its plan, angles and tensors. It has copies of all structs but the executor; what these
+/// point to must live until the run.
+struct run_options {
+    std::optional<halyard_positions> positions;  ///< none: 0, 1, 2, … in every batch row
+    const halyard_executor *executor = nullptr;  ///< NULL: the calling thread does everything
+    bad_position policy = bad_position::error;
+    part_of_run part = {};
+    std::optional<halyard_slots> slots;                 ///< for plans with caches
+    stages_of_tensors stages;                           ///< for plans that ask for them, one for each tensor
+    std::optional<halyard_positions> from_positions;    ///< for plans that rerotate: where keys are now,
+    const halyard_angle_source *from_angles = nullptr;  ///< and what they were rotated with; NULL: the run's source
+
+    run_options() noexcept {}  // which sets no more of the stages than there are
+
+    /// Sets positions, or slots and stages.
+    run_options &at(const halyard_positions &where) noexcept {
+        positions = where;
+        return *this;
+    }
+    run_options &into(const halyard_slots &where, const stages_of_tensors &of_tensors) noexcept {
+        slots = where;
         stages = of_tensors;
         return *this;
     }
     run_options &moved_from(const halyard_positions &where, const halyard_angle_source *with = nullptr) noexcept {
-        from_positions = &where;
+        from_positions = where;
         from_angles = with;
         return *this;
     }
@@ -682,37 +759,45 @@ struct bound_stages {
 
 namespace detail {
 
-inline halyard_run_args make_args(const angle_source &angles, const halyard_tensor *x, const halyard_tensor *y,
+/// A number of tensors for the C ABI: -1, which it refuses, where not all arrays have it. Stages may be left out.
+inline std::int32_t count_tensors(const tensors &x, const tensors &y, std::size_t n_stages = 0) noexcept {
+    const bool agree = x.size() == y.size() && (n_stages == 0 || n_stages == x.size());
+    return agree && x.size() - 1 < HALYARD_MAX_TENSORS ? static_cast<std::int32_t>(x.size()) : -1;
+}
+
+/// NULL where there is none.
+template <typename Struct>
+const Struct *address_of(const std::optional<Struct> &option) noexcept {
+    return option ? &*option : nullptr;
+}
+
+inline halyard_run_args make_args(const angle_source &angles, const tensors &x, const tensors &y,
                                   const run_options &options) noexcept {
     auto args = make_struct<halyard_run_args>();
     args.bad_position = static_cast<std::int32_t>(options.policy);
     args.angles = angles.get();
-    args.positions = options.positions;
-    args.x = x;
-    args.y = y;
+    args.positions = address_of(options.positions);
+    args.n_tensors = count_tensors(x, y, options.stages.size());
+    args.x = x.data();
+    args.y = y.data();
     args.executor = options.executor;
     args.part = options.part.part;
     args.n_parts = options.part.n_parts;
-    args.slots = options.slots;
-    args.stages = options.stages;
-    args.from_positions = options.from_positions;
+    args.slots = address_of(options.slots);
+    args.stages = options.stages.data();
+    args.from_positions = address_of(options.from_positions);
     args.from_angles = options.from_angles;
     return args;
 }
 
 }  // namespace detail
 
-/// Rotates the plan's n_tensors tensors x into y, or in place where both describe the same memory.
-inline void run(const plan &made, const angle_source &angles, const halyard_tensor *x, const halyard_tensor *y,
+/// Rotates the plan's tensors x into y, or in place where both describe the same memory: run(plan, angles, {q, k},
+/// {q_out, k_out}), say.
+inline void run(const plan &made, const angle_source &angles, const tensors &x, const tensors &y,
                 const run_options &options = {}) {
     const auto args = detail::make_args(angles, x, y, options);
     detail::call(halyard_run, made.get(), &args);
-}
-
-/// The same for a plan of one tensor.
-inline void run(const plan &made, const angle_source &angles, const halyard_tensor &x, const halyard_tensor &y,
-                const run_options &options = {}) {
-    run(made, angles, &x, &y, options);
 }
 
 /// A run of which everything but its pointers was checked, for the many that differ in nothing else. The plan, the
@@ -722,12 +807,9 @@ public:
     using handle::handle;
 
     /// The pointers in x, y and options.positions are an example; options.part is left alone.
-    bound_run(const plan &made, const angle_source &angles, const halyard_tensor *x, const halyard_tensor *y,
+    bound_run(const plan &made, const angle_source &angles, const tensors &x, const tensors &y,
               const run_options &options = {})
         : handle(make(made, angles, x, y, options)) {}
-    bound_run(const plan &made, const angle_source &angles, const halyard_tensor &x, const halyard_tensor &y,
-              const run_options &options = {})
-        : bound_run(made, angles, &x, &y, options) {}
 
     /// Rotates x into y, the data of the plan's tensors in order. positions is the data of those that it was bound
     /// with.
@@ -762,10 +844,10 @@ public:
     }
 
 private:
-    static halyard_bound_run *make(const plan &made, const angle_source &angles, const halyard_tensor *x,
-                                   const halyard_tensor *y, run_options options) {
-        options.part = {};
-        const auto args = detail::make_args(angles, x, y, options);
+    static halyard_bound_run *make(const plan &made, const angle_source &angles, const tensors &x, const tensors &y,
+                                   const run_options &options) {
+        auto args = detail::make_args(angles, x, y, options);
+        args.part = args.n_parts = 0;
         return detail::create<halyard_bound_run>(halyard_bind_run, made.get(), &args);
     }
 };

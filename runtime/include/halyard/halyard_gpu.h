@@ -110,6 +110,8 @@ typedef struct halyard_gpu_run_args {
     int64_t slots_offset;               /* OpenCL: in elements */
     const int64_t *weight_offsets;      /* OpenCL: in elements, for each tensor; NULL: zeros */
     const int64_t *cache_offsets;
+    int32_t n_tensors;                  /* as in halyard_run_args, of the offsets too */
+    int32_t reserved;                   /* 0 */
 } halyard_gpu_run_args;
 
 /* Enqueues what the plan describes. Nothing is enqueued on an error, but of DEVICE: then the outputs may be incomplete.

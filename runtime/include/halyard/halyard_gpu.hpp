@@ -63,16 +63,16 @@ struct gpu_run_options {
     const std::int64_t *cache_offsets = nullptr;
 };
 
-/// Enqueues what the plan does to its n_tensors tensors.
-inline void run(const gpu_plan &made, const halyard_tensor *x, const halyard_tensor *y,
-                const gpu_run_options &options) {
+/// Enqueues what the plan does to its tensors.
+inline void run(const gpu_plan &made, const tensors &x, const tensors &y, const gpu_run_options &options) {
     auto args = make_struct<halyard_gpu_run_args>();
     args.bad_position = static_cast<std::int32_t>(options.policy);
     args.stream = options.stream;
     args.positions = options.positions;
     args.positions_offset = options.positions_offset;
-    args.x = x;
-    args.y = y;
+    args.n_tensors = detail::count_tensors(x, y);
+    args.x = x.data();
+    args.y = y.data();
     args.x_offsets = options.x_offsets;
     args.y_offsets = options.y_offsets;
     args.error_word = options.error_word;
@@ -83,12 +83,6 @@ inline void run(const gpu_plan &made, const halyard_tensor *x, const halyard_ten
     args.weight_offsets = options.weight_offsets;
     args.cache_offsets = options.cache_offsets;
     detail::call(halyard_run_gpu, made.get(), &args);
-}
-
-/// The same for a plan of one tensor.
-inline void run(const gpu_plan &made, const halyard_tensor &x, const halyard_tensor &y,
-                const gpu_run_options &options) {
-    run(made, &x, &y, options);
 }
 
 /// What there is to say of HALYARD_CUDA or HALYARD_OPENCL on this machine.

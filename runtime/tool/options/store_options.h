@@ -278,7 +278,7 @@ private:
         scratch_.resize(static_cast<std::size_t>((cache_desc_.n_slots - 1) / 8 + 1));
         slots_ = halyard::slots(slots_values_.data(), {batch, tokens}, scratch_.data(),
                                 static_cast<std::int64_t>(scratch_.size()));
-        call.how.slots = &slots_;
+        call.how.slots = slots_;
     }
 
     void read_static_scales(Call &call) {

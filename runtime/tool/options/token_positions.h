@@ -81,20 +81,20 @@ public:
         }
     }
 
-    /// What the library takes, of this object's memory: NULL where nothing was given. Without a batch, one row serves
+    /// What the library takes, of this object's memory: none where nothing was given. Without a batch, one row serves
     /// every batch row. (Only now consecutive positions are written out, so that a wrong count has been found before.)
-    const halyard_positions *view(std::int32_t n_axes) {
+    std::optional<halyard_positions> view(std::int32_t n_axes) {
         if (path_.empty()) {
             values_.resize(static_cast<std::size_t>(n_tokens()));
             std::iota(values_.begin(), values_.end(), start_);
         }
         if (!is_given()) {
-            return nullptr;
+            return std::nullopt;
         }
-        view_ = positions(values_.data(), {n_batch(n_axes), n_tokens()});
-        view_.n_axes = n_axes;
-        view_.stride_axis = view_.shape[0] * view_.shape[1];
-        return &view_;
+        auto view = positions(values_.data(), {n_batch(n_axes), n_tokens()});
+        view.n_axes = n_axes;
+        view.stride_axis = view.shape[0] * view.shape[1];
+        return view;
     }
 
     /// All positions, of all axes, after a view of them.
@@ -157,7 +157,6 @@ private:
     std::string path_;
     std::int64_t start_ = 0;
     std::vector<std::int64_t> shape_, values_;
-    halyard_positions view_{};
 };
 
 }  // namespace halyard::tool
