@@ -48,7 +48,7 @@ Stored store(const halyard_groups_desc &groups, const std::vector<float> &heads,
     auto stages = halyard::stages();
     stages.group_scales = record.scales_apart ? stored.scales.data() : nullptr;
     halyard::run_options options;
-    options.stages = &stages;
+    options.stages = stages;
     auto y = halyard::tensor(stored.record.data(), halyard::dtype::int8, {1, 1, n, record.bytes});
     y.dtype = HALYARD_UINT8;
     halyard::run(halyard::plan(plan), halyard::angle_source(),
@@ -72,7 +72,7 @@ std::vector<float> load(const halyard_groups_desc &groups, const Stored &stored,
     auto stages = halyard::stages();
     stages.from_group_scales = record.scales_apart ? stored.scales.data() : nullptr;
     halyard::run_options options;
-    options.stages = &stages;
+    options.stages = stages;
     auto x = halyard::input_tensor(stored.record.data(), halyard::dtype::int8, {1, 1, n, record.bytes});
     x.dtype = HALYARD_UINT8;
     halyard::run(halyard::plan(plan), halyard::angle_source(), x,
@@ -435,7 +435,7 @@ private:
 
     void run(const halyard::plan_desc &desc, const halyard_tensor &x, const std::vector<std::int32_t> &slots,
              const halyard::angle_source &angles, std::int64_t first, std::int64_t first_from, bool moves) {
-        auto stages = halyard::stages(bytes.data());
+        auto stages = halyard::stages_into(bytes.data());
         stages.group_scales = record_.scales_apart ? scales.data() : nullptr;
         auto places = sized<halyard_slots>();
         places.data = slots.data();
@@ -447,8 +447,13 @@ private:
         const auto to = halyard::consecutive_positions(&first, 1),
                    from = halyard::consecutive_positions(&first_from, 1);
         halyard::run_options options;
-        options.into(places, &stages).from_positions = moves ? &from : nullptr;
-        options.positions = desc.tensors[0].no_rotation != 0 ? nullptr : &to;
+        options.into(places, stages);
+        if (moves) {
+            options.from_positions = from;
+        }
+        if (desc.tensors[0].no_rotation == 0) {
+            options.positions = to;
+        }
         halyard::run(halyard::plan(desc), angles, x, x, options);
     }
 };
@@ -500,7 +505,7 @@ TEST_CASE("groups: a cache of floats becomes records, and those floats again, by
             auto stages = halyard::stages();
             stages.from_group_scales = cache.record().scales_apart ? cache.scales.data() : nullptr;
             halyard::run_options options;
-            options.stages = &stages;
+            options.stages = stages;
             Elements back(dtype, {1, n, n_heads, head_dim});
             halyard::run(halyard::plan(halyard::plan_desc(0, {desc})), halyard::angle_source(), x, back.tensor(),
                          options);

@@ -43,7 +43,7 @@ struct GroupsRun : ValidRun {
         y[0] = halyard::tensor(at(1200), halyard::dtype::uint8, {n_batch, n_tokens, H, q_bytes});  // 144 floats
         tensors[1].groups = &k_groups;
         tensors[1].cache = &cache;
-        stages[1] = halyard::stages(at(1400));  // 192 floats
+        stages[1] = halyard::stages_into(at(1400));  // 192 floats
         stages[1].group_scales = at(1600);      // 4 floats
         tensors[2].dtype = HALYARD_UINT8;
         tensors[2].out_dtype = HALYARD_F32;
