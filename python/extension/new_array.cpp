@@ -62,7 +62,7 @@ nb::object new_array(nb::handle like, std::optional<const char *> dtype, const c
 
 void add_new_array(nb::module_ &module) {
     module.def("new_array", new_array, nb::arg("like"), nb::arg("dtype").none(), nb::arg("name"),
-               nb::arg("tail").none());
+               nb::arg("tail") = nb::none());
 }
 
 }  // namespace halyard::python

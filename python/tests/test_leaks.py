@@ -37,6 +37,8 @@ def calls(angles, x, k, cache, slots, positions):
         "other array": lambda: halyard._core.new_array(x, None, "x"),
         "cache": lambda: halyard.rotate(x, k, k, angles=angles, positions=0, out=(x,),
                                         cache=(None, cache, cache.copy()), slots=slots, norm=(halyard.Norm(np.ones(DIM, np.float32)),)),
+        "records": lambda: halyard.convert(halyard.rotate(x, angles=angles, groups="ggml_q8_0"), from_groups="ggml_q8_0"),
+        "scales apart": lambda: halyard.rotate(x, angles=angles, groups=halyard.Groups("vllm_int8")),
         "rerotate": lambda: halyard.rerotate(cache, angles=angles, from_positions=3, positions=positions, slots=slots),
         "refused": refused,
         "frequencies": lambda: halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM), first=0, last=9),

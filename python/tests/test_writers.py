@@ -11,7 +11,7 @@ import pytest
 
 import halyard
 
-N_GROUPS = int(os.environ.get("HALYARD_TEST_GROUPS", 40_000))
+N_GROUPS = int(os.environ.get("HALYARD_TEST_GROUPS", 20_000))
 F32, MOST, E4M3 = np.float32, np.finfo(np.float32).max, ml_dtypes.float8_e4m3fn
 GROUP = {"mla_v32": 128, "mla_v4": 64, "openvino_u8": 128, "openvino_u4": 64, "vllm_int8": 128, "vllm_fp8": 128}
 WIDTH = {"mla_v32": 512, "mla_v4": 448, "mla_v41": 512}  # in groups; of others a group is a head
@@ -25,9 +25,23 @@ def quiet():
         yield
 
 
+def near_ties(rng, groups, steps, offset):
+    """The groups with elements an ulp or two from where they would round to another number, or on it, by which
+    reciprocals are told apart that are themselves an ulp from each other."""
+    low = offset * groups.min(-1, keepdims=True)
+    reach = groups.max(-1, keepdims=True) - low if offset else np.abs(groups).max(-1, keepdims=True)
+    step = (reach / F32(steps)).astype(F32)
+    ties = low + (np.floor((groups - low) / step) + F32(0.5)) * step
+    ties = (ties.view(np.int32) + rng.integers(-2, 3, groups.shape, np.int32)).view(F32)
+    ties[:, :2] = np.stack([groups.min(-1), groups.max(-1)], -1)  # which decide about the scale
+    return ties
+
+
 def draw(rng, n, size):
     """Groups [n, size] of any magnitude, and among them the hard ones."""
     groups = rng.standard_normal((n, size)).astype(F32) * np.exp2(rng.uniform(-12, 12, (n, 1))).astype(F32)
+    for i, (steps, offset) in enumerate(((127, 0), (8, 0), (255, 1), (15, 1), (448, 0))):
+        groups[i::12] = near_ties(rng, groups[i::12], steps, offset)
     hard = []
 
     def add(values, fill=0.0):

@@ -125,7 +125,11 @@ TEST_CASE("errors: groups, fields that contradict each other", "[errors][groups]
     plans.accept({{k.scale_dtype, HALYARD_GROUP_SCALE_E8M0_OCP}});
     plans.accept({{k.floor, 1e-4f}});
     plans.accept({{q.element, HALYARD_ELEMENT_UINT4}, {q.packing, HALYARD_PACKING_HALVES}});
-    // Beside a preset fields say what it says, or nothing.
+}
+
+TEST_CASE("errors: groups, fields beside a preset", "[errors][groups]") {
+    GroupsRun s;
+    const Table &plans = s.plans;
     auto &v = s.v_groups;
     const std::string of_v = "tensors[2].from_groups->";
     plans.refuse_each(HALYARD_ERROR_MISMATCH, {3},
@@ -211,13 +215,13 @@ TEST_CASE("errors: groups, beside a tensor's other fields", "[errors][groups]") 
         {HALYARD_ERROR_MISMATCH, {"tensors[0].out_dtype is f32", "groups is set"}, {{q.out_dtype, HALYARD_F32}}},
         {HALYARD_ERROR_MISMATCH, {"tensors[1].out_dtype is int8", "groups is set"}, {{k.out_dtype, HALYARD_INT8}}},
         {HALYARD_ERROR_MISMATCH, {"tensors[2].dtype is f32", "from_groups is set"}, {{v.dtype, HALYARD_F32}}},
-        {HALYARD_ERROR_MISMATCH, {"tensors[0].dtype is ", "from_groups is NULL"}, {{q.dtype, HALYARD_UINT8}}},
+        {HALYARD_ERROR_UNSUPPORTED, {"tensors[0].dtype is uint8"}, {{q.dtype, HALYARD_UINT8}}},
         {HALYARD_ERROR_MISMATCH, {"tensors[2].out_dtype is ", "groups is NULL"}, {{v.out_dtype, HALYARD_UINT8}}},
         {HALYARD_ERROR_MISMATCH,
          {"tensors[0].out_dtype is ", "groups is NULL"},
          {{q.out_dtype, HALYARD_UINT8}, {q.groups, nullptr}}},
         {HALYARD_ERROR_MISMATCH,
-         {"tensors[2].from_groups is set", "rerotates"},
+         {"tensors[0].from_groups is set", "rerotates"},
          {{s.plan.rerotates, 1}, {s.plan.tensors, &v}, {s.plan.n_tensors, 1}, {v.no_rotation, 0}, {v.out_dtype, 0}}},
         {HALYARD_ERROR_STRIDE,
          {"tensors[1].cache", "one after the other"},
@@ -225,7 +229,6 @@ TEST_CASE("errors: groups, beside a tensor's other fields", "[errors][groups]") 
           {s.cache.stride_head, 96},
           {s.cache.stride_token, 192},
           {s.cache.stride_block, 768}}},
-        {HALYARD_ERROR_STRIDE, {"tensors[1].cache"}, {{s.cache.stride_head, 47}}},
         {HALYARD_ERROR_SHAPE, {"tensors[0].hadamard is 48", "32"}, {{q.hadamard, 48}}},
     });
     plans.accept({{q.dtype, HALYARD_BF16}, {q.out_dtype, HALYARD_UINT8}, {q.hadamard, 32}});
@@ -247,6 +250,7 @@ TEST_CASE("errors: groups, what a run brings", "[errors][groups]") {
          {{y.strides[3], 2}, {y.strides[2], 96}, {y.strides[1], 192}, {y.strides[0], 576}}},
         {HALYARD_ERROR_STRIDE, {"x[2].strides[3] is 0", "one after the other"}, {{x.strides[3], 0}}},
         {HALYARD_ERROR_STRIDE, {"y[0]", "could meet"}, {{y.strides[2], 47}}},
+        {HALYARD_ERROR_STRIDE, {"tensors[1].cache", "could meet"}, {{s.cache.stride_head, 47}}},
         {HALYARD_ERROR_NULL_POINTER, {"stages[1].group_scales is NULL"}, {{stages[1].group_scales, nullptr}}},
         {HALYARD_ERROR_MISMATCH, {"stages[0].group_scales"}, {{stages[0].group_scales, s.at(1600)}}},
         {HALYARD_ERROR_MISMATCH, {"stages[1].from_group_scales"}, {{stages[1].from_group_scales, s.at(1700)}}},
@@ -284,11 +288,36 @@ TEST_CASE("errors: groups, bound runs", "[errors][groups]") {
         check_refused(status, words, [&](auto *e) { return bound(e); });
         CHECK(s.holds(before));
     });
+    void *scales[] = {nullptr, s.stages[1].group_scales, nullptr};
+    bound.args.group_scales = scales;
     CHECK(bound() == HALYARD_OK);
     table.refuse({
         {HALYARD_ERROR_NULL_POINTER, {"group_scales"}, {{bound.args.group_scales, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"stages[1].group_scales"}, {{scales[1], nullptr}}},
+        {HALYARD_ERROR_MISMATCH, {"stages[0].group_scales"}, {{scales[0], s.at(1700)}}},
         {HALYARD_ERROR_MISMATCH, {"from_group_scales"}, {{bound.args.from_group_scales, bound.args.group_scales}}},
+        {HALYARD_ERROR_OVERLAP, {"stages[1].group_scales"}, {{scales[1], s.at(1500)}}},
     });
+}
+
+TEST_CASE("errors: groups, a bound run of halyard.hpp takes what a good run does", "[groups]") {
+    GroupsRun s;
+    const auto before = s.arena;
+    const halyard::plan plan(s.plan);
+    const auto how = halyard::run_options().into(s.slots, s.stages);
+    halyard::run(plan, s.angles, s.x, s.y, how);
+    const auto after = s.arena;
+    CHECK(after != before);
+    s.arena = before;
+    const halyard::bound_run bound(plan, s.angles, s.x, s.y, how);
+    void *const caches[] = {nullptr, s.stages[1].cache, nullptr}, *const scales[] = {nullptr, s.at(1600), nullptr};
+    halyard::bound_stages stages;
+    stages.slots = s.slots.data;
+    stages.slots_scratch = s.slots.scratch;
+    stages.caches = caches;
+    stages.group_scales = scales;
+    bound({s.x[0].data, s.x[1].data, s.x[2].data}, {s.y[0].data, nullptr, s.y[2].data}, nullptr, stages);
+    CHECK(std::memcmp(s.arena.data(), after.data(), after.size() * sizeof(float)) == 0);
 }
 
 TEST_CASE("errors: groups, resolved", "[errors][groups]") {

@@ -109,7 +109,7 @@ TEST_CASE("tool: a rotation goes to records as to floats", "[tool][road][groups]
         for (std::size_t i = 0; i < plain.size(); i++) {
             most = std::max(most, std::fabs(back[i] - plain[i]));
         }
-        CHECK(most < (preset.ends_with("4") || preset.ends_with("q4_0") ? 0.4f : 0.15f));
+        CHECK(most < (preset.ends_with("4") || preset.ends_with("q4_0") ? 0.4f : 0.25f));
     }
 }
 
@@ -235,29 +235,33 @@ TEST_CASE("tool: records of a batch, and of DeepSeek", "[tool][road][groups]") {
 
 TEST_CASE("tool: groups that can't be", "[tool][road][groups]") {
     const GroupFiles dir;
+    dir.fail_saying(
+        2, convert,
+        {
+            {"--groups q8_0", "--groups: 'q8_0' is not one of ggml_q8_0, ggml_q8_0_neon"},
+            {"--groups ''", "--groups: '' is not one of ggml_q8_0"},
+            {"--groups ggml_q8_0,32", "--groups: '32' is no FIELD=VALUE"},
+            {"--groups group=32,ggml_q8_0", "--groups: 'ggml_q8_0' is no FIELD=VALUE"},
+            {"--groups element=int9", "--groups: element 'int9' is not one of int8, uint8, int4"},
+            {"--groups size=32", "--groups: 'size' is no field; there are element, packing"},
+            {"--groups group=many", "--groups: group 'many' is not a whole number of 64 bits"},
+            {"--groups floor=low", "--groups: floor 'low' is not a number that a float holds"},
+            {"--from-groups q8_0", "--from-groups: 'q8_0' is not one of ggml_q8_0"},
+            {"--groups ggml_q8_0 --out-dtype f16", "--out-dtype excludes --groups"},
+            {"--groups ggml_q8_0 --scale 2", "--scale excludes --groups"},
+            {"--groups ggml_q8_0 --in-place", "--in-place: --groups and --from-groups contradict it"},
+            {"--groups vllm_int8", "--groups vllm_int8 requires --scale-dynamic"},
+            {"--groups ggml_q8_0 --scale-dynamic s.npy", "--scale-dynamic: --groups ggml_q8_0 keeps no"},
+            {"--groups ggml_q8_0 --cache-scales s.npy", "--cache-scales: --groups ggml_q8_0 keeps no scales apart"},
+            {"--from-groups vllm_int8 --dtype f32", "--dtype: --from-groups contradicts it"},
+        });
+}
+
+TEST_CASE("tool: groups that can't be of an array", "[tool][road][groups]") {
+    const GroupFiles dir;
     dir.write_bytes("records.npy", {n_tokens, n_heads, 68}, Bytes(n_tokens * n_heads * 68));
     dir.write_bytes("cache.npy", {n_slots, n_heads, 64}, Bytes(n_slots * n_heads * 64));
     write(dir, "three.npy", {n_tokens, 3}, std::vector<float>(n_tokens * 3, 1.0f));
-    const std::string from = "rotate records.npy -o y.npy --no-rotation --from-groups ";
-    dir.fail_saying(2, convert,
-                    {
-                        {"--groups q8_0", "--groups: 'q8_0' is not one of ggml_q8_0, ggml_q8_0_neon"},
-                        {"--groups ''", "--groups: '' is not one of ggml_q8_0"},
-                        {"--groups ggml_q8_0,32", "--groups: '32' is no FIELD=VALUE"},
-                        {"--groups group=32,ggml_q8_0", "--groups: 'ggml_q8_0' is no FIELD=VALUE"},
-                        {"--groups element=int9", "--groups: element 'int9' is not one of int8, uint8, int4"},
-                        {"--groups size=32", "--groups: 'size' is no field; there are element, packing"},
-                        {"--groups group=many", "--groups: group 'many' is not a whole number of 64 bits"},
-                        {"--groups floor=low", "--groups: floor 'low' is not a number that a float holds"},
-                        {"--from-groups q8_0", "--from-groups: 'q8_0' is not one of ggml_q8_0"},
-                        {"--groups ggml_q8_0 --out-dtype f16", "--groups excludes --out-dtype"},
-                        {"--groups ggml_q8_0 --scale 2", "--groups excludes --scale"},
-                        {"--groups ggml_q8_0 --in-place", "--in-place: --groups and --from-groups contradict it"},
-                        {"--groups vllm_int8", "--groups vllm_int8 requires --scale-dynamic"},
-                        {"--groups ggml_q8_0 --scale-dynamic s.npy", "--scale-dynamic: --groups ggml_q8_0 keeps no"},
-                        {"--groups ggml_q8_0 --cache-scales s.npy", "--cache-scales: such records keep no scales"},
-                        {"--from-groups vllm_int8 --dtype f32", "--dtype: --from-groups contradicts it"},
-                    });
     dir.fail(2, "rotate records.npy -o y.npy --from-positions 0:5 --groups ggml_q8_0 --dtype e4m3",
              "--dtype: --groups");
     dir.fail(2, "rotate records.npy -o y.npy --from-positions 0:5 --from-groups ggml_q8_0",
@@ -286,7 +290,6 @@ TEST_CASE("tool: groups that can't be", "[tool][road][groups]") {
              "has shape [8, 2, 64], but --cache-layout rows is [slots, heads, head_dim], for 2 heads of 68"},
             {"--groups vllm_int8 --scale-dynamic three.npy --slots slots.npy --cache-layout rows --cache cache.npy",
              "'three.npy' has shape [5, 3], but the scales of these records are [8, 2]"},
-            {"--groups ggml_q8_0 --target cuda_sm80", "--groups is for the CPU"},
             {"--from-groups ggml_q8_0", "its type is '<f4', but |u1 is needed"},
         });
     dir.fail_saying(1, "rotate records.npy -o y.npy --no-rotation",
@@ -295,6 +298,7 @@ TEST_CASE("tool: groups that can't be", "[tool][road][groups]") {
                         {"--from-groups ggml_q8_0,record_bytes=68", "no head, or more than one, has a record of 68"},
                         {"", "its type is '|u1'"},
                     });
+    dir.fail(1, "rotate x.npy -o y.npy --groups ggml_q8_0 --target cuda_sm80", "--groups is for the CPU");
     dir.write_bytes("bad.npy", {n_tokens, n_heads, 68}, Bytes(n_tokens * n_heads * 68, 255));
     dir.fail(1, "rotate bad.npy -o y.npy --from-positions 0:5 --groups ggml_q8_0", "must be finite");
 }

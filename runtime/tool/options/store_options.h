@@ -212,7 +212,8 @@ private:
             }
         };
         if (groups.is_given() || reads) {
-            require(writes, scales_path(), groups, "--scale-dynamic");
+            require(writes, scales_path(), groups,
+                    scale_dynamic.empty() && !scales_path().empty() ? "--cache-scales" : "--scale-dynamic");
         }
         if (!call.moves) {
             require(reads, cache_scales, from_groups, "--cache-scales");
