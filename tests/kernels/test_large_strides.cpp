@@ -1,6 +1,5 @@
 // Tensors that reach farther than a kernel's 32-bit offsets. Their memory is only reserved: just the pages that hold
 // elements exist.
-#include "checks/element_at.h"
 #include "checks/rotate.h"
 
 #include <catch2/catch_get_random_seed.hpp>

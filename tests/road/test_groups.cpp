@@ -16,9 +16,21 @@
 #include <numeric>
 #include <sstream>
 
-namespace {
-
 using Bytes = std::vector<unsigned char>;
+
+/// In hexadecimal.
+template <>
+struct Catch::StringMaker<Bytes> {
+    static std::string convert(const Bytes &bytes) {
+        std::ostringstream text;
+        for (const unsigned char byte : bytes) {
+            text << std::hex << std::setw(3) << int{byte};
+        }
+        return text.str();
+    }
+};
+
+namespace {
 
 halyard_groups_desc preset(std::int32_t number) {
     auto groups = sized<halyard_groups_desc>();

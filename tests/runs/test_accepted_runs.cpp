@@ -1,5 +1,5 @@
 // Runs that look odd but are right. They must be accepted, and give the bits of a plain run.
-#include "checks/element_at.h"
+#include "checks/rotate.h"
 #include "scene.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // Which kernel serves what: the list of kernels, the choice, the environment, and how the library explains it.
 #include "angles/count_wrong.h"
-#include "checks/element_at.h"
+#include "checks/rotate.h"
 
 #include <catch2/catch_test_macros.hpp>
 

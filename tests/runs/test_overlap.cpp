@@ -1,7 +1,7 @@
 // Whether tensors share bytes, and whether a tensor's elements are apart, compared with brute force. Only addresses are
 // compared, and nothing is read from them.
 #include "base/overlap.h"
-#include "checks/element_at.h"
+#include "checks/rotate.h"
 #include "halyard/halyard.hpp"
 
 #include <catch2/catch_get_random_seed.hpp>
