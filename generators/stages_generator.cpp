@@ -14,8 +14,8 @@ namespace halyard {
 // ---- The loops -----------------------------------------------------------------------------------------------------
 // The same for all families: vectors have 16 lanes, of which LLVM makes as many registers as a target needs. Measured
 // on a Zen 5 (AVX-512, 4.1 GHz), 2026-11-22: 32 heads of 128 in the first-level cache, ns a head: widen bf16 2.1, norm
-// f32 4.9, narrow to bf16 4.7, to e4m3 7.9; a copy by memcpy 3.3. A layer norm, which goes over a head three times and not
-// twice, takes 1.6 to 1.8 times as long as a norm (heads of 64, 80, 128, f32, AVX2 and AVX-512, 2026-11-23).
+// f32 4.9, narrow to bf16 4.7, to e4m3 7.9; a copy by memcpy 3.3. A layer norm, which goes over a head three times and
+// not twice, takes 1.6 to 1.8 times as long as a norm (heads of 64, 80, 128, f32, AVX2 and AVX-512, 2026-11-23).
 
 /// The dimensions of a stage that reduces heads.
 struct StageLoops {
@@ -393,6 +393,36 @@ private:
     }
 };
 
+/// What each head is reduced to where any order gives the same bits: 16 lanes, then one.
+class Extremes {
+    using Func = Halide::Func;
+    using Var = Halide::Var;
+
+public:
+    /// take(so far, element, head, token) is what a lane becomes by one more element, join what two lanes become.
+    template <typename Value, typename Take, typename Join>
+    Func define(const Value &none, const Expr &n_elements, Take take, Join join) {
+        const Halide::RDom steps = vectors_of(n_elements);
+        most(e, h, t) = none;
+        most(e, h, t) = take(most(e, h, t), e + steps * lanes, h, t);
+        mosts(e, h, t) = most(e, h, t);
+        tree = tree_of(mosts, e, h, t, join);
+        return tree.back();
+    }
+
+    void schedule(Func y, const Var &head, const Expr &n_elements) {
+        in_groups(y, head, group, one, heads_per_group, false);
+        reduce_in_groups(most, mosts, y, {e, h, group, one}, fills_steps(n_elements), heads_per_group);
+        join_halves(tree, y, one, e);
+    }
+
+private:
+    Var e{"e"}, h{"h"}, t{"t"}, group{"group"}, one{"one"};
+    Func most{"most"}, mosts{"mosts"};
+    std::vector<Func> tree;
+    static constexpr int heads_per_group = 32;
+};
+
 /// The largest magnitude of the finite elements of each head, or 0.
 class Largest : public Halide::Generator<Largest> {
 public:
@@ -400,24 +430,59 @@ public:
     Output<Buffer<float, 2>> y{"y"};  // [head, token]
 
     void generate() {
-        const Halide::RDom steps = vectors_of(x.dim(0).extent());
-        const Expr magnitude = reinterpret<int32_t>(x(e + steps * lanes, h, t)) & 0x7fffffff;
-        most(e, h, t) = 0;
-        most(e, h, t) = Halide::max(most(e, h, t), select(magnitude < 0x7f800000, magnitude, 0));
-        mosts(e, h, t) = most(e, h, t);
-        const auto tree = tree_of(mosts, e, h, t, [](const Expr &a, const Expr &b) { return Halide::max(a, b); });
-        y(h, t) = reinterpret<float>(tree.back()(0, h, t));
+        const Expr n_elements = x.dim(0).extent();
+        Halide::Func of_head = most.define(
+            Expr(0), n_elements,
+            [&](const Expr &so_far, const Expr &element, const Var &head, const Var &token) {
+                const Expr magnitude = reinterpret<int32_t>(x(element, head, token)) & 0x7fffffff;
+                return Halide::max(so_far, select(magnitude < 0x7f800000, magnitude, 0));
+            },
+            [](const Expr &a, const Expr &b) { return Halide::max(a, b); });
+        y(h, t) = reinterpret<float>(of_head(0, h, t));
         begin_at_zero(x, y);
-
-        in_groups(Halide::Func(y), h, group, one, heads_per_group, false);
-        reduce_in_groups(most, mosts, y, {e, h, group, one}, fills_steps(x.dim(0).extent()), heads_per_group);
-        join_halves(tree, y, one, e);
+        most.schedule(y, h, n_elements);
     }
 
 private:
-    Var e{"e"}, h{"h"}, t{"t"}, group{"group"}, one{"one"};
-    Func most{"most"}, mosts{"mosts"};
-    static constexpr int heads_per_group = 32;
+    Var h{"h"}, t{"t"};
+    Extremes most;
+};
+
+/// The least and the greatest of the finite elements of each head, or 0.
+class Range : public Halide::Generator<Range> {
+public:
+    Input<Buffer<float, 3>> x{"x"};                                          // [element, head, token], whole vectors
+    Output<Halide::Func> y{"y", {Halide::Float(32), Halide::Float(32)}, 2};  // [head, token] -> least, greatest
+
+    void generate() {
+        const Expr n_elements = x.dim(0).extent();
+        Halide::Func of_head = ends.define(
+            Tuple(Expr(INFINITY), Expr(-INFINITY)), n_elements,
+            [&](const Tuple &so_far, const Expr &element, const Var &head, const Var &token) {
+                // NaN where it is not finite: a comparison with it chooses the other.
+                const Expr v = x(element, head, token), finite = fma(target, v, 0.0f, v);
+                return Tuple(lesser(finite, so_far[0]), greater(finite, so_far[1]));
+            },
+            [](const Tuple &a, const Tuple &b) { return Tuple(lesser(a[0], b[0]), greater(a[1], b[1])); });
+        const Tuple found = of_head(0, h, t);
+        y(h, t) = Tuple(or_zero(found[0]), or_zero(found[1]));
+        Halide::OutputImageParam least = Halide::Func(y).output_buffers()[0];  // Halide takes both for the same shape
+        begin_at_zero(x, least);
+        ends.schedule(y, h, n_elements);
+    }
+
+private:
+    Var h{"h"}, t{"t"};
+    Extremes ends;
+
+    static Expr lesser(const Expr &a, const Expr &b) { return Halide::strict_float(select(a < b, a, b)); }
+    static Expr greater(const Expr &a, const Expr &b) { return Halide::strict_float(select(a > b, a, b)); }
+
+    /// Zero without its sign, which depends on the order, and where nothing was finite.
+    static Expr or_zero(const Expr &v) {
+        const Expr magnitude = reinterpret<uint32_t>(v) & 0x7fffffff;
+        return select(magnitude - 1 < Expr(0x7f7fffffu), v, 0.0f);
+    }
 };
 
 }  // namespace halyard
@@ -427,3 +492,4 @@ HALIDE_REGISTER_GENERATOR(halyard::Narrow, narrow)
 HALIDE_REGISTER_GENERATOR(halyard::Norm, norm)
 HALIDE_REGISTER_GENERATOR(halyard::NormRotate, norm_rotate)
 HALIDE_REGISTER_GENERATOR(halyard::Largest, largest)
+HALIDE_REGISTER_GENERATOR(halyard::Range, range)

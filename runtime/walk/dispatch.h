@@ -86,8 +86,8 @@ struct RowKernels {
 RowKernels select_row_kernels(TargetSet allowed) noexcept;
 
 /// A target's kernels for the stages beside the rotation: an array for each stage, with an entry for each dtype
-/// (index_of). NULL where there is no kernel: widen_norm of f32 (norm serves it), largest, hadamard and butterfly of other
-/// dtypes than f32, and all of the reference.
+/// (index_of). NULL where there is no kernel: widen_norm of f32 (norm serves it), largest, range, hadamard and
+/// butterfly of other dtypes than f32, quantise of dtypes that are not of 8 bits, and all of the reference.
 struct StageKernels {
     Target target;
     halyard_widen_kernel *widen[n_dtypes];
@@ -97,6 +97,8 @@ struct StageKernels {
     halyard_norm_rotate_kernel *norm_rotate[n_input_dtypes];
     halyard_narrow_kernel *narrow[n_dtypes];
     halyard_largest_kernel *largest[n_input_dtypes];
+    halyard_range_kernel *range[n_input_dtypes];
+    halyard_quantise_kernel *quantise[n_dtypes];
     halyard_hadamard_kernel *hadamard[n_input_dtypes];
     halyard_butterfly_kernel *butterfly[n_input_dtypes];
 };

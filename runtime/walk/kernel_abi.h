@@ -162,6 +162,29 @@ typedef int halyard_norm_rotate_kernel(halyard_buffer *weight, float eps, halyar
  */
 typedef int halyard_largest_kernel(halyard_buffer *x, halyard_buffer *y);
 
+/* halyard_range_f32_<target> finds the least and the greatest of each head's finite elements, 0 if there is none, and 0
+ * where it is -0:
+ *
+ *   x                 float [elements, heads, tokens]   elements are a multiple of 16
+ *   least, greatest   float [heads, tokens]             aligned as floats are
+ */
+typedef int halyard_range_kernel(halyard_buffer *x, halyard_buffer *least, halyard_buffer *greatest);
+
+/* halyard_quantise_<dtype>_<target> makes bytes of the elements of groups, which stand in the place of heads. e4m3 and
+ * e5m2 are x r, rounded as halyard_narrow does; int8 is the low byte of an integer. An x that is NaN counts as 0, and so
+ * does all of a group whose r is 0.
+ *
+ *   mode        of int8, as the next two and z: 0, x r + z rounded once to the nearest integer, of two the even one;
+ *               1, x r to the nearest, of two the one away from 0; 2, x r + z, rounded twice and then towards 0
+ *   low, high   what integers are clamped to: integers within -2^15 … 2^16
+ *   x           float [elements, groups, tokens]   16 elements or more
+ *   r           float [groups, tokens]   finite
+ *   z           float [groups, tokens]   finite, any strides
+ *   y           uint8 [elements, groups, tokens]
+ */
+typedef int halyard_quantise_kernel(int32_t mode, float low, float high, halyard_buffer *x, halyard_buffer *r,
+                                    halyard_buffer *z, halyard_buffer *y);
+
 /* halyard_hadamard_f32_<target> multiplies blocks of 64 elements by scale, and then makes of each u and v that lie 1, 2,
  * 4, 8, 16 and 32 apart u + v and u - v, in this order:
  *

@@ -231,11 +231,14 @@ std::int64_t padded(std::int64_t n_elements) {
     return (n_elements + whole_vectors - 1) / whole_vectors * whole_vectors;
 }
 
-/// Copies heads that are no whole vectors and pads them with zeros, which change neither sums nor largest magnitudes.
-/// `function` is called with the copies of some heads of a token; what it changes of a block that is not const is
-/// copied back. False where a head is too long for that.
+/// What heads are padded with: zeros, which change no sum, or their first element, which changes neither end of a
+/// range.
+enum class Padding { zeros, first_element };
+
+/// Copies heads that are no whole vectors and pads them. `function` is called with the copies of some heads of a token;
+/// what it changes of a block that is not const is copied back. False where a head is too long for that.
 template <typename T, typename Function>
-bool with_padding(const Extents &extents, const Elements<T> &block, Function function) {
+bool with_padding(Padding padding, const Extents &extents, const Elements<T> &block, Function function) {
     constexpr std::int64_t room = 2048;
     const std::int64_t stride = padded(extents.n_elements), at_once = room / stride;
     if (at_once == 0) {
@@ -249,7 +252,7 @@ bool with_padding(const Extents &extents, const Elements<T> &block, Function fun
             for (std::int64_t h = 0; h < n_heads; h++) {
                 float *const to = copy + h * stride;
                 std::memcpy(to, find(block, 0, first + h, t), bytes);
-                std::fill(to + extents.n_elements, to + stride, 0.0f);
+                std::fill(to + extents.n_elements, to + stride, padding == Padding::zeros ? 0.0f : to[0]);
             }
             function(Extents{stride, n_heads, 1}, Elements<float>{copy, {1, stride, 0}}, first, t);
             if constexpr (!std::is_const_v<T>) {
@@ -303,7 +306,7 @@ bool call_norm_on_copies(const NormKernel &kernel, const Norm &norm, const Exten
         Norm its = norm;
         its.weight += first_head * norm.stride_weight_head;
         const auto call = [&] { call_norm(kernel, its, extents.n_elements, copied, copy, copy); };
-        with_padding(of_weights, its.weights(),
+        with_padding(Padding::zeros, of_weights, its.weights(),
                      [&](const Extents &, const Elements<float> &weights, std::int64_t, std::int64_t) {
                          its.weight = weights.data;
                          if (norm.bias == nullptr) {
@@ -312,7 +315,7 @@ bool call_norm_on_copies(const NormKernel &kernel, const Norm &norm, const Exten
                              return;
                          }
                          its.bias += first_head * norm.stride_weight_head;
-                         with_padding(of_weights, its.biases(),
+                         with_padding(Padding::zeros, of_weights, its.biases(),
                                       [&](const Extents &, const Elements<float> &biases, std::int64_t, std::int64_t) {
                                           its.bias = biases.data;
                                           its.stride_weight_head = weights.strides.head;
@@ -320,7 +323,7 @@ bool call_norm_on_copies(const NormKernel &kernel, const Norm &norm, const Exten
                                       });
                      });
     };
-    return with_padding(extents, block, norm_copy);
+    return with_padding(Padding::zeros, extents, block, norm_copy);
 }
 
 void call_norm_rotate(halyard_norm_rotate_kernel *kernel, const Norm &norm, const Piece &piece) {
@@ -435,40 +438,59 @@ void norm_and_rotate(const StageKernels &kernels, const Norm &norm, const Piece 
     norm_and_rotate_by_stages(kernels, norm, piece);
 }
 
-void find_largest(const StageKernels &kernels, const Extents &extents, const Elements<const float> &block,
-                  float *largest) noexcept {
-    const auto find_in = [&](const Extents &heads, const auto &data, float *found) {
-        Operand from(data), to(Elements<float>{found, {0, 1, heads.n_heads}});
+namespace {
+
+/// Calls a kernel that finds a number of each head, or n: [token][head], dense. `call` gets the buffers of all heads,
+/// or of copies of some. False where the kernel cannot serve.
+template <std::size_t n, typename Function>
+bool find_by_kernel(const Extents &extents, const Elements<const float> &block, float *const (&found)[n],
+                    Function call_kernel) {
+    const auto find_in = [&](const Extents &heads, const auto &data, std::int64_t first_head) {
+        Operand from(data), to(Elements<float>{found[0] + first_head, {0, 1, heads.n_heads}});
         Call<2> call = {{heads.n_elements, heads.n_heads, heads.n_tokens}, {&from, &to}};
         call.join(1, 2);
         if (!call.fits()) {
             return false;
         }
-        halyard_buffer *const y = call[1];
-        y->dim++;  // it is [heads, tokens]
-        kernels.largest[0](call[0], y);
+        halyard_buffer *const x = call[0], ends[n];
+        std::fill_n(ends, n, *call[1]);
+        for (std::size_t i = 0; i < n; i++) {
+            ends[i].dim++;  // it is [heads, tokens]
+            ends[i].host = reinterpret_cast<std::uint8_t *>(found[i] + first_head);
+        }
+        call_kernel(x, ends);
         return true;
     };
-    bool is_done = false;
-    if (kernels.largest[0] != nullptr && block.strides.element == 1) {
-        if (extents.n_elements % whole_vectors == 0) {
-            is_done = find_in(extents, block, largest);
-        } else {
-            is_done = with_padding(
-                extents, block,
-                [&](const Extents &copied, const Elements<float> &copy, std::int64_t first_head, std::int64_t token) {
-                    find_in(copied, copy, largest + token * extents.n_heads + first_head);
-                });
-        }
+    if (block.strides.element != 1) {
+        return false;
     }
-    if (!is_done) {
+    if (extents.n_elements % whole_vectors == 0) {
+        return find_in(extents, block, 0);
+    }
+    return with_padding(Padding::first_element, extents, block,
+                        [&](const Extents &copied, const Elements<float> &copy, std::int64_t first_head,
+                            std::int64_t token) { find_in(copied, copy, token * extents.n_heads + first_head); });
+}
+
+}  // namespace
+
+void find_largest(const StageKernels &kernels, const Extents &extents, const Elements<const float> &block,
+                  float *largest) noexcept {
+    halyard_largest_kernel *const kernel = kernels.largest[0];
+    if (kernel == nullptr || !find_by_kernel(extents, block, {largest},
+                                             [=](halyard_buffer *x, halyard_buffer(&y)[1]) { kernel(x, &y[0]); })) {
         find_largest_by_loop(extents, block, largest);
     }
 }
 
-void find_range(const StageKernels &, const Extents &extents, const Elements<const float> &block, float *least,
+void find_range(const StageKernels &kernels, const Extents &extents, const Elements<const float> &block, float *least,
                 float *greatest) noexcept {
-    find_range_by_loop(extents, block, least, greatest);
+    halyard_range_kernel *const kernel = kernels.range[0];
+    if (kernel == nullptr ||
+        !find_by_kernel(extents, block, {least, greatest},
+                        [=](halyard_buffer *x, halyard_buffer(&y)[2]) { kernel(x, &y[0], &y[1]); })) {
+        find_range_by_loop(extents, block, least, greatest);
+    }
 }
 
 void transform(const StageKernels &kernels, std::int64_t n, std::int64_t n_elements, float *elements) noexcept {
@@ -531,8 +553,27 @@ void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, co
     }
 }
 
-void quantise(const StageKernels &, const Quantisation &how, const Extents &extents, const Elements<const float> &block,
-              const float *r, const float *z, unsigned char *y) noexcept {
+void quantise(const StageKernels &kernels, const Quantisation &how, const Extents &extents,
+              const Elements<const float> &block, const float *r, const float *z, unsigned char *y) noexcept {
+    halyard_quantise_kernel *const kernel = kernels.quantise[index_of(how.dtype)];
+    if (kernel != nullptr && block.strides.element == 1 && extents.n_elements >= whole_vectors) {
+        const float none = 0.0f;
+        const ElementStrides of_group = {0, 1, extents.n_heads};
+        Operand from(block), by(Elements<const float>{r, of_group}),
+            zero(z == nullptr ? Elements<const float>{&none, {}} : Elements<const float>{z, of_group}),
+            to(Elements<unsigned char>{y, {1, extents.n_elements, extents.n_elements * extents.n_heads}});
+        Call<4> call = {{extents.n_elements, extents.n_heads, extents.n_tokens}, {&from, &by, &zero, &to}};
+        call.join(1, 2);
+        if (call.fits()) {
+            halyard_buffer *const of_groups[] = {call[1], call[2]};
+            for (halyard_buffer *const operand : of_groups) {
+                operand->dim++;  // it is [heads, tokens]
+            }
+            kernel(static_cast<std::int32_t>(how.mode), how.low, how.high, call[0], of_groups[0], of_groups[1],
+                   call[3]);
+            return;
+        }
+    }
     quantise_by_loop(how, extents, block, r, z, y);
 }
 

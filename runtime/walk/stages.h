@@ -87,12 +87,12 @@ struct Quantisation {
     /// Of integers. even: fma(v, r, z), to nearest even. away: v r, halves away from zero; z is not read. offset: v r +
     /// z, each rounded to float, and then towards zero.
     enum class Mode : std::int32_t { even, away, offset } mode;
-    float low, high;  // what integers are clamped to, NaN to low: integers themselves, of at most 16 bits
+    float low, high;  // what integers are clamped to: integers themselves, within -2^15 … 2^16
 };
 
 /// y = the elements of groups, which stand in the place of heads: one byte each. A NaN counts as 0, as does every v of
-/// a group whose r is 0. r and z are [token][head], y is [token][head][element], all dense. r is finite. z is read of
-/// integers only; without z it is 0.
+/// a group whose r is 0. r and z are [token][head], y is [token][head][element], all dense. r and z are finite. z is
+/// read of integers only, but not by halves away from zero; without z it is 0. x86_sse41 rounds v r and v r + z apart.
 void quantise(const StageKernels &kernels, const Quantisation &how, const Extents &extents,
               const Elements<const float> &block, const float *r, const float *z, unsigned char *y) noexcept;
 

@@ -139,7 +139,19 @@ std::uint64_t hash_of_rows(const halyard::RowKernels &kernels, std::int32_t kind
     return hash.value();
 }
 
-enum class Stage { widen, norm, widen_norm, layer_norm, norm_rotate, narrow, largest, hadamard, butterfly };
+enum class Stage {
+    widen,
+    norm,
+    widen_norm,
+    layer_norm,
+    norm_rotate,
+    narrow,
+    quantise,
+    largest,
+    range,
+    hadamard,
+    butterfly
+};
 
 /// Hashes what a stage makes of any bits, with scales and weights that are numbers.
 std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, Stage stage, halyard::Dtype dtype) {
@@ -159,7 +171,7 @@ std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, Stage stage, h
         // Bytes are those of random elements of 16 bits, more than enough of them.
         std::vector<char> x =
             oracle::random_elements(random, std::min<std::int32_t>(x_dtype, HALYARD_BF16), values, count);
-        std::vector<float> y(static_cast<std::size_t>(count));
+        std::vector<float> y(static_cast<std::size_t>(2 * count));
         std::vector<float> weights(static_cast<std::size_t>(n));
         for (float &weight : weights) {
             weight = static_cast<float>(1 + random.unit() / 2);
@@ -217,6 +229,25 @@ std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, Stage stage, h
             find_largest(kernels, extents, {x_floats, dense}, y.data());
             n_made = extents.n_heads * extents.n_tokens;
             break;
+        case Stage::range:
+            n_made = extents.n_heads * extents.n_tokens;
+            find_range(kernels, extents, {x_floats, dense}, y.data(), y.data() + n_made);
+            n_made *= 2;
+            break;
+        case Stage::quantise: {
+            const std::int64_t n_groups = extents.n_heads * extents.n_tokens;
+            std::vector<float> scales(static_cast<std::size_t>(n_groups)), zeros(static_cast<std::size_t>(n_groups));
+            for (std::size_t i = 0; i < scales.size(); i++) {
+                scales[i] = static_cast<float>(127 * random.unit());
+                zeros[i] = static_cast<float>(255 * random.unit());
+            }
+            const halyard::Quantisation how = {dtype, static_cast<halyard::Quantisation::Mode>(random.in(0, 2)), 0,
+                                               255};
+            quantise(kernels, how, extents, {x_floats, dense}, scales.data(), zeros.data(),
+                     reinterpret_cast<unsigned char *>(y.data()));
+            out_dtype = static_cast<std::int32_t>(dtype);
+            break;
+        }
         case Stage::hadamard:
         case Stage::butterfly:
             n_made = count / transformed * transformed;

@@ -4,6 +4,7 @@
 #include "checks/kernel_checker.h"
 #include "checks/oracle.h"
 #include "halyard/halyard.hpp"
+#include "kernels/stage_kernels_here.h"
 #include "read/stage_desc.h"
 #include "walk/stages.h"
 
@@ -23,6 +24,7 @@ using halyard::Dtype;
 using halyard::ElementStrides;
 using halyard::Extents;
 using halyard::Norm;
+using halyard::Quantisation;
 using halyard::StageKernels;
 using halyard::Target;
 using oracle::Random;
@@ -30,11 +32,23 @@ using oracle::Values;
 
 namespace {
 
-enum class Stage { widen, norm, widen_norm, layer_norm, norm_rotate, narrow, largest, hadamard, butterfly };
+enum class Stage {
+    widen,
+    norm,
+    widen_norm,
+    layer_norm,
+    norm_rotate,
+    narrow,
+    quantise,
+    largest,
+    range,
+    hadamard,
+    butterfly
+};
 
 const char *name_of(Stage stage) {
-    constexpr const char *names[] = {"widen",  "norm",    "widen_norm", "layer_norm", "norm_rotate",
-                                     "narrow", "largest", "hadamard",   "butterfly"};
+    constexpr const char *names[] = {"widen",    "norm",    "widen_norm", "layer_norm", "norm_rotate", "narrow",
+                                     "quantise", "largest", "range",      "hadamard",   "butterfly"};
     return names[static_cast<int>(stage)];
 }
 
@@ -57,7 +71,9 @@ struct Row {
         case Stage::layer_norm: return kernels.layer_norm[i] != nullptr;
         case Stage::norm_rotate: return kernels.norm_rotate[i] != nullptr;
         case Stage::narrow: return kernels.narrow[i] != nullptr;
+        case Stage::quantise: return kernels.quantise[i] != nullptr;
         case Stage::largest: return kernels.largest[i] != nullptr;
+        case Stage::range: return kernels.range[i] != nullptr;
         case Stage::hadamard: return kernels.hadamard[i] != nullptr;
         case Stage::butterfly: return kernels.butterfly[i] != nullptr;
         }
@@ -167,7 +183,8 @@ Values random_values(Random &random) {
     return random.one_of(all);
 }
 
-/// One call of a stage, and the same call by the portable loops on images. The first fault in words, or nothing.
+/// One call of a stage, but for quantise, and the same call by the portable loops on images. The first fault in words,
+/// or nothing.
 std::string fault_of_call(const Row &row, const StageKernels &kernels, bool fused, Random &random, TrialText &text) {
     Extents extents = random_extents(random);
     const bool rotates = row.stage == Stage::norm_rotate;
@@ -199,7 +216,9 @@ std::string fault_of_call(const Row &row, const StageKernels &kernels, bool fuse
     Operand transformed(random, Dtype::f32, blocks, {1, 0, 0}, values);
     Operand bias(random, Dtype::f32, {extents.n_elements, extents.n_heads, 1}, of_weight, Values::ordinary);
     norm.bias = row.stage == Stage::layer_norm ? bias.floats() : nullptr;
-    Operand largest(random, Dtype::f32, {extents.n_heads * extents.n_tokens, 1, 1}, {1, 0, 0}, Values::any_bits);
+    const Extents of_heads = {extents.n_heads * extents.n_tokens, 1, 1};
+    Operand largest(random, Dtype::f32, of_heads, {1, 0, 0}, Values::any_bits);
+    Operand greatest(random, Dtype::f32, of_heads, {1, 0, 0}, Values::any_bits);
 
     std::snprintf(text, sizeof(text),
                   "%s: %lld elements, %lld heads, %lld tokens; x %lld %lld %lld, y %lld %lld %lld, scales %lld %lld "
@@ -269,7 +288,11 @@ std::string fault_of_call(const Row &row, const StageKernels &kernels, bool fuse
             narrow(by, row.dtype, extents, {floats_of(x), x.strides}, {scales.floats(), scale_strides},
                    {of(y), y.strides});
             break;
+        case Stage::quantise: break;  // see fault_of_quantise
         case Stage::largest: find_largest(by, extents, {floats_of(x), x.strides}, floats_of(largest)); break;
+        case Stage::range:
+            find_range(by, extents, {floats_of(x), x.strides}, floats_of(largest), floats_of(greatest));
+            break;
         case Stage::hadamard:
         case Stage::butterfly: transform(by, n_transformed, blocks.n_elements, floats_of(transformed)); break;
         }
@@ -282,10 +305,96 @@ std::string fault_of_call(const Row &row, const StageKernels &kernels, bool fuse
     for (const auto &[name, operand] : {std::pair{"x: ", &x},
                                         {"y: ", &y},
                                         {"largest: ", &largest},
+                                        {"greatest: ", &greatest},
                                         {"scales: ", &scales},
                                         {"weights: ", &weight},
                                         {"biases: ", &bias},
                                         {"transformed: ", &transformed}}) {
+        if (const std::string difference = operand->difference(); !difference.empty()) {
+            return std::string(text) + ": " + name + difference;
+        }
+    }
+    return "";
+}
+
+Quantisation random_quantisation(Random &random, Dtype dtype) {
+    static constexpr float ends[][2] = {{-127, 127}, {-128, 127}, {-7, 7}, {0, 15}, {0, 255}, {-32768, 65536}};
+    const auto &end = ends[random.in(0, 5)];
+    return {dtype, static_cast<Quantisation::Mode>(random.in(0, 2)), end[0], end[1]};
+}
+
+/// Reciprocals or zero points: finite ones of any size, and zeros. Most are such that results are within the ends.
+void fill_with_finite(Random &random, Operand &operand, std::int64_t n, float usual) {
+    static constexpr float hard[] = {0.0f, -0.0f, 0x1p-149f, 0x1.fffffep127f, -0x1.fffffep127f, 8.5f, 0.5f, 1.0f};
+    for (std::int64_t i = 0; i < n; i++) {
+        const float any = random.one_in(8) ? random.one_of(hard) : static_cast<float>(random.unit()) * usual;
+        operand.floats()[i] = operand.float_image()[i] = any;
+    }
+}
+
+/// Puts halves between integers, and their neighbours, where an operand has elements of some heads.
+void put_ties(Random &random, const Extents &extents, const float *r, const float *z, Operand &x) {
+    for (std::int64_t i = 0; i < extents.n_tokens * extents.n_heads * extents.n_elements; i++) {
+        const std::int64_t e = i % extents.n_elements, group = i / extents.n_elements;
+        const std::int64_t h = group % extents.n_heads, t = group / extents.n_heads;
+        const auto at = static_cast<std::ptrdiff_t>(e * x.strides.element + h * x.strides.head + t * x.strides.token);
+        const auto half = static_cast<float>(random.in(-140, 270)) + 0.5f;
+        const float tie = (half - (z == nullptr ? 0.0f : z[group])) / r[group];
+        if (random.one_in(4) && std::isfinite(tie)) {
+            const float near = random.one_in(2) ? tie : std::nextafter(tie, random.one_in(2) ? INFINITY : -INFINITY);
+            x.floats()[at] = x.float_image()[at] = near;
+        }
+    }
+}
+
+/// What a target without fused multiply-add makes of a number by Mode::even: two roundings, then that to an integer.
+void quantise_by_two_roundings(const Quantisation &how, const Extents &extents, Operand &x, const float *r,
+                               const float *z, char *y) {
+    std::vector<float> products(static_cast<std::size_t>(extents.n_elements));
+    for (std::int64_t group = 0; group < extents.n_tokens * extents.n_heads; group++) {
+        const std::int64_t h = group % extents.n_heads, t = group / extents.n_heads;
+        for (std::int64_t e = 0; e < extents.n_elements; e++) {
+            const float v = x.float_image()[e * x.strides.element + h * x.strides.head + t * x.strides.token];
+            volatile const float product = std::isnan(v) || r[group] == 0.0f ? 0.0f : v * r[group];
+            const float q = std::clamp(std::nearbyint(product + z[group]), how.low, how.high);
+            y[group * extents.n_elements + e] = static_cast<char>(static_cast<std::int32_t>(q));
+        }
+    }
+}
+
+/// The same of quantise.
+std::string fault_of_quantise(const Row &row, const StageKernels &kernels, bool fused, Random &random,
+                              TrialText &text) {
+    static constexpr std::int64_t groups[] = {16, 32, 64, 128};
+    Extents extents = random_extents(random);
+    extents.n_elements = random.one_in(2) ? random.one_of(groups) : extents.n_elements;
+    const std::int64_t n_groups = extents.n_heads * extents.n_tokens;
+    const Quantisation how = random_quantisation(random, row.dtype);
+    Operand x(random, Dtype::f32, extents, random_strides(random, extents), random_values(random));
+    Operand r(random, Dtype::f32, {n_groups, 1, 1}, {1, 0, 0}, Values::ordinary);
+    Operand z(random, Dtype::f32, {n_groups, 1, 1}, {1, 0, 0}, Values::ordinary);
+    Operand y(random, Dtype::int8, {n_groups * extents.n_elements, 1, 1}, {1, 0, 0}, Values::any_bits);
+    fill_with_finite(random, r, n_groups, random.one_in(2) ? 127.0f : 1.0f);
+    fill_with_finite(random, z, n_groups, how.high);
+    const float *const zeros = random.one_in(3) ? nullptr : z.floats();
+    put_ties(random, extents, r.floats(), zeros, x);
+    std::snprintf(text, sizeof(text),
+                  "%s: mode %d, %g to %g, %lld elements, %lld heads, %lld tokens; x %lld %lld %lld%s",
+                  row.name().c_str(), static_cast<int>(how.mode), static_cast<double>(how.low),
+                  static_cast<double>(how.high), static_cast<long long>(extents.n_elements),
+                  static_cast<long long>(extents.n_heads), static_cast<long long>(extents.n_tokens),
+                  static_cast<long long>(x.strides.element), static_cast<long long>(x.strides.head),
+                  static_cast<long long>(x.strides.token), zeros == nullptr ? ", no zero points" : "");
+
+    const auto bytes_of = [](char *bytes) { return reinterpret_cast<unsigned char *>(bytes); };
+    quantise(kernels, how, extents, {x.floats(), x.strides}, r.floats(), zeros, bytes_of(y.data()));
+    const bool by_kernel = x.strides.element == 1 && extents.n_elements >= 16;
+    if (!fused && by_kernel && how.dtype == Dtype::int8 && how.mode == Quantisation::Mode::even && zeros != nullptr) {
+        quantise_by_two_roundings(how, extents, x, r.floats(), zeros, y.image());
+    } else {
+        quantise(portable, how, extents, {x.float_image(), x.strides}, r.floats(), zeros, bytes_of(y.image()));
+    }
+    for (const auto &[name, operand] : {std::pair{"x: ", &x}, {"y: ", &y}, {"r: ", &r}, {"z: ", &z}}) {
         if (const std::string difference = operand->difference(); !difference.empty()) {
             return std::string(text) + ": " + name + difference;
         }
@@ -299,7 +408,8 @@ KernelReport check_stage(const Row &row, const StageKernels &kernels, int n_call
         Random random(Catch::getSeed());
         KernelReport report;
         while (report.n_runs < n_calls && report.fault.empty()) {
-            report.fault = fault_of_call(row, kernels, row.target != Target::x86_sse41, random, text);
+            const auto fault_of = row.stage == Stage::quantise ? fault_of_quantise : fault_of_call;
+            report.fault = fault_of(row, kernels, row.target != Target::x86_sse41, random, text);
             report.n_runs++;
         }
         return report;
@@ -396,6 +506,30 @@ TEST_CASE("stage kernels: the largest magnitude passes over NaN and infinities",
             std::vector<float> largest(4, -1.0f);
             find_largest(by, {64, 4, 1}, {heads.data(), {1, 64, 0}}, largest.data());
             CHECK(largest == std::vector<float>{7.5f, 0.0f, 0x1p-149f, 0x1.fffffep127f});
+        }
+    }
+}
+
+TEST_CASE("stage kernels: the range passes over NaN and infinities, and its zeros have no sign", "[stages]") {
+    for (const StageKernels &by : stage_kernels_here()) {
+        for (const std::int64_t n : {64, 33}) {
+            std::vector<float> heads(static_cast<std::size_t>(5 * n), NAN);
+            const auto head = [&](std::int64_t i) { return heads.begin() + i * n; };
+            *(head(0) + 5) = -7.5f;
+            *(head(0) + 30) = -7.0f;
+            std::fill_n(head(1), n, -INFINITY);
+            *(head(2) + n - 1) = -0x1p-149f;
+            *(head(2) + 1) = INFINITY;
+            std::fill_n(head(3), n, -0.0f);
+            *head(4) = 0x1.fffffep127f;
+            *(head(4) + 2) = -0.0f;
+            std::vector<float> least(5, -1.0f), greatest(5, -1.0f);
+            find_range(by, {n, 5, 1}, {heads.data(), {1, n, 0}}, least.data(), greatest.data());
+            CHECK(least == std::vector<float>{-7.5f, 0.0f, -0x1p-149f, 0.0f, 0.0f});
+            CHECK(greatest == std::vector<float>{-7.0f, 0.0f, -0x1p-149f, 0.0f, 0x1.fffffep127f});
+            const auto has_sign = [](float end) { return end == 0.0f && std::signbit(end); };
+            CHECK(std::none_of(least.begin(), least.end(), has_sign));
+            CHECK(std::none_of(greatest.begin(), greatest.end(), has_sign));
         }
     }
 }

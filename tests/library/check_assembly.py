@@ -85,7 +85,8 @@ def faults(assembler, path):
     for line in re.findall(r"^\tv?p?(?:gather|scatter).*", assembly, re.MULTILINE):
         yield f"gathers or scatters: {line.strip()}"
 
-    stage = re.match("halyard_(widen_norm|layer_norm|norm_rotate|widen|norm|narrow|largest|hadamard|butterfly)_", kernel)
+    stage = re.match("halyard_(widen_norm|layer_norm|norm_rotate|widen|norm|narrow|quantise|largest|range|hadamard|"
+                     "butterfly)_", kernel)
     needed = [target.fused]
     if stage:
         needed = {"norm": [target.fused_vectors, *target.roots]}.get(
