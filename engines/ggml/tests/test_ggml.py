@@ -30,8 +30,8 @@ OPERATORS = {"ROPE": (470, 470), "ROPE_SET_ROWS,RMS_NORM_MUL_ROPE": (283, 279)}
 MODELS = 128
 # Those whose quantised keys llama.cpp itself cannot shift: it aborts, or crashes.
 NO_SHIFT = {"deepseek2", "deepseek32", "dots3note", "glm-dsa", "hy_v4", "laguna", "minimax-m3", "mistral4"}
-# What may be left beside rotations: the transforms of what attention returns and of q that is scaled after its rotation;
-# values without a transform.
+# What may be left beside rotations: transforms of what attention returns, and of q that is scaled after its rotation;
+# stores of values without a transform.
 LEFT = {"nodes", "Hadamard transforms", "stores into quantised caches"}
 # (angles, join): what is replaced in the graphs of records.cpp, and what is left.
 RECORDS = {
