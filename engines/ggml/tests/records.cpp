@@ -109,7 +109,7 @@ public:
     }
 
     bool can_shift() const { return ggml_is_quantized(layer_.type) && layer_.head_dim % 32 == 0; }
-    const ggml_tensor *k_cache() const { return k_cache_; }
+    ggml_tensor *k_cache() const { return k_cache_; }
     const ggml_tensor *v_cache() const { return v_cache_; }
     const ggml_tensor *q() const { return q_; }
     const ggml_tensor *out() const { return out_; }
@@ -333,6 +333,20 @@ void test_bad_slots(int n_threads) {
     expect(model.store(3, 6, false) == GGML_STATUS_SUCCESS, "good slots succeed after bad ones");
 }
 
+/// Keys whose scale is infinite don't move, and nor do the others.
+void test_bad_keys(int n_threads) {
+    Model model(layers[2], n_threads);
+    expect(model.store(1, 5, false) == GGML_STATUS_SUCCESS, "good slots succeed");
+    auto k = bytes_of(model.k_cache());
+    const std::uint16_t infinity = 0x7c00;
+    std::memcpy(k.data(), &infinity, sizeof(infinity));
+    ggml_backend_tensor_set(model.k_cache(), k.data(), 0, k.size());
+    last_log.clear();
+    expect(model.shift(false) == GGML_STATUS_FAILED, "a shift of an infinite scale fails");
+    expect(last_log.find("scale") != std::string::npos, "it is told: " + last_log);
+    expect(bytes_of(model.k_cache()) == k, "and writes nothing");
+}
+
 }  // namespace
 
 int main(int argc, char **argv) {
@@ -364,6 +378,10 @@ int main(int argc, char **argv) {
     const char *join = std::getenv("HALYARD_GGML_JOIN");
     if (join == nullptr || std::strcmp(join, "never") != 0) {  // there ggml ends the process
         test_bad_slots(n_threads);
+        const char *angles = std::getenv("HALYARD_GGML_ANGLES");
+        if (angles == nullptr || std::strcmp(angles, "ggml") != 0) {
+            test_bad_keys(n_threads);
+        }
     }
     std::printf("%lld of %lld bytes of k differ, %d failed\n", n_different, n_bytes, n_failed.load());
     return n_failed == 0 ? 0 : 1;
