@@ -36,9 +36,11 @@ MODELS = {
 
 
 RECORDS = ("q8_0", "q8_0-hadamard")
-# The kinds of caches that a model has, where they are not bf16 and e4m3. By column, as vLLM's on CPUs: k of a prompt,
-# whose tokens fill pages; beside it rows in the same slots.
-CACHES = {"llama-3-8b": ("bf16", "e4m3", *RECORDS, "bf16-columns", "bf16-pages"), "llama-3-8b-kv": ("e4m3", *RECORDS)}
+
+
+def caches_of(model):
+    """The kinds. By column is k as vLLM has it on CPUs, and in pages are rows in the same slots beside a prompt's."""
+    return ("bf16", "e4m3", *((*RECORDS, "bf16-columns", "bf16-pages") if model.startswith("llama") else ()))
 
 
 def road(model, tokens, kind):
@@ -68,7 +70,7 @@ def list_works(quick, pattern):
     """The roads, then the shifts. A quick run leaves out 512 tokens and has two layers. Up to 64 tokens have slots of
     their own anyway, so that rows in pages would be the same."""
     works = [road(model, tokens, kind) for model in MODELS for tokens in ((1, 64) if quick else (1, 64, 512))
-             for kind in CACHES.get(model, ("bf16", "e4m3")) if kind != "bf16-pages" or tokens > 64]
+             for kind in caches_of(model) if kind != "bf16-pages" or tokens > 64]
     works += [shift(2 if quick else 32, 8, 128, 8192, kind) for kind in ("bf16", "e4m3", *RECORDS)]
     return [work for work in works if fnmatch.fnmatchcase(name_of(work), pattern)]
 

@@ -119,7 +119,7 @@ class Roads(WithServer):
 
     def test_all_ways_of_all_roads_are_right(self):
         works = [(model, tokens, cache) for model in roads.MODELS for tokens in (1, 5)
-                 for cache in roads.CACHES.get(model, ("bf16", "e4m3"))]
+                 for cache in roads.caches_of(model)]
         for model, tokens, cache in [*works, ("llama-3-8b", 80, "bf16-columns")]:
             row = self.measure(roads.road(model, tokens, cache))
             with self.subTest(row["name"]):

@@ -196,7 +196,7 @@ class Roads(unittest.TestCase):
 
     def test_names(self):
         names = [roads.name_of(work) for work in roads.list_works(False, "*")]
-        self.assertEqual(len(names), 4 * 6 + 3 * 3 + 1 + 3 * 3 + 4)
+        self.assertEqual(len(names), 5 * 6 + 2 * (3 * 3 + 1) + 4)
         self.assertLessEqual({"llama-3-8b/512/e4m3", "deepseek-v3/1/bf16", "llama-3-8b-kv/64/q8_0-hadamard",
                               "llama-3-8b/512/bf16-pages", "shift/32x8x128x8192/q8_0"}, set(names))
         self.assertEqual(len(roads.list_works(True, "llama-3-8b/*")), 10)
