@@ -26,6 +26,19 @@ struct halyard_road_part {
     int64_t tokens;
     const float *cos, *sin; /* rows [tokens, rotary_dim / 2] */
     float eps;
+    int64_t page_size; /* of y by column: [pages, heads, head_dim, page_size] */
+    float *layer;      /* has room for x in f32, where a loop takes passes */
+};
+
+/* How a cache is stored. Records are ggml's q8_0, after a Hadamard transform of the whole head or without; loops that
+ * write them take whole heads of at most 256 elements, in half pairing or not rotated, without a norm. */
+enum {
+    HALYARD_LOOP_BF16,
+    HALYARD_LOOP_E4M3,
+    HALYARD_LOOP_Q8_0,
+    HALYARD_LOOP_Q8_0_HADAMARD,
+    HALYARD_LOOP_BF16_BY_COLUMN,
+    HALYARD_LOOP_STORAGES
 };
 
 typedef void halyard_road_loop(const struct halyard_road_part *part);
@@ -46,8 +59,8 @@ struct halyard_loops {
     const char *compiler; /* "gcc 12.2.0" */
     /* [dtype - HALYARD_F32][half, interleaved, half to interleaved, interleaved to half; the first two in place] */
     halyard_loop *rotate[3][6];
-    halyard_road_loop *road[2][2];   /* [bf16, e4m3][half, interleaved] */
-    halyard_shift_loop *shift[2][2]; /* [bf16, e4m3][pair by pair in place, by way of f32 as llama.cpp does] */
+    halyard_road_loop *road[HALYARD_LOOP_STORAGES][3];   /* [half, interleaved, by passes as ggml does] or NULL */
+    halyard_shift_loop *shift[HALYARD_LOOP_STORAGES][2]; /* [in place, by way of f32 as llama.cpp does] or NULL */
 };
 
 /* Each exists where its compiler was found: HALYARD_LOOPS_GCC, HALYARD_LOOPS_CLANG. */

@@ -28,10 +28,11 @@ ALWAYS_INLINE void store(void *restrict y, int64_t at, float value, int is_e4m3)
 /// What a call is specialised for, beside its part.
 struct road {
     struct halyard_road_part part;
-    int is_e4m3, is_interleaved;
+    int is_e4m3, is_interleaved, is_by_column;
 };
 
-ALWAYS_INLINE void store_part(const struct road *road, void *restrict y, int64_t at, float value) {
+ALWAYS_INLINE void store_part(const struct road *road, void *restrict y, int64_t i, float value) {
+    const int64_t at = road->is_by_column ? i * road->part.page_size : i;
     store(y, at, road->is_e4m3 ? value * road->part.r : value, road->is_e4m3);
 }
 
@@ -84,7 +85,10 @@ ALWAYS_INLINE void take_road(const struct road given) {
         }
         for (int64_t h = 0; h < part->heads; h++) {
             const uint16_t *const x = part->x + t * part->stride_token + h * part->stride_head;
-            void *const y = (char *)part->y + (row * part->heads + h) * part->head_dim * (road->is_e4m3 ? 1 : 2);
+            const int64_t page = part->page_size;
+            const int64_t at = road->is_by_column ? (row / page * part->heads + h) * part->head_dim * page + row % page
+                                                  : (row * part->heads + h) * part->head_dim;
+            void *const y = (char *)part->y + at * (road->is_e4m3 ? 1 : 2);
             const float *const c = cos + t * (part->rotary_dim / 2), *const s = sin + t * (part->rotary_dim / 2);
             if (n_normed == 0) {
                 pass(road, x, y, 0, window, 0, 1.0f);
@@ -105,14 +109,16 @@ ALWAYS_INLINE void take_road(const struct road given) {
     }
 }
 
-#define ROAD(name, e4m3, interleaved)                                                                                  \
+#define ROAD(name, e4m3, interleaved, by_column)                                                                       \
     static void road_##name(const struct halyard_road_part *part) {                                                    \
-        take_road((struct road){*part, e4m3, interleaved});                                                            \
+        take_road((struct road){*part, e4m3, interleaved, by_column});                                                 \
     }
-ROAD(half_bf16, 0, 0)
-ROAD(interleaved_bf16, 0, 1)
-ROAD(half_e4m3, 1, 0)
-ROAD(interleaved_e4m3, 1, 1)
+ROAD(half_bf16, 0, 0, 0)
+ROAD(interleaved_bf16, 0, 1, 0)
+ROAD(half_e4m3, 1, 0, 0)
+ROAD(interleaved_e4m3, 1, 1, 0)
+ROAD(half_bf16_by_column, 0, 0, 1)
+ROAD(interleaved_bf16_by_column, 0, 1, 1)
 
 // ---- Keys that move to other positions -----------------------------------------------------------------------------
 

@@ -33,8 +33,21 @@ halyard_tensor tensor_of(const Placed &placed, std::size_t p, const Placed::View
     const Work &work = placed.work();
     const Part &part = work.parts[p];
     return tensor(placed.at<char>(view.at + copy * placed.layout().step), work.type,
-                  {1, work.n_tokens, part.n_heads, part.head_dim},
+                  {1, work.n_tokens, part.n_heads, head_size(work.type, part.head_dim)},
                   {work.n_tokens * view.stride_token, view.stride_token, view.stride_head, view.stride_element});
+}
+
+halyard_cache_desc cache_of(const Placed &placed, std::size_t p) {
+    const Work &work = placed.work();
+    const Part &part = work.parts[p];
+    const std::int64_t head = head_size(work.cache, part.head_dim);
+    auto cache = describe_nhd_cache(work.n_slots / page_size, page_size, part.n_heads, head);
+    if (placed.is_by_column(p)) {
+        cache.stride_head = head * page_size;
+        cache.stride_token = 1;
+        cache.stride_element = page_size;
+    }
+    return cache;
 }
 
 bool norms(const Part &part, const Stages &stages) { return stages.norm && part.norm_size > 0; }
@@ -89,8 +102,9 @@ void Call::add(const Placed &placed, const How &how, std::size_t p, Descs &descs
         brought.n_weights = part.norm_size;
     }
     if (stores(part, how.stages)) {
-        desc.cache =
-            &(descs.caches[p] = describe_nhd_cache(work.n_slots / page_size, page_size, part.n_heads, part.head_dim));
+        desc.cache = &(descs.caches[p] = cache_of(placed, p));
+        desc.hadamard = work.hadamard ? static_cast<std::int32_t>(part.head_dim) : 0;
+        desc.groups = work.cache == dtype::uint8 ? &descs.groups : nullptr;
         brought.cache = placed.at<void>(placed.layout().y[p].at);
         if (work.cache == dtype::e4m3) {
             desc.out_dtype = work.is_shift() ? desc.out_dtype : std::int32_t{HALYARD_E4M3};

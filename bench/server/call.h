@@ -66,6 +66,7 @@ private:
         halyard_norm_desc norms[most_tensors];
         halyard_cache_desc caches[most_tensors];
         halyard_scale_desc scale = describe_static_scales();
+        halyard_groups_desc groups = describe_groups(HALYARD_GROUPS_GGML_Q8_0);
     };
 
     void add(const Placed &placed, const How &how, std::size_t p, Descs &descs);

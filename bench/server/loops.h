@@ -81,7 +81,15 @@ inline auto rotation_loop(const halyard_loops &loops, const Placed &placed, cons
     };
 }
 
-inline auto road_loop(const halyard_loops &loops, const Placed &placed) {
+inline int storage_of(dtype type, bool hadamard) {
+    if (type == dtype::uint8) {
+        return hadamard ? HALYARD_LOOP_Q8_0_HADAMARD : HALYARD_LOOP_Q8_0;
+    }
+    return type == dtype::e4m3 ? HALYARD_LOOP_E4M3 : HALYARD_LOOP_BF16;
+}
+
+/// By passes: over whole tensors, as ggml does, where what is stored is records.
+inline auto road_loop(const halyard_loops &loops, const Placed &placed, bool by_passes = false) {
     const Work &work = placed.work();
     const Placed::Layout &layout = placed.layout();
     struct Call {
@@ -109,11 +117,16 @@ inline auto road_loop(const halyard_loops &loops, const Placed &placed) {
         call.cos = placed.at<float>(layout.cos);
         call.sin = placed.at<float>(layout.sin);
         call.eps = road_eps;
-        const bool is_e4m3 = part.is_cached && work.cache == dtype::e4m3;
-        calls.push_back({loops.road[is_e4m3 ? 1 : 0][work.in == pairing::half ? 0 : 1], call});
+        call.page_size = page_size;
+        const int storage =
+            placed.is_by_column(i) ? HALYARD_LOOP_BF16_BY_COLUMN : storage_of(placed.stored_type(i), work.hadamard);
+        const int way = by_passes && part.is_cached ? 2 : work.in == pairing::half ? 0 : 1;
+        calls.push_back({loops.road[storage][way], call});
     }
-    return [calls](std::size_t) {
-        for (const Call &call : calls) {
+    std::vector<float> layer(static_cast<std::size_t>(by_passes ? work.n_tokens * work.row_elements : 0));
+    return [calls, layer](std::size_t) mutable {
+        for (Call &call : calls) {
+            call.part.layer = layer.data();
             call.loop(&call.part);
         }
     };
@@ -130,8 +143,8 @@ inline auto shift_loop(const halyard_loops &loops, const Placed &placed, bool by
                            placed.at<float>(layout.cos),
                            placed.at<float>(layout.sin),
                            nullptr};
-    halyard_shift_loop *const loop = loops.shift[work.type == dtype::e4m3 ? 1 : 0][by_f32 ? 1 : 0];
-    std::vector<float> layer(static_cast<std::size_t>(by_f32 ? work.n_tokens * work.row_elements : 0));
+    halyard_shift_loop *const loop = loops.shift[storage_of(work.type, work.hadamard)][by_f32 ? 1 : 0];
+    std::vector<float> layer(static_cast<std::size_t>(by_f32 ? work.n_tokens * shift.heads * shift.head_dim : 0));
     return [&placed, loop, shift, layer](std::size_t copy) mutable {
         shift.keys = placed.x(copy);
         shift.layer = layer.data();

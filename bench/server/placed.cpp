@@ -53,9 +53,9 @@ std::vector<std::int64_t> positions_of(const Work &work) {
     return positions;
 }
 
-/// A road's tokens have random slots. A shift's fill a cache whose pages are in random order.
+/// A road's tokens have random slots. A shift's, and those in pages, fill pages that are in random order.
 std::vector<std::int64_t> slots_of(const Work &work) {
-    const std::int64_t size = work.is_shift() ? page_size : 1;
+    const std::int64_t size = work.is_shift() || work.in_pages ? page_size : 1;
     std::vector<std::int64_t> pages(static_cast<std::size_t>(work.n_slots / size)), slots;
     std::iota(pages.begin(), pages.end(), 0);
     std::minstd_rand random(3);
@@ -68,10 +68,26 @@ std::vector<std::int64_t> slots_of(const Work &work) {
 
 constexpr std::size_t tile_elements = 1 << 14;
 
-/// Elements that fill every x, repeated: numbers of either sign and absolute values from 0.5 to 2, or any of e4m3's.
+/// Scales from 2^-8 to 2^-7, and any int8.
+std::vector<char> make_groups() {
+    std::vector<char> groups;
+    std::minstd_rand random(5);
+    while (groups.size() < tile_elements) {
+        const auto scale = static_cast<std::uint16_t>(7 << 10 | (random() & 0x3ff));
+        groups.insert(groups.end(), {static_cast<char>(scale), static_cast<char>(scale >> 8)});
+        std::generate_n(std::back_inserter(groups), group_size, [&] { return static_cast<char>(random() >> 8); });
+    }
+    return groups;
+}
+
+/// Elements that fill every x, repeated: numbers of either sign and absolute values from 0.5 to 2, or any of e4m3's, or
+/// groups.
 const std::vector<char> &tile_of(dtype type) {
     static std::map<dtype, std::vector<char>> made;
     std::vector<char> &tile = made[type];
+    if (tile.empty() && type == dtype::uint8) {
+        tile = make_groups();
+    }
     std::minstd_rand random(1);
     while (tile.size() < tile_elements * static_cast<std::size_t>(bytes_of(type))) {
         // A sign, a fraction, and the exponent of [0.5, 1) or of [1, 2).
@@ -95,10 +111,27 @@ double decode(dtype type, const char *at) {
     return type == dtype::e4m3 ? static_cast<double>(oracle::decode(kind, word)) : oracle::widen(kind, word);
 }
 
-/// How long the pair of an element is, which a rotation does not change; of what is in no pair, how large it is.
+/// Where an element of a head lies, in bytes, or its group.
+std::int64_t place_of(dtype type, std::int64_t j, std::int64_t stride) {
+    return type == dtype::uint8 ? j / group_size * group_bytes : j * stride * bytes_of(type);
+}
+
+/// Element j of a head.
+double read_at(dtype type, const char *at, std::int64_t j) {
+    return type == dtype::uint8 ? decode(dtype::f16, at) * static_cast<signed char>(at[2 + j % group_size])
+                                : decode(type, at);
+}
+
+/// How long the pair of an element is, which a rotation does not change; of what is in no pair, how large it is. After
+/// a Hadamard transform: as long as a pair of the head is on average.
 long double length_at(const oracle::Road &road, const std::vector<long double> &values, std::int64_t j) {
     const std::int64_t of_window = j % road.head_dim - road.rotary_offset, n_pairs = road.rotary_dim / 2;
     const auto value = [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; };
+    if (road.hadamard != 0) {
+        const long double *const head = &values[static_cast<std::size_t>(j - j % road.head_dim)];
+        return std::sqrt(2 * std::inner_product(head, head + road.head_dim, head, 0.0L) /
+                         static_cast<long double>(road.head_dim));
+    }
     if (of_window < 0 || of_window >= road.rotary_dim) {
         return std::fabs(value(j));
     }
@@ -158,9 +191,9 @@ Placed::Layout Placed::lay_out(const Work &work) {
         const auto in_row = [&](std::size_t at) {
             return View{at + static_cast<std::size_t>(part.offset * bytes), row, part.stride_head, work.stride_element};
         };
-        const std::int64_t elements = part.n_heads * part.head_dim;
         const auto dense = [&](std::int64_t n_rows, dtype type) {
-            return View{place(n_rows * elements, bytes_of(type)), elements, part.head_dim, 1};
+            const std::int64_t head = head_size(type, part.head_dim), elements = part.n_heads * head;
+            return View{place(n_rows * elements, bytes_of(type)), elements, head, 1};
         };
         layout.x.push_back(in_row(layout.rows));
         if (work.is_road()) {
@@ -269,13 +302,15 @@ std::vector<Placed::Expected> Placed::expect(bool with_norm) const {
 oracle::Road Placed::describe(std::size_t p, bool with_norm) const {
     const Part &part = work_.parts[p];
     oracle::Road road;
-    road.dtype = static_cast<std::int32_t>(work_.type);
+    road.dtype = work_.type == dtype::uint8 ? HALYARD_F32 : static_cast<std::int32_t>(work_.type);
     road.n_heads = part.n_heads;
     road.head_dim = part.head_dim;
     road.rotary_dim = part.rotates ? work_.rotary_dim : 0;
     road.rotary_offset = part.rotary_offset;
     road.half_in = work_.in == pairing::half;
     road.half_out = work_.out == pairing::half;
+    road.hadamard = work_.hadamard && part.is_cached ? part.head_dim : 0;
+    road.undoes = work_.is_shift();
     if (with_norm && part.norm_size > 0) {
         road.norm.emplace();
         road.norm->eps = road_eps;
@@ -295,10 +330,11 @@ std::vector<float> Placed::read_x(std::size_t p, std::int64_t token) const {
     const std::int64_t row = work_.is_shift() ? slots_[static_cast<std::size_t>(token)] : token;
     std::vector<float> x;
     for (std::int64_t j = 0; j < part.n_heads * part.head_dim; j++) {
-        const std::int64_t element = row * work_.row_elements + part.offset + j / part.head_dim * part.stride_head +
-                                     j % part.head_dim * work_.stride_element;
+        const std::int64_t head = row * work_.row_elements + part.offset + j / part.head_dim * part.stride_head;
+        const std::int64_t at =
+            head * bytes_of(work_.type) + place_of(work_.type, j % part.head_dim, work_.stride_element);
         x.push_back(static_cast<float>(
-            decode(work_.type, &tile[static_cast<std::size_t>(element * bytes_of(work_.type)) % tile.size()])));
+            read_at(work_.type, &tile[static_cast<std::size_t>(at) % tile.size()], j % part.head_dim)));
     }
     return x;
 }
@@ -306,6 +342,9 @@ std::vector<float> Placed::read_x(std::size_t p, std::int64_t token) const {
 std::vector<Placed::Element> Placed::to_stored(std::size_t p, const oracle::Road &road,
                                                const oracle::RoadValues &values) const {
     const dtype type = stored_type(p);
+    if (type == dtype::uint8) {
+        return to_records(road, values);
+    }
     const auto kind = static_cast<std::int32_t>(type);
     const bool is_scaled = type != work_.type;
     const long double unit = is_scaled ? road_scale : 1.0L, most = oracle::greatest(kind);
@@ -320,15 +359,39 @@ std::vector<Placed::Element> Placed::to_stored(std::size_t p, const oracle::Road
     return elements;
 }
 
+/// A scale s is a 127th of the largest value, in f16, and q is rounded by s before it is f16: q * s is off by half of
+/// s, and by what f16 rounds of it, which also the value is off by.
+std::vector<Placed::Element> Placed::to_records(const oracle::Road &road, const oracle::RoadValues &values) const {
+    constexpr long double half_ulp = 0x1p-11L * 1.001L;
+    std::vector<Element> elements;
+    for (std::size_t j = 0; j < values.value.size(); j++) {
+        long double largest = 0;
+        for (std::size_t i = j - j % group_size; i < j - j % group_size + group_size; i++) {
+            largest = std::max(largest, std::fabs(values.value[i]) + values.bound[i]);
+        }
+        const long double value = values.value[j];
+        const long double rounding =
+            0.5L * largest / 127 * (1 + half_ulp) + half_ulp * (std::fabs(value) + values.bound[j]);
+        elements.push_back({static_cast<double>(value), static_cast<double>(values.bound[j]),
+                            static_cast<double>(rounding),
+                            static_cast<double>(length_at(road, values.value, static_cast<std::int64_t>(j)))});
+    }
+    return elements;
+}
+
 double Placed::read_y(const Expected &expected, std::int64_t j) const {
     const Part &part = work_.parts[expected.part];
     const View &view = layout_.y[expected.part];
     const dtype type = stored_type(expected.part);
     const std::int64_t row = part.is_cached ? slots_[static_cast<std::size_t>(expected.token)] : expected.token;
-    const std::int64_t at_element =
-        row * view.stride_token + j / part.head_dim * view.stride_head + j % part.head_dim * view.stride_element;
+    const std::int64_t h = j / part.head_dim, d = j % part.head_dim;
+    const std::int64_t at_head =
+        is_by_column(expected.part) ? (row / page_size * part.n_heads + h) * part.head_dim * page_size + row % page_size
+                                    : row * view.stride_token + h * view.stride_head;
+    const std::int64_t stride = is_by_column(expected.part) ? page_size : view.stride_element;
     const std::size_t copy = work_.is_shift() ? layout_.n_copies - 1 : 0;
-    return decode(type, at<char>(view.at + copy * layout_.step) + at_element * bytes_of(type));
+    return read_at(type, at<char>(view.at + copy * layout_.step) + at_head * bytes_of(type) + place_of(type, d, stride),
+                   d);
 }
 
 Placed::Found Placed::check(double slack, bool with_norm) {

@@ -58,8 +58,9 @@ public:
     /// Where things lie in the arena. positions, slots, and rows of cos and sin are dense.
     struct Layout {
         std::size_t positions = 0, slots = 0, cos = 0, sin = 0, scale = 0, scratch = 0;
-        std::size_t rows = 0;       // x of the first token, all parts
-        std::vector<View> x, y;     // of each part; a cached part's y is its cache, [slots, heads, head_dim]
+        std::size_t rows = 0;  // x of the first token, all parts
+        std::vector<View> x,
+            y;  // of each part; a cached part's y is its cache, [slots, heads, head_dim]; not by column
         std::vector<View> between;  // what stages of a road leave of its cached parts for each other, in bf16
         std::vector<std::size_t> weight;
         /// A hot work has one copy of its tensors, a cold one as many as exceed the caches by far, a shift one for each
@@ -69,6 +70,11 @@ public:
     };
     const Layout &layout() const { return layout_; }
     const Work &work() const { return work_; }
+    dtype stored_type(std::size_t p) const { return work_.parts[p].is_cached ? work_.cache : work_.type; }
+    /// Of k, the cached part that rotates.
+    bool is_by_column(std::size_t p) const {
+        return work_.by_column && work_.parts[p].is_cached && work_.parts[p].rotates;
+    }
     template <typename T>
     T *at(std::size_t offset) const {
         return reinterpret_cast<T *>(arena_.data() + offset);
@@ -122,7 +128,7 @@ private:
     oracle::Road describe(std::size_t p, bool with_norm) const;
     std::vector<float> read_x(std::size_t p, std::int64_t token) const;
     std::vector<Element> to_stored(std::size_t p, const oracle::Road &road, const oracle::RoadValues &values) const;
-    dtype stored_type(std::size_t p) const { return work_.parts[p].is_cached ? work_.cache : work_.type; }
+    std::vector<Element> to_records(const oracle::Road &road, const oracle::RoadValues &values) const;
     double read_y(const Expected &expected, std::int64_t j) const;
 
     Work work_;

@@ -147,6 +147,9 @@ void Prepared::prepare_road() {
     for (const auto &[name, loops] : all_loops) {
         if (loops != nullptr) {
             add(name, "loop", promised, road_loop(*loops, placed_));
+            if (work.cache == dtype::uint8) {
+                add(std::string(name) + " by passes", "loop", promised, road_loop(*loops, placed_, true));
+            }
         }
     }
     about["target"] = fused->target();

@@ -17,7 +17,7 @@ pairing read_pairing(const std::string &name) {
 }
 
 dtype read_dtype(const std::string &name) {
-    for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16, dtype::e4m3}) {
+    for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16, dtype::e4m3, dtype::uint8}) {
         if (name == name_of(type)) {
             return type;
         }
@@ -66,6 +66,9 @@ Work read_work(const json &described) {
     read("first_position", work.first_position);
     read("n_slots", work.n_slots);
     read("unit_offset", work.unit_offset);
+    read("hadamard", work.hadamard);
+    read("by_column", work.by_column);
+    read("in_pages", work.in_pages);
     read("moved_by", work.moved_by);
     read("layers", work.n_layers);
     for (const json &part : described.at("parts")) {
@@ -79,7 +82,13 @@ Work read_work(const json &described) {
 const char *name_of(pairing pairing) { return pairing == pairing::half ? "half" : "interleaved"; }
 
 const char *name_of(dtype type) {
-    return type == dtype::f32 ? "f32" : type == dtype::f16 ? "f16" : type == dtype::bf16 ? "bf16" : "e4m3";
+    switch (type) {
+    case dtype::f32: return "f32";
+    case dtype::f16: return "f16";
+    case dtype::bf16: return "bf16";
+    case dtype::uint8: return "q8_0";
+    default: return "e4m3";
+    }
 }
 
 }  // namespace halyard::bench

@@ -35,8 +35,11 @@ struct Work {
     std::int64_t first_position = -1;  // of consecutive ones; negative: those that are usual for so many tokens
 
     // Of a road, whose outputs have memory of their own, and of a shift, which moves what caches hold.
-    std::int64_t n_slots = 0;  // of a cache
-    dtype cache = dtype::bf16;
+    std::int64_t n_slots = 0;   // of a cache
+    dtype cache = dtype::bf16;  // uint8: records of ggml's q8_0
+    bool hadamard = false;      // what is cached is transformed over its whole head
+    bool by_column = false;     // k's cache is [pages, heads, head_dim, page_size], as vLLM has it on CPUs
+    bool in_pages = false;      // a road's slots fill pages, as a prompt's do
     bool unit_offset = false;   // a norm's weights are 1 + w
     std::int64_t moved_by = 0;  // a shift's positions
     std::int64_t n_layers = 1;
@@ -53,6 +56,14 @@ Work read_work(const nlohmann::json &described);
 
 const char *name_of(pairing pairing);
 const char *name_of(dtype type);
-inline std::int64_t bytes_of(dtype type) { return type == dtype::f32 ? 4 : type == dtype::e4m3 ? 1 : 2; }
+inline std::int64_t bytes_of(dtype type) {
+    return type == dtype::f32 ? 4 : type == dtype::e4m3 || type == dtype::uint8 ? 1 : 2;
+}
+/// Of q8_0: a group has a scale in f16 and so many elements of int8.
+inline constexpr std::int64_t group_size = 32, group_bytes = 34;
+/// How many elements a head takes; of a record: bytes.
+inline std::int64_t head_size(dtype type, std::int64_t head_dim) {
+    return type == dtype::uint8 ? head_dim / group_size * group_bytes : head_dim;
+}
 
 }  // namespace halyard::bench

@@ -196,9 +196,10 @@ class Roads(unittest.TestCase):
 
     def test_names(self):
         names = [roads.name_of(work) for work in roads.list_works(False, "*")]
-        self.assertEqual(len(names), 4 * 6 + 2)
-        self.assertLessEqual({"llama-3-8b/512/e4m3", "deepseek-v3/1/bf16", "shift/32x8x128x8192/bf16"}, set(names))
-        self.assertEqual(len(roads.list_works(True, "llama*")), 4)
+        self.assertEqual(len(names), 5 * 6 + 2 * (3 * 3 + 1) + 4)
+        self.assertLessEqual({"llama-3-8b/512/e4m3", "deepseek-v3/1/bf16", "llama-3-8b-kv/64/q8_0-hadamard",
+                              "llama-3-8b/512/bf16-pages", "shift/32x8x128x8192/q8_0"}, set(names))
+        self.assertEqual(len(roads.list_works(True, "llama-3-8b/*")), 10)
 
 
 def make_run(spread=0.01, **ratios):

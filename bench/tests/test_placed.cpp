@@ -79,10 +79,15 @@ TEST_CASE("bench: calls on a cold table read all of it, and other sources of ang
 }
 
 TEST_CASE("bench: a road's result that is another one is seen") {
-    for (const auto &[how, cache] :
-         {std::pair(pairing::half, dtype::bf16), {pairing::half, dtype::e4m3}, {pairing::interleaved, dtype::bf16}}) {
-        CAPTURE(name_of(how), name_of(cache));
-        const Work work = small_road(how, cache);
+    for (const auto &[how, cache, by_column] : {std::tuple(pairing::half, dtype::bf16, false),
+                                                {pairing::half, dtype::bf16, true},
+                                                {pairing::half, dtype::e4m3, false},
+                                                {pairing::half, dtype::uint8, false},
+                                                {pairing::interleaved, dtype::bf16, false}}) {
+        CAPTURE(name_of(how), name_of(cache), by_column);
+        Work work = small_road(how, cache);
+        work.hadamard = cache == dtype::uint8;
+        work.by_column = by_column;
         const Arena arena(Placed::bytes_needed(work));
         Placed placed(work, arena);
         placed.reset();
@@ -97,14 +102,20 @@ TEST_CASE("bench: a road's result that is another one is seen") {
 
         // One element of a cache, by two neighbours of its dtype; then a token in another's slot.
         fused.run(0);
-        const std::int64_t bytes = 32 * bytes_of(cache);
+        const std::int64_t bytes = head_size(cache, 32) * bytes_of(cache);
         const std::int64_t *const slots = placed.at<std::int64_t>(placed.layout().slots);
-        const std::size_t y = placed.layout().y[1].at;
-        char *const element = placed.at<char>(y) + slots[2] * bytes;
+        char *const y = placed.at<char>(placed.layout().y[1].at);
+        const auto place_of = [&](std::int64_t slot) {
+            return by_column ? (slot / page_size * 32 * page_size + slot % page_size) * bytes_of(cache) : slot * bytes;
+        };
+        char *const element = y + place_of(slots[2]) + (cache == dtype::uint8 ? 2 : 0);  // behind a record's scale
         *element = static_cast<char>(*element ^ 2);
         CHECK(placed.check(0.0).n_wrong == 1);
         fused.run(0);
-        std::swap_ranges(element, element + bytes, placed.at<char>(y) + slots[3] * bytes);
+        for (std::int64_t i = 0; i < bytes; i++) {
+            const std::int64_t at = by_column ? i / 2 * 2 * page_size + i % 2 : i;
+            std::swap(y[place_of(slots[2]) + at], y[place_of(slots[3]) + at]);
+        }
         CHECK(placed.check(0.02).n_wrong > 32 / 4);
     }
 }
