@@ -153,7 +153,8 @@ std::int64_t position_of(const halyard_positions *positions, std::int64_t axis, 
 
 std::int64_t slot_of(const Call &call, std::int64_t b, std::int64_t t) {
     const std::int64_t slot = read_number(call.slots.type, place_of_number(call.slots, b, t));
-    return call.slots.consecutive == 0 || slot == -1 ? slot : slot + t;
+    const auto later = static_cast<std::uint64_t>(slot) + static_cast<std::uint64_t>(t);  // a fuzzer's may be the last
+    return call.slots.consecutive == 0 || slot == -1 ? slot : static_cast<std::int64_t>(later);
 }
 
 char *place_in(const halyard_tensor &tensor, const Head &at, std::int64_t d) {
