@@ -63,9 +63,11 @@ void copy(std::int64_t n_units, std::int64_t n_tokens, const Units<const char> &
                                    to.data + u * to.unit + t * bytes, to.unit);
         }
     }
-    for (std::int64_t u = 0; u < n_units; u++) {
-        for (std::int64_t t = u < units ? tokens : 0; t < n_tokens; t++) {
-            std::memcpy(to.data + u * to.unit + t * to.token, from.data + u * from.unit + t * from.token, bytes);
+    for (std::int64_t t = 0; t < n_tokens; t++) {
+        const char *const source = from.data + t * from.token;
+        char *const target = to.data + t * to.token;
+        for (std::int64_t u = t < tokens ? units : 0; u < n_units; u++) {
+            std::memcpy(target + u * to.unit, source + u * from.unit, bytes);
         }
     }
 }

@@ -50,7 +50,8 @@ Block size_of_block(const TensorDesc &desc, const Stretch &stretch) {
         // Tokens lie side by side there, so that more of them make longer stores.
         block.n_heads = std::clamp<std::int64_t>(head_room / (tokens_of_column * desc.head_dim), 1, block.n_heads);
     }
-    const std::int64_t room = std::min(block_floats / (block.n_heads * desc.head_dim), head_floats / block.n_heads);
+    const std::int64_t floats = desc.groups ? block_floats / 4 : block_floats;
+    const std::int64_t room = std::min(floats / (block.n_heads * desc.head_dim), head_floats / block.n_heads);
     block.n_tokens = std::clamp<std::int64_t>(room, 1, stretch.n_tokens);
     return block;
 }

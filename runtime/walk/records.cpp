@@ -65,8 +65,10 @@ void find_scales(const StageKernels &kernels, const GroupsDesc &groups, const Ex
     const float greatest = groups.greatest();
     if (groups.rule == HALYARD_RULE_LARGEST) {
         find_largest(kernels, extents, heads, numbers.most);
+        const float floor = groups.floor, *const most = numbers.most;
+        float *const s = numbers.s;
         for (std::int64_t i = 0; i < n; i++) {
-            numbers.s[i] = std::max(numbers.most[i] / greatest, groups.floor);
+            s[i] = std::max(most[i] / greatest, floor);
         }
         return;
     }
@@ -102,16 +104,22 @@ void round_to_powers(const GroupsDesc &groups, std::int64_t n, const Numbers &nu
     }
 }
 
-/// Rounds numbers to the dtype of scales. What overflows becomes the largest finite number, and `number` that too.
-void round_numbers(const StageKernels &kernels, Dtype dtype, std::int64_t n, float *numbers, char *words) {
+/// Rounds numbers to the dtype of scales. What overflows becomes the largest finite number, and `number` that too; true
+/// where that was so.
+bool round_numbers(const StageKernels &kernels, Dtype dtype, std::int64_t n, float *numbers, char *words) {
     static constexpr float one = 1.0f;
     narrow(kernels, dtype, {n, 1, 1}, {numbers, {1, 0, 0}}, {&one, {0, 0, 0}}, {words, {1, 0, 0}});
     if (dtype == Dtype::f32) {
-        return;
+        return false;
     }
-    const std::uint16_t infinity = dtype == Dtype::f16 ? 0x7c00 : 0x7f80;
+    const std::uint32_t infinity = dtype == Dtype::f16 ? 0x7c00 : 0x7f80;
+    std::uint32_t overflows = 0;  // no branch, for the cost of a head
     for (std::int64_t i = 0; i < n; i++) {
-        char *const at = words + i * std::int64_t{sizeof(std::uint16_t)};
+        const std::uint32_t word = read_word<std::uint16_t>(words + 2 * i);
+        overflows |= (word & 0x7fffu) == infinity ? 1u : 0u;
+    }
+    for (std::int64_t i = 0; i < n && overflows != 0; i++) {
+        char *const at = words + 2 * i;
         const auto word = read_word<std::uint16_t>(at);
         if ((word & 0x7fffu) == infinity) {
             const auto finite = static_cast<std::uint16_t>(word - 1u);
@@ -119,23 +127,30 @@ void round_numbers(const StageKernels &kernels, Dtype dtype, std::int64_t n, flo
             numbers[i] = dtype == Dtype::f16 ? F16::widen(finite) : BF16::widen(finite);
         }
     }
+    return overflows != 0;
 }
 
-/// Makes scales, as they are stored too, reciprocals and zero points of groups. z_words has room for them as `words`.
+/// r of each group: a / of, 0 where that is not finite. Loops like this one are vectors of the compiler's.
+void find_reciprocals(std::int64_t n, float a, const float *__restrict of, float *__restrict r) {
+    for (std::int64_t i = 0; i < n; i++) {
+        const float quotient = a / of[i];
+        r[i] = quotient - quotient == 0.0f ? quotient : 0.0f;
+    }
+}
+
+/// Makes scales, as they are stored too, reciprocals and zero points of groups.
 void make_numbers(const StageKernels &kernels, const GroupsDesc &groups, const Extents &extents,
                   const Elements<const float> &heads, const Numbers &numbers) {
     const std::int64_t n = extents.n_heads * extents.n_tokens;
     find_scales(kernels, groups, extents, heads, numbers);
-    const float greatest = groups.greatest();
     const std::optional<Dtype> dtype = groups.scale();
+    bool overflows = false;
     if (dtype) {
-        round_numbers(kernels, *dtype, n, numbers.s, numbers.words);
+        overflows = round_numbers(kernels, *dtype, n, numbers.s, numbers.words);
     } else {
         round_to_powers(groups, n, numbers);
     }
-    for (std::int64_t i = 0; i < n; i++) {
-        numbers.z[i] = 0.0f;
-    }
+    std::fill_n(numbers.z, n, groups.rule == HALYARD_RULE_SIGNED ? 8.5f : 0.0f);
     if (groups.has_zero()) {
         constexpr float finite = std::numeric_limits<float>::max();
         for (std::int64_t i = 0; i < n; i++) {
@@ -145,18 +160,19 @@ void make_numbers(const StageKernels &kernels, const GroupsDesc &groups, const E
         round_numbers(kernels, *dtype, n, numbers.z, words);
         widen(kernels, *dtype, {n, 1, 1}, {words, {1, 0, 0}}, {numbers.z, {1, 0, 0}});
     }
-    const bool of_stored = groups.reciprocal == HALYARD_RECIPROCAL_OF_STORED;
-    if (of_stored && dtype && *dtype != Dtype::f32) {
+    if (groups.reciprocal == HALYARD_RECIPROCAL_OF_STORED && dtype && *dtype != Dtype::f32) {
         widen(kernels, *dtype, {n, 1, 1}, {numbers.words, {1, 0, 0}}, {numbers.s, {1, 0, 0}});
     }
-    const bool of_largest = groups.reciprocal == HALYARD_RECIPROCAL_OF_LARGEST;
-    for (std::int64_t i = 0; i < n; i++) {
-        const bool is_clamped = of_largest && numbers.s[i] != numbers.most[i] / greatest;
-        const float r = of_largest && !is_clamped ? greatest / numbers.most[i] : 1.0f / numbers.s[i];
-        numbers.r[i] = r - r == 0.0f ? r : 0.0f;
+    if (groups.reciprocal != HALYARD_RECIPROCAL_OF_LARGEST) {
+        find_reciprocals(n, 1.0f, numbers.s, numbers.r);
+        return;
     }
-    if (groups.rule == HALYARD_RULE_SIGNED) {
-        std::fill_n(numbers.z, n, 8.5f);
+    const float greatest = groups.greatest();
+    find_reciprocals(n, greatest, numbers.most, numbers.r);
+    for (std::int64_t i = 0; i < n && overflows; i++) {
+        if (numbers.s[i] != numbers.most[i] / greatest) {
+            find_reciprocals(1, 1.0f, numbers.s + i, numbers.r + i);
+        }
     }
 }
 
