@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "base/versioned.h"
 #include "read/areas.h"
-#include "read/records.h"
+#include "read/token_records.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,6 +1,6 @@
 #include "walk/records.h"
 
-#include "read/records.h"
+#include "read/token_records.h"
 #include "walk/choose.h"
 #include "walk/stages.h"
 

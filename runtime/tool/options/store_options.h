@@ -7,7 +7,7 @@
 #include "tool/options/cache_layout.h"
 #include "tool/options/call.h"
 #include "tool/options/dtypes.h"
-#include "tool/options/groups.h"
+#include "tool/options/groups_options.h"
 
 #include "halyard/halyard.hpp"
 

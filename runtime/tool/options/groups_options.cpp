@@ -1,4 +1,4 @@
-#include "tool/options/groups.h"
+#include "tool/options/groups_options.h"
 
 #include "tool/files/refusal.h"
 #include "tool/options/arguments.h"

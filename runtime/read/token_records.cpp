@@ -1,4 +1,4 @@
-#include "read/records.h"
+#include "read/token_records.h"
 
 #include "base/error.h"
 
