@@ -614,9 +614,9 @@ typedef struct halyard_cache_desc {
  * and does it again behind it. */
 
 /* Groups. What a quantised cache stores of a head is a record of bytes: elements in groups, a scale for each group, and
- * perhaps a zero point. Tensors of records have HALYARD_UINT8 as their dtype and record_bytes as their last dimension; in
- * a cache a record's bytes lie one after the other. With v the elements of a group as they come out of the other stages,
- * in f32 and each operation rounded:
+ * perhaps a zero point. Tensors of records have HALYARD_UINT8 as their dtype and record_bytes as their last dimension,
+ * whose bytes lie one after the other, in caches too. With v the elements of a group as they come out of the other
+ * stages, in f32 and each operation rounded:
  *
  *     RULE_LARGEST    s = max(largest |v| / M, floor)                  q = round(v * r), to -M … M (int8: -128 … 127)
  *                     M is 127 (int8), 7 (int4), 448 (e4m3), 57344 (e5m2)
@@ -624,11 +624,12 @@ typedef struct halyard_cache_desc {
  *     RULE_RANGE      s = (max - min) / M, or floor if that is 0; z = -min / s   q = round(fma(v, r, z)), to 0 … M
  *                     M is 255 (uint8), 15 (uint4)
  *
- * v is read back as q * s, (q - 8) * s and (q - z) * s, with s and z as stored, and q is of z as stored. They are rounded
- * to scale_dtype: F32, F16 and BF16 to nearest even, but what overflows becomes the largest finite number; E8M0_UP is the
- * next power of two from s on, E8M0_OCP 2^(floor(log2(largest |v|)) - 8 for e4m3, - 15 for e5m2), both within 2^-127 …
- * 2^127. Of v that are not finite NaNs count as 0, infinities become the nearest q, and s and z are those of the others,
- * or of zeros where there are none. Where r would not be finite it is 0, and so are all v.
+ * v is read back as q * s, (q - 8) * s and (q - z) * s, with s and z as stored, and q is of z as stored. They are
+ * rounded to scale_dtype: F32, F16 and BF16 to nearest even, but what overflows becomes the largest finite number, an s
+ * before z and r are made of it; E8M0_UP is the next power of two from s on, E8M0_OCP 2^(floor(log2(largest |v|)) - 8
+ * for e4m3, - 15 for e5m2), both within 2^-127 … 2^127. Of v that are not finite NaNs count as 0, infinities become the
+ * nearest q, and s and z are those of the others, or of zeros where there are none. A zero has no sign in max and min.
+ * Where r would not be finite it is 0, and so are all v.
  * Results, being rounded to so few bits, have no bound: what v is within, is said at the other stages. All bytes are the
  * same on every target with fused multiply-add. */
 enum {
@@ -641,7 +642,7 @@ enum {
     HALYARD_GROUPS_OPENVINO_U8 = 7,         /* f32 s, f32 z, a head of uint8; RULE_RANGE */
     HALYARD_GROUPS_OPENVINO_U4 = 8,         /* the same of uint4, even elements in the high nibbles */
     HALYARD_GROUPS_MLA_V32 = 9,             /* DeepSeek V3.2: 512 e4m3, 4 f32 scales of 128 each, then 64 bf16 */
-    HALYARD_GROUPS_MLA_V4 = 10,             /* V4: 448 e4m3, then 64 bf16; 7 E8M0_UP of 64 each apart, in 8 bytes */
+    HALYARD_GROUPS_MLA_V4 = 10,             /* V4: 448 e4m3, then 64 bf16; 7 E8M0_UP of 64 each apart */
     HALYARD_GROUPS_MLA_V41 = 11,            /* V4.1: 512 e4m3; 16 E8M0_UP of 32 each apart */
     HALYARD_GROUPS_MX = 12                  /* OCP MXFP8: E8M0_OCP, then 32 e4m3 */
 };
@@ -728,7 +729,8 @@ typedef struct halyard_tensor_desc {
                                 more, that divides head_dim (else SHAPE) [0: none] */
     /* How records of the output hold heads, and those of the input; NULL: elements of a dtype do. Where they are given,
      * out_dtype or dtype is HALYARD_UINT8 [HALYARD_UINT8]. A plan that rerotates has groups alone, for both. A tensor with
-     * groups has no scale (else MISMATCH). Read during the call only. */
+     * groups has no scale, and one with from_groups no norm that rounds (else MISMATCH). Scales of a plan that rerotates
+     * which lie apart are read where they are renewed. Read during the call only. */
     const halyard_groups_desc *groups;
     const halyard_groups_desc *from_groups;
 } halyard_tensor_desc;
