@@ -8,7 +8,7 @@
 // own. Prints the normalised mean square error of each, and exits with 1 where one is above test-llama-archs' 1e-4.
 // With quantised caches none may be above the largest that stock has beside itself, with and without flash attention
 // for quantised keys, nor above 1e-7 where that is less or the model needs one of both. Exits with 3 where llama.cpp
-// makes no context of such settings.
+// makes no context of such settings, or gets NaN.
 #include <ggml-backend.h>
 #include <llama.h>
 
@@ -244,6 +244,10 @@ int main(int argc, char **argv) {
     const auto before = run(settings);
     if (!before) {
         std::printf("llama.cpp makes no such context\n");
+        return 3;
+    }
+    if (std::any_of(before->prompt.begin(), before->prompt.end(), [](float logit) { return std::isnan(logit); })) {
+        std::printf("llama.cpp's own logits are NaN\n");
         return 3;
     }
     double allowed = 1e-4, own = 0.0;
