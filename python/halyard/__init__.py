@@ -20,8 +20,9 @@ from ._angles import AngleSource
 from ._core import Error, version as __version__
 from ._frequencies import Frequencies, QScale
 from ._library import Target, explain, targets
+from ._prepare import prepare
 from ._rerotate import rerotate
 from ._rotate import CacheLayout, DynamicScale, Norm, rotate
 
 __all__ = ["AngleSource", "CacheLayout", "DynamicScale", "Error", "Frequencies", "Norm", "QScale", "Target",
-           "explain", "rerotate", "rotate", "targets"]
+           "explain", "prepare", "rerotate", "rotate", "targets"]

@@ -118,7 +118,8 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
     dtype: of outputs that are made, "f32", "f16", "bf16", "e4m3", "e5m2" or "int8" [the input's]; of uint8 arrays, e4m3
         or e5m2.
     cache: an array that takes the place of out: [slots, heads, head_dim], [pages, slots, heads, head_dim], or with
-        cache_layout "hnd" [pages, heads, slots, head_dim]; cache_layout may be a CacheLayout.
+        cache_layout "hnd" [pages, heads, slots, head_dim]; cache_layout may be a CacheLayout, and (for q, for k, for v)
+        where they differ.
     slots: int32 or int64 [tokens] or [batch, tokens]: where each token goes in the caches; -1: it is not stored. An
         int, or [batch, 1]: where the first token goes, the others follow; -1: none is stored.
     duplicate_slots: what two tokens with one slot are: "error", or "last": the later one is kept. A CUDA device takes
@@ -155,27 +156,35 @@ def not_a_source(name: str, value: Any) -> TypeError:
 def _turn(inputs: tuple[Any, Any, Any], angles: AngleSource, positions: Any, out: Any, offset: int | tuple[int, ...],
           stages: tuple[Any, ...] | None, how: tuple[Any, ...]) -> Any:
     """rotate, with what belongs together in tuples as the extension takes them."""
+    given, caches, finish = complete(inputs, positions, out, offset, stages, how)
+    outputs = given[1]
+    if getattr(inputs[0], "is_cuda", False):
+        _turn_on_gpu(angles, *given)
+    else:
+        _core.rotate(angles._handle, *given)
+    if inputs[1] is None and inputs[2] is None:
+        return _result(0, outputs, caches, finish)
+    return tuple(_result(i, outputs, caches, finish) for i in range(3) if inputs[i] is not None)
+
+
+def complete(inputs: tuple[Any, Any, Any], positions: Any, out: Any, offset: int | tuple[int, ...],
+             stages: tuple[Any, ...] | None, how: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+    """What the extension's rotate takes beside angles; the caches; what makes of outputs what the caller gets."""
     n_given = 1 + (inputs[1] is not None) + (inputs[2] is not None)
     outputs = _for_each("out", out, n_given)
     caches = dtypes = finish = _NONE
     if stages is not None:
         norm, scale, cache, dtype, cache_layout, slots, duplicate_slots, position_scales, hadamard = stages
+        layouts = (*cache_layout, "nhd", "nhd", "nhd")[:3] if isinstance(cache_layout, tuple) else (cache_layout,) * 3
         caches = _for_each("cache", cache, n_given)
         dtypes = _for_each("dtype", dtype, n_given)
-        stages = (_for_each("norm", norm, n_given), _for_each("scale", scale, n_given), caches, dtypes, cache_layout,
-                  slots, duplicate_slots, _for_each("position_scales", position_scales, n_given),
+        stages = (_for_each("norm", norm, n_given), _for_each("scale", scale, n_given), caches, dtypes, layouts, slots,
+                  duplicate_slots, _for_each("position_scales", position_scales, n_given),
                   (*hadamard, 0, 0, 0)[:3] if isinstance(hadamard, tuple) else (hadamard,) * 3)
     if out is None or stages is not None or type(out) is tuple:
         outputs, finish = _complete(inputs, outputs, caches, dtypes)
     offsets = (*offset, 0, 0) if isinstance(offset, tuple) else (offset, offset)
-    given = (inputs, outputs, positions, (offsets[0], offsets[1], 0), stages, how)
-    if getattr(inputs[0], "is_cuda", False):
-        _turn_on_gpu(angles, *given)
-    else:
-        _core.rotate(angles._handle, *given)
-    if n_given == 1:
-        return _result(0, outputs, caches, finish)
-    return tuple(_result(i, outputs, caches, finish) for i in range(3) if inputs[i] is not None)
+    return (inputs, outputs, positions, (offsets[0], offsets[1], 0), stages, how), caches, finish
 
 
 def _turn_on_gpu(angles: AngleSource, inputs: tuple[Any, Any, Any], outputs: Any, positions: Any, *others: Any) -> None:
