@@ -19,8 +19,8 @@ def prepare(heads: tuple[int, ...], head_dim: int, *, angles: AngleSource, inver
     of arrays. All else is said and checked once, for each number of tokens (bound runs, of which it keeps 64).
 
     heads: of q, k and v, or of the first of them; head_dim is the same for all.
-    packed: [tokens, columns] of float32, float16 or bfloat16, the last dimension dense: the heads of q, those of k, those
-        of v. What has no cache is turned in place.
+    packed: [tokens, columns] of float32, float16 or bfloat16, the last dimension dense: the heads of q, then those of
+        k, then those of v. What has no cache is turned in place.
     positions, slots: int32 or int64 [tokens].
     out: [tokens, columns], where q goes instead.
     threads: 0: those of the process's OpenMP, such as PyTorch's, for engines that bind threads to cores.

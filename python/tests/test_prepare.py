@@ -12,8 +12,7 @@ COLUMNS = sum(HEADS) * DIM
 
 
 def split(packed):
-    parts = np.split(packed.reshape(-1, sum(HEADS), DIM), np.cumsum(HEADS)[:-1], axis=1)
-    return parts
+    return np.split(packed.reshape(-1, sum(HEADS), DIM), np.cumsum(HEADS)[:-1], axis=1)
 
 
 @pytest.fixture
@@ -40,7 +39,8 @@ def test_bits_of_rotate(rng, angles, packed, norms, threads):
         slots[:1] = -1
         out = np.zeros((n, HEADS[0] * DIM), np.float32)
         prepared(x, positions, slots, out)
-        q, _, _ = halyard.rotate(*split(before), angles=angles, positions=positions, slots=slots, cache=caches[1], **stages)
+        q, _, _ = halyard.rotate(*split(before), angles=angles, positions=positions, slots=slots, cache=caches[1],
+                                 **stages)
         assert np.array_equal(out.reshape(q.shape), q) and np.array_equal(x, before)
         for mine, other in zip(caches[0][1:], caches[1][1:]):
             assert np.array_equal(mine, other)

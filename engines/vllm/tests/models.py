@@ -12,7 +12,8 @@ import torch  # noqa: E402
 
 VOCABULARY = 512
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
-                 "qwen3": "Qwen3ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "phi3": "Phi3ForCausalLM", "granite": "GraniteForCausalLM"}
+                 "qwen3": "Qwen3ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "phi3": "Phi3ForCausalLM",
+                 "granite": "GraniteForCausalLM"}
 NORMED = ("qwen3", "gemma3_text")
 
 
@@ -20,9 +21,12 @@ def config_of(model_type, **more):
     config = {"architectures": [ARCHITECTURES[model_type]], "model_type": model_type, "hidden_size": 128,
               "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
               "head_dim": 32, "vocab_size": VOCABULARY, "max_position_embeddings": 1024, "rms_norm_eps": 1e-5,
-              "rope_theta": 1e4, "hidden_act": "silu", "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2}
+              "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}, "hidden_act": "silu",
+              "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2}
     if model_type == "gemma3_text":
-        config.update(query_pre_attn_scalar=32, sliding_window=64, hidden_activation="gelu_pytorch_tanh",
+        rope = config.pop("rope_parameters")
+        config.update(rope_parameters={"sliding_attention": rope, "full_attention": {**rope, "rope_theta": 1e6}},
+                      query_pre_attn_scalar=32, sliding_window=64, hidden_activation="gelu_pytorch_tanh",
                       layer_types=["sliding_attention", "full_attention"], tie_word_embeddings=True)
     return {**config, **more}
 
@@ -79,7 +83,7 @@ def save(folder, model_type, *, random_weights=True, **more):
     (folder / "config.json").write_text(json.dumps(config))
     if random_weights:
         from safetensors.torch import save_file
-        save_file({name: x.bfloat16().contiguous() for name, x in weights_of(config).items()}, folder / "model.safetensors")
+        save_file({name: x.bfloat16() for name, x in weights_of(config).items()}, folder / "model.safetensors")
     return folder
 
 

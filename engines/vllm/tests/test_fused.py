@@ -4,8 +4,8 @@ import models
 import pytest
 import torch
 
-MODELS = ["llama", "mistral", "qwen2", "qwen3", "gemma3_text"]
-# Of logprobs in bf16. Without norms all is the same to the bit. With them, vLLM rounds the normed value, Halyard does not.
+MODELS = ["llama", "mistral", "qwen2", "qwen3", "gemma3_text", "phi3"]
+# Of logprobs in bf16. Without norms all is the same to the bit. The normed value vLLM rounds, and Halyard does not.
 BOUNDS = {"qwen3": 0.15, "gemma3_text": 0.15}
 
 
@@ -41,3 +41,14 @@ def test_f32(pair, model):
 
 def test_f16(pair):
     check(*pair("llama", "float16"), models.prompts(5, 120), 0)
+
+
+def test_heads_that_are_turned_in_part(pair):
+    rope = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+    check(*pair("llama", more={"rope_parameters": rope}), models.prompts(5, 120), 0)
+
+
+def test_a_scaled_model(pair):
+    rope = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 256}
+    check(*pair("llama", more={"rope_parameters": rope}), models.prompts(5, 120), 0)

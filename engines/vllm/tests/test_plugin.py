@@ -79,7 +79,8 @@ def said(monkeypatch):
 def test_another_version(monkeypatch, said, version):
     import vllm
     monkeypatch.setattr(vllm, "__version__", version)
-    assert said() == [f"Halyard does nothing: vLLM is {version}, and the plug-in knows those from 0.32 on and before 0.33"]
+    assert said() == [
+        f"Halyard does nothing: vLLM is {version}, and the plug-in knows those from 0.32 on and before 0.33"]
 
 
 def test_versions_that_are_known(monkeypatch):

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from vllm.config import get_current_vllm_config
-from vllm.forward_context import get_forward_context
 from vllm.model_executor.layers.attention.attention import get_attention_context
 from vllm.model_executor.layers.layernorm import GemmaRMSNorm, RMSNorm
 from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbedding
@@ -24,7 +23,7 @@ Tensor = torch.Tensor
 # o_proj. A class that inherits one of these and has a forward of its own keeps it.
 KNOWN = {"LlamaAttention": "llama", "MistralAttention": "mistral", "Qwen2Attention": "qwen2", "Qwen3Attention": "qwen3",
          "Gemma3Attention": "gemma3"}
-# Where an element of a block lies, by what vLLM calls the instruction set: (of k, of v), for a block of b slots of heads of d.
+# Where an element of a block lies, by what vLLM calls the instruction set: (of k, of v), for b slots of heads of d.
 _LAYOUTS = {
     "vec": lambda b, d: (dict(stride_token=1, tile_elements=1, stride_tile_elements=b), dict(stride_token=d)),
     "amx": lambda b, d: (
@@ -61,6 +60,11 @@ def _norm_of(module: Any) -> Norm | None:
     return Norm(module.weight.detach(), module.variance_epsilon, unit_offset=isinstance(module, GemmaRMSNorm))
 
 
+def _is_plain(rotary: Any) -> bool:
+    """Whether it turns q and k by the rows of its table, and does no more."""
+    return isinstance(rotary, RotaryEmbedding) and type(rotary).forward_native is RotaryEmbedding.forward_native
+
+
 def _why_not(module: Any) -> str | None:
     """Why a layer is left to vLLM."""
     config = get_current_vllm_config()
@@ -76,10 +80,10 @@ def _why_not(module: Any) -> str | None:
             (getattr(impl, "attn_type", None) != AttentionType.DECODER, "its attention is no decoder's"),
             (getattr(module, "dual_chunk_attention_config", None) is not None, "it attends in two chunks"),
             (getattr(module, "do_llama_4_scaling", False), "it scales q by position"),
-            (not isinstance(rotary, RotaryEmbedding) or type(rotary).forward_native is not RotaryEmbedding.forward_native,
-             f"{type(rotary).__name__} is not known"),
+            (not _is_plain(rotary), f"{type(rotary).__name__} is not known"),
             (any(type(norm) not in (RMSNorm, GemmaRMSNorm) or norm.weight.shape != (module.head_dim,)
-                 or getattr(norm, "variance_size_override", None) is not None for norm in norms), "its norm is not known"),
+                 or getattr(norm, "variance_size_override", None) is not None for norm in norms),
+             "its norm is not known"),
             (getattr(impl, "kv_sharing_target_layer_name", None) is not None, "it shares another layer's cache"),
             (getattr(impl, "is_fp8_kv_cache", False), "its cache is fp8, which vLLM cuts off and Halyard rounds")):
         if wrong:
@@ -101,6 +105,7 @@ class HalyardAttentionImpl(CPUAttentionBackendImpl):
 
     def process_weights_after_loading(self, act_dtype: torch.dtype) -> None:
         super().process_weights_after_loading(act_dtype)
+        self.road = None  # whose norms may have other weights now
         if not self.is_known:
             left(f"the attention of {self.model}", "it is not known")
 
@@ -131,18 +136,18 @@ class HalyardAttentionBackend(CPUAttentionBackend):
         return HalyardAttentionImpl
 
 
-def _attend(qkv: Tensor, positions: Tensor, name: str) -> Tensor:
+def _attend(qkv: Tensor, positions: Tensor, name: str, columns: int) -> Tensor:
     metadata, attention, kv_cache, slots = get_attention_context(name)
     return attention.impl.attend(attention, qkv, positions, kv_cache, metadata, slots)
 
 
-def _attend_fake(qkv: Tensor, positions: Tensor, name: str) -> Tensor:
-    attention = get_forward_context().no_compile_layers[name]
-    return qkv.new_empty((qkv.shape[0], attention.num_heads * attention.head_size))
+def _attend_fake(qkv: Tensor, positions: Tensor, name: str, columns: int) -> Tensor:
+    return qkv.new_empty((qkv.shape[0], columns))
 
 
 _library = torch.library.Library("halyard", "FRAGMENT")
-_library.define("vllm_attend(Tensor qkv, Tensor positions, str name) -> Tensor", tags=[torch.Tag.pt2_compliant_tag])
+_library.define("vllm_attend(Tensor qkv, Tensor positions, str name, int columns) -> Tensor",
+                tags=[torch.Tag.pt2_compliant_tag])
 _library.impl("vllm_attend", _attend, "CPU")
 torch.library.register_fake("halyard::vllm_attend", _attend_fake, lib=_library)
 
@@ -169,11 +174,8 @@ def _replace(kind: Any) -> None:
         if not self.halyard:
             return stock_forward(self, positions, hidden_states, **others)
         qkv, _ = self.qkv_proj(hidden_states)
-        if torch.compiler.is_compiling():
-            attended = torch.ops.halyard.vllm_attend(qkv, positions, self.attn.layer_name)
-        else:
-            attended = _attend(qkv, positions, self.attn.layer_name)
-        output, _ = self.o_proj(attended)
+        attend = torch.ops.halyard.vllm_attend if torch.compiler.is_compiling() else _attend
+        output, _ = self.o_proj(attend(qkv, positions, self.attn.layer_name, self.q_size))
         return output
 
     kind.halyard = False
@@ -181,7 +183,8 @@ def _replace(kind: Any) -> None:
 
 
 def install() -> None:
-    kinds = [getattr(importlib.import_module(f"vllm.model_executor.models.{file}"), name) for name, file in KNOWN.items()]
+    kinds = [getattr(importlib.import_module(f"vllm.model_executor.models.{file}"), name)
+             for name, file in KNOWN.items()]
     if hasattr(kinds[0], "halyard"):
         return
     register_backend(AttentionBackendEnum.CPU_ATTN, f"{__name__}.{HalyardAttentionBackend.__qualname__}")

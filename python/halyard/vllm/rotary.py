@@ -7,6 +7,7 @@ import pkgutil
 from typing import Any
 
 import torch
+from vllm.model_executor.custom_op import op_registry_oot
 from vllm.model_executor.layers import rotary_embedding
 from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbedding
 
@@ -58,7 +59,8 @@ def known_classes() -> list[Any]:
     return sorted(found, key=lambda kind: kind.__name__)
 
 
-def _replace(kind: Any) -> None:
+def _ours(kind: Any) -> Any:
+    """A class that takes the place of one of vLLM's."""
     stock_init = kind.__init__
 
     def init(self: Any, *args: Any, **others: Any) -> None:
@@ -72,16 +74,16 @@ def _replace(kind: Any) -> None:
         turn(positions, query, key, table, self.head_size, self.is_neox_style)
         return query, key
 
-    name = kind.name
-    ours = type(f"Halyard{kind.__name__}", (kind,), {"__init__": init, "forward_cpu": forward_cpu})
-    kind.register_oot(ours)
-    ours.name = name  # by which custom_ops switches it, as vLLM's
+    return type(f"Halyard{kind.__name__}", (kind,), {"__init__": init, "forward_cpu": forward_cpu})
+
+
+OURS = {kind: _ours(kind) for kind in known_classes()}
 
 
 def install() -> None:
-    from vllm.model_executor.custom_op import op_registry_oot
-    kinds = known_classes()
     if RotaryEmbedding.__name__ in op_registry_oot:
         return
-    for kind in kinds:
-        _replace(kind)
+    for kind, ours in OURS.items():
+        name = kind.name
+        kind.register_oot(ours)
+        ours.name = name  # by which custom_ops switches it, as vLLM's
