@@ -4,7 +4,8 @@ The environment variable HALYARD_VLLM says what it does:
 
     off      nothing
     rotary   Halyard rotates in the place of vLLM's own operator, by the layer's own table, to the same bits
-    fused    norm, rotation, the store into vLLM's paged cache, and attention are one operator, in models that are known
+    fused    norm, rotation, the store into vLLM's paged cache, and attention are one operator, in models that are known;
+             this is the default
 
 What cannot be done is said in one sentence of vLLM's log, and then vLLM goes on as if the plug-in were not there.
 """
@@ -16,7 +17,7 @@ import re
 from typing import Any
 
 MODES = ("off", "rotary", "fused")
-DEFAULT = "off"
+DEFAULT = "fused"
 VERSIONS = ((0, 32), (0, 33))  # of vLLM: from the first on, and before the second
 
 logger = logging.getLogger("vllm.halyard")  # vLLM's own settings reach it there
