@@ -6,6 +6,7 @@
 #   set_up_fuzzers                              for Clang's libFuzzer; fails if it cannot be had
 #   set_up_ggml FOLDER                          for engines that run on Halyard: llama.cpp, built into this folder
 #   set_up_onnxruntime                          and ONNX Runtime, with what the tests on it need
+#   set_up_vllm                                 and vLLM, likewise
 #   set_up_peers [NAMES]                        for the libraries that the bench compares Halyard with, or some of them
 #   set_up_python                               for what makes the Python package's wheel and runs its tests
 #   set_up_plot                                 for what draws pictures: matplotlib
@@ -25,6 +26,7 @@ python=$deps/python
 plot=$deps/plot
 peer_log=$deps/peer.log
 engines=$deps/engines
+vllm=$deps/vllm
 engine_log=$deps/engine.log
 
 say() { printf 'run: %s\n' "$*" >&2; }
@@ -410,6 +412,16 @@ set_up_onnxruntime() {
     once engines/onnxruntime "$root; $onnxruntime_hash $(peer_pins common) $(peer_pins onnxruntime) $(pins pytest)" \
         fetch_onnxruntime
 }
+
+fetch_vllm() {
+    say "fetching vLLM (5 GB on disk, several minutes)"
+    rm -rf "$vllm"
+    python3 -m venv "$vllm" >"$engine_log" 2>&1 || die "could not make a Python virtual environment (log: $engine_log)"
+    pip_of "$vllm" install --only-binary=:all: <engines/vllm/requirements.txt >"$engine_log" 2>&1 ||
+        die "could not fetch vLLM from the Python package index: $(fetch_fault "$engine_log")"
+}
+
+set_up_vllm() { once vllm "$root; $(<engines/vllm/requirements.txt)" fetch_vllm; }
 
 # ---- Python ----------------------------------------------------------------------------------------------------------
 

@@ -45,6 +45,12 @@ public:
     void read(const char *name, nanobind::handle x, nanobind::handle y, HeadOrder layout,
               const StageArguments *arguments, std::int32_t device);
 
+    /// Lets go of the memory of x and y.
+    void forget_tensors() {
+        input_.reset();
+        output_.reset();
+    }
+
     /// What x is, once it was read.
     const Array &input() const { return *input_; }
 

@@ -11,8 +11,10 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace nb = nanobind;
 
@@ -122,8 +124,8 @@ void run_released(const plan &made, const halyard_run_args &args) {
 }
 
 /// Reads x, three tensors or None, and where they go. `stages` is None, or (norms, scales, caches, dtypes,
-/// cache_layout, slots, duplicate_slots, position_scales, hadamard, groups, from_groups, group_scales,
-/// from_group_scales), all but the three from cache_layout on with one for each tensor, as y and offsets have.
+/// cache_layouts, slots, duplicate_slots, position_scales, hadamard, groups, from_groups, group_scales,
+/// from_group_scales), all but slots and duplicate_slots with one for each tensor, as y and offsets have.
 void read_tensors(nb::handle x, nb::handle y, nb::handle offsets, nb::handle stages, const Options &options,
                   Tensors &tensors) {
     for (std::size_t i = 0; i < max_tensors; ++i) {
@@ -133,7 +135,7 @@ void read_tensors(nb::handle x, nb::handle y, nb::handle offsets, nb::handle sta
         StageArguments arguments{};
         if (!stages.is_none()) {
             const auto of = [&](std::size_t stage) { return at(at(stages, stage), i); };
-            arguments = {of(0), of(1), of(2), of(3), at(stages, 4), of(7), of(8), of(9), of(10), of(11), of(12)};
+            arguments = {of(0), of(1), of(2), of(3), of(4), of(7), of(8), of(9), of(10), of(11), of(12)};
         }
         auto &road = tensors.roads[tensors.n];
         road.read(tensor_names[i], at(x, i), at(y, i), options.layout, stages.is_none() ? nullptr : &arguments,
@@ -171,46 +173,210 @@ const char *guess_layout(const Options &options, const Tensors &tensors, const h
     return fits && differs ? "; if heads come before tokens, say layout=\"bhsd\"" : "";
 }
 
-/// Rotates x into y or caches: see read_tensors.
+/// A call of rotate, read: x into y or caches, see read_tensors. It must stay where it is.
+struct Call {
+    Call(AngleSource &angles, nb::handle x, nb::handle y, nb::handle positions, nb::handle offsets, nb::handle stages,
+         const Options &options) {
+        const auto [from, to] = options.pairings(angles);
+        read_tensors(x, y, offsets, stages, options, tensors);
+        for (auto &each : tensors.descs) {
+            each.pairing = from;
+            each.out_pairing = to;
+        }
+        desc = tensors.describe(angles, options);
+        device = tensors.roads[0].input().device();
+        args = tensors.make_args(options);
+        args.angles = angles.source.get();
+        args.positions = read_positions.emplace().read("positions", positions, angles.n_axes, device);
+        if (!stages.is_none()) {
+            args.slots = read_slots.emplace().read(at(stages, 5), read<std::string>(stages, 6, "duplicate_slots"),
+                                                   tensors.n_slots(), device);
+        }
+    }
+
+    Tensors tensors;
+    std::optional<Positions> read_positions;
+    std::optional<Slots> read_slots;
+    halyard_plan_desc desc{};
+    halyard_run_args args{};
+    std::int32_t device;
+};
+
 void rotate(AngleSource &angles, nb::tuple x, nb::tuple y, nb::handle positions, nb::tuple offsets, nb::handle stages,
             nb::tuple how) {
     const Options options(how);
-    const auto [from, to] = options.pairings(angles);
-    Tensors tensors;
-    read_tensors(x, y, offsets, stages, options, tensors);
-    for (auto &desc : tensors.descs) {
-        desc.pairing = from;
-        desc.out_pairing = to;
-    }
-    const auto desc = tensors.describe(angles, options);
-    const auto device = tensors.roads[0].input().device();
-
-    Positions read_positions;
-    Slots read_slots;
-    auto args = tensors.make_args(options);
-    args.angles = angles.source.get();
-    args.positions = read_positions.read("positions", positions, angles.n_axes, device);
-    if (!stages.is_none()) {
-        args.slots =
-            read_slots.read(at(stages, 5), read<std::string>(stages, 6, "duplicate_slots"), tensors.n_slots(), device);
-    }
+    const Call call(angles, x, y, positions, offsets, stages, options);
     try {
-        const auto made = device == Array::on_cpu ? angles.find_plan(desc) : nullptr;
+        const auto made = call.device == Array::on_cpu ? angles.find_plan(call.desc) : nullptr;
         if (positions.is_none()) {
-            require_positions(angles, tensors);
+            require_positions(angles, call.tensors);
         }
         if (made == nullptr) {
-            run_on_gpu(angles, desc, device, tensors.roads[0].input().stream(), args);
+            run_on_gpu(angles, call.desc, call.device, call.tensors.roads[0].input().stream(), call.args);
         } else {
-            run_released(*made, args);
+            run_released(*made, call.args);
         }
     } catch (const error &refusal) {
         if (refusal.status() != HALYARD_ERROR_SHAPE) {
             throw;
         }
-        refuse(refusal.status(), refusal.what() + std::string(guess_layout(options, tensors, args.positions)));
+        refuse(refusal.status(),
+               refusal.what() + std::string(guess_layout(options, call.tensors, call.args.positions)));
     }
 }
+
+/// What tells apart the calls of a prepared run: all of their arrays but where they lie.
+using Form = std::array<std::int64_t, 32>;
+
+void add_to_form(Form &form, std::size_t &n, const std::optional<Array> &array, bool is_index) {
+    if (!array) {
+        ++n;
+        return;
+    }
+    form[n++] = array->n_dims() + 8 * (is_index ? array->index_type() : array->dtype());
+    for (int dim = 0; dim < std::min(array->n_dims(), 3); ++dim) {
+        form[n++] = array->size(dim);
+        form[n++] = array->stride(dim);
+    }
+}
+
+/// Calls of rotate for one array that holds q, k and v, bound for each form that they come in. Python describes a form
+/// when it is met first: describe(packed, positions, slots, out) gives the arguments of rotate, of which x are views of
+/// packed, and y of it or of out.
+class Prepared {
+public:
+    explicit Prepared(nb::callable describe) : describe_(std::move(describe)) {}
+
+    void operator()(nb::handle packed, nb::handle positions, nb::handle slots, nb::handle out) {
+        std::array<std::optional<Array>, 4> arrays;  // optional: they can't be moved
+        Form form{};
+        std::size_t n = 0;
+        const std::pair<nb::handle, const char *> given[] = {
+            {packed, "packed"}, {out, "out"}, {positions, "positions"}, {slots, "slots"}};
+        for (std::size_t i = 0; i < arrays.size(); ++i) {
+            if (!given[i].first.is_none()) {
+                arrays[i].emplace(given[i].first, given[i].second);
+            }
+            add_to_form(form, n, arrays[i], i >= 2);
+        }
+        if (!arrays[0]) {
+            throw nb::type_error("packed is None");
+        }
+        if (arrays[0]->n_dims() != 2 ||
+            (arrays[0]->n_elements() > 1 && arrays[0]->size(1) > 1 && arrays[0]->stride(1) != 1)) {
+            arrays[0]->refuse_shape("[tokens, columns], of which the last dimension is dense");
+        }
+        if (arrays[1]) {
+            arrays[1]->require_writable();
+        }
+        const auto found =
+            std::find_if(known_.rbegin(), known_.rend(), [&](const auto &each) { return each->form == form; });
+        auto bound =
+            found != known_.rend() ? *found : bind(form, arrays, nb::make_tuple(packed, positions, slots, out));
+        bound->run(arrays);
+    }
+
+private:
+    struct Bound {
+        Form form;
+        nb::object source;  // of angles
+        std::unique_ptr<Call> call;
+        std::shared_ptr<const plan> made;
+        bound_run bound{static_cast<halyard_bound_run *>(nullptr)};
+        std::array<std::ptrdiff_t, max_tensors> x{}, y{};  // in bytes, from where packed and out begin
+        std::array<const void *, max_tensors> weights{}, biases{};
+        std::array<const float *, max_tensors> scales{};
+        std::array<float *, max_tensors> scales_out{};
+        std::array<void *, max_tensors> caches{};
+        std::size_t scratch_bytes = 0;
+        bool writes_packed = false;
+
+        void run(const std::array<std::optional<Array>, 4> &arrays) const {
+            if (writes_packed) {
+                arrays[0]->require_writable();
+            }
+            auto *const packed = static_cast<char *>(arrays[0]->data());
+            auto *const out = arrays[1] ? static_cast<char *>(arrays[1]->data()) : packed;
+            std::array<const void *, max_tensors> from{};
+            std::array<void *, max_tensors> to{};
+            for (std::size_t i = 0; i < call->tensors.n; ++i) {
+                from[i] = packed + x[i];
+                to[i] = (i == 0 ? out : packed) + y[i];
+            }
+            thread_local std::vector<char> scratch;
+            scratch.resize(std::max(scratch.size(), scratch_bytes));
+            auto args = make_struct<halyard_bound_run_args>();
+            args.n_tensors = static_cast<std::int32_t>(call->tensors.n);
+            args.positions = arrays[2] ? arrays[2]->data() : nullptr;
+            args.x = from.data();
+            args.y = to.data();
+            args.slots = arrays[3] ? arrays[3]->data() : nullptr;
+            args.slots_scratch = scratch_bytes != 0 ? scratch.data() : nullptr;
+            args.weights = weights.data();
+            args.biases = biases.data();
+            args.scales = scales.data();
+            args.scales_out = scales_out.data();
+            args.caches = caches.data();
+            const nb::gil_scoped_release release;
+            detail::call(halyard_run_bound, bound.get(), &args);
+        }
+    };
+
+    std::shared_ptr<const Bound> bind(const Form &form, const std::array<std::optional<Array>, 4> &arrays,
+                                      const nb::tuple &given) {
+        const nb::object described = describe_(*given);
+        auto made = std::make_shared<Bound>();
+        made->form = form;
+        made->source = nb::borrow(at(described, 0));
+        auto &angles = nb::cast<AngleSource &>(made->source);
+        Options options(at(described, 6));
+        const bool by_openmp = options.n_threads == 0;
+        options.n_threads = by_openmp ? 1 : options.n_threads;
+        made->call = std::make_unique<Call>(angles, at(described, 1), at(described, 2), at(described, 3),
+                                            at(described, 4), at(described, 5), options);
+        auto &call = *made->call;
+        call.args.executor = by_openmp ? find_openmp_executor() : call.args.executor;
+        made->made = angles.find_plan(call.desc);
+        made->bound = bound_run(detail::create<halyard_bound_run>(halyard_bind_run, made->made->get(), &call.args));
+        const auto *const packed = static_cast<const char *>(arrays[0]->data());
+        const auto *const out = arrays[1] ? static_cast<const char *>(arrays[1]->data()) : packed;
+        for (std::size_t i = 0; i < call.tensors.n; ++i) {
+            const auto &stages = call.tensors.stages[i];
+            if (arrays[0]->size(0) > 0 && !is_inside(call.tensors.x[i].data, *arrays[0])) {
+                refuse(HALYARD_ERROR_UNSUPPORTED, "packed is an array of which no part can be had without a copy");
+            }
+            made->x[i] = static_cast<const char *>(call.tensors.x[i].data) - packed;
+            made->y[i] = static_cast<const char *>(call.tensors.y[i].data) - (i == 0 ? out : packed);
+            made->weights[i] = stages.weight;
+            made->biases[i] = stages.bias;
+            made->scales[i] = stages.scales;
+            made->scales_out[i] = stages.scales_out;
+            made->caches[i] = stages.cache;
+            made->writes_packed = made->writes_packed || (stages.cache == nullptr && (i > 0 || !arrays[1]));
+        }
+        made->scratch_bytes =
+            call.args.slots != nullptr ? static_cast<std::size_t>(call.args.slots->scratch_bytes) : std::size_t{0};
+        call.read_positions.reset();  // memory of a call, which its caller may want back
+        call.read_slots.reset();
+        for (std::size_t i = 0; i < call.tensors.n; ++i) {
+            call.tensors.roads[i].forget_tensors();
+        }
+        if (known_.size() >= max_forms) {
+            known_.erase(known_.begin());
+        }
+        known_.push_back(made);
+        return made;
+    }
+
+    static bool is_inside(const void *data, const Array &row) {
+        const auto begin = reinterpret_cast<std::uintptr_t>(row.data()), at = reinterpret_cast<std::uintptr_t>(data);
+        return at >= begin && at - begin < static_cast<std::uintptr_t>(row.size(1)) * sizeof(float);
+    }
+
+    static constexpr std::size_t max_forms = 64;
+    nb::callable describe_;
+    std::vector<std::shared_ptr<const Bound>> known_;  // only looked at with the GIL held
+};
 
 /// Moves keys from positions to others. `told` is (keys, out, slots, offset, n_heads, head_dim, scale, dtype,
 /// cache_layout, hadamard, groups, group_scales): keys are an array or with slots a cache, and go to where they lie, or
@@ -254,6 +420,10 @@ void rerotate(AngleSource &angles, AngleSource &from_angles, nb::tuple told, nb:
 void add_rotate(nb::module_ &module) {
     module.def("rerotate", rerotate, nb::arg("angles"), nb::arg("from_angles"), nb::arg("keys"),
                nb::arg("from_positions"), nb::arg("positions").none(), nb::arg("how"));
+    nb::class_<Prepared>(module, "Prepared")
+        .def(nb::init<nb::callable>(), nb::arg("describe"))
+        .def("__call__", &Prepared::operator(), nb::arg("packed"), nb::arg("positions").none() = nb::none(),
+             nb::arg("slots").none() = nb::none(), nb::arg("out").none() = nb::none());
     module.def("rotate", rotate, nb::arg("angles"), nb::arg("x"), nb::arg("y"), nb::arg("positions").none(),
                nb::arg("offsets"), nb::arg("stages").none(), nb::arg("how"));
 }

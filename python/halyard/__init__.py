@@ -21,8 +21,9 @@ from ._convert import convert
 from ._core import Error, version as __version__
 from ._frequencies import Frequencies, QScale
 from ._library import Target, explain, targets
+from ._prepare import prepare
 from ._rerotate import rerotate
 from ._rotate import CacheLayout, DynamicScale, Groups, Norm, rotate
 
 __all__ = ["AngleSource", "CacheLayout", "DynamicScale", "Error", "Frequencies", "Groups", "Norm", "QScale",
-           "Target", "convert", "explain", "rerotate", "rotate", "targets"]
+           "Target", "convert", "explain", "prepare", "rerotate", "rotate", "targets"]

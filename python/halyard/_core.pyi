@@ -1,5 +1,6 @@
 """The extension, as the package calls it: what halyard/halyard.h says, with names for numbers."""
 
+from collections.abc import Callable
 from typing import Any
 
 version: str
@@ -67,3 +68,7 @@ def rotate(angles: AngleSource, x: tuple[Any, Any, Any], y: tuple[Any, Any, Any]
            how: _How) -> None: ...
 def rerotate(angles: AngleSource, from_angles: AngleSource, keys: tuple[Any, ...], from_positions: Any, positions: Any,
              how: _How) -> None: ...
+
+class Prepared:
+    def __init__(self, describe: Callable[[Any, Any, Any, Any], tuple[Any, ...]]) -> None: ...
+    def __call__(self, packed: Any, positions: Any = None, slots: Any = None, out: Any = None) -> None: ...

@@ -171,7 +171,8 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
         (array, scales) takes the array's place in what is returned.
     from_group_scales: those that from_groups has apart, likewise.
     cache: an array that takes the place of out: [slots, heads, head_dim], [pages, slots, heads, head_dim], or with
-        cache_layout "hnd" [pages, heads, slots, head_dim]; cache_layout may be a CacheLayout.
+        cache_layout "hnd" [pages, heads, slots, head_dim]; cache_layout may be a CacheLayout, and (for q, for k, for v)
+        where they differ.
     slots: int32 or int64 [tokens] or [batch, tokens]: where each token goes in the caches; -1: it is not stored. An
         int, or [batch, 1]: where the first token goes, the others follow; -1: none is stored.
     duplicate_slots: what two tokens with one slot are: "error", or "last": the later one is kept. A CUDA device takes
@@ -212,6 +213,21 @@ def not_a_source(name: str, value: Any) -> TypeError:
 def _turn(inputs: tuple[Any, Any, Any], angles: AngleSource, positions: Any, out: Any, offset: int | tuple[int, ...],
           stages: tuple[Any, ...] | None, how: tuple[Any, ...]) -> Any:
     """rotate, with what belongs together in tuples as the extension takes them."""
+    given, results = complete(inputs, positions, out, offset, stages, how)
+    outputs = given[1]
+    if any(getattr(x, "is_cuda", False) for x in inputs):
+        _turn_on_gpu(angles, *given)
+    else:
+        _core.rotate(angles._handle, *given)
+    if inputs[1] is None and inputs[2] is None:
+        return outputs[0] if results is None else results.of(0, outputs[0])
+    return tuple(outputs[i] if results is None else results.of(i, outputs[i])
+                 for i in range(3) if inputs[i] is not None)
+
+
+def complete(inputs: tuple[Any, Any, Any], positions: Any, out: Any, offset: int | tuple[int, ...],
+             stages: tuple[Any, ...] | None, how: tuple[Any, ...]) -> tuple[Any, Any]:
+    """What the extension's rotate takes beside angles, and what makes of outputs what the caller gets, if anything."""
     n_given = 1 + (inputs[1] is not None) + (inputs[2] is not None)
     outputs = _for_each("out", out, n_given)
     results = None  # where outputs are all there is
@@ -226,10 +242,10 @@ def _turn(inputs: tuple[Any, Any, Any], angles: AngleSource, positions: Any, out
         for each in norms:
             if each is not None and not isinstance(each, Norm):
                 raise TypeError(f"norm is a {type(each).__name__}, not a halyard.Norm: its weight is Norm(weight)")
-        results = _Results(inputs, _for_each("cache", cache, n_given), dtypes, groups,
-                           from_groups)
+        layouts = (*cache_layout, "nhd", "nhd", "nhd")[:3] if isinstance(cache_layout, tuple) else (cache_layout,) * 3
+        results = _Results(inputs, _for_each("cache", cache, n_given), dtypes, groups, from_groups)
         stages = (norms, _for_each("scale", scale, n_given), results.caches, results.dtypes,
-                  cache_layout, slots, duplicate_slots, _for_each("position_scales", position_scales, n_given),
+                  layouts, slots, duplicate_slots, _for_each("position_scales", position_scales, n_given),
                   (*hadamard, 0, 0, 0)[:3] if isinstance(hadamard, tuple) else (hadamard,) * 3, groups, from_groups,
                   results.complete_scales(group_scales), from_group_scales)
     elif out is None or type(out) is tuple:
@@ -237,15 +253,7 @@ def _turn(inputs: tuple[Any, Any, Any], angles: AngleSource, positions: Any, out
     if results is not None:
         outputs = results.complete(outputs)
     offsets = (*offset, 0, 0) if isinstance(offset, tuple) else (offset, offset)
-    given = (inputs, outputs, positions, (offsets[0], offsets[1], 0), stages, how)
-    if any(getattr(x, "is_cuda", False) for x in inputs):
-        _turn_on_gpu(angles, *given)
-    else:
-        _core.rotate(angles._handle, *given)
-    if n_given == 1:
-        return outputs[0] if results is None else results.of(0, outputs[0])
-    return tuple(outputs[i] if results is None else results.of(i, outputs[i])
-                 for i in range(3) if inputs[i] is not None)
+    return (inputs, outputs, positions, (offsets[0], offsets[1], 0), stages, how), results
 
 
 def _turn_on_gpu(angles: AngleSource, inputs: tuple[Any, Any, Any], outputs: Any, positions: Any, *others: Any) -> None:

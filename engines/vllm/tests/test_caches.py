@@ -1,0 +1,86 @@
+"""What lies in vLLM's cache, and the ways by which sequences come to share it."""
+
+import ctypes
+from types import SimpleNamespace
+
+import models
+import pytest
+import test_fused
+import torch
+from test_fused import check
+
+@pytest.mark.parametrize("model", ["llama", "qwen2"])
+def test_caches_of_a_model(pair, model):
+    theirs, ours = pair(model)
+    prompts = models.prompts(3, 64, 45)
+    for engine in theirs, ours:
+        models.generate(engine, prompts)
+    for x, y in zip(models.caches_of(theirs), models.caches_of(ours)):
+        assert torch.equal(x, y) and x.any()
+
+
+N_Q, N_KV, HEAD_DIM, BLOCK = 4, 2, 64, 32
+
+
+def module_by(table):
+    """What a road reads of a model's layer."""
+    rotary = SimpleNamespace(cos_sin_cache=table, is_neox_style=True)
+    return SimpleNamespace(num_heads=N_Q, num_kv_heads=N_KV, head_dim=HEAD_DIM, rotary_emb=rotary)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("isa", ["amx", "vec", "vec16"])
+def test_layouts(fused, isa, dtype):
+    """Each layout, filled by vLLM's own operator and by a rotation by nothing, some tokens without a slot."""
+    if isa == "amx" and (dtype != torch.bfloat16 or not torch.cpu._is_amx_tile_supported()):
+        pytest.skip("AMX is for bfloat16, on machines that have it")
+    random = torch.Generator().manual_seed(1)
+    n = 77
+    table = torch.cat((torch.ones(n, HEAD_DIM // 2), torch.zeros(n, HEAD_DIM // 2)), dim=1).to(dtype)
+    qkv = torch.randn(n, (N_Q + 2 * N_KV) * HEAD_DIM, generator=random).to(dtype)
+    slots = torch.randperm(6 * BLOCK, generator=random)[:n]
+    slots[::9] = -1
+    caches = [torch.zeros(6, N_KV, BLOCK, 2 * HEAD_DIM, dtype=dtype) for _ in range(2)]
+    q = torch.empty(n, N_Q * HEAD_DIM, dtype=dtype)
+    fused.Road(module_by(table), caches[0], isa).run(qkv, torch.arange(n), slots, q)
+    k_cache, v_cache = caches[1].view(6, N_KV, 2 * BLOCK, HEAD_DIM).chunk(2, dim=2)
+    own_q, k, v = qkv.view(n, -1, HEAD_DIM).split((N_Q, N_KV, N_KV), dim=1)
+    torch.ops._C.cpu_attn_reshape_and_cache(k, v, k_cache, v_cache, slots, isa, 1.0, 1.0, "auto")
+    assert torch.equal(caches[0], caches[1]) and torch.equal(q.view_as(own_q), own_q)
+
+
+def test_openmps_threads(fused):
+    """The same bits by one thread and by two, of a prompt that is large enough for several tasks."""
+    n = 1024
+    table, qkv = torch.randn(n, HEAD_DIM), torch.randn(n, (N_Q + 2 * N_KV) * HEAD_DIM)
+    openmp = ctypes.CDLL(None)
+    results = []
+    for n_threads in 1, 2:
+        openmp.omp_set_num_threads(n_threads)
+        cache, q = torch.zeros(n // BLOCK, N_KV, BLOCK, 2 * HEAD_DIM), torch.empty(n, N_Q * HEAD_DIM)
+        fused.Road(module_by(table), cache, "vec").run(qkv, torch.arange(n), torch.arange(n), q)
+        results.append((cache, q))
+    openmp.omp_set_num_threads(1)
+    assert torch.equal(results[0][0], results[1][0]) and torch.equal(results[0][1], results[1][1])
+
+
+@pytest.mark.parametrize("model", ["llama", "gemma3_text"])
+def test_a_prefix_that_is_cached(pair, model):
+    theirs, ours = pair(model, enable_prefix_caching=True)
+    begin = models.prompts(160)[0]
+    for _ in range(2):
+        check(theirs, ours, [begin + more for more in models.prompts(5, 40)], test_fused.BOUNDS.get(model, 0))
+
+
+def test_a_prompt_in_chunks(pair):
+    check(*pair("llama", max_num_batched_tokens=64, enable_chunked_prefill=True), models.prompts(200, 7, 130), 0)
+
+
+def test_preemption(pair):
+    """Sequences that find no room are thrown out, and come again."""
+    theirs, ours = pair("llama", num_gpu_blocks_override=8, max_model_len=160, block_size=32)
+    prompts = models.prompts(60, 61, 62, 63)
+    seen = [models.count_preemptions(engine) for engine in (theirs, ours)]
+    expected, found = (models.generate(engine, prompts, 60) for engine in (theirs, ours))
+    assert expected == found
+    assert all(count() > 0 for count in seen)

@@ -1,0 +1,54 @@
+"""Models before and after: tokens, their probabilities, and what the caches hold."""
+
+import models
+import pytest
+import torch
+
+MODELS = ["llama", "mistral", "qwen2", "qwen3", "gemma3_text", "phi3"]
+# Of logprobs in bf16. Without norms all is the same to the bit. The normed value vLLM rounds, and Halyard does not.
+BOUNDS = {"qwen3": 0.15, "gemma3_text": 0.15}
+
+
+def attention_layers(engine):
+    return [layer for layer in models.runner_of(engine).model.modules() if hasattr(layer, "halyard")]
+
+
+def serves(engine):
+    """Whether each layer's road has been taken."""
+    return [layer.halyard and layer.attn.impl.road is not None for layer in attention_layers(engine)]
+
+
+def check(theirs, ours, prompts, bound):
+    expected, found = models.generate(theirs, prompts), models.generate(ours, prompts)
+    for (tokens, probabilities), (own_tokens, own_probabilities) in zip(expected, found):
+        for i, (token, own) in enumerate(zip(tokens, own_tokens)):
+            assert abs(probabilities[i] - own_probabilities[i]) <= bound
+            if token != own:  # which two that are as likely may do where numbers are not the same to the bit
+                assert bound > 0
+                break
+    assert serves(ours) == [True, True] and not any(serves(theirs))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_tokens_and_probabilities(pair, model):
+    check(*pair(model), models.prompts(1, 5, 33, 200), BOUNDS.get(model, 0))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_f32(pair, model):
+    check(*pair(model, "float32"), models.prompts(5, 120), 1e-4)
+
+
+def test_f16(pair):
+    check(*pair("llama", "float16"), models.prompts(5, 120), 0)
+
+
+def test_heads_that_are_turned_in_part(pair):
+    rope = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+    check(*pair("llama", more={"rope_parameters": rope}), models.prompts(5, 120), 0)
+
+
+def test_a_scaled_model(pair):
+    rope = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 256}
+    check(*pair("llama", more={"rope_parameters": rope}), models.prompts(5, 120), 0)

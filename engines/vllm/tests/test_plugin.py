@@ -1,0 +1,143 @@
+"""The plug-in as vLLM loads it, and what it says where it does nothing."""
+
+import json
+import logging
+import os
+import pathlib
+import subprocess
+import sys
+import tomllib
+from types import SimpleNamespace
+
+import models
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, folder_of):
+    """What models.py prints in a process where the package is installed as its pyproject.toml says."""
+    folder = tmp_path_factory.mktemp("installed")
+    described = folder / "halyard-0.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: halyard\nVersion: 0\n")
+    (group, points), = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"].items()
+    (described / "entry_points.txt").write_text(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in points.items()))
+
+    def run(how, mode, model="llama"):
+        paths = os.pathsep.join([str(folder), os.environ["PYTHONPATH"]])
+        # All share what the compiler has kept, which must not be taken for what another mode compiles.
+        variables = dict(PYTHONPATH=paths, VLLM_CACHE_ROOT=str(folder / "vllm"), OMP_NUM_THREADS="1",
+                         TORCHINDUCTOR_CACHE_DIR=str(folder / "inductor"), HALYARD_VLLM=mode)
+        done = subprocess.run([sys.executable, pathlib.Path(models.__file__), folder_of(model), how], text=True,
+                              env={**os.environ, **variables}, capture_output=True, timeout=500)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(done.stdout.splitlines()[-1]), done.stdout + done.stderr
+    return run
+
+
+@pytest.mark.parametrize("how", ["eager", "compiled"])
+def test_the_same_tokens_and_probabilities(run, how):
+    off, words = run(how, "off")
+    assert off["counts"] == {} and off["roads"] == 0 and "Halyard" not in words
+    fused, _ = run(how, "fused" if how == "compiled" else "")  # the default
+    assert fused["counts"] == {"LlamaAttention fused": 2} and fused["roads"] == 2
+    assert fused["generated"] == off["generated"]
+    if how == "eager":
+        rotary, _ = run(how, "rotary")
+        assert rotary["counts"] == {"RotaryEmbedding rotary": 1} and rotary["generated"] == off["generated"]
+
+
+def test_a_variable_that_is_wrong(run):
+    wrong, words = run("eager", "fussed")
+    assert words.count('HALYARD_VLLM is "fussed", which is none of: off, rotary, fused') == 1 and wrong["roads"] == 0
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """What register() says, and whether it did anything."""
+    from halyard import vllm as plugin
+
+    def said(mode="fused"):
+        monkeypatch.setenv("HALYARD_VLLM", mode)
+        monkeypatch.setattr(plugin, "_said", set())
+        records = []
+        handler = logging.Handler()
+        handler.emit = lambda record: records.append(record.getMessage())
+        plugin.logger.addHandler(handler)
+        try:
+            for _ in range(2):  # as vLLM may do
+                plugin.register()
+        finally:
+            plugin.logger.removeHandler(handler)
+        return records
+    return said
+
+
+@pytest.mark.parametrize("version", ["0.31.2", "0.33.0", "1.32.0", "dev"])
+def test_another_version(monkeypatch, said, version):
+    import vllm
+    monkeypatch.setattr(vllm, "__version__", version)
+    assert said() == [
+        f"Halyard does nothing: vLLM is {version}, and the plug-in knows those from 0.32 on and before 0.33"]
+
+
+def test_versions_that_are_known(monkeypatch):
+    import vllm
+    from halyard.vllm import why_not
+    for version in "0.32.0", "0.32.1+cpu", vllm.__version__:
+        monkeypatch.setattr(vllm, "__version__", version)
+        assert why_not("fused") is None
+
+
+def test_another_platform(monkeypatch, said):
+    from vllm.platforms import current_platform
+    monkeypatch.setattr(type(current_platform), "is_cpu", lambda self: False)
+    sentence, = said("rotary")
+    assert "the plug-in is for CPUs" in sentence
+
+
+def test_no_vllm(monkeypatch, said):
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    sentence, = said()
+    assert "vLLM cannot be imported" in sentence
+
+
+def test_a_vllm_of_other_parts(monkeypatch, said):
+    from halyard.vllm import fused
+    monkeypatch.setitem(fused.KNOWN, "LlamaAttention", "llama_that_is_not_there")
+    sentence, = said()
+    assert "not as the plug-in knows it" in sentence and "llama_that_is_not_there" in sentence
+
+
+LEFT = {
+    "LoRA is on": dict(enable_lora=True),
+    "its cache is fp8, which vLLM cuts off and Halyard rounds": dict(kv_cache_dtype="fp8"),
+}
+# What takes another package, or another process: only the setting is there.
+SET = {
+    "speculative decoding is on": ("speculative_config", object()),
+    "a KV connector is on": ("kv_transfer_config", object()),
+    "it runs in parallel": ("parallel_config", SimpleNamespace(world_size=2)),
+}
+
+
+@pytest.mark.parametrize("reason", [*LEFT, *SET])
+def test_what_is_left_to_vllm(monkeypatch, fused, folder_of, reason):
+    if reason in SET:
+        stock = fused.get_current_vllm_config
+        monkeypatch.setattr(fused, "get_current_vllm_config", lambda: SimpleNamespace(
+            **{**vars(stock()), SET[reason][0]: SET[reason][1]}))
+    before = fused.counts.copy()
+    engine = models.make_engine(folder_of("llama"), **LEFT.get(reason, {}))
+    assert fused.counts - before == {("LlamaAttention", reason): 2}
+    assert not any(layer.halyard for layer in models.runner_of(engine).model.modules() if hasattr(layer, "halyard"))
+    assert len(models.generate(engine, models.prompts(5), 3)[0][0]) == 3
+
+
+def test_a_model_that_is_not_known(fused, folder_of):
+    before = fused.counts.copy()
+    engine = models.make_engine(folder_of("granite", random_weights=False), load_format="dummy")
+    assert fused.counts - before == {("the attention of GraniteForCausalLM", "it is not known"): 2}
+    assert len(models.generate(engine, models.prompts(5), 3)[0][0]) == 3

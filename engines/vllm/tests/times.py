@@ -1,0 +1,132 @@
+"""times.py [ROUNDS] [--widths W...] [--how eager compiled]: models of Qwen3's kind with random weights, as vLLM has
+them, with rotary layers of Halyard's and fused, in turns. On one thread, by CPU time.
+
+Eager, one engine changes between them, so that its weights stay where they lie in memory, which makes some percent.
+Compiled, each has two processes, and those of vLLM's own are compared with each other, too."""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+# name: (sequences, tokens of each prompt, tokens that are generated)
+WORKS = {"1 sequence, a token": (1, 16, 32), "8 sequences, a token": (8, 16, 32), "prompt of 2,048": (1, 2048, 1)}
+LAYERS = {512: 8, 2048: 3}
+OPS = {"custom_ops": ["none", "+rotary_embedding"]}
+
+
+def do_work(engine, work):
+    """Seconds."""
+    from vllm import SamplingParams
+    n_sequences, n_prompt, n_tokens = WORKS[work]
+    how = SamplingParams(temperature=0, max_tokens=n_tokens, ignore_eos=True, detokenize=False)
+    given = [{"prompt_token_ids": [(7 * i + s) % 900 for i in range(n_prompt)]} for s in range(n_sequences)]
+    start = time.process_time()
+    engine.generate(given, how, use_tqdm=False)
+    return time.process_time() - start
+
+
+def switch(engine, mode):
+    """Of an eager engine that was made fused."""
+    import models
+    from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbedding
+    from halyard.vllm import rotary
+
+    for module in models.runner_of(engine).model.modules():
+        if hasattr(module, "halyard"):
+            module.halyard = mode == "fused"
+        if isinstance(module, RotaryEmbedding):
+            kind = rotary.OURS[type(module)] if mode == "rotary" else type(module)
+            module._forward_method = kind.forward_cpu.__get__(module)
+
+
+def serve(folder, how):
+    """Does works by their names, and writes the time of each: "WORK" compiled, "MODE: WORK" eager."""
+    import models
+    import halyard.vllm
+    halyard.vllm.register()
+    rotary = how == "compiled" and os.environ["HALYARD_VLLM"] == "rotary"
+    engine = models.make_engine(folder, eager=how == "eager", load_format="dummy", max_model_len=4096,
+                                max_num_batched_tokens=4096, **({"compilation_config": OPS} if rotary else {}))
+    print("ready", dict(halyard.vllm.counts), flush=True)
+    for line in sys.stdin:
+        mode, work = line.strip().split(": ")
+        if how == "eager":
+            switch(engine, mode)
+        print("time", do_work(engine, work), flush=True)
+
+
+def answer(process, word):
+    for line in process.stdout:
+        if line.startswith(word):
+            return line[len(word):].strip()
+    raise SystemExit("a process has ended; see above")
+
+
+def start(folder, how, mode):
+    return subprocess.Popen([sys.executable, __file__, "--serve", folder, how], text=True, stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1", "HALYARD_VLLM": mode,
+                                                         "VLLM_LOGGING_LEVEL": "ERROR"})
+
+
+def compare(width, how, rounds):
+    import models
+    names = ["off", "rotary", "fused"] if how == "eager" else ["off", "rotary", "fused", "fused 2", "rotary 2", "off 2"]
+    with tempfile.TemporaryDirectory() as folder:
+        models.save(folder, "qwen3", random_weights=False, hidden_size=width, intermediate_size=2 * width, head_dim=128,
+                    num_attention_heads=width // 128, num_key_value_heads=width // 256, vocab_size=1000,
+                    max_position_embeddings=4096, num_hidden_layers=LAYERS[width])
+        if how == "eager":
+            servers = dict.fromkeys(names, start(folder, how, "fused"))
+        else:
+            servers = {name: start(folder, how, name.split()[0]) for name in names}
+        for server, name in {server: name for name, server in servers.items()}.items():
+            print(f"# {width} {how} {name}: {answer(server, 'ready')}", flush=True)
+        for work in WORKS:
+            seconds = {name: [] for name in names}
+            for i in range(rounds + 1):
+                for name in names[i % len(names):] + names[:i % len(names)]:
+                    servers[name].stdin.write(f"{name}: {work}\n")
+                    servers[name].stdin.flush()
+                    seconds[name].append(float(answer(servers[name], "time")))
+            print(f"{how}, {width} wide, {work}: {told(seconds, WORKS[work][2])}", flush=True)
+        for server in set(servers.values()):
+            server.stdin.close()
+            server.wait()
+
+
+def told(seconds, n_tokens):
+    both = {}
+    for name, each in seconds.items():
+        both.setdefault(name.split()[0], []).append(each[1:])
+    mean = {mode: [statistics.mean(some) for some in zip(*each)] for mode, each in both.items()}
+    texts = [f"stock {statistics.median(mean['off']) / n_tokens * 1e3:.2f} ms"]
+    if len(both["off"]) == 2:
+        texts.append(f"one process over the other {statistics.median(a / b for a, b in zip(*both['off'])):.3f}")
+    for mode in "rotary", "fused":
+        ratios = [stock / own for stock, own in zip(mean["off"], mean[mode])]
+        first, median, third = statistics.quantiles(ratios, n=4, method="inclusive")
+        texts.append(f"{mode} {median:.3f} ({first:.3f} to {third:.3f})")
+    return "; ".join(texts)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rounds", nargs="?", type=int, default=15)
+    parser.add_argument("--widths", nargs="+", type=int, default=list(LAYERS))
+    parser.add_argument("--how", nargs="+", default=["eager", "compiled"])
+    parser.add_argument("--serve", nargs=2)
+    arguments = parser.parse_args()
+    if arguments.serve:
+        serve(*arguments.serve)
+        return
+    for how in arguments.how:
+        for width in arguments.widths:
+            compare(width, how, arguments.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Halyard in vLLM on CPUs: a plug-in, which vLLM loads by the entry point `vllm.general_plugins`.
+
+The environment variable HALYARD_VLLM says what it does:
+
+    off      nothing
+    rotary   Halyard rotates in the place of vLLM's own operator, by the layer's own table, to the same bits
+    fused    norm, rotation, the store into vLLM's paged cache, and attention are one operator, in models that are known;
+             this is the default
+
+What cannot be done is said in one sentence of vLLM's log, and then vLLM goes on as if the plug-in were not there.
+"""
+
+import collections
+import logging
+import os
+import re
+from typing import Any
+
+MODES = ("off", "rotary", "fused")
+DEFAULT = "fused"
+VERSIONS = ((0, 32), (0, 33))  # of vLLM: from the first on, and before the second
+
+logger = logging.getLogger("vllm.halyard")  # vLLM's own settings reach it there
+
+counts: collections.Counter[tuple[str, str]] = collections.Counter()
+"""How many layers of which class this process has made: (class, "fused", "rotary" or why it is left)."""
+
+_said: set[str] = set()
+
+
+def say_once(sentence: str, *, level: int = logging.WARNING) -> None:
+    if sentence not in _said:
+        _said.add(sentence)
+        logger.log(level, sentence)
+
+
+def left(kind: str, reason: str) -> None:
+    """Counts a layer that stays vLLM's, and names it once."""
+    counts[kind, reason] += 1
+    say_once(f"Halyard leaves {kind} to vLLM: {reason}")
+
+
+def why_not(mode: str) -> str | None:
+    """Why the plug-in does nothing, in one sentence."""
+    if mode not in MODES:
+        return f'HALYARD_VLLM is "{mode}", which is none of: {", ".join(MODES)}'
+    try:
+        import vllm
+        from vllm.platforms import current_platform
+    except ImportError as error:
+        return f"vLLM cannot be imported ({error}), which the plug-in is for"
+    version = getattr(vllm, "__version__", "unknown")
+    found = re.match(r"(\d+)\.(\d+)", version)
+    if found is None or not VERSIONS[0] <= (int(found[1]), int(found[2])) < VERSIONS[1]:
+        first, end = (".".join(map(str, bound)) for bound in VERSIONS)
+        return f"vLLM is {version}, and the plug-in knows those from {first} on and before {end}"
+    if not current_platform.is_cpu():
+        return f"vLLM runs on {current_platform.device_type}, and the plug-in is for CPUs"
+    return None
+
+
+def register() -> None:
+    """What vLLM calls in each of its processes, perhaps twice."""
+    mode = os.environ.get("HALYARD_VLLM") or DEFAULT
+    if mode == "off":
+        return
+    if reason := why_not(mode):
+        say_once(f"Halyard does nothing: {reason}")
+        return
+    try:
+        module: Any
+        if mode == "rotary":
+            from . import rotary as module
+        else:
+            from . import fused as module
+        module.install()
+    except (ImportError, AttributeError) as error:
+        say_once(f"Halyard does nothing: this vLLM is not as the plug-in knows it ({error})")

@@ -1,0 +1,193 @@
+"""Attention layers whose norms, rotation, store and attention are one operator."""
+
+import importlib
+import logging
+from typing import Any
+
+import torch
+from vllm.config import get_current_vllm_config
+from vllm.model_executor.layers.attention.attention import get_attention_context
+from vllm.model_executor.layers.layernorm import GemmaRMSNorm, RMSNorm
+from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbedding
+from vllm.v1.attention.backend import AttentionType
+from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend, CPUAttentionBackendImpl
+from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
+
+from .. import CacheLayout, Norm, prepare
+from . import counts, left, say_once
+from .angles import pairing_of, source_of
+
+Tensor = torch.Tensor
+
+# Classes whose forward is known: q, k and v from qkv_proj, norms of each head where there are any, rotary_emb, attn and
+# o_proj. A class that inherits one of these and has a forward of its own keeps it.
+KNOWN = {"LlamaAttention": "llama", "MistralAttention": "mistral", "Qwen2Attention": "qwen2", "Qwen3Attention": "qwen3",
+         "Gemma3Attention": "gemma3"}
+# Where an element of a block lies, by what vLLM calls the instruction set: (of k, of v), for b slots of heads of d.
+_LAYOUTS = {
+    "vec": lambda b, d: (dict(stride_token=1, tile_elements=1, stride_tile_elements=b), dict(stride_token=d)),
+    "amx": lambda b, d: (
+        dict(tile_tokens=16, stride_tile_tokens=16 * d, stride_token=2, tile_elements=2, stride_tile_elements=32),
+        dict(tile_tokens=2, stride_tile_tokens=32, stride_token=1, tile_elements=16, stride_tile_elements=16 * b,
+             stride_element=2)),
+}
+_LAYOUTS["vec16"] = _LAYOUTS["vec"]
+
+
+class Road:
+    """From the projection of one layer to its cache."""
+
+    def __init__(self, module: Any, kv_cache: Tensor, isa: str) -> None:
+        n_blocks, n_heads, block_size, _ = kv_cache.shape
+        head_dim = module.head_dim
+        self.kv_cache = kv_cache
+        self.k_cache, self.v_cache = kv_cache.view(n_blocks, n_heads, 2 * block_size, -1).chunk(2, dim=2)
+        elements = kv_cache.view(-1)
+        common = dict(n_slots=n_blocks * block_size, block_size=block_size, stride_block=kv_cache.stride(0),
+                      stride_head=kv_cache.stride(1))
+        k_layout, v_layout = (CacheLayout(**common, **own) for own in _LAYOUTS[isa](block_size, head_dim))
+        norm = _norm_of(getattr(module, "q_norm", None)), _norm_of(getattr(module, "k_norm", None))
+        self.run = prepare(
+            (module.num_heads, module.num_kv_heads, module.num_kv_heads), head_dim, angles=source_of(module.rotary_emb),
+            pairing=pairing_of(module.rotary_emb), norm=norm,
+            cache=(None, elements, elements[block_size * head_dim:]), cache_layout=(k_layout, k_layout, v_layout),
+            duplicate_slots="last", threads=0)
+
+
+def _norm_of(module: Any) -> Norm | None:
+    if module is None:
+        return None
+    return Norm(module.weight.detach(), module.variance_epsilon, unit_offset=isinstance(module, GemmaRMSNorm))
+
+
+def _is_plain(rotary: Any) -> bool:
+    """Whether it turns q and k by the rows of its table, and does no more."""
+    return isinstance(rotary, RotaryEmbedding) and type(rotary).forward_native is RotaryEmbedding.forward_native
+
+
+def _why_not(module: Any) -> str | None:
+    """Why a layer is left to vLLM."""
+    config = get_current_vllm_config()
+    rotary, attention = module.rotary_emb, module.attn
+    impl = getattr(attention, "impl", None)
+    norms = [getattr(module, name) for name in ("q_norm", "k_norm") if getattr(module, name, None) is not None]
+    for wrong, reason in (
+            (config.lora_config is not None, "LoRA is on"),
+            (config.kv_transfer_config is not None, "a KV connector is on"),
+            (config.speculative_config is not None, "speculative decoding is on"),
+            (config.parallel_config.world_size > 1, "it runs in parallel"),
+            (type(impl) is not HalyardAttentionImpl, "its attention is another backend's"),
+            (getattr(impl, "attn_type", None) != AttentionType.DECODER, "its attention is no decoder's"),
+            (getattr(module, "dual_chunk_attention_config", None) is not None, "it attends in two chunks"),
+            (getattr(module, "do_llama_4_scaling", False), "it scales q by position"),
+            (not _is_plain(rotary), f"{type(rotary).__name__} is not known"),
+            (any(type(norm) not in (RMSNorm, GemmaRMSNorm) or norm.weight.shape != (module.head_dim,)
+                 or getattr(norm, "variance_size_override", None) is not None for norm in norms),
+             "its norm is not known"),
+            (getattr(impl, "kv_sharing_target_layer_name", None) is not None, "it shares another layer's cache"),
+            (getattr(impl, "is_fp8_kv_cache", False), "its cache is fp8, which vLLM cuts off and Halyard rounds")):
+        if wrong:
+            return reason
+    return None
+
+
+class HalyardAttentionImpl(CPUAttentionBackendImpl):
+    """vLLM's attention on CPUs, which can begin at the projection."""
+
+    module: Any = None  # the model's layer, where it is served
+    road: Road | None = None
+    is_known = False
+
+    def __init__(self, *args: Any, **others: Any) -> None:
+        super().__init__(*args, **others)
+        model = get_current_vllm_config().model_config
+        self.model = "a model" if model is None else model.architectures[0]
+
+    def process_weights_after_loading(self, act_dtype: torch.dtype) -> None:
+        super().process_weights_after_loading(act_dtype)
+        self.road = None  # whose norms may have other weights now
+        if not self.is_known:
+            left(f"the attention of {self.model}", "it is not known")
+
+    def attend(self, attention: Any, qkv: Tensor, positions: Tensor, kv_cache: Tensor, metadata: Any,
+               slots: Tensor) -> Tensor:
+        output = qkv.new_empty((qkv.shape[0], self.num_heads * self.head_size))
+        if metadata is None:  # a run without a cache, which measures memory
+            return output
+        road = self.road
+        if road is None or road.kv_cache is not kv_cache:
+            road = self.road = Road(self.module, kv_cache, attention.isa)
+        n = metadata.num_actual_tokens
+        if n != qkv.shape[0]:
+            qkv, positions, slots = qkv[:n], positions[:n], slots[:n]
+        q = qkv.new_empty((n, self.num_heads, self.head_size))
+        road.run(qkv, positions, slots, q.view(n, -1))
+        torch.ops._C.cpu_attention_with_kv_cache(
+            q, road.k_cache, road.v_cache, output[:n].view(n, self.num_heads, self.head_size), metadata.query_start_loc,
+            metadata.seq_lens, self.scale, metadata.causal, self.alibi_slopes, self.sliding_window,
+            metadata.block_table, self.logits_soft_cap, metadata.scheduler_metadata, self.sinks,
+            metadata.dynamic_causal, attention._k_scale_float, attention._v_scale_float, self.kv_cache_dtype)
+        return output
+
+
+class HalyardAttentionBackend(CPUAttentionBackend):
+    @staticmethod
+    def get_impl_cls() -> type[CPUAttentionBackendImpl]:
+        return HalyardAttentionImpl
+
+
+def _attend(qkv: Tensor, positions: Tensor, name: str, columns: int) -> Tensor:
+    metadata, attention, kv_cache, slots = get_attention_context(name)
+    return attention.impl.attend(attention, qkv, positions, kv_cache, metadata, slots)
+
+
+def _attend_fake(qkv: Tensor, positions: Tensor, name: str, columns: int) -> Tensor:
+    return qkv.new_empty((qkv.shape[0], columns))
+
+
+_library = torch.library.Library("halyard", "FRAGMENT")
+_library.define("vllm_attend(Tensor qkv, Tensor positions, str name, int columns) -> Tensor",
+                tags=[torch.Tag.pt2_compliant_tag])
+_library.impl("vllm_attend", _attend, "CPU")
+torch.library.register_fake("halyard::vllm_attend", _attend_fake, lib=_library)
+
+
+def _replace(kind: Any) -> None:
+    """Has a class of vLLM's decide for each of its layers."""
+    stock_init, stock_forward = kind.__init__, kind.__dict__["forward"]
+
+    def init(self: Any, *args: Any, **others: Any) -> None:
+        stock_init(self, *args, **others)
+        if type(self).forward is not forward:  # it has a class of its own, perhaps one of these, whose init goes on
+            return
+        impl = getattr(self.attn, "impl", None)
+        if reason := _why_not(self):
+            left(type(self).__name__, reason)
+        else:
+            counts[type(self).__name__, "fused"] += 1
+            self.halyard = True
+            impl.module = self
+        if isinstance(impl, HalyardAttentionImpl):
+            impl.is_known = True
+
+    def forward(self: Any, positions: Tensor, hidden_states: Tensor, **others: Any) -> Tensor:
+        if not self.halyard:
+            return stock_forward(self, positions, hidden_states, **others)
+        qkv, _ = self.qkv_proj(hidden_states)
+        attend = torch.ops.halyard.vllm_attend if torch.compiler.is_compiling() else _attend
+        output, _ = self.o_proj(attend(qkv, positions, self.attn.layer_name, self.q_size))
+        return output
+
+    kind.halyard = False
+    kind.__init__, kind.forward = init, forward
+
+
+def install() -> None:
+    kinds = [getattr(importlib.import_module(f"vllm.model_executor.models.{file}"), name)
+             for name, file in KNOWN.items()]
+    if hasattr(kinds[0], "halyard"):
+        return
+    register_backend(AttentionBackendEnum.CPU_ATTN, f"{__name__}.{HalyardAttentionBackend.__qualname__}")
+    for kind in kinds:
+        _replace(kind)
+    say_once("Halyard serves the attention of " + ", ".join(KNOWN), level=logging.INFO)
