@@ -251,6 +251,7 @@ std::vector<float> Scene::floats_of(int i, bool is_fused) const {
     plan_desc.tensors = &desc;
     plan_desc.target = is_fused ? "reference" : "x86_sse41";
     halyard_run_args args = call.args;
+    args.n_tensors = 1;
     args.x = &x;
     args.y = &y;
     args.stages = &stages;

@@ -293,10 +293,10 @@ TEST_CASE("errors: groups, bound runs", "[errors][groups]") {
     CHECK(bound() == HALYARD_OK);
     table.refuse({
         {HALYARD_ERROR_NULL_POINTER, {"group_scales"}, {{bound.args.group_scales, nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"stages[1].group_scales"}, {{scales[1], nullptr}}},
-        {HALYARD_ERROR_MISMATCH, {"stages[0].group_scales"}, {{scales[0], s.at(1700)}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.group_scales[1]"}, {{scales[1], nullptr}}},
+        {HALYARD_ERROR_MISMATCH, {"args.group_scales[0]"}, {{scales[0], s.at(1700)}}},
         {HALYARD_ERROR_MISMATCH, {"from_group_scales"}, {{bound.args.from_group_scales, bound.args.group_scales}}},
-        {HALYARD_ERROR_OVERLAP, {"stages[1].group_scales"}, {{scales[1], s.at(1500)}}},
+        {HALYARD_ERROR_OVERLAP, {"args.group_scales[1]"}, {{scales[1], s.at(1500)}}},
     });
 }
 
