@@ -13,6 +13,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <sstream>
 
 namespace {
@@ -102,6 +103,7 @@ public:
         n_tokens_ = random.one_in(3) ? 1 : random.in(2, 6);
         head_dim_ = kind.head_dim != 0 ? kind.head_dim : random.one_in(4) ? 640 : 64 * random.in(1, 4);
         has_cache_ = random.one_in(2);
+        slot_bytes_ = random.one_in(2) ? 8 : 4;
         block_size_ = random.one_in(3) ? 16 : random.in(1, 4);
         n_slots_ = block_size_ * random.in((n_batch_ * n_tokens_ - 1) / block_size_ + 1, 20);
         const int record = static_cast<int>(random.in(0, n_ - 1));  // the others are whatever comes
@@ -117,7 +119,7 @@ public:
     /// What a device with this queue does otherwise than the CPU, in words.
     std::string fault(const halyard_gpu_queue &queue) {
         const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim_);
-        const auto angles = halyard::angle_source::table(frequencies, 0, 99);
+        const auto angles = make_angles(frequencies);
         halyard::plan_desc desc(rotary_dim_, std::vector(tensors_.begin(), tensors_.begin() + n_));
         const halyard::gpu_angles angles_there(queue, angles);
         const halyard::gpu_plan plan(queue, desc, angles_there);
@@ -147,10 +149,24 @@ private:
     std::array<halyard_tensor, most_tensors> x_ = {}, y_ = {};
     std::array<bool, most_tensors> own_ = {};  // whether its scales lie in own_scales_
     Arena in_, out_, own_scales_, weights_, tokens_;
-    std::int64_t positions_at_ = 0, slots_at_ = 0;
+    std::int64_t positions_at_ = 0, slots_at_ = 0, slot_bytes_ = 4;
     std::array<std::vector<std::int64_t>, 8> elements_;  // in out_: where those of a dtype are that are in no group
 
     Arena &arena_of_scales(std::size_t i) { return own_[i] ? own_scales_ : out_; }
+    /// Angles for positions 0 … 99 at least.
+    halyard::angle_source make_angles(const halyard::frequencies &frequencies) {
+        std::vector<std::int32_t> list(100);
+        std::iota(list.begin(), list.end(), 0);
+        switch (random_.in(0, 3)) {
+        case 0: return halyard::angle_source::phase(frequencies, 0, 99);
+        case 1: return halyard::angle_source::factored(frequencies, 0, 99);
+        case 2:
+            return halyard::angle_source::table(frequencies, 0, 99,
+                                                halyard::positions(list.data(), {1, std::ssize(list)}));
+        default: return halyard::angle_source::table(frequencies, 0, 99);
+        }
+    }
+
     bool has_records(int i) const { return tensors_[i].groups != nullptr; }
     bool has_apart(int i) const { return has_records(i) && groups_of(i).scales_apart; }
 
@@ -194,7 +210,8 @@ private:
             tensor.out_dtype = HALYARD_UINT8;
             bytes_[i] = groups_of(i).record_bytes;
         } else {
-            const std::int32_t dtypes[] = {HALYARD_F32, HALYARD_F16, HALYARD_BF16, HALYARD_E4M3, HALYARD_INT8};
+            const std::int32_t dtypes[] = {HALYARD_F32,  HALYARD_F16,  HALYARD_BF16,
+                                           HALYARD_E4M3, HALYARD_E5M2, HALYARD_INT8};
             tensor.out_dtype = random_.one_of(dtypes);
             bytes_[i] = head_dim_ * element_bytes(tensor.out_dtype);
         }
@@ -317,7 +334,7 @@ private:
 
     void fill_tokens() {
         positions_at_ = tokens_.add(n_batch_ * n_tokens_ * 4);
-        slots_at_ = tokens_.add(n_batch_ * n_tokens_ * 4);
+        slots_at_ = tokens_.add(n_batch_ * n_tokens_ * 8);
         std::vector<std::int32_t> free;
         for (std::int32_t slot = 0; slot < n_slots_; slot++) {
             free.insert(free.begin() + random_.in(0, slot), slot);
@@ -329,7 +346,8 @@ private:
                 free.pop_back();
             }
             std::memcpy(tokens_.at(positions_at_ + 4 * i), &position, 4);
-            std::memcpy(tokens_.at(slots_at_ + 4 * i), &slot, 4);
+            const std::int64_t wide = slot;  // the lower word comes first
+            std::memcpy(tokens_.at(slots_at_ + slot_bytes_ * i), &wide, static_cast<std::size_t>(slot_bytes_));
         }
     }
 
@@ -345,6 +363,7 @@ private:
     }
     halyard_slots slots(const void *data) const {
         auto slots = sized<halyard_slots>();
+        slots.type = slot_bytes_ == 8 ? HALYARD_INT64 : HALYARD_INT32;
         slots.policy = HALYARD_SLOTS_RANGE_ONLY;
         slots.data = data;
         slots.shape[0] = n_batch_;
@@ -432,7 +451,7 @@ private:
             args.weight_offsets = weight_offsets.data();
             args.group_scale_offsets = scale_offsets.data();
             args.slots = has_cache_ ? &given_slots : nullptr;
-            args.slots_offset = tokens.offset(slots_at_ / 4);
+            args.slots_offset = tokens.offset(slots_at_ / slot_bytes_);
             args.stages = stages;
             auto error = sized<halyard_error>();
             const halyard_status status = halyard_run_gpu(plan.get(), &args, &error);
