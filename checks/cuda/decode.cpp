@@ -357,7 +357,7 @@ private:
         instruction.element_bytes = bytes_of_type(words[0]);
         instruction.is_signed = words[0][0] == 's';
         const unsigned all = 1u * instruction.n_elements * instruction.element_bytes;
-        if (all > 16 || (all < Region::cell_bytes && instruction.space != Space::parameter)) {
+        if (all > 16 || (all == 1 && is_load && instruction.space != Space::parameter)) {  // our kernels load no bytes
             throw Fault("has the opcode " + std::string(opcode) + ", which the machine does not know");
         }
         instruction.execute = is_load ? execute_load : execute_store;
@@ -370,7 +370,8 @@ private:
         set_address(instruction, operands[is_load ? 1 : 0]);
         for (std::size_t i = 0; i < elements.size(); i++) {
             instruction.operands[i] =
-                is_load ? destination(elements[i]) : source(elements[i], instruction.element_bytes, true);
+                is_load ? destination(elements[i])
+                        : source(elements[i], std::max<std::uint8_t>(2, instruction.element_bytes), true);
             if (instruction.operands[i].n_bytes < std::max<std::uint8_t>(2, instruction.element_bytes)) {
                 throw Fault("loads into " + std::string(elements[i]) + ", which is narrower");
             }

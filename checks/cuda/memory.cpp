@@ -82,23 +82,22 @@ void note_write(Cell &cell, const Access &by, bool changes, bool is_undefined) {
 }  // namespace
 
 Region::Region(Address begin, std::size_t n_bytes, bool is_shared)
-    : begin_(begin), n_bytes_(n_bytes), is_shared_(is_shared),
-      bytes_(static_cast<std::uint8_t *>(map_zeros(n_bytes + cell_bytes))),
-      cells_(static_cast<Cell *>(map_zeros((n_bytes / cell_bytes + 1) * sizeof(Cell)))) {}
+    : begin_(begin), n_bytes_(n_bytes), is_shared_(is_shared), bytes_(static_cast<std::uint8_t *>(map_zeros(n_bytes))),
+      cells_(static_cast<Cell *>(map_zeros(n_bytes * sizeof(Cell)))) {}
 
 Region::~Region() {
-    munmap(bytes_, std::max<std::size_t>(n_bytes_ + cell_bytes, 1));
-    munmap(cells_, (n_bytes_ / cell_bytes + 1) * sizeof(Cell));
+    munmap(bytes_, std::max<std::size_t>(n_bytes_, 1));
+    munmap(cells_, std::max<std::size_t>(n_bytes_ * sizeof(Cell), 1));
 }
 
 std::uint32_t Region::load(Address at, unsigned n, const Access &by, std::uint8_t *to) {
     const std::size_t from = at - begin_;
     std::uint32_t undefined = 0;
-    for (unsigned i = 0; i < n / cell_bytes; i++) {
-        Cell &cell = cells_[from / cell_bytes + i];
+    for (unsigned i = 0; i < n; i++) {
+        Cell &cell = cells_[from + i];
         note_read(cell, by);
         const bool is_set = cell.is_set && (!is_shared_ || cell.write_launch == by.launch);
-        undefined |= (is_set ? 0u : 1u) << i;
+        undefined |= (is_set ? 0u : 1u) << i / 2;
     }
     std::memcpy(to, bytes_ + from, n);
     return undefined;
@@ -106,16 +105,15 @@ std::uint32_t Region::load(Address at, unsigned n, const Access &by, std::uint8_
 
 void Region::store(Address at, unsigned n, const Access &by, const std::uint8_t *from, std::uint32_t undefined) {
     const std::size_t to = at - begin_;
-    for (unsigned i = 0; i < n / cell_bytes; i++) {
-        const bool changes = std::memcmp(bytes_ + to + i * cell_bytes, from + i * cell_bytes, cell_bytes) != 0;
-        note_write(cells_[to / cell_bytes + i], by, changes, (undefined >> i & 1) != 0);
+    for (unsigned i = 0; i < n; i++) {
+        note_write(cells_[to + i], by, bytes_[to + i] != from[i], (undefined >> i / 2 & 1) != 0);
     }
     std::memcpy(bytes_ + to, from, n);
 }
 
 void Region::set(Address at, std::size_t n) {
-    for (std::size_t i = (at - begin_) / cell_bytes; i * cell_bytes < at - begin_ + n; i++) {
-        cells_[i].is_set = true;
+    for (std::size_t i = 0; i < n; i++) {
+        cells_[at - begin_ + i].is_set = true;
     }
 }
 

@@ -29,7 +29,7 @@ struct Access {
     bool is_nc = false;           // ld.global.nc, of what nobody may write during the launch
 };
 
-/// What is known of two bytes.
+/// What is known of a byte.
 struct Cell {
     std::uint32_t write_launch, write_block, read_launch, read_block;
     std::uint16_t write_thread, write_epoch, read_thread, read_epoch;
@@ -39,8 +39,6 @@ struct Cell {
 /// A stretch of memory. Programs know it by an address that no pointer of the host has.
 class Region {
 public:
-    static constexpr unsigned cell_bytes = 2;  // the smallest access of our kernels
-
     /// Shared memory is unset for each block that comes to it: for each Access::launch.
     Region(Address begin, std::size_t n_bytes, bool is_shared = false);
     Region(const Region &) = delete;
@@ -53,8 +51,8 @@ public:
         return at >= begin_ && at - begin_ <= n_bytes_ && n <= n_bytes_ - (at - begin_);
     }
 
-    /// Reads or writes n bytes, a multiple of 2, that holds() has been asked for. Bit i of the mask that load returns,
-    /// and that store takes, tells that bytes 2 * i and 2 * i + 1 have no defined value. Both throw Fault.
+    /// Reads or writes n bytes that holds() has been asked for. Bit i of the mask that load returns, and that store
+    /// takes, tells that one of the bytes 2 * i and 2 * i + 1 has no defined value. Both throw Fault.
     std::uint32_t load(Address at, unsigned n, const Access &by, std::uint8_t *to);
     void store(Address at, unsigned n, const Access &by, const std::uint8_t *from, std::uint32_t undefined);
 

@@ -204,6 +204,14 @@ T quotient(T a, T b) {
                         : static_cast<T>(a / b);
 }
 
+/// Towards zero. What is out of range becomes the nearest integer, and NaN 0.
+s32 to_integer(f32 value) {
+    return std::isnan(value)   ? 0
+           : value >= 0x1p31f  ? std::numeric_limits<s32>::max()
+           : value <= -0x1p31f ? std::numeric_limits<s32>::min()
+                               : static_cast<s32>(value);
+}
+
 template <typename Wide, typename Narrow>
 void unpack(const Instruction &instruction, const Threads &threads) {
     const Wide *const from = threads.values<const Wide>(instruction.operands[2]);
@@ -238,6 +246,8 @@ void add_integers(Table &to, const std::string &bits) {
     }
     to["neg.s" + bits] = form<U(U), [](U a) { return U{0} - a; }>();
     to["div.s" + bits] = form<S(S, S), [](S a, S b) { return quotient(a, b); }, Quotient>();
+    to["div.u" + bits] =
+        form<U(U, U), [](U a, U b) { return b == 0 ? static_cast<U>(~U{0}) : static_cast<U>(a / b); }, Quotient>();
     to["min.s" + bits] = form<S(S, S), min>();
     to["max.s" + bits] = form<S(S, S), max>();
     to["min.u" + bits] = form<U(U, U), min>();
@@ -293,6 +303,7 @@ void add_floats(Table &to) {
     to["cvt.rn.f16.f32"] = form<u16(f32), to_f16>();
     to["cvt.rn.f16x2.f32"] =
         form<u32(f32, f32), [](f32 a, f32 b) { return u32{to_f16(a)} << 16 | to_f16(b); }, Joined>();
+    to["cvt.rzi.s32.f32"] = form<s32(f32), to_integer>();
     to["cvt.rn.f32.s32"] = form<f32(s32), [](s32 a) { return static_cast<f32>(a); }>();
     to["cvt.rn.f32.u32"] = form<f32(u32), [](u32 a) { return static_cast<f32>(a); }>();
 }

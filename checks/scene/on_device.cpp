@@ -60,6 +60,8 @@ public:
             weight_offsets_[i] = mirror.offset(call_.stages[i].weight, bytes_of(call_.norms[i].weight_dtype));
             stages_[i].cache = mirror.data(call_.stages[i].cache);
             cache_offsets_[i] = mirror.offset(call_.stages[i].cache, bytes_of(call_.out_dtype(i)));
+            stages_[i].group_scales = mirror.data(call_.stages[i].group_scales);
+            group_scale_offsets_[i] = mirror.offset(call_.stages[i].group_scales, 1);
         }
         args_.n_tensors = scene.call.args.n_tensors;
         args_.x = x_;
@@ -68,6 +70,7 @@ public:
         args_.y_offsets = y_offsets_;
         args_.weight_offsets = weight_offsets_;
         args_.cache_offsets = cache_offsets_;
+        args_.group_scale_offsets = group_scale_offsets_;
         args_.stages = call_.args.stages != nullptr ? stages_ : nullptr;
         if (call_.args.slots != nullptr) {
             slots_.data = mirror.data(call_.slots.data);
@@ -119,6 +122,7 @@ private:
     halyard_stages stages_[HALYARD_MAX_TENSORS];
     std::int64_t x_offsets_[HALYARD_MAX_TENSORS], y_offsets_[HALYARD_MAX_TENSORS];
     std::int64_t weight_offsets_[HALYARD_MAX_TENSORS], cache_offsets_[HALYARD_MAX_TENSORS];
+    std::int64_t group_scale_offsets_[HALYARD_MAX_TENSORS];
     halyard_positions positions_;
     halyard_slots slots_;
     halyard_gpu_run_args args_ = sized<halyard_gpu_run_args>();

@@ -263,8 +263,9 @@ class _Reader:
                      generator=stage.removeprefix("widen_").removeprefix("layer_"), arguments=arguments, parameters={},
                      dtype=dtype)
 
-    def gpu_road(self, target, features):
-        self._kernels("halyard_road", self._targets(target, True), op="road", generator="road", arguments={},
+    def gpu_road(self, records, target, features):
+        name = "halyard_road" + ("_records" if self._one_of("records", records, FLAGS) else "")
+        self._kernels(name, self._targets(target, True), op="road", generator="road", arguments={"records": records},
                       parameters={}, features=features)
 
     def gpu_check_positions(self, target):

@@ -39,19 +39,30 @@ class Road : public Halide::Generator<Road> {
     using Stage = Halide::Stage;
 
 public:
+    /// Whether heads may become records: elements in groups that have scales. Others may be there as well.
+    GeneratorParam<bool> records{"records", false};
     std::unique_ptr<Fields::Road> in;
+    std::unique_ptr<Fields::Records> groups_in;
     std::optional<DeviceAngles> device_angles;
     Output<Buffer<uint32_t, 3>> y{"y"};
+    Output<Buffer<uint8_t, 3>> *bytes = nullptr;  // scales, and what else is stored byte by byte
 
     void configure() {
         in.reset(new Fields::Road{*this});
         device_angles.emplace(in->angles);
+        if (records) {
+            groups_in.reset(new Fields::Records{*this});
+            bytes = add_output<Buffer<uint8_t, 3>>("bytes");
+        }
     }
 
     void generate() {
         define_load();
         define_norm();
         define_rotation();
+        if (records) {
+            define_groups();
+        }
         define_store();
         device_angles->constrain();
         begin_at_zero(*in->slots);
@@ -59,7 +70,13 @@ public:
         constrain_flat(*in->x, 4);
         constrain_flat(y, 4);
         schedule_road();
-        get_pipeline().add_custom_lowering_pass(new MayWriteInput(*in->n_tokens < 0));
+        if (records) {
+            constrain_flat(*bytes, 16);
+            schedule_records();
+        }
+        // What LLVM cannot know to be false. With records it knows that there are tokens where something is stored.
+        const Expr never = records ? *in->has_norms < 0 : *in->n_tokens < 0;
+        get_pipeline().add_custom_lowering_pass(new MayWriteInput(never));
         complete_device_code(get_pipeline(), target);
     }
 
@@ -71,6 +88,10 @@ private:
         window{"window"}, packed{"packed"};
     RDom words, halves, steps, all;
     std::array<RDom, n_dtypes> stores;
+
+    Var g{"g"};  // a group: of records alone, as what follows
+    Func partial{"partial"}, scaled{"scaled"}, byte_row{"byte_row"};
+    RDom group_steps, grouped, all_bytes;
 
     /// A scalar of the tensor that a head belongs to.
     static_assert(HALYARD_MAX_TENSORS == 4);
@@ -203,32 +224,184 @@ private:
         value(e, h, t) = Halide::strict_float(turned_or_not * of_head(in->reciprocal));
     }
 
-    /// The quad that a head of a token begins with in y; -1: it is not stored.
-    Expr stored_at() {
-        const Expr slot =
-            number_at(*in->slots_offset, *in->n_slot_words, [&](const Expr &at) { return (*in->slots)(at, t); });
-        const Expr is_slot =
-            slot >= 0 && slot < cast<int64_t>(*in->n_slots) && (*in->stores_bad != 0 || device_angles->cover(t));
-        const Expr near = cast<int32_t>(clamp(slot, 0, cast<int64_t>(*in->n_slots) - 1));
+    Expr slot() const {
+        return number_at(*in->slots_offset, *in->n_slot_words, [&](const Expr &at) { return (*in->slots)(at, t); });
+    }
+
+    /// Where a head of a token lies, by strides: in a view, and in a cache if it has a slot.
+    struct Lies {
+        Expr in_view, in_cache;
+    };
+    template <typename T>
+    Lies lies(const InputSide::OfTensors<int64_t> &first, const InputSide::OfTensors<T> &head,
+              const InputSide::OfTensors<T> &token, const InputSide::OfTensors<T> &of_block) const {
+        const Expr near = cast<int32_t>(clamp(slot(), 0, cast<int64_t>(*in->n_slots) - 1));
         const Expr size = of_head(in->block_size), block = near / Halide::max(size, 1);
         const Expr in_block = near - block * size;
-        const Expr head_at = of_head(in->y_at) + cast<int64_t>(place_of(h)) * of_head(in->y_head);
-        const Expr in_view = head_at + cast<int64_t>(t) * of_head(in->y_token);
-        const Expr in_cache =
-            head_at + cast<int64_t>(block) * of_head(in->y_block) + cast<int64_t>(in_block) * of_head(in->y_token);
-        return select(size == 0, in_view, is_slot, in_cache, cast<int64_t>(-1));
+        const Expr head_at = of_head(first) + cast<int64_t>(place_of(h)) * of_head(head);
+        return {head_at + cast<int64_t>(t) * of_head(token),
+                head_at + cast<int64_t>(block) * of_head(of_block) + cast<int64_t>(in_block) * of_head(token)};
+    }
+
+    /// The quad that a head of a token begins with in y; -1: it is not stored.
+    Expr stored_at() {
+        const Expr is_slot =
+            slot() >= 0 && slot() < cast<int64_t>(*in->n_slots) && (*in->stores_bad != 0 || device_angles->cover(t));
+        const Lies at = lies(in->y_at, in->y_head, in->y_token, in->y_block);
+        return select(of_head(in->block_size) == 0, at.in_view, is_slot, at.in_cache, cast<int64_t>(-1));
+    }
+
+    // ---- Records: elements in groups -------------------------------------------------------------------------------
+
+    /// What GroupBits say of a tensor.
+    struct Groups {
+        Expr bits;
+
+        Expr field(int at, int n_bits) const { return (bits >> at) & ((1 << n_bits) - 1); }
+        Expr n_groups() const { return field(GroupBits::n_groups, 8); }
+        Expr quads_in_group() const { return field(GroupBits::group, 8); }
+        Expr group() const { return quads_in_group() * FlatMemory::quad_bytes; }
+        Expr n_grouped() const { return n_groups() * group(); }
+        Expr is_int8() const { return field(GroupBits::is_int8, 1) != 0; }
+        Expr is(ScaleForm form) const { return field(GroupBits::scale, 2) == static_cast<int>(form); }
+        Expr is(GroupPlace place) const { return field(GroupBits::place, 2) == static_cast<int>(place); }
+        Expr n_scale_bytes() const { return select(is(ScaleForm::f32), 4 * n_groups(), n_groups()); }
+        /// Quads of y that hold groups; those behind them hold other elements.
+        Expr n_quads() const { return select(is(GroupPlace::by_bytes), 0, n_groups() * quads_in_group()); }
+        /// Bytes that are stored by themselves.
+        Expr n_bytes() const { return n_scale_bytes() + select(is(GroupPlace::by_bytes), n_grouped(), 0); }
+    };
+
+    /// As many as the groups of a head of any tensor, rounded up to whole rounds of threads.
+    Expr room_for_groups() const { return (Halide::max(*groups_in->most_groups, 1) + lanes - 1) / lanes * lanes; }
+
+    /// A group that is accessed, and so is one of the head's: see in_head.
+    Expr in_groups(const Expr &group) const {
+        return unsafe_promise_clamped(cast<int32_t>(cast<uint32_t>(group)), 0, room_for_groups() - 1);
+    }
+
+    Groups groups_of(const Expr &head) const { return {of(groups_in->groups, head)}; }
+
+    /// The largest finite magnitude of each group, as an integer of its bits, and from it the scale: as it is stored,
+    /// and what elements are multiplied by.
+    void define_groups() {
+        const Groups groups = groups_of(h);
+        group_steps = RDom(0, (*in->head_dim + lanes - 1) / lanes, "group_steps");
+        group_steps.where(group_steps.x * lanes < groups.group());
+        group_steps.where(g < groups.n_groups());
+        const Expr place = g * groups.group() + group_steps.x * lanes + e;
+        const Expr magnitude = reinterpret<uint32_t>(value(in_head(place), h, t)) & 0x7fffffff;
+        partial(e, g, h, t) = Expr(0u);
+        partial(e, g, h, t) =
+            Halide::max(partial(e, g, h, t), select(magnitude < Expr(0x7f800000u), magnitude, Expr(0u)));
+
+        Expr largest = partial(0, in_groups(g), h, t);
+        for (int lane = 1; lane < lanes; lane++) {
+            largest = Halide::max(largest, partial(lane, in_groups(g), h, t));
+        }
+        const RootMath math = {target};
+        const Expr greatest = select(groups.is_int8(), 127.0f, 448.0f);
+        // Numbers that are not negative have the order of their bits. The floor keeps all of this far from denormals.
+        const Expr quotient = reinterpret<uint32_t>(math.quotient(reinterpret<float>(largest), greatest));
+        const Expr scale = Halide::max(quotient, reinterpret<uint32_t>(of_head(groups_in->floor)));
+        const Expr from_1_to_2 = reinterpret<float>((scale & 0x7fffff) | 0x3f800000);
+        const Expr inverse =
+            reinterpret<uint32_t>(math.quotient(1.0f, from_1_to_2)) + Expr(127u << 23) - (scale & 0x7f800000);
+
+        // E8M0: the exponent of s, which is rounded up where s is no power of two; half of the least normal number is
+        // one.
+        const Expr exponent = scale >> 23, fraction = scale & 0x7fffff;
+        const Expr is_above = fraction > select(exponent == 0, Expr(0x400000u), Expr(0u));
+        const Expr up = Halide::min(exponent + cast<uint32_t>(is_above), 254);
+        const Expr of_greatest(8u);  // the exponent of e4m3's 448
+        const Expr ocp = Halide::max(largest >> 23, of_greatest) - of_greatest;
+        const Expr power = select(groups.is(ScaleForm::power_up), up, ocp);
+        const Expr inverse_power = select(power == 254, Expr(0x400000u), (254 - power) << 23);
+        const Expr is_f32 = groups.is(ScaleForm::f32);
+        scaled(g, h, t) =
+            Tuple(select(is_f32, scale, power), reinterpret<float>(select(is_f32, inverse, inverse_power)));
+    }
+
+    /// An element of a group as a byte. A NaN counts as 0.
+    Expr quantised(const Expr &element, const Expr &group, const Expr &head, const Expr &token) const {
+        const Expr v = value(in_head(element), head, token);
+        const Expr by = scaled(in_groups(group), head, token)[1];
+        const Expr x = Halide::strict_float(select(is_nan_bits(reinterpret<uint32_t>(v)), 0.0f, v) * by);
+        return select(groups_of(head).is_int8(), reinterpret<uint8_t>(to_int8_away(x)), narrow(target, Dtype::e4m3, x));
+    }
+
+    /// The same of four elements of a quad in y, as a word.
+    Expr quantised_word(const Expr &quad, const Expr &word) const {
+        const Expr group = quad / Halide::max(groups_of(h).quads_in_group(), 1);
+        Expr bytes_of_word(0u);
+        for (int i = 0; i < 4; i++) {
+            const Expr byte = quantised(quad * FlatMemory::quad_bytes + word * 4 + i, group, h, t);
+            bytes_of_word = bytes_of_word | (cast<uint32_t>(byte) << (8 * i));
+        }
+        return bytes_of_word;
+    }
+
+    /// Stores scales, and elements of groups that do not begin on 16 bytes.
+    void define_bytes() {
+        const Groups of_row = groups_of(h);
+        const Lies apart =
+            lies(groups_in->scale_at, groups_in->scale_head, groups_in->scale_token, groups_in->scale_block);
+        const Expr at = select(of_head(in->block_size) == 0, apart.in_view, apart.in_cache);
+        const Expr unit = select(of_row.is(GroupPlace::by_quads), FlatMemory::quad_bytes,
+                                 select(of_row.is(GroupPlace::by_bytes), 1, 0));
+        const Expr from = of_head(groups_in->scale_at) + row(h, t) * cast<int64_t>(unit);
+        byte_row(h, t) = select(row(h, t) < 0, cast<int64_t>(-1), of_row.is(GroupPlace::scales_apart), at, from);
+
+        const Expr n_blocks = (*in->n_heads + heads_in_block - 1) / heads_in_block;
+        const Expr n_rounds = (*groups_in->most_bytes + lanes - 1) / lanes;
+        all_bytes =
+            RDom({{0, 1}, {0, n_rounds}, {0, lanes}, {0, heads_in_block}, {0, *in->n_tokens}, {0, n_blocks}}, "all");
+        const Expr head = all_bytes[5] * heads_in_block + all_bytes[3], token = all_bytes[4];
+        const Expr i = all_bytes[1] * lanes + all_bytes[2] + all_bytes[0];
+        const Groups groups = groups_of(head);
+        const Expr scale_bytes = select(groups.is(ScaleForm::f32), 4, 1);
+        // Both a scale and an element are loaded, so that both have to be there.
+        const Expr is_scale = i < groups.n_scale_bytes(), in_scales = select(is_scale, i, 0);
+        const Expr of_scale = in_scales / scale_bytes, within = in_scales % scale_bytes;
+        const Expr element = select(is_scale, 0, i - groups.n_scale_bytes());
+        const Expr of_element = element / Halide::max(groups.group(), 1);
+        const Expr strides = of(groups_in->group_strides, head);
+        const Expr stride_scale = strides & ((1 << GroupBits::stride_bits) - 1);
+        const Expr stride_data = strides >> GroupBits::stride_bits;
+        const Expr scale_at = of_scale * stride_scale + within;
+        const Expr data_at =
+            of(groups_in->rest_at, head) + of_element * stride_data + element - of_element * groups.group();
+        const Expr scale_byte =
+            cast<uint8_t>(scaled(in_groups(of_scale), head, token)[0] >> cast<uint32_t>(8 * within));
+        const Expr first = byte_row(head, token);
+        all_bytes.where(head < *in->n_heads && first >= 0);
+        all_bytes.where(i < groups.n_bytes());
+        const Expr to = first + cast<int64_t>(select(is_scale, scale_at, data_at));
+        (*bytes)(w, c, h) = Halide::undef<uint8_t>();
+        constexpr int in_quad = FlatMemory::quad_bytes;
+        const Expr in_word = unsafe_promise_clamped(cast<int32_t>(to & (in_quad - 1)), 0, in_quad - 1);
+        (*bytes)(flat_at(to / in_quad, 0, in_word)) =
+            select(is_scale, scale_byte, quantised(element, of_element, head, token));
     }
 
     void define_store() {
         row(h, t) = stored_at();
         const Rounding usual = rounding_of(target, Halide::Internal::const_false(), Expr(0u));
         packed(w, c, h, t) = Halide::undef<uint32_t>();
+        // Of a record the first quads hold groups.
+        const Expr n_grouped_quads = records ? groups_of(h).n_quads() : Expr(0);
+        const Expr n_grouped = records ? groups_of(h).n_grouped() : Expr(0);
         for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::e4m3, Dtype::e5m2, Dtype::int8}) {
             const int n = FlatMemory::quad_bytes / static_cast<int>(element_bytes(dtype));
             RDom &store = stores[index_of(dtype)];
-            store = once(of_head(in->out) == number_of(dtype) && c * n < *in->head_dim);
+            Expr first = c * n, is_here = of_head(in->out) == number_of(dtype);
+            if (records) {
+                first = (c - n_grouped_quads) * n + n_grouped;
+                is_here = is_here && c >= n_grouped_quads;
+            }
+            store = once(is_here && first < *in->head_dim);
             const auto element = [&](int i) {
-                const Expr place = c * n + w * (n / 4) + i + store.x;
+                const Expr place = first + w * (n / 4) + i + store.x;
                 return value(in_head(place), h, t);
             };
             Expr word;
@@ -244,6 +417,10 @@ private:
             }
             packed(w, c, h, t) = word;
         }
+        if (records) {
+            grouped = once(c < n_grouped_quads);
+            packed(w, c, h, t) = quantised_word(c + grouped.x, w);
+        }
 
         const Expr n_blocks = (*in->n_heads + heads_in_block - 1) / heads_in_block;
         const Expr n_rounds = ((*in->head_dim + 3) / 4 + lanes - 1) / lanes;
@@ -251,16 +428,28 @@ private:
         const Expr head = all[5] * heads_in_block + all[3], token = all[4], place = all[1] * lanes + all[2];
         const Expr quad = row(head, token);
         const Expr kind = of(in->out, head);
-        const Expr n_quads = select(kind == number_of(Dtype::f32), *in->head_dim / 4, kind < number_of(Dtype::e4m3),
-                                    *in->head_dim / 8, *in->head_dim / 16);
+        const auto n_quads_of = [&](const Expr &n) {
+            return select(kind == number_of(Dtype::f32), n / 4, kind < number_of(Dtype::e4m3), n / 8, n / 16);
+        };
+        Expr n_quads = n_quads_of(*in->head_dim), to = quad;
+        if (records) {
+            const Groups groups = groups_of(head);
+            const Expr n_groups = groups.n_quads(), rest_at = of(groups_in->rest_at, head) - n_groups;
+            n_quads = n_groups + n_quads_of(*in->head_dim - groups.n_grouped());
+            to = quad + cast<int64_t>(select(groups.n_groups() == 0 || place < n_groups, 0, rest_at));
+        }
         all.where(head < *in->n_heads && quad >= 0);
         all.where(place < n_quads);
         y(w, c, h) = Halide::undef<uint32_t>();
-        y(flat_at(quad, place, all[0])) = packed(all[0], place, head, token);
+        y(flat_at(to, place, all[0])) = packed(all[0], place, head, token);
+        if (records) {
+            define_bytes();
+        }
     }
 
-    /// Not measured: no GPU was at hand. ptxas 13.5 gives the kernel at most 43 registers on sm_80 to sm_120, no stack
-    /// and no spills (2026-11-23, tests/gpu/check_ptx.py). A thread has 16 bytes in each load and store.
+    /// Not measured: no GPU was at hand. ptxas 13.5 gives the kernel at most 43 registers on sm_80 to sm_120, with
+    /// records 61, no stack and no spills (2026-11-23, tests/gpu/check_ptx.py). A thread has 16 bytes in each load and
+    /// store.
     void schedule_road() {
         using namespace Halide;
         const auto tail = TailStrategy::GuardWithIf;
@@ -308,6 +497,27 @@ private:
         angle.split(k, k_round, across, lanes, tail).split(k_round, k_round, down, heads_in_block, tail);
         angle.reorder(k_round, across, down).gpu_threads(across, down);
         device_angles->branch(angle, k_round);
+    }
+
+    /// Stores what goes by bytes in the same loops over blocks as y, which makes one kernel of both.
+    void schedule_records() {
+        using namespace Halide;
+        Func by_bytes = *bytes;
+        const Var block("block"), thread("thread"), across("across"), round("round");
+        by_bytes.gpu_tile(by_bytes.args()[0], block, thread, 1);
+        Stage store = by_bytes.update().allow_race_conditions();
+        store.gpu_threads(all_bytes[2], all_bytes[3]).gpu_blocks(all_bytes[4], all_bytes[5]);
+        store.compute_with(y.update(), all_bytes[4]);
+        packed.update(static_cast<int>(stores.size())).vectorize(w);
+        packed.bound_extent(c, 1).bound_extent(h, 1).bound_extent(t, 1);
+        partial.compute_at(y, all[4]).store_in(MemoryType::GPUShared).gpu_threads(e, h);
+        partial.bound(e, 0, lanes).bound(g, 0, room_for_groups()).bound_extent(h, heads_in_block);
+        partial.update().reorder(group_steps.x, g, e, h).gpu_threads(e, h);
+        scaled.compute_at(y, all[4]).store_in(MemoryType::GPUShared).align_storage(g, 2);
+        scaled.bound(g, 0, room_for_groups()).bound_extent(h, heads_in_block);
+        scaled.split(g, round, across, lanes, TailStrategy::RoundUp).reorder(round, across, h);
+        scaled.gpu_threads(across, h);
+        byte_row.compute_at(y, all[4]).store_in(MemoryType::GPUShared).gpu_threads(h).bound_extent(h, heads_in_block);
     }
 };
 

@@ -10,7 +10,8 @@ extern "C" {
 #define HALYARD_GPU_KERNEL(name, ...) kernel_function name##_argv;
 #define HALYARD_GPU_HELPERS(target)                                                                                    \
     kernel_function halyard_check_positions_##target##_argv, halyard_road_##target##_argv,                             \
-        halyard_copy_16_##target##_argv, halyard_copy_32_##target##_argv, halyard_copy_128_##target##_argv;
+        halyard_road_records_##target##_argv, halyard_copy_16_##target##_argv, halyard_copy_32_##target##_argv,        \
+        halyard_copy_128_##target##_argv;
 #include "built_kernels.inc"
 }
 
@@ -30,6 +31,7 @@ constexpr GpuHelpers helpers[] = {
     {Target::target,                                                                                                   \
      halyard_check_positions_##target##_argv,                                                                          \
      halyard_road_##target##_argv,                                                                                     \
+     halyard_road_records_##target##_argv,                                                                             \
      halyard_copy_16_##target##_argv,                                                                                  \
      halyard_copy_32_##target##_argv,                                                                                  \
      halyard_copy_128_##target##_argv},

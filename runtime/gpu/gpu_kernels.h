@@ -44,7 +44,7 @@ GpuKernelList gpu_kernels() noexcept;
 /// The kernels of a target that do not rotate.
 struct GpuHelpers {
     Target target;
-    KernelFunction check_positions, road;
+    KernelFunction check_positions, road, road_records;
     KernelFunction copy_16, copy_32, copy_128;  // by bits of an element
 };
 

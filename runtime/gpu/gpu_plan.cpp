@@ -77,6 +77,12 @@ struct ReleasePlan {
     void operator()(halyard_gpu_plan *plan) const noexcept { halyard_destroy_gpu_plan(plan); }
 };
 
+/// Whether some tensor of a plan is stored as records.
+bool has_records(const PlanDesc &plan) {
+    return std::any_of(plan.tensors, plan.tensors + plan.n_tensors,
+                       [](const TensorDesc &tensor) { return tensor.groups.has_value(); });
+}
+
 /// Memory for the first run of each kernel, which loads it.
 struct Scratch {
     static constexpr std::size_t n_bytes = 256;
@@ -119,11 +125,19 @@ int load_rotations(const halyard_gpu_plan &plan, const Launch &launch, const Scr
     return 0;
 }
 
-/// The road's one kernel.
-int load_road(const Launch &launch, const Scratch &scratch, Call &call) {
+/// A kernel of the road: the one that stores records, or the other.
+int load_road(const Launch &launch, const Scratch &scratch, bool records, Call &call) {
     TensorDesc desc = {};
     desc.dtype = desc.out_dtype = Dtype::f32;
     desc.head_dim = 16;
+    if (records) {
+        GroupsDesc &groups = desc.groups.emplace();
+        groups.element = HALYARD_ELEMENT_E4M3;
+        groups.scale_dtype = HALYARD_GROUP_SCALE_F32;
+        groups.n_groups = 1;
+        groups.group = groups.scale_offset = 16;
+        desc.out_dtype = Dtype::uint8;
+    }
     RoadPiece piece = {};
     RoadTensor &tensor = piece.tensors[0];
     tensor.desc = &desc;
@@ -151,8 +165,11 @@ halyard_status load_kernels(const halyard_gpu_plan &plan, halyard_error *error) 
     const Launch launch = {&plan.queue, &angles, plan.part_alignment, 0, true};
     int status = copy_in(plan.queue, scratch.memory, zeros, Scratch::n_bytes);
     if (status == 0) {
-        status =
-            plan.checks.only_rotates ? load_rotations(plan, launch, scratch, call) : load_road(launch, scratch, call);
+        status = plan.checks.only_rotates ? load_rotations(plan, launch, scratch, call)
+                                          : load_road(launch, scratch, false, call);
+    }
+    if (status == 0 && has_records(plan.checks)) {
+        status = load_road(launch, scratch, true, call);
     }
     if (status == 0) {
         status = check_on_device(launch, scratch.position_0, 1, positions_of_source(angles), HALYARD_ERROR_POSITION,
@@ -238,9 +255,15 @@ halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc 
         lines.add("\n");
     }
     if (!checked.only_rotates) {
+        const char *const target = device == HALYARD_CUDA ? "cuda_sm80" : "opencl";
         lines.add("all tensors:\n  * halyard_road_");
-        lines.add(device == HALYARD_CUDA ? "cuda_sm80" : "opencl");
+        lines.add(target);
         lines.add(": taken for any angles\n");
+        if (has_records(checked)) {
+            lines.add("  * halyard_road_records_");
+            lines.add(target);
+            lines.add(": taken instead by launches in which a tensor has groups\n");
+        }
     }
     for (std::int32_t i = 0; i < checked.n_tensors && checked.only_rotates; i++) {
         const TensorDesc &tensor = checked.tensors[i];

@@ -25,7 +25,7 @@ public:
 
 private:
     const void *context_ = nullptr;
-    void *list_[144];
+    void *list_[192];
     int n_ = 1;
 };
 

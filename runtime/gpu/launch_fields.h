@@ -15,6 +15,21 @@ namespace halyard {
 /// How kernels get cos and sin.
 enum class AngleForm : std::int32_t { rows_f32, rows_f16, rows_bf16, factored, phase };
 
+/// What there is to say of a tensor's groups, in fields of bits: a device takes 1024 bytes of arguments, or not many
+/// more.
+struct GroupBits {
+    static constexpr int n_groups = 0, group = 8;  // 8 bits each; a group is so many times 16 elements
+    static constexpr int scale = 16;               // 2 bits: how scales are stored
+    static constexpr int is_int8 = 18;             // 1 bit: elements are int8, halves away from zero; else e4m3
+    static constexpr int place = 19;               // 2 bits: where
+    static constexpr int stride_bits = 15;         // of group_strides
+};
+/// How the scale of a group is stored: as f32, or as a power of two in a byte, rounded up or as OCP has it.
+enum class ScaleForm : std::int32_t { f32, power_up, power_ocp };
+/// Where groups and their scales lie: in records that begin on 16 bytes, the scales there or apart; or in other
+/// records, and then all places of the tensor are counted in bytes.
+enum class GroupPlace : std::int32_t { by_quads, scales_apart, by_bytes };
+
 /// The number of a dtype.
 constexpr std::int32_t number_of(Dtype dtype) noexcept { return static_cast<std::int32_t>(index_of(dtype)); }
 
@@ -123,6 +138,26 @@ struct LaunchFields {
         static constexpr int input_interleaves = 1, output_interleaves = 2;  // bits of interleaves
         static constexpr int adds_one = 4;  // the bit of weight_kind: the weight is 1 + w
         static constexpr std::int32_t kind_of(Dtype weight) { return number_of(weight) + 1; }
+    };
+
+    /// What the road has besides where heads become records. Elements of groups that begin on 16 bytes are stored by
+    /// quads in y, like those that are in no group. Of other groups each byte is stored by itself in `bytes`, as scales
+    /// are.
+    struct Records {
+        Owner &to;
+        Scalar<std::int32_t> most_groups{to, "most_groups"};  // of a head of any tensor
+        Scalar<std::int32_t> most_bytes{to, "most_bytes"};    // of a head, that are stored by themselves
+        OfTensors<std::int32_t> groups{to, "groups"};         // what GroupBits say; 0: the tensor has no records
+        OfTensors<float> floor{to, "floor"};                  // of scales
+        OfTensors<std::int32_t> rest_at{to, "rest_at"};  // from y_at to the elements that are in no group, in quads;
+                                                         // or from the first scale to the groups, in bytes
+        OfTensors<std::int64_t> scale_at{to,
+                                         "scale_at"};  // bytes to a head's first scale: in `bytes`, from where y_at,
+                                                       // y_head and so on lead, or without those by these strides
+        OfTensors<std::int32_t> scale_head{to, "scale_head"}, scale_token{to, "scale_token"},
+            scale_block{to, "scale_block"};
+        OfTensors<std::int32_t> group_strides{to, "group_strides"};  // bytes from scale to scale; above stride_bits
+                                                                     // those from group to group
     };
 };
 

@@ -12,7 +12,7 @@
 namespace halyard {
 
 template <>
-inline constexpr std::array released_sizes<halyard_gpu_run_args> = {128u};
+inline constexpr std::array released_sizes<halyard_gpu_run_args> = {136u};
 
 }  // namespace halyard
 
@@ -40,7 +40,7 @@ public:
 
 private:
     bool is_cuda_;
-    std::array<void *, 4 *HALYARD_MAX_TENSORS + 3> buffers_ = {};
+    std::array<void *, 5 *HALYARD_MAX_TENSORS + 3> buffers_ = {};
     std::ptrdiff_t n_buffers_ = 0;
 
     static std::uint64_t start_of(std::ptrdiff_t buffer) { return (static_cast<std::uint64_t>(buffer) + 1) << 59; }
@@ -180,7 +180,7 @@ private:
         return status;
     }
 
-    /// Reads where weights and caches lie.
+    /// Reads where weights, caches and scales of groups lie.
     halyard_status read_stages(halyard_error *error) {
         const halyard_gpu_run_args &given = out_.given;
         halyard_status status = HALYARD_OK;
@@ -199,6 +199,11 @@ private:
                 status = read_place("an offset of caches", stages.cache, offset_of(given.cache_offsets, i),
                                     element_bytes(desc.out_dtype), &out_.y[i], error);
                 stages.cache = stages.cache != nullptr ? addresses_.of(out_.y[i]) : nullptr;
+            }
+            if (status == HALYARD_OK) {
+                status = read_place("an offset of group_scales", stages.group_scales,
+                                    offset_of(given.group_scale_offsets, i), 1, &out_.group_scales[i], error);
+                stages.group_scales = stages.group_scales != nullptr ? addresses_.of(out_.group_scales[i]) : nullptr;
             }
         }
         return status;
@@ -251,6 +256,7 @@ private:
             }
             const bool has_cache = plan_.checks.tensors[i].cache.has_value();
             const MemoryRange &weight = out_.run.stages[i].weight_memory;
+            const MemoryRange &scales = out_.run.stages[i].group_scales.memory;
             halyard_status status = check_tensor_memory(out_.x[i], x_[i], "x", i, error);
             if (status == HALYARD_OK && has_cache) {
                 status = check_memory(out_.y[i], out_.spans.y[i], stages_[i].cache, "stages.cache", i, error);
@@ -259,6 +265,12 @@ private:
             }
             if (status == HALYARD_OK && !plan_.checks.only_rotates && weight.begin != weight.end) {
                 status = check_memory(out_.weights[i], weight, stages_[i].weight, "stages.weight", i, error);
+            }
+            if (status == HALYARD_OK && !plan_.checks.only_rotates && scales.begin != scales.end) {
+                const auto first = reinterpret_cast<std::uintptr_t>(stages_[i].group_scales);
+                const MemoryRange with_offset = {std::min(first, scales.begin), scales.end};
+                status = check_memory(out_.group_scales[i], with_offset, stages_[i].group_scales, "stages.group_scales",
+                                      i, error);
             }
             if (status != HALYARD_OK) {
                 return status;

@@ -16,7 +16,7 @@ struct GpuRun {
     Location positions;
     Location error_word;
     Location x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];  // of a tensor with a cache, y is that
-    Location weights[HALYARD_MAX_TENSORS];
+    Location weights[HALYARD_MAX_TENSORS], group_scales[HALYARD_MAX_TENSORS];
     Location slots;
     Spans spans;  // addresses, or with OpenCL numbers that stand for them
 };

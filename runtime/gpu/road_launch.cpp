@@ -47,6 +47,53 @@ private:
     bool is_opencl() const { return launch_.queue->device == HALYARD_OPENCL; }
 };
 
+/// The bytes from a record's begin to what the kernel counts its places from, and the bytes that it counts them by.
+struct RecordUnit {
+    std::int64_t first, bytes;
+};
+
+RecordUnit unit_of(const TensorDesc &desc) {
+    const bool by_bytes = desc.groups && place_of(*desc.groups) == GroupPlace::by_bytes;
+    return {desc.groups && !by_bytes ? desc.groups->data_offset : 0, by_bytes ? 1 : quad};
+}
+
+/// Where the kernel begins to count a tensor's places in y.
+std::int64_t y_at_of(const RoadTensor &tensor, const Flat &y) {
+    const RecordUnit unit = unit_of(*tensor.desc);
+    return (y.to(tensor.y) + unit.first) / unit.bytes;
+}
+
+/// Sets the scalars of a tensor's records, of which `bytes` is the memory of what is stored by bytes. Places in y are
+/// set.
+void set_records(Fields::Records &to, int i, const RoadTensor &tensor, std::int64_t y_at, const Flat &bytes) {
+    const TensorDesc &desc = *tensor.desc;
+    const GroupsDesc &groups = *desc.groups;
+    const GroupPlace place = *place_of(groups);
+    const bool by_bytes = place == GroupPlace::by_bytes;
+    const ScaleForm form = groups.scale_dtype == HALYARD_GROUP_SCALE_F32       ? ScaleForm::f32
+                           : groups.scale_dtype == HALYARD_GROUP_SCALE_E8M0_UP ? ScaleForm::power_up
+                                                                               : ScaleForm::power_ocp;
+    const std::int64_t bits = groups.n_groups << GroupBits::n_groups | groups.group / quad << GroupBits::group |
+                              static_cast<std::int64_t>(form) << GroupBits::scale |
+                              std::int64_t{groups.element == HALYARD_ELEMENT_INT8} << GroupBits::is_int8 |
+                              static_cast<std::int64_t>(place) << GroupBits::place;
+    to.groups[i] = static_cast<std::int32_t>(bits);
+    to.floor[i] = groups.floor;
+    to.rest_at[i] = static_cast<std::int32_t>(by_bytes ? groups.data_offset - groups.scale_offset
+                                                       : (groups.raw_offset - groups.data_offset) / quad);
+    if (place == GroupPlace::scales_apart) {
+        to.scale_at[i] = bytes.to(tensor.scales) + groups.scale_offset;
+        to.scale_head[i] = static_cast<std::int32_t>(tensor.scale_strides.head);
+        to.scale_token[i] = static_cast<std::int32_t>(tensor.scale_strides.token);
+        to.scale_block[i] = static_cast<std::int32_t>(tensor.scale_strides.batch);
+    } else {
+        to.scale_at[i] = bytes.to(tensor.y) + groups.scale_offset - y_at * unit_of(desc).bytes;
+    }
+    const std::int64_t strides = (groups.n_groups > 1 ? groups.scale_stride : 0) |
+                                 (by_bytes && groups.n_groups > 1 ? groups.data_stride : 0) << GroupBits::stride_bits;
+    to.group_strides[i] = static_cast<std::int32_t>(strides);
+}
+
 /// Sets the scalars of a tensor.
 void set_tensor(Fields::Road &to, int i, const RoadTensor &tensor, const Flat &x, const Flat &y, const Flat &weights) {
     const TensorDesc &desc = *tensor.desc;
@@ -55,12 +102,13 @@ void set_tensor(Fields::Road &to, int i, const RoadTensor &tensor, const Flat &x
     to.x_at[i] = x.to(tensor.x) / quad;
     to.x_head[i] = tensor.in.head * in_bytes / quad;
     to.x_token[i] = tensor.in.token * in_bytes / quad;
-    to.y_at[i] = y.to(tensor.y) / quad;
-    to.y_head[i] = (desc.cache ? desc.cache->stride_head : tensor.out.head) * out_bytes / quad;
-    to.y_token[i] = (desc.cache ? desc.cache->stride_token : tensor.out.token) * out_bytes / quad;
-    to.y_block[i] = desc.cache ? desc.cache->stride_block * out_bytes / quad : 0;
+    const RecordUnit unit = unit_of(desc);
+    to.y_at[i] = y_at_of(tensor, y);
+    to.y_head[i] = (desc.cache ? desc.cache->stride_head : tensor.out.head) * out_bytes / unit.bytes;
+    to.y_token[i] = (desc.cache ? desc.cache->stride_token : tensor.out.token) * out_bytes / unit.bytes;
+    to.y_block[i] = desc.cache ? desc.cache->stride_block * out_bytes / unit.bytes : 0;
     to.block_size[i] = desc.cache ? static_cast<std::int32_t>(desc.cache->block_size) : 0;
-    to.out[i] = number_of(desc.out_dtype);
+    to.out[i] = number_of(desc.groups ? desc.groups->raw.value_or(Dtype::f32) : desc.out_dtype);
     to.reciprocal[i] = tensor.reciprocal;
     to.rotary_offset[i] = desc.rotates ? static_cast<std::int32_t>(desc.rotary_offset) : -1;
     to.interleaves[i] = (desc.pairing == Pairing::interleaved ? Fields::Road::input_interleaves : 0) |
@@ -88,8 +136,27 @@ void set_slots(Fields::Road &to, const Launch &launch, const RoadPiece &piece) {
     to.n_slots = static_cast<std::int32_t>(piece.n_slots);
 }
 
+/// The memory of what a tensor's records store by bytes.
+Location bytes_of(const RoadTensor &tensor) { return tensor.desc->groups->scales_apart ? tensor.scales : tensor.y; }
+
+/// Sets what a launch has besides for records. What is no record has no groups.
+void set_all_records(Fields::Records &to, const RoadPiece &piece, const Flat &y, const Flat &bytes) {
+    std::int64_t most_groups = 0, most_bytes = 0;
+    for (int i = 0; i < HALYARD_MAX_TENSORS; i++) {
+        const RoadTensor &tensor = piece.tensors[std::min(i, piece.n_tensors - 1)];
+        if (const std::optional<GroupsDesc> &groups = tensor.desc->groups) {
+            set_records(to, i, tensor, y_at_of(tensor, y), bytes);
+            const std::int64_t by_bytes = place_of(*groups) == GroupPlace::by_bytes ? groups->n_grouped() : 0;
+            most_groups = std::max(most_groups, groups->n_groups);
+            most_bytes = std::max(most_bytes, groups->n_groups * groups->scale_bytes() + by_bytes);
+        }
+    }
+    to.most_groups = static_cast<std::int32_t>(most_groups);
+    to.most_bytes = static_cast<std::int32_t>(most_bytes);
+}
+
 int launch_road(const Launch &launch, const RoadPiece &piece, Call &call) {
-    Flat x(launch), y(launch), weights(launch);
+    Flat x(launch), y(launch), weights(launch), bytes(launch);
     bool has_norms = false, has_roundings = false;
     for (int i = 0; i < piece.n_tensors; i++) {
         const RoadTensor &tensor = piece.tensors[i];
@@ -97,6 +164,10 @@ int launch_road(const Launch &launch, const RoadPiece &piece, Call &call) {
         y.include(tensor.y.memory, tensor.y_begin);
         if (tensor.weight.memory != nullptr) {
             weights.include(tensor.weight.memory, address_bits(launch, tensor.weight));
+        }
+        if (tensor.desc->groups) {
+            bytes.include(bytes_of(tensor).memory,
+                          tensor.desc->groups->scales_apart ? tensor.scales_begin : tensor.y_begin);
         }
         has_norms = has_norms || tensor.desc->norm;
         has_roundings = has_roundings || (tensor.desc->norm && tensor.desc->norm->rounding != 0);
@@ -125,18 +196,38 @@ int launch_road(const Launch &launch, const RoadPiece &piece, Call &call) {
     fields.n_heads = fields.end[piece.n_tensors - 1];
     Flat::add_dimensions(fields.weights.begin_at(launch, weights.begin()), 2);
     Flat::add_dimensions(fields.x.begin_at(launch, x.begin()), 4);
+    const GpuHelpers &kernels = gpu_helpers(target_of(launch.queue->device));
+    std::optional<Fields::Records> records;
+    if (!bytes.is_empty()) {
+        set_all_records(records.emplace(all), piece, y, bytes);
+    }
     View out(launch, y.begin(), halide_type<std::uint32_t>);
     all.add(Flat::add_dimensions(out, 4));
-    return gpu_helpers(target_of(launch.queue->device)).road(all.get(call));
+    if (!records) {
+        return kernels.road(all.get(call));
+    }
+    View out_bytes(launch, bytes.begin(), halide_type<std::uint8_t>);
+    all.add(Flat::add_dimensions(out_bytes, 1));
+    return kernels.road_records(all.get(call));
 }
 
 }  // namespace
 
+std::optional<GroupPlace> place_of(const GroupsDesc &groups) noexcept {
+    const bool follow = groups.n_groups == 1 || groups.data_stride == groups.group;
+    if (follow && (groups.data_offset | (groups.raw ? groups.raw_offset : 0)) % quad == 0) {
+        return groups.scales_apart ? GroupPlace::scales_apart : GroupPlace::by_quads;
+    }
+    return groups.scales_apart || groups.raw ? std::nullopt : std::optional(GroupPlace::by_bytes);
+}
+
 bool can_share_launch(const Launch &launch, const RoadTensor &a, const RoadTensor &b) noexcept {
     const bool is_opencl = launch.queue->device == HALYARD_OPENCL;
     const bool has_weights = a.weight.memory != nullptr && b.weight.memory != nullptr;
-    const bool in_one_place =
-        a.x.memory == b.x.memory && a.y.memory == b.y.memory && (!has_weights || a.weight.memory == b.weight.memory);
+    const bool has_bytes = a.desc->groups && b.desc->groups;
+    const bool in_one_place = a.x.memory == b.x.memory && a.y.memory == b.y.memory &&
+                              (!has_weights || a.weight.memory == b.weight.memory) &&
+                              (!has_bytes || bytes_of(a).memory == bytes_of(b).memory);
     return a.desc->dtype == b.desc->dtype && a.desc->head_dim == b.desc->head_dim && (!is_opencl || in_one_place);
 }
 
@@ -158,6 +249,7 @@ int take_road_on_device(const Launch &launch, const RoadPiece &whole, Call &call
             tensor.x = moved(tensor.x, piece.n_tokens * tensor.in.token * in_bytes);
             if (!tensor.desc->cache) {
                 tensor.y = moved(tensor.y, piece.n_tokens * tensor.out.token * element_bytes(tensor.desc->out_dtype));
+                tensor.scales = moved(tensor.scales, piece.n_tokens * tensor.scale_strides.token);
             }
         }
     }
@@ -168,11 +260,15 @@ const char *why_not(const Launch &launch, const RoadTensor &tensor) noexcept {
     constexpr std::int64_t most_heads = most_blocks * road_heads_in_block / HALYARD_MAX_TENSORS;  // of all tensors
     const TensorDesc &desc = *tensor.desc;
     const std::int64_t in_bytes = element_bytes(desc.dtype), out_bytes = element_bytes(desc.out_dtype);
+    const bool by_bytes = desc.groups && place_of(*desc.groups) == GroupPlace::by_bytes;
     std::int64_t steps = (tensor.in.token | tensor.in.head) * in_bytes;
-    steps |= desc.cache ? (desc.cache->stride_block | desc.cache->stride_head | desc.cache->stride_token) * out_bytes
-                        : (tensor.out.token | tensor.out.head) * out_bytes;
-    const auto bits =
-        address_bits(launch, tensor.x) | address_bits(launch, tensor.y) | static_cast<std::uint64_t>(steps);
+    if (!by_bytes) {
+        steps |= desc.cache
+                     ? (desc.cache->stride_block | desc.cache->stride_head | desc.cache->stride_token) * out_bytes
+                     : (tensor.out.token | tensor.out.head) * out_bytes;
+    }
+    const auto bits = address_bits(launch, tensor.x) | (by_bytes ? 0 : address_bits(launch, tensor.y)) |
+                      static_cast<std::uint64_t>(steps);
     if ((desc.head_dim > 1 && (tensor.in.element != 1 || (!desc.cache && tensor.out.element != 1))) ||
         bits % wide_bytes != 0) {
         return "has heads that are not dense or do not begin on 16 bytes, in x or where they go: a device does no more "
@@ -181,6 +277,12 @@ const char *why_not(const Launch &launch, const RoadTensor &tensor) noexcept {
     if (tensor.weight.memory != nullptr &&
         address_bits(launch, tensor.weight) % static_cast<std::uint64_t>(element_bytes(*desc.norm->weight)) != 0) {
         return "has a weight that is not aligned to its elements";
+    }
+    const RunTensor::Strides &scales = tensor.scale_strides;
+    for (const std::int64_t stride : {scales.batch, scales.token, scales.head}) {
+        if (stride < INT32_MIN || stride > INT32_MAX) {
+            return "has scales of groups that lie more than 2^31 bytes apart from block, token or head to the next";
+        }
     }
     return tensor.n_heads > most_heads ? "has more than 65,535 heads" : "";
 }

@@ -11,13 +11,46 @@ namespace halyard::gpu {
 
 namespace {
 
+/// What groups ask for that no kernel does, in words; NULL if the kernel does it all.
+const char *why_not(const GroupsDesc &groups) {
+    constexpr std::int64_t quad = FlatMemory::quad_bytes;
+    const bool is_int8 = groups.element == HALYARD_ELEMENT_INT8;
+    if (groups.element != HALYARD_ELEMENT_E4M3 && (!is_int8 || groups.rounding != HALYARD_ROUNDING_AWAY)) {
+        return ".groups has elements that are neither HALYARD_ELEMENT_E4M3 (5) nor HALYARD_ELEMENT_INT8 (1) with "
+               "HALYARD_ROUNDING_AWAY (1), which no kernel of a device stores";
+    }
+    if (groups.reciprocal == HALYARD_RECIPROCAL_OF_LARGEST) {
+        return ".groups->reciprocal is HALYARD_RECIPROCAL_OF_LARGEST (2), but on a device it is that of the scale";
+    }
+    if (groups.scale_dtype != HALYARD_GROUP_SCALE_F32 && !groups.is_e8m0()) {
+        return ".groups has scales of 16 bits, but on a device they are HALYARD_GROUP_SCALE_F32 (1) or E8M0 (4, 5)";
+    }
+    if (groups.scale_dtype != HALYARD_GROUP_SCALE_E8M0_OCP && groups.floor < least_group_floor) {
+        return ".groups->floor is less than the 2^-64 that scales are at least on a device";
+    }
+    if (groups.group % quad != 0) {
+        return ".groups->group is no multiple of the 16 elements that a device stores at once";
+    }
+    const std::optional<GroupPlace> place = place_of(groups);
+    if (!place || groups.n_raw * (groups.raw ? element_bytes(*groups.raw) : 0) % quad != 0) {
+        return ".groups has scales apart, or elements in no group, beside places that are no multiples of 16 bytes, "
+               "which "
+               "no kernel of a device stores";
+    }
+    const bool is_near = groups.scale_stride < most_group_stride && groups.data_stride < most_group_stride;
+    return is_near || groups.n_groups == 1 ? nullptr : ".groups lie more than 32,767 bytes apart in their record";
+}
+
 /// What a tensor asks for that no kernel does, in words; NULL if kernels do it all.
 const char *why_not(const TensorDesc &desc) {
     const auto divides = [&](Dtype dtype) {
         return desc.head_dim * element_bytes(dtype) % std::int64_t{wide_bytes} == 0;
     };
-    if (desc.groups || desc.from_groups) {
-        return ".groups is set, but no kernel of a device stores records";
+    if (desc.from_groups) {
+        return ".from_groups is set, but no kernel of a device reads records";
+    }
+    if (const char *const reason = desc.groups ? why_not(*desc.groups) : nullptr) {
+        return reason;
     }
     if (desc.hadamard != 0) {
         return ".hadamard is set, but no kernel of a device transforms";
@@ -44,7 +77,7 @@ const char *why_not(const TensorDesc &desc) {
         return ".scale->per is not HALYARD_SCALE_PER_TENSOR (0), but on a device a tensor has one scale";
     }
     std::int64_t stride_element = 0;
-    if (desc.cache && (!desc.cache->is_linear(desc.head_dim, &stride_element) || stride_element != 1)) {
+    if (desc.cache && (!desc.cache->is_linear(desc.out_dim(), &stride_element) || stride_element != 1)) {
         return ".cache has heads that are not dense, which no kernel of a device stores";
     }
     if (desc.cache && desc.cache->tile_tokens < desc.cache->block_size &&
@@ -54,7 +87,7 @@ const char *why_not(const TensorDesc &desc) {
     if (desc.cache && desc.cache->n_slots > INT32_MAX) {
         return ".cache->n_slots is more than the 2^31 - 1 that a kernel of a device counts";
     }
-    if (!divides(desc.dtype) || !divides(desc.out_dtype)) {
+    if (!divides(desc.dtype) || !divides(desc.groups ? desc.dtype : desc.out_dtype)) {
         return ".head_dim is no multiple of 16 bytes, in dtype or out_dtype, by which a device loads and stores heads";
     }
     return desc.head_dim > most_road_elements
@@ -74,6 +107,16 @@ RoadTensor tensor_of(const GpuRun &arguments, int index) {
     road.n_heads = tensor.n_heads;
     road.x_begin = arguments.spans.x[index].begin;
     road.y_begin = arguments.spans.y[index].begin;
+    if (road.desc->groups && road.desc->groups->scales_apart) {
+        const GroupScales &scales = arguments.run.stages[index].group_scales;
+        const bool has_blocks = road.desc->cache && road.desc->cache->n_slots > road.desc->cache->block_size;
+        const std::int64_t head = road.n_heads > 1 ? scales.stride_head : 0;
+        const RunTensor::Strides of_view = {scales.stride_batch, scales.stride_token, head, 0};
+        road.scales = arguments.group_scales[index];
+        road.scales_begin = scales.memory.begin;
+        road.scale_strides = road.desc->cache ? of_view : strides_in_block(arguments.run, of_view);
+        road.scale_strides.batch = has_blocks ? scales.stride_batch : 0;
+    }
     if (road.desc->norm && road.desc->norm->weight) {
         road.weight = arguments.weights[index];
     }
@@ -99,12 +142,16 @@ Block block_of(const GpuRun &arguments) {
         if (tensor.n_heads == 0) {
             continue;
         }
-        if (run.plan->tensors[i].cache) {
+        const TensorDesc &desc = run.plan->tensors[i];
+        if (desc.cache) {
             tensor.out.token = 1;
             tensor.out.batch = run.n_tokens;
         }
+        const GroupScales &scales = run.stages[i].group_scales;
+        const bool has_dense_scales = desc.cache || !desc.groups || !desc.groups->scales_apart || run.n_tokens == 1 ||
+                                      scales.stride_batch == run.n_tokens * scales.stride_token;
         block = split(run, tensor);
-        if (!block.is_joined || (run.n_tokens > 1 && !has_dense_slots)) {
+        if (!block.is_joined || !has_dense_scales || (run.n_tokens > 1 && !has_dense_slots)) {
             return one_by_one;
         }
     }
@@ -138,6 +185,7 @@ int enqueue_together(const GpuRun &arguments, const Block &block, const int *ind
             road.x = moved(road.x, batch * tensor.in.batch * element_bytes(road.desc->dtype));
             if (!road.desc->cache) {
                 road.y = moved(road.y, batch * tensor.out.batch * element_bytes(road.desc->out_dtype));
+                road.scales = moved(road.scales, batch * run.stages[indices[i]].group_scales.stride_batch);
             }
         }
         piece.rotary_dim = run.plan->rotary_dim;

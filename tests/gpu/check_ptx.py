@@ -4,8 +4,9 @@
    canonical form. The fused product is of the element itself: f32, of the same place in the vector that was loaded,
    unless the pairing changes; in place, of what was loaded from the address that is stored to.
 2. Loads and stores of x and y are of 128 bits, or of as many as the kernel's name says, but in kernels for any layout.
-   So it is in the kernel of the road, whose floats lie in shared memory in between: there the rotation is one fused sum
-   with a rounded product, and root and quotients are the nearest floats. Its loads of x, which may be y, are no .nc.
+   So it is in the kernels of the road, whose floats lie in shared memory in between: there the rotation is one fused sum
+   with a rounded product, and root and quotients are the nearest floats. Their loads of x, which may be y, are no .nc.
+   The one that stores records stores single bytes, too.
 3. Nothing flushes denormals (.ftz), calls, uses local memory, or traps: Halide asserts that way. No product or sum is
    without .rn, for NVIDIA's assembler may fuse those.
 4. Every access to shared memory is to a place in the array that the kernel declares.
@@ -122,18 +123,22 @@ def faults_of_rotation(body, in_place, is_f32, is_strided, changes, bits):
             yield f"loads x by {sorted(set(narrow))}"
 
 
-def faults_of_road(body):
+def faults_of_road(body, has_records):
     sets, stores = definitions(body)
     # A zero that is never stored lets LLVM believe that x is written: see MayWriteInput in road_generator.cpp.
-    if sorted(len(elements) for _, elements in stores) != [0, 4]:
+    if sorted(len(elements) for _, elements in stores) != ([0, 1, 4] if has_records else [0, 4]):
         yield f"stores {[len(elements) for _, elements in stores]} elements at once"
+    single = {op for op in re.findall(r"\b(st\.global[.\w]*)", body) if bits_of(op) < 32}
+    if single != ({"st.global.b8"} if has_records else set()):
+        yield f"stores by {sorted(single)}"
     instructions = [i for all_of in sets.values() for i in all_of]
     wide = {i.op for i in instructions if i.op.startswith("ld.global.") and bits_of(i.op) == 128}
     if not wide:
         yield "loads no 128 bits at once"
     yield from (f"loads x, which it may write, by {op}" for op in wide if ".nc" in op)
     ops = [i.op for i in instructions]
-    if ops.count("sqrt.rn.f32") != 1 or ops.count("div.rn.f32") != 2:
+    # Of records LLVM makes one of the quotients twice, in two branches.
+    if ops.count("sqrt.rn.f32") != 1 or ops.count("div.rn.f32") != (5 if has_records else 2):
         yield f"has {ops.count('sqrt.rn.f32')} roots and {ops.count('div.rn.f32')} quotients that are rounded"
     yield from (f"has {op}" for op in set(ops) if op.startswith(("div.", "sqrt.", "rsqrt.", "rcp.")) and
                 op not in ("sqrt.rn.f32", "div.rn.f32") and ".f32" in op)
@@ -167,7 +172,7 @@ def faults(path):
         yield "copies by less than 128 bits"
     if "_road_" in name:
         for body in bodies:
-            yield from faults_of_road(body)
+            yield from faults_of_road(body, "_records_" in name)
     if "_rotate_" in name:
         for body in bodies:
             bits = re.search(r"_by_(\d+)_", name)

@@ -116,6 +116,7 @@ KERNELS = {
     "halyard_copy_128": ("halyard_rotate_half_bf16_cuda_sm80", 4),
     "halyard_check_positions": ("cuda device: positions of many tokens*", 8),
     "halyard_road": ("cuda device: roads*", 16),
+    "halyard_road_records": ("cuda device: records*", 16),
 }
 # What 16 bits hide as a rule, where it is done to angles, before the barrier: the kernels of f32 have the same code.
 TOO_SMALL = {"constant an ulp off", "fma split", "cross product fused", "mask of a bit less", "rounding constant more",

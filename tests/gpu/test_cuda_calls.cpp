@@ -341,6 +341,26 @@ TEST_CASE("cuda calls: a road of q, k and v takes one launch, wherever they and 
         s.how.error_word = static_cast<std::int32_t *>(s.word.data());
         CHECK(count_launches(s.plan, s.tensors, s.tensors, s.how) == 3);
     }
+    SECTION("records and their scales, in memory of their own, are in the same launch") {
+        auto groups = halyard::make_struct<halyard_groups_desc>();
+        groups.preset = HALYARD_GROUPS_VLLM_FP8;
+        auto desc = s.describe_road();
+        desc.tensors[1].groups = desc.tensors[2].groups = &groups;
+        desc.tensors[1].out_dtype = desc.tensors[2].out_dtype = HALYARD_UINT8;
+        desc.tensors[1].scale = desc.tensors[2].scale = nullptr;
+        const halyard::gpu_plan plan(queue_of(), desc, s.angles);
+        const Memory k_scales(256 * 8 * 4), v_scales(256 * 8 * 4);
+        for (int i : {1, 2}) {
+            s.stages[i].scales = nullptr;
+            s.stages[i].n_scales = 0;
+            s.stages[i].group_scales = (i == 1 ? k_scales : v_scales).data();
+        }
+        const auto launches_of_records =
+            launches_in(calls_of([&] { halyard::run(plan, s.tensors, s.tensors, s.how); }));
+        REQUIRE(launches_of_records.size() == 1);
+        CHECK(launches_of_records[0].store_bits == 128);
+        CHECK((launches_of_records[0].block[0] == 16 && launches_of_records[0].block[1] == 4));
+    }
     SECTION("the longest heads fit in shared memory") {
         const auto long_angles = make_angles(640);
         auto long_head = halyard::describe_tensor(f32, 640, half);
@@ -352,6 +372,22 @@ TEST_CASE("cuda calls: a road of q, k and v takes one launch, wherever they and 
         auto how = on_stream();
         how.stages = s.stages;
         CHECK(count_launches(long_plan, x, x, how) == 1);
+
+        auto groups = halyard::make_struct<halyard_groups_desc>();  // as many as there can be
+        groups.element = HALYARD_ELEMENT_E4M3;
+        groups.rule = HALYARD_RULE_LARGEST;
+        groups.scale_dtype = HALYARD_GROUP_SCALE_F32;
+        groups.floor = 1.0f;
+        groups.group = groups.data_stride = 16;
+        groups.scale_offset = 640;
+        groups.scale_stride = 4;
+        long_head.groups = &groups;
+        long_head.out_dtype = HALYARD_UINT8;
+        const halyard::gpu_plan records(queue_of(), halyard::plan_desc(640, {long_head}), long_angles);
+        const Memory out(8 * 800);
+        const halyard_tensor y =
+            view(out.data(), static_cast<halyard::dtype>(HALYARD_UINT8), {1, 2, 4, 800}, {0, 4 * 800, 800, 1});
+        CHECK(count_launches(records, x, y, how) == 1);
     }
     SECTION("a launch that fails is told") {
         fail_at("cuLaunchKernel", 700);

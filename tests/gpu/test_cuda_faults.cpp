@@ -76,6 +76,10 @@ TEST_CASE("cuda machine: accesses outside of memory are faults", "[machine]") {
         {"ld.shared.b64 %rd0, [%rd14+16];", not_shared, twenty},
         {"st.shared.v4.b32 [%rd14+16], {1, 2, 3, 4};", not_shared, twenty},
         {"st.shared.b16 [%rd14+-2], 0;", not_shared, twenty},
+        {"st.global.b8 [%rd11+59], 1;\nst.shared.b8 [%rd14+19], 1;", "", twenty},
+        {"st.global.b8 [%rd11+60], 0;", nowhere},
+        {"st.global.b8 [%rd11+-1], 0;", nowhere},
+        {"st.shared.b8 [%rd14+20], 0;", not_shared, twenty},
         {"ld.shared.b32 %r0, [%rd10];", not_shared, twenty},
         {"ld.shared.b16 %rs0, [%rd14];", "of which a launch has 0 bytes", {.shared_bytes = 0}},
         {"mov.b64 %rd0, 0;\nst.shared.b32 [%rd0], 1;", emulated_cuda::shared_begin == 0 ? "" : not_shared, twenty},
@@ -158,6 +162,13 @@ TEST_CASE("cuda machine: blocks of a launch must not touch one place of global m
            {of_two_blocks(write, write), "", two_blocks},  // one value, as blocks that report bad positions write
            {of_two_blocks(read, read), "", two_blocks},
            {of_two_blocks(write, "ld.global.b16 %rs1, [%rd11+2];"), "", two_blocks},
+           // Bytes are apart, but not from words that hold them.
+           {of_two_blocks("st.global.b8 [%rd11], 7;", "st.global.b8 [%rd11+1], 8;"), "", two_blocks},
+           {of_two_blocks("st.global.b8 [%rd11+1], 7;", "st.global.b8 [%rd11+1], 8;"),
+            "writes another value where block number", two_blocks},
+           {of_two_blocks("st.global.b8 [%rd11+1], 7;", read), "of this launch", two_blocks},
+           {of_two_blocks("st.global.b8 [%rd11+1], 7;", write_other), "writes another value where block number",
+            two_blocks},
            // Rows that would be torn, between blocks that run at once and those that follow each other.
            {of_two_blocks(row, row), "writes another value where block number", two_blocks},
            {of_two_blocks(row, row), "", {}},

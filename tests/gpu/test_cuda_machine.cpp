@@ -129,6 +129,10 @@ void add_integers(std::vector<Form> &forms, const std::string &bits, unsigned n,
                       {min, 1, min},
                       {max, max, 1},
                       {min, all, min}}});
+    forms.push_back(
+        {{"div.u" + bits},
+         t2,
+         {{7, 2, 3}, {all, 2, max}, {all, all, 1}, {max, all, 0}, {min, max, 1}, {0, 5, 0}, {min, 1, min}}});
     forms.push_back({{"min.s" + bits}, t2, {{all, 1, all}, {min, max, min}, {5, 6, 5}, {6, 5, 5}}});
     forms.push_back({{"max.s" + bits}, t2, {{all, 1, 1}, {min, max, max}, {5, 6, 6}, {6, 5, 6}}});
     forms.push_back({{"min.u" + bits}, t2, {{all, 1, 1}, {min, max, max}, {5, 6, 5}, {6, 5, 5}}});
@@ -379,6 +383,20 @@ const std::vector<Form> conversions = {
       {0xfe00, nan32},
       {0x7bff, f(65504)},
       {0x0400, f(0x1p-14f)}}},
+    {{"cvt.rzi.s32.f32"},
+     "rr",
+     {{f(0.99f), 0},
+      {f(-1.99f), 0xffffffff},
+      {f(2.5f), 2},
+      {f(-0.f), 0},
+      {1, 0},
+      {f(0x1.fffffep30f), 0x7fffff80},
+      {f(0x1p31f), 0x7fffffff},
+      {f(-0x1p31f), 0x80000000},
+      {f(infinity), 0x7fffffff},
+      {f(-infinity), 0x80000000},
+      {0x7fc00000, 0},
+      {0xff800001, 0}}},
     {{"cvt.rn.f16.f32"},
      "hr",
      {{f(65504), 0x7bff},
@@ -579,6 +597,7 @@ const std::vector<Shadow> shadows = {
     // PTX ISA 9.7.1: a division by zero gives no defined value.
     {"rrr", "div.s32 $d, $a, $b", {{7}, {0}}, 3},
     {"rrr", "div.s32 $d, $a, $b", {{7}, {7}}, 0},
+    {"rrr", "div.u32 $d, $a, $b", {{7}, {0}}, 3},
     {"hhh", "div.s16 $d, $a, $b", {{7}, {0}}, 1},
     {"ddd", "div.s64 $d, $a, $b", {{7}, {0}}, 15},
     // Loads into wider registers: a sign is as undefined as what has it.

@@ -53,7 +53,7 @@ TEST_CASE("errors: plans", "[errors]") {
     plans.refuse_each(HALYARD_ERROR_STRUCT_SIZE, bad_sizes<halyard_plan_desc>(), {{"desc.size", desc.size}});
     plans.refuse_each(HALYARD_ERROR_STRUCT_SIZE, bad_sizes<halyard_tensor_desc>(),
                       {{"tensors[0].size", first.size}, {"tensors[1].size", second.size}});
-    plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 7, INT32_MAX, INT32_MIN},
+    plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 8, INT32_MAX, INT32_MIN},
                       {{"direction", desc.direction},
                        {"tensors[1].pairing", second.pairing},
                        {"tensors[1].out_pairing", second.out_pairing},

@@ -39,7 +39,7 @@ TEST_CASE("errors: runs, pointers, structs and enumerations", "[errors]") {
     refuse_sizes(bad_sizes<halyard_executor>(), {{"executor.size", s.executor.size}});
     refuse_sizes(bad_sizes<halyard_positions>(), {{"positions.size", s.positions.size}});
     refuse_sizes(bad_sizes<halyard_tensor>(), {{"x[1].size", s.x[1].size}, {"y[0].size", s.y[0].size}});
-    runs.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 7, INT32_MAX, INT32_MIN},
+    runs.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 8, INT32_MAX, INT32_MIN},
                      {{"bad_position", s.args.bad_position},
                       {"x[1].dtype", s.x[1].dtype},
                       {"y[0].dtype", s.y[0].dtype},

@@ -24,6 +24,11 @@
  * are dense, in pages of any strides. All of it, for all tensors of one dtype and head_dim, is one launch, wherever they
  * lie. (OpenCL: one for those whose inputs are in one cl_mem, outputs in one, and weights in one.) Other stages are
  * refused (UNSUPPORTED), as are heads of more than 640 elements, and heads that are not dense or do not begin on 16 bytes.
+ *   groups   are those of HALYARD_RULE_LARGEST, of e4m3 or of int8 that rounds halves away from zero, in multiples of 16
+ *            elements, with scales of f32 or E8M0 and a floor of 2^-64 at least (E8M0_OCP: none): so MLA_V32, MLA_V4,
+ *            MLA_V41, MX, VLLM_INT8 and VLLM_FP8. Groups that follow each other in a record have to begin on 16 bytes
+ *            with it, as elements in no group have to. Of other groups, as those of MX, each byte is stored by itself.
+ *            Scales that lie apart may lie anywhere (OpenCL: in one cl_mem for the tensors of a launch).
  *   scales   are host memory, read during the call: so they can be checked. A captured graph keeps their values.
  *   slots    Their policy must be RANGE_ONLY. A slot out of range is not stored, and neither is a token with a bad
  *            position under BAD_POSITION_ERROR. What lies in a slot that several tokens name is undefined: they are
@@ -106,12 +111,13 @@ typedef struct halyard_gpu_run_args {
                                            ERROR only */
     int64_t error_word_offset;          /* OpenCL: in elements of 4 bytes */
     const halyard_slots *slots;         /* as in halyard_run_args, see "The road" above: data in device memory, */
-    const halyard_stages *stages;       /* weights and caches too, but scales on the host */
+    const halyard_stages *stages;       /* weights, caches and scales of groups too, but other scales on the host */
     int64_t slots_offset;               /* OpenCL: in elements */
     const int64_t *weight_offsets;      /* OpenCL: in elements, for each tensor; NULL: zeros */
     const int64_t *cache_offsets;
     int32_t n_tensors;                  /* as in halyard_run_args, of the offsets too */
     int32_t reserved;                   /* 0 */
+    const int64_t *group_scale_offsets; /* OpenCL: in bytes */
 } halyard_gpu_run_args;
 
 /* Enqueues what the plan describes. Nothing is enqueued on an error, but of DEVICE: then the outputs may be incomplete.

@@ -61,6 +61,7 @@ struct gpu_run_options {
     std::int64_t slots_offset = 0;
     const std::int64_t *weight_offsets = nullptr;
     const std::int64_t *cache_offsets = nullptr;
+    const std::int64_t *group_scale_offsets = nullptr;
 };
 
 /// Enqueues what the plan does to its tensors.
@@ -82,6 +83,7 @@ inline void run(const gpu_plan &made, const tensors &x, const tensors &y, const 
     args.slots_offset = options.slots_offset;
     args.weight_offsets = options.weight_offsets;
     args.cache_offsets = options.cache_offsets;
+    args.group_scale_offsets = options.group_scale_offsets;
     detail::call(halyard_run_gpu, made.get(), &args);
 }
 
