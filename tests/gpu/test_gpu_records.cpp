@@ -147,16 +147,19 @@ private:
     std::array<std::int64_t, most_tensors> n_heads_ = {}, bytes_ = {};  // of a head, as it is stored
     std::array<std::int64_t, most_tensors> x_at_ = {}, y_at_ = {}, scales_at_ = {}, weight_at_ = {};
     std::array<halyard_tensor, most_tensors> x_ = {}, y_ = {};
+    std::array<bool, most_tensors> in_place_ = {};
     std::array<bool, most_tensors> own_ = {};  // whether its scales lie in own_scales_
     Arena in_, out_, own_scales_, weights_, tokens_;
     std::int64_t positions_at_ = 0, slots_at_ = 0, slot_bytes_ = 4;
     std::array<std::vector<std::int64_t>, 8> elements_;  // in out_: where those of a dtype are that are in no group
 
+    Arena &arena_of_x(std::size_t i) { return in_place_[i] ? out_ : in_; }
     Arena &arena_of_scales(std::size_t i) { return own_[i] ? own_scales_ : out_; }
-    /// Angles for positions 0 … 99 at least.
+    /// Angles for positions 0 … 99 but 50.
     halyard::angle_source make_angles(const halyard::frequencies &frequencies) {
         std::vector<std::int32_t> list(100);
         std::iota(list.begin(), list.end(), 0);
+        list.erase(list.begin() + 50);
         switch (random_.in(0, 3)) {
         case 0: return halyard::angle_source::phase(frequencies, 0, 99);
         case 1: return halyard::angle_source::factored(frequencies, 0, 99);
@@ -233,11 +236,19 @@ private:
     /// Adds x, and the output or cache and its scales, in any order of heads and tokens.
     void place(int i) {
         const std::int64_t in_bytes = element_bytes(dtype_), n_all = n_batch_ * n_tokens_ * n_heads_[i];
-        x_at_[i] = in_.add(n_all * head_dim_ * in_bytes);
+        in_place_[i] = !has_records(i) && !has_cache_ && tensors_[i].out_dtype == dtype_;
+        x_at_[i] = arena_of_x(i).add(n_all * head_dim_ * in_bytes);
         fill(i, n_all);
         x_[i] = halyard::tensor(nullptr, static_cast<halyard::dtype>(dtype_),
                                 {n_batch_, n_tokens_, n_heads_[i], head_dim_});
 
+        if (in_place_[i]) {
+            y_[i] = x_[i];
+            y_at_[i] = x_at_[i];
+            const std::int64_t strides[] = {x_[i].strides[0], x_[i].strides[1], x_[i].strides[2]};
+            note_elements(i, n_batch_, n_tokens_, strides, in_bytes);
+            return;
+        }
         const bool is_aligned = !has_records(i) || kind_.aligned;
         const std::int64_t step = is_aligned ? 16 : 1;
         const std::int64_t head = (bytes_[i] + step - 1) / step * step + step * random_.in(0, 2);
@@ -303,7 +314,7 @@ private:
                                  Values::short_mantissa};
         const std::int64_t in_bytes = element_bytes(dtype_);
         for (std::int64_t head = 0; head < n_heads; head++) {
-            char *const to = in_.at(x_at_[i] + head * head_dim_ * in_bytes);
+            char *const to = arena_of_x(i).at(x_at_[i] + head * head_dim_ * in_bytes);
             const std::vector<char> words = oracle::random_elements(random_, dtype_, random_.one_of(values), head_dim_);
             std::copy(words.begin(), words.end(), to);
             for (std::int64_t at = 0; at < head_dim_; at += 32) {
@@ -340,7 +351,8 @@ private:
             free.insert(free.begin() + random_.in(0, slot), slot);
         }
         for (std::int64_t i = 0; i < n_batch_ * n_tokens_; i++) {
-            const auto position = static_cast<std::int32_t>(random_.in(0, 99));
+            auto position = static_cast<std::int32_t>(random_.in(0, 98));
+            position += position < 50 ? 0 : 1;
             const std::int32_t slot = random_.one_in(6) ? -1 : free.back();
             if (slot >= 0) {
                 free.pop_back();
@@ -384,7 +396,7 @@ private:
             if (static_cast<int>(i) >= n_) {
                 continue;
             }
-            x[i].data = pointer(in_, x_at_[i]);
+            x[i].data = pointer(arena_of_x(i), x_at_[i]);
             y[i].data = pointer(out_, y_at_[i]);
             if (tensors_[i].norm != nullptr) {
                 stages[i].weight = pointer(weights_, weight_at_[i]);
@@ -432,7 +444,7 @@ private:
             const auto given_slots = slots(tokens.data(slots_at_));
             std::array<std::int64_t, most_tensors> x_offsets, y_offsets, weight_offsets, scale_offsets;
             for (std::size_t i = 0; i < x_offsets.size(); i++) {
-                x_offsets[i] = in.offset(x_at_[i] / element_bytes(dtype_));
+                x_offsets[i] = memory_of(arena_of_x(i)).offset(x_at_[i] / element_bytes(dtype_));
                 const std::int64_t unit = tensors_[i].groups != nullptr || static_cast<int>(i) >= n_
                                               ? 1
                                               : element_bytes(tensors_[i].out_dtype);
