@@ -285,7 +285,7 @@ def test_against_formulas(rng, preset):
 
 @pytest.fixture(scope="module")
 def ggml():
-    root = pathlib.Path(__file__).parents[2] / ".deps"
+    root = pathlib.Path(__file__).parents[3] / ".deps"
     places = [os.environ.get("HALYARD_GGML_LIBRARIES"), root / "peers" / "ggml",
               root / "engines" / "llama.cpp" / "build" / "bin"]
     for place in places:
