@@ -154,7 +154,10 @@ void require_positions(const AngleSource &angles, const Tensors &tensors) {
                             : tensors.x[0].shape[1] == 1           ? "q has one token"
                                                                    : nullptr;
     const bool is_empty = tensors.x[0].shape[0] == 0 || tensors.x[0].shape[1] == 0;
-    if (why != nullptr && !angles.by_token && !is_empty) {
+    const bool rotates =
+        std::any_of(tensors.descs.begin(), tensors.descs.begin() + static_cast<std::ptrdiff_t>(tensors.n),
+                    [](const halyard_tensor_desc &desc) { return desc.no_rotation == 0; });
+    if (why != nullptr && rotates && !angles.by_token && !is_empty) {
         refuse(HALYARD_ERROR_MISMATCH, std::string("positions is left out, but ") + why +
                                            ": say where the tokens are (0, if they start at position 0)");
     }
@@ -335,6 +338,9 @@ private:
         made->call = std::make_unique<Call>(angles, at(described, 1), at(described, 2), at(described, 3),
                                             at(described, 4), at(described, 5), options);
         auto &call = *made->call;
+        if (call.args.positions == nullptr) {
+            require_positions(angles, call.tensors);
+        }
         call.args.executor = by_openmp ? find_openmp_executor() : call.args.executor;
         made->made = angles.find_plan(call.desc);
         made->bound = bound_run(detail::create<halyard_bound_run>(halyard_bind_run, made->made->get(), &call.args));

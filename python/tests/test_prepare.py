@@ -63,8 +63,8 @@ def test_many_forms(angles, packed):
     for n in (*range(1, 80), *range(1, 80)):  # more than are kept
         x = packed(n)
         q = split(x.copy())[0]
-        prepared(x)
-        assert np.array_equal(split(x)[0], halyard.rotate(q, angles=angles))
+        prepared(x, np.arange(n, dtype=np.int32))
+        assert np.array_equal(split(x)[0], halyard.rotate(q, angles=angles, positions=0))
 
 
 def test_what_is_refused(angles, packed):

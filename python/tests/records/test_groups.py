@@ -117,7 +117,7 @@ def test_scales_apart(rng, preset, dtype, of_groups):
     for shape in (PAGES * PAGE, HEADS), (PAGES, PAGE, HEADS):
         cache = np.zeros((PAGES, PAGE, HEADS, records.shape[-1]), np.uint8)
         of_cache = np.full((*shape, *of_groups), 1, dtype)
-        halyard.rotate(keys, angles=angles, groups=preset, cache=cache, slots=SLOTS, group_scales=of_cache)
+        halyard.rotate(keys, angles=angles, groups=preset, cache=cache, slots=SLOTS, positions=0, group_scales=of_cache)
         flat = of_cache.reshape(PAGES * PAGE, *scales.shape[1:])
         assert np.array_equal(flat[SLOTS[kept]], scales[kept])
         assert np.array_equal(cache.reshape(PAGES * PAGE, HEADS, -1)[SLOTS[kept]], records[kept])
