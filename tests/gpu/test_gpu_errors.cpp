@@ -259,6 +259,41 @@ void test_wrong_plans(std::int32_t device) {
     CHECK(status_of<Explanation>(HALYARD_CPU, desc) == HALYARD_ERROR_UNKNOWN_VALUE);
 }
 
+/// Each of two listed positions is known to the check, and none beside them.
+void test_listed_positions(std::int32_t device) {
+    Working w(device);
+    const std::int32_t some[] = {3, 90};
+    const auto frequencies = halyard::frequencies::from_base(10000, 64);
+    const auto listed = halyard::angle_source::table(frequencies, 0, 99, halyard::positions(some, {1, 2}));
+    const halyard::gpu_angles angles(w.queue, listed);
+    const halyard::gpu_plan plan(
+        w.queue, halyard::plan_desc(64, {halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half)}),
+        angles);
+    constexpr std::int64_t n_tokens = 130;  // a block of threads, and some more
+    const Memory from(w.queue, std::vector<char>(n_tokens * 64 * 4)), to(w.queue, std::vector<char>(n_tokens * 64 * 4));
+    for (const auto &[tensor, memory] : {std::pair(&w.x, &from), std::pair(&w.y, &to)}) {
+        *tensor = halyard::tensor(memory->data(), halyard::dtype::f32, {1, n_tokens, 1, 64});
+        tensor->device = device;
+    }
+    const auto is_told = [&](const auto place) {
+        std::vector<char> bytes(n_tokens * sizeof(place));
+        for (std::size_t i = 0; i < n_tokens; i++) {
+            std::memcpy(&bytes[i * sizeof(place)], &place, sizeof(place));
+        }
+        const Memory places(w.queue, bytes), word(w.queue, std::vector<char>(4));
+        w.positions = halyard::positions(static_cast<const std::int32_t *>(places.data()), {1, n_tokens});
+        w.positions.type = sizeof(place) == 4 ? HALYARD_INT32 : HALYARD_INT64;
+        w.args.error_word = static_cast<std::int32_t *>(word.data());
+        REQUIRE(halyard_run_gpu(plan.get(), &w.args, nullptr) == HALYARD_OK);
+        return word.read()[0] == HALYARD_ERROR_POSITION;
+    };
+    for (const std::int32_t place : {3, 90, 2, 4, 89, 91}) {
+        CAPTURE(place);
+        CHECK(is_told(place) == (place != 3 && place != 90));
+        CHECK(is_told(std::int64_t{place}) == (place != 3 && place != 90));
+    }
+}
+
 void test_explanations(std::int32_t device) {
     const std::string target = halyard::gpu_target(device).name;
     const auto has = [](const std::string &text, const std::string &part) { return text.find(part) != text.npos; };
@@ -326,6 +361,12 @@ TEST_CASE("gpu errors: bad positions are told in the error word, and rotated as 
 
 TEST_CASE("cuda device: bad positions are told in the error word, and rotated as position 0", "[gpu][cuda]") {
     test_bad_positions(HALYARD_CUDA);
+}
+
+TEST_CASE("gpu errors: positions of two that are listed", "[gpu][opencl]") { test_listed_positions(HALYARD_OPENCL); }
+
+TEST_CASE("cuda device: positions of many tokens are looked up among two that are listed", "[gpu][cuda]") {
+    test_listed_positions(HALYARD_CUDA);
 }
 
 TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
