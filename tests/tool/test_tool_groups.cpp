@@ -298,7 +298,7 @@ TEST_CASE("tool: groups that can't be of an array", "[tool][road][groups]") {
                         {"--from-groups ggml_q8_0,record_bytes=68", "no head, or more than one, has a record of 68"},
                         {"", "its type is '|u1'"},
                     });
-    dir.fail(1, "rotate x.npy -o y.npy --groups ggml_q8_0 --target cuda_sm80", "--groups is for the CPU");
+    dir.fail(1, "rotate x.npy -o y.npy --groups ggml_q8_0 --target cuda_sm80", "--target is cuda_sm80");
     dir.write_bytes("bad.npy", {n_tokens, n_heads, 68}, Bytes(n_tokens * n_heads * 68, 255));
     dir.fail(1, "rotate bad.npy -o y.npy --from-positions 0:5 --groups ggml_q8_0", "must be finite");
 }
