@@ -30,11 +30,19 @@ void set_defaults(const halyard_frequencies *frequencies, bool rerotates, halyar
     }
 }
 
+halyard_status fail_long_head(const halyard_tensor_desc &tensor, int index, halyard_error *error) {
+    return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].head_dim is ", tensor.head_dim,
+                ", but stages beside the rotation work on heads of at most ", max_staged_head, " elements");
+}
+
 /// Checks that a tensor has records where its dtypes are those of records, and reads these.
 halyard_status read_records(const halyard_tensor_desc &tensor, int index, bool rerotates, TensorDesc *out,
                             halyard_error *error) {
     const bool reads = tensor.from_groups != nullptr || (rerotates && tensor.groups != nullptr);
     const bool writes = tensor.groups != nullptr;
+    if ((tensor.from_groups != nullptr || writes) && tensor.head_dim > max_staged_head) {
+        return fail_long_head(tensor, index, error);
+    }
     if (rerotates && tensor.from_groups != nullptr) {
         return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index,
                     "].from_groups is set, but a plan that rerotates has groups alone, for what it reads and writes");
@@ -61,11 +69,6 @@ halyard_status read_records(const halyard_tensor_desc &tensor, int index, bool r
             read_groups(tensor.from_groups, index, "from_groups", tensor.head_dim, &out->from_groups.emplace(), error);
     }
     return status;
-}
-
-halyard_status fail_long_head(const halyard_tensor_desc &tensor, int index, halyard_error *error) {
-    return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].head_dim is ", tensor.head_dim,
-                ", but stages beside the rotation work on heads of at most ", max_staged_head, " elements");
 }
 
 /// Reads the stages beside the rotation of a tensor whose dtypes and head_dim were checked.
@@ -193,10 +196,7 @@ halyard_status check_tensor(const halyard_tensor_desc &tensor, int index, std::i
     out->rotary_offset = rotates ? tensor.rotary_offset : 0;
     out->out_dtype = *to_dtype(tensor.out_dtype);
     out->rotates = rotates;
-    const bool is_too_long =
-        (tensor.groups != nullptr || tensor.from_groups != nullptr) && tensor.head_dim > max_staged_head;
-    const halyard_status status =
-        is_too_long ? fail_long_head(tensor, index, error) : read_records(tensor, index, rerotates, out, error);
+    const halyard_status status = read_records(tensor, index, rerotates, out, error);
     return status != HALYARD_OK ? status : read_stages(tensor, index, rerotates, out, error);
 }
 

@@ -44,6 +44,17 @@ struct Stored {
     bool operator==(const Stored &) const = default;
 };
 
+/// Takes heads from x to y by a tensor that is not rotated.
+void pass(halyard_tensor_desc desc, const halyard_stages &stages, const halyard_tensor &x, const halyard_tensor &y,
+          const char *target) {
+    desc.no_rotation = 1;
+    halyard::plan_desc plan(0, {desc});
+    plan.target = target;
+    halyard::run_options options;
+    options.stages = stages;
+    halyard::run(halyard::plan(plan), halyard::angle_source(), x, y, options);
+}
+
 /// Stores heads of so many elements, that are neither rotated nor anything else, one behind the other.
 Stored store(const halyard_groups_desc &groups, const std::vector<float> &heads, std::int64_t head_dim,
              const char *target = nullptr) {
@@ -53,18 +64,11 @@ Stored store(const halyard_groups_desc &groups, const std::vector<float> &heads,
     Stored stored = {Bytes(static_cast<std::size_t>(n * record.bytes), 0xa5),
                      Bytes(static_cast<std::size_t>(record.scales_apart ? n * head_scales : 0), 0xa5)};
     auto desc = halyard::describe_tensor(halyard::dtype::f32, head_dim);
-    desc.no_rotation = 1;
     desc.groups = &groups;
-    halyard::plan_desc plan(0, {desc});
-    plan.target = target;
     auto stages = halyard::stages();
     stages.group_scales = record.scales_apart ? stored.scales.data() : nullptr;
-    halyard::run_options options;
-    options.stages = stages;
-    auto y = halyard::tensor(stored.record.data(), halyard::dtype::int8, {1, 1, n, record.bytes});
-    y.dtype = HALYARD_UINT8;
-    halyard::run(halyard::plan(plan), halyard::angle_source(),
-                 halyard::input_tensor(heads.data(), halyard::dtype::f32, {1, 1, n, head_dim}), y, options);
+    pass(desc, stages, halyard::input_tensor(heads.data(), halyard::dtype::f32, {1, 1, n, head_dim}),
+         halyard::tensor(stored.record.data(), halyard::dtype::uint8, {1, 1, n, record.bytes}), target);
     return stored;
 }
 
@@ -74,21 +78,13 @@ std::vector<float> load(const halyard_groups_desc &groups, const Stored &stored,
     const oracle::Record record = oracle::record_of(groups, head_dim);
     const std::int64_t n = static_cast<std::int64_t>(stored.record.size()) / record.bytes;
     std::vector<float> heads(static_cast<std::size_t>(n * head_dim));
-    auto desc = halyard::describe_tensor(halyard::dtype::f32, head_dim);
-    desc.dtype = HALYARD_UINT8;
+    auto desc = halyard::describe_tensor(halyard::dtype::uint8, head_dim);
     desc.out_dtype = HALYARD_F32;
-    desc.no_rotation = 1;
     desc.from_groups = &groups;
-    halyard::plan_desc plan(0, {desc});
-    plan.target = target;
     auto stages = halyard::stages();
     stages.from_group_scales = record.scales_apart ? stored.scales.data() : nullptr;
-    halyard::run_options options;
-    options.stages = stages;
-    auto x = halyard::input_tensor(stored.record.data(), halyard::dtype::int8, {1, 1, n, record.bytes});
-    x.dtype = HALYARD_UINT8;
-    halyard::run(halyard::plan(plan), halyard::angle_source(), x,
-                 halyard::tensor(heads.data(), halyard::dtype::f32, {1, 1, n, head_dim}), options);
+    pass(desc, stages, halyard::input_tensor(stored.record.data(), halyard::dtype::uint8, {1, 1, n, record.bytes}),
+         halyard::tensor(heads.data(), halyard::dtype::f32, {1, 1, n, head_dim}), target);
     return heads;
 }
 
