@@ -3,8 +3,8 @@
 // same.
 #include "checks/make_sources.h"
 #include "checks/oracle.h"
+#include "stage_calls.h"
 #include "walk/piece.h"
-#include "walk/stages.h"
 
 #include <algorithm>
 #include <cinttypes>
@@ -139,141 +139,64 @@ std::uint64_t hash_of_rows(const halyard::RowKernels &kernels, std::int32_t kind
     return hash.value();
 }
 
-enum class Stage {
-    widen,
-    norm,
-    widen_norm,
-    layer_norm,
-    norm_rotate,
-    narrow,
-    quantise,
-    largest,
-    range,
-    hadamard,
-    butterfly
-};
-
 /// Hashes what a stage makes of any bits, with scales and weights that are numbers.
-std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, Stage stage, halyard::Dtype dtype) {
+std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, const StageRow &row) {
     static constexpr Values of_x[] = {Values::any_bits, Values::ordinary, Values::special, Values::short_mantissa};
     Random random(20261121);
     Hash hash;
     for (const std::int64_t n : counts_of_pairs()) {
         const halyard::Extents extents = {n, random.in(1, 40), random.in(1, 3)};
-        const halyard::ElementStrides dense = {1, n, n * extents.n_heads}, by_element = {1, 0, 0};
-        const std::int64_t count = n * extents.n_heads * extents.n_tokens;
-        const auto x_dtype = static_cast<std::int32_t>(
-            stage == Stage::widen || stage == Stage::widen_norm || stage == Stage::norm_rotate ? dtype
-                                                                                               : halyard::Dtype::f32);
-        const bool sums = stage == Stage::norm || stage == Stage::widen_norm || stage == Stage::norm_rotate ||
-                          stage == Stage::layer_norm;
-        const Values values = sums ? Values::ordinary : of_x[random.in(0, 3)];
+        const halyard::ElementStrides dense = {1, n, n * extents.n_heads};
+        const std::int64_t n_groups = extents.n_heads * extents.n_tokens, count = n * n_groups;
+        const Values values = row.sums() ? Values::ordinary : of_x[random.in(0, 3)];
         // Bytes are those of random elements of 16 bits, more than enough of them.
-        std::vector<char> x =
-            oracle::random_elements(random, std::min<std::int32_t>(x_dtype, HALYARD_BF16), values, count);
-        std::vector<float> y(static_cast<std::size_t>(2 * count));
-        std::vector<float> weights(static_cast<std::size_t>(n));
+        std::vector<char> x = oracle::random_elements(
+            random, static_cast<std::int32_t>(std::min(row.dtype_in(), halyard::Dtype::bf16)), values, count);
+        std::vector<float> y(static_cast<std::size_t>(2 * count)), weights(static_cast<std::size_t>(n));
         for (float &weight : weights) {
             weight = static_cast<float>(1 + random.unit() / 2);
         }
-        const halyard::Norm norm = {1e-6f, weights.data(), 0, static_cast<std::int32_t>(random.in(0, 3)), dtype};
-        auto *const x_floats = reinterpret_cast<float *>(x.data());
-        std::int64_t n_made = count;
-        const std::int64_t transformed = stage == Stage::hadamard ? 64 : 256;
-        auto out_dtype = static_cast<std::int32_t>(halyard::Dtype::f32);
-        switch (stage) {
-        case Stage::widen: widen(kernels, dtype, extents, {x.data(), dense}, {y.data(), dense}); break;
-        case Stage::norm:
-            std::copy_n(x_floats, count, y.data());
-            normalise(kernels, norm, extents, {y.data(), dense});
-            break;
-        case Stage::layer_norm: {
-            halyard::Norm layer_norm = norm;
-            layer_norm.bias = weights.data();
-            std::copy_n(x_floats, count, y.data());
-            normalise(kernels, layer_norm, extents, {y.data(), dense});
-            break;
-        }
-        case Stage::widen_norm:
-            widen_and_normalise(kernels, dtype, norm, extents, {x.data(), dense}, {y.data(), dense});
-            break;
-        case Stage::norm_rotate: {
-            const std::vector<std::int32_t> row_of_token(static_cast<std::size_t>(extents.n_tokens));
-            const halyard::PairStrides pairs = {1, n / 2, n, n * extents.n_heads};
-            halyard::Norm unrounded = norm;
-            unrounded.rounding = 0;
-            halyard::Piece piece = {};
-            piece.dtype = dtype;
-            piece.x = x.data();
-            piece.y = reinterpret_cast<char *>(y.data());
-            piece.in = piece.out = pairs;
-            piece.n_pairs = n / 2;
-            piece.n_heads = extents.n_heads;
-            piece.n_tokens = extents.n_tokens;
-            piece.cos_rows = piece.sin_rows = reinterpret_cast<const char *>(weights.data());
-            piece.n_rows = 1;
-            piece.stride_row = n;
-            piece.row_of_token = row_of_token.data();
-            piece.within_int32 = true;
-            norm_and_rotate(kernels, unrounded, piece);
-            out_dtype = static_cast<std::int32_t>(dtype);
-            n_made = count / n * (n / 2 * 2);
-            break;
-        }
-        case Stage::narrow:
-            narrow(kernels, dtype, extents, {x_floats, dense}, {weights.data(), by_element},
-                   {reinterpret_cast<char *>(y.data()), dense});
-            out_dtype = static_cast<std::int32_t>(dtype);
-            break;
-        case Stage::largest:
-            find_largest(kernels, extents, {x_floats, dense}, y.data());
-            n_made = extents.n_heads * extents.n_tokens;
-            break;
-        case Stage::range:
-            n_made = extents.n_heads * extents.n_tokens;
-            find_range(kernels, extents, {x_floats, dense}, y.data(), y.data() + n_made);
-            n_made *= 2;
-            break;
-        case Stage::quantise: {
-            const std::int64_t n_groups = extents.n_heads * extents.n_tokens;
-            std::vector<float> scales(static_cast<std::size_t>(n_groups)), zeros(static_cast<std::size_t>(n_groups));
+        StageCall call = {row, extents, {x.data(), dense}, {reinterpret_cast<char *>(y.data()), dense}};
+        call.r = {weights.data(), {1, 0, 0}};
+        call.norm = {1e-6f, weights.data(), 0, static_cast<std::int32_t>(random.in(0, 3)), row.dtype};
+        call.norm.bias = row.stage == Stage::layer_norm ? weights.data() : nullptr;
+        std::int64_t n_made = row.is_one_of({Stage::largest, Stage::range}) ? n_groups : count;
+        std::vector<float> scales(static_cast<std::size_t>(n_groups)), zeros(scales.size());
+        const std::vector<std::int32_t> row_of_token(static_cast<std::size_t>(extents.n_tokens));
+        if (row.stage == Stage::range) {
+            call.greatest = y.data() + n_groups;
+            n_made = 2 * n_groups;
+        } else if (row.stage == Stage::quantise) {
             for (std::size_t i = 0; i < scales.size(); i++) {
                 scales[i] = static_cast<float>(127 * random.unit());
                 zeros[i] = static_cast<float>(255 * random.unit());
             }
-            const halyard::Quantisation how = {dtype, static_cast<halyard::Quantisation::Mode>(random.in(0, 2)), 0,
-                                               255};
-            quantise(kernels, how, extents, {x_floats, dense}, scales.data(), zeros.data(),
-                     reinterpret_cast<unsigned char *>(y.data()));
-            out_dtype = static_cast<std::int32_t>(dtype);
-            break;
+            call.r.data = scales.data();
+            call.z = zeros.data();
+            call.how = {row.dtype, static_cast<halyard::Quantisation::Mode>(random.in(0, 2)), 0, 255};
+        } else if (row.rotates()) {
+            call.norm.rounding = 0;
+            call.rows.cos_rows = call.rows.sin_rows = reinterpret_cast<const char *>(weights.data());
+            call.rows.n_rows = 1;
+            call.rows.stride_row = n;
+            call.rows.row_of_token = row_of_token.data();
+            n_made = n_groups * (n / 2 * 2);
+        } else if (row.transforms()) {
+            call.n_transformed = row.stage == Stage::hadamard ? 64 : 256;
+            call.extents.n_elements = n_made = count / call.n_transformed * call.n_transformed;
         }
-        case Stage::hadamard:
-        case Stage::butterfly:
-            n_made = count / transformed * transformed;
-            std::copy_n(x_floats, n_made, y.data());
-            transform(kernels, transformed, n_made, y.data());
-            break;
+        if (row.transforms() || row.is_one_of({Stage::norm, Stage::layer_norm})) {  // in place
+            std::copy_n(reinterpret_cast<const float *>(x.data()), n_made, y.data());
+            call.x = call.y;
         }
-        const char *made = reinterpret_cast<const char *>(y.data());
-        for (std::int64_t i = 0; i < n_made; i++, made += halyard::element_bytes(halyard::Dtype(out_dtype))) {
-            hash.add(out_dtype, made);
+        call.run_by(kernels);
+        const char *made = call.y.data;
+        for (std::int64_t i = 0; i < n_made; i++, made += halyard::element_bytes(row.dtype_out())) {
+            hash.add(static_cast<std::int32_t>(row.dtype_out()), made);
         }
     }
     return hash.value();
 }
-
-struct StageRow {
-    const char *name;
-    Stage stage;
-    halyard::Dtype dtype;
-    halyard::Target target;
-};
-constexpr StageRow stage_rows[] = {
-#define HALYARD_STAGE_KERNEL(name, stage, dtype, target)                                                               \
-    {"halyard_" #stage "_" #dtype, Stage::stage, halyard::Dtype::dtype, halyard::Target::target},
-#include "built_kernels.inc"
-};
 
 class Hashes {
 public:
@@ -331,9 +254,9 @@ int main() {
     for (const StageRow &row : stage_rows) {
         const halyard::StageKernels kernels = halyard::select_stage_kernels(halyard::bit(row.target));
         const bool is_here = (halyard::supported_targets() & halyard::bit(row.target)) != 0;
-        hashes.add(row.name, "reference", hash_of_stage(halyard::select_stage_kernels(0), row.stage, row.dtype));
+        hashes.add(row.name, "reference", hash_of_stage(halyard::select_stage_kernels(0), row));
         if (is_here && kernels.target == row.target && row.target != halyard::Target::x86_sse41) {
-            hashes.add(row.name, halyard::name_of(row.target), hash_of_stage(kernels, row.stage, row.dtype));
+            hashes.add(row.name, halyard::name_of(row.target), hash_of_stage(kernels, row));
         }
     }
     return hashes.print() ? 0 : 1;

@@ -4,9 +4,9 @@
 #include "checks/kernel_checker.h"
 #include "checks/oracle.h"
 #include "halyard/halyard.hpp"
+#include "kernels/stage_calls.h"
 #include "kernels/stage_kernels_here.h"
 #include "read/stage_desc.h"
-#include "walk/stages.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
@@ -32,59 +32,8 @@ using oracle::Values;
 
 namespace {
 
-enum class Stage {
-    widen,
-    norm,
-    widen_norm,
-    layer_norm,
-    norm_rotate,
-    narrow,
-    quantise,
-    largest,
-    range,
-    hadamard,
-    butterfly
-};
-
-const char *name_of(Stage stage) {
-    constexpr const char *names[] = {"widen",    "norm",    "widen_norm", "layer_norm", "norm_rotate", "narrow",
-                                     "quantise", "largest", "range",      "hadamard",   "butterfly"};
-    return names[static_cast<int>(stage)];
-}
-
-/// A row of kernels.inc.
-struct Row {
-    Stage stage;
-    Dtype dtype;
-    Target target;
-
-    std::string name() const {
-        return std::string("halyard_") + name_of(stage) + "_" + halyard::name_of(dtype) + "_" +
-               halyard::name_of(target);
-    }
-    bool is_in(const StageKernels &kernels) const {
-        const std::size_t i = halyard::index_of(dtype);
-        switch (stage) {
-        case Stage::widen: return kernels.widen[i] != nullptr;
-        case Stage::norm: return kernels.norm[i] != nullptr;
-        case Stage::widen_norm: return kernels.widen_norm[i] != nullptr;
-        case Stage::layer_norm: return kernels.layer_norm[i] != nullptr;
-        case Stage::norm_rotate: return kernels.norm_rotate[i] != nullptr;
-        case Stage::narrow: return kernels.narrow[i] != nullptr;
-        case Stage::quantise: return kernels.quantise[i] != nullptr;
-        case Stage::largest: return kernels.largest[i] != nullptr;
-        case Stage::range: return kernels.range[i] != nullptr;
-        case Stage::hadamard: return kernels.hadamard[i] != nullptr;
-        case Stage::butterfly: return kernels.butterfly[i] != nullptr;
-        }
-        return false;
-    }
-};
-
-constexpr Row rows[] = {
-#define HALYARD_STAGE_KERNEL(name, stage, dtype, target) {Stage::stage, Dtype::dtype, Target::target},
-#include "built_kernels.inc"
-};
+/// With the target.
+std::string name_of(const StageRow &row) { return std::string(row.name) + "_" + halyard::name_of(row.target); }
 
 const StageKernels portable = halyard::select_stage_kernels(0);
 
@@ -183,138 +132,107 @@ Values random_values(Random &random) {
     return random.one_of(all);
 }
 
+std::string text(const Extents &extents) {
+    return std::to_string(extents.n_elements) + " elements, " + std::to_string(extents.n_heads) + " heads, " +
+           std::to_string(extents.n_tokens) + " tokens";
+}
+std::string text(const char *name, const Operand &operand) {
+    return std::string("; ") + name + " " + std::to_string(operand.strides.element) + " " +
+           std::to_string(operand.strides.head) + " " + std::to_string(operand.strides.token);
+}
+void say(TrialText &text, const std::string &what) { std::snprintf(text, sizeof(text), "%s", what.c_str()); }
+
+/// The first of these operands that is not as it ought to be, in words, or nothing.
+std::string fault_in(const char *text, std::initializer_list<std::pair<const char *, const Operand &>> operands) {
+    for (const auto &[name, operand] : operands) {
+        if (const std::string difference = operand.difference(); !difference.empty()) {
+            return std::string(text) + ": " + name + ": " + difference;
+        }
+    }
+    return "";
+}
+
+/// Dense, strided, or the same for some.
+ElementStrides random_scale_strides(Random &random, const Extents &extents) {
+    const ElementStrides strides = random_strides(random, extents);
+    const auto some = [&](std::int64_t stride) { return random.one_in(2) ? stride : 0; };
+    return random.one_in(2) ? ElementStrides{some(strides.element), some(strides.head), some(strides.token)}
+                            : ElementStrides{0, 0, 0};
+}
+
 /// One call of a stage, but for quantise, and the same call by the portable loops on images. The first fault in words,
 /// or nothing.
-std::string fault_of_call(const Row &row, const StageKernels &kernels, bool fused, Random &random, TrialText &text) {
+std::string fault_of_call(const StageRow &row, const StageKernels &kernels, bool fused, Random &random,
+                          TrialText &told) {
     Extents extents = random_extents(random);
-    const bool rotates = row.stage == Stage::norm_rotate;
-    const bool norms =
-        rotates || row.stage == Stage::norm || row.stage == Stage::widen_norm || row.stage == Stage::layer_norm;
-    if (rotates) {
+    if (row.rotates()) {
         extents.n_elements = std::min<std::int64_t>((extents.n_elements + 1) / 2 * 2, halyard::max_staged_head);
     }
-    const auto strides = [&] { return random_strides(random, extents); };
-    const Values values = random_values(random);
-    const bool reads = row.stage == Stage::widen || row.stage == Stage::widen_norm || rotates;
-    Operand x(random, reads ? row.dtype : Dtype::f32, extents, strides(), values);
-    Operand y(random, row.stage == Stage::narrow || rotates ? row.dtype : Dtype::f32, extents, strides(),
-              Values::any_bits);
-
-    ElementStrides scale_strides = {0, 0, 0};
-    if (random.one_in(2)) {
-        const ElementStrides dense = strides();
-        scale_strides = {random.one_in(2) ? dense.element : 0, random.one_in(2) ? dense.head : 0,
-                         random.one_in(2) ? dense.token : 0};
+    const std::int64_t n_transformed = std::int64_t{1} << (row.stage == Stage::hadamard ? 6 : random.in(1, 11));
+    if (row.transforms()) {
+        extents = {n_transformed * random.in(1, std::max<std::int64_t>(2048 / n_transformed, 1)), 1, 1};
     }
-    Operand scales(random, Dtype::f32, extents, scale_strides, random.one_in(2) ? Values::ordinary : values);
+    const Extents of_heads = {extents.n_heads * extents.n_tokens, 1, 1};
+    const bool makes_heads = row.is_one_of({Stage::largest, Stage::range});
+    const bool in_place = row.stage == Stage::norm || row.transforms() ||
+                          (row.is_one_of({Stage::layer_norm, Stage::norm_rotate}) && random.one_in(2));
+    const Values values = random_values(random);
+    const auto strides = [&] { return random_strides(random, extents); };
+    const ElementStrides dense = {1, 0, 0};
+    Operand x(random, row.dtype_in(), extents, strides(), values);
+    Operand y(random, row.dtype_out(), makes_heads ? of_heads : extents,
+              makes_heads || row.transforms() ? dense : strides(), in_place ? values : Values::any_bits);
+    Operand greatest(random, Dtype::f32, of_heads, dense, Values::any_bits);
+    Operand r(random, Dtype::f32, extents, random_scale_strides(random, extents),
+              random.one_in(2) ? Values::ordinary : values);
     const ElementStrides of_weight = {1, random.one_in(2) ? 0 : extents.n_elements + random.in(0, 3), 0};
     Operand weight(random, Dtype::f32, {extents.n_elements, extents.n_heads, 1}, of_weight, Values::ordinary);
-    Norm norm = {random.one_in(2) ? 1e-6f : 0.0f, weight.floats(), of_weight.head,
-                 static_cast<std::int32_t>(random.in(0, 3)), row.dtype};
-    const std::int64_t n_transformed = std::int64_t{1} << (row.stage == Stage::hadamard ? 6 : random.in(1, 11));
-    const Extents blocks = {n_transformed * random.in(1, std::max<std::int64_t>(2048 / n_transformed, 1)), 1, 1};
-    Operand transformed(random, Dtype::f32, blocks, {1, 0, 0}, values);
     Operand bias(random, Dtype::f32, {extents.n_elements, extents.n_heads, 1}, of_weight, Values::ordinary);
+    Norm norm = {random.one_in(2) ? 1e-6f : 0.0f, weight.floats(), of_weight.head,
+                 row.rotates() ? 0 : static_cast<std::int32_t>(random.in(0, 3)), row.dtype};
     norm.bias = row.stage == Stage::layer_norm ? bias.floats() : nullptr;
-    const Extents of_heads = {extents.n_heads * extents.n_tokens, 1, 1};
-    Operand largest(random, Dtype::f32, of_heads, {1, 0, 0}, Values::any_bits);
-    Operand greatest(random, Dtype::f32, of_heads, {1, 0, 0}, Values::any_bits);
-
-    std::snprintf(text, sizeof(text),
-                  "%s: %lld elements, %lld heads, %lld tokens; x %lld %lld %lld, y %lld %lld %lld, scales %lld %lld "
-                  "%lld, weights of heads %lld apart, eps %g, rounding %d, values %d",
-                  row.name().c_str(), static_cast<long long>(extents.n_elements),
-                  static_cast<long long>(extents.n_heads), static_cast<long long>(extents.n_tokens),
-                  static_cast<long long>(x.strides.element), static_cast<long long>(x.strides.head),
-                  static_cast<long long>(x.strides.token), static_cast<long long>(y.strides.element),
-                  static_cast<long long>(y.strides.head), static_cast<long long>(y.strides.token),
-                  static_cast<long long>(scale_strides.element), static_cast<long long>(scale_strides.head),
-                  static_cast<long long>(scale_strides.token), static_cast<long long>(of_weight.head),
-                  static_cast<double>(norm.eps), norm.rounding, static_cast<int>(values));
 
     // Rows of cos and sin, more of them than tokens.
     const std::int64_t n_pairs = extents.n_elements / 2, n_rows = extents.n_tokens + 2;
     Operand cos_and_sin(random, Dtype::f32, {2 * n_pairs, n_rows, 1}, {1, 2 * n_pairs + random.in(0, 3), 0},
                         random.one_in(2) ? Values::ordinary : values);
     std::vector<std::int32_t> row_of_token(static_cast<std::size_t>(extents.n_tokens));
-    for (std::int32_t &of_token : row_of_token) {
-        of_token = static_cast<std::int32_t>(random.in(0, n_rows - 1));
-    }
-    const bool in_place = random.one_in(2);
-    const auto piece_of = [&](char *from, char *to) {
-        const auto pairs_of = [&](const ElementStrides &s) {
-            return halyard::PairStrides{s.element, n_pairs * s.element, s.head, s.token};
-        };
-        halyard::Piece piece = {};
-        piece.dtype = row.dtype;
-        piece.x = in_place ? to : from;
-        piece.y = to;
-        piece.in = pairs_of(in_place ? y.strides : x.strides);
-        piece.out = pairs_of(y.strides);
-        piece.n_pairs = n_pairs;
-        piece.n_heads = extents.n_heads;
-        piece.n_tokens = extents.n_tokens;
-        piece.cos_rows = cos_and_sin.data();
-        piece.sin_rows = cos_and_sin.data() + n_pairs * std::int64_t{sizeof(float)};
-        piece.n_rows = n_rows;
-        piece.stride_row = cos_and_sin.strides.head;
-        piece.row_of_token = row_of_token.data();
-        piece.sin_sign = extents.n_heads % 2 == 0 ? 0 : 0x80000000;
-        piece.within_int32 = true;
-        return piece;
-    };
+    std::generate(row_of_token.begin(), row_of_token.end(),
+                  [&] { return static_cast<std::int32_t>(random.in(0, n_rows - 1)); });
+    halyard::Piece rows = {};
+    rows.cos_rows = cos_and_sin.data();
+    rows.sin_rows = cos_and_sin.data() + n_pairs * std::int64_t{sizeof(float)};
+    rows.n_rows = n_rows;
+    rows.stride_row = cos_and_sin.strides.head;
+    rows.row_of_token = row_of_token.data();
+    rows.sin_sign = extents.n_heads % 2 == 0 ? 0 : 0x80000000;
 
-    const auto call = [&](const StageKernels &by, bool on_images) {
-        const auto of = [&](Operand &operand) { return on_images ? operand.image() : operand.data(); };
-        const auto floats_of = [&](Operand &operand) { return reinterpret_cast<float *>(of(operand)); };
-        switch (row.stage) {
-        case Stage::widen: widen(by, row.dtype, extents, {of(x), x.strides}, {floats_of(y), y.strides}); break;
-        case Stage::norm: normalise(by, norm, extents, {floats_of(x), x.strides}); break;
-        case Stage::widen_norm:
-            widen_and_normalise(by, row.dtype, norm, extents, {of(x), x.strides}, {floats_of(y), y.strides});
-            break;
-        case Stage::layer_norm:
-            if (in_place) {
-                normalise(by, norm, extents, {floats_of(x), x.strides});
-            } else {
-                widen_and_normalise(by, Dtype::f32, norm, extents, {of(x), x.strides}, {floats_of(y), y.strides});
-            }
-            break;
-        case Stage::norm_rotate:
-            norm.rounding = 0;
-            norm_and_rotate(by, norm, piece_of(of(x), of(y)));
-            break;
-        case Stage::narrow:
-            narrow(by, row.dtype, extents, {floats_of(x), x.strides}, {scales.floats(), scale_strides},
-                   {of(y), y.strides});
-            break;
-        case Stage::quantise: break;  // see fault_of_quantise
-        case Stage::largest: find_largest(by, extents, {floats_of(x), x.strides}, floats_of(largest)); break;
-        case Stage::range:
-            find_range(by, extents, {floats_of(x), x.strides}, floats_of(largest), floats_of(greatest));
-            break;
-        case Stage::hadamard:
-        case Stage::butterfly: transform(by, n_transformed, blocks.n_elements, floats_of(transformed)); break;
-        }
-    };
-    call(kernels, false);
-    if (!fused && norms) {
+    say(told, name_of(row) + ": " + text(extents) + text("x", x) + text("y", y) + text("scales", r) +
+                  text("weights", weight) + (in_place ? "; in place, eps " : "; eps ") + std::to_string(norm.eps) +
+                  ", rounding " + std::to_string(norm.rounding) + ", values " +
+                  std::to_string(static_cast<int>(values)));
+    StageCall call = {row,
+                      extents,
+                      {x.data(), x.strides},
+                      {y.data(), y.strides},
+                      {r.floats(), r.strides},
+                      nullptr,
+                      greatest.floats(),
+                      norm,
+                      {},
+                      rows,
+                      n_transformed};
+    call.x = in_place ? call.y : call.x;
+    call.run_by(kernels);
+    if (!fused && row.sums()) {
         return "";  // other bits; the guards have been there, and the accuracy is tested below
     }
-    call(portable, true);
-    for (const auto &[name, operand] : {std::pair{"x: ", &x},
-                                        {"y: ", &y},
-                                        {"largest: ", &largest},
-                                        {"greatest: ", &greatest},
-                                        {"scales: ", &scales},
-                                        {"weights: ", &weight},
-                                        {"biases: ", &bias},
-                                        {"transformed: ", &transformed}}) {
-        if (const std::string difference = operand->difference(); !difference.empty()) {
-            return std::string(text) + ": " + name + difference;
-        }
-    }
-    return "";
+    call.y.data = y.image();
+    call.x = in_place ? call.y : call.x;
+    call.greatest = greatest.float_image();
+    call.run_by(portable);
+    return fault_in(told,
+                    {{"x", x}, {"y", y}, {"greatest", greatest}, {"scales", r}, {"weights", weight}, {"biases", bias}});
 }
 
 Quantisation random_quantisation(Random &random, Dtype dtype) {
@@ -363,8 +281,8 @@ void quantise_by_two_roundings(const Quantisation &how, const Extents &extents, 
 }
 
 /// The same of quantise.
-std::string fault_of_quantise(const Row &row, const StageKernels &kernels, bool fused, Random &random,
-                              TrialText &text) {
+std::string fault_of_quantise(const StageRow &row, const StageKernels &kernels, bool fused, Random &random,
+                              TrialText &told) {
     static constexpr std::int64_t groups[] = {16, 32, 64, 128};
     Extents extents = random_extents(random);
     extents.n_elements = random.one_in(2) ? random.one_of(groups) : extents.n_elements;
@@ -378,13 +296,9 @@ std::string fault_of_quantise(const Row &row, const StageKernels &kernels, bool 
     fill_with_finite(random, z, n_groups, how.high);
     const float *const zeros = random.one_in(3) ? nullptr : z.floats();
     put_ties(random, extents, r.floats(), zeros, x);
-    std::snprintf(text, sizeof(text),
-                  "%s: mode %d, %g to %g, %lld elements, %lld heads, %lld tokens; x %lld %lld %lld%s",
-                  row.name().c_str(), static_cast<int>(how.mode), static_cast<double>(how.low),
-                  static_cast<double>(how.high), static_cast<long long>(extents.n_elements),
-                  static_cast<long long>(extents.n_heads), static_cast<long long>(extents.n_tokens),
-                  static_cast<long long>(x.strides.element), static_cast<long long>(x.strides.head),
-                  static_cast<long long>(x.strides.token), zeros == nullptr ? ", no zero points" : "");
+    say(told, name_of(row) + ": mode " + std::to_string(static_cast<int>(how.mode)) + ", " + std::to_string(how.low) +
+                  " to " + std::to_string(how.high) + ", " + text(extents) + text("x", x) +
+                  (zeros == nullptr ? ", no zero points" : ""));
 
     const auto bytes_of = [](char *bytes) { return reinterpret_cast<unsigned char *>(bytes); };
     quantise(kernels, how, extents, {x.floats(), x.strides}, r.floats(), zeros, bytes_of(y.data()));
@@ -394,17 +308,12 @@ std::string fault_of_quantise(const Row &row, const StageKernels &kernels, bool 
     } else {
         quantise(portable, how, extents, {x.float_image(), x.strides}, r.floats(), zeros, bytes_of(y.image()));
     }
-    for (const auto &[name, operand] : {std::pair{"x: ", &x}, {"y: ", &y}, {"r: ", &r}, {"z: ", &z}}) {
-        if (const std::string difference = operand->difference(); !difference.empty()) {
-            return std::string(text) + ": " + name + difference;
-        }
-    }
-    return "";
+    return fault_in(told, {{"x", x}, {"y", y}, {"r", r}, {"z", z}});
 }
 
 /// Calls a stage until something is wrong, in a process of its own.
-KernelReport check_stage(const Row &row, const StageKernels &kernels, int n_calls) {
-    return check_apart(row.name(), 0, [&](TrialText &text) {
+KernelReport check_stage(const StageRow &row, const StageKernels &kernels, int n_calls) {
+    return check_apart(name_of(row), 0, [&](TrialText &text) {
         Random random(Catch::getSeed());
         KernelReport report;
         while (report.n_runs < n_calls && report.fault.empty()) {
@@ -432,7 +341,7 @@ TEST_CASE("stage kernels: every target of kernels has all that are listed", "[st
         const bool has_kernels = info.built != 0 && target != Target::reference && !is_gpu;
         INFO(info.name);
         CHECK(kernels.target == (has_kernels ? target : Target::reference));
-        for (const Row &row : rows) {
+        for (const StageRow &row : stage_rows) {
             if (row.target == target) {
                 CHECK(row.is_in(kernels) == has_kernels);
             }
@@ -441,7 +350,7 @@ TEST_CASE("stage kernels: every target of kernels has all that are listed", "[st
 }
 
 TEST_CASE("stage kernels: the portable loops' bits within the memory that they are given", "[stages]") {
-    for (const Row &row : rows) {
+    for (const StageRow &row : stage_rows) {
         if (is_here(row.target)) {
             const KernelReport report = check_stage(row, halyard::select_stage_kernels(halyard::bit(row.target)), 400);
             CHECK(report.fault == "");
@@ -465,7 +374,7 @@ TEST_CASE("stage kernels: the check catches what is wrong, what writes elsewhere
     const auto fault_of = [](halyard_widen_kernel *kernel) {
         StageKernels kernels = portable;
         kernels.widen[halyard::index_of(Dtype::f32)] = kernel;
-        return check_stage({Stage::widen, Dtype::f32, Target::reference}, kernels, 400).fault;
+        return check_stage({"widen", Stage::widen, Dtype::f32, Target::reference, nullptr}, kernels, 400).fault;
     };
     const auto wrong = fault_of([](halyard_buffer *, halyard_buffer *) { return 0; });
     CHECK(wrong.find("but should be") != std::string::npos);
@@ -491,7 +400,7 @@ TEST_CASE("stage kernels: the check catches what is wrong, what writes elsewhere
 // ---- The largest magnitude -----------------------------------------------------------------------------------------
 
 TEST_CASE("stage kernels: the largest magnitude passes over NaN and infinities", "[stages]") {
-    for (const Row &row : rows) {
+    for (const StageRow &row : stage_rows) {
         if (row.stage != Stage::largest || !is_here(row.target)) {
             continue;
         }
