@@ -1,8 +1,7 @@
 // What halyard_gpu.h refuses: each wrong input, one at a time, and nothing is written. OpenCL's buffers have sizes and
 // contexts to check against; what only CUDA can refuse is in test_cuda_calls.cpp.
-#include "checks/gpu_device.h"
 #include "gpu/driver.h"
-#include "tests/changes.h"
+#include "tests/gpu/working_run.h"
 
 #include <catch2/matchers/catch_matchers.hpp>
 
@@ -11,51 +10,6 @@
 namespace {
 
 using gpu_test::Memory;
-
-constexpr std::int64_t n_elements = 4 * 2 * 64;
-
-/// A run that works: f32 [1, 4, 2, 64] from one buffer to another, at positions, with an error word.
-struct Working {
-    std::int32_t device;
-    const halyard_gpu_queue &queue = gpu_test::queue_of(device);
-    halyard::angle_source source = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 99);
-    halyard::gpu_angles angles{queue, source};
-    halyard::gpu_plan plan{
-        queue, halyard::plan_desc(64, {halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half)}),
-        angles};
-    std::vector<char> x_before = std::vector<char>(n_elements * 4, 7), before = std::vector<char>(n_elements * 4, 9);
-    Memory from{queue, x_before}, to{queue, before}, places{queue, std::vector<char>(16)},
-        word{queue, std::vector<char>(4)};
-    halyard_tensor x = on_device(from), y = on_device(to);
-    halyard_positions positions = halyard::positions(static_cast<const std::int32_t *>(places.data()), {1, 4});
-    std::int64_t x_offset = 0, y_offset = 0;
-    halyard_gpu_run_args args = sized<halyard_gpu_run_args>();
-
-    explicit Working(std::int32_t its_device) : device(its_device) {
-        args.stream = queue.stream;
-        args.positions = &positions;
-        args.x = &x;
-        args.y = &y;
-        args.x_offsets = &x_offset;
-        args.y_offsets = &y_offset;
-        args.error_word = static_cast<std::int32_t *>(word.data());
-    }
-    Working(const Working &) = delete;
-
-    halyard_tensor on_device(const Memory &memory) const {
-        auto tensor = halyard::tensor(memory.data(), halyard::dtype::f32, {1, 4, 2, 64});
-        tensor.device = device;
-        return tensor;
-    }
-    halyard_status run(halyard_error *error = nullptr) const { return halyard_run_gpu(plan.get(), &args, error); }
-
-    /// Runs that write nothing.
-    Table runs{[this](halyard_status status, const Words &words) {
-        check_refused(status, words, [this](auto *error) { return run(error); });
-        CHECK((to.read() == before));
-        CHECK((from.read() == x_before));
-    }};
-};
 
 void refuse_anywhere(Working &w) {
     w.runs.refuse_each(HALYARD_ERROR_SHAPE, {-1, 2, INT32_MAX}, {{"args.n_tensors", w.args.n_tensors}},

@@ -1,9 +1,8 @@
 // Records on a device: the CPU's bytes, whatever the preset and however records and scales lie, and nothing else is
 // written.
-#include "checks/gpu_device.h"
 #include "checks/oracle.h"
-#include "checks/sized.h"
 #include "read/groups.h"
+#include "tests/gpu/working_run.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -516,191 +515,112 @@ void test_records(std::int32_t device, int n_runs) {
 }
 
 void test_refused_plans(std::int32_t device) {
-    const halyard_gpu_queue &queue = gpu_test::queue_of(device);
-    const halyard::gpu_angles angles(queue,
-                                     halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 9));
-    auto groups = sized<halyard_groups_desc>();
-    using Tensor = halyard_tensor_desc;
-    const auto preset = [&](std::int32_t number) {
-        groups = sized<halyard_groups_desc>();
-        groups.preset = number;
-    };
-    const auto e4m3 = [&] {
-        groups = sized<halyard_groups_desc>();
-        groups.element = HALYARD_ELEMENT_E4M3;
-        groups.rule = HALYARD_RULE_LARGEST;
-        groups.scale_dtype = HALYARD_GROUP_SCALE_F32;
-        groups.floor = 1.0f;
-        groups.scale_offset = 64;
-    };
+    WorkingPlan plan{device};
+    auto groups = sized<halyard_groups_desc>(), preset = groups;
+    groups.element = HALYARD_ELEMENT_E4M3;
+    groups.rule = HALYARD_RULE_LARGEST;
+    groups.scale_dtype = HALYARD_GROUP_SCALE_F32;
+    groups.floor = 1.0f;
+    groups.scale_offset = 64;
+    auto &tensor = plan.tensor;
+    tensor.groups = &groups;
+    tensor.out_dtype = HALYARD_UINT8;
     const char *const elements = ".groups has elements that are neither HALYARD_ELEMENT_E4M3 (5) nor "
                                  "HALYARD_ELEMENT_INT8 (1) with HALYARD_ROUNDING_AWAY (1), which no kernel of a device "
                                  "stores";
     const char *const places =
         ".groups has scales apart, or elements in no group, beside places that are no multiples of "
         "16 bytes, which no kernel of a device stores";
-    const std::pair<const char *, std::function<void(Tensor &)>> refused[] = {
+    plan.refuse({
         {".from_groups is set, but no kernel of a device reads records",
-         [&](Tensor &tensor) {
-             preset(HALYARD_GROUPS_MX);
-             tensor.from_groups = &groups;
-             tensor.groups = nullptr;
-             tensor.dtype = HALYARD_UINT8;
-             tensor.out_dtype = HALYARD_F32;
-         }},
-        {elements, [&](Tensor &) { preset(HALYARD_GROUPS_GGML_Q8_0); }},
-        {elements, [&](Tensor &) { preset(HALYARD_GROUPS_GGML_Q4_0); }},
-        {elements, [&](Tensor &) { preset(HALYARD_GROUPS_OPENVINO_U8); }},
-        {elements,
-         [&](Tensor &) {
-             e4m3();
-             groups.element = HALYARD_ELEMENT_E5M2;
-         }},
+         {{preset.preset, HALYARD_GROUPS_MX},
+          {tensor.from_groups, &preset},
+          {tensor.groups, nullptr},
+          {tensor.dtype, HALYARD_UINT8},
+          {tensor.out_dtype, HALYARD_F32}}},
+        {elements, {{tensor.groups, &preset}, {preset.preset, HALYARD_GROUPS_GGML_Q8_0}}},
+        {elements, {{tensor.groups, &preset}, {preset.preset, HALYARD_GROUPS_GGML_Q4_0}}},
+        {elements, {{tensor.groups, &preset}, {preset.preset, HALYARD_GROUPS_OPENVINO_U8}}},
+        {elements, {{groups.element, HALYARD_ELEMENT_E5M2}}},
         {".groups->reciprocal is HALYARD_RECIPROCAL_OF_LARGEST (2), but on a device it is that of the scale",
-         [&](Tensor &) {
-             e4m3();
-             groups.reciprocal = HALYARD_RECIPROCAL_OF_LARGEST;
-             groups.floor = 0;
-         }},
+         {{groups.reciprocal, HALYARD_RECIPROCAL_OF_LARGEST}, {groups.floor, 0}}},
         {".groups has scales of 16 bits, but on a device they are HALYARD_GROUP_SCALE_F32 (1) or E8M0 (4, 5)",
-         [&](Tensor &) {
-             e4m3();
-             groups.scale_dtype = HALYARD_GROUP_SCALE_F16;
-         }},
+         {{groups.scale_dtype, HALYARD_GROUP_SCALE_F16}}},
         {".groups->floor is less than the 2^-64 that scales are at least on a device",
-         [&](Tensor &) {
-             e4m3();
-             groups.floor = 0x1.fffffep-65f;
-         }},
+         {{groups.floor, 0x1.fffffep-65f}}},
         {".groups->group is no multiple of the 16 elements that a device stores at once",
-         [&](Tensor &tensor) {
-             e4m3();
-             tensor.head_dim = 72;
-             groups.scale_offset = 72;
-         }},
+         {{tensor.head_dim, 72}, {groups.scale_offset, 72}}},
+        {places, {{groups.scales_apart, 1}, {groups.scale_offset, 0}, {groups.data_offset, 8}}},
+        {places, {{groups.n_grouped, 48}, {groups.raw_dtype, HALYARD_F16}, {groups.raw_offset, 72}}},
         {places,
-         [&](Tensor &) {
-             e4m3();
-             groups.scales_apart = 1;
-             groups.scale_offset = 0;
-             groups.data_offset = 8;
-         }},
-        {places,
-         [&](Tensor &) {
-             e4m3();
-             groups.n_grouped = 48;
-             groups.raw_dtype = HALYARD_F16;
-             groups.raw_offset = 72;
-         }},
-        {places,
-         [&](Tensor &tensor) {
-             e4m3();
-             tensor.head_dim = 76;
-             groups.n_grouped = 64;
-             groups.raw_dtype = HALYARD_F16;
-             groups.raw_offset = 80;
-         }},
+         {{tensor.head_dim, 76}, {groups.n_grouped, 64}, {groups.raw_dtype, HALYARD_F16}, {groups.raw_offset, 80}}},
         {".groups lie more than 32,767 bytes apart in their record",
-         [&](Tensor &) {
-             e4m3();
-             groups.group = 32;
-             groups.data_stride = 32768;
-             groups.scale_stride = 32;
-         }},
-    };
-    for (const auto &[sentence, ask] : refused) {
-        halyard::plan_desc desc(64, {halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half)});
-        desc.tensors[0].groups = &groups;
-        desc.tensors[0].out_dtype = HALYARD_UINT8;
-        ask(desc.tensors[0]);
-        CHECK_THROWS_WITH(halyard::gpu_plan(queue, desc, angles), "tensors[0]" + std::string(sentence));
-        CHECK_THROWS_WITH(halyard::explain(device, desc), "tensors[0]" + std::string(sentence));
-    }
-    preset(HALYARD_GROUPS_VLLM_FP8);
-    halyard::plan_desc desc(64, {halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half)});
-    desc.tensors[0].groups = &groups;
-    desc.tensors[0].out_dtype = HALYARD_UINT8;
-    CHECK_THAT(halyard::explain(device, desc), Catch::Matchers::ContainsSubstring("* halyard_road_records_"));
+         {{groups.group, 32}, {groups.data_stride, 32768}, {groups.scale_stride, 32}}},
+    });
+    preset.preset = HALYARD_GROUPS_VLLM_FP8;
+    tensor.groups = &preset;
+    CHECK_THAT(halyard::explain(device, halyard::plan_desc(64, {tensor})),
+               Catch::Matchers::ContainsSubstring("* halyard_road_records_"));
 }
 
+/// A run that makes records of four tokens of two heads, with scales in memory of their own.
+struct RecordsThere : Working {
+    struct Desc {
+        halyard_groups_desc groups = halyard::describe_groups(HALYARD_GROUPS_VLLM_FP8);
+        halyard_tensor_desc tensor = halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half);
+
+        explicit Desc(std::int64_t stride_token = 0, std::int64_t stride_head = 0) {
+            groups.scales_stride_token = stride_token;
+            groups.scales_stride_head = stride_head;
+            tensor.groups = &groups;
+            tensor.out_dtype = HALYARD_UINT8;
+        }
+    };
+    std::vector<char> scales_before = std::vector<char>(4 * 2 * 4 + 4, 9);
+    gpu_test::Memory scales{queue, scales_before};
+    halyard_stages stages = sized<halyard_stages>();
+    std::int64_t scale_offset = 0;
+
+    RecordsThere(std::int32_t its_device, const Desc &desc) : Working(its_device, desc.tensor, 64) {
+        y.dtype = HALYARD_UINT8;
+        stages.group_scales = scales.data();
+        args.stages = &stages;
+        args.group_scale_offsets = &scale_offset;
+    }
+};
+
 void test_refused_runs(std::int32_t device) {
-    const halyard_gpu_queue &queue = gpu_test::queue_of(device);
-    const halyard::gpu_angles angles(queue,
-                                     halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 9));
-    auto groups = sized<halyard_groups_desc>();
-    groups.preset = HALYARD_GROUPS_VLLM_FP8;
-    auto tensor = halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half);
-    tensor.groups = &groups;
-    tensor.out_dtype = HALYARD_UINT8;
-    const halyard::gpu_plan plan(queue, halyard::plan_desc(64, {tensor}), angles);
-    groups.scales_stride_token = std::int64_t{1} << 31;
-    groups.scales_stride_head = 4;
-    const halyard::gpu_plan far_plan(queue, halyard::plan_desc(64, {tensor}), angles);
-    const std::vector<char> before(4 * 2 * 64 + 64, 9);
-    const gpu_test::Memory from(queue, std::vector<char>(4 * 2 * 64 * 4)), to(queue, before),
-        scales(queue, std::vector<char>(4 * 2 * 4 + 4, 9));
-    struct Working {
-        const halyard::gpu_plan *plan;
-        halyard_tensor x, y;
-        halyard_stages stages = sized<halyard_stages>();
-        std::int64_t y_offset = 0, scale_offset = 0;
-    };
-    const auto run = [&](const Working &w) {
-        auto args = sized<halyard_gpu_run_args>();
-        args.stream = queue.stream;
-        args.x = &w.x;
-        args.y = &w.y;
-        args.y_offsets = &w.y_offset;
-        args.stages = &w.stages;
-        args.group_scale_offsets = &w.scale_offset;
-        return halyard_run_gpu(w.plan->get(), &args, nullptr);
-    };
-    const auto working = [&] {
-        Working w = {&plan, halyard::tensor(from.data(), halyard::dtype::f32, {1, 4, 2, 64}),
-                     halyard::tensor(to.data(), static_cast<halyard::dtype>(HALYARD_UINT8), {1, 4, 2, 64})};
-        w.x.device = w.y.device = device;
-        w.stages.group_scales = scales.data();
-        return w;
-    };
+    RecordsThere w(device, RecordsThere::Desc());
     const bool is_cuda = device == HALYARD_CUDA;
     int not_of_the_device = 0;
-    const std::pair<halyard_status, std::function<void(Working &)>> wrong[] = {
-        {HALYARD_ERROR_NULL_POINTER, [](Working &w) { w.stages.group_scales = nullptr; }},
-        {is_cuda ? HALYARD_ERROR_UNSUPPORTED : HALYARD_ERROR_NULL_POINTER,
-         [&](Working &w) { w.stages.group_scales = is_cuda ? &not_of_the_device : nullptr; }},
-        {HALYARD_ERROR_OVERLAP, [](Working &w) { w.stages.group_scales = w.y.data; }},
-        {HALYARD_ERROR_OVERLAP, [](Working &w) { w.stages.group_scales = w.x.data; }},
-        {HALYARD_ERROR_OVERFLOW, [](Working &w) { w.scale_offset = -1; }},
-        {is_cuda ? HALYARD_ERROR_OVERFLOW : HALYARD_ERROR_SHAPE, [](Working &w) { w.scale_offset = 6; }},
+    w.runs.refuse({
+        {HALYARD_ERROR_NULL_POINTER, {"group_scales is NULL"}, {{w.stages.group_scales, nullptr}}},
+        {HALYARD_ERROR_OVERLAP, {"group_scales", "y[0]"}, {{w.stages.group_scales, w.y.data}}},
+        {HALYARD_ERROR_OVERLAP, {"group_scales", "x[0]"}, {{w.stages.group_scales, w.x.data}}},
+        {HALYARD_ERROR_OVERFLOW, {"scales"}, {{w.scale_offset, -1}}},
+        {is_cuda ? HALYARD_ERROR_OVERFLOW : HALYARD_ERROR_SHAPE, {"scales"}, {{w.scale_offset, 6}}},
+        {HALYARD_ERROR_UNSUPPORTED, {"begin on 16 bytes"}, {{w.y.data, w.to.data(8)}, {w.y_offset, w.to.offset(8)}}},
         {HALYARD_ERROR_UNSUPPORTED,
-         [&](Working &w) {
-             w.y.data = to.data(8);
-             w.y_offset = to.offset(8);
-         }},
-        {HALYARD_ERROR_UNSUPPORTED,
-         [](Working &w) {
-             w.y.strides[2] = 72;
-             w.y.strides[1] = 144;
-             w.y.shape[1] = w.x.shape[1] = 2;
-         }},
-        {is_cuda ? HALYARD_ERROR_UNSUPPORTED : HALYARD_ERROR_SHAPE, [&](Working &w) { w.plan = &far_plan; }},
-    };
-    for (std::size_t i = 0; i < std::size(wrong); i++) {
-        CAPTURE(i);
-        Working w = working();
-        wrong[i].second(w);
-        CHECK(run(w) == wrong[i].first);
+         {"begin on 16 bytes"},
+         {{w.y.strides[2], 72},
+          {w.y.strides[1], 144},
+          {w.y.shape[1], 2},
+          {w.x.shape[1], 2},
+          {w.positions.shape[1], 2}}},
+    });
+    RecordsThere far(device, RecordsThere::Desc(std::int64_t{1} << 31, 4));
+    far.runs.refuse({{is_cuda ? HALYARD_ERROR_UNSUPPORTED : HALYARD_ERROR_SHAPE, {"scales"}, {}}});
+    if (is_cuda) {
+        w.runs.refuse({{HALYARD_ERROR_UNSUPPORTED, {"group_scales"}, {{w.stages.group_scales, &not_of_the_device}}}});
     }
-    CHECK((to.read() == before));
-    CHECK((scales.read() == std::vector<char>(4 * 2 * 4 + 4, 9)));
-    Working w = working();
-    w.y.data = to.data(16);
-    w.y_offset = to.offset(16);
-    w.stages.group_scales = scales.data(is_cuda ? 1 : 0);
-    w.scale_offset = scales.offset(1);
-    CHECK(run(w) == HALYARD_OK);
-    CHECK((to.read() != before));
-    CHECK(scales.read()[0] == 9);
+    CHECK((w.scales.read() == w.scales_before));
+    w.y.data = w.to.data(16);
+    w.y_offset = w.to.offset(16);
+    w.stages.group_scales = w.scales.data(is_cuda ? 1 : 0);
+    w.scale_offset = w.scales.offset(1);
+    CHECK(w.run() == HALYARD_OK);
+    CHECK((w.to.read() != w.before));
+    CHECK(w.scales.read()[0] == 9);
 }
 
 }  // namespace

@@ -2,13 +2,12 @@
 #include "checks/cuda/driver.h"
 #include "checks/gpu_device.h"
 #include "checks/scene/on_device.h"
+#include "tests/gpu/working_run.h"
 
 #include <catch2/catch_get_random_seed.hpp>
-#include <catch2/matchers/catch_matchers.hpp>
 
 #include <algorithm>
 #include <dlfcn.h>
-#include <functional>
 #include <limits>
 
 namespace {
@@ -59,173 +58,120 @@ private:
 };
 
 void test_refused_plans(std::int32_t device) {
-    const halyard_gpu_queue &queue = gpu_test::queue_of(device);
-    const halyard::gpu_angles angles(queue,
-                                     halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 9));
+    WorkingPlan plan{device};
+    auto &tensor = plan.tensor;
     auto norm = halyard::describe_norm(halyard::dtype::f32);
+    auto layer_norm = halyard::describe_layer_norm(halyard::dtype::f32, false);
     auto scale = halyard::describe_static_scales();
     auto cache = halyard::describe_nhd_cache(4, 16, 2, 64);
-    const std::pair<const char *, std::function<void(halyard_tensor_desc &)>> refused[] = {
+    plan.refuse({
         {".norm->width is HALYARD_NORM_ROW (1), but on a device norms are of heads",
-         [&](auto &tensor) {
-             norm.width = HALYARD_NORM_ROW;
-             tensor.norm = &norm;
-         }},
+         {{tensor.norm, &norm}, {norm.width, HALYARD_NORM_ROW}}},
         {".norm->kind is HALYARD_NORM_LAYER (1), but on a device norms are HALYARD_NORM_RMS",
-         [&](auto &tensor) {
-             norm = halyard::describe_layer_norm(halyard::dtype::f32, false);
-             tensor.norm = &norm;
-         }},
+         {{tensor.norm, &layer_norm}}},
         {".norm->weight_per_head is 1, but on a device all heads have the same weights",
-         [&](auto &tensor) {
-             norm = halyard::describe_norm(halyard::dtype::f32);
-             norm.weight_per_head = 1;
-             tensor.norm = &norm;
-         }},
+         {{tensor.norm, &norm}, {norm.weight_per_head, 1}}},
         {".norm->order is HALYARD_NORM_AFTER (1), but on a device norms come before the rotation",
-         [&](auto &tensor) {
-             norm.weight_per_head = 0;
-             norm.order = HALYARD_NORM_AFTER;
-             tensor.norm = &norm;
-         }},
-        {".position_scales is 1, but on a device nothing is scaled by position",
-         [&](auto &tensor) { tensor.position_scales = 1; }},
+         {{tensor.norm, &norm}, {norm.order, HALYARD_NORM_AFTER}}},
+        {".position_scales is 1, but on a device nothing is scaled by position", {{tensor.position_scales, 1}}},
         {".scale->kind is HALYARD_SCALE_DYNAMIC (1), but on a device scales are static",
-         [&](auto &tensor) {
-             scale.kind = HALYARD_SCALE_DYNAMIC;
-             tensor.out_dtype = HALYARD_E4M3;
-             tensor.scale = &scale;
-         }},
+         {{tensor.scale, &scale}, {scale.kind, HALYARD_SCALE_DYNAMIC}, {tensor.out_dtype, HALYARD_E4M3}}},
         {".scale->per is not HALYARD_SCALE_PER_TENSOR (0), but on a device a tensor has one scale",
-         [&](auto &tensor) {
-             scale.kind = 0;
-             scale.per = HALYARD_SCALE_PER_HEAD;
-             tensor.scale = &scale;
-         }},
+         {{tensor.scale, &scale}, {scale.per, HALYARD_SCALE_PER_HEAD}}},
         {".cache has heads that are not dense, which no kernel of a device stores",
-         [&](auto &tensor) {
-             cache.tile_elements = 8;
-             cache.stride_tile_elements = 16 * 8;
-             cache.stride_token = 8;
-             cache.stride_head = 16 * 64;
-             tensor.cache = &cache;
-         }},
+         {{tensor.cache, &cache},
+          {cache.tile_elements, 8},
+          {cache.stride_tile_elements, 16 * 8},
+          {cache.stride_token, 8},
+          {cache.stride_head, 16 * 64}}},
         {".cache has tiles of tokens, which no kernel of a device stores",
-         [&](auto &tensor) {
-             cache = halyard::describe_nhd_cache(4, 16, 2, 64);
-             cache.tile_tokens = 4;
-             cache.stride_tile_tokens = 5 * 128;
-             cache.stride_block = 4 * 5 * 128;
-             tensor.cache = &cache;
-         }},
-        {".hadamard is set, but no kernel of a device transforms", [](auto &tensor) { tensor.hadamard = 64; }},
+         {{tensor.cache, &cache},
+          {cache.tile_tokens, 4},
+          {cache.stride_tile_tokens, 5 * 128},
+          {cache.stride_block, 4 * 5 * 128}}},
+        {".hadamard is set, but no kernel of a device transforms", {{tensor.hadamard, 64}}},
         {".head_dim is no multiple of 16 bytes, in dtype or out_dtype, by which a device loads and stores heads",
-         [](auto &tensor) {
-             tensor.head_dim = 72;
-             tensor.out_dtype = HALYARD_E4M3;
-         }},
-        {".head_dim is more than the 640 elements that a device norms, converts or stores by slot", [](auto &tensor) {
-             tensor.head_dim = 656;
-             tensor.no_rotation = 1;
-         }}};
-    for (const auto &[sentence, ask] : refused) {
-        halyard::plan_desc desc(64, {halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half)});
-        ask(desc.tensors[0]);
-        CHECK_THROWS_WITH(halyard::gpu_plan(queue, desc, angles), "tensors[0]" + std::string(sentence));
-        CHECK_THROWS_WITH(halyard::explain(device, desc), "tensors[0]" + std::string(sentence));
-    }
-    halyard::plan_desc moves(64, {halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half)});
+         {{tensor.head_dim, 72}, {tensor.out_dtype, HALYARD_E4M3}}},
+        {".head_dim is more than the 640 elements that a device norms, converts or stores by slot",
+         {{tensor.head_dim, 656}, {tensor.no_rotation, 1}}},
+    });
+    halyard::plan_desc moves(64, {tensor});
     moves.rerotates = true;
-    CHECK_THROWS_WITH(halyard::gpu_plan(queue, moves, angles),
+    CHECK_THROWS_WITH(halyard::gpu_plan(plan.queue, moves, plan.angles),
                       "rerotates is 1, but on a device this version moves no keys from position to position");
 }
 
-void test_refused_runs(std::int32_t device) {
-    const halyard_gpu_queue &queue = gpu_test::queue_of(device);
-    const halyard::gpu_angles angles(queue,
-                                     halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 9));
-    const auto cache_desc = halyard::describe_nhd_cache(2, 4, 2, 64);
-    const auto scale_desc = halyard::describe_static_scales();
-    const auto norm_desc = halyard::describe_norm(halyard::dtype::f32);
-    auto tensor_desc = halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half);
-    tensor_desc.cache = &cache_desc;
-    tensor_desc.scale = &scale_desc;
-    tensor_desc.norm = &norm_desc;
-    const halyard::gpu_plan plan(queue, halyard::plan_desc(64, {tensor_desc}), angles);
-    std::vector<char> slot_bytes(32);
-    for (std::size_t i = 0; i < 8; i++) {
-        slot_bytes[4 * i] = static_cast<char>(i);
-    }
-    const std::vector<char> before(8 * 128 * 4 + 64, 9);
-    const gpu_test::Memory from(queue, before), to(queue, before), weights(queue, std::vector<char>(64 * 4 + 16)),
-        slots_memory(queue, slot_bytes);
-    struct Working {
-        halyard_tensor x;
-        halyard_slots slots = sized<halyard_slots>();
-        halyard_stages stages = sized<halyard_stages>();
-        std::int64_t x_offset = 0, weight_offset = 0, cache_offset = 0, slots_offset = 0;
-        float scale = 0.5f;
+/// A run that norms, scales and stores four tokens in a cache.
+struct RoadThere : Working {
+    struct Desc {
+        halyard_norm_desc norm = halyard::describe_norm(halyard::dtype::f32);
+        halyard_scale_desc scale = halyard::describe_static_scales();
+        halyard_cache_desc cache = halyard::describe_nhd_cache(1, 4, 2, 64);
+        halyard_tensor_desc tensor = halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half);
 
-        bool has_offset() const { return (x_offset | weight_offset | cache_offset | slots_offset) != 0; }
+        Desc() {
+            tensor.norm = &norm;
+            tensor.scale = &scale;
+            tensor.cache = &cache;
+        }
     };
-    const auto run = [&](Working &w) {
-        auto args = sized<halyard_gpu_run_args>();
-        args.stream = queue.stream;
-        args.x = args.y = &w.x;
-        args.x_offsets = args.y_offsets = &w.x_offset;
-        args.slots = &w.slots;
-        args.stages = &w.stages;
-        args.slots_offset = w.slots_offset;
-        args.weight_offsets = &w.weight_offset;
-        args.cache_offsets = &w.cache_offset;
-        w.stages.scales = &w.scale;
-        return halyard_run_gpu(plan.get(), &args, nullptr);
-    };
-    const auto working = [&] {
-        Working w;
-        w.x = halyard::tensor(from.data(), halyard::dtype::f32, {1, 4, 2, 64});
-        w.x.device = device;
-        w.slots.policy = HALYARD_SLOTS_RANGE_ONLY;
-        w.slots.data = slots_memory.data();
-        w.slots.shape[0] = w.slots.strides[1] = 1;
-        w.slots.shape[1] = w.slots.strides[0] = 4;
-        w.stages.weight = weights.data();
-        w.stages.n_weights = 64;
-        w.stages.n_scales = 1;
-        w.stages.cache = to.data();
-        return w;
-    };
-    const std::pair<halyard_status, std::function<void(Working &)>> wrong[] = {
-        {HALYARD_ERROR_UNSUPPORTED, [](auto &w) { w.slots.policy = HALYARD_SLOTS_CHECK; }},
-        {HALYARD_ERROR_UNSUPPORTED, [](auto &w) { w.slots.consecutive = 1; }},
-        {HALYARD_ERROR_SHAPE, [](auto &w) { w.slots_offset = 5; }},
-        {HALYARD_ERROR_OVERFLOW, [](auto &w) { w.slots_offset = -1; }},
-        {HALYARD_ERROR_OVERFLOW, [](auto &w) { w.weight_offset = std::int64_t{1} << 41; }},
-        {HALYARD_ERROR_OVERFLOW, [](auto &w) { w.cache_offset = -4; }},
-        {HALYARD_ERROR_SHAPE, [](auto &w) { w.weight_offset = 5; }},
-        {HALYARD_ERROR_SHAPE, [](auto &w) { w.cache_offset = 20; }},
-        {HALYARD_ERROR_UNSUPPORTED, [](auto &w) { w.cache_offset = 1; }},
-        {HALYARD_ERROR_UNSUPPORTED, [](auto &w) { w.x_offset = 1; }},
-        {HALYARD_ERROR_SCALE, [](auto &w) { w.scale = 0; }},
-        {HALYARD_ERROR_SCALE, [](auto &w) { w.scale = std::numeric_limits<float>::quiet_NaN(); }},
-        {HALYARD_ERROR_NULL_POINTER, [](auto &w) { w.stages.cache = nullptr; }},
-        {HALYARD_ERROR_NULL_POINTER, [](auto &w) { w.stages.weight = nullptr; }},
-        {HALYARD_ERROR_NULL_POINTER, [](auto &w) { w.slots.data = nullptr; }},
-        {HALYARD_ERROR_SHAPE, [](auto &w) { w.stages.n_weights = 63; }},
-        {HALYARD_ERROR_OVERLAP, [](auto &w) { w.stages.cache = w.x.data; }},
-        {HALYARD_ERROR_STRUCT_SIZE, [](auto &w) { w.stages.size = 4; }},
-    };
-    for (std::size_t i = 0; i < std::size(wrong); i++) {
-        CAPTURE(i);
-        Working w = working();
-        wrong[i].second(w);
-        const bool is_cuda = device == HALYARD_CUDA;  // which takes no offsets
-        CHECK(run(w) == (is_cuda && w.has_offset() ? HALYARD_ERROR_OVERFLOW : wrong[i].first));
+    gpu_test::Memory weights{queue, std::vector<char>(64 * 4 + 16)}, slots_memory{queue, four_slots()};
+    halyard_slots slots = sized<halyard_slots>();
+    halyard_stages stages = halyard::stages(static_cast<float *>(weights.data()), 64, to.data());
+    std::int64_t weight_offset = 0, cache_offset = 0;
+    float scale = 0.5f;
+
+    explicit RoadThere(std::int32_t its_device) : Working(its_device, Desc().tensor, 64) {
+        slots.policy = HALYARD_SLOTS_RANGE_ONLY;
+        slots.data = slots_memory.data();
+        slots.shape[0] = slots.strides[1] = 1;
+        slots.shape[1] = slots.strides[0] = 4;
+        stages.scales = &scale;
+        stages.n_scales = 1;
+        args.slots = &slots;
+        args.stages = &stages;
+        args.weight_offsets = &weight_offset;
+        args.cache_offsets = &cache_offset;
     }
-    CHECK((to.read() == before));
-    Working w = working();
-    CHECK(run(w) == HALYARD_OK);
-    CHECK((to.read() != before));
+    static std::vector<char> four_slots() {
+        std::vector<char> bytes(32);
+        for (std::size_t i = 0; i < 4; i++) {
+            bytes[4 * i] = static_cast<char>(i);
+        }
+        return bytes;
+    }
+};
+
+void test_refused_runs(std::int32_t device) {
+    RoadThere w(device);
+    // CUDA takes no offsets.
+    const auto by_offset = [&](halyard_status status) {
+        return device == HALYARD_CUDA ? HALYARD_ERROR_OVERFLOW : status;
+    };
+    w.runs.refuse({
+        {HALYARD_ERROR_UNSUPPORTED,
+         {"args.slots->policy is HALYARD_SLOTS_CHECK (0)"},
+         {{w.slots.policy, HALYARD_SLOTS_CHECK}}},
+        {HALYARD_ERROR_UNSUPPORTED, {"slots"}, {{w.slots.consecutive, 1}}},
+        {by_offset(HALYARD_ERROR_SHAPE), {"slots"}, {{w.args.slots_offset, 5}}},
+        {HALYARD_ERROR_OVERFLOW, {"slots"}, {{w.args.slots_offset, -1}}},
+        {HALYARD_ERROR_OVERFLOW, {"weight"}, {{w.weight_offset, std::int64_t{1} << 41}}},
+        {HALYARD_ERROR_OVERFLOW, {"cache"}, {{w.cache_offset, -4}}},
+        {by_offset(HALYARD_ERROR_SHAPE), {"weight"}, {{w.weight_offset, 5}}},
+        {by_offset(HALYARD_ERROR_SHAPE), {"cache"}, {{w.cache_offset, 20}}},
+        {by_offset(HALYARD_ERROR_UNSUPPORTED), {}, {{w.cache_offset, 1}}},
+        {by_offset(HALYARD_ERROR_UNSUPPORTED), {}, {{w.x_offset, 1}}},
+        {HALYARD_ERROR_SCALE, {"scales[0] is 0"}, {{w.scale, 0}}},
+        {HALYARD_ERROR_SCALE, {"scales[0] is nan"}, {{w.scale, std::numeric_limits<float>::quiet_NaN()}}},
+        {HALYARD_ERROR_NULL_POINTER, {"cache is NULL"}, {{w.stages.cache, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"weight is NULL"}, {{w.stages.weight, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"slots.data is NULL"}, {{w.slots.data, nullptr}}},
+        {HALYARD_ERROR_SHAPE, {"n_weights is 63"}, {{w.stages.n_weights, 63}}},
+        {HALYARD_ERROR_OVERLAP, {"cache", "x[0]"}, {{w.stages.cache, w.x.data}}},
+        {HALYARD_ERROR_STRUCT_SIZE, {"size is 4"}, {{w.stages.size, 4}}},
+    });
+    CHECK(w.run() == HALYARD_OK);
+    CHECK((w.to.read() != w.before));
 }
 
 /// Stores several tokens in one slot. They may be stored at once, so that each element comes from any of them.
