@@ -1,7 +1,7 @@
 // A run of two tensors (q and k) that is valid until a test changes something.
 #pragma once
 
-#include "refused.h"
+#include "changes.h"
 
 #include <array>
 #include <functional>
@@ -79,4 +79,14 @@ inline void check_accepted(Scene &scene) {
     const halyard_status status = scene.run(&error);
     CAPTURE(error.message);
     CHECK(status == HALYARD_OK);
+}
+
+/// Runs of the scene, each refused and writing nothing, or accepted.
+inline Table runs_of(Scene &scene) {
+    return Table([&scene](halyard_status status, const Words &words) { check_refused(scene, status, words); },
+                 [&scene] {
+                     const auto before = scene.arena;
+                     check_accepted(scene);
+                     scene.arena = before;
+                 });
 }

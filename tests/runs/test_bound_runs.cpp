@@ -7,6 +7,7 @@
 #include "walk/bound_run.h"
 
 #include <catch2/catch_get_random_seed.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -131,104 +132,108 @@ TEST_CASE("bound runs: large outputs take the kernels that their addresses allow
     }
 }
 
-TEST_CASE("bound runs: given rows that lie elsewhere, and rows that cannot take their place", "[errors][bound]") {
-    constexpr std::int64_t n_batch = 2, n_tokens = 3, D = 32, n_rows = n_batch * n_tokens;
-    const halyard::plan plan(
-        halyard::plan_desc(D, {halyard::describe_tensor(halyard::dtype::f32, D, halyard::pairing::half)}));
-    std::vector<std::uint32_t> words(4 * n_rows * D);  // two sets of rows, of two or four bytes
-    const auto seed = Catch::getSeed();
-    Random random(seed);
-    CAPTURE(seed);
-    const auto make = [&](std::size_t set, const std::function<void(halyard_angle_source_desc &)> &change) {
-        auto desc = sized<halyard_angle_source_desc>();
-        desc.kind = HALYARD_ANGLES_GIVEN;
-        desc.cos_rows = &words[set * 2 * n_rows * D];
-        desc.sin_rows = &words[(set * 2 + 1) * n_rows * D];
-        desc.n_rows = n_rows;
-        desc.stride_row = desc.rotary_dim = D;
-        change(desc);
+namespace {
+
+/// A run of given rows, by positions or by tokens, and memory for two sets of such rows.
+struct GivenRows {
+    static constexpr std::int64_t n_batch = 2, n_tokens = 3, D = 32, n_rows = n_batch * n_tokens;
+    static constexpr std::int32_t places[n_rows] = {3, 0, 5, 1, 1, 4};
+
+    std::int32_t rows_dtype, by_token;
+    std::vector<std::uint32_t> words = std::vector<std::uint32_t>(4 * n_rows * D);  // of two or four bytes
+    std::vector<float> x = std::vector<float>(n_rows * D), y = x;
+    halyard::plan plan{
+        halyard::plan_desc(D, {halyard::describe_tensor(halyard::dtype::f32, D, halyard::pairing::half)})};
+    halyard_angle_source_desc desc = describe(2 * n_rows * D);  // of the second set
+    halyard::angle_source first = make(describe(0));
+    halyard_positions positions = halyard::positions(places, {n_batch, n_tokens});
+    halyard::run_options options;
+
+    GivenRows(std::int32_t dtype, std::int32_t how) : rows_dtype(dtype), by_token(how) {
+        Random random(Catch::getSeed());
+        for (auto &word : words) {  // numbers below 1 in each of the dtypes
+            word = static_cast<std::uint32_t>(random.in(0, 0x3bff) << 16 | random.in(0, 0x3bff));
+        }
+        std::iota(x.begin(), x.end(), 1.0f);
+        if (by_token == 0) {
+            options.positions = positions;
+        }
+    }
+    GivenRows(const GivenRows &) = delete;
+
+    const std::int32_t *given_positions() const { return by_token == 0 ? places : nullptr; }
+    static halyard_tensor view(std::vector<float> &data) {
+        return halyard::tensor(data.data(), halyard::dtype::f32, {n_batch, n_tokens, 1, D});
+    }
+    halyard_angle_source_desc describe(std::size_t at) const {
+        auto result = sized<halyard_angle_source_desc>();
+        result.kind = HALYARD_ANGLES_GIVEN;
+        result.cos_rows = &words[at];
+        result.sin_rows = &words[at + n_rows * D];
+        result.n_rows = by_token == 2 ? n_tokens : n_rows;
+        result.stride_row = result.rotary_dim = D;
+        result.rows_dtype = rows_dtype;
+        result.by_token = by_token;
+        return result;
+    }
+    static halyard::angle_source make(const halyard_angle_source_desc &desc) {
         halyard_angle_source *made = nullptr;
         REQUIRE(halyard_create_angle_source(nullptr, &desc, &made, nullptr) == HALYARD_OK);
         return halyard::angle_source(made);
-    };
-    const std::int32_t position_data[n_rows] = {3, 0, 5, 1, 1, 4};
-    const auto positions = halyard::positions(position_data, {n_batch, n_tokens});
-    for (const auto rows_dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
-        for (const std::int32_t by_token : {0, 1, 2}) {
-            const auto set = [&](halyard_angle_source_desc &desc) {
-                desc.rows_dtype = rows_dtype;
-                desc.by_token = by_token;
-                desc.n_rows = by_token == 2 ? n_tokens : n_rows;
-            };
-            for (auto &word : words) {  // numbers below 1 in each of the dtypes
-                word = static_cast<std::uint32_t>(random.in(0, 0x3bff) << 16 | random.in(0, 0x3bff));
-            }
-            const auto first = make(0, set), second = make(1, set);
-            std::vector<float> x(n_rows * D), y(x.size()), expected(x.size());
-            std::iota(x.begin(), x.end(), 1.0f);
-            const std::array<std::int64_t, 4> shape = {n_batch, n_tokens, 1, D};
-            const auto in = halyard::tensor(x.data(), halyard::dtype::f32, shape);
-            halyard::run_options options;
-            if (by_token == 0) {
-                options.positions = positions;
-            }
-            const halyard::bound_run bound(plan, first, in, halyard::tensor(y.data(), halyard::dtype::f32, shape),
-                                           options);
-            halyard::run(plan, second, in, halyard::tensor(expected.data(), halyard::dtype::f32, shape), options);
-            halyard::bound_stages elsewhere;
-            elsewhere.angles = second.get();
-            for (const std::int32_t n_parts : {1, 3}) {
-                std::fill(y.begin(), y.end(), 0.0f);
-                for (std::int32_t part = 0; part < n_parts; part++) {
-                    bound({x.data()}, {y.data()}, by_token == 0 ? position_data : nullptr, elsewhere, {part, n_parts});
-                }
-                CHECK(y == expected);
-            }
+    }
+    halyard::bound_run bind(const halyard::angle_source &angles) {
+        return halyard::bound_run(plan, angles, view(x), view(y), options);
+    }
+};
 
-            const auto refuse = [&](const halyard_bound_run *run, const halyard_angle_source *angles, void *out,
-                                    halyard_status status, const Words &told) {
-                CAPTURE(told);
-                std::fill(y.begin(), y.end(), 0.0f);
-                const auto before = words;
-                const void *const inputs[] = {x.data()};
-                void *const outputs[] = {out};
-                auto args = sized<halyard_bound_run_args>();
-                args.n_tensors = 1;
-                args.x = inputs;
-                args.y = outputs;
-                args.positions = by_token == 0 ? position_data : nullptr;
-                args.angles = angles;
-                check_refused(status, told, [&](auto *error) { return halyard_run_bound(run, &args, error); });
-                CHECK(y == std::vector<float>(y.size()));
-                CHECK(words == before);
-            };
-            struct Other {
-                const char *name;
-                std::function<void(halyard_angle_source_desc &)> change;
-            };
-            for (const Other &other :
-                 {Other{"n_rows", [](auto &desc) { desc.n_rows--; }},
-                  Other{"rows_dtype", [](auto &desc) { desc.rows_dtype = desc.rows_dtype % 3 + 1; }},
-                  Other{"stride_row", [](auto &desc) { desc.stride_row--; }},
-                  Other{"by_token", [](auto &desc) { desc.by_token = (desc.by_token + 1) % 3; }},
-                  Other{"rotary_dim", [](auto &desc) { desc.rotary_dim -= 2; }}}) {
-                const auto source = make(1, [&](auto &desc) {
-                    set(desc);
-                    other.change(desc);
-                });
-                refuse(bound.get(), source.get(), y.data(), HALYARD_ERROR_MISMATCH,
-                       {"args.angles has another " + std::string(other.name)});
-            }
-            const auto table = halyard::angle_source::table(halyard::frequencies::from_base(100.0, D), 0, n_rows - 1);
-            refuse(bound.get(), table.get(), y.data(), HALYARD_ERROR_MISMATCH, {"args.angles has another kind"});
-            refuse(bound.get(), second.get(), &words[2 * n_rows * D], HALYARD_ERROR_OVERLAP, {"y[0]", "angle source"});
-            if (by_token == 0) {
-                const halyard::bound_run of_table(plan, table, in,
-                                                  halyard::tensor(y.data(), halyard::dtype::f32, shape), options);
-                refuse(of_table.get(), second.get(), y.data(), HALYARD_ERROR_MISMATCH,
-                       {"args.angles has another kind"});
-            }
+}  // namespace
+
+TEST_CASE("bound runs: given rows that lie elsewhere", "[bound]") {
+    GivenRows s(GENERATE(as<std::int32_t>{}, HALYARD_F32, HALYARD_F16, HALYARD_BF16), GENERATE(0, 1, 2));
+    const auto second = GivenRows::make(s.desc);
+    const auto bound = s.bind(s.first);
+    std::vector<float> expected(s.x.size());
+    halyard::run(s.plan, second, GivenRows::view(s.x), GivenRows::view(expected), s.options);
+    halyard::bound_stages elsewhere;
+    elsewhere.angles = second.get();
+    for (const std::int32_t n_parts : {1, 3}) {
+        std::fill(s.y.begin(), s.y.end(), 0.0f);
+        for (std::int32_t part = 0; part < n_parts; part++) {
+            bound({s.x.data()}, {s.y.data()}, s.given_positions(), elsewhere, {part, n_parts});
         }
+        CHECK(s.y == expected);
+    }
+}
+
+TEST_CASE("errors: bound runs, rows that cannot take the place of others", "[errors][bound]") {
+    GivenRows s(GENERATE(as<std::int32_t>{}, HALYARD_F32, HALYARD_F16, HALYARD_BF16), GENERATE(0, 1, 2));
+    const auto in = GivenRows::view(s.x), out = GivenRows::view(s.y);
+    BoundPointers pointers(&in, &out, 1);
+    pointers.args.positions = s.given_positions();
+    const auto bound = s.bind(s.first);
+    const halyard_bound_run *called = bound.get();
+    const halyard_angle_source *other = nullptr;  // than one of the second set of rows
+    const Table calls([&](halyard_status status, const Words &words) {
+        const auto second = GivenRows::make(s.desc);
+        pointers.args.angles = other == nullptr ? second.get() : other;
+        const auto rows_before = s.words;
+        check_refused(status, words, [&](auto *error) { return halyard_run_bound(called, &pointers.args, error); });
+        CHECK(s.y == std::vector<float>(s.y.size()));
+        CHECK(s.words == rows_before);
+    });
+    const auto table = halyard::angle_source::table(halyard::frequencies::from_base(100.0, s.D), 0, s.n_rows - 1);
+    calls.refuse({
+        {HALYARD_ERROR_MISMATCH, {"args.angles has another n_rows"}, {{s.desc.n_rows, s.desc.n_rows - 1}}},
+        {HALYARD_ERROR_MISMATCH, {"args.angles has another rows_dtype"}, {{s.desc.rows_dtype, s.rows_dtype % 3 + 1}}},
+        {HALYARD_ERROR_MISMATCH, {"args.angles has another stride_row"}, {{s.desc.stride_row, s.D - 1}}},
+        {HALYARD_ERROR_MISMATCH, {"args.angles has another by_token"}, {{s.desc.by_token, (s.by_token + 1) % 3}}},
+        {HALYARD_ERROR_MISMATCH, {"args.angles has another rotary_dim"}, {{s.desc.rotary_dim, s.D - 2}}},
+        {HALYARD_ERROR_MISMATCH, {"args.angles has another kind"}, {{other, table.get()}}},
+        {HALYARD_ERROR_OVERLAP, {"y[0]", "angle source"}, {{pointers.y[0], &s.words[2 * s.n_rows * s.D]}}},
+    });
+    if (s.by_token == 0) {
+        const auto of_table = s.bind(table);
+        calls.refuse({{HALYARD_ERROR_MISMATCH, {"args.angles has another kind"}, {{called, of_table.get()}}}});
     }
 }
 
@@ -268,107 +273,105 @@ TEST_CASE("errors: binding a run", "[errors][bound]") {
     halyard_destroy_bound_run(nullptr);
 }
 
+namespace {
+
+/// A bound run of the scene, and the pointers of its next call, which is refused and writes nothing.
+struct BoundCalls {
+    halyard::plan plan;
+    Bound owned;
+    halyard_bound_run *bound;
+    BoundPointers p;
+    Table table;
+
+    BoundCalls(const Scene &scene, const halyard_run_args &args)
+        : plan(scene.desc), owned(bind(plan, args)), bound(owned.get()), p(args.x, args.y, 2),
+          table([this, &scene](halyard_status status, const Words &words) {
+              const auto before = scene.arena;
+              check_refused(status, words, [&](auto *error) { return halyard_run_bound(bound, &p.args, error); });
+              CHECK(std::memcmp(before.data(), scene.arena.data(), before.size() * sizeof(float)) == 0);
+          }) {
+        p.args.positions = args.positions == nullptr ? nullptr : args.positions->data;
+    }
+};
+
+}  // namespace
+
 TEST_CASE("errors: bound runs", "[errors][bound]") {
     Scene scene;
     scene.args.positions = &scene.positions;
-    const halyard::plan plan(scene.desc);
-    const Bound apart = bind(plan, scene.args);
-    auto in_place_args = scene.args;
-    in_place_args.y = scene.x;
-    const Bound in_place = bind(plan, in_place_args);
-    auto counted_args = scene.args;
-    counted_args.positions = nullptr;
-    const Bound counted = bind(plan, counted_args);
-    const auto executor_args = [&] {
-        auto result = scene.args;
-        result.executor = &scene.executor;
-        return result;
-    }();
-    const Bound with_executor = bind(plan, executor_args);
-
-    using Change = std::function<void(BoundPointers &)>;
-    const auto refuse = [&](const Bound &bound, halyard_status status, const Words &words, const Change &change) {
-        BoundPointers pointers(scene.x, bound == in_place ? scene.x : scene.y, 2);
-        pointers.args.positions = bound == counted ? nullptr : scene.positions.data;
-        change(pointers);
-        const auto before = scene.arena;
-        CAPTURE(words);
-        check_refused(status, words,
-                      [&](auto *error) { return halyard_run_bound(bound.get(), &pointers.args, error); });
-        CHECK(std::memcmp(before.data(), scene.arena.data(), before.size() * sizeof(float)) == 0);
-    };
-    const auto nothing = [](BoundPointers &) {};
-    refuse(Bound(), HALYARD_ERROR_NULL_POINTER, {"bound is NULL"}, nothing);
+    BoundCalls calls(scene, scene.args);
+    auto &p = calls.p;
+    calls.table.refuse_each(HALYARD_ERROR_STRUCT_SIZE, bad_sizes<halyard_bound_run_args>(),
+                            {{"args.size", p.args.size}});
+    calls.table.refuse_each(HALYARD_ERROR_SHAPE, {0, 1, 3, -1}, {{"args.n_tensors", p.args.n_tensors}},
+                            {", but the plan's is 2"});
+    calls.table.refuse_each(HALYARD_ERROR_SHAPE, {-1, 1025, INT32_MIN, INT32_MAX}, {{"args.n_parts", p.args.n_parts}});
+    calls.table.refuse({
+        {HALYARD_ERROR_NULL_POINTER, {"args.x is NULL"}, {{p.args.x, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.y is NULL"}, {{p.args.y, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.x[1] is NULL"}, {{p.x[1], nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.y[0] is NULL"}, {{p.y[0], nullptr}}},
+        {HALYARD_ERROR_OVERLAP, {"y[0]", "x[0]"}, {{p.y[0], scene.x[0].data}}},
+        {HALYARD_ERROR_OVERLAP, {"y[1]", "x[0]"}, {{p.y[1], scene.at(1)}}},
+        {HALYARD_ERROR_OVERLAP, {"y[0]", "x[1]"}, {{p.y[0], scene.x[1].data}}},
+        {HALYARD_ERROR_OVERLAP, {"y[1]", "y[0]"}, {{p.y[1], p.y[0]}}},
+        {HALYARD_ERROR_OVERLAP, {"y[1]", "positions"}, {{p.y[1], scene.at(2048 + 5)}}},
+        {HALYARD_ERROR_OVERFLOW,
+         {"args.x[0] or args.y[0] leaves the address space"},
+         {{p.y[0], reinterpret_cast<void *>(UINTPTR_MAX - 100)}}},
+        {HALYARD_ERROR_OVERFLOW,
+         {"args.positions leaves the address space"},
+         {{p.args.positions, reinterpret_cast<void *>(UINTPTR_MAX - 3)}}},
+        {HALYARD_ERROR_MISMATCH, {"args.positions is NULL", "with positions"}, {{p.args.positions, nullptr}}},
+        {HALYARD_ERROR_SHAPE, {"args.part is 1, but must be 0"}, {{p.args.part, 1}}},
+        {HALYARD_ERROR_NULL_POINTER, {"bound is NULL"}, {{calls.bound, nullptr}}},
+    });
     check_refused(HALYARD_ERROR_NULL_POINTER, {"args is NULL"},
-                  [&](auto *error) { return halyard_run_bound(apart.get(), nullptr, error); });
-    for (const std::uint32_t size : bad_sizes<halyard_bound_run_args>()) {
-        refuse(apart, HALYARD_ERROR_STRUCT_SIZE, {"args.size", text(size)},
-               [=](BoundPointers &pointers) { pointers.args.size = size; });
-    }
-    for (const std::int32_t n_tensors : {0, 1, 3, -1}) {
-        refuse(apart, HALYARD_ERROR_SHAPE, {"args.n_tensors is " + text(n_tensors) + ", but the plan's is 2"},
-               [=](BoundPointers &p) { p.args.n_tensors = n_tensors; });
-    }
-    refuse(apart, HALYARD_ERROR_NULL_POINTER, {"args.x is NULL"}, [](BoundPointers &p) { p.args.x = nullptr; });
-    refuse(apart, HALYARD_ERROR_NULL_POINTER, {"args.y is NULL"}, [](BoundPointers &p) { p.args.y = nullptr; });
-    refuse(apart, HALYARD_ERROR_NULL_POINTER, {"args.x[1] is NULL"}, [](BoundPointers &p) { p.x[1] = nullptr; });
-    refuse(apart, HALYARD_ERROR_NULL_POINTER, {"args.y[0] is NULL"}, [](BoundPointers &p) { p.y[0] = nullptr; });
-    refuse(in_place, HALYARD_ERROR_MISMATCH, {"args.y[1] is not args.x[1]", "in place"},
-           [&](BoundPointers &p) { p.y[1] = scene.y[1].data; });
-    refuse(apart, HALYARD_ERROR_OVERLAP, {"y[0]", "x[0]"}, [&](BoundPointers &p) { p.y[0] = scene.x[0].data; });
-    refuse(apart, HALYARD_ERROR_OVERLAP, {"y[1]", "x[0]"}, [&](BoundPointers &p) { p.y[1] = scene.at(1); });
-    refuse(apart, HALYARD_ERROR_OVERLAP, {"y[0]", "x[1]"}, [&](BoundPointers &p) { p.y[0] = scene.x[1].data; });
-    refuse(apart, HALYARD_ERROR_OVERLAP, {"y[1]", "y[0]"}, [&](BoundPointers &p) { p.y[1] = p.y[0]; });
-    refuse(in_place, HALYARD_ERROR_OVERLAP, {"y[1]", "y[0]"}, [](BoundPointers &p) { p.x[1] = p.y[1] = p.y[0]; });
-    refuse(apart, HALYARD_ERROR_OVERLAP, {"y[1]", "positions"}, [&](BoundPointers &p) { p.y[1] = scene.at(2048 + 5); });
-    refuse(apart, HALYARD_ERROR_OVERFLOW, {"args.x[0] or args.y[0] leaves the address space"},
-           [](BoundPointers &p) { p.y[0] = reinterpret_cast<void *>(UINTPTR_MAX - 100); });
-    refuse(apart, HALYARD_ERROR_OVERFLOW, {"args.positions leaves the address space"},
-           [](BoundPointers &p) { p.args.positions = reinterpret_cast<void *>(UINTPTR_MAX - 3); });
-    refuse(apart, HALYARD_ERROR_MISMATCH, {"args.positions is NULL", "with positions"},
-           [](BoundPointers &p) { p.args.positions = nullptr; });
-    refuse(counted, HALYARD_ERROR_MISMATCH, {"args.positions is set", "without positions"},
-           [&](BoundPointers &p) { p.args.positions = scene.positions.data; });
-    for (const std::int32_t n_parts : {-1, 1025, INT32_MIN, INT32_MAX}) {
-        refuse(apart, HALYARD_ERROR_SHAPE, {"args.n_parts is " + text(n_parts)},
-               [=](BoundPointers &p) { p.args.n_parts = n_parts; });
-    }
-    for (const std::int32_t part : {-1, 3, INT32_MIN, INT32_MAX}) {
-        refuse(apart, HALYARD_ERROR_SHAPE, {"args.part is " + text(part), "0 to 2"}, [=](BoundPointers &p) {
-            p.args.part = part;
-            p.args.n_parts = 3;
-        });
-    }
-    refuse(apart, HALYARD_ERROR_SHAPE, {"args.part is 1, but must be 0"}, [](BoundPointers &p) { p.args.part = 1; });
-    refuse(with_executor, HALYARD_ERROR_MISMATCH, {"args.n_parts is 2", "executor"},
-           [](BoundPointers &p) { p.args.n_parts = 2; });
+                  [&](auto *error) { return halyard_run_bound(calls.bound, nullptr, error); });
     // Every part tells of a bad position, wherever it is.
-    const std::int32_t bad = 10;
-    std::memcpy(scene.at(2048 + 4), &bad, sizeof(bad));
-    refuse(apart, HALYARD_ERROR_POSITION, {"positions[batch 1, token 1] is 10"}, nothing);
+    auto &position = reinterpret_cast<std::int32_t *>(scene.at(2048))[4];
+    const Words told = {"positions[batch 1, token 1] is 10"};
+    calls.table.refuse(HALYARD_ERROR_POSITION, told, {{position, 10}});
     for (const std::int32_t part : {0, 1, 2}) {
-        refuse(apart, HALYARD_ERROR_POSITION, {"positions[batch 1, token 1] is 10"}, [=](BoundPointers &p) {
-            p.args.part = part;
-            p.args.n_parts = 3;
-        });
+        calls.table.refuse(HALYARD_ERROR_POSITION, told, {{position, 10}, {p.args.part, part}, {p.args.n_parts, 3}});
     }
+    p.args.n_parts = 3;
+    calls.table.refuse_each(HALYARD_ERROR_SHAPE, {-1, 3, INT32_MIN, INT32_MAX}, {{"args.part", p.args.part}},
+                            {"0 to 2"});
+}
+
+TEST_CASE("errors: bound runs that are in place, count positions or have an executor", "[errors][bound]") {
+    Scene scene;
+    BoundCalls counted(scene, scene.args);
+    counted.table.refuse(HALYARD_ERROR_MISMATCH, {"args.positions is set", "without positions"},
+                         {{counted.p.args.positions, scene.positions.data}});
+    scene.args.executor = &scene.executor;
+    BoundCalls with_executor(scene, scene.args);
+    with_executor.table.refuse(HALYARD_ERROR_MISMATCH, {"args.n_parts is 2", "executor"},
+                               {{with_executor.p.args.n_parts, 2}});
+    scene.args.executor = nullptr;
+    scene.args.y = scene.x;
+    BoundCalls in_place(scene, scene.args);
+    auto &p = in_place.p;
+    in_place.table.refuse({
+        {HALYARD_ERROR_MISMATCH, {"args.y[1] is not args.x[1]", "in place"}, {{p.y[1], scene.y[1].data}}},
+        {HALYARD_ERROR_OVERLAP, {"y[1]", "y[0]"}, {{p.x[1], p.y[0]}, {p.y[1], p.y[0]}}},
+    });
 }
 
 TEST_CASE("errors: parts of a run", "[errors][bound]") {
-    const auto refuse = [](halyard_status status, const Words &words, std::int32_t part, std::int32_t n_parts,
-                           bool has_executor = false) {
-        Scene scene;
-        scene.args.part = part;
-        scene.args.n_parts = n_parts;
-        scene.args.executor = has_executor ? &scene.executor : nullptr;
-        check_refused(scene, status, words);
-    };
-    refuse(HALYARD_ERROR_SHAPE, {"args.n_parts is -1"}, 0, -1);
-    refuse(HALYARD_ERROR_SHAPE, {"args.n_parts is 1025"}, 0, 1025);
-    refuse(HALYARD_ERROR_SHAPE, {"args.part is 2, but must be 0 to 1"}, 2, 2);
-    refuse(HALYARD_ERROR_SHAPE, {"args.part is -1"}, -1, 2);
-    refuse(HALYARD_ERROR_SHAPE, {"args.part is 1, but must be 0"}, 1, 0);
-    refuse(HALYARD_ERROR_MISMATCH, {"args.n_parts is 2", "executor"}, 0, 2, true);
+    Scene scene;
+    auto &part = scene.args.part, &n_parts = scene.args.n_parts;
+    runs_of(scene).refuse({
+        {HALYARD_ERROR_SHAPE, {"args.n_parts is -1"}, {{n_parts, -1}}},
+        {HALYARD_ERROR_SHAPE, {"args.n_parts is 1025"}, {{n_parts, 1025}}},
+        {HALYARD_ERROR_SHAPE, {"args.part is 2, but must be 0 to 1"}, {{part, 2}, {n_parts, 2}}},
+        {HALYARD_ERROR_SHAPE, {"args.part is -1"}, {{part, -1}, {n_parts, 2}}},
+        {HALYARD_ERROR_SHAPE, {"args.part is 1, but must be 0"}, {{part, 1}}},
+        {HALYARD_ERROR_MISMATCH,
+         {"args.n_parts is 2", "executor"},
+         {{n_parts, 2}, {scene.args.executor, &scene.executor}}},
+    });
 }
 
 TEST_CASE(

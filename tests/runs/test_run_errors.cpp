@@ -1,21 +1,7 @@
 // Bad arguments of runs: everything that can be wrong is made wrong, one thing at a time. Each mistake has its own
 // status and a sentence that names the argument and its value, and nothing is written.
-#include "changes.h"
 #include "checks/guarded_memory.h"
 #include "scene.h"
-
-namespace {
-
-Table runs_of(Scene &s) {
-    return Table([&s](halyard_status status, const Words &words) { check_refused(s, status, words); },
-                 [&s] {
-                     const auto before = s.arena;
-                     check_accepted(s);
-                     s.arena = before;
-                 });
-}
-
-}  // namespace
 
 TEST_CASE("errors: runs, pointers, structs and enumerations", "[errors]") {
     Scene s;
