@@ -12,25 +12,13 @@ namespace {
 
 using Desc = halyard_groups_desc;
 
-template <std::size_t n>
-void read_word(nb::handle groups, const char *field, const Name (&names)[n], const std::string &name,
+void read_word(nb::handle groups, const char *field, std::span<const Name> names, const std::string &name,
                std::int32_t &value) {
     const nb::object word = groups.attr(field);
     if (!word.is_none()) {
         value = value_of(names, (std::string(field) + " of " + name).c_str(), nb::cast<std::string>(word));
     }
 }
-
-constexpr std::pair<const char *, std::int64_t Desc::*> sizes[] = {{"group", &Desc::group},
-                                                                   {"n_grouped", &Desc::n_grouped},
-                                                                   {"record_bytes", &Desc::record_bytes},
-                                                                   {"data_offset", &Desc::data_offset},
-                                                                   {"data_stride", &Desc::data_stride},
-                                                                   {"scale_offset", &Desc::scale_offset},
-                                                                   {"scale_stride", &Desc::scale_stride},
-                                                                   {"zero_offset", &Desc::zero_offset},
-                                                                   {"zero_stride", &Desc::zero_stride},
-                                                                   {"raw_offset", &Desc::raw_offset}};
 
 /// The dtype of scales in arrays, which have E8M0 as bytes.
 const char *dtype_of_scales(const Desc &groups) {
@@ -54,7 +42,7 @@ std::int64_t find(nb::handle groups, nb::handle records, const std::string &name
 halyard_groups_desc read_groups(nb::handle groups, const std::string &name) {
     auto desc = make_struct<Desc>();
     if (PyUnicode_Check(groups.ptr())) {
-        desc.preset = value_of(presets_of_groups, name.c_str(), nb::cast<std::string>(groups));
+        desc.preset = value_of(words::presets, name.c_str(), nb::cast<std::string>(groups));
         return desc;
     }
     if (!nb::hasattr(groups, "scales_apart")) {
@@ -62,16 +50,12 @@ halyard_groups_desc read_groups(nb::handle groups, const std::string &name) {
             (name + " is a " + Py_TYPE(groups.ptr())->tp_name + ", not a halyard.Groups or the name of a preset")
                 .c_str());
     }
-    read_word(groups, "preset", presets_of_groups, name, desc.preset);
-    read_word(groups, "element", elements_of_groups, name, desc.element);
-    read_word(groups, "packing", packings_of_groups, name, desc.packing);
-    read_word(groups, "rule", rules_of_groups, name, desc.rule);
-    read_word(groups, "reciprocal", reciprocals_of_groups, name, desc.reciprocal);
-    read_word(groups, "rounding", roundings_of_groups, name, desc.rounding);
-    read_word(groups, "scale_dtype", scales_of_groups, name, desc.scale_dtype);
-    read_word(groups, "raw_dtype", raws_of_groups, name, desc.raw_dtype);
+    read_word(groups, "preset", words::presets, name, desc.preset);
+    for (const auto &choice : words::choices) {
+        read_word(groups, choice.name, choice.words, name, desc.*choice.field);
+    }
     desc.floor = static_cast<float>(nb::cast<double>(groups.attr("floor")));
-    for (const auto &[field, member] : sizes) {
+    for (const auto &[field, member] : words::sizes) {
         desc.*member = nb::cast<std::int64_t>(groups.attr(field));
     }
     desc.scales_apart = nb::cast<bool>(groups.attr("scales_apart")) ? 1 : 0;

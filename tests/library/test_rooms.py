@@ -26,8 +26,9 @@ ARROWS = {
     "runtime/walk": ["runtime/include", "runtime/base", "runtime/angles", "runtime/read"],
     "runtime/gpu": ["runtime/include", "runtime/base", "runtime/angles", "runtime/read", "runtime/walk"],
     "runtime/device": ["runtime/include"],
+    "runtime/words": ["runtime/include"],
     "runtime/tool/files": [],
-    "runtime/tool/options": ["runtime/include", "runtime/tool/files"],
+    "runtime/tool/options": ["runtime/include", "runtime/tool/files", "runtime/words"],
     "runtime/tool": ["runtime/include", "runtime/device", "runtime/tool/options", "runtime/tool/files"],
     "checks": ["runtime"],
     "tests": ["runtime", "checks"],
@@ -37,7 +38,7 @@ ARROWS = {
     "generators/arithmetic": ["runtime"],  # what kernels and the portable reference share
     "generators/gpu": ["runtime", "generators/arithmetic"],
     "generators": ["runtime", "generators/arithmetic", "generators/gpu"],
-    "python": ["runtime/include"],
+    "python": ["runtime/include", "runtime/words"],
 }
 # What "runtime" in a row does not stand for.
 PRIVATE = "runtime/tool"

@@ -2,81 +2,33 @@
 
 #include "tool/files/refusal.h"
 #include "tool/options/arguments.h"
+#include "words/group_words.h"
 
 #include <cstddef>
 #include <cstring>
-#include <iterator>
+#include <span>
 #include <utility>
 
 namespace halyard::tool {
 namespace {
 
-const Words<std::int32_t> presets = {{"ggml_q8_0", HALYARD_GROUPS_GGML_Q8_0},
-                                     {"ggml_q8_0_neon", HALYARD_GROUPS_GGML_Q8_0_NEON},
-                                     {"ggml_q8_0_reference", HALYARD_GROUPS_GGML_Q8_0_REFERENCE},
-                                     {"ggml_q4_0", HALYARD_GROUPS_GGML_Q4_0},
-                                     {"vllm_int8", HALYARD_GROUPS_VLLM_INT8},
-                                     {"vllm_fp8", HALYARD_GROUPS_VLLM_FP8},
-                                     {"openvino_u8", HALYARD_GROUPS_OPENVINO_U8},
-                                     {"openvino_u4", HALYARD_GROUPS_OPENVINO_U4},
-                                     {"mla_v32", HALYARD_GROUPS_MLA_V32},
-                                     {"mla_v4", HALYARD_GROUPS_MLA_V4},
-                                     {"mla_v41", HALYARD_GROUPS_MLA_V41},
-                                     {"mx", HALYARD_GROUPS_MX}};
-
-using Desc = halyard_groups_desc;
-
-/// Fields whose values are words.
-const struct {
+/// Fields whose values are words. One is a flag, which is typed as 0 or 1.
+struct Choice {
     const char *name;
-    std::int32_t Desc::*field;
-    Words<std::int32_t> words;
-} choices[] = {{"element",
-                &Desc::element,
-                {{"int8", HALYARD_ELEMENT_INT8},
-                 {"uint8", HALYARD_ELEMENT_UINT8},
-                 {"int4", HALYARD_ELEMENT_INT4},
-                 {"uint4", HALYARD_ELEMENT_UINT4},
-                 {"e4m3", HALYARD_ELEMENT_E4M3},
-                 {"e5m2", HALYARD_ELEMENT_E5M2}}},
-               {"packing",
-                &Desc::packing,
-                {{"low_first", HALYARD_PACKING_LOW_FIRST},
-                 {"high_first", HALYARD_PACKING_HIGH_FIRST},
-                 {"halves", HALYARD_PACKING_HALVES}}},
-               {"rule",
-                &Desc::rule,
-                {{"largest", HALYARD_RULE_LARGEST}, {"signed", HALYARD_RULE_SIGNED}, {"range", HALYARD_RULE_RANGE}}},
-               {"reciprocal",
-                &Desc::reciprocal,
-                {{"of_stored", HALYARD_RECIPROCAL_OF_STORED},
-                 {"of_scale", HALYARD_RECIPROCAL_OF_SCALE},
-                 {"of_largest", HALYARD_RECIPROCAL_OF_LARGEST}}},
-               {"rounding", &Desc::rounding, {{"even", HALYARD_ROUNDING_EVEN}, {"away", HALYARD_ROUNDING_AWAY}}},
-               {"scale_dtype",
-                &Desc::scale_dtype,
-                {{"f32", HALYARD_GROUP_SCALE_F32},
-                 {"f16", HALYARD_GROUP_SCALE_F16},
-                 {"bf16", HALYARD_GROUP_SCALE_BF16},
-                 {"e8m0_up", HALYARD_GROUP_SCALE_E8M0_UP},
-                 {"e8m0_ocp", HALYARD_GROUP_SCALE_E8M0_OCP}}},
-               {"raw_dtype", &Desc::raw_dtype, {{"f32", HALYARD_F32}, {"f16", HALYARD_F16}, {"bf16", HALYARD_BF16}}},
-               {"scales_apart", &Desc::scales_apart, {{"0", 0}, {"1", 1}}}};
+    std::int32_t halyard_groups_desc::*field;
+    std::span<const words::Word> values;
+};
 
-/// Fields whose values are numbers, beside floor.
-constexpr struct {
-    const char *name;
-    std::int64_t Desc::*field;
-} sizes[] = {{"group", &Desc::group},
-             {"n_grouped", &Desc::n_grouped},
-             {"record_bytes", &Desc::record_bytes},
-             {"data_offset", &Desc::data_offset},
-             {"data_stride", &Desc::data_stride},
-             {"scale_offset", &Desc::scale_offset},
-             {"scale_stride", &Desc::scale_stride},
-             {"zero_offset", &Desc::zero_offset},
-             {"zero_stride", &Desc::zero_stride},
-             {"raw_offset", &Desc::raw_offset}};
+std::vector<Choice> make_choices() {
+    static constexpr words::Word flag[] = {{"0", 0}, {"1", 1}};
+    std::vector<Choice> all;
+    for (const auto &[name, field, values] : words::choices) {
+        all.push_back({name, field, values});
+    }
+    all.push_back({"scales_apart", &halyard_groups_desc::scales_apart, flag});
+    return all;
+}
+const std::vector<Choice> choices = make_choices();
 
 std::vector<std::string> names_of_fields() {
     std::vector<std::string> names;
@@ -84,41 +36,41 @@ std::vector<std::string> names_of_fields() {
         names.push_back(choice.name);
     }
     names.push_back("floor");
-    for (const auto &size : sizes) {
+    for (const auto &size : words::sizes) {
         names.push_back(size.name);
     }
     return names;
 }
 
-std::vector<std::string> names_of(const Words<std::int32_t> &words) {
+std::vector<std::string> names_of(std::span<const words::Word> values) {
     std::vector<std::string> names;
-    for (const auto &[word, value] : words) {
+    for (const auto &[word, value] : values) {
         names.push_back(word);
     }
     return names;
 }
 
 /// Returns what is wrong, or "".
-std::string take_word(const std::string &what, const std::string &text, const Words<std::int32_t> &words,
+std::string take_word(const std::string &what, const std::string &text, std::span<const words::Word> values,
                       std::int32_t &value) {
-    for (const auto &[word, meaning] : words) {
+    for (const auto &[word, meaning] : values) {
         if (text == word) {
             value = meaning;
             return "";
         }
     }
-    return what + "'" + text + "' is not one of " + join(names_of(words));
+    return what + "'" + text + "' is not one of " + join(names_of(values));
 }
 
 }  // namespace
 
-std::string list_presets() { return join(names_of(presets)); }
+std::string list_presets() { return join(names_of(words::presets)); }
 std::string list_group_fields() {
     std::string text;
     for (const auto &choice : choices) {
-        text += (text.empty() ? "" : ", ") + std::string(choice.name) + "=" + join(names_of(choice.words), "|", "|");
+        text += (text.empty() ? "" : ", ") + std::string(choice.name) + "=" + join(names_of(choice.values), "|", "|");
     }
-    for (const auto &size : sizes) {
+    for (const auto &size : words::sizes) {
         text += std::string(", ") + size.name;
     }
     return text + " and floor";
@@ -132,7 +84,7 @@ std::string GroupsWord::parse(const std::string &text) {
         const auto item = text.substr(at, end == text.npos ? end : end - at);
         const auto equals = item.find('=');
         const auto wrong = equals != item.npos ? take_field(item.substr(0, equals), item.substr(equals + 1))
-                           : at == 0           ? take_word("", item, presets, desc_.preset)
+                           : at == 0           ? take_word("", item, words::presets, desc_.preset)
                                                : "'" + item + "' is no FIELD=VALUE";
         if (!wrong.empty()) {
             return wrong;
@@ -144,10 +96,10 @@ std::string GroupsWord::parse(const std::string &text) {
 std::string GroupsWord::take_field(const std::string &name, const std::string &text) {
     for (const auto &choice : choices) {
         if (name == choice.name) {
-            return take_word(name + " ", text, choice.words, desc_.*choice.field);
+            return take_word(name + " ", text, choice.values, desc_.*choice.field);
         }
     }
-    for (const auto &size : sizes) {
+    for (const auto &size : words::sizes) {
         if (name == size.name) {
             const auto number = parse_number<std::int64_t>(text);
             desc_.*size.field = number.value_or(0);
