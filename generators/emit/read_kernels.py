@@ -7,8 +7,8 @@ import re
 
 DTYPES = ["f32", "f16", "bf16"]
 DTYPES_OF_CACHES = DTYPES + ["e4m3", "e5m2", "int8"]
-STAGES_OF_FLOATS = ["largest", "range", "hadamard", "butterfly"]
-STAGES = ["widen", "norm", "widen_norm", "layer_norm", "norm_rotate", "narrow", "quantise"] + STAGES_OF_FLOATS
+STAGES_OF_ONE_DTYPE = ["store_groups", "load_groups", "largest", "range", "hadamard", "butterfly"]
+STAGES = ["widen", "norm", "widen_norm", "layer_norm", "norm_rotate", "narrow", "quantise"] + STAGES_OF_ONE_DTYPE
 PAIRINGS = ["half", "interleaved", "strided"]
 PLACES = {"out_of_place": ["out_of_place"], "in_place": ["in_place"], "both": ["out_of_place", "in_place"]}
 FLAGS = {"true": True, "false": False}
@@ -256,7 +256,7 @@ class _Reader:
     def stage(self, stage, dtype, target):
         self._one_of("stage", stage, STAGES)
         self._one_of("dtype", dtype, DTYPES_OF_CACHES)
-        arguments = {} if stage in STAGES_OF_FLOATS else {"dtype": dtype}
+        arguments = {} if stage in STAGES_OF_ONE_DTYPE else {"dtype": dtype}
         if stage in ("norm", "widen_norm", "layer_norm"):
             arguments |= {"widens": str(stage == "widen_norm").lower(), "centres": str(stage == "layer_norm").lower()}
         self._kernels(f"halyard_{stage}_{dtype}", self._targets(target, False), op=stage,

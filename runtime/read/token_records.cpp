@@ -65,25 +65,55 @@ float load_group_scale(const GroupsDesc &groups, const char *at) noexcept {
     return std::bit_cast<float>(byte == 0 ? tiniest : byte == 255 ? nan : byte << 23);
 }
 
-halyard_status check_moved_records(const Run &run, int index, halyard_error *error) noexcept {
+namespace {
+
+/// Whether scales or zero points of a record's groups are finite. No branch is taken for one: moves would wait for it.
+bool are_finite(const GroupsDesc &groups, const char *at, std::int64_t stride) {
+    const auto all_finite = [&](auto exponent) {
+        unsigned found = 0;
+        for (std::int64_t g = 0; g < groups.n_groups; g++) {
+            found |= (read_word<decltype(exponent)>(at + g * stride) & exponent) == exponent ? 1u : 0u;
+        }
+        return found == 0;
+    };
+    switch (groups.scale_dtype) {
+    case HALYARD_GROUP_SCALE_F32: return all_finite(std::uint32_t{0x7f800000});
+    case HALYARD_GROUP_SCALE_F16: return all_finite(std::uint16_t{0x7c00});
+    case HALYARD_GROUP_SCALE_BF16: return all_finite(std::uint16_t{0x7f80});
+    default: return all_finite(std::uint8_t{0xff});
+    }
+}
+
+halyard_status fail_infinite(const Run &run, int index, std::int64_t token, std::int64_t head, const char *scale,
+                             const char *zero, halyard_error *error) {
     const TensorDesc &desc = run.plan->tensors[index];
     const GroupsDesc &groups = *desc.groups;
+    for (std::int64_t g = 0;; g++) {
+        const float s = load_group_scale(groups, scale + g * groups.scale_stride);
+        const float z = groups.has_zero() ? load_group_scale(groups, zero + g * groups.zero_stride) : 0.0f;
+        if (g == groups.n_groups - 1 || s - s != 0.0f || z - z != 0.0f) {
+            return fail(error, HALYARD_ERROR_SCALE, "the record of ", desc.cache ? "slot " : "token ",
+                        desc.cache ? run.slots.of_token(token) : token % run.n_tokens, ", head ", head, ", of tensor ",
+                        index, " has ", double(s - s != 0.0f ? s : z), " as the ",
+                        s - s != 0.0f ? "scale" : "zero point", " of group ", g,
+                        ", but it must be finite: no key was stored there");
+        }
+    }
+}
+
+}  // namespace
+
+halyard_status check_moved_records(const Run &run, int index, halyard_error *error) noexcept {
+    const GroupsDesc &groups = *run.plan->tensors[index].groups;
     const std::int64_t n_heads = run.tensors[index].n_heads;
     for (std::int64_t token = 0; n_heads != 0 && token < run.n_batch * run.n_tokens; token++) {
         const TokenRecords records = read_records(run, index, token);
         for (std::int64_t head = 0; records.bytes != nullptr && head < n_heads; head++) {
             const char *const scale = records.scales + head * records.scales_stride_head + groups.scale_offset;
             const char *const zero = records.bytes + head * records.stride_head + groups.zero_offset;
-            for (std::int64_t g = 0; g < groups.n_groups; g++) {
-                const float s = load_group_scale(groups, scale + g * groups.scale_stride);
-                const float z = groups.has_zero() ? load_group_scale(groups, zero + g * groups.zero_stride) : 0.0f;
-                if (s - s != 0.0f || z - z != 0.0f) {
-                    return fail(error, HALYARD_ERROR_SCALE, "the record of ", desc.cache ? "slot " : "token ",
-                                desc.cache ? run.slots.of_token(token) : token % run.n_tokens, ", head ", head,
-                                ", of tensor ", index, " has ", double(s - s != 0.0f ? s : z), " as the ",
-                                s - s != 0.0f ? "scale" : "zero point", " of group ", g,
-                                ", but it must be finite: no key was stored there");
-                }
+            if (!are_finite(groups, scale, groups.scale_stride) ||
+                (groups.has_zero() && !are_finite(groups, zero, groups.zero_stride))) {
+                return fail_infinite(run, index, token, head, scale, zero, error);
             }
         }
     }

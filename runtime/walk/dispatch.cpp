@@ -49,7 +49,8 @@ constexpr RowKernels row_kernels_of(Target target) {
 }
 
 constexpr StageKernels stage_kernels_of(Target target) {
-    StageKernels kernels = {Target::reference, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
+    StageKernels kernels = {};
+    kernels.target = Target::reference;
 #define HALYARD_STAGE_KERNEL(name, stage, dtype, of)                                                                   \
     if (target == Target::of) {                                                                                        \
         kernels.target = target;                                                                                       \

@@ -87,7 +87,8 @@ RowKernels select_row_kernels(TargetSet allowed) noexcept;
 
 /// A target's kernels for the stages beside the rotation: an array for each stage, with an entry for each dtype
 /// (index_of). NULL where there is no kernel: widen_norm of f32 (norm serves it), largest, range, hadamard and
-/// butterfly of other dtypes than f32, quantise of dtypes that are not of 8 bits, and all of the reference.
+/// butterfly of other dtypes than f32, quantise of dtypes that are not of 8 bits, store_groups and load_groups of others
+/// than int8, and all of the reference.
 struct StageKernels {
     Target target;
     halyard_widen_kernel *widen[n_dtypes];
@@ -99,6 +100,8 @@ struct StageKernels {
     halyard_largest_kernel *largest[n_input_dtypes];
     halyard_range_kernel *range[n_input_dtypes];
     halyard_quantise_kernel *quantise[n_dtypes];
+    halyard_store_groups_kernel *store_groups[n_dtypes];
+    halyard_load_groups_kernel *load_groups[n_dtypes];
     halyard_hadamard_kernel *hadamard[n_input_dtypes];
     halyard_butterfly_kernel *butterfly[n_input_dtypes];
 };

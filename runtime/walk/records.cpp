@@ -325,68 +325,160 @@ void load_head(const GroupsDesc &groups, std::int64_t first, const char *record,
     }
 }
 
+// ---- Records -------------------------------------------------------------------------------------------------------
+
+/// Whether store_q8 and load_q8 know such records.
+bool is_q8(const GroupsDesc &groups) {
+    return groups.element == HALYARD_ELEMENT_INT8 && groups.rule == HALYARD_RULE_LARGEST && groups.floor == 0.0f &&
+           groups.scale_dtype == HALYARD_GROUP_SCALE_F16 && groups.group == q8_group && !groups.raw &&
+           groups.scale_stride % 2 == 0;
+}
+
+/// The heads' records of one token, from the first head on.
+TokenRecords from_head(const TokenRecords &records, std::int64_t head) {
+    if (records.bytes == nullptr) {
+        return records;
+    }
+    return {records.bytes + head * records.stride_head, records.stride_head,
+            records.scales + head * records.scales_stride_head, records.scales_stride_head};
+}
+
+/// Where the elements of a token's heads lie, and where their scales do, in units of 2 bytes.
+template <typename T>
+struct Q8Places {
+    Elements<T> elements, scales;
+    bool fits;  // whether all scales lie whole units apart
+
+    Q8Places(const GroupsDesc &groups, const TokenRecords &records)
+        : elements{records.bytes + groups.data_offset, {1, groups.data_stride, records.stride_head}},
+          scales{records.scales + groups.scale_offset, {0, groups.scale_stride / 2, records.scales_stride_head / 2}},
+          fits(records.scales_stride_head % 2 == 0) {}
+};
+
+/// One of the tokens of some heads.
+Heads of_token(const Heads &part, std::int64_t token, std::int64_t head_dim) {
+    return {part.token + token, 1, part.head, part.n_heads, part.data + token * part.n_heads * head_dim};
+}
+
+/// Makes groups of some heads and stores them; those of tokens without a slot are not stored.
+void store_heads(const Run &run, int index, const Heads &part, std::int64_t first_token, std::int64_t first_head,
+                 const RecordMemory &memory) {
+    const TensorDesc &desc = run.plan->tensors[index];
+    const GroupsDesc &groups = *desc.groups;
+    const StageKernels &kernels = plan_of(run).stage_kernels;
+    const Numbers numbers(memory.numbers);
+    const Extents extents = {groups.group, groups.n_groups, part.count()};
+    const Elements<const float> elements = {part.data, {1, groups.group, desc.head_dim}};
+    make_numbers(kernels, groups, extents, elements, numbers);
+    quantise(kernels, quantisation_of(groups), extents, elements, numbers.r, numbers.z, memory.elements);
+    for (std::int64_t token = 0; token < part.n_tokens; token++) {
+        const TokenRecords records = from_head(written_records(run, index, first_token + token), first_head);
+        for (std::int64_t head = 0; records.bytes != nullptr && head < part.n_heads; head++) {
+            const std::int64_t at = token * part.n_heads + head;
+            char *const record = records.bytes + head * records.stride_head;
+            store_head(groups, at * groups.n_groups, memory.elements, numbers, record,
+                       records.scales + head * records.scales_stride_head);
+            if (groups.raw) {
+                static constexpr float one = 1.0f;
+                narrow(kernels, *groups.raw, {groups.n_raw, 1, 1},
+                       {part.data + at * desc.head_dim + groups.n_grouped(), {1, 0, 0}}, {&one, {0, 0, 0}},
+                       {record + groups.raw_offset, {1, 0, 0}});
+            }
+        }
+    }
+}
+
+/// The same for groups of q8_0, token by token. Those that hold what is not finite are stored as any others.
+void store_q8_heads(const Run &run, int index, const Heads &part, std::int64_t first_token, std::int64_t first_head,
+                    const RecordMemory &memory) {
+    const TensorDesc &desc = run.plan->tensors[index];
+    const GroupsDesc &groups = *desc.groups;
+    const Q8 q8 = {groups.reciprocal, groups.rounding == HALYARD_ROUNDING_AWAY};
+    for (std::int64_t token = 0; token < part.n_tokens; token++) {
+        const Heads heads = of_token(part, token, desc.head_dim);
+        const TokenRecords records = from_head(written_records(run, index, first_token + token), first_head);
+        if (records.bytes == nullptr) {
+            continue;
+        }
+        const Q8Places<char> places(groups, records);
+        if (!places.fits || !store_q8(plan_of(run).stage_kernels, q8, {groups.group, groups.n_groups, part.n_heads},
+                                      heads.data, places.elements, places.scales)) {
+            store_heads(run, index, heads, first_token + token, first_head, memory);
+        }
+    }
+}
+
+/// Makes floats of the records of some heads; zeros of tokens without a slot.
+void load_heads(const Run &run, int index, const Heads &part, std::int64_t first_token, std::int64_t first_head,
+                float *floats, const RecordMemory &memory) {
+    const TensorDesc &desc = run.plan->tensors[index];
+    const GroupsDesc &groups = *desc.from_groups;
+    const StageKernels &kernels = plan_of(run).stage_kernels;
+    const Numbers numbers(memory.numbers);
+    for (std::int64_t token = 0; token < part.n_tokens; token++) {
+        const TokenRecords records = from_head(read_records(run, index, first_token + token), first_head);
+        for (std::int64_t head = 0; head < part.n_heads; head++) {
+            const std::int64_t at = token * part.n_heads + head, first = at * groups.n_groups;
+            if (records.bytes == nullptr) {
+                std::fill_n(memory.elements + first * groups.group, groups.n_grouped(), 0);
+                std::fill_n(numbers.s + first, groups.n_groups, 0.0f);
+                std::fill_n(numbers.z + first, groups.n_groups, 0.0f);
+                std::fill_n(floats + at * desc.head_dim + groups.n_grouped(), groups.n_raw, 0.0f);
+                continue;
+            }
+            const char *const record = records.bytes + head * records.stride_head;
+            load_head(groups, first, record, records.scales + head * records.scales_stride_head, memory.elements,
+                      numbers);
+            if (groups.raw) {
+                widen(kernels, *groups.raw, {groups.n_raw, 1, 1}, {record + groups.raw_offset, {1, 0, 0}},
+                      {floats + at * desc.head_dim + groups.n_grouped(), {1, 0, 0}});
+            }
+        }
+    }
+    dequantise(kernels, groups, memory.elements, numbers, part.count(), desc.head_dim, floats);
+}
+
+/// The same for groups of q8_0, token by token.
+void load_q8_heads(const Run &run, int index, const Heads &part, std::int64_t first_token, std::int64_t first_head,
+                   float *floats, const RecordMemory &memory) {
+    const TensorDesc &desc = run.plan->tensors[index];
+    const GroupsDesc &groups = *desc.from_groups;
+    for (std::int64_t token = 0; token < part.n_tokens; token++) {
+        float *const to = floats + token * part.n_heads * desc.head_dim;
+        const TokenRecords records = from_head(read_records(run, index, first_token + token), first_head);
+        if (records.bytes == nullptr) {
+            std::fill_n(to, part.n_heads * desc.head_dim, 0.0f);
+            continue;
+        }
+        const Q8Places<const char> places(groups, records);
+        if (places.fits) {
+            load_q8(plan_of(run).stage_kernels, {groups.group, groups.n_groups, part.n_heads}, places.elements,
+                    places.scales, to);
+        } else {
+            load_heads(run, index, of_token(part, token, desc.head_dim), first_token + token, first_head, to, memory);
+        }
+    }
+}
+
 }  // namespace
 
 void store_records(const Run &run, int index, const Stretch &stretch, const Block &block, const float *heads,
                    const RecordMemory &memory) noexcept {
     const TensorDesc &desc = run.plan->tensors[index];
-    const GroupsDesc &groups = *desc.groups;
-    const StageKernels &kernels = plan_of(run).stage_kernels;
-    const Numbers numbers(memory.numbers);
-    for_each_heads(groups, block, desc.head_dim, heads, [&](const Heads &part) {
-        const Extents extents = {groups.group, groups.n_groups, part.count()};
-        const Elements<const float> elements = {part.data, {1, groups.group, desc.head_dim}};
-        make_numbers(kernels, groups, extents, elements, numbers);
-        quantise(kernels, quantisation_of(groups), extents, elements, numbers.r, numbers.z, memory.elements);
-        for (std::int64_t token = 0; token < part.n_tokens; token++) {
-            const TokenRecords records = written_records(run, index, stretch.first + block.token + part.token + token);
-            for (std::int64_t h = 0; records.bytes != nullptr && h < part.n_heads; h++) {
-                const std::int64_t head = stretch.first_head + block.head + part.head + h;
-                const std::int64_t at = token * part.n_heads + h;
-                char *const record = records.bytes + head * records.stride_head;
-                store_head(groups, at * groups.n_groups, memory.elements, numbers, record,
-                           records.scales + head * records.scales_stride_head);
-                if (groups.raw) {
-                    static constexpr float one = 1.0f;
-                    narrow(kernels, *groups.raw, {groups.n_raw, 1, 1},
-                           {part.data + at * desc.head_dim + groups.n_grouped(), {1, 0, 0}}, {&one, {0, 0, 0}},
-                           {record + groups.raw_offset, {1, 0, 0}});
-                }
-            }
-        }
+    const auto store = is_q8(*desc.groups) ? store_q8_heads : store_heads;
+    for_each_heads(*desc.groups, block, desc.head_dim, heads, [&](const Heads &part) {
+        store(run, index, part, stretch.first + block.token + part.token, stretch.first_head + block.head + part.head,
+              memory);
     });
 }
 
 void load_records(const Run &run, int index, const Stretch &stretch, const Block &block, float *heads,
                   const RecordMemory &memory) noexcept {
     const TensorDesc &desc = run.plan->tensors[index];
-    const GroupsDesc &groups = *desc.from_groups;
-    const StageKernels &kernels = plan_of(run).stage_kernels;
-    const Numbers numbers(memory.numbers);
-    for_each_heads(groups, block, desc.head_dim, heads, [&](const Heads &part) {
-        float *const floats = heads + (part.data - heads);
-        for (std::int64_t token = 0; token < part.n_tokens; token++) {
-            const TokenRecords records = read_records(run, index, stretch.first + block.token + part.token + token);
-            for (std::int64_t h = 0; h < part.n_heads; h++) {
-                const std::int64_t head = stretch.first_head + block.head + part.head + h;
-                const std::int64_t at = token * part.n_heads + h, first = at * groups.n_groups;
-                if (records.bytes == nullptr) {
-                    std::fill_n(memory.elements + first * groups.group, groups.n_grouped(), 0);
-                    std::fill_n(numbers.s + first, groups.n_groups, 0.0f);
-                    std::fill_n(numbers.z + first, groups.n_groups, 0.0f);
-                    std::fill_n(floats + at * desc.head_dim + groups.n_grouped(), groups.n_raw, 0.0f);
-                    continue;
-                }
-                const char *const record = records.bytes + head * records.stride_head;
-                load_head(groups, first, record, records.scales + head * records.scales_stride_head, memory.elements,
-                          numbers);
-                if (groups.raw) {
-                    widen(kernels, *groups.raw, {groups.n_raw, 1, 1}, {record + groups.raw_offset, {1, 0, 0}},
-                          {floats + at * desc.head_dim + groups.n_grouped(), {1, 0, 0}});
-                }
-            }
-        }
-        dequantise(kernels, groups, memory.elements, numbers, part.count(), desc.head_dim, floats);
+    const auto load = is_q8(*desc.from_groups) ? load_q8_heads : load_heads;
+    for_each_heads(*desc.from_groups, block, desc.head_dim, heads, [&](const Heads &part) {
+        load(run, index, part, stretch.first + block.token + part.token, stretch.first_head + block.head + part.head,
+             heads + (part.data - heads), memory);
     });
 }
 

@@ -6,6 +6,7 @@
 #include "walk/reference.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -162,6 +163,45 @@ void quantise_by_loop(const Quantisation &how, const Extents &extents, const Ele
             q = q <= how.high ? q : how.high;
             to = static_cast<unsigned char>(static_cast<std::int32_t>(q));
         }
+    });
+}
+
+/// Scales from here on overflow.
+inline constexpr float overflow_of_q8 = 127.0f * 65504.0f;
+
+bool store_q8_by_loop(const Q8 &q8, const Extents &extents, const float *heads, const Elements<char> &y,
+                      const Elements<char> &scales) {
+    using Mode = Quantisation::Mode;
+    for (std::int64_t i = 0; i < extents.n_heads * extents.n_tokens; i++, heads += q8_group) {
+        std::uint32_t largest = 0;  // its bits, in whose order NaN is the largest
+        for (std::int64_t e = 0; e < q8_group; e++) {
+            largest = std::max(largest, std::bit_cast<std::uint32_t>(heads[e]) & 0x7fffffffu);
+        }
+        const auto most = std::bit_cast<float>(largest);
+        if (!(most < overflow_of_q8)) {
+            return false;
+        }
+        const std::int64_t t = i / extents.n_heads, h = i - t * extents.n_heads;
+        const float scale = most / 127.0f;
+        const std::uint16_t word = F16::narrow(scale);
+        std::memcpy(find(scales, 0, h, t, sizeof(word)), &word, sizeof(word));
+        const float quotient = q8.reciprocal == HALYARD_RECIPROCAL_OF_LARGEST ? 127.0f / most
+                               : q8.reciprocal == HALYARD_RECIPROCAL_OF_SCALE ? 1.0f / scale
+                                                                              : 1.0f / F16::widen(word);
+        const float r = std::isfinite(quotient) ? quotient : 0.0f;
+        for (std::int64_t e = 0; e < q8_group; e++) {
+            const float q = integer_of(q8.away ? Mode::away : Mode::even, heads[e], r, 0.0f);
+            *find(y, e, h, t) = static_cast<char>(static_cast<std::int32_t>(std::clamp(q, -128.0f, 127.0f)));
+        }
+    }
+    return true;
+}
+
+void load_q8_by_loop(const Extents &extents, const Elements<const char> &x, const Elements<const char> &scales,
+                     float *heads) {
+    for_each_element(extents, [&](std::int64_t e, std::int64_t h, std::int64_t t) {
+        const float scale = F16::widen(read_word<std::uint16_t>(find(scales, 0, h, t, sizeof(std::uint16_t))));
+        *heads++ = static_cast<float>(static_cast<std::int8_t>(*find(x, e, h, t))) * scale;
     });
 }
 
@@ -629,6 +669,38 @@ void quantise(const StageKernels &kernels, const Quantisation &how, const Extent
         }
     }
     quantise_by_loop(how, extents, block, r, z, y);
+}
+
+bool store_q8(const StageKernels &kernels, const Q8 &q8, const Extents &extents, const float *heads,
+              const Elements<char> &y, const Elements<char> &scales) noexcept {
+    halyard_store_groups_kernel *const kernel = kernels.store_groups[index_of(Dtype::int8)];
+    Operand from(Elements<const float>{heads, {1, q8_group, 0}}), to(y), of_groups(scales);
+    Call<1> all = {{q8_group, extents.n_heads * extents.n_tokens, 1}, {&from}};
+    Call<2> call = {{q8_group, extents.n_heads, extents.n_tokens}, {&to, &of_groups}};
+    if (kernel == nullptr || !call.fits()) {
+        return store_q8_by_loop(q8, extents, heads, y, scales);
+    }
+    std::int32_t largest = 0;
+    halyard_buffer found;
+    set_buffer(found, &largest, nullptr);
+    halyard_buffer *const numbers = call[1];
+    numbers->dim++;  // it is [groups, heads]
+    kernel(q8.reciprocal, q8.away ? 1 : 0, all[0], call[0], numbers, &found);
+    return std::bit_cast<float>(largest) < overflow_of_q8;  // not of a NaN
+}
+
+void load_q8(const StageKernels &kernels, const Extents &extents, const Elements<const char> &x,
+             const Elements<const char> &scales, float *heads) noexcept {
+    halyard_load_groups_kernel *const kernel = kernels.load_groups[index_of(Dtype::int8)];
+    Operand from(x), of_groups(scales), to(Elements<float>{heads, {1, q8_group, q8_group * extents.n_heads}});
+    Call<3> call = {{q8_group, extents.n_heads, extents.n_tokens}, {&from, &of_groups, &to}};
+    if (kernel == nullptr || !call.fits()) {
+        load_q8_by_loop(extents, x, scales, heads);
+        return;
+    }
+    halyard_buffer *const numbers = call[1];
+    numbers->dim++;
+    kernel(call[0], numbers, call[2]);
 }
 
 }  // namespace halyard

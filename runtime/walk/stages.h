@@ -96,4 +96,24 @@ struct Quantisation {
 void quantise(const StageKernels &kernels, const Quantisation &how, const Extents &extents,
               const Elements<const float> &block, const float *r, const float *z, unsigned char *y) noexcept;
 
+/// ggml's q8_0, as most caches of llama.cpp have it: groups of 32 integers with an f16 scale each, the largest
+/// magnitude / 127. Such groups are stored and loaded in one step where they lie.
+inline constexpr std::int64_t q8_group = 32;
+
+struct Q8 {
+    std::int32_t reciprocal;  // HALYARD_RECIPROCAL_…
+    bool away;                // halves are rounded away from zero
+};
+
+/// Stores heads as [group][element] in y, and the groups' scales, whose strides are in units of 2 bytes. Groups stand
+/// in the place of heads, and heads in that of tokens. heads are dense and at most 256 groups. False where a NaN, an
+/// infinity or a scale that overflows is among them: then everything has to be written again, by the stages above. They
+/// give the same bits where this says true.
+bool store_q8(const StageKernels &kernels, const Q8 &q8, const Extents &extents, const float *heads,
+              const Elements<char> &y, const Elements<char> &scales) noexcept;
+
+/// Makes floats of such groups.
+void load_q8(const StageKernels &kernels, const Extents &extents, const Elements<const char> &x,
+             const Elements<const char> &scales, float *heads) noexcept;
+
 }  // namespace halyard

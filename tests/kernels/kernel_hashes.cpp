@@ -145,10 +145,15 @@ std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, const StageRow
     Random random(20261121);
     Hash hash;
     for (const std::int64_t n : counts_of_pairs()) {
-        const halyard::Extents extents = {n, random.in(1, 40), random.in(1, 3)};
-        const halyard::ElementStrides dense = {1, n, n * extents.n_heads};
-        const std::int64_t n_groups = extents.n_heads * extents.n_tokens, count = n * n_groups;
-        const Values values = row.sums() ? Values::ordinary : of_x[random.in(0, 3)];
+        halyard::Extents extents = {n, random.in(1, 40), random.in(1, 3)};
+        if (row.knows_groups()) {
+            extents.n_elements = halyard::q8_group;
+        }
+        const halyard::ElementStrides dense = {1, extents.n_elements, extents.n_elements * extents.n_heads};
+        const std::int64_t n_groups = extents.n_heads * extents.n_tokens, count = extents.n_elements * n_groups;
+        const Values values = row.sums()           ? Values::ordinary
+                              : row.knows_groups() ? Values::short_mantissa  // all finite
+                                                   : of_x[random.in(0, 3)];
         // Bytes are those of random elements of 16 bits, more than enough of them.
         std::vector<char> x = oracle::random_elements(
             random, static_cast<std::int32_t>(std::min(row.dtype_in(), halyard::Dtype::bf16)), values, count);
@@ -163,6 +168,7 @@ std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, const StageRow
         std::int64_t n_made = row.is_one_of({Stage::largest, Stage::range}) ? n_groups : count;
         std::vector<float> scales(static_cast<std::size_t>(n_groups)), zeros(scales.size());
         const std::vector<std::int32_t> row_of_token(static_cast<std::size_t>(extents.n_tokens));
+        std::vector<char> words = oracle::random_elements(random, HALYARD_F16, Values::ordinary, n_groups);
         if (row.stage == Stage::range) {
             call.greatest = y.data() + n_groups;
             n_made = 2 * n_groups;
@@ -174,6 +180,9 @@ std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, const StageRow
             call.r.data = scales.data();
             call.z = zeros.data();
             call.how = {row.dtype, static_cast<halyard::Quantisation::Mode>(random.in(0, 2)), 0, 255};
+        } else if (row.knows_groups()) {
+            call.q8 = {static_cast<std::int32_t>(random.in(0, 2)), random.one_in(2)};
+            call.scales = {words.data(), {0, 1, extents.n_heads}};
         } else if (row.rotates()) {
             call.norm.rounding = 0;
             call.rows.cos_rows = call.rows.sin_rows = reinterpret_cast<const char *>(weights.data());

@@ -16,6 +16,8 @@ enum class Stage {
     norm_rotate,
     narrow,
     quantise,
+    store_groups,
+    load_groups,
     largest,
     range,
     hadamard,
@@ -36,13 +38,18 @@ struct StageRow {
     bool rotates() const { return stage == Stage::norm_rotate; }
     /// Whether it sums, so that a target without fused multiply-add has other bits.
     bool sums() const { return is_one_of({Stage::norm, Stage::widen_norm, Stage::layer_norm, Stage::norm_rotate}); }
+    bool knows_groups() const { return is_one_of({Stage::store_groups, Stage::load_groups}); }
     bool transforms() const { return is_one_of({Stage::hadamard, Stage::butterfly}); }
     /// Other stages read f32, or write it.
     halyard::Dtype dtype_in() const {
-        return is_one_of({Stage::widen, Stage::widen_norm, Stage::norm_rotate}) ? dtype : halyard::Dtype::f32;
+        return is_one_of({Stage::widen, Stage::widen_norm, Stage::norm_rotate, Stage::load_groups})
+                   ? dtype
+                   : halyard::Dtype::f32;
     }
     halyard::Dtype dtype_out() const {
-        return is_one_of({Stage::narrow, Stage::quantise, Stage::norm_rotate}) ? dtype : halyard::Dtype::f32;
+        return is_one_of({Stage::narrow, Stage::quantise, Stage::norm_rotate, Stage::store_groups})
+                   ? dtype
+                   : halyard::Dtype::f32;
     }
 };
 
@@ -67,8 +74,21 @@ struct StageCall {
     halyard::Quantisation how = {};
     halyard::Piece rows = {};  // with rows of cos and sin, and nothing else
     std::int64_t n_transformed = 0;
+    halyard::Q8 q8 = {};
+    halyard::Elements<char> scales = {};  // of q8
 
-    void run_by(const halyard::StageKernels &kernels) const {
+    /// False where store_groups says so.
+    bool run_by(const halyard::StageKernels &kernels) const {
+        if (row.stage == Stage::store_groups) {
+            const auto *const heads = reinterpret_cast<const float *>(x.data);
+            return store_q8(kernels, q8, extents, heads, y, scales);
+        }
+        run_others_by(kernels);
+        return true;
+    }
+
+private:
+    void run_others_by(const halyard::StageKernels &kernels) const {
         const auto floats_of = [](const halyard::Elements<char> &bytes) {
             return halyard::Elements<float>{reinterpret_cast<float *>(bytes.data), bytes.strides};
         };
@@ -86,6 +106,8 @@ struct StageCall {
         case Stage::narrow: return narrow(kernels, row.dtype, extents, block, r, y);
         case Stage::quantise:
             return quantise(kernels, how, extents, block, r.data, z, reinterpret_cast<unsigned char *>(y.data));
+        case Stage::store_groups: return;
+        case Stage::load_groups: return load_q8(kernels, extents, from, {scales.data, scales.strides}, floats.data);
         case Stage::largest: return find_largest(kernels, extents, block, floats.data);
         case Stage::range: return find_range(kernels, extents, block, floats.data, greatest);
         case Stage::hadamard:
@@ -93,7 +115,6 @@ struct StageCall {
         }
     }
 
-private:
     halyard::Piece piece() const {
         halyard::Piece piece = rows;
         piece.dtype = row.dtype;

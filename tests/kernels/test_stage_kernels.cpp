@@ -160,8 +160,8 @@ ElementStrides random_scale_strides(Random &random, const Extents &extents) {
                             : ElementStrides{0, 0, 0};
 }
 
-/// One call of a stage, but for quantise, and the same call by the portable loops on images. The first fault in words,
-/// or nothing.
+/// One call of a stage, but for those of groups, and the same call by the portable loops on images. The first fault in
+/// words, or nothing.
 std::string fault_of_call(const StageRow &row, const StageKernels &kernels, bool fused, Random &random,
                           TrialText &told) {
     Extents extents = random_extents(random);
@@ -311,13 +311,56 @@ std::string fault_of_quantise(const StageRow &row, const StageKernels &kernels, 
     return fault_in(told, {{"x", x}, {"y", y}, {"r", r}, {"z", z}});
 }
 
+/// The same of store_groups and load_groups.
+std::string fault_of_groups(const StageRow &row, const StageKernels &kernels, bool, Random &random, TrialText &told) {
+    const bool stores = row.stage == Stage::store_groups;
+    const std::int64_t n = halyard::q8_group, n_groups = random.in(1, 8), n_heads = random.in(1, 256 / n_groups);
+    const Extents extents = {n, n_groups, n_heads}, of_scales = {1, n_groups, n_heads};
+    const auto strides_of = [&](std::int64_t least) {
+        const std::int64_t group = least + (random.one_in(2) ? 0 : random.in(1, 5));
+        return ElementStrides{1, group, n_groups * group + (random.one_in(2) ? 0 : random.in(1, 5))};
+    };
+    const bool any = random.one_in(8);
+    Operand floats(random, Dtype::f32, extents, {1, n, n * n_groups},
+                   any ? random_values(random) : Values::short_mantissa);
+    Operand integers(random, Dtype::int8, extents, strides_of(n), Values::any_bits);
+    Operand scales(random, Dtype::f16, of_scales, strides_of(1), stores ? Values::any_bits : random_values(random));
+    const halyard::Q8 q8 = {static_cast<std::int32_t>(random.in(0, 2)), random.one_in(2)};
+    for (std::int64_t i = 0; i < n_groups * n_heads && stores && !any; i++) {
+        // Zeros, subnormal numbers, halves between integers, and now and then a scale that just overflows.
+        static constexpr float sizes[] = {0.0f, 0x1p-149f, 0x1p-130f, 0x1p-20f, 1.0f, 8319007.5f};
+        const float size = random.one_in(500) ? 8319008.0f : random.one_of(sizes);
+        const bool has_ties = random.one_in(2);
+        for (std::int64_t e = 0; e < n; e++) {
+            const double part = has_ties ? static_cast<double>(random.in(-254, 254)) / 254 : 2 * random.unit() - 1;
+            const auto element = e == 3 ? -size : static_cast<float>(part * double{size});
+            floats.floats()[i * n + e] = floats.float_image()[i * n + e] = element;
+        }
+    }
+    Operand &x = stores ? floats : integers, &y = stores ? integers : floats;
+    say(told, name_of(row) + ": reciprocal " + std::to_string(q8.reciprocal) + (q8.away ? ", away" : ", even") + ", " +
+                  text(extents) + text("integers", integers) + text("scales", scales));
+    StageCall call = {row, extents, {x.data(), x.strides}, {y.data(), y.strides}};
+    call.q8 = q8;
+    call.scales = {scales.data(), scales.strides};
+    const bool is_done = call.run_by(kernels);
+    call.y.data = y.image();
+    call.scales.data = scales.image();
+    if (is_done != call.run_by(portable)) {
+        return std::string(told) + ": one says that all is finite, the other does not";
+    }
+    return is_done ? fault_in(told, {{"x", x}, {"y", y}, {"scales", scales}}) : fault_in(told, {{"x", x}});
+}
+
 /// Calls a stage until something is wrong, in a process of its own.
 KernelReport check_stage(const StageRow &row, const StageKernels &kernels, int n_calls) {
     return check_apart(name_of(row), 0, [&](TrialText &text) {
         Random random(Catch::getSeed());
         KernelReport report;
         while (report.n_runs < n_calls && report.fault.empty()) {
-            const auto fault_of = row.stage == Stage::quantise ? fault_of_quantise : fault_of_call;
+            const auto fault_of = row.stage == Stage::quantise ? fault_of_quantise
+                                  : row.knows_groups()         ? fault_of_groups
+                                                               : fault_of_call;
             report.fault = fault_of(row, kernels, row.target != Target::x86_sse41, random, text);
             report.n_runs++;
         }

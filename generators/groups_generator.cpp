@@ -1,0 +1,210 @@
+// Numbers of groups become the elements of records, a byte each, and those become numbers.
+#include "arithmetic/angles.h"
+#include "arithmetic/norm.h"
+#include "arithmetic/storage.h"
+#include "schedule.h"
+
+namespace halyard {
+
+/// Halves go away from zero if .5, less its last place, is added before the rest is cut off: were it .5, the number
+/// below .5 would become 1.
+inline Expr almost_half(const Expr &v) {
+    return reinterpret<float>(reinterpret<uint32_t>(v) & sign_bit | Expr(0x3effffffu));
+}
+
+/// Floats of groups, which stand in the place of heads, to integers or floats of 8 bits, with a reciprocal scale and a
+/// zero point for each group.
+class Quantise : public Halide::Generator<Quantise> {
+public:
+    GeneratorParam<Dtype> dtype{"dtype", Dtype::int8, dtypes_of_caches};
+
+    Input<int32_t> mode{"mode"};  // of integers, as all up to x
+    Input<float> low{"low"};
+    Input<float> high{"high"};
+    Input<Buffer<float, 3>> x{"x"};     // [element, head, token], 16 elements or more
+    Input<Buffer<float, 2>> r{"r"};     // [head, token]
+    Input<Buffer<float, 2>> z{"z"};     // likewise, of any strides
+    Output<Buffer<uint8_t, 3>> y{"y"};  // [element, head, token]
+
+    void generate() {
+        // A NaN counts as 0, and so does all of a group whose r is 0.
+        const Expr by = r(h, t), kept = select(Halide::strict_float(by == 0.0f), Expr(0u), Expr(0xffffffffu));
+        const Expr v = reinterpret<float>(reinterpret<uint32_t>(x(e, h, t)) & kept);
+        const Expr counted = select(Halide::strict_float(v == v), v, 0.0f);
+        const Expr product = Halide::strict_float(counted * by);
+        q(e, h, t) = dtype == Dtype::int8 ? to_integer(counted, by, product)
+                                          : cast<int32_t>(narrow(target, dtype, product, false));
+        y(e, h, t) = cast<uint8_t>(q(e, h, t));
+        begin_at_zero(x, r, z, y);
+        z.dim(0).set_stride(Expr());
+
+        for (int known = 0; known < (dtype == Dtype::int8 ? 2 : 0); known++) {
+            in_vectors(Halide::Func(y).specialize(mode == known));
+        }
+        in_vectors(Halide::Func(y));
+        // In registers: a vector of more of them is compared as a whole and chosen from in parts, which takes longer.
+        q.compute_at(y, vectors).vectorize(e, natural_vector_size<float>()).unroll(e);
+    }
+
+private:
+    Var e{"e"}, h{"h"}, t{"t"}, vectors{"vectors"};
+    Halide::Func q{"q"};
+
+    /// The result is in the low byte. Adding 1.5 * 2^23 leaves the rounded number in the low bits. Such sums are
+    /// clamped as integers, since numbers of any size keep their order, and nothing is NaN.
+    Expr to_integer(const Expr &v, const Expr &by, const Expr &product) const {
+        const auto rounded = [](const Expr &t) { return reinterpret<int32_t>(Halide::strict_float(t + 0x1.8p23f)); };
+        const Expr cut =
+            Halide::trunc(Halide::strict_float(product + select(mode == 1, almost_half(product), z(h, t))));
+        const Expr number = select(mode == 0, fma(target, v, by, z(h, t)), cut);
+        return Halide::max(Halide::min(rounded(number), rounded(high)), rounded(low));
+    }
+
+    void in_vectors(Halide::Stage stage) {
+        const Expr n_elements = y.dim(0).extent();
+        for (int known = 2 * lanes; known <= vectors_in_step(target) * lanes; known *= 2) {
+            stage.specialize(n_elements == known)
+                .split(e, vectors, e, lanes, Halide::TailStrategy::RoundUp)
+                .unroll(vectors)
+                .vectorize(e);
+        }
+        stage.split(e, vectors, e, lanes, Halide::TailStrategy::ShiftInwards).vectorize(e);
+    }
+};
+
+/// Elements in a group of ggml's q8_0, which llama.cpp's caches have most often. Records of it are written and read in
+/// one step: integers of 8 bits with an f16 scale for each group.
+inline constexpr int q8_group = 32;
+inline constexpr int most_groups = 256;  // of a call
+
+/// Floats to groups with scales of their own, the largest magnitude / 127, where all is finite. Groups are reduced 16
+/// at a time: the numbers of one would be waited for.
+class StoreGroups : public Halide::Generator<StoreGroups> {
+public:
+    Input<int32_t> reciprocal{"reciprocal"};        // HALYARD_RECIPROCAL_…
+    Input<int32_t> away{"away"};                    // 1: halves are rounded away from zero
+    Input<Buffer<float, 2>> x{"x"};                 // [element, group of any head]
+    Output<Buffer<uint8_t, 3>> y{"y"};              // [element, group, head]
+    Output<Buffer<uint16_t, 2>> scales{"scales"};   // [group, head]
+    Output<Buffer<int32_t, 0>> largest{"largest"};  // the bits of the largest magnitude, or of a NaN's
+
+    void generate() {
+        number(g) = numbers_of(largest_of_group());
+        const Expr n_groups = x.dim(1).extent(), at = g + h * y.dim(1).extent();
+        const Expr product = Halide::strict_float(x(e, at) * number(at)[1]);
+        const Expr rounded = reinterpret<int32_t>(Halide::strict_float(away_or_not(product) + 0x1.8p23f));
+        // The largest one's reciprocal leaves nothing to clamp.
+        y(e, g, h) = select(is_usual(), cast<uint8_t>(rounded),
+                            cast<uint8_t>(Halide::saturating_cast<int8_t>(rounded - 0x4b400000)));
+        scales(g, h) = number(at)[0];
+
+        const Halide::RDom whole(0, n_groups / lanes, "whole"), rest(0, n_groups % lanes, "rest");
+        in_lanes(e) = 0;
+        in_lanes(e) = Halide::max(in_lanes(e), number(e + whole * lanes)[2]);
+        largest() = 0;
+        largest() = Halide::max(largest(), in_lanes(lane));
+        largest() = Halide::max(largest(), number(n_groups / lanes * lanes + rest)[2]);
+        constrain();
+        schedule();
+    }
+
+private:
+    Var e{"e"}, g{"g"}, h{"h"};
+    Halide::Func number{"number"}, in_lanes{"in_lanes"};
+    Halide::RDom lane{0, lanes, "lane"};
+    std::vector<Halide::Func> halves;
+
+    Expr is_usual() const { return reciprocal == HALYARD_RECIPROCAL_OF_LARGEST && away == 0; }
+
+    Expr magnitude(const Expr &element) const { return reinterpret<int32_t>(x(element, g)) & 0x7fffffff; }
+
+    /// Magnitudes are compared as integers, among which NaN is the largest.
+    Expr largest_of_group() {
+        Halide::Func from("halves_16");
+        from(e, g) = Halide::max(magnitude(e), magnitude(e + lanes));
+        halves = {from};
+        for (const int half : {8, 4}) {
+            Halide::Func joined("halves_" + std::to_string(half));
+            joined(e, g) = Halide::max(from(e, g), from(e + half, g));
+            halves.push_back(joined);
+            from = joined;
+        }
+        return Halide::max(Halide::max(from(0, g), from(2, g)), Halide::max(from(1, g), from(3, g)));
+    }
+
+    /// The scale as it is stored, its reciprocal and what both are made of.
+    Tuple numbers_of(const Expr &bits) const {
+        const Expr most = reinterpret<float>(bits), scale = Halide::strict_float(most / 127.0f);
+        const Expr word = reinterpret<uint16_t>(narrow(target, Dtype::f16, scale));
+        const Expr of_largest = reciprocal == HALYARD_RECIPROCAL_OF_LARGEST;
+        const Expr of_scale = select(reciprocal == HALYARD_RECIPROCAL_OF_SCALE, scale, widen_f16(target, word));
+        const Expr quotient =
+            Halide::strict_float(select(of_largest, 127.0f, 1.0f) / select(of_largest, most, of_scale));
+        const Expr is_finite = (reinterpret<uint32_t>(quotient) & 0x7f800000) != 0x7f800000;
+        return Tuple(word, select(is_finite, quotient, 0.0f), bits);
+    }
+
+    /// The nearest integer, halves away from zero; or v itself, of which a sum makes the nearest even one.
+    Expr away_or_not(const Expr &v) const {
+        return select(away == 1, Halide::trunc(Halide::strict_float(v + almost_half(v))), v);
+    }
+
+    void constrain() {
+        begin_at_zero(x, y);
+        x.dim(0).set_extent(q8_group);
+        x.dim(1).set_stride(q8_group);
+        y.dim(0).set_extent(q8_group);
+        scales.dim(0).set_bounds(0, y.dim(1).extent()).set_stride(Expr());
+        scales.dim(1).set_bounds(0, y.dim(2).extent());
+    }
+
+    void schedule() {
+        using Halide::TailStrategy;
+        const auto in_vectors = [&](Halide::Stage stage) { stage.vectorize(e, lanes).unroll(e); };
+        in_vectors(Halide::Func(y).specialize(is_usual()));
+        in_vectors(Halide::Func(y));
+        scales.specialize(y.dim(1).extent() == 4).unroll(g);
+        number.compute_root().store_in(Halide::MemoryType::Stack).bound_storage(g, most_groups);
+        for (const int n : {lanes, 4}) {
+            number.specialize(x.dim(1).extent() >= n).vectorize(g, n, TailStrategy::ShiftInwards);
+        }
+        // The halves of one group stay in registers; the last ones are written out, and read across groups.
+        for (std::size_t i = 0; i < halves.size(); i++) {
+            const bool is_between = i == 1;
+            halves[i].compute_at(is_between ? halves[2] : number, g).store_in(Halide::MemoryType::Stack);
+            halves[i].bound_extent(e, lanes >> i).vectorize(e);
+            if (!is_between) {
+                halves[i].unroll(g);
+            }
+        }
+        in_lanes.compute_root().store_in(Halide::MemoryType::Stack).bound_extent(e, lanes).vectorize(e);
+        in_lanes.update().vectorize(e, lanes);
+        largest.update().atomic().vectorize(lane);
+        largest.update(1).unscheduled();
+    }
+};
+
+/// The reverse.
+class LoadGroups : public Halide::Generator<LoadGroups> {
+public:
+    Input<Buffer<int8_t, 3>> x{"x"};              // [element, group, head]
+    Input<Buffer<uint16_t, 2>> scales{"scales"};  // [group, head]
+    Output<Buffer<float, 3>> y{"y"};              // [element, group, head]
+
+    void generate() {
+        y(e, g, h) = Halide::strict_float(cast<float>(x(e, g, h)) * widen_f16(target, scales(g, h)));
+        begin_at_zero(x, scales, y);
+        scales.dim(0).set_stride(Expr());
+        y.dim(0).set_extent(q8_group);
+        y.vectorize(e, lanes).unroll(e);
+    }
+
+private:
+    Var e{"e"}, g{"g"}, h{"h"};
+};
+
+}  // namespace halyard
+
+HALIDE_REGISTER_GENERATOR(halyard::Quantise, quantise)
+HALIDE_REGISTER_GENERATOR(halyard::StoreGroups, store_groups)
+HALIDE_REGISTER_GENERATOR(halyard::LoadGroups, load_groups)
