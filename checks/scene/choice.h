@@ -44,13 +44,14 @@ using Levels = std::array<int, n_factors>;
 /// How many levels each factor has, on a CPU, of keys that move there, and on a device.
 inline constexpr Levels of_roads = {3, 7, 5, 11, 2, 4, 6, 10, 3, 2, 2, 12, 9, 4, 9, 4, 1, 1, 5, 2, 2, 4, 2, 5, 2};
 inline constexpr Levels of_moves = {6, 1, 2, 1, 1, 1, 6, 10, 3, 1, 2, 12, 9, 4, 3, 4, 2, 4, 5, 2, 1, 1, 2, 5, 1};
-inline constexpr Levels of_device = {3, 7, 5, 6, 1, 4, 2, 4, 2, 2, 2, 11, 5, 4, 7, 4, 1, 1, 4, 2, 2, 1, 1, 1, 1};
+inline constexpr Levels of_device = {3, 7, 5, 6, 1, 4, 2, 4, 2, 2, 2, 11, 5, 4, 7, 4, 1, 1, 4, 2, 2, 1, 1, 3, 1};
 
 /// What a test fixes of a scene: levels that are not -1, and what is not 0. The rest is drawn.
 struct Choice {
     Levels level = all_drawn();
     std::int64_t n_tensors = 0, rotary_dim = 0, head_dim = 0, rotary_offset = 0;  // of the first tensor
     std::array<std::int64_t, 3> shape = {};                                       // batch, tokens, heads
+    std::int32_t preset = 0;                                                      // of its groups, if they have one
     std::optional<bool> in_place;
     std::int64_t step = 1;  // in bytes, what addresses and strides are multiples of, or 1
     bool moves = false, on_device = false;

@@ -2,10 +2,19 @@
 #include "checks/require.h"
 #include "checks/scene/scene.h"
 
+#include <cmath>
 #include <cstring>
 #include <sstream>
 
 namespace scenes {
+
+namespace {
+
+constexpr std::int64_t quad = 16;  // elements that a device stores at once
+
+std::int64_t round_up(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
+
+}  // namespace
 
 // ---- What is drawn -------------------------------------------------------------------------------------------------
 
@@ -13,7 +22,7 @@ void Scene::draw_records(int i) {
     halyard_tensor_desc &tensor = call.tensors[i];
     const int kind = level(of_groups, i == 0), from = level(of_from_groups, i == 0);
     if (kind != 0) {
-        draw_groups(call.groups[i], tensor.head_dim, kind);
+        draw_groups(call.groups[i], tensor.head_dim, kind, i == 0 ? choice_.preset : 0);
         tensor.groups = &call.groups[i];
         tensor.out_dtype = draw_.one_of({0, static_cast<int>(HALYARD_UINT8)});
         if (call.plan.rerotates != 0) {
@@ -30,11 +39,14 @@ void Scene::draw_records(int i) {
     }
 }
 
-/// A preset that has such heads, or fields for a rule.
-void Scene::draw_groups(halyard_groups_desc &groups, std::int64_t head_dim, int kind) {
+/// A preset that has such heads, any or this one, or fields for a rule. On a device: such as its kernel stores.
+void Scene::draw_groups(halyard_groups_desc &groups, std::int64_t head_dim, int kind, std::int32_t given) {
+    const bool there = choice_.on_device;
     if (kind == 1) {
         std::vector<std::int32_t> fitting;
         for (std::int32_t preset = HALYARD_GROUPS_GGML_Q8_0; preset <= HALYARD_GROUPS_MX; preset++) {
+            const bool is_stored = preset >= HALYARD_GROUPS_MLA_V32 || preset == HALYARD_GROUPS_VLLM_INT8 ||
+                                   preset == HALYARD_GROUPS_VLLM_FP8;
             const std::int64_t divisor = preset <= HALYARD_GROUPS_GGML_Q4_0 || preset == HALYARD_GROUPS_MX ? 32
                                          : preset == HALYARD_GROUPS_OPENVINO_U4                            ? 2
                                                                                                            : 1;
@@ -42,7 +54,8 @@ void Scene::draw_groups(halyard_groups_desc &groups, std::int64_t head_dim, int 
                                       : preset == HALYARD_GROUPS_MLA_V4  ? 512
                                       : preset == HALYARD_GROUPS_MLA_V41 ? 512
                                                                          : head_dim;
-            if (head_dim % divisor == 0 && head_dim == only) {
+            if (head_dim % divisor == 0 && head_dim == only && (!there || is_stored) &&
+                (given == 0 || preset == given)) {
                 fitting.push_back(preset);
             }
         }
@@ -54,7 +67,10 @@ void Scene::draw_groups(halyard_groups_desc &groups, std::int64_t head_dim, int 
     static constexpr std::int32_t of_range[] = {HALYARD_ELEMENT_UINT8, HALYARD_ELEMENT_UINT4};
     groups.rule = kind - 1;
     const bool is_largest = groups.rule == HALYARD_RULE_LARGEST, is_range = groups.rule == HALYARD_RULE_RANGE;
-    groups.element = is_largest ? draw_.one_of(of_largest) : is_range ? draw_.one_of(of_range) : HALYARD_ELEMENT_UINT4;
+    groups.element = there        ? of_largest[2 * draw_.in(0, 1)]
+                     : is_largest ? draw_.one_of(of_largest)
+                     : is_range   ? draw_.one_of(of_range)
+                                  : HALYARD_ELEMENT_UINT4;
     const bool is_float = groups.element >= HALYARD_ELEMENT_E4M3;
     const bool is_4_bit = groups.element == HALYARD_ELEMENT_INT4 || groups.element == HALYARD_ELEMENT_UINT4;
     groups.packing =
@@ -63,32 +79,35 @@ void Scene::draw_groups(halyard_groups_desc &groups, std::int64_t head_dim, int 
         static_cast<std::int32_t>(draw_.in(HALYARD_GROUP_SCALE_F32, !is_largest ? HALYARD_GROUP_SCALE_BF16
                                                                     : is_float  ? HALYARD_GROUP_SCALE_E8M0_OCP
                                                                                 : HALYARD_GROUP_SCALE_E8M0_UP));
+    if (there && groups.scale_dtype < HALYARD_GROUP_SCALE_E8M0_UP) {
+        groups.scale_dtype = HALYARD_GROUP_SCALE_F32;
+    }
     const bool is_e8m0 = groups.scale_dtype >= HALYARD_GROUP_SCALE_E8M0_UP;
-    static constexpr float floors[] = {0.0f, 1e-4f, 0x1p-126f, 0.05f};
-    groups.floor = is_range                                                           ? floors[draw_.in(1, 3)]
-                   : is_largest && groups.scale_dtype != HALYARD_GROUP_SCALE_E8M0_OCP ? draw_.one_of(floors)
-                                                                                      : 0.0f;
+    static constexpr float floors[] = {0.0f, 0x1p-126f, 0x1p-64f, 1e-4f, 0.05f, 1.0f};
+    const bool has_floor = is_range || (is_largest && groups.scale_dtype != HALYARD_GROUP_SCALE_E8M0_OCP);
+    groups.floor = has_floor ? floors[draw_.in(there ? 2 : is_range ? 1 : 0, 5)] : 0.0f;
     groups.reciprocal =
         is_e8m0 ? 0
                 : static_cast<std::int32_t>(draw_.in(HALYARD_RECIPROCAL_OF_STORED, is_largest && groups.floor == 0
                                                                                        ? HALYARD_RECIPROCAL_OF_LARGEST
                                                                                        : HALYARD_RECIPROCAL_OF_SCALE));
-    groups.rounding = is_largest && !is_float ? static_cast<std::int32_t>(draw_.in(0, 1)) : 0;
-    draw_shape(groups, head_dim, is_4_bit);
+    groups.rounding = is_largest && !is_float ? static_cast<std::int32_t>(draw_.in(there ? 1 : 0, 1)) : 0;
+    draw_shape(groups, head_dim, there ? quad : is_4_bit ? 2 : 1);
     draw_places(groups, head_dim);
 }
 
-/// How many elements are in groups, and in each.
-void Scene::draw_shape(halyard_groups_desc &groups, std::int64_t head_dim, bool is_even) {
+/// How many elements are in groups, and in each: a multiple of `least`.
+void Scene::draw_shape(halyard_groups_desc &groups, std::int64_t head_dim, std::int64_t least) {
     const std::int64_t size = std::int64_t{16} << draw_.in(0, 3);
     const bool is_of_size = size <= head_dim && !draw_.one_in(3);
-    const std::int64_t unit = is_of_size ? size : is_even ? 2 : 1, most = head_dim / unit;
+    const std::int64_t unit = is_of_size ? size : least, most = head_dim / unit;
     groups.n_grouped = unit * (draw_.one_in(2) ? most : draw_.in(1, most));
     groups.group = is_of_size ? size : groups.n_grouped;
     groups.raw_dtype = groups.n_grouped < head_dim ? static_cast<std::int32_t>(draw_.in(HALYARD_F32, HALYARD_BF16)) : 0;
 }
 
-/// Places in any order, groups together or apart, with gaps or without. What may be left out is, sometimes.
+/// Places in any order, groups together or apart, with gaps or without. What may be left out is, sometimes. A device
+/// stores groups at any byte, or quads of groups that follow each other, with scales apart or raw elements then.
 void Scene::draw_places(halyard_groups_desc &groups, std::int64_t head_dim) {
     struct Array {
         std::int64_t *offset, *stride, bytes;
@@ -97,13 +116,17 @@ void Scene::draw_places(halyard_groups_desc &groups, std::int64_t head_dim) {
     const std::int64_t n_groups = record.n_groups(), n_scale = record.scale_bytes();
     const bool has_gaps = draw_.one_in(2), has_zero = groups.rule == HALYARD_RULE_RANGE;
     const auto gap = [&] { return has_gaps && draw_.one_in(3) ? draw_.in(1, 5) : 0; };
-    std::vector<Array> beside = {{&groups.data_offset, &groups.data_stride, record.data_bytes()}}, alone;
     groups.scales_apart = !has_zero && draw_.one_in(3) ? 1 : 0;
+    const bool by_quads = choice_.on_device && (groups.scales_apart != 0 || groups.raw_dtype != 0 || draw_.one_in(2));
+    const std::int64_t step = by_quads ? quad : 1;
+    std::vector<Array> beside, alone;
+    (by_quads ? alone : beside).push_back({&groups.data_offset, &groups.data_stride, record.data_bytes()});
     if (groups.scales_apart != 0) {
         groups.scale_offset = gap();
         groups.scale_stride = n_scale + gap();
     } else {
-        (draw_.one_in(2) ? beside : alone).push_back({&groups.scale_offset, &groups.scale_stride, n_scale});
+        (!by_quads && draw_.one_in(2) ? beside : alone)
+            .push_back({&groups.scale_offset, &groups.scale_stride, n_scale});
     }
     if (has_zero) {
         (draw_.one_in(2) ? beside : alone).push_back({&groups.zero_offset, &groups.zero_stride, n_scale});
@@ -128,12 +151,15 @@ void Scene::draw_places(halyard_groups_desc &groups, std::int64_t head_dim) {
         if (which == 0) {
             put_beside();
         } else if (which == 1) {
+            end = round_up(end, step);
             groups.raw_offset = raw_bytes != 0 ? end : 0;
             end += raw_bytes;
         } else {
             const Array &array = alone[static_cast<std::size_t>(which - 2)];
+            const bool is_data = array.offset == &groups.data_offset;
+            end = is_data ? round_up(end, step) : end;
             *array.offset = end;
-            *array.stride = array.bytes + gap();
+            *array.stride = array.bytes + (is_data ? 0 : gap());
             end += n_groups * *array.stride;
         }
         end += gap();
@@ -170,8 +196,21 @@ void Scene::draw_group_scales(int i, bool is_input) {
     groups.scales_stride_block = block + draw_.in(0, 3);
     if (cache != nullptr && cache->block_size != 0 && cache->stride_block > 0 && draw_.one_in(2)) {
         page_scales_[i] = cache->stride_block + draw_.in(0, 3);
-        cache->stride_block = groups.scales_stride_block = page_scales_[i] + block;
+        cache->stride_block = groups.scales_stride_block =
+            round_up(page_scales_[i] + block, choice_.on_device ? step_of_output(i) : 1);
     }
+}
+
+/// In bytes, what places and strides of an output are multiples of. A device stores records at any byte that it does
+/// not store by quads.
+std::int64_t Scene::step_of_output(int i) const {
+    if (!choice_.on_device || call.groups_of(i, false) == nullptr) {
+        return choice_.step;
+    }
+    const oracle::Record record = call.record_of(i, false);
+    const bool follow = record.n_groups() == 1 || record.data_stride == record.group;
+    const std::int64_t places = record.data_offset | (record.raw_dtype != 0 ? record.raw_offset : 0);
+    return follow && places % quad == 0 ? choice_.step : 1;
 }
 
 /// Returns whether there are any.
@@ -183,7 +222,9 @@ bool Scene::add_group_scales(int i) {
     if (page_scales_[i] != 0) {
         memory.add_beside(stages.group_scales, stages.cache, page_scales_[i]);
     } else if (has_own) {
-        memory.add(stages.group_scales, memory.new_region(), extent_of_group_scales(call, i, false), 1, draw_.in(0, 3));
+        Extent extent = extent_of_group_scales(call, i, false);
+        extent.low = choice_.on_device ? std::min<__int128>(extent.low, 0) : extent.low;  // drivers know no other place
+        memory.add(stages.group_scales, memory.new_region(), extent, 1, draw_.in(0, 3));
     }
     if (has_from) {
         memory.add(stages.from_group_scales, memory.new_region(), extent_of_group_scales(call, i, true), 1,
@@ -210,6 +251,25 @@ void Scene::fill_record(int i, const Head &at) {
     for (std::int64_t g = 0; !are_numbers_ && g < record.n_groups(); g++) {
         char *const data = place_of_input(call, i, at, 0) + record.data_offset + g * record.data_stride;
         std::generate(data, data + record.data_bytes(), [&] { return static_cast<char>(contents_.bits()); });
+    }
+}
+
+/// Makes some groups of a head hard: zeros, one value alone, halves between integers, those of e4m3, and subnormals.
+void Scene::fill_hard_groups(int i, const Head &at) {
+    const halyard_tensor_desc &desc = call.tensors[i];
+    for (std::int64_t first = 0; first < desc.head_dim; first += 32) {
+        const std::int64_t how = contents_.in(0, 11);
+        const double power = std::ldexp(1.0, static_cast<int>(contents_.in(-14, 5)));
+        for (std::int64_t d = first; how < 5 && d < std::min(first + 32, desc.head_dim); d++) {
+            const double half = static_cast<double>(contents_.in(-254, 254)) / 2;
+            const double of_e4m3 =
+                std::ldexp(static_cast<double>(contents_.in(-31, 31)), static_cast<int>(contents_.in(-12, 4)));
+            const double values[] = {0.0, d == first + 16 ? power : 0.0, d == first ? 127 * power : half * power,
+                                     d == first ? -448 * power : of_e4m3 * power,
+                                     std::ldexp(half, desc.dtype == HALYARD_F16 ? -24 : -133)};
+            oracle::write_word(desc.dtype, place_of_input(call, i, at, d),
+                               oracle::narrow(desc.dtype, static_cast<float>(values[how])));
+        }
     }
 }
 

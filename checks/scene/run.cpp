@@ -55,14 +55,14 @@ void Scene::draw_view(int i) {
     const bool could_be = desc.cache == nullptr && x.dtype == y.dtype && x.shape[3] == y.shape[3] &&
                           (desc.no_rotation != 0 || call.out_pairing(i) == desc.pairing);
     in_place_[i] = could_be && (choice_.in_place && i == 0 ? *choice_.in_place : draw_.one_in(2));
-    draw_strides(x, !in_place_[i]);
-    draw_strides(y, false);
+    draw_strides(x, choice_.step, !in_place_[i]);
+    draw_strides(y, step_of_output(i), false);
 }
 
 /// From the innermost dimension outwards.
-void Scene::draw_strides(halyard_tensor &tensor, bool is_input) {
+void Scene::draw_strides(halyard_tensor &tensor, std::int64_t step, bool is_input) {
     enum { dense, packed, by_head, gaps, any };
-    const std::int64_t unit = std::max<std::int64_t>(choice_.step / bytes_of(tensor.dtype), 1);
+    const std::int64_t unit = std::max<std::int64_t>(step / bytes_of(tensor.dtype), 1);
     const bool is_record = tensor.dtype == HALYARD_UINT8;  // whose bytes lie one behind the other
     int order[] = {3, 2, 1, 0};
     if (strides_ == by_head || (strides_ >= gaps && draw_.one_in(2))) {
@@ -111,7 +111,8 @@ void Scene::place_tensors() {
     const bool are_weights_apart = choice_.on_device ? draw_.one_in(2) : is_apart;  // OpenCL's launches depend on it
     const std::size_t weights = memory.new_region();
     std::int64_t heads = 0;
-    const auto gap = [&] { return choice_.step * draw_.in(0, choice_.step > 1 ? 2 : 9); };
+    const auto gap_of = [&](std::int64_t step) { return step * draw_.in(0, step > 1 ? 2 : 9); };
+    const auto gap = [&] { return gap_of(choice_.step); };
     for (int i = 0; i < call.n(); i++) {
         halyard_tensor &x = call.x[i], &y = call.y[i];
         const bool is_cached = call.tensors[i].cache != nullptr;
@@ -130,8 +131,9 @@ void Scene::place_tensors() {
             std::copy(x.strides, x.strides + 4, y.strides);
             memory.add_beside(y.data, x.data, 0);
         } else if (!is_cached) {
+            const std::int64_t own = step_of_output(i);
             memory.add(y.data, is_apart ? memory.new_region() : outputs, extent_of(y),
-                       std::max<std::int64_t>(step, choice_.on_device ? bytes_of(y.dtype) : 1), gap());
+                       std::max<std::int64_t>(own, choice_.on_device ? bytes_of(y.dtype) : 1), gap_of(own));
         }
         add_stages(i, is_apart ? memory.new_region() : outputs, are_weights_apart ? memory.new_region() : weights);
     }
@@ -175,7 +177,8 @@ void Scene::add_stages(int i, std::size_t caches, std::size_t weights) {
     if (desc.cache != nullptr) {
         Extent extent = extent_of_cache(call, i);
         extent.high += page_scales_[i] != 0 ? desc.cache->stride_block : 0;  // of the last page, those behind records
-        memory.add(stages.cache, caches, extent, choice_.step, choice_.step * draw_.in(0, 3));
+        const std::int64_t step = step_of_output(i);
+        memory.add(stages.cache, caches, extent, step, step * draw_.in(0, 3));
     }
     if (desc.position_scales != 0) {
         add_position_scales(i);
@@ -254,6 +257,9 @@ void Scene::fill_input(int i) {
             do {
                 *element = static_cast<char>(contents_.bits());
             } while (are_numbers_ && !std::isfinite(oracle::decode(dtype, word_at(dtype, element))));
+        }
+        if (choice_.on_device && call.groups_of(i, false) != nullptr) {
+            fill_hard_groups(i, at);
         }
         if (call.plan.rerotates != 0 && call.is_dynamic(i)) {  // is read first
             const float scale = 0.03f + 0.02f * static_cast<float>(contents_.unit());

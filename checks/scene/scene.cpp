@@ -177,10 +177,10 @@ void Scene::draw_cache(int i, int layout) {
     const std::int64_t width = call.width_of(i, false);
     const bool fits = tensor.groups != nullptr ? layout == packed_v : width % 16 == 0;  // records lie in one piece
     const bool is_row_major = layout <= hnd;
-    const std::int64_t unit = choice_.on_device ? 16 / oracle::stored_bytes(call.out_dtype(i)) : 1;
+    const std::int64_t unit = choice_.on_device ? step_of_output(i) / bytes_of(call.out_dtype(i)) : 1;
     const std::int64_t gap = is_row_major && draw_.one_in(2) ? draw_.in(1, 2) * unit : 0;
     describe_layout(is_row_major || fits ? layout : hnd, n_slots_ / bs, bs, std::max<std::int64_t>(n_heads_[i], 1),
-                    width + gap, cache);
+                    (width + unit - 1) / unit * unit + gap, cache);
     if (choice_.on_device && cache.block_size == 0) {
         cache.stride_block = 0;  // a device wants it to be aligned, too
     }

@@ -57,13 +57,14 @@ private:
     void draw_scale(int i);
     void draw_cache(int i, int layout);
     void draw_records(int i);
-    void draw_groups(halyard_groups_desc &groups, std::int64_t head_dim, int kind);
-    void draw_shape(halyard_groups_desc &groups, std::int64_t head_dim, bool is_even);
+    void draw_groups(halyard_groups_desc &groups, std::int64_t head_dim, int kind, std::int32_t preset = 0);
+    void draw_shape(halyard_groups_desc &groups, std::int64_t head_dim, std::int64_t least);
     void draw_places(halyard_groups_desc &groups, std::int64_t head_dim);
     void draw_group_scales(int i, bool is_input);
     bool add_group_scales(int i);
+    std::int64_t step_of_output(int i) const;
     void draw_view(int i);
-    void draw_strides(halyard_tensor &tensor, bool is_input);
+    void draw_strides(halyard_tensor &tensor, std::int64_t step, bool is_input);
     void pack_inputs();
     void place_tensors();
     void add_stages(int i, std::size_t caches, std::size_t weights);
@@ -80,6 +81,7 @@ private:
     void fill_stages(int i);
     void fill_input(int i);
     void fill_record(int i, const Head &at);
+    void fill_hard_groups(int i, const Head &at);
 
     oracle::Road road_of(int i) const;
     std::string check_token(int i, std::int64_t batch, std::int64_t token, const Images &after) const;

@@ -23,6 +23,7 @@ void test_roads(std::int32_t device, int n_runs, std::int32_t dtype, std::int32_
     choice.has_bad = has_bad;
     choice.step = 16;
     choice.level[of_dtype] = dtype - HALYARD_F32;
+    choice.level[of_groups] = 0;  // see test_gpu_records.cpp
     if (out_dtype != 0) {
         choice.level[of_out_dtype] = out_dtype;
         choice.level[of_head_dim] = 3;
