@@ -160,6 +160,29 @@ ElementStrides random_scale_strides(Random &random, const Extents &extents) {
                             : ElementStrides{0, 0, 0};
 }
 
+/// Rows of cos and sin, more of them than tokens.
+struct RandomRows {
+    const std::int64_t n_pairs, n_rows;
+    Operand cos_and_sin;
+    std::vector<std::int32_t> row_of_token;
+    halyard::Piece piece = {};
+
+    RandomRows(Random &random, const Extents &extents, Values values)
+        : n_pairs(extents.n_elements / 2), n_rows(extents.n_tokens + 2),
+          cos_and_sin(random, Dtype::f32, {2 * n_pairs, n_rows, 1}, {1, 2 * n_pairs + random.in(0, 3), 0}, values) {
+        for (std::int64_t token = 0; token < extents.n_tokens; token++) {
+            row_of_token.push_back(static_cast<std::int32_t>(random.in(0, n_rows - 1)));
+        }
+        piece.cos_rows = cos_and_sin.data();
+        piece.sin_rows = cos_and_sin.data() + n_pairs * std::int64_t{sizeof(float)};
+        piece.n_rows = n_rows;
+        piece.stride_row = cos_and_sin.strides.head;
+        piece.row_of_token = row_of_token.data();
+        piece.sin_sign = extents.n_heads % 2 == 0 ? 0 : 0x80000000;
+    }
+    RandomRows(const RandomRows &) = delete;
+};
+
 /// One call of a stage, but for those of groups, and the same call by the portable loops on images. The first fault in
 /// words, or nothing.
 std::string fault_of_call(const StageRow &row, const StageKernels &kernels, bool fused, Random &random,
@@ -192,21 +215,7 @@ std::string fault_of_call(const StageRow &row, const StageKernels &kernels, bool
                  row.rotates() ? 0 : static_cast<std::int32_t>(random.in(0, 3)), row.dtype};
     norm.bias = row.stage == Stage::layer_norm ? bias.floats() : nullptr;
 
-    // Rows of cos and sin, more of them than tokens.
-    const std::int64_t n_pairs = extents.n_elements / 2, n_rows = extents.n_tokens + 2;
-    Operand cos_and_sin(random, Dtype::f32, {2 * n_pairs, n_rows, 1}, {1, 2 * n_pairs + random.in(0, 3), 0},
-                        random.one_in(2) ? Values::ordinary : values);
-    std::vector<std::int32_t> row_of_token(static_cast<std::size_t>(extents.n_tokens));
-    std::generate(row_of_token.begin(), row_of_token.end(),
-                  [&] { return static_cast<std::int32_t>(random.in(0, n_rows - 1)); });
-    halyard::Piece rows = {};
-    rows.cos_rows = cos_and_sin.data();
-    rows.sin_rows = cos_and_sin.data() + n_pairs * std::int64_t{sizeof(float)};
-    rows.n_rows = n_rows;
-    rows.stride_row = cos_and_sin.strides.head;
-    rows.row_of_token = row_of_token.data();
-    rows.sin_sign = extents.n_heads % 2 == 0 ? 0 : 0x80000000;
-
+    const RandomRows rows(random, extents, random.one_in(2) ? Values::ordinary : values);
     say(told, name_of(row) + ": " + text(extents) + text("x", x) + text("y", y) + text("scales", r) +
                   text("weights", weight) + (in_place ? "; in place, eps " : "; eps ") + std::to_string(norm.eps) +
                   ", rounding " + std::to_string(norm.rounding) + ", values " +
@@ -220,7 +229,7 @@ std::string fault_of_call(const StageRow &row, const StageKernels &kernels, bool
                       greatest.floats(),
                       norm,
                       {},
-                      rows,
+                      rows.piece,
                       n_transformed};
     call.x = in_place ? call.y : call.x;
     call.run_by(kernels);

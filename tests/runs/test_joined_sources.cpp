@@ -1,6 +1,7 @@
 // Joined angle sources: each batch row or token is turned by the source that the index says, to the bits that it gives
 // alone, in runs, bound runs, parts and rows.
 #include "angles/refused_source.h"
+#include "changes.h"
 #include "checks/make_sources.h"
 #include "checks/oracle.h"
 
@@ -144,7 +145,7 @@ TEST_CASE("joined sources: with axes, and with positions that a source does not 
     CHECK(rows == std::vector<float>(2 * rotary_dim, 7.0f));
 }
 
-TEST_CASE("joined sources: bad numbers, and what cannot be joined, are refused", "[sources][errors]") {
+TEST_CASE("joined sources: bad numbers, and an output over them, are refused", "[sources][errors]") {
     const Sources sources;
     const auto plan = make_plan();
     Random random(1);
@@ -187,8 +188,12 @@ TEST_CASE("joined sources: bad numbers, and what cannot be joined, are refused",
     const auto apart = halyard::tensor(elsewhere.data(), halyard::dtype::f32, {2, 1, n_heads, head_dim});
     const halyard::bound_run bound(plan, over, apart, apart);
     CHECK_THROWS_AS(bound({memory.data()}, {memory.data()}), halyard::error);
+}
 
-    // What cannot be joined.
+TEST_CASE("joined sources: what cannot be joined is refused", "[sources][errors]") {
+    const Sources sources;
+    const std::vector<std::int32_t> one = {0};
+    const auto joined = sources.join(one, true);
     const auto other_width = make_source(halyard::frequencies::from_base(10000, 26), HALYARD_ANGLES_PHASE, 0, 9);
     auto desc = describe_source(HALYARD_ANGLES_TABLE, 0, 9);
     const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim);
@@ -201,41 +206,33 @@ TEST_CASE("joined sources: bad numbers, and what cannot be joined, are refused",
     const halyard::angle_source other_axes(frequencies, desc);
     const float row[rotary_dim] = {};
     const auto given = halyard::angle_source::given(row, row, 1, rotary_dim / 2, rotary_dim);
-    const std::int32_t index[] = {0};
+
+    const halyard_angle_source *list[] = {sources.table.get(), sources.phase.get()};
+    const halyard_angle_source *const *sources_given = list;
+    const std::int32_t *index = one.data();
+    std::int32_t n_sources = 2, by_token = 0;
+    std::int64_t n_index = 1;
     auto *const untouched = reinterpret_cast<halyard_angle_source *>(16);
-    halyard_angle_source *out = untouched;
-    const auto refuse = [&](halyard_status status, const Words &words, const halyard_angle_source *second,
-                            std::int32_t n_sources = 2, const std::int32_t *which = nullptr, std::int64_t n_index = 1,
-                            std::int32_t by_token = 0) {
-        const halyard_angle_source *const list[] = {sources.table.get(), second};
+    halyard_angle_source *made = untouched, **out = &made;
+    const Table calls([&](halyard_status status, const Words &words) {
         check_refused(status, words, [&](auto *error) {
-            return halyard_create_joined_angle_source(list, n_sources, which == nullptr ? index : which, n_index,
-                                                      by_token, &out, error);
+            return halyard_create_joined_angle_source(sources_given, n_sources, index, n_index, by_token, out, error);
         });
-    };
-    refuse(HALYARD_ERROR_MISMATCH, {"sources[1]", "rotary_dim 26"}, other_width.get());
-    refuse(HALYARD_ERROR_MISMATCH, {"sources[1]", "n_axes 2"}, other_axes.get());
-    refuse(HALYARD_ERROR_MISMATCH, {"sources[1]", "reference 4"}, other_reference.get());
-    refuse(HALYARD_ERROR_UNSUPPORTED, {"sources[1]", "given rows"}, given.get());
-    refuse(HALYARD_ERROR_UNSUPPORTED, {"sources[1]", "sources of its own"}, joined.get());
-    refuse(HALYARD_ERROR_NULL_POINTER, {"sources[1]"}, nullptr);
-    for (const std::int32_t n : {0, -1, (1 << 20) + 1}) {
-        refuse(HALYARD_ERROR_SHAPE, {"n_sources is " + text(n)}, sources.phase.get(), n);
-    }
-    refuse(HALYARD_ERROR_SHAPE, {"n_index is 0"}, sources.phase.get(), 2, index, 0);
-    refuse(HALYARD_ERROR_OVERFLOW, {"n_index is"}, sources.phase.get(), 2, index, INT64_MAX);
-    for (const std::int32_t by_token : {-1, 2}) {
-        refuse(HALYARD_ERROR_UNKNOWN_VALUE, {"by_token is " + text(by_token)}, sources.phase.get(), 2, index, 1,
-               by_token);
-    }
-    const halyard_angle_source *const list[] = {sources.table.get()};
-    check_refused(HALYARD_ERROR_NULL_POINTER, {"sources"}, [&](auto *error) {
-        return halyard_create_joined_angle_source(nullptr, 1, index, 1, 0, &out, error);
+        CHECK(made == untouched);
     });
-    check_refused(HALYARD_ERROR_NULL_POINTER, {"index"},
-                  [&](auto *error) { return halyard_create_joined_angle_source(list, 1, nullptr, 1, 0, &out, error); });
-    check_refused(HALYARD_ERROR_NULL_POINTER, {"out"}, [&](auto *error) {
-        return halyard_create_joined_angle_source(list, 1, index, 1, 0, nullptr, error);
+    calls.refuse({
+        {HALYARD_ERROR_MISMATCH, {"sources[1]", "rotary_dim 26"}, {{list[1], other_width.get()}}},
+        {HALYARD_ERROR_MISMATCH, {"sources[1]", "n_axes 2"}, {{list[1], other_axes.get()}}},
+        {HALYARD_ERROR_MISMATCH, {"sources[1]", "reference 4"}, {{list[1], other_reference.get()}}},
+        {HALYARD_ERROR_UNSUPPORTED, {"sources[1]", "given rows"}, {{list[1], given.get()}}},
+        {HALYARD_ERROR_UNSUPPORTED, {"sources[1]", "sources of its own"}, {{list[1], joined.get()}}},
+        {HALYARD_ERROR_NULL_POINTER, {"sources[1]"}, {{list[1], nullptr}}},
+        {HALYARD_ERROR_SHAPE, {"n_index is 0"}, {{n_index, 0}}},
+        {HALYARD_ERROR_OVERFLOW, {"n_index is"}, {{n_index, INT64_MAX}}},
+        {HALYARD_ERROR_NULL_POINTER, {"sources"}, {{sources_given, nullptr}, {n_sources, 1}}},
+        {HALYARD_ERROR_NULL_POINTER, {"index"}, {{index, nullptr}, {n_sources, 1}}},
+        {HALYARD_ERROR_NULL_POINTER, {"out"}, {{out, nullptr}, {n_sources, 1}}},
     });
-    CHECK(out == untouched);
+    calls.refuse_each(HALYARD_ERROR_SHAPE, {0, -1, (1 << 20) + 1}, {{"n_sources", n_sources}});
+    calls.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 2}, {{"by_token", by_token}});
 }

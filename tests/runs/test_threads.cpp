@@ -441,66 +441,49 @@ TEST_CASE("executors: positions that change after the check count as 0 where the
 }
 
 TEST_CASE("executors: mistakes are errors", "[threads]") {
-    SECTION("it returns something else than 0") {
-        Hook hook([&](std::int64_t n, const Task &task) {
-            run_tasks(n, task);
-            return -42;
-        });
-        check_failure(hook, "executor.parallel_for returned -42");
-    }
-    SECTION("it throws") {
-        Hook hook([](std::int64_t, const Task &) -> std::int32_t { throw std::runtime_error("out of threads"); });
-        check_failure(hook, "executor.parallel_for threw");
-    }
-    SECTION("it throws after some tasks, and something odd") {
-        Hook hook([](std::int64_t, const Task &task) -> std::int32_t {
-            task(0);
-            throw 7;
-        });
-        check_failure(hook, "executor.parallel_for threw");
-    }
-    SECTION("it runs nothing") {
-        Hook hook([](std::int64_t, const Task &) { return 0; });
-        check_failure(hook, "ran 0 of 16 tasks");
-    }
-    SECTION("it leaves out a task") {
-        Hook hook([&](std::int64_t n, const Task &task) {
-            run_tasks(n - 1, task);
+    using Function = std::function<std::int32_t(std::int64_t, const Task &)>;
+    const auto after = [](std::int64_t n_left_out, std::function<void(std::int64_t, const Task &)> mistake) {
+        return Function([=](std::int64_t n, const Task &task) {
+            run_tasks(n - n_left_out, task);
+            mistake(n, task);
             return 0;
         });
-        check_failure(hook, "ran 15 of 16 tasks");
+    };
+    struct Mistake {
+        const char *what;
+        Function function;
+        const char *words;
+        bool in_place = false;
+    };
+    std::vector<Mistake> mistakes = {
+        {"returns something else than 0",
+         [](std::int64_t n, const Task &task) {
+             run_tasks(n, task);
+             return -42;
+         },
+         "executor.parallel_for returned -42"},
+        {"throws", [](std::int64_t, const Task &) -> std::int32_t { throw std::runtime_error("out of threads"); },
+         "executor.parallel_for threw"},
+        {"throws after some tasks, and something odd",
+         [](std::int64_t, const Task &task) -> std::int32_t {
+             task(0);
+             throw 7;
+         },
+         "executor.parallel_for threw"},
+        {"runs nothing", [](std::int64_t, const Task &) { return 0; }, "ran 0 of 16 tasks"},
+        {"leaves out a task", after(1, [](std::int64_t, const Task &) {}), "ran 15 of 16 tasks"},
+        {"runs one task twice in place of another", after(1, [](std::int64_t, const Task &task) { task(0); }),
+         "ran 15 of 16 tasks"},
+        {"runs a task twice", after(0, [](std::int64_t n, const Task &task) { task(n / 2); }), "executor.parallel_for",
+         true}};
+    for (const std::int64_t beyond : std::initializer_list<std::int64_t>{-1, 16, INT64_MAX, INT64_MIN}) {
+        const auto run_beyond = [=](std::int64_t, const Task &task) { task(beyond); };
+        mistakes.push_back({"runs a task that does not exist", after(0, run_beyond), "executor.parallel_for"});
+        mistakes.push_back({"runs one in place of another", after(1, run_beyond), "ran 15 of 16 tasks"});
     }
-    SECTION("it runs one task twice in place of another") {
-        Hook hook([&](std::int64_t n, const Task &task) {
-            run_tasks(n - 1, task);
-            task(0);
-            return 0;
-        });
-        check_failure(hook, "ran 15 of 16 tasks");
-    }
-    SECTION("it runs a task twice") {
-        Hook hook([&](std::int64_t n, const Task &task) {
-            run_tasks(n, task);
-            task(n / 2);
-            return 0;
-        });
-        check_failure(hook, "executor.parallel_for", true);
-    }
-    SECTION("it runs tasks that don't exist") {
-        for (const std::int64_t beyond : std::initializer_list<std::int64_t>{-1, 16, INT64_MAX, INT64_MIN}) {
-            Hook hook([&](std::int64_t n, const Task &task) {
-                run_tasks(n, task);
-                task(beyond);
-                return 0;
-            });
-            check_failure(hook, "executor.parallel_for");
-            Hook instead([&](std::int64_t n, const Task &task) {
-                run_tasks(n - 1, task);
-                task(beyond);
-                return 0;
-            });
-            check_failure(instead, "ran 15 of 16 tasks");
-        }
+    for (const auto &[what, function, words, in_place] : mistakes) {
+        CAPTURE(what);
+        check_failure(Hook(function), words, in_place);
     }
 }
 
