@@ -43,7 +43,7 @@ void Angles::draw(Draw &draw, const Choice &choice, const Call &call, Kind of_ki
         desc.rows_dtype = kind - given_f32 + 1;
         desc.n_rows = desc.last + 1;
     } else if (kind == joined) {
-        draw_index(draw, call);
+        draw_index(draw, call, index);
     }
     draw_heads(draw, choice, call);
     are_from_base_ = draw.one_in(2);
@@ -83,9 +83,10 @@ void Angles::draw_axes(Draw &draw, int axes, std::int64_t n_pairs) {
     desc.axis_map = HALYARD_AXIS_MAP_NONE + axes;
     desc.n_axes = 3;
     for (std::int64_t k = 0; k < n_pairs; k++) {
-        axis_of_pair_.push_back(static_cast<std::int32_t>(draw.is_fuzzed() ? k * k % 3 : draw.in(0, 2)));
+        axis_of_pair_[0].push_back(static_cast<std::int32_t>(draw.is_fuzzed() ? k * k % 3 : draw.in(0, 2)));
+        axis_of_pair_[1].push_back(static_cast<std::int32_t>(draw.is_fuzzed() ? (2 * k + 1) % 3 : draw.in(0, 2)));
     }
-    desc.axis_of_pair = axis_of_pair_.data();
+    desc.axis_of_pair = axis_of_pair_[0].data();
     desc.axis_counts[1] = n_pairs / 3;
     desc.axis_counts[2] = n_pairs / 3 - (n_pairs > 3 ? 1 : 0);
     desc.axis_counts[0] = n_pairs - desc.axis_counts[1] - desc.axis_counts[2];
@@ -106,10 +107,22 @@ void Angles::draw_list(Draw &draw, const Choice &choice) {
     desc.listed = &listed_;
 }
 
-void Angles::draw_index(Draw &draw, const Call &call) {
-    index_by_token = draw.one_in(2);
-    n_index = call.n_batch() * (index_by_token ? call.n_tokens() : 1) + draw.in(0, 2);
-    n_index = std::clamp<std::int64_t>(n_index, 1, 4096);
+void Angles::draw_index(Draw &draw, const Call &call, Index &index) {
+    index.by_token = draw.one_in(2);
+    index.n = call.n_batch() * (index.by_token ? call.n_tokens() : 1) + draw.in(0, 2);
+    index.n = std::clamp<std::int64_t>(index.n, 1, 4096);
+}
+
+void Angles::draw_from(Draw &draw, const Call &call, From where) {
+    from = where;
+    if (from == joined_others) {
+        draw_index(draw, call, from_index);
+    }
+}
+
+std::size_t Angles::Index::at(const Call &call, std::int64_t batch, std::int64_t token) const {
+    const std::int64_t i = by_token ? batch * call.n_tokens() + token : batch;
+    return static_cast<std::size_t>(read_number(HALYARD_INT32, reinterpret_cast<const char *>(numbers) + 4 * i));
 }
 
 /// Rows for each head, where all that are rotated have as many.
@@ -126,9 +139,12 @@ void Angles::draw_heads(Draw &draw, const Choice &choice, const Call &call) {
 }
 
 void Angles::add_to(Draw &draw, Memory &memory) {
-    if (kind == joined) {
-        memory.add(index, memory.new_region(), Extent(4, n_index), 1, draw.in(0, 3));  // of any alignment
-    } else if (is_given()) {
+    for (Index *const each : {&index, &from_index}) {
+        if (each->n != 0) {
+            memory.add(each->numbers, memory.new_region(), Extent(4, each->n), 1, draw.in(0, 3));  // of any alignment
+        }
+    }
+    if (is_given()) {
         const std::int64_t n_pairs = desc.rotary_dim / 2, bytes = oracle::element_bytes(desc.rows_dtype);
         const bool is_fused = draw.one_in(2);  // cos and sin of a position beside each other
         const std::int64_t width = (is_fused ? desc.rotary_dim : n_pairs) + draw.in(0, 3);
@@ -152,9 +168,10 @@ void Angles::add_to(Draw &draw, Memory &memory) {
 }
 
 void Angles::fill(oracle::Random &random) const {
-    for (std::int64_t i = 0; i < n_index; i++) {
-        const auto source = static_cast<std::int32_t>(random.in(0, 1));
-        std::memcpy(reinterpret_cast<char *>(index) + 4 * i, &source, 4);
+    for (const Index &each : {index, from_index}) {
+        for (std::int64_t i = 0; i < each.n; i++) {
+            write_number(HALYARD_INT32, reinterpret_cast<char *>(each.numbers) + 4 * i, random.in(0, 1));
+        }
     }
     const std::int64_t bytes = is_given() ? oracle::element_bytes(desc.rows_dtype) : 0, n_pairs = desc.rotary_dim / 2;
     for (std::int64_t i = 0; is_given() && i < n_rows_of_token() * desc.n_rows * n_pairs; i++) {
@@ -178,15 +195,30 @@ std::string Angles::create(bool moves) {
         frequencies_[i] = are_from_base_ ? halyard::frequencies::from_base(bases[i], 2 * n_pairs)
                                          : halyard::frequencies::from_list(list.data(), n_pairs, factors_[i]);
         halyard_angle_source *made = nullptr;
-        if (halyard_create_angle_source(frequencies_[i].get(), &desc, &made, &error) != HALYARD_OK) {
+        const halyard_angle_source_desc described = describe(static_cast<std::size_t>(i));
+        if (halyard_create_angle_source(frequencies_[i].get(), &described, &made, &error) != HALYARD_OK) {
             return error.message;
         }
         sources_[i] = halyard::angle_source(made);
     }
     if (kind == joined) {
-        joined_ = halyard::angle_source::joined({&sources_[0], &sources_[1]}, index, n_index, index_by_token);
+        joined_ = halyard::angle_source::joined({&sources_[0], &sources_[1]}, index.numbers, index.n, index.by_token);
+    }
+    if (from == joined_others && moves) {  // in another order
+        from_joined_ = halyard::angle_source::joined({&sources_[1], &sources_[0]}, from_index.numbers, from_index.n,
+                                                     from_index.by_token);
     }
     return "";
+}
+
+/// The second source has an axis map of its own.
+halyard_angle_source_desc Angles::describe(std::size_t source) const {
+    halyard_angle_source_desc described = desc;
+    if (source == 1 && desc.axis_map != 0 && !axis_of_pair_[1].empty()) {
+        described.axis_map = HALYARD_AXIS_MAP_LIST;
+        described.axis_of_pair = axis_of_pair_[1].data();
+    }
+    return described;
 }
 
 bool Angles::is_covered(std::int64_t position) const {
@@ -194,12 +226,12 @@ bool Angles::is_covered(std::int64_t position) const {
                                   : position >= first && position <= last;
 }
 
-std::int64_t Angles::axis_of(std::int64_t pair) const {
-    switch (desc.axis_map) {
+std::int64_t Angles::axis_of(std::size_t source, std::int64_t pair) const {
+    switch (describe(source).axis_map) {
     case HALYARD_AXIS_MAP_SECTIONS:
         return pair < desc.axis_counts[0] ? 0 : pair < desc.axis_counts[0] + desc.axis_counts[1] ? 1 : 2;
     case HALYARD_AXIS_MAP_INTERLEAVED: return pair < 3 * desc.axis_counts[pair % 3] ? pair % 3 : 0;
-    case HALYARD_AXIS_MAP_LIST: return axis_of_pair_[static_cast<std::size_t>(pair)];
+    case HALYARD_AXIS_MAP_LIST: return axis_of_pair_[source][static_cast<std::size_t>(pair)];
     default: return 0;
     }
 }
@@ -221,7 +253,8 @@ std::int64_t Angles::resolve(const Call &call, std::int64_t position) const {
 Angles::CosSin Angles::at(const Call &call, const Head &of, std::int64_t pair) const {
     const std::int64_t batch = of.batch, token = of.token, head = of.head;
     const auto k = static_cast<std::size_t>(pair);
-    const std::int64_t position = resolve(call, position_of(call.args.positions, axis_of(pair), batch, token));
+    const std::size_t to = kind == joined ? index.at(call, batch, token) : 0;
+    const std::int64_t position = resolve(call, position_of(call.args.positions, axis_of(to, pair), batch, token));
     const long double sign = call.plan.direction == HALYARD_INVERSE ? -1 : 1;
     if (is_given()) {
         const std::int64_t row = desc.by_token == 0   ? position
@@ -235,13 +268,14 @@ Angles::CosSin Angles::at(const Call &call, const Head &of, std::int64_t pair) c
         };
         return {read(desc.cos_rows), sign * read(desc.sin_rows)};
     }
-    const std::int64_t which = kind == joined ? index[index_by_token ? batch * call.n_tokens() + token : batch] : 0;
-    long double theta = inv_freq_[which][k] * position, factor = factors_[which];
+    long double theta = inv_freq_[to][k] * position, factor = factors_[to];
     if (call.plan.rerotates != 0) {  // exact to 2^-31
-        const std::int64_t from = position_of(call.args.from_positions, axis_of(pair), batch, token);
-        const bool is_one = call.args.from_angles == nullptr;
-        theta = is_one ? inv_freq_[0][k] * static_cast<long double>(position - from) : theta - inv_freq_[1][k] * from;
-        factor = is_one ? 1 : static_cast<long double>(factors_[0]) / factors_[1];
+        const bool has_other = call.args.from_angles != nullptr;
+        const std::size_t source = !has_other ? to : from == other ? 1 : 1 - from_index.at(call, batch, token);
+        const std::int64_t from_position = position_of(call.args.from_positions, axis_of(source, pair), batch, token);
+        theta = source == to ? inv_freq_[to][k] * static_cast<long double>(position - from_position)
+                             : theta - inv_freq_[source][k] * from_position;
+        factor /= factors_[source];
     }
     return {factor * std::cos(theta), sign * factor * std::sin(theta)};
 }

@@ -11,25 +11,40 @@ namespace scenes {
 
 struct Angles {
     enum Kind { table, phase, factored, listed, given_f32, given_f16, given_bf16, joined, by_token };
+    /// Where keys come from that move: by the same source, another one, or joined ones.
+    enum From { same, other, joined_others };
+
+    /// Which source each batch row or token reads of joined ones, as a scene's memory holds it.
+    struct Index {
+        std::int32_t *numbers = nullptr;  // at any address
+        std::int64_t n = 0;
+        bool by_token = false;
+
+        std::size_t at(const Call &call, std::int64_t batch, std::int64_t token) const;
+    };
 
     halyard_angle_source_desc desc = sized<halyard_angle_source_desc>();  // GIVEN: of the rows in a scene's memory
     Kind kind = table;
     std::int32_t first = 0, last = 0;  // what it covers, with gaps where it is listed,
     std::int32_t last_dense = 0;       // but up to here without, unless the choice has gaps
     std::vector<std::int32_t> list;    // of a table, all that it covers
-    std::int32_t *index = nullptr;     // of joined sources, in a scene's memory
-    std::int64_t n_index = 0;
-    bool index_by_token = false;
+    From from = same;
+    Index index, from_index;
 
     /// Draws a source for a run's tokens, and puts into memory what it reads there.
     void draw(Draw &draw, const Choice &choice, const Call &call, Kind of_kind, int axes);
+    /// For keys that move, from where.
+    void draw_from(Draw &draw, const Call &call, From where);
     void add_to(Draw &draw, Memory &memory);
     void fill(oracle::Random &random) const;
     /// When all memory is placed; for keys that move, another source, too. Returns why there is none, if there is none.
     std::string create(bool moves);
 
     const halyard_angle_source *get() const { return joined_ ? joined_.get() : sources_[0].get(); }
-    const halyard_angle_source *other() const { return sources_[1].get(); }
+    /// NULL where that is the same.
+    const halyard_angle_source *get_from() const {
+        return from == joined_others ? from_joined_.get() : from == other ? sources_[1].get() : nullptr;
+    }
     bool is_given() const { return desc.kind == HALYARD_ANGLES_GIVEN; }
     bool is_covered(std::int64_t position) const;
     std::int64_t n_axes() const { return std::max(desc.n_axes, 1); }
@@ -45,20 +60,21 @@ struct Angles {
     long double eps() const { return kind == factored ? 4 : 2; }
 
 private:
-    std::vector<std::int32_t> axis_of_pair_;
+    std::vector<std::int32_t> axis_of_pair_[2];  // of both sources, where there are two
     halyard_positions listed_ = sized<halyard_positions>();
-    std::vector<long double> inv_freq_[2];  // of both sources, where there are two
-    bool are_from_base_ = false;            // and not from a list
+    std::vector<long double> inv_freq_[2];
+    bool are_from_base_ = false;  // and not from a list
     double factors_[2] = {1, 1};
     halyard::frequencies frequencies_[2];
-    halyard::angle_source sources_[2], joined_;
+    halyard::angle_source sources_[2], joined_, from_joined_;
 
     void draw_range(Draw &draw, const Choice &choice);
     void draw_axes(Draw &draw, int axes, std::int64_t n_pairs);
     void draw_list(Draw &draw, const Choice &choice);
-    void draw_index(Draw &draw, const Call &call);
+    static void draw_index(Draw &draw, const Call &call, Index &index);
     void draw_heads(Draw &draw, const Choice &choice, const Call &call);
-    std::int64_t axis_of(std::int64_t pair) const;
+    halyard_angle_source_desc describe(std::size_t source) const;
+    std::int64_t axis_of(std::size_t source, std::int64_t pair) const;
     /// What a run takes in the place of a position, by its policy.
     std::int64_t resolve(const Call &call, std::int64_t position) const;
 };

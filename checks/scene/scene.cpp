@@ -21,8 +21,7 @@ Scene::Scene(Draw &draw, const Choice &choice) : draw_(draw), choice_(choice) {
 std::string Scene::create_angles() {
     const std::string refused = angles.create(call.plan.rerotates != 0);
     call.args.angles = angles.get();
-    const bool has_other = call.plan.rerotates != 0 && level(of_from) == 1;
-    call.args.from_angles = has_other ? angles.other() : nullptr;
+    call.args.from_angles = call.plan.rerotates != 0 ? angles.get_from() : nullptr;
     return refused;
 }
 

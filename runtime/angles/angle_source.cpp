@@ -64,25 +64,13 @@ halyard_status fail_position(const halyard_angle_source &source, std::int64_t po
                 " to ", source.last);
 }
 
-/// Checks the index of joined sources, and each position against the source of its token.
-halyard_status check_joined(const halyard_angle_source &source, const CheckedPositions &positions,
-                            BadPosition bad_position, std::int64_t n_batch, std::int64_t n_tokens,
-                            halyard_error *error) noexcept {
-    if (n_batch > source.n_index || (source.index_by_token && n_tokens > source.n_index / n_batch)) {
-        return fail(error, HALYARD_ERROR_SHAPE, "the angle source's index is for ", source.n_index,
-                    source.index_by_token ? " tokens" : " batch rows", ", but there are ", n_batch,
-                    source.index_by_token ? " times " : "", source.index_by_token ? Part(n_tokens) : Part(""));
-    }
+/// Checks each position against the source of its token.
+halyard_status check_joined(const halyard_angle_source &joined, const CheckedPositions &positions, std::int64_t n_batch,
+                            std::int64_t n_tokens, halyard_error *error) noexcept {
     for (std::int64_t batch = 0; batch < n_batch; ++batch) {
         for (std::int64_t token = 0; token < n_tokens; ++token) {
-            const std::int32_t chosen = source.read_index(batch, token, n_tokens);
-            if (chosen < 0 || chosen >= source.n_joined) {
-                return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "the angle source's index[",
-                            source.index_by_token ? batch * n_tokens + token : batch, "] is ", chosen, ", but it has ",
-                            source.n_joined, " sources");
-            }
-            const halyard_angle_source &its = *source.joined[static_cast<std::size_t>(chosen)];
-            for (std::int32_t axis = 0; bad_position == BadPosition::error && axis < its.axes.n_axes; ++axis) {
+            const halyard_angle_source &its = joined.source_of(batch, token, n_tokens);
+            for (std::int32_t axis = 0; axis < its.axes.n_axes; ++axis) {
                 const std::int64_t position = positions.at(batch, token, axis);
                 if (!its.covers(position)) {
                     return fail_position(its, position, axis, batch, token, error);
@@ -95,17 +83,39 @@ halyard_status check_joined(const halyard_angle_source &source, const CheckedPos
 
 }  // namespace
 
+halyard_status halyard::check_index(const halyard_angle_source &source, std::int64_t n_batch, std::int64_t n_tokens,
+                                    const char *whose, halyard_error *error) noexcept {
+    if (source.kind != AngleKind::joined || n_batch == 0 || n_tokens == 0) {
+        return HALYARD_OK;
+    }
+    const bool by_token = source.index_by_token;
+    if (n_batch > source.n_index || (by_token && n_tokens > source.n_index / n_batch)) {
+        return fail(error, HALYARD_ERROR_SHAPE, whose, " index is for ", source.n_index,
+                    by_token ? " tokens" : " batch rows", ", but there are ", n_batch, by_token ? " times " : "",
+                    by_token ? Part(n_tokens) : Part(""));
+    }
+    for (std::int64_t i = 0; i < (by_token ? n_batch * n_tokens : n_batch); ++i) {
+        const std::int32_t chosen = source.read_index(i);
+        if (chosen < 0 || chosen >= source.n_joined) {
+            return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, whose, " index[", i, "] is ", chosen, ", but it has ",
+                        source.n_joined, " sources");
+        }
+    }
+    return HALYARD_OK;
+}
+
 halyard_status halyard::check_positions(const halyard_angle_source &source, const CheckedPositions &positions,
                                         BadPosition bad_position, std::int64_t n_batch, std::int64_t n_tokens,
                                         halyard_error *error) noexcept {
     if (n_batch == 0 || n_tokens == 0) {
         return HALYARD_OK;
     }
-    if (source.kind == AngleKind::joined) {
-        return check_joined(source, positions, bad_position, n_batch, n_tokens, error);
+    const halyard_status status = check_index(source, n_batch, n_tokens, "the angle source's", error);
+    if (status != HALYARD_OK || bad_position != BadPosition::error) {
+        return status;
     }
-    if (bad_position != BadPosition::error) {
-        return HALYARD_OK;
+    if (source.kind == AngleKind::joined) {
+        return check_joined(source, positions, n_batch, n_tokens, error);
     }
     const std::int64_t n_distinct = positions.stride_batch == 0 ? 1 : n_batch;
     for (std::int64_t i = 0; i < source.axes.n_axes * n_distinct; ++i) {

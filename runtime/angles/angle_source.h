@@ -105,20 +105,21 @@ struct halyard_angle_source {
     /// Whether heads read different rows.
     bool is_by_head() const noexcept { return stride_head != 0; }
 
-    /// joined: which source a token of a run reads, as the index says.
-    std::int32_t read_index(std::int64_t batch, std::int64_t token, std::int64_t n_tokens) const noexcept {
+    /// joined: which source the index says for batch row or token i.
+    std::int32_t read_index(std::int64_t i) const noexcept {
         std::int32_t chosen = 0;
-        std::memcpy(&chosen,
-                    reinterpret_cast<const char *>(index) +
-                        (index_by_token ? batch * n_tokens + token : batch) * std::int64_t{sizeof(chosen)},
-                    sizeof(chosen));
+        std::memcpy(&chosen, reinterpret_cast<const char *>(index) + i * std::int64_t{sizeof(chosen)}, sizeof(chosen));
         return chosen;
     }
 
-    /// joined: the source of a token. An index that is none, because another thread is writing it, counts as 0.
+    /// The source of a token, which is this one unless it is joined. An index that is none, because another thread is
+    /// writing it, counts as 0.
     const halyard_angle_source &source_of(std::int64_t batch, std::int64_t token,
                                           std::int64_t n_tokens) const noexcept {
-        const std::int32_t chosen = read_index(batch, token, n_tokens);
+        if (kind != halyard::AngleKind::joined) {
+            return *this;
+        }
+        const std::int32_t chosen = read_index(index_by_token ? batch * n_tokens + token : batch);
         return *joined[chosen >= 0 && chosen < n_joined ? static_cast<std::size_t>(chosen) : 0];
     }
 
@@ -150,7 +151,12 @@ private:
 
 namespace halyard {
 
-/// Fails, naming the first bad position, unless every token has a row under the policy.
+/// Fails, naming the first bad number, unless the index of joined sources tells the source of every token. `whose`
+/// index it is, is for the message. Others pass.
+halyard_status check_index(const halyard_angle_source &source, std::int64_t n_batch, std::int64_t n_tokens,
+                           const char *whose, halyard_error *error) noexcept;
+
+/// Fails, naming the first bad position, unless every token has a row under the policy. Checks the index, too.
 halyard_status check_positions(const halyard_angle_source &source, const CheckedPositions &positions,
                                BadPosition bad_position, std::int64_t n_batch, std::int64_t n_tokens,
                                halyard_error *error) noexcept;

@@ -96,6 +96,7 @@ halyard_status Areas::check(const halyard_tensor *x, const halyard_tensor *y, ha
         case What::cos: return set("the cos rows of the angle source");
         case What::sin: return set("the sin rows of the angle source");
         case What::source_index: return set("the index of the angle source");
+        case What::from_source_index: return set("the index of from_angles");
         case What::slots: return set("slots.data", "args.slots");
         case What::y: return run_.plan->tensors[i].cache ? set_stage("cache") : set("y[%d]");
         case What::scales_out: return set_stage("scales_out");

@@ -59,6 +59,7 @@ private:
         cos,
         sin,
         source_index,
+        from_source_index,
         slots,
         y,  // or a cache
         scales_out,
@@ -72,7 +73,7 @@ private:
     struct Counts {
         int all, read;  // what is read comes first
     };
-    static constexpr int most = 8 * HALYARD_MAX_TENSORS + 7;
+    static constexpr int most = 8 * HALYARD_MAX_TENSORS + 8;
 
     const Run &run_;
     const halyard_angle_source *angles_;
@@ -107,6 +108,9 @@ private:
         add(What::positions, 0, positions_.memory);
         if (run_.plan->rerotates) {
             add(What::from_positions, 0, run_.from_positions.memory);
+            if (run_.from_angles != angles_) {
+                add(What::from_source_index, 0, run_.from_angles->index_memory);
+            }
         }
         if (angles_ != nullptr) {
             add(What::cos, 0, angles_->cos_memory);

@@ -238,23 +238,23 @@ std::int64_t make_moved_rows(const Moves &moves, const RowKernels &kernels, cons
                              std::int64_t first_pair, std::int64_t n_pairs, float *rows,
                              std::int32_t *row_of_token) noexcept {
     const auto &[tokens_in_batch, first, last] = tokens;
-    const double factor = moves.factor();
-    const auto factor_high = static_cast<float>(factor);
-    const auto factor_low = static_cast<float>(factor - static_cast<double>(factor_high));
     const std::int64_t most_rows = row_block(moves.to->rotary_dim).n_tokens;
     const std::int64_t most_tokens = std::min(last - first, max_piece_tokens);
     Move move;
     std::int64_t n_rows = 0, n_tokens = 0;
     for (; n_tokens < most_tokens; n_tokens++) {
         const std::int64_t batch = (first + n_tokens) / tokens_in_batch;
-        const Move next = move_of(moves, batch, first + n_tokens - batch * tokens_in_batch);
+        const Move next = move_of(moves, batch, first + n_tokens - batch * tokens_in_batch, tokens_in_batch);
         if (n_rows == 0 || next != move) {
             if (n_rows == most_rows) {
                 break;
             }
             move = next;
             std::uint32_t turns[made_floats / 2];
-            find_turns(moves, move, first_pair, n_pairs, turns);
+            find_turns(move, first_pair, n_pairs, turns);
+            const double factor = move.factor();
+            const auto factor_high = static_cast<float>(factor);
+            const auto factor_low = static_cast<float>(factor - static_cast<double>(factor_high));
             const std::int32_t once = 1;  // at position 1 the lower word of the turns adds nothing
             make_phase_rows({turns, turns, factor_high, factor_low}, kernels, &once, 1, n_pairs,
                             {rows + n_rows * 2 * n_pairs, 2 * n_pairs, n_pairs});

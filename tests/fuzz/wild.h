@@ -214,8 +214,10 @@ inline void make_wild_contents(Draw &draw, Scene &scene) {
             std::memcpy(place_of_position_scale(call, i, at), &scale, sizeof(scale));
         }
     }
-    if (scene.angles.index != nullptr) {
-        write_number(HALYARD_INT32, reinterpret_cast<char *>(scene.angles.index), wild_number(draw, 1));
+    for (const Angles::Index &index : {scene.angles.index, scene.angles.from_index}) {
+        if (index.n != 0 && draw.one_in(2)) {
+            write_number(HALYARD_INT32, reinterpret_cast<char *>(index.numbers), wild_number(draw, 1));
+        }
     }
     scene.before = scene.memory.image();
 }

@@ -451,7 +451,7 @@ HALYARD_API halyard_status halyard_create_angle_source(const halyard_frequencies
 
 /* Several angle sources as one, for batches whose sequences differ in frequencies (LongRoPE's short and long ones,
  * dynamic NTK at each length): an index says which source each batch row or token reads. It serves runs, bound runs and
- * halyard_make_rows on a CPU, and gives the bits that each source gives alone.
+ * halyard_make_rows on a CPU, and gives the bits that each source gives alone. Keys move by it, too: see Re-rotation.
  *   sources    [n_sources], alike in rotary_dim, n_axes and reference (else MISMATCH), each TABLE, FACTORED or PHASE
  *              (else UNSUPPORTED: given rows are every token's own already). They must outlive the joined one; the array
  *              is read during creation only.
@@ -462,7 +462,7 @@ HALYARD_API halyard_status halyard_create_angle_source(const halyard_frequencies
  *   n_index    >= 1, else SHAPE. A run may have fewer batch rows (tokens), but not more, else SHAPE.
  *   by_token   0 or 1.                                Else HALYARD_ERROR_UNKNOWN_VALUE.
  * A number that no source has is a run's HALYARD_ERROR_UNKNOWN_VALUE, before anything is written. A position has to be
- * covered by the source of its token. Also NULL_POINTER, OVERFLOW, OUT_OF_MEMORY. */
+ * covered by the source of its token, but where keys move. Also NULL_POINTER, OVERFLOW, OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_create_joined_angle_source(const halyard_angle_source *const *sources,
                                                               int32_t n_sources, const int32_t *index, int64_t n_index,
                                                               int32_t by_token, halyard_angle_source **out,
@@ -604,7 +604,10 @@ typedef struct halyard_cache_desc {
  * f32(s / s')), where s' = f32(s * f32(greatest finite |w'| / greatest number of dtype)), or 1 as for other dynamic
  * scales. A result before conversion is within 2 * 2^-23 of its pair's length, and with scales per channel within 4.5
  * * 2^-23. Moves add up what each rounds. Keys of few bits should move seldom and far: where a slow pair turns by less
- * than half an ulp, the step is lost. */
+ * than half an ulp, the step is lost.
+ * Of joined sources the index of `angles` says where the keys of each batch row or token go to, and that of from_angles
+ * where they come from: so those of a sequence that has crossed LongRoPE's length move from the short source to the long
+ * one, while others move within one source, as if there were no other. */
 
 /* Hadamard. Quantised caches keep keys and values that a Hadamard transform has spread over the head, so that no element
  * stands out. It is Sylvester's, orthonormal, and so its own inverse; attention takes q and the cache transformed alike.
@@ -901,9 +904,9 @@ typedef struct halyard_run_args {
     const halyard_stages *stages;        /* weights, scales and caches [n_tensors]; NULL if the plan asks for none */
     const halyard_positions *from_positions; /* the positions that keys of a plan that rerotates come from, never NULL;
                                             they go to `positions`. NULL for other plans */
-    const halyard_angle_source *from_angles; /* what they were rotated with [angles]; NULL for other plans. Neither source
-                                            has given rows, or another reference than EXACT, and bad_position is ERROR
-                                            (else MISMATCH) */
+    const halyard_angle_source *from_angles; /* what they were rotated with [angles]; NULL for other plans. Either may be
+                                            joined, but neither has given rows, or another reference than EXACT, and
+                                            bad_position is ERROR (else MISMATCH) */
     int32_t n_tensors;                   /* how many tensors x, y and stages hold: the plan's, else SHAPE [unchecked: as
                                             many as the plan's] */
     int32_t reserved;                    /* 0 */
@@ -915,7 +918,7 @@ typedef struct halyard_run_args {
  * plan's stages do not ask for; sources by which keys cannot move), OVERFLOW, STRIDE, OVERLAP, POSITION, SLOT, SCALE,
  * THREADS, EXECUTOR, UNSUPPORTED (device; a row that is too long for its norm).
  * Outputs (caches and scales too) may not share memory with positions, slots, weights, biases, static scales, scales by
- * position or the rows of a given source either; there spans are compared.
+ * position, the rows of a given source or the index of a joined one either; there spans are compared.
  * Parts. A caller that has threads of its own makes the same call on each of them but for `part`: together they do what
  * the whole run does, to the bit, in any order. Every part checks everything, so that all return the same status and none
  * writes on an error. Parts take no executor (else MISMATCH); a part that there is no work for does nothing. */
@@ -927,10 +930,10 @@ HALYARD_API halyard_status halyard_run(const halyard_plan *plan, const halyard_r
  * steps and layers do. A run by way of it gives the bits of halyard_run, in a fraction of the time of a small one. */
 typedef struct halyard_bound_run halyard_bound_run;
 
-/* Checks a run as halyard_run does, but for what positions and slots hold, and does not run it. The pointers in args
- * (data of tensors and positions) are an example: each run brings its own. A tensor that is in place here is in place
- * there. The plan, args->angles and from_angles must outlive the bound run, and so must what args->executor calls.
- * args->part and n_parts must be 0.
+/* Checks a run as halyard_run does, but for what positions, slots and the index of joined sources hold, and does not
+ * run it. The pointers in args (data of tensors and positions) are an example: each run brings its own. A tensor that
+ * is in place here is in place there. The plan, args->angles and from_angles must outlive the bound run, and so must
+ * what args->executor calls. args->part and n_parts must be 0.
  * Errors: as halyard_run, and OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_bind_run(const halyard_plan *plan, const halyard_run_args *args,
                                             halyard_bound_run **out, halyard_error *error);
@@ -962,10 +965,10 @@ typedef struct halyard_bound_run_args {
 } halyard_bound_run_args;
 
 /* Runs. What is checked: pointers, positions, slots, scales that are read, and that outputs share no element with
- * inputs, positions, given rows and each other. Allocates nothing. Errors: NULL_POINTER, STRUCT_SIZE, SHAPE (n_tensors,
- * part), MISMATCH (positions and slots that were bound or not; a tensor apart that was bound in place; angles; parts of
- * a run with an executor), OVERFLOW, OVERLAP (also a tensor in place that was bound apart), POSITION, SLOT, SCALE,
- * EXECUTOR. */
+ * inputs, positions, given rows and each other. Allocates nothing. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE
+ * (the index of joined sources), SHAPE (n_tensors, part, that index), MISMATCH (positions and slots that were bound or
+ * not; a tensor apart that was bound in place; angles; parts of a run with an executor), OVERFLOW, OVERLAP (also a
+ * tensor in place that was bound apart), POSITION, SLOT, SCALE, EXECUTOR. */
 HALYARD_API halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_bound_run_args *args,
                                              halyard_error *error);
 
