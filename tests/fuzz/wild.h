@@ -214,10 +214,10 @@ inline void make_wild_contents(Draw &draw, Scene &scene) {
             std::memcpy(place_of_position_scale(call, i, at), &scale, sizeof(scale));
         }
     }
-    for (const Angles::Index &index : {scene.angles.index, scene.angles.from_index}) {
-        if (index.n != 0 && draw.one_in(2)) {
-            write_number(HALYARD_INT32, reinterpret_cast<char *>(index.numbers), wild_number(draw, 1));
-        }
+    const Angles &angles = scene.angles;
+    const Angles::Index &index = angles.from_index.n != 0 && draw.one_in(2) ? angles.from_index : angles.index;
+    if (index.n != 0) {
+        write_number(HALYARD_INT32, reinterpret_cast<char *>(index.numbers), wild_number(draw, 1));
     }
     scene.before = scene.memory.image();
 }
