@@ -188,6 +188,13 @@ fetch_halide() {
         --platform manylinux_2_28_x86_64
 }
 
+# Its headers are for any machine. The library is compiled with them, and archives bring them along.
+fetch_json() {
+    say "fetching JSON for Modern C++"
+    rm -rf "$deps/json"
+    pip_install nlohmann-json --target "$deps/json"
+}
+
 # check_ptx.py knows where they are.
 fetch_cuda_assembler() {
     say "fetching NVIDIA's assembler and disassembler (52 MB)"
@@ -260,11 +267,12 @@ set_up() {
         die "set-up needs Debian 12, Debian 13 or Ubuntu 24.04; elsewhere use CMake by hand (see CMakePresets.json)"
     # shellcheck source=/dev/null
     . /etc/os-release
-    local libraries=(libcatch2-dev libcli11-dev nlohmann-json3-dev)
+    local libraries=(libcatch2-dev libcli11-dev)
     [[ $VERSION_CODENAME != noble ]] || libraries[0]=catch2 # its name there
     need_packages "$@"
     once venv "$(venv_pins)" make_venv
     once halide "$(pins halide)" fetch_halide
+    once json "$(pins nlohmann-json)" fetch_json
     for architecture in $architectures; do
         once "libraries-$architecture" "$PRETTY_NAME: ${libraries[*]}" fetch_libraries "$architecture" "${libraries[@]}"
     done

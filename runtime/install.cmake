@@ -46,6 +46,8 @@ endif()
 
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/LICENSES_OF_OTHERS
     DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
+install(FILES ${PROJECT_SOURCE_DIR}/halyard.cdx.json OPTIONAL  # an archive has one
+    DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 configure_package_config_file(halyardConfig.cmake.in halyardConfig.cmake INSTALL_DESTINATION ${package_folder})
 # Before 1.0, a new minor version may break programs.
 write_basic_package_version_file(halyardConfigVersion.cmake COMPATIBILITY SameMinorVersion)

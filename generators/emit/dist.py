@@ -3,6 +3,9 @@
 halyard-V.tar.gz has the kernels of each --triple as assembly, so that building it takes a C++ compiler and CMake alone.
 There is also an archive for each --package, a folder that pack.py wrote, which has the library in place of assembly.
 The same files give the same bytes.
+
+Pages are those of the checkout without what only a checkout has: it lies between the comments "in a checkout" and "end",
+at the end of a line or on lines of their own. What others' code an archive holds is in halyard.cdx.json.
 """
 
 import argparse
@@ -14,6 +17,7 @@ import pathlib
 import re
 import tarfile
 
+import bill
 import emit
 import read_kernels
 
@@ -32,7 +36,8 @@ g++ -std=c++17 examples/decode.cpp -I "$HOME/halyard/include" "$HOME/halyard/lib
 build/decode
 ```
 
-The tests, the bench, the tool and `./run`, which this page mentions below, are in the checkout that it was made from.
+`-DHALYARD_BUILD_TOOL=ON` also builds the tool `halyard`, where CLI11 is installed. The tests, the bench and the Python
+package are in the checkout that this archive was made from.
 """
 
 
@@ -46,25 +51,29 @@ def in_folder(name, files):
     return {f"{name}/{path}": source for path, source in files.items()}
 
 
-def readme():
-    """The README, with a way to build that an archive has."""
-    text = (ROOT / "README.md").read_text()
-    parts = re.compile(r"<!-- in a checkout -->\n.*?<!-- end -->\n", re.DOTALL)
-    return parts.sub("", parts.sub(lambda match: OPENING, text, count=1)).encode()
+def page(path):
+    """A page as an archive has it."""
+    text = path.read_text()
+    parts = re.compile(r"^<!-- in a checkout -->\n.*?^<!-- end -->\n|<!-- in a checkout -->.*?<!-- end -->", re.DOTALL | re.MULTILINE)
+    if path == ROOT / "README.md":
+        text = parts.sub(lambda match: OPENING, text, count=1)
+    text = re.sub("<!--.*?-->\n?", "", parts.sub("", text), flags=re.DOTALL)
+    return text.replace("./run halyard ", "halyard ").encode()
 
 
-def sources(json_folder):
-    """All that is built but the kernels."""
-    names = ["CMakeLists.txt", "LICENSE", "LICENSES_OF_OTHERS", "CHANGELOG.md", "CONTRIBUTING.md", "generators/CMakeLists.txt",
-             "bench/llama-3-8b.svg", "bench/README.md"]  # the README leads to the bench's
-    files = {name: ROOT / name for name in names} | {"README.md": readme()}
+def sources(json_folder, version):
+    """All that is built but the kernels, and the pages about it."""
+    names = ["CMakeLists.txt", "LICENSE", "LICENSES_OF_OTHERS", "CHANGELOG.md", "README.md", "SECURITY.md",
+             "generators/CMakeLists.txt", "bench/llama-3-8b.svg", "engines/onnxruntime/rewrite.py"]
+    files = {name: ROOT / name for name in names}
     files |= in_folder("generators", below(ROOT / "generators", r"\.(cmake|inc)$"))
     for name in "runtime", "examples", "engines":
-        files |= in_folder(name, below(ROOT / name, r"^CMakeLists\.txt$|^[^.].*\.(c|cpp|h|hpp|inc|md|map|in|cmake)$"))
-    files["engines/onnxruntime/rewrite.py"] = ROOT / "engines/onnxruntime/rewrite.py"
-    files |= in_folder("third_party/nlohmann", below(json_folder / "nlohmann"))
-    files["third_party/nlohmann/copyright"] = json_folder.parent / "share/doc/nlohmann-json3-dev/copyright"
-    return files
+        files |= in_folder(name, below(ROOT / name, r"^CMakeLists\.txt$|^[^.].*\.(c|cpp|h|hpp|inc|md|map|in|cmake|npy)$"))
+    files |= in_folder("tests/data/configs", below(ROOT / "tests/data/configs"))  # of which runtime/models.md tells
+    del files["engines/vllm/README.md"]  # of a plug-in in the Python package
+    files |= in_folder("third_party/nlohmann", below(json_folder / "nlohmann", r"\.hpp$"))
+    files["halyard.cdx.json"] = bill.cyclone_dx(version, ["Halide", "JSON for Modern C++"])
+    return {name: page(file) if name.endswith(".md") else file for name, file in files.items()}
 
 
 def kernels_as_assembly(triples, gpu, license_file):
@@ -136,7 +145,7 @@ def main():
     given = parser.parse_args()
 
     given.destination.mkdir(parents=True, exist_ok=True)
-    common = sources(given.json)
+    common = sources(given.json, given.version)
     if given.triple:
         write_archive(given.destination / f"halyard-{given.version}.tar.gz",
                       common | kernels_as_assembly(given.triple, given.gpu, given.halide_license))

@@ -17,7 +17,7 @@ import tarfile
 from check_shell_blocks import blocks_of, do_block
 from harness import PYTHON, attempt, expect_equal, fail, main, run, skip
 
-WITHOUT_PACKAGES = ["-DCMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=ON", "-DCMAKE_DISABLE_FIND_PACKAGE_Halide=ON"]
+WITHOUT_PACKAGES = ["-DHALYARD_JSON_DIR=/nowhere", "-DCMAKE_DISABLE_FIND_PACKAGE_Halide=ON"]
 
 
 def prefix(build):
@@ -243,11 +243,43 @@ def make_archive(build, name, *options):
     return folder / name
 
 
+def expect_bill(build, sources):
+    """An archive's bill names the versions that lie in it, which are those that pip builds with, too."""
+    parts = {part["name"]: part["version"] for part in json.loads((sources / "halyard.cdx.json").read_text())["components"]}
+    header = (sources / "third_party/nlohmann/detail/abi_macros.hpp").read_text()
+    version = ".".join(re.findall(r"#define NLOHMANN_JSON_VERSION_[A-Z]+ (\d+)", header))
+    expect_equal("the bill's parts", parts, {"Halide": build.HALYARD_HALIDE_VERSION, "JSON for Modern C++": version})
+    pinned = (build.source / "requirements.txt").read_text()
+    for pin in re.findall(r'"([\w-]+==[\d.]+)"', (build.source / "pyproject.toml").read_text()):
+        if f"\n{pin} " not in pinned and not pin.startswith("scikit-build-core"):
+            fail(f"pyproject.toml takes {pin}, which requirements.txt does not pin")
+    table, *licenses = re.split(r"\n-+\n", (sources / "LICENSES_OF_OTHERS").read_text())
+    expect_equal("the licences that are listed", [text.partition("\n")[0] for text in licenses],
+                 re.findall(r"^(\S.*?) {2,}", table, re.MULTILINE))
+
+
+def emitted_twice(build):
+    """What an archive takes from a build does not depend on the build's folder: kernels are emitted once more elsewhere."""
+    emit = [*PYTHON, build.source / "generators/emit/emit.py", "--generator", build.folder / "bin/halyard_generator",
+            "--halide", build.HALYARD_HALIDE_VERSION, "--schedules", "none"]
+    for triple, target, kernel, suffixes in [
+            ("x86-64-linux", "x86_avx512", "halyard_rows_phase", ".s .o"), ("arm-64-linux", "arm_neon", "halyard_rows_phase", ".s"),
+            ("x86-64-linux", "cuda_sm80", "halyard_rotate_half_f32", ".o .ptx"), ("x86-64-linux", "opencl", "halyard_rotate_half_f32", ".o")]:
+        folders = [build.scratch / name for name in ("emitted once", "emitted again/elsewhere")]
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+            run(*emit, "--triple", triple, "--target", target, "--kernels", f"{kernel}_{target}", "-o", folder)
+        for file in [f"{kernel}_{target}{suffix}" for suffix in suffixes.split()] + [f"kernel_rows_{target}.inc"]:
+            first, second = ((folder / file).read_bytes() for folder in folders)
+            expect_equal(f"{file}, emitted in another folder, is the same", second == first, True)
+
+
 def source_archive(build):
-    """The source archive builds where neither Halide nor nlohmann_json can be found, here with one target's kernels."""
+    """The source archive builds where neither Halide nor JSON can be found, here with one target's kernels."""
     name = f"halyard-{build.PROJECT_VERSION}"
     sources = make_archive(build, name, "--triple", f"x86-64-linux={build.kernels}",
                            "--gpu", build.kernels, "--halide-license", build.HALYARD_HALIDE_LICENSE)
+    expect_bill(build, sources)
     # Make, as users have it: it finds less by itself than Ninja does.
     folder = consume(build, "source_archive", f"-DHALYARD_SOURCE_DIR={sources}", "-DHALYARD_BUILD_GPU=ON",
                      "-DHALYARD_TARGETS=x86_sse41;arm_neon", *WITHOUT_PACKAGES,
@@ -260,12 +292,9 @@ def source_archive(build):
     tools = [pathlib.Path(program).parent for program in (build.CMAKE_COMMAND, build.CMAKE_MAKE_PROGRAM)]
     opening, *_ = blocks_of(sources / "README.md")
     do_block(opening, sources, PATH=":".join(map(str, [*tools, os.environ["PATH"]])), CMAKE_GENERATOR=build.CMAKE_GENERATOR)
-    if "in a checkout -->" in (sources / "README.md").read_text():
-        fail("the archive's README says what is for checkouts")
-    for page in "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "runtime/README.md":
-        for link in re.findall(r"\]\(([^)#:]+)\)", (sources / page).read_text()):
-            if not (sources / page).parent.joinpath(link).exists():
-                fail(f"the source archive lacks {link}, where {page} leads")
+    run(*PYTHON, build.here / "check_pages.py", sources)
+    if not (sources / "halyard/share/doc/halyard/halyard.cdx.json").exists():
+        fail("the archive's bill of materials is not installed")
 
 
 def triple_archive(build):
@@ -286,4 +315,5 @@ def triple_archive(build):
 
 
 main(install, find_package, find_package_one_kind, find_package_readme, find_package_c_alone, find_package_lto,
-     find_package_refuses, another_halide_runtime, pkg_config, dlopen, add_subdirectory, source_archive, triple_archive)
+     find_package_refuses, another_halide_runtime, pkg_config, dlopen, add_subdirectory,
+     emitted_twice, source_archive, triple_archive)
