@@ -124,6 +124,12 @@ class Tests:
 
     # ---- What is right -----------------------------------------------------------------------------------------------
 
+    def exports(self):
+        exported = subprocess.run(["nm", "-D", "--defined-only", "--format=posix", self.library()], check=True,
+                                  capture_output=True, text=True).stdout
+        names = [line.split()[0] for line in exported.splitlines()]
+        self.row("what the library exports", names == ["ggml_backend_init"], f"{names}")
+
     def graphs(self):
         for join in "auto", "always", "never":
             status, output, report = self.run(str(self.build / "bin" / "halyard_ggml_graphs"), self.library(),
@@ -307,6 +313,7 @@ def main():
         tests.turns()
         tests.engine_times()
         return 0
+    tests.exports()
     tests.graphs()
     tests.records()
     if not arguments.graphs:

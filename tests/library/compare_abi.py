@@ -1,0 +1,62 @@
+"""Compares the shared libraries with those of the last release: compare_abi.py LIBRARIES INCLUDE_FOLDER BASELINES [--write]
+
+LIBRARIES is a folder with libhalyard.so and libhalyard_gpu.so, compiled with -g; BASELINES has what abidw wrote of the
+released ones. Programs that were linked with the release have to run with these libraries: abidiff looks at every type
+that a function reaches. Functions, constants, and fields at the end of a struct whose size its caller states may be new.
+With --write the baselines are written anew, which a release does.
+"""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+from xml.etree import ElementTree
+
+NAMES = ("libhalyard", "libhalyard_gpu")
+# What depends on the machine or the compiler, and what no header declares, is left out.
+ABIDW = ["abidw", "--drop-private-types", "--drop-undefined-syms", "--exported-interfaces-only", "--no-architecture",
+         "--no-comp-dir-path", "--no-corpus-path", "--no-elf-needed", "--no-parameter-names", "--no-show-locs",
+         "--type-id-style", "hash"]
+
+
+def write(library, include, path):
+    subprocess.run([*ABIDW, "--headers-dir", include, "--out-file", path, library], check=True)
+
+
+def structs(tree):
+    return {struct.get("name"): struct for struct in tree.iter("class-decl") if struct.find("data-member") is not None}
+
+
+def cut_what_grew(baseline, found):
+    """Takes from the file of structs what they have behind the baseline's last field, where the first field is a size."""
+    tree = ElementTree.parse(found)
+    before, after = structs(ElementTree.parse(baseline)), structs(tree)
+    for name in before.keys() & after.keys():
+        n_fields = len(before[name].findall("data-member"))
+        fields = after[name].findall("data-member")
+        if fields[0].find("var-decl").get("name") == "size" and len(fields) > n_fields:
+            for field in fields[n_fields:]:
+                after[name].remove(field)
+            after[name].set("size-in-bits", before[name].get("size-in-bits"))
+    tree.write(found)
+
+
+def main():
+    libraries, include, baselines = map(pathlib.Path, sys.argv[1:4])
+    with tempfile.TemporaryDirectory() as folder:
+        broken = []
+        for library in NAMES:
+            baseline, found = baselines / f"{library}.abi", pathlib.Path(folder) / f"{library}.abi"
+            if sys.argv[4:] == ["--write"]:
+                write(libraries / f"{library}.so", include, baseline)
+            write(libraries / f"{library}.so", include, found)
+            cut_what_grew(baseline, found)
+            done = subprocess.run(["abidiff", "--no-added-syms", baseline, found], capture_output=True, text=True)
+            if done.returncode != 0:
+                broken.append(f"{done.stdout}{done.stderr}{library}.so is not what programs were linked with.")
+        if broken:
+            sys.exit("\n".join(broken) + "\nruntime/abi.md says what that takes.")
+    print(f"{' and '.join(NAMES)} serve programs of the last release")
+
+
+main()
