@@ -104,6 +104,6 @@ inline void check_models_page(const std::string &begins, const std::string &tabl
         std::ofstream(HALYARD_MODELS_PAGE, std::ios::binary) << page.replace(begin, end - begin, table);
         SKIP("wrote the table");
     }
-    INFO("HALYARD_WRITE_MODELS=1 and this test alone bring the page up to date");
+    INFO("HALYARD_WRITE_MODELS=1 ./run test -R 'config: runtime/models.md' -j 1 brings the page up to date");
     CHECK(page.substr(begin, end - begin) == table);
 }
