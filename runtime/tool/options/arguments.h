@@ -58,7 +58,7 @@ CLI::Option *add_integer(CLI::App &app, const std::string &name, Value &value, c
             return "'" + text + "' is not a whole number of 64 bits";
         }
         const std::int64_t number = *parsed;
-        value = number;
+        value = static_cast<Value>(number);
         const bool fits = number >= least && number <= greatest;
         return fits ? "" : text + " is not in " + std::to_string(least) + " ... " + std::to_string(greatest);
     });
