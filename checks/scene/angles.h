@@ -49,6 +49,7 @@ struct Angles {
     bool is_covered(std::int64_t position) const;
     std::int64_t n_axes() const { return std::max(desc.n_axes, 1); }
     const char *name() const;
+    const char *name_of_from() const { return from == same ? "" : from == other ? " from another" : " from joined"; }
 
     /// cos and sin of a head's pair, with the sign of the direction. How far halyard.h lets results be, in eps.
     struct CosSin {

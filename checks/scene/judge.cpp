@@ -305,11 +305,8 @@ std::string Scene::text() const {
     std::ostringstream out;
     out << "; " << call.n_batch() << " x " << call.n_tokens() << " tokens, rotary_dim " << call.plan.rotary_dim
         << ", direction " << call.plan.direction << (call.plan.rerotates != 0 ? ", moves" : "") << ", " << angles.name()
-        << (angles.from == Angles::same    ? ""
-            : angles.from == Angles::other ? " from another"
-                                           : " from joined")
-        << " of " << angles.n_axes() << (angles.desc.n_heads != 0 ? " axes by head" : " axes") << ", policy "
-        << call.args.bad_position << ", positions "
+        << angles.name_of_from() << " of " << angles.n_axes() << (angles.desc.n_heads != 0 ? " axes by head" : " axes")
+        << ", policy " << call.args.bad_position << ", positions "
         << (call.args.positions == nullptr    ? "absent"
             : call.positions.consecutive != 0 ? "consecutive"
                                               : "listed")
