@@ -340,7 +340,8 @@ std::string Scene::check_records(int i, bool is_fused, const Images &after) cons
         if (!what.empty() || (call.tensors[i].cache != nullptr && !is_kept(at.batch, at.token))) {
             return;
         }
-        oracle::encode(record, from, bytes.data(), scales.data(), is_fused);
+        // Groups that fill no vector are made by a loop, which fuses on every target.
+        oracle::encode(record, from, bytes.data(), scales.data(), is_fused || record.group < 16);
         for (const oracle::Place &place : places) {
             char *const base =
                 place.is_apart ? place_of_group_scales(call, i, at, false) : place_of_output(call, i, at, 0);

@@ -642,7 +642,9 @@ enum {
     HALYARD_GROUPS_GGML_Q4_0 = 4,           /* 18 bytes for 32 elements: f16 s, then uint4 by halves; RULE_SIGNED */
     HALYARD_GROUPS_VLLM_INT8 = 5,           /* int8 per head; f32 scales apart, [blocks, block_size, heads] */
     HALYARD_GROUPS_VLLM_FP8 = 6,            /* e4m3, likewise */
-    HALYARD_GROUPS_OPENVINO_U8 = 7,         /* f32 s, f32 z, a head of uint8; RULE_RANGE */
+    HALYARD_GROUPS_OPENVINO_U8 = 7,         /* f32 s, f32 z, a head of uint8; RULE_RANGE. OpenVINO (2026.4, x86) writes
+                                             * these bytes where head_dim is a multiple of 16, of values, and of keys
+                                             * where their KEY_CACHE_QUANT_MODE is BY_TOKEN, which is not its default */
     HALYARD_GROUPS_OPENVINO_U4 = 8,         /* the same of uint4, even elements in the high nibbles */
     HALYARD_GROUPS_MLA_V32 = 9,             /* DeepSeek V3.2: 512 e4m3, 4 f32 scales of 128 each, then 64 bf16 */
     HALYARD_GROUPS_MLA_V4 = 10,             /* V4: 448 e4m3, then 64 bf16; 7 E8M0_UP of 64 each apart */

@@ -1,0 +1,112 @@
+"""Records of quantised heads as OpenVINO itself writes them. Its CPU plugin's paged attention stores keys and values in
+pages that the caller brings, and so their bytes can be read. HALYARD_TEST_GROUPS says how many groups there are."""
+
+import numpy as np
+import pytest
+
+import halyard
+from test_writers import F32, MOST, N_GROUPS, check_equal, draw
+
+openvino = pytest.importorskip("openvino")
+if not openvino.__version__.startswith("2026.4"):
+    pytest.skip(f"the inputs are those of OpenVINO 2026.4, not of {openvino.__version__}", allow_module_level=True)
+
+BLOCK, HEADS = 32, 2  # tokens of a page, as the plugin has it, and heads of a token
+
+
+def paged_attention(head_dim, type_name):
+    """A model of nothing but PagedAttentionExtension, an operation of 28 inputs. Those that say how pages are scored,
+    rotated, skipped or evicted are empty."""
+    from openvino import opset13 as op
+    from openvino.op import _PagedAttentionExtension
+
+    def constant(value, dtype):
+        return op.constant(np.array(value, dtype))
+
+    def parameter(name, shape, dtype):
+        made = op.parameter(shape, dtype)
+        made.output(0).set_names({name})
+        return made
+
+    no_int, no_float, zero = constant([], np.int32), constant([], F32), constant(0, np.int32)
+    inputs = [parameter(name, [-1, HEADS * head_dim], getattr(openvino.Type, type_name)) for name in "qkv"]
+    inputs += [parameter(name, [-1] * 4, openvino.Type.dynamic) for name in ("keys", "values")]
+    inputs += [parameter(name, [-1], openvino.Type.i32) for name in
+               ("past_lens", "subsequence_begins", "block_indices", "block_indices_begins")]
+    longest = parameter("max_context_len", [], openvino.Type.i32)
+    scale, sliding_window, alibi_slopes = constant(head_dim**-0.5, F32), zero, no_float
+    scored, rotated = no_int, [no_int, no_int, no_float]
+    sparse, sinks = [no_float, zero, zero], no_float
+    evicted, token_types, tree = [zero, no_int, no_int, no_int], no_int, [constant([], np.uint8), no_int]
+    node = _PagedAttentionExtension([x.output(0) for x in (
+        *inputs, scale, sliding_window, alibi_slopes, longest, scored, *rotated, *sparse, sinks, *evicted, token_types,
+        *tree)])
+    for name in "k", "v":  # by which the plugin knows how large a page is
+        node.get_rt_info()[f"num_{name}_heads"], node.get_rt_info()[f"{name}_head_size"] = HEADS, head_dim
+    return openvino.Model([op.result(node.output(0))], [*inputs, longest])
+
+
+def its_records(v, kind, group=0, type_name="f32"):
+    """What heads [n, D], n a multiple of a page's, are stored as: as keys and as values, both [n, bytes]. Each page is
+    a sequence of its own, so that little is attended to."""
+    n_pages, head_dim = len(v) // (BLOCK * HEADS), v.shape[1]
+    compiled = openvino.Core().compile_model(paged_attention(head_dim, type_name), "CPU", {
+        "KEY_CACHE_PRECISION": kind, "VALUE_CACHE_PRECISION": kind, "KEY_CACHE_QUANT_MODE": "BY_TOKEN",
+        "KEY_CACHE_GROUP_SIZE": group, "VALUE_CACHE_GROUP_SIZE": group, "INFERENCE_PRECISION_HINT": type_name,
+        "INFERENCE_NUM_THREADS": 2})
+    request, pages = compiled.create_infer_request(), []
+    for name in "keys", "values":
+        shape = [n_pages, *(size.get_length() for size in list(compiled.input(name).partial_shape)[1:])]
+        pages.append(openvino.Tensor(compiled.input(name).element_type, openvino.Shape(shape)))
+        request.set_tensor(name, pages[-1])
+    tokens = np.ascontiguousarray(v).reshape(-1, HEADS * head_dim)
+    for name in "qkv":
+        request.set_tensor(name, openvino.Tensor(np.zeros_like(tokens) if name == "q" else tokens))
+    begins = np.arange(n_pages + 1, dtype=np.int32)
+    for name, value in (("past_lens", begins[:-1] * 0), ("subsequence_begins", begins * BLOCK),
+                        ("block_indices", begins[:-1]), ("block_indices_begins", begins),
+                        ("max_context_len", np.array(BLOCK, np.int32))):
+        request.set_tensor(name, openvino.Tensor(value))
+    request.infer()
+    return [np.ascontiguousarray(page.data).view(np.uint8).reshape(n_pages, HEADS, BLOCK, -1).transpose(0, 2, 1, 3)
+            .reshape(len(v), -1) for page in pages]
+
+
+def comparable(groups, greatest):
+    """Those [n, size] that both write alike. OpenVINO has infinities and NaN where a scale, a zero point or a
+    reciprocal overflows, and 0 for what is 2^31 or more before it is clamped, as a head of one large number may be; and
+    its zero point has the sign of whichever zero its minimum keeps."""
+    low, high = groups.min(-1), groups.max(-1)
+    spread = high - low
+    scale = spread / F32(greatest)
+    scale = np.where(scale == 0, F32(1e-4), scale)
+    return (np.isfinite(groups).all(-1) & (spread <= MOST) & np.isfinite(F32(1) / scale)
+            & ~((spread == 0) & (np.abs(low) > 1e12)) & ~((groups == 0) & np.signbit(groups)).any(-1))
+
+
+def record_of(kind, group):
+    """The preset's, or for groups in a head the same one after the other."""
+    if not group:
+        return f"openvino_{kind}"
+    stride = 8 + (group if kind == "u8" else group // 2)
+    return halyard.Groups(element="uint8" if kind == "u8" else "uint4", packing=None if kind == "u8" else "high_first",
+                          rule="range", scale_dtype="f32", floor=1e-4, group=group, data_offset=8, data_stride=stride,
+                          scale_stride=stride, zero_offset=4, zero_stride=stride)
+
+
+@pytest.mark.parametrize("kind, head_dim, group", [
+    ("u8", 128, 0), ("u8", 64, 0), ("u8", 80, 0), ("u8", 128, 32), ("u4", 128, 0), ("u4", 64, 0), ("u4", 80, 0),
+    ("u4", 128, 64)])
+def test_against_openvino(rng, kind, head_dim, group):
+    """Of whole vectors: what is beyond a multiple of 16 elements, OpenVINO divides and rounds half away from zero."""
+    size, n_compared = group or head_dim, 0
+    for n in [min(N_GROUPS, 250_000)] * max(N_GROUPS // 250_000, 1):
+        with np.errstate(all="ignore"):
+            v = draw(rng, n, size)
+            v = v[comparable(v, 255 if kind == "u8" else 15)]
+        v = v[:len(v) // (head_dim // size * BLOCK * HEADS) * (head_dim // size * BLOCK * HEADS)].reshape(-1, head_dim)
+        got = halyard.convert(v[:, None], groups=record_of(kind, group), threads=2)[:, 0]
+        for want in its_records(v, kind, group):
+            check_equal(got, want, v, head_dim)
+        n_compared += v.size // size
+    assert n_compared > 0.97 * N_GROUPS
