@@ -79,7 +79,7 @@ class List(Scratch):
                               (" _, ", " 16, ", "bits is what a kernel has")]:
             self.refuse(row, row.replace(old, new, 1), why)
         self.refuse(row, row.replace("strided", "half", 1).replace(" _, ", " 16, ", 1), "bits is '16', which is none of")
-        row = "HALYARD_STAGE(widen_norm,  f16,  cpus)"
+        row = "HALYARD_STAGE(widen_norm,   f16,  cpus)"
         for old, new, why in [("widen_norm", "widen_twice", "stage is 'widen_twice', which is none of widen, norm, "),
                               ("f16", "f64", "dtype is 'f64', which is none of f32, f16, "),
                               ("cpus", "gpus", "target is 'gpus', which is none of x86_avx512, "),
