@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""What a release needs to have seen, in one table. A step's result holds for the files that it ran on (git's hash of
+all of them), so that a later call goes on where this one stopped. Results and outputs are in build/release/HASH."""
+
+import argparse
+import dataclasses
+import datetime
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve()
+ROOT = HERE.parents[1]
+# What this machine needs to reach the network, for a root file system of its own.
+NETWORK = ["/etc/resolv.conf", "/etc/hosts", "/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf",
+           "/etc/apt/apt.conf.d"]
+VARIABLES = re.compile(r"(?i)\w+_proxy|PIP_\w+|SSL_CERT_\w+|LANG|LC_ALL|TERM")
+MIRRORS = {"bookworm": "http://deb.debian.org/debian", "trixie": "http://deb.debian.org/debian",
+           "noble": "http://archive.ubuntu.com/ubuntu"}
+# Lines that tell how much a step did, and what it left out.
+COUNTS = re.compile(r"tests passed|\d+ passed|mutants|no find|compared|ratios|wrote|as they were|Done \d+|differ")
+SKIPPED = re.compile(r"(?i)^(?:run: )?skip|\(Skipped\)|\d+ skipped")
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    name: str
+    what: str
+    command: str  # ./run's arguments; or what begins with "=": a function here, and its arguments
+
+
+STEPS = [
+    Step("lint", "clang-tidy, cppcheck, shellcheck", "lint"),
+    Step("suite", "the whole suite, and pages' commands", "test"),
+    Step("asan", "the same under AddressSanitizer", "test asan"),
+    Step("ubsan", "and UndefinedBehaviorSanitizer", "test ubsan"),
+    Step("tsan", "and ThreadSanitizer", "test tsan"),
+    Step("memcheck", "kernels and runs under valgrind", "test memcheck"),
+    Step("aarch64", "the suite on emulated AArch64", "test aarch64"),
+    Step("abi", "the ABI beside the last release's", "test abi"),
+    Step("fuzz", "an hour of fuzzing", "fuzz 60"),
+    Step("soak", "half an hour of random runs in many threads", "soak 30"),
+    Step("mutations", "each check of arguments broken in turn", "test mutations"),
+    Step("python", "the Python package", "test python"),
+    Step("engines", "llama.cpp, ONNX Runtime and vLLM", "test engines"),
+    Step("floors", "speed beside the recorded ratios", "bench --check-floors"),
+    Step("wheel", "the wheel, twice the same, and in a bare environment", "=wheel"),
+    Step("archives", "archives, twice the same", "=archives"),
+    *(Step(name, f"a fresh {name}: ./run demo and test, not as root, where the path has a space", f"=fresh {name}")
+      for name in MIRRORS),
+]
+
+
+class Skipped(Exception):
+    """Why a step cannot be done here."""
+
+
+def call(log, *command, **options):
+    """Runs a command, whose output goes to the log."""
+    log.write(f"+ {' '.join(map(str, command))}\n")
+    log.flush()
+    subprocess.run([*map(str, command)], check=True, stdout=log, stderr=log, stdin=subprocess.DEVNULL, **options)
+
+
+def checksums(log, pattern):
+    sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted((ROOT / "dist").glob(pattern))}
+    log.writelines(f"{value}  {name}\n" for name, value in sums.items())
+    return sums
+
+
+def made_twice(log, command, pattern):
+    """The files that ./run makes in dist, which are the same the second time."""
+    found = []
+    for _ in range(2):
+        for path in (ROOT / "dist").glob(pattern):
+            path.unlink()
+        call(log, "./run", command, cwd=ROOT)
+        found.append(checksums(log, pattern))
+    if not found[0] or found[0] != found[1]:
+        raise RuntimeError(f"./run {command} made other bytes the second time, or none")
+    return [ROOT / "dist" / name for name in found[0]]
+
+
+def wheel(log, folder):
+    made = made_twice(log, "wheel", "halyard-*.whl")
+    for path in made:
+        shutil.rmtree(folder / "venv", ignore_errors=True)
+        call(log, sys.executable, "-m", "venv", folder / "venv")
+        python = folder / "venv/bin/python"
+        call(log, python, "-m", "pip", "install", "--quiet", "numpy", path)
+        call(log, python, "-I", "-c", "import numpy, halyard; x = numpy.ones((2, 1, 8), numpy.float32)\n"
+             "angles = halyard.AngleSource(halyard.Frequencies.from_base(10000, 8))\n"
+             "assert not numpy.array_equal(halyard.rotate(x, angles=angles, positions=[0, 1]), x)")
+    log.write(f"wrote {len(made)} wheels, each twice the same\n")
+
+
+def archives(log, folder):
+    made = made_twice(log, "dist", "*.tar.gz")
+    log.write(f"wrote {len(made)} archives, each twice the same\n")
+
+
+def fresh(log, folder, name):
+    """In a root file system of its own. It is mounted in a namespace of its own, so that nothing is mounted when it is
+    removed."""
+    if os.geteuid() != 0:
+        raise Skipped("only root may make a root file system")
+    if shutil.which("debootstrap") is None:
+        raise Skipped("debootstrap is missing")
+    root = folder / name
+    shutil.rmtree(root, ignore_errors=True)
+    try:
+        call(log, "debootstrap", "--variant=minbase", "--include=ca-certificates,git,sudo", name, root, MIRRORS[name])
+    except subprocess.CalledProcessError:
+        raise Skipped(f"{name} could not be fetched") from None
+    for path in map(pathlib.Path, NETWORK):
+        if path.exists():
+            to = root / path.relative_to("/")
+            shutil.copytree(path, to, dirs_exist_ok=True) if path.is_dir() else shutil.copy(path, to)
+    call(log, "chroot", root, "useradd", "--create-home", "newcomer")
+    (root / "etc/sudoers.d/newcomer").write_text("newcomer ALL=(ALL) NOPASSWD: ALL\nDefaults env_keep = \"*\"\n")
+    call(log, "git", "clone", "--quiet", ROOT, root / "home/newcomer/a clone")
+    call(log, "chroot", root, "chown", "-R", "newcomer:", "/home/newcomer")
+    script = ('for m in proc dev sys; do mount --rbind "/$m" "$0/$m"; done; '
+              'exec chroot "$0" sudo -E -H -u newcomer bash -c "cd ~/\'a clone\' && ./run demo && ./run test"')
+    kept = {key: value for key, value in os.environ.items() if VARIABLES.fullmatch(key)}
+    call(log, "unshare", "--mount", "--pid", "--fork", "bash", "-ec", script, root,
+         env=kept | {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"})
+    shutil.rmtree(root)
+
+
+def do(step, folder):
+    """What a step came to: a state, in how many seconds, and what its output says."""
+    path, begun, state, words = folder / f"{step.name}.log", time.monotonic(), "passed", ""
+    with path.open("w") as log:
+        try:
+            first, *rest = step.command.split()
+            if first.startswith("="):
+                globals()[first[1:]](log, folder, *rest)
+            else:
+                call(log, "./run", first, *rest, cwd=ROOT)
+        except Skipped as why:
+            state, words = "skipped", str(why)
+        except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
+            state, words = "FAILED", str(error) if isinstance(error, RuntimeError) else ""
+    lines = path.read_text(errors="replace").splitlines()
+    counts = [line.strip() for line in lines if COUNTS.search(line)]
+    skipped = sum(bool(SKIPPED.search(line)) for line in lines)
+    words = words or (counts[-1] if counts else lines[-1].strip() if lines else "")
+    return {"state": state, "seconds": round(time.monotonic() - begun), "words": words[:100], "skipped": skipped,
+            "when": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M")}
+
+
+def table(results):
+    """As Markdown."""
+    yield "| step | what | result | hours | it says | when (UTC) |"
+    yield "|---|---|---|---|---|---|"
+    for step in STEPS:
+        result = results.get(step.name)
+        if result is None:
+            yield f"| {step.name} | {step.what} | not run | | | |"
+            continue
+        words = result["words"].replace("|", "/")
+        words += f"; {result['skipped']} lines about what was skipped" if result["skipped"] else ""
+        yield (f"| {step.name} | {step.what} | {result['state']} | {result['seconds'] / 3600:.2f} | {words} | "
+               f"{result['when']} |")
+    yield f"| all | | | {sum(result['seconds'] for result in results.values()) / 3600:.2f} | | |"
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(prog="./run check-release", description=__doc__)
+    names = [step.name for step in STEPS]
+    parser.add_argument("steps", nargs="*", metavar="STEP", help=f"of {', '.join(names)} [all that have not passed]")
+    parser.add_argument("--table", action="store_true", help="print what is known, and run nothing")
+    given = parser.parse_args(arguments)
+    for name in given.steps:
+        if name not in names:
+            parser.error(f"there is no step '{name}': they are {', '.join(names)}")
+    git = ["git", "-C", str(ROOT)]
+    if subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True).stdout:
+        parser.error("commit first: results hold for what is committed")
+    tree = subprocess.run([*git, "rev-parse", "HEAD^{tree}"], capture_output=True, text=True, check=True).stdout.strip()
+    folder = ROOT / "build/release" / tree
+    folder.mkdir(parents=True, exist_ok=True)
+    known = folder / "results.json"
+    results = json.loads(known.read_text()) if known.exists() else {}
+    for step in STEPS:
+        wanted = step.name in given.steps or not given.steps and results.get(step.name, {}).get("state") != "passed"
+        if wanted and not given.table:
+            print(f"check-release: {step.name}: {step.what}", file=sys.stderr, flush=True)
+            results[step.name] = do(step, folder)
+            known.write_text(json.dumps(results, indent=1))
+            print(f"check-release: {step.name} {results[step.name]['state']} (log: {folder / step.name}.log)",
+                  file=sys.stderr, flush=True)
+    print("\n".join(table(results)))
+    return 0 if all(results.get(name, {}).get("state") == "passed" for name in names) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
