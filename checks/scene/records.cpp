@@ -329,10 +329,12 @@ std::string Scene::check_records(int i, bool is_fused, const Images &after) cons
     const oracle::Record record = call.record_of(i, false);
     const std::vector<oracle::Place> places = places_of(record);
     const std::vector<float> floats = floats_of(i, is_fused);
-    std::vector<unsigned char> bytes(static_cast<std::size_t>(record.bytes)), scales;
-    if (record.scales_apart) {
-        scales.resize(static_cast<std::size_t>(record.scale_offset + record.n_groups() * record.scale_stride));
+    std::int64_t reach = 0, reach_apart = 0;  // a record of a wild description may have any number of bytes beyond
+    for (const oracle::Place &place : places) {
+        std::int64_t &its = place.is_apart ? reach_apart : reach;
+        its = std::max(its, place.offset + place.bytes);
     }
+    std::vector<unsigned char> bytes(static_cast<std::size_t>(reach)), scales(static_cast<std::size_t>(reach_apart));
     std::string what;
     std::size_t head = 0;
     for_each_head(call, i, [&](const Head &at) {
