@@ -4,7 +4,6 @@
 
 #include <nanobind/stl/string.h>
 
-#include <cstring>
 
 namespace nb = nanobind;
 
@@ -50,8 +49,8 @@ const dlpack::ExchangeApi *find_exchange(nb::handle object) {
     if (type != last_with) {
         const auto *found = look_up_exchange(type);
         auto &remembered = found != nullptr ? last_with : last_without;
-        Py_INCREF(type);
-        Py_XDECREF(remembered);
+        Py_INCREF(reinterpret_cast<PyObject *>(type));
+        Py_XDECREF(reinterpret_cast<PyObject *>(remembered));
         remembered = type;
         if (found == nullptr) {
             return nullptr;
@@ -69,7 +68,7 @@ nb::object call_dlpack(nb::handle object) {
         words().dlpack.ptr(), arguments, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, words().version_keyword.ptr()));
     if (!capsule.is_valid() && PyErr_ExceptionMatches(PyExc_TypeError)) {  // from before there were versions
         PyErr_Clear();
-        capsule = nb::steal(PyObject_CallMethodNoArgs(object.ptr(), words().dlpack.ptr()));
+        capsule = nb::steal(PyObject_CallMethodObjArgs(object.ptr(), words().dlpack.ptr(), nullptr));
     }
     return capsule;
 }
@@ -88,7 +87,7 @@ nb::object view_as_words(nb::handle object, dlpack::Dtype &dtype) {
     static constexpr Known known[] = {{"bfloat16", "uint16", {dlpack::bfloat_code, 16, 1}},
                                       {"float8_e4m3fn", "uint8", {dlpack::e4m3fn_code, 8, 1}},
                                       {"float8_e5m2", "uint8", {dlpack::e5m2_code, 8, 1}}};
-    if (std::strcmp(Py_TYPE(object.ptr())->tp_name, "numpy.ndarray") != 0) {
+    if (type_of(object) != "numpy.ndarray") {
         return {};
     }
     const auto name = nb::cast<std::string>(object.attr("dtype").attr("name"));
@@ -113,8 +112,7 @@ Array::Array(nb::handle object, std::string name, std::int32_t device)
         return;
     }
     if (PyObject_HasAttr(object.ptr(), words().dlpack.ptr()) == 0) {
-        throw nb::type_error(
-            (name_ + " is a " + Py_TYPE(object.ptr())->tp_name + ", not an array: it has no __dlpack__").c_str());
+        throw nb::type_error((name_ + " is a " + type_of(object) + ", not an array: it has no __dlpack__").c_str());
     }
     auto capsule = call_dlpack(object);
     if (capsule.is_valid()) {

@@ -47,8 +47,7 @@ halyard_groups_desc read_groups(nb::handle groups, const std::string &name) {
     }
     if (!nb::hasattr(groups, "scales_apart")) {
         throw nb::type_error(
-            (name + " is a " + Py_TYPE(groups.ptr())->tp_name + ", not a halyard.Groups or the name of a preset")
-                .c_str());
+            (name + " is a " + type_of(groups) + ", not a halyard.Groups or the name of a preset").c_str());
     }
     read_word(groups, "preset", words::presets, name, desc.preset);
     for (const auto &choice : words::choices) {

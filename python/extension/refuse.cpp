@@ -48,6 +48,13 @@ void translate(const std::exception_ptr &thrown, void *) {
 
 }  // namespace
 
+std::string type_of(nb::handle object) {
+    const nb::handle type = object.type();
+    const auto module = nb::cast<std::string>(type.attr("__module__"));
+    const auto name = nb::cast<std::string>(type.attr("__qualname__"));
+    return module == "builtins" ? name : module + "." + name;
+}
+
 void add_error(nb::module_ &module) {
     error_type = PyErr_NewExceptionWithDoc(
         "halyard.Error",

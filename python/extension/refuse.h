@@ -12,4 +12,7 @@ namespace halyard::python {
 /// Throws halyard::error, which Python sees as halyard.Error.
 [[noreturn]] inline void refuse(halyard_status status, const std::string &message) { throw error(status, message); }
 
+/// The name of an object's type, as "numpy.ndarray" or "list".
+std::string type_of(nanobind::handle object);
+
 }  // namespace halyard::python

@@ -25,14 +25,14 @@ constexpr const char *tensor_names[] = {"q", "k", "v"};
 constexpr std::size_t max_tensors = std::size(tensor_names);
 
 /// The member i of a tuple. Those that come here have as many as are asked for.
-nb::handle at(nb::handle tuple, std::size_t i) { return PyTuple_GET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i)); }
+nb::handle at(nb::handle tuple, std::size_t i) { return PyTuple_GetItem(tuple.ptr(), static_cast<Py_ssize_t>(i)); }
 
 /// The same as a number or a word; throws TypeError for what is none.
 template <typename T>
 T read(nb::handle tuple, std::size_t i, const char *name) {
     T value{};
     if (!nb::try_cast(at(tuple, i), value)) {
-        throw nb::type_error((std::string(name) + " is a " + Py_TYPE(at(tuple, i).ptr())->tp_name).c_str());
+        throw nb::type_error((std::string(name) + " is a " + type_of(at(tuple, i))).c_str());
     }
     return value;
 }
