@@ -10,7 +10,7 @@ import sys
 import tempfile
 import unittest
 
-SCRIPT = pathlib.Path(__file__).resolve().parents[1] / "check_release.py"
+SCRIPT = pathlib.Path(__file__).resolve().parent / "check_release.py"
 RUN = """#!/bin/sh
 echo "$*" >> calls
 case $1 in
