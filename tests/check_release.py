@@ -96,7 +96,7 @@ def wheel(log, folder):
         call(log, python, "-m", "pip", "install", "--quiet", "numpy", path)
         call(log, python, "-I", "-c", "import numpy, halyard; x = numpy.ones((2, 1, 8), numpy.float32)\n"
              "angles = halyard.AngleSource(halyard.Frequencies.from_base(10000, 8))\n"
-             "assert not numpy.array_equal(halyard.rotate(x, angles=angles, positions=[0, 1]), x)")
+             "assert not numpy.array_equal(halyard.rotate(x, angles=angles, positions=numpy.arange(2)), x)")
     log.write(f"wrote {len(made)} wheels, each twice the same\n")
 
 
@@ -151,7 +151,8 @@ def do(step, folder):
     lines = path.read_text(errors="replace").splitlines()
     counts = [line.strip() for line in lines if COUNTS.search(line)]
     skipped = sum(bool(SKIPPED.search(line)) for line in lines)
-    words = words or (counts[-1] if counts else lines[-1].strip() if lines else "")
+    last = lines[-1].strip() if lines else ""
+    words = words or (counts[-1] if counts and state == "passed" else last)
     return {"state": state, "seconds": round(time.monotonic() - begun), "words": words[:100], "skipped": skipped,
             "when": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M")}
 
