@@ -54,7 +54,8 @@ def in_folder(name, files):
 def page(path):
     """A page as an archive has it."""
     text = path.read_text()
-    parts = re.compile(r"^<!-- in a checkout -->\n.*?^<!-- end -->\n|<!-- in a checkout -->.*?<!-- end -->", re.DOTALL | re.MULTILINE)
+    parts = re.compile(r"^<!-- in a checkout -->\n.*?^<!-- end -->\n|<!-- in a checkout -->.*?<!-- end -->",
+                       re.DOTALL | re.MULTILINE)
     if path == ROOT / "README.md":
         text = parts.sub(lambda match: OPENING, text, count=1)
     text = re.sub("<!--.*?-->\n?", "", parts.sub("", text), flags=re.DOTALL)

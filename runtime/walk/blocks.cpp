@@ -415,9 +415,6 @@ void store(const Run &run, int index, const Stretch &stretch, const Block &whole
     }
 }
 
-/// The kernel that norms and rotates takes whole vectors of pairs.
-constexpr std::int64_t pairs_at_once = 16;
-
 /// Whether one kernel can norm whole heads, rotate and store them, so that no block is needed.
 bool is_one_stage(const TensorDesc &desc, const RunTensor &tensor, std::int64_t rotary_dim) {
     std::int64_t stride_element = tensor.out.element;
@@ -426,7 +423,7 @@ bool is_one_stage(const TensorDesc &desc, const RunTensor &tensor, std::int64_t 
     }
     return desc.norm && !desc.norm->layer && !desc.norm->per_head && !desc.norm->after && !desc.norm->row &&
            desc.norm->rounding == 0 && desc.norm->size == desc.head_dim && desc.rotates &&
-           rotary_dim == desc.head_dim && rotary_dim / 2 % pairs_at_once == 0 && desc.pairing == Pairing::half &&
+           rotary_dim == desc.head_dim && rotary_dim / 2 % whole_vectors == 0 && desc.pairing == Pairing::half &&
            desc.out_pairing == Pairing::half && desc.dtype == desc.out_dtype && !desc.groups && !desc.position_scales &&
            desc.hadamard == 0 && !desc.scale && tensor.in.element == 1 && stride_element == 1;
 }

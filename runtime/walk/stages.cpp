@@ -265,9 +265,6 @@ struct Call {
     halyard_buffer *operator[](std::size_t i) { return operands[i]->describe(extents); }
 };
 
-/// Kernels that reduce heads take this many elements at once.
-inline constexpr std::int64_t whole_vectors = 16;
-
 std::int64_t padded(std::int64_t n_elements) {
     return (n_elements + whole_vectors - 1) / whole_vectors * whole_vectors;
 }

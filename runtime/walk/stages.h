@@ -14,6 +14,9 @@ namespace halyard {
 // not 1 or offsets need more than 32 bits. Both give the same bits on every target with FMA. Operands share no element
 // unless a stage says otherwise. They may lie at any address.
 
+/// Kernels that reduce heads take this many elements at once, and the one that norms and rotates as many pairs.
+inline constexpr std::int64_t whole_vectors = 16;
+
 /// Makes floats of elements.
 void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const char> &x,
            const Elements<float> &block) noexcept;

@@ -22,8 +22,7 @@ ABIDW = ["abidw", "--drop-private-types", "--drop-undefined-syms", "--exported-i
 
 def write(library, include, path):
     subprocess.run([*ABIDW, "--headers-dir", include, "--out-file", path, library], check=True)
-    text, path = pathlib.Path(path).read_text(), pathlib.Path(path)
-    path.write_text(re.sub(r"path='[^']*/runtime/", "path='runtime/", text))  # wherever it was compiled
+    path.write_text(re.sub(r"path='[^']*/runtime/", "path='runtime/", path.read_text()))  # wherever it was compiled
 
 
 def structs(tree):
