@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 
 HERE = pathlib.Path(__file__).resolve()
 ROOT = HERE.parents[1]
@@ -90,6 +91,9 @@ def made_twice(log, command, pattern):
 def wheel(log, folder):
     made = made_twice(log, "wheel", "halyard-*.whl")
     for path in made:
+        held = zipfile.ZipFile(path).namelist()
+        if not any("/sboms/halyard" in name for name in held) or not any("LICENSES_OF_OTHERS" in name for name in held):
+            raise RuntimeError(f"{path.name} lacks its bill of materials, or the licences of what it holds")
         shutil.rmtree(folder / "venv", ignore_errors=True)
         call(log, sys.executable, "-m", "venv", folder / "venv")
         python = folder / "venv/bin/python"

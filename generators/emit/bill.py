@@ -1,8 +1,11 @@
-"""What others' code a release holds, as CycloneDX: of LICENSES_OF_OTHERS, with the versions that requirements.txt pins."""
+"""bill.py VERSION FILE NAME...: writes what others' code a release holds, as CycloneDX. The names, licences and pages are
+those of LICENSES_OF_OTHERS, the versions those that requirements.txt pins.
+"""
 
 import json
 import pathlib
 import re
+import sys
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -28,3 +31,7 @@ def cyclone_dx(version, names):
     bill = {"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1, "metadata": {"component": whole},
             "components": [listed[name] for name in names]}
     return (json.dumps(bill, indent=2) + "\n").encode()
+
+
+if __name__ == "__main__":
+    pathlib.Path(sys.argv[2]).write_bytes(cyclone_dx(sys.argv[1], sys.argv[3:]))
