@@ -24,7 +24,7 @@ import read_kernels
 ROOT = pathlib.Path(__file__).parents[2]
 TIME = 315532800  # 1980, the oldest that a zip file could tell
 
-# What takes the place of the README's first part that is for a checkout; the others are left out.
+# What takes the place of the README's first lines that are for a checkout; the others are left out.
 OPENING = """\
 This archive has the kernels emitted, so a C++20 compiler and CMake 3.25 build it, without Halide and Python:
 
@@ -54,11 +54,12 @@ def in_folder(name, files):
 def page(path):
     """A page as an archive has it."""
     text = path.read_text()
-    parts = re.compile(r"^<!-- in a checkout -->\n.*?^<!-- end -->\n|<!-- in a checkout -->.*?<!-- end -->",
-                       re.DOTALL | re.MULTILINE)
+    lines = r"^<!-- in a checkout -->\n.*?^<!-- end -->\n"
+    how = re.DOTALL | re.MULTILINE
     if path == ROOT / "README.md":
-        text = parts.sub(lambda match: OPENING, text, count=1)
-    text = re.sub("<!--.*?-->\n?", "", parts.sub("", text), flags=re.DOTALL)
+        text = re.sub(lines, lambda match: OPENING, text, count=1, flags=how)
+    text = re.sub(f"{lines}|<!-- in a checkout -->.*?<!-- end -->", "", text, flags=how)
+    text = re.sub("<!--.*?-->\n?", "", text, flags=re.DOTALL)
     return text.replace("./run halyard ", "halyard ").encode()
 
 
