@@ -21,9 +21,9 @@
  *
  * Accuracy. With an exact source: |y - exact| <= 2 * 2^-23 * hypot(x0, x1) * f + 2^-149, plus half an ulp of f16 or
  * bf16 storage, for pairs with hypot(x0, x1) * f up to 0.999999 of the greatest finite number of the storage, in the
- * default floating-point environment. A longer pair's result may be infinite even where the exact one is not, because
- * a product can overflow that another one would have brought back. (Of given rows f is hypot(cos, sin).)
- * Every target with fused multiply-add gives the same bits (NaN = NaN), for any thread count and any split.
+ * default floating-point environment. Above that a result may be infinite although the exact one is finite, because one
+ * of the two products can overflow before the other is added. With given rows, f is hypot(cos, sin) of the row.
+ * All targets with fused multiply-add give the same bits, for any number of threads and parts (any NaN equals any NaN).
  *
  * Errors. Functions return HALYARD_OK (0) or a positive halyard_status, and write a sentence to `error` when it is
  * not NULL. On an error every out parameter is unchanged and no output tensor has been written, with two exceptions:
@@ -31,13 +31,13 @@
  * never prints, aborts or throws, and starts no thread unless halyard_create_pool is called.
  *
  * Ownership and threads. Objects are immutable after creation and may be used from any number of threads at once;
- * destroy an object only when no call uses it. Descriptions, tensors and strings are read during the call only,
- * but for the memory of a given source (see halyard_angle_source_desc).
+ * destroy an object only when no call uses it. The library keeps no pointer to a description, tensor or string after a
+ * call, with two exceptions: the rows of a given source, and the index of a joined one.
  *
- * Structs start with `size`: set it to sizeof the struct, in each element of an array too, which lie as far apart as the
- * first one's size says. Later versions append fields: those that the size of an earlier version leaves out take their
- * default. Any other size is refused, 0 too.
- * Zero is the default of every field unless said otherwise in [brackets].
+ * Structs start with `size`: set it to sizeof the struct. In an array set it in every element. The first one's size is
+ * the distance from element to element. Later versions append fields. A struct may have the size of an earlier version:
+ * the fields that it lacks take their defaults. Any other size is refused, 0 too.
+ * A field's default is 0, or what stands in [brackets]: where the field is 0, that holds.
  */
 #ifndef HALYARD_H
 #define HALYARD_H
@@ -73,7 +73,8 @@ enum {
     HALYARD_ERROR_ROTARY_DIM = 5,        /* rotary_dim is odd, zero or negative */
     HALYARD_ERROR_WINDOW = 6,            /* [rotary_offset, rotary_offset + rotary_dim) is not inside the head */
     HALYARD_ERROR_OVERFLOW = 7,          /* sizes times strides leave the address space */
-    HALYARD_ERROR_STRIDE = 8,            /* two elements of an output could meet, or a cache's tiles leave their block */
+    HALYARD_ERROR_STRIDE = 8,            /* two elements of an output could have one address, or a cache's
+                                            tiles leave their block */
     HALYARD_ERROR_OVERLAP = 9,           /* an output shares elements with another argument, other than in place */
     HALYARD_ERROR_POSITION = 10,         /* a position that the angle source does not cover */
     HALYARD_ERROR_FREQUENCY = 11,        /* a base, factor, inverse frequency or the like that is out of range */
@@ -93,24 +94,25 @@ enum {
 };
 
 /* Caller-owned. A call that fails fills in the code and one sentence ended by a zero byte, naming the argument and its
- * value. A call that succeeds leaves it alone. A size that is not set makes every call fail with
- * HALYARD_ERROR_STRUCT_SIZE, before it does anything. */
+ * value. A call that succeeds does not change it. If its size is not set, the call does nothing and returns
+ * HALYARD_ERROR_STRUCT_SIZE. */
 typedef struct halyard_error {
     uint32_t size;
     halyard_status code;
     char message[256];
 } halyard_error;
 
-/* The name of a status, such as "HALYARD_ERROR_WINDOW"; NULL for a number that is none. A static string. */
+/* The name of a status, such as "HALYARD_ERROR_WINDOW"; NULL if the number is no status. A static string. */
 HALYARD_API const char *halyard_status_name(halyard_status status);
 
 /* ---- Enumerations ---------------------------------------------------------------------------------------- */
 
-/* 0 stands for no dtype, no pairing and no axis map: a field says what it means where one is not set. */
+/* A dtype, a pairing or an axis map is never 0. A field that is 0 is not set, and its comment gives the default. */
 enum { HALYARD_F32 = 1, HALYARD_F16 = 2, HALYARD_BF16 = 3 };                /* storage; arithmetic is always f32 */
-/* Of outputs, and of keys that rerotate, for quantised caches: OCP E4M3 (no infinities, largest 448) and E5M2 (largest
- * 57344), and integers. Every float is rounded to nearest even. E4M3 and E5M2 keep subnormals and NaN, and what is larger
- * than their largest value becomes that, infinities too. INT8 is clamped to [-128, 127], and NaN is 0. */
+/* 8 bits, for quantised caches. They are allowed as out_dtype, and as dtype of a plan that rerotates. OCP E4M3 has no
+ * infinities and 448 as its largest value, E5M2 57344. Every float is rounded to nearest even. E4M3 and E5M2 keep
+ * subnormals and NaN. Larger values and infinities become the largest value. INT8 is clamped to [-128, 127], and a NaN
+ * becomes 0. */
 enum { HALYARD_E4M3 = 4, HALYARD_E5M2 = 5, HALYARD_INT8 = 6 };
 enum { HALYARD_UINT8 = 7 }; /* the bytes of records, see Groups */
 enum { HALYARD_PAIRING_HALF = 1, HALYARD_PAIRING_INTERLEAVED = 2 };
@@ -118,8 +120,8 @@ enum { HALYARD_FORWARD = 0, HALYARD_INVERSE = 1 };
 enum { HALYARD_INT32 = 0, HALYARD_INT64 = 1 };                              /* storage of positions */
 enum { HALYARD_REAL32 = 2, HALYARD_REAL64 = 3 };                            /* of positions that are no integers */
 enum { HALYARD_CPU = 0, HALYARD_CUDA = 1, HALYARD_OPENCL = 2 };             /* where a tensor's memory lies */
-/* Where cos and sin come from. AUTO is resolved from the description alone: TABLE where the table's rows take at most
- * 64 MiB, or are listed, or a reference is asked for; else PHASE (never FACTORED). */
+/* Where cos and sin come from. AUTO is resolved from the description alone. It becomes TABLE if the rows take at most
+ * 64 MiB, or `listed` is set, or `reference` is not EXACT. Otherwise it becomes PHASE, and never FACTORED. */
 enum {
     HALYARD_ANGLES_AUTO = 0,
     HALYARD_ANGLES_TABLE = 1,
@@ -128,20 +130,21 @@ enum {
     HALYARD_ANGLES_PHASE = 4,
     HALYARD_ANGLES_JOINED = 5 /* is made of others: halyard_create_joined_angle_source */
 };
-/* Whose cos and sin a table reproduces. EXACT: correctly rounded. The others are float32 arithmetic as an engine does
- * it, operation by operation, for models that were trained with its errors and for engines that want their old numbers;
- * an engine's roundings of the rotation itself are not among them. Operations and functions are correctly rounded here,
- * so that the bits are the same everywhere; an engine's powf, sinf and cosf may be an ulp off (runtime/README.md says
- * how often). A position is rounded to float32 as engines do it, beyond 2^24 too.
+/* Whose cos and sin a table holds. EXACT: correctly rounded. The others repeat an engine's float32 arithmetic,
+ * operation by operation, for models that were trained with its errors and for engines that want their old numbers.
+ * They repeat angles only, and not an engine's rounding of the rotation. Every operation and function is correctly
+ * rounded here, so that the bits are the same everywhere. An engine's own powf, sinf and cosf may be an ulp off
+ * (runtime/README.md says how often). A position is rounded to float32 as engines do it, beyond 2^24 too.
  * HF_F32: Hugging Face transformers, angle = float32(position) * float32(inv_freq).
  * VLLM_F16, VLLM_BF16: vLLM's cos_sin_cache, made in float32 from frequencies that are made in float32, and rounded to
- * that dtype. For LINEAR it divides positions; of DYNAMIC_NTK seq_len is its max_position. It has an attention_factor
- * for YARN and LONGROPE only (and here for a list; VLLM_F16: up to 65504).
- * GGML: ggml_rope_ext with what llama.cpp hands to it. The angle is the position times powf(base, -2 / rotary_dim) again
- * and again, divided by the pair's factor (LLAMA3, LONGROPE, PROPORTIONAL), times 1 / factor (LINEAR, YARN). YaRN's
- * ramp always ends at whole pairs (no_truncate is not read). Not DYNAMIC_NTK, nor a list, which has no base.
- * Neither of the last two takes an exponent_dim that is not rotary_dim, a base outside 1 … 2^127, or a factor of
- * PROPORTIONAL but 1. What they don't take is a HALYARD_ERROR_UNSUPPORTED. */
+ * that dtype. LINEAR: vLLM divides positions. DYNAMIC_NTK: seq_len is vLLM's max_position. vLLM applies an
+ * attention_factor for YARN and LONGROPE only. Here a list may have one, too (VLLM_F16: up to 65504).
+ * GGML: ggml_rope_ext with what llama.cpp hands to it. The angle begins with the position and is multiplied by
+ * powf(base, -2 / rotary_dim) once for each pair. It is divided by the pair's factor (LLAMA3, LONGROPE, PROPORTIONAL)
+ * and multiplied by 1 / factor (LINEAR, YARN). YaRN's ramp always ends at whole pairs (no_truncate is not read).
+ * DYNAMIC_NTK and lists, which have no base, are refused.
+ * vLLM's and ggml's require exponent_dim = rotary_dim, a base in 1 … 2^127, and for PROPORTIONAL a factor of 1. What a
+ * reference cannot reproduce is a HALYARD_ERROR_UNSUPPORTED. */
 enum {
     HALYARD_REFERENCE_EXACT = 0,
     HALYARD_REFERENCE_HF_F32 = 1,
@@ -159,9 +162,9 @@ enum {
     HALYARD_AXIS_MAP_LIST = 4
 };
 enum { HALYARD_MAX_AXES = 4 };
-/* What a position that the source does not cover means: an error; the nearest position that it covers (of two
- * equally near, the lower); or position 0, which is no rotation but for attention_factor (given rows: what row 0
- * holds). */
+/* What a run does with a position that the source does not cover. ERROR: it fails. CLAMP: it takes the nearest position
+ * that is covered, the lower of two equally near. IDENTITY: it takes position 0, so that only attention_factor applies;
+ * with given rows, row 0. */
 enum { HALYARD_BAD_POSITION_ERROR = 0, HALYARD_BAD_POSITION_CLAMP = 1, HALYARD_BAD_POSITION_IDENTITY = 2 };
 
 /* ---- Frequencies ----------------------------------------------------------------------------------------- */
@@ -202,42 +205,44 @@ enum {
      * (Hugging Face puts max_position_embeddings there) and seq_len. Needs d >= 4. */
     HALYARD_SCALING_DYNAMIC_NTK = 3,
     /* YaRN, arXiv:2309.00071, section 3.2: inv_freq[k] = t[k] * (r / s + 1 - r), where r rises from 0 at pair `low` to
-     * 1 at pair `high`. A pair p makes L * base^(-2p / exponent_dim) / (2 pi) turns in L tokens; low is the real p
-     * where those are beta_fast, rounded down, and at least 0; high where they are beta_slow, rounded up, and at most
-     * d - 1 (as in the authors' code; rounding is left out with no_truncate). Equal ones are set 0.001 apart.
+     * 1 at pair `high`. A pair p makes turns(p) = L * base^(-2p / exponent_dim) / (2 pi) in L tokens. low is the real p
+     * with turns(p) = beta_fast, rounded down, and at least 0. high is the p with turns(p) = beta_slow, rounded up, and
+     * at most d - 1 (as in the authors' code; no_truncate leaves out the rounding). If low = high, they are set 0.001
+     * apart.
      * attention_factor = m(mscale) / m(mscale_all_dim) where both are stated (DeepSeek-V2, arXiv:2405.04434: equal ones
      * give 1), else m(1), with m(x) = 0.1 x ln(s) + 1 (section 3.4). Reads factor (0: max_position / L),
      * original_max_position, beta_fast, beta_slow, no_truncate, mscale and mscale_all_dim. Needs base > 1. */
     HALYARD_SCALING_YARN = 4,
     /* Llama 3.1 (github.com/meta-llama/llama-models, apply_scaling): with c = (L * t / (2 pi) - low_freq_factor) /
-     * (high_freq_factor - low_freq_factor), clamped to 0 … 1, inv_freq = t * ((1 - c) / s + c). Equal ones (Llama 4)
-     * make a step: c is 0 below and 1 from there on. Reads factor, original_max_position, low_freq_factor and
-     * high_freq_factor. */
+     * (high_freq_factor - low_freq_factor), clamped to 0 … 1, inv_freq = t * ((1 - c) / s + c). If
+     * low_freq_factor = high_freq_factor (Llama 4), c is 0 for L * t / (2 pi) below it, and 1 otherwise. Reads factor,
+     * original_max_position, low_freq_factor and high_freq_factor. */
     HALYARD_SCALING_LLAMA3 = 5,
     /* LongRoPE, arXiv:2402.13753: inv_freq[k] = t[k] / short_factor[k] up to L tokens, t[k] / long_factor[k] when
      * seq_len > L. attention_factor = sqrt(1 + ln(s) / ln(L)), whatever seq_len is, or 1 when s <= 1. Reads factor (0:
      * max_position / L), original_max_position, seq_len, short_factor, long_factor and n_factors. */
     HALYARD_SCALING_LONGROPE = 6,
     /* p-RoPE, arXiv:2410.06205: inv_freq[k] = t[k] / s for the first rotated_dim / 2 pairs, and 0 (no rotation) for the
-     * rest. With rotary_dim = head_dim the exponents run over the whole head, and half pairing spans it. Reads
-     * rotated_dim and factor (0: 1). */
+     * rest. Set rotary_dim to head_dim: then the exponents divide by head_dim, and half pairing pairs k with k +
+     * head_dim / 2. Reads rotated_dim and factor (0: 1). */
     HALYARD_SCALING_PROPORTIONAL = 7
 };
 
-/* Zero means "not stated" in every field: then the default in brackets holds, or, where there is none, the methods that
- * read the field refuse. Fields that a method does not read are ignored. */
+/* A field that is 0 is not stated. Then the default in brackets holds. Where there is none, the methods that read the
+ * field refuse it. Fields that a method does not read are ignored. */
 typedef struct halyard_scaling {
     uint32_t size;
     int32_t method;                /* HALYARD_SCALING_… */
     double base;                   /* finite, > 0; no default */
     int64_t rotary_dim;            /* even, 2 … 2^20; no default */
-    int64_t exponent_dim;          /* >= 2, <= 2^20 [rotary_dim]; head_dim for those that divide by it */
+    int64_t exponent_dim;          /* >= 2, <= 2^20 [rotary_dim]; head_dim for models whose exponents divide
+                                      by it */
     int64_t rotated_dim;           /* even, <= rotary_dim [rotary_dim]; PROPORTIONAL only */
     double factor;                 /* s: 1 … 2^60 */
     int64_t original_max_position; /* L, in tokens: 1 … 2^53, the context that the model was trained with */
     int64_t max_position;          /* in tokens: 1 … 2^53, the context that it is meant for */
     int64_t seq_len;               /* in tokens: 0 … 2^53, the context that these frequencies are for [up to L] */
-    double attention_factor;       /* 2^-60 … 2^60 [the method's; 1 where it says nothing]; any method */
+    double attention_factor;       /* 2^-60 … 2^60, in the place of the method's own [that, or 1] */
     double beta_fast;              /* turns: 2^-60 … 2^60, >= beta_slow [32] */
     double beta_slow;              /* turns: 2^-60 … 2^60 [1] */
     int32_t no_truncate;           /* 0 or 1; 1 is Hugging Face's truncate = false */
@@ -274,11 +279,11 @@ typedef struct halyard_config_options {
  *     seq_len from the options;
  *   - the width from head_dim (or hidden_size / num_attention_heads) times partial_rotary_factor or rotary_pct, or from
  *     rotary_dim, or qk_rope_head_dim;
- *   - mrope_section and mrope_interleaved, of model types whose order of axes is known; a text_config inside;
- *     rope_local_base_freq, global_head_dim, layer_types; dual_chunk_attention_config, as far as its first chunk goes.
- * Fields that model_type documents a default for may be absent; those of an unknown model_type must be there, and its
- * pairing stays unknown. Otherwise nothing is guessed: what is missing, contradictory, of the wrong type or absurd is
- * an error that names the field. Fields that have nothing to do with RoPE are not looked at.
+ *   - mrope_section and mrope_interleaved (of model types whose order of axes is known), text_config,
+ *     rope_local_base_freq, global_head_dim, layer_types, and dual_chunk_attention_config (its first chunk).
+ * Fields for which the model_type documents a default may be absent. Those of an unknown model_type must be there, and
+ * its pairing stays unknown. Otherwise nothing is guessed: what is missing, contradictory, of the wrong type or absurd
+ * is an error that names the field. Fields that have nothing to do with RoPE are not looked at.
  * Errors: NULL_POINTER (text, out), STRUCT_SIZE, SHAPE (n_bytes or seq_len is negative or too large; a factor list's
  * length; a number of tokens), ROTARY_DIM, FREQUENCY (numbers out of range, as for from_scaling), CONFIG (the rest,
  * with line and column where it is not JSON), MISMATCH (layer_type is needed, not known, or has no RoPE), UNSUPPORTED
@@ -304,7 +309,8 @@ typedef struct halyard_frequencies_info {
     int64_t rotary_dim;
     double attention_factor;
     const double *inv_freq; /* rotary_dim / 2 values, correctly rounded; owned by the frequencies */
-    /* What a config tells, which a plan and an angle source take over; otherwise the values in brackets. */
+    /* Set where the frequencies come from a config; otherwise the values in brackets. Plans and angle sources take them
+     * as defaults. */
     int32_t pairing;        /* HALYARD_PAIRING_… that the model reads [0: unknown] */
     int32_t out_pairing;    /* that it writes; differs from pairing in DeepSeek-V3 and its kin [0: unknown] */
     const char *method;     /* "default", "list", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope" or
@@ -318,22 +324,23 @@ typedef struct halyard_frequencies_info {
     int64_t original_max_position; /* in tokens, the context that the model was trained with [0: unknown] */
     int64_t max_position;          /* in tokens, the context that it is meant for: what max_position_embeddings or its
                                       like states, or for YaRN original_max_position * factor, if more [0: unknown] */
-    /* The context lengths, in tokens, that they are for, both included: 0 … 2^53 but for two methods, where L is
-     * original_max_position. LONGROPE: 0 … L or L + 1 … 2^53. DYNAMIC_NTK: 0 … L or, made for more, L … seq_len. A
-     * sequence whose length leaves them needs others (halyard_create_frequencies_for_length), and its cached keys
-     * have to be rotated again. Less than 2^53 too where a config's rule for longer contexts is not supported. */
+    /* The frequencies hold for sequences of first_seq_len … last_seq_len tokens, both included: 0 … 2^53, except for
+     * two methods, with L = original_max_position. LONGROPE: 0 … L, or L + 1 … 2^53. DYNAMIC_NTK: 0 … L, or, made for
+     * more than L, L … seq_len. A sequence whose length leaves the range needs other frequencies
+     * (halyard_create_frequencies_for_length), and its cached keys have to be rotated again. last_seq_len is also lower
+     * where a config's rule for longer contexts is not supported. */
     int64_t first_seq_len;
     int64_t last_seq_len;
-    /* What the model asks of q beside its angles, and a rotation alone does not do: in the layers that q_scale_layers
-     * says, q at position p is multiplied by what q_scale_rule says of p, after the rotation and any norm. Plans do so
-     * where a tensor has position_scales; halyard_make_position_scales makes these. */
+    /* Some models also multiply q by a number that depends on its position p, after the rotation and any norm.
+     * q_scale_rule is the formula, q_scale_layers the layers. A rotation does not do this by itself: get the numbers
+     * from halyard_make_position_scales, and have tensors take position_scales. */
     double q_scale;               /* a [0] */
     int64_t q_scale_length;       /* n, in tokens: >= 1 where there is a rule [0] */
     int32_t q_scale_shift;        /* d: 0 or 1 [0] */
     int32_t q_scale_rule;         /* HALYARD_Q_SCALE_… [NONE] */
     int32_t q_scale_layers;       /* HALYARD_LAYERS_… [NONE] */
-    int32_t has_unrotated_layers; /* 1: the attention of other layers than those that the frequencies are for turns
-                                     neither q nor k (Llama 4, SmolLM3, Cohere 2); linear attention does not count [0] */
+    int32_t has_unrotated_layers; /* 1: other attention layers of the model have no RoPE (Llama 4, SmolLM3,
+                                     Cohere 2); linear attention does not count [0] */
 } halyard_frequencies_info;
 
 /* Fills in *info (its size must be set). HALYARD_ERROR_NULL_POINTER, HALYARD_ERROR_STRUCT_SIZE. */
@@ -343,9 +350,9 @@ HALYARD_API halyard_status halyard_get_frequencies_info(const halyard_frequencie
 /* The frequencies of the same model for another context length: those of DYNAMIC_NTK and LONGROPE are made anew, all
  * others are copied. No config is read again: it takes some tens of microseconds. Call it where a sequence's length has
  * left first_seq_len … last_seq_len of its frequencies' info, and rotate its cached keys again.
- *   seq_len  in tokens, 0 … 2^53. DYNAMIC_NTK changes with every token above L, so that an engine asks for more than
- *            the sequence has: the next multiple of 4096, say. Made for more than L, they go on for shorter sequences
- *            down to L, as in Hugging Face's dynamic_frequency_update.
+ *   seq_len  in tokens, 0 … 2^53. DYNAMIC_NTK changes with every token above L. So ask for more than the sequence
+ *            has: the next multiple of 4096, say. Frequencies that were made for more than L stay valid for shorter
+ *            sequences down to L, as in Hugging Face's dynamic_frequency_update.
  * Errors: NULL_POINTER, SHAPE (seq_len), UNSUPPORTED (the first Qwen's use_dynamic_ntk beyond its seq_length, dual
  * chunks beyond the first), OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_create_frequencies_for_length(const halyard_frequencies *frequencies,
@@ -395,24 +402,25 @@ typedef struct halyard_angle_source_desc {
     /* TABLE, FACTORED and PHASE cover the positions first … last (both included).
      *
      * TABLE: a row of cos and a row of sin, float32(f cos theta) and float32(f sin theta), correctly rounded at every
-     * int32 position; 4 * rotary_dim bytes a row. The fastest, while the rows that a run reads stay in the cache.
-     * FACTORED: two tables of about sqrt(last - first) rows each, whose products are the rows; cos and sin are within
-     * 2.4e-7 f, and results within 4 * 2^-23 of the pair's length. For long ranges where memory counts.
-     * PHASE: no table. A position times a 64-bit fraction of a turn wraps exactly; cos and sin come from polynomials in
-     * float32, within 1.2e-7 f at every int32 position. At scattered positions of a long range, which would miss the
-     * cache, it and FACTORED are the fastest. */
+     * int32 position; 4 * rotary_dim bytes a row. The fastest, while the rows that a run reads stay in the CPU's
+     * caches. FACTORED: two tables of about sqrt(last - first) rows each; a row is the product of one row of each. cos
+     * and sin are within 2.4e-7 f, and results within 4 * 2^-23 of the pair's length. For long ranges where memory
+     * counts. PHASE: no table. A position times a 64-bit fraction of a turn wraps exactly; cos and sin come from
+     * polynomials in float32, within 1.2e-7 f at every int32 position. At scattered positions of a long range, where a
+     * table misses the caches, PHASE and FACTORED are the fastest. */
     int32_t first;
     int32_t last; /* >= first, else HALYARD_ERROR_POSITION */
-    /* TABLE only: rows for just the listed positions (those outside first … last count as the nearest end); the others
-     * are not covered. An empty list covers nothing. A list is not consecutive, and has one axis (else
-     * HALYARD_ERROR_MISMATCH). NULL: every position in first … last. Read during creation only. */
+    /* TABLE only: rows for just the listed positions. Those outside first … last count as the nearest end. Positions
+     * that are not listed are not covered. An empty list covers nothing. A list is not consecutive, and has one axis
+     * (else HALYARD_ERROR_MISMATCH). NULL: every position in first … last. Read during creation only. */
     const halyard_positions *listed;
 
     /* GIVEN: the caller's own rows; position p reads row p, covering 0 … n_rows - 1. attention_factor is not applied.
      * The memory stays the caller's: it must outlive the source and hold still during a run, and may be rewritten
      * between runs (that is how halyard_make_rows serves all layers of a decoding step). A fused cache [cos | sin] is
-     * sin_rows = cos_rows + rotary_dim / 2 with its own stride_row; rows that repeat themselves to rotary_dim are read
-     * halfway. A run of several batch rows has to name its positions, unless the rows are by_token. */
+     * sin_rows = cos_rows + rotary_dim / 2 with its own stride_row. Of rows that hold rotary_dim values, the second
+     * half equal to the first (Hugging Face), only the first half is read. A run of several batch rows has to name its
+     * positions, unless the rows are by_token. */
     const void *cos_rows;  /* [n_rows, rotary_dim / 2], the last dimension dense; any alignment */
     const void *sin_rows;  /* likewise */
     int64_t n_rows;        /* 1 … 2^31 - 1, as for a table; else HALYARD_ERROR_SHAPE or HALYARD_ERROR_OVERFLOW */
@@ -424,10 +432,10 @@ typedef struct halyard_angle_source_desc {
                               has n_rows = batch * tokens and no positions (else SHAPE, MISMATCH). 2: likewise, but
                               batch rows share them: token t of each reads row t, and n_rows = tokens. */
 
-    int32_t reference;     /* HALYARD_REFERENCE_…; all but EXACT are for TABLE (FACTORED, PHASE:
+    int32_t reference;     /* HALYARD_REFERENCE_…; FACTORED and PHASE take EXACT only (else
                               HALYARD_ERROR_MISMATCH). GIVEN rows are read as they are */
 
-    /* Positions with several axes: a run's positions then have n_axes arrays. (A list names the positions of all.) */
+    /* Positions with several axes: a run's positions then have n_axes arrays. */
     int32_t axis_map;      /* HALYARD_AXIS_MAP_… [what the frequencies were told by a config; else NONE] */
     int32_t n_axes;        /* 1 … HALYARD_MAX_AXES; 0 or 1 with HALYARD_AXIS_MAP_NONE; 0 where axis_map is 0 */
     int32_t reserved;      /* 0 */
@@ -436,10 +444,10 @@ typedef struct halyard_angle_source_desc {
     const int32_t *axis_of_pair; /* LIST: [rotary_dim / 2] axes, 0 … n_axes - 1 (else SHAPE). Read during creation only */
 
     /* GIVEN only (else MISMATCH): rows of its own for each head. Head h at row p reads the elements from
-     * p * stride_row + h * stride_head on. All tensors that a run rotates have n_heads heads then (else SHAPE). Such
-     * rows serve runs and bound runs on a CPU. */
+     * p * stride_row + h * stride_head on. Every tensor that is rotated then has n_heads heads (else SHAPE). Only
+     * runs and bound runs on a CPU take such rows. */
     int64_t n_heads;       /* >= 0, else SHAPE; [0: all heads share the rows] */
-    int64_t stride_head;   /* in elements, any sign; 0: heads share the rows all the same */
+    int64_t stride_head;   /* in elements, any sign; 0: all heads read the same rows */
 } halyard_angle_source_desc;
 
 /* Makes an angle source. `frequencies` is required but for GIVEN, which does not read it (may be NULL). Errors:
@@ -453,16 +461,16 @@ HALYARD_API halyard_status halyard_create_angle_source(const halyard_frequencies
  * dynamic NTK at each length): an index says which source each batch row or token reads. It serves runs, bound runs and
  * halyard_make_rows on a CPU, and gives the bits that each source gives alone. Keys move by it, too: see Re-rotation.
  *   sources    [n_sources], alike in rotary_dim, n_axes and reference (else MISMATCH), each TABLE, FACTORED or PHASE
- *              (else UNSUPPORTED: given rows are every token's own already). They must outlive the joined one; the array
- *              is read during creation only.
+ *              (else UNSUPPORTED: rows by_token may differ for each token anyway). They must outlive the joined one;
+ *              the array is read during creation only.
  *   n_sources  1 … 2^20.                              Else HALYARD_ERROR_SHAPE.
  *   index      [n_index] numbers of sources: batch row b reads sources[index[b]] or, by_token, token t of batch row b
  *              sources[index[b * tokens + t]]. The memory stays the caller's, as that of given rows: it must hold still
  *              during a run, no output may share it, and it may be rewritten between runs. Any alignment.
  *   n_index    >= 1, else SHAPE. A run may have fewer batch rows (tokens), but not more, else SHAPE.
  *   by_token   0 or 1.                                Else HALYARD_ERROR_UNKNOWN_VALUE.
- * A number that no source has is a run's HALYARD_ERROR_UNKNOWN_VALUE, before anything is written. A position has to be
- * covered by the source of its token, but where keys move. Also NULL_POINTER, OVERFLOW, OUT_OF_MEMORY. */
+ * If an index is not in 0 … n_sources - 1, the run fails with HALYARD_ERROR_UNKNOWN_VALUE before it writes. A position
+ * has to be covered by the source of its token, except where keys move. Also NULL_POINTER, OVERFLOW, OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_create_joined_angle_source(const halyard_angle_source *const *sources,
                                                               int32_t n_sources, const int32_t *index, int64_t n_index,
                                                               int32_t by_token, halyard_angle_source **out,
@@ -472,11 +480,11 @@ typedef struct halyard_angle_source_info {
     uint32_t size;
     int32_t kind;       /* resolved: never HALYARD_ANGLES_AUTO */
     int64_t rotary_dim;
-    int64_t first;      /* the range of positions that it covers; a listed table covers only some of it. JOINED: that
-                           all its sources cover, empty where last < first */
+    int64_t first;      /* the range of positions that it covers; a listed table covers only some of it. JOINED: what
+                           all its sources cover, nothing if last < first */
     int64_t last;
-    int64_t n_rows;     /* a table holds position 0 as well, one row more where it does not cover it */
-    uint64_t bytes;     /* memory that the source owns; 4 * rotary_dim of it are for keys that rerotate */
+    int64_t n_rows;     /* a table that does not cover position 0 holds one row more, for it */
+    uint64_t bytes;     /* memory that the source owns, of which 4 * rotary_dim bytes serve keys that move */
 } halyard_angle_source_info;
 
 /* Fills in *info (its size must be set). NULL_POINTER, STRUCT_SIZE. */
@@ -490,18 +498,19 @@ HALYARD_API void halyard_destroy_angle_source(halyard_angle_source *source);
 
 enum { HALYARD_MAX_TENSORS = 4 };
 
-/* The road from a projection to a cache. Each tensor of a plan takes, of these stages, those that it has:
+/* The stages of a tensor, from a projection to a cache. It goes through those that its description asks for:
  *
  *     load (dtype, or records) -> norm -> rotate -> norm -> scale by position -> Hadamard
  *         -> scale, convert (out_dtype), or groups -> store (view, or cache by slot)
  *
  * Between load and store all is f32. Elements beside the rotary window take every stage but the rotation. Conversions
  * round to nearest even and keep denormals; f16 and bf16 overflow to infinity.
- * A result before conversion is within (2 + 4 for a norm + 1/2 for a scale by position + 2 for a scale) * 2^-23 of the
- * length of its pair, times the magnitude of its scale by position, and (n / 16 + 5) / 2 * 2^-23 of it more for the sum
- * of a norm's n squares, which is not compensated. With a norm BEFORE the rotation that length is the normed and
- * weighted pair's; with one AFTER it, it is the length of the pair before the norm, times |r * weight| of the element
- * itself. What a layer norm and a Hadamard transform add to that is said below.
+ * The error of a result before conversion is at most c * 2^-23 * len * |p|. p is the scale by position, or 1.
+ *   c    2, + 4 + (n / 16 + 5) / 2 for a norm over n elements, whose sum is not compensated, + 1/2 for a scale by
+ *        position, + 2 for a scale.
+ *   len  the length of the pair; with a norm BEFORE the rotation, of the normed and weighted pair; with a norm AFTER
+ *        it, of the pair before the norm, times |r * weight| of the element.
+ * What a layer norm and a Hadamard transform add to that is said below.
  * A tensor with other stages than the rotation and a cache whose heads are rows has heads of at most 2048 elements, and
  * rows that are normed of at most 8192, by a layer norm of at most 4096 (else UNSUPPORTED), since a thread works in 112
  * KiB of its stack. */
@@ -513,18 +522,19 @@ enum { HALYARD_NORM_BEFORE = 0, HALYARD_NORM_AFTER = 1 }; /* the rotation */
 enum { HALYARD_NORM_ROUND_BEFORE_WEIGHT = 1, HALYARD_NORM_ROUND_AFTER_WEIGHT = 2 }; /* and after the bias */
 
 /* RMS (arXiv:1910.07467): v * r, then times the weight, with r = 1 / sqrt(sum(v^2) / n + eps). Each operation is
- * rounded in f32. The sum has one order: partial sum i of 16 takes the elements i, i + 16, … by fma; those are added as
- * i and i + 8, i and i + 4, and so on. A sum that overflows gives r = 0; a head of zeros with eps = 0 gives NaN.
+ * rounded in f32. The sum has one order. Partial sum i of 16 takes the elements i, i + 16, i + 32, … by fma. These are
+ * added as i and i + 8, then i and i + 4, and so on. A sum that overflows gives r = 0. A head of zeros with eps = 0
+ * gives NaN.
  *
  * LAYER (LayerNorm, arXiv:1607.06450): the mean is taken off first, c = v - sum(v) / n. Then as RMS with c in the place
  * of v, (c * r) * weight, and plus the bias. Each operation is rounded, and sum(v) has the order of the other sum, by
- * additions. Equal numbers with eps = 0 give NaN, or anything where their mean has to be rounded; a sum(v) that
+ * additions. Equal numbers with eps = 0 give NaN, or anything where their mean has to be rounded. A sum(v) that
  * overflows gives NaN.
- * Where a result is within some part of its pair's length, c * r * weight + bias counts there with |c * r * weight| +
- * |bias|, and AFTER the rotation with |r * weight| times its pair's former length more. The mean is rounded too, by which
- * the normed value may be off by d * (1 + |c * r|) * |weight| more: d = (n / 32 + 7) * 2^-23 * r * m, and m^2 is the mean
- * of v^2 (AFTER: of the squared lengths of pairs, and for d <= 1/4 only). So little is known of numbers that are nearer to
- * each other than they are rounded; eps limits by how much that is wrong. */
+ * In the bound above, len takes |c * r * weight| + |bias| for each element c * r * weight + bias. AFTER the rotation it
+ * also takes |r * weight| times the pair's length before the norm. The mean is rounded, too: the normed value may be
+ * off by d * (1 + |c * r|) * |weight| more, with d = (n / 32 + 7) * 2^-23 * r * m and m^2 the mean of v^2 (AFTER: the
+ * mean of the pairs' squared lengths, and for d <= 1/4 only). If elements differ by less than they are rounded, the
+ * normed values say nothing, and eps limits how far off they are. */
 typedef struct halyard_norm_desc {
     uint32_t size;
     int32_t kind;          /* HALYARD_NORM_RMS, or HALYARD_NORM_LAYER */
@@ -535,15 +545,16 @@ typedef struct halyard_norm_desc {
     int32_t rounding;      /* flags HALYARD_NORM_ROUND_…; AFTER_WEIGHT with a weight only (else MISMATCH) */
     int32_t no_eps;        /* 1: eps is 0, which the field cannot say (it has to be 0 then) */
     double eps;            /* >= 0, rounded to f32 and finite there; [0: 1e-6] */
-    int64_t window_offset; /* HALYARD_NORM_HEAD: the elements of a head that are normed, */
-    int64_t window_size;   /* [0: all from window_offset on]; the others pass by. HALYARD_NORM_ROW: both 0 */
+    int64_t window_offset; /* HALYARD_NORM_HEAD: the first element of a head that is normed. HALYARD_NORM_ROW: 0 */
+    int64_t window_size;   /* HALYARD_NORM_HEAD: how many are normed [all from window_offset on]; the norm leaves the
+                              others as they are. HALYARD_NORM_ROW: 0 */
     int32_t has_bias;      /* 1: there is a bias, one for each weight. LAYER with a weight only (else MISMATCH) */
     int32_t weight_per_head; /* 1: each head has weights of its own, [heads, window_size], and biases. HALYARD_NORM_HEAD
                               with a weight only (else MISMATCH) */
 } halyard_norm_desc;
 
 enum { HALYARD_SCALE_STATIC = 0, HALYARD_SCALE_DYNAMIC = 1 };
-/* Of static scales, in the order of the output: 1, n = heads, n = head_dim, or [heads, head_dim]. */
+/* How many static scales there are: 1, heads, head_dim, or [heads, head_dim], with channels as in the output. */
 enum {
     HALYARD_SCALE_PER_TENSOR = 0,
     HALYARD_SCALE_PER_HEAD = 1,
@@ -552,9 +563,9 @@ enum {
 };
 
 /* stored = convert(v * r), r = f32(1 / scale): so value = stored * scale.
- * STATIC: the run brings the scales. DYNAMIC, for outputs of 8 bits: each head of each token has its own, f32(greatest
- * finite |v| / greatest number of out_dtype), or 1 where there is none, it is 0, or the scale would not be a normal
- * number; the run writes them. */
+ * STATIC: the run brings the scales. DYNAMIC, for outputs of 8 bits only: the run writes a scale for each head of each
+ * token, f32(m / M) with m the greatest finite |v| and M the greatest number of out_dtype. The scale is 1 where no v is
+ * finite, m is 0, or f32(m / M) is not a normal number. */
 typedef struct halyard_scale_desc {
     uint32_t size;
     int32_t kind;     /* HALYARD_SCALE_STATIC, or HALYARD_SCALE_DYNAMIC */
@@ -565,16 +576,17 @@ typedef struct halyard_scale_desc {
 /* A cache of out_dtype, in blocks (pages) of block_size slots each: slot s is token t = s mod block_size of block
  * s / block_size. Element d of token t and head h of that block lies, counted in elements from the cache's first, at
  *
- *     block * stride_block + h * stride_head + (t / tile_tokens) * stride_tile_tokens + (t % tile_tokens) * stride_token
- *                     + (d / tile_elements) * stride_tile_elements + (d % tile_elements) * stride_element
+ *     block * stride_block + h * stride_head + (t / tile_tokens) * stride_tile_tokens + (t % tile_tokens) *
+ *                     stride_token + (d / tile_elements) * stride_tile_elements + (d % tile_elements) * stride_element
  *
- * With H heads, D = head_dim and bs = block_size, what is not named being left out:
+ * Common layouts, with H heads, D = head_dim and bs = block_size; fields that are not named stay 0:
  *     [slots, H, D]            n_slots = block_size, stride_head = D, stride_token = H D
  *     [blocks, bs, H, D]       stride_block = bs H D, stride_head = D, stride_token = H D
  *     [blocks, H, bs, D]       stride_block = H bs D, stride_head = bs D, stride_token = D
  *     [blocks, H, D, bs]       the same, stride_token = 1, stride_element = bs
  *     [blocks, H, D/x, bs, x]  the same, stride_token = x, tile_elements = x, stride_tile_elements = bs x
- * Elements that could meet are refused, conservatively as those of outputs. */
+ * Strides that could put two elements at one address are refused (STRIDE), and some harmless ones with them, as for
+ * outputs. */
 typedef struct halyard_cache_desc {
     uint32_t size;
     int32_t reserved;              /* 0 */
@@ -588,33 +600,35 @@ typedef struct halyard_cache_desc {
     int64_t tile_elements;         /* >= 1 [head_dim] */
     int64_t stride_tile_elements;
     int64_t stride_element;        /* [1] */
-    int64_t extent;                /* elements from a block's and head's first on that its tiles must not leave (else
-                                      STRIDE); [0: as many as they take] */
+    int64_t extent;                /* elements from the first one of a block and head on that its tiles must not leave
+                                      (else STRIDE) [as many as they take] */
 } halyard_cache_desc;
 
 /* Re-rotation. Keys that were rotated for one position move to another, as when a context shifts or a cached prefix is
  * used again: pair k turns by Q * inv_freq[k] - P * inv_freq'[k], where Q and inv_freq are the position and the angle
  * source that it goes to, P and inv_freq' those that it comes from. That is formed in fixed point, not from two
  * rounded angles, and cos and sin of it are within 1.2e-7. Every pair of positions of 32 bits is valid; the ranges of
- * sources do not matter. With one source attention_factor is not applied again; between two, keys are multiplied by
- * the quotient of theirs. Tensors with a cache are read there as well, each stored token in its slot, in any layout;
- * others are views, in place or not. dtype may be any, and is the output's. Static scales serve reading and writing;
- * dynamic ones are read where they are renewed. A scale that the elements of a pair share would cancel, and is not
- * applied: elements w as stored turn into w', which is stored as convert(w'), or with dynamic scales as convert(w' *
- * f32(s / s')), where s' = f32(s * f32(greatest finite |w'| / greatest number of dtype)), or 1 as for other dynamic
- * scales. A result before conversion is within 2 * 2^-23 of its pair's length, and with scales per channel within 4.5
- * * 2^-23. Moves add up what each rounds. Keys of few bits should move seldom and far: where a slow pair turns by less
- * than half an ulp, the step is lost.
- * Of joined sources the index of `angles` says where the keys of each batch row or token go to, and that of from_angles
- * where they come from: so those of a sequence that has crossed LongRoPE's length move from the short source to the long
- * one, while others move within one source, as if there were no other. */
+ * sources do not matter.
+ * With one source attention_factor is not applied again. With two, keys are multiplied by its quotient, angles' over
+ * from_angles'. Tensors with a cache are read from their slots as well as written there, in any layout. Others are
+ * views, in place or not. dtype may be any, and is the output's. Static scales serve reading and writing.
+ * A scale that both elements of a pair share is not applied, because it would cancel: elements w as stored turn into
+ * w', which is stored as convert(w'). Dynamic scales are read, and written anew: s' = f32(s * f32(m / M)) with m the
+ * greatest finite |w'| and M the greatest number of dtype, or 1 in the cases of other dynamic scales. Then convert(w' *
+ * f32(s / s')) is stored. A result before conversion is within 2 * 2^-23 of its pair's length, and with scales per
+ * channel within 4.5 * 2^-23.
+ * Each move rounds, and the errors add up. Move keys of few bits seldom and far: a slow pair that turns by less than
+ * half an ulp does not change at all.
+ * With joined sources, `angles` says where the keys of each batch row or token go to, and from_angles where they come
+ * from. So keys of a sequence that has crossed LongRoPE's length move from the short source to the long one, while
+ * those of other sequences stay with theirs, and have the bits that one source gives. */
 
-/* Hadamard. Quantised caches keep keys and values that a Hadamard transform has spread over the head, so that no element
- * stands out. It is Sylvester's, orthonormal, and so its own inverse; attention takes q and the cache transformed alike.
- * Each n elements, from the head's first on, are multiplied by f32(1 / sqrt(n)), and then u and v that lie 1, 2, 4, …
- * apart become u + v and u - v: ggml's order, to the bit. A result may be off by (log2(n) + 2) / 2 * 2^-23 of the length
- * of the n elements, and by the length of what they were off before. A plan that rerotates undoes it before the rotation
- * and does it again behind it. */
+/* Hadamard. Quantised caches keep keys and values that a Hadamard transform has spread over the head, so that no
+ * element stands out. It is Sylvester's, orthonormal, and so its own inverse; attention takes q and the cache
+ * transformed alike. Each n elements, from the head's first on, are multiplied by f32(1 / sqrt(n)), and then u and v
+ * that lie 1, 2, 4, … apart become u + v and u - v: ggml's order, to the bit. The error of a result is at most (log2(n)
+ * + 2) / 2 * 2^-23 times the length of the n elements, plus the length of the errors that these had before. A plan that
+ * rerotates undoes the transform before the rotation and does it again after it. */
 
 /* Groups. What a quantised cache stores of a head is a record of bytes: elements in groups, a scale for each group, and
  * perhaps a zero point. Tensors of records have HALYARD_UINT8 as their dtype and record_bytes as their last dimension,
@@ -623,18 +637,19 @@ typedef struct halyard_cache_desc {
  *
  *     RULE_LARGEST    s = max(largest |v| / M, floor)                  q = round(v * r), to -M … M (int8: -128 … 127)
  *                     M is 127 (int8), 7 (int4), 448 (e4m3), 57344 (e5m2)
- *     RULE_SIGNED     s = (the v of largest |v|, the first of equals) / -8       q = trunc(v * r + 8.5), to 0 … 15; uint4
- *     RULE_RANGE      s = (max - min) / M, or floor if that is 0; z = -min / s   q = round(fma(v, r, z)), to 0 … M
- *                     M is 255 (uint8), 15 (uint4)
+ *     RULE_SIGNED     s = (the v of largest |v|, the first of equals) / -8       q = trunc(v * r + 8.5), to 0 … 15;
+ *     uint4 RULE_RANGE      s = (max - min) / M, or floor if that is 0; z = -min / s   q = round(fma(v, r, z)), to 0 …
+ *                     M M is 255 (uint8), 15 (uint4)
  *
- * v is read back as q * s, (q - 8) * s and (q - z) * s, with s and z as stored, and q is of z as stored. They are
- * rounded to scale_dtype: F32, F16 and BF16 to nearest even, but what overflows becomes the largest finite number, an s
- * before z and r are made of it; E8M0_UP is the next power of two from s on, E8M0_OCP 2^(floor(log2(largest |v|)) - 8
- * for e4m3, - 15 for e5m2), both within 2^-127 … 2^127. Of v that are not finite NaNs count as 0, infinities become the
- * nearest q, and s and z are those of the others, or of zeros where there are none. A zero has no sign in max and min.
- * Where r would not be finite it is 0, and so are all v.
- * Results, being rounded to so few bits, have no bound: what v is within, is said at the other stages. All bytes are the
- * same on every target with fused multiply-add. */
+ * v is read back as q * s, (q - 8) * s and (q - z) * s, with s and z as stored; q is computed with z as stored. s and z
+ * are rounded to scale_dtype. F32, F16, BF16: to nearest even; what overflows becomes the largest finite number, an s
+ * before z and r are computed from it. E8M0_UP: the next power of two from s on. E8M0_OCP: 2^(floor(log2(largest |v|))
+ * - 8 for e4m3, - 15 for e5m2). Both are within 2^-127 … 2^127.
+ * A v that is not finite does not count for s and z. A NaN counts as a v of 0, and an infinity becomes the nearest q.
+ * If no v is finite, s and z are those of zeros. +0 and -0 are equal in max and min. If r would not be finite, r is 0
+ * and every v counts as 0.
+ * Results are rounded to so few bits that they have no bound of their own; the bounds of v are those of the other
+ * stages. All bytes are the same on every target with fused multiply-add. */
 enum {
     HALYARD_GROUPS_GGML_Q8_0 = 1,           /* 34 bytes for 32 elements: f16 s, then int8; as ggml on x86 */
     HALYARD_GROUPS_GGML_Q8_0_NEON = 2,      /* the same with r of s, as ggml on ARM */
@@ -643,8 +658,8 @@ enum {
     HALYARD_GROUPS_VLLM_INT8 = 5,           /* int8 per head; f32 scales apart, [blocks, block_size, heads] */
     HALYARD_GROUPS_VLLM_FP8 = 6,            /* e4m3, likewise */
     HALYARD_GROUPS_OPENVINO_U8 = 7,         /* f32 s, f32 z, a head of uint8; RULE_RANGE. OpenVINO (2026.4, x86) writes
-                                             * these bytes where head_dim is a multiple of 16, of values, and of keys
-                                             * where their KEY_CACHE_QUANT_MODE is BY_TOKEN, which is not its default */
+                                             * these bytes if head_dim is a multiple of 16: for values, and for keys
+                                             * with KEY_CACHE_QUANT_MODE BY_TOKEN, which is not its default */
     HALYARD_GROUPS_OPENVINO_U4 = 8,         /* the same of uint4, even elements in the high nibbles */
     HALYARD_GROUPS_MLA_V32 = 9,             /* DeepSeek V3.2: 512 e4m3, 4 f32 scales of 128 each, then 64 bf16 */
     HALYARD_GROUPS_MLA_V4 = 10,             /* V4: 448 e4m3, then 64 bf16; 7 E8M0_UP of 64 each apart */
@@ -673,41 +688,42 @@ enum {
 
 typedef struct halyard_groups_desc {
     uint32_t size;
-    int32_t preset;      /* HALYARD_GROUPS_…: says all that follows up to scales_apart; fields that are set besides have to
-                            be what it says (else MISMATCH) [0: the fields say it] */
+    int32_t preset;      /* HALYARD_GROUPS_…: fills in all fields from element to scales_apart. A field that is set,
+                            too, has to be the preset's (else MISMATCH) [0: no preset, the fields say it] */
     int32_t element;     /* HALYARD_ELEMENT_… */
     int32_t packing;     /* HALYARD_PACKING_…, of 4 bits: neighbours, the first in the low or in the high nibble; or
                             element i of a group in the low nibble beside i + group / 2. 0 of 8 bits */
     int32_t rule;        /* HALYARD_RULE_… */
-    int32_t reciprocal;  /* what r is: 1 / s as it is stored, 1 / s before s is rounded to scale_dtype, or M / largest |v|
-                            of RULE_LARGEST without floor. 1 / s as stored where that s is not s rounded: an E8M0, or
-                            clamped */
+    int32_t reciprocal;  /* what r is. OF_STORED: 1 / s as stored. OF_SCALE: 1 / s before it is rounded to scale_dtype.
+                            OF_LARGEST: M / largest |v|, for RULE_LARGEST without floor. Always 1 / s as stored where
+                            scale_dtype is an E8M0, or s was clamped */
     int32_t rounding;    /* HALYARD_ROUNDING_…: AWAY, halves away from zero, is for integers of RULE_LARGEST */
     int32_t scale_dtype; /* HALYARD_GROUP_SCALE_…; of zero points too, F32, F16 or BF16 then */
     int32_t raw_dtype;   /* HALYARD_F32, HALYARD_F16 or HALYARD_BF16: of elements that are in no group; 0: there are none */
     float floor;         /* >= 0 and finite, of RULE_RANGE > 0; 0 of RULE_SIGNED and of E8M0_OCP */
     int64_t group;       /* 16, 32, 64, 128, or n_grouped [n_grouped] */
-    int64_t n_grouped;   /* elements from a head's first on that are in groups, a multiple of group [head_dim]; the others
-                            are stored as raw_dtype */
+    int64_t n_grouped;   /* elements from a head's first on that are in groups, a multiple of group [head_dim]; the
+                            others are stored as raw_dtype */
     /* Of a record, in bytes: group g has its elements at data_offset + g * data_stride, its scale at scale_offset + g *
-     * scale_stride, its zero point at zero_offset + g * zero_stride. Strides are >= 0; the places lie apart. */
+     * scale_stride, its zero point at zero_offset + g * zero_stride. Strides are >= 0, and the places do
+     * not overlap. */
     int64_t record_bytes; /* [as many as the places take] */
     int64_t data_offset, data_stride;
     int64_t scale_offset, scale_stride;
     int64_t zero_offset, zero_stride;
     int64_t raw_offset;
-    int32_t scales_apart; /* 1: scales lie in memory that the run brings (group_scales), where scale_offset counts from a
-                             head's first byte. Without zero points only */
+    int32_t scales_apart; /* 1: scales are not in the record but in memory that the run brings (group_scales), where
+                             scale_offset counts from the head's first byte. Only for rules without zero points */
     int32_t reserved;     /* 0 */
-    /* Of scales that lie apart, in bytes, from one block of the cache to the next, one slot of a block, and one head; of
-     * views from batch row to batch row, token and head. [All 0: dense, blocks of slots of heads of n_groups *
+    /* Of scales that lie apart, in bytes, from one block of the cache to the next, one slot of a block, and one head;
+     * of views from batch row to batch row, token and head. [All 0: dense, blocks of slots of heads of n_groups *
      * scale_stride bytes.] */
     int64_t scales_stride_block, scales_stride_token, scales_stride_head;
 } halyard_groups_desc;
 
-/* Writes to *out (its size must be set) what groups are for heads of head_dim elements: *groups with what its preset and
- * its defaults say filled in, record_bytes too, so that a caller knows how much memory to bring. Strides of scales that
- * lie apart stay as they are. Errors: NULL_POINTER, STRUCT_SIZE, and what a plan says of such groups. */
+/* Writes to *out (its size must be set) what groups are for heads of head_dim elements: *groups with what its preset
+ * and its defaults say filled in, record_bytes too, so that a caller knows how much memory to bring. Strides of scales
+ * that lie apart stay as they are. Errors: NULL_POINTER, STRUCT_SIZE, and what a plan says of such groups. */
 HALYARD_API halyard_status halyard_resolve_groups(const halyard_groups_desc *groups, int64_t head_dim,
                                                   halyard_groups_desc *out, halyard_error *error);
 
@@ -719,23 +735,23 @@ typedef struct halyard_tensor_desc {
     int32_t pairing;       /* HALYARD_PAIRING_… of the input [the frequencies'; where the plan rerotates, their
                               out_pairing] */
     int32_t out_pairing;   /* of the output [pairing; the frequencies' where pairing is theirs] */
-    int32_t no_rotation;   /* 1: the tensor takes every stage but the rotation, as v does. Its pairings and rotary_offset
-                              are not read */
+    int32_t no_rotation;   /* 1: the tensor takes every stage but the rotation, as v does. Its pairings and
+                              rotary_offset are not read */
     int64_t head_dim;      /* >= rotary_offset + rotary_dim [the frequencies'] */
     int64_t rotary_offset; /* >= 0 */
-    /* The other stages of its road; NULL: it has none. Read during the call only. */
+    /* The other stages; NULL: the tensor does not have that one. Read during the call only. */
     const halyard_norm_desc *norm;
     const halyard_scale_desc *scale;
     const halyard_cache_desc *cache; /* where the output goes; NULL: into the run's y */
-    int32_t position_scales; /* 1: elements are multiplied by numbers that the run brings for each token, as some models
-                                do to q (see q_scale_rule): v becomes f32(v * s), whatever the direction, also beside
-                                the window and where there is no_rotation */
+    int32_t position_scales; /* 1: the run brings a number s for each token and head, and every element v becomes
+                                f32(s * v), as some models do to q (see q_scale_rule). The inverse multiplies, too, and
+                                so do elements beside the window and tensors with no_rotation */
     int32_t hadamard;        /* n: a Hadamard transform of each n elements of a head, see Hadamard; a power of two, 2 or
                                 more, that divides head_dim (else SHAPE) [0: none] */
-    /* How records of the output hold heads, and those of the input; NULL: elements of a dtype do. Where they are given,
-     * out_dtype or dtype is HALYARD_UINT8 [HALYARD_UINT8]. A plan that rerotates has groups alone, for both. A tensor with
-     * groups has no scale, and one with from_groups no norm that rounds (else MISMATCH). Scales of a plan that rerotates
-     * which lie apart are read where they are renewed. Read during the call only. */
+    /* The records of the output, and of the input; NULL: it has elements of a dtype. With groups, out_dtype is
+     * HALYARD_UINT8 [that]; with from_groups, dtype is. A plan that rerotates sets groups only, which then describe
+     * input and output, and scales that lie apart are read and written anew in group_scales. A tensor with groups has
+     * no scale, and one with from_groups no norm with rounding (else MISMATCH). Read during the call only. */
     const halyard_groups_desc *groups;
     const halyard_groups_desc *from_groups;
 } halyard_tensor_desc;
@@ -785,9 +801,9 @@ typedef struct halyard_linear_angles {
     int32_t n_axes;          /* 1 … HALYARD_MAX_AXES, else SHAPE */
     int32_t reserved;        /* 0 */
     const void *positions;   /* [n_axes, n_batch, n_tokens], any alignment; finite, else POSITION */
-    int64_t stride_axis;     /* in elements, any sign; 0: axes (batch rows, tokens) share their positions */
-    int64_t stride_batch;
-    int64_t stride_token;
+    int64_t stride_axis;     /* in elements, any sign, as the next two; 0: all axes share their positions */
+    int64_t stride_batch;    /* 0: all batch rows share them */
+    int64_t stride_token;    /* 0: all tokens share them */
     const double *matrix;    /* [n_heads, n_axes, rotary_dim / 2] dense, any alignment; radians per position, finite,
                                 else FREQUENCY */
     int64_t n_heads;         /* >= 0, else SHAPE; [0: heads share the rows; matrix is [n_axes, rotary_dim / 2]] */
@@ -811,8 +827,8 @@ typedef struct halyard_rows_args {
 } halyard_rows_args;
 
 /* Writes the rows of n_batch * n_tokens tokens, [n_batch, n_tokens, 2, rotary_dim / 2] dense: a cos row, then a sin
- * row, for each token. A GIVEN source that is by_token, with cos_rows = rows, sin_rows = rows + rotary_dim / 2, n_rows =
- * n_batch * n_tokens and stride_row = rotary_dim, serves them to the runs of a step. Those of linear angles with
+ * row, for each token. A GIVEN source that is by_token, with cos_rows = rows, sin_rows = rows + rotary_dim / 2, n_rows
+ * = n_batch * n_tokens and stride_row = rotary_dim, serves them to the runs of a step. Those of linear angles with
  * n_heads are [n_batch, n_tokens, n_heads, 2, rotary_dim / 2]: stride_row = n_heads * rotary_dim, stride_head =
  * rotary_dim. The plan decides by its target which kernels make them; linear angles go by those of PHASE, and have the
  * same bits on every target with fused multiply-add. Allocates nothing, and reads no environment. Errors: NULL_POINTER,
@@ -827,8 +843,8 @@ typedef struct halyard_tensor {
     int32_t dtype;      /* must be the plan's */
     int32_t device;     /* HALYARD_CPU; the others are for halyard_gpu.h */
     int32_t reserved;   /* 0 */
-    void *data;         /* the element [0, 0, 0, 0]; any alignment; never written through as an input. The outputs of a
-                           run that come to 32 MiB go past the caches where all heads and halves begin on 64 bytes. */
+    void *data;         /* the element [0, 0, 0, 0]; any alignment; never written through as an input. If the outputs of
+                           a run come to 32 MiB, and all heads and halves begin on 64 bytes, they go past the caches. */
     int64_t shape[4];   /* batch, tokens, heads, head_dim; the first three >= 0, head_dim the plan's */
     int64_t strides[4]; /* in elements, any sign; an input's may be 0 */
 } halyard_tensor;
@@ -836,8 +852,8 @@ typedef struct halyard_tensor {
 /* Runs task(data, i) once for each i in 0 … n_tasks - 1, in any order and on any threads, and returns 0 when all have
  * finished. Any other value, an exception, or a task left out makes the run fail with HALYARD_ERROR_EXECUTOR; the
  * outputs are then incomplete.
- * A run has as many tasks as it rotates times 256 KiB of f32 or 48 KiB of 16 bits, all tensors together, but at most
- * n_threads. Where that is fewer than two, handing work over costs more than it saves: the executor is not called. */
+ * A run has one task for each 256 KiB of f32 (48 KiB of 16 bits) that it rotates in all tensors together, and at most
+ * n_threads. With fewer than two the executor is not called, because handing work over costs more than it saves. */
 typedef struct halyard_executor {
     uint32_t size;
     int32_t n_threads; /* how many tasks can run at once, 1 … 1024 */
@@ -845,13 +861,13 @@ typedef struct halyard_executor {
     int32_t (*parallel_for)(void *context, int64_t n_tasks, void (*task)(void *data, int64_t index), void *data);
 } halyard_executor;
 
-/* What two tokens with one slot are: an error; or right, and the later token (in [batch, tokens] order) is kept, whatever
- * the threads. */
+/* Two tokens with one slot. CHECK: they are a HALYARD_ERROR_SLOT. RANGE_ONLY: they are allowed, and the later one (in
+ * [batch, tokens] order) is stored, with any number of threads. */
 enum { HALYARD_SLOTS_CHECK = 0, HALYARD_SLOTS_RANGE_ONLY = 1 };
 
-/* Where tokens go in caches: one slot for each. -1: the token is not stored (in views it is as ever). Any other number
- * that a cache of the plan does not have is a HALYARD_ERROR_SLOT, before anything is written. Where no tensor with a
- * cache has heads, nothing is stored, and the slots are not looked at. */
+/* Where tokens go in caches: one slot for each. -1: the token is not stored in caches; outputs that are views are still
+ * written. Any other number that a cache of the plan does not have is a HALYARD_ERROR_SLOT, before anything is written.
+ * If every tensor with a cache has 0 heads, the slots are not read. */
 typedef struct halyard_slots {
     uint32_t size;
     int32_t type;          /* HALYARD_INT32 or HALYARD_INT64 */
@@ -872,13 +888,14 @@ typedef struct halyard_stages {
     uint32_t size;
     int32_t reserved;         /* 0 */
     const void *weight;       /* the norm's, of its weight_dtype, dense, any alignment */
-    int64_t n_weights;        /* window_size; weight_per_head: heads * window_size; HALYARD_NORM_ROW: heads * head_dim. In
-                                 the order of the input before the rotation, of the output after it */
+    int64_t n_weights;        /* window_size; weight_per_head: heads * window_size; HALYARD_NORM_ROW: heads * head_dim.
+                                 In the order of the input before the rotation, of the output after it */
     const float *scales;      /* STATIC, dense */
     int64_t n_scales;         /* 1, heads, head_dim or heads * head_dim */
     float *scales_out;        /* DYNAMIC: [batch, tokens, heads]; of a tensor with a cache [slots, heads], where tokens
-                                 without a slot write none. A plan that rerotates reads them first: of the tokens that it
-                                 moves, they and their reciprocals are positive and finite (else SCALE) */
+                                 without a slot write none. A plan that rerotates reads them first: each token that it
+                                 moves must have a scale that is positive and finite, and so must be its reciprocal
+                                 (else SCALE) */
     int64_t stride_scales[3]; /* in elements: batch, token, head; with a cache 0 (else MISMATCH), slot, head */
     void *cache;              /* the first element of slot 0 and head 0, any alignment */
     const float *position_scales;      /* [batch, tokens, heads] finite numbers (else SCALE), any alignment */
@@ -891,14 +908,14 @@ typedef struct halyard_stages {
 typedef struct halyard_run_args {
     uint32_t size;
     int32_t bad_position;                /* HALYARD_BAD_POSITION_… */
-    const halyard_angle_source *angles;  /* its rotary_dim must be the plan's; may be NULL where no tensor is rotated, and
-                                            then neither it nor positions are read */
+    const halyard_angle_source *angles;  /* its rotary_dim must be the plan's; may be NULL where no tensor is rotated,
+                                            and then neither it nor positions are read */
     const halyard_positions *positions;  /* NULL: 0, 1, 2, … in every batch row */
     const halyard_tensor *x;             /* the plan's n_tensors inputs, all with one batch and one tokens */
     const halyard_tensor *y;             /* outputs, each of its input's shape and the plan's out_dtype. In place: the
-                                            same data, strides, dtype and pairing as its input. That of a tensor with a
-                                            cache is not read; nor, of a plan that rerotates, are data and strides of its
-                                            x, which says dtype and shape */
+                                            same data, strides, dtype and pairing as its input. y of a tensor with a
+                                            cache is not read. If the plan rerotates, x of such a tensor only tells
+                                            dtype and shape: its data and strides are not read either */
     const halyard_executor *executor;    /* NULL: the calling thread does everything */
     int32_t part;                        /* 0 … n_parts - 1, see below */
     int32_t n_parts;                     /* 0 … 1024; 0 and 1: the run is whole */
@@ -906,9 +923,9 @@ typedef struct halyard_run_args {
     const halyard_stages *stages;        /* weights, scales and caches [n_tensors]; NULL if the plan asks for none */
     const halyard_positions *from_positions; /* the positions that keys of a plan that rerotates come from, never NULL;
                                             they go to `positions`. NULL for other plans */
-    const halyard_angle_source *from_angles; /* what they were rotated with [angles]; NULL for other plans. Either may be
-                                            joined, but neither has given rows, or another reference than EXACT, and
-                                            bad_position is ERROR (else MISMATCH) */
+    const halyard_angle_source *from_angles; /* what they were rotated with [angles]; NULL for other plans. Both may be
+                                            joined. Neither may be GIVEN or have another reference than EXACT, and
+                                            bad_position must be ERROR (else MISMATCH) */
     int32_t n_tensors;                   /* how many tensors x, y and stages hold: the plan's, else SHAPE [unchecked: as
                                             many as the plan's] */
     int32_t reserved;                    /* 0 */
@@ -919,21 +936,22 @@ typedef struct halyard_run_args {
  * MISMATCH (dtype, head_dim or rotary_dim is not the plan's; positions that given rows need, or can't have; what the
  * plan's stages do not ask for; sources by which keys cannot move), OVERFLOW, STRIDE, OVERLAP, POSITION, SLOT, SCALE,
  * THREADS, EXECUTOR, UNSUPPORTED (device; a row that is too long for its norm).
- * Outputs (caches and scales too) may not share memory with positions, slots, weights, biases, static scales, scales by
- * position, the rows of a given source or the index of a joined one either; there spans are compared.
- * Parts. A caller that has threads of its own makes the same call on each of them but for `part`: together they do what
- * the whole run does, to the bit, in any order. Every part checks everything, so that all return the same status and none
- * writes on an error. Parts take no executor (else MISMATCH); a part that there is no work for does nothing. */
+ * Outputs, caches and scales that are written must not overlap positions, slots, weights, biases, static scales, scales
+ * by position, given rows or the index of a joined source (else OVERLAP). Of these, ranges of addresses are compared:
+ * an output between their elements is refused, too.
+ * Parts. A caller with threads of its own makes the same call on each of them, with another `part`. Together the calls
+ * give the bits of the whole run, in any order. Every part checks everything, so that all return the same status and
+ * none writes on an error. Parts take no executor (else MISMATCH). A part without work does nothing. */
 HALYARD_API halyard_status halyard_run(const halyard_plan *plan, const halyard_run_args *args, halyard_error *error);
 
 /* ---- Bound runs ------------------------------------------------------------------------------------------ */
 
-/* A run of which everything but its pointers was checked: for calls that differ in nothing else, as those of decoding
- * steps and layers do. A run by way of it gives the bits of halyard_run, in a fraction of the time of a small one. */
+/* A run whose arguments were checked, all but its pointers. It serves calls that differ in nothing else, such as those
+ * of decoding steps and layers, and gives the bits of halyard_run. */
 typedef struct halyard_bound_run halyard_bound_run;
 
-/* Checks a run as halyard_run does, but for what positions, slots and the index of joined sources hold, and does not
- * run it. The pointers in args (data of tensors and positions) are an example: each run brings its own. A tensor that
+/* Checks a run as halyard_run does, and does not run it. The values of positions, slots and joined sources' indices are
+ * not read. The pointers in args (data of tensors and positions) are an example: each run brings its own. A tensor that
  * is in place here is in place there. The plan, args->angles and from_angles must outlive the bound run, and so must
  * what args->executor calls. args->part and n_parts must be 0.
  * Errors: as halyard_run, and OUT_OF_MEMORY. */
@@ -968,9 +986,10 @@ typedef struct halyard_bound_run_args {
 
 /* Runs. What is checked: pointers, positions, slots, scales that are read, and that outputs share no element with
  * inputs, positions, given rows and each other. Allocates nothing. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE
- * (the index of joined sources), SHAPE (n_tensors, part, that index), MISMATCH (positions and slots that were bound or
- * not; a tensor apart that was bound in place; angles; parts of a run with an executor), OVERFLOW, OVERLAP (also a
- * tensor in place that was bound apart), POSITION, SLOT, SCALE, EXECUTOR. */
+ * (the index of joined sources), SHAPE (n_tensors, part, that index), MISMATCH (positions or slots where the run was
+ * bound without them, or none where it was bound with them; y other than x where a tensor was bound in place; angles;
+ * parts of a run with an executor), OVERFLOW, OVERLAP (also y the same as x where they were bound apart), POSITION,
+ * SLOT, SCALE, EXECUTOR. */
 HALYARD_API halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_bound_run_args *args,
                                              halyard_error *error);
 
@@ -981,15 +1000,15 @@ HALYARD_API void halyard_destroy_bound_run(halyard_bound_run *bound);
 
 typedef struct halyard_pool halyard_pool;
 
-/* Starts n_threads - 1 threads (n_threads 1 … 1024) that wait for work, spinning briefly and then asleep. Runs that
- * meet in one pool don't wait for each other: the later one does its work on its own thread. Threads don't survive
- * fork(): in a child, the work is done on the calling thread. Errors: THREADS, NULL_POINTER, OUT_OF_MEMORY. */
+/* Starts n_threads - 1 threads (n_threads 1 … 1024) that wait for work, spinning briefly and then asleep. If two
+ * runs use one pool at the same time, the later one does not wait: it works on its calling thread alone. Threads don't
+ * survive fork(): in a child, runs work on the calling thread. Errors: THREADS, NULL_POINTER, OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_create_pool(int32_t n_threads, halyard_pool **out, halyard_error *error);
 
 /* The pool as an executor; valid until the pool is destroyed. NULL when pool is NULL. */
 HALYARD_API const halyard_executor *halyard_get_pool_executor(const halyard_pool *pool);
 
-/* Joins the threads. NULL is allowed. */
+/* Joins the threads. NULL is allowed. No run may use the pool. */
 HALYARD_API void halyard_destroy_pool(halyard_pool *pool);
 
 /* ---- Targets --------------------------------------------------------------------------------------------- */

@@ -1,6 +1,5 @@
 /// Halyard's C++ face: the C ABI of halyard.h with owners, exceptions and a few helpers that fill in its structs.
-/// Header-only, C++17, and but for run_cache and find_head_dim without logic of its own: halyard.h says what everything
-/// means.
+/// Header-only, C++17. Only run_cache and find_head_dim add logic of their own; halyard.h says what everything means.
 ///
 ///     const auto frequencies = halyard::frequencies::from_base(10000.0, 128);
 ///     const auto angles = halyard::angle_source::table(frequencies, 0, 4095);
@@ -9,10 +8,10 @@
 ///     const auto x = halyard::tensor(data, halyard::dtype::f32, {batch, tokens, heads, 128});
 ///     halyard::run(plan, angles, x, x);  // in place
 ///
-/// Errors. Whatever can fail throws halyard::error. No output tensor has been written then, unless its status is
+/// Errors. Whatever can fail throws halyard::error, with the status that halyard.h names. No output tensor has been written then, unless its status is
 /// HALYARD_ERROR_EXECUTOR or HALYARD_ERROR_DEVICE, which come after the work began and leave outputs incomplete.
-/// A program that is compiled without exceptions defines HALYARD_THROW(error), which is called in the place of `throw
-/// error` and must not return, before it includes this header; or it uses halyard.h, which never throws.
+/// Without exceptions, define HALYARD_THROW(error) before this header is included. It takes the place of `throw error`
+/// and must not return. Or use halyard.h, which never throws.
 /// Ownership. frequencies, angle_source, plan and pool each own one object of the C ABI: they move, they don't copy,
 /// and they destroy it. A moved-from one is empty (get() is NULL), and using it throws HALYARD_ERROR_NULL_POINTER.
 /// Threads. The objects are immutable: any number of threads may use one at once. Destroy or move it when none does.
@@ -102,7 +101,7 @@ void call(Function *function, Arguments... arguments) {
     check(function(arguments..., &details), details);
 }
 
-/// The same of one that makes an object, whose owner the caller becomes.
+/// Calls a function of the C ABI that makes an object. The caller owns it.
 template <typename Object, typename Function, typename... Arguments>
 Object *create(Function *function, Arguments... arguments) {
     Object *made = nullptr;
@@ -110,7 +109,7 @@ Object *create(Function *function, Arguments... arguments) {
     return made;
 }
 
-/// What such a function tells of an object, in a struct.
+/// Calls a function of the C ABI that fills in a struct about an object, and returns the struct.
 template <typename Struct, typename Function, typename Object>
 Struct tell(Function *function, Object of) {
     auto info = make_struct<Struct>();
@@ -237,7 +236,7 @@ public:
                                                                attention_factor));
     }
 
-    /// Those of a model that was made fit for longer contexts; scaling.size must be set.
+    /// The frequencies of a scaling method; scaling.size must be set.
     static frequencies from_scaling(const halyard_scaling &scaling) {
         return frequencies(detail::create<halyard_frequencies>(halyard_create_frequencies_from_scaling, &scaling));
     }
@@ -337,7 +336,7 @@ public:
     explicit angle_source(const frequencies &frequencies, const halyard_angle_source_desc &desc)
         : angle_source(frequencies.get(), desc) {}
 
-    /// HALYARD_ANGLES_AUTO over every int32 position: what needs no thought.
+    /// HALYARD_ANGLES_AUTO over every int32 position. Take this unless there is a reason for another.
     explicit angle_source(const frequencies &frequencies)
         : angle_source(frequencies, describe_angles(HALYARD_ANGLES_AUTO)) {}
 
@@ -410,10 +409,10 @@ public:
                                                                  by_token ? 1 : 0));
     }
 
-    /// Rows as make_rows writes them, [batch, tokens, 2, rotary_dim / 2], for runs of batch x tokens = n_rows tokens,
-    /// which then name no positions; with n_heads, [batch, tokens, n_heads, 2, rotary_dim / 2]. Where batch rows share
-    /// them, they are those of tokens = n_rows. The memory stays the caller's, must outlive the source, and may be
-    /// rewritten between runs.
+    /// Rows as make_rows writes them: [batch, tokens, 2, rotary_dim / 2], or with n_heads [batch, tokens, n_heads, 2,
+    /// rotary_dim / 2]. n_rows = batch * tokens. With are_shared all batch rows read the same rows, and n_rows = tokens.
+    /// Runs with them name no positions. The memory stays the caller's, must outlive the source, and may be rewritten
+    /// between runs.
     static angle_source given_by_token(const float *rows, std::int64_t n_rows, std::int64_t rotary_dim,
                                        bool are_shared = false, std::int64_t n_heads = 0) {
         auto desc = describe_rows(rows, rows == nullptr ? nullptr : rows + rotary_dim / 2, dtype::f32, n_rows,
@@ -460,8 +459,8 @@ inline halyard_tensor_desc describe_tensor(dtype type, std::int64_t head_dim = 0
     return desc;
 }
 
-/// An RMSNorm of each head before the rotation, with weights [head_dim]. A halyard_tensor_desc points to it, as to what
-/// the functions below return, until its plan is made.
+/// An RMSNorm of each head before the rotation, with weights [head_dim]. A halyard_tensor_desc points to it: keep it,
+/// and what the other describe_ functions for stages return, until the plan is made.
 inline halyard_norm_desc describe_norm(dtype weight, double eps = 1e-6) noexcept {
     auto desc = make_struct<halyard_norm_desc>();
     desc.weight_dtype = static_cast<std::int32_t>(weight);
@@ -602,7 +601,7 @@ public:
     const halyard_executor *executor() const noexcept { return halyard_get_pool_executor(get()); }
 };
 
-/// Which part of a run a thread of the caller's does: all of them together do it whole.
+/// The part of a run that a call does: 0 … n_parts - 1 of 1 … 1024. All parts together are the whole run.
 struct part_of_run {
     std::int32_t part = 0;
     std::int32_t n_parts = 1;
@@ -631,10 +630,10 @@ halyard_slots slots(const Index *data, std::array<std::int64_t, 2> shape, keep_l
 }
 
 /// A start for each batch row: token t has slot start + t, or none where the start is -1. The last arguments are a
-/// scratch, or keep_last, as above. The memory stays the caller's.
-template <typename... Doubled>
-halyard_slots consecutive_slots(const std::int64_t *starts, std::int64_t n_batch, Doubled... doubled) noexcept {
-    auto result = slots(starts, {n_batch, 1}, doubled...);
+/// scratch and its bytes, or keep_last, as above. The memory stays the caller's.
+template <typename... Policy>
+halyard_slots consecutive_slots(const std::int64_t *starts, std::int64_t n_batch, Policy... policy) noexcept {
+    auto result = slots(starts, {n_batch, 1}, policy...);
     result.consecutive = 1;
     return result;
 }
@@ -681,7 +680,7 @@ using tensors = array_of<halyard_tensor>;
 /// Copies of the stages of a plan's tensors, or none.
 class stages_of_tensors {
 public:
-    stages_of_tensors() noexcept {}  // which leaves the copies unset
+    stages_of_tensors() noexcept {}  // leaves the copies uninitialised
     template <typename Stages,
               typename = std::enable_if_t<std::is_convertible_v<const Stages &, array_of<halyard_stages>>>>
     stages_of_tensors(const Stages &stages) noexcept : stages_of_tensors(array_of<halyard_stages>(stages)) {}
@@ -722,7 +721,7 @@ struct run_options {
     std::optional<halyard_positions> from_positions;    ///< for plans that rerotate: where keys are now,
     const halyard_angle_source *from_angles = nullptr;  ///< and what they were rotated with; NULL: the run's source
 
-    run_options() noexcept {}  // which sets no more of the stages than there are
+    run_options() noexcept {}  // initialises only as many stages as there are
 
     /// Sets positions, or slots and stages.
     run_options &at(const halyard_positions &where) noexcept {
@@ -800,13 +799,13 @@ inline void run(const plan &made, const angle_source &angles, const tensors &x, 
     detail::call(halyard_run, made.get(), &args);
 }
 
-/// A run of which everything but its pointers was checked, for the many that differ in nothing else. The plan, the
-/// angles and what the executor calls must outlive it.
+/// A run whose arguments were checked, all but its pointers, for calls that differ in nothing else. The plan, the angles
+/// and what the executor calls must outlive it.
 class bound_run : public detail::handle<halyard_bound_run, halyard_destroy_bound_run> {
 public:
     using handle::handle;
 
-    /// The pointers in x, y and options.positions are an example; options.part is left alone.
+    /// The pointers in x, y and options.positions are an example: each run brings its own. options.part is ignored.
     bound_run(const plan &made, const angle_source &angles, const tensors &x, const tensors &y,
               const run_options &options = {})
         : handle(make(made, angles, x, y, options)) {}
@@ -852,9 +851,8 @@ private:
     }
 };
 
-/// What was made for keys, for those whose calls come again and again in a few forms: a plan and a bound run, say, by
-/// all that they depend on but pointers. Keys are compared by ==. Of more than n_most keys (1 …), the one that nobody
-/// has asked for the longest is forgotten.
+/// A cache of what callers with a few kinds of calls need again and again: a plan and a bound run, say. The key holds all
+/// that they depend on but pointers. Keys are compared by ==. The n_most keys (1 …) that were asked for last are kept.
 ///
 /// Ownership: the cache shares what it keeps with those who found it, so what it forgets lives on while they hold it.
 /// Threads: any number of them may use one cache. While one makes something, the others wait.
@@ -863,8 +861,8 @@ class run_cache {
 public:
     explicit run_cache(std::size_t n_most) : n_most_(n_most) {}
 
-    /// What make() returned when the key was new, or returns now. What it throws is passed on, and nothing is kept
-    /// then. Nothing is allocated for a key that is known.
+    /// The value of a key. If the key is new, make() makes it; it must not use this cache. What make() throws is passed
+    /// on, and nothing is kept then. Nothing is allocated for a known key.
     template <typename Make>
     std::shared_ptr<const Made> find(const Key &key, Make &&make) {
         const std::lock_guard<std::mutex> lock(mutex_);
