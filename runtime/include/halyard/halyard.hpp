@@ -8,13 +8,13 @@
 ///     const auto x = halyard::tensor(data, halyard::dtype::f32, {batch, tokens, heads, 128});
 ///     halyard::run(plan, angles, x, x);  // in place
 ///
-/// Errors. Whatever can fail throws halyard::error, with the status that halyard.h names. No output tensor has been written then, unless its status is
-/// HALYARD_ERROR_EXECUTOR or HALYARD_ERROR_DEVICE, which come after the work began and leave outputs incomplete.
-/// Without exceptions, define HALYARD_THROW(error) before this header is included. It takes the place of `throw error`
-/// and must not return. Or use halyard.h, which never throws.
-/// Ownership. frequencies, angle_source, plan and pool each own one object of the C ABI: they move, they don't copy,
-/// and they destroy it. A moved-from one is empty (get() is NULL), and using it throws HALYARD_ERROR_NULL_POINTER.
-/// Threads. The objects are immutable: any number of threads may use one at once. Destroy or move it when none does.
+/// Errors. Whatever can fail throws halyard::error, with the status that halyard.h names. No output tensor has been
+/// written then, unless its status is HALYARD_ERROR_EXECUTOR or HALYARD_ERROR_DEVICE, which come after the work began
+/// and leave outputs incomplete. Without exceptions, define HALYARD_THROW(error) before this header is included. It
+/// takes the place of `throw error` and must not return. Or use halyard.h, which never throws. Ownership. frequencies,
+/// angle_source, plan and pool each own one object of the C ABI: they move, they don't copy, and they destroy it. A
+/// moved-from one is empty (get() is NULL), and using it throws HALYARD_ERROR_NULL_POINTER. Threads. The objects are
+/// immutable: any number of threads may use one at once. Destroy or move it when none does.
 #pragma once
 
 #include "halyard/halyard.h"
@@ -410,9 +410,9 @@ public:
     }
 
     /// Rows as make_rows writes them: [batch, tokens, 2, rotary_dim / 2], or with n_heads [batch, tokens, n_heads, 2,
-    /// rotary_dim / 2]. n_rows = batch * tokens. With are_shared all batch rows read the same rows, and n_rows = tokens.
-    /// Runs with them name no positions. The memory stays the caller's, must outlive the source, and may be rewritten
-    /// between runs.
+    /// rotary_dim / 2]. n_rows = batch * tokens. With are_shared all batch rows read the same rows, and n_rows =
+    /// tokens. Runs with them name no positions. The memory stays the caller's, must outlive the source, and may be
+    /// rewritten between runs.
     static angle_source given_by_token(const float *rows, std::int64_t n_rows, std::int64_t rotary_dim,
                                        bool are_shared = false, std::int64_t n_heads = 0) {
         auto desc = describe_rows(rows, rows == nullptr ? nullptr : rows + rotary_dim / 2, dtype::f32, n_rows,
@@ -799,8 +799,8 @@ inline void run(const plan &made, const angle_source &angles, const tensors &x, 
     detail::call(halyard_run, made.get(), &args);
 }
 
-/// A run whose arguments were checked, all but its pointers, for calls that differ in nothing else. The plan, the angles
-/// and what the executor calls must outlive it.
+/// A run whose arguments were checked, all but its pointers, for calls that differ in nothing else. The plan, the
+/// angles and what the executor calls must outlive it.
 class bound_run : public detail::handle<halyard_bound_run, halyard_destroy_bound_run> {
 public:
     using handle::handle;
@@ -851,8 +851,9 @@ private:
     }
 };
 
-/// A cache of what callers with a few kinds of calls need again and again: a plan and a bound run, say. The key holds all
-/// that they depend on but pointers. Keys are compared by ==. The n_most keys (1 …) that were asked for last are kept.
+/// A cache of what callers with a few kinds of calls need again and again: a plan and a bound run, say. The key holds
+/// all that they depend on but pointers. Keys are compared by ==. The n_most keys (1 …) that were asked for last are
+/// kept.
 ///
 /// Ownership: the cache shares what it keeps with those who found it, so what it forgets lives on while they hold it.
 /// Threads: any number of them may use one cache. While one makes something, the others wait.
