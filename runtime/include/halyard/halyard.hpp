@@ -11,10 +11,12 @@
 /// Errors. Whatever can fail throws halyard::error, with the status that halyard.h names. No output tensor has been
 /// written then, unless its status is HALYARD_ERROR_EXECUTOR or HALYARD_ERROR_DEVICE, which come after the work began
 /// and leave outputs incomplete. Without exceptions, define HALYARD_THROW(error) before this header is included. It
-/// takes the place of `throw error` and must not return. Or use halyard.h, which never throws. Ownership. frequencies,
-/// angle_source, plan and pool each own one object of the C ABI: they move, they don't copy, and they destroy it. A
-/// moved-from one is empty (get() is NULL), and using it throws HALYARD_ERROR_NULL_POINTER. Threads. The objects are
-/// immutable: any number of threads may use one at once. Destroy or move it when none does.
+/// takes the place of `throw error` and must not return. Or use halyard.h, which never throws.
+///
+/// Ownership. frequencies, angle_source, plan and pool each own one object of the C ABI: they move, they don't copy,
+/// and they destroy it. A moved-from one is empty (get() is NULL), and using it throws HALYARD_ERROR_NULL_POINTER.
+///
+/// Threads. The objects are immutable: any number of threads may use one at once. Destroy or move it when none does.
 #pragma once
 
 #include "halyard/halyard.h"
