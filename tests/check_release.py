@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 import zipfile
 
@@ -24,6 +25,13 @@ NETWORK = ["/etc/resolv.conf", "/etc/hosts", "/etc/ssl/certs/ca-certificates.crt
 VARIABLES = re.compile(r"(?i)\w+_proxy|PIP_\w+|SSL_CERT_\w+|LANG|LC_ALL|TERM")
 MIRRORS = {"bookworm": "http://deb.debian.org/debian", "trixie": "http://deb.debian.org/debian",
            "noble": "http://archive.ubuntu.com/ubuntu"}
+# Compilers of releases of Debian: packages, and what packages/compilers.py calls them.
+COMPILERS = {
+    "bookworm": ("g++-12,clang-16", "g++-12 clang++-16"),
+    "trixie": ("g++-13,g++-14,clang-17,clang-18,clang-19,g++-aarch64-linux-gnu,qemu-user",
+               "g++-13 g++-14 clang++-17 clang++-18 clang++-19 aarch64-linux-gnu-g++"),
+}
+CONAN = "conan==2.34.0"
 # Lines that tell how much a step did, and what it left out.
 COUNTS = re.compile(r"tests passed|\d+ passed|mutants|no find|compared|ratios|wrote|as they were|Done \d+|differ")
 SKIPPED = re.compile(r"(?i)^(?:run: )?skip|\(Skipped\)|\d+ skipped")
@@ -53,6 +61,8 @@ STEPS = [
     Step("floors", "speed beside the recorded ratios", "bench --check-floors"),
     Step("wheel", "the wheel, twice the same, and in a bare environment", "=wheel"),
     Step("archives", "archives, twice the same", "=archives"),
+    Step("compilers", "the source archive by gcc 12 to 14 and clang 16 to 19, for AArch64 too", "=compilers"),
+    Step("conan", "the source archive's recipe for Conan", "=conan"),
     *(Step(name, f"a fresh {name}: ./run demo and test, not as root, where the path has a space", f"=fresh {name}")
       for name in MIRRORS),
 ]
@@ -109,9 +119,8 @@ def archives(log, folder):
     log.write(f"wrote {len(made)} archives, each twice the same\n")
 
 
-def fresh(log, folder, name):
-    """In a root file system of its own. It is mounted in a namespace of its own, so that nothing is mounted when it is
-    removed."""
+def make_root(log, folder, name, packages):
+    """A root file system of its own, with a user who is not root."""
     if os.geteuid() != 0:
         raise Skipped("only root may make a root file system")
     if shutil.which("debootstrap") is None:
@@ -119,7 +128,8 @@ def fresh(log, folder, name):
     root = folder / name
     shutil.rmtree(root, ignore_errors=True)
     try:
-        call(log, "debootstrap", "--variant=minbase", "--include=ca-certificates,git,sudo", name, root, MIRRORS[name])
+        call(log, "debootstrap", "--variant=minbase", f"--include=ca-certificates,git,sudo{packages}", name, root,
+             MIRRORS[name])
     except subprocess.CalledProcessError:
         raise Skipped(f"{name} could not be fetched") from None
     for path in map(pathlib.Path, NETWORK):
@@ -128,14 +138,59 @@ def fresh(log, folder, name):
             shutil.copytree(path, to, dirs_exist_ok=True) if path.is_dir() else shutil.copy(path, to)
     call(log, "chroot", root, "useradd", "--create-home", "newcomer")
     (root / "etc/sudoers.d/newcomer").write_text("newcomer ALL=(ALL) NOPASSWD: ALL\nDefaults env_keep = \"*\"\n")
-    call(log, "git", "clone", "--quiet", ROOT, root / "home/newcomer/a clone")
+    return root
+
+
+def do_in_root(log, root, command):
+    """Runs a command as the user, in the user's home, and removes the root file system where it passed. What is mounted
+    is so in a namespace of its own, and not when the root is removed."""
     call(log, "chroot", root, "chown", "-R", "newcomer:", "/home/newcomer")
     script = ('for m in proc dev sys; do mount --rbind "/$m" "$0/$m"; done; '
-              'exec chroot "$0" sudo -E -H -u newcomer bash -c "cd ~/\'a clone\' && ./run demo && ./run test"')
+              'exec chroot "$0" sudo -E -H -u newcomer bash -ec "$1"')
     kept = {key: value for key, value in os.environ.items() if VARIABLES.fullmatch(key)}
-    call(log, "unshare", "--mount", "--pid", "--fork", "bash", "-ec", script, root,
+    call(log, "unshare", "--mount", "--pid", "--fork", "bash", "-ec", script, root, f"cd; {command}",
          env=kept | {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"})
     shutil.rmtree(root)
+
+
+def fresh(log, folder, name):
+    root = make_root(log, folder, name, "")
+    call(log, "git", "clone", "--quiet", ROOT, root / "home/newcomer/a clone")
+    do_in_root(log, root, "cd 'a clone'; ./run demo; ./run test")
+
+
+def archive(log):
+    """The source archive."""
+    found = [path for path in (ROOT / "dist").glob("halyard-*.tar.gz") if path.name.count("-") == 1]
+    if not found:
+        call(log, "./run", "dist", cwd=ROOT)
+        return archive(log)
+    return found[0]
+
+
+def compilers(log, folder):
+    for name, (packages, names) in COMPILERS.items():
+        root = make_root(log, folder, name, f",cmake,ninja-build,python3,libc6-dev,{packages}")
+        for path in archive(log), ROOT / "packages/compilers.py":
+            shutil.copy(path, root / "home/newcomer")
+        do_in_root(log, root, f"python3 compilers.py halyard-*.tar.gz {names}")
+
+
+def conan(log, folder):
+    """The recipe in the source archive, which builds an example with the package that it makes."""
+    with tarfile.open(archive(log)) as packed:
+        packed.extractall(folder / "conan")
+    sources, = (folder / "conan").glob("halyard-*")
+    call(log, sys.executable, "-m", "venv", folder / "conan/venv")
+    call(log, folder / "conan/venv/bin/python", "-m", "pip", "install", "--quiet", CONAN, "cmake==3.31.10")
+    environment = os.environ | {"CONAN_HOME": str(folder / "conan/home"),
+                                "PATH": f"{folder}/conan/venv/bin:{os.environ['PATH']}"}
+    call(log, "conan", "profile", "detect", env=environment)
+    for gpu in False, True:
+        call(log, "conan", "create", "packages/conan", "-s", "compiler.cppstd=20", "-o", f"halyard/*:gpu={gpu}",
+             cwd=sources, env=environment)
+    shutil.rmtree(folder / "conan")
+    log.write("wrote 2 packages\n")
 
 
 def do(step, folder):
