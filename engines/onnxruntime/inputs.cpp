@@ -1,6 +1,8 @@
 // Reads attributes and inputs, and says what is wrong with them.
 #include "inputs.h"
 
+#include <algorithm>
+
 namespace halyard_onnxruntime {
 
 OrtStatusPtr as_status(const Ort::Exception &error) noexcept {
@@ -31,6 +33,18 @@ RotationAttributes::RotationAttributes(const Ort::ConstKernelInfo &info)
     if (rotary_dim < 0 || rotary_dim % 2 != 0) {
         refuse(HALYARD_ERROR_ROTARY_DIM, "rotary_embedding_dim is ", rotary_dim, ", but must be even and not negative");
     }
+    const auto sections = attributes<std::int64_t>(info, "mrope_section");
+    const auto layout = attribute<std::int64_t>(info, "mrope_layout", 0);
+    if (sections.empty()) {
+        return;
+    }
+    if (sections.size() != axes.sections.size() || *std::min_element(sections.begin(), sections.end()) < 0 ||
+        std::count(sections.begin(), sections.end(), 0) == 3 || layout < 0 || layout > 1) {
+        refuse(HALYARD_ERROR_SHAPE, "mrope_section must be three counts of pairs, and mrope_layout, which is ", layout,
+               ", 0 or 1");
+    }
+    std::copy(sections.begin(), sections.end(), axes.sections.begin());
+    axes.are_interleaved = layout == 1;
 }
 
 RunKey RotationAttributes::start_key(halyard::dtype dtype) const {
@@ -39,6 +53,7 @@ RunKey RotationAttributes::start_key(halyard::dtype dtype) const {
     key.rotary_dim = rotary_dim;
     key.is_interleaved = is_interleaved;
     key.epsilon = epsilon;
+    key.axes = axes;
     return key;
 }
 
@@ -79,8 +94,14 @@ std::string Input::shape_text() const {
 
 void read_angles(const Input &cos, const Input &sin, const Input &positions, bool has_own_angles, RunKey *key,
                  Pointers *pointers) {
-    const bool is_start = positions && positions.shape == std::vector<std::int64_t>{1};
-    if (positions && !is_start && positions.shape != std::vector<std::int64_t>{key->n_batch, key->n_tokens}) {
+    const bool is_start = positions && !key->axes && positions.shape == std::vector<std::int64_t>{1};
+    if (key->axes && positions.shape != std::vector<std::int64_t>{3, key->n_batch, key->n_tokens}) {
+        refuse(HALYARD_ERROR_SHAPE, "position_ids is ", positions ? positions.shape_text() : "missing",
+               ", but must be [3, batch, tokens] = [3, ", key->n_batch, ", ", key->n_tokens,
+               "] where there is an mrope_section");
+    }
+    if (positions && !key->axes && !is_start &&
+        positions.shape != std::vector<std::int64_t>{key->n_batch, key->n_tokens}) {
         refuse(HALYARD_ERROR_SHAPE, "position_ids is ", positions.shape_text(),
                ", but must be [1], a start for all, or ", "[batch, tokens] = [", key->n_batch, ", ", key->n_tokens,
                "]");

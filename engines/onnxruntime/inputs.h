@@ -56,6 +56,16 @@ T attribute(const Ort::ConstKernelInfo &info, const char *name, T otherwise) {
     }
 }
 
+/// A list of them; empty if it is left out.
+template <typename T>
+std::vector<T> attributes(const Ort::ConstKernelInfo &info, const char *name) {
+    try {
+        return info.GetAttributes<T>(name);
+    } catch (const Ort::Exception &) {
+        return {};
+    }
+}
+
 /// The attributes that all operators have.
 struct RotationAttributes {
     explicit RotationAttributes(const Ort::ConstKernelInfo &info);
@@ -66,6 +76,7 @@ struct RotationAttributes {
     std::int64_t num_heads, rotary_dim;  // 0: left out
     bool is_interleaved;
     float epsilon;
+    Axes axes;
 };
 
 /// What an operator says of an input. Its elements are of the operator's dtype, or int64.

@@ -1,6 +1,7 @@
 // What ONNX Runtime loads: the operators of the domain "halyard".
 #include "inputs.h"
 #include "norm_rotary_cache.h"
+#include "positions.h"
 #include "rotary_embedding.h"
 
 #include <string>
@@ -26,6 +27,8 @@ OrtCustomOpDomain *domain() {
         Ort::CustomOpDomain result("halyard");
         add<RotaryEmbedding>(result);
         add<NormRotaryCache>(result);
+        static const PositionsOperator positions;
+        result.Add(&positions);
         return result;
     }();
     return made;

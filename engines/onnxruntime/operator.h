@@ -30,7 +30,11 @@ protected:
     /// Of the inputs, cos_index is cos_cache's; sin_cache and position_ids follow.
     RotatingKernel(const Ort::ConstKernelInfo &info, halyard::dtype dtype, std::size_t cos_index)
         : dtype_(dtype), attributes_(info), cos_(info, cos_index, "cos_cache"), sin_(info, cos_index + 1, "sin_cache"),
-          angles_(read_angle_source(info)), runs_(angles_) {}
+          angles_(read_angle_source(info)), runs_(angles_) {
+        if (attributes_.axes && angles_ != nullptr) {
+            refuse(HALYARD_ERROR_MISMATCH, "mrope_section is for cos_cache and sin_cache, and not for inv_freq");
+        }
+    }
 
     virtual void compute(const Ort::KernelContext &context) = 0;
 

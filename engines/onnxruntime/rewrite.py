@@ -1,9 +1,10 @@
 """rewrite.py IN.onnx OUT.onnx: has a model's RotaryEmbedding nodes computed by libhalyard_onnxruntime.so.
 
-Nodes of ONNX's own domain (opset 23 and later) and of com.microsoft become halyard::RotaryEmbedding. A transposition
-[batch, tokens, heads, head_dim] -> [batch, heads, tokens, head_dim] before one, and an RMSNorm of each head before it
-or before that, are joined with it where nothing else reads what lies between. Subgraphs and functions are searched as
-well. It prints what was replaced, and what was left and why; IN is never written to.
+Nodes of ONNX's own domain (opset 23 and later) and of com.microsoft, MRotaryEmbedding too, become
+halyard::RotaryEmbedding. A transposition [batch, tokens, heads, head_dim] -> [batch, heads, tokens, head_dim] before
+one, and an RMSNorm of each head before it or before that, are joined with it where nothing else reads what lies between.
+Subgraphs and functions are searched as well. It prints what was replaced, and what was left and why; IN is never
+written to.
 
   --exact FILE   the angles of these frequencies, which "halyard frequencies --config config.json" prints, take the
                  place of the model's tables of cos and sin: exact at every position that these have. Refused where a
@@ -18,34 +19,25 @@ import json
 import pathlib
 import sys
 
+import attention
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, helper, numpy_helper
+from scope import MICROSOFT, ONNX, Scope, attributes_of, subgraphs_of, types_of
 
 DOMAIN = "halyard"
-ONNX = ("", "ai.onnx")
-MICROSOFT = "com.microsoft"
 ATTRIBUTES = {"interleaved", "num_heads", "rotary_embedding_dim"}
+AXES = {"mrope_section", "mrope_layout"}  # MRotaryEmbedding's
 # What com.microsoft's has beside: this value is its default.
 IGNORED = {"scale": 1.0, "is_packed_batching": 0}
 NORMS = {("RMSNormalization", domain) for domain in ONNX} | {
     ("SimplifiedLayerNormalization", domain) for domain in (*ONNX, MICROSOFT)}
+ROTATIONS = {("RotaryEmbedding", domain) for domain in (*ONNX, MICROSOFT)} | {("MRotaryEmbedding", MICROSOFT)}
 
 
 class Refusal(Exception):
     """A sentence for the user: nothing has been written."""
-
-
-def attributes_of(node):
-    return {a.name: None if a.ref_attr_name else helper.get_attribute_value(a) for a in node.attribute}
-
-
-def subgraphs_of(node):
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            yield attribute.g
-        yield from attribute.graphs
 
 
 class Frequencies:
@@ -76,67 +68,10 @@ class Frequencies:
                               f"{some[row, pair]:.9g}, and not {self.factor * function(angles[row, pair]):.9g}")
 
 
-class Scope:
-    """The nodes of a graph or of a function, and what is known of their values."""
-
-    def __init__(self, owner, outer, types):
-        self.owner, self.outer, self.types = owner, outer, types
-        self.initializers = {t.name: t for t in getattr(owner, "initializer", ())}
-        self.read = self.count_reads()
-        self.maker = {name: node for node in owner.node for name in node.output if name}
-        self.outputs = {getattr(o, "name", o) for o in owner.output}
-
-    def count_reads(self):
-        """How often each value is read, in subgraphs too: a name of theirs that hides one of these counts as well."""
-        counts = collections.Counter()
-        pending = [self.owner]
-        while pending:
-            owner = pending.pop()
-            for node in owner.node:
-                counts.update(node.input)
-                pending.extend(subgraphs_of(node))
-            if owner is not self.owner:
-                counts.update(o.name for o in owner.output)
-        return counts
-
-    def constant(self, name):
-        """The array that a value always is, or None."""
-        if name in self.initializers:
-            return numpy_helper.to_array(self.initializers[name])
-        node = self.maker.get(name)
-        if node is not None and node.op_type == "Constant" and node.domain in ONNX:
-            value = attributes_of(node).get("value")
-            return None if value is None else numpy_helper.to_array(value)
-        return self.outer.constant(name) if self.outer and node is None and name not in self.types else None
-
-    def type_of(self, name):
-        """(element type, shape with None for what is not known), or None."""
-        if name in self.initializers:
-            tensor = self.initializers[name]
-            return tensor.data_type, list(tensor.dims)
-        if name in self.types:
-            return self.types[name]
-        return self.outer.type_of(name) if self.outer and name not in self.maker else None
-
-    def before(self, name):
-        """The node that makes a value, if it is read once and here, and is no output."""
-        node = self.maker.get(name)
-        return node if node is not None and self.read[name] == 1 and name not in self.outputs else None
-
-
-def types_of(graph):
-    types = {}
-    for info in (*graph.input, *graph.value_info, *graph.output):
-        tensor = info.type.tensor_type
-        if tensor.HasField("shape"):
-            types[info.name] = (tensor.elem_type,
-                                [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim])
-    return types
-
-
 class Rewriter:
     def __init__(self, model, exact=None, joins=True):
         self.model, self.exact, self.joins = model, exact, joins
+        self.n_names = 0
         self.replaced, self.left, self.joined = (collections.Counter() for _ in range(3))
         self.own = {(f.domain, f.name) for f in model.functions}
 
@@ -157,22 +92,35 @@ class Rewriter:
         if is_used and DOMAIN not in {o.domain for o in owner.opset_import}:
             owner.opset_import.append(helper.make_opsetid(DOMAIN, 1))
 
+    def new_name(self, what):
+        """A name that the model does not have: its own could only have it on purpose."""
+        self.n_names += 1
+        return f"halyard/{what}_{self.n_names}"
+
     def walk(self, owner, outer, types):
         scope = Scope(owner, outer, types)
-        gone, unread = [], set()
+        positions = attention.Positions(scope, self.new_name)
+        gone, unread, before = [], set(), {}
         for node in owner.node:
             for graph in subgraphs_of(node):
                 self.walk(graph, scope, types_of(graph))
-            if node.op_type != "RotaryEmbedding" or node.domain not in (*ONNX, MICROSOFT):
+            is_attention = node.domain == MICROSOFT and attention.rotates(node)
+            if not is_attention and (node.op_type, node.domain) not in ROTATIONS:
                 continue
             why_not = self.why_not(node, scope)
             if why_not:
                 self.left[why_not] += 1
                 continue
-            self.replaced[node.domain or "ai.onnx"] += 1
-            self.replace(node, scope, gone, unread)
+            if is_attention:
+                before[node.output[0]] = self.replace_attention(node, scope, positions, gone, unread)
+            else:
+                self.replaced[node.domain or "ai.onnx"] += 1
+                self.replace(node, scope, gone, unread)
         for node in gone:
             owner.node.remove(node)
+        for index, node in reversed(list(enumerate(owner.node))):
+            for new in reversed(before.get(node.output[0] if node.output else "", ())):
+                owner.node.insert(index, new)
         if isinstance(owner, onnx.GraphProto):
             reads = Scope(owner, outer, {}).read
             inputs = {i.name for i in owner.input}
@@ -183,18 +131,36 @@ class Rewriter:
     def why_not(self, node, scope):
         if (node.domain, node.op_type) in self.own:
             return "the model has a function of this name"
+        if node.op_type == "GroupQueryAttention":
+            return attention.why_not(node, scope)
         attributes = attributes_of(node)
+        known = ATTRIBUTES | (AXES if node.op_type == "MRotaryEmbedding" else set())
         for name, value in attributes.items():
             if name in IGNORED and node.domain == MICROSOFT:
-                if name == "scale" and value != IGNORED[name]:
-                    return f"scale is {value}, which ONNX Runtime's CPU does not apply"
-            elif name not in ATTRIBUTES:
+                if value != IGNORED[name] and (name == "scale" or node.op_type == "MRotaryEmbedding"):
+                    return f"{name} is {value}, which ONNX Runtime's CPU does not apply"
+            elif name not in known:
                 return f"attribute {name} is unknown"
         cos = scope.type_of(self.inputs_of(node)[1])
         rotary_dim = attributes.get("rotary_embedding_dim")
         if cos and cos[1] and cos[1][-1] and rotary_dim and 2 * cos[1][-1] != rotary_dim:
             return f"cos_cache is {2 * cos[1][-1]} wide, but rotary_embedding_dim {rotary_dim}"
         return None
+
+    def replace_attention(self, node, scope, positions, gone, unread):
+        """The nodes to put before a GroupQueryAttention, which no longer rotates."""
+        inputs = attention.inputs_of(node)
+        cos_type = scope.type_of(inputs["cos_cache"])
+
+        def join(x, num_heads):
+            return self.join(x, scope, cos_type, num_heads) if self.joins else (x, "", [], [])
+
+        before, rotations, joined = attention.take_apart(node, scope, positions, self.new_name, join)
+        gone += joined
+        for rotation in rotations:
+            self.make_exact(rotation, scope, unread)
+        self.replaced["com.microsoft inside GroupQueryAttention"] += 1
+        return before
 
     @staticmethod
     def inputs_of(node):
@@ -204,36 +170,49 @@ class Rewriter:
 
     def replace(self, node, scope, gone, unread):
         x, cos, sin, positions = self.inputs_of(node)
-        kept = [a for a in node.attribute if a.name in ATTRIBUTES]
+        kept = [a for a in node.attribute if a.name in ATTRIBUTES | AXES]
+        num_heads = attributes_of(node).get("num_heads", 0)
         weight = ""
         if self.joins:
-            x, weight, more, joined = self.join(x, scope, scope.type_of(cos))
+            x, weight, more, joined = self.join(x, scope, scope.type_of(cos), num_heads)
             kept += more
             gone += joined
-        if self.exact and not positions:
-            self.joined["kept a row for each token, since it has no position_ids"] += 1
-        elif self.exact:
-            for name, function in (cos, np.cos), (sin, np.sin):
-                table = scope.constant(name)
-                if table is None:
-                    raise Refusal(f"{name} is not a constant, so --exact cannot tell what it is made of")
-                self.exact.check(name, table, function)
-            kept += [helper.make_attribute("inv_freq", numpy_helper.from_array(self.exact.inv_freq)),
-                     helper.make_attribute("attention_factor", self.exact.factor),
-                     helper.make_attribute("n_positions", len(table))]
-            unread |= {cos, sin}
-            cos = sin = ""
-            self.joined["tables became frequencies"] += 1
         inputs = [x, cos, sin, positions, weight]
         while not inputs[-1]:
             inputs.pop()
         del node.input[:], node.attribute[:]
         node.input.extend(inputs)
         node.attribute.extend(kept)
-        node.domain = DOMAIN
+        node.op_type, node.domain = "RotaryEmbedding", DOMAIN
+        self.make_exact(node, scope, unread)
 
-    def join(self, x, scope, cos_type):
+    def make_exact(self, node, scope, unread):
+        """Puts the frequencies that the user named in the place of a node's tables."""
+        if not self.exact:
+            return
+        if len(node.input) < 4 or not node.input[3] or AXES & set(attributes_of(node)):
+            self.joined["kept their tables, since they have no position_ids or several axes"] += 1
+            return
+        for index, function in (1, np.cos), (2, np.sin):
+            name = node.input[index]
+            table = scope.constant(name)
+            if table is None:
+                raise Refusal(f"{name} is not a constant, so --exact cannot tell what it is made of")
+            self.exact.check(name, table, function)
+            unread.add(name)
+            node.input[index] = ""
+        node.attribute.extend([
+            helper.make_attribute("inv_freq", numpy_helper.from_array(self.exact.inv_freq)),
+            helper.make_attribute("attention_factor", self.exact.factor),
+            helper.make_attribute("n_positions", len(table))])
+        self.joined["tables became frequencies"] += 1
+
+    def join(self, x, scope, cos_type, num_heads):
         """What else the node does: its input then, the norm's weight, attributes, and the nodes that are not needed."""
+        inside = self.norm_between_reshapes(x, scope, cos_type, num_heads)
+        if inside:
+            self.joined["norms joined"] += 1
+            return inside
         attributes, nodes, weight = [], [], ""
         node = scope.before(x)
         is_split = len((scope.type_of(x) or (0, ()))[1]) == 4
@@ -254,6 +233,27 @@ class Rewriter:
             self.joined["norms joined"] += 1
             x, weight = node.input[0], node.input[1]
         return x, weight, attributes, nodes
+
+    def norm_between_reshapes(self, x, scope, cos_type, num_heads):
+        """As join, of [batch, tokens, heads * head_dim] -> [batch, …, head_dim] -> norm -> back, or None."""
+        last = scope.before(x)
+        norm = scope.before(last.input[0]) if last is not None and last.op_type == "Reshape" else None
+        if norm is None or (norm.op_type, norm.domain) not in NORMS or not self.is_of_heads(norm, scope, cos_type):
+            return None
+        first = scope.before(norm.input[0])
+        if first is None or first.op_type != "Reshape" or any(
+                node.domain not in ONNX or attributes_of(node).get("allowzero") for node in (first, last)):
+            return None
+        split, back = (scope.constant(node.input[1]) for node in (first, last))
+        source, head_dim = scope.type_of(first.input[0]), scope.type_of(norm.input[1])[1][0]
+        if split is None or back is None or source is None or len(source[1]) != 3 or not source[1][2]:
+            return None
+        width, heads = source[1][2], num_heads or source[1][2] // head_dim
+        if heads * head_dim != width or split[0] != 0 or split[-1] != head_dim or len(back) != 3 or \
+                back[0] != 0 or back[-1] != width or (not num_heads and 2 * cos_type[1][-1] != head_dim):
+            return None
+        epsilon = helper.make_attribute("epsilon", attributes_of(norm).get("epsilon", 1e-5))
+        return first.input[0], norm.input[1], [epsilon], [first, norm, last]
 
     @staticmethod
     def is_of_heads(node, scope, cos_type):

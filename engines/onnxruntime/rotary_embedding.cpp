@@ -1,6 +1,7 @@
 // Reads X in one of its three layouts, and rotates it.
 #include "rotary_embedding.h"
 
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -50,6 +51,17 @@ std::vector<std::int64_t> output_shape(const Input &x, const RunKey &key, bool h
     return x.shape;
 }
 
+/// Copies what lies behind the first n heads of each token from X to Y.
+void copy_other_heads(const RunKey &key, std::int64_t n, const Pointers &pointers) {
+    const auto bytes_of_head = key.head_dim * element_bytes(key.dtype);
+    const auto stride = key.tensors[0].in[1] * element_bytes(key.dtype), first = n * bytes_of_head;
+    for (std::int64_t token = 0; token < key.n_batch * key.n_tokens; ++token) {
+        const auto at = token * stride + first;
+        std::memcpy(static_cast<char *>(pointers.y[0]) + at, static_cast<const char *>(pointers.x[0]) + at,
+                    static_cast<std::size_t>(stride - first));
+    }
+}
+
 }  // namespace
 
 // ONNX Runtime asks the first operator of a name for those of all dtypes.
@@ -85,7 +97,8 @@ void RotaryEmbedding::infer_shapes(OrtShapeInferContext *context) {
 }
 
 RotaryEmbedding::RotaryEmbedding(const Ort::ConstKernelInfo &info, halyard::dtype dtype)
-    : RotatingKernel(info, dtype, 1), has_tokens_first_(attribute<std::int64_t>(info, "tokens_first", 0) != 0) {}
+    : RotatingKernel(info, dtype, 1), has_tokens_first_(attribute<std::int64_t>(info, "tokens_first", 0) != 0),
+      rotated_heads_(attribute<std::int64_t>(info, "rotated_heads", 0)) {}
 
 void RotaryEmbedding::compute(const Ort::KernelContext &context) {
     const Input cos = cos_.read(context), sin = sin_.read(context);
@@ -93,6 +106,12 @@ void RotaryEmbedding::compute(const Ort::KernelContext &context) {
     RunKey key = attributes_.start_key(dtype_);
     Pointers pointers;
     read_shape(x, cos, attributes_, has_tokens_first_, &key);
+    const auto n_heads = key.tensors[0].n_heads;
+    if (rotated_heads_ != 0 && (rotated_heads_ < 0 || rotated_heads_ > n_heads || x.rank() != 3)) {
+        refuse(HALYARD_ERROR_SHAPE, "rotated_heads is ", rotated_heads_, ", but X is ", x.shape_text(), " with ",
+               n_heads, " heads; only some of a X of three dimensions can be rotated");
+    }
+    key.tensors[0].n_heads = rotated_heads_ == 0 ? n_heads : rotated_heads_;
     read_angles(cos, sin, positions, angles_ != nullptr, &key, &pointers);
     read_weight(weight, 0, &key, &pointers);
     auto y = context.GetOutput(0, output_shape(x, key, has_tokens_first_));
@@ -112,6 +131,9 @@ void RotaryEmbedding::compute(const Ort::KernelContext &context) {
         tensor.is_in_place = false;
     }
     runs_.run(context, key, pointers);
+    if (tensor.n_heads != n_heads && !tensor.is_in_place) {
+        copy_other_heads(key, tensor.n_heads, pointers);
+    }
 }
 
 }  // namespace halyard_onnxruntime

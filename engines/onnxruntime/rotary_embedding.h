@@ -1,4 +1,5 @@
-// The operator RotaryEmbedding: that of opset 23 and of com.microsoft, with a norm before it if asked for.
+// The operator RotaryEmbedding: that of opset 23 and of com.microsoft, with a norm before it if asked for; and
+// MRotaryEmbedding of com.microsoft, where positions have three axes.
 #pragma once
 
 #include "operator.h"
@@ -23,6 +24,7 @@ private:
     void compute(const Ort::KernelContext &context) override;
 
     bool has_tokens_first_;
+    std::int64_t rotated_heads_;  // the first ones of a packed X, [query | key | value]; 0: all
 };
 
 }  // namespace halyard_onnxruntime

@@ -24,8 +24,15 @@ int count_parts(const RunKey &key) {
 }
 
 halyard::angle_source make_rows(const RunKey &key, const Pointers &pointers) {
-    return halyard::angle_source::given(pointers.cos, pointers.sin, key.dtype, key.rows.n_rows, key.rotary_dim / 2,
-                                        key.rotary_dim, key.rows.are_by_token);
+    auto rows = halyard::angle_source::describe_rows(pointers.cos, pointers.sin, key.dtype, key.rows.n_rows,
+                                                     key.rotary_dim / 2, key.rotary_dim);
+    rows.by_token = key.rows.are_by_token ? 1 : 0;
+    if (key.axes) {
+        rows.axis_map = key.axes.are_interleaved ? HALYARD_AXIS_MAP_INTERLEAVED : HALYARD_AXIS_MAP_SECTIONS;
+        rows.n_axes = static_cast<std::int32_t>(key.axes.sections.size());
+        std::copy(key.axes.sections.begin(), key.axes.sections.end(), rows.axis_counts);
+    }
+    return halyard::angle_source::given(rows);
 }
 
 halyard::plan make_plan(const RunKey &key) {
@@ -59,8 +66,12 @@ halyard::bound_run bind(const RunKey &key, const Pointers &pointers, const halya
         has_stages = has_stages || tensor.has_norm || tensor.has_cache;
     }
     const auto *starts = static_cast<const std::int64_t *>(pointers.positions);
-    const auto positions = key.positions == Positions::each ? halyard::positions(starts, {key.n_batch, key.n_tokens})
-                                                            : halyard::consecutive_positions(starts, 1);
+    auto positions = key.positions == Positions::each ? halyard::positions(starts, {key.n_batch, key.n_tokens})
+                                                      : halyard::consecutive_positions(starts, 1);
+    if (key.axes) {
+        positions.n_axes = static_cast<std::int64_t>(key.axes.sections.size());
+        positions.stride_axis = key.n_batch * key.n_tokens;
+    }
     const auto n = static_cast<std::size_t>(key.n_tensors);
     halyard::run_options options;
     if (key.positions != Positions::none) {

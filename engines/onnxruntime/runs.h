@@ -25,6 +25,16 @@ struct Rows {
 
 enum class Positions { none, one_start, each };
 
+/// Which of three axes (time, height, width) of its token's positions a pair reads, by com.microsoft's
+/// MRotaryEmbedding.
+struct Axes {
+    std::array<std::int64_t, 3> sections = {};  // pairs of each; all 0: positions have one axis
+    bool are_interleaved = false;
+
+    explicit operator bool() const { return sections != std::array<std::int64_t, 3>{}; }
+    bool operator==(const Axes &) const = default;
+};
+
 /// One tensor of a call: strides are in elements, of batch, tokens and heads.
 struct TensorKey {
     std::int64_t n_heads = 0;
@@ -42,6 +52,7 @@ struct RunKey {
     float epsilon = 0;
     std::int64_t n_slots = 0;  // of the cache of one batch row
     Positions positions = {};
+    Axes axes;
     Rows rows;
     int n_tensors = 1;
     std::array<TensorKey, 3> tensors;
