@@ -6,6 +6,7 @@
 #   set_up_fuzzers                              for Clang's libFuzzer; fails if it cannot be had
 #   set_up_ggml FOLDER                          for engines that run on Halyard: llama.cpp, built into this folder
 #   set_up_onnxruntime                          and ONNX Runtime, with what the tests on it need
+#   set_up_genai                                and onnxruntime-genai, beside it
 #   set_up_vllm                                 and vLLM, likewise
 #   set_up_peers [NAMES]                        for the libraries that the bench compares Halyard with, or some of them
 #   set_up_python                               for what makes the Python package's wheel and runs its tests
@@ -420,6 +421,20 @@ set_up_onnxruntime() {
     mkdir -p "$engines"
     once engines/onnxruntime "$root; $onnxruntime_hash $(peer_pins common) $(peer_pins onnxruntime) $(pins pytest)" \
         fetch_onnxruntime
+}
+
+fetch_genai() {
+    say "fetching onnxruntime-genai (35 MB)"
+    pip_of "$engines/onnxruntime/venv" install --only-binary=:all: <engines/onnxruntime/requirements-genai.txt \
+        >"$engine_log" 2>&1 ||
+        die "could not fetch onnxruntime-genai from the Python package index: $(fetch_fault "$engine_log")"
+}
+
+# Its builder takes PyTorch and transformers, which are the bench's.
+set_up_genai() {
+    set_up_onnxruntime
+    set_up_peers common transformers
+    once engines/genai "$(<"$engines/onnxruntime.stamp") $(<engines/onnxruntime/requirements-genai.txt)" fetch_genai
 }
 
 fetch_vllm() {

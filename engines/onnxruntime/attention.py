@@ -1,4 +1,4 @@
-"""Takes the rotation out of com.microsoft's GroupQueryAttention, where onnxruntime-genai's models have it (do_rotary)."""
+"""Takes the rotation out of com.microsoft's GroupQueryAttention, where onnxruntime-genai's models have it."""
 
 from onnx import TensorProto, helper
 from scope import attributes_of
@@ -11,6 +11,7 @@ KEPT = {"num_heads", "kv_num_heads", "scale", "softcap", "local_window_size", "c
         "qk_norm_epsilon", "sliding_window_cache"}
 ROTARY = {"do_rotary", "rotary_interleaved"}
 QUANTISED = {"k_quant_type", "v_quant_type", "kv_cache_bit_width"}
+QUANTISED_SENTENCE = "a key that is rounded otherwise may be another one in a quantised cache"
 DTYPES = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
@@ -30,7 +31,7 @@ def why_not(node, scope):
         if value is None:
             return f"attribute {name} is its function's"
         if name in QUANTISED and value not in (b"NONE", 0):
-            return f"{name} is {value}: a key that is rounded otherwise may be another one in a quantised cache"
+            return f"{name} is {value}: {QUANTISED_SENTENCE}"
         if name not in KEPT | ROTARY | QUANTISED:
             return f"attribute {name} is unknown"
     if len(node.input) > len(INPUTS):
@@ -63,7 +64,7 @@ def why_not_types(node, scope, n_heads):
     for name in "past_key", "past_value":
         past = scope.type_of(inputs[name])
         if past and past[0] not in (0, cos[0]):
-            return f"{name} is not of query's type: a key that is rounded otherwise may be another one in a quantised cache"
+            return f"{name} is not of query's type: {QUANTISED_SENTENCE}"
     return None
 
 
@@ -86,8 +87,8 @@ class Positions:
 
 
 def take_apart(node, scope, positions, new_name, join):
-    """(the nodes to put before the node, which rotates no longer; those of them that rotate, as halyard::RotaryEmbedding;
-    the nodes that are not needed). join(x, num_heads) is what Rewriter.join returns."""
+    """(the nodes to put before the node, which rotates no longer; those of them that rotate; the nodes that are not
+    needed). join(x, num_heads) is what Rewriter.join returns."""
     attributes, inputs = attributes_of(node), inputs_of(node)
     num_heads, kv_num_heads = attributes["num_heads"], attributes["kv_num_heads"]
     cos, sin = inputs["cos_cache"], inputs["sin_cache"]

@@ -1,20 +1,22 @@
 """rewrite.py IN.onnx OUT.onnx: has a model's RotaryEmbedding nodes computed by libhalyard_onnxruntime.so.
 
 Nodes of ONNX's own domain (opset 23 and later) and of com.microsoft, MRotaryEmbedding too, become
-halyard::RotaryEmbedding. A transposition [batch, tokens, heads, head_dim] -> [batch, heads, tokens, head_dim] before
-one, and an RMSNorm of each head before it or before that, are joined with it where nothing else reads what lies between.
-Subgraphs and functions are searched as well. It prints what was replaced, and what was left and why; IN is never
-written to.
+halyard::RotaryEmbedding, and GroupQueryAttention that rotates gets such nodes before it instead. A transposition
+[batch, tokens, heads, head_dim] -> [batch, heads, tokens, head_dim] before one, and an RMSNorm of each head before it
+or before that, are joined with it where nothing else reads what lies between. Subgraphs and functions are searched as
+well. It prints what was replaced, and what was left and why; IN is never written to.
 
   --exact FILE   the angles of these frequencies, which "halyard frequencies --config config.json" prints, take the
                  place of the model's tables of cos and sin: exact at every position that these have. Refused where a
                  table is not that of these frequencies, as near as float32 angles come to it
   --no-join      replace rotations alone
+  --no-attention leave GroupQueryAttention as it is
   --force        write over OUT
 """
 
 import argparse
 import collections
+import itertools
 import json
 import pathlib
 import sys
@@ -24,7 +26,7 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, helper, numpy_helper
-from scope import MICROSOFT, ONNX, Scope, attributes_of, subgraphs_of, types_of
+from scope import MICROSOFT, ONNX, Scope, attributes_of, names_of, subgraphs_of, types_of
 
 DOMAIN = "halyard"
 ATTRIBUTES = {"interleaved", "num_heads", "rotary_embedding_dim"}
@@ -69,9 +71,9 @@ class Frequencies:
 
 
 class Rewriter:
-    def __init__(self, model, exact=None, joins=True):
-        self.model, self.exact, self.joins = model, exact, joins
-        self.n_names = 0
+    def __init__(self, model, exact=None, joins=True, attention=True):
+        self.model, self.exact, self.joins, self.takes_attention = model, exact, joins, attention
+        self.names = names_of(model)
         self.replaced, self.left, self.joined = (collections.Counter() for _ in range(3))
         self.own = {(f.domain, f.name) for f in model.functions}
 
@@ -93,9 +95,10 @@ class Rewriter:
             owner.opset_import.append(helper.make_opsetid(DOMAIN, 1))
 
     def new_name(self, what):
-        """A name that the model does not have: its own could only have it on purpose."""
-        self.n_names += 1
-        return f"halyard/{what}_{self.n_names}"
+        """A name that the model does not have."""
+        name = next(n for n in (f"halyard/{what}_{i}" for i in itertools.count(1)) if n not in self.names)
+        self.names.add(name)
+        return name
 
     def walk(self, owner, outer, types):
         scope = Scope(owner, outer, types)
@@ -104,7 +107,7 @@ class Rewriter:
         for node in owner.node:
             for graph in subgraphs_of(node):
                 self.walk(graph, scope, types_of(graph))
-            is_attention = node.domain == MICROSOFT and attention.rotates(node)
+            is_attention = self.takes_attention and node.domain == MICROSOFT and attention.rotates(node)
             if not is_attention and (node.op_type, node.domain) not in ROTATIONS:
                 continue
             why_not = self.why_not(node, scope)
@@ -286,7 +289,7 @@ def is_valid(model):
     return True
 
 
-def rewrite_file(source, target, exact=None, joins=True, force=False):
+def rewrite_file(source, target, exact=None, joins=True, force=False, attention=True):
     """Returns the Rewriter, which has the counts. Raises Refusal, or what onnx.load raises."""
     source, target = pathlib.Path(source), pathlib.Path(target)
     data = target.with_name(target.name + ".data")
@@ -300,7 +303,7 @@ def rewrite_file(source, target, exact=None, joins=True, force=False):
     if not model.HasField("graph"):  # of which an empty file is an example
         raise Refusal(f"{source} is no ONNX model")
     was_valid = not is_external and is_valid(model)
-    rewriter = Rewriter(model, Frequencies(exact) if exact else None, joins)
+    rewriter = Rewriter(model, Frequencies(exact) if exact else None, joins, attention)
     rewriter.rewrite()
     if was_valid:
         onnx.checker.check_model(model)
@@ -315,10 +318,12 @@ def main():
     parser.add_argument("target", metavar="OUT.onnx")
     parser.add_argument("--exact", metavar="FILE")
     parser.add_argument("--no-join", action="store_true")
+    parser.add_argument("--no-attention", action="store_true")
     parser.add_argument("--force", action="store_true")
     arguments = parser.parse_args()
     try:
-        done = rewrite_file(arguments.source, arguments.target, arguments.exact, not arguments.no_join, arguments.force)
+        done = rewrite_file(arguments.source, arguments.target, arguments.exact, not arguments.no_join, arguments.force,
+                            not arguments.no_attention)
     except DecodeError:
         print(f"rewrite.py: {arguments.source} is no ONNX model", file=sys.stderr)
         return 1

@@ -73,6 +73,18 @@ class Scope:
         return node if node is not None and self.read[name] == 1 and name not in self.outputs else None
 
 
+def names_of(model):
+    """The names of all values, in subgraphs and functions too."""
+    names, pending = set(), [model.graph, *model.functions]
+    while pending:
+        owner = pending.pop()
+        names.update(getattr(value, "name", value) for value in (*owner.input, *getattr(owner, "initializer", ())))
+        for node in owner.node:
+            names.update(node.output)
+            pending.extend(subgraphs_of(node))
+    return names
+
+
 def symbols_of(owner):
     found = {}
     for info in (*getattr(owner, "input", ()), *owner.value_info) if isinstance(owner, onnx.GraphProto) else ():

@@ -79,8 +79,8 @@ def settle(folder, model, shares_buffers, library=None):
 
 
 def generate(folder, parts, n):
-    """(the tokens of each row, all logits that they were chosen by) after a prompt in parts, each [rows, tokens]: prompts
-    of several rows come in one part."""
+    """(the tokens of each row, all logits that they were chosen by) after a prompt in parts, each [rows, tokens];
+    several rows come in one part."""
     model = onnxruntime_genai.Model(str(folder))
     parameters = onnxruntime_genai.GeneratorParams(model)
     n_tokens = sum(part.shape[1] for part in parts) + n
