@@ -120,6 +120,19 @@ halyard_status read_stages(const halyard_tensor_desc &tensor, int index, bool re
     return out->is_staged && tensor.head_dim > max_staged_head ? fail_long_head(tensor, index, error) : HALYARD_OK;
 }
 
+/// The arrays that a run has to bring for a tensor.
+std::uint8_t list_arrays(const TensorDesc &desc, bool rerotates) {
+    const bool reads_scales = desc.from_groups && desc.from_groups->scales_apart && !rerotates;
+    const bool is_static = desc.scale && !desc.scale->dynamic;
+    const int arrays = (desc.norm && desc.norm->weight ? weight_array : 0) |
+                       (desc.norm && desc.norm->has_bias ? bias_array : 0) | (is_static ? scales_array : 0) |
+                       (desc.scale && !is_static ? scales_out_array : 0) | (desc.cache ? cache_array : 0) |
+                       (desc.position_scales ? position_scales_array : 0) |
+                       (desc.groups && desc.groups->scales_apart ? group_scales_array : 0) |
+                       (reads_scales ? from_group_scales_array : 0);
+    return static_cast<std::uint8_t>(arrays);
+}
+
 /// Refuses what keys cannot have that move from where they are, as they are.
 halyard_status check_rerotated(const halyard_tensor_desc &tensor, int index, halyard_error *error) {
     if (tensor.out_dtype != tensor.dtype) {
@@ -268,7 +281,8 @@ halyard_status read_plan_desc(const halyard_plan_desc *desc, PlanDesc *out, haly
                 check_tensor(read[i], i, given->rotary_dim, given->rerotates != 0, &out->tensors[i], error)) {
             return status;
         }
-        const TensorDesc &tensor = out->tensors[i];
+        TensorDesc &tensor = out->tensors[i];
+        tensor.asked = list_arrays(tensor, out->rerotates);
         out->only_rotates = out->only_rotates && !tensor.is_staged && !tensor.cache && tensor.rotates;
     }
     return HALYARD_OK;

@@ -12,6 +12,18 @@
 
 namespace halyard {
 
+/// The arrays that a run brings for a tensor's stages, a bit for each.
+enum StageArray : std::uint8_t {
+    weight_array = 1,
+    bias_array = 2,
+    scales_array = 4,
+    scales_out_array = 8,
+    cache_array = 16,
+    position_scales_array = 32,
+    group_scales_array = 64,
+    from_group_scales_array = 128
+};
+
 /// A checked halyard_tensor_desc.
 struct TensorDesc {
     Dtype dtype;
@@ -20,7 +32,8 @@ struct TensorDesc {
     Dtype out_dtype;
     std::int64_t hadamard;  // elements of a block that is transformed, or 0
     bool rotates;
-    bool is_staged;  // has stages beside its rotation, so it goes through blocks of f32
+    bool is_staged;      // has stages beside its rotation, so it goes through blocks of f32
+    std::uint8_t asked;  // StageArray: what the stages below ask for, for who need not know more
     std::optional<NormDesc> norm;
     std::optional<ScaleDesc> scale;
     std::optional<CacheDesc> cache;

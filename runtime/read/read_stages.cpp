@@ -6,22 +6,12 @@
 #include "read/token_records.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 
 namespace halyard {
 
 namespace {
-
-/// What is asked of the pointer, and the count, that a stage needs or not.
-halyard_status check_given(const Run &run, bool is_needed, const void *data, const char *field, const char *why,
-                           int index, halyard_error *error) {
-    if (is_needed == (data != nullptr)) {
-        return HALYARD_OK;
-    }
-    return fail(error, is_needed ? HALYARD_ERROR_NULL_POINTER : HALYARD_ERROR_MISMATCH, StageName(run, field, index),
-                is_needed ? " is NULL" : " is set", ", but tensors[", index, is_needed ? "] has " : "] does not have ",
-                why);
-}
 
 halyard_status check_count(std::int64_t given, std::int64_t needed, const char *field, int index,
                            halyard_error *error) {
@@ -55,76 +45,53 @@ void set_cache_strides(int index, const Spans &spans, Run &run) {
     tensor.within_int32 = spans.x[index].n_bytes() <= INT32_MAX && spans.y[index].n_bytes() <= INT32_MAX;
 }
 
-/// Checks that the arrays are there that a tensor's stages ask for, and no others.
-halyard_status check_pointers(const Run &run, const StagePointers &given, int index, halyard_error *error) noexcept {
-    const TensorDesc &desc = run.plan->tensors[index];
-    const struct {
-        bool is_asked;
-        const void *data;
+/// Says which array is not there that a tensor's stages ask for, or is there for nothing.
+[[gnu::cold]] halyard_status fail_arrays(const Run &run, unsigned given, int index, halyard_error *error) {
+    static constexpr struct {
         const char *name, *what;
-    } arrays[] = {
-        {desc.norm && desc.norm->weight, given.weight, "weight", "a norm with a weight"},
-        {desc.norm && desc.norm->has_bias, given.bias, "bias", "a norm with a bias"},
-        {desc.scale && !desc.scale->dynamic, given.scales, "scales", "static scales"},
-        {desc.scale && desc.scale->dynamic, given.scales_out, "scales_out", "dynamic scales"},
-        {desc.cache.has_value(), given.cache, "cache", "a cache"},
-        {desc.position_scales, given.position_scales, "position_scales", "scales by position"},
-        {desc.groups && desc.groups->scales_apart, given.group_scales, "group_scales", "groups with scales_apart"},
-        {desc.from_groups && desc.from_groups->scales_apart && !run.plan->rerotates, given.from_group_scales,
-         "from_group_scales", "from_groups with scales_apart"}};
-    for (const auto &array : arrays) {
-        if (const halyard_status status =
-                check_given(run, array.is_asked, array.data, array.name, array.what, index, error)) {
-            return status;
-        }
-    }
-    return HALYARD_OK;
+    } arrays[] = {{"weight", "a norm with a weight"},
+                  {"bias", "a norm with a bias"},
+                  {"scales", "static scales"},
+                  {"scales_out", "dynamic scales"},
+                  {"cache", "a cache"},
+                  {"position_scales", "scales by position"},
+                  {"group_scales", "groups with scales_apart"},
+                  {"from_group_scales", "from_groups with scales_apart"}};
+    const int first = std::countr_zero(given ^ run.plan->tensors[index].asked);
+    const bool is_needed = (given >> first & 1) == 0;
+    return fail(error, is_needed ? HALYARD_ERROR_NULL_POINTER : HALYARD_ERROR_MISMATCH,
+                StageName(run, arrays[first].name, index), is_needed ? " is NULL" : " is set", ", but tensors[", index,
+                is_needed ? "] has " : "] does not have ", arrays[first].what);
 }
 
-}  // namespace
+/// The arrays that a run brings.
+unsigned list_arrays(const StagePointers &given) {
+    const auto bit = [](const void *data, unsigned array) { return data == nullptr ? 0 : array; };
+    return bit(given.weight, weight_array) | bit(given.bias, bias_array) | bit(given.scales, scales_array) |
+           bit(given.scales_out, scales_out_array) | bit(given.cache, cache_array) |
+           bit(given.position_scales, position_scales_array) | bit(given.group_scales, group_scales_array) |
+           bit(given.from_group_scales, from_group_scales_array);
+}
 
-halyard_status place_stages(const StagePointers &given, int index, Run &run, Spans &spans,
-                            halyard_error *error) noexcept {
+/// Finds the memory of the weights or biases of a tensor's norm.
+bool find_range_of_weights(const Run &run, int index, const char *data, MemoryRange *out) {
+    const NormDesc &norm = *run.plan->tensors[index].norm;
+    return find_dense_range(data, norm.n_rows_of_weights(run.tensors[index].n_heads), norm.size,
+                            element_bytes(*norm.weight), out);
+}
+
+/// Finds the memory of the arrays that few tensors have. (Apart, because the others' calls are shorter without it.)
+[[gnu::noinline]] halyard_status find_rare_ranges(const Run &run, int index, RunStages &stages, halyard_error *error) {
     const TensorDesc &desc = run.plan->tensors[index];
-    RunTensor &tensor = run.tensors[index];
-    RunStages &stages = run.stages[index];
-    const std::int64_t n_heads = tensor.n_heads;
-    const bool has_weight = desc.norm && desc.norm->weight, has_bias = desc.norm && desc.norm->has_bias;
-    const bool is_static = desc.scale && !desc.scale->dynamic, is_dynamic = desc.scale && desc.scale->dynamic;
-    if (const halyard_status status = check_pointers(run, given, index, error)) {
-        return status;
-    }
-    stages.weight = static_cast<const char *>(given.weight);
-    stages.bias = static_cast<const char *>(given.bias);
-    stages.scales = reinterpret_cast<const char *>(given.scales);
-    stages.scales_out = reinterpret_cast<char *>(given.scales_out);
-    stages.position_scales = reinterpret_cast<const char *>(given.position_scales);
-    stages.group_scales.data = static_cast<char *>(given.group_scales);
-    stages.from_group_scales.data = static_cast<char *>(const_cast<void *>(given.from_group_scales));
-    stages.weight_memory = stages.bias_memory = stages.scales_memory = stages.scales_out_memory =
-        stages.position_scales_memory = stages.group_scales.memory = stages.from_group_scales.memory = {0, 0};
-    if (desc.cache) {
-        tensor.y = static_cast<char *>(given.cache);
-        if (!find_memory_range(cache_of(run, index), &spans.y[index])) {
-            return fail_space(run, "cache", index, error);
-        }
-        spans.y[index].end -= static_cast<std::uintptr_t>(desc.cache->overhang * element_bytes(desc.out_dtype));
-        set_cache_strides(index, spans, run);
-    }
-    const auto find_range = [&](const char *data, MemoryRange *out) {
-        return find_dense_range(data, desc.norm->n_rows_of_weights(n_heads), desc.norm->size,
-                                element_bytes(*desc.norm->weight), out);
-    };
-    if (has_weight && !find_range(stages.weight, &stages.weight_memory)) {
-        return fail_space(run, "weight", index, error);
-    }
-    if (has_bias && !find_range(stages.bias, &stages.bias_memory)) {
+    const std::int64_t n_heads = run.tensors[index].n_heads;
+    if ((desc.asked & bias_array) != 0 && !find_range_of_weights(run, index, stages.bias, &stages.bias_memory)) {
         return fail_space(run, "bias", index, error);
     }
-    if (is_dynamic && !find_memory_range(scales_out_of(run, index), &stages.scales_out_memory)) {
+    if ((desc.asked & scales_out_array) != 0 &&
+        !find_memory_range(scales_out_of(run, index), &stages.scales_out_memory)) {
         return fail_space(run, "scales_out", index, error);
     }
-    if (is_static &&
+    if ((desc.asked & scales_array) != 0 &&
         !find_dense_range(stages.scales, desc.scale->by_head ? n_heads : 1, desc.scale->by_channel ? desc.head_dim : 1,
                           sizeof(float), &stages.scales_memory)) {
         return fail_space(run, "scales", index, error);
@@ -145,6 +112,39 @@ halyard_status place_stages(const StagePointers &given, int index, Run &run, Spa
         return fail_space(run, "from_group_scales", index, error);
     }
     return HALYARD_OK;
+}
+
+}  // namespace
+
+halyard_status place_stages(const StagePointers &given, int index, Run &run, Spans &spans,
+                            halyard_error *error) noexcept {
+    const TensorDesc &desc = run.plan->tensors[index];
+    RunTensor &tensor = run.tensors[index];
+    RunStages &stages = run.stages[index];
+    if (const unsigned arrays = list_arrays(given); arrays != desc.asked) {
+        return fail_arrays(run, arrays, index, error);
+    }
+    stages.weight = static_cast<const char *>(given.weight);
+    stages.bias = static_cast<const char *>(given.bias);
+    stages.scales = reinterpret_cast<const char *>(given.scales);
+    stages.scales_out = reinterpret_cast<char *>(given.scales_out);
+    stages.position_scales = reinterpret_cast<const char *>(given.position_scales);
+    stages.group_scales.data = static_cast<char *>(given.group_scales);
+    stages.from_group_scales.data = static_cast<char *>(const_cast<void *>(given.from_group_scales));
+    stages.weight_memory = stages.bias_memory = stages.scales_memory = stages.scales_out_memory =
+        stages.position_scales_memory = stages.group_scales.memory = stages.from_group_scales.memory = {0, 0};
+    if (desc.cache) {
+        tensor.y = static_cast<char *>(given.cache);
+        if (!find_memory_range(cache_of(run, index), &spans.y[index])) {
+            return fail_space(run, "cache", index, error);
+        }
+        spans.y[index].end -= static_cast<std::uintptr_t>(desc.cache->overhang * element_bytes(desc.out_dtype));
+        set_cache_strides(index, spans, run);
+    }
+    if ((desc.asked & weight_array) != 0 && !find_range_of_weights(run, index, stages.weight, &stages.weight_memory)) {
+        return fail_space(run, "weight", index, error);
+    }
+    return (desc.asked & ~(weight_array | cache_array)) == 0 ? HALYARD_OK : find_rare_ranges(run, index, stages, error);
 }
 
 halyard_status check_static_scales(const Run &run, int index, halyard_error *error) noexcept {
@@ -231,7 +231,7 @@ void set_group_strides(const std::optional<GroupsDesc> &groups, std::int64_t n_t
 /// Refuses strides of scales that nothing asks for.
 halyard_status check_unasked_strides(const halyard_stages &given, const TensorDesc &desc, int index,
                                      halyard_error *error) {
-    const bool writes_scales = desc.scale && desc.scale->dynamic;
+    const bool writes_scales = (desc.asked & scales_out_array) != 0;
     for (int i = 0; i < 3; i++) {
         if (given.stride_scales[i] != 0 && (!writes_scales || (i == 0 && desc.cache))) {
             return fail(error, HALYARD_ERROR_MISMATCH, "stages[", index, "].stride_scales[", i, "] is ",
@@ -257,7 +257,7 @@ halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, 
                     " elements, but a ", desc.norm->layer ? "layer norm" : "norm", " works on at most ",
                     desc.norm->most_of_row());
     }
-    const bool writes_scales = desc.scale && desc.scale->dynamic;
+    const bool writes_scales = (desc.asked & scales_out_array) != 0;
     if (const halyard_status status = check_unasked_strides(given, desc, index, error)) {
         return status;
     }
@@ -290,7 +290,7 @@ halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, 
         return fail(error, HALYARD_ERROR_STRIDE, "tensors[", index,
                     "].groups->scales_stride_… are such that two scales could meet");
     }
-    const bool has_weight = desc.norm && desc.norm->weight, is_static = desc.scale && !desc.scale->dynamic;
+    const bool has_weight = (desc.asked & weight_array) != 0, is_static = (desc.asked & scales_array) != 0;
     halyard_status status =
         check_count(given.n_weights, has_weight ? desc.norm->n_weights(n_heads) : 0, "n_weights", index, error);
     if (status == HALYARD_OK) {
@@ -307,34 +307,48 @@ bool has_scales_apart(const TensorDesc &desc) {
     return (desc.groups && desc.groups->scales_apart) || (desc.from_groups && desc.from_groups->scales_apart);
 }
 
+[[gnu::cold]] halyard_status fail_no_stages(const TensorDesc &desc, int index, halyard_error *error) {
+    return fail(error, HALYARD_ERROR_NULL_POINTER, "args.stages is NULL, but tensors[", index, "] has ",
+                desc.cache               ? "a cache"
+                : desc.scale             ? "a scale"
+                : desc.position_scales   ? "scales by position"
+                : has_scales_apart(desc) ? "groups with scales_apart"
+                                         : "a norm with a weight");
+}
+
+/// Reads stages that have an earlier version's size, or says what is wrong with them.
+[[gnu::cold]] halyard_status view_other_stages(int index, halyard_stages *copy, const halyard_stages **stages,
+                                               halyard_error *error) {
+    char name[24];
+    std::snprintf(name, sizeof(name), "stages[%d]", index);
+    const halyard_status status = view_struct(*stages, name, copy, stages, error);
+    return status != HALYARD_OK || (*stages)->reserved == 0
+               ? status
+               : fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".reserved is ", (*stages)->reserved,
+                      ", but must be 0");
+}
+
 }  // namespace
 
 halyard_status read_stages(const halyard_slots *slots, const halyard_stages *stages, Run &run, Spans &spans,
                            halyard_error *error) noexcept {
     std::int64_t n_slots = INT64_MAX;
     bool has_cache = false, stores = false;
+    static constexpr halyard_stages none = {};
     for (int i = 0; i < run.plan->n_tensors; i++) {
         const TensorDesc &desc = run.plan->tensors[i];
-        halyard_stages given = {};
+        const halyard_stages *given = &none;
+        halyard_stages copy;
         if (stages != nullptr) {
-            char name[24];
-            std::snprintf(name, sizeof(name), "stages[%d]", i);
-            const halyard_stages *const element = element_of(stages, i);
-            if (const halyard_status status = read_struct(element, name, &given, error)) {
-                return status;
+            given = element_of(stages, i);
+            if (given->size != sizeof(halyard_stages) || given->reserved != 0) {
+                const halyard_status status = view_other_stages(i, &copy, &given, error);
+                if (status != HALYARD_OK) {
+                    return status;
+                }
             }
-            if (given.reserved != 0) {
-                return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".reserved is ", given.reserved,
-                            ", but must be 0");
-            }
-        } else if ((desc.norm && desc.norm->weight) || desc.scale || desc.cache || desc.position_scales ||
-                   has_scales_apart(desc)) {
-            return fail(error, HALYARD_ERROR_NULL_POINTER, "args.stages is NULL, but tensors[", i, "] has ",
-                        desc.cache               ? "a cache"
-                        : desc.scale             ? "a scale"
-                        : desc.position_scales   ? "scales by position"
-                        : has_scales_apart(desc) ? "groups with scales_apart"
-                                                 : "a norm with a weight");
+        } else if (desc.asked != 0 || desc.scale || has_scales_apart(desc)) {
+            return fail_no_stages(desc, i, error);
         }
         if (desc.cache) {
             has_cache = true;
@@ -342,7 +356,7 @@ halyard_status read_stages(const halyard_slots *slots, const halyard_stages *sta
         }
         if (run.tensors[i].n_heads != 0) {
             stores = stores || desc.cache;
-            if (const halyard_status status = read_stages_of(given, i, run, spans, error)) {
+            if (const halyard_status status = read_stages_of(*given, i, run, spans, error)) {
                 return status;
             }
         }
