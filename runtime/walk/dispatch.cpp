@@ -37,17 +37,6 @@ static_assert(std::all_of(std::begin(table), std::end(table),
                           [](const Kernel &kernel) { return kernel.non_temporal_mib >= least_non_temporal_mib; }));
 
 /// The kernels of one target, which is the reference where it has none.
-constexpr RowKernels row_kernels_of(Target target) {
-    RowKernels kernels = {Target::reference, nullptr, nullptr};
-#define HALYARD_ROW_KERNEL(name, source, of)                                                                           \
-    if (target == Target::of) {                                                                                        \
-        kernels.target = target;                                                                                       \
-        kernels.source = name;                                                                                         \
-    }
-#include "built_kernels.inc"
-    return kernels;
-}
-
 constexpr StageKernels stage_kernels_of(Target target) {
     StageKernels kernels = {};
     kernels.target = Target::reference;
@@ -57,6 +46,19 @@ constexpr StageKernels stage_kernels_of(Target target) {
         kernels.stage[index_of(dtype)] = name;                                                                         \
     }
 #include "built_kernels.inc"
+    return kernels;
+}
+
+constexpr RowKernels row_kernels_of(Target target) {
+    RowKernels kernels = {Target::reference, nullptr, nullptr, {}};
+#define HALYARD_ROW_KERNEL(name, source, of)                                                                           \
+    if (target == Target::of) {                                                                                        \
+        kernels.target = target;                                                                                       \
+        kernels.source = name;                                                                                         \
+    }
+#include "built_kernels.inc"
+    const StageKernels stages = stage_kernels_of(target);
+    std::copy_n(stages.widen, n_input_dtypes, kernels.widen);
     return kernels;
 }
 

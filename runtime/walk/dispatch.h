@@ -75,11 +75,12 @@ const char *why_not(const Kernel &kernel, const Task &task) noexcept;
 /// The first kernel of an allowed target that can serve the task. The reference serves every task.
 const Kernel &select(const Task &task, TargetSet allowed) noexcept;
 
-/// A target's kernels that make rows of cos and sin. The reference has none: both are NULL.
+/// A target's kernels that make rows of cos and sin. The reference has none: all are NULL.
 struct RowKernels {
     Target target;
     halyard_rows_phase_kernel *phase;
     halyard_rows_factored_kernel *factored;
+    halyard_widen_kernel *widen[n_input_dtypes];  // of rows that are given (index_of)
 };
 
 /// The row kernels of the best allowed target.
@@ -87,8 +88,8 @@ RowKernels select_row_kernels(TargetSet allowed) noexcept;
 
 /// A target's kernels for the stages beside the rotation: an array for each stage, with an entry for each dtype
 /// (index_of). NULL where there is no kernel: widen_norm of f32 (norm serves it), largest, range, hadamard and
-/// butterfly of other dtypes than f32, quantise of dtypes that are not of 8 bits, store_groups and load_groups of others
-/// than int8, and all of the reference.
+/// butterfly of other dtypes than f32, quantise of dtypes that are not of 8 bits, store_groups and load_groups of
+/// others than int8, and all of the reference.
 struct StageKernels {
     Target target;
     halyard_widen_kernel *widen[n_dtypes];

@@ -87,14 +87,42 @@ void make_factored_rows(const halyard_angle_source &source, const RowKernels &ke
     kernels.factored(&coarse_index.header, &fine_index.header, &coarse.header, &fine.header, &rows.header);
 }
 
+/// Widens n rows that follow each other.
+void widen_rows(halyard_widen_kernel *kernel, const char *from, std::int64_t stride_row, std::int64_t n_pairs,
+                std::int64_t n, const RowOutput &out) noexcept {
+    halyard_buffer x, y;
+    halyard_dimension x_dims[3], y_dims[3];
+    set_buffer(x, from, x_dims);
+    set_buffer(y, out.data, y_dims);
+    for (halyard_dimension *dims : {x_dims, y_dims}) {
+        set_dimension(dims[0], n_pairs, 1);
+        set_dimension(dims[1], 1, 0);
+        set_dimension(dims[2], n, n == 1 ? 0 : dims == x_dims ? stride_row : out.stride_token);
+    }
+    kernel(&x, &y);
+}
+
 /// Copies rows that lie in memory, and widens them to float.
-void copy_rows(const halyard_angle_source &source, const std::int32_t *row_of_token, const RowTokens &tokens,
-               std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept {
-    for (std::int64_t i = 0; i < tokens.n_tokens; i++) {
-        float *row = out.data + i * out.stride_token;
+void copy_rows(const halyard_angle_source &source, const RowKernels &kernels, const std::int32_t *row_of_token,
+               const RowTokens &tokens, std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept {
+    const bool is_float = source.rows_dtype == Dtype::f32;
+    halyard_widen_kernel *const kernel = is_float ? nullptr : kernels.widen[index_of(source.rows_dtype)];
+    const bool may_join = kernel != nullptr && source.stride_row <= max_offset / max_piece_tokens;
+    for (std::int64_t i = 0, n = 1; i < tokens.n_tokens; i += n) {
+        for (n = 1; may_join && i + n < tokens.n_tokens && row_of_token[i + n] == row_of_token[i] + n;) {
+            n++;
+        }
         const std::int64_t at = row_of_token[i] * source.stride_row + tokens.head * source.stride_head + first_pair;
-        widen(source.rows_dtype, source.cos_rows, at, n_pairs, row);
-        widen(source.rows_dtype, source.sin_rows, at, n_pairs, row + out.stride_sin);
+        for (const bool is_sin : {false, true}) {
+            const void *const rows = is_sin ? source.sin_rows : source.cos_rows;
+            float *const row = out.data + i * out.stride_token + (is_sin ? out.stride_sin : 0);
+            if (kernel == nullptr) {
+                widen(source.rows_dtype, rows, at, n_pairs, row);
+            } else {
+                widen_rows(kernel, static_cast<const char *>(rows) + at * element_bytes(source.rows_dtype),
+                           source.stride_row, n_pairs, n, {row, out.stride_token, 0});
+            }
+        }
     }
 }
 
@@ -129,7 +157,7 @@ void make_band(const halyard_angle_source &source, const RowKernels &kernels, co
         make_factored_rows(source, kernels, found, tokens.n_tokens, first_pair, n_pairs, out);
         break;
     case AngleKind::table:
-    case AngleKind::given: copy_rows(source, found, tokens, first_pair, n_pairs, out); break;
+    case AngleKind::given: copy_rows(source, kernels, found, tokens, first_pair, n_pairs, out); break;
     case AngleKind::joined: break;  // each of its sources makes its own
     }
 }
