@@ -252,11 +252,6 @@ halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, 
     const TensorDesc &desc = run.plan->tensors[index];
     const std::int64_t n_heads = run.tensors[index].n_heads;
     RunStages &stages = run.stages[index];
-    if (desc.norm && desc.norm->row && n_heads > desc.norm->most_of_row() / desc.head_dim) {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED, "x[", index, "] has rows of ", n_heads, " x ", desc.head_dim,
-                    " elements, but a ", desc.norm->layer ? "layer norm" : "norm", " works on at most ",
-                    desc.norm->most_of_row());
-    }
     const bool writes_scales = (desc.asked & scales_out_array) != 0;
     if (const halyard_status status = check_unasked_strides(given, desc, index, error)) {
         return status;

@@ -11,8 +11,8 @@
 
 namespace halyard {
 
-/// The longest head that stages take, and the longest row that a norm takes: they fit in a thread's block.
-inline constexpr std::int64_t max_staged_head = 2048, max_staged_row = 8192;
+/// The longest head that stages take, and the elements of a thread's block.
+inline constexpr std::int64_t max_staged_head = 2048, max_staged_block = 8192;
 
 /// A checked halyard_norm_desc.
 struct NormDesc {
@@ -32,8 +32,8 @@ struct NormDesc {
     /// How many of those heads have weights of their own, as far as weights go.
     std::int64_t n_rows_of_weights(std::int64_t n_heads) const noexcept { return row || per_head ? n_heads : 1; }
     std::int64_t n_weights(std::int64_t n_heads) const noexcept { return n_rows_of_weights(n_heads) * size; }
-    /// The longest row that is normed. A layer norm has weights and biases where others have weights only.
-    std::int64_t most_of_row() const noexcept { return layer ? max_staged_row / 2 : max_staged_row; }
+    /// The longest row that is normed in one block. A layer norm has weights and biases where others have weights only.
+    std::int64_t most_in_block() const noexcept { return layer ? max_staged_block / 2 : max_staged_block; }
 };
 
 /// A checked halyard_scale_desc.

@@ -16,7 +16,7 @@ namespace halyard {
 
 namespace {
 
-constexpr std::int64_t block_floats = max_staged_row, head_floats = max_staged_head;
+constexpr std::int64_t block_floats = max_staged_block, head_floats = max_staged_head;
 
 /// A thread's memory for blocks.
 struct Workspace {
@@ -25,6 +25,7 @@ struct Workspace {
     alignas(64) float r[head_floats];         // reciprocals of scales
     alignas(64) float widened[block_floats];  // a norm's weights, if they are no floats; in the second half its biases
     const float *weight = nullptr, *bias = nullptr;  // of the block's heads, in `widened` or where the caller has them
+    RowNorm *row = nullptr;                          // the norm of a row that is longer than a block
 
     /// What neither windows nor scales need while records are read or written.
     RecordMemory memory_of_records() { return {reinterpret_cast<unsigned char *>(spare), r}; }
@@ -40,7 +41,7 @@ Block size_of_block(const TensorDesc &desc, const Stretch &stretch) {
     // Weights of heads may need as much room as the heads.
     const std::int64_t head_room =
         desc.norm && desc.norm->layer && desc.norm->per_head ? block_floats / 2 : block_floats;
-    block.n_heads = desc.norm && desc.norm->row ? stretch.n_heads
+    block.n_heads = desc.norm && desc.norm->row ? std::min(stretch.n_heads, desc.norm->most_in_block() / desc.head_dim)
                                                 : std::clamp<std::int64_t>(head_room / desc.head_dim, 1,
                                                                            std::min(stretch.n_heads, head_floats));
     std::int64_t stride_element = 1;
@@ -91,7 +92,7 @@ void load_weight(const Run &run, int index, std::int64_t first, std::int64_t n, 
 /// Finds or loads a norm's weights and biases for some heads, whose first is counted through all of the tensor.
 void set_weights(const Run &run, int index, std::int64_t first_head, std::int64_t n_heads, Workspace &work) {
     const NormDesc &norm = *run.plan->tensors[index].norm;
-    const std::int64_t n = norm.n_weights(n_heads), first = norm.per_head ? first_head * norm.size : 0;
+    const std::int64_t n = norm.n_weights(n_heads), first = norm.row || norm.per_head ? first_head * norm.size : 0;
     const float *const weight = find_weight(run, index);
     if (weight == nullptr) {
         load_weight(run, index, first, n, work.widened);
@@ -115,6 +116,10 @@ Norm norm_of(const TensorDesc &desc, const float *weight, const float *bias = nu
 }
 
 void norm_block(const Run &run, const TensorDesc &desc, const Block &block, Workspace &work) {
+    if (work.row != nullptr) {
+        work.row->take(norm_of(desc, work.weight, work.bias), desc.norm->count(block.n_heads), work.block);
+        return;
+    }
     const Extents extents = desc.norm->row ? Extents{desc.norm->count(block.n_heads), 1, block.n_tokens}
                                            : Extents{desc.norm->size, block.n_heads, block.n_tokens};
     normalise(plan_of(run).stage_kernels, norm_of(desc, work.weight, work.bias), extents,
@@ -463,6 +468,32 @@ void norm_and_rotate_stretch(const Run &run, int index, const Stretch &stretch, 
     norm_and_rotate_stretch(run, index, stretch, rows, weight);
 }
 
+/// The whole road of a block, or as far as a round of sums goes.
+void take_block(const Run &run, int index, const Stretch &stretch, const Rows &rows, Block &block, Workspace &work) {
+    const TensorDesc &desc = run.plan->tensors[index];
+    const bool only_sums = work.row != nullptr && work.row->is_summing();
+    block.strides = {1, desc.head_dim, block.n_heads * desc.head_dim};
+    load(run, index, stretch, block, work);
+    if (only_sums && !desc.norm->after) {
+        return;
+    }
+    if (run.plan->rerotates && desc.scale && desc.scale->by_channel) {
+        unscale_block(run, index, stretch, block, work);
+    }
+    if (desc.hadamard != 0 && run.plan->rerotates) {  // as it was stored; the transform is its own inverse
+        transform_heads(run, desc, block, work.block);
+    }
+    if (desc.rotates) {
+        rotate_block(run, index, stretch, rows, block, work);
+    }
+    if (desc.norm && desc.norm->after) {
+        norm_block(run, desc, block, work);
+    }
+    if (!only_sums) {
+        store(run, index, stretch, block, work);
+    }
+}
+
 /// The whole road, block by block.
 [[gnu::noinline]] void take_blocks(const Run &run, int index, const Stretch &stretch, const Rows &rows) {
     const TensorDesc &desc = run.plan->tensors[index];
@@ -476,22 +507,30 @@ void norm_and_rotate_stretch(const Run &run, int index, const Stretch &stretch, 
         }
         for (block.token = 0; block.token < stretch.n_tokens; block.token += n_tokens) {
             block.n_tokens = std::min(n_tokens, stretch.n_tokens - block.token);
-            block.strides = {1, desc.head_dim, block.n_heads * desc.head_dim};
-            load(run, index, stretch, block, work);
-            if (run.plan->rerotates && desc.scale && desc.scale->by_channel) {
-                unscale_block(run, index, stretch, block, work);
-            }
-            if (desc.hadamard != 0 && run.plan->rerotates) {  // as it was stored; the transform is its own inverse
-                transform_heads(run, desc, block, work.block);
-            }
-            if (desc.rotates) {
-                rotate_block(run, index, stretch, rows, block, work);
-            }
-            if (desc.norm && desc.norm->after) {
-                norm_block(run, desc, block, work);
-            }
-            store(run, index, stretch, block, work);
+            take_block(run, index, stretch, rows, block, work);
         }
+    }
+}
+
+/// The same with a norm of rows that are longer than a block: each round goes over all blocks of a token.
+[[gnu::noinline]] void take_long_rows(const Run &run, int index, const Stretch &stretch, const Rows &rows) {
+    const TensorDesc &desc = run.plan->tensors[index];
+    Workspace work;
+    Block block = size_of_block(desc, stretch);
+    const std::int64_t n_heads = block.n_heads;
+    block.n_tokens = 1;
+    for (block.token = 0; block.token < stretch.n_tokens; block.token++) {
+        RowNorm row(desc.norm->layer);
+        work.row = &row;
+        do {
+            for (block.head = 0; block.head < stretch.n_heads; block.head += n_heads) {
+                block.n_heads = std::min(n_heads, stretch.n_heads - block.head);
+                if (!row.is_summing()) {
+                    set_weights(run, index, block.head, block.n_heads, work);
+                }
+                take_block(run, index, stretch, rows, block, work);
+            }
+        } while (row.end_round(desc.norm->eps));
     }
 }
 
@@ -514,10 +553,13 @@ Rows rows_of_head(const Run &run, const Rows &rows, std::int64_t head, std::int6
     return its;
 }
 
-// take_blocks and widen_norm_and_rotate_stretch have large stack frames and are not inlined. Weights evict the stack
-// from the cache, so small calls must not touch such frames.
+// take_blocks, take_long_rows and widen_norm_and_rotate_stretch have large stack frames and are not inlined. Weights
+// evict the stack from the cache, so small calls must not touch such frames.
 void take_road(const Run &run, int index, const Stretch &stretch, const Rows &rows) noexcept {
-    if (!is_one_stage(run.plan->tensors[index], run.tensors[index], run.plan->rotary_dim)) {
+    const TensorDesc &desc = run.plan->tensors[index];
+    if (desc.norm && desc.norm->row && stretch.n_heads > desc.norm->most_in_block() / desc.head_dim) {
+        take_long_rows(run, index, stretch, rows);
+    } else if (!is_one_stage(desc, run.tensors[index], run.plan->rotary_dim)) {
         take_blocks(run, index, stretch, rows);
     } else if (const float *weight = find_weight(run, index)) {
         norm_and_rotate_stretch(run, index, stretch, rows, weight);

@@ -68,19 +68,44 @@ float rounded(Dtype dtype, float value) {
     return value;
 }
 
-/// The sum of n elements in the order of all norms. add(sum, e) adds element e.
+/// Adds n elements, behind `first` others, in the order of all norms. add(sum, e) adds element e.
 template <typename Add>
-float sum_in_order(std::int64_t n, Add add) {
-    float sums[16] = {};
+void add_in_order(std::int64_t first, std::int64_t n, float (&sums)[16], Add add) {
     for (std::int64_t e = 0; e < n; e++) {
-        sums[e % 16] = add(sums[e % 16], e);
+        float &sum = sums[(first + e) % 16];
+        sum = add(sum, e);
     }
+}
+
+float join(float (&sums)[16]) {
     for (int half = 8; half >= 1; half /= 2) {
         for (int i = 0; i < half; i++) {
             sums[i] += sums[i + half];
         }
     }
     return sums[0];
+}
+
+template <typename Add>
+float sum_in_order(std::int64_t n, Add add) {
+    float sums[16] = {};
+    add_in_order(0, n, sums, add);
+    return join(sums);
+}
+
+/// What elements are multiplied by, from the sum of their squares.
+float scale_of(float sum, float count, float eps) { return 1.0f / std::sqrt(sum / count + eps); }
+
+void multiply_head(const Norm &norm, float mean, float scale, std::int64_t n, const Elements<float> &elements,
+                   const float *weight, const float *bias) {
+    for (std::int64_t e = 0; e < n; e++) {
+        float &element = elements.data[e * elements.strides.element];
+        float v = (element - mean) * scale;
+        v = (norm.rounding & round_before_weight) != 0 ? rounded(norm.round_to, v) : v;
+        v *= weight[e];
+        v = bias == nullptr ? v : v + bias[e];
+        element = (norm.rounding & round_after_weight) != 0 ? rounded(norm.round_to, v) : v;
+    }
 }
 
 void normalise_by_loop(const Norm &norm, const Extents &extents, const Elements<float> &block) {
@@ -97,14 +122,7 @@ void normalise_by_loop(const Norm &norm, const Extents &extents, const Elements<
                 const float v = head[e * stride] - mean;
                 return std::fma(v, v, squares);
             });
-            const float scale = 1.0f / std::sqrt(sum / count + norm.eps);
-            for (std::int64_t e = 0; e < n; e++) {
-                float v = (head[e * stride] - mean) * scale;
-                v = (norm.rounding & round_before_weight) != 0 ? rounded(norm.round_to, v) : v;
-                v *= weight[e];
-                v = bias == nullptr ? v : v + bias[e];
-                head[e * stride] = (norm.rounding & round_after_weight) != 0 ? rounded(norm.round_to, v) : v;
-            }
+            multiply_head(norm, mean, scale_of(sum, count, norm.eps), n, {head, block.strides}, weight, bias);
         }
     }
 }
@@ -415,6 +433,38 @@ void normalise(const StageKernels &kernels, const Norm &norm, const Extents &ext
     if (!is_done) {
         normalise_by_loop(norm, extents, block);
     }
+}
+
+void RowNorm::take(const Norm &norm, std::int64_t n, float *elements) noexcept {
+    if (!is_summing_) {
+        multiply_head(norm, mean_, scale_, n, {elements, {1, 0, 0}}, norm.weight, norm.bias);
+    } else if (sums_elements_) {
+        add_in_order(n_, n, sums_, [&](float sum, std::int64_t e) { return sum + elements[e]; });
+    } else {
+        add_in_order(n_, n, sums_, [&](float sum, std::int64_t e) {
+            const float v = elements[e] - mean_;
+            return std::fma(v, v, sum);
+        });
+    }
+    n_ += n;
+}
+
+bool RowNorm::end_round(float eps) noexcept {
+    if (!is_summing_) {
+        return false;
+    }
+    const auto count = static_cast<float>(n_);
+    const float sum = join(sums_);
+    if (sums_elements_) {
+        mean_ = sum / count;
+    } else {
+        scale_ = scale_of(sum, count, eps);
+    }
+    is_summing_ = sums_elements_;
+    sums_elements_ = false;
+    std::fill_n(sums_, 16, 0.0f);
+    n_ = 0;
+    return true;
 }
 
 void widen_and_normalise(const StageKernels &kernels, Dtype dtype, const Norm &norm, const Extents &extents,

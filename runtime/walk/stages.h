@@ -56,6 +56,28 @@ struct Norm {
 void normalise(const StageKernels &kernels, const Norm &norm, const Extents &extents,
                const Elements<float> &block) noexcept;
 
+/// A norm of a row that comes in pieces, by the portable loop: round by round, all pieces in each. A layer norm has a
+/// round for its mean; then there is one for the sum of squares, and one in which the elements are normed.
+class RowNorm {
+public:
+    explicit RowNorm(bool is_layer) noexcept : sums_elements_(is_layer) {}
+
+    /// Whether this round changes no elements.
+    bool is_summing() const noexcept { return is_summing_; }
+
+    /// Takes the next n elements, which are dense. The weights of `norm` are theirs; sums don't read them.
+    void take(const Norm &norm, std::int64_t n, float *elements) noexcept;
+
+    /// Ends a round; false after the last.
+    bool end_round(float eps) noexcept;
+
+private:
+    float sums_[16] = {};
+    std::int64_t n_ = 0;  // elements of this round
+    bool sums_elements_, is_summing_ = true;
+    float mean_ = 0.0f, scale_ = 0.0f;
+};
+
 /// widen and normalise in one pass, which costs little more than widen alone.
 void widen_and_normalise(const StageKernels &kernels, Dtype dtype, const Norm &norm, const Extents &extents,
                          const Elements<const char> &x, const Elements<float> &block) noexcept;

@@ -264,3 +264,42 @@ TEST_CASE("norms: zeros, and sums that overflow", "[stages]") {
         CHECK(std::fabs(normed(3.0f, 0.0f) - 1.0f) <= 0x1p-20f);
     }
 }
+
+TEST_CASE("norms: a row in pieces has the bits of the whole, with zeros, infinities and NaN too", "[stages]") {
+    Random random(Catch::getSeed());
+    for (int round = 0; round < 400; round++) {
+        const std::int64_t n = random.in(1, 300);
+        std::vector<float> row, w, b;
+        for (std::int64_t i = 0; i < n; i++) {
+            row.push_back(round % 8 == 0 ? 0.0f : static_cast<float>(random.unit()) * (round % 8 == 1 ? 2e19f : 3.0f));
+            w.push_back(static_cast<float>(random.unit()));
+            b.push_back(static_cast<float>(random.unit()));
+        }
+        if (round % 8 == 2) {
+            row[static_cast<std::size_t>(random.in(0, n - 1))] = random.one_in(2) ? NAN : INFINITY;
+        }
+        const float *const bias = random.one_in(2) ? b.data() : nullptr;
+        const halyard::Norm norm = {random.one_in(2) ? 0.0f : 1e-3f,
+                                    w.data(),
+                                    0,
+                                    static_cast<std::int32_t>(random.in(0, 3)),
+                                    Dtype::bf16,
+                                    bias};
+        std::vector<float> whole = row;
+        normalise({}, norm, {n, 1, 1}, {whole.data(), {1, n, n}});
+        halyard::RowNorm pieces(bias != nullptr);
+        do {
+            for (std::int64_t first = 0, size = 0; first < n; first += size) {
+                halyard::Norm its = norm;
+                its.weight += first;
+                its.bias += bias == nullptr ? 0 : first;
+                size = std::min(n - first, random.in(1, 50));
+                pieces.take(its, size, row.data() + first);
+            }
+        } while (pieces.end_round(norm.eps));
+        const auto is_same = [](float x, float y) {
+            return (std::isnan(x) && std::isnan(y)) || (x == y && std::signbit(x) == std::signbit(y));
+        };
+        CHECK(std::equal(row.begin(), row.end(), whole.begin(), is_same));
+    }
+}

@@ -146,17 +146,18 @@ TEST_CASE("road: norm and rotation at once, into every cache", "[road]") {
     }
 }
 
-// Weights and biases of all heads are more than fits beside a block of them; and rows are as long as may be.
+// Weights and biases of all heads are more than fits beside a block of them; and rows are as long as a block, or longer.
 TEST_CASE("road: norms of many heads, with weights of their own or of the row", "[road]") {
     oracle::Random random(Catch::getSeed());
     for (int round = 0; round < 24; round++) {
         const bool is_row = round % 3 == 0;
         Choice choice;
-        choice.level[of_norm] = is_row ? 9 : 10;
+        const bool is_layer = round % 2 == 0;
+        choice.level[of_norm] = !is_row ? 10 : is_layer ? 9 : 6;
         choice.level[of_values] = 0;
         choice.head_dim = 512;
         choice.rotary_dim = 64;
-        choice.shape = {1, 3, is_row ? 8 : 12};
+        choice.shape = {1, 3, is_row ? (is_layer ? 8 : 16) + round % 4 : 12};
         choice.n_tensors = 1;
         Draw draw(random);
         Scene scene(draw, choice);

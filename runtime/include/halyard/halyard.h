@@ -511,9 +511,9 @@ enum { HALYARD_MAX_TENSORS = 4 };
  *   len  the length of the pair; with a norm BEFORE the rotation, of the normed and weighted pair; with a norm AFTER
  *        it, of the pair before the norm, times |r * weight| of the element.
  * What a layer norm and a Hadamard transform add to that is said below.
- * A tensor with other stages than the rotation and a cache whose heads are rows has heads of at most 2048 elements, and
- * rows that are normed of at most 8192, by a layer norm of at most 4096 (else UNSUPPORTED), since a thread works in 112
- * KiB of its stack. */
+ * A tensor with other stages than the rotation and a cache whose heads are rows has heads of at most 2048 elements (else
+ * UNSUPPORTED), since a thread works in 112 KiB of its stack. Rows that are normed may be of any length; those of more
+ * than 8192 elements, by a layer norm of more than 4096, are read once more for each sum. */
 
 enum { HALYARD_NORM_RMS = 0, HALYARD_NORM_LAYER = 1 };
 enum { HALYARD_NORM_HEAD = 0, HALYARD_NORM_ROW = 1 };     /* each head by itself; all heads of a token together */
@@ -935,7 +935,7 @@ typedef struct halyard_run_args {
  * nothing. Zero batch, tokens or heads succeed and do nothing. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, SHAPE,
  * MISMATCH (dtype, head_dim or rotary_dim is not the plan's; positions that given rows need, or can't have; what the
  * plan's stages do not ask for; sources by which keys cannot move), OVERFLOW, STRIDE, OVERLAP, POSITION, SLOT, SCALE,
- * THREADS, EXECUTOR, UNSUPPORTED (device; a row that is too long for its norm).
+ * THREADS, EXECUTOR, UNSUPPORTED (device).
  * Outputs, caches and scales that are written must not overlap positions, slots, weights, biases, static scales, scales
  * by position, given rows or the index of a joined source (else OVERLAP). Of these, ranges of addresses are compared:
  * an output between their elements is refused, too.
