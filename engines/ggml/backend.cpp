@@ -154,7 +154,7 @@ std::string hook() {
     hooks().is_exact = angles == 0;
     if (join != 0) {
         const auto from = join == 1 ? 0 : std::numeric_limits<std::int64_t>::max();
-        hooks().joins = {from, from, from, from, join == 1};
+        hooks().joins = {from, from, from, from, from, join == 1};
     }
     hooks().init_backend = device->iface.init_backend;
     hooks().get_proc_address = reg->iface.get_proc_address;

@@ -80,7 +80,7 @@ void Replacements::add(Angles &angles, RoadFinder &finder, int i) {
     const auto name = [&](const ggml_tensor *node, const char *stage) {
         what += node == nullptr ? "" : (what.empty() ? "" : ", ") + std::string(stage);
     };
-    name(road.norm_node, "norm");
+    name(road.norm_node, road.norm_is_of_rows ? "norm of rows" : "norm");
     name(road.rope_node, "rope");
     name(road.hadamard_node, "hadamard");
     name(road.set_rows_node, "cache");

@@ -28,16 +28,22 @@ bool is_input(const ggml_cgraph *graph, const ggml_tensor *tensor) {
 
 bool is_f32_rows(const ggml_tensor &tensor) { return tensor.type == GGML_TYPE_F32 && tensor.nb[0] == sizeof(float); }
 
-/// Adds RMS_NORM and, where it is there, MUL by weights of a head.
-void find_norm(const ggml_cgraph *graph, int rope, Road *road) {
+/// Whether a norm's result has whole tokens as its rows, the heads of which a rotation reads.
+bool has_rows_of(const ggml_tensor &norm, const ggml_tensor &heads) {
+    return norm.ne[0] == heads.ne[0] * heads.ne[1] && norm.ne[1] == heads.ne[2] && ggml_nrows(&norm) == norm.ne[1] &&
+           ggml_nelements(&norm) == ggml_nelements(&heads);
+}
+
+/// Adds RMS_NORM of heads or of whole tokens and, where it is there, MUL by weights.
+void find_norm(const ggml_cgraph *graph, int rope, std::int64_t rows_from, Road *road) {
     int i = neighbour(graph, rope, -1);
-    const ggml_tensor *reader = road->rope_node;
+    const ggml_tensor *reader = nullptr;
     ggml_tensor *mul = nullptr;
     const ggml_tensor *weight = nullptr;
     if (i >= 0 && graph->nodes[i]->op == GGML_OP_MUL) {
         mul = graph->nodes[i];
         const int before = neighbour(graph, i, -1);
-        if (reader->src[0] != mul || !is_passed_on(graph, i) || before < 0) {
+        if (!is_result(graph, road->rope_node->src[0], i) || !is_passed_on(graph, i) || before < 0) {
             return;
         }
         const bool norm_is_first = mul->src[0] == graph->nodes[before];
@@ -53,11 +59,18 @@ void find_norm(const ggml_cgraph *graph, int rope, Road *road) {
         return;
     }
     ggml_tensor *norm = graph->nodes[i];
-    if (norm->op != GGML_OP_RMS_NORM || !is_passed_on(graph, i) || !ggml_are_same_shape(norm, reader) ||
-        (reader->src[0] != norm && (reader->op != GGML_OP_MUL || reader->src[1] != norm)) || !is_f32_rows(*norm) ||
-        !is_f32_rows(*norm->src[0])) {
+    const bool is_row = !ggml_are_same_shape(norm, road->rope.x);
+    if (is_row && road->rope.x->ne[2] < rows_from) {
         return;
     }
+    const bool is_read = reader == nullptr ? is_result(graph, road->rope_node->src[0], i)
+                                           : reader->src[0] == norm || reader->src[1] == norm;
+    if (norm->op != GGML_OP_RMS_NORM || !is_passed_on(graph, i) || !is_read ||
+        (reader != nullptr && !ggml_are_same_shape(norm, reader)) || (is_row && !has_rows_of(*norm, *road->rope.x)) ||
+        !is_f32_rows(*norm) || !is_f32_rows(*norm->src[0])) {
+        return;
+    }
+    road->norm_is_of_rows = is_row;
     road->norm_node = norm;
     road->mul_node = mul;
     road->weight = weight;
@@ -86,7 +99,7 @@ void find_hadamard(const ggml_cgraph *graph, int rope, Road *road) {
     }
     ggml_tensor *node = graph->nodes[i];
     const std::int64_t n = hadamard_size(*node);
-    if (n != 0 && road->x->ne[0] % n == 0 && ggml_is_contiguous(node) && is_result(graph, node->src[1], rope)) {
+    if (n != 0 && road->heads->ne[0] % n == 0 && ggml_is_contiguous(node) && is_result(graph, node->src[1], rope)) {
         road->hadamard_node = node;
     }
 }
@@ -104,7 +117,7 @@ const char *find_unrotated(const ggml_cgraph *graph, int i, Road *road) {
     } else if (x->op == GGML_OP_RESHAPE && x->src[0]->data == x->data) {
         x = x->src[0];
     }
-    road->x = x;
+    road->x = road->heads = x;
     const bool is_f32 = is_f32_rows(*x) && x->nb[1] % sizeof(float) == 0 && x->nb[2] % sizeof(float) == 0 &&
                         x->nb[3] % sizeof(float) == 0;
     return is_f32 && x->ne[0] % hadamard_size(*node) == 0 && ggml_is_contiguous(node)
@@ -132,7 +145,7 @@ void RoadFinder::find_cache(int last, Road *road) {
         }
     }
     const std::int64_t from = is_record_type(*set_rows) ? joins_.records_from : joins_.cache_from;
-    if (road->x->ne[2] < from || !stores_tokens(*set_rows, *road->x)) {
+    if (road->heads->ne[2] < from || !stores_tokens(*set_rows, *road->heads)) {
         return;
     }
     const bool is_next = neighbour(graph_, last, 1) == i;
@@ -170,9 +183,9 @@ const char *RoadFinder::find_rope(int i, Neighbours wanted, Road *road) {
     if (road->rope.factors != nullptr && !is_ready(road->rope.factors)) {
         return "the graph itself makes the frequency factors";
     }
-    road->x = road->rope.x;
+    road->x = road->heads = road->rope.x;
     if (wanted.norm && road->x->ne[2] >= joins_.norm_from) {
-        find_norm(graph_, i, road);
+        find_norm(graph_, i, joins_.row_norm_from, road);
     }
     if (wanted.hadamard && road->x->ne[2] >= joins_.hadamard_from) {
         find_hadamard(graph_, i, road);

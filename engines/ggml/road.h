@@ -17,11 +17,14 @@ struct Neighbours {
 
 /// From how many tokens on a rotation is joined with its neighbours. One call for all is more code, which has to come
 /// from memory where a model's weights have passed since the last one. Measured on a Zen 5 with models of twelve layers
-/// of 16 and 4 heads of 64: with a norm it gains from two tokens on, while ggml's SET_ROWS is as fast up to 512. With k
-/// and v of 8 heads of 128 for a q8_0 cache, 300 MB being read between, two calls cost as much as five nodes at two
-/// tokens, and less from there on; q's transform gains at one.
+/// of 16 and 4 heads of 64: with a norm it gains from two tokens on. With k and v of 8 heads of 128 for a q8_0 cache,
+/// 300 MB being read between, two calls cost as much as five nodes at two tokens, and less from there on; q's transform
+/// gains at one. By 8 and 32 heads of 128, 48 MB being read between (Rocket Lake, one thread): ggml's SET_ROWS is as
+/// fast up to 8 tokens, and from 32 on one call for both takes .6 to .9 of the time. A norm of whole tokens, which goes
+/// through blocks, gains from 8 tokens on with 32 heads, and from 32 on with 8.
 struct Joins {
-    std::int64_t norm_from = 2, cache_from = 512;
+    std::int64_t norm_from = 2, cache_from = 64;
+    std::int64_t row_norm_from = 16;                   // of norms of whole tokens
     std::int64_t hadamard_from = 1, records_from = 2;  // of transforms, and of stores into quantised caches
     bool moves = true;                                 // shifts of quantised keys
 };
@@ -35,9 +38,11 @@ struct Road {
     ggml_tensor *hadamard_node;
     ggml_tensor *set_rows_node;
     ggml_tensor *call_node;     // in whose place the call is made: the last one, or the one before SET_ROWS
-    const ggml_tensor *x;       // what the first of the nodes reads, [head_dim, heads, tokens, batch]
-    const ggml_tensor *weight;  // of MUL, float [head_dim]
+    const ggml_tensor *heads;   // what has the shape of all, [head_dim, heads, tokens, batch]
+    const ggml_tensor *x;       // what the first of the nodes reads: of that shape or, before a norm of rows, tokens
+    const ggml_tensor *weight;  // of MUL, float [head_dim] or [heads * head_dim]
     float eps;
+    bool norm_is_of_rows;  // all heads of a token are normed together
 
     /// The node whose result the call writes.
     ggml_tensor *last() const {

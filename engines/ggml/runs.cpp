@@ -64,9 +64,13 @@ RunKey key_of(const Road &road) {
     const ggml_tensor &x = *road.x, &y = *road.last();
     RunKey key = {};
     for (int i = 0; i < 4; ++i) {
-        key.shape[i] = x.ne[3 - i];
+        key.shape[i] = road.heads->ne[3 - i];
     }
     read_strides(x, key.in);
+    if (road.norm_is_of_rows) {  // x has tokens as its rows, and no batch
+        key.in[1] = key.in[2];
+        key.in[2] = key.shape[3];
+    }
     key.offset = road.rope.offset;
     key.hadamard = road.hadamard_node == nullptr ? 0 : hadamard_size(*road.hadamard_node);
     key.in_dtype = dtype_of(x.type);
@@ -76,6 +80,7 @@ RunKey key_of(const Road &road) {
     key.is_half = road.rope.is_half;
     key.is_inverse = road.rope.is_inverse;
     key.has_norm = road.norm_node != nullptr;
+    key.norm_is_of_rows = road.norm_is_of_rows;
     key.has_weight = road.weight != nullptr;
     key.eps = road.eps;
     if (road.set_rows_node == nullptr) {
@@ -128,6 +133,7 @@ halyard::plan make_plan(const RunKey &key, std::int64_t rotary_dim) {
     tensor.groups = key.groups == 0 ? nullptr : &groups;
     auto norm = halyard::describe_norm(halyard::dtype::f32, key.eps);
     norm.weight_dtype = key.has_weight ? HALYARD_F32 : 0;
+    norm.width = key.norm_is_of_rows ? HALYARD_NORM_ROW : HALYARD_NORM_HEAD;
     tensor.norm = key.has_norm ? &norm : nullptr;
     auto cache = halyard::make_struct<halyard_cache_desc>();
     cache.n_slots = cache.block_size = key.n_slots;
@@ -150,8 +156,9 @@ halyard::bound_run make_run(const Road &road, const RunKey &key, const halyard::
     const auto y = halyard::tensor(road.last()->data, static_cast<halyard::dtype>(key.out_dtype), y_shape,
                                    {key.out[0], key.out[1], key.out[2], 1});
     halyard::run_options options;
-    auto stages = halyard::stages(key.has_weight ? road.weight->data : nullptr, key.has_weight ? key.shape[3] : 0,
-                                  key.n_slots == 0 ? nullptr : road.last()->data);
+    auto stages =
+        halyard::stages(key.has_weight ? road.weight->data : nullptr, key.has_weight ? ggml_nelements(road.weight) : 0,
+                        key.n_slots == 0 ? nullptr : road.last()->data);
     if (key.has_norm || key.n_slots != 0) {
         options.stages = stages;
     }

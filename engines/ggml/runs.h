@@ -24,7 +24,7 @@ struct RunKey {
     std::int32_t groups;  // HALYARD_GROUPS_… of the output, or 0
     std::int32_t slot_type;
     float eps;
-    bool is_half, is_inverse, is_in_place, is_rotated, is_move, has_norm, has_weight;
+    bool is_half, is_inverse, is_in_place, is_rotated, is_move, has_norm, norm_is_of_rows, has_weight;
 
     bool operator==(const RunKey &) const = default;
 };

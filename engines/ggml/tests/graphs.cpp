@@ -24,6 +24,7 @@ struct Layer {
     ggml_type cache_type;
     bool has_norm, has_cache, makes_positions, reads_k;
     int n_tokens;
+    bool norm_is_of_rows = false;
 };
 
 /// A backend with a graph of two layers, whose inputs are filled anew for each step.
@@ -32,7 +33,7 @@ public:
     Model(const Layer &layer, int n_threads)
         : layer_(layer), backend_(make_backend(n_threads)), fixed_(make_context()), context_(make_context()) {
         cache_ = ggml_new_tensor_2d(fixed_.get(), layer.cache_type, head_dim * n_kv_heads, n_slots);
-        weight_ = ggml_new_tensor_1d(fixed_.get(), GGML_TYPE_F32, head_dim);
+        weight_ = ggml_new_tensor_1d(fixed_.get(), GGML_TYPE_F32, head_dim * n_heads);
         buffer_.reset(ggml_backend_alloc_ctx_tensors(fixed_.get(), backend_.get()));
         ggml_backend_buffer_clear(buffer_.get(), 0);
         fill(weight_, 3);
@@ -86,11 +87,18 @@ public:
     }
 
 private:
+    /// Norms whole tokens, as OLMo 2 norms them, or each head by itself.
     ggml_tensor *rotated(ggml_tensor *x) {
         ggml_context *c = context_.get();
-        if (layer_.has_norm) {
-            x = ggml_mul(c, ggml_rms_norm(c, x, 1e-6f), weight_);
+        const std::int64_t heads = x->ne[1], tokens = x->ne[2],
+                           size = layer_.norm_is_of_rows ? heads * head_dim : head_dim;
+        if (layer_.norm_is_of_rows) {
+            x = ggml_view_2d(c, x, size, tokens, x->nb[2], 0);
         }
+        if (layer_.has_norm) {
+            x = ggml_mul(c, ggml_rms_norm(c, x, 1e-6f), ggml_view_1d(c, weight_, size, 0));
+        }
+        x = layer_.norm_is_of_rows ? ggml_reshape_3d(c, x, head_dim, heads, tokens) : x;
         ggml_tensor *where = positions_;
         if (layer_.makes_positions) {
             where = ggml_cast(c, ggml_cast(c, positions_, GGML_TYPE_F32), GGML_TYPE_I32);
@@ -155,10 +163,11 @@ double difference(const std::vector<float> &a, const std::vector<float> &b) {
 constexpr double bound = 8 * (2e-4 + 4.9e-4);
 
 const std::vector<Layer> layers = {
-    {GGML_TYPE_F16, true, true, false, false, 1},  {GGML_TYPE_F16, true, true, false, false, 7},
-    {GGML_TYPE_F32, false, true, false, false, 1}, {GGML_TYPE_F32, false, true, false, false, 33},
-    {GGML_TYPE_F16, true, false, false, false, 5}, {GGML_TYPE_F32, false, false, false, false, 1},
-    {GGML_TYPE_F32, false, true, true, false, 2},  {GGML_TYPE_F16, true, true, false, true, 3}};
+    {GGML_TYPE_F16, true, true, false, false, 1},        {GGML_TYPE_F16, true, true, false, false, 7},
+    {GGML_TYPE_F32, false, true, false, false, 1},       {GGML_TYPE_F32, false, true, false, false, 33},
+    {GGML_TYPE_F16, true, false, false, false, 5},       {GGML_TYPE_F32, false, false, false, false, 1},
+    {GGML_TYPE_F32, false, true, true, false, 2},        {GGML_TYPE_F16, true, true, false, true, 3},
+    {GGML_TYPE_F16, true, true, false, false, 17, true}, {GGML_TYPE_F32, true, false, false, false, 1, true}};
 
 struct Results {
     std::vector<std::vector<float>> numbers;

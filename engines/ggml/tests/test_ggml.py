@@ -131,11 +131,12 @@ class Tests:
         self.row("what the library exports", names == ["ggml_backend_init"], f"{names}")
 
     def graphs(self):
-        for join in "auto", "always", "never":
+        for join, of_rows in ("auto", 400), ("always", 600), ("never", 0):
             status, output, report = self.run(str(self.build / "bin" / "halyard_ggml_graphs"), self.library(),
                                               str(THREADS), HALYARD_GGML_JOIN=join)
             left = report and report["left"]
-            passed = status == 0 and left == {"nodes": 400, "the graph itself makes the positions": 400}
+            passed = (status == 0 and left == {"nodes": 400, "the graph itself makes the positions": 400}
+                      and report["replaced"].get("norm of rows, rope", 0) == of_rows)
             self.row(f"graphs made here, {THREADS} threads, join {join}", passed,
                      f"{output.strip()}; {report and report['replaced']['nodes']} nodes replaced, {left}")
 
