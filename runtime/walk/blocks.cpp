@@ -427,7 +427,7 @@ bool is_one_stage(const TensorDesc &desc, const RunTensor &tensor, std::int64_t 
         return false;
     }
     return desc.norm && !desc.norm->layer && !desc.norm->per_head && !desc.norm->after && !desc.norm->row &&
-           desc.norm->rounding == 0 && desc.norm->size == desc.head_dim && desc.rotates &&
+           (desc.norm->rounding == 0 || desc.dtype == Dtype::f32) && desc.norm->size == desc.head_dim && desc.rotates &&
            rotary_dim == desc.head_dim && rotary_dim / 2 % whole_vectors == 0 && desc.pairing == Pairing::half &&
            desc.out_pairing == Pairing::half && desc.dtype == desc.out_dtype && !desc.groups && !desc.position_scales &&
            desc.hadamard == 0 && !desc.scale && tensor.in.element == 1 && stride_element == 1;

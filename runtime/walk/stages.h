@@ -83,8 +83,8 @@ void widen_and_normalise(const StageKernels &kernels, Dtype dtype, const Norm &n
                          const Elements<const char> &x, const Elements<float> &block) noexcept;
 
 /// widen_and_normalise, the rotation and narrow in one pass, for whole heads in half pairing whose output has the dtype
-/// of the input. y may be x if the strides are the same. It is an RMS norm, and its rounding is 0. A head has at most
-/// max_staged_head elements.
+/// of the input. y may be x if the strides are the same. It is an RMS norm, whose rounding is 0 but for f32. A head has
+/// at most max_staged_head elements.
 void norm_and_rotate(const StageKernels &kernels, const Norm &norm, const Piece &piece) noexcept;
 
 /// The largest magnitude of the finite elements of each head, 0 where there is none: [token][head], dense.
