@@ -146,7 +146,8 @@ TEST_CASE("road: norm and rotation at once, into every cache", "[road]") {
     }
 }
 
-// Weights and biases of all heads are more than fits beside a block of them; and rows are as long as a block, or longer.
+// Weights and biases of all heads are more than fits beside a block of them; and rows are as long as a block, or
+// longer.
 TEST_CASE("road: norms of many heads, with weights of their own or of the row", "[road]") {
     oracle::Random random(Catch::getSeed());
     for (int round = 0; round < 24; round++) {
