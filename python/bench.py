@@ -47,7 +47,30 @@ def overhead(arguments):
                 lambda q=q, k=k: halyard.rotate(q, k, angles=wide, positions=3, out=(q, k)),
             f"{library}: q and k, new": lambda q=q, k=k: halyard.rotate(q, k, angles=wide, positions=3),
         }
-    calls["torch.ops: q and k, new"] = lambda: halyard.torch.rotate(q, k, angles=wide, positions=3)
+    positions, slots, how, ops = torch.tensor([3]), torch.tensor([5]), halyard.torch.describe(wide), torch.ops.halyard
+    packed, weight, k_cache, v_cache = map(torch.ones, ((1, 48 * 128), (128,), (64, 8, 128), (64, 8, 128)))
+    heads = dict(heads=(32, 8, 8), head_dim=128)
+    stages = dict(angles=wide, duplicate_slots="last")
+    road = halyard.torch.Road(**heads, **stages, norm=(halyard.Norm(), halyard.Norm()))
+    norms = halyard.Norm(weight), halyard.Norm(weight)
+    whole = halyard.prepare(**heads, **stages, norm=norms, cache=(None, k_cache, v_cache))
+    turn = halyard.prepare(**heads, angles=wide)
+    layer = torch.compile(lambda q, k, p: halyard.torch.rotate(q, k, angles=wide, positions=p), fullgraph=True)
+    nothing = torch.compile(lambda q, k, p: (q + 1, k + 1), fullgraph=True)
+    calls |= {
+        "halyard.torch: q and k, new": lambda: halyard.torch.rotate(q, k, angles=wide, positions=3),
+        "rotate_qk: new, with gradients": lambda: ops.rotate_qk(q, k, how, positions),
+        "rotate_qk_no_grad: new": lambda: ops.rotate_qk_no_grad(q, k, how, positions),
+        "rotate_qk_: in place": lambda: ops.rotate_qk_(q, k, how, positions),
+        "compiled: halyard.torch, new": lambda: layer(q, k, positions),
+        "compiled: q + 1 and k + 1": lambda: nothing(q, k, positions),
+        "packed: halyard.rotate, in place":
+            lambda: halyard.rotate(packed, **heads, angles=wide, positions=positions, out=packed),
+        "packed: prepared": lambda: turn(packed, positions),
+        "packed: prepared, norms, caches": lambda: whole(packed, positions, slots),
+        "packed: road, norms, caches":
+            lambda: ops.road(packed, road.how, None, None, positions, slots, k_cache, v_cache, weight, weight),
+    }
     with torch.no_grad():
         show("a call", turns.time_calls(calls, arguments.rounds, 2000), "ns", "NumPy: two numbers, in place")
 

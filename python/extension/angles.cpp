@@ -63,6 +63,16 @@ namespace {
 
 using AxisMap = std::pair<std::string, std::vector<std::int64_t>>;
 
+/// Returns how many axes positions have.
+std::int64_t set_axes(const AxisMap &map, halyard_angle_source_desc &desc) {
+    const axis_map axes{value_of(axis_maps, "axis_map", map.first), map.second, {}};
+    const auto mapped = describe_angles(desc.kind, axes, desc.first, desc.last);
+    desc.axis_map = mapped.axis_map;
+    desc.n_axes = mapped.n_axes;
+    std::copy(std::begin(mapped.axis_counts), std::end(mapped.axis_counts), desc.axis_counts);
+    return desc.n_axes == 0 ? 1 : desc.n_axes;
+}
+
 std::unique_ptr<AngleSource> make(const frequencies &from, const std::string &kind, std::optional<std::int32_t> first,
                                   std::optional<std::int32_t> last, const std::string &reference,
                                   const std::optional<AxisMap> &map) {
@@ -78,12 +88,7 @@ std::unique_ptr<AngleSource> make(const frequencies &from, const std::string &ki
     auto made = std::make_unique<AngleSource>();
     made->n_axes = info.n_axes == 0 ? 1 : info.n_axes;
     if (map) {
-        const axis_map axes{value_of(axis_maps, "axis_map", map->first), map->second, {}};
-        const auto mapped = describe_angles(desc.kind, axes, desc.first, desc.last);
-        desc.axis_map = mapped.axis_map;
-        desc.n_axes = mapped.n_axes;
-        std::copy(std::begin(mapped.axis_counts), std::end(mapped.axis_counts), desc.axis_counts);
-        made->n_axes = desc.n_axes == 0 ? 1 : desc.n_axes;
+        made->n_axes = set_axes(*map, desc);
     }
     {
         nb::gil_scoped_release release;  // a table takes seconds
@@ -113,7 +118,8 @@ bool are_alike(const Array &cos, const Array &sin) {
     return alike;
 }
 
-std::unique_ptr<AngleSource> given(nb::handle cos, nb::handle sin, std::int64_t rotary_dim, bool by_token) {
+std::unique_ptr<AngleSource> given(nb::handle cos, nb::handle sin, std::int64_t rotary_dim, bool by_token,
+                                   const std::optional<AxisMap> &map) {
     auto made = std::make_unique<AngleSource>();
     made->cos = std::make_unique<Array>(cos, "cos");
     made->sin = std::make_unique<Array>(sin, "sin");
@@ -133,6 +139,7 @@ std::unique_ptr<AngleSource> given(nb::handle cos, nb::handle sin, std::int64_t 
         desc.n_heads = made->cos->size(1);
         desc.stride_head = desc.n_heads == 0 ? 0 : made->cos->stride(1);
     }
+    made->n_axes = map ? set_axes(*map, desc) : 1;
     made->source = angle_source::given(desc);
     made->rotary_dim = rotary_dim;
     made->by_token = by_token;
@@ -229,13 +236,15 @@ std::unique_ptr<AngleSource> joined(const nb::list &sources, nb::handle index, b
 }  // namespace
 
 void add_angles(nb::module_ &module) {
-    nb::class_<AngleSource>(module, "AngleSource")
+    nb::class_<AngleSource>(module, "AngleSource", nb::is_weak_referenceable())
         .def_static("make", make, nb::arg("frequencies"), nb::arg("kind"), nb::arg("first").none(),
                     nb::arg("last").none(), nb::arg("reference"), nb::arg("axis_map").none())
-        .def_static("given", given, nb::arg("cos"), nb::arg("sin"), nb::arg("rotary_dim"), nb::arg("by_token"))
+        .def_static("given", given, nb::arg("cos"), nb::arg("sin"), nb::arg("rotary_dim"), nb::arg("by_token"),
+                    nb::arg("axis_map").none() = nb::none())
         .def_static("linear", linear, nb::arg("positions"), nb::arg("matrix"), nb::arg("attention_factor"))
         .def_static("joined", joined, nb::arg("sources"), nb::arg("index"), nb::arg("by_token"))
         .def_ro("rotary_dim", &AngleSource::rotary_dim)
+        .def_ro("by_token", &AngleSource::by_token)
         .def_ro("n_axes", &AngleSource::n_axes)
         .def_prop_ro("pairing", [](const AngleSource &self) { return name_or_none(pairings, self.pairing); })
         .def_prop_ro("out_pairing", [](const AngleSource &self) { return name_or_none(pairings, self.out_pairing); })

@@ -4,7 +4,6 @@
 
 #include <nanobind/stl/string.h>
 
-
 namespace nb = nanobind;
 
 namespace halyard::python {
@@ -104,6 +103,10 @@ nb::object view_as_words(nb::handle object, dlpack::Dtype &dtype) {
 
 Array::Array(nb::handle object, std::string name, std::int32_t device)
     : name_(std::move(name)), owner_(nb::borrow(object)), device_(device) {
+    if (const View *view = nullptr; nb::try_cast(object, view)) {
+        read(view->tensor);
+        return;
+    }
     if (read_by_exchange(object)) {
         return;
     }
@@ -279,6 +282,9 @@ std::int32_t Array::index_type() const {
 std::string Array::dtype_name() const {
     if (dtype_.code == dlpack::e4m3fn_code || dtype_.code == dlpack::e5m2_code) {
         return dtype_.code == dlpack::e4m3fn_code ? "float8_e4m3fn" : "float8_e5m2";
+    }
+    if (dtype_.bits == 0) {
+        return "a dtype that Halyard does not know";
     }
     static constexpr const char *codes[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
     const std::string code =

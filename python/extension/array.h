@@ -10,15 +10,20 @@
 
 namespace halyard::python {
 
+/// Memory that C++ knows, and lends to Python for a call: what takes the place of an array there.
+struct View {
+    dlpack::Tensor tensor{};
+};
+
 /// One array, and its memory for as long as the object lives. Make and destroy it with the GIL held.
 class Array {
 public:
     static constexpr int max_dims = 6;
     static constexpr std::int32_t on_cpu = -1, anywhere = -2;  ///< beside the numbers of CUDA devices
 
-    /// `name` is what messages call it. Takes what has __dlpack__ or __dlpack_c_exchange_api__ (NumPy, PyTorch, JAX), a
-    /// DLPack capsule, which is used up, and NumPy's arrays of ml_dtypes. Throws TypeError for what is no array, and
-    /// halyard::error for other devices than the one that is named, gradients and too many dimensions.
+    /// `name` is what messages call it. Takes a View, what has __dlpack__ or __dlpack_c_exchange_api__ (NumPy, PyTorch,
+    /// JAX), a DLPack capsule, which is used up, and NumPy's arrays of ml_dtypes. Throws TypeError for what is no
+    /// array, and halyard::error for other devices than the one that is named, gradients and too many dimensions.
     Array(nanobind::handle object, std::string name, std::int32_t device = on_cpu);
     Array(const Array &) = delete;
     Array &operator=(const Array &) = delete;
@@ -35,6 +40,7 @@ public:
     /// In elements.
     std::int64_t stride(int dim) const { return strides_[static_cast<std::size_t>(dim)]; }
     std::int64_t n_elements() const;
+    std::int64_t element_bytes() const { return dtype_.bits / 8; }
     bool is_dense() const;
     /// HALYARD_F32 … HALYARD_INT8, or 0 for another one.
     std::int32_t dtype() const;

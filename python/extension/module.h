@@ -11,6 +11,8 @@ void add_groups(nanobind::module_ &module);
 void add_frequencies(nanobind::module_ &module);
 void add_angles(nanobind::module_ &module);
 void add_new_array(nanobind::module_ &module);
+void add_operators(nanobind::module_ &module);
+void add_prepared(nanobind::module_ &module);
 void add_rotate(nanobind::module_ &module);
 
 }  // namespace halyard::python

@@ -42,9 +42,14 @@ std::int32_t parallel_for(void *, std::int64_t n_tasks, Task task, void *data) {
 
 }  // namespace
 
-const halyard_executor *find_openmp_executor() {
+std::int32_t count_openmp_threads() {
     static const auto most = find<int (*)()>("omp_get_max_threads");
-    const int n_threads = most != nullptr && find<Parallel>("GOMP_parallel") != nullptr ? most() : 1;
+    static const bool works = most != nullptr && find<Parallel>("GOMP_parallel") != nullptr;
+    return works ? most() : 1;
+}
+
+const halyard_executor *find_openmp_executor() {
+    const auto n_threads = count_openmp_threads();
     if (n_threads < 2) {
         return nullptr;
     }

@@ -12,23 +12,6 @@ namespace nb = nanobind;
 namespace halyard::python {
 namespace {
 
-/// The C ABI's sentences speak of its fields, which have other names here.
-std::string say_in_python(std::string sentence) {
-    static constexpr std::pair<std::string_view, std::string_view> words[] = {{"args.", ""},
-                                                                              {" is NULL", " is None"},
-                                                                              {"tensors[0].", "x[0]'s "},
-                                                                              {"tensors[1].", "x[1]'s "},
-                                                                              {"tensors[2].", "x[2]'s "},
-                                                                              {"tensors[", "x["},
-                                                                              {"->", "."}};
-    for (const auto &[library, python] : words) {
-        for (auto at = sentence.find(library); at != sentence.npos; at = sentence.find(library, at + python.size())) {
-            sentence.replace(at, library.size(), python);
-        }
-    }
-    return sentence;
-}
-
 PyObject *error_type = nullptr;  // owned for as long as the process lives
 
 void translate(const std::exception_ptr &thrown, void *) {
@@ -47,6 +30,22 @@ void translate(const std::exception_ptr &thrown, void *) {
 }
 
 }  // namespace
+
+std::string say_in_python(std::string sentence) {
+    static constexpr std::pair<std::string_view, std::string_view> words[] = {{"args.", ""},
+                                                                              {" is NULL", " is None"},
+                                                                              {"tensors[0].", "x[0]'s "},
+                                                                              {"tensors[1].", "x[1]'s "},
+                                                                              {"tensors[2].", "x[2]'s "},
+                                                                              {"tensors[", "x["},
+                                                                              {"->", "."}};
+    for (const auto &[library, python] : words) {
+        for (auto at = sentence.find(library); at != sentence.npos; at = sentence.find(library, at + python.size())) {
+            sentence.replace(at, library.size(), python);
+        }
+    }
+    return sentence;
+}
 
 std::string type_of(nb::handle object) {
     const nb::handle type = object.type();

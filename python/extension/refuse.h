@@ -12,6 +12,9 @@ namespace halyard::python {
 /// Throws halyard::error, which Python sees as halyard.Error.
 [[noreturn]] inline void refuse(halyard_status status, const std::string &message) { throw error(status, message); }
 
+/// The C ABI's sentences speak of its fields, which have other names here.
+std::string say_in_python(std::string sentence);
+
 /// The name of an object's type, as "numpy.ndarray" or "list".
 std::string type_of(nanobind::handle object);
 

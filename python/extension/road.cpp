@@ -53,11 +53,49 @@ halyard_tensor HeadOrder::view(const Array &array) const {
     return result;
 }
 
+halyard_tensor Part::view(const Array &array, HeadOrder layout) const {
+    const auto heads = std::to_string(total) + " heads of q, k and v";
+    if (layout.heads_first) {
+        refuse(HALYARD_ERROR_UNSUPPORTED, "layout is \"bhsd\", but heads of q, k and v in one array come after tokens");
+    }
+    halyard_tensor result{};
+    if (head_dim == 0) {
+        result = layout.view(array);
+        if (result.shape[2] != total) {
+            array.refuse_shape("[tokens, heads, head_dim] or [batch, tokens, heads, head_dim], with " + heads);
+        }
+    } else {
+        const int last = array.n_dims() - 1;
+        if ((last != 1 && last != 2) || array.size(last) % total != 0 || array.size(last) / total != head_dim) {
+            const auto columns = std::to_string(detail::multiply(total, head_dim)) + "]";
+            array.refuse_shape("[tokens, " + columns + " or [batch, tokens, " + columns + ", for " + heads + " of " +
+                               std::to_string(head_dim));
+        }
+        result = make_struct<halyard_tensor>();
+        result.dtype = array.dtype();
+        result.device = array.device() == Array::on_cpu ? HALYARD_CPU : HALYARD_CUDA;
+        result.data = array.data();
+        result.shape[0] = last == 2 ? array.size(0) : 1;
+        result.strides[0] = last == 2 ? array.stride(0) : 0;
+        result.shape[1] = array.size(last - 1);
+        result.strides[1] = array.stride(last - 1);
+        result.shape[3] = head_dim;
+        result.strides[3] = array.stride(last);
+        result.strides[2] = detail::multiply(head_dim, array.stride(last));
+    }
+    result.shape[2] = n;
+    if (array.n_elements() > 0) {
+        result.data = static_cast<char *>(result.data) + first * result.strides[2] * array.element_bytes();
+    }
+    return result;
+}
+
 void Road::read(const char *name, nb::handle x_object, nb::handle y_object, HeadOrder layout,
-                const StageArguments *arguments, std::int32_t device) {
+                const StageArguments *arguments, std::int32_t device, const Part *part) {
     name_ = name;
-    input_.emplace(x_object, name, device);
-    x = layout.view(*input_);
+    input_.emplace(x_object, part != nullptr ? "packed" : name, device);
+    x = part != nullptr ? part->view(*input_, layout) : layout.view(*input_);
+    has_batch_ = input_->n_dims() == (part != nullptr && part->head_dim != 0 ? 3 : 4);
     desc = make_struct<halyard_tensor_desc>();
     desc.head_dim = x.shape[3];
     desc.dtype = input_->dtype();
@@ -76,7 +114,7 @@ void Road::read(const char *name, nb::handle x_object, nb::handle y_object, Head
         read_cache(arguments->cache, arguments->cache_layout, dtype);
         y = x;
     } else {
-        read_output(y_object, layout, dtype);
+        read_output(y_object, layout, dtype, y_object.is(x_object) ? part : nullptr);
     }
     if (arguments != nullptr) {
         read_norm(arguments->norm);
@@ -174,14 +212,14 @@ std::int32_t Road::dtype_of(const Array &array, nb::handle asked) const {
     return wanted;
 }
 
-void Road::read_output(nb::handle object, HeadOrder layout, nb::handle dtype) {
+void Road::read_output(nb::handle object, HeadOrder layout, nb::handle dtype, const Part *part) {
     output_.emplace(object, name_of("out"), input_->device());
     output_->require_writable();
-    if (output_->n_dims() != input_->n_dims()) {
+    if (part == nullptr && output_->n_dims() != (has_batch_ ? 4 : 3)) {
         refuse(HALYARD_ERROR_SHAPE, output_->name() + " has the shape " + output_->shape_text() + ", and " + name_ +
                                         " has " + input_->shape_text());
     }
-    y = layout.view(*output_);
+    y = part != nullptr ? part->view(*output_, layout) : layout.view(*output_);
     desc.out_dtype = dtype_of(*output_, dtype);
     y.dtype = desc.out_dtype;
 }
@@ -287,7 +325,7 @@ void Road::read_dynamic_scales(nb::handle out, HeadOrder layout) {
         stages.stride_scales[2] = fits ? array.stride(1) : 0;
     } else {
         const int tokens = layout.heads_first ? n - 1 : n - 2, heads = layout.heads_first ? n - 2 : n - 1;
-        fits = fits && n == input_->n_dims() - 1 && array.size(tokens) == x.shape[1] &&
+        fits = fits && n == (has_batch_ ? 3 : 2) && array.size(tokens) == x.shape[1] &&
                array.size(heads) == x.shape[2] && (n == 2 || array.size(0) == x.shape[0]);
         stages.stride_scales[0] = fits && n == 3 ? array.stride(0) : 0;
         stages.stride_scales[1] = fits ? array.stride(tokens) : 0;
@@ -340,9 +378,8 @@ void Road::require_scales(nb::handle scales, bool is_apart, const char *what, co
 }
 
 ScaleRows Road::rows_of_views(HeadOrder layout) const {
-    const bool has_batch = input_->n_dims() == 4;
-    const int tokens = (has_batch ? 1 : 0) + (layout.heads_first ? 1 : 0), heads = (has_batch ? 3 : 1) - tokens;
-    return {has_batch ? 0 : -1, tokens, heads, x.shape[0], x.shape[1], x.shape[2]};
+    const int tokens = (has_batch_ ? 1 : 0) + (layout.heads_first ? 1 : 0), heads = (has_batch_ ? 3 : 1) - tokens;
+    return {has_batch_ ? 0 : -1, tokens, heads, x.shape[0], x.shape[1], x.shape[2]};
 }
 
 void Road::read_group_scales(nb::handle scales, HeadOrder layout) {
@@ -388,14 +425,13 @@ void Road::read_position_scales(nb::handle scales, HeadOrder layout) {
         return;
     }
     const auto &array = position_scales_.emplace(scales, name_of("position_scales"), input_->device());
-    const bool has_batch = input_->n_dims() == 4;
-    const int n = array.n_dims(), batch = has_batch && n > 1 ? 1 : 0;  // dimensions in front of tokens and heads
+    const int n = array.n_dims(), batch = has_batch_ && n > 1 ? 1 : 0;  // dimensions in front of tokens and heads
     const bool has_heads = n == batch + 2;
     const int tokens = batch + (has_heads && layout.heads_first ? 1 : 0), heads = 2 * batch + 1 - tokens;
     bool fits = array.dtype() == HALYARD_F32 && (has_heads || n == batch + 1) && array.size(tokens) == x.shape[1];
     fits = fits && (batch == 0 || array.size(0) == x.shape[0]) && (!has_heads || array.size(heads) == x.shape[2]);
     if (!fits) {
-        array.refuse_kind("float32 [tokens]" + std::string(has_batch ? ", [batch, tokens]" : "") +
+        array.refuse_kind("float32 [tokens]" + std::string(has_batch_ ? ", [batch, tokens]" : "") +
                           ", or of the shape of " + name_ + " without head_dim");
     }
     desc.position_scales = 1;

@@ -18,6 +18,14 @@ struct HeadOrder {
     halyard_tensor view(const Array &array) const;
 };
 
+/// One of the tensors that lie side by side in an array: n heads of `total`, from the first on.
+struct Part {
+    std::int64_t first, n, total;
+    std::int64_t head_dim;  ///< where the heads of a token share the array's last dimension; else 0
+
+    halyard_tensor view(const Array &array, HeadOrder layout) const;
+};
+
 /// What Python says of one tensor's stages; None where it says nothing.
 struct StageArguments {
     nanobind::handle norm, scale, cache, dtype, cache_layout, position_scales, hadamard;
@@ -41,9 +49,9 @@ public:
     Road &operator=(const Road &) = delete;
 
     /// Reads x, and y unless the tensor goes to a cache. `name` is q, k or v.
-    /// x has to lie on `device`, or anywhere, and all else where x does.
+    /// x has to lie on `device`, or anywhere, and all else where x does. With a part, x holds other tensors, too.
     void read(const char *name, nanobind::handle x, nanobind::handle y, HeadOrder layout,
-              const StageArguments *arguments, std::int32_t device);
+              const StageArguments *arguments, std::int32_t device, const Part *part = nullptr);
 
     /// Lets go of the memory of x and y.
     void forget_tensors() {
@@ -53,6 +61,7 @@ public:
 
     /// What x is, once it was read.
     const Array &input() const { return *input_; }
+    bool has_batch() const { return has_batch_; }
 
     /// Reads keys that move.
     void read_keys(const KeyArguments &arguments, HeadOrder layout);
@@ -66,7 +75,7 @@ public:
 private:
     void read_moving_array(const KeyArguments &arguments, HeadOrder layout);
     void read_moving_cache(const KeyArguments &arguments);
-    void read_output(nanobind::handle y, HeadOrder layout, nanobind::handle dtype);
+    void read_output(nanobind::handle y, HeadOrder layout, nanobind::handle dtype, const Part *part = nullptr);
     void read_norm(nanobind::handle norm);
     void read_bias(nanobind::handle bias);
     void read_scale(nanobind::handle scale, HeadOrder layout);
@@ -87,6 +96,7 @@ private:
     std::string name_of(const char *what) const { return std::string(what) + " of " + name_; }
 
     const char *name_ = "";
+    bool has_batch_ = false;
     std::optional<Array> input_, output_, weight_, bias_, scales_, position_scales_, cache_, group_scales_,
         from_group_scales_;
     halyard_norm_desc norm_{};

@@ -1,6 +1,8 @@
 """Angle sources: where cos and sin come from."""
 
+import hashlib
 import itertools
+import uuid
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +12,33 @@ from ._frequencies import Frequencies
 from ._handle import told
 
 
+# Sources by what they are called in PyTorch's operators, which take tensors, numbers and texts alone.
+_known: "weakref.WeakValueDictionary[str, _core.AngleSource]" = weakref.WeakValueDictionary()
 _numbers = itertools.count(1)
-_numbered: "weakref.WeakValueDictionary[int, AngleSource]" = weakref.WeakValueDictionary()
+_process = uuid.uuid4().hex[:16]
+
+
+def find(key: str) -> _core.AngleSource:
+    found = _known.get(key)
+    if found is None:
+        raise _core.Error(f'angles is "{key[:60]}", which is no AngleSource that is alive in this process: make it '
+                          "before, and keep it")
+    return found
+
+
+def _mapped(axis_map: tuple[str, Sequence[int]] | None) -> tuple[str, list[int]] | None:
+    return None if axis_map is None else (axis_map[0], list(axis_map[1]))
+
+
+def _make(frequencies: Frequencies, *how: Any) -> tuple[_core.AngleSource, str]:
+    """A source, and its key: the same in every process. Sources that are alike are one while any of them lives."""
+    *before, axis_map = how
+    mapped = _mapped(axis_map)
+    key = hashlib.blake2b(repr((frequencies._recipe, before, mapped)).encode(), digest_size=16).hexdigest()
+    made = _known.get(key)
+    if made is None:
+        made = _known.setdefault(key, _core.AngleSource.make(frequencies._handle, *before, mapped))
+    return made, key
 
 
 class AngleSource:
@@ -35,11 +62,11 @@ class AngleSource:
                  axis_map: tuple[str, Sequence[int]] | None = None) -> None:
         if not isinstance(frequencies, Frequencies):
             raise TypeError(f"frequencies is a {type(frequencies).__name__}, not a halyard.Frequencies")
-        mapped = None if axis_map is None else (axis_map[0], list(axis_map[1]))
-        self._wrap(_core.AngleSource.make(frequencies._handle, kind, first, last, reference, mapped))
+        self._handle, self._key = _make(frequencies, kind, first, last, reference, axis_map)
 
     @classmethod
-    def given(cls, cos: Any, sin: Any, *, rotary_dim: int | None = None, by_token: bool = False) -> "AngleSource":
+    def given(cls, cos: Any, sin: Any, *, rotary_dim: int | None = None, by_token: bool = False,
+              axis_map: tuple[str, Sequence[int]] | None = None) -> "AngleSource":
         """Rows of the caller's own, which are not copied and may be rewritten between calls.
 
         cos, sin: [n_rows, rotary_dim / 2] of float32, float16 or bfloat16, the last dimension dense; position p reads
@@ -47,10 +74,13 @@ class AngleSource:
             rotary_dim / 2]: each head has rows of its own, and all that is rotated has so many heads.
         rotary_dim: [twice the columns]
         by_token: the rows are those of a call's tokens, in [batch, tokens] order; such calls have no positions.
+        axis_map: as above [one axis]: pair k reads the row of the position that a token has on the pair's axis. Rows
+            [axes, tokens, rotary_dim / 2] of some tokens are such a table, too, once their first two dimensions are
+            one: token t has the positions t, tokens + t, 2 * tokens + t …
         """
         self = object.__new__(cls)
         dim = 2 * int(cos.shape[-1]) if rotary_dim is None else rotary_dim
-        self._wrap(_core.AngleSource.given(cos, sin, dim, by_token))
+        self._wrap(_core.AngleSource.given(cos, sin, dim, by_token, _mapped(axis_map)))
         return self
 
     @classmethod
@@ -85,10 +115,9 @@ class AngleSource:
         return self
 
     def _wrap(self, core: _core.AngleSource) -> None:
-        self._handle = core
-        # PyTorch's operators take numbers and tensors alone, so a source has a number, which no other ever gets.
-        self._number = next(_numbers)
-        _numbered[self._number] = self
+        """For sources over memory of a process, which have a key that no other one has in any."""
+        self._handle, self._key = core, f"{core.kind} {_process} {next(_numbers)}"
+        _known[self._key] = core
 
     kind: str = told("kind", '"table", "factored", "phase", "given" or "joined": never "auto".')
     rotary_dim: int = told("rotary_dim")

@@ -39,13 +39,15 @@ class AngleSource:
     def make(frequencies: Frequencies, kind: str, first: int | None, last: int | None, reference: str,
              axis_map: tuple[str, list[int]] | None) -> AngleSource: ...
     @staticmethod
-    def given(cos: Any, sin: Any, rotary_dim: int, by_token: bool) -> AngleSource: ...
+    def given(cos: Any, sin: Any, rotary_dim: int, by_token: bool,
+              axis_map: tuple[str, list[int]] | None = None) -> AngleSource: ...
     @staticmethod
     def linear(positions: Any, matrix: Any, attention_factor: float) -> AngleSource: ...
     @staticmethod
     def joined(sources: list[AngleSource], index: Any, by_token: bool) -> AngleSource: ...
     kind: str
     rotary_dim: int
+    by_token: bool
     pairing: str | None
     out_pairing: str | None
     first: int
@@ -60,14 +62,19 @@ def new_array(like: Any, dtype: str | None, name: str, tail: tuple[int, ...] | N
 def resolve_groups(groups: Any, head_dim: int, name: str) -> tuple[int, int, bool, str]: ...
 def find_head_dim(groups: Any, records: Any, name: str, name_of_groups: str) -> int: ...
 
-# pairing, out_pairing, inverse, layout, bad_position, threads, target
-_How = tuple[str | None, str | None, bool, str, str, int, str | None]
+# pairing, out_pairing, inverse, layout, bad_position, threads, target; of heads in one array also heads, head_dim
+_How = tuple[Any, ...]
 
 def rotate(angles: AngleSource, x: tuple[Any, Any, Any], y: tuple[Any, Any, Any], positions: Any,
            offsets: tuple[int, int, int], stages: tuple[Any, ...] | None,
            how: _How) -> None: ...
 def rerotate(angles: AngleSource, from_angles: AngleSource, keys: tuple[Any, ...], from_positions: Any, positions: Any,
              how: _How) -> None: ...
+
+class View:
+    shape: tuple[int, ...]
+
+def implement_operators(path: str, describe: Callable[[str, list[View | None], int, str], tuple[Any, ...]]) -> None: ...
 
 class Prepared:
     def __init__(self, describe: Callable[[Any, Any, Any, Any], tuple[Any, ...]]) -> None: ...

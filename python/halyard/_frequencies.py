@@ -27,16 +27,17 @@ class QScale(NamedTuple):
 class Frequencies:
     """Inverse frequencies and attention_factor of a model, and what its config tells beside them. Never changes."""
 
-    __slots__ = ("_handle",)
+    __slots__ = ("_handle", "_recipe")
     _handle: _core.Frequencies
+    _recipe: tuple[Any, ...]  # what they were made from
 
     def __init__(self) -> None:
         raise TypeError("Frequencies come from Frequencies.from_base, from_list or from_config")
 
     @classmethod
-    def _wrap(cls, core: _core.Frequencies) -> "Frequencies":
+    def _wrap(cls, core: _core.Frequencies, *recipe: Any) -> "Frequencies":
         self = object.__new__(cls)
-        self._handle = core
+        self._handle, self._recipe = core, recipe
         return self
 
     @classmethod
@@ -45,7 +46,7 @@ class Frequencies:
 
         base: finite, > 0 (10000 in most models). rotary_dim: even, 2 … 2**20.
         """
-        return cls._wrap(_core.Frequencies.from_base(base, rotary_dim))
+        return cls._wrap(_core.Frequencies.from_base(base, rotary_dim), "base", float(base), int(rotary_dim))
 
     @classmethod
     def from_list(cls, inv_freq: Iterable[float], attention_factor: float = 1.0) -> "Frequencies":
@@ -53,7 +54,8 @@ class Frequencies:
 
         attention_factor: 2**-60 … 2**60; what rotated vectors are multiplied by.
         """
-        return cls._wrap(_core.Frequencies.from_list([float(value) for value in inv_freq], attention_factor))
+        values = [float(value) for value in inv_freq]
+        return cls._wrap(_core.Frequencies.from_list(values, attention_factor), "list", values, float(attention_factor))
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any] | str | os.PathLike[str] | Any, *, seq_len: int = 0,
@@ -77,7 +79,7 @@ class Frequencies:
             text = config.to_json_string(use_diff=False).encode()
         else:
             raise TypeError(f"config is a {type(config).__name__}, not a dict, a path or a config of transformers")
-        return cls._wrap(_core.Frequencies.from_config(text, seq_len, layer_type))
+        return cls._wrap(_core.Frequencies.from_config(text, seq_len, layer_type), text, int(seq_len), layer_type)
 
     def for_length(self, seq_len: int) -> "Frequencies":
         """Those of the same model for a context of seq_len tokens, 0 … 2**53, without reading its config again.
@@ -86,7 +88,7 @@ class Frequencies:
         to move: rerotate's from_angles. Raises halyard.Error for a length that is out of range, and for the first
         Qwen's use_dynamic_ntk beyond its seq_length, or dual chunks beyond the first.
         """
-        return self._wrap(self._handle.for_length(seq_len))
+        return self._wrap(self._handle.for_length(seq_len), self._recipe, int(seq_len))
 
     first_seq_len: int = told("first_seq_len", "In tokens: the shortest context that they are for. A length outside "
                               "first_seq_len … last_seq_len takes others (for_length).")

@@ -32,26 +32,21 @@ def prepare(heads: tuple[int, ...], head_dim: int, *, angles: AngleSource, inver
         raise not_a_source("angles", angles)
     if not 1 <= len(heads) <= 3 or min(heads) < 1 or head_dim < 1:
         raise _core.Error(f"heads is {heads} of {head_dim}, but has to be one to three numbers of heads, of at least 1")
-    ends = [sum(heads[:i + 1]) for i in range(len(heads))]
-    how = (pairing, out_pairing, inverse, "bshd", bad_position, threads, target)
+    columns = sum(heads) * head_dim
+    how = (pairing, out_pairing, inverse, "bshd", bad_position, threads, target, heads, head_dim)
 
     def describe(packed: Any, positions: Any, slots: Any, out: Any) -> tuple[Any, ...]:
-        if len(packed.shape) != 2 or packed.shape[1] != ends[-1] * head_dim:
-            raise _core.Error(f"packed has the shape {tuple(packed.shape)}, but has to be [tokens, "
-                              f"{ends[-1] * head_dim}], for {ends[-1]} heads of {head_dim}")
+        if tuple(packed.shape[1:]) != (columns,):
+            raise _core.Error(f"packed has the shape {tuple(packed.shape)}, but has to be [tokens, {columns}], for "
+                              f"{sum(heads)} heads of {head_dim}")
         if out is not None and tuple(out.shape) != (packed.shape[0], heads[0] * head_dim):
             raise _core.Error(f"out has the shape {tuple(out.shape)}, but has to be "
                               f"{(packed.shape[0], heads[0] * head_dim)}")
-        n_tokens = packed.shape[0]
-        views = [packed[:, (end - n) * head_dim:end * head_dim].reshape(n_tokens, n, head_dim)
-                 for n, end in zip(heads, ends)]
-        inputs = (*views, None, None)[:3]
-        outputs = tuple(view if cached is None else None
-                        for view, cached in zip(inputs, (*(cache or ()), None, None, None)))
+        outputs = [packed] * len(heads)
         if out is not None:
-            outputs = (out.reshape(n_tokens, heads[0], head_dim), *outputs[1:])
+            outputs[0] = out.reshape(packed.shape[0], heads[0], head_dim)
         stages = (norm, scale, cache, dtype, cache_layout, slots, duplicate_slots, None, hadamard, None, None, None, None)
-        given, _ = complete(inputs, positions, outputs, rotary_offset, stages, how)
+        given, _ = complete((packed, None, None), positions, tuple(outputs), rotary_offset, stages, how)
         return angles._handle, *given
 
     return _core.Prepared(describe)

@@ -136,7 +136,8 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
            norm: Any = None, position_scales: Any = None, hadamard: int | tuple[int, ...] = 0, scale: Any = None,
            dtype: Any = None, groups: Any = None, from_groups: Any = None, group_scales: Any = None,
            from_group_scales: Any = None, cache: Any = None, cache_layout: Any = "nhd", slots: Any = None,
-           duplicate_slots: str = "error", threads: int = 1, target: str | None = None) -> Any:
+           duplicate_slots: str = "error", threads: int = 1, target: str | None = None,
+           heads: tuple[int, ...] | None = None, head_dim: int = 0) -> Any:
     """Rotates q and k. v, which is not rotated, takes the other stages of the road, as q and k do:
     norm, rotation, norm, scale by position, Hadamard transform, scale, conversion to another dtype, and a store into an
     array or into a cache by slot.
@@ -179,6 +180,9 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
                   "last" alone, and mixes the elements of such tokens.
     threads: how many do the work, 1 … 1024; they are kept for the next call that asks for as many.
     target: the name of the target whose kernels are taken [the best].
+    heads: of q, k and v, or of the first of them, that lie side by side in one array, as a projection makes them. It
+        comes as q: [tokens, heads, head_dim] or [batch, tokens, heads, head_dim], or with head_dim said [tokens,
+        columns] or [batch, tokens, columns]; as out it is turned in place.
 
     out, norm, position_scales, scale, dtype, cache, groups and what goes with them are tuples (for q, for k, for v), with None where one has none,
     or what is meant for q where it is alone. Returns the array that each tensor went to: of q alone the array, else a
@@ -202,7 +206,14 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
             and group_scales is None and from_group_scales is None):
         stages = (norm, scale, cache, dtype, cache_layout, slots, duplicate_slots, position_scales, hadamard, groups,
                   from_groups, group_scales, from_group_scales)
-    how = (pairing, out_pairing, inverse, layout, bad_position, threads, target)
+    how: tuple[Any, ...] = (pairing, out_pairing, inverse, layout, bad_position, threads, target)
+    if heads is not None:
+        if k is not None or v is not None or not 1 <= len(heads) <= 3 or min(heads) < 1 or head_dim < 0:
+            raise _core.Error(f"heads is {heads} of {head_dim or 'a dimension'}, but has to be one to three numbers of "
+                              "heads, of at least 1, all of which lie in q")
+        if from_groups is not None or (groups is not None and cache is None):
+            raise _core.Error("groups are for heads of q, k and v in arrays of their own, or on their way to a cache")
+        how += tuple(heads), head_dim
     return _turn((q, k, v), angles, positions, out, rotary_offset, stages, how)
 
 
@@ -216,19 +227,30 @@ def _turn(inputs: tuple[Any, Any, Any], angles: AngleSource, positions: Any, out
     given, results = complete(inputs, positions, out, offset, stages, how)
     outputs = given[1]
     if any(getattr(x, "is_cuda", False) for x in inputs):
-        _turn_on_gpu(angles, *given)
+        turn_on_gpu(angles._handle, *given)
     else:
         _core.rotate(angles._handle, *given)
-    if inputs[1] is None and inputs[2] is None:
+    all_inputs = inputs if len(how) == 7 else _unpack(inputs, how[7])
+    if all_inputs[1] is None and all_inputs[2] is None:
         return outputs[0] if results is None else results.of(0, outputs[0])
     return tuple(outputs[i] if results is None else results.of(i, outputs[i])
-                 for i in range(3) if inputs[i] is not None)
+                 for i in range(3) if all_inputs[i] is not None)
+
+
+def _unpack(inputs: tuple[Any, ...], heads: tuple[int, ...]) -> tuple[Any, ...]:
+    """The inputs, where all of them lie in the first."""
+    return ((inputs[0],) * len(heads) + _NONE)[:3]
 
 
 def complete(inputs: tuple[Any, Any, Any], positions: Any, out: Any, offset: int | tuple[int, ...],
              stages: tuple[Any, ...] | None, how: tuple[Any, ...]) -> tuple[Any, Any]:
     """What the extension's rotate takes beside angles, and what makes of outputs what the caller gets, if anything."""
-    n_given = 1 + (inputs[1] is not None) + (inputs[2] is not None)
+    given, heads, head_dim = inputs, None, 0
+    if len(how) > 7:
+        heads, head_dim = how[7:]
+        given = _unpack(inputs, heads)
+        out = (out,) * len(heads) if out is inputs[0] else out
+    n_given = 1 + (given[1] is not None) + (given[2] is not None)
     outputs = _for_each("out", out, n_given)
     results = None  # where outputs are all there is
     if stages is not None:
@@ -243,20 +265,21 @@ def complete(inputs: tuple[Any, Any, Any], positions: Any, out: Any, offset: int
             if each is not None and not isinstance(each, Norm):
                 raise TypeError(f"norm is a {type(each).__name__}, not a halyard.Norm: its weight is Norm(weight)")
         layouts = (*cache_layout, "nhd", "nhd", "nhd")[:3] if isinstance(cache_layout, tuple) else (cache_layout,) * 3
-        results = _Results(inputs, _for_each("cache", cache, n_given), dtypes, groups, from_groups)
+        results = _Results(given, _for_each("cache", cache, n_given), dtypes, groups, from_groups, heads, head_dim)
         stages = (norms, _for_each("scale", scale, n_given), results.caches, results.dtypes,
                   layouts, slots, duplicate_slots, _for_each("position_scales", position_scales, n_given),
                   (*hadamard, 0, 0, 0)[:3] if isinstance(hadamard, tuple) else (hadamard,) * 3, groups, from_groups,
                   results.complete_scales(group_scales), from_group_scales)
     elif out is None or type(out) is tuple:
-        results = _Results(inputs)
+        results = _Results(given, heads=heads, head_dim=head_dim)
     if results is not None:
         outputs = results.complete(outputs)
     offsets = (*offset, 0, 0) if isinstance(offset, tuple) else (offset, offset)
     return (inputs, outputs, positions, (offsets[0], offsets[1], 0), stages, how), results
 
 
-def _turn_on_gpu(angles: AngleSource, inputs: tuple[Any, Any, Any], outputs: Any, positions: Any, *others: Any) -> None:
+def turn_on_gpu(angles: _core.AngleSource, inputs: tuple[Any, Any, Any], outputs: Any, positions: Any,
+                *others: Any) -> None:
     """Of PyTorch's tensors: in the context of the first one's device, and with a first position that lies there."""
     import torch
     device = next(x for x in inputs if x is not None).device
@@ -264,14 +287,16 @@ def _turn_on_gpu(angles: AngleSource, inputs: tuple[Any, Any, Any], outputs: Any
         if isinstance(positions, int):
             axes = (angles.n_axes,) if angles.n_axes > 1 else ()
             positions = torch.full((*axes, 1, 1), positions, dtype=torch.int64, device=device)
-        _core.rotate(angles._handle, inputs, outputs, positions, *others)
+        _core.rotate(angles, inputs, outputs, positions, *others)
 
 
 class _Results:
     """Where the tensors of a call go: arrays that are made where none are given, and what the caller gets."""
 
     def __init__(self, inputs: tuple[Any, ...], caches: tuple[Any, ...] = _NONE, dtypes: tuple[Any, ...] = _NONE,
-                 groups: tuple[Any, ...] = _NONE, from_groups: tuple[Any, ...] = _NONE):
+                 groups: tuple[Any, ...] = _NONE, from_groups: tuple[Any, ...] = _NONE,
+                 heads: tuple[int, ...] | None = None, head_dim: int = 0):
+        self.heads, self.head_dim = heads, head_dim
         self.inputs, self.caches, self.dtypes, self.groups, self.from_groups = inputs, caches, dtypes, groups, from_groups
         self._finish, self._scales = list[Any](_NONE), list[Any](_NONE)
 
@@ -280,7 +305,12 @@ class _Results:
         completed = list(outputs)
         for i, x in enumerate(self.inputs):
             if x is not None and outputs[i] is None and self.caches[i] is None:
-                completed[i], self._finish[i] = _arrays.new_like("qkv"[i], x, *self._kind_of_output(i, x))
+                dtype, tail = self._kind_of_output(i, x)
+                if self.heads is not None:
+                    tail = (self.heads[i], *(tail or (self._head_dim(i, x),)))
+                    if self.head_dim == 0 and len(x.shape) > 1 and x.shape[-2] > 0:  # else it is refused later
+                        x = x[..., 0, :]
+                completed[i], self._finish[i] = _arrays.new_like("qkv"[i], x, dtype, tail)
         return tuple(completed)
 
     def complete_scales(self, scales: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -318,7 +348,7 @@ class _Results:
         name = "qkv"[i]
         if self.from_groups[i] is not None:
             return _core.find_head_dim(self.from_groups[i], x, name, f"from_groups of {name}")
-        return x.shape[-1] if len(x.shape) > 0 else 0
+        return self.head_dim or (x.shape[-1] if len(x.shape) > 0 else 0)
 
     def _resolve(self, i: int, x: Any) -> tuple[int, int, bool, str]:
         return _core.resolve_groups(self.groups[i], self._head_dim(i, x), f"groups of {'qkv'[i]}")

@@ -26,7 +26,6 @@ from . import torch as _torch
 from ._angles import AngleSource
 from ._core import Error
 from ._frequencies import Frequencies
-from ._rotate import rotate as _rotate
 
 _ALONE = ("gemma3n_text", "gemma4_text")  # turn q and k one after the other, and in some layers q alone
 _TOKENS_FIRST = ("llama4_text",)  # turn q and k of [batch, tokens, heads, head_dim]
@@ -59,12 +58,8 @@ class _Source:
         return self  # where a model goes on with some of its tokens
 
     def rotate(self, q: torch.Tensor, k: torch.Tensor | None, positions: torch.Tensor, layout: str) -> Any:
-        options: dict[str, Any] = dict(angles=self.angles, positions=positions, pairing=self.pairing,
-                                       out_pairing=self.out_pairing, layout=layout)
-        follows = torch.is_grad_enabled() and (q.requires_grad or (k is not None and k.requires_grad))
-        if follows or torch.compiler.is_compiling():
-            return _torch.rotate(q, k, **options)
-        return _rotate(q.detach(), None if k is None else k.detach(), threads=torch.get_num_threads(), **options)
+        return _torch.rotate(q, k, angles=self.angles, positions=positions, pairing=self.pairing,
+                             out_pairing=self.out_pairing, layout=layout)
 
 
 class _Turns(NamedTuple):

@@ -37,6 +37,7 @@ def calls(angles, x, k, cache, slots, positions):
         "other array": lambda: halyard._core.new_array(x, None, "x"),
         "cache": lambda: halyard.rotate(x, k, k, angles=angles, positions=0, out=(x,),
                                         cache=(None, cache, cache.copy()), slots=slots, norm=(halyard.Norm(np.ones(DIM, np.float32)),)),
+        "heads in one array": lambda: halyard.rotate(x, heads=(1, 1), angles=angles, positions=positions, out=x),
         "records": lambda: halyard.convert(halyard.rotate(x, angles=angles, groups="ggml_q8_0"), from_groups="ggml_q8_0"),
         "scales apart": lambda: halyard.rotate(x, angles=angles, groups=halyard.Groups("vllm_int8")),
         "rerotate": lambda: halyard.rerotate(cache, angles=angles, from_positions=3, positions=positions, slots=slots),
@@ -79,3 +80,37 @@ def test_plans_do_not_pile_up():
         if head_dim == 2000:
             memory = resident()
     assert resident() - memory < 2_000_000
+
+
+@pytest.mark.parametrize("kind", ["new", "in place", "road", "refused"])
+def test_no_operator_leaks(kind):
+    torch = pytest.importorskip("torch")
+    import halyard.torch
+    angles = halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM), first=0, last=9)
+    q, k, positions = torch.zeros(4, 2, DIM), torch.zeros(4, 1, DIM), torch.arange(4)
+    cache, weight, ops = torch.zeros(99, 1, DIM), torch.ones(DIM), torch.ops.halyard
+    how, road = halyard.torch.describe(angles), halyard.torch.Road(
+        angles=angles, norm=(halyard.Norm(), halyard.Norm()), duplicate_slots="last")
+
+    def refused():
+        with pytest.raises(RuntimeError, match="position"):
+            ops.rotate_qk(q, k, how, None, 20)
+        with pytest.raises(RuntimeError, match="weight"):
+            ops.road(q, road.how, k, k, positions, positions, cache, cache.clone(), k_weight=cache)
+
+    call = {"new": lambda: ops.rotate_qk_no_grad(q, k, how, positions),
+            "in place": lambda: ops.rotate_(q, how, None, 3),
+            "road": lambda: road(q, k, k, positions=positions, slots=positions, k_cache=cache, v_cache=cache.clone(),
+                                 q_weight=weight, k_weight=weight), "refused": refused}[kind]
+    n = N // 30 if kind == "refused" else N  # pytest's own part of it takes long
+    for _ in range(n):
+        call()
+    gc.collect()
+    held = [angles, q, k, positions, cache, weight, how, road]
+    before, memory, blocks = [sys.getrefcount(item) for item in held], resident(), sys.getallocatedblocks()
+    for _ in range(n):
+        call()
+    gc.collect()
+    assert [sys.getrefcount(item) for item in held] == before
+    assert sys.getallocatedblocks() - blocks < n // 10 + 50
+    assert resident() - memory < n * 64 + 100_000

@@ -203,3 +203,49 @@ def test_outputs_of_another_dtype(rng, angles):
 def test_nothing_to_do(angles):
     for shape in ((0, 2, DIM), (3, 0, DIM), (0, 3, 2, DIM)):
         assert halyard.rotate(np.empty(shape, np.float32), angles=angles).shape == shape
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("head_dim", [0, DIM])
+def test_heads_in_one_array(rng, library, batch, head_dim):
+    """q, k and v side by side: the bits of three arrays, in place, into new ones, and of k and v into caches."""
+    heads, n = (4, 2, 1), 5
+    angles = halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM))
+    packed = rng.standard_normal((*batch, n, sum(heads), DIM)).astype(np.float32)
+    if library == "torch":
+        packed = pytest.importorskip("torch").from_numpy(packed)
+    q, k, v = (packed[..., first:first + size, :] for first, size in ((0, 4), (4, 2), (6, 1)))
+    given = packed.reshape(*batch, n, -1) if head_dim else packed
+    how = dict(angles=angles, positions=3, rotary_offset=(0, 0))
+    expected = [np.asarray(x).copy() for x in halyard.rotate(q, k, v, **how)]
+    made = halyard.rotate(given, heads=heads, head_dim=head_dim, **how)
+    assert all(type(x) is type(packed) and np.array_equal(x, y) for x, y in zip(made, expected))
+    scales = rng.standard_normal((*batch, n)).astype(np.float32)
+    if library == "numpy":
+        scaled = halyard.rotate(given, heads=heads, head_dim=head_dim, position_scales=(scales, None, None), **how)
+        assert np.array_equal(scaled[0], halyard.rotate(q, position_scales=scales, **how))
+    caches = [np.zeros((12, size, DIM), np.float32) for size in heads[1:]]
+    slots = np.arange(np.prod((*batch, n), dtype=int)).reshape(*batch, n)
+    halyard.rotate(np.asarray(given).copy(), heads=heads, head_dim=head_dim, cache=(None, *caches), slots=slots, **how)
+    for cache, x in zip(caches, expected[1:]):
+        assert np.array_equal(cache[slots], x)
+    got = halyard.rotate(given, heads=heads, head_dim=head_dim, out=given, **how)
+    assert all(x is given for x in got) and np.array_equal(packed, np.concatenate(expected, -2))
+
+
+def test_heads_that_are_refused(rng):
+    angles = halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM))
+    packed = np.zeros((3, 7, DIM), np.float32)
+    for wrong, words in ((dict(heads=()), "heads is"), (dict(heads=(4, 0)), "heads is"),
+                         (dict(heads=(4, 2)), "packed has"),
+                         (dict(heads=(4, 2, 1, 1)), "heads is"), (dict(heads=(7,), head_dim=DIM), "packed has"),
+                         (dict(heads=(7,), head_dim=-1), "heads is"), (dict(heads=(4, 2, 1), k=packed), "heads is"),
+                         (dict(heads=(4, 2, 1), layout="bhsd"), "bhsd"),
+                         (dict(heads=(4, 2, 1), out=packed[:, :3]), "out"),
+                         (dict(heads=(4, 2, 1), groups=("ggml_q8_0",) * 3), "groups")):
+        with pytest.raises(halyard.Error, match=words):
+            halyard.rotate(packed, angles=angles, **wrong)
+    for shape in (), (7,), (3, 0, DIM), (3, 7, 0), (1, 1, 3, 7, DIM):
+        with pytest.raises(halyard.Error):
+            halyard.rotate(np.zeros(shape, np.float32), heads=(4, 2, 1), angles=angles)

@@ -1,0 +1,76 @@
+#include "calls/bound.h"
+
+namespace halyard::python {
+
+Bound::Place::Place(std::size_t from, const void *pointer, void *const *data)
+    : origin(pointer == nullptr ? Origins::fixed : from), kept(const_cast<void *>(pointer)) {
+    if (origin != Origins::fixed) {
+        offset = static_cast<const char *>(pointer) - static_cast<const char *>(data[origin]);
+    }
+}
+
+Bound::Bound(nb::handle described, const Origins &origins, void *const *data) : source_(nb::borrow(at(described, 0))) {
+    auto &angles = nb::cast<AngleSource &>(source_);
+    Options options(at(described, 6));
+    const bool by_openmp = options.n_threads == 0;
+    options.n_threads = by_openmp ? 1 : options.n_threads;
+    call_ = std::make_unique<Call>(angles, at(described, 1), at(described, 2), at(described, 3), at(described, 4),
+                                   at(described, 5), options);
+    auto &args = call_->args;
+    if (args.positions == nullptr) {
+        require_positions(angles, call_->tensors);
+    }
+    args.executor = by_openmp ? find_openmp_executor() : args.executor;
+    plan_ = angles.find_plan(call_->desc);
+    bound_ = bound_run(detail::create<halyard_bound_run>(halyard_bind_run, plan_->get(), &args));
+    for (std::size_t i = 0; i < call_->tensors.n; ++i) {
+        const auto &stages = call_->tensors.stages[i];
+        x_[i] = Place(origins.x[i], call_->tensors.x[i].data, data);
+        y_[i] = stages.cache != nullptr ? Place() : Place(origins.y[i], call_->tensors.y[i].data, data);
+        weights_[i] = Place(origins.weights[i], stages.weight, data);
+        caches_[i] = Place(origins.caches[i], stages.cache, data);
+        call_->tensors.roads[i].forget_tensors();
+    }
+    positions_.origin = args.positions != nullptr ? origins.positions : Origins::fixed;
+    slots_.origin = args.slots != nullptr ? origins.slots : Origins::fixed;
+    scratch_bytes_ = args.slots != nullptr ? static_cast<std::size_t>(args.slots->scratch_bytes) : std::size_t{0};
+    call_->read_positions.reset();  // memory of a call, which its caller may want back
+    call_->read_slots.reset();
+}
+
+bool Bound::writes(std::size_t array) const {
+    return std::any_of(y_.begin(), y_.end(), [&](const Place &place) { return place.origin == array; });
+}
+
+void Bound::run(void *const *data) const {
+    std::array<const void *, max_tensors> x{}, weights{}, biases{};
+    std::array<void *, max_tensors> y{}, caches{};
+    std::array<const float *, max_tensors> scales{};
+    std::array<float *, max_tensors> scales_out{};
+    for (std::size_t i = 0; i < call_->tensors.n; ++i) {
+        x[i] = x_[i].in(data);
+        y[i] = y_[i].in(data);
+        weights[i] = weights_[i].in(data);
+        caches[i] = caches_[i].in(data);
+        biases[i] = call_->tensors.stages[i].bias;
+        scales[i] = call_->tensors.stages[i].scales;
+        scales_out[i] = call_->tensors.stages[i].scales_out;
+    }
+    thread_local std::vector<char> scratch;
+    scratch.resize(std::max(scratch.size(), scratch_bytes_));
+    auto args = make_struct<halyard_bound_run_args>();
+    args.n_tensors = static_cast<std::int32_t>(call_->tensors.n);
+    args.positions = positions_.in(data);
+    args.x = x.data();
+    args.y = y.data();
+    args.slots = slots_.in(data);
+    args.slots_scratch = scratch_bytes_ != 0 ? scratch.data() : nullptr;
+    args.weights = weights.data();
+    args.biases = biases.data();
+    args.scales = scales.data();
+    args.scales_out = scales_out.data();
+    args.caches = caches.data();
+    detail::call(halyard_run_bound, bound_.get(), &args);
+}
+
+}  // namespace halyard::python
