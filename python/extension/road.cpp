@@ -143,6 +143,7 @@ void Road::read_keys(const KeyArguments &arguments, HeadOrder layout) {
 void Road::read_moving_array(const KeyArguments &arguments, HeadOrder layout) {
     input_.emplace(arguments.keys, "keys");
     x = layout.view(*input_);
+    has_batch_ = input_->n_dims() == 4;
     desc.head_dim = x.shape[3];
     read_groups(arguments.stages.groups, &*input_);
     desc.dtype = x.dtype = dtype_of(*input_, arguments.stages.dtype);
