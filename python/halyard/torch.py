@@ -10,7 +10,7 @@
     rotate(Tensor q, str how, Tensor? positions=None, SymInt start=0) -> Tensor
     rotate_qk(Tensor q, Tensor k, str how, …) -> (Tensor, Tensor)
     rotate_no_grad, rotate_qk_no_grad   the same without gradients, and some microseconds faster
-    rotate_, rotate_qk_                 in place
+    rotate_, rotate_qk_                 in place; like road they are for torch.no_grad() and inference_mode()
     road                                from a projection to a cache, in place; see Road
 
 ``how`` is what ``describe`` or ``Road`` has made: text that is the same in every process, so that a compiled graph with
@@ -21,6 +21,7 @@ On a CPU the operators are C++ without Python's lock. What Halyard refuses they 
 2.13 or newer. Tensors on a CUDA device go where halyard.rotate takes these.
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -107,11 +108,13 @@ class Road:
                  slots: Tensor | None = None, k_cache: Tensor | None = None, v_cache: Tensor | None = None,
                  q_weight: Tensor | None = None, k_weight: Tensor | None = None, out: Tensor | None = None) -> None:
         """Turns q (and k and v, where they have no cache) in place, or q into out. It has no gradients."""
-        if q.requires_grad and torch.is_grad_enabled():
-            raise Error("q requires a gradient, which a Road does not have: call it in torch.no_grad()")
+        if torch.is_grad_enabled():
+            for name, x in ("q", q), ("k", k), ("v", v):
+                if x is not None and x.requires_grad:
+                    raise Error(f"{name} requires a gradient, which a Road does not have: call it in torch.no_grad()")
         try:
-            _OPS.road.default(q, self.how, k, v, positions, slots, k_cache, v_cache, q_weight, k_weight,
-                                           out)
+            with torch.no_grad() if torch.is_grad_enabled() else contextlib.nullcontext():
+                _OPS.road.default(q, self.how, k, v, positions, slots, k_cache, v_cache, q_weight, k_weight, out)
         except RuntimeError as refusal:
             _raise(refusal)
 

@@ -138,13 +138,16 @@ def test_opcheck(rng, angles):
         for change in (lambda x: x.clone(), lambda x: x.transpose(0, 1), lambda x: x[:, ::2],
                        lambda x: x[:1].clone()):
             inputs = tuple(change(x).requires_grad_(name in ("rotate", "rotate_qk")) for x in (q, k)[:n])
-            torch.library.opcheck(getattr(torch.ops.halyard, name), (*inputs, how, None, 3))
-            torch.library.opcheck(getattr(torch.ops.halyard, name),
-                                  (*inputs, how, torch.arange(inputs[0].shape[1])))
+            with torch.set_grad_enabled(not name.endswith("_")):
+                torch.library.opcheck(getattr(torch.ops.halyard, name), (*inputs, how, None, 3))
+                torch.library.opcheck(getattr(torch.ops.halyard, name),
+                                      (*inputs, how, torch.arange(inputs[0].shape[1])))
     road, x, given, _ = road_case(rng, angles)
-    torch.library.opcheck(torch.ops.halyard.road, (x, road.how), given)
+    with torch.no_grad():
+        torch.library.opcheck(torch.ops.halyard.road, (x, road.how), given)
 
 
+@torch.no_grad()
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_in_place_and_without_gradients(rng, angles, dtype):
     q, k = tensors(rng, dtype, 3, 1)
@@ -335,19 +338,29 @@ def test_bad_operands(rng, angles):
         written = [x for x in given if isinstance(x, torch.Tensor)]
         before, said = [x.clone() for x in written], "nothing"
         try:
-            call()
+            with torch.no_grad():
+                call()
         except RuntimeError as refusal:
             said = str(refusal)
         if not re.match(f"halyard::.*({words})", said) or not all(map(torch.equal, written, before)):
             wrong.append((words, said))
     assert not wrong
+
+
+def test_what_needs_no_grad_and_other_mistakes(rng, angles):
+    q, k = tensors(rng, torch.float32, 3, 1)
+    ops, how = torch.ops.halyard, halyard.torch.describe(angles)
     with pytest.raises(halyard.Error, match="^weight of q"):
         road, x, given, _ = road_case(rng, angles)
         road(x, **(given | dict(q_weight=torch.ones(3, 3).T[::2])))
     with pytest.raises(halyard.Error, match="weight"):
         halyard.torch.Road(angles=angles, norm=(halyard.Norm(torch.ones(3)),))
-    with pytest.raises(halyard.Error, match="gradient"):
-        halyard.torch.Road(angles=angles)(q.requires_grad_())
+    for call in functools.partial(ops.rotate_, q, how), functools.partial(ops.rotate_qk_, q, k, how):
+        with pytest.raises(RuntimeError, match="no_grad"):
+            call()
+    for given in (dict(q=q.clone().requires_grad_()), dict(q=q, k=k.clone().requires_grad_())):
+        with pytest.raises(halyard.Error, match="requires a gradient"):
+            halyard.torch.Road(angles=angles)(**given)
     for make in halyard.torch.Road, halyard.torch.describe, functools.partial(halyard.torch.rotate, q):
         with pytest.raises(TypeError, match="angles"):
             make(angles=None)
@@ -366,7 +379,8 @@ def test_what_a_device_takes_instead(rng, angles, monkeypatch):
                         ("rotate_qk_", (q, k, how, None, 3))):
         op = getattr(torch.ops.halyard, name).default
         copied = [x.clone() if isinstance(x, torch.Tensor) else x for x in given]
-        results = op(*given), halyard.torch._run_on_cuda(op, *copied)
+        with torch.no_grad():
+            results = op(*given), halyard.torch._run_on_cuda(op, *copied)
         results = [(each,) if isinstance(each, torch.Tensor) else each or () for each in results]
         assert all(map(torch.equal, (*results[0], given[0]), (*results[1], copied[0])))
     road, x, given, wanted = road_case(rng, angles)

@@ -244,6 +244,9 @@ void call(const Operator &op, torch::Value *stack) {
     try {
         Arguments given(op, stack);
         given.data[n_roles] = &given.start;
+        if (op.n_outputs == 0 && functions->follows_gradients()) {
+            refuse(HALYARD_ERROR_UNSUPPORTED, "what is done in place has no gradients: call it in torch.no_grad()");
+        }
         known->find(given)->run(given.data.data());
         given.give(stack);
         return;

@@ -39,6 +39,7 @@ Functions find_functions(const char *path) {
     set(functions.get_characters, "torch_string_c_str");
     set(functions.delete_text, "torch_delete_string");
     set(functions.delete_value, "torch_delete_stable_ivalue");
+    set(functions.follows_gradients, "aoti_torch_grad_mode_is_enabled");
     set(functions.check, "aoti_torch_check");
     const auto number = [&](const std::string &name) {
         return find<std::int32_t (*)()>(library, "aoti_torch_" + name)();

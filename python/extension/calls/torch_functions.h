@@ -34,6 +34,7 @@ struct Functions {
     Status (*get_length)(Text *text, std::size_t *out);
     Status (*get_characters)(Text *text, const char **out);
     Status (*delete_text)(Text *text);
+    bool (*follows_gradients)();           // in the calling thread
     Status (*delete_value)(Value *value);  // around one that may be None
     void (*check)(bool holds, const char *function, const char *file, std::uint32_t line, const char *message);
 
