@@ -42,7 +42,7 @@ def check(sources, compiler, standard, folder):
     include, lib = ["-I", folder / "prefix/include"], folder / "prefix/lib"
     printed = set()
     for how in [lib / "libhalyard.a"], ["-L", lib, "-lhalyard", f"-Wl,-rpath,{lib}"]:
-        for used in 17, standard:
+        for used in "17", {20: "20", 23: "2b"}[standard]:  # as compilers of 2022 call it
             run(compiler, f"-std=c++{used}", "-Wall", "-Wextra", "-Werror", *include, sources / "examples/decode.cpp", *how,
                 "-o", folder / "decode")
             printed.add(run(*emulator, folder / "decode"))
