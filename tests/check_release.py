@@ -146,7 +146,7 @@ def do_in_root(log, root, command):
     """Runs a command as the user, in the user's home, and removes the root file system where it passed. What is mounted
     is so in a namespace of its own, and not when the root is removed."""
     call(log, "chroot", root, "chown", "-R", "newcomer:", "/home/newcomer")
-    script = ('for m in proc dev sys; do mount --rbind "/$m" "$0/$m"; done; '
+    script = ('mount -t proc proc "$0/proc"; for m in dev sys; do mount --rbind "/$m" "$0/$m"; done; '
               'exec chroot "$0" sudo -E -H -u newcomer bash -ec "$1"')
     kept = {key: value for key, value in os.environ.items() if VARIABLES.fullmatch(key)}
     call(log, "unshare", "--mount", "--pid", "--fork", "bash", "-ec", script, root, f"cd; {command}",
