@@ -76,7 +76,7 @@ bool Areas::may_meet(int i, int j, const Name *names, const halyard_tensor *x, c
 halyard_status Areas::check(const halyard_tensor *x, const halyard_tensor *y, halyard_error *error) const noexcept {
     Name names[most];
     list([&](int i, What what, int tensor, const MemoryRange &) {
-        names[i] = {what, static_cast<std::int8_t>(tensor)};
+        names[i] = {what, static_cast<std::int16_t>(tensor)};
     });
     const auto name_of = [&](const Name &name, char(&text)[40]) {
         const int i = name.tensor;

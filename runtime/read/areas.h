@@ -68,7 +68,7 @@ private:
     };
     struct Name {
         What what;
-        std::int8_t tensor;
+        std::int16_t tensor;
     };
     struct Counts {
         int all, read;  // what is read comes first

@@ -11,8 +11,8 @@ namespace halyard {
 
 namespace {
 
-/// What a preset says; 0 stands for the same defaults as in descriptions.
-struct Preset {
+/// What a preset says; 0 stands for the same defaults as in descriptions. Fields are in the order in which rows are read.
+struct Preset {  // NOLINT(*Padding)
     std::int32_t element, scale;
     std::int64_t group;
     float floor;

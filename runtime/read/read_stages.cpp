@@ -165,7 +165,7 @@ halyard_status check_position_scales(const Run &run, int index, halyard_error *e
     const RunStages &stages = run.stages[index];
     const std::int64_t(&strides)[3] = stages.position_strides;
     const auto n_apart = [&](std::int64_t n, int dim) { return strides[dim] == 0 ? 1 : n; };  // 0 where there are none
-    const bool has = run.plan->tensors[index].position_scales && run.tensors[index].n_heads != 0;
+    const bool has = stages.position_scales != nullptr && run.tensors[index].n_heads != 0;
     for (std::int64_t batch = 0; has && batch < n_apart(run.n_batch, 0); batch++) {
         for (std::int64_t token = 0; token < n_apart(run.n_tokens, 1); token++) {
             for (std::int64_t head = 0; head < n_apart(run.tensors[index].n_heads, 2); head++) {

@@ -130,7 +130,7 @@ void do_tokens(const Run &run, int index, std::int64_t batch, std::int64_t token
     stretch.y = tensor.y + offset(tensor.out) * element_bytes(desc.out_dtype);
     stretch.in_token = by_batch ? tensor.in.batch : tensor.in.token;
     stretch.out_token = by_batch ? tensor.out.batch : tensor.out.token;
-    if (run.plan->only_rotates) {
+    if (run.plan->only_rotates || (!desc.is_staged && !desc.cache)) {
         rotate_stretch(run, index, stretch, rows);
     } else if (desc.is_staged) {
         const RunStages &stages = run.stages[index];
@@ -147,10 +147,8 @@ void do_tokens(const Run &run, int index, std::int64_t batch, std::int64_t token
             stretch.position_scales_token = strides[by_batch ? 0 : 1];
         }
         take_road(run, index, stretch, rows);
-    } else if (desc.cache) {
-        rotate_by_slot(run, index, stretch, rows);
     } else {
-        rotate_stretch(run, index, stretch, rows);
+        rotate_by_slot(run, index, stretch, rows);
     }
 }
 

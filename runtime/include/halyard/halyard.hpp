@@ -697,8 +697,10 @@ public:
 
     stages_of_tensors(const stages_of_tensors &other) noexcept { *this = other; }
     stages_of_tensors &operator=(const stages_of_tensors &other) noexcept {
-        size_ = other.size_;
-        std::copy_n(other.copies_, std::min<std::size_t>(size_, HALYARD_MAX_TENSORS), copies_);
+        if (this != &other) {
+            size_ = other.size_;
+            std::copy_n(other.copies_, std::min<std::size_t>(size_, HALYARD_MAX_TENSORS), copies_);
+        }
         return *this;
     }
 

@@ -86,7 +86,7 @@ public:
         if (bias_path_.empty()) {
             return;
         }
-        bias_ = read_npy(bias_path_, {weight_.descr.c_str()});
+        bias_ = read_npy(bias_path_, {weight_.descr});
         if (bias_.shape != weight_.shape) {
             refuse_shape(bias_, "the biases have the shape of the weights");
         }
