@@ -86,17 +86,28 @@ def checksums(log, pattern):
     return sums
 
 
+def make(log, command, pattern):
+    """The files that ./run makes in dist, with their checksums: none is of another state of the tree."""
+    for path in (ROOT / "dist").glob(pattern):
+        path.unlink()
+    call(log, "./run", command, cwd=ROOT)
+    return checksums(log, pattern)
+
+
 def made_twice(log, command, pattern):
     """The files that ./run makes in dist, which are the same the second time."""
-    found = []
-    for _ in range(2):
-        for path in (ROOT / "dist").glob(pattern):
-            path.unlink()
-        call(log, "./run", command, cwd=ROOT)
-        found.append(checksums(log, pattern))
+    found = [make(log, command, pattern) for _ in range(2)]
     if not found[0] or found[0] != found[1]:
         raise RuntimeError(f"./run {command} made other bytes the second time, or none")
     return [ROOT / "dist" / name for name in found[0]]
+
+
+def make_environment(log, folder, *packages):
+    """The programs of a new virtual environment with these packages."""
+    shutil.rmtree(folder, ignore_errors=True)
+    call(log, sys.executable, "-m", "venv", folder)
+    call(log, folder / "bin/python", "-m", "pip", "install", "--quiet", *packages)
+    return folder / "bin"
 
 
 def wheel(log, folder):
@@ -105,11 +116,8 @@ def wheel(log, folder):
         held = zipfile.ZipFile(path).namelist()
         if not any("/sboms/halyard" in name for name in held) or not any("LICENSES_OF_OTHERS" in name for name in held):
             raise RuntimeError(f"{path.name} lacks its bill of materials, or the licences of what it holds")
-        shutil.rmtree(folder / "venv", ignore_errors=True)
-        call(log, sys.executable, "-m", "venv", folder / "venv")
-        python = folder / "venv/bin/python"
-        call(log, python, "-m", "pip", "install", "--quiet", "numpy", path)
-        call(log, python, "-I", "-c", "import numpy, halyard; x = numpy.ones((2, 1, 8), numpy.float32)\n"
+        programs = make_environment(log, folder / "venv", "numpy", path)
+        call(log, programs / "python", "-I", "-c", "import numpy, halyard; x = numpy.ones((2, 1, 8), numpy.float32)\n"
              "angles = halyard.AngleSource(halyard.Frequencies.from_base(10000, 8))\n"
              "assert not numpy.array_equal(halyard.rotate(x, angles=angles, positions=numpy.arange(2)), x)")
     log.write(f"wrote {len(made)} wheels, each twice the same\n")
@@ -160,32 +168,30 @@ def fresh(log, folder, name):
     do_in_root(log, root, "cd 'a clone'; ./run demo; ./run test")
 
 
-def archive(log):
-    """The source archive."""
-    found = [path for path in (ROOT / "dist").glob("halyard-*.tar.gz") if path.name.count("-") == 1]
-    if not found:
-        call(log, "./run", "dist", cwd=ROOT)
-        return archive(log)
-    return found[0]
+def make_archive(log):
+    """The source archive, which is named by its version alone."""
+    name, = (name for name in make(log, "dist", "halyard-*.tar.gz") if name.count("-") == 1)
+    return ROOT / "dist" / name
 
 
 def compilers(log, folder):
+    archive = make_archive(log)
     for name, (packages, names) in COMPILERS.items():
         root = make_root(log, folder, name, f",cmake,ninja-build,python3,libc6-dev,{packages}")
-        for path in archive(log), ROOT / "packages/compilers.py":
+        for path in archive, ROOT / "packages/compilers.py":
             shutil.copy(path, root / "home/newcomer")
         do_in_root(log, root, f"python3 compilers.py halyard-*.tar.gz {names}")
 
 
 def conan(log, folder):
     """The recipe in the source archive, which builds an example with the package that it makes."""
-    with tarfile.open(archive(log)) as packed:
+    shutil.rmtree(folder / "conan", ignore_errors=True)
+    with tarfile.open(make_archive(log)) as packed:
         packed.extractall(folder / "conan")
     sources, = (folder / "conan").glob("halyard-*")
-    call(log, sys.executable, "-m", "venv", folder / "conan/venv")
-    call(log, folder / "conan/venv/bin/python", "-m", "pip", "install", "--quiet", CONAN, "cmake==3.31.10")
+    programs = make_environment(log, folder / "conan/venv", CONAN)
     environment = os.environ | {"CONAN_HOME": str(folder / "conan/home"),
-                                "PATH": f"{folder}/conan/venv/bin:{os.environ['PATH']}"}
+                                "PATH": f"{programs}:{ROOT}/.deps/venv/bin:{os.environ['PATH']}"}  # which has CMake
     call(log, "conan", "profile", "detect", env=environment)
     for gpu in False, True:
         call(log, "conan", "create", "packages/conan", "-s", "compiler.cppstd=20", "-o", f"halyard/*:gpu={gpu}",
