@@ -68,61 +68,16 @@ float rounded(Dtype dtype, float value) {
     return value;
 }
 
-/// Adds n elements, behind `first` others, in the order of all norms. add(sum, e) adds element e.
-template <typename Add>
-void add_in_order(std::int64_t first, std::int64_t n, float (&sums)[16], Add add) {
-    for (std::int64_t e = 0; e < n; e++) {
-        float &sum = sums[(first + e) % 16];
-        sum = add(sum, e);
-    }
-}
-
-float join(float (&sums)[16]) {
-    for (int half = 8; half >= 1; half /= 2) {
-        for (int i = 0; i < half; i++) {
-            sums[i] += sums[i + half];
-        }
-    }
-    return sums[0];
-}
-
-template <typename Add>
-float sum_in_order(std::int64_t n, Add add) {
-    float sums[16] = {};
-    add_in_order(0, n, sums, add);
-    return join(sums);
-}
-
-/// What elements are multiplied by, from the sum of their squares.
-float scale_of(float sum, float count, float eps) { return 1.0f / std::sqrt(sum / count + eps); }
-
-void multiply_head(const Norm &norm, float mean, float scale, std::int64_t n, const Elements<float> &elements,
-                   const float *weight, const float *bias) {
-    for (std::int64_t e = 0; e < n; e++) {
-        float &element = elements.data[e * elements.strides.element];
-        float v = (element - mean) * scale;
-        v = (norm.rounding & round_before_weight) != 0 ? rounded(norm.round_to, v) : v;
-        v *= weight[e];
-        v = bias == nullptr ? v : v + bias[e];
-        element = (norm.rounding & round_after_weight) != 0 ? rounded(norm.round_to, v) : v;
-    }
-}
-
 void normalise_by_loop(const Norm &norm, const Extents &extents, const Elements<float> &block) {
-    const std::int64_t stride = block.strides.element, n = extents.n_elements;
-    const auto count = static_cast<float>(n);
     for (std::int64_t t = 0; t < extents.n_tokens; t++) {
         for (std::int64_t h = 0; h < extents.n_heads; h++) {
-            float *const head = find(block, 0, h, t);
-            const float *const weight = norm.weight + h * norm.stride_weight_head;
-            const float *const bias = norm.bias == nullptr ? nullptr : norm.bias + h * norm.stride_weight_head;
-            const auto add = [&](float sum, std::int64_t e) { return sum + head[e * stride]; };
-            const float mean = bias == nullptr ? 0.0f : sum_in_order(n, add) / count;
-            const float sum = sum_in_order(n, [&](float squares, std::int64_t e) {
-                const float v = head[e * stride] - mean;
-                return std::fma(v, v, squares);
-            });
-            multiply_head(norm, mean, scale_of(sum, count, norm.eps), n, {head, block.strides}, weight, bias);
+            Norm of_head = norm;
+            of_head.weight += h * norm.stride_weight_head;
+            of_head.bias += norm.bias == nullptr ? 0 : h * norm.stride_weight_head;
+            RowNorm row(norm.bias != nullptr);
+            do {
+                row.take(of_head, extents.n_elements, find(block, 0, h, t), block.strides.element);
+            } while (row.end_round(norm.eps));
         }
     }
 }
@@ -435,30 +390,36 @@ void normalise(const StageKernels &kernels, const Norm &norm, const Extents &ext
     }
 }
 
-void RowNorm::take(const Norm &norm, std::int64_t n, float *elements) noexcept {
-    if (!is_summing_) {
-        multiply_head(norm, mean_, scale_, n, {elements, {1, 0, 0}}, norm.weight, norm.bias);
-    } else if (sums_elements_) {
-        add_in_order(n_, n, sums_, [&](float sum, std::int64_t e) { return sum + elements[e]; });
-    } else {
-        add_in_order(n_, n, sums_, [&](float sum, std::int64_t e) {
-            const float v = elements[e] - mean_;
-            return std::fma(v, v, sum);
-        });
+void RowNorm::take(const Norm &norm, std::int64_t n, float *elements, std::int64_t stride) noexcept {
+    for (std::int64_t e = 0; e < n; e++) {
+        float &element = elements[e * stride], &sum = sums_[n_++ % 16];
+        float v = element - mean_;
+        if (is_summing_) {
+            sum = sums_elements_ ? sum + element : std::fma(v, v, sum);
+            continue;
+        }
+        v *= scale_;
+        v = (norm.rounding & round_before_weight) != 0 ? rounded(norm.round_to, v) : v;
+        v *= norm.weight[e];
+        v = norm.bias == nullptr ? v : v + norm.bias[e];
+        element = (norm.rounding & round_after_weight) != 0 ? rounded(norm.round_to, v) : v;
     }
-    n_ += n;
 }
 
 bool RowNorm::end_round(float eps) noexcept {
     if (!is_summing_) {
         return false;
     }
-    const auto count = static_cast<float>(n_);
-    const float sum = join(sums_);
+    for (int half = 8; half >= 1; half /= 2) {
+        for (int i = 0; i < half; i++) {
+            sums_[i] += sums_[i + half];
+        }
+    }
+    const float mean = sums_[0] / static_cast<float>(n_);
     if (sums_elements_) {
-        mean_ = sum / count;
+        mean_ = mean;
     } else {
-        scale_ = scale_of(sum, count, eps);
+        scale_ = 1.0f / std::sqrt(mean + eps);
     }
     is_summing_ = sums_elements_;
     sums_elements_ = false;

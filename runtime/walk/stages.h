@@ -56,8 +56,8 @@ struct Norm {
 void normalise(const StageKernels &kernels, const Norm &norm, const Extents &extents,
                const Elements<float> &block) noexcept;
 
-/// A norm of a row that comes in pieces, by the portable loop: round by round, all pieces in each. A layer norm has a
-/// round for its mean; then there is one for the sum of squares, and one in which the elements are normed.
+/// The portable norm of a row, which may come in pieces: round by round, all pieces in each. A layer norm has a round
+/// for its mean. Then there is one for the sum of squares, and one in which the elements are normed.
 class RowNorm {
 public:
     explicit RowNorm(bool is_layer) noexcept : sums_elements_(is_layer) {}
@@ -65,8 +65,8 @@ public:
     /// Whether this round changes no elements.
     bool is_summing() const noexcept { return is_summing_; }
 
-    /// Takes the next n elements, which are dense. The weights of `norm` are theirs; sums don't read them.
-    void take(const Norm &norm, std::int64_t n, float *elements) noexcept;
+    /// Takes the next n elements. The weights of `norm` are theirs; sums don't read them.
+    void take(const Norm &norm, std::int64_t n, float *elements, std::int64_t stride = 1) noexcept;
 
     /// Ends a round; false after the last.
     bool end_round(float eps) noexcept;
