@@ -52,12 +52,32 @@ void transpose_square(const char *from, std::int64_t token, char *to, std::int64
     }
 }
 
+/// Units of two tokens, which are dense in a token; the tokens of a unit, and units, become dense.
+template <typename Word>
+void interleave_two(std::int64_t n_units, const char *from, std::int64_t token, char *to) {
+    using Of = Register<Word>;
+    constexpr std::size_t n = Of::n;
+    for (std::int64_t u = 0; u < n_units; u += n, from += 16, to += 32) {
+        typename Of::Vector a, b, pairs[2];
+        std::memcpy(&a, from, 16);
+        std::memcpy(&b, from + token, 16);
+        pairs[0] = Of::template interleave<0>(a, b, std::make_index_sequence<n>());
+        pairs[1] = Of::template interleave<n / 2>(a, b, std::make_index_sequence<n>());
+        std::memcpy(to, pairs, 32);
+    }
+}
+
 template <typename Word>
 void copy(std::int64_t n_units, std::int64_t n_tokens, const Units<const char> &from, const Units<char> &to) {
     constexpr std::int64_t n = 16 / sizeof(Word), bytes = sizeof(Word);
     const bool is_transposed = from.unit == bytes && to.token == bytes;
-    const std::int64_t tokens = is_transposed ? n_tokens / n * n : 0, units = is_transposed ? n_units / n * n : 0;
-    for (std::int64_t u = 0; u < units; u += n) {
+    const bool are_two = is_transposed && n_tokens == 2 && to.unit == 2 * bytes;
+    const std::int64_t units = is_transposed ? n_units / n * n : 0;
+    const std::int64_t tokens = are_two ? 2 : is_transposed ? n_tokens / n * n : 0;
+    if (are_two) {
+        interleave_two<Word>(units, from.data, from.token, to.data);
+    }
+    for (std::int64_t u = 0; u < units && !are_two; u += n) {
         for (std::int64_t t = 0; t < tokens; t += n) {
             transpose_square<Word>(from.data + u * bytes + t * from.token, from.token,
                                    to.data + u * to.unit + t * bytes, to.unit);

@@ -49,7 +49,8 @@ Block size_of_block(const TensorDesc &desc, const Stretch &stretch) {
         desc.cache && (!desc.cache->is_linear(desc.out_dim(), &stride_element) || stride_element != 1);
     if (is_apart && !(desc.norm && desc.norm->row)) {
         // Tokens lie side by side there, so that more of them make longer stores.
-        block.n_heads = std::clamp<std::int64_t>(head_room / (tokens_of_column * desc.head_dim), 1, block.n_heads);
+        const std::int64_t n_tokens = std::min(tokens_of_column, stretch.n_tokens);
+        block.n_heads = std::clamp<std::int64_t>(head_room / (n_tokens * desc.head_dim), 1, block.n_heads);
     }
     const std::int64_t floats = desc.groups ? block_floats / 4 : block_floats;
     const std::int64_t room = std::min(floats / (block.n_heads * desc.head_dim), head_floats / block.n_heads);

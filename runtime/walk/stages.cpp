@@ -588,19 +588,34 @@ namespace {
 [[gnu::noinline]] void narrow_apart(const StageKernels &kernels, Dtype dtype, std::int64_t unit, const Extents &extents,
                                     const Elements<const float> &block, const Elements<const float> &r,
                                     const Elements<char> &y) {
-    constexpr std::int64_t tokens_at_once = 32, elements_at_once = 64;
-    alignas(64) char dense[tokens_at_once * elements_at_once * sizeof(float)];
+    constexpr std::int64_t tokens_at_once = 32, whole_units = 64, room = tokens_at_once * whole_units;
+    alignas(64) char dense[room * sizeof(float)];
     const std::int64_t bytes = element_bytes(dtype);
-    for (std::int64_t token = 0; token < extents.n_tokens; token += tokens_at_once) {
-        const std::int64_t n_tokens = std::min(tokens_at_once, extents.n_tokens - token);
-        for (std::int64_t e = 0; e < extents.n_elements; e += elements_at_once) {
-            const std::int64_t n = std::min(elements_at_once, extents.n_elements - e);
-            const auto at = [&](const ElementStrides &strides) { return e * strides.element + token * strides.token; };
-            narrow(kernels, dtype, {n, 1, n_tokens}, {block.data + at(block.strides), block.strides},
-                   {r.data + at(r.strides), r.strides}, {dense, {1, 0, n}});
-            copy_units(unit * bytes, n / unit, n_tokens, {dense, unit * bytes, n * bytes},
-                       {y.data + (e / unit * y.strides.element + token * y.strides.token) * bytes,
-                        y.strides.element * bytes, y.strides.token * bytes});
+    const std::int64_t most_tokens = std::min(tokens_at_once, extents.n_tokens);
+    const std::int64_t most_elements = std::min(room / most_tokens / whole_units * whole_units, extents.n_elements);
+    const std::int64_t most_heads = std::min(room / (most_tokens * most_elements), extents.n_heads);
+    const auto narrow_part = [&](std::int64_t e, std::int64_t head, std::int64_t token) {
+        const Extents part = {std::min(most_elements, extents.n_elements - e),
+                              std::min(most_heads, extents.n_heads - head),
+                              std::min(most_tokens, extents.n_tokens - token)};
+        const auto at = [&](const ElementStrides &strides, std::int64_t element) {
+            return element * strides.element + head * strides.head + token * strides.token;
+        };
+        const ElementStrides in_dense = {1, part.n_elements, part.n_elements * part.n_heads};
+        narrow(kernels, dtype, part, {block.data + at(block.strides, e), block.strides},
+               {r.data + at(r.strides, e), r.strides}, {dense, in_dense});
+        for (std::int64_t h = 0; h < part.n_heads; h++) {
+            copy_units(unit * bytes, part.n_elements / unit, part.n_tokens,
+                       {dense + h * in_dense.head * bytes, unit * bytes, in_dense.token * bytes},
+                       {y.data + (at(y.strides, e / unit) + h * y.strides.head) * bytes, y.strides.element * bytes,
+                        y.strides.token * bytes});
+        }
+    };
+    for (std::int64_t token = 0; token < extents.n_tokens; token += most_tokens) {
+        for (std::int64_t head = 0; head < extents.n_heads; head += most_heads) {
+            for (std::int64_t e = 0; e < extents.n_elements; e += most_elements) {
+                narrow_part(e, head, token);
+            }
         }
     }
 }
@@ -619,11 +634,7 @@ bool narrow_by_units(const StageKernels &kernels, Dtype dtype, const Extents &ex
     if (y.strides.element == 1) {
         return false;
     }
-    for (std::int64_t h = 0; h < extents.n_heads; h++) {
-        narrow_apart(kernels, dtype, 1, {extents.n_elements, 1, extents.n_tokens},
-                     {block.data + h * block.strides.head, block.strides}, {r.data + h * r.strides.head, r.strides},
-                     {y.data + h * y.strides.head * element_bytes(dtype), y.strides});
-    }
+    narrow_apart(kernels, dtype, 1, extents, block, r, y);
     return true;
 }
 

@@ -1,5 +1,5 @@
-"""times.py [ROUNDS] [--widths W...] [--how eager compiled]: models of Qwen3's kind with random weights, as vLLM has
-them, with rotary layers of Halyard's and fused, in turns. On one thread, by CPU time.
+"""times.py [ROUNDS] [--widths W...] [--how eager compiled] [--threads N]: models of Qwen3's kind with random weights, as
+vLLM has them, with rotary layers of Halyard's and fused, in turns. By CPU time on one thread, by the clock on more.
 
 Eager, one engine changes between them, so that its weights stay where they lie in memory, which makes some percent.
 Compiled, each has two processes, and those of vLLM's own are compared with each other, too."""
@@ -24,9 +24,10 @@ def do_work(engine, work):
     n_sequences, n_prompt, n_tokens = WORKS[work]
     how = SamplingParams(temperature=0, max_tokens=n_tokens, ignore_eos=True, detokenize=False)
     given = [{"prompt_token_ids": [(7 * i + s) % 900 for i in range(n_prompt)]} for s in range(n_sequences)]
-    start = time.process_time()
+    clock = time.process_time if os.environ["OMP_NUM_THREADS"] == "1" else time.perf_counter
+    start = clock()
     engine.generate(given, how, use_tqdm=False)
-    return time.process_time() - start
+    return clock() - start
 
 
 def switch(engine, mode):
@@ -66,13 +67,13 @@ def answer(process, word):
     raise SystemExit("a process has ended; see above")
 
 
-def start(folder, how, mode):
+def start(folder, how, mode, threads):
     return subprocess.Popen([sys.executable, __file__, "--serve", folder, how], text=True, stdin=subprocess.PIPE,
-                            stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1", "HALYARD_VLLM": mode,
-                                                         "VLLM_LOGGING_LEVEL": "ERROR"})
+                            stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": str(threads),
+                                                         "HALYARD_VLLM": mode, "VLLM_LOGGING_LEVEL": "ERROR"})
 
 
-def compare(width, how, rounds):
+def compare(width, how, rounds, threads):
     import models
     names = ["off", "rotary", "fused"] if how == "eager" else ["off", "rotary", "fused", "fused 2", "rotary 2", "off 2"]
     with tempfile.TemporaryDirectory() as folder:
@@ -80,9 +81,9 @@ def compare(width, how, rounds):
                     num_attention_heads=width // 128, num_key_value_heads=width // 256, vocab_size=1000,
                     max_position_embeddings=4096, num_hidden_layers=LAYERS[width])
         if how == "eager":
-            servers = dict.fromkeys(names, start(folder, how, "fused"))
+            servers = dict.fromkeys(names, start(folder, how, "fused", threads))
         else:
-            servers = {name: start(folder, how, name.split()[0]) for name in names}
+            servers = {name: start(folder, how, name.split()[0], threads) for name in names}
         for server, name in {server: name for name, server in servers.items()}.items():
             print(f"# {width} {how} {name}: {answer(server, 'ready')}", flush=True)
         for work in WORKS:
@@ -118,6 +119,7 @@ def main():
     parser.add_argument("rounds", nargs="?", type=int, default=15)
     parser.add_argument("--widths", nargs="+", type=int, default=list(LAYERS))
     parser.add_argument("--how", nargs="+", default=["eager", "compiled"])
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--serve", nargs=2)
     arguments = parser.parse_args()
     if arguments.serve:
@@ -125,7 +127,7 @@ def main():
         return
     for how in arguments.how:
         for width in arguments.widths:
-            compare(width, how, arguments.rounds)
+            compare(width, how, arguments.rounds, arguments.threads)
 
 
 if __name__ == "__main__":
