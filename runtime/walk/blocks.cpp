@@ -2,6 +2,7 @@
 // in the first-level cache.
 #include "walk/blocks.h"
 
+#include "base/transpose.h"
 #include "walk/choose.h"
 #include "walk/records.h"
 #include "walk/rows.h"
@@ -17,11 +18,13 @@ namespace halyard {
 namespace {
 
 constexpr std::int64_t block_floats = max_staged_block, head_floats = max_staged_head;
+constexpr std::int64_t word_room = head_floats * std::int64_t{sizeof(float)};  // bytes
+constexpr std::int64_t line_bytes = 64;                                        // of the CPU's caches
 
 /// A thread's memory for blocks.
 struct Workspace {
     alignas(64) float block[block_floats];
-    alignas(64) float spare[head_floats];     // windows between two pairings
+    alignas(64) float spare[head_floats];     // windows between two pairings, or words that are stored apart
     alignas(64) float r[head_floats];         // reciprocals of scales
     alignas(64) float widened[block_floats];  // a norm's weights, if they are no floats; in the second half its biases
     const float *weight = nullptr, *bias = nullptr;  // of the block's heads, in `widened` or where the caller has them
@@ -32,11 +35,22 @@ struct Workspace {
 };
 static_assert(head_floats * sizeof(float) >= record_room && head_floats >= numbers_of_groups * max_groups);
 
-/// So many tokens of 16 bits fill a line of the cache.
-constexpr std::int64_t tokens_of_column = 32;
+/// How many elements lie side by side where a tensor is stored, if that is no more than a few: 1, or those of a tile.
+/// 0: so many that kernels write them there.
+std::int64_t elements_of_unit(const TensorDesc &desc, const RunTensor &tensor) {
+    std::int64_t stride = tensor.out.element;
+    if (!desc.cache || desc.cache->is_linear(desc.out_dim(), &stride)) {
+        return stride == 1 ? 0 : 1;
+    }
+    if (desc.cache->stride_element != 1) {
+        return 1;
+    }
+    return is_unit(desc.cache->tile_elements * element_bytes(desc.out_dtype)) ? desc.cache->tile_elements : 0;
+}
 
 /// How many heads and tokens a block holds. A norm of rows needs all heads. Each head of a block may have an r.
-Block size_of_block(const TensorDesc &desc, const Stretch &stretch) {
+Block size_of_block(const Run &run, int index, const Stretch &stretch) {
+    const TensorDesc &desc = run.plan->tensors[index];
     Block block = {};
     // Weights of heads may need as much room as the heads.
     const std::int64_t head_room =
@@ -44,16 +58,16 @@ Block size_of_block(const TensorDesc &desc, const Stretch &stretch) {
     block.n_heads = desc.norm && desc.norm->row ? std::min(stretch.n_heads, desc.norm->most_in_block() / desc.head_dim)
                                                 : std::clamp<std::int64_t>(head_room / desc.head_dim, 1,
                                                                            std::min(stretch.n_heads, head_floats));
-    std::int64_t stride_element = 1;
-    const bool is_apart =
-        desc.cache && (!desc.cache->is_linear(desc.out_dim(), &stride_element) || stride_element != 1);
+    const bool is_apart = elements_of_unit(desc, run.tensors[index]) != 0;
+    const std::int64_t bytes = element_bytes(desc.out_dtype);
     if (is_apart && !(desc.norm && desc.norm->row)) {
         // Tokens lie side by side there, so that more of them make longer stores.
-        const std::int64_t n_tokens = std::min(tokens_of_column, stretch.n_tokens);
+        const std::int64_t n_tokens = std::min(line_bytes / bytes, stretch.n_tokens);
         block.n_heads = std::clamp<std::int64_t>(head_room / (n_tokens * desc.head_dim), 1, block.n_heads);
     }
     const std::int64_t floats = desc.groups ? block_floats / 4 : block_floats;
-    const std::int64_t room = std::min(floats / (block.n_heads * desc.head_dim), head_floats / block.n_heads);
+    const std::int64_t room = std::min({floats / (block.n_heads * desc.head_dim), head_floats / block.n_heads,
+                                        is_apart ? word_room / (desc.head_dim * bytes) : block_floats});
     block.n_tokens = std::clamp<std::int64_t>(room, 1, stretch.n_tokens);
     return block;
 }
@@ -374,13 +388,57 @@ void store_by_slot(const Run &run, const TensorDesc &desc, const Stretch &stretc
     });
 }
 
+/// Copies words that lie apart in y. If `by_tiles`, what stands in the place of heads are tiles, and a tile is a unit.
+void copy_words(std::int64_t bytes, bool by_tiles, const Extents &extents, const Elements<const char> &words,
+                const Elements<char> &y) {
+    const ElementStrides &from = words.strides, &to = y.strides;
+    if (by_tiles) {
+        copy_units(bytes * extents.n_elements, extents.n_heads, extents.n_tokens,
+                   {words.data, from.head * bytes, from.token * bytes}, {y.data, to.head * bytes, to.token * bytes});
+        return;
+    }
+    for (std::int64_t h = 0; h < extents.n_heads; h++) {
+        copy_units(bytes, extents.n_elements, extents.n_tokens,
+                   {words.data + h * from.head * bytes, from.element * bytes, from.token * bytes},
+                   {y.data + h * to.head * bytes, to.element * bytes, to.token * bytes});
+    }
+}
+
+/// Stores heads of a block where their elements lie apart: narrowed to dense words, which are copied then. (Of kernels
+/// that would write few elements each, there would be too many calls.)
+void store_apart(const Run &run, int index, const Stretch &stretch, Block block, const float *heads,
+                 const Elements<const float> &r, Workspace &work) {
+    const TensorDesc &desc = run.plan->tensors[index];
+    const RunTensor::Strides &out = run.tensors[index].out;
+    const std::int64_t bytes = element_bytes(desc.out_dtype), unit = elements_of_unit(desc, run.tensors[index]);
+    const Extents extents = {desc.head_dim, block.n_heads, block.n_tokens};
+    const Elements<const float> floats = {heads, block.strides};
+    char *const words = reinterpret_cast<char *>(work.spare);
+    block.strides = {1, desc.head_dim, block.n_heads * desc.head_dim};
+    narrow(plan_of(run).stage_kernels, desc.out_dtype, extents, floats, r, {words, block.strides});
+    if (!desc.cache) {
+        char *const y = stretch.y + (block.head * out.head + block.token * stretch.out_token) * bytes;
+        copy_words(bytes, false, extents, {words, block.strides}, {y, {out.element, out.head, stretch.out_token}});
+        return;
+    }
+    char *const y = stretch.y + block.head * desc.cache->stride_head * bytes;
+    for_each_cached(run, desc, stretch, block, [&](const Cached &part) {
+        const bool by_tiles = part.is_tiled && unit > 1 && part.extents.n_elements == unit;
+        copy_words(bytes, by_tiles, part.extents, {words + part.first * bytes, part.strides},
+                   {y + part.offset * bytes, part.cache_strides});
+    });
+}
+
 /// Scales and stores a block, as many heads at a time as r has room for.
 void store(const Run &run, int index, const Stretch &stretch, const Block &whole, Workspace &work) {
     const TensorDesc &desc = run.plan->tensors[index];
     const RunTensor::Strides &out = run.tensors[index].out;
     const std::int64_t out_head = desc.cache ? desc.cache->stride_head : out.head;
     const bool by_both = desc.scale && desc.scale->by_head && desc.scale->by_channel;
-    const std::int64_t room = by_both ? head_floats / desc.head_dim : head_floats;
+    const bool is_apart = !desc.groups && elements_of_unit(desc, run.tensors[index]) != 0;
+    const std::int64_t of_words = word_room / (whole.n_tokens * desc.head_dim * element_bytes(desc.out_dtype));
+    const std::int64_t room =
+        std::min(is_apart ? of_words : head_floats, by_both ? head_floats / desc.head_dim : head_floats);
     Block block = whole;
     for (std::int64_t head = 0; head < whole.n_heads; head += room) {
         block.head = whole.head + head;
@@ -409,6 +467,10 @@ void store(const Run &run, int index, const Stretch &stretch, const Block &whole
             r.strides = {0, 1, block.n_heads};
         } else if (desc.scale && !(run.plan->rerotates && !desc.scale->by_channel)) {
             r.strides = load_scales(run, index, stretch, block, work.r);
+        }
+        if (is_apart) {
+            store_apart(run, index, stretch, block, heads, r, work);
+            continue;
         }
         char *y = stretch.y + block.head * out_head * element_bytes(desc.out_dtype);
         if (desc.cache) {
@@ -499,7 +561,7 @@ void take_block(const Run &run, int index, const Stretch &stretch, const Rows &r
 [[gnu::noinline]] void take_blocks(const Run &run, int index, const Stretch &stretch, const Rows &rows) {
     const TensorDesc &desc = run.plan->tensors[index];
     Workspace work;
-    Block block = size_of_block(desc, stretch);
+    Block block = size_of_block(run, index, stretch);
     const std::int64_t n_heads = block.n_heads, n_tokens = block.n_tokens;
     for (block.head = 0; block.head < stretch.n_heads; block.head += n_heads) {
         block.n_heads = std::min(n_heads, stretch.n_heads - block.head);
@@ -517,7 +579,7 @@ void take_block(const Run &run, int index, const Stretch &stretch, const Rows &r
 [[gnu::noinline]] void take_long_rows(const Run &run, int index, const Stretch &stretch, const Rows &rows) {
     const TensorDesc &desc = run.plan->tensors[index];
     Workspace work;
-    Block block = size_of_block(desc, stretch);
+    Block block = size_of_block(run, index, stretch);
     const std::int64_t n_heads = block.n_heads;
     block.n_tokens = 1;
     for (block.token = 0; block.token < stretch.n_tokens; block.token++) {

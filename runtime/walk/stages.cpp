@@ -1,6 +1,5 @@
 #include "walk/stages.h"
 
-#include "base/transpose.h"
 #include "read/stage_desc.h"
 #include "walk/piece.h"
 #include "walk/reference.h"
@@ -580,72 +579,9 @@ void transform(const StageKernels &kernels, std::int64_t n, std::int64_t n_eleme
     }
 }
 
-namespace {
-
-/// Narrows elements that lie apart in y, but dense in the block: by way of dense ones. The elements of a head are units
-/// that are dense in y too, of one element or more. (Not inlined, because it would make the stack frame of its caller
-/// large.)
-[[gnu::noinline]] void narrow_apart(const StageKernels &kernels, Dtype dtype, std::int64_t unit, const Extents &extents,
-                                    const Elements<const float> &block, const Elements<const float> &r,
-                                    const Elements<char> &y) {
-    constexpr std::int64_t tokens_at_once = 32, whole_units = 64, room = tokens_at_once * whole_units;
-    alignas(64) char dense[room * sizeof(float)];
-    const std::int64_t bytes = element_bytes(dtype);
-    const std::int64_t most_tokens = std::min(tokens_at_once, extents.n_tokens);
-    const std::int64_t most_elements = std::min(room / most_tokens / whole_units * whole_units, extents.n_elements);
-    const std::int64_t most_heads = std::min(room / (most_tokens * most_elements), extents.n_heads);
-    const auto narrow_part = [&](std::int64_t e, std::int64_t head, std::int64_t token) {
-        const Extents part = {std::min(most_elements, extents.n_elements - e),
-                              std::min(most_heads, extents.n_heads - head),
-                              std::min(most_tokens, extents.n_tokens - token)};
-        const auto at = [&](const ElementStrides &strides, std::int64_t element) {
-            return element * strides.element + head * strides.head + token * strides.token;
-        };
-        const ElementStrides in_dense = {1, part.n_elements, part.n_elements * part.n_heads};
-        narrow(kernels, dtype, part, {block.data + at(block.strides, e), block.strides},
-               {r.data + at(r.strides, e), r.strides}, {dense, in_dense});
-        for (std::int64_t h = 0; h < part.n_heads; h++) {
-            copy_units(unit * bytes, part.n_elements / unit, part.n_tokens,
-                       {dense + h * in_dense.head * bytes, unit * bytes, in_dense.token * bytes},
-                       {y.data + (at(y.strides, e / unit) + h * y.strides.head) * bytes, y.strides.element * bytes,
-                        y.strides.token * bytes});
-        }
-    };
-    for (std::int64_t token = 0; token < extents.n_tokens; token += most_tokens) {
-        for (std::int64_t head = 0; head < extents.n_heads; head += most_heads) {
-            for (std::int64_t e = 0; e < extents.n_elements; e += most_elements) {
-                narrow_part(e, head, token);
-            }
-        }
-    }
-}
-
-/// Narrows by narrow_apart if that serves: elements lie apart in y, or in tiles that stand in the place of heads.
-bool narrow_by_units(const StageKernels &kernels, Dtype dtype, const Extents &extents,
-                     const Elements<const float> &block, const Elements<const float> &r, const Elements<char> &y) {
-    const std::int64_t unit = extents.n_elements;
-    const bool is_tiled = y.strides.element == 1 && extents.n_heads > 1 && block.strides.head == unit &&
-                          r.strides.head == unit * r.strides.element && is_unit(unit * element_bytes(dtype));
-    if (is_tiled) {
-        narrow_apart(kernels, dtype, unit, {unit * extents.n_heads, 1, extents.n_tokens}, block, r,
-                     {y.data, {y.strides.head, 0, y.strides.token}});
-        return true;
-    }
-    if (y.strides.element == 1) {
-        return false;
-    }
-    narrow_apart(kernels, dtype, 1, extents, block, r, y);
-    return true;
-}
-
-}  // namespace
-
 void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const float> &block,
             const Elements<const float> &r, const Elements<char> &y) noexcept {
     halyard_narrow_kernel *const kernel = kernels.narrow[index_of(dtype)];
-    if (kernel != nullptr && block.strides.element == 1 && narrow_by_units(kernels, dtype, extents, block, r, y)) {
-        return;
-    }
     if (kernel != nullptr && block.strides.element == 1 && y.strides.element == 1) {
         Operand from(block), scales(r), to(y);
         Call<3> call = {{extents.n_elements, extents.n_heads, extents.n_tokens}, {&from, &scales, &to}};
