@@ -186,9 +186,8 @@ struct Operand {
     halyard_buffer buffer;
     halyard_dimension dims[3];
 
-    // NOLINTNEXTLINE(*UninitializedObject): see set_buffer
     template <typename T>
-    explicit Operand(const Elements<T> &elements)
+    explicit Operand(const Elements<T> &elements)  // NOLINT(*UninitializedObject): see set_buffer
         : data(elements.data), strides{elements.strides.element, elements.strides.head, elements.strides.token} {}
     Operand(const Operand &) = delete;
     Operand &operator=(const Operand &) = delete;
@@ -392,7 +391,7 @@ void normalise(const StageKernels &kernels, const Norm &norm, const Extents &ext
 void RowNorm::take(const Norm &norm, std::int64_t n, float *elements, std::int64_t stride) noexcept {
     for (std::int64_t e = 0; e < n; e++) {
         float &element = elements[e * stride], &sum = sums_[n_++ % 16];
-        float v = element - mean_;
+        float v = element - mean_;  // NOLINT(*UndefinedBinaryOperatorResult): it does not see that widen() has written
         if (is_summing_) {
             sum = sums_elements_ ? sum + element : std::fma(v, v, sum);
             continue;

@@ -19,7 +19,7 @@ struct Choice {
     std::span<const words::Word> values;
 };
 
-std::vector<Choice> make_choices() {
+std::vector<Choice> choices() {
     static constexpr words::Word flag[] = {{"0", 0}, {"1", 1}};
     std::vector<Choice> all;
     for (const auto &[name, field, values] : words::choices) {
@@ -28,16 +28,15 @@ std::vector<Choice> make_choices() {
     all.push_back({"scales_apart", &halyard_groups_desc::scales_apart, flag});
     return all;
 }
-const std::vector<Choice> choices = make_choices();
 
 std::vector<std::string> names_of_fields() {
     std::vector<std::string> names;
-    for (const auto &choice : choices) {
-        names.push_back(choice.name);
+    for (const auto &choice : choices()) {
+        names.emplace_back(choice.name);
     }
-    names.push_back("floor");
+    names.emplace_back("floor");
     for (const auto &size : words::sizes) {
-        names.push_back(size.name);
+        names.emplace_back(size.name);
     }
     return names;
 }
@@ -67,7 +66,7 @@ std::string take_word(const std::string &what, const std::string &text, std::spa
 std::string list_presets() { return join(names_of(words::presets)); }
 std::string list_group_fields() {
     std::string text;
-    for (const auto &choice : choices) {
+    for (const auto &choice : choices()) {
         text += (text.empty() ? "" : ", ") + std::string(choice.name) + "=" + join(names_of(choice.values), "|", "|");
     }
     for (const auto &size : words::sizes) {
@@ -94,7 +93,7 @@ std::string GroupsWord::parse(const std::string &text) {
 }
 
 std::string GroupsWord::take_field(const std::string &name, const std::string &text) {
-    for (const auto &choice : choices) {
+    for (const auto &choice : choices()) {
         if (name == choice.name) {
             return take_word(name + " ", text, choice.values, desc_.*choice.field);
         }
@@ -103,7 +102,7 @@ std::string GroupsWord::take_field(const std::string &name, const std::string &t
         if (name == size.name) {
             const auto number = parse_number<std::int64_t>(text);
             desc_.*size.field = number.value_or(0);
-            return number ? "" : name + " '" + text + "' is not a whole number of 64 bits";
+            return number ? "" : (name + " '").append(text).append("' is not a whole number of 64 bits");
         }
     }
     if (name != "floor") {
