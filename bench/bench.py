@@ -20,7 +20,7 @@ from files import Failed, load_json, need_writable, save_json
 from growth import print_growth
 from hosts import Peers, Server
 from machine import ROOT
-from rows import Setting, accuracy_works, measure_accuracy, measure_rows
+from measure import Setting, accuracy_works, measure_accuracy, measure_rows
 from works import list_works, read_models
 
 FOLDER = ROOT / "bench"

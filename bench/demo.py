@@ -9,7 +9,7 @@ import tables
 import turns
 from files import Failed
 from hosts import Server
-from rows import Setting, loses, measure_rows
+from measure import Setting, loses, measure_rows
 from works import Model, Work
 
 

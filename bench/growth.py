@@ -1,6 +1,6 @@
 """How time and memory grow with tokens, heads and head_dim, and what more threads change."""
 
-import rows
+import measure
 import turns
 from works import Model, Work
 
@@ -23,7 +23,7 @@ def list_tables(threads):
 
 
 def measure_line(n, work, server, effort):
-    ready, subjects = rows.prepare(work.described(), rows.Setting(server), rivals=["one_thread", "ceiling"])
+    ready, subjects = measure.prepare(work.described(), measure.Setting(server), rivals=["one_thread", "ceiling"])
     alone = next((s for s in subjects if s.about["kind"] == "one_thread"), subjects[0])
     ceilings = {kind: [s for s in subjects if s.about["kind"] == kind and s.about["threads"] == 1]
                 for kind in ("memory", "conversion")}

@@ -5,7 +5,7 @@ import fnmatch
 import sys
 
 import turns
-from rows import is_beaten, prepare, rival_of, timing_of, with_progress
+from measure import is_beaten, prepare, rival_of, timing_of, with_progress
 from tables import show_error, warn_of_noise
 from works import Part, list_parts
 

@@ -1,6 +1,6 @@
 """The table of a run, for readers, from what --json writes."""
 
-from rows import loses, timing_of
+from measure import loses, timing_of
 
 NOISY = 0.1  # a spread that is more than this part of its median
 

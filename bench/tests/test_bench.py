@@ -18,8 +18,8 @@ sys.dont_write_bytecode = True
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 import growth  # noqa: E402
+import measure  # noqa: E402
 import roads  # noqa: E402
-import rows  # noqa: E402
 import tables  # noqa: E402
 from files import Failed, load_json, save_json  # noqa: E402
 from hosts import Peers, Server  # noqa: E402
@@ -46,7 +46,7 @@ class WithServer(unittest.TestCase):
 
     def measure(self, work):
         self.server.reserve([work.described()])
-        return rows.measure_row(work, rows.Setting(self.server, HARDLY_ANY))
+        return measure.measure_row(work, measure.Setting(self.server, HARDLY_ANY))
 
     def kinds(self, row):
         return {rival["kind"] for rival in row["rivals"]}
@@ -115,7 +115,7 @@ class Rows(WithServer):
 class Roads(WithServer):
     def measure(self, work, **more):
         self.server.reserve([work])
-        return roads.measure_ways(work, rows.Setting(self.server, HARDLY_ANY, **more))
+        return roads.measure_ways(work, measure.Setting(self.server, HARDLY_ANY, **more))
 
     def test_all_ways_of_all_roads_are_right(self):
         works = [(model, tokens, cache) for model in roads.MODELS for tokens in (1, 5)
@@ -147,7 +147,7 @@ class Roads(WithServer):
         work = roads.road("qwen3-8b", 2, "bf16")
         self.server.reserve([work])
         peers = Peers(fake_peers("good"), self.server, 2.0, "road")
-        row = roads.measure_ways(work, rows.Setting(self.server, HARDLY_ANY, peers=peers))
+        row = roads.measure_ways(work, measure.Setting(self.server, HARDLY_ANY, peers=peers))
         peers.close()
         self.assertTrue(next(way for way in row["ways"] if way["name"] == "right")["wrong"])
         self.assertFalse(roads.is_wrong(row))
@@ -170,7 +170,7 @@ class PeersTest(WithServer):
     def test_peers_are_checked_and_timed_and_those_that_fail_become_absent(self):
         peers = Peers(fake_peers("good"), self.server, 2.0)
         for _ in range(2):
-            row = rows.measure_row(self.work, rows.Setting(self.server, HARDLY_ANY, peers=peers))
+            row = measure.measure_row(self.work, measure.Setting(self.server, HARDLY_ANY, peers=peers))
             found = {rival["name"]: rival for rival in row["rivals"] if rival["kind"] == "peer"}
             self.assertEqual({name: rival["wrong"] for name, rival in found.items()}, {"right": False, "wrong": True})
             self.assertLess(found["right"]["max_error"], 1e-6)

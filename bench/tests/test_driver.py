@@ -15,8 +15,8 @@ sys.path[:0] = [str(BENCH), str(BENCH / "cuda")]
 import compare  # noqa: E402
 import cuda_rounds  # noqa: E402
 import files  # noqa: E402
+import measure  # noqa: E402
 import roads  # noqa: E402
-import rows  # noqa: E402
 import tables  # noqa: E402
 import turns  # noqa: E402
 from works import Model, Work, list_works, read_models  # noqa: E402
@@ -141,7 +141,7 @@ class Rows(unittest.TestCase):
     work = Work(Model("m", 2, 1, 16, 16), 3, "bf16")
 
     def row(self, own, *others):
-        return rows.make_row(self.work, "x86_avx2", [subject("halyard", "halyard", own), *others])
+        return measure.make_row(self.work, "x86_avx2", [subject("halyard", "halyard", own), *others])
 
     def test_the_best_loop_of_each_kind_counts_and_the_slower_kind_is_the_ceiling(self):
         def row(own, conversion):
@@ -161,7 +161,7 @@ class Rows(unittest.TestCase):
         for rival, lost in ((subject("gcc 12", "loop", 0.5), True), (subject("gcc 12", "loop", 0.5, wrong=True), False),
                             (subject("gcc 12", "loop", 2.0), False), (subject("bound", "bound", 0.5), False),
                             (subject("lib", "peer", 0.5, form="", overhead_seconds=0.0), True)):
-            self.assertEqual(rows.loses(self.row(1.0, memory, rival)), lost)
+            self.assertEqual(measure.loses(self.row(1.0, memory, rival)), lost)
 
     def test_tables(self):
         memory = subject("memcpy", "memory", 0.5)

@@ -1,7 +1,7 @@
 #include "gpu/road_launch.h"
 
+#include "gpu/argument_addresses.h"
 #include "gpu/gpu_kernels.h"
-#include "gpu/launch_arguments.h"
 
 #include <algorithm>
 
