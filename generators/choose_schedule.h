@@ -9,6 +9,10 @@
 
 namespace halyard {
 
+inline void need_x86(const Halide::Target &target) {
+    _halide_user_assert(target.arch == Halide::Target::X86) << "There is no schedule for " << target.to_string();
+}
+
 inline void schedule_rotation(const Halide::Target &target, Halide::Func y, Halide::Func angle, const Loops &loops,
                               const Steps &steps, const GpuSteps &gpu_steps,
                               std::optional<DeviceAngles> &device_angles) {
@@ -17,6 +21,7 @@ inline void schedule_rotation(const Halide::Target &target, Halide::Func y, Hali
     } else if (target.arch == Halide::Target::ARM) {
         schedule_arm(y, angle, loops, steps);
     } else {
+        need_x86(target);
         schedule_x86(y, angle, loops, steps);
     }
 }
@@ -26,6 +31,7 @@ inline void schedule_rows(const Halide::Target &target, Halide::Func rows, const
     if (target.arch == Halide::Target::ARM) {
         schedule_rows_arm(rows, pair, token, step);
     } else {
+        need_x86(target);
         schedule_rows_x86(rows, pair, token, step);
     }
 }

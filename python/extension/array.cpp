@@ -115,7 +115,9 @@ Array::Array(nb::handle object, std::string name, std::int32_t device)
         return;
     }
     if (PyObject_HasAttr(object.ptr(), words().dlpack.ptr()) == 0) {
-        throw nb::type_error((name_ + " is a " + type_of(object) + ", not an array: it has no __dlpack__").c_str());
+        const std::string sentence =
+            name_ + " is a " + type_of(object) + ", not an array with __dlpack__ (as numpy.asarray makes one)";
+        throw nb::type_error(sentence.c_str());
     }
     auto capsule = call_dlpack(object);
     if (capsule.is_valid()) {

@@ -48,7 +48,16 @@ struct ScaleDesc {
 
 /// The greatest finite number of an 8-bit dtype, for dynamic scales.
 constexpr float greatest_of(Dtype dtype) noexcept {
-    return dtype == Dtype::e4m3 ? 448.0f : dtype == Dtype::e5m2 ? 57344.0f : 127.0f;
+    switch (dtype) {
+    case Dtype::e4m3: return 448.0f;
+    case Dtype::e5m2: return 57344.0f;
+    case Dtype::int8: return 127.0f;
+    case Dtype::f32:
+    case Dtype::f16:
+    case Dtype::bf16:
+    case Dtype::uint8: break;
+    }
+    return 0.0f;
 }
 
 /// Checks the norm of tensor `index`, whose head_dim was checked.
