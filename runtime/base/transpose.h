@@ -9,11 +9,11 @@
 
 namespace halyard {
 
-/// Where units lie: unit u of token t is at data + u * unit + t * token bytes.
+/// Where units lie: unit u of head h of token t is at data + u * unit + h * head + t * token bytes.
 template <typename T>
 struct Units {
     T *data;
-    std::int64_t unit, token;
+    std::int64_t unit, head, token;
 };
 
 namespace transposing {
@@ -68,26 +68,28 @@ void interleave_two(std::int64_t n_units, const char *from, std::int64_t token, 
 }
 
 template <typename Word>
-void copy(std::int64_t n_units, std::int64_t n_tokens, const Units<const char> &from, const Units<char> &to) {
+void copy(std::int64_t n_units, std::int64_t n_heads, std::int64_t n_tokens, Units<const char> from, Units<char> to) {
     constexpr std::int64_t n = 16 / sizeof(Word), bytes = sizeof(Word);
     const bool is_transposed = from.unit == bytes && to.token == bytes;
     const bool are_two = is_transposed && n_tokens == 2 && to.unit == 2 * bytes;
     const std::int64_t units = is_transposed ? n_units / n * n : 0;
     const std::int64_t tokens = are_two ? 2 : is_transposed ? n_tokens / n * n : 0;
-    if (are_two) {
-        interleave_two<Word>(units, from.data, from.token, to.data);
-    }
-    for (std::int64_t u = 0; u < units && !are_two; u += n) {
-        for (std::int64_t t = 0; t < tokens; t += n) {
-            transpose_square<Word>(from.data + u * bytes + t * from.token, from.token,
-                                   to.data + u * to.unit + t * bytes, to.unit);
+    for (std::int64_t h = 0; h < n_heads; h++, from.data += from.head, to.data += to.head) {
+        if (are_two) {
+            interleave_two<Word>(units, from.data, from.token, to.data);
         }
-    }
-    for (std::int64_t t = 0; t < n_tokens; t++) {
-        const char *const source = from.data + t * from.token;
-        char *const target = to.data + t * to.token;
-        for (std::int64_t u = t < tokens ? units : 0; u < n_units; u++) {
-            std::memcpy(target + u * to.unit, source + u * from.unit, bytes);
+        for (std::int64_t u = 0; u < units && !are_two; u += n) {
+            for (std::int64_t t = 0; t < tokens; t += n) {
+                transpose_square<Word>(from.data + u * bytes + t * from.token, from.token,
+                                       to.data + u * to.unit + t * bytes, to.unit);
+            }
+        }
+        for (std::int64_t t = 0; t < n_tokens; t++) {
+            const char *const source = from.data + t * from.token;
+            char *const target = to.data + t * to.token;
+            for (std::int64_t u = t < tokens ? units : 0; u < n_units; u++) {
+                std::memcpy(target + u * to.unit, source + u * from.unit, bytes);
+            }
         }
     }
 }
@@ -98,17 +100,20 @@ void copy(std::int64_t n_units, std::int64_t n_tokens, const Units<const char> &
 inline bool is_unit(std::int64_t bytes) { return bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8 || bytes == 16; }
 
 /// Copies units of so many bytes, in registers where that transposes them.
-inline void copy_units(std::int64_t bytes, std::int64_t n_units, std::int64_t n_tokens, const Units<const char> &from,
-                       const Units<char> &to) {
+inline void copy_units(std::int64_t bytes, std::int64_t n_units, std::int64_t n_heads, std::int64_t n_tokens,
+                       const Units<const char> &from, const Units<char> &to) {
     switch (bytes) {
-    case 1: transposing::copy<std::uint8_t>(n_units, n_tokens, from, to); break;
-    case 2: transposing::copy<std::uint16_t>(n_units, n_tokens, from, to); break;
-    case 4: transposing::copy<std::uint32_t>(n_units, n_tokens, from, to); break;
-    case 8: transposing::copy<std::uint64_t>(n_units, n_tokens, from, to); break;
+    case 1: transposing::copy<std::uint8_t>(n_units, n_heads, n_tokens, from, to); break;
+    case 2: transposing::copy<std::uint16_t>(n_units, n_heads, n_tokens, from, to); break;
+    case 4: transposing::copy<std::uint32_t>(n_units, n_heads, n_tokens, from, to); break;
+    case 8: transposing::copy<std::uint64_t>(n_units, n_heads, n_tokens, from, to); break;
     default:
         for (std::int64_t u = 0; u < n_units; u++) {
-            for (std::int64_t t = 0; t < n_tokens; t++) {
-                std::memcpy(to.data + u * to.unit + t * to.token, from.data + u * from.unit + t * from.token, 16);
+            for (std::int64_t h = 0; h < n_heads; h++) {
+                for (std::int64_t t = 0; t < n_tokens; t++) {
+                    std::memcpy(to.data + u * to.unit + h * to.head + t * to.token,
+                                from.data + u * from.unit + h * from.head + t * from.token, 16);
+                }
             }
         }
     }

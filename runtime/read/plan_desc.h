@@ -32,7 +32,7 @@ struct TensorDesc {
     Dtype out_dtype;
     std::int64_t hadamard;  // elements of a block that is transformed, or 0
     bool rotates;
-    bool is_staged;      // has stages beside its rotation, so it goes through blocks of f32
+    bool is_staged;      // has stages beside its rotation, or lies so that kernels cannot store it (walk/blocks.h)
     std::uint8_t asked;  // StageArray: what the stages below ask for, for who need not know more
     std::optional<NormDesc> norm;
     std::optional<ScaleDesc> scale;

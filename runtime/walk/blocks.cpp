@@ -150,7 +150,36 @@ struct Cached {
     ElementStrides strides;
     std::int64_t offset;  // likewise in the cache, from slot 0 and the block's first head on
     ElementStrides cache_strides;
+    std::int64_t n_runs, cache_run;  // all that n_runs times, each behind the tokens of the one before, cache_run apart
 };
+
+/// Calls function(token, stored, n_runs, stride_run) for all tokens that are stored among n from `first` on: for what
+/// lies evenly apart, and for as many runs of tokens as have one shape and lie evenly apart themselves.
+template <typename Function>
+void for_each_run(const CheckedSlots &slots, const CacheDesc &cache, std::int64_t first, std::int64_t n,
+                  const Function &function) {
+    Stored one = {};
+    std::int64_t first_token = 0, n_runs = 0, stride_run = 0;
+    for_each_stored(slots, cache, first, n, [&](std::int64_t token, const Stored &stored) {
+        const std::int64_t step = stored.offset - one.offset - (n_runs - 1) * stride_run;
+        if (n_runs > 0 && token == first_token + n_runs * one.n_tokens && stored.n_tokens == one.n_tokens &&
+            stored.stride_token == one.stride_token && (n_runs == 1 || step == stride_run)) {
+            stride_run = step;
+            n_runs++;
+            return;
+        }
+        if (n_runs > 0) {
+            function(first_token, one, n_runs, stride_run);
+        }
+        one = stored;
+        first_token = token;
+        n_runs = 1;
+        stride_run = 0;
+    });
+    if (n_runs > 0) {
+        function(first_token, one, n_runs, stride_run);
+    }
+}
 
 /// Calls function(part) for all elements of a block that are stored, in as few parts as it takes.
 template <typename Function>
@@ -160,37 +189,39 @@ void for_each_cached(const Run &run, const TensorDesc &desc, const Stretch &stre
     std::int64_t stride_element = 0;
     const bool is_linear = cache.is_linear(desc.head_dim, &stride_element);
     const std::int64_t tile = cache.tile_elements, n_tiles = desc.head_dim / tile;
-    for_each_stored(
-        run.slots, cache, stretch.first + block.token, block.n_tokens, [&](std::int64_t token, const Stored &stored) {
-            Cached part = {};
-            part.token = token;
-            part.first = token * block.strides.token;
-            part.offset = stored.offset;
-            if (is_linear) {
-                part.extents = {desc.head_dim, block.n_heads, stored.n_tokens};
-                part.strides = block.strides;
-                part.cache_strides = {stride_element, cache.stride_head, stored.stride_token};
-                function(part);
-                return;
-            }
-            // The rest at the end of a head is a shorter tile.
-            part.is_tiled = true;
-            part.strides = {1, tile, block.strides.token};
-            part.cache_strides = {cache.stride_element, cache.stride_tile_elements, stored.stride_token};
-            for (part.head = 0; part.head < block.n_heads; part.head++) {
-                for (const bool is_rest : {false, true}) {
-                    part.element = is_rest ? n_tiles * tile : 0;
-                    part.extents = is_rest ? Extents{desc.head_dim - part.element, 1, stored.n_tokens}
-                                           : Extents{tile, n_tiles, stored.n_tokens};
-                    part.first = token * block.strides.token + part.head * block.strides.head + part.element;
-                    part.offset = stored.offset + part.head * cache.stride_head +
-                                  part.element / tile * cache.stride_tile_elements;
-                    if (part.extents.n_elements > 0 && part.extents.n_heads > 0) {
-                        function(part);
-                    }
-                }
-            }
-        });
+    for_each_run(run.slots, cache, stretch.first + block.token, block.n_tokens,
+                 [&](std::int64_t token, const Stored &stored, std::int64_t n_runs, std::int64_t stride_run) {
+                     Cached part = {};
+                     part.token = token;
+                     part.n_runs = n_runs;
+                     part.cache_run = stride_run;
+                     part.first = token * block.strides.token;
+                     part.offset = stored.offset;
+                     if (is_linear) {
+                         part.extents = {desc.head_dim, block.n_heads, stored.n_tokens};
+                         part.strides = block.strides;
+                         part.cache_strides = {stride_element, cache.stride_head, stored.stride_token};
+                         function(part);
+                         return;
+                     }
+                     // The rest at the end of a head is a shorter tile.
+                     part.is_tiled = true;
+                     part.strides = {1, tile, block.strides.token};
+                     part.cache_strides = {cache.stride_element, cache.stride_tile_elements, stored.stride_token};
+                     for (part.head = 0; part.head < block.n_heads; part.head++) {
+                         for (const bool is_rest : {false, true}) {
+                             part.element = is_rest ? n_tiles * tile : 0;
+                             part.extents = is_rest ? Extents{desc.head_dim - part.element, 1, stored.n_tokens}
+                                                    : Extents{tile, n_tiles, stored.n_tokens};
+                             part.first = token * block.strides.token + part.head * block.strides.head + part.element;
+                             part.offset = stored.offset + part.head * cache.stride_head +
+                                           part.element / tile * cache.stride_tile_elements;
+                             if (part.extents.n_elements > 0 && part.extents.n_heads > 0) {
+                                 function(part);
+                             }
+                         }
+                     }
+                 });
 }
 
 /// Loads keys from a cache. Tokens that have no slot get zeros.
@@ -203,9 +234,11 @@ void load_by_slot(const Run &run, int index, const Stretch &stretch, const Block
         }
     }
     for_each_cached(run, desc, stretch, block, [&](const Cached &part) {
-        widen(plan_of(run).stage_kernels, desc.dtype, part.extents,
-              {from + part.offset * element_bytes(desc.dtype), part.cache_strides},
-              {work.block + part.first, part.strides});
+        for (std::int64_t i = 0; i < part.n_runs; i++) {
+            widen(plan_of(run).stage_kernels, desc.dtype, part.extents,
+                  {from + (part.offset + i * part.cache_run) * element_bytes(desc.dtype), part.cache_strides},
+                  {work.block + part.first + i * part.extents.n_tokens * part.strides.token, part.strides});
+        }
     });
 }
 
@@ -380,28 +413,54 @@ void store_by_slot(const Run &run, const TensorDesc &desc, const Stretch &stretc
                    const float *heads, const Elements<const float> &r, char *y) {
     const ElementStrides &by = r.strides;
     for_each_cached(run, desc, stretch, block, [&](const Cached &part) {
-        const Elements<const float> its_r = {
-            r.data + part.token * by.token + part.head * by.head + part.element * by.element,
-            {by.element, part.is_tiled ? part.strides.head * by.element : by.head, by.token}};
-        narrow(plan_of(run).stage_kernels, desc.out_dtype, part.extents, {heads + part.first, part.strides}, its_r,
-               {y + part.offset * element_bytes(desc.out_dtype), part.cache_strides});
+        for (std::int64_t i = 0; i < part.n_runs; i++) {
+            const std::int64_t token = i * part.extents.n_tokens;
+            const Elements<const float> its_r = {
+                r.data + (part.token + token) * by.token + part.head * by.head + part.element * by.element,
+                {by.element, part.is_tiled ? part.strides.head * by.element : by.head, by.token}};
+            narrow(plan_of(run).stage_kernels, desc.out_dtype, part.extents,
+                   {heads + part.first + token * part.strides.token, part.strides}, its_r,
+                   {y + (part.offset + i * part.cache_run) * element_bytes(desc.out_dtype), part.cache_strides});
+        }
     });
 }
 
-/// Copies words that lie apart in y. If `by_tiles`, what stands in the place of heads are tiles, and a tile is a unit.
-void copy_words(std::int64_t bytes, bool by_tiles, const Extents &extents, const Elements<const char> &words,
-                const Elements<char> &y) {
-    const ElementStrides &from = words.strides, &to = y.strides;
+/// Copies a part of words that lie apart in a cache. If `by_tiles`, a tile is a unit.
+void copy_words(std::int64_t bytes, bool by_tiles, const Cached &part, const char *words, char *y) {
+    const Extents &n = part.extents;
+    const ElementStrides &from = part.strides, &to = part.cache_strides;
+    const std::int64_t from_run = n.n_tokens * from.token * bytes, to_run = part.cache_run * bytes;
     if (by_tiles) {
-        copy_units(bytes * extents.n_elements, extents.n_heads, extents.n_tokens,
-                   {words.data, from.head * bytes, from.token * bytes}, {y.data, to.head * bytes, to.token * bytes});
+        copy_units(bytes * n.n_elements, n.n_heads, part.n_runs, n.n_tokens,
+                   {words, from.head * bytes, from_run, from.token * bytes},
+                   {y, to.head * bytes, to_run, to.token * bytes});
         return;
     }
-    for (std::int64_t h = 0; h < extents.n_heads; h++) {
-        copy_units(bytes, extents.n_elements, extents.n_tokens,
-                   {words.data + h * from.head * bytes, from.element * bytes, from.token * bytes},
-                   {y.data + h * to.head * bytes, to.element * bytes, to.token * bytes});
+    for (std::int64_t h = 0; h < n.n_heads; h++) {  // in whose memory runs are often neighbours
+        copy_units(bytes, n.n_elements, part.n_runs, n.n_tokens,
+                   {words + h * from.head * bytes, from.element * bytes, from_run, from.token * bytes},
+                   {y + h * to.head * bytes, to.element * bytes, to_run, to.token * bytes});
     }
+}
+
+/// Copies the words of a block, which are dense, to where its elements lie apart.
+void store_words(const Run &run, int index, const Stretch &stretch, const Block &block, const char *words) {
+    const TensorDesc &desc = run.plan->tensors[index];
+    const RunTensor::Strides &out = run.tensors[index].out;
+    const std::int64_t bytes = element_bytes(desc.out_dtype), unit = elements_of_unit(desc, run.tensors[index]);
+    if (!desc.cache) {
+        char *const y = stretch.y + (block.head * out.head + block.token * stretch.out_token) * bytes;
+        const ElementStrides &from = block.strides;
+        copy_units(bytes, desc.head_dim, block.n_heads, block.n_tokens,
+                   {words, from.element * bytes, from.head * bytes, from.token * bytes},
+                   {y, out.element * bytes, out.head * bytes, stretch.out_token * bytes});
+        return;
+    }
+    char *const y = stretch.y + block.head * desc.cache->stride_head * bytes;
+    for_each_cached(run, desc, stretch, block, [&](const Cached &part) {
+        const bool by_tiles = part.is_tiled && unit > 1 && part.extents.n_elements == unit;
+        copy_words(bytes, by_tiles, part, words + part.first * bytes, y + part.offset * bytes);
+    });
 }
 
 /// Stores heads of a block where their elements lie apart: narrowed to dense words, which are copied then. (Of kernels
@@ -409,24 +468,12 @@ void copy_words(std::int64_t bytes, bool by_tiles, const Extents &extents, const
 void store_apart(const Run &run, int index, const Stretch &stretch, Block block, const float *heads,
                  const Elements<const float> &r, Workspace &work) {
     const TensorDesc &desc = run.plan->tensors[index];
-    const RunTensor::Strides &out = run.tensors[index].out;
-    const std::int64_t bytes = element_bytes(desc.out_dtype), unit = elements_of_unit(desc, run.tensors[index]);
-    const Extents extents = {desc.head_dim, block.n_heads, block.n_tokens};
     const Elements<const float> floats = {heads, block.strides};
     char *const words = reinterpret_cast<char *>(work.spare);
     block.strides = {1, desc.head_dim, block.n_heads * desc.head_dim};
-    narrow(plan_of(run).stage_kernels, desc.out_dtype, extents, floats, r, {words, block.strides});
-    if (!desc.cache) {
-        char *const y = stretch.y + (block.head * out.head + block.token * stretch.out_token) * bytes;
-        copy_words(bytes, false, extents, {words, block.strides}, {y, {out.element, out.head, stretch.out_token}});
-        return;
-    }
-    char *const y = stretch.y + block.head * desc.cache->stride_head * bytes;
-    for_each_cached(run, desc, stretch, block, [&](const Cached &part) {
-        const bool by_tiles = part.is_tiled && unit > 1 && part.extents.n_elements == unit;
-        copy_words(bytes, by_tiles, part.extents, {words + part.first * bytes, part.strides},
-                   {y + part.offset * bytes, part.cache_strides});
-    });
+    narrow(plan_of(run).stage_kernels, desc.out_dtype, {desc.head_dim, block.n_heads, block.n_tokens}, floats, r,
+           {words, block.strides});
+    store_words(run, index, stretch, block, words);
 }
 
 /// Scales and stores a block, as many heads at a time as r has room for.
@@ -483,17 +530,37 @@ void store(const Run &run, int index, const Stretch &stretch, const Block &whole
     }
 }
 
-/// Whether one kernel can norm whole heads, rotate and store them, so that no block is needed.
+/// Whether one kernel can norm whole heads and rotate them, so that no block is needed.
 bool is_one_stage(const TensorDesc &desc, const RunTensor &tensor, std::int64_t rotary_dim) {
-    std::int64_t stride_element = tensor.out.element;
-    if (desc.cache && !desc.cache->is_linear(desc.head_dim, &stride_element)) {
-        return false;
-    }
     return desc.norm && !desc.norm->layer && !desc.norm->per_head && !desc.norm->after && !desc.norm->row &&
            (desc.norm->rounding == 0 || desc.dtype == Dtype::f32) && desc.norm->size == desc.head_dim && desc.rotates &&
            rotary_dim == desc.head_dim && rotary_dim / 2 % whole_vectors == 0 && desc.pairing == Pairing::half &&
            desc.out_pairing == Pairing::half && desc.dtype == desc.out_dtype && !desc.groups && !desc.position_scales &&
-           desc.hadamard == 0 && !desc.scale && tensor.in.element == 1 && stride_element == 1;
+           desc.hadamard == 0 && !desc.scale && tensor.in.element == 1;
+}
+
+/// Whether elements of a head lie side by side in y.
+bool is_dense(const TensorDesc &desc, const RunTensor &tensor) {
+    std::int64_t stride_element = tensor.out.element;
+    return (!desc.cache || desc.cache->is_linear(desc.head_dim, &stride_element)) && stride_element == 1;
+}
+
+/// Norms and rotates tokens that lie evenly apart by one kernel.
+void norm_and_rotate_evenly(const Run &run, int index, const RunTensor &tensor, const Stretch &stretch,
+                            const Rows &rows, const float *weight) {
+    const TensorDesc &desc = run.plan->tensors[index];
+    Piece piece = {};
+    piece.dtype = desc.dtype;
+    piece.n_pairs = run.plan->rotary_dim / 2;
+    piece.n_heads = stretch.n_heads;
+    piece.n_tokens = stretch.n_tokens;
+    piece.x = stretch.x;
+    piece.y = stretch.y;
+    piece.within_int32 = tensor.within_int32;
+    set_pair_strides(tensor.in, Pairing::half, piece.n_pairs, stretch.in_token, piece.in);
+    set_pair_strides(tensor.out, Pairing::half, piece.n_pairs, stretch.out_token, piece.out);
+    rows.turn(piece, run.plan->sin_sign, 0);
+    norm_and_rotate(plan_of(run).stage_kernels, norm_of(desc, weight), piece);
 }
 
 /// Norms, rotates and stores a stretch by one kernel. A call does as many tokens as lie evenly apart in the cache.
@@ -501,26 +568,21 @@ void norm_and_rotate_stretch(const Run &run, int index, const Stretch &stretch, 
     const TensorDesc &desc = run.plan->tensors[index];
     const RunTensor &tensor = run.tensors[index];
     const std::int64_t bytes = element_bytes(desc.dtype);
-    Piece piece = {};
-    piece.dtype = desc.dtype;
-    piece.n_pairs = run.plan->rotary_dim / 2;
-    piece.n_heads = stretch.n_heads;
-    piece.within_int32 = tensor.within_int32;
-    set_pair_strides(tensor.in, Pairing::half, piece.n_pairs, stretch.in_token, piece.in);
-    set_pair_strides(tensor.out, Pairing::half, piece.n_pairs, stretch.out_token, piece.out);
-    const auto do_part = [&](std::int64_t token, const Stored &stored) {
-        piece.n_tokens = stored.n_tokens;
-        piece.out.token = stored.stride_token;
-        piece.x = stretch.x + token * stretch.in_token * bytes;
-        piece.y = stretch.y + stored.offset * bytes;
-        rows.turn(piece, run.plan->sin_sign, token);
-        norm_and_rotate(plan_of(run).stage_kernels, norm_of(desc, weight), piece);
-    };
-    if (desc.cache) {
-        for_each_stored(run.slots, *desc.cache, stretch.first, stretch.n_tokens, do_part);
-    } else {
-        do_part(0, {0, stretch.n_tokens, 0, stretch.out_token});
+    if (!desc.cache) {
+        norm_and_rotate_evenly(run, index, tensor, stretch, rows, weight);
+        return;
     }
+    Stretch part = stretch;
+    Rows its = rows;
+    for_each_stored(run.slots, *desc.cache, stretch.first, stretch.n_tokens,
+                    [&](std::int64_t token, const Stored &stored) {
+                        part.n_tokens = stored.n_tokens;
+                        part.out_token = stored.stride_token;
+                        part.x = stretch.x + token * stretch.in_token * bytes;
+                        part.y = stretch.y + stored.offset * bytes;
+                        its.row_of_token = rows.row_of_token + token;
+                        norm_and_rotate_evenly(run, index, tensor, part, its, weight);
+                    });
 }
 
 /// The same with weights that have to be widened.
@@ -575,6 +637,43 @@ void take_block(const Run &run, int index, const Stretch &stretch, const Rows &r
     }
 }
 
+/// Stores a stretch where its elements lie apart, if one call makes all its words: it makes them dense, and they are
+/// copied.
+[[gnu::noinline]] void take_words(const Run &run, int index, const Stretch &stretch, const Rows &rows) {
+    const TensorDesc &desc = run.plan->tensors[index];
+    const std::int64_t bytes = element_bytes(desc.dtype);
+    Workspace work;
+    char *const words = reinterpret_cast<char *>(work.block);
+    RunTensor dense = run.tensors[index];
+    Block block = size_of_block(run, index, stretch);
+    const std::int64_t n_heads = block.n_heads, n_tokens = block.n_tokens;
+    dense.in_place = dense.non_temporal = false;
+    dense.out = {0, n_heads * desc.head_dim, desc.head_dim, 1};
+    dense.kernel = desc.rotates ? &choose_kernel(run, index, dense, dense.out.token, Place::out_of_place) : nullptr;
+    if (desc.norm) {
+        set_weights(run, index, 0, 1, work);
+    }
+    Stretch part = stretch;
+    Rows its = rows;
+    part.y = words;
+    for (block.head = 0; block.head < stretch.n_heads; block.head += n_heads) {
+        part.n_heads = block.n_heads = std::min(n_heads, stretch.n_heads - block.head);
+        part.out_token = block.n_heads * desc.head_dim;
+        block.strides = {1, desc.head_dim, part.out_token};
+        for (block.token = 0; block.token < stretch.n_tokens; block.token += n_tokens) {
+            part.n_tokens = block.n_tokens = std::min(n_tokens, stretch.n_tokens - block.token);
+            part.x = stretch.x + (block.head * dense.in.head + block.token * stretch.in_token) * bytes;
+            its.row_of_token = desc.rotates ? rows.row_of_token + block.token : nullptr;
+            if (desc.norm) {
+                norm_and_rotate_evenly(run, index, dense, part, its, work.weight);
+            } else {
+                rotate_stretch(run, index, dense, part, its);
+            }
+            store_words(run, index, stretch, block, words);
+        }
+    }
+}
+
 /// The same with a norm of rows that are longer than a block: each round goes over all blocks of a token.
 [[gnu::noinline]] void take_long_rows(const Run &run, int index, const Stretch &stretch, const Rows &rows) {
     const TensorDesc &desc = run.plan->tensors[index];
@@ -616,13 +715,24 @@ Rows rows_of_head(const Run &run, const Rows &rows, std::int64_t head, std::int6
     return its;
 }
 
-// take_blocks, take_long_rows and widen_norm_and_rotate_stretch have large stack frames and are not inlined. Weights
-// evict the stack from the cache, so small calls must not touch such frames.
+bool only_lies_apart(const PlanDesc &plan, const TensorDesc &desc) noexcept {
+    return desc.cache && !plan.rerotates && desc.dtype == desc.out_dtype && !is_8_bit(desc.dtype) && !desc.norm &&
+           !desc.groups && !desc.from_groups && !desc.position_scales && desc.hadamard == 0 && !desc.scale &&
+           elements_of_unit(desc, RunTensor{}) != 0;
+}
+
+// These but norm_and_rotate_stretch have large stack frames and are not inlined. Weights evict the stack from the
+// cache, so small calls must not touch such frames.
 void take_road(const Run &run, int index, const Stretch &stretch, const Rows &rows) noexcept {
     const TensorDesc &desc = run.plan->tensors[index];
+    const RunTensor &tensor = run.tensors[index];
+    const bool is_one = is_one_stage(desc, tensor, run.plan->rotary_dim);
+    const bool is_apart = elements_of_unit(desc, tensor) != 0;
     if (desc.norm && desc.norm->row && stretch.n_heads > desc.norm->most_in_block() / desc.head_dim) {
         take_long_rows(run, index, stretch, rows);
-    } else if (!is_one_stage(desc, run.tensors[index], run.plan->rotary_dim)) {
+    } else if ((is_one && is_apart) || only_lies_apart(*run.plan, desc)) {
+        take_words(run, index, stretch, rows);
+    } else if (!is_one || !is_dense(desc, tensor)) {
         take_blocks(run, index, stretch, rows);
     } else if (const float *weight = find_weight(run, index)) {
         norm_and_rotate_stretch(run, index, stretch, rows, weight);

@@ -4,6 +4,7 @@
 
 #include "read/read_run.h"
 #include "walk/piece.h"
+#include "walk/run.h"
 
 #include <array>
 #include <numeric>
@@ -53,6 +54,38 @@ struct Stretch {
     std::int64_t position_scales_token;
 };
 
+/// Rotates a stretch from x to y, or copies it if the tensor is not rotated. (Inline for the cost of a run.)
+[[gnu::always_inline]] inline void rotate_stretch(const Run &run, int index, const RunTensor &tensor,
+                                                  const Stretch &stretch, const Rows &rows) {
+    const TensorDesc &desc = run.plan->tensors[index];
+    const std::int64_t bytes = element_bytes(desc.dtype);
+    const std::int64_t window = desc.rotary_offset, rotary_dim = desc.rotates ? run.plan->rotary_dim : 0;
+    if (desc.rotates) {
+        Piece piece;
+        piece.dtype = desc.dtype;
+        set_pair_strides(tensor.in, desc.pairing, rotary_dim / 2, stretch.in_token, piece.in);
+        set_pair_strides(tensor.out, desc.out_pairing, rotary_dim / 2, stretch.out_token, piece.out);
+        piece.x = stretch.x + (window * tensor.in.element + rows.first_pair * piece.in.pair) * bytes;
+        piece.y = stretch.y + (window * tensor.out.element + rows.first_pair * piece.out.pair) * bytes;
+        piece.n_pairs = rows.n_pairs;
+        piece.n_heads = stretch.n_heads;
+        piece.n_tokens = stretch.n_tokens;
+        rows.turn(piece, run.plan->sin_sign, 0);
+        piece.within_int32 = tensor.within_int32;
+        rotate_piece(*tensor.kernel, piece);
+    }
+    if (!tensor.in_place && rows.first_pair == 0) {
+        const ElementStrides in = {tensor.in.element, tensor.in.head, stretch.in_token};
+        const ElementStrides out = {tensor.out.element, tensor.out.head, stretch.out_token};
+        const auto copy = [&](std::int64_t first, std::int64_t last) {
+            copy_elements(bytes, tensor.non_temporal, {last - first, stretch.n_heads, stretch.n_tokens},
+                          {stretch.x + first * in.element * bytes, in}, {stretch.y + first * out.element * bytes, out});
+        };
+        copy(0, window);
+        copy(window + rotary_dim, desc.head_dim);
+    }
+}
+
 /// As much of a stretch as stages work on at once, in floats.
 struct Block {
     std::int64_t token, n_tokens;  // counted from the stretch's first
@@ -84,7 +117,11 @@ void for_each_stored(const CheckedSlots &slots, const CacheDesc &cache, std::int
     }
 }
 
-/// Does all stages of a stretch of a tensor that is_staged, block by block.
+/// Whether a tensor has no stage beside its rotation, and is_staged only for how its cache lies: its words are made by
+/// one call, and copied.
+bool only_lies_apart(const PlanDesc &plan, const TensorDesc &desc) noexcept;
+
+/// Does all stages of a stretch of a tensor that is_staged.
 void take_road(const Run &run, int index, const Stretch &stretch, const Rows &rows) noexcept;
 
 }  // namespace halyard

@@ -8,18 +8,6 @@ namespace halyard {
 
 namespace {
 
-const Kernel &find_kernel(const halyard_plan::Chosen &chosen, const RunTensor &tensor, std::int64_t out_token,
-                          Place place) {
-    const RunTensor::Strides &in = tensor.in, &out = tensor.out;
-    Layout layout = Layout::strided;
-    if (in.element == 1 && out.element == 1) {
-        // A kernel may read a word of two elements at any address, so only the strides from head to head must be even.
-        const std::int64_t steps = in.batch | in.token | in.head | out.batch | out_token | out.head;
-        layout = (steps & 1) == 0 ? Layout::even : Layout::dense;
-    }
-    return chosen.kernel(place, layout);
-}
-
 /// Whether all heads and their halves begin on a cache line: then a kernel stores whole lines.
 bool is_on_cache_lines(const TensorDesc &desc, const RunTensor &tensor, std::int64_t rotary_dim) {
     const std::int64_t half = desc.out_pairing == Pairing::half ? rotary_dim / 2 : 0;
@@ -30,6 +18,18 @@ bool is_on_cache_lines(const TensorDesc &desc, const RunTensor &tensor, std::int
 }
 
 }  // namespace
+
+const Kernel &choose_kernel(const Run &run, int index, const RunTensor &tensor, std::int64_t out_token,
+                            Place place) noexcept {
+    const RunTensor::Strides &in = tensor.in, &out = tensor.out;
+    Layout layout = Layout::strided;
+    if (in.element == 1 && out.element == 1) {
+        // A kernel may read a word of two elements at any address, so only the strides from head to head must be even.
+        const std::int64_t steps = in.batch | in.token | in.head | out.batch | out_token | out.head;
+        layout = (steps & 1) == 0 ? Layout::even : Layout::dense;
+    }
+    return plan_of(run).chosen[index].kernel(place, layout);
+}
 
 void choose_kernels(Run &run) noexcept {
     const halyard_plan &plan = plan_of(run);
@@ -44,7 +44,7 @@ void choose_kernels(Run &run) noexcept {
         }
         tensor.non_temporal = false;
         tensor.kernel =
-            &find_kernel(plan.chosen[i], tensor, out_token, tensor.in_place ? Place::in_place : Place::out_of_place);
+            &choose_kernel(run, i, tensor, out_token, tensor.in_place ? Place::in_place : Place::out_of_place);
     }
     if (may_be_non_temporal(run)) {
         choose_non_temporal(run);
@@ -70,16 +70,15 @@ void choose_non_temporal(Run &run) noexcept {
     const std::uintptr_t n_mib = written >> 20;
     for (int i = 0; i < run.plan->n_tensors; i++) {
         const TensorDesc &desc = run.plan->tensors[i];
-        const halyard_plan::Chosen &chosen = plan_of(run).chosen[i];
         RunTensor &tensor = run.tensors[i];
         if (tensor.n_heads == 0 || tensor.in_place || desc.is_staged || desc.cache) {
             continue;
         }
-        const Kernel &kernel = find_kernel(chosen, tensor, tensor.out.token, Place::non_temporal);
+        const Kernel &kernel = choose_kernel(run, i, tensor, tensor.out.token, Place::non_temporal);
         tensor.non_temporal = n_mib >= static_cast<std::uintptr_t>(kernel.non_temporal_mib) &&
                               is_on_cache_lines(desc, tensor, run.plan->rotary_dim);
         tensor.kernel =
-            tensor.non_temporal ? &kernel : &find_kernel(chosen, tensor, tensor.out.token, Place::out_of_place);
+            tensor.non_temporal ? &kernel : &choose_kernel(run, i, tensor, tensor.out.token, Place::out_of_place);
     }
 }
 

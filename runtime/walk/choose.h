@@ -9,6 +9,10 @@ namespace halyard {
 /// The plan of a run. (Every PlanDesc that a run is read with is a halyard_plan.)
 inline const halyard_plan &plan_of(const Run &run) noexcept { return static_cast<const halyard_plan &>(*run.plan); }
 
+/// The kernel of a tensor that lies so, whose tokens are out_token elements apart.
+const Kernel &choose_kernel(const Run &run, int index, const RunTensor &tensor, std::int64_t out_token,
+                            Place place) noexcept;
+
 /// Chooses the kernels of a run that was read.
 void choose_kernels(Run &run) noexcept;
 

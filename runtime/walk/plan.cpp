@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "walk/blocks.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -154,7 +155,8 @@ halyard_status halyard_explain_plan(const halyard_plan_desc *desc, char *text, i
         for (int i = 0; i < checked.n_tensors; i++) {
             const TensorDesc &tensor = checked.tensors[i];
             char heading[128];
-            if (!tensor.rotates || tensor.is_staged) {
+            const bool is_apart = only_lies_apart(checked, tensor);
+            if (!tensor.rotates || (tensor.is_staged && !is_apart)) {
                 std::snprintf(heading, sizeof(heading), "tensor %d, %s:\n", i,
                               tensor.rotates ? "in blocks of f32" : "is not rotated");
                 lines.add(heading);
@@ -164,7 +166,8 @@ halyard_status halyard_explain_plan(const halyard_plan_desc *desc, char *text, i
                 continue;
             }
             for (const Place place : {Place::out_of_place, Place::non_temporal, Place::in_place}) {
-                if (place == Place::in_place && tensor.pairing != tensor.out_pairing) {
+                if (place != Place::out_of_place &&
+                    (is_apart || (place == Place::in_place && tensor.pairing != tensor.out_pairing))) {
                     continue;
                 }
                 for (const Layout layout : {Layout::even, Layout::strided}) {

@@ -58,38 +58,6 @@ constexpr Share all_heads = {0, 1};
 using TensorSet = std::uint32_t;
 constexpr TensorSet all_tensors = (1u << HALYARD_MAX_TENSORS) - 1;
 
-/// Rotates a stretch from x to y, or copies it if the tensor is not rotated. (Inline for the cost of a run.)
-[[gnu::always_inline]] inline void rotate_stretch(const Run &run, int index, const Stretch &stretch, const Rows &rows) {
-    const TensorDesc &desc = run.plan->tensors[index];
-    const RunTensor &tensor = run.tensors[index];
-    const std::int64_t bytes = element_bytes(desc.dtype);
-    const std::int64_t window = desc.rotary_offset, rotary_dim = desc.rotates ? run.plan->rotary_dim : 0;
-    if (desc.rotates) {
-        Piece piece;
-        piece.dtype = desc.dtype;
-        set_pair_strides(tensor.in, desc.pairing, rotary_dim / 2, stretch.in_token, piece.in);
-        set_pair_strides(tensor.out, desc.out_pairing, rotary_dim / 2, stretch.out_token, piece.out);
-        piece.x = stretch.x + (window * tensor.in.element + rows.first_pair * piece.in.pair) * bytes;
-        piece.y = stretch.y + (window * tensor.out.element + rows.first_pair * piece.out.pair) * bytes;
-        piece.n_pairs = rows.n_pairs;
-        piece.n_heads = stretch.n_heads;
-        piece.n_tokens = stretch.n_tokens;
-        rows.turn(piece, run.plan->sin_sign, 0);
-        piece.within_int32 = tensor.within_int32;
-        rotate_piece(*tensor.kernel, piece);
-    }
-    if (!tensor.in_place && rows.first_pair == 0) {
-        const ElementStrides in = {tensor.in.element, tensor.in.head, stretch.in_token};
-        const ElementStrides out = {tensor.out.element, tensor.out.head, stretch.out_token};
-        const auto copy = [&](std::int64_t first, std::int64_t last) {
-            copy_elements(bytes, tensor.non_temporal, {last - first, stretch.n_heads, stretch.n_tokens},
-                          {stretch.x + first * in.element * bytes, in}, {stretch.y + first * out.element * bytes, out});
-        };
-        copy(0, window);
-        copy(window + rotary_dim, desc.head_dim);
-    }
-}
-
 /// Rotates a stretch into a cache, or keys where they lie in the cache. Each call does tokens that lie evenly apart
 /// there.
 void rotate_by_slot(const Run &run, int index, const Stretch &stretch, const Rows &rows) {
@@ -104,7 +72,7 @@ void rotate_by_slot(const Run &run, int index, const Stretch &stretch, const Row
         part.x = run.plan->rerotates ? part.y : part.x + token * stretch.in_token * bytes;
         part.in_token = run.plan->rerotates ? part.out_token : stretch.in_token;
         part_rows.row_of_token += desc.rotates ? token : 0;
-        rotate_stretch(run, index, part, part_rows);
+        rotate_stretch(run, index, run.tensors[index], part, part_rows);
     };
     for_each_stored(run.slots, *desc.cache, stretch.first, stretch.n_tokens, rotate_part);
 }
@@ -131,7 +99,7 @@ void do_tokens(const Run &run, int index, std::int64_t batch, std::int64_t token
     stretch.in_token = by_batch ? tensor.in.batch : tensor.in.token;
     stretch.out_token = by_batch ? tensor.out.batch : tensor.out.token;
     if (run.plan->only_rotates || (!desc.is_staged && !desc.cache)) {
-        rotate_stretch(run, index, stretch, rows);
+        rotate_stretch(run, index, tensor, stretch, rows);
     } else if (desc.is_staged) {
         const RunStages &stages = run.stages[index];
         const std::int64_t of_token =

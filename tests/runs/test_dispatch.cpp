@@ -464,6 +464,16 @@ TEST_CASE("dispatch: an explanation is of each tensor, and of the target that is
     CHECK(has_all(forced, {"  * halyard_rotate_reference: taken"}));
     CHECK(count(forced, "tensor 0, in place") == 2);
     CHECK(has_all(forced, {"excluded by the request"}) == has_kernels);
+
+    // Into columns of a cache heads are rotated as anywhere, and copied; with a stage they go through floats.
+    auto columns = halyard::describe_hnd_cache(1, 16, 1, 128);
+    columns.stride_token = columns.tile_elements = 1;
+    columns.stride_tile_elements = 16;
+    desc = describe(halyard::dtype::bf16);
+    desc.tensors[0].cache = &columns;
+    CHECK(has_all(halyard::explain(desc), {"tensor 0, out of place, dense heads"}));
+    desc.tensors[0].position_scales = 1;
+    CHECK(has_all(halyard::explain(desc), {"tensor 0, in blocks of f32"}));
 }
 
 TEST_CASE("dispatch: an odd number of pairs keeps words of two away", "[dispatch]") {
