@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <sstream>
 
 namespace scenes {
@@ -13,6 +14,12 @@ std::string say(int i, const Head &at, std::int64_t d, const std::string &what) 
     std::ostringstream text;
     text << "tensor " << i << " [" << at.batch << ", " << at.token << ", " << at.head << ", " << d << "]: " << what;
     return text.str();
+}
+
+/// Whether long double has fewer digits than its type says: valgrind computes it as double, which is no oracle.
+bool is_coarse() {
+    const volatile long double one = 1, least = std::numeric_limits<long double>::epsilon();
+    return one + least == one;
 }
 
 }  // namespace
@@ -206,7 +213,7 @@ oracle::Road Scene::road_of(int i) const {
 
 std::string Scene::check_token(int i, std::int64_t batch, std::int64_t token, const Images &after) const {
     const halyard_tensor_desc &desc = call.tensors[i];
-    if ((desc.cache != nullptr && !is_kept(batch, token)) || call.x[i].shape[2] == 0) {
+    if ((desc.cache != nullptr && !is_kept(batch, token)) || call.x[i].shape[2] == 0 || is_coarse()) {
         return "";
     }
     oracle::Road road = road_of(i);

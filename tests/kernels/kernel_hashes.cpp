@@ -198,6 +198,9 @@ std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, const StageRow
             std::copy_n(reinterpret_cast<const float *>(x.data()), n_made, y.data());
             call.x = call.y;
         }
+        if (n_made == 0) {  // one element is no pair
+            continue;
+        }
         call.run_by(kernels);
         const char *made = call.y.data;
         for (std::int64_t i = 0; i < n_made; i++, made += halyard::element_bytes(row.dtype_out())) {
