@@ -32,7 +32,8 @@ class CheckRelease(unittest.TestCase):
         self.root = pathlib.Path(temporary.name)
         (self.root / "run").write_text(RUN)
         (self.root / "run").chmod(0o755)
-        (self.root / ".gitignore").write_text("build\ncalls\nmended\ndist\n")
+        (self.root / "tests").mkdir()
+        (self.root / ".gitignore").write_text("build\ncalls\nmended\ndist\nlock\n")
         self.commit()
         self.module.ROOT = self.root
         self.module.STEPS = [self.module.Step("good", "what passes", "good one"),
@@ -75,6 +76,11 @@ class CheckRelease(unittest.TestCase):
         self.assertEqual(self.check()[0], 0)
         self.assertEqual(self.check("--table")[0], 0)
 
+    def test_what_may_be_skipped_is_no_failure(self):
+        for may_be_skipped in False, True:
+            self.module.STEPS = [self.module.Step("none", "what cannot be done", "=none", may_be_skipped)]
+            self.assertEqual(self.check()[0], 0 if may_be_skipped else 1)
+
     def test_another_state_begins_anew(self):
         self.check("good")
         (self.root / "new").write_text("")
@@ -95,9 +101,25 @@ class CheckRelease(unittest.TestCase):
 
     def test_results_are_kept(self):
         self.check("good")
-        kept, = self.root.glob("build/release/*/results.json")
-        self.assertEqual(json.loads(kept.read_text())["good"]["state"], "passed")
-        self.assertIn("+ ./run good one", (kept.parent / "good.log").read_text())
+        record = json.loads((self.root / self.module.RECORD).read_text())
+        self.assertEqual(record["results"]["good"]["state"], "passed")
+        log = self.root / "build/release" / record["files"] / "good.log"
+        self.assertIn("+ ./run good one", log.read_text())
+
+    def test_results_outlive_their_commit_and_their_machine(self):
+        self.check("good")
+        self.commit()
+        clone = self.root / "build/clone"
+        subprocess.run(["git", "clone", "--quiet", self.root, clone], check=True)
+        self.module.ROOT = clone
+        self.assertEqual(self.check("--table")[1]["good"][0], "passed")
+
+    def test_a_call_keeps_what_another_one_found_meanwhile(self):
+        files = self.module.hash_of_files()
+        for name in "one", "two":
+            results = self.module.add_to_record(files, self.root, name, {"state": "passed"})
+        self.assertEqual(list(results), ["one", "two"])
+        self.assertEqual(self.module.read_record("of another state"), {})
 
 
 if __name__ == "__main__":
