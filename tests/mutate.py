@@ -8,6 +8,7 @@ which is broken. FILE is one of the runtime's. Fails where no test notices and E
 
 import collections
 import concurrent.futures
+import html
 import os
 import pathlib
 import re
@@ -74,6 +75,7 @@ EQUIVALENT = {
 }
 
 checks = []  # (file, line, text), by number
+noticed_by = collections.defaultdict(dict)  # by file: the programs and cases that noticed a mutant, the last one last
 
 
 def number(file, text, begin, end):
@@ -167,7 +169,8 @@ def build():
 
 
 def run(test, mutant):
-    """What fails of a test, in words; None when nothing does. It has half a minute of the CPU, and five in all."""
+    """What fails of a test: its program, and its case where there is one; None when nothing does. It has half a minute of
+    the CPU, and five in all."""
     program, *names = test
     catch = [*names, "--abort", "--reporter", "xml", "--rng-seed", "20261121"] if program.endswith("tests") else []
     environment = {**os.environ, "HALYARD_MUTANT": str(mutant)}
@@ -175,17 +178,26 @@ def run(test, mutant):
         done = subprocess.run(["prlimit", "--cpu=30", COPY / "build/host/bin" / program, *catch], timeout=300,
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
     except subprocess.TimeoutExpired:
-        return f"{program}: waits forever"
+        return f"{program}, which waits forever", ""
     if done.returncode in (0, 77):  # 77: skipped
         return None
-    cases = re.findall(r'<TestCase name="([^"]*)".*?filename="[^"]*/([^"/]*)"', done.stdout.decode(errors="replace"))
-    return f"{cases[-1][1]}: {cases[-1][0]}" if cases else program
+    cases = re.findall(r'<TestCase name="([^"]*)"', done.stdout.decode(errors="replace"))
+    return program, html.unescape(cases[-1]) if cases else ""
 
 
 def catch(mutant):
-    is_gpu = mutant != 0 and checks[abs(mutant) - 1][0].startswith("gpu/")
-    tests = TESTS + GPU_TESTS if mutant == 0 else GPU_TESTS if is_gpu else TESTS
-    return next((caught for caught in (run(test, mutant) for test in tests) if caught), None)
+    """What notices a mutant, as run says it. The cases that noticed the last ones of its file come first: they are quick."""
+    file = checks[abs(mutant) - 1][0] if mutant else ""
+    tests = TESTS + GPU_TESTS if mutant == 0 else GPU_TESTS if file.startswith("gpu/") else TESTS
+    for program, case in list(noticed_by[file])[:-9:-1]:
+        if (caught := run((program, re.sub(r"([\\,\[\]])", r"\\\1", case)), mutant)) == (program, case):
+            break
+    else:
+        caught = next((caught for caught in (run(test, mutant) for test in tests) if caught), None)
+    if caught and caught[1]:
+        noticed_by[file].pop(caught, None)
+        noticed_by[file][caught] = True
+    return caught
 
 
 def main():
@@ -194,7 +206,7 @@ def main():
         sys.exit(f"mutate.py: {unknown[0]} is none of {', '.join(FILES)}")
     build()
     if caught := catch(0):
-        sys.exit(f"with nothing broken, a test fails: {caught}")
+        sys.exit(f"with nothing broken, a test fails: {' '.join(caught)}")
     mutants = [sign * (i + 1) for i, check in enumerate(checks) if check[0] in files for sign in (1, -1)]
     counts = collections.Counter()
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -202,8 +214,9 @@ def main():
             file, line, text = checks[abs(mutant) - 1]
             how = "deleted" if mutant > 0 else "inverted"
             reason = EQUIVALENT.get((file, text, how))
+            result = " ".join(caught) if caught else reason or "NOT NOTICED"
             counts[file, how, "caught" if caught else "equivalent" if reason else "NOT NOTICED"] += 1
-            print(f"{file}:{line}\t{how}\t{text}\t{caught or reason or 'NOT NOTICED'}", flush=True)
+            print(f"{file}:{line}\t{how}\t{text}\t{result}", flush=True)
     for (file, how, result), count in sorted(counts.items()):
         print(f"{file}: {count} {how}, {result}")
     sys.exit(any(result == "NOT NOTICED" for _, _, result in counts))
