@@ -19,10 +19,7 @@ namespace {
 halyard_status read_listed(const halyard_angle_source_desc &desc, halyard_angle_source &source,
                            halyard_error *error) noexcept {
     halyard_positions shape = {};
-    halyard_status status = read_struct(desc.listed, "desc.listed", &shape, error);
-    if (status != HALYARD_OK) {
-        return status;
-    }
+    HALYARD_TRY(read_struct(desc.listed, "desc.listed", &shape, error));
     if (shape.n_axes > 1) {
         return fail(error, HALYARD_ERROR_MISMATCH, "desc.listed.n_axes is ", shape.n_axes, ", but a list has one axis");
     }
@@ -32,10 +29,7 @@ halyard_status read_listed(const halyard_angle_source_desc &desc, halyard_angle_
             "desc.listed.consecutive is 1, but a list names each position: desc.first and desc.last say a range");
     }
     CheckedPositions positions;
-    status = read_positions(&shape, shape.shape[0], shape.shape[1], 1, &positions, error, "desc.listed");
-    if (status != HALYARD_OK) {
-        return status;
-    }
+    HALYARD_TRY(read_positions(&shape, shape.shape[0], shape.shape[1], 1, &positions, error, "desc.listed"));
     std::int64_t count = 0;
     if (__builtin_mul_overflow(shape.shape[0], shape.shape[1], &count) ||
         count > std::numeric_limits<std::ptrdiff_t>::max() / std::int64_t{sizeof(std::int32_t)}) {
@@ -110,13 +104,9 @@ bool find_rows_memory(halyard_angle_source &source) noexcept {
 halyard_status make_table(const halyard_frequencies &frequencies, const halyard_angle_source_desc &desc,
                           halyard_angle_source &source, halyard_error *error) noexcept {
     std::unique_ptr<TableRows> rows;
-    if (const halyard_status status = make_table_rows(frequencies, Reference(desc.reference), &rows, error)) {
-        return status;
-    }
+    HALYARD_TRY(make_table_rows(frequencies, Reference(desc.reference), &rows, error));
     if (desc.listed != nullptr) {
-        if (const halyard_status status = read_listed(desc, source, error)) {
-            return status;
-        }
+        HALYARD_TRY(read_listed(desc, source, error));
     }
     const std::int64_t n_covered = source.listed != nullptr ? source.n_listed : source.last - source.first + 1;
     const std::int32_t row_of_zero = source.find_row(0, BadPosition::error);

@@ -93,12 +93,8 @@ using namespace halyard;
 
 extern "C" halyard_status halyard_create_frequencies_from_base(double base, int64_t rotary_dim,
                                                                halyard_frequencies **out, halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
-    if (out == nullptr) {
-        return fail_null(error, "out");
-    }
+    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_given(out, "out", error));
     if (!std::isfinite(base) || base <= 0.0) {
         return fail(error, HALYARD_ERROR_FREQUENCY, "base is ", base, ", but it must be finite and greater than 0");
     }
@@ -135,15 +131,9 @@ extern "C" halyard_status halyard_create_frequencies_from_base(double base, int6
 extern "C" halyard_status halyard_create_frequencies_from_list(const double *inv_freq, int64_t n_pairs,
                                                                double attention_factor, halyard_frequencies **out,
                                                                halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
-    if (inv_freq == nullptr) {
-        return fail_null(error, "inv_freq");
-    }
-    if (out == nullptr) {
-        return fail_null(error, "out");
-    }
+    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_given(inv_freq, "inv_freq", error));
+    HALYARD_TRY(check_given(out, "out", error));
     if (n_pairs < 1 || n_pairs > max_pairs) {
         return fail(error, HALYARD_ERROR_ROTARY_DIM, "n_pairs is ", n_pairs, ", but it must be in 1 to ", max_pairs);
     }
@@ -170,12 +160,8 @@ extern "C" halyard_status halyard_create_frequencies_from_list(const double *inv
 
 extern "C" halyard_status halyard_get_frequencies_info(const halyard_frequencies *frequencies,
                                                        halyard_frequencies_info *info, halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
-    if (frequencies == nullptr) {
-        return fail_null(error, "frequencies");
-    }
+    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_given(frequencies, "frequencies", error));
     halyard_frequencies_info value = frequencies->about;
     value.rotary_dim = 2 * frequencies->n_pairs;
     value.attention_factor = frequencies->attention_factor;

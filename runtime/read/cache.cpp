@@ -58,9 +58,7 @@ halyard_status read_cache(const halyard_cache_desc *cache, int index, std::int64
     char name[32];
     std::snprintf(name, sizeof(name), "tensors[%d].cache", index);
     halyard_cache_desc given = {};
-    if (const halyard_status status = read_struct(cache, name, &given, error)) {
-        return status;
-    }
+    HALYARD_TRY(read_struct(cache, name, &given, error));
     if (given.reserved != 0) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, "->reserved is ", given.reserved, ", but must be 0");
     }
@@ -68,9 +66,7 @@ halyard_status read_cache(const halyard_cache_desc *cache, int index, std::int64
     given.tile_tokens = given.tile_tokens == 0 ? given.block_size : given.tile_tokens;
     given.tile_elements = given.tile_elements == 0 ? head_dim : given.tile_elements;
     given.stride_element = given.stride_element == 0 ? 1 : given.stride_element;
-    if (const halyard_status status = check_counts(given, name, error)) {
-        return status;
-    }
+    HALYARD_TRY(check_counts(given, name, error));
     *out = {given.n_slots,
             given.block_size,
             given.stride_block,

@@ -11,7 +11,7 @@ namespace halyard {
 
 namespace {
 
-/// What a preset says; 0 stands for the same defaults as in descriptions. Fields are in the order in which rows are read.
+/// What a preset says; 0 stands for the same defaults as in descriptions. Fields are in the order of rows.
 struct Preset {  // NOLINT(*Padding)
     std::int32_t element, scale;
     std::int64_t group;
@@ -288,19 +288,14 @@ namespace {
 /// Reads groups into `desc`, filled in, and into *out.
 halyard_status read_into(const halyard_groups_desc *groups, const char *name, std::int64_t head_dim,
                          halyard_groups_desc &desc, GroupsDesc *out, halyard_error *error) {
-    if (const halyard_status status = read_struct(groups, name, &desc, error)) {
-        return status;
-    }
-    halyard_status status = take_preset(desc, name, error);
+    HALYARD_TRY(read_struct(groups, name, &desc, error));
+    HALYARD_TRY(take_preset(desc, name, error));
     desc.n_grouped = desc.n_grouped == 0 ? head_dim : desc.n_grouped;
     desc.group = desc.group == 0 ? desc.n_grouped : desc.group;
     const Named named = {desc, name, error};
-    status = status == HALYARD_OK ? check_choices(named) : status;
-    status = status == HALYARD_OK ? check_agreement(named) : status;
-    status = status == HALYARD_OK ? check_shape(named, head_dim) : status;
-    if (status != HALYARD_OK) {
-        return status;
-    }
+    HALYARD_TRY(check_choices(named));
+    HALYARD_TRY(check_agreement(named));
+    HALYARD_TRY(check_shape(named, head_dim));
     *out = {};
     out->element = desc.element;
     out->packing = desc.packing;
@@ -326,13 +321,13 @@ halyard_status read_into(const halyard_groups_desc *groups, const char *name, st
     out->scales_strides[2] = desc.scales_stride_head;
     const std::int64_t preset_bytes = desc.preset != 0 ? presets[desc.preset - 1].bytes : 0;
     desc.record_bytes = preset_bytes != 0 ? 0 : desc.record_bytes;
-    status = check_places(named, *out, &desc.record_bytes);
-    if (status == HALYARD_OK && preset_bytes != 0 && desc.record_bytes != preset_bytes) {
+    HALYARD_TRY(check_places(named, *out, &desc.record_bytes));
+    if (preset_bytes != 0 && desc.record_bytes != preset_bytes) {
         return named.refuse(HALYARD_ERROR_SHAPE, "preset is ", desc.preset, ", whose records have ", preset_bytes,
                             " bytes, but heads of ", head_dim, " elements take ", desc.record_bytes);
     }
     out->record_bytes = desc.record_bytes;
-    return status;
+    return HALYARD_OK;
 }
 
 }  // namespace
@@ -353,9 +348,7 @@ extern "C" {
 
 halyard_status halyard_resolve_groups(const halyard_groups_desc *groups, int64_t head_dim, halyard_groups_desc *out,
                                       halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
+    HALYARD_TRY(check_error(error));
     if (head_dim < 1) {
         return fail(error, HALYARD_ERROR_SHAPE, "head_dim is ", head_dim, ", but must be at least 1");
     }
@@ -365,8 +358,8 @@ halyard_status halyard_resolve_groups(const halyard_groups_desc *groups, int64_t
     }
     halyard_groups_desc desc = {};
     GroupsDesc read;
-    const halyard_status status = read_into(groups, "groups", head_dim, desc, &read, error);
-    return status != HALYARD_OK ? status : write_struct(desc, "out", out, error);
+    HALYARD_TRY(read_into(groups, "groups", head_dim, desc, &read, error));
+    return write_struct(desc, "out", out, error);
 }
 
 }  // extern "C"

@@ -161,26 +161,20 @@ void note_reaches(const halyard_run_args &args, const Spans &spans, Bound &bound
 
 halyard_status read_bound(const Bound &bound, const halyard_bound_run_args &given, Brought *out,
                           halyard_error *error) noexcept {
-    halyard_status status = read_angles(bound, given, &out->angles, error);
-    if (status == HALYARD_OK) {
-        status = read_tensors(bound, given, out->spans, error);
-    }
-    if (status == HALYARD_OK) {
-        out->positions = bound.run.positions;
-        status = read_positions(bound, given.positions, "args.positions", bound.positions_reach, out->positions, error);
-    }
-    out->is_apart = status == HALYARD_OK && bound.run.plan->only_rotates &&
-                    !Areas(bound.run, out->angles, out->positions, out->spans).any_spans_meet();
-    return status;
+    HALYARD_TRY(read_angles(bound, given, &out->angles, error));
+    HALYARD_TRY(read_tensors(bound, given, out->spans, error));
+    out->positions = bound.run.positions;
+    HALYARD_TRY(read_positions(bound, given.positions, "args.positions", bound.positions_reach, out->positions, error));
+    out->is_apart =
+        bound.run.plan->only_rotates && !Areas(bound.run, out->angles, out->positions, out->spans).any_spans_meet();
+    return HALYARD_OK;
 }
 
 halyard_status read_bound_stages(const Bound &bound, const halyard_bound_run_args &given, Run &run, Spans &spans,
                                  halyard_error *error) noexcept {
     if (run.plan->rerotates) {
-        if (const halyard_status status = read_positions(bound, given.from_positions, "args.from_positions",
-                                                         bound.from_positions_reach, run.from_positions, error)) {
-            return status;
-        }
+        HALYARD_TRY(read_positions(bound, given.from_positions, "args.from_positions", bound.from_positions_reach,
+                                   run.from_positions, error));
     }
     const auto at = [](auto *array, int i) { return array == nullptr ? nullptr : array[i]; };
     for (int i = 0; i < run.plan->n_tensors; i++) {
@@ -197,29 +191,21 @@ halyard_status read_bound_stages(const Bound &bound, const halyard_bound_run_arg
             }
         }
         if (run.stages[i].scales != nullptr) {
-            if (const halyard_status status = check_static_scales(run, i, error)) {
-                return status;
-            }
+            HALYARD_TRY(check_static_scales(run, i, error));
         }
-        if (const halyard_status status = check_position_scales(run, i, error)) {
-            return status;
-        }
+        HALYARD_TRY(check_position_scales(run, i, error));
     }
     CheckedSlots &slots = run.slots;
     if (slots.data == nullptr) {
         return HALYARD_OK;
     }
-    if (given.slots == nullptr) {
-        return fail_null(error, "args.slots");
-    }
+    HALYARD_TRY(check_given(given.slots, "args.slots", error));
     slots.data = given.slots;
     if (!move_to(slots.data, bound.slots_reach, &slots.memory)) {
         return fail(error, HALYARD_ERROR_OVERFLOW, "args.slots leaves the address space");
     }
     if (!slots.may_be_doubled) {
-        if (given.slots_scratch == nullptr) {
-            return fail_null(error, "args.slots_scratch");
-        }
+        HALYARD_TRY(check_given(given.slots_scratch, "args.slots_scratch", error));
         const Reach reach = {0, slots.scratch_memory.n_bytes()};
         slots.scratch = static_cast<unsigned char *>(given.slots_scratch);
         if (!move_to(slots.scratch, reach, &slots.scratch_memory)) {

@@ -253,9 +253,7 @@ halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, 
     const std::int64_t n_heads = run.tensors[index].n_heads;
     RunStages &stages = run.stages[index];
     const bool writes_scales = (desc.asked & scales_out_array) != 0;
-    if (const halyard_status status = check_unasked_strides(given, desc, index, error)) {
-        return status;
-    }
+    HALYARD_TRY(check_unasked_strides(given, desc, index, error));
     // Strides that are never walked may be anything.
     stages.stride_batch = writes_scales && run.n_batch > 1 && !desc.cache ? given.stride_scales[0] : 0;
     stages.stride_token = writes_scales && (run.n_tokens > 1 || desc.cache) ? given.stride_scales[1] : 0;
@@ -268,9 +266,7 @@ halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, 
     set_group_strides(desc.from_groups, run.n_tokens, n_heads, stages.from_group_scales);
     const StagePointers pointers = {given.weight,          given.scales, given.scales_out,   given.cache,
                                     given.position_scales, given.bias,   given.group_scales, given.from_group_scales};
-    if (const halyard_status status = place_stages(pointers, index, run, spans, error)) {
-        return status;
-    }
+    HALYARD_TRY(place_stages(pointers, index, run, spans, error));
     if (desc.cache && !elements_are_apart(cache_of(run, index))) {
         return fail(error, HALYARD_ERROR_STRIDE, "x[", index, "] has ", n_heads, " heads, but two elements of so many ",
                     "could meet in tensors[", index, "].cache, whose stride_head is ", desc.cache->stride_head,
@@ -286,16 +282,12 @@ halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, 
                     "].groups->scales_stride_… are such that two scales could meet");
     }
     const bool has_weight = (desc.asked & weight_array) != 0, is_static = (desc.asked & scales_array) != 0;
-    halyard_status status =
-        check_count(given.n_weights, has_weight ? desc.norm->n_weights(n_heads) : 0, "n_weights", index, error);
-    if (status == HALYARD_OK) {
-        status = check_count(given.n_scales, is_static ? desc.scale->count(n_heads, desc.head_dim) : 0, "n_scales",
-                             index, error);
-    }
-    if (status == HALYARD_OK) {
-        status = check_static_scales(run, index, error);
-    }
-    return status != HALYARD_OK ? status : check_position_scales(run, index, error);
+    HALYARD_TRY(
+        check_count(given.n_weights, has_weight ? desc.norm->n_weights(n_heads) : 0, "n_weights", index, error));
+    HALYARD_TRY(check_count(given.n_scales, is_static ? desc.scale->count(n_heads, desc.head_dim) : 0, "n_scales",
+                            index, error));
+    HALYARD_TRY(check_static_scales(run, index, error));
+    return check_position_scales(run, index, error);
 }
 
 bool has_scales_apart(const TensorDesc &desc) {
@@ -316,11 +308,10 @@ bool has_scales_apart(const TensorDesc &desc) {
                                                halyard_error *error) {
     char name[24];
     std::snprintf(name, sizeof(name), "stages[%d]", index);
-    const halyard_status status = view_struct(*stages, name, copy, stages, error);
-    return status != HALYARD_OK || (*stages)->reserved == 0
-               ? status
-               : fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".reserved is ", (*stages)->reserved,
-                      ", but must be 0");
+    HALYARD_TRY(view_struct(*stages, name, copy, stages, error));
+    return (*stages)->reserved == 0 ? HALYARD_OK
+                                    : fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".reserved is ",
+                                           (*stages)->reserved, ", but must be 0");
 }
 
 }  // namespace
@@ -337,10 +328,7 @@ halyard_status read_stages(const halyard_slots *slots, const halyard_stages *sta
         if (stages != nullptr) {
             given = element_of(stages, i);
             if (given->size != sizeof(halyard_stages) || given->reserved != 0) {
-                const halyard_status status = view_other_stages(i, &copy, &given, error);
-                if (status != HALYARD_OK) {
-                    return status;
-                }
+                HALYARD_TRY(view_other_stages(i, &copy, &given, error));
             }
         } else if (desc.asked != 0 || desc.scale || has_scales_apart(desc)) {
             return fail_no_stages(desc, i, error);
@@ -351,9 +339,7 @@ halyard_status read_stages(const halyard_slots *slots, const halyard_stages *sta
         }
         if (run.tensors[i].n_heads != 0) {
             stores = stores || desc.cache;
-            if (const halyard_status status = read_stages_of(*given, i, run, spans, error)) {
-                return status;
-            }
+            HALYARD_TRY(read_stages_of(*given, i, run, spans, error));
         }
     }
     if (!has_cache && slots != nullptr) {
@@ -362,14 +348,16 @@ halyard_status read_stages(const halyard_slots *slots, const halyard_stages *sta
     if (has_cache && slots == nullptr) {
         return fail_null(error, "args.slots");
     }
-    const halyard_status status =
-        stores ? read_slots(slots, run.n_batch, run.n_tokens, n_slots, &run.slots, error) : HALYARD_OK;
-    if (status == HALYARD_OK && stores && run.plan->rerotates && run.slots.may_be_doubled) {
+    if (!stores) {
+        return HALYARD_OK;
+    }
+    HALYARD_TRY(read_slots(slots, run.n_batch, run.n_tokens, n_slots, &run.slots, error));
+    if (run.plan->rerotates && run.slots.may_be_doubled) {
         return fail(error, HALYARD_ERROR_MISMATCH,
                     "slots.policy is HALYARD_SLOTS_RANGE_ONLY, but a key must not be "
                     "rotated twice, which HALYARD_SLOTS_CHECK makes sure of");
     }
-    return status;
+    return HALYARD_OK;
 }
 
 }  // namespace halyard

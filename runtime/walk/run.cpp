@@ -369,9 +369,7 @@ halyard_status do_run(const Run &run, halyard_error *error) noexcept {
     const std::int64_t n = run.n_batch * run.n_tokens;
     const std::int64_t n_tasks = count_tasks(run);
     if (run.slots.data != nullptr) {
-        if (const halyard_status status = check_slots(run.slots, error)) {
-            return status;
-        }
+        HALYARD_TRY(check_slots(run.slots, error));
     }
     std::int32_t rows[max_piece_tokens];
     if (n <= max_piece_tokens && n_tasks <= 1 && run.share.count == 1 && run.plan->rotates && !run.plan->rerotates &&
@@ -381,18 +379,12 @@ halyard_status do_run(const Run &run, halyard_error *error) noexcept {
         return HALYARD_OK;
     }
     if (run.plan->rotates) {
-        const halyard_status status =
-            run.plan->rerotates
-                ? check_moves(run.moves(), run.n_batch, run.n_tokens, error)
-                : check_positions(*run.angles, run.positions, run.bad_position, run.n_batch, run.n_tokens, error);
-        if (status != HALYARD_OK) {
-            return status;
-        }
+        HALYARD_TRY(run.plan->rerotates ? check_moves(run.moves(), run.n_batch, run.n_tokens, error)
+                                        : check_positions(*run.angles, run.positions, run.bad_position, run.n_batch,
+                                                          run.n_tokens, error));
     }
     for (int i = 0; i < run.plan->n_tensors && run.plan->rerotates; i++) {
-        if (const halyard_status status = check_moved_scales(run, i, error)) {
-            return status;
-        }
+        HALYARD_TRY(check_moved_scales(run, i, error));
     }
     if (n_tasks > 1) {
         return run_on_executor(run, n_tasks, error);
@@ -406,14 +398,10 @@ halyard_status do_run(const Run &run, halyard_error *error) noexcept {
 using namespace halyard;
 
 extern "C" halyard_status halyard_run(const halyard_plan *plan, const halyard_run_args *args, halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
+    HALYARD_TRY(check_error(error));
     Run run;
     Spans spans;
-    if (const halyard_status status = read_run(plan, args, HALYARD_CPU, &run, &spans, error)) {
-        return status;
-    }
+    HALYARD_TRY(read_run(plan, args, HALYARD_CPU, &run, &spans, error));
     choose_kernels(run);
     return do_run(run, error);
 }

@@ -155,9 +155,7 @@ halyard_status make_ggml_rows(const halyard_frequencies &frequencies, std::uniqu
         return refuse("method", "list", ", and ggml starts from a base", error);
     }
     const halyard_scaling &s = frequencies.origin->scaling;
-    if (const halyard_status status = check(s, error)) {
-        return status;
-    }
+    HALYARD_TRY(check(s, error));
     double base = s.base;
     if (s.method == HALYARD_SCALING_NTK) {  // conversion/hunyuan.py
         const auto dim = static_cast<double>(s.rotary_dim);

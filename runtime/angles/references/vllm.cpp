@@ -171,9 +171,7 @@ halyard_status make_vllm_table(const halyard_frequencies &frequencies, Reference
         return HALYARD_OK;
     }
     const halyard_scaling &s = frequencies.origin->scaling;
-    if (const halyard_status status = check(s, frequencies.attention_factor, reference, error)) {
-        return status;
-    }
+    HALYARD_TRY(check(s, frequencies.attention_factor, reference, error));
     const bool is_ntk = s.method == HALYARD_SCALING_NTK || s.method == HALYARD_SCALING_DYNAMIC_NTK;
     const double base = is_ntk ? stretch_base(s) : s.base;
     if (!is_base_of_engines(base)) {
@@ -193,9 +191,7 @@ halyard_status make_vllm_rows(const halyard_frequencies &frequencies, Reference 
         return refuse(reference, "attention_factor", factor, ", and the largest f16 is 65504", error);
     }
     VllmTable table;
-    if (const halyard_status status = make_vllm_table(frequencies, reference, &table, error)) {
-        return status;
-    }
+    HALYARD_TRY(make_vllm_table(frequencies, reference, &table, error));
     const Dtype dtype = reference == Reference::vllm_f16 ? Dtype::f16 : Dtype::bf16;
     out->reset(new (std::nothrow) VllmRows(std::move(table), frequencies.n_pairs, dtype));
     return *out != nullptr ? HALYARD_OK : fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a table's rows");
