@@ -383,14 +383,36 @@ halyard_status make_scaled_frequencies(const halyard_scaling &scaling, const Sca
 
 using namespace halyard;
 
+namespace {
+
+halyard_status create(const halyard_scaling &scaling, const ScalingNames &names, halyard_frequencies **out,
+                      halyard_error *error) noexcept {
+    HALYARD_TRY(check_given(out, "out", error));
+    std::unique_ptr<halyard_frequencies> result;
+    HALYARD_TRY(make_scaled_frequencies(scaling, names, &result, error));
+    *out = result.release();
+    return HALYARD_OK;
+}
+
+}  // namespace
+
 extern "C" halyard_status halyard_create_frequencies_from_scaling(const halyard_scaling *scaling,
                                                                   halyard_frequencies **out, halyard_error *error) {
     HALYARD_TRY(check_error(error));
     halyard_scaling copy = {};
     HALYARD_TRY(read_struct(scaling, "scaling", &copy, error));
-    HALYARD_TRY(check_given(out, "out", error));
-    std::unique_ptr<halyard_frequencies> result;
-    HALYARD_TRY(make_scaled_frequencies(copy, {}, &result, error));
-    *out = result.release();
-    return HALYARD_OK;
+    return create(copy, {}, out, error);
+}
+
+extern "C" halyard_status halyard_create_frequencies_from_base(double base, int64_t rotary_dim,
+                                                               halyard_frequencies **out, halyard_error *error) {
+    HALYARD_TRY(check_error(error));
+    halyard_scaling scaling = {};
+    scaling.method = HALYARD_SCALING_DEFAULT;
+    scaling.base = base;
+    scaling.rotary_dim = rotary_dim;
+    ScalingNames names;
+    names.base = "base";
+    names.rotary_dim = "rotary_dim";
+    return create(scaling, names, out, error);
 }
