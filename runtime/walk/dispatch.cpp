@@ -250,11 +250,7 @@ halyard_status halyard_get_target_info(int32_t index, halyard_target_info *info,
     } else if ((allowed & bit(target)) == 0) {
         reason.add(why_not(target));
     } else if ((allowed & (bit(target) - 1)) != 0) {
-        std::int32_t better = 0;
-        while ((allowed & bit(Target(better))) == 0) {
-            better++;
-        }
-        reason.add(words[better].name);
+        reason.add(name_of(best_of(allowed)));
         reason.add(" is better");
     } else {
         value.active = 1;

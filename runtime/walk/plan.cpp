@@ -40,14 +40,6 @@ const char *words_for(Place place) {
     return nullptr;
 }
 
-Target best_of(TargetSet allowed) {
-    std::int32_t best = 0;
-    while ((allowed & bit(Target(best))) == 0) {
-        best++;
-    }
-    return Target(best);
-}
-
 void explain_tensor(Text &text, const Task &task, TargetSet allowed) {
     const Kernel &taken = select(task, allowed);
     for (const Kernel &kernel : kernels()) {
