@@ -566,23 +566,14 @@ void norm_and_rotate_evenly(const Run &run, int index, const RunTensor &tensor, 
 /// Norms, rotates and stores a stretch by one kernel. A call does as many tokens as lie evenly apart in the cache.
 void norm_and_rotate_stretch(const Run &run, int index, const Stretch &stretch, const Rows &rows, const float *weight) {
     const TensorDesc &desc = run.plan->tensors[index];
-    const RunTensor &tensor = run.tensors[index];
-    const std::int64_t bytes = element_bytes(desc.dtype);
-    if (!desc.cache) {
-        norm_and_rotate_evenly(run, index, tensor, stretch, rows, weight);
-        return;
+    const auto take = [&](const Stretch &part, const Rows &its) {
+        norm_and_rotate_evenly(run, index, run.tensors[index], part, its, weight);
+    };
+    if (desc.cache) {
+        for_each_part(run, desc, stretch, rows, take);
+    } else {
+        take(stretch, rows);
     }
-    Stretch part = stretch;
-    Rows its = rows;
-    for_each_stored(run.slots, *desc.cache, stretch.first, stretch.n_tokens,
-                    [&](std::int64_t token, const Stored &stored) {
-                        part.n_tokens = stored.n_tokens;
-                        part.out_token = stored.stride_token;
-                        part.x = stretch.x + token * stretch.in_token * bytes;
-                        part.y = stretch.y + stored.offset * bytes;
-                        its.row_of_token = rows.row_of_token + token;
-                        norm_and_rotate_evenly(run, index, tensor, part, its, weight);
-                    });
 }
 
 /// The same with weights that have to be widened.

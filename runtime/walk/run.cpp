@@ -58,25 +58,6 @@ constexpr Share all_heads = {0, 1};
 using TensorSet = std::uint32_t;
 constexpr TensorSet all_tensors = (1u << HALYARD_MAX_TENSORS) - 1;
 
-/// Rotates a stretch into a cache, or keys where they lie in the cache. Each call does tokens that lie evenly apart
-/// there.
-void rotate_by_slot(const Run &run, int index, const Stretch &stretch, const Rows &rows) {
-    const TensorDesc &desc = run.plan->tensors[index];
-    const std::int64_t bytes = element_bytes(desc.dtype);
-    const auto rotate_part = [&](std::int64_t token, const Stored &stored) {
-        Stretch part = stretch;
-        Rows part_rows = rows;
-        part.n_tokens = stored.n_tokens;
-        part.y += stored.offset * bytes;
-        part.out_token = stored.stride_token;
-        part.x = run.plan->rerotates ? part.y : part.x + token * stretch.in_token * bytes;
-        part.in_token = run.plan->rerotates ? part.out_token : stretch.in_token;
-        part_rows.row_of_token += desc.rotates ? token : 0;
-        rotate_stretch(run, index, run.tensors[index], part, part_rows);
-    };
-    for_each_stored(run.slots, *desc.cache, stretch.first, stretch.n_tokens, rotate_part);
-}
-
 /// Does one tensor for n tokens that follow each other, of the given batch row or, if it has just one, of all.
 void do_tokens(const Run &run, int index, std::int64_t batch, std::int64_t token, std::int64_t n_tokens,
                const Rows &rows, const Share &share) {
@@ -116,7 +97,8 @@ void do_tokens(const Run &run, int index, std::int64_t batch, std::int64_t token
         }
         take_road(run, index, stretch, rows);
     } else {
-        rotate_by_slot(run, index, stretch, rows);
+        for_each_part(run, desc, stretch, rows,
+                      [&](const Stretch &part, const Rows &its) { rotate_stretch(run, index, tensor, part, its); });
     }
 }
 
