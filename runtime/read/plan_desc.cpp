@@ -111,16 +111,18 @@ halyard_status read_stages(const halyard_tensor_desc &tensor, int index, bool re
     return out->is_staged && tensor.head_dim > max_staged_head ? fail_long_head(tensor, index, error) : HALYARD_OK;
 }
 
-/// The arrays that a run has to bring for a tensor.
+/// The arrays that a run has to bring for a tensor, as TensorDesc::asked.
 std::uint8_t list_arrays(const TensorDesc &desc, bool rerotates) {
-    const bool reads_scales = desc.from_groups && desc.from_groups->scales_apart && !rerotates;
-    const bool is_static = desc.scale && !desc.scale->dynamic;
-    const int arrays = (desc.norm && desc.norm->weight ? weight_array : 0) |
-                       (desc.norm && desc.norm->has_bias ? bias_array : 0) | (is_static ? scales_array : 0) |
-                       (desc.scale && !is_static ? scales_out_array : 0) | (desc.cache ? cache_array : 0) |
-                       (desc.position_scales ? position_scales_array : 0) |
-                       (desc.groups && desc.groups->scales_apart ? group_scales_array : 0) |
-                       (reads_scales ? from_group_scales_array : 0);
+    unsigned arrays = 0;
+    const auto ask_if = [&](bool condition, StageArray array) { arrays |= unsigned{condition} << array; };
+    ask_if(desc.norm && desc.norm->weight, weight_array);
+    ask_if(desc.norm && desc.norm->has_bias, bias_array);
+    ask_if(desc.scale && !desc.scale->dynamic, scales_array);
+    ask_if(desc.scale && desc.scale->dynamic, scales_out_array);
+    ask_if(desc.cache.has_value(), cache_array);
+    ask_if(desc.position_scales, position_scales_array);
+    ask_if(desc.groups && desc.groups->scales_apart, group_scales_array);
+    ask_if(desc.from_groups && desc.from_groups->scales_apart && !rerotates, from_group_scales_array);
     return static_cast<std::uint8_t>(arrays);
 }
 

@@ -86,13 +86,13 @@ void do_tokens(const Run &run, int index, std::int64_t batch, std::int64_t token
         const std::int64_t of_token =
             desc.cache ? 0 : batch * stages.stride_batch + token * stages.stride_token;  // by slot, else
         const std::int64_t of_head = of_token + stretch.first_head * stages.stride_head;
-        stretch.scales_out =
-            stages.scales_out == nullptr ? nullptr : stages.scales_out + of_head * std::int64_t{sizeof(float)};
+        char *const scales_out = stages.data(scales_out_array);
+        stretch.scales_out = scales_out == nullptr ? nullptr : scales_out + of_head * std::int64_t{sizeof(float)};
         stretch.scales_token = by_batch && !desc.cache ? stages.stride_batch : stages.stride_token;
         if (desc.position_scales) {
             const std::int64_t(&strides)[3] = stages.position_strides;
             const std::int64_t at = batch * strides[0] + token * strides[1] + stretch.first_head * strides[2];
-            stretch.position_scales = stages.position_scales + at * std::int64_t{sizeof(float)};
+            stretch.position_scales = stages.data(position_scales_array) + at * std::int64_t{sizeof(float)};
             stretch.position_scales_token = strides[by_batch ? 0 : 1];
         }
         take_road(run, index, stretch, rows);
