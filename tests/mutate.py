@@ -35,8 +35,8 @@ TESTS = [("halyard_tests", "[errors]"), ("halyard_test_allocations",),
          ("halyard_tests", "[angles],[axes],[scaling],[config],[dispatch],[threads],[property],[sources],[large],"
                            "[non-temporal],[road]")]
 GPU_TESTS = [("halyard_cuda_tests",), ("halyard_gpu_tests", "gpu errors: *,gpu road: *,halyard_rotate_half_f32_opencl")]
-LEAVES = re.compile(r"\bfail|return (_+|status|false|true|HALYARD_OK|nullptr|-1)\b|error->code|replace_if|n_refused|"
-                    r"^\s*continue;")
+LEAVES = re.compile(r"\bfail|return (_+|status|false|true|HALYARD_OK|nullptr|-1)\b|HALYARD_TRY|error->code|replace_if|"
+                    r"n_refused|^\s*continue;")
 HEADER = """
 #ifndef HALYARD_MUTATED
 #define HALYARD_MUTATED
@@ -59,14 +59,10 @@ EQUIVALENT = {
     ("walk/run.cpp", "n <= max_piece_tokens && n_tasks <= 1 && run.share.count == 1 && run.plan->rotates && "
      "!run.plan->rerotates && run.angles->is_direct && find_rows(run, run.positions, 0, n, rows)", "deleted"):
         "takes the way of many tokens, to the same bits",
-    ("read/read_stages.cpp", "has_weight", "deleted"): "gives NULL a range at address 0, which nothing overlaps",
-    ("read/read_stages.cpp", "is_static", "deleted"): "gives NULL a range at address 0, which nothing overlaps",
-    ("read/read_stages.cpp", "desc.norm", "deleted"): "looks into a stage that is not there, whose memory holds zeros",
     ("read/read_stages.cpp", "desc.scale", "deleted"): "looks into a stage that is not there, whose memory holds zeros",
     ("read/read_bound.cpp", "run.tensors[i].n_heads == 0", "deleted"): "looks at ranges that nothing has set",
     ("read/slots.cpp", "slot >= slots.n_slots", "deleted"):
         "lets pass what another thread writes between two looks; the first look's like is caught",
-    ("read/stage_desc.cpp", "!out->weight", "deleted"): "looks at a dtype that is not there, which is undefined",
     ("base/overlap.h", "shape[i] == 1", "deleted"): "0 times any stride is 0, a little later",
     ("read/read_run.cpp", "!is_same", "deleted"): "checks the same tensor once more",
     ("angles/angle_source.cpp", "positions.consecutive && source.listed == nullptr && "
@@ -139,6 +135,10 @@ def mutate(file):
             edits.append((begin, end, f"halyard_mutated({number(file, text, begin, end)}, 0, {text[begin:end]})"))
         else:
             edits.append((begin, end, mutate_condition(file, text, code, begin, end)))
+    for found in re.finditer(r"\bHALYARD_TRY\(", code):
+        begin, end = found.end(), closing(code, found.end() - 1)
+        if not code[:begin].endswith("#define HALYARD_TRY("):
+            edits.append((begin, end, f"halyard_mutated({number(file, text, begin, end)}, 0, {text[begin:end]})"))
     for found in re.finditer(r"\breturn ([^;{}?]*(?:&&|\|\|)[^;{}?]*);", code):
         edits.append((*found.span(1), mutate_condition(file, text, code, *found.span(1), is_whole=False)))
     for found in re.finditer(r"\breturn ([^;{}?]+)\? (HALYARD_OK|status|fail|fail_null)\b", code):

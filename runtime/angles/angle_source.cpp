@@ -110,9 +110,9 @@ halyard_status halyard::check_positions(const halyard_angle_source &source, cons
     if (n_batch == 0 || n_tokens == 0) {
         return HALYARD_OK;
     }
-    const halyard_status status = check_index(source, n_batch, n_tokens, "the angle source's", error);
-    if (status != HALYARD_OK || bad_position != BadPosition::error) {
-        return status;
+    HALYARD_TRY(check_index(source, n_batch, n_tokens, "the angle source's", error));
+    if (bad_position != BadPosition::error) {
+        return HALYARD_OK;
     }
     if (source.kind == AngleKind::joined) {
         return check_joined(source, positions, n_batch, n_tokens, error);
@@ -156,12 +156,8 @@ const char *halyard::find_difference(const halyard_angle_source &a, const halyar
 
 extern "C" halyard_status halyard_get_angle_source_info(const halyard_angle_source *source,
                                                         halyard_angle_source_info *info, halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
-    if (source == nullptr) {
-        return fail_null(error, "source");
-    }
+    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_given(source, "source", error));
     halyard_angle_source_info value = {};
     value.kind = static_cast<std::int32_t>(source->kind);
     value.rotary_dim = source->rotary_dim;

@@ -48,9 +48,7 @@ AngleKind resolve_kind(const halyard_frequencies &frequencies, const halyard_ang
 
 halyard_status make_from_frequencies(const halyard_frequencies *frequencies, const halyard_angle_source_desc &desc,
                                      halyard_angle_source &source, halyard_error *error) noexcept {
-    if (frequencies == nullptr) {
-        return fail_null(error, "frequencies");
-    }
+    HALYARD_TRY(check_given(frequencies, "frequencies", error));
     if (desc.last < desc.first) {
         return fail(error, HALYARD_ERROR_POSITION, "desc.last is ", desc.last, ", before desc.first, which is ",
                     desc.first);
@@ -60,9 +58,7 @@ halyard_status make_from_frequencies(const halyard_frequencies *frequencies, con
     source.first = desc.first;
     source.last = desc.last;
     source.reference = Reference(desc.reference);
-    if (const halyard_status status = read_pair_axes(desc, source.rotary_dim / 2, &source.axes, error)) {
-        return status;
-    }
+    HALYARD_TRY(read_pair_axes(desc, source.rotary_dim / 2, &source.axes, error));
     const char *const name = source.kind == AngleKind::phase ? "PHASE" : "FACTORED";
     if (desc.listed != nullptr && source.kind != AngleKind::table) {
         return fail(error, HALYARD_ERROR_MISMATCH, "desc.listed is given, but HALYARD_ANGLES_", name, " lists nothing");
@@ -71,26 +67,18 @@ halyard_status make_from_frequencies(const halyard_frequencies *frequencies, con
         return fail(error, HALYARD_ERROR_MISMATCH, "desc.reference is ", name_of(Reference(desc.reference)),
                     ", which HALYARD_ANGLES_", name, " cannot reproduce");
     }
-    halyard_status status = HALYARD_OK;
-    switch (source.kind) {
-    case AngleKind::table: status = make_table(*frequencies, desc, source, error); break;
-    case AngleKind::factored: status = make_factored(*frequencies, source, error); break;
-    case AngleKind::phase:          // has nothing but turns
-    case AngleKind::given:          // is made from rows
-    case AngleKind::joined: break;  // is made from sources
+    if (source.kind == AngleKind::table) {
+        HALYARD_TRY(make_table(*frequencies, desc, source, error));
+    } else if (source.kind == AngleKind::factored) {
+        HALYARD_TRY(make_factored(*frequencies, source, error));
     }
-    const bool is_exact = desc.reference == HALYARD_REFERENCE_EXACT;
-    return status == HALYARD_OK && is_exact ? make_turns(*frequencies, source, error) : status;
+    return desc.reference == HALYARD_REFERENCE_EXACT ? make_turns(*frequencies, source, error) : HALYARD_OK;
 }
 
 halyard_status use_given(const halyard_angle_source_desc &desc, halyard_angle_source &source,
                          halyard_error *error) noexcept {
-    if (desc.cos_rows == nullptr) {
-        return fail_null(error, "desc.cos_rows");
-    }
-    if (desc.sin_rows == nullptr) {
-        return fail_null(error, "desc.sin_rows");
-    }
+    HALYARD_TRY(check_given(desc.cos_rows, "desc.cos_rows", error));
+    HALYARD_TRY(check_given(desc.sin_rows, "desc.sin_rows", error));
     if (desc.rotary_dim < 2 || desc.rotary_dim > max_rotary_dim || desc.rotary_dim % 2 != 0) {
         return fail(error, HALYARD_ERROR_ROTARY_DIM, "desc.rotary_dim is ", desc.rotary_dim,
                     ", but it must be even and in 2 to ", max_rotary_dim);
@@ -138,17 +126,10 @@ halyard_status use_given(const halyard_angle_source_desc &desc, halyard_angle_so
 extern "C" halyard_status halyard_create_angle_source(const halyard_frequencies *frequencies,
                                                       const halyard_angle_source_desc *desc, halyard_angle_source **out,
                                                       halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
-    if (out == nullptr) {
-        return fail_null(error, "out");
-    }
+    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_given(out, "out", error));
     halyard_angle_source_desc read = {};
-    halyard_status status = read_struct(desc, "desc", &read, error);
-    if (status != HALYARD_OK) {
-        return status;
-    }
+    HALYARD_TRY(read_struct(desc, "desc", &read, error));
     if (read.kind < HALYARD_ANGLES_AUTO || read.kind > HALYARD_ANGLES_PHASE) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.kind is ", read.kind,
                     ", but it must be HALYARD_ANGLES_AUTO (0) to HALYARD_ANGLES_PHASE (4)");
@@ -173,21 +154,16 @@ extern "C" halyard_status halyard_create_angle_source(const halyard_frequencies 
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.reference is ", read.reference,
                     ", which is no reference");
     }
-    status = set_default_axes(is_given ? nullptr : frequencies, read, error);
-    if (status != HALYARD_OK) {
-        return status;
-    }
+    HALYARD_TRY(set_default_axes(is_given ? nullptr : frequencies, read, error));
     std::unique_ptr<halyard_angle_source> result(new (std::nothrow) halyard_angle_source);
     if (result == nullptr) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for an angle source");
     }
-    status = is_given ? use_given(read, *result, error) : make_from_frequencies(frequencies, read, *result, error);
-    if (status == HALYARD_OK) {
-        result->bytes += result->axes.n_bytes(result->rotary_dim / 2);
-        result->is_direct = result->has_rows() && result->rows_dtype == Dtype::f32 && result->axes.n_axes == 1;
-        *out = result.release();
-    }
-    return status;
+    HALYARD_TRY(is_given ? use_given(read, *result, error) : make_from_frequencies(frequencies, read, *result, error));
+    result->bytes += result->axes.n_bytes(result->rotary_dim / 2);
+    result->is_direct = result->has_rows() && result->rows_dtype == Dtype::f32 && result->axes.n_axes == 1;
+    *out = result.release();
+    return HALYARD_OK;
 }
 
 extern "C" void halyard_destroy_angle_source(halyard_angle_source *source) { delete source; }

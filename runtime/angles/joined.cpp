@@ -47,12 +47,10 @@ extern "C" halyard_status halyard_create_joined_angle_source(const halyard_angle
                                                              int32_t n_sources, const int32_t *index, int64_t n_index,
                                                              int32_t by_token, halyard_angle_source **out,
                                                              halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
-    if (sources == nullptr || index == nullptr || out == nullptr) {
-        return fail_null(error, sources == nullptr ? "sources" : index == nullptr ? "index" : "out");
-    }
+    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_given(sources, "sources", error));
+    HALYARD_TRY(check_given(index, "index", error));
+    HALYARD_TRY(check_given(out, "out", error));
     constexpr std::int32_t most = 1 << 20;
     if (n_sources < 1 || n_sources > most) {
         return fail(error, HALYARD_ERROR_SHAPE, "n_sources is ", n_sources, ", but it must be 1 to ", most);
@@ -64,9 +62,7 @@ extern "C" halyard_status halyard_create_joined_angle_source(const halyard_angle
         return fail(error, HALYARD_ERROR_SHAPE, "n_index is ", n_index, ", but it must be at least 1");
     }
     for (std::int32_t i = 0; i < n_sources; ++i) {
-        if (const halyard_status status = check_alike(sources, i, error)) {
-            return status;
-        }
+        HALYARD_TRY(check_alike(sources, i, error));
     }
     std::unique_ptr<halyard_angle_source> result(new (std::nothrow) halyard_angle_source);
     if (result != nullptr) {

@@ -70,9 +70,7 @@ halyard_status check_linear_angles(const LinearAngles &angles, std::int64_t n_ba
         greatest_angle += greatest_position * greatest_entry;
     }
     for (std::int64_t i = 0; i < n_batch * n_tokens && !is_angle(greatest_angle); i++) {
-        if (const halyard_status status = check_token(angles, i / n_tokens, i % n_tokens, error)) {
-            return status;
-        }
+        HALYARD_TRY(check_token(angles, i / n_tokens, i % n_tokens, error));
     }
     return HALYARD_OK;
 }
@@ -100,9 +98,7 @@ halyard_status read_form(const halyard_linear_angles &given, LinearAngles &out, 
         return fail(error, HALYARD_ERROR_FREQUENCY, "linear.attention_factor is ", factor,
                     ", but it must be 2^-60 to 2^60");
     }
-    if (given.matrix == nullptr) {
-        return fail_null(error, "linear.matrix");
-    }
+    HALYARD_TRY(check_given(given.matrix, "linear.matrix", error));
     out.is_f64 = given.type == HALYARD_REAL64;
     out.n_axes = given.n_axes;
     out.n_heads = std::max<std::int64_t>(given.n_heads, 1);
@@ -121,17 +117,13 @@ halyard_status read_form(const halyard_linear_angles &given, LinearAngles &out, 
 halyard_status read_linear_angles(const halyard_linear_angles *linear, std::int64_t rotary_dim, std::int64_t n_batch,
                                   std::int64_t n_tokens, LinearAngles *out, halyard_error *error) noexcept {
     halyard_linear_angles given = {};
-    halyard_status status = read_struct(linear, "linear", &given, error);
-    if (status == HALYARD_OK) {
-        out->n_pairs = rotary_dim / 2;
-        status = read_form(given, *out, error);
+    HALYARD_TRY(read_struct(linear, "linear", &given, error));
+    out->n_pairs = rotary_dim / 2;
+    HALYARD_TRY(read_form(given, *out, error));
+    if (n_batch == 0 || n_tokens == 0) {
+        return HALYARD_OK;
     }
-    if (status != HALYARD_OK || n_batch == 0 || n_tokens == 0) {
-        return status;
-    }
-    if (given.positions == nullptr) {
-        return fail_null(error, "linear.positions");
-    }
+    HALYARD_TRY(check_given(given.positions, "linear.positions", error));
     out->positions = given.positions;
     out->stride_axis = given.n_axes > 1 ? given.stride_axis : 0;
     out->stride_batch = n_batch > 1 ? given.stride_batch : 0;

@@ -47,16 +47,12 @@ halyard_status check_are_int32(const CheckedPositions &positions, std::int32_t n
 
 halyard_status check_moves(const Moves &moves, std::int64_t n_batch, std::int64_t n_tokens,
                            halyard_error *error) noexcept {
-    halyard_status status = check_index(*moves.to, n_batch, n_tokens, "angles'", error);
-    if (status == HALYARD_OK && moves.from != moves.to) {
-        status = check_index(*moves.from, n_batch, n_tokens, "from_angles'", error);
+    HALYARD_TRY(check_index(*moves.to, n_batch, n_tokens, "angles'", error));
+    if (moves.from != moves.to) {
+        HALYARD_TRY(check_index(*moves.from, n_batch, n_tokens, "from_angles'", error));
     }
-    if (status == HALYARD_OK) {
-        status = check_are_int32(*moves.to_positions, moves.to->axes.n_axes, n_batch, n_tokens, "positions", error);
-    }
-    return status != HALYARD_OK ? status
-                                : check_are_int32(*moves.from_positions, moves.from->axes.n_axes, n_batch, n_tokens,
-                                                  "from_positions", error);
+    HALYARD_TRY(check_are_int32(*moves.to_positions, moves.to->axes.n_axes, n_batch, n_tokens, "positions", error));
+    return check_are_int32(*moves.from_positions, moves.from->axes.n_axes, n_batch, n_tokens, "from_positions", error);
 }
 
 Move move_of(const Moves &moves, std::int64_t batch, std::int64_t token, std::int64_t n_tokens) noexcept {

@@ -37,9 +37,7 @@ halyard_status check_counts(const halyard_angle_source_desc &desc, std::int64_t 
 }
 
 halyard_status check_list(const halyard_angle_source_desc &desc, std::int64_t n_pairs, halyard_error *error) {
-    if (desc.axis_of_pair == nullptr) {
-        return fail_null(error, "desc.axis_of_pair");
-    }
+    HALYARD_TRY(check_given(desc.axis_of_pair, "desc.axis_of_pair", error));
     for (std::int64_t pair = 0; pair < n_pairs; ++pair) {
         if (desc.axis_of_pair[pair] < 0 || desc.axis_of_pair[pair] >= desc.n_axes) {
             return fail(error, HALYARD_ERROR_SHAPE, "desc.axis_of_pair[", pair, "] is ", desc.axis_of_pair[pair],
@@ -95,10 +93,10 @@ halyard_status read_pair_axes(const halyard_angle_source_desc &desc, std::int64_
     if (!has_map) {
         return HALYARD_OK;
     }
-    const halyard_status status =
-        desc.axis_map == HALYARD_AXIS_MAP_LIST ? check_list(desc, n_pairs, error) : check_counts(desc, n_pairs, error);
-    if (status != HALYARD_OK || desc.n_axes == 1) {
-        return status;
+    const bool is_list = desc.axis_map == HALYARD_AXIS_MAP_LIST;
+    HALYARD_TRY(is_list ? check_list(desc, n_pairs, error) : check_counts(desc, n_pairs, error));
+    if (desc.n_axes == 1) {
+        return HALYARD_OK;
     }
     out->n_axes = desc.n_axes;
     out->of_pair.reset(new (std::nothrow) std::uint8_t[static_cast<std::size_t>(n_pairs)]);

@@ -42,9 +42,7 @@ halyard_status check_out(const CheckedPositions &positions, std::int64_t n_batch
                          const float *out, std::int64_t n_floats, halyard_error *error) {
     MemoryRange written = {0, 0};
     const FloatsOut scales = {out, n_floats, "out", "n_floats", "scales"};
-    if (const halyard_status status = find_floats_out(scales, {n_batch, n_tokens, 1, 1}, &written, error)) {
-        return status;
-    }
+    HALYARD_TRY(find_floats_out(scales, {n_batch, n_tokens, 1, 1}, &written, error));
     if (written.overlaps(positions.memory)) {
         return fail(error, HALYARD_ERROR_OVERLAP, "out shares memory with positions.data");
     }
@@ -57,12 +55,8 @@ extern "C" halyard_status halyard_make_position_scales(const halyard_frequencies
                                                        const halyard_positions *positions, int64_t n_batch,
                                                        int64_t n_tokens, float *out, int64_t n_floats,
                                                        halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
-    if (frequencies == nullptr) {
-        return fail_null(error, "frequencies");
-    }
+    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_given(frequencies, "frequencies", error));
     const halyard_frequencies_info &about = frequencies->about;
     if (about.q_scale_rule == HALYARD_Q_SCALE_NONE) {
         return fail(error, HALYARD_ERROR_MISMATCH, "the frequencies tell no rule by which q is scaled by position");
@@ -72,13 +66,8 @@ extern "C" halyard_status halyard_make_position_scales(const halyard_frequencies
                     ", but neither may be negative");
     }
     CheckedPositions checked;
-    halyard_status status = read_positions(positions, n_batch, n_tokens, 1, &checked, error);
-    if (status == HALYARD_OK) {
-        status = check_out(checked, n_batch, n_tokens, out, n_floats, error);
-    }
-    if (status != HALYARD_OK) {
-        return status;
-    }
+    HALYARD_TRY(read_positions(positions, n_batch, n_tokens, 1, &checked, error));
+    HALYARD_TRY(check_out(checked, n_batch, n_tokens, out, n_floats, error));
     const auto is_good = [](std::int64_t position) { return position >= 0 && position <= INT32_MAX; };
     for (std::int64_t i = 0; i < n_batch * n_tokens; ++i) {
         if (const std::int64_t position = checked.at(i / n_tokens, i % n_tokens); !is_good(position)) {

@@ -18,17 +18,13 @@ halyard_status read_positions(const halyard_positions *positions, std::int64_t n
     out->memory.begin = out->memory.end = 0;
     halyard_positions copy;
     const halyard_positions *view = nullptr;
-    if (const halyard_status status = view_struct(positions, name, &copy, &view, error)) {
-        return status;
-    }
+    HALYARD_TRY(view_struct(positions, name, &copy, &view, error));
     const halyard_positions &read = *view;
     // NOLINTNEXTLINE(*UndefinedBinaryOperatorResult): a copy that was not made has returned above
     if (read.data == nullptr && read.shape[0] != 0 && read.shape[1] != 0) {
         return fail(error, HALYARD_ERROR_NULL_POINTER, name, ".data is NULL");
     }
-    if (const halyard_status status = read_form(read, name, out, error)) {
-        return status;
-    }
+    HALYARD_TRY(read_form(read, name, out, error));
     const std::int64_t n_columns = read.consecutive != 0 ? 1 : n_tokens;
     if (read.shape[0] < 0 || read.shape[1] < 0) {
         return fail(error, HALYARD_ERROR_SHAPE, name, ".shape is {", read.shape[0], ", ", read.shape[1],

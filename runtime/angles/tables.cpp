@@ -19,10 +19,7 @@ namespace {
 halyard_status read_listed(const halyard_angle_source_desc &desc, halyard_angle_source &source,
                            halyard_error *error) noexcept {
     halyard_positions shape = {};
-    halyard_status status = read_struct(desc.listed, "desc.listed", &shape, error);
-    if (status != HALYARD_OK) {
-        return status;
-    }
+    HALYARD_TRY(read_struct(desc.listed, "desc.listed", &shape, error));
     if (shape.n_axes > 1) {
         return fail(error, HALYARD_ERROR_MISMATCH, "desc.listed.n_axes is ", shape.n_axes, ", but a list has one axis");
     }
@@ -32,10 +29,7 @@ halyard_status read_listed(const halyard_angle_source_desc &desc, halyard_angle_
             "desc.listed.consecutive is 1, but a list names each position: desc.first and desc.last say a range");
     }
     CheckedPositions positions;
-    status = read_positions(&shape, shape.shape[0], shape.shape[1], 1, &positions, error, "desc.listed");
-    if (status != HALYARD_OK) {
-        return status;
-    }
+    HALYARD_TRY(read_positions(&shape, shape.shape[0], shape.shape[1], 1, &positions, error, "desc.listed"));
     std::int64_t count = 0;
     if (__builtin_mul_overflow(shape.shape[0], shape.shape[1], &count) ||
         count > std::numeric_limits<std::ptrdiff_t>::max() / std::int64_t{sizeof(std::int32_t)}) {
@@ -71,18 +65,16 @@ halyard_status read_listed(const halyard_angle_source_desc &desc, halyard_angle_
     return HALYARD_OK;
 }
 
-/// Allocates at most max_rows rows of rotary_dim floats each. Fails and returns NULL when memory runs out.
-std::unique_ptr<float[], DeleteRows> allocate_rows(std::int64_t n_rows, std::int64_t rotary_dim,
-                                                   halyard_error *error) noexcept {
+/// Allocates at most max_rows rows of rotary_dim floats each.
+halyard_status allocate_rows(std::int64_t n_rows, std::int64_t rotary_dim, std::unique_ptr<float[], DeleteRows> *out,
+                             halyard_error *error) noexcept {
     static_assert(max_rows <=
                   std::numeric_limits<std::ptrdiff_t>::max() / std::int64_t{sizeof(float)} / max_rotary_dim);
     const std::int64_t n_bytes = n_rows * rotary_dim * std::int64_t{sizeof(float)};
-    std::unique_ptr<float[], DeleteRows> rows(
-        static_cast<float *>(::operator new(static_cast<std::size_t>(n_bytes), row_alignment, std::nothrow)));
-    if (rows == nullptr) {
-        fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a table of ", n_rows, " rows (", n_bytes, " bytes)");
-    }
-    return rows;
+    out->reset(static_cast<float *>(::operator new(static_cast<std::size_t>(n_bytes), row_alignment, std::nothrow)));
+    return *out != nullptr ? HALYARD_OK
+                           : fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a table of ", n_rows, " rows (",
+                                  n_bytes, " bytes)");
 }
 
 void point_at_owned_rows(halyard_angle_source &source) noexcept {
@@ -110,13 +102,9 @@ bool find_rows_memory(halyard_angle_source &source) noexcept {
 halyard_status make_table(const halyard_frequencies &frequencies, const halyard_angle_source_desc &desc,
                           halyard_angle_source &source, halyard_error *error) noexcept {
     std::unique_ptr<TableRows> rows;
-    if (const halyard_status status = make_table_rows(frequencies, Reference(desc.reference), &rows, error)) {
-        return status;
-    }
+    HALYARD_TRY(make_table_rows(frequencies, Reference(desc.reference), &rows, error));
     if (desc.listed != nullptr) {
-        if (const halyard_status status = read_listed(desc, source, error)) {
-            return status;
-        }
+        HALYARD_TRY(read_listed(desc, source, error));
     }
     const std::int64_t n_covered = source.listed != nullptr ? source.n_listed : source.last - source.first + 1;
     const std::int32_t row_of_zero = source.find_row(0, BadPosition::error);
@@ -125,10 +113,7 @@ halyard_status make_table(const halyard_frequencies &frequencies, const halyard_
         return fail_rows(source.n_rows, error);
     }
     source.identity_row = row_of_zero >= 0 ? row_of_zero : static_cast<std::int32_t>(n_covered);
-    source.owned_rows = allocate_rows(source.n_rows, source.rotary_dim, error);
-    if (source.owned_rows == nullptr) {
-        return HALYARD_ERROR_OUT_OF_MEMORY;
-    }
+    HALYARD_TRY(allocate_rows(source.n_rows, source.rotary_dim, &source.owned_rows, error));
     source.bytes = static_cast<std::uint64_t>(source.n_rows * source.rotary_dim) * sizeof(float) +
                    static_cast<std::uint64_t>(source.n_listed) * sizeof(std::int32_t);
     point_at_owned_rows(source);
@@ -157,14 +142,8 @@ halyard_status make_factored(const halyard_frequencies &frequencies, halyard_ang
         return fail(error, HALYARD_ERROR_OVERFLOW, "factored tables of ", source.n_rows, " and ", n_fine,
                     " rows and rotary_dim ", source.rotary_dim, " are too large");
     }
-    source.owned_rows = allocate_rows(source.n_rows, source.rotary_dim, error);
-    if (source.owned_rows == nullptr) {
-        return HALYARD_ERROR_OUT_OF_MEMORY;
-    }
-    source.fine_rows = allocate_rows(n_fine, source.rotary_dim, error);
-    if (source.fine_rows == nullptr) {
-        return HALYARD_ERROR_OUT_OF_MEMORY;
-    }
+    HALYARD_TRY(allocate_rows(source.n_rows, source.rotary_dim, &source.owned_rows, error));
+    HALYARD_TRY(allocate_rows(n_fine, source.rotary_dim, &source.fine_rows, error));
     source.bytes = static_cast<std::uint64_t>((source.n_rows + n_fine) * source.rotary_dim) * sizeof(float);
     point_at_owned_rows(source);
     const std::int64_t n_pairs = frequencies.n_pairs;

@@ -69,6 +69,20 @@ inline halyard_status check_error(const halyard_error *error) noexcept {
 /// Fails with HALYARD_ERROR_NULL_POINTER naming the argument.
 [[gnu::cold]] halyard_status fail_null(halyard_error *error, const char *argument) noexcept;
 
+/// Checks that an argument is there.
+template <typename Pointer>
+halyard_status check_given(Pointer argument, const char *name, halyard_error *error) noexcept {
+    return argument != nullptr ? HALYARD_OK : fail_null(error, name);
+}
+
+/// Leaves a function with the status of a check that failed.
+#define HALYARD_TRY(check)                                                                                             \
+    do {                                                                                                               \
+        if (const halyard_status tried = (check); tried != HALYARD_OK) {                                               \
+            return tried;                                                                                              \
+        }                                                                                                              \
+    } while (false)
+
 /// What code behind a guard throws in order to fail with a status and a sentence.
 class Failure : public std::runtime_error {
 public:

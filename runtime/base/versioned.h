@@ -79,9 +79,7 @@ halyard_status fail_size(std::uint32_t size, const char *name, halyard_error *er
 /// Copies a caller's versioned struct into *out: what an earlier version's size leaves out keeps out's default.
 template <typename Struct>
 halyard_status read_struct(const Struct *in, const char *name, Struct *out, halyard_error *error) noexcept {
-    if (in == nullptr) {
-        return fail_null(error, name);
-    }
+    HALYARD_TRY(check_given(in, name, error));
     if (!is_released_size<Struct>(in->size)) {
         return fail_size<Struct>(in->size, name, error);
     }
@@ -106,9 +104,7 @@ halyard_status view_struct(const Struct *in, const char *name, Struct *copy, con
 /// Fills in a caller's versioned struct: copies as much of value as info->size holds, and keeps size.
 template <typename Struct>
 halyard_status write_struct(const Struct &value, const char *name, Struct *info, halyard_error *error) noexcept {
-    if (info == nullptr) {
-        return fail_null(error, name);
-    }
+    HALYARD_TRY(check_given(info, name, error));
     if (!is_released_size<Struct>(info->size)) {
         return fail_size<Struct>(info->size, name, error);
     }

@@ -61,10 +61,7 @@ halyard_status make_frequencies(std::string_view text, const halyard_config_opti
     rope.scaling.short_factor = rope.short_factor.data();
     rope.scaling.long_factor = rope.long_factor.data();
     std::unique_ptr<halyard_frequencies> result;
-    const auto status = make_scaled_frequencies(rope.scaling, rope.names, &result, error);
-    if (status != HALYARD_OK) {
-        return status;
-    }
+    HALYARD_TRY(make_scaled_frequencies(rope.scaling, rope.names, &result, error));
     result->origin->short_attention_factor = rope.short_attention_factor;
     result->origin->long_attention_factor = rope.long_attention_factor;
     result->origin->longest_seq_len = rope.longest_seq_len;
@@ -94,23 +91,15 @@ using namespace halyard;
 extern "C" halyard_status halyard_create_frequencies_from_config(const char *text, int64_t n_bytes,
                                                                  const halyard_config_options *options,
                                                                  halyard_frequencies **out, halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
-    if (text == nullptr) {
-        return fail_null(error, "text");
-    }
-    if (out == nullptr) {
-        return fail_null(error, "out");
-    }
+    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_given(text, "text", error));
+    HALYARD_TRY(check_given(out, "out", error));
     if (n_bytes < 0 || n_bytes > max_text) {
         return fail(error, HALYARD_ERROR_SHAPE, "n_bytes is ", n_bytes, ", but it must be in 0 to 2^30");
     }
     halyard_config_options copy = {};
     if (options != nullptr) {
-        if (const auto status = read_struct(options, "options", &copy, error); status != HALYARD_OK) {
-            return status;
-        }
+        HALYARD_TRY(read_struct(options, "options", &copy, error));
     }
     if (copy.seq_len < 0 || copy.seq_len > max_tokens) {
         return fail(error, HALYARD_ERROR_SHAPE, "options.seq_len is ", copy.seq_len, ", but it must be in 0 to 2^53");

@@ -1,6 +1,7 @@
 #include "config/keys.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,66 +11,34 @@ namespace {
 
 enum class Kind { anything, count, counts, flag, number, numbers, word };
 
-struct Key {
-    const char *name;
+/// Keys whose values are of one kind.
+struct Keys {
     Kind kind;
+    const char *names;  // apart by spaces
 };
 
 // In rope_scaling and its like, whether of all layers or of one kind. max_position_embeddings repeats the config's
 // (Ministral 3), finetuned is of YaRN's first code and changes no frequency, and interleaved repeats
 // mrope_interleaved (Qwen3-Omni).
-constexpr Key scaling_keys[] = {
-    {"alpha", Kind::number},
-    {"attention_factor", Kind::number},
-    {"attn_factor", Kind::number},
-    {"base", Kind::number},
-    {"beta_fast", Kind::number},
-    {"beta_slow", Kind::number},
-    {"extrapolation_factor", Kind::number},
-    {"factor", Kind::number},
-    {"finetuned", Kind::flag},
-    {"high_freq_factor", Kind::number},
-    {"interleaved", Kind::flag},
-    {"llama_4_scaling_beta", Kind::number},
-    {"long_factor", Kind::numbers},
-    {"long_mscale", Kind::number},
-    {"low_freq_factor", Kind::number},
-    {"max_position_embeddings", Kind::count},
-    {"mrope_interleaved", Kind::flag},
-    {"mrope_section", Kind::counts},
-    {"mscale", Kind::number},
-    {"mscale_all_dim", Kind::number},
-    {"original_max_position_embeddings", Kind::count},
-    {"partial_rotary_factor", Kind::number},
-    {"rope_theta", Kind::number},
-    {"rope_type", Kind::word},
-    {"short_factor", Kind::numbers},
-    {"short_mscale", Kind::number},
-    {"truncate", Kind::flag},
-    {"type", Kind::word},
+constexpr Keys scaling_keys[] = {
+    {Kind::count, "max_position_embeddings original_max_position_embeddings"},
+    {Kind::counts, "mrope_section"},
+    {Kind::flag, "finetuned interleaved mrope_interleaved truncate"},
+    {Kind::number, "alpha attention_factor attn_factor base beta_fast beta_slow extrapolation_factor factor "
+                   "high_freq_factor llama_4_scaling_beta long_mscale low_freq_factor mscale mscale_all_dim "
+                   "partial_rotary_factor rope_theta short_mscale"},
+    {Kind::numbers, "long_factor short_factor"},
+    {Kind::word, "rope_type type"},
 };
 
 // At the top, where they are read whatever the model is.
-constexpr Key top_keys[] = {
-    {"layer_rope_theta", Kind::numbers},
-    {"no_rope_layer_interval", Kind::count},
-    {"no_rope_layers", Kind::numbers},
-    {"partial_rotary_factor", Kind::number},
-    {"qk_rope_head_dim", Kind::count},
-    {"rope_interleave", Kind::flag},
-    {"rope_parameters", Kind::anything},
-    {"rope_pct", Kind::number},
-    {"rope_ratio", Kind::number},
-    {"rope_scaling", Kind::anything},
-    {"rope_scaling_layers", Kind::anything},
-    {"rope_theta", Kind::number},
-    {"rotary", Kind::anything},
-    {"rotary_dim", Kind::count},
-    {"rotary_emb_base", Kind::number},
-    {"rotary_emb_fraction", Kind::number},
-    {"rotary_emb_interleaved", Kind::flag},
-    {"rotary_pct", Kind::number},
-    {"rotary_value", Kind::flag},
+constexpr Keys top_keys[] = {
+    {Kind::anything, "rope_parameters rope_scaling rope_scaling_layers rotary"},
+    {Kind::count, "no_rope_layer_interval qk_rope_head_dim rotary_dim"},
+    {Kind::flag, "rope_interleave rotary_emb_interleaved rotary_value"},
+    {Kind::number,
+     "partial_rotary_factor rope_pct rope_ratio rope_theta rotary_emb_base rotary_emb_fraction rotary_pct"},
+    {Kind::numbers, "layer_rope_theta no_rope_layers"},
 };
 
 // At the top, where layers of two kinds have a base each.
@@ -83,22 +52,10 @@ constexpr struct {
 };
 
 // What rope_parameters may have an entry for: the layer_types of transformers with attention, and DeepSeek-V4's.
-constexpr const char *layer_types[] = {
-    "chunked_attention",
-    "compress",
-    "compressed_sparse_attention",
-    "full_attention",
-    "heavily_compressed_attention",
-    "hybrid",
-    "hybrid_sliding",
-    "indexed_attention",
-    "linear_attention",
-    "main",
-    "minimax_m3_sparse",
-    "reference_sliding_attention",
-    "sliding_attention",
-    "window_attention",
-};
+constexpr char layer_types[] =
+    "chunked_attention compress compressed_sparse_attention full_attention heavily_compressed_attention hybrid "
+    "hybrid_sliding indexed_attention linear_attention main minimax_m3_sparse reference_sliding_attention "
+    "sliding_attention window_attention";
 
 struct Meaningless {
     const char *key;
@@ -114,23 +71,24 @@ constexpr Meaningless meaningless[] = {
     {"use_rotary_embedding", "CLVP, which is refused"},
 };
 
-/// NULL where it is none of them.
-template <typename Keys>
-const Key *find_key(const Keys &keys, std::string_view name) {
-    const auto found = std::ranges::find(keys, name, &Key::name);
-    return found != std::end(keys) ? found : nullptr;
+/// None where the key is none of them.
+template <typename AllKeys>
+std::optional<Kind> find_kind(const AllKeys &all, std::string_view key) {
+    const auto found = std::ranges::find_if(all, [&](const Keys &keys) { return has_word(keys.names, key); });
+    return found != std::end(all) ? std::optional(found->kind) : std::nullopt;
 }
 
-/// Throws where the value is of the wrong type, even if nothing here reads it.
-void check_type(const JsonObject &object, const Key &key) {
-    switch (key.kind) {
+/// Throws where a known key's value is of the wrong type, even if nothing here reads it.
+void check_type(const JsonObject &object, const std::string &key, Kind kind) {
+    const char *const name = key.c_str();
+    switch (kind) {
     case Kind::anything: break;
-    case Kind::count: object.count(key.name); break;
-    case Kind::counts: object.counts(key.name); break;
-    case Kind::flag: object.flag(key.name); break;
-    case Kind::number: object.number(key.name); break;
-    case Kind::numbers: object.numbers(key.name); break;
-    case Kind::word: object.word(key.name); break;
+    case Kind::count: object.count(name); break;
+    case Kind::counts: object.counts(name); break;
+    case Kind::flag: object.flag(name); break;
+    case Kind::number: object.number(name); break;
+    case Kind::numbers: object.numbers(name); break;
+    case Kind::word: object.word(name); break;
     }
 }
 
@@ -158,13 +116,11 @@ std::string name_of(const JsonObject &object, const std::string &key) {
 /// What rope_scaling or its like says of all layers, or of those of one kind.
 void check_scaling(const JsonObject &scaling) {
     for (const auto &[key, value] : scaling.value().fields) {
-        const Key *known = find_key(scaling_keys, key);
-        if (value.kind != Json::Kind::null && known == nullptr) {
+        const auto kind = find_kind(scaling_keys, key);
+        if (value.kind != Json::Kind::null && !kind) {
             refuse_key(scaling, key);
         }
-        if (known != nullptr) {
-            check_type(scaling, *known);
-        }
+        check_type(scaling, key, kind.value_or(Kind::anything));
     }
 }
 
@@ -172,7 +128,7 @@ void check_scaling(const JsonObject &scaling) {
 void check_whole_scaling(const JsonObject &scaling, const JsonObject &config) {
     const auto &fields = scaling.value().fields;
     const auto is_entry = [](const Json::Field &field) {
-        return field.value.is_object() && find_key(scaling_keys, field.key) == nullptr;
+        return field.value.is_object() && !find_kind(scaling_keys, field.key);
     };
     if (std::ranges::none_of(fields, is_entry)) {
         check_scaling(scaling);
@@ -182,11 +138,10 @@ void check_whole_scaling(const JsonObject &scaling, const JsonObject &config) {
     for (const auto &field : fields) {
         const auto &[key, value] = field;
         const bool is_null = value.kind == Json::Kind::null;
-        const bool is_kind = std::ranges::find(layer_types, key) != std::end(layer_types) ||
-                             std::ranges::find(listed, key) != listed.end();
+        const bool is_kind = has_word(layer_types, key) || std::ranges::find(listed, key) != listed.end();
         if (is_kind && !is_null) {
             check_scaling(JsonObject(value, name_of(scaling, key) + "."));
-        } else if (!is_kind && (is_entry(field) || find_key(scaling_keys, key) == nullptr)) {
+        } else if (!is_kind && (is_entry(field) || !find_kind(scaling_keys, key))) {
             refuse_key(scaling, key);
         } else if (!is_kind && !is_null && key != "rope_type" && key != "type" && key != "truncate") {
             refuse(name_of(scaling, key) + " stands beside entries for kinds of layers, which do not read it");
@@ -211,18 +166,16 @@ void check_top(const JsonObject &config, const Model &model) {
     for (const auto &field : config.value().fields) {
         const auto &key = field.key;
         const auto &value = field.value;
-        const Key *known = find_key(top_keys, key);
-        const bool is_known =
-            known != nullptr || std::ranges::find(meaningless, key, &Meaningless::key) != std::end(meaningless) ||
-            (model.type == "zamba2" && key == "use_mem_rope") || std::ranges::any_of(bases, [&](const auto &base) {
-                return model.is_kind(base.layers) && key == base.name;
-            });
+        const auto kind = find_kind(top_keys, key);
+        const bool is_known = kind || std::ranges::find(meaningless, key, &Meaningless::key) != std::end(meaningless) ||
+                              (model.type == "zamba2" && key == "use_mem_rope") ||
+                              std::ranges::any_of(bases, [&](const auto &base) {
+                                  return model.is_kind(base.layers) && key == base.name;
+                              });
         if (value.kind != Json::Kind::null && speaks_of_rope(key) && !is_known) {
             refuse_key(config, key);
         }
-        if (known != nullptr) {
-            check_type(config, *known);
-        }
+        check_type(config, key, kind.value_or(Kind::anything));
     }
     for (const auto &base : bases) {
         config.number(base.name);
@@ -249,10 +202,11 @@ void check_around(const JsonObject &around, const JsonObject &config) {
     if (type == "fuyu" || type == "musicflamingo") {
         return;  // transformers 5.19 writes defaults there that nothing reads; there it is about the audio
     }
-    for (const Key &key : top_keys) {
-        const Json *outside = around.value().find(key.name), *inside = config.value().find(key.name);
-        if (outside != nullptr && outside->kind != Json::Kind::null && (inside == nullptr || !(*inside == *outside))) {
-            refuse(around.name_of(key.name) + " is not what " + config.name_of(key.name) + " says, which is read");
+    for (const auto &[key, outside] : around.value().fields) {
+        const Json *const inside = config.value().find(key);
+        if (find_kind(top_keys, key) && outside.kind != Json::Kind::null && (inside == nullptr || *inside != outside)) {
+            refuse(around.name_of(key.c_str()) + " is not what " + config.name_of(key.c_str()) +
+                   " says, which is read");
         }
     }
 }

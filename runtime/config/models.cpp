@@ -59,7 +59,8 @@ constexpr RefusedTypes refused_types[] = {
      "moonshine"},
 };
 
-/// Whether a list of words has this one.
+}  // namespace
+
 bool has_word(std::string_view list, std::string_view word) noexcept {
     while (!list.empty()) {
         const auto end = list.find(' ');
@@ -70,8 +71,6 @@ bool has_word(std::string_view list, std::string_view word) noexcept {
     }
     return false;
 }
-
-}  // namespace
 
 const ModelType *find_model_type(std::string_view name) noexcept {
     for (const auto &type : model_types) {

@@ -46,6 +46,9 @@ struct ModelType {
     bool yarn_is_longrope = false;  // early Phi-3 configs say "yarn"
 };
 
+/// Whether a list of words that are apart by spaces has this one.
+bool has_word(std::string_view list, std::string_view word) noexcept;
+
 /// NULL when there is none.
 const ModelType *find_model_type(std::string_view name) noexcept;
 

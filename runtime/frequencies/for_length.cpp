@@ -52,15 +52,9 @@ using namespace halyard;
 
 extern "C" halyard_status halyard_create_frequencies_for_length(const halyard_frequencies *frequencies, int64_t seq_len,
                                                                 halyard_frequencies **out, halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
-    if (frequencies == nullptr) {
-        return fail_null(error, "frequencies");
-    }
-    if (out == nullptr) {
-        return fail_null(error, "out");
-    }
+    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_given(frequencies, "frequencies", error));
+    HALYARD_TRY(check_given(out, "out", error));
     if (seq_len < 0 || seq_len > max_tokens) {
         return fail(error, HALYARD_ERROR_SHAPE, "seq_len is ", seq_len, ", but it must be in 0 to 2^53");
     }
@@ -71,10 +65,7 @@ extern "C" halyard_status halyard_create_frequencies_for_length(const halyard_fr
     }
     std::unique_ptr<halyard_frequencies> result;
     if (depends_on_length(*frequencies)) {
-        const halyard_status status = remake(*frequencies->origin, seq_len, &result, error);
-        if (status != HALYARD_OK) {
-            return status;
-        }
+        HALYARD_TRY(remake(*frequencies->origin, seq_len, &result, error));
     } else {
         result = copy(*frequencies);
         if (result == nullptr) {

@@ -1,4 +1,4 @@
-// Inverse frequencies: from a base by double-double exponentials, or as the caller lists them.
+// Inverse frequencies: how they are kept, and those that the caller lists. Those by a formula are in scaling.cpp.
 #include "frequencies/frequencies.h"
 
 #include "base/error.h"
@@ -91,59 +91,12 @@ void set_inv_freq(halyard_frequencies &frequencies, std::int64_t pair, DoubleDou
 
 using namespace halyard;
 
-extern "C" halyard_status halyard_create_frequencies_from_base(double base, int64_t rotary_dim,
-                                                               halyard_frequencies **out, halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
-    if (out == nullptr) {
-        return fail_null(error, "out");
-    }
-    if (!std::isfinite(base) || base <= 0.0) {
-        return fail(error, HALYARD_ERROR_FREQUENCY, "base is ", base, ", but it must be finite and greater than 0");
-    }
-    if (rotary_dim < 2 || rotary_dim > max_rotary_dim || rotary_dim % 2 != 0) {
-        return fail(error, HALYARD_ERROR_ROTARY_DIM, "rotary_dim is ", rotary_dim, ", but it must be even and in 2 to ",
-                    max_rotary_dim);
-    }
-    const std::int64_t n_pairs = rotary_dim / 2;
-    const DoubleDouble log2_base = precise_log2(base);
-    const auto find_inv_freq = [&](std::int64_t pair) noexcept {
-        return precise_exp2(log2_base * (-2.0 * static_cast<double>(pair)) / static_cast<double>(rotary_dim));
-    };
-    // A base below 1 makes frequencies grow with k, up to infinity, so the last one tells.
-    if (find_inv_freq(n_pairs - 1).hi > max_inv_freq) {
-        return fail(error, HALYARD_ERROR_FREQUENCY, "base is ", base, ": with a rotary_dim of ", rotary_dim,
-                    ", inv_freq[", n_pairs - 1, "] exceeds 2^20");
-    }
-    halyard_scaling scaling = {};
-    scaling.method = HALYARD_SCALING_DEFAULT;
-    scaling.base = base;
-    scaling.rotary_dim = scaling.exponent_dim = scaling.rotated_dim = rotary_dim;
-    auto result = allocate_frequencies(n_pairs, "default");
-    if (result == nullptr || !keep_origin(*result, scaling)) {
-        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for ", n_pairs, " inverse frequencies");
-    }
-    result->about.base = base;
-    for (std::int64_t pair = 0; pair < n_pairs; ++pair) {
-        set_inv_freq(*result, pair, find_inv_freq(pair));
-    }
-    *out = result.release();
-    return HALYARD_OK;
-}
-
 extern "C" halyard_status halyard_create_frequencies_from_list(const double *inv_freq, int64_t n_pairs,
                                                                double attention_factor, halyard_frequencies **out,
                                                                halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
-    if (inv_freq == nullptr) {
-        return fail_null(error, "inv_freq");
-    }
-    if (out == nullptr) {
-        return fail_null(error, "out");
-    }
+    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_given(inv_freq, "inv_freq", error));
+    HALYARD_TRY(check_given(out, "out", error));
     if (n_pairs < 1 || n_pairs > max_pairs) {
         return fail(error, HALYARD_ERROR_ROTARY_DIM, "n_pairs is ", n_pairs, ", but it must be in 1 to ", max_pairs);
     }
@@ -170,12 +123,8 @@ extern "C" halyard_status halyard_create_frequencies_from_list(const double *inv
 
 extern "C" halyard_status halyard_get_frequencies_info(const halyard_frequencies *frequencies,
                                                        halyard_frequencies_info *info, halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
-    if (frequencies == nullptr) {
-        return fail_null(error, "frequencies");
-    }
+    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_given(frequencies, "frequencies", error));
     halyard_frequencies_info value = frequencies->about;
     value.rotary_dim = 2 * frequencies->n_pairs;
     value.attention_factor = frequencies->attention_factor;

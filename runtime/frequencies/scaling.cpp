@@ -37,9 +37,7 @@ public:
 
     halyard_status all() noexcept {
         for (const auto part : {&Check::widths, &Check::numbers, &Check::tokens, &Check::method}) {
-            if (const auto status = (this->*part)(); status != HALYARD_OK) {
-                return status;
-            }
+            HALYARD_TRY((this->*part)());
         }
         return HALYARD_OK;
     }
@@ -120,9 +118,7 @@ private:
         if (is_ntk && s_.rotary_dim < 4) {
             return refuse_width(names_.rotary_dim, s_.rotary_dim, "at least 4 for an NTK-aware method");
         }
-        if (const auto status = factor(); status != HALYARD_OK) {
-            return status;
-        }
+        HALYARD_TRY(factor());
         switch (s_.method) {
         case HALYARD_SCALING_YARN: return yarn();
         case HALYARD_SCALING_LLAMA3: return llama3();
@@ -350,9 +346,7 @@ halyard_status make_scaled_frequencies(const halyard_scaling &scaling, const Sca
                     is_reserved ? "" : " or 1");
     }
     halyard_scaling complete = scaling;
-    if (const auto status = Check(complete, names, error).all(); status != HALYARD_OK) {
-        return status;
-    }
+    HALYARD_TRY(Check(complete, names, error).all());
     const Formula formula(complete);
     const double attention_factor = formula.attention_factor();
     if (!is_attention_factor(attention_factor)) {
@@ -389,22 +383,36 @@ halyard_status make_scaled_frequencies(const halyard_scaling &scaling, const Sca
 
 using namespace halyard;
 
-extern "C" halyard_status halyard_create_frequencies_from_scaling(const halyard_scaling *scaling,
-                                                                  halyard_frequencies **out, halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
-    halyard_scaling copy = {};
-    if (const auto status = read_struct(scaling, "scaling", &copy, error); status != HALYARD_OK) {
-        return status;
-    }
-    if (out == nullptr) {
-        return fail_null(error, "out");
-    }
+namespace {
+
+halyard_status create(const halyard_scaling &scaling, const ScalingNames &names, halyard_frequencies **out,
+                      halyard_error *error) noexcept {
+    HALYARD_TRY(check_given(out, "out", error));
     std::unique_ptr<halyard_frequencies> result;
-    if (const auto status = make_scaled_frequencies(copy, {}, &result, error); status != HALYARD_OK) {
-        return status;
-    }
+    HALYARD_TRY(make_scaled_frequencies(scaling, names, &result, error));
     *out = result.release();
     return HALYARD_OK;
+}
+
+}  // namespace
+
+extern "C" halyard_status halyard_create_frequencies_from_scaling(const halyard_scaling *scaling,
+                                                                  halyard_frequencies **out, halyard_error *error) {
+    HALYARD_TRY(check_error(error));
+    halyard_scaling copy = {};
+    HALYARD_TRY(read_struct(scaling, "scaling", &copy, error));
+    return create(copy, {}, out, error);
+}
+
+extern "C" halyard_status halyard_create_frequencies_from_base(double base, int64_t rotary_dim,
+                                                               halyard_frequencies **out, halyard_error *error) {
+    HALYARD_TRY(check_error(error));
+    halyard_scaling scaling = {};
+    scaling.method = HALYARD_SCALING_DEFAULT;
+    scaling.base = base;
+    scaling.rotary_dim = rotary_dim;
+    ScalingNames names;
+    names.base = "base";
+    names.rotary_dim = "rotary_dim";
+    return create(scaling, names, out, error);
 }

@@ -255,8 +255,8 @@ private:
                 continue;
             }
             const bool has_cache = plan_.checks.tensors[i].cache.has_value();
-            const MemoryRange &weight = out_.run.stages[i].weight_memory;
-            const MemoryRange &scales = out_.run.stages[i].group_scales.memory;
+            const MemoryRange &weight = out_.run.stages[i].memory(weight_array);
+            const MemoryRange &scales = out_.run.stages[i].memory(group_scales_array);
             halyard_status status = check_tensor_memory(out_.x[i], x_[i], "x", i, error);
             if (status == HALYARD_OK && has_cache) {
                 status = check_memory(out_.y[i], out_.spans.y[i], stages_[i].cache, "stages.cache", i, error);

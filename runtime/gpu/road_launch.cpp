@@ -146,7 +146,7 @@ void set_all_records(Fields::Records &to, const RoadPiece &piece, const Flat &y,
         const RoadTensor &tensor = piece.tensors[std::min(i, piece.n_tensors - 1)];
         if (const std::optional<GroupsDesc> &groups = tensor.desc->groups) {
             set_records(to, i, tensor, y_at_of(tensor, y), bytes);
-            const std::int64_t by_bytes = place_of(*groups) == GroupPlace::by_bytes ? groups->n_grouped() : 0;
+            const std::int64_t by_bytes = place_of(*groups) == GroupPlace::by_bytes ? groups->n_grouped : 0;
             most_groups = std::max(most_groups, groups->n_groups);
             most_bytes = std::max(most_bytes, groups->n_groups * groups->scale_bytes() + by_bytes);
         }

@@ -108,20 +108,21 @@ RoadTensor tensor_of(const GpuRun &arguments, int index) {
     road.x_begin = arguments.spans.x[index].begin;
     road.y_begin = arguments.spans.y[index].begin;
     if (road.desc->groups && road.desc->groups->scales_apart) {
-        const GroupScales &scales = arguments.run.stages[index].group_scales;
+        const RunStages &stages = arguments.run.stages[index];
+        const GroupStrides &scales = stages.group_scales;
         const bool has_blocks = road.desc->cache && road.desc->cache->n_slots > road.desc->cache->block_size;
         const std::int64_t head = road.n_heads > 1 ? scales.stride_head : 0;
         const RunTensor::Strides of_view = {scales.stride_batch, scales.stride_token, head, 0};
         road.scales = arguments.group_scales[index];
-        road.scales_begin = scales.memory.begin;
+        road.scales_begin = stages.memory(group_scales_array).begin;
         road.scale_strides = road.desc->cache ? of_view : strides_in_block(arguments.run, of_view);
         road.scale_strides.batch = has_blocks ? scales.stride_batch : 0;
     }
     if (road.desc->norm && road.desc->norm->weight) {
         road.weight = arguments.weights[index];
     }
-    road.reciprocal =
-        road.desc->scale ? 1.0f / read_word<float>(arguments.run.stages[index].scales) : 1.0f;  // checked before
+    const char *const scale = arguments.run.stages[index].data(scales_array);
+    road.reciprocal = road.desc->scale ? 1.0f / read_word<float>(scale) : 1.0f;  // checked before
     return road;
 }
 
@@ -147,7 +148,7 @@ Block block_of(const GpuRun &arguments) {
             tensor.out.token = 1;
             tensor.out.batch = run.n_tokens;
         }
-        const GroupScales &scales = run.stages[i].group_scales;
+        const GroupStrides &scales = run.stages[i].group_scales;
         const bool has_dense_scales = desc.cache || !desc.groups || !desc.groups->scales_apart || run.n_tokens == 1 ||
                                       scales.stride_batch == run.n_tokens * scales.stride_token;
         block = split(run, tensor);

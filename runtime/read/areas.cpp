@@ -7,20 +7,21 @@
 
 namespace halyard {
 
-StageName::StageName(const RunFrame &run, const char *field, int index) noexcept {
-    const bool is_plural = field[std::strlen(field) - 1] == 's' || std::strcmp(field, "scales_out") == 0;
+StageName::StageName(const RunFrame &run, StageArray array, int index) noexcept {
+    static constexpr const char *fields[] = {
+        "weight", "bias", "scales", "scales_out", "cache", "position_scales", "group_scales", "from_group_scales"};
+    static constexpr const char *endings[n_stage_arrays] = {"s", "es", "", "", "s", "", "", ""};
     if (run.is_bound) {
-        const char *const ending = std::strcmp(field, "bias") == 0 ? "es" : is_plural ? "" : "s";
-        std::snprintf(text_, sizeof(text_), "args.%s%s[%d]", field, ending, index);
+        std::snprintf(text_, sizeof(text_), "args.%s%s[%d]", fields[array], endings[array], index);
     } else {
-        std::snprintf(text_, sizeof(text_), "stages[%d].%s", index, field);
+        std::snprintf(text_, sizeof(text_), "stages[%d].%s", index, fields[array]);
     }
 }
 
 Lattice scales_out_of(const Run &run, int index) noexcept {
     const TensorDesc &desc = run.plan->tensors[index];
     const RunStages &stages = run.stages[index];
-    return {stages.scales_out,
+    return {stages.data(scales_out_array),
             sizeof(float),
             {desc.cache ? 1 : run.n_batch, desc.cache ? desc.cache->n_slots : run.n_tokens, run.tensors[index].n_heads,
              1, 1, 1},
@@ -32,15 +33,31 @@ Lattice cache_of(const Run &run, int index) noexcept {
     return desc.cache->elements(run.tensors[index].y, desc.out_dtype, run.tensors[index].n_heads, desc.out_dim());
 }
 
-Lattice group_scales_of(const Run &run, int index, const GroupsDesc &groups, const GroupScales &scales,
-                        bool by_slot) noexcept {
-    const TensorDesc &desc = run.plan->tensors[index];
-    return {scales.data + groups.scale_offset,
+namespace {
+
+/// Scales of so many blocks or batch rows of so many slots or tokens.
+Lattice lattice_of(const char *data, const GroupsDesc &groups, const GroupStrides &strides, std::int64_t n_blocks,
+                   std::int64_t n_tokens, std::int64_t n_heads) {
+    return {data + groups.scale_offset,
             1,
-            {by_slot ? desc.cache->n_slots / desc.cache->block_size : run.n_batch,
-             by_slot ? desc.cache->block_size : run.n_tokens, run.tensors[index].n_heads, groups.n_groups,
-             groups.scale_bytes(), 1},
-            {scales.stride_batch, scales.stride_token, scales.stride_head, groups.scale_stride, 1, 0}};
+            {n_blocks, n_tokens, n_heads, groups.n_groups, groups.scale_bytes(), 1},
+            {strides.stride_batch, strides.stride_token, strides.stride_head, groups.scale_stride, 1, 0}};
+}
+
+}  // namespace
+
+Lattice group_scales_of(const Run &run, int index) noexcept {
+    const TensorDesc &desc = run.plan->tensors[index];
+    const RunStages &stages = run.stages[index];
+    return lattice_of(stages.data(group_scales_array), *desc.groups, stages.group_scales,
+                      desc.cache ? desc.cache->n_slots / desc.cache->block_size : run.n_batch,
+                      desc.cache ? desc.cache->block_size : run.n_tokens, run.tensors[index].n_heads);
+}
+
+Lattice from_group_scales_of(const Run &run, int index) noexcept {
+    const RunStages &stages = run.stages[index];
+    return lattice_of(stages.data(from_group_scales_array), *run.plan->tensors[index].from_groups,
+                      stages.from_group_scales, run.n_batch, run.n_tokens, run.tensors[index].n_heads);
 }
 
 /// Tensors, caches and scales that are written may have gaps, so their elements are compared. All else fills its span.
@@ -51,23 +68,19 @@ bool Areas::may_meet(int i, int j, const Name *names, const halyard_tensor *x, c
     Lattice lattices[2];
     for (const int k : {0, 1}) {
         const Name &name = names[k == 0 ? i : j];
-        switch (name.what) {
-        case What::x: lattices[k] = lattice_of(x[name.tensor]); break;
-        case What::y:
+        if (name.what == What::x) {
+            lattices[k] = lattice_of(x[name.tensor]);
+        } else if (name.what == What::y) {
             lattices[k] =
                 run_.plan->tensors[name.tensor].cache ? cache_of(run_, name.tensor) : lattice_of(y[name.tensor]);
-            break;
-        case What::scales_out: lattices[k] = scales_out_of(run_, name.tensor); break;
-        case What::group_scales:
-            lattices[k] = group_scales_of(run_, name.tensor, *run_.plan->tensors[name.tensor].groups,
-                                          run_.stages[name.tensor].group_scales,
-                                          run_.plan->tensors[name.tensor].cache.has_value());
-            break;
-        case What::from_group_scales:
-            lattices[k] = group_scales_of(run_, name.tensor, *run_.plan->tensors[name.tensor].from_groups,
-                                          run_.stages[name.tensor].from_group_scales, false);
-            break;
-        default: return true;
+        } else if (name.what == what_of(scales_out_array)) {
+            lattices[k] = scales_out_of(run_, name.tensor);
+        } else if (name.what == what_of(group_scales_array)) {
+            lattices[k] = group_scales_of(run_, name.tensor);
+        } else if (name.what == what_of(from_group_scales_array)) {
+            lattices[k] = from_group_scales_of(run_, name.tensor);
+        } else {
+            return true;
         }
     }
     return may_share_bytes(lattices[0], lattices[1]);
@@ -84,13 +97,9 @@ halyard_status Areas::check(const halyard_tensor *x, const halyard_tensor *y, ha
             const bool is_bound = run_.is_bound && of_bound_run != nullptr;
             std::snprintf(text, sizeof(text), is_bound ? of_bound_run : of_run, i);
         };
-        const auto set_stage = [&](const char *field) { set(StageName(run_, field, i).text()); };
+        const auto set_stage = [&](StageArray array) { set(StageName(run_, array, i).text()); };
         switch (name.what) {
         case What::x: return set("x[%d]");
-        case What::weight: return set_stage("weight");
-        case What::bias: return set_stage("bias");
-        case What::scales: return set_stage("scales");
-        case What::position_scales: return set_stage("position_scales");
         case What::positions: return set("positions.data", "args.positions");
         case What::from_positions: return set("from_positions.data", "args.from_positions");
         case What::cos: return set("the cos rows of the angle source");
@@ -98,11 +107,9 @@ halyard_status Areas::check(const halyard_tensor *x, const halyard_tensor *y, ha
         case What::source_index: return set("the index of the angle source");
         case What::from_source_index: return set("the index of from_angles");
         case What::slots: return set("slots.data", "args.slots");
-        case What::y: return run_.plan->tensors[i].cache ? set_stage("cache") : set("y[%d]");
-        case What::scales_out: return set_stage("scales_out");
-        case What::group_scales: return set_stage("group_scales");
-        case What::from_group_scales: return set_stage("from_group_scales");
+        case What::y: return run_.plan->tensors[i].cache ? set_stage(cache_array) : set("y[%d]");
         case What::scratch: return set("slots.scratch", "args.slots_scratch");
+        default: return set_stage(StageArray(name.what));
         }
     };
     for (int i = n_.read; i < n_.all; i++) {

@@ -11,7 +11,7 @@ namespace halyard {
 /// halyard_bound_run_args.
 class StageName {
 public:
-    StageName(const RunFrame &run, const char *field, int index) noexcept;
+    StageName(const RunFrame &run, StageArray array, int index) noexcept;
 
     operator Part() const noexcept { return text_; }
     const char *text() const noexcept { return text_; }
@@ -48,12 +48,8 @@ public:
 
 private:
     enum class What : std::uint8_t {
-        x,
-        weight,
-        bias,
-        scales,
-        position_scales,
-        from_group_scales,
+        stage,  // … + a StageArray, but for caches, which are y
+        x = n_stage_arrays,
         positions,
         from_positions,
         cos,
@@ -62,10 +58,9 @@ private:
         from_source_index,
         slots,
         y,  // or a cache
-        scales_out,
-        group_scales,
         scratch
     };
+    static constexpr What what_of(StageArray array) noexcept { return What(array); }
     struct Name {
         What what;
         std::int16_t tensor;
@@ -97,11 +92,10 @@ private:
                     add(What::x, i, tensors_.x[i]);
                 }
                 if (!only_rotates) {
-                    add(What::weight, i, run_.stages[i].weight_memory);
-                    add(What::bias, i, run_.stages[i].bias_memory);
-                    add(What::scales, i, run_.stages[i].scales_memory);
-                    add(What::position_scales, i, run_.stages[i].position_scales_memory);
-                    add(What::from_group_scales, i, run_.stages[i].from_group_scales.memory);
+                    for (const StageArray array :
+                         {weight_array, bias_array, scales_array, position_scales_array, from_group_scales_array}) {
+                        add(what_of(array), i, run_.stages[i].memory(array));
+                    }
                 }
             }
         }
@@ -126,8 +120,9 @@ private:
             if (run_.tensors[i].n_heads != 0) {
                 add(What::y, i, tensors_.y[i]);
                 if (!only_rotates) {
-                    add(What::scales_out, i, run_.stages[i].scales_out_memory);
-                    add(What::group_scales, i, run_.stages[i].group_scales.memory);
+                    for (const StageArray array : {scales_out_array, group_scales_array}) {
+                        add(what_of(array), i, run_.stages[i].memory(array));
+                    }
                 }
             }
         }
@@ -143,8 +138,10 @@ private:
 Lattice scales_out_of(const Run &run, int index) noexcept;
 
 /// Scales of groups that lie apart, in bytes: of the slots of a cache if there is one, else of tokens.
-Lattice group_scales_of(const Run &run, int index, const GroupsDesc &groups, const GroupScales &scales,
-                        bool by_slot) noexcept;
+Lattice group_scales_of(const Run &run, int index) noexcept;
+
+/// Those that are read.
+Lattice from_group_scales_of(const Run &run, int index) noexcept;
 
 /// The cache of a tensor, wherever that has one.
 Lattice cache_of(const Run &run, int index) noexcept;

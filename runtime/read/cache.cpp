@@ -57,31 +57,17 @@ halyard_status read_cache(const halyard_cache_desc *cache, int index, std::int64
                           halyard_error *error) noexcept {
     char name[32];
     std::snprintf(name, sizeof(name), "tensors[%d].cache", index);
-    halyard_cache_desc given = {};
-    if (const halyard_status status = read_struct(cache, name, &given, error)) {
-        return status;
-    }
+    *out = {};
+    halyard_cache_desc &given = *out;
+    HALYARD_TRY(read_struct(cache, name, &given, error));
     if (given.reserved != 0) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, "->reserved is ", given.reserved, ", but must be 0");
     }
     given.block_size = given.block_size == 0 ? given.n_slots : given.block_size;
     given.tile_tokens = given.tile_tokens == 0 ? given.block_size : given.tile_tokens;
-    given.tile_elements = given.tile_elements == 0 ? head_dim : given.tile_elements;
+    given.tile_elements = given.tile_elements == 0 ? head_dim : std::min(given.tile_elements, head_dim);
     given.stride_element = given.stride_element == 0 ? 1 : given.stride_element;
-    if (const halyard_status status = check_counts(given, name, error)) {
-        return status;
-    }
-    *out = {given.n_slots,
-            given.block_size,
-            given.stride_block,
-            given.stride_head,
-            given.tile_tokens,
-            given.stride_tile_tokens,
-            given.stride_token,
-            std::min(given.tile_elements, head_dim),
-            given.stride_tile_elements,
-            given.stride_element,
-            0};
+    HALYARD_TRY(check_counts(given, name, error));
     // At an address that is far from both ends, and never looked at.
     const Lattice one_head =
         out->elements(reinterpret_cast<const void *>(std::uintptr_t{1} << 62), Dtype::f32, 1, head_dim);

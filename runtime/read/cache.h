@@ -10,11 +10,7 @@
 namespace halyard {
 
 /// A checked halyard_cache_desc with its defaults filled in.
-struct CacheDesc {
-    std::int64_t n_slots, block_size;
-    std::int64_t stride_block, stride_head;
-    std::int64_t tile_tokens, stride_tile_tokens, stride_token;
-    std::int64_t tile_elements, stride_tile_elements, stride_element;  // tile_elements is at most head_dim
+struct CacheDesc : halyard_cache_desc {  // tile_elements is at most head_dim
     std::int64_t overhang;  // by how many elements elements() reaches beyond the last one, in partial tiles
 
     /// Where element 0 of a slot's head 0 lies, in elements.

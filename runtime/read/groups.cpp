@@ -11,7 +11,7 @@ namespace halyard {
 
 namespace {
 
-/// What a preset says; 0 stands for the same defaults as in descriptions. Fields are in the order in which rows are read.
+/// What a preset says; 0 stands for the same defaults as in descriptions. Fields are in the order of rows.
 struct Preset {  // NOLINT(*Padding)
     std::int32_t element, scale;
     std::int64_t group;
@@ -221,40 +221,35 @@ struct Place {
 };
 
 /// Checks that all places of a record lie apart, and inside it. record_bytes 0 becomes as many as they take.
-halyard_status check_places(const Named &groups, const GroupsDesc &out, std::int64_t *record_bytes) {
+halyard_status check_places(const Named &groups, GroupsDesc &desc) {
     Place places[3 * max_staged_head / 16 + 1];
     std::size_t n = 0;
-    halyard_status status = HALYARD_OK;
     const auto add = [&](const char *name, std::int64_t count, std::int64_t offset, std::int64_t stride,
-                         std::int64_t bytes) {
+                         std::int64_t bytes) -> halyard_status {
         constexpr std::int64_t most = std::int64_t{1} << 30;
-        if (status == HALYARD_OK && (offset < 0 || stride < 0 || offset > most || stride > most)) {
-            status = groups.refuse(HALYARD_ERROR_SHAPE, name, "_offset is ", offset, " and ", name, "_stride ", stride,
-                                   ", but must be 0 to 2^30 bytes");
+        if (offset < 0 || stride < 0 || offset > most || stride > most) {
+            return groups.refuse(HALYARD_ERROR_SHAPE, name, "_offset is ", offset, " and ", name, "_stride ", stride,
+                                 ", but must be 0 to 2^30 bytes");
         }
-        for (std::int64_t i = 0; status == HALYARD_OK && i < count; i++) {
+        for (std::int64_t i = 0; i < count; i++) {
             places[n++] = {offset + i * stride, offset + i * stride + bytes, name};
         }
+        return HALYARD_OK;
     };
-    if (out.scales_apart) {
-        add("scale", out.n_groups, out.scale_offset, out.scale_stride, out.scale_bytes());
-        if (status == HALYARD_OK && out.n_groups > 1 && out.scale_stride < out.scale_bytes()) {
-            status = groups.refuse(HALYARD_ERROR_STRIDE, "scale_stride is ", out.scale_stride,
-                                   ", by which two scales would share bytes");
+    HALYARD_TRY(add("scale", desc.n_groups, desc.scale_offset, desc.scale_stride, desc.scale_bytes()));
+    if (desc.scales_apart != 0) {
+        if (desc.n_groups > 1 && desc.scale_stride < desc.scale_bytes()) {
+            return groups.refuse(HALYARD_ERROR_STRIDE, "scale_stride is ", desc.scale_stride,
+                                 ", by which two scales would share bytes");
         }
         n = 0;
-    } else {
-        add("scale", out.n_groups, out.scale_offset, out.scale_stride, out.scale_bytes());
     }
-    add("data", out.n_groups, out.data_offset, out.data_stride, out.data_bytes());
-    if (out.has_zero()) {
-        add("zero", out.n_groups, out.zero_offset, out.zero_stride, out.scale_bytes());
+    HALYARD_TRY(add("data", desc.n_groups, desc.data_offset, desc.data_stride, desc.data_bytes()));
+    if (desc.has_zero()) {
+        HALYARD_TRY(add("zero", desc.n_groups, desc.zero_offset, desc.zero_stride, desc.scale_bytes()));
     }
-    if (out.raw) {
-        add("raw", 1, out.raw_offset, 0, out.n_raw * element_bytes(*out.raw));
-    }
-    if (status != HALYARD_OK) {
-        return status;
+    if (desc.raw) {
+        HALYARD_TRY(add("raw", 1, desc.raw_offset, 0, desc.n_raw * element_bytes(*desc.raw)));
     }
     std::sort(places, places + n, [](const Place &a, const Place &b) { return a.begin < b.begin; });
     for (std::size_t i = 1; i < n; i++) {
@@ -264,10 +259,11 @@ halyard_status check_places(const Named &groups, const GroupsDesc &out, std::int
         }
     }
     const std::int64_t taken = places[n - 1].end;
-    if (*record_bytes != 0 && *record_bytes < taken) {
-        return groups.refuse(HALYARD_ERROR_SHAPE, "record_bytes is ", *record_bytes, ", but its places take ", taken);
+    if (desc.record_bytes != 0 && desc.record_bytes < taken) {
+        return groups.refuse(HALYARD_ERROR_SHAPE, "record_bytes is ", desc.record_bytes, ", but its places take ",
+                             taken);
     }
-    *record_bytes = *record_bytes == 0 ? taken : *record_bytes;
+    desc.record_bytes = desc.record_bytes == 0 ? taken : desc.record_bytes;
     return HALYARD_OK;
 }
 
@@ -285,54 +281,29 @@ float GroupsDesc::greatest() const noexcept {
 
 namespace {
 
-/// Reads groups into `desc`, filled in, and into *out.
-halyard_status read_into(const halyard_groups_desc *groups, const char *name, std::int64_t head_dim,
-                         halyard_groups_desc &desc, GroupsDesc *out, halyard_error *error) {
-    if (const halyard_status status = read_struct(groups, name, &desc, error)) {
-        return status;
-    }
-    halyard_status status = take_preset(desc, name, error);
+halyard_status read(const halyard_groups_desc *groups, const char *name, std::int64_t head_dim, GroupsDesc *out,
+                    halyard_error *error) {
+    *out = {};
+    halyard_groups_desc &desc = *out;
+    HALYARD_TRY(read_struct(groups, name, &desc, error));
+    HALYARD_TRY(take_preset(desc, name, error));
     desc.n_grouped = desc.n_grouped == 0 ? head_dim : desc.n_grouped;
     desc.group = desc.group == 0 ? desc.n_grouped : desc.group;
     const Named named = {desc, name, error};
-    status = status == HALYARD_OK ? check_choices(named) : status;
-    status = status == HALYARD_OK ? check_agreement(named) : status;
-    status = status == HALYARD_OK ? check_shape(named, head_dim) : status;
-    if (status != HALYARD_OK) {
-        return status;
-    }
-    *out = {};
-    out->element = desc.element;
-    out->packing = desc.packing;
-    out->rule = desc.rule;
-    out->reciprocal = desc.reciprocal;
-    out->rounding = desc.rounding;
-    out->scale_dtype = desc.scale_dtype;
-    out->scales_apart = desc.scales_apart != 0;
-    out->raw = to_dtype(desc.raw_dtype);
-    out->floor = desc.floor;
-    out->group = desc.group;
+    HALYARD_TRY(check_choices(named));
+    HALYARD_TRY(check_agreement(named));
+    HALYARD_TRY(check_shape(named, head_dim));
     out->n_groups = desc.n_grouped / desc.group;
     out->n_raw = head_dim - desc.n_grouped;
-    out->data_offset = desc.data_offset;
-    out->data_stride = desc.data_stride;
-    out->scale_offset = desc.scale_offset;
-    out->scale_stride = desc.scale_stride;
-    out->zero_offset = desc.zero_offset;
-    out->zero_stride = desc.zero_stride;
-    out->raw_offset = desc.raw_offset;
-    out->scales_strides[0] = desc.scales_stride_block;
-    out->scales_strides[1] = desc.scales_stride_token;
-    out->scales_strides[2] = desc.scales_stride_head;
+    out->raw = to_dtype(desc.raw_dtype);
     const std::int64_t preset_bytes = desc.preset != 0 ? presets[desc.preset - 1].bytes : 0;
     desc.record_bytes = preset_bytes != 0 ? 0 : desc.record_bytes;
-    status = check_places(named, *out, &desc.record_bytes);
-    if (status == HALYARD_OK && preset_bytes != 0 && desc.record_bytes != preset_bytes) {
+    HALYARD_TRY(check_places(named, *out));
+    if (preset_bytes != 0 && desc.record_bytes != preset_bytes) {
         return named.refuse(HALYARD_ERROR_SHAPE, "preset is ", desc.preset, ", whose records have ", preset_bytes,
                             " bytes, but heads of ", head_dim, " elements take ", desc.record_bytes);
     }
-    out->record_bytes = desc.record_bytes;
-    return status;
+    return HALYARD_OK;
 }
 
 }  // namespace
@@ -341,8 +312,7 @@ halyard_status read_groups(const halyard_groups_desc *groups, int index, const c
                            GroupsDesc *out, halyard_error *error) noexcept {
     char name[40];
     std::snprintf(name, sizeof(name), "tensors[%d].%s", index, field);
-    halyard_groups_desc desc = {};
-    return read_into(groups, name, head_dim, desc, out, error);
+    return read(groups, name, head_dim, out, error);
 }
 
 }  // namespace halyard
@@ -353,9 +323,7 @@ extern "C" {
 
 halyard_status halyard_resolve_groups(const halyard_groups_desc *groups, int64_t head_dim, halyard_groups_desc *out,
                                       halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
+    HALYARD_TRY(check_error(error));
     if (head_dim < 1) {
         return fail(error, HALYARD_ERROR_SHAPE, "head_dim is ", head_dim, ", but must be at least 1");
     }
@@ -363,10 +331,9 @@ halyard_status halyard_resolve_groups(const halyard_groups_desc *groups, int64_t
         return fail(error, HALYARD_ERROR_UNSUPPORTED, "head_dim is ", head_dim, ", but heads in groups have at most ",
                     max_staged_head, " elements");
     }
-    halyard_groups_desc desc = {};
-    GroupsDesc read;
-    const halyard_status status = read_into(groups, "groups", head_dim, desc, &read, error);
-    return status != HALYARD_OK ? status : write_struct(desc, "out", out, error);
+    GroupsDesc desc;
+    HALYARD_TRY(read(groups, "groups", head_dim, &desc, error));
+    return write_struct<halyard_groups_desc>(desc, "out", out, error);
 }
 
 }  // extern "C"

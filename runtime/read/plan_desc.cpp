@@ -58,32 +58,26 @@ halyard_status read_records(const halyard_tensor_desc &tensor, int index, bool r
         return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index,
                     "].scale is set, but groups have scales of their own");
     }
-    halyard_status status = HALYARD_OK;
     if (writes) {
-        status = read_groups(tensor.groups, index, "groups", tensor.head_dim, &out->groups.emplace(), error);
+        HALYARD_TRY(read_groups(tensor.groups, index, "groups", tensor.head_dim, &out->groups.emplace(), error));
     }
-    if (status == HALYARD_OK && reads && rerotates) {
+    if (reads && rerotates) {
         out->from_groups = out->groups;
-    } else if (status == HALYARD_OK && reads) {
-        status =
-            read_groups(tensor.from_groups, index, "from_groups", tensor.head_dim, &out->from_groups.emplace(), error);
+    } else if (reads) {
+        HALYARD_TRY(
+            read_groups(tensor.from_groups, index, "from_groups", tensor.head_dim, &out->from_groups.emplace(), error));
     }
-    return status;
+    return HALYARD_OK;
 }
 
 /// Reads the stages beside the rotation of a tensor whose dtypes and head_dim were checked.
 halyard_status read_stages(const halyard_tensor_desc &tensor, int index, bool rerotates, TensorDesc *out,
                            halyard_error *error) {
     if (tensor.norm != nullptr) {
-        if (const halyard_status status = read_norm(tensor.norm, index, tensor.head_dim, &out->norm.emplace(), error)) {
-            return status;
-        }
+        HALYARD_TRY(read_norm(tensor.norm, index, tensor.head_dim, &out->norm.emplace(), error));
     }
     if (tensor.scale != nullptr) {
-        if (const halyard_status status =
-                read_scale(tensor.scale, index, out->out_dtype, &out->scale.emplace(), error)) {
-            return status;
-        }
+        HALYARD_TRY(read_scale(tensor.scale, index, out->out_dtype, &out->scale.emplace(), error));
     }
     if (tensor.position_scales != 0 && tensor.position_scales != 1) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].position_scales is ",
@@ -98,10 +92,7 @@ halyard_status read_stages(const halyard_tensor_desc &tensor, int index, bool re
     out->hadamard = n;
     std::int64_t stride = 0;
     if (tensor.cache != nullptr) {
-        if (const halyard_status status =
-                read_cache(tensor.cache, index, out->out_dim(), &out->cache.emplace(), error)) {
-            return status;
-        }
+        HALYARD_TRY(read_cache(tensor.cache, index, out->out_dim(), &out->cache.emplace(), error));
         if (out->groups && (!out->cache->is_linear(out->out_dim(), &stride) || (stride != 1 && out->out_dim() > 1))) {
             return fail(error, HALYARD_ERROR_STRIDE, "tensors[", index,
                         "].cache has elements that are apart, but the bytes of a record lie one after the other");
@@ -120,16 +111,18 @@ halyard_status read_stages(const halyard_tensor_desc &tensor, int index, bool re
     return out->is_staged && tensor.head_dim > max_staged_head ? fail_long_head(tensor, index, error) : HALYARD_OK;
 }
 
-/// The arrays that a run has to bring for a tensor.
+/// The arrays that a run has to bring for a tensor, as TensorDesc::asked.
 std::uint8_t list_arrays(const TensorDesc &desc, bool rerotates) {
-    const bool reads_scales = desc.from_groups && desc.from_groups->scales_apart && !rerotates;
-    const bool is_static = desc.scale && !desc.scale->dynamic;
-    const int arrays = (desc.norm && desc.norm->weight ? weight_array : 0) |
-                       (desc.norm && desc.norm->has_bias ? bias_array : 0) | (is_static ? scales_array : 0) |
-                       (desc.scale && !is_static ? scales_out_array : 0) | (desc.cache ? cache_array : 0) |
-                       (desc.position_scales ? position_scales_array : 0) |
-                       (desc.groups && desc.groups->scales_apart ? group_scales_array : 0) |
-                       (reads_scales ? from_group_scales_array : 0);
+    unsigned arrays = 0;
+    const auto ask_if = [&](bool condition, StageArray array) { arrays |= unsigned{condition} << array; };
+    ask_if(desc.norm && desc.norm->weight, weight_array);
+    ask_if(desc.norm && desc.norm->has_bias, bias_array);
+    ask_if(desc.scale && !desc.scale->dynamic, scales_array);
+    ask_if(desc.scale && desc.scale->dynamic, scales_out_array);
+    ask_if(desc.cache.has_value(), cache_array);
+    ask_if(desc.position_scales, position_scales_array);
+    ask_if(desc.groups && desc.groups->scales_apart, group_scales_array);
+    ask_if(desc.from_groups && desc.from_groups->scales_apart && !rerotates, from_group_scales_array);
     return static_cast<std::uint8_t>(arrays);
 }
 
@@ -197,9 +190,7 @@ halyard_status check_tensor(const halyard_tensor_desc &tensor, int index, std::i
                     rotary_dim, " elements from there are not inside a head_dim of ", tensor.head_dim);
     }
     if (rerotates) {
-        if (const halyard_status status = check_rerotated(tensor, index, error)) {
-            return status;
-        }
+        HALYARD_TRY(check_rerotated(tensor, index, error));
     }
     *out = {};
     out->dtype = *dtype;
@@ -209,8 +200,8 @@ halyard_status check_tensor(const halyard_tensor_desc &tensor, int index, std::i
     out->rotary_offset = rotates ? tensor.rotary_offset : 0;
     out->out_dtype = *to_dtype(tensor.out_dtype);
     out->rotates = rotates;
-    const halyard_status status = read_records(tensor, index, rerotates, out, error);
-    return status != HALYARD_OK ? status : read_stages(tensor, index, rerotates, out, error);
+    HALYARD_TRY(read_records(tensor, index, rerotates, out, error));
+    return read_stages(tensor, index, rerotates, out, error);
 }
 
 /// Copies the tensors of a description, with their defaults filled in. `read` has HALYARD_MAX_TENSORS elements.
@@ -219,9 +210,7 @@ halyard_status read_tensor_descs(const halyard_plan_desc &given, halyard_tensor_
         const halyard_tensor_desc *const element = element_of(given.tensors, i);
         char name[24];
         std::snprintf(name, sizeof(name), "tensors[%d]", i);
-        if (const halyard_status status = read_struct(element, name, &read[i], error)) {
-            return status;
-        }
+        HALYARD_TRY(read_struct(element, name, &read[i], error));
         if (element->size != given.tensors->size) {
             return fail(error, HALYARD_ERROR_STRUCT_SIZE, name, ".size is ", element->size,
                         ", but that of tensors[0] is ", given.tensors->size);
@@ -237,9 +226,7 @@ halyard_status read_plan_desc(const halyard_plan_desc *desc, PlanDesc *out, haly
                               halyard_error *error) noexcept {
     *out = {};
     *given = {};
-    if (const halyard_status status = read_struct(desc, "desc", given, error)) {
-        return status;
-    }
+    HALYARD_TRY(read_struct(desc, "desc", given, error));
     if (given->direction != HALYARD_FORWARD && given->direction != HALYARD_INVERSE) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "direction is ", given->direction, ", which is no direction");
     }
@@ -257,13 +244,9 @@ halyard_status read_plan_desc(const halyard_plan_desc *desc, PlanDesc *out, haly
         return fail(error, HALYARD_ERROR_SHAPE, "n_tensors is ", given->n_tensors, ", but must be 1 to ",
                     HALYARD_MAX_TENSORS);
     }
-    if (given->tensors == nullptr) {
-        return fail_null(error, "desc.tensors");
-    }
+    HALYARD_TRY(check_given(given->tensors, "desc.tensors", error));
     halyard_tensor_desc read[HALYARD_MAX_TENSORS] = {};
-    if (const halyard_status status = read_tensor_descs(*given, read, error)) {
-        return status;
-    }
+    HALYARD_TRY(read_tensor_descs(*given, read, error));
     for (int i = 0; i < given->n_tensors; i++) {
         out->rotates = out->rotates || read[i].no_rotation == 0;
     }
@@ -277,10 +260,7 @@ halyard_status read_plan_desc(const halyard_plan_desc *desc, PlanDesc *out, haly
     out->rerotates = given->rerotates != 0;
     out->only_rotates = !out->rerotates;
     for (int i = 0; i < given->n_tensors; i++) {
-        if (const halyard_status status =
-                check_tensor(read[i], i, given->rotary_dim, given->rerotates != 0, &out->tensors[i], error)) {
-            return status;
-        }
+        HALYARD_TRY(check_tensor(read[i], i, given->rotary_dim, given->rerotates != 0, &out->tensors[i], error));
         TensorDesc &tensor = out->tensors[i];
         tensor.asked = list_arrays(tensor, out->rerotates);
         out->only_rotates = out->only_rotates && !tensor.is_staged && !tensor.cache && tensor.rotates;

@@ -12,17 +12,18 @@
 
 namespace halyard {
 
-/// The arrays that a run brings for a tensor's stages, a bit for each.
+/// The arrays that a run brings for a tensor's stages.
 enum StageArray : std::uint8_t {
-    weight_array = 1,
-    bias_array = 2,
-    scales_array = 4,
-    scales_out_array = 8,
-    cache_array = 16,
-    position_scales_array = 32,
-    group_scales_array = 64,
-    from_group_scales_array = 128
+    weight_array,
+    bias_array,
+    scales_array,
+    scales_out_array,
+    cache_array,
+    position_scales_array,
+    group_scales_array,
+    from_group_scales_array
 };
+inline constexpr int n_stage_arrays = 8;
 
 /// A checked halyard_tensor_desc.
 struct TensorDesc {
@@ -33,12 +34,14 @@ struct TensorDesc {
     std::int64_t hadamard;  // elements of a block that is transformed, or 0
     bool rotates;
     bool is_staged;      // has stages beside its rotation, or lies so that kernels cannot store it (walk/blocks.h)
-    std::uint8_t asked;  // StageArray: what the stages below ask for, for who need not know more
+    std::uint8_t asked;  // a bit for each StageArray that the stages below ask for, for who need not know more
     std::optional<NormDesc> norm;
     std::optional<ScaleDesc> scale;
     std::optional<CacheDesc> cache;
     bool position_scales;                           // the run brings factors of its tokens
     std::optional<GroupsDesc> groups, from_groups;  // of records that are written, and read
+
+    bool asks_for(StageArray array) const noexcept { return (asked >> array & 1) != 0; }
 
     /// The last dimensions of x and y: elements of a head, or bytes of a record.
     std::int64_t in_dim() const noexcept { return from_groups ? from_groups->record_bytes : head_dim; }

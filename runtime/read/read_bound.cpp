@@ -21,35 +21,27 @@ bool move_to(const void *data, const Reach &reach, MemoryRange *out) {
     return out->begin <= out->end && out->end >= address;  // it may begin behind data, as scales in their memory do
 }
 
-/// Moves an array that a run brings or not to where it lies this time; false where that is not as it was bound.
+/// Moves an array that a call brings or not to where it lies this time; false where that is not as it was bound.
 bool move_if_brought(const void *data, const Reach &reach, MemoryRange *out) {
     *out = {0, 0};
     return (data != nullptr) == (reach.above != 0) && (data == nullptr || move_to(data, reach, out));
 }
 
 /// Moves a tensor's stages to where they lie this time; false where they are not as they were bound.
-bool move_stages(const StagePointers &given, const StagesReach &reach, RunTensor &tensor, RunStages &stages,
+bool move_stages(const StagePointers &given, const Reach (&reach)[n_stage_arrays], RunTensor &tensor, RunStages &stages,
                  MemoryRange &cache) {
-    stages.weight = static_cast<const char *>(given.weight);
-    stages.bias = static_cast<const char *>(given.bias);
-    stages.scales = reinterpret_cast<const char *>(given.scales);
-    stages.scales_out = reinterpret_cast<char *>(given.scales_out);
-    stages.position_scales = reinterpret_cast<const char *>(given.position_scales);
-    stages.group_scales.data = static_cast<char *>(given.group_scales);
-    stages.from_group_scales.data = static_cast<char *>(const_cast<void *>(given.from_group_scales));
-    if (reach.cache.above != 0) {
-        tensor.y = static_cast<char *>(given.cache);
-        tensor.x = tensor.in_place ? tensor.y : tensor.x;
+    for (int array = 0; array < n_stage_arrays; array++) {
+        stages.arrays[array].data = static_cast<char *>(const_cast<void *>(given[array]));
+        if (!move_if_brought(given[array], reach[array], &stages.arrays[array].range)) {
+            return false;
+        }
     }
-    MemoryRange none;
-    return move_if_brought(given.weight, reach.weight, &stages.weight_memory) &&
-           move_if_brought(given.bias, reach.bias, &stages.bias_memory) &&
-           move_if_brought(given.scales, reach.scales, &stages.scales_memory) &&
-           move_if_brought(given.scales_out, reach.scales_out, &stages.scales_out_memory) &&
-           move_if_brought(given.position_scales, reach.position_scales, &stages.position_scales_memory) &&
-           move_if_brought(given.group_scales, reach.group_scales, &stages.group_scales.memory) &&
-           move_if_brought(given.from_group_scales, reach.from_group_scales, &stages.from_group_scales.memory) &&
-           move_if_brought(given.cache, reach.cache, reach.cache.above != 0 ? &cache : &none);
+    if (reach[cache_array].above != 0) {
+        tensor.y = stages.data(cache_array);
+        tensor.x = tensor.in_place ? tensor.y : tensor.x;
+        cache = stages.memory(cache_array);
+    }
+    return true;
 }
 
 /// Which angles this call reads: those that the run was bound with, or rows that lie elsewhere.
@@ -135,20 +127,10 @@ void note_reaches(const halyard_run_args &args, const Spans &spans, Bound &bound
         bound.y[i] = args.y[i];
         bound.x_reach[i] = tensor.n_heads == 0 ? Reach{0, 0} : reach_of(spans.x[i], args.x[i].data);
         bound.y_reach[i] = tensor.n_heads == 0 ? Reach{0, 0} : reach_of(spans.y[i], tensor.y);
-        bound.stages_reach[i] = {};
-        if (!run.plan->only_rotates && tensor.n_heads != 0) {
-            const RunStages &stages = run.stages[i];
-            const auto reach = [](const MemoryRange &range, const void *data) {
-                return data == nullptr ? Reach{0, 0} : reach_of(range, data);
-            };
-            bound.stages_reach[i] = {reach(stages.weight_memory, stages.weight),
-                                     reach(stages.bias_memory, stages.bias),
-                                     reach(stages.scales_memory, stages.scales),
-                                     reach(stages.scales_out_memory, stages.scales_out),
-                                     run.plan->tensors[i].cache ? bound.y_reach[i] : Reach{0, 0},
-                                     reach(stages.position_scales_memory, stages.position_scales),
-                                     reach(stages.group_scales.memory, stages.group_scales.data),
-                                     reach(stages.from_group_scales.memory, stages.from_group_scales.data)};
+        for (int array = 0; array < n_stage_arrays; array++) {
+            const StageMemory &memory = run.stages[i].arrays[array];
+            const bool is_there = !run.plan->only_rotates && tensor.n_heads != 0 && memory.data != nullptr;
+            bound.stages_reach[i][array] = is_there ? reach_of(memory.range, memory.data) : Reach{0, 0};
         }
     }
     bound.slots_reach = run.slots.data == nullptr ? Reach{0, 0} : reach_of(run.slots.memory, run.slots.data);
@@ -161,65 +143,47 @@ void note_reaches(const halyard_run_args &args, const Spans &spans, Bound &bound
 
 halyard_status read_bound(const Bound &bound, const halyard_bound_run_args &given, Brought *out,
                           halyard_error *error) noexcept {
-    halyard_status status = read_angles(bound, given, &out->angles, error);
-    if (status == HALYARD_OK) {
-        status = read_tensors(bound, given, out->spans, error);
-    }
-    if (status == HALYARD_OK) {
-        out->positions = bound.run.positions;
-        status = read_positions(bound, given.positions, "args.positions", bound.positions_reach, out->positions, error);
-    }
-    out->is_apart = status == HALYARD_OK && bound.run.plan->only_rotates &&
-                    !Areas(bound.run, out->angles, out->positions, out->spans).any_spans_meet();
-    return status;
+    HALYARD_TRY(read_angles(bound, given, &out->angles, error));
+    HALYARD_TRY(read_tensors(bound, given, out->spans, error));
+    out->positions = bound.run.positions;
+    HALYARD_TRY(read_positions(bound, given.positions, "args.positions", bound.positions_reach, out->positions, error));
+    out->is_apart =
+        bound.run.plan->only_rotates && !Areas(bound.run, out->angles, out->positions, out->spans).any_spans_meet();
+    return HALYARD_OK;
 }
 
 halyard_status read_bound_stages(const Bound &bound, const halyard_bound_run_args &given, Run &run, Spans &spans,
                                  halyard_error *error) noexcept {
     if (run.plan->rerotates) {
-        if (const halyard_status status = read_positions(bound, given.from_positions, "args.from_positions",
-                                                         bound.from_positions_reach, run.from_positions, error)) {
-            return status;
-        }
+        HALYARD_TRY(read_positions(bound, given.from_positions, "args.from_positions", bound.from_positions_reach,
+                                   run.from_positions, error));
     }
     const auto at = [](auto *array, int i) { return array == nullptr ? nullptr : array[i]; };
     for (int i = 0; i < run.plan->n_tensors; i++) {
-        const StagePointers pointers = {at(given.weights, i),         at(given.scales, i),
-                                        at(given.scales_out, i),      at(given.caches, i),
-                                        at(given.position_scales, i), at(given.biases, i),
-                                        at(given.group_scales, i),    at(given.from_group_scales, i)};
+        const StagePointers pointers = {at(given.weights, i),      at(given.biases, i),
+                                        at(given.scales, i),       at(given.scales_out, i),
+                                        at(given.caches, i),       at(given.position_scales, i),
+                                        at(given.group_scales, i), at(given.from_group_scales, i)};
         if (run.tensors[i].n_heads == 0) {
             continue;
         }
         if (!move_stages(pointers, bound.stages_reach[i], run.tensors[i], run.stages[i], spans.y[i])) {
-            if (const halyard_status status = place_stages(pointers, i, run, spans, error)) {
-                return status;  // which says what is wrong
-            }
+            HALYARD_TRY(place_stages(pointers, i, run, spans, error));  // which says what is wrong
         }
-        if (run.stages[i].scales != nullptr) {
-            if (const halyard_status status = check_static_scales(run, i, error)) {
-                return status;
-            }
-        }
-        if (const halyard_status status = check_position_scales(run, i, error)) {
-            return status;
-        }
+        HALYARD_TRY(check_static_scales(run, i, error));
+        HALYARD_TRY(check_position_scales(run, i, error));
     }
     CheckedSlots &slots = run.slots;
     if (slots.data == nullptr) {
         return HALYARD_OK;
     }
-    if (given.slots == nullptr) {
-        return fail_null(error, "args.slots");
-    }
+    HALYARD_TRY(check_given(given.slots, "args.slots", error));
     slots.data = given.slots;
     if (!move_to(slots.data, bound.slots_reach, &slots.memory)) {
         return fail(error, HALYARD_ERROR_OVERFLOW, "args.slots leaves the address space");
     }
     if (!slots.may_be_doubled) {
-        if (given.slots_scratch == nullptr) {
-            return fail_null(error, "args.slots_scratch");
-        }
+        HALYARD_TRY(check_given(given.slots_scratch, "args.slots_scratch", error));
         const Reach reach = {0, slots.scratch_memory.n_bytes()};
         slots.scratch = static_cast<unsigned char *>(given.slots_scratch);
         if (!move_to(slots.scratch, reach, &slots.scratch_memory)) {

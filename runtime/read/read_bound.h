@@ -10,17 +10,12 @@ struct Reach {
     std::uintptr_t below, above;
 };
 
-/// How far the arrays for a tensor's stages reach; 0 for those that are not there.
-struct StagesReach {
-    Reach weight, bias, scales, scales_out, cache, position_scales, group_scales, from_group_scales;
-};
-
 struct Bound {
     Run run;
     halyard_tensor x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];
     Reach x_reach[HALYARD_MAX_TENSORS], y_reach[HALYARD_MAX_TENSORS], positions_reach, from_positions_reach,
         slots_reach;
-    StagesReach stages_reach[HALYARD_MAX_TENSORS];
+    Reach stages_reach[HALYARD_MAX_TENSORS][n_stage_arrays];  // 0 where there is no such array
 };
 
 /// Notes how far the arrays of a run reach. The run was read from these arguments.

@@ -146,9 +146,7 @@ halyard_status check_sizes(const PlanDesc &plan, const halyard_tensor *x, const 
 /// Reads tensors, and checks each by itself and against its partner.
 halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor *given_y, std::int32_t device, Run &run,
                             Spans &spans, halyard_error *error) {
-    if (const halyard_status status = check_sizes(*run.plan, given_x, given_y, error)) {
-        return status;
-    }
+    HALYARD_TRY(check_sizes(*run.plan, given_x, given_y, error));
     run.n_batch = given_x[0].shape[0];
     run.n_tokens = given_x[0].shape[1];
     run.is_empty = true;
@@ -198,9 +196,7 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
             spans.y[i] = {0, 0};
             continue;  // read_stages does the rest
         }
-        if (const halyard_status status = read_output(x, y, i, is_same, run, spans, error)) {
-            return status;
-        }
+        HALYARD_TRY(read_output(x, y, i, is_same, run, spans, error));
         run.written_apart += tensor.in_place ? 0 : spans.y[i].n_bytes();
     }
     return HALYARD_OK;
@@ -245,48 +241,37 @@ halyard_status read_moves(const halyard_run_args &args, Run &run, halyard_error 
         return fail(error, HALYARD_ERROR_MISMATCH, "args.from_",
                     args.from_positions != nullptr ? "positions" : "angles", " is set, but the plan does not rerotate");
     }
-    if (args.from_positions == nullptr) {
-        return fail_null(error, "args.from_positions");
-    }
+    HALYARD_TRY(check_given(args.from_positions, "args.from_positions", error));
     if (run.bad_position != BadPosition::error) {
         return fail(error, HALYARD_ERROR_MISMATCH, "bad_position is ", args.bad_position,
                     ", but keys move from and to every position of 32 bits, so that it must be 0");
     }
     run.from_angles = args.from_angles != nullptr ? args.from_angles : run.angles;
-    halyard_status status = check_source_of_moves(*run.angles, "angles", run.plan->rotary_dim, error);
-    if (status == HALYARD_OK) {
-        status = check_source_of_moves(*run.from_angles, "from_angles", run.plan->rotary_dim, error);
-    }
-    return status != HALYARD_OK
-               ? status
-               : read_positions(args.from_positions, run.n_batch, run.n_tokens, run.from_angles->axes.n_axes,
-                                &run.from_positions, error, "from_positions");
+    HALYARD_TRY(check_source_of_moves(*run.angles, "angles", run.plan->rotary_dim, error));
+    HALYARD_TRY(check_source_of_moves(*run.from_angles, "from_angles", run.plan->rotary_dim, error));
+    return read_positions(args.from_positions, run.n_batch, run.n_tokens, run.from_angles->axes.n_axes,
+                          &run.from_positions, error, "from_positions");
 }
 
 /// Reads the positions that a run rotates by, or from and to.
 halyard_status read_tokens(const halyard_run_args &given, Run &run, halyard_error *error) {
-    halyard_status status = HALYARD_OK;
     if (!run.plan->rotates) {
         run.positions = {};
     } else {
-        status = read_positions(given.positions, run.n_batch, run.n_tokens, given.angles->axes.n_axes, &run.positions,
-                                error);
-        if (status == HALYARD_OK && given.angles->kind == AngleKind::given) {
-            status = check_given_rows(*given.angles, given.positions != nullptr, run, error);
+        HALYARD_TRY(read_positions(given.positions, run.n_batch, run.n_tokens, given.angles->axes.n_axes,
+                                   &run.positions, error));
+        if (given.angles->kind == AngleKind::given) {
+            HALYARD_TRY(check_given_rows(*given.angles, given.positions != nullptr, run, error));
         }
     }
     const bool moves = run.plan->rerotates || given.from_positions != nullptr || given.from_angles != nullptr;
-    return status == HALYARD_OK && moves ? read_moves(given, run, error) : status;
+    return moves ? read_moves(given, run, error) : HALYARD_OK;
 }
 
 halyard_status read_executor(const halyard_executor *executor, halyard_executor *out, halyard_error *error) {
     *out = {};
-    if (const halyard_status status = read_struct(executor, "executor", out, error)) {
-        return status;
-    }
-    if (out->parallel_for == nullptr) {
-        return fail_null(error, "executor.parallel_for");
-    }
+    HALYARD_TRY(read_struct(executor, "executor", out, error));
+    HALYARD_TRY(check_given(out->parallel_for, "executor.parallel_for", error));
     if (out->n_threads < 1 || out->n_threads > 1024) {
         return fail(error, HALYARD_ERROR_THREADS, "executor.n_threads is ", out->n_threads, ", but must be 1 to 1024");
     }
@@ -309,28 +294,18 @@ halyard_status check_n_tensors(const PlanDesc &plan, std::int32_t n_tensors, std
 
 halyard_status read_run(const PlanDesc *plan, const halyard_run_args *args, std::int32_t device, Run *run, Spans *spans,
                         halyard_error *error) noexcept {
-    if (plan == nullptr) {
-        return fail_null(error, "plan");
-    }
+    HALYARD_TRY(check_given(plan, "plan", error));
     halyard_run_args copy;
     const halyard_run_args *view = nullptr;
-    if (const halyard_status status = view_struct(args, "args", &copy, &view, error)) {
-        return status;
-    }
+    HALYARD_TRY(view_struct(args, "args", &copy, &view, error));
     const halyard_run_args &given = *view;
     // NOLINTNEXTLINE(*UndefinedBinaryOperatorResult): a copy that was not made has returned above
     if (given.angles == nullptr && plan->rotates) {
         return fail_null(error, "args.angles");
     }
-    if (given.x == nullptr) {
-        return fail_null(error, "args.x");
-    }
-    if (given.y == nullptr) {
-        return fail_null(error, "args.y");
-    }
-    if (const halyard_status status = check_n_tensors(*plan, given.n_tensors, given.reserved, error)) {
-        return status;
-    }
+    HALYARD_TRY(check_given(given.x, "args.x", error));
+    HALYARD_TRY(check_given(given.y, "args.y", error));
+    HALYARD_TRY(check_n_tensors(*plan, given.n_tensors, given.reserved, error));
     const std::optional<BadPosition> bad_position = to_bad_position(given.bad_position);
     if (!bad_position) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "bad_position is ", given.bad_position, ", which is no policy");
@@ -345,26 +320,17 @@ halyard_status read_run(const PlanDesc *plan, const halyard_run_args *args, std:
     run->bad_position = *bad_position;
     run->is_bound = false;
     run->executor.n_threads = 0;
-    halyard_status status = read_part(given.part, given.n_parts, given.executor != nullptr, &run->share, error);
-    if (status == HALYARD_OK) {
-        status = read_tensors(given.x, given.y, device, *run, *spans, error);
+    HALYARD_TRY(read_part(given.part, given.n_parts, given.executor != nullptr, &run->share, error));
+    HALYARD_TRY(read_tensors(given.x, given.y, device, *run, *spans, error));
+    HALYARD_TRY(read_tokens(given, *run, error));
+    if (!plan->only_rotates || given.slots != nullptr || given.stages != nullptr) {
+        HALYARD_TRY(read_stages(given.slots, given.stages, *run, *spans, error));
     }
-    if (status == HALYARD_OK) {
-        status = read_tokens(given, *run, error);
+    const Areas areas(*run, run->angles, run->positions, *spans);
+    if (areas.any_spans_meet()) {
+        HALYARD_TRY(areas.check(given.x, given.y, error));
     }
-    if (status == HALYARD_OK && (!plan->only_rotates || given.slots != nullptr || given.stages != nullptr)) {
-        status = read_stages(given.slots, given.stages, *run, *spans, error);
-    }
-    if (status == HALYARD_OK) {
-        const Areas areas(*run, run->angles, run->positions, *spans);
-        if (areas.any_spans_meet()) {
-            status = areas.check(given.x, given.y, error);
-        }
-    }
-    if (status == HALYARD_OK && given.executor != nullptr) {
-        status = read_executor(given.executor, &run->executor, error);
-    }
-    return status;
+    return given.executor != nullptr ? read_executor(given.executor, &run->executor, error) : HALYARD_OK;
 }
 
 }  // namespace halyard

@@ -31,16 +31,21 @@ struct RunTensor {
     const Kernel *kernel;
 };
 
-/// Arrays for the stages of one tensor: NULL, with an empty range, where the plan does not ask for one.
+/// An array for a stage of one tensor: NULL, with an empty range, where the plan does not ask for it.
+struct StageMemory {
+    char *data;  // written only where it is that of scales_out, cache and group_scales
+    MemoryRange range;
+};
+
+/// What the stages of one tensor read and write.
 struct RunStages {
-    const char *weight, *bias;
-    const char *scales;                                    // floats, static
-    char *scales_out;                                      // floats, dynamic
+    StageMemory arrays[n_stage_arrays];  // by StageArray; scales of all kinds but of groups are floats
     std::int64_t stride_batch, stride_token, stride_head;  // of scales_out; with a cache, stride_token steps by slot
-    const char *position_scales;                           // floats
     std::int64_t position_strides[3];                      // of position_scales: batch, token, head
-    MemoryRange weight_memory, bias_memory, scales_memory, scales_out_memory, position_scales_memory;
-    GroupScales group_scales, from_group_scales;  // of groups whose scales lie apart
+    GroupStrides group_scales, from_group_scales;          // of groups whose scales lie apart
+
+    char *data(StageArray array) const noexcept { return arrays[array].data; }
+    const MemoryRange &memory(StageArray array) const noexcept { return arrays[array].range; }
 };
 
 /// A run without its tensors.

@@ -5,19 +5,10 @@
 
 namespace halyard {
 
-/// The pointers of a tensor's stages, which differ from layer to layer.
-struct StagePointers {
-    const void *weight;
-    const float *scales;
-    float *scales_out;
-    void *cache;
-    const float *position_scales;
-    const void *bias;
-    void *group_scales;
-    const void *from_group_scales;
-};
+/// The arrays that a call brings for a tensor's stages, by StageArray. They differ from layer to layer.
+using StagePointers = const void *[n_stage_arrays];
 
-/// Sets and checks the pointers of a tensor's stages. Strides were read before.
+/// Sets and checks the arrays of a tensor's stages. Strides were read before.
 halyard_status place_stages(const StagePointers &given, int index, Run &run, Spans &spans,
                             halyard_error *error) noexcept;
 

@@ -27,12 +27,8 @@ halyard_status fail_doubled(const CheckedSlots &slots, std::int64_t batch, std::
 halyard_status read_slots(const halyard_slots *slots, std::int64_t n_batch, std::int64_t n_tokens, std::int64_t n_slots,
                           CheckedSlots *out, halyard_error *error) noexcept {
     halyard_slots given = {};
-    if (const halyard_status status = read_struct(slots, "slots", &given, error)) {
-        return status;
-    }
-    if (const halyard_status status = read_form(given, "slots", out, error)) {
-        return status;
-    }
+    HALYARD_TRY(read_struct(slots, "slots", &given, error));
+    HALYARD_TRY(read_form(given, "slots", out, error));
     if (given.policy != HALYARD_SLOTS_CHECK && given.policy != HALYARD_SLOTS_RANGE_ONLY) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "slots.policy is ", given.policy,
                     ", but it must be HALYARD_SLOTS_CHECK (0) or HALYARD_SLOTS_RANGE_ONLY (1)");
@@ -48,9 +44,7 @@ halyard_status read_slots(const halyard_slots *slots, std::int64_t n_batch, std:
     out->n_slots = n_slots;
     out->scratch = static_cast<unsigned char *>(given.scratch);
     out->memory = out->scratch_memory = {0, 0};
-    if (given.data == nullptr) {
-        return fail_null(error, "slots.data");
-    }
+    HALYARD_TRY(check_given(given.data, "slots.data", error));
     const std::int64_t strides[] = {given.strides[0], given.strides[1]};
     std::int64_t n_all = 0;  // with strides of 0, nothing else bounds it
     if (__builtin_mul_overflow(n_batch, n_tokens, &n_all)) {

@@ -75,16 +75,9 @@ halyard_status read_norm(const halyard_norm_desc *norm, int index, std::int64_t 
                          halyard_error *error) noexcept {
     const Name name(index, "norm");
     halyard_norm_desc given = {};
-    halyard_status status = read_struct(norm, name.text, &given, error);
-    if (status == HALYARD_OK) {
-        status = check_choices(given, name, error);
-    }
-    if (status == HALYARD_OK) {
-        status = check_weight(given, name, &out->weight, error);
-    }
-    if (status != HALYARD_OK) {
-        return status;
-    }
+    HALYARD_TRY(read_struct(norm, name.text, &given, error));
+    HALYARD_TRY(check_choices(given, name, error));
+    HALYARD_TRY(check_weight(given, name, &out->weight, error));
     const auto eps = static_cast<float>(given.eps);
     if (!(given.eps >= 0.0) || eps - eps != 0.0f) {
         return fail(error, HALYARD_ERROR_SCALE, name.text, "->eps is ", given.eps,
@@ -125,9 +118,7 @@ halyard_status read_scale(const halyard_scale_desc *scale, int index, Dtype out_
                           halyard_error *error) noexcept {
     const Name name(index, "scale");
     halyard_scale_desc given = {};
-    if (const halyard_status status = read_struct(scale, name.text, &given, error)) {
-        return status;
-    }
+    HALYARD_TRY(read_struct(scale, name.text, &given, error));
     if (!is_within(given.kind, HALYARD_SCALE_DYNAMIC)) {
         return fail_value(name, "kind", given.kind, HALYARD_SCALE_DYNAMIC, error);
     }

@@ -8,49 +8,54 @@ namespace halyard {
 
 namespace {
 
-/// Where a tensor's records lie as a view.
-TokenRecords records_of_view(const Run &run, const GroupsDesc &groups, const GroupScales &scales, char *data,
-                             const RunTensor::Strides &strides, std::int64_t at) {
-    const std::int64_t batch = at / run.n_tokens, token = at - batch * run.n_tokens;
-    TokenRecords records = {data + batch * strides.batch + token * strides.token, strides.head, nullptr, strides.head};
-    records.scales = records.bytes;
-    if (groups.scales_apart) {
-        records.scales = scales.data + batch * scales.stride_batch + token * scales.stride_token;
-        records.scales_stride_head = scales.stride_head;
+/// The records that begin at `bytes`, with scales of their own, or with those of a token in a block or batch row that
+/// lie `apart` if that is not NULL.
+TokenRecords records_at(char *bytes, std::int64_t stride_head, char *apart, const GroupStrides &strides,
+                        std::int64_t block, std::int64_t token) {
+    if (apart == nullptr) {
+        return {bytes, stride_head, bytes, stride_head};
     }
-    return records;
+    return {bytes, stride_head, apart + block * strides.stride_batch + token * strides.stride_token,
+            strides.stride_head};
+}
+
+/// The same where a tensor's records lie as a view.
+TokenRecords records_of_view(const Run &run, char *data, const RunTensor::Strides &strides, char *apart,
+                             const GroupStrides &apart_strides, std::int64_t at) {
+    const std::int64_t batch = at / run.n_tokens, token = at - batch * run.n_tokens;
+    return records_at(data + batch * strides.batch + token * strides.token, strides.head, apart, apart_strides, batch,
+                      token);
 }
 
 }  // namespace
 
 TokenRecords written_records(const Run &run, int index, std::int64_t token) noexcept {
-    const TensorDesc &desc = run.plan->tensors[index];
+    const auto &cache = run.plan->tensors[index].cache;
     const RunTensor &tensor = run.tensors[index];
-    const GroupScales &scales = run.stages[index].group_scales;
-    if (!desc.cache) {
-        return records_of_view(run, *desc.groups, scales, tensor.y, tensor.out, token);
+    const RunStages &stages = run.stages[index];
+    char *const apart = stages.data(group_scales_array);
+    if (!cache) {
+        return records_of_view(run, tensor.y, tensor.out, apart, stages.group_scales, token);
     }
     const std::int64_t slot = run.slots.of_token(token);
     if (slot < 0) {
         return {nullptr, 0, nullptr, 0};
     }
-    char *const bytes = tensor.y + desc.cache->offset_of(slot);
-    if (!desc.groups->scales_apart) {
-        return {bytes, desc.cache->stride_head, bytes, desc.cache->stride_head};
-    }
-    const std::int64_t block = slot / desc.cache->block_size, in_block = slot - block * desc.cache->block_size;
-    return {bytes, desc.cache->stride_head, scales.data + block * scales.stride_batch + in_block * scales.stride_token,
-            scales.stride_head};
+    const std::int64_t block = slot / cache->block_size;
+    return records_at(tensor.y + cache->offset_of(slot), cache->stride_head, apart, stages.group_scales, block,
+                      slot - block * cache->block_size);
 }
 
 TokenRecords read_records(const Run &run, int index, std::int64_t token) noexcept {
-    const TensorDesc &desc = run.plan->tensors[index];
+    const RunTensor &tensor = run.tensors[index];
     const RunStages &stages = run.stages[index];
-    if (run.plan->rerotates && desc.cache) {
+    const bool moves = run.plan->rerotates;
+    if (moves && run.plan->tensors[index].cache) {
         return written_records(run, index, token);
     }
-    return records_of_view(run, *desc.from_groups, run.plan->rerotates ? stages.group_scales : stages.from_group_scales,
-                           const_cast<char *>(run.tensors[index].x), run.tensors[index].in, token);
+    return records_of_view(run, const_cast<char *>(tensor.x), tensor.in,
+                           stages.data(moves ? group_scales_array : from_group_scales_array),
+                           moves ? stages.group_scales : stages.from_group_scales, token);
 }
 
 float load_group_scale(const GroupsDesc &groups, const char *at) noexcept {

@@ -81,7 +81,7 @@ const float *find_floats(const NormDesc &norm, const char *data) {
 /// The caller's weights if a norm can read them as they are, else NULL.
 const float *find_weight(const Run &run, int index) {
     const NormDesc &norm = *run.plan->tensors[index].norm;
-    return norm.unit_offset ? nullptr : find_floats(norm, run.stages[index].weight);
+    return norm.unit_offset ? nullptr : find_floats(norm, run.stages[index].data(weight_array));
 }
 
 /// Widens n of a norm's weights or biases from number `first` on. A norm that has none gets n times `neutral`.
@@ -98,7 +98,7 @@ void load_numbers(const Run &run, int index, const char *numbers, float neutral,
 
 void load_weight(const Run &run, int index, std::int64_t first, std::int64_t n, float *out) {
     const NormDesc &norm = *run.plan->tensors[index].norm;
-    load_numbers(run, index, norm.weight ? run.stages[index].weight : nullptr, 1.0f, first, n, out);
+    load_numbers(run, index, norm.weight ? run.stages[index].data(weight_array) : nullptr, 1.0f, first, n, out);
     for (std::int64_t i = 0; i < n && norm.unit_offset; i++) {
         out[i] = 1.0f + out[i];
     }
@@ -117,7 +117,7 @@ void set_weights(const Run &run, int index, std::int64_t first_head, std::int64_
         return;
     }
     float *const second_half = work.widened + block_floats / 2;
-    const char *const given = norm.has_bias ? run.stages[index].bias : nullptr;
+    const char *const given = norm.has_bias ? run.stages[index].data(bias_array) : nullptr;
     const float *const bias = find_floats(norm, given);
     if (bias == nullptr) {
         load_numbers(run, index, given, -0.0f, first, n, second_half);  // not even a -0 is changed by adding that
@@ -247,7 +247,7 @@ void unscale_block(const Run &run, int index, const Stretch &stretch, const Bloc
     const TensorDesc &desc = run.plan->tensors[index];
     for (std::int64_t head = 0; head < block.n_heads; head++) {
         const std::int64_t of_head = desc.scale->by_head ? (stretch.first_head + block.head + head) * desc.head_dim : 0;
-        widen_words<F32>(run.stages[index].scales, of_head, desc.head_dim, work.r);
+        widen_words<F32>(run.stages[index].data(scales_array), of_head, desc.head_dim, work.r);
         for (std::int64_t token = 0; token < block.n_tokens; token++) {
             float *const to = work.block + token * block.strides.token + head * block.strides.head;
             for (std::int64_t i = 0; i < desc.head_dim; i++) {
@@ -377,7 +377,7 @@ ElementStrides load_scales(const Run &run, int index, const Stretch &stretch, co
     const std::int64_t n_channels = desc.scale->by_channel ? desc.head_dim : 1;
     const std::int64_t first = desc.scale->by_head ? (stretch.first_head + block.head) * n_channels : 0;
     const std::int64_t n = desc.scale->by_head ? block.n_heads * n_channels : n_channels;
-    widen_words<F32>(run.stages[index].scales, first, n, r);
+    widen_words<F32>(run.stages[index].data(scales_array), first, n, r);
     for (std::int64_t i = 0; i < n; i++) {
         r[i] = 1.0f / r[i];
     }
@@ -566,23 +566,14 @@ void norm_and_rotate_evenly(const Run &run, int index, const RunTensor &tensor, 
 /// Norms, rotates and stores a stretch by one kernel. A call does as many tokens as lie evenly apart in the cache.
 void norm_and_rotate_stretch(const Run &run, int index, const Stretch &stretch, const Rows &rows, const float *weight) {
     const TensorDesc &desc = run.plan->tensors[index];
-    const RunTensor &tensor = run.tensors[index];
-    const std::int64_t bytes = element_bytes(desc.dtype);
-    if (!desc.cache) {
-        norm_and_rotate_evenly(run, index, tensor, stretch, rows, weight);
-        return;
+    const auto take = [&](const Stretch &part, const Rows &its) {
+        norm_and_rotate_evenly(run, index, run.tensors[index], part, its, weight);
+    };
+    if (desc.cache) {
+        for_each_part(run, desc, stretch, rows, take);
+    } else {
+        take(stretch, rows);
     }
-    Stretch part = stretch;
-    Rows its = rows;
-    for_each_stored(run.slots, *desc.cache, stretch.first, stretch.n_tokens,
-                    [&](std::int64_t token, const Stored &stored) {
-                        part.n_tokens = stored.n_tokens;
-                        part.out_token = stored.stride_token;
-                        part.x = stretch.x + token * stretch.in_token * bytes;
-                        part.y = stretch.y + stored.offset * bytes;
-                        its.row_of_token = rows.row_of_token + token;
-                        norm_and_rotate_evenly(run, index, tensor, part, its, weight);
-                    });
 }
 
 /// The same with weights that have to be widened.

@@ -117,6 +117,26 @@ void for_each_stored(const CheckedSlots &slots, const CacheDesc &cache, std::int
     }
 }
 
+/// Calls function(part, rows) for all tokens of a stretch that are stored in its tensor's cache, which have the dtype
+/// of the input: for those that lie evenly apart there. Keys that rerotate are read there too.
+template <typename Function>
+void for_each_part(const Run &run, const TensorDesc &desc, const Stretch &stretch, const Rows &rows,
+                   const Function &function) {
+    const std::int64_t bytes = element_bytes(desc.dtype);
+    Stretch part = stretch;
+    Rows its = rows;
+    for_each_stored(run.slots, *desc.cache, stretch.first, stretch.n_tokens,
+                    [&](std::int64_t token, const Stored &stored) {
+                        part.n_tokens = stored.n_tokens;
+                        part.y = stretch.y + stored.offset * bytes;
+                        part.out_token = stored.stride_token;
+                        part.x = run.plan->rerotates ? part.y : stretch.x + token * stretch.in_token * bytes;
+                        part.in_token = run.plan->rerotates ? part.out_token : stretch.in_token;
+                        its.row_of_token = desc.rotates ? rows.row_of_token + token : nullptr;
+                        function(part, its);
+                    });
+}
+
 /// Whether a tensor has no stage beside its rotation, and is_staged only for how its cache lies: its words are made by
 /// one call, and copied.
 bool only_lies_apart(const PlanDesc &plan, const TensorDesc &desc) noexcept;

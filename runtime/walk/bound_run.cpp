@@ -97,17 +97,13 @@ halyard_status run_with(Brought &brought, const Bound &bound, const halyard_boun
         run.tensors[i].x = static_cast<const char *>(given.x[i]);
         run.tensors[i].y = static_cast<char *>(given.y[i]);
     }
-    halyard_status status = read_part(given.part, given.n_parts, run.executor.n_threads > 0, &run.share, error);
-    if (status == HALYARD_OK && !run.plan->only_rotates) {
-        status = read_bound_stages(bound, given, run, brought.spans, error);
-        brought.is_apart =
-            status == HALYARD_OK && !Areas(run, run.angles, run.positions, brought.spans).any_spans_meet();
+    HALYARD_TRY(read_part(given.part, given.n_parts, run.executor.n_threads > 0, &run.share, error));
+    if (!run.plan->only_rotates) {
+        HALYARD_TRY(read_bound_stages(bound, given, run, brought.spans, error));
+        brought.is_apart = !Areas(run, run.angles, run.positions, brought.spans).any_spans_meet();
     }
-    if (status == HALYARD_OK && !brought.is_apart) {
-        status = check_bound_elements(bound, given, run, brought.spans, error);
-    }
-    if (status != HALYARD_OK) {
-        return status;
+    if (!brought.is_apart) {
+        HALYARD_TRY(check_bound_elements(bound, given, run, brought.spans, error));
     }
     if (may_be_non_temporal(run)) {
         choose_non_temporal(run);
@@ -125,12 +121,8 @@ extern "C" {
 
 halyard_status halyard_bind_run(const halyard_plan *plan, const halyard_run_args *args, halyard_bound_run **out,
                                 halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
-    if (out == nullptr) {
-        return fail_null(error, "out");
-    }
+    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_given(out, "out", error));
     std::unique_ptr<halyard_bound_run> bound(new (std::nothrow) halyard_bound_run{});
     if (bound == nullptr) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a bound run of ", sizeof(halyard_bound_run),
@@ -138,9 +130,7 @@ halyard_status halyard_bind_run(const halyard_plan *plan, const halyard_run_args
     }
     Run &run = bound->run;
     Spans spans;
-    if (const halyard_status status = read_run(plan, args, HALYARD_CPU, &run, &spans, error)) {
-        return status;
-    }
+    HALYARD_TRY(read_run(plan, args, HALYARD_CPU, &run, &spans, error));
     choose_kernels(run);
     if (run.share.count > 1) {
         return fail(error, HALYARD_ERROR_MISMATCH, "args.n_parts is ", run.share.count,
@@ -155,22 +145,14 @@ halyard_status halyard_bind_run(const halyard_plan *plan, const halyard_run_args
 
 halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_bound_run_args *args,
                                  halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
-    if (bound == nullptr) {
-        return fail_null(error, "bound");
-    }
+    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_given(bound, "bound", error));
     halyard_bound_run_args copy;
     const halyard_bound_run_args *view = nullptr;
-    if (const halyard_status status = view_struct(args, "args", &copy, &view, error)) {
-        return status;
-    }
+    HALYARD_TRY(view_struct(args, "args", &copy, &view, error));
     const halyard_bound_run_args &given = *view;
-    // NOLINTNEXTLINE(*UndefinedBinaryOperatorResult): a copy that was not made has returned above
-    if (given.x == nullptr || given.y == nullptr) {
-        return fail_null(error, given.x == nullptr ? "args.x" : "args.y");
-    }
+    HALYARD_TRY(check_given(given.x, "args.x", error));
+    HALYARD_TRY(check_given(given.y, "args.y", error));
     if (given.n_tensors != bound->run.plan->n_tensors) {
         return fail(error, HALYARD_ERROR_SHAPE, "args.n_tensors is ", given.n_tensors, ", but the plan's is ",
                     bound->run.plan->n_tensors);
@@ -179,9 +161,7 @@ halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_b
         return fail(error, HALYARD_ERROR_MISMATCH, "args.from_positions is set, but the plan does not rerotate");
     }
     Brought brought;
-    if (const halyard_status status = read_bound(*bound, given, &brought, error)) {
-        return status;
-    }
+    HALYARD_TRY(read_bound(*bound, given, &brought, error));
     std::int32_t rows[max_piece_tokens];
     if (brought.is_apart && bound->is_prepared && given.part == 0 && (given.n_parts == 0 || given.n_parts == 1) &&
         find_rows(bound->run, brought.positions, 0, bound->rows[0].extent, rows)) {

@@ -1,6 +1,7 @@
 // The targets that Halyard knows, and which of them this machine can run.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 namespace halyard {
@@ -17,6 +18,7 @@ inline constexpr std::int32_t n_targets = static_cast<std::int32_t>(Target::refe
 /// A set of targets, one bit each.
 using TargetSet = std::uint32_t;
 constexpr TargetSet bit(Target target) { return TargetSet(1) << static_cast<std::int32_t>(target); }
+constexpr Target best_of(TargetSet targets) { return Target(std::countr_zero(targets)); }
 
 /// What this processor and its operating system support. Found once, then the same for the life of the process.
 TargetSet supported_targets() noexcept;

@@ -197,18 +197,13 @@ halyard_status allowed_targets(const char *target, const char *max_target, Targe
     }
     Target found = Target::reference;
     if (target != nullptr) {
-        const halyard_status status = find_target(target, target_source, &found, error);
-        if (status == HALYARD_OK) {
-            *allowed = bit(found);
-        }
-        return status;
+        HALYARD_TRY(find_target(target, target_source, &found, error));
+        *allowed = bit(found);
+        return HALYARD_OK;
     }
     TargetSet usable = built_targets() & supported_targets();
     if (max_target != nullptr) {
-        const halyard_status status = find_target(max_target, max_source, &found, error);
-        if (status != HALYARD_OK) {
-            return status;
-        }
+        HALYARD_TRY(find_target(max_target, max_source, &found, error));
         usable &= ~(bit(found) - 1);  // better targets have lower bits
     }
     *allowed = usable;
@@ -234,9 +229,7 @@ extern "C" {
 int32_t halyard_get_target_count(void) { return n_targets; }
 
 halyard_status halyard_get_target_info(int32_t index, halyard_target_info *info, halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
+    HALYARD_TRY(check_error(error));
     if (index < 0 || index >= n_targets) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "index is ", index, ", but targets are numbered 0 to ",
                     n_targets - 1);
@@ -257,11 +250,7 @@ halyard_status halyard_get_target_info(int32_t index, halyard_target_info *info,
     } else if ((allowed & bit(target)) == 0) {
         reason.add(why_not(target));
     } else if ((allowed & (bit(target) - 1)) != 0) {
-        std::int32_t better = 0;
-        while ((allowed & bit(Target(better))) == 0) {
-            better++;
-        }
-        reason.add(words[better].name);
+        reason.add(name_of(best_of(allowed)));
         reason.add(" is better");
     } else {
         value.active = 1;

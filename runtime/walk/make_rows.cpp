@@ -37,14 +37,8 @@ halyard_status make_of_source(const halyard_plan &plan, const halyard_rows_args 
     }
     CheckedPositions checked;
     MemoryRange written = {0, 0};
-    halyard_status status =
-        read_positions(args.positions, args.n_batch, args.n_tokens, angles.axes.n_axes, &checked, error);
-    if (status == HALYARD_OK) {
-        status = read_memory(args, angles.rotary_dim, 1, &written, error);
-    }
-    if (status != HALYARD_OK) {
-        return status;
-    }
+    HALYARD_TRY(read_positions(args.positions, args.n_batch, args.n_tokens, angles.axes.n_axes, &checked, error));
+    HALYARD_TRY(read_memory(args, angles.rotary_dim, 1, &written, error));
     const char *const shared = written.overlaps(angles.cos_memory) || written.overlaps(angles.sin_memory)
                                    ? "the rows of the angle source"
                                : written.overlaps(angles.index_memory) ? "the index of the angle source"
@@ -53,10 +47,7 @@ halyard_status make_of_source(const halyard_plan &plan, const halyard_rows_args 
     if (shared != nullptr) {
         return fail(error, HALYARD_ERROR_OVERLAP, "args.rows shares memory with ", shared);
     }
-    status = check_positions(angles, checked, policy, args.n_batch, args.n_tokens, error);
-    if (status != HALYARD_OK) {
-        return status;
-    }
+    HALYARD_TRY(check_positions(angles, checked, policy, args.n_batch, args.n_tokens, error));
     const std::int64_t n_pairs = angles.rotary_dim / 2;
     const std::int64_t end = end_of_share(args.n_batch * args.n_tokens, share);
     const RowBlock block = row_block(angles.rotary_dim);
@@ -83,43 +74,28 @@ halyard_status make_of_linear(const halyard_plan &plan, const halyard_rows_args 
     }
     LinearAngles linear;
     MemoryRange written = {0, 0};
-    halyard_status status =
-        read_linear_angles(args.linear, plan.rotary_dim, args.n_batch, args.n_tokens, &linear, error);
-    if (status == HALYARD_OK) {
-        status = read_memory(args, plan.rotary_dim, linear.n_heads, &written, error);
-    }
-    if (status != HALYARD_OK) {
-        return status;
-    }
+    HALYARD_TRY(read_linear_angles(args.linear, plan.rotary_dim, args.n_batch, args.n_tokens, &linear, error));
+    HALYARD_TRY(read_memory(args, plan.rotary_dim, linear.n_heads, &written, error));
     if (written.overlaps(linear.positions_memory) || written.overlaps(linear.matrix_memory)) {
         return fail(error, HALYARD_ERROR_OVERLAP, "args.rows shares memory with linear.",
                     written.overlaps(linear.positions_memory) ? "positions" : "matrix");
     }
-    status = check_linear_angles(linear, args.n_batch, args.n_tokens, error);
-    if (status == HALYARD_OK) {
-        const std::int64_t n = args.n_batch * args.n_tokens;
-        make_linear_rows(linear, plan.row_kernels, args.n_tokens, first_of_share(n, share), end_of_share(n, share),
-                         args.rows);
-    }
-    return status;
+    HALYARD_TRY(check_linear_angles(linear, args.n_batch, args.n_tokens, error));
+    const std::int64_t n = args.n_batch * args.n_tokens;
+    make_linear_rows(linear, plan.row_kernels, args.n_tokens, first_of_share(n, share), end_of_share(n, share),
+                     args.rows);
+    return HALYARD_OK;
 }
 
 }  // namespace
 
 extern "C" halyard_status halyard_make_rows(const halyard_plan *plan, const halyard_rows_args *args,
                                             halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
-    if (plan == nullptr) {
-        return fail_null(error, "plan");
-    }
+    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_given(plan, "plan", error));
     halyard_rows_args copy;
     const halyard_rows_args *view = nullptr;
-    halyard_status status = view_struct(args, "args", &copy, &view, error);
-    if (status != HALYARD_OK) {
-        return status;
-    }
+    HALYARD_TRY(view_struct(args, "args", &copy, &view, error));
     const halyard_rows_args &given = *view;
     if (given.angles == nullptr && given.linear == nullptr) {
         return fail_null(error, "args.angles");
@@ -134,10 +110,7 @@ extern "C" halyard_status halyard_make_rows(const halyard_plan *plan, const haly
                     given.n_tokens, ", but neither may be negative");
     }
     Share share = {0, 1};
-    status = read_part(given.part, given.n_parts, false, &share, error);
-    if (status != HALYARD_OK) {
-        return status;
-    }
+    HALYARD_TRY(read_part(given.part, given.n_parts, false, &share, error));
     return given.linear != nullptr ? make_of_linear(*plan, given, share, error)
                                    : make_of_source(*plan, given, *policy, share, error);
 }

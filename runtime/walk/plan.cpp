@@ -40,14 +40,6 @@ const char *words_for(Place place) {
     return nullptr;
 }
 
-Target best_of(TargetSet allowed) {
-    std::int32_t best = 0;
-    while ((allowed & bit(Target(best))) == 0) {
-        best++;
-    }
-    return Target(best);
-}
-
 void explain_tensor(Text &text, const Task &task, TargetSet allowed) {
     const Kernel &taken = select(task, allowed);
     for (const Kernel &kernel : kernels()) {
@@ -83,21 +75,13 @@ using namespace halyard;
 extern "C" {
 
 halyard_status halyard_create_plan(const halyard_plan_desc *desc, halyard_plan **out, halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
-    if (out == nullptr) {
-        return fail_null(error, "out");
-    }
+    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_given(out, "out", error));
     PlanDesc checked;
     halyard_plan_desc given;
-    if (const halyard_status status = read_plan_desc(desc, &checked, &given, error)) {
-        return status;
-    }
+    HALYARD_TRY(read_plan_desc(desc, &checked, &given, error));
     TargetSet allowed = 0;
-    if (const halyard_status status = allowed_targets(given.target, given.max_target, &allowed, error)) {
-        return status;
-    }
+    HALYARD_TRY(allowed_targets(given.target, given.max_target, &allowed, error));
     auto *plan = new (std::nothrow) halyard_plan{};
     if (plan == nullptr) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a plan of ", sizeof(halyard_plan), " bytes");
@@ -129,17 +113,11 @@ void halyard_destroy_plan(halyard_plan *plan) { delete plan; }
 
 halyard_status halyard_explain_plan(const halyard_plan_desc *desc, char *text, int64_t n_bytes, int64_t *n_needed,
                                     halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
-    if (const halyard_status status = check_text(text, n_bytes, error)) {
-        return status;
-    }
+    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_text(text, n_bytes, error));
     PlanDesc checked;
     halyard_plan_desc given;
-    if (const halyard_status status = read_plan_desc(desc, &checked, &given, error)) {
-        return status;
-    }
+    HALYARD_TRY(read_plan_desc(desc, &checked, &given, error));
     TargetSet allowed = 0;
     halyard_error reason = {sizeof(halyard_error), HALYARD_OK, ""};
     Text lines = {text, n_bytes};

@@ -37,7 +37,7 @@ struct Heads {
 template <typename Function>
 void for_each_heads(const GroupsDesc &groups, const Block &block, std::int64_t head_dim, const float *data,
                     const Function &function) {
-    const std::int64_t room = std::min(max_groups / groups.n_groups, record_room / groups.n_grouped());
+    const std::int64_t room = std::min(max_groups / groups.n_groups, record_room / groups.n_grouped);
     const bool is_dense = block.strides.token == block.n_heads * head_dim && block.n_heads <= room;
     const std::int64_t n_tokens = is_dense ? std::max<std::int64_t>(room / block.n_heads, 1) : 1;
     const std::int64_t n_heads = std::min(block.n_heads, room);
@@ -286,7 +286,7 @@ void dequantise(const StageKernels &kernels, const GroupsDesc &groups, const uns
                             : groups.element == HALYARD_ELEMENT_E5M2 ? Dtype::e5m2
                                                                      : Dtype::int8;
         widen(kernels, dtype, {groups.group, groups.n_groups, n_heads},
-              {reinterpret_cast<const char *>(elements), {1, groups.group, groups.n_grouped()}}, floats);
+              {reinterpret_cast<const char *>(elements), {1, groups.group, groups.n_grouped}}, floats);
     }
     for (std::int64_t i = 0; i < n_heads * groups.n_groups; i++) {
         const std::int64_t head = i / groups.n_groups, group = i - head * groups.n_groups;
@@ -381,7 +381,7 @@ void store_heads(const Run &run, int index, const Heads &part, std::int64_t firs
             if (groups.raw) {
                 static constexpr float one = 1.0f;
                 narrow(kernels, *groups.raw, {groups.n_raw, 1, 1},
-                       {part.data + at * desc.head_dim + groups.n_grouped(), {1, 0, 0}}, {&one, {0, 0, 0}},
+                       {part.data + at * desc.head_dim + groups.n_grouped, {1, 0, 0}}, {&one, {0, 0, 0}},
                        {record + groups.raw_offset, {1, 0, 0}});
             }
         }
@@ -420,10 +420,10 @@ void load_heads(const Run &run, int index, const Heads &part, std::int64_t first
         for (std::int64_t head = 0; head < part.n_heads; head++) {
             const std::int64_t at = token * part.n_heads + head, first = at * groups.n_groups;
             if (records.bytes == nullptr) {
-                std::fill_n(memory.elements + first * groups.group, groups.n_grouped(), 0);
+                std::fill_n(memory.elements + first * groups.group, groups.n_grouped, 0);
                 std::fill_n(numbers.s + first, groups.n_groups, 0.0f);
                 std::fill_n(numbers.z + first, groups.n_groups, 0.0f);
-                std::fill_n(floats + at * desc.head_dim + groups.n_grouped(), groups.n_raw, 0.0f);
+                std::fill_n(floats + at * desc.head_dim + groups.n_grouped, groups.n_raw, 0.0f);
                 continue;
             }
             const char *const record = records.bytes + head * records.stride_head;
@@ -431,7 +431,7 @@ void load_heads(const Run &run, int index, const Heads &part, std::int64_t first
                       numbers);
             if (groups.raw) {
                 widen(kernels, *groups.raw, {groups.n_raw, 1, 1}, {record + groups.raw_offset, {1, 0, 0}},
-                      {floats + at * desc.head_dim + groups.n_grouped(), {1, 0, 0}});
+                      {floats + at * desc.head_dim + groups.n_grouped, {1, 0, 0}});
             }
         }
     }

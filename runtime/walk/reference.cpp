@@ -64,15 +64,7 @@ void rotate(const Piece &piece) {
 }  // namespace
 
 void rotate_reference(const Piece &piece) noexcept {
-    switch (piece.dtype) {
-    case Dtype::f32: rotate<F32>(piece); break;
-    case Dtype::f16: rotate<F16>(piece); break;
-    case Dtype::bf16: rotate<BF16>(piece); break;
-    case Dtype::e4m3:
-    case Dtype::e5m2:
-    case Dtype::int8:
-    case Dtype::uint8: break;  // no input has them
-    }
+    with_storage(piece.dtype, [&](auto storage) { rotate<decltype(storage)>(piece); });
 }
 
 void phase_row_reference(std::int32_t position, const Phases &phases, std::int64_t n_pairs, float *cos_row,

@@ -13,15 +13,11 @@ namespace {
 
 /// Copies or widens n_pairs elements of a caller's row.
 void widen(Dtype dtype, const void *row, std::int64_t first, std::int64_t n_pairs, float *out) noexcept {
-    switch (dtype) {
-    case Dtype::f32: std::memcpy(out, static_cast<const char *>(row) + first * 4, std::size_t(n_pairs) * 4); break;
-    case Dtype::f16: widen_words<F16>(row, first, n_pairs, out); break;
-    case Dtype::bf16: widen_words<BF16>(row, first, n_pairs, out); break;
-    case Dtype::e4m3:
-    case Dtype::e5m2:
-    case Dtype::int8:
-    case Dtype::uint8: break;  // no rows have them
+    if (dtype == Dtype::f32) {
+        std::memcpy(out, static_cast<const char *>(row) + first * 4, std::size_t(n_pairs) * 4);
+        return;
     }
+    with_storage(dtype, [&](auto storage) { widen_words<decltype(storage)>(row, first, n_pairs, out); });
 }
 
 /// A buffer as a kernel reads it. Strides of dimension 0 are always 1.

@@ -58,25 +58,6 @@ constexpr Share all_heads = {0, 1};
 using TensorSet = std::uint32_t;
 constexpr TensorSet all_tensors = (1u << HALYARD_MAX_TENSORS) - 1;
 
-/// Rotates a stretch into a cache, or keys where they lie in the cache. Each call does tokens that lie evenly apart
-/// there.
-void rotate_by_slot(const Run &run, int index, const Stretch &stretch, const Rows &rows) {
-    const TensorDesc &desc = run.plan->tensors[index];
-    const std::int64_t bytes = element_bytes(desc.dtype);
-    const auto rotate_part = [&](std::int64_t token, const Stored &stored) {
-        Stretch part = stretch;
-        Rows part_rows = rows;
-        part.n_tokens = stored.n_tokens;
-        part.y += stored.offset * bytes;
-        part.out_token = stored.stride_token;
-        part.x = run.plan->rerotates ? part.y : part.x + token * stretch.in_token * bytes;
-        part.in_token = run.plan->rerotates ? part.out_token : stretch.in_token;
-        part_rows.row_of_token += desc.rotates ? token : 0;
-        rotate_stretch(run, index, run.tensors[index], part, part_rows);
-    };
-    for_each_stored(run.slots, *desc.cache, stretch.first, stretch.n_tokens, rotate_part);
-}
-
 /// Does one tensor for n tokens that follow each other, of the given batch row or, if it has just one, of all.
 void do_tokens(const Run &run, int index, std::int64_t batch, std::int64_t token, std::int64_t n_tokens,
                const Rows &rows, const Share &share) {
@@ -105,18 +86,19 @@ void do_tokens(const Run &run, int index, std::int64_t batch, std::int64_t token
         const std::int64_t of_token =
             desc.cache ? 0 : batch * stages.stride_batch + token * stages.stride_token;  // by slot, else
         const std::int64_t of_head = of_token + stretch.first_head * stages.stride_head;
-        stretch.scales_out =
-            stages.scales_out == nullptr ? nullptr : stages.scales_out + of_head * std::int64_t{sizeof(float)};
+        char *const scales_out = stages.data(scales_out_array);
+        stretch.scales_out = scales_out == nullptr ? nullptr : scales_out + of_head * std::int64_t{sizeof(float)};
         stretch.scales_token = by_batch && !desc.cache ? stages.stride_batch : stages.stride_token;
         if (desc.position_scales) {
             const std::int64_t(&strides)[3] = stages.position_strides;
             const std::int64_t at = batch * strides[0] + token * strides[1] + stretch.first_head * strides[2];
-            stretch.position_scales = stages.position_scales + at * std::int64_t{sizeof(float)};
+            stretch.position_scales = stages.data(position_scales_array) + at * std::int64_t{sizeof(float)};
             stretch.position_scales_token = strides[by_batch ? 0 : 1];
         }
         take_road(run, index, stretch, rows);
     } else {
-        rotate_by_slot(run, index, stretch, rows);
+        for_each_part(run, desc, stretch, rows,
+                      [&](const Stretch &part, const Rows &its) { rotate_stretch(run, index, tensor, part, its); });
     }
 }
 
@@ -369,9 +351,7 @@ halyard_status do_run(const Run &run, halyard_error *error) noexcept {
     const std::int64_t n = run.n_batch * run.n_tokens;
     const std::int64_t n_tasks = count_tasks(run);
     if (run.slots.data != nullptr) {
-        if (const halyard_status status = check_slots(run.slots, error)) {
-            return status;
-        }
+        HALYARD_TRY(check_slots(run.slots, error));
     }
     std::int32_t rows[max_piece_tokens];
     if (n <= max_piece_tokens && n_tasks <= 1 && run.share.count == 1 && run.plan->rotates && !run.plan->rerotates &&
@@ -381,18 +361,12 @@ halyard_status do_run(const Run &run, halyard_error *error) noexcept {
         return HALYARD_OK;
     }
     if (run.plan->rotates) {
-        const halyard_status status =
-            run.plan->rerotates
-                ? check_moves(run.moves(), run.n_batch, run.n_tokens, error)
-                : check_positions(*run.angles, run.positions, run.bad_position, run.n_batch, run.n_tokens, error);
-        if (status != HALYARD_OK) {
-            return status;
-        }
+        HALYARD_TRY(run.plan->rerotates ? check_moves(run.moves(), run.n_batch, run.n_tokens, error)
+                                        : check_positions(*run.angles, run.positions, run.bad_position, run.n_batch,
+                                                          run.n_tokens, error));
     }
     for (int i = 0; i < run.plan->n_tensors && run.plan->rerotates; i++) {
-        if (const halyard_status status = check_moved_scales(run, i, error)) {
-            return status;
-        }
+        HALYARD_TRY(check_moved_scales(run, i, error));
     }
     if (n_tasks > 1) {
         return run_on_executor(run, n_tasks, error);
@@ -406,14 +380,10 @@ halyard_status do_run(const Run &run, halyard_error *error) noexcept {
 using namespace halyard;
 
 extern "C" halyard_status halyard_run(const halyard_plan *plan, const halyard_run_args *args, halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
+    HALYARD_TRY(check_error(error));
     Run run;
     Spans spans;
-    if (const halyard_status status = read_run(plan, args, HALYARD_CPU, &run, &spans, error)) {
-        return status;
-    }
+    HALYARD_TRY(read_run(plan, args, HALYARD_CPU, &run, &spans, error));
     choose_kernels(run);
     return do_run(run, error);
 }

@@ -55,15 +55,7 @@ void narrow_by_loop(const Extents &extents, const Elements<const float> &block, 
 }
 
 float rounded(Dtype dtype, float value) {
-    switch (dtype) {
-    case Dtype::f16: return F16::widen(F16::narrow(value));
-    case Dtype::bf16: return BF16::widen(BF16::narrow(value));
-    case Dtype::f32:
-    case Dtype::e4m3:
-    case Dtype::e5m2:
-    case Dtype::int8:
-    case Dtype::uint8: break;  // no input has those of 8 bits
-    }
+    with_storage(dtype, [&](auto storage) { value = storage.widen(storage.narrow(value)); });
     return value;
 }
 
@@ -244,29 +236,35 @@ std::int64_t padded(std::int64_t n_elements) {
 /// range.
 enum class Padding { zeros, first_element };
 
+constexpr std::int64_t room_for_padded = 2048;  // floats
+
+/// Copies heads of a token, the first of them `first`, each padded to whole vectors.
+template <typename T>
+void copy_padded(Padding padding, const Extents &extents, const Elements<T> &heads, std::int64_t first,
+                 std::int64_t token, float *to) {
+    for (std::int64_t h = 0; h < extents.n_heads; h++, to += padded(extents.n_elements)) {
+        std::copy_n(find(heads, 0, first + h, token), extents.n_elements, to);
+        std::fill(to + extents.n_elements, to + padded(extents.n_elements), padding == Padding::zeros ? 0.0f : to[0]);
+    }
+}
+
 /// Copies heads that are no whole vectors and pads them. `function` is called with the copies of some heads of a token;
 /// what it changes of a block that is not const is copied back. False where a head is too long for that.
 template <typename T, typename Function>
 bool with_padding(Padding padding, const Extents &extents, const Elements<T> &block, Function function) {
-    constexpr std::int64_t room = 2048;
-    const std::int64_t stride = padded(extents.n_elements), at_once = room / stride;
+    const std::int64_t stride = padded(extents.n_elements), at_once = room_for_padded / stride;
     if (at_once == 0) {
         return false;
     }
-    alignas(64) float copy[room];
-    const auto bytes = static_cast<std::size_t>(extents.n_elements) * sizeof(float);
+    alignas(64) float copy[room_for_padded];
     for (std::int64_t t = 0; t < extents.n_tokens; t++) {
         for (std::int64_t first = 0; first < extents.n_heads; first += at_once) {
             const std::int64_t n_heads = std::min(at_once, extents.n_heads - first);
-            for (std::int64_t h = 0; h < n_heads; h++) {
-                float *const to = copy + h * stride;
-                std::memcpy(to, find(block, 0, first + h, t), bytes);
-                std::fill(to + extents.n_elements, to + stride, padding == Padding::zeros ? 0.0f : to[0]);
-            }
+            copy_padded(padding, {extents.n_elements, n_heads, 1}, block, first, t, copy);
             function(Extents{stride, n_heads, 1}, Elements<float>{copy, {1, stride, 0}}, first, t);
             if constexpr (!std::is_const_v<T>) {
                 for (std::int64_t h = 0; h < n_heads; h++) {
-                    std::memcpy(find(block, 0, first + h, t), copy + h * stride, bytes);
+                    std::copy_n(copy + h * stride, extents.n_elements, find(block, 0, first + h, t));
                 }
             }
         }
@@ -309,31 +307,20 @@ bool call_norm(const NormKernel &kernel, const Norm &norm, std::int64_t n, const
 /// The same on heads that are no whole vectors, in place.
 bool call_norm_on_copies(const NormKernel &kernel, const Norm &norm, const Extents &extents,
                          const Elements<float> &block) {
-    const auto norm_copy = [&](const Extents &copied, const Elements<float> &copy, std::int64_t first_head,
-                               std::int64_t) {
-        const Extents of_weights = {extents.n_elements, copied.n_heads, 1};
-        Norm its = norm;
-        const auto of_heads = [&](Elements<const float> numbers) {
-            numbers.data += first_head * norm.stride_weight_head;
-            return numbers;
-        };
-        const auto call = [&] { call_norm(kernel, its, extents.n_elements, copied, copy, copy); };
-        with_padding(Padding::zeros, of_weights, of_heads(norm.weights()),
-                     [&](const auto &, const auto &weights, auto...) {
-                         its.weight = weights.data;
-                         its.stride_weight_head = weights.strides.head;
-                         if (norm.bias == nullptr) {
-                             call();
-                             return;
-                         }
-                         with_padding(Padding::zeros, of_weights, of_heads(norm.biases()),
-                                      [&](const auto &, const auto &biases, auto...) {
-                                          its.bias = biases.data;
-                                          call();
-                                      });
-                     });
-    };
-    return with_padding(Padding::zeros, extents, block, norm_copy);
+    return with_padding(Padding::zeros, extents, block,
+                        [&](const Extents &copied, const Elements<float> &copy, std::int64_t first_head, std::int64_t) {
+                            alignas(64) float weight[room_for_padded], bias[room_for_padded];
+                            const Extents of_weights = {extents.n_elements, copied.n_heads, 1};
+                            Norm its = norm;
+                            its.stride_weight_head = copied.n_elements;
+                            copy_padded(Padding::zeros, of_weights, norm.weights(), first_head, 0, weight);
+                            its.weight = weight;
+                            if (norm.bias != nullptr) {
+                                copy_padded(Padding::zeros, of_weights, norm.biases(), first_head, 0, bias);
+                                its.bias = bias;
+                            }
+                            call_norm(kernel, its, extents.n_elements, copied, copy, copy);
+                        });
 }
 
 void call_norm_rotate(halyard_norm_rotate_kernel *kernel, const Norm &norm, const Piece &piece) {
@@ -363,15 +350,7 @@ void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents, con
             return;
         }
     }
-    switch (dtype) {
-    case Dtype::f32: widen_by_loop<F32>(extents, x, block); break;
-    case Dtype::f16: widen_by_loop<F16>(extents, x, block); break;
-    case Dtype::bf16: widen_by_loop<BF16>(extents, x, block); break;
-    case Dtype::e4m3: widen_by_loop<E4M3>(extents, x, block); break;
-    case Dtype::e5m2: widen_by_loop<E5M2>(extents, x, block); break;
-    case Dtype::int8: widen_by_loop<Int8>(extents, x, block); break;
-    case Dtype::uint8: break;  // records are no numbers
-    }
+    with_storage(dtype, [&](auto storage) { widen_by_loop<decltype(storage)>(extents, x, block); });
 }
 
 void normalise(const StageKernels &kernels, const Norm &norm, const Extents &extents,
@@ -590,15 +569,7 @@ void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, co
             return;
         }
     }
-    switch (dtype) {
-    case Dtype::f32: narrow_by_loop<F32>(extents, block, r, y); break;
-    case Dtype::f16: narrow_by_loop<F16>(extents, block, r, y); break;
-    case Dtype::bf16: narrow_by_loop<BF16>(extents, block, r, y); break;
-    case Dtype::e4m3: narrow_by_loop<E4M3>(extents, block, r, y); break;
-    case Dtype::e5m2: narrow_by_loop<E5M2>(extents, block, r, y); break;
-    case Dtype::int8: narrow_by_loop<Int8>(extents, block, r, y); break;
-    case Dtype::uint8: break;
-    }
+    with_storage(dtype, [&](auto storage) { narrow_by_loop<decltype(storage)>(extents, block, r, y); });
 }
 
 void quantise(const StageKernels &kernels, const Quantisation &how, const Extents &extents,

@@ -5,7 +5,6 @@
 #include "angles/references/ggml.h"
 
 #include "angles/references/float_functions.h"
-#include "base/error.h"
 
 #include <algorithm>
 #include <cmath>
@@ -20,20 +19,17 @@ namespace {
 
 constexpr float pi = 0x1.921fb6p+1f;
 
-halyard_status refuse(Part has, Part value, Part why, halyard_error *error) noexcept {
-    return fail(error, HALYARD_ERROR_UNSUPPORTED, "desc.reference is HALYARD_REFERENCE_GGML, but the frequencies' ",
-                has, " is ", value, why);
-}
-
 halyard_status check(const halyard_scaling &s, halyard_error *error) noexcept {
     if (s.method == HALYARD_SCALING_DYNAMIC_NTK) {
-        return refuse("method", "dynamic", ", which llama.cpp does not have", error);
+        return refuse_frequencies(Reference::ggml, "method", "dynamic", ", which llama.cpp does not have", error);
     }
     if (s.exponent_dim != s.rotary_dim) {
-        return refuse("exponent_dim", s.exponent_dim, ", and ggml divides by rotary_dim", error);
+        return refuse_frequencies(Reference::ggml, "exponent_dim", s.exponent_dim, ", and ggml divides by rotary_dim",
+                                  error);
     }
     if (s.method == HALYARD_SCALING_PROPORTIONAL && s.factor != 1.0) {
-        return refuse("factor", s.factor, ", and llama.cpp's proportional method has none", error);
+        return refuse_frequencies(Reference::ggml, "factor", s.factor, ", and llama.cpp's proportional method has none",
+                                  error);
     }
     return HALYARD_OK;
 }
@@ -152,22 +148,21 @@ private:
 halyard_status make_ggml_rows(const halyard_frequencies &frequencies, std::unique_ptr<TableRows> *out,
                               halyard_error *error) noexcept {
     if (frequencies.origin == nullptr) {
-        return refuse("method", "list", ", and ggml starts from a base", error);
+        return refuse_frequencies(Reference::ggml, "method", "list", ", and ggml starts from a base", error);
     }
     const halyard_scaling &s = frequencies.origin->scaling;
-    if (const halyard_status status = check(s, error)) {
-        return status;
-    }
+    HALYARD_TRY(check(s, error));
     double base = s.base;
     if (s.method == HALYARD_SCALING_NTK) {  // conversion/hunyuan.py
         const auto dim = static_cast<double>(s.rotary_dim);
         base *= precise_pow(s.factor, dim / (dim - 2.0)).hi;
     }
     if (!is_base_of_engines(base)) {
-        return refuse("base", base, ", and ggml's has to be in 1 to 2^127", error);
+        return refuse_frequencies(Reference::ggml, "base", base, ", and ggml's has to be in 1 to 2^127", error);
     }
     if (s.method == HALYARD_SCALING_YARN && static_cast<float>(base) == 1.0f) {
-        return refuse("base", base, ", whose logarithm ggml divides by, and it is 0 in float32", error);
+        return refuse_frequencies(Reference::ggml, "base", base,
+                                  ", whose logarithm ggml divides by, and it is 0 in float32", error);
     }
     Parameters parameters;
     parameters.n_dims = s.rotary_dim;
@@ -177,7 +172,8 @@ halyard_status make_ggml_rows(const halyard_frequencies &frequencies, std::uniqu
     }
     parameters.attn_factor = find_attn_factor(frequencies, parameters);
     if (!(parameters.attn_factor > 0.0f && std::isfinite(parameters.attn_factor))) {
-        return refuse("attention_factor", frequencies.attention_factor, ", which float32 loses on its way", error);
+        return refuse_frequencies(Reference::ggml, "attention_factor", frequencies.attention_factor,
+                                  ", which float32 loses on its way", error);
     }
     if (s.method == HALYARD_SCALING_YARN) {
         parameters.ext_factor = 1.0f;
@@ -191,8 +187,7 @@ halyard_status make_ggml_rows(const halyard_frequencies &frequencies, std::uniqu
             parameters.freq_factors.get()[k] = find_factor(*frequencies.origin, k);
         }
     }
-    out->reset(new (std::nothrow) GgmlRows(std::move(parameters)));
-    return *out != nullptr ? HALYARD_OK : fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a table's rows");
+    return make_rows_of<GgmlRows>(out, error, std::move(parameters));
 }
 
 }  // namespace halyard

@@ -2,10 +2,8 @@
 
 #include "angles/references/ggml.h"
 #include "angles/references/vllm.h"
-#include "base/error.h"
 
 #include <memory>
-#include <new>
 
 namespace halyard {
 namespace {
@@ -45,13 +43,6 @@ private:
     CosSinOfAngle cos_sin_;
 };
 
-template <typename Rows>
-halyard_status make(const halyard_frequencies &frequencies, std::unique_ptr<TableRows> *out,
-                    halyard_error *error) noexcept {
-    out->reset(new (std::nothrow) Rows(frequencies));
-    return *out != nullptr ? HALYARD_OK : fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a table's rows");
-}
-
 }  // namespace
 
 const char *name_of(Reference reference) noexcept {
@@ -65,11 +56,17 @@ const char *name_of(Reference reference) noexcept {
     return nullptr;
 }
 
+halyard_status refuse_frequencies(Reference reference, const Part &has, const Part &value, const Part &why,
+                                  halyard_error *error) noexcept {
+    return fail(error, HALYARD_ERROR_UNSUPPORTED, "desc.reference is ", name_of(reference), ", but the frequencies' ",
+                has, " is ", value, why);
+}
+
 halyard_status make_table_rows(const halyard_frequencies &frequencies, Reference reference,
                                std::unique_ptr<TableRows> *out, halyard_error *error) noexcept {
     switch (reference) {
-    case Reference::exact: return make<ExactRows>(frequencies, out, error);
-    case Reference::hf_f32: return make<HuggingFaceRows>(frequencies, out, error);
+    case Reference::exact: return make_rows_of<ExactRows>(out, error, frequencies);
+    case Reference::hf_f32: return make_rows_of<HuggingFaceRows>(out, error, frequencies);
     case Reference::vllm_f16:
     case Reference::vllm_bf16: return make_vllm_rows(frequencies, reference, out, error);
     case Reference::ggml: return make_ggml_rows(frequencies, out, error);

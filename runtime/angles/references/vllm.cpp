@@ -4,7 +4,6 @@
 #include "angles/references/vllm.h"
 
 #include "angles/references/float_functions.h"
-#include "base/error.h"
 #include "base/storage.h"
 
 #include <algorithm>
@@ -20,22 +19,18 @@ namespace {
 
 constexpr double pi = 0x1.921fb54442d18p+1;
 
-halyard_status refuse(Reference reference, Part has, Part value, Part why, halyard_error *error) noexcept {
-    return fail(error, HALYARD_ERROR_UNSUPPORTED, "desc.reference is ", name_of(reference), ", but the frequencies' ",
-                has, " is ", value, why);
-}
-
 halyard_status check(const halyard_scaling &s, double attention_factor, Reference reference,
                      halyard_error *error) noexcept {
     if (s.exponent_dim != s.rotary_dim) {
-        return refuse(reference, "exponent_dim", s.exponent_dim, ", and vLLM divides by rotary_dim", error);
+        return refuse_frequencies(reference, "exponent_dim", s.exponent_dim, ", and vLLM divides by rotary_dim", error);
     }
     if (s.method == HALYARD_SCALING_PROPORTIONAL && s.factor != 1.0) {
-        return refuse(reference, "factor", s.factor, ", and vLLM's proportional method has none", error);
+        return refuse_frequencies(reference, "factor", s.factor, ", and vLLM's proportional method has none", error);
     }
     const bool has_factor = s.method == HALYARD_SCALING_YARN || s.method == HALYARD_SCALING_LONGROPE;
     if (attention_factor != 1.0 && !has_factor) {
-        return refuse(reference, "attention_factor", attention_factor, ", and vLLM has none for their method", error);
+        return refuse_frequencies(reference, "attention_factor", attention_factor,
+                                  ", and vLLM has none for their method", error);
     }
     return HALYARD_OK;
 }
@@ -171,13 +166,11 @@ halyard_status make_vllm_table(const halyard_frequencies &frequencies, Reference
         return HALYARD_OK;
     }
     const halyard_scaling &s = frequencies.origin->scaling;
-    if (const halyard_status status = check(s, frequencies.attention_factor, reference, error)) {
-        return status;
-    }
+    HALYARD_TRY(check(s, frequencies.attention_factor, reference, error));
     const bool is_ntk = s.method == HALYARD_SCALING_NTK || s.method == HALYARD_SCALING_DYNAMIC_NTK;
     const double base = is_ntk ? stretch_base(s) : s.base;
     if (!is_base_of_engines(base)) {
-        return refuse(reference, "base", base, ", and vLLM's has to be in 1 to 2^127", error);
+        return refuse_frequencies(reference, "base", base, ", and vLLM's has to be in 1 to 2^127", error);
     }
     if (s.method == HALYARD_SCALING_LINEAR) {  // LinearScalingRotaryEmbedding
         out->position_divisor = static_cast<float>(s.factor);
@@ -190,15 +183,12 @@ halyard_status make_vllm_rows(const halyard_frequencies &frequencies, Reference 
                               std::unique_ptr<TableRows> *out, halyard_error *error) noexcept {
     const double factor = frequencies.attention_factor;
     if (reference == Reference::vllm_f16 && factor > 65504.0) {
-        return refuse(reference, "attention_factor", factor, ", and the largest f16 is 65504", error);
+        return refuse_frequencies(reference, "attention_factor", factor, ", and the largest f16 is 65504", error);
     }
     VllmTable table;
-    if (const halyard_status status = make_vllm_table(frequencies, reference, &table, error)) {
-        return status;
-    }
+    HALYARD_TRY(make_vllm_table(frequencies, reference, &table, error));
     const Dtype dtype = reference == Reference::vllm_f16 ? Dtype::f16 : Dtype::bf16;
-    out->reset(new (std::nothrow) VllmRows(std::move(table), frequencies.n_pairs, dtype));
-    return *out != nullptr ? HALYARD_OK : fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a table's rows");
+    return make_rows_of<VllmRows>(out, error, std::move(table), frequencies.n_pairs, dtype);
 }
 
 }  // namespace halyard
