@@ -121,7 +121,9 @@ set_up_tests() {
     want llvm-ar-19 llvm-19 "of emitted libraries"
     has_opencl || install_packages pocl-opencl-icd ocl-icd-libopencl1 ||
         say "there is no OpenCL device, and PoCL could not be installed, so the tests of OpenCL will be skipped"
-    (once cuda "$(pins 'nvidia-cuda-.*')" fetch_cuda_assembler) ||
+    # check_ptx.py knows where they are.
+    (once cuda "$(pins 'nvidia-cuda-.*')" fetch_wheels cuda "NVIDIA's assembler and disassembler (52 MB)" \
+        'nvidia-cuda-nvcc|nvidia-cuda-nvdisasm') ||
         say "the test of what NVIDIA's assembler makes of CUDA kernels will be skipped"
     (set_up_plot) || say "so the tests of pictures will be skipped"
 }
@@ -181,27 +183,11 @@ make_venv() {
     ln -sf "${programs[0]}"/{cmake,ctest,cpack} "$venv/bin/"
 }
 
-# The wheel's tags name the Python that Halide's Python bindings need. Halyard uses only the C++ SDK inside, so this
-# machine may have any Python.
-fetch_halide() {
-    say "fetching Halide (70 MB)"
-    rm -rf "$deps/halide"
-    pip_install halide --target "$deps/halide" --implementation cp --python-version 3.13 --abi cp313 \
-        --platform manylinux_2_28_x86_64
-}
-
-# Its headers are for any machine. The library is compiled with them, and archives bring them along.
-fetch_json() {
-    say "fetching JSON for Modern C++"
-    rm -rf "$deps/json"
-    pip_install nlohmann-json --target "$deps/json"
-}
-
-# check_ptx.py knows where they are.
-fetch_cuda_assembler() {
-    say "fetching NVIDIA's assembler and disassembler (52 MB)"
-    rm -rf "$deps/cuda"
-    pip_install 'nvidia-cuda-nvcc|nvidia-cuda-nvdisasm' --target "$deps/cuda"
+# fetch_wheels FOLDER WHAT NAMES [PIP_ARGUMENTS]: what these pinned packages hold, in .deps/FOLDER.
+fetch_wheels() {
+    say "fetching $2"
+    rm -rf "${deps:?}/$1"
+    pip_install "$3" --target "$deps/$1" "${@:4}"
 }
 
 # archive_uri: the archive that this machine gets its packages from, which may be a mirror. Its suite may be called
@@ -273,8 +259,12 @@ set_up() {
     [[ $VERSION_CODENAME != noble ]] || libraries[0]=catch2 # its name there
     need_packages "$@"
     once venv "$(venv_pins)" make_venv
-    once halide "$(pins halide)" fetch_halide
-    once json "$(pins nlohmann-json)" fetch_json
+    # The wheel's tags name the Python that Halide's Python bindings need. Halyard uses only the C++ SDK inside, so this
+    # machine may have any Python.
+    once halide "$(pins halide)" fetch_wheels halide "Halide (70 MB)" halide --implementation cp --python-version 3.13 \
+        --abi cp313 --platform manylinux_2_28_x86_64
+    # Its headers are for any machine. The library is compiled with them, and archives bring them along.
+    once json "$(pins nlohmann-json)" fetch_wheels json "JSON for Modern C++" nlohmann-json
     for architecture in $architectures; do
         once "libraries-$architecture" "$PRETTY_NAME: ${libraries[*]}" fetch_libraries "$architecture" "${libraries[@]}"
     done

@@ -40,28 +40,21 @@ static int is_alone(void) {
     return 0;
 }
 
-/* Makes a pool and rotates one pair by a right angle; 0 when that is right. */
+/* A function of the library that is loaded: POSIX promises that the bits of its address are so. */
+#define FIND(name) __typeof__(name) *const name##_there = (__typeof__(name) *)find(library, #name)
+
+/* Makes a pool and rotates one pair by a right angle, twice; 0 when that is right. */
 static int use(void *library) {
-    halyard_status (*create_frequencies)(const double *, int64_t, double, halyard_frequencies **, halyard_error *);
-    halyard_status (*create_source)(const halyard_frequencies *, const halyard_angle_source_desc *,
-                                    halyard_angle_source **, halyard_error *);
-    halyard_status (*create_plan)(const halyard_plan_desc *, halyard_plan **, halyard_error *);
-    halyard_status (*create_pool)(int32_t, halyard_pool **, halyard_error *);
-    halyard_status (*run)(const halyard_plan *, const halyard_run_args *, halyard_error *);
-    void (*destroy_frequencies)(halyard_frequencies *);
-    void (*destroy_source)(halyard_angle_source *);
-    void (*destroy_plan)(halyard_plan *);
-    void (*destroy_pool)(halyard_pool *);
-    /* ISO C has no conversion from an object pointer to a function pointer, but POSIX has this one. */
-    *(void **)&create_frequencies = find(library, "halyard_create_frequencies_from_list");
-    *(void **)&create_source = find(library, "halyard_create_angle_source");
-    *(void **)&create_plan = find(library, "halyard_create_plan");
-    *(void **)&create_pool = find(library, "halyard_create_pool");
-    *(void **)&run = find(library, "halyard_run");
-    *(void **)&destroy_frequencies = find(library, "halyard_destroy_frequencies");
-    *(void **)&destroy_source = find(library, "halyard_destroy_angle_source");
-    *(void **)&destroy_plan = find(library, "halyard_destroy_plan");
-    *(void **)&destroy_pool = find(library, "halyard_destroy_pool");
+    FIND(halyard_create_frequencies_from_list);
+    FIND(halyard_create_angle_source);
+    FIND(halyard_create_plan);
+    FIND(halyard_create_pool);
+    FIND(halyard_get_pool_executor);
+    FIND(halyard_run);
+    FIND(halyard_destroy_frequencies);
+    FIND(halyard_destroy_angle_source);
+    FIND(halyard_destroy_plan);
+    FIND(halyard_destroy_pool);
 
     const double inv_freq = 1.5707963267948966;
     float values[] = {9, 9, 3, 4}; /* of positions 0 and 1 */
@@ -69,29 +62,25 @@ static int use(void *library) {
     halyard_angle_source *source = NULL;
     halyard_plan *plan = NULL;
     halyard_pool *pool = NULL;
-    halyard_angle_source_desc source_desc = {sizeof(source_desc)};
-    source_desc.last = 1;
-    halyard_plan_desc plan_desc = {sizeof(plan_desc)};
-    plan_desc.rotary_dim = 2;
-    plan_desc.n_tensors = 1;
-    halyard_tensor_desc tensor_desc = {sizeof(tensor_desc), HALYARD_F32};
-    tensor_desc.pairing = HALYARD_PAIRING_HALF;
-    tensor_desc.head_dim = 2;
-    plan_desc.tensors = &tensor_desc;
+    const halyard_angle_source_desc source_desc = {.size = sizeof(source_desc), .last = 1};
+    const halyard_tensor_desc tensor_desc = {
+        .size = sizeof(tensor_desc), .dtype = HALYARD_F32, .pairing = HALYARD_PAIRING_HALF, .head_dim = 2};
+    const halyard_plan_desc plan_desc = {
+        .size = sizeof(plan_desc), .rotary_dim = 2, .n_tensors = 1, .tensors = &tensor_desc};
     const halyard_tensor tensor = {sizeof(tensor), HALYARD_F32, HALYARD_CPU, 0, values, {1, 2, 1, 2}, {4, 2, 2, 1}};
-    halyard_run_args args = {sizeof(args)};
-    args.x = args.y = &tensor;
-    int failed = create_frequencies(&inv_freq, 1, 1.0, &frequencies, NULL) != HALYARD_OK ||
-                 create_source(frequencies, &source_desc, &source, NULL) != HALYARD_OK ||
-                 create_plan(&plan_desc, &plan, NULL) != HALYARD_OK;
-    args.angles = source;
-    failed = failed || run(plan, &args, NULL) != HALYARD_OK || !is_alone();
-    failed = failed || create_pool(3, &pool, NULL) != HALYARD_OK || count_entries("/proc/self/task") != 5;
+    int failed = halyard_create_frequencies_from_list_there(&inv_freq, 1, 1.0, &frequencies, NULL) != HALYARD_OK ||
+                 halyard_create_angle_source_there(frequencies, &source_desc, &source, NULL) != HALYARD_OK ||
+                 halyard_create_plan_there(&plan_desc, &plan, NULL) != HALYARD_OK;
+    halyard_run_args args = {.size = sizeof(args), .angles = source, .x = &tensor, .y = &tensor};
+    failed = failed || halyard_run_there(plan, &args, NULL) != HALYARD_OK || !is_alone();
     failed = failed || values[0] != 9 || values[2] > -3.99f || values[3] < 2.99f;
-    destroy_pool(pool);
-    destroy_plan(plan);
-    destroy_source(source);
-    destroy_frequencies(frequencies);
+    failed = failed || halyard_create_pool_there(3, &pool, NULL) != HALYARD_OK || count_entries("/proc/self/task") != 5;
+    args.executor = halyard_get_pool_executor_there(pool);
+    failed = failed || halyard_run_there(plan, &args, NULL) != HALYARD_OK || values[2] > -2.99f || values[3] > -3.99f;
+    halyard_destroy_pool_there(pool);
+    halyard_destroy_plan_there(plan);
+    halyard_destroy_angle_source_there(source);
+    halyard_destroy_frequencies_there(frequencies);
     return failed;
 }
 

@@ -133,13 +133,14 @@ def headers(build):
 
 def c_program(build):
     """A C program that is linked with the static library, or the shared one, needs nothing but the C++ runtime."""
-    compile_it = [build.CMAKE_C_COMPILER, "-std=c11", *STRICT, "-I", build.include, build.here / "c_api.c",
+    compile_it = [build.CMAKE_C_COMPILER, "-std=c11", *STRICT, "-I", build.include, build.here / "consumer/consumer.c",
                   "-Wl,--no-undefined", "-Wl,--fatal-warnings"]
-    static, shared = build.scratch / "c_api_static", build.scratch / "c_api_shared"
+    static, shared = build.scratch / "c_program_static", build.scratch / "c_program_shared"
     run(*compile_it, "-o", static, build.halyard_static, "-lstdc++", "-lm", "-lpthread")
-    print(run(*build.emulator, static))
-    run(*compile_it, "-o", shared, build.halyard_shared, "-lm")
-    print(run(*build.emulator, shared, LD_LIBRARY_PATH=pathlib.Path(build.halyard_shared).parent))
+    run(*compile_it, "-o", shared, build.halyard_shared)
+    expected, folder = (build.folder / "tests/readme_example.txt").read_text(), pathlib.Path(build.halyard_shared).parent
+    expect_equal("the static library's program prints", run(*build.emulator, static), expected)
+    expect_equal("the shared one's", run(*build.emulator, shared, LD_LIBRARY_PATH=folder), expected)
 
 
 def load(build):
