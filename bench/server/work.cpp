@@ -25,11 +25,11 @@ dtype read_dtype(const std::string &name) {
     throw std::runtime_error("there is no dtype \"" + name + "\"");
 }
 
+}  // namespace
+
 std::int32_t read_angles(const std::string &name) {
     return name == "phase" ? HALYARD_ANGLES_PHASE : name == "factored" ? HALYARD_ANGLES_FACTORED : HALYARD_ANGLES_TABLE;
 }
-
-}  // namespace
 
 bool Work::has_norm() const {
     return std::any_of(parts.begin(), parts.end(), [](const Part &part) { return part.norm_size > 0; });

@@ -54,6 +54,9 @@ struct Work {
 /// Throws std::runtime_error, or nlohmann's exceptions, where it is not described as it must be.
 Work read_work(const nlohmann::json &described);
 
+/// HALYARD_ANGLES_TABLE unless it is "phase" or "factored".
+std::int32_t read_angles(const std::string &name);
+
 const char *name_of(pairing pairing);
 const char *name_of(dtype type);
 inline std::int64_t bytes_of(dtype type) {
