@@ -70,8 +70,8 @@ class Work(types.SimpleNamespace):
 def smallest(request):
     """The same kind of work with next to nothing to do, on memory of its own."""
     y = 0 if request["in_place"] else mmap.PAGESIZE
-    return Work(request | {"tokens": 1, "heads": 1, "head_dim": 2, "rotary_dim": 2, "max_position": 1,
-                           "positions": 2 * mmap.PAGESIZE, "copies": [(0, y)]}, aligned_bytes(3 * mmap.PAGESIZE))
+    small = {"tokens": 1, "heads": 1, "head_dim": 2, "rotary_dim": 2, "max_position": 1, "copies": [(0, y)]}
+    return request | small | {"positions": 2 * mmap.PAGESIZE}, aligned_bytes(3 * mmap.PAGESIZE)
 
 
 def aligned_bytes(size):
@@ -91,15 +91,9 @@ def float32_rows(positions, rotary_dim, base):
 class Peer:
     """One library. An object of it is ready for one work: calls[i]() rotates copy i."""
 
-    @classmethod
-    def on(cls, work):
-        peer = cls(work)
-        peer.work = work  # keeps the memory alive, which the library does not
-        return peer
-
-    @classmethod
-    def of(cls, request, memory):
-        return cls.on(Work(request, memory))
+    def __init__(self, request, memory):
+        self.work = Work(request, memory)  # keeps the memory alive, which the library does not
+        self.ready(self.work)
 
     def output(self, result):
         """What a call on copy 0 returned, as an array like x; None where the call wrote to y itself."""
@@ -124,7 +118,7 @@ class OnnxRuntime(Peer):
         import onnxruntime
         return onnxruntime.__version__
 
-    def __init__(self, work):
+    def ready(self, work):
         import onnx
         import onnxruntime
         from onnx import helper
@@ -189,7 +183,7 @@ class Transformers(Peer):
         torch.set_grad_enabled(False)
         return f"{transformers.__version__}, torch {torch.__version__}"
 
-    def __init__(self, work):
+    def ready(self, work):
         import torch
         torch.set_num_threads(work.threads)
         dtype = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[work.dtype]
@@ -271,7 +265,7 @@ class OpenVino(Peer):
         import openvino
         return openvino.__version__.split("-")[0]
 
-    def __init__(self, work):
+    def ready(self, work):
         import openvino
         from openvino import opset13 as op
         types = {"f32": openvino.Type.f32, "f16": openvino.Type.f16, "bf16": openvino.Type.bf16}
@@ -400,7 +394,7 @@ class Ggml(Peer):
             function.restype, function.argtypes = result, arguments
         return cls.base.ggml_version().decode()
 
-    def __init__(self, work):
+    def ready(self, work):
         types = {"f32": 0, "f16": 1}
         if work.dtype not in types:
             raise Refused(f"no {work.dtype}")
@@ -458,7 +452,7 @@ class Jax(Peer):
         cls.threads = len(os.sched_getaffinity(0))  # XLA's pool keeps this many threads from now on
         return jax.__version__
 
-    def __init__(self, work):
+    def ready(self, work):
         import jax
         import jax.numpy as jnp
         if work.threads != self.threads:
@@ -512,7 +506,7 @@ class Mlx(Peer):
         mx.set_default_device(mx.cpu)
         return mx.__version__
 
-    def __init__(self, work):
+    def ready(self, work):
         import mlx.core as mx
         if work.threads != 1:
             raise Refused("its CPU operations use one thread")
@@ -581,12 +575,12 @@ class Served:
     def prepare(self, request):
         self.load()
         self.peer = self.calls = None
-        self.peer = self.kind.of(request, self.memory)
+        self.peer = self.kind(request, self.memory)
         self.calls = itertools.cycle(self.peer.calls)
         if request["kind"] == "rotation":
             kind = tuple(request[key] for key in ("dtype", "pairing", "in_place", "threads"))
             if kind not in self.small:
-                self.small[kind] = self.kind.on(smallest(request))
+                self.small[kind] = self.kind(*smallest(request))
             self.overhead = self.small[kind].calls[0]
         return {"form": self.peer.form}
 
