@@ -15,7 +15,6 @@ import roads
 import tables
 import turns
 from compare import check_floors, compare, record_floors
-from conversation import Lost
 from files import Failed, load_json, need_writable, save_json
 from growth import print_growth
 from hosts import Peers, Server
@@ -211,7 +210,7 @@ def main(arguments):
         return run(options)
     except KeyboardInterrupt:
         return 130
-    except (Failed, Lost, OSError, ValueError) as error:
+    except (Failed, OSError, ValueError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
 

@@ -1,7 +1,6 @@
-"""Shows how exact Halyard is on this machine, which halyard_demo does, and then how fast: ./run demo"""
+"""Shows how exact Halyard is on this machine, and then how fast: ./run demo"""
 
 import pathlib
-import subprocess
 import sys
 
 import machine
@@ -9,7 +8,7 @@ import tables
 import turns
 from files import Failed
 from hosts import Server
-from measure import Setting, loses, measure_rows
+from measure import Setting, accuracy_works, loses, measure_rows, prepare
 from works import Model, Work
 
 
@@ -18,6 +17,37 @@ def list_works():
             for dtype in ("f32", "f16", "bf16") for pairing in ("half", "interleaved")
             for name, q_heads, k_heads, tokens in (("one-head", 1, 0, 1), ("llama-3-8b", 32, 8, 1),
                                                    ("llama-3-8b", 32, 8, 64))]
+
+
+REFERENCES = "exact", "hf_f32", "vllm_f16", "vllm_bf16", "ggml"  # in the order of halyard.h
+
+
+def show_angles(server):
+    def show(columns):
+        print("\n" + f"{'position':>12}" + "".join(f" {name:>10}" for name in columns))
+        for last in 4095, 32767, 131071, 1048575, 2147483647:
+            errors = (server.ask("angles", last=last, angles=angles, reference=REFERENCES.index(reference))["max_error"]
+                      for angles, reference in columns.values())
+            print(f"{last:12}" + "".join(f" {error:10.1e}" for error in errors))
+
+    print("\nLargest error of cos and sin, base 500000, rotary_dim 128, 64 positions up to the one named")
+    show({angles: (angles, "exact") for angles in ("table", "phase", "factored")})
+    print("\nThe same of tables that reproduce an engine's")
+    show({reference: ("table", reference) for reference in REFERENCES[1:]})
+
+
+def show_accuracy(server):
+    """Returns whether what is promised is kept."""
+    print("\nLargest error of a rotation, in 2^-23 of a pair's length (promise: at most 2)\n"
+          f"f32, base 10000, 64 tokens x 2 heads x 128\n\n{'position':>12} {'half':>12} {'interleaved':>12}")
+    kept = True
+    for last in 4095, 131071, 1048575, 2147483647:
+        works = [work.described() for work in accuracy_works(last)]
+        server.reserve(works)
+        found = [prepare(work, Setting(server), rivals=[])[1][0].about for work in works]
+        print(f"{last:12}" + "".join(f" {about['max_error'] * 2**23:12.2f}" for about in found), flush=True)
+        kept = kept and not any(about["wrong"] for about in found)
+    return kept
 
 
 def show_speed(server):
@@ -39,13 +69,17 @@ rows; the others come first.
 
 
 def main(programs):
-    status = subprocess.run([programs / "halyard_demo"]).returncode
     try:
-        show_speed(Server([str(programs / "halyard_bench_server")]))
+        server = Server([str(programs / "halyard_bench_server")])
+        show_angles(server)
+        kept = show_accuracy(server)
+        show_speed(server)
     except Failed as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
-    return status
+    if not kept:
+        print("demo: an error is larger than promised", file=sys.stderr)
+    return 0 if kept else 1
 
 
 if __name__ == "__main__":

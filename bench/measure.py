@@ -57,8 +57,8 @@ def prepare(work, setting, for_peers=True, **more):
     ready = setting.server.ask("prepare", target=setting.target, with_peers=peers is not None, **work, **more)
     subjects = [Subject(about.pop("name"), setting.server, key, about=about)
                 for key, about in enumerate(ready["subjects"])]
-    for peer, form, found in peers.check(work, ready["places"]) if peers else ():
-        subjects.append(Subject(peer.name, peer, "run", about={"kind": "peer", **found, "form": form}))
+    for name, peer, form, found in peers.check(work, ready["places"]) if peers else ():
+        subjects.append(Subject(name, peer, "run", about={"kind": "peer", **found, "form": form}))
     return ready, subjects
 
 
@@ -111,22 +111,19 @@ def timing_of(recorded):
     return Timing(*(recorded[f"{name}_seconds"] for name in Timing._fields))
 
 
-def is_beaten(own, rivals):
-    """Whether a loop or a peer is faster by more than both spreads."""
-    return any(rival.get("kind", "loop") in ("loop", "peer") and not rival["wrong"] and
-               0.0 < rival["median_seconds"] + rival["spread_seconds"] < own.median - own.spread for rival in rivals)
-
-
 def loses(row):
-    return is_beaten(timing_of(row), row["rivals"])
+    """Whether a loop or a peer is faster by more than both spreads."""
+    return any(rival["kind"] in ("loop", "peer") and not rival["wrong"] and
+               0.0 < rival["median_seconds"] + rival["spread_seconds"] < row["median_seconds"] - row["spread_seconds"]
+               for rival in row["rivals"])
 
 
-# ---- Errors at the last of 131,072 positions, in f32 -----------------------------------------------------------------
+# ---- Errors at 64 positions up to the last one, in f32 ---------------------------------------------------------------
 
 
-def accuracy_works():
+def accuracy_works(last=131071):
     return [Work(Model("accuracy", 2, 0, 128, 128, pairing, pairing), 64, "f32", in_place=False,
-                 first_position=131072 - 64) for pairing in ("half", "interleaved")]
+                 first_position=last - 63) for pairing in ("half", "interleaved")]
 
 
 def measure_accuracy(setting):

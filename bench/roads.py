@@ -5,11 +5,9 @@ import fnmatch
 import sys
 
 import turns
-from measure import is_beaten, prepare, rival_of, timing_of, with_progress
-from tables import show_error, warn_of_noise
+from measure import loses, prepare, rival_of, timing_of, with_progress
+from tables import NOISY, align, find, say_wrong, show_timing, times, warn_of_noise
 from works import Part, list_parts
-
-KIND_NAMES = {"fused": "this", "unbound": "unbound", "without_norm": "without norm", "separate": "separate"}
 
 
 def packed(heads, kv_heads, head_dim, has_norm=False, unit_offset=False):
@@ -85,20 +83,18 @@ def measure_ways(work, setting):
     ready, subjects = prepare(work, setting, for_peers=is_road and work["cache_kind"] in ("bf16", "e4m3"))
     turns.measure(subjects, setting.effort)
     ways = [{"form": "", **rival_of(subject)} for subject in subjects]
-    if not is_road:
-        ways = [{key: way[key] for key in way if key not in ("kind", "form", "max_error")} for way in ways]
-    row = {"name": name_of(work), "target": ready["target"], "ways": ways, "loses": loses(ways)}
+    row = {"name": name_of(work), "target": ready["target"], "ways": ways, "loses": loses(as_row(ways))}
     return row | ({"model": work["model"], "tokens": work["tokens"]} if is_road else {"bytes": ready["bytes"]})
 
 
-def loses(ways):
-    return is_beaten(timing_of(ways[0]), ways[1:])
+def as_row(ways, **more):
+    """As a row of the table is: Halyard, and the others as its rivals."""
+    return {**ways[0], "rivals": ways[1:], **more}
 
 
 def is_wrong(row):
     """Whether anything of Halyard's own is wrong."""
-    return any(way["wrong"] for i, way in enumerate(row["ways"])
-               if i == 0 or way.get("kind", "loop") not in ("loop", "peer"))
+    return any(way["wrong"] for way in row["ways"] if way["kind"] not in ("loop", "peer"))
 
 
 def say_missing_peers(listed):
@@ -106,45 +102,29 @@ def say_missing_peers(listed):
         print(f"{peer['name']}: {peer['why']}", file=sys.stderr)
 
 
-def format_road(row, rivals):
-    ways = {(way["kind"], way["name"]): way for way in row["ways"]}
-    own = timing_of(row["ways"][0])
+def norm_adds(row):
+    plain = find(row, "without_norm")
+    return f"{100 * (row['median_seconds'] / plain['median_seconds'] - 1):.0f} %" if plain else "-"
 
-    def times(way):
-        return f"{way['median_seconds'] / own.median:.2f}" if way and way["median_seconds"] else "-"
 
-    plain = ways.get(("without_norm", ""))
-    adds = f"{100 * (own.median / plain['median_seconds'] - 1):.0f} %" if plain else "-"
-    line = (f"{row['name']:<32}{own.median * 1e6:10.3f} +- {own.spread * 1e6:7.3f}"
-            f"  {times(ways.get(('unbound', ''))):>7}  {adds:>9}  {times(ways.get(('separate', ''))):>8}")
-    for rival in rivals:
-        line += f"  {times(ways.get(('loop', rival)) or ways.get(('peer', rival))):>{max(7, len(rival) + 2)}}"
-    wrong = [f"  ({way['name'] or KIND_NAMES[way['kind']]} is wrong: error {show_error(way['max_error'])})"
-             for way in row["ways"] if way["wrong"]]
-    return line + ("  loses" if row["loses"] else "") + "".join(wrong)
+def format_ways(rows, columns):
+    """Names and some columns, then others' times over ours."""
+    rows = [as_row(**row) for row in rows]
+    names = dict.fromkeys(rival["name"] for row in rows for rival in row["rivals"] if rival["kind"] in ("loop", "peer"))
+    of = lambda name: lambda row: times(row, find(row, "loop", name) or find(row, "peer", name))
+    head, *lines = align(rows, {"": lambda row: row["name"], **columns, **{f"x {name}": of(name) for name in names}})
+    return "\n".join([head, *(line + "  loses" * row["loses"] + say_wrong(row) for line, row in zip(lines, rows))])
 
 
 def format_roads(rows):
-    rivals = list(dict.fromkeys(way["name"] for row in rows for way in row["ways"] if way["kind"] in ("loop", "peer")))
+    text = format_ways(rows, {"us": show_timing, "unbound": lambda row: times(row, find(row, "unbound")),
+                              "norm adds": norm_adds, "separate": lambda row: times(row, find(row, "separate"))})
     forms = {way["name"]: way["form"] for row in reversed(rows) for way in row["ways"] if way["kind"] == "peer"}
-    lines = ["road                                    us              unbound  norm adds  separate" +
-             "".join(f"  {f'x {rival}':>7}" for rival in rivals)]
-    lines += [format_road(row, rivals) for row in rows]
-    lines += [f"{name}: {forms[name]}" for name in rivals if name in forms]
-    n_noisy = sum(any(timing_of(way).relative_spread > 0.1 for way in row["ways"]) for row in rows)
-    return "\n".join(lines + warn_of_noise(n_noisy, len(rows), "a median"))
-
-
-def format_shift(row):
-    own, *others = row["ways"]
-    line = (f"{row['name']:<34}{own['median_seconds'] * 1e3:10.2f} +- {own['spread_seconds'] * 1e3:6.2f}  "
-            f"{row['bytes'] / own['median_seconds'] * 1e-9:8.1f}")
-    line += "".join(f"  {way['median_seconds'] / own['median_seconds']:{len(way['name']) + 2}.2f}" for way in others)
-    wrong = [f"  ({way['name'] or 'this'} is wrong)" for way in row["ways"] if way["wrong"]]
-    return line + ("  loses" if row["loses"] else "") + "".join(wrong)
+    n_noisy = sum(any(timing_of(way).relative_spread > NOISY for way in row["ways"]) for row in rows)
+    return "\n".join([text, *(f"{name}: {form}" for name, form in forms.items()),
+                      *warn_of_noise(n_noisy, len(rows), "a median")])
 
 
 def format_shifts(rows):
-    head = "cached keys moved                         ms              GB/s" + "".join(
-        f"  x {way['name']}" for way in rows[0]["ways"][1:])
-    return "\n".join([head, *map(format_shift, rows)])
+    return format_ways(rows, {"ms": lambda row: show_timing(row, 1e3),
+                              "GB/s": lambda row: f"{row['bytes'] / row['median_seconds'] * 1e-9:.1f}"})

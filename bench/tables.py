@@ -7,7 +7,8 @@ NOISY = 0.1  # a spread that is more than this part of its median
 
 def times(row, rival):
     """How many times as long as Halyard a rival takes: "3.21"; a dash where that is not known."""
-    return f"{rival['median_seconds'] / row['median_seconds']:.2f}" if rival else "-"
+    is_timed = rival and rival["median_seconds"]
+    return f"{rival['median_seconds'] / row['median_seconds']:.2f}" if is_timed else "-"
 
 
 def find(row, kind, name=None):
@@ -33,44 +34,42 @@ def over_kernels(row):
     return f"{(bound['median_seconds'] - kernels['median_seconds']) * 1e9:.1f}" if bound and kernels else "-"
 
 
-def columns_of(rows):
-    """{head: cell of a row}: columns that follow the fixed ones, those that some row has something for."""
+def align(rows, columns):
+    """Lines of {head: cell of a row}; the first column is to the left, the others are to the right."""
+    cells = [[*columns], *([cell(row) for cell in columns.values()] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    return ["  ".join(cell.rjust(width) if i else cell.ljust(width) for i, (cell, width) in enumerate(zip(line, widths)))
+            for line in cells]
+
+
+def rivals_columns(rows):
+    """Columns of what some row has."""
     of_kind = {}
     for row in rows:
         for rival in row["rivals"]:
             of_kind.setdefault(rival["kind"], {})[rival["name"]] = True
-    columns = {}
-
-    def add(kind, head, cell):
-        if kind in of_kind:
-            columns.setdefault(head, cell)
-
-    add("reference", "x reference", lambda row: times(row, find(row, "reference")))
-    add("bound", "x bound", lambda row: times(row, find(row, "bound")))
-    add("kernels", "ns over kernels", over_kernels)
-    for kind, pattern in ("loop", "x {} loop"), ("angles", "x {}"):
-        for name in of_kind.get(kind, ()):
-            add(kind, pattern.format(name.split()[0]),
-                lambda row, kind=kind, name=name: times(row, find(row, kind, name)))
-    add("one_thread", "x 1 thread", lambda row: times(row, find(row, "one_thread")))
-    add("peer", "x best peer", best_peer)
-    return columns
+    of = lambda kind, name=None: lambda row: times(row, find(row, kind, name))
+    every = {"reference": {"x reference": of("reference")}, "bound": {"x bound": of("bound")},
+             "kernels": {"ns over kernels": over_kernels},
+             "loop": {f"x {name.split()[0]} loop": of("loop", name) for name in of_kind.get("loop", ())},
+             "angles": {f"x {name}": of("angles", name) for name in of_kind.get("angles", ())},
+             "one_thread": {"x 1 thread": of("one_thread")}, "peer": {"x best peer": best_peer}}
+    return {head: cell for kind, columns in every.items() if kind in of_kind for head, cell in columns.items()}
 
 
 def show_error(error):
     return "not a number" if error is None else f"{error:.1e}"
 
 
-def format_row(row, width, columns):
-    own = timing_of(row)
-    line = (f"{row['name']:<{width}} {own.median * 1e6:11.3f} +- {own.spread * 1e6:8.3f} "
-            f"{row['gigabytes_per_second']:7.1f} {row['ratio']:6.2f} "
-            f"{'c' if row['judged_by'] == 'conversion' else ' '}")
-    line += "".join(f"  {cell(row):>{len(head)}}" for head, cell in columns.items())
-    if row["wrong"]:
-        line += f"  WRONG: error {show_error(row['max_error'])}"
-    return line + "".join(f"  ({rival['name']} is wrong: error {show_error(rival['max_error'])})"
-                          for rival in row["rivals"] if rival["wrong"])
+def show_timing(row, unit=1e6):
+    """In microseconds."""
+    return f"{row['median_seconds'] * unit:.3f} +- {row['spread_seconds'] * unit:8.3f}"
+
+
+def say_wrong(row):
+    own = [f"  WRONG: error {show_error(row['max_error'])}"] * row["wrong"]
+    return "".join(own + [f"  ({rival['name'] or rival['kind']} is wrong: error {show_error(rival['max_error'])})"
+                          for rival in row["rivals"] if rival["wrong"]])
 
 
 def warn_of_noise(n_noisy, n_rows, what="the median"):
@@ -80,28 +79,26 @@ def warn_of_noise(n_noisy, n_rows, what="the median"):
 
 def format_rows(rows):
     """Rows in which a loop or a peer is faster come first. A noisy machine gets a warning."""
-    columns = columns_of(rows)
-    width = max(len(row["name"]) for row in rows)
-    lines = [f"{'kernel/model/tokens':<{width}} {'time, us':>23} {'GB/s':>7} {'ceiling':>8}" +
-             "".join(f"  {head}" for head in columns)]
-    lost = [row for row in rows if loses(row)]
-    if lost:
-        lines.append(f"Slower than a C loop or a peer ({len(lost)} of {len(rows)}):")
-        lines += [format_row(row, width, columns) for row in lost]
-        lines.append("The others:")
-    lines += [format_row(row, width, columns) for row in rows if not loses(row)]
+    rows = sorted(rows, key=lambda row: not loses(row))
+    n_lost = sum(map(loses, rows))
+    head, *lines = align(rows, {
+        "kernel/model/tokens": lambda row: row["name"], "time, us": show_timing,
+        "GB/s": lambda row: f"{row['gigabytes_per_second']:.1f}",
+        "ceiling  ": lambda row: f"{row['ratio']:.2f} {'c' if row['judged_by'] == 'conversion' else ' '}",
+        **rivals_columns(rows)})
+    lines = [line + say_wrong(row) for line, row in zip(lines, rows)]
+    if n_lost:
+        lines[n_lost:n_lost] = ["The others:"]
+        lines.insert(0, f"Slower than a C loop or a peer ({n_lost} of {len(rows)}):")
     n_noisy = sum(max(timing_of(row).relative_spread, timing_of(row[row["judged_by"]]).relative_spread) > NOISY
                   for row in rows)
-    return "\n".join(lines + warn_of_noise(n_noisy, len(rows)))
+    return "\n".join([head, *lines, *warn_of_noise(n_noisy, len(rows))])
 
 
 def format_accuracy(all_errors):
-    lines = [f"{'':34} {'half':>12} {'interleaved':>12}"]
-    for one in all_errors:
-        cells = (show_error(one["max_error"][how]) if how in one["max_error"] else "-"
-                 for how in ("half", "interleaved"))
-        lines.append(f"{one['name']:<34}" + "".join(f" {cell:>12}" for cell in cells))
-    return "\n".join(lines)
+    of = lambda how: lambda one: show_error(one["max_error"][how]) if how in one["max_error"] else "-"
+    return "\n".join(align(all_errors, {"": lambda one: one["name"], "half": of("half"),
+                                        "interleaved": of("interleaved")}))
 
 
 def format_budget(budgets):

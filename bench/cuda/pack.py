@@ -71,7 +71,7 @@ def main():
     for library in LIBRARIES:
         shutil.copy(os.path.realpath(found[library]), options.output / "lib" / library)
     here = pathlib.Path(__file__).parent
-    for script in "on_device.sh", "peers_cuda.py", "cuda_rounds.py", "../conversation.py", "../files.py", "../hosts.py", "../turns.py":
+    for script in "on_device.sh", "peers_cuda.py", "cuda_rounds.py", "../files.py", "../hosts.py", "../turns.py":
         shutil.copy(here / script, options.output)
     with open(options.output / "requests.jsonl", "w") as requests:
         subprocess.run([sys.executable, "-EsB", here / "cuda_rounds.py", "--write-requests"], stdout=requests,

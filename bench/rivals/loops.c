@@ -64,12 +64,9 @@ ENTRIES(uint16_t, bf16)
     }
 const struct halyard_loops TABLE = {COMPILER,
                                     {ROW(f32), ROW(f16), ROW(bf16)},
-                                    {{road_half_bf16, road_interleaved_bf16},
-                                     {road_half_e4m3, road_interleaved_e4m3},
-                                     {road_q8_0, 0, road_q8_0_by_passes},
-                                     {road_q8_0_hadamard, 0, road_q8_0_hadamard_by_passes},
-                                     {road_half_bf16_by_column, road_interleaved_bf16_by_column}},
-                                    {{shift_bf16, shift_bf16_by_layer},
-                                     {shift_e4m3, shift_e4m3_by_layer},
-                                     {shift_q8_0, shift_q8_0_by_layer},
-                                     {shift_q8_0_hadamard, shift_q8_0_hadamard_by_layer}}};
+                                    {{road_half_bf16, road_interleaved_bf16, 0, shift_bf16, shift_bf16_by_layer},
+                                     {road_half_e4m3, road_interleaved_e4m3, 0, shift_e4m3, shift_e4m3_by_layer},
+                                     {road_q8_0, 0, road_q8_0_by_passes, shift_q8_0, shift_q8_0_by_passes},
+                                     {road_q8_0_hadamard, 0, road_q8_0_hadamard_by_passes, shift_q8_0_hadamard,
+                                      shift_q8_0_hadamard_by_passes},
+                                     {road_half_bf16_by_column, road_interleaved_bf16_by_column}}};

@@ -1,4 +1,4 @@
-/* The loops of loop.c and road_loops.c, in a table for each compiler that was found. */
+/* The loops of loop.c, road_loops.c and record_loops.c, in a table for each compiler that was found. */
 #pragma once
 
 #include <stdint.h>
@@ -11,7 +11,8 @@ extern "C" {
 typedef void halyard_loop(const void *x, void *y, const float *cos, const float *sin, int64_t tokens, int64_t heads,
                           int64_t head_dim, int64_t rotary_dim);
 
-/* One tensor of a road. x is bf16. */
+/* One tensor of a road, whose x is bf16; or a layer's cached keys that move, all of their heads by the first row of cos and
+ * sin: then only y, slots, sizes, cos and sin, and layer are read. */
 struct halyard_road_part {
     const uint16_t *x;
     int64_t stride_token, stride_head; /* of x, in elements */
@@ -27,7 +28,7 @@ struct halyard_road_part {
     const float *cos, *sin; /* rows [tokens, rotary_dim / 2] */
     float eps;
     int64_t page_size; /* of y by column: [pages, heads, head_dim, page_size] */
-    float *layer;      /* has room for x in f32, where a loop takes passes */
+    float *layer;      /* has room for x, or the tokens' keys, in f32, where a loop takes passes */
 };
 
 /* How a cache is stored. Records are ggml's q8_0, after a Hadamard transform of the whole head or without; loops that
@@ -43,24 +44,22 @@ enum {
 
 typedef void halyard_road_loop(const struct halyard_road_part *part);
 
-/* A layer's cached keys, dense [row, heads, head_dim] in half pairing, which are all turned by one row of cos and sin.
- */
-struct halyard_shift {
-    void *keys;
-    const int64_t *slots; /* the tokens' rows */
-    int64_t tokens, heads, head_dim;
-    const float *cos, *sin;
-    float *layer; /* has room for the tokens' keys in f32, where a loop takes that */
+/* Half, interleaved, and by passes as ggml does. Then of keys that move: in place, and by way of f32 as
+ * llama.cpp does. */
+enum {
+    HALYARD_LOOP_HALF,
+    HALYARD_LOOP_INTERLEAVED,
+    HALYARD_LOOP_BY_PASSES,
+    HALYARD_LOOP_SHIFT,
+    HALYARD_LOOP_SHIFT_BY_LAYER,
+    HALYARD_LOOP_WAYS
 };
-
-typedef void halyard_shift_loop(const struct halyard_shift *shift);
 
 struct halyard_loops {
     const char *compiler; /* "gcc 12.2.0" */
     /* [dtype - HALYARD_F32][half, interleaved, half to interleaved, interleaved to half; the first two in place] */
     halyard_loop *rotate[3][6];
-    halyard_road_loop *road[HALYARD_LOOP_STORAGES][3];   /* [half, interleaved, by passes as ggml does] or NULL */
-    halyard_shift_loop *shift[HALYARD_LOOP_STORAGES][2]; /* [in place, by way of f32 as llama.cpp does] or NULL */
+    halyard_road_loop *road[HALYARD_LOOP_STORAGES][HALYARD_LOOP_WAYS]; /* or NULL */
 };
 
 /* Each exists where its compiler was found: HALYARD_LOOPS_GCC, HALYARD_LOOPS_CLANG. */

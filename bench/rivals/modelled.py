@@ -24,7 +24,6 @@ CPUS = {
     "x86_avx512": ["skylake-avx512", "icelake-server", "sapphirerapids", "znver4"],
 }
 SVE_BYTES = {"neoverse-v1": 32}  # of a scalable vector, which only the C loop uses; other CPUs have 16
-DTYPE_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 TURNS = 100
 
 
@@ -65,60 +64,25 @@ def loops_of_one_block(assembly):
     return loops
 
 
-def register_bytes(register, sve_bytes=0):
-    return {"zmm": 64, "ymm": 32, "xmm": 16, "q": 16, "d": 8, "s": 4, "h": 2, "x": 8, "w": 4,
-            "z": sve_bytes}[re.match("%?([a-z]+)", register)[1]]
+def products(line, sve_bytes):
+    """How many products of f32 an instruction makes."""
+    found = re.match(r"fn?m(?:ul|la|ls|ad|sb|add|sub)\s+([vzs])\d+(?:\.(\d*)s)?,", line)
+    if found:  # fmla v0.4s, ...; fmad z0.s, ...; fnmsub s0, ...
+        return {"v": int(found[2] or 0), "z": sve_bytes // 4, "s": 1}[found[1]]
+    found = re.match(r"v?(?:mul|fn?m(?:add|sub|addsub|subadd)(?:132|213|231))([ps])s\s.*%([xyz])mm\d+(?:\s*{.*})?$", line)
+    if found:  # vfmadd231ps (%rax), %ymm0, %ymm1 {%k1}
+        return 1 if found[1] == "s" else {"x": 4, "y": 8, "z": 16}[found[2]]
+    return 0
 
 
-def stored_bytes_arm(line, sve_bytes):
-    """How many bytes of data an instruction stores. What goes to the stack is no data."""
-    mnemonic, operands = (line.split(None, 1) + [""])[:2]
-    if not mnemonic.startswith("st") or "[sp" in operands:
-        return 0
-    widths = {"b": 1, "h": 2, "s": 4, "w": 4, "d": 8}
-    if not operands.startswith("{"):
-        registers = operands[:operands.index("[")].strip(" ,").split(", ")
-        return widths.get(mnemonic[-1] if mnemonic in ("strb", "sturb", "strh", "sturh") else "") or \
-            sum(register_bytes(register, sve_bytes) for register in registers)
-    # st2 { v0.4s, v1.4s }; st1 { v0.s }[1]; st2w { z0.s, z1.s }; st1h { z0.s }, which narrows
-    registers, lane = re.match(r"{(.*?)}(\[\d+\])?", operands).groups()
-    total = 0
-    for kind, n_lanes, width in re.findall(r"([vz])\d+\.(\d*)([bhsd])", registers):
-        if kind == "z":
-            total += sve_bytes * widths[mnemonic[-1]] // widths[width]
-        else:
-            total += widths[width] * (1 if lane else int(n_lanes))
-    return total
-
-
-def stored_bytes_x86(line, _):
-    mnemonic, rest = (line.split(None, 1) + [""])[:2]
-    operands = re.split(r",\s*(?![^(]*\))", rest)
-    if len(operands) < 2 or not operands[-1].endswith(")") or "%rsp" in operands[-1] or \
-            not re.match(r"v?p?(mov|extract|extr|cvtps2ph|compress|scatter)", mnemonic):
-        return 0
-    fixed = {"movss": 4, "movd": 4, "movsd": 8, "movq": 8, "movlps": 8, "movhps": 8, "movlpd": 8, "movhpd": 8,
-             "movb": 1, "movw": 2, "movl": 4, "pextrb": 1, "pextrw": 2, "pextrd": 4, "pextrq": 8, "extractps": 4}
-    plain = mnemonic.removeprefix("v")
-    if plain in fixed:
-        return fixed[plain]
-    if plain.startswith("extract"):  # vextractf128, vextracti32x4, vextractf64x4
-        return 32 if plain.endswith(("32x8", "64x4")) else 16
-    width = register_bytes(operands[-2])
-    if plain == "cvtps2ph" or re.fullmatch(r"pmovu?s?(wb|dw|qd)", plain):
-        return width // 2
-    return width // 4 if re.fullmatch(r"pmovu?s?(db|qw)", plain) else width
-
-
-def steady_loop(assembly, architecture, pair_bytes, sve_bytes):
-    """The first of the innermost loops that store most, which is a kernel's loop for the head sizes that it knows,
-    without tails; and how many pairs one turn of it handles."""
-    stored_bytes = stored_bytes_arm if architecture == "aarch64" else stored_bytes_x86
-    loops = [(sum(stored_bytes(line, sve_bytes) for line in body), body) for body in loops_of_one_block(assembly)]
-    n_bytes, body = max(loops, key=lambda loop: loop[0], default=(0, []))
-    if not n_bytes:
-        raise ModelError("no loop with stores was found")
-    return body, n_bytes / pair_bytes
+def steady_loop(assembly, sve_bytes):
+    """The first of the innermost loops that multiply most, which is a kernel's loop for the head sizes that it knows,
+    without tails; and how many pairs, of four products each, one turn of it handles."""
+    loops = [(sum(products(line, sve_bytes) for line in body), body) for body in loops_of_one_block(assembly)]
+    n_products, body = max(loops, key=lambda loop: loop[0], default=(0, []))
+    if not n_products:
+        raise ModelError("no loop with products was found")
+    return body, n_products / 4
 
 
 def without_write_back(body):
@@ -170,11 +134,10 @@ def model_kernels(kernels, target, cpu):
     loops = compiled_loops(cpu, architecture)
     bodies, pairs = [], []
     for name, assembly in kernels:
-        work, dtype = re.fullmatch(rf"halyard_rotate_(\w+?_(f32|f16|bf16)\w*?)(?:_non_temporal)?_{target}",
-                                   name).groups()
+        work = re.fullmatch(rf"halyard_rotate_(\w+?)(?:_non_temporal)?_{target}", name)[1]
         for text in (functions(assembly)[name], loops[f"halyard_loop_{work}"]):
             try:
-                body, n_pairs = steady_loop(text, architecture, 2 * DTYPE_BYTES[dtype], SVE_BYTES.get(cpu, 16))
+                body, n_pairs = steady_loop(text, SVE_BYTES.get(cpu, 16))
             except ModelError as error:
                 raise ModelError(f"{name}: {error}") from None
             bodies.append(body)

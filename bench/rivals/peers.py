@@ -12,9 +12,9 @@ It reads JSON objects from stdin, one a line, and answers each with a line on st
                                ->  {"form"}      what is timed
       x and y are dense [tokens, heads, head_dim], positions int64 [tokens]. What a peer makes once per model or once
       for all layers (caches, rows of cos and sin, compiled graphs) is made here, untimed.
-  {"do":"run","times":n}       ->  {"seconds"}   n calls, taking the copies in turn
-  {"do":"result"}              ->  {"seconds"}   one call on the first copy; its output is then there, in y
-  {"do":"overhead","times":n}  ->  {"seconds"}   the same calls on one token of one head of two numbers
+  {"do":"result"}              ->  {}            one call on the first copy; its output is then there, in y
+  {"do":"round","calls":[["run|overhead",n]...]}  ->  {"seconds":[...]}: n calls, taking the copies in turn; or the same
+      calls on one token of one head of two numbers
   What fails is answered with {"error":"one sentence"}.
 
 A peer makes its angles by its own recipe. A peer that takes caches gets what exporters put there: angles by Hugging
@@ -22,7 +22,6 @@ Face's recipe in float32.
 """
 
 import ctypes
-import dataclasses
 import functools
 import itertools
 import json
@@ -31,6 +30,7 @@ import os
 import pathlib
 import sys
 import time
+import types
 
 ENVIRONMENT = pathlib.Path(sys.prefix)
 # Compiled graphs are kept in the environment, so that the next run need not compile them again.
@@ -50,54 +50,28 @@ class Refused(Exception):
     """A peer can't do this work, and says why."""
 
 
-@dataclasses.dataclass
-class Work:
-    dtype: str
-    pairing: str
-    in_place: bool
-    heads: int
-    head_dim: int
-    rotary_dim: int
-    base: float
-    threads: int
-    max_position: int
-    positions: np.ndarray  # int64 [tokens]
-    memory: np.ndarray  # the bytes that hold all copies, from a page's start
-    copies: list  # of (x, y), dense [tokens, heads, head_dim] in memory; the same where in place
+class Work(types.SimpleNamespace):
+    """What a request says, with arrays in the place of offsets into the memory."""
 
-    @property
-    def tokens(self):
-        return len(self.positions)
-
-    @property
-    def shape(self):
-        return self.tokens, self.heads, self.head_dim
+    def __init__(self, request, memory):
+        super().__init__(**request)
+        self.memory, dtype, at = memory, DTYPES[self.dtype], self.positions
+        self.shape = self.tokens, self.heads, self.head_dim
+        tensor = lambda at: memory[at : at + int(np.prod(self.shape)) * dtype.itemsize].view(dtype).reshape(self.shape)
+        self.positions = memory[at : at + 8 * self.tokens].view(np.int64).copy()
+        self.copies = [(tensor(x), tensor(y)) for x, y in self.copies]
 
     def own_outputs(self):
         """Where a peer that can't work in place writes: y, or one tensor of its own for all copies."""
         own = aligned_bytes(self.copies[0][0].nbytes).view(DTYPES[self.dtype]).reshape(self.shape)
         return [own if self.in_place else y for x, y in self.copies]
 
-    def smallest(self):
-        """The same kind of work with next to nothing to do."""
-        small = dataclasses.replace(self, heads=1, head_dim=2, rotary_dim=2, max_position=1,
-                                    positions=np.zeros(1, np.int64), memory=aligned_bytes(2 * mmap.PAGESIZE))
-        x, y = (small.memory[at:].view(DTYPES[self.dtype])[:2].reshape(1, 1, 2) for at in (0, mmap.PAGESIZE))
-        small.copies = [(x, x if self.in_place else y)]
-        return small
 
-
-def read_work(request, memory):
-    dtype, shape = DTYPES[request["dtype"]], (request["tokens"], request["heads"], request["head_dim"])
-
-    def tensor(at):
-        return memory[at : at + int(np.prod(shape)) * dtype.itemsize].view(dtype).reshape(shape)
-
-    at = request["positions"]
-    fields = ("dtype", "pairing", "in_place", "heads", "head_dim", "rotary_dim", "base", "threads", "max_position")
-    return Work(positions=memory[at : at + 8 * request["tokens"]].view(np.int64).copy(), memory=memory,
-                copies=[(tensor(x), tensor(y)) for x, y in request["copies"]],
-                **{field: request[field] for field in fields})
+def smallest(request):
+    """The same kind of work with next to nothing to do, on memory of its own."""
+    y = 0 if request["in_place"] else mmap.PAGESIZE
+    small = {"tokens": 1, "heads": 1, "head_dim": 2, "rotary_dim": 2, "max_position": 1, "copies": [(0, y)]}
+    return request | small | {"positions": 2 * mmap.PAGESIZE}, aligned_bytes(3 * mmap.PAGESIZE)
 
 
 def aligned_bytes(size):
@@ -117,15 +91,9 @@ def float32_rows(positions, rotary_dim, base):
 class Peer:
     """One library. An object of it is ready for one work: calls[i]() rotates copy i."""
 
-    @classmethod
-    def on(cls, work):
-        peer = cls(work)
-        peer.work = work  # keeps the memory alive, which the library does not
-        return peer
-
-    @classmethod
-    def of(cls, request, memory):
-        return cls.on(read_work(request, memory))
+    def __init__(self, request, memory):
+        self.work = Work(request, memory)  # keeps the memory alive, which the library does not
+        self.ready(self.work)
 
     def output(self, result):
         """What a call on copy 0 returned, as an array like x; None where the call wrote to y itself."""
@@ -150,7 +118,7 @@ class OnnxRuntime(Peer):
         import onnxruntime
         return onnxruntime.__version__
 
-    def __init__(self, work):
+    def ready(self, work):
         import onnx
         import onnxruntime
         from onnx import helper
@@ -215,7 +183,7 @@ class Transformers(Peer):
         torch.set_grad_enabled(False)
         return f"{transformers.__version__}, torch {torch.__version__}"
 
-    def __init__(self, work):
+    def ready(self, work):
         import torch
         torch.set_num_threads(work.threads)
         dtype = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[work.dtype]
@@ -297,7 +265,7 @@ class OpenVino(Peer):
         import openvino
         return openvino.__version__.split("-")[0]
 
-    def __init__(self, work):
+    def ready(self, work):
         import openvino
         from openvino import opset13 as op
         types = {"f32": openvino.Type.f32, "f16": openvino.Type.f16, "bf16": openvino.Type.bf16}
@@ -426,7 +394,7 @@ class Ggml(Peer):
             function.restype, function.argtypes = result, arguments
         return cls.base.ggml_version().decode()
 
-    def __init__(self, work):
+    def ready(self, work):
         types = {"f32": 0, "f16": 1}
         if work.dtype not in types:
             raise Refused(f"no {work.dtype}")
@@ -484,7 +452,7 @@ class Jax(Peer):
         cls.threads = len(os.sched_getaffinity(0))  # XLA's pool keeps this many threads from now on
         return jax.__version__
 
-    def __init__(self, work):
+    def ready(self, work):
         import jax
         import jax.numpy as jnp
         if work.threads != self.threads:
@@ -538,7 +506,7 @@ class Mlx(Peer):
         mx.set_default_device(mx.cpu)
         return mx.__version__
 
-    def __init__(self, work):
+    def ready(self, work):
         import mlx.core as mx
         if work.threads != 1:
             raise Refused("its CPU operations use one thread")
@@ -586,7 +554,7 @@ def time_calls(calls):
     start = time.perf_counter()
     for call in calls:
         call()
-    return {"seconds": time.perf_counter() - start}
+    return time.perf_counter() - start
 
 
 class Served:
@@ -607,15 +575,18 @@ class Served:
     def prepare(self, request):
         self.load()
         self.peer = self.calls = None
-        self.peer = self.kind.of(request, self.memory)
+        self.peer = self.kind(request, self.memory)
         self.calls = itertools.cycle(self.peer.calls)
         if request["kind"] == "rotation":
-            work = self.peer.work
-            kind = work.dtype, work.pairing, work.in_place, work.threads
+            kind = tuple(request[key] for key in ("dtype", "pairing", "in_place", "threads"))
             if kind not in self.small:
-                self.small[kind] = self.kind.on(work.smallest())
+                self.small[kind] = self.kind(*smallest(request))
             self.overhead = self.small[kind].calls[0]
         return {"form": self.peer.form}
+
+    def round(self, request):
+        return {"seconds": [time_calls(itertools.islice(self.calls, n) if which == "run" else
+                                       itertools.repeat(self.overhead, n)) for which, n in request["calls"]]}
 
     def answer(self, request):
         match request["do"]:
@@ -623,12 +594,11 @@ class Served:
                 return self.load()
             case "prepare":
                 return self.prepare(request)
-            case "run":
-                return time_calls(itertools.islice(self.calls, request["times"]))
-            case "overhead":
-                return time_calls(itertools.repeat(self.overhead, request["times"]))
             case "result":
-                return time_calls([self.peer.leave_result])
+                self.peer.leave_result()
+                return {}
+            case "round":
+                return self.round(request)
         raise Refused(f"cannot {request['do']}")
 
 

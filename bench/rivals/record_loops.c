@@ -74,14 +74,6 @@ ALWAYS_INLINE void load_groups(float *restrict v, const uint8_t *restrict y, int
     }
 }
 
-ALWAYS_INLINE void turn(float *restrict v, const float *restrict cos, const float *restrict sin, int64_t n) {
-    for (int64_t k = 0; k < n / 2; k++) {
-        const float v0 = v[k], v1 = v[k + n / 2];
-        v[k] = v0 * cos[k] - v1 * sin[k];
-        v[k + n / 2] = v1 * cos[k] + v0 * sin[k];
-    }
-}
-
 ALWAYS_INLINE void load_part(const struct halyard_road_part *part, int64_t t, int64_t h, float *restrict v, int64_t n) {
     const uint16_t *restrict const x = part->x + t * part->stride_token + h * part->stride_head;
     const float *restrict const cos = part->cos + t * n / 2, *restrict const sin = part->sin + t * n / 2;
@@ -98,55 +90,25 @@ ALWAYS_INLINE void load_part(const struct halyard_road_part *part, int64_t t, in
     }
 }
 
-ALWAYS_INLINE uint8_t *record_of(void *y, const int64_t *slots, int64_t heads, int64_t i, int64_t n) {
-    return (uint8_t *)y + (slots[i / heads] * heads + i % heads) * (n / GROUP * GROUP_BYTES);
+ALWAYS_INLINE uint8_t *record_of(const struct halyard_road_part *part, int64_t i, int64_t n) {
+    const int64_t row = part->slots[i / part->heads] * part->heads + i % part->heads;
+    return (uint8_t *)part->y + row * (n / GROUP * GROUP_BYTES);
 }
 
-ALWAYS_INLINE void take_records(const struct halyard_road_part given, int is_transformed, int64_t n) {
+ALWAYS_INLINE void take_records(const struct halyard_road_part given, int is_shift, int is_transformed, int64_t n) {
     const struct halyard_road_part *const part = &given;
     for (int64_t i = 0; i < part->tokens * part->heads; i++) {
         float v[LONGEST_HEAD];
-        load_part(part, i / part->heads, i % part->heads, v, n);
-        if (is_transformed) {
-            transform(v, n);
+        uint8_t *const record = record_of(part, i, n);
+        if (is_shift) {
+            load_groups(v, record, n);
+            if (is_transformed) {
+                transform(v, n);
+            }
+            turn(v, part->cos, part->sin, n);
+        } else {
+            load_part(part, i / part->heads, i % part->heads, v, n);
         }
-        store_groups(record_of(part->y, part->slots, part->heads, i, n), v, n);
-    }
-}
-
-/// What does not rotate comes to the first pass as it is.
-ALWAYS_INLINE void take_passes(const struct halyard_road_part given, int is_transformed, int64_t n) {
-    const struct halyard_road_part *const part = &given;
-    const int64_t n_heads = part->tokens * part->heads;
-    float *restrict const layer = part->layer;
-    if (part->rotary_dim == 0 && !is_transformed) {
-        take_records(given, 0, n);
-        return;
-    }
-    for (int64_t i = 0; i < n_heads; i++) {
-        load_part(part, i / part->heads, i % part->heads, layer + i * n, n);
-        if (part->rotary_dim == 0) {
-            transform_as_ggml(layer + i * n, n);
-        }
-    }
-    for (int64_t i = 0; is_transformed && part->rotary_dim != 0 && i < n_heads; i++) {
-        transform_as_ggml(layer + i * n, n);
-    }
-    for (int64_t i = 0; i < n_heads; i++) {
-        store_groups(record_of(part->y, part->slots, part->heads, i, n), layer + i * n, n);
-    }
-}
-
-ALWAYS_INLINE void shift_records(const struct halyard_shift given, int is_transformed, int64_t n) {
-    const struct halyard_shift *const shift = &given;
-    for (int64_t i = 0; i < shift->tokens * shift->heads; i++) {
-        float v[LONGEST_HEAD];
-        uint8_t *const record = record_of(shift->keys, shift->slots, shift->heads, i, n);
-        load_groups(v, record, n);
-        if (is_transformed) {
-            transform(v, n);
-        }
-        turn(v, shift->cos, shift->sin, n);
         if (is_transformed) {
             transform(v, n);
         }
@@ -154,40 +116,55 @@ ALWAYS_INLINE void shift_records(const struct halyard_shift given, int is_transf
     }
 }
 
-ALWAYS_INLINE void shift_records_by_layer(const struct halyard_shift given, int is_transformed, int64_t n) {
-    const struct halyard_shift *const shift = &given;
-    const int64_t n_heads = shift->tokens * shift->heads;
-    float *restrict const layer = shift->layer;
-    for (int64_t i = 0; i < n_heads; i++) {
-        load_groups(layer + i * n, record_of(shift->keys, shift->slots, shift->heads, i, n), n);
+/// What does not rotate comes to the first pass as it is.
+ALWAYS_INLINE void take_passes(const struct halyard_road_part given, int is_shift, int is_transformed, int64_t n) {
+    const struct halyard_road_part *const part = &given;
+    const int64_t n_heads = part->tokens * part->heads;
+    float *restrict const layer = part->layer;
+    if (part->rotary_dim == 0 && !is_transformed) {
+        take_records(given, 0, 0, n);
+        return;
     }
-    for (int64_t i = 0; is_transformed && i < n_heads; i++) {
+    for (int64_t i = 0; i < n_heads; i++) {
+        if (is_shift) {
+            load_groups(layer + i * n, record_of(part, i, n), n);
+        } else {
+            load_part(part, i / part->heads, i % part->heads, layer + i * n, n);
+        }
+        if (part->rotary_dim == 0) {
+            transform_as_ggml(layer + i * n, n);
+        }
+    }
+    for (int64_t i = 0; is_shift && is_transformed && i < n_heads; i++) {
+        transform_as_ggml(layer + i * n, n);
+    }
+    for (int64_t i = 0; is_shift && i < n_heads; i++) {
+        turn(layer + i * n, part->cos, part->sin, n);
+    }
+    for (int64_t i = 0; is_transformed && part->rotary_dim != 0 && i < n_heads; i++) {
         transform_as_ggml(layer + i * n, n);
     }
     for (int64_t i = 0; i < n_heads; i++) {
-        turn(layer + i * n, shift->cos, shift->sin, n);
-    }
-    for (int64_t i = 0; is_transformed && i < n_heads; i++) {
-        transform_as_ggml(layer + i * n, n);
-    }
-    for (int64_t i = 0; i < n_heads; i++) {
-        store_groups(record_of(shift->keys, shift->slots, shift->heads, i, n), layer + i * n, n);
+        store_groups(record_of(part, i, n), layer + i * n, n);
     }
 }
 
-#define RECORDS(name, function, type, is_transformed)                                                                  \
-    static void name(const struct type *given) {                                                                       \
+#define RECORDS(name, is_shift, is_transformed)                                                                        \
+    static void name(const struct halyard_road_part *given) {                                                          \
         if (given->head_dim == 128) {                                                                                  \
-            function(*given, is_transformed, 128);                                                                     \
+            take_records(*given, is_shift, is_transformed, 128);                                                       \
         } else {                                                                                                       \
-            function(*given, is_transformed, given->head_dim);                                                         \
+            take_records(*given, is_shift, is_transformed, given->head_dim);                                           \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void name##_by_passes(const struct halyard_road_part *given) {                                              \
+        if (given->head_dim == 128) {                                                                                  \
+            take_passes(*given, is_shift, is_transformed, 128);                                                        \
+        } else {                                                                                                       \
+            take_passes(*given, is_shift, is_transformed, given->head_dim);                                            \
         }                                                                                                              \
     }
-RECORDS(road_q8_0, take_records, halyard_road_part, 0)
-RECORDS(road_q8_0_hadamard, take_records, halyard_road_part, 1)
-RECORDS(road_q8_0_by_passes, take_passes, halyard_road_part, 0)
-RECORDS(road_q8_0_hadamard_by_passes, take_passes, halyard_road_part, 1)
-RECORDS(shift_q8_0, shift_records, halyard_shift, 0)
-RECORDS(shift_q8_0_hadamard, shift_records, halyard_shift, 1)
-RECORDS(shift_q8_0_by_layer, shift_records_by_layer, halyard_shift, 0)
-RECORDS(shift_q8_0_hadamard_by_layer, shift_records_by_layer, halyard_shift, 1)
+RECORDS(road_q8_0, 0, 0)
+RECORDS(road_q8_0_hadamard, 0, 1)
+RECORDS(shift_q8_0, 1, 0)
+RECORDS(shift_q8_0_hadamard, 1, 1)

@@ -134,18 +134,18 @@ ALWAYS_INLINE float key(const void *restrict keys, int64_t i, int is_e4m3) {
     return is_e4m3 ? from_e4m3(((const uint8_t *)keys)[i]) : load_bf16(&((const uint16_t *)keys)[i]);
 }
 
-ALWAYS_INLINE void *key_head(const struct halyard_shift *shift, int64_t token, int64_t head, int is_e4m3) {
-    const int64_t row = shift->slots[token] * shift->heads + head;
-    return (char *)shift->keys + row * shift->head_dim * (is_e4m3 ? 1 : 2);
+ALWAYS_INLINE void *key_head(const struct halyard_road_part *part, int64_t token, int64_t head, int is_e4m3) {
+    const int64_t row = part->slots[token] * part->heads + head;
+    return (char *)part->y + row * part->head_dim * (is_e4m3 ? 1 : 2);
 }
 
-ALWAYS_INLINE void shift_in_place(const struct halyard_shift given, int is_e4m3) {
-    const struct halyard_shift *const shift = &given;
-    const float *restrict const cos = shift->cos, *restrict const sin = shift->sin;
-    const int64_t pairs = shift->head_dim / 2;
-    for (int64_t t = 0; t < shift->tokens; t++) {
-        for (int64_t h = 0; h < shift->heads; h++) {
-            void *const head = key_head(shift, t, h, is_e4m3);
+ALWAYS_INLINE void shift_in_place(const struct halyard_road_part given, int is_e4m3) {
+    const struct halyard_road_part *const part = &given;
+    const float *restrict const cos = part->cos, *restrict const sin = part->sin;
+    const int64_t pairs = part->head_dim / 2;
+    for (int64_t t = 0; t < part->tokens; t++) {
+        for (int64_t h = 0; h < part->heads; h++) {
+            void *const head = key_head(part, t, h, is_e4m3);
             for (int64_t k = 0; k < pairs; k++) {
                 const float x0 = key(head, k, is_e4m3), x1 = key(head, k + pairs, is_e4m3);
                 store(head, k, x0 * cos[k] - x1 * sin[k], is_e4m3);
@@ -155,27 +155,30 @@ ALWAYS_INLINE void shift_in_place(const struct halyard_shift given, int is_e4m3)
     }
 }
 
-ALWAYS_INLINE void shift_by_layer(const struct halyard_shift given, int is_e4m3) {
-    const struct halyard_shift *const shift = &given;
-    float *restrict const layer = shift->layer;
-    const float *restrict const cos = shift->cos, *restrict const sin = shift->sin;
-    const int64_t n = shift->tokens * shift->heads, head_dim = shift->head_dim, pairs = head_dim / 2;
+/// Turns a head of n elements in f32.
+ALWAYS_INLINE void turn(float *restrict v, const float *restrict cos, const float *restrict sin, int64_t n) {
+    for (int64_t k = 0; k < n / 2; k++) {
+        const float v0 = v[k], v1 = v[k + n / 2];
+        v[k] = v0 * cos[k] - v1 * sin[k];
+        v[k + n / 2] = v1 * cos[k] + v0 * sin[k];
+    }
+}
+
+ALWAYS_INLINE void shift_by_layer(const struct halyard_road_part given, int is_e4m3) {
+    const struct halyard_road_part *const part = &given;
+    float *restrict const layer = part->layer;
+    const int64_t n = part->tokens * part->heads, head_dim = part->head_dim;
     for (int64_t i = 0; i < n; i++) {
-        const void *const head = key_head(shift, i / shift->heads, i % shift->heads, is_e4m3);
+        const void *const head = key_head(part, i / part->heads, i % part->heads, is_e4m3);
         for (int64_t d = 0; d < head_dim; d++) {
             layer[i * head_dim + d] = key(head, d, is_e4m3);
         }
     }
     for (int64_t i = 0; i < n; i++) {
-        float *const x = layer + i * head_dim;
-        for (int64_t k = 0; k < pairs; k++) {
-            const float x0 = x[k], x1 = x[k + pairs];
-            x[k] = x0 * cos[k] - x1 * sin[k];
-            x[k + pairs] = x1 * cos[k] + x0 * sin[k];
-        }
+        turn(layer + i * head_dim, part->cos, part->sin, head_dim);
     }
     for (int64_t i = 0; i < n; i++) {
-        void *const head = key_head(shift, i / shift->heads, i % shift->heads, is_e4m3);
+        void *const head = key_head(part, i / part->heads, i % part->heads, is_e4m3);
         for (int64_t d = 0; d < head_dim; d++) {
             store(head, d, layer[i * head_dim + d], is_e4m3);
         }
@@ -183,7 +186,7 @@ ALWAYS_INLINE void shift_by_layer(const struct halyard_shift given, int is_e4m3)
 }
 
 #define SHIFT(dtype, e4m3)                                                                                             \
-    static void shift_##dtype(const struct halyard_shift *shift) { shift_in_place(*shift, e4m3); }                     \
-    static void shift_##dtype##_by_layer(const struct halyard_shift *shift) { shift_by_layer(*shift, e4m3); }
+    static void shift_##dtype(const struct halyard_road_part *part) { shift_in_place(*part, e4m3); }                   \
+    static void shift_##dtype##_by_layer(const struct halyard_road_part *part) { shift_by_layer(*part, e4m3); }
 SHIFT(bf16, 0)
 SHIFT(e4m3, 1)

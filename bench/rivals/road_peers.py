@@ -21,10 +21,6 @@ class Road:
         torch.set_grad_enabled(False)
         return torch.__version__
 
-    @classmethod
-    def of(cls, request, memory):
-        return cls(request, memory)
-
     def __init__(self, request, memory):
         import torch
         self.torch = torch

@@ -5,8 +5,9 @@
 
 #include <malloc.h>
 
-#include <limits>
+#include <algorithm>
 #include <map>
+#include <tuple>
 
 namespace halyard::bench {
 
@@ -14,17 +15,17 @@ namespace {
 
 /// Keeps the last source of each kind that was made, as a model's layers would share it.
 std::shared_ptr<const angle_source> angles_for(const Placed &placed, std::int32_t kind) {
-    using Key = std::pair<std::int64_t, std::int32_t>;
+    using Key = std::tuple<std::int64_t, std::int32_t, std::int32_t>;
     static std::map<std::int32_t, std::pair<Key, std::shared_ptr<const angle_source>>> all;
     const Work &work = placed.work();
-    const Key key = {work.rotary_dim,
-                     work.is_shift() ? std::numeric_limits<std::int32_t>::max() : placed.last_position()};
+    const auto first = static_cast<std::int32_t>(std::max<std::int64_t>(work.first_position, 0));
+    const Key key = work.is_shift() ? Key(work.rotary_dim, INT32_MIN, INT32_MAX)
+                                    : Key(work.rotary_dim, first, placed.last_position());
     auto &[made, source] = all[kind];
     if (source == nullptr || made != key) {
-        const auto first = work.is_shift() ? std::numeric_limits<std::int32_t>::min() : 0;
         made = key;
         source = std::make_shared<angle_source>(frequencies::from_base(rope_base, work.rotary_dim),
-                                                describe_angles(kind, first, key.second));
+                                                describe_angles(kind, std::get<1>(key), std::get<2>(key)));
     }
     return source;
 }

@@ -88,13 +88,15 @@ inline int storage_of(dtype type, bool hadamard) {
     return type == dtype::e4m3 ? HALYARD_LOOP_E4M3 : HALYARD_LOOP_BF16;
 }
 
-/// By passes: over whole tensors, as ggml does, where what is stored is records.
-inline auto road_loop(const halyard_loops &loops, const Placed &placed, bool by_passes = false) {
+/// Of a road or a shift. By passes: over whole tensors, as ggml does, where what is stored is records; over layers in
+/// f32, as llama.cpp does, where keys move.
+inline auto road_loop(const halyard_loops &loops, const Placed &placed, bool by_passes) {
     const Work &work = placed.work();
     const Placed::Layout &layout = placed.layout();
     struct Call {
         halyard_road_loop *loop;
         halyard_road_part part;
+        char *y;
     };
     std::vector<Call> calls;
     for (std::size_t i = 0; i < work.parts.size(); i++) {
@@ -110,7 +112,6 @@ inline auto road_loop(const halyard_loops &loops, const Placed &placed, bool by_
         call.norm_size = part.norm_size;
         call.weight = placed.at<std::uint16_t>(layout.weight[i]);
         call.weight_offset = work.unit_offset ? 1.0f : 0.0f;
-        call.y = placed.at<void>(layout.y[i].at);
         call.slots = part.is_cached ? placed.at<std::int64_t>(layout.slots) : nullptr;
         call.r = 1.0f / road_scale;
         call.tokens = work.n_tokens;
@@ -120,35 +121,19 @@ inline auto road_loop(const halyard_loops &loops, const Placed &placed, bool by_
         call.page_size = page_size;
         const int storage =
             placed.is_by_column(i) ? HALYARD_LOOP_BF16_BY_COLUMN : storage_of(placed.stored_type(i), work.hadamard);
-        const int way = by_passes && part.is_cached ? 2 : work.in == pairing::half ? 0 : 1;
-        calls.push_back({loops.road[storage][way], call});
+        const int way = work.is_shift()               ? (by_passes ? HALYARD_LOOP_SHIFT_BY_LAYER : HALYARD_LOOP_SHIFT)
+                        : by_passes && part.is_cached ? HALYARD_LOOP_BY_PASSES
+                        : work.in == pairing::half    ? HALYARD_LOOP_HALF
+                                                      : HALYARD_LOOP_INTERLEAVED;
+        calls.push_back({loops.road[storage][way], call, placed.at<char>(layout.y[i].at)});
     }
     std::vector<float> layer(static_cast<std::size_t>(by_passes ? work.n_tokens * work.row_elements : 0));
-    return [calls, layer](std::size_t) mutable {
+    return [calls, layer, step = layout.step](std::size_t copy) mutable {
         for (Call &call : calls) {
             call.part.layer = layer.data();
+            call.part.y = call.y + copy * step;
             call.loop(&call.part);
         }
-    };
-}
-
-inline auto shift_loop(const halyard_loops &loops, const Placed &placed, bool by_f32) {
-    const Work &work = placed.work();
-    const Placed::Layout &layout = placed.layout();
-    halyard_shift shift = {nullptr,
-                           placed.at<std::int64_t>(layout.slots),
-                           work.n_tokens,
-                           work.n_heads(),
-                           work.parts[0].head_dim,
-                           placed.at<float>(layout.cos),
-                           placed.at<float>(layout.sin),
-                           nullptr};
-    halyard_shift_loop *const loop = loops.shift[storage_of(work.type, work.hadamard)][by_f32 ? 1 : 0];
-    std::vector<float> layer(static_cast<std::size_t>(by_f32 ? work.n_tokens * shift.heads * shift.head_dim : 0));
-    return [&placed, loop, shift, layer](std::size_t copy) mutable {
-        shift.keys = placed.x(copy);
-        shift.layer = layer.data();
-        loop(&shift);
     };
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -93,11 +94,9 @@ const std::vector<char> &tile_of(dtype type) {
         // A sign, a fraction, and the exponent of [0.5, 1) or of [1, 2).
         const auto bits = static_cast<std::uint32_t>(random());
         const std::uint32_t sign = bits >> 30 & 1, up = bits >> 29 & 1;
-        const std::uint32_t f32 = sign << 31 | (126 + up) << 23 | (bits & 0x7fffff);
-        const std::uint32_t word = type == dtype::f32    ? f32
-                                   : type == dtype::f16  ? sign << 15 | (14 + up) << 10 | (bits >> 4 & 0x3ff)
-                                   : type == dtype::bf16 ? f32 >> 16
-                                                         : sign << 7 | (bits >> 8) % 0x70;
+        const auto value = std::bit_cast<float>(sign << 31 | (126 + up) << 23 | (bits & 0x7fffff));
+        const std::uint32_t word = type == dtype::e4m3 ? sign << 7 | (bits >> 8) % 0x70
+                                                       : oracle::narrow(static_cast<std::int32_t>(type), value);
         const auto *bytes = reinterpret_cast<const char *>(&word);  // little-endian
         tile.insert(tile.end(), bytes, bytes + bytes_of(type));
     }
@@ -122,6 +121,18 @@ double read_at(dtype type, const char *at, std::int64_t j) {
                                 : decode(type, at);
 }
 
+/// cos and sin of a position's pairs.
+struct Turn {
+    std::vector<long double> cos, sin;
+    Turn(const Work &work, std::int64_t position) {
+        for (const long double f : oracle::inv_freq_of(rope_base, work.rotary_dim)) {
+            const long double theta = f * static_cast<long double>(position);
+            cos.push_back(std::cos(theta));
+            sin.push_back(std::sin(theta));
+        }
+    }
+};
+
 /// How long the pair of an element is, which a rotation does not change; of what is in no pair, how large it is. After
 /// a Hadamard transform: as long as a pair of the head is on average.
 long double length_at(const oracle::Road &road, const std::vector<long double> &values, std::int64_t j) {
@@ -137,6 +148,18 @@ long double length_at(const oracle::Road &road, const std::vector<long double> &
     }
     return std::hypot(
         value(j), value(!road.half_out ? j + 1 - 2 * (of_window % 2) : j + (of_window < n_pairs ? n_pairs : -n_pairs)));
+}
+
+/// A scale s is a 127th of the largest value, in f16, and q is rounded by s before it is f16: q * s is off by half of
+/// s, and by what f16 rounds of it, which also the value is off by.
+long double rounding_in_record(const oracle::RoadValues &values, std::size_t j) {
+    constexpr long double half_ulp = 0x1p-11L * 1.001L;
+    const std::size_t first = j - j % group_size;
+    long double largest = 0;
+    for (std::size_t i = first; i < first + group_size; i++) {
+        largest = std::max(largest, std::fabs(values.value[i]) + values.bound[i]);
+    }
+    return 0.5L * largest / 127 * (1 + half_ulp) + half_ulp * (std::fabs(values.value[j]) + values.bound[j]);
 }
 
 }  // namespace
@@ -223,14 +246,11 @@ Placed::Placed(const Work &work, const Arena &arena)
 /// With rows of cos and sin, and slots.
 void Placed::place_positions() {
     std::copy_n(positions_.begin(), work_.n_tokens, at<std::int64_t>(layout_.positions));
-    const auto inv_freq = oracle::inv_freq_of(rope_base, work_.rotary_dim);
     auto *cos = at<float>(layout_.cos), *sin = at<float>(layout_.sin);
     for (std::int64_t t = 0; t < work_.n_tokens; t++) {
-        for (const long double f : inv_freq) {
-            const long double theta = f * static_cast<long double>(positions_[static_cast<std::size_t>(t)]);
-            *cos++ = static_cast<float>(std::cos(theta));
-            *sin++ = static_cast<float>(std::sin(theta));
-        }
+        const Turn turn(work_, positions_[static_cast<std::size_t>(t)]);
+        cos = std::copy(turn.cos.begin(), turn.cos.end(), cos);
+        sin = std::copy(turn.sin.begin(), turn.sin.end(), sin);
     }
     std::copy(slots_.begin(), slots_.end(), at<std::int64_t>(layout_.slots));
 }
@@ -281,19 +301,13 @@ void Placed::reset() const {
 
 std::vector<Placed::Expected> Placed::expect(bool with_norm) const {
     std::vector<Expected> all;
-    const auto inv_freq = oracle::inv_freq_of(rope_base, work_.rotary_dim);
     const std::int64_t n_checked = std::min<std::int64_t>(work_.n_tokens, 64);
     for (std::int64_t i = 0; i < n_checked; i++) {
         const std::int64_t token = n_checked == 1 ? 0 : i * (work_.n_tokens - 1) / (n_checked - 1);
-        std::vector<long double> cos, sin;
-        for (const long double f : inv_freq) {
-            const long double theta = f * static_cast<long double>(positions_[static_cast<std::size_t>(token)]);
-            cos.push_back(std::cos(theta));
-            sin.push_back(std::sin(theta));
-        }
+        const Turn turn(work_, positions_[static_cast<std::size_t>(token)]);
         for (std::size_t p = 0; p < work_.parts.size(); p++) {
             const oracle::Road road = describe(p, with_norm);
-            all.push_back({p, token, to_stored(p, road, oracle::road_of(road, read_x(p, token), cos, sin))});
+            all.push_back({p, token, to_stored(p, road, oracle::road_of(road, read_x(p, token), turn.cos, turn.sin))});
         }
     }
     return all;
@@ -342,39 +356,18 @@ std::vector<float> Placed::read_x(std::size_t p, std::int64_t token) const {
 std::vector<Placed::Element> Placed::to_stored(std::size_t p, const oracle::Road &road,
                                                const oracle::RoadValues &values) const {
     const dtype type = stored_type(p);
-    if (type == dtype::uint8) {
-        return to_records(road, values);
-    }
     const auto kind = static_cast<std::int32_t>(type);
-    const bool is_scaled = type != work_.type;
-    const long double unit = is_scaled ? road_scale : 1.0L, most = oracle::greatest(kind);
+    const bool in_records = type == dtype::uint8, is_scaled = type != work_.type && !in_records;
+    const long double unit = is_scaled ? road_scale : 1.0L, most = in_records ? INFINITY : oracle::greatest(kind);
     std::vector<Element> elements;
     for (std::size_t j = 0; j < values.value.size(); j++) {
         const long double value = std::clamp(values.value[j] / unit, -most, most);
         const long double bound = values.bound[j] / unit + (is_scaled ? 0x1p-22L * std::fabs(value) : 0);
-        const long double rounding = type == dtype::f32 ? 0 : oracle::half_step(kind, std::fabs(value) + bound);
+        const long double rounding = in_records           ? rounding_in_record(values, j)
+                                     : type == dtype::f32 ? 0
+                                                          : oracle::half_step(kind, std::fabs(value) + bound);
         elements.push_back({static_cast<double>(value), static_cast<double>(bound), static_cast<double>(rounding),
                             static_cast<double>(length_at(road, values.value, static_cast<std::int64_t>(j)) / unit)});
-    }
-    return elements;
-}
-
-/// A scale s is a 127th of the largest value, in f16, and q is rounded by s before it is f16: q * s is off by half of
-/// s, and by what f16 rounds of it, which also the value is off by.
-std::vector<Placed::Element> Placed::to_records(const oracle::Road &road, const oracle::RoadValues &values) const {
-    constexpr long double half_ulp = 0x1p-11L * 1.001L;
-    std::vector<Element> elements;
-    for (std::size_t j = 0; j < values.value.size(); j++) {
-        long double largest = 0;
-        for (std::size_t i = j - j % group_size; i < j - j % group_size + group_size; i++) {
-            largest = std::max(largest, std::fabs(values.value[i]) + values.bound[i]);
-        }
-        const long double value = values.value[j];
-        const long double rounding =
-            0.5L * largest / 127 * (1 + half_ulp) + half_ulp * (std::fabs(value) + values.bound[j]);
-        elements.push_back({static_cast<double>(value), static_cast<double>(values.bound[j]),
-                            static_cast<double>(rounding),
-                            static_cast<double>(length_at(road, values.value, static_cast<std::int64_t>(j)))});
     }
     return elements;
 }

@@ -128,7 +128,6 @@ private:
     oracle::Road describe(std::size_t p, bool with_norm) const;
     std::vector<float> read_x(std::size_t p, std::int64_t token) const;
     std::vector<Element> to_stored(std::size_t p, const oracle::Road &road, const oracle::RoadValues &values) const;
-    std::vector<Element> to_records(const oracle::Road &road, const oracle::RoadValues &values) const;
     double read_y(const Expected &expected, std::int64_t j) const;
 
     Work work_;

@@ -29,7 +29,7 @@ Prepared::Prepared(const json &request, const Site &site)
     if (request.value("with_peers", false)) {
         about["places"] = find_places();
     }
-    work.is_road() ? prepare_road() : work.is_shift() ? prepare_shift() : prepare_rotation();
+    work.n_slots > 0 ? prepare_road() : prepare_rotation();
 }
 
 json Prepared::check() {
@@ -117,66 +117,55 @@ void Prepared::add_ceilings(const halyard_executor *executor) {
     }
 }
 
-// ---- A layer's road from projection to cache -----------------------------------------------------------------------
+// ---- A layer's road from projection to cache, or a context shift of a whole paged cache ----------------------------
 
 void Prepared::prepare_road() {
     const Work &work = placed_.work();
     const auto call_of = [&](Stages stages, Stages done) {
         return std::make_shared<const Call>(placed_, Call::How{target_, nullptr, work.angles, stages, done});
     };
+    const auto add_way = [&](const std::string &name, const char *kind, double slack, auto run, bool with_norm = true) {
+        const auto run_all_layers = [run, n = static_cast<std::size_t>(work.n_layers)](std::size_t) mutable {
+            for (std::size_t layer = 0; layer < n; layer++) {
+                run(layer);
+            }
+        };
+        add(name, kind, slack, run_all_layers, with_norm);
+    };
     const auto fused = call_of({}, no_stages);
-    add("", "fused", promised, [fused](std::size_t copy) { fused->run_bound(copy); });
-    if (work.n_tokens == 1) {
-        add("", "unbound", promised, [fused](std::size_t copy) { fused->run(copy); });
+    add_way("", "fused", promised, [fused](std::size_t layer) { fused->run_bound(layer); });
+    if (work.is_road() && work.n_tokens == 1) {
+        add_way("", "unbound", promised, [fused](std::size_t layer) { fused->run(layer); });
     }
     // Each stage a run over whole tensors, with bf16 between them.
     std::vector<std::shared_ptr<const Call>> separate;
     if (work.has_norm()) {
         const auto without = call_of({false, true, true}, no_stages);
-        add(
-            "", "without_norm", promised, [without](std::size_t copy) { without->run_bound(copy); }, false);
+        const auto run = [without](std::size_t layer) { without->run_bound(layer); };
+        add_way("", "without_norm", promised, run, false);
         separate.push_back(call_of({true, false, false}, no_stages));
     }
-    separate.push_back(call_of({false, true, false}, {true, false, false}));
-    separate.push_back(call_of({false, false, true}, {true, true, false}));
-    add("", "separate", rounded_between, [separate](std::size_t copy) {
-        for (const auto &call : separate) {
-            call->run_bound(copy);
-        }
-    });
-    for (const auto &[name, loops] : all_loops) {
-        if (loops != nullptr) {
-            add(name, "loop", promised, road_loop(*loops, placed_));
-            if (work.cache == dtype::uint8) {
-                add(std::string(name) + " by passes", "loop", promised, road_loop(*loops, placed_, true));
+    if (work.is_road()) {
+        separate.push_back(call_of({false, true, false}, {true, false, false}));
+        separate.push_back(call_of({false, false, true}, {true, true, false}));
+        add_way("", "separate", rounded_between, [separate](std::size_t layer) {
+            for (const auto &call : separate) {
+                call->run_bound(layer);
             }
-        }
+        });
     }
-    about["target"] = fused->target();
-}
-
-// ---- A context shift of a whole paged cache ------------------------------------------------------------------------
-
-void Prepared::prepare_shift() {
-    const Work &work = placed_.work();
-    const auto of_all_layers = [n = work.n_layers](auto run) {
-        return [run, n](std::size_t) mutable {
-            for (std::int64_t layer = 0; layer < n; layer++) {
-                run(static_cast<std::size_t>(layer));
-            }
-        };
-    };
-    const auto own = std::make_shared<const Call>(placed_, Call::How{target_, nullptr, work.angles});
-    add("", "fused", promised, of_all_layers([own](std::size_t layer) { own->run_bound(layer); }));
+    const double slack = work.is_shift() ? rounded_products : promised;
     for (const auto &[name, loops] : all_loops) {
         if (loops != nullptr) {
-            add(name, "loop", rounded_products, of_all_layers(shift_loop(*loops, placed_, false)));
-            add(std::string(name) + " by f32", "loop", rounded_products,
-                of_all_layers(shift_loop(*loops, placed_, true)));
+            add_way(name, "loop", slack, road_loop(*loops, placed_, false));
+            if (work.is_shift() || work.cache == dtype::uint8) {
+                add_way(name + std::string(work.is_shift() ? " by f32" : " by passes"), "loop", slack,
+                        road_loop(*loops, placed_, true));
+            }
         }
     }
     placed_.reset();
-    about["target"] = own->target();
+    about["target"] = fused->target();
     about["bytes"] = 2 * work.tensor_bytes() * static_cast<std::size_t>(work.n_layers);
 }
 

@@ -43,7 +43,6 @@ private:
 
     void prepare_rotation();
     void prepare_road();
-    void prepare_shift();
     void add_own_rivals(const std::string &target);
     void add_ceilings(const halyard_executor *executor);
     bool is_wanted(const char *kind) const;

@@ -9,14 +9,17 @@
 //   {"do":"round","calls":[[SUBJECT,n]...]}  -> {"seconds":[...]}: n calls of each, in this order
 //   {"do":"reset"}                   -> {}: inputs are as they were, outputs are poisoned
 //   {"do":"check"}                   -> {"max_error","wrong"} of what a peer has left in the first output
+//   {"do":"angles","angles","reference","last"}  -> {"max_error"} of the cos and sin that a source makes
 //   variants.h has what the tuner asks beside these.
 //   What fails is answered with {"error":"one sentence"}.
+#include "checks/oracle.h"
 #include "server/loops.h"
 #include "server/prepared.h"
 #include "server/serve.h"
 #include "server/variants.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <optional>
 
@@ -32,8 +35,8 @@ public:
         static const std::map<std::string, json (Server::*)(const json &)> answers = {
             {"describe", &Server::describe}, {"reserve", &Server::reserve}, {"prepare", &Server::prepare},
             {"round", &Server::round},       {"reset", &Server::reset},     {"check", &Server::check},
-            {"open", &Server::open},         {"load", &Server::load},       {"prove", &Server::prove},
-            {"choose", &Server::choose}};
+            {"angles", &Server::angles},     {"open", &Server::open},       {"load", &Server::load},
+            {"prove", &Server::prove},       {"choose", &Server::choose}};
         const std::string what = request.at("do");
         const auto found = answers.find(what);
         if (found == answers.end()) {
@@ -94,6 +97,31 @@ private:
         return json::object();
     }
     json check(const json &) { return prepared().check(); }
+
+    /// At 64 positions up to the last, beside long double.
+    json angles(const json &request) {
+        constexpr std::int64_t n_tokens = 64, rotary_dim = 128, n_pairs = rotary_dim / 2;
+        constexpr double base = 500000.0;
+        const std::int32_t last = request.at("last");
+        auto desc = describe_angles(read_angles(request.at("angles")), last - (n_tokens - 1), last);
+        desc.reference = request.at("reference");
+        const angle_source source(frequencies::from_base(base, rotary_dim), desc);
+        const plan maker(plan_desc(rotary_dim, {describe_tensor(dtype::f32, rotary_dim, pairing::half)}));
+        const auto start = consecutive_positions(&desc.first, 1);
+        std::vector<float> rows(n_tokens * rotary_dim);
+        make_rows(maker, source, &start, 1, n_tokens, rows.data(), static_cast<std::int64_t>(rows.size()));
+        const auto inv_freq = oracle::inv_freq_of(base, rotary_dim);
+        double worst = 0.0;
+        for (std::size_t i = 0; i < rows.size() / 2; i++) {
+            const std::size_t t = i / n_pairs, k = i % n_pairs;
+            const long double theta =
+                inv_freq[k] * (static_cast<long double>(desc.first) + static_cast<long double>(t));
+            const float *const cos = &rows[t * rotary_dim + k], *const sin = cos + n_pairs;
+            worst = std::max({worst, static_cast<double>(std::fabs(*cos - std::cos(theta))),
+                              static_cast<double>(std::fabs(*sin - std::sin(theta)))});
+        }
+        return {{"max_error", worst}};
+    }
 
     Variants &variants() { return variants_ != nullptr ? *variants_ : throw std::runtime_error("no kernel is open"); }
     json open(const json &request) {

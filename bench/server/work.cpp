@@ -1,7 +1,10 @@
 #include "server/work.h"
 
 #include <algorithm>
+#include <iterator>
+#include <span>
 #include <stdexcept>
+#include <utility>
 
 namespace halyard::bench {
 
@@ -9,27 +12,26 @@ namespace {
 
 using nlohmann::json;
 
-pairing read_pairing(const std::string &name) {
-    if (name != "half" && name != "interleaved") {
-        throw std::runtime_error("there is no pairing \"" + name + "\"");
-    }
-    return name == "half" ? pairing::half : pairing::interleaved;
-}
+constexpr std::pair<const char *, pairing> pairings[] = {{"half", pairing::half},
+                                                         {"interleaved", pairing::interleaved}};
+constexpr std::pair<const char *, dtype> dtypes[] = {
+    {"f32", dtype::f32}, {"f16", dtype::f16}, {"bf16", dtype::bf16}, {"e4m3", dtype::e4m3}, {"q8_0", dtype::uint8}};
+constexpr std::pair<const char *, std::int32_t> sources[] = {
+    {"table", HALYARD_ANGLES_TABLE}, {"phase", HALYARD_ANGLES_PHASE}, {"factored", HALYARD_ANGLES_FACTORED}};
 
-dtype read_dtype(const std::string &name) {
-    for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16, dtype::e4m3, dtype::uint8}) {
-        if (name == name_of(type)) {
-            return type;
+template <typename T>
+T find(std::span<const std::pair<const char *, T>> all, const char *what, const std::string &name) {
+    for (const auto &[known, value] : all) {
+        if (name == known) {
+            return value;
         }
     }
-    throw std::runtime_error("there is no dtype \"" + name + "\"");
-}
-
-std::int32_t read_angles(const std::string &name) {
-    return name == "phase" ? HALYARD_ANGLES_PHASE : name == "factored" ? HALYARD_ANGLES_FACTORED : HALYARD_ANGLES_TABLE;
+    throw std::runtime_error(std::string("there is no ") + what + " \"" + name + "\"");
 }
 
 }  // namespace
+
+std::int32_t read_angles(const std::string &name) { return find<std::int32_t>(sources, "source of angles", name); }
 
 bool Work::has_norm() const {
     return std::any_of(parts.begin(), parts.end(), [](const Part &part) { return part.norm_size > 0; });
@@ -49,10 +51,10 @@ Work read_work(const json &described) {
     Work work;
     const auto read = [&](const char *name, auto &field) { field = described.value(name, field); };
     const std::string dtype = described.at("dtype"), pairing = described.at("pairing");
-    work.type = read_dtype(dtype);
-    work.cache = read_dtype(described.value("cache", dtype));
-    work.in = read_pairing(pairing);
-    work.out = read_pairing(described.value("out_pairing", pairing));
+    work.type = find<halyard::dtype>(dtypes, "dtype", dtype);
+    work.cache = find<halyard::dtype>(dtypes, "dtype", described.value("cache", dtype));
+    work.in = find<halyard::pairing>(pairings, "pairing", pairing);
+    work.out = find<halyard::pairing>(pairings, "pairing", described.value("out_pairing", pairing));
     work.n_tokens = described.at("tokens");
     work.rotary_dim = described.at("rotary_dim");
     work.row_elements = described.at("row_elements");
@@ -79,16 +81,9 @@ Work read_work(const json &described) {
     return work;
 }
 
-const char *name_of(pairing pairing) { return pairing == pairing::half ? "half" : "interleaved"; }
-
 const char *name_of(dtype type) {
-    switch (type) {
-    case dtype::f32: return "f32";
-    case dtype::f16: return "f16";
-    case dtype::bf16: return "bf16";
-    case dtype::uint8: return "q8_0";
-    default: return "e4m3";
-    }
+    return std::find_if(std::begin(dtypes), std::end(dtypes), [&](const auto &each) { return each.second == type; })
+        ->first;
 }
 
 }  // namespace halyard::bench

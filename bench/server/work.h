@@ -54,7 +54,9 @@ struct Work {
 /// Throws std::runtime_error, or nlohmann's exceptions, where it is not described as it must be.
 Work read_work(const nlohmann::json &described);
 
-const char *name_of(pairing pairing);
+/// Of "table", "phase" and "factored".
+std::int32_t read_angles(const std::string &name);
+
 const char *name_of(dtype type);
 inline std::int64_t bytes_of(dtype type) {
     return type == dtype::f32 ? 4 : type == dtype::e4m3 || type == dtype::uint8 ? 1 : 2;

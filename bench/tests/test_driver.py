@@ -184,7 +184,7 @@ class Roads(unittest.TestCase):
     def row(self, *ways):
         made = [{"name": name, "kind": kind, "form": "", "max_error": 0.0, "wrong": wrong,
                  **turns.Timing(s, 0, s).json()} for name, kind, s, wrong in (("", "fused", 1.0, False), *ways)]
-        return {"name": "road", "ways": made, "loses": roads.loses(made)}
+        return {"name": "road", "ways": made, "loses": roads.loses(roads.as_row(made))}
 
     def test_a_faster_rival_counts_only_where_it_is_right(self):
         for way, lost, wrong in (

@@ -5,6 +5,7 @@ import pathlib
 import random
 import sys
 import tempfile
+import types
 import unittest
 
 sys.dont_write_bytecode = True
@@ -12,7 +13,7 @@ BENCH = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(BENCH / "tune"), str(BENCH)]
 from files import Failed  # noqa: E402
 from search import (  # noqa: E402
-    NOT_TRIED, Parameter, Run, format_results, label, list_variants, tune_kernel, tune_kernels, variant_of)
+    NOT_TRIED, Parameter, format_results, label, list_variants, tune_kernel, tune_kernels, variant_of)
 
 SPACE = [Parameter("step", "known", "none", (4, 8, 16, 32, 64, 128)),
          Parameter("vector", "known", "step", (4, 8, 16, 32)), Parameter("any", "any", "none", (4, 8, 16, 32))]
@@ -137,7 +138,7 @@ class Interrupted(unittest.TestCase):
             workshop.makes_left = makes_left
             return workshop
 
-        run = Run(kernels={kernel: DEFAULTS for kernel in "abcd"}, space=SPACE, seconds=seconds,
+        run = types.SimpleNamespace(kernels={kernel: DEFAULTS for kernel in "abcd"}, space=SPACE, seconds=seconds,
                   journal=folder / "journal.json", key="key", open=open_workshop, now=lambda: clock[0],
                   finish=finished.__setitem__)
         while True:

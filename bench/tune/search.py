@@ -11,9 +11,9 @@ times them:
     now()                      seconds
 """
 
+import contextlib
 import dataclasses
 import math
-import pathlib
 import statistics
 
 from files import Failed, load_json, save_json
@@ -193,42 +193,37 @@ def tune_kernel(space, defaults, workshop, until):
     return search.result()
 
 
-@dataclasses.dataclass
-class Run:
-    """All kernels of a run, one after the other."""
-    kernels: dict  # name: its defaults
-    space: list
-    seconds: float  # for all of them, with those that an interrupted run has finished
-    journal: pathlib.Path  # says what is finished
-    key: object  # what a run that goes on must have in common with the one that was interrupted
-    open: object  # open(kernel) makes a workshop, which is closed by its close()
-    now: object
-    finish: object  # finish(kernel, result), after each kernel that is finished here
-
-    def read_journal(self):
-        try:
-            found = load_json(self.journal)
-            if found["key"] == self.key:
-                return found["seconds"], found["kernels"]
-        except (Failed, KeyError, TypeError):
-            pass  # there is none, or it is no journal of ours, so the run begins anew
-        return 0.0, {}
+def read_journal(run):
+    """The seconds that an interrupted run has taken, and its results by kernel."""
+    try:
+        found = load_json(run.journal)
+        if found["key"] == run.key:
+            return found["seconds"], found["kernels"]
+    except (Failed, KeyError, TypeError):
+        pass  # there is none, or it is no journal of ours, so the run begins anew
+    return 0.0, {}
 
 
 def tune_kernels(run):
-    """The results by kernel, with those of kernels that had been finished before. Removes the journal in the end."""
-    seconds, done = run.read_journal()
+    """Tunes all kernels of a run, one after the other. Returns the results by kernel, with those of kernels that had been
+    finished before. A run has
+        kernels, space        the defaults of each, and the Parameters
+        seconds               for all of them, with those that an interrupted run has finished
+        journal, key          a file that says what is finished, and what a run that goes on must have in common with the
+                              one that was interrupted; the file is removed in the end
+        open(kernel)          makes a workshop, which is closed by its close()
+        finish(kernel, result)    what is done with each that is finished here
+        now()                 seconds
+    """
+    seconds, done = read_journal(run)
     start = run.now() - seconds
     left = [kernel for kernel in run.kernels if kernel not in done]
     for i, kernel in enumerate(left):
         share = (start + run.seconds - run.now()) / (len(left) - i)
         if share <= 0.0:
             continue
-        workshop = run.open(kernel)
-        try:
+        with contextlib.closing(run.open(kernel)) as workshop:
             result = tune_kernel(run.space, run.kernels[kernel], workshop, run.now() + share)
-        finally:
-            workshop.close()
         run.finish(kernel, result)
         done[kernel] = result
         save_json(run.journal, {"key": run.key, "seconds": run.now() - start, "kernels": done})

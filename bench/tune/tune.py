@@ -15,11 +15,10 @@ import sys
 import time
 
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))
-from conversation import Lost  # noqa: E402
 from files import Failed, load_json, save_json, show_progress  # noqa: E402
 from hosts import Server  # noqa: E402
 from machine import ROOT, describe_machine, format_machine, read_cpuinfo  # noqa: E402
-from search import Parameter, Run, format_results, tune_kernels  # noqa: E402
+from search import Parameter, format_results, tune_kernels  # noqa: E402
 from works import Work, part_of, read_models  # noqa: E402
 from workshop import GpuWorkshop, LocalWorkshop, ask_program  # noqa: E402
 
@@ -157,8 +156,16 @@ class Tuning:
         self.server = None if self.on_gpu else Server([str(options.build / "bin/halyard_bench_server")])
         self.find_device()
         self.plans = list_plans(self.recipes, self.target, options)
+        self.kernels = {kernel: recipe["defaults"] for kernel, (recipe, _) in self.plans.items()}
+        self.space = [Parameter(p["name"], p["loops"], p["limit"], tuple(p["values"]))
+                      for p in self.recipes["parameters"]]
+        self.seconds, self.journal = 60 * options.minutes, options.state / "journal.json"
+        # An interrupted run does not go on with another generator.
+        self.key = self.provenance | {"generator": os.stat(self.recipes["generator"]).st_mtime_ns}
         make_folder(options.output)
-        self.progress = Progress(len(self.plans), 60 * options.minutes)
+        self.progress = Progress(len(self.plans), self.seconds)
+
+    now = staticmethod(time.monotonic)
 
     def find_device(self):
         """What a schedule says of the device, and by which it is named."""
@@ -202,13 +209,7 @@ class Tuning:
         ask_program([*self.recipes["seal"], draft, path], draft.with_suffix(".log"), "a schedule can't be written")
 
     def run(self):
-        space = [Parameter(p["name"], p["loops"], p["limit"], tuple(p["values"])) for p in self.recipes["parameters"]]
-        # An interrupted run does not go on with another generator.
-        key = self.provenance | {"generator": os.stat(self.recipes["generator"]).st_mtime_ns}
-        results = tune_kernels(Run(
-            kernels={kernel: recipe["defaults"] for kernel, (recipe, _) in self.plans.items()}, space=space,
-            seconds=60 * self.options.minutes, journal=self.options.state / "journal.json", key=key, open=self.open,
-            now=time.monotonic, finish=self.finish))
+        results = tune_kernels(self)
         show_progress()
         n_better = sum(result["improved"] for result in results.values())
         print(f"{self.text}\n\n{format_results(results)}\n\n"
@@ -262,7 +263,7 @@ def main(arguments):
         show_progress()
         print("tune: interrupted; what is finished is kept, and the same command goes on", file=sys.stderr)
         return 130
-    except (Failed, Lost, OSError, ValueError) as error:
+    except (Failed, OSError, ValueError) as error:
         show_progress()
         print(f"tune: {error}", file=sys.stderr)
         return 1

@@ -14,7 +14,7 @@ import time
 
 import turns
 from files import Failed
-from hosts import Server
+from hosts import Guest
 from search import NOT_TRIED, label
 
 AT_ONCE = 2
@@ -168,25 +168,10 @@ class LocalWorkshop(Workshop):
         return samples
 
 
-class GpuProgram(Server):
-    """A variant of a GPU's kernel: a program of its own (cuda/gpu_server.cpp), because a wrong kernel can break the whole
-    context of a device. One that fails can't be called any more; `why` says so then."""
-
-    why = ""
-
-    def ask(self, what, **request):
-        try:
-            return None if self.why else super().ask(what, **request)
-        except Failed as error:
-            self.why = str(error)
-            return None
-
-    def round(self, calls):
-        answer = self.ask("round", calls=calls)
-        return answer["seconds"] if answer else [None] * len(calls)
-
-
 class GpuWorkshop(Workshop):
+    """A variant is a program of its own (cuda/gpu_server.cpp), because a wrong kernel can break the whole context of a
+    device."""
+
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.running = {}
@@ -216,9 +201,12 @@ class GpuWorkshop(Workshop):
         for variant in set(self.running) - set(variants):
             self.running.pop(variant).close()
         for variant in set(variants) - set(self.running):
-            self.running[variant] = GpuProgram([str(self.made[variant])], self.patience)
+            self.running[variant] = Guest([str(self.made[variant])], self.patience)
         model = self.works[i].model
-        for variant in set(variants):
-            self.running[variant].ask("prepare", kernel=self.recipe["name"], tokens=self.works[i].tokens,
-                                      heads=model.heads, head_dim=model.head_dim, rotary_dim=model.rotary_dim)
+        for program in {self.running[variant] for variant in variants}:
+            try:
+                program.ask("prepare", kernel=self.recipe["name"], tokens=self.works[i].tokens, heads=model.heads,
+                            head_dim=model.head_dim, rotary_dim=model.rotary_dim)
+            except Failed as why:
+                program.why = str(why)
         return [turns.Subject(label(variant), self.running[variant], 0) for variant in variants]

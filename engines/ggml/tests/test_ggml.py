@@ -19,7 +19,7 @@ import tempfile
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[3] / "bench"))
 import turns  # noqa: E402
-from conversation import Conversation  # noqa: E402
+from hosts import Program  # noqa: E402
 
 THREADS = 4
 # Of test-llama-archs: its tests, and the nodes in them that rotate.
@@ -54,7 +54,7 @@ class TimedModel:
     TOKENS = 29
 
     def __init__(self, command):
-        self.process, self.is_loaded = Conversation(command), False
+        self.process, self.is_loaded = Program(command), False
 
     def round(self, calls):
         answers = [self.process.say(f"{which} {what} {n}").split() for (which, what), n in calls]
@@ -66,7 +66,7 @@ class TimedModel:
                     for which in (0, 1)}
         n_calls = {id(subject): 1 if subject.name == "prompt" else self.TOKENS for subject in subjects.values()}
         turns.take_turns(list(subjects.values()), 40, n_calls)
-        self.process.stop()
+        self.process.close()
         before, after, *tokens = (subject.timing() for subject in subjects.values())
         parts = [f"{name} {a.median * 1e6:.1f}, {b.median * 1e6:.1f} us ({b.median / a.median:.3f}; fastest "
                  f"{b.fastest / a.fastest:.3f})" for name, a, b in (("pp512", before, after), ("a token", *tokens))]
