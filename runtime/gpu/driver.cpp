@@ -172,29 +172,6 @@ const OpenCl &opencl() noexcept {
     return loaded;
 }
 
-bool push_context(void *context) { return context != nullptr && cuda().push(context) == 0; }
-
-void pop_context() {
-    void *popped = nullptr;
-    cuda().pop(&popped);
-}
-
-/// Makes a context current for as long as it lives.
-class CurrentContext {
-public:
-    explicit CurrentContext(void *context) : is_pushed_(push_context(context)) {}
-    CurrentContext(const CurrentContext &) = delete;
-    CurrentContext &operator=(const CurrentContext &) = delete;
-    ~CurrentContext() {
-        if (is_pushed_) {
-            pop_context();
-        }
-    }
-
-private:
-    bool is_pushed_;
-};
-
 CudaAddress address_of(void *memory) noexcept { return reinterpret_cast<std::uintptr_t>(memory); }
 
 }  // namespace
@@ -250,6 +227,15 @@ halyard_status read_queue(const halyard_gpu_queue *queue, halyard_gpu_queue *out
     return HALYARD_OK;
 }
 
+CurrentContext::CurrentContext(void *context) noexcept : is_pushed_(context != nullptr && cuda().push(context) == 0) {}
+
+CurrentContext::~CurrentContext() {
+    if (is_pushed_) {
+        void *popped = nullptr;
+        cuda().pop(&popped);
+    }
+}
+
 void *allocate(const halyard_gpu_queue &queue, std::size_t n_bytes) noexcept {
     if (queue.device == HALYARD_OPENCL) {
         int status = 0;
@@ -292,12 +278,6 @@ int copy_out(const halyard_gpu_queue &queue, void *data, void *memory, std::size
     return status != 0 ? status : cuda().copy_out(data, address_of(memory), n_bytes);
 }
 
-MemoryQueries::~MemoryQueries() {
-    if (is_pushed_) {
-        pop_context();
-    }
-}
-
 MemoryInfo MemoryQueries::describe(void *memory) noexcept {
     if (queue_.device == HALYARD_OPENCL) {
         std::size_t size = 0;
@@ -306,9 +286,8 @@ MemoryInfo MemoryQueries::describe(void *memory) noexcept {
                               opencl().get_memory_info(memory, memory_context, sizeof(context), &context, nullptr) == 0;
         return {is_known, context == queue_.context, size};
     }
-    if (!was_asked_) {
-        was_asked_ = true;
-        is_pushed_ = push_context(queue_.context);
+    if (!current_) {
+        current_.emplace(queue_.context);
         if (cuda().get_context_device(&device_) != 0) {
             device_ = -1;
         }

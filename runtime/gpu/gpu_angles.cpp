@@ -16,15 +16,11 @@ struct ReleaseAngles {
     void operator()(halyard_gpu_angles *angles) const noexcept { halyard_destroy_gpu_angles(angles); }
 };
 
-halyard_status fail_memory(std::size_t n_bytes, halyard_error *error) {
-    return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "the device has no memory for ", n_bytes, " bytes of angles");
-}
-
 halyard_status upload(const halyard_gpu_queue &queue, const void *data, std::size_t n_bytes, void **memory,
                       halyard_error *error) {
     *memory = allocate(queue, n_bytes);
     if (*memory == nullptr) {
-        return fail_memory(n_bytes, error);
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "the device has no memory for ", n_bytes, " bytes of angles");
     }
     if (const int status = copy_in(queue, *memory, data, n_bytes)) {
         return fail(error, HALYARD_ERROR_DEVICE, n_bytes, " bytes of angles could not be copied to the device (",
