@@ -174,12 +174,6 @@ const OpenCl &opencl() noexcept {
 
 CudaAddress address_of(void *memory) noexcept { return reinterpret_cast<std::uintptr_t>(memory); }
 
-}  // namespace
-
-const char *why_not(std::int32_t device) noexcept { return device == HALYARD_CUDA ? cuda().why_not : opencl().why_not; }
-
-namespace {
-
 halyard_status require_device(std::int32_t device, halyard_error *error) noexcept {
     const char *const reason = why_not(device);
     return reason[0] == '\0' ? HALYARD_OK
@@ -187,12 +181,9 @@ halyard_status require_device(std::int32_t device, halyard_error *error) noexcep
                                     " can't be used: ", reason);
 }
 
-void *current_cuda_context() noexcept {
-    void *context = nullptr;
-    return cuda().get_current(&context) == 0 ? context : nullptr;
-}
-
 }  // namespace
+
+const char *why_not(std::int32_t device) noexcept { return device == HALYARD_CUDA ? cuda().why_not : opencl().why_not; }
 
 halyard_status check_device(const char *name, std::int32_t device, halyard_error *error) noexcept {
     return device == HALYARD_CUDA || device == HALYARD_OPENCL
@@ -213,7 +204,8 @@ halyard_status read_queue(const halyard_gpu_queue *queue, halyard_gpu_queue *out
         return status;
     }
     if (out->device == HALYARD_CUDA && out->context == nullptr) {
-        out->context = current_cuda_context();
+        void *current = nullptr;
+        out->context = cuda().get_current(&current) == 0 ? current : nullptr;
     }
     if (out->context == nullptr) {
         return fail_null(error, out->device == HALYARD_CUDA

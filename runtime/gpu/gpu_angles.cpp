@@ -12,10 +12,6 @@ namespace halyard::gpu {
 
 namespace {
 
-struct ReleaseAngles {
-    void operator()(halyard_gpu_angles *angles) const noexcept { halyard_destroy_gpu_angles(angles); }
-};
-
 halyard_status upload(const halyard_gpu_queue &queue, const void *data, std::size_t n_bytes, void **memory,
                       halyard_error *error) {
     *memory = allocate(queue, n_bytes);
@@ -189,7 +185,8 @@ halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const h
         return refused;
     }
     const bool is_given = source->kind == AngleKind::given;
-    std::unique_ptr<halyard_gpu_angles, ReleaseAngles> angles(new (std::nothrow) halyard_gpu_angles{});
+    std::unique_ptr<halyard_gpu_angles, decltype(&halyard_destroy_gpu_angles)> angles(
+        new (std::nothrow) halyard_gpu_angles{}, halyard_destroy_gpu_angles);
     if (angles == nullptr) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for angles");
     }
