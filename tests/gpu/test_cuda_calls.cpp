@@ -332,8 +332,8 @@ TEST_CASE("cuda calls: a road of q, k and v takes one launch, wherever they and 
     REQUIRE(launches.size() == 1);
     CHECK(launches[0].stream == &streams[5]);
     CHECK(launches[0].store_bits == 128);
-    CHECK((launches[0].grid[0] == s.n_tokens && launches[0].grid[1] == 48 / 4 && launches[0].grid[2] == 1));
-    CHECK((launches[0].block[0] == 16 && launches[0].block[1] == 4 && launches[0].block[2] == 1));
+    CHECK(launches[0].grid == std::array{8u, 48u / 4, 1u});
+    CHECK(launches[0].block == std::array{16u, 4u, 1u});
     CHECK(calls.size() == 8 + 3 + 9);  // three parts of packed, two weights, two caches, positions and slots
     check_capturable(calls);
 
@@ -755,37 +755,33 @@ TEST_CASE("cuda calls: columns beside the window that 32 bits cannot hold are co
 
 TEST_CASE("cuda calls: plans of a context share its modules, and the last one unloads them", "[cuda]") {
     const State before;
-    const auto desc = describe();
     {
-        const auto angles = make_angles(), others = make_angles(64, queue_of(&contexts[1]));
-        CHECK_THROWS_AS(halyard::gpu_plan(queue_of(), desc, others), halyard::error);
-        const halyard::gpu_plan first(queue_of(), desc, angles);
+        const Simple s;
+        const auto others = make_angles(64, queue_of(&contexts[1]));
+        CHECK_THROWS_AS(halyard::gpu_plan(queue_of(), describe(), others), halyard::error);
         const int n_of_one = State().n_modules;
         CHECK(n_of_one > before.n_modules);
         {
-            const halyard::gpu_plan second(queue_of(), desc, angles), elsewhere(queue_of(&contexts[1]), desc, others);
+            const halyard::gpu_plan second(queue_of(), describe(), s.angles),
+                elsewhere(queue_of(&contexts[1]), describe(), others);
             CHECK(State().n_modules == 2 * n_of_one - before.n_modules);
         }
         CHECK(State().n_modules == n_of_one);
-        const Memory memory;
-        const halyard_tensor x = view(memory.data(), f32, {1, 4, 2, 64}, {512, 128, 64, 1});
-        CHECK(count_launches(first, x, x, on_stream()) == 1);
+        CHECK(count_launches(s.plan, s.x, s.x, on_stream()) == 1);
     }
     CHECK(State() == before);
 }
 
 TEST_CASE("cuda calls: threads keep to their streams and contexts", "[cuda][threads]") {
-    const auto desc = describe();
-    const auto angles = make_angles(), others = make_angles(64, queue_of(&contexts[1]));
-    const halyard::gpu_plan plan(queue_of(), desc, angles), other(queue_of(&contexts[1]), desc, others);
-    const Memory memory;
-    const halyard_tensor x = view(memory.data(), f32, {1, 4, 2, 64}, {512, 128, 64, 1});
+    const Simple s;
+    const auto others = make_angles(64, queue_of(&contexts[1]));
+    const halyard::gpu_plan other(queue_of(&contexts[1]), describe(), others);
     const auto calls = calls_of([&] {
         std::vector<std::jthread> threads;
         for (int i = 0; i < 8; i++) {
             threads.emplace_back([&, i] {
                 for (int n = 0; n < 200; n++) {
-                    halyard::run(i % 2 == 0 ? plan : other, x, x, on_stream(i));
+                    halyard::run(i % 2 == 0 ? s.plan : other, s.x, s.x, on_stream(i));
                 }
             });
         }

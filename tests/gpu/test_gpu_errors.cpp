@@ -302,17 +302,6 @@ void test_creations(std::int32_t device) {
 
 }  // namespace
 
-TEST_ON_DEVICES("gpu errors: a run's arguments", "cuda device: a run's wrong arguments are refused", test_wrong_runs)
-
-TEST_ON_DEVICES("gpu errors: bad positions are told in the error word, and rotated as position 0",
-                "cuda device: bad positions are told in the error word, and rotated as position 0", test_bad_positions)
-
-TEST_ON_DEVICES("gpu errors: positions of two that are listed",
-                "cuda device: positions of many tokens are looked up among two that are listed", test_listed_positions)
-
-TEST_ON_DEVICES("gpu errors: angles, plans and explanations",
-                "cuda device: wrong angles and plans are refused, and plans explained", test_creations)
-
 TEST_CASE("gpu errors: a target that cannot be had says why", "[gpu]") {
     for (const std::int32_t device : {HALYARD_CUDA, HALYARD_OPENCL}) {
         const auto info = halyard::gpu_target(device);
@@ -331,3 +320,14 @@ TEST_CASE("gpu errors: a target that cannot be had says why", "[gpu]") {
         }
     }
 }
+
+TEST_ON_DEVICES("gpu errors: a run's arguments", "cuda device: a run's wrong arguments are refused", test_wrong_runs)
+
+TEST_ON_DEVICES("gpu errors: bad positions are told in the error word, and rotated as position 0",
+                "cuda device: bad positions are told in the error word, and rotated as position 0", test_bad_positions)
+
+TEST_ON_DEVICES("gpu errors: positions of two that are listed",
+                "cuda device: positions of many tokens are looked up among two that are listed", test_listed_positions)
+
+TEST_ON_DEVICES("gpu errors: angles, plans and explanations",
+                "cuda device: wrong angles and plans are refused, and plans explained", test_creations)
