@@ -194,14 +194,14 @@ private:
     }
 
     halyard_status read_error_word(halyard_error *error) {
-        if (out_.given.error_word == nullptr) {
-            return HALYARD_OK;
-        }
         error_word_ = out_.given.error_word;
-        const halyard_status status =
-            locate("error_word_offset", error_word_, out_.given.error_word_offset, 4, &out_.error_word, error);
-        return status != HALYARD_OK || reinterpret_cast<std::uintptr_t>(error_word_) % 4 == 0
-                   ? status
+        if (const halyard_status status =
+                locate("error_word_offset", error_word_, error_word_ != nullptr ? out_.given.error_word_offset : 0, 4,
+                       &out_.error_word, error)) {
+            return status;
+        }
+        return reinterpret_cast<std::uintptr_t>(error_word_) % 4 == 0
+                   ? HALYARD_OK
                    : fail(error, HALYARD_ERROR_UNSUPPORTED, "error_word is not aligned to 4 bytes");
     }
 
