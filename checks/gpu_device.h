@@ -65,3 +65,8 @@ inline int n_calls(int usual) {
 }
 
 }  // namespace gpu_test
+
+/// A test case with OpenCL and one with CUDA: their names, and the function of a device that both call.
+#define TEST_ON_DEVICES(with_opencl, with_cuda, test)                                                                  \
+    TEST_CASE(with_opencl, "[gpu][opencl]") { test(HALYARD_OPENCL); }                                                  \
+    TEST_CASE(with_cuda, "[gpu][cuda]") { test(HALYARD_CUDA); }

@@ -8,16 +8,18 @@
 
 namespace gpu_test {
 
-/// Device memory with a copy of some bytes.
+/// Device memory with a copy of some values.
 class Memory : public halyard::device::DeviceMemory {
 public:
-    Memory(const halyard_gpu_queue &queue, const std::vector<char> &bytes)
-        : DeviceMemory(queue, bytes.data(), bytes.size()), n_bytes_(bytes.size()) {}
+    template <typename Value>
+    Memory(const halyard_gpu_queue &queue, const std::vector<Value> &values)
+        : DeviceMemory(queue, values.data(), values.size() * sizeof(Value)), n_bytes_(values.size() * sizeof(Value)) {}
 
-    std::vector<char> read() const {
-        std::vector<char> bytes(n_bytes_);
-        DeviceMemory::read(bytes.data(), n_bytes_);
-        return bytes;
+    template <typename Value = char>
+    std::vector<Value> read() const {
+        std::vector<Value> values(n_bytes_ / sizeof(Value));
+        DeviceMemory::read(values.data(), n_bytes_);
+        return values;
     }
 
 private:

@@ -49,8 +49,6 @@ template <typename Value> Value halyard_mutated(int id, int deleted, Value value
 """
 # What changes nothing that can be observed, and why: file, what is broken and how.
 EQUIVALENT = {
-    ("gpu/read_gpu_run.cpp", 'read_struct(given.positions, "positions", &positions_, error)', "deleted"):
-        "leaves a copy of zeros, which read_run refuses",
     ("gpu/driver.cpp", "require_device(out->device, error)", "deleted"):
         "shows where a device is missing, as none is here",
     ("gpu/gpu_run.cpp", "step > 0", "deleted"): "joins heads that lie backwards too, which is as right",

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstring>
 #include <optional>
+#include <sstream>
 
 namespace emulated_cuda {
 
@@ -132,6 +133,7 @@ public:
         } else {
             add_unconditional(instruction, opcode, operands);
         }
+        to_.code.push_back(instruction);
     }
 
     void add_label(std::string_view name) { labels_[std::string(name)] = static_cast<std::uint32_t>(to_.code.size()); }
@@ -203,7 +205,7 @@ private:
         const auto [found, is_new] = constants_.try_emplace({value, n_bytes});
         if (is_new) {
             found->second = new_operand(n_bytes);
-            to_.constants.push_back({found->second, value});
+            to_.constants.push_back({found->second, n_bytes == 1 ? std::uint64_t{value != 0} : value});
         }
         return found->second;
     }
@@ -249,7 +251,7 @@ private:
         Instruction narrow;
         narrow.line = line_;
         narrow.execute =
-            find_operation("narrow." + std::to_string(wide.n_bytes) + "." + std::to_string(n_bytes))->execute;
+            operations().at("narrow." + std::to_string(wide.n_bytes) + "." + std::to_string(n_bytes)).execute;
         narrow.operands = {new_operand(n_bytes), wide};
         to_.code.push_back(narrow);
         return narrow.operands[0];
@@ -272,7 +274,6 @@ private:
             instruction.flow = Flow::branch;
         }
         branches_.emplace_back(to_.code.size(), operands[0]);
-        to_.code.push_back(instruction);
     }
 
     void add_unconditional(Instruction &instruction, std::string_view opcode,
@@ -283,33 +284,29 @@ private:
             instruction.flow = Flow::barrier;
         } else if (opcode.starts_with("ld.") || opcode.starts_with("st.")) {
             add_access(instruction, opcode, operands);
-            return;
         } else if (opcode.starts_with("mov.b") && operands.size() == 2 &&
                    (is_list(operands[0]) || is_list(operands[1]))) {
             add_pack(instruction, opcode, operands);
-            return;
         } else {
             add_operation(instruction, opcode, operands);
-            return;
         }
-        to_.code.push_back(instruction);
     }
 
     void add_operation(Instruction &instruction, std::string_view opcode,
                        const std::vector<std::string_view> &operands) {
-        const Operation *const operation = find_operation(opcode);
-        if (operation == nullptr || opcode.starts_with("narrow.")) {
+        const auto operation = operations().find(opcode);
+        if (operation == operations().end() || opcode.starts_with("narrow.")) {
             throw Fault("has the opcode " + std::string(opcode) + ", which the machine does not know");
         }
-        if (operands.size() != operation->widths.size()) {
+        const auto &widths = operation->second.widths;
+        if (operands.size() != widths.size()) {
             throw Fault("gives " + std::string(opcode) + " " + std::to_string(operands.size()) + " operands");
         }
-        instruction.execute = operation->execute;
+        instruction.execute = operation->second.execute;
         for (std::size_t i = 1; i < operands.size(); i++) {
-            instruction.operands[i] = source(operands[i], operation->widths[i], opcode.starts_with("cvt."));
+            instruction.operands[i] = source(operands[i], widths[i], opcode.starts_with("cvt."));
         }
-        instruction.operands[0] = require_width(destination(operands[0]), operation->widths[0], operands[0]);
-        to_.code.push_back(instruction);
+        instruction.operands[0] = require_width(destination(operands[0]), widths[0], operands[0]);
     }
 
     /// mov.b64 {low, high}, wide and the reverse.
@@ -318,23 +315,23 @@ private:
         const std::string_view list = operands[unpacks ? 0 : 1];
         const auto parts = split(list.substr(1, list.size() - 2), ',');
         const std::string name = std::string(unpacks ? "unpack" : "pack") + std::string(opcode.substr(3));
-        const Operation *const operation = find_operation(name);
-        if (operation == nullptr || parts.size() != 2) {
+        const auto operation = operations().find(name);
+        if (operation == operations().end() || parts.size() != 2) {
             throw Fault("has a " + std::string(opcode) + " of parts that the machine does not know");
         }
-        instruction.execute = operation->execute;
+        instruction.execute = operation->second.execute;
+        const auto &widths = operation->second.widths;
         if (unpacks) {
-            instruction.operands[2] = source(operands[1], operation->widths[2]);
+            instruction.operands[2] = source(operands[1], widths[2]);
             for (std::size_t i = 0; i < 2; i++) {
-                instruction.operands[i] = require_width(destination(parts[i]), operation->widths[i], parts[i]);
+                instruction.operands[i] = require_width(destination(parts[i]), widths[i], parts[i]);
             }
         } else {
             for (std::size_t i = 0; i < 2; i++) {
-                instruction.operands[i + 1] = source(parts[i], operation->widths[i + 1]);
+                instruction.operands[i + 1] = source(parts[i], widths[i + 1]);
             }
-            instruction.operands[0] = require_width(destination(operands[0]), operation->widths[0], operands[0]);
+            instruction.operands[0] = require_width(destination(operands[0]), widths[0], operands[0]);
         }
-        to_.code.push_back(instruction);
     }
 
     /// ld.global.nc.v4.b32 {…}, [address + displacement] and the like: PTX ISA 9.7.9.
@@ -376,7 +373,6 @@ private:
                 throw Fault("loads into " + std::string(elements[i]) + ", which is narrower");
             }
         }
-        to_.code.push_back(instruction);
     }
 
     /// [register], [register+4], [name], [name+4] or [64]. Loads of parameters have the sum alone.
@@ -416,19 +412,11 @@ struct Text {
     std::vector<std::string> lines;
 
     explicit Text(const std::string &ptx) {
-        for (const std::string_view line : split_lines(ptx)) {
-            lines.emplace_back(line);
-            plain += std::string(line.substr(0, line.find("//"))) + '\n';
+        std::istringstream text(ptx);
+        for (std::string line; std::getline(text, line);) {
+            plain += line.substr(0, line.find("//")) + '\n';
+            lines.push_back(line);
         }
-    }
-    static std::vector<std::string_view> split_lines(std::string_view text) {
-        std::vector<std::string_view> lines;
-        while (!text.empty()) {
-            const std::size_t end = std::min(text.find('\n'), text.size());
-            lines.push_back(text.substr(0, end));
-            text.remove_prefix(std::min(end + 1, text.size()));
-        }
-        return lines;
     }
     /// Places must not go back.
     std::uint32_t line_of(std::size_t at) {

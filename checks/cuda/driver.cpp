@@ -11,6 +11,7 @@
 #include <deque>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <set>
 
@@ -36,18 +37,14 @@ struct Stream {
     std::unique_ptr<Graph> captured = nullptr;  // while it captures
 };
 
-/// A function of a module, which lives as long as one of its launches waits.
+/// A function of a module, whose code lives as long as one of its launches waits.
 struct Function {
     std::shared_ptr<const emulated_cuda::Module> module;
     const emulated_cuda::Function *code;
     int store_bits;
 };
 
-struct Module {
-    std::shared_ptr<const emulated_cuda::Module> code;
-    int store_bits;
-    std::vector<std::unique_ptr<Function>> functions;
-};
+using Module = std::map<std::string, Function>;
 
 struct Queued {
     void *stream;
@@ -73,6 +70,8 @@ State &state() {
     return only;
 }
 
+using Lock = std::lock_guard<std::recursive_mutex>;
+
 /// The contexts of a thread, the current one last. It has no destructor, because Halide calls after those of threads.
 struct Contexts {
     void *each[64];
@@ -83,15 +82,10 @@ thread_local Contexts contexts;
 void *current() { return contexts.n == 0 ? nullptr : contexts.each[contexts.n - 1]; }
 
 /// Records a call. Returns the failure that the test asks for, or what a launch before it has come to, or success.
-Result record(const char *name, void *stream = nullptr, int store_bits = 0, const unsigned *grid = nullptr,
-              const unsigned *block = nullptr) {
+Result record(const char *name, void *stream = nullptr) {
+    const Lock lock(state().mutex);
     Driver &driver = state().driver;
-    emulated_cuda::Call call = {name, driver.fault.empty() ? success : launch_failed, current(), stream, store_bits, {},
-                                {}};
-    if (grid != nullptr) {
-        std::copy_n(grid, 3, call.grid);
-        std::copy_n(block, 3, call.block);
-    }
+    emulated_cuda::Call call = {name, driver.fault.empty() ? success : launch_failed, current(), stream};
     if (driver.failing == name && driver.calls_until-- == 0) {
         call.result = driver.failure;
     }
@@ -169,6 +163,7 @@ Region *memory_at(Address at, std::size_t n_bytes) {
 
 /// Waits as a call that is synchronous does, and returns what there is to tell.
 Result waited(const char *name, void *stream, bool for_all = false) {
+    const Lock lock(state().mutex);
     if (is_capturing()) {
         return capture_unsupported;
     }
@@ -176,23 +171,8 @@ Result waited(const char *name, void *stream, bool for_all = false) {
     return record(name, stream);
 }
 
-Result copy_in(const char *name, Address to, const void *from, std::size_t n_bytes, void *stream) {
-    if (memory_at(to, n_bytes) == nullptr) {
-        return invalid_value;
-    }
-    const Result result = record(name, stream);
-    if (result == success) {
-        const auto *const bytes = static_cast<const std::uint8_t *>(from);
-        enqueue(stream, [to, staged = std::vector<std::uint8_t>(bytes, bytes + n_bytes)] {
-            if (Region *const region = memory_at(to, staged.size())) {
-                region->write(to, staged.data(), staged.size());
-            }
-        });
-    }
-    return result;
-}
-
 Result copy_out(const char *name, void *to, Address from, std::size_t n_bytes, void *stream) {
+    const Lock lock(state().mutex);
     if (is_capturing()) {
         return capture_unsupported;
     }
@@ -201,25 +181,6 @@ Result copy_out(const char *name, void *to, Address from, std::size_t n_bytes, v
     const Result result = region == nullptr ? invalid_value : record(name, stream);
     if (result == success) {
         region->read(to, from, n_bytes);
-    }
-    return result;
-}
-
-Result copy_within(const char *name, Address to, Address from, std::size_t n_bytes, void *stream) {
-    if (memory_at(to, n_bytes) == nullptr || memory_at(from, n_bytes) == nullptr) {
-        return invalid_value;
-    }
-    const Result result = record(name, stream);
-    if (result == success) {
-        state().n_launches++;
-        enqueue(stream, [=] {
-            if (!state().driver.executes) {
-                return;  // what is timed copies much
-            }
-            std::vector<std::uint8_t> bytes(n_bytes);
-            memory_at(from, n_bytes)->read(bytes.data(), from, n_bytes);
-            memory_at(to, n_bytes)->write(to, bytes.data(), n_bytes);
-        });
     }
     return result;
 }
@@ -261,19 +222,23 @@ std::string ptx_of(const void *image) {
 }
 
 Result load(const char *name, void **module, const void *image) {
-    const Result result = record(name);
+    const Lock lock(state().mutex);
+    const Result result = is_capturing() ? capture_unsupported : record(name);
     if (result != success) {
         return result;
     }
     const std::string ptx = ptx_of(image);
     const auto stores = [&](const char *what) { return ptx.find(what) != ptx.npos; };
     try {
+        const auto code = std::make_shared<const emulated_cuda::Module>(emulated_cuda::decode(ptx));
+        const int store_bits = stores("st.global.v4.b32") || stores("st.global.v2.b64") ? 128
+                               : stores("st.global.b64")                                ? 64
+                               : stores("st.global.b32")                                ? 32
+                                                                                        : 16;
         auto loaded = std::make_unique<Module>();
-        loaded->code = std::make_shared<const emulated_cuda::Module>(emulated_cuda::decode(ptx));
-        loaded->store_bits = stores("st.global.v4.b32") || stores("st.global.v2.b64") ? 128
-                             : stores("st.global.b64")                                ? 64
-                             : stores("st.global.b32")                                ? 32
-                                                                                      : 16;
+        for (const auto &[function, its_code] : code->functions) {
+            loaded->emplace(function, Function{code, &its_code, store_bits});
+        }
         *module = loaded.release();
         state().driver.n_modules++;
         return success;
@@ -283,11 +248,9 @@ Result load(const char *name, void **module, const void *image) {
     }
 }
 
-using Lock = std::lock_guard<std::recursive_mutex>;
-
 }  // namespace
 
-// Each function holds the lock from its beginning.
+// Each function holds the lock while it reads or changes the state, be it in record(), waited() and the like.
 #define DRIVER(name, ...) extern "C" __attribute__((visibility("default"))) Result name(__VA_ARGS__)
 
 extern "C" __attribute__((visibility("default"))) void emulated_cuda_access(void (*use)(Driver &, void *),
@@ -297,12 +260,19 @@ extern "C" __attribute__((visibility("default"))) void emulated_cuda_access(void
     use(state().driver, argument);
 }
 
+// Halide looks these up, but Halyard has it call none.
+DRIVER(cuDeviceTotalMem_v2) { return not_supported; }
+DRIVER(cuCtxCreate_v2) { return not_supported; }
+DRIVER(cuCtxDestroy_v2) { return not_supported; }
+DRIVER(cuCtxGetApiVersion) { return not_supported; }
+DRIVER(cuProfilerStop) { return not_supported; }
+DRIVER(cuMemcpyHtoDAsync_v2) { return not_supported; }
+DRIVER(cuMemcpyDtoD_v2) { return not_supported; }
+DRIVER(cuMemcpy3D_v2) { return not_supported; }
+
 // ---- Devices and contexts ------------------------------------------------------------------------------------------
 
-DRIVER(cuInit, unsigned) {
-    const Lock lock(state().mutex);
-    return record("cuInit");
-}
+DRIVER(cuInit, unsigned) { return record("cuInit"); }
 
 DRIVER(cuDriverGetVersion, int *version) {
     *version = 12000;
@@ -310,71 +280,39 @@ DRIVER(cuDriverGetVersion, int *version) {
 }
 
 DRIVER(cuDeviceGetCount, int *count) {
-    const Lock lock(state().mutex);
     *count = 2;
     return record("cuDeviceGetCount");
 }
 
 DRIVER(cuDeviceGet, int *device, int ordinal) {
-    const Lock lock(state().mutex);
     *device = ordinal;
     return record("cuDeviceGet");
 }
 
 DRIVER(cuDeviceGetAttribute, int *value, int attribute, int) {
-    const Lock lock(state().mutex);
     *value = attribute == 75 ? 8 : 0;  // compute capability 8.0
     return record("cuDeviceGetAttribute");
 }
 
 DRIVER(cuDeviceGetName, char *name, int length, int) {
-    const Lock lock(state().mutex);
     std::snprintf(name, static_cast<std::size_t>(length), "emulated");
     return record("cuDeviceGetName");
 }
 
-DRIVER(cuDeviceTotalMem_v2, std::size_t *n_bytes, int) {
-    const Lock lock(state().mutex);
-    *n_bytes = std::size_t{1} << 30;
-    return record("cuDeviceTotalMem_v2");
-}
-
 DRIVER(cuDevicePrimaryCtxRetain, void **context, int) {
     static char primary;
-    const Lock lock(state().mutex);
     *context = &primary;
     return record("cuDevicePrimaryCtxRetain");
 }
 
-DRIVER(cuDevicePrimaryCtxRelease_v2, int) {
-    const Lock lock(state().mutex);
-    return record("cuDevicePrimaryCtxRelease_v2");
-}
-
-DRIVER(cuCtxCreate_v2, void **context, unsigned, int) {
-    const Lock lock(state().mutex);
-    *context = nullptr;
-    return record("cuCtxCreate_v2");
-}
-
-DRIVER(cuCtxDestroy_v2, void *) {
-    const Lock lock(state().mutex);
-    return record("cuCtxDestroy_v2");
-}
-
-DRIVER(cuCtxGetApiVersion, void *, unsigned *version) {
-    *version = 12000;
-    return success;
-}
+DRIVER(cuDevicePrimaryCtxRelease_v2, int) { return record("cuDevicePrimaryCtxRelease_v2"); }
 
 DRIVER(cuCtxGetCurrent, void **context) {
-    const Lock lock(state().mutex);
     *context = current();
     return record("cuCtxGetCurrent");
 }
 
 DRIVER(cuCtxPushCurrent_v2, void *context) {
-    const Lock lock(state().mutex);
     const bool is_possible = context != nullptr && contexts.n < static_cast<int>(std::size(contexts.each));
     const Result result = is_possible ? record("cuCtxPushCurrent_v2") : invalid_value;
     if (is_possible && (result == success || result == launch_failed)) {
@@ -385,7 +323,6 @@ DRIVER(cuCtxPushCurrent_v2, void *context) {
 }
 
 DRIVER(cuCtxPopCurrent_v2, void **context) {
-    const Lock lock(state().mutex);
     if (contexts.n == 0) {
         return invalid_context;
     }
@@ -396,17 +333,11 @@ DRIVER(cuCtxPopCurrent_v2, void **context) {
 
 DRIVER(cuCtxGetDevice, int *device) {
     const Lock lock(state().mutex);
-    const auto &others = state().driver.device_of_contexts;
-    *device = std::find(std::begin(others), std::end(others), current()) != std::end(others) ? 1 : 0;
+    *device = current() == state().driver.context_of_device_1 ? 1 : 0;
     return current() == nullptr ? invalid_context : record("cuCtxGetDevice");
 }
 
-DRIVER(cuCtxSynchronize, void) {
-    const Lock lock(state().mutex);
-    return waited("cuCtxSynchronize", nullptr, true);
-}
-
-DRIVER(cuProfilerStop, void) { return success; }
+DRIVER(cuCtxSynchronize) { return waited("cuCtxSynchronize", nullptr, true); }
 
 // ---- Streams, events and graphs ------------------------------------------------------------------------------------
 
@@ -435,13 +366,11 @@ DRIVER(cuStreamSynchronize, void *stream) {
 }
 
 DRIVER(cuEventCreate, long **event, unsigned) {
-    const Lock lock(state().mutex);
     *event = new long(0);
     return record("cuEventCreate");
 }
 
 DRIVER(cuEventDestroy_v2, long *event) {
-    const Lock lock(state().mutex);
     delete event;
     return record("cuEventDestroy_v2");
 }
@@ -453,13 +382,9 @@ DRIVER(cuEventRecord, long *event, void *stream) {
     return record("cuEventRecord", stream);
 }
 
-DRIVER(cuEventSynchronize, long *) {
-    const Lock lock(state().mutex);
-    return waited("cuEventSynchronize", nullptr, true);
-}
+DRIVER(cuEventSynchronize, long *) { return waited("cuEventSynchronize", nullptr, true); }
 
 DRIVER(cuEventElapsedTime_v2, float *milliseconds, long *start, long *end) {
-    const Lock lock(state().mutex);
     *milliseconds = static_cast<float>(*end - *start);
     return record("cuEventElapsedTime_v2");
 }
@@ -485,7 +410,6 @@ DRIVER(cuStreamEndCapture, void *stream, void **graph) {
 }
 
 DRIVER(cuGraphInstantiateWithFlags, void **executable, void *graph, unsigned long long) {
-    const Lock lock(state().mutex);
     *executable = new Graph(*static_cast<Graph *>(graph));
     return record("cuGraphInstantiateWithFlags");
 }
@@ -506,13 +430,11 @@ DRIVER(cuGraphLaunch, void *executable, void *stream) {
 }
 
 DRIVER(cuGraphExecDestroy, void *executable) {
-    const Lock lock(state().mutex);
     delete static_cast<Graph *>(executable);
     return record("cuGraphExecDestroy");
 }
 
 DRIVER(cuGraphDestroy, void *graph) {
-    const Lock lock(state().mutex);
     delete static_cast<Graph *>(graph);
     return record("cuGraphDestroy");
 }
@@ -556,32 +478,44 @@ DRIVER(cuMemcpyHtoD_v2, Address to, const void *from, std::size_t n_bytes) {
         return capture_unsupported;
     }
     finish(nullptr);
-    return copy_in("cuMemcpyHtoD_v2", to, from, n_bytes, nullptr);
-}
-
-DRIVER(cuMemcpyHtoDAsync_v2, Address to, const void *from, std::size_t n_bytes, void *stream) {
-    const Lock lock(state().mutex);
-    return copy_in("cuMemcpyHtoDAsync_v2", to, from, n_bytes, stream);
+    const Result result = memory_at(to, n_bytes) == nullptr ? invalid_value : record("cuMemcpyHtoD_v2");
+    if (result == success) {
+        const auto *const bytes = static_cast<const std::uint8_t *>(from);
+        enqueue(nullptr, [to, staged = std::vector<std::uint8_t>(bytes, bytes + n_bytes)] {
+            if (Region *const region = memory_at(to, staged.size())) {
+                region->write(to, staged.data(), staged.size());
+            }
+        });
+    }
+    return result;
 }
 
 DRIVER(cuMemcpyDtoH_v2, void *to, Address from, std::size_t n_bytes) {
-    const Lock lock(state().mutex);
     return copy_out("cuMemcpyDtoH_v2", to, from, n_bytes, nullptr);
 }
 
 DRIVER(cuMemcpyDtoHAsync_v2, void *to, Address from, std::size_t n_bytes, void *stream) {
-    const Lock lock(state().mutex);
     return copy_out("cuMemcpyDtoHAsync_v2", to, from, n_bytes, stream);
-}
-
-DRIVER(cuMemcpyDtoD_v2, Address to, Address from, std::size_t n_bytes) {
-    const Lock lock(state().mutex);
-    return copy_within("cuMemcpyDtoD_v2", to, from, n_bytes, nullptr);
 }
 
 DRIVER(cuMemcpyDtoDAsync_v2, Address to, Address from, std::size_t n_bytes, void *stream) {
     const Lock lock(state().mutex);
-    return copy_within("cuMemcpyDtoDAsync_v2", to, from, n_bytes, stream);
+    if (memory_at(to, n_bytes) == nullptr || memory_at(from, n_bytes) == nullptr) {
+        return invalid_value;
+    }
+    const Result result = record("cuMemcpyDtoDAsync_v2", stream);
+    if (result == success) {
+        state().n_launches++;
+        enqueue(stream, [=] {
+            if (!state().driver.executes) {
+                return;  // what is timed copies much
+            }
+            std::vector<std::uint8_t> bytes(n_bytes);
+            memory_at(from, n_bytes)->read(bytes.data(), from, n_bytes);
+            memory_at(to, n_bytes)->write(to, bytes.data(), n_bytes);
+        });
+    }
+    return result;
 }
 
 DRIVER(cuMemsetD8Async, Address to, unsigned char value, std::size_t n_bytes, void *stream) {
@@ -596,19 +530,12 @@ DRIVER(cuMemsetD8Async, Address to, unsigned char value, std::size_t n_bytes, vo
     return result;
 }
 
-/// Halide looks this up, but Halyard never calls it.
-DRIVER(cuMemcpy3D_v2, const void *) { return not_supported; }
-
 // ---- Modules and launches ------------------------------------------------------------------------------------------
 
-DRIVER(cuModuleLoadData, void **module, const void *image) {
-    const Lock lock(state().mutex);
-    return is_capturing() ? capture_unsupported : load("cuModuleLoadData", module, image);
-}
+DRIVER(cuModuleLoadData, void **module, const void *image) { return load("cuModuleLoadData", module, image); }
 
 DRIVER(cuModuleLoadDataEx, void **module, const void *image, unsigned, int *, void **) {
-    const Lock lock(state().mutex);
-    return is_capturing() ? capture_unsupported : load("cuModuleLoadDataEx", module, image);
+    return load("cuModuleLoadDataEx", module, image);
 }
 
 DRIVER(cuModuleUnload, void *module) {
@@ -621,28 +548,19 @@ DRIVER(cuModuleUnload, void *module) {
     return record("cuModuleUnload");
 }
 
-DRIVER(cuModuleGetFunction, void **function, void *handle, const char *name) {
-    const Lock lock(state().mutex);
-    auto &module = *static_cast<Module *>(handle);
-    const auto found = module.code->functions.find(name);
-    if (found == module.code->functions.end()) {
+DRIVER(cuModuleGetFunction, void **function, void *module, const char *name) {
+    const auto found = static_cast<Module *>(module)->find(name);
+    if (found == static_cast<Module *>(module)->end()) {
         return not_found;
     }
-    for (const auto &known : module.functions) {
-        if (known->code == &found->second) {
-            *function = known.get();
-            return record("cuModuleGetFunction");
-        }
-    }
-    module.functions.push_back(std::make_unique<Function>(Function{module.code, &found->second, module.store_bits}));
-    *function = module.functions.back().get();
+    *function = &found->second;
     return record("cuModuleGetFunction");
 }
 
 DRIVER(cuLaunchKernel, void *handle, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
        unsigned block_y, unsigned block_z, unsigned shared_bytes, void *stream, void **parameters, void **extra) {
     const Lock lock(state().mutex);
-    const unsigned grid[] = {grid_x, grid_y, grid_z}, block[] = {block_x, block_y, block_z};
+    const std::array<unsigned, 3> grid = {grid_x, grid_y, grid_z}, block = {block_x, block_y, block_z};
     const bool is_possible = grid_x > 0 && grid_x <= INT32_MAX && grid_y > 0 && grid_y <= 65535 && grid_z > 0 &&
                              grid_z <= 65535 && block_x > 0 && block_y > 0 && block_z > 0 && block_z <= 64 &&
                              std::uint64_t{block_x} * block_y * block_z <= 1024 && shared_bytes <= most_shared_bytes &&
@@ -652,14 +570,15 @@ DRIVER(cuLaunchKernel, void *handle, unsigned grid_x, unsigned grid_y, unsigned 
         return is_possible ? invalid_handle : invalid_value;
     }
     const auto &function = *static_cast<Function *>(handle);
-    const Result result = record("cuLaunchKernel", stream, function.store_bits, grid, block);
+    const Result result = record("cuLaunchKernel", stream);
+    emulated_cuda::Call &call = state().driver.calls.back();
+    call.store_bits = function.store_bits;
+    call.grid = grid;
+    call.block = block;
     if (result == success) {
-        emulated_cuda::Launch launch = {function.module,
-                                        function.code,
-                                        {grid_x, grid_y, grid_z},
-                                        {block_x, block_y, block_z},
-                                        shared_bytes,
-                                        std::vector<std::uint8_t>(function.code->parameter_bytes)};
+        emulated_cuda::Launch launch = {
+            function.module, function.code, grid,
+            block,           shared_bytes,  std::vector<std::uint8_t>(function.code->parameter_bytes)};
         for (std::size_t i = 0; i < function.code->parameters.size(); i++) {
             const auto &parameter = function.code->parameters[i];
             std::memcpy(launch.parameters.data() + parameter.offset, parameters[i], parameter.n_bytes);

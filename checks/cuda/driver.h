@@ -7,6 +7,7 @@
 // streams, and time.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -19,18 +20,18 @@ struct Call {
     void *context;  // the calling thread's current context
     // Only for launches:
     void *stream;
-    int store_bits;  // of the widest store in the kernel's module
-    unsigned grid[3], block[3];
+    int store_bits = 0;  // of the widest store in the kernel's module
+    std::array<unsigned, 3> grid = {}, block = {};
 };
 
 struct Driver {
     // What a test sets.
-    std::string failing;               // the function that fails once
-    int failure = 0;                   // the error that it returns
-    int calls_until = 0;               // how many calls of it succeed before
-    void *device_of_contexts[2] = {};  // contexts of device 1; all others are of device 0
-    bool executes = true;              // launches; and then streams are those that it has made
-    bool allows_torn_writes = false;   // by blocks of one launch: see memory.h
+    std::string failing;                  // the function that fails once
+    int failure = 0;                      // the error that it returns
+    int calls_until = 0;                  // how many calls of it succeed before
+    void *context_of_device_1 = nullptr;  // all others are of device 0
+    bool executes = true;                 // launches; and then streams are those that it has made
+    bool allows_torn_writes = false;      // by blocks of one launch: see memory.h
 
     // What happened.
     std::vector<Call> calls;
@@ -44,3 +45,13 @@ struct Driver {
 
 /// Calls use(driver, argument) while no other thread's call is under way.
 extern "C" void emulated_cuda_access(void (*use)(emulated_cuda::Driver &driver, void *argument), void *argument);
+
+namespace emulated_cuda {
+
+/// Calls use(driver) in a program that is linked with the driver.
+template <typename Use>
+void with_driver(Use use) {
+    emulated_cuda_access([](Driver &driver, void *argument) { (*static_cast<Use *>(argument))(driver); }, &use);
+}
+
+}  // namespace emulated_cuda

@@ -104,29 +104,24 @@ Block::Block(const Launch &launch, const Memory &memory, std::uint32_t launch_nu
       registers_(reinterpret_cast<std::uint8_t *>(storage_.data()), storage_.size() * 8),
       defined_at_begin_(std::size_t{launch.function->n_registers} * n_threads_, 0xff), at_(n_threads_),
       states_(n_threads_) {
-    for (const Constant &constant : launch.function->constants) {
-        switch (constant.operand.n_bytes) {
-        case 2: set_all(constant.operand, static_cast<std::uint16_t>(constant.value)); break;
-        case 4: set_all(constant.operand, static_cast<std::uint32_t>(constant.value)); break;
-        case 8: set_all(constant.operand, constant.value); break;
-        default: set_all(constant.operand, constant.value != 0);
-        }
-    }
     const auto mark = [&](const Operand &operand) {
         std::fill_n(defined_at_begin_.begin() + std::ptrdiff_t{operand.number} * n_threads_, n_threads_,
                     std::uint8_t{0});
     };
     for (const Constant &constant : launch.function->constants) {
         mark(constant.operand);
+        set_all(constant.operand, constant.value);
     }
     for (const auto &[name, operand] : launch.function->special) {
         mark(operand);
     }
 }
 
-template <typename T>
-void Block::set_all(const Operand &operand, T value) {
-    std::fill_n(reinterpret_cast<T *>(registers_.data() + std::size_t{operand.at} * n_threads_), n_threads_, value);
+void Block::set_all(const Operand &operand, std::uint64_t value) {
+    std::uint8_t *to = registers_.data() + std::size_t{operand.at} * n_threads_;
+    for (unsigned i = 0; i < n_threads_; i++, to += operand.n_bytes) {
+        std::memcpy(to, &value, operand.n_bytes);
+    }
 }
 
 void Block::begin(std::uint64_t number, std::uint32_t shared_number) {

@@ -65,17 +65,14 @@ struct Instruction {
     std::uint32_t line = 0;           // in the module
 };
 
-/// What an opcode does to registers: how wide its operands are, and whether the first source is signed.
+/// What an opcode does to registers: how wide its operands are, in bytes.
 struct Operation {
     Execute execute;
-    std::vector<std::uint8_t> widths;  // in bytes
-    std::vector<bool> are_signed;
+    std::vector<std::uint8_t> widths;
 };
 
-/// NULL where the machine does not know the opcode.
-const Operation *find_operation(std::string_view opcode);
-/// All opcodes of registers that it knows.
-std::vector<std::string> operations();
+/// All that the machine knows, by opcode.
+const std::map<std::string, Operation, std::less<>> &operations();
 
 /// Loads and stores, of any space.
 void execute_load(const Instruction &instruction, const Threads &threads);

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <tuple>
-#include <unordered_map>
 
 namespace emulated_cuda {
 
@@ -143,9 +143,7 @@ struct Form<R(A...), F, Rule> {
     static void execute(const Instruction &instruction, const Threads &threads) {
         run(instruction, threads, std::index_sequence_for<A...>());
     }
-    static Operation operation() {
-        return {&execute, {sizeof(R), sizeof(A)...}, {std::is_signed_v<R>, std::is_signed_v<A>...}};
-    }
+    static Operation operation() { return {&execute, {sizeof(R), sizeof(A)...}}; }
 };
 
 template <typename Signature, auto F, typename Rule = AnyOf>
@@ -226,16 +224,12 @@ void unpack(const Instruction &instruction, const Threads &threads) {
     }
 }
 
-using Table = std::unordered_map<std::string, Operation>;
+using Table = std::map<std::string, Operation, std::less<>>;
 
 template <typename S, typename U>
 void add_integers(Table &to, const std::string &bits) {
     constexpr auto min = [](auto a, auto b) { return std::min(a, b); };
     constexpr auto max = [](auto a, auto b) { return std::max(a, b); };
-    constexpr auto less = [](auto a, auto b) { return a < b; };
-    constexpr auto less_or_equal = [](auto a, auto b) { return a <= b; };
-    constexpr auto greater = [](auto a, auto b) { return a > b; };
-    constexpr auto greater_or_equal = [](auto a, auto b) { return a >= b; };
     constexpr auto choose = [](auto a, auto b, bool p) { return p ? a : b; };
     constexpr auto same = [](auto a) { return a; };
     for (const char *const sign : {"s", "u"}) {
@@ -252,14 +246,14 @@ void add_integers(Table &to, const std::string &bits) {
     to["max.s" + bits] = form<S(S, S), max>();
     to["min.u" + bits] = form<U(U, U), min>();
     to["max.u" + bits] = form<U(U, U), max>();
-    to["setp.lt.s" + bits] = form<bool(S, S), less>();
-    to["setp.le.s" + bits] = form<bool(S, S), less_or_equal>();
-    to["setp.gt.s" + bits] = form<bool(S, S), greater>();
-    to["setp.ge.s" + bits] = form<bool(S, S), greater_or_equal>();
-    to["setp.lt.u" + bits] = form<bool(U, U), less>();
-    to["setp.le.u" + bits] = form<bool(U, U), less_or_equal>();
-    to["setp.gt.u" + bits] = form<bool(U, U), greater>();
-    to["setp.ge.u" + bits] = form<bool(U, U), greater_or_equal>();
+    to["setp.lt.s" + bits] = form<bool(S, S), std::less<>{}>();
+    to["setp.le.s" + bits] = form<bool(S, S), std::less_equal<>{}>();
+    to["setp.gt.s" + bits] = form<bool(S, S), std::greater<>{}>();
+    to["setp.ge.s" + bits] = form<bool(S, S), std::greater_equal<>{}>();
+    to["setp.lt.u" + bits] = form<bool(U, U), std::less<>{}>();
+    to["setp.le.u" + bits] = form<bool(U, U), std::less_equal<>{}>();
+    to["setp.gt.u" + bits] = form<bool(U, U), std::greater<>{}>();
+    to["setp.ge.u" + bits] = form<bool(U, U), std::greater_equal<>{}>();
     for (const char *const type : {"b", "s", "u"}) {
         to["setp.eq." + (type + bits)] = form<bool(U, U), [](U a, U b) { return a == b; }>();
         to["setp.ne." + (type + bits)] = form<bool(U, U), [](U a, U b) { return a != b; }>();
@@ -273,10 +267,6 @@ void add_integers(Table &to, const std::string &bits) {
     to["shl.b" + bits] = form<U(U, u32), [](U a, u32 n) { return left(a, n); }, Moves<1>>();
     to["shr.u" + bits] = form<U(U, u32), [](U a, u32 n) { return right(a, n); }, Moves<1>>();
     to["shr.s" + bits] = form<S(S, u32), [](S a, u32 n) { return right(a, n); }, Moves<1>>();
-    if constexpr (sizeof(U) >= 4) {
-        to["bfe.u" + bits] = form<U(U, u32, u32), [](U a, u32 at, u32 n) { return bit_field(a, at, n); }, Moves<1>>();
-        to["bfe.s" + bits] = form<S(S, u32, u32), [](S a, u32 at, u32 n) { return bit_field(a, at, n); }, Moves<1>>();
-    }
 }
 
 template <typename To, typename From>
@@ -317,7 +307,8 @@ Table make_table() {
     to["mul.wide.s32"] = form<s64(s32, s32), [](s32 a, s32 b) { return s64{a} * b; }>();
     to["mul.wide.u32"] = form<u64(u32, u32), [](u32 a, u32 b) { return u64{a} * b; }>();
     to["mul.hi.u32"] = form<u32(u32, u32), [](u32 a, u32 b) { return (u64{a} * b >> 32); }>();
-    to["mul.hi.s32"] = form<s32(s32, s32), [](s32 a, s32 b) { return (s64{a} * b >> 32); }>();
+    to["bfe.u32"] = form<u32(u32, u32, u32), bit_field<u32>, Moves<1>>();
+    to["bfe.s64"] = form<s64(s64, u32, u32), bit_field<s64>, Moves<1>>();
     to["prmt.b32"] = form<u32(u32, u32, u32), permuted, Moves<2>>();
     add_conversion<s64, s32>(to, "s64.s32");
     add_conversion<u64, u32>(to, "u64.u32");
@@ -337,30 +328,16 @@ Table make_table() {
     to["narrow.4.2"] = form<u16(u32), [](u32 a) { return static_cast<u16>(a); }, Moves<1>>();
     to["pack.b64"] = form<u64(u32, u32), [](u32 low, u32 high) { return u64{high} << 32 | low; }, Moves<2>>();
     to["pack.b32"] = form<u32(u16, u16), [](u16 low, u16 high) { return u32{high} << 16 | low; }, Moves<2>>();
-    to["unpack.b64"] = {&unpack<u64, u32>, {4, 4, 8}, {}};
-    to["unpack.b32"] = {&unpack<u32, u16>, {2, 2, 4}, {}};
+    to["unpack.b64"] = {&unpack<u64, u32>, {4, 4, 8}};
+    to["unpack.b32"] = {&unpack<u32, u16>, {2, 2, 4}};
     return to;
-}
-
-const Table &table() {
-    static const Table &only = *new Table(make_table());
-    return only;
 }
 
 }  // namespace
 
-const Operation *find_operation(std::string_view opcode) {
-    const auto found = table().find(std::string(opcode));
-    return found == table().end() ? nullptr : &found->second;
-}
-
-std::vector<std::string> operations() {
-    std::vector<std::string> opcodes;
-    for (const auto &[opcode, operation] : table()) {
-        opcodes.push_back(opcode);
-    }
-    std::ranges::sort(opcodes);
-    return opcodes;
+const Table &operations() {
+    static const Table &only = *new Table(make_table());
+    return only;
 }
 
 }  // namespace emulated_cuda

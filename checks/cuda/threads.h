@@ -46,8 +46,7 @@ private:
     Region *last_region_ = nullptr;
 
     void set_special();
-    template <typename T>
-    void set_all(const Operand &operand, T value);
+    void set_all(const Operand &operand, std::uint64_t value);
     std::uint32_t gather(std::uint64_t &random);
     void run(std::uint32_t at, unsigned n_instructions);
     bool flow(const Instruction &instruction, std::uint32_t &at);

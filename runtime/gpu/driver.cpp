@@ -172,36 +172,7 @@ const OpenCl &opencl() noexcept {
     return loaded;
 }
 
-bool push_context(void *context) { return context != nullptr && cuda().push(context) == 0; }
-
-void pop_context() {
-    void *popped = nullptr;
-    cuda().pop(&popped);
-}
-
-/// Makes a context current for as long as it lives.
-class CurrentContext {
-public:
-    explicit CurrentContext(void *context) : is_pushed_(push_context(context)) {}
-    CurrentContext(const CurrentContext &) = delete;
-    CurrentContext &operator=(const CurrentContext &) = delete;
-    ~CurrentContext() {
-        if (is_pushed_) {
-            pop_context();
-        }
-    }
-
-private:
-    bool is_pushed_;
-};
-
 CudaAddress address_of(void *memory) noexcept { return reinterpret_cast<std::uintptr_t>(memory); }
-
-}  // namespace
-
-const char *why_not(std::int32_t device) noexcept { return device == HALYARD_CUDA ? cuda().why_not : opencl().why_not; }
-
-namespace {
 
 halyard_status require_device(std::int32_t device, halyard_error *error) noexcept {
     const char *const reason = why_not(device);
@@ -210,12 +181,9 @@ halyard_status require_device(std::int32_t device, halyard_error *error) noexcep
                                     " can't be used: ", reason);
 }
 
-void *current_cuda_context() noexcept {
-    void *context = nullptr;
-    return cuda().get_current(&context) == 0 ? context : nullptr;
-}
-
 }  // namespace
+
+const char *why_not(std::int32_t device) noexcept { return device == HALYARD_CUDA ? cuda().why_not : opencl().why_not; }
 
 halyard_status check_device(const char *name, std::int32_t device, halyard_error *error) noexcept {
     return device == HALYARD_CUDA || device == HALYARD_OPENCL
@@ -236,7 +204,8 @@ halyard_status read_queue(const halyard_gpu_queue *queue, halyard_gpu_queue *out
         return status;
     }
     if (out->device == HALYARD_CUDA && out->context == nullptr) {
-        out->context = current_cuda_context();
+        void *current = nullptr;
+        out->context = cuda().get_current(&current) == 0 ? current : nullptr;
     }
     if (out->context == nullptr) {
         return fail_null(error, out->device == HALYARD_CUDA
@@ -248,6 +217,15 @@ halyard_status read_queue(const halyard_gpu_queue *queue, halyard_gpu_queue *out
     }
     install_handlers();
     return HALYARD_OK;
+}
+
+CurrentContext::CurrentContext(void *context) noexcept : is_pushed_(context != nullptr && cuda().push(context) == 0) {}
+
+CurrentContext::~CurrentContext() {
+    if (is_pushed_) {
+        void *popped = nullptr;
+        cuda().pop(&popped);
+    }
 }
 
 void *allocate(const halyard_gpu_queue &queue, std::size_t n_bytes) noexcept {
@@ -292,12 +270,6 @@ int copy_out(const halyard_gpu_queue &queue, void *data, void *memory, std::size
     return status != 0 ? status : cuda().copy_out(data, address_of(memory), n_bytes);
 }
 
-MemoryQueries::~MemoryQueries() {
-    if (is_pushed_) {
-        pop_context();
-    }
-}
-
 MemoryInfo MemoryQueries::describe(void *memory) noexcept {
     if (queue_.device == HALYARD_OPENCL) {
         std::size_t size = 0;
@@ -306,9 +278,8 @@ MemoryInfo MemoryQueries::describe(void *memory) noexcept {
                               opencl().get_memory_info(memory, memory_context, sizeof(context), &context, nullptr) == 0;
         return {is_known, context == queue_.context, size};
     }
-    if (!was_asked_) {
-        was_asked_ = true;
-        is_pushed_ = push_context(queue_.context);
+    if (!current_) {
+        current_.emplace(queue_.context);
         if (cuda().get_context_device(&device_) != 0) {
             device_ = -1;
         }

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace halyard::gpu {
 
@@ -35,20 +36,29 @@ struct MemoryInfo {
     std::uint64_t n_bytes;  // OpenCL: the buffer's size. CUDA: unlimited
 };
 
+/// Makes a CUDA context current in this thread for as long as it lives.
+class CurrentContext {
+public:
+    explicit CurrentContext(void *context) noexcept;
+    CurrentContext(const CurrentContext &) = delete;
+    CurrentContext &operator=(const CurrentContext &) = delete;
+    ~CurrentContext();
+
+private:
+    bool is_pushed_;
+};
+
 /// Asks the driver about memory. The first question makes a CUDA queue's context current in this thread, and it stays
 /// so until the end of this object: switching for each question would take more driver calls than the questions.
 class MemoryQueries {
 public:
     explicit MemoryQueries(const halyard_gpu_queue &queue) noexcept : queue_(queue) {}
-    MemoryQueries(const MemoryQueries &) = delete;
-    MemoryQueries &operator=(const MemoryQueries &) = delete;
-    ~MemoryQueries();
 
     MemoryInfo describe(void *memory) noexcept;
 
 private:
     const halyard_gpu_queue &queue_;
-    bool is_pushed_ = false, was_asked_ = false;
+    std::optional<CurrentContext> current_;
     int device_ = -1;  // CUDA: the context's
 };
 

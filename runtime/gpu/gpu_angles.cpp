@@ -12,19 +12,11 @@ namespace halyard::gpu {
 
 namespace {
 
-struct ReleaseAngles {
-    void operator()(halyard_gpu_angles *angles) const noexcept { halyard_destroy_gpu_angles(angles); }
-};
-
-halyard_status fail_memory(std::size_t n_bytes, halyard_error *error) {
-    return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "the device has no memory for ", n_bytes, " bytes of angles");
-}
-
 halyard_status upload(const halyard_gpu_queue &queue, const void *data, std::size_t n_bytes, void **memory,
                       halyard_error *error) {
     *memory = allocate(queue, n_bytes);
     if (*memory == nullptr) {
-        return fail_memory(n_bytes, error);
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "the device has no memory for ", n_bytes, " bytes of angles");
     }
     if (const int status = copy_in(queue, *memory, data, n_bytes)) {
         return fail(error, HALYARD_ERROR_DEVICE, n_bytes, " bytes of angles could not be copied to the device (",
@@ -193,7 +185,8 @@ halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const h
         return refused;
     }
     const bool is_given = source->kind == AngleKind::given;
-    std::unique_ptr<halyard_gpu_angles, ReleaseAngles> angles(new (std::nothrow) halyard_gpu_angles{});
+    std::unique_ptr<halyard_gpu_angles, decltype(&halyard_destroy_gpu_angles)> angles(
+        new (std::nothrow) halyard_gpu_angles{}, halyard_destroy_gpu_angles);
     if (angles == nullptr) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for angles");
     }

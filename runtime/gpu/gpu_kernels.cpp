@@ -40,7 +40,7 @@ constexpr GpuHelpers helpers[] = {
 
 }  // namespace
 
-GpuKernelList gpu_kernels() noexcept { return {table, static_cast<std::int32_t>(sizeof(table) / sizeof(table[0]))}; }
+std::span<const GpuKernel> gpu_kernels() noexcept { return table; }
 
 const GpuHelpers &gpu_helpers(Target target) noexcept {
     const GpuHelpers *found = helpers;

@@ -3,6 +3,8 @@
 
 #include "walk/dispatch.h"
 
+#include <span>
+
 namespace halyard::gpu {
 
 /// A kernel takes the addresses of its arguments (argument_addresses.h). The first is a Call (halide_runtime.h), which
@@ -32,14 +34,7 @@ struct GpuKernel {
     KernelFunction function;
 };
 
-struct GpuKernelList {
-    const GpuKernel *first;
-    std::int32_t count;
-    const GpuKernel *begin() const { return first; }
-    const GpuKernel *end() const { return first + count; }
-};
-
-GpuKernelList gpu_kernels() noexcept;
+std::span<const GpuKernel> gpu_kernels() noexcept;
 
 /// The kernels of a target that do not rotate.
 struct GpuHelpers {

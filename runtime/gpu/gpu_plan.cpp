@@ -73,10 +73,6 @@ halyard_status read_gpu_desc(const halyard_plan_desc *desc, PlanDesc *out, halya
     return check_road_plan(*out, error);
 }
 
-struct ReleasePlan {
-    void operator()(halyard_gpu_plan *plan) const noexcept { halyard_destroy_gpu_plan(plan); }
-};
-
 /// Whether some tensor of a plan is stored as records.
 bool has_records(const PlanDesc &plan) {
     return std::any_of(plan.tensors, plan.tensors + plan.n_tensors,
@@ -299,7 +295,8 @@ halyard_status halyard_create_gpu_plan(const halyard_gpu_queue *queue, const hal
     if (where.context != angles->queue.context) {
         return fail(error, HALYARD_ERROR_MISMATCH, "angles lie in another context than queue's");
     }
-    std::unique_ptr<halyard_gpu_plan, ReleasePlan> plan(new (std::nothrow) halyard_gpu_plan{});
+    std::unique_ptr<halyard_gpu_plan, decltype(&halyard_destroy_gpu_plan)> plan(new (std::nothrow) halyard_gpu_plan{},
+                                                                                halyard_destroy_gpu_plan);
     if (plan == nullptr) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a plan");
     }

@@ -75,7 +75,7 @@ int enqueue(const GpuRun &arguments, int index, int n, Call &call) {
     const Block block = split(arguments.run, tensor);
     const std::int64_t bytes = element_bytes(desc.dtype), window = desc.rotary_offset;
     DevicePiece piece = piece_of(arguments, index, n, block);
-    for (std::int64_t batch = 0; batch < block.n_batch; batch++) {
+    return in_steps(block.n_batch, 1, [&](std::int64_t batch, std::int64_t) {
         const Location x = moved(arguments.x[index], batch * tensor.in.batch * bytes);
         const Location y = moved(arguments.y[index], batch * tensor.out.batch * bytes);
         piece.positions = positions_of(arguments, block, batch);
@@ -91,11 +91,8 @@ int enqueue(const GpuRun &arguments, int index, int n, Call &call) {
             piece.y = moved(y, after * piece.out.element * bytes);
             status = status != 0 ? status : copy_on_device(arguments.launch, piece, desc.head_dim - after, call);
         }
-        if (status != 0) {
-            return status;
-        }
-    }
-    return 0;
+        return status;
+    });
 }
 
 int enqueue_check(const GpuRun &arguments, Call &call) {
@@ -105,15 +102,11 @@ int enqueue_check(const GpuRun &arguments, Call &call) {
     dense.in.batch = dense.out.batch = arguments.run.n_tokens;
     const Block block = split(arguments.run, dense);
     const bool is_shared = arguments.run.positions.stride_batch == 0 && !block.is_joined;
-    for (std::int64_t batch = 0; batch < (is_shared ? 1 : block.n_batch); batch++) {
-        const int status = check_on_device(arguments.launch, positions_of(arguments, block, batch), block.n_tokens,
-                                           positions_of_source(*arguments.launch.angles), HALYARD_ERROR_POSITION,
-                                           arguments.error_word, call);
-        if (status != 0) {
-            return status;
-        }
-    }
-    return 0;
+    return in_steps(is_shared ? 1 : block.n_batch, 1, [&](std::int64_t batch, std::int64_t) {
+        return check_on_device(arguments.launch, positions_of(arguments, block, batch), block.n_tokens,
+                               positions_of_source(*arguments.launch.angles), HALYARD_ERROR_POSITION,
+                               arguments.error_word, call);
+    });
 }
 
 /// Refuses what no kernel can rotate.

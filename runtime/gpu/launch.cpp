@@ -157,34 +157,26 @@ int in_parts(const Launch &launch, const DevicePiece &whole, std::int64_t n_colu
         tokens_at_once = 1;
     }
     DevicePiece piece = whole;
-    for (std::int64_t token = 0; token < whole.n_tokens; token += tokens_at_once) {
-        piece.n_tokens = std::min(tokens_at_once, whole.n_tokens - token);
+    return in_steps(whole.n_tokens, tokens_at_once, [&](std::int64_t token, std::int64_t n_tokens) {
+        piece.n_tokens = n_tokens;
         piece.positions = from_token(token, whole.positions);
-        for (std::int64_t head = 0; head < whole.n_heads; head += heads_at_once) {
-            piece.n_heads = std::min(heads_at_once, whole.n_heads - head);
+        return in_steps(whole.n_heads, heads_at_once, [&](std::int64_t head, std::int64_t n_heads) {
+            piece.n_heads = n_heads;
             piece.x = moved(whole.x, (token * whole.in.token + head * whole.in.head) * bytes);
             piece.y = moved(whole.y, (token * whole.out.token + head * whole.out.head) * bytes);
-            if (const int status = part(piece)) {
-                return status;
-            }
-        }
-    }
-    return 0;
+            return part(piece);
+        });
+    });
 }
 
 }  // namespace
 
 int rotate_on_device(const Launch &launch, const DevicePiece &piece, Call &call) noexcept {
-    const std::int64_t n_pairs = piece.rotary_dim / 2;
-    for (std::int64_t at = 0; at < n_pairs; at += most_pairs) {
-        const PairRange pairs = {at, std::min(most_pairs, n_pairs - at)};
-        const int status = in_parts(launch, piece, piece.rotary_dim,
-                                    [&](const DevicePiece &part) { return rotate_part(launch, part, pairs, call); });
-        if (status != 0) {
-            return status;
-        }
-    }
-    return 0;
+    return in_steps(piece.rotary_dim / 2, most_pairs, [&](std::int64_t first, std::int64_t n_pairs) {
+        return in_parts(launch, piece, piece.rotary_dim, [&](const DevicePiece &part) {
+            return rotate_part(launch, part, {first, n_pairs}, call);
+        });
+    });
 }
 
 int copy_on_device(const Launch &launch, const DevicePiece &piece, std::int64_t n_columns, Call &call) noexcept {
@@ -193,24 +185,16 @@ int copy_on_device(const Launch &launch, const DevicePiece &piece, std::int64_t 
     const std::int64_t columns_at_once =
         std::min(fitting(n_columns, element_stride(piece), most_elements - most_bridged), most_columns);
     DevicePiece columns = piece;
-    for (std::int64_t at = 0; at < n_columns; at += columns_at_once) {
-        const std::int64_t n = std::min(columns_at_once, n_columns - at), bytes = element_bytes(piece.dtype);
-        columns.x = moved(piece.x, at * piece.in.element * bytes);
-        columns.y = moved(piece.y, at * piece.out.element * bytes);
-        const int status =
-            in_parts(launch, columns, n, [&](const DevicePiece &part) { return copy_part(launch, part, n, call); });
-        if (status != 0) {
-            return status;
-        }
-    }
-    return 0;
+    return in_steps(n_columns, columns_at_once, [&](std::int64_t first, std::int64_t n) {
+        columns.x = moved(piece.x, first * piece.in.element * element_bytes(piece.dtype));
+        columns.y = moved(piece.y, first * piece.out.element * element_bytes(piece.dtype));
+        return in_parts(launch, columns, n, [&](const DevicePiece &part) { return copy_part(launch, part, n, call); });
+    });
 }
 
 int check_on_device(const Launch &launch, const LaunchPositions &positions, std::int64_t n_tokens,
                     const Covered &covered, std::int32_t code, const Location &word, Call &call) noexcept {
-    const std::int64_t tokens_at_once = most_positions(launch, positions);
-    for (std::int64_t token = 0; token < n_tokens; token += tokens_at_once) {
-        const std::int64_t n = std::min(tokens_at_once, n_tokens - token);
+    return in_steps(n_tokens, most_positions(launch, positions), [&](std::int64_t token, std::int64_t n) {
         View out(launch, word, halide_type<std::int32_t>);
         out.add_offset();
         Arguments all;
@@ -219,12 +203,8 @@ int check_on_device(const Launch &launch, const LaunchPositions &positions, std:
         fields.code = code;
         fields.word_offset = out.offset();
         all.add(out);
-        const int status = gpu_helpers(target_of(launch.queue->device)).check_positions(all.get(call));
-        if (status != 0) {
-            return status;
-        }
-    }
-    return 0;
+        return gpu_helpers(target_of(launch.queue->device)).check_positions(all.get(call));
+    });
 }
 
 const char *why_not(const Launch &launch, const DevicePiece &piece) noexcept {

@@ -6,6 +6,8 @@
 #include "gpu/halide_runtime.h"
 #include "read/read_run.h"
 
+#include <algorithm>
+
 namespace halyard::gpu {
 
 inline constexpr std::int64_t most_blocks = 65535;  // CUDA's limit to a grid's second and third dimension
@@ -49,6 +51,17 @@ struct DevicePiece {
     std::int64_t rotary_dim, n_heads, n_tokens;
     LaunchPositions positions;
 };
+
+/// Calls part(first, count) for each `at_once` of n, until one does not return 0; returns what the last one has
+/// returned.
+template <typename Part>
+int in_steps(std::int64_t n, std::int64_t at_once, const Part &part) {
+    int status = 0;
+    for (std::int64_t at = 0; at < n && status == 0; at += at_once) {
+        status = part(at, std::min(at_once, n - at));
+    }
+    return status;
+}
 
 /// What all launches of a run share.
 struct Launch {

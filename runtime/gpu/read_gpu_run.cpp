@@ -27,23 +27,30 @@ public:
     explicit Addresses(bool is_cuda) : is_cuda_(is_cuda) {}
 
     void *of(const Location &place) {
-        if (is_cuda_ || place.memory == nullptr) {
-            return reinterpret_cast<void *>(reinterpret_cast<std::uintptr_t>(place.memory) +
-                                            static_cast<std::uintptr_t>(place.offset));
+        const auto offset = static_cast<std::uint64_t>(place.offset);
+        if (is_cuda_) {
+            return reinterpret_cast<void *>(reinterpret_cast<std::uintptr_t>(place.memory) + offset);
         }
         const auto known = std::find(buffers_.begin(), buffers_.begin() + n_buffers_, place.memory);
         if (known == buffers_.begin() + n_buffers_) {
             buffers_[static_cast<std::size_t>(n_buffers_++)] = place.memory;
         }
-        return reinterpret_cast<void *>(start_of(known - buffers_.begin()) + static_cast<std::uint64_t>(place.offset));
+        const auto number = static_cast<std::uint64_t>(known - buffers_.begin()) + 1;
+        return reinterpret_cast<void *>((number << 59) + offset);
     }
 
 private:
     bool is_cuda_;
     std::array<void *, 5 *HALYARD_MAX_TENSORS + 3> buffers_ = {};
     std::ptrdiff_t n_buffers_ = 0;
+};
 
-    static std::uint64_t start_of(std::ptrdiff_t buffer) { return (static_cast<std::uint64_t>(buffer) + 1) << 59; }
+/// An array that a run touches: where it is, its address for the checks, and the addresses that are touched.
+struct Touched {
+    const char *name;
+    const Location &place;
+    const void *first;
+    MemoryRange range;
 };
 
 /// A run's arguments with comparable addresses instead of handles, so that the checks of CPU runs apply.
@@ -54,14 +61,9 @@ public:
           queries_(plan.queue) {}
 
     halyard_status read(const halyard_gpu_run_args *args, halyard_error *error) {
-        out_.given = {};
         halyard_status status = read_struct(args, "args", &out_.given, error);
-        if (status == HALYARD_OK) {
-            status = check_given(error);
-        }
-        for (const auto step :
-             {&Reader::read_tensors, &Reader::read_positions, &Reader::read_stages, &Reader::read_slots,
-              &Reader::read_as_on_cpu, &Reader::check_tensors, &Reader::check_tokens, &Reader::read_error_word}) {
+        for (const auto step : {&Reader::check_given, &Reader::read_arrays, &Reader::read_tokens,
+                                &Reader::read_error_word, &Reader::read_as_on_cpu, &Reader::check_memory}) {
             status = status == HALYARD_OK ? (this->*step)(error) : status;
         }
         return status;
@@ -75,53 +77,27 @@ private:
     MemoryQueries queries_;
     halyard_tensor x_[HALYARD_MAX_TENSORS], y_[HALYARD_MAX_TENSORS];
     halyard_positions positions_ = {};
-    halyard_stages stages_[HALYARD_MAX_TENSORS];
+    halyard_stages stages_[HALYARD_MAX_TENSORS] = {};
     halyard_slots slots_ = {};
+    const void *error_word_ = nullptr;
 
     static std::int64_t offset_of(const std::int64_t *offsets, std::int32_t i) {
         return offsets != nullptr ? offsets[i] : 0;
     }
 
-    /// Sets where an array is. The offset, which has that name, is in elements.
-    halyard_status read_place(const char *name, const void *memory, std::int64_t offset, std::int64_t bytes,
-                              Location *out, halyard_error *error) const {
+    /// Sets where an array is, and replaces its pointer by an address for the checks. The offset, which has that name,
+    /// is in elements.
+    template <typename Data>
+    halyard_status locate(const char *name, Data *&memory, std::int64_t offset, std::int64_t bytes, Location *out,
+                          halyard_error *error) {
         constexpr std::int64_t most = std::int64_t{1} << 40;
         if (offset < 0 || offset > (is_cuda_ ? 0 : most)) {
             return fail(error, HALYARD_ERROR_OVERFLOW, name, " is ", offset, ", but must be ",
                         is_cuda_ ? "0 with CUDA" : "0 to 2^40");
         }
-        *out = {const_cast<void *>(memory), offset * bytes};
+        *out = {const_cast<void *>(static_cast<const void *>(memory)), offset * bytes};
+        memory = memory != nullptr ? addresses_.of(*out) : nullptr;
         return HALYARD_OK;
-    }
-
-    /// Whether memory is the plan's device's and, OpenCL, large enough.
-    halyard_status check_memory(const Location &place, const MemoryRange &range, const void *first_element,
-                                const char *name, int index, halyard_error *error) {
-        const MemoryInfo info = queries_.describe(place.memory);
-        if (!info.is_known) {
-            return fail(error, HALYARD_ERROR_UNSUPPORTED, name, "[", index, "] is memory that the driver of device ",
-                        plan_.queue.device, " does not know");
-        }
-        if (!info.is_of_context) {
-            return fail(error, HALYARD_ERROR_MISMATCH, name, "[", index,
-                        "] lies in another device or context than the plan's");
-        }
-        const auto first = reinterpret_cast<std::uintptr_t>(first_element);
-        const auto offset = static_cast<std::uint64_t>(place.offset);
-        if (!is_cuda_ && (first - range.begin > offset || range.end - first > info.n_bytes ||
-                          offset > info.n_bytes - (range.end - first))) {
-            return fail(error, HALYARD_ERROR_SHAPE, name, "[", index, "] reaches beyond its buffer of ", info.n_bytes,
-                        " bytes");
-        }
-        return HALYARD_OK;
-    }
-
-    halyard_status check_tensor_memory(const Location &place, const halyard_tensor &tensor, const char *name, int index,
-                                       halyard_error *error) {
-        MemoryRange range = {0, 0};
-        find_memory_range(tensor.data, tensor.shape, tensor.strides, element_bytes(Dtype(tensor.dtype)),
-                          &range);  // checked before
-        return check_memory(place, range, tensor.data, name, index, error);
     }
 
     halyard_status check_given(halyard_error *error) {
@@ -144,77 +120,63 @@ private:
         return HALYARD_OK;
     }
 
-    halyard_status read_tensors(halyard_error *error) {
-        const halyard_gpu_run_args &given = out_.given;
+    halyard_status read_arrays(halyard_error *error) {
         halyard_status status = HALYARD_OK;
         for (std::int32_t i = 0; i < plan_.checks.n_tensors && status == HALYARD_OK; i++) {
-            status = read_struct(&given.x[i], "an x", &x_[i], error);
-            if (status == HALYARD_OK) {
-                status = read_struct(&given.y[i], "a y", &y_[i], error);
-            }
-            for (const bool is_x : {true, false}) {
-                halyard_tensor &tensor = is_x ? x_[i] : y_[i];
-                Location &place = is_x ? out_.x[i] : out_.y[i];
-                if (status == HALYARD_OK) {
-                    const std::int64_t offset = offset_of(is_x ? given.x_offsets : given.y_offsets, i);
-                    status = read_place(is_x ? "an offset of x" : "an offset of y", tensor.data, offset,
-                                        element_bytes(Dtype(tensor.dtype)), &place, error);
-                    tensor.data = addresses_.of(place);
-                }
-            }
+            status = read_tensor(true, i, error);
+            status = status == HALYARD_OK ? read_tensor(false, i, error) : status;
+            status = status == HALYARD_OK && out_.given.stages != nullptr ? read_stages(i, error) : status;
         }
         return status;
     }
 
-    halyard_status read_positions(halyard_error *error) {
+    halyard_status read_tensor(bool is_x, std::int32_t i, halyard_error *error) {
         const halyard_gpu_run_args &given = out_.given;
-        if (given.positions == nullptr) {
-            return HALYARD_OK;
-        }
-        if (const halyard_status status = read_struct(given.positions, "positions", &positions_, error)) {
+        halyard_tensor &tensor = is_x ? x_[i] : y_[i];
+        if (const halyard_status status =
+                read_struct(is_x ? &given.x[i] : &given.y[i], is_x ? "an x" : "a y", &tensor, error)) {
             return status;
         }
-        const halyard_status status = read_place("positions_offset", positions_.data, given.positions_offset,
-                                                 positions_.type == HALYARD_INT64 ? 8 : 4, &out_.positions, error);
-        positions_.data = addresses_.of(out_.positions);
-        return status;
+        return locate(is_x ? "an offset of x" : "an offset of y", tensor.data,
+                      offset_of(is_x ? given.x_offsets : given.y_offsets, i), element_bytes(Dtype(tensor.dtype)),
+                      is_x ? &out_.x[i] : &out_.y[i], error);
     }
 
     /// Reads where weights, caches and scales of groups lie.
-    halyard_status read_stages(halyard_error *error) {
+    halyard_status read_stages(std::int32_t i, halyard_error *error) {
+        const halyard_gpu_run_args &given = out_.given;
+        const TensorDesc &desc = plan_.checks.tensors[i];
+        const std::int64_t weight_bytes = desc.norm && desc.norm->weight ? element_bytes(*desc.norm->weight) : 1;
+        halyard_stages &stages = stages_[i];
+        halyard_status status = read_struct(element_of(given.stages, i), "a stage", &stages, error);
+        stages.size = sizeof(stages);  // of the array that the checks go through
+        if (status == HALYARD_OK) {
+            status = locate("an offset of weights", stages.weight, offset_of(given.weight_offsets, i), weight_bytes,
+                            &out_.weights[i], error);
+        }
+        if (status == HALYARD_OK && desc.cache) {
+            status = locate("an offset of caches", stages.cache, offset_of(given.cache_offsets, i),
+                            element_bytes(desc.out_dtype), &out_.y[i], error);
+        }
+        return status != HALYARD_OK ? status
+                                    : locate("an offset of group_scales", stages.group_scales,
+                                             offset_of(given.group_scale_offsets, i), 1, &out_.group_scales[i], error);
+    }
+
+    halyard_status read_tokens(halyard_error *error) {
         const halyard_gpu_run_args &given = out_.given;
         halyard_status status = HALYARD_OK;
-        for (std::int32_t i = 0; given.stages != nullptr && i < plan_.checks.n_tensors && status == HALYARD_OK; i++) {
-            halyard_stages &stages = stages_[i];
-            status = read_struct(element_of(given.stages, i), "a stage", &stages, error);
-            stages.size = sizeof(stages);  // of the array that the checks go through
-            const TensorDesc &desc = plan_.checks.tensors[i];
-            if (status == HALYARD_OK) {
-                const std::int64_t bytes = desc.norm && desc.norm->weight ? element_bytes(*desc.norm->weight) : 1;
-                status = read_place("an offset of weights", stages.weight, offset_of(given.weight_offsets, i), bytes,
-                                    &out_.weights[i], error);
-                stages.weight = stages.weight != nullptr ? addresses_.of(out_.weights[i]) : nullptr;
-            }
-            if (status == HALYARD_OK && desc.cache) {
-                status = read_place("an offset of caches", stages.cache, offset_of(given.cache_offsets, i),
-                                    element_bytes(desc.out_dtype), &out_.y[i], error);
-                stages.cache = stages.cache != nullptr ? addresses_.of(out_.y[i]) : nullptr;
-            }
-            if (status == HALYARD_OK) {
-                status = read_place("an offset of group_scales", stages.group_scales,
-                                    offset_of(given.group_scale_offsets, i), 1, &out_.group_scales[i], error);
-                stages.group_scales = stages.group_scales != nullptr ? addresses_.of(out_.group_scales[i]) : nullptr;
-            }
+        if (given.positions != nullptr) {
+            status = read_struct(given.positions, "positions", &positions_, error);
+            status = status != HALYARD_OK ? status
+                                          : locate("positions_offset", positions_.data, given.positions_offset,
+                                                   positions_.type == HALYARD_INT64 ? 8 : 4, &out_.positions, error);
         }
-        return status;
+        return status == HALYARD_OK && given.slots != nullptr ? read_slots(error) : status;
     }
 
     halyard_status read_slots(halyard_error *error) {
-        const halyard_gpu_run_args &given = out_.given;
-        if (given.slots == nullptr) {
-            return HALYARD_OK;
-        }
-        if (const halyard_status status = read_struct(given.slots, "slots", &slots_, error)) {
+        if (const halyard_status status = read_struct(out_.given.slots, "slots", &slots_, error)) {
             return status;
         }
         if (slots_.policy == HALYARD_SLOTS_CHECK) {
@@ -227,10 +189,20 @@ private:
                         ", but a device reads every token's slot: it must be 0");
         }
         slots_.size = sizeof(slots_);
-        const halyard_status status = read_place("slots_offset", slots_.data, given.slots_offset,
-                                                 slots_.type == HALYARD_INT64 ? 8 : 4, &out_.slots, error);
-        slots_.data = addresses_.of(out_.slots);
-        return status;
+        return locate("slots_offset", slots_.data, out_.given.slots_offset, slots_.type == HALYARD_INT64 ? 8 : 4,
+                      &out_.slots, error);
+    }
+
+    halyard_status read_error_word(halyard_error *error) {
+        error_word_ = out_.given.error_word;
+        if (const halyard_status status =
+                locate("error_word_offset", error_word_, error_word_ != nullptr ? out_.given.error_word_offset : 0, 4,
+                       &out_.error_word, error)) {
+            return status;
+        }
+        return reinterpret_cast<std::uintptr_t>(error_word_) % 4 == 0
+                   ? HALYARD_OK
+                   : fail(error, HALYARD_ERROR_UNSUPPORTED, "error_word is not aligned to 4 bytes");
     }
 
     halyard_status read_as_on_cpu(halyard_error *error) {
@@ -249,64 +221,60 @@ private:
         return read_run(&plan_.checks, &checked, plan_.queue.device, &out_.run, &out_.spans, error);
     }
 
-    halyard_status check_tensors(halyard_error *error) {
-        for (std::int32_t i = 0; i < plan_.checks.n_tensors; i++) {
-            if (out_.run.tensors[i].n_heads == 0) {
-                continue;
-            }
-            const bool has_cache = plan_.checks.tensors[i].cache.has_value();
-            const MemoryRange &weight = out_.run.stages[i].memory(weight_array);
-            const MemoryRange &scales = out_.run.stages[i].memory(group_scales_array);
-            halyard_status status = check_tensor_memory(out_.x[i], x_[i], "x", i, error);
-            if (status == HALYARD_OK && has_cache) {
-                status = check_memory(out_.y[i], out_.spans.y[i], stages_[i].cache, "stages.cache", i, error);
-            } else if (status == HALYARD_OK && !out_.run.tensors[i].in_place) {
-                status = check_tensor_memory(out_.y[i], y_[i], "y", i, error);
-            }
-            if (status == HALYARD_OK && !plan_.checks.only_rotates && weight.begin != weight.end) {
-                status = check_memory(out_.weights[i], weight, stages_[i].weight, "stages.weight", i, error);
-            }
-            if (status == HALYARD_OK && !plan_.checks.only_rotates && scales.begin != scales.end) {
-                const auto first = reinterpret_cast<std::uintptr_t>(stages_[i].group_scales);
-                const MemoryRange with_offset = {std::min(first, scales.begin), scales.end};
-                status = check_memory(out_.group_scales[i], with_offset, stages_[i].group_scales, "stages.group_scales",
-                                      i, error);
-            }
-            if (status != HALYARD_OK) {
-                return status;
-            }
-        }
-        return HALYARD_OK;
-    }
-
-    halyard_status check_tokens(halyard_error *error) {
+    /// Whether all memory is the plan's device's and, OpenCL, large enough. What is not touched has an empty range.
+    halyard_status check_memory(halyard_error *error) {
         const Run &run = out_.run;
-        if (out_.given.positions != nullptr && plan_.checks.rotates && !run.is_empty) {
-            if (const halyard_status status =
-                    check_memory(out_.positions, run.positions.memory, positions_.data, "positions", 0, error)) {
-                return status;
+        halyard_status status = HALYARD_OK;
+        for (std::int32_t i = 0; i < plan_.checks.n_tensors; i++) {
+            const bool has_cache = plan_.checks.tensors[i].cache.has_value();
+            const Touched all[] = {
+                {"x", out_.x[i], x_[i].data, out_.spans.x[i]},
+                {has_cache ? "stages.cache" : "y", out_.y[i], has_cache ? stages_[i].cache : y_[i].data,
+                 run.tensors[i].in_place ? MemoryRange{} : out_.spans.y[i]},
+                {"stages.weight", out_.weights[i], stages_[i].weight, run.stages[i].memory(weight_array)},
+                {"stages.group_scales", out_.group_scales[i], stages_[i].group_scales,
+                 run.stages[i].memory(group_scales_array)}};
+            for (const Touched &array : all) {
+                status = status == HALYARD_OK ? check(array, i, error) : status;
             }
         }
-        return out_.given.slots != nullptr && run.slots.data != nullptr
-                   ? check_memory(out_.slots, run.slots.memory, slots_.data, "slots", 0, error)
-                   : HALYARD_OK;
+        const Touched of_run[] = {
+            {"positions", out_.positions, positions_.data, run.is_empty ? MemoryRange{} : run.positions.memory},
+            {"slots", out_.slots, slots_.data, run.slots.memory},
+            {"error_word", out_.error_word, error_word_, word_at(error_word_)}};
+        for (const Touched &array : of_run) {
+            status = status == HALYARD_OK ? check(array, 0, error) : status;
+        }
+        return status;
     }
 
-    halyard_status read_error_word(halyard_error *error) {
-        const halyard_gpu_run_args &given = out_.given;
-        if (given.error_word == nullptr) {
+    static MemoryRange word_at(const void *word) {
+        const auto begin = reinterpret_cast<std::uintptr_t>(word);
+        return {begin, word != nullptr ? begin + 4 : begin};
+    }
+
+    halyard_status check(const Touched &array, int index, halyard_error *error) {
+        if (array.range.begin == array.range.end) {
             return HALYARD_OK;
         }
-        halyard_status status =
-            read_place("error_word_offset", given.error_word, given.error_word_offset, 4, &out_.error_word, error);
-        const void *const word = addresses_.of(out_.error_word);
-        const auto begin = reinterpret_cast<std::uintptr_t>(word);
-        if (status == HALYARD_OK) {
-            status = check_memory(out_.error_word, {begin, begin + 4}, word, "error_word", 0, error);
+        const MemoryInfo info = queries_.describe(array.place.memory);
+        if (!info.is_known) {
+            return fail(error, HALYARD_ERROR_UNSUPPORTED, array.name, "[", index,
+                        "] is memory that the driver of device ", plan_.queue.device, " does not know");
         }
-        return status != HALYARD_OK || begin % 4 == 0
-                   ? status
-                   : fail(error, HALYARD_ERROR_UNSUPPORTED, "error_word is not aligned to 4 bytes");
+        if (!info.is_of_context) {
+            return fail(error, HALYARD_ERROR_MISMATCH, array.name, "[", index,
+                        "] lies in another device or context than the plan's");
+        }
+        const auto first = reinterpret_cast<std::uintptr_t>(array.first);
+        const std::uintptr_t begin = std::min(first, array.range.begin);
+        const auto offset = static_cast<std::uint64_t>(array.place.offset);
+        if (!is_cuda_ && (first - begin > offset || array.range.end - first > info.n_bytes ||
+                          offset > info.n_bytes - (array.range.end - first))) {
+            return fail(error, HALYARD_ERROR_SHAPE, array.name, "[", index, "] reaches beyond its buffer of ",
+                        info.n_bytes, " bytes");
+        }
+        return HALYARD_OK;
     }
 };
 

@@ -235,25 +235,21 @@ int take_road_on_device(const Launch &launch, const RoadPiece &whole, Call &call
     const bool has_slots = whole.slots.place.memory != nullptr;
     const std::int64_t at_once = std::min(most_positions(launch, whole.positions),
                                           has_slots ? most_positions(launch, whole.slots) : whole.n_tokens);
-    RoadPiece piece = whole;
-    for (std::int64_t token = 0; token < whole.n_tokens; token += at_once) {
-        piece.n_tokens = std::min(at_once, whole.n_tokens - token);
-        if (const int status = launch_road(launch, piece, call)) {
-            return status;
-        }
-        piece.positions = from_token(piece.n_tokens, piece.positions);
-        piece.slots = from_token(piece.n_tokens, piece.slots);
+    return in_steps(whole.n_tokens, at_once, [&](std::int64_t token, std::int64_t n_tokens) {
+        RoadPiece piece = whole;
+        piece.n_tokens = n_tokens;
+        piece.positions = from_token(token, whole.positions);
+        piece.slots = from_token(token, whole.slots);
         for (int i = 0; i < piece.n_tensors; i++) {
             RoadTensor &tensor = piece.tensors[i];
-            const std::int64_t in_bytes = element_bytes(tensor.desc->dtype);
-            tensor.x = moved(tensor.x, piece.n_tokens * tensor.in.token * in_bytes);
+            tensor.x = moved(tensor.x, token * tensor.in.token * element_bytes(tensor.desc->dtype));
             if (!tensor.desc->cache) {
-                tensor.y = moved(tensor.y, piece.n_tokens * tensor.out.token * element_bytes(tensor.desc->out_dtype));
-                tensor.scales = moved(tensor.scales, piece.n_tokens * tensor.scale_strides.token);
+                tensor.y = moved(tensor.y, token * tensor.out.token * element_bytes(tensor.desc->out_dtype));
+                tensor.scales = moved(tensor.scales, token * tensor.scale_strides.token);
             }
         }
-    }
-    return 0;
+        return launch_road(launch, piece, call);
+    });
 }
 
 const char *why_not(const Launch &launch, const RoadTensor &tensor) noexcept {

@@ -164,20 +164,16 @@ int enqueue_slots_check(const GpuRun &arguments, const Block &block, Call &call)
     // There is no list, but the kernel needs an address for it.
     const DeviceList none = {false, arguments.launch.angles->list.memory, 0};
     const Covered covered = {-1, static_cast<std::int32_t>(arguments.run.slots.n_slots - 1), 1, none};
-    for (std::int64_t batch = 0; batch < block.n_batch; batch++) {
-        const int status = check_on_device(arguments.launch, slots_of(arguments, block, batch), block.n_tokens, covered,
-                                           HALYARD_ERROR_SLOT, arguments.error_word, call);
-        if (status != 0) {
-            return status;
-        }
-    }
-    return 0;
+    return in_steps(block.n_batch, 1, [&](std::int64_t batch, std::int64_t) {
+        return check_on_device(arguments.launch, slots_of(arguments, block, batch), block.n_tokens, covered,
+                               HALYARD_ERROR_SLOT, arguments.error_word, call);
+    });
 }
 
 /// The tensors of one launch for each batch row.
 int enqueue_together(const GpuRun &arguments, const Block &block, const int *indices, int n, Call &call) {
     const Run &run = arguments.run;
-    for (std::int64_t batch = 0; batch < block.n_batch; batch++) {
+    return in_steps(block.n_batch, 1, [&](std::int64_t batch, std::int64_t) {
         RoadPiece piece = {};
         piece.n_tensors = n;
         for (int i = 0; i < n; i++) {
@@ -195,11 +191,8 @@ int enqueue_together(const GpuRun &arguments, const Block &block, const int *ind
         piece.slots = slots_of(arguments, block, batch);
         piece.n_slots = run.slots.data == nullptr ? 0 : run.slots.n_slots;
         piece.stores_bad = !run.plan->rotates || run.bad_position != BadPosition::error;
-        if (const int status = take_road_on_device(arguments.launch, piece, call)) {
-            return status;
-        }
-    }
-    return 0;
+        return take_road_on_device(arguments.launch, piece, call);
+    });
 }
 
 }  // namespace

@@ -32,12 +32,7 @@ namespace {
 
 using emulated_cuda::Call;
 using emulated_cuda::Driver;
-
-/// Calls use(driver) while no call of the driver is under way.
-template <typename Use>
-void with_driver(Use use) {
-    emulated_cuda_access([](Driver &driver, void *argument) { (*static_cast<Use *>(argument))(driver); }, &use);
-}
+using emulated_cuda::with_driver;
 
 void fail_at(const std::string &function, int failure, int calls_until = 0) {
     with_driver([&](Driver &driver) {
@@ -73,6 +68,17 @@ std::vector<Call> calls_of(Action action) {
 std::vector<Call> launches_in(std::vector<Call> calls) {
     std::erase_if(calls, [](const Call &call) { return call.name != "cuLaunchKernel"; });
     return calls;
+}
+
+/// A graph can capture calls that neither wait, allocate, copy nor load.
+void check_capturable(const std::vector<Call> &calls) {
+    static const std::set<std::string> harmless = {"cuCtxPushCurrent_v2",   "cuCtxPopCurrent_v2",
+                                                   "cuPointerGetAttribute", "cuCtxGetDevice",
+                                                   "cuModuleGetFunction",   "cuLaunchKernel"};
+    for (const Call &call : calls) {
+        CAPTURE(call.name);
+        CHECK(harmless.contains(call.name));
+    }
 }
 
 /// The launches of a run of one tensor, or of an array of them.
@@ -129,6 +135,17 @@ halyard::angle_source make_table(std::int64_t rotary_dim = 64) {
 
 halyard::gpu_angles make_angles(std::int64_t rotary_dim = 64, const halyard_gpu_queue &queue = queue_of()) {
     return halyard::gpu_angles(queue, make_table(rotary_dim));
+}
+
+/// What comes of making angles, which do not stay.
+halyard_status status_of_angles(const halyard::angle_source &source, std::int64_t cos_offset = 0,
+                                const halyard_gpu_queue &queue = queue_of()) {
+    auto error = sized<halyard_error>();
+    halyard_gpu_angles *made = nullptr;
+    const auto status = halyard_create_gpu_angles(&queue, source.get(), cos_offset, 0, &made, &error);
+    CHECK((made != nullptr) == (status == HALYARD_OK));
+    halyard_destroy_gpu_angles(made);
+    return status;
 }
 
 /// A plan of one f32 head of 64.
@@ -210,14 +227,7 @@ TEST_CASE("cuda calls: q and k of one buffer take one launch, on the caller's st
     CHECK(launches[0].grid[0] == 8);
     // Eight make the launch. Three ask about memory, with the context made current once for all.
     CHECK(calls.size() == 8 + 3 + 3);
-    // These neither wait, allocate, copy nor load, so a graph can capture them.
-    static const std::set<std::string> harmless = {"cuCtxPushCurrent_v2",   "cuCtxPopCurrent_v2",
-                                                   "cuPointerGetAttribute", "cuCtxGetDevice",
-                                                   "cuModuleGetFunction",   "cuLaunchKernel"};
-    for (const Call &call : calls) {
-        CAPTURE(call.name);
-        CHECK(harmless.contains(call.name));
-    }
+    check_capturable(calls);
     s.tell_errors();  // takes one more
     CHECK(s.count(s.q, s.k) == 2);
 }
@@ -322,14 +332,10 @@ TEST_CASE("cuda calls: a road of q, k and v takes one launch, wherever they and 
     REQUIRE(launches.size() == 1);
     CHECK(launches[0].stream == &streams[5]);
     CHECK(launches[0].store_bits == 128);
-    CHECK((launches[0].grid[0] == s.n_tokens && launches[0].grid[1] == 48 / 4 && launches[0].grid[2] == 1));
-    CHECK((launches[0].block[0] == 16 && launches[0].block[1] == 4 && launches[0].block[2] == 1));
+    CHECK(launches[0].grid == std::array{8u, 48u / 4, 1u});
+    CHECK(launches[0].block == std::array{16u, 4u, 1u});
     CHECK(calls.size() == 8 + 3 + 9);  // three parts of packed, two weights, two caches, positions and slots
-    for (const Call &call : calls) {   // as a rotation's
-        CAPTURE(call.name);
-        CHECK((call.name.starts_with("cuCtx") || call.name == "cuPointerGetAttribute" ||
-               call.name == "cuModuleGetFunction" || call.name == "cuLaunchKernel"));
-    }
+    check_capturable(calls);
 
     SECTION("q out of place, in memory of its own, is in the same launch") {
         const Memory other(s.n_tokens * 32 * 128 * 2);
@@ -342,8 +348,7 @@ TEST_CASE("cuda calls: a road of q, k and v takes one launch, wherever they and 
         CHECK(count_launches(s.plan, s.tensors, s.tensors, s.how) == 3);
     }
     SECTION("records and their scales, in memory of their own, are in the same launch") {
-        auto groups = halyard::make_struct<halyard_groups_desc>();
-        groups.preset = HALYARD_GROUPS_VLLM_FP8;
+        const auto groups = halyard::describe_groups(HALYARD_GROUPS_VLLM_FP8);
         auto desc = s.describe_road();
         desc.tensors[1].groups = desc.tensors[2].groups = &groups;
         desc.tensors[1].out_dtype = desc.tensors[2].out_dtype = HALYARD_UINT8;
@@ -355,8 +360,7 @@ TEST_CASE("cuda calls: a road of q, k and v takes one launch, wherever they and 
             s.stages[i].n_scales = 0;
             s.stages[i].group_scales = (i == 1 ? k_scales : v_scales).data();
         }
-        const auto launches_of_records =
-            launches_in(calls_of([&] { halyard::run(plan, s.tensors, s.tensors, s.how); }));
+        const auto launches_of_records = launches_of(plan, s.tensors, s.tensors, s.how);
         REQUIRE(launches_of_records.size() == 1);
         CHECK(launches_of_records[0].store_bits == 128);
         CHECK((launches_of_records[0].block[0] == 16 && launches_of_records[0].block[1] == 4));
@@ -653,13 +657,8 @@ TEST_CASE("cuda calls: given rows are of any dtype, and aligned to its elements"
             for (const bool is_cos : {true, false}) {
                 const void *const cos = rows.data(is_cos ? begin : 0), *const sin = rows.data(is_cos ? 0 : begin);
                 const auto source = halyard::angle_source::given(cos, sin, type, 10, 64, 64);
-                const auto queue = queue_of();
-                auto error = sized<halyard_error>();
-                halyard_gpu_angles *made = nullptr;
-                const auto status = halyard_create_gpu_angles(&queue, source.get(), 0, 0, &made, &error);
-                halyard_destroy_gpu_angles(made);
-                CAPTURE(error.message, bytes, begin);
-                CHECK(status == (begin == bytes / 2 ? HALYARD_ERROR_UNSUPPORTED : HALYARD_OK));
+                CAPTURE(bytes, begin, is_cos);
+                CHECK(status_of_angles(source) == (begin == bytes / 2 ? HALYARD_ERROR_UNSUPPORTED : HALYARD_OK));
             }
         }
     }
@@ -674,10 +673,7 @@ TEST_CASE("cuda calls: memory that is not the device's is refused before any lau
         {HALYARD_ERROR_UNSUPPORTED, {}, {{y.data, host.data()}}},
         // In the middle of an element.
         {HALYARD_ERROR_UNSUPPORTED, {}, {{x.data, s.memory.data(2)}, {y.data, s.memory.data(2)}}},
-        {HALYARD_ERROR_NULL_POINTER, {}, {{x.data, nullptr}, {y.data, nullptr}}},
-        {HALYARD_ERROR_UNSUPPORTED, {}, {{x.device, HALYARD_CPU}, {y.device, HALYARD_CPU}}},
         {HALYARD_ERROR_UNSUPPORTED, {}, {{x.device, HALYARD_OPENCL}, {y.device, HALYARD_OPENCL}}},
-        {HALYARD_ERROR_SHAPE, {}, {{y.shape[1], 5}}},
         {HALYARD_ERROR_OVERLAP, {}, {{y.data, s.memory.data(64)}}},  // neither in place nor apart
     });
     const Memory other;
@@ -698,22 +694,18 @@ TEST_CASE("cuda calls: memory that is not the device's is refused before any lau
     for (const std::int64_t offset : {0, 1}) {
         const auto *const first = static_cast<const float *>(other.data());
         const auto rows = halyard::angle_source::given(first, first + 32, 4, 64, 64);
-        halyard_gpu_angles *made = nullptr;
-        const auto queue = queue_of();
-        CHECK(halyard_create_gpu_angles(&queue, rows.get(), offset, 0, &made, nullptr) ==
-              (offset == 0 ? HALYARD_OK : HALYARD_ERROR_OVERFLOW));
-        halyard_destroy_gpu_angles(made);
+        CHECK(status_of_angles(rows, offset) == (offset == 0 ? HALYARD_OK : HALYARD_ERROR_OVERFLOW));
     }
 }
 
 TEST_CASE("cuda calls: a plan of another device, or of the CPU, refuses a device's memory", "[cuda]") {
     const Simple s;
-    with_driver([](Driver &driver) { driver.device_of_contexts[0] = &contexts[3]; });
+    with_driver([](Driver &driver) { driver.context_of_device_1 = &contexts[3]; });
     const auto queue = queue_of(&contexts[3]);
     const auto angles = make_angles(64, queue);
     const halyard::gpu_plan plan(queue, describe(), angles);
     CHECK_THROWS_AS(halyard::run(plan, s.x, s.x, on_stream()), halyard::error);
-    with_driver([](Driver &driver) { driver.device_of_contexts[0] = nullptr; });
+    with_driver([](Driver &driver) { driver.context_of_device_1 = nullptr; });
     const halyard::plan of_cpu(describe());
     CHECK_THROWS_AS(halyard::run(of_cpu, make_table(), s.x, s.x), halyard::error);
 }
@@ -763,37 +755,33 @@ TEST_CASE("cuda calls: columns beside the window that 32 bits cannot hold are co
 
 TEST_CASE("cuda calls: plans of a context share its modules, and the last one unloads them", "[cuda]") {
     const State before;
-    const auto desc = describe();
     {
-        const auto angles = make_angles(), others = make_angles(64, queue_of(&contexts[1]));
-        CHECK_THROWS_AS(halyard::gpu_plan(queue_of(), desc, others), halyard::error);
-        const halyard::gpu_plan first(queue_of(), desc, angles);
+        const Simple s;
+        const auto others = make_angles(64, queue_of(&contexts[1]));
+        CHECK_THROWS_AS(halyard::gpu_plan(queue_of(), describe(), others), halyard::error);
         const int n_of_one = State().n_modules;
         CHECK(n_of_one > before.n_modules);
         {
-            const halyard::gpu_plan second(queue_of(), desc, angles), elsewhere(queue_of(&contexts[1]), desc, others);
+            const halyard::gpu_plan second(queue_of(), describe(), s.angles),
+                elsewhere(queue_of(&contexts[1]), describe(), others);
             CHECK(State().n_modules == 2 * n_of_one - before.n_modules);
         }
         CHECK(State().n_modules == n_of_one);
-        const Memory memory;
-        const halyard_tensor x = view(memory.data(), f32, {1, 4, 2, 64}, {512, 128, 64, 1});
-        CHECK(count_launches(first, x, x, on_stream()) == 1);
+        CHECK(count_launches(s.plan, s.x, s.x, on_stream()) == 1);
     }
     CHECK(State() == before);
 }
 
 TEST_CASE("cuda calls: threads keep to their streams and contexts", "[cuda][threads]") {
-    const auto desc = describe();
-    const auto angles = make_angles(), others = make_angles(64, queue_of(&contexts[1]));
-    const halyard::gpu_plan plan(queue_of(), desc, angles), other(queue_of(&contexts[1]), desc, others);
-    const Memory memory;
-    const halyard_tensor x = view(memory.data(), f32, {1, 4, 2, 64}, {512, 128, 64, 1});
+    const Simple s;
+    const auto others = make_angles(64, queue_of(&contexts[1]));
+    const halyard::gpu_plan other(queue_of(&contexts[1]), describe(), others);
     const auto calls = calls_of([&] {
         std::vector<std::jthread> threads;
         for (int i = 0; i < 8; i++) {
             threads.emplace_back([&, i] {
                 for (int n = 0; n < 200; n++) {
-                    halyard::run(i % 2 == 0 ? plan : other, x, x, on_stream(i));
+                    halyard::run(i % 2 == 0 ? s.plan : other, s.x, s.x, on_stream(i));
                 }
             });
         }
@@ -807,14 +795,10 @@ TEST_CASE("cuda calls: threads keep to their streams and contexts", "[cuda][thre
 }
 
 TEST_CASE("cuda calls: no context, and an unknown device", "[cuda]") {
-    auto error = sized<halyard_error>();
-    halyard_gpu_angles *made = nullptr;
-    const auto source = make_table();
-    auto queue = queue_of(nullptr);  // NULL means the current context, and there is none
-    CHECK(halyard_create_gpu_angles(&queue, source.get(), 0, 0, &made, &error) != HALYARD_OK);
-    queue = queue_of();
+    // NULL means the current context, and there is none.
+    CHECK(status_of_angles(make_table(), 0, queue_of(nullptr)) == HALYARD_ERROR_NULL_POINTER);
+    auto queue = queue_of();
     queue.device = 7;
-    CHECK(halyard_create_gpu_angles(&queue, source.get(), 0, 0, &made, &error) == HALYARD_ERROR_UNKNOWN_VALUE);
-    CHECK(made == nullptr);
+    CHECK(status_of_angles(make_table(), 0, queue) == HALYARD_ERROR_UNKNOWN_VALUE);
     CHECK(halyard::gpu_target(HALYARD_CUDA).supported == 1);
 }

@@ -3,7 +3,6 @@
 #include "checks/gpu_device.h"
 #include "checks/oracle.h"
 
-#include <cstring>
 #include <thread>
 
 namespace {
@@ -14,13 +13,6 @@ using gpu_test::Memory;
 template <typename... Arguments>
 int call(const char *name, Arguments... arguments) {
     return halyard::device::call_driver(HALYARD_CUDA, name, arguments...);
-}
-
-template <typename Value>
-std::vector<char> bytes_of(const std::vector<Value> &values) {
-    std::vector<char> bytes(values.size() * sizeof(Value));
-    std::memcpy(bytes.data(), values.data(), bytes.size());
-    return bytes;
 }
 
 /// A rotation of bf16 [1, 64, 40, 128] in place, on the device and by the CPU's reference.
@@ -49,7 +41,8 @@ struct Rotation {
         return positions;
     }
     std::vector<char> expected(std::int32_t start) const {
-        auto turned = x;
+        const auto *const bytes = reinterpret_cast<const char *>(x.data());
+        std::vector<char> turned(bytes, bytes + x.size() * sizeof(x[0]));
         auto on_cpu = desc;
         on_cpu.target = "reference";
         const auto at = positions_from(start);
@@ -58,7 +51,7 @@ struct Rotation {
         how.positions = positions;
         const auto view = halyard::tensor(turned.data(), halyard::dtype::bf16, {1, n_tokens, n_heads, head_dim});
         halyard::run(halyard::plan(on_cpu), source, view, view, how);
-        return bytes_of(turned);
+        return turned;
     }
     void enqueue(const Memory &memory, const Memory &places, void *stream) const {
         auto view = halyard::tensor(memory.data(), halyard::dtype::bf16, {1, n_tokens, n_heads, head_dim});
@@ -76,19 +69,18 @@ struct Rotation {
 TEST_CASE("cuda device: a captured run replays with other positions and data", "[gpu][cuda]") {
     const Rotation rotation;
     void *const stream = rotation.queue.stream;
-    const Memory memory(rotation.queue, bytes_of(rotation.x)),
-        places(rotation.queue, bytes_of(Rotation::positions_from(0)));
+    const Memory memory(rotation.queue, rotation.x), places(rotation.queue, Rotation::positions_from(0));
     REQUIRE(call("cuCtxPushCurrent_v2", rotation.queue.context) == 0);
     void *graph = nullptr, *executable = nullptr;
     REQUIRE(call("cuStreamBeginCapture_v2", stream, 0) == 0);
     rotation.enqueue(memory, places, stream);
     REQUIRE(call("cuStreamEndCapture", stream, &graph) == 0);
     REQUIRE(call("cuGraphInstantiateWithFlags", &executable, graph, 0ull) == 0);
-    CHECK((memory.read() == bytes_of(rotation.x)));  // captured, not run
+    CHECK((memory.read<std::uint16_t>() == rotation.x));  // captured, not run
     for (const std::int32_t start : {0, 300, 17}) {
-        const auto at = bytes_of(Rotation::positions_from(start)), x = bytes_of(rotation.x);
-        places.write(at.data(), at.size());
-        memory.write(x.data(), x.size());
+        const auto at = Rotation::positions_from(start);
+        places.write(at.data(), at.size() * sizeof(at[0]));
+        memory.write(rotation.x.data(), rotation.x.size() * sizeof(rotation.x[0]));
         REQUIRE(call("cuGraphLaunch", executable, stream) == 0);
         CHECK(gpu_test::difference(HALYARD_BF16, rotation.expected(start), memory.read()) == "");
     }
@@ -104,8 +96,8 @@ TEST_CASE("cuda device: threads rotate at once, each on its own stream", "[gpu][
     std::vector<void *> streams(n_threads, nullptr);
     REQUIRE(call("cuCtxPushCurrent_v2", rotation.queue.context) == 0);
     for (int i = 0; i < n_threads; i++) {
-        memories.push_back(std::make_unique<Memory>(rotation.queue, bytes_of(rotation.x)));
-        places.push_back(std::make_unique<Memory>(rotation.queue, bytes_of(Rotation::positions_from(i * 100))));
+        memories.push_back(std::make_unique<Memory>(rotation.queue, rotation.x));
+        places.push_back(std::make_unique<Memory>(rotation.queue, Rotation::positions_from(i * 100)));
         REQUIRE(call("cuStreamCreate", &streams[static_cast<std::size_t>(i)], 1u) == 0);
     }
     {

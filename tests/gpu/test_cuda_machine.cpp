@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <limits>
+#include <ranges>
 #include <set>
 
 using cuda_scene::Scene;
@@ -201,14 +202,7 @@ const std::vector<Form> products = {
       {0x7fffffff, 0xffffffff, 0xffffffff80000001},
       {0x80000000, 2, 0xffffffff00000000}}},
     {{"mul.wide.u32"}, "drr", {{0xffffffff, 0xffffffff, 0xfffffffe00000001}, {0x80000000, 2, 0x100000000}, {3, 5, 15}}},
-    {{"mul.hi.u32"}, "rrr", {{0xffffffff, 0xffffffff, 0xfffffffe}, {0x80000000, 2, 1}, {0xffff, 0xffff, 0}}},
-    {{"mul.hi.s32"},
-     "rrr",
-     {{0xffffffff, 1, 0xffffffff},
-      {0x80000000, 0x80000000, 0x40000000},
-      {0x80000000, 2, 0xffffffff},
-      {0xffffffff, 0xffffffff, 0},
-      {0x7fffffff, 0x7fffffff, 0x3fffffff}}}};
+    {{"mul.hi.u32"}, "rrr", {{0xffffffff, 0xffffffff, 0xfffffffe}, {0x80000000, 2, 1}, {0xffff, 0xffff, 0}}}};
 
 /// PTX ISA 9.7.1.20, bfe: the lowest 8 bits of position and length count; a field that reaches beyond the top goes on
 /// with zeros, or with the top bit; a length of 0 gives 0. 9.7.9.7, prmt: a selector's bit 3 repeats a byte's sign.
@@ -224,29 +218,6 @@ const std::vector<Form> fields = {{{"bfe.u32"},
                                     {0xabcd1234, 16, 255, 0xabcd},
                                     {0xabcd1234, 0x108, 0x108, 0x12},
                                     {0xabcd1234, 4, 100, 0xabcd123}}},
-                                  {{"bfe.s32"},
-                                   "rrrr",
-                                   {{0xabcd1234, 16, 16, 0xffffabcd},
-                                    {0xabcd1234, 8, 8, 0x12},
-                                    {0xabcd1234, 12, 4, 1},
-                                    {0xabcd1234, 0, 0, 0},
-                                    {0xabcd1234, 31, 1, 0xffffffff},
-                                    {0xabcd1234, 31, 5, 0xffffffff},
-                                    {0xabcd1234, 32, 4, 0xffffffff},
-                                    {0xabcd1234, 40, 0, 0},
-                                    {0x7fffffff, 20, 200, 0x7ff},
-                                    {0xabcd1234, 4, 2, 0xffffffff},
-                                    {0xabcd1234, 0x104, 0x102, 0xffffffff},
-                                    {0x7fffffff, 40, 3, 0}}},
-                                  {{"bfe.u64"},
-                                   "ddrr",
-                                   {{0xfedcba9876543210, 32, 8, 0x98},
-                                    {0xfedcba9876543210, 0, 64, 0xfedcba9876543210},
-                                    {0xfedcba9876543210, 60, 10, 15},
-                                    {0xfedcba9876543210, 64, 1, 0},
-                                    {0xfedcba9876543210, 63, 1, 1},
-                                    {0xfedcba9876543210, 28, 8, 0x87},
-                                    {0xfedcba9876543210, 8, 0, 0}}},
                                   {{"bfe.s64"},
                                    "ddrr",
                                    {{0xfedcba9876543210, 32, 8, 0xffffffffffffff98},
@@ -254,6 +225,7 @@ const std::vector<Form> fields = {{{"bfe.u32"},
                                     {0xfedcba9876543210, 0, 4, 0},
                                     {0xfedcba9876543210, 4, 3, 1},
                                     {0xfedcba9876543210, 4, 1, ones},
+                                    {0xfedcba9876543210, 0x104, 0x101, ones},
                                     {0xfedcba9876543210, 70, 3, ones},
                                     {0x7edcba9876543210, 48, 32, 0x7edc}}},
                                   {{"prmt.b32"},
@@ -506,7 +478,7 @@ TEST_CASE("cuda machine: each opcode gives what the PTX ISA says", "[machine]") 
             tested.insert(opcode);
         }
     }
-    const auto known = emulated_cuda::operations();
+    const auto known = std::views::keys(emulated_cuda::operations());
     CHECK(tested == std::set<std::string>(known.begin(), known.end()));
 }
 
@@ -556,7 +528,7 @@ const std::vector<Shadow> shadows = {
     {"rrr", "shr.s32 $d, $a, $b", {{0, 1}, {1}}, 1},
     {"rrr", "bfe.u32 $d, $a, $b, 16", {{0, 1}, {16}}, 0},
     {"rrr", "bfe.u32 $d, $a, $b, 16", {{0, 2}, {16}}, 1},
-    {"rrr", "bfe.s32 $d, $a, $b, 16", {{0, 1}, {0}}, 3},
+    {"ddr", "bfe.s64 $d, $a, $b, 16", {{0, 1}, {0}}, 15},
     {"rrr", "bfe.u32 $d, $a, $b, 16", {{0}, {0, 1}}, 3},
     {"rrr", "prmt.b32 $d, $a, $b, 0x5410", {{0, 1}, {0, 2}}, 1},
     {"rrr", "prmt.b32 $d, $a, $b, 0x5410", {{0, 2}, {0, 1}}, 2},

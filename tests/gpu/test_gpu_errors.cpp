@@ -93,19 +93,13 @@ void test_wrong_runs(std::int32_t device) {
 
 void test_bad_positions(std::int32_t device) {
     Working run{device};
-    const auto result_at = [&](std::vector<std::int32_t> at) {
-        std::vector<char> bytes(16);
-        std::memcpy(bytes.data(), at.data(), 16);
-        const Memory places(run.queue, bytes);
+    const auto result_at = [&](const std::vector<std::int32_t> &at) {
+        const Memory places(run.queue, at);
         run.positions.data = places.data();
         REQUIRE(run.run() == HALYARD_OK);
         return run.to.read();
     };
-    const auto told = [&] {
-        std::int32_t value = 0;
-        std::memcpy(&value, run.word.read().data(), 4);
-        return value;
-    };
+    const auto told = [&] { return run.word.read<std::int32_t>()[0]; };
     const auto good = result_at({0, 99, 0, 5});
     CHECK(told() == 0);
     CHECK((result_at({100, 99, -1, 5}) == good));
@@ -230,16 +224,12 @@ void test_listed_positions(std::int32_t device) {
         tensor->device = device;
     }
     const auto is_told = [&](const auto place) {
-        std::vector<char> bytes(n_tokens * sizeof(place));
-        for (std::size_t i = 0; i < n_tokens; i++) {
-            std::memcpy(&bytes[i * sizeof(place)], &place, sizeof(place));
-        }
-        const Memory places(w.queue, bytes), word(w.queue, std::vector<char>(4));
+        const Memory places(w.queue, std::vector(n_tokens, place)), word(w.queue, std::vector<char>(4));
         w.positions = halyard::positions(static_cast<const std::int32_t *>(places.data()), {1, n_tokens});
         w.positions.type = sizeof(place) == 4 ? HALYARD_INT32 : HALYARD_INT64;
         w.args.error_word = static_cast<std::int32_t *>(word.data());
         REQUIRE(halyard_run_gpu(plan.get(), &w.args, nullptr) == HALYARD_OK);
-        return word.read()[0] == HALYARD_ERROR_POSITION;
+        return word.read<std::int32_t>()[0] == HALYARD_ERROR_POSITION;
     };
     for (const std::int32_t place : {3, 90, 2, 4, 89, 91}) {
         CAPTURE(place);
@@ -303,39 +293,14 @@ void test_null_pointers(std::int32_t device) {
     halyard_destroy_gpu_angles(nullptr);
 }
 
+void test_creations(std::int32_t device) {
+    test_wrong_angles(device);
+    test_wrong_plans(device);
+    test_explanations(device);
+    test_null_pointers(device);
+}
+
 }  // namespace
-
-TEST_CASE("gpu errors: a run's arguments", "[gpu][opencl]") { test_wrong_runs(HALYARD_OPENCL); }
-
-TEST_CASE("cuda device: a run's wrong arguments are refused", "[gpu][cuda]") { test_wrong_runs(HALYARD_CUDA); }
-
-TEST_CASE("gpu errors: bad positions are told in the error word, and rotated as position 0", "[gpu][opencl]") {
-    test_bad_positions(HALYARD_OPENCL);
-}
-
-TEST_CASE("cuda device: bad positions are told in the error word, and rotated as position 0", "[gpu][cuda]") {
-    test_bad_positions(HALYARD_CUDA);
-}
-
-TEST_CASE("gpu errors: positions of two that are listed", "[gpu][opencl]") { test_listed_positions(HALYARD_OPENCL); }
-
-TEST_CASE("cuda device: positions of many tokens are looked up among two that are listed", "[gpu][cuda]") {
-    test_listed_positions(HALYARD_CUDA);
-}
-
-TEST_CASE("gpu errors: angles, plans and explanations", "[gpu][opencl]") {
-    test_wrong_angles(HALYARD_OPENCL);
-    test_wrong_plans(HALYARD_OPENCL);
-    test_explanations(HALYARD_OPENCL);
-    test_null_pointers(HALYARD_OPENCL);
-}
-
-TEST_CASE("cuda device: wrong angles and plans are refused, and plans explained", "[gpu][cuda]") {
-    test_wrong_angles(HALYARD_CUDA);
-    test_wrong_plans(HALYARD_CUDA);
-    test_explanations(HALYARD_CUDA);
-    test_null_pointers(HALYARD_CUDA);
-}
 
 TEST_CASE("gpu errors: a target that cannot be had says why", "[gpu]") {
     for (const std::int32_t device : {HALYARD_CUDA, HALYARD_OPENCL}) {
@@ -355,3 +320,14 @@ TEST_CASE("gpu errors: a target that cannot be had says why", "[gpu]") {
         }
     }
 }
+
+TEST_ON_DEVICES("gpu errors: a run's arguments", "cuda device: a run's wrong arguments are refused", test_wrong_runs)
+
+TEST_ON_DEVICES("gpu errors: bad positions are told in the error word, and rotated as position 0",
+                "cuda device: bad positions are told in the error word, and rotated as position 0", test_bad_positions)
+
+TEST_ON_DEVICES("gpu errors: positions of two that are listed",
+                "cuda device: positions of many tokens are looked up among two that are listed", test_listed_positions)
+
+TEST_ON_DEVICES("gpu errors: angles, plans and explanations",
+                "cuda device: wrong angles and plans are refused, and plans explained", test_creations)

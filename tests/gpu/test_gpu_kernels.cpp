@@ -49,7 +49,7 @@ void test_wide_heads(std::int32_t device) {
         const halyard::plan reference(desc);
         std::vector<float> x(static_cast<std::size_t>(2 * rotary_dim));
         std::generate(x.begin(), x.end(), [&] { return static_cast<float>(random.unit()); });
-        const halyard::device::DeviceMemory memory(queue, x.data(), x.size() * sizeof(float));
+        const gpu_test::Memory memory(queue, x);
         auto view = halyard::tensor(x.data(), halyard::dtype::f32, {1, 2, 1, rotary_dim});
         halyard::run(reference, angles, view, view);
         view.data = memory.data();
@@ -57,21 +57,14 @@ void test_wide_heads(std::int32_t device) {
         halyard::gpu_run_options options;
         options.stream = queue.stream;
         halyard::run(plan, view, view, options);
-        std::vector<float> y(x.size());
-        memory.read(y.data(), y.size() * sizeof(float));
-        CHECK(y == x);
+        CHECK(memory.read<float>() == x);
     }
 }
 
 }  // namespace
 
-TEST_CASE("gpu: heads that are wider than one launch can take have the reference's bits", "[gpu][opencl]") {
-    test_wide_heads(HALYARD_OPENCL);
-}
-
-TEST_CASE("cuda device: heads that are wider than one launch can take have the reference's bits", "[gpu][cuda]") {
-    test_wide_heads(HALYARD_CUDA);
-}
+TEST_ON_DEVICES("gpu: heads that are wider than one launch can take have the reference's bits",
+                "cuda device: heads that are wider than one launch can take have the reference's bits", test_wide_heads)
 
 TEST_CASE("gpu: the devices of this machine", "[gpu]") {
     for (const auto &[device, target] : {std::pair{HALYARD_CUDA, "cuda_sm80"}, {HALYARD_OPENCL, "opencl"}}) {

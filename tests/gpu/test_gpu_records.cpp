@@ -8,8 +8,8 @@
 
 namespace {
 
-/// Of each kind and dtype so many runs, beside whatever comes.
-void test_records(std::int32_t device, int n_runs) {
+/// Of each kind and dtype some runs, beside whatever comes.
+void test_records(std::int32_t device) {
     const halyard_gpu_queue &queue = gpu_test::queue_of(device);
     oracle::Random random(Catch::getSeed());
     struct Kind {
@@ -33,7 +33,7 @@ void test_records(std::int32_t device, int n_runs) {
             choice.level[scenes::of_groups] = kind.level;
             choice.level[scenes::of_head_dim] = kind.head_dim;
             choice.preset = kind.preset;
-            for (int i = 0, n = gpu_test::n_calls(n_runs); i < n; i++) {
+            for (int i = 0, n = gpu_test::n_calls(6); i < n; i++) {
                 INFO("seed " << Catch::getSeed() << ", kind " << &kind - kinds << ", run " << i << ", dtype " << dtype);
                 scenes::Draw draw(random);
                 scenes::Scene scene(draw, choice);
@@ -154,26 +154,11 @@ void test_refused_runs(std::int32_t device) {
 
 }  // namespace
 
-TEST_CASE("gpu records: what the kernel does not store is refused by the plan", "[gpu][opencl]") {
-    test_refused_plans(HALYARD_OPENCL);
-}
+TEST_ON_DEVICES("gpu records: what the kernel does not store is refused by the plan",
+                "cuda device: records that the kernel does not store are refused by the plan", test_refused_plans)
 
-TEST_CASE("cuda device: records that the kernel does not store are refused by the plan", "[gpu][cuda]") {
-    test_refused_plans(HALYARD_CUDA);
-}
+TEST_ON_DEVICES("gpu records: what cannot be launched is refused, and nothing is written",
+                "cuda device: records that cannot be launched are refused, and nothing is written", test_refused_runs)
 
-TEST_CASE("gpu records: what cannot be launched is refused, and nothing is written", "[gpu][opencl]") {
-    test_refused_runs(HALYARD_OPENCL);
-}
-
-TEST_CASE("cuda device: records that cannot be launched are refused, and nothing is written", "[gpu][cuda]") {
-    test_refused_runs(HALYARD_CUDA);
-}
-
-TEST_CASE("gpu records: bytes are the reference's, beside plain tensors too", "[gpu][opencl]") {
-    test_records(HALYARD_OPENCL, 6);
-}
-
-TEST_CASE("cuda device: records have the reference's bytes, beside plain tensors too", "[gpu][cuda]") {
-    test_records(HALYARD_CUDA, 6);
-}
+TEST_ON_DEVICES("gpu records: bytes are the reference's, beside plain tensors too",
+                "cuda device: records have the reference's bytes, beside plain tensors too", test_records)

@@ -15,7 +15,7 @@ namespace {
 using namespace scenes;
 
 /// Of one dtype in or out (0: any).
-void test_roads(std::int32_t device, int n_runs, std::int32_t dtype, std::int32_t out_dtype = 0, bool has_bad = false) {
+void test_some_roads(std::int32_t device, int n_runs, std::int32_t dtype, std::int32_t out_dtype, bool has_bad) {
     const halyard_gpu_queue &queue = gpu_test::queue_of(device);
     oracle::Random random(Catch::getSeed());
     Choice choice;
@@ -34,6 +34,16 @@ void test_roads(std::int32_t device, int n_runs, std::int32_t dtype, std::int32_
         Scene scene(draw, choice);
         REQUIRE(fault_on_device(scene, queue) == "");
     }
+}
+
+void test_roads(std::int32_t device) {
+    for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
+        test_some_roads(device, 40, dtype, 0, false);
+    }
+    for (std::int32_t out = HALYARD_F32; out <= HALYARD_INT8; out++) {
+        test_some_roads(device, 12, 0, out, false);
+    }
+    test_some_roads(device, 60, 0, 0, true);
 }
 
 /// Has the emulated driver, if that is the one, let blocks write different values to one place while this lives.
@@ -116,30 +126,21 @@ struct RoadThere : Working {
             tensor.cache = &cache;
         }
     };
-    gpu_test::Memory weights{queue, std::vector<char>(64 * 4 + 16)}, slots_memory{queue, four_slots()};
-    halyard_slots slots = sized<halyard_slots>();
+    gpu_test::Memory weights{queue, std::vector<char>(64 * 4 + 16)};
+    gpu_test::Memory slots_memory{queue, std::vector<std::int32_t>{0, 1, 2, 3, 0, 0, 0, 0}};
+    halyard_slots slots =
+        halyard::slots(static_cast<const std::int32_t *>(slots_memory.data()), {1, 4}, halyard::keep_last);
     halyard_stages stages = halyard::stages(static_cast<float *>(weights.data()), 64, to.data());
     std::int64_t weight_offset = 0, cache_offset = 0;
     float scale = 0.5f;
 
     explicit RoadThere(std::int32_t its_device) : Working(its_device, Desc().tensor, 64) {
-        slots.policy = HALYARD_SLOTS_RANGE_ONLY;
-        slots.data = slots_memory.data();
-        slots.shape[0] = slots.strides[1] = 1;
-        slots.shape[1] = slots.strides[0] = 4;
         stages.scales = &scale;
         stages.n_scales = 1;
         args.slots = &slots;
         args.stages = &stages;
         args.weight_offsets = &weight_offset;
         args.cache_offsets = &cache_offset;
-    }
-    static std::vector<char> four_slots() {
-        std::vector<char> bytes(32);
-        for (std::size_t i = 0; i < 4; i++) {
-            bytes[4 * i] = static_cast<char>(i);
-        }
-        return bytes;
     }
 };
 
@@ -177,37 +178,26 @@ void test_refused_runs(std::int32_t device) {
 
 /// Stores several tokens in one slot. They may be stored at once, so that each element comes from any of them.
 void test_doubled_slots(std::int32_t device) {
-    const halyard_gpu_queue &queue = gpu_test::queue_of(device);
     const TornWrites torn_writes;
-    const halyard::gpu_angles angles(queue,
-                                     halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 9));
-    const auto cache_desc = halyard::describe_nhd_cache(1, 4, 1, 64);
-    auto tensor_desc = halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half);
-    tensor_desc.cache = &cache_desc;
-    tensor_desc.no_rotation = 1;
-    const halyard::gpu_plan plan(queue, halyard::plan_desc(64, {tensor_desc}), angles);
+    const auto cache = halyard::describe_nhd_cache(1, 4, 1, 64);
+    auto tensor = halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half);
+    tensor.cache = &cache;
+    tensor.no_rotation = 1;
+    Working w(device, tensor);
     std::vector<char> values;
     for (int token = 0; token < 8; token++) {
         values.insert(values.end(), 64 * 4, static_cast<char>(token));
     }
-    const std::int32_t given[8] = {2, 2, 2, -1, 2, 0, 2, 2};
-    std::vector<char> slot_bytes(sizeof(given));
-    std::memcpy(slot_bytes.data(), given, sizeof(given));
-    const gpu_test::Memory from(queue, values), to(queue, std::vector<char>(4 * 64 * 4, 99)), where(queue, slot_bytes);
-    auto x = halyard::tensor(from.data(), halyard::dtype::f32, {1, 8, 1, 64});
-    x.device = device;
-    auto slots = sized<halyard_slots>();
-    slots.policy = HALYARD_SLOTS_RANGE_ONLY;
-    slots.data = where.data();
-    slots.shape[0] = slots.strides[1] = 1;
-    slots.shape[1] = slots.strides[0] = 8;
-    auto stages = sized<halyard_stages>();
-    stages.cache = to.data();
-    halyard::gpu_run_options options;
-    options.stream = queue.stream;
-    options.slots = &slots;
-    options.stages = &stages;
-    halyard::run(plan, x, x, options);
+    const std::vector<std::int32_t> given = {2, 2, 2, -1, 2, 0, 2, 2};
+    const gpu_test::Memory from(w.queue, values), to(w.queue, std::vector<char>(4 * 64 * 4, 99)), where(w.queue, given);
+    w.x = w.y = halyard::tensor(from.data(), halyard::dtype::f32, {1, 8, 1, 64});
+    w.x.device = device;
+    const auto slots = halyard::slots(static_cast<const std::int32_t *>(where.data()), {1, 8}, halyard::keep_last);
+    const auto stages = halyard::stages_into(to.data());
+    w.args.slots = &slots;
+    w.args.stages = &stages;
+    REQUIRE(w.run() == HALYARD_OK);
+    CHECK(w.word.read<std::int32_t>()[0] == 0);
     const std::vector<char> result = to.read();
     const auto row = [&](int slot) {
         return std::vector<char>(result.begin() + slot * 256, result.begin() + (slot + 1) * 256);
@@ -219,59 +209,21 @@ void test_doubled_slots(std::int32_t device) {
     for (std::size_t at = 0; at < doubled.size(); at += 4) {
         CAPTURE(at);
         const int token = doubled[at];
-        CHECK((token >= 0 && token < 8 && given[token] == 2));
+        CHECK((token >= 0 && token < 8 && given[static_cast<std::size_t>(token)] == 2));
         CHECK((std::count(&doubled[at], &doubled[at] + 4, doubled[at]) == 4));  // no element is torn
     }
 }
 
 }  // namespace
 
-TEST_CASE("gpu road: any stages of q, k and v have the reference's bits", "[gpu][opencl]") {
-    for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
-        test_roads(HALYARD_OPENCL, 40, dtype);
-    }
-}
+TEST_ON_DEVICES("gpu road: any stages and dtypes have the reference's bits, and what is bad is told and not stored",
+                "cuda device: roads have the reference's bits", test_roads)
 
-TEST_CASE("gpu road: every dtype out has the reference's bits", "[gpu][opencl]") {
-    for (std::int32_t out = HALYARD_F32; out <= HALYARD_INT8; out++) {
-        test_roads(HALYARD_OPENCL, 12, 0, out);
-    }
-}
+TEST_ON_DEVICES("gpu road: what no kernel of a device does is refused by the plan",
+                "cuda device: what no kernel of a device does is refused by the plan", test_refused_plans)
 
-TEST_CASE("gpu road: bad positions and slots are told, and not stored", "[gpu][opencl]") {
-    test_roads(HALYARD_OPENCL, 60, 0, 0, true);
-}
+TEST_ON_DEVICES("gpu road: what cannot be launched is refused, and nothing is written",
+                "cuda device: what cannot be launched is refused, and nothing is written", test_refused_runs)
 
-TEST_CASE("cuda device: roads have the reference's bits", "[gpu][cuda]") {
-    for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
-        test_roads(HALYARD_CUDA, 40, dtype);
-    }
-    for (std::int32_t out = HALYARD_F32; out <= HALYARD_INT8; out++) {
-        test_roads(HALYARD_CUDA, 12, 0, out);
-    }
-    test_roads(HALYARD_CUDA, 60, 0, 0, true);
-}
-
-TEST_CASE("gpu road: what no kernel of a device does is refused by the plan", "[gpu][opencl]") {
-    test_refused_plans(HALYARD_OPENCL);
-}
-
-TEST_CASE("cuda device: what no kernel of a device does is refused by the plan", "[gpu][cuda]") {
-    test_refused_plans(HALYARD_CUDA);
-}
-
-TEST_CASE("gpu road: what cannot be launched is refused, and nothing is written", "[gpu][opencl]") {
-    test_refused_runs(HALYARD_OPENCL);
-}
-
-TEST_CASE("cuda device: what cannot be launched is refused, and nothing is written", "[gpu][cuda]") {
-    test_refused_runs(HALYARD_CUDA);
-}
-
-TEST_CASE("gpu road: of tokens with one slot each element is one of theirs", "[gpu][opencl]") {
-    test_doubled_slots(HALYARD_OPENCL);
-}
-
-TEST_CASE("cuda device: of tokens with one slot each element is one of theirs", "[gpu][cuda]") {
-    test_doubled_slots(HALYARD_CUDA);
-}
+TEST_ON_DEVICES("gpu road: of tokens with one slot each element is one of theirs",
+                "cuda device: of tokens with one slot each element is one of theirs", test_doubled_slots)
