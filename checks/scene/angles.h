@@ -45,6 +45,8 @@ struct Angles {
     const halyard_angle_source *get_from() const {
         return from == joined_others ? from_joined_.get() : from == other ? sources_[1].get() : nullptr;
     }
+    /// Of the source, or of the first of joined ones.
+    const halyard::frequencies &frequencies() const { return frequencies_[0]; }
     bool is_given() const { return desc.kind == HALYARD_ANGLES_GIVEN; }
     bool is_covered(std::int64_t position) const;
     std::int64_t n_axes() const { return std::max(desc.n_axes, 1); }

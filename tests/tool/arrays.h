@@ -5,6 +5,8 @@
 #include "tool/files/npy.h"
 #include "tool/run_tool.h"
 
+#include <nlohmann/json.hpp>
+
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -49,4 +51,18 @@ inline std::vector<float> floats_of(const std::string &path) {
     const auto array = halyard::tool::read_npy(path, {"<f4"});
     const auto elements = array.elements<float>();
     return {elements.begin(), elements.end()};
+}
+
+inline bool is_device(const std::string &target) { return target == "cuda_sm80" || target == "opencl"; }
+
+/// The CPU's targets that this machine can run, or its devices.
+inline std::vector<std::string> supported_targets(bool devices) {
+    std::vector<std::string> names;
+    for (const auto &target : nlohmann::json::parse(ToolFolder().succeed("list --json"))) {
+        const std::string name = target.at("name");
+        if (is_device(name) == devices && target.at("built").get<bool>() && target.at("supported").get<bool>()) {
+            names.push_back(name);
+        }
+    }
+    return names;
 }

@@ -215,10 +215,14 @@ TEST_CASE("tool: slots and caches that can't be", "[tool][road]") {
             {tile("4,4,0,9223372036854775807,2,9223372036854775807,1"),
              "--cache-layout leaves the address space, with 12 slots"},
         });
+    write(dir, "b.npy", {2, 2, 2, 8}, make_values(64));
+    dir.fail(1, "rotate b.npy -o y.npy " + store_by("slots.npy"), "but X needs slots [batch, tokens], [2, 2]");
+    dir.fail_each(2, rotate, {"--hadamard 1", "--hadamard -4", "--hadamard x"});
+    dir.fail_each(1, rotate, {"--hadamard 3", "--hadamard 16"});
     // Names of GPUs' targets, whether or not there is one.
     for (const std::string &options :
-         Arguments{"--norm rms", "--scale 2", "--out-dtype bf16", "--no-rotation", "--hadamard 2", store_by("slots.npy"),
-                   "--out-dtype int8 --scale-dynamic s.npy"}) {
+         Arguments{"--norm rms", "--scale 2", "--out-dtype bf16", "--no-rotation", "--hadamard 2",
+                   store_by("slots.npy"), "--out-dtype int8 --scale-dynamic s.npy"}) {
         dir.fail_each(1, rotate + " " + options, {"--target opencl", "--target cuda_sm80"});
     }
     // Whatever fails, existing files stay as they were.
@@ -232,4 +236,123 @@ TEST_CASE("tool: slots and caches that can't be", "[tool][road]") {
     CHECK(dir.read("y.npy") == "precious");
     CHECK(dir.read("six.npy") == six);
     CHECK(dir.read("other.npy") == kept);
+}
+
+TEST_CASE("tool: what contradicts keys that move", "[tool][road][moves]") {
+    const ToolFolder dir;
+    write(dir, "keys.npy", {2, 2, 4}, make_values(4), "|i1");
+    write(dir, "x.npy", {2, 2, 4}, std::vector<float>(16));
+    write(dir, "slots.npy", {2}, std::vector<std::int64_t>{0, 1});
+    write(dir, "zeros.npy", {2, 2}, std::vector<float>(4));
+    const std::string move = rotate + " --from-positions 0:2";
+    for (const std::string options :
+         {"--out-pairing interleaved --pairing half", "--no-rotation", "--norm rms", "--position-scales p.npy",
+          "--reference hf_f32", "--bad-position clamp", "--max-position 9", "--cos-sin x.npy"}) {
+        dir.fail_saying(2, move, {{options, "--from-positions"}, {options, split(options)[0]}});
+    }
+    dir.fail_saying(2, move,
+                    {{"--scale-dynamic s.npy", "--scale-dynamic requires --cache-scales"},
+                     {"--slots slots.npy", "--slots requires --cache-layout"},
+                     {"--slots slots.npy --cache-layout rows --cache x.npy", "--cache"}});
+    dir.fail_saying(1, move,
+                    {{"--slots slots.npy --cache-layout hnd", "[2, 2, 4]"},
+                     {"--slots slots.npy --cache-layout hnd", "[pages, heads, bs, head_dim]"},
+                     {"--cache-scales x.npy", "--cache-scales is for e4m3, e5m2 and int8"},
+                     {"--out-dtype f16", "--out-dtype is f16, but X holds f32, and keys keep their type"}});
+    dir.succeed(move + " --out-dtype f32 --out-pairing half --pairing half");
+    dir.fail_saying(2, rotate,
+                    {{"--cache-scales x.npy", "--cache-scales requires --from-positions"},
+                     {"--slots slots.npy --cache-layout rows", "--slots requires --cache"},
+                     {"--dtype int8", "--dtype"},
+                     {"--dtype int8", "int8 is for keys that move"}});
+    dir.fail(1, rotate + " --from-positions 0:3", "--from-positions 0:3 has positions for 3 tokens");
+    dir.fail(1, "rotate keys.npy -o y.npy --from-positions 0:2 --cache-scales zeros.npy",
+             "in --cache-scales, [token 0, head 0] is 0");
+}
+
+namespace {
+
+const std::string convert = rotate + " --no-rotation ";
+
+/// Five tokens of two heads of 64 columns.
+struct GroupFiles : ToolFolder {
+    GroupFiles() {
+        ::write(*this, "x.npy", {5, 2, 64}, make_values(640));
+        ::write<std::int64_t>(*this, "slots.npy", {5}, {5, 0, -1, 7, 2});
+    }
+};
+
+}  // namespace
+
+TEST_CASE("tool: groups that can't be", "[tool][road][groups]") {
+    const GroupFiles dir;
+    dir.fail_saying(
+        2, convert,
+        {
+            {"--groups q8_0", "--groups: 'q8_0' is not one of ggml_q8_0, ggml_q8_0_neon"},
+            {"--groups ''", "--groups: '' is not one of ggml_q8_0"},
+            {"--groups ggml_q8_0,32", "--groups: '32' is no FIELD=VALUE"},
+            {"--groups group=32,ggml_q8_0", "--groups: 'ggml_q8_0' is no FIELD=VALUE"},
+            {"--groups element=int9", "--groups: element 'int9' is not one of int8, uint8, int4"},
+            {"--groups size=32", "--groups: 'size' is no field; there are element, packing"},
+            {"--groups group=many", "--groups: group 'many' is not a whole number of 64 bits"},
+            {"--groups floor=low", "--groups: floor 'low' is not a number that a float holds"},
+            {"--from-groups q8_0", "--from-groups: 'q8_0' is not one of ggml_q8_0"},
+            {"--groups ggml_q8_0 --out-dtype f16", "--out-dtype excludes --groups"},
+            {"--groups ggml_q8_0 --scale 2", "--scale excludes --groups"},
+            {"--groups ggml_q8_0 --in-place", "--in-place: --groups and --from-groups contradict it"},
+            {"--groups vllm_int8", "--groups vllm_int8 requires --scale-dynamic"},
+            {"--groups ggml_q8_0 --scale-dynamic s.npy", "--scale-dynamic: --groups ggml_q8_0 keeps no"},
+            {"--groups ggml_q8_0 --cache-scales s.npy", "--cache-scales: --groups ggml_q8_0 keeps no scales apart"},
+            {"--from-groups vllm_int8 --dtype f32", "--dtype: --from-groups contradicts it"},
+        });
+}
+
+TEST_CASE("tool: groups that can't be of an array", "[tool][road][groups]") {
+    const GroupFiles dir;
+    write(dir, "records.npy", {5, 2, 68}, std::vector<float>(170), "|u1");
+    write(dir, "cache.npy", {8, 2, 64}, std::vector<float>(256), "|u1");
+    write(dir, "three.npy", {5, 3}, std::vector<float>(15, 1.0f));
+    dir.fail(2, "rotate records.npy -o y.npy --from-positions 0:5 --groups ggml_q8_0 --dtype e4m3",
+             "--dtype: --groups");
+    dir.fail(2, "rotate records.npy -o y.npy --from-positions 0:5 --from-groups ggml_q8_0",
+             "--from-groups contradicts");
+    write(dir, "heads.npy", {5, 2, 64}, std::vector<float>(160), "|u1");
+    dir.fail(2, "rotate heads.npy -o y.npy --no-rotation --from-groups vllm_int8", "requires --cache-scales");
+    dir.fail(2, "rotate heads.npy -o y.npy --from-positions 0:5 --groups vllm_int8", "requires --scale-dynamic");
+    dir.fail_saying(
+        1, convert,
+        {
+            {"--groups element=int8", "halyard: in --groups, "},
+            {"--groups ggml_q8_0,group=16", "in --groups, group is 16, but the preset's is 32"},
+            {"--groups ggml_q8_0,record_bytes=60", "in --groups, record_bytes is 60, but its places take 68"},
+            {"--groups mla_v4 --scale-dynamic s.npy", "in --groups, n_grouped is 448, but must be 1 to head_dim, 64"},
+            {"--groups "
+             "element=int8,rule=largest,reciprocal=of_largest,scale_dtype=f16,group=32,data_stride=34,scale_stride=34,"
+             "data_offset=1",
+             "in --groups, "},
+            {"--groups element=uint8,rule=largest,scale_dtype=f32", "in --groups, rule is "},
+            {"--groups element=e4m3,rule=largest,scale_dtype=e8m0_up,reciprocal=of_scale", "in --groups, scale_dtype"},
+            {"--groups element=uint8,rule=range,scale_dtype=f32,data_offset=8,zero_offset=4",
+             "in --groups, floor is 0"},
+            {"--groups element=int8,rule=signed,scale_dtype=f32,data_offset=4", "in --groups, rule is "},
+            {"--groups element=int8,rule=largest,scale_dtype=f32,scales_apart=1,scale_stride=8 --scale-dynamic s.npy",
+             "scale_stride has to be 4"},
+            {"--groups vllm_int8 --scale-dynamic s.npy --slots slots.npy --cache-layout nhd --cache cache.npy",
+             "has shape [8, 2, 64], but --cache-layout nhd is"},
+            {"--groups ggml_q8_0 --slots slots.npy --cache-layout rows --cache cache.npy",
+             "has shape [8, 2, 64], but --cache-layout rows is [slots, heads, head_dim], for 2 heads of 68"},
+            {"--groups vllm_int8 --scale-dynamic three.npy --slots slots.npy --cache-layout rows --cache cache.npy",
+             "'three.npy' has shape [5, 3], but the scales of these records are [8, 2]"},
+            {"--from-groups ggml_q8_0", "its type is '<f4', but |u1 is needed"},
+        });
+    dir.fail_saying(1, "rotate records.npy -o y.npy --no-rotation",
+                    {
+                        {"--from-groups ggml_q4_0", "by --from-groups ggml_q4_0 no head, or more than one, has a"},
+                        {"--from-groups ggml_q8_0,record_bytes=68", "no head, or more than one, has a record of 68"},
+                        {"", "its type is '|u1'"},
+                    });
+    dir.fail(1, "rotate x.npy -o y.npy --groups ggml_q8_0 --target cuda_sm80", "--target is cuda_sm80");
+    write(dir, "bad.npy", {5, 2, 68}, std::vector<float>(170, std::nanf("")), "|u1");
+    dir.fail(1, "rotate bad.npy -o y.npy --from-positions 0:5 --groups ggml_q8_0", "must be finite");
 }

@@ -1,4 +1,4 @@
-// What the tool rotates: layouts, positions, pairings, and rows that are given.
+// Other ways to say the same, and what is special: positions, rows that are given, empty arrays.
 #include "tool/arrays.h"
 
 #include <catch2/generators/catch_generators.hpp>
@@ -16,36 +16,6 @@ std::string rotated(const ToolFolder &dir, const std::string &options) {
 }
 
 }  // namespace
-
-TEST_CASE("tool: layouts are the same numbers in another order", "[tool]") {
-    const ToolFolder dir;
-    const std::size_t n_batch = 2, n_tokens = 5, n_heads = 3, head_dim = 8;
-    const auto values = make_values(n_batch * n_tokens * n_heads * head_dim);
-    const auto swap = [&](const std::vector<float> &from) {
-        std::vector<float> to(from.size());
-        for (std::size_t i = 0; i < from.size(); ++i) {
-            const auto d = i % head_dim, h = i / head_dim % n_heads, t = i / head_dim / n_heads % n_tokens;
-            const auto b = i / head_dim / n_heads / n_tokens;
-            to[((b * n_heads + h) * n_tokens + t) * head_dim + d] = from[i];
-        }
-        return to;
-    };
-    write(dir, "bshd.npy", {2, 5, 3, 8}, values);
-    write(dir, "bhsd.npy", {2, 3, 5, 8}, swap(values));
-    write<std::int32_t>(dir, "p.npy", {2, 5}, {3, 1, 4, 1, 5, 9, 2, 6, 5, -3});
-    const std::string options = GENERATE("", " --in-place", " --threads 3");
-    dir.succeed("rotate bshd.npy -o y.npy --positions p.npy" + options);
-    dir.succeed("rotate bhsd.npy -o z.npy --layout bhsd --positions p.npy" + options);
-    const auto whole = floats_of(dir / "y.npy");
-    CHECK(floats_of(dir / "z.npy") == swap(whole));
-    CHECK(read_npy(dir / "z.npy", {"<f4"}).shape == Shape{2, 3, 5, 8});
-
-    // Each batch row has its own positions: alone, it gives the same.
-    write(dir, "row.npy", {5, 3, 8}, std::vector<float>(values.begin() + 120, values.end()));
-    write<std::int64_t>(dir, "q.npy", {5}, {9, 2, 6, 5, -3});
-    dir.succeed("rotate row.npy -o w.npy --positions q.npy");
-    CHECK(floats_of(dir / "w.npy") == std::vector<float>(whole.begin() + 120, whole.end()));
-}
 
 TEST_CASE("tool: every way to say the same positions", "[tool]") {
     const ToolFolder dir;
@@ -85,32 +55,6 @@ TEST_CASE("tool: bad positions are refused, held or not rotated", "[tool]") {
     dir.fail_each(
         1, "rotate x.npy -o y.npy",
         {bad, "--positions 7:11 --max-position 10", "--positions -1:3 --max-position 10", "--max-position 3"});
-}
-
-TEST_CASE("tool: pairings and the inverse", "[tool]") {
-    const ToolFolder dir;
-    const auto values = make_values(3 * 2 * 12);
-    write(dir, "x.npy", {3, 2, 12}, values);
-    // A window of 8 columns from column 3.
-    const auto rotate = [&](const std::string &from, const std::string &to, const std::string &options) {
-        dir.succeed("rotate " + from + " -o " + to + " --positions 5:8 --rotary-dim 8 --rotary-offset 3 " + options);
-        return floats_of(dir / to);
-    };
-    const auto same = rotate("x.npy", "same.npy", "");
-    const auto crossed = rotate("x.npy", "crossed.npy", "--out-pairing interleaved");
-    for (std::size_t i = 0; i < same.size(); i += 12) {
-        for (std::size_t k = 0; k < 4; ++k) {
-            CHECK(crossed[i + 3 + 2 * k] == same[i + 3 + k]);
-            CHECK(crossed[i + 3 + 2 * k + 1] == same[i + 3 + k + 4]);
-        }
-        for (const std::size_t k : {0, 1, 2, 11}) {
-            CHECK(crossed[i + k] == values[i + k]);
-        }
-    }
-    const auto back = rotate("crossed.npy", "back.npy", "--inverse --pairing interleaved --out-pairing half");
-    for (std::size_t i = 0; i < values.size(); ++i) {
-        CHECK(std::fabs(back[i] - values[i]) <= 4e-6f);
-    }
 }
 
 TEST_CASE("tool: given cos and sin rows rotate as their positions do", "[tool]") {
@@ -176,15 +120,80 @@ TEST_CASE("tool: fractional positions by a matrix of axes, also one for each hea
     CHECK(by_matrix("whole.npy --axis-matrix w.npy") == by_matrix("whole8.npy --axis-matrix w.npy"));
 }
 
-TEST_CASE("tool: empty arrays", "[tool]") {
+TEST_CASE("tool: a norm's eps is what keeps a head of zeros from NaN", "[tool][road]") {
+    const ToolFolder dir;
+    write(dir, "x.npy", {1, 2, 8}, std::vector<float>(16));
+    for (const auto &[eps, is_nan] : {std::pair("", false), {" --norm-eps 1e-30", false}, {" --norm-eps 0", true}}) {
+        dir.succeed(std::string("rotate x.npy -o y.npy --norm rms") + eps);
+        CHECK(std::isnan(floats_of(dir / "y.npy")[0]) == is_nan);
+    }
+}
+
+TEST_CASE("tool: Hadamard transforms are undone by themselves", "[tool][road]") {
+    const ToolFolder dir;
+    write(dir, "four.npy", {1, 1, 4}, std::vector<float>{1, 2, 3, 4});
+    dir.succeed("rotate four.npy -o y.npy --no-rotation --hadamard 4");
+    CHECK(floats_of(dir / "y.npy") == std::vector<float>{5, -1, -2, 0});
+    dir.succeed("rotate y.npy -o z.npy --no-rotation --hadamard 4");
+    CHECK(floats_of(dir / "z.npy") == std::vector<float>{1, 2, 3, 4});
+}
+
+TEST_CASE("tool: without a rotation nothing is asked that says how to rotate", "[tool][road]") {
+    const ToolFolder dir;
+    write(dir, "x.npy", {2, 3, 7}, make_values(3 * 7), "<f2");  // odd heads
+    for (const std::string &options :
+         Arguments{"", "--in-place", "--positions missing.npy", "--positions 0:99", "--config missing.json",
+                   "--cos-sin missing.npy", "--rotary-dim 64", "--rotary-offset 9", "--inverse --base 0"}) {
+        dir.succeed("rotate x.npy -o y.npy --no-rotation " + options);
+        CHECK(dir.read("y.npy") == dir.read("x.npy"));
+    }
+}
+
+TEST_CASE("tool: fields say what a preset of groups says, or what it leaves open", "[tool][road][groups]") {
+    const ToolFolder dir;
+    write(dir, "x.npy", {5, 2, 64}, make_values(5 * 2 * 64));
+    const auto stored = [&](const std::string &groups) {
+        dir.succeed("rotate x.npy -o y.npy --no-rotation --groups " + groups);
+        dir.succeed("rotate y.npy -o back.npy --no-rotation --from-groups " + groups);
+        return read_npy(dir / "y.npy", {"|u1"});
+    };
+    const auto preset = stored("ggml_q8_0");
+    const auto back = floats_of(dir / "back.npy");
+    CHECK(preset.shape == Shape{5, 2, 68});
+    for (const char *fields : {"element=int8,rule=largest,reciprocal=of_largest,scale_dtype=f16,group=32,"
+                               "data_offset=2,data_stride=34,scale_stride=34",
+                               "ggml_q8_0,n_grouped=64,group=32"}) {
+        CHECK(bytes_of(stored(fields)) == bytes_of(preset));
+        CHECK(floats_of(dir / "back.npy") == back);
+    }
+    CHECK(stored("ggml_q8_0,n_grouped=64,record_bytes=72").shape == Shape{5, 2, 72});
+    CHECK(floats_of(dir / "back.npy") == back);
+}
+
+TEST_CASE("tool: empty arrays", "[tool][road]") {
     const ToolFolder dir;
     const auto shape = GENERATE(Shape{0, 4, 8}, Shape{4, 0, 8}, Shape{2, 0, 3, 8}, Shape{0, 2, 3, 8}, Shape{2, 3, 0, 8},
                                 Shape{0, std::int64_t(1) << 62, std::int64_t(1) << 62, 8});
     write<float>(dir, "x.npy", shape, {});
-    const std::string options = GENERATE("", "--in-place --threads 2", "--layout bshd");
-    rotated(dir, options);
-    CHECK(read_npy(dir / "y.npy", {"<f4"}).shape == shape);
-    CHECK(dir.read("y.npy") == dir.read("x.npy"));
+    for (const char *options : {"", "--in-place --threads 2", "--layout bshd"}) {
+        dir.succeed(std::string("rotate x.npy -o y.npy ") + options);
+        CHECK(dir.read("y.npy") == dir.read("x.npy"));
+    }
+    const std::string rotate = "rotate x.npy -o y.npy --out-dtype int8 ";
+    const std::string options = GENERATE("--norm rms --scale 2", "--no-rotation");
+    dir.succeed(rotate + options);
+    CHECK(read_npy(dir / "y.npy", {"|i1"}).shape == shape);
+    dir.succeed(rotate + "--scale-dynamic s.npy");
+    CHECK(read_npy(dir / "s.npy", {"<f4"}).shape == Shape(shape.begin(), shape.end() - 1));
+    const auto heads = shape[shape.size() - 2];
+    if (heads != 0 && heads < 9) {
+        write<float>(dir, "c.npy", {2, heads, 8}, make_values(static_cast<std::size_t>(4 * heads)), "|i1");
+        write<std::int32_t>(dir, "slots.npy", Shape(shape.begin(), shape.end() - 2), {});
+        dir.succeed(rotate + options + " --slots slots.npy --cache c.npy --cache-layout rows");
+        CHECK(dir.read("y.npy") == dir.read("c.npy"));
+    }
+    dir.succeed("rotate x.npy -o y.npy --groups openvino_u8");
+    CHECK(read_npy(dir / "y.npy", {"|u1"}).n_elements == 0);
     // The rest is still checked.
     dir.fail_each(1, "rotate x.npy -o z.npy", {"--rotary-dim 10", "--positions 0:99"});
 }

@@ -227,8 +227,8 @@ private:
         }
         if (writes) {
             group_scales_.describe(groups, has_cache() ? std::vector{cache_desc_.n_slots, heads} : of_tokens);
-            if (call.moves || (has_cache() && !is_new_file(scale_dynamic))) {
-                group_scales_.read(cache_scales.empty() ? scale_dynamic : cache_scales);
+            if (call.moves || (has_cache() && !is_new_file(scales_path()))) {
+                group_scales_.read(call.moves && !cache_scales.empty() ? cache_scales : scales_path());
             }
             call.stages.group_scales = group_scales_.data();
         }
