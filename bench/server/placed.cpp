@@ -352,7 +352,7 @@ std::vector<Placed::Element> Placed::to_stored(std::size_t p, const oracle::Road
     for (std::size_t j = 0; j < values.value.size(); j++) {
         const long double value = std::clamp(values.value[j] / unit, -most, most);
         const long double bound = values.bound[j] / unit + (is_scaled ? 0x1p-22L * std::fabs(value) : 0);
-        const long double rounding = type == dtype::f32 ? 0 : oracle::half_step(kind, std::fabs(value) + bound);
+        const long double rounding = type == dtype::f32 ? 0 : oracle::half_ulp(kind, std::fabs(value) + bound);
         elements.push_back({static_cast<double>(value), static_cast<double>(bound), static_cast<double>(rounding),
                             static_cast<double>(length_at(road, values.value, static_cast<std::int64_t>(j)) / unit)});
     }

@@ -48,7 +48,7 @@ inline std::vector<float> decode(std::int32_t dtype, const Words &words) {
 /// Returns the name.
 inline std::string write_words(const ToolFolder &dir, const std::string &name, std::int32_t dtype, const Shape &shape,
                                const Words &words) {
-    const auto n_bytes = static_cast<std::size_t>(oracle::stored_bytes(dtype));
+    const auto n_bytes = static_cast<std::size_t>(oracle::element_bytes(dtype));
     std::string bytes;
     for (const auto word : words) {
         bytes.append(reinterpret_cast<const char *>(&word), n_bytes);
@@ -61,7 +61,7 @@ inline std::string write_words(const ToolFolder &dir, const std::string &name, s
 inline Words read_words(const std::string &path, std::int32_t dtype, const Shape &shape) {
     const auto array = halyard::tool::read_npy(path, {npy_name(dtype)});
     REQUIRE(array.shape == shape);
-    const auto n_bytes = static_cast<std::size_t>(oracle::stored_bytes(dtype));
+    const auto n_bytes = static_cast<std::size_t>(oracle::element_bytes(dtype));
     Words words(static_cast<std::size_t>(array.n_elements));
     for (std::size_t i = 0; i < words.size(); i++) {
         std::memcpy(&words[i], array.data.get() + i * n_bytes, n_bytes);
