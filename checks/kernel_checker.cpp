@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstring>
 #include <iterator>
+#include <sstream>
 #include <utility>
 
 namespace {
@@ -105,9 +106,8 @@ struct Trial {
     bool against_exact = false;  // whether the expected result is also compared with exact arithmetic, which is slow
     halyard_tensor_desc desc = halyard::make_struct<halyard_tensor_desc>();
     halyard_tensor x = halyard::make_struct<halyard_tensor>(), y = x;
-    std::int32_t positions_type = 0;
     std::int64_t n_rows = 0, stride_row = 0;
-    std::int64_t rows[2 * max_tokens] = {};               // for each token of each batch row
+    std::int32_t *rows = nullptr;                         // for each token of each batch row
     const char *cos_rows = nullptr, *sin_rows = nullptr;  // floats, at any address
 
     std::int64_t row_of(std::int64_t batch, std::int64_t token) const { return rows[batch * x.shape[1] + token]; }
@@ -140,22 +140,21 @@ void for_each_head(const Trial &trial, Function function) {
 }
 
 std::string describe(const Kernel &kernel, const Trial &trial) {
-    char text[800];
-    const auto stride = [](const halyard_tensor &t, int i) { return static_cast<long long>(t.strides[i]); };
-    std::snprintf(
-        text, sizeof(text),
-        "%s: %s, %s -> %s, %s, %s, n_pairs %lld at %lld, shape %lld x %lld x %lld x %lld, "
-        "strides %lld, %lld, %lld, %lld -> %lld, %lld, %lld, %lld, address %% 64 = %d -> %d, %lld rows",
-        kernel.name, halyard::name_of_dtype(trial.dtype), halyard::name_of(halyard::Pairing(trial.desc.pairing)),
-        halyard::name_of(halyard::Pairing(trial.desc.out_pairing)), trial.in_place ? "in place" : "out of place",
-        trial.inverse ? "inverse" : "forward", static_cast<long long>(trial.n_pairs),
-        static_cast<long long>(trial.offset), static_cast<long long>(trial.x.shape[0]),
-        static_cast<long long>(trial.x.shape[1]), static_cast<long long>(trial.x.shape[2]),
-        static_cast<long long>(trial.x.shape[3]), stride(trial.x, 0), stride(trial.x, 1), stride(trial.x, 2),
-        stride(trial.x, 3), stride(trial.y, 0), stride(trial.y, 1), stride(trial.y, 2), stride(trial.y, 3),
-        static_cast<int>(reinterpret_cast<std::uintptr_t>(trial.x.data) % 64),
-        static_cast<int>(reinterpret_cast<std::uintptr_t>(trial.y.data) % 64), static_cast<long long>(trial.n_rows));
-    return text;
+    std::ostringstream text;
+    text << kernel.name << ": " << halyard::name_of_dtype(trial.dtype) << ", "
+         << halyard::name_of(Pairing(trial.desc.pairing)) << " -> " << halyard::name_of(Pairing(trial.desc.out_pairing))
+         << (trial.in_place ? ", in place" : ", out of place") << (trial.inverse ? ", inverse" : ", forward")
+         << ", n_pairs " << trial.n_pairs << " at " << trial.offset << ", " << trial.n_rows << " rows, shape";
+    const auto list = [&](const std::int64_t(&values)[4]) {
+        std::for_each(values, values + 4, [&](std::int64_t value) { text << ' ' << value; });
+    };
+    list(trial.x.shape);
+    for (const halyard_tensor *tensor : {&trial.x, &trial.y}) {
+        text << (tensor == &trial.x ? ", strides" : " ->");
+        list(tensor->strides);
+        text << " at address % 64 = " << reinterpret_cast<std::uintptr_t>(tensor->data) % 64;
+    }
+    return text.str();
 }
 
 /// Memory for one tensor, and the part that the tensor uses.
@@ -368,9 +367,11 @@ private:
     void draw_rows(Trial &trial) {
         const std::int64_t n = trial.n_pairs;
         trial.n_rows = random_.in(1, max_rows);
-        for (std::int64_t &row : trial.rows) {
-            row = random_.in(0, trial.n_rows - 1);
-        }
+        // Positions lie right below a guard page.
+        const std::int64_t n_tokens = trial.x.shape[0] * trial.x.shape[1];
+        trial.rows = reinterpret_cast<std::int32_t *>(positions_.end()) - n_tokens;
+        std::generate_n(trial.rows, n_tokens,
+                        [&] { return static_cast<std::int32_t>(random_.in(0, trial.n_rows - 1)); });
         char *cos = nullptr, *sin = nullptr;
         if (random_.one_in(6)) {
             trial.stride_row = island / float_bytes;
@@ -529,26 +530,12 @@ private:
     }
 
     void rotate(const Trial &trial, const halyard_plan &plan) {
-        char *const positions = place_positions(trial);
-        auto described = sized<halyard_positions>();
-        described.type = trial.positions_type;
-        described.data = positions;
-        described.shape[0] = trial.x.shape[0];
-        described.shape[1] = trial.x.shape[1];
-        described.strides[0] = trial.x.shape[1];
-        described.strides[1] = 1;
-        auto given = sized<halyard_angle_source_desc>();
-        given.kind = HALYARD_ANGLES_GIVEN;
-        given.cos_rows = trial.cos_rows;
-        given.sin_rows = trial.sin_rows;
-        given.n_rows = trial.n_rows;
-        given.stride_row = trial.stride_row;
-        given.rotary_dim = 2 * trial.n_pairs;
-        given.rows_dtype = HALYARD_F32;
-        const halyard::angle_source source(halyard::frequencies(), given);
+        const auto positions = halyard::positions(trial.rows, {trial.x.shape[0], trial.x.shape[1]});
+        const auto source = halyard::angle_source::given(trial.cos_rows, trial.sin_rows, halyard::dtype::f32,
+                                                         trial.n_rows, trial.stride_row, 2 * trial.n_pairs);
         auto args = sized<halyard_run_args>();
         args.angles = source.get();
-        args.positions = &described;
+        args.positions = &positions;
         args.x = &trial.x;
         args.y = &trial.y;
         auto error = sized<halyard_error>();
@@ -563,17 +550,6 @@ private:
         } else if (!plans_.is_reference() && !empty && Spy::n_calls == 0) {
             fail(trial, ": the kernel was not called");
         }
-    }
-
-    /// Writes the positions right below a guard page.
-    char *place_positions(const Trial &trial) {
-        const std::int64_t n = trial.x.shape[0] * trial.x.shape[1];
-        const std::int64_t bytes = trial.positions_type == HALYARD_INT32 ? 4 : 8;
-        char *const first = positions_.end() - n * bytes;
-        for (std::int64_t i = 0; i < n; i++) {
-            std::memcpy(first + i * bytes, &trial.rows[i], static_cast<std::size_t>(bytes));
-        }
-        return first;
     }
 
     void compare(const Trial &trial) {

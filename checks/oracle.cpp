@@ -6,23 +6,26 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 namespace oracle {
 namespace {
 
-/// A binary floating-point format, in numbers.
+/// A binary floating-point format, in numbers; integers have no fraction and no exponent.
 struct Format {
-    int fraction_bits;
-    int min_exponent;  // of normal numbers
-    int max_exponent;
-    std::uint32_t sign_bit() const { return std::uint32_t(1) << (total_bits() - 1); }
-    int total_bits() const { return fraction_bits == 23 ? 32 : 16; }
-    std::uint32_t infinity() const { return std::uint32_t(max_exponent - min_exponent + 2) << fraction_bits; }
+    int bits, fraction_bits, min_exponent;  // the least of normal numbers
+    long double greatest;                   // of finite numbers
+    std::uint32_t last;                     // the last magnitude that is no NaN
+    std::uint32_t sign_bit() const { return std::uint32_t(1) << (bits - 1); }
 };
 
 const Format &format_of(std::int32_t dtype) {
-    static const Format formats[] = {{23, -126, 127}, {10, -14, 15}, {7, -126, 127}};
+    static const Format formats[] = {{32, 23, -126, 0x1.fffffep127L, 0x7f800000},
+                                     {16, 10, -14, 65504, 0x7c00},
+                                     {16, 7, -126, 0x1.fep127L, 0x7f80},
+                                     {8, 3, -6, 448, 0x7e},
+                                     {8, 2, -14, 57344, 0x7c},
+                                     {8, 0, 0, 127, 0xff},
+                                     {8, 0, 0, 127, 0xff}};
     return formats[dtype - HALYARD_F32];
 }
 
@@ -34,7 +37,7 @@ int last_place(const Format &format, long double value) {
 
 }  // namespace
 
-std::int64_t element_bytes(std::int32_t dtype) { return format_of(dtype).total_bits() / 8; }
+std::int64_t element_bytes(std::int32_t dtype) { return format_of(dtype).bits / 8; }
 
 std::uint32_t read_word(std::int32_t dtype, const void *at) {
     std::uint32_t word = 0;
@@ -46,28 +49,21 @@ void write_word(std::int32_t dtype, void *at, std::uint32_t word) {
     std::memcpy(at, &word, static_cast<std::size_t>(element_bytes(dtype)));
 }
 
-float widen(std::int32_t dtype, std::uint32_t word) {
+long double decode(std::int32_t dtype, std::uint32_t word) {
+    if (dtype == HALYARD_INT8 || dtype == HALYARD_UINT8) {
+        return dtype == HALYARD_INT8 ? static_cast<std::int8_t>(word) : static_cast<long double>(word);
+    }
     const Format &format = format_of(dtype);
-    if (dtype == HALYARD_F32) {
-        return std::bit_cast<float>(word);
-    }
-    const std::uint32_t magnitude = word & ~format.sign_bit();
-    const auto exponent = static_cast<int>(magnitude >> format.fraction_bits);
-    const auto fraction = static_cast<int>(magnitude - (std::uint32_t(exponent) << format.fraction_bits));
-    float value = 0.0f;
-    if (magnitude > format.infinity()) {
-        value = std::numeric_limits<float>::quiet_NaN();
-    } else if (magnitude == format.infinity()) {
-        value = std::numeric_limits<float>::infinity();
-    } else {
-        const int implicit = exponent == 0 ? 0 : 1 << format.fraction_bits;
-        const int place = std::max(exponent, 1) - 1 + format.min_exponent - format.fraction_bits;
-        // The value is scaled in steps that are normal numbers, so that the product is exact even where it is denormal.
-        const int first = place / 2;
-        value = static_cast<float>(implicit + fraction) * std::bit_cast<float>(std::uint32_t(127 + first) << 23) *
-                std::bit_cast<float>(std::uint32_t(127 + place - first) << 23);
-    }
+    const std::uint32_t magnitude = word & (format.sign_bit() - 1), implicit = 1u << format.fraction_bits;
+    const std::uint32_t fraction = magnitude % implicit, exponent = magnitude / implicit;
+    const auto place = static_cast<int>(std::max(exponent, 1u)) - 1 + format.min_exponent - format.fraction_bits;
+    long double value = std::ldexp(static_cast<long double>(fraction + (exponent == 0 ? 0 : implicit)), place);
+    value = magnitude > format.last ? NAN : value > format.greatest ? INFINITY : value;
     return (word & format.sign_bit()) != 0 ? -value : value;
+}
+
+float widen(std::int32_t dtype, std::uint32_t word) {
+    return dtype == HALYARD_F32 ? std::bit_cast<float>(word) : static_cast<float>(decode(dtype, word));
 }
 
 std::uint32_t narrow(std::int32_t dtype, float value) {
@@ -77,10 +73,10 @@ std::uint32_t narrow(std::int32_t dtype, float value) {
     }
     const std::uint32_t sign = std::signbit(value) ? format.sign_bit() : 0;
     if (std::isnan(value)) {
-        return sign | format.infinity() | 1;
+        return sign | format.last | 1;
     }
     if (std::isinf(value)) {
-        return sign | format.infinity();
+        return sign | format.last;
     }
     // In units of the last place the value is an exact double, and rounding this to an integer rounds the value.
     const double magnitude = std::fabs(static_cast<double>(value));
@@ -88,22 +84,21 @@ std::uint32_t narrow(std::int32_t dtype, float value) {
     const double units = std::nearbyint(std::ldexp(magnitude, -place));
     const int binade = place + format.fraction_bits - format.min_exponent;  // 0 for denormals and the first normals
     const std::uint32_t word = (std::uint32_t(binade) << format.fraction_bits) + static_cast<std::uint32_t>(units);
-    return sign | std::min(word, format.infinity());
+    return sign | std::min(word, format.last);
 }
 
 bool is_nan(std::int32_t dtype, std::uint32_t word) {
     const Format &format = format_of(dtype);
-    return (word & ~format.sign_bit()) > format.infinity();
+    return (word & ~format.sign_bit()) > format.last;
 }
 
 long double half_ulp(std::int32_t dtype, long double value) {
-    return std::ldexp(0.5L, last_place(format_of(dtype), value));
+    return std::ldexp(0.5L, dtype >= HALYARD_INT8 ? 0 : last_place(format_of(dtype), value));
 }
 
-long double overflow_threshold(std::int32_t dtype) {
-    const Format &format = format_of(dtype);
-    return std::ldexp(2.0L - std::ldexp(0.5L, -format.fraction_bits), format.max_exponent);
-}
+long double greatest(std::int32_t dtype) { return format_of(dtype).greatest; }
+
+long double overflow_threshold(std::int32_t dtype) { return greatest(dtype) + half_ulp(dtype, greatest(dtype)); }
 
 Pair<float> rotate(Arithmetic arithmetic, Pair<float> x, float cos, float sin) {
     // This file is compiled without contraction, so each operation rounds.

@@ -7,20 +7,23 @@
 namespace oracle {
 
 // ---- Storage -------------------------------------------------------------------------------------------------------
-// A dtype is HALYARD_F32, HALYARD_F16 or HALYARD_BF16. A word holds an element's bits in its lower end.
+// A dtype is any that is stored: HALYARD_F32 to HALYARD_UINT8. A word holds an element's bits in its lower end.
 
 std::int64_t element_bytes(std::int32_t dtype);
 std::uint32_t read_word(std::int32_t dtype, const void *at);
 void write_word(std::int32_t dtype, void *at, std::uint32_t word);
 
-/// The exact value of a word.
+/// The exact value of a word; widen() is for those that are floats.
+long double decode(std::int32_t dtype, std::uint32_t word);
 float widen(std::int32_t dtype, std::uint32_t word);
-/// The word nearest to a value, ties to even. A NaN becomes some NaN.
+/// The word of HALYARD_F32, F16 or BF16 nearest to a value, ties to even. A NaN becomes some NaN.
 std::uint32_t narrow(std::int32_t dtype, float value);
 
 bool is_nan(std::int32_t dtype, std::uint32_t word);
 /// Half the distance between neighbours at a value, which must be below the overflow threshold.
 long double half_ulp(std::int32_t dtype, long double value);
+/// The greatest finite number.
+long double greatest(std::int32_t dtype);
 /// The least value that rounds to infinity.
 long double overflow_threshold(std::int32_t dtype);
 

@@ -2,7 +2,6 @@
 
 #include "checks/nearest.h"
 #include "checks/oracle.h"
-#include "checks/road_oracle.h"
 
 #include <cfloat>
 #include <cstring>
@@ -45,13 +44,8 @@ const Nearest &nearest_of(std::int32_t element) {
 
 // ---- Presets -------------------------------------------------------------------------------------------------------
 
-struct Described {
-    std::int32_t element, packing, rule, reciprocal, rounding, scale_dtype;
-    float floor;
-};
-
 /// The arithmetic of a preset.
-Described arithmetic_of(std::int32_t preset) {
+Record arithmetic_of(std::int32_t preset) {
     constexpr std::int32_t largest = HALYARD_RULE_LARGEST, range = HALYARD_RULE_RANGE, f32 = HALYARD_GROUP_SCALE_F32,
                            f16 = HALYARD_GROUP_SCALE_F16, up = HALYARD_GROUP_SCALE_E8M0_UP,
                            by_scale = HALYARD_RECIPROCAL_OF_SCALE, away = HALYARD_ROUNDING_AWAY;
@@ -143,24 +137,15 @@ std::int64_t reach_of(const Record &record) {
 std::int64_t Record::scale_bytes() const { return is_e8m0(*this) ? 1 : element_bytes(dtype_of_scale(*this)); }
 
 Record record_of(const halyard_groups_desc &desc, std::int64_t head_dim) {
-    Record record;
+    Record record = desc.preset != 0 ? arithmetic_of(desc.preset)
+                                     : Record{desc.element,  desc.packing,     desc.rule, desc.reciprocal,
+                                              desc.rounding, desc.scale_dtype, desc.floor};
     record.head_dim = head_dim;
     record.n_grouped = desc.n_grouped != 0 ? desc.n_grouped : head_dim;
-    std::copy_n(&desc.scales_stride_block, 1, record.scale_strides);
+    record.scale_strides[0] = desc.scales_stride_block;
     record.scale_strides[1] = desc.scales_stride_token;
     record.scale_strides[2] = desc.scales_stride_head;
-    const bool is_preset = desc.preset != 0;
-    const Described described =
-        is_preset ? arithmetic_of(desc.preset) : Described{desc.element,  desc.packing,     desc.rule, desc.reciprocal,
-                                                           desc.rounding, desc.scale_dtype, desc.floor};
-    record.element = described.element;
-    record.packing = described.packing;
-    record.rule = described.rule;
-    record.reciprocal = described.reciprocal;
-    record.rounding = described.rounding;
-    record.scale_dtype = described.scale_dtype;
-    record.floor = described.floor;
-    if (is_preset) {
+    if (desc.preset != 0) {
         place_preset(desc.preset, record);
         record.bytes = desc.record_bytes != 0 ? desc.record_bytes : record.bytes;
         return record;

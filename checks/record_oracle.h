@@ -11,8 +11,9 @@ namespace oracle {
 
 /// A halyard_groups_desc whose preset and defaults are filled in.
 struct Record {
-    std::int32_t element = 0, packing = 0, rule = 0, reciprocal = 0, rounding = 0, scale_dtype = 0, raw_dtype = 0;
+    std::int32_t element = 0, packing = 0, rule = 0, reciprocal = 0, rounding = 0, scale_dtype = 0;
     float floor = 0;
+    std::int32_t raw_dtype = 0;
     std::int64_t head_dim = 0, group = 0, n_grouped = 0, bytes = 0;
     std::int64_t data_offset = 0, data_stride = 0, scale_offset = 0, scale_stride = 0, zero_offset = 0, zero_stride = 0;
     std::int64_t raw_offset = 0;

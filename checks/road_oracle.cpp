@@ -14,59 +14,6 @@ namespace {
 
 constexpr long double eps = 0x1p-23L;
 
-/// A binary floating-point format, in numbers.
-struct Format {
-    int bits, fraction_bits, min_exponent;
-    long double greatest;
-};
-
-Format format_of(std::int32_t dtype) {
-    switch (dtype) {
-    case HALYARD_F32: return {32, 23, -126, 0x1.fffffep127L};
-    case HALYARD_F16: return {16, 10, -14, 65504.0L};
-    case HALYARD_BF16: return {16, 7, -126, 0x1.fep127L};
-    case HALYARD_E4M3: return {8, 3, -6, 448.0L};
-    case HALYARD_E5M2: return {8, 2, -14, 57344.0L};
-    default: return {8, 0, 0, 127.0L};
-    }
-}
-
-}  // namespace
-
-std::int64_t stored_bytes(std::int32_t dtype) { return format_of(dtype).bits / 8; }
-
-long double greatest(std::int32_t dtype) { return format_of(dtype).greatest; }
-
-long double decode(std::int32_t dtype, std::uint32_t word) {
-    if (dtype == HALYARD_INT8 || dtype == HALYARD_UINT8) {
-        return dtype == HALYARD_INT8 ? static_cast<std::int8_t>(word) : static_cast<long double>(word);
-    }
-    const Format format = format_of(dtype);
-    const std::uint32_t sign = word >> (format.bits - 1) & 1, magnitude = word & ((1u << (format.bits - 1)) - 1);
-    const std::uint32_t exponent = magnitude >> format.fraction_bits;
-    const std::uint32_t fraction = magnitude & ((1u << format.fraction_bits) - 1);
-    const auto base = static_cast<long double>(fraction);
-    long double value = exponent == 0
-                            ? std::ldexp(base, format.min_exponent - format.fraction_bits)
-                            : std::ldexp(base + std::ldexp(1.0L, format.fraction_bits),
-                                         static_cast<int>(exponent) - 1 + format.min_exponent - format.fraction_bits);
-    if (value > format.greatest) {  // the exponent of infinities and NaN, or E4M3's only NaN
-        value = dtype != HALYARD_E4M3 && fraction == 0 ? INFINITY : NAN;
-    }
-    return sign != 0 ? -value : value;
-}
-
-long double half_step(std::int32_t dtype, long double value) {
-    if (dtype == HALYARD_INT8) {
-        return 0.5L;
-    }
-    const Format format = format_of(dtype);
-    const int exponent = value == 0 ? format.min_exponent : std::max(std::ilogb(value), format.min_exponent);
-    return std::ldexp(0.5L, exponent - format.fraction_bits);
-}
-
-namespace {
-
 struct State {
     std::vector<long double> value;
     std::vector<long double> length;  // of the element's pair, which errors are relative to
@@ -115,15 +62,15 @@ void norm(const Road &road, State &state) {
             const long double normed = (state.value[at] - mean) * r, off = d * (1 + std::fabs(normed));
             state.extra[at] = (state.extra[at] * r + off) * std::fabs(w);
             if (norm.rounds_before) {
-                state.extra[at] += half_step(road.dtype, std::fabs(normed) * (1 + 64 * eps) + off) * std::fabs(w);
+                state.extra[at] += half_ulp(road.dtype, std::fabs(normed) * (1 + 64 * eps) + off) * std::fabs(w);
             }
             const long double before = norm.layer && !norm.after ? 0.0L : state.length[at] * r;
             state.length[at] = (before + (norm.layer ? std::fabs(normed) : 0.0L)) * std::fabs(w) + std::fabs(b);
             state.value[at] = normed * w + b;
             if (norm.rounds_after) {
                 state.extra[at] +=
-                    half_step(road.dtype, std::fabs(state.value[at]) +
-                                              64 * eps * (std::fabs(normed * w) + std::fabs(b)) + state.extra[at]);
+                    half_ulp(road.dtype, std::fabs(state.value[at]) +
+                                             64 * eps * (std::fabs(normed * w) + std::fabs(b)) + state.extra[at]);
             }
         }
     }
@@ -242,17 +189,17 @@ bool may_be_stored(std::int32_t out_dtype, std::uint32_t word, long double value
         bound = bound / *scale + 2 * eps * std::fabs(value / *scale) + 0x1p-148L;
         value /= *scale;
     }
-    const bool saturates = stored_bytes(out_dtype) == 1;
+    const bool saturates = element_bytes(out_dtype) == 1;
     if (saturates) {
         const long double least = out_dtype == HALYARD_INT8 ? -128.0L : -greatest(out_dtype);
         value = std::clamp(value, least, greatest(out_dtype));
     }
     if (!saturates && std::isinf(stored)) {
         const long double most = greatest(out_dtype);
-        return std::fabs(value) + bound >= most + half_step(out_dtype, most) &&
+        return std::fabs(value) + bound >= most + half_ulp(out_dtype, most) &&
                std::signbit(stored) == std::signbit(value);
     }
-    const long double rounding = out_dtype == HALYARD_F32 ? 0.0L : half_step(out_dtype, std::fabs(value) + bound);
+    const long double rounding = out_dtype == HALYARD_F32 ? 0.0L : half_ulp(out_dtype, std::fabs(value) + bound);
     return std::fabs(stored - value) <= bound + rounding;
 }
 

@@ -2,18 +2,13 @@
 // runtime or the generators, and in long double.
 #pragma once
 
+#include "checks/oracle.h"
+
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 namespace oracle {
-
-/// HALYARD_F32 … HALYARD_UINT8: the exact value of a word, how wide it is, half the distance between neighbours at a
-/// value, and the greatest finite number.
-long double decode(std::int32_t dtype, std::uint32_t word);
-std::int64_t stored_bytes(std::int32_t dtype);
-long double half_step(std::int32_t dtype, long double value);
-long double greatest(std::int32_t dtype);
 
 struct RoadNorm {
     bool row = false, after = false;

@@ -365,7 +365,7 @@ std::vector<Placed::Element> Placed::to_stored(std::size_t p, const oracle::Road
         const long double bound = values.bound[j] / unit + (is_scaled ? 0x1p-22L * std::fabs(value) : 0);
         const long double rounding = in_records           ? rounding_in_record(values, j)
                                      : type == dtype::f32 ? 0
-                                                          : oracle::half_step(kind, std::fabs(value) + bound);
+                                                          : oracle::half_ulp(kind, std::fabs(value) + bound);
         elements.push_back({static_cast<double>(value), static_cast<double>(bound), static_cast<double>(rounding),
                             static_cast<double>(length_at(road, values.value, static_cast<std::int64_t>(j)) / unit)});
     }

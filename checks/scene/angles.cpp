@@ -25,7 +25,8 @@ const char *Angles::name() const {
 
 void Angles::draw(Draw &draw, const Choice &choice, const Call &call, Kind of_kind, int axes) {
     kind = of_kind;
-    desc.rotary_dim = call.plan.rotary_dim >= 2 && call.plan.rotary_dim <= 4096 ? call.plan.rotary_dim / 2 * 2 : 2;
+    const std::int64_t widest = std::max<std::int64_t>(4096, choice.rotary_dim);  // a fuzzer may ask for more
+    desc.rotary_dim = call.plan.rotary_dim >= 2 && call.plan.rotary_dim <= widest ? call.plan.rotary_dim / 2 * 2 : 2;
     const std::int64_t n_pairs = desc.rotary_dim / 2;
     static constexpr std::int32_t kinds[] = {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE, HALYARD_ANGLES_FACTORED,
                                              HALYARD_ANGLES_TABLE, HALYARD_ANGLES_GIVEN, HALYARD_ANGLES_GIVEN,
@@ -57,7 +58,8 @@ void Angles::draw(Draw &draw, const Choice &choice, const Call &call, Kind of_ki
 
 /// Positions about 0, or at either end of int32.
 void Angles::draw_range(Draw &draw, const Choice &choice) {
-    const std::int64_t most = !draw.is_fuzzed() ? 200 : desc.rotary_dim <= 32 ? 256 : 40;  // fuzzers are in a hurry
+    const bool is_wide = desc.rotary_dim > (draw.is_fuzzed() ? 32 : 1024);
+    const std::int64_t most = is_wide ? 40 : draw.is_fuzzed() ? 256 : 200;  // tables take time
     const std::int64_t n = choice.has_gaps ? draw.in(1, draw.is_fuzzed() ? 40 : 301) : most;
     const std::int64_t begin = !draw.one_in(3)  ? draw.in(-100, 100)
                                : draw.one_in(2) ? least + draw.in(0, 9)

@@ -194,12 +194,6 @@ char *place_of_position_scale(const Call &call, int i, const Head &at) {
     return reinterpret_cast<char *>(const_cast<float *>(call.stages[i].position_scales)) + 4 * element;
 }
 
-std::uint32_t word_at(std::int32_t dtype, const char *at) {
-    std::uint32_t word = 0;
-    std::memcpy(&word, at, static_cast<std::size_t>(oracle::stored_bytes(dtype)));
-    return word;
-}
-
 std::optional<float> scale_of(const Call &call, int i, const Head &at, std::int64_t d) {
     if (call.tensors[i].scale == nullptr || call.is_dynamic(i)) {
         return std::nullopt;

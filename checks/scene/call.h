@@ -90,7 +90,7 @@ struct Call {
 
 /// Of any dtype; 4 where it is none.
 inline std::int64_t bytes_of(std::int32_t dtype) {
-    return dtype >= HALYARD_F32 && dtype <= HALYARD_UINT8 ? oracle::stored_bytes(dtype) : 4;
+    return dtype >= HALYARD_F32 && dtype <= HALYARD_UINT8 ? oracle::element_bytes(dtype) : 4;
 }
 
 /// What an array reaches, in bytes from its first element on.
@@ -144,10 +144,9 @@ inline char *place_of_input(const Call &call, int i, const Head &at, std::int64_
     const bool is_cached = call.plan.rerotates != 0 && call.tensors[i].cache != nullptr;
     return is_cached ? place_of_output(call, i, at, d) : place_in(call.x[i], at, d);
 }
-std::uint32_t word_at(std::int32_t dtype, const char *at);
 /// Any NaN equals any other.
 inline bool are_equal(std::int32_t dtype, std::uint32_t a, std::uint32_t b) {
-    return a == b || (std::isnan(oracle::decode(dtype, a)) && std::isnan(oracle::decode(dtype, b)));
+    return a == b || (oracle::is_nan(dtype, a) && oracle::is_nan(dtype, b));
 }
 /// The static scale of an element, if there is one.
 std::optional<float> scale_of(const Call &call, int i, const Head &at, std::int64_t d);

@@ -67,7 +67,8 @@ std::string Scene::difference(const Images &expected, const Images &result) cons
     Images accepted = result;
     for_each_output(call, [&](const char *at, std::int32_t dtype) {
         char *const is = memory.in(accepted, at);
-        const std::uint32_t word = word_at(dtype, is), should_be = word_at(dtype, memory.in(expected, at));
+        const std::uint32_t word = oracle::read_word(dtype, is),
+                            should_be = oracle::read_word(dtype, memory.in(expected, at));
         if (word != should_be && are_equal(dtype, word, should_be)) {
             std::copy_n(memory.in(expected, at), bytes_of(dtype), is);
         } else if (word != should_be && what.empty()) {
@@ -136,7 +137,7 @@ std::string Scene::check_bits(int i, const std::vector<float> &rows, bool is_fus
             return oracle::read_word(desc.dtype, memory.in(before, place_of_input(call, i, at, d)));
         };
         const auto expect = [&](std::int64_t d, std::uint32_t should_be) {
-            const std::uint32_t word = word_at(desc.dtype, memory.in(after, place_of_output(call, i, at, d)));
+            const std::uint32_t word = oracle::read_word(desc.dtype, memory.in(after, place_of_output(call, i, at, d)));
             if (!are_equal(desc.dtype, word, should_be)) {
                 std::ostringstream text;
                 text << "is " << std::hex << word << ", not " << should_be;
@@ -255,7 +256,7 @@ std::vector<long double> Scene::read_head(int i, const Head &at) const {
     }
     std::vector<long double> head;
     for (std::int64_t d = 0; d < desc.head_dim; d++) {
-        head.push_back(oracle::decode(desc.dtype, word_at(desc.dtype, place(d))));
+        head.push_back(oracle::decode(desc.dtype, oracle::read_word(desc.dtype, place(d))));
         if (call.plan.rerotates != 0 && desc.scale != nullptr) {
             float scale = scale_of(call, i, at, d).value_or(1.0f);
             if (call.is_dynamic(i)) {
@@ -278,7 +279,8 @@ std::string Scene::check_head(int i, const Head &at, const oracle::RoadValues &v
     }
     for (std::int64_t d = 0; d < head_dim; d++) {
         const auto k = static_cast<std::size_t>(at.head * head_dim + d);
-        const std::uint32_t word = word_at(call.out_dtype(i), memory.in(after, place_of_output(call, i, at, d)));
+        const std::uint32_t word =
+            oracle::read_word(call.out_dtype(i), memory.in(after, place_of_output(call, i, at, d)));
         const std::optional<float> of_element = call.is_dynamic(i) ? dynamic : scale_of(call, i, at, d);
         const std::optional<long double> scale = of_element ? std::optional<long double>(*of_element) : std::nullopt;
         if (!oracle::may_be_stored(call.out_dtype(i), word, values.value[k], values.bound[k], scale)) {

@@ -350,8 +350,9 @@ std::string Scene::check_records(int i, bool is_fused, const Images &after) cons
             const char *const first = memory.in(after, base + place.offset);
             const unsigned char *const expected = (place.is_apart ? scales : bytes).data() + place.offset;
             for (std::int64_t byte = 0; byte < place.bytes && what.empty(); byte += bytes_of(place.dtype)) {
-                const std::uint32_t is = word_at(place.dtype, first + byte);
-                const std::uint32_t should_be = word_at(place.dtype, reinterpret_cast<const char *>(expected + byte));
+                const std::uint32_t is = oracle::read_word(place.dtype, first + byte);
+                const std::uint32_t should_be =
+                    oracle::read_word(place.dtype, reinterpret_cast<const char *>(expected + byte));
                 if (is != should_be && !are_equal(place.dtype, is, should_be)) {
                     std::ostringstream text;
                     text << "tensor " << i << " [" << at.batch << ", " << at.token << ", " << at.head << "]: byte "

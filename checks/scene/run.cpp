@@ -260,7 +260,7 @@ void Scene::fill_input(int i) {
             }
             do {
                 *element = static_cast<char>(contents_.bits());
-            } while (are_numbers_ && !std::isfinite(oracle::decode(dtype, word_at(dtype, element))));
+            } while (are_numbers_ && !std::isfinite(oracle::decode(dtype, oracle::read_word(dtype, element))));
         }
         if (choice_.on_device && call.groups_of(i, false) != nullptr) {
             fill_hard_groups(i, at);

@@ -9,33 +9,11 @@
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
 
-#include <numeric>
 #include <string>
 
 namespace {
 
 using oracle::Random;
-
-/// Which axis each pair reads, in the words of halyard.h.
-std::vector<std::int64_t> axis_of_pair(std::int32_t axis_map, const std::vector<std::int64_t> &counts) {
-    const std::int64_t n_pairs = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-    const auto n_axes = static_cast<std::int64_t>(counts.size());
-    std::vector<std::int64_t> axes(static_cast<std::size_t>(n_pairs), 0);
-    std::int64_t begin = 0;
-    for (std::int64_t axis = 0; axis < n_axes; axis++) {
-        const std::int64_t count = counts[static_cast<std::size_t>(axis)];
-        for (std::int64_t k = 0; k < n_pairs; k++) {
-            const bool is_its_own = axis_map == HALYARD_AXIS_MAP_SECTIONS
-                                        ? k >= begin && k < begin + count
-                                        : axis >= 1 && k % n_axes == axis && k < n_axes * count;
-            if (is_its_own) {
-                axes[static_cast<std::size_t>(k)] = axis;
-            }
-        }
-        begin += count;
-    }
-    return axes;
-}
 
 void set_axes(halyard_angle_source_desc &desc, std::int32_t axis_map, const std::vector<std::int64_t> &counts) {
     desc.axis_map = axis_map;
@@ -247,52 +225,6 @@ struct RandomMap {
     }
 };
 
-/// Positions of any form for a source with a map, and what they say.
-struct RandomPositions {
-    std::int64_t n_batch, n_tokens, n_rows;
-    bool starts, none;
-    std::vector<std::int64_t> data;
-    halyard_positions at;
-
-    RandomPositions(const RandomMap &map, Random &random) {
-        n_batch = random.in(1, 3);
-        n_tokens = random.in(1, map.rotary_dim > 1000 ? 3 : 80);
-        // [axes, 1 or batch, tokens], or NULL, or a start for each axis and row.
-        const std::int64_t form = random.in(0, 7);
-        n_rows = random.one_in(2) ? n_batch : 1;
-        starts = form == 1 && n_tokens <= map.last - map.first;
-        const std::int64_t n_columns = starts ? 1 : n_tokens;
-        data.resize(static_cast<std::size_t>(map.n_axes * n_rows * n_columns));
-        for (std::int64_t &position : data) {
-            position = random.in(map.first, starts ? map.last - n_tokens + 1 : map.last);
-        }
-        at = axis_positions(data, map.n_axes, n_rows, n_columns);
-        at.consecutive = starts ? 1 : 0;
-        // The axes come last in memory: [batch, tokens, axes].
-        if (form == 2) {
-            at.stride_axis = 1;
-            at.strides[1] = map.n_axes;
-            at.strides[0] = map.n_axes * n_columns;
-        }
-        if (map.n_axes == 1 && random.one_in(2)) {
-            at.n_axes = 0;
-        }
-        const bool is_clear = map.kind != HALYARD_ANGLES_GIVEN || n_batch == 1;  // which row a token reads
-        none = form == 0 && n_tokens <= map.last + 1 && is_clear;
-    }
-
-    const halyard_positions *given() const { return none ? nullptr : &at; }
-
-    std::int64_t of(std::int64_t axis, std::int64_t batch, std::int64_t token) const {
-        if (none) {
-            return token;
-        }
-        const std::int64_t row = n_rows == 1 ? 0 : batch, column = starts ? 0 : token;
-        const std::int64_t i = axis * at.stride_axis + row * at.strides[0] + column * at.strides[1];
-        return data[static_cast<std::size_t>(i)] + (starts ? token : 0);
-    }
-};
-
 }  // namespace
 
 TEST_CASE("axis maps: random maps, each pair from its own axis, bit by bit", "[axes]") {
@@ -301,19 +233,25 @@ TEST_CASE("axis maps: random maps, each pair from its own axis, bit by bit", "[a
                                       HALYARD_ANGLES_GIVEN};
     for (int trial = 0; trial < 240; trial++) {
         const RandomMap map(kinds[trial % 4], random);
-        const RandomPositions positions(map, random);
-        const std::int64_t n_batch = positions.n_batch, n_tokens = positions.n_tokens;
+        const std::int64_t n_batch = random.in(1, 3), n_tokens = random.in(1, map.rotary_dim > 1000 ? 3 : 80);
         CAPTURE(trial, map.rotary_dim, map.n_axes, n_batch, n_tokens);
-        const auto rows = rows_of(map.mapped, positions.given(), n_batch, n_tokens);
+        std::vector<std::vector<std::int64_t>> of_axis(static_cast<std::size_t>(map.n_axes));
+        std::vector<std::int64_t> data;  // [batch, tokens, axes]
+        for (std::int64_t i = 0; i < n_batch * n_tokens * map.n_axes; i++) {
+            data.push_back(random.in(map.first, map.last));
+            of_axis[static_cast<std::size_t>(i % map.n_axes)].push_back(data.back());
+        }
+        auto at = halyard::positions(data.data(), {n_batch, n_tokens});
+        at.n_axes = map.n_axes == 1 && random.one_in(2) ? 0 : map.n_axes;
+        at.stride_axis = 1;
+        at.strides[1] = map.n_axes;
+        at.strides[0] = map.n_axes * n_tokens;
+        const auto rows = rows_of(map.mapped, &at, n_batch, n_tokens);
 
         // Each axis is rotated without a map, and each pair is taken from its axis.
         std::vector<float> want(rows.size());
         for (std::int64_t axis = 0; axis < map.n_axes; axis++) {
-            std::vector<std::int64_t> of_axis;
-            for (std::int64_t t = 0; t < n_batch * n_tokens; t++) {
-                of_axis.push_back(positions.of(axis, t / n_tokens, t % n_tokens));
-            }
-            const auto plain_at = positions_of(of_axis, n_batch);
+            const auto plain_at = positions_of(of_axis[static_cast<std::size_t>(axis)], n_batch);
             const auto plain_rows = rows_of(map.plain, &plain_at, n_batch, n_tokens);
             for (std::size_t i = 0; i < want.size(); i++) {
                 if (map.axes[i % static_cast<std::size_t>(map.n_pairs)] == axis) {
@@ -329,43 +267,7 @@ TEST_CASE("axis maps: random maps, each pair from its own axis, bit by bit", "[a
         rotation.pairing = random.one_in(2) ? HALYARD_PAIRING_HALF : HALYARD_PAIRING_INTERLEAVED;
         const Elements x = Elements::random(HALYARD_F32, {n_batch, n_tokens, 2, map.rotary_dim}, random);
         const auto given = halyard::angle_source::given_by_token(want.data(), n_batch * n_tokens, map.rotary_dim);
-        CHECK(rotate(rotation, map.mapped, positions.given(), x) == rotate(rotation, given, nullptr, x));
-    }
-}
-
-TEST_CASE("axis maps: splits over threads and targets change no bit", "[axes][threads]") {
-    Random random(Catch::getSeed());
-    const std::int64_t rotary_dim = 128, n_batch = 2, n_tokens = 75, n_heads = 9;
-    const auto frequencies = halyard::frequencies::from_base(1e6, rotary_dim);
-    std::vector<std::int32_t> data(3 * n_batch * n_tokens);
-    for (std::int32_t &position : data) {
-        position = static_cast<std::int32_t>(random.in(-999, 999));
-    }
-    const auto at = axis_positions(data, 3, n_batch, n_tokens);
-    const Elements x = Elements::random(HALYARD_F16, {n_batch, n_tokens, n_heads, 192}, random);
-    for (const auto axis_map : {HALYARD_AXIS_MAP_SECTIONS, HALYARD_AXIS_MAP_INTERLEAVED}) {
-        for (const std::int32_t kind : {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
-            auto desc = describe_source(kind, -999, 999);
-            set_axes(desc, axis_map, {24, 20, 20});
-            const halyard::angle_source source(frequencies, desc);
-            Rotation rotation;
-            rotation.rotary_dim = rotary_dim;
-            rotation.head_dim = 192;
-            rotation.offset = 64;
-            rotation.dtype = HALYARD_F16;
-            rotation.target = "reference";
-            const Elements reference = rotate(rotation, source, &at, x);
-            for (const char *target : targets_here()) {
-                rotation.target = target;
-                const Elements want = rotate(rotation, source, &at, x);
-                INFO("kind " << kind << ", map " << axis_map << ", " << target);
-                CHECK((want == reference || std::string(target) == "x86_sse41"));
-                for (const int n_threads : {2, 3, 5}) {
-                    const halyard::pool pool(n_threads);
-                    CHECK(rotate(rotation, source, &at, x, n_threads == 2, pool.executor()) == want);
-                }
-            }
-        }
+        CHECK(rotate(rotation, map.mapped, &at, x) == rotate(rotation, given, nullptr, x));
     }
 }
 

@@ -2,7 +2,7 @@
 // changes them while a context grows.
 #include "checks/make_sources.h"
 #include "checks/oracle.h"
-#include "data/golden.h"
+#include "config/read_config.h"
 #include "refused.h"
 
 #include <catch2/catch_get_random_seed.hpp>
@@ -16,10 +16,6 @@ namespace {
 using oracle::Random;
 
 constexpr std::int64_t most_tokens = std::int64_t{1} << 53;
-
-halyard::frequencies read(const std::string &text, std::int64_t seq_len, const char *layer_type = nullptr) {
-    return halyard::frequencies::from_config(text.data(), static_cast<std::int64_t>(text.size()), seq_len, layer_type);
-}
 
 /// Checks that everything about two frequencies is the same.
 void check_same(const halyard::frequencies &a, const halyard::frequencies &b) {
@@ -80,15 +76,16 @@ TEST_CASE("lengths: every config gives what it gives when it is read for that le
     const golden::Section section("frequencies");
     for (const auto &entry : section.cases()) {
         INFO(entry.at("name").get<std::string>());
-        const auto form = entry.at("config_new").is_null() ? "config_old" : "config_new";
-        const auto text = golden::read_file(HALYARD_GOLDEN_DIR "/frequencies/" + entry.at(form).get<std::string>());
-        const auto &layer = entry.at("evaluations").at(0).at("layer_type");
-        const auto name = layer.is_null() ? std::string() : layer.get<std::string>();
-        const char *const layer_type = layer.is_null() ? nullptr : name.c_str();
-        const auto once = read(text, 0, layer_type), far = read(text, 200000, layer_type);
+        const auto text = read_golden(entry);
+        auto evaluation = entry.at("evaluations").at(0);
+        const auto read_at = [&](std::int64_t seq_len) {
+            evaluation["seq_len"] = seq_len;
+            return read_for(evaluation, text).frequencies;
+        };
+        const auto once = read_at(0), far = read_at(200000);
         for (const std::int64_t seq_len : Numbers{0, 1, 2048, 2049, 3000, 4096, 4097, 131072, most_tokens}) {
             INFO(seq_len);
-            const auto expected = read(text, seq_len, layer_type);
+            const auto expected = read_at(seq_len);
             check_same(once.for_length(seq_len), expected);
             check_same(far.for_length(seq_len), expected);
             check_same(once.for_length(12345).for_length(seq_len), expected);
@@ -97,18 +94,14 @@ TEST_CASE("lengths: every config gives what it gives when it is read for that le
 }
 
 TEST_CASE("lengths: two attention factors and the first Qwen's limit are kept", "[angles]") {
-    const auto text = golden::read_file(HALYARD_CONFIG_DIR "/phi-3-mini-128k.json");
-    auto config = nlohmann::json::parse(text);
-    const char *const key = config.contains("rope_scaling") ? "rope_scaling" : "rope_parameters";
-    config.at(key)["short_mscale"] = 1.25;
-    config.at(key)["long_mscale"] = 1.5;
-    const auto model = read(config.dump(), 0);
+    const auto config = phi3(R"({"rope_scaling": {"short_mscale": 1.25, "long_mscale": 1.5}})");
+    const auto model = read_good(config.dump()).frequencies;
     const auto original = model.info().original_max_position;
     CHECK(model.info().attention_factor == 1.25);
     CHECK(model.for_length(original + 1).info().attention_factor == 1.5);
     CHECK(model.for_length(original + 1).for_length(original).info().attention_factor == 1.25);
 
-    const auto qwen = read(golden::read_file(HALYARD_CONFIG_DIR "/qwen-7b.json"), 0);
+    const auto qwen = read_good(read_fixture("qwen-7b")).frequencies;
     CHECK(qwen.info().last_seq_len == 8192);
     check_same(qwen.for_length(8192), qwen);
     halyard_frequencies *out = nullptr;
@@ -142,7 +135,7 @@ TEST_CASE("lengths: dynamic NTK changes when transformers changes it", "[angles]
 }
 
 TEST_CASE("lengths: LongRoPE changes at the trained length, and nothing else ever", "[angles]") {
-    const auto model = read(golden::read_file(HALYARD_CONFIG_DIR "/phi-3-mini-128k.json"), 0);
+    const auto model = read_good(phi3().dump()).frequencies;
     CHECK(model.info().first_seq_len == 0);
     CHECK(model.info().last_seq_len == 4096);
     const auto longer = model.for_length(4097);
@@ -154,8 +147,8 @@ TEST_CASE("lengths: LongRoPE changes at the trained length, and nothing else eve
     std::vector<halyard::frequencies> others;
     others.push_back(halyard::frequencies::from_base(10000, 128));
     others.push_back(make_frequencies({1.0, 0.25, -3.0}, 1.5));
-    others.push_back(read(golden::read_file(HALYARD_CONFIG_DIR "/qwen2.5-7b-yarn.json"), 0));
-    others.push_back(read(golden::read_file(HALYARD_CONFIG_DIR "/qwen2-vl-7b.json"), 0, "vision"));
+    others.push_back(read_good(read_fixture("qwen2.5-7b-yarn")).frequencies);
+    others.push_back(read_good(read_fixture("qwen2-vl-7b"), "vision").frequencies);
     for (const auto &each : others) {
         CHECK(each.info().first_seq_len == 0);
         CHECK(each.info().last_seq_len == most_tokens);

@@ -1,10 +1,10 @@
 // The references of tables: engines' own cos and sin, compared with those that their packages made
-// (tests/data/make_parity.py says how). Hugging Face's are in test_sources.cpp.
+// (tests/data/make_parity.py says how those of vLLM and ggml), and Hugging Face's in float32.
 #include "angles/references/vllm.h"
 #include "angles/refused_source.h"
 #include "checks/make_sources.h"
 #include "checks/oracle.h"
-#include "data/golden.h"
+#include "config/read_config.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
@@ -64,8 +64,9 @@ halyard_angle_source_desc describe_table(std::int32_t reference, const halyard_p
 }
 
 /// Rows [positions, 2, n_pairs].
+template <typename Integer = std::int32_t>
 std::vector<float> rows_at(const halyard::frequencies &frequencies, std::int32_t reference,
-                           const std::vector<std::int32_t> &positions) {
+                           const std::vector<Integer> &positions) {
     const auto at = positions_of(positions);
     return rows_of(halyard::angle_source(frequencies, describe_table(reference, at)), &at, 1,
                    static_cast<std::int64_t>(positions.size()));
@@ -80,6 +81,9 @@ std::int64_t ulps_between(Word a, Word b) {
         return (word & sign) != 0 ? -magnitude : magnitude;
     };
     return std::abs(order(a) - order(b));
+}
+std::int64_t ulps_between(float a, float b) {
+    return ulps_between(std::bit_cast<std::uint32_t>(a), std::bit_cast<std::uint32_t>(b));
 }
 
 struct Difference {
@@ -104,23 +108,40 @@ struct Dtype {
 constexpr Dtype dtypes[] = {{"f16", HALYARD_REFERENCE_VLLM_F16, halyard::F16::narrow, halyard::F16::widen},
                             {"bf16", HALYARD_REFERENCE_VLLM_BF16, halyard::BF16::narrow, halyard::BF16::widen}};
 
+/// Calls see(ours, theirs, pair) for each cos and sin: ours of rows, [positions, 2, n_pairs], and theirs of arrays.
+template <typename T, typename See>
+void see_all(const golden::Section &section, const std::string &cos, const std::string &sin,
+             const std::vector<float> &rows, std::size_t n_pairs, See see) {
+    for (const bool is_sin : {false, true}) {
+        const auto theirs = section.array<T>(is_sin ? sin : cos).values;
+        REQUIRE(2 * theirs.size() == rows.size());
+        for (std::size_t i = 0; i < theirs.size(); i++) {
+            see(rows[i / n_pairs * 2 * n_pairs + (is_sin ? n_pairs : 0) + i % n_pairs], theirs[i], i % n_pairs);
+        }
+    }
+}
+
+/// Compares rows with an engine's of float32.
+Difference compare(const golden::Section &section, const json &arrays, const std::vector<float> &rows,
+                   std::size_t n_pairs) {
+    Difference difference;
+    see_all<float>(section, arrays.at("cos"), arrays.at("sin"), rows, n_pairs,
+                   [&](float ours, float theirs, std::size_t) { difference.add(ulps_between(ours, theirs)); });
+    return difference;
+}
+
 /// Compares rows with PyTorch's in one dtype, pair by pair where `same` says that both have one frequency.
 Difference compare_with_vllm(const golden::Section &section, const json &arrays, const Dtype &dtype,
                              const std::vector<float> &rows, const std::vector<bool> &same) {
     Difference difference;
-    const std::size_t n_pairs = same.size();
-    for (const bool is_sin : {false, true}) {
-        const auto theirs = section.array<std::uint16_t>(
-            arrays.at((is_sin ? std::string("sin_") : std::string("cos_")) + dtype.name).get<std::string>());
-        REQUIRE(2 * theirs.values.size() == rows.size());
-        for (std::size_t i = 0; i < theirs.values.size(); i++) {
-            const float ours = rows[i / n_pairs * 2 * n_pairs + (is_sin ? n_pairs : 0) + i % n_pairs];
-            REQUIRE(dtype.widen(dtype.narrow(ours)) == ours);
-            if (same[i % n_pairs]) {
-                difference.add(ulps_between(dtype.narrow(ours), theirs.values[i]));
-            }
-        }
-    }
+    const std::string name = dtype.name;
+    see_all<std::uint16_t>(section, arrays.at("cos_" + name), arrays.at("sin_" + name), rows, same.size(),
+                           [&](float ours, std::uint16_t theirs, std::size_t pair) {
+                               REQUIRE(dtype.widen(dtype.narrow(ours)) == ours);
+                               if (same[pair]) {
+                                   difference.add(ulps_between(dtype.narrow(ours), theirs));
+                               }
+                           });
     return difference;
 }
 
@@ -167,8 +188,7 @@ TEST_CASE("references: all but a few of vLLM's frequencies are PyTorch's", "[sou
         Difference of_inv_freq;
         std::vector<bool> same;
         for (std::size_t k = 0; k < theirs.size(); k++) {
-            of_inv_freq.add(ulps_between(std::bit_cast<std::uint32_t>(table.inv_freq.get()[k]),
-                                         std::bit_cast<std::uint32_t>(theirs[k])));
+            of_inv_freq.add(ulps_between(table.inv_freq.get()[k], theirs[k]));
             same.push_back(table.inv_freq.get()[k] == theirs[k]);
         }
         CHECK(of_inv_freq.greatest <= 1);
@@ -197,16 +217,7 @@ TEST_CASE("references: ggml's cos and sin are within an ulp of its operator's", 
         const auto frequencies = halyard::frequencies::from_scaling(scaling.value);
         const auto rows = rows_at(frequencies, HALYARD_REFERENCE_GGML, positions);
         const auto n_pairs = static_cast<std::size_t>(scaling.value.rotary_dim / 2);
-        Difference difference;
-        for (const bool is_sin : {false, true}) {
-            const auto theirs = section.array<float>(entry.at("ggml").at(is_sin ? "sin" : "cos")).values;
-            REQUIRE(2 * theirs.size() == rows.size());
-            for (std::size_t i = 0; i < theirs.size(); i++) {
-                const float ours = rows[i / n_pairs * 2 * n_pairs + (is_sin ? n_pairs : 0) + i % n_pairs];
-                difference.add(
-                    ulps_between(std::bit_cast<std::uint32_t>(ours), std::bit_cast<std::uint32_t>(theirs[i])));
-            }
-        }
+        const Difference difference = compare(section, entry.at("ggml"), rows, n_pairs);
         CHECK(difference.greatest <= 1);
         report += "\n  " + entry.at("name").get<std::string>() + ": " + difference.text();
     }
@@ -341,4 +352,89 @@ TEST_CASE("references: one axis or several, a pair has the row of its own positi
             CHECK(rows[6 + k] == each[axis * 12 + 6 + k]);
         }
     }
+}
+
+// ---- Hugging Face's angles -----------------------------------------------------------------------------------------
+
+TEST_CASE("sources: hf_f32 is within an ulp of transformers' cos and sin, given its frequencies", "[sources][golden]") {
+    const golden::Section section("hf_apply"), of_frequencies("frequencies");
+    Difference difference;
+    std::int64_t n_far_from_exact = 0;
+    for (const auto &entry : section.cases()) {
+        INFO(entry.at("name").get<std::string>());
+        const auto evaluation = of_frequencies.find_case(entry.at("frequencies_case")).at("evaluations").at(0);
+        const auto hf = of_frequencies.array<float>(evaluation.at("inv_freq_hf_f32")).values;
+        const auto frequencies = make_frequencies({hf.begin(), hf.end()}, evaluation.at("attention_factor"));
+        const auto positions = section.array<std::int64_t>(entry.at("positions")).values;
+        const auto see = [&](std::int32_t reference, auto see_ulps) {
+            see_all<float>(section, entry.at("cos"), entry.at("sin"), rows_at(frequencies, reference, positions),
+                           hf.size(),
+                           [&](float ours, float theirs, std::size_t) { see_ulps(ulps_between(ours, theirs)); });
+        };
+        see(HALYARD_REFERENCE_HF_F32, [&](std::int64_t ulps) { difference.add(ulps); });
+        see(HALYARD_REFERENCE_EXACT, [&](std::int64_t ulps) { n_far_from_exact += ulps > 1 ? 1 : 0; });
+    }
+    CHECK(difference.greatest <= 1);
+    // Hugging Face's angles are far from exact, so this comparison shows something.
+    CHECK(n_far_from_exact > difference.n_all / 20);
+    WARN("hf_f32: cos and sin differ from transformers' " << difference.text() << "; " << n_far_from_exact
+                                                          << " of the exact ones by more than 1");
+}
+
+TEST_CASE("sources: hf_f32 is of the angle in float32, at every position", "[sources]") {
+    Random random(Catch::getSeed());
+    std::int64_t n_wrong = 0;
+    for (int round = 0; round < 400; round++) {
+        std::vector<double> list;
+        for (int k = 0; k < 16; k++) {
+            list.push_back(static_cast<float>(random.unit() * std::exp2(static_cast<double>(random.in(-40, 20)))));
+        }
+        const double factor = random.one_of(attention_factors);
+        std::vector<std::int32_t> positions = {0, 1, -1, 16777217, least_position, greatest_position};
+        while (positions.size() < 20) {
+            positions.push_back(
+                static_cast<std::int32_t>(static_cast<std::int64_t>(random.bits()) >> random.in(32, 60)));
+        }
+        const auto rows = rows_at(make_frequencies(list, factor), HALYARD_REFERENCE_HF_F32, positions);
+        for (std::size_t i = 0; i < 20 * 16; i++) {
+            const float angle = static_cast<float>(positions[i / 16]) * static_cast<float>(list[i % 16]);
+            // long double is wide enough: it is most unlikely that the middle of two floats lies within its error.
+            const long double scale = static_cast<float>(factor);
+            const auto cos = static_cast<float>(scale * std::cos(static_cast<long double>(angle)));
+            const auto sin = static_cast<float>(scale * std::sin(static_cast<long double>(angle)));
+            const std::size_t where = i / 16 * 32 + i % 16;
+            n_wrong += rows[where] == cos ? 0 : 1;
+            n_wrong += rows[where + 16] == sin ? 0 : 1;
+        }
+    }
+    CHECK(n_wrong == 0);
+}
+
+TEST_CASE("sources: hf_f32 frequencies from a config are some ulp from transformers'", "[sources][golden]") {
+    const golden::Section section("frequencies");
+    std::int64_t greatest = 0;
+    std::string report;
+    for (const auto &entry : section.cases()) {
+        Difference of_case;
+        for (const auto &evaluation : entry.at("evaluations")) {
+            const auto read = read_for(evaluation, read_golden(entry));
+            const auto hf = section.array<float>(evaluation.at("inv_freq_hf_f32")).values;
+            REQUIRE(read.info.rotary_dim == 2 * std::ssize(hf));
+            for (std::size_t k = 0; k < hf.size(); k++) {
+                of_case.add(ulps_between(static_cast<float>(read.info.inv_freq[k]), hf[k]));
+            }
+        }
+        greatest = std::max(greatest, of_case.greatest);
+        report += " " + entry.at("name").get<std::string>() + " " + std::to_string(of_case.greatest);
+    }
+    CHECK(greatest <= 4);
+    WARN("ulp between float32(inv_freq) and transformers':" << report);
+}
+
+TEST_CASE("sources: hf_f32 reads given rows as they are", "[sources]") {
+    const float rows[] = {0.25f, 0.5f, 0.75f, 1.0f};
+    auto desc = describe_given(rows, rows + 2, 1, 4, 4);
+    desc.reference = HALYARD_REFERENCE_HF_F32;
+    const halyard::angle_source source{halyard::frequencies(), desc};
+    CHECK(rows_of(source, nullptr, 1, 1) == std::vector<float>(rows, rows + 4));
 }

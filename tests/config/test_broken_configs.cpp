@@ -105,8 +105,6 @@ TEST_CASE("config: broken configs are refused by name, numbers out of all range"
         {llama_with("500000.0", "-Infinity"), "rope_theta is infinite or no number"},
         {llama_with(":8192", ":Infinity"), "rope_scaling.original_max_position_embeddings is infinite"},
         {llama_with(":4096", ":NaN"), "hidden_size is infinite or no number"},
-        {llama(R"({"rope_theta": 0})").dump(), "rope_theta is 0"},
-        {llama_with("500000.0", "1e999"), "holds a number that no double holds"},
         {llama_scaled(R"("factor": 1e308)").dump(), "rope_scaling.factor"},
         {llama(R"({"max_position_embeddings": 1e300})").dump(), "max_position_embeddings"},
     });
@@ -115,7 +113,6 @@ TEST_CASE("config: broken configs are refused by name, numbers out of all range"
 TEST_CASE("config: broken configs are refused by name, contradictions", "[config]") {
     check_broken({
         {llama(R"({"rope_parameters": {"rope_type": "linear", "factor": 2}})").dump(), "are both there, but differ"},
-        {llama_scaled(R"("rope_theta": 10000.0)").dump(), "rope_scaling.rope_theta"},
         {whole_with(R"({"rope_theta": 10000.0})"), "rope_theta is not what text_config.rope_theta says"},
         {whole_with(R"({"partial_rotary_factor": 0.5})"), "partial_rotary_factor is not what text_config."},
         {whole_with(R"({"llm_config": {"rope_theta": 1e4}})"), "text_config and llm_config are both there"},
@@ -173,10 +170,6 @@ TEST_CASE("config: broken configs are refused by name, entries for kinds of laye
 TEST_CASE("config: broken configs are refused by name, values of the wrong type", "[config]") {
     // Numbers that are none, also where the stated method does not read them.
     check_broken({
-        {llama(R"({"rope_theta": true})").dump(), "rope_theta is of type boolean"},
-        {llama(R"({"rope_theta": "5e5"})").dump(), "rope_theta is of type string"},
-        {llama(R"({"rope_theta": []})").dump(), "rope_theta is of type array"},
-        {llama(R"({"rope_theta": -10000})").dump(), "rope_theta is -10000"},
         {llama_scaled(R"("factor": true)").dump(), "rope_scaling.factor is of type boolean"},
         {llama_scaled(R"("beta_fast": "32")").dump(), "rope_scaling.beta_fast is of type string"},
         {llama_scaled(R"("max_position_embeddings": -3)").dump(), "rope_scaling.max_position_embeddings is -3"},
@@ -184,15 +177,10 @@ TEST_CASE("config: broken configs are refused by name, values of the wrong type"
         {llama_scaled(R"("long_factor": [1, null])").dump(), "rope_scaling.long_factor[1] is of type null"},
         {llama_scaled(R"("rope_type": ["yarn"])").dump(), "rope_scaling.rope_type is of type array"},
         {llama_scaled(R"("rope_type": "yarnn")").dump(), "rope_scaling.rope_type is 'yarnn'"},
-        {llama(R"({"rope_scaling": []})").dump(), "rope_scaling is of type array"},
         {llama(R"({"no_rope_layers": [1, "0"]})").dump(), "no_rope_layers[1] is of type string"},
         {llama(R"({"no_rope_layers": 4})").dump(), "no_rope_layers is of type number"},
         {llama(R"({"no_rope_layer_interval": "4"})").dump(), "no_rope_layer_interval is of type string"},
-        {llama(R"({"layer_types": "full_attention"})").dump(), "layer_types is of type string"},
-        {llama(R"({"head_dim": 127})").dump(), "head_dim"},
         {llama(R"({"partial_rotary_factor": "0.5"})").dump(), "partial_rotary_factor is of type string"},
-        {llama(R"({"partial_rotary_factor": 1e-9})").dump(), "partial_rotary_factor"},
-        {llama(R"({"text_config": "llama"})").dump(), "text_config is of type string"},
         {llama_with("\"rope_theta\":", "\"rope_theta\":1e4,\"rope_theta\":"), "the field 'rope_theta' twice"},
         {llama_with("\"factor\":", "\"factor\":4,\"factor\":"), "the field 'factor' twice"},
     });

@@ -28,16 +28,6 @@ json type(const char *name, const std::string &more = "") {
                        more + "}");
 }
 
-void check_outcome(const Outcome &outcome, halyard_status status, const std::vector<const char *> &words) {
-    CAPTURE(outcome.message);
-    CHECK(outcome.status == status);
-    for (const char *word : words) {
-        CAPTURE(word);
-        CHECK(outcome.message.find(word) != std::string::npos);
-    }
-    CHECK(std::all_of(outcome.message.begin(), outcome.message.end(), [](char c) { return c >= ' ' && c <= '~'; }));
-}
-
 void check_refused(const std::vector<Bad> &cases) {
     for (const Bad &bad : cases) {
         const auto text = bad.config.dump();
@@ -50,18 +40,18 @@ void check_refused(const std::vector<Bad> &cases) {
 
 TEST_CASE("config: fields of the wrong type are named", "[config][errors]") {
     check_refused({
-        {llama(R"({"rope_theta": "10000"})"), refused, {"rope_theta", "string"}},
-        {llama(R"({"rope_theta": true})"), refused, {"rope_theta", "boolean"}},
-        {llama(R"({"rope_theta": [1, 2]})"), refused, {"rope_theta", "array"}},
+        {llama(R"({"rope_theta": "10000"})"), refused, {"rope_theta is of type string"}},
+        {llama(R"({"rope_theta": true})"), refused, {"rope_theta is of type boolean"}},
+        {llama(R"({"rope_theta": [1, 2]})"), refused, {"rope_theta is of type array"}},
         {llama(R"({"rope_scaling": 4})"), refused, {"rope_scaling", "object"}},
-        {llama(R"({"rope_scaling": [1]})"), refused, {"rope_scaling", "object"}},
+        {llama(R"({"rope_scaling": [1]})"), refused, {"rope_scaling is of type array", "object"}},
         {llama_scaled(R"("rope_type": 3)"), refused, {"rope_scaling.rope_type", "string"}},
         {llama_scaled(R"("factor": "8")"), refused, {"rope_scaling.factor"}},
         {llama(R"({"model_type": 7})"), refused, {"model_type"}},
         {llama(R"({"hidden_size": "4096"})"), refused, {"hidden_size"}},
-        {llama(R"({"layer_types": "full_attention"})"), refused, {"layer_types"}},
+        {llama(R"({"layer_types": "full_attention"})"), refused, {"layer_types is of type string"}},
         {llama(R"({"layer_types": [1]})"), refused, {"layer_types[0]"}},
-        {llama(R"({"text_config": 1})"), refused, {"text_config"}},
+        {llama(R"({"text_config": "llama"})"), refused, {"text_config is of type string"}},
         {llama_yarn(R"(, "truncate": 1)"), refused, {"truncate"}},
         {phi3(R"({"rope_scaling": {"short_factor": 1}})"), refused, {"short_factor"}},
         {phi3(R"({"rope_scaling": {"short_factor": ["1"]}})"), refused, {"short_factor[0]"}},
@@ -70,8 +60,8 @@ TEST_CASE("config: fields of the wrong type are named", "[config][errors]") {
 
 TEST_CASE("config: absurd values of scalings are named", "[config][errors]") {
     check_refused({
-        {llama(R"({"rope_theta": 0})"), range, {"rope_theta", "0"}},
-        {llama(R"({"rope_theta": -10000})"), range, {"rope_theta", "-10000"}},
+        {llama(R"({"rope_theta": 0})"), range, {"rope_theta is 0"}},
+        {llama(R"({"rope_theta": -10000})"), range, {"rope_theta is -10000"}},
         {llama(R"({"rope_theta": 1e-300})"), range, {"rope_theta"}},
         {llama_scaled(R"("factor": 0)"), range, {"factor"}},
         {llama_scaled(R"("factor": 0.5)"), range, {"factor", "0.5"}},
@@ -170,7 +160,7 @@ TEST_CASE("config: missing fields are named", "[config][errors]") {
 TEST_CASE("config: fields that contradict each other are named", "[config][errors]") {
     check_refused({
         {llama_scaled(R"("type": "yarn")"), refused, {"rope_type", "type"}},
-        {llama_scaled(R"("rope_theta": 10000)"), refused, {"rope_theta", "10000", "500000"}},
+        {llama_scaled(R"("rope_theta": 10000)"), refused, {"rope_scaling.rope_theta", "10000", "500000"}},
         {llama(R"({"rotary_emb_base": 10000})"), refused, {"rotary_emb_base", "rope_theta"}},
         {llama(R"({"rope_parameters": {"rope_type": "default"}})"), refused, {"rope_scaling", "rope_parameters"}},
         {llama(R"({"original_max_position_embeddings": 4096})"), refused, {"original_max_position_embeddings"}},
@@ -270,7 +260,7 @@ TEST_CASE("config: text that is no config", "[config]") {
         {"{\n  \"rope_theta\": 1e4,\n  }", "line 3, column 3"},
         {"models/config.json", "line 1, column 1: it has to be the text of a config.json"},
         {"nets/config.json", "and not its path"},
-        {"{\"rope_theta\": 1e999}", "no double"},
+        {"{\"rope_theta\": 1e999}", "holds a number that no double holds"},
         {"{\"rope_theta\": 01}", "line 1"},
         {"{\"rope_theta\": 1} x", "line 1, column 19"},
         {"{\"rope_theta\": \"\xff\"}", "line 1"},

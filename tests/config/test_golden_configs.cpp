@@ -1,4 +1,5 @@
 // Golden configs: what their frequencies are, how they pair elements, and which axis each pair reads.
+#include "checks/make_sources.h"
 #include "config/read_config.h"
 
 #include <algorithm>
@@ -29,12 +30,6 @@ TEST_CASE("config: what the frequencies were made from", "[config]") {
     }
 }
 
-namespace {
-
-const char *or_null(const std::string &text) { return text.empty() ? nullptr : text.c_str(); }
-
-}  // namespace
-
 TEST_CASE("config: golden frequencies, old and new form", "[config][golden]") {
     const golden::Section section("frequencies");
     REQUIRE(section.cases().size() >= 17);
@@ -45,12 +40,9 @@ TEST_CASE("config: golden frequencies, old and new form", "[config][golden]") {
             }
             const auto text = golden::read_file(HALYARD_GOLDEN_DIR "/frequencies/" + entry.at(form).get<std::string>());
             for (const json &evaluation : entry.at("evaluations")) {
-                const auto layer_type = evaluation.at("layer_type").is_null()
-                                            ? std::string()
-                                            : evaluation.at("layer_type").get<std::string>();
-                const auto seq_len = evaluation.at("seq_len").is_null() ? 0 : evaluation.at("seq_len").get<int>();
-                INFO(entry.at("name").get<std::string>() << ", " << form << ", " << layer_type << ", " << seq_len);
-                const auto outcome = read_good(text, or_null(layer_type), seq_len);
+                INFO(entry.at("name").get<std::string>()
+                     << ", " << form << ", " << evaluation.at("layer_type") << ", " << evaluation.at("seq_len"));
+                const auto outcome = read_for(evaluation, text);
                 const auto &info = outcome.info;
                 CHECK(info.rotary_dim == evaluation.at("rotary_dim").get<std::int64_t>());
                 CHECK(info.head_dim == evaluation.at("head_dim").get<std::int64_t>());
@@ -84,11 +76,7 @@ TEST_CASE("config: golden hf_apply, pairings read and written", "[config][golden
     for (const json &entry : section.cases()) {
         INFO(entry.at("name").get<std::string>());
         const json &other = frequencies.find_case(entry.at("frequencies_case"));
-        const auto &form = other.at(other.at("config_new").is_null() ? "config_old" : "config_new");
-        const auto layer_type = other.at("evaluations").at(0).at("layer_type");
-        const auto outcome =
-            read_good(golden::read_file(HALYARD_GOLDEN_DIR "/frequencies/" + form.get<std::string>()),
-                      layer_type.is_null() ? nullptr : layer_type.get_ref<const std::string &>().c_str());
+        const auto outcome = read_for(other.at("evaluations").at(0), read_golden(other));
         CHECK(name_of_pairing(outcome.info.pairing) == entry.at("pairing").get<std::string>());
         CHECK(name_of_pairing(outcome.info.out_pairing) == entry.at("out_layout").get<std::string>());
         CHECK(outcome.info.rotary_dim == entry.at("rotary_dim").get<std::int64_t>());
@@ -97,29 +85,12 @@ TEST_CASE("config: golden hf_apply, pairings read and written", "[config][golden
 
 namespace {
 
-/// The axis of each pair, by the definition in halyard.h.
-std::vector<std::int64_t> axes_of_pairs(const halyard_frequencies_info &info) {
-    std::vector<std::int64_t> axes(static_cast<std::size_t>(info.rotary_dim / 2), 0);
-    std::size_t next = 0;
-    for (std::int64_t axis = 0; axis < info.n_axes; ++axis) {
-        const auto count = static_cast<std::size_t>(info.axis_counts[axis]);
-        if (info.axis_map == HALYARD_AXIS_MAP_SECTIONS) {
-            std::fill_n(axes.begin() + static_cast<std::ptrdiff_t>(next), count, axis);
-            next += count;
-        } else if (axis > 0) {
-            for (std::size_t i = 0; i < count; ++i) {
-                axes.at(i * static_cast<std::size_t>(info.n_axes) + static_cast<std::size_t>(axis)) = axis;
-            }
-        }
-    }
-    return axes;
-}
-
 void check_axes(const halyard_frequencies_info &info, const json &entry) {
     CHECK(info.rotary_dim == entry.at("rotary_dim").get<std::int64_t>());
     CHECK(info.head_dim == entry.at("head_dim").get<std::int64_t>());
     CHECK(name_of_pairing(info.pairing) == entry.at("pairing").get<std::string>());
-    CHECK(axes_of_pairs(info) == entry.at("axis_of_pair").get<std::vector<std::int64_t>>());
+    CHECK(axis_of_pair(info.axis_map, {info.axis_counts, info.axis_counts + info.n_axes}) ==
+          entry.at("axis_of_pair").get<std::vector<std::int64_t>>());
     double worst = 0;
     for (std::size_t k = 0; k < entry.at("inv_freq_index").size(); ++k) {
         const long double exact =

@@ -100,7 +100,7 @@ TEST_CASE("config: scales of q that are refused", "[config]") {
     const struct {
         std::string config;
         halyard_status status;
-        std::vector<std::string> words;
+        std::vector<const char *> words;
     } refused[] = {
         {scaled("ministral3", length), HALYARD_ERROR_CONFIG, {"llama_4_scaling_beta", "missing"}},
         {scaled("ministral3", length + R"(, "llama_4_scaling_beta": "0.1")"),
@@ -135,12 +135,8 @@ TEST_CASE("config: scales of q that are refused", "[config]") {
         {type("unheard_of", R"(, "use_logn_attn": true)"), HALYARD_ERROR_UNSUPPORTED, {"use_logn_attn"}},
     };
     for (const auto &each : refused) {
-        const auto outcome = read(each.config);
-        CAPTURE(each.config, outcome.message);
-        CHECK(outcome.status == each.status);
-        for (const auto &word : each.words) {
-            CHECK(outcome.message.find(word) != std::string::npos);
-        }
+        CAPTURE(each.config);
+        check_outcome(read(each.config), each.status, each.words);
     }
     // What is off, or not there, is not refused.
     CHECK(read(type("unheard_of", R"(, "attn_temperature_tuning": false, "use_logn_attn": false)")).status ==

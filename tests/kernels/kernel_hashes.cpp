@@ -6,9 +6,10 @@
 #include "stage_calls.h"
 #include "walk/piece.h"
 
-#include <algorithm>
+#include <bit>
 #include <cinttypes>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <string>
@@ -17,18 +18,12 @@ namespace {
 
 using halyard::Kernel;
 using halyard::Pairing;
-using oracle::Random;
-using oracle::Values;
+using halyard::Target;
 
 /// FNV-1a of 64 bits. Any NaN counts as any other.
 class Hash {
 public:
-    void add(std::int32_t dtype, const void *at) {
-        if (dtype > HALYARD_BF16) {  // bytes, of which NaN has the sign of what was rounded
-            value_ = (value_ ^ *static_cast<const unsigned char *>(at)) * 0x100000001b3u;
-            return;
-        }
-        const std::uint32_t word = oracle::read_word(dtype, at);
+    void add(std::int32_t dtype, std::uint32_t word) {
         const std::uint32_t same = oracle::is_nan(dtype, word) ? 0xffffffffu : word;
         for (int shift = 0; shift < 32; shift += 8) {
             value_ = (value_ ^ (same >> shift & 0xff)) * 0x100000001b3u;
@@ -106,7 +101,7 @@ std::uint64_t hash_of(const Kernel &kernel) {
             piece.y = y.data();
             halyard::rotate_piece(kernel, piece);
             for (std::size_t at = 0; at < y.size(); at += static_cast<std::size_t>(oracle::element_bytes(dtype))) {
-                hash.add(dtype, y.data() + at);
+                hash.add(dtype, oracle::read_word(dtype, y.data() + at));
             }
         }
     }
@@ -133,78 +128,24 @@ std::uint64_t hash_of_rows(const halyard::RowKernels &kernels, std::int32_t kind
             positions.push_back(static_cast<std::int32_t>(random.in(first, last)));
         }
         for (const float value : rows_by(*source.get(), kernels, positions)) {
-            hash.add(HALYARD_F32, &value);
+            hash.add(HALYARD_F32, std::bit_cast<std::uint32_t>(value));
         }
     }
     return hash.value();
 }
 
-/// Hashes what a stage makes of any bits, with scales and weights that are numbers.
+/// Hashes what random calls of a stage leave.
 std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, const StageRow &row) {
-    static constexpr Values of_x[] = {Values::any_bits, Values::ordinary, Values::special, Values::short_mantissa};
     Random random(20261121);
     Hash hash;
-    for (const std::int64_t n : counts_of_pairs()) {
-        halyard::Extents extents = {n, random.in(1, 40), random.in(1, 3)};
-        if (row.knows_groups()) {
-            extents.n_elements = halyard::q8_group;
-        }
-        const halyard::ElementStrides dense = {1, extents.n_elements, extents.n_elements * extents.n_heads};
-        const std::int64_t n_groups = extents.n_heads * extents.n_tokens, count = extents.n_elements * n_groups;
-        const Values values = row.sums()           ? Values::ordinary
-                              : row.knows_groups() ? Values::short_mantissa  // all finite
-                                                   : of_x[random.in(0, 3)];
-        // Bytes are those of random elements of 16 bits, more than enough of them.
-        std::vector<char> x = oracle::random_elements(
-            random, static_cast<std::int32_t>(std::min(row.dtype_in(), halyard::Dtype::bf16)), values, count);
-        std::vector<float> y(static_cast<std::size_t>(2 * count)), weights(static_cast<std::size_t>(n));
-        for (float &weight : weights) {
-            weight = static_cast<float>(1 + random.unit() / 2);
-        }
-        StageCall call = {row, extents, {x.data(), dense}, {reinterpret_cast<char *>(y.data()), dense}};
-        call.r = {weights.data(), {1, 0, 0}};
-        call.norm = {1e-6f, weights.data(), 0, static_cast<std::int32_t>(random.in(0, 3)), row.dtype};
-        call.norm.bias = row.stage == Stage::layer_norm ? weights.data() : nullptr;
-        std::int64_t n_made = row.is_one_of({Stage::largest, Stage::range}) ? n_groups : count;
-        std::vector<float> scales(static_cast<std::size_t>(n_groups)), zeros(scales.size());
-        const std::vector<std::int32_t> row_of_token(static_cast<std::size_t>(extents.n_tokens));
-        std::vector<char> words = oracle::random_elements(random, HALYARD_F16, Values::ordinary, n_groups);
-        if (row.stage == Stage::range) {
-            call.greatest = y.data() + n_groups;
-            n_made = 2 * n_groups;
-        } else if (row.stage == Stage::quantise) {
-            for (std::size_t i = 0; i < scales.size(); i++) {
-                scales[i] = static_cast<float>(127 * random.unit());
-                zeros[i] = static_cast<float>(255 * random.unit());
-            }
-            call.r.data = scales.data();
-            call.z = zeros.data();
-            call.how = {row.dtype, static_cast<halyard::Quantisation::Mode>(random.in(0, 2)), 0, 255};
-        } else if (row.knows_groups()) {
-            call.q8 = {static_cast<std::int32_t>(random.in(0, 2)), random.one_in(2)};
-            call.scales = {words.data(), {0, 1, extents.n_heads}};
-        } else if (row.rotates()) {
-            call.norm.rounding = 0;
-            call.rows.cos_rows = call.rows.sin_rows = reinterpret_cast<const char *>(weights.data());
-            call.rows.n_rows = 1;
-            call.rows.stride_row = n;
-            call.rows.row_of_token = row_of_token.data();
-            n_made = n_groups * (n / 2 * 2);
-        } else if (row.transforms()) {
-            call.n_transformed = row.stage == Stage::hadamard ? 64 : 256;
-            call.extents.n_elements = n_made = count / call.n_transformed * call.n_transformed;
-        }
-        if (row.transforms() || row.is_one_of({Stage::norm, Stage::layer_norm})) {  // in place
-            std::copy_n(reinterpret_cast<const float *>(x.data()), n_made, y.data());
-            call.x = call.y;
-        }
-        if (n_made == 0) {  // one element is no pair
-            continue;
-        }
-        call.run_by(kernels);
-        const char *made = call.y.data;
-        for (std::int64_t i = 0; i < n_made; i++, made += halyard::element_bytes(row.dtype_out())) {
-            hash.add(static_cast<std::int32_t>(row.dtype_out()), made);
+    for (int i = 0; i < 100; i++) {
+        StageTrial trial(row, random);
+        const bool is_done = trial.call.run_by(kernels);
+        for (const auto &[name, operand] : trial.operands) {
+            const auto dtype = static_cast<std::int32_t>(operand->dtype);
+            const bool is_left_anyhow = !is_done && operand->data() != trial.call.x.data;
+            operand->for_each_element(
+                [&](std::uint32_t word, std::uint32_t) { hash.add(dtype, is_left_anyhow ? 0 : word); });
         }
     }
     return hash.value();
@@ -212,15 +153,20 @@ std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, const StageRow
 
 class Hashes {
 public:
-    void add(const std::string &name, const std::string &target, std::uint64_t hash) {
-        const auto [at, is_new] = hashes_.try_emplace(name, hash);
-        if (!is_new && at->second != hash) {
-            std::fprintf(stderr, "%s_%s differs from the reference: %016" PRIx64 "\n", name.c_str(), target.c_str(),
-                         hash);
+    /// Takes hash_of(target): of the reference once for each name, and of a target of this machine that has FMA.
+    template <typename HashOf>
+    void add(const std::string &name, Target target, HashOf hash_of) {
+        if (!hashes_.contains(name)) {
+            hashes_[name] = hash_of(Target::reference);
+        }
+        const bool is_here = (halyard::supported_targets() & halyard::bit(target)) != 0;
+        const std::uint64_t hash = is_here && target != Target::x86_sse41 ? hash_of(target) : hashes_[name];
+        if (hash != hashes_[name]) {
+            std::fprintf(stderr, "%s_%s differs from the reference: %016" PRIx64 "\n", name.c_str(),
+                         halyard::name_of(target), hash);
             agree_ = false;
         }
     }
-    bool contains(const std::string &name) const { return hashes_.contains(name); }
     bool print() const {
         for (const auto &[name, hash] : hashes_) {
             std::printf("%016" PRIx64 " %s\n", hash, name.c_str());
@@ -241,35 +187,26 @@ int main() {
         if (kernel.function == nullptr || kernel.place == halyard::Place::non_temporal) {
             continue;  // not every machine has non-temporal kernels, and halyard_tests compares their bits
         }
-        const std::string target = halyard::name_of(kernel.target), full_name = kernel.name;
-        const std::string name = full_name.substr(0, full_name.size() - target.size() - 1);
-        if (!hashes.contains(name)) {
-            Kernel reference = kernel;
-            reference.function = nullptr;
-            hashes.add(name, "reference", hash_of(reference));
-        }
-        const bool is_here = (halyard::supported_targets() & halyard::bit(kernel.target)) != 0;
-        if (is_here && kernel.target != halyard::Target::x86_sse41) {
-            hashes.add(name, target, hash_of(kernel));
-        }
+        const std::string name = kernel.name;
+        hashes.add(name.substr(0, name.size() - std::strlen(halyard::name_of(kernel.target)) - 1), kernel.target,
+                   [&](Target target) {
+                       Kernel made = kernel;
+                       made.function = target == Target::reference ? nullptr : kernel.function;
+                       return hash_of(made);
+                   });
     }
-    const halyard::RowKernels reference = halyard::select_row_kernels(0);
+    const auto only = [](Target target) { return target == Target::reference ? 0 : halyard::bit(target); };
     for (const auto &[name, kind] : {std::pair{"halyard_rows_phase", HALYARD_ANGLES_PHASE},
                                      std::pair{"halyard_rows_factored", HALYARD_ANGLES_FACTORED}}) {
-        hashes.add(name, "reference", hash_of_rows(reference, kind));
         for (const RowMaker &maker : row_makers()) {
-            if (maker.fused) {
-                hashes.add(name, maker.name, hash_of_rows(maker.kernels, kind));
-            }
+            hashes.add(name, maker.kernels.target, [&, kind = kind](Target target) {
+                return hash_of_rows(halyard::select_row_kernels(only(target)), kind);
+            });
         }
     }
     for (const StageRow &row : stage_rows) {
-        const halyard::StageKernels kernels = halyard::select_stage_kernels(halyard::bit(row.target));
-        const bool is_here = (halyard::supported_targets() & halyard::bit(row.target)) != 0;
-        hashes.add(row.name, "reference", hash_of_stage(halyard::select_stage_kernels(0), row));
-        if (is_here && kernels.target == row.target && row.target != halyard::Target::x86_sse41) {
-            hashes.add(row.name, halyard::name_of(row.target), hash_of_stage(kernels, row));
-        }
+        hashes.add(row.name, row.target,
+                   [&](Target target) { return hash_of_stage(halyard::select_stage_kernels(only(target)), row); });
     }
     return hashes.print() ? 0 : 1;
 }

@@ -25,10 +25,8 @@ namespace {
 constexpr Dtype dtypes[] = {Dtype::f16, Dtype::bf16, Dtype::e4m3, Dtype::e5m2, Dtype::int8};
 
 std::uint32_t word_at(Dtype dtype, const std::vector<char> &words, std::size_t i) {
-    std::uint32_t word = 0;
-    const auto bytes = static_cast<std::size_t>(halyard::element_bytes(dtype));
-    std::memcpy(&word, words.data() + i * bytes, bytes);
-    return word;
+    return oracle::read_word(static_cast<std::int32_t>(dtype),
+                             words.data() + i * static_cast<std::size_t>(halyard::element_bytes(dtype)));
 }
 
 /// Rounds floats by a target's kernel, without a scale.

@@ -63,15 +63,11 @@ struct Call {
 
     template <typename Function>
     void for_each_output(Function function) const {
-        for (std::int64_t token = 0; token < piece.n_tokens; token++) {
-            for (std::int64_t head = 0; head < piece.n_heads; head++) {
-                for (std::int64_t k = 0; k < 2 * piece.n_pairs; k++) {
-                    float value;
-                    std::memcpy(&value, output(token, head, k / 2, k % 2), sizeof(value));
-                    value = function(value);
-                    std::memcpy(output(token, head, k / 2, k % 2), &value, sizeof(value));
-                }
-            }
+        const std::int64_t n = 2 * piece.n_pairs;
+        for (std::int64_t i = 0; i < piece.n_tokens * piece.n_heads * n; i++) {
+            char *const at = output(i / n / piece.n_heads, i / n % piece.n_heads, i % n / 2, i % 2);
+            const float value = function(halyard::read_word<float>(at));
+            std::memcpy(at, &value, sizeof(value));
         }
     }
 
@@ -194,53 +190,41 @@ int broken(halyard_buffer *row_of_token, halyard_buffer *cos, halyard_buffer *si
     return 0;
 }
 
-/// A kernel that cuts f16 and bf16 off rather than rounding them.
+/// Rounds to nearest.
 template <std::int32_t dtype>
-int truncating(halyard_buffer *row_of_token, halyard_buffer *cos, halyard_buffer *sin, std::uint32_t sin_sign,
-               halyard_buffer *x, halyard_buffer *y) {
+std::uint32_t rounded(float value) {
+    return oracle::narrow(dtype, value);
+}
+/// Cuts what no element holds off.
+template <std::int32_t dtype>
+std::uint32_t cut_off(float value) {
+    const std::uint32_t word = oracle::narrow(dtype, value);
+    return std::fabs(oracle::widen(dtype, word)) > std::fabs(value) ? word - 1 : word;
+}
+
+/// A kernel of the oracle's: in any arithmetic, and rounding as it likes.
+template <std::int32_t dtype, oracle::Arithmetic arithmetic, std::uint32_t (*narrow)(float)>
+int rotate_by_oracle(halyard_buffer *row_of_token, halyard_buffer *cos, halyard_buffer *sin, std::uint32_t sin_sign,
+                     halyard_buffer *x, halyard_buffer *y) {
     const Call call(static_cast<halyard::Dtype>(dtype), row_of_token, cos, sin, sin_sign, x, y);
     const Piece &p = call.piece;
-    for (std::int64_t token = 0; token < p.n_tokens; token++) {
-        for (std::int64_t head = 0; head < p.n_heads; head++) {
-            for (std::int64_t k = 0; k < p.n_pairs; k++) {
-                const char *from = p.x + 2 * (token * p.in.token + head * p.in.head + k * p.in.pair);
-                char *to = p.y + 2 * (token * p.out.token + head * p.out.head + k * p.out.pair);
-                const auto read = [&](const char *at) { return oracle::widen(dtype, oracle::read_word(dtype, at)); };
-                const auto turned =
-                    oracle::rotate(oracle::Arithmetic::fused, {read(from), read(from + 2 * p.in.member)},
-                                   call.cos(token, k), call.sin(token, k));
-                const auto write = [&](char *at, float value) {
-                    std::uint32_t word = oracle::narrow(dtype, value);
-                    if (std::fabs(oracle::widen(dtype, word)) > std::fabs(value)) {
-                        word--;
-                    }
-                    oracle::write_word(dtype, at, word);
-                };
-                write(to, turned.x0);
-                write(to + 2 * p.out.member, turned.x1);
-            }
-        }
+    const std::int64_t bytes = oracle::element_bytes(dtype);
+    for (std::int64_t n = 0; n < p.n_tokens * p.n_heads * p.n_pairs; n++) {
+        const std::int64_t k = n % p.n_pairs, head = n / p.n_pairs % p.n_heads, token = n / p.n_pairs / p.n_heads;
+        const char *from = p.x + bytes * (token * p.in.token + head * p.in.head + k * p.in.pair);
+        char *to = p.y + bytes * (token * p.out.token + head * p.out.head + k * p.out.pair);
+        const auto read = [&](const char *at) { return oracle::widen(dtype, oracle::read_word(dtype, at)); };
+        const auto turned = oracle::rotate(arithmetic, {read(from), read(from + bytes * p.in.member)},
+                                           call.cos(token, k), call.sin(token, k));
+        oracle::write_word(dtype, to, narrow(turned.x0));
+        oracle::write_word(dtype, to + bytes * p.out.member, narrow(turned.x1));
     }
     return 0;
 }
 
-/// A kernel without fused multiply-add: both products round.
-int rounding_twice(halyard_buffer *row_of_token, halyard_buffer *cos, halyard_buffer *sin, std::uint32_t sin_sign,
-                   halyard_buffer *x, halyard_buffer *y) {
-    const Call call(halyard::Dtype::f32, row_of_token, cos, sin, sin_sign, x, y);
-    const Piece &p = call.piece;
-    for (std::int64_t n = 0; n < p.n_tokens * p.n_heads * p.n_pairs; n++) {
-        const std::int64_t k = n % p.n_pairs, head = n / p.n_pairs % p.n_heads, token = n / p.n_pairs / p.n_heads;
-        const char *from = p.x + 4 * (token * p.in.token + head * p.in.head + k * p.in.pair);
-        oracle::Pair<float> pair;
-        std::memcpy(&pair.x0, from, 4);
-        std::memcpy(&pair.x1, from + 4 * p.in.member, 4);
-        pair = oracle::rotate(oracle::Arithmetic::plain, pair, call.cos(token, k), call.sin(token, k));
-        std::memcpy(call.output(token, head, k, 0), &pair.x0, 4);
-        std::memcpy(call.output(token, head, k, 1), &pair.x1, 4);
-    }
-    return 0;
-}
+constexpr auto rounding_twice = rotate_by_oracle<HALYARD_F32, oracle::Arithmetic::plain, rounded<HALYARD_F32>>;
+template <std::int32_t dtype>
+constexpr auto truncating = rotate_by_oracle<dtype, oracle::Arithmetic::fused, cut_off<dtype>>;
 
 using enum halyard::Dtype;
 

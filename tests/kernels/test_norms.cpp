@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 using halyard::Dtype;
@@ -43,85 +44,22 @@ float canonical_scale(const std::vector<float> &v, float eps) {
     return 1.0f / root;
 }
 
-}  // namespace
-
-TEST_CASE("norms: they are within their bound, and the portable loop keeps the order", "[stages]") {
-    Random random(Catch::getSeed());
-    const oracle::Nearest nearest_f16(HALYARD_F16), nearest_bf16(HALYARD_BF16);
-    const auto rounded = [&](Dtype dtype, float value) {
-        const oracle::Nearest &nearest = dtype == Dtype::f16 ? nearest_f16 : nearest_bf16;
-        return static_cast<float>(nearest.value_of(nearest.word_of(value)));
-    };
-    const std::vector<StageKernels> all = stage_kernels_here();
-    double worst = 0;
-    for (int round = 0; round < 600; round++) {
-        const std::int64_t n = round % 3 == 0 ? random.in(1, 600) : 16 * random.in(1, 32);
-        const auto eps = round % 2 == 0 ? 1e-6f : 1e-5f;
-        const float size = std::ldexp(1.0f, static_cast<int>(random.in(-12, 12)));
-        std::vector<float> v, w;
-        for (std::int64_t i = 0; i < n; i++) {
-            v.push_back(static_cast<float>(random.unit()) * size);
-            w.push_back(static_cast<float>(1 + random.unit()));
-        }
-        long double sum = 0;
-        for (const float value : v) {
-            sum += static_cast<long double>(value) * value;
-        }
-        const long double scale = 1 / std::sqrt(sum / n + eps);
-        // Relative to the result: half of what sum, mean and eps round, then root, quotient and two products.
-        const auto bound_of = [n](Target target) {
-            const std::int64_t of_partial = (n + 15) / 16 * (target == Target::x86_sse41 ? 2 : 1);
-            return (static_cast<long double>(of_partial + 4 + 2) / 2 + 4) * 0x1p-24L * 1.0001L;
-        };
-        const std::int32_t flags = static_cast<std::int32_t>(random.in(0, 3));
-        const Dtype dtype = random.one_in(2) ? Dtype::f16 : Dtype::bf16;
-        const float canonical = canonical_scale(v, eps);
-        for (const StageKernels &kernels : all) {
-            INFO(halyard::name_of(kernels.target) << ", " << n << " elements, rounding " << flags);
-            const Extents extents = {n, 1, 1};
-            const ElementStrides dense = {1, n, n};
-            std::vector<float> normed = v;
-            normalise(kernels, {eps, w.data(), 0, 0, Dtype::f32}, extents, {normed.data(), dense});
-            std::vector<float> coarse = v;
-            normalise(kernels, {eps, w.data(), 0, flags, dtype}, extents, {coarse.data(), dense});
-            std::int64_t n_far = 0, n_other = 0;
-            for (std::size_t i = 0; i < v.size(); i++) {
-                const long double exact = v[i] * scale * w[i];
-                const long double off = std::fabs(normed[i] - exact);
-                n_far += off <= bound_of(kernels.target) * std::fabs(exact) + 0x1p-149L ? 0 : 1;
-                worst = std::max(worst, static_cast<double>(off / (std::fabs(exact) * 0x1p-23L + 0x1p-149L)));
-                float value = v[i] * canonical;
-                n_other += normed[i] == value * w[i] ? 0 : 1;
-                value = (flags & halyard::round_before_weight) != 0 ? rounded(dtype, value) : value;
-                value *= w[i];
-                value = (flags & halyard::round_after_weight) != 0 ? rounded(dtype, value) : value;
-                n_other += coarse[i] == value ? 0 : 1;
-            }
-            CHECK(n_far == 0);
-            if (kernels.target != Target::x86_sse41) {
-                CHECK(n_other == 0);
-            }
-        }
-    }
-    WARN("norms: the greatest error is " << worst << " eps of the result");
-}
-
-namespace {
-
-/// A layer norm of a head whose numbers lie around `around`, exactly.
-struct LayerNorm {
+/// A norm of a head, exactly: of a layer where there are biases.
+struct ExactNorm {
     std::vector<float> v, w, b;
     float eps;
     long double mean = 0, scale = 0, magnitude = 0;  // 1 / sqrt(...), and the mean of |v|
 
-    LayerNorm(Random &random, std::int64_t n, float around, float with_eps) : eps(with_eps) {
-        const auto count = static_cast<long double>(n);
-        for (std::int64_t i = 0; i < n; i++) {
-            v.push_back(around + static_cast<float>(random.unit()));
+    ExactNorm(Random &random, std::vector<float> head, bool is_layer, float with_eps)
+        : v(std::move(head)), eps(with_eps) {
+        const auto count = static_cast<long double>(v.size());
+        for (const float x : v) {
             w.push_back(static_cast<float>(1 + random.unit()));
-            b.push_back(random.one_in(4) ? -0.0f : static_cast<float>(2 * random.unit()));
-            mean += v.back() / count;
-            magnitude += std::fabs(v.back()) / count;
+            if (is_layer) {
+                b.push_back(random.one_in(4) ? -0.0f : static_cast<float>(2 * random.unit()));
+                mean += x / count;
+                magnitude += std::fabs(x) / count;
+            }
         }
         long double squares = 0;
         for (const float x : v) {
@@ -129,20 +67,25 @@ struct LayerNorm {
         }
         scale = 1 / std::sqrt(squares / count + eps);
     }
-    long double weighted(std::size_t i) const { return (v[i] - mean) * scale * w[i]; }
-    /// What walk/stages.h says. Squares take two roundings where there is no fma.
+    long double normed(std::size_t i) const {
+        return (v[i] - mean) * scale * w[i] + (b.empty() ? 0.0L : static_cast<long double>(b[i]));
+    }
+    /// What walk/stages.h says: half of what sum, mean and eps round, then root, quotient and two products; what the
+    /// mean of a layer adds to that. Squares take two roundings where there is no fma.
     long double bound(std::size_t i, bool has_fma) const {
         const auto of_partial = static_cast<long double>((v.size() + 15) / 16);
-        const long double z = std::fabs(v[i] - mean) * scale;
-        const long double of_rms = (of_partial * (has_fma ? 1 : 2) + 6) / 2 + 4, of_centring = 2;
-        const long double units = (of_rms + of_centring) * z * std::fabs(w[i]) + std::fabs(weighted(i) + b[i]) +
-                                  (of_partial + 5) * magnitude * scale * (1 + z / 3) * std::fabs(w[i]);
-        return units * 0x1p-24L * 1.001L + 0x1p-149L;
+        const long double z = std::fabs(v[i] - mean) * scale, of_rms = (of_partial * (has_fma ? 1 : 2) + 6) / 2 + 4;
+        long double units = of_rms * z * std::fabs(w[i]);
+        if (!b.empty()) {
+            units += 2 * z * std::fabs(w[i]) + std::fabs(normed(i)) +
+                     (of_partial + 5) * magnitude * scale * (1 + z / 3) * std::fabs(w[i]);
+        }
+        return units * 0x1p-24L * (b.empty() ? 1.0001L : 1.001L) + 0x1p-149L;
     }
     /// Operation by operation. Rounds by `round` where flags say so.
     template <typename Round>
     std::vector<float> by_operations(std::int32_t flags, Round round) const {
-        const float rounded_mean = canonical_mean(v, [](float sum, float x) { return sum + x; });
+        const float rounded_mean = b.empty() ? 0.0f : canonical_mean(v, [](float sum, float x) { return sum + x; });
         std::vector<float> y;
         for (const float x : v) {
             y.push_back(x - rounded_mean);
@@ -152,23 +95,27 @@ struct LayerNorm {
             float value = y[i] * rounded_scale;
             value = (flags & halyard::round_before_weight) != 0 ? round(value) : value;
             value *= w[i];
-            value += b[i];
+            value += b.empty() ? -0.0f : b[i];
             y[i] = (flags & halyard::round_after_weight) != 0 ? round(value) : value;
         }
         return y;
     }
 };
 
-}  // namespace
-
-TEST_CASE("norms: those of layers are within their bound, and the portable loop keeps the order", "[stages]") {
+/// Norms of random heads, of whose numbers those for a layer lie around some number.
+void check_norms(bool is_layer) {
     Random random(Catch::getSeed());
     const oracle::Nearest nearest_f16(HALYARD_F16), nearest_bf16(HALYARD_BF16);
     double worst = 0;
     for (int round = 0; round < 600; round++) {
-        const std::int64_t n = round % 3 == 0 ? random.in(1, 600) : 16 * random.in(1, 32);
         const float arounds[] = {0.0f, 1.0f, -100.0f, 1e6f, 1e-3f};
-        const LayerNorm norm(random, n, random.one_of(arounds), round % 2 == 0 ? 1e-5f : 1e-12f);
+        const float around = is_layer ? random.one_of(arounds) : 0.0f;
+        const float size = is_layer ? 1.0f : std::ldexp(1.0f, static_cast<int>(random.in(-12, 12)));
+        std::vector<float> head(static_cast<std::size_t>(round % 3 == 0 ? random.in(1, 600) : 16 * random.in(1, 32)));
+        for (float &value : head) {
+            value = around + static_cast<float>(random.unit()) * size;
+        }
+        const ExactNorm norm(random, head, is_layer, round % 2 == 0 ? 1e-5f : is_layer ? 1e-12f : 1e-6f);
         const auto flags = static_cast<std::int32_t>(random.in(0, 3));
         const Dtype dtype = random.one_in(2) ? Dtype::f16 : Dtype::bf16;
         const oracle::Nearest &nearest = dtype == Dtype::f16 ? nearest_f16 : nearest_bf16;
@@ -176,19 +123,19 @@ TEST_CASE("norms: those of layers are within their bound, and the portable loop 
         const auto coarsely = norm.by_operations(
             flags, [&](float value) { return static_cast<float>(nearest.value_of(nearest.word_of(value))); });
         for (const StageKernels &kernels : stage_kernels_here()) {
-            INFO(halyard::name_of(kernels.target) << ", " << n << " elements, rounding " << flags);
+            INFO(halyard::name_of(kernels.target) << ", " << head.size() << " elements, rounding " << flags);
             const bool has_fma = kernels.target != Target::x86_sse41;
             const auto normed = [&](std::int32_t rounding, Dtype to) {
                 std::vector<float> y = norm.v;
-                normalise(kernels, {norm.eps, norm.w.data(), 0, rounding, to, norm.b.data()}, {n, 1, 1},
-                          {y.data(), {1, n, n}});
+                const std::int64_t n = std::ssize(y);
+                normalise(kernels, {norm.eps, norm.w.data(), 0, rounding, to, is_layer ? norm.b.data() : nullptr},
+                          {n, 1, 1}, {y.data(), {1, n, n}});
                 return y;
             };
             const std::vector<float> y = normed(0, Dtype::f32);
             std::int64_t n_far = 0;
             for (std::size_t i = 0; i < y.size(); i++) {
-                const long double off = std::fabs(y[i] - (norm.weighted(i) + norm.b[i])),
-                                  bound = norm.bound(i, has_fma);
+                const long double off = std::fabs(y[i] - norm.normed(i)), bound = norm.bound(i, has_fma);
                 n_far += off <= bound ? 0 : 1;
                 worst = std::max(worst, static_cast<double>(off / bound));
             }
@@ -196,7 +143,17 @@ TEST_CASE("norms: those of layers are within their bound, and the portable loop 
             CHECK((!has_fma || (y == exactly && normed(flags, dtype) == coarsely)));
         }
     }
-    WARN("norms of layers: the greatest error is " << worst << " of its bound");
+    WARN("norms" << (is_layer ? " of layers" : "") << ": the greatest error is " << worst << " of its bound");
+}
+
+}  // namespace
+
+TEST_CASE("norms: they are within their bound, and the portable loop keeps the order", "[stages]") {
+    check_norms(false);
+}
+
+TEST_CASE("norms: those of layers are within their bound, and the portable loop keeps the order", "[stages]") {
+    check_norms(true);
 }
 
 TEST_CASE("norms: those of layers without a bias keep the sign of zeros", "[stages]") {

@@ -126,7 +126,7 @@ public:
 
     CachedKeys(halyard::dtype type, const halyard::frequencies &frequencies)
         : type_(type), angles_(halyard::angle_source::phase(frequencies)),
-          bytes_(static_cast<std::size_t>(n * head_dim * oracle::stored_bytes(static_cast<std::int32_t>(type)))),
+          bytes_(static_cast<std::size_t>(n * head_dim * oracle::element_bytes(static_cast<std::int32_t>(type)))),
           scales_(n, 1.0f), scratch_(n / 8) {}
 
     /// Stores f32 keys, rotated for positions first, first + 1, ….
@@ -147,7 +147,7 @@ public:
     Elements values() const {
         Elements result(HALYARD_F32, {1, n, 1, head_dim});
         const auto type = static_cast<std::int32_t>(type_);
-        const std::int64_t bytes = oracle::stored_bytes(type);
+        const std::int64_t bytes = oracle::element_bytes(type);
         for (std::int64_t i = 0; i < n * head_dim; i++) {
             std::uint32_t word = 0;
             std::memcpy(&word, bytes_.data() + i * bytes, static_cast<std::size_t>(bytes));

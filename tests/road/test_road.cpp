@@ -179,7 +179,7 @@ std::vector<std::uint32_t> take(const halyard_norm_desc *norm, const halyard_sca
     halyard::plan_desc plan_desc(0, {desc});
     plan_desc.target = target;
     const halyard::plan plan(plan_desc);
-    const std::int64_t bytes = oracle::stored_bytes(out_dtype), n = desc.head_dim;
+    const std::int64_t bytes = oracle::element_bytes(out_dtype), n = desc.head_dim;
     std::vector<char> y(x.size() * static_cast<std::size_t>(bytes));
     auto stages = halyard::stages();
     stages.scales_out = scale_out;
