@@ -25,7 +25,8 @@ const char *Angles::name() const {
 
 void Angles::draw(Draw &draw, const Choice &choice, const Call &call, Kind of_kind, int axes) {
     kind = of_kind;
-    desc.rotary_dim = call.plan.rotary_dim >= 2 && call.plan.rotary_dim <= 4096 ? call.plan.rotary_dim / 2 * 2 : 2;
+    const std::int64_t most = std::max<std::int64_t>(4096, choice.rotary_dim);  // a fuzzer may have any
+    desc.rotary_dim = call.plan.rotary_dim >= 2 && call.plan.rotary_dim <= most ? call.plan.rotary_dim / 2 * 2 : 2;
     const std::int64_t n_pairs = desc.rotary_dim / 2;
     static constexpr std::int32_t kinds[] = {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE, HALYARD_ANGLES_FACTORED,
                                              HALYARD_ANGLES_TABLE, HALYARD_ANGLES_GIVEN, HALYARD_ANGLES_GIVEN,
@@ -211,9 +212,10 @@ std::string Angles::create(bool moves) {
     return "";
 }
 
-/// The second source has an axis map of its own.
+/// The second source has an axis map of its own, and is of another kind where they are joined.
 halyard_angle_source_desc Angles::describe(std::size_t source) const {
     halyard_angle_source_desc described = desc;
+    described.kind = source == 1 && kind == joined ? HALYARD_ANGLES_PHASE : desc.kind;
     if (source == 1 && desc.axis_map != 0 && !axis_of_pair_[1].empty()) {
         described.axis_map = HALYARD_AXIS_MAP_LIST;
         described.axis_of_pair = axis_of_pair_[1].data();
