@@ -213,9 +213,10 @@ std::string Angles::create(bool moves) {
     return "";
 }
 
-/// The second source has an axis map of its own.
+/// The second source has an axis map of its own, and is of another kind where they are joined.
 halyard_angle_source_desc Angles::describe(std::size_t source) const {
     halyard_angle_source_desc described = desc;
+    described.kind = source == 1 && kind == joined ? HALYARD_ANGLES_PHASE : desc.kind;
     if (source == 1 && desc.axis_map != 0 && !axis_of_pair_[1].empty()) {
         described.axis_map = HALYARD_AXIS_MAP_LIST;
         described.axis_of_pair = axis_of_pair_[1].data();

@@ -47,6 +47,13 @@ struct Angles {
     }
     /// Of the source, or of the first of joined ones.
     const halyard::frequencies &frequencies() const { return frequencies_[0]; }
+    /// What turns a token: one of those that are joined, or that which turns all; and so where its key comes from.
+    const halyard_angle_source *of_token(const Call &call, std::int64_t batch, std::int64_t token) const {
+        return joined_ ? sources_[index.at(call, batch, token)].get() : get();
+    }
+    const halyard_angle_source *from_of_token(const Call &call, std::int64_t batch, std::int64_t token) const {
+        return from_joined_ ? sources_[1 - from_index.at(call, batch, token)].get() : get_from();
+    }
     bool is_given() const { return desc.kind == HALYARD_ANGLES_GIVEN; }
     bool is_covered(std::int64_t position) const;
     std::int64_t n_axes() const { return std::max(desc.n_axes, 1); }

@@ -80,11 +80,14 @@ struct Call {
     bool has_cache() const {
         return std::any_of(tensors, tensors + n(), [](const auto &tensor) { return tensor.cache != nullptr; });
     }
-    /// Whether a tensor is rotated, or copied, and nothing else is done to it.
+    /// Whether a tensor is rotated, or copied, and nothing else is done to it; but that f32 may be multiplied by
+    /// scales.
     bool is_plain(int i) const {
-        return plan.rerotates == 0 && tensors[i].norm == nullptr && tensors[i].scale == nullptr &&
-               tensors[i].position_scales == 0 && tensors[i].hadamard == 0 && groups_of(i, true) == nullptr &&
-               out_dtype(i) == tensors[i].dtype;
+        const halyard_tensor_desc &tensor = tensors[i];
+        const bool has_scales = tensor.scale != nullptr || tensor.position_scales != 0;
+        return plan.rerotates == 0 && tensor.norm == nullptr && tensor.hadamard == 0 && !is_dynamic(i) &&
+               groups_of(i, true) == nullptr && out_dtype(i) == tensor.dtype &&
+               (!has_scales || tensor.dtype == HALYARD_F32);
     }
 };
 

@@ -123,7 +123,7 @@ std::vector<float> Scene::make_rows() const {
     return rows;
 }
 
-/// Of a tensor that is rotated and stored, and nothing else.
+/// Of a tensor that is rotated and stored, and nothing else; of f32, multiplied by a scale by position, then another.
 std::string Scene::check_bits(int i, const std::vector<float> &rows, bool is_fused, const Images &after) const {
     const halyard_tensor_desc &desc = call.tensors[i];
     const std::int64_t n_pairs = desc.no_rotation != 0 ? 0 : call.plan.rotary_dim / 2, window = desc.rotary_offset;
@@ -136,7 +136,15 @@ std::string Scene::check_bits(int i, const std::vector<float> &rows, bool is_fus
         const auto read = [&](std::int64_t d) {
             return oracle::read_word(desc.dtype, memory.in(before, place_of_input(call, i, at, d)));
         };
+        float by_position = 1;
+        if (desc.position_scales != 0) {
+            std::memcpy(&by_position, place_of_position_scale(call, i, at), sizeof(by_position));
+        }
         const auto expect = [&](std::int64_t d, std::uint32_t should_be) {
+            if (desc.position_scales != 0 || desc.scale != nullptr) {
+                const float value = oracle::widen(desc.dtype, should_be) * by_position;
+                should_be = oracle::narrow(desc.dtype, value * (1.0f / scale_of(call, i, at, d).value_or(1.0f)));
+            }
             const std::uint32_t word = oracle::read_word(desc.dtype, memory.in(after, place_of_output(call, i, at, d)));
             if (!are_equal(desc.dtype, word, should_be)) {
                 std::ostringstream text;

@@ -1,20 +1,15 @@
 #include "checks/scene/ways.h"
 
-#include "checks/scene/bound_pointers.h"
-
 namespace scenes {
 
-namespace {
+ScenePointers::ScenePointers(const Call &call) : BoundPointers(call.x, call.y, call.plan.n_tensors, call.args.stages) {
+    args.positions = call.args.positions != nullptr ? call.args.positions->data : nullptr;
+    args.slots = call.args.slots != nullptr ? call.slots.data : nullptr;
+    args.slots_scratch = call.args.slots != nullptr ? call.slots.scratch : nullptr;
+    args.from_positions = call.args.from_positions != nullptr ? call.args.from_positions->data : nullptr;
+}
 
-/// The pointers of a bound run's call, taken from those that it was bound with.
-struct ScenePointers : BoundPointers {
-    explicit ScenePointers(const Call &call) : BoundPointers(call.x, call.y, call.plan.n_tensors, call.args.stages) {
-        args.positions = call.args.positions != nullptr ? call.args.positions->data : nullptr;
-        args.slots = call.args.slots != nullptr ? call.slots.data : nullptr;
-        args.slots_scratch = call.args.slots != nullptr ? call.slots.scratch : nullptr;
-        args.from_positions = call.args.from_positions != nullptr ? call.args.from_positions->data : nullptr;
-    }
-};
+namespace {
 
 /// Every third part, then those behind them, and so on.
 template <typename Function>
@@ -73,6 +68,93 @@ Images run(Scene &scene, const char *target, Way way, std::int32_t n_parts) {
     return scene.memory.image();
 }
 
+namespace {
+
+/// One token of a call, as a call of its own.
+struct TokenCall {
+    halyard_tensor x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];
+    halyard_stages stages[HALYARD_MAX_TENSORS];
+    halyard_slots slots;
+    halyard_positions positions, from_positions;
+    halyard_run_args args;
+
+    TokenCall(const Scene &scene, std::int64_t batch, std::int64_t token) : args(scene.call.args) {
+        const Call &call = scene.call;
+        const Head first = {batch, token, 0};
+        args.angles = scene.angles.of_token(call, batch, token);
+        args.from_angles = args.from_positions != nullptr ? scene.angles.from_of_token(call, batch, token) : nullptr;
+        if (args.slots != nullptr) {
+            slot_ = slot_of(call, batch, token);
+            slots = call.slots;
+            slots.data = &slot_;
+            slots.type = HALYARD_INT64;
+            slots.consecutive = 0;
+            slots.shape[0] = slots.shape[1] = 1;
+            args.slots = &slots;
+        }
+        for (std::int64_t axis = 0; axis < scene.angles.n_axes(); axis++) {
+            to_[axis] = position_of(args.positions, axis, batch, token);
+            from_[axis] = args.from_positions != nullptr ? position_of(args.from_positions, axis, batch, token) : 0;
+        }
+        positions = halyard::positions(to_, {1, 1});
+        from_positions = halyard::positions(from_, {1, 1});
+        positions.n_axes = from_positions.n_axes = static_cast<std::int32_t>(scene.angles.n_axes());
+        positions.stride_axis = from_positions.stride_axis = 1;
+        args.positions = &positions;
+        args.from_positions = args.from_positions != nullptr ? &from_positions : nullptr;
+        for (int i = 0; i < call.n(); i++) {
+            take_tensor(call, i, first);
+        }
+        args.x = x;
+        args.y = y;
+        args.stages = args.stages != nullptr ? stages : nullptr;
+    }
+    TokenCall(const TokenCall &) = delete;
+
+private:
+    std::int64_t slot_ = -1, to_[HALYARD_MAX_AXES], from_[HALYARD_MAX_AXES];
+
+    void take_tensor(const Call &call, int i, const Head &first) {
+        x[i] = call.x[i];
+        y[i] = call.y[i];
+        for (halyard_tensor *const tensor : {&x[i], &y[i]}) {
+            tensor->data = tensor->data != nullptr ? place_in(*tensor, first, 0) : nullptr;
+            tensor->shape[0] = tensor->shape[1] = 1;
+        }
+        const bool has_cache = call.tensors[i].cache != nullptr;
+        const halyard_stages &all = call.stages[i];
+        stages[i] = all;
+        if (all.position_scales != nullptr) {
+            stages[i].position_scales = reinterpret_cast<const float *>(place_of_position_scale(call, i, first));
+        }
+        if (all.scales_out != nullptr && !has_cache) {
+            stages[i].scales_out = reinterpret_cast<float *>(place_of_scale(call, i, first));
+        }
+        if (all.group_scales != nullptr && !has_cache) {
+            stages[i].group_scales = place_of_group_scales(call, i, first, false);
+        }
+        if (all.from_group_scales != nullptr) {
+            stages[i].from_group_scales = place_of_group_scales(call, i, first, true);
+        }
+    }
+};
+
+}  // namespace
+
+Images run_each_token(Scene &scene) {
+    scene.memory.restore(scene.before);
+    const halyard::plan plan(scene.call.plan);
+    const std::int64_t n_tokens = scene.call.n_tokens();
+    for (std::int64_t i = 0; i < scene.call.n_batch() * n_tokens; i++) {
+        const TokenCall token(scene, i / n_tokens, i % n_tokens);
+        WatchedError error;
+        if (call(error, halyard_run(plan.get(), &token.args, &error.error)) != HALYARD_OK) {
+            throw std::runtime_error(error.error.message + scene.text());
+        }
+    }
+    return scene.memory.image();
+}
+
 std::string fault_of_ways(Scene &scene) {
     const Images expected = run(scene, "reference", Way::whole);
     std::string fault = scene.fault(expected);
@@ -87,6 +169,10 @@ std::string fault_of_ways(Scene &scene) {
     }
     for (const Way way : all_ways) {
         fault = fault.empty() ? scene.difference(expected, run(scene, nullptr, way, 5)) : fault;
+    }
+    if (fault.empty() && scene.angles.desc.by_token == 0) {  // whose rows lie token after token
+        fault = scene.difference(expected, run_each_token(scene));
+        fault = fault.empty() ? "" : "token by token: " + fault;
     }
     return fault;
 }

@@ -2,9 +2,15 @@
 #pragma once
 
 #include "checks/require.h"
+#include "checks/scene/bound_pointers.h"
 #include "checks/scene/scene.h"
 
 namespace scenes {
+
+/// The pointers of a bound run's call, taken from those that it was bound with.
+struct ScenePointers : BoundPointers {
+    explicit ScenePointers(const Call &call);
+};
 
 enum class Way { whole, parts, pool, bound, bound_parts };
 inline constexpr Way all_ways[] = {Way::whole, Way::parts, Way::pool, Way::bound, Way::bound_parts};
@@ -15,9 +21,12 @@ halyard_status run(const halyard_plan *plan, const Call &call, Way way, std::int
 /// What a scene's run leaves in memory. Throws where it is refused.
 Images run(Scene &scene, const char *target, Way way, std::int32_t n_parts = 3);
 
-/// What is wrong with what any way leaves on any target that this machine can run, in words, or nothing. The portable
-/// reference is judged by the oracle, and so is the one target that has no fused multiply-add; all others have its
-/// bits.
+/// The same of runs of one token each, by its own of joined sources: to the same bits.
+Images run_each_token(Scene &scene);
+
+/// What is wrong with what any way leaves on any target that this machine can run, or its tokens one by one, in words,
+/// or nothing. The portable reference is judged by the oracle, and so is the one target that has no fused multiply-add;
+/// all others have its bits.
 std::string fault_of_ways(Scene &scene);
 
 }  // namespace scenes

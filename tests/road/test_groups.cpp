@@ -1,7 +1,6 @@
 // Records of groups, as a user of a quantised cache meets them: the bytes of each preset, typed from the description of
-// its format; elements that are not finite, ties and the ends of scales; caches that change their format; and what
-// moves add up to.
-#include "checks/make_sources.h"
+// its format; elements that are not finite, ties and the ends of scales; and every arithmetic against the oracle.
+// Caches of records are among the scenes of roads and moves (test_road.cpp).
 #include "checks/record_oracle.h"
 #include "checks/rotate.h"
 #include "checks/sized.h"
@@ -13,7 +12,6 @@
 #include <cmath>
 #include <iomanip>
 #include <limits>
-#include <numeric>
 #include <sstream>
 
 using Bytes = std::vector<unsigned char>;
@@ -32,11 +30,7 @@ struct Catch::StringMaker<Bytes> {
 
 namespace {
 
-halyard_groups_desc preset(std::int32_t number) {
-    auto groups = sized<halyard_groups_desc>();
-    groups.preset = number;
-    return groups;
-}
+constexpr auto &preset = halyard::describe_groups;
 
 /// A head's record, and its scales where they lie apart.
 struct Stored {
@@ -357,232 +351,4 @@ TEST_CASE("groups: hard groups of every arithmetic, on every target", "[road][gr
             }
         }
     }
-}
-
-// ---- Caches --------------------------------------------------------------------------------------------------------
-
-namespace {
-
-/// A cache of records of one format, [slots, heads], for keys of 128 that a Hadamard transform spreads or not.
-class RecordCache {
-public:
-    static constexpr std::int64_t n = 48, n_heads = 2, head_dim = 128;
-
-    RecordCache(const halyard_groups_desc &groups, std::int32_t hadamard)
-        : groups_(groups), record_(oracle::record_of(groups, head_dim)), hadamard_(hadamard),
-          bytes(static_cast<std::size_t>(n * n_heads * record_.bytes)),
-          scales(static_cast<std::size_t>(record_.scales_apart ? n * n_heads * record_.dense_scales() : 1)),
-          scratch_(n / 8) {
-        cache_.n_slots = n;
-        cache_.stride_head = record_.bytes;
-        cache_.stride_token = n_heads * record_.bytes;
-    }
-
-    /// Stores keys of any dtype, token t in slot slots[t]; rotated by positions, if there is a source of angles.
-    void store(const halyard_tensor &keys, const std::vector<std::int32_t> &slots,
-               const halyard::angle_source &angles = halyard::angle_source(), std::int64_t first = 0) {
-        auto desc = describe();
-        desc.dtype = keys.dtype;
-        desc.no_rotation = angles.get() == nullptr ? 1 : 0;
-        run(halyard::plan_desc(desc.no_rotation != 0 ? 0 : head_dim, {desc}), keys, slots, angles, first, first, false);
-    }
-
-    void move(const halyard::angle_source &angles, std::int64_t from, std::int64_t to) {
-        halyard::plan_desc desc(head_dim, {describe()});
-        desc.rerotates = true;
-        auto x = halyard::tensor(nullptr, halyard::dtype::int8, {1, n, n_heads, record_.bytes});
-        x.dtype = HALYARD_UINT8;
-        std::vector<std::int32_t> slots(n);
-        std::iota(slots.begin(), slots.end(), 0);
-        run(desc, x, slots, angles, to, from, true);
-    }
-
-    /// The elements as they are read, transformed back.
-    std::vector<float> values() const {
-        std::vector<float> result;
-        for (std::int64_t i = 0; i < n * n_heads; i++) {
-            std::vector<float> head =
-                oracle::decode(record_, bytes.data() + i * record_.bytes, scales.data() + i * record_.dense_scales());
-            for (std::int64_t distance = 1; distance < hadamard_; distance *= 2) {
-                for (std::int64_t k = 0; k < head_dim; k++) {
-                    if ((k & distance) == 0) {
-                        float &u = head[static_cast<std::size_t>(k)], &v = head[static_cast<std::size_t>(k + distance)];
-                        const float sum = (u + v) / std::sqrt(2.0f);
-                        v = (u - v) / std::sqrt(2.0f);
-                        u = sum;
-                    }
-                }
-            }
-            result.insert(result.end(), head.begin(), head.end());
-        }
-        return result;
-    }
-
-    const oracle::Record &record() const { return record_; }
-
-private:
-    halyard_groups_desc groups_;
-    oracle::Record record_;
-    std::int32_t hadamard_;
-
-public:
-    Bytes bytes, scales;
-
-private:
-    Bytes scratch_;
-    halyard_cache_desc cache_ = sized<halyard_cache_desc>();
-
-    halyard_tensor_desc describe() const {
-        auto desc = halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half);
-        desc.dtype = desc.out_dtype = HALYARD_UINT8;
-        desc.cache = &cache_;
-        desc.groups = &groups_;
-        desc.hadamard = hadamard_;
-        return desc;
-    }
-
-    void run(const halyard::plan_desc &desc, const halyard_tensor &x, const std::vector<std::int32_t> &slots,
-             const halyard::angle_source &angles, std::int64_t first, std::int64_t first_from, bool moves) {
-        auto stages = halyard::stages_into(bytes.data());
-        stages.group_scales = record_.scales_apart ? scales.data() : nullptr;
-        auto places = sized<halyard_slots>();
-        places.data = slots.data();
-        places.shape[0] = 1;
-        places.shape[1] = places.strides[0] = x.shape[1];
-        places.strides[1] = 1;
-        places.scratch = scratch_.data();
-        places.scratch_bytes = static_cast<std::int64_t>(scratch_.size());
-        const auto to = halyard::consecutive_positions(&first, 1),
-                   from = halyard::consecutive_positions(&first_from, 1);
-        halyard::run_options options;
-        options.into(places, stages);
-        if (moves) {
-            options.from_positions = from;
-        }
-        if (desc.tensors[0].no_rotation == 0) {
-            options.positions = to;
-        }
-        halyard::run(halyard::plan(desc), angles, x, x, options);
-    }
-};
-
-std::vector<std::int32_t> shuffled_slots(oracle::Random &random) {
-    std::vector<std::int32_t> slots(RecordCache::n);
-    std::iota(slots.begin(), slots.end(), 0);
-    for (std::size_t i = slots.size() - 1; i > 0; i--) {
-        std::swap(slots[i], slots[static_cast<std::size_t>(random.in(0, static_cast<std::int64_t>(i)))]);
-    }
-    return slots;
-}
-
-}  // namespace
-
-TEST_CASE("groups: a cache of floats becomes records, and those floats again, by slot", "[road][groups]") {
-    oracle::Random random(Catch::getSeed());
-    constexpr std::int64_t n = RecordCache::n, n_heads = RecordCache::n_heads, head_dim = RecordCache::head_dim;
-    for (const std::int32_t dtype : {HALYARD_F16, HALYARD_BF16, HALYARD_F32}) {
-        for (const std::int32_t number : {HALYARD_GROUPS_GGML_Q8_0, HALYARD_GROUPS_GGML_Q4_0, HALYARD_GROUPS_VLLM_FP8,
-                                          HALYARD_GROUPS_OPENVINO_U4, HALYARD_GROUPS_MX}) {
-            CAPTURE(dtype, number);
-            Elements old = Elements::random(dtype, {1, n, n_heads, head_dim}, random);
-            const auto slots = shuffled_slots(random);  // where the new cache has the keys of each slot of the old one
-            RecordCache cache(preset(number), 0);
-            cache.store(old.tensor(), slots);
-            const std::vector<float> values = cache.values();
-            for (std::int64_t t = 0; t < n * n_heads; t++) {
-                const std::int64_t at = slots[static_cast<std::size_t>(t / n_heads)] * n_heads + t % n_heads;
-                std::vector<float> head;
-                for (std::int64_t d = 0; d < head_dim; d++) {
-                    head.push_back(old[t * head_dim + d]);
-                }
-                const oracle::Record &record = cache.record();
-                Bytes bytes(static_cast<std::size_t>(record.bytes)),
-                    scales(static_cast<std::size_t>(record.dense_scales()));
-                oracle::encode(record, head.data(), bytes.data(), scales.data());
-                REQUIRE(std::equal(bytes.begin(), bytes.end(), cache.bytes.begin() + at * record.bytes));
-            }
-            // Back: records in the place of a view, floats into a cache by the same slots.
-            auto desc = halyard::describe_tensor(static_cast<halyard::dtype>(dtype), head_dim);
-            const auto groups = preset(number);
-            desc.out_dtype = dtype;
-            desc.dtype = HALYARD_UINT8;
-            desc.no_rotation = 1;
-            desc.from_groups = &groups;
-            auto x = halyard::tensor(cache.bytes.data(), halyard::dtype::int8, {1, n, n_heads, cache.record().bytes});
-            x.dtype = HALYARD_UINT8;
-            auto stages = halyard::stages();
-            stages.from_group_scales = cache.record().scales_apart ? cache.scales.data() : nullptr;
-            halyard::run_options options;
-            options.stages = stages;
-            Elements back(dtype, {1, n, n_heads, head_dim});
-            halyard::run(halyard::plan(halyard::plan_desc(0, {desc})), halyard::angle_source(), x, back.tensor(),
-                         options);
-            std::size_t n_wrong = 0;
-            for (std::int64_t i = 0; i < back.count(); i++) {
-                n_wrong += back.word(i) != oracle::narrow(dtype, values[static_cast<std::size_t>(i)]) ? 1 : 0;
-            }
-            CHECK(n_wrong == 0);
-        }
-    }
-}
-
-// A move adds at most half a step of a group to each element, which a transform spreads over the head; and moves add
-// up, but for chance. A slow pair that turns by less than half a step at a time stays where it is.
-TEST_CASE("groups: the error of keys that move 1, 10 and 100 times", "[road][moves][groups]") {
-    constexpr std::int64_t first = 20'000, n = RecordCache::n, head_dim = RecordCache::head_dim;
-    const auto angles = halyard::angle_source::phase(halyard::frequencies::from_base(10000.0, head_dim));
-    oracle::Random random(Catch::getSeed());
-    Elements keys = Elements::random(HALYARD_F32, {1, n, RecordCache::n_heads, head_dim}, random);
-    std::vector<std::int32_t> slots(n);
-    std::iota(slots.begin(), slots.end(), 0);
-    struct Format {
-        const char *name;
-        std::int32_t preset, hadamard;
-        double step;  // half of one, as a part of the group's largest
-    };
-    std::ostringstream table;
-    table
-        << "off by (root of mean squares):\n                  stored   1 move   10 moves  100 moves  one as far as 100";
-    for (const Format &format : {Format{"q8_0", HALYARD_GROUPS_GGML_Q8_0, 0, 0.5 / 127},
-                                 Format{"q8_0, Hadamard", HALYARD_GROUPS_GGML_Q8_0, 128, 0.5 / 127},
-                                 Format{"q4_0", HALYARD_GROUPS_GGML_Q4_0, 0, 1.0 / 8},
-                                 Format{"q4_0, Hadamard", HALYARD_GROUPS_GGML_Q4_0, 128, 1.0 / 8},
-                                 Format{"vllm_int8", HALYARD_GROUPS_VLLM_INT8, 0, 0.5 / 127},
-                                 Format{"vllm_fp8", HALYARD_GROUPS_VLLM_FP8, 0, 0x1p-4},
-                                 Format{"openvino_u4", HALYARD_GROUPS_OPENVINO_U4, 128, 1.0 / 15},
-                                 Format{"mx", HALYARD_GROUPS_MX, 0, 0x1p-3}}) {
-        table << '\n' << std::left << std::setw(16) << format.name << std::right;
-        const auto off_by = [&](int n_moves, int distance) {
-            RecordCache cache(preset(format.preset), format.hadamard);
-            cache.store(keys.tensor(), slots, angles, first);
-            for (int i = 0; i < n_moves; i++) {
-                cache.move(angles, first - i * distance, first - (i + 1) * distance);
-            }
-            Rotation rotation;
-            rotation.rotary_dim = rotation.head_dim = head_dim;
-            const std::int64_t at = first - n_moves * distance;
-            const auto positions = halyard::consecutive_positions(&at, 1);
-            const Elements expected = rotate(rotation, angles, &positions, keys);
-            double sum = 0, of = 0, largest = 0;
-            const std::vector<float> values = cache.values();
-            for (std::int64_t i = 0; i < expected.count(); i++) {
-                sum += std::pow(double(values[static_cast<std::size_t>(i)]) - double(expected[i]), 2);
-                of += std::pow(double(expected[i]), 2);
-                largest = std::max(largest, std::fabs(double(expected[i])));
-            }
-            // Of the largest of all keys, that a transform may make longer by its root of 128 elements' share.
-            const double mean = std::sqrt(of / static_cast<double>(expected.count()));
-            const double peak = format.hadamard != 0 ? 6 : largest / mean;
-            const double error = std::sqrt(sum / of);
-            CAPTURE(format.name, n_moves, distance, error, peak);
-            CHECK(error <= std::pow(1 + format.step * peak, n_moves + 1) - 1 + 1e-5);
-            table << std::setw(11) << std::setprecision(3) << error;
-        };
-        off_by(0, 1);
-        off_by(1, 1);
-        off_by(10, 1);
-        off_by(100, 1);
-        off_by(1, 100);
-    }
-    WARN(table.str());
 }

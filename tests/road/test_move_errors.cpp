@@ -1,7 +1,7 @@
 // What is refused of plans and runs that move keys, with a sentence that names the argument and its value; nothing is
 // written. Beside each bad value stands a good one.
 #include "checks/make_sources.h"
-#include "road/valid_run.h"
+#include "valid_run.h"
 #include "walk/plan.h"
 
 #include <limits>
@@ -225,15 +225,8 @@ TEST_CASE("errors: moves, scales", "[errors][road][moves]") {
 TEST_CASE("errors: moves, bound", "[errors][road][moves]") {
     MoveRun s;
     BoundRun bound(s);
-    bound.args.positions = s.positions.data;
-    bound.args.from_positions = s.from_positions.data;
-    const Table calls([&](halyard_status status, const Words &words) {
-        const auto before = s.arena;
-        check_refused(status, words, [&](auto *error) { return bound(error); });
-        CHECK(s.holds(before));
-    });
     const void *&from = bound.args.from_positions;
-    calls.refuse({
+    bound.calls.refuse({
         {HALYARD_ERROR_MISMATCH, {"args.from_positions is NULL, but the run was bound with"}, {{from, nullptr}}},
         {HALYARD_ERROR_OVERFLOW,
          {"args.from_positions leaves the address space"},
@@ -249,19 +242,13 @@ TEST_CASE("errors: moves, bound", "[errors][road][moves]") {
     const auto joined = halyard::angle_source::joined({&s.angles, &s.angles}, index, 2);
     s.args.from_angles = joined.get();
     BoundRun by_index(s);
-    by_index.args.positions = s.positions.data;
-    by_index.args.from_positions = s.from_positions.data;
     CHECK(by_index() == HALYARD_OK);
-    index[1] = 2;
-    check_refused(HALYARD_ERROR_UNKNOWN_VALUE, {"from_angles' index[1] is 2", "2 sources"},
-                  [&](auto *error) { return by_index(error); });
-    index[1] = 1;
-    void *const over_index = reinterpret_cast<char *>(index) - 100;
-    const auto before = s.arena;
-    by_index.caches[1] = over_index;
-    check_refused(HALYARD_ERROR_OVERLAP, {"args.caches[1]", "the index of from_angles"},
-                  [&](auto *error) { return by_index(error); });
-    CHECK(s.holds(before));
+    by_index.calls.refuse({
+        {HALYARD_ERROR_UNKNOWN_VALUE, {"from_angles' index[1] is 2", "2 sources"}, {{index[1], 2}}},
+        {HALYARD_ERROR_OVERLAP,
+         {"args.caches[1]", "the index of from_angles"},
+         {{by_index.caches[1], reinterpret_cast<char *>(index) - 100}}},
+    });
     s.args.from_angles = nullptr;
 
     s.plan.rerotates = 0;
@@ -270,8 +257,6 @@ TEST_CASE("errors: moves, bound", "[errors][road][moves]") {
     s.args.slots = nullptr;
     s.args.stages = nullptr;
     BoundRun rotates(s);
-    rotates.args.slots = rotates.args.slots_scratch = nullptr;
-    rotates.args.from_positions = s.from_positions.data;
-    check_refused(HALYARD_ERROR_MISMATCH, {"args.from_positions is set, but the plan does not rerotate"},
-                  [&](auto *error) { return rotates(error); });
+    rotates.calls.refuse(HALYARD_ERROR_MISMATCH, {"args.from_positions is set, but the plan does not rerotate"},
+                         {{rotates.args.from_positions, s.from_positions.data}});
 }

@@ -76,52 +76,24 @@ TEST_CASE("moves: every pair of what they are put together from and records, on 
     }
 }
 
+// Scenes of f32 are judged to the bit.
 TEST_CASE("road: a scale by position is one product, before any other scale", "[road]") {
-    constexpr std::int64_t n_batch = 2, n_tokens = 5, n_heads = 131, head_dim = 70;  // more heads than fit in a block
-    constexpr std::int64_t n = n_batch * n_tokens * n_heads;
-    const auto angles = halyard::angle_source(halyard::frequencies::from_base(1e4, 64));
     oracle::Random random(Catch::getSeed());
-    std::vector<float> x(n * head_dim), s(n), turned(x), both(x);
-    for (std::vector<float> *values : {&x, &s}) {
-        std::generate(values->begin(), values->end(), [&] { return 3 * static_cast<float>(random.unit()); });
-    }
-    s[5] = -0.0f;
-    const auto scale = halyard::describe_static_scales();
-    const float step = 0.37f;
-    const auto none = halyard::stages();
-    auto stages = none;
-    stages.position_scales = s.data();
-    stages.stride_position_scales[0] = n_tokens * n_heads;
-    stages.stride_position_scales[1] = n_heads;
-    stages.stride_position_scales[2] = 1;
-    for (const bool scales_twice : {false, true}) {
-        for (const std::int32_t no_rotation : {0, 1}) {
-            auto desc = halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::interleaved, 3);
-            desc.no_rotation = no_rotation;
-            const auto run = [&](std::vector<float> &to) {
-                const std::array<std::int64_t, 4> shape = {n_batch, n_tokens, n_heads, head_dim};
-                halyard::run_options options;
-                options.stages = desc.position_scales != 0 ? stages : none;
-                halyard::run(halyard::plan(halyard::plan_desc(64, {desc})), angles,
-                             halyard::input_tensor(x.data(), halyard::dtype::f32, shape),
-                             halyard::tensor(to.data(), halyard::dtype::f32, shape), options);
-            };
-            run(turned);
-            desc.position_scales = 1;
-            desc.scale = scales_twice ? &scale : nullptr;
-            stages.scales = scales_twice ? &step : nullptr;
-            stages.n_scales = scales_twice ? 1 : 0;
-            run(both);
-            stages.scales = nullptr;
-            stages.n_scales = 0;
-            std::size_t n_wrong = 0;
-            for (std::size_t i = 0; i < x.size(); i++) {
-                float should_be = turned[i] * s[i / head_dim];
-                should_be *= scales_twice ? 1.0f / step : 1.0f;
-                n_wrong += std::bit_cast<std::uint32_t>(both[i]) == std::bit_cast<std::uint32_t>(should_be) ? 0 : 1;
-            }
-            CHECK(n_wrong == 0);
-        }
+    for (int round = 0; round < 2 * 2 * 2; round++) {
+        Choice choice = Choice::of_rotations();
+        choice.level[of_dtype] = 0;
+        choice.level[of_turn] = round % 2 == 0 ? 1 : 4;
+        choice.level[of_scale] = round / 2 % 2;
+        choice.level[of_position_scales] = 3;  // of tokens and heads
+        choice.n_tensors = 1;
+        choice.shape = {2, 5, 131};  // more heads than fit in a block
+        choice.rotary_dim = 64;
+        choice.rotary_offset = 3;
+        choice.head_dim = 70;
+        Draw draw(random);
+        Scene scene(draw, choice);
+        REQUIRE(scene.call.is_plain(0));
+        REQUIRE(fault_of_ways(scene) == "");
     }
 }
 

@@ -1,53 +1,31 @@
 // Runs that look odd but are right. They must be accepted, and give the bits of a plain run.
 #include "checks/rotate.h"
-#include "scene.h"
+#include "rotation_run.h"
 
 #include <algorithm>
 
-TEST_CASE("runs: a clamped position and an identity rotate as they should", "[errors]") {
-    const auto rotated = [](std::int32_t position, std::int32_t policy) {
-        Scene scene;
-        scene.args.positions = &scene.positions;
-        scene.args.bad_position = policy;
-        std::fill_n(reinterpret_cast<std::int32_t *>(scene.at(2048)), 6, position);
-        check_accepted(scene);
-        return std::vector<float>(scene.at(1024), scene.at(1024 + 96));
-    };
-    for (const std::int32_t bad : {10, INT32_MAX}) {
-        CHECK(rotated(bad, HALYARD_BAD_POSITION_CLAMP) == rotated(9, HALYARD_BAD_POSITION_ERROR));
-        CHECK(rotated(bad, HALYARD_BAD_POSITION_IDENTITY) == rotated(0, HALYARD_BAD_POSITION_ERROR));
-    }
-    for (const std::int32_t bad : {-1, INT32_MIN}) {
-        CHECK(rotated(bad, HALYARD_BAD_POSITION_CLAMP) == rotated(0, HALYARD_BAD_POSITION_ERROR));
-        CHECK(rotated(bad, HALYARD_BAD_POSITION_IDENTITY) == rotated(0, HALYARD_BAD_POSITION_ERROR));
-    }
-    CHECK(rotated(9, HALYARD_BAD_POSITION_ERROR) != rotated(0, HALYARD_BAD_POSITION_ERROR));
-}
-
 namespace {
 
-/// Rotates dense copies of the scene's inputs out of place, and checks that the scene's own run gives the same bits and
+/// Rotates dense copies of a run's inputs out of place, and checks that the run itself gives the same bits and
 /// writes nothing but its outputs.
-void check_same_as_dense(Scene &scene) {
-    Scene dense;
-    dense.desc = scene.desc;
-    dense.args.positions = scene.args.positions;
+void check_same_as_dense(RotationRun &given) {
+    RotationRun dense;
     const auto bytes_of_arena = [&] {
-        const char *const bytes = reinterpret_cast<const char *>(scene.arena.data());
-        return std::vector<char>(bytes, bytes + scene.arena.size() * 4);
+        const char *const bytes = reinterpret_cast<const char *>(given.arena.data());
+        return std::vector<char>(bytes, bytes + given.arena.size() * 4);
     };
-    for (std::size_t k = 0; k < scene.desc.tensors.size(); k++) {
-        for (std::int64_t i = 0; i < count_elements(scene.x[k]); i++) {
-            std::memcpy(dense.at(256 * static_cast<std::int64_t>(k) + i), element_at(scene.x[k], i), 4);
+    for (int k = 0; k < 2; k++) {
+        for (std::int64_t i = 0; i < count_elements(given.x[k]); i++) {
+            std::memcpy(dense.at(256 * k + i), element_at(given.x[k], i), 4);
         }
     }
     std::vector<char> expected_bytes = bytes_of_arena();
-    check_accepted(dense);
-    check_accepted(scene);
-    for (std::size_t k = 0; k < scene.desc.tensors.size(); k++) {
-        for (std::int64_t i = 0; i < count_elements(scene.y[k]); i++) {
-            const auto offset = element_at(scene.y[k], i) - reinterpret_cast<const char *>(scene.arena.data());
-            std::memcpy(expected_bytes.data() + offset, dense.at(1024 + 256 * static_cast<std::int64_t>(k) + i), 4);
+    dense.run();
+    given.run();
+    for (int k = 0; k < 2; k++) {
+        for (std::int64_t i = 0; i < count_elements(given.y[k]); i++) {
+            const auto offset = element_at(given.y[k], i) - reinterpret_cast<const char *>(given.arena.data());
+            std::memcpy(expected_bytes.data() + offset, dense.at(1024 + 256 * k + i), 4);
         }
     }
     CHECK(bytes_of_arena() == expected_bytes);
@@ -56,12 +34,12 @@ void check_same_as_dense(Scene &scene) {
 }  // namespace
 
 TEST_CASE("runs: layouts that share a buffer without sharing elements", "[errors]") {
-    Scene s;
+    RotationRun s;
     // [batch, tokens, q q k v, head_dim] in one buffer.
-    constexpr std::int64_t row = 4 * Scene::head_dim;
-    const Strides packed = {Scene::tokens * row, row, Scene::head_dim, 1};
+    constexpr std::int64_t row = 4 * RotationRun::D;
+    const Strides packed = {RotationRun::n_tokens * row, row, RotationRun::D, 1};
     const auto slice = [&](halyard_tensor &tensor, std::int64_t head) {
-        tensor.data = s.at(head * Scene::head_dim);
+        tensor.data = s.at(head * RotationRun::D);
         set_strides(tensor, packed);
     };
     SECTION("packed QKV in place") {
@@ -85,17 +63,17 @@ TEST_CASE("runs: layouts that share a buffer without sharing elements", "[errors
     }
     SECTION("[batch, heads, tokens, head_dim] in place, with room between the heads") {
         for (int i = 0; i < 2; i++) {
-            set_strides(s.x[i], {Scene::n_heads[i] * 64, Scene::head_dim, 64, 1});
+            set_strides(s.x[i], {RotationRun::n_heads[i] * 64, RotationRun::D, 64, 1});
             s.y[i] = s.x[i];
         }
     }
     SECTION("from [batch, tokens, heads, head_dim] to [batch, heads, tokens, head_dim]") {
-        set_strides(s.y[0], {48, Scene::head_dim, Scene::tokens * Scene::head_dim, 1});
+        set_strides(s.y[0], {48, RotationRun::D, RotationRun::n_tokens * RotationRun::D, 1});
     }
     SECTION("an axis for the tensors, between heads and head_dim") {
         set_strides(s.x[0], {96, 32, 16, 1});
         s.y[0] = s.x[0];
-        s.y[0].data = static_cast<float *>(s.x[0].data) + Scene::head_dim;
+        s.y[0].data = static_cast<float *>(s.x[0].data) + RotationRun::D;
     }
     SECTION("even elements in, odd elements out") {
         set_strides(s.x[0], {96, 32, 16, 2});
@@ -151,7 +129,7 @@ TEST_CASE("runs: nothing to do is fine, however large", "[errors]") {
                                                                      {INT64_MAX, INT64_MAX, 0},
                                                                      {1, std::int64_t{1} << 40, 0}}) {
         CAPTURE(n_batch, n_tokens, heads);
-        Scene s;
+        RotationRun s;
         for (int i = 0; i < 2; i++) {
             for (halyard_tensor *tensor : {&s.x[i], &s.y[i]}) {
                 tensor->data = nullptr;
@@ -165,15 +143,15 @@ TEST_CASE("runs: nothing to do is fine, however large", "[errors]") {
         const std::vector<float> before = s.arena;
         for (const halyard_executor *executor : {static_cast<const halyard_executor *>(nullptr), pool.executor()}) {
             s.args.executor = executor;
-            check_accepted(s);
-            CHECK(s.arena == before);
+            s.run();
+            CHECK(s.holds(before));
         }
     }
 }
 
 TEST_CASE("runs: positions of no token may lie nowhere, with any strides", "[errors]") {
     for (const int d : {0, 1}) {
-        Scene s;
+        RotationRun s;
         s.args.positions = &s.positions;
         s.positions.data = nullptr;
         s.positions.strides[0] = s.positions.strides[1] = INT64_MIN;
@@ -181,29 +159,29 @@ TEST_CASE("runs: positions of no token may lie nowhere, with any strides", "[err
         for (halyard_tensor *tensor : {&s.x[0], &s.y[0], &s.x[1], &s.y[1]}) {
             tensor->shape[d] = 0;
         }
-        check_accepted(s);
+        s.run();
     }
 }
 
 TEST_CASE("runs: where an empty tensor would lie does not matter", "[errors]") {
-    Scene s;
+    RotationRun s;
     s.x[1].data = s.y[1].data = s.y[0].data;
-    check_refused(s, HALYARD_ERROR_OVERLAP,
-                  {"y[1]", "y[0]"});  // this leaves its spans on the stack, which the next run must not read
+    // This leaves its spans on the stack, which the next run must not read.
+    s.runs.refuse(HALYARD_ERROR_OVERLAP, {"y[1]", "y[0]"}, {});
     s.x[1].shape[2] = s.y[1].shape[2] = 0;
-    check_accepted(s);
+    s.run();
 }
 
 TEST_CASE("runs: an empty tensor does not stop the others", "[errors]") {
-    Scene s, whole;
+    RotationRun s, whole;
     s.x[0].shape[2] = s.y[0].shape[2] = 0;
     s.x[0].data = s.y[0].data = nullptr;
-    check_accepted(s);
-    check_accepted(whole);
+    s.run();
+    whole.run();
     CHECK(std::equal(s.at(1280), s.at(1536), whole.at(1280)));
     CHECK(*s.at(1024) == 1025.0f);
     // Its shape is still checked.
     s.x[0].shape[1] = s.y[0].shape[1] = 7;
     s.x[1].shape[1] = s.y[1].shape[1] = 3;
-    check_refused(s, HALYARD_ERROR_SHAPE, {"x[1].shape[1] is 3", "7"});
+    s.runs.refuse(HALYARD_ERROR_SHAPE, {"x[1].shape[1] is 3", "7"}, {});
 }

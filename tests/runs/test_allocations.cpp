@@ -1,6 +1,6 @@
 // Checks that runs and make_rows allocate nothing, on one thread or in a pool. Wherever memory runs out while an object
 // is made, there must be an error, no object and no leak. This is a program of its own, because it replaces malloc.
-#include "halyard/halyard.hpp"
+#include "checks/scene/ways.h"
 
 #include <atomic>
 #include <cstdint>
@@ -9,7 +9,6 @@
 #include <cstring>
 #include <functional>
 #include <new>
-#include <numeric>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -189,167 +188,81 @@ bool any_mishandles_failures() {
     return failed;
 }
 
-constexpr std::int64_t n_tokens = 300, n_heads = 8, head_dim = 128, rotary_dim = 64;
-
-/// What is run on each target, whole and in parts, bound and in a pool.
+/// How often random runs of a target allocate, whole and in parts, bound and in a pool; and make_rows of their angles.
 class Runs {
 public:
-    /// Whether one of them has allocated.
-    bool failed = false;
+    explicit Runs(const char *target) : target_(target) {}
 
-    void run_all(const char *target) {
-        std::printf("%s\n", target);
-        rotate(target);
-        take_a_road(target);
-        move(target);
-        turn_by_every_source(target);
+    /// Whether any did.
+    bool allocate() {
+        oracle::Random random(1);
+        for (int round = 0; round < 120; round++) {
+            scenes::Choice choice = random.one_in(2) ? scenes::Choice::of_rotations() : scenes::Choice();
+            choice.moves = random.one_in(3);
+            if (random.one_in(4)) {  // worth several threads
+                choice.shape = {1, 120, 8};
+                choice.head_dim = 512;
+                choice.rotary_dim = 64;
+            }
+            scenes::Draw draw(random);
+            scenes::Scene scene(draw, choice);
+            make_all(scene);
+        }
+        std::printf("%s: %ld allocations in %ld runs, of which %ld failed\n", target_, n_, n_runs_, n_refused_);
+        return n_ != 0 || n_refused_ != 0;
     }
 
 private:
-    /// A plan of one tensor.
-    static halyard::plan plan_of(const char *target, const halyard_tensor_desc &tensor, bool rerotates = false) {
-        halyard::plan_desc desc(rotary_dim, {tensor});
-        desc.target = target;
-        desc.rerotates = rerotates;
-        return halyard::plan(desc);
+    const char *target_;
+    halyard::pool pool_{4};
+    long n_ = 0, n_runs_ = 0, n_refused_ = 0;
+
+    template <typename Run>
+    void count(const scenes::Scene &scene, Run run) {
+        scene.memory.restore(scene.before);
+        const long before = n_allocations;
+        const halyard_status status = run();
+        n_ += n_allocations - before;
+        n_runs_++;
+        n_refused_ += status == HALYARD_OK ? 0 : 1;
     }
 
-    template <typename Work>
-    void check(const char *what, Work work) {
-        failed |= allocates(what, work);
-    }
-
-    void rotate(const char *target) {
-        const halyard::plan plan = plan_of(target, head_);
-        halyard::run_options threads, part;
-        threads.executor = pool_.executor();
-        part.part = {1, 3};
-        const halyard::bound_run bound(plan, angles_, in_, out_), in_pool(plan, angles_, in_, out_, threads);
-        check("out of place", [&] { halyard::run(plan, angles_, in_, out_); });
-        check("in place", [&] { halyard::run(plan, angles_, in_, in_); });
-        check("in a pool", [&] { halyard::run(plan, angles_, in_, out_, threads); });
-        check("a part", [&] { halyard::run(plan, angles_, in_, out_, part); });
-        check("bound", [&] { bound({in_.data}, {out_.data}); });
-        check("bound, a part", [&] { bound({in_.data}, {out_.data}, nullptr, {1, 3}); });
-        check("bound, in a pool", [&] { in_pool({in_.data}, {out_.data}); });
-    }
-
-    /// A norm, scales by position and dynamic ones, 8 bits and slots.
-    void take_a_road(const char *target) {
-        const auto norm = halyard::describe_norm(halyard::dtype::f32);
-        auto head = head_;
-        head.out_pairing = HALYARD_PAIRING_INTERLEAVED;
-        head.out_dtype = HALYARD_E4M3;
-        head.norm = &norm;
-        head.scale = &scales_;
-        head.cache = &cache_;
-        head.position_scales = 1;
-        const halyard::plan plan = plan_of(target, head);
-        auto stages = stages_with(weight_.data(), head_dim);
-        stages.position_scales = weight_.data();  // one for all
-        auto into = halyard::run_options().into(slots_, stages);
-        const halyard::bound_run bound(plan, angles_, in_, in_, into);
-        halyard::bound_stages pointers = pointers_;
-        const void *const weights[] = {weight_.data()};
-        const float *const by_position[] = {weight_.data()};
-        pointers.weights = weights;
-        pointers.position_scales = by_position;
-        check("a road", [&] { halyard::run(plan, angles_, in_, in_, into); });
-        into.executor = pool_.executor();
-        check("a road, in a pool", [&] { halyard::run(plan, angles_, in_, in_, into); });
-        check("a road, bound", [&] { bound({in_.data}, {nullptr}, nullptr, pointers); });
-    }
-
-    /// Keys that move in their cache, each token otherwise.
-    void move(const char *target) {
-        auto key = halyard::describe_tensor(halyard::dtype::e4m3, head_dim, halyard::pairing::half);
-        key.scale = &scales_;
-        key.cache = &cache_;
-        const halyard::plan plan = plan_of(target, key, true);
-        const auto keys = halyard::tensor(nullptr, halyard::dtype::e4m3, {1, n_tokens, n_heads, head_dim});
-        std::fill(written_.begin(), written_.end(), 1.0f);
-        const std::vector<std::int32_t> from(n_tokens, 7);
-        const auto to_view = halyard::positions(numbers_.data(), {1, n_tokens});
-        const auto from_view = halyard::positions(from.data(), {1, n_tokens});
-        const auto stages = stages_with(nullptr, 0);
-        auto how = halyard::run_options().at(to_view).into(slots_, stages).moved_from(from_view, angles_.get());
-        const halyard::bound_run bound(plan, angles_, keys, keys, how);
-        halyard::bound_stages pointers = pointers_;
-        pointers.from_positions = from.data();
-        check("moves", [&] { halyard::run(plan, angles_, keys, keys, how); });
-        how.executor = pool_.executor();
-        check("moves, in a pool", [&] { halyard::run(plan, angles_, keys, keys, how); });
-        check("moves, bound", [&] { bound({nullptr}, {nullptr}, numbers_.data(), pointers); });
-    }
-
-    /// Angles of every other source, and rows that are made of them.
-    void turn_by_every_source(const char *target) {
-        struct Kind {
-            const char *name;
-            std::int32_t kind, axis_map;
-        };
-        constexpr Kind kinds[] = {{"factored", HALYARD_ANGLES_FACTORED, HALYARD_AXIS_MAP_NONE},
-                                  {"phase", HALYARD_ANGLES_PHASE, HALYARD_AXIS_MAP_NONE},
-                                  {"given bf16", HALYARD_ANGLES_GIVEN, HALYARD_AXIS_MAP_NONE},
-                                  {"table, sections", HALYARD_ANGLES_TABLE, HALYARD_AXIS_MAP_SECTIONS},
-                                  {"factored, interleaved", HALYARD_ANGLES_FACTORED, HALYARD_AXIS_MAP_INTERLEAVED},
-                                  {"phase, interleaved", HALYARD_ANGLES_PHASE, HALYARD_AXIS_MAP_INTERLEAVED}};
-        const halyard::plan plan = plan_of(target, head_);
-        const std::vector<std::uint16_t> words(n_tokens * rotary_dim);
-        std::vector<float> rows(n_tokens * rotary_dim);
-        halyard::run_options threads;
-        threads.executor = pool_.executor();
-        for (const Kind &kind : kinds) {
-            auto desc = halyard::make_struct<halyard_angle_source_desc>();
-            desc.kind = kind.kind;
-            desc.last = n_tokens;
-            desc.cos_rows = words.data();
-            desc.sin_rows = words.data() + rotary_dim / 2;
-            desc.n_rows = n_tokens;
-            desc.stride_row = desc.rotary_dim = rotary_dim;
-            desc.rows_dtype = HALYARD_BF16;
-            desc.axis_map = kind.axis_map;
-            desc.n_axes = kind.axis_map == HALYARD_AXIS_MAP_NONE ? 0 : 3;
-            desc.axis_counts[0] = desc.n_axes == 0 ? 0 : 12;
-            desc.axis_counts[1] = desc.axis_counts[2] = desc.n_axes == 0 ? 0 : 10;
-            const halyard::angle_source source(frequencies_, desc);
-            check(kind.name, [&] { halyard::run(plan, source, in_, out_); });
-            check("in a pool", [&] { halyard::run(plan, source, in_, in_, threads); });
-            check("make_rows",
-                  [&] { halyard::make_rows(plan, source, nullptr, 1, n_tokens, rows.data(), std::ssize(rows)); });
+    void make_all(const scenes::Scene &scene) {
+        halyard_plan_desc desc = scene.call.plan;
+        desc.target = target_;
+        const halyard::plan plan(desc);
+        scenes::ScenePointers pointers(scene.call);
+        for (const halyard_executor *const executor :
+             {static_cast<const halyard_executor *>(nullptr), pool_.executor()}) {
+            halyard_run_args args = scene.call.args;
+            args.executor = executor;
+            halyard_bound_run *made = nullptr;
+            halyard_bind_run(plan.get(), &args, &made, nullptr);
+            const halyard::bound_run bound(made);
+            count(scene, [&] { return halyard_run(plan.get(), &args, nullptr); });
+            count(scene, [&] { return halyard_run_bound(made, &pointers.args, nullptr); });
+            if (executor == nullptr) {
+                args.n_parts = pointers.args.n_parts = 3;
+                args.part = pointers.args.part = 1;
+                count(scene, [&] { return halyard_run(plan.get(), &args, nullptr); });
+                count(scene, [&] { return halyard_run_bound(made, &pointers.args, nullptr); });
+                pointers.args.n_parts = pointers.args.part = 0;
+            }
+        }
+        if (scene.call.plan.rerotates == 0 && scene.call.rotates() && scene.angles.desc.n_heads == 0 &&
+            scene.angles.desc.by_token == 0) {
+            auto args = sized<halyard_rows_args>();
+            args.bad_position = scene.call.args.bad_position;
+            args.angles = scene.call.args.angles;
+            args.positions = scene.call.args.positions;
+            args.n_batch = scene.call.n_batch();
+            args.n_tokens = scene.call.n_tokens();
+            args.n_floats = args.n_batch * args.n_tokens * scene.call.plan.rotary_dim;
+            std::vector<float> rows(static_cast<std::size_t>(args.n_floats + 1));
+            args.rows = rows.data();
+            count(scene, [&] { return halyard_make_rows(plan.get(), &args, nullptr); });
         }
     }
-
-    halyard_stages stages_with(const void *weight, std::int64_t n_weights) {
-        auto stages = halyard::stages(weight, n_weights, bytes_.data());
-        stages.scales_out = written_.data();
-        stages.stride_scales[1] = n_heads;
-        stages.stride_scales[2] = 1;
-        return stages;
-    }
-
-    halyard::frequencies frequencies_ = halyard::frequencies::from_base(10000.0, rotary_dim);
-    halyard::angle_source angles_ = halyard::angle_source::table(frequencies_, 0, n_tokens);
-    halyard::pool pool_{4};
-    halyard_tensor_desc head_ = halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half);
-    halyard_scale_desc scales_ = halyard::describe_dynamic_scales();
-    halyard_cache_desc cache_ = halyard::describe_hnd_cache(n_tokens, 1, n_heads, head_dim);
-    std::vector<float> x_ = std::vector<float>(n_tokens * n_heads * head_dim), y_ = x_;
-    std::vector<float> written_ = std::vector<float>(n_tokens * n_heads), weight_ = std::vector<float>(head_dim, 1.0f);
-    std::vector<unsigned char> bytes_ = std::vector<unsigned char>(x_.size());
-    std::vector<unsigned char> scratch_ = std::vector<unsigned char>(n_tokens / 8 + 1);
-    std::vector<std::int32_t> numbers_ = [] {  // slots, and positions
-        std::vector<std::int32_t> numbers(n_tokens);
-        std::iota(numbers.begin(), numbers.end(), 0);
-        return numbers;
-    }();
-    halyard_tensor in_ = halyard::tensor(x_.data(), halyard::dtype::f32, {1, n_tokens, n_heads, head_dim});
-    halyard_tensor out_ = halyard::tensor(y_.data(), halyard::dtype::f32, {1, n_tokens, n_heads, head_dim});
-    halyard_slots slots_ = halyard::slots(numbers_.data(), {1, n_tokens}, scratch_.data(), std::ssize(scratch_));
-    void *caches_[1] = {bytes_.data()};
-    float *scales_out_[1] = {written_.data()};
-    halyard::bound_stages pointers_ = {
-        .slots = numbers_.data(), .slots_scratch = scratch_.data(), .caches = caches_, .scales_out = scales_out_};
 };
 
 }  // namespace
@@ -357,13 +270,9 @@ private:
 int main() {
     bool failed = !allocates("(a vector, to see that the count works)",
                              [] { std::vector<int>(100).swap(*new std::vector<int>); });
-    Runs runs;
     for (const halyard_target_info &target : halyard::targets()) {
-        if (target.built != 0 && target.supported != 0) {
-            runs.run_all(target.name);
-        }
+        failed |= target.built != 0 && target.supported != 0 && Runs(target.name).allocate();
     }
-    failed |= runs.failed;
     // The sentence of an error is written to the caller's memory, too.
     failed |= allocates("an error", [] {
         halyard_error error = {};

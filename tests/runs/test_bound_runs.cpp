@@ -1,9 +1,8 @@
 // Bound runs and parts: the bits of a whole run, and its refusals.
 #include "checks/make_sources.h"
 #include "checks/rotate.h"
-#include "checks/scene/bound_pointers.h"
 #include "checks/scene/ways.h"
-#include "scene.h"
+#include "rotation_run.h"
 #include "walk/bound_run.h"
 
 #include <catch2/catch_get_random_seed.hpp>
@@ -16,25 +15,7 @@
 #include <numeric>
 #include <thread>
 
-namespace {
-
 using oracle::Random;
-
-struct DestroyBound {
-    void operator()(halyard_bound_run *bound) const { halyard_destroy_bound_run(bound); }
-};
-using Bound = std::unique_ptr<halyard_bound_run, DestroyBound>;
-
-Bound bind(const halyard::plan &plan, const halyard_run_args &args) {
-    halyard_bound_run *bound = nullptr;
-    auto error = sized<halyard_error>();
-    const auto status = halyard_bind_run(plan.get(), &args, &bound, &error);
-    CAPTURE(error.message);
-    REQUIRE(status == HALYARD_OK);
-    return Bound(bound);
-}
-
-}  // namespace
 
 TEST_CASE("bound runs and parts give the bits of a whole run", "[bound]") {
     Random random(Catch::getSeed());
@@ -57,10 +38,11 @@ TEST_CASE("bound runs and parts give the bits of a whole run", "[bound]") {
         scene.call.plan.target = random.one_in(4) ? "reference" : nullptr;
         const char *const target = scene.call.plan.target;
         const halyard::plan plan(scene.call.plan);
-        const Bound bound = bind(plan, scene.call.args);
+        halyard_bound_run *made = nullptr;
+        REQUIRE(halyard_bind_run(plan.get(), &scene.call.args, &made, nullptr) == HALYARD_OK);
+        const halyard::bound_run bound(made);
         CHECK(scene.memory.image() == scene.before);
-        n_prepared += bound->is_prepared ? 1 : 0;
-        n_others += bound->is_prepared ? 0 : 1;
+        (made->is_prepared ? n_prepared : n_others)++;
         const Images expected = run(scene, target, Way::whole);
         REQUIRE(scene.fault(expected) == "");
         const auto n_parts = static_cast<std::int32_t>(random.one_in(6) ? 50 : random.in(2, 7));  // than tokens, too
@@ -134,55 +116,33 @@ TEST_CASE("bound runs: large outputs take the kernels that their addresses allow
 
 namespace {
 
-/// A run of given rows, by positions or by tokens, and memory for two sets of such rows.
-struct GivenRows {
-    static constexpr std::int64_t n_batch = 2, n_tokens = 3, D = 32, n_rows = n_batch * n_tokens;
-    static constexpr std::int32_t places[n_rows] = {3, 0, 5, 1, 1, 4};
-
+/// A run by given rows, by positions or by tokens, and memory for two sets of such rows: at 3000 and at 3100.
+struct GivenRows : RotationRun {
     std::int32_t rows_dtype, by_token;
-    std::vector<std::uint32_t> words = std::vector<std::uint32_t>(4 * n_rows * D);  // of two or four bytes
-    std::vector<float> x = std::vector<float>(n_rows * D), y = x;
-    halyard::plan plan{
-        halyard::plan_desc(D, {halyard::describe_tensor(halyard::dtype::f32, D, halyard::pairing::half)})};
-    halyard_angle_source_desc desc = describe(2 * n_rows * D);  // of the second set
-    halyard::angle_source first = make(describe(0));
-    halyard_positions positions = halyard::positions(places, {n_batch, n_tokens});
-    halyard::run_options options;
+    halyard_angle_source_desc desc;  // of the second set
 
-    GivenRows(std::int32_t dtype, std::int32_t how) : rows_dtype(dtype), by_token(how) {
+    GivenRows(std::int32_t dtype, std::int32_t how) : rows_dtype(dtype), by_token(how), desc(describe(3100)) {
         Random random(Catch::getSeed());
-        for (auto &word : words) {  // numbers below 1 in each of the dtypes
-            word = static_cast<std::uint32_t>(random.in(0, 0x3bff) << 16 | random.in(0, 0x3bff));
+        for (std::int64_t i = 0; i < 200; i++) {  // numbers below 1 in each of the dtypes
+            const auto word = static_cast<std::uint32_t>(random.in(0, 0x3bff) << 16 | random.in(0, 0x3bff));
+            std::memcpy(at(3000 + i), &word, sizeof(word));
         }
-        std::iota(x.begin(), x.end(), 1.0f);
-        if (by_token == 0) {
-            options.positions = positions;
-        }
+        angles = make(describe(3000));
+        args.angles = angles.get();
+        args.positions = by_token == 0 ? &positions : nullptr;
     }
-    GivenRows(const GivenRows &) = delete;
 
-    const std::int32_t *given_positions() const { return by_token == 0 ? places : nullptr; }
-    static halyard_tensor view(std::vector<float> &data) {
-        return halyard::tensor(data.data(), halyard::dtype::f32, {n_batch, n_tokens, 1, D});
-    }
-    halyard_angle_source_desc describe(std::size_t at) const {
-        auto result = sized<halyard_angle_source_desc>();
-        result.kind = HALYARD_ANGLES_GIVEN;
-        result.cos_rows = &words[at];
-        result.sin_rows = &words[at + n_rows * D];
-        result.n_rows = by_token == 2 ? n_tokens : n_rows;
-        result.stride_row = result.rotary_dim = D;
-        result.rows_dtype = rows_dtype;
+    halyard_angle_source_desc describe(std::int64_t first) {
+        auto result = describe_given(at(first), at(first + 50),
+                                     by_token == 0   ? 10
+                                     : by_token == 1 ? 6
+                                                     : n_tokens,
+                                     rotary_dim, rotary_dim, rows_dtype);
         result.by_token = by_token;
         return result;
     }
     static halyard::angle_source make(const halyard_angle_source_desc &desc) {
-        halyard_angle_source *made = nullptr;
-        REQUIRE(halyard_create_angle_source(nullptr, &desc, &made, nullptr) == HALYARD_OK);
-        return halyard::angle_source(made);
-    }
-    halyard::bound_run bind(const halyard::angle_source &angles) {
-        return halyard::bound_run(plan, angles, view(x), view(y), options);
+        return halyard::angle_source(halyard::frequencies(), desc);
     }
 };
 
@@ -191,186 +151,147 @@ struct GivenRows {
 TEST_CASE("bound runs: given rows that lie elsewhere", "[bound]") {
     GivenRows s(GENERATE(as<std::int32_t>{}, HALYARD_F32, HALYARD_F16, HALYARD_BF16), GENERATE(0, 1, 2));
     const auto second = GivenRows::make(s.desc);
-    const auto bound = s.bind(s.first);
-    std::vector<float> expected(s.x.size());
-    halyard::run(s.plan, second, GivenRows::view(s.x), GivenRows::view(expected), s.options);
+    const BoundRun b(s);
+    const auto before = s.arena;
+    s.args.angles = second.get();
+    s.run();
+    const auto after = s.arena;
     halyard::bound_stages elsewhere;
     elsewhere.angles = second.get();
     for (const std::int32_t n_parts : {1, 3}) {
-        std::fill(s.y.begin(), s.y.end(), 0.0f);
+        s.arena = before;
         for (std::int32_t part = 0; part < n_parts; part++) {
-            bound({s.x.data()}, {s.y.data()}, s.given_positions(), elsewhere, {part, n_parts});
+            b.bound({s.x[0].data, s.x[1].data}, {s.y[0].data, s.y[1].data}, b.args.positions, elsewhere,
+                    {part, n_parts});
         }
-        CHECK(s.y == expected);
+        CHECK(s.holds(after));
     }
 }
 
 TEST_CASE("errors: bound runs, rows that cannot take the place of others", "[errors][bound]") {
     GivenRows s(GENERATE(as<std::int32_t>{}, HALYARD_F32, HALYARD_F16, HALYARD_BF16), GENERATE(0, 1, 2));
-    const auto in = GivenRows::view(s.x), out = GivenRows::view(s.y);
-    BoundPointers pointers(&in, &out, 1);
-    pointers.args.positions = s.given_positions();
-    const auto bound = s.bind(s.first);
-    const halyard_bound_run *called = bound.get();
+    BoundRun b(s);
     const halyard_angle_source *other = nullptr;  // than one of the second set of rows
     const Table calls([&](halyard_status status, const Words &words) {
         const auto second = GivenRows::make(s.desc);
-        pointers.args.angles = other == nullptr ? second.get() : other;
-        const auto rows_before = s.words;
-        check_refused(status, words, [&](auto *error) { return halyard_run_bound(called, &pointers.args, error); });
-        CHECK(s.y == std::vector<float>(s.y.size()));
-        CHECK(s.words == rows_before);
+        b.args.angles = other == nullptr ? second.get() : other;
+        b.calls.refuse(status, words, {});
     });
-    const auto table = halyard::angle_source::table(halyard::frequencies::from_base(100.0, s.D), 0, s.n_rows - 1);
+    const auto table = halyard::angle_source::table(s.frequencies, 0, 9);
     calls.refuse({
         {HALYARD_ERROR_MISMATCH, {"args.angles has another n_rows"}, {{s.desc.n_rows, s.desc.n_rows - 1}}},
         {HALYARD_ERROR_MISMATCH, {"args.angles has another rows_dtype"}, {{s.desc.rows_dtype, s.rows_dtype % 3 + 1}}},
-        {HALYARD_ERROR_MISMATCH, {"args.angles has another stride_row"}, {{s.desc.stride_row, s.D - 1}}},
+        {HALYARD_ERROR_MISMATCH, {"args.angles has another stride_row"}, {{s.desc.stride_row, s.rotary_dim - 1}}},
         {HALYARD_ERROR_MISMATCH, {"args.angles has another by_token"}, {{s.desc.by_token, (s.by_token + 1) % 3}}},
-        {HALYARD_ERROR_MISMATCH, {"args.angles has another rotary_dim"}, {{s.desc.rotary_dim, s.D - 2}}},
+        {HALYARD_ERROR_MISMATCH, {"args.angles has another rotary_dim"}, {{s.desc.rotary_dim, s.rotary_dim - 2}}},
         {HALYARD_ERROR_MISMATCH, {"args.angles has another kind"}, {{other, table.get()}}},
-        {HALYARD_ERROR_OVERLAP, {"y[0]", "angle source"}, {{pointers.y[0], &s.words[2 * s.n_rows * s.D]}}},
+        {HALYARD_ERROR_OVERLAP, {"y[0]", "angle source"}, {{b.y[0], s.at(3100)}}},
     });
     if (s.by_token == 0) {
-        const auto of_table = s.bind(table);
-        calls.refuse({{HALYARD_ERROR_MISMATCH, {"args.angles has another kind"}, {{called, of_table.get()}}}});
+        s.args.angles = table.get();
+        BoundRun of_table(s);
+        const auto second = GivenRows::make(s.desc);
+        of_table.calls.refuse(HALYARD_ERROR_MISMATCH, {"args.angles has another kind"},
+                              {{of_table.args.angles, second.get()}});
     }
 }
 
 TEST_CASE("errors: binding a run", "[errors][bound]") {
-    Scene scene;
-    const halyard::plan plan(scene.desc);
+    RotationRun s;
+    const halyard::plan plan(s.plan);
+    const halyard_plan *of = plan.get();
     auto *const untouched = reinterpret_cast<halyard_bound_run *>(16);
-    halyard_bound_run *bound = untouched;
-    const auto refuse = [&](halyard_status status, const Words &words, const halyard_run_args &args) {
-        check_refused(status, words, [&](auto *error) { return halyard_bind_run(plan.get(), &args, &bound, error); });
+    halyard_bound_run *bound = untouched, **out = &bound;
+    const Table bind([&](halyard_status status, const Words &words) {
+        check_refused(status, words, [&](auto *error) { return halyard_bind_run(of, &s.args, out, error); });
         CHECK(bound == untouched);
-    };
-    // It takes the checks of halyard_run, whose tests have them all.
-    auto args = scene.args;
-    args.x = nullptr;
-    refuse(HALYARD_ERROR_NULL_POINTER, {"args.x is NULL"}, args);
-    args = scene.args;
-    args.size = 4;
-    refuse(HALYARD_ERROR_STRUCT_SIZE, {"args.size is 4"}, args);
-    args = scene.args;
-    args.y = scene.x;
-    scene.x[1].strides[0] = 0;
-    refuse(HALYARD_ERROR_STRIDE, {"y[1]"}, args);
-    scene.x[1].strides[0] = Scene::tokens * Scene::head_dim;
-    args.n_parts = 2;
-    refuse(HALYARD_ERROR_MISMATCH, {"args.n_parts is 2"}, args);
-    check_refused(HALYARD_ERROR_NULL_POINTER, {"out is NULL"},
-                  [&](auto *error) { return halyard_bind_run(plan.get(), &scene.args, nullptr, error); });
-    check_refused(HALYARD_ERROR_NULL_POINTER, {"plan is NULL"},
-                  [&](auto *error) { return halyard_bind_run(nullptr, &scene.args, &bound, error); });
+    });
+    bind.refuse({
+        // It takes the checks of halyard_run, whose tests have them all.
+        {HALYARD_ERROR_NULL_POINTER, {"args.x is NULL"}, {{s.args.x, nullptr}}},
+        {HALYARD_ERROR_STRUCT_SIZE, {"args.size is 4"}, {{s.args.size, 4}}},
+        {HALYARD_ERROR_STRIDE, {"y[1]"}, {{s.args.y, s.x}, {s.x[1].strides[0], 0}}},
+        {HALYARD_ERROR_MISMATCH, {"args.n_parts is 2"}, {{s.args.y, s.x}, {s.args.n_parts, 2}}},
+        {HALYARD_ERROR_NULL_POINTER, {"out is NULL"}, {{out, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"plan is NULL"}, {{of, nullptr}}},
+    });
     // Positions are not read: they are an example.
-    const std::int32_t beyond[] = {100, 100, 100, 100, 100, 100};
-    const auto positions = halyard::positions(beyond, {Scene::batch, Scene::tokens});
-    args = scene.args;
-    args.positions = &positions;
-    CHECK(bind(plan, args) != nullptr);
+    std::fill_n(reinterpret_cast<std::int32_t *>(s.at(2048)), 6, 100);
+    s.args.positions = &s.positions;
+    const BoundRun by_any_positions(s);
     halyard_destroy_bound_run(nullptr);
 }
 
-namespace {
-
-/// A bound run of the scene, and the pointers of its next call, which is refused and writes nothing.
-struct BoundCalls {
-    halyard::plan plan;
-    Bound owned;
-    halyard_bound_run *bound;
-    BoundPointers p;
-    Table table;
-
-    BoundCalls(const Scene &scene, const halyard_run_args &args)
-        : plan(scene.desc), owned(bind(plan, args)), bound(owned.get()), p(args.x, args.y, 2),
-          table([this, &scene](halyard_status status, const Words &words) {
-              const auto before = scene.arena;
-              check_refused(status, words, [&](auto *error) { return halyard_run_bound(bound, &p.args, error); });
-              CHECK(std::memcmp(before.data(), scene.arena.data(), before.size() * sizeof(float)) == 0);
-          }) {
-        p.args.positions = args.positions == nullptr ? nullptr : args.positions->data;
-    }
-};
-
-}  // namespace
-
 TEST_CASE("errors: bound runs", "[errors][bound]") {
-    Scene scene;
-    scene.args.positions = &scene.positions;
-    BoundCalls calls(scene, scene.args);
-    auto &p = calls.p;
-    calls.table.refuse_each(HALYARD_ERROR_STRUCT_SIZE, bad_sizes<halyard_bound_run_args>(),
-                            {{"args.size", p.args.size}});
-    calls.table.refuse_each(HALYARD_ERROR_SHAPE, {0, 1, 3, -1}, {{"args.n_tensors", p.args.n_tensors}},
-                            {", but the plan's is 2"});
-    calls.table.refuse_each(HALYARD_ERROR_SHAPE, {-1, 1025, INT32_MIN, INT32_MAX}, {{"args.n_parts", p.args.n_parts}});
-    calls.table.refuse({
-        {HALYARD_ERROR_NULL_POINTER, {"args.x is NULL"}, {{p.args.x, nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"args.y is NULL"}, {{p.args.y, nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"args.x[1] is NULL"}, {{p.x[1], nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"args.y[0] is NULL"}, {{p.y[0], nullptr}}},
-        {HALYARD_ERROR_OVERLAP, {"y[0]", "x[0]"}, {{p.y[0], scene.x[0].data}}},
-        {HALYARD_ERROR_OVERLAP, {"y[1]", "x[0]"}, {{p.y[1], scene.at(1)}}},
-        {HALYARD_ERROR_OVERLAP, {"y[0]", "x[1]"}, {{p.y[0], scene.x[1].data}}},
-        {HALYARD_ERROR_OVERLAP, {"y[1]", "y[0]"}, {{p.y[1], p.y[0]}}},
-        {HALYARD_ERROR_OVERLAP, {"y[1]", "positions"}, {{p.y[1], scene.at(2048 + 5)}}},
+    RotationRun s;
+    s.args.positions = &s.positions;
+    BoundRun b(s);
+    b.calls.refuse_each(HALYARD_ERROR_STRUCT_SIZE, bad_sizes<halyard_bound_run_args>(), {{"args.size", b.args.size}});
+    b.calls.refuse_each(HALYARD_ERROR_SHAPE, {0, 1, 3, -1}, {{"args.n_tensors", b.args.n_tensors}},
+                        {", but the plan's is 2"});
+    b.calls.refuse_each(HALYARD_ERROR_SHAPE, {-1, 1025, INT32_MIN, INT32_MAX}, {{"args.n_parts", b.args.n_parts}});
+    b.calls.refuse({
+        {HALYARD_ERROR_NULL_POINTER, {"args.x is NULL"}, {{b.args.x, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.y is NULL"}, {{b.args.y, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.x[1] is NULL"}, {{b.x[1], nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.y[0] is NULL"}, {{b.y[0], nullptr}}},
+        {HALYARD_ERROR_OVERLAP, {"y[0]", "x[0]"}, {{b.y[0], s.x[0].data}}},
+        {HALYARD_ERROR_OVERLAP, {"y[1]", "x[0]"}, {{b.y[1], s.at(1)}}},
+        {HALYARD_ERROR_OVERLAP, {"y[0]", "x[1]"}, {{b.y[0], s.x[1].data}}},
+        {HALYARD_ERROR_OVERLAP, {"y[1]", "y[0]"}, {{b.y[1], b.y[0]}}},
+        {HALYARD_ERROR_OVERLAP, {"y[1]", "positions"}, {{b.y[1], s.at(2048 + 5)}}},
         {HALYARD_ERROR_OVERFLOW,
          {"args.x[0] or args.y[0] leaves the address space"},
-         {{p.y[0], reinterpret_cast<void *>(UINTPTR_MAX - 100)}}},
+         {{b.y[0], reinterpret_cast<void *>(UINTPTR_MAX - 100)}}},
         {HALYARD_ERROR_OVERFLOW,
          {"args.positions leaves the address space"},
-         {{p.args.positions, reinterpret_cast<void *>(UINTPTR_MAX - 3)}}},
-        {HALYARD_ERROR_MISMATCH, {"args.positions is NULL", "with positions"}, {{p.args.positions, nullptr}}},
-        {HALYARD_ERROR_SHAPE, {"args.part is 1, but must be 0"}, {{p.args.part, 1}}},
-        {HALYARD_ERROR_NULL_POINTER, {"bound is NULL"}, {{calls.bound, nullptr}}},
+         {{b.args.positions, reinterpret_cast<void *>(UINTPTR_MAX - 3)}}},
+        {HALYARD_ERROR_MISMATCH, {"args.positions is NULL", "with positions"}, {{b.args.positions, nullptr}}},
+        {HALYARD_ERROR_SHAPE, {"args.part is 1, but must be 0"}, {{b.args.part, 1}}},
     });
+    check_refused(HALYARD_ERROR_NULL_POINTER, {"bound is NULL"},
+                  [&](auto *error) { return halyard_run_bound(nullptr, &b.args, error); });
     check_refused(HALYARD_ERROR_NULL_POINTER, {"args is NULL"},
-                  [&](auto *error) { return halyard_run_bound(calls.bound, nullptr, error); });
+                  [&](auto *error) { return halyard_run_bound(b.bound.get(), nullptr, error); });
     // Every part tells of a bad position, wherever it is.
-    auto &position = reinterpret_cast<std::int32_t *>(scene.at(2048))[4];
+    auto &position = reinterpret_cast<std::int32_t *>(s.at(2048))[4];
     const Words told = {"positions[batch 1, token 1] is 10"};
-    calls.table.refuse(HALYARD_ERROR_POSITION, told, {{position, 10}});
+    b.calls.refuse(HALYARD_ERROR_POSITION, told, {{position, 10}});
     for (const std::int32_t part : {0, 1, 2}) {
-        calls.table.refuse(HALYARD_ERROR_POSITION, told, {{position, 10}, {p.args.part, part}, {p.args.n_parts, 3}});
+        b.calls.refuse(HALYARD_ERROR_POSITION, told, {{position, 10}, {b.args.part, part}, {b.args.n_parts, 3}});
     }
-    p.args.n_parts = 3;
-    calls.table.refuse_each(HALYARD_ERROR_SHAPE, {-1, 3, INT32_MIN, INT32_MAX}, {{"args.part", p.args.part}},
-                            {"0 to 2"});
+    b.args.n_parts = 3;
+    b.calls.refuse_each(HALYARD_ERROR_SHAPE, {-1, 3, INT32_MIN, INT32_MAX}, {{"args.part", b.args.part}}, {"0 to 2"});
 }
 
 TEST_CASE("errors: bound runs that are in place, count positions or have an executor", "[errors][bound]") {
-    Scene scene;
-    BoundCalls counted(scene, scene.args);
-    counted.table.refuse(HALYARD_ERROR_MISMATCH, {"args.positions is set", "without positions"},
-                         {{counted.p.args.positions, scene.positions.data}});
-    scene.args.executor = &scene.executor;
-    BoundCalls with_executor(scene, scene.args);
-    with_executor.table.refuse(HALYARD_ERROR_MISMATCH, {"args.n_parts is 2", "executor"},
-                               {{with_executor.p.args.n_parts, 2}});
-    scene.args.executor = nullptr;
-    scene.args.y = scene.x;
-    BoundCalls in_place(scene, scene.args);
-    auto &p = in_place.p;
-    in_place.table.refuse({
-        {HALYARD_ERROR_MISMATCH, {"args.y[1] is not args.x[1]", "in place"}, {{p.y[1], scene.y[1].data}}},
-        {HALYARD_ERROR_OVERLAP, {"y[1]", "y[0]"}, {{p.x[1], p.y[0]}, {p.y[1], p.y[0]}}},
+    RotationRun s;
+    BoundRun counted(s);
+    counted.calls.refuse(HALYARD_ERROR_MISMATCH, {"args.positions is set", "without positions"},
+                         {{counted.args.positions, s.positions.data}});
+    s.args.executor = &s.executor;
+    BoundRun with_executor(s);
+    with_executor.calls.refuse(HALYARD_ERROR_MISMATCH, {"args.n_parts is 2", "executor"},
+                               {{with_executor.args.n_parts, 2}});
+    s.args.executor = nullptr;
+    s.args.y = s.x;
+    BoundRun in_place(s);
+    in_place.calls.refuse({
+        {HALYARD_ERROR_MISMATCH, {"args.y[1] is not args.x[1]", "in place"}, {{in_place.y[1], s.y[1].data}}},
+        {HALYARD_ERROR_OVERLAP, {"y[1]", "y[0]"}, {{in_place.x[1], in_place.y[0]}, {in_place.y[1], in_place.y[0]}}},
     });
 }
 
 TEST_CASE("errors: parts of a run", "[errors][bound]") {
-    Scene scene;
-    auto &part = scene.args.part, &n_parts = scene.args.n_parts;
-    runs_of(scene).refuse({
+    RotationRun s;
+    auto &part = s.args.part, &n_parts = s.args.n_parts;
+    s.runs.refuse({
         {HALYARD_ERROR_SHAPE, {"args.n_parts is -1"}, {{n_parts, -1}}},
         {HALYARD_ERROR_SHAPE, {"args.n_parts is 1025"}, {{n_parts, 1025}}},
         {HALYARD_ERROR_SHAPE, {"args.part is 2, but must be 0 to 1"}, {{part, 2}, {n_parts, 2}}},
         {HALYARD_ERROR_SHAPE, {"args.part is -1"}, {{part, -1}, {n_parts, 2}}},
         {HALYARD_ERROR_SHAPE, {"args.part is 1, but must be 0"}, {{part, 1}}},
-        {HALYARD_ERROR_MISMATCH,
-         {"args.n_parts is 2", "executor"},
-         {{n_parts, 2}, {scene.args.executor, &scene.executor}}},
+        {HALYARD_ERROR_MISMATCH, {"args.n_parts is 2", "executor"}, {{n_parts, 2}, {s.args.executor, &s.executor}}},
     });
 }
 

@@ -1,11 +1,11 @@
 // Which kernel serves what: the list of kernels, the choice, the environment, and how the library explains it.
-#include "angles/count_wrong.h"
 #include "checks/rotate.h"
+#include "checks/scene/ways.h"
 
+#include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -32,13 +32,12 @@ public:
     Variable(const char *name, const char *value) : name_(name) {
         if (const char *before = std::getenv(name)) {
             before_ = before;
-            was_set_ = true;
         }
         set(value);
     }
     Variable(const Variable &) = delete;
     Variable &operator=(const Variable &) = delete;
-    ~Variable() { set(was_set_ ? before_.c_str() : nullptr); }
+    ~Variable() { set(before_ ? before_->c_str() : nullptr); }
 
     void set(const char *value) const {
         if (value == nullptr) {
@@ -50,8 +49,7 @@ public:
 
 private:
     const char *name_;
-    std::string before_;
-    bool was_set_ = false;
+    std::optional<std::string> before_;
 };
 
 const char *pairing_name(std::optional<Pairing> pairing) {
@@ -528,66 +526,23 @@ TEST_CASE("dispatch: this machine takes the target that it should", "[.][dispatc
     }
 }
 
-namespace {
-
-/// The same elements, each so many elements from the next, rotated there; out of place to others like them.
-Elements rotate_apart(const Rotation &rotation, const halyard::angle_source &angles, const Elements &x,
-                      std::int64_t stride, bool in_place) {
-    Elements from(x.dtype, {1, x.shape[1], x.shape[2], x.shape[3] * stride}), to = from;
-    auto in = halyard::tensor(from.bytes.data(), static_cast<halyard::dtype>(x.dtype), x.shape);
-    for (std::int64_t &each : in.strides) {
-        each *= stride;
-    }
-    auto out = in;
-    out.data = in_place ? from.bytes.data() : to.bytes.data();
-    for (std::int64_t i = 0; i < x.count(); i++) {
-        oracle::write_word(x.dtype, element_at(in, i), x.word(i));
-    }
-    halyard::run(rotation.plan(), angles, in, out);
-    Elements y(x.dtype, x.shape);
-    for (std::int64_t i = 0; i < x.count(); i++) {
-        y.set_word(i, oracle::read_word(x.dtype, element_at(out, i)));
-    }
-    return y;
-}
-
-}  // namespace
-
 TEST_CASE("dispatch: every target that this machine has rotates", "[dispatch][emulated]") {
+    using namespace scenes;
     // A quick look at each kernel, for slow emulators; test_kernels.cpp looks closely.
-    Rotation rotation;
-    rotation.rotary_dim = 64;
-    rotation.head_dim = 72;
-    rotation.offset = 4;
-    const auto inv_freq = oracle::inv_freq_of(10000, rotation.rotary_dim);
-    const auto angles = halyard::angle_source::table(halyard::frequencies::from_base(10000, rotation.rotary_dim), 0, 3);
-    std::vector<float> values;  // small integers, which every dtype holds
-    for (std::int64_t i = 0; i < 3 * 3 * rotation.head_dim; i++) {
-        values.push_back(static_cast<float>(i * 7 % 255 - 127));
-    }
-    for (const char *target : targets_here()) {
-        for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
-            const Elements x(dtype, {1, 3, 3, rotation.head_dim}, values);
-            for (const int form : {0, 1, 2, 3, 4, 5, 6, 7}) {
-                rotation.target = target;
-                rotation.dtype = dtype;
-                rotation.pairing = HALYARD_PAIRING_HALF + (form & 1);
-                rotation.out_pairing = HALYARD_PAIRING_HALF + (form >> 1 & 1);
-                const std::int64_t stride = 1 + (form >> 2);
-                CAPTURE(target, dtype, rotation.pairing, rotation.out_pairing, stride);
-                const Elements y = rotate_apart(rotation, angles, x, stride, false);
-                CHECK(count_wrong(
-                          rotation, x, y,
-                          [&](std::int64_t token, std::int64_t k) {
-                              return exact_cos_sin(inv_freq[static_cast<std::size_t>(k)], token);
-                          },
-                          [&](oracle::Pair<long double> pair, const ExactCosSin &, long double exact) {
-                              return oracle::promised_bound(dtype, pair, 1, exact);
-                          }) == 0);
-                if (rotation.pairing == rotation.out_pairing) {
-                    CHECK(rotate_apart(rotation, angles, x, stride, true) == y);
-                }
-            }
-        }
+    oracle::Random random(Catch::getSeed());
+    for (int form = 0; form < 3 * 4 * 2 * 5; form++) {
+        Choice choice = Choice::of_rotations();
+        choice.level[of_dtype] = form % 3;
+        choice.level[of_turn] = form / 3 % 4;
+        choice.level[of_strides] = form < 3 * 4 * 2 ? 0 : 4;  // dense; any, mostly with elements apart
+        choice.in_place = form / 3 / 4 % 2 == 0;
+        choice.n_tensors = 1;
+        choice.shape = {1, 3, 3};
+        choice.rotary_dim = 64;
+        choice.head_dim = 72;
+        choice.rotary_offset = 4;
+        Draw draw(random);
+        Scene scene(draw, choice);
+        REQUIRE(fault_of_ways(scene) == "");
     }
 }

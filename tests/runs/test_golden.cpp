@@ -1,5 +1,5 @@
 // Golden rotations, on every target of this machine, in place and out of place.
-#include "checks/make_sources.h"
+#include "angles/count_wrong.h"
 #include "data/golden_elements.h"
 
 #include <catch2/generators/catch_generators_all.hpp>
@@ -10,78 +10,27 @@
 namespace {
 
 using nlohmann::json;
-
-/// The exact value of each element of the output, and how far off it may be.
-struct Exact {
-    std::vector<long double> y, bound;
-};
-
-/// angle(token, k) gives exact cos and sin, f included; bound(x, exact) how far off an output may be.
-template <typename Angle, typename Bound>
-Exact rotate_exactly(const Rotation &rotation, const Elements &x, Angle angle, Bound bound) {
-    Exact exact;
-    exact.y.resize(static_cast<std::size_t>(x.count()));
-    exact.bound.assign(exact.y.size(), 0);
-    for (std::int64_t i = 0; i < x.count(); i++) {
-        exact.y[static_cast<std::size_t>(i)] = x[i];  // the window is overwritten below
-    }
-    for (std::int64_t token = 0; token < x.shape[1]; token++) {
-        for (std::int64_t k = 0; k < rotation.rotary_dim / 2; k++) {
-            const oracle::Pair<long double> cos_sin = angle(token, k);
-            const long double sin = rotation.inverse ? -cos_sin.x1 : cos_sin.x1;
-            for (std::int64_t head = 0; head < x.shape[2]; head++) {
-                const std::int64_t at = (token * x.shape[2] + head) * x.shape[3];
-                const oracle::Pair<long double> pair = {x[at + rotation.index(rotation.pairing, k, 0)],
-                                                        x[at + rotation.index(rotation.pairing, k, 1)]};
-                const auto turned = oracle::rotate_exactly(pair, cos_sin.x0, sin);
-                for (const int member : {0, 1}) {
-                    const auto i =
-                        static_cast<std::size_t>(at + rotation.index(rotation.pairing_of_output(), k, member));
-                    const oracle::Pair<long double> seen =
-                        member == 0 ? pair : oracle::Pair<long double>{pair.x1, pair.x0};
-                    exact.y[i] = member == 0 ? turned.x0 : turned.x1;
-                    exact.bound[i] = bound(seen, cos_sin, exact.y[i]);
-                }
-            }
-        }
-    }
-    return exact;
-}
+using Pair = oracle::Pair<long double>;
 
 /// The bound that halyard.h promises.
 auto promised(std::int32_t dtype, long double attention_factor) {
-    return [=](oracle::Pair<long double> x, oracle::Pair<long double>, long double exact) {
+    return [=](Pair x, const ExactCosSin &, long double exact) {
         return oracle::promised_bound(dtype, x, attention_factor, exact);
     };
 }
 
 /// The bound of a kernel whose cos and sin are given.
 auto of_kernel(std::int32_t dtype) {
-    return [=](oracle::Pair<long double> x, oracle::Pair<long double> cos_sin, long double exact) {
-        const long double magnitude = std::fabs(x.x0 * cos_sin.x0) + std::fabs(x.x1 * cos_sin.x1);
-        return oracle::kernel_bound(dtype, magnitude, exact);
+    return [=](Pair x, const ExactCosSin &at, long double exact) {
+        return oracle::kernel_bound(dtype, std::fabs(x.x0 * at.cos) + std::fabs(x.x1 * at.sin), exact);
     };
 }
 
-/// How many elements are farther off than `times` their bound plus `more`; outside the window the bound is 0.
-template <typename Actual>
-int count_beyond(const Exact &exact, Actual actual, long double times, long double more) {
-    int n = 0;
-    for (std::size_t i = 0; i < exact.y.size(); i++) {
-        const long double value = actual(static_cast<std::int64_t>(i));
-        n += std::fabs(value - exact.y[i]) <= times * exact.bound[i] + more ? 0 : 1;
-    }
-    return n;
-}
-
-int count_beyond(const Exact &exact, const Elements &actual, long double times = 1, long double more = 0) {
-    return count_beyond(
-        exact, [&](std::int64_t i) { return actual[i]; }, times, more);
-}
-
-/// Rotates x on every target, in place where that is possible and out of place, and compares.
+/// Rotates x on every target, in place where that is possible and out of place, and compares with exact_at and bound as
+/// count_wrong has them.
+template <typename ExactAt, typename Bound>
 void check_all_ways(Rotation rotation, const halyard::angle_source &angles, const halyard_positions *positions,
-                    const Elements &x, const Exact &exact) {
+                    const Elements &x, const ExactAt &exact_at, const Bound &bound) {
     for (const char *target : targets_here()) {
         rotation.target = target;
         for (const bool in_place : {false, true}) {
@@ -89,7 +38,7 @@ void check_all_ways(Rotation rotation, const halyard::angle_source &angles, cons
                 continue;
             }
             INFO(target << (in_place ? ", in place" : ", out of place"));
-            CHECK(count_beyond(exact, rotate(rotation, angles, positions, x, in_place)) == 0);
+            CHECK(count_wrong(rotation, x, rotate(rotation, angles, positions, x, in_place), exact_at, bound) == 0);
         }
     }
 }
@@ -120,17 +69,18 @@ TEST_CASE("golden apply", "[golden]") {
         const auto angle = [&](std::int64_t token, std::int64_t k) {
             const long double theta = static_cast<long double>(positions.values[static_cast<std::size_t>(token)]) *
                                       inv_freq[static_cast<std::size_t>(k)];
-            return oracle::Pair<long double>{factor * std::cos(theta), factor * std::sin(theta)};
+            return ExactCosSin{factor * std::cos(theta), factor * std::sin(theta)};
         };
-        const Exact exact = rotate_exactly(rotation, x, angle, promised(storage.dtype, factor));
         // The golden y is exact and rounded once. It differs from this oracle also by the last bit of long double in
         // theta < 2^21, and by the rounding of the list, each times |x0| + |x1| < 2^6.
-        const Exact rounded = rotate_exactly(
-            rotation, x, angle, [&](auto, auto, long double value) { return oracle::half_ulp(storage.dtype, value); });
-        CHECK(count_beyond(rounded, y, 1, factor == 1.0 ? 0x1p-36L : 0x1p-26L) == 0);
+        const auto of_golden = [&](Pair, const ExactCosSin &, long double value) {
+            return oracle::half_ulp(storage.dtype, value) + (factor == 1.0 ? 0x1p-36L : 0x1p-26L);
+        };
+        CHECK(count_wrong(rotation, x, y, angle, of_golden) == 0);
 
         const auto given = positions_of(positions.values);
-        check_all_ways(rotation, make_listed_table(frequencies, positions.values), &given, x, exact);
+        check_all_ways(rotation, make_listed_table(frequencies, positions.values), &given, x, angle,
+                       promised(storage.dtype, factor));
     }
 }
 
@@ -141,19 +91,20 @@ TEST_CASE("golden seeds", "[golden]") {
     const auto x64 = section.array<double>("numpy_seed3.x"), y64 = section.array<double>("numpy_seed3.y");
     const Elements x(HALYARD_F32, {1, 5, 1, 4}, std::vector<float>(x64.values.begin(), x64.values.end()));
     const auto inv_freq = oracle::inv_freq_of(entry.at("base").get<double>(), 4);
-    const Exact exact = rotate_exactly(
-        rotation, x,
-        [&](std::int64_t token, std::int64_t k) {
-            const long double theta = token * inv_freq[static_cast<std::size_t>(k)];
-            return oracle::Pair<long double>{std::cos(theta), std::sin(theta)};
-        },
-        promised(HALYARD_F32, 1));
-    // The golden x is not rounded to float32: that moves |x0|, |x1| < 2 by 2^-24 each.
-    const auto golden_y = [&](std::int64_t i) { return y64.values[static_cast<std::size_t>(i)]; };
-    CHECK(count_beyond(exact, golden_y, 0, 2 * 0x1p-24L) == 0);
+    const auto angle = [&](std::int64_t token, std::int64_t k) {
+        return exact_cos_sin(inv_freq[static_cast<std::size_t>(k)], token);
+    };
+    for (std::int64_t i = 0; i < 10; i++) {  // the golden x and y are of float64
+        const auto at = static_cast<std::size_t>(i / 2 * 4 + rotation.index(rotation.pairing, i % 2, 0));
+        const auto beside = static_cast<std::size_t>(i / 2 * 4 + rotation.index(rotation.pairing, i % 2, 1));
+        const ExactCosSin turn = angle(i / 2, i % 2);
+        const Pair turned = oracle::rotate_exactly({x64.values[at], x64.values[beside]}, turn.cos, turn.sin);
+        CHECK(std::fabs(y64.values[at] - turned.x0) <= 0x1p-48L);
+        CHECK(std::fabs(y64.values[beside] - turned.x1) <= 0x1p-48L);
+    }
     const auto angles =
         halyard::angle_source::table(halyard::frequencies::from_base(entry.at("base").get<double>(), 4), 0, 4);
-    check_all_ways(rotation, angles, nullptr, x, exact);
+    check_all_ways(rotation, angles, nullptr, x, angle, promised(HALYARD_F32, 1));
 
     const json cos_sin = section.find_case("cos_sin_at_position");
     const auto cos = section.array<double>("cs.cos"), sin = section.array<double>("cs.sin");
@@ -185,17 +136,15 @@ TEST_CASE("golden hf_apply, exact frequencies", "[golden]") {
             INFO(entry.at("name").get<std::string>() << ", " << name);
             const Elements x = golden::read_elements(section, entry.at(name), HALYARD_F32);
             const Elements want = golden::read_elements(section, entry.at(std::string(name) + "_exact"), HALYARD_F32);
-            const Exact exact = rotate_exactly(
-                rotation, x,
-                [&](std::int64_t token, std::int64_t k) {
-                    const long double theta = static_cast<long double>(list[static_cast<std::size_t>(k)]) *
-                                              positions.values[static_cast<std::size_t>(token)];
-                    return oracle::Pair<long double>{factor * std::cos(theta), factor * std::sin(theta)};
-                },
-                promised(HALYARD_F32, factor));
+            const auto angle = [&](std::int64_t token, std::int64_t k) {
+                const ExactCosSin at =
+                    exact_cos_sin(list[static_cast<std::size_t>(k)], positions.values[static_cast<std::size_t>(token)]);
+                return ExactCosSin{factor * at.cos, factor * at.sin};
+            };
             // The bound of two eps leaves room for the rounding of the golden y and of the list.
-            CHECK(count_beyond(exact, want) == 0);
-            check_all_ways(rotation, make_listed_table(frequencies, positions.values), &given, x, exact);
+            CHECK(count_wrong(rotation, x, want, angle, promised(HALYARD_F32, factor)) == 0);
+            check_all_ways(rotation, make_listed_table(frequencies, positions.values), &given, x, angle,
+                           promised(HALYARD_F32, factor));
         }
     }
 }
@@ -213,59 +162,13 @@ TEST_CASE("golden hf_apply and mrope, given cos and sin", "[golden]") {
             INFO(entry.at("name").get<std::string>() << ", " << names[0]);
             const Elements x = golden::read_elements(section, entry.at(names[0]), HALYARD_F32);
             const Elements theirs = golden::read_elements(section, entry.at(names[1]), HALYARD_F32);
-            const Exact exact = rotate_exactly(
-                rotation, x,
-                [&](std::int64_t token, std::int64_t k) {
-                    const auto at = static_cast<std::size_t>(token * cos.shape[1] + k);
-                    return oracle::Pair<long double>{cos.values[at], sin.values[at]};
-                },
-                of_kernel(HALYARD_F32));
+            const auto angle = [&](std::int64_t token, std::int64_t k) {
+                const auto at = static_cast<std::size_t>(token * cos.shape[1] + k);
+                return ExactCosSin{cos.values[at], sin.values[at]};
+            };
             // transformers rounds as often as a kernel does.
-            CHECK(count_beyond(exact, theirs) == 0);
-            check_all_ways(rotation, source, nullptr, x, exact);
+            CHECK(count_wrong(rotation, x, theirs, angle, of_kernel(HALYARD_F32)) == 0);
+            check_all_ways(rotation, source, nullptr, x, angle, of_kernel(HALYARD_F32));
         }
-    }
-}
-
-TEST_CASE("golden mrope, exact, with rows put together from three axes", "[golden]") {
-    const golden::Section section("mrope");
-    for (const json &entry : section.cases()) {
-        INFO(entry.at("name").get<std::string>());
-        const Rotation rotation = golden::rotation_of(entry);
-        const std::int64_t n_pairs = rotation.rotary_dim / 2;
-        const auto freq_dim = entry.at("freq_dim").get<double>();
-        const auto axis_of_pair = entry.at("axis_of_pair").get<std::vector<std::int64_t>>();
-        std::vector<double> list;
-        for (const json &index : entry.at("inv_freq_index")) {
-            list.push_back(static_cast<double>(std::pow(static_cast<long double>(entry.at("base").get<double>()),
-                                                        -2.0L * index.get<std::int64_t>() / freq_dim)));
-        }
-        const auto positions = section.array<std::int64_t>(entry.at("positions"));
-        const std::int64_t n_axes = positions.shape[0], n_tokens = positions.shape[1];
-        const auto angles = make_listed_table(make_frequencies(list), positions.values);
-
-        std::vector<float> rows(static_cast<std::size_t>(n_tokens * 2 * n_pairs)), of_axis(rows.size());
-        for (std::int64_t axis = 0; axis < n_axes; axis++) {
-            const auto of_tokens = halyard::positions(positions.values.data() + axis * n_tokens, {1, n_tokens});
-            halyard::make_rows(plan_for(rotation.rotary_dim), angles, &of_tokens, 1, n_tokens, of_axis.data(),
-                               static_cast<std::int64_t>(of_axis.size()));
-            for (std::size_t i = 0; i < rows.size(); i++) {
-                rows[i] = axis_of_pair[i % static_cast<std::size_t>(n_pairs)] == axis ? of_axis[i] : rows[i];
-            }
-        }
-        const Elements x = golden::read_elements(section, entry.at("x"), HALYARD_F32);
-        const Exact exact = rotate_exactly(
-            rotation, x,
-            [&](std::int64_t token, std::int64_t k) {
-                const auto pair = static_cast<std::size_t>(k);
-                const std::int64_t position =
-                    positions.values[static_cast<std::size_t>(axis_of_pair[pair] * n_tokens + token)];
-                const long double theta = static_cast<long double>(list[pair]) * position;
-                return oracle::Pair<long double>{std::cos(theta), std::sin(theta)};
-            },
-            promised(HALYARD_F32, 1));
-        CHECK(count_beyond(exact, golden::read_elements(section, entry.at("y_exact"), HALYARD_F32)) == 0);
-        check_all_ways(rotation, halyard::angle_source::given_by_token(rows.data(), n_tokens, rotation.rotary_dim),
-                       nullptr, x, exact);
     }
 }

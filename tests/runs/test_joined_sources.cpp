@@ -1,9 +1,9 @@
 // Joined angle sources: each batch row or token is turned by the source that the index says, to the bits that it gives
 // alone, in runs, bound runs, parts and rows.
 #include "angles/refused_source.h"
-#include "changes.h"
 #include "checks/make_sources.h"
-#include "checks/oracle.h"
+#include "checks/scene/ways.h"
+#include "rotation_run.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
@@ -54,9 +54,6 @@ struct Case {
     halyard_tensor tensor(std::vector<float> &data) const {
         return halyard::tensor(data.data(), halyard::dtype::f32, {n_batch, n_tokens, n_heads, head_dim});
     }
-    std::int32_t source_of(std::int64_t token) const {
-        return index[static_cast<std::size_t>(by_token ? token : token / n_tokens)];
-    }
 };
 
 halyard::plan make_plan() {
@@ -64,22 +61,26 @@ halyard::plan make_plan() {
         rotary_dim, {halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half, 4)}));
 }
 
-/// Each token by itself, with its own source.
-std::vector<float> rotate_apart(const halyard::plan &plan, const Sources &sources, const Case &of) {
-    std::vector<float> y = of.x;
-    for (std::int64_t token = 0; token < of.n_batch * of.n_tokens; token++) {
-        const auto tensor =
-            halyard::tensor(y.data() + token * n_heads * head_dim, halyard::dtype::f32, {1, 1, n_heads, head_dim});
-        const auto at = halyard::positions(&of.positions[static_cast<std::size_t>(token)], {1, 1});
-        halyard::run(plan, sources[of.source_of(token)], tensor, tensor, halyard::run_options().at(at));
-    }
-    return y;
-}
-
 }  // namespace
 
-// That runs of every way take them is one of the things that rotations' scenes are drawn from.
+// Of few tokens they are among the scenes of rotations (test_properties.cpp).
 TEST_CASE("joined sources: every token is turned by its own", "[sources]") {
+    Random random(Catch::getSeed());
+    for (const auto &[n_batch, n_tokens] : std::vector<std::array<std::int64_t, 2>>{{5, 1}, {1, 300}, {40, 11}}) {
+        for (int round = 0; round < 6; round++) {
+            scenes::Choice choice = scenes::Choice::of_rotations();
+            choice.level[scenes::of_source] = scenes::Angles::joined;
+            choice.shape = {n_batch, n_tokens, n_heads};
+            choice.rotary_dim = rotary_dim;
+            choice.head_dim = head_dim;
+            scenes::Draw draw(random);
+            scenes::Scene scene(draw, choice);
+            REQUIRE(fault_of_ways(scene) == "");
+        }
+    }
+}
+
+TEST_CASE("joined sources: rows, and bound runs whose index is rewritten", "[sources]") {
     Random random(Catch::getSeed());
     const Sources sources;
     const auto plan = make_plan();
@@ -93,20 +94,21 @@ TEST_CASE("joined sources: every token is turned by its own", "[sources]") {
             CHECK(joined.info().first == -50);
             CHECK(joined.info().last == 300);
             const auto at = positions_of(of.positions, batch);
-            auto y = of.x;
-            const auto in_place = of.tensor(y);
+            auto y = of.x, expected = y;
+            const auto in_place = of.tensor(y), other = of.tensor(expected);
             const halyard::bound_run bound(plan, joined, in_place, in_place, halyard::run_options().at(at));
             for (int i = 0; i < 2; i++) {
-                y = of.x;
-                bound({y.data()}, {y.data()}, of.positions.data());
-                CHECK(y == rotate_apart(plan, sources, of));
-                // The index may be rewritten between runs.
                 std::rotate(of.index.begin(), of.index.begin() + 1, of.index.end());
+                y = expected = of.x;
+                bound({y.data()}, {y.data()}, of.positions.data());
+                halyard::run(plan, joined, other, other, halyard::run_options().at(at));
+                CHECK(y == expected);
             }
             const auto rows = rows_of(joined, &at, batch, tokens);
             for (std::int64_t token = 0; token < batch * tokens; token++) {
                 const auto one = halyard::positions(&of.positions[static_cast<std::size_t>(token)], {1, 1});
-                const auto row = rows_of(sources[of.source_of(token)], &one, 1, 1);
+                const std::int32_t its = of.index[static_cast<std::size_t>(by_token ? token : token / tokens)];
+                const auto row = rows_of(sources[its], &one, 1, 1);
                 CHECK(std::equal(row.begin(), row.end(), rows.begin() + token * rotary_dim));
             }
         }
@@ -146,48 +148,32 @@ TEST_CASE("joined sources: with axes, and with positions that a source does not 
 }
 
 TEST_CASE("joined sources: bad numbers, and an output over them, are refused", "[sources][errors]") {
-    const Sources sources;
-    const auto plan = make_plan();
-    Random random(1);
-    Case of(3, 2, true, random);
-    const auto joined = sources.join(of.index, true);
-    const auto refuse_run = [&](halyard_status status, const Words &words) {
-        auto y = of.x;
-        const auto tensor = of.tensor(y);
-        for (const std::int32_t policy : {HALYARD_BAD_POSITION_ERROR, HALYARD_BAD_POSITION_CLAMP}) {
-            auto args = sized<halyard_run_args>();
-            args.angles = joined.get();
-            args.bad_position = policy;
-            args.x = args.y = &tensor;
-            check_refused(status, words, [&](auto *error) { return halyard_run(plan.get(), &args, error); });
-        }
-        CHECK(y == of.x);
+    RotationRun s;
+    auto *const index = reinterpret_cast<std::int32_t *>(s.at(3000));
+    std::fill_n(index, 6, 1);
+    const auto join = [&](std::int64_t n) {
+        return halyard::angle_source::joined({&s.angles, &s.angles, &s.angles}, index, n, true);
     };
-    for (const std::int32_t wrong : {-1, 3, INT32_MAX, INT32_MIN}) {
-        const auto right = std::exchange(of.index[5], wrong);
-        refuse_run(HALYARD_ERROR_UNKNOWN_VALUE, {"index[5] is " + text(wrong), "3 sources"});
-        of.index[5] = right;
+    const auto joined = join(6), too_few = join(5);
+    s.args.angles = joined.get();
+    s.runs.accept({});
+    for (const std::int32_t policy : {HALYARD_BAD_POSITION_ERROR, HALYARD_BAD_POSITION_CLAMP}) {
+        s.args.bad_position = policy;
+        for (const std::int32_t wrong : {-1, 3, INT32_MAX, INT32_MIN}) {
+            s.runs.refuse(HALYARD_ERROR_UNKNOWN_VALUE, {"index[5] is " + text(wrong), "3 sources"},
+                          {{index[5], wrong}});
+        }
+        s.runs.refuse({
+            {HALYARD_ERROR_SHAPE, {"5 tokens", "2 times 3"}, {{s.args.angles, too_few.get()}}},
+            {HALYARD_ERROR_OVERLAP, {"y[1]", "index"}, {{s.y[1].data, s.at(2990)}}},
+        });
     }
-    of.n_tokens = 3;
-    of.x.resize(static_cast<std::size_t>(9 * n_heads * head_dim));
-    refuse_run(HALYARD_ERROR_SHAPE, {"6 tokens", "3 times 3"});
-
-    // An output over the index.
-    std::vector<float> memory(static_cast<std::size_t>(2 * n_heads * head_dim));
-    auto *const inside = reinterpret_cast<std::int32_t *>(memory.data() + 40);
-    const auto over = halyard::angle_source::joined({&sources.phase}, inside, 2);
-    const auto tensor = halyard::tensor(memory.data(), halyard::dtype::f32, {2, 1, n_heads, head_dim});
-    auto args = sized<halyard_run_args>();
-    args.angles = over.get();
-    args.x = args.y = &tensor;
-    check_refused(HALYARD_ERROR_OVERLAP, {"index"}, [&](auto *error) { return halyard_run(plan.get(), &args, error); });
-    const auto rows = rows_args(over, nullptr, 2, 1, memory.data() + 30, 2 * rotary_dim);
-    check_refused(HALYARD_ERROR_OVERLAP, {"index"},
-                  [&](auto *error) { return halyard_make_rows(plan_for(rotary_dim).get(), &rows, error); });
-    std::vector<float> elsewhere(memory.size());
-    const auto apart = halyard::tensor(elsewhere.data(), halyard::dtype::f32, {2, 1, n_heads, head_dim});
-    const halyard::bound_run bound(plan, over, apart, apart);
-    CHECK_THROWS_AS(bound({memory.data()}, {memory.data()}), halyard::error);
+    BoundRun bound(s);
+    bound.calls.refuse(HALYARD_ERROR_OVERLAP, {"y[1]", "index"}, {{bound.y[1], s.at(2990)}});
+    const auto rows = rows_args(joined, nullptr, 2, 3, s.at(2990), 6 * RotationRun::rotary_dim);
+    check_refused(HALYARD_ERROR_OVERLAP, {"index"}, [&](auto *error) {
+        return halyard_make_rows(plan_for(RotationRun::rotary_dim).get(), &rows, error);
+    });
 }
 
 TEST_CASE("joined sources: what cannot be joined is refused", "[sources][errors]") {

@@ -1,55 +1,15 @@
 // Bad descriptions of plans: each field that can be wrong is made wrong, one at a time. What is right at the limits is
 // accepted.
-#include "changes.h"
-#include "scene.h"
+#include "rotation_run.h"
 
 #include "walk/plan.h"
 
-namespace {
-
-/// The C ABI's description of a scene's plan, with tensors that can be changed. It stays where it was made.
-struct Description : halyard_plan_desc {
-    halyard_tensor_desc tensors[2];
-
-    explicit Description(const halyard::plan_desc &scene = Scene::describe()) : halyard_plan_desc(scene.get()) {
-        std::copy_n(scene.tensors.data(), 2, tensors);
-        halyard_plan_desc::tensors = tensors;
-    }
-    Description(const Description &) = delete;
-    Description &operator=(const Description &) = delete;
-};
-
-void check_plan_refused(const halyard_plan_desc *desc, halyard_status status, const Words &words) {
-    auto *const untouched = reinterpret_cast<halyard_plan *>(16);
-    halyard_plan *plan = untouched;
-    check_refused(status, words, [&](auto *error) { return halyard_create_plan(desc, &plan, error); });
-    CHECK(plan == untouched);
-}
-
-/// A description gives neither a plan nor an explanation, or at least a plan.
-Table plans_of(const Description &desc) {
-    return Table(
-        [&desc](halyard_status status, const Words &words) {
-            check_plan_refused(&desc, status, words);
-            char lines[64];
-            std::memset(lines, 'p', sizeof(lines));
-            std::int64_t n_needed = -7;
-            check_refused(status, words, [&](auto *error) {
-                return halyard_explain_plan(&desc, lines, sizeof(lines), &n_needed, error);
-            });
-            CHECK(n_needed == -7);
-            CHECK(std::string(lines, sizeof(lines)) == std::string(sizeof(lines), 'p'));
-        },
-        [&desc] { CHECK_NOTHROW(halyard::plan(desc)); });
-}
-
-}  // namespace
-
 TEST_CASE("errors: plans", "[errors]") {
-    Description desc;
-    const Table plans = plans_of(desc);
-    auto &first = desc.tensors[0], &second = desc.tensors[1];
-    const std::string head_dim = text(Scene::head_dim);
+    RotationRun s;
+    const Table &plans = s.plans;
+    auto &desc = s.plan;
+    auto &first = s.tensors[0], &second = s.tensors[1];
+    const std::string head_dim = text(RotationRun::D);
     plans.refuse_each(HALYARD_ERROR_STRUCT_SIZE, bad_sizes<halyard_plan_desc>(), {{"desc.size", desc.size}});
     plans.refuse_each(HALYARD_ERROR_STRUCT_SIZE, bad_sizes<halyard_tensor_desc>(),
                       {{"tensors[0].size", first.size}, {"tensors[1].size", second.size}});
@@ -73,7 +33,7 @@ TEST_CASE("errors: plans", "[errors]") {
         plans.refuse(HALYARD_ERROR_WINDOW, {"tensors[0]", text(value), head_dim}, {{desc.rotary_dim, value}});
     }
     plans.refuse({
-        {HALYARD_ERROR_NULL_POINTER, {"desc.tensors is NULL"}, {{desc.halyard_plan_desc::tensors, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"desc.tensors is NULL"}, {{desc.tensors, nullptr}}},
         {HALYARD_ERROR_UNKNOWN_VALUE, {"tensors[1].dtype is not set"}, {{second.dtype, 0}}},
         {HALYARD_ERROR_UNKNOWN_VALUE,
          {"tensors[1].pairing is not set, and no frequencies tell it"},
@@ -83,7 +43,9 @@ TEST_CASE("errors: plans", "[errors]") {
          {"target", "max_target"},
          {{desc.target, "reference"}, {desc.max_target, "reference"}}},
     });
-    check_plan_refused(nullptr, HALYARD_ERROR_NULL_POINTER, {"desc is NULL"});
+    halyard_plan *made = nullptr;
+    check_refused(HALYARD_ERROR_NULL_POINTER, {"desc is NULL"},
+                  [&](auto *error) { return halyard_create_plan(nullptr, &made, error); });
     check_refused(HALYARD_ERROR_NULL_POINTER, {"out is NULL"},
                   [&](auto *error) { return halyard_create_plan(&desc, nullptr, error); });
     CHECK(halyard_get_plan_target(nullptr) == nullptr);
@@ -91,7 +53,7 @@ TEST_CASE("errors: plans", "[errors]") {
 }
 
 TEST_CASE("errors: explaining a plan", "[errors]") {
-    const Description desc;
+    const RotationRun s;
     char lines[8] = "before";
     std::int64_t n_needed = -7;
     const auto refuse = [&](halyard_status status, const Words &words, const halyard_plan_desc *of, char *to,
@@ -100,17 +62,18 @@ TEST_CASE("errors: explaining a plan", "[errors]") {
                       [&](auto *error) { return halyard_explain_plan(of, to, n_bytes, &n_needed, error); });
     };
     refuse(HALYARD_ERROR_NULL_POINTER, {"desc is NULL"}, nullptr, lines, 8);
-    refuse(HALYARD_ERROR_NULL_POINTER, {"text is NULL"}, &desc, nullptr, 8);
-    refuse(HALYARD_ERROR_SHAPE, {"n_bytes", "-1"}, &desc, lines, -1);
-    refuse(HALYARD_ERROR_SHAPE, {"n_bytes", text(INT64_MIN)}, &desc, lines, INT64_MIN);
+    refuse(HALYARD_ERROR_NULL_POINTER, {"text is NULL"}, &s.plan, nullptr, 8);
+    refuse(HALYARD_ERROR_SHAPE, {"n_bytes", "-1"}, &s.plan, lines, -1);
+    refuse(HALYARD_ERROR_SHAPE, {"n_bytes", text(INT64_MIN)}, &s.plan, lines, INT64_MIN);
     CHECK(lines == std::string("before"));
     CHECK(n_needed == -7);
 }
 
 TEST_CASE("plans: what is right at the limits", "[errors]") {
-    Description desc;
-    const Table plans = plans_of(desc);
-    auto &first = desc.tensors[0], &second = desc.tensors[1];
+    RotationRun s;
+    const Table &plans = s.plans;
+    auto &desc = s.plan;
+    auto &first = s.tensors[0], &second = s.tensors[1];
     plans.accept({{first.rotary_offset, 4}, {second.rotary_offset, 1}});  // the window ends where the head ends
     plans.accept({{desc.rotary_dim, 6}});
     plans.accept({{desc.rotary_dim, 6}, {first.head_dim, INT64_MAX}, {first.rotary_offset, INT64_MAX - 6}});
@@ -149,7 +112,8 @@ TEST_CASE("plans: what the frequencies of a config tell need not be stated", "[p
 
     const auto refuse = [](halyard_status status, const Words &words, const halyard::plan_desc &desc) {
         const auto given = desc.get();
-        check_plan_refused(&given, status, words);
+        halyard_plan *made = nullptr;
+        check_refused(status, words, [&](auto *error) { return halyard_create_plan(&given, &made, error); });
     };
     const auto from_base = halyard::frequencies::from_base(10000.0, 64);
     refuse(HALYARD_ERROR_UNKNOWN_VALUE, {"pairing is not set"},

@@ -89,50 +89,30 @@ int count_apart(const Rotation &rotation, const Elements &x, const Elements &a, 
 
 // ---- Properties of the rotation ------------------------------------------------------------------------------------
 
-TEST_CASE("position 0 is the identity", "[property]") {
+TEST_CASE("position 0 is the identity, the inverse undoes, rotations add up, and norms are kept", "[property]") {
     const Rotation rotation = any_rotation();
     INFO(describe(rotation));
     Random random = seeded();
-    const Elements x = random_elements(rotation, 1, 3, 2, random), y = turn(rotation, 0, x);
+    const Elements x = random_elements(rotation, 1, 5, 3, random), still = turn(rotation, 0, x);
     int n_different = 0;
     for (std::int64_t i = 0; i < x.count(); i++) {
-        n_different += x[i] == y[i] ? 0 : 1;  // by value: a zero may change its sign
+        n_different += x[i] == still[i] ? 0 : 1;  // by value: a zero may change its sign
     }
     CHECK(n_different == 0);
-}
 
-TEST_CASE("the inverse undoes a rotation", "[property]") {
-    const Rotation rotation = any_rotation();
-    INFO(describe(rotation));
-    Random random = seeded();
-    const Elements x = random_elements(rotation, 1, 5, 3, random);
     const auto position = static_cast<std::int32_t>(random.in(1, last_position));
     const Elements there = turn(rotation, position, x), back = turn(rotation, position, there, true);
     CHECK(count_apart(rotation, x, x, back, (1 + std::sqrt(2)) * 1.01) == 0);
     CHECK(!(there == x));
-}
 
-TEST_CASE("rotations add up", "[property]") {
-    const Rotation rotation = any_rotation();
-    INFO(describe(rotation));
-    Random random = seeded();
-    const Elements x = random_elements(rotation, 1, 5, 3, random);
-    const auto a = static_cast<std::int32_t>(random.in(0, last_position));
-    const auto b = static_cast<std::int32_t>(random.in(0, last_position - a));
-    const Elements twice = turn(rotation, a, turn(rotation, b, x)), once = turn(rotation, a + b, x);
+    const auto rest = static_cast<std::int32_t>(random.in(0, last_position - position));
+    const Elements twice = turn(rotation, rest, there), once = turn(rotation, position + rest, x);
     CHECK(count_apart(rotation, x, twice, once, (2 + std::sqrt(2)) * 1.01) == 0);
-}
 
-TEST_CASE("the norm of each pair is kept", "[property]") {
-    const Rotation rotation = any_rotation();
-    INFO(describe(rotation));
-    Random random = seeded();
-    const Elements x = random_elements(rotation, 1, 5, 3, random);
-    const Elements y = turn(rotation, static_cast<std::int32_t>(random.in(1, last_position)), x);
     int n_wrong = 0;
     for_each_pair(rotation, x, [&](long double x0, long double x1, std::int64_t i0, std::int64_t i1) {
         const long double difference =
-            std::hypot(static_cast<long double>(y[i0]), static_cast<long double>(y[i1])) - std::hypot(x0, x1);
+            std::hypot(static_cast<long double>(there[i0]), static_cast<long double>(there[i1])) - std::hypot(x0, x1);
         n_wrong += std::fabs(difference) <= std::sqrt(2.0L) * bound_of(rotation, x0, x1) ? 0 : 1;
     });
     CHECK(n_wrong == 0);

@@ -1,11 +1,11 @@
 // Bad arguments of runs: everything that can be wrong is made wrong, one thing at a time. Each mistake has its own
 // status and a sentence that names the argument and its value, and nothing is written.
 #include "checks/guarded_memory.h"
-#include "scene.h"
+#include "rotation_run.h"
 
 TEST_CASE("errors: runs, pointers, structs and enumerations", "[errors]") {
-    Scene s;
-    const Table runs = runs_of(s);
+    RotationRun s;
+    const Table &runs = s.runs;
     const std::pair<Set, const char *> pointers[] = {{{s.args.angles, nullptr}, "angles"},
                                                      {{s.args.x, nullptr}, "x"},
                                                      {{s.args.y, nullptr}, "y"},
@@ -54,7 +54,7 @@ TEST_CASE("errors: runs, pointers, structs and enumerations", "[errors]") {
     *second = s.x[0];
     runs.refuse(HALYARD_ERROR_STRUCT_SIZE, {"x[1].size is 0"}, {{s.args.x, second}});
 
-    const halyard::plan plan(s.desc);
+    const halyard::plan plan(s.plan);
     check_refused(HALYARD_ERROR_NULL_POINTER, {"plan is NULL"},
                   [&](auto *error) { return halyard_run(nullptr, &s.args, error); });
     check_refused(HALYARD_ERROR_NULL_POINTER, {"args is NULL"},
@@ -62,17 +62,15 @@ TEST_CASE("errors: runs, pointers, structs and enumerations", "[errors]") {
 }
 
 TEST_CASE("errors: runs, shapes that do not agree", "[errors]") {
-    Scene s;
-    const Table runs = runs_of(s);
+    RotationRun s;
+    const Table &runs = s.runs;
     const auto narrow = halyard::angle_source::table(halyard::frequencies::from_base(100.0, 6), 0, 9);
     auto &x = s.x, &y = s.y;
     runs.refuse({
         {HALYARD_ERROR_MISMATCH, {"angles", "6", "4"}, {{s.args.angles, narrow.get()}}},
         {HALYARD_ERROR_MISMATCH, {"x[1].dtype is f16, but the plan's is f32"}, {{x[1].dtype, HALYARD_F16}}},
         {HALYARD_ERROR_MISMATCH, {"y[0].dtype is bf16, but the plan's is f32"}, {{y[0].dtype, HALYARD_BF16}}},
-        {HALYARD_ERROR_MISMATCH,
-         {"x[1].dtype is f32, but the plan's is f16"},
-         {{s.desc.tensors[1].dtype, HALYARD_F16}}},
+        {HALYARD_ERROR_MISMATCH, {"x[1].dtype is f32, but the plan's is f16"}, {{s.tensors[1].dtype, HALYARD_F16}}},
         {HALYARD_ERROR_SHAPE, {"y[0].shape[1] is 4", "3"}, {{y[0].shape[1], 4}}},
         {HALYARD_ERROR_SHAPE, {"x[1].shape[1] is 2", "3"}, {{x[1].shape[1], 2}, {y[1].shape[1], 2}}},
         {HALYARD_ERROR_SHAPE, {"x[1].shape[0] is 1", "2"}, {{x[1].shape[0], 1}, {y[1].shape[0], 1}}},
@@ -89,7 +87,7 @@ TEST_CASE("errors: runs, shapes that do not agree", "[errors]") {
                         {{x[0].shape[d], -1}, {y[0].shape[d], -1}, {x[1].shape[d], -1}, {y[1].shape[d], -1}});
         }
     }
-    const std::int64_t head_dim = Scene::head_dim;
+    const std::int64_t head_dim = RotationRun::D;
     runs.refuse_each(HALYARD_ERROR_MISMATCH, {0, head_dim - 1, head_dim + 1, INT64_MAX},
                      {{"x[1].shape[3]", x[1].shape[3]}, {"y[0].shape[3]", y[0].shape[3]}}, {text(head_dim)});
     s.args.positions = &s.positions;
@@ -102,8 +100,8 @@ TEST_CASE("errors: runs, shapes that do not agree", "[errors]") {
 }
 
 TEST_CASE("errors: runs, sizes and strides that leave the address space", "[errors]") {
-    Scene s;
-    const Table runs = runs_of(s);
+    RotationRun s;
+    const Table &runs = s.runs;
     s.args.positions = &s.positions;
     const auto refuse = [&](const std::string &name, const std::string &number, const std::vector<Set> &changes) {
         runs.refuse(HALYARD_ERROR_OVERFLOW, {name, "address space", number}, changes);
@@ -134,8 +132,8 @@ TEST_CASE("errors: runs, sizes and strides that leave the address space", "[erro
 }
 
 TEST_CASE("errors: runs, outputs whose elements could meet", "[errors]") {
-    Scene s;
-    const Table runs = runs_of(s);
+    RotationRun s;
+    const Table &runs = s.runs;
     for (const Strides &strides : {
              Strides{0, 16, 8, 1},     // one batch row over the other
              Strides{48, 0, 8, 1},     // one token over the other
@@ -160,13 +158,13 @@ TEST_CASE("errors: runs, outputs whose elements could meet", "[errors]") {
 }
 
 TEST_CASE("errors: runs, outputs over other arguments", "[errors]") {
-    Scene s;
-    const Table runs = runs_of(s);
+    RotationRun s;
+    const Table &runs = s.runs;
     auto &x = s.x, &y = s.y;
     const auto refuse = [&](const std::string &output, const std::string &other, const std::vector<Set> &changes) {
         runs.refuse(HALYARD_ERROR_OVERLAP, {output, other}, changes);
     };
-    const int n_bytes = Scene::batch * Scene::tokens * Scene::n_heads[0] * Scene::head_dim * 4;
+    const int n_bytes = RotationRun::n_batch * RotationRun::n_tokens * RotationRun::n_heads[0] * RotationRun::D * 4;
     for (const int bytes : {1, -1, 4, -4, 32, 64, n_bytes - 1}) {
         refuse("y[0]", "x[0]", {{y[0].data, static_cast<char *>(x[0].data) + bytes}});
     }
@@ -176,8 +174,8 @@ TEST_CASE("errors: runs, outputs over other arguments", "[errors]") {
     refuse("y[1]", "y[0]", {{x[1], x[0]}, {y[1], x[0]}, {y[0], x[0]}});  // both in place of the same memory
     s.args.positions = &s.positions;
     refuse("y[1]", "positions", {{y[1].data, s.at(2048 + 5)}});
-    const auto given = halyard::angle_source::given(s.at(3072), s.at(3080), 4, 2, Scene::rotary_dim);
-    const auto n_of_y1 = Scene::batch * Scene::tokens * Scene::head_dim;
+    const auto given = halyard::angle_source::given(s.at(3072), s.at(3080), 4, 2, RotationRun::rotary_dim);
+    const auto n_of_y1 = RotationRun::n_batch * RotationRun::n_tokens * RotationRun::D;
     refuse("y[1]", "rows of the angle source",  // cos, then sin
            {{s.args.angles, given.get()}, {y[1].data, s.at(3072 - n_of_y1 + 1)}});
     refuse("y[0]", "rows of the angle source", {{s.args.angles, given.get()}, {y[0].data, s.at(3087)}});
@@ -186,9 +184,9 @@ TEST_CASE("errors: runs, outputs over other arguments", "[errors]") {
     y[0].data = x[0].data;  // in place, but …
     const std::vector<Set> otherwise[] = {
         {{y[0].strides, Strides{48, 8, 24, 1}}},  // heads and tokens are transposed
-        {{y[0].data, static_cast<float *>(x[0].data) + Scene::head_dim},
-         {y[0].strides[2], -Scene::head_dim}},                                               // the heads change places
-        {{s.desc.tensors[0].out_pairing, HALYARD_PAIRING_INTERLEAVED}},                      // to another pairing
+        {{y[0].data, static_cast<float *>(x[0].data) + RotationRun::D},
+         {y[0].strides[2], -RotationRun::D}},                                                // the heads change places
+        {{s.tensors[0].out_pairing, HALYARD_PAIRING_INTERLEAVED}},                           // to another pairing
         {{y[0].strides, Strides{96, 32, 8, 1}}},                                             // tokens further apart
         {{x[0].strides, Strides{120, 40, 16, 1}}, {y[0].strides, Strides{120, 40, 20, 1}}},  // heads further apart
         {{y[0].strides[0], y[0].strides[0] + 1}},                                            // batch rows further apart
@@ -201,8 +199,8 @@ TEST_CASE("errors: runs, outputs over other arguments", "[errors]") {
 }
 
 TEST_CASE("errors: runs, positions that the source does not cover", "[errors]") {
-    Scene s;
-    const Table runs = runs_of(s);
+    RotationRun s;
+    const Table &runs = s.runs;
     // The run is refused, but the other policies accept it.
     const auto refuse = [&](const Words &words, std::vector<Set> changes) {
         runs.refuse(HALYARD_ERROR_POSITION, words, changes);
@@ -232,8 +230,8 @@ TEST_CASE("errors: runs, positions that the source does not cover", "[errors]") 
 }
 
 TEST_CASE("errors: runs, the C++ face counts what it is given", "[errors]") {
-    Scene s;
-    const halyard::plan plan(s.desc);
+    RotationRun s;
+    const halyard::plan plan(s.plan);
     const auto refuses = [&](halyard_status status, const std::string &words, const auto &call) {
         const auto before = s.arena;
         try {
@@ -244,36 +242,36 @@ TEST_CASE("errors: runs, the C++ face counts what it is given", "[errors]") {
             CHECK(error.status() == status);
             CHECK(std::string(error.what()).find(words) != std::string::npos);
         }
-        CHECK(s.arena == before);
+        CHECK(s.holds(before));
     };
     const auto count = [&](const std::string &n, const halyard::tensors &x, const halyard::tensors &y,
                            const halyard::run_options &options = {}) {
         refuses(HALYARD_ERROR_SHAPE, "args.n_tensors is " + n + ", but the plan's is 2",
-                [&] { halyard::run(plan, s.source, x, y, options); });
+                [&] { halyard::run(plan, s.angles, x, y, options); });
         refuses(HALYARD_ERROR_SHAPE, "args.n_tensors is " + n,
-                [&] { halyard::bound_run(plan, s.source, x, y, options); });
+                [&] { halyard::bound_run(plan, s.angles, x, y, options); });
     };
     count("1", s.x[0], s.y[0]);
-    count("-1", s.x, s.y[0]);
+    count("-1", {s.x, 2}, s.y[0]);
     count("3", {s.x[0], s.x[1], s.x[0]}, {s.y[0], s.y[1], s.y[0]});
     count("-1", {s.x, 5}, {s.y, 5});
     count("-1", {s.x, std::size_t{0}}, {s.y, std::size_t{0}});
     halyard::run_options three;
     three.stages = {halyard::stages(), halyard::stages(), halyard::stages()};
-    count("-1", s.x, s.y, three);
+    count("-1", {s.x, 2}, {s.y, 2}, three);
     const std::vector<halyard_stages> many(9, halyard::stages());
     three.stages = many;
-    count("-1", s.x, s.y, three);
+    count("-1", {s.x, 2}, {s.y, 2}, three);
 
     // Options keep what they are told: the descriptions were temporary.
     const std::int64_t numbers[] = {9, 8, 7, 6, 5, 4};
     auto options = halyard::run_options();
-    options.at(halyard::positions(numbers, {Scene::batch, Scene::tokens}));
+    options.at(halyard::positions(numbers, {RotationRun::n_batch, RotationRun::n_tokens}));
     std::vector<float> once(s.arena.begin() + 1024, s.arena.begin() + 2048);
-    halyard::run(plan, s.source, s.x, s.y, options);
+    halyard::run(plan, s.angles, {s.x, 2}, {s.y, 2}, options);
     std::swap_ranges(once.begin(), once.end(), s.arena.begin() + 1024);
-    const auto at = halyard::positions(numbers, {Scene::batch, Scene::tokens});
+    const auto at = halyard::positions(numbers, {RotationRun::n_batch, RotationRun::n_tokens});
     s.args.positions = &at;
     CHECK(halyard_run(plan.get(), &s.args, nullptr) == HALYARD_OK);
-    CHECK(std::equal(once.begin(), once.end(), s.arena.begin() + 1024));
+    CHECK(std::memcmp(once.data(), s.at(1024), once.size() * sizeof(float)) == 0);
 }

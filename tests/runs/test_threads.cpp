@@ -2,6 +2,7 @@
 #include "halyard/halyard.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include <algorithm>
 #include <array>
@@ -87,17 +88,24 @@ const Work::Result &expected() {
 }
 
 using Task = std::function<void(std::int64_t)>;
+using Function = std::function<std::int32_t(std::int64_t, const Task &)>;
+
+/// Runs the first n tasks in order.
+std::int32_t run_tasks(std::int64_t n, const Task &task) {
+    for (std::int64_t i = 0; i < n; i++) {
+        task(i);
+    }
+    return 0;
+}
 
 /// An executor from a function (n_tasks, task) → status.
 struct Hook {
-    std::function<std::int32_t(std::int64_t, const Task &)> function;
-    halyard_executor executor = {sizeof(halyard_executor), 16, this, &Hook::parallel_for};
+    Function function;
+    halyard_executor executor;
     std::int64_t n_tasks_seen = 0;
 
-    explicit Hook(std::function<std::int32_t(std::int64_t, const Task &)> f, std::int32_t n_threads = 16)
-        : function(std::move(f)) {
-        executor.n_threads = n_threads;
-    }
+    explicit Hook(Function f = run_tasks, std::int32_t n_threads = 16)
+        : function(std::move(f)), executor{sizeof(halyard_executor), n_threads, this, &Hook::parallel_for} {}
     Hook(const Hook &) = delete;
     Hook &operator=(const Hook &) = delete;
 
@@ -130,41 +138,28 @@ void on_threads(std::int64_t n, Function function) {
     }
 }
 
-/// Runs the first n tasks in order.
-void run_tasks(std::int64_t n, const Task &task) {
-    for (std::int64_t i = 0; i < n; i++) {
-        task(i);
-    }
-}
-
 }  // namespace
 
 // ---- Pools ---------------------------------------------------------------------------------------------------------
 
-TEST_CASE("pools: 1 to 16 threads give the same bits", "[threads]") {
+TEST_CASE("pools: 1 to 16 threads give the same bits, where few tokens are shared by heads too", "[threads]") {
+    std::vector<Work> works(1);
+    for (const std::int64_t n_tokens : {1, 2, 5}) {
+        for (const std::int64_t n_heads : {3, 257, 1024}) {
+            works.emplace_back(1, n_tokens, n_heads);
+        }
+    }
     for (std::int32_t n_threads = 1; n_threads <= 16; n_threads++) {
-        CAPTURE(n_threads);
         const halyard::pool pool(n_threads);
         const halyard_executor *executor = pool.executor();
         REQUIRE(executor != nullptr);
         CHECK(executor->size == sizeof(halyard_executor));
         CHECK(executor->n_threads == n_threads);
-        CHECK(work().rotate(executor) == expected());
-        CHECK(work().rotate(executor, true) == expected());
-    }
-}
-
-TEST_CASE("pools: few tokens are shared by heads, with the same bits", "[threads]") {
-    for (const std::int64_t n_tokens : {1, 2, 5}) {
-        for (const std::int64_t n_heads : {3, 257, 1024}) {
-            const Work few(1, n_tokens, n_heads);
-            const auto alone = few.rotate(nullptr);
-            for (const std::int32_t n_threads : {2, 3, 16}) {
-                CAPTURE(n_tokens, n_heads, n_threads);
-                const halyard::pool pool(n_threads);
-                CHECK(few.rotate(pool.executor()) == alone);
-                CHECK(few.rotate(pool.executor(), true) == alone);
-            }
+        for (const Work &each : works) {
+            CAPTURE(n_threads, each.n_tokens, each.n_heads);
+            const auto alone = each.rotate(nullptr);
+            CHECK(each.rotate(executor) == alone);
+            CHECK(each.rotate(executor, true) == alone);
         }
     }
 }
@@ -223,12 +218,7 @@ TEST_CASE("threads: the executor is called from the size on that the header stat
         std::vector<char> memory(static_cast<std::size_t>(5 * tokens_a_task * 96 * worth.element_bytes));
         for (const std::int64_t n_tasks : {2, 3, 4}) {
             for (const std::int64_t missing : {1, 0}) {
-                Hook hook(
-                    [](std::int64_t n, const Task &task) {
-                        run_tasks(n, task);
-                        return 0;
-                    },
-                    4);
+                Hook hook(run_tasks, 4);
                 halyard::run_options options;
                 options.executor = &hook.executor;
                 const auto x =
@@ -310,35 +300,23 @@ TEST_CASE("pools: after fork(), the child works on its own thread", "[threads]")
     const auto &alone = expected();
     auto pool = std::make_unique<halyard::pool>(4);
     REQUIRE(large.rotate(pool->executor()) == alone);
-    SECTION("while the threads spin") {
-        CHECK(succeeds_in_child([&] { return large.rotate(pool->executor()) == alone; }));
-    }
-    SECTION("while the threads sleep") {
+    const bool asleep = GENERATE(false, true), destroys = GENERATE(false, true);
+    if (asleep) {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        CHECK(succeeds_in_child([&] { return large.rotate(pool->executor()) == alone; }));
     }
-    SECTION("the child destroys the pool while the parent's threads sleep") {
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        CHECK(succeeds_in_child([&] {
+    CHECK(succeeds_in_child([&] {
+        if (destroys) {
             pool.reset();
             return true;
-        }));
-    }
-    SECTION("the child destroys the pool while the parent's threads spin") {
-        large.rotate(pool->executor());
-        CHECK(succeeds_in_child([&] {
-            pool.reset();
-            return true;
-        }));
-    }
+        }
+        return large.rotate(pool->executor()) == alone;
+    }));
 // QEMU 7.2 and ThreadSanitizer themselves fail where a forked child starts threads.
 #if !defined(HALYARD_EMULATED) && !defined(__SANITIZE_THREAD__)
-    SECTION("the child makes a pool of its own") {
-        CHECK(succeeds_in_child([&] {
-            const halyard::pool own(3);
-            return large.rotate(own.executor()) == alone && large.rotate(pool->executor()) == alone;
-        }));
-    }
+    CHECK(succeeds_in_child([&] {
+        const halyard::pool own(3);
+        return large.rotate(own.executor()) == alone && large.rotate(pool->executor()) == alone;
+    }));
 #endif
     // The parent goes on as before.
     CHECK(large.rotate(pool->executor()) == alone);
@@ -369,10 +347,7 @@ TEST_CASE("pools: signals in the middle of runs change nothing", "[threads]") {
 
 TEST_CASE("executors: any order and any threads give the same bits", "[threads]") {
     SECTION("in order") {
-        Hook hook([](std::int64_t n, const Task &task) {
-            run_tasks(n, task);
-            return 0;
-        });
+        Hook hook;
         CHECK(work().rotate(&hook.executor) == expected());
         CHECK(hook.n_tasks_seen > 1);
         CHECK(hook.n_tasks_seen <= 16);
@@ -395,12 +370,7 @@ TEST_CASE("executors: any order and any threads give the same bits", "[threads]"
         CHECK(work().rotate(&hook.executor, true) == expected());
     }
     SECTION("as many threads as there may be") {
-        Hook hook(
-            [](std::int64_t n, const Task &task) {
-                run_tasks(n, task);
-                return 0;
-            },
-            1024);
+        Hook hook(run_tasks, 1024);
         const Work large(1, 2048, 16);
         CHECK(large.rotate(&hook.executor) == large.rotate(nullptr));
         CHECK(hook.n_tasks_seen > 16);
@@ -421,8 +391,7 @@ TEST_CASE("executors: positions that change after the check count as 0 where the
         for (std::size_t i = 0; i < n; i++) {
             numbers[i] = i % 2 == 0 ? 7 : (i % 4 == 1 ? INT32_MAX : INT32_MIN);
         }
-        run_tasks(n_tasks, task);
-        return 0;
+        return run_tasks(n_tasks, task);
     });
     const auto rotate = [&](const halyard_executor *executor) {
         halyard::run_options options;
@@ -441,7 +410,6 @@ TEST_CASE("executors: positions that change after the check count as 0 where the
 }
 
 TEST_CASE("executors: mistakes are errors", "[threads]") {
-    using Function = std::function<std::int32_t(std::int64_t, const Task &)>;
     const auto after = [](std::int64_t n_left_out, std::function<void(std::int64_t, const Task &)> mistake) {
         return Function([=](std::int64_t n, const Task &task) {
             run_tasks(n - n_left_out, task);

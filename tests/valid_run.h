@@ -1,4 +1,4 @@
-// A run with stages, and all that belongs to it, which is valid until a test changes something.
+// A run, and all that belongs to it, which is valid until a test changes something.
 #pragma once
 
 #include "changes.h"
@@ -12,8 +12,8 @@
 struct ValidRun {
     static constexpr std::int64_t n_batch = 2, n_tokens = 3, H = 2, D = 8, bs = 4, n_slots = 8;
 
-    halyard::frequencies frequencies = halyard::frequencies::from_base(100.0, D);
-    halyard::angle_source angles = halyard::angle_source::table(frequencies, 0, 9);
+    halyard::frequencies frequencies;
+    halyard::angle_source angles;
     halyard_norm_desc norm = halyard::describe_norm(halyard::dtype::f32);
     halyard_scale_desc dynamic = halyard::describe_dynamic_scales();
     halyard_tensor_desc tensors[3];
@@ -27,9 +27,11 @@ struct ValidRun {
     float *at(std::int64_t element) { return arena.data() + element; }
     std::int64_t *numbers(std::int64_t element) { return reinterpret_cast<std::int64_t *>(at(element)); }
 
-    explicit ValidRun(std::int32_t n_tensors) {
+    explicit ValidRun(std::int32_t n_tensors, std::int64_t rotary_dim = D)
+        : frequencies(halyard::frequencies::from_base(100.0, rotary_dim)),
+          angles(halyard::angle_source::table(frequencies, 0, 9)) {
         std::iota(arena.begin(), arena.end(), 1.0f);
-        plan.rotary_dim = D;
+        plan.rotary_dim = rotary_dim;
         plan.n_tensors = n_tensors;
         plan.tensors = tensors;
         for (int i = 0; i < 3; i++) {
@@ -61,37 +63,51 @@ struct ValidRun {
 
     /// Whether the arena holds what it held, but for slots' scratch, which may be written.
     bool holds(std::vector<float> before) const {
-        before[2100] = arena[2100];
+        before[2100] = args.slots != nullptr ? arena[2100] : before[2100];
         return std::memcmp(arena.data(), before.data(), before.size() * sizeof(float)) == 0;
     }
 
+    /// Makes the run, which has to be accepted.
+    void run() const {
+        const halyard::plan made(plan);
+        auto error = sized<halyard_error>();
+        const halyard_status status = halyard_run(made.get(), &args, &error);
+        CAPTURE(error.message);
+        CHECK(status == HALYARD_OK);
+    }
+
+    /// Descriptions that give neither a plan nor an explanation, or at least a plan.
     Table plans{[this](halyard_status status, const Words &words) {
                     auto *const untouched = reinterpret_cast<halyard_plan *>(16);
                     halyard_plan *made = untouched;
                     check_refused(status, words, [&](auto *e) { return halyard_create_plan(&plan, &made, e); });
                     CHECK(made == untouched);
+                    std::string lines(64, 'p');
+                    std::int64_t n_needed = -7;
+                    check_refused(status, words, [&](auto *e) {
+                        return halyard_explain_plan(&plan, lines.data(), std::ssize(lines), &n_needed, e);
+                    });
+                    CHECK(n_needed == -7);
+                    CHECK(lines == std::string(64, 'p'));
                 },
                 [this] { CHECK_NOTHROW(halyard::plan(plan)); }};
 
-    /// Runs, each refused as a whole and in each of three parts.
+    /// Runs, each refused as a whole and, if it may have parts, in each of three.
     Table runs{[this](halyard_status status, const Words &words) {
                    const halyard::plan made(plan);
                    const auto before = arena;
-                   for (const std::int32_t part : {-1, 0, 1, 2}) {
+                   const bool has_parts = args.executor == nullptr && args.part == 0 && args.n_parts == 0;
+                   for (std::int32_t part = -1; part < (has_parts ? 3 : 0); part++) {
                        auto some = args;
-                       some.part = std::max(part, 0);
-                       some.n_parts = part < 0 ? 0 : 3;
+                       some.part = part < 0 ? args.part : part;
+                       some.n_parts = part < 0 ? args.n_parts : 3;
                        check_refused(status, words, [&](auto *e) { return halyard_run(made.get(), &some, e); });
                        CHECK(holds(before));
                    }
                },
                [this] {
                    const auto before = arena;
-                   const halyard::plan made(plan);
-                   auto error = sized<halyard_error>();
-                   const halyard_status status = halyard_run(made.get(), &args, &error);
-                   CAPTURE(error.message);
-                   CHECK(status == HALYARD_OK);
+                   run();
                    arena = before;
                }};
 };
@@ -100,17 +116,25 @@ struct ValidRun {
 struct BoundRun : BoundPointers {
     halyard::plan plan;
     halyard::bound_run bound;
+    Table calls;  // each refused, and writing nothing
 
     explicit BoundRun(const ValidRun &run)
-        : BoundPointers(run.x, run.y, run.plan.n_tensors, run.stages), plan(run.plan) {
+        : BoundPointers(run.args.x, run.args.y, run.plan.n_tensors, run.args.stages), plan(run.plan),
+          calls([this, &run](halyard_status status, const Words &words) {
+              const auto before = run.arena;
+              check_refused(status, words, [&](auto *error) { return (*this)(error); });
+              CHECK(run.holds(before));
+          }) {
         halyard_bound_run *made = nullptr;
         REQUIRE(halyard_bind_run(plan.get(), &run.args, &made, nullptr) == HALYARD_OK);
         bound = halyard::bound_run(made);
         for (int i = 0; i < run.plan.n_tensors; i++) {
             y[i] = run.tensors[i].cache == nullptr ? y[i] : nullptr;
         }
-        args.slots = run.slots.data;
-        args.slots_scratch = run.slots.scratch;
+        args.positions = run.args.positions == nullptr ? nullptr : run.args.positions->data;
+        args.from_positions = run.args.from_positions == nullptr ? nullptr : run.args.from_positions->data;
+        args.slots = run.args.slots == nullptr ? nullptr : run.slots.data;
+        args.slots_scratch = run.args.slots == nullptr ? nullptr : run.slots.scratch;
     }
 
     halyard_status operator()(halyard_error *error = nullptr) const {

@@ -1,0 +1,35 @@
+// A run that rotates q and k and does nothing else, which is valid until a test changes something.
+#pragma once
+
+#include "valid_run.h"
+
+using Strides = std::array<std::int64_t, 4>;
+
+inline void set_strides(halyard_tensor &tensor, const Strides &strides) {
+    std::copy(strides.begin(), strides.end(), tensor.strides);
+}
+
+/// Half of each head is rotated, out of place: x at 0 and 256, y at 1024 and 1280. Positions, at 2048, and an executor
+/// are there for tests that set them.
+struct RotationRun : ValidRun {
+    static constexpr std::int64_t rotary_dim = 4, n_heads[] = {2, 1};
+
+    halyard_positions positions = halyard::positions(reinterpret_cast<std::int32_t *>(at(2048)), {n_batch, n_tokens});
+    halyard_executor executor = sized<halyard_executor>();
+
+    RotationRun() : ValidRun(2, rotary_dim) {
+        for (int i = 0; i < 2; i++) {
+            tensors[i].rotary_offset = 2;
+            x[i] = halyard::tensor(at(256 * i), halyard::dtype::f32, {n_batch, n_tokens, n_heads[i], D});
+            y[i] = halyard::tensor(at(1024 + 256 * i), halyard::dtype::f32, {n_batch, n_tokens, n_heads[i], D});
+        }
+        const std::int32_t values[] = {0, 1, 2, 3, 4, 9};
+        std::memcpy(at(2048), values, sizeof(values));
+        executor.n_threads = 2;
+        executor.parallel_for = [](void *, std::int64_t, void (*)(void *, std::int64_t), void *) {
+            return std::int32_t{0};
+        };
+        args.slots = nullptr;
+        args.stages = nullptr;
+    }
+};
