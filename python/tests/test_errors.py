@@ -121,7 +121,8 @@ BAD = {
        for n in (1, -2, 3, 2 * DIM, 2**40)},
     **{f"a scale: {i}": (dict(scale=bad, dtype="e4m3", out=None), "scale") for i, bad in enumerate((
         0.0, -1.0, np.ones(5, np.float32), np.ones((2, DIM)), np.ones((2, DIM), np.float32).T))},
-    "scales_out of another shape": (dict(scale=halyard.DynamicScale(zeros(2, 2)), dtype="int8", out=None), "scales_out"),
+    "scales_out of another shape": (dict(scale=halyard.DynamicScale(zeros(2, 2)), dtype="int8", out=None),
+                                    "scales_out of q"),
     **{f"tiles: {bad}": (dict(cache=TILES, slots=np.arange(3), cache_layout=dataclasses.replace(TILED, **bad)),
                          "cache_layout")
        for bad in (dict(stride_block=TILED.stride_block + 1), dict(stride_head=-1), dict(n_slots=0),
