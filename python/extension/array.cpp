@@ -4,6 +4,9 @@
 
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
+#include <iterator>
+
 namespace nb = nanobind;
 
 namespace halyard::python {
@@ -79,24 +82,23 @@ std::string name_of(std::int32_t device) {
 /// NumPy's arrays of ml_dtypes as arrays of plain words, which DLPack knows, and what their elements are. An invalid
 /// object for other ones.
 nb::object view_as_words(nb::handle object, dlpack::Dtype &dtype) {
-    struct Known {
-        const char *name, *word;
-        dlpack::Dtype dtype;
-    };
-    static constexpr Known known[] = {{"bfloat16", "uint16", {dlpack::bfloat_code, 16, 1}},
-                                      {"float8_e4m3fn", "uint8", {dlpack::e4m3fn_code, 8, 1}},
-                                      {"float8_e5m2", "uint8", {dlpack::e5m2_code, 8, 1}}};
     if (type_of(object) != "numpy.ndarray") {
         return {};
     }
     const auto name = nb::cast<std::string>(object.attr("dtype").attr("name"));
-    for (const auto &row : known) {
-        if (name == row.name) {
-            dtype = row.dtype;
-            return object.attr("view")(row.word);
+    for (const auto &known : known_dtypes) {
+        if (name == known.name && known.dtype.code >= dlpack::bfloat_code) {  // the others are NumPy's own
+            dtype = known.dtype;
+            return object.attr("view")(dtype.bits == 16 ? "uint16" : "uint8");
         }
     }
     return {};
+}
+
+const KnownDtype *find_known(const dlpack::Dtype &dtype) {
+    const auto *const found = std::find_if(std::begin(known_dtypes), std::end(known_dtypes),
+                                           [&](const KnownDtype &known) { return known.dtype == dtype; });
+    return found != std::end(known_dtypes) ? found : nullptr;
 }
 
 }  // namespace
@@ -261,17 +263,8 @@ bool Array::is_dense() const {
 }
 
 std::int32_t Array::dtype() const {
-    if (dtype_.lanes != 1) {
-        return 0;
-    }
-    switch (dtype_.code) {
-    case dlpack::float_code: return dtype_.bits == 32 ? HALYARD_F32 : dtype_.bits == 16 ? HALYARD_F16 : 0;
-    case dlpack::bfloat_code: return dtype_.bits == 16 ? HALYARD_BF16 : 0;
-    case dlpack::e4m3fn_code: return HALYARD_E4M3;
-    case dlpack::e5m2_code: return HALYARD_E5M2;
-    case dlpack::int_code: return dtype_.bits == 8 ? HALYARD_INT8 : 0;
-    default: return 0;
-    }
+    const auto *known = find_known(dtype_);
+    return known != nullptr ? known->value : 0;
 }
 
 std::int32_t Array::index_type() const {
@@ -282,8 +275,8 @@ std::int32_t Array::index_type() const {
 }
 
 std::string Array::dtype_name() const {
-    if (dtype_.code == dlpack::e4m3fn_code || dtype_.code == dlpack::e5m2_code) {
-        return dtype_.code == dlpack::e4m3fn_code ? "float8_e4m3fn" : "float8_e5m2";
+    if (const auto *known = find_known(dtype_)) {
+        return known->name;
     }
     if (dtype_.bits == 0) {
         return "a dtype that Halyard does not know";

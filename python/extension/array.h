@@ -15,6 +15,23 @@ struct View {
     dlpack::Tensor tensor{};
 };
 
+/// A dtype as NumPy and PyTorch call it, and as the C ABI does: HALYARD_F32 … HALYARD_INT8, or 0.
+struct KnownDtype {
+    const char *name;
+    std::int32_t value;
+    dlpack::Dtype dtype;
+};
+inline constexpr KnownDtype known_dtypes[] = {{"float32", HALYARD_F32, {dlpack::float_code, 32, 1}},
+                                              {"float16", HALYARD_F16, {dlpack::float_code, 16, 1}},
+                                              {"bfloat16", HALYARD_BF16, {dlpack::bfloat_code, 16, 1}},
+                                              {"float8_e4m3fn", HALYARD_E4M3, {dlpack::e4m3fn_code, 8, 1}},
+                                              {"float8_e5m2", HALYARD_E5M2, {dlpack::e5m2_code, 8, 1}},
+                                              {"int8", HALYARD_INT8, {dlpack::int_code, 8, 1}},
+                                              {"uint8", 0, {dlpack::uint_code, 8, 1}},
+                                              {"int32", 0, {dlpack::int_code, 32, 1}},
+                                              {"int64", 0, {dlpack::int_code, 64, 1}},
+                                              {"float64", 0, {dlpack::float_code, 64, 1}}};
+
 /// One array, and its memory for as long as the object lives. Make and destroy it with the GIL held.
 class Array {
 public:
@@ -44,10 +61,11 @@ public:
     bool is_dense() const;
     /// HALYARD_F32 … HALYARD_INT8, or 0 for another one.
     std::int32_t dtype() const;
+    const dlpack::Dtype &stored() const { return dtype_; }
     /// HALYARD_INT32 or HALYARD_INT64; throws for other elements.
     std::int32_t index_type() const;
-    bool is_uint8() const { return dtype_.code == dlpack::uint_code && dtype_.bits == 8 && dtype_.lanes == 1; }
-    bool is_float64() const { return dtype_.code == dlpack::float_code && dtype_.bits == 64 && dtype_.lanes == 1; }
+    bool is_uint8() const { return dtype_ == dlpack::Dtype{dlpack::uint_code, 8, 1}; }
+    bool is_float64() const { return dtype_ == dlpack::Dtype{dlpack::float_code, 64, 1}; }
     std::string dtype_name() const;
     std::string shape_text() const;
     /// Throw: the shape, or dtype and shape, have to be what is said.

@@ -13,6 +13,8 @@ struct Dtype {
     std::uint8_t code;
     std::uint8_t bits;
     std::uint16_t lanes;
+
+    bool operator==(const Dtype &) const = default;
 };
 
 struct Tensor {

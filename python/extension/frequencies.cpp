@@ -27,50 +27,18 @@ frequencies from_config(nb::bytes text, std::int64_t seq_len, const std::optiona
                                     layer_type ? layer_type->c_str() : nullptr);
 }
 
-nb::tuple inv_freq(const frequencies &self) {
-    const auto info = self.info();
-    nb::list values;
-    for (std::int64_t i = 0; i < info.rotary_dim / 2; ++i) {
-        values.append(info.inv_freq[i]);
-    }
-    return nb::tuple(values);
-}
-
-using Info = halyard_frequencies_info;
-
-template <auto field>
-auto tell(const frequencies &self) {
-    return self.info().*field;
-}
-
-/// The same where 0 stands for what is not known.
-template <auto field>
-auto tell_known(const frequencies &self) {
-    const auto number = self.info().*field;
-    return number == 0 ? std::nullopt : std::optional(number);
-}
-
-template <auto field>
-auto tell_pairing(const frequencies &self) {
-    return name_or_none(pairings, self.info().*field);
-}
-
 /// The axis map as (name, counts), or None where there is one axis.
-nb::object axis_map(const frequencies &self) {
-    const auto info = self.info();
+nb::object axis_map_of(const halyard_frequencies_info &info) {
     if (info.axis_map != HALYARD_AXIS_MAP_SECTIONS && info.axis_map != HALYARD_AXIS_MAP_INTERLEAVED) {
         return nb::none();
     }
-    nb::list counts;
-    for (std::int32_t i = 0; i < info.n_axes; ++i) {
-        counts.append(info.axis_counts[i]);
-    }
-    return nb::make_tuple(name_in(axis_maps, info.axis_map), nb::tuple(counts));
+    return nb::make_tuple(
+        name_in(axis_maps, info.axis_map),
+        nb::tuple(nb::cast(std::vector<std::int64_t>(info.axis_counts, info.axis_counts + info.n_axes))));
 }
 
 /// What q is scaled by as (rule, scale, length, shift, layers), or None.
-nb::object q_scale(const frequencies &self) {
-    const auto info = self.info();
+nb::object q_scale_of(const halyard_frequencies_info &info) {
     if (info.q_scale_rule == HALYARD_Q_SCALE_NONE) {
         return nb::none();
     }
@@ -78,7 +46,28 @@ nb::object q_scale(const frequencies &self) {
                           info.q_scale_shift, info.q_scale_layers == HALYARD_LAYERS_ALL ? "all" : "unrotated");
 }
 
-bool has_unrotated_layers(const frequencies &self) { return self.info().has_unrotated_layers != 0; }
+/// All that frequencies tell, by the names of halyard.Frequencies; None for what is not known.
+nb::dict tell(const frequencies &self) {
+    const auto info = self.info();
+    const auto known = [](auto number) { return number == 0 ? nb::none() : nb::cast(number); };
+    nb::dict told;
+    told["inv_freq"] = nb::tuple(nb::cast(std::vector<double>(info.inv_freq, info.inv_freq + info.rotary_dim / 2)));
+    told["attention_factor"] = info.attention_factor;
+    told["rotary_dim"] = info.rotary_dim;
+    told["head_dim"] = known(info.head_dim);
+    told["pairing"] = name_or_none(pairings, info.pairing);
+    told["out_pairing"] = name_or_none(pairings, info.out_pairing);
+    told["method"] = info.method;
+    told["base"] = known(info.base);
+    told["max_position"] = known(info.max_position);
+    told["original_max_position"] = known(info.original_max_position);
+    told["first_seq_len"] = info.first_seq_len;
+    told["last_seq_len"] = info.last_seq_len;
+    told["axis_map"] = axis_map_of(info);
+    told["q_scale"] = q_scale_of(info);
+    told["has_unrotated_layers"] = info.has_unrotated_layers != 0;
+    return told;
+}
 
 /// Fills in a float32 array of the shape of positions.
 void position_scales(const frequencies &self, nb::handle positions, nb::handle out) {
@@ -103,21 +92,7 @@ void add_frequencies(nb::module_ &module) {
         .def_static("from_list", from_list, nb::arg("inv_freq"), nb::arg("attention_factor"))
         .def_static("from_config", from_config, nb::arg("text"), nb::arg("seq_len"), nb::arg("layer_type").none())
         .def("for_length", &frequencies::for_length, nb::arg("seq_len"))
-        .def_prop_ro("inv_freq", inv_freq)
-        .def_prop_ro("attention_factor", tell<&Info::attention_factor>)
-        .def_prop_ro("rotary_dim", tell<&Info::rotary_dim>)
-        .def_prop_ro("head_dim", tell_known<&Info::head_dim>)
-        .def_prop_ro("pairing", tell_pairing<&Info::pairing>)
-        .def_prop_ro("out_pairing", tell_pairing<&Info::out_pairing>)
-        .def_prop_ro("method", tell<&Info::method>)
-        .def_prop_ro("base", tell_known<&Info::base>)
-        .def_prop_ro("max_position", tell_known<&Info::max_position>)
-        .def_prop_ro("original_max_position", tell_known<&Info::original_max_position>)
-        .def_prop_ro("first_seq_len", tell<&Info::first_seq_len>)
-        .def_prop_ro("last_seq_len", tell<&Info::last_seq_len>)
-        .def_prop_ro("axis_map", axis_map)
-        .def_prop_ro("q_scale", q_scale)
-        .def_prop_ro("has_unrotated_layers", has_unrotated_layers)
+        .def("tell", tell)
         .def("position_scales", position_scales, nb::arg("positions"), nb::arg("out"));
 }
 

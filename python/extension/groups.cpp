@@ -88,16 +88,26 @@ std::int64_t find_head_dim(const halyard_groups_desc &groups, const Array &recor
     return found;
 }
 
-void *read_group_scales(const Array &array, const ScaleRows &rows, halyard_groups_desc &groups,
+bool HeadRows::fit(const Array &array, int n_more) const {
+    const auto has = [&](int dim, std::int64_t size) { return dim < 0 || array.size(dim) == size; };
+    const int n_dims = (block >= 0 ? 1 : 0) + 1 + (head >= 0 ? 1 : 0) + n_more;
+    return array.n_dims() == n_dims && has(block, n_blocks) && has(token, n_tokens) && has(head, n_heads);
+}
+
+void HeadRows::set_strides(const Array &array, std::int64_t (&strides)[3]) const {
+    const int dims[] = {block, token, head};
+    for (std::size_t i = 0; i < 3; ++i) {
+        strides[i] = dims[i] < 0 || array.size(dims[i]) <= 1 ? 0 : array.stride(dims[i]);
+    }
+}
+
+void *read_group_scales(const Array &array, const HeadRows &rows, halyard_groups_desc &groups,
                         const std::string &wanted) {
     const auto n_groups = groups.n_grouped / groups.group;
     const int of_groups = n_groups > 1 ? array.n_dims() - 1 : -1;
-    const int n_dims = (rows.block >= 0 ? 3 : 2) + (n_groups > 1 ? 1 : 0);
-    const auto size_of = [&](int dim) { return dim < 0 ? 1 : array.size(dim); };
     const bool is_byte = groups.scale_dtype >= HALYARD_GROUP_SCALE_E8M0_UP;
     const bool has_dtype = is_byte ? array.is_uint8() : array.dtype() == groups.scale_dtype;
-    if (!has_dtype || array.n_dims() != n_dims || size_of(rows.block) != rows.n_blocks ||
-        size_of(rows.token) != rows.n_tokens || size_of(rows.head) != rows.n_heads || size_of(of_groups) != n_groups) {
+    if (!has_dtype || !rows.fit(array, n_groups > 1 ? 1 : 0) || (of_groups >= 0 && array.size(of_groups) != n_groups)) {
         array.refuse_kind(std::string(is_byte ? "uint8" : dtype_of_scales(groups)) + " of " + wanted +
                           (n_groups > 1 ? ", and " + std::to_string(n_groups) + " groups" : ""));
     }
@@ -108,10 +118,11 @@ void *read_group_scales(const Array &array, const ScaleRows &rows, halyard_group
                                          " bytes, but scale_stride is " + std::to_string(groups.scale_stride) +
                                          " and scale_offset " + std::to_string(groups.scale_offset));
     }
-    const auto stride_of = [&](int dim) { return dim < 0 || array.size(dim) <= 1 ? 0 : array.stride(dim) * bytes; };
-    groups.scales_stride_block = stride_of(rows.block);
-    groups.scales_stride_token = stride_of(rows.token);
-    groups.scales_stride_head = stride_of(rows.head);
+    std::int64_t strides[3];
+    rows.set_strides(array, strides);
+    groups.scales_stride_block = strides[0] * bytes;
+    groups.scales_stride_token = strides[1] * bytes;
+    groups.scales_stride_head = strides[2] * bytes;
     return array.data();
 }
 

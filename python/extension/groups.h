@@ -18,16 +18,21 @@ halyard_groups_desc resolve_groups(const halyard_groups_desc &groups, std::int64
 /// How many elements heads have whose records are an array's last dimension; throws where that does not tell.
 std::int64_t find_head_dim(const halyard_groups_desc &groups, const Array &records, const std::string &name);
 
-/// One number for each group of each head: where they lie, in an array's dimensions.
-struct ScaleRows {
-    int block, token,
-        head;  ///< which dimensions are those of blocks or batch rows, tokens and heads; -1: there is none
+/// Numbers of heads: which dimensions of an array are those of blocks or batch rows, tokens and heads, and how long
+/// these have to be. -1: there is none.
+struct HeadRows {
+    int block, token, head;
     std::int64_t n_blocks, n_tokens, n_heads;
+
+    /// Whether an array has these dimensions, and n_more behind them.
+    bool fit(const Array &array, int n_more = 0) const;
+    /// In elements, 0 where there is one step, to blocks, tokens and heads.
+    void set_strides(const Array &array, std::int64_t (&strides)[3]) const;
 };
 
 /// Reads an array of scales of resolved groups that lie apart, and gives these its strides. Throws where it is not as
 /// rows and groups say; `wanted` is what it has to be.
-void *read_group_scales(const Array &array, const ScaleRows &rows, halyard_groups_desc &groups,
+void *read_group_scales(const Array &array, const HeadRows &rows, halyard_groups_desc &groups,
                         const std::string &wanted);
 
 }  // namespace halyard::python

@@ -29,6 +29,19 @@ constexpr std::pair<const char *, std::int64_t halyard_cache_desc::*> numbers_of
 /// A stride of a cache within a block, where 0 means that there is one step.
 std::int64_t stride_within(const Array &array, int dim) { return array.size(dim) > 1 ? array.stride(dim) : 0; }
 
+/// A tensor whose batch rows, tokens, heads and elements are these dimensions of an array; -1: it has none.
+halyard_tensor view_of(const Array &array, const std::array<int, 4> &dims) {
+    auto result = make_struct<halyard_tensor>();
+    result.dtype = array.dtype();
+    result.device = array.device() == Array::on_cpu ? HALYARD_CPU : HALYARD_CUDA;
+    result.data = array.data();
+    for (std::size_t i = 0; i < dims.size(); ++i) {
+        result.shape[i] = dims[i] < 0 ? 1 : array.size(dims[i]);
+        result.strides[i] = dims[i] < 0 ? 0 : array.stride(dims[i]);
+    }
+    return result;
+}
+
 }  // namespace
 
 halyard_tensor HeadOrder::view(const Array &array) const {
@@ -37,20 +50,7 @@ halyard_tensor HeadOrder::view(const Array &array) const {
         array.refuse_shape(heads_first ? "[heads, tokens, head_dim] or [batch, heads, tokens, head_dim]"
                                        : "[tokens, heads, head_dim] or [batch, tokens, heads, head_dim]");
     }
-    auto result = make_struct<halyard_tensor>();
-    result.dtype = array.dtype();
-    result.device = array.device() == Array::on_cpu ? HALYARD_CPU : HALYARD_CUDA;
-    result.data = array.data();
-    const int tokens = heads_first ? n - 2 : n - 3, heads = heads_first ? n - 3 : n - 2;
-    result.shape[0] = n == 4 ? array.size(0) : 1;
-    result.strides[0] = n == 4 ? array.stride(0) : 0;
-    result.shape[1] = array.size(tokens);
-    result.strides[1] = array.stride(tokens);
-    result.shape[2] = array.size(heads);
-    result.strides[2] = array.stride(heads);
-    result.shape[3] = array.size(n - 1);
-    result.strides[3] = array.stride(n - 1);
-    return result;
+    return view_of(array, {n - 4, heads_first ? n - 2 : n - 3, heads_first ? n - 3 : n - 2, n - 1});
 }
 
 halyard_tensor Part::view(const Array &array, HeadOrder layout) const {
@@ -71,16 +71,8 @@ halyard_tensor Part::view(const Array &array, HeadOrder layout) const {
             array.refuse_shape("[tokens, " + columns + " or [batch, tokens, " + columns + ", for " + heads + " of " +
                                std::to_string(head_dim));
         }
-        result = make_struct<halyard_tensor>();
-        result.dtype = array.dtype();
-        result.device = array.device() == Array::on_cpu ? HALYARD_CPU : HALYARD_CUDA;
-        result.data = array.data();
-        result.shape[0] = last == 2 ? array.size(0) : 1;
-        result.strides[0] = last == 2 ? array.stride(0) : 0;
-        result.shape[1] = array.size(last - 1);
-        result.strides[1] = array.stride(last - 1);
+        result = view_of(array, {last - 2, last - 1, -1, last});
         result.shape[3] = head_dim;
-        result.strides[3] = array.stride(last);
         result.strides[2] = detail::multiply(head_dim, array.stride(last));
     }
     result.shape[2] = n;
@@ -91,7 +83,7 @@ halyard_tensor Part::view(const Array &array, HeadOrder layout) const {
 }
 
 void Road::read(const char *name, nb::handle x_object, nb::handle y_object, HeadOrder layout,
-                const StageArguments *arguments, std::int32_t device, const Part *part) {
+                const StageArguments &arguments, std::int32_t device, const Part *part) {
     name_ = name;
     input_.emplace(x_object, part != nullptr ? "packed" : name, device);
     x = part != nullptr ? part->view(*input_, layout) : layout.view(*input_);
@@ -99,31 +91,26 @@ void Road::read(const char *name, nb::handle x_object, nb::handle y_object, Head
     desc = make_struct<halyard_tensor_desc>();
     desc.head_dim = x.shape[3];
     desc.dtype = input_->dtype();
-    if (arguments != nullptr && !arguments->from_groups.is_none()) {
-        read_from_groups(arguments->from_groups);
+    if (!arguments.from_groups.is_none()) {
+        read_from_groups(arguments.from_groups);
     } else if (desc.dtype != HALYARD_F32 && desc.dtype != HALYARD_F16 && desc.dtype != HALYARD_BF16) {
         refuse(HALYARD_ERROR_UNSUPPORTED,
                std::string(name) + " holds " + input_->dtype_name() + ", but has to hold float32, float16 or bfloat16");
     }
     stages = make_struct<halyard_stages>();
-    if (arguments != nullptr) {
-        read_groups(arguments->groups, nullptr);
-    }
-    const nb::handle dtype = arguments != nullptr ? arguments->dtype : nb::handle(Py_None);
-    if (arguments != nullptr && !arguments->cache.is_none()) {
-        read_cache(arguments->cache, arguments->cache_layout, dtype);
+    read_groups(arguments.groups, nullptr);
+    if (!arguments.cache.is_none()) {
+        read_cache(arguments.cache, arguments.cache_layout, arguments.dtype);
         y = x;
     } else {
-        read_output(y_object, layout, dtype, y_object.is(x_object) ? part : nullptr);
+        read_output(y_object, layout, arguments.dtype, y_object.is(x_object) ? part : nullptr);
     }
-    if (arguments != nullptr) {
-        read_norm(arguments->norm);
-        read_position_scales(arguments->position_scales, layout);
-        read_hadamard(arguments->hadamard);
-        read_scale(arguments->scale, layout);
-        read_group_scales(arguments->group_scales, layout);
-        read_from_group_scales(arguments->from_group_scales, layout);
-    }
+    read_norm(arguments.norm);
+    read_position_scales(arguments.position_scales, layout);
+    read_hadamard(arguments.hadamard);
+    read_scale(arguments.scale, layout);
+    read_group_scales(arguments.group_scales, layout);
+    read_from_group_scales(arguments.from_group_scales, layout);
 }
 
 void Road::read_keys(const KeyArguments &arguments, HeadOrder layout) {
@@ -318,28 +305,19 @@ void Road::read_dynamic_scales(nb::handle out, HeadOrder layout) {
     scales_.emplace(out, name_of("scales_out"));
     scales_->require_writable();
     const auto &array = *scales_;
-    const int n = array.n_dims();
-    bool fits = array.dtype() == HALYARD_F32;
-    if (cache_) {
-        fits = fits && n == 2 && array.size(0) == cache_desc_.n_slots && array.size(1) == x.shape[2];
-        stages.stride_scales[1] = fits ? array.stride(0) : 0;
-        stages.stride_scales[2] = fits ? array.stride(1) : 0;
-    } else {
-        const int tokens = layout.heads_first ? n - 1 : n - 2, heads = layout.heads_first ? n - 2 : n - 1;
-        fits = fits && n == (has_batch_ ? 3 : 2) && array.size(tokens) == x.shape[1] &&
-               array.size(heads) == x.shape[2] && (n == 2 || array.size(0) == x.shape[0]);
-        stages.stride_scales[0] = fits && n == 3 ? array.stride(0) : 0;
-        stages.stride_scales[1] = fits ? array.stride(tokens) : 0;
-        stages.stride_scales[2] = fits ? array.stride(heads) : 0;
-    }
-    if (!fits) {
+    const auto rows = cache_ ? HeadRows{-1, 0, 1, 1, cache_desc_.n_slots, x.shape[2]} : rows_of_views(layout);
+    if (array.dtype() != HALYARD_F32 || !rows.fit(array)) {
         array.refuse_kind("float32 of " +
                           (cache_ ? "[slots, heads]" : "the shape of " + std::string(name_) + " without head_dim"));
     }
+    rows.set_strides(array, stages.stride_scales);
     stages.scales_out = static_cast<float *>(array.data());
 }
 
 void Road::read_hadamard(nb::handle n) {
+    if (n.is_none()) {
+        return;
+    }
     const auto value = nb::cast<std::int64_t>(n);
     if (value < 0 || (value & (value - 1)) != 0 || value == 1 || (value != 0 && desc.head_dim % value != 0)) {
         refuse(HALYARD_ERROR_SHAPE, name_of("hadamard") + " is " + std::to_string(value) +
@@ -378,7 +356,7 @@ void Road::require_scales(nb::handle scales, bool is_apart, const char *what, co
     }
 }
 
-ScaleRows Road::rows_of_views(HeadOrder layout) const {
+HeadRows Road::rows_of_views(HeadOrder layout) const {
     const int tokens = (has_batch_ ? 1 : 0) + (layout.heads_first ? 1 : 0), heads = (has_batch_ ? 3 : 1) - tokens;
     return {has_batch_ ? 0 : -1, tokens, heads, x.shape[0], x.shape[1], x.shape[2]};
 }
@@ -401,8 +379,8 @@ void Road::read_group_scales(nb::handle scales, HeadOrder layout) {
     const auto block_size = cache_desc_.block_size != 0 ? cache_desc_.block_size : cache_desc_.n_slots;
     const bool is_paged = array.n_dims() == (groups_.n_grouped > groups_.group ? 4 : 3);
     const auto n_pages = is_paged && block_size != 0 ? cache_desc_.n_slots / block_size : 1;
-    const ScaleRows rows = is_paged ? ScaleRows{0, 1, 2, n_pages, block_size, x.shape[2]}
-                                    : ScaleRows{-1, 0, 1, 1, cache_desc_.n_slots, x.shape[2]};
+    const HeadRows rows = is_paged ? HeadRows{0, 1, 2, n_pages, block_size, x.shape[2]}
+                                   : HeadRows{-1, 0, 1, 1, cache_desc_.n_slots, x.shape[2]};
     stages.group_scales =
         python::read_group_scales(array, rows, groups_, "[slots, heads] or [pages, slots of a page, heads]");
     if (!is_paged) {
@@ -429,17 +407,14 @@ void Road::read_position_scales(nb::handle scales, HeadOrder layout) {
     const int n = array.n_dims(), batch = has_batch_ && n > 1 ? 1 : 0;  // dimensions in front of tokens and heads
     const bool has_heads = n == batch + 2;
     const int tokens = batch + (has_heads && layout.heads_first ? 1 : 0), heads = 2 * batch + 1 - tokens;
-    bool fits = array.dtype() == HALYARD_F32 && (has_heads || n == batch + 1) && array.size(tokens) == x.shape[1];
-    fits = fits && (batch == 0 || array.size(0) == x.shape[0]) && (!has_heads || array.size(heads) == x.shape[2]);
-    if (!fits) {
+    const HeadRows rows{batch - 1, tokens, has_heads ? heads : -1, x.shape[0], x.shape[1], x.shape[2]};
+    if (array.dtype() != HALYARD_F32 || !rows.fit(array)) {
         array.refuse_kind("float32 [tokens]" + std::string(has_batch_ ? ", [batch, tokens]" : "") +
                           ", or of the shape of " + name_ + " without head_dim");
     }
     desc.position_scales = 1;
     stages.position_scales = static_cast<const float *>(array.data());
-    stages.stride_position_scales[0] = batch == 0 ? 0 : array.stride(0);
-    stages.stride_position_scales[1] = array.stride(tokens);
-    stages.stride_position_scales[2] = has_heads ? array.stride(heads) : 0;
+    rows.set_strides(array, stages.stride_position_scales);
     has_stages = true;
 }
 

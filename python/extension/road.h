@@ -26,10 +26,11 @@ struct Part {
     halyard_tensor view(const Array &array, HeadOrder layout) const;
 };
 
-/// What Python says of one tensor's stages; None where it says nothing.
+/// What Python says of one tensor's stages.
 struct StageArguments {
-    nanobind::handle norm, scale, cache, dtype, cache_layout, position_scales, hadamard;
-    nanobind::handle groups, from_groups, group_scales, from_group_scales;
+    nanobind::handle norm = Py_None, scale = Py_None, cache = Py_None, dtype = Py_None, cache_layout = Py_None;
+    nanobind::handle position_scales = Py_None, hadamard = Py_None, groups = Py_None, from_groups = Py_None;
+    nanobind::handle group_scales = Py_None, from_group_scales = Py_None;
 };
 
 /// What it says of keys that move: an array and where its result goes (None: there), or with slots a cache. Of a cache
@@ -51,7 +52,7 @@ public:
     /// Reads x, and y unless the tensor goes to a cache. `name` is q, k or v.
     /// x has to lie on `device`, or anywhere, and all else where x does. With a part, x holds other tensors, too.
     void read(const char *name, nanobind::handle x, nanobind::handle y, HeadOrder layout,
-              const StageArguments *arguments, std::int32_t device, const Part *part = nullptr);
+              const StageArguments &arguments, std::int32_t device, const Part *part = nullptr);
 
     /// Lets go of the memory of x and y.
     void forget_tensors() {
@@ -89,7 +90,7 @@ private:
     void read_group_scales(nanobind::handle scales, HeadOrder layout);
     void read_from_group_scales(nanobind::handle scales, HeadOrder layout);
     void require_scales(nanobind::handle scales, bool is_apart, const char *what, const char *groups) const;
-    ScaleRows rows_of_views(HeadOrder layout) const;
+    HeadRows rows_of_views(HeadOrder layout) const;
     std::int32_t dtype_of(const Array &array, nanobind::handle asked) const;
     /// Of a head in a cache or an output, in elements or in bytes.
     std::int64_t stored_width() const { return desc.groups != nullptr ? groups_.record_bytes : desc.head_dim; }

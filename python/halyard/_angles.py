@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import operator
 import uuid
 import weakref
 from collections.abc import Sequence
@@ -9,7 +10,6 @@ from typing import Any
 
 from . import _core
 from ._frequencies import Frequencies
-from ._handle import told
 
 
 # Sources by what they are called in PyTorch's operators, which take tensors, numbers and texts alone.
@@ -39,6 +39,11 @@ def _make(frequencies: Frequencies, *how: Any) -> tuple[_core.AngleSource, str]:
     if made is None:
         made = _known.setdefault(key, _core.AngleSource.make(frequencies._handle, *before, mapped))
     return made, key
+
+
+def _told(name: str, doc: str | None = None) -> Any:
+    """A property: what the extension's source has under this name."""
+    return property(operator.attrgetter(f"_handle.{name}"), doc=doc)
 
 
 class AngleSource:
@@ -119,12 +124,12 @@ class AngleSource:
         self._handle, self._key = core, f"{core.kind} {_process} {next(_numbers)}"
         _known[self._key] = core
 
-    kind: str = told("kind", '"table", "factored", "phase", "given" or "joined": never "auto".')
-    rotary_dim: int = told("rotary_dim")
-    first: int = told("first", "The first position that is covered.")
-    last: int = told("last", "The last position that is covered.")
-    n_axes: int = told("n_axes", "How many axes positions have.")
-    n_bytes: int = told("n_bytes", "Memory that the source owns.")
+    kind: str = _told("kind", '"table", "factored", "phase", "given" or "joined": never "auto".')
+    rotary_dim: int = _told("rotary_dim")
+    first: int = _told("first", "The first position that is covered.")
+    last: int = _told("last", "The last position that is covered.")
+    n_axes: int = _told("n_axes", "How many axes positions have.")
+    n_bytes: int = _told("n_bytes", "Memory that the source owns.")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "AngleSource":
         return self  # it never changes

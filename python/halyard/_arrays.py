@@ -32,24 +32,27 @@ def _library_of(kind: Any) -> str:
     return ""
 
 
-def _new_numpy(like: Any, dtype: str | None, tail: tuple[int, ...] | None) -> Any:
+def _new_numpy(like: Any, kind: Any, tail: tuple[int, ...] | None) -> Any:
     import numpy
-    kind: Any = None if dtype is None else _LONG_NAMES.get(dtype, dtype)
-    if dtype in ("bf16", "e4m3", "e5m2"):
+    if kind in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
         import ml_dtypes
         kind = getattr(ml_dtypes, kind)
     return (numpy.empty_like(like, kind, subok=False) if tail is None else
             numpy.empty((*like.shape[:-1], *tail), kind or like.dtype))
 
 
-def _new_torch(like: Any, dtype: str | None, tail: tuple[int, ...] | None) -> Any:
+def _new_torch(like: Any, kind: Any, tail: tuple[int, ...] | None) -> Any:
     import torch
-    kind = None if dtype is None else getattr(torch, _LONG_NAMES.get(dtype, dtype))
+    kind = kind and getattr(torch, kind)
     return (torch.empty_like(like, dtype=kind) if tail is None else
             torch.empty((*like.shape[:-1], *tail), dtype=kind or like.dtype, device=like.device))
 
 
-def new_like(name: str, like: Any, dtype: str | None, tail: tuple[int, ...] | None = None) -> tuple[Any, Finish | None]:
+def as_it_is(array: Any) -> Any:
+    return array
+
+
+def new_like(name: str, like: Any, dtype: str | None, tail: tuple[int, ...] | None = None) -> tuple[Any, Finish]:
     """An array like another one, but for its dtype, and what makes of it, once it is filled in, what the caller gets.
     With a tail that takes the place of the last dimension, and the array is dense.
 
@@ -59,12 +62,13 @@ def new_like(name: str, like: Any, dtype: str | None, tail: tuple[int, ...] | No
     """
     if dtype is not None and dtype not in _LONG_NAMES and dtype != "uint8":
         raise _core.Error(f"dtype is {dtype}, which is none of: {', '.join(_LONG_NAMES)}")
+    kind = None if dtype is None else _LONG_NAMES.get(dtype, dtype)
     library = _library_of(type(like))
     if library == "numpy":
-        return _new_numpy(like, dtype, tail), None
+        return _new_numpy(like, kind, tail), as_it_is
     if library == "torch":
-        return _new_torch(like, dtype, tail), None
-    made = _core.new_array(like, dtype, name, tail)
+        return _new_torch(like, kind, tail), as_it_is
+    made = _core.new_array(like, kind, name, tail)
     if hasattr(like, "__array_namespace__"):
         return made, like.__array_namespace__().from_dlpack
-    return made, None
+    return made, as_it_is

@@ -5,7 +5,7 @@ from typing import Any
 
 from ._angles import AngleSource
 from ._frequencies import Frequencies
-from ._rotate import _turn
+from ._rotate import Stages, turn
 
 
 @functools.cache
@@ -28,7 +28,7 @@ def convert(v: Any, *, out: Any = None, hadamard: int = 0, scale: Any = None, dt
     def alone(value: Any) -> Any:
         return None if value is None else (None, None, value)
 
-    stages = (None, alone(scale), alone(cache), alone(dtype), cache_layout, slots, duplicate_slots, None, hadamard,
-              alone(groups), alone(from_groups), alone(group_scales), alone(from_group_scales))
-    how = (None, None, False, layout, "error", threads, target)
-    return _turn((None, None, v), _no_angles(), None, alone(out), 0, stages, how)[0]
+    stages = Stages(None, alone(scale), alone(cache), alone(dtype), cache_layout, slots, duplicate_slots, None,
+                    hadamard, alone(groups), alone(from_groups), alone(group_scales), alone(from_group_scales))
+    how = None, None, False, layout, "error", threads, target, None, 0
+    return turn((None, None, v), _no_angles(), None, alone(out), 0, stages, how)

@@ -17,21 +17,7 @@ class Frequencies:
     @staticmethod
     def from_config(text: bytes, seq_len: int, layer_type: str | None) -> Frequencies: ...
     def for_length(self, seq_len: int) -> Frequencies: ...
-    first_seq_len: int
-    last_seq_len: int
-    inv_freq: tuple[float, ...]
-    attention_factor: float
-    rotary_dim: int
-    head_dim: int | None
-    pairing: str | None
-    out_pairing: str | None
-    method: str
-    base: float | None
-    original_max_position: int | None
-    max_position: int | None
-    axis_map: tuple[str, tuple[int, ...]] | None
-    q_scale: tuple[str, float, int, int, str] | None
-    has_unrotated_layers: bool
+    def tell(self) -> dict[str, Any]: ...
     def position_scales(self, positions: Any, out: Any) -> None: ...
 
 class AngleSource:
@@ -62,7 +48,7 @@ def new_array(like: Any, dtype: str | None, name: str, tail: tuple[int, ...] | N
 def resolve_groups(groups: Any, head_dim: int, name: str) -> tuple[int, int, bool, str]: ...
 def find_head_dim(groups: Any, records: Any, name: str, name_of_groups: str) -> int: ...
 
-# pairing, out_pairing, inverse, layout, bad_position, threads, target; of heads in one array also heads, head_dim
+# pairing, out_pairing, inverse, layout, bad_position, threads, target, and of heads in one array heads and head_dim
 _How = tuple[Any, ...]
 
 def rotate(angles: AngleSource, x: tuple[Any, Any, Any], y: tuple[Any, Any, Any], positions: Any,

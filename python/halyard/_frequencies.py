@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from . import _arrays, _core
-from ._handle import told
+
+
+def _told(name: str, doc: str | None = None) -> Any:
+    return property(lambda self: self._facts[name], doc=doc)
 
 
 class QScale(NamedTuple):
@@ -27,7 +30,8 @@ class QScale(NamedTuple):
 class Frequencies:
     """Inverse frequencies and attention_factor of a model, and what its config tells beside them. Never changes."""
 
-    __slots__ = ("_handle", "_recipe")
+    __slots__ = ("_facts", "_handle", "_recipe")
+    _facts: dict[str, Any]  # by the names of the properties
     _handle: _core.Frequencies
     _recipe: tuple[Any, ...]  # what they were made from
 
@@ -37,7 +41,7 @@ class Frequencies:
     @classmethod
     def _wrap(cls, core: _core.Frequencies, *recipe: Any) -> "Frequencies":
         self = object.__new__(cls)
-        self._handle, self._recipe = core, recipe
+        self._facts, self._handle, self._recipe = core.tell(), core, recipe
         return self
 
     @classmethod
@@ -90,34 +94,35 @@ class Frequencies:
         """
         return self._wrap(self._handle.for_length(seq_len), self._recipe, int(seq_len))
 
-    first_seq_len: int = told("first_seq_len", "In tokens: the shortest context that they are for. A length outside "
+    first_seq_len: int = _told("first_seq_len", "In tokens: the shortest context that they are for. A length outside "
                               "first_seq_len … last_seq_len takes others (for_length).")
-    last_seq_len: int = told("last_seq_len", "In tokens: the longest context that they are for; 2**53 where any is.")
-    inv_freq: tuple[float, ...] = told("inv_freq", "rotary_dim / 2 numbers in radians per position, correctly rounded.")
-    attention_factor: float = told("attention_factor")
-    rotary_dim: int = told("rotary_dim")
-    head_dim: int | None = told(
+    last_seq_len: int = _told("last_seq_len", "In tokens: the longest context that they are for; 2**53 where any is.")
+    inv_freq: tuple[float, ...] = _told(
+        "inv_freq", "rotary_dim / 2 numbers in radians per position, correctly rounded.")
+    attention_factor: float = _told("attention_factor")
+    rotary_dim: int = _told("rotary_dim")
+    head_dim: int | None = _told(
         "head_dim", "Columns of the head that is rotated (of MLA its rotated slice alone), if a config tells.")
-    pairing: str | None = told("pairing", '"half" or "interleaved", as the model reads its heads, if a config tells.')
-    out_pairing: str | None = told(
+    pairing: str | None = _told("pairing", '"half" or "interleaved", as the model reads its heads, if a config tells.')
+    out_pairing: str | None = _told(
         "out_pairing", "As the model writes them: another one than pairing in DeepSeek-V3 and its kin.")
-    method: str = told(
+    method: str = _told(
         "method", '"default", "list", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope" or "proportional".')
-    base: float | None = told("base", "What unscaled frequencies are powers of; None of a list.")
-    original_max_position: int | None = told(
+    base: float | None = _told("base", "What unscaled frequencies are powers of; None of a list.")
+    original_max_position: int | None = _told(
         "original_max_position", "In tokens: the context that the model was trained with, if known.")
-    max_position: int | None = told("max_position", "In tokens: the context that the model is meant for, if known.")
-    axis_map: tuple[str, tuple[int, ...]] | None = told(
+    max_position: int | None = _told("max_position", "In tokens: the context that the model is meant for, if known.")
+    axis_map: tuple[str, tuple[int, ...]] | None = _told(
         "axis_map", '("sections" or "interleaved", pairs of each axis) where positions have several, as in Qwen2-VL.')
 
-    has_unrotated_layers: bool = told(
+    has_unrotated_layers: bool = _told(
         "has_unrotated_layers", "Whether the attention of other layers than those that these are for turns neither q "
         "nor k (Llama 4, SmolLM3, Cohere 2).")
 
     @property
     def q_scale(self) -> QScale | None:
         """What the model asks of q beside its angles, which no rotation does; None where that is nothing."""
-        values = self._handle.q_scale
+        values = self._facts["q_scale"]
         return None if values is None else QScale(*values)
 
     def position_scales(self, positions: Any) -> Any:
@@ -128,7 +133,7 @@ class Frequencies:
         """
         scales, finish = _arrays.new_like("positions", positions, "f32")
         self._handle.position_scales(positions, scales)
-        return scales if finish is None else finish(scales)
+        return finish(scales)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Frequencies":
         return self  # it never changes

@@ -4,7 +4,7 @@ from typing import Any
 
 from . import _core
 from ._angles import AngleSource
-from ._rotate import complete, not_a_source
+from ._rotate import Stages, check_heads, complete, not_a_source
 
 
 def prepare(heads: tuple[int, ...], head_dim: int, *, angles: AngleSource, inverse: bool = False,
@@ -30,8 +30,7 @@ def prepare(heads: tuple[int, ...], head_dim: int, *, angles: AngleSource, inver
     """
     if not isinstance(angles, AngleSource):
         raise not_a_source("angles", angles)
-    if not 1 <= len(heads) <= 3 or min(heads) < 1 or head_dim < 1:
-        raise _core.Error(f"heads is {heads} of {head_dim}, but has to be one to three numbers of heads, of at least 1")
+    check_heads(heads, head_dim, 1)
     columns = sum(heads) * head_dim
     how = (pairing, out_pairing, inverse, "bshd", bad_position, threads, target, heads, head_dim)
 
@@ -45,7 +44,7 @@ def prepare(heads: tuple[int, ...], head_dim: int, *, angles: AngleSource, inver
         outputs = [packed] * len(heads)
         if out is not None:
             outputs[0] = out.reshape(packed.shape[0], heads[0], head_dim)
-        stages = (norm, scale, cache, dtype, cache_layout, slots, duplicate_slots, None, hadamard, None, None, None, None)
+        stages = Stages(norm, scale, cache, dtype, cache_layout, slots, duplicate_slots, hadamard=hadamard)
         given, _ = complete((packed, None, None), positions, tuple(outputs), rotary_offset, stages, how)
         return angles._handle, *given
 

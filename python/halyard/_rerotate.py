@@ -40,7 +40,7 @@ def rerotate(keys: Any, *, angles: AngleSource, from_positions: Any, positions: 
     for name, value in ("angles", angles), ("from_angles", source):
         if not isinstance(value, AngleSource):
             raise not_a_source(name, value)
-    how = (pairing, None, inverse, layout, "error", threads, target)
+    how = pairing, None, inverse, layout, "error", threads, target, None, 0
     told = (keys, out, slots, rotary_offset, n_heads, head_dim, scale, dtype, cache_layout, hadamard, groups,
             group_scales)
     _core.rerotate(angles._handle, source._handle, told, from_positions, positions, how)

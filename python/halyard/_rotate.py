@@ -1,7 +1,7 @@
 """rotate, and what it is told about the road to a cache."""
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import _arrays, _core
 from ._angles import AngleSource
@@ -72,7 +72,13 @@ class CacheLayout:
 
 @dataclasses.dataclass(frozen=True)
 class Groups:
-    """How a record of bytes holds a head: elements in groups, each with a scale and perhaps a zero point.
+    """How a record of bytes holds a head: elements in groups, each with a scale and perhaps a zero point. What a tensor
+    goes to, or comes as, has the bytes of a record in the place of head_dim.
+
+    Where scales lie apart, group_scales of rotate is an array of the tensor's shape without head_dim and, where a head
+    has several groups, with these as its last dimension; with a cache [slots, heads] or [pages, slots of a page,
+    heads]. float32, float16, bfloat16, or uint8 for powers of two. Where there is no cache it is made [None], and
+    (array, scales) takes the array's place in what is returned. from_group_scales is likewise.
 
     What the fields mean, and what each preset says, is told at halyard_groups_desc in halyard/halyard.h; None and 0 are
     what is not said there. A preset's name alone may take the place of a Groups.
@@ -116,18 +122,25 @@ class Groups:
 _NONE = (None, None, None)
 
 
-def _for_each(argument: str, value: Any, n_given: int) -> tuple[Any, Any, Any]:
-    """(for q, for k, for v), of a tuple with as many or fewer; one that is no tuple is for q alone."""
-    if value is None:
-        return _NONE
-    if not isinstance(value, tuple):
-        if n_given != 1:
-            raise _core.Error(f"{argument} is no tuple, but there are {n_given} tensors: it has to be "
-                              "(for q, for k, for v)")
-        return value, None, None
-    if len(value) > 3:
-        raise _core.Error(f"{argument} has {len(value)} members, but there are only q, k and v")
-    return value + _NONE[len(value):]
+class Stages(NamedTuple):
+    """What rotate is told of the road; for the extension with (for q, for k, for v) of all but the slots."""
+
+    norm: Any = None
+    scale: Any = None
+    cache: Any = None
+    dtype: Any = None
+    cache_layout: Any = "nhd"
+    slots: Any = None
+    duplicate_slots: str = "error"
+    position_scales: Any = None
+    hadamard: Any = 0
+    groups: Any = None
+    from_groups: Any = None
+    group_scales: Any = None
+    from_group_scales: Any = None
+
+
+_NO_STAGES = Stages(cache=_NONE, dtype=_NONE, groups=_NONE, from_groups=_NONE, group_scales=_NONE)
 
 
 def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positions: Any = None, out: Any = None,
@@ -138,9 +151,8 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
            from_group_scales: Any = None, cache: Any = None, cache_layout: Any = "nhd", slots: Any = None,
            duplicate_slots: str = "error", threads: int = 1, target: str | None = None,
            heads: tuple[int, ...] | None = None, head_dim: int = 0) -> Any:
-    """Rotates q and k. v, which is not rotated, takes the other stages of the road, as q and k do:
-    norm, rotation, norm, scale by position, Hadamard transform, scale, conversion to another dtype, and a store into an
-    array or into a cache by slot.
+    """Rotates q and k. v, which is not rotated, takes the other stages of the road, as q and k do: norm, rotation,
+    norm, scale by position, Hadamard transform, scale, conversion to another dtype, a store in a cache by slot.
 
     q, k, v: float32, float16 or bfloat16, [tokens, heads, head_dim] or [batch, tokens, heads, head_dim], with any
         strides; heads and head_dim may differ. With layout "bhsd" heads come before tokens.
@@ -163,119 +175,113 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
         [heads, head_dim], or a DynamicScale.
     dtype: of outputs that are made, "f32", "f16", "bf16", "e4m3", "e5m2" or "int8", or such a dtype of NumPy or PyTorch
         [the input's]; of uint8 arrays, e4m3 or e5m2.
-    groups: how records of bytes hold heads, as engines' quantised caches do: a preset's name, "ggml_q8_0" say, or
-        Groups. What a tensor goes to is uint8 then, and has the bytes of a record in the place of head_dim.
-    from_groups: the same of a tensor that comes as such records. It goes to float32, or what dtype or groups say.
-    group_scales: of groups whose scales lie apart: an array of the tensor's shape without head_dim and, where a head
-        has several groups, with these as its last dimension; with a cache [slots, heads] or [pages, slots of a page,
-        heads]. float32, float16, bfloat16, or uint8 for powers of two. Where there is no cache it is made [None], and
-        (array, scales) takes the array's place in what is returned.
-    from_group_scales: those that from_groups has apart, likewise.
+    groups, group_scales: how records of bytes hold heads, as engines' quantised caches do: a preset's name, "ggml_q8_0"
+        say, or Groups, which says what its scales are. What a tensor goes to is uint8 then.
+    from_groups, from_group_scales: the same of a tensor that comes as such records. It goes to float32, or what dtype
+        or groups say.
     cache: an array that takes the place of out: [slots, heads, head_dim], [pages, slots, heads, head_dim], or with
         cache_layout "hnd" [pages, heads, slots, head_dim]; cache_layout may be a CacheLayout, and (for q, for k, for v)
         where they differ.
     slots: int32 or int64 [tokens] or [batch, tokens]: where each token goes in the caches; -1: it is not stored. An
         int, or [batch, 1]: where the first token goes, the others follow; -1: none is stored.
-    duplicate_slots: what two tokens with one slot are: "error", or "last": the later one is kept. A CUDA device takes
-                  "last" alone, and mixes the elements of such tokens.
+    duplicate_slots: what two tokens with one slot are: "error", or "last": the later one is kept.
     threads: how many do the work, 1 … 1024; they are kept for the next call that asks for as many.
     target: the name of the target whose kernels are taken [the best].
     heads: of q, k and v, or of the first of them, that lie side by side in one array, as a projection makes them. It
         comes as q: [tokens, heads, head_dim] or [batch, tokens, heads, head_dim], or with head_dim said [tokens,
         columns] or [batch, tokens, columns]; as out it is turned in place.
 
-    out, norm, position_scales, scale, dtype, cache, groups and what goes with them are tuples (for q, for k, for v), with None where one has none,
-    or what is meant for q where it is alone. Returns the array that each tensor went to: of q alone the array, else a
-    tuple of them.
-
-    Tensors may lie on a CUDA device where the package was built for that (HALYARD_BUILD_GPU), and then all arrays do
-    but scales. The work is enqueued on the stream that their library works on, and not waited for, so what positions
-    and slots hold is not checked: a position that is not covered is taken for 0, and a slot that is not there for -1.
-    What halyard_gpu.h says of roads holds; threads is not looked at.
-
-    Raises halyard.Error, or TypeError for what is no array; nothing has been written then. Where a sentence speaks of
-    x[i] or y[i], that is the i-th of the tensors, as it goes in or comes out.
+    out, norm, dtype, cache, all scales and groups are tuples (for q, for k, for v), with None where one has none, or
+    what is meant for q where it is alone. Returns the array that each tensor went to, in a tuple but for q alone.
     """
-    if not isinstance(angles, AngleSource):
-        raise not_a_source("angles", angles)
     if q is None:
         raise TypeError("q is a NoneType, but only k and v can be left out")
     stages = None
-    if not (norm is None and scale is None and dtype is None and cache is None and slots is None
-            and position_scales is None and hadamard == 0 and groups is None and from_groups is None
-            and group_scales is None and from_group_scales is None):
-        stages = (norm, scale, cache, dtype, cache_layout, slots, duplicate_slots, position_scales, hadamard, groups,
-                  from_groups, group_scales, from_group_scales)
-    how: tuple[Any, ...] = (pairing, out_pairing, inverse, layout, bad_position, threads, target)
-    if heads is not None:
-        if k is not None or v is not None or not 1 <= len(heads) <= 3 or min(heads) < 1 or head_dim < 0:
-            raise _core.Error(f"heads is {heads} of {head_dim or 'a dimension'}, but has to be one to three numbers of "
-                              "heads, of at least 1, all of which lie in q")
-        if from_groups is not None or (groups is not None and cache is None):
-            raise _core.Error("groups are for heads of q, k and v in arrays of their own, or on their way to a cache")
-        how += tuple(heads), head_dim
-    return _turn((q, k, v), angles, positions, out, rotary_offset, stages, how)
+    if not (norm is scale is dtype is cache is slots is position_scales is groups is from_groups is group_scales
+            is from_group_scales is None and hadamard == 0):
+        stages = Stages(norm, scale, cache, dtype, cache_layout, slots, duplicate_slots, position_scales, hadamard,
+                        groups, from_groups, group_scales, from_group_scales)
+    how = pairing, out_pairing, inverse, layout, bad_position, threads, target, heads, head_dim
+    return turn((q, k, v), angles, positions, out, rotary_offset, stages, how)
 
 
 def not_a_source(name: str, value: Any) -> TypeError:
     return TypeError(f"{name} is a {type(value).__name__}, not a halyard.AngleSource")
 
 
-def _turn(inputs: tuple[Any, Any, Any], angles: AngleSource, positions: Any, out: Any, offset: int | tuple[int, ...],
-          stages: tuple[Any, ...] | None, how: tuple[Any, ...]) -> Any:
+def turn(inputs: tuple[Any, Any, Any], angles: AngleSource, positions: Any, out: Any, offset: int | tuple[int, ...],
+         stages: Stages | None, how: tuple[Any, ...]) -> Any:
     """rotate, with what belongs together in tuples as the extension takes them."""
+    if not isinstance(angles, AngleSource):
+        raise not_a_source("angles", angles)
+    heads, head_dim = how[7:]
+    if heads is not None:
+        check_heads(heads, head_dim)
+        if inputs[1] is not None or inputs[2] is not None:
+            raise _core.Error(f"heads is {heads}, but all of these have to lie in q, without k and v")
+        if stages and (stages.from_groups is not None or (stages.groups is not None and stages.cache is None)):
+            raise _core.Error("groups are for heads of q, k and v in arrays of their own, or on their way to a cache")
     given, results = complete(inputs, positions, out, offset, stages, how)
-    outputs = given[1]
     if any(getattr(x, "is_cuda", False) for x in inputs):
         turn_on_gpu(angles._handle, *given)
     else:
         _core.rotate(angles._handle, *given)
-    all_inputs = inputs if len(how) == 7 else _unpack(inputs, how[7])
-    if all_inputs[1] is None and all_inputs[2] is None:
-        return outputs[0] if results is None else results.of(0, outputs[0])
-    return tuple(outputs[i] if results is None else results.of(i, outputs[i])
-                 for i in range(3) if all_inputs[i] is not None)
+    return out if results is None else results.get()
 
 
-def _unpack(inputs: tuple[Any, ...], heads: tuple[int, ...]) -> tuple[Any, ...]:
-    """The inputs, where all of them lie in the first."""
-    return ((inputs[0],) * len(heads) + _NONE)[:3]
+def check_heads(heads: tuple[int, ...], head_dim: int, least_head_dim: int = 0) -> None:
+    if not 1 <= len(heads) <= 3 or min(heads) < 1 or head_dim < least_head_dim:
+        raise _core.Error(f"heads is {heads} of {head_dim or 'a dimension'}, but has to be one to three numbers of "
+                          "heads, of at least 1")
 
 
 def complete(inputs: tuple[Any, Any, Any], positions: Any, out: Any, offset: int | tuple[int, ...],
-             stages: tuple[Any, ...] | None, how: tuple[Any, ...]) -> tuple[Any, Any]:
-    """What the extension's rotate takes beside angles, and what makes of outputs what the caller gets, if anything."""
-    given, heads, head_dim = inputs, None, 0
-    if len(how) > 7:
-        heads, head_dim = how[7:]
-        given = _unpack(inputs, heads)
+             stages: Stages | None, how: tuple[Any, ...]) -> tuple[Any, "_Results | None"]:
+    """What the extension's rotate takes beside angles, and what the caller gets; None: out, which is of q alone."""
+    given, (heads, head_dim) = inputs, how[7:]
+    if heads is not None:
+        given = ((inputs[0],) * len(heads) + _NONE)[:3]
         out = (out,) * len(heads) if out is inputs[0] else out
     n_given = 1 + (given[1] is not None) + (given[2] is not None)
     outputs = _for_each("out", out, n_given)
-    results = None  # where outputs are all there is
     if stages is not None:
-        norm, scale, cache, dtype, cache_layout, slots, duplicate_slots, position_scales, hadamard, *groups = stages
-        names = ("groups", "from_groups", "group_scales", "from_group_scales")
-        groups, from_groups, group_scales, from_group_scales = (_for_each(name, each, n_given)
-                                                                for name, each in zip(names, groups))
-        dtypes = tuple(None if each is None else _arrays.name_of_dtype(each)
-                       for each in _for_each("dtype", dtype, n_given))
-        norms = _for_each("norm", norm, n_given)
-        for each in norms:
-            if each is not None and not isinstance(each, Norm):
-                raise TypeError(f"norm is a {type(each).__name__}, not a halyard.Norm: its weight is Norm(weight)")
-        layouts = (*cache_layout, "nhd", "nhd", "nhd")[:3] if isinstance(cache_layout, tuple) else (cache_layout,) * 3
-        results = _Results(given, _for_each("cache", cache, n_given), dtypes, groups, from_groups, heads, head_dim)
-        stages = (norms, _for_each("scale", scale, n_given), results.caches, results.dtypes,
-                  layouts, slots, duplicate_slots, _for_each("position_scales", position_scales, n_given),
-                  (*hadamard, 0, 0, 0)[:3] if isinstance(hadamard, tuple) else (hadamard,) * 3, groups, from_groups,
-                  results.complete_scales(group_scales), from_group_scales)
-    elif out is None or type(out) is tuple:
-        results = _Results(given, heads=heads, head_dim=head_dim)
-    if results is not None:
-        outputs = results.complete(outputs)
+        stages = _for_each_tensor(stages, n_given)
+    results = None
+    if stages is not None or out is None or type(out) is tuple:
+        results = _Results(given, outputs, stages or _NO_STAGES, heads, head_dim)
+        outputs = tuple(results.outputs)
+        stages = stages and stages._replace(group_scales=tuple(results.group_scales))
     offsets = (*offset, 0, 0) if isinstance(offset, tuple) else (offset, offset)
     return (inputs, outputs, positions, (offsets[0], offsets[1], 0), stages, how), results
+
+
+def _for_each(argument: str, value: Any, n_given: int) -> tuple[Any, Any, Any]:
+    """(for q, for k, for v), of a tuple with as many or fewer; one that is no tuple is for q alone."""
+    if value is None:
+        return _NONE
+    if not isinstance(value, tuple):
+        if n_given != 1:
+            raise _core.Error(f"{argument} is no tuple, but there are {n_given} tensors: it has to be "
+                              "(for q, for k, for v)")
+        return value, None, None
+    if len(value) > 3:
+        raise _core.Error(f"{argument} has {len(value)} members, but there are only q, k and v")
+    return value + _NONE[len(value):]
+
+
+def _for_each_tensor(stages: Stages, n_given: int) -> Stages:
+    told = {}
+    for name, value in stages._asdict().items():
+        if name in ("cache_layout", "hadamard"):  # of one for all
+            default = Stages._field_defaults[name]
+            told[name] = (*value, *3 * (default,))[:3] if isinstance(value, tuple) else (value,) * 3
+        elif name not in ("slots", "duplicate_slots"):
+            told[name] = _for_each(name, value, n_given)
+    told["dtype"] = tuple(None if each is None else _arrays.name_of_dtype(each) for each in told["dtype"])
+    for each in told["norm"]:
+        if each is not None and not isinstance(each, Norm):
+            raise TypeError(f"norm is a {type(each).__name__}, not a halyard.Norm: its weight is Norm(weight)")
+    return stages._replace(**told)
 
 
 def turn_on_gpu(angles: _core.AngleSource, inputs: tuple[Any, Any, Any], outputs: Any, positions: Any,
@@ -293,62 +299,49 @@ def turn_on_gpu(angles: _core.AngleSource, inputs: tuple[Any, Any, Any], outputs
 class _Results:
     """Where the tensors of a call go: arrays that are made where none are given, and what the caller gets."""
 
-    def __init__(self, inputs: tuple[Any, ...], caches: tuple[Any, ...] = _NONE, dtypes: tuple[Any, ...] = _NONE,
-                 groups: tuple[Any, ...] = _NONE, from_groups: tuple[Any, ...] = _NONE,
-                 heads: tuple[int, ...] | None = None, head_dim: int = 0):
-        self.heads, self.head_dim = heads, head_dim
-        self.inputs, self.caches, self.dtypes, self.groups, self.from_groups = inputs, caches, dtypes, groups, from_groups
-        self._finish, self._scales = list[Any](_NONE), list[Any](_NONE)
+    def __init__(self, inputs: tuple[Any, ...], outputs: tuple[Any, ...], stages: Stages,
+                 heads: tuple[int, ...] | None, head_dim: int) -> None:
+        self.inputs, self.stages, self.heads, self.head_dim = inputs, stages, heads, head_dim
+        self.outputs, self.group_scales = list(outputs), list(stages.group_scales)
+        self._finish: list[Any] = [_arrays.as_it_is] * 3
+        self._finish_scales = list[Any](_NONE)  # of those that are made
+        for i, x in enumerate(inputs):
+            if x is not None and stages.cache[i] is None:
+                self._make(i, x)
 
-    def complete(self, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The outputs with new arrays where there are none."""
-        completed = list(outputs)
-        for i, x in enumerate(self.inputs):
-            if x is not None and outputs[i] is None and self.caches[i] is None:
-                dtype, tail = self._kind_of_output(i, x)
-                if self.heads is not None:
-                    tail = (self.heads[i], *(tail or (self._head_dim(i, x),)))
-                    if self.head_dim == 0 and len(x.shape) > 1 and x.shape[-2] > 0:  # else it is refused later
-                        x = x[..., 0, :]
-                completed[i], self._finish[i] = _arrays.new_like("qkv"[i], x, dtype, tail)
-        return tuple(completed)
-
-    def complete_scales(self, scales: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Scales of groups that lie apart, with new arrays where there are none and no cache."""
-        completed = list(scales)
-        for i, x in enumerate(self.inputs):
-            if x is not None and self.groups[i] is not None and scales[i] is None and self.caches[i] is None:
-                _, n_groups, is_apart, dtype = self._resolve(i, x)
-                if is_apart:
-                    tail = (n_groups,) if n_groups > 1 else ()
-                    completed[i], finish = _arrays.new_like(f"group_scales of {'qkv'[i]}", x, dtype, tail)
-                    self._scales[i] = completed[i], finish
-        return tuple(completed)
-
-    def of(self, i: int, output: Any) -> Any:
-        """What the caller gets of tensor i, once it is filled in."""
-        if self.caches[i] is not None:
-            return self.caches[i]
-        finish = self._finish[i]
-        result = output if finish is None else finish(output)
-        if self._scales[i] is None:
-            return result
-        scales, finish = self._scales[i]
-        return result, scales if finish is None else finish(scales)
-
-    def _kind_of_output(self, i: int, x: Any) -> tuple[str | None, tuple[int, ...] | None]:
-        """Its dtype, and what takes the place of the input's last dimension; None: both are as the input has them."""
-        if self.groups[i] is not None:
-            return "uint8", (self._resolve(i, x)[0],)
-        if self.from_groups[i] is not None:
-            return self.dtypes[i] or "f32", (self._head_dim(i, x),)
-        return self.dtypes[i], None
+    def _make(self, i: int, x: Any) -> None:
+        name, groups, dtype = "qkv"[i], self.stages.groups[i], self.stages.dtype[i]
+        tail: tuple[int, ...] | None = None  # in the place of the input's last dimension
+        if groups is not None:
+            width, n_groups, is_apart, dtype_of_scales = _core.resolve_groups(groups, self._head_dim(i, x),
+                                                                              f"groups of {name}")
+            dtype, tail = "uint8", (width,)
+            if is_apart and self.group_scales[i] is None:
+                self.group_scales[i], self._finish_scales[i] = _arrays.new_like(
+                    f"group_scales of {name}", x, dtype_of_scales, (n_groups,) if n_groups > 1 else ())
+        if self.outputs[i] is not None:
+            return
+        if groups is None and self.stages.from_groups[i] is not None:
+            dtype, tail = dtype or "f32", (self._head_dim(i, x),)
+        if self.heads is not None:
+            tail = (self.heads[i], *(tail or (self._head_dim(i, x),)))
+            if self.head_dim == 0 and len(x.shape) > 1 and x.shape[-2] > 0:  # else it is refused later
+                x = x[..., 0, :]
+        self.outputs[i], self._finish[i] = _arrays.new_like(name, x, dtype, tail)
 
     def _head_dim(self, i: int, x: Any) -> int:
-        name = "qkv"[i]
-        if self.from_groups[i] is not None:
-            return _core.find_head_dim(self.from_groups[i], x, name, f"from_groups of {name}")
+        if self.stages.from_groups[i] is not None:
+            return _core.find_head_dim(self.stages.from_groups[i], x, "qkv"[i], f"from_groups of {'qkv'[i]}")
         return self.head_dim or (x.shape[-1] if len(x.shape) > 0 else 0)
 
-    def _resolve(self, i: int, x: Any) -> tuple[int, int, bool, str]:
-        return _core.resolve_groups(self.groups[i], self._head_dim(i, x), f"groups of {'qkv'[i]}")
+    def _get(self, i: int) -> Any:
+        if self.stages.cache[i] is not None:
+            return self.stages.cache[i]
+        result = self._finish[i](self.outputs[i])
+        finish = self._finish_scales[i]
+        return result if finish is None else (result, finish(self.group_scales[i]))
+
+    def get(self) -> Any:
+        """What the caller gets once all is filled in: of one tensor the array, else a tuple."""
+        got = tuple(self._get(i) for i, x in enumerate(self.inputs) if x is not None)
+        return got[0] if len(got) == 1 else got

@@ -33,7 +33,7 @@ import torch
 from . import _core
 from ._angles import AngleSource, find
 from ._core import Error
-from ._rotate import CacheLayout, Norm, complete, not_a_source, turn_on_gpu
+from ._rotate import CacheLayout, Norm, Stages, complete, not_a_source, turn_on_gpu
 
 Tensor = torch.Tensor
 _OPS = torch.ops.halyard
@@ -72,7 +72,7 @@ def _read(how: str) -> tuple[_core.AngleSource, tuple[int, int, int], tuple[Any,
     inverse, pairing, out_pairing, q, k, layout, bad_position, threads = (
         others if len(others) == 8 else ("0", "", "", "0", "0", "bshd", "error", "0"))
     return find(key), (int(q), int(k), 0), (pairing or None, out_pairing or None, inverse == "1", layout, bad_position,
-                                            int(threads), None)
+                                            int(threads), None, None, 0)
 
 
 class Road:
@@ -99,9 +99,9 @@ class Road:
             raise Error("norm has a weight, but a Road's norms have none: each call brings q_weight and k_weight")
         self.angles = angles
         self.how = json.dumps(dict(
-            angles=angles._key, how=(pairing, out_pairing, inverse, layout, bad_position, threads, None),
-            heads=heads, head_dim=head_dim, rotary_offset=rotary_offset, norm=norm, scale=scale, dtype=dtype,
-            cache_layout=cache_layout, duplicate_slots=duplicate_slots, hadamard=hadamard),
+            norm=norm, scale=scale, dtype=dtype, cache_layout=cache_layout, duplicate_slots=duplicate_slots,
+            hadamard=hadamard, angles=angles._key, rotary_offset=rotary_offset,
+            how=(pairing, out_pairing, inverse, layout, bad_position, threads, None, heads or None, head_dim)),
             default=dataclasses.asdict)
 
     def __call__(self, q: Tensor, k: Tensor | None = None, v: Tensor | None = None, *, positions: Tensor | None = None,
@@ -135,7 +135,6 @@ def _tuples(value: Any) -> Any:
 def _describe_road(tensors: dict[str, Any], how: str) -> tuple[Any, ...]:
     told = {name: _tuples(value) for name, value in json.loads(how).items()}
     q, k, v, out = (tensors[name] for name in ("q", "k", "v", "out"))
-    heads = told["heads"]
     if (k is None) != (v is None) and tensors["v_cache"] is not None:
         raise Error(f"{'v' if k is None else 'k'} is given, but {'k' if k is None else 'v'} is not")
     norms = []
@@ -147,16 +146,16 @@ def _describe_road(tensors: dict[str, Any], how: str) -> tuple[Any, ...]:
     layouts = told["cache_layout"]
     layouts = tuple(CacheLayout(**each) if isinstance(each, dict) else each
                     for each in (layouts if isinstance(layouts, tuple) else (layouts,) * 3))
+    heads, head_dim = told["how"][7:]
     all_of = (q,) * len(heads) if heads else (q, k, v)
     n = max(i + 1 for i, each in enumerate(all_of) if each is not None)
-    if out is not None and heads and len(out.shape) == len(q.shape) and told["head_dim"]:
+    if out is not None and heads and len(out.shape) == len(q.shape) and head_dim:
         raise Error(f"out has the shape {tuple(out.shape)}, but heads have a dimension of their own there")
     cache = (None, tensors["k_cache"], tensors["v_cache"])
-    stages = (tuple(norms)[:n], told["scale"], cache, told["dtype"], layouts, tensors["slots"], told["duplicate_slots"],
-              None, told["hadamard"], None, None, None, None)
+    stages = Stages(tuple(norms)[:n], told["scale"], cache, told["dtype"], layouts, tensors["slots"],
+                    told["duplicate_slots"], hadamard=told["hadamard"])
     outputs = (q if out is None else out, *all_of[1:])
-    options = _tuples(told["how"]) + ((heads, told["head_dim"]) if heads else ())
-    given, _ = complete((q, k, v), tensors["positions"], outputs, told["rotary_offset"], stages, options)
+    given, _ = complete((q, k, v), tensors["positions"], outputs, told["rotary_offset"], stages, told["how"])
     return find(told["angles"]), *given
 
 
@@ -216,10 +215,11 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 def _turn_back(ctx: Any) -> tuple[str, Tensor | None, int]:
     """The arguments of the inverse: R(-theta) f, the transpose of R(theta) f, from the output's pairing to the
     input's."""
-    angles, offsets, (pairing, out_pairing, inverse, *others, threads, _) = _read(ctx.how)
+    angles, offsets, (pairing, out_pairing, inverse, layout, bad_position, threads, *_) = _read(ctx.how)
     own = pairing or angles.pairing or "half"
     own_out = out_pairing or (own if pairing else angles.out_pairing or own)
-    how = "|".join(map(str, (ctx.how.split("|")[0], int(not inverse), own_out, own, *offsets[:2], *others, threads)))
+    how = "|".join(map(str, (ctx.how.split("|")[0], int(not inverse), own_out, own, *offsets[:2], layout, bad_position,
+                             threads)))
     return how, ctx.saved_tensors[0] if ctx.has_positions else None, ctx.start
 
 

@@ -58,6 +58,13 @@ def check(y, x, positions, frequencies, *, inverse=False, factor=1.0, eps=2 * EP
     check_near(y, exact, length, y.dtype, eps)
 
 
+def as_numpy(tensor):
+    """Of PyTorch's tensors, whose bfloat16 NumPy does not know."""
+    import torch
+    tensor = tensor.detach()
+    return tensor.view(torch.int16).numpy().view(BF16) if tensor.dtype == torch.bfloat16 else tensor.numpy()
+
+
 # ---- Caches ----------------------------------------------------------------------------------------------------------
 
 PAGES, PAGE, TILE = 4, 8, 8
@@ -67,6 +74,12 @@ def cache_shape(layout, heads, dim):
     """tiled: as paged attention has it."""
     return {"rows": (PAGES * PAGE, heads, dim), "nhd": (PAGES, PAGE, heads, dim), "hnd": (PAGES, heads, PAGE, dim),
             "tiled": (PAGES, heads, dim // TILE, PAGE, TILE)}[layout]
+
+
+def tiled(heads, dim):
+    """Its CacheLayout, for the array's dimensions don't tell where things lie."""
+    return dict(n_slots=PAGES * PAGE, block_size=PAGE, stride_block=heads * dim * PAGE, stride_head=dim * PAGE,
+                stride_token=TILE, tile_elements=TILE, stride_tile_elements=PAGE * TILE)
 
 
 def at_slots(layout, slots):

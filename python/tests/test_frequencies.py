@@ -44,13 +44,6 @@ def test_layer_types_and_axes(configs):
     assert vl.axis_map == ("sections", (16, 24, 24))
 
 
-def test_seq_len_chooses_longrope_factors(configs):
-    short, long = (halyard.Frequencies.from_config(configs / "phi-3-mini-128k.json", seq_len=n) for n in (4096, 8192))
-    assert short.inv_freq != long.inv_freq
-    factor = math.sqrt(1 + math.log(32) / math.log(4096))
-    assert short.attention_factor == long.attention_factor == pytest.approx(factor)
-
-
 LLAMA4 = {"model_type": "llama4_text", "head_dim": 16, "attn_scale": 0.5, "floor_scale": 8}
 
 
@@ -126,6 +119,9 @@ def test_for_length(configs):
     path = configs / "phi-3-mini-128k.json"
     short, long = (halyard.Frequencies.from_config(path, seq_len=n) for n in (4096, 4097))
     assert (short.first_seq_len, short.last_seq_len, long.first_seq_len, long.last_seq_len) == (0, 4096, 4097, 2**53)
+    factor = math.sqrt(1 + math.log(32) / math.log(4096))
+    assert short.attention_factor == long.attention_factor == pytest.approx(factor)
+    assert short.inv_freq != long.inv_freq
     assert short.for_length(4097).inv_freq == long.inv_freq and long.for_length(4096).inv_freq == short.inv_freq
     plain = halyard.Frequencies.from_base(1e4, 64)
     assert plain.for_length(10**6).inv_freq == plain.inv_freq and plain.last_seq_len == 2**53
@@ -141,7 +137,7 @@ def bits16(values):
     return values.astype(ml_dtypes.bfloat16).astype(np.float32)
 
 
-@pytest.mark.parametrize("reference, stored", [("hf_f32", np.copy), ("vllm_bf16", bits16), ("ggml", np.copy),
+@pytest.mark.parametrize("reference, stored", [("vllm_bf16", bits16), ("ggml", np.copy),
                                                ("vllm_f16", lambda values: f32(values.astype(np.float16)))])
 def test_references_are_float32_operation_by_operation(reference, stored):
     """Each operation in long double and rounded; pairs (1, 0) turn into a row of cos and sin."""
@@ -152,8 +148,6 @@ def test_references_are_float32_operation_by_operation(reference, stored):
         while len(columns) < dim // 2:
             columns.append(f32(columns[-1] * np.longdouble(scale)).astype(np.longdouble))
         wide = np.concatenate(columns, 1)
-    elif reference == "hf_f32":
-        wide = f32(p * f32(exact.inv_freq(base, dim))).astype(np.longdouble)
     else:
         powers = f32(base ** f32(np.arange(0, dim, 2) / dim).astype(np.longdouble))
         wide = f32(p * f32(1 / powers.astype(np.longdouble))).astype(np.longdouble)

@@ -19,6 +19,20 @@ def resident():
     return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
+def check_leaks(call, held, n=N, more_blocks=0, more_memory=0):
+    """Of n calls, after as many: what is held has no more references, and little is allocated."""
+    for _ in range(n):
+        call()
+    gc.collect()
+    before, memory, blocks = [sys.getrefcount(item) for item in held], resident(), sys.getallocatedblocks()
+    for _ in range(n):
+        call()
+    gc.collect()
+    assert [sys.getrefcount(item) for item in held] == before
+    assert sys.getallocatedblocks() - blocks < n // 10 + more_blocks
+    assert resident() - memory < n * 64 + more_memory
+
+
 def calls(angles, x, k, cache, slots, positions):
     """The kinds of calls there are; each is made often."""
     index = np.zeros(1, np.int32)
@@ -58,18 +72,7 @@ def test_nothing_leaks(name):
     x, k = np.zeros((4, 2, DIM), np.float32), np.zeros((4, 1, DIM), np.float32)
     cache, slots, positions = np.zeros((99, 1, DIM), np.float32), np.arange(4), np.arange(4)
     held = [angles, x, k, cache, slots, positions]
-    call = calls(*held)[name]
-    for _ in range(N // 3):
-        call()
-    gc.collect()
-    before, memory = [sys.getrefcount(item) for item in held], resident()
-    blocks = sys.getallocatedblocks()
-    for _ in range(N):
-        call()
-    gc.collect()
-    assert [sys.getrefcount(item) for item in held] == before
-    assert sys.getallocatedblocks() - blocks < N // 10
-    assert resident() - memory < N * 64
+    check_leaks(calls(*held)[name], held)
 
 
 def test_plans_do_not_pile_up():
@@ -103,15 +106,4 @@ def test_no_operator_leaks(kind):
             "road": lambda: road(q, k, k, positions=positions, slots=positions, k_cache=cache, v_cache=cache.clone(),
                                  q_weight=weight, k_weight=weight), "refused": refused}[kind]
     n = N // 30 if kind == "refused" else N  # pytest's own part of it takes long
-    call = torch.no_grad()(call)
-    for _ in range(n):
-        call()
-    gc.collect()
-    held = [angles, q, k, positions, cache, weight, how, road]
-    before, memory, blocks = [sys.getrefcount(item) for item in held], resident(), sys.getallocatedblocks()
-    for _ in range(n):
-        call()
-    gc.collect()
-    assert [sys.getrefcount(item) for item in held] == before
-    assert sys.getallocatedblocks() - blocks < n // 10 + 50
-    assert resident() - memory < n * 64 + 100_000
+    check_leaks(torch.no_grad()(call), [angles, q, k, positions, cache, weight, how, road], n, 50, 100_000)

@@ -39,20 +39,6 @@ def test_formula(rng, kind, heads):
     exact.check_near(y, right, length, x.dtype)
 
 
-def test_by_mpmath():
-    mpmath = pytest.importorskip("mpmath")
-    mpmath.mp.dps = 60
-    rng = np.random.default_rng(7)
-    positions = np.array([rng.uniform(0, 2.0 ** 20, 40), rng.uniform(0, 2.0 ** 20, 40)])
-    positions[1] = -positions[0] * (1 + 2.0 ** -rng.uniform(2, 50, 40))
-    matrix = np.repeat(2.0 ** rng.uniform(5, 11, (1, DIM // 2)), 2, axis=0)  # up to 2^31, and cancels
-    cos, sin = turned(halyard.AngleSource.linear(positions, matrix), (40, 1))
-    for token, pair in np.ndindex(40, DIM // 2):
-        theta = mpmath.fsum(mpmath.mpf(p) * mpmath.mpf(w) for p, w in zip(positions[:, token], matrix[:, pair]))
-        assert abs(cos[token, 0, pair] - mpmath.cos(theta)) <= 1.2e-7
-        assert abs(sin[token, 0, pair] - mpmath.sin(theta)) <= 1.2e-7
-
-
 def test_forms(rng):
     positions, matrix = rng.standard_normal((2, 5)), rng.standard_normal((4, 2, 8))
     x = rng.standard_normal((3, 5, 4, 16)).astype(np.float32)

@@ -8,7 +8,6 @@ import exact
 import halyard
 
 DIM, HEADS, TOKENS, BASE = 64, 2, 5, 1e4
-PAGES, PAGE, TILE = exact.PAGES, exact.PAGE, exact.TILE
 FREQUENCIES = exact.inv_freq(BASE, DIM)
 FROM, TO = np.array([7, 100, 3, 0, 131_071]), np.array([0, 90, 2**31 - 1, 5, 131_000])
 
@@ -37,34 +36,13 @@ def test_a_shift_is_as_if_rotated_there(angles, keys):
     assert np.abs(there - halyard.rotate(keys, angles=angles, positions=200)).max() < 8 * exact.EPS * 4
 
 
-SLOTS = np.array([9, 30, -1, 0, 17])
-TILED = dict(cache_layout=halyard.CacheLayout(PAGES * PAGE, PAGE, stride_block=HEADS * DIM * PAGE, stride_head=DIM * PAGE,
-                                              stride_token=TILE, tile_elements=TILE, stride_tile_elements=PAGE * TILE))
-
-
-@pytest.mark.parametrize("layout", ["rows", "nhd", "hnd", "tiled"])
-def test_caches(angles, keys, layout):
-    cache = np.full(exact.cache_shape(layout, HEADS, DIM), 5, np.float32)
-    options = dict(angles=angles, slots=SLOTS, **(
-        TILED if layout == "tiled" else dict(cache_layout="hnd" if layout == "hnd" else "nhd")))
-    halyard.rotate(keys, positions=FROM, cache=cache, **options)
-    stored = cache.copy()
-    halyard.rerotate(cache, from_positions=FROM, positions=TO, **options,
-                     **(dict(n_heads=HEADS, head_dim=DIM) if layout == "tiled" else {}))
-    moves = SLOTS >= 0
-    place = exact.at_slots(layout, SLOTS[moves])
-    moved, before = (array[place].reshape(-1, HEADS, DIM) for array in (cache, stored))
-    exact.check(moved, before, (TO - FROM)[moves], FREQUENCIES)
-    cache[place] = 5
-    assert (cache == 5).all()
-
-
 @pytest.mark.parametrize("bad", [dict(), dict(n_heads=HEADS), dict(n_heads=HEADS + 1, head_dim=DIM),
                                  dict(n_heads=HEADS, head_dim=DIM + 1), dict(n_heads=-1, head_dim=DIM)])
 def test_heads_that_are_not_in_the_tiles(angles, bad):
     cache = np.full(exact.cache_shape("tiled", HEADS, DIM), 5, np.float32)
     with pytest.raises(halyard.Error):
-        halyard.rerotate(cache, angles=angles, from_positions=FROM, positions=TO, slots=SLOTS, **TILED, **bad)
+        halyard.rerotate(cache, angles=angles, from_positions=FROM, positions=TO, slots=np.arange(TOKENS),
+                         cache_layout=halyard.CacheLayout(**exact.tiled(HEADS, DIM)), **bad)
     assert (cache == 5).all()
 
 

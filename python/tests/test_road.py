@@ -1,7 +1,5 @@
 """Norms, scales, caches and slots: the road as keyword arguments of rotate."""
 
-import dataclasses
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -76,22 +74,6 @@ def test_scales_by_position(rng, angles, qkv):
     assert np.array_equal(out, expected)
 
 
-@pytest.mark.parametrize("shape", [(), (TOKENS + 1,), (TOKENS, HEADS), (2, TOKENS), (1, TOKENS, 2 * HEADS)])
-def test_scales_by_position_of_another_shape(angles, qkv, shape):
-    with pytest.raises(halyard.Error, match=r"position_scales of q .*float32 \[tokens\], or of the shape of q"):
-        halyard.rotate(qkv[0], angles=angles, position_scales=np.ones(shape, np.float32))
-
-
-def test_bad_scales_by_position(angles, qkv):
-    before = qkv[0].copy()
-    for scales, words in ((np.ones(TOKENS), "position_scales of q"), (np.full(TOKENS, np.inf, np.float32), "finite")):
-        with pytest.raises(halyard.Error, match=words):
-            halyard.rotate(qkv[0], angles=angles, position_scales=scales, out=qkv[0])
-    with pytest.raises(TypeError):
-        halyard.rotate(qkv[0], angles=angles, position_scales=2.0)
-    assert np.array_equal(qkv[0], before)
-
-
 def test_hadamard(rng, angles, qkv):
     """Of heads of 64: NumPy's matrix in float64, for q and v; twice it is nothing, and keys move with it."""
     matrix = np.array([[1.0]])
@@ -110,12 +92,6 @@ def test_hadamard(rng, angles, qkv):
                              from_positions=0, positions=5)
     there = halyard.rotate(qkv[1], angles=angles, positions=5, hadamard=DIM)
     assert (np.abs(moved - there) <= 24 * exact.EPS * lengths[1]).all()
-
-
-@pytest.mark.parametrize("n", [1, -2, 3, 2 * 64, 2 ** 40])
-def test_bad_hadamard(angles, qkv, n):
-    with pytest.raises(halyard.Error, match=f"hadamard of q is {n}, but has to be 0 or a power of two that divides head"):
-        halyard.rotate(qkv[0], angles=angles, hadamard=n)
 
 
 @pytest.mark.parametrize("per_head", [False, True])
@@ -158,37 +134,41 @@ def test_layer_norm_is_that_of_torch(rng, angles):
             assert (off > allowed).sum() <= 0.01 * off.numel()
 
 
-# Of such a cache the array's dimensions don't tell where things lie.
-TILED = halyard.CacheLayout(PAGES * PAGE, PAGE, stride_block=HEADS * DIM * PAGE, stride_head=DIM * PAGE,
-                            stride_token=exact.TILE, tile_elements=exact.TILE, stride_tile_elements=PAGE * exact.TILE)
+KINDS = {"f32": dict(), "bf16": dict(dtype="bf16"), "e4m3": dict(dtype="e4m3"),
+         "records": dict(groups="ggml_q8_0", hadamard=64)}
+FROM, TO = np.array([7, 100, 3, 0, 131_071]), np.array([0, 90, 2**31 - 1, 5, 131_000])
 
 
 @pytest.mark.parametrize("layout", ["rows", "nhd", "hnd", "tiled"])
-@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn])
-def test_caches(angles, qkv, layout, dtype):
-    shape = exact.cache_shape(layout, HEADS, DIM)
-    k_cache, v_cache = (np.full(shape, i, np.float32).astype(dtype) for i in (3, 4))
-    before = k_cache.copy(), v_cache.copy()
-    q = qkv[0].copy()
-    returned = halyard.rotate(*(q, *qkv[1:]), angles=angles, positions=7, out=(q,), cache=(None, k_cache, v_cache),
-                              cache_layout={"hnd": "hnd", "tiled": TILED}.get(layout, "nhd"), slots=SLOTS)
-    assert returned[0] is q and returned[1] is k_cache and returned[2] is v_cache
-    expected = halyard.rotate(*qkv[:2], angles=angles, positions=7)
-    assert np.array_equal(q, expected[0])
-    stored = SLOTS >= 0
+@pytest.mark.parametrize("kind", KINDS)
+def test_caches(angles, qkv, layout, kind):
+    """What goes to an array is stored by slot, and moves there as in an array; nothing else is written."""
+    if kind == "records" and layout == "tiled":
+        pytest.skip("tiles cut no record of 68 bytes")
+
+    def for_each(*members):
+        return {name: tuple(value if each else 0 if name == "hadamard" else None for each in members)
+                for name, value in KINDS[kind].items()}
+
+    wanted = halyard.rotate(*qkv, angles=angles, positions=FROM, **for_each(False, True, True))
+    caches = [np.full(exact.cache_shape(layout, HEADS, x.shape[-1]), i).astype(x.dtype) for i, x in enumerate(wanted)]
+    caches, expected, q = caches[1:], [cache.copy() for cache in caches[1:]], qkv[0].copy()
+    where = dict(slots=SLOTS, cache_layout={"hnd": "hnd", "tiled": halyard.CacheLayout(**exact.tiled(HEADS, DIM))}.get(
+        layout, "nhd"))
+    returned = halyard.rotate(q, *qkv[1:], angles=angles, positions=FROM, out=(q,), cache=(None, *caches), **where,
+                              **for_each(False, True, True))
+    assert returned[0] is q and all(x is y for x, y in zip(returned[1:], caches))
+    assert np.array_equal(q, wanted[0])
+    stored, move = SLOTS >= 0, dict(angles=angles, from_positions=FROM, positions=TO,
+                                    **{name: value for name, value in KINDS[kind].items() if name != "dtype"})
     place = exact.at_slots(layout, SLOTS[stored])
-    for cache, old, x in ((k_cache, before[0], expected[1]), (v_cache, before[1], qkv[2])):
-        old[place] = x[stored].astype(dtype).reshape(old[place].shape)
-        assert np.array_equal(cache, old)
-
-
-@pytest.mark.parametrize("bad", [dict(stride_block=HEADS * DIM * PAGE + 1), dict(stride_head=-1), dict(n_slots=0),
-                                 dict(n_slots=(PAGES + 1) * PAGE), dict(stride_block=2**60)])
-def test_tiles_beyond_the_cache(angles, qkv, bad):
-    keys = np.full(exact.cache_shape("tiled", HEADS, DIM), 3, np.float32)
-    with pytest.raises(halyard.Error):
-        halyard.rotate(qkv[1], angles=angles, cache=keys, cache_layout=dataclasses.replace(TILED, **bad), slots=SLOTS)
-    assert (keys == 3).all()
+    for cache, old, x in zip(caches, expected, wanted[1:]):
+        for _ in range(2):
+            old[place] = x[stored].reshape(old[place].shape)
+            assert np.array_equal(cache, old)
+            halyard.rerotate(x, **move)
+            halyard.rerotate(cache, **move, **where,
+                             **(dict(n_heads=HEADS, head_dim=DIM) if layout == "tiled" else {}))
 
 
 def test_interleaved_cache_and_batches(angles, rng):
@@ -234,9 +214,6 @@ def test_scales(angles, qkv, rng):
             reciprocal = reciprocal[:, None]
         scaled = halyard.rotate(x, angles=angles, scale=scale, dtype="e4m3")
         assert np.array_equal(scaled, (y * reciprocal).astype(ml_dtypes.float8_e4m3fn))
-    for bad in (0.0, -1.0, np.ones(5, np.float32), np.ones((HEADS, DIM)), np.ones((HEADS, DIM), np.float32).T):
-        with pytest.raises(halyard.Error):
-            halyard.rotate(x, angles=angles, scale=bad, dtype="e4m3")
 
 
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
@@ -251,9 +228,6 @@ def test_dynamic_scales(angles, rng, layout):
     assert np.array_equal(scales, expected)
     stored = stored if layout == "bshd" else stored.swapaxes(1, 2)
     assert np.abs(stored * scales[..., None] - y).max() <= scales.max()
-    with pytest.raises(halyard.Error, match="scales_out"):
-        halyard.rotate(x, angles=angles, positions=0, scale=halyard.DynamicScale(np.zeros((2, TOKENS), np.float32)),
-                       dtype="int8")
 
 
 def test_dynamic_scales_by_slot(angles, qkv):

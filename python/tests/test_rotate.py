@@ -232,20 +232,3 @@ def test_heads_in_one_array(rng, library, batch, head_dim):
         assert np.array_equal(cache[slots], x)
     got = halyard.rotate(given, heads=heads, head_dim=head_dim, out=given, **how)
     assert all(x is given for x in got) and np.array_equal(packed, np.concatenate(expected, -2))
-
-
-def test_heads_that_are_refused(rng):
-    angles = halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM))
-    packed = np.zeros((3, 7, DIM), np.float32)
-    for wrong, words in ((dict(heads=()), "heads is"), (dict(heads=(4, 0)), "heads is"),
-                         (dict(heads=(4, 2)), "packed has"),
-                         (dict(heads=(4, 2, 1, 1)), "heads is"), (dict(heads=(7,), head_dim=DIM), "packed has"),
-                         (dict(heads=(7,), head_dim=-1), "heads is"), (dict(heads=(4, 2, 1), k=packed), "heads is"),
-                         (dict(heads=(4, 2, 1), layout="bhsd"), "bhsd"),
-                         (dict(heads=(4, 2, 1), out=packed[:, :3]), "out"),
-                         (dict(heads=(4, 2, 1), groups=("ggml_q8_0",) * 3), "groups")):
-        with pytest.raises(halyard.Error, match=words):
-            halyard.rotate(packed, angles=angles, **wrong)
-    for shape in (), (7,), (3, 0, DIM), (3, 7, 0), (1, 1, 3, 7, DIM):
-        with pytest.raises(halyard.Error):
-            halyard.rotate(np.zeros(shape, np.float32), heads=(4, 2, 1), angles=angles)

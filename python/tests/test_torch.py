@@ -33,12 +33,6 @@ def tensors(rng, dtype, *heads):
     return [torch.from_numpy(rng.standard_normal((2, 5, n, DIM + 4))).to(dtype) for n in heads]
 
 
-def as_numpy(tensor):
-    if tensor.dtype == torch.bfloat16:
-        return tensor.detach().view(torch.int16).numpy().view(exact.BF16)
-    return tensor.detach().numpy()
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("out_pairing", ["half", "interleaved"])
 def test_gradients_are_the_inverse(rng, angles, dtype, out_pairing):
@@ -49,10 +43,10 @@ def test_gradients_are_the_inverse(rng, angles, dtype, out_pairing):
                                   rotary_offset=2)
     torch.autograd.backward(turned, (q_gradient, k_gradient))
     for x, y, gradient in zip((q, k), turned, (q_gradient, k_gradient)):
-        exact.check(as_numpy(y), as_numpy(x), positions.numpy(), LISTED, pairing="half", out_pairing=out_pairing,
-                    offset=2, factor=FACTOR)
-        exact.check(as_numpy(x.grad), as_numpy(gradient), positions.numpy(), LISTED, pairing=out_pairing,
-                    out_pairing="half", offset=2, factor=FACTOR, inverse=True)
+        x, y, back, gradient = map(exact.as_numpy, (x, y, x.grad, gradient))
+        exact.check(y, x, positions.numpy(), LISTED, pairing="half", out_pairing=out_pairing, offset=2, factor=FACTOR)
+        exact.check(back, gradient, positions.numpy(), LISTED, pairing=out_pairing, out_pairing="half", offset=2,
+                    factor=FACTOR, inverse=True)
 
 
 def test_q_alone_start_and_layout(rng, angles):

@@ -18,7 +18,7 @@ void read_tensors(nb::handle x, nb::handle y, nb::handle offsets, nb::handle sta
         if (!is_part && at(x, i).is_none() && (i > 0 || !at(x, 2).is_none())) {  // q is left out where v comes alone
             continue;
         }
-        StageArguments arguments{};
+        StageArguments arguments;
         if (!stages.is_none()) {
             const auto of = [&](std::size_t stage) { return at(at(stages, stage), i); };
             arguments = {of(0), of(1), of(2), of(3), of(4), of(7), of(8), of(9), of(10), of(11), of(12)};
@@ -26,8 +26,7 @@ void read_tensors(nb::handle x, nb::handle y, nb::handle offsets, nb::handle sta
         auto &road = tensors.roads[tensors.n];
         part.first += part.n;
         part.n = is_part ? options.heads[i] : 0;
-        road.read(tensor_names[i], at(x, is_part ? 0 : i), at(y, i), options.layout,
-                  stages.is_none() ? nullptr : &arguments,
+        road.read(tensor_names[i], at(x, is_part ? 0 : i), at(y, i), options.layout, arguments,
                   tensors.n == 0 ? Array::anywhere : tensors.roads[0].input().device(), is_part ? &part : nullptr);
         road.desc.rotary_offset = nb::cast<std::int64_t>(at(offsets, i));
         road.desc.no_rotation = i == 2 ? 1 : 0;

@@ -46,7 +46,7 @@ struct Options {
                                                                        read<std::string>(tuple, 3, "layout")) != 0},
           bad_position(read<std::string>(tuple, 4, "bad_position")), n_threads(read<std::int32_t>(tuple, 5, "threads")),
           target(read<Word>(tuple, 6, "target")) {
-        if (PyTuple_Size(tuple.ptr()) > 7 && !at(tuple, 7).is_none()) {
+        if (!at(tuple, 7).is_none()) {
             heads = read<std::vector<std::int64_t>>(tuple, 7, "heads");
             head_dim = read<std::int64_t>(tuple, 8, "head_dim");
         }

@@ -45,14 +45,8 @@ Functions find_functions(const char *path) {
         return find<std::int32_t (*)()>(library, "aoti_torch_" + name)();
     };
     functions.cpu = number("device_type_cpu");
-    using namespace dlpack;
-    const std::pair<const char *, Dtype> known[] = {
-        {"float32", {float_code, 32, 1}},   {"bfloat16", {bfloat_code, 16, 1}}, {"float16", {float_code, 16, 1}},
-        {"int64", {int_code, 64, 1}},       {"int32", {int_code, 32, 1}},       {"float8_e4m3fn", {e4m3fn_code, 8, 1}},
-        {"float8_e5m2", {e5m2_code, 8, 1}}, {"int8", {int_code, 8, 1}},         {"uint8", {uint_code, 8, 1}},
-        {"float64", {float_code, 64, 1}}};
-    for (const auto &[name, dtype] : known) {
-        functions.dtypes.emplace_back(number(std::string("dtype_") + name), dtype);
+    for (const auto &known : known_dtypes) {
+        functions.dtypes.emplace_back(number(std::string("dtype_") + known.name), known.dtype);
     }
     return functions;
 }

@@ -33,6 +33,7 @@ def facts_beside(f, inv_freq):
 
 
 def compare_held(frequencies, inv_freq, factor):
+    """What is wrong with what Halyard read, or None."""
     own = torch.tensor(frequencies.inv_freq, dtype=torch.float64)
     if own.shape != inv_freq.shape:
         return f"{len(own)} pairs, but {len(inv_freq)}"
@@ -41,6 +42,13 @@ def compare_held(frequencies, inv_freq, factor):
     if abs(frequencies.attention_factor - factor) > 1e-6 * factor:
         return f"attention_factor {frequencies.attention_factor}, but {factor}"
     return None
+
+
+def compare_turns(frequencies, positions, before, after, **options):
+    """The same of q and k, before and after the package's own code turned them."""
+    turned = halyard.rotate(*before, angles=halyard.AngleSource(frequencies), positions=positions.to(torch.int32),
+                            pairing=frequencies.pairing, **options)
+    return "q and k turn otherwise" if any((x - y).abs().max() > 1e-4 for x, y in zip(turned, after)) else None
 
 
 def write_rows(path, rows):

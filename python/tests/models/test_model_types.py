@@ -24,8 +24,7 @@ transformers = pytest.importorskip("transformers")
 if int(transformers.__version__.split(".", maxsplit=1)[0]) < 5:
     pytest.skip("transformers is older than 5", allow_module_level=True)
 
-import halyard  # noqa: E402
-from facts import compare_held, describe, facts_beside, facts_of, read, write_rows  # noqa: E402
+from facts import compare_held, compare_turns, describe, facts_beside, facts_of, read, write_rows  # noqa: E402
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # noqa: E402
 from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES  # noqa: E402
 
@@ -250,11 +249,7 @@ def compare(frequencies, module, config, layer_type):
                                              (frequencies.head_dim, frequencies.rotary_dim))
     except Exception as error:  # noqa: BLE001: whatever the model's code raises
         return f"{type(error).__name__}: {error}"
-    turned = halyard.rotate(*before, angles=halyard.AngleSource(frequencies), positions=positions.to(torch.int32),
-                            pairing=frequencies.pairing, out_pairing=frequencies.out_pairing, layout="bhsd")
-    if any((x - y).abs().max() > 1e-4 for x, y in zip(turned, after)):
-        return "q and k turn otherwise"
-    return None
+    return compare_turns(frequencies, positions, before, after, out_pairing=frequencies.out_pairing, layout="bhsd")
 
 
 def keep(fields):

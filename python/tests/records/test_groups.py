@@ -68,24 +68,6 @@ def test_back_to_floats(keys, dtype):
     assert np.array_equal(other, records_of(values, "ggml_q4_0"))
 
 
-@pytest.mark.parametrize("layout", ["rows", "nhd", "hnd"])
-def test_caches(angles, keys, layout):
-    """Written by slot, read back as an array, and moved where they lie."""
-    shape = exact.cache_shape(layout, HEADS, 68)
-    cache = np.full(shape, 5, np.uint8)
-    options = dict(slots=SLOTS, cache_layout="hnd" if layout == "hnd" else "nhd", groups="ggml_q8_0", hadamard=64)
-    assert halyard.rotate(keys, angles=angles, positions=FROM, cache=cache, **options) is cache
-    stored, kept = exact.at_slots(layout, SLOTS[SLOTS >= 0]), SLOTS >= 0
-    want = halyard.rotate(keys, angles=angles, positions=FROM, groups="ggml_q8_0", hadamard=64)
-    assert np.array_equal(cache[stored].reshape(want[kept].shape), want[kept])
-    before = cache.copy()
-    halyard.rerotate(cache, angles=angles, from_positions=FROM, positions=TO, **options)
-    halyard.rerotate(want, angles=angles, from_positions=FROM, positions=TO, groups="ggml_q8_0", hadamard=64)
-    assert np.array_equal(cache[stored].reshape(want[kept].shape), want[kept])
-    before[stored] = cache[stored] = 0
-    assert np.array_equal(before, cache)
-
-
 def test_moves_are_as_if_rotated_there(angles, keys):
     records = halyard.rotate(keys, angles=angles, positions=1000, groups="ggml_q8_0", hadamard=64)
     out = np.empty_like(records)

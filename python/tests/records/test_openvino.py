@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import halyard
-from test_writers import F32, MOST, N_GROUPS, check_equal, draw
+from test_writers import F32, MOST, N_GROUPS, check_equal, draw, rounds
 
 openvino = pytest.importorskip("openvino")
 if not openvino.__version__.startswith("2026.4"):
@@ -100,7 +100,7 @@ def record_of(kind, group):
 def test_against_openvino(rng, kind, head_dim, group):
     """Of whole vectors: what is beyond a multiple of 16 elements, OpenVINO divides and rounds half away from zero."""
     size, n_compared = group or head_dim, 0
-    for n in [min(N_GROUPS, 250_000)] * max(N_GROUPS // 250_000, 1):
+    for n in rounds(250_000):
         with np.errstate(all="ignore"):
             v = draw(rng, n, size)
             v = v[comparable(v, 255 if kind == "u8" else 15)]

@@ -15,8 +15,11 @@ N_GROUPS = int(os.environ.get("HALYARD_TEST_GROUPS", 20_000))
 F32, MOST, E4M3 = np.float32, np.finfo(np.float32).max, ml_dtypes.float8_e4m3fn
 GROUP = {"mla_v32": 128, "mla_v4": 64, "openvino_u8": 128, "openvino_u4": 64, "vllm_int8": 128, "vllm_fp8": 128}
 WIDTH = {"mla_v32": 512, "mla_v4": 448, "mla_v41": 512}  # in groups; of others a group is a head
-PRESETS = ["ggml_q8_0", "ggml_q8_0_neon", "ggml_q8_0_reference", "ggml_q4_0", "vllm_int8", "vllm_fp8", "openvino_u8",
-           "openvino_u4", "mla_v32", "mla_v4", "mla_v41", "mx"]
+
+
+def rounds(n_most):
+    """Numbers of groups that are held at once, N_GROUPS in all."""
+    return [min(N_GROUPS, n_most)] * max(N_GROUPS // n_most, 1)
 
 
 @pytest.fixture(autouse=True)
@@ -157,13 +160,14 @@ def ggml_q4_0(v, _):
 
 
 def vllm(v, kind):
-    """vllm/v1/attention/ops/triton_reshape_and_cache_flash.py:207, in correctly rounded operations."""
-    s = np.maximum(largest(v) / F32(127 if kind == "int8" else 448), F32(1e-6))
-    r = finite_reciprocal(1, s)
-    if kind == "fp8":
-        q = as_e4m3(times(v, r))
+    """vllm/v1/attention/ops/triton_reshape_and_cache_flash.py:207, in correctly rounded operations. "mla": csrc/
+    cache_kernels.cu, concat_and_cache_ds_mla_kernel, with the floor of powers() and a reciprocal."""
+    floor = F32(1e-4) / F32(448) if kind == "mla" else F32(1e-6)
+    s = np.maximum(largest(v) / F32(127 if kind == "int8" else 448), floor)
+    product = times(v, finite_reciprocal(1, s))
+    if kind != "int8":
+        q = as_e4m3(product)
         return q, as_bytes(s, F32), q.view(E4M3).astype(F32) * s
-    product = times(v, r)
     whole = half_away(product)
     # vLLM adds 0.5 and cuts off, which is another number for the float below 0.5, whose sum rounds to 1, and no other.
     its_whole = np.trunc(product + np.copysign(F32(0.5), product))
@@ -207,17 +211,10 @@ def powers(v, kind):
     return (np.hstack([byte, q]), None, values) if kind == "ocp" else (q, byte, values)
 
 
-def mla_v32(v, _):
-    """csrc/cache_kernels.cu of vllm, concat_and_cache_ds_mla_kernel, with the floor of powers() and a reciprocal."""
-    s = np.maximum(largest(v) / F32(448), F32(1e-4) / F32(448))
-    q = as_e4m3(times(v, finite_reciprocal(1, s)))
-    return q, as_bytes(s, F32), q.view(E4M3).astype(F32) * s
-
-
 WRITERS = {"ggml_q8_0": (ggml_q8_0, "x86"), "ggml_q8_0_neon": (ggml_q8_0, "neon"),
            "ggml_q8_0_reference": (ggml_q8_0, "reference"), "ggml_q4_0": (ggml_q4_0, ""), "vllm_int8": (vllm, "int8"),
            "vllm_fp8": (vllm, "fp8"), "openvino_u8": (openvino, "u8"), "openvino_u4": (openvino, "u4"),
-           "mla_v32": (mla_v32, ""), "mla_v4": (powers, "up"), "mla_v41": (powers, "up"), "mx": (powers, "ocp")}
+           "mla_v32": (vllm, "mla"), "mla_v4": (powers, "up"), "mla_v41": (powers, "up"), "mx": (powers, "ocp")}
 
 
 def expect(preset, v):
@@ -259,11 +256,11 @@ def check_equal(got, want, v, size):
                              f"{got[wrong[0]].tolist()} for {want[wrong[0]].tolist()}")
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", WRITERS)
 def test_against_formulas(rng, preset):
     """All groups, those with what is not finite too, of which the header says what becomes of them; and back."""
     size = GROUP.get(preset, 32)
-    for n in [min(N_GROUPS, 100_000)] * max(N_GROUPS // 100_000, 1):
+    for n in rounds(100_000):
         v = heads_of(rng, preset, n)
         records, scales, values = expect(preset, v)
         got, got_scales = write(preset, v, threads=2)
@@ -311,7 +308,7 @@ def ggml_rows(function, v, n_bytes):
 def test_against_ggml(rng, ggml, preset, library, function):
     """Where every element, the scale as float16 and the reciprocal are finite."""
     n_compared = 0
-    for n in [min(N_GROUPS, 250_000)] * max(N_GROUPS // 250_000, 1):
+    for n in rounds(250_000):
         v = draw(rng, n, 32)
         amax = np.abs(v).max(-1)
         d = amax / F32(8 if preset == "ggml_q4_0" else 127)
