@@ -147,8 +147,9 @@ std::int64_t position_of(const halyard_positions *positions, std::int64_t axis, 
     if (positions == nullptr) {
         return t;
     }
-    return read_number(positions->type, place_of_number(*positions, axis, b, t)) +
-           (positions->consecutive != 0 ? t : 0);
+    const std::int64_t number = read_number(positions->type, place_of_number(*positions, axis, b, t));
+    const std::int64_t later = positions->consecutive != 0 ? t : 0;
+    return number > INT64_MAX - later ? INT64_MAX : number + later;  // a bad start may be the last there is
 }
 
 std::int64_t slot_of(const Call &call, std::int64_t b, std::int64_t t) {

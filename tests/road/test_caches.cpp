@@ -175,35 +175,46 @@ TEST_CASE("caches: rows of multi-head latent attention", "[road]") {
     }
 }
 
+namespace {
+
+/// Any cache, small and mostly refused; or one whose tiles lie one behind the other, the last of which heads and blocks
+/// cut off.
+halyard_cache_desc random_cache(oracle::Random &random, std::int64_t n_heads, std::int64_t head_dim) {
+    auto cache = sized<halyard_cache_desc>();
+    const auto small = [&](std::int64_t last) { return random.one_in(2) ? random.in(0, 3) : random.in(0, last); };
+    cache.block_size = random.in(1, 5);
+    cache.n_slots = cache.block_size * random.in(1, 3);
+    cache.stride_block = random.in(-70, 70);
+    cache.stride_head = random.in(-70, 70);
+    cache.tile_tokens = random.in(0, 6);
+    cache.stride_tile_tokens = small(30);
+    cache.stride_token = small(30);
+    cache.tile_elements = random.in(0, 7);
+    cache.stride_tile_elements = small(30);
+    cache.stride_element = small(4);
+    cache.extent = random.in(0, 60);
+    if (random.one_in(4)) {
+        cache.stride_element = 1;
+        cache.tile_elements = random.in(1, 8);
+        cache.tile_tokens = random.in(1, 4);
+        cache.stride_token = cache.tile_elements;
+        cache.stride_tile_tokens = cache.tile_tokens * cache.stride_token;
+        cache.stride_tile_elements = (cache.block_size + 3) * cache.stride_token;
+        cache.stride_head = (head_dim + 7) * cache.stride_tile_elements;
+        cache.stride_block = n_heads * cache.stride_head;
+        cache.extent = 0;
+    }
+    return cache;
+}
+
+}  // namespace
+
 TEST_CASE("caches: whatever is accepted, elements lie apart and inside the extent", "[road][errors]") {
     oracle::Random random(Catch::getSeed());
     int n_accepted = 0, n_refused = 0, n_too_strict = 0;
     for (int round = 0; round < 20000; round++) {
-        auto cache = sized<halyard_cache_desc>();
-        const auto small = [&](std::int64_t last) { return random.one_in(2) ? random.in(0, 3) : random.in(0, last); };
         const std::int64_t head_dim = random.in(1, random.one_in(4) ? 24 : 6), H = random.in(1, 3);
-        cache.block_size = random.in(1, 5);
-        cache.n_slots = cache.block_size * random.in(1, 3);
-        cache.stride_block = random.in(-70, 70);
-        cache.stride_head = random.in(-70, 70);
-        cache.tile_tokens = random.in(0, 6);
-        cache.stride_tile_tokens = small(30);
-        cache.stride_token = small(30);
-        cache.tile_elements = random.in(0, 7);
-        cache.stride_tile_elements = small(30);
-        cache.stride_element = small(4);
-        cache.extent = random.in(0, 60);
-        if (random.one_in(4)) {  // tiles one behind the other, the last of which heads and blocks cut off
-            cache.stride_element = 1;
-            cache.tile_elements = random.in(1, 8);
-            cache.tile_tokens = random.in(1, 4);
-            cache.stride_token = cache.tile_elements;
-            cache.stride_tile_tokens = cache.tile_tokens * cache.stride_token;
-            cache.stride_tile_elements = (cache.block_size + 3) * cache.stride_token;
-            cache.stride_head = (head_dim + 7) * cache.stride_tile_elements;
-            cache.stride_block = H * cache.stride_head;
-            cache.extent = 0;
-        }
+        const halyard_cache_desc cache = random_cache(random, H, head_dim);
         // As halyard.h has it.
         const std::int64_t Tt = cache.tile_tokens == 0 ? cache.block_size : cache.tile_tokens;
         const std::int64_t Dt = cache.tile_elements == 0 ? head_dim : cache.tile_elements;
