@@ -29,7 +29,7 @@ class Program:
     """It has a session of its own, so that whatever it starts ends with it, and Ctrl-C is for us alone. `limit` is how
     many seconds an answer may take. One that crashes, hangs or answers nonsense is lost; `why` says so then."""
 
-    def __init__(self, command, limit=3600.0, name="it", files=()):
+    def __init__(self, command, limit=86400.0, name="it", files=()):
         self.command, self.limit, self.name, self.files, self.why = command, limit, name, files, ""
         self.start()
 

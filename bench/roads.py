@@ -7,15 +7,15 @@ import sys
 import turns
 from measure import loses, prepare, rival_of, timing_of, with_progress
 from tables import NOISY, align, find, say_wrong, show_timing, times, warn_of_noise
-from works import Part, list_parts
+from works import part
 
 
 def packed(heads, kv_heads, head_dim, has_norm=False, unit_offset=False):
     """A model with q, k and v one after the other; without heads only k and v."""
     norm_size, k, v = head_dim * has_norm, heads * head_dim, (heads + kv_heads) * head_dim
-    parts = list_parts(*[Part(heads, head_dim, 0, head_dim, norm_size=norm_size)] * (heads > 0),
-                       Part(kv_heads, head_dim, k, head_dim, is_cached=True, norm_size=norm_size),
-                       Part(kv_heads, head_dim, v, head_dim, rotates=False, is_cached=True))
+    parts = [*[part(heads, head_dim, 0, head_dim, norm_size=norm_size)] * (heads > 0),
+             part(kv_heads, head_dim, k, head_dim, is_cached=True, norm_size=norm_size),
+             part(kv_heads, head_dim, v, head_dim, rotates=False, is_cached=True)]
     return {"row_elements": v + kv_heads * head_dim, "rotary_dim": head_dim, "pairing": "half",
             "unit_offset": unit_offset, "parts": parts}
 
@@ -28,8 +28,7 @@ MODELS = {
     # Of MLA: the part of q that is rotated, [tokens, 128, 64] out of heads of 192, and the one row that is cached, of
     # which the latent is normed and the rest rotated.
     "deepseek-v3": {"row_elements": 128 * 192 + 576, "rotary_dim": 64, "pairing": "interleaved", "unit_offset": False,
-                    "parts": list_parts(Part(128, 64, 128, 192),
-                                        Part(1, 576, 128 * 192, 576, True, True, 512, 512))},
+                    "parts": [part(128, 64, 128, 192), part(1, 576, 128 * 192, 576, True, True, 512, 512)]},
 }
 
 
@@ -55,7 +54,7 @@ def shift(layers, heads, head_dim, tokens, kind):
     return {"kind": "shift", "layers": layers, "heads": heads, "head_dim": head_dim, "tokens": tokens, "dtype": dtype,
             "moved_by": -2048, "n_slots": tokens, "pairing": "half", "rotary_dim": head_dim, "in_place": True,
             "angles": "phase", "row_elements": heads * size, "cache_kind": kind, "hadamard": how == "hadamard",
-            "parts": list_parts(Part(heads, head_dim, 0, size, is_cached=True))}
+            "parts": [part(heads, head_dim, 0, size, is_cached=True)]}
 
 
 def name_of(work):
@@ -107,18 +106,19 @@ def norm_adds(row):
     return f"{100 * (row['median_seconds'] / plain['median_seconds'] - 1):.0f} %" if plain else "-"
 
 
-def format_ways(rows, columns):
+def format_ways(what, rows, columns):
     """Names and some columns, then others' times over ours."""
     rows = [as_row(**row) for row in rows]
     names = dict.fromkeys(rival["name"] for row in rows for rival in row["rivals"] if rival["kind"] in ("loop", "peer"))
     of = lambda name: lambda row: times(row, find(row, "loop", name) or find(row, "peer", name))
-    head, *lines = align(rows, {"": lambda row: row["name"], **columns, **{f"x {name}": of(name) for name in names}})
+    head, *lines = align(rows, {what: lambda row: row["name"], **columns, **{f"x {name}": of(name) for name in names}})
     return "\n".join([head, *(line + "  loses" * row["loses"] + say_wrong(row) for line, row in zip(lines, rows))])
 
 
 def format_roads(rows):
-    text = format_ways(rows, {"us": show_timing, "unbound": lambda row: times(row, find(row, "unbound")),
-                              "norm adds": norm_adds, "separate": lambda row: times(row, find(row, "separate"))})
+    text = format_ways("road", rows, {
+        "us": show_timing, "unbound": lambda row: times(row, find(row, "unbound")), "norm adds": norm_adds,
+        "separate": lambda row: times(row, find(row, "separate"))})
     forms = {way["name"]: way["form"] for row in reversed(rows) for way in row["ways"] if way["kind"] == "peer"}
     n_noisy = sum(any(timing_of(way).relative_spread > NOISY for way in row["ways"]) for row in rows)
     return "\n".join([text, *(f"{name}: {form}" for name, form in forms.items()),
@@ -126,5 +126,6 @@ def format_roads(rows):
 
 
 def format_shifts(rows):
-    return format_ways(rows, {"ms": lambda row: show_timing(row, 1e3),
-                              "GB/s": lambda row: f"{row['bytes'] / row['median_seconds'] * 1e-9:.1f}"})
+    return format_ways("cached keys moved", rows, {
+        "ms": lambda row: show_timing(row, 1e3),
+        "GB/s": lambda row: f"{row['bytes'] / row['median_seconds'] * 1e-9:.1f}"})

@@ -38,8 +38,7 @@ def align(rows, columns):
     """Lines of {head: cell of a row}; the first column is to the left, the others are to the right."""
     cells = [[*columns], *([cell(row) for cell in columns.values()] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells)]
-    return ["  ".join(cell.rjust(width) if i else cell.ljust(width) for i, (cell, width) in enumerate(zip(line, widths)))
-            for line in cells]
+    return ["  ".join([first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]) for first, *others in cells]
 
 
 def rivals_columns(rows):

@@ -3,6 +3,7 @@ the rounds are compared."""
 
 import dataclasses
 import itertools
+import math
 import random
 import statistics
 import time
@@ -54,6 +55,8 @@ class Subject:
     key: typing.Any
     seconds: list = dataclasses.field(default_factory=list)  # for one call, of each round; empty: it can't be called
     about: dict = dataclasses.field(default_factory=dict)  # what else is known of it
+    n_calls: int = 1  # in each round
+    n_rounds: float = math.inf  # from then on it sits out
 
     def timing(self):
         return summarise(self.seconds)
@@ -78,8 +81,8 @@ class Calls:
 def time_calls(calls, n_rounds, n_times=1, clock=time.perf_counter):
     """Functions by their names -> subjects, which made n_times calls in each round."""
     host = Calls(clock)
-    subjects = {name: Subject(name, host, call) for name, call in calls.items()}
-    take_turns(list(subjects.values()), n_rounds, n_times)
+    subjects = {name: Subject(name, host, call, n_calls=n_times) for name, call in calls.items()}
+    take_turns(list(subjects.values()), n_rounds)
     return subjects
 
 
@@ -111,28 +114,22 @@ def find_n_calls(subject, seconds_each):
 def measure(subjects, effort):
     """Times every subject in each round. One whose single call takes more than twenty times its share sits out all
     rounds but three."""
-    n_calls, n_rounds = {}, {}
+    for subject in subjects:
+        subject.n_calls, seconds = find_n_calls(subject, effort.seconds_each)
+        subject.n_rounds = 0 if seconds is None else 3 if seconds > 20 * effort.seconds_each else effort.n_rounds
+    take_turns(subjects, effort.n_rounds)
+
+
+def take_turns(subjects, n_rounds):
+    """Has each subject make its calls in each of n_rounds."""
+    order, shuffle = list(subjects), random.Random(1).shuffle
     for subject in subjects:
         subject.seconds = []
-        n, seconds = find_n_calls(subject, effort.seconds_each)
-        if seconds is not None:
-            n_calls[id(subject)] = n
-            n_rounds[id(subject)] = 3 if seconds > 20 * effort.seconds_each else effort.n_rounds
-    take_turns([s for s in subjects if id(s) in n_calls], effort.n_rounds, n_calls, n_rounds)
-
-
-def take_turns(subjects, n_rounds, n_calls, rounds_of=None):
-    """Has each subject make its n_calls[id(subject)] calls, or so many where that is a number, in each of n_rounds."""
-    order, shuffle = list(subjects), random.Random(1).shuffle
     for i in range(n_rounds):
         shuffle(order)
-        calls = []
-        for subject in order:
-            n = n_calls if isinstance(n_calls, int) else n_calls[id(subject)]
-            if rounds_of is None or i < rounds_of[id(subject)]:
-                # The subject before has cooled caches and clocks down: a quarter of the time warms them up again.
-                calls += [(subject, n // 4)] if n >= 4 else []
-                calls.append((subject, n))
+        # The subject before has cooled caches and clocks down: a quarter of the time warms them up again.
+        calls = [(subject, n) for subject in order if i < subject.n_rounds
+                 for n in (subject.n_calls // 4, subject.n_calls) if n > 0]
         seconds = time_in_order(calls)
         for (subject, n), taken, (later, _) in zip(calls, seconds, calls[1:] + [(None, 0)]):
             if taken is None:

@@ -13,21 +13,10 @@ THOROUGH_MODEL = "llama-3-8b"
 INTERLEAVED_TWIN = "llama-3-8b-meta"
 
 
-class Part(typing.NamedTuple):
-    """A tensor of a run: where its heads lie in a token's row, in elements, and what becomes of them."""
-    heads: int
-    head_dim: int
-    offset: int
-    stride_head: int
-    rotates: bool = True
-    is_cached: bool = False
-    rotary_offset: int = 0
-    norm_size: int = 0  # 0: no norm; else elements from the head's first
-
-
-def list_parts(*parts):
-    """What the server is told of them."""
-    return [part._asdict() for part in parts]
+def part(heads, head_dim, offset, stride_head, rotates=True, is_cached=False, rotary_offset=0, norm_size=0):
+    """What the server is told of a tensor of a run: where its heads lie in a token's row, in elements, and what becomes
+    of them. It has no norm, or one of so many elements from the head's first."""
+    return dict(locals())
 
 
 class Model(typing.NamedTuple):
@@ -122,12 +111,12 @@ class Work:
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "model"}
         model, (q, k) = self.model, self.model[1:3]
         stride = 1 if self.strided else model.head_dim
-        parts = [Part(q, model.head_dim, 0, stride), Part(k, model.head_dim, q * stride, stride)]
+        parts = [part(q, model.head_dim, 0, stride), part(k, model.head_dim, q * stride, stride)]
         if not self.apart:
-            parts = [parts[0]._replace(heads=q + k)]
+            parts = [part(q + k, model.head_dim, 0, stride)]
         return {"kind": "rotation", **model._asdict(), "name": self.name, **fields, "heads": q + k,
                 "row_elements": (q + k) * model.head_dim, "stride_element": q + k if self.strided else 1,
-                "parts": list_parts(*parts)}
+                "parts": parts}
 
 
 def is_quick(work):

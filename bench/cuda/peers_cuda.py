@@ -126,7 +126,7 @@ def measure(torch, device, clock, n_tokens):
         except Exception as why:  # whatever a peer does must not end the others
             print(f"{name:16} {n_tokens:6}  {type(why).__name__}: {str(why).splitlines()[0] if str(why) else ''}")
     subjects = {name: [turns.Subject(name, clock, way) for way in ways] for name, ways in times.items()}
-    turns.take_turns([subject for both in subjects.values() for subject in both], ROUNDS, 1)
+    turns.take_turns([subject for both in subjects.values() for subject in both], ROUNDS)
     for name, both in subjects.items():
         print(f"{name:16} {n_tokens:6}" + "".join(f" {subject.timing().median * 1e6:10.2f}" for subject in both), flush=True)
 

@@ -62,11 +62,11 @@ ENTRIES(uint16_t, bf16)
         half_##dtype, interleaved_##dtype, half_to_interleaved_##dtype, interleaved_to_half_##dtype,                   \
             half_##dtype##_in_place, interleaved_##dtype##_in_place                                                    \
     }
-const struct halyard_loops TABLE = {COMPILER,
-                                    {ROW(f32), ROW(f16), ROW(bf16)},
-                                    {{road_half_bf16, road_interleaved_bf16, 0, shift_bf16, shift_bf16_by_layer},
-                                     {road_half_e4m3, road_interleaved_e4m3, 0, shift_e4m3, shift_e4m3_by_layer},
-                                     {road_q8_0, 0, road_q8_0_by_passes, shift_q8_0, shift_q8_0_by_passes},
-                                     {road_q8_0_hadamard, 0, road_q8_0_hadamard_by_passes, shift_q8_0_hadamard,
-                                      shift_q8_0_hadamard_by_passes},
-                                     {road_half_bf16_by_column, road_interleaved_bf16_by_column}}};
+const struct halyard_loops TABLE = {
+    COMPILER,
+    {ROW(f32), ROW(f16), ROW(bf16)},
+    {{road_half_bf16, road_interleaved_bf16, 0, shift_bf16, shift_bf16_by_layer},
+     {road_half_e4m3, road_interleaved_e4m3, 0, shift_e4m3, shift_e4m3_by_layer},
+     {road_q8_0, 0, road_q8_0_by_passes, shift_q8_0, shift_q8_0_by_passes},
+     {road_q8_0_hadamard, 0, road_q8_0_hadamard_by_passes, shift_q8_0_hadamard, shift_q8_0_hadamard_by_passes},
+     {road_half_bf16_by_column, road_interleaved_bf16_by_column}}};

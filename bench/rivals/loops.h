@@ -11,8 +11,8 @@ extern "C" {
 typedef void halyard_loop(const void *x, void *y, const float *cos, const float *sin, int64_t tokens, int64_t heads,
                           int64_t head_dim, int64_t rotary_dim);
 
-/* One tensor of a road, whose x is bf16; or a layer's cached keys that move, all of their heads by the first row of cos and
- * sin: then only y, slots, sizes, cos and sin, and layer are read. */
+/* One tensor of a road, whose x is bf16; or a layer's cached keys that move, all of their heads by the first row of cos
+ * and sin: then only y, slots, sizes, cos and sin, and layer are read. */
 struct halyard_road_part {
     const uint16_t *x;
     int64_t stride_token, stride_head; /* of x, in elements */

@@ -120,8 +120,9 @@ ALWAYS_INLINE void take_records(const struct halyard_road_part given, int is_shi
 ALWAYS_INLINE void take_passes(const struct halyard_road_part given, int is_shift, int is_transformed, int64_t n) {
     const struct halyard_road_part *const part = &given;
     const int64_t n_heads = part->tokens * part->heads;
+    const int is_turned = is_shift || part->rotary_dim != 0;
     float *restrict const layer = part->layer;
-    if (part->rotary_dim == 0 && !is_transformed) {
+    if (!is_turned && !is_transformed) {
         take_records(given, 0, 0, n);
         return;
     }
@@ -131,7 +132,7 @@ ALWAYS_INLINE void take_passes(const struct halyard_road_part given, int is_shif
         } else {
             load_part(part, i / part->heads, i % part->heads, layer + i * n, n);
         }
-        if (part->rotary_dim == 0) {
+        if (!is_turned) {
             transform_as_ggml(layer + i * n, n);
         }
     }
@@ -141,7 +142,7 @@ ALWAYS_INLINE void take_passes(const struct halyard_road_part given, int is_shif
     for (int64_t i = 0; is_shift && i < n_heads; i++) {
         turn(layer + i * n, part->cos, part->sin, n);
     }
-    for (int64_t i = 0; is_transformed && part->rotary_dim != 0 && i < n_heads; i++) {
+    for (int64_t i = 0; is_transformed && is_turned && i < n_heads; i++) {
         transform_as_ggml(layer + i * n, n);
     }
     for (int64_t i = 0; i < n_heads; i++) {

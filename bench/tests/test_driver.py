@@ -78,8 +78,8 @@ class Turns(unittest.TestCase):
 
     def test_calls_of_functions(self):
         counts, calls = [0], turns.Calls()
-        subject = turns.Subject("one more", calls, lambda: counts.__setitem__(0, counts[0] + 1))
-        turns.take_turns([subject], 3, 8)
+        subject = turns.Subject("one more", calls, lambda: counts.__setitem__(0, counts[0] + 1), n_calls=8)
+        turns.take_turns([subject], 3)
         self.assertEqual(counts[0], 3 * (2 + 8))
         self.assertTrue(all(seconds > 0 for seconds in subject.seconds))
 

@@ -62,12 +62,11 @@ class TimedModel:
         return [float(seconds) for _, seconds in answers]
 
     def compare(self):
-        subjects = {(which, what): turns.Subject(what, self, (which, what)) for what in ("prompt", "token")
-                    for which in (0, 1)}
-        n_calls = {id(subject): 1 if subject.name == "prompt" else self.TOKENS for subject in subjects.values()}
-        turns.take_turns(list(subjects.values()), 40, n_calls)
+        subjects = [turns.Subject(what, self, (which, what), n_calls=n) for what, n in
+                    (("prompt", 1), ("token", self.TOKENS)) for which in (0, 1)]
+        turns.take_turns(subjects, 40)
         self.process.close()
-        before, after, *tokens = (subject.timing() for subject in subjects.values())
+        before, after, *tokens = (subject.timing() for subject in subjects)
         parts = [f"{name} {a.median * 1e6:.1f}, {b.median * 1e6:.1f} us ({b.median / a.median:.3f}; fastest "
                  f"{b.fastest / a.fastest:.3f})" for name, a, b in (("pp512", before, after), ("a token", *tokens))]
         return f"{'stock, Halyard' if self.is_loaded else 'stock, stock'}: {'; '.join(parts)}"
@@ -264,7 +263,7 @@ class Tests:
             for threads in 1, 2:
                 host = EngineBench(lambda library: self.bench(model, threads, library))
                 subjects = [turns.Subject(str(library), host, library) for library in (None, self.library())]
-                turns.take_turns(subjects, 8, 1)
+                turns.take_turns(subjects, 8)
                 for what, stock, ours in zip(["pp512", "tg128"], *(host.samples[s.key] for s in subjects)):
                     a, b = statistics.median(stock), statistics.median(ours)
                     spread = [(statistics.quantiles(s, n=10)[8] - min(s)) / statistics.median(s) for s in (stock, ours)]
