@@ -215,10 +215,6 @@ TEST_CASE("tool: slots and caches that can't be", "[tool][road]") {
             {tile("4,4,0,9223372036854775807,2,9223372036854775807,1"),
              "--cache-layout leaves the address space, with 12 slots"},
         });
-    write(dir, "b.npy", {2, 2, 2, 8}, make_values(64));
-    dir.fail(1, "rotate b.npy -o y.npy " + store_by("slots.npy"), "but X needs slots [batch, tokens], [2, 2]");
-    dir.fail_each(2, rotate, {"--hadamard 1", "--hadamard -4", "--hadamard x"});
-    dir.fail_each(1, rotate, {"--hadamard 3", "--hadamard 16"});
     // Names of GPUs' targets, whether or not there is one.
     for (const std::string &options :
          Arguments{"--norm rms", "--scale 2", "--out-dtype bf16", "--no-rotation", "--hadamard 2",
@@ -236,6 +232,14 @@ TEST_CASE("tool: slots and caches that can't be", "[tool][road]") {
     CHECK(dir.read("y.npy") == "precious");
     CHECK(dir.read("six.npy") == six);
     CHECK(dir.read("other.npy") == kept);
+}
+
+TEST_CASE("tool: slots of a batch, and Hadamard transforms, that can't be", "[tool][road]") {
+    const RoadFiles dir;
+    write(dir, "b.npy", {2, 2, 2, 8}, make_values(64));
+    dir.fail(1, "rotate b.npy -o y.npy " + store_by("slots.npy"), "but X needs slots [batch, tokens], [2, 2]");
+    dir.fail_each(2, rotate, {"--hadamard 1", "--hadamard -4", "--hadamard x"});
+    dir.fail_each(1, rotate, {"--hadamard 3", "--hadamard 16"});
 }
 
 TEST_CASE("tool: what contradicts keys that move", "[tool][road][moves]") {
