@@ -11,6 +11,9 @@ namespace {
 /// Two tables for every position have 65,536 rows each: they are made for rows of so many floats at most.
 constexpr std::int64_t most_of_whole_tables = 16;
 
+/// Larger arrays of rows would not be placed in memory.
+constexpr std::int64_t most_elements_of_rows = 1 << 20;
+
 constexpr double bases[] = {10000, 500000};
 
 constexpr std::int32_t least = INT32_MIN, greatest = INT32_MAX;
@@ -127,7 +130,7 @@ std::size_t Angles::Index::at(const Call &call, std::int64_t batch, std::int64_t
     return static_cast<std::size_t>(read_number(HALYARD_INT32, reinterpret_cast<const char *>(numbers) + 4 * i));
 }
 
-/// Rows for each head, where all that are rotated have as many.
+/// Rows for each head, where all that are rotated have as many, and not too many.
 void Angles::draw_heads(Draw &draw, const Choice &choice, const Call &call) {
     std::set<std::int64_t> counts;
     for (int i = 0; i < call.n(); i++) {
@@ -135,7 +138,8 @@ void Angles::draw_heads(Draw &draw, const Choice &choice, const Call &call) {
             counts.insert(call.x[i].shape[2]);
         }
     }
-    if (is_given() && !choice.on_device && counts.size() == 1 && draw.one_in(2)) {
+    if (is_given() && !choice.on_device && counts.size() == 1 &&
+        *counts.begin() <= most_elements_of_rows / desc.n_rows / desc.rotary_dim && draw.one_in(2)) {
         desc.n_heads = *counts.begin();
     }
 }

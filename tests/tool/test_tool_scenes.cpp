@@ -257,7 +257,7 @@ private:
         return data;
     }
 
-    /// Without what lies between the places of a record. An array of the tool's own may hold anything there.
+    /// Without what lies between the places of a record, where an array of the tool's own has zeros.
     Images only_outputs(const Images &after) const {
         Images outputs = scene_.before;
         for_each_output(call_, [&](const char *at, std::int32_t dtype) {

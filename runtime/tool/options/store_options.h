@@ -144,7 +144,7 @@ public:
         } else {
             const auto n_heads = call.x.n_elements != 0 ? call.x.n_elements / call.x_width : 0;
             n_bytes_ = static_cast<std::size_t>(n_heads) * static_cast<std::size_t>(call.y_width * type.n_bytes);
-            y_ = std::make_unique_for_overwrite<std::byte[]>(n_bytes_);
+            y_ = std::make_unique<std::byte[]>(n_bytes_);  // gaps in records are zeros
         }
         if (groups.is_given() || from_groups.is_given()) {
             call.tensor.groups = groups.is_given() ? &groups.desc() : nullptr;
