@@ -152,6 +152,9 @@ def build():
     names = subprocess.check_output(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, text=True).split("\n")
     copies = {name: (ROOT / name).read_bytes() for name in names if (ROOT / name).is_file()}
     copies.update({f"runtime/{file}": mutate(file).encode() for file in FILES})
+    for path in [*COPY.glob("tests/**/*.h"), *COPY.glob("checks/**/*.h")]:  # of another state, and in the way
+        if str(path.relative_to(COPY)) not in copies:
+            path.unlink()
     for name, content in copies.items():
         (COPY / name).parent.mkdir(parents=True, exist_ok=True)
         if not (COPY / name).exists() or (COPY / name).read_bytes() != content:
