@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 namespace scenes {
@@ -73,9 +74,26 @@ struct Call {
     bool rotates() const {
         return std::any_of(tensors, tensors + n(), [](const auto &tensor) { return tensor.no_rotation == 0; });
     }
+    /// Whether a run puts anything into a cache, or moves what is there.
+    bool stores() const {
+        for (int i = 0; i < n(); i++) {
+            if (tensors[i].cache != nullptr && std::count(x[i].shape, x[i].shape + 4, 0) == 0) {
+                return true;
+            }
+        }
+        return false;
+    }
     /// NULL where a run has no use for it.
     void *scratch() const {
-        return args.slots != nullptr && slots.policy == HALYARD_SLOTS_CHECK ? slots.scratch : nullptr;
+        return args.slots != nullptr && slots.policy == HALYARD_SLOTS_CHECK && stores() ? slots.scratch : nullptr;
+    }
+    /// A bit for each slot of the smallest cache; there may be more bytes, which are left alone.
+    std::int64_t scratch_bytes() const {
+        std::int64_t n_slots = std::numeric_limits<std::int64_t>::max();
+        for (int i = 0; i < n(); i++) {
+            n_slots = tensors[i].cache != nullptr ? std::min(n_slots, tensors[i].cache->n_slots) : n_slots;
+        }
+        return (n_slots - 1) / 8 + 1;
     }
     bool has_cache() const {
         return std::any_of(tensors, tensors + n(), [](const auto &tensor) { return tensor.cache != nullptr; });

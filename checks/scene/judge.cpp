@@ -57,7 +57,7 @@ std::string Scene::check_rest(const Images &after) const {
     };
     for_each_output(call, [&](const char *at, std::int32_t dtype) { take(at, bytes_of(dtype)); });
     if (call.scratch() != nullptr) {
-        take(static_cast<const char *>(call.scratch()), call.slots.scratch_bytes);
+        take(static_cast<const char *>(call.scratch()), call.scratch_bytes());
     }
     return expected == after ? "" : "what is no output was written";
 }
@@ -78,7 +78,7 @@ std::string Scene::difference(const Images &expected, const Images &result) cons
         }
     });
     if (call.scratch() != nullptr) {
-        std::copy_n(memory.in(expected, call.scratch()), call.slots.scratch_bytes, memory.in(accepted, call.scratch()));
+        std::copy_n(memory.in(expected, call.scratch()), call.scratch_bytes(), memory.in(accepted, call.scratch()));
     }
     what = what.empty() && accepted != expected ? "what is no output differs" : what;
     return what.empty() ? "" : what + text();
@@ -89,13 +89,16 @@ std::string Scene::difference(const Images &expected, const Images &result) cons
 /// cos and sin of all tokens, and of each head where rows are by head.
 std::vector<float> Scene::make_rows() const {
     const std::int64_t rotary_dim = call.plan.rotary_dim, n_pairs = rotary_dim / 2;
-    const std::int64_t n_heads = angles.n_rows_of_token(), n_rows = call.n_batch() * call.n_tokens() * n_heads;
     bool is_needed = false;
     for (int i = 0; i < call.n(); i++) {
         is_needed = is_needed || (call.is_plain(i) && call.tensors[i].no_rotation == 0 && call.x[i].shape[2] > 0);
     }
-    std::vector<float> rows(static_cast<std::size_t>(is_needed ? n_rows * rotary_dim : 0));
-    if (is_needed && (angles.kind == Angles::by_token || angles.desc.n_heads != 0)) {
+    if (!is_needed) {
+        return {};
+    }
+    const std::int64_t n_heads = angles.n_rows_of_token(), n_rows = call.n_batch() * call.n_tokens() * n_heads;
+    std::vector<float> rows(static_cast<std::size_t>(n_rows * rotary_dim));
+    if (angles.kind == Angles::by_token || angles.desc.n_heads != 0) {
         for (std::int64_t i = 0; i < n_rows * n_pairs; i++) {
             const std::int64_t row = i / n_pairs, token = row / n_heads;
             const Head of = {token / call.n_tokens(), token % call.n_tokens(), row % n_heads};
@@ -105,7 +108,7 @@ std::vector<float> Scene::make_rows() const {
             rows[at + static_cast<std::size_t>(n_pairs)] =
                 static_cast<float>(call.plan.direction == HALYARD_INVERSE ? -value.sin : value.sin);
         }
-    } else if (is_needed) {
+    } else {
         halyard_plan_desc desc = call.plan;
         desc.target = "reference";
         auto args = sized<halyard_rows_args>();

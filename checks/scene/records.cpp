@@ -303,7 +303,7 @@ std::vector<float> Scene::floats_of(int i, bool is_fused) const {
         x = y;
         x.data = inputs.data();
     }
-    halyard_stages stages = call.stages[i];
+    halyard_stages stages = call.args.stages != nullptr ? call.stages[i] : sized<halyard_stages>();
     stages.cache = stages.group_scales = nullptr;
     stages.from_group_scales = nullptr;
     halyard_plan_desc plan_desc = call.plan;

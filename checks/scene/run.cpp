@@ -236,10 +236,13 @@ void Scene::fill_stages(int i) {
 /// Finite numbers as activations are, but where any values will do.
 void Scene::fill_input(int i) {
     const std::int32_t dtype = call.in_dtype(i);
-    const bool is_cached = call.plan.rerotates != 0 && call.tensors[i].cache != nullptr;
+    const bool moves = call.plan.rerotates != 0, is_cached = moves && call.tensors[i].cache != nullptr;
+    const bool has_scales_apart = call.groups_of(i, true) != nullptr && call.record_of(i, true).scales_apart;
     if (call.tensors[i].head_dim > 1 << 20 ||
         !memory.holds(is_cached ? call.stages[i].cache : call.x[i].data,
-                      is_cached ? extent_of_cache(call, i) : extent_of(call.x[i]))) {
+                      is_cached ? extent_of_cache(call, i) : extent_of(call.x[i])) ||
+        (has_scales_apart && !memory.holds(moves ? call.stages[i].group_scales : call.stages[i].from_group_scales,
+                                           extent_of_group_scales(call, i, true)))) {
         return;  // a fuzzer has it, with no memory behind it
     }
     for_each_head(call, i, [&](const Head &at) {

@@ -226,14 +226,13 @@ inline void make_wild_contents(Draw &draw, Scene &scene) {
 /// empty.
 template <typename Function>
 void for_each_array(const Call &call, Function function) {
-    bool stores = false, rotates = false;
+    bool rotates = false;
     for (int i = 0; i < call.n(); i++) {
         const halyard_stages &stages = call.stages[i];
         const bool has_cache = call.tensors[i].cache != nullptr;
         if (std::count(call.x[i].shape, call.x[i].shape + 4, 0) > 0) {
             continue;
         }
-        stores = stores || has_cache;
         rotates = rotates || call.tensors[i].no_rotation == 0;
         if (!has_cache || call.plan.rerotates == 0) {
             function("x", call.x[i].data, extent_of(call.x[i]));
@@ -269,9 +268,9 @@ void for_each_array(const Call &call, Function function) {
             }
         }
     }
-    if (call.args.slots != nullptr && stores) {
+    if (call.args.slots != nullptr && call.stores()) {
         function("slots", call.slots.data, extent_of(call.slots));
-        function("slots.scratch", call.scratch(), Extent(1, call.slots.scratch_bytes));
+        function("slots.scratch", call.scratch(), Extent(1, call.scratch_bytes()));
     }
     for (const halyard_positions *positions : {call.args.positions, call.args.from_positions}) {
         if (positions != nullptr && rotates) {
