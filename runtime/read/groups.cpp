@@ -184,6 +184,13 @@ halyard_status check_agreement(const Named &groups) {
         (desc.scales_stride_block != 0 || desc.scales_stride_token != 0 || desc.scales_stride_head != 0)) {
         return groups.refuse(HALYARD_ERROR_MISMATCH, "scales_stride_… is set, but scales_apart is 0");
     }
+    if (desc.rule != HALYARD_RULE_RANGE && (desc.zero_offset != 0 || desc.zero_stride != 0)) {
+        return groups.refuse(HALYARD_ERROR_MISMATCH, "zero_offset is ", desc.zero_offset, " and zero_stride ",
+                             desc.zero_stride, ", but only HALYARD_RULE_RANGE (3) has zero points");
+    }
+    if (desc.raw_dtype == 0 && desc.raw_offset != 0) {
+        return groups.refuse(HALYARD_ERROR_MISMATCH, "raw_offset is ", desc.raw_offset, ", but raw_dtype is 0");
+    }
     return HALYARD_OK;
 }
 

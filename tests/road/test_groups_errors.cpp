@@ -185,6 +185,9 @@ TEST_CASE("errors: groups, sizes and places", "[errors][groups]") {
           {k.data_stride, 16},
           {k.raw_offset, 32},
           {k.scale_stride, 0}}},
+        {HALYARD_ERROR_MISMATCH, {of_k + "zero_offset is 64", "zero points"}, {{k.zero_offset, 64}}},
+        {HALYARD_ERROR_MISMATCH, {of_k, "zero_stride 8", "zero points"}, {{k.zero_stride, 8}}},
+        {HALYARD_ERROR_MISMATCH, {of_q + "raw_offset is 48", "raw_dtype is 0"}, {{q.raw_offset, 48}}},
     });
     plans.refuse_each(HALYARD_ERROR_SHAPE, {-1, INT64_MIN, (1 << 30) + 1, INT64_MAX},
                       {{of_q + "data_offset", q.data_offset},

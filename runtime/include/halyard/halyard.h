@@ -706,7 +706,7 @@ typedef struct halyard_groups_desc {
                             others are stored as raw_dtype */
     /* Of a record, in bytes: group g has its elements at data_offset + g * data_stride, its scale at scale_offset + g *
      * scale_stride, its zero point at zero_offset + g * zero_stride. Strides are >= 0, and the places do
-     * not overlap. */
+     * not overlap. 0 of zero points and raw elements where there are none (else MISMATCH). */
     int64_t record_bytes; /* [as many as the places take] */
     int64_t data_offset, data_stride;
     int64_t scale_offset, scale_stride;
