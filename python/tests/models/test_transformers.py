@@ -91,23 +91,34 @@ def test_greedy_tokens(named, ids):
     assert n_compared > 64  # of 128
 
 
+def gradients_of(model, ids):
+    model.zero_grad()
+    model(ids, labels=ids).loss.backward()
+    return {key: value.grad.clone() for key, value in model.named_parameters() if value.grad is not None}
+
+
+def largest(tensor):
+    return tensor.abs().max().item()
+
+
 def test_training_step(named, ids):
     name, model = named
     model = copy.deepcopy(model).train()
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-    gradients = []
-    for patched in (False, True):
-        if patched:
-            halyard.transformers.patch(model, reference="hf_f32")
-        model.zero_grad()
-        model(ids, labels=ids).loss.backward()
-        gradients.append({key: value.grad.clone() for key, value in model.named_parameters() if value.grad is not None})
-    assert gradients[0].keys() == gradients[1].keys()
-    for key, stock in gradients[0].items():
-        # A gradient sums over tokens and heads, so its error is relative to the largest of its kind.
-        assert (stock - gradients[1][key]).abs().max() <= 512 * EPS * max(stock.abs().max(), 1e-2), key
+    stock = gradients_of(model, ids)
+    # Turned pairs are off by up to 5 eps from each other. What a model makes of such errors, others that it has show.
+    other, random = copy.deepcopy(model), torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for weights in other.parameters():
+            weights.mul_(1 + 4 * EPS * (2 * torch.rand(weights.shape, generator=random) - 1))
+    other = gradients_of(other, ids)
+    patched = gradients_of(halyard.transformers.patch(model, reference="hf_f32"), ids)
+    assert stock.keys() == patched.keys()
+    for key, right in stock.items():
+        allowed = 2 * largest(other[key] - right) + 16 * EPS * max(largest(right), 1e-2)
+        assert largest(patched[key] - right) <= allowed, key
 
 
 def test_compiled_in_one_graph(named, ids):
