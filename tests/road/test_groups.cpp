@@ -279,8 +279,9 @@ std::vector<halyard_groups_desc> all_arithmetic() {
         groups.element = element;
         groups.rule = rule;
         groups.data_offset = 8;
-        groups.data_stride = groups.scale_stride = groups.zero_stride = is_4_bit ? 24 : 40;
+        groups.data_stride = groups.scale_stride = is_4_bit ? 24 : 40;
         groups.zero_offset = rule == HALYARD_RULE_RANGE ? 4 : 0;
+        groups.zero_stride = rule == HALYARD_RULE_RANGE ? groups.scale_stride : 0;
         for (int i = 0; i < 3 * 3 * 2 * 5 * 3; i++) {
             groups.packing = is_4_bit ? 1 + i % 3 : 0;
             groups.reciprocal = i / 3 % 3;
