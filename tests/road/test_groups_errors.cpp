@@ -210,6 +210,12 @@ TEST_CASE("errors: groups, beside a tensor's other fields", "[errors][groups]") 
     const Table &plans = s.plans;
     auto &q = s.tensors[0], &k = s.tensors[1], &v = s.tensors[2];
     auto fixed = halyard::describe_static_scales();
+    auto norm = sized<halyard_norm_desc>();
+    norm.kind = HALYARD_NORM_RMS;
+    norm.width = HALYARD_NORM_HEAD;
+    norm.order = HALYARD_NORM_BEFORE;
+    norm.weight_dtype = HALYARD_F32;
+    norm.rounding = HALYARD_NORM_ROUND_BEFORE_WEIGHT;
     plans.refuse({
         {HALYARD_ERROR_MISMATCH, {"tensors[0].scale is set", "groups"}, {{q.scale, &fixed}}},
         {HALYARD_ERROR_MISMATCH, {"tensors[2].scale is set", "groups"}, {{v.scale, &fixed}}},
@@ -230,9 +236,31 @@ TEST_CASE("errors: groups, beside a tensor's other fields", "[errors][groups]") 
           {s.cache.stride_head, 96},
           {s.cache.stride_token, 192},
           {s.cache.stride_block, 768}}},
+        {HALYARD_ERROR_STRIDE,
+         {"tensors[1].cache", "one after the other"},
+         {{s.cache.tile_elements, 16},
+          {s.cache.stride_tile_elements, 64},
+          {s.cache.stride_head, 192},
+          {s.cache.stride_token, 384},
+          {s.cache.stride_block, 1536}}},
         {HALYARD_ERROR_SHAPE, {"tensors[0].hadamard is 48", "32"}, {{q.hadamard, 48}}},
+        {HALYARD_ERROR_SHAPE,
+         {"tensors[0].hadamard is 24", "power of two"},
+         {{q.groups, nullptr}, {q.head_dim, 48}, {q.hadamard, 24}}},
+        {HALYARD_ERROR_UNSUPPORTED, {"tensors[2].head_dim is 2080", "2048"}, {{v.head_dim, 2080}}},
+        {HALYARD_ERROR_MISMATCH, {"tensors[2].norm->rounding is 1", "records"}, {{v.norm, &norm}}},
     });
     plans.accept({{q.dtype, HALYARD_BF16}, {q.out_dtype, HALYARD_UINT8}, {q.hadamard, 32}});
+    // A record of one byte lies nowhere apart.
+    plans.accept({{k.no_rotation, 1},
+                  {k.head_dim, 2},
+                  {s.k_groups.element, HALYARD_ELEMENT_INT4},
+                  {s.k_groups.packing, HALYARD_PACKING_LOW_FIRST},
+                  {s.k_groups.raw_dtype, 0},
+                  {s.k_groups.raw_offset, 0},
+                  {s.k_groups.n_grouped, 0},
+                  {s.k_groups.group, 0},
+                  {s.cache.stride_element, 5}});
 }
 
 TEST_CASE("errors: groups, what a run brings", "[errors][groups]") {
