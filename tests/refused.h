@@ -36,9 +36,13 @@ inline void check_error(const halyard_error &error, halyard_status status, const
     }
 }
 
-/// Makes a call with an error struct and without one: call(halyard_error *) must return the status both times.
+/// Makes a call with an error struct and without one: call(halyard_error *) must return the status both times. With a
+/// struct that no version has had it must look at nothing else.
 template <typename Call>
 void check_refused(halyard_status status, const Words &words, Call call) {
+    auto unknown = sized<halyard_error>();
+    unknown.size--;
+    CHECK(call(&unknown) == HALYARD_ERROR_STRUCT_SIZE);
     auto error = sized<halyard_error>();
     CHECK(call(&error) == status);
     check_error(error, status, words);

@@ -74,10 +74,12 @@ struct Call {
     bool rotates() const {
         return std::any_of(tensors, tensors + n(), [](const auto &tensor) { return tensor.no_rotation == 0; });
     }
+    /// Whether a tensor has no elements.
+    bool is_empty(int i) const { return std::count(x[i].shape, x[i].shape + 4, 0) > 0; }
     /// Whether a run puts anything into a cache, or moves what is there.
     bool stores() const {
         for (int i = 0; i < n(); i++) {
-            if (tensors[i].cache != nullptr && std::count(x[i].shape, x[i].shape + 4, 0) == 0) {
+            if (tensors[i].cache != nullptr && !is_empty(i)) {
                 return true;
             }
         }

@@ -145,7 +145,7 @@ std::string quote_non_finite(std::string_view text) {
 }
 
 double read_number(const std::string &name, const Json &value) {
-    if (value.kind == Json::Kind::string && value.text.starts_with(non_finite)) {
+    if (value.text.starts_with(non_finite)) {
         refuse(name + " is infinite or no number, but it must be a finite number", HALYARD_ERROR_FREQUENCY);
     }
     if (value.kind != Json::Kind::number) {
@@ -245,10 +245,7 @@ const Json *Json::find(std::string_view key) const {
     return found != fields.end() && found->key == key ? &found->value : nullptr;
 }
 
-bool Json::operator==(const Json &other) const {
-    return kind == other.kind && flag == other.flag && number == other.number && text == other.text &&
-           elements == other.elements && fields == other.fields;
-}
+bool Json::operator==(const Json &other) const = default;
 
 JsonObject::JsonObject(const Json &value, std::string path) : value_(&value), path_(std::move(path)) {
     if (!value.is_object()) {

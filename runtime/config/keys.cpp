@@ -33,12 +33,12 @@ constexpr Keys scaling_keys[] = {
 
 // At the top, where they are read whatever the model is.
 constexpr Keys top_keys[] = {
-    {Kind::anything, "rope_parameters rope_scaling rope_scaling_layers rotary"},
+    {Kind::anything, "rope_parameters rope_scaling rotary"},
     {Kind::count, "no_rope_layer_interval qk_rope_head_dim rotary_dim"},
     {Kind::flag, "rope_interleave rotary_emb_interleaved rotary_value"},
     {Kind::number,
      "partial_rotary_factor rope_pct rope_ratio rope_theta rotary_emb_base rotary_emb_fraction rotary_pct"},
-    {Kind::numbers, "layer_rope_theta no_rope_layers"},
+    {Kind::numbers, "layer_rope_theta no_rope_layers rope_scaling_layers"},
 };
 
 // At the top, where layers of two kinds have a base each.
@@ -137,13 +137,14 @@ void check_whole_scaling(const JsonObject &scaling, const JsonObject &config) {
     const auto listed = config.words("layer_types").value_or(std::vector<std::string>());
     for (const auto &field : fields) {
         const auto &[key, value] = field;
-        const bool is_null = value.kind == Json::Kind::null;
-        const bool is_kind = has_word(layer_types, key) || std::ranges::find(listed, key) != listed.end();
-        if (is_kind && !is_null) {
+        if (value.kind == Json::Kind::null) {
+            continue;
+        }
+        if (has_word(layer_types, key) || std::ranges::find(listed, key) != listed.end()) {
             check_scaling(JsonObject(value, name_of(scaling, key) + "."));
-        } else if (!is_kind && (is_entry(field) || !find_kind(scaling_keys, key))) {
+        } else if (!find_kind(scaling_keys, key)) {
             refuse_key(scaling, key);
-        } else if (!is_kind && !is_null && key != "rope_type" && key != "type" && key != "truncate") {
+        } else if (key != "rope_type" && key != "type" && key != "truncate") {
             refuse(name_of(scaling, key) + " stands beside entries for kinds of layers, which do not read it");
         }
     }

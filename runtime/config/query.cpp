@@ -21,14 +21,8 @@ bool may_have_layers(const JsonObject &config, const std::string &type) {
     return !listed || std::ranges::find(*listed, type) != listed->end();
 }
 
-bool is_zero(const Json &value) {
-    return (value.kind == Json::Kind::number && value.number == 0.0) ||
-           (value.kind == Json::Kind::boolean && !value.flag);
-}
-
 bool has_zero(const JsonObject &config, const char *key) {
-    const Json *const list = config.value().find(key);
-    return list != nullptr && std::ranges::any_of(list->elements, is_zero);
+    return std::ranges::count(config.numbers(key).value_or(std::vector<double>()), 0.0) > 0;
 }
 
 /// Whether the config has null in the place of the RoPE of some layers.

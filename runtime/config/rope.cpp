@@ -14,7 +14,7 @@ namespace {
 /// A factor that a config states. halyard_scaling takes 0 for one that is not stated, so 0 cannot be handed on.
 std::optional<double> read_factor(const JsonObject &object, const char *key) {
     const auto value = object.number(key);
-    if (value && *value == 0.0) {
+    if (value == 0.0) {
         refuse(object.name_of(key) + " is 0", HALYARD_ERROR_FREQUENCY);
     }
     return value;
@@ -158,10 +158,9 @@ private:
                        HALYARD_ERROR_UNSUPPORTED);
             }
         }
-        const auto scaled = config_.value().find("rope_scaling_layers");
+        const auto scaled = config_.numbers("rope_scaling_layers");
         const auto n_layers = config_.count("num_hidden_layers");
-        if (scaled != nullptr && scaled->is_array() && rope_.scaling.method != HALYARD_SCALING_DEFAULT &&
-            !(n_layers && std::ssize(scaled->elements) == *n_layers)) {
+        if (scaled && rope_.scaling.method != HALYARD_SCALING_DEFAULT && std::ssize(*scaled) != n_layers) {
             refuse(config_.name_of("rope_scaling_layers") +
                        " leaves layers without the scaling, which is not supported",
                    HALYARD_ERROR_UNSUPPORTED);

@@ -152,7 +152,7 @@ halyard_status check_agreement(const Named &groups) {
                              "reciprocal is HALYARD_RECIPROCAL_OF_LARGEST (2), which is for HALYARD_RULE_LARGEST "
                              "without a floor");
     }
-    if (desc.rounding != 0 && !(is_largest && is_signed)) {
+    if (desc.rounding != 0 && !is_signed) {
         return groups.refuse(HALYARD_ERROR_MISMATCH,
                              "rounding is HALYARD_ROUNDING_AWAY (1), which is for integers of HALYARD_RULE_LARGEST");
     }
@@ -176,6 +176,12 @@ halyard_status check_agreement(const Named &groups) {
                 ? "RANGE needs a scale for groups of equal numbers"
                 : (desc.rule == HALYARD_RULE_SIGNED ? "SIGNED has none" : "LARGEST with E8M0_OCP has none"));
     }
+    return HALYARD_OK;
+}
+
+/// Checks that no place is set of what a record has none of.
+halyard_status check_unasked(const Named &groups) {
+    const halyard_groups_desc &desc = groups.desc;
     if (desc.scales_apart != 0 && desc.rule == HALYARD_RULE_RANGE) {
         return groups.refuse(HALYARD_ERROR_MISMATCH,
                              "scales_apart is 1, but HALYARD_RULE_RANGE has zero points, which lie in the record");
@@ -299,6 +305,7 @@ halyard_status read(const halyard_groups_desc *groups, const char *name, std::in
     const Named named = {desc, name, error};
     HALYARD_TRY(check_choices(named));
     HALYARD_TRY(check_agreement(named));
+    HALYARD_TRY(check_unasked(named));
     HALYARD_TRY(check_shape(named, head_dim));
     out->n_groups = desc.n_grouped / desc.group;
     out->n_raw = head_dim - desc.n_grouped;

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <tuple>
 
 namespace halyard {
 
@@ -47,8 +48,11 @@ struct Kernel {
 
 /// Whether two kernels serve the same tasks, and so differ only in their schedules.
 inline bool serve_the_same(const Kernel &a, const Kernel &b) {
-    return a.target == b.target && a.pairing == b.pairing && a.out_pairing == b.out_pairing && a.dtype == b.dtype &&
-           a.place == b.place && a.packed == b.packed && (a.function == nullptr) == (b.function == nullptr);
+    const auto tasks = [](const Kernel &kernel) {
+        return std::tuple(kernel.target, kernel.pairing, kernel.out_pairing, kernel.dtype, kernel.place, kernel.packed,
+                          kernel.function == nullptr);
+    };
+    return tasks(a) == tasks(b);
 }
 
 struct KernelList {

@@ -140,6 +140,12 @@ TEST_CASE("config: broken configs are refused by name, lists by layers", "[confi
         {llama(R"({"num_hidden_layers": 3, "layer_rope_theta": [500000, 500000]})").dump(), "layer_rope_theta has 2"},
         {gemma4_with(R"({"2": {"head_dim": 512}})"), "per_layer_config.'2' is not the number of a layer"},
         {gemma4_with(R"({"one": {"head_dim": 512}})"), "per_layer_config.'one' is not the number of a layer"},
+        {gemma4_with(R"({"": {"head_dim": 512}})"), "per_layer_config.'' is not the number of a layer"},
+        {gemma4_with(R"({"1x": {"head_dim": 512}})"), "per_layer_config.'1x' is not the number of a layer"},
+        {gemma4_with(R"({"99999999999999999999": {"head_dim": 512}})"), "is not the number of a layer"},
+        {llama(R"({"num_hidden_layers": 3, "rope_scaling_layers": 3})").dump(),
+         "rope_scaling_layers is of type number"},
+        {llama(R"({"rope_scaling_layers": [0, 1]})").dump(), "rope_scaling_layers leaves layers"},
         {gemma4_with(R"({"1": {"head_dim": 512}, "01": {"head_dim": 256}})"), "per_layer_config.'1' is not the number"},
         {gemma4_with(R"({"1": {"head_dim": 512, "rope_theta": 5}})"), "per_layer_config.1.rope_theta is not known"},
         {gemma4_with(R"({"1": {"head_dim": "512"}})"), "per_layer_config.'1'.head_dim is of type string"},
@@ -164,6 +170,11 @@ TEST_CASE("config: broken configs are refused by name, entries for kinds of laye
         {gemma3_with(R"({"rope_theta": 1e6, "sliding_attention": {"factor": 2}})"),
          "rope_parameters.full_attention.sliding_attention is not known"},
         {gemma3_with("[1]"), "rope_parameters.full_attention is of type array"},
+        {R"({"model_type": "gemma4_text", "rope_scaling": {"rope_type": "proportional"}})",
+         "rope_scaling.full_attention and rope_scaling.sliding_attention are missing"},
+        {R"({"model_type": "gemma4_text", "rope_parameters": {"sliding_attention": {}, "full_attention":
+            {"rope_type": "proportional", "partial_rotary_factor": 0.001}}})",
+         "rope_parameters.full_attention.partial_rotary_factor is 0.001, which leaves no pair"},
     });
 }
 
@@ -205,6 +216,8 @@ TEST_CASE("config: broken configs are refused by name, an image encoder's part",
         {R"({"model_type": "qwen2_vl", "vision_config": {"embed_dim": 1280}})", "vision_config.num_heads is missing"},
         {vision_with(R"("rope_parameters": {"rope_type": "linear"})"), "vision_config.rope_parameters.rope_type is"},
         {vision_with(R"("rope_theta": 5e5)"), "vision_config.rope_theta is not known here"},
+        {R"({"model_type": "qwen2_vl", "vision_config": {"embed_dim": 96, "num_heads": 16}})",
+         "which does not make 16 heads (num_heads) of a multiple of 4"},
         {vision_with(R"("rope_scaling": {"type": "linear", "factor": 2})"), "vision_config.rope_scaling is not known"},
         {vision_with(R"("rope_parameters": {"partial_rotary_factor": 0.5})"),
          "vision_config.rope_parameters.partial_rotary_factor is not known"},
@@ -233,6 +246,25 @@ TEST_CASE("config: Infinity is read where it does not matter", "[config]") {
     CHECK(is_same(read_good(llama(R"({"a": "NaN \" Infinity \\"})").dump()), plain));
     CHECK(read("{\"a\": NaN,\n \"b\": -Infinity, x}").message.find("line 2, column 18") != std::string::npos);
     CHECK(read("{\"a\": NaNs}").status == HALYARD_ERROR_CONFIG);
-    // null is the same as not there, whatever the key.
-    CHECK(is_same(read_good(llama(R"({"rope_fancy": null})").dump()), plain));
+}
+
+TEST_CASE("config: null is the same as not there, whatever the key", "[config]") {
+    for (const char *place : {"{", "\"rope_scaling\":{"}) {
+        const auto text = llama_with(place, std::string(place) + "\"rope_fancy\": null, ");
+        CHECK(is_same(read_good(text), read_good(llama().dump())));
+    }
+    const auto same = [](const std::string &text, const std::string &plain, const char *layer_type) {
+        CAPTURE(text);
+        return is_same(read_good(text, layer_type), read_good(plain, layer_type));
+    };
+    const std::string gemma3 = gemma3_with(R"({"rope_theta": 1e6})");
+    CHECK(same(gemma3_with(R"({"rope_theta": 1e6}, "factro": null, "factor": null)"), gemma3, "full_attention"));
+    CHECK(same(gemma3_with(R"({"rope_theta": 1e6}, "type": "default", "truncate": true)"), gemma3, "full_attention"));
+    CHECK(same(gemma4_with(R"({"1": {"head_dim": 512, "rope_theta": null}})"),
+               gemma4_with(R"({"1": {"head_dim": 512}})"), "full_attention"));
+    const std::string whole = json{{"model_type", "llava"}, {"text_config", llama()}}.dump();
+    CHECK(same(whole.substr(0, whole.size() - 1) + R"(, "rope_theta": null})", whole, nullptr));
+    CHECK(same(vision_with(R"("rope_fancy": null)"), vision_with(R"("depth": 1)"), "vision"));
+    CHECK(same(vision_with(R"("rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "rope_fancy": null})"),
+               vision_with(R"("depth": 1)"), "vision"));
 }

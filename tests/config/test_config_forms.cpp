@@ -12,6 +12,10 @@ TEST_CASE("config: other ways to say the same", "[config]") {
     CHECK(same(llama(R"({"head_dim": 128, "hidden_size": null, "num_attention_heads": null})")));
     CHECK(same(llama(R"({"max_position_embeddings": 131072.0})")));
     CHECK(same(llama(R"({"partial_rotary_factor": 1, "unknown": [{"rope_theta": 3}]})")));
+    CHECK(same(llama(R"({"rope_scaling": {"mrope_interleaved": false}})")));
+    CHECK(same(llama(R"({"partial_rotary_factor": 1.0, "rotary_dim": 128})")));
+    CHECK(same(llama(R"({"num_hidden_layers": 3, "rope_scaling_layers": [0, 1, 2]})")));
+    CHECK(same(llama(R"({"model_type": "other", "position_embedding_type": "default"})")));
     CHECK(same(llama(R"({"original_max_position_embeddings": 8192,
         "rope_scaling": {"original_max_position_embeddings": null}})")));
     CHECK(same(llama(R"({"model_type": "some-other-model"})")));
@@ -22,6 +26,14 @@ TEST_CASE("config: other ways to say the same", "[config]") {
     v5.erase("rope_scaling");
     CHECK(same(v5));
     CHECK(same(json{{"model_type", "llava"}, {"text_config", llama()}}));
+    CHECK(same(json{{"model_type", "llava"}, {"rope_theta", 500000.0}, {"text_config", llama()}}));
+    CHECK(same(json{{"text_config", llama()}, {"vlm_config", {{"text_config", llama()}}}}));  // as ColPali
+    auto nameless = llama(R"({"max_position_embeddings": null, "rope_scaling": {"max_position_embeddings": 131072}})");
+    CHECK(read_good(nameless.dump()).info.rotary_dim == 128);
+    CHECK(is_same(read_good(R"({"model_type": "internlm", "head_dim": 128, "rotary": {"base": 10000}})"),
+                  read_good(R"({"model_type": "internlm", "head_dim": 128, "rope_theta": 10000})")));
+    CHECK(is_same(read_good(R"({"model_type": "llama", "head_dim": 64, "rope_scaling_layers": [0]})"),
+                  read_good(R"({"model_type": "llama", "head_dim": 64})")));
     auto untyped = llama(R"({"model_type": null})");
     CHECK(same(json{{"model_type", "llama"}, {"text_config", untyped}}));
 
@@ -41,6 +53,24 @@ TEST_CASE("config: other ways to say the same", "[config]") {
     const auto moe = phi3(R"({"model_type": "phimoe", "rope_scaling": {"short_mscale": 1.25, "long_mscale": 1.5}})");
     CHECK(read_good(moe.dump(), nullptr, 4096).info.attention_factor == 1.25);
     CHECK(read_good(moe.dump(), nullptr, 4097).info.attention_factor == 1.5);
+
+    // One length for all layers, and another one for those that have a base of their own.
+    CHECK(read_good(R"({"model_type": "gemma3_text", "head_dim": 64, "original_max_position_embeddings": 4096,
+        "max_position_embeddings": 65536, "rope_parameters": {"sliding_attention": {"rope_theta": 1e4},
+        "full_attention": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 8,
+        "original_max_position_embeddings": 8192}}})",
+                    "full_attention")
+              .info.original_max_position == 8192);
+    // Models that split pairs by axes where a config counts them, and those that turn whole heads unless it says else.
+    CHECK(read_good(R"({"model_type": "hunyuan_vl_text", "head_dim": 64, "rope_theta": 1e4})").info.n_axes == 0);
+    const auto minimax = [](const std::string &more) {
+        return read_good(R"({"model_type": "minimax_m3_vl_text")" + more + "}").info.rotary_dim;
+    };
+    CHECK(minimax("") == 128);
+    CHECK(minimax(R"(, "rotary_dim": 128)") == 128);
+    CHECK(minimax(R"(, "rotary_dim": 64, "partial_rotary_factor": 0.5)") == 64);
+    // Which order a model that is not known has in the end is not known either.
+    CHECK(read_good(llama(R"({"model_type": "other", "rope_interleave": true})").dump()).info.pairing == 0);
 
     // Weights can be in half order, too.
     auto deepseek = json::parse(read_fixture("deepseek-v3"));
@@ -70,7 +100,14 @@ TEST_CASE("config: layer types", "[config]") {
         const char *type = std::string(name) == "llama-4-scout" ? "chunked_attention" : "sliding_attention";
         CHECK(is_same(read_good(read_fixture(name)), read_good(read_fixture(name), type)));
     }
-    mismatch(llama(R"({"layer_types": ["full_attention", "linear_attention"]})").dump(), "linear_attention", "no RoPE");
+    for (const char *type : {"linear_attention", "conv", "mamba"}) {
+        auto mixed = llama();
+        mixed["layer_types"] = {"full_attention", type};
+        mismatch(mixed.dump(), type, "no RoPE");
+        mismatch(llama().dump(), type, "the config has no layer_types");
+    }
+    const auto unslid = R"({"model_type": "exaone4", "head_dim": 64, "layer_types": ["full_attention"]})";
+    CHECK(read_good(unslid, "full_attention").info.rotary_dim == 64);
     CHECK(read_good(llama(R"({"layer_types": ["full_attention"]})").dump(), "full_attention").info.rotary_dim == 128);
     mismatch(llama(R"({"layer_types": ["full_attention"]})").dump(), "sliding_attention", "sliding_attention");
     mismatch(llama().dump(), "full_attention", "layer_types");
@@ -82,6 +119,15 @@ TEST_CASE("config: layer types", "[config]") {
                   read_good(per_layer.dump(), "b")));  // no layer type is needed where all layers with RoPE are alike
     mismatch(per_layer.dump(), "c", "no RoPE");
     mismatch(per_layer.dump(), "d", "'a', 'b'");
+    auto more = per_layer;  // in the list alone, and as null alone
+    more["layer_types"] = {"a", "b", "e"};
+    mismatch(more.dump(), "e", "no RoPE");
+    more["rope_parameters"]["full_attention"] = nullptr;
+    mismatch(more.dump(), "full_attention", "no RoPE");
+    const auto one_width = llama(R"({"layer_types": ["full_attention"], "per_layer_config": {"0": {"head_dim": 64}}})");
+    CHECK(read_good(one_width.dump(), "full_attention").info.head_dim == 64);
+    CHECK(is_same(read_good(R"({"model_type": "olmo3", "head_dim": 64})"),
+                  read_good(R"({"model_type": "olmo3", "head_dim": 64})", "full_attention")));
     auto wider = per_layer;
     wider["per_layer_config"] = json::parse(R"({"1": {"head_dim": 128}})");
     CHECK(read_good(wider.dump(), "a").info.head_dim == 64);

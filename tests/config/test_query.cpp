@@ -72,6 +72,11 @@ const Asked asked[] = {
     {type("granite_swa", R"(, "layer_rope_theta": [1e4, 0, 1e4])"), nullptr, true},
     {type("granite_swa", R"(, "layer_rope_theta": [1e4, 1e4])")},
     {type("llama", R"(, "llama_4_scaling_beta": 0.1)")},  // at the top, where nobody reads it
+    // null is an entry of layers where it stands for layers of attention that there are.
+    {type("llama", R"(, "rope_parameters": {"rope_theta": 1e4, "factor": null})")},
+    {type("llama", R"(, "layer_types": ["full_attention"], "rope_parameters":
+        {"full_attention": {"rope_theta": 1e4}, "sliding_attention": null})"),
+     "full_attention"},
 };
 
 }  // namespace
@@ -115,6 +120,9 @@ TEST_CASE("config: scales of q that are refused", "[config]") {
         {scaled("mistral4", R"(, "llama_4_scaling_beta": 0.1)"),
          HALYARD_ERROR_CONFIG,
          {"original_max_position_embeddings"}},
+        {type("ministral3", R"(, "rope_parameters": {"rope_type": "default", "llama_4_scaling_beta": 0.1})"),
+         HALYARD_ERROR_CONFIG,
+         {"original_max_position_embeddings, by which q is scaled, is missing"}},
         {scaled("qwen2", length + R"(, "llama_4_scaling_beta": 0.1)"),
          HALYARD_ERROR_UNSUPPORTED,
          {"llama_4_scaling_beta", "'qwen2'"}},

@@ -25,7 +25,8 @@ def start(build, name, corpus, *options):
 
 
 def is_broken(build, name, process):
-    """Waits for a fuzzer, and says what it saw. A stack is not said: it would hide the promise that was broken."""
+    """Waits for a fuzzer, and says what it saw. Of a stack only our own frames are said: all of it would hide
+    the promise that was broken."""
     broken = process.wait() != 0
     wanted = r"what\(\):|runtime error|ERROR|Test unit written|checks/|runtime/" if broken else r"^Done|calls of"
     lines = (build / f"{name}.log").read_text(errors="replace").splitlines()

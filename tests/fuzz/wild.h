@@ -230,7 +230,7 @@ void for_each_array(const Call &call, Function function) {
     for (int i = 0; i < call.n(); i++) {
         const halyard_stages &stages = call.stages[i];
         const bool has_cache = call.tensors[i].cache != nullptr;
-        if (std::count(call.x[i].shape, call.x[i].shape + 4, 0) > 0) {
+        if (call.is_empty(i)) {
             continue;
         }
         rotates = rotates || call.tensors[i].no_rotation == 0;

@@ -118,8 +118,19 @@ TEST_CASE("errors: groups, fields that contradict each other", "[errors][groups]
          {{k.scale_dtype, HALYARD_GROUP_SCALE_E8M0_OCP}, {k.floor, 1e-4f}}},
         {HALYARD_ERROR_MISMATCH, {of_q + "floor is 0"}, {{q.floor, 0.0f}}},
         {HALYARD_ERROR_MISMATCH, {of_q + "scales_apart is 1", "zero points"}, {{q.scales_apart, 1}}},
-        {HALYARD_ERROR_MISMATCH, {of_q + "scales_stride_", "scales_apart is 0"}, {{q.scales_stride_head, 4}}},
+        {HALYARD_ERROR_MISMATCH,
+         {of_q + "reciprocal is ", "2"},
+         {{q.element, HALYARD_ELEMENT_UINT4},
+          {q.packing, HALYARD_PACKING_HALVES},
+          {q.rule, HALYARD_RULE_SIGNED},
+          {q.floor, 0.0f},
+          {q.zero_offset, 0},
+          {q.zero_stride, 0},
+          {q.reciprocal, HALYARD_RECIPROCAL_OF_LARGEST}}},
     });
+    for (std::int64_t *const stride : {&q.scales_stride_block, &q.scales_stride_token, &q.scales_stride_head}) {
+        plans.refuse(HALYARD_ERROR_MISMATCH, {of_q + "scales_stride_", "scales_apart is 0"}, {{*stride, 4}});
+    }
     plans.accept({{k.scale_dtype, HALYARD_GROUP_SCALE_E8M0_OCP}});
     plans.accept({{k.floor, 1e-4f}});
     plans.accept({{q.element, HALYARD_ELEMENT_UINT4}, {q.packing, HALYARD_PACKING_HALVES}});
@@ -150,6 +161,18 @@ TEST_CASE("errors: groups, fields beside a preset", "[errors][groups]") {
         {{of_v + "reciprocal", v.reciprocal}, {of_v + "rounding", v.rounding}, {of_v + "scales_apart", v.scales_apart}},
         {"preset"});
     plans.refuse(HALYARD_ERROR_MISMATCH, {of_v + "floor is 1", "preset"}, {{v.floor, 1.0f}});
+    // The first of two contradictions is told.
+    plans.refuse(HALYARD_ERROR_MISMATCH, {of_v + "element is 3"}, {{v.element, 3}, {v.group, 3}});
+    const auto resolve = [](std::int32_t preset, std::int64_t head_dim) {
+        return [=](halyard_error *error) {
+            const auto groups = halyard::describe_groups(preset);
+            auto out = sized<halyard_groups_desc>();
+            return halyard_resolve_groups(&groups, head_dim, &out, error);
+        };
+    };
+    check_refused(HALYARD_ERROR_SHAPE, {"groups->preset is 10, whose records have 576 bytes", "480 elements take 512"},
+                  resolve(HALYARD_GROUPS_MLA_V4, 480));
+    CHECK(resolve(HALYARD_GROUPS_MLA_V4, 512)(nullptr) == HALYARD_OK);
     plans.accept({{v.element, HALYARD_ELEMENT_INT8}, {v.group, 32}, {v.data_stride, 34}, {v.n_grouped, 32}});
 }
 
@@ -200,6 +223,7 @@ TEST_CASE("errors: groups, sizes and places", "[errors][groups]") {
         }
     }
     plans.accept({{q.n_grouped, 32}, {q.record_bytes, 48}});
+    plans.accept({{k.scale_stride, 0}});  // of one group
     plans.accept({{q.record_bytes, 64}});
     plans.accept({{q.group, 0}, {q.scale_stride, 0}, {q.zero_stride, 0}});
     plans.refuse(HALYARD_ERROR_UNSUPPORTED, {"tensors[0].head_dim is 2050", "2048"}, {{s.tensors[0].head_dim, 2050}});
@@ -210,12 +234,6 @@ TEST_CASE("errors: groups, beside a tensor's other fields", "[errors][groups]") 
     const Table &plans = s.plans;
     auto &q = s.tensors[0], &k = s.tensors[1], &v = s.tensors[2];
     auto fixed = halyard::describe_static_scales();
-    auto norm = sized<halyard_norm_desc>();
-    norm.kind = HALYARD_NORM_RMS;
-    norm.width = HALYARD_NORM_HEAD;
-    norm.order = HALYARD_NORM_BEFORE;
-    norm.weight_dtype = HALYARD_F32;
-    norm.rounding = HALYARD_NORM_ROUND_BEFORE_WEIGHT;
     plans.refuse({
         {HALYARD_ERROR_MISMATCH, {"tensors[0].scale is set", "groups"}, {{q.scale, &fixed}}},
         {HALYARD_ERROR_MISMATCH, {"tensors[2].scale is set", "groups"}, {{v.scale, &fixed}}},
@@ -248,7 +266,9 @@ TEST_CASE("errors: groups, beside a tensor's other fields", "[errors][groups]") 
          {"tensors[0].hadamard is 24", "power of two"},
          {{q.groups, nullptr}, {q.head_dim, 48}, {q.hadamard, 24}}},
         {HALYARD_ERROR_UNSUPPORTED, {"tensors[2].head_dim is 2080", "2048"}, {{v.head_dim, 2080}}},
-        {HALYARD_ERROR_MISMATCH, {"tensors[2].norm->rounding is 1", "records"}, {{v.norm, &norm}}},
+        {HALYARD_ERROR_MISMATCH,
+         {"tensors[2].norm->rounding is 1", "records"},
+         {{v.norm, &s.norm}, {s.norm.rounding, HALYARD_NORM_ROUND_BEFORE_WEIGHT}}},
     });
     plans.accept({{q.dtype, HALYARD_BF16}, {q.out_dtype, HALYARD_UINT8}, {q.hadamard, 32}});
     // A record of one byte lies nowhere apart.

@@ -222,6 +222,36 @@ TEST_CASE("errors: moves, scales", "[errors][road][moves]") {
     s.runs.accept({{of_slot_7, Float::max()}});
 }
 
+TEST_CASE("errors: moves, scales and zero points of records", "[errors][road][moves][groups]") {
+    MoveRun s;
+    auto groups = sized<halyard_groups_desc>();  // two of them: s, z, s, z, and 16 bytes of either
+    groups.element = HALYARD_ELEMENT_UINT8;
+    groups.rule = HALYARD_RULE_RANGE;
+    groups.scale_dtype = HALYARD_GROUP_SCALE_F32;
+    groups.floor = 1e-4f;
+    groups.group = groups.data_offset = groups.data_stride = 16;
+    groups.scale_stride = groups.zero_stride = 8;
+    groups.zero_offset = 4;
+    const auto cache = halyard::describe_hnd_cache(2, 4, MoveRun::H, 48);
+    s.tensors[1] = halyard::describe_tensor(halyard::dtype::uint8, 32, halyard::pairing::half);
+    s.tensors[1].groups = &groups;
+    s.tensors[1].cache = &cache;
+    s.stages[1] = halyard::stages_into(s.at(1400));
+    s.x[1] = s.y[1] =
+        halyard::tensor(nullptr, halyard::dtype::uint8, {MoveRun::n_batch, MoveRun::n_tokens, MoveRun::H, 48});
+    s.runs.accept({});
+    float *const of_slot_7 = s.at(1400 + (96 + 48 + 36)), *const of_slot_6 = of_slot_7 - 12;  // of head 1
+    const float infinite = std::numeric_limits<float>::infinity();
+    const std::string record = "the record of slot 7, head 1, of tensor 1 has inf as the ";
+    s.runs.refuse({
+        {HALYARD_ERROR_SCALE, {record + "scale of group 0"}, {{of_slot_7[0], infinite}, {of_slot_7[2], infinite}}},
+        {HALYARD_ERROR_SCALE, {record + "scale of group 1"}, {{of_slot_7[2], infinite}}},
+        {HALYARD_ERROR_SCALE, {record + "zero point of group 0"}, {{of_slot_7[1], infinite}, {of_slot_7[2], infinite}}},
+        {HALYARD_ERROR_SCALE, {record + "zero point of group 1", "no key was stored"}, {{of_slot_7[3], infinite}}},
+    });
+    s.runs.accept({{of_slot_6[0], infinite}});  // which stays as it is
+}
+
 TEST_CASE("errors: moves, bound", "[errors][road][moves]") {
     MoveRun s;
     BoundRun bound(s);

@@ -155,13 +155,16 @@ bool any_mishandles_failures() {
     const std::int32_t positions[] = {3, 9, 90};
     const auto listed = halyard::positions(positions, {1, 3});
     const halyard_positions *const none = nullptr;
-    for (const auto &[name, kind, list_of_table] : {std::tuple("a table", HALYARD_ANGLES_TABLE, none),
-                                                    {"a listed table", HALYARD_ANGLES_TABLE, &listed},
-                                                    {"factored angles", HALYARD_ANGLES_FACTORED, none},
-                                                    {"phases", HALYARD_ANGLES_PHASE, none}}) {
+    for (const auto &[name, kind, reference, list_of_table] :
+         {std::tuple("a table", HALYARD_ANGLES_TABLE, HALYARD_REFERENCE_EXACT, none),
+          {"a listed table", HALYARD_ANGLES_TABLE, HALYARD_REFERENCE_EXACT, &listed},
+          {"an engine's table", HALYARD_ANGLES_TABLE, HALYARD_REFERENCE_VLLM_F16, none},
+          {"factored angles", HALYARD_ANGLES_FACTORED, HALYARD_REFERENCE_EXACT, none},
+          {"phases", HALYARD_ANGLES_PHASE, HALYARD_REFERENCE_EXACT, none}}) {
         auto desc = halyard::make_struct<halyard_angle_source_desc>();
         desc.kind = kind;
         desc.last = 100;
+        desc.reference = reference;
         desc.listed = list_of_table;
         failed |= mishandles_failures<halyard_angle_source>(
             name,
