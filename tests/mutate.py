@@ -3,7 +3,8 @@
 A check is a condition that is returned, chooses between an error and none, or whose branch fails or leaves early. It is
 broken by never holding ("deleted") and by holding just when it should not ("inverted"), and so is each operand of its
 && and || (one of && is deleted by always holding). All are in one build, in build/mutations, where HALYARD_MUTANT says
-which is broken. FILE is one of the runtime's. Fails where no test notices and EQUIVALENT does not say why.
+which is broken. FILE is one of the runtime's, or the first letters of some. Fails where no test notices and EQUIVALENT
+does not say why.
 """
 
 import collections
@@ -19,36 +20,33 @@ import sys
 ROOT = pathlib.Path(__file__).parents[1]
 COPY = ROOT / "build/mutations"
 CMAKE = ROOT / ".deps/venv/bin/cmake"
-FILES = ["read/plan_desc.cpp", "read/read_run.cpp", "read/read_stages.cpp", "read/read_bound.cpp", "read/areas.h",
-         "read/areas.cpp", "read/cache.cpp", "read/slots.cpp", "read/slots.h", "read/stage_desc.cpp",
-         "read/stage_desc.h", "base/error.h", "base/error.cpp", "base/overlap.h", "base/overlap.cpp", "base/share.cpp",
-         "base/text.h", "base/token_numbers.h", "base/versioned.h", "angles/angle_source.cpp",
-         "angles/create_angle_source.cpp", "frequencies/for_length.cpp", "frequencies/frequencies.h",
-         "frequencies/frequencies.cpp", "angles/joined.cpp", "angles/linear.cpp", "angles/moves.cpp", "angles/pair_axes.cpp",
-         "angles/positions.cpp", "angles/references/references.cpp", "angles/references/ggml.cpp",
-         "angles/references/vllm.cpp", "frequencies/scaling.cpp", "angles/tables.cpp", "config/config.cpp",
-         "walk/run.cpp", "walk/bound_run.cpp", "walk/plan.cpp", "walk/choose.cpp", "walk/blocks.cpp",
-         "walk/dispatch.cpp", "walk/make_rows.cpp", "walk/pool.cpp", "gpu/driver.cpp", "gpu/gpu_angles.cpp",
-         "gpu/gpu_plan.cpp", "gpu/gpu_run.cpp", "gpu/launch.cpp", "gpu/read_gpu_run.cpp", "gpu/road_launch.cpp",
-         "gpu/road_run.cpp"]
-# The quick ones, quickest first; the first that fails is the one that counts.
-TESTS = [("halyard_tests", "[errors]"), ("halyard_test_allocations",),
-         ("halyard_tests", "[angles],[axes],[scaling],[config],[dispatch],[threads],[property],[sources],[large],"
-                           "[non-temporal],[road]")]
-GPU_TESTS = [("halyard_cuda_tests",), ("halyard_gpu_tests", "gpu errors: *,gpu road: *,halyard_rotate_half_f32_opencl")]
-LEAVES = re.compile(r"\bfail|return (_+|status|false|true|HALYARD_OK|nullptr|-1)\b|HALYARD_TRY|error->code|replace_if|"
-                    r"n_refused|^\s*continue;")
+# Headers first: their checks keep their numbers, by which all is built, while sources change.
+FILES = sorted((str(path.relative_to(ROOT / "runtime")) for path in (ROOT / "runtime").glob("*/**/*.*")
+                if path.suffix in (".cpp", ".h") and not path.is_relative_to(ROOT / "runtime/tool")),
+               key=lambda name: (name.endswith(".cpp"), name))
+# The first letters of files, and the programs and their cases that are to notice what is broken there.
+TESTS = {
+    "config/": [("halyard_tests", "[config]")],
+    "gpu/": [("halyard_cuda_tests", "*"),
+             ("halyard_gpu_tests", "gpu errors: *,gpu road: *,halyard_rotate_half_f32_opencl")],
+    "": [("halyard_test_allocations", ""),
+         ("halyard_tests", "[errors],[angles],[axes],[scaling],[config],[dispatch],[threads],[property],[sources],"
+                           "[large],[non-temporal],[road]")],
+}
+QUICK = 0.2  # seconds that a case may take to be among the first
+LEAVES = re.compile(r"\b(?:fail|refuse)|return (_+|status|false|true|HALYARD_OK|nullptr|-1)\b|HALYARD_TRY|error->code|"
+                    r"replace_if|n_refused|^\s*continue;")
 HEADER = """
 #ifndef HALYARD_MUTATED
 #define HALYARD_MUTATED
 #include <cstdlib>
-inline const int halyard_mutant = std::getenv("HALYARD_MUTANT") ? std::atoi(std::getenv("HALYARD_MUTANT")) : 0;
-template <typename Value> Value halyard_mutated(int id, int deleted, Value value) {
+static const int halyard_mutant = std::getenv("HALYARD_MUTANT") ? std::atoi(std::getenv("HALYARD_MUTANT")) : 0;
+template <typename Value> static Value halyard_mutated(int id, int deleted, Value value) {
     return halyard_mutant == id ? Value(deleted) : halyard_mutant == -id ? Value(!value) : value;
 }
 #endif
 """
-# What changes nothing that can be observed, and why: file, what is broken and how.
+# What changes nothing that can be observed, and why: file, what is broken and how. It is not tried.
 EQUIVALENT = {
     ("gpu/driver.cpp", "require_device(out->device, error)", "deleted"):
         "shows where a device is missing, as none is here",
@@ -63,6 +61,9 @@ EQUIVALENT = {
     ("read/slots.cpp", "slot >= slots.n_slots", "deleted"):
         "lets pass what another thread writes between two looks; the first look's like is caught",
     ("base/overlap.h", "shape[i] == 1", "deleted"): "0 times any stride is 0, a little later",
+    ("read/plan_desc.cpp", "out->norm", "deleted"): "looks into a norm that is not there, whose memory holds zeros",
+    ("read/token_records.cpp", "g == groups.n_groups - 1", "deleted"):
+        "looks further for what is not finite only where another thread has just mended it",
     ("read/read_run.cpp", "!is_same", "deleted"): "checks the same tensor once more",
     ("angles/angle_source.cpp", "positions.consecutive && source.listed == nullptr && "
      "source.covers(positions.at(batch, 0, axis)) && source.covers(positions.at(batch, n_tokens - 1, axis))",
@@ -70,7 +71,7 @@ EQUIVALENT = {
 }
 
 checks = []  # (file, line, text), by number
-cpu_seconds = collections.Counter()  # that a program's tests may take
+cpu_seconds = {}  # that a program's tests may take
 noticed_by = collections.defaultdict(dict)  # by file: the programs and cases that noticed a mutant, the last one last
 
 
@@ -106,7 +107,7 @@ def mutate_condition(file, text, code, begin, end, deleted=0, is_whole=True):
     bracket = begin + code.startswith("!(", begin)
     if code[bracket] == "(" and closing(code, bracket) == end - 1:
         inner = f"{text[begin:bracket]}({mutate_condition(file, text, code, bracket + 1, end - 1, is_whole=False)})"
-    else:
+    elif "?" not in code[begin:end]:  # which binds less than both
         operator = "||" if len(split(code, begin, end, "||")) > 1 else "&&"
         operands = split(code, begin, end, operator)
         if len(operands) > 1:
@@ -164,44 +165,79 @@ def build():
     if not (COPY / "build/host/build.ninja").exists():
         (COPY / ".deps").unlink(missing_ok=True)
         (COPY / ".deps").symlink_to(ROOT / ".deps")
-        subprocess.run([CMAKE, "--preset", "host", "-DHALYARD_BUILD_BENCH=OFF"], cwd=COPY, stdout=sys.stderr,
-                       check=True)
-    targets = {test[0] for test in TESTS + GPU_TESTS}
+        options = ["-DHALYARD_BUILD_BENCH=OFF", f"-DHALYARD_HOST_BUILD={ROOT}/build/host"]  # kernels have no checks
+        subprocess.run([CMAKE, "--preset", "host", *options], cwd=COPY, stdout=sys.stderr, check=True)
+    targets = {program for tests in TESTS.values() for program, _ in tests}
     command = [CMAKE, "--build", "--preset", "host", "--target", *targets]
     subprocess.run(command, cwd=COPY, stdout=sys.stderr, check=True)
 
 
-def run(test, mutant):
-    """What fails of a test: its program, and its case where there is one; None when nothing does. It has twice as much of
-    the CPU as with nothing broken and ten seconds, and ten minutes in all."""
-    program, *names = test
-    catch = [*names, "--abort", "--reporter", "xml", "--rng-seed", "20261121"] if program.endswith("tests") else []
-    environment = {**os.environ, "HALYARD_MUTANT": str(mutant)}
-    cpu = f"--cpu={cpu_seconds[program]}" if mutant else "--cpu=600"
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+def run(program, mutant, cases):
+    """What fails of a program's cases: its name, and the case, or None when nothing does. And what it printed. It has
+    twice as much of the CPU as with nothing broken and ten seconds, and ten minutes in all."""
+    is_catch = program.endswith("tests")
+    catch = [cases, "--abort", "--reporter", "xml", "--durations", "yes", "--rng-seed", "20261121"] if is_catch else []
+    limits = ["prlimit", f"--cpu={cpu_seconds[program] if mutant else 600}"]
     try:
-        done = subprocess.run(["prlimit", cpu, COPY / "build/host/bin" / program, *catch], timeout=600,
-                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
+        done = subprocess.run([*limits, COPY / "build/host/bin" / program, *catch], timeout=600, stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, env={**os.environ, "HALYARD_MUTANT": str(mutant)})
     except subprocess.TimeoutExpired:
-        return f"{program}, which waits forever", ""
-    if mutant == 0:  # alone
-        used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
-        cpu_seconds[program] = max(cpu_seconds[program], 10 + 2 * int(used))
-    if done.returncode in (0, 77):  # 77: skipped
+        return (f"{program}, which waits forever", ""), ""
+    printed = done.stdout.decode(errors="replace")
+    begun = re.findall(r'<TestCase name="([^"]*)"', printed)
+    if done.returncode in (0, 77) or is_catch and not begun:  # 77: skipped
+        return None, printed
+    return (program, html.unescape(begun[-1]) if begun else ""), printed
+
+
+def escaped(case):
+    return re.sub(r'([\\",\[\]])', r"\\\1", case)
+
+
+def measure(program, cases):
+    """Runs cases with nothing broken. Their arguments, by whether they are quick."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    failed, printed = run(program, 0, cases)
+    if failed:
+        sys.exit(f"with nothing broken, a test fails: {' '.join(failed)}")
+    used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    cpu_seconds[program] = max(cpu_seconds.get(program, 0), 10 + 2 * int(used))
+    timed = re.findall(r'<TestCase name="([^"]*)".*?<OverallResult [^>]*durationInSeconds="([^"]*)"', printed, re.S)
+    if not timed:
+        return {True: cases}
+    named = {is_quick: ",".join(escaped(html.unescape(name)) for name, seconds in timed
+                                if (float(seconds) < QUICK) == is_quick) for is_quick in (True, False)}
+    assert "<TestCase " in run(program, 0, named[True])[1]  # or else nothing would be noticed
+    return named
+
+
+def letters_of(file):
+    return next(letters for letters in TESTS if file.startswith(letters))
+
+
+def in_order(tests):
+    """Programs and cases of them, with the quick cases first."""
+    measured = [(program, measure(program, cases)) for program, cases in tests]
+    return [(program, cases[is_quick]) for is_quick in (True, False) for program, cases in measured
+            if cases.get(is_quick)]
+
+
+def why_equivalent(mutant):
+    file, _, text = checks[abs(mutant) - 1]
+    return EQUIVALENT.get((file, text, "deleted" if mutant > 0 else "inverted"))
+
+
+def catch(mutant, tests):
+    """What notices a mutant, as run says it. The cases that noticed the last ones of its file come first."""
+    if why_equivalent(mutant):
         return None
-    cases = re.findall(r'<TestCase name="([^"]*)"', done.stdout.decode(errors="replace"))
-    return program, html.unescape(cases[-1]) if cases else ""
-
-
-def catch(mutant):
-    """What notices a mutant, as run says it. The cases that noticed the last ones of its file come first: they are quick."""
-    file = checks[abs(mutant) - 1][0] if mutant else ""
-    tests = TESTS + GPU_TESTS if mutant == 0 else GPU_TESTS if file.startswith("gpu/") else TESTS
+    file = checks[abs(mutant) - 1][0]
+    tried = collections.defaultdict(list)
     for program, case in list(noticed_by[file])[:-9:-1]:
-        if (caught := run((program, re.sub(r"([\\,\[\]])", r"\\\1", case)), mutant)) == (program, case):
-            break
-    else:
-        caught = next((caught for caught in (run(test, mutant) for test in tests) if caught), None)
+        tried[program].append(escaped(case))
+    runs = [(program, ",".join(cases)) for program, cases in tried.items()]
+    runs += tests[letters_of(file)]
+    caught = next((caught for caught in (run(program, mutant, cases)[0] for program, cases in runs) if caught), None)
     if caught and caught[1]:
         noticed_by[file].pop(caught, None)
         noticed_by[file][caught] = True
@@ -209,19 +245,21 @@ def catch(mutant):
 
 
 def main():
-    files = sys.argv[1:] or FILES
-    if unknown := sorted(set(files) - set(FILES)):
-        sys.exit(f"mutate.py: {unknown[0]} is none of {', '.join(FILES)}")
+    for name in sys.argv[1:]:
+        if not any(file.startswith(name) for file in FILES):
+            sys.exit(f"mutate.py: {name} is none of {', '.join(FILES)}")
+    files = [file for file in FILES if file.startswith(tuple(sys.argv[1:] or [""]))]
     build()
-    if caught := catch(0):
-        sys.exit(f"with nothing broken, a test fails: {' '.join(caught)}")
+    for file, text, how in EQUIVALENT:
+        if not any(check[0] == file and check[2] == text for check in checks):
+            sys.exit(f"mutate.py: EQUIVALENT speaks of a check that is not there: {file}: {text}")
+    tests = {letters: in_order(TESTS[letters]) for letters in {letters_of(file) for file in files}}
     mutants = [sign * (i + 1) for i, check in enumerate(checks) if check[0] in files for sign in (1, -1)]
     counts = collections.Counter()
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for mutant, caught in zip(mutants, pool.map(catch, mutants)):
+        for mutant, caught in zip(mutants, pool.map(lambda mutant: catch(mutant, tests), mutants)):
             file, line, text = checks[abs(mutant) - 1]
-            how = "deleted" if mutant > 0 else "inverted"
-            reason = EQUIVALENT.get((file, text, how))
+            how, reason = "deleted" if mutant > 0 else "inverted", why_equivalent(mutant)
             result = " ".join(caught) if caught else reason or "NOT NOTICED"
             counts[file, how, "caught" if caught else "equivalent" if reason else "NOT NOTICED"] += 1
             print(f"{file}:{line}\t{how}\t{text}\t{result}", flush=True)
