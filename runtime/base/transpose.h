@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -97,7 +98,9 @@ void copy(std::int64_t n_units, std::int64_t n_heads, std::int64_t n_tokens, Uni
 }  // namespace transposing
 
 /// Whether units of so many bytes can be copied.
-inline bool is_unit(std::int64_t bytes) { return bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8 || bytes == 16; }
+inline bool is_unit(std::int64_t bytes) {
+    return bytes <= 16 && std::has_single_bit(static_cast<std::uint64_t>(bytes));
+}
 
 /// Copies units of so many bytes, in registers where that transposes them.
 inline void copy_units(std::int64_t bytes, std::int64_t n_units, std::int64_t n_heads, std::int64_t n_tokens,

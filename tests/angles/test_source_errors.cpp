@@ -30,6 +30,7 @@ TEST_CASE("angle sources: arguments are checked", "[angles][errors]") {
     }
     tables.refuse(HALYARD_ERROR_POSITION, {}, {{table.last, -1}});
     tables.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 1, 2}, {{"desc.by_token", table.by_token}});
+    tables.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 1, INT32_MIN}, {{"desc.reserved", table.reserved}});
     tables.refuse_each(HALYARD_ERROR_MISMATCH, Numbers{-1, 1, 8}, {{"desc.n_heads", table.n_heads}});
     // What else is refused for given rows is not read for a table.
     table.n_rows = -1;
@@ -61,6 +62,7 @@ TEST_CASE("angle sources: given rows are checked", "[angles][errors]") {
         }
     };
     refuse(HALYARD_ERROR_UNKNOWN_VALUE, given.by_token, {-1, 3, INT32_MAX});
+    refuse(HALYARD_ERROR_UNKNOWN_VALUE, given.rows_dtype, {-1, 100, INT32_MAX, HALYARD_E4M3, HALYARD_UINT8});
     refuse(HALYARD_ERROR_ROTARY_DIM, given.rotary_dim, {0, -2, 3, (1 << 20) + 2});
     refuse(HALYARD_ERROR_SHAPE, given.n_rows, {0, -1, INT64_MIN});
     refuse(HALYARD_ERROR_SHAPE, given.stride_row, {1, 0, -4, INT64_MIN});

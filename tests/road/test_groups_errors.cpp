@@ -271,6 +271,9 @@ TEST_CASE("errors: groups, beside a tensor's other fields", "[errors][groups]") 
          {{v.norm, &s.norm}, {s.norm.rounding, HALYARD_NORM_ROUND_BEFORE_WEIGHT}}},
     });
     plans.accept({{q.dtype, HALYARD_BF16}, {q.out_dtype, HALYARD_UINT8}, {q.hadamard, 32}});
+    // Tiles whose elements follow each other all the same, whatever is said of strides that nothing goes by.
+    plans.accept({{s.cache.tile_elements, 16}, {s.cache.stride_tile_elements, 16}});
+    plans.accept({{s.cache.tile_elements, 1}, {s.cache.stride_tile_elements, 1}, {s.cache.stride_element, 7}});
     // A record of one byte lies nowhere apart.
     plans.accept({{k.no_rotation, 1},
                   {k.head_dim, 2},

@@ -171,6 +171,40 @@ bool any_mishandles_failures() {
             [&](auto **out, auto *error) { return halyard_create_angle_source(frequencies.get(), &desc, out, error); },
             halyard_destroy_angle_source);
     }
+    auto axes = halyard::make_struct<halyard_angle_source_desc>();
+    axes.kind = HALYARD_ANGLES_TABLE;
+    axes.last = 100;
+    axes.n_axes = 2;
+    axes.axis_map = HALYARD_AXIS_MAP_SECTIONS;
+    axes.axis_counts[0] = axes.axis_counts[1] = 16;
+    auto ggml = halyard::make_struct<halyard_angle_source_desc>();
+    ggml.kind = HALYARD_ANGLES_TABLE;
+    ggml.last = 100;
+    ggml.reference = HALYARD_REFERENCE_GGML;
+    auto scaling = halyard::make_struct<halyard_scaling>();
+    scaling.method = HALYARD_SCALING_LLAMA3;
+    scaling.rotary_dim = 64;
+    scaling.base = 10000.0;
+    scaling.factor = 8.0;
+    scaling.low_freq_factor = 1.0;
+    scaling.high_freq_factor = 4.0;
+    scaling.original_max_position = 8192;
+    const auto scaled = halyard::frequencies::from_scaling(scaling);
+    for (const auto &[name, of, source_desc] :
+         {std::tuple("a table of two axes", frequencies.get(), &axes), {"ggml's factors", scaled.get(), &ggml}}) {
+        failed |= mishandles_failures<halyard_angle_source>(
+            name, [&](auto **out, auto *error) { return halyard_create_angle_source(of, source_desc, out, error); },
+            halyard_destroy_angle_source);
+    }
+    const auto one = halyard::angle_source::table(frequencies, 0, 9);
+    const halyard_angle_source *const sources[] = {one.get(), one.get()};
+    const std::int32_t index[] = {0, 1};
+    failed |= mishandles_failures<halyard_angle_source>(
+        "joined sources",
+        [&](auto **out, auto *error) {
+            return halyard_create_joined_angle_source(sources, 2, index, 2, 0, out, error);
+        },
+        halyard_destroy_angle_source);
     const halyard::plan_desc description(64,
                                          {halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half)});
     const auto desc = description.get();
