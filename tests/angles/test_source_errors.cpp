@@ -157,6 +157,10 @@ TEST_CASE("sources: what cannot be had is refused", "[sources][errors]") {
         desc = describe_source(kind);
         sources.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 5}, {{"desc.reference", desc.reference}});
     }
+    // Of YaRN alone ggml divides by the logarithm of the base.
+    desc = describe_source(HALYARD_ANGLES_TABLE, 0, 9);
+    desc.reference = HALYARD_REFERENCE_GGML;
+    CHECK_NOTHROW(halyard::angle_source(halyard::frequencies::from_base(1.0, 64), desc));
     const float rows[64] = {};
     desc = describe_given(rows, rows + 4, 2, 8, 8);
     CHECK_NOTHROW(halyard::angle_source(frequencies, desc));

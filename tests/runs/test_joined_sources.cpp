@@ -170,6 +170,12 @@ TEST_CASE("joined sources: bad numbers, and an output over them, are refused", "
     }
     BoundRun bound(s);
     bound.calls.refuse(HALYARD_ERROR_OVERLAP, {"y[1]", "index"}, {{bound.y[1], s.at(2990)}});
+    const auto none = [&](std::int64_t n_batch, std::int64_t n_tokens) {  // an index that has too few for some
+        const auto args = rows_args(too_few, nullptr, n_batch, n_tokens, s.at(2000), 0);
+        return halyard_make_rows(plan_for(RotationRun::rotary_dim).get(), &args, nullptr);
+    };
+    CHECK(none(6, 0) == HALYARD_OK);
+    CHECK(none(0, 6) == HALYARD_OK);
     const auto rows = rows_args(joined, nullptr, 2, 3, s.at(2990), 6 * RotationRun::rotary_dim);
     check_refused(HALYARD_ERROR_OVERLAP, {"index"}, [&](auto *error) {
         return halyard_make_rows(plan_for(RotationRun::rotary_dim).get(), &rows, error);
