@@ -13,19 +13,11 @@ constexpr float nan_value = std::numeric_limits<float>::quiet_NaN(), infinite = 
 struct GroupsRun : ValidRun {
     static constexpr std::int64_t head_dim = 32, q_bytes = 48, k_bytes = 48, v_bytes = 34;
 
-    halyard_groups_desc q_groups = sized<halyard_groups_desc>(), k_groups = sized<halyard_groups_desc>();
+    halyard_groups_desc q_groups = describe_range_groups(), k_groups = sized<halyard_groups_desc>();
     halyard_groups_desc v_groups = halyard::describe_groups(HALYARD_GROUPS_GGML_Q8_0);
     halyard_cache_desc cache = halyard::describe_nhd_cache(n_slots / bs, bs, H, k_bytes);
 
     GroupsRun() : ValidRun(3) {
-        // Two groups: s, z, s, z, then 16 bytes of either.
-        q_groups.element = HALYARD_ELEMENT_UINT8;
-        q_groups.rule = HALYARD_RULE_RANGE;
-        q_groups.scale_dtype = HALYARD_GROUP_SCALE_F32;
-        q_groups.floor = 1e-4f;
-        q_groups.group = q_groups.data_offset = q_groups.data_stride = 16;
-        q_groups.scale_stride = q_groups.zero_stride = 8;
-        q_groups.zero_offset = 4;
         // A group of 16 bytes, then 16 bf16; a byte of scale apart.
         k_groups.element = HALYARD_ELEMENT_E4M3;
         k_groups.rule = HALYARD_RULE_LARGEST;

@@ -224,14 +224,7 @@ TEST_CASE("errors: moves, scales", "[errors][road][moves]") {
 
 TEST_CASE("errors: moves, scales and zero points of records", "[errors][road][moves][groups]") {
     MoveRun s;
-    auto groups = sized<halyard_groups_desc>();  // two of them: s, z, s, z, and 16 bytes of either
-    groups.element = HALYARD_ELEMENT_UINT8;
-    groups.rule = HALYARD_RULE_RANGE;
-    groups.scale_dtype = HALYARD_GROUP_SCALE_F32;
-    groups.floor = 1e-4f;
-    groups.group = groups.data_offset = groups.data_stride = 16;
-    groups.scale_stride = groups.zero_stride = 8;
-    groups.zero_offset = 4;
+    const auto groups = describe_range_groups();
     const auto cache = halyard::describe_hnd_cache(2, 4, MoveRun::H, 48);
     s.tensors[1] = halyard::describe_tensor(halyard::dtype::uint8, 32, halyard::pairing::half);
     s.tensors[1].groups = &groups;

@@ -1,5 +1,6 @@
 // Checks that runs and make_rows allocate nothing, on one thread or in a pool. Wherever memory runs out while an object
 // is made, there must be an error, no object and no leak. This is a program of its own, because it replaces malloc.
+#include "checks/make_sources.h"
 #include "checks/scene/ways.h"
 
 #include <atomic>
@@ -154,64 +155,44 @@ bool any_mishandles_failures() {
     });
     const std::int32_t positions[] = {3, 9, 90};
     const auto listed = halyard::positions(positions, {1, 3});
-    const halyard_positions *const none = nullptr;
-    for (const auto &[name, kind, reference, list_of_table] :
-         {std::tuple("a table", HALYARD_ANGLES_TABLE, HALYARD_REFERENCE_EXACT, none),
-          {"a listed table", HALYARD_ANGLES_TABLE, HALYARD_REFERENCE_EXACT, &listed},
-          {"an engine's table", HALYARD_ANGLES_TABLE, HALYARD_REFERENCE_VLLM_F16, none},
-          {"factored angles", HALYARD_ANGLES_FACTORED, HALYARD_REFERENCE_EXACT, none},
-          {"phases", HALYARD_ANGLES_PHASE, HALYARD_REFERENCE_EXACT, none}}) {
-        auto desc = halyard::make_struct<halyard_angle_source_desc>();
-        desc.kind = kind;
-        desc.last = 100;
-        desc.reference = reference;
-        desc.listed = list_of_table;
-        failed |= mishandles_failures<halyard_angle_source>(
-            name,
-            [&](auto **out, auto *error) { return halyard_create_angle_source(frequencies.get(), &desc, out, error); },
-            halyard_destroy_angle_source);
+    const std::string scaled = R"({"model_type": "llama", "head_dim": 64, "rope_theta": 10000.0, "rope_scaling":
+        {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192}})";
+    const auto llama3 = halyard::frequencies::from_config(scaled.data(), static_cast<std::int64_t>(scaled.size()));
+    const auto of_source = [](const char *what, const auto &make) {
+        return mishandles_failures<halyard_angle_source>(what, make, halyard_destroy_angle_source);
+    };
+    auto of_list = describe_source(HALYARD_ANGLES_TABLE, 0, 100), of_vllm = of_list, of_ggml = of_list,
+         of_axes = of_list;
+    of_list.listed = &listed;
+    of_vllm.reference = HALYARD_REFERENCE_VLLM_F16;
+    of_ggml.reference = HALYARD_REFERENCE_GGML;
+    of_axes.n_axes = 2;
+    of_axes.axis_map = HALYARD_AXIS_MAP_SECTIONS;
+    of_axes.axis_counts[0] = of_axes.axis_counts[1] = 16;
+    for (const auto &[name, from, desc] :
+         {std::tuple("a table", &frequencies, describe_source(HALYARD_ANGLES_TABLE, 0, 100)),
+          {"a listed table", &frequencies, of_list},
+          {"a table of vLLM's", &frequencies, of_vllm},
+          {"a table of ggml's, with factors", &llama3, of_ggml},
+          {"a table of two axes", &frequencies, of_axes},
+          {"factored angles", &frequencies, describe_source(HALYARD_ANGLES_FACTORED, 0, 100)},
+          {"phases", &frequencies, describe_source(HALYARD_ANGLES_PHASE, 0, 100)}}) {
+        failed |= of_source(
+            name, [&](auto **out, auto *error) { return halyard_create_angle_source(from->get(), &desc, out, error); });
     }
-    auto axes = halyard::make_struct<halyard_angle_source_desc>();
-    axes.kind = HALYARD_ANGLES_TABLE;
-    axes.last = 100;
-    axes.n_axes = 2;
-    axes.axis_map = HALYARD_AXIS_MAP_SECTIONS;
-    axes.axis_counts[0] = axes.axis_counts[1] = 16;
-    auto ggml = halyard::make_struct<halyard_angle_source_desc>();
-    ggml.kind = HALYARD_ANGLES_TABLE;
-    ggml.last = 100;
-    ggml.reference = HALYARD_REFERENCE_GGML;
-    auto scaling = halyard::make_struct<halyard_scaling>();
-    scaling.method = HALYARD_SCALING_LLAMA3;
-    scaling.rotary_dim = 64;
-    scaling.base = 10000.0;
-    scaling.factor = 8.0;
-    scaling.low_freq_factor = 1.0;
-    scaling.high_freq_factor = 4.0;
-    scaling.original_max_position = 8192;
-    const auto scaled = halyard::frequencies::from_scaling(scaling);
-    for (const auto &[name, of, source_desc] :
-         {std::tuple("a table of two axes", frequencies.get(), &axes), {"ggml's factors", scaled.get(), &ggml}}) {
-        failed |= mishandles_failures<halyard_angle_source>(
-            name, [&](auto **out, auto *error) { return halyard_create_angle_source(of, source_desc, out, error); },
-            halyard_destroy_angle_source);
-    }
-    const auto one = halyard::angle_source::table(frequencies, 0, 9);
-    const halyard_angle_source *const sources[] = {one.get(), one.get()};
+    const auto angles = halyard::angle_source::table(frequencies, 0, 9);
+    const halyard_angle_source *const sources[] = {angles.get(), angles.get()};
     const std::int32_t index[] = {0, 1};
-    failed |= mishandles_failures<halyard_angle_source>(
-        "joined sources",
-        [&](auto **out, auto *error) {
-            return halyard_create_joined_angle_source(sources, 2, index, 2, 0, out, error);
-        },
-        halyard_destroy_angle_source);
+    failed |= of_source("joined sources", [&](auto **out, auto *error) {
+        return halyard_create_joined_angle_source(sources, 2, index, 2, 0, out, error);
+    });
     const halyard::plan_desc description(64,
                                          {halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half)});
     const auto desc = description.get();
     failed |= mishandles_failures<halyard_plan>(
         "plan", [&](auto **out, auto *error) { return halyard_create_plan(&desc, out, error); }, halyard_destroy_plan);
     const halyard::plan plan(description);
-    const auto angles = halyard::angle_source::table(frequencies, 0, 9);
     std::vector<float> x(64);
     const halyard_tensor tensor = halyard::tensor(x.data(), halyard::dtype::f32, {1, 1, 1, 64});
     auto args = halyard::make_struct<halyard_run_args>();

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 import exact  # noqa: E402
 import halyard.kernels  # noqa: E402
 
-EPS = 2.0 ** -23
+EPS = exact.EPS
 OTHERS = ["modeling_nanochat", "modeling_openai_privacy_filter"]  # turn the other way, and by interleaved pairs
 HALF_AS_WIDE = ["modeling_gpt_oss", "modeling_openai_privacy_filter"]  # elsewhere cos and sin repeat themselves
 
