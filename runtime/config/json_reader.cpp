@@ -16,6 +16,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstddef>
+#include <tuple>
 #include <utility>
 
 namespace halyard {
@@ -245,7 +246,17 @@ const Json *Json::find(std::string_view key) const {
     return found != fields.end() && found->key == key ? &found->value : nullptr;
 }
 
-bool Json::operator==(const Json &other) const = default;
+// Written out, as is that of a field: clang 14 crashes at a type that holds itself and whose comparison is defaulted.
+bool Json::operator==(const Json &other) const {
+    const auto all = [](const Json &value) {
+        return std::tie(value.kind, value.flag, value.number, value.text, value.elements, value.fields);
+    };
+    return all(*this) == all(other);
+}
+
+bool Json::Field::operator==(const Field &other) const {
+    return std::tie(key, value) == std::tie(other.key, other.value);
+}
 
 JsonObject::JsonObject(const Json &value, std::string path) : value_(&value), path_(std::move(path)) {
     if (!value.is_object()) {

@@ -48,7 +48,7 @@ struct Json::Field {
     std::string key;
     Json value;
 
-    bool operator==(const Field &other) const = default;
+    bool operator==(const Field &other) const;
 };
 
 /// Throws Failure, naming line and column, unless the text is JSON, not nested deeply, without an object that has
