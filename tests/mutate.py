@@ -9,47 +9,63 @@ does not say why.
 
 import collections
 import concurrent.futures
+import dataclasses
 import html
+import itertools
 import os
 import pathlib
 import re
-import resource
 import subprocess
 import sys
+import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).parents[1]
 COPY = ROOT / "build/mutations"
+BIN = COPY / "build/host/bin"
 CMAKE = ROOT / ".deps/venv/bin/cmake"
 # Headers first: their checks keep their numbers, by which all is built, while sources change.
 FILES = sorted((str(path.relative_to(ROOT / "runtime")) for path in (ROOT / "runtime").glob("*/**/*.*")
                 if path.suffix in (".cpp", ".h") and not path.is_relative_to(ROOT / "runtime/tool")),
                key=lambda name: (name.endswith(".cpp"), name))
-# The first letters of files, and the programs and their cases that are to notice what is broken there.
-TESTS = {
-    "config/": [("halyard_tests", "[config]")],
-    "gpu/": [("halyard_cuda_tests", "*"),
-             ("halyard_gpu_tests", "gpu errors: *,gpu road: *,halyard_rotate_half_f32_opencl")],
-    "": [("halyard_test_allocations", ""),
-         ("halyard_tests", "[errors],[angles],[axes],[scaling],[config],[dispatch],[threads],[property],[sources],"
-                           "[large],[non-temporal],[road]")],
+# The programs that are to notice what is broken, and their cases as Catch2 names them. One of them has none.
+PROGRAMS = {
+    "halyard_test_allocations": None,
+    "halyard_tests": "[errors],[angles],[axes],[scaling],[config],[dispatch],[threads],[property],[sources],[large],"
+                     "[non-temporal],[road]",
+    "halyard_cuda_tests": "*",
+    "halyard_gpu_tests": "gpu*,cuda device*,halyard_rotate_half_f32_opencl",
 }
-QUICK = 0.2  # seconds that a case may take to be among the first
+MOST_CHECKS = 4096
+QUICK = 0.2  # seconds that a test may take to be among the first
 LEAVES = re.compile(r"\b(?:fail|refuse)|return (_+|status|false|true|HALYARD_OK|nullptr|-1)\b|HALYARD_TRY|error->code|"
                     r"replace_if|n_refused|^\s*continue;")
 HEADER = """
 #ifndef HALYARD_MUTATED
 #define HALYARD_MUTATED
 #include <cstdlib>
+#include <fcntl.h>
+#include <sys/mman.h>
 static const int halyard_mutant = std::getenv("HALYARD_MUTANT") ? std::atoi(std::getenv("HALYARD_MUTANT")) : 0;
+// A file of one byte for each check, which says whether it was reached.
+static char *const halyard_reached = [] {
+    const char *path = std::getenv("HALYARD_REACHED");
+    void *at = path ? mmap(nullptr, N_CHECKS, PROT_WRITE, MAP_SHARED, open(path, O_RDWR), 0) : nullptr;
+    return static_cast<char *>(at);
+}();
 template <typename Value> static Value halyard_mutated(int id, int deleted, Value value) {
+    if (halyard_reached) {
+        __atomic_store_n(&halyard_reached[id], 1, __ATOMIC_RELAXED);
+    }
     return halyard_mutant == id ? Value(deleted) : halyard_mutant == -id ? Value(!value) : value;
 }
 #endif
-"""
+""".replace("N_CHECKS", str(MOST_CHECKS))
 # What changes nothing that can be observed, and why: file, what is broken and how. It is not tried.
 EQUIVALENT = {
     ("gpu/driver.cpp", "require_device(out->device, error)", "deleted"):
-        "shows where a device is missing, as none is here",
+        "shows where a device is missing, and both are here",
+    ("gpu/driver.cpp", "reason[0] == '\\0'", "deleted"): "shows where a device is missing, and both are here",
     ("gpu/gpu_run.cpp", "step > 0", "deleted"): "joins heads that lie backwards too, which is as right",
     ("base/versioned.h", "in != nullptr && in->size == sizeof(Struct)", "deleted"):
         "copies what could be read where it is",
@@ -78,8 +94,15 @@ EQUIVALENT = {
 }
 
 checks = []  # (file, line, text), by number
-cpu_seconds = {}  # that a program's tests may take
-noticed_by = collections.defaultdict(dict)  # by file: the programs and cases that noticed a mutant, the last one last
+noticed_by = collections.defaultdict(dict)  # by file: what noticed a mutant, the last one last
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Test:
+    program: str
+    case: str  # "" where a program has none
+    seconds: float
+    reaches: bytes = dataclasses.field(repr=False)  # by number of a check: 1 where the test comes there
 
 
 def number(file, text, begin, end):
@@ -165,6 +188,7 @@ def build():
     for path in [*COPY.glob("tests/**/*.h"), *COPY.glob("checks/**/*.h")]:  # of another state, and in the way
         if str(path.relative_to(COPY)) not in copies:
             path.unlink()
+    assert len(checks) < MOST_CHECKS
     for name, content in copies.items():
         (COPY / name).parent.mkdir(parents=True, exist_ok=True)
         if not (COPY / name).exists() or (COPY / name).read_bytes() != content:
@@ -174,60 +198,46 @@ def build():
         (COPY / ".deps").symlink_to(ROOT / ".deps")
         options = ["-DHALYARD_BUILD_BENCH=OFF", f"-DHALYARD_HOST_BUILD={ROOT}/build/host"]  # kernels have no checks
         subprocess.run([CMAKE, "--preset", "host", *options], cwd=COPY, stdout=sys.stderr, check=True)
-    targets = {program for tests in TESTS.values() for program, _ in tests}
-    command = [CMAKE, "--build", "--preset", "host", "--target", *targets]
+    command = [CMAKE, "--build", "--preset", "host", "--target", *PROGRAMS]
     subprocess.run(command, cwd=COPY, stdout=sys.stderr, check=True)
 
 
-def run(program, mutant, cases):
-    """What fails of a program's cases: its name, and the case, or None when nothing does. And what it printed. It has
-    twice as much of the CPU as with nothing broken and ten seconds, and ten minutes in all."""
-    is_catch = program.endswith("tests")
-    catch = [cases, "--abort", "--reporter", "xml", "--durations", "yes", "--rng-seed", "20261121"] if is_catch else []
-    limits = ["prlimit", f"--cpu={cpu_seconds[program] if mutant else 600}"]
+def run(program, cases, seconds, **variables):
+    """What fails of a program's cases: its name, and the case, or None when nothing does, or all is skipped. It has twice
+    the CPU's time that they took with nothing broken and ten seconds, and ten minutes in all."""
+    named = ",".join(re.sub(r'([\\",\[\]])', r"\\\1", case) for case in cases)
+    catch = [named, "--abort", "--reporter", "xml", "--rng-seed", "20261121"] if named else []
+    variables |= os.environ | {"LD_LIBRARY_PATH": str(BIN.parent / "emulated_cuda")}
     try:
-        done = subprocess.run([*limits, COPY / "build/host/bin" / program, *catch], timeout=600, stdout=subprocess.PIPE,
-                              stderr=subprocess.DEVNULL, env={**os.environ, "HALYARD_MUTANT": str(mutant)})
+        done = subprocess.run(["prlimit", f"--cpu={10 + int(2 * seconds)}", BIN / program, *catch], timeout=600,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=variables)
     except subprocess.TimeoutExpired:
-        return (f"{program}, which waits forever", ""), ""
-    printed = done.stdout.decode(errors="replace")
-    begun = re.findall(r'<TestCase name="([^"]*)"', printed)
-    if done.returncode in (0, 77) or is_catch and not begun:  # 77: skipped
-        return None, printed
-    return (program, html.unescape(begun[-1]) if begun else ""), printed
+        return f"{program}, which waits forever", ""
+    if done.returncode in (0, 4, 77):  # 4, 77: skipped
+        return None
+    begun = re.findall(r'<TestCase name="([^"]*)"', done.stdout.decode(errors="replace"))
+    return program, html.unescape(begun[-1]) if begun else ""
 
 
-def escaped(case):
-    return re.sub(r'([\\",\[\]])', r"\\\1", case)
+def measure(program, case):
+    """A test as it is with nothing broken."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.truncate(MOST_CHECKS)
+        begun = time.monotonic()
+        if run(program, [case] if case else [], 300, HALYARD_REACHED=file.name):
+            sys.exit(f"with nothing broken, a test fails: {program} {case}")
+        return Test(program, case, time.monotonic() - begun, file.read())
 
 
-def measure(program, cases):
-    """Runs cases with nothing broken. Their arguments, by whether they are quick."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    failed, printed = run(program, 0, cases)
-    if failed:
-        sys.exit(f"with nothing broken, a test fails: {' '.join(failed)}")
-    used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
-    cpu_seconds[program] = max(cpu_seconds.get(program, 0), 10 + 2 * int(used))
-    timed = re.findall(r'<TestCase name="([^"]*)".*?<OverallResult [^>]*durationInSeconds="([^"]*)"', printed, re.S)
-    if not timed:
-        return {True: cases}
-    named = collections.defaultdict(list)
-    for name, seconds in timed:
-        named[float(seconds) < QUICK].append(escaped(html.unescape(name)))
-    assert "<TestCase " in run(program, 0, ",".join(named[True]))[1]  # or else nothing would be noticed
-    return {is_quick: ",".join(names) for is_quick, names in named.items()}
-
-
-def letters_of(file):
-    return next(letters for letters in TESTS if file.startswith(letters))
-
-
-def in_order(tests):
-    """Programs and cases of them, with the quick cases first."""
-    measured = [(program, measure(program, cases)) for program, cases in tests]
-    return [(program, cases[is_quick]) for is_quick in (True, False) for program, cases in measured
-            if is_quick in cases]
+def find_tests(pool):
+    found = []
+    for program, cases in PROGRAMS.items():
+        names = [""]
+        if cases:
+            listed = subprocess.check_output([BIN / program, cases, "--list-tests", "--reporter", "xml"], text=True)
+            names = [html.unescape(name) for name in re.findall(r"<Name>([^<]*)</Name>", listed)]
+        found += pool.map(measure, [program] * len(names), names)
+    return found
 
 
 def why_equivalent(mutant):
@@ -236,20 +246,26 @@ def why_equivalent(mutant):
 
 
 def catch(mutant, tests):
-    """What notices a mutant, as run says it. The cases that noticed the last ones of its file come first."""
+    """What notices a mutant, as run says it, of the tests that reach its check: first of the quick ones, and of those what
+    noticed the last mutants of its file."""
     if why_equivalent(mutant):
         return None
-    file = checks[abs(mutant) - 1][0]
-    tried = collections.defaultdict(list)
-    for program, case in list(noticed_by[file])[:-9:-1]:
-        tried[program].append(escaped(case))
-    runs = [(program, ",".join(cases)) for program, cases in tried.items()]
-    runs += tests[letters_of(file)]
-    caught = next((caught for caught in (run(program, mutant, cases)[0] for program, cases in runs) if caught), None)
-    if caught and caught[1]:
-        noticed_by[file].pop(caught, None)
-        noticed_by[file][caught] = True
-    return caught
+    noticed = noticed_by[checks[abs(mutant) - 1][0]]
+    last = list(noticed)[-8:]
+
+    def turn(test):
+        return test.seconds >= QUICK, (test.program, test.case) not in last, list(PROGRAMS).index(test.program)
+
+    reaching = sorted((test for test in tests if test.reaches[abs(mutant)]), key=turn)
+    for (_, _, program), some in itertools.groupby(reaching, turn):
+        some = list(some)
+        caught = run(list(PROGRAMS)[program], [test.case for test in some if test.case],
+                     sum(test.seconds for test in some), HALYARD_MUTANT=str(mutant))
+        if caught:
+            noticed.pop(caught, None)
+            noticed[caught] = True
+            return caught
+    return None
 
 
 def main():
@@ -261,10 +277,10 @@ def main():
     for file, text, how in EQUIVALENT:
         if not any(check[0] == file and check[2] == text for check in checks):
             sys.exit(f"mutate.py: EQUIVALENT speaks of a check that is not there: {file}: {text}")
-    tests = {letters: in_order(TESTS[letters]) for letters in {letters_of(file) for file in files}}
     mutants = [sign * (i + 1) for i, check in enumerate(checks) if check[0] in files for sign in (1, -1)]
     counts = collections.Counter()
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        tests = find_tests(pool)
         for mutant, caught in zip(mutants, pool.map(lambda mutant: catch(mutant, tests), mutants)):
             file, line, text = checks[abs(mutant) - 1]
             how, reason = "deleted" if mutant > 0 else "inverted", why_equivalent(mutant)
