@@ -85,7 +85,7 @@ halyard_status check_joined(const halyard_angle_source &joined, const CheckedPos
 
 halyard_status halyard::check_index(const halyard_angle_source &source, std::int64_t n_batch, std::int64_t n_tokens,
                                     const char *whose, halyard_error *error) noexcept {
-    if (source.kind != AngleKind::joined || n_batch == 0 || n_tokens == 0) {
+    if (source.kind != AngleKind::joined) {
         return HALYARD_OK;
     }
     const bool by_token = source.index_by_token;

@@ -22,7 +22,7 @@ void Sentence::add(const Part &part) noexcept {
 }
 
 halyard_status fail_with(halyard_error *error, halyard_status status, std::initializer_list<Part> parts) noexcept {
-    if (error != nullptr && check_error(error) == HALYARD_OK) {
+    if (error != nullptr) {
         error->code = status;
         Sentence sentence(error->message, sizeof(error->message));
         for (const Part &part : parts) {

@@ -54,7 +54,7 @@ private:
 [[gnu::cold]] halyard_status fail_with(halyard_error *error, halyard_status status,
                                        std::initializer_list<Part> parts) noexcept;
 
-/// Fills in *error with the parts in one sentence, when error is not NULL and its size is set. Returns status.
+/// Fills in *error, whose size is checked, with the parts in one sentence, unless error is NULL. Returns status.
 template <typename... Parts>
 halyard_status fail(halyard_error *error, halyard_status status, const Parts &...parts) noexcept {
     return fail_with(error, status, {Part(parts)...});

@@ -12,15 +12,10 @@
 namespace halyard {
 namespace {
 
-bool depends_on_length(const halyard_frequencies &frequencies) noexcept {
-    return frequencies.origin != nullptr && (frequencies.origin->scaling.method == HALYARD_SCALING_DYNAMIC_NTK ||
-                                             frequencies.origin->scaling.method == HALYARD_SCALING_LONGROPE);
-}
-
-/// NULL when memory runs out.
+/// Copies frequencies that no formula made. NULL when memory runs out.
 std::unique_ptr<halyard_frequencies> copy(const halyard_frequencies &from) noexcept {
     auto to = allocate_frequencies(from.n_pairs, from.about.method);
-    if (to == nullptr || (from.origin != nullptr && !keep_origin(*to, from.origin->scaling))) {
+    if (to == nullptr) {
         return nullptr;
     }
     std::copy_n(from.inv_freq.get(), from.n_pairs, to->inv_freq.get());
@@ -31,7 +26,7 @@ std::unique_ptr<halyard_frequencies> copy(const halyard_frequencies &from) noexc
     return to;
 }
 
-/// Makes the frequencies anew from what they were made from.
+/// Makes the frequencies anew from what they were made from, which few methods make other ones of for another length.
 halyard_status remake(const Origin &origin, std::int64_t seq_len, std::unique_ptr<halyard_frequencies> *out,
                       halyard_error *error) noexcept {
     halyard_scaling scaling = origin.scaling;
@@ -64,7 +59,7 @@ extern "C" halyard_status halyard_create_frequencies_for_length(const halyard_fr
                     " tokens only");
     }
     std::unique_ptr<halyard_frequencies> result;
-    if (depends_on_length(*frequencies)) {
+    if (frequencies->origin != nullptr) {
         HALYARD_TRY(remake(*frequencies->origin, seq_len, &result, error));
     } else {
         result = copy(*frequencies);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <iterator>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 namespace halyard {
@@ -225,7 +226,7 @@ DoubleDouble log2_of(DoubleDouble value) noexcept {
 
 DoubleDouble ln_of(double value) noexcept { return precise_log2(value) * ln_2; }
 
-bool is_less(DoubleDouble a, DoubleDouble b) noexcept { return a.hi < b.hi || (a.hi == b.hi && a.lo < b.lo); }
+bool is_less(DoubleDouble a, DoubleDouble b) noexcept { return std::tie(a.hi, a.lo) < std::tie(b.hi, b.lo); }
 
 DoubleDouble clamp_to_one(DoubleDouble value) noexcept {
     return is_less(value, {}) ? DoubleDouble{} : is_less(one, value) ? one : value;

@@ -194,15 +194,9 @@ halyard_status check_device(const char *name, std::int32_t device, halyard_error
 
 halyard_status read_queue(const halyard_gpu_queue *queue, halyard_gpu_queue *out, halyard_error *error) noexcept {
     *out = {};
-    if (const halyard_status status = read_struct(queue, "queue", out, error)) {
-        return status;
-    }
-    if (const halyard_status status = check_device("queue.device", out->device, error)) {
-        return status;
-    }
-    if (const halyard_status status = require_device(out->device, error)) {
-        return status;
-    }
+    HALYARD_TRY(read_struct(queue, "queue", out, error));
+    HALYARD_TRY(check_device("queue.device", out->device, error));
+    HALYARD_TRY(require_device(out->device, error));
     if (out->device == HALYARD_CUDA && out->context == nullptr) {
         void *current = nullptr;
         out->context = cuda().get_current(&current) == 0 ? current : nullptr;

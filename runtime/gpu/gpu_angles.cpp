@@ -77,7 +77,7 @@ halyard_status check_rows(const halyard_gpu_angles &angles, const char *name, vo
     }
     const MemoryInfo info = MemoryQueries(angles.queue).describe(memory);
     const auto bytes = static_cast<std::uint64_t>(element_bytes(source.rows_dtype));
-    if (is_cuda && reinterpret_cast<std::uintptr_t>(memory) % bytes != 0) {
+    if (reinterpret_cast<std::uintptr_t>(memory) % bytes != 0) {  // which no handle of OpenCL's is
         return fail(error, HALYARD_ERROR_UNSUPPORTED, "the source's ", name, "_rows is not aligned to its elements");
     }
     const std::int64_t end = offset + (source.n_rows - 1) * source.stride_row + source.rotary_dim / 2;
@@ -97,8 +97,8 @@ halyard_status use_rows(halyard_gpu_angles &angles, const halyard_angle_source &
     angles.device.second_rows = const_cast<void *>(source.sin_rows);
     angles.device.first_offset = cos_offset;
     angles.device.second_offset = sin_offset;
-    const halyard_status status = check_rows(angles, "cos", angles.device.first_rows, cos_offset, error);
-    return status != HALYARD_OK ? status : check_rows(angles, "sin", angles.device.second_rows, sin_offset, error);
+    HALYARD_TRY(check_rows(angles, "cos", angles.device.first_rows, cos_offset, error));
+    return check_rows(angles, "sin", angles.device.second_rows, sin_offset, error);
 }
 
 halyard_status upload_source(halyard_gpu_angles &angles, const halyard_angle_source &source, halyard_error *error) {
@@ -106,9 +106,8 @@ halyard_status upload_source(halyard_gpu_angles &angles, const halyard_angle_sou
     DeviceAngles &device = angles.device;
     if (source.kind == AngleKind::phase) {
         const std::size_t n_bytes = n_pairs * sizeof(std::uint32_t);
-        const halyard_status status = upload(angles.queue, source.turns_high.get(), n_bytes, &device.first_rows, error);
-        return status != HALYARD_OK ? status
-                                    : upload(angles.queue, source.turns_low.get(), n_bytes, &device.second_rows, error);
+        HALYARD_TRY(upload(angles.queue, source.turns_high.get(), n_bytes, &device.first_rows, error));
+        return upload(angles.queue, source.turns_low.get(), n_bytes, &device.second_rows, error);
     }
     // One piece of memory, in which each row is one of cos and one of sin.
     device.second_offset = source.rotary_dim / 2;
@@ -168,9 +167,7 @@ extern "C" {
 halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const halyard_angle_source *source,
                                          int64_t cos_offset, int64_t sin_offset, halyard_gpu_angles **out,
                                          halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
+    HALYARD_TRY(check_error(error));
     if (out == nullptr) {
         return fail_null(error, "out");
     }
@@ -178,9 +175,7 @@ halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const h
         return fail_null(error, "source");
     }
     halyard_gpu_queue where;
-    if (const halyard_status status = read_queue(queue, &where, error)) {
-        return status;
-    }
+    HALYARD_TRY(read_queue(queue, &where, error));
     if (const halyard_status refused = check_source(*source, error)) {
         return refused;
     }
@@ -212,18 +207,12 @@ halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const h
     device.form = form_of(*source);
     device.n_rows = source->kind == AngleKind::phase ? 1 : rows_of(*source);
     device.first_fine_row = static_cast<std::int32_t>(source->n_rows);
-    halyard_status status = upload_axes(*angles, source->axes, error);
-    if (status == HALYARD_OK) {
-        status = upload_list(*angles, *source, error);
-    }
-    if (status == HALYARD_OK) {
-        status = is_given ? use_rows(*angles, *source, cos_offset, sin_offset, error)
-                          : upload_source(*angles, *source, error);
-    }
-    if (status == HALYARD_OK) {
-        *out = angles.release();
-    }
-    return status;
+    HALYARD_TRY(upload_axes(*angles, source->axes, error));
+    HALYARD_TRY(upload_list(*angles, *source, error));
+    HALYARD_TRY(is_given ? use_rows(*angles, *source, cos_offset, sin_offset, error)
+                         : upload_source(*angles, *source, error));
+    *out = angles.release();
+    return HALYARD_OK;
 }
 
 void halyard_destroy_gpu_angles(halyard_gpu_angles *angles) {

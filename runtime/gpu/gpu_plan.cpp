@@ -61,14 +61,9 @@ Plans &plans() {
 /// Reads a description, of which a device decides the target.
 halyard_status read_gpu_desc(const halyard_plan_desc *desc, PlanDesc *out, halyard_error *error) {
     halyard_plan_desc given = {};
-    if (const halyard_status status = read_struct(desc, "desc", &given, error)) {
-        return status;
-    }
+    HALYARD_TRY(read_plan_desc(desc, out, &given, error));
     if (given.target != nullptr || given.max_target != nullptr) {
         return fail(error, HALYARD_ERROR_MISMATCH, "desc names a target, but the device decides");
-    }
-    if (const halyard_status status = read_plan_desc(desc, out, &given, error)) {
-        return status;
     }
     return check_road_plan(*out, error);
 }
@@ -212,12 +207,8 @@ using namespace halyard::gpu;
 extern "C" {
 
 halyard_status halyard_get_gpu_target_info(int32_t device, halyard_target_info *info, halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
-    if (const halyard_status status = check_device("device", device, error)) {
-        return status;
-    }
+    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_device("device", device, error));
     halyard_target_info value = {};
     value.size = sizeof(value);
     halyard_get_target_info(static_cast<std::int32_t>(target_of(device)), &value, nullptr);  // there is such a target
@@ -231,19 +222,11 @@ halyard_status halyard_get_gpu_target_info(int32_t device, halyard_target_info *
 
 halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc *desc, char *text, int64_t n_bytes,
                                         int64_t *n_needed, halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
-    if (const halyard_status status = check_device("device", device, error)) {
-        return status;
-    }
-    if (const halyard_status status = check_text(text, n_bytes, error)) {
-        return status;
-    }
+    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_device("device", device, error));
+    HALYARD_TRY(check_text(text, n_bytes, error));
     PlanDesc checked;
-    if (const halyard_status status = read_gpu_desc(desc, &checked, error)) {
-        return status;
-    }
+    HALYARD_TRY(read_gpu_desc(desc, &checked, error));
     Text lines = {text, n_bytes};
     if (const char *const reason = why_not(device); reason[0] != '\0') {
         lines.add("no kernel can be taken on this machine: ");
@@ -279,9 +262,7 @@ halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc 
 
 halyard_status halyard_create_gpu_plan(const halyard_gpu_queue *queue, const halyard_plan_desc *desc,
                                        const halyard_gpu_angles *angles, halyard_gpu_plan **out, halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
+    HALYARD_TRY(check_error(error));
     if (out == nullptr) {
         return fail_null(error, "out");
     }
@@ -289,9 +270,7 @@ halyard_status halyard_create_gpu_plan(const halyard_gpu_queue *queue, const hal
         return fail_null(error, "angles");
     }
     halyard_gpu_queue where;
-    if (const halyard_status status = read_queue(queue, &where, error)) {
-        return status;
-    }
+    HALYARD_TRY(read_queue(queue, &where, error));
     if (where.context != angles->queue.context) {
         return fail(error, HALYARD_ERROR_MISMATCH, "angles lie in another context than queue's");
     }
@@ -304,18 +283,14 @@ halyard_status halyard_create_gpu_plan(const halyard_gpu_queue *queue, const hal
     plans().add(*plan);  // halyard_destroy_gpu_plan removes it
     plan->angles = angles;
     plan->part_alignment = where.device == HALYARD_OPENCL ? part_alignment(where) : 1;
-    halyard_status status = read_gpu_desc(desc, &plan->checks, error);
-    if (status == HALYARD_OK && plan->checks.rotates && plan->checks.rotary_dim != angles->device.source.rotary_dim) {
+    HALYARD_TRY(read_gpu_desc(desc, &plan->checks, error));
+    if (plan->checks.rotates && plan->checks.rotary_dim != angles->device.source.rotary_dim) {
         return fail(error, HALYARD_ERROR_MISMATCH, "angles has a rotary_dim of ", angles->device.source.rotary_dim,
                     ", but the plan's is ", plan->checks.rotary_dim);
     }
-    if (status == HALYARD_OK) {
-        status = load_kernels(*plan, error);
-    }
-    if (status == HALYARD_OK) {
-        *out = plan.release();
-    }
-    return status;
+    HALYARD_TRY(load_kernels(*plan, error));
+    *out = plan.release();
+    return HALYARD_OK;
 }
 
 void halyard_destroy_gpu_plan(halyard_gpu_plan *plan) {

@@ -124,9 +124,7 @@ halyard_status check_rotations(const GpuRun &arguments, halyard_error *error) {
         if (reason[0] != '\0') {
             return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensor ", i, " ", reason);
         }
-        if (const halyard_status status = check_positions_of(arguments, block, error)) {
-            return status;
-        }
+        HALYARD_TRY(check_positions_of(arguments, block, error));
     }
     return HALYARD_OK;
 }
@@ -140,23 +138,17 @@ using namespace halyard::gpu;
 
 extern "C" halyard_status halyard_run_gpu(const halyard_gpu_plan *plan, const halyard_gpu_run_args *args,
                                           halyard_error *error) {
-    if (const halyard_status status = check_error(error)) {
-        return status;
-    }
+    HALYARD_TRY(check_error(error));
     if (plan == nullptr) {
         return fail_null(error, "plan");
     }
     GpuRun arguments = {};
-    if (const halyard_status status = read_gpu_run(*plan, args, &arguments, error)) {
-        return status;
-    }
+    HALYARD_TRY(read_gpu_run(*plan, args, &arguments, error));
     if (arguments.run.is_empty) {
         return HALYARD_OK;
     }
     const bool only_rotates = plan->checks.only_rotates;
-    if (const halyard_status status = only_rotates ? check_rotations(arguments, error) : check_road(arguments, error)) {
-        return status;
-    }
+    HALYARD_TRY(only_rotates ? check_rotations(arguments, error) : check_road(arguments, error));
     Call call = {plan->queue.context, arguments.queue.stream, ""};
     int status = 0;
     if (arguments.given.error_word != nullptr && plan->checks.rotates &&

@@ -61,12 +61,13 @@ public:
           queries_(plan.queue) {}
 
     halyard_status read(const halyard_gpu_run_args *args, halyard_error *error) {
-        halyard_status status = read_struct(args, "args", &out_.given, error);
-        for (const auto step : {&Reader::check_given, &Reader::read_arrays, &Reader::read_tokens,
-                                &Reader::read_error_word, &Reader::read_as_on_cpu, &Reader::check_memory}) {
-            status = status == HALYARD_OK ? (this->*step)(error) : status;
-        }
-        return status;
+        HALYARD_TRY(read_struct(args, "args", &out_.given, error));
+        HALYARD_TRY(check_given(error));
+        HALYARD_TRY(read_arrays(error));
+        HALYARD_TRY(read_tokens(error));
+        HALYARD_TRY(read_error_word(error));
+        HALYARD_TRY(read_as_on_cpu(error));
+        return check_memory(error);
     }
 
 private:
@@ -105,9 +106,7 @@ private:
         if (given.x == nullptr || given.y == nullptr) {
             return fail_null(error, given.x == nullptr ? "args.x" : "args.y");
         }
-        if (const halyard_status status = check_n_tensors(plan_.checks, given.n_tensors, given.reserved, error)) {
-            return status;
-        }
+        HALYARD_TRY(check_n_tensors(plan_.checks, given.n_tensors, given.reserved, error));
         if (!is_cuda_ && given.stream == nullptr) {
             return fail_null(error, "args.stream");
         }
@@ -121,22 +120,18 @@ private:
     }
 
     halyard_status read_arrays(halyard_error *error) {
-        halyard_status status = HALYARD_OK;
-        for (std::int32_t i = 0; i < plan_.checks.n_tensors && status == HALYARD_OK; i++) {
-            status = read_tensor(true, i, error);
-            status = status == HALYARD_OK ? read_tensor(false, i, error) : status;
-            status = status == HALYARD_OK && out_.given.stages != nullptr ? read_stages(i, error) : status;
+        for (std::int32_t i = 0; i < plan_.checks.n_tensors; i++) {
+            HALYARD_TRY(read_tensor(true, i, error));
+            HALYARD_TRY(read_tensor(false, i, error));
+            HALYARD_TRY(out_.given.stages != nullptr ? read_stages(i, error) : HALYARD_OK);
         }
-        return status;
+        return HALYARD_OK;
     }
 
     halyard_status read_tensor(bool is_x, std::int32_t i, halyard_error *error) {
         const halyard_gpu_run_args &given = out_.given;
         halyard_tensor &tensor = is_x ? x_[i] : y_[i];
-        if (const halyard_status status =
-                read_struct(is_x ? &given.x[i] : &given.y[i], is_x ? "an x" : "a y", &tensor, error)) {
-            return status;
-        }
+        HALYARD_TRY(read_struct(is_x ? &given.x[i] : &given.y[i], is_x ? "an x" : "a y", &tensor, error));
         return locate(is_x ? "an offset of x" : "an offset of y", tensor.data,
                       offset_of(is_x ? given.x_offsets : given.y_offsets, i), element_bytes(Dtype(tensor.dtype)),
                       is_x ? &out_.x[i] : &out_.y[i], error);
@@ -148,37 +143,29 @@ private:
         const TensorDesc &desc = plan_.checks.tensors[i];
         const std::int64_t weight_bytes = desc.norm && desc.norm->weight ? element_bytes(*desc.norm->weight) : 1;
         halyard_stages &stages = stages_[i];
-        halyard_status status = read_struct(element_of(given.stages, i), "a stage", &stages, error);
+        HALYARD_TRY(read_struct(element_of(given.stages, i), "a stage", &stages, error));
         stages.size = sizeof(stages);  // of the array that the checks go through
-        if (status == HALYARD_OK) {
-            status = locate("an offset of weights", stages.weight, offset_of(given.weight_offsets, i), weight_bytes,
-                            &out_.weights[i], error);
-        }
-        if (status == HALYARD_OK && desc.cache) {
-            status = locate("an offset of caches", stages.cache, offset_of(given.cache_offsets, i),
-                            element_bytes(desc.out_dtype), &out_.y[i], error);
-        }
-        return status != HALYARD_OK ? status
-                                    : locate("an offset of group_scales", stages.group_scales,
-                                             offset_of(given.group_scale_offsets, i), 1, &out_.group_scales[i], error);
+        HALYARD_TRY(locate("an offset of weights", stages.weight, offset_of(given.weight_offsets, i), weight_bytes,
+                           &out_.weights[i], error));
+        HALYARD_TRY(desc.cache ? locate("an offset of caches", stages.cache, offset_of(given.cache_offsets, i),
+                                        element_bytes(desc.out_dtype), &out_.y[i], error)
+                               : HALYARD_OK);
+        return locate("an offset of group_scales", stages.group_scales, offset_of(given.group_scale_offsets, i), 1,
+                      &out_.group_scales[i], error);
     }
 
     halyard_status read_tokens(halyard_error *error) {
         const halyard_gpu_run_args &given = out_.given;
-        halyard_status status = HALYARD_OK;
         if (given.positions != nullptr) {
-            status = read_struct(given.positions, "positions", &positions_, error);
-            status = status != HALYARD_OK ? status
-                                          : locate("positions_offset", positions_.data, given.positions_offset,
-                                                   positions_.type == HALYARD_INT64 ? 8 : 4, &out_.positions, error);
+            HALYARD_TRY(read_struct(given.positions, "positions", &positions_, error));
+            HALYARD_TRY(locate("positions_offset", positions_.data, given.positions_offset,
+                               positions_.type == HALYARD_INT64 ? 8 : 4, &out_.positions, error));
         }
-        return status == HALYARD_OK && given.slots != nullptr ? read_slots(error) : status;
+        return given.slots != nullptr ? read_slots(error) : HALYARD_OK;
     }
 
     halyard_status read_slots(halyard_error *error) {
-        if (const halyard_status status = read_struct(out_.given.slots, "slots", &slots_, error)) {
-            return status;
-        }
+        HALYARD_TRY(read_struct(out_.given.slots, "slots", &slots_, error));
         if (slots_.policy == HALYARD_SLOTS_CHECK) {
             return fail(error, HALYARD_ERROR_UNSUPPORTED,
                         "args.slots->policy is HALYARD_SLOTS_CHECK (0), but a device "
@@ -195,11 +182,8 @@ private:
 
     halyard_status read_error_word(halyard_error *error) {
         error_word_ = out_.given.error_word;
-        if (const halyard_status status =
-                locate("error_word_offset", error_word_, error_word_ != nullptr ? out_.given.error_word_offset : 0, 4,
-                       &out_.error_word, error)) {
-            return status;
-        }
+        HALYARD_TRY(locate("error_word_offset", error_word_, error_word_ != nullptr ? out_.given.error_word_offset : 0,
+                           4, &out_.error_word, error));
         return reinterpret_cast<std::uintptr_t>(error_word_) % 4 == 0
                    ? HALYARD_OK
                    : fail(error, HALYARD_ERROR_UNSUPPORTED, "error_word is not aligned to 4 bytes");
@@ -224,7 +208,6 @@ private:
     /// Whether all memory is the plan's device's and, OpenCL, large enough. What is not touched has an empty range.
     halyard_status check_memory(halyard_error *error) {
         const Run &run = out_.run;
-        halyard_status status = HALYARD_OK;
         for (std::int32_t i = 0; i < plan_.checks.n_tensors; i++) {
             const bool has_cache = plan_.checks.tensors[i].cache.has_value();
             const Touched all[] = {
@@ -235,7 +218,7 @@ private:
                 {"stages.group_scales", out_.group_scales[i], stages_[i].group_scales,
                  run.stages[i].memory(group_scales_array)}};
             for (const Touched &array : all) {
-                status = status == HALYARD_OK ? check(array, i, error) : status;
+                HALYARD_TRY(check(array, i, error));
             }
         }
         const Touched of_run[] = {
@@ -243,9 +226,9 @@ private:
             {"slots", out_.slots, slots_.data, run.slots.memory},
             {"error_word", out_.error_word, error_word_, word_at(error_word_)}};
         for (const Touched &array : of_run) {
-            status = status == HALYARD_OK ? check(array, 0, error) : status;
+            HALYARD_TRY(check(array, 0, error));
         }
-        return status;
+        return HALYARD_OK;
     }
 
     static MemoryRange word_at(const void *word) {

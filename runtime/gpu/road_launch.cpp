@@ -265,8 +265,7 @@ const char *why_not(const Launch &launch, const RoadTensor &tensor) noexcept {
     }
     const auto bits = address_bits(launch, tensor.x) | (by_bytes ? 0 : address_bits(launch, tensor.y)) |
                       static_cast<std::uint64_t>(steps);
-    if ((desc.head_dim > 1 && (tensor.in.element != 1 || (!desc.cache && tensor.out.element != 1))) ||
-        bits % wide_bytes != 0) {
+    if (tensor.in.element != 1 || tensor.out.element != 1 || bits % wide_bytes != 0) {
         return "has heads that are not dense or do not begin on 16 bytes, in x or where they go: a device does no more "
                "than rotate those";
     }

@@ -11,7 +11,7 @@ namespace halyard::gpu {
 
 namespace {
 
-/// What groups ask for that no kernel does, in words; NULL if the kernel does it all.
+/// What groups ask for that no kernel does, in words, and so on; NULL if kernels do it all.
 const char *why_not(const GroupsDesc &groups) {
     constexpr std::int64_t quad = FlatMemory::quad_bytes;
     const bool is_int8 = groups.element == HALYARD_ELEMENT_INT8;
@@ -41,7 +41,42 @@ const char *why_not(const GroupsDesc &groups) {
     return is_near || groups.n_groups == 1 ? nullptr : ".groups lie more than 32,767 bytes apart in their record";
 }
 
-/// What a tensor asks for that no kernel does, in words; NULL if kernels do it all.
+const char *why_not(const NormDesc &norm) {
+    if (norm.layer) {
+        return ".norm->kind is HALYARD_NORM_LAYER (1), but on a device norms are HALYARD_NORM_RMS";
+    }
+    if (norm.per_head) {
+        return ".norm->weight_per_head is 1, but on a device all heads have the same weights";
+    }
+    if (norm.row) {
+        return ".norm->width is HALYARD_NORM_ROW (1), but on a device norms are of heads";
+    }
+    return norm.after ? ".norm->order is HALYARD_NORM_AFTER (1), but on a device norms come before the rotation"
+                      : nullptr;
+}
+
+const char *why_not(const ScaleDesc &scale) {
+    if (scale.dynamic) {
+        return ".scale->kind is HALYARD_SCALE_DYNAMIC (1), but on a device scales are static";
+    }
+    return scale.by_head || scale.by_channel
+               ? ".scale->per is not HALYARD_SCALE_PER_TENSOR (0), but on a device a tensor has one scale"
+               : nullptr;
+}
+
+/// Of heads with so many elements.
+const char *why_not(const CacheDesc &cache, std::int64_t n_elements) {
+    std::int64_t stride_element = 0;
+    if (!cache.is_linear(n_elements, &stride_element) || stride_element != 1) {
+        return ".cache has heads that are not dense, which no kernel of a device stores";
+    }
+    if (cache.tile_tokens < cache.block_size && cache.stride_tile_tokens != cache.tile_tokens * cache.stride_token) {
+        return ".cache has tiles of tokens, which no kernel of a device stores";
+    }
+    return cache.n_slots > INT32_MAX ? ".cache->n_slots is more than the 2^31 - 1 that a kernel of a device counts"
+                                     : nullptr;
+}
+
 const char *why_not(const TensorDesc &desc) {
     const auto divides = [&](Dtype dtype) {
         return desc.head_dim * element_bytes(dtype) % std::int64_t{wide_bytes} == 0;
@@ -49,43 +84,18 @@ const char *why_not(const TensorDesc &desc) {
     if (desc.from_groups) {
         return ".from_groups is set, but no kernel of a device reads records";
     }
-    if (const char *const reason = desc.groups ? why_not(*desc.groups) : nullptr) {
-        return reason;
-    }
     if (desc.hadamard != 0) {
         return ".hadamard is set, but no kernel of a device transforms";
     }
-    if (desc.norm && desc.norm->layer) {
-        return ".norm->kind is HALYARD_NORM_LAYER (1), but on a device norms are HALYARD_NORM_RMS";
-    }
-    if (desc.norm && desc.norm->per_head) {
-        return ".norm->weight_per_head is 1, but on a device all heads have the same weights";
-    }
-    if (desc.norm && desc.norm->row) {
-        return ".norm->width is HALYARD_NORM_ROW (1), but on a device norms are of heads";
-    }
-    if (desc.norm && desc.norm->after) {
-        return ".norm->order is HALYARD_NORM_AFTER (1), but on a device norms come before the rotation";
+    for (const char *const reason :
+         {desc.groups ? why_not(*desc.groups) : nullptr, desc.norm ? why_not(*desc.norm) : nullptr,
+          desc.scale ? why_not(*desc.scale) : nullptr, desc.cache ? why_not(*desc.cache, desc.out_dim()) : nullptr}) {
+        if (reason != nullptr) {
+            return reason;
+        }
     }
     if (desc.position_scales) {
         return ".position_scales is 1, but on a device nothing is scaled by position";
-    }
-    if (desc.scale && desc.scale->dynamic) {
-        return ".scale->kind is HALYARD_SCALE_DYNAMIC (1), but on a device scales are static";
-    }
-    if (desc.scale && (desc.scale->by_head || desc.scale->by_channel)) {
-        return ".scale->per is not HALYARD_SCALE_PER_TENSOR (0), but on a device a tensor has one scale";
-    }
-    std::int64_t stride_element = 0;
-    if (desc.cache && (!desc.cache->is_linear(desc.out_dim(), &stride_element) || stride_element != 1)) {
-        return ".cache has heads that are not dense, which no kernel of a device stores";
-    }
-    if (desc.cache && desc.cache->tile_tokens < desc.cache->block_size &&
-        desc.cache->stride_tile_tokens != desc.cache->tile_tokens * desc.cache->stride_token) {
-        return ".cache has tiles of tokens, which no kernel of a device stores";
-    }
-    if (desc.cache && desc.cache->n_slots > INT32_MAX) {
-        return ".cache->n_slots is more than the 2^31 - 1 that a kernel of a device counts";
     }
     if (!divides(desc.dtype) || !divides(desc.groups ? desc.dtype : desc.out_dtype)) {
         return ".head_dim is no multiple of 16 bytes, in dtype or out_dtype, by which a device loads and stores heads";
@@ -219,9 +229,7 @@ halyard_status check_road(const GpuRun &arguments, halyard_error *error) noexcep
             return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensor ", i, " ", reason);
         }
     }
-    if (const halyard_status status = check_positions_of(arguments, block, error)) {
-        return status;
-    }
+    HALYARD_TRY(check_positions_of(arguments, block, error));
     const LaunchPositions slots = slots_of(arguments, block, 0);
     const char *const reason = slots.place.memory != nullptr ? why_not(arguments.launch, slots, 1) : "";
     return reason[0] == '\0' ? HALYARD_OK : fail(error, HALYARD_ERROR_UNSUPPORTED, "slots ", reason);

@@ -40,7 +40,7 @@ halyard_status read_records(const halyard_tensor_desc &tensor, int index, bool r
                             halyard_error *error) {
     const bool reads = tensor.from_groups != nullptr || (rerotates && tensor.groups != nullptr);
     const bool writes = tensor.groups != nullptr;
-    if ((tensor.from_groups != nullptr || writes) && tensor.head_dim > max_staged_head) {
+    if ((reads || writes) && tensor.head_dim > max_staged_head) {
         return fail_long_head(tensor, index, error);
     }
     if (rerotates && tensor.from_groups != nullptr) {

@@ -158,12 +158,15 @@ TEST_CASE("lengths: LongRoPE changes at the trained length, and nothing else eve
 
 TEST_CASE("lengths: arguments are checked", "[angles][errors]") {
     const auto good = halyard::frequencies::from_scaling(dynamic_ntk());
+    const auto other = halyard::frequencies::from_base(10000, 64);  // of the same at any length
     auto *const untouched = reinterpret_cast<halyard_frequencies *>(16);
     halyard_frequencies *out = untouched;
     for (const std::int64_t seq_len : {std::int64_t{-1}, most_tokens + 1, INT64_MIN, INT64_MAX}) {
-        check_refused(HALYARD_ERROR_SHAPE, {"seq_len is " + text(seq_len)}, [&](auto *error) {
-            return halyard_create_frequencies_for_length(good.get(), seq_len, &out, error);
-        });
+        for (const auto *const from : {&good, &other}) {
+            check_refused(HALYARD_ERROR_SHAPE, {"seq_len is " + text(seq_len)}, [&](auto *error) {
+                return halyard_create_frequencies_for_length(from->get(), seq_len, &out, error);
+            });
+        }
     }
     check_refused(HALYARD_ERROR_NULL_POINTER, {"frequencies"},
                   [&](auto *error) { return halyard_create_frequencies_for_length(nullptr, 1, &out, error); });

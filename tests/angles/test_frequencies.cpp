@@ -33,7 +33,10 @@ void refuse_list(halyard_status status, const Words &words, const double *inv_fr
 }  // namespace
 
 TEST_CASE("frequencies: arguments are checked", "[angles]") {
-    for (const double base : {0.0, -1.0, infinity, -infinity, not_a_number, 1e-300, 5e-324}) {
+    for (const double base : {0.0, -1.0, infinity, -infinity, not_a_number}) {
+        refuse_base(HALYARD_ERROR_FREQUENCY, {"base is", "finite and greater than 0"}, base, 128);
+    }
+    for (const double base : {1e-300, 5e-324}) {
         refuse_base(HALYARD_ERROR_FREQUENCY, {"base is"}, base, 128);
     }
     refuse_base(HALYARD_ERROR_FREQUENCY, {}, 0x1.fp-41, 4);  // inv_freq[1] is just above 2^20

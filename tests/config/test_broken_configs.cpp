@@ -116,6 +116,8 @@ TEST_CASE("config: broken configs are refused by name, contradictions", "[config
         {whole_with(R"({"rope_theta": 10000.0})"), "rope_theta is not what text_config.rope_theta says"},
         {whole_with(R"({"partial_rotary_factor": 0.5})"), "partial_rotary_factor is not what text_config."},
         {whole_with(R"({"llm_config": {"rope_theta": 1e4}})"), "text_config and llm_config are both there"},
+        {whole_with(R"({"vlm_config": {"text_config": {"rope_theta": 1e4}}})"),
+         "vlm_config and text_config are both there"},
         {llama_scaled(R"("max_position_embeddings": 4096)").dump(),
          "rope_scaling.max_position_embeddings is 4096, but max_position_embeddings is 131072"},
         {llama(R"({"head_dim": 128, "kv_channels": 64})").dump(), "kv_channels is 64, but head_dim is 128"},

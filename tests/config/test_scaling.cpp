@@ -303,6 +303,11 @@ TEST_CASE("scaling: bad arguments of any method", "[scaling][errors]") {
     refuse(all, HALYARD_ERROR_ROTARY_DIM, "exponent_dim", &S::exponent_dim, {-1, 1, widest + 1, least});
     refuse({proportional}, HALYARD_ERROR_ROTARY_DIM, "rotated_dim", &S::rotated_dim, {-2, 1, 3, 130, most});
     refuse({ntk, dynamic}, HALYARD_ERROR_ROTARY_DIM, "rotary_dim", &S::rotary_dim, {2});
+    for (const auto method : {by_default, linear, yarn, llama3}) {
+        auto narrow = describe(method);
+        narrow.rotary_dim = 2;
+        CHECK_NOTHROW(halyard::frequencies::from_scaling(narrow));
+    }
     refuse_reals({all.begin() + 1, all.end()}, "factor", &S::factor, {0.5, -1.0, not_a_number, infinity, 1e30});
     refuse_reals({linear, ntk, dynamic, llama3}, "factor", &S::factor, {0.0});
     refuse({dynamic, yarn, llama3, longrope}, HALYARD_ERROR_SHAPE, "original_max_position", &S::original_max_position,

@@ -249,7 +249,8 @@ TEST_CASE("cuda calls: what is no row of heads takes a launch each, and what is 
         CHECK(count(8, 2, {0, 12 * 64, 128, 1}) == 2);
         CHECK(count(8, 2, {0, 24 * 64, 64, 1}) == 2);
         CHECK(count(8, 1, {0, 12 * 64, 64, 2}) == 2);
-        CHECK(count(0, 0, {0, 12 * 64, 64, 1}) == 1);  // no heads
+        CHECK(count(0, 0, {0, 12 * 64, 64, 1}) == 1);        // no heads
+        CHECK(count(0, 0, {0, 12 * 64, 64, 1 << 27}) == 1);  // none that would be too long
     }
     SECTION("other steps from batch row to batch row") {
         const std::int64_t token = Packed::token;
@@ -346,6 +347,17 @@ TEST_CASE("cuda calls: a road of q, k and v takes one launch, wherever they and 
     SECTION("an error word takes one more for positions, and one for slots") {
         s.how.error_word = static_cast<std::int32_t *>(s.word.data());
         CHECK(count_launches(s.plan, s.tensors, s.tensors, s.how) == 3);
+    }
+    SECTION("a tensor of another dtype, or of shorter heads, takes a launch of its own") {
+        auto desc = s.describe_road();
+        desc.tensors[2].dtype = s.tensors[2].dtype = HALYARD_F16;
+        CHECK(count_launches(halyard::gpu_plan(queue_of(), desc, s.angles), s.tensors, s.tensors, s.how) == 2);
+        desc = s.describe_road();
+        const auto cache = halyard::describe_nhd_cache(16, 16, 8, 64);
+        desc.tensors[2].head_dim = s.tensors[2].shape[3] = 64;
+        desc.tensors[2].cache = &cache;
+        s.tensors[2].dtype = HALYARD_BF16;
+        CHECK(count_launches(halyard::gpu_plan(queue_of(), desc, s.angles), s.tensors, s.tensors, s.how) == 2);
     }
     SECTION("records and their scales, in memory of their own, are in the same launch") {
         const auto groups = halyard::describe_groups(HALYARD_GROUPS_VLLM_FP8);
@@ -516,6 +528,7 @@ TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creat
         {"cuMemAlloc_v2", 2, HALYARD_ERROR_OUT_OF_MEMORY},
         {"cuMemcpyHtoD_v2", 700, HALYARD_ERROR_DEVICE},
         {"cuMemcpyDtoH_v2", 700, HALYARD_ERROR_DEVICE},
+        {"cuStreamSynchronize", 700, HALYARD_ERROR_DEVICE},
         {"cuModuleLoadData", 218, HALYARD_ERROR_DEVICE},
         {"cuModuleLoadDataEx", 218, HALYARD_ERROR_DEVICE},
         {"cuModuleGetFunction", 500, HALYARD_ERROR_DEVICE},

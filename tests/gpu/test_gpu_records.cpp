@@ -71,6 +71,11 @@ void test_refused_plans(std::int32_t device) {
         {elements, {{tensor.groups, &preset}, {preset.preset, HALYARD_GROUPS_GGML_Q4_0}}},
         {elements, {{tensor.groups, &preset}, {preset.preset, HALYARD_GROUPS_OPENVINO_U8}}},
         {elements, {{groups.element, HALYARD_ELEMENT_E5M2}}},
+        {elements,
+         {{groups.element, HALYARD_ELEMENT_INT4},
+          {groups.rounding, HALYARD_ROUNDING_AWAY},
+          {groups.packing, 1},
+          {groups.scale_offset, 32}}},
         {".groups->reciprocal is HALYARD_RECIPROCAL_OF_LARGEST (2), but on a device it is that of the scale",
          {{groups.reciprocal, HALYARD_RECIPROCAL_OF_LARGEST}, {groups.floor, 0}}},
         {".groups has scales of 16 bits, but on a device they are HALYARD_GROUP_SCALE_F32 (1) or E8M0 (4, 5)",
@@ -137,8 +142,10 @@ void test_refused_runs(std::int32_t device) {
           {w.x.shape[1], 2},
           {w.positions.shape[1], 2}}},
     });
-    RecordsThere far(device, RecordsThere::Desc(std::int64_t{1} << 31, 4));
-    far.runs.refuse({{is_cuda ? HALYARD_ERROR_UNSUPPORTED : HALYARD_ERROR_SHAPE, {"scales"}, {}}});
+    for (const std::int64_t stride : {std::int64_t{1} << 31, -(std::int64_t{1} << 31) - 4}) {
+        RecordsThere far(device, RecordsThere::Desc(stride, 4));
+        far.runs.refuse({{is_cuda ? HALYARD_ERROR_UNSUPPORTED : HALYARD_ERROR_SHAPE, {"scales"}, {}}});
+    }
     if (is_cuda) {
         w.runs.refuse({{HALYARD_ERROR_UNSUPPORTED, {"group_scales"}, {{w.stages.group_scales, &not_of_the_device}}}});
     }

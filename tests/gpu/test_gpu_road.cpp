@@ -144,6 +144,15 @@ struct RoadThere : Working {
     }
 };
 
+/// A tensor that is normed, without weights.
+struct NormDesc : RoadThere::Desc {
+    NormDesc() {
+        norm.weight_dtype = 0;
+        tensor.scale = nullptr;
+        tensor.cache = nullptr;
+    }
+};
+
 void test_refused_runs(std::int32_t device) {
     RoadThere w(device);
     // CUDA takes no offsets.
@@ -172,8 +181,37 @@ void test_refused_runs(std::int32_t device) {
         {HALYARD_ERROR_OVERLAP, {"cache", "x[0]"}, {{w.stages.cache, w.x.data}}},
         {HALYARD_ERROR_STRUCT_SIZE, {"size is 4"}, {{w.stages.size, 4}}},
     });
+    w.runs.refuse({{HALYARD_ERROR_UNSUPPORTED,
+                    {"heads that are not dense"},
+                    {{w.x.strides, std::array<std::int64_t, 4>{0, 64, 64, 2}}}}});
+    if (device == HALYARD_CUDA) {
+        w.runs.refuse({{HALYARD_ERROR_UNSUPPORTED, {"weight"}, {{w.stages.weight, w.weights.data(2)}}}});
+    }
+    const NormDesc of_norm;
+    Working only_norms(device, of_norm.tensor, 4 * 2 * 64 * 4);
+    CHECK(only_norms.run() == HALYARD_OK);
+    only_norms.before = only_norms.to.read();
+    only_norms.runs.refuse({{HALYARD_ERROR_UNSUPPORTED,
+                             {"heads that are not dense"},
+                             {{only_norms.y.strides, std::array<std::int64_t, 4>{0, 256, 128, 2}}}}});
+    w.args.bad_position = HALYARD_BAD_POSITION_CLAMP;  // the error word still tells of slots
     CHECK(w.run() == HALYARD_OK);
     CHECK((w.to.read() != w.before));
+}
+
+/// Norms and rotates two tensors of the same values, in memory of their own.
+void test_tensors_apart(std::int32_t device) {
+    const NormDesc of_norm;
+    Working w(device, of_norm.tensor);
+    const halyard::gpu_plan plan(w.queue, halyard::plan_desc(64, {of_norm.tensor, of_norm.tensor}), w.angles);
+    const gpu_test::Memory from(w.queue, w.x_before), to(w.queue, w.before);
+    const halyard_tensor x[] = {w.x, w.on_device(from)}, y[] = {w.y, w.on_device(to)};
+    w.args.x = x;
+    w.args.y = y;
+    w.args.x_offsets = w.args.y_offsets = nullptr;
+    REQUIRE(halyard_run_gpu(plan.get(), &w.args, nullptr) == HALYARD_OK);
+    CHECK((w.to.read() != w.before));
+    CHECK((to.read() == w.to.read()));
 }
 
 /// Stores several tokens in one slot. They may be stored at once, so that each element comes from any of them.
@@ -224,6 +262,9 @@ TEST_ON_DEVICES("gpu road: what no kernel of a device does is refused by the pla
 
 TEST_ON_DEVICES("gpu road: what cannot be launched is refused, and nothing is written",
                 "cuda device: what cannot be launched is refused, and nothing is written", test_refused_runs)
+
+TEST_ON_DEVICES("gpu road: tensors in memory of their own", "cuda device: roads of tensors in memory of their own",
+                test_tensors_apart)
 
 TEST_ON_DEVICES("gpu road: of tokens with one slot each element is one of theirs",
                 "cuda device: of tokens with one slot each element is one of theirs", test_doubled_slots)

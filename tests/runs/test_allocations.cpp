@@ -153,6 +153,25 @@ bool any_mishandles_failures() {
         return halyard_create_frequencies_from_config(config.data(), static_cast<std::int64_t>(config.size()), nullptr,
                                                       out, error);
     });
+    auto scaling = halyard::make_struct<halyard_scaling>();
+    scaling.method = HALYARD_SCALING_LONGROPE;
+    scaling.base = 10000.0;
+    scaling.rotary_dim = 4;
+    scaling.factor = 2.0;
+    scaling.original_max_position = 4096;
+    scaling.short_factor = scaling.long_factor = list;
+    scaling.n_factors = 2;
+    failed |= of_frequencies("frequencies from scaling", [&](auto **out, auto *error) {
+        return halyard_create_frequencies_from_scaling(&scaling, out, error);
+    });
+    const auto longrope = halyard::frequencies::from_scaling(scaling);
+    const auto of_list_of_pairs = halyard::frequencies::from_list(list, 2);
+    for (const auto &[name, from] :
+         {std::tuple("another length's frequencies", &longrope), {"another length's, of a list", &of_list_of_pairs}}) {
+        failed |= of_frequencies(name, [&](auto **out, auto *error) {
+            return halyard_create_frequencies_for_length(from->get(), 9000, out, error);
+        });
+    }
     const std::int32_t positions[] = {3, 9, 90};
     const auto listed = halyard::positions(positions, {1, 3});
     const std::string scaled = R"({"model_type": "llama", "head_dim": 64, "rope_theta": 10000.0, "rope_scaling":
