@@ -23,8 +23,7 @@ bool move_to(const void *data, const Reach &reach, MemoryRange *out) {
 
 /// Moves an array that a call brings or not to where it lies this time; false where that is not as it was bound.
 bool move_if_brought(const void *data, const Reach &reach, MemoryRange *out) {
-    *out = {0, 0};
-    return (data != nullptr) == (reach.above != 0) && (data == nullptr || move_to(data, reach, out));
+    return (data != nullptr) == (reach.above != 0) && move_to(data, reach, out);
 }
 
 /// Moves a tensor's stages to where they lie this time; false where they are not as they were bound.

@@ -114,7 +114,7 @@ halyard_status fail_record_stride(const halyard_tensor &tensor, const char *name
         return fail(error, HALYARD_ERROR_STRIDE, "y[", i, "] has strides ", y.strides[0], ", ", y.strides[1], ", ",
                     y.strides[2], ", ", y.strides[3], ", by which two of its elements could meet");
     }
-    if (desc.groups && y.shape[3] > 1 && y.strides[3] != 1) {
+    if (desc.groups && y.strides[3] != 1) {
         return fail_record_stride(y, "y", i, error);
     }
     tensor.y = static_cast<char *>(y.data);
@@ -186,7 +186,7 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
         if (!find_memory_range(x.data, x.shape, x.strides, element_bytes(desc.dtype), &spans.x[i])) {
             return fail_range(x, "x", i, error);
         }
-        if (desc.from_groups && x.shape[3] > 1 && x.strides[3] != 1) {
+        if (desc.from_groups && x.strides[3] != 1) {
             return fail_record_stride(x, "x", i, error);
         }
         tensor.x = static_cast<const char *>(x.data);
@@ -225,8 +225,7 @@ halyard_status check_given_rows(const halyard_angle_source &angles, bool has_pos
         return fail(error, HALYARD_ERROR_MISMATCH, "args.positions is set, but the angle source's rows are by_token");
     }
     const std::int64_t n_batch = angles.is_shared ? 1 : run.n_batch;
-    if (!run.is_empty &&
-        (n_batch > angles.n_rows || angles.n_rows % n_batch != 0 || angles.n_rows / n_batch != run.n_tokens)) {
+    if (!run.is_empty && (angles.n_rows % n_batch != 0 || angles.n_rows / n_batch != run.n_tokens)) {
         return fail(error, HALYARD_ERROR_SHAPE, "the angle source has ", angles.n_rows, " rows by_token",
                     angles.is_shared ? " that batch rows share" : "", ", but the run ", run.n_batch, " x ",
                     run.n_tokens, " tokens");

@@ -58,6 +58,11 @@ void set_cache_strides(int index, const Spans &spans, Run &run) {
                 asked_by[first]);
 }
 
+/// Of scales of groups, which begin scale_offset bytes behind the memory that is given.
+bool find_scales_range(const Lattice &scales, const char *data, MemoryRange *out) {
+    return find_memory_range(scales, out) && out->end >= reinterpret_cast<std::uintptr_t>(data);
+}
+
 /// Finds the memory of an array that a tensor's stages ask for; false where it leaves the address space.
 bool find_range(const Run &run, int index, StageArray array, MemoryRange *out) {
     const TensorDesc &desc = run.plan->tensors[index];
@@ -76,8 +81,8 @@ bool find_range(const Run &run, int index, StageArray array, MemoryRange *out) {
     case position_scales_array:
         return find_memory_range<3>(stages.data(array), {run.n_batch, run.n_tokens, n_heads}, stages.position_strides,
                                     sizeof(float), out);
-    case group_scales_array: return find_memory_range(group_scales_of(run, index), out);
-    case from_group_scales_array: return find_memory_range(from_group_scales_of(run, index), out);
+    case group_scales_array: return find_scales_range(group_scales_of(run, index), stages.data(array), out);
+    case from_group_scales_array: return find_scales_range(from_group_scales_of(run, index), stages.data(array), out);
     }
     return false;
 }

@@ -336,6 +336,13 @@ TEST_CASE("errors: groups, bound runs", "[errors][groups]") {
         {HALYARD_ERROR_MISMATCH, {"from_group_scales"}, {{bound.args.from_group_scales, bound.args.group_scales}}},
         {HALYARD_ERROR_OVERLAP, {"args.group_scales[1]"}, {{scales[1], s.at(1500)}}},
     });
+    s.k_groups.scale_offset = 1;
+    auto *const last = reinterpret_cast<void *>(UINTPTR_MAX);
+    s.runs.refuse(HALYARD_ERROR_OVERFLOW, {"stages[1].group_scales leaves the address space"},
+                  {{s.stages[1].group_scales, last}});
+    BoundRun behind(s);
+    behind.calls.refuse(HALYARD_ERROR_OVERFLOW, {"args.group_scales[1]", "address space"},
+                        {{behind.group_scales[1], last}});
 }
 
 TEST_CASE("errors: groups, a bound run of halyard.hpp takes what a good run does", "[groups]") {

@@ -538,6 +538,10 @@ TEST_CASE("errors: roads, bound runs", "[errors][road][bound]") {
         {HALYARD_ERROR_OVERFLOW,
          {"args.slots leaves the address space"},
          {{b.args.slots, before_the_end_of_memory(3)}}},
+        {HALYARD_ERROR_OVERFLOW,
+         {"args.slots_scratch leaves the address space"},
+         {{b.args.slots_scratch, before_the_end_of_memory(0)}}},
+        {HALYARD_ERROR_OVERFLOW, {"args.x[1] leaves the address space"}, {{b.x[1], before_the_end_of_memory(100)}}},
     });
     CHECK(b() == HALYARD_OK);
 }

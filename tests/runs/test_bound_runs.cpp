@@ -244,6 +244,9 @@ TEST_CASE("errors: bound runs", "[errors][bound]") {
          {"args.x[0] or args.y[0] leaves the address space"},
          {{b.y[0], reinterpret_cast<void *>(UINTPTR_MAX - 100)}}},
         {HALYARD_ERROR_OVERFLOW,
+         {"args.x[0] or args.y[0] leaves the address space"},
+         {{b.x[0], reinterpret_cast<void *>(UINTPTR_MAX - 100)}}},
+        {HALYARD_ERROR_OVERFLOW,
          {"args.positions leaves the address space"},
          {{b.args.positions, reinterpret_cast<void *>(UINTPTR_MAX - 3)}}},
         {HALYARD_ERROR_MISMATCH, {"args.positions is NULL", "with positions"}, {{b.args.positions, nullptr}}},
@@ -266,6 +269,22 @@ TEST_CASE("errors: bound runs", "[errors][bound]") {
 
 TEST_CASE("errors: bound runs that are in place, count positions or have an executor", "[errors][bound]") {
     RotationRun s;
+    RotationRun backwards;
+    auto &x = backwards.x[0];
+    x.data = static_cast<float *>(x.data) + (x.shape[1] - 1) * x.strides[1];
+    x.strides[1] = -x.strides[1];
+    BoundRun from_last(backwards);
+    from_last.calls.refuse(HALYARD_ERROR_OVERFLOW, {"args.x[0] or args.y[0] leaves the address space"},
+                           {{from_last.x[0], reinterpret_cast<void *>(4)}});
+    RotationRun none;
+    for (auto *const tensor : {&none.x[0], &none.x[1], &none.y[0], &none.y[1]}) {
+        tensor->shape[1] = 0;
+    }
+    none.positions.shape[1] = 0;
+    none.args.positions = &none.positions;
+    BoundRun empty(none);
+    empty.args.positions = nullptr;
+    CHECK(empty() == HALYARD_OK);
     BoundRun counted(s);
     counted.calls.refuse(HALYARD_ERROR_MISMATCH, {"args.positions is set", "without positions"},
                          {{counted.args.positions, s.positions.data}});

@@ -38,6 +38,8 @@ TEST_CASE("errors: runs, pointers, structs and enumerations", "[errors]") {
     runs.refuse_each(HALYARD_ERROR_SHAPE, {-1, 1, 3, INT32_MAX, INT32_MIN}, {{"args.n_tensors", s.args.n_tensors}},
                      {"the plan's is 2"});
     runs.accept({{s.args.n_tensors, 2}});
+    runs.refuse(HALYARD_ERROR_MISMATCH, {"stages[0].cache is set", "tensors[0] does not have a cache"},
+                {{s.args.stages, s.stages}, {s.stages[0].cache, s.at(3000)}});
     runs.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 1}, {{"args.reserved", s.args.reserved}});
     runs.refuse_each(HALYARD_ERROR_UNSUPPORTED, {HALYARD_CUDA, HALYARD_OPENCL},
                      {{"x[0].device", s.x[0].device}, {"y[1].device", s.y[1].device}});
@@ -200,6 +202,13 @@ TEST_CASE("errors: runs, outputs over other arguments", "[errors]") {
 
 TEST_CASE("errors: runs, positions that the source does not cover", "[errors]") {
     RotationRun s;
+    const auto given = halyard::angle_source::given(s.at(3072), s.at(3080), 4, 2, RotationRun::rotary_dim);
+    s.runs.refuse(HALYARD_ERROR_MISMATCH, {"args.positions is NULL, but 2 batch rows"}, {{s.args.angles, given.get()}});
+    s.runs.accept({{s.args.angles, given.get()},
+                   {s.x[0].shape[1], 0},
+                   {s.y[0].shape[1], 0},
+                   {s.x[1].shape[1], 0},
+                   {s.y[1].shape[1], 0}});
     const Table &runs = s.runs;
     // The run is refused, but the other policies accept it.
     const auto refuse = [&](const Words &words, std::vector<Set> changes) {
