@@ -77,7 +77,6 @@ EQUIVALENT = {
     ("read/read_bound.cpp", "(data != nullptr) == (reach.above != 0)", "inverted"):
         "takes the slower way at the next array, which is brought or not as it should be",
     ("read/read_bound.cpp", "move_to(data, reach, out)", "inverted"): "takes the slower way at this array, or the next",
-    ("read/read_stages.cpp", "desc.scale", "deleted"): "looks into a stage that is not there, whose memory holds zeros",
     ("read/read_bound.cpp", "run.tensors[i].n_heads == 0", "deleted"): "looks at ranges that nothing has set",
     ("read/slots.cpp", "slot >= slots.n_slots", "deleted"):
         "lets pass what another thread writes between two looks; the first look's like is caught",
@@ -85,6 +84,10 @@ EQUIVALENT = {
     ("angles/angle_source.h", "kind == halyard::AngleKind::given", "deleted"):
         "finds a caller's rows as positions, which are the same numbers, by a slower way",
     ("angles/pair_axes.cpp", "desc.n_axes == 1", "deleted"): "keeps a map of one axis, by a slower way",
+    ("walk/blocks.cpp", "desc.norm", "deleted"): "looks into a norm that is not there, whose memory holds zeros",
+    ("walk/blocks.cpp", "desc.norm", "inverted"): "takes the way of blocks, to the same bits",
+    ("walk/blocks.cpp", "desc.norm->rounding == 0", "deleted"): "takes the way of blocks, to the same bits",
+    ("walk/blocks.cpp", "desc.dtype == Dtype::f32", "deleted"): "takes the way of blocks, to the same bits",
     ("walk/run.h", "(tensor.in.batch == run.n_tokens * tensor.in.token && tensor.out.batch == run.n_tokens * "
      "tensor.out.token)", "deleted"): "takes the way of pieces, to the same bits",
     ("walk/run.h", "run.n_tokens == 1", "deleted"): "takes the way of pieces, to the same bits",

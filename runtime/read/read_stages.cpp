@@ -263,17 +263,14 @@ halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, 
     return check_position_scales(run, index, error);
 }
 
-bool has_scales_apart(const TensorDesc &desc) {
-    return (desc.groups && desc.groups->scales_apart) || (desc.from_groups && desc.from_groups->scales_apart);
-}
-
 [[gnu::cold]] halyard_status fail_no_stages(const TensorDesc &desc, int index, halyard_error *error) {
+    const bool has_scales_apart = desc.asks_for(group_scales_array) || desc.asks_for(from_group_scales_array);
     return fail(error, HALYARD_ERROR_NULL_POINTER, "args.stages is NULL, but tensors[", index, "] has ",
-                desc.cache               ? "a cache"
-                : desc.scale             ? "a scale"
-                : desc.position_scales   ? "scales by position"
-                : has_scales_apart(desc) ? "groups with scales_apart"
-                                         : "a norm with a weight");
+                desc.cache             ? "a cache"
+                : desc.scale           ? "a scale"
+                : desc.position_scales ? "scales by position"
+                : has_scales_apart     ? "groups with scales_apart"
+                                       : "a norm with a weight");
 }
 
 /// Reads stages that have an earlier version's size, or says what is wrong with them.
@@ -303,7 +300,7 @@ halyard_status read_stages(const halyard_slots *slots, const halyard_stages *sta
             if (given->size != sizeof(halyard_stages) || given->reserved != 0) {
                 HALYARD_TRY(view_other_stages(i, &copy, &given, error));
             }
-        } else if (desc.asked != 0 || desc.scale || has_scales_apart(desc)) {
+        } else if (desc.asked != 0) {
             return fail_no_stages(desc, i, error);
         }
         if (desc.cache) {

@@ -77,6 +77,7 @@ TEST_CASE("errors: moves, angles from which and to which keys turn", "[errors][r
         return halyard::angle_source::joined({&source, &source}, index, 2);
     };
     const auto joined = join(exact), joined_rounded = join(rounded), joined_narrow = join(narrow);
+    s.args.from_angles = exact.get();  // so that angles are not these, too
     for (const auto &[what, field] :
          {std::pair("from_angles ", &s.args.from_angles), std::pair("angles ", &s.args.angles)}) {
         s.runs.accept({{*field, exact.get()}});

@@ -102,7 +102,7 @@ TEST_CASE("road: norm and rotation at once, into every cache", "[road]") {
     oracle::Random random(Catch::getSeed());
     for (int dtype = 0; dtype < 3; dtype++) {
         for (int layout = 0; layout < n_layouts_of_caches; layout++) {
-            for (const int norm : {1, 2, 3, 8, 10}) {  // the last two have no such kernel
+            for (const int norm : {1, 2, 3, 6, 8, 10}) {  // the last three have no such kernel
                 Levels levels = Choice::all_drawn();
                 levels[of_dtype] = dtype;
                 levels[of_layout] = layout;
@@ -113,6 +113,11 @@ TEST_CASE("road: norm and rotation at once, into every cache", "[road]") {
                 check_road(levels, random.bits());
                 levels[of_rounding] = 1 + norm % 3;  // by which it takes more than one kernel
                 check_road(levels, random.bits());
+                if (norm == 1) {
+                    levels[of_rounding] = 0;
+                    levels[of_order] = 1;  // nor have norms after the rotation
+                    check_road(levels, random.bits());
+                }
             }
         }
     }
