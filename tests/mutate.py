@@ -3,8 +3,8 @@
 A check is a condition that is returned, chooses between an error and none, or whose branch fails or leaves early. It is
 broken by never holding ("deleted") and by holding just when it should not ("inverted"), and so is each operand of its
 && and || (one of && is deleted by always holding). All are in one build, in build/mutations, where HALYARD_MUTANT says
-which is broken. FILE is one of the runtime's, or the first letters of some. Fails where no test notices and EQUIVALENT
-does not say why.
+which is broken. It is tried by the tests that come there with nothing broken. FILE is one of the runtime's, or the first
+letters of some. Fails where no test notices and EQUIVALENT does not say why.
 """
 
 import collections
