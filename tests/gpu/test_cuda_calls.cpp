@@ -326,6 +326,19 @@ struct PackedRoad {
 
 }  // namespace
 
+TEST_CASE("cuda calls: in a road, a tensor of another dtype or of shorter heads takes a launch of its own", "[cuda]") {
+    PackedRoad s;
+    auto desc = s.describe_road();
+    desc.tensors[2].dtype = s.tensors[2].dtype = HALYARD_F16;
+    CHECK(count_launches(halyard::gpu_plan(queue_of(), desc, s.angles), s.tensors, s.tensors, s.how) == 2);
+    desc = s.describe_road();
+    const auto cache = halyard::describe_nhd_cache(16, 16, 8, 64);
+    desc.tensors[2].head_dim = s.tensors[2].shape[3] = 64;
+    desc.tensors[2].cache = &cache;
+    s.tensors[2].dtype = HALYARD_BF16;
+    CHECK(count_launches(halyard::gpu_plan(queue_of(), desc, s.angles), s.tensors, s.tensors, s.how) == 2);
+}
+
 TEST_CASE("cuda calls: a road of q, k and v takes one launch, wherever they and their caches lie", "[cuda]") {
     PackedRoad s;
     const auto calls = calls_of([&] { halyard::run(s.plan, s.tensors, s.tensors, s.how); });
@@ -347,17 +360,6 @@ TEST_CASE("cuda calls: a road of q, k and v takes one launch, wherever they and 
     SECTION("an error word takes one more for positions, and one for slots") {
         s.how.error_word = static_cast<std::int32_t *>(s.word.data());
         CHECK(count_launches(s.plan, s.tensors, s.tensors, s.how) == 3);
-    }
-    SECTION("a tensor of another dtype, or of shorter heads, takes a launch of its own") {
-        auto desc = s.describe_road();
-        desc.tensors[2].dtype = s.tensors[2].dtype = HALYARD_F16;
-        CHECK(count_launches(halyard::gpu_plan(queue_of(), desc, s.angles), s.tensors, s.tensors, s.how) == 2);
-        desc = s.describe_road();
-        const auto cache = halyard::describe_nhd_cache(16, 16, 8, 64);
-        desc.tensors[2].head_dim = s.tensors[2].shape[3] = 64;
-        desc.tensors[2].cache = &cache;
-        s.tensors[2].dtype = HALYARD_BF16;
-        CHECK(count_launches(halyard::gpu_plan(queue_of(), desc, s.angles), s.tensors, s.tensors, s.how) == 2);
     }
     SECTION("records and their scales, in memory of their own, are in the same launch") {
         const auto groups = halyard::describe_groups(HALYARD_GROUPS_VLLM_FP8);
