@@ -79,7 +79,9 @@ halyard_status fail_size(std::uint32_t size, const char *name, halyard_error *er
 /// Copies a caller's versioned struct into *out: what an earlier version's size leaves out keeps out's default.
 template <typename Struct>
 halyard_status read_struct(const Struct *in, const char *name, Struct *out, halyard_error *error) noexcept {
-    HALYARD_TRY(check_given(in, name, error));
+    if (in == nullptr) {
+        return fail_null(error, name);
+    }
     if (!is_released_size<Struct>(in->size)) {
         return fail_size<Struct>(in->size, name, error);
     }

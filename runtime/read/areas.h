@@ -60,6 +60,7 @@ private:
         y,  // or a cache
         scratch
     };
+    // NOLINTNEXTLINE(*EnumCastOutOfRange): those below x are StageArray's
     static constexpr What what_of(StageArray array) noexcept { return What(array); }
     struct Name {
         What what;
