@@ -81,7 +81,12 @@ void do_tokens(const Run &run, int index, std::int64_t batch, std::int64_t token
     stretch.out_token = by_batch ? tensor.out.batch : tensor.out.token;
     if (run.plan->only_rotates || (!desc.is_staged && !desc.cache)) {
         rotate_stretch(run, index, tensor, stretch, rows);
-    } else if (desc.is_staged) {
+        return;
+    }
+    stretch.scales_out = nullptr;
+    stretch.position_scales = nullptr;
+    stretch.scales_token = stretch.position_scales_token = 0;
+    if (desc.is_staged) {
         const RunStages &stages = run.stages[index];
         const std::int64_t of_token =
             desc.cache ? 0 : batch * stages.stride_batch + token * stages.stride_token;  // by slot, else
