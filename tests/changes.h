@@ -44,6 +44,12 @@ struct Named {
         : name(std::move(its_name)), set([&integer](std::int64_t value) { return Set(integer, value); }) {}
 };
 
+/// Where no more than so many bytes follow.
+template <typename Pointer = void *>
+Pointer before_the_end_of_memory(std::uintptr_t n_bytes) {
+    return reinterpret_cast<Pointer>(UINTPTR_MAX - n_bytes);
+}
+
 struct Bad {
     halyard_status status;
     Words words;

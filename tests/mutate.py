@@ -105,12 +105,12 @@ checks = []  # (file, line, text), by number
 noticed_by = collections.defaultdict(dict)  # by file: what noticed a mutant, the last one last
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass
 class Test:
     program: str
     case: str  # "" where a program has none
     seconds: float
-    reaches: bytes = dataclasses.field(repr=False)  # by number of a check: 1 where the test comes there
+    reaches: bytes  # by number of a check: 1 where the test comes there
 
 
 def number(file, text, begin, end):
@@ -215,10 +215,10 @@ def run(program, cases, seconds, **variables):
     the CPU's time that they took with nothing broken and ten seconds, and ten minutes in all."""
     named = ",".join(re.sub(r'([\\",\[\]])', r"\\\1", case) for case in cases)
     catch = [named, "--abort", "--reporter", "xml", "--rng-seed", "20261121"] if named else []
-    variables |= os.environ | {"LD_LIBRARY_PATH": str(BIN.parent / "emulated_cuda")}
     try:
         done = subprocess.run(["prlimit", f"--cpu={10 + int(2 * seconds)}", BIN / program, *catch], timeout=600,
-                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=variables)
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                              env={**os.environ, "LD_LIBRARY_PATH": str(BIN.parent / "emulated_cuda"), **variables})
     except subprocess.TimeoutExpired:
         return f"{program}, which waits forever", ""
     if done.returncode in (0, 4, 77):  # 4, 77: skipped
@@ -262,13 +262,13 @@ def catch(mutant, tests):
     last = list(noticed)[-8:]
 
     def turn(test):
-        return test.seconds >= QUICK, (test.program, test.case) not in last, list(PROGRAMS).index(test.program)
+        return test.seconds >= QUICK, (test.program, test.case) not in last
 
-    reaching = sorted((test for test in tests if test.reaches[abs(mutant)]), key=turn)
-    for (_, _, program), some in itertools.groupby(reaching, turn):
+    reaching = sorted((test for test in tests if test.reaches[abs(mutant)]), key=turn)  # by program, within a turn
+    for (_, program), some in itertools.groupby(reaching, lambda test: (turn(test), test.program)):
         some = list(some)
-        caught = run(list(PROGRAMS)[program], [test.case for test in some if test.case],
-                     sum(test.seconds for test in some), HALYARD_MUTANT=str(mutant))
+        caught = run(program, [test.case for test in some if test.case], sum(test.seconds for test in some),
+                     HALYARD_MUTANT=str(mutant))
         if caught:
             noticed.pop(caught, None)
             noticed[caught] = True

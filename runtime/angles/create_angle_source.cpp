@@ -94,7 +94,7 @@ halyard_status use_given(const halyard_angle_source_desc &desc, halyard_angle_so
                     desc.rotary_dim, " need at least ", desc.rotary_dim / 2);
     }
     const std::optional<Dtype> rows_dtype = desc.rows_dtype == 0 ? Dtype::f32 : to_dtype(desc.rows_dtype);
-    if (is_8_bit(rows_dtype.value_or(Dtype::e4m3))) {
+    if (!is_input_dtype(rows_dtype)) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.rows_dtype is ", desc.rows_dtype, ", which is no dtype",
                     rows_dtype ? " of rows" : "");
     }

@@ -162,6 +162,9 @@ constexpr std::optional<Dtype> to_dtype(std::int32_t number) noexcept {
 /// Whether just outputs have this dtype, and keys that rerotate.
 constexpr bool is_8_bit(Dtype dtype) noexcept { return index_of(dtype) >= n_input_dtypes; }
 
+/// Whether this is a dtype, and one of what is only read: rows of cos and sin, and weights.
+constexpr bool is_input_dtype(std::optional<Dtype> dtype) noexcept { return !is_8_bit(dtype.value_or(Dtype::uint8)); }
+
 /// As kernels' names call it.
 constexpr const char *name_of(Dtype dtype) noexcept {
     switch (dtype) {

@@ -77,7 +77,7 @@ halyard_status check_rows(const halyard_gpu_angles &angles, const char *name, vo
     }
     const MemoryInfo info = MemoryQueries(angles.queue).describe(memory);
     const auto bytes = static_cast<std::uint64_t>(element_bytes(source.rows_dtype));
-    if (reinterpret_cast<std::uintptr_t>(memory) % bytes != 0) {  // which no handle of OpenCL's is
+    if (reinterpret_cast<std::uintptr_t>(memory) % bytes != 0) {  // OpenCL's handles are aligned
         return fail(error, HALYARD_ERROR_UNSUPPORTED, "the source's ", name, "_rows is not aligned to its elements");
     }
     const std::int64_t end = offset + (source.n_rows - 1) * source.stride_row + source.rotary_dim / 2;
@@ -168,12 +168,8 @@ halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const h
                                          int64_t cos_offset, int64_t sin_offset, halyard_gpu_angles **out,
                                          halyard_error *error) {
     HALYARD_TRY(check_error(error));
-    if (out == nullptr) {
-        return fail_null(error, "out");
-    }
-    if (source == nullptr) {
-        return fail_null(error, "source");
-    }
+    HALYARD_TRY(check_given(out, "out", error));
+    HALYARD_TRY(check_given(source, "source", error));
     halyard_gpu_queue where;
     HALYARD_TRY(read_queue(queue, &where, error));
     if (const halyard_status refused = check_source(*source, error)) {

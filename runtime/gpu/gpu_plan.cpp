@@ -263,12 +263,8 @@ halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc 
 halyard_status halyard_create_gpu_plan(const halyard_gpu_queue *queue, const halyard_plan_desc *desc,
                                        const halyard_gpu_angles *angles, halyard_gpu_plan **out, halyard_error *error) {
     HALYARD_TRY(check_error(error));
-    if (out == nullptr) {
-        return fail_null(error, "out");
-    }
-    if (angles == nullptr) {
-        return fail_null(error, "angles");
-    }
+    HALYARD_TRY(check_given(out, "out", error));
+    HALYARD_TRY(check_given(angles, "angles", error));
     halyard_gpu_queue where;
     HALYARD_TRY(read_queue(queue, &where, error));
     if (where.context != angles->queue.context) {

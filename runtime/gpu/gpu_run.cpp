@@ -139,9 +139,7 @@ using namespace halyard::gpu;
 extern "C" halyard_status halyard_run_gpu(const halyard_gpu_plan *plan, const halyard_gpu_run_args *args,
                                           halyard_error *error) {
     HALYARD_TRY(check_error(error));
-    if (plan == nullptr) {
-        return fail_null(error, "plan");
-    }
+    HALYARD_TRY(check_given(plan, "plan", error));
     GpuRun arguments = {};
     HALYARD_TRY(read_gpu_run(*plan, args, &arguments, error));
     if (arguments.run.is_empty) {

@@ -123,7 +123,9 @@ private:
         for (std::int32_t i = 0; i < plan_.checks.n_tensors; i++) {
             HALYARD_TRY(read_tensor(true, i, error));
             HALYARD_TRY(read_tensor(false, i, error));
-            HALYARD_TRY(out_.given.stages != nullptr ? read_stages(i, error) : HALYARD_OK);
+            if (out_.given.stages != nullptr) {
+                HALYARD_TRY(read_stages(i, error));
+            }
         }
         return HALYARD_OK;
     }
@@ -147,9 +149,10 @@ private:
         stages.size = sizeof(stages);  // of the array that the checks go through
         HALYARD_TRY(locate("an offset of weights", stages.weight, offset_of(given.weight_offsets, i), weight_bytes,
                            &out_.weights[i], error));
-        HALYARD_TRY(desc.cache ? locate("an offset of caches", stages.cache, offset_of(given.cache_offsets, i),
-                                        element_bytes(desc.out_dtype), &out_.y[i], error)
-                               : HALYARD_OK);
+        if (desc.cache) {
+            HALYARD_TRY(locate("an offset of caches", stages.cache, offset_of(given.cache_offsets, i),
+                               element_bytes(desc.out_dtype), &out_.y[i], error));
+        }
         return locate("an offset of group_scales", stages.group_scales, offset_of(given.group_scale_offsets, i), 1,
                       &out_.group_scales[i], error);
     }

@@ -11,7 +11,8 @@ namespace halyard::gpu {
 
 namespace {
 
-/// What groups ask for that no kernel does, in words, and so on; NULL if kernels do it all.
+// why_not: what each part of a tensor asks for that no kernel does, in words; NULL if kernels do it all.
+
 const char *why_not(const GroupsDesc &groups) {
     constexpr std::int64_t quad = FlatMemory::quad_bytes;
     const bool is_int8 = groups.element == HALYARD_ELEMENT_INT8;

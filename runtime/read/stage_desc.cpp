@@ -46,7 +46,7 @@ halyard_status check_choices(const halyard_norm_desc &given, const Name &name, h
 halyard_status check_weight(const halyard_norm_desc &given, const Name &name, std::optional<Dtype> *weight,
                             halyard_error *error) {
     *weight = to_dtype(given.weight_dtype);
-    if (given.weight_dtype != 0 && is_8_bit(weight->value_or(Dtype::e4m3))) {
+    if (given.weight_dtype != 0 && !is_input_dtype(*weight)) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name.text, "->weight_dtype is ", given.weight_dtype,
                     ", which is no dtype", *weight ? " of weights" : "");
     }

@@ -83,7 +83,7 @@ void do_tokens(const Run &run, int index, std::int64_t batch, std::int64_t token
         rotate_stretch(run, index, tensor, stretch, rows);
         return;
     }
-    stretch.scales_out = nullptr;
+    stretch.scales_out = nullptr;  // of tensors without such scales nothing reads them, but parts are copies
     stretch.position_scales = nullptr;
     stretch.scales_token = stretch.position_scales_token = 0;
     if (desc.is_staged) {

@@ -75,7 +75,7 @@ TEST_CASE("angle sources: given rows are checked", "[angles][errors]") {
     given.n_heads = 0;
     for (const void **const field : {&given.cos_rows, &given.sin_rows}) {
         sources.refuse(HALYARD_ERROR_NULL_POINTER, {}, {{*field, nullptr}});
-        sources.refuse(HALYARD_ERROR_OVERFLOW, {}, {{*field, reinterpret_cast<const void *>(UINTPTR_MAX - 31)}});
+        sources.refuse(HALYARD_ERROR_OVERFLOW, {}, {{*field, before_the_end_of_memory(31)}});
     }
     // What is refused for a table is not read for given rows.
     given.first = 7;

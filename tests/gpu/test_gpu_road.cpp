@@ -145,8 +145,8 @@ struct RoadThere : Working {
 };
 
 /// A tensor that is normed, without weights.
-struct NormDesc : RoadThere::Desc {
-    NormDesc() {
+struct NormAlone : RoadThere::Desc {
+    NormAlone() {
         norm.weight_dtype = 0;
         tensor.scale = nullptr;
         tensor.cache = nullptr;
@@ -187,7 +187,7 @@ void test_refused_runs(std::int32_t device) {
     if (device == HALYARD_CUDA) {
         w.runs.refuse({{HALYARD_ERROR_UNSUPPORTED, {"weight"}, {{w.stages.weight, w.weights.data(2)}}}});
     }
-    const NormDesc of_norm;
+    const NormAlone of_norm;
     Working only_norms(device, of_norm.tensor, 4 * 2 * 64 * 4);
     CHECK(only_norms.run() == HALYARD_OK);
     only_norms.before = only_norms.to.read();
@@ -201,7 +201,7 @@ void test_refused_runs(std::int32_t device) {
 
 /// Norms and rotates two tensors of the same values, in memory of their own.
 void test_tensors_apart(std::int32_t device) {
-    const NormDesc of_norm;
+    const NormAlone of_norm;
     Working w(device, of_norm.tensor);
     const halyard::gpu_plan plan(w.queue, halyard::plan_desc(64, {of_norm.tensor, of_norm.tensor}), w.angles);
     const gpu_test::Memory from(w.queue, w.x_before), to(w.queue, w.before);

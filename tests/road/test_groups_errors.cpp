@@ -337,7 +337,7 @@ TEST_CASE("errors: groups, bound runs", "[errors][groups]") {
         {HALYARD_ERROR_OVERLAP, {"args.group_scales[1]"}, {{scales[1], s.at(1500)}}},
     });
     s.k_groups.scale_offset = 1;
-    auto *const last = reinterpret_cast<void *>(UINTPTR_MAX);
+    auto *const last = before_the_end_of_memory(0);
     s.runs.refuse(HALYARD_ERROR_OVERFLOW, {"stages[1].group_scales leaves the address space"},
                   {{s.stages[1].group_scales, last}});
     BoundRun behind(s);

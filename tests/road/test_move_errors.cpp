@@ -254,7 +254,7 @@ TEST_CASE("errors: moves, bound", "[errors][road][moves]") {
         {HALYARD_ERROR_MISMATCH, {"args.from_positions is NULL, but the run was bound with"}, {{from, nullptr}}},
         {HALYARD_ERROR_OVERFLOW,
          {"args.from_positions leaves the address space"},
-         {{from, reinterpret_cast<const void *>(UINTPTR_MAX - 8)}}},
+         {{from, before_the_end_of_memory(8)}}},
         {HALYARD_ERROR_OVERLAP, {"args.caches[1]", "args.from_positions"}, {{from, s.at(1310)}}},
         {HALYARD_ERROR_SCALE, {"args.scales_out[1][slot 0, head 0] is 0"}, {{*s.at(1400), 0.0f}}},
     });

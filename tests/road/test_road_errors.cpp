@@ -47,11 +47,6 @@ struct RoadRun : ValidRun {
     }
 };
 
-template <typename Pointer = void *>
-Pointer before_the_end_of_memory(std::uintptr_t n_bytes) {
-    return reinterpret_cast<Pointer>(UINTPTR_MAX - n_bytes);
-}
-
 }  // namespace
 
 TEST_CASE("errors: roads, Hadamard transforms of a plan", "[errors][road]") {

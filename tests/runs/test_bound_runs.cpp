@@ -242,13 +242,13 @@ TEST_CASE("errors: bound runs", "[errors][bound]") {
         {HALYARD_ERROR_OVERLAP, {"y[1]", "positions"}, {{b.y[1], s.at(2048 + 5)}}},
         {HALYARD_ERROR_OVERFLOW,
          {"args.x[0] or args.y[0] leaves the address space"},
-         {{b.y[0], reinterpret_cast<void *>(UINTPTR_MAX - 100)}}},
+         {{b.y[0], before_the_end_of_memory(100)}}},
         {HALYARD_ERROR_OVERFLOW,
          {"args.x[0] or args.y[0] leaves the address space"},
-         {{b.x[0], reinterpret_cast<void *>(UINTPTR_MAX - 100)}}},
+         {{b.x[0], before_the_end_of_memory(100)}}},
         {HALYARD_ERROR_OVERFLOW,
          {"args.positions leaves the address space"},
-         {{b.args.positions, reinterpret_cast<void *>(UINTPTR_MAX - 3)}}},
+         {{b.args.positions, before_the_end_of_memory(3)}}},
         {HALYARD_ERROR_MISMATCH, {"args.positions is NULL", "with positions"}, {{b.args.positions, nullptr}}},
         {HALYARD_ERROR_SHAPE, {"args.part is 1, but must be 0"}, {{b.args.part, 1}}},
     });
@@ -267,8 +267,7 @@ TEST_CASE("errors: bound runs", "[errors][bound]") {
     b.calls.refuse_each(HALYARD_ERROR_SHAPE, {-1, 3, INT32_MIN, INT32_MAX}, {{"args.part", b.args.part}}, {"0 to 2"});
 }
 
-TEST_CASE("errors: bound runs that are in place, count positions or have an executor", "[errors][bound]") {
-    RotationRun s;
+TEST_CASE("errors: bound runs that begin before all memory, and what runs of no tokens bring", "[errors][bound]") {
     RotationRun backwards;
     auto &x = backwards.x[0];
     x.data = static_cast<float *>(x.data) + (x.shape[1] - 1) * x.strides[1];
@@ -285,6 +284,10 @@ TEST_CASE("errors: bound runs that are in place, count positions or have an exec
     BoundRun empty(none);
     empty.args.positions = nullptr;
     CHECK(empty() == HALYARD_OK);
+}
+
+TEST_CASE("errors: bound runs that are in place, count positions or have an executor", "[errors][bound]") {
+    RotationRun s;
     BoundRun counted(s);
     counted.calls.refuse(HALYARD_ERROR_MISMATCH, {"args.positions is set", "without positions"},
                          {{counted.args.positions, s.positions.data}});

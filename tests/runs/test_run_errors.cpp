@@ -129,7 +129,7 @@ TEST_CASE("errors: runs, sizes and strides that leave the address space", "[erro
     // to nothing.
     refuse("x[0]", "", {{s.x[0].strides, Strides{-(1LL << 56), -(1LL << 56), 8, 1}}});
     refuse("x[0]", "", {{s.x[0].strides, Strides{-(1LL << 61), -(1LL << 60), 8, 1}}});
-    refuse("x[0]", "", {{s.x[0].data, reinterpret_cast<void *>(UINTPTR_MAX - 63)}});
+    refuse("x[0]", "", {{s.x[0].data, before_the_end_of_memory(63)}});
     refuse("y[1]", "", {{s.y[1].data, reinterpret_cast<void *>(std::uintptr_t{8})}, {s.y[1].strides[3], -1}});
 }
 
@@ -202,14 +202,14 @@ TEST_CASE("errors: runs, outputs over other arguments", "[errors]") {
 
 TEST_CASE("errors: runs, positions that the source does not cover", "[errors]") {
     RotationRun s;
-    const auto given = halyard::angle_source::given(s.at(3072), s.at(3080), 4, 2, RotationRun::rotary_dim);
-    s.runs.refuse(HALYARD_ERROR_MISMATCH, {"args.positions is NULL, but 2 batch rows"}, {{s.args.angles, given.get()}});
-    s.runs.accept({{s.args.angles, given.get()},
-                   {s.x[0].shape[1], 0},
-                   {s.y[0].shape[1], 0},
-                   {s.x[1].shape[1], 0},
-                   {s.y[1].shape[1], 0}});
     const Table &runs = s.runs;
+    const auto given = halyard::angle_source::given(s.at(3072), s.at(3080), 4, 2, RotationRun::rotary_dim);
+    runs.refuse(HALYARD_ERROR_MISMATCH, {"args.positions is NULL, but 2 batch rows"}, {{s.args.angles, given.get()}});
+    runs.accept({{s.args.angles, given.get()},
+                 {s.x[0].shape[1], 0},
+                 {s.y[0].shape[1], 0},
+                 {s.x[1].shape[1], 0},
+                 {s.y[1].shape[1], 0}});
     // The run is refused, but the other policies accept it.
     const auto refuse = [&](const Words &words, std::vector<Set> changes) {
         runs.refuse(HALYARD_ERROR_POSITION, words, changes);
