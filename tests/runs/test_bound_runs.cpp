@@ -54,6 +54,12 @@ TEST_CASE("bound runs and parts give the bits of a whole run", "[bound]") {
     CHECK(n_others > 100);
 }
 
+// They would outlive a plan or angles that no name holds.
+template <typename Plan, typename Angles>
+constexpr bool can_bind = std::is_constructible_v<halyard::bound_run, Plan, Angles, halyard_tensor, halyard_tensor>;
+static_assert(can_bind<halyard::plan &, const halyard::angle_source &>);
+static_assert(!can_bind<halyard::plan, halyard::angle_source &> && !can_bind<halyard::plan &, halyard::angle_source>);
+
 TEST_CASE("bound runs: the same one at other addresses, on several threads at once", "[bound][threads]") {
     constexpr std::int64_t head_dim = 64, n_heads = 3;
     const auto frequencies = halyard::frequencies::from_base(10000.0, head_dim);

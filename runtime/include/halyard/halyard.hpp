@@ -813,6 +813,8 @@ public:
     bound_run(const plan &made, const angle_source &angles, const tensors &x, const tensors &y,
               const run_options &options = {})
         : handle(make(made, angles, x, y, options)) {}
+    bound_run(plan &&, const angle_source &, const tensors &, const tensors &, const run_options & = {}) = delete;
+    bound_run(const plan &, angle_source &&, const tensors &, const tensors &, const run_options & = {}) = delete;
 
     /// Rotates x into y, the data of the plan's tensors in order. positions is the data of those that it was bound
     /// with.
