@@ -97,6 +97,11 @@ TEST_CASE("strides beyond 32 bits", "[large]") {
     Elements gathered(rotation.dtype, large.shape);
     halyard::run(rotation.plan(), angles, sparse, gathered.tensor());
     CHECK(gathered == want);
+    const halyard::plan plan = rotation.plan();
+    const halyard::bound_run bound(plan, angles, sparse, gathered.tensor());
+    std::ranges::fill(gathered.bytes, 0);
+    bound({sparse.data}, {gathered.bytes.data()});
+    CHECK(gathered == want);
     halyard::run(rotation.plan(), angles, sparse, sparse);
     Elements in_place(rotation.dtype, large.shape);
     for (std::int64_t i = 0; i < x.count(); i++) {
@@ -125,6 +130,13 @@ TEST_CASE("rows of cos and sin beyond 32 bits", "[large]") {
     }
     const auto given = halyard::angle_source::given(far, far + 16, n_rows, stride_row, 32);
     oracle::Random random(Catch::getSeed());
-    const Elements x = Elements::random(HALYARD_F32, {1, 4, 3, 32}, random);
-    CHECK(rotate(rotation, given, nullptr, x) == rotate(rotation, angles, nullptr, x));
+    Elements x = Elements::random(HALYARD_F32, {1, 4, 3, 32}, random);
+    const Elements want = rotate(rotation, angles, nullptr, x);
+    Elements y = rotate(rotation, given, nullptr, x);
+    CHECK(y == want);
+    const halyard::plan plan = rotation.plan();
+    const halyard::bound_run bound(plan, given, x.tensor(), y.tensor());
+    std::ranges::fill(y.bytes, 0);
+    bound({x.bytes.data()}, {y.bytes.data()});
+    CHECK(y == want);
 }

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -201,5 +202,32 @@ TEST_CASE("non-temporal: the same bits as by way of the caches", "[non-temporal]
                 CHECK(std::memcmp(y[0].get(), y[1].get() + 1, n_floats * sizeof(float)) == 0);
             }
         }
+    }
+}
+
+TEST_CASE("non-temporal: not in caches, whose tokens may begin anywhere", "[non-temporal]") {
+    constexpr std::int64_t stride_token = n_heads * head_dim + 1;
+    const std::vector<float> head(head_dim, 1.0f);
+    std::vector<float> memory(n_large_tokens * stride_token + 16), rotated(n_large_tokens * n_heads * head_dim);
+    float *const cached = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) / 4;
+    auto cache = halyard::describe_nhd_cache(n_large_tokens, 1, n_heads, head_dim);
+    cache.stride_token = cache.stride_block = stride_token;
+    std::vector<std::int32_t> each(n_large_tokens);
+    std::iota(each.begin(), each.end(), 0);
+    auto desc = Request{.n_tensors = 2}.describe();
+    desc.tensors[1].cache = &cache;
+    const auto view = [](const float *data, std::array<std::int64_t, 4> strides) {
+        return halyard::input_tensor(data, halyard::dtype::f32, {1, n_large_tokens, n_heads, head_dim}, strides);
+    };
+    const halyard_tensor x[] = {view(head.data(), {0, 0, 0, 1}), view(head.data(), {0, 0, 0, 1})};
+    const halyard_tensor y[] = {view(rotated.data(), {0, n_heads * head_dim, head_dim, 1}), view(nullptr, {})};
+    const halyard_stages stages[] = {halyard::stages(), halyard::stages_into(cached)};
+    const auto slots = halyard::slots(each.data(), {1, n_large_tokens}, halyard::keep_last);
+    halyard::run(halyard::plan(desc),
+                 halyard::angle_source::table(halyard::frequencies::from_base(10000.0, head_dim), 0, n_large_tokens), x,
+                 y, halyard::run_options().into(slots, stages));
+    for (std::int64_t token = 0; token < n_large_tokens; token++) {
+        REQUIRE(std::memcmp(&cached[token * stride_token], &rotated[token * n_heads * head_dim],
+                            n_heads * head_bytes) == 0);
     }
 }

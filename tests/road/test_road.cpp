@@ -117,6 +117,9 @@ TEST_CASE("road: norm and rotation at once, into every cache", "[road]") {
                     levels[of_rounding] = 0;
                     levels[of_order] = 1;  // nor have norms after the rotation
                     check_road(levels, random.bits());
+                    levels[of_order] = levels[of_position_scales] = levels[of_hadamard] = 0;
+                    levels[of_groups] = levels[of_from_groups] = 1;  // nor bytes of records that become others
+                    check_road(levels, random.bits());
                 }
             }
         }

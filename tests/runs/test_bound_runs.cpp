@@ -94,10 +94,13 @@ TEST_CASE("bound runs: the same one at other addresses, on several threads at on
     }
     threads.clear();
     CHECK(n_wrong == 0);
+    const std::int32_t beyond = 100;
+    CHECK_THROWS_AS(bound({example.data()}, {example.data()}, &beyond), halyard::error);
+    CHECK_THROWS_AS(bound({example.data()}, {example.data()}, &start, {1, 1}), halyard::error);  // part 1 of 1
 }
 
 TEST_CASE("bound runs: large outputs take the kernels that their addresses allow", "[bound]") {
-    constexpr std::int64_t n_tokens = 1100, n_heads = 64, head_dim = 128;  // 34 MiB
+    constexpr std::int64_t n_tokens = 250, n_heads = 300, head_dim = 128;  // 36 MiB
     const auto frequencies = halyard::frequencies::from_base(10000.0, head_dim);
     const auto angles = halyard::angle_source::table(frequencies, 0, n_tokens);
     const halyard::plan plan(halyard::plan_desc(

@@ -455,6 +455,10 @@ TEST_CASE("dispatch: an explanation is of each tensor, and of the target that is
         CHECK(has_all(two, {taken("halyard_rotate_half_to_interleaved_bf16"), taken("halyard_rotate_half_f16")}));
     }
     CHECK(count(two, "halyard_rotate_reference") == count(two, "tensor "));
+    // But it may be too large for the caches.
+    desc = describe();
+    desc.tensors[0].out_pairing = HALYARD_PAIRING_INTERLEAVED;
+    CHECK(count(halyard::explain(desc), "past the caches") == (has_non_temporal(usable_targets().front()) ? 1 : 0));
 
     desc = describe();
     desc.target = "reference";
@@ -469,7 +473,9 @@ TEST_CASE("dispatch: an explanation is of each tensor, and of the target that is
     columns.stride_tile_elements = 16;
     desc = describe(halyard::dtype::bf16);
     desc.tensors[0].cache = &columns;
-    CHECK(has_all(halyard::explain(desc), {"tensor 0, out of place, dense heads"}));
+    const std::string apart = halyard::explain(desc);
+    CHECK(has_all(apart, {"tensor 0, out of place, dense heads"}));
+    CHECK(count(apart, "in place, ") + count(apart, "past the caches") == 0);
     desc.tensors[0].position_scales = 1;
     CHECK(has_all(halyard::explain(desc), {"tensor 0, in blocks of f32"}));
 }
