@@ -107,6 +107,9 @@ EQUIVALENT = {
      "given.n_parts == 1) && find_rows(bound->run, brought.positions, 0, bound->rows[0].extent, rows)", "deleted"):
         "takes the way of other runs, to the same bits",
     ("walk/choose.cpp", "desc.is_staged", "deleted"): "chooses a kernel that stages do not call",
+    ("walk/records.cpp", "groups.group == q8_group", "inverted"): "takes the way of any groups, to the same bits",
+    ("walk/records.cpp", "!groups.raw", "inverted"): "takes the way of any groups, to the same bits",
+    ("walk/records.cpp", "groups.scale_stride % 2 == 0", "inverted"): "takes the way of any groups, to the same bits",
     ("walk/run.h", "(tensor.in.batch == run.n_tokens * tensor.in.token && tensor.out.batch == run.n_tokens * "
      "tensor.out.token)", "deleted"): "takes the way of pieces, to the same bits",
     ("walk/run.h", "run.n_tokens == 1", "deleted"): "takes the way of pieces, to the same bits",

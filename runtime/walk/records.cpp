@@ -329,7 +329,7 @@ void load_head(const GroupsDesc &groups, std::int64_t first, const char *record,
 
 /// Whether store_q8 and load_q8 know such records.
 bool is_q8(const GroupsDesc &groups) {
-    return groups.element == HALYARD_ELEMENT_INT8 && groups.rule == HALYARD_RULE_LARGEST && groups.floor == 0.0f &&
+    return groups.element == HALYARD_ELEMENT_INT8 && groups.floor == 0.0f &&  // integers with a sign are by the largest
            groups.scale_dtype == HALYARD_GROUP_SCALE_F16 && groups.group == q8_group && !groups.raw &&
            groups.scale_stride % 2 == 0;
 }

@@ -308,6 +308,23 @@ std::vector<halyard_groups_desc> all_arithmetic() {
     add(HALYARD_ELEMENT_UINT4, HALYARD_RULE_SIGNED);
     add(HALYARD_ELEMENT_UINT8, HALYARD_RULE_RANGE);
     add(HALYARD_ELEMENT_UINT4, HALYARD_RULE_RANGE);
+    // Like ggml's q8_0, which has kernels of its own, but for one thing each.
+    auto shorter = sized<halyard_groups_desc>();
+    shorter.element = HALYARD_ELEMENT_INT8;
+    shorter.rule = HALYARD_RULE_LARGEST;
+    shorter.scale_dtype = HALYARD_GROUP_SCALE_F16;
+    shorter.group = 16;
+    shorter.data_offset = 8;
+    shorter.data_stride = shorter.scale_stride = 40;
+    auto odd = shorter;
+    odd.group = 32;
+    odd.data_stride = odd.scale_stride = 41;
+    auto with_raw = shorter;
+    with_raw.group = 32;
+    with_raw.n_grouped = 64;
+    with_raw.raw_dtype = HALYARD_F32;
+    with_raw.raw_offset = 80;
+    all.insert(all.end(), {shorter, odd, with_raw});
     return all;
 }
 
@@ -323,8 +340,12 @@ TEST_CASE("groups: hard groups of every arithmetic, on every target", "[road][gr
         CAPTURE(groups.preset, record.element, record.packing, record.rule, record.reciprocal, record.rounding,
                 record.scale_dtype, record.floor);
         std::vector<float> heads(n_heads * head_dim);
-        for (std::size_t at = 0; at < heads.size(); at += static_cast<std::size_t>(record.group)) {
-            fill_hard(random, &heads[at], record.group);
+        for (std::int64_t at = 0; at < n_heads * head_dim; at++) {
+            if (at % head_dim >= record.n_grouped) {
+                heads[static_cast<std::size_t>(at)] = static_cast<float>(random.unit());
+            } else if (at % head_dim % record.group == 0) {
+                fill_hard(random, &heads[static_cast<std::size_t>(at)], record.group);
+            }
         }
         for (const char *target : targets_here()) {
             CAPTURE(target);
