@@ -110,6 +110,9 @@ EQUIVALENT = {
     ("walk/records.cpp", "groups.group == q8_group", "inverted"): "takes the way of any groups, to the same bits",
     ("walk/records.cpp", "!groups.raw", "inverted"): "takes the way of any groups, to the same bits",
     ("walk/records.cpp", "groups.scale_stride % 2 == 0", "inverted"): "takes the way of any groups, to the same bits",
+    ("walk/run.cpp", "slot >= 0", "deleted"): "leaves a token without a slot to where its block has none",
+    ("walk/run.cpp", "slot / together % share.count == share.index", "deleted"):
+        "has every task do all slots, in the same order, to the same bits: a race, for ThreadSanitizer",
     ("walk/run.h", "(tensor.in.batch == run.n_tokens * tensor.in.token && tensor.out.batch == run.n_tokens * "
      "tensor.out.token)", "deleted"): "takes the way of pieces, to the same bits",
     ("walk/run.h", "run.n_tokens == 1", "deleted"): "takes the way of pieces, to the same bits",

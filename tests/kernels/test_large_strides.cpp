@@ -102,6 +102,21 @@ TEST_CASE("strides beyond 32 bits", "[large]") {
     std::ranges::fill(gathered.bytes, 0);
     bound({sparse.data}, {gathered.bytes.data()});
     CHECK(gathered == want);
+    // A norm before the rotation reads as far.
+    auto norm = halyard::make_struct<halyard_norm_desc>();
+    norm.eps = 1e-6;
+    auto head = halyard::describe_tensor(static_cast<halyard::dtype>(rotation.dtype), large.shape[3],
+                                         static_cast<halyard::pairing>(rotation.pairing));
+    head.norm = &norm;
+    halyard::plan_desc desc(rotation.rotary_dim, {head});
+    desc.target = rotation.target;
+    const halyard::plan norms(desc);
+    Elements normed[] = {x, x};
+    halyard::run(norms, angles, normed[0].tensor(), normed[0].tensor());
+    halyard::run(norms, angles, sparse, normed[1].tensor());
+    // Without FMA loops round in another way than kernels.
+    CHECK((normed[1] == normed[0] || std::string(rotation.target) == "x86_sse41"));
+
     halyard::run(rotation.plan(), angles, sparse, sparse);
     Elements in_place(rotation.dtype, large.shape);
     for (std::int64_t i = 0; i < x.count(); i++) {
