@@ -128,8 +128,8 @@ void do_with(const Run &run, std::int64_t first, std::int64_t n, const Rows &row
     for (int index = 0; index < run.plan->n_tensors; index++) {
         const RunTensor &tensor = run.tensors[index];
         const TensorDesc &desc = run.plan->tensors[index];
-        if (tensor.n_heads == 0 || (tensors >> index & 1) == 0 ||
-            (rows.first_pair != 0 && (desc.is_staged || !desc.rotates))) {  // such tensors were done with pair 0
+        static_assert(max_staged_head <= made_floats);  // so heads with later pairs have no stages
+        if (tensor.n_heads == 0 || (tensors >> index & 1) == 0 || (rows.first_pair != 0 && !desc.rotates)) {
             continue;
         }
         const auto do_here = [&](std::int64_t batch, std::int64_t token, std::int64_t n_here, const Rows &rows_here) {

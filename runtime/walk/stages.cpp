@@ -476,9 +476,6 @@ bool find_by_kernel(const Extents &extents, const Elements<const float> &block, 
         Operand from(data), to(Elements<float>{found[0] + first_head, {0, 1, heads.n_heads}});
         Call<2> call = {{heads.n_elements, heads.n_heads, heads.n_tokens}, {&from, &to}};
         call.join(1, 2);
-        if (!call.fits()) {
-            return false;
-        }
         halyard_buffer *const x = call[0], ends[n];
         std::fill_n(ends, n, *call[1]);
         for (std::size_t i = 0; i < n; i++) {
@@ -486,13 +483,13 @@ bool find_by_kernel(const Extents &extents, const Elements<const float> &block, 
             ends[i].host = reinterpret_cast<std::uint8_t *>(found[i] + first_head);
         }
         call_kernel(x, ends);
-        return true;
     };
     if (block.strides.element != 1) {
         return false;
     }
     if (extents.n_elements % whole_vectors == 0) {
-        return find_in(extents, block, 0);
+        find_in(extents, block, 0);
+        return true;
     }
     return with_padding(Padding::first_element, extents, block,
                         [&](const Extents &copied, const Elements<float> &copy, std::int64_t first_head,
@@ -583,15 +580,12 @@ void quantise(const StageKernels &kernels, const Quantisation &how, const Extent
             to(Elements<unsigned char>{y, {1, extents.n_elements, extents.n_elements * extents.n_heads}});
         Call<4> call = {{extents.n_elements, extents.n_heads, extents.n_tokens}, {&from, &by, &zero, &to}};
         call.join(1, 2);
-        if (call.fits()) {
-            halyard_buffer *const of_groups[] = {call[1], call[2]};
-            for (halyard_buffer *const operand : of_groups) {
-                operand->dim++;  // it is [heads, tokens]
-            }
-            kernel(static_cast<std::int32_t>(how.mode), how.low, how.high, call[0], of_groups[0], of_groups[1],
-                   call[3]);
-            return;
+        halyard_buffer *const of_groups[] = {call[1], call[2]};
+        for (halyard_buffer *const operand : of_groups) {
+            operand->dim++;  // it is [heads, tokens]
         }
+        kernel(static_cast<std::int32_t>(how.mode), how.low, how.high, call[0], of_groups[0], of_groups[1], call[3]);
+        return;
     }
     quantise_by_loop(how, extents, block, r, z, y);
 }

@@ -82,10 +82,13 @@ TEST_CASE("strides beyond 32 bits", "[large]") {
     const halyard_tensor sparse = halyard::tensor(
         memory.data() + below * bytes, static_cast<halyard::dtype>(rotation.dtype), large.shape, large.strides);
     oracle::Random random(Catch::getSeed());
-    const Elements x = Elements::random(rotation.dtype, large.shape, random);
-    for (std::int64_t i = 0; i < x.count(); i++) {
-        oracle::write_word(rotation.dtype, element_at(sparse, i), x.word(i));
-    }
+    Elements x = Elements::random(rotation.dtype, large.shape, random);
+    const auto write_x = [&] {
+        for (std::int64_t i = 0; i < x.count(); i++) {
+            oracle::write_word(rotation.dtype, element_at(sparse, i), x.word(i));
+        }
+    };
+    write_x();
     const auto angles = halyard::angle_source::table(halyard::frequencies::from_base(10000, rotation.rotary_dim), 0, 9);
     // The reference rotates heads that no kernel can hold, and x86_sse41 would round them in another way.
     Rotation dense = rotation;
@@ -102,27 +105,39 @@ TEST_CASE("strides beyond 32 bits", "[large]") {
     std::ranges::fill(gathered.bytes, 0);
     bound({sparse.data}, {gathered.bytes.data()});
     CHECK(gathered == want);
-    // A norm before the rotation reads as far.
-    auto norm = halyard::make_struct<halyard_norm_desc>();
-    norm.eps = 1e-6;
-    auto head = halyard::describe_tensor(static_cast<halyard::dtype>(rotation.dtype), large.shape[3],
-                                         static_cast<halyard::pairing>(rotation.pairing));
-    head.norm = &norm;
-    halyard::plan_desc desc(rotation.rotary_dim, {head});
-    desc.target = rotation.target;
-    const halyard::plan norms(desc);
-    Elements normed[] = {x, x};
-    halyard::run(norms, angles, normed[0].tensor(), normed[0].tensor());
-    halyard::run(norms, angles, sparse, normed[1].tensor());
-    // Without FMA loops round in another way than kernels.
-    CHECK((normed[1] == normed[0] || std::string(rotation.target) == "x86_sse41"));
-
     halyard::run(rotation.plan(), angles, sparse, sparse);
     Elements in_place(rotation.dtype, large.shape);
     for (std::int64_t i = 0; i < x.count(); i++) {
         in_place.set_word(i, oracle::read_word(rotation.dtype, element_at(sparse, i)));
     }
     CHECK(in_place == want);
+
+    // Stages read and write as far. Without FMA their loops round in another way than kernels.
+    auto norm = halyard::make_struct<halyard_norm_desc>();
+    norm.eps = 1e-6;
+    write_x();
+    for (const bool norms : {true, false}) {
+        auto head = halyard::describe_tensor(static_cast<halyard::dtype>(rotation.dtype), large.shape[3],
+                                             static_cast<halyard::pairing>(rotation.pairing));
+        head.norm = norms ? &norm : nullptr;
+        head.out_dtype = norms ? rotation.dtype : HALYARD_F16;
+        halyard::plan_desc desc(rotation.rotary_dim, {head});
+        desc.target = rotation.target;
+        const halyard::plan staged(desc);
+        Elements from_dense(head.out_dtype, large.shape), from_far = from_dense, to_far = from_dense;
+        halyard::run(staged, angles, x.tensor(), from_dense.tensor());
+        halyard::run(staged, angles, sparse, from_far.tensor());
+        const halyard_tensor far =
+            halyard::tensor(sparse.data, static_cast<halyard::dtype>(head.out_dtype), large.shape, large.strides);
+        halyard::run(staged, angles, x.tensor(), far);
+        const bool is_exact = std::string(rotation.target) != "x86_sse41";
+        for (int i = 0; i < x.count(); i++) {
+            to_far.set_word(i, oracle::read_word(head.out_dtype, element_at(far, i)));
+        }
+        write_x();
+        CHECK((from_far == from_dense || !is_exact));
+        CHECK((to_far == from_dense || !is_exact));
+    }
 }
 
 TEST_CASE("rows of cos and sin beyond 32 bits", "[large]") {
@@ -154,4 +169,49 @@ TEST_CASE("rows of cos and sin beyond 32 bits", "[large]") {
     std::ranges::fill(y.bytes, 0);
     bound({x.bytes.data()}, {y.bytes.data()});
     CHECK(y == want);
+}
+
+TEST_CASE("records of heads beyond 32 bits", "[large]") {
+    constexpr std::int64_t head_dim = 64, n_heads = 3, far = two_31 + 64;
+    auto groups = halyard::make_struct<halyard_groups_desc>();
+    groups.preset = HALYARD_GROUPS_GGML_Q8_0;
+    constexpr std::int64_t n_bytes = 2 * (2 + 32);
+    const SparseMemory memory(2 * far + n_bytes);
+    if (memory.data() == nullptr) {
+        SKIP("cannot reserve " << 2 * far << " bytes of address space");
+    }
+    const auto tensor = [](auto *data, halyard::dtype dtype, std::int64_t n, std::int64_t stride_head) {
+        return halyard::input_tensor(data, dtype, {1, 1, n_heads, n}, {0, 0, stride_head, 1});
+    };
+    const auto view = [&](const std::vector<float> &heads) {
+        return tensor(heads.data(), halyard::dtype::f32, head_dim, head_dim);
+    };
+    oracle::Random random(Catch::getSeed());
+    std::vector<float> x(n_heads * head_dim), near_loaded(x.size()), far_loaded(x.size());
+    std::ranges::generate(x, [&] { return static_cast<float>(random.unit()); });
+    std::vector<char> records(n_heads * n_bytes);
+    const halyard_tensor near_records = tensor(records.data(), halyard::dtype::uint8, n_bytes, n_bytes);
+    const halyard_tensor far_records = tensor(memory.data(), halyard::dtype::uint8, n_bytes, far);
+    const auto pass = [](halyard_tensor_desc desc, const halyard_tensor &from, const halyard_tensor &to) {
+        desc.no_rotation = 1;
+        for (const char *target : targets_here()) {
+            halyard::plan_desc plan_desc(0, {desc});
+            plan_desc.target = target;
+            halyard::run(halyard::plan(plan_desc), halyard::angle_source(), from, to);
+        }
+    };
+    auto stores = halyard::describe_tensor(halyard::dtype::f32, head_dim);
+    stores.groups = &groups;
+    pass(stores, view(x), near_records);
+    pass(stores, view(x), far_records);
+    for (std::int64_t head = 0; head < n_heads; head++) {
+        CHECK(std::memcmp(memory.data() + head * far, &records[static_cast<std::size_t>(head * n_bytes)], n_bytes) ==
+              0);
+    }
+    auto loads = halyard::describe_tensor(halyard::dtype::uint8, head_dim);
+    loads.from_groups = &groups;
+    loads.out_dtype = HALYARD_F32;
+    pass(loads, near_records, view(near_loaded));
+    pass(loads, far_records, view(far_loaded));
+    CHECK(far_loaded == near_loaded);
 }

@@ -8,6 +8,7 @@
 
 #include <bit>
 #include <cmath>
+#include <numeric>
 
 namespace {
 
@@ -144,6 +145,29 @@ TEST_CASE("road: norms of many heads, with weights of their own or of the row", 
         Scene scene(draw, choice);
         REQUIRE(fault_of_ways(scene) == "");
     }
+}
+
+// The pairs of very wide heads are rotated some at a time.
+TEST_CASE("road: heads beside those whose pairs are rotated in turn are normed once", "[road]") {
+    constexpr std::int64_t wide = 16384, narrow = 64;
+    auto norm = halyard::make_struct<halyard_norm_desc>();
+    norm.eps = 1.0;
+    auto v = halyard::describe_tensor(halyard::dtype::f32, narrow);
+    v.no_rotation = 1;
+    v.norm = &norm;
+    const auto angles = halyard::angle_source::phase(halyard::frequencies::from_base(10000.0, wide));
+    std::vector<float> q(wide, 1.0f), beside(narrow), alone;
+    std::iota(beside.begin(), beside.end(), 1.0f);
+    alone = beside;
+    const auto view = [](std::vector<float> &head) {
+        return halyard::tensor(head.data(), halyard::dtype::f32, {1, 1, 1, static_cast<std::int64_t>(head.size())});
+    };
+    const halyard_tensor both[] = {view(q), view(beside)};
+    halyard::run(
+        halyard::plan({wide, {halyard::describe_tensor(halyard::dtype::f32, wide, halyard::pairing::half), v}}), angles,
+        both, both);
+    halyard::run(halyard::plan({0, {v}}), halyard::angle_source(), view(alone), view(alone));
+    CHECK(beside == alone);
 }
 
 namespace {
