@@ -65,6 +65,13 @@ EQUIVALENT = {
     ("gpu/driver.cpp", "require_device(out->device, error)", "deleted"):
         "shows where a device is missing, and both are here",
     ("gpu/driver.cpp", "reason[0] == '\\0'", "deleted"): "shows where a device is missing, and both are here",
+    ("gpu/read_gpu_run.cpp", "read_struct(given.positions, \"positions\", &positions_, error)", "deleted"):
+        "says the same a little later, where a run's positions are read",
+    ("gpu/road_launch.cpp", "in_one_place", "deleted"): "takes a launch for each tensor, to the same bits",
+    ("gpu/road_run.cpp", "tensor.n_heads == 0", "deleted"): "takes a launch for each batch row, to the same bits",
+    ("gpu/road_run.cpp", "tensor.n_heads == 0", "inverted"): "takes a launch for each batch row, to the same bits",
+    ("gpu/gpu_run.cpp", "arguments.run.tensors[i].n_heads == 0", "deleted"):
+        "looks for what no kernel takes in a tensor whose strides are 0",
     ("gpu/gpu_run.cpp", "step > 0", "deleted"): "joins heads that lie backwards too, which is as right",
     ("base/versioned.h", "in != nullptr && in->size == sizeof(Struct)", "deleted"):
         "copies what could be read where it is",
@@ -80,6 +87,8 @@ EQUIVALENT = {
     ("read/read_bound.cpp", "run.tensors[i].n_heads == 0", "deleted"): "looks at ranges that nothing has set",
     ("read/slots.cpp", "slot >= slots.n_slots", "deleted"):
         "lets pass what another thread writes between two looks; the first look's like is caught",
+    ("read/read_stages.cpp", "find_memory_range(scales, out)", "deleted"):
+        "finds an end of 0, which is before all that is given",
     ("base/overlap.h", "shape[i] == 1", "deleted"): "0 times any stride is 0, a little later",
     ("angles/angle_source.h", "kind == halyard::AngleKind::given", "deleted"):
         "finds a caller's rows as positions, which are the same numbers, by a slower way",
@@ -106,6 +115,7 @@ EQUIVALENT = {
     ("walk/bound_run.cpp", "brought.is_apart && bound->is_prepared && given.part == 0 && (given.n_parts == 0 || "
      "given.n_parts == 1) && find_rows(bound->run, brought.positions, 0, bound->rows[0].extent, rows)", "deleted"):
         "takes the way of other runs, to the same bits",
+    ("walk/bound_run.cpp", "tensor.n_heads == 0", "deleted"): "calls a kernel for no heads",
     ("walk/choose.cpp", "desc.is_staged", "deleted"): "chooses a kernel that stages do not call",
     ("walk/records.cpp", "groups.group == q8_group", "inverted"): "takes the way of any groups, to the same bits",
     ("walk/records.cpp", "!groups.raw", "inverted"): "takes the way of any groups, to the same bits",

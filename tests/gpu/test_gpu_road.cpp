@@ -95,6 +95,12 @@ void test_refused_plans(std::int32_t device) {
           {cache.stride_tile_elements, 16 * 8},
           {cache.stride_token, 8},
           {cache.stride_head, 16 * 64}}},
+        {".cache has heads that are not dense, which no kernel of a device stores",
+         {{tensor.cache, &cache},
+          {cache.stride_element, 2},
+          {cache.stride_head, 128},
+          {cache.stride_token, 256},
+          {cache.stride_block, 16 * 256}}},
         {".cache has tiles of tokens, which no kernel of a device stores",
          {{tensor.cache, &cache},
           {cache.tile_tokens, 4},
@@ -106,6 +112,11 @@ void test_refused_plans(std::int32_t device) {
         {".head_dim is more than the 640 elements that a device norms, converts or stores by slot",
          {{tensor.head_dim, 656}, {tensor.no_rotation, 1}}},
     });
+    cache.tile_tokens = 4;
+    cache.stride_tile_tokens = 4 * 128;  // tiles that follow each other are none
+    tensor.cache = &cache;
+    halyard::gpu_plan(plan.queue, halyard::plan_desc(64, {tensor}), plan.angles);
+    tensor.cache = nullptr;
     halyard::plan_desc moves(64, {tensor});
     moves.rerotates = true;
     CHECK_THROWS_WITH(halyard::gpu_plan(plan.queue, moves, plan.angles),
@@ -185,7 +196,12 @@ void test_refused_runs(std::int32_t device) {
                     {"heads that are not dense"},
                     {{w.x.strides, std::array<std::int64_t, 4>{0, 64, 64, 2}}}}});
     if (device == HALYARD_CUDA) {
-        w.runs.refuse({{HALYARD_ERROR_UNSUPPORTED, {"weight"}, {{w.stages.weight, w.weights.data(2)}}}});
+        constexpr std::int64_t far = std::int64_t{1} << 32;
+        w.runs.refuse({
+            {HALYARD_ERROR_UNSUPPORTED, {"weight"}, {{w.stages.weight, w.weights.data(2)}}},
+            {HALYARD_ERROR_UNSUPPORTED, {"slots lie more than 2^31 words apart"}, {{w.slots.strides[1], far}}},
+            {HALYARD_ERROR_UNSUPPORTED, {"positions lie more than 2^31 words apart"}, {{w.positions.strides[1], far}}},
+        });
     }
     const NormAlone of_norm;
     Working only_norms(device, of_norm.tensor, 4 * 2 * 64 * 4);
@@ -212,6 +228,17 @@ void test_tensors_apart(std::int32_t device) {
     REQUIRE(halyard_run_gpu(plan.get(), &w.args, nullptr) == HALYARD_OK);
     CHECK((w.to.read() != w.before));
     CHECK((to.read() == w.to.read()));
+    // Without heads one may lie in any way.
+    halyard_tensor some[] = {w.x, w.x}, there[] = {w.y, w.y};
+    some[1].shape[2] = there[1].shape[2] = 0;
+    some[1].strides[3] = there[1].strides[3] = std::int64_t{1} << 40;
+    w.args.x = some;
+    w.args.y = there;
+    for (const auto &tensor :
+         {of_norm.tensor, halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half)}) {
+        const halyard::gpu_plan of_both(w.queue, halyard::plan_desc(64, {tensor, tensor}), w.angles);
+        CHECK(halyard_run_gpu(of_both.get(), &w.args, nullptr) == HALYARD_OK);
+    }
 }
 
 /// Stores several tokens in one slot. They may be stored at once, so that each element comes from any of them.
