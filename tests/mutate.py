@@ -115,7 +115,10 @@ EQUIVALENT = {
     ("walk/bound_run.cpp", "brought.is_apart && bound->is_prepared && given.part == 0 && (given.n_parts == 0 || "
      "given.n_parts == 1) && find_rows(bound->run, brought.positions, 0, bound->rows[0].extent, rows)", "deleted"):
         "takes the way of other runs, to the same bits",
-    ("walk/bound_run.cpp", "tensor.n_heads == 0", "deleted"): "calls a kernel for no heads",
+    ("walk/bound_run.cpp", "tensor.n_heads == 0", "deleted"):
+        "calls a kernel for no heads, or reads what nothing has set: for UndefinedBehaviorSanitizer",
+    ("walk/choose.cpp", "tensor.n_heads == 0", "deleted"):
+        "reads of a tensor without heads what nothing has set, and nothing calls its kernel: for the same sanitizer",
     ("walk/choose.cpp", "desc.is_staged", "deleted"): "chooses a kernel that stages do not call",
     ("walk/records.cpp", "groups.group == q8_group", "inverted"): "takes the way of any groups, to the same bits",
     ("walk/records.cpp", "!groups.raw", "inverted"): "takes the way of any groups, to the same bits",

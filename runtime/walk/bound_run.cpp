@@ -34,6 +34,9 @@ bool prepare(halyard_bound_run &bound) {
     for (int i = 0; i < run.plan->n_tensors; i++) {
         const RunTensor &tensor = run.tensors[i];
         const TensorDesc &desc = run.plan->tensors[i];
+        if (tensor.n_heads == 0) {
+            continue;
+        }
         const bool copies = !tensor.in_place && desc.head_dim != angles.rotary_dim;
         if (copies || !tensor.within_int32 || tensor.kernel->function == nullptr ||
             !tokens_are_evenly_apart(run, tensor)) {

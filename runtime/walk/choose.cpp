@@ -35,6 +35,9 @@ void choose_kernels(Run &run) noexcept {
     const halyard_plan &plan = plan_of(run);
     for (int i = 0; i < plan.n_tensors; i++) {
         RunTensor &tensor = run.tensors[i];
+        if (tensor.n_heads == 0) {
+            continue;
+        }
         std::int64_t out_token = tensor.out.token;
         if (const auto &cache = plan.tensors[i].cache; !plan.only_rotates && cache) {
             out_token = cache->stride_block | cache->stride_tile_tokens | cache->stride_token;  // any sum of these
@@ -56,7 +59,7 @@ void choose_non_temporal(Run &run) noexcept {
     std::uintptr_t written = 0;
     for (int i = 0; i < run.plan->n_tensors; i++) {
         const TensorDesc &desc = run.plan->tensors[i];
-        if (!run.tensors[i].in_place) {
+        if (run.tensors[i].n_heads > 0 && !run.tensors[i].in_place) {
             std::uintptr_t n_bytes = static_cast<std::uintptr_t>(element_bytes(desc.out_dtype));
             for (const std::int64_t n : {run.n_batch, run.n_tokens, run.tensors[i].n_heads, desc.head_dim}) {
                 n_bytes *= static_cast<std::uintptr_t>(n);
@@ -68,7 +71,7 @@ void choose_non_temporal(Run &run) noexcept {
     for (int i = 0; i < run.plan->n_tensors; i++) {
         const TensorDesc &desc = run.plan->tensors[i];
         RunTensor &tensor = run.tensors[i];
-        if (tensor.in_place || desc.is_staged || desc.cache) {
+        if (tensor.n_heads == 0 || tensor.in_place || desc.is_staged || desc.cache) {
             continue;
         }
         const Kernel &kernel = choose_kernel(run, i, tensor, tensor.out.token, Place::non_temporal);
