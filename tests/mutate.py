@@ -259,8 +259,8 @@ def run(program, cases, seconds, **variables):
     named = ",".join(re.sub(r'([\\",\[\]])', r"\\\1", case) for case in cases)
     catch = [named, "--abort", "--reporter", "xml", "--rng-seed", "20261121"] if named else []
     try:
-        done = subprocess.run(["prlimit", f"--cpu={10 + int(2 * seconds)}", BIN / program, *catch], timeout=60 + 10 * seconds,
-                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        done = subprocess.run(["prlimit", f"--cpu={10 + int(2 * seconds)}", BIN / program, *catch],
+                              timeout=60 + 10 * seconds, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                               env={**os.environ, "LD_LIBRARY_PATH": str(BIN.parent / "emulated_cuda"), **variables})
     except subprocess.TimeoutExpired:
         return f"{program}, which waits forever", ""
@@ -343,4 +343,5 @@ def main():
     sys.exit(any(result == "NOT NOTICED" for _, _, result in counts))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -327,9 +327,9 @@ void load_head(const GroupsDesc &groups, std::int64_t first, const char *record,
 
 // ---- Records -------------------------------------------------------------------------------------------------------
 
-/// Whether store_q8 and load_q8 know such records.
+/// Whether store_q8 and load_q8 know such records. (Integers with a sign have their scale by the largest.)
 bool is_q8(const GroupsDesc &groups) {
-    return groups.element == HALYARD_ELEMENT_INT8 && groups.floor == 0.0f &&  // integers with a sign are by the largest
+    return groups.element == HALYARD_ELEMENT_INT8 && groups.floor == 0.0f &&
            groups.scale_dtype == HALYARD_GROUP_SCALE_F16 && groups.group == q8_group && !groups.raw &&
            groups.scale_stride % 2 == 0;
 }

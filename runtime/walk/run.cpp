@@ -122,13 +122,15 @@ void do_tokens(const Run &run, int index, std::int64_t batch, std::int64_t token
     }
 }
 
-/// Does n tokens, counted through all batch rows.
+// Tensors that rotate pairs behind those of the first rows that are made have no stages.
+static_assert(max_staged_head <= made_floats);
+
+/// Does n tokens, counted through all batch rows. With later pairs only tensors that rotate are left to do.
 void do_with(const Run &run, std::int64_t first, std::int64_t n, const Rows &rows, const Share &share,
              TensorSet tensors) {
     for (int index = 0; index < run.plan->n_tensors; index++) {
         const RunTensor &tensor = run.tensors[index];
         const TensorDesc &desc = run.plan->tensors[index];
-        static_assert(max_staged_head <= made_floats);  // so heads with later pairs have no stages
         if (tensor.n_heads == 0 || (tensors >> index & 1) == 0 || (rows.first_pair != 0 && !desc.rotates)) {
             continue;
         }
