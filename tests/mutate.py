@@ -124,6 +124,7 @@ EQUIVALENT = {
     ("walk/records.cpp", "!groups.raw", "inverted"): "takes the way of any groups, to the same bits",
     ("walk/records.cpp", "groups.scale_stride % 2 == 0", "inverted"): "takes the way of any groups, to the same bits",
     ("walk/stages.cpp", "block.strides.element != 1", "inverted"): "takes the portable loop, to the same bits",
+    ("walk/stages.cpp", "extents.n_elements % whole_vectors == 0", "deleted"): "copies heads first, to the same bits",
     ("walk/run.cpp", "slot >= 0", "deleted"): "leaves a token without a slot to where its block has none",
     ("walk/run.cpp", "slot / together % share.count == share.index", "deleted"):
         "has every task do all slots, in the same order, to the same bits: a race, for ThreadSanitizer",

@@ -355,7 +355,8 @@ private:
         scale_desc_ = describe_dynamic_scales();
         call.tensor.scale = &scale_desc_;
         call.stages.scales_out = scales_.data();
-        call.stages.stride_scales[0] = has_cache() ? 0 : tokens * heads;
+        // Sizes of an empty array may have any product.
+        call.stages.stride_scales[0] = has_cache() || call.x.n_elements == 0 ? 0 : tokens * heads;
         call.stages.stride_scales[1] = heads;
         call.stages.stride_scales[2] = 1;
     }
