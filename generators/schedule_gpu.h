@@ -1,5 +1,6 @@
-// Not measured: no GPU was at hand. ptxas 13.5 gives the kernels at most 48 registers on sm_80 to sm_120, no stack and
-// no spills (2026-11-23, tests/gpu/check_ptx.py); all accesses to x and y are as wide as their names say.
+// On an H200 at .90 to 1.00 of a copy's speed in place, from 4,096 tokens on (bench/README.md). ptxas 13.5 gives the
+// kernels at most 48 registers on sm_80 to sm_120, no stack and no spills (2026-11-23, tests/gpu/check_ptx.py); all
+// accesses to x and y are as wide as their names say.
 #pragma once
 
 #include "gpu/device_angles.h"

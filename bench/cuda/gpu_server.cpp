@@ -2,7 +2,7 @@
 // The tuner links it with a variant of one kernel instead of the library's. It is asked as server/server.cpp is, or by
 // lines that were written before:
 //   {"do":"describe"}  -> {"device","compiler","halide"} of the CUDA device
-//   {"do":"prepare","job":"rotate|road|road to e4m3","dtype","pairing","in_place","angles":"table|phase","tokens"}
+//   {"do":"prepare","job":"rotate|norm|road|road to e4m3","dtype","pairing","in_place","angles":"table|phase","tokens"}
 //                      -> {"subjects","bytes"}: the subjects are CUDA kernels, a copy of the same bytes and a kernel
 //                         that does nothing. Their kind says by what calls are timed. By the device's events:
 //                           warm   replays of a graph of a hundred calls on the same memory
@@ -133,7 +133,8 @@ void check(const gpu::GpuKernel &kernel, std::uint64_t seed, int times) {
 Case read_case(const json &request) {
     const std::string job = request.at("job"), type = request.at("dtype");
     const pairing how = request.at("pairing") == "half" ? pairing::half : pairing::interleaved;
-    return {job == "road"           ? Job::road
+    return {job == "norm"           ? Job::norm
+            : job == "road"         ? Job::road
             : job == "road to e4m3" ? Job::road_to_e4m3
                                     : Job::rotate,
             type == "f32"   ? dtype::f32

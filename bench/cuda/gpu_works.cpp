@@ -10,7 +10,20 @@ namespace {
 constexpr std::int64_t page = 16;
 
 std::int64_t n_pages(const Case &test) { return (test.n_tokens + page - 1) / page; }
-bool is_road(const Case &test) { return test.job != Job::rotate; }
+bool has_norm(const Case &test) { return test.job != Job::rotate; }
+bool is_road(const Case &test) { return test.job == Job::road || test.job == Job::road_to_e4m3; }
+
+/// Numbers near 1, whatever their dtype. No two neighbours are alike: a device may move equal ones faster.
+std::vector<char> ordinary_bytes(std::int64_t n, std::int64_t element_bytes) {
+    constexpr std::size_t n_drawn = 1 << 16;
+    std::mt19937 random(20261126);
+    std::vector<char> bytes(static_cast<std::size_t>(n));
+    for (std::size_t i = 0; i < bytes.size(); i++) {
+        const bool is_highest = (static_cast<std::int64_t>(i) + 1) % element_bytes == 0;
+        bytes[i] = is_highest ? '\x3f' : i < n_drawn ? static_cast<char>(random()) : bytes[i - n_drawn];
+    }
+    return bytes;
+}
 
 }  // namespace
 
@@ -25,14 +38,16 @@ Work::Work(const halyard_gpu_queue &queue, const Case &test, const gpu_angles &a
     how_.x_offsets = x_offsets_.data();
     how_.y_offsets = y_offsets_.data();
     how_.slots = is_road(test) ? &slots_ : nullptr;
-    how_.stages = is_road(test) ? stages_.data() : nullptr;
+    how_.stages = has_norm(test) ? stages_.data() : nullptr;
 }
 
 void Work::make_plan(const Case &test, const gpu_angles &angles) {
     cache_ = describe_nhd_cache(n_pages(test), page, test.n_kv_heads, test.head_dim);
     auto q = describe_tensor(test.type, test.head_dim, test.in, test.out), k = q, v = q;
-    if (is_road(test)) {
+    if (has_norm(test)) {
         q.norm = k.norm = &norm_;
+    }
+    if (is_road(test)) {
         k.cache = v.cache = &cache_;
         v.no_rotation = 1;
     }
@@ -55,8 +70,7 @@ void Work::place_tensors(const Case &test) {
     const std::int64_t bytes = test.type == dtype::f32 ? 4 : 2, cached_bytes = to_e4m3 ? 1 : bytes;
     const std::int64_t n = test.n_tokens, dim = test.head_dim, row = (test.n_q_heads + 2 * test.n_kv_heads) * dim;
     const std::int64_t n_bytes = (n * row + test.offset) * bytes;
-    // Numbers near 1, whatever their dtype.
-    const std::vector<char> ordinary(static_cast<std::size_t>(n_bytes), 0x3f);
+    const std::vector<char> ordinary = ordinary_bytes(n_bytes, bytes);
     const device::DeviceMemory &x = allocate(n_bytes, ordinary.data());
     const device::DeviceMemory &y = is_road(test) || test.in_place ? x : allocate(n_bytes);
     const std::int64_t counts[] = {test.n_q_heads, test.n_kv_heads, is_road(test) ? test.n_kv_heads : 0};
@@ -76,7 +90,7 @@ void Work::place_tensors(const Case &test) {
         stages_[i] = make_struct<halyard_stages>();
         const bool is_cached = is_road(test) && i > 0;
         n_bytes_ += n * counts[i] * dim * (bytes + (is_cached ? cached_bytes : bytes));
-        if (is_road(test) && i < 2) {
+        if (has_norm(test) && i < 2) {
             stages_[i].weight = allocate(dim * bytes, ordinary.data()).data();
             stages_[i].n_weights = dim;
         }

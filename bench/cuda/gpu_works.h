@@ -12,9 +12,9 @@ namespace halyard::bench {
 
 inline constexpr std::int64_t n_positions = 131072;
 
-/// What a call does: rotate q and k, or all of their road: norms of q and k, their rotation, and k and v into a cache
-/// of pages of 16 tokens.
-enum class Job { rotate, road, road_to_e4m3 };
+/// What a call does: rotate q and k, norm them before that, or all of their road: norms of q and k, their rotation, and
+/// k and v into a cache of pages of 16 tokens.
+enum class Job { rotate, norm, road, road_to_e4m3 };
 
 struct Case {
     Job job;

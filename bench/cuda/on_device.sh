@@ -48,11 +48,12 @@ if ! bin/halyard_bench_gpu device cuda_sm80 >"$results/why_not.txt" 2>&1; then
     exit 3
 fi
 
-step tests 300 "$tests" '*_cuda_sm80,cuda device*'
+step tests 300 "$tests" '[cuda_sm80],[gpu][cuda]'
 if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck initcheck; do
-        step "$tool" 240 compute-sanitizer --tool "$tool" --error-exitcode 1 "$tests" \
-            'halyard_rotate_half_bf16*_cuda_sm80,halyard_rotate_half_to_*_cuda_sm80,cuda device*'
+        # Asking the driver about memory that is not its own fails by intention.
+        step "$tool" 300 compute-sanitizer --tool "$tool" --report-api-errors no --error-exitcode 1 "$tests" \
+            '[cuda_sm80],[gpu][cuda]'
     done
 else
     say "there is no compute-sanitizer, so nothing ran under it"

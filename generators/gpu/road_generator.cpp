@@ -447,9 +447,9 @@ private:
         }
     }
 
-    /// Not measured: no GPU was at hand. ptxas 13.5 gives the kernel at most 43 registers on sm_80 to sm_120, with
-    /// records 61, no stack and no spills (2026-11-23, tests/gpu/check_ptx.py). A thread has 16 bytes in each load and
-    /// store.
+    /// Slow: on an H200 8 to 14 times a copy where there are many tokens (bench/README.md). ptxas 13.5 gives the kernel
+    /// at most 43 registers on sm_80 to sm_120, with records 61, no stack and no spills (2026-11-23,
+    /// tests/gpu/check_ptx.py). A thread has 16 bytes in each load and store.
     void schedule_road() {
         using namespace Halide;
         const auto tail = TailStrategy::GuardWithIf;
