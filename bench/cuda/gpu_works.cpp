@@ -1,5 +1,6 @@
 #include "cuda/gpu_works.h"
 
+#include <algorithm>
 #include <numeric>
 #include <random>
 
@@ -13,14 +14,17 @@ std::int64_t n_pages(const Case &test) { return (test.n_tokens + page - 1) / pag
 bool has_norm(const Case &test) { return test.job != Job::rotate; }
 bool is_road(const Case &test) { return test.job == Job::road || test.job == Job::road_to_e4m3; }
 
-/// Numbers near 1, whatever their dtype. No two neighbours are alike: a device may move equal ones faster.
+/// Numbers near 1, whatever their dtype. They are not all alike, because a device may move equal ones faster.
 std::vector<char> ordinary_bytes(std::int64_t n, std::int64_t element_bytes) {
-    constexpr std::size_t n_drawn = 1 << 16;
     std::mt19937 random(20261126);
-    std::vector<char> bytes(static_cast<std::size_t>(n));
-    for (std::size_t i = 0; i < bytes.size(); i++) {
-        const bool is_highest = (static_cast<std::int64_t>(i) + 1) % element_bytes == 0;
-        bytes[i] = is_highest ? '\x3f' : i < n_drawn ? static_cast<char>(random()) : bytes[i - n_drawn];
+    std::vector<char> block(1 << 16), bytes(static_cast<std::size_t>(n));
+    std::ranges::generate(block, [&] { return static_cast<char>(random()); });
+    const auto step = static_cast<std::size_t>(element_bytes);
+    for (std::size_t highest = step - 1; highest < block.size(); highest += step) {
+        block[highest] = '\x3f';
+    }
+    for (std::size_t at = 0; at < bytes.size(); at += block.size()) {
+        std::copy_n(block.data(), std::min(block.size(), bytes.size() - at), bytes.data() + at);
     }
     return bytes;
 }

@@ -31,7 +31,7 @@ step() {
     return "$status"
 }
 
-tests=bin/halyard_gpu_tests
+tests=(bin/halyard_gpu_tests '[cuda_sm80],[gpu][cuda]')
 : >"$results/summary.txt"
 if command -v nvidia-smi >/dev/null; then
     step device 30 nvidia-smi -q -d CLOCK,POWER,PERFORMANCE
@@ -48,19 +48,18 @@ if ! bin/halyard_bench_gpu device cuda_sm80 >"$results/why_not.txt" 2>&1; then
     exit 3
 fi
 
-step tests 300 "$tests" '[cuda_sm80],[gpu][cuda]'
+step tests 300 "${tests[@]}"
 if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck initcheck; do
         # Asking the driver about memory that is not its own fails by intention.
-        step "$tool" 300 compute-sanitizer --tool "$tool" --report-api-errors no --error-exitcode 1 "$tests" \
-            '[cuda_sm80],[gpu][cuda]'
+        step "$tool" 300 compute-sanitizer --tool "$tool" --report-api-errors no --error-exitcode 1 "${tests[@]}"
     done
 else
     say "there is no compute-sanitizer, so nothing ran under it"
 fi
 # What is to be timed was written where there is Python; ./run bench cuda --answers prints the table of what comes out.
 for bench in bench bench_again; do
-    step "$bench" 420 bash -c 'bin/halyard_bench_gpu <requests.jsonl'
+    step "$bench" 540 bash -c 'bin/halyard_bench_gpu <requests.jsonl'
     if command -v python3 >/dev/null && [[ -f $results/$bench.txt ]]; then
         step "${bench}_table" 60 python3 cuda_rounds.py --answers "$results/$bench.txt"
     fi
