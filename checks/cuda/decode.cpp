@@ -493,6 +493,9 @@ private:
             decoder.add_parameter(parameter);
         }
         rest_ = trimmed(rest_);
+        if (rest_.starts_with(".maxnreg")) {  // how many registers a device may spend changes no result
+            rest_ = trimmed(rest_.substr(std::min(rest_.find('\n'), rest_.size())));
+        }
         if (!rest_.starts_with('{')) {
             refuse_directive();
         }

@@ -64,7 +64,7 @@ struct AnyOf {};      // arithmetic: everything depends on everything
 struct Quotient {};   // likewise, and a division by 0 gives no defined value (PTX ISA 9.7.1)
 struct EachAlone {};  // xor, not, mov: each half word by itself
 struct Chosen {};     // selp: by a defined predicate, one of two
-struct Joined {};     // cvt to f16x2: the first source makes the upper half word, the second one the lower
+struct Joined {};     // cvt to two halves: the first source makes the upper half word, the second one the lower
 /// Bits move, so undefined ones move along; what says where to must be defined. The first n sources are such bits.
 template <unsigned n_data>
 struct Moves {
@@ -153,6 +153,10 @@ Operation form() {
 
 f32 canonical(f32 value) { return std::isnan(value) ? std::bit_cast<f32>(0x7fffffffu) : value; }
 
+u16 to_bf16(f32 value) {  // to nearest even
+    const u32 bits = std::bit_cast<u32>(value);
+    return std::isnan(value) ? u16{0x7fff} : static_cast<u16>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
 u16 to_f16(f32 value) { return std::isnan(value) ? u16{0x7fff} : std::bit_cast<u16>(static_cast<_Float16>(value)); }
 
 f32 from_f16(u16 bits) { return canonical(static_cast<f32>(std::bit_cast<_Float16>(bits))); }
@@ -293,6 +297,8 @@ void add_floats(Table &to) {
     to["cvt.rn.f16.f32"] = form<u16(f32), to_f16>();
     to["cvt.rn.f16x2.f32"] =
         form<u32(f32, f32), [](f32 a, f32 b) { return u32{to_f16(a)} << 16 | to_f16(b); }, Joined>();
+    to["cvt.rn.bf16x2.f32"] =
+        form<u32(f32, f32), [](f32 a, f32 b) { return u32{to_bf16(a)} << 16 | to_bf16(b); }, Joined>();
     to["cvt.rzi.s32.f32"] = form<s32(f32), to_integer>();
     to["cvt.rn.f32.s32"] = form<f32(s32), [](s32 a) { return static_cast<f32>(a); }>();
     to["cvt.rn.f32.u32"] = form<f32(u32), [](u32 a) { return static_cast<f32>(a); }>();

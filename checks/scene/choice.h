@@ -55,8 +55,9 @@ struct Choice {
     std::optional<bool> in_place;
     std::int64_t step = 1;  // in bytes, what addresses and strides are multiples of, or 1
     bool moves = false, on_device = false;
-    bool has_bad = false;   // some positions and slots
-    bool has_gaps = false;  // the angle source covers any number of positions, and a list has gaps
+    bool are_plain = false;  // tensors that a device takes by kernels of plain ones, if their dtypes are of 16 bits
+    bool has_bad = false;    // some positions and slots
+    bool has_gaps = false;   // the angle source covers any number of positions, and a list has gaps
 
     const Levels &levels() const { return on_device ? of_device : moves ? of_moves : of_roads; }
     static Levels all_drawn() {

@@ -50,7 +50,10 @@ void Scene::draw_plan() {
     const auto width = static_cast<std::size_t>(choice_.head_dim == 0 ? level(of_head_dim) : 0);
     halyard_tensor_desc &head = call.tensors[0];
     call.plan.rotary_dim = choice_.rotary_dim;
-    if (choice_.head_dim != 0) {
+    if (choice_.are_plain) {
+        head.head_dim = draw_.one_of<std::int64_t>({64, 128, 256});
+        call.plan.rotary_dim = draw_.one_in(8) ? head.head_dim / 2 : head.head_dim;  // half of it is not plain
+    } else if (choice_.head_dim != 0) {
         head.head_dim = choice_.head_dim;
         head.rotary_offset = choice_.rotary_offset;
     } else if (width == std::size(head_dims)) {
@@ -84,7 +87,7 @@ void Scene::draw_tensor(int i) {
     }
     tensor.dtype = choice_.on_device && !is_first ? call.tensors[0].dtype : level(of_dtype, is_first) + HALYARD_F32;
     tensor.out_dtype = level(of_out_dtype, is_first);
-    draw_turn(tensor, level(of_turn, is_first));
+    draw_turn(tensor, !choice_.are_plain ? level(of_turn, is_first) : draw_.one_in(is_first ? 4 : 2) ? 4 : 0);
     const int heads = level(of_heads, is_first);
     static constexpr std::int64_t head_counts[] = {1, 3, 8};
     n_heads_[i] = is_first && choice_.shape[2] != 0 ? choice_.shape[2]
@@ -115,7 +118,7 @@ void Scene::draw_turn(halyard_tensor_desc &tensor, int turn) {
 }
 
 void Scene::draw_norm(int i) {
-    const int kind = level(of_norm, i == 0);
+    const int kind = !choice_.are_plain ? level(of_norm, i == 0) : draw_.one_in(3) ? 0 : draw_.one_of({1, 3, 5});
     if (kind == 0) {
         return;
     }
@@ -128,8 +131,10 @@ void Scene::draw_norm(int i) {
     norm.order = level(of_order, i == 0);
     const bool has_weight = kind != 3 && (kind != 7 || draw_.one_in(2));
     norm.rounding = level(of_rounding, i == 0) & (has_weight ? 3 : HALYARD_NORM_ROUND_BEFORE_WEIGHT);
-    norm.rounding = tensor.from_groups == nullptr ? norm.rounding : 0;  // to a dtype
-    norm.weight_dtype = !has_weight ? 0 : static_cast<std::int32_t>(draw_.in(HALYARD_F32, HALYARD_BF16));
+    norm.rounding = tensor.from_groups == nullptr && !choice_.are_plain ? norm.rounding : 0;  // to a dtype
+    norm.weight_dtype = !has_weight         ? 0
+                        : choice_.are_plain ? tensor.dtype
+                                            : static_cast<std::int32_t>(draw_.in(HALYARD_F32, HALYARD_BF16));
     norm.unit_offset = kind == 2 || (kind == 8 && draw_.one_in(4)) ? 1 : 0;
     norm.has_bias = kind == 8 || (norm.kind == HALYARD_NORM_LAYER && kind > 8 && draw_.one_in(2)) ? 1 : 0;
     norm.weight_per_head = kind == 10 ? 1 : 0;

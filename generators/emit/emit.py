@@ -55,6 +55,8 @@ class Product:
             return f"HALYARD_STAGE_KERNEL({k.name}, {k.op}, {k.dtype}, {k.target.name})"
         if k.op.startswith("rows_"):
             return f"HALYARD_ROW_KERNEL({k.name}, {k.op.removeprefix('rows_')}, {k.target.name})"
+        if k.op == "plain_road":
+            return f"HALYARD_GPU_PLAIN_ROAD_KERNEL({k.name}, {k.target.name}, {k.dtype}, {k.arguments['n_elements']})"
         if k.op != "rotate":
             return None
         if k.target.is_gpu:

@@ -61,7 +61,7 @@ class Parameter:
 class Kernel:
     name: str
     target: Target
-    op: str  # rotate, rows_phase, rows_factored, a stage, road, check_positions or copy
+    op: str  # rotate, rows_phase, rows_factored, a stage, road, plain_road, check_positions or copy
     generator: str
     arguments: dict[str, str]  # what the generator is told besides the parameters
     parameters: dict[str, int]  # the numbers of its schedule; a kernel that has none cannot be tuned
@@ -267,6 +267,12 @@ class _Reader:
         name = "halyard_road" + ("_records" if self._one_of("records", records, FLAGS) else "")
         self._kernels(name, self._targets(target, True), op="road", generator="road", arguments={"records": records},
                       parameters={}, features=features)
+
+    def gpu_plain_road(self, dtype, head_dim, target, features):
+        self._one_of("dtype", dtype, ["f16", "bf16"])
+        self._kernels(f"halyard_road_plain_{dtype}_{head_dim}", self._targets(target, True), op="plain_road",
+                      generator="plain_road", arguments={"element": dtype, "n_elements": head_dim}, parameters={},
+                      dtype=dtype, features=features)
 
     def gpu_check_positions(self, target):
         self._kernels("halyard_check_positions", self._targets(target, True), op="check_positions",

@@ -136,13 +136,18 @@ public:
         }
     }
 
-    /// Whether there are angles for all positions of a token, which a Func stores of tokens t. Its innermost loop is
-    /// told to branch_if_listed, once it is scheduled.
+    /// Has a Func of that kind take a branch of its own where tokens have one position each. Comes before the next.
+    void branch_if_one_axis(Halide::Func stored) const {
+        stored.specialize(!positions.is_listed() && positions.n_axes() == 1);
+    }
+
+    /// Whether there are angles for all positions of a token, which a Func stores of each t, whatever its token is. Its
+    /// innermost loop is told to branch_if_listed, once it is scheduled.
     Expr cover(const Expr &token) {
-        positions.define_below(below_on_axis, {p, t}, position_on(p, t));
+        positions.define_below(below_on_axis, {p, t}, position_on(p, token));
         Expr covered = Halide::Internal::const_true();
         for (int i = 0; i < HALYARD_MAX_AXES; i++) {
-            covered = covered && positions.covers(position_on(i, token), below_on_axis(i, token));
+            covered = covered && positions.covers(position_on(i, token), below_on_axis(i, t));
         }
         return covered;
     }

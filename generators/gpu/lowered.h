@@ -3,8 +3,11 @@
 
 #include "Halide.h"
 
+#include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace halyard {
 
@@ -66,7 +69,7 @@ class ByQuads : public Halide::Internal::IRMutator {
 };
 
 /// Lets LLVM believe that a kernel may write its input x, which in place is its output. Else it would load x by
-/// ld.global.nc, for which CUDA wants memory that nobody writes while the kernel runs.
+/// ld.global.nc, for which CUDA wants memory that nobody writes while the kernel runs. It is enough to say so once.
 class MayWriteInput : public Halide::Internal::IRMutator {
 public:
     explicit MayWriteInput(Halide::Expr never) : never_(std::move(never)) {}
@@ -78,6 +81,7 @@ private:
 
     Halide::Expr never_;
     Halide::Parameter x_;
+    bool is_done_ = false;
 
     Halide::Expr visit(const Load *op) override {
         if (op->name == "x") {
@@ -87,11 +91,99 @@ private:
     }
 
     Halide::Internal::Stmt visit(const Store *op) override {
-        if (op->name != "y" || !x_.defined()) {
+        if (op->name != "y" || !x_.defined() || std::exchange(is_done_, true)) {
             return IRMutator::visit(op);
         }
         const auto write = Store::make("x", Halide::Expr(0u), Halide::Expr(0), x_, Halide::Internal::const_true(), {});
         return Halide::Internal::Block::make(Halide::Internal::IfThenElse::make(never_, write), op);
+    }
+};
+
+/// Says of dense loads of two halves of a word from an input that they are aligned, which makes one load of them.
+/// Halide 21 does not find that out of indices of 64 bits.
+class AlignPairs : public Halide::Internal::IRMutator {
+public:
+    explicit AlignPairs(std::string input) : input_(std::move(input)) {}
+
+private:
+    using Load = Halide::Internal::Load;
+    using IRMutator::visit;
+
+    std::string input_;
+
+    Halide::Expr visit(const Load *op) override {
+        const auto *const ramp = op->index.as<Halide::Internal::Ramp>();
+        return op->name == input_ && ramp != nullptr && ramp->lanes == 2
+                   ? Load::make(op->type, op->name, mutate(op->index), op->image, op->param, op->predicate, {2, 0})
+                   : IRMutator::visit(op);
+    }
+};
+
+/// Takes out the barriers behind the first Funcs of a block, which nothing reads before a later one. What they share
+/// memory with would be stored before them, so they have to be the first.
+class DropBarriers : public Halide::Internal::IRMutator {
+public:
+    explicit DropBarriers(std::set<std::string> first) : first_(std::move(first)) {}
+
+private:
+    using Block = Halide::Internal::Block;
+    using Call = Halide::Internal::Call;
+    using Evaluate = Halide::Internal::Evaluate;
+    using ProducerConsumer = Halide::Internal::ProducerConsumer;
+    using Stmt = Halide::Internal::Stmt;
+    using IRMutator::visit;
+
+    std::set<std::string> first_;
+
+    static bool is_barrier(const Stmt &stmt) {
+        const auto *const evaluate = stmt.as<Evaluate>();
+        return evaluate != nullptr && Call::as_intrinsic(evaluate->value, {Call::gpu_thread_barrier}) != nullptr;
+    }
+
+    /// What a statement stores.
+    struct Stored : Halide::Internal::IRGraphVisitor {
+        std::set<std::string> names;
+        void visit(const ProducerConsumer *op) override {
+            if (op->is_producer) {
+                names.insert(op->name);
+            }
+            IRGraphVisitor::visit(op);
+        }
+        using IRGraphVisitor::visit;
+    };
+
+    static void list(const Stmt &stmt, std::vector<Stmt> &to) {
+        if (const auto *const block = stmt.as<Block>()) {
+            list(block->first, to);
+            list(block->rest, to);
+        } else {
+            to.push_back(stmt);
+        }
+    }
+
+    Stmt visit(const Block *op) override {
+        std::vector<Stmt> all, kept;
+        list(op, all);
+        if (std::none_of(all.begin(), all.end(), is_barrier)) {
+            return IRMutator::visit(op);
+        }
+        size_t n_dropped = 0;
+        Stored stored;
+        for (const Stmt &stmt : all) {
+            stmt.accept(&stored);
+            const bool drops = is_barrier(stmt) && n_dropped < first_.size();
+            if (drops) {
+                n_dropped++;
+            } else {
+                kept.push_back(mutate(stmt));
+            }
+            if (drops && n_dropped == first_.size()) {
+                _halide_user_assert(
+                    std::includes(stored.names.begin(), stored.names.end(), first_.begin(), first_.end()))
+                    << "Other Funcs come first.";
+            }
+        }
+        return Block::make(kept);
     }
 };
 

@@ -11,11 +11,21 @@
 
 namespace halyard {
 
+/// What a kernel has besides, for which Halide 21 has no word.
+struct DeviceCode {
+    bool stores_bf16 = false;  // pairs that are rounded to f16 are rounded to bf16 instead
+    int most_registers = 0;    // of a thread; 0: 64, which Halide's runtime tells the driver
+};
+
 /// PTX that says two things which Halide 21 leaves open:
 /// - Where shared memory is. Halide takes it from address 0 on, without declaring any. Since sm_90 the first KiB is the
 ///   system's, and what a launch asks for begins behind it. So it is declared, and its address added to every other.
 /// - That products and sums are rounded. Without .rn ptxas may contract them, and the canonical form is lost.
-inline std::string complete_ptx(const std::string &ptx) {
+inline std::string complete_ptx(std::string ptx, const DeviceCode &code) {
+    if (code.stores_bf16) {
+        ptx = std::regex_replace(ptx, std::regex(R"(\bcvt\.rn\.f16x2\.f32\b)"), "cvt.rn.bf16x2.f32");
+        _halide_user_assert(ptx.find("cvt.rn.f16.") == std::string::npos) << "Not all is rounded by pairs.";
+    }
     static const std::regex rounded(R"(\b(add|mul|sub)\.f32\b)");
     static const std::regex access(R"((.*\b(?:ld|st)\.shared\.[^[]*)\[(%\w+)(.*))");
     const bool has_shared = ptx.find(".shared") != std::string::npos;
@@ -32,6 +42,8 @@ inline std::string complete_ptx(const std::string &ptx) {
         }
         if (has_shared && line.rfind(".address_size", 0) == 0) {
             complete << "\n.extern .shared .align 16 .b8 halyard_shared[];\n";
+        } else if (code.most_registers > 0 && line.rfind(")", 0) == 0) {
+            complete << ".maxnreg " << code.most_registers << "\n";
         } else if (has_shared && line == "{") {
             complete << "\t.reg .b64 \t%shared<2>;\n\tmov.b64 \t%shared0, halyard_shared;\n";
         }
@@ -42,7 +54,7 @@ inline std::string complete_ptx(const std::string &ptx) {
 /// Splits off the kernels, which Halide itself does right after its custom passes, and completes their PTX.
 class CompletePtx : public Halide::Internal::IRMutator {
 public:
-    explicit CompletePtx(Halide::Target target) : target_(std::move(target)) {}
+    CompletePtx(Halide::Target target, const DeviceCode &code) : target_(std::move(target)), code_(code) {}
 
     Halide::Internal::Stmt mutate(const Halide::Internal::Stmt &stmt) override {
         const bool is_whole = !std::exchange(is_split_, true);
@@ -55,6 +67,7 @@ private:
     using IRMutator::visit;
 
     Halide::Target target_;
+    DeviceCode code_;
     bool is_split_ = false;
 
     /// Of the call that hands the PTX to the driver: (state, the text, which ends with a zero, and its size).
@@ -63,7 +76,7 @@ private:
             return IRMutator::visit(op);
         }
         Halide::Buffer<> code = op->args[1].as<Call>()->args[0].as<Halide::Internal::Variable>()->image;
-        const std::string ptx = complete_ptx(static_cast<const char *>(code.data()));
+        const std::string ptx = complete_ptx(static_cast<const char *>(code.data()), code_);
         const int size = static_cast<int>(ptx.size()) + 1;
         Halide::Runtime::Buffer<uint8_t> text(size);
         std::copy_n(ptx.c_str(), size, text.begin());
@@ -73,9 +86,9 @@ private:
 };
 
 /// To be called last of what adds passes to a pipeline.
-inline void complete_device_code(Halide::Pipeline pipeline, const Halide::Target &target) {
+inline void complete_device_code(Halide::Pipeline pipeline, const Halide::Target &target, const DeviceCode &code = {}) {
     if (target.has_feature(Halide::Target::CUDA)) {
-        pipeline.add_custom_lowering_pass(new CompletePtx(target));
+        pipeline.add_custom_lowering_pass(new CompletePtx(target, code));
     }
 }
 

@@ -1,37 +1,16 @@
 // The whole road of a call's tensors on a GPU, in one launch: load, norm, rotate, scale, convert, store by slot.
 #include "arithmetic/norm.h"
-#include "gpu/device_angles.h"
-#include "gpu/lowered.h"
-#include "gpu/ptx.h"
+#include "gpu/road.h"
 
 #include <array>
 #include <memory>
-#include <optional>
 
 namespace halyard {
-
-/// Sets that buffers are FlatMemory, whose quads have so many elements.
-template <typename AnyBuffer>
-void constrain_flat(AnyBuffer &buffer, int in_quad) {
-    const int strides[] = {1, in_quad, FlatMemory::quads_in_row * in_quad};
-    for (int i = 0; i < 3; i++) {
-        buffer.dim(i).set_bounds(0, i == 0 ? in_quad : FlatMemory::most);
-        buffer.dim(i).set_stride(strides[i]);
-    }
-}
-
-/// The place of a word in FlatMemory, in the quad that comes so many after another.
-std::vector<Expr> flat_at(const Expr &quad, const Expr &after, const Expr &word) {
-    constexpr int in_row = FlatMemory::quads_in_row, most = FlatMemory::most;
-    const Expr low = cast<int32_t>(quad & (in_row - 1)), high = cast<int32_t>(quad / in_row);
-    return {word, unsafe_promise_clamped(unsafe_promise_clamped(low, 0, in_row - 1) + after, 0, most - 1),
-            unsafe_promise_clamped(high, 0, most - 1)};
-}
 
 /// A block takes some heads of one token through shared memory, as floats: loaded, normed, rotated and scaled. All that
 /// a launch does to its tensors is scalars, not kernels. In place a block has read its heads before it writes them, and
 /// no other block reads those.
-class Road : public Halide::Generator<Road> {
+class Road : public RoadGenerator<Road> {
     using Func = Halide::Func;
     using Var = Halide::Var;
     using RDom = Halide::RDom;
@@ -41,15 +20,12 @@ class Road : public Halide::Generator<Road> {
 public:
     /// Whether heads may become records: elements in groups that have scales. Others may be there as well.
     GeneratorParam<bool> records{"records", false};
-    std::unique_ptr<Fields::Road> in;
     std::unique_ptr<Fields::Records> groups_in;
-    std::optional<DeviceAngles> device_angles;
     Output<Buffer<uint32_t, 3>> y{"y"};
     Output<Buffer<uint8_t, 3>> *bytes = nullptr;  // scales, and what else is stored byte by byte
 
     void configure() {
-        in.reset(new Fields::Road{*this});
-        device_angles.emplace(in->angles);
+        add_fields();
         if (records) {
             groups_in.reset(new Fields::Records{*this});
             bytes = add_output<Buffer<uint8_t, 3>>("bytes");
@@ -64,8 +40,7 @@ public:
             define_groups();
         }
         define_store();
-        device_angles->constrain();
-        begin_at_zero(*in->slots);
+        constrain_inputs();
         constrain_flat(*in->weights, 8);
         constrain_flat(*in->x, 4);
         constrain_flat(y, 4);
@@ -83,7 +58,7 @@ public:
 private:
     static constexpr int heads_in_block = road_heads_in_block;  // each of as many threads as lanes
 
-    Var e{"e"}, h{"h"}, t{"t"}, k{"k"}, w{"w"}, c{"c"};
+    Var e{"e"}, w{"w"}, c{"c"};
     Func loaded{"loaded"}, sum{"sum"}, root{"root"}, normed{"normed"}, angle{"angle"}, value{"value"}, row{"row"},
         window{"window"}, packed{"packed"};
     RDom words, halves, steps, all;
@@ -92,23 +67,6 @@ private:
     Var g{"g"};  // a group: of records alone, as what follows
     Func partial{"partial"}, scaled{"scaled"}, byte_row{"byte_row"};
     RDom group_steps, grouped, all_bytes;
-
-    /// A scalar of the tensor that a head belongs to.
-    static_assert(HALYARD_MAX_TENSORS == 4);
-    template <typename T>
-    Expr of(const InputSide::OfTensors<T> &each, const Expr &head) const {
-        return select(head < in->end[0], each[0], head < in->end[1], each[1], head < in->end[2], each[2], each[3]);
-    }
-    template <typename T>
-    Expr of_head(const InputSide::OfTensors<T> &each) const {
-        return of(each, h);
-    }
-
-    /// The number of a head within its tensor.
-    Expr place_of(const Expr &head) const {
-        return head -
-               select(head < in->end[0], 0, head < in->end[1], in->end[0], head < in->end[2], in->end[1], in->end[2]);
-    }
 
     RDom once(const Expr &condition) const {
         RDom domain(0, 1, "once");
@@ -187,12 +145,7 @@ private:
         for (int lane = 0; lane < lanes; lane++) {
             sums.push_back(sum(lane, h, t));
         }
-        for (const int half : halves_of_lanes) {
-            for (int lane = 0; lane < half; lane++) {
-                sums[lane] = Halide::strict_float(sums[lane] + sums[lane + half]);
-            }
-        }
-        root(h, t) = scale_of_norm(target, sums[0], cast<float>(Halide::max(size, 1)), of_head(in->eps));
+        root(h, t) = scale_of_norm(target, sum_of_lanes(sums), cast<float>(Halide::max(size, 1)), of_head(in->eps));
 
         const Expr within = *in->has_norms != 0 && e >= offset && e < offset + size;
         const Expr x_e = loaded(e, h, t);
@@ -222,33 +175,6 @@ private:
         const Expr rotated = rotate_member(target, at(member), at(1 - member), angle(safe, t)[0], signed_sin);
         const Expr turned_or_not = select(offset >= 0 && i >= 0 && i < 2 * pairs, rotated, normed(e, h, t));
         value(e, h, t) = Halide::strict_float(turned_or_not * of_head(in->reciprocal));
-    }
-
-    Expr slot() const {
-        return number_at(*in->slots_offset, *in->n_slot_words, [&](const Expr &at) { return (*in->slots)(at, t); });
-    }
-
-    /// Where a head of a token lies, by strides: in a view, and in a cache if it has a slot.
-    struct Lies {
-        Expr in_view, in_cache;
-    };
-    template <typename T>
-    Lies lies(const InputSide::OfTensors<int64_t> &first, const InputSide::OfTensors<T> &head,
-              const InputSide::OfTensors<T> &token, const InputSide::OfTensors<T> &of_block) const {
-        const Expr near = cast<int32_t>(clamp(slot(), 0, cast<int64_t>(*in->n_slots) - 1));
-        const Expr size = of_head(in->block_size), block = near / Halide::max(size, 1);
-        const Expr in_block = near - block * size;
-        const Expr head_at = of_head(first) + cast<int64_t>(place_of(h)) * of_head(head);
-        return {head_at + cast<int64_t>(t) * of_head(token),
-                head_at + cast<int64_t>(block) * of_head(of_block) + cast<int64_t>(in_block) * of_head(token)};
-    }
-
-    /// The quad that a head of a token begins with in y; -1: it is not stored.
-    Expr stored_at() {
-        const Expr is_slot =
-            slot() >= 0 && slot() < cast<int64_t>(*in->n_slots) && (*in->stores_bad != 0 || device_angles->cover(t));
-        const Lies at = lies(in->y_at, in->y_head, in->y_token, in->y_block);
-        return select(of_head(in->block_size) == 0, at.in_view, is_slot, at.in_cache, cast<int64_t>(-1));
     }
 
     // ---- Records: elements in groups -------------------------------------------------------------------------------
@@ -447,9 +373,9 @@ private:
         }
     }
 
-    /// Slow: on an H200 8 to 14 times a copy where there are many tokens (bench/README.md). ptxas 13.5 gives the kernel
-    /// at most 43 registers on sm_80 to sm_120, with records 61, no stack and no spills (2026-11-23,
-    /// tests/gpu/check_ptx.py). A thread has 16 bytes in each load and store.
+    /// Slow: on an H200 8 to 14 times a copy where there are many tokens, so plain tensors have kernels of their own.
+    /// ptxas 13.5 gives this one at most 43 registers on sm_80 to sm_120, with records 61, no stack and no spills
+    /// (2026-11-23, tests/gpu/check_ptx.py). A thread has 16 bytes in each load and store.
     void schedule_road() {
         using namespace Halide;
         const auto tail = TailStrategy::GuardWithIf;

@@ -8,6 +8,7 @@ using kernel_function = std::remove_pointer_t<KernelFunction>;
 
 extern "C" {
 #define HALYARD_GPU_KERNEL(name, ...) kernel_function name##_argv;
+#define HALYARD_GPU_PLAIN_ROAD_KERNEL(name, ...) kernel_function name##_argv;
 #define HALYARD_GPU_HELPERS(target)                                                                                    \
     kernel_function halyard_check_positions_##target##_argv, halyard_road_##target##_argv,                             \
         halyard_road_records_##target##_argv, halyard_copy_16_##target##_argv, halyard_copy_32_##target##_argv,        \
@@ -26,6 +27,12 @@ constexpr GpuKernel table[] = {
 #include "built_kernels.inc"
 };
 
+constexpr PlainRoadKernel plain_roads[] = {
+#define HALYARD_GPU_PLAIN_ROAD_KERNEL(name, target, dtype, head_dim)                                                   \
+    {#name, Target::target, dtype, head_dim, name##_argv},
+#include "built_kernels.inc"
+};
+
 constexpr GpuHelpers helpers[] = {
 #define HALYARD_GPU_HELPERS(target)                                                                                    \
     {Target::target,                                                                                                   \
@@ -41,6 +48,17 @@ constexpr GpuHelpers helpers[] = {
 }  // namespace
 
 std::span<const GpuKernel> gpu_kernels() noexcept { return table; }
+
+std::span<const PlainRoadKernel> plain_road_kernels() noexcept { return plain_roads; }
+
+const PlainRoadKernel *select_plain_road(Target target, Dtype dtype, std::int64_t head_dim) noexcept {
+    for (const PlainRoadKernel &kernel : plain_road_kernels()) {
+        if (kernel.target == target && kernel.dtype == dtype && kernel.head_dim == head_dim) {
+            return &kernel;
+        }
+    }
+    return nullptr;
+}
 
 const GpuHelpers &gpu_helpers(Target target) noexcept {
     const GpuHelpers *found = helpers;

@@ -45,6 +45,20 @@ struct GpuHelpers {
 
 const GpuHelpers &gpu_helpers(Target target) noexcept;
 
+/// The kernel of the road of plain tensors: see generators/gpu/plain_road_generator.cpp.
+struct PlainRoadKernel {
+    const char *name;
+    Target target;
+    Dtype dtype;
+    std::int64_t head_dim;
+    KernelFunction function;
+};
+
+std::span<const PlainRoadKernel> plain_road_kernels() noexcept;
+
+/// The kernel for plain tensors; NULL where there is none.
+const PlainRoadKernel *select_plain_road(Target target, Dtype dtype, std::int64_t head_dim) noexcept;
+
 /// The kernel for a layout; NULL where there is none.
 const GpuKernel *select_gpu_kernel(Target target, Dtype dtype, const GpuLayout &layout, bool in_place) noexcept;
 

@@ -238,6 +238,12 @@ halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc 
         lines.add("all tensors:\n  * halyard_road_");
         lines.add(target);
         lines.add(": taken for any angles\n");
+        const TensorDesc &first = checked.tensors[0];
+        if (const PlainRoadKernel *plain = select_plain_road(target_of(device), first.dtype, first.head_dim)) {
+            lines.add("  * ");
+            lines.add(plain->name);
+            lines.add(": taken instead by launches of plain tensors (runtime/README.md)\n");
+        }
         if (has_records(checked)) {
             lines.add("  * halyard_road_records_");
             lines.add(target);

@@ -38,6 +38,13 @@ public:
             .add(FlatMemory::most, in_quad)
             .add(FlatMemory::most, FlatMemory::quads_in_row * in_quad);
     }
+    /// The same as a line, as kernels of plain tensors take it.
+    static View &add_line(View &view, std::int64_t element_bytes) {
+        const std::int64_t in_quad = quad / element_bytes;
+        return view.add(FlatMemory::most, 1)
+            .add(FlatMemory::most, 1)
+            .add(FlatMemory::most, FlatMemory::quads_in_row * in_quad);
+    }
 
 private:
     const Launch &launch_;
@@ -136,6 +143,29 @@ void set_slots(Fields::Road &to, const Launch &launch, const RoadPiece &piece) {
     to.n_slots = static_cast<std::int32_t>(piece.n_slots);
 }
 
+/// Whether a tensor has nothing that the kernel of plain ones does not do.
+bool is_plain(const Launch &launch, const RoadTensor &tensor) {
+    const TensorDesc &desc = *tensor.desc;
+    const bool by_halves = desc.pairing == Pairing::half && desc.out_pairing == Pairing::half;
+    const auto is_plain_norm = [&](const auto &norm) {
+        return norm.offset == 0 && norm.size == desc.head_dim && norm.rounding == 0 && !norm.unit_offset &&
+               (!norm.weight || (*norm.weight == desc.dtype && address_bits(launch, tensor.weight) % quad == 0));
+    };
+    return !desc.groups && !desc.scale && desc.out_dtype == desc.dtype && (!desc.rotates || by_halves) &&
+           (!desc.norm || is_plain_norm(*desc.norm));
+}
+
+/// The kernel of a launch that is plain as a whole; NULL where there is none. It looks up angles of whole heads, even
+/// if none is rotated.
+const PlainRoadKernel *plain_kernel(const Launch &launch, const RoadPiece &piece) {
+    const TensorDesc &desc = *piece.tensors[0].desc;
+    const PlainRoadKernel *const kernel = select_plain_road(target_of(launch.queue->device), desc.dtype, desc.head_dim);
+    const auto is_plain_here = [&](const RoadTensor &tensor) { return is_plain(launch, tensor); };
+    const bool all_are =
+        piece.rotary_dim == desc.head_dim && std::all_of(piece.tensors, piece.tensors + piece.n_tensors, is_plain_here);
+    return all_are ? kernel : nullptr;
+}
+
 /// The memory of what a tensor's records store by bytes.
 Location bytes_of(const RoadTensor &tensor) { return tensor.desc->groups->scales_apart ? tensor.scales : tensor.y; }
 
@@ -194,17 +224,19 @@ int launch_road(const Launch &launch, const RoadPiece &piece, Call &call) {
         set_tensor(fields, i, piece.tensors[std::min(i, piece.n_tensors - 1)], x, y, weights);
     }
     fields.n_heads = fields.end[piece.n_tensors - 1];
-    Flat::add_dimensions(fields.weights.begin_at(launch, weights.begin()), 2);
-    Flat::add_dimensions(fields.x.begin_at(launch, x.begin()), 4);
+    const PlainRoadKernel *const plain = plain_kernel(launch, piece);
+    const auto add_dimensions = plain != nullptr ? Flat::add_line : Flat::add_dimensions;
+    add_dimensions(fields.weights.begin_at(launch, weights.begin()), 2);
+    add_dimensions(fields.x.begin_at(launch, x.begin()), 4);
     const GpuHelpers &kernels = gpu_helpers(target_of(launch.queue->device));
     std::optional<Fields::Records> records;
     if (!bytes.is_empty()) {
         set_all_records(records.emplace(all), piece, y, bytes);
     }
     View out(launch, y.begin(), halide_type<std::uint32_t>);
-    all.add(Flat::add_dimensions(out, 4));
+    all.add(add_dimensions(out, 4));
     if (!records) {
-        return kernels.road(all.get(call));
+        return (plain != nullptr ? plain->function : kernels.road)(all.get(call));
     }
     View out_bytes(launch, bytes.begin(), halide_type<std::uint8_t>);
     all.add(Flat::add_dimensions(out_bytes, 1));

@@ -98,7 +98,7 @@ RULES = {
     "bit field off": (r"(bfe\.\S+\s+\S+, \S+, )(\d+)(, .*;)", lambda found: another(found, 1)),
     "xor dropped": (r"xor\.b32\s+(\S+), (\S+), (%\S+);", r"mov.b32 \1, \2;"),
     "addend dropped": (r"mad\.lo\.s(\d+)(\s+\S+, \S+, \S+), \S+;", r"mul.lo.s\1\2;"),
-    "f16 halves swapped": (r"(cvt\.rn\.f16x2\.f32\s+\S+, )(\S+), (\S+)(;)", r"\1\3, \2\4"),
+    "f16 halves swapped": (r"(cvt\.rn\.b?f16x2\.f32\s+\S+, )(\S+), (\S+)(;)", r"\1\3, \2\4"),
     "count off by one": (r"(add\.s32\s+\S+, \S+, )(-?1)(;)", lambda found: f"{found[1]}{2 * int(found[2])}{found[3]}"),
     "clamp off by one": (r"((?:min|max)\.\S+\s+\S+, \S+, )(-?\d+)(;)", lambda found: another(found, 1)),
 }
@@ -117,8 +117,12 @@ KERNELS = {
     "halyard_check_positions": ("cuda device: positions of many tokens*", 8),
     "halyard_road": ("cuda device: roads*", 16),
     "halyard_road_records": ("cuda device: records*", 16),
+    "halyard_road_plain_bf16_128": ("cuda device: roads of plain tensors*", 16),
+    "halyard_road_plain_f16_64": ("cuda device: roads of plain tensors*", 4),
+    "halyard_road_plain_f16_256": ("cuda device: roads of plain tensors*", 4),
 }
 # What 16 bits hide as a rule, where it is done to angles, before the barrier: the kernels of f32 have the same code.
+# So they do what is done to the rotation of plain tensors, whose products check_ptx.py follows.
 TOO_SMALL = {"constant an ulp off", "fma split", "cross product fused", "mask of a bit less", "rounding constant more",
              "rounding constant less"}
 # What changes nothing that can be observed, and why: a part of a kernel's name, a rule, and what the statement and
@@ -145,6 +149,13 @@ EQUIVALENT = [
     ("road", "shift less", r"shl\.b64 %rd, %rd, 2; <- sub\.s64", "the difference of a stride and itself"),
     ("road", "le for lt", r"setp\.lt\.s32 .* <- add\.s32 %r, %r, (128|256); <- ld", "the count of chunks tells, too"),
     ("road", "or for and", r"and\.pred .* <- setp\.gt\.s32 %p, %r, 0; <- setp\.lt", "the count of chunks tells, too"),
+    ("plain", "sign lost in cvt", r"cvt\.s64\.s32 %rd, %r; <- min\.s32", "tokens are counted from 0 upwards"),
+    ("plain", "sign lost in shift", r"shr\.s32 %r, %r, 31; <- cvt\.u32\.u64", "a slot that is divided is not negative"),
+    ("plain", "constant an ulp off", r"fma\.rn\.f32 %r, %r, %r, 0f00000000", "no square of 16 bits has so small a part"),
+    ("plain", "le for lt", r"setp\.lt\.s32 %p, %r, %r; <- selp\.b32 %r, 0, %r, %p",
+     "of a search; behind the last position none is equal either"),
+    ("plain", "sub swapped", r"sub\.s64 %rd, %rd, %rd; <- ld\.param\S+ %rd, \[parameter\]; <- cvt\.s64\.s32",
+     "the upper word of a position, which is bad in any case where that is not 0"),
     ("road", "gt for ge", r"setp\.ge\.s32 %p, %r, %r; <- add\.s32", "searches for a pair that nothing takes"),
 ]
 
@@ -175,15 +186,16 @@ def mutants_of(kernel, ptx):
     barrier = next((number for number, line in code if line.startswith("bar.sync")), 0)
     setters = {found[1]: line for _, line in code if (found := re.match(r"[a-z]\S+ (%\w+),", line))}
     products = {found[1]: found.groups() for _, line in code if (found := PRODUCT.fullmatch(line))}
+    is_plain = "_plain_" in kernel
     for number, line in code:
         for rule, (pattern, change) in RULES.items():
-            is_hidden = "16" in kernel and rule in TOO_SMALL and number < barrier
+            is_hidden = "16" in kernel and rule in TOO_SMALL and number < barrier or is_plain and rule == "fma split"
             found = None if is_hidden else re.fullmatch(pattern, line)
             after = line if not found else change(found) if callable(change) else found.expand(change)
             if after != line:
                 yield Mutant(kernel, number + 1, rule, line, after, place_of(line, setters))
         found = re.fullmatch(r"fma\.rn\.f32\s+(\S+), (\S+), (\S+), (\S+);", line)
-        if found and found[4] in products and number > barrier:
+        if found and found[4] in products and number > barrier and not is_plain:
             _, m, n = products[found[4]]
             after = (f"{{ .reg .b32 cross; mul.rn.f32 cross, {found[2]}, {found[3]}; "
                      f"fma.rn.f32 {found[1]}, {m}, {n}, cross; }}")

@@ -316,6 +316,8 @@ TEST_CASE("cuda machine: PTX that an assembler would refuse is refused", "[machi
     const std::pair<const char *, const char *> modules[] = {
         {".version 7.0\n.global .b32 x;\n", "line 2 of the module has the directive .global, which the machine"},
         {".visible .func f()\n{ ret; }", "line 1 of the module has the directive .visible"},
+        {".visible .entry k()\n.maxnreg 64\n.minnctapersm 2\n{ ret; }",
+         "line 3 of the module has the directive .minnct"},
         {".visible .entry k()\n.maxntid 32, 1, 1\n{ ret; }", "line 2 of the module has the directive .maxntid"},
         {".visible .entry k(.reg .b32 a) { ret; }", "has a parameter without .param"},
         {".visible .entry k(.param .align 8 .b8 a[16]) { ret; }", "has the type align"},

@@ -46,6 +46,30 @@ void test_roads(std::int32_t device) {
     test_some_roads(device, 60, 0, 0, true);
 }
 
+void test_plain_roads(std::int32_t device) {
+    const halyard_gpu_queue &queue = gpu_test::queue_of(device);
+    oracle::Random random(Catch::getSeed());
+    for (const std::int32_t dtype : {HALYARD_F16, HALYARD_BF16}) {
+        Choice choice;
+        choice.on_device = choice.are_plain = true;
+        choice.step = 16;
+        choice.level[of_dtype] = dtype - HALYARD_F32;
+        for (const Factor none : {of_out_dtype, of_scale, of_groups}) {
+            choice.level[none] = 0;
+        }
+        for (int i = 0, n = gpu_test::n_calls(60); i < n; i++) {
+            INFO("seed " << Catch::getSeed() << ", run " << i << ", dtype " << dtype);
+            choice.has_bad = i % 2 == 1;
+            choice.n_tensors = i % 3 == 0 ? HALYARD_MAX_TENSORS : 0;
+            choice.level[of_source] = i % 4 < 2 ? static_cast<int>(Angles::listed) : -1;
+            choice.level[of_layout] = i % 4 == 1 ? 1 + i / 4 % 3 : -1;
+            Draw draw(random);
+            Scene scene(draw, choice);
+            REQUIRE(fault_on_device(scene, queue) == "");
+        }
+    }
+}
+
 /// Has the emulated driver, if that is the one, let blocks write different values to one place while this lives.
 class TornWrites {
 public:
@@ -241,6 +265,42 @@ void test_tensors_apart(std::int32_t device) {
     }
 }
 
+/// The same of plain tensors, whose weights are in memory of their own, too.
+void test_plain_tensors_apart(std::int32_t device) {
+    Working w(device);
+    const auto norm = halyard::describe_norm(halyard::dtype::bf16);
+    for (const std::int64_t dim : {64, 128, 256}) {
+        CAPTURE(dim);
+        auto tensor = halyard::describe_tensor(halyard::dtype::bf16, dim, halyard::pairing::half);
+        tensor.norm = &norm;
+        const auto source = halyard::angle_source::table(halyard::frequencies::from_base(10000, dim), 0, 99);
+        const halyard::gpu_angles angles(w.queue, source);
+        const halyard::gpu_plan plan(w.queue, halyard::plan_desc(dim, {tensor, tensor}), angles);
+        const std::vector<char> ordinary(static_cast<std::size_t>(4 * 2 * dim * 2), '\x3f');
+        const gpu_test::Memory from[] = {{w.queue, ordinary}, {w.queue, ordinary}};
+        const gpu_test::Memory weights[] = {{w.queue, ordinary}, {w.queue, ordinary}};
+        const std::vector<char> before(ordinary.size(), 9);
+        const gpu_test::Memory to[] = {{w.queue, before}, {w.queue, before}};
+        halyard_tensor x[2], y[2];
+        halyard_stages stages[2];
+        for (int i = 0; i < 2; i++) {
+            x[i] = halyard::tensor(from[i].data(), halyard::dtype::bf16, {1, 4, 2, dim});
+            y[i] = halyard::tensor(to[i].data(), halyard::dtype::bf16, {1, 4, 2, dim});
+            x[i].device = y[i].device = device;
+            stages[i] = sized<halyard_stages>();
+            stages[i].weight = weights[i].data();
+            stages[i].n_weights = dim;
+        }
+        w.args.x = x;
+        w.args.y = y;
+        w.args.stages = stages;
+        w.args.x_offsets = w.args.y_offsets = nullptr;
+        REQUIRE(halyard_run_gpu(plan.get(), &w.args, nullptr) == HALYARD_OK);
+        CHECK((to[0].read() != before));
+        CHECK((to[0].read() == to[1].read()));
+    }
+}
+
 /// Stores several tokens in one slot. They may be stored at once, so that each element comes from any of them.
 void test_doubled_slots(std::int32_t device) {
     const TornWrites torn_writes;
@@ -284,6 +344,9 @@ void test_doubled_slots(std::int32_t device) {
 TEST_ON_DEVICES("gpu road: any stages and dtypes have the reference's bits, and what is bad is told and not stored",
                 "cuda device: roads have the reference's bits", test_roads)
 
+TEST_ON_DEVICES("gpu road: plain tensors", "cuda device: roads of plain tensors have the reference's bits",
+                test_plain_roads)
+
 TEST_ON_DEVICES("gpu road: what no kernel of a device does is refused by the plan",
                 "cuda device: what no kernel of a device does is refused by the plan", test_refused_plans)
 
@@ -292,6 +355,9 @@ TEST_ON_DEVICES("gpu road: what cannot be launched is refused, and nothing is wr
 
 TEST_ON_DEVICES("gpu road: tensors in memory of their own", "cuda device: roads of tensors in memory of their own",
                 test_tensors_apart)
+
+TEST_ON_DEVICES("gpu road: plain tensors in memory of their own",
+                "cuda device: roads of plain tensors in memory of their own", test_plain_tensors_apart)
 
 TEST_ON_DEVICES("gpu road: of tokens with one slot each element is one of theirs",
                 "cuda device: of tokens with one slot each element is one of theirs", test_doubled_slots)
