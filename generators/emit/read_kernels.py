@@ -270,6 +270,7 @@ class _Reader:
 
     def gpu_plain_road(self, dtype, head_dim, target, features):
         self._one_of("dtype", dtype, ["f16", "bf16"])
+        self._one_of("head_dim", head_dim, ["64", "128", "256"])
         self._kernels(f"halyard_road_plain_{dtype}_{head_dim}", self._targets(target, True), op="plain_road",
                       generator="plain_road", arguments={"element": dtype, "n_elements": head_dim}, parameters={},
                       dtype=dtype, features=features)

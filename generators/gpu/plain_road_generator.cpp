@@ -29,10 +29,10 @@ public:
         define_rotation();
         define_store();
         constrain_inputs();
-        constrain_line(*in->weights, 8);
+        constrain_flat(*in->weights, 8, true);
         in->weights->set_host_alignment(FlatMemory::quad_bytes);
-        constrain_line(*in->x, 4);
-        constrain_line(y, 4);
+        constrain_flat(*in->x, 4, true);
+        constrain_flat(y, 4, true);
         schedule_road();
         get_pipeline().add_custom_lowering_pass(new MayWriteInput(*in->n_tokens < 0));
         get_pipeline().add_custom_lowering_pass(new DropBarriers({"angle", "goal"}));

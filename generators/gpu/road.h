@@ -5,45 +5,40 @@
 #include "gpu/lowered.h"
 #include "gpu/ptx.h"
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
 
 namespace halyard {
 
-/// Sets that buffers are FlatMemory, whose quads have so many elements.
+/// Sets that a buffer is FlatMemory, whose quads have so many elements.
 template <typename AnyBuffer>
-void constrain_flat(AnyBuffer &buffer, int in_quad) {
-    const int strides[] = {1, in_quad, FlatMemory::quads_in_row * in_quad};
+void constrain_flat(AnyBuffer &buffer, int in_quad, bool as_lines = false) {
+    const auto dimensions = FlatMemory::dimensions(in_quad, as_lines);
     for (int i = 0; i < 3; i++) {
-        buffer.dim(i).set_bounds(0, i == 0 ? in_quad : FlatMemory::most);
-        buffer.dim(i).set_stride(strides[i]);
+        buffer.dim(i).set_bounds(0, dimensions[i].extent);
+        buffer.dim(i).set_stride(dimensions[i].stride);
     }
 }
 
-/// The same memory as a line: [element, element, row], of which elements the first are counted from the second.
-template <typename AnyBuffer>
-void constrain_line(AnyBuffer &buffer, int in_quad) {
-    const int strides[] = {1, 1, FlatMemory::quads_in_row * in_quad};
-    for (int i = 0; i < 3; i++) {
-        buffer.dim(i).set_bounds(0, FlatMemory::most);
-        buffer.dim(i).set_stride(strides[i]);
-    }
-}
-
-/// The element that comes so many after another. `after` should be a constant: it is then no addition at run time.
-inline std::vector<Expr> line_at(const Expr &element, const Expr &after, int in_quad) {
-    const int in_row = FlatMemory::quads_in_row * in_quad;
-    const Expr low = cast<int32_t>(element & (in_row - 1)), high = cast<int32_t>(element / in_row);
-    return {after, unsafe_promise_clamped(low, 0, in_row - 1), unsafe_promise_clamped(high, 0, FlatMemory::most - 1)};
+/// The number of a quad or an element within its row, and that of the row.
+inline std::array<Expr, 2> in_rows(const Expr &number, int in_row) {
+    const Expr low = cast<int32_t>(number & (in_row - 1)), high = cast<int32_t>(number / in_row);
+    return {unsafe_promise_clamped(low, 0, in_row - 1), unsafe_promise_clamped(high, 0, FlatMemory::most - 1)};
 }
 
 /// The place of a word in FlatMemory, in the quad that comes so many after another.
 inline std::vector<Expr> flat_at(const Expr &quad, const Expr &after, const Expr &word) {
-    constexpr int in_row = FlatMemory::quads_in_row, most = FlatMemory::most;
-    const Expr low = cast<int32_t>(quad & (in_row - 1)), high = cast<int32_t>(quad / in_row);
-    return {word, unsafe_promise_clamped(unsafe_promise_clamped(low, 0, in_row - 1) + after, 0, most - 1),
-            unsafe_promise_clamped(high, 0, most - 1)};
+    const auto [low, row] = in_rows(quad, FlatMemory::quads_in_row);
+    return {word, unsafe_promise_clamped(low + after, 0, FlatMemory::most - 1), row};
+}
+
+/// The place in lines of the element that comes so many after another. `after` should be a constant: it is then no
+/// addition at run time.
+inline std::vector<Expr> line_at(const Expr &element, const Expr &after, int in_quad) {
+    const auto [low, row] = in_rows(element, FlatMemory::quads_in_row * in_quad);
+    return {after, low, row};
 }
 
 /// A generator of one of the road's kernels.

@@ -49,10 +49,8 @@ constexpr GpuHelpers helpers[] = {
 
 std::span<const GpuKernel> gpu_kernels() noexcept { return table; }
 
-std::span<const PlainRoadKernel> plain_road_kernels() noexcept { return plain_roads; }
-
 const PlainRoadKernel *select_plain_road(Target target, Dtype dtype, std::int64_t head_dim) noexcept {
-    for (const PlainRoadKernel &kernel : plain_road_kernels()) {
+    for (const PlainRoadKernel &kernel : plain_roads) {
         if (kernel.target == target && kernel.dtype == dtype && kernel.head_dim == head_dim) {
             return &kernel;
         }

@@ -54,8 +54,6 @@ struct PlainRoadKernel {
     KernelFunction function;
 };
 
-std::span<const PlainRoadKernel> plain_road_kernels() noexcept;
-
 /// The kernel for plain tensors; NULL where there is none.
 const PlainRoadKernel *select_plain_road(Target target, Dtype dtype, std::int64_t head_dim) noexcept;
 

@@ -8,6 +8,7 @@
 
 #include "base/storage.h"
 
+#include <array>
 #include <cstdint>
 
 namespace halyard {
@@ -34,9 +35,18 @@ enum class GroupPlace : std::int32_t { by_quads, scales_apart, by_bytes };
 constexpr std::int32_t number_of(Dtype dtype) noexcept { return static_cast<std::int32_t>(index_of(dtype)); }
 
 /// Memory of more than 2^31 elements: [word, quad, row] with quads of 16 bytes and rows of 2^22 quads. Each tensor
-/// begins at a quad, whose number names the place.
+/// begins at a quad, whose number names the place. Kernels of plain tensors take it as lines: [element, element, row],
+/// of which the first are counted from the second.
 struct FlatMemory {
     static constexpr int quad_bytes = 16, quads_in_row = 1 << 22, most = 1 << 28;
+
+    struct Dimension {
+        int extent, stride;
+    };
+    /// Of memory whose quads have so many elements.
+    static constexpr std::array<Dimension, 3> dimensions(int in_quad, bool as_lines) noexcept {
+        return {{{as_lines ? most : in_quad, 1}, {most, as_lines ? 1 : in_quad}, {most, quads_in_row * in_quad}}};
+    }
 };
 
 /// How many heads of a token a block of the road's kernel takes.

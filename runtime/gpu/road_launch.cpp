@@ -32,18 +32,11 @@ public:
         const auto address = is_opencl() ? 0 : reinterpret_cast<std::uintptr_t>(place.memory) - base_;
         return static_cast<std::int64_t>(address) + place.offset;
     }
-    static View &add_dimensions(View &view, std::int64_t element_bytes) {
-        const std::int64_t in_quad = quad / element_bytes;
-        return view.add(in_quad, 1)
-            .add(FlatMemory::most, in_quad)
-            .add(FlatMemory::most, FlatMemory::quads_in_row * in_quad);
-    }
-    /// The same as a line, as kernels of plain tensors take it.
-    static View &add_line(View &view, std::int64_t element_bytes) {
-        const std::int64_t in_quad = quad / element_bytes;
-        return view.add(FlatMemory::most, 1)
-            .add(FlatMemory::most, 1)
-            .add(FlatMemory::most, FlatMemory::quads_in_row * in_quad);
+    static View &add_dimensions(View &view, int element_bytes, bool as_lines) {
+        for (const auto &[extent, stride] : FlatMemory::dimensions(FlatMemory::quad_bytes / element_bytes, as_lines)) {
+            view.add(extent, stride);
+        }
+        return view;
     }
 
 private:
@@ -225,21 +218,20 @@ int launch_road(const Launch &launch, const RoadPiece &piece, Call &call) {
     }
     fields.n_heads = fields.end[piece.n_tensors - 1];
     const PlainRoadKernel *const plain = plain_kernel(launch, piece);
-    const auto add_dimensions = plain != nullptr ? Flat::add_line : Flat::add_dimensions;
-    add_dimensions(fields.weights.begin_at(launch, weights.begin()), 2);
-    add_dimensions(fields.x.begin_at(launch, x.begin()), 4);
+    Flat::add_dimensions(fields.weights.begin_at(launch, weights.begin()), 2, plain != nullptr);
+    Flat::add_dimensions(fields.x.begin_at(launch, x.begin()), 4, plain != nullptr);
     const GpuHelpers &kernels = gpu_helpers(target_of(launch.queue->device));
     std::optional<Fields::Records> records;
     if (!bytes.is_empty()) {
         set_all_records(records.emplace(all), piece, y, bytes);
     }
     View out(launch, y.begin(), halide_type<std::uint32_t>);
-    all.add(add_dimensions(out, 4));
+    all.add(Flat::add_dimensions(out, 4, plain != nullptr));
     if (!records) {
         return (plain != nullptr ? plain->function : kernels.road)(all.get(call));
     }
     View out_bytes(launch, bytes.begin(), halide_type<std::uint8_t>);
-    all.add(Flat::add_dimensions(out_bytes, 1));
+    all.add(Flat::add_dimensions(out_bytes, 1, false));
     return kernels.road_records(all.get(call));
 }
 

@@ -122,7 +122,7 @@ KERNELS = {
     "halyard_road_plain_f16_256": ("cuda device: roads of plain tensors*", 4),
 }
 # What 16 bits hide as a rule, where it is done to angles, before the barrier: the kernels of f32 have the same code.
-# So they do what is done to the rotation of plain tensors, whose products check_ptx.py follows.
+# They also hide what is done to products of plain tensors' rotation, which check_ptx.py follows instead.
 TOO_SMALL = {"constant an ulp off", "fma split", "cross product fused", "mask of a bit less", "rounding constant more",
              "rounding constant less"}
 # What changes nothing that can be observed, and why: a part of a kernel's name, a rule, and what the statement and
