@@ -67,6 +67,11 @@ def expect(folder, arguments, status, pattern):
         sys.exit(f"./run {' '.join(arguments)} began a set-up")
 
 
+def has_begun(started):
+    """The file is there a moment before its line is."""
+    return started.exists() and started.read_text().endswith("\n")
+
+
 def interrupt(folder, download, on_int):
     """Ctrl-C reaches every program of the terminal, and ./run ends at once."""
     for leftover in folder / "started", folder / ".deps":
@@ -76,7 +81,7 @@ def interrupt(folder, download, on_int):
     process = start(folder, "setup", SLOW=download, ON_INT=on_int, **compiler)
     try:
         deadline = time.monotonic() + 30
-        while not (folder / "started").exists() and process.poll() is None and time.monotonic() < deadline:
+        while not has_begun(folder / "started") and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
         pressed = time.monotonic()
         os.killpg(process.pid, signal.SIGINT)
