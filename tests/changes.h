@@ -88,13 +88,14 @@ public:
     }
     void accept(const std::vector<Set> &changes) const { with(changes, accepted_); }
 
-private:
+    /// Does something with a changed call.
     static void with(std::vector<Set> changes, const std::function<void()> &check) {
         std::for_each(changes.begin(), changes.end(), [](Set &set) { set.swap(); });
         check();
         std::for_each(changes.rbegin(), changes.rend(), [](Set &set) { set.swap(); });
     }
 
+private:
     Refused refused_;
     Accepted accepted_;
 };

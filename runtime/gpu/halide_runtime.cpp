@@ -24,7 +24,26 @@ struct halide_device_interface_t;
 const struct halide_device_interface_t *halide_cuda_device_interface(void);
 const struct halide_device_interface_t *halide_opencl_device_interface(void);
 void halide_device_release(void *, const struct halide_device_interface_t *);
+struct halide_mutex;
+void halide_mutex_lock(struct halide_mutex *);
+void halide_mutex_unlock(struct halide_mutex *);
 }
+
+// Halide 21's cache of modules (src/runtime/gpu_context_common.h there), of which no header speaks.
+struct ModuleCache {
+    struct Place {
+        void *context, *module;
+        uintptr_t kernel, n_uses;
+    };
+    static constexpr uintptr_t emptied = 1;  // in place of a kernel
+    uintptr_t mutex;
+    int log2_places;
+    Place *places;
+    int n_kernels;
+    uintptr_t next_kernel;
+};
+extern ModuleCache cuda_modules __asm__("_ZN6Halide7Runtime8Internal4Cuda17compilation_cacheE");
+extern ModuleCache opencl_modules __asm__("_ZN6Halide7Runtime8Internal6OpenCL17compilation_cacheE");
 
 namespace {
 
@@ -91,6 +110,17 @@ const void *opencl_interface() noexcept { return halide_opencl_device_interface(
 
 void release_context(bool is_cuda, Call &call) noexcept {
     halide_device_release(&call, is_cuda ? halide_cuda_device_interface() : halide_opencl_device_interface());
+    // The next release would count places that this one has emptied as kernels, and once its count comes to 0 that way,
+    // Halide releases nothing: so they are not the context's any more.
+    ModuleCache &modules = is_cuda ? cuda_modules : opencl_modules;
+    auto *const mutex = reinterpret_cast<halide_mutex *>(&modules.mutex);
+    halide_mutex_lock(mutex);
+    for (int i = 0; modules.places != nullptr && i < 1 << modules.log2_places; i++) {
+        if (modules.places[i].kernel == ModuleCache::emptied) {
+            modules.places[i].context = nullptr;
+        }
+    }
+    halide_mutex_unlock(mutex);
 }
 
 void *find_driver_library(bool is_cuda) noexcept {

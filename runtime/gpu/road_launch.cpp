@@ -136,15 +136,16 @@ void set_slots(Fields::Road &to, const Launch &launch, const RoadPiece &piece) {
     to.n_slots = static_cast<std::int32_t>(piece.n_slots);
 }
 
-/// Whether a tensor has nothing that the kernel of plain ones does not do.
+/// Whether a tensor has nothing that the kernel of plain ones does not do. (Groups have out_dtype uint8, and what is
+/// normed from an offset is less than the head.)
 bool is_plain(const Launch &launch, const RoadTensor &tensor) {
     const TensorDesc &desc = *tensor.desc;
     const bool by_halves = desc.pairing == Pairing::half && desc.out_pairing == Pairing::half;
     const auto is_plain_norm = [&](const auto &norm) {
-        return norm.offset == 0 && norm.size == desc.head_dim && norm.rounding == 0 && !norm.unit_offset &&
+        return norm.size == desc.head_dim && norm.rounding == 0 && !norm.unit_offset &&
                (!norm.weight || (*norm.weight == desc.dtype && address_bits(launch, tensor.weight) % quad == 0));
     };
-    return !desc.groups && !desc.scale && desc.out_dtype == desc.dtype && (!desc.rotates || by_halves) &&
+    return !desc.scale && desc.out_dtype == desc.dtype && (!desc.rotates || by_halves) &&
            (!desc.norm || is_plain_norm(*desc.norm));
 }
 

@@ -339,6 +339,55 @@ TEST_CASE("cuda calls: in a road, a tensor of another dtype or of shorter heads 
     CHECK(count_launches(halyard::gpu_plan(queue_of(), desc, s.angles), s.tensors, s.tensors, s.how) == 2);
 }
 
+TEST_CASE("cuda calls: a road goes by the kernel of plain tensors if all of them are plain", "[cuda]") {
+    const Memory from, to, weight(1024);
+    auto norm = halyard::describe_norm(bf16);
+    const auto scales = halyard::describe_static_scales();
+    const auto plain = halyard::describe_tensor(bf16, 128, half);
+    auto desc = halyard::plan_desc(128, {plain, plain});
+    halyard_tensor_desc &q = desc.tensors[0], &v = desc.tensors[1];
+    q.norm = &norm;
+    v.no_rotation = 1;
+    const auto part = [](const Memory &memory, std::int64_t first) {
+        return view(memory.data(first * 128 * 2), bf16, {1, 4, 2, 128}, {0, 4 * 128, 128, 1});
+    };
+    const halyard_tensor x[] = {part(from, 0), part(from, 2)};
+    halyard_tensor y[] = {part(to, 0), part(to, 2)};
+    halyard_stages stages[] = {halyard::stages(weight.data(), 128), sized<halyard_stages>()};
+    const float scale = 0.5f;
+    auto how = on_stream();
+    how.stages = stages;
+
+    const auto is_plain = [&](const std::vector<Set> &changes) {
+        bool is_any = false;
+        Table::with(changes, [&] {
+            const auto angles = make_angles(desc.rotary_dim);
+            const halyard::gpu_plan plan(queue_of(), desc, angles);
+            const auto calls = calls_of([&] { halyard::run(plan, x, y, how); });
+            check_capturable(calls);  // it has been loaded
+            const auto launches = launches_in(calls);
+            REQUIRE(launches.size() == 1);
+            is_any = launches[0].block == std::array{16u, 4u, 1u};
+            CHECK((is_any || launches[0].block == std::array{8u, 8u, 2u}));
+        });
+        return !is_any;
+    };
+    constexpr auto interleaved = HALYARD_PAIRING_INTERLEAVED;
+    CHECK(is_plain({}));
+    CHECK(is_plain({{norm.weight_dtype, 0}, {stages[0].weight, nullptr}, {stages[0].n_weights, 0}}));
+    CHECK(is_plain({{v.pairing, interleaved}, {v.out_pairing, interleaved}}));  // it is not rotated
+    CHECK_FALSE(is_plain({{q.pairing, interleaved}, {q.out_pairing, interleaved}}));
+    CHECK_FALSE(is_plain({{q.out_pairing, interleaved}}));
+    CHECK_FALSE(is_plain({{desc.rotary_dim, 64}}));
+    CHECK_FALSE(is_plain({{norm.window_size, 64}, {stages[0].n_weights, 64}}));
+    CHECK_FALSE(is_plain({{norm.rounding, HALYARD_NORM_ROUND_BEFORE_WEIGHT}}));
+    CHECK_FALSE(is_plain({{norm.unit_offset, 1}}));
+    CHECK_FALSE(is_plain({{norm.weight_dtype, HALYARD_F32}}));
+    CHECK_FALSE(is_plain({{stages[0].weight, weight.data(2)}}));
+    CHECK_FALSE(is_plain({{v.scale, &scales}, {stages[1].scales, &scale}, {stages[1].n_scales, 1}}));
+    CHECK_FALSE(is_plain({{v.out_dtype, HALYARD_F16}, {y[1].dtype, HALYARD_F16}}));
+}
+
 TEST_CASE("cuda calls: a road of q, k and v takes one launch, wherever they and their caches lie", "[cuda]") {
     PackedRoad s;
     const auto calls = calls_of([&] { halyard::run(s.plan, s.tensors, s.tensors, s.how); });
@@ -785,6 +834,18 @@ TEST_CASE("cuda calls: plans of a context share its modules, and the last one un
         CHECK(count_launches(s.plan, s.x, s.x, on_stream()) == 1);
     }
     CHECK(State() == before);
+}
+
+TEST_CASE("cuda calls: a plan unloads its modules, whatever kernels those before it had", "[cuda]") {
+    const auto angles = make_angles(128);
+    const auto norm = halyard::describe_norm(f32);
+    const State before;
+    for (const auto type : {bf16, f32, f32, f32, f32, bf16, f32}) {  // bf16 has a kernel of plain tensors, too
+        auto normed = halyard::describe_tensor(type, 128, half);
+        normed.norm = &norm;
+        halyard::gpu_plan(queue_of(), halyard::plan_desc(128, {normed}), angles);
+        CHECK(State() == before);
+    }
 }
 
 TEST_CASE("cuda calls: threads keep to their streams and contexts", "[cuda][threads]") {
