@@ -74,6 +74,16 @@ bool has_records(const PlanDesc &plan) {
                        [](const TensorDesc &tensor) { return tensor.groups.has_value(); });
 }
 
+/// The kernel of plain tensors that a tensor's launches may go by; NULL where there is none, or where a tensor before
+/// it has the same.
+const PlainRoadKernel *next_plain_road(Target target, const PlanDesc &plan, int index) {
+    const auto kernel_of = [&](const TensorDesc &desc) { return plain_road_of(target, desc, plan.rotary_dim); };
+    const TensorDesc *const desc = plan.tensors + index;
+    const PlainRoadKernel *const kernel = kernel_of(*desc);
+    const auto is_the_same = [&](const TensorDesc &other) { return kernel_of(other) == kernel; };
+    return std::any_of(plan.tensors, desc, is_the_same) ? nullptr : kernel;
+}
+
 /// Memory for the first run of each kernel, which loads it.
 struct Scratch {
     static constexpr std::size_t n_bytes = 1024;
@@ -140,10 +150,10 @@ int load_roads(const halyard_gpu_plan &plan, const Launch &launch, const Scratch
     any.head_dim = 16;
     int status = load_road(launch, scratch, any, call);
     for (std::int32_t i = 0; i < plan.checks.n_tensors && status == 0; i++) {
-        TensorDesc plain = {};
-        plain.dtype = plain.out_dtype = plan.checks.tensors[i].dtype;
-        plain.head_dim = plan.checks.tensors[i].head_dim;
-        if (select_plain_road(target_of(plan.queue.device), plain.dtype, plain.head_dim) != nullptr) {
+        if (const auto *const kernel = next_plain_road(target_of(plan.queue.device), plan.checks, i)) {
+            TensorDesc plain = {};
+            plain.dtype = plain.out_dtype = kernel->dtype;
+            plain.head_dim = kernel->head_dim;
             status = load_road(launch, scratch, plain, call);
         }
     }
@@ -252,11 +262,12 @@ halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc 
         lines.add("all tensors:\n  * halyard_road_");
         lines.add(target);
         lines.add(": taken for any angles\n");
-        const TensorDesc &first = checked.tensors[0];
-        if (const PlainRoadKernel *plain = select_plain_road(target_of(device), first.dtype, first.head_dim)) {
-            lines.add("  * ");
-            lines.add(plain->name);
-            lines.add(": taken instead by launches of plain tensors (runtime/README.md)\n");
+        for (std::int32_t i = 0; i < checked.n_tensors; i++) {
+            if (const auto *const plain = next_plain_road(target_of(device), checked, i)) {
+                lines.add("  * ");
+                lines.add(plain->name);
+                lines.add(": taken instead by launches of plain tensors (runtime/README.md)\n");
+            }
         }
         if (has_records(checked)) {
             lines.add("  * halyard_road_records_");

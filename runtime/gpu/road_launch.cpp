@@ -1,7 +1,6 @@
 #include "gpu/road_launch.h"
 
 #include "gpu/argument_addresses.h"
-#include "gpu/gpu_kernels.h"
 
 #include <algorithm>
 
@@ -136,28 +135,18 @@ void set_slots(Fields::Road &to, const Launch &launch, const RoadPiece &piece) {
     to.n_slots = static_cast<std::int32_t>(piece.n_slots);
 }
 
-/// Whether a tensor has nothing that the kernel of plain ones does not do. (Groups have out_dtype uint8, and what is
-/// normed from an offset is less than the head.)
-bool is_plain(const Launch &launch, const RoadTensor &tensor) {
-    const TensorDesc &desc = *tensor.desc;
-    const bool by_halves = desc.pairing == Pairing::half && desc.out_pairing == Pairing::half;
-    const auto is_plain_norm = [&](const auto &norm) {
-        return norm.size == desc.head_dim && norm.rounding == 0 && !norm.unit_offset &&
-               (!norm.weight || (*norm.weight == desc.dtype && address_bits(launch, tensor.weight) % quad == 0));
-    };
-    return !desc.scale && desc.out_dtype == desc.dtype && (!desc.rotates || by_halves) &&
-           (!desc.norm || is_plain_norm(*desc.norm));
-}
-
-/// The kernel of a launch that is plain as a whole; NULL where there is none. It looks up angles of whole heads, even
-/// if none is rotated.
+/// The kernel of a launch that is plain as a whole; NULL where there is none.
 const PlainRoadKernel *plain_kernel(const Launch &launch, const RoadPiece &piece) {
-    const TensorDesc &desc = *piece.tensors[0].desc;
-    const PlainRoadKernel *const kernel = select_plain_road(target_of(launch.queue->device), desc.dtype, desc.head_dim);
-    const auto is_plain_here = [&](const RoadTensor &tensor) { return is_plain(launch, tensor); };
-    const bool all_are =
-        piece.rotary_dim == desc.head_dim && std::all_of(piece.tensors, piece.tensors + piece.n_tensors, is_plain_here);
-    return all_are ? kernel : nullptr;
+    const PlainRoadKernel *kernel = nullptr;
+    for (int i = 0; i < piece.n_tensors; i++) {
+        const RoadTensor &tensor = piece.tensors[i];
+        const bool has_weight = tensor.desc->norm && tensor.desc->norm->weight;
+        kernel = plain_road_of(target_of(launch.queue->device), *tensor.desc, piece.rotary_dim);
+        if (kernel == nullptr || (has_weight && address_bits(launch, tensor.weight) % quad != 0)) {
+            return nullptr;
+        }
+    }
+    return kernel;
 }
 
 /// The memory of what a tensor's records store by bytes.
@@ -244,6 +233,17 @@ std::optional<GroupPlace> place_of(const GroupsDesc &groups) noexcept {
         return groups.scales_apart ? GroupPlace::scales_apart : GroupPlace::by_quads;
     }
     return groups.scales_apart || groups.raw ? std::nullopt : std::optional(GroupPlace::by_bytes);
+}
+
+const PlainRoadKernel *plain_road_of(Target target, const TensorDesc &desc, std::int64_t rotary_dim) noexcept {
+    const bool by_halves = desc.pairing == Pairing::half && desc.out_pairing == Pairing::half;
+    const auto is_plain = [&](const auto &norm) {
+        return norm.size == desc.head_dim && norm.rounding == 0 && !norm.unit_offset &&
+               (!norm.weight || *norm.weight == desc.dtype);
+    };
+    const bool can_be = rotary_dim == desc.head_dim && !desc.scale && desc.out_dtype == desc.dtype &&
+                        (!desc.rotates || by_halves) && (!desc.norm || is_plain(*desc.norm));
+    return can_be ? select_plain_road(target, desc.dtype, desc.head_dim) : nullptr;
 }
 
 bool can_share_launch(const Launch &launch, const RoadTensor &a, const RoadTensor &b) noexcept {

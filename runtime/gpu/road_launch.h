@@ -1,6 +1,7 @@
 // Launches of the road's kernel: all stages of all tensors that one launch can take.
 #pragma once
 
+#include "gpu/gpu_kernels.h"
 #include "gpu/launch.h"
 #include "gpu/launch_fields.h"
 #include "read/plan_desc.h"
@@ -48,6 +49,11 @@ struct RoadPiece {
     std::int64_t n_slots;
     bool stores_bad;  // tokens whose positions have no angles are stored in caches, too
 };
+
+/// The kernel that takes launches of such tensors alone, if their weights lie on 16 bytes; NULL where there is none. It
+/// looks up angles of whole heads, even if it rotates none. (Groups have out_dtype uint8, and what is normed from an
+/// offset is less than the head.)
+const PlainRoadKernel *plain_road_of(Target target, const TensorDesc &desc, std::int64_t rotary_dim) noexcept;
 
 /// Whether two tensors can be of one launch.
 bool can_share_launch(const Launch &launch, const RoadTensor &a, const RoadTensor &b) noexcept;

@@ -254,7 +254,7 @@ halyard_status read_plan_desc(const halyard_plan_desc *desc, PlanDesc *out, haly
         return fail(error, HALYARD_ERROR_ROTARY_DIM, "rotary_dim is ", given->rotary_dim,
                     ", but must be even and at least 2");
     }
-    out->rotary_dim = given->rotary_dim;
+    out->rotary_dim = out->rotates ? given->rotary_dim : 0;
     out->sin_sign = given->direction == HALYARD_INVERSE ? 0x80000000u : 0u;
     out->n_tensors = given->n_tensors;
     out->rerotates = given->rerotates != 0;

@@ -49,8 +49,8 @@ struct TensorDesc {
 };
 
 struct PlanDesc {
-    std::int64_t rotary_dim;
-    std::uint32_t sin_sign;  // 0x80000000 for the inverse
+    std::int64_t rotary_dim;  // 0 if no tensor is rotated
+    std::uint32_t sin_sign;   // 0x80000000 for the inverse
     std::int32_t n_tensors;
     bool rotates;       // at least one tensor
     bool rerotates;     // all tensors, from one position to another

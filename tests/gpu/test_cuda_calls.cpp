@@ -386,6 +386,26 @@ TEST_CASE("cuda calls: a road goes by the kernel of plain tensors if all of them
     CHECK_FALSE(is_plain({{stages[0].weight, weight.data(2)}}));
     CHECK_FALSE(is_plain({{v.scale, &scales}, {stages[1].scales, &scale}, {stages[1].n_scales, 1}}));
     CHECK_FALSE(is_plain({{v.out_dtype, HALYARD_F16}, {y[1].dtype, HALYARD_F16}}));
+
+    const auto n_loaded = [&](const std::vector<Set> &changes) {
+        std::ptrdiff_t n = 0, n_told = 0;
+        Table::with(changes, [&] {
+            const auto angles = make_angles(desc.rotary_dim);
+            const auto launches = launches_in(calls_of([&] { halyard::gpu_plan(queue_of(), desc, angles); }));
+            n = std::ranges::count(launches, std::array{8u, 8u, 2u}, &Call::block);
+            const std::string text = halyard::explain(HALYARD_CUDA, desc), words = "by launches of plain tensors";
+            for (std::size_t at = text.find(words); at != text.npos; at = text.find(words, at + 1)) {
+                n_told++;
+            }
+        });
+        CHECK(n_told == n);
+        return n;
+    };
+    CHECK(n_loaded({}) == 1);
+    CHECK(n_loaded({{v.dtype, HALYARD_F16}, {v.out_dtype, HALYARD_F16}}) == 2);
+    CHECK(n_loaded({{q.out_dtype, HALYARD_F16}}) == 1);
+    CHECK(n_loaded({{q.out_dtype, HALYARD_F16}, {v.out_dtype, HALYARD_F16}}) == 0);
+    CHECK(n_loaded({{desc.rotary_dim, 64}}) == 0);
 }
 
 TEST_CASE("cuda calls: a road of q, k and v takes one launch, wherever they and their caches lie", "[cuda]") {

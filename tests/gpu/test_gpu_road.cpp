@@ -301,6 +301,33 @@ void test_plain_tensors_apart(std::int32_t device) {
     }
 }
 
+/// A plan that rotates nothing takes any angles, so its runs look none up. Nor do they read positions.
+void test_fewer_angles(std::int32_t device) {
+    const auto norm = halyard::describe_norm(halyard::dtype::bf16);
+    auto tensor = halyard::describe_tensor(halyard::dtype::bf16, 64, halyard::pairing::half);
+    tensor.norm = &norm;
+    tensor.no_rotation = 1;
+    Working w(device, tensor);
+    const halyard::gpu_angles of_a_pair(w.queue,
+                                        halyard::angle_source::table(halyard::frequencies::from_base(10000, 2), 0, 0));
+    const gpu_test::Memory weight(w.queue, std::vector<char>(64 * 2, '\x3f'));
+    const auto stages = halyard::stages(static_cast<const void *>(weight.data()), 64);
+    w.x.dtype = w.y.dtype = HALYARD_BF16;
+    w.args.stages = &stages;
+    REQUIRE(w.run() == HALYARD_OK);
+    const std::vector<char> expected = w.to.read();
+    CHECK((expected != w.before));
+    w.args.positions = nullptr;
+    for (const std::int64_t rotary_dim : {0, 64, 1 << 20}) {
+        CAPTURE(rotary_dim);
+        const halyard::gpu_plan plan(w.queue, halyard::plan_desc(rotary_dim, {tensor}), of_a_pair);
+        const gpu_test::Memory to(w.queue, w.before);
+        w.y.data = to.data();
+        REQUIRE(halyard_run_gpu(plan.get(), &w.args, nullptr) == HALYARD_OK);
+        CHECK((to.read() == expected));
+    }
+}
+
 /// Stores several tokens in one slot. They may be stored at once, so that each element comes from any of them.
 void test_doubled_slots(std::int32_t device) {
     const TornWrites torn_writes;
@@ -356,6 +383,8 @@ TEST_ON_DEVICES("gpu road: what cannot be launched is refused, and nothing is wr
 TEST_ON_DEVICES("gpu road: tensors in memory of their own", "cuda device: roads of tensors in memory of their own",
                 test_tensors_apart)
 
+TEST_ON_DEVICES("gpu road: plans that rotate nothing, of fewer angles",
+                "cuda device: roads that rotate nothing, of fewer angles", test_fewer_angles)
 TEST_ON_DEVICES("gpu road: plain tensors in memory of their own",
                 "cuda device: roads of plain tensors in memory of their own", test_plain_tensors_apart)
 
