@@ -140,9 +140,8 @@ const PlainRoadKernel *plain_kernel(const Launch &launch, const RoadPiece &piece
     const PlainRoadKernel *kernel = nullptr;
     for (int i = 0; i < piece.n_tensors; i++) {
         const RoadTensor &tensor = piece.tensors[i];
-        const bool has_weight = tensor.desc->norm && tensor.desc->norm->weight;
         kernel = plain_road_of(target_of(launch.queue->device), *tensor.desc, piece.rotary_dim);
-        if (kernel == nullptr || (has_weight && address_bits(launch, tensor.weight) % quad != 0)) {
+        if (kernel == nullptr || address_bits(launch, tensor.weight) % quad != 0) {
             return nullptr;
         }
     }
