@@ -136,9 +136,12 @@ void ask_for_linear_rows(Draw &draw) {
                               .add(args.n_batch, linear.stride_batch)
                               .add(args.n_tokens, linear.stride_token);
     const bool holds = extent.low >= 0 && extent.high <= static_cast<__int128>(positions.size() * sizeof(double));
+    // No more heads are read than there is room for rows, but that of no tokens there is room for any number of heads.
+    const bool has_tokens = args.n_batch > 0 && args.n_tokens > 0;
+    const bool holds_matrix = has_tokens || linear.n_heads <= most_heads * most_tokens;
     const halyard::plan plan(halyard::plan_desc(
         2 * n_pairs, {halyard::describe_tensor(halyard::dtype::f32, 2 * n_pairs, halyard::pairing::half)}));
-    if (holds || extent.is_absurd()) {
+    if (holds_matrix && (holds || extent.is_absurd())) {
         WatchedError error;
         const halyard_status status = call(error, halyard_make_rows(plan.get(), &args, &error.error));
         require(status == HALYARD_OK || rows == untouched, "rows that fail are not written");
