@@ -345,6 +345,10 @@ def main():
             print(f"{file}:{line}\t{how}\t{text}\t{result}", flush=True)
     for (file, how, result), count in sorted(counts.items()):
         print(f"{file}: {count} {how}, {result}")
+    totals = collections.Counter()
+    for (_, _, result), count in counts.items():
+        totals[result] += count
+    print(f"{len(mutants)} mutants:", ", ".join(f"{count} {result}" for result, count in sorted(totals.items())))
     sys.exit(any(result == "NOT NOTICED" for _, _, result in counts))
 
 
