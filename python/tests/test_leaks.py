@@ -86,7 +86,7 @@ def test_plans_do_not_pile_up():
 
 
 @pytest.mark.parametrize("kind", ["new", "in place", "road", "refused"])
-def test_no_operator_leaks(kind):
+def test_no_torch_operator_leaks(kind):
     torch = pytest.importorskip("torch")
     import halyard.torch
     angles = halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM), first=0, last=9)

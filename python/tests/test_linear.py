@@ -102,7 +102,7 @@ def test_refused(rng):
 # ---- Models ----------------------------------------------------------------------------------------------------------
 # Where a package's own float32 angles are off by e, its cos and sin are, too. |theta| rounded twice is off by 2^-23.
 
-def test_dinov3(rng):
+def test_dinov3_of_transformers(rng):
     torch = pytest.importorskip("torch")
     dinov3 = pytest.importorskip("transformers.models.dinov3_vit.modeling_dinov3_vit")
     config = dinov3.DINOv3ViTConfig(image_size=64, patch_size=16, hidden_size=128, num_attention_heads=2)
@@ -119,7 +119,7 @@ def test_dinov3(rng):
     assert np.abs(q - expected).max() <= 4 * 2 * np.pi * 2.0 ** -23 * np.abs(q).max()
 
 
-def test_gemma4_vision(rng):
+def test_gemma4_vision_of_transformers(rng):
     """Each half of a head turns by an axis of its own, as a head with half pairing. Axes take the place of heads, and
     heads that of batch rows, which share the rows."""
     torch = pytest.importorskip("torch")

@@ -4,6 +4,7 @@
 
 #include "checks/sized.h"
 #include "data/golden.h"
+#include "data/places.h"
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -15,7 +16,7 @@
 #include <vector>
 
 inline std::string read_fixture(const std::string &name) {
-    return golden::read_file(HALYARD_CONFIG_DIR "/" + name + ".json");
+    return golden::read_file(places::configs() + "/" + name + ".json");
 }
 
 /// What came of reading a config.
@@ -61,7 +62,7 @@ inline Outcome read_good(const std::string &text, const char *layer_type = nullp
 /// The config of a case of the golden frequencies, in its newer form if it has both.
 inline std::string read_golden(const nlohmann::json &entry) {
     const char *const form = entry.at("config_new").is_null() ? "config_old" : "config_new";
-    return golden::read_file(HALYARD_GOLDEN_DIR "/frequencies/" + entry.at(form).get<std::string>());
+    return golden::read_file(places::golden() + "/frequencies/" + entry.at(form).get<std::string>());
 }
 
 /// Reads a config for the layers and the length that an evaluation of the golden data is about.
@@ -120,13 +121,13 @@ inline nlohmann::json phi3(const std::string &patch = "{}") {
 
 /// Checks that a table of runtime/models.md, the one that begins so, is up to date; or brings it up to date.
 inline void check_models_page(const std::string &begins, const std::string &table) {
-    auto page = golden::read_file(HALYARD_MODELS_PAGE);
+    auto page = golden::read_file(places::models_page());
     const auto begin = page.find(begins);
     REQUIRE(begin != std::string::npos);
     auto end = page.find("\n\n", begin);
     end = end == std::string::npos ? page.size() : end + 1;
     if (std::getenv("HALYARD_WRITE_MODELS") != nullptr) {
-        std::ofstream(HALYARD_MODELS_PAGE, std::ios::binary) << page.replace(begin, end - begin, table);
+        std::ofstream(places::models_page(), std::ios::binary) << page.replace(begin, end - begin, table);
         SKIP("wrote the table");
     }
     INFO("HALYARD_WRITE_MODELS=1 ./run test -R 'config: runtime/models.md' -j 1 brings the page up to date");

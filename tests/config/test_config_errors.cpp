@@ -383,7 +383,7 @@ void mutate(std::string &text, Pick &pick) {
 
 TEST_CASE("config: mutated configs are read or refused", "[config]") {
     std::vector<std::string> texts;
-    for (const auto &file : std::filesystem::directory_iterator(HALYARD_CONFIG_DIR)) {
+    for (const auto &file : std::filesystem::directory_iterator(places::configs())) {
         texts.push_back(json::parse(golden::read_file(file.path().string())).dump());
     }
     std::sort(texts.begin(), texts.end());  // directory entries come in any order

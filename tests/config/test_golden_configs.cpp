@@ -38,7 +38,7 @@ TEST_CASE("config: golden frequencies, old and new form", "[config][golden]") {
             if (entry.at(form).is_null()) {
                 continue;
             }
-            const auto text = golden::read_file(HALYARD_GOLDEN_DIR "/frequencies/" + entry.at(form).get<std::string>());
+            const auto text = golden::read_file(places::golden() + "/frequencies/" + entry.at(form).get<std::string>());
             for (const json &evaluation : entry.at("evaluations")) {
                 INFO(entry.at("name").get<std::string>()
                      << ", " << form << ", " << evaluation.at("layer_type") << ", " << evaluation.at("seq_len"));
@@ -112,7 +112,7 @@ TEST_CASE("config: golden mrope", "[config][golden]") {
             continue;
         }
         for (const char *form : {"config_old", "config_new"}) {
-            const auto text = golden::read_file(HALYARD_GOLDEN_DIR "/mrope/" + entry.at(form).get<std::string>());
+            const auto text = golden::read_file(places::golden() + "/mrope/" + entry.at(form).get<std::string>());
             const auto outcome = read_good(text);
             check_axes(outcome.info, entry);
             CHECK(std::string(outcome.info.method) == "default");

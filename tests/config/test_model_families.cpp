@@ -256,7 +256,7 @@ TEST_CASE("config: model families", "[config]") {
         }
     }
     std::set<std::string> files;
-    for (const auto &file : std::filesystem::directory_iterator(HALYARD_CONFIG_DIR)) {
+    for (const auto &file : std::filesystem::directory_iterator(places::configs())) {
         files.insert(file.path().stem().string());
     }
     CHECK(names == files);

@@ -14,7 +14,7 @@ using nlohmann::json;
 constexpr const char *types = "model_types", *classes = "vllm_classes";
 
 json read_cases(const std::string &file) {
-    return json::parse(golden::read_file(HALYARD_CONFIG_DIR "/../" + file + ".json"));
+    return json::parse(golden::read_file(places::configs() + "/../" + file + ".json"));
 }
 
 json name_or_null(std::int32_t pairing) { return pairing == 0 ? json() : json(name_of_pairing(pairing)); }

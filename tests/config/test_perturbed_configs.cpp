@@ -144,12 +144,12 @@ void check_field(const std::string &name, const Fixture &fixture, const Path &pa
 
 std::map<std::string, Fixture> read_fixtures() {
     std::map<std::string, Fixture> fixtures;
-    for (const auto &file : std::filesystem::directory_iterator(HALYARD_CONFIG_DIR)) {
+    for (const auto &file : std::filesystem::directory_iterator(places::configs())) {
         const auto name = file.path().stem().string();
         fixtures[name] = {json::parse(read_fixture(name)),
                           {"", "full_attention", "sliding_attention", "chunked_attention", "vision"}};
     }
-    for (const auto &one : json::parse(golden::read_file(HALYARD_CONFIG_DIR "/../model_types.json"))) {
+    for (const auto &one : json::parse(golden::read_file(places::configs() + "/../model_types.json"))) {
         if (one.at("verdict") == "right") {
             auto &fixture = fixtures[one.at("model_type")];
             fixture.config = one.at("config");

@@ -1,5 +1,7 @@
 #include "data/golden.h"
 
+#include "data/places.h"
+
 #include <bit>
 #include <cstring>
 #include <fstream>
@@ -38,8 +40,8 @@ std::string read_file(const std::string &path) {
 }
 
 Section::Section(const std::string &name)
-    : name_(name), manifest_(nlohmann::json::parse(read_file(HALYARD_GOLDEN_DIR "/" + name + "/manifest.json"))),
-      bytes_(read_file(HALYARD_GOLDEN_DIR "/" + name + "/" + name + ".bin")) {}
+    : name_(name), manifest_(nlohmann::json::parse(read_file(places::golden() + "/" + name + "/manifest.json"))),
+      bytes_(read_file(places::golden() + "/" + name + "/" + name + ".bin")) {}
 
 const nlohmann::json &Section::find_case(const std::string &name) const {
     for (const nlohmann::json &entry : cases()) {

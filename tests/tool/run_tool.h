@@ -1,8 +1,8 @@
-// Runs the command-line tool as its users do. HALYARD_TOOL_PATH is the program. HALYARD_TOOL_LAUNCHER is the emulator
-// that runs it where it is built for another machine.
+// Runs the command-line tool as its users do.
 #pragma once
 
 #include "checks/scratch_dir.h"
+#include "data/places.h"
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -21,10 +21,6 @@
 #include <thread>
 #include <utility>
 #include <vector>
-
-#if !defined(HALYARD_TOOL_LAUNCHER)
-#define HALYARD_TOOL_LAUNCHER ""
-#endif
 
 extern char **environ;
 
@@ -97,7 +93,7 @@ class ToolFolder : public ScratchDir {
 public:
     Result run(const Command &command, const How &how = {}) const {
         const ScratchDir streams;
-        Arguments words = split(HALYARD_TOOL_LAUNCHER) + Arguments{HALYARD_TOOL_PATH} + command;
+        Arguments words = split(places::tool_launcher()) + Arguments{places::tool()} + command;
         std::vector<char *> argv;
         for (auto &word : words) {
             argv.push_back(word.data());

@@ -100,7 +100,7 @@ TEST_CASE("tool: - is the standard input and the standard output", "[tool]") {
     write(dir, "x.npy", {3, 2, 8}, make_values(48));
     write<std::int32_t>(dir, "p.npy", {3}, {7, -2, 100});
     write<double>(dir, "f.npy", {4}, {1, 0.5, 0.25, 0.125});
-    const std::string config = HALYARD_CONFIG_DIR "/llama-2-7b.json";
+    const std::string config = places::configs() + "/llama-2-7b.json";
     const std::string options = " --positions p.npy --inv-freq f.npy";
     dir.succeed("rotate x.npy -o y.npy" + options);
     const auto y = dir.read("y.npy");
@@ -149,7 +149,7 @@ struct ConfigFolder : ToolFolder {
     ConfigFolder() {
         for (const std::string name :
              {"llama-2-7b", "gpt-j-6b", "deepseek-v3", "gemma-3-4b", "phi-3-mini-128k", "qwen3-vl-8b", "qwen2-vl-7b"}) {
-            std::filesystem::create_symlink(HALYARD_CONFIG_DIR "/" + name + ".json", *this / (name + ".json"));
+            std::filesystem::create_symlink(places::configs() + "/" + name + ".json", *this / (name + ".json"));
         }
     }
 };

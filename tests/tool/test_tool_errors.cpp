@@ -211,7 +211,7 @@ struct SaidFiles : ToolFolder {
         ::write<double>(*this, "f0.npy", {0}, {});
         ::write<double>(*this, "fn.npy", {4}, {1, 0.5, std::nan(""), 0.1});
         ::write<double>(*this, "f.npy", {4}, {1, 0.5, 0.2, 0.1});
-        std::filesystem::create_symlink(HALYARD_CONFIG_DIR "/llama-2-7b.json", *this / "llama.json");
+        std::filesystem::create_symlink(places::configs() + "/llama-2-7b.json", *this / "llama.json");
     }
 };
 

@@ -74,7 +74,7 @@ TEST_CASE("tool: golden positions with several axes, from every source of angles
         }
         for (const char *form : {"config_old", "config_new"}) {
             if (test.at(form).is_string()) {  // the config brings the axis map too
-                std::filesystem::copy(HALYARD_GOLDEN_DIR "/mrope/" + test.at(form).get<std::string>(),
+                std::filesystem::copy(places::golden() + "/mrope/" + test.at(form).get<std::string>(),
                                       dir / "config.json", std::filesystem::copy_options::overwrite_existing);
                 CHECK(error_of(" --config config.json") <= 1.0);
             }

@@ -129,7 +129,7 @@ def test_pages_of_deepseek(rng):
             assert np.array_equal(scales[slot // PAGE, slot % PAGE], apart[token])
 
 
-def test_other_libraries(angles, keys):
+def test_torch_and_jax(angles, keys):
     torch = pytest.importorskip("torch")
     want = halyard.rotate(keys, angles=angles, groups="ggml_q8_0")
     got = halyard.rotate(torch.from_numpy(keys), angles=angles, groups="ggml_q8_0")
