@@ -68,7 +68,7 @@ TEST_ON_DEVICES("gpu: heads that are wider than one launch can take have the ref
 
 TEST_CASE("gpu: the devices of this machine", "[gpu]") {
     for (const auto &[device, target] : {std::pair{HALYARD_CUDA, "cuda_sm80"}, {HALYARD_OPENCL, "opencl"}}) {
-        const std::string name = gpu_test::name_of(device);  // tests/support.py reads this
+        const std::string name = gpu_test::name_of(device);
         std::printf("%s: %s\n", target, name.c_str());
         CHECK(name.empty() == (halyard::gpu_target(device).supported == 0));
     }
