@@ -50,6 +50,7 @@ def main():
         for library in NAMES:
             baseline, found = baselines / f"{library}.abi", pathlib.Path(folder) / f"{library}.abi"
             if sys.argv[4:] == ["--write"]:
+                baselines.mkdir(exist_ok=True)
                 write(libraries / f"{library}.so", include, baseline)
             write(libraries / f"{library}.so", include, found)
             cut_what_grew(baseline, found)
