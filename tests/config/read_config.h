@@ -119,7 +119,7 @@ inline nlohmann::json phi3(const std::string &patch = "{}") {
     return config;
 }
 
-/// Checks that a table of runtime/models.md, the one that begins so, is up to date; or brings it up to date.
+/// Checks that the table of runtime/models.md, which begins so, is up to date; or brings it up to date.
 inline void check_models_page(const std::string &begins, const std::string &table) {
     auto page = golden::read_file(places::models_page());
     const auto begin = page.find(begins);
@@ -130,6 +130,6 @@ inline void check_models_page(const std::string &begins, const std::string &tabl
         std::ofstream(places::models_page(), std::ios::binary) << page.replace(begin, end - begin, table);
         SKIP("wrote the table");
     }
-    INFO("HALYARD_WRITE_MODELS=1 ./run test -R 'config: runtime/models.md' -j 1 brings the page up to date");
+    INFO("HALYARD_WRITE_MODELS=1 ./run test -R 'config: runtime/models.md' brings the page up to date");
     CHECK(page.substr(begin, end - begin) == table);
 }

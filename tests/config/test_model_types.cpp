@@ -1,6 +1,6 @@
 // The default config of every model type of transformers with RoPE, as python/tests/models/test_model_types.py compared
-// it with the type's own code; configs for every RoPE class of vLLM, as test_vllm_classes.py beside it did; and the
-// page that lists both.
+// it with the type's own code, and the page that lists them; configs for every RoPE class of vLLM, as
+// test_vllm_classes.py beside it did.
 #include "config/read_config.h"
 
 #include <cmath>
@@ -81,7 +81,7 @@ std::string describe(const json &facts) {
     return kind + (facts.contains("inv_freq") && facts.at("inv_freq").at(0) < 0.0 ? ", backward" : "");
 }
 
-/// The second table of runtime/models.md.
+/// The table of runtime/models.md.
 std::string make_type_table() {
     std::map<std::string, std::set<std::string>> right, refused;
     for (const auto &one : read_cases(types)) {
@@ -105,22 +105,6 @@ std::string make_type_table() {
     return text;
 }
 
-/// The third.
-std::string make_class_table() {
-    std::map<std::string, std::set<std::string>> told;
-    for (const auto &one : read_cases(classes)) {
-        told[one.at("class")].insert(one.at("verdict") == "refused"
-                                         ? "refused: " + one.at("words").get<std::string>()
-                                         : describe(one.at("facts")) + ", " +
-                                               one.at("facts").at("method").get<std::string>());
-    }
-    std::string text = "| Class of vLLM | Read as, or why not |\n|---|---|\n";
-    for (const auto &[name, texts] : told) {
-        text += "| " + name + " | " + join(texts, "; ") + " |\n";
-    }
-    return text;
-}
-
 }  // namespace
 
 TEST_CASE("config: the model types of transformers", "[config]") { CHECK(check_cases(types) > 200); }
@@ -129,8 +113,4 @@ TEST_CASE("config: the RoPE classes of vLLM", "[config]") { CHECK(check_cases(cl
 
 TEST_CASE("config: runtime/models.md lists the model types as they are tested", "[config]") {
     check_models_page("| Read as, ", make_type_table());
-}
-
-TEST_CASE("config: runtime/models.md lists the classes of vLLM as they are tested", "[config]") {
-    check_models_page("| Class of vLLM ", make_class_table());
 }

@@ -3,7 +3,7 @@ it by name.
 
 No more of vLLM is imported than its classes, and these need nothing but PyTorch: what else they import is left out.
 `python test_vllm_classes.py` prints the table; with --write, it renews tests/data/vllm_classes.json, which tests
-without vLLM read, and from which runtime/models.md is made.
+without vLLM read.
 """
 
 import dataclasses
