@@ -1,8 +1,6 @@
 """Holds the order of the rooms: which folder may include which, and that each source has a header of its own name.
 
     test_rooms.py SOURCE_FOLDER
-
-First each rule is tried on a made-up tree that breaks it; then all rules are applied to the sources.
 """
 
 import posixpath
@@ -162,15 +160,15 @@ def functions_of(text):
             yield name, match.start(), is_defined, bool(is_own or is_abi)
 
 
-def source_faults(tree, shared):
+def source_faults(tree):
     """A runtime source has its header, or defines only functions of the C ABI; a header declares what its source has."""
     functions = {path: list(functions_of(text)) for path, text in tree.items()
                  if path.startswith("runtime/") and path.endswith((".h", ".cpp"))}
-    unused = {header for header in shared if header in tree}
+    unused = {header for header in SHARED_HEADERS if header in tree}
     for path, own in sorted(functions.items()):
         stem, suffix = posixpath.splitext(path)
         if suffix == ".cpp" and stem + ".h" not in tree:
-            entries = {name for header in shared if room_of(header) == room_of(path)
+            entries = {name for header in SHARED_HEADERS if room_of(header) == room_of(path)
                        for name, *_ in functions.get(header, ())}
             for name, at, is_defined, is_abi in own:
                 if is_defined and not is_abi and name not in entries:
@@ -181,102 +179,12 @@ def source_faults(tree, shared):
             for name, at, is_defined, is_abi in own:
                 if is_defined or is_abi or name in defined:
                     continue
-                if path in shared:
+                if path in SHARED_HEADERS:
                     unused.discard(path)
                     continue
                 yield f"{path}:{line_of(tree[path], at)}: {name} is defined neither here nor in {stem}.cpp"
     for header in sorted(unused):
         yield f"{header}: declares only what its source defines, so the exception for it can go"
-
-
-# ---- The rules, tried: each lets a sound tree pass, and finds what breaks it -----------------------------------------
-
-
-def faults_of(tree, shared):
-    return [*arrow_faults(tree), *circle_faults(tree), *name_faults(tree), *folder_faults(tree),
-            *source_faults(tree, shared)]
-
-
-SOUND = {
-    "runtime/include/halyard/halyard.h": "int halyard_run(void);\n",
-    "runtime/base/error.h": '#include "halyard/halyard.h"\nnamespace halyard {\nint fail(int status) noexcept;\n}\n',
-    "runtime/base/error.cpp": '#include "base/error.h"\nnamespace halyard {\nint fail(int s) noexcept { return s; }\n}\n',
-    "runtime/angles/row.h": '#include "base/error.h"\n#include "angles/phase.h"\n',
-    "runtime/angles/phase.h": "template <typename T>\nT twice(T x) {\n    return 2 * x;\n}\n",
-    "runtime/walk/run.cpp": '#include "angles/row.h"\n#include "list.inc"\n#include "made_by_cmake.inc"\n'
-                              "namespace halyard {\nnamespace {\nint help(int x) { return x; }\n}  // namespace\n}\n"
-                              'extern "C" int halyard_run(void) { return help(0); }\n',
-    "runtime/gpu/launch.h": '#include "walk/kernel.h"\n',
-    "runtime/walk/kernel.h": "struct Kernel {\n    int bytes() const { return 4; }\n    int words() const;\n};\n",
-    "runtime/tool/main.cpp": '#include <halyard/halyard.h>\n#include "files/npy.h"\nint main() { return 0; }\n',
-    "runtime/tool/files/npy.h": "",
-    "generators/list.inc": "",
-    "generators/arithmetic/angles.h": '#include "angles/phase.h"\n',
-    "generators/gpu/lowered.h": '#include "arithmetic/angles.h"\n',
-    "generators/rope.cpp": '#include "gpu/lowered.h"\n',
-    "generators/schedule.h": "",
-    "checks/oracle.h": '#include "walk/kernel.h"\n',
-    "tests/runs/test_run.cpp": '#include "checks/oracle.h"\n#include "data/golden.h"\n',
-    "tests/data/golden.h": "",
-    "bench/measure/cell.h": '#include "checks/oracle.h"\n',
-    "bench/report/table.h": '#include "measure/cell.h"\n',
-}
-
-
-def broken(path, text, expected, shared=()):
-    """A sound tree with another text in this file has this fault."""
-    found = faults_of({**SOUND, path: text}, shared)
-    assert found == [expected], f"{path} {text!r} makes {found}, not {[expected]}"
-
-
-def try_arrows():
-    for path, name, room, included in [
-            ("runtime/base/overlap.h", "angles/row.h", "runtime/base", "runtime/angles/row.h"),
-            ("runtime/angles/references/more.h", "angles/row.h", "runtime/angles/references", "runtime/angles/row.h"),
-            ("runtime/angles/table.h", "walk/kernel.h", "runtime/angles", "runtime/walk/kernel.h"),
-            ("runtime/config/rope.h", "walk/kernel.h", "runtime/config", "runtime/walk/kernel.h"),
-            ("runtime/walk/plan.h", "gpu/launch.h", "runtime/walk", "runtime/gpu/launch.h"),
-            ("runtime/include/halyard/halyard.hpp", "base/error.h", "runtime/include", "runtime/base/error.h"),
-            ("runtime/tool/device.h", "gpu/launch.h", "runtime/tool", "runtime/gpu/launch.h"),
-            ("runtime/tool/files/more.h", "tool/main.cpp", "runtime/tool/files", "runtime/tool/main.cpp"),
-            ("checks/rows.h", "tool/files/npy.h", "checks", "runtime/tool/files/npy.h"),
-            ("runtime/gpu/check.h", "checks/oracle.h", "runtime/gpu", "checks/oracle.h"),
-            ("runtime/gpu/check.h", "../../generators/schedule.h", "runtime/gpu", "generators/schedule.h"),
-            ("runtime/gpu/check.h", "generators/gpu/lowered.h", "runtime/gpu", "generators/gpu/lowered.h"),
-            ("checks/rows.h", "measure/cell.h", "checks", "bench/measure/cell.h"),
-            ("checks/rows.h", "data/golden.h", "checks", "tests/data/golden.h"),
-            ("tests/runs/more.h", "measure/cell.h", "tests", "bench/measure/cell.h"),
-            ("bench/measure/more.h", "tests/data/golden.h", "bench", "tests/data/golden.h"),
-            ("generators/gpu/more.h", "schedule.h", "generators/gpu", "generators/schedule.h"),
-            ("generators/arithmetic/more.h", "gpu/lowered.h", "generators/arithmetic", "generators/gpu/lowered.h"),
-            ("generators/more.h", "checks/oracle.h", "generators", "checks/oracle.h")]:
-        broken(path, f'\n#include "{name}"\n', f"{path}:2: {room} must not include {included}")
-
-
-def try_folders():
-    broken("runtime/gpu/error.h", "", "runtime/gpu/error.h:1: runtime/base has a header of this name too")
-
-    many = {f"tests/runs/test_{i}.cpp": "" for i in range(MOST_SOURCES)}
-    assert faults_of({**SOUND, **many}, ()) == ["tests/runs: has 16 sources, but at most 15 are one room"]
-    broken("bench/measure/more.h", '#include "report/table.h"\n', "bench/measure/more.h: includes bench/report/table.h, "
-           "but bench/report includes bench/measure too")
-    data = {f"tests/data/{i}.h": "" for i in range(MOST_SOURCES + 1)}
-    pairs = {f"bench/tune/{i}.{suffix}": "" for i in range(MOST_SOURCES) for suffix in ("h", "cpp")}
-    assert faults_of({**SOUND, **data, **pairs}, ()) == []
-
-
-def try_sources():
-    belongs = "is no function of the C ABI, so it belongs in a source that has a header"
-    broken("runtime/walk/helper.cpp", "namespace halyard {\n\nint help(int x) {\n    return x;\n}\n}\n",
-           f"runtime/walk/helper.cpp:3: help {belongs}")
-    broken("runtime/walk/helper.cpp", "int Kernel::words() const { return 1; }\n",
-           f"runtime/walk/helper.cpp:1: words {belongs}")
-    broken("runtime/angles/wave.h", "/// A wave.\nfloat wave(float x);\n",
-           "runtime/angles/wave.h:2: wave is defined neither here nor in runtime/angles/wave.cpp")
-    header = "runtime/angles/wave.h"
-    assert faults_of({**SOUND, header: "float wave(float x);\n"}, [header]) == []
-    broken(header, "", f"{header}: declares only what its source defines, so the exception for it can go",
-           [header])
 
 
 def read_tree(folder):
@@ -287,13 +195,9 @@ def read_tree(folder):
 
 
 def main():
-    assert faults_of(SOUND, ()) == [], faults_of(SOUND, ())
-    try_arrows()
-    try_folders()
-    try_sources()
     tree = read_tree(sys.argv[1])
     assert len(tree) > 100, f"{sys.argv[1]} holds {len(tree)} sources"
-    faults = faults_of(tree, SHARED_HEADERS)
+    faults = [*arrow_faults(tree), *circle_faults(tree), *name_faults(tree), *folder_faults(tree), *source_faults(tree)]
     print("\n".join(faults) or f"{len(tree)} sources are in order")
     return 1 if faults else 0
 
