@@ -13,9 +13,10 @@ std::int64_t element_bytes(std::int32_t dtype);
 std::uint32_t read_word(std::int32_t dtype, const void *at);
 void write_word(std::int32_t dtype, void *at, std::uint32_t word);
 
-/// The exact value of a word; widen() is for those that are floats.
-long double decode(std::int32_t dtype, std::uint32_t word);
+/// The exact value of a word, which is always a float.
 float widen(std::int32_t dtype, std::uint32_t word);
+/// The same, for arithmetic in long double.
+long double decode(std::int32_t dtype, std::uint32_t word);
 /// The word of HALYARD_F32, F16 or BF16 nearest to a value, ties to even. A NaN becomes some NaN.
 std::uint32_t narrow(std::int32_t dtype, float value);
 
