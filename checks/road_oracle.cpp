@@ -3,7 +3,6 @@
 #include "halyard/halyard.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -80,17 +79,22 @@ void norm(const Road &road, State &state) {
 void transform(std::int64_t n, std::vector<long double> &values, std::vector<long double> &errors) {
     const auto length_of = [n](const long double *of) { return std::sqrt(std::inner_product(of, of + n, of, 0.0L)); };
     for (std::size_t first = 0; first < values.size(); first += static_cast<std::size_t>(n)) {
-        const std::vector<long double> before(&values[first], &values[first] + n);
-        const long double length = length_of(before.data()), error = length_of(&errors[first]);
+        long double *const of = &values[first];
+        const long double length = length_of(of), error = length_of(&errors[first]);
         const bool is_bound = length <= 0.999999L * std::numeric_limits<float>::max();
-        for (std::int64_t i = 0; i < n; i++) {
-            long double sum = 0;
-            for (std::int64_t k = 0; k < n; k++) {
-                const bool is_negative = std::popcount(static_cast<std::uint64_t>(i & k)) % 2 == 1;
-                sum += is_negative ? -before[static_cast<std::size_t>(k)] : before[static_cast<std::size_t>(k)];
+        // Each matrix is made of the one of half its size: H, H above H, -H.
+        for (std::int64_t half = 1; half < n; half *= 2) {
+            for (std::int64_t i = 0; i < n; i++) {
+                if ((i & half) == 0) {
+                    const long double a = of[i], b = of[i + half];
+                    of[i] = a + b;
+                    of[i + half] = a - b;
+                }
             }
+        }
+        for (std::int64_t i = 0; i < n; i++) {
             const auto at = first + static_cast<std::size_t>(i);
-            values[at] = sum / std::sqrt(static_cast<long double>(n));
+            values[at] /= std::sqrt(static_cast<long double>(n));
             errors[at] = is_bound ? error + (std::log2(static_cast<long double>(n)) + 2) / 2 * eps * (length + error) +
                                         static_cast<long double>(n) * 0x1p-149L
                                   : std::numeric_limits<long double>::infinity();
