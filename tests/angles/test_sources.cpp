@@ -35,22 +35,25 @@ Choice choose(int kind, std::int64_t rotary_dim, const std::array<std::int64_t, 
 
 TEST_CASE("sources: runs are within the promise, and the same bits on every target", "[sources]") {
     Random random(Catch::getSeed());
-    int round = 0;
-    for (const std::int64_t rotary_dim : {2, 6, 128, 576, 4096, 4100, 8192, 10000}) {
+    constexpr std::int64_t rotary_dims[] = {2, 6, 128, 576, 4096, 4100, 8192, 10000};
+    Levels n_levels;
+    n_levels.fill(1);
+    n_levels[of_head_dim] = std::size(rotary_dims);
+    n_levels[of_source] = of_roads[of_source];
+    n_levels[of_turn] = 4 * of_roads[of_dtype];  // each pair of pairings, of each dtype
+    n_levels[of_shape] = 5;                      // counts of tokens
+    for (const Levels &levels : cover_pairs(random, n_levels)) {
+        const std::int64_t rotary_dim = rotary_dims[levels[of_head_dim]];
         const std::int64_t block = halyard::row_block(rotary_dim).n_tokens;
         const std::int64_t token_counts[] = {1, block, block + 1, 2 * block + 1, std::max<std::int64_t>(1, block - 1)};
-        for (int kind = 0; kind < of_roads[of_source]; kind++) {
-            for (int i = 0; i < 4 * of_roads[of_dtype]; i++) {  // of each pair of pairings
-                const std::int64_t n = token_counts[static_cast<std::size_t>(round++) % 5];
-                const std::int64_t n_batch = random.one_in(3) && n % 3 == 0 ? 3 : 1;
-                Choice choice = choose(kind, rotary_dim, {n_batch, n / n_batch, random.in(1, 2)}, random);
-                choice.level[of_turn] = i % 4;
-                choice.level[of_dtype] = i / 4;
-                Draw draw(random);
-                Scene scene(draw, choice);
-                REQUIRE(fault_of_ways(scene) == "");
-            }
-        }
+        const std::int64_t n = token_counts[levels[of_shape]];
+        const std::int64_t n_batch = random.one_in(3) && n % 3 == 0 ? 3 : 1;
+        Choice choice = choose(levels[of_source], rotary_dim, {n_batch, n / n_batch, random.in(1, 2)}, random);
+        choice.level[of_turn] = levels[of_turn] % 4;
+        choice.level[of_dtype] = levels[of_turn] / 4;
+        Draw draw(random);
+        Scene scene(draw, choice);
+        REQUIRE(fault_of_ways(scene) == "");
     }
 }
 

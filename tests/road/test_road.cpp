@@ -101,28 +101,32 @@ TEST_CASE("road: a scale by position is one product, before any other scale", "[
 // A norm of whole heads, their rotation in half pairing and the store are one kernel, where a cache lets it.
 TEST_CASE("road: norm and rotation at once, into every cache", "[road]") {
     oracle::Random random(Catch::getSeed());
-    for (int dtype = 0; dtype < 3; dtype++) {
-        for (int layout = 0; layout < n_layouts_of_caches; layout++) {
-            for (const int norm : {1, 2, 3, 6, 8, 10}) {  // the last three have no such kernel
-                Levels levels = Choice::all_drawn();
-                levels[of_dtype] = dtype;
-                levels[of_layout] = layout;
-                levels[of_norm] = norm;
-                levels[of_head_dim] = static_cast<int>(random.in(0, 6));
-                levels[of_out_dtype] = levels[of_turn] = levels[of_order] = levels[of_rounding] = levels[of_scale] =
-                    levels[of_window] = levels[of_values] = 0;
-                check_road(levels, random.bits());
-                levels[of_rounding] = 1 + norm % 3;  // by which it takes more than one kernel
-                check_road(levels, random.bits());
-                if (norm == 1) {
-                    levels[of_rounding] = 0;
-                    levels[of_order] = 1;  // nor have norms after the rotation
-                    check_road(levels, random.bits());
-                    levels[of_order] = levels[of_position_scales] = levels[of_hadamard] = 0;
-                    levels[of_groups] = levels[of_from_groups] = 1;  // nor bytes of records that become others
-                    check_road(levels, random.bits());
-                }
-            }
+    constexpr int norms[] = {1, 2, 3, 6, 8, 10};  // the last three have no such kernel
+    Levels n_levels;
+    n_levels.fill(1);
+    n_levels[of_dtype] = 3;
+    n_levels[of_layout] = n_layouts_of_caches;
+    n_levels[of_norm] = std::size(norms);
+    n_levels[of_head_dim] = 7;
+    n_levels[of_rounding] = 2;
+    for (const Levels &drawn : cover_pairs(random, n_levels)) {
+        const int norm = norms[drawn[of_norm]];
+        Levels levels = Choice::all_drawn();
+        levels[of_dtype] = drawn[of_dtype];
+        levels[of_layout] = drawn[of_layout];
+        levels[of_norm] = norm;
+        levels[of_head_dim] = drawn[of_head_dim];
+        levels[of_out_dtype] = levels[of_turn] = levels[of_order] = levels[of_scale] = levels[of_window] =
+            levels[of_values] = 0;
+        levels[of_rounding] = drawn[of_rounding] == 0 ? 0 : 1 + norm % 3;  // by which it takes more than one kernel
+        check_road(levels, random.bits());
+        if (norm == 1) {
+            levels[of_rounding] = 0;
+            levels[of_order] = 1;  // nor have norms after the rotation
+            check_road(levels, random.bits());
+            levels[of_order] = levels[of_position_scales] = levels[of_hadamard] = 0;
+            levels[of_groups] = levels[of_from_groups] = 1;  // nor bytes of records that become others
+            check_road(levels, random.bits());
         }
     }
 }
