@@ -345,6 +345,7 @@ private:
                               (row.is_one_of({Stage::layer_norm, Stage::norm_rotate}) && random.one_in(2));
         const Values values = random_values(random);
         const auto strides = [&] { return random_strides(random, extents); };
+        const auto if_read = [&](bool is_read, const Extents &all) { return is_read ? all : Extents{2, 1, 1}; };
         const ElementStrides dense = {1, 0, 0};
         Operand &x = add("x", random, row.dtype_in(), extents, strides(), values);
         Operand &y = add("y", random, row.dtype_out(), makes_heads ? of_heads : extents,
@@ -352,12 +353,14 @@ private:
         Operand &greatest = add("greatest", random, Dtype::f32, of_heads, dense, Values::any_bits);
         const ElementStrides of_scales = random_scale_strides(random, extents);
         Operand &r =
-            add("scales", random, Dtype::f32, extents, of_scales, random.one_in(2) ? Values::ordinary : values);
-        const Extents of_weight = {extents.n_elements, extents.n_heads, 1};
+            add("scales", random, Dtype::f32, if_read(row.stage == Stage::narrow, extents), of_scales,
+                random.one_in(2) ? Values::ordinary : values);
+        const Extents of_weight = if_read(row.sums(), {extents.n_elements, extents.n_heads, 1});
         const ElementStrides by_head = {1, random.one_in(2) ? 0 : extents.n_elements + random.in(0, 3), 0};
         Operand &weight = add("weights", random, Dtype::f32, of_weight, by_head, Values::ordinary);
         Operand &bias = add("biases", random, Dtype::f32, of_weight, by_head, Values::ordinary);
-        rows_ = std::make_unique<RandomRows>(random, extents, random.one_in(2) ? Values::ordinary : values);
+        rows_ = std::make_unique<RandomRows>(random, if_read(row.rotates(), extents),
+                                             random.one_in(2) ? Values::ordinary : values);
         call.extents = extents;
         call.norm = {random.one_in(2) ? 1e-6f : 0.0f, weight.floats(), by_head.head,
                      row.rotates() ? 0 : static_cast<std::int32_t>(random.in(0, 3)), row.dtype};
