@@ -19,16 +19,37 @@ std::uint64_t next(std::uint64_t &random) {
     return random >> 11;
 }
 
-std::uint64_t read(const Threads &threads, const Operand &operand, unsigned lane) {
-    std::uint64_t value = 0;
-    const auto *const at = threads.values<const std::uint8_t>(operand) + std::size_t{lane} * operand.n_bytes;
-    std::memcpy(&value, at, operand.n_bytes);
+template <typename T>
+std::uint64_t read_as(const std::uint8_t *from) {
+    T value;
+    std::memcpy(&value, from, sizeof(T));
     return value;
 }
 
+/// 1, 2, 4 or 8 bytes. Machines spend much of their time here, and a memcpy() of any length would be slow.
+std::uint64_t read_word(const std::uint8_t *from, unsigned n_bytes) {
+    return n_bytes == 1   ? read_as<std::uint8_t>(from)
+           : n_bytes == 2 ? read_as<std::uint16_t>(from)
+           : n_bytes == 4 ? read_as<std::uint32_t>(from)
+                          : read_as<std::uint64_t>(from);
+}
+
+void write_word(std::uint8_t *to, std::uint64_t value, unsigned n_bytes) {
+    switch (n_bytes) {
+    case 1: std::memcpy(to, &value, 1); break;
+    case 2: std::memcpy(to, &value, 2); break;
+    case 4: std::memcpy(to, &value, 4); break;
+    default: std::memcpy(to, &value, 8);
+    }
+}
+
+std::uint64_t read(const Threads &threads, const Operand &operand, unsigned lane) {
+    return read_word(threads.values<const std::uint8_t>(operand) + std::size_t{lane} * operand.n_bytes,
+                     operand.n_bytes);
+}
+
 void write(const Threads &threads, const Operand &operand, unsigned lane, std::uint64_t value, unsigned undefined) {
-    auto *const at = threads.values<std::uint8_t>(operand) + std::size_t{lane} * operand.n_bytes;
-    std::memcpy(at, &value, operand.n_bytes);
+    write_word(threads.values<std::uint8_t>(operand) + std::size_t{lane} * operand.n_bytes, value, operand.n_bytes);
     threads.undefined(operand)[lane] = static_cast<std::uint8_t>(undefined);
 }
 
@@ -51,20 +72,21 @@ std::uint64_t widened(std::uint64_t value, const Instruction &instruction) {
 
 void execute_load(const Instruction &instruction, const Threads &threads) {
     const unsigned n = instruction.n_elements, bytes = instruction.element_bytes;
+    const bool is_parameter = instruction.space == Space::parameter;  // the same for all threads
+    std::uint8_t loaded[16] = {};
+    if (is_parameter) {
+        std::memcpy(loaded, threads.block.launch().parameters.data() + instruction.displacement, n * bytes);
+    }
     threads.each([&](unsigned lane) {
         threads.block.set_last_thread(lane);
-        std::uint8_t loaded[16] = {};
         std::uint32_t undefined = 0;
-        if (instruction.space == Space::parameter) {
-            std::memcpy(loaded, threads.block.launch().parameters.data() + instruction.displacement, n * bytes);
-        } else {
+        if (!is_parameter) {
             const Address at = address_of(instruction, threads, lane);
             Region &region = threads.block.region_of(instruction, at, n * bytes);
             undefined = region.load(at, n * bytes, threads.block.access_by(lane, instruction), loaded);
         }
         for (unsigned i = 0; i < n; i++) {
-            std::uint64_t value = 0;
-            std::memcpy(&value, loaded + i * bytes, bytes);
+            const std::uint64_t value = read_word(loaded + i * bytes, bytes);
             const unsigned halves = bytes / 2, known = (1u << halves) - 1;
             unsigned unset = undefined >> i * halves & known;
             // The sign reaches up to a register's end.
@@ -81,8 +103,7 @@ void execute_store(const Instruction &instruction, const Threads &threads) {
         std::uint8_t stored[16] = {};
         std::uint32_t undefined = 0;
         for (unsigned i = 0; i < n; i++) {
-            const std::uint64_t value = read(threads, instruction.operands[i], lane);
-            std::memcpy(stored + i * bytes, &value, bytes);
+            write_word(stored + i * bytes, read(threads, instruction.operands[i], lane), bytes);
             undefined |= static_cast<std::uint32_t>(threads.undefined(instruction.operands[i])[lane])
                          << i * (bytes / 2);
         }

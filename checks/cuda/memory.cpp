@@ -51,7 +51,7 @@ void note_read(Cell &cell, const Access &by) {
 }
 
 /// Two threads may write the same value, as all that find a bad position do.
-void note_write(Cell &cell, const Access &by, bool changes, bool is_undefined) {
+void note_write(Cell &cell, const Access &by, bool changes) {
     if (cell.read_launch == by.launch) {
         if (cell.was_read_by_nc) {
             throw Fault("writes what this launch reads by ld.global.nc");
@@ -76,17 +76,18 @@ void note_write(Cell &cell, const Access &by, bool changes, bool is_undefined) {
     cell.write_block = by.block;
     cell.write_thread = by.thread;
     cell.write_epoch = by.epoch;
-    cell.is_set = !is_undefined;
 }
 
 }  // namespace
 
 Region::Region(Address begin, std::size_t n_bytes, bool is_shared)
     : begin_(begin), n_bytes_(n_bytes), is_shared_(is_shared), bytes_(static_cast<std::uint8_t *>(map_zeros(n_bytes))),
+      is_set_(static_cast<bool *>(map_zeros(n_bytes))),
       cells_(static_cast<Cell *>(map_zeros(n_bytes * sizeof(Cell)))) {}
 
 Region::~Region() {
     munmap(bytes_, std::max<std::size_t>(n_bytes_, 1));
+    munmap(is_set_, std::max<std::size_t>(n_bytes_, 1));
     munmap(cells_, std::max<std::size_t>(n_bytes_ * sizeof(Cell), 1));
 }
 
@@ -96,7 +97,7 @@ std::uint32_t Region::load(Address at, unsigned n, const Access &by, std::uint8_
     for (unsigned i = 0; i < n; i++) {
         Cell &cell = cells_[from + i];
         note_read(cell, by);
-        const bool is_set = cell.is_set && (!is_shared_ || cell.write_launch == by.launch);
+        const bool is_set = is_set_[from + i] && (!is_shared_ || cell.write_launch == by.launch);
         undefined |= (is_set ? 0u : 1u) << i / 2;
     }
     std::memcpy(to, bytes_ + from, n);
@@ -106,25 +107,20 @@ std::uint32_t Region::load(Address at, unsigned n, const Access &by, std::uint8_
 void Region::store(Address at, unsigned n, const Access &by, const std::uint8_t *from, std::uint32_t undefined) {
     const std::size_t to = at - begin_;
     for (unsigned i = 0; i < n; i++) {
-        note_write(cells_[to + i], by, bytes_[to + i] != from[i], (undefined >> i / 2 & 1) != 0);
+        note_write(cells_[to + i], by, bytes_[to + i] != from[i]);
+        is_set_[to + i] = (undefined >> i / 2 & 1) == 0;
     }
     std::memcpy(bytes_ + to, from, n);
 }
 
-void Region::set(Address at, std::size_t n) {
-    for (std::size_t i = 0; i < n; i++) {
-        cells_[at - begin_ + i].is_set = true;
-    }
-}
-
 void Region::write(Address at, const void *from, std::size_t n) {
     std::memcpy(bytes_ + (at - begin_), from, n);
-    set(at, n);
+    std::fill_n(is_set_ + (at - begin_), n, true);
 }
 
 void Region::fill(Address at, std::uint8_t value, std::size_t n) {
     std::memset(bytes_ + (at - begin_), value, n);
-    set(at, n);
+    std::fill_n(is_set_ + (at - begin_), n, true);
 }
 
 void Region::read(void *to, Address at, std::size_t n) const { std::memcpy(to, bytes_ + (at - begin_), n); }

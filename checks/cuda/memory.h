@@ -29,11 +29,11 @@ struct Access {
     bool is_nc = false;           // ld.global.nc, of what nobody may write during the launch
 };
 
-/// What is known of a byte.
+/// Who has accessed a byte.
 struct Cell {
     std::uint32_t write_launch, write_block, read_launch, read_block;
     std::uint16_t write_thread, write_epoch, read_thread, read_epoch;
-    bool is_set, was_read_by_nc;
+    bool was_read_by_nc;
 };
 
 /// A stretch of memory. Programs know it by an address that no pointer of the host has.
@@ -66,9 +66,8 @@ private:
     std::size_t n_bytes_;
     bool is_shared_;
     std::uint8_t *bytes_;
+    bool *is_set_;  // for each byte, and not in its cell, so that a large copy touches little memory
     Cell *cells_;
-
-    void set(Address at, std::size_t n);
 };
 
 /// All allocations of a device. They lie up to 100 TiB apart, so that a sum of 32 bits does not lead from one to
