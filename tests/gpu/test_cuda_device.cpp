@@ -84,6 +84,8 @@ TEST_CASE("cuda device: a captured run replays with other positions and data", "
         REQUIRE(call("cuGraphLaunch", executable, stream) == 0);
         CHECK(gpu_test::difference(HALYARD_BF16, rotation.expected(start), memory.read()) == "");
     }
+    call("cuGraphExecDestroy", executable);
+    call("cuGraphDestroy", graph);
     void *popped = nullptr;
     call("cuCtxPopCurrent_v2", &popped);
 }
