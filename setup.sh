@@ -5,8 +5,6 @@
 #   set_up_tests                                for programs without which some tests are skipped
 #   set_up_fuzzers                              for Clang's libFuzzer; fails if it cannot be had
 #   set_up_ggml FOLDER                          for engines that run on Halyard: llama.cpp, built into this folder
-#   set_up_onnxruntime                          and ONNX Runtime, with what the tests on it need
-#   set_up_genai                                and onnxruntime-genai, beside it
 #   set_up_vllm                                 and vLLM, likewise
 #   set_up_peers [NAMES]                        for the libraries that the bench compares Halyard with, or some of them
 #   set_up_python                               for what makes the Python package's wheel and runs its tests
@@ -439,51 +437,6 @@ set_up_ggml() {
     mkdir -p "$engines"
     once engines/llama.cpp "$root; $(peer_pins ggml)" fetch_llama_cpp_engine
     once "engines/$1" "$(<"$engines/llama.cpp.stamp")" build_llama_cpp "$1"
-}
-
-# Headers of Debian 13, whatever runs here: every later ONNX Runtime serves their API. Other distributions have other
-# versions of them or none, and wheels have none, so the package is named by its hash.
-onnxruntime_headers=pool/main/o/onnxruntime/libonnxruntime-dev_1.21.0+dfsg-1_amd64.deb
-onnxruntime_hash=14f7d959d5deacbcf1504830d4189f91fc67382b399ed9ae9d3aa9c4050ced08
-
-fetch_onnxruntime() {
-    local folder=$engines/onnxruntime uri
-    local environment=$folder/venv package=$folder/headers.deb
-    uri=$(archive_uri)
-    [[ $ID == debian && -n $uri ]] || die "ONNX Runtime's headers are fetched from Debian's archive, which $PRETTY_NAME" \
-        "does not use; elsewhere configure with -DHALYARD_ENGINES=ON -DHALYARD_ONNXRUNTIME_HEADERS=FOLDER"
-    say "fetching ONNX Runtime"
-    rm -rf "$folder"
-    mkdir -p "$folder"
-    interruptible "$engine_log" /usr/lib/apt/apt-helper -o APT::Sandbox::User="$(id -un)" download-file \
-        "${uri%/}/$onnxruntime_headers" "$package" "SHA256:$onnxruntime_hash" ||
-        die "could not fetch ONNX Runtime's headers from the Debian archive: $(fetch_fault "$engine_log")"
-    dpkg -x "$package" "$folder" || die "could not unpack $package"
-    rm "$package"
-    python3 -m venv "$environment" >"$engine_log" 2>&1 ||
-        die "could not make a Python virtual environment (log: $engine_log)"
-    install_pins "$environment" "$engine_log" "$(peer_pins common && peer_pins onnxruntime)" ||
-        die "could not fetch ONNX Runtime from the Python package index: $(fetch_fault "$engine_log")"
-    pip_install 'pytest|iniconfig|pluggy|pygments|packaging'
-}
-
-set_up_onnxruntime() {
-    mkdir -p "$engines"
-    once engines/onnxruntime "$root; $onnxruntime_hash $(peer_pins common) $(peer_pins onnxruntime) $(pins pytest)" \
-        fetch_onnxruntime
-}
-
-fetch_genai() {
-    say "fetching onnxruntime-genai (35 MB)"
-    install_pins "$engines/onnxruntime/venv" "$engine_log" "$(<engines/onnxruntime/requirements-genai.txt)" ||
-        die "could not fetch onnxruntime-genai from the Python package index: $(fetch_fault "$engine_log")"
-}
-
-# Its builder takes PyTorch and transformers, which are the bench's.
-set_up_genai() {
-    set_up_onnxruntime
-    set_up_peers common transformers
-    once engines/genai "$(<"$engines/onnxruntime.stamp") $(<engines/onnxruntime/requirements-genai.txt)" fetch_genai
 }
 
 fetch_vllm() {

@@ -66,8 +66,7 @@ def page(path):
 def sources(json_folder, version):
     """All that is built but the kernels, and the pages about it."""
     names = ["CMakeLists.txt", "LICENSE", "LICENSES_OF_OTHERS", "CHANGELOG.md", "README.md", "SECURITY.md",
-             "generators/CMakeLists.txt", "bench/llama-3-8b.svg",
-             *(f"engines/onnxruntime/{name}.py" for name in ("rewrite", "attention", "scope"))]
+             "generators/CMakeLists.txt", "bench/llama-3-8b.svg"]
     files = {name: ROOT / name for name in names}
     files |= in_folder("generators", below(ROOT / "generators", r"\.(cmake|inc)$"))
     for name in "runtime", "examples", "engines":

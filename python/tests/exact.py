@@ -1,4 +1,4 @@
-"""The formula in long double, and how far a result may be from it. The tests of engines take it from here, too."""
+"""The formula in long double, and how far a result may be from it."""
 
 import ml_dtypes
 import numpy as np

@@ -111,8 +111,7 @@ def main():
         for wrong, reason in [("", "which command"), ("dmo", "unknown command: dmo"), ("help dmo", "unknown command: dmo"),
                               ("demo 3", "demo takes no arguments"), ("build x", "cannot build: x"),
                               ("fuzz", "how many minutes"), ("test engines -k x", "for which engine"),
-                              ("test engines onnxruntime tsan", "ThreadSanitizer is for ggml"),
-                              ("test engines genai asan", "sanitizers are for ggml and onnxruntime")]:
+                              ("test engines vllm asan", "sanitizers are for ggml")]:
             expect(folder, wrong.split(), 2, f"run: [^\n]*{reason}{line}run: ./run help {line}")
         expect(folder, ["help"], 0, "Usage: .*\n  demo .*\n  test .*")
         for asked in "help demo", "demo --help", "demo -h":
