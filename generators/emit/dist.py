@@ -71,7 +71,6 @@ def sources(json_folder, version):
     files |= in_folder("generators", below(ROOT / "generators", r"\.(cmake|inc)$"))
     for name in "runtime", "examples", "engines":
         files |= in_folder(name, below(ROOT / name, r"^CMakeLists\.txt$|^[^.].*\.(c|cpp|h|hpp|inc|md|map|in|cmake|npy)$"))
-    files |= in_folder("packages", below(ROOT / "packages", r"\.(py|txt|json|cmake)$"))
     files |= in_folder("tests/data/configs", below(ROOT / "tests/data/configs"))  # of which runtime/models.md tells
     del files["engines/vllm/README.md"]  # of a plug-in in the Python package
     files |= in_folder("third_party/nlohmann", below(json_folder / "nlohmann", r"\.hpp$"))
