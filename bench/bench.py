@@ -1,6 +1,6 @@
 """Times kernels on the shapes of real models, against what the memory allows and against rivals: ./run bench [ARGS]
 
-Other commands: compare BEFORE AFTER, cuda, growth, road; each has a --help. chart.py draws.
+Other commands: compare BEFORE AFTER, cuda, road; each has a --help. chart.py draws.
 Exit status: 0 done; 1 something failed, is wrong or got slower; 2 wrong usage.
 """
 
@@ -16,7 +16,6 @@ import tables
 import turns
 from compare import check_floors, compare, record_floors
 from files import Failed, load_json, need_writable, save_json
-from growth import print_growth
 from hosts import Peers, Server
 from machine import ROOT
 from measure import Setting, accuracy_works, measure_accuracy, measure_rows
@@ -146,13 +145,6 @@ def run_compare(options):
     return 1 if result.slower else 0
 
 
-def run_growth(options):
-    server = start_server(options)
-    print(machine.format_machine(machine.describe_machine(server.about)))
-    print_growth(server, options.threads)
-    return 0
-
-
 def count(text):
     number = int(text)
     if not 1 <= number <= 1024:
@@ -186,14 +178,9 @@ def add_compare(parser):
     parser.add_argument("after", help="what --json wrote later")
 
 
-def add_growth(parser):
-    parser.add_argument("--threads", type=count, default=1, metavar="N", help="also the speed-up of so many threads")
-
-
 COMMANDS = {
     "table": (run_table, add_table, __doc__),
     "compare": (run_compare, add_compare, "What got slower from one run to another, beyond noise."),
-    "growth": (run_growth, add_growth, "Time for a token as tokens, heads and head_dim grow, and memory."),
     "road": (run_roads, add_common, "The way from a projection to q and a cache, with norms."),
 }
 

@@ -37,8 +37,7 @@ def best_ceiling(subjects, own):
 
 def rival_of(subject):
     """A rival of a row, or a way to the same result."""
-    about = {key: value for key, value in subject.about.items() if key != "threads"}
-    return {"name": subject.name, **about, **subject.timing().json()}
+    return {"name": subject.name, **subject.about, **subject.timing().json()}
 
 
 def describe(work, target):

@@ -3,8 +3,6 @@
 #include "walk/bound_run.h"
 #include "walk/plan.h"
 
-#include <malloc.h>
-
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -248,7 +246,5 @@ bool Call::use(const RowKernels &kernels) {
     return (angles == HALYARD_ANGLES_PHASE && kernels.phase != nullptr) ||
            (angles == HALYARD_ANGLES_FACTORED && kernels.factored != nullptr);
 }
-
-std::size_t Call::plan_bytes() const { return malloc_usable_size(plan_.get()); }
 
 }  // namespace halyard::bench

@@ -49,8 +49,6 @@ public:
     bool use(const RowKernels &kernels);
 
     const char *target() const { return plan_.target(); }
-    std::size_t plan_bytes() const;
-    std::uint64_t angle_bytes() const { return angles_->info().bytes; }
 
 private:
     static constexpr int most_tensors = 3;

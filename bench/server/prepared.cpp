@@ -72,8 +72,6 @@ void Prepared::prepare_rotation() {
         }
     }
     about["target"] = own->target();
-    about["plan_bytes"] = own->plan_bytes();
-    about["angle_bytes"] = own->angle_bytes();
 }
 
 void Prepared::add_own_rivals(const std::string &target) {
@@ -112,7 +110,6 @@ void Prepared::add_ceilings(const halyard_executor *executor) {
             const auto run = ceiling_loop(loop, placed_, executor);
             subjects.push_back(make_subject(loop.name, loop.of == Of::memory ? "memory" : "conversion",
                                             [run, this] { run(placed_.next_copy()); }));
-            subjects.back().n_threads = executor == nullptr ? 1 : executor->n_threads;
         }
     }
 }

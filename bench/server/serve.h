@@ -24,7 +24,6 @@ struct Subject {
     std::function<double(long n_calls)> seconds_for;
     double max_error = 0.0;
     bool wrong = false;
-    int n_threads = 1;
 };
 
 /// The loop is made for the call, so that a call of some nanoseconds is not timed with one by a pointer.
@@ -54,7 +53,6 @@ inline nlohmann::json list_subjects(const std::vector<Subject> &subjects) {
     for (const Subject &subject : subjects) {
         listed.push_back({{"name", subject.name},
                           {"kind", subject.kind},
-                          {"threads", subject.n_threads},
                           {"max_error", subject.max_error},
                           {"wrong", subject.wrong}});
     }

@@ -3,7 +3,7 @@
 //   {"do":"describe"}                -> {"compiler","halide","loops","targets":[{"name","active","supported"}...]}
 //   {"do":"reserve","works":[...]}   -> {"file","bytes"}: memory that is enough for each of them, and its file here
 //   {"do":"prepare","kind":"rotation|road|shift", "target", and what the work is: work.cpp reads it}
-//       -> {"subjects":[{"name","kind","threads","max_error","wrong"}...],"target", and what else there is}
+//       -> {"subjects":[{"name","kind","max_error","wrong"}...],"target", and what else there is}
 //      Each result is compared with the formula first. Where "with_peers" is true, "places" says where peers find what
 //      they need.
 //   {"do":"round","calls":[[SUBJECT,n]...]}  -> {"seconds":[...]}: n calls of each, in this order

@@ -3,8 +3,6 @@
     test_bench.py BUILD_FOLDER [NAMES]
 """
 
-import contextlib
-import io
 import itertools
 import json
 import pathlib
@@ -12,12 +10,10 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import unittest.mock
 
 sys.dont_write_bytecode = True
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-import growth  # noqa: E402
 import measure  # noqa: E402
 import roads  # noqa: E402
 import tables  # noqa: E402
@@ -95,14 +91,6 @@ class Rows(WithServer):
         self.assertIn("angles", self.kinds(row))
         self.assertNotIn("loop", self.kinds(row))
         self.assertRegex(tables.format_rows([row]), "x phase.*x factored")
-
-    def test_growth(self):
-        said = io.StringIO()
-        small = [(name, fixed, {n: works[n] for n in list(works)[:2]}) for name, fixed, works in growth.list_tables(2)]
-        with unittest.mock.patch.object(growth, "list_tables", lambda threads: small), \
-                contextlib.redirect_stdout(said):
-            growth.print_growth(self.server, 2, HARDLY_ANY)
-        self.assertRegex(said.getvalue(), r"(?s)tokens .*2 threads\n +1 .*\n +4 .*heads .*head_dim .*\n +48 ")
 
     def test_what_the_server_cannot_do_is_a_sentence(self):
         for what, request, words in (("dance", {}, "can't dance"), ("load", {}, "no kernel is open"),

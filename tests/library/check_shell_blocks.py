@@ -64,8 +64,6 @@ def imitate_run(build, command, *arguments):
             fail("the demo does not say what its rows compare")
     elif command == "halyard":
         run(bin_folder / "halyard", *arguments)
-    elif command == "bench" and arguments[:1] == ("growth",):
-        run(*bench, *arguments, "--help")
     elif command == "bench" and arguments[:1] == ("road",):
         run(*bench, "road", "--quick", "--filter", "llama-3-8b/1/bf16", "--build", build.folder)
     elif command == "bench" and arguments[:1] == ("compare",):
