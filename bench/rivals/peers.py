@@ -36,7 +36,6 @@ ENVIRONMENT = pathlib.Path(sys.prefix)
 # Compiled graphs are kept in the environment, so that the next run need not compile them again.
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(ENVIRONMENT / "torchinductor"))
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no other processes that compile while a call is timed
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import ml_dtypes
 import numpy as np
@@ -102,7 +101,7 @@ class Peer:
     def leave_result(self):
         """Calls the peer on copy 0 as it is now, and leaves the result in y of it."""
         y = self.work.copies[0][1]
-        result = self.output(getattr(self, "call_anew", self.calls[0])())
+        result = self.output(self.calls[0]())
         if result is not None and result is not y:
             y.view(np.uint8)[:] = np.ascontiguousarray(result).view(np.uint8).reshape(*self.work.shape[:2], -1)
 
@@ -439,107 +438,7 @@ class Ggml(Peer):
         return None
 
 
-class Jax(Peer):
-    """The formula under jit: JAX has no function for it."""
-
-    name = "jax"
-    package = "jax"
-
-    @classmethod
-    def load(cls):
-        import jax
-        jax.devices()
-        cls.threads = len(os.sched_getaffinity(0))  # XLA's pool keeps this many threads from now on
-        return jax.__version__
-
-    def ready(self, work):
-        import jax
-        import jax.numpy as jnp
-        if work.threads != self.threads:
-            raise Refused(f"uses all {self.threads} CPUs that it may run on, and {work.threads} were asked for")
-        n, in_place = work.rotary_dim, work.in_place
-        inv_freq = 1.0 / work.base ** (jnp.arange(0, n, 2, dtype=jnp.float32) / n)
-        angles = jnp.asarray(work.positions, jnp.float32)[:, None, None] * inv_freq
-        cos, sin = jnp.cos(angles), jnp.sin(angles)
-
-        def rotate(x, cos, sin):
-            columns = x[..., :n].astype(jnp.float32)
-            if work.pairing == "half":
-                first, second = columns[..., : n // 2], columns[..., n // 2 :]
-            else:
-                first, second = columns[..., 0::2], columns[..., 1::2]
-            pairs = (first * cos - second * sin, second * cos + first * sin)
-            y = jnp.concatenate(pairs, -1) if work.pairing == "half" else jnp.stack(pairs, -1).reshape(columns.shape)
-            return jnp.concatenate((y.astype(x.dtype), x[..., n:]), -1)
-
-        compiled = jax.jit(rotate, donate_argnums=0 if in_place else ())
-        # Memory that is donated must be JAX's own; JAX only reads the rest.
-        arrays = [jnp.array(x, copy=True) if in_place else jax.device_put(x, may_alias=True) for x, _ in work.copies]
-
-        def call(i):
-            y = compiled(arrays[i], cos, sin)
-            if in_place:
-                arrays[i] = y
-            return y.block_until_ready()
-
-        def anew():
-            arrays[0] = jnp.array(work.copies[0][0], copy=True)
-            return call(0)
-
-        self.calls = [functools.partial(call, i) for i in range(len(arrays))]
-        self.call_anew = anew if in_place else self.calls[0]
-        where = "in place by donation, in memory of its own" if in_place else "into new memory"
-        self.form = where + ", rows of cos and sin made beforehand in float32"
-        self.calls[0]()
-
-    def output(self, result):
-        return np.asarray(result)
-
-
-class Mlx(Peer):
-    name = "mlx"
-    package = "mlx"
-
-    @staticmethod
-    def load():
-        import mlx.core as mx
-        mx.set_default_device(mx.cpu)
-        return mx.__version__
-
-    def ready(self, work):
-        import mlx.core as mx
-        if work.threads != 1:
-            raise Refused("its CPU operations use one thread")
-        first = int(work.positions[0])
-        consecutive = bool((work.positions == first + np.arange(work.tokens)).all())
-        # Positions count up from an offset, or there is one for each member of a batch.
-        offset = first if consecutive else mx.array(work.positions.astype(np.int32))
-        shape = (1, *work.shape) if consecutive else (work.tokens, 1, work.heads, work.head_dim)
-
-        def array(x):
-            x = mx.array(x.view(np.uint16)).view(mx.bfloat16) if work.dtype == "bf16" else mx.array(x)
-            x = x.reshape(shape).transpose(0, 2, 1, 3)
-            mx.eval(x)
-            return x
-
-        def call(x):
-            y = mx.fast.rope(x, work.rotary_dim, traditional=work.pairing == "interleaved", base=work.base, scale=1.0,
-                             offset=offset)
-            mx.eval(y)
-            return y
-
-        arrays = [array(x) for x, _ in work.copies]
-        self.calls = [functools.partial(call, x) for x in arrays]
-        self.call_anew = lambda: call(array(work.copies[0][0]))
-        self.form = "from and into memory of its own, cos and sin made in the call"
-
-    def output(self, result):
-        import mlx.core as mx
-        result = result.transpose(0, 2, 1, 3)
-        return np.array(result.view(mx.uint16) if result.dtype == mx.bfloat16 else result)
-
-
-ROTATIONS = (OnnxRuntime, OnnxRuntimeStandard, Transformers, TransformersCompiled, OpenVino, Ggml, Jax, Mlx)
+ROTATIONS = (OnnxRuntime, OnnxRuntimeStandard, Transformers, TransformersCompiled, OpenVino, Ggml)
 PEERS = {"rotation": {peer.name: peer for peer in ROTATIONS}, "road": {peer.name: peer for peer in road_peers.ROADS}}
 NEVER = {"rotation": {"xnnpack": "no package of the Python package index exports its rope operator"}, "road": {}}
 
