@@ -27,13 +27,13 @@ def angles(request):
 @pytest.fixture
 def run_python():
     """Runs a script by this interpreter with the package that is tested, and what tests share."""
-    def run(*arguments, library_path=(), **variables):
+    def run(*arguments, library_path=()):
         package, tests = map(str, (pathlib.Path(halyard.__file__).parents[1], pathlib.Path(__file__).parent))
         paths = {"PYTHONPATH": [package, tests, os.environ.get("PYTHONPATH", "")]}
         if library_path:
             paths["LD_LIBRARY_PATH"] = map(str, library_path)
         return subprocess.run([sys.executable, *map(str, arguments)], text=True, capture_output=True, timeout=500, env={
-            **os.environ, **variables, **{name: os.pathsep.join(value) for name, value in paths.items()}})
+            **os.environ, **{name: os.pathsep.join(value) for name, value in paths.items()}})
 
     return run
 
