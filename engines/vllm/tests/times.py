@@ -1,7 +1,7 @@
 """times.py [ROUNDS] [--widths W...] [--how eager compiled] [--threads N]: models of Qwen3's kind with random weights, as
-vLLM has them, with rotary layers of Halyard's and fused, in turns. By CPU time on one thread, by the clock on more.
+vLLM has them and fused, in turns. By CPU time on one thread, by the clock on more.
 
-Eager, one engine changes between them, so that its weights stay where they lie in memory, which makes some percent.
+Eager, one engine changes between both, so that its weights stay where they lie in memory, which makes some percent.
 Compiled, each has two processes, and those of vLLM's own are compared with each other, too."""
 
 import argparse
@@ -15,7 +15,6 @@ import time
 # name: (sequences, tokens of each prompt, tokens that are generated)
 WORKS = {"1 sequence, a token": (1, 16, 32), "8 sequences, a token": (8, 16, 32), "prompt of 2,048": (1, 2048, 1)}
 LAYERS = {512: 8, 2048: 3}
-OPS = {"custom_ops": ["none", "+rotary_embedding"]}
 
 
 def do_work(engine, work):
@@ -33,15 +32,9 @@ def do_work(engine, work):
 def switch(engine, mode):
     """Of an eager engine that was made fused."""
     import models
-    from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbedding
-    from halyard.vllm import rotary
-
     for module in models.runner_of(engine).model.modules():
         if hasattr(module, "halyard"):
             module.halyard = mode == "fused"
-        if isinstance(module, RotaryEmbedding):
-            kind = rotary.OURS[type(module)] if mode == "rotary" else type(module)
-            module._forward_method = kind.forward_cpu.__get__(module)
 
 
 def serve(folder, how):
@@ -49,9 +42,8 @@ def serve(folder, how):
     import models
     import halyard.vllm
     halyard.vllm.register()
-    rotary = how == "compiled" and os.environ["HALYARD_VLLM"] == "rotary"
     engine = models.make_engine(folder, eager=how == "eager", load_format="dummy", max_model_len=4096,
-                                max_num_batched_tokens=4096, **({"compilation_config": OPS} if rotary else {}))
+                                max_num_batched_tokens=4096)
     print("ready", dict(halyard.vllm.counts), flush=True)
     for line in sys.stdin:
         mode, work = line.strip().split(": ")
@@ -75,7 +67,7 @@ def start(folder, how, mode, threads):
 
 def compare(width, how, rounds, threads):
     import models
-    names = ["off", "rotary", "fused"] if how == "eager" else ["off", "rotary", "fused", "fused 2", "rotary 2", "off 2"]
+    names = ["off", "fused"] if how == "eager" else ["off", "fused", "fused 2", "off 2"]
     with tempfile.TemporaryDirectory() as folder:
         models.save(folder, "qwen3", random_weights=False, hidden_size=width, intermediate_size=2 * width, head_dim=128,
                     num_attention_heads=width // 128, num_key_value_heads=width // 256, vocab_size=1000,
@@ -107,11 +99,9 @@ def told(seconds, n_tokens):
     texts = [f"stock {statistics.median(mean['off']) / n_tokens * 1e3:.2f} ms"]
     if len(both["off"]) == 2:
         texts.append(f"one process over the other {statistics.median(a / b for a, b in zip(*both['off'])):.3f}")
-    for mode in "rotary", "fused":
-        ratios = [stock / own for stock, own in zip(mean["off"], mean[mode])]
-        first, median, third = statistics.quantiles(ratios, n=4, method="inclusive")
-        texts.append(f"{mode} {median:.3f} ({first:.3f} to {third:.3f})")
-    return "; ".join(texts)
+    ratios = [stock / own for stock, own in zip(mean["off"], mean["fused"])]
+    first, median, third = statistics.quantiles(ratios, n=4, method="inclusive")
+    return "; ".join([*texts, f"fused {median:.3f} ({first:.3f} to {third:.3f})"])
 
 
 def main():

@@ -3,7 +3,6 @@
 The environment variable HALYARD_VLLM says what it does:
 
     off      nothing
-    rotary   Halyard rotates in the place of vLLM's own operator, by the layer's own table
     fused    norm, rotation, the store into vLLM's paged cache, and attention are one operator, in models that are known;
              this is the default
 
@@ -14,16 +13,15 @@ import collections
 import logging
 import os
 import re
-from typing import Any
 
-MODES = ("off", "rotary", "fused")
+MODES = ("off", "fused")
 DEFAULT = "fused"
 VERSIONS = ((0, 32), (0, 33))  # of vLLM: from the first on, and before the second
 
 logger = logging.getLogger("vllm.halyard")  # vLLM's own settings reach it there
 
 counts: collections.Counter[tuple[str, str]] = collections.Counter()
-"""How many layers of which class this process has made: (class, "fused", "rotary" or why it is left)."""
+"""How many layers of which class this process has made: (class, "fused" or why it is left)."""
 
 _said: set[str] = set()
 
@@ -68,11 +66,7 @@ def register() -> None:
         say_once(f"Halyard does nothing: {reason}")
         return
     try:
-        module: Any
-        if mode == "rotary":
-            from . import rotary as module
-        else:
-            from . import fused as module
-        module.install()
+        from . import fused
+        fused.install()
     except (ImportError, AttributeError) as error:
         say_once(f"Halyard does nothing: this vLLM is not as the plug-in knows it ({error})")
