@@ -61,7 +61,6 @@ public:
     bool is_dense() const;
     /// HALYARD_F32 … HALYARD_INT8, or 0 for another one.
     std::int32_t dtype() const;
-    const dlpack::Dtype &stored() const { return dtype_; }
     /// HALYARD_INT32 or HALYARD_INT64; throws for other elements.
     std::int32_t index_type() const;
     bool is_uint8() const { return dtype_ == dlpack::Dtype{dlpack::uint_code, 8, 1}; }

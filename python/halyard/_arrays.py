@@ -1,15 +1,12 @@
-"""New arrays for outputs, of the library that an input comes from."""
+"""New arrays for outputs: PyTorch's for its own, NumPy's for all others."""
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 from . import _core
 
 _LONG_NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2",
                "int8": "int8"}
-
-Finish = Callable[[Any], Any]
 
 
 def name_of_dtype(dtype: Any) -> Any:
@@ -22,18 +19,14 @@ def name_of_dtype(dtype: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=256)
-def _library_of(kind: Any) -> str:
-    for base in kind.__mro__:
-        name = f"{base.__module__}.{base.__qualname__}"
-        if name == "numpy.ndarray":
-            return "numpy"
-        if name == "torch.Tensor":
-            return "torch"
-    return ""
+def _is_torch(kind: Any) -> bool:
+    return any((base.__module__, base.__qualname__) == ("torch", "Tensor") for base in kind.__mro__)
 
 
 def _new_numpy(like: Any, kind: Any, tail: tuple[int, ...] | None) -> Any:
     import numpy
+    if not hasattr(like, "shape"):
+        like = numpy.from_dlpack(like)
     if kind in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
         import ml_dtypes
         kind = getattr(ml_dtypes, kind)
@@ -48,27 +41,12 @@ def _new_torch(like: Any, kind: Any, tail: tuple[int, ...] | None) -> Any:
             torch.empty((*like.shape[:-1], *tail), dtype=kind or like.dtype, device=like.device))
 
 
-def as_it_is(array: Any) -> Any:
-    return array
-
-
-def new_like(name: str, like: Any, dtype: str | None, tail: tuple[int, ...] | None = None) -> tuple[Any, Finish]:
-    """An array like another one, but for its dtype, and what makes of it, once it is filled in, what the caller gets.
-    With a tail that takes the place of the last dimension, and the array is dense.
-
-    Arrays of other libraries than NumPy and PyTorch may not be written, so theirs are made from filled memory, without
-    a copy; where the library's from_dlpack is not known (by __array_namespace__), the result has __dlpack__ and no
-    more.
-    """
+def new_like(name: str, like: Any, dtype: str | None, tail: tuple[int, ...] | None = None) -> Any:
+    """An array like another one, but for its dtype. With a tail that takes the place of the last dimension, and the
+    array is dense."""
+    if not hasattr(like, "__dlpack__"):
+        raise TypeError(f"{name} is a {type(like).__name__}, not an array with __dlpack__ (as numpy.asarray makes one)")
     if dtype is not None and dtype not in _LONG_NAMES and dtype != "uint8":
         raise _core.Error(f"dtype is {dtype}, which is none of: {', '.join(_LONG_NAMES)}")
     kind = None if dtype is None else _LONG_NAMES.get(dtype, dtype)
-    library = _library_of(type(like))
-    if library == "numpy":
-        return _new_numpy(like, kind, tail), as_it_is
-    if library == "torch":
-        return _new_torch(like, kind, tail), as_it_is
-    made = _core.new_array(like, kind, name, tail)
-    if hasattr(like, "__array_namespace__"):
-        return made, like.__array_namespace__().from_dlpack
-    return made, as_it_is
+    return (_new_torch if _is_torch(type(like)) else _new_numpy)(like, kind, tail)

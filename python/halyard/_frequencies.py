@@ -128,12 +128,12 @@ class Frequencies:
     def position_scales(self, positions: Any) -> Any:
         """What q is multiplied by at these positions, as rotate's position_scales: q_scale, rounded to float32.
 
-        positions: int32 or int64 [tokens] or [batch, tokens], none negative. Returns a new array of their library and
-        shape. Raises halyard.Error where the model has no such rule.
+        positions: int32 or int64 [tokens] or [batch, tokens], none negative. Returns a new array of their shape,
+        PyTorch's or NumPy's. Raises halyard.Error where the model has no such rule.
         """
-        scales, finish = _arrays.new_like("positions", positions, "f32")
+        scales = _arrays.new_like("positions", positions, "f32")
         self._handle.position_scales(positions, scales)
-        return finish(scales)
+        return scales
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Frequencies":
         return self  # it never changes

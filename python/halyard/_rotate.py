@@ -160,8 +160,8 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
     positions: int32 or int64 [tokens] or [batch, tokens]; with an axis map [axes, tokens] or [axes, batch, tokens]; an
         int, or [batch, 1]: that of the first token, the others follow. May be left out, for 0, of several tokens
         without a batch that go into no cache; and has to be where angles are given by_token.
-    out: where results go: new arrays of the input's library [None]; the input itself, for in place; any array of its
-        shape. Its dtype may be another one: float8_e4m3fn, float8_e5m2 and int8 too.
+    out: where results go: new arrays [None], PyTorch's for its own and NumPy's for all others; the input itself, for
+        in place; any array of its shape. Its dtype may be another one: float8_e4m3fn, float8_e5m2 and int8 too.
     inverse: turn back.
     pairing, out_pairing: "half" or "interleaved", as q and k are read and written [the config's; else half; pairing].
     rotary_offset: where the rotated window begins in a head; (for q, for k) where they differ.
@@ -303,8 +303,7 @@ class _Results:
                  heads: tuple[int, ...] | None, head_dim: int) -> None:
         self.inputs, self.stages, self.heads, self.head_dim = inputs, stages, heads, head_dim
         self.outputs, self.group_scales = list(outputs), list(stages.group_scales)
-        self._finish: list[Any] = [_arrays.as_it_is] * 3
-        self._finish_scales = list[Any](_NONE)  # of those that are made
+        self._makes_scales = [False] * 3
         for i, x in enumerate(inputs):
             if x is not None and stages.cache[i] is None:
                 self._make(i, x)
@@ -317,8 +316,8 @@ class _Results:
                                                                               f"groups of {name}")
             dtype, tail = "uint8", (width,)
             if is_apart and self.group_scales[i] is None:
-                self.group_scales[i], self._finish_scales[i] = _arrays.new_like(
-                    f"group_scales of {name}", x, dtype_of_scales, (n_groups,) if n_groups > 1 else ())
+                self._makes_scales[i] = True
+                self.group_scales[i] = _arrays.new_like(name, x, dtype_of_scales, (n_groups,) if n_groups > 1 else ())
         if self.outputs[i] is not None:
             return
         if groups is None and self.stages.from_groups[i] is not None:
@@ -327,7 +326,7 @@ class _Results:
             tail = (self.heads[i], *(tail or (self._head_dim(i, x),)))
             if self.head_dim == 0 and len(x.shape) > 1 and x.shape[-2] > 0:  # else it is refused later
                 x = x[..., 0, :]
-        self.outputs[i], self._finish[i] = _arrays.new_like(name, x, dtype, tail)
+        self.outputs[i] = _arrays.new_like(name, x, dtype, tail)
 
     def _head_dim(self, i: int, x: Any) -> int:
         if self.stages.from_groups[i] is not None:
@@ -337,9 +336,7 @@ class _Results:
     def _get(self, i: int) -> Any:
         if self.stages.cache[i] is not None:
             return self.stages.cache[i]
-        result = self._finish[i](self.outputs[i])
-        finish = self._finish_scales[i]
-        return result if finish is None else (result, finish(self.group_scales[i]))
+        return (self.outputs[i], self.group_scales[i]) if self._makes_scales[i] else self.outputs[i]
 
     def get(self) -> Any:
         """What the caller gets once all is filled in: of one tensor the array, else a tuple."""

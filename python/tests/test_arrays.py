@@ -30,7 +30,7 @@ def test_any_dlpack(rng, angles, versioned):
     x = rng.standard_normal((4, 2, DIM)).astype(np.float32)
     expected = halyard.rotate(x, angles=angles)
     made = halyard.rotate(OnlyDlpack(x, versioned), angles=angles)
-    assert np.array_equal(np.from_dlpack(made), expected)
+    assert np.array_equal(made, expected)
     out = OnlyDlpack(np.empty_like(x), versioned)
     assert halyard.rotate(OnlyDlpack(x), angles=angles, out=out) is out
     assert np.array_equal(out.array, expected)
@@ -79,10 +79,10 @@ def test_jax(rng, angles, dtype):
     jax = pytest.importorskip("jax")
     x = jax.numpy.asarray(rng.standard_normal((4, 2, DIM)), dtype)
     y = halyard.rotate(x, angles=angles, positions=jax.numpy.arange(3, 7))
-    assert isinstance(y, jax.Array) and y.dtype == x.dtype
-    assert np.array_equal(np.asarray(y), halyard.rotate(np.asarray(x), angles=angles, positions=3))
+    assert isinstance(y, np.ndarray) and y.dtype == x.dtype
+    assert np.array_equal(y, halyard.rotate(np.asarray(x), angles=angles, positions=3))
     q, k = halyard.rotate(x, x[:, :1], angles=angles, dtype=("e4m3", None))
-    assert q.dtype == jax.numpy.float8_e4m3fn and isinstance(k, jax.Array)
+    assert q.dtype == jax.numpy.float8_e4m3fn and isinstance(k, np.ndarray)
     before = np.asarray(x).copy()
     with pytest.raises(halyard.Error, match="JAX"):
         halyard.rotate(x, angles=angles, out=x)

@@ -48,7 +48,6 @@ def calls(angles, x, k, cache, slots, positions):
         "in place": lambda: halyard.rotate(x, k, angles=angles, positions=positions, out=(x, k)),
         "bf16": lambda: halyard.rotate(bf16, angles=angles),
         "capsule": lambda: halyard.rotate(x.__dlpack__(), angles=angles, out=x.__dlpack__(max_version=(1, 0))),
-        "other array": lambda: halyard._core.new_array(x, None, "x"),
         "cache": lambda: halyard.rotate(x, k, k, angles=angles, positions=0, out=(x,),
                                         cache=(None, cache, cache.copy()), slots=slots, norm=(halyard.Norm(np.ones(DIM, np.float32)),)),
         "heads in one array": lambda: halyard.rotate(x, heads=(1, 1), angles=angles, positions=positions, out=x),
