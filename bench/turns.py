@@ -65,22 +65,19 @@ class Subject:
 class Calls:
     """The host of functions in this process, which are their own keys."""
 
-    def __init__(self, clock=time.perf_counter):
-        self.clock = clock
-
     def round(self, calls):
         return [self.time(*call) for call in calls]
 
     def time(self, function, n_calls):
-        start = self.clock()
+        start = time.perf_counter()
         for _ in itertools.repeat(None, n_calls):
             function()
-        return self.clock() - start
+        return time.perf_counter() - start
 
 
-def time_calls(calls, n_rounds, n_times=1, clock=time.perf_counter):
+def time_calls(calls, n_rounds, n_times):
     """Functions by their names -> subjects, which made n_times calls in each round."""
-    host = Calls(clock)
+    host = Calls()
     subjects = {name: Subject(name, host, call, n_calls=n_times) for name, call in calls.items()}
     take_turns(list(subjects.values()), n_rounds)
     return subjects
