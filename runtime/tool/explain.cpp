@@ -38,7 +38,7 @@ struct Explain {
 void add_explain(CLI::App &app) {
     auto *command = app.add_subcommand("explain", "Each candidate kernel for a rotation: taken or refused, and why");
     const auto given = std::make_shared<Explain>();
-    add_word(*command, "--dtype", given->type, "the elements' type [f32]", words_of_dtypes<dtype>(3));
+    add_word(*command, "--dtype", given->type, "the elements' type [f32]", words_of_dtypes<dtype>());
     add_integer(*command, "--head-dim", given->head_dim, "columns of a head [128]", 1);
     add_integer(*command, "--rotary-dim", given->rotary_dim, "how many of them are rotated [--head-dim]");
     given->rotation.add(*command);

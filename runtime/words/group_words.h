@@ -1,4 +1,4 @@
-// What the tool and Python call the fields of halyard_groups_desc and their values.
+// What Python calls the fields of halyard_groups_desc and their values.
 #pragma once
 
 #include "halyard/halyard.h"

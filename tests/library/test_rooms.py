@@ -26,7 +26,7 @@ ARROWS = {
     "runtime/device": ["runtime/include"],
     "runtime/words": ["runtime/include"],
     "runtime/tool/files": [],
-    "runtime/tool/options": ["runtime/include", "runtime/tool/files", "runtime/words"],
+    "runtime/tool/options": ["runtime/include", "runtime/tool/files"],
     "runtime/tool": ["runtime/include", "runtime/device", "runtime/tool/options", "runtime/tool/files"],
     "checks": ["runtime"],
     "tests": ["runtime", "checks"],

@@ -68,10 +68,9 @@ struct How {
 };
 
 /// The words of the API that a text holds, which mean nothing to those who use the tool; "" if none. Its environment
-/// variables and the fields of --groups are theirs.
+/// variables are theirs.
 inline std::string find_api_words(std::string text) {
-    for (const std::string own :
-         {"HALYARD_TARGET", "HALYARD_MAX_TARGET", "data_stride", "scale_stride", "zero_stride"}) {
+    for (const std::string own : {"HALYARD_TARGET", "HALYARD_MAX_TARGET"}) {
         for (auto at = text.find(own); at != text.npos; at = text.find(own)) {
             text.erase(at, own.size());
         }

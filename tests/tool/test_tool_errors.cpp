@@ -79,8 +79,7 @@ TEST_CASE("tool: options that are unknown, incomplete, given twice or at odds ha
                   {"", "--positions p.npy --config config.json", "--positions p.npy --base 100",
                    "--positions p.npy --axis-map sections:2,2", "--positions p.npy --angles phase",
                    "--positions p.npy --bad-position clamp", "--positions p.npy --max-position 5",
-                   "--positions p.npy --reference hf_f32", "--positions p.npy --from-positions p.npy",
-                   "--positions p.npy --cos-sin cs.npy"});
+                   "--positions p.npy --reference hf_f32", "--positions p.npy --cos-sin cs.npy"});
     dir.fail_each(2, "angles -o y.npy --positions p.npy --axis-matrix w.npy",
                   {"--base 100", "--config config.json", "--angles table", "--inv-freq f.npy"});
 }

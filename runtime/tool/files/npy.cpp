@@ -9,7 +9,6 @@
 #include <cctype>
 #include <charconv>
 #include <cstring>
-#include <deque>
 #include <limits>
 #include <optional>
 
@@ -212,10 +211,6 @@ void refuse_shape(const NpyArray &array, const std::string &needed) {
     throw Refusal(array.name + " has shape " + format_shape(array.shape) + ", but " + needed);
 }
 
-bool is_product(std::int64_t n, std::int64_t a, std::int64_t b) {
-    return a == 0 || b == 0 ? n == 0 : n % a == 0 && n / a == b;
-}
-
 NpyArray read_npy(const std::string &path, std::initializer_list<std::string_view> accepted) {
     InputFile file(path);
     const auto text = read_header(file, path);
@@ -277,23 +272,11 @@ std::string make_header(std::string_view descr, std::span<const std::int64_t> sh
 
 void write_npy(const std::string &path, std::string_view descr, std::span<const std::int64_t> shape, const void *data,
                std::size_t n_bytes) {
-    const NpyOutput output = {path, descr, shape, data, n_bytes};
-    write_npy_files({&output, 1});
-}
-
-void write_npy_files(std::span<const NpyOutput> outputs) {
-    std::deque<OutputFile> files;  // which don't move
-    for (const auto &output : outputs) {
-        files.emplace_back(output.path);
-    }
-    for (std::size_t i = 0; i < outputs.size(); ++i) {
-        const auto header = make_header(outputs[i].descr, outputs[i].shape);
-        files[i].write(header.data(), header.size());
-        files[i].write(outputs[i].data, outputs[i].n_bytes);
-    }
-    for (auto &file : files) {
-        file.commit();
-    }
+    OutputFile file(path);
+    const auto header = make_header(descr, shape);
+    file.write(header.data(), header.size());
+    file.write(data, n_bytes);
+    file.commit();
 }
 
 }  // namespace halyard::tool

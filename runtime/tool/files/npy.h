@@ -45,23 +45,8 @@ std::string format_shape(std::span<const std::int64_t> shape);
 /// Throws Refusal: the array has a shape, but what is needed is another one.
 [[noreturn]] void refuse_shape(const NpyArray &array, const std::string &needed);
 
-/// Whether n is a times b, which may be beyond 64 bits.
-bool is_product(std::int64_t n, std::int64_t a, std::int64_t b);
-
 /// Writes a version 1.0 file, complete or not at all, or to the standard output ("-"). Throws Refusal.
 void write_npy(const std::string &path, std::string_view descr, std::span<const std::int64_t> shape, const void *data,
                std::size_t n_bytes);
-
-/// What write_npy() takes. The memory stays the caller's.
-struct NpyOutput {
-    std::string path;
-    std::string_view descr;
-    std::span<const std::int64_t> shape;
-    const void *data;
-    std::size_t n_bytes;
-};
-
-/// Writes all files or none: each is complete before the first gets its name.
-void write_npy_files(std::span<const NpyOutput> outputs);
 
 }  // namespace halyard::tool

@@ -64,14 +64,6 @@ struct RotationOptions {
         desc.target = target.empty() ? nullptr : target.c_str();
         return desc;
     }
-
-    /// The same without a rotation.
-    plan_desc describe_unrotated(halyard_tensor_desc tensor) const {
-        tensor.no_rotation = 1;
-        plan_desc desc(0, {tensor});
-        desc.target = target.empty() ? nullptr : target.c_str();
-        return desc;
-    }
 };
 
 }  // namespace halyard::tool

@@ -17,20 +17,17 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace halyard::tool {
 
-/// What --positions or --from-positions says.
+/// What --positions says.
 class TokenPositions {
     using Limits = std::numeric_limits<std::int32_t>;
 
 public:
-    explicit TokenPositions(std::string option = "--positions") : option_(std::move(option)) {}
-
     CLI::Option *add(CLI::App &app, const std::string &help) {
-        return add_value(app, option_, "FILE|START:STOP", help,
+        return add_value(app, "--positions", "FILE|START:STOP", help,
                          [this](const std::string &text) { return parse(text); });
     }
 
@@ -143,7 +140,7 @@ private:
         if (*start < Limits::min() || *stop > std::int64_t{Limits::max()} + 1) {
             return "'" + text + "' leaves the positions of 32 bits";
         }
-        name_ = option_ + " " + std::to_string(*start) + ":" + std::to_string(*stop);
+        name_ = "--positions " + std::to_string(*start) + ":" + std::to_string(*stop);
         start_ = *start;
         shape_ = {*stop - *start};
         return "";
@@ -153,7 +150,7 @@ private:
     bool has_batch(std::int32_t n_axes) const { return shape_.size() == (n_axes > 1 ? 3 : 2); }
     std::int64_t n_batch(std::int32_t n_axes) const { return has_batch(n_axes) ? shape_[shape_.size() - 2] : 1; }
 
-    std::string option_, name_;  // as sentences call it: --positions 0:3, or a file's name
+    std::string name_;  // as sentences call it: --positions 0:3, or a file's name
     std::string path_;
     std::int64_t start_ = 0;
     std::vector<std::int64_t> shape_, values_;
