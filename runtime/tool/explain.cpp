@@ -5,7 +5,6 @@
 #include "tool/options/dtypes.h"
 #include "tool/options/frequency_options.h"
 #include "tool/options/rotation_options.h"
-#include "tool/options/words.h"
 
 #include <cstdint>
 #include <memory>
@@ -25,10 +24,10 @@ struct Explain {
         auto desc = rotation.describe(describe_tensor(type, head_dim), rotary_dim ? *rotary_dim : whole_head(head_dim));
         const auto device = device_of(rotation.target);
         if (device == HALYARD_CPU) {
-            print(say_options(halyard::explain(desc)));
+            print(halyard::explain(desc));
         } else if constexpr (has_gpu) {
             desc.target = nullptr;
-            print(say_options(halyard::explain(device, desc)));
+            print(halyard::explain(device, desc));
         }
     }
 };

@@ -3,11 +3,9 @@
 #include "tool/commands.h"
 #include "tool/files/output_file.h"
 #include "tool/files/refusal.h"
-#include "tool/options/words.h"
 
 #include "halyard/halyard.hpp"
 
-#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -15,7 +13,6 @@
 #include <new>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace halyard::tool {
@@ -44,50 +41,17 @@ public:
     }
 };
 
-std::string ask_whether(const std::string &nearest) { return nearest.empty() ? "" : "; is it " + nearest + "?"; }
-
-/// What is wrong with a command line. CLI11 names neither a command that it does not know nor where the error lies.
+/// What is wrong with a command line. CLI11 does not name a command that it does not know.
 std::string explain_usage(const CLI::App &app, const CLI::ParseError &error, int argc, char **argv) {
-    const auto given = app.get_subcommands();
-    if (given.empty()) {
-        std::vector<std::string> known;
-        for (const auto *command : app.get_subcommands(nullptr)) {
-            known.push_back(command->get_name());
-        }
-        const auto all = join(known, ", ", ", ");
-        if (argc < 2) {
-            return "a command is needed: " + all;
-        }
-        const std::string word = argv[1];
-        const auto nearest = find_nearest(word, known);
-        return "'" + word +
-               (word.starts_with('-') ? "' is no option here, where a command comes first" : "' is no command") +
-               (nearest.empty() ? "; there are " + all : ask_whether(nearest));
-    }
-    auto extra = given.front()->remaining();
-    if (extra.empty()) {
-        std::string words = error.what();
-        const std::string_view missing = ": 1 required ";
-        if (const auto at = words.find(missing); at != words.npos && words.ends_with(" missing")) {
-            words = words.substr(0, at) + " has no value";
-        }
-        return words;
-    }
-    // CLI11 keeps them in an order of its own: what looks like an option is what was meant to be one.
-    const auto option =
-        std::find_if(extra.begin(), extra.end(), [](const auto &each) { return each.starts_with('-'); });
-    if (option == extra.end()) {
-        return "'" + extra.front() + "' is one argument too many";
+    if (!app.get_subcommands().empty()) {
+        return error.what();
     }
     std::vector<std::string> known;
-    for (const auto *each : given.front()->get_options()) {
-        for (const auto &name : each->get_lnames()) {
-            known.push_back("--" + name);
-        }
+    for (const auto *command : app.get_subcommands(nullptr)) {
+        known.push_back(command->get_name());
     }
-    const auto name = option->substr(0, option->find('='));
-    return "'" + name + "' is no option of '" + given.front()->get_name() + "'" +
-           ask_whether(find_nearest(name, known));
+    return (argc < 2 ? "a command is needed" : "'" + std::string(argv[1]) + "' is no command") + "; there are " +
+           join(known, ", ", ", ");
 }
 
 int run_tool(int argc, char **argv) {
@@ -111,9 +75,9 @@ int run_tool(int argc, char **argv) {
         print(std::string("halyard ") + halyard::version() + "\n");
         return 0;
     } catch (const CLI::ParseError &error) {
-        complain(explain_usage(app, error, argc, argv));
         const auto given = app.get_subcommands();
-        complain("'halyard " + (given.empty() ? "" : given.front()->get_name() + " ") + "--help' shows how it is used");
+        complain(explain_usage(app, error, argc, argv) + " (see halyard " +
+                 (given.empty() ? "" : given.front()->get_name() + " ") + "--help)");
         return exit_wrong_usage;
     }
 }
@@ -132,8 +96,6 @@ int main(int argc, char **argv) {
         complain("there is not enough memory");
     } catch (const std::length_error &) {
         complain("there is not enough memory");
-    } catch (const halyard::error &error) {
-        complain(say_options(error.what()));
     } catch (const std::exception &error) {
         complain(error.what());
     }

@@ -5,7 +5,6 @@
 #include "tool/files/npy.h"
 #include "tool/files/refusal.h"
 #include "tool/options/arguments.h"
-#include "tool/options/words.h"
 
 #include "halyard/halyard.hpp"
 
@@ -109,8 +108,7 @@ private:
                                             layer_type.empty() ? nullptr : layer_type.c_str());
         } catch (const error &refused) {
             const bool is_layer = refused.status() == HALYARD_ERROR_MISMATCH;
-            throw Refusal(name_input(config) + ": " + say_options(refused.what()) +
-                          (is_layer ? " (see --layer-type)" : ""));
+            throw Refusal(name_input(config) + ": " + refused.what() + (is_layer ? " (see --layer-type)" : ""));
         }
         const auto of_model = made.info().rotary_dim;
         if (rotary_dim && *rotary_dim != of_model) {
