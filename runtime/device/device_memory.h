@@ -1,4 +1,4 @@
-// A queue and memory of a device, and its driver's functions: for the tool, checks, tests and bench, which are clients
+// A queue and memory of a device, and its driver's functions: for checks, tests and bench, which are clients
 // of halyard_gpu.h that have neither. Everything throws halyard::error where the driver refuses. No package has this.
 #pragma once
 

@@ -1,11 +1,8 @@
-// Rotating on a GPU, for tools that are built with halyard::gpu: only those link device.cpp.
+// What list and explain ask halyard::gpu, of tools that are built with it.
 #pragma once
-
-#include "tool/options/angle_options.h"
 
 #include "halyard/halyard_gpu.hpp"
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -24,24 +21,5 @@ inline std::int32_t device_of(const std::string &target) {
            : target == "opencl"    ? HALYARD_OPENCL
                                    : HALYARD_CPU;
 }
-
-/// The source for a device, which finds rows by subtraction: it covers all positions between the least and the
-/// greatest.
-angle_source make_device_source(const frequencies &made, std::int32_t reference, const AngleOptions &options,
-                                const TokenPositions &positions);
-
-/// What a rotation on a device needs, all of it in the host's memory.
-struct DeviceRotation {
-    std::int32_t device;
-    plan_desc desc;              // no target in it
-    const angle_source &angles;  // of frequencies, or of
-    const NpyArray &rows;        // [tokens, 2, pairs], where this has a shape
-    const run_options &how;      // whose positions are dense, and int64
-    halyard_tensor x, y;         // dense, of n_bytes; of the same memory where x is rotated in place
-    std::size_t n_bytes;
-};
-
-/// Copies x in, rotates on the first device, and copies y out.
-void rotate_on_device(const DeviceRotation &rotation);
 
 }  // namespace halyard::tool

@@ -1,6 +1,5 @@
 // halyard rotate: X.npy → Y.npy. From top to bottom: options, what contradicts what, files, the description, the run.
 #include "tool/commands.h"
-#include "tool/device.h"
 #include "tool/files/input_file.h"
 #include "tool/files/refusal.h"
 #include "tool/options/angle_options.h"
@@ -68,30 +67,18 @@ public:
                               {"--config", frequencies_.config},
                               {"--cos-sin", cos_sin_},
                               {"--axis-matrix", linear_.path()}});
-        check_device();
 
         read_x();
-        auto desc = describe();
-        if (device_of(rotation_.target) != HALYARD_CPU) {
-            desc.target = "reference";  // checks the description; the device decides on its kernels
-        }
-        const plan plan(desc);
+        const plan plan(describe());
         const auto y = std::make_unique<std::byte[]>(x_.n_bytes);
         if (x_.n_elements != 0) {
             take_positions();
-            run_plan(plan, desc, y.get());
+            run_plan(plan, y.get());
         }
         write_npy(output_, x_.descr, x_.shape, y.get(), x_.n_bytes);
     }
 
 private:
-    void check_device() const {
-        const char *const given = n_threads_ > 1 ? "--threads" : linear_.is_given() ? "--axis-matrix" : nullptr;
-        if (device_of(rotation_.target) != HALYARD_CPU && given != nullptr) {
-            throw Refusal(std::string(given) + " is for the CPU, but --target is " + rotation_.target);
-        }
-    }
-
     void read_x() {
         x_ = read_npy(input_, {"<f4", "<f2", "<u2"});
         type_ = find_type();
@@ -165,9 +152,6 @@ private:
         if ((shape.size() != 3 && !by_head) || shape[shape.size() - 2] != 2) {
             refuse_shape(rows_, "[tokens, 2, pairs] or [tokens, heads, 2, pairs] is needed");
         }
-        if (by_head && device_of(rotation_.target) != HALYARD_CPU) {
-            throw Refusal(rows_.name + " has rows for each head, but on a GPU heads share theirs");
-        }
         if (shape[0] != shape_[1]) {
             throw Refusal(rows_.name + " has rows for " + std::to_string(shape[0]) + " tokens, but X has " +
                           std::to_string(shape_[1]));
@@ -226,31 +210,22 @@ private:
         }
     }
 
-    void run_plan(const plan &plan, plan_desc desc, void *output) {
+    void run_plan(const plan &plan, void *output) {
         const auto y = tensor(output, type_, shape_, strides_);
         auto x = input_tensor(x_.data.get(), type_, shape_, strides_);
         if (rotation_.in_place) {
             std::memcpy(y.data, x.data, x_.n_bytes);
             x = y;
         }
-        const auto device = device_of(rotation_.target);
-        if (device == HALYARD_CPU) {
-            if (made_) {
-                source_ = angles_.make(made_, frequencies_.reference, positions_);
-            }
-            pool threads;
-            if (n_threads_ > 1) {
-                threads = pool(static_cast<std::int32_t>(n_threads_));
-                how_.executor = threads.executor();
-            }
-            halyard::run(plan, source_, x, y, how_);
-        } else if constexpr (has_gpu) {
-            desc.target = nullptr;
-            if (made_) {
-                source_ = make_device_source(made_, frequencies_.reference, angles_, positions_);
-            }
-            rotate_on_device({device, desc, source_, rows_, how_, x, y, x_.n_bytes});
+        if (made_) {
+            source_ = angles_.make(made_, frequencies_.reference, positions_);
         }
+        pool threads;
+        if (n_threads_ > 1) {
+            threads = pool(static_cast<std::int32_t>(n_threads_));
+            how_.executor = threads.executor();
+        }
+        halyard::run(plan, source_, x, y, how_);
     }
 
     std::string input_, output_;

@@ -27,7 +27,7 @@ ARROWS = {
     "runtime/words": ["runtime/include"],
     "runtime/tool/files": [],
     "runtime/tool/options": ["runtime/include", "runtime/tool/files"],
-    "runtime/tool": ["runtime/include", "runtime/device", "runtime/tool/options", "runtime/tool/files"],
+    "runtime/tool": ["runtime/include", "runtime/tool/options", "runtime/tool/files"],
     "checks": ["runtime"],
     "tests": ["runtime", "checks"],
     "tests/tool": ["runtime", "checks", "tests", "runtime/tool/files"],

@@ -53,14 +53,13 @@ inline std::vector<float> floats_of(const std::string &path) {
     return {elements.begin(), elements.end()};
 }
 
-inline bool is_device(const std::string &target) { return target == "cuda_sm80" || target == "opencl"; }
-
-/// The CPU's targets that this machine can run, or its devices.
-inline std::vector<std::string> supported_targets(bool devices) {
+/// The CPU's targets that this machine can run.
+inline std::vector<std::string> supported_targets() {
     std::vector<std::string> names;
     for (const auto &target : nlohmann::json::parse(ToolFolder().succeed("list --json"))) {
         const std::string name = target.at("name");
-        if (is_device(name) == devices && target.at("built").get<bool>() && target.at("supported").get<bool>()) {
+        if (name != "cuda_sm80" && name != "opencl" && target.at("built").get<bool>() &&
+            target.at("supported").get<bool>()) {
             names.push_back(name);
         }
     }

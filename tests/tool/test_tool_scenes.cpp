@@ -34,18 +34,13 @@ public:
           other_form_(seed / 7 % 2 != 0), has_batch_(call_.n_batch() > 1 || other_form_),
           heads_first_(has_batch_ && seed / 11 % 3 == 0) {}
 
-    /// Files have no rows for each token of each batch row, and devices none for each head.
-    bool can_be_said() const {
-        const halyard_angle_source_desc &angles = scene_.angles.desc;
-        return (angles.by_token != 1 || call_.n_batch() == 1) && (angles.n_heads == 0 || !is_device(target_));
-    }
+    /// Files have no rows for each token of each batch row.
+    bool can_be_said() const { return scene_.angles.desc.by_token != 1 || call_.n_batch() == 1; }
 
     /// Runs the tool. What is wrong with what it has left, in words, or nothing.
     std::string fault() {
         add("target", target_);
-        if (!is_device(target_)) {
-            add("threads", std::to_string(1 + call_.n_tokens() % 3));
-        }
+        add("threads", std::to_string(1 + call_.n_tokens() % 3));
         add_rotation();
         add_flag(heads_first_, "layout bhsd");
         add_flag(call_.x[0].data == call_.y[0].data, "in-place");
@@ -176,7 +171,9 @@ private:
     }
 };
 
-Levels levels_of_rotations() {
+}  // namespace
+
+TEST_CASE("tool: rotations, every pair of what they are put together from", "[tool]") {
     Levels n_levels;
     n_levels.fill(1);
     n_levels[of_dtype] = n_levels[of_axes] = n_levels[of_heads] = 3;
@@ -184,11 +181,7 @@ Levels levels_of_rotations() {
     n_levels[of_window] = n_levels[of_direction] = 2;
     n_levels[of_head_dim] = n_levels[of_shape] = 5;
     n_levels[of_source] = 3;  // table, phase, given by token
-    return n_levels;
-}
-
-/// Each pair of levels at least once, and all targets in turns.
-void check_pairs(const Levels &n_levels, const Arguments &targets) {
+    const Arguments targets = supported_targets();
     oracle::Random random(Catch::getSeed());
     std::uint64_t seed = Catch::getSeed();
     int n_said = 0;
@@ -202,21 +195,4 @@ void check_pairs(const Levels &n_levels, const Arguments &targets) {
         }
     }
     CHECK(n_said * 2 > std::ssize(choices));
-}
-
-}  // namespace
-
-TEST_CASE("tool: rotations, every pair of what they are put together from", "[tool]") {
-    check_pairs(levels_of_rotations(), supported_targets(false));
-}
-
-TEST_CASE("tool: rotations on a cuda device or by OpenCL", "[tool][gpu]") {
-    const auto targets = supported_targets(true);
-    if (targets.empty()) {
-        SKIP("no CUDA or OpenCL device is to be had");
-    }
-    Levels n_levels = levels_of_rotations();
-    n_levels[of_shape] = 3;  // for emulation is slow
-    n_levels[of_heads] = 2;
-    check_pairs(n_levels, targets);
 }
