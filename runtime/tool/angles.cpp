@@ -5,7 +5,6 @@
 #include "tool/options/angle_options.h"
 #include "tool/options/arguments.h"
 #include "tool/options/frequency_options.h"
-#include "tool/options/linear_options.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -21,18 +20,11 @@ struct Angles {
     std::string output;
     FrequencyOptions frequencies;
     TokenPositions positions;
-    AngleOptions angles;
-    LinearOptions linear;
 
     void run() {
         check_standard_input({{"--positions", positions.path()},
                               {"--inv-freq", frequencies.inv_freq},
-                              {"--config", frequencies.config},
-                              {"--axis-matrix", linear.path()}});
-        if (linear.is_given()) {
-            run_linear();
-            return;
-        }
+                              {"--config", frequencies.config}});
         frequencies.require_rotary_dim();
         const auto made = frequencies.make();
         const auto rotary_dim = made.info().rotary_dim;
@@ -46,23 +38,12 @@ struct Angles {
         if (n_tokens != 0) {
             const auto view = positions.view(1);
             positions.require_valid(1, std::nullopt, "");
-            const auto source = angles.make(made, frequencies.reference, positions);
+            const auto source = AngleOptions().make(made, frequencies.reference, positions);
             const plan maker(plan_desc(made, {describe_tensor(dtype::f32, rotary_dim, pairing::half)}));
             make_rows(maker, source, view ? &*view : nullptr, 1, n_tokens, rows.data(),
                       static_cast<std::int64_t>(rows.size()));
         }
         const std::int64_t shape[] = {n_tokens, 2, rotary_dim / 2};
-        write_npy(output, "<f4", shape, rows.data(), rows.size() * sizeof(float));
-    }
-
-private:
-    void run_linear() {
-        linear.read(positions, frequencies.rotary_dim);
-        const auto rows = linear.make_rows();
-        std::vector<std::int64_t> shape = {linear.n_tokens(), 2, linear.rotary_dim() / 2};
-        if (linear.n_heads() != 0) {
-            shape.insert(shape.begin() + 1, linear.n_heads());
-        }
         write_npy(output, "<f4", shape, rows.data(), rows.size() * sizeof(float));
     }
 };
@@ -75,12 +56,7 @@ void add_angles(CLI::App &app) {
     const auto given = std::make_shared<Angles>();
     given->positions.add(*command, "<i4 or <i8, [tokens]; or START ... STOP - 1")->required();
     add_file(*command, "-o,--output", given->output, "the cos row and the sin row of each token")->required();
-    auto excluded = given->frequencies.add_alone(*command, true);
-    excluded.push_back(given->angles.add_kind(*command));
-    auto *matrix = given->linear.add(*command);
-    for (auto *option : excluded) {
-        matrix->excludes(option);
-    }
+    given->frequencies.add_alone(*command, true);
     command->callback([given] { given->run(); });
 }
 

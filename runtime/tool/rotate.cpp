@@ -5,7 +5,6 @@
 #include "tool/options/angle_options.h"
 #include "tool/options/dtypes.h"
 #include "tool/options/frequency_options.h"
-#include "tool/options/linear_options.h"
 #include "tool/options/rotation_options.h"
 
 #include <array>
@@ -15,7 +14,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 namespace halyard::tool {
 namespace {
@@ -29,15 +27,15 @@ public:
         add_file(command, "-o,--output", output_, "Y, of X's shape and type")->required();
         auto excluded =
             frequencies_.add(command, "how many columns of a head are rotated [the config's, else X's head_dim]", true);
-        auto *positions = positions_.add(
+        excluded.push_back(positions_.add(
             command, "<i4 or <i8, [tokens] or [batch, tokens], with an axis map [axes, ...]; or START ... STOP - 1 "
-                     "[0, 1, 2, ...]; see --axis-matrix, too");
+                     "[0, 1, 2, ...]"));
         rotation_.add(command);
         excluded.push_back(angles_.add_axis_map(command));
         excluded.push_back(angles_.add_kind(command));
         auto *rows = add_file(command, "--cos-sin", cos_sin_,
                               "instead of frequencies and positions: cos and sin rows as 'angles' writes them, <f4, "
-                              "[tokens, 2, pairs] or [tokens, heads, 2, pairs]");
+                              "[tokens, 2, pairs]");
         add_word(command, "--dtype", given_type_, "X's type, needed for bf16", words_of_dtypes<std::optional<dtype>>());
         add_word(command, "--layout", heads_first_,
                  "a 4-D X is [batch, tokens, heads, head_dim] or [batch, heads, tokens, head_dim] [bshd]",
@@ -50,13 +48,9 @@ public:
         excluded.push_back(add_integer(command, "--max-position", angles_.max_position,
                                        "the valid positions are 0 ... N - 1 [those of 32 bits]", 1,
                                        std::int64_t{1} << 31));
-        auto *matrix = linear_.add(command);
         for (auto *option : excluded) {
             rows->excludes(option);
-            matrix->excludes(option);
         }
-        rows->excludes(positions)->excludes(matrix);
-        matrix->needs(positions);
     }
 
     void run() {
@@ -65,8 +59,7 @@ public:
                               {"--positions", positions_.path()},
                               {"--inv-freq", frequencies_.inv_freq},
                               {"--config", frequencies_.config},
-                              {"--cos-sin", cos_sin_},
-                              {"--axis-matrix", linear_.path()}});
+                              {"--cos-sin", cos_sin_}});
 
         read_x();
         const plan plan(describe());
@@ -123,11 +116,7 @@ private:
         const auto tensor = describe_tensor(type_, shape_[3]);
         if (!cos_sin_.empty()) {
             read_rows();
-            return rotation_.describe(tensor, 2 * rows_.shape.back());
-        }
-        if (linear_.is_given()) {
-            read_linear();
-            return rotation_.describe(tensor, linear_.rotary_dim());
+            return rotation_.describe(tensor, 2 * rows_.shape[2]);
         }
         made_ = frequencies_.make(shape_[3]);
         const auto model = made_.info();
@@ -137,30 +126,19 @@ private:
         return rotation_.describe(tensor, model.rotary_dim, &model);
     }
 
-    void check_heads(const std::string &name, std::int64_t n_heads) const {
-        if (n_heads != shape_[2]) {
-            throw Refusal(name + " is for " + std::to_string(n_heads) + " heads, but X has " +
-                          std::to_string(shape_[2]));
-        }
-    }
-
     /// Rows of cos and sin from a file, one for each token.
     void read_rows() {
         rows_ = read_npy(cos_sin_, {"<f4"});
         const auto &shape = rows_.shape;
-        const bool by_head = shape.size() == 4;
-        if ((shape.size() != 3 && !by_head) || shape[shape.size() - 2] != 2) {
-            refuse_shape(rows_, "[tokens, 2, pairs] or [tokens, heads, 2, pairs] is needed");
+        if (shape.size() != 3 || shape[1] != 2) {
+            refuse_shape(rows_, "[tokens, 2, pairs] is needed");
         }
         if (shape[0] != shape_[1]) {
             throw Refusal(rows_.name + " has rows for " + std::to_string(shape[0]) + " tokens, but X has " +
                           std::to_string(shape_[1]));
         }
-        if (by_head) {
-            check_heads(rows_.name, shape[1]);
-        }
         const auto wanted = frequencies_.rotary_dim;
-        const auto n_pairs = shape.back();
+        const auto n_pairs = shape[2];
         if (wanted && (*wanted % 2 != 0 || *wanted / 2 != n_pairs)) {
             throw Refusal(rows_.name + " has rows of " + std::to_string(n_pairs) + " pairs, but --rotary-dim is " +
                           std::to_string(*wanted));
@@ -170,36 +148,13 @@ private:
         }
         if (rows_.n_elements != 0) {
             const auto *const cos = rows_.elements<float>().data();
-            auto rows = angle_source::describe_rows(cos, cos + n_pairs, dtype::f32, shape[0],
-                                                    rows_.n_elements / shape[0], 2 * n_pairs);
-            rows.n_heads = by_head ? shape[1] : 0;
-            rows.stride_head = by_head ? 2 * n_pairs : 0;
-            source_ = angle_source::given(rows);
-        }
-    }
-
-    /// Rows of fractional positions, one for each token and, by some matrices, head.
-    void read_linear() {
-        linear_.read(positions_, frequencies_.rotary_dim);
-        if (linear_.n_tokens() != shape_[1]) {
-            throw Refusal(positions_.name() + " has positions for " + std::to_string(linear_.n_tokens()) +
-                          " tokens, but X has " + std::to_string(shape_[1]));
-        }
-        if (linear_.n_heads() != 0) {
-            check_heads(linear_.name(), linear_.n_heads());
-        }
-        if (x_.n_elements != 0) {
-            linear_rows_ = linear_.make_rows();
-            source_ = angle_source::given_by_token(linear_rows_.data(), linear_.n_tokens(), linear_.rotary_dim(), true,
-                                                   linear_.n_heads());
+            source_ = angle_source::given(cos, cos + n_pairs, shape[0], 2 * n_pairs, 2 * n_pairs);
         }
     }
 
     void take_positions() {
         if (!made_) {
-            if (!linear_.is_given()) {
-                how_.positions = from_first_row_;
-            }
+            how_.positions = from_first_row_;
             return;
         }
         const auto n_axes = angles_.n_axes();
@@ -246,8 +201,6 @@ private:
     run_options how_;
     frequencies made_;
     NpyArray rows_;  // of cos and sin
-    LinearOptions linear_;
-    std::vector<float> linear_rows_;
     angle_source source_;
     const std::int32_t first_row_ = 0;  // all batch rows read the caller's cos and sin from there on
     const halyard_positions from_first_row_ = consecutive_positions(&first_row_, 1);

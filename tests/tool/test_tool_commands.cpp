@@ -18,7 +18,7 @@ nlohmann::json parse(const ToolFolder &dir, const std::string &line) {
 
 TEST_CASE("tool: angles from a base and a range", "[tool]") {
     const ToolFolder dir;
-    dir.succeed("angles --positions -1:3 --rotary-dim 4 --base 100 --angles table -o cs.npy");
+    dir.succeed("angles --positions -1:3 --rotary-dim 4 --base 100 -o cs.npy");
     const auto rows = read_npy(dir / "cs.npy", {"<f4"});
     REQUIRE(rows.shape == Shape{4, 2, 2});
     const auto at = rows.elements<float>();

@@ -73,13 +73,6 @@ TEST_CASE("tool: options that are unknown, incomplete, given twice or at odds ha
     dir.fail_each(2, rotate + " --cos-sin cs.npy",
                   {"--config config.json", "--positions p.npy", "--base 100", "--inv-freq f.npy", "--max-position 5",
                    "--angles table"});
-    dir.fail_each(2, rotate + " --axis-matrix w.npy",
-                  {"", "--positions p.npy --config config.json", "--positions p.npy --base 100",
-                   "--positions p.npy --axis-map sections:2,2", "--positions p.npy --angles phase",
-                   "--positions p.npy --bad-position clamp", "--positions p.npy --max-position 5",
-                   "--positions p.npy --reference hf_f32", "--positions p.npy --cos-sin cs.npy"});
-    dir.fail_each(2, "angles -o y.npy --positions p.npy --axis-matrix w.npy",
-                  {"--base 100", "--config config.json", "--angles table", "--inv-freq f.npy"});
 }
 
 TEST_CASE("tool: inputs that can't be had have exit status 1", "[tool]") {
@@ -133,28 +126,6 @@ TEST_CASE("tool: options that don't go with the input have exit status 1", "[too
          {"--cos-sin", {"missing.npy", "p.npy", "cs2.npy", "cs3.npy", "cs5.npy", "cs0.npy", "cs.npy --rotary-dim 6"}},
          {"--target", {"x86_nothing", "cuda_sm80"}},
          {"--reference hf_f32 --angles", {"phase", "factored"}}});
-    write(dir, "w.npy", {2, 4}, std::vector<double>(8, 0.5));
-    write(dir, "w4.npy", {2, 4}, std::vector<float>(8));
-    write(dir, "flat.npy", {8}, std::vector<double>(8));
-    write(dir, "none.npy", {2, 0}, std::vector<double>());
-    write(dir, "three.npy", {3, 4}, std::vector<double>(12));
-    write(dir, "five.npy", {5, 4}, std::vector<double>(20));
-    write(dir, "heads.npy", {3, 2, 4}, std::vector<double>(24));
-    write(dir, "infinite.npy", {2, 4}, std::vector<double>(8, INFINITY));
-    write<double>(dir, "at.npy", {2, 3}, {0, 1, 2, 3, 4, 5});
-    write<double>(dir, "at2.npy", {2, 2}, {0, 1, 2, 3});
-    write<double>(dir, "at5.npy", {5, 3}, std::vector<double>(15));
-    write<double>(dir, "far.npy", {2, 3}, {0, 1, 2, 3, 4e10, 5});
-    write<std::int64_t>(dir, "beyond.npy", {2, 3}, {0, 1, 2, 3, 4, (1LL << 53) + 1});
-    write(dir, "cs4.npy", {3, 3, 2, 4}, make_values(72));  // of three heads
-    fail_values(dir, 1,
-                {{"--positions at.npy --axis-matrix",
-                  {"missing.npy", "w4.npy", "flat.npy", "none.npy", "three.npy", "heads.npy", "infinite.npy",
-                   "w.npy --rotary-dim 6", "w.npy --rotary-offset 2"}},
-                 {"--axis-matrix w.npy --positions",
-                  {"0:3", "missing.npy", "p.npy", "at2.npy", "far.npy", "beyond.npy", "x.npy"}},
-                 {"--positions at5.npy --axis-matrix", {"five.npy"}},
-                 {"--cos-sin", {"cs4.npy"}}});
     write<std::int32_t>(dir, "axes.npy", {3, 3}, {0, 1, 2, 3, 4, 5, 6, 7, 8});
     fail_values(dir, 1,
                 {{"--positions axes.npy --axis-map",

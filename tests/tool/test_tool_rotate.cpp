@@ -84,42 +84,6 @@ TEST_CASE("tool: given cos and sin rows rotate as their positions do", "[tool]")
     CHECK(rotated(dir, "--cos-sin cs.npy --rotary-dim 10" + options) == y);
 }
 
-TEST_CASE("tool: fractional positions by a matrix of axes, also one for each head", "[tool]") {
-    const ToolFolder dir;
-    const std::vector<double> positions = {0.25, -3.5, 1e4, 0.5, 7, 1.75};  // [axes, tokens]
-    std::vector<double> matrix;                                             // [heads, axes, pairs]
-    for (int i = 0; i < 4 * 2 * 5; ++i) {
-        matrix.push_back(0.37 * i - 3.1);
-    }
-    write(dir, "p.npy", {2, 3}, positions);
-    write(dir, "p4.npy", {2, 3}, std::vector<float>(positions.begin(), positions.end()));
-    write<std::int32_t>(dir, "whole.npy", {2, 3}, {3, -1, 4, 1, 5, 9});
-    write<double>(dir, "whole8.npy", {2, 3}, {3, -1, 4, 1, 5, 9});
-    write(dir, "w.npy", {2, 5}, std::vector<double>(matrix.begin(), matrix.begin() + 10));
-    write(dir, "heads.npy", {4, 2, 5}, matrix);
-    write(dir, "x.npy", {2, 3, 4, 14}, make_values(2 * 3 * 4 * 14));
-
-    dir.succeed("angles -o cs.npy --positions p.npy --axis-matrix w.npy");
-    dir.succeed("angles -o by_head.npy --positions p4.npy --axis-matrix heads.npy --rotary-dim 10");
-    CHECK(read_npy(dir / "cs.npy", {"<f4"}).shape == Shape{3, 2, 5});
-    CHECK(read_npy(dir / "by_head.npy", {"<f4"}).shape == Shape{3, 4, 2, 5});
-    const auto shared = floats_of(dir / "cs.npy"), by_head = floats_of(dir / "by_head.npy");
-    for (std::size_t i = 0; i < 3 * 4 * 5; ++i) {
-        const std::size_t t = i / 20, h = i / 5 % 4, k = i % 5;
-        const double angle = positions[t] * matrix[h * 10 + k] + positions[3 + t] * matrix[h * 10 + 5 + k];
-        CHECK(std::fabs(by_head[(t * 4 + h) * 10 + k] - std::cos(angle)) <= 1.2e-7);
-        CHECK(std::fabs(by_head[(t * 4 + h) * 10 + 5 + k] - std::sin(angle)) <= 1.2e-7);
-        CHECK((h > 0 || shared[t * 10 + k] == by_head[t * 40 + k]));
-    }
-    const std::string options = GENERATE("", " --inverse --threads 2", " --in-place --rotary-offset 4");
-    const auto by_matrix = [&](const std::string &files) { return rotated(dir, "--positions " + files + options); };
-    CHECK(by_matrix("p.npy --axis-matrix w.npy") == rotated(dir, "--cos-sin cs.npy" + options));
-    const auto of_heads = by_matrix("p4.npy --axis-matrix heads.npy");
-    CHECK(of_heads == rotated(dir, "--cos-sin by_head.npy" + options));
-    CHECK(of_heads != by_matrix("p4.npy --axis-matrix w.npy"));
-    CHECK(by_matrix("whole.npy --axis-matrix w.npy") == by_matrix("whole8.npy --axis-matrix w.npy"));
-}
-
 TEST_CASE("tool: empty arrays", "[tool]") {
     const ToolFolder dir;
     const auto shape = GENERATE(Shape{0, 4, 8}, Shape{4, 0, 8}, Shape{2, 0, 3, 8}, Shape{0, 2, 3, 8}, Shape{2, 3, 0, 8},

@@ -34,8 +34,11 @@ public:
           other_form_(seed / 7 % 2 != 0), has_batch_(call_.n_batch() > 1 || other_form_),
           heads_first_(has_batch_ && seed / 11 % 3 == 0) {}
 
-    /// Files have no rows for each token of each batch row.
-    bool can_be_said() const { return scene_.angles.desc.by_token != 1 || call_.n_batch() == 1; }
+    /// Files have no rows for each token of each batch row, and none for each head.
+    bool can_be_said() const {
+        return scene_.angles.kind != Angles::by_token ||
+               (scene_.angles.desc.n_heads == 0 && (scene_.angles.desc.by_token != 1 || call_.n_batch() == 1));
+    }
 
     /// Runs the tool. What is wrong with what it has left, in words, or nothing.
     std::string fault() {
@@ -158,16 +161,14 @@ private:
     }
 
     void add_rows() {
-        const std::int64_t n_rows = scene_.angles.n_rows_of_token(), n_pairs = call_.plan.rotary_dim / 2;
+        const std::int64_t n_pairs = call_.plan.rotary_dim / 2;
         std::vector<float> rows;
-        for (std::int64_t i = 0; i < call_.n_tokens() * n_rows * 2 * n_pairs; i++) {
-            const std::int64_t row = i / n_pairs / 2;
-            const auto turn = scene_.angles.at(call_, {0, row / n_rows, row % n_rows}, i % n_pairs);
+        for (std::int64_t i = 0; i < call_.n_tokens() * 2 * n_pairs; i++) {
+            const auto turn = scene_.angles.at(call_, {0, i / n_pairs / 2, 0}, i % n_pairs);
             const long double sin = call_.plan.direction == HALYARD_INVERSE ? -turn.sin : turn.sin;
             rows.push_back(static_cast<float>(i / n_pairs % 2 == 0 ? turn.cos : sin));
         }
-        const Shape shape = {call_.n_tokens(), n_rows, 2, n_pairs}, shared = {call_.n_tokens(), 2, n_pairs};
-        add("cos-sin", write(dir_, "rows.npy", scene_.angles.desc.n_heads != 0 ? shape : shared, rows));
+        add("cos-sin", write(dir_, "rows.npy", {call_.n_tokens(), 2, n_pairs}, rows));
     }
 };
 

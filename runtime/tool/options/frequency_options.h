@@ -75,8 +75,8 @@ struct FrequencyOptions {
     }
 
     /// Of commands without a tensor, where only some of the options say how many frequencies there are.
-    std::vector<CLI::Option *> add_alone(CLI::App &app, bool has_rows) {
-        return add(app, "twice the number of pairs [the config's, or 2 * the length of --inv-freq]", has_rows);
+    void add_alone(CLI::App &app, bool has_rows) {
+        add(app, "twice the number of pairs [the config's, or 2 * the length of --inv-freq]", has_rows);
     }
 
     void require_rotary_dim() const {
