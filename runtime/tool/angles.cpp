@@ -22,9 +22,6 @@ struct Angles {
     TokenPositions positions;
 
     void run() {
-        check_standard_input({{"--positions", positions.path()},
-                              {"--inv-freq", frequencies.inv_freq},
-                              {"--config", frequencies.config}});
         frequencies.require_rotary_dim();
         const auto made = frequencies.make();
         const auto rotary_dim = made.info().rotary_dim;

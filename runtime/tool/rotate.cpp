@@ -1,6 +1,5 @@
 // halyard rotate: X.npy → Y.npy. From top to bottom: options, what contradicts what, files, the description, the run.
 #include "tool/commands.h"
-#include "tool/files/input_file.h"
 #include "tool/files/refusal.h"
 #include "tool/options/angle_options.h"
 #include "tool/options/dtypes.h"
@@ -55,12 +54,6 @@ public:
 
     void run() {
         rotation_.check(!frequencies_.config.empty());
-        check_standard_input({{"X", input_},
-                              {"--positions", positions_.path()},
-                              {"--inv-freq", frequencies_.inv_freq},
-                              {"--config", frequencies_.config},
-                              {"--cos-sin", cos_sin_}});
-
         read_x();
         const plan plan(describe());
         const auto y = std::make_unique<std::byte[]>(x_.n_bytes);

@@ -68,8 +68,7 @@ TEST_CASE("tool: options that are unknown, incomplete, given twice or at odds ha
                    "--base 100 --config config.json", "--inv-freq f.npy --config config.json", "--attention-factor 1.5",
                    "--inv-freq f.npy --attention-factor much", "--in-place --out-pairing interleaved", "--seq-len 4096",
                    "--layer-type full_attention", "--config config.json --seq-len 0",
-                   "--config config.json --layer-type ''", "--config config.json --attention-factor 1",
-                   "--positions - --config -", "--inv-freq - --positions -"});
+                   "--config config.json --layer-type ''", "--config config.json --attention-factor 1"});
     dir.fail_each(2, rotate + " --cos-sin cs.npy",
                   {"--config config.json", "--positions p.npy", "--base 100", "--inv-freq f.npy", "--max-position 5",
                    "--angles table"});

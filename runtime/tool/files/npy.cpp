@@ -147,39 +147,30 @@ private:
     std::size_t offset_ = 0;
 };
 
-std::string read_header(InputFile &file, const std::string &path) {
-    unsigned char start[8] = {};
-    if (!file.holds(1)) {
+/// The header's text, behind which the data lie.
+std::string_view find_header(std::string_view file, const std::string &path) {
+    if (file.empty()) {
         refuse_input(path, "it is empty");
     }
-    file.holds(sizeof(start));
-    const auto n_start = static_cast<std::size_t>(std::min<std::uintmax_t>(file.remaining(), sizeof(start)));
-    file.read(start, n_start);
-    if (std::memcmp(start, magic.data(), std::min(n_start, magic.size())) != 0) {
+    if (!magic.starts_with(file.substr(0, magic.size()))) {
         refuse_input(path, "it is not a .npy file");
     }
-    const bool known = start[6] >= 1 && start[6] <= 3 && start[7] == 0;
-    if (n_start == sizeof(start) && !known) {
-        refuse_input(path, "it has .npy version " + std::to_string(start[6]) + "." + std::to_string(start[7]) +
+    const auto byte = [&](std::size_t i) { return i < file.size() ? static_cast<unsigned char>(file[i]) : 0u; };
+    const bool known = byte(6) >= 1 && byte(6) <= 3 && byte(7) == 0;
+    if (file.size() >= 8 && !known) {
+        refuse_input(path, "it has .npy version " + std::to_string(byte(6)) + "." + std::to_string(byte(7)) +
                                "; 1.0, 2.0 and 3.0 are known");
     }
-    unsigned char length[4] = {};
-    const std::size_t n_length = start[6] == 1 ? 2 : 4;
-    if (!file.holds(n_length)) {
+    const bool is_short = byte(6) == 1;
+    const std::size_t begin = is_short ? 10 : 12;
+    const std::size_t n = byte(8) | byte(9) << 8 | (is_short ? 0 : byte(10) << 16 | byte(11) << 24);
+    if (file.size() >= begin && n > max_header_bytes) {
+        refuse_input(path, "its .npy header of " + std::to_string(n) + " bytes is too long");
+    }
+    if (file.size() < begin + n) {
         refuse_input(path, "it is truncated within its .npy header");
     }
-    file.read(length, n_length);
-    const std::size_t n_header = static_cast<std::size_t>(length[0]) | static_cast<std::size_t>(length[1]) << 8 |
-                                 static_cast<std::size_t>(length[2]) << 16 | static_cast<std::size_t>(length[3]) << 24;
-    if (n_header > max_header_bytes) {
-        refuse_input(path, "its .npy header of " + std::to_string(n_header) + " bytes is too long");
-    }
-    if (!file.holds(n_header)) {
-        refuse_input(path, "it is truncated within its .npy header");
-    }
-    std::string header(n_header, '\0');
-    file.read(header.data(), n_header);
-    return header;
+    return file.substr(begin, n);
 }
 
 /// The number of elements; none where it is beyond 64 bits.
@@ -212,13 +203,13 @@ void refuse_shape(const NpyArray &array, const std::string &needed) {
 }
 
 NpyArray read_npy(const std::string &path, std::initializer_list<std::string_view> accepted) {
-    InputFile file(path);
-    const auto text = read_header(file, path);
+    const std::string file = read_file(path);
+    const auto text = find_header(file, path);
     HeaderParser header(text, path);
     header.parse();
 
     NpyArray array;
-    array.name = name_input(path);
+    array.name = "'" + path + "'";
     array.descr = *header.descr;
     array.shape = std::move(*header.shape);
     if (std::find(accepted.begin(), accepted.end(), array.descr) == accepted.end()) {
@@ -232,19 +223,18 @@ NpyArray read_npy(const std::string &path, std::initializer_list<std::string_vie
 
     const auto element_size = static_cast<std::uint64_t>(array.descr.back() - '0');
     const auto n_elements = count_elements(array.shape);
-    constexpr auto most_bytes = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-    if (!n_elements || static_cast<std::uint64_t>(*n_elements) > most_bytes / element_size ||
-        !file.holds(static_cast<std::uint64_t>(*n_elements) * element_size)) {
+    const auto data = std::string_view(text.data() + text.size(), file.data() + file.size());
+    if (!n_elements || static_cast<std::uint64_t>(*n_elements) > data.size() / element_size) {
         refuse_input(path, "it is truncated: shape " + format_shape(array.shape) + " of " + array.descr +
-                               " needs more than its " + std::to_string(file.remaining()) + " bytes of data");
+                               " needs more than its " + std::to_string(data.size()) + " bytes of data");
     }
     array.n_elements = *n_elements;
     array.n_bytes = static_cast<std::size_t>(*n_elements) * element_size;
-    if (file.holds(std::uintmax_t{array.n_bytes} + 1)) {
+    if (data.size() > array.n_bytes) {
         refuse_input(path, "it has more bytes than the " + std::to_string(array.n_bytes) + " of the array");
     }
     array.data = std::make_unique_for_overwrite<std::byte[]>(array.n_bytes);
-    file.read(array.data.get(), array.n_bytes);
+    std::memcpy(array.data.get(), data.data(), array.n_bytes);
     return array;
 }
 
@@ -272,11 +262,7 @@ std::string make_header(std::string_view descr, std::span<const std::int64_t> sh
 
 void write_npy(const std::string &path, std::string_view descr, std::span<const std::int64_t> shape, const void *data,
                std::size_t n_bytes) {
-    OutputFile file(path);
-    const auto header = make_header(descr, shape);
-    file.write(header.data(), header.size());
-    file.write(data, n_bytes);
-    file.commit();
+    write_file(path, {make_header(descr, shape), {static_cast<const char *>(data), n_bytes}});
 }
 
 }  // namespace halyard::tool

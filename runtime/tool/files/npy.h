@@ -14,7 +14,7 @@ namespace halyard::tool {
 
 /// A dense little-endian array in C order.
 struct NpyArray {
-    std::string name;                 // for sentences: the file in quotes, or the standard input
+    std::string name;                 // for sentences: the file in quotes
     std::string descr;                // NumPy's name of the type: "<f4"
     std::vector<std::int64_t> shape;  // every size >= 0; empty for a single number
     std::int64_t n_elements = 0;
@@ -34,9 +34,9 @@ struct NpyArray {
     }
 };
 
-/// Reads a file, or the standard input ("-"), whose type is one of `accepted` (names such as "<f4"). Throws Refusal,
+/// Reads a file whose type is one of `accepted` (names such as "<f4"). Throws Refusal,
 /// naming the file, for anything that isn't a whole, well-formed array of such a type in C order, and nothing else.
-/// Allocates no more than the file holds.
+/// Takes memory for what the file holds, and never for what its header claims.
 NpyArray read_npy(const std::string &path, std::initializer_list<std::string_view> accepted);
 
 /// "[2, 3]": a shape as sentences show it.
@@ -45,7 +45,7 @@ std::string format_shape(std::span<const std::int64_t> shape);
 /// Throws Refusal: the array has a shape, but what is needed is another one.
 [[noreturn]] void refuse_shape(const NpyArray &array, const std::string &needed);
 
-/// Writes a version 1.0 file, complete or not at all, or to the standard output ("-"). Throws Refusal.
+/// Writes a version 1.0 file, complete or not at all. Throws Refusal.
 void write_npy(const std::string &path, std::string_view descr, std::span<const std::int64_t> shape, const void *data,
                std::size_t n_bytes);
 

@@ -1,10 +1,12 @@
 #include "tool/files/output_file.h"
 
+#include "tool/files/input_file.h"
 #include "tool/files/refusal.h"
 
 #include <cerrno>
-#include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <random>
 #include <system_error>
 
@@ -42,82 +44,63 @@ std::filesystem::path follow_links(std::filesystem::path path, const std::string
     return path;
 }
 
-}  // namespace
-
-OutputFile::OutputFile(const std::string &path) : name_("'" + path + "'"), target_(path) {
-    if (path == standard_stream) {
-        name_ = "to the standard output";
-        return;
-    }
+/// Throws Refusal where a rename would replace what must not be: a device such as /dev/null, a protected file.
+void check_replaceable(const std::string &path, const std::string &name) {
     std::error_code code;
-    const auto status = std::filesystem::status(target_, code);
-    if (path.empty() || !target_.has_filename()) {
-        refuse(name_, "it names no file");
-    }
-    if (std::filesystem::is_directory(status)) {
-        refuse(name_, "it is a directory");
+    const auto status = std::filesystem::status(path, code);
+    if (path.empty() || !std::filesystem::path(path).has_filename()) {
+        refuse(name, "it names no file");
     }
     if (!std::filesystem::status_known(status)) {
-        refuse(name_, code.message());
+        refuse(name, code.message());
     }
     if (std::filesystem::exists(status)) {
-        // A rename would replace /dev/null by a file, and a file that its owner has protected.
         if (!std::filesystem::is_regular_file(status)) {
-            refuse(name_, "it is not a regular file");
+            refuse(name, std::filesystem::is_directory(status) ? "it is a directory" : "it is not a regular file");
         }
         const File probe(std::fopen(path.c_str(), "r+b"));
         if (probe == nullptr) {
-            refuse(name_, std::strerror(errno));
+            refuse(name, std::strerror(errno));
         }
     }
-    target_ = follow_links(target_, name_);
-    temporary_ = name_temporary(target_);
-    file_.reset(std::fopen(temporary_.c_str(), "wbx"));
-    if (file_ == nullptr) {
-        refuse(name_, std::strerror(errno));
-    }
-    if (std::filesystem::exists(status)) {
-        std::filesystem::permissions(temporary_, status.permissions(), code);
-    }
 }
 
-OutputFile::~OutputFile() {
-    if (!temporary_.empty()) {
-        file_.reset();
-        std::error_code ignored;
-        std::filesystem::remove(temporary_, ignored);
-    }
-}
+}  // namespace
 
-void OutputFile::write(const void *data, std::size_t n_bytes) {
-    if (n_bytes != 0 && std::fwrite(data, 1, n_bytes, stream()) != n_bytes) {
-        refuse(name_, std::strerror(errno));
+void write_file(const std::string &path, std::initializer_list<std::string_view> parts) {
+    const std::string name = "'" + path + "'";
+    check_replaceable(path, name);
+    const auto target = follow_links(path, name), temporary = name_temporary(target);
+    File file(std::fopen(temporary.c_str(), "wbx"));
+    if (file == nullptr) {
+        refuse(name, std::strerror(errno));
     }
-}
-
-void OutputFile::commit() {
-    if (file_ == nullptr) {
-        if (std::fflush(stdout) != 0) {
-            refuse(name_, std::strerror(errno));
+    std::error_code code, ignored;
+    if (const auto old = std::filesystem::status(target, ignored); std::filesystem::exists(old)) {
+        std::filesystem::permissions(temporary, old.permissions(), ignored);
+    }
+    for (const auto part : parts) {
+        if (!code && std::fwrite(part.data(), 1, part.size(), file.get()) != part.size()) {
+            code.assign(errno, std::generic_category());
         }
-        return;
     }
     // fclose flushes: a full disk may show only here.
-    if (std::fclose(file_.release()) != 0) {
-        refuse(name_, std::strerror(errno));
+    if (std::fclose(file.release()) != 0 && !code) {
+        code.assign(errno, std::generic_category());
     }
-    std::error_code code;
-    std::filesystem::rename(temporary_, target_, code);
+    if (!code) {
+        std::filesystem::rename(temporary, target, code);
+    }
     if (code) {
-        refuse(name_, code.message());
+        std::filesystem::remove(temporary, ignored);
+        refuse(name, code.message());
     }
-    temporary_.clear();
 }
 
 void print(const std::string &text) {
-    OutputFile output(standard_stream);
-    output.write(text.data(), text.size());
-    output.commit();
+    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+        refuse("to the standard output", std::strerror(errno));
+    }
 }
 
 }  // namespace halyard::tool

@@ -1,7 +1,6 @@
 // Options of one value each, for a sub-command: read strictly, and described in one way.
 #pragma once
 
-#include "tool/files/input_file.h"
 #include "tool/files/refusal.h"
 
 #include <CLI/CLI.hpp>
@@ -11,7 +10,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <string>
@@ -106,17 +104,6 @@ inline CLI::Option *add_text(CLI::App &app, const std::string &name, std::string
 
 inline CLI::Option *add_file(CLI::App &app, const std::string &name, std::string &value, const std::string &help) {
     return add_text(app, name, value, help, "FILE");
-}
-
-/// Throws where two files are what comes in at the standard input.
-inline void check_standard_input(std::initializer_list<std::pair<const char *, const std::string &>> files) {
-    const char *first = nullptr;
-    for (const auto &[option, path] : files) {
-        if (path == standard_stream && first != nullptr) {
-            throw CLI::ValidationError(option, std::string("only one input can be '-', and ") + first + " is");
-        }
-        first = path == standard_stream ? option : first;
-    }
 }
 
 }  // namespace halyard::tool

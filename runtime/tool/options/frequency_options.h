@@ -43,7 +43,8 @@ struct FrequencyOptions {
                                    "or: inverse frequencies, radians per position; .npy, <f8 or <f4, [rotary_dim / 2]");
         auto *factor = add_real(app, "--attention-factor", attention_factor,
                                 "what cos and sin are multiplied by, with --inv-freq [1]");
-        auto *from_model = add_file(app, "--config", config, "or: a model's Hugging Face config.json");
+        auto *from_model =
+            add_file(app, "--config", config, "or: a model's Hugging Face config.json; - is the standard input");
         auto *length = add_integer(app, "--seq-len", seq_len,
                                    "context length in tokens, for the methods that depend on it, with --config", 1);
         auto *layer = add_text(app, "--layer-type", layer_type,
@@ -70,7 +71,6 @@ struct FrequencyOptions {
             option->group("Frequencies");
         }
         width->group("Frequencies");
-        app.footer("A FILE that is - is the standard input, or the standard output.");
         return sources;
     }
 
@@ -101,19 +101,21 @@ private:
     frequencies from_config() const {
         // Published ones have a few kilobytes; the largest, with a label for each of many classes, about a megabyte.
         constexpr std::size_t most_bytes = std::size_t{1} << 26;
-        const auto text = read_text(config, most_bytes);
+        const bool is_piped = config == "-";
+        const auto text = is_piped ? read_standard_input(most_bytes) : read_file(config);
+        const std::string name = is_piped ? "the standard input" : "'" + config + "'";
         frequencies made;
         try {
             made = frequencies::from_config(text.data(), static_cast<std::int64_t>(text.size()), seq_len.value_or(0),
                                             layer_type.empty() ? nullptr : layer_type.c_str());
         } catch (const error &refused) {
             const bool is_layer = refused.status() == HALYARD_ERROR_MISMATCH;
-            throw Refusal(name_input(config) + ": " + refused.what() + (is_layer ? " (see --layer-type)" : ""));
+            throw Refusal(name + ": " + refused.what() + (is_layer ? " (see --layer-type)" : ""));
         }
         const auto of_model = made.info().rotary_dim;
         if (rotary_dim && *rotary_dim != of_model) {
-            throw Refusal(name_input(config) + " makes a rotary_dim of " + std::to_string(of_model) +
-                          ", but --rotary-dim is " + std::to_string(*rotary_dim));
+            throw Refusal(name + " makes a rotary_dim of " + std::to_string(of_model) + ", but --rotary-dim is " +
+                          std::to_string(*rotary_dim));
         }
         return made;
     }

@@ -1,7 +1,6 @@
 // A position for each token.
 #pragma once
 
-#include "tool/files/input_file.h"
 #include "tool/files/npy.h"
 #include "tool/files/refusal.h"
 #include "tool/options/arguments.h"
@@ -126,7 +125,7 @@ private:
         const auto colon = text.find(':');
         if (colon == text.npos || text.find('/') != text.npos || text.ends_with(".npy")) {
             path_ = text;
-            name_ = name_input(path_);
+            name_ = "'" + path_ + "'";
             return "";
         }
         const auto start = parse_number<std::int64_t>(std::string_view(text).substr(0, colon));
