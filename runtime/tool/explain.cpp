@@ -3,7 +3,6 @@
 #include "tool/device.h"
 #include "tool/files/output_file.h"
 #include "tool/options/dtypes.h"
-#include "tool/options/frequency_options.h"
 #include "tool/options/rotation_options.h"
 
 #include <cstdint>
@@ -20,8 +19,7 @@ struct Explain {
     std::optional<std::int64_t> rotary_dim;
 
     void run() {
-        rotation.check();
-        auto desc = rotation.describe(describe_tensor(type, head_dim), rotary_dim ? *rotary_dim : whole_head(head_dim));
+        auto desc = rotation.describe(describe_tensor(type, head_dim), rotary_dim.value_or(head_dim));
         const auto device = device_of(rotation.target);
         if (device == HALYARD_CPU) {
             print(halyard::explain(desc));

@@ -9,7 +9,6 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
-#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -32,15 +31,6 @@ void complain(std::string sentence) {
     std::fprintf(stderr, "halyard: %s\n", sentence.c_str());
 }
 
-/// Options without CLI11's list of what excludes what: the descriptions say it in words.
-class HelpFormatter : public CLI::Formatter {
-public:
-    std::string make_option_opts(const CLI::Option *option) const override {
-        const auto type = option->get_type_name();
-        return (type.empty() ? "" : " " + type) + (option->get_required() ? " (required)" : "");
-    }
-};
-
 /// What is wrong with a command line. CLI11 does not name a command that it does not know.
 std::string explain_usage(const CLI::App &app, const CLI::ParseError &error, int argc, char **argv) {
     if (!app.get_subcommands().empty()) {
@@ -57,7 +47,6 @@ std::string explain_usage(const CLI::App &app, const CLI::ParseError &error, int
 int run_tool(int argc, char **argv) {
     CLI::App app("Halyard: rotary position embedding (RoPE) kernels, compiled ahead of time", "halyard");
     app.require_subcommand(1);
-    app.formatter(std::make_shared<HelpFormatter>());
     app.set_help_flag("-h,--help", "Print this and exit");
     app.set_version_flag("--version", halyard::version(), "Print the version and exit");
     add_list(app);

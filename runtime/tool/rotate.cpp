@@ -30,6 +30,7 @@ public:
             command, "<i4 or <i8, [tokens] or [batch, tokens], with an axis map [axes, ...]; or START ... STOP - 1 "
                      "[0, 1, 2, ...]"));
         rotation_.add(command);
+        command.add_flag("--in-place", in_place_, "read and write the same memory");
         excluded.push_back(angles_.add_axis_map(command));
         excluded.push_back(angles_.add_kind(command));
         auto *rows = add_file(command, "--cos-sin", cos_sin_,
@@ -53,9 +54,10 @@ public:
     }
 
     void run() {
-        rotation_.check(!frequencies_.config.empty());
         read_x();
-        const plan plan(describe());
+        const auto desc = describe();
+        check_in_place(desc.tensors.front());
+        const plan plan(desc);
         const auto y = std::make_unique<std::byte[]>(x_.n_bytes);
         if (x_.n_elements != 0) {
             take_positions();
@@ -145,6 +147,16 @@ private:
         }
     }
 
+    void check_in_place(const halyard_tensor_desc &tensor) const {
+        if (!in_place_ || tensor.out_pairing == 0 || tensor.out_pairing == tensor.pairing) {
+            return;
+        }
+        if (rotation_.out_pairing != 0) {
+            throw CLI::ValidationError("--in-place", "--out-pairing contradicts it");
+        }
+        throw Refusal("--in-place keeps the pairing, but the config's model writes another one: see --out-pairing");
+    }
+
     void take_positions() {
         if (!made_) {
             how_.positions = from_first_row_;
@@ -161,7 +173,7 @@ private:
     void run_plan(const plan &plan, void *output) {
         const auto y = tensor(output, type_, shape_, strides_);
         auto x = input_tensor(x_.data.get(), type_, shape_, strides_);
-        if (rotation_.in_place) {
+        if (in_place_) {
             std::memcpy(y.data, x.data, x_.n_bytes);
             x = y;
         }
@@ -183,7 +195,7 @@ private:
     AngleOptions angles_;
     std::string cos_sin_;
     std::optional<dtype> given_type_;  // none: as the file says
-    bool heads_first_ = false;
+    bool heads_first_ = false, in_place_ = false;
     std::int64_t n_threads_ = 1;
 
     NpyArray x_;

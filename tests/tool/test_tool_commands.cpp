@@ -217,7 +217,6 @@ TEST_CASE("tool: list and explain", "[tool]") {
     CHECK(dir.succeed("explain --dtype f16 --pairing interleaved --out-pairing half --head-dim 96 --rotary-dim 32 "
                       "--rotary-offset 64 --inverse --target reference")
               .find("reference") != std::string::npos);
-    dir.succeed("explain --in-place");
 }
 
 TEST_CASE("tool: help and version", "[tool]") {

@@ -190,9 +190,9 @@ TEST_CASE("tool: what is said names the argument and its value", "[tool]") {
          {"--positions p31.npy", "has position 2147483648 in 'p31.npy', but " + beyond},
          {"--angles phase --positions p31.npy", "positions of 32 bits are"},
          {"--axis-map sections:2,1,1 --max-position 9 --positions axes.npy", "token 1 has position 9 on axis 2 in"},
-         {"--rotary-dim 10", "a rotary_dim of 10 and --rotary-offset 0 don't fit a head of 8 columns"},
-         {"--rotary-offset 2", "a rotary_dim of 8 and --rotary-offset 2 don't fit a head of 8 columns"},
-         {"--rotary-offset 9223372036854775807", "don't fit"},
+         {"--rotary-dim 10", "10 elements from there are not inside a head_dim of 8"},
+         {"--rotary-offset 2", "rotary_offset is 2: 8 elements"},
+         {"--rotary-offset 9223372036854775807", "rotary_offset is 9223372036854775807"},
          {"--base 0", "base is 0"},
          {"--base 1e-300", "base is 1e-300"},
          {"--inv-freq f0.npy --rotary-dim 0", "f0.npy' holds no inverse frequency"},
@@ -207,8 +207,8 @@ TEST_CASE("tool: what is said names the argument and its value", "[tool]") {
         1, "",
         {{"rotate b.npy -o y.npy --max-position 7 --positions rows.npy", "token 1 of batch row 1 has position 7 in"},
          {"angles --rotary-dim 8 -o y.npy --positions p31.npy", beyond + "\n"},
-         {"explain --rotary-offset 3", "--rotary-offset 3"},
-         {"explain --head-dim 7", "a head has 7 columns"},
+         {"explain --rotary-offset 3", "rotary_offset is 3"},
+         {"explain --head-dim 7", "rotary_dim is 7"},
          {"frequencies --config llama.json --seq-len 9223372036854775807",
           "seq_len is 9223372036854775807, but it must be"}});
     CHECK(dir.succeed("explain --target nothing").find("target is \"nothing\"") != std::string::npos);

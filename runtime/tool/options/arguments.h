@@ -64,7 +64,7 @@ CLI::Option *add_integer(CLI::App &app, const std::string &name, Value &value, c
 
 template <typename Value>
 CLI::Option *add_real(CLI::App &app, const std::string &name, Value &value, const std::string &help) {
-    return add_value(app, name, "X", help, [&value](const std::string &text) {
+    return add_value(app, name, "NUMBER", help, [&value](const std::string &text) {
         const auto number = parse_number<double>(text);
         value = number.value_or(0.0);
         return number && std::isfinite(*number) ? "" : "'" + text + "' is not a finite number that a double holds";

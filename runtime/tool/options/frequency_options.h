@@ -16,15 +16,6 @@
 
 namespace halyard::tool {
 
-/// What is rotated where nothing says how much: all columns of a head. Throws Refusal where that can't be.
-inline std::int64_t whole_head(std::int64_t head_dim) {
-    if (head_dim < 2 || head_dim % 2 != 0) {
-        throw Refusal("a head has " + std::to_string(head_dim) +
-                      " columns, but an even number of them is rotated, at least 2 (see --rotary-dim)");
-    }
-    return head_dim;
-}
-
 struct FrequencyOptions {
     std::optional<double> base;
     std::string inv_freq;  // files are "" when not given
@@ -93,8 +84,7 @@ struct FrequencyOptions {
         if (!inv_freq.empty()) {
             return from_list(rotary_dim ? rotary_dim : default_rotary_dim);
         }
-        return frequencies::from_base(base.value_or(10000.0),
-                                      rotary_dim ? *rotary_dim : whole_head(default_rotary_dim.value()));
+        return frequencies::from_base(base.value_or(10000.0), rotary_dim ? *rotary_dim : default_rotary_dim.value());
     }
 
 private:
