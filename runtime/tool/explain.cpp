@@ -1,8 +1,7 @@
 // halyard explain: which kernel a rotation takes, and why not another.
 #include "tool/commands.h"
 #include "tool/device.h"
-#include "tool/files/output_file.h"
-#include "tool/options/dtypes.h"
+#include "tool/files/file.h"
 #include "tool/options/rotation_options.h"
 
 #include <cstdint>

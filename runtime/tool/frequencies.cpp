@@ -1,6 +1,6 @@
 // halyard frequencies: what the library makes of a base, a list or a config, as JSON.
 #include "tool/commands.h"
-#include "tool/files/output_file.h"
+#include "tool/files/file.h"
 #include "tool/options/frequency_options.h"
 
 #include <nlohmann/json.hpp>

@@ -1,7 +1,7 @@
 // halyard list: the targets that there are, and which of them this machine can run.
 #include "tool/commands.h"
 #include "tool/device.h"
-#include "tool/files/output_file.h"
+#include "tool/files/file.h"
 
 #include <nlohmann/json.hpp>
 

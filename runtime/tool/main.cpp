@@ -1,7 +1,7 @@
 // The command-line tool: a thin client of halyard.hpp. Exit status: 0 done, 1 the request can't be carried out, 2 wrong
 // usage.
 #include "tool/commands.h"
-#include "tool/files/output_file.h"
+#include "tool/files/file.h"
 #include "tool/files/refusal.h"
 
 #include "halyard/halyard.hpp"

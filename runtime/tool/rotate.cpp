@@ -1,8 +1,7 @@
-// halyard rotate: X.npy → Y.npy. From top to bottom: options, what contradicts what, files, the description, the run.
+// halyard rotate: X.npy → Y.npy. From top to bottom: options, files, the description, the run.
 #include "tool/commands.h"
 #include "tool/files/refusal.h"
 #include "tool/options/angle_options.h"
-#include "tool/options/dtypes.h"
 #include "tool/options/frequency_options.h"
 #include "tool/options/rotation_options.h"
 
@@ -54,7 +53,9 @@ public:
     }
 
     void run() {
-        read_x();
+        x_ = read_npy(input_, {"<f4", "<f2", "<u2"});
+        type_ = find_type();
+        find_shape();
         const auto desc = describe();
         check_in_place(desc.tensors.front());
         const plan plan(desc);
@@ -67,24 +68,16 @@ public:
     }
 
 private:
-    void read_x() {
-        x_ = read_npy(input_, {"<f4", "<f2", "<u2"});
-        type_ = find_type();
-        find_shape();
-    }
-
     /// X's type; --dtype must agree where it is given.
     dtype find_type() const {
         for (const auto &each : dtypes) {
-            if (x_.descr == each.descr && (given_type_ || each.value != dtype::bf16)) {
-                if (given_type_.value_or(each.value) == each.value) {
-                    return each.value;
-                }
-                throw Refusal(x_.name + " holds " + x_.descr + " (" + each.word + "), but --dtype says " +
-                              find_dtype(*given_type_).word);
+            if (x_.descr == each.descr && (given_type_ ? *given_type_ == each.value : each.value != dtype::bf16)) {
+                return each.value;
             }
         }
-        throw Refusal(x_.name + " holds " + x_.descr + "; if those are the bits of bfloat16, say --dtype bf16");
+        throw Refusal(x_.name + " holds " + x_.descr +
+                      (given_type_ ? std::string(", but --dtype says ") + find_dtype(*given_type_).word
+                                   : "; if those are the bits of bfloat16, say --dtype bf16"));
     }
 
     void find_shape() {
@@ -137,9 +130,6 @@ private:
         if (wanted && (*wanted % 2 != 0 || *wanted / 2 != n_pairs)) {
             throw Refusal(rows_.name + " has rows of " + std::to_string(n_pairs) + " pairs, but --rotary-dim is " +
                           std::to_string(*wanted));
-        }
-        if (n_pairs == 0) {
-            throw Refusal(rows_.name + " has rows of no pairs");
         }
         if (rows_.n_elements != 0) {
             const auto *const cos = rows_.elements<float>().data();

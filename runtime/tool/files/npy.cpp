@@ -1,7 +1,6 @@
 #include "tool/files/npy.h"
 
-#include "tool/files/input_file.h"
-#include "tool/files/output_file.h"
+#include "tool/files/file.h"
 #include "tool/files/refusal.h"
 
 #include <algorithm>
@@ -28,10 +27,10 @@ public:
     HeaderParser(std::string_view text, const std::string &path) : text_(text), path_(path) {}
 
     void parse() {
-        expect('{');
-        while (!accept('}')) {
+        expect("{");
+        while (!accept("}")) {
             const auto key = parse_string();
-            expect(':');
+            expect(":");
             if (key == "descr" && !descr) {
                 if (peek() == '[') {
                     refuse_input(path_, "it is a structured array, not an array of numbers");
@@ -44,8 +43,8 @@ public:
             } else {
                 malformed();
             }
-            if (!accept(',')) {
-                expect('}');
+            if (!accept(",")) {
+                expect("}");
                 break;
             }
         }
@@ -69,15 +68,16 @@ private:
         return offset_ < text_.size() ? text_[offset_] : '\0';
     }
 
-    bool accept(char wanted) {
-        if (peek() != wanted) {
+    bool accept(std::string_view wanted) {
+        peek();
+        if (!text_.substr(offset_).starts_with(wanted)) {
             return false;
         }
-        ++offset_;
+        offset_ += wanted.size();
         return true;
     }
 
-    void expect(char wanted) {
+    void expect(std::string_view wanted) {
         if (!accept(wanted)) {
             malformed();
         }
@@ -85,10 +85,7 @@ private:
 
     std::string parse_string() {
         const char quote = peek();
-        if (quote != '\'' && quote != '"') {
-            malformed();
-        }
-        const auto end = text_.find(quote, offset_ + 1);
+        const auto end = quote == '\'' || quote == '"' ? text_.find(quote, offset_ + 1) : text_.npos;
         if (end == text_.npos) {
             malformed();
         }
@@ -102,20 +99,17 @@ private:
     }
 
     bool parse_bool() {
-        peek();
-        for (const auto &[word, value] : {std::pair("False", false), std::pair("True", true)}) {
-            if (text_.substr(offset_).starts_with(word)) {
-                offset_ += std::strlen(word);
-                return value;
-            }
+        const bool value = accept("True");
+        if (!value) {
+            expect("False");
         }
-        malformed();
+        return value;
     }
 
     std::vector<std::int64_t> parse_shape() {
         std::vector<std::int64_t> sizes;
-        expect('(');
-        while (!accept(')')) {
+        expect("(");
+        while (!accept(")")) {
             if (std::isdigit(static_cast<unsigned char>(peek())) == 0) {
                 malformed();
             }
@@ -126,13 +120,12 @@ private:
                 refuse_input(path_, "its shape has a size beyond 64 bits");
             }
             offset_ += static_cast<std::size_t>(end - begin);
-            accept('L');  // as Python 2 wrote it
             sizes.push_back(size);
             if (sizes.size() > max_dimensions) {
                 refuse_input(path_, "its shape has more than 64 dimensions");
             }
-            if (!accept(',')) {
-                expect(')');
+            if (!accept(",")) {
+                expect(")");
                 if (sizes.size() == 1) {
                     malformed();  // (3) is a number in Python, not a tuple
                 }

@@ -1,7 +1,6 @@
 // How cos and sin are made of frequencies.
 #pragma once
 
-#include "tool/files/refusal.h"
 #include "tool/options/arguments.h"
 #include "tool/options/token_positions.h"
 
@@ -40,12 +39,9 @@ struct AngleOptions {
     /// Where no axis map was asked for, takes the model's, if the positions have a dimension for its axes. (Text has
     /// one position on all axes, and then the map changes nothing.)
     void settle_axis_map(const halyard_frequencies_info &model, const TokenPositions &positions, bool has_batch) {
-        if (map.counts.size() > HALYARD_MAX_AXES) {
-            throw Refusal("--axis-map " + axis_map_ + " has more than " + std::to_string(HALYARD_MAX_AXES) + " axes");
-        }
         const auto &shape = positions.shape();
         const bool has_axes = shape.size() == 3 || (shape.size() == 2 && !has_batch && shape[0] != 1);
-        if (axis_map_.empty() && model.axis_map != HALYARD_AXIS_MAP_NONE && has_axes) {
+        if (map.kind == HALYARD_AXIS_MAP_NONE && model.axis_map != HALYARD_AXIS_MAP_NONE && has_axes) {
             map = {model.axis_map, {model.axis_counts, model.axis_counts + model.n_axes}, {}};
         }
     }
@@ -79,11 +75,8 @@ private:
             map.counts.push_back(count.value_or(0));
             is_good = count.has_value();
         }
-        axis_map_ = text;
         return is_good ? "" : "'" + text + "' is not like sections:16,24,24 or interleaved:24,20,20";
     }
-
-    std::string axis_map_;  // as it was typed
 };
 
 }  // namespace halyard::tool

@@ -1,7 +1,7 @@
 // What frequencies are made from.
 #pragma once
 
-#include "tool/files/input_file.h"
+#include "tool/files/file.h"
 #include "tool/files/npy.h"
 #include "tool/files/refusal.h"
 #include "tool/options/arguments.h"

@@ -1,4 +1,4 @@
-// Which columns of a head turn, in which direction, and by which kernels: what rotate and explain share.
+// What rotate and explain share: types of elements, which columns of a head turn, in which direction, by which kernels.
 #pragma once
 
 #include "tool/options/arguments.h"
@@ -9,6 +9,27 @@
 #include <string>
 
 namespace halyard::tool {
+
+struct Dtype {
+    dtype value;
+    const char *word;
+    const char *descr;
+};
+
+/// In the order of their values. NumPy has no bf16: files hold its bits.
+inline constexpr Dtype dtypes[] = {
+    {dtype::f32, "f32", "<f4"}, {dtype::f16, "f16", "<f2"}, {dtype::bf16, "bf16", "<u2"}};
+
+inline const Dtype &find_dtype(dtype value) { return dtypes[static_cast<std::size_t>(value) - 1]; }
+
+template <typename Value>
+Words<Value> words_of_dtypes() {
+    Words<Value> words;
+    for (const auto &each : dtypes) {
+        words.emplace_back(each.word, each.value);
+    }
+    return words;
+}
 
 struct RotationOptions {
     std::int32_t pairing = 0;      // HALYARD_PAIRING_…; 0: the model's, else half

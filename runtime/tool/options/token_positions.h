@@ -42,10 +42,6 @@ public:
             return;
         }
         const auto file = read_npy(path_, {"<i4", "<i8"});
-        if (file.shape.empty() || file.shape.size() > 3) {
-            throw Refusal(name_ + " has shape " + format_shape(file.shape) +
-                          ", but positions are [tokens] or [batch, tokens], or such for each axis of an axis map");
-        }
         shape_ = file.shape;
         values_ = file.widened<std::int64_t, std::int32_t>();
     }
@@ -56,24 +52,15 @@ public:
     /// Checks the shape of what was given against X's [batch, tokens], the first dimension being axes where there are
     /// several.
     void check_shape(const std::array<std::int64_t, 4> &x, std::int32_t n_axes) const {
-        if (!is_given()) {
-            return;
+        std::vector<std::int64_t> of_tokens = {x[1]}, of_batch = {x[0], x[1]};
+        if (n_axes > 1) {
+            of_tokens.insert(of_tokens.begin(), n_axes);
+            of_batch.insert(of_batch.begin(), n_axes);
         }
-        if (n_axes > 1 && (shape_.size() < 2 || shape_[0] != n_axes)) {
-            throw Refusal(name_ + " has shape " + format_shape(shape_) + ", but " + std::to_string(n_axes) +
-                          " axes need positions [axes, tokens] or [axes, batch, tokens]");
-        }
-        if (n_axes == 1 && shape_.size() > 2) {
-            throw Refusal(name_ + " has shape " + format_shape(shape_) +
-                          ", but without an axis map positions are [tokens] or [batch, tokens]");
-        }
-        if (n_tokens() != x[1]) {
-            throw Refusal(name_ + " has positions for " + std::to_string(n_tokens()) + " tokens, but X has " +
-                          std::to_string(x[1]));
-        }
-        if (has_batch(n_axes) && n_batch(n_axes) != x[0]) {
-            throw Refusal(name_ + " has positions for a batch of " + std::to_string(n_batch(n_axes)) +
-                          ", but X has a batch of " + std::to_string(x[0]));
+        if (is_given() && shape_ != of_tokens && shape_ != of_batch) {
+            throw Refusal(name_ + " has shape " + format_shape(shape_) + ", but X needs positions " +
+                          format_shape(of_tokens) + " or " + format_shape(of_batch) +
+                          (n_axes > 1 ? ", axes first" : ", without an axis map"));
         }
     }
 

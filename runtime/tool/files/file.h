@@ -1,11 +1,21 @@
-// Files that are there complete or not at all; and the standard output.
+// Files that are read whole, and written complete or not at all; and the standard streams.
 #pragma once
 
+#include <cstddef>
 #include <initializer_list>
 #include <string>
 #include <string_view>
 
 namespace halyard::tool {
+
+/// Throws Refusal: the file can't be read, and why.
+[[noreturn]] void refuse_input(const std::string &path, const std::string &why);
+
+/// All bytes of a regular file. Throws Refusal, naming the file.
+std::string read_file(const std::string &path);
+
+/// All bytes of the standard input, which may be a pipe, if there are at most `limit`. Throws Refusal.
+std::string read_standard_input(std::size_t limit);
 
 /// Writes to a temporary file beside `path` and gives it the name at the end, so that whoever looks sees the old file
 /// or the whole new one, and a failure leaves no trace. A symbolic link stays, and the file that it leads to is

@@ -1,33 +1,31 @@
-#include "tool/files/output_file.h"
+#include "tool/files/file.h"
 
-#include "tool/files/input_file.h"
 #include "tool/files/refusal.h"
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <random>
 #include <system_error>
 
 namespace halyard::tool {
 namespace {
 
-[[noreturn]] void refuse(const std::string &name, const std::string &why) {
+struct CloseFile {
+    void operator()(std::FILE *file) const noexcept { std::fclose(file); }
+};
+using File = std::unique_ptr<std::FILE, CloseFile>;
+
+[[noreturn]] void refuse_output(const std::string &name, const std::string &why) {
     throw Refusal("can't write " + name + ": " + why);
 }
 
+/// Beside the target, because a rename does not cross file systems.
 std::filesystem::path name_temporary(const std::filesystem::path &target) {
-    static constexpr char digits[] = "0123456789abcdef";
     std::random_device random;
-    std::string name = ".halyard-";
-    for (int i = 0; i < 4; ++i) {
-        for (auto [word, n] = std::pair(random(), 0); n < 4; ++n, word >>= 4) {
-            name += digits[word & 15];
-        }
-    }
-    // Beside the target, because a rename does not cross file systems.
-    return target.parent_path() / name;
+    return target.parent_path() / (".halyard-" + std::to_string(random()) + "-" + std::to_string(random()));
 }
 
 /// Where a path leads through symbolic links, whether or not there is a file yet.
@@ -37,7 +35,7 @@ std::filesystem::path follow_links(std::filesystem::path path, const std::string
     while (std::filesystem::is_symlink(std::filesystem::symlink_status(path, code))) {
         const auto next = std::filesystem::read_symlink(path, code);
         if (code) {
-            refuse(name, code.message());
+            refuse_output(name, code.message());
         }
         path = path.parent_path() / next;
     }
@@ -49,23 +47,69 @@ void check_replaceable(const std::string &path, const std::string &name) {
     std::error_code code;
     const auto status = std::filesystem::status(path, code);
     if (path.empty() || !std::filesystem::path(path).has_filename()) {
-        refuse(name, "it names no file");
+        refuse_output(name, "it names no file");
     }
     if (!std::filesystem::status_known(status)) {
-        refuse(name, code.message());
+        refuse_output(name, code.message());
     }
     if (std::filesystem::exists(status)) {
         if (!std::filesystem::is_regular_file(status)) {
-            refuse(name, std::filesystem::is_directory(status) ? "it is a directory" : "it is not a regular file");
+            refuse_output(name,
+                          std::filesystem::is_directory(status) ? "it is a directory" : "it is not a regular file");
         }
         const File probe(std::fopen(path.c_str(), "r+b"));
         if (probe == nullptr) {
-            refuse(name, std::strerror(errno));
+            refuse_output(name, std::strerror(errno));
         }
     }
 }
 
 }  // namespace
+
+void refuse_input(const std::string &path, const std::string &why) {
+    throw Refusal("can't read '" + path + "': " + why);
+}
+
+std::string read_file(const std::string &path) {
+    std::error_code code;
+    const auto status = std::filesystem::status(path, code);
+    if (!std::filesystem::exists(status)) {
+        refuse_input(path, code.message());
+    }
+    // Looked at before opening, which would wait at a pipe without a writer.
+    if (!std::filesystem::is_regular_file(status)) {
+        refuse_input(path, std::filesystem::is_directory(status) ? "it is a directory" : "it is not a regular file");
+    }
+    const File file(std::fopen(path.c_str(), "rb"));
+    if (file == nullptr) {
+        refuse_input(path, std::strerror(errno));
+    }
+    const auto n_bytes = std::filesystem::file_size(path, code);
+    if (code) {
+        refuse_input(path, code.message());
+    }
+    std::string bytes(static_cast<std::size_t>(n_bytes), '\0');
+    if (std::fread(bytes.data(), 1, bytes.size(), file.get()) != bytes.size()) {
+        refuse_input(path, std::ferror(file.get()) != 0 ? std::strerror(errno) : "it became shorter while being read");
+    }
+    return bytes;
+}
+
+std::string read_standard_input(std::size_t limit) {
+    std::string bytes;
+    char some[1 << 16];
+    while (const std::size_t n = std::fread(some, 1, sizeof(some), stdin)) {
+        bytes.append(some, n);
+        if (bytes.size() > limit) {
+            throw Refusal("can't read the standard input: it is longer than the " + std::to_string(limit) +
+                          " bytes that are read");
+        }
+    }
+    if (std::ferror(stdin) != 0) {
+        throw Refusal(std::string("can't read the standard input: ") + std::strerror(errno));
+    }
+    return bytes;
+}
 
 void write_file(const std::string &path, std::initializer_list<std::string_view> parts) {
     const std::string name = "'" + path + "'";
@@ -73,7 +117,7 @@ void write_file(const std::string &path, std::initializer_list<std::string_view>
     const auto target = follow_links(path, name), temporary = name_temporary(target);
     File file(std::fopen(temporary.c_str(), "wbx"));
     if (file == nullptr) {
-        refuse(name, std::strerror(errno));
+        refuse_output(name, std::strerror(errno));
     }
     std::error_code code, ignored;
     if (const auto old = std::filesystem::status(target, ignored); std::filesystem::exists(old)) {
@@ -93,13 +137,13 @@ void write_file(const std::string &path, std::initializer_list<std::string_view>
     }
     if (code) {
         std::filesystem::remove(temporary, ignored);
-        refuse(name, code.message());
+        refuse_output(name, code.message());
     }
 }
 
 void print(const std::string &text) {
     if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-        refuse("to the standard output", std::strerror(errno));
+        refuse_output("to the standard output", std::strerror(errno));
     }
 }
 
