@@ -125,12 +125,8 @@ use_ccache() {
     export CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER-ccache}
 }
 
-has_opencl() { compgen -G '/etc/OpenCL/vendors/*.icd' >/dev/null && /sbin/ldconfig -p | grep -q 'libOpenCL[.]so[.]1 '; }
-
 set_up_tests() {
     want llvm-ar-19 llvm-19 "of emitted libraries"
-    has_opencl || install_packages pocl-opencl-icd ocl-icd-libopencl1 ||
-        say "there is no OpenCL device, and PoCL could not be installed, so the tests of OpenCL will be skipped"
 }
 
 # set_up_nightly_tests: for programs that only nightly tests need.

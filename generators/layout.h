@@ -66,7 +66,7 @@ private:
     }
 };
 
-/// Where x and y begin. CPU kernels get addresses. OpenCL memory is a handle, so GPU kernels get offsets: their buffers
+/// Where x and y begin. CPU kernels get addresses, and GPU kernels offsets, which are 0: their buffers
 /// have one more dimension, of stride 1.
 class Origins {
 public:

@@ -11,10 +11,9 @@
 //                         and "host" by the clock: what a launch takes the host.
 //   {"do":"prepare","kernel":NAME,"tokens","heads","head_dim","rotary_dim"} -> the same of one subject, calls of a
 //   kernel
-//                         of any device; OpenCL's by the clock, until they are done
 //   {"do":"round","calls":[[SUBJECT,n]...]} -> {"seconds":[...]}
 // With arguments it is not asked:
-//   device TARGET            prints the tuner's name for the device, its own name and its driver's version, a line each
+//   device                   prints the tuner's name for the device, its own name and its driver's version, a line each
 //   check KERNEL SEED TIMES  compares random runs with the portable reference; says on standard error what is wrong
 // Exit status: 0 done; 1 it failed, or is wrong; 2 wrong usage.
 #include "checks/scene/on_device.h"
@@ -35,9 +34,6 @@ namespace {
 using namespace halyard;
 using namespace halyard::bench;
 using nlohmann::json;
-
-std::int32_t device_of(const std::string &target) { return target == "cuda_sm80" ? HALYARD_CUDA : HALYARD_OPENCL; }
-std::int32_t device_of(Target target) { return target == Target::cuda_sm80 ? HALYARD_CUDA : HALYARD_OPENCL; }
 
 const gpu::GpuKernel &find_kernel(const std::string &name) {
     for (const gpu::GpuKernel &kernel : gpu::gpu_kernels()) {
@@ -62,19 +58,6 @@ Device describe_cuda() {
     return {name, "CUDA " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10)};
 }
 
-/// What OpenCL says of a command queue's device. Signatures and numbers: OpenCL 3.0 specification.
-std::string ask_opencl(void *queue, unsigned what) {
-    constexpr unsigned queue_device = 0x1091;
-    std::size_t *const no_size = nullptr;
-    void *device = nullptr;
-    char text[256] = "";
-    device::require_call(HALYARD_OPENCL, "clGetCommandQueueInfo", queue, queue_device, sizeof(device),
-                         static_cast<void *>(&device), no_size);
-    device::require_call(HALYARD_OPENCL, "clGetDeviceInfo", device, what, sizeof(text), static_cast<void *>(text),
-                         no_size);
-    return text;
-}
-
 /// "NVIDIA H100 80GB" as nvidia_h100_80gb.
 std::string short_name(const std::string &name) {
     std::string result;
@@ -89,13 +72,9 @@ std::string short_name(const std::string &name) {
     return result;
 }
 
-void print_device(const std::string &target) {
-    const device::DeviceQueue queue(device_of(target));
-    constexpr unsigned device_name = 0x102b, driver_version = 0x102d;
-    const Device device = queue.get().device == HALYARD_CUDA
-                              ? describe_cuda()
-                              : Device{ask_opencl(queue.get().stream, device_name),
-                                       "OpenCL, " + ask_opencl(queue.get().stream, driver_version)};
+void print_device() {
+    const device::DeviceQueue queue;
+    const Device device = describe_cuda();
     std::printf("%s\n%s\n%s\n", short_name(device.name).c_str(), device.name.c_str(), device.driver.c_str());
 }
 
@@ -116,7 +95,7 @@ std::string describe_for_table() {
 }
 
 void check(const gpu::GpuKernel &kernel, std::uint64_t seed, int times) {
-    const device::DeviceQueue queue(device_of(kernel.target));
+    const device::DeviceQueue queue;
     oracle::Random random(seed);
     constexpr std::int64_t many_tokens = 1100;  // more than any schedule counts as few
     for (int i = 0; i <= times; i++) {
@@ -178,7 +157,7 @@ public:
     json answer(const json &request) {
         const std::string what = request.at("do");
         if (what == "describe") {
-            open(HALYARD_CUDA);
+            open();
             return {{"device", describe_for_table()}, {"compiler", HALYARD_COMPILER}, {"halide", HALYARD_HALIDE}};
         }
         if (what == "prepare") {
@@ -204,14 +183,12 @@ private:
 
     const halyard_gpu_queue &queue() const { return own_->get(); }
 
-    void open(std::int32_t device) {
+    void open() {
         if (!own_) {
-            own_.emplace(device);
-            if (device == HALYARD_CUDA) {
-                call_cuda("cuCtxPushCurrent_v2", queue().context);
-                watch_.emplace(queue().stream);
-                empty_.emplace(queue().stream);
-            }
+            own_.emplace();
+            call_cuda("cuCtxPushCurrent_v2", queue().context);
+            watch_.emplace(queue().stream);
+            empty_.emplace(queue().stream);
         }
     }
 
@@ -238,26 +215,15 @@ private:
     }
 
     void prepare_kernel(const gpu::GpuKernel &kernel, const json &request) {
-        open(device_of(kernel.target));
+        open();
         make_work(case_of(kernel, request), false);
         work_->finish();
-        if (queue().device == HALYARD_CUDA) {
-            calls_.emplace(queue().stream, [this] { work_->enqueue(); });
-            subjects_ = {warm("halyard", *calls_)};
-            return;
-        }
-        subjects_ = {{"halyard", "host", [this](long n) {
-                          const double start = now();
-                          for (long i = 0; i < n; i++) {
-                              work_->enqueue();
-                          }
-                          work_->finish();
-                          return now() - start;
-                      }}};
+        calls_.emplace(queue().stream, [this] { work_->enqueue(); });
+        subjects_ = {warm("halyard", *calls_)};
     }
 
     void prepare(const json &request) {
-        open(HALYARD_CUDA);
+        open();
         if (!flushed_) {
             flushed_.emplace(queue(), nullptr, flushed_bytes);
         }
@@ -325,12 +291,12 @@ int main(int argc, char **argv) {
         if (argc == 1) {
             Server server;
             serve([&](const json &request) { return server.answer(request); });
-        } else if (what == "device" && argc == 3) {
-            print_device(argv[2]);
+        } else if (what == "device" && argc == 2) {
+            print_device();
         } else if (what == "check" && argc == 5) {
             check(find_kernel(argv[2]), std::strtoull(argv[3], nullptr, 10), std::atoi(argv[4]));
         } else {
-            std::fprintf(stderr, "usage: halyard_bench_gpu [device TARGET | check KERNEL SEED TIMES]\n");
+            std::fprintf(stderr, "usage: halyard_bench_gpu [device | check KERNEL SEED TIMES]\n");
             return 2;
         }
         return 0;

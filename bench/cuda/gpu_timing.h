@@ -8,7 +8,7 @@ namespace halyard::bench {
 /// Calls a function of the driver, and throws where it fails.
 template <typename... Arguments>
 void call_cuda(const char *name, Arguments... arguments) {
-    device::require_call(HALYARD_CUDA, name, arguments...);
+    device::require_call(name, arguments...);
 }
 
 /// Measures the seconds on the device between two events around an action.
@@ -21,8 +21,8 @@ public:
     Stopwatch(const Stopwatch &) = delete;
     Stopwatch &operator=(const Stopwatch &) = delete;
     ~Stopwatch() {
-        device::call_driver(HALYARD_CUDA, "cuEventDestroy_v2", start_);
-        device::call_driver(HALYARD_CUDA, "cuEventDestroy_v2", end_);
+        device::call_driver("cuEventDestroy_v2", start_);
+        device::call_driver("cuEventDestroy_v2", end_);
     }
     template <typename Action>
     double time(Action action) const {
@@ -54,8 +54,8 @@ public:
     Graph(const Graph &) = delete;
     Graph &operator=(const Graph &) = delete;
     ~Graph() {
-        device::call_driver(HALYARD_CUDA, "cuGraphExecDestroy", executable_);
-        device::call_driver(HALYARD_CUDA, "cuGraphDestroy", graph_);
+        device::call_driver("cuGraphExecDestroy", executable_);
+        device::call_driver("cuGraphDestroy", graph_);
     }
     /// Seconds of n_calls calls, by as many launches as hold them.
     double time(const Stopwatch &watch, long n) const {
@@ -85,7 +85,7 @@ public:
     }
     EmptyKernel(const EmptyKernel &) = delete;
     EmptyKernel &operator=(const EmptyKernel &) = delete;
-    ~EmptyKernel() { device::call_driver(HALYARD_CUDA, "cuModuleUnload", module_); }
+    ~EmptyKernel() { device::call_driver("cuModuleUnload", module_); }
 
     void enqueue() const {
         void **const none = nullptr;

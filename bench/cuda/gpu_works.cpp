@@ -39,8 +39,6 @@ Work::Work(const halyard_gpu_queue &queue, const Case &test, const gpu_angles &a
     how_.stream = queue.stream;
     how_.positions = &positions_;
     how_.policy = bad_position::identity;
-    how_.x_offsets = x_offsets_.data();
-    how_.y_offsets = y_offsets_.data();
     how_.slots = is_road(test) ? &slots_ : nullptr;
     how_.stages = has_norm(test) ? stages_.data() : nullptr;
 }
@@ -88,8 +86,6 @@ void Work::place_tensors(const Case &test) {
         };
         x_.push_back(view(x));
         y_.push_back(view(y));
-        x_offsets_.push_back(x.offset(first));
-        y_offsets_.push_back(y.offset(first));
         first += counts[i] * dim;
         stages_[i] = make_struct<halyard_stages>();
         const bool is_cached = is_road(test) && i > 0;

@@ -47,7 +47,6 @@ private:
     float scale_ = 0.5f;
     gpu_plan plan_;
     std::vector<halyard_tensor> x_, y_;
-    std::vector<std::int64_t> x_offsets_, y_offsets_;
     std::array<halyard_stages, 3> stages_;
     halyard_positions positions_;
     halyard_slots slots_;

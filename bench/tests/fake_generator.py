@@ -22,11 +22,10 @@ def main(arguments):
         sys.exit("this generator cannot")
     subprocess.run([os.environ["HALYARD_REAL_GENERATOR"], *arguments], check=True)
     folder, name = (arguments[arguments.index(option) + 1] for option in ("-o", "-f"))
-    if "element_threads" in values:  # of a GPU: OpenCL's text or PTX is in the object
+    if "element_threads" in values:  # of a GPU: PTX is in the object
         path = pathlib.Path(folder, name + ".o")
         if values["element_threads"] == "4":
-            wrong = re.sub(rb"\bfma\(", b"mix(", path.read_bytes())
-            path.write_bytes(re.sub(rb"\bmul((\.rn)?\.f32)", rb"add\1", wrong))
+            path.write_bytes(re.sub(rb"\bmul((\.rn)?\.f32)", rb"add\1", path.read_bytes()))
         return
     path = pathlib.Path(folder, name + ".s")
     step, assembly = values.get("elements_per_step"), path.read_text()

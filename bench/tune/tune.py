@@ -22,8 +22,6 @@ from search import Parameter, format_results, tune_kernels  # noqa: E402
 from works import Work, part_of, read_models  # noqa: E402
 from workshop import GpuWorkshop, LocalWorkshop, ask_program  # noqa: E402
 
-GPU_TARGETS = ("cuda_sm80", "opencl")
-
 
 # ---- Works by which kernels are tuned --------------------------------------------------------------------------------
 
@@ -148,7 +146,7 @@ class Tuning:
         for what in "generator", "compiler":
             if not os.access(self.recipes[what], os.X_OK):
                 raise Failed(f"there is no {what} at {self.recipes[what]}: ./run build finds or makes it")
-        self.on_gpu = options.target in GPU_TARGETS
+        self.on_gpu = options.target == "cuda_sm80"
         if self.on_gpu and not self.recipes["gpu_program"]:
             raise Failed("this build has no kernels for GPUs")
         make_folder(options.state)
@@ -172,8 +170,7 @@ class Tuning:
         log = self.options.state / "device.log"
         if self.on_gpu:
             self.target = self.options.target
-            said = ask_program([self.recipes["gpu_program"], "device", self.target], log,
-                               f"no device for {self.target}")
+            said = ask_program([self.recipes["gpu_program"], "device"], log, f"no device for {self.target}")
             name, gpu, driver = (said + ["", "", ""])[:3]
             self.device, self.text = {"name": name, "gpu": gpu, "driver": driver}, f"{gpu} ({driver})"
         else:

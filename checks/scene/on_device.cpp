@@ -17,14 +17,10 @@ public:
         }
     }
 
-    /// Where a copy is, and the offset of its view.
+    /// Where a copy is.
     void *data(const void *host) const {
         const Memory::Found found = scene_.memory.find(host);
         return found.region < 0 ? nullptr : regions_[static_cast<std::size_t>(found.region)]->data(found.offset);
-    }
-    std::int64_t offset(const void *host, std::int64_t bytes) const {
-        const Memory::Found found = scene_.memory.find(host);
-        return found.region < 0 ? 0 : regions_[static_cast<std::size_t>(found.region)]->offset(found.offset / bytes);
     }
     Images image() const {
         Images images;
@@ -50,36 +46,25 @@ public:
         if (call_.args.positions != nullptr) {
             positions_.data = mirror.data(call_.positions.data);
             args_.positions = &positions_;
-            args_.positions_offset = mirror.offset(call_.positions.data, bytes_of_type(positions_.type));
         }
         for (int i = 0; i < call_.n(); i++) {
-            x_[i] = view(call_.x[i], x_offsets_[i]);
-            y_[i] = view(call_.y[i], y_offsets_[i]);
+            x_[i] = view(call_.x[i]);
+            y_[i] = view(call_.y[i]);
             stages_[i] = call_.stages[i];
             stages_[i].weight = mirror.data(call_.stages[i].weight);
-            weight_offsets_[i] = mirror.offset(call_.stages[i].weight, bytes_of(call_.norms[i].weight_dtype));
             stages_[i].cache = mirror.data(call_.stages[i].cache);
-            cache_offsets_[i] = mirror.offset(call_.stages[i].cache, bytes_of(call_.out_dtype(i)));
             stages_[i].group_scales = mirror.data(call_.stages[i].group_scales);
-            group_scale_offsets_[i] = mirror.offset(call_.stages[i].group_scales, 1);
         }
         args_.n_tensors = scene.call.args.n_tensors;
         args_.x = x_;
         args_.y = y_;
-        args_.x_offsets = x_offsets_;
-        args_.y_offsets = y_offsets_;
-        args_.weight_offsets = weight_offsets_;
-        args_.cache_offsets = cache_offsets_;
-        args_.group_scale_offsets = group_scale_offsets_;
         args_.stages = call_.args.stages != nullptr ? stages_ : nullptr;
         if (call_.args.slots != nullptr) {
             slots_.data = mirror.data(call_.slots.data);
             args_.slots = &slots_;
-            args_.slots_offset = mirror.offset(call_.slots.data, bytes_of_type(slots_.type));
         }
         if (args_.bad_position == HALYARD_BAD_POSITION_ERROR) {
             args_.error_word = static_cast<std::int32_t *>(words.data(4));
-            args_.error_word_offset = words.offset(1);
         }
     }
     DeviceRun(const DeviceRun &) = delete;
@@ -89,12 +74,9 @@ public:
     Images run(const Angles &angles) const {
         halyard_angle_source_desc desc = angles.desc;
         halyard::angle_source given;
-        std::int64_t cos_offset = 0, sin_offset = 0;
         if (angles.is_given()) {
             desc.cos_rows = mirror_.data(angles.desc.cos_rows);
             desc.sin_rows = mirror_.data(angles.desc.sin_rows);
-            cos_offset = mirror_.offset(angles.desc.cos_rows, bytes_of(desc.rows_dtype));
-            sin_offset = mirror_.offset(angles.desc.sin_rows, bytes_of(desc.rows_dtype));
             given = halyard::angle_source(halyard::frequencies(), desc);
         }
         auto error = sized<halyard_error>();
@@ -104,8 +86,7 @@ public:
             }
         };
         halyard_gpu_angles *angles_there = nullptr;
-        need(halyard_create_gpu_angles(&queue_, angles.is_given() ? given.get() : angles.get(), cos_offset, sin_offset,
-                                       &angles_there, &error));
+        need(halyard_create_gpu_angles(&queue_, angles.is_given() ? given.get() : angles.get(), &angles_there, &error));
         const halyard::gpu_angles owns_angles(angles_there);
         halyard_gpu_plan *plan = nullptr;
         need(halyard_create_gpu_plan(&queue_, &call_.plan, angles_there, &plan, &error));
@@ -120,20 +101,14 @@ private:
     const Call &call_;
     halyard_tensor x_[HALYARD_MAX_TENSORS], y_[HALYARD_MAX_TENSORS];
     halyard_stages stages_[HALYARD_MAX_TENSORS];
-    std::int64_t x_offsets_[HALYARD_MAX_TENSORS], y_offsets_[HALYARD_MAX_TENSORS];
-    std::int64_t weight_offsets_[HALYARD_MAX_TENSORS], cache_offsets_[HALYARD_MAX_TENSORS];
-    std::int64_t group_scale_offsets_[HALYARD_MAX_TENSORS];
     halyard_positions positions_;
     halyard_slots slots_;
     halyard_gpu_run_args args_ = sized<halyard_gpu_run_args>();
 
-    static std::int64_t bytes_of_type(std::int32_t type) { return type == HALYARD_INT64 ? 8 : 4; }
-
-    halyard_tensor view(const halyard_tensor &host, std::int64_t &offset) const {
+    halyard_tensor view(const halyard_tensor &host) const {
         halyard_tensor tensor = host;
         tensor.data = mirror_.data(host.data);
         tensor.device = queue_.device;
-        offset = mirror_.offset(host.data, bytes_of(host.dtype));
         return tensor;
     }
 };

@@ -112,7 +112,6 @@ void Scene::pack_inputs() {
 void Scene::place_tensors() {
     const bool is_apart = draw_.one_in(2), is_mixed = !choice_.on_device && draw_.one_in(2);
     const std::size_t inputs = memory.new_region(), outputs = is_mixed ? inputs : memory.new_region();
-    const bool are_weights_apart = choice_.on_device ? draw_.one_in(2) : is_apart;  // OpenCL's launches depend on it
     const std::size_t weights = memory.new_region();
     std::int64_t heads = 0;
     const auto gap_of = [&](std::int64_t step) { return step * draw_.in(0, step > 1 ? 2 : 9); };
@@ -139,7 +138,7 @@ void Scene::place_tensors() {
             memory.add(y.data, is_apart ? memory.new_region() : outputs, extent_of(y),
                        std::max<std::int64_t>(own, choice_.on_device ? bytes_of(y.dtype) : 1), gap_of(own));
         }
-        add_stages(i, is_apart ? memory.new_region() : outputs, are_weights_apart ? memory.new_region() : weights);
+        add_stages(i, is_apart ? memory.new_region() : outputs, is_apart ? memory.new_region() : weights);
     }
 }
 

@@ -4,7 +4,6 @@
 
 #include "arithmetic/rotation.h"
 
-#include "base/nearest.h"
 #include "halyard/halyard.h"
 
 #include <string>
@@ -28,39 +27,19 @@ inline Expr sum_of_lanes(std::vector<Expr> sums) {
     return sums[0];
 }
 
-/// Roots and quotients, correctly rounded: see nearest.h.
+/// Roots and quotients, correctly rounded. For CUDA Halide's own may be approximations.
 struct RootMath {
-    using Float = Expr;
-
     Target target;
 
     Expr root(const Expr &x) const {
-        return is_cuda() ? nvvm("llvm.nvvm.sqrt.rn.f", {x}) : is_opencl() ? nearest_root(*this, x) : root_estimate(x);
+        return is_cuda() ? nvvm("llvm.nvvm.sqrt.rn.f", {x}) : Halide::strict_float(Halide::sqrt(x));
     }
     Expr quotient(const Expr &a, const Expr &b) const {
-        return is_cuda()     ? nvvm("llvm.nvvm.div.rn.f", {a, b})
-               : is_opencl() ? nearest_quotient(*this, a, b)
-                             : quotient_estimate(a, b);
+        return is_cuda() ? nvvm("llvm.nvvm.div.rn.f", {a, b}) : Halide::strict_float(a / b);
     }
-
-    Expr fma(const Expr &a, const Expr &b, const Expr &c) const { return halyard::fma(target, a, b, c); }
-    static Expr times(const Expr &a, const Expr &b) { return Halide::strict_float(a * b); }
-    static Expr plus(const Expr &a, const Expr &b) { return Halide::strict_float(a + b); }
-    static Expr negate(const Expr &x) { return flip_sign(x, sign_bit); }
-    static Expr moved(const Expr &x, int n) { return reinterpret<float>(reinterpret<int32_t>(x) + n); }
-    static Expr select(const Expr &condition, const Expr &a, const Expr &b) { return Halide::select(condition, a, b); }
-    /// Halide takes an expression that is used often for as many, and its time for that grows by powers.
-    template <typename Body>
-    static Expr let(const Expr &value, const Body &body) {
-        const std::string name = Halide::Internal::unique_name("value");
-        return Halide::Internal::Let::make(name, value, body(Halide::Internal::Variable::make(value.type(), name)));
-    }
-    static Expr root_estimate(const Expr &x) { return Halide::strict_float(Halide::sqrt(x)); }
-    static Expr quotient_estimate(const Expr &a, const Expr &b) { return Halide::strict_float(a / b); }
 
 private:
     bool is_cuda() const { return target.has_feature(Target::CUDA); }
-    bool is_opencl() const { return target.has_feature(Target::OpenCL); }
     static Expr nvvm(const char *name, const std::vector<Expr> &of) {
         return Halide::Internal::Call::make(Halide::Float(32), name, of, Halide::Internal::Call::PureExtern);
     }
@@ -77,7 +56,7 @@ inline Expr mean_of(const Target &target, const Expr &sum, const Expr &n) { retu
 /// What the elements of a head are multiplied by, from the sum of n squares.
 inline Expr scale_of_norm(const Target &target, const Expr &sum, const Expr &n, const Expr &eps) {
     const RootMath math = {target};
-    return math.quotient(1.0f, math.root(math.plus(math.quotient(sum, n), eps)));
+    return math.quotient(1.0f, math.root(Halide::strict_float(math.quotient(sum, n) + eps)));
 }
 
 /// An element that is normed. round(v, flag) rounds v to the tensor's dtype if that flag is set. The bias may be

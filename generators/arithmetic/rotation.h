@@ -17,8 +17,8 @@ inline Expr fma(const Target &target, const Expr &a, const Expr &b, const Expr &
     if (!has_fma(target)) {
         return Halide::strict_float(a * b + c);
     }
-    return Halide::Internal::Call::make(Halide::Float(32), target.has_feature(Target::OpenCL) ? "fma" : "llvm.fma.f32",
-                                        {a, b, c}, Halide::Internal::Call::PureExtern);
+    return Halide::Internal::Call::make(Halide::Float(32), "llvm.fma.f32", {a, b, c},
+                                        Halide::Internal::Call::PureExtern);
 }
 
 /// The same, but accurate on every target: without FMA it is computed in double, where the product is exact.

@@ -19,7 +19,7 @@ inline const std::map<std::string, Dtype> dtypes_of_caches = {{"f32", Dtype::f32
                                                               {"e5m2", Dtype::e5m2}, {"int8", Dtype::int8}};
 
 /// The type of a buffer's element: one number, or packed two neighbouring ones of 16 bits, the lower address in the
-/// lower half. bf16 and floats of 8 bits are integers, and so are a GPU's f16: OpenCL devices need not have that type.
+/// lower half. bf16 and floats of 8 bits are integers, and so are a GPU's f16, which its kernels mostly take by words.
 inline Halide::Type element_type(const Target &target, Dtype dtype, bool packed) {
     switch (dtype) {
     case Dtype::f32: return Halide::Float(32);
@@ -101,29 +101,26 @@ inline Expr narrow_to_f16_in_integers(const Expr &x) {
     return select(is_nan_bits(bits), Expr(0x7e00u), magnitude >= Expr(0x477ff000u), Expr(0x7c00u), finite) | sign;
 }
 
-/// The f16 in the lower half of a word. OpenCL devices need not have that type.
-inline Expr f16_bits_to_f32(const Target &target, const Expr &word) {
-    return target.has_feature(Target::OpenCL)
-               ? widen_f16_in_integers(word)
-               : cast<float>(reinterpret(Halide::Float(16), cast<uint16_t>(word & 0xffff)));
+/// The f16 in the lower half of a word.
+inline Expr f16_bits_to_f32(const Expr &word) {
+    return cast<float>(reinterpret(Halide::Float(16), cast<uint16_t>(word & 0xffff)));
 }
 
 /// The reverse; the upper half is zero.
 inline Expr f32_to_f16_bits(const Target &target, const Expr &x) {
-    return target.has_feature(Target::OpenCL) ? narrow_to_f16_in_integers(x)
-                                              : cast<uint32_t>(reinterpret<uint16_t>(to_f16(target, x)));
+    return cast<uint32_t>(reinterpret<uint16_t>(to_f16(target, x)));
 }
 
 /// The one or two floats of an element.
-inline std::vector<Expr> unpack(const Target &target, Dtype dtype, const Expr &element) {
+inline std::vector<Expr> unpack(Dtype dtype, const Expr &element) {
     if (element.type().is_float()) {
         return {cast<float>(element)};
     }
     const Expr word = cast<uint32_t>(element);
     const bool is_f16 = dtype == Dtype::f16;
-    std::vector<Expr> floats = {is_f16 ? f16_bits_to_f32(target, word) : reinterpret<float>(word << 16)};
+    std::vector<Expr> floats = {is_f16 ? f16_bits_to_f32(word) : reinterpret<float>(word << 16)};
     if (element.type().bits() == 32) {
-        floats.push_back(is_f16 ? f16_bits_to_f32(target, word >> 16) : reinterpret<float>(word & Expr(0xffff0000u)));
+        floats.push_back(is_f16 ? f16_bits_to_f32(word >> 16) : reinterpret<float>(word & Expr(0xffff0000u)));
     }
     return floats;
 }
@@ -147,7 +144,7 @@ inline Expr pack(const Target &target, Dtype dtype, const Halide::Type &type, co
 // Unlike pack(), these take every bit pattern. They clamp as integers, because min and max of floats treat NaN
 // differently on each target.
 
-/// Whether x is a NaN. Halide 21 cannot emit the comparison of floats for vectors of an OpenCL device.
+/// Whether x is a NaN.
 inline Expr is_any_nan(const Target &target, const Expr &x) {
     return target.has_gpu_feature() ? is_nan_bits(reinterpret<uint32_t>(x)) : Halide::strict_float(x != x);
 }
@@ -225,7 +222,7 @@ inline Expr widen(const Target &target, Dtype dtype, const Expr &element) {
     case Dtype::f32:
     case Dtype::bf16: break;
     }
-    return unpack(target, dtype, element)[0];
+    return unpack(dtype, element)[0];
 }
 
 /// x as an element of one number: to nearest even, NaN stays NaN. Floats of 8 bits take less time if x is never NaN.
@@ -257,7 +254,7 @@ struct Format {
     Rounding rounding;
 
     Halide::Type type() const { return element_type(target, dtype, packed); }
-    std::vector<Expr> floats(const Expr &element) const { return unpack(target, dtype, element); }
+    std::vector<Expr> floats(const Expr &element) const { return unpack(dtype, element); }
     Expr element(const std::vector<Expr> &floats) const { return pack(target, dtype, type(), rounding, floats); }
 
     /// A value of the caller's rows. A NaN becomes one that survives the rounding to bf16.

@@ -107,7 +107,7 @@ def packed(folder):
     for target in listed.targets_of(manifest["triple"]):
         products = [emit.Product(listed.kernels[row["name"]], {}, row["schedule"])
                     for row in manifest["kernels"] if row["target"] == target.name]
-        files[f"kernel_rows_{target.name}.inc"] = emit.rows_of(products, target).encode()
+        files[f"kernel_rows_{target.name}.inc"] = emit.rows_of(products).encode()
     return files
 
 

@@ -29,11 +29,7 @@ class Target:
     processor: str  # as Halide calls it; of a GPU the one that launches its kernels
     features: str
     isa: str  # what a machine must have
-    device_code: str | None = None  # of a GPU: the suffix of the text that its driver compiles
-
-    @property
-    def is_gpu(self):
-        return self.device_code is not None
+    is_gpu: bool = False
 
     def halide(self, triple):
         """What a generator is told about the target: Halide's name of it."""
@@ -179,8 +175,8 @@ class _Reader:
     def _targets(self, cell, is_gpu):
         """The targets that a cell names."""
         known = {n: t for n, t in self.targets.items() if t.is_gpu == is_gpu}
-        every = "gpus" if is_gpu else "cpus"
-        return list(known.values()) if cell == every else [self._one_of("target", cell, known | {every: None})]
+        every = [] if is_gpu else ["cpus"]
+        return list(known.values()) if cell in every else [self._one_of("target", cell, known | dict.fromkeys(every))]
 
     def _kernels(self, name, targets, **fields):
         for target in targets:
@@ -192,8 +188,8 @@ class _Reader:
                 self._refuse(f"{name} has features that {better.name}, which comes before it, has not")
         self._add(self.targets, Target(name, processor, features, isa))
 
-    def gpu_target(self, name, processor, features, device_code, isa):
-        self._add(self.targets, Target(name, processor, features, isa, device_code))
+    def gpu_target(self, name, processor, features, isa):
+        self._add(self.targets, Target(name, processor, features, isa, is_gpu=True))
 
     def triple(self, name, format, suffix, library, non_temporal):
         past_caches = self._one_of("non_temporal", non_temporal, FLAGS)

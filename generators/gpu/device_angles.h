@@ -115,8 +115,8 @@ public:
                         bits(*in.second_rows, *in.second_offset + pair), *in.scale_high, *in.scale_low);
         const Angle of_sum =
             sum_angle(ExprMath{target}, floats(pair, coarse), floats(pair, *in.first_fine_row + cast<int32_t>(fine)));
-        const Angle of_f16 = halves(target, Dtype::f16, pair, in_order);
-        const Angle of_bf16 = halves(target, Dtype::bf16, pair, in_order);
+        const Angle of_f16 = halves(Dtype::f16, pair, in_order);
+        const Angle of_bf16 = halves(Dtype::bf16, pair, in_order);
         const Angle of_f32 = floats(pair, select(positions.is_listed(), in_list, in_order));
         const auto one_of = [&](Expr Angle::*part) {
             return select(is(AngleForm::phase), of_phase.*part, is(AngleForm::factored), of_sum.*part,
@@ -192,9 +192,9 @@ private:
         return {in_row(*in.first_rows, *in.first_offset + pair, row),
                 in_row(*in.second_rows, *in.second_offset + pair, row)};
     }
-    Angle halves(const Target &target, Dtype dtype, const Expr &pair, const Expr &row) const {
-        return {unpack(target, dtype, in_row(*in.first_halves, *in.first_offset + pair, row))[0],
-                unpack(target, dtype, in_row(*in.second_halves, *in.second_offset + pair, row))[0]};
+    Angle halves(Dtype dtype, const Expr &pair, const Expr &row) const {
+        return {unpack(dtype, in_row(*in.first_halves, *in.first_offset + pair, row))[0],
+                unpack(dtype, in_row(*in.second_halves, *in.second_offset + pair, row))[0]};
     }
 };
 

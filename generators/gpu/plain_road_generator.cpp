@@ -72,7 +72,7 @@ private:
     /// An element of a word as a float.
     Expr element(const Expr &word) const {
         const Expr up = word << cast<uint32_t>(16 - 16 * i), down = word >> cast<uint32_t>(16 * i);
-        return dtype == Dtype::bf16 ? reinterpret<float>(up & Expr(0xffff0000u)) : f16_bits_to_f32(target, down);
+        return dtype == Dtype::bf16 ? reinterpret<float>(up & Expr(0xffff0000u)) : f16_bits_to_f32(down);
     }
     /// Two halves as a word. Of floats Halide 21 would make a sum of the first and a difference: these are integers.
     Expr word_of(Func halves) const {

@@ -101,7 +101,7 @@ private:
         halves = quads_of(*in->head_dim / 8, *in->dtype != number_of(Dtype::f32));
         loaded(in_head(quad_in(words) * 4 + words.x), h, t) = reinterpret<float>(word(words));
         const Expr two = word(halves);
-        const std::vector<Expr> f16 = unpack(target, Dtype::f16, two), bf16 = unpack(target, Dtype::bf16, two);
+        const std::vector<Expr> f16 = unpack(Dtype::f16, two), bf16 = unpack(Dtype::bf16, two);
         const auto either = [&](size_t i) { return select(*in->dtype == number_of(Dtype::f16), f16[i], bf16[i]); };
         const Expr place = in_head(quad_in(halves) * 8 + halves.x * 2 + Halide::scatter(0, 1));
         loaded(place, h, t) = Halide::gather(either(0), either(1));
@@ -120,7 +120,7 @@ private:
         };
         const Expr low = half(i * step), high = half(i * step + step - 1);
         const Expr given = select(kind == 0, 1.0f, is_f32, reinterpret<float>((high << 16) | low), is_f16,
-                                  f16_bits_to_f32(target, low), reinterpret<float>(low << 16));
+                                  f16_bits_to_f32(low), reinterpret<float>(low << 16));
         return select((of_head(in->weight_kind) & Fields::Road::adds_one) != 0, Halide::strict_float(given + 1.0f),
                       given);
     }
@@ -128,7 +128,7 @@ private:
     /// v rounded to the dtype of x.
     Expr rounded(const Expr &v) const {
         const Rounding usual = rounding_of(target, Halide::Internal::const_false(), Expr(0u));
-        const Expr f16 = f16_bits_to_f32(target, f32_to_f16_bits(target, v));
+        const Expr f16 = f16_bits_to_f32(f32_to_f16_bits(target, v));
         const Expr bf16 = reinterpret<float>(round_to_bf16(target, v, usual) & Expr(0xffff0000u));
         return select(*in->dtype == number_of(Dtype::f32), v, *in->dtype == number_of(Dtype::f16), f16, bf16);
     }

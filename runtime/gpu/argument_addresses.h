@@ -65,8 +65,8 @@ struct ArgumentSide {
     public:
         Array(Arguments &all, const char *) : place_(all.next()) {}
         /// Sets where it begins. Its n_dims dimensions are still to be added.
-        View &begin_at(const Launch &launch, const Location &place) {
-            View &view = view_.emplace(launch, place, halide_type<T>);
+        View &begin_at(Address place) {
+            View &view = view_.emplace(place, halide_type<T>);
             *place_ = view.get();
             return view;
         }
@@ -79,20 +79,19 @@ struct ArgumentSide {
 
 using Fields = LaunchFields<ArgumentSide>;
 
-inline void set_positions(Fields::Positions &to, const Launch &launch, const LaunchPositions &given,
-                          std::int64_t n_tokens, const Covered &covered) {
-    View &view = to.positions.begin_at(launch, given.place);
-    view.add(view.offset() + given.n_words, 1)
+inline void set_positions(Fields::Positions &to, const LaunchPositions &given, std::int64_t n_tokens,
+                          const Covered &covered) {
+    to.positions.begin_at(given.place)
+        .add(given.n_words, 1)
         .add(n_tokens, given.stride_token * given.n_words)
         .add(covered.n_axes, given.stride_axis * given.n_words);
     to.n_words = given.n_words;
-    to.offset = view.offset();
     to.start = given.start;
     to.step = given.step;
     to.first = covered.first;
     to.last = covered.last;
     const std::int32_t length = std::max(covered.list.n, 1);
-    to.list.begin_at(launch, {covered.list.memory, 0}).add(length, 1);
+    to.list.begin_at(address_of(covered.list.memory)).add(length, 1);
     to.n_list_steps =
         covered.list.is_list ? static_cast<std::int32_t>(std::bit_width(static_cast<std::uint32_t>(length))) : 0;
     to.n_listed = covered.list.n;
@@ -108,23 +107,19 @@ inline void set_angles(Fields::Angles &to, const Launch &launch, const LaunchPos
                        std::int64_t n_tokens, const PairRange &pairs) {
     const DeviceAngles &angles = *launch.angles;
     const halyard_angle_source &source = angles.source;
-    set_positions(to.positions, launch, positions, n_tokens, positions_of_source(angles));
-    to.axis_of_pair.begin_at(launch, {angles.axis_of_pair, 4 * pairs.first}).add(pairs.count, 1);
+    set_positions(to.positions, positions, n_tokens, positions_of_source(angles));
+    to.axis_of_pair.begin_at(moved(address_of(angles.axis_of_pair), 4 * pairs.first)).add(pairs.count, 1);
     to.clamps = launch.clamps;
     to.form = static_cast<std::int32_t>(angles.form);
-    // A kernel reads the rows either as floats or as halves, and counts the offset in the ones that it reads.
-    const bool has_halves = angles.form == AngleForm::rows_f16 || angles.form == AngleForm::rows_bf16;
-    const auto set_rows = [&](auto &floats, auto &halves, void *memory, std::int64_t offset) {
-        const std::int64_t first = offset + pairs.first;
-        View &as_floats = floats.begin_at(launch, {memory, has_halves ? 0 : first * 4});
-        View &as_halves = halves.begin_at(launch, {memory, has_halves ? first * 2 : 0});
-        for (View *view : {&as_floats, &as_halves}) {
-            view->add(view->offset() + pairs.count, 1).add(angles.n_rows, source.stride_row);
-        }
-        return (has_halves ? as_halves : as_floats).offset();
+    // A kernel reads the rows either as floats or as halves.
+    const std::int64_t bytes = angles.form == AngleForm::rows_f16 || angles.form == AngleForm::rows_bf16 ? 2 : 4;
+    const auto set_rows = [&](auto &floats, auto &halves, const void *memory) {
+        const Address first = moved(address_of(memory), pairs.first * bytes);
+        floats.begin_at(first).add(pairs.count, 1).add(angles.n_rows, source.stride_row);
+        halves.begin_at(first).add(pairs.count, 1).add(angles.n_rows, source.stride_row);
     };
-    to.first_offset = set_rows(to.first_rows, to.first_halves, angles.first_rows, angles.first_offset);
-    to.second_offset = set_rows(to.second_rows, to.second_halves, angles.second_rows, angles.second_offset);
+    set_rows(to.first_rows, to.first_halves, angles.first_rows);
+    set_rows(to.second_rows, to.second_halves, angles.second_rows);
     to.row_of_zero = source.identity_row;
     to.first_fine_row = angles.first_fine_row;
     to.fine_bits = source.fine_bits;

@@ -1,4 +1,4 @@
-// The drivers' own functions, found when they are first needed: whether there is a device, memory on it, and what is
+// The driver's own functions, found when they are first needed: whether there is a device, memory on it, and what is
 // known of a pointer. Launches don't come through here, since Halide's runtime makes them.
 #pragma once
 
@@ -11,16 +11,16 @@
 
 namespace halyard::gpu {
 
-/// Says in a few words why a device cannot be used; the string is empty where it can. The answer is looked up once.
-const char *why_not(std::int32_t device) noexcept;
+/// Says in a few words why CUDA cannot be used; the string is empty where it can. The answer is looked up once.
+const char *why_no_cuda() noexcept;
 
-/// Fails if a number names no kind of GPU. The message calls the argument `name`.
+/// Fails if a number is not HALYARD_CUDA. The message calls the argument `name`.
 halyard_status check_device(const char *name, std::int32_t device, halyard_error *error) noexcept;
 
 /// Copies a queue, with its context. Fails if it is not valid or its device cannot be used.
 halyard_status read_queue(const halyard_gpu_queue *queue, halyard_gpu_queue *out, halyard_error *error) noexcept;
 
-/// Allocates device memory: an address (CUDA) or a cl_mem. NULL if the device has no memory left.
+/// Allocates device memory. NULL if the device has no memory left.
 void *allocate(const halyard_gpu_queue &queue, std::size_t n_bytes) noexcept;
 void release(const halyard_gpu_queue &queue, void *memory) noexcept;
 
@@ -31,12 +31,11 @@ int copy_out(const halyard_gpu_queue &queue, void *data, void *memory, std::size
 
 /// What the driver can tell of memory that a caller hands over.
 struct MemoryInfo {
-    bool is_known;          // of this device, as far as can be told
-    bool is_of_context;     // OpenCL: of the plan's context. CUDA: of its device
-    std::uint64_t n_bytes;  // OpenCL: the buffer's size. CUDA: unlimited
+    bool is_known;  // to the driver
+    bool is_of_device;
 };
 
-/// Makes a CUDA context current in this thread for as long as it lives.
+/// Makes a context current in this thread for as long as it lives.
 class CurrentContext {
 public:
     explicit CurrentContext(void *context) noexcept;
@@ -48,8 +47,8 @@ private:
     bool is_pushed_;
 };
 
-/// Asks the driver about memory. The first question makes a CUDA queue's context current in this thread, and it stays
-/// so until the end of this object: switching for each question would take more driver calls than the questions.
+/// Asks the driver about memory. The first question makes the queue's context current in this thread, and it stays so
+/// until the end of this object: switching for each question would take more driver calls than the questions.
 class MemoryQueries {
 public:
     explicit MemoryQueries(const halyard_gpu_queue &queue) noexcept : queue_(queue) {}
@@ -59,10 +58,7 @@ public:
 private:
     const halyard_gpu_queue &queue_;
     std::optional<CurrentContext> current_;
-    int device_ = -1;  // CUDA: the context's
+    int device_ = -1;  // the context's
 };
-
-/// OpenCL: the driver makes sub-buffers only at offsets that are multiples of this number of bytes.
-std::uint64_t part_alignment(const halyard_gpu_queue &queue) noexcept;
 
 }  // namespace halyard::gpu

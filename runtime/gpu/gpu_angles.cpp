@@ -66,39 +66,22 @@ halyard_status upload_axes(halyard_gpu_angles &angles, const PairAxes &axes, hal
                   &angles.device.axis_of_pair, error);
 }
 
-/// Checks that a given array of rows is on the queue's device and large enough, as far as the driver can tell.
-halyard_status check_rows(const halyard_gpu_angles &angles, const char *name, void *memory, std::int64_t offset,
-                          halyard_error *error) {
-    const halyard_angle_source &source = angles.device.source;
-    const bool is_cuda = angles.queue.device == HALYARD_CUDA;
-    if (offset < 0 || (is_cuda && offset != 0) || offset > INT32_MAX) {
-        return fail(error, HALYARD_ERROR_OVERFLOW, name, "_offset is ", offset, ", but must be ",
-                    is_cuda ? "0 with CUDA" : "0 to 2^31 - 1");
-    }
-    const MemoryInfo info = MemoryQueries(angles.queue).describe(memory);
-    const auto bytes = static_cast<std::uint64_t>(element_bytes(source.rows_dtype));
-    if (reinterpret_cast<std::uintptr_t>(memory) % bytes != 0) {  // OpenCL's handles are aligned
+/// Checks that a given array of rows is on the queue's device.
+halyard_status check_rows(const halyard_gpu_angles &angles, const char *name, void *memory, halyard_error *error) {
+    const auto bytes = static_cast<std::uint64_t>(element_bytes(angles.device.source.rows_dtype));
+    if (reinterpret_cast<std::uintptr_t>(memory) % bytes != 0) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED, "the source's ", name, "_rows is not aligned to its elements");
     }
-    const std::int64_t end = offset + (source.n_rows - 1) * source.stride_row + source.rotary_dim / 2;
-    if (!info.is_of_context) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "the source's ", name, "_rows is no memory of the queue's device");
-    }
-    if (info.n_bytes / bytes < static_cast<std::uint64_t>(end)) {
-        return fail(error, HALYARD_ERROR_SHAPE, "the source's ", name, "_rows end at element ", end,
-                    ", but its buffer at ", info.n_bytes / bytes);
-    }
-    return HALYARD_OK;
+    return MemoryQueries(angles.queue).describe(memory).is_of_device
+               ? HALYARD_OK
+               : fail(error, HALYARD_ERROR_MISMATCH, "the source's ", name, "_rows is no memory of the queue's device");
 }
 
-halyard_status use_rows(halyard_gpu_angles &angles, const halyard_angle_source &source, std::int64_t cos_offset,
-                        std::int64_t sin_offset, halyard_error *error) {
+halyard_status use_rows(halyard_gpu_angles &angles, const halyard_angle_source &source, halyard_error *error) {
     angles.device.first_rows = const_cast<void *>(source.cos_rows);
     angles.device.second_rows = const_cast<void *>(source.sin_rows);
-    angles.device.first_offset = cos_offset;
-    angles.device.second_offset = sin_offset;
-    HALYARD_TRY(check_rows(angles, "cos", angles.device.first_rows, cos_offset, error));
-    return check_rows(angles, "sin", angles.device.second_rows, sin_offset, error);
+    HALYARD_TRY(check_rows(angles, "cos", angles.device.first_rows, error));
+    return check_rows(angles, "sin", angles.device.second_rows, error);
 }
 
 halyard_status upload_source(halyard_gpu_angles &angles, const halyard_angle_source &source, halyard_error *error) {
@@ -110,7 +93,6 @@ halyard_status upload_source(halyard_gpu_angles &angles, const halyard_angle_sou
         return upload(angles.queue, source.turns_low.get(), n_bytes, &device.second_rows, error);
     }
     // One piece of memory, in which each row is one of cos and one of sin.
-    device.second_offset = source.rotary_dim / 2;
     const auto n_floats = static_cast<std::size_t>(device.n_rows * source.stride_row);
     const float *rows = source.owned_rows.get();
     std::unique_ptr<float[]> both;
@@ -124,9 +106,9 @@ halyard_status upload_source(halyard_gpu_angles &angles, const halyard_angle_sou
         std::copy_n(source.fine_rows.get(), static_cast<std::int64_t>(n_floats) - n_coarse, both.get() + n_coarse);
         rows = both.get();
     }
-    const halyard_status status = upload(angles.queue, rows, n_floats * sizeof(float), &device.first_rows, error);
-    device.second_rows = device.first_rows;
-    return status;
+    HALYARD_TRY(upload(angles.queue, rows, n_floats * sizeof(float), &device.first_rows, error));
+    device.second_rows = static_cast<float *>(device.first_rows) + n_pairs;
+    return HALYARD_OK;
 }
 
 /// The rows of a source, coarse and fine ones together.
@@ -165,8 +147,7 @@ using namespace halyard::gpu;
 extern "C" {
 
 halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const halyard_angle_source *source,
-                                         int64_t cos_offset, int64_t sin_offset, halyard_gpu_angles **out,
-                                         halyard_error *error) {
+                                         halyard_gpu_angles **out, halyard_error *error) {
     HALYARD_TRY(check_error(error));
     HALYARD_TRY(check_given(out, "out", error));
     HALYARD_TRY(check_given(source, "source", error));
@@ -195,7 +176,7 @@ halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const h
     shape.fine_bits = source->fine_bits;
     shape.scale_high = source->scale_high;
     shape.scale_low = source->scale_low;
-    if (is_given && where.device == HALYARD_CUDA) {  // addresses that outputs must not meet
+    if (is_given) {  // addresses that outputs must not meet
         shape.cos_memory = source->cos_memory;
         shape.sin_memory = source->sin_memory;
     }
@@ -205,8 +186,7 @@ halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const h
     device.first_fine_row = static_cast<std::int32_t>(source->n_rows);
     HALYARD_TRY(upload_axes(*angles, source->axes, error));
     HALYARD_TRY(upload_list(*angles, *source, error));
-    HALYARD_TRY(is_given ? use_rows(*angles, *source, cos_offset, sin_offset, error)
-                         : upload_source(*angles, *source, error));
+    HALYARD_TRY(is_given ? use_rows(*angles, *source, error) : upload_source(*angles, *source, error));
     *out = angles.release();
     return HALYARD_OK;
 }
@@ -222,7 +202,7 @@ void halyard_destroy_gpu_angles(halyard_gpu_angles *angles) {
     release(angles->queue, device.axis_of_pair);
     if (device.source.kind != AngleKind::given) {
         release(angles->queue, device.first_rows);
-        if (device.second_rows != device.first_rows) {
+        if (device.source.kind == AngleKind::phase) {  // else both are of one piece of memory
             release(angles->queue, device.second_rows);
         }
     }

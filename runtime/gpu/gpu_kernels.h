@@ -1,4 +1,4 @@
-// The table of GPU kernels, and the choice of one. The device of a tensor decides, never the machine's features.
+// The table of GPU kernels, and the choice of one.
 #pragma once
 
 #include "walk/dispatch.h"
@@ -10,8 +10,6 @@ namespace halyard::gpu {
 /// A kernel takes the addresses of its arguments (argument_addresses.h). The first is a Call (halide_runtime.h), which
 /// Halide's runtime passes to our handlers. A kernel returns 0 or a negative code.
 using KernelFunction = int (*)(void **arguments);
-
-constexpr Target target_of(std::int32_t device) { return device == HALYARD_CUDA ? Target::cuda_sm80 : Target::opencl; }
 
 /// What a GPU kernel serves.
 struct GpuLayout {
@@ -26,7 +24,6 @@ inline constexpr GpuLayout any_layout = {std::nullopt, std::nullopt, 0};
 /// A GPU kernel of generators/kernels.inc.
 struct GpuKernel {
     const char *name;
-    Target target;
     GpuLayout layout;
     Dtype dtype;
     bool in_place;
@@ -36,28 +33,26 @@ struct GpuKernel {
 
 std::span<const GpuKernel> gpu_kernels() noexcept;
 
-/// The kernels of a target that do not rotate.
+/// The kernels that do not rotate.
 struct GpuHelpers {
-    Target target;
     KernelFunction check_positions, road, road_records;
     KernelFunction copy_16, copy_32, copy_128;  // by bits of an element
 };
 
-const GpuHelpers &gpu_helpers(Target target) noexcept;
+const GpuHelpers &gpu_helpers() noexcept;
 
 /// The kernel of the road of plain tensors: see generators/gpu/plain_road_generator.cpp.
 struct PlainRoadKernel {
     const char *name;
-    Target target;
     Dtype dtype;
     std::int64_t head_dim;
     KernelFunction function;
 };
 
 /// The kernel for plain tensors; NULL where there is none.
-const PlainRoadKernel *select_plain_road(Target target, Dtype dtype, std::int64_t head_dim) noexcept;
+const PlainRoadKernel *select_plain_road(Dtype dtype, std::int64_t head_dim) noexcept;
 
 /// The kernel for a layout; NULL where there is none.
-const GpuKernel *select_gpu_kernel(Target target, Dtype dtype, const GpuLayout &layout, bool in_place) noexcept;
+const GpuKernel *select_gpu_kernel(Dtype dtype, const GpuLayout &layout, bool in_place) noexcept;
 
 }  // namespace halyard::gpu

@@ -43,7 +43,7 @@ public:
         }
         if (other == nullptr) {
             Call call = {plan.queue.context, plan.queue.stream, ""};
-            release_context(plan.queue.device == HALYARD_CUDA, call);
+            release_context(call);
         }
     }
 
@@ -76,8 +76,8 @@ bool has_records(const PlanDesc &plan) {
 
 /// The kernel of plain tensors that a tensor's launches may go by; NULL where there is none, or where a tensor before
 /// it has the same.
-const PlainRoadKernel *next_plain_road(Target target, const PlanDesc &plan, int index) {
-    const auto kernel_of = [&](const TensorDesc &desc) { return plain_road_of(target, desc, plan.rotary_dim); };
+const PlainRoadKernel *next_plain_road(const PlanDesc &plan, int index) {
+    const auto kernel_of = [&](const TensorDesc &desc) { return plain_road_of(desc, plan.rotary_dim); };
     const TensorDesc *const desc = plan.tensors + index;
     const PlainRoadKernel *const kernel = kernel_of(*desc);
     const auto is_the_same = [&](const TensorDesc &other) { return kernel_of(other) == kernel; };
@@ -87,7 +87,7 @@ const PlainRoadKernel *next_plain_road(Target target, const PlanDesc &plan, int 
 /// Memory for the first run of each kernel, which loads it.
 struct Scratch {
     static constexpr std::size_t n_bytes = 1024;
-    void *memory;
+    Address memory;
     LaunchPositions position_0;
 };
 
@@ -107,15 +107,15 @@ int load_rotations(const halyard_gpu_plan &plan, const Launch &launch, const Scr
                 piece.pairing = desc.pairing;
                 piece.out_pairing = desc.out_pairing;
                 piece.in_place = in_place;
-                piece.x = {scratch.memory, 0};
-                piece.y = {scratch.memory, in_place ? 0 : 128};
+                piece.x = scratch.memory;
+                piece.y = moved(scratch.memory, in_place ? 0 : 128);
                 piece.in = piece.out = {0, 0, stride_head, 1};
                 piece.rotary_dim = std::min<std::int64_t>(plan.checks.rotary_dim, 16);
                 piece.n_heads = piece.n_tokens = 1;
                 piece.positions = scratch.position_0;
                 int status = rotate_on_device(launch, piece, call);
                 if (status == 0 && !in_place) {
-                    status = copy_on_device(launch, piece, 1, call);
+                    status = copy_on_device(piece, 1, call);
                 }
                 if (status != 0) {
                     return status;
@@ -131,11 +131,10 @@ int load_road(const Launch &launch, const Scratch &scratch, const TensorDesc &de
     RoadPiece piece = {};
     RoadTensor &tensor = piece.tensors[0];
     tensor.desc = &desc;
-    tensor.x = {scratch.memory, 0};
-    tensor.y = {scratch.memory, desc.groups ? 128 : 0};
+    tensor.x = tensor.x_begin = tensor.y_begin = scratch.memory;
+    tensor.y = moved(scratch.memory, desc.groups ? 128 : 0);
     tensor.n_heads = 1;
     tensor.reciprocal = 1.0f;
-    tensor.x_begin = tensor.y_begin = reinterpret_cast<std::uintptr_t>(scratch.memory);
     piece.rotary_dim = std::min(desc.head_dim, launch.angles->source.rotary_dim);
     piece.n_tensors = 1;
     piece.n_tokens = 1;
@@ -150,7 +149,7 @@ int load_roads(const halyard_gpu_plan &plan, const Launch &launch, const Scratch
     any.head_dim = 16;
     int status = load_road(launch, scratch, any, call);
     for (std::int32_t i = 0; i < plan.checks.n_tensors && status == 0; i++) {
-        if (const auto *const kernel = next_plain_road(target_of(plan.queue.device), plan.checks, i)) {
+        if (const auto *const kernel = next_plain_road(plan.checks, i)) {
             TensorDesc plain = {};
             plain.dtype = plain.out_dtype = kernel->dtype;
             plain.head_dim = kernel->head_dim;
@@ -173,26 +172,27 @@ int load_roads(const halyard_gpu_plan &plan, const Launch &launch, const Scratch
 /// Runs every kernel that a plan may need once, on memory of its own, so that the driver compiles it now.
 halyard_status load_kernels(const halyard_gpu_plan &plan, halyard_error *error) {
     const DeviceAngles &angles = plan.angles->device;
-    const Scratch scratch = {allocate(plan.queue, Scratch::n_bytes), {counted_positions(angles), 1, 0, 0, 0, 0}};
-    if (scratch.memory == nullptr) {
+    void *const memory = allocate(plan.queue, Scratch::n_bytes);
+    if (memory == nullptr) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "the device has no memory for ", Scratch::n_bytes,
                     " bytes of angles");
     }
+    const Scratch scratch = {address_of(memory), {counted_positions(angles), 1, 0, 0, 0, 0}};
     const char zeros[Scratch::n_bytes] = {};
     Call call = {plan.queue.context, plan.queue.stream, ""};
-    const Launch launch = {&plan.queue, &angles, plan.part_alignment, 0, true};
-    int status = copy_in(plan.queue, scratch.memory, zeros, Scratch::n_bytes);
+    const Launch launch = {&angles, 0, true};
+    int status = copy_in(plan.queue, memory, zeros, Scratch::n_bytes);
     if (status == 0) {
         status = plan.checks.only_rotates ? load_rotations(plan, launch, scratch, call)
                                           : load_roads(plan, launch, scratch, call);
     }
     if (status == 0) {
-        status = check_on_device(launch, scratch.position_0, 1, positions_of_source(angles), HALYARD_ERROR_POSITION,
-                                 {scratch.memory, 0}, call);
+        status = check_on_device(scratch.position_0, 1, positions_of_source(angles), HALYARD_ERROR_POSITION,
+                                 scratch.memory, call);
     }
     char last[4];
-    const int done = copy_out(plan.queue, last, scratch.memory, sizeof(last));  // returns the launches' errors too
-    release(plan.queue, scratch.memory);
+    const int done = copy_out(plan.queue, last, memory, sizeof(last));  // returns the launches' errors too
+    release(plan.queue, memory);
     status = status != 0 ? status : done;
     if (status != 0) {
         return fail(error, HALYARD_ERROR_DEVICE,
@@ -203,10 +203,10 @@ halyard_status load_kernels(const halyard_gpu_plan &plan, halyard_error *error) 
 }
 
 /// The kernels that serve a tensor, in a line each.
-void explain_tensor(Text &text, Target target, const TensorDesc &tensor, bool in_place) {
+void explain_tensor(Text &text, const TensorDesc &tensor, bool in_place) {
     for (const GpuKernel &kernel : gpu_kernels()) {
         const bool is_strided = kernel.layout == any_layout;
-        if (kernel.target != target || kernel.dtype != tensor.dtype || kernel.in_place != in_place ||
+        if (kernel.dtype != tensor.dtype || kernel.in_place != in_place ||
             (!is_strided &&
              (kernel.layout.pairing != tensor.pairing || kernel.layout.out_pairing != tensor.out_pairing))) {
             continue;
@@ -235,8 +235,8 @@ halyard_status halyard_get_gpu_target_info(int32_t device, halyard_target_info *
     HALYARD_TRY(check_device("device", device, error));
     halyard_target_info value = {};
     value.size = sizeof(value);
-    halyard_get_target_info(static_cast<std::int32_t>(target_of(device)), &value, nullptr);  // there is such a target
-    const char *const reason = why_not(device);
+    halyard_get_target_info(static_cast<std::int32_t>(Target::cuda_sm80), &value, nullptr);  // there is such a target
+    const char *const reason = why_no_cuda();
     value.built = 1;
     value.supported = reason[0] == '\0' ? 1 : 0;
     value.active = 0;
@@ -252,27 +252,22 @@ halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc 
     PlanDesc checked;
     HALYARD_TRY(read_gpu_desc(desc, &checked, error));
     Text lines = {text, n_bytes};
-    if (const char *const reason = why_not(device); reason[0] != '\0') {
+    if (const char *const reason = why_no_cuda(); reason[0] != '\0') {
         lines.add("no kernel can be taken on this machine: ");
         lines.add(reason);
         lines.add("\n");
     }
     if (!checked.only_rotates) {
-        const char *const target = device == HALYARD_CUDA ? "cuda_sm80" : "opencl";
-        lines.add("all tensors:\n  * halyard_road_");
-        lines.add(target);
-        lines.add(": taken for any angles\n");
+        lines.add("all tensors:\n  * halyard_road_cuda_sm80: taken for any angles\n");
         for (std::int32_t i = 0; i < checked.n_tensors; i++) {
-            if (const auto *const plain = next_plain_road(target_of(device), checked, i)) {
+            if (const auto *const plain = next_plain_road(checked, i)) {
                 lines.add("  * ");
                 lines.add(plain->name);
                 lines.add(": taken instead by launches of plain tensors (runtime/README.md)\n");
             }
         }
         if (has_records(checked)) {
-            lines.add("  * halyard_road_records_");
-            lines.add(target);
-            lines.add(": taken instead by launches in which a tensor has groups\n");
+            lines.add("  * halyard_road_records_cuda_sm80: taken instead by launches in which a tensor has groups\n");
         }
     }
     for (std::int32_t i = 0; i < checked.n_tensors && checked.only_rotates; i++) {
@@ -284,7 +279,7 @@ halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc 
             char heading[64];
             std::snprintf(heading, sizeof(heading), "tensor %d, %s:\n", i, in_place ? "in place" : "out of place");
             lines.add(heading);
-            explain_tensor(lines, target_of(device), tensor, in_place);
+            explain_tensor(lines, tensor, in_place);
         }
     }
     lines.end(n_needed);
@@ -309,7 +304,6 @@ halyard_status halyard_create_gpu_plan(const halyard_gpu_queue *queue, const hal
     plan->queue = where;
     plans().add(*plan);  // halyard_destroy_gpu_plan removes it
     plan->angles = angles;
-    plan->part_alignment = where.device == HALYARD_OPENCL ? part_alignment(where) : 1;
     HALYARD_TRY(read_gpu_desc(desc, &plan->checks, error));
     if (plan->checks.rotates && plan->checks.rotary_dim != angles->device.source.rotary_dim) {
         return fail(error, HALYARD_ERROR_MISMATCH, "angles has a rotary_dim of ", angles->device.source.rotary_dim,

@@ -10,6 +10,5 @@ struct halyard_gpu_plan {
     halyard_gpu_queue queue;
     const halyard_gpu_angles *angles;
     halyard::PlanDesc checks;  // what a run checks its tensors against
-    std::uint64_t part_alignment;
-    halyard_gpu_plan *next;  // in the list of all plans
+    halyard_gpu_plan *next;    // in the list of all plans
 };

@@ -76,8 +76,8 @@ int enqueue(const GpuRun &arguments, int index, int n, Call &call) {
     const std::int64_t bytes = element_bytes(desc.dtype), window = desc.rotary_offset;
     DevicePiece piece = piece_of(arguments, index, n, block);
     return in_steps(block.n_batch, 1, [&](std::int64_t batch, std::int64_t) {
-        const Location x = moved(arguments.x[index], batch * tensor.in.batch * bytes);
-        const Location y = moved(arguments.y[index], batch * tensor.out.batch * bytes);
+        const Address x = moved(address_of(tensor.x), batch * tensor.in.batch * bytes);
+        const Address y = moved(address_of(tensor.y), batch * tensor.out.batch * bytes);
         piece.positions = positions_of(arguments, block, batch);
         piece.x = moved(x, window * piece.in.element * bytes);
         piece.y = moved(y, window * piece.out.element * bytes);
@@ -86,10 +86,10 @@ int enqueue(const GpuRun &arguments, int index, int n, Call &call) {
             const std::int64_t after = window + piece.rotary_dim;
             piece.x = x;
             piece.y = y;
-            status = copy_on_device(arguments.launch, piece, window, call);
+            status = copy_on_device(piece, window, call);
             piece.x = moved(x, after * piece.in.element * bytes);
             piece.y = moved(y, after * piece.out.element * bytes);
-            status = status != 0 ? status : copy_on_device(arguments.launch, piece, desc.head_dim - after, call);
+            status = status != 0 ? status : copy_on_device(piece, desc.head_dim - after, call);
         }
         return status;
     });
@@ -103,9 +103,9 @@ int enqueue_check(const GpuRun &arguments, Call &call) {
     const Block block = split(arguments.run, dense);
     const bool is_shared = arguments.run.positions.stride_batch == 0 && !block.is_joined;
     return in_steps(is_shared ? 1 : block.n_batch, 1, [&](std::int64_t batch, std::int64_t) {
-        return check_on_device(arguments.launch, positions_of(arguments, block, batch), block.n_tokens,
+        return check_on_device(positions_of(arguments, block, batch), block.n_tokens,
                                positions_of_source(*arguments.launch.angles), HALYARD_ERROR_POSITION,
-                               arguments.error_word, call);
+                               address_of(arguments.given.error_word), call);
     });
 }
 
@@ -117,10 +117,9 @@ halyard_status check_rotations(const GpuRun &arguments, halyard_error *error) {
         }
         const Block block = split(arguments.run, arguments.run.tensors[i]);
         DevicePiece piece = piece_of(arguments, i, 1, block);
-        piece.x = arguments.x[i];
-        piece.y = arguments.y[i];
-        piece.positions = positions_of(arguments, block, 0);
-        const char *const reason = why_not(arguments.launch, piece);
+        piece.x = address_of(arguments.run.tensors[i].x);
+        piece.y = address_of(arguments.run.tensors[i].y);
+        const char *const reason = why_not(piece);
         if (reason[0] != '\0') {
             return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensor ", i, " ", reason);
         }
@@ -147,7 +146,7 @@ extern "C" halyard_status halyard_run_gpu(const halyard_gpu_plan *plan, const ha
     }
     const bool only_rotates = plan->checks.only_rotates;
     HALYARD_TRY(only_rotates ? check_rotations(arguments, error) : check_road(arguments, error));
-    Call call = {plan->queue.context, arguments.queue.stream, ""};
+    Call call = {plan->queue.context, arguments.given.stream, ""};
     int status = 0;
     if (arguments.given.error_word != nullptr && plan->checks.rotates &&
         arguments.run.bad_position == BadPosition::error) {

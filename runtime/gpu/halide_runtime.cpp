@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-// These declarations are copied from HalideRuntime.h, HalideRuntimeCuda.h and HalideRuntimeOpenCL.h, so that no Halide
-// is needed to build; tests/gpu/halide_declarations.cpp compares them.
+// These declarations are copied from HalideRuntime.h and HalideRuntimeCuda.h, so that no Halide is needed to build;
+// tests/gpu/halide_declarations.cpp compares them.
 extern "C" {
 typedef void (*halide_error_handler_t)(void *, const char *);
 typedef void (*halide_print_t)(void *, const char *);
@@ -22,7 +22,6 @@ halide_cuda_release_context_t halide_set_cuda_release_context(halide_cuda_releas
 halide_cuda_get_stream_t halide_set_cuda_get_stream(halide_cuda_get_stream_t);
 struct halide_device_interface_t;
 const struct halide_device_interface_t *halide_cuda_device_interface(void);
-const struct halide_device_interface_t *halide_opencl_device_interface(void);
 void halide_device_release(void *, const struct halide_device_interface_t *);
 struct halide_mutex;
 void halide_mutex_lock(struct halide_mutex *);
@@ -42,8 +41,7 @@ struct ModuleCache {
     int n_kernels;
     uintptr_t next_kernel;
 };
-extern ModuleCache cuda_modules __asm__("_ZN6Halide7Runtime8Internal4Cuda17compilation_cacheE");
-extern ModuleCache opencl_modules __asm__("_ZN6Halide7Runtime8Internal6OpenCL17compilation_cacheE");
+extern ModuleCache modules __asm__("_ZN6Halide7Runtime8Internal4Cuda17compilation_cacheE");
 
 namespace {
 
@@ -59,9 +57,7 @@ void keep_message(void *context, const char *message) {
 void print_nothing(void *, const char *) {}
 
 void *load_library(const char *name) {
-    return strstr(name, "cuda") != nullptr     ? halyard::gpu::find_driver_library(true)
-           : strstr(name, "OpenCL") != nullptr ? halyard::gpu::find_driver_library(false)
-                                               : nullptr;
+    return strstr(name, "cuda") != nullptr ? halyard::gpu::find_driver_library() : nullptr;
 }
 
 // At exit Halide asks for a context without a call, to release what it holds: there is none then.
@@ -89,15 +85,6 @@ void install() {
 
 }  // namespace
 
-// Halide has no setters for OpenCL's handlers, but its own two are weak symbols: these two take their place.
-extern "C" int halide_acquire_cl_context(void *call, void **context, void **queue, bool) {
-    *context = call != nullptr ? static_cast<Call *>(call)->context : nullptr;
-    *queue = call != nullptr ? static_cast<Call *>(call)->stream : nullptr;
-    return 0;
-}
-
-extern "C" int halide_release_cl_context(void *) { return 0; }
-
 namespace halyard::gpu {
 
 void install_handlers() noexcept {
@@ -106,13 +93,11 @@ void install_handlers() noexcept {
 }
 
 const void *cuda_interface() noexcept { return halide_cuda_device_interface(); }
-const void *opencl_interface() noexcept { return halide_opencl_device_interface(); }
 
-void release_context(bool is_cuda, Call &call) noexcept {
-    halide_device_release(&call, is_cuda ? halide_cuda_device_interface() : halide_opencl_device_interface());
+void release_context(Call &call) noexcept {
+    halide_device_release(&call, halide_cuda_device_interface());
     // The next release would count places that this one has emptied as kernels, and once its count comes to 0 that way,
     // Halide releases nothing: so they are not the context's any more.
-    ModuleCache &modules = is_cuda ? cuda_modules : opencl_modules;
     auto *const mutex = reinterpret_cast<halide_mutex *>(&modules.mutex);
     halide_mutex_lock(mutex);
     for (int i = 0; modules.places != nullptr && i < 1 << modules.log2_places; i++) {
@@ -123,9 +108,6 @@ void release_context(bool is_cuda, Call &call) noexcept {
     halide_mutex_unlock(mutex);
 }
 
-void *find_driver_library(bool is_cuda) noexcept {
-    const char *const name = is_cuda ? "libcuda.so.1" : "libOpenCL.so.1";
-    return dlopen(name, RTLD_NOW | RTLD_LOCAL);
-}
+void *find_driver_library() noexcept { return dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL); }
 
 }  // namespace halyard::gpu

@@ -7,15 +7,9 @@ namespace halyard::gpu {
 
 /// One call's context, which kernels take and hand back to the handlers.
 struct Call {
-    void *context;      // CUcontext or cl_context
-    void *stream;       // CUstream or cl_command_queue
+    void *context;      // CUcontext
+    void *stream;       // CUstream
     char message[200];  // what Halide or the driver says of a failure
-};
-
-/// An OpenCL buffer as Halide's runtime reads it from halyard_buffer.device; offset 0 is the whole of it.
-struct OpenClMemory {
-    std::uint64_t offset;
-    void *memory;  // cl_mem
 };
 
 /// Replaces Halide's handlers, which print and abort, by ours. Any thread may call it, any number of times.
@@ -23,13 +17,12 @@ void install_handlers() noexcept;
 
 /// What halyard_buffer.device_interface has to be.
 const void *cuda_interface() noexcept;
-const void *opencl_interface() noexcept;
 
 /// Forgets the modules that were compiled for a context, and unloads them.
-void release_context(bool is_cuda, Call &call) noexcept;
+void release_context(Call &call) noexcept;
 
-/// Finds a library of a driver: libcuda.so.1, which Halide alone would look for under the name that only a development
-/// package has, or libOpenCL.so.1. NULL where there is none. It is never closed.
-void *find_driver_library(bool is_cuda) noexcept;
+/// Finds libcuda.so.1, which Halide alone would look for under the name that only a development package has. NULL where
+/// there is none. It is never closed.
+void *find_driver_library() noexcept;
 
 }  // namespace halyard::gpu

@@ -12,22 +12,20 @@ namespace halyard::gpu {
 
 inline constexpr std::int64_t most_blocks = 65535;  // CUDA's limit to a grid's second and third dimension
 
-/// Where an array is: memory, and the bytes from its start to the array's first element.
-struct Location {
-    void *memory;
-    std::int64_t offset;
-};
+/// Where an array begins in device memory. 0: there is none.
+using Address = std::uintptr_t;
 
-inline Location moved(const Location &place, std::int64_t bytes) { return {place.memory, place.offset + bytes}; }
+inline Address address_of(const void *memory) { return reinterpret_cast<Address>(memory); }
+inline Address moved(Address place, std::int64_t bytes) { return place + static_cast<Address>(bytes); }
 
 /// A zero in device memory: the position of every token where positions are counted from a start.
-inline Location counted_positions(const DeviceAngles &angles) {
-    return {angles.axis_of_pair, angles.source.rotary_dim / 2 * std::int64_t{sizeof(std::int32_t)}};
+inline Address counted_positions(const DeviceAngles &angles) {
+    return moved(address_of(angles.axis_of_pair), angles.source.rotary_dim / 2 * std::int64_t{sizeof(std::int32_t)});
 }
 
 /// A launch's positions, on the device.
 struct LaunchPositions {
-    Location place;
+    Address place;
     std::int32_t n_words;                    // 2: int64
     std::int64_t start;                      // is added to every position,
     std::int32_t step;                       // and this times the token's number
@@ -46,7 +44,7 @@ struct DevicePiece {
     Dtype dtype;
     Pairing pairing, out_pairing;
     bool in_place;
-    Location x, y;               // element 0 of the window of the first head of the first token
+    Address x, y;                // element 0 of the window of the first head of the first token
     RunTensor::Strides in, out;  // batch is not looked at
     std::int64_t rotary_dim, n_heads, n_tokens;
     LaunchPositions positions;
@@ -65,9 +63,7 @@ int in_steps(std::int64_t n, std::int64_t at_once, const Part &part) {
 
 /// What all launches of a run share.
 struct Launch {
-    const halyard_gpu_queue *queue;
     const DeviceAngles *angles;
-    std::uint64_t part_alignment;
     std::uint32_t sin_sign;
     bool clamps;
 };
@@ -76,7 +72,7 @@ struct Launch {
 int rotate_on_device(const Launch &launch, const DevicePiece &piece, Call &call) noexcept;
 
 /// Copies n columns of every head from x to y.
-int copy_on_device(const Launch &launch, const DevicePiece &piece, std::int64_t n_columns, Call &call) noexcept;
+int copy_on_device(const DevicePiece &piece, std::int64_t n_columns, Call &call) noexcept;
 
 /// The numbers that are valid: those of a list, or those from first to last.
 struct Covered {
@@ -91,13 +87,13 @@ inline Covered positions_of_source(const DeviceAngles &angles) {
 }
 
 /// Sets a word to the code of an error if some position, or slot, is not covered.
-int check_on_device(const Launch &launch, const LaunchPositions &positions, std::int64_t n_tokens,
-                    const Covered &covered, std::int32_t code, const Location &word, Call &call) noexcept;
+int check_on_device(const LaunchPositions &positions, std::int64_t n_tokens, const Covered &covered, std::int32_t code,
+                    Address word, Call &call) noexcept;
 
 /// Says in a few words why a piece cannot be enqueued; the string is empty where it can.
-const char *why_not(const Launch &launch, const DevicePiece &piece) noexcept;
+const char *why_not(const DevicePiece &piece) noexcept;
 
 /// Likewise for positions and slots.
-const char *why_not(const Launch &launch, const LaunchPositions &positions, std::int32_t n_axes) noexcept;
+const char *why_not(const LaunchPositions &positions, std::int32_t n_axes) noexcept;
 
 }  // namespace halyard::gpu

@@ -10,27 +10,15 @@ namespace {
 
 constexpr std::int64_t quad = FlatMemory::quad_bytes;
 
-/// All inputs, outputs or weights of a launch as one array: with OpenCL a buffer, with CUDA all memory from the first
-/// of them on.
+/// All inputs, outputs or weights of a launch as one array: all memory from the first of them on.
 class Flat {
 public:
-    explicit Flat(const Launch &launch) : launch_(launch) {}
+    void include(Address begin) { begin_ = std::min(begin_, begin / quad * quad); }
+    bool is_empty() const { return begin_ == UINTPTR_MAX; }
 
-    /// `begin` is counted as addresses are.
-    void include(void *memory, std::uintptr_t begin) {
-        memory_ = memory;
-        base_ = is_opencl() ? 0 : std::min(base_, begin / quad * quad);
-    }
-    bool is_empty() const { return memory_ == nullptr; }
-
-    Location begin() const {
-        return is_opencl() ? Location{memory_, 0} : Location{nullptr, static_cast<std::int64_t>(base_)};
-    }
+    Address begin() const { return begin_; }
     /// The bytes to a place.
-    std::int64_t to(const Location &place) const {
-        const auto address = is_opencl() ? 0 : reinterpret_cast<std::uintptr_t>(place.memory) - base_;
-        return static_cast<std::int64_t>(address) + place.offset;
-    }
+    std::int64_t to(Address place) const { return static_cast<std::int64_t>(place - begin_); }
     static View &add_dimensions(View &view, int element_bytes, bool as_lines) {
         for (const auto &[extent, stride] : FlatMemory::dimensions(FlatMemory::quad_bytes / element_bytes, as_lines)) {
             view.add(extent, stride);
@@ -39,11 +27,7 @@ public:
     }
 
 private:
-    const Launch &launch_;
-    void *memory_ = nullptr;
-    std::uintptr_t base_ = UINTPTR_MAX;
-
-    bool is_opencl() const { return launch_.queue->device == HALYARD_OPENCL; }
+    Address begin_ = UINTPTR_MAX;
 };
 
 /// The bytes from a record's begin to what the kernel counts its places from, and the bytes that it counts them by.
@@ -126,30 +110,25 @@ void set_tensor(Fields::Road &to, int i, const RoadTensor &tensor, const Flat &x
 }
 
 /// Sets the slots of some tokens. Without slots the kernel loads other memory and ignores it.
-void set_slots(Fields::Road &to, const Launch &launch, const RoadPiece &piece) {
-    const LaunchPositions &given = piece.slots.place.memory != nullptr ? piece.slots : piece.positions;
-    View &view = to.slots.begin_at(launch, given.place);
-    view.add(view.offset() + given.n_words, 1).add(piece.n_tokens, given.stride_token * given.n_words);
-    to.slots_offset = view.offset();
+void set_slots(Fields::Road &to, const RoadPiece &piece) {
+    const LaunchPositions &given = piece.slots.place != 0 ? piece.slots : piece.positions;
+    to.slots.begin_at(given.place).add(given.n_words, 1).add(piece.n_tokens, given.stride_token * given.n_words);
     to.n_slot_words = given.n_words;
     to.n_slots = static_cast<std::int32_t>(piece.n_slots);
 }
 
 /// The kernel of a launch that is plain as a whole; NULL where there is none.
-const PlainRoadKernel *plain_kernel(const Launch &launch, const RoadPiece &piece) {
+const PlainRoadKernel *plain_kernel(const RoadPiece &piece) {
     const PlainRoadKernel *kernel = nullptr;
     for (int i = 0; i < piece.n_tensors; i++) {
         const RoadTensor &tensor = piece.tensors[i];
-        kernel = plain_road_of(target_of(launch.queue->device), *tensor.desc, piece.rotary_dim);
-        if (kernel == nullptr || address_bits(launch, tensor.weight) % quad != 0) {
+        kernel = plain_road_of(*tensor.desc, piece.rotary_dim);
+        if (kernel == nullptr || tensor.weight % quad != 0) {
             return nullptr;
         }
     }
     return kernel;
 }
-
-/// The memory of what a tensor's records store by bytes.
-Location bytes_of(const RoadTensor &tensor) { return tensor.desc->groups->scales_apart ? tensor.scales : tensor.y; }
 
 /// Sets what a launch has besides for records. What is no record has no groups.
 void set_all_records(Fields::Records &to, const RoadPiece &piece, const Flat &y, const Flat &bytes) {
@@ -168,26 +147,24 @@ void set_all_records(Fields::Records &to, const RoadPiece &piece, const Flat &y,
 }
 
 int launch_road(const Launch &launch, const RoadPiece &piece, Call &call) {
-    Flat x(launch), y(launch), weights(launch), bytes(launch);
+    Flat x, y, weights, bytes;
     bool has_norms = false, has_roundings = false;
     for (int i = 0; i < piece.n_tensors; i++) {
         const RoadTensor &tensor = piece.tensors[i];
-        x.include(tensor.x.memory, tensor.x_begin);
-        y.include(tensor.y.memory, tensor.y_begin);
-        if (tensor.weight.memory != nullptr) {
-            weights.include(tensor.weight.memory, address_bits(launch, tensor.weight));
+        x.include(tensor.x_begin);
+        y.include(tensor.y_begin);
+        if (tensor.weight != 0) {
+            weights.include(tensor.weight);
         }
         if (tensor.desc->groups) {
-            bytes.include(bytes_of(tensor).memory,
-                          tensor.desc->groups->scales_apart ? tensor.scales_begin : tensor.y_begin);
+            bytes.include(tensor.desc->groups->scales_apart ? tensor.scales_begin : tensor.y_begin);
         }
         has_norms = has_norms || tensor.desc->norm;
         has_roundings = has_roundings || (tensor.desc->norm && tensor.desc->norm->rounding != 0);
     }
     if (weights.is_empty()) {
         // A norm without weights loads weights all the same, by ld.global.nc: so from memory that no kernel writes.
-        const Location any = {launch.angles->axis_of_pair, 0};
-        weights.include(any.memory, address_bits(launch, any));
+        weights.include(address_of(launch.angles->axis_of_pair));
     }
     const TensorDesc &desc = *piece.tensors[0].desc;
     Arguments all;
@@ -201,25 +178,25 @@ int launch_road(const Launch &launch, const RoadPiece &piece, Call &call) {
     fields.has_roundings = has_roundings;
     fields.head_dim = static_cast<std::int32_t>(desc.head_dim);
     fields.n_tokens = static_cast<std::int32_t>(piece.n_tokens);
-    set_slots(fields, launch, piece);
+    set_slots(fields, piece);
     for (int i = 0; i < HALYARD_MAX_TENSORS; i++) {
         set_tensor(fields, i, piece.tensors[std::min(i, piece.n_tensors - 1)], x, y, weights);
     }
     fields.n_heads = fields.end[piece.n_tensors - 1];
-    const PlainRoadKernel *const plain = plain_kernel(launch, piece);
-    Flat::add_dimensions(fields.weights.begin_at(launch, weights.begin()), 2, plain != nullptr);
-    Flat::add_dimensions(fields.x.begin_at(launch, x.begin()), 4, plain != nullptr);
-    const GpuHelpers &kernels = gpu_helpers(target_of(launch.queue->device));
+    const PlainRoadKernel *const plain = plain_kernel(piece);
+    Flat::add_dimensions(fields.weights.begin_at(weights.begin()), 2, plain != nullptr);
+    Flat::add_dimensions(fields.x.begin_at(x.begin()), 4, plain != nullptr);
+    const GpuHelpers &kernels = gpu_helpers();
     std::optional<Fields::Records> records;
     if (!bytes.is_empty()) {
         set_all_records(records.emplace(all), piece, y, bytes);
     }
-    View out(launch, y.begin(), halide_type<std::uint32_t>);
+    View out(y.begin(), halide_type<std::uint32_t>);
     all.add(Flat::add_dimensions(out, 4, plain != nullptr));
     if (!records) {
         return (plain != nullptr ? plain->function : kernels.road)(all.get(call));
     }
-    View out_bytes(launch, bytes.begin(), halide_type<std::uint8_t>);
+    View out_bytes(bytes.begin(), halide_type<std::uint8_t>);
     all.add(Flat::add_dimensions(out_bytes, 1, false));
     return kernels.road_records(all.get(call));
 }
@@ -234,7 +211,7 @@ std::optional<GroupPlace> place_of(const GroupsDesc &groups) noexcept {
     return groups.scales_apart || groups.raw ? std::nullopt : std::optional(GroupPlace::by_bytes);
 }
 
-const PlainRoadKernel *plain_road_of(Target target, const TensorDesc &desc, std::int64_t rotary_dim) noexcept {
+const PlainRoadKernel *plain_road_of(const TensorDesc &desc, std::int64_t rotary_dim) noexcept {
     const bool by_halves = desc.pairing == Pairing::half && desc.out_pairing == Pairing::half;
     const auto is_plain = [&](const auto &norm) {
         return norm.size == desc.head_dim && norm.rounding == 0 && !norm.unit_offset &&
@@ -242,23 +219,12 @@ const PlainRoadKernel *plain_road_of(Target target, const TensorDesc &desc, std:
     };
     const bool can_be = rotary_dim == desc.head_dim && !desc.scale && desc.out_dtype == desc.dtype &&
                         (!desc.rotates || by_halves) && (!desc.norm || is_plain(*desc.norm));
-    return can_be ? select_plain_road(target, desc.dtype, desc.head_dim) : nullptr;
-}
-
-bool can_share_launch(const Launch &launch, const RoadTensor &a, const RoadTensor &b) noexcept {
-    const bool is_opencl = launch.queue->device == HALYARD_OPENCL;
-    const bool has_weights = a.weight.memory != nullptr && b.weight.memory != nullptr;
-    const bool has_bytes = a.desc->groups && b.desc->groups;
-    const bool in_one_place = a.x.memory == b.x.memory && a.y.memory == b.y.memory &&
-                              (!has_weights || a.weight.memory == b.weight.memory) &&
-                              (!has_bytes || bytes_of(a).memory == bytes_of(b).memory);
-    return a.desc->dtype == b.desc->dtype && a.desc->head_dim == b.desc->head_dim && (!is_opencl || in_one_place);
+    return can_be ? select_plain_road(desc.dtype, desc.head_dim) : nullptr;
 }
 
 int take_road_on_device(const Launch &launch, const RoadPiece &whole, Call &call) noexcept {
-    const bool has_slots = whole.slots.place.memory != nullptr;
-    const std::int64_t at_once = std::min(most_positions(launch, whole.positions),
-                                          has_slots ? most_positions(launch, whole.slots) : whole.n_tokens);
+    const std::int64_t at_once = std::min(most_positions(whole.positions),
+                                          whole.slots.place != 0 ? most_positions(whole.slots) : whole.n_tokens);
     return in_steps(whole.n_tokens, at_once, [&](std::int64_t token, std::int64_t n_tokens) {
         RoadPiece piece = whole;
         piece.n_tokens = n_tokens;
@@ -276,7 +242,7 @@ int take_road_on_device(const Launch &launch, const RoadPiece &whole, Call &call
     });
 }
 
-const char *why_not(const Launch &launch, const RoadTensor &tensor) noexcept {
+const char *why_not(const RoadTensor &tensor) noexcept {
     constexpr std::int64_t most_heads = most_blocks * road_heads_in_block / HALYARD_MAX_TENSORS;  // of all tensors
     const TensorDesc &desc = *tensor.desc;
     const std::int64_t in_bytes = element_bytes(desc.dtype), out_bytes = element_bytes(desc.out_dtype);
@@ -287,14 +253,12 @@ const char *why_not(const Launch &launch, const RoadTensor &tensor) noexcept {
                      ? (desc.cache->stride_block | desc.cache->stride_head | desc.cache->stride_token) * out_bytes
                      : (tensor.out.token | tensor.out.head) * out_bytes;
     }
-    const auto bits = address_bits(launch, tensor.x) | (by_bytes ? 0 : address_bits(launch, tensor.y)) |
-                      static_cast<std::uint64_t>(steps);
+    const auto bits = tensor.x | (by_bytes ? 0 : tensor.y) | static_cast<std::uint64_t>(steps);
     if (tensor.in.element != 1 || tensor.out.element != 1 || bits % wide_bytes != 0) {
         return "has heads that are not dense or do not begin on 16 bytes, in x or where they go: a device does no more "
                "than rotate those";
     }
-    if (tensor.weight.memory != nullptr &&
-        address_bits(launch, tensor.weight) % static_cast<std::uint64_t>(element_bytes(*desc.norm->weight)) != 0) {
+    if (tensor.weight != 0 && tensor.weight % static_cast<std::uint64_t>(element_bytes(*desc.norm->weight)) != 0) {
         return "has a weight that is not aligned to its elements";
     }
     const RunTensor::Strides &scales = tensor.scale_strides;

@@ -14,7 +14,7 @@ namespace halyard::gpu {
 /// pairs take 33 of the 48 KiB of shared memory that any device has.
 inline constexpr std::int64_t most_road_elements = 640;
 
-/// What a floor of scales is at least where they are quotients: nearest_quotient takes no denormals.
+/// What a floor of scales is at least where they are quotients, which so are far from denormals.
 inline constexpr float least_group_floor = 0x1p-64f;
 
 /// What the strides between groups are less than.
@@ -23,24 +23,23 @@ inline constexpr std::int64_t most_group_stride = std::int64_t{1} << GroupBits::
 /// One tensor of a launch. Strides are in elements.
 struct RoadTensor {
     const TensorDesc *desc;
-    Location x, y, weight;       // y: the first head of the first token, or of a cache's slot 0
+    Address x, y, weight;        // y: the first head of the first token, or of a cache's slot 0
     RunTensor::Strides in, out;  // batch is not looked at, and of a cache just head is
     std::int64_t n_heads;
-    float reciprocal;        // of the scale; 1 where there is none
-    std::uintptr_t x_begin;  // where the memory that it reads begins, counted as addresses are; and that it writes
-    std::uintptr_t y_begin;
+    float reciprocal;  // of the scale; 1 where there is none
+    Address x_begin;   // where the memory that it reads begins; and that it writes
+    Address y_begin;
     // Of groups that lie apart from their scales, where those are. Strides are in bytes; batch is a cache's from block
     // to block, and 0 of a view.
-    Location scales;
-    std::uintptr_t scales_begin;
+    Address scales;
+    Address scales_begin;
     RunTensor::Strides scale_strides;
 };
 
 /// Where a tensor's groups and their scales lie; none: no kernel stores them.
 std::optional<GroupPlace> place_of(const GroupsDesc &groups) noexcept;
 
-/// Some tokens of tensors whose dtype and head_dim are one. OpenCL: inputs are parts of one buffer, and so are outputs
-/// and weights.
+/// Some tokens of tensors whose dtype and head_dim are one.
 struct RoadPiece {
     RoadTensor tensors[HALYARD_MAX_TENSORS];
     int n_tensors;
@@ -53,16 +52,13 @@ struct RoadPiece {
 /// The kernel that takes launches of such tensors alone, if their weights lie on 16 bytes; NULL where there is none. It
 /// looks up angles of whole heads, even if it rotates none. (Groups have out_dtype uint8, and what is normed from an
 /// offset is less than the head.)
-const PlainRoadKernel *plain_road_of(Target target, const TensorDesc &desc, std::int64_t rotary_dim) noexcept;
-
-/// Whether two tensors can be of one launch.
-bool can_share_launch(const Launch &launch, const RoadTensor &a, const RoadTensor &b) noexcept;
+const PlainRoadKernel *plain_road_of(const TensorDesc &desc, std::int64_t rotary_dim) noexcept;
 
 /// Enqueues a piece, in as many launches as its tokens take: one, but for 2^31 words of positions. Returns 0 or what a
 /// kernel returned.
 int take_road_on_device(const Launch &launch, const RoadPiece &piece, Call &call) noexcept;
 
 /// Why a tensor's road cannot be enqueued, in a few words; an empty string when it can.
-const char *why_not(const Launch &launch, const RoadTensor &tensor) noexcept;
+const char *why_not(const RoadTensor &tensor) noexcept;
 
 }  // namespace halyard::gpu

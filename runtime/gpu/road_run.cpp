@@ -110,8 +110,8 @@ RoadTensor tensor_of(const GpuRun &arguments, int index) {
     const RunTensor &tensor = arguments.run.tensors[index];
     RoadTensor road = {};
     road.desc = &arguments.run.plan->tensors[index];
-    road.x = arguments.x[index];
-    road.y = arguments.y[index];
+    road.x = address_of(tensor.x);
+    road.y = address_of(tensor.y);
     road.in = strides_in_block(arguments.run, tensor.in);
     road.out = strides_in_block(arguments.run, tensor.out);
     road.out.element = road.desc->cache ? 1 : tensor.out.element;
@@ -124,13 +124,13 @@ RoadTensor tensor_of(const GpuRun &arguments, int index) {
         const bool has_blocks = road.desc->cache && road.desc->cache->n_slots > road.desc->cache->block_size;
         const std::int64_t head = road.n_heads > 1 ? scales.stride_head : 0;
         const RunTensor::Strides of_view = {scales.stride_batch, scales.stride_token, head, 0};
-        road.scales = arguments.group_scales[index];
+        road.scales = address_of(stages.data(group_scales_array));
         road.scales_begin = stages.memory(group_scales_array).begin;
         road.scale_strides = road.desc->cache ? of_view : strides_in_block(arguments.run, of_view);
         road.scale_strides.batch = has_blocks ? scales.stride_batch : 0;
     }
     if (road.desc->norm && road.desc->norm->weight) {
-        road.weight = arguments.weights[index];
+        road.weight = address_of(arguments.run.stages[index].data(weight_array));
     }
     const char *const scale = arguments.run.stages[index].data(scales_array);
     road.reciprocal = road.desc->scale ? 1.0f / read_word<float>(scale) : 1.0f;  // checked before
@@ -139,7 +139,7 @@ RoadTensor tensor_of(const GpuRun &arguments, int index) {
 
 LaunchPositions slots_of(const GpuRun &arguments, const Block &block, std::int64_t batch) {
     const CheckedSlots &slots = arguments.run.slots;
-    return slots.data == nullptr ? LaunchPositions{} : numbers_of(arguments.run, slots, arguments.slots, block, batch);
+    return slots.data == nullptr ? LaunchPositions{} : numbers_of(arguments.run, slots, block, batch);
 }
 
 /// Tokens that one launch can take, of all tensors.
@@ -176,8 +176,8 @@ int enqueue_slots_check(const GpuRun &arguments, const Block &block, Call &call)
     const DeviceList none = {false, arguments.launch.angles->list.memory, 0};
     const Covered covered = {-1, static_cast<std::int32_t>(arguments.run.slots.n_slots - 1), 1, none};
     return in_steps(block.n_batch, 1, [&](std::int64_t batch, std::int64_t) {
-        return check_on_device(arguments.launch, slots_of(arguments, block, batch), block.n_tokens, covered,
-                               HALYARD_ERROR_SLOT, arguments.error_word, call);
+        return check_on_device(slots_of(arguments, block, batch), block.n_tokens, covered, HALYARD_ERROR_SLOT,
+                               address_of(arguments.given.error_word), call);
     });
 }
 
@@ -224,15 +224,14 @@ halyard_status check_road_plan(const PlanDesc &plan, halyard_error *error) noexc
 halyard_status check_road(const GpuRun &arguments, halyard_error *error) noexcept {
     const Block block = block_of(arguments);
     for (int i = 0; i < arguments.run.plan->n_tensors; i++) {
-        const char *const reason =
-            arguments.run.tensors[i].n_heads == 0 ? "" : why_not(arguments.launch, tensor_of(arguments, i));
+        const char *const reason = arguments.run.tensors[i].n_heads == 0 ? "" : why_not(tensor_of(arguments, i));
         if (reason[0] != '\0') {
             return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensor ", i, " ", reason);
         }
     }
     HALYARD_TRY(check_positions_of(arguments, block, error));
     const LaunchPositions slots = slots_of(arguments, block, 0);
-    const char *const reason = slots.place.memory != nullptr ? why_not(arguments.launch, slots, 1) : "";
+    const char *const reason = slots.place != 0 ? why_not(slots, 1) : "";
     return reason[0] == '\0' ? HALYARD_OK : fail(error, HALYARD_ERROR_UNSUPPORTED, "slots ", reason);
 }
 
@@ -247,8 +246,10 @@ int enqueue_road(const GpuRun &arguments, Call &call) noexcept {
     for (int i = 0; i < run.plan->n_tensors && status == 0; i++) {
         int together[HALYARD_MAX_TENSORS], n = 0;
         for (int j = i; j < run.plan->n_tensors; j++) {
+            const TensorDesc &desc = run.plan->tensors[j];
             const auto shares = [&](int other) {
-                return can_share_launch(arguments.launch, tensor_of(arguments, other), tensor_of(arguments, j));
+                const TensorDesc &its = run.plan->tensors[other];
+                return its.dtype == desc.dtype && its.head_dim == desc.head_dim;
             };
             if (run.tensors[j].n_heads != 0 && !is_done[j] && std::all_of(together, together + n, shares)) {
                 together[n++] = j;

@@ -35,11 +35,10 @@ inline RunTensor::Strides strides_in_block(const Run &run, RunTensor::Strides st
 }
 
 /// The positions or slots of a batch row's tokens, on one axis.
-inline LaunchPositions numbers_of(const Run &run, const TokenNumbers &numbers, const Location &place,
-                                  const Block &block, std::int64_t batch) {
+inline LaunchPositions numbers_of(const Run &run, const TokenNumbers &numbers, const Block &block, std::int64_t batch) {
     const bool one_each = run.n_tokens == 1 && block.is_joined;
     const std::int64_t stride_token = one_each ? numbers.stride_batch : numbers.consecutive ? 0 : numbers.stride_token;
-    return {moved(place, batch * numbers.stride_batch * numbers.element_bytes()),
+    return {moved(address_of(numbers.data), batch * numbers.stride_batch * numbers.element_bytes()),
             numbers.is_int64 ? 2 : 1,
             0,
             numbers.consecutive && !one_each ? 1 : 0,
@@ -49,7 +48,7 @@ inline LaunchPositions numbers_of(const Run &run, const TokenNumbers &numbers, c
 
 inline LaunchPositions positions_of(const GpuRun &arguments, const Block &block, std::int64_t batch) {
     const CheckedPositions &given = arguments.run.positions;
-    LaunchPositions positions = numbers_of(arguments.run, given, arguments.positions, block, batch);
+    LaunchPositions positions = numbers_of(arguments.run, given, block, batch);
     if (given.data == nullptr) {
         return {counted_positions(*arguments.launch.angles), 1, 0, positions.step, 0, 0};
     }
@@ -59,8 +58,7 @@ inline LaunchPositions positions_of(const GpuRun &arguments, const Block &block,
 
 /// Refuses positions that cannot be read.
 inline halyard_status check_positions_of(const GpuRun &arguments, const Block &block, halyard_error *error) {
-    const char *const reason =
-        why_not(arguments.launch, positions_of(arguments, block, 0), arguments.launch.angles->source.axes.n_axes);
+    const char *const reason = why_not(positions_of(arguments, block, 0), arguments.launch.angles->source.axes.n_axes);
     return reason[0] == '\0' ? HALYARD_OK : fail(error, HALYARD_ERROR_UNSUPPORTED, "positions ", reason);
 }
 

@@ -48,7 +48,7 @@ halyard_status fail_fit(const halyard_tensor &tensor, const char *name, int inde
         return fail(error, HALYARD_ERROR_MISMATCH, name, "[", index, "].dtype is ", name_of_dtype(tensor.dtype),
                     ", but the plan's is ", name_of(asked.dtype));
     }
-    if (tensor.device < HALYARD_CPU || tensor.device > HALYARD_OPENCL) {
+    if (tensor.device < HALYARD_CPU || tensor.device > HALYARD_CUDA) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, "[", index, "].device is ", tensor.device,
                     ", which is no device");
     }
@@ -277,10 +277,9 @@ halyard_status read_executor(const halyard_executor *executor, halyard_executor 
     return HALYARD_OK;
 }
 
-}  // namespace
-
+/// Checks that a caller who says how many tensors there are, not 0, has as many as the plan; and that reserved is 0.
 halyard_status check_n_tensors(const PlanDesc &plan, std::int32_t n_tensors, std::int32_t reserved,
-                               halyard_error *error) noexcept {
+                               halyard_error *error) {
     if (n_tensors != 0 && n_tensors != plan.n_tensors) {
         return fail(error, HALYARD_ERROR_SHAPE, "args.n_tensors is ", n_tensors, ", but the plan's is ",
                     plan.n_tensors);
@@ -290,6 +289,8 @@ halyard_status check_n_tensors(const PlanDesc &plan, std::int32_t n_tensors, std
     }
     return HALYARD_OK;
 }
+
+}  // namespace
 
 halyard_status read_run(const PlanDesc *plan, const halyard_run_args *args, std::int32_t device, Run *run, Spans *spans,
                         halyard_error *error) noexcept {

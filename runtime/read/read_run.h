@@ -77,10 +77,6 @@ struct Spans {
     MemoryRange x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];
 };
 
-/// Checks that a caller who says how many tensors there are, not 0, has as many as the plan; and that reserved is 0.
-halyard_status check_n_tensors(const PlanDesc &plan, std::int32_t n_tensors, std::int32_t reserved,
-                               halyard_error *error) noexcept;
-
 /// Reads and checks all arguments, but not yet whether the angle source covers the positions, nor what slots hold.
 /// device: where the tensors must lie.
 halyard_status read_run(const PlanDesc *plan, const halyard_run_args *args, std::int32_t device, Run *run, Spans *spans,

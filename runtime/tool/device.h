@@ -14,12 +14,9 @@ inline constexpr bool has_gpu = true;
 inline constexpr bool has_gpu = false;
 #endif
 
-/// HALYARD_CUDA or HALYARD_OPENCL where that is the target's name, else HALYARD_CPU.
+/// HALYARD_CUDA where that is the target's name, else HALYARD_CPU.
 inline std::int32_t device_of(const std::string &target) {
-    return !has_gpu                ? HALYARD_CPU
-           : target == "cuda_sm80" ? HALYARD_CUDA
-           : target == "opencl"    ? HALYARD_OPENCL
-                                   : HALYARD_CPU;
+    return has_gpu && target == "cuda_sm80" ? HALYARD_CUDA : HALYARD_CPU;
 }
 
 }  // namespace halyard::tool

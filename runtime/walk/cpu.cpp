@@ -85,8 +85,7 @@ bool runs(Target target, const CpuFeatures &cpu) {
     case Target::x86_avx2: return cpu.avx2;
     case Target::x86_sse41: return cpu.sse41;
     case Target::arm_neon: return cpu.neon;
-    case Target::cuda_sm80:
-    case Target::opencl: return false;
+    case Target::cuda_sm80: return false;
     case Target::reference: return true;
     }
     return false;

@@ -69,7 +69,7 @@ struct TargetWords {
 
 constexpr TargetWords words[] = {
 #define HALYARD_TARGET(name, processor, features, isa) {#name, isa},
-#define HALYARD_GPU_TARGET(name, processor, features, device_code, isa) {#name, isa},
+#define HALYARD_GPU_TARGET(name, processor, features, isa) {#name, isa},
 #include "kernels.inc"
     {"reference", "portable C++"},
 };
@@ -110,7 +110,7 @@ halyard_status find_target(const char *name, const char *source, Target *found, 
             continue;
         }
         *found = Target(i);
-        if (*found == Target::cuda_sm80 || *found == Target::opencl) {
+        if (*found == Target::cuda_sm80) {
             return fail(error, HALYARD_ERROR_TARGET_NOT_BUILT, source, " is ", name,
                         ", which is for a device's memory: see halyard_gpu.h");
         }

@@ -1,7 +1,6 @@
 // Compiles if our declarations of Halide's runtime agree with its own headers, and our constants with its types.
 #include <HalideRuntime.h>
 #include <HalideRuntimeCuda.h>
-#include <HalideRuntimeOpenCL.h>
 
 #include "gpu/halide_runtime.cpp"
 

@@ -12,13 +12,13 @@ using gpu_test::Memory;
 /// Calls a function of the driver. Signatures are those of the CUDA driver API's reference manual.
 template <typename... Arguments>
 int call(const char *name, Arguments... arguments) {
-    return halyard::device::call_driver(HALYARD_CUDA, name, arguments...);
+    return halyard::device::call_driver(name, arguments...);
 }
 
 /// A rotation of bf16 [1, 64, 40, 128] in place, on the device and by the CPU's reference.
 struct Rotation {
     static constexpr std::int64_t n_tokens = 64, n_heads = 40, head_dim = 128;
-    const halyard_gpu_queue &queue = gpu_test::queue_of(HALYARD_CUDA);
+    const halyard_gpu_queue &queue = gpu_test::device_queue();
     halyard::angle_source source =
         halyard::angle_source::table(halyard::frequencies::from_base(10000, head_dim), 0, 999);
     halyard::plan_desc desc{head_dim,

@@ -17,8 +17,7 @@ void test_kernel(const char *name, std::int64_t most_tokens = 0) {
         if (std::strcmp(kernel.name, name) != 0) {
             continue;
         }
-        const halyard_gpu_queue &queue =
-            gpu_test::queue_of(kernel.target == halyard::Target::cuda_sm80 ? HALYARD_CUDA : HALYARD_OPENCL);
+        const halyard_gpu_queue &queue = gpu_test::device_queue();
         oracle::Random random(Catch::getSeed());
         for (int i = 0, n = gpu_test::n_calls(32); i < n; i++) {
             INFO("seed " << Catch::getSeed() << ", run " << i);
@@ -34,9 +33,11 @@ void test_kernel(const char *name, std::int64_t most_tokens = 0) {
     FAIL("not in the list");
 }
 
-/// Turns heads so wide that each takes three launches.
-void test_wide_heads(std::int32_t device) {
-    const halyard_gpu_queue &queue = gpu_test::queue_of(device);
+}  // namespace
+
+// Each of them takes three launches.
+TEST_CASE("cuda device: heads that are wider than one launch can take have the reference's bits", "[gpu][cuda]") {
+    const halyard_gpu_queue &queue = gpu_test::device_queue();
     const std::int64_t rotary_dim = 2 * 69984;
     const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim);
     const auto angles = halyard::angle_source::phase(frequencies, 0, 999);
@@ -53,7 +54,7 @@ void test_wide_heads(std::int32_t device) {
         auto view = halyard::tensor(x.data(), halyard::dtype::f32, {1, 2, 1, rotary_dim});
         halyard::run(reference, angles, view, view);
         view.data = memory.data();
-        view.device = device;
+        view.device = HALYARD_CUDA;
         halyard::gpu_run_options options;
         options.stream = queue.stream;
         halyard::run(plan, view, view, options);
@@ -61,17 +62,10 @@ void test_wide_heads(std::int32_t device) {
     }
 }
 
-}  // namespace
-
-TEST_ON_DEVICES("gpu: heads that are wider than one launch can take have the reference's bits",
-                "cuda device: heads that are wider than one launch can take have the reference's bits", test_wide_heads)
-
-TEST_CASE("gpu: the devices of this machine", "[gpu]") {
-    for (const auto &[device, target] : {std::pair{HALYARD_CUDA, "cuda_sm80"}, {HALYARD_OPENCL, "opencl"}}) {
-        const std::string name = gpu_test::name_of(device);
-        std::printf("%s: %s\n", target, name.c_str());
-        CHECK(name.empty() == (halyard::gpu_target(device).supported == 0));
-    }
+TEST_CASE("gpu: the device of this machine", "[gpu]") {
+    const std::string name = gpu_test::name_of_device();
+    std::printf("cuda_sm80: %s\n", name.c_str());
+    CHECK(name.empty() == (halyard::gpu_target(HALYARD_CUDA).supported == 0));
 }
 
 // A kernel of its own checks positions, by blocks of 128 tokens.

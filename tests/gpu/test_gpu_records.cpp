@@ -6,11 +6,9 @@
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-namespace {
-
-/// Of each kind and dtype some runs, beside whatever comes.
-void test_records(std::int32_t device) {
-    const halyard_gpu_queue &queue = gpu_test::queue_of(device);
+// Of each kind and dtype some runs, beside whatever comes.
+TEST_CASE("cuda device: records have the reference's bytes, beside plain tensors too", "[gpu][cuda]") {
+    const halyard_gpu_queue &queue = gpu_test::device_queue();
     oracle::Random random(Catch::getSeed());
     struct Kind {
         int level;  // of_groups
@@ -43,8 +41,8 @@ void test_records(std::int32_t device) {
     }
 }
 
-void test_refused_plans(std::int32_t device) {
-    WorkingPlan plan{device};
+TEST_CASE("cuda device: records that the kernel does not store are refused by the plan", "[gpu][cuda]") {
+    WorkingPlan plan;
     auto groups = sized<halyard_groups_desc>(), preset = groups;
     groups.element = HALYARD_ELEMENT_E4M3;
     groups.rule = HALYARD_RULE_LARGEST;
@@ -93,9 +91,11 @@ void test_refused_plans(std::int32_t device) {
     });
     preset.preset = HALYARD_GROUPS_VLLM_FP8;
     tensor.groups = &preset;
-    CHECK_THAT(halyard::explain(device, halyard::plan_desc(64, {tensor})),
+    CHECK_THAT(halyard::explain(HALYARD_CUDA, halyard::plan_desc(64, {tensor})),
                Catch::Matchers::ContainsSubstring("* halyard_road_records_"));
 }
+
+namespace {
 
 /// A run that makes records of four tokens of two heads, with scales in memory of their own.
 struct RecordsThere : Working {
@@ -113,27 +113,25 @@ struct RecordsThere : Working {
     std::vector<char> scales_before = std::vector<char>(4 * 2 * 4 + 4, 9);
     gpu_test::Memory scales{queue, scales_before};
     halyard_stages stages = sized<halyard_stages>();
-    std::int64_t scale_offset = 0;
 
-    RecordsThere(std::int32_t its_device, const Desc &desc) : Working(its_device, desc.tensor, 64) {
+    explicit RecordsThere(const Desc &desc) : Working(desc.tensor, 64) {
         y.dtype = HALYARD_UINT8;
         stages.group_scales = scales.data();
         args.stages = &stages;
-        args.group_scale_offsets = &scale_offset;
     }
 };
 
-void test_refused_runs(std::int32_t device) {
-    RecordsThere w(device, RecordsThere::Desc());
-    const bool is_cuda = device == HALYARD_CUDA;
+}  // namespace
+
+TEST_CASE("cuda device: records that cannot be launched are refused, and nothing is written", "[gpu][cuda]") {
+    RecordsThere w{RecordsThere::Desc()};
     int not_of_the_device = 0;
     w.runs.refuse({
         {HALYARD_ERROR_NULL_POINTER, {"group_scales is NULL"}, {{w.stages.group_scales, nullptr}}},
         {HALYARD_ERROR_OVERLAP, {"group_scales", "y[0]"}, {{w.stages.group_scales, w.y.data}}},
         {HALYARD_ERROR_OVERLAP, {"group_scales", "x[0]"}, {{w.stages.group_scales, w.x.data}}},
-        {HALYARD_ERROR_OVERFLOW, {"scales"}, {{w.scale_offset, -1}}},
-        {is_cuda ? HALYARD_ERROR_OVERFLOW : HALYARD_ERROR_SHAPE, {"scales"}, {{w.scale_offset, 6}}},
-        {HALYARD_ERROR_UNSUPPORTED, {"begin on 16 bytes"}, {{w.y.data, w.to.data(8)}, {w.y_offset, w.to.offset(8)}}},
+        {HALYARD_ERROR_UNSUPPORTED, {"begin on 16 bytes"}, {{w.y.data, w.to.data(8)}}},
+        {HALYARD_ERROR_UNSUPPORTED, {"group_scales"}, {{w.stages.group_scales, &not_of_the_device}}},
         {HALYARD_ERROR_UNSUPPORTED,
          {"begin on 16 bytes"},
          {{w.y.strides[2], 72},
@@ -143,34 +141,15 @@ void test_refused_runs(std::int32_t device) {
           {w.positions.shape[1], 2}}},
     });
     for (const std::int64_t stride : {std::int64_t{1} << 31, -(std::int64_t{1} << 31) - 4}) {
-        RecordsThere far(device, RecordsThere::Desc(stride, 4));
+        RecordsThere far(RecordsThere::Desc(stride, 4));
         // A real device's memories lie so near each other that others may be within so long a span.
-        const bool overlaps = is_cuda && far.run() == HALYARD_ERROR_OVERLAP;
-        const halyard_status status = overlaps  ? HALYARD_ERROR_OVERLAP
-                                      : is_cuda ? HALYARD_ERROR_UNSUPPORTED
-                                                : HALYARD_ERROR_SHAPE;
-        far.runs.refuse({{status, {"scales"}, {}}});
-    }
-    if (is_cuda) {
-        w.runs.refuse({{HALYARD_ERROR_UNSUPPORTED, {"group_scales"}, {{w.stages.group_scales, &not_of_the_device}}}});
+        const bool overlaps = far.run() == HALYARD_ERROR_OVERLAP;
+        far.runs.refuse({{overlaps ? HALYARD_ERROR_OVERLAP : HALYARD_ERROR_UNSUPPORTED, {"scales"}, {}}});
     }
     CHECK((w.scales.read() == w.scales_before));
     w.y.data = w.to.data(16);
-    w.y_offset = w.to.offset(16);
-    w.stages.group_scales = w.scales.data(is_cuda ? 1 : 0);
-    w.scale_offset = w.scales.offset(1);
+    w.stages.group_scales = w.scales.data(1);
     CHECK(w.run() == HALYARD_OK);
     CHECK((w.to.read() != w.before));
     CHECK(w.scales.read()[0] == 9);
 }
-
-}  // namespace
-
-TEST_ON_DEVICES("gpu records: what the kernel does not store is refused by the plan",
-                "cuda device: records that the kernel does not store are refused by the plan", test_refused_plans)
-
-TEST_ON_DEVICES("gpu records: what cannot be launched is refused, and nothing is written",
-                "cuda device: records that cannot be launched are refused, and nothing is written", test_refused_runs)
-
-TEST_ON_DEVICES("gpu records: bytes are the reference's, beside plain tensors too",
-                "cuda device: records have the reference's bytes, beside plain tensors too", test_records)

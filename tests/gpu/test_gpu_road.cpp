@@ -15,8 +15,8 @@ namespace {
 using namespace scenes;
 
 /// Of one dtype in or out (0: any).
-void test_some_roads(std::int32_t device, int n_runs, std::int32_t dtype, std::int32_t out_dtype, bool has_bad) {
-    const halyard_gpu_queue &queue = gpu_test::queue_of(device);
+void test_some_roads(int n_runs, std::int32_t dtype, std::int32_t out_dtype, bool has_bad) {
+    const halyard_gpu_queue &queue = gpu_test::device_queue();
     oracle::Random random(Catch::getSeed());
     Choice choice;
     choice.on_device = true;
@@ -36,18 +36,20 @@ void test_some_roads(std::int32_t device, int n_runs, std::int32_t dtype, std::i
     }
 }
 
-void test_roads(std::int32_t device) {
+}  // namespace
+
+TEST_CASE("cuda device: roads have the reference's bits", "[gpu][cuda]") {
     for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
-        test_some_roads(device, 40, dtype, 0, false);
+        test_some_roads(40, dtype, 0, false);
     }
     for (std::int32_t out = HALYARD_F32; out <= HALYARD_INT8; out++) {
-        test_some_roads(device, 12, 0, out, false);
+        test_some_roads(12, 0, out, false);
     }
-    test_some_roads(device, 60, 0, 0, true);
+    test_some_roads(60, 0, 0, true);
 }
 
-void test_plain_roads(std::int32_t device) {
-    const halyard_gpu_queue &queue = gpu_test::queue_of(device);
+TEST_CASE("cuda device: roads of plain tensors have the reference's bits", "[gpu][cuda]") {
+    const halyard_gpu_queue &queue = gpu_test::device_queue();
     oracle::Random random(Catch::getSeed());
     for (const std::int32_t dtype : {HALYARD_F16, HALYARD_BF16}) {
         Choice choice;
@@ -69,6 +71,8 @@ void test_plain_roads(std::int32_t device) {
         }
     }
 }
+
+namespace {
 
 /// Has the emulated driver, if that is the one, let blocks write different values to one place while this lives.
 class TornWrites {
@@ -92,8 +96,10 @@ private:
     }
 };
 
-void test_refused_plans(std::int32_t device) {
-    WorkingPlan plan{device};
+}  // namespace
+
+TEST_CASE("cuda device: what no kernel of a device does is refused by the plan", "[gpu][cuda]") {
+    WorkingPlan plan;
     auto &tensor = plan.tensor;
     auto norm = halyard::describe_norm(halyard::dtype::f32);
     auto layer_norm = halyard::describe_layer_norm(halyard::dtype::f32, false);
@@ -147,6 +153,8 @@ void test_refused_plans(std::int32_t device) {
                       "rerotates is 1, but on a device this version moves no keys from position to position");
 }
 
+namespace {
+
 /// A run that norms, scales and stores four tokens in a cache.
 struct RoadThere : Working {
     struct Desc {
@@ -166,16 +174,13 @@ struct RoadThere : Working {
     halyard_slots slots =
         halyard::slots(static_cast<const std::int32_t *>(slots_memory.data()), {1, 4}, halyard::keep_last);
     halyard_stages stages = halyard::stages(static_cast<float *>(weights.data()), 64, to.data());
-    std::int64_t weight_offset = 0, cache_offset = 0;
     float scale = 0.5f;
 
-    explicit RoadThere(std::int32_t its_device) : Working(its_device, Desc().tensor, 64) {
+    RoadThere() : Working(Desc().tensor, 64) {
         stages.scales = &scale;
         stages.n_scales = 1;
         args.slots = &slots;
         args.stages = &stages;
-        args.weight_offsets = &weight_offset;
-        args.cache_offsets = &cache_offset;
     }
 };
 
@@ -188,25 +193,15 @@ struct NormAlone : RoadThere::Desc {
     }
 };
 
-void test_refused_runs(std::int32_t device) {
-    RoadThere w(device);
-    // CUDA takes no offsets.
-    const auto by_offset = [&](halyard_status status) {
-        return device == HALYARD_CUDA ? HALYARD_ERROR_OVERFLOW : status;
-    };
+}  // namespace
+
+TEST_CASE("cuda device: what cannot be launched is refused, and nothing is written", "[gpu][cuda]") {
+    RoadThere w;
     w.runs.refuse({
         {HALYARD_ERROR_UNSUPPORTED,
          {"args.slots->policy is HALYARD_SLOTS_CHECK (0)"},
          {{w.slots.policy, HALYARD_SLOTS_CHECK}}},
         {HALYARD_ERROR_UNSUPPORTED, {"slots"}, {{w.slots.consecutive, 1}}},
-        {by_offset(HALYARD_ERROR_SHAPE), {"slots"}, {{w.args.slots_offset, 5}}},
-        {HALYARD_ERROR_OVERFLOW, {"slots"}, {{w.args.slots_offset, -1}}},
-        {HALYARD_ERROR_OVERFLOW, {"weight"}, {{w.weight_offset, std::int64_t{1} << 41}}},
-        {HALYARD_ERROR_OVERFLOW, {"cache"}, {{w.cache_offset, -4}}},
-        {by_offset(HALYARD_ERROR_SHAPE), {"weight"}, {{w.weight_offset, 5}}},
-        {by_offset(HALYARD_ERROR_SHAPE), {"cache"}, {{w.cache_offset, 20}}},
-        {by_offset(HALYARD_ERROR_UNSUPPORTED), {}, {{w.cache_offset, 1}}},
-        {by_offset(HALYARD_ERROR_UNSUPPORTED), {}, {{w.x_offset, 1}}},
         {HALYARD_ERROR_SCALE, {"scales[0] is 0"}, {{w.scale, 0}}},
         {HALYARD_ERROR_SCALE, {"scales[0] is nan"}, {{w.scale, std::numeric_limits<float>::quiet_NaN()}}},
         {HALYARD_ERROR_NULL_POINTER, {"cache is NULL"}, {{w.stages.cache, nullptr}}},
@@ -219,16 +214,14 @@ void test_refused_runs(std::int32_t device) {
     w.runs.refuse({{HALYARD_ERROR_UNSUPPORTED,
                     {"heads that are not dense"},
                     {{w.x.strides, std::array<std::int64_t, 4>{0, 64, 64, 2}}}}});
-    if (device == HALYARD_CUDA) {
-        constexpr std::int64_t far = std::int64_t{1} << 32;
-        w.runs.refuse({
-            {HALYARD_ERROR_UNSUPPORTED, {"weight"}, {{w.stages.weight, w.weights.data(2)}}},
-            {HALYARD_ERROR_UNSUPPORTED, {"slots lie more than 2^31 words apart"}, {{w.slots.strides[1], far}}},
-            {HALYARD_ERROR_UNSUPPORTED, {"positions lie more than 2^31 words apart"}, {{w.positions.strides[1], far}}},
-        });
-    }
+    constexpr std::int64_t far = std::int64_t{1} << 32;
+    w.runs.refuse({
+        {HALYARD_ERROR_UNSUPPORTED, {"weight"}, {{w.stages.weight, w.weights.data(2)}}},
+        {HALYARD_ERROR_UNSUPPORTED, {"slots lie more than 2^31 words apart"}, {{w.slots.strides[1], far}}},
+        {HALYARD_ERROR_UNSUPPORTED, {"positions lie more than 2^31 words apart"}, {{w.positions.strides[1], far}}},
+    });
     const NormAlone of_norm;
-    Working only_norms(device, of_norm.tensor, 4 * 2 * 64 * 4);
+    Working only_norms(of_norm.tensor, 4 * 2 * 64 * 4);
     CHECK(only_norms.run() == HALYARD_OK);
     only_norms.before = only_norms.to.read();
     only_norms.runs.refuse({{HALYARD_ERROR_UNSUPPORTED,
@@ -239,16 +232,15 @@ void test_refused_runs(std::int32_t device) {
     CHECK((w.to.read() != w.before));
 }
 
-/// Norms and rotates two tensors of the same values, in memory of their own.
-void test_tensors_apart(std::int32_t device) {
+// Norms and rotates two tensors of the same values, in memory of their own.
+TEST_CASE("cuda device: roads of tensors in memory of their own", "[gpu][cuda]") {
     const NormAlone of_norm;
-    Working w(device, of_norm.tensor);
+    Working w(of_norm.tensor);
     const halyard::gpu_plan plan(w.queue, halyard::plan_desc(64, {of_norm.tensor, of_norm.tensor}), w.angles);
     const gpu_test::Memory from(w.queue, w.x_before), to(w.queue, w.before);
     const halyard_tensor x[] = {w.x, w.on_device(from)}, y[] = {w.y, w.on_device(to)};
     w.args.x = x;
     w.args.y = y;
-    w.args.x_offsets = w.args.y_offsets = nullptr;
     REQUIRE(halyard_run_gpu(plan.get(), &w.args, nullptr) == HALYARD_OK);
     CHECK((w.to.read() != w.before));
     CHECK((to.read() == w.to.read()));
@@ -265,9 +257,9 @@ void test_tensors_apart(std::int32_t device) {
     }
 }
 
-/// The same of plain tensors, whose weights are in memory of their own, too.
-void test_plain_tensors_apart(std::int32_t device) {
-    Working w(device);
+// The same of plain tensors, whose weights are in memory of their own, too.
+TEST_CASE("cuda device: roads of plain tensors in memory of their own", "[gpu][cuda]") {
+    Working w;
     const auto norm = halyard::describe_norm(halyard::dtype::bf16);
     for (const std::int64_t dim : {64, 128, 256}) {
         CAPTURE(dim);
@@ -286,7 +278,7 @@ void test_plain_tensors_apart(std::int32_t device) {
         for (int i = 0; i < 2; i++) {
             x[i] = halyard::tensor(from[i].data(), halyard::dtype::bf16, {1, 4, 2, dim});
             y[i] = halyard::tensor(to[i].data(), halyard::dtype::bf16, {1, 4, 2, dim});
-            x[i].device = y[i].device = device;
+            x[i].device = y[i].device = HALYARD_CUDA;
             stages[i] = sized<halyard_stages>();
             stages[i].weight = weights[i].data();
             stages[i].n_weights = dim;
@@ -294,20 +286,19 @@ void test_plain_tensors_apart(std::int32_t device) {
         w.args.x = x;
         w.args.y = y;
         w.args.stages = stages;
-        w.args.x_offsets = w.args.y_offsets = nullptr;
         REQUIRE(halyard_run_gpu(plan.get(), &w.args, nullptr) == HALYARD_OK);
         CHECK((to[0].read() != before));
         CHECK((to[0].read() == to[1].read()));
     }
 }
 
-/// A plan that rotates nothing takes any angles, so its runs look none up. Nor do they read positions.
-void test_fewer_angles(std::int32_t device) {
+// A plan that rotates nothing takes any angles, so its runs look none up. Nor do they read positions.
+TEST_CASE("cuda device: roads that rotate nothing, of fewer angles", "[gpu][cuda]") {
     const auto norm = halyard::describe_norm(halyard::dtype::bf16);
     auto tensor = halyard::describe_tensor(halyard::dtype::bf16, 64, halyard::pairing::half);
     tensor.norm = &norm;
     tensor.no_rotation = 1;
-    Working w(device, tensor);
+    Working w(tensor);
     const halyard::gpu_angles of_a_pair(w.queue,
                                         halyard::angle_source::table(halyard::frequencies::from_base(10000, 2), 0, 0));
     const gpu_test::Memory weight(w.queue, std::vector<char>(64 * 2, '\x3f'));
@@ -328,14 +319,14 @@ void test_fewer_angles(std::int32_t device) {
     }
 }
 
-/// Stores several tokens in one slot. They may be stored at once, so that each element comes from any of them.
-void test_doubled_slots(std::int32_t device) {
+// Stores several tokens in one slot. They may be stored at once, so that each element comes from any of them.
+TEST_CASE("cuda device: of tokens with one slot each element is one of theirs", "[gpu][cuda]") {
     const TornWrites torn_writes;
     const auto cache = halyard::describe_nhd_cache(1, 4, 1, 64);
     auto tensor = halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half);
     tensor.cache = &cache;
     tensor.no_rotation = 1;
-    Working w(device, tensor);
+    Working w(tensor);
     std::vector<char> values;
     for (int token = 0; token < 8; token++) {
         values.insert(values.end(), 64 * 4, static_cast<char>(token));
@@ -343,7 +334,7 @@ void test_doubled_slots(std::int32_t device) {
     const std::vector<std::int32_t> given = {2, 2, 2, -1, 2, 0, 2, 2};
     const gpu_test::Memory from(w.queue, values), to(w.queue, std::vector<char>(4 * 64 * 4, 99)), where(w.queue, given);
     w.x = w.y = halyard::tensor(from.data(), halyard::dtype::f32, {1, 8, 1, 64});
-    w.x.device = device;
+    w.x.device = HALYARD_CUDA;
     const auto slots = halyard::slots(static_cast<const std::int32_t *>(where.data()), {1, 8}, halyard::keep_last);
     const auto stages = halyard::stages_into(to.data());
     w.args.slots = &slots;
@@ -365,28 +356,3 @@ void test_doubled_slots(std::int32_t device) {
         CHECK((std::count(&doubled[at], &doubled[at] + 4, doubled[at]) == 4));  // no element is torn
     }
 }
-
-}  // namespace
-
-TEST_ON_DEVICES("gpu road: any stages and dtypes have the reference's bits, and what is bad is told and not stored",
-                "cuda device: roads have the reference's bits", test_roads)
-
-TEST_ON_DEVICES("gpu road: plain tensors", "cuda device: roads of plain tensors have the reference's bits",
-                test_plain_roads)
-
-TEST_ON_DEVICES("gpu road: what no kernel of a device does is refused by the plan",
-                "cuda device: what no kernel of a device does is refused by the plan", test_refused_plans)
-
-TEST_ON_DEVICES("gpu road: what cannot be launched is refused, and nothing is written",
-                "cuda device: what cannot be launched is refused, and nothing is written", test_refused_runs)
-
-TEST_ON_DEVICES("gpu road: tensors in memory of their own", "cuda device: roads of tensors in memory of their own",
-                test_tensors_apart)
-
-TEST_ON_DEVICES("gpu road: plans that rotate nothing, of fewer angles",
-                "cuda device: roads that rotate nothing, of fewer angles", test_fewer_angles)
-TEST_ON_DEVICES("gpu road: plain tensors in memory of their own",
-                "cuda device: roads of plain tensors in memory of their own", test_plain_tensors_apart)
-
-TEST_ON_DEVICES("gpu road: of tokens with one slot each element is one of theirs",
-                "cuda device: of tokens with one slot each element is one of theirs", test_doubled_slots)

@@ -10,8 +10,7 @@
 struct Working {
     static constexpr std::int64_t n_elements = 4 * 2 * 64;
 
-    std::int32_t device;
-    const halyard_gpu_queue &queue = gpu_test::queue_of(device);
+    const halyard_gpu_queue &queue = gpu_test::device_queue();
     halyard::angle_source source = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 99);
     halyard::gpu_angles angles{queue, source};
     halyard::gpu_plan plan;
@@ -20,29 +19,25 @@ struct Working {
         word{queue, std::vector<char>(4)};
     halyard_tensor x = on_device(from), y = on_device(to);
     halyard_positions positions = halyard::positions(static_cast<const std::int32_t *>(places.data()), {1, 4});
-    std::int64_t x_offset = 0, y_offset = 0;
     halyard_gpu_run_args args = sized<halyard_gpu_run_args>();
 
     /// Of another tensor, or with so many bytes behind what is read and written.
-    explicit Working(std::int32_t its_device,
-                     const halyard_tensor_desc &tensor = halyard::describe_tensor(halyard::dtype::f32, 64,
+    explicit Working(const halyard_tensor_desc &tensor = halyard::describe_tensor(halyard::dtype::f32, 64,
                                                                                   halyard::pairing::half),
                      std::size_t room = 0)
-        : device(its_device), plan(queue, halyard::plan_desc(64, {tensor}), angles), x_before(n_elements * 4 + room, 7),
+        : plan(queue, halyard::plan_desc(64, {tensor}), angles), x_before(n_elements * 4 + room, 7),
           before(x_before.size(), 9) {
         args.stream = queue.stream;
         args.positions = &positions;
         args.x = &x;
         args.y = &y;
-        args.x_offsets = &x_offset;
-        args.y_offsets = &y_offset;
         args.error_word = static_cast<std::int32_t *>(word.data());
     }
     Working(const Working &) = delete;
 
-    halyard_tensor on_device(const gpu_test::Memory &memory) const {
+    static halyard_tensor on_device(const gpu_test::Memory &memory) {
         auto tensor = halyard::tensor(memory.data(), halyard::dtype::f32, {1, 4, 2, 64});
-        tensor.device = device;
+        tensor.device = HALYARD_CUDA;
         return tensor;
     }
     halyard_status run(halyard_error *error = nullptr) const { return halyard_run_gpu(plan.get(), &args, error); }
@@ -57,8 +52,7 @@ struct Working {
 
 /// A plan of one tensor that a device has a kernel for.
 struct WorkingPlan {
-    std::int32_t device;
-    const halyard_gpu_queue &queue = gpu_test::queue_of(device);
+    const halyard_gpu_queue &queue = gpu_test::device_queue();
     const halyard::gpu_angles angles{queue,
                                      halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 9)};
     halyard_tensor_desc tensor = halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half);
@@ -72,7 +66,7 @@ struct WorkingPlan {
         const Table plans([this](halyard_status, const Words &words) {
             const halyard::plan_desc desc(64, {tensor});
             CHECK_THROWS_WITH(halyard::gpu_plan(queue, desc, angles), words[0]);
-            CHECK_THROWS_WITH(halyard::explain(device, desc), words[0]);
+            CHECK_THROWS_WITH(halyard::explain(HALYARD_CUDA, desc), words[0]);
         });
         for (const auto &[sentence, changes] : rows) {
             plans.refuse(HALYARD_ERROR_UNSUPPORTED, {"tensors[0]" + std::string(sentence)}, changes);

@@ -61,7 +61,7 @@ class List(Scratch):
                 (row.replace(",   8", ""), "HALYARD_ROWS: missing a required argument"),
                 (row.replace("ROWS", "ROW"), "there is no row HALYARD_ROW"),
                 (row.replace("x86_avx2", "x86_avx"), "target is 'x86_avx', which is none of x86_avx512, "),
-                (row.replace("x86_avx2", "opencl"), "target is 'opencl', which is none of x86_avx512, "),
+                (row.replace("x86_avx2", "cuda_sm80"), "target is 'cuda_sm80', which is none of x86_avx512, "),
                 (row.replace("8)", "9)"), "pairs_per_step is '9', which is none of 4, 8, 16, 32"),
                 (row.replace("factored", "phase"), "halyard_rows_phase_x86_avx2 is there already"),
                 (row.replace("x86_avx2", "x86_avx512"), "halyard_rows_factored_x86_avx512 is there already")]:
@@ -73,7 +73,7 @@ class List(Scratch):
                               ("128", "4", "elements_per_vector exceeds elements_per_step"),
                               ("false", "no", "packed is 'no'")]:
             self.refuse(row, row.replace(old, new, 1), why)
-        row = "HALYARD_GPU_ROTATE(strided,             f32,  both,         _,   gpus,  false, _,   32,    4,   4,    64)"
+        row = "HALYARD_GPU_ROTATE(strided,             f32,  both,         _,   cuda_sm80, false, _,   32,    4,   4,    64)"
         for old, new, why in [(" _, ", " 32, ", "bits is what a kernel has that is not strided"),
                               ("strided", "half", "bits is what a kernel has that is not strided"),
                               (" _, ", " 16, ", "bits is what a kernel has")]:
@@ -251,10 +251,10 @@ class Emission(Scratch):
 
     def test_files_and_devices_that_do_not_belong_are_named(self):
         (self.generators / "schedules").mkdir()
-        for name in "halyard_spin", "halyard_copy_16_opencl":
+        for name in "halyard_spin", "halyard_copy_16_cuda_sm80":
             (self.generators / "schedules" / f"{name}.{DEVICE}.json").write_text("{}")
         _, said = self.emit([DEVICE, "intel_3_4"], target="x86_avx512", kernels="^halyard_rows_phase")
-        self.assertEqual(said, f"warning: halyard_copy_16_opencl.{DEVICE}.json is not used: no kernel of that name can "
+        self.assertEqual(said, f"warning: halyard_copy_16_cuda_sm80.{DEVICE}.json is not used: no kernel of that name can "
                                f"be tuned.\nwarning: halyard_spin.{DEVICE}.json is not used: no kernel of that name can "
                                "be tuned.\nwarning: HALYARD_SCHEDULES names intel_3_4, for which generators/schedules "
                                "has no file.\n")
@@ -267,10 +267,10 @@ class Emission(Scratch):
             self.emit(["intel_3_4", DEVICE])
         # A GPU may stand beside a CPU.
         (self.generators / f"schedules/{KERNEL}.intel_3_4.json").unlink()
-        gpu = "halyard_rotate_half_f32_opencl"
+        gpu = "halyard_rotate_half_f32_cuda_sm80"
         (self.generators / f"schedules/{gpu}.a_gpu.json").write_text("{}")
         self.expect_tuned(*self.emit([DEVICE, "a_gpu"]))
-        _, said = self.emit([DEVICE, "a_gpu"], target="opencl", kernels=f"^{gpu}$")
+        _, said = self.emit([DEVICE, "a_gpu"], target="cuda_sm80", kernels=f"^{gpu}$")
         self.assertIn(f"{gpu}.a_gpu.json is not used", said)
 
     def test_auto_is_this_cpu(self):

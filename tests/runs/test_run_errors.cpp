@@ -41,7 +41,7 @@ TEST_CASE("errors: runs, pointers, structs and enumerations", "[errors]") {
     runs.refuse(HALYARD_ERROR_MISMATCH, {"stages[0].cache is set", "tensors[0] does not have a cache"},
                 {{s.args.stages, s.stages}, {s.stages[0].cache, s.at(3000)}});
     runs.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 1}, {{"args.reserved", s.args.reserved}});
-    runs.refuse_each(HALYARD_ERROR_UNSUPPORTED, {HALYARD_CUDA, HALYARD_OPENCL},
+    runs.refuse_each(HALYARD_ERROR_UNSUPPORTED, {HALYARD_CUDA},
                      {{"x[0].device", s.x[0].device}, {"y[1].device", s.y[1].device}});
     runs.refuse_each(HALYARD_ERROR_THREADS, {0, -1, 1025, INT32_MAX, INT32_MIN},
                      {{"executor.n_threads", s.executor.n_threads}});

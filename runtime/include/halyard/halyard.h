@@ -119,7 +119,7 @@ enum { HALYARD_PAIRING_HALF = 1, HALYARD_PAIRING_INTERLEAVED = 2 };
 enum { HALYARD_FORWARD = 0, HALYARD_INVERSE = 1 };
 enum { HALYARD_INT32 = 0, HALYARD_INT64 = 1 };                              /* storage of positions */
 enum { HALYARD_REAL32 = 2, HALYARD_REAL64 = 3 };                            /* of positions that are no integers */
-enum { HALYARD_CPU = 0, HALYARD_CUDA = 1, HALYARD_OPENCL = 2 };             /* where a tensor's memory lies */
+enum { HALYARD_CPU = 0, HALYARD_CUDA = 1 };                                 /* where a tensor's memory lies */
 /* Where cos and sin come from. AUTO is resolved from the description alone. It becomes TABLE if the rows take at most
  * 64 MiB, or `listed` is set, or `reference` is not EXACT. Otherwise it becomes PHASE, and never FACTORED. */
 enum {

@@ -1,19 +1,17 @@
-/* Halyard on GPUs: the same rotation, on the caller's own device, context and stream. The C ABI of the component
+/* Halyard on CUDA devices: the same rotation, on the caller's own device, context and stream. The C ABI of the component
  * halyard::gpu, beside halyard.h, whose conventions hold here too.
  *
  * How it is used. Make frequencies and a halyard_angle_source as for the CPU; halyard_create_gpu_angles puts what it
  * holds into device memory, once for all layers and streams of a context; halyard_create_gpu_plan checks a description
  * and loads its kernels; halyard_run_gpu enqueues them.
  *
- * Memory. CUDA: pointers are device addresses (CUdeviceptr, what cudaMalloc returns), aligned to their elements. OpenCL:
- * pointers are cl_mem handles, and offsets say where in them an array begins. All of it is the caller's.
+ * Memory. Pointers are device addresses (CUdeviceptr, what cudaMalloc returns), aligned to their elements. All of it is
+ * the caller's.
  *
  * Streams. halyard_run_gpu enqueues on the given stream and returns: it does not wait, allocate, or copy from or to the
- * host (OpenCL: the driver may make a handle for a part of a buffer). With CUDA it can be captured in a graph and
- * replayed with new positions and data in the same memory. Tensors that are adjacent heads of one packed buffer (q and
- * k of a fused QKV) take one launch together, others one each; out of place, the columns beside the window take one or
- * two more, and an error word takes one; with slots another. OpenCL: where tokens go backwards (a negative stride of
- * theirs, of positions or of slots), each takes a launch of its own, and so does each head where heads do.
+ * host. It can be captured in a graph and replayed with new positions and data in the same memory. Tensors that are
+ * adjacent heads of one packed buffer (q and k of a fused QKV) take one launch together, others one each; out of place,
+ * the columns beside the window take one or two more, and an error word takes one; with slots another.
  *
  * Layouts. Any strides are rotated. Accesses are of 16 bytes where the addresses, the strides of tokens and heads, and
  * in half pairing the halves of a head, are multiples of that; else, of f16 and bf16, of two elements where those are
@@ -22,13 +20,13 @@
  * The road. A plan may ask for more than rotations: RMS norms of heads before the rotation, with any rounding and any
  * weight that heads share; one static scale per tensor; any out_dtype; tensors that are not rotated; caches whose heads
  * are dense, in pages of any strides. All of it, for all tensors of one dtype and head_dim, is one launch, wherever they
- * lie. (OpenCL: one for those whose inputs are in one cl_mem, outputs in one, and weights in one.) Other stages are
- * refused (UNSUPPORTED), as are heads of more than 640 elements, and heads that are not dense or do not begin on 16 bytes.
+ * lie. Other stages are refused (UNSUPPORTED), as are heads of more than 640 elements, and heads that are not dense or do
+ * not begin on 16 bytes.
  *   groups   are those of HALYARD_RULE_LARGEST, of e4m3 or of int8 that rounds halves away from zero, in multiples of 16
  *            elements, with scales of f32 or E8M0 and a floor of 2^-64 at least (E8M0_OCP: none): so MLA_V32, MLA_V4,
  *            MLA_V41, MX, VLLM_INT8 and VLLM_FP8. Groups that follow each other in a record have to begin on 16 bytes
  *            with it, as elements in no group have to. Of other groups, as those of MX, each byte is stored by itself.
- *            Scales that lie apart may lie anywhere (OpenCL: in one cl_mem for the tensors of a launch).
+ *            Scales that lie apart may lie anywhere.
  *   scales   are host memory, read during the call: so they can be checked. A captured graph keeps their values.
  *   slots    Their policy must be RANGE_ONLY. A slot out of range is not stored, and neither is a token with a bad
  *            position under BAD_POSITION_ERROR. What lies in a slot that several tokens name is undefined: they are
@@ -51,20 +49,20 @@ extern "C" {
 /* Where to work. Zero is the default of no field. */
 typedef struct halyard_gpu_queue {
     uint32_t size;
-    int32_t device; /* HALYARD_CUDA or HALYARD_OPENCL */
-    void *context;  /* CUcontext or cl_context; CUDA: NULL is the one that is current in the calling thread */
-    void *stream;   /* CUstream (NULL is the default stream) or cl_command_queue */
+    int32_t device; /* HALYARD_CUDA */
+    void *context;  /* CUcontext; NULL is the one that is current in the calling thread */
+    void *stream;   /* CUstream; NULL is the default stream */
 } halyard_gpu_queue;
 
-/* What there is to say of HALYARD_CUDA or HALYARD_OPENCL on this machine: supported is 1 where the driver and a device
- * were found, and active where the kernels take tensors that lie in that device's memory, which they then always do.
+/* What there is to say of HALYARD_CUDA on this machine: supported is 1 where the driver and a device were found, and
+ * active where the kernels take tensors that lie in that device's memory, which they then always do.
  * Errors: UNKNOWN_VALUE (device), NULL_POINTER, STRUCT_SIZE. */
 HALYARD_API halyard_status halyard_get_gpu_target_info(int32_t device, halyard_target_info *info,
                                                        halyard_error *error);
 
-/* Tells which kernel serves each tensor of the plan description on HALYARD_CUDA or HALYARD_OPENCL, and when: as
- * halyard_explain_plan. A device that cannot be used is explained, not an error. Errors: as halyard_create_plan, and
- * UNKNOWN_VALUE (device), SHAPE (n_bytes), NULL_POINTER. */
+/* Tells which kernel serves each tensor of the plan description on HALYARD_CUDA, and when: as halyard_explain_plan. A
+ * device that cannot be used is explained, not an error. Errors: as halyard_create_plan, and UNKNOWN_VALUE (device),
+ * SHAPE (n_bytes), NULL_POINTER. */
 HALYARD_API halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc *desc, char *text,
                                                     int64_t n_bytes, int64_t *n_needed, halyard_error *error);
 
@@ -72,13 +70,11 @@ typedef struct halyard_gpu_angles halyard_gpu_angles;
 
 /* Copies an angle source to the device, and waits for that. The source itself is not needed afterwards.
  * TABLE: its rows, and those positions that it lists. FACTORED: both of its tables. PHASE: its frequencies. GIVEN:
- * nothing; cos_rows and sin_rows must be device memory, aligned to its elements (offsets in elements are for OpenCL, 0
- * with CUDA), which has to outlive the angles. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE (device), UNSUPPORTED
- * (JOINED, GIVEN rows by token or not aligned), NO_DEVICE, DEVICE (what the driver says), OVERFLOW, OUT_OF_MEMORY (of
- * the host or the device). */
+ * nothing; cos_rows and sin_rows must be device memory, aligned to its elements, which has to outlive the angles.
+ * Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE (device), UNSUPPORTED (JOINED, GIVEN rows by token or not aligned),
+ * NO_DEVICE, DEVICE (what the driver says), OVERFLOW, OUT_OF_MEMORY (of the host or the device). */
 HALYARD_API halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue,
-                                                     const halyard_angle_source *source, int64_t cos_offset,
-                                                     int64_t sin_offset, halyard_gpu_angles **out,
+                                                     const halyard_angle_source *source, halyard_gpu_angles **out,
                                                      halyard_error *error);
 
 /* Frees the device memory; no work that uses it may be under way. NULL is allowed. */
@@ -99,31 +95,22 @@ HALYARD_API void halyard_destroy_gpu_plan(halyard_gpu_plan *plan);
 typedef struct halyard_gpu_run_args {
     uint32_t size;
     int32_t bad_position;               /* HALYARD_BAD_POSITION_…: ERROR rotates as position 0 and tells in error_word */
-    void *stream;                       /* CUstream or cl_command_queue of the plan's context */
+    void *stream;                       /* CUstream of the plan's context */
     const halyard_positions *positions; /* data in device memory, aligned to 4 bytes; NULL: 0, 1, 2, … */
-    int64_t positions_offset;           /* OpenCL: in elements */
-    const halyard_tensor *x;            /* as in halyard_run_args, with the plan's device */
+    const halyard_tensor *x;            /* as in halyard_run_args, with device HALYARD_CUDA */
     const halyard_tensor *y;
-    const int64_t *x_offsets;           /* OpenCL: of element [0, 0, 0, 0], in elements, for each tensor; NULL: zeros */
-    const int64_t *y_offsets;
     int32_t *error_word;                /* NULL, or device memory that a bad position sets to HALYARD_ERROR_POSITION and
                                            a slot out of range to HALYARD_ERROR_SLOT, and nothing else does; policy
                                            ERROR only */
-    int64_t error_word_offset;          /* OpenCL: in elements of 4 bytes */
     const halyard_slots *slots;         /* as in halyard_run_args, see "The road" above: data in device memory, */
     const halyard_stages *stages;       /* weights, caches and scales of groups too, but other scales on the host */
-    int64_t slots_offset;               /* OpenCL: in elements */
-    const int64_t *weight_offsets;      /* OpenCL: in elements, for each tensor; NULL: zeros */
-    const int64_t *cache_offsets;
-    int32_t n_tensors;                  /* as in halyard_run_args, of the offsets too */
+    int32_t n_tensors;                  /* as in halyard_run_args */
     int32_t reserved;                   /* 0 */
-    const int64_t *group_scale_offsets; /* OpenCL: in bytes */
 } halyard_gpu_run_args;
 
 /* Enqueues what the plan describes. Nothing is enqueued on an error, but of DEVICE: then the outputs may be incomplete.
  * Errors: those of halyard_run but for POSITION, SLOT, THREADS and EXECUTOR; UNSUPPORTED (misaligned elements; the
- * slots' policy; OpenCL: elements of a head, or axes of positions, that go backwards, or more than 2^31 elements from the
- * start of a buffer), DEVICE. */
+ * slots' policy), DEVICE. */
 HALYARD_API halyard_status halyard_run_gpu(const halyard_gpu_plan *plan, const halyard_gpu_run_args *args,
                                            halyard_error *error);
 

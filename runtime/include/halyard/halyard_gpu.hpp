@@ -27,11 +27,8 @@ class gpu_angles : public detail::handle<halyard_gpu_angles, halyard_destroy_gpu
 public:
     using handle::handle;
 
-    /// The offsets are for given rows, OpenCL, in elements.
-    gpu_angles(const halyard_gpu_queue &queue, const angle_source &source, std::int64_t cos_offset = 0,
-               std::int64_t sin_offset = 0)
-        : handle(detail::create<halyard_gpu_angles>(halyard_create_gpu_angles, &queue, source.get(), cos_offset,
-                                                    sin_offset)) {}
+    gpu_angles(const halyard_gpu_queue &queue, const angle_source &source)
+        : handle(detail::create<halyard_gpu_angles>(halyard_create_gpu_angles, &queue, source.get())) {}
 };
 
 /// A description that has been checked, with its kernels loaded. The angles must outlive it.
@@ -46,22 +43,13 @@ public:
 };
 
 struct gpu_run_options {
-    void *stream = nullptr;                        ///< CUDA: NULL is the default stream
+    void *stream = nullptr;                        ///< NULL is the default stream
     const halyard_positions *positions = nullptr;  ///< NULL: 0, 1, 2, … in every batch row
     bad_position policy = bad_position::error;     ///< error: rotates as position 0 and tells in error_word
     std::int32_t *error_word = nullptr;
-    // OpenCL, in elements: where in their buffers things begin. NULL: at the start of each.
-    const std::int64_t *x_offsets = nullptr;
-    const std::int64_t *y_offsets = nullptr;
-    std::int64_t positions_offset = 0;
-    std::int64_t error_word_offset = 0;
     // Of plans that ask for them: weights, slots and caches in device memory, scales in the host's.
     const halyard_slots *slots = nullptr;
     const halyard_stages *stages = nullptr;  ///< one for each tensor
-    std::int64_t slots_offset = 0;
-    const std::int64_t *weight_offsets = nullptr;
-    const std::int64_t *cache_offsets = nullptr;
-    const std::int64_t *group_scale_offsets = nullptr;
 };
 
 /// Enqueues what the plan does to its tensors.
@@ -70,24 +58,16 @@ inline void run(const gpu_plan &made, const tensors &x, const tensors &y, const 
     args.bad_position = static_cast<std::int32_t>(options.policy);
     args.stream = options.stream;
     args.positions = options.positions;
-    args.positions_offset = options.positions_offset;
     args.n_tensors = detail::count_tensors(x, y);
     args.x = x.data();
     args.y = y.data();
-    args.x_offsets = options.x_offsets;
-    args.y_offsets = options.y_offsets;
     args.error_word = options.error_word;
-    args.error_word_offset = options.error_word_offset;
     args.slots = options.slots;
     args.stages = options.stages;
-    args.slots_offset = options.slots_offset;
-    args.weight_offsets = options.weight_offsets;
-    args.cache_offsets = options.cache_offsets;
-    args.group_scale_offsets = options.group_scale_offsets;
     detail::call(halyard_run_gpu, made.get(), &args);
 }
 
-/// What there is to say of HALYARD_CUDA or HALYARD_OPENCL on this machine.
+/// What there is to say of HALYARD_CUDA on this machine.
 inline halyard_target_info gpu_target(std::int32_t device) {
     return detail::tell<halyard_target_info>(halyard_get_gpu_target_info, device);
 }
