@@ -124,7 +124,7 @@ void write_file(const std::string &path, std::initializer_list<std::string_view>
         std::filesystem::permissions(temporary, old.permissions(), ignored);
     }
     for (const auto part : parts) {
-        if (!code && std::fwrite(part.data(), 1, part.size(), file.get()) != part.size()) {
+        if (!code && !part.empty() && std::fwrite(part.data(), 1, part.size(), file.get()) != part.size()) {
             code.assign(errno, std::generic_category());
         }
     }
