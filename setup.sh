@@ -131,6 +131,7 @@ set_up_tests() {
 
 # set_up_nightly_tests: for programs that only nightly tests need.
 set_up_nightly_tests() {
+    want aarch64-linux-gnu-g++ g++-aarch64-linux-gnu "of emitted libraries for AArch64"
     want qemu-x86_64 qemu-user "on emulated CPUs"
     # check_ptx.py knows where they are.
     (once cuda "$(pins 'nvidia-cuda-.*')" fetch_wheels cuda "NVIDIA's assembler and disassembler (52 MB)" \
