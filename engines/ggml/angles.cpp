@@ -1,4 +1,4 @@
-// Angles from Halyard, or as ggml makes them.
+// Angles from Halyard.
 #include "angles.h"
 
 #include "runs.h"
@@ -21,14 +21,9 @@ const float *factors_of(const Rope &rope) {
 }
 
 /// How much of YaRN's ramp a pair has: rope_yarn_ramp of ggml-cpu/ops.cpp. low and high are whole numbers.
-template <typename T>
-T yarn_ramp(const float *low_and_high, int pair) {
-    const T low = low_and_high[0], high = low_and_high[1];
-    return 1 - std::clamp((static_cast<T>(pair) - low) / std::max(static_cast<T>(0.001f), high - low), T{0}, T{1});
-}
-
-void corr_dims(const RopeParameters &p, float *low_and_high) {
-    ggml_rope_yarn_corr_dims(p.n_dims, p.n_ctx_orig, p.freq_base, p.beta_fast, p.beta_slow, low_and_high);
+long double yarn_ramp(const float *low_and_high, int pair) {
+    const long double low = low_and_high[0], high = low_and_high[1];
+    return 1 - std::clamp((pair - low) / std::max<long double>(0.001f, high - low), 0.0L, 1.0L);
 }
 
 /// By what cos and sin are multiplied.
@@ -39,12 +34,12 @@ double magnitude(const RopeParameters &p) {
 halyard::frequencies exact_frequencies(const RopeParameters &p, const std::vector<float> &factors,
                                        const std::vector<PairAngle> &pairs) {
     float low_and_high[2];
-    corr_dims(p, low_and_high);
+    ggml_rope_yarn_corr_dims(p.n_dims, p.n_ctx_orig, p.freq_base, p.beta_fast, p.beta_slow, low_and_high);
     std::vector<double> inv_freq;
     for (std::size_t k = 0; k < pairs.size(); ++k) {
         long double ramp = 0;
         if (p.ext_factor != 0.0f) {  // or its bounds may not be numbers
-            ramp = yarn_ramp<long double>(low_and_high, static_cast<int>(k)) * p.ext_factor;
+            ramp = yarn_ramp(low_and_high, static_cast<int>(k)) * p.ext_factor;
         }
         long double value = powl(p.freq_base, -2.0L * pairs[k].exponent / p.n_dims);
         value /= factors.empty() ? 1.0f : factors[k];
@@ -56,14 +51,11 @@ halyard::frequencies exact_frequencies(const RopeParameters &p, const std::vecto
 
 }  // namespace
 
-AngleMaker::AngleMaker(const Rope &rope, bool is_exact)
+AngleMaker::AngleMaker(const Rope &rope)
     : moves(std::make_shared<Runs>()), parameters_(rope.parameters), pairs_(pair_angles(rope.parameters, rope.n_pairs)),
       n_axes_(rope.n_axes) {
     if (const float *factors = factors_of(rope)) {
         factors_.assign(factors, factors + rope.n_pairs);
-    }
-    if (!is_exact) {
-        return;
     }
     std::vector<std::int32_t> axis_of_pair;
     for (const auto &[axis, exponent] : pairs_) {
@@ -84,14 +76,6 @@ bool AngleMaker::serves(const Rope &rope) const {
 }
 
 void AngleMaker::make_rows(const std::int32_t *positions, std::int64_t n_tokens, float *rows) {
-    if (source_ == nullptr) {
-        make_ggml_rows(positions, n_tokens, rows);
-    } else {
-        make_exact_rows(positions, n_tokens, rows);
-    }
-}
-
-void AngleMaker::make_exact_rows(const std::int32_t *positions, std::int64_t n_tokens, float *rows) {
     auto where = halyard::positions(positions, {1, n_tokens});
     where.n_axes = n_axes_;
     where.stride_axis = n_tokens;
@@ -100,52 +84,11 @@ void AngleMaker::make_exact_rows(const std::int32_t *positions, std::int64_t n_t
 
 const halyard::angle_source *AngleMaker::source_of_moves(std::string *why_not) const {
     // A shift that multiplied keys by a magnitude would do so each time; Halyard's keeps what they have.
-    const bool is_turn = std::fabs(magnitude(parameters_) - 1.0) < 1e-6;
-    if (source_ == nullptr || !is_turn) {
-        *why_not = source_ == nullptr ? "the angles are ggml's" : "it multiplies keys by a factor";
+    if (!(std::fabs(magnitude(parameters_) - 1.0) < 1e-6)) {
+        *why_not = "it multiplies keys by a factor";
         return nullptr;
     }
     return source_.get();
-}
-
-/// ggml_rope_cache_init, ggml_mrope_cache_init and rope_yarn of ggml-cpu/ops.cpp, operation by operation.
-void AngleMaker::make_ggml_rows(const std::int32_t *positions, std::int64_t n_tokens, float *rows) {
-    const RopeParameters &p = parameters_;
-    const float theta_scale = powf(p.freq_base, -2.0f / static_cast<float>(p.n_dims));
-    float low_and_high[2];
-    corr_dims(p, low_and_high);
-    float mscale = p.attn_factor;
-    if (p.ext_factor != 0.0f) {
-        mscale *= 1.0f + 0.1f * logf(1.0f / p.freq_scale);
-    }
-    for (std::int64_t t = 0; t < n_tokens; ++t, rows += 2 * n_pairs()) {
-        float theta[4] = {};  // of each axis, at exponent reached
-        int reached[4] = {};
-        const auto start = [&](std::int64_t axis) {
-            theta[axis] = static_cast<float>(positions[axis * n_tokens + t]);
-            reached[axis] = 0;
-        };
-        for (std::int64_t axis = 0; axis < n_axes_; ++axis) {
-            start(axis);
-        }
-        for (std::size_t k = 0; k < pairs_.size(); ++k) {
-            const auto [axis, exponent] = pairs_[k];
-            if (exponent < reached[axis]) {
-                start(axis);
-            }
-            for (; reached[axis] < exponent; ++reached[axis]) {
-                theta[axis] *= theta_scale;
-            }
-            const float extrapolated = theta[axis] / (factors_.empty() ? 1.0f : factors_[k]);
-            float angle = p.freq_scale * extrapolated;
-            if (p.ext_factor != 0.0f) {
-                const float ramp = yarn_ramp<float>(low_and_high, static_cast<int>(k)) * p.ext_factor;
-                angle = angle * (1 - ramp) + extrapolated * ramp;
-            }
-            rows[k] = cosf(angle) * mscale;
-            rows[static_cast<std::size_t>(n_pairs()) + k] = sinf(angle) * mscale;
-        }
-    }
 }
 
 TokenRows::TokenRows(std::shared_ptr<AngleMaker> made_by, std::int64_t tokens)
@@ -153,7 +96,7 @@ TokenRows::TokenRows(std::shared_ptr<AngleMaker> made_by, std::int64_t tokens)
       source(halyard::angle_source::given_by_token(rows.data(), n_tokens, 2 * maker->n_pairs(), true)),
       runs(std::make_shared<Runs>()) {}
 
-Angles::Angles(bool is_exact) : is_exact_(is_exact), unrotated_(std::make_shared<Runs>()) {}
+Angles::Angles() : unrotated_(std::make_shared<Runs>()) {}
 
 void Angles::begin_graph() {
     ++graph_;
@@ -193,7 +136,7 @@ std::shared_ptr<AngleMaker> Angles::maker(const Rope &rope) {
     if (found != makers_.end()) {
         std::rotate(found, found + 1, makers_.end());
     } else {
-        makers_.push_back(std::make_shared<AngleMaker>(rope, is_exact_));
+        makers_.push_back(std::make_shared<AngleMaker>(rope));
     }
     return makers_.back();
 }

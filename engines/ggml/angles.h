@@ -17,9 +17,8 @@ class Runs;
 /// Where the angles of one set of parameters come from.
 class AngleMaker {
 public:
-    /// is_exact: Halyard's angles; else ggml's, by float32 multiplications. Throws halyard::error where Halyard refuses
-    /// the frequencies.
-    AngleMaker(const Rope &rope, bool is_exact);
+    /// Throws halyard::error where Halyard refuses the frequencies.
+    explicit AngleMaker(const Rope &rope);
 
     bool serves(const Rope &rope) const;
     std::int64_t n_pairs() const { return static_cast<std::int64_t>(pairs_.size()); }
@@ -33,14 +32,11 @@ public:
     std::shared_ptr<Runs> moves;  // that were bound to this source
 
 private:
-    void make_exact_rows(const std::int32_t *positions, std::int64_t n_tokens, float *rows);
-    void make_ggml_rows(const std::int32_t *positions, std::int64_t n_tokens, float *rows);
-
     RopeParameters parameters_;
     std::vector<float> factors_;  // [n_pairs], or empty
     std::vector<PairAngle> pairs_;
     std::int64_t n_axes_;
-    std::unique_ptr<halyard::angle_source> source_;  // NULL: ggml's angles
+    std::unique_ptr<halyard::angle_source> source_;
     std::unique_ptr<halyard::plan> plan_;
 };
 
@@ -60,7 +56,7 @@ struct TokenRows {
 /// Of one backend, which computes one graph at a time.
 class Angles {
 public:
-    explicit Angles(bool is_exact);
+    Angles();
 
     /// Forgets rows that have not been used of late, if there are many.
     void begin_graph();
@@ -80,7 +76,6 @@ public:
 private:
     void make(const Rope &rope, TokenRows *rows);
 
-    bool is_exact_;
     std::uint64_t graph_ = 0;
     std::vector<std::shared_ptr<TokenRows>> rows_;
     std::vector<std::shared_ptr<AngleMaker>> makers_;  // the latest last

@@ -31,7 +31,6 @@ struct Hooks {
     ggml_backend_t (*init_backend)(ggml_backend_dev_t, const char *) = nullptr;
     void *(*get_proc_address)(ggml_backend_reg_t, const char *) = nullptr;
     SetUseRef set_use_ref = nullptr;
-    bool is_exact = true;
     Joins joins;
     std::mutex mutex;
     std::unordered_map<ggml_backend_t, std::unique_ptr<Computer>> computers;
@@ -68,7 +67,7 @@ ggml_backend_t init_backend(ggml_backend_dev_t device, const char *parameters) {
         return nullptr;
     }
     try {
-        auto computer = std::make_unique<Computer>(backend->iface, hooks().is_exact, hooks().joins);
+        auto computer = std::make_unique<Computer>(backend->iface, hooks().joins);
         const std::lock_guard lock(hooks().mutex);
         hooks().computers[backend] = std::move(computer);
     } catch (const std::exception &error) {
@@ -139,7 +138,6 @@ std::string hook() {
         return {};
     }
     std::string why_not;
-    const int angles = read_variable("HALYARD_GGML_ANGLES", {"exact", "ggml"}, &why_not);
     const int join = read_variable("HALYARD_GGML_JOIN", {"auto", "always", "never"}, &why_not);
     if (why_not.empty()) {
         why_not = find_kernels();
@@ -151,7 +149,6 @@ std::string hook() {
     if (!no_report.empty()) {
         log_line(GGML_LOG_LEVEL_WARN, no_report.c_str());
     }
-    hooks().is_exact = angles == 0;
     if (join != 0) {
         const auto from = join == 1 ? 0 : std::numeric_limits<std::int64_t>::max();
         hooks().joins = {from, from, from, from, from, join == 1};

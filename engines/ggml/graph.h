@@ -15,8 +15,7 @@ namespace halyard_ggml {
 class Computer {
 public:
     /// original: what the backend computes graphs with.
-    Computer(ggml_backend_i original, bool is_exact, Joins joins)
-        : original_(original), angles_(is_exact), joins_(joins) {}
+    Computer(ggml_backend_i original, Joins joins) : original_(original), joins_(joins) {}
 
     const ggml_backend_i &original() const { return original_; }
 

@@ -20,11 +20,7 @@ inline constexpr Name dtypes[] = {{"f32", HALYARD_F32},   {"f16", HALYARD_F16}, 
 inline constexpr Name angle_kinds[] = {{"auto", HALYARD_ANGLES_AUTO},         {"table", HALYARD_ANGLES_TABLE},
                                        {"factored", HALYARD_ANGLES_FACTORED}, {"phase", HALYARD_ANGLES_PHASE},
                                        {"given", HALYARD_ANGLES_GIVEN},       {"joined", HALYARD_ANGLES_JOINED}};
-inline constexpr Name references[] = {{"exact", HALYARD_REFERENCE_EXACT},
-                                      {"hf_f32", HALYARD_REFERENCE_HF_F32},
-                                      {"vllm_f16", HALYARD_REFERENCE_VLLM_F16},
-                                      {"vllm_bf16", HALYARD_REFERENCE_VLLM_BF16},
-                                      {"ggml", HALYARD_REFERENCE_GGML}};
+inline constexpr Name references[] = {{"exact", HALYARD_REFERENCE_EXACT}, {"hf_f32", HALYARD_REFERENCE_HF_F32}};
 inline constexpr Name axis_maps[] = {{"none", HALYARD_AXIS_MAP_NONE},
                                      {"sections", HALYARD_AXIS_MAP_SECTIONS},
                                      {"interleaved", HALYARD_AXIS_MAP_INTERLEAVED}};

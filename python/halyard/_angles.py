@@ -53,9 +53,8 @@ class AngleSource:
     kind: "auto", "table" (a row for each position, 4 * rotary_dim bytes), "factored" (two tables of about the square
         root as many rows) or "phase" (no table). "auto" is a table where that takes at most 64 MiB, else phase.
     first, last: the positions that are covered, both included [every int32].
-    reference: "exact", cos and sin within 1.2e-7 at every position (a table's are correctly rounded); or a table of
-        what others compute, for those who have to reproduce their numbers: "hf_f32" (transformers), "vllm_f16",
-        "vllm_bf16" or "ggml".
+    reference: "exact", cos and sin within 1.2e-7 at every position (a table's are correctly rounded); or "hf_f32", a
+        table of what transformers computes, for those who have to reproduce its numbers.
     axis_map: ("sections", counts) or ("interleaved", counts), with the pairs of each axis of positions, or ("none", ())
         [what the config told].
 

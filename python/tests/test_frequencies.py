@@ -3,7 +3,6 @@ import math
 import subprocess
 import sys
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -127,35 +126,6 @@ def test_for_length(configs):
     assert plain.for_length(10**6).inv_freq == plain.inv_freq and plain.last_seq_len == 2**53
     with pytest.raises(halyard.Error, match="seq_len"):
         plain.for_length(-1)
-
-
-def f32(value):
-    return np.asarray(value, np.longdouble).astype(np.float32)
-
-
-def bits16(values):
-    return values.astype(ml_dtypes.bfloat16).astype(np.float32)
-
-
-@pytest.mark.parametrize("reference, stored", [("vllm_bf16", bits16), ("ggml", np.copy),
-                                               ("vllm_f16", lambda values: f32(values.astype(np.float16)))])
-def test_references_are_float32_operation_by_operation(reference, stored):
-    """Each operation in long double and rounded; pairs (1, 0) turn into a row of cos and sin."""
-    dim, base, positions = 64, np.longdouble(10000.0), np.array([0, 1, 1000, 131_071])
-    p = positions.astype(np.longdouble)[:, None]
-    if reference == "ggml":
-        scale, columns = f32(base ** np.longdouble(-2 / dim)), [p]
-        while len(columns) < dim // 2:
-            columns.append(f32(columns[-1] * np.longdouble(scale)).astype(np.longdouble))
-        wide = np.concatenate(columns, 1)
-    else:
-        powers = f32(base ** f32(np.arange(0, dim, 2) / dim).astype(np.longdouble))
-        wide = f32(p * f32(1 / powers.astype(np.longdouble))).astype(np.longdouble)
-    angles = halyard.AngleSource(halyard.Frequencies.from_base(1e4, dim), first=0, last=131_071, reference=reference)
-    ones = np.zeros((len(positions), 1, dim), np.float32)
-    ones[..., :dim // 2] = 1
-    row = halyard.rotate(ones, angles=angles, positions=positions)[:, 0]
-    assert np.array_equal(row, np.concatenate([stored(f32(np.cos(wide))), stored(f32(np.sin(wide)))], 1))
 
 
 def test_joined_sources(rng):

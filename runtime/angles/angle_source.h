@@ -3,9 +3,9 @@
 
 #include "angles/pair_axes.h"
 #include "angles/positions.h"
-#include "angles/references/references.h"
 #include "base/overlap.h"
 #include "base/storage.h"
+#include "frequencies/frequencies.h"
 #include "halyard/halyard.h"
 
 #include <cstddef>
@@ -25,6 +25,9 @@ enum class AngleKind : std::int32_t {
     phase = HALYARD_ANGLES_PHASE,
     joined = HALYARD_ANGLES_JOINED
 };
+
+/// HALYARD_REFERENCE_…: whose cos and sin a table holds.
+enum class Reference : std::int32_t { exact = HALYARD_REFERENCE_EXACT, hf_f32 = HALYARD_REFERENCE_HF_F32 };
 
 /// HALYARD_BAD_POSITION_…: what a position stands for that a source does not cover.
 enum class BadPosition : std::int32_t {

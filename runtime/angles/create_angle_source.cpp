@@ -1,6 +1,5 @@
 // Makes angle sources, from frequencies or from the caller's own rows.
 #include "angles/angle_source.h"
-#include "angles/references/references.h"
 #include "angles/tables.h"
 #include "base/error.h"
 #include "base/versioned.h"
@@ -64,8 +63,8 @@ halyard_status make_from_frequencies(const halyard_frequencies *frequencies, con
         return fail(error, HALYARD_ERROR_MISMATCH, "desc.listed is given, but HALYARD_ANGLES_", name, " lists nothing");
     }
     if (desc.reference != HALYARD_REFERENCE_EXACT && source.kind != AngleKind::table) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "desc.reference is ", name_of(Reference(desc.reference)),
-                    ", which HALYARD_ANGLES_", name, " cannot reproduce");
+        return fail(error, HALYARD_ERROR_MISMATCH, "desc.reference is HALYARD_REFERENCE_HF_F32, which HALYARD_ANGLES_",
+                    name, " cannot reproduce");
     }
     if (source.kind == AngleKind::table) {
         HALYARD_TRY(make_table(*frequencies, desc, source, error));
@@ -150,7 +149,7 @@ extern "C" halyard_status halyard_create_angle_source(const halyard_frequencies 
     if (read.reserved != 0) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.reserved is ", read.reserved, ", but it must be 0");
     }
-    if (read.reference < HALYARD_REFERENCE_EXACT || read.reference > HALYARD_REFERENCE_GGML) {
+    if (read.reference < HALYARD_REFERENCE_EXACT || read.reference > HALYARD_REFERENCE_HF_F32) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.reference is ", read.reference,
                     ", which is no reference");
     }

@@ -1,6 +1,5 @@
 #include "angles/tables.h"
 
-#include "angles/references/references.h"
 #include "base/error.h"
 #include "base/versioned.h"
 
@@ -84,6 +83,21 @@ void point_at_owned_rows(halyard_angle_source &source) noexcept {
     find_rows_memory(source);  // it was just allocated, so it is in the address space
 }
 
+/// transformers' LlamaRotaryEmbedding.forward: freqs = inv_freq @ position, cos = freqs.cos() * attention_scaling, all
+/// in float32.
+void make_hf_row(const halyard_frequencies &frequencies, const CosSinOfAngle &cos_sin, std::int32_t position,
+                 float *cos_row, float *sin_row) noexcept {
+    // attention_factor goes in before the one rounding: theirs rounds cos, which is itself not quite the nearest
+    // float, and then the product, so that doing the same would now and then be 2 ulp from it.
+    const double factor = static_cast<float>(frequencies.attention_factor);
+    for (std::int64_t pair = 0; pair < frequencies.n_pairs; ++pair) {
+        const auto inv_freq = static_cast<float>(frequencies.rounded_inv_freq.get()[pair]);
+        const CosSin value = cos_sin(static_cast<float>(position) * inv_freq, factor);
+        cos_row[pair] = value.cos;
+        sin_row[pair] = value.sin;
+    }
+}
+
 }  // namespace
 
 halyard_status fail_rows(std::int64_t n_rows, halyard_error *error) noexcept {
@@ -101,8 +115,6 @@ bool find_rows_memory(halyard_angle_source &source) noexcept {
 
 halyard_status make_table(const halyard_frequencies &frequencies, const halyard_angle_source_desc &desc,
                           halyard_angle_source &source, halyard_error *error) noexcept {
-    std::unique_ptr<TableRows> rows;
-    HALYARD_TRY(make_table_rows(frequencies, Reference(desc.reference), &rows, error));
     if (desc.listed != nullptr) {
         HALYARD_TRY(read_listed(desc, source, error));
     }
@@ -117,12 +129,18 @@ halyard_status make_table(const halyard_frequencies &frequencies, const halyard_
     source.bytes = static_cast<std::uint64_t>(source.n_rows * source.rotary_dim) * sizeof(float) +
                    static_cast<std::uint64_t>(source.n_listed) * sizeof(std::int32_t);
     point_at_owned_rows(source);
+    const CosSinOfAngle cos_sin;
     for (std::int64_t row = 0; row < source.n_rows; ++row) {
         const std::int64_t position = row >= n_covered           ? 0
                                       : source.listed != nullptr ? source.listed.get()[row]
                                                                  : source.first + row;
         float *const cos_row = source.owned_rows.get() + row * source.stride_row;
-        rows->make(static_cast<std::int32_t>(position), cos_row, cos_row + frequencies.n_pairs);
+        float *const sin_row = cos_row + frequencies.n_pairs;
+        if (source.reference == Reference::exact) {
+            make_row(frequencies, static_cast<std::int32_t>(position), cos_row, sin_row);
+        } else {
+            make_hf_row(frequencies, cos_sin, static_cast<std::int32_t>(position), cos_row, sin_row);
+        }
     }
     return HALYARD_OK;
 }

@@ -45,7 +45,7 @@ public:
     CosSinOfAngle() noexcept : radian_(to_quarter_turns({1.0, 0.0})) {}
 
     /// float32(factor cos angle) and float32(factor sin angle), rounded once.
-    CosSin operator()(float angle, double factor = 1.0) const noexcept;
+    CosSin operator()(float angle, double factor) const noexcept;
 
 private:
     QuarterTurns radian_;

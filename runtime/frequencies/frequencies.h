@@ -12,18 +12,13 @@ namespace halyard {
 
 inline constexpr std::int64_t max_tokens = std::int64_t{1} << 53;  // a double counts no further
 
-/// What frequencies were made from: for other context lengths, and for engines' own arithmetic.
+/// What frequencies were made from, for other context lengths.
 struct Origin {
     halyard_scaling scaling = {};               // checked, with its defaults; the lists are in factors
     std::unique_ptr<double[]> factors;          // [2 * n_factors], the short ones first; NULL without
     double short_attention_factor = 0.0;        // stated apart for contexts up to original_max_position and longer
     double long_attention_factor = 0.0;         // ones; 0: not so
     std::int64_t longest_seq_len = max_tokens;  // that a scaling is known for
-
-    /// The list that seq_len chooses.
-    const double *chosen_factors() const noexcept {
-        return scaling.seq_len > scaling.original_max_position ? factors.get() + scaling.n_factors : factors.get();
-    }
 };
 
 }  // namespace halyard
@@ -49,9 +44,6 @@ inline constexpr double max_inv_freq = 0x1p20;
 /// range of all other factors, which is far from that.
 inline bool is_attention_factor(double value) noexcept { return value >= 0x1p-60 && value <= 0x1p60; }
 inline constexpr char attention_factor_range[] = "in 2^-60 to 2^60";
-
-/// Whether the reference of an engine that works in float32 can start from a base. Below 1 powers would overflow.
-inline bool is_base_of_engines(double base) noexcept { return base >= 1.0 && base <= 0x1p127; }
 
 /// Makes frequencies whose values are still to be set. `method` is a static string, and all that `about` says yet.
 /// Returns NULL when memory runs out.

@@ -24,7 +24,7 @@ public:
             ->required();
         add_file(command, "-o,--output", output_, "Y, of X's shape and type")->required();
         auto excluded =
-            frequencies_.add(command, "how many columns of a head are rotated [the config's, else X's head_dim]", true);
+            frequencies_.add(command, "how many columns of a head are rotated [the config's, else X's head_dim]");
         excluded.push_back(positions_.add(
             command, "<i4 or <i8, [tokens] or [batch, tokens], with an axis map [axes, ...]; or START ... STOP - 1 "
                      "[0, 1, 2, ...]"));

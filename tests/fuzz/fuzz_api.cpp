@@ -168,7 +168,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
     }
     scene.draw_run();
     if (scene.angles.kind == Angles::table && scene.call.plan.rerotates == 0 && draw.one_in(4)) {
-        scene.angles.desc.reference = static_cast<std::int32_t>(draw.in(0, HALYARD_REFERENCE_VLLM_BF16));
+        scene.angles.desc.reference = static_cast<std::int32_t>(draw.in(0, HALYARD_REFERENCE_HF_F32));
     }
     make_wild(draw, fields_of_angles(draw, scene.angles.desc));
     if (const std::string refused = scene.create_angles(); !refused.empty()) {

@@ -189,7 +189,7 @@ TEST_CASE("joined sources: what cannot be joined is refused", "[sources][errors]
     const auto other_width = make_source(halyard::frequencies::from_base(10000, 26), HALYARD_ANGLES_PHASE, 0, 9);
     auto desc = describe_source(HALYARD_ANGLES_TABLE, 0, 9);
     const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim);
-    desc.reference = HALYARD_REFERENCE_GGML;
+    desc.reference = HALYARD_REFERENCE_HF_F32;
     const halyard::angle_source other_reference(frequencies, desc);
     desc.reference = HALYARD_REFERENCE_EXACT;
     desc.axis_map = HALYARD_AXIS_MAP_SECTIONS;
@@ -215,7 +215,7 @@ TEST_CASE("joined sources: what cannot be joined is refused", "[sources][errors]
     calls.refuse({
         {HALYARD_ERROR_MISMATCH, {"sources[1]", "rotary_dim 26"}, {{list[1], other_width.get()}}},
         {HALYARD_ERROR_MISMATCH, {"sources[1]", "n_axes 2"}, {{list[1], other_axes.get()}}},
-        {HALYARD_ERROR_MISMATCH, {"sources[1]", "reference 4"}, {{list[1], other_reference.get()}}},
+        {HALYARD_ERROR_MISMATCH, {"sources[1]", "reference 1"}, {{list[1], other_reference.get()}}},
         {HALYARD_ERROR_UNSUPPORTED, {"sources[1]", "given rows"}, {{list[1], given.get()}}},
         {HALYARD_ERROR_UNSUPPORTED, {"sources[1]", "sources of its own"}, {{list[1], joined.get()}}},
         {HALYARD_ERROR_NULL_POINTER, {"sources[1]"}, {{list[1], nullptr}}},

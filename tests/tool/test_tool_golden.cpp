@@ -81,29 +81,19 @@ TEST_CASE("tool: a reference's angles are the library's, and it rotates by them"
     const auto at = positions_of(positions);
     write(dir, "p.npy", {6}, positions);
     write<float>(dir, "f.npy", {4}, {1.0f, 0.3f, 1e-3f, 0.25f});
-    const auto of_base = halyard::frequencies::from_base(500000, 8);
-    const auto of_list = make_frequencies({1.0f, 0.3f, 1e-3f, 0.25f}, 1.25);
     std::vector<float> x;  // (1, 0) in each pair shows cos and sin
     for (int i = 0; i < 6 * 8; ++i) {
         x.push_back(i % 8 < 4 ? 1.0f : 0.0f);
     }
     write(dir, "x.npy", {6, 1, 8}, x);
-    for (const auto &[name, reference] : {std::pair("hf_f32", HALYARD_REFERENCE_HF_F32),
-                                          {"vllm_f16", HALYARD_REFERENCE_VLLM_F16},
-                                          {"vllm_bf16", HALYARD_REFERENCE_VLLM_BF16},
-                                          {"ggml", HALYARD_REFERENCE_GGML}}) {
-        CAPTURE(name);
-        const bool is_listed = reference == HALYARD_REFERENCE_HF_F32;  // the others need a base
-        auto desc = describe_source(HALYARD_ANGLES_TABLE, least_position, greatest_position);
-        desc.listed = &at;
-        desc.reference = reference;
-        const auto rows = rows_of(halyard::angle_source(is_listed ? of_list : of_base, desc), &at, 1, 6);
-        const auto options =
-            std::string(" --positions p.npy --reference ") + name +
-            (is_listed ? " --inv-freq f.npy --attention-factor 1.25" : " --base 500000 --rotary-dim 8");
-        dir.succeed("angles -o cs.npy" + options);
-        CHECK(floats_of(dir / "cs.npy") == rows);
-        dir.succeed("rotate x.npy -o y.npy" + options);
-        CHECK(floats_of(dir / "y.npy") == rows);
-    }
+    auto desc = describe_source(HALYARD_ANGLES_TABLE, least_position, greatest_position);
+    desc.listed = &at;
+    desc.reference = HALYARD_REFERENCE_HF_F32;
+    const halyard::angle_source source(make_frequencies({1.0f, 0.3f, 1e-3f, 0.25f}, 1.25), desc);
+    const auto rows = rows_of(source, &at, 1, 6);
+    const std::string options = " --positions p.npy --reference hf_f32 --inv-freq f.npy --attention-factor 1.25";
+    dir.succeed("angles -o cs.npy" + options);
+    CHECK(floats_of(dir / "cs.npy") == rows);
+    dir.succeed("rotate x.npy -o y.npy" + options);
+    CHECK(floats_of(dir / "y.npy") == rows);
 }

@@ -33,17 +33,14 @@ NO_SHIFT = {"deepseek2", "deepseek32", "dots3note", "glm-dsa", "hy_v4", "laguna"
 # What may be left beside rotations: transforms of what attention returns, and of q that is scaled after its rotation;
 # stores of values without a transform.
 LEFT = {"nodes", "Hadamard transforms", "stores into quantised caches"}
-# (angles, join): what is replaced in the graphs of records.cpp, and what is left.
+# What is replaced in the graphs of records.cpp, and what is left, by HALYARD_GGML_JOIN.
 RECORDS = {
-    ("exact", "auto"): ({"shift": 53, "hadamard, cache": 90},
-                        {"nodes": 280, "Hadamard transforms": 84, "stores into quantised caches": 196}),
-    ("exact", "always"): ({"shift": 53, "hadamard, cache": 132},
-                          {"nodes": 154, "Hadamard transforms": 42, "stores into quantised caches": 112}),
-    ("exact", "never"): ({"rope": 472},
-                         {"nodes": 970, "Hadamard transforms": 578, "stores into quantised caches": 392}),
-    ("ggml", "always"): ({"hadamard, cache": 131},
-                         {"nodes": 250, "Hadamard transforms": 86, "shift: the angles are ggml's": 52,
-                          "stores into quantised caches": 112}),
+    "auto": ({"shift": 53, "hadamard, cache": 90},
+             {"nodes": 280, "Hadamard transforms": 84, "stores into quantised caches": 196}),
+    "always": ({"shift": 53, "hadamard, cache": 132},
+               {"nodes": 154, "Hadamard transforms": 42, "stores into quantised caches": 112}),
+    "never": ({"rope": 472},
+              {"nodes": 970, "Hadamard transforms": 578, "stores into quantised caches": 392}),
 }
 TIMED = ["llama-dense", "qwen3-dense", "phi3-dense"]
 
@@ -141,24 +138,23 @@ class Tests:
 
     def records(self):
         """What lies in quantised caches, beside stock's."""
-        for (angles, join), (replaced, left) in RECORDS.items():
+        for join, (replaced, left) in RECORDS.items():
             status, output, report = self.run(str(self.build / "bin" / "halyard_ggml_records"), self.library(),
-                                              str(THREADS), HALYARD_GGML_ANGLES=angles, HALYARD_GGML_JOIN=join)
+                                              str(THREADS), HALYARD_GGML_JOIN=join)
             passed = status == 0 and report["left"] == left and replaced.items() <= report["replaced"].items()
-            self.row(f"quantised caches made here, {angles} {join}", passed, f"{output.strip()[-400:]}; {report}")
+            self.row(f"quantised caches made here, {join}", passed, f"{output.strip()[-400:]}; {report}")
 
     def operators(self):
         for operators, (n_cases, n_nodes) in OPERATORS.items():
-            for angles, join in ("exact", "auto"), ("ggml", "auto"), ("exact", "always"):
+            for join in "auto", "always":
                 status, output, report = self.run(self.llama_program("test-backend-ops"), "test", "-o", operators, "-b",
-                                                  "CPU", loads=self.library(), HALYARD_GGML_ANGLES=angles,
-                                                  HALYARD_GGML_JOIN=join)
+                                                  "CPU", loads=self.library(), HALYARD_GGML_JOIN=join)
                 replaced, left = (report[name]["nodes"] for name in ("replaced", "left")) if report else (0, -1)
                 cases = re.search(r"(\d+)/(\d+) tests passed", output)
                 passed = (status == 0 and cases and cases[1] == cases[2] == str(n_cases) and replaced == n_nodes
                           and left == 0)
                 parts = ", ".join(f"{n} {what}" for what, n in report["replaced"].items()) if report else ""
-                self.row(f"test-backend-ops {operators}, {angles} {join}", passed,
+                self.row(f"test-backend-ops {operators}, {join}", passed,
                          f"{cases and cases[0]}, {left} left, replaced {parts}")
 
     def make_models(self):
@@ -223,14 +219,9 @@ class Tests:
             "not a library": (__file__, {}, "failed to load"),
             "a folder": (self.folder.name, {}, "failed to load"),
             "an empty path": ("", {}, ""),
-            "angles that do not exist": (self.library(), {"HALYARD_GGML_ANGLES": "hf"},
-                                         'halyard: HALYARD_GGML_ANGLES is "hf"'),
-            "an empty word for angles": (self.library(), {"HALYARD_GGML_ANGLES": ""},
-                                         'halyard: HALYARD_GGML_ANGLES is ""'),
+            "an empty word for joins": (self.library(), {"HALYARD_GGML_JOIN": ""}, 'halyard: HALYARD_GGML_JOIN is ""'),
             "a join that does not exist": (self.library(), {"HALYARD_GGML_JOIN": "sometimes"},
                                            'halyard: HALYARD_GGML_JOIN is "sometimes"'),
-            "two that do not exist": (self.library(), {"HALYARD_GGML_JOIN": "a", "HALYARD_GGML_ANGLES": "b"},
-                                      "halyard: HALYARD_GGML_"),
             "a target that does not exist": (self.library(), {"HALYARD_TARGET": "x87"}, "variable HALYARD_TARGET is"),
             "a ceiling that does not exist": (self.library(), {"HALYARD_MAX_TARGET": "x87"},
                                               "variable HALYARD_MAX_TARGET is"),

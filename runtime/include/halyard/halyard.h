@@ -130,28 +130,11 @@ enum {
     HALYARD_ANGLES_PHASE = 4,
     HALYARD_ANGLES_JOINED = 5 /* is made of others: halyard_create_joined_angle_source */
 };
-/* Whose cos and sin a table holds. EXACT: correctly rounded. The others repeat an engine's float32 arithmetic,
- * operation by operation, for models that were trained with its errors and for engines that want their old numbers.
- * They repeat angles only, and not an engine's rounding of the rotation. Every operation and function is correctly
- * rounded here, so that the bits are the same everywhere. An engine's own powf, sinf and cosf may be an ulp off
- * (runtime/README.md says how often). A position is rounded to float32 as engines do it, beyond 2^24 too.
- * HF_F32: Hugging Face transformers, angle = float32(position) * float32(inv_freq).
- * VLLM_F16, VLLM_BF16: vLLM's cos_sin_cache, made in float32 from frequencies that are made in float32, and rounded to
- * that dtype. LINEAR: vLLM divides positions. DYNAMIC_NTK: seq_len is vLLM's max_position. vLLM applies an
- * attention_factor for YARN and LONGROPE only. Here a list may have one, too (VLLM_F16: up to 65504).
- * GGML: ggml_rope_ext with what llama.cpp hands to it. The angle begins with the position and is multiplied by
- * powf(base, -2 / rotary_dim) once for each pair. It is divided by the pair's factor (LLAMA3, LONGROPE, PROPORTIONAL)
- * and multiplied by 1 / factor (LINEAR, YARN). YaRN's ramp always ends at whole pairs (no_truncate is not read).
- * DYNAMIC_NTK and lists, which have no base, are refused.
- * vLLM's and ggml's require exponent_dim = rotary_dim, a base in 1 … 2^127, and for PROPORTIONAL a factor of 1. What a
- * reference cannot reproduce is a HALYARD_ERROR_UNSUPPORTED. */
-enum {
-    HALYARD_REFERENCE_EXACT = 0,
-    HALYARD_REFERENCE_HF_F32 = 1,
-    HALYARD_REFERENCE_VLLM_F16 = 2,
-    HALYARD_REFERENCE_VLLM_BF16 = 3,
-    HALYARD_REFERENCE_GGML = 4
-};
+/* Whose cos and sin a table holds. EXACT: correctly rounded. HF_F32: Hugging Face transformers' float32 arithmetic,
+ * angle = float32(position) * float32(inv_freq), for models that were trained with its errors. It repeats angles only,
+ * and not transformers' rounding of the rotation. Every operation and function is correctly rounded here, so that the
+ * bits are the same everywhere; theirs may be an ulp off. A position is rounded to float32, beyond 2^24 too. */
+enum { HALYARD_REFERENCE_EXACT = 0, HALYARD_REFERENCE_HF_F32 = 1 };
 /* Which axis (time, height, width, say) a pair reads its position from. SECTIONS: consecutive bands of pairs, axis 0
  * first (Qwen2-VL). INTERLEAVED: axis a >= 1 owns the pairs k with k mod n_axes = a and k < n_axes * counts[a], axis 0
  * the others (Qwen3-VL). LIST: any map, by the axis of each pair. */
@@ -452,7 +435,7 @@ typedef struct halyard_angle_source_desc {
 
 /* Makes an angle source. `frequencies` is required but for GIVEN, which does not read it (may be NULL). Errors:
  * NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, POSITION (last < first), SHAPE (n_rows, stride_row, the list's shape, the
- * axis map), ROTARY_DIM, MISMATCH, OVERFLOW, UNSUPPORTED (what a reference cannot reproduce), OUT_OF_MEMORY. */
+ * axis map), ROTARY_DIM, MISMATCH, OVERFLOW, OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_create_angle_source(const halyard_frequencies *frequencies,
                                                        const halyard_angle_source_desc *desc,
                                                        halyard_angle_source **out, halyard_error *error);

@@ -26,9 +26,8 @@ struct FrequencyOptions {
     std::optional<std::int64_t> rotary_dim;
     std::int32_t reference = HALYARD_REFERENCE_EXACT;
 
-    /// `has_rows`: cos and sin are made; otherwise just the references are known that round frequencies and angles.
     /// Returns the options that a caller's own cos and sin exclude.
-    std::vector<CLI::Option *> add(CLI::App &app, const std::string &rotary_dim_help, bool has_rows) {
+    std::vector<CLI::Option *> add(CLI::App &app, const std::string &rotary_dim_help) {
         auto *from_base = add_real(app, "--base", base, "inv_freq[k] = BASE^(-2k / rotary_dim) [10000]");
         auto *from_file = add_file(app, "--inv-freq", inv_freq,
                                    "or: inverse frequencies, radians per position; .npy, <f8 or <f4, [rotary_dim / 2]");
@@ -41,17 +40,9 @@ struct FrequencyOptions {
         auto *layer = add_text(app, "--layer-type", layer_type,
                                "whose frequencies, with --config: one of its layer types, or vision", "NAME");
         auto *width = add_integer(app, "--rotary-dim", rotary_dim, rotary_dim_help);
-        Words<std::int32_t> references = {{"exact", HALYARD_REFERENCE_EXACT}, {"hf_f32", HALYARD_REFERENCE_HF_F32}};
-        std::string help = "whose rounding: exact, or hf_f32 as Hugging Face's float32 [exact]";
-        if (has_rows) {
-            references.insert(references.end(), {{"vllm_f16", HALYARD_REFERENCE_VLLM_F16},
-                                                 {"vllm_bf16", HALYARD_REFERENCE_VLLM_BF16},
-                                                 {"ggml", HALYARD_REFERENCE_GGML}});
-            help =
-                "whose cos and sin: exact, hf_f32 (Hugging Face's float32), vllm_f16 or vllm_bf16 (vLLM's table), ggml "
-                "(llama.cpp's); all but exact are for tables only [exact]";
-        }
-        auto *rounding = add_word(app, "--reference", reference, help, references);
+        auto *rounding = add_word(app, "--reference", reference,
+                                  "whose rounding: exact, or hf_f32 as Hugging Face's float32, by tables only [exact]",
+                                  {{"exact", HALYARD_REFERENCE_EXACT}, {"hf_f32", HALYARD_REFERENCE_HF_F32}});
         from_base->excludes(from_file)->excludes(from_model);
         from_file->excludes(from_model);
         factor->needs(from_file);
@@ -66,8 +57,8 @@ struct FrequencyOptions {
     }
 
     /// Of commands without a tensor, where only some of the options say how many frequencies there are.
-    void add_alone(CLI::App &app, bool has_rows) {
-        add(app, "twice the number of pairs [the config's, or 2 * the length of --inv-freq]", has_rows);
+    void add_alone(CLI::App &app) {
+        add(app, "twice the number of pairs [the config's, or 2 * the length of --inv-freq]");
     }
 
     void require_rotary_dim() const {
